@@ -1,0 +1,45 @@
+GO ?= go
+# The interpreter for the quickstart and the tests; .ci/python.sh finds or
+# installs one that has PyTorch where it is not given.
+PYTHON ?=
+FUZZTIME ?= 30s
+COUNT ?= 50
+
+.DEFAULT_GOAL := help
+.PHONY: help build quickstart test unit lint fuzz stress bench corpus-report clean
+
+help: ## show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/gpurun
+	$(GO) build -o bin/gpurun ./cmd/gpurun
+
+quickstart: build ## run the example: from out of memory to trained
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && PYTHON_EXEC=$$python bin/gpurun examples/quickstart/train.toml
+
+test: ## everything that decides whether a change is good
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $(MAKE) --no-print-directory lint && $(MAKE) --no-print-directory unit GPURUN_TEST_PYTHON=$$python
+
+unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 10m ./...
+
+lint: ## formatting, vet, staticcheck, a build without cgo
+	@unformatted=$$(gofmt -l cmd launcher strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/gpurun
+
+fuzz: ## each fuzz target for FUZZTIME
+	@.ci/fuzz $(FUZZTIME)
+
+stress: ## the process tests COUNT times in a row
+	$(GO) test -race -count=$(COUNT) -timeout 60m ./launcher/proc ./launcher/output ./launcher
+
+bench: build ## launch time and memory beside torchrun
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $$python .ci/bench.py bin/gpurun
+
+corpus-report: ## how well failures are told apart, by cause
+	$(GO) test -count=1 -run Corpus -v ./strategy
+
+clean: ## remove what was built
+	rm -rf bin .cache

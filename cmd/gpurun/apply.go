@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Apply makes p the launcher's Recipe: it gives the command for a plan, always
+// from the job as the user wrote it.
+func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.Command, error) {
+	files := filepath.Join(dir, "files")
+	change, err := p.recipe.Apply(p.command, plan, p.at, files)
+	if err != nil {
+		return launcher.Command{}, err
+	}
+	if checkpoint != "" {
+		command := p.command
+		if command.Files, err = p.withFiles(p.recipe.ResumeFiles(checkpoint)); err != nil {
+			return launcher.Command{}, err
+		}
+		if change, err = p.recipe.ResumeFrom(change, command, plan, checkpoint, files); err != nil {
+			return launcher.Command{}, err
+		}
+	}
+	c := launcher.Command{Argv: change.Argv, Env: map[string]string{}, Files: map[string][]byte{}, Siblings: map[string]string{}, Diff: change.Diff}
+	for k, v := range change.Env {
+		c.Env[k] = v
+	}
+	p.ceiling.withAllocator(p.command.Env, c.Env)
+	for k, v := range p.ceiling.env {
+		c.Env[k] = v
+	}
+	for name, content := range change.Files {
+		c.Files[filepath.Join(files, filepath.FromSlash(name))] = content
+	}
+	for copies, original := range change.Siblings {
+		c.Siblings[filepath.Join(files, filepath.FromSlash(copies))] = p.under(original)
+	}
+	return c, nil
+}
+
+// withFiles adds files to those that the command names; one that is not there is
+// left out.
+func (p *prepared) withFiles(names []string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	for name, text := range p.command.Files {
+		files[name] = text
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(p.under(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read a file of the checkpoint: %w", err)
+		}
+		files[name] = text
+	}
+	return files, nil
+}

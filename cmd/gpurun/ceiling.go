@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A ceiling is how limits.device_memory is put on the ranks.
+type ceiling struct {
+	data int64             // RLIMIT_DATA in bytes, 0: none
+	env  map[string]string // variables for the ranks
+	// allocator is a setting of PyTorch's CUDA allocator, empty: none.
+	allocator string
+}
+
+const (
+	// leastData is the least RLIMIT_DATA: below it OpenBLAS spins for ever in its
+	// own allocator instead of failing.
+	leastData = 512 << 20
+	// fractionSince is the first PyTorch that reads per_process_memory_fraction
+	// from its allocator's variable (pytorch pull request 161035).
+	fractionMajor, fractionMinor = 2, 10
+	fractionKey                  = "per_process_memory_fraction"
+)
+
+// limit works out the ceiling of limits.device_memory.
+func (p *prepared) limit(ctx context.Context) error {
+	bytes := p.job.Limits.DeviceMemory
+	if bytes == 0 {
+		return nil
+	}
+	if p.accelerator() == "cpu" {
+		return p.limitData(bytes)
+	}
+	return p.limitFraction(ctx, bytes)
+}
+
+// limitData holds a job on the CPU to its ceiling. glibc keeps freed memory to
+// itself in arenas and below its mmap threshold, which would hide what a smaller
+// plan saves, so that it is told to give everything large back at once.
+func (p *prepared) limitData(bytes int64) error {
+	if bytes < leastData {
+		return usagef("a job that trains on the CPU needs at least 512MiB: below that OpenBLAS never returns instead of failing",
+			"limits.device_memory = %s is too small", strategy.GiB(bytes))
+	}
+	p.ceiling = ceiling{data: bytes, env: map[string]string{"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}}
+	return nil
+}
+
+func (p *prepared) limitFraction(ctx context.Context, bytes int64) error {
+	total := int64(0)
+	for _, d := range p.gpus.Devices {
+		if total == 0 || d.Total < total {
+			total = d.Total
+		}
+	}
+	if total == 0 {
+		return usagef("gpurun version says whether NVML is built in; the driver's libnvidia-ml.so.1 must be there",
+			"limits.device_memory needs the GPUs' capacity, and NVML does not tell it")
+	}
+	if bytes > total {
+		return usagef("leave limits.device_memory out to use all of it", "limits.device_memory = %s is more than the GPU's %s", strategy.GiB(bytes), strategy.GiB(total))
+	}
+	if err := p.torchKnowsFraction(ctx); err != nil {
+		return err
+	}
+	p.ceiling = ceiling{allocator: fmt.Sprintf("%s:%.6f", fractionKey, float64(bytes)/float64(total))}
+	return nil
+}
+
+// torchKnowsFraction asks the job's interpreter for its PyTorch without
+// importing it, which would take seconds.
+func (p *prepared) torchKnowsFraction(ctx context.Context) error {
+	if p.job.Kind == job.Program {
+		return nil // no interpreter to ask
+	}
+	out, err := exec.CommandContext(ctx, p.python, "-c", "import importlib.metadata as m; print(m.version('torch'))").Output()
+	if err != nil {
+		return usagef("install torch there, or name another interpreter with job.python",
+			"limits.device_memory needs PyTorch, and %s has none", p.python)
+	}
+	version := strings.TrimSpace(string(out))
+	if major, minor := majorMinor(version); major > fractionMajor || major == fractionMajor && minor >= fractionMinor {
+		return nil
+	}
+	return usagef(fmt.Sprintf("PyTorch %d.%d is the first that can be held to a share of a GPU", fractionMajor, fractionMinor),
+		"limits.device_memory on a GPU needs a newer PyTorch than %s (%s)", version, p.python)
+}
+
+func majorMinor(version string) (major, minor int) {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return 0, 0
+	}
+	major, _ = strconv.Atoi(parts[0])
+	minor, _ = strconv.Atoi(parts[1])
+	return major, minor
+}
+
+// withAllocator adds the ceiling to the allocator's variable, key by key: a key
+// that the user set is never replaced.
+func (c ceiling) withAllocator(env, set map[string]string) {
+	if c.allocator == "" {
+		return
+	}
+	name := "PYTORCH_CUDA_ALLOC_CONF"
+	if _, own := env["PYTORCH_ALLOC_CONF"]; own {
+		name = "PYTORCH_ALLOC_CONF"
+	}
+	value, changed := set[name]
+	if !changed {
+		value = env[name]
+	}
+	if strings.Contains(value, fractionKey+":") {
+		return
+	}
+	if value = strings.TrimRight(value, ", "); value != "" {
+		value += ","
+	}
+	set[name] = value + c.allocator
+}
+
+// cpus is the number of processors that this process may run on.
+func cpus() int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return runtime.NumCPU()
+	}
+	return set.Count()
+}

@@ -1,0 +1,155 @@
+// Command gpurun runs a training job as torchrun would, and rescues it when it
+// runs out of memory.
+//
+// This package parses the command line, wires the parts together, and turns a
+// verdict into an exit code. Each verb has a file of its own.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+func main() {
+	proc.MaybeGuard()
+	os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
+}
+
+// streams are the process's own. run hands in, out and err on to the ranks; with
+// --json, out is stderr for them, and json alone is stdout.
+type streams struct {
+	in, out, err *os.File
+	json         *os.File
+}
+
+// Main runs gpurun with a command line and returns its exit code.
+func Main(args []string, in, out, errs *os.File) (code int) {
+	s := streams{in: in, out: out, err: errs, json: out}
+	defer func() {
+		if bug := recover(); bug != nil {
+			fmt.Fprintf(errs, "gpurun: error: this is a bug in gpurun: %v\n%s", bug, debug.Stack())
+			fmt.Fprintln(errs, "gpurun: hint: report it with the lines above and the run directory's journal.jsonl")
+			code = strategy.CodeBug
+		}
+	}()
+	return exitCode(newApp(s).Run(arrange(args)), errs)
+}
+
+// newApp describes the command line. What is not a verb is a job to run.
+func newApp(s streams) *cli.App {
+	return &cli.App{
+		Name:            "gpurun",
+		Usage:           "run a training job as torchrun would, and rescue it when it runs out of memory",
+		UsageText:       "gpurun train.toml\ngpurun [torchrun's flags] script.py [arguments …]\ngpurun VERB …",
+		HideVersion:     true,
+		Writer:          s.out,
+		ErrWriter:       s.err,
+		ExitErrHandler:  func(*cli.Context, error) {},
+		CommandNotFound: nil,
+		OnUsageError:    onUsageError,
+		CustomAppHelpTemplate: cli.AppHelpTemplate + `
+EXIT STATUS:
+   0    trained
+   1    the job failed for a reason of its own
+   2    usage, configuration or environment: nothing was started
+   12   memory: every allowed rung was tried or is impossible, or a bound was reached
+   70   a bug in gpurun
+   74   the run directory cannot be written
+   75   try again later
+   130  stopped by SIGINT; 143 by SIGTERM
+`,
+		Commands: []*cli.Command{
+			runCommand(s), planCommand(s), diagnoseCommand(s), explainCommand(s), recipesCommand(s), versionCommand(s),
+		},
+	}
+}
+
+func onUsageError(_ *cli.Context, err error, _ bool) error {
+	return &usageError{err: err, hint: "gpurun help lists the verbs and flags"}
+}
+
+// arrange puts the verb first: flags may stand before it, and a command line
+// without a verb is one of run.
+func arrange(args []string) []string {
+	verbs := []string{"run", "plan", "diagnose", "explain", "recipes", "version", "help"}
+	for i, word := range args[min(1, len(args)):] {
+		if slices.Contains(verbs, word) {
+			rest := slices.Concat(args[1:i+1], args[i+2:])
+			return slices.Concat([]string{args[0], word}, rest)
+		}
+		if word != "--json" && word != "--quiet" {
+			break
+		}
+	}
+	if len(args) < 2 || args[1] == "-h" || args[1] == "--help" {
+		return []string{"gpurun", "help"}
+	}
+	if args[1] == "--version" {
+		return []string{"gpurun", "version"}
+	}
+	return slices.Concat([]string{args[0], "run"}, args[1:])
+}
+
+// A usageError is something that the user can mend before anything starts.
+type usageError struct {
+	err  error
+	hint string
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(hint, format string, args ...any) error {
+	return &usageError{err: fmt.Errorf(format, args...), hint: hint}
+}
+
+// A coded error ends gpurun with an exit code of its own.
+type coded struct {
+	err  error
+	code int
+	hint string
+	// said: people know already, by the verdict.
+	said bool
+}
+
+func (e *coded) Error() string { return e.err.Error() }
+func (e *coded) Unwrap() error { return e.err }
+
+// hinted is what errors of other packages offer: what to do about it.
+type hinted interface{ Hint() string }
+
+// exitCode prints an error as people read it, and turns it into an exit code.
+func exitCode(err error, w io.Writer) int {
+	if err == nil {
+		return 0
+	}
+	code, hint := strategy.CodeUsage, ""
+	var c *coded
+	var u *usageError
+	var h hinted
+	switch {
+	case errors.As(err, &c):
+		code, hint = c.code, c.hint
+		if c.said {
+			return code
+		}
+	case errors.As(err, &u):
+		hint = u.hint
+	case errors.As(err, &h):
+		hint = h.Hint()
+	}
+	fmt.Fprintf(w, "gpurun: error: %v\n", err)
+	if hint != "" {
+		fmt.Fprintf(w, "gpurun: hint: %s\n", hint)
+	}
+	return code
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+func recipesCommand(s streams) *cli.Command {
+	return &cli.Command{
+		Name:      "recipes",
+		Usage:     "list the frameworks that gpurun knows, or show one",
+		ArgsUsage: "[NAME]",
+		Flags:     []cli.Flag{jsonFlag()},
+		Action: func(c *cli.Context) error {
+			catalog, err := recipes.Catalog()
+			if err != nil {
+				return fmt.Errorf("load the recipes: %w", err)
+			}
+			if name := c.Args().First(); name != "" {
+				i := slices.IndexFunc(catalog, func(r recipes.Recipe) bool { return r.Name == name })
+				if i < 0 {
+					return usagef("gpurun recipes lists them", "there is no recipe %q", name)
+				}
+				catalog = catalog[i : i+1]
+			}
+			if c.Bool("json") {
+				return json.NewEncoder(s.out).Encode(listRecipes(catalog))
+			}
+			return printRecipes(s, catalog, c.Args().Present())
+		},
+	}
+}
+
+// listedRecipe is one recipe in JSON.
+type listedRecipe struct {
+	Name     string            `json:"name"`
+	Title    string            `json:"title"`
+	Knobs    []strategy.Knob   `json:"knobs"`
+	Verified *recipes.Verified `json:"verified"`
+}
+
+func listRecipes(catalog []recipes.Recipe) []listedRecipe {
+	list := []listedRecipe{}
+	for _, r := range catalog {
+		list = append(list, listedRecipe{r.Name, r.Title, turned(r), r.Verified})
+	}
+	return list
+}
+
+// turned lists the knobs that a recipe can turn.
+func turned(r recipes.Recipe) []strategy.Knob {
+	knobs := []strategy.Knob{}
+	for _, k := range strategy.Knobs {
+		if knob, known := r.Knobs[k]; known && knob.Absent == "" {
+			knobs = append(knobs, k)
+		}
+	}
+	return knobs
+}
+
+// spelling is where a recipe keeps a knob, in one line.
+func spelling(k recipes.Knob) string {
+	if k.Absent != "" {
+		return "absent: " + k.Absent
+	}
+	words := make([]string, 0, len(k.Places))
+	for _, p := range k.Places {
+		words = append(words, p.String())
+	}
+	return strings.Join(words, ", ")
+}
+
+func printRecipes(s streams, catalog []recipes.Recipe, whole bool) error {
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	for _, r := range catalog {
+		verified := "not verified"
+		if r.Verified != nil {
+			verified = "verified with " + r.Verified.Version
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", r.Name, r.Title, verified)
+		if !whole {
+			continue
+		}
+		for _, k := range strategy.Knobs {
+			if knob, known := r.Knobs[k]; known {
+				fmt.Fprintf(table, "  %s\t%s\t\n", k, spelling(knob))
+			}
+		}
+	}
+	return table.Flush()
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/gpu"
+)
+
+func versionCommand(s streams) *cli.Command {
+	return &cli.Command{
+		Name:  "version",
+		Usage: "print gpurun's version, and whether NVML is built in",
+		Flags: []cli.Flag{jsonFlag()},
+		Action: func(c *cli.Context) error {
+			v := struct {
+				Version string `json:"version"`
+				Go      string `json:"go"`
+				NVML    bool   `json:"nvml"`
+			}{version(), runtime.Version(), gpu.BuiltIn()}
+			if c.Bool("json") {
+				return json.NewEncoder(s.out).Encode(v)
+			}
+			nvml := "NVML built in"
+			if !v.NVML {
+				nvml = "built without NVML (cgo was off): GPUs are counted, their memory is not watched"
+			}
+			_, err := fmt.Fprintf(s.out, "gpurun %s, %s, %s\n", v.Version, v.Go, nvml)
+			return err
+		},
+	}
+}
+
+// version is the module's version, or the commit that it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return "devel-" + s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return "devel"
+}
+
+func jsonFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "print one JSON document on stdout"}
+}

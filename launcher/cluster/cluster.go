@@ -1,0 +1,47 @@
+// Package cluster says where gpurun runs: on a plain host, under variables that
+// speak of nodes as torchrun's do, in a Slurm job, or in Kubernetes.
+//
+// Everything is read from the environment that it is given. The package asks no
+// scheduler and no name server, so that it also works in a container that has
+// neither.
+package cluster
+
+// A Kind is what placed gpurun on this node.
+type Kind string
+
+// The kinds. A step is what srun starts, a batch script what sbatch starts, and
+// a login shell what salloc starts, on a machine outside the allocation.
+const (
+	Host       Kind = "host"
+	Torchrun   Kind = "torchrun"
+	SlurmStep  Kind = "slurm-step"
+	SlurmBatch Kind = "slurm-batch"
+	SlurmLogin Kind = "slurm-login"
+	MPI        Kind = "mpi"
+	Kubernetes Kind = "kubernetes"
+	Cloud      Kind = "cloud" // SkyPilot, dstack, AWS Batch
+)
+
+// A Place is where gpurun runs and which part of a larger launch it is.
+type Place struct {
+	Kind Kind
+	// Job is the scheduler's name for the job, an element of an array as
+	// "array_element"; the same after a requeue. Empty where nothing says it.
+	Job string
+	// Step is the step within a Slurm job.
+	Step string
+	// Node is this node's name in the scheduler's list, where there is one.
+	Node string
+	// Nodes counts the nodes of the launch, NodeRank is this one's number, from
+	// 0. One node is 1 and 0.
+	Nodes, NodeRank int
+	// TasksPerNode is the largest number of gpuruns that the launch starts on
+	// one node; more than 1 is a mistake.
+	TasksPerNode int
+	// RestartCount counts the scheduler's own restarts of the job.
+	RestartCount int
+	// Leaked says that variables of another Slurm step were found and ignored.
+	Leaked bool
+	// Evidence is one line for people: what was found and which variable says it.
+	Evidence string
+}

@@ -1,0 +1,211 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// recordings returns the environments that a version of Slurm was seen to set, by
+// "scenario.task".
+func recordings(t *testing.T, version string) map[string][]string {
+	t.Helper()
+	archive, err := txtar.ParseFile(filepath.Join("testdata", "slurm-"+version+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	envs := map[string][]string{}
+	for _, f := range archive.Files {
+		envs[f.Name] = strings.Split(strings.TrimSpace(string(f.Data)), "\n")
+	}
+	return envs
+}
+
+// wanted reads a table "version scenario.task | evidence | refusal", one line a
+// recording.
+func wanted(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/slurm-want.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, rest, found := strings.Cut(strings.TrimSpace(line), " | ")
+		if found && !strings.HasPrefix(line, "#") {
+			rows[name] = rest
+		}
+	}
+	return rows
+}
+
+// Every environment that Slurm was seen to set is recognised, and every launch
+// that would start several gpuruns is refused.
+func TestDetectSlurm(t *testing.T) {
+	want, got := wanted(t), map[string]string{}
+	for _, version := range []string{"22.05", "24.11"} {
+		for name, env := range recordings(t, version) {
+			p, err := Detect(env)
+			if err != nil {
+				t.Errorf("%s %s: %v", version, name, err)
+			}
+			verdict := "runs"
+			if err := p.Refuse(); err != nil {
+				verdict = err.Error()
+			}
+			got[version+" "+name] = p.Evidence + " | " + verdict
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestDetectPlace(t *testing.T) {
+	envs := recordings(t, "24.11")
+	tests := []struct {
+		env  []string
+		want Place
+	}{
+		{envs["step3.p1"], Place{Kind: SlurmStep, Job: "1", Step: "0", Node: "n2", Nodes: 3, NodeRank: 1, TasksPerNode: 1}},
+		{envs["array5.p0"], Place{Kind: SlurmStep, Job: "3_5", Step: "0", Node: "n1", Nodes: 2, TasksPerNode: 1}},
+		{envs["requeued.p0"], Place{Kind: SlurmBatch, Job: "10", Node: "n1", Nodes: 1, TasksPerNode: 1, RestartCount: 1}},
+		{envs["uneven.p4"], Place{Kind: SlurmStep, Job: "12", Step: "0", Node: "n2", Nodes: 2, NodeRank: 1, TasksPerNode: 4}},
+		{envs["arbitrary.p0"], Place{Kind: SlurmStep, Job: "11", Step: "0", Node: "n3", Nodes: 2, NodeRank: 1, TasksPerNode: 1}},
+		{envs["leaked-batch.p0"], Place{Kind: SlurmBatch, Job: "9", Node: "n2", Nodes: 2, TasksPerNode: 1, Leaked: true}},
+		{envs["salloc-shell"], Place{Kind: SlurmLogin, Job: "7", Nodes: 2, TasksPerNode: 1}},
+		{envs["het-batch.p0"], Place{Kind: SlurmBatch, Job: "5", Node: "n1", Nodes: 3, TasksPerNode: 1}},
+		{[]string{"PATH=/bin"}, Place{Kind: Host, Nodes: 1, TasksPerNode: 1}},
+		{[]string{"PET_NNODES=2:4", "PET_NODE_RANK=3"}, Place{Kind: Torchrun, Nodes: 4, NodeRank: 3, TasksPerNode: 1}},
+		{append(envs["batch1.p0"], "PET_NNODES=1"), Place{Kind: Torchrun, Job: "2", Node: "n1", Nodes: 1, TasksPerNode: 1}},
+		{[]string{"WORLD_SIZE=4", "RANK=2"}, Place{Kind: Torchrun, Nodes: 4, NodeRank: 2, TasksPerNode: 1}},
+		{[]string{"WORLD_SIZE=1", "RANK=0", "LOCAL_RANK=0"}, Place{Kind: Torchrun, Nodes: 1, TasksPerNode: 1}},
+		{[]string{"WORLD_SIZE=8", "RANK=5", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4"}, Place{Kind: Torchrun, Nodes: 2, NodeRank: 1, TasksPerNode: 4}},
+		{[]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2"}, Place{Kind: MPI, Nodes: 2, TasksPerNode: 2}},
+		{[]string{"SKYPILOT_NUM_NODES=2", "SKYPILOT_NODE_RANK=1", "SKYPILOT_TASK_ID=sky-1"}, Place{Kind: Cloud, Job: "sky-1", Nodes: 2, NodeRank: 1, TasksPerNode: 1}},
+		{[]string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "JOB_COMPLETION_INDEX=2"}, Place{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1}},
+		{[]string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "GPURUN_NNODES=2", "GPURUN_NODE_RANK=1"}, Place{Kind: Torchrun, Nodes: 2, NodeRank: 1, TasksPerNode: 1}},
+	}
+	for _, test := range tests {
+		got, err := Detect(test.env)
+		if err != nil {
+			t.Errorf("%q: %v", test.env, err)
+		}
+		if got.Evidence == "" {
+			t.Errorf("%q: no evidence", test.env)
+		}
+		got.Evidence = ""
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%q: -want +got\n%s", test.env, diff)
+		}
+	}
+}
+
+// A user's word that there is one node does not hide that Slurm starts three
+// gpuruns, each of which has been told so.
+func TestDetectUserAgainstStep(t *testing.T) {
+	env := append(recordings(t, "24.11")["step3.p0"], "PET_NNODES=1", "GPURUN_NNODES=1")
+	p, err := Detect(env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Refuse(); err == nil {
+		t.Errorf("%s is not refused", p.Evidence)
+	}
+}
+
+// salloc's shell on the allocation's first node is a step of one node and speaks
+// for the whole allocation.
+func TestDetectInteractiveStep(t *testing.T) {
+	env := recordings(t, "24.11")["step3.p0"]
+	env = append(env, "SLURM_STEP_ID=4294967290", "SLURM_STEP_NODELIST=n1", "SLURM_STEP_NUM_NODES=1", "SLURM_STEP_TASKS_PER_NODE=1")
+	p, err := Detect(env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Kind != SlurmBatch || p.Nodes != 3 || p.Leaked {
+		t.Errorf("%+v", p)
+	}
+}
+
+// One thing wrong with a step's variables and they are those of another step.
+func TestDetectLeakedStep(t *testing.T) {
+	env := recordings(t, "24.11")["substep-r1.p1"]
+	if p, err := Detect(env); err != nil || p.Kind != SlurmStep || p.Nodes != 2 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for _, wrong := range []string{
+		"SLURMD_NODENAME=n2", "SLURMD_NODENAME=elsewhere", "SLURM_STEP_NODELIST=n[2-4]", "SLURM_STEP_NODELIST=n[2-",
+		"SLURM_STEP_NUM_NODES=3", "SLURM_STEP_NUM_NODES=", "SLURM_NODEID=2", "SLURM_NODEID=-1", "SLURM_NODEID=x",
+		"SLURM_JOB_NODELIST=n[1-2]", "SLURM_JOB_NODELIST=[", "SLURM_STEP_TASKS_PER_NODE=1(x", "SLURM_STEP_NODELIST=(null)",
+	} {
+		p, err := Detect(append(slices.Clone(env), wrong))
+		if err != nil {
+			t.Errorf("%s: %v", wrong, err)
+		}
+		if p.Kind != SlurmBatch || !p.Leaked || !strings.Contains(p.Evidence, "ignored: ") {
+			t.Errorf("%s: %+v", wrong, p)
+		}
+	}
+}
+
+func TestDetectUnreadable(t *testing.T) {
+	for _, env := range [][]string{
+		{"PET_NNODES=many"},
+		{"PET_NNODES=2", "PET_NODE_RANK=2"},
+		{"PET_NNODES=2", "PET_NODE_RANK=-1"},
+		{"WORLD_SIZE=x", "RANK=0"},
+		{"WORLD_SIZE=4", "RANK=0", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=x"},
+		{"OMPI_COMM_WORLD_SIZE=x"},
+		{"PMI_SIZE=2", "MPI_LOCALNRANKS=x"},
+		{"SLURM_JOB_ID=1", "SLURM_RESTART_COUNT=x"},
+	} {
+		_, err := Detect(env)
+		var refusal *Refusal
+		if !errors.As(err, &refusal) || refusal.Hint() == "" {
+			t.Errorf("%q: %v, want a refusal with a hint", env, err)
+		}
+	}
+}
+
+func TestRefuseHints(t *testing.T) {
+	envs := recordings(t, "24.11")
+	for name, want := range map[string]string{
+		"two-per-node.p0": "--ntasks-per-node=1",
+		"step3.p0":        "--nodes=1",
+		"batch3.p0":       "srun -N1 -n1",
+		"salloc-shell":    "srun -N1 -n1",
+	} {
+		p, err := Detect(envs[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var refusal *Refusal
+		if err := p.Refuse(); !errors.As(err, &refusal) || !strings.Contains(refusal.Hint(), want) {
+			t.Errorf("%s: %v, want a hint with %q", name, err, want)
+		}
+	}
+}
+
+func TestTasksPerNode(t *testing.T) {
+	for text, want := range map[string][]int{
+		"1": {1}, "1(x3)": {1, 1, 1}, "4,1": {4, 1}, "2(x3),1": {2, 2, 2, 1}, "10(x2)": {10, 10},
+	} {
+		got, err := tasksPerNode(text)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "1(x0)", "1(x-1)", "1(xx)", "-1", "1(x999999999)", fmt.Sprintf("1,%d(x65536)", 1)} {
+		if got, err := tasksPerNode(text); err == nil {
+			t.Errorf("%q: %d numbers, want an error", text, len(got))
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+)
+
+// RankEnv returns a copy of an environment for the ranks, without what describes
+// gpurun itself and would mislead them: torchrun's own options (PET_…), which a
+// torchrun inside the job would take for its own; gpurun's token; and the
+// numbering of tasks by Slurm and MPI. Lightning, DeepSpeed and mpi4py prefer that
+// numbering to torchrun's RANK and would see a world of one task a node. What
+// describes the job (its id, nodes, GPUs, memory) stays.
+func RankEnv(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return misleads(name)
+	})
+}
+
+// taskNumbers are the variables of Slurm that number or count the tasks of a
+// step, one of which is gpurun.
+var taskNumbers = []string{
+	"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_GTIDS",
+	"SLURM_TASKS_PER_NODE", "SLURM_TASK_PID", "SLURM_NTASKS_PER_NODE",
+	"SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_CORE",
+}
+
+// foreign are the beginnings of names that belong to another launcher.
+var foreign = []string{
+	"PET_", "GPURUN_TOKEN", "PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_", "MV2_COMM_WORLD_", "MPI_LOCAL",
+}
+
+func misleads(name string) bool {
+	// The parts of a heterogeneous job repeat the variables with a suffix.
+	for _, suffix := range []string{"_HET_GROUP_", "_PACK_GROUP_"} {
+		name, _, _ = strings.Cut(name, suffix)
+	}
+	if slices.Contains(taskNumbers, name) {
+		return true
+	}
+	if step, ok := strings.CutPrefix(name, "SLURM_STEP_"); ok && strings.Contains(step, "TASK") {
+		return true
+	}
+	return slices.ContainsFunc(foreign, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}

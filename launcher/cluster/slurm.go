@@ -1,0 +1,167 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// interactiveStep is the step id of the shell that salloc opens on the first node
+// of an allocation (SLURM_INTERACTIVE_STEP in slurm/slurm.h).
+const interactiveStep = "4294967290"
+
+// fromSlurm reads Slurm's variables. A job that is submitted from within a step
+// inherits that step's variables, so that a step counts only if all that is said
+// about it agrees.
+func fromSlurm(vars variables) (Place, error) {
+	if vars["SLURM_JOB_ID"] == "" {
+		return Place{}, nil
+	}
+	restarts, err := vars.count("SLURM_RESTART_COUNT", 0)
+	if err != nil {
+		return Place{}, err
+	}
+	p := Place{Job: slurmJob(vars), Node: vars["SLURMD_NODENAME"], RestartCount: restarts}
+
+	step, reason := readStep(vars)
+	if reason == "" {
+		p.Kind, p.Step = SlurmStep, step.id
+		p.Nodes, p.NodeRank, p.TasksPerNode = len(step.hosts), step.node, slices.Max(step.tasks)
+		p.Evidence = slurmEvidence(p, "SLURM_STEP_NODELIST")
+		return p, nil
+	}
+	nodes, variable := jobNodes(vars)
+	p.Kind, p.Nodes, p.TasksPerNode = SlurmBatch, nodes, 1
+	if p.Node == "" {
+		p.Kind = SlurmLogin
+	}
+	p.Evidence = slurmEvidence(p, variable)
+	if vars["SLURM_STEP_ID"] != "" && vars["SLURM_STEP_ID"] != interactiveStep {
+		p.Leaked = true
+		p.Evidence += fmt.Sprintf(", SLURM_STEP_ID=%s ignored: %s", vars["SLURM_STEP_ID"], reason)
+	}
+	return p, nil
+}
+
+// slurmJob names the job. The last element of an array has the array's own
+// number as its job id, so elements are named by array and element.
+func slurmJob(vars variables) string {
+	if array, element := vars["SLURM_ARRAY_JOB_ID"], vars["SLURM_ARRAY_TASK_ID"]; array != "" && element != "" {
+		return array + "_" + element
+	}
+	return vars["SLURM_JOB_ID"]
+}
+
+// jobNodes counts the nodes of an allocation, all components of a heterogeneous
+// job together: its batch script's SLURM_JOB_NODELIST has those of the first.
+func jobNodes(vars variables) (int, string) {
+	nodes := 0
+	for component := 0; ; component++ {
+		list, ok := vars[fmt.Sprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", component)]
+		if !ok {
+			break
+		}
+		hosts, _ := Hosts(list)
+		nodes += len(hosts)
+	}
+	if nodes > 0 {
+		return nodes, "SLURM_JOB_NODELIST_HET_GROUP_*"
+	}
+	if hosts, _ := Hosts(vars["SLURM_JOB_NODELIST"]); len(hosts) > 0 {
+		return len(hosts), "SLURM_JOB_NODELIST"
+	}
+	if n, err := vars.count("SLURM_JOB_NUM_NODES", 1); err == nil && n > 0 {
+		return n, "SLURM_JOB_NUM_NODES"
+	}
+	return 1, "SLURM_JOB_ID"
+}
+
+// step is what srun started.
+type step struct {
+	id    string
+	hosts []string
+	node  int   // index of this node in hosts
+	tasks []int // on each host
+}
+
+// readStep returns the step that this process is a task of, or the reason why it
+// is none.
+func readStep(vars variables) (step, string) {
+	s := step{id: vars["SLURM_STEP_ID"]}
+	switch s.id {
+	case "":
+		return s, "no step"
+	case interactiveStep:
+		return s, "an interactive shell"
+	}
+	name := vars["SLURMD_NODENAME"]
+	if name == "" {
+		return s, "SLURMD_NODENAME is not set"
+	}
+	var err error
+	if s.hosts, err = Hosts(vars["SLURM_STEP_NODELIST"]); err != nil {
+		return s, err.Error()
+	}
+	job, err := Hosts(vars["SLURM_JOB_NODELIST"])
+	if err != nil {
+		return s, err.Error()
+	}
+	for _, host := range s.hosts {
+		if !slices.Contains(job, host) {
+			return s, fmt.Sprintf("its node %s is not in SLURM_JOB_NODELIST", host)
+		}
+	}
+	if vars["SLURM_STEP_NUM_NODES"] != strconv.Itoa(len(s.hosts)) {
+		return s, fmt.Sprintf("SLURM_STEP_NUM_NODES=%s for %d nodes", vars["SLURM_STEP_NUM_NODES"], len(s.hosts))
+	}
+	s.node, err = strconv.Atoi(vars["SLURM_NODEID"])
+	if err != nil || s.node < 0 || s.node >= len(s.hosts) || s.hosts[s.node] != name {
+		return s, fmt.Sprintf("SLURM_NODEID=%s is not %s", vars["SLURM_NODEID"], name)
+	}
+	s.tasks, err = tasksPerNode(cmp.Or(vars["SLURM_STEP_TASKS_PER_NODE"], "1"))
+	if err != nil {
+		return s, err.Error()
+	}
+	return s, ""
+}
+
+// tasksPerNode expands Slurm's short form of one number a node: "2(x3),1".
+func tasksPerNode(text string) ([]int, error) {
+	var tasks []int
+	for word := range strings.SplitSeq(text, ",") {
+		number, times, repeated := strings.Cut(word, "(x")
+		n, err := strconv.Atoi(number)
+		count := 1
+		if err == nil && repeated {
+			count, err = strconv.Atoi(strings.TrimSuffix(times, ")"))
+		}
+		if err != nil || n < 0 || count < 1 || len(tasks)+count > maxHosts {
+			return nil, fmt.Errorf("tasks per node %q cannot be read", text)
+		}
+		tasks = append(tasks, slices.Repeat([]int{n}, count)...)
+	}
+	return tasks, nil
+}
+
+// slurmEvidence: "slurm-step job=123.0 node 2/4 (n3) via SLURM_STEP_NODELIST".
+func slurmEvidence(p Place, variable string) string {
+	where := ""
+	if p.Node != "" {
+		where = " (" + p.Node + ")"
+	}
+	tasks := ""
+	if p.TasksPerNode > 1 {
+		tasks = fmt.Sprintf(" %d tasks a node", p.TasksPerNode)
+	}
+	return fmt.Sprintf("%s job=%s node %d/%d%s%s via %s",
+		p.Kind, jobStep(p), p.NodeRank+1, p.Nodes, where, tasks, variable)
+}
+
+func jobStep(p Place) string {
+	if p.Step == "" {
+		return p.Job
+	}
+	return p.Job + "." + p.Step
+}

@@ -1,0 +1,150 @@
+// Package console shows a run's events to people, or as JSON lines to programs.
+//
+// What gpurun says to people goes to stderr, one line a thought, each starting
+// with "gpurun: ", lower case, without a full stop. The ranks' own output is
+// never touched by it. With JSON, stdout carries one JSON object a line and
+// nothing else; the last line is the verdict.
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// People prints events as sentences.
+type People struct {
+	w     io.Writer
+	quiet bool
+	dir   string
+
+	began    launcher.Began
+	attempts []attempt
+	command  launcher.Command // of the latest attempt
+}
+
+// attempt is what the summary says of one attempt.
+type attempt struct {
+	n         int
+	lasted    time.Duration
+	diagnosis strategy.Diagnosis
+	evidence  strategy.Evidence
+	decision  strategy.Decision
+	decided   bool
+}
+
+// NewPeople shows events on w; quiet leaves out all but failures and the end.
+// dir is the run directory, for the summary.
+func NewPeople(w io.Writer, dir string, quiet bool) *People {
+	return &People{w: w, dir: dir, quiet: quiet}
+}
+
+// Recall takes in what an earlier gpurun did in the same run directory, without
+// printing it again.
+func (p *People) Recall(events []launcher.Event) {
+	w := p.w
+	p.w = io.Discard
+	for _, e := range events {
+		p.Show(e)
+	}
+	p.w = w
+}
+
+// Show prints one event.
+func (p *People) Show(e launcher.Event) {
+	switch e := e.(type) {
+	case launcher.Began:
+		p.began = e
+		p.chat("job %s: %s, recipe %s, %s", e.Name, ranks(e.Job.Ranks), e.Recipe, e.Place)
+		p.chat("run directory: %s", p.dir)
+	case launcher.Started:
+		p.start(e)
+	case launcher.Ended:
+		p.attempts = append(p.attempts, attempt{n: e.Evidence.Attempt, lasted: e.Evidence.Ended.Sub(e.Evidence.Started), evidence: e.Evidence})
+	case launcher.Decided:
+		p.decide(e)
+	case launcher.Noticed:
+		p.say("%s", e.Text)
+	case launcher.Finished:
+		p.finish(e.Verdict)
+	}
+}
+
+func (p *People) start(e launcher.Started) {
+	p.command = e.Command
+	from := ""
+	if e.Checkpoint != "" {
+		from = ", from checkpoint " + e.Checkpoint
+	}
+	p.chat("attempt %d: %s%s", e.N, e.Plan, from)
+	if e.Rung != "" && e.Diff != "" && !p.quiet {
+		fmt.Fprint(p.w, e.Diff)
+	}
+}
+
+func (p *People) decide(e launcher.Decided) {
+	if len(p.attempts) > 0 {
+		last := &p.attempts[len(p.attempts)-1]
+		last.diagnosis, last.decision, last.decided = e.Diagnosis, e.Decision, true
+	}
+	if e.Decision.Relaunch {
+		p.say("%s", e.Decision.Reason)
+	}
+}
+
+func ranks(n int) string {
+	if n == 1 {
+		return "1 rank"
+	}
+	return fmt.Sprintf("%d ranks", n)
+}
+
+// say prints a line; chat does so unless quiet.
+func (p *People) say(format string, args ...any) {
+	for line := range strings.Lines(fmt.Sprintf(format, args...)) {
+		fmt.Fprintf(p.w, "gpurun: %s\n", strings.TrimRight(line, "\n"))
+	}
+}
+
+func (p *People) chat(format string, args ...any) {
+	if !p.quiet {
+		p.say(format, args...)
+	}
+}
+
+// JSON writes events as JSON lines, the verdict last.
+type JSON struct{ w io.Writer }
+
+// NewJSON writes to w, which carries nothing else.
+func NewJSON(w io.Writer) *JSON { return &JSON{w: w} }
+
+// Show writes one event as a line.
+func (j *JSON) Show(e launcher.Event) {
+	if f, last := e.(launcher.Finished); last {
+		j.verdict(f.Verdict)
+		return
+	}
+	line, err := launcher.Encode(e, time.Now().UTC())
+	if err != nil {
+		return // the journal has refused it before
+	}
+	fmt.Fprintf(j.w, "%s\n", line)
+}
+
+// verdict is the last line: the verdict's fields beside the line's kind.
+func (j *JSON) verdict(v launcher.Verdict) {
+	line, err := json.Marshal(struct {
+		Version int    `json:"v"`
+		Kind    string `json:"kind"`
+		launcher.Verdict
+	}{1, "verdict", v})
+	if err != nil {
+		return // the journal has refused it before
+	}
+	fmt.Fprintf(j.w, "%s\n", line)
+}

@@ -1,0 +1,174 @@
+package console
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// finish prints the end of a run so that the last twenty lines say what
+// happened, what was changed, and what to do.
+func (p *People) finish(v launcher.Verdict) {
+	if v.Outcome == strategy.Trained && (p.quiet || len(v.Attempts) == 1) {
+		p.chat("trained in %s; logs: %s", p.total().Round(100*time.Millisecond), p.dir)
+		return
+	}
+	if v.Outcome != strategy.Trained && len(p.attempts) > 0 {
+		p.rootCause(p.attempts[len(p.attempts)-1])
+	}
+	p.say("summary: %s after %s in %s", v.Outcome, attempts(len(v.Attempts)), p.total().Round(100*time.Millisecond))
+	for _, a := range p.attempts {
+		p.say("  attempt %d, %s: %s", a.n, a.lasted.Round(100*time.Millisecond), outcome(a))
+	}
+	if v.Outcome == strategy.Trained {
+		p.proposal(v)
+	} else {
+		p.skipped(v)
+		p.say("error: %s", v.Reason)
+		p.hint(v)
+	}
+	p.say("logs: %s", filepath.Join(p.dir, "attempt-*", "rank*"))
+}
+
+func attempts(n int) string {
+	if n == 1 {
+		return "1 attempt"
+	}
+	return fmt.Sprintf("%d attempts", n)
+}
+
+func (p *People) total() time.Duration {
+	var sum time.Duration
+	for _, a := range p.attempts {
+		sum += a.lasted
+	}
+	return sum
+}
+
+func outcome(a attempt) string {
+	if !a.decided {
+		return "cut off"
+	}
+	if !a.diagnosis.Fatal && !a.decision.Relaunch {
+		return string(a.decision.Outcome)
+	}
+	if len(a.decision.Changed) > 0 {
+		return fmt.Sprintf("%s → %s", a.diagnosis.Sentence(), a.decision.Changed)
+	}
+	return a.diagnosis.Sentence()
+}
+
+// proposal says how the plan that trained differs from what the user wrote, so
+// that the next run can start with it.
+func (p *People) proposal(v launcher.Verdict) {
+	final := v.Attempts[len(v.Attempts)-1].Plan
+	changed := p.began.Plan.Changed(final)
+	if len(changed) == 0 {
+		return
+	}
+	p.say("  changed against the job as it is written: %s", changed)
+	p.say("hint: to start with this plan next time, give the job: %s", quote(p.command))
+}
+
+// quote writes a command as one could type it.
+func quote(c launcher.Command) string {
+	var words []string
+	for k, v := range c.Env {
+		words = append(words, k+"="+shellWord(v))
+	}
+	for _, w := range c.Argv {
+		words = append(words, shellWord(w))
+	}
+	return strings.Join(words, " ")
+}
+
+func shellWord(w string) string {
+	plain := func(r rune) bool {
+		return strings.ContainsRune("-_./=:,+@%", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	}
+	if w != "" && strings.TrimFunc(w, plain) == "" {
+		return w
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+}
+
+// skipped lists the rungs that the last walk passed over.
+func (p *People) skipped(v launcher.Verdict) {
+	if len(v.Attempts) == 0 {
+		return
+	}
+	for _, k := range v.Attempts[len(v.Attempts)-1].Skipped {
+		p.say("  not %s: %s", k.Rung, k.Reason)
+	}
+}
+
+func (p *People) hint(v launcher.Verdict) {
+	if len(p.attempts) == 0 {
+		return
+	}
+	if advice := p.attempts[len(p.attempts)-1].diagnosis.Advice; advice != "" && v.Outcome != strategy.Stopped {
+		p.say("hint: %s", advice)
+	}
+}
+
+// rootCause prints the failing rank's own last traceback in a block of
+// torchrun's shape, which log scrapers look for.
+func (p *People) rootCause(a attempt) {
+	if !a.diagnosis.Fatal || a.diagnosis.Rank < 0 {
+		return
+	}
+	const bar = "============================================================"
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s FAILED\n%s\n", bar, p.began.Name, strings.ReplaceAll(bar, "=", "-"))
+	fmt.Fprintf(&b, "Root Cause (first observed failure):\n")
+	fmt.Fprintf(&b, "  rank      : %d\n", a.diagnosis.Rank)
+	fmt.Fprintf(&b, "  exitcode  : %s\n", exitCode(a))
+	fmt.Fprintf(&b, "  logs      : %s\n", filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), fmt.Sprintf("rank%d", a.diagnosis.Rank)))
+	fmt.Fprintf(&b, "  traceback :\n")
+	for _, line := range traceback(a) {
+		fmt.Fprintf(&b, "    %s\n", line)
+	}
+	fmt.Fprintf(&b, "%s\n", bar)
+	fmt.Fprint(p.w, b.String())
+}
+
+func exitCode(a attempt) string {
+	for _, f := range a.evidence.Facts {
+		if f.Exit != nil && f.Rank == a.diagnosis.Rank {
+			if f.Exit.Signal != 0 {
+				return fmt.Sprintf("-%d (pid: %d)", f.Exit.Signal, f.Exit.PID)
+			}
+			return fmt.Sprintf("%d (pid: %d)", f.Exit.Code, f.Exit.PID)
+		}
+	}
+	return "N/A"
+}
+
+// traceback is what the failing rank itself printed last, or the line that
+// proves the diagnosis.
+func traceback(a attempt) []string {
+	for _, i := range a.diagnosis.Because {
+		if i >= len(a.evidence.Facts) {
+			continue
+		}
+		if s := a.evidence.Facts[i].Sighting; s != nil {
+			if len(s.Traceback) > 0 {
+				return append(lastLines(s.Traceback, 12), s.Text)
+			}
+			return []string{s.Text}
+		}
+	}
+	if a.diagnosis.Error != "" {
+		return []string{a.diagnosis.Error}
+	}
+	return []string{"none was printed"}
+}
+
+func lastLines(lines []string, n int) []string {
+	lines = lines[max(0, len(lines)-n):]
+	return append([]string(nil), lines...)
+}

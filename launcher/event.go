@@ -1,0 +1,123 @@
+package launcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// An Event is one thing that happened in a run. Events are journaled before
+// anybody acts upon them, and shown to people in the same order.
+type Event interface{ kind() string }
+
+// Began opens a run, or goes on with one.
+type Began struct {
+	Run     string          `json:"run"`
+	Name    string          `json:"name"`
+	Version string          `json:"version"`
+	Digest  string          `json:"digest"`
+	Recipe  string          `json:"recipe"`
+	Python  string          `json:"python,omitempty"`
+	Place   string          `json:"place,omitempty"`
+	Policy  strategy.Policy `json:"policy"`
+	Job     strategy.Job    `json:"job"`
+	Plan    strategy.Plan   `json:"plan"`
+	// Scheduler is the scheduler's name for the job, for restarts of it.
+	Scheduler string    `json:"scheduler,omitempty"`
+	At        time.Time `json:"at"` // when this process began
+}
+
+// Started is an attempt about to be launched.
+type Started struct {
+	N          int           `json:"n"`
+	Plan       strategy.Plan `json:"plan"`
+	Rung       strategy.Rung `json:"rung,omitempty"`
+	Checkpoint string        `json:"checkpoint,omitempty"`
+	Dir        string        `json:"dir"`
+	Command    Command       `json:"command"`
+	Diff       string        `json:"-"` // for people; diff.patch keeps it
+}
+
+// Ended is an attempt that is over, with all that was seen of it.
+type Ended struct {
+	Evidence strategy.Evidence `json:"evidence"`
+}
+
+// Decided is what was made of the last attempt.
+type Decided struct {
+	Diagnosis strategy.Diagnosis `json:"diagnosis"`
+	Decision  strategy.Decision  `json:"decision"`
+	Inventory strategy.Inventory `json:"inventory"`
+}
+
+// Noticed is something that people should know.
+type Noticed struct {
+	Text string `json:"text"`
+}
+
+// Finished closes a run.
+type Finished struct {
+	Verdict Verdict `json:"verdict"`
+}
+
+func (Began) kind() string    { return "began" }
+func (Started) kind() string  { return "started" }
+func (Ended) kind() string    { return "ended" }
+func (Decided) kind() string  { return "decided" }
+func (Noticed) kind() string  { return "noticed" }
+func (Finished) kind() string { return "finished" }
+
+// journalVersion is raised when an old journal could no longer be read.
+const journalVersion = 1
+
+type envelope struct {
+	Version int             `json:"v"`
+	Kind    string          `json:"kind"`
+	Time    time.Time       `json:"time"`
+	Event   json.RawMessage `json:"event"`
+}
+
+// Encode writes an event as one line of JSON, without the line's end.
+func Encode(e Event, at time.Time) ([]byte, error) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encode the event %q: %w", e.kind(), err)
+	}
+	return json.Marshal(envelope{Version: journalVersion, Kind: e.kind(), Time: at, Event: body})
+}
+
+// Decode reads what Encode wrote.
+func Decode(line []byte) (Event, time.Time, error) {
+	var env envelope
+	if err := json.Unmarshal(line, &env); err != nil {
+		return nil, time.Time{}, fmt.Errorf("decode an event: %w", err)
+	}
+	if env.Version > journalVersion {
+		return nil, env.Time, fmt.Errorf("decode an event: version %d is newer than this gpurun", env.Version)
+	}
+	switch env.Kind {
+	case "began":
+		return decodeAs[Began](env)
+	case "started":
+		return decodeAs[Started](env)
+	case "ended":
+		return decodeAs[Ended](env)
+	case "decided":
+		return decodeAs[Decided](env)
+	case "noticed":
+		return decodeAs[Noticed](env)
+	case "finished":
+		return decodeAs[Finished](env)
+	}
+	return nil, env.Time, fmt.Errorf("decode an event: unknown kind %q", env.Kind)
+}
+
+func decodeAs[E Event](env envelope) (Event, time.Time, error) {
+	var e E
+	if err := json.Unmarshal(env.Event, &e); err != nil {
+		return nil, env.Time, fmt.Errorf("decode the event %q: %w", env.Kind, err)
+	}
+	return e, env.Time, nil
+}

@@ -1,0 +1,126 @@
+// Package gpu knows the node's GPUs and hears their alarms, through NVML.
+//
+// NVML is the driver's own library. It is loaded when Open is called and only
+// then; where it is missing, or gpurun was built without cgo, Open says so and
+// the caller records a gap instead of a failure. Counting the GPUs that a job
+// would see (Visible) works without it.
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// ErrAbsent is wrapped by Open's error where there is no NVML to talk to: no
+// driver, no library, or a build without cgo. Other errors mean a driver that is
+// there and does not work.
+var ErrAbsent = errors.New("no NVML")
+
+// A Device is one GPU, or one MIG instance of a GPU, at one moment.
+type Device struct {
+	Index int    // NVML's number, in the order of the PCI bus; of a MIG instance, its GPU's
+	UUID  string // "GPU-…" or "MIG-…"
+	Name  string // "NVIDIA H200"
+	Total int64  // bytes
+	Used  int64  // bytes in use by anybody, without what the driver reserves for itself where it tells the two apart
+	// Capability is the compute capability, major and minor: 9, 0 for Hopper.
+	Capability [2]int
+	// MIG says that the GPU is cut into instances, or that this is one of them.
+	MIG bool
+}
+
+// BF16 reports whether the GPU computes in bfloat16, which began with compute
+// capability 8.0 (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities).
+func (d Device) BF16() bool { return d.Capability[0] >= 8 }
+
+// A Process is one that holds memory on a device.
+type Process struct {
+	PID   int   // as the driver's namespace numbers it, which in a container is not ours
+	Bytes int64 // 0 where the driver does not say
+}
+
+// driver is what this package needs of NVML. Its methods may be called from
+// several goroutines. Devices are named by UUID, since a number may come to
+// mean another GPU when one is lost.
+type driver interface {
+	devices() ([]Device, error)
+	device(uuid string) (Device, error)
+	instances(index int) ([]Device, error) // the MIG instances of a GPU, in order
+	processes(uuid string) ([]Process, error)
+	subscribe(uuids []string) (subscription, error)
+	close() error
+}
+
+// subscription is a set of devices whose alarms the driver keeps for us.
+type subscription interface {
+	// next waits for one alarm, errQuiet after the bound. Only one goroutine calls it.
+	next(bound time.Duration) (alarm, error)
+	close() error
+}
+
+// alarm is one critical event of one device.
+type alarm struct {
+	uuid string // empty where the driver does not say
+	kind alarmKind
+	xid  int // for kind xid
+}
+
+type alarmKind int
+
+const (
+	xidAlarm alarmKind = iota
+	eccAlarm           // a double-bit ECC error: memory that could not be corrected
+)
+
+var (
+	errQuiet = errors.New("no alarm")
+	errLost  = errors.New("GPU is lost")
+)
+
+// NVML is an open connection to the driver. Its methods may be called from
+// several goroutines.
+type NVML struct{ driver driver }
+
+// BuiltIn reports whether this gpurun was built with NVML.
+func BuiltIn() bool { return builtIn }
+
+// Open loads NVML and connects to the driver. The caller closes the result.
+func Open() (*NVML, error) {
+	d, err := openDriver("")
+	if err != nil {
+		return nil, fmt.Errorf("open NVML: %w", err)
+	}
+	return &NVML{driver: d}, nil
+}
+
+// Close ends the connection. Watches must have ended before.
+func (n *NVML) Close() error {
+	if err := n.driver.close(); err != nil {
+		return fmt.Errorf("close NVML: %w", err)
+	}
+	return nil
+}
+
+// Devices returns every GPU that this process may use, whether the job sees it
+// or not, in NVML's order. Beside an error, which names GPUs that do not answer,
+// it returns the others.
+func (n *NVML) Devices() ([]Device, error) {
+	devices, err := n.driver.devices()
+	if err != nil {
+		err = fmt.Errorf("list GPUs: %w", err)
+	}
+	return devices, err
+}
+
+// Processes returns who holds memory on a device, ordered by process id. The
+// list may be empty while memory is held, in a container above all.
+func (n *NVML) Processes(d Device) ([]Process, error) {
+	processes, err := n.driver.processes(d.UUID)
+	if err != nil {
+		return nil, fmt.Errorf("list processes on GPU %d: %w", d.Index, err)
+	}
+	slices.SortFunc(processes, func(a, b Process) int { return a.PID - b.PID })
+	return slices.CompactFunc(processes, func(a, b Process) bool { return a.PID == b.PID }), nil
+}

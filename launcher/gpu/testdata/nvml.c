@@ -1,0 +1,188 @@
+// A library with the functions of NVML that gpurun calls, and four GPUs:
+//   0  works, and has had an Xid
+//   1  belongs to somebody else
+//   2  has fallen off the bus
+//   3  is cut into two MIG instances, with a gap between them
+// With OLD it is the library of a driver that knows neither MIG nor the second
+// form of the memory figures. Signatures and numbers are those of nvml.h.
+
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
+	INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15, UNKNOWN = 999,
+};
+
+typedef unsigned long long u64;
+
+typedef struct device {
+	const char *uuid, *name;
+	u64 total, reserved, used;
+	int mig, index;
+	unsigned instance;
+	struct device *whole;
+} device;
+
+static device gpus[4] = {
+	{"GPU-zero", "NVIDIA H200", 150754820096, 600 << 20, 3ull << 30, 0, 0, 0, 0},
+	{"GPU-one", "NVIDIA H200", 1, 0, 0, 0, 1, 0, 0},
+	{"GPU-two", "NVIDIA H200", 1, 0, 0, 0, 2, 0, 0},
+	{"GPU-three", "NVIDIA H200", 150754820096, 600 << 20, 0, 1, 3, 0, 0},
+};
+static device parts[3] = {
+	{"MIG-a", "NVIDIA H200 MIG 1g.18gb", 18ull << 30, 0, 1 << 20, 0, 3, 7, &gpus[3]},
+	{0},
+	{"MIG-b", "NVIDIA H200 MIG 1g.18gb", 18ull << 30, 0, 2 << 20, 0, 3, 9, &gpus[3]},
+};
+
+static int initialised;
+
+int nvmlInit_v2(void) { initialised++; return SUCCESS; }
+int nvmlShutdown(void) { return initialised-- > 0 ? SUCCESS : UNKNOWN; }
+const char *nvmlErrorString(int code) {
+	switch (code) {
+	case GPU_IS_LOST: return "GPU is lost";
+	case NOT_FOUND: return "Not Found";
+	}
+	return "Some Error";
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 4; return SUCCESS; }
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, device **d) {
+	*d = &gpus[index];
+	return index == 1 ? NO_PERMISSION : index == 2 ? GPU_IS_LOST : SUCCESS;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, device **d) {
+	for (int i = 0; i < 7; i++) {
+		*d = i < 4 ? &gpus[i] : &parts[i - 4];
+		if ((*d)->uuid && !strcmp((*d)->uuid, uuid))
+			return i == 2 ? GPU_IS_LOST : SUCCESS;
+	}
+	return NOT_FOUND;
+}
+
+static int copy(char *to, unsigned size, const char *from) {
+	if (strlen(from) >= size)
+		return INSUFFICIENT_SIZE;
+	strcpy(to, from);
+	return SUCCESS;
+}
+
+int nvmlDeviceGetUUID(device *d, char *uuid, unsigned size) {
+	return d ? copy(uuid, size, d->uuid) : INVALID_ARGUMENT;
+}
+int nvmlDeviceGetName(device *d, char *name, unsigned size) { return copy(name, size, d->name); }
+
+int nvmlDeviceGetMemoryInfo(device *d, u64 figures[3]) {
+	figures[0] = d->total;
+	figures[1] = d->total - d->reserved - d->used;
+	figures[2] = d->reserved + d->used;
+	return SUCCESS;
+}
+
+int nvmlDeviceGetCudaComputeCapability(device *d, int *major, int *minor) {
+	*major = 9;
+	*minor = 0;
+	return d->whole ? NOT_SUPPORTED : SUCCESS;
+}
+
+#ifdef OLD
+
+typedef struct { unsigned pid; u64 used; } process;
+#define PROCESSES nvmlDeviceGetComputeRunningProcesses
+#define GRAPHICS nvmlDeviceGetGraphicsRunningProcesses
+
+#else
+
+typedef struct { unsigned pid; u64 used; unsigned instance, compute; } process;
+#define PROCESSES nvmlDeviceGetComputeRunningProcesses_v3
+#define GRAPHICS nvmlDeviceGetGraphicsRunningProcesses_v3
+
+int nvmlDeviceGetMemoryInfo_v2(device *d, struct { unsigned version; u64 total, reserved, free, used; } *m) {
+	if (m->version != (sizeof *m | 2 << 24))
+		return INVALID_ARGUMENT;
+	m->total = d->total;
+	m->reserved = d->reserved;
+	m->used = d->used;
+	m->free = d->total - d->reserved - d->used;
+	return SUCCESS;
+}
+
+int nvmlDeviceGetMigMode(device *d, unsigned *current, unsigned *pending) {
+	*current = *pending = d->mig;
+	return d->whole ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetMaxMigDeviceCount(device *d, unsigned *count) {
+	*count = d->mig ? 3 : 0;
+	return SUCCESS;
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(device *d, unsigned index, device **part) {
+	*part = &parts[index];
+	return parts[index].uuid ? SUCCESS : NOT_FOUND;
+}
+int nvmlDeviceGetGpuInstanceId(device *d, unsigned *id) {
+	*id = d->instance;
+	return d->whole ? SUCCESS : NOT_SUPPORTED;
+}
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device *part, device **whole) {
+	*whole = part->whole;
+	return part->whole ? SUCCESS : INVALID_ARGUMENT;
+}
+
+#endif
+
+// Two processes, more than the caller first has room for, one of them without a figure.
+int PROCESSES(device *d, unsigned *count, process *p) {
+	unsigned room = *count;
+	*count = 2;
+	if (room < 2)
+		return INSUFFICIENT_SIZE;
+	memset(p, 0, 2 * sizeof *p);
+	p[0].pid = 4711;
+	p[0].used = 2ull << 30;
+	p[1].pid = 42;
+	p[1].used = ~0ull;
+	return SUCCESS;
+}
+int GRAPHICS(device *d, unsigned *count, process *p) { return NOT_SUPPORTED; }
+
+typedef struct { device *device; u64 type, data; unsigned instance, compute; } event;
+
+enum { DOUBLE_BIT = 2, XID = 8, CLOCK = 16 };
+
+static event script[] = {
+	{&gpus[0], XID, 79, ~0u, ~0u},
+	{&gpus[0], CLOCK, 0, ~0u, ~0u},
+	{&gpus[3], DOUBLE_BIT, 0, 7, 0},
+	{&gpus[3], DOUBLE_BIT, 0, 9, 0},
+	{&gpus[3], XID, 94, ~0u, ~0u},
+	{0, XID, 62, ~0u, ~0u},
+};
+static unsigned told, registered;
+
+int nvmlEventSetCreate(void **set) { *set = script; return SUCCESS; }
+int nvmlEventSetFree(void *set) { return set == script ? SUCCESS : INVALID_ARGUMENT; }
+int nvmlDeviceGetSupportedEventTypes(device *d, u64 *types) {
+	*types = DOUBLE_BIT | XID | CLOCK;
+	return d->whole ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceRegisterEvents(device *d, u64 types, void *set) {
+	registered++;
+	return types == (DOUBLE_BIT | XID) && set == script ? SUCCESS : INVALID_ARGUMENT;
+}
+int nvmlEventSetWait_v2(void *set, event *e, unsigned milliseconds) {
+	if (!registered || set != script)
+		return INVALID_ARGUMENT;
+	if (told < sizeof script / sizeof *script) {
+		*e = script[told++];
+		return SUCCESS;
+	}
+	switch (told++ % 3) {
+	case 0: usleep(milliseconds * 1000); return TIMEOUT;
+	case 1: return GPU_IS_LOST;
+	}
+	return UNKNOWN;
+}

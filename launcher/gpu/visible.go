@@ -1,0 +1,186 @@
+package gpu
+
+import (
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// A View is the set of GPUs that a job would see, in CUDA's order: its device k
+// is cuda:k.
+type View struct {
+	// Count is how many there are.
+	Count int
+	// IDs name the devices as far as is known, Count of them: a UUID, or a number
+	// among the GPUs that this node lets us use.
+	IDs []string
+	// Devices are the same, with their figures at the moment of the call; nil
+	// without NVML, or where CUDA's order cannot be known.
+	Devices []Device
+	// Source says what the count rests on: "nvml", "/proc/driver/nvidia/gpus",
+	// "/dev/nvidia*", with "CUDA_VISIBLE_DEVICES of " before it where the
+	// variable chooses among them.
+	Source string
+}
+
+// Visible returns the GPUs that a job with this environment would see, without
+// starting CUDA. n may be nil, which is how a node without NVML is asked. A node
+// without GPUs is an empty view, not an error; an error means that the driver
+// answered some question with one, and the view holds what it did answer.
+func Visible(env []string, n *NVML) (View, error) {
+	return visible(env, n, os.DirFS("/"))
+}
+
+func visible(env []string, n *NVML, root fs.FS) (View, error) {
+	list, chosen := lookup(env, "CUDA_VISIBLE_DEVICES")
+	wanted := parseVisible(list)
+	if chosen && len(wanted) == 0 {
+		return View{Source: "CUDA_VISIBLE_DEVICES"}, nil
+	}
+	devices, source, err := present(n, root)
+	if chosen {
+		source = "CUDA_VISIBLE_DEVICES of " + source
+		devices = choose(wanted, devices, instancesOf(n))
+	}
+	devices = enumerable(devices, instancesOf(n))
+
+	view := View{Count: len(devices), Source: source}
+	for _, d := range devices {
+		view.IDs = append(view.IDs, d.UUID)
+	}
+	if strings.HasSuffix(source, "nvml") && (ordered(devices, env) || byName(wanted)) {
+		view.Devices = devices
+	}
+	return view, err
+}
+
+// present lists the GPUs that this process may use. Without NVML only their
+// identity is known.
+func present(n *NVML, root fs.FS) ([]Device, string, error) {
+	var err error
+	if n != nil {
+		var devices []Device
+		if devices, err = n.Devices(); err == nil || len(devices) > 0 {
+			return devices, "nvml", err
+		}
+	}
+	if devices := procInventory(root); len(devices) > 0 {
+		return devices, "/proc/driver/nvidia/gpus", err
+	}
+	return nodeInventory(root), "/dev/nvidia*", err
+}
+
+// instancesOf returns how to list a GPU's MIG instances.
+func instancesOf(n *NVML) func(Device) []Device {
+	return func(d Device) []Device {
+		if n == nil {
+			return nil
+		}
+		instances, err := n.driver.instances(d.Index)
+		if err != nil {
+			return nil // a GPU that cannot list its instances has none to offer
+		}
+		return instances
+	}
+}
+
+// choose returns the devices that the words of CUDA_VISIBLE_DEVICES name. As in
+// CUDA, the first word that names none ends the list, and a device named twice
+// leaves none at all.
+func choose(wanted []string, devices []Device, instances func(Device) []Device) []Device {
+	var chosen []Device
+	taken := map[string]bool{}
+	for _, word := range wanted {
+		d, ok := find(word, devices, instances)
+		if !ok {
+			break
+		}
+		if taken[d.UUID] {
+			return nil
+		}
+		taken[d.UUID] = true
+		chosen = append(chosen, d)
+	}
+	return chosen
+}
+
+// find returns the one device that a word names: a number, or the beginning of a
+// UUID that no other device shares.
+func find(word string, devices []Device, instances func(Device) []Device) (Device, bool) {
+	if k, ok := ordinal(word); ok {
+		if k >= len(devices) {
+			return Device{}, false
+		}
+		return devices[k], true
+	}
+	candidates := devices
+	if strings.HasPrefix(word, "MIG-") {
+		candidates = nil
+		for _, d := range devices {
+			candidates = append(candidates, instances(d)...)
+		}
+	}
+	var found Device
+	matches := 0
+	for _, d := range candidates {
+		if strings.HasPrefix(d.UUID, word) {
+			found, matches = d, matches+1
+		}
+	}
+	return found, matches == 1
+}
+
+// enumerable applies CUDA's two rules about MIG: a process sees one instance at
+// most, and once it sees an instance it sees no whole GPU
+// (https://docs.nvidia.com/datacenter/tesla/mig-user-guide/, "CUDA device
+// enumeration"). A GPU that is cut into no instance offers nothing.
+func enumerable(devices []Device, instances func(Device) []Device) []Device {
+	var whole []Device
+	for _, d := range devices {
+		if strings.HasPrefix(d.UUID, "MIG-") {
+			return []Device{d}
+		}
+		if !d.MIG {
+			whole = append(whole, d)
+			continue
+		}
+		if parts := instances(d); len(parts) > 0 {
+			return parts[:1]
+		}
+	}
+	return whole
+}
+
+// ordered reports whether CUDA numbers the devices as NVML does, by PCI bus. It
+// puts a faster model first unless CUDA_DEVICE_ORDER says otherwise, which makes
+// no difference among equals.
+func ordered(devices []Device, env []string) bool {
+	if order, _ := lookup(env, "CUDA_DEVICE_ORDER"); order == "PCI_BUS_ID" {
+		return true
+	}
+	for _, d := range devices {
+		if d.Name != devices[0].Name {
+			return false
+		}
+	}
+	return true
+}
+
+// byName reports whether the words are UUIDs, which mean the same in any order.
+func byName(wanted []string) bool {
+	if len(wanted) == 0 {
+		return false
+	}
+	_, number := ordinal(wanted[0])
+	return !number
+}
+
+// lookup returns the last value of a variable, the one that os/exec hands on.
+func lookup(env []string, name string) (string, bool) {
+	for i := len(env) - 1; i >= 0; i-- {
+		if value, ok := strings.CutPrefix(env[i], name+"="); ok {
+			return value, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,78 @@
+package host
+
+import (
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Counters remember how often the kernel had killed for want of memory at the
+// moment when they were opened, at every level that can be read.
+type Counters struct {
+	levels []group
+	before []int64
+}
+
+// OpenCounters reads the counters. It comes before the ranks start, since a
+// counter that is first read after a kill cannot tell it from older ones.
+func (m Machine) OpenCounters() *Counters {
+	c := &Counters{}
+	for _, g := range m.groups() {
+		if n, ok := g.kills(); ok {
+			c.levels = append(c.levels, g)
+			c.before = append(c.before, n)
+		}
+	}
+	return c
+}
+
+// Rise returns a fact for each level whose counter has risen since OpenCounters,
+// the innermost first: the nearer the level, the likelier the dead are ours. No
+// kill is in two facts, so that their sum is the number of processes killed. The
+// limit is the lowest one that held at that level, its own or one above, and the
+// peak is that of the level which sets the limit. Where no counter can be read
+// there is one gap.
+func (c *Counters) Rise() []strategy.Fact {
+	if len(c.levels) == 0 {
+		return []strategy.Fact{fact(strategy.Fact{
+			Gap: "no control group with a readable count of OOM kills",
+		})}
+	}
+	var facts []strategy.Fact
+	var below int64 // what inner levels have already told
+	for i, g := range c.levels {
+		now, ok := g.kills()
+		if !ok {
+			continue
+		}
+		rise := now - c.before[i]
+		if g.files.nested {
+			rise, below = rise-below, max(rise, below)
+		}
+		if rise <= 0 {
+			continue
+		}
+		kills := &strategy.Kills{Count: rise, Group: g.name()}
+		kills.Limit, kills.Peak = tightest(c.levels[i:])
+		facts = append(facts, fact(strategy.Fact{Kills: kills}))
+	}
+	return facts
+}
+
+// tightest returns the lowest limit among levels and the peak of the level that
+// has it, or of the first level if none has a limit.
+func tightest(levels []group) (limit, peak int64) {
+	peak = levels[0].peak()
+	for _, g := range levels {
+		if n := g.limit(); n > 0 && (limit == 0 || n < limit) {
+			limit, peak = n, g.peak()
+		}
+	}
+	return limit, peak
+}
+
+// fact fills in who observed it, and when.
+func fact(f strategy.Fact) strategy.Fact {
+	f.Time, f.Rank, f.Source = time.Now(), -1, "cgroup"
+	return f
+}

@@ -1,0 +1,249 @@
+package host
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// group is one level of the control groups above this process that account for
+// memory.
+type group struct {
+	root  fs.FS
+	dir   string // without the leading slash
+	files groupFiles
+}
+
+// groupFiles are the names of one version of the kernel's interface:
+// https://docs.kernel.org/admin-guide/cgroup-v1/memory.html and
+// https://docs.kernel.org/admin-guide/cgroup-v2.html.
+type groupFiles struct {
+	limit    string // beyond it the kernel kills
+	throttle string // beyond it the kernel stalls every allocation
+	usage    string
+	peak     string
+	events   string
+	inactive string // in memory.stat: page cache that goes first under pressure
+	// nested says that a level's events count those of the levels below it.
+	nested bool
+}
+
+var (
+	filesV1 = groupFiles{
+		limit: "memory.limit_in_bytes",
+		usage: "memory.usage_in_bytes", peak: "memory.max_usage_in_bytes",
+		events: "memory.oom_control", inactive: "total_inactive_file",
+	}
+	filesV2 = groupFiles{
+		limit: "memory.max", throttle: "memory.high",
+		usage: "memory.current", peak: "memory.peak",
+		events: "memory.events", inactive: "inactive_file", nested: true,
+	}
+)
+
+// unlimited is the least number that version 1 means as no limit: the greatest
+// whole number of pages, with pages of up to 64 KiB.
+const unlimited = 1<<63 - 1<<16
+
+// name is the level's path for people.
+func (g group) name() string { return "/" + g.dir }
+
+// limit is what this level may hold before the kernel kills, in bytes, 0 for no
+// limit.
+func (g group) limit() int64 {
+	n, ok := g.number(g.files.limit) // "max" is no number
+	if !ok || n >= unlimited {
+		return 0
+	}
+	return n
+}
+
+// ceiling is what this level may hold and still run at full speed, in bytes, 0
+// for no limit.
+func (g group) ceiling() int64 {
+	limit := g.limit()
+	if g.files.throttle == "" {
+		return limit
+	}
+	n, ok := g.number(g.files.throttle)
+	if ok && (limit == 0 || n < limit) {
+		return n
+	}
+	return limit
+}
+
+// peak is the most that this level ever held, in bytes, 0 if unknown.
+func (g group) peak() int64 {
+	n, _ := g.number(g.files.peak)
+	return n
+}
+
+// working is what this level holds and cannot give back at once, in bytes.
+func (g group) working() (int64, bool) {
+	used, ok := g.number(g.files.usage)
+	if !ok {
+		return 0, false
+	}
+	stat, _ := g.fields("memory.stat")
+	return max(used-stat[g.files.inactive], 0), true
+}
+
+// kills counts the processes of this level, or below it where the interface
+// nests, that were killed for want of memory since the level was made.
+func (g group) kills() (int64, bool) {
+	events, ok := g.fields(g.files.events)
+	count, counted := events["oom_kill"]
+	// The kernel counts a killed group once here and each of its processes above;
+	// some report only the former.
+	return max(count, events["oom_group_kill"]), ok && counted
+}
+
+func (g group) number(file string) (int64, bool) {
+	text, err := fs.ReadFile(g.root, path.Join(g.dir, file))
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil && n >= 0
+}
+
+// fields reads lines of the form "oom_kill 3".
+func (g group) fields(file string) (map[string]int64, bool) {
+	text, err := fs.ReadFile(g.root, path.Join(g.dir, file))
+	if err != nil {
+		return nil, false
+	}
+	fields := map[string]int64{}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) != 2 {
+			continue
+		}
+		if n, err := strconv.ParseInt(words[1], 10, 64); err == nil {
+			fields[words[0]] = n
+		}
+	}
+	return fields, true
+}
+
+// groups lists the levels above this process, innermost first, up to the mount.
+// Machines that mount both versions account for memory in one of them; levels
+// without a memory controller are left out.
+func (m Machine) groups() []group {
+	var levels []group
+	mounts := m.groupMounts()
+	membership := m.membership()
+	for version, files := range []groupFiles{1: filesV1, 2: filesV2} {
+		self, member := membership[version]
+		if !member {
+			continue
+		}
+		for _, dir := range m.levels(mounts[version], self) {
+			g := group{root: m.root, dir: dir, files: files}
+			if _, err := fs.Stat(m.root, path.Join(dir, files.events)); err == nil {
+				levels = append(levels, g)
+			}
+		}
+	}
+	return levels
+}
+
+// membership reads the path of this process's group in each version.
+func (m Machine) membership() map[int]string {
+	text, err := fs.ReadFile(m.root, "proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	paths := map[int]string{}
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		switch {
+		case parts[0] == "0" && parts[1] == "":
+			paths[2] = parts[2]
+		case slices.Contains(strings.Split(parts[1], ","), "memory"):
+			paths[1] = parts[2]
+		}
+	}
+	return paths
+}
+
+// groupMount is where a hierarchy is mounted.
+type groupMount struct {
+	point string // where, without the leading slash
+	top   string // the group that is seen there
+}
+
+// groupMounts finds the hierarchies that can account for memory, by version.
+// A line of mountinfo is: id parent dev root point options [tag …] - type source
+// superoptions (proc_pid_mountinfo(5)).
+func (m Machine) groupMounts() map[int][]groupMount {
+	text, err := fs.ReadFile(m.root, "proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	mounts := map[int][]groupMount{}
+	for line := range strings.Lines(string(text)) {
+		left, right, found := strings.Cut(strings.TrimSpace(line), " - ")
+		place, system := strings.Fields(left), strings.Fields(right)
+		if !found || len(place) < 5 || len(system) < 3 {
+			continue
+		}
+		mount := groupMount{
+			point: strings.TrimPrefix(unescape(place[4]), "/"),
+			top:   unescape(place[3]),
+		}
+		switch {
+		case system[0] == "cgroup2":
+			mounts[2] = append(mounts[2], mount)
+		case system[0] == "cgroup" && slices.Contains(strings.Split(system[2], ","), "memory"):
+			mounts[1] = append(mounts[1], mount)
+		}
+	}
+	return mounts
+}
+
+// unescape undoes the octal escapes of mountinfo.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// levels lists the folders from a group up to the mount where it is found. In a
+// container the group's path is often that of the host and not to be found; then
+// the mount itself is our group.
+func (m Machine) levels(mounts []groupMount, self string) []string {
+	for _, mount := range mounts {
+		below, ok := within(mount.top, self)
+		if !ok {
+			continue
+		}
+		dir := path.Join(mount.point, below)
+		if info, err := fs.Stat(m.root, dir); err != nil || !info.IsDir() {
+			continue
+		}
+		var dirs []string
+		for ; dir != mount.point; dir = path.Dir(dir) {
+			dirs = append(dirs, dir)
+		}
+		return append(dirs, mount.point)
+	}
+	if len(mounts) > 0 {
+		return []string{mounts[0].point}
+	}
+	return nil
+}
+
+// within returns a group's path as seen from the group at the top of a mount.
+func within(top, self string) (string, bool) {
+	if top == "/" {
+		return strings.TrimPrefix(path.Clean(self), "/"), !strings.Contains(self, "..")
+	}
+	if self == top {
+		return "", true
+	}
+	return strings.CutPrefix(self, top+"/")
+}

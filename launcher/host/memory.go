@@ -1,0 +1,68 @@
+package host
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// A Memory is the RAM of a machine as this process may use it. All figures are
+// bytes.
+type Memory struct {
+	Total int64 // of the machine
+	// Available is what can still be allocated without swapping and without an
+	// OOM kill: the least of the kernel's MemAvailable and what each control group
+	// above us leaves.
+	Available int64
+	// Limit is the lowest limit of the control groups above us, 0 for none, the
+	// point where version 2 begins to stall included. It may exceed Total.
+	Limit int64
+	// Group is the control group that sets Limit.
+	Group string
+}
+
+// Memory measures the machine. An error means that /proc/meminfo cannot be read;
+// control groups that cannot be read do not limit.
+func (m Machine) Memory() (Memory, error) {
+	total, available, err := m.meminfo()
+	if err != nil {
+		return Memory{}, fmt.Errorf("measure memory: %w", err)
+	}
+	memory := Memory{Total: total, Available: available}
+	for _, g := range m.groups() {
+		limit := g.ceiling()
+		if limit == 0 {
+			continue
+		}
+		if memory.Limit == 0 || limit < memory.Limit {
+			memory.Limit, memory.Group = limit, g.name()
+		}
+		if used, ok := g.working(); ok {
+			memory.Available = min(memory.Available, max(limit-used, 0))
+		}
+	}
+	return memory, nil
+}
+
+func (m Machine) meminfo() (total, available int64, err error) {
+	f, err := m.root.Open("proc/meminfo")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	fields := map[string]int64{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		name, rest, _ := strings.Cut(lines.Text(), ":")
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		if err == nil {
+			fields[name] = kib << 10
+		}
+	}
+	total, available = fields["MemTotal"], fields["MemAvailable"]
+	if total == 0 {
+		return 0, 0, fmt.Errorf("proc/meminfo has no MemTotal: %w", fs.ErrInvalid)
+	}
+	return total, available, nil
+}

@@ -1,0 +1,86 @@
+package job
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// FromArgs reads a command line as torchrun takes it: flags, then a script and
+// the script's own arguments. env is the environment in the form of os.Environ;
+// its PET_* variables are the flags' defaults. dir is the absolute working
+// directory. Errors are *UsageError; ErrHelp where -h or --help stands before
+// the script.
+func FromArgs(args, env []string, dir string) (*Job, error) {
+	line, err := parseTorchrun(args, lookup(env), false)
+	if err != nil {
+		return nil, err
+	}
+	j := defaults()
+	j.Kind, j.Argv = line.kind(), slices.Clone(line.command)
+	j.Workdir = dir
+	j.Name = nameOf(j.Argv[0])
+	j.Launch = line.launch
+	j.Launch.LogDir = under(dir, j.Launch.LogDir)
+	j.Python = line.python
+	if strings.Contains(j.Python, "/") {
+		j.Python = under(dir, j.Python)
+	}
+	j.Warnings = line.warnings
+	if err := judge(j); err != nil {
+		return nil, err
+	}
+	j.Digest = digest(j, nil)
+	return j, nil
+}
+
+// nameOf makes a job's name of a script, module or program.
+func nameOf(first string) string {
+	name := filepath.Base(first)
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".py"), ".sh")
+	if badName(name) != "" {
+		return "job"
+	}
+	return name
+}
+
+// judge refuses commands that cannot be meant.
+func judge(j *Job) error {
+	first := j.Argv[0]
+	switch {
+	case first == "":
+		return usage("", "the script's name is empty")
+	case j.Kind != Script:
+		return refuseInner(j.Kind, j.Argv)
+	case exists(under(j.Workdir, first)):
+		return refuseInner(j.Kind, j.Argv)
+	case filepath.Base(first) == "torchrun":
+		return usage("write gpurun in place of torchrun, with the same flags", "torchrun is not a script")
+	case isPython(first):
+		return usage("leave it out: gpurun starts the interpreter itself", "%s is not a script", first)
+	}
+	if name := launcherAt(j.Argv); name != "" {
+		return usage(`put the command into a train.toml: job.command, and launch.ranks = "self"`,
+			"%s starts ranks of its own", name)
+	}
+	hint := ""
+	if strings.HasSuffix(first, ".toml") {
+		hint = "name an existing train.toml"
+	} else if !strings.HasSuffix(first, ".py") && !strings.Contains(first, "/") {
+		hint = "a program that is no Python script wants --no-python, a module wants -m"
+	}
+	return usage(hint, "%s is not there", under(j.Workdir, first))
+}
+
+// lookup makes a function of an environment in the form of os.Environ; of two
+// entries the last counts, as with exec.Cmd.
+func lookup(env []string) func(string) string {
+	return func(name string) string {
+		for i := len(env) - 1; i >= 0; i-- {
+			if value, ok := strings.CutPrefix(env[i], name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}
+}

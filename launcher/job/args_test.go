@@ -1,0 +1,290 @@
+package job
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// scripts makes a working directory with the files that a job may be started from.
+func scripts(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"train.py", "run.sh", "-5"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestFromArgsCommand(t *testing.T) {
+	dir := scripts(t)
+	for _, c := range []struct {
+		args string
+		kind Kind
+		argv []string
+	}{
+		{"train.py", Script, []string{"train.py"}},
+		{"train.py --nproc-per-node 4 -m x --help", Script, []string{"train.py", "--nproc-per-node", "4", "-m", "x", "--help"}},
+		{"train.py -- --x", Script, []string{"train.py", "--x"}},
+		{"train.py a -- --x", Script, []string{"train.py", "a", "--", "--x"}},
+		{"-- train.py -- --x", Script, []string{"train.py", "--", "--x"}},
+		{"--standalone -- train.py", Script, []string{"train.py"}},
+		{"-m pkg.train a", Module, []string{"pkg.train", "a"}},
+		{"--module pkg.train", Module, []string{"pkg.train"}},
+		{"-mr3 pkg.train", Module, []string{"pkg.train"}},
+		{"--no_python ./run.sh a", Program, []string{"./run.sh", "a"}},
+		{"--no-py run.sh", Program, []string{"run.sh"}},
+		{"-5 a", Script, []string{"-5", "a"}},
+	} {
+		j, err := FromArgs(strings.Fields(c.args), nil, dir)
+		if err != nil {
+			t.Errorf("%s: %v", c.args, err)
+			continue
+		}
+		if j.Kind != c.kind {
+			t.Errorf("%s: kind %s, want %s", c.args, j.Kind, c.kind)
+		}
+		if diff := cmp.Diff(c.argv, j.Argv); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.args, diff)
+		}
+	}
+}
+
+func TestFromArgsFlags(t *testing.T) {
+	dir := scripts(t)
+	for _, c := range []struct {
+		name string
+		args string
+		env  []string
+		want func(l *Launch)
+	}{
+		{"nothing", "", nil, func(l *Launch) {}},
+		{"spelled with dashes", "--nproc-per-node 4", nil, func(l *Launch) { l.NprocPerNode = "4" }},
+		{"spelled with underscores", "--nproc_per_node=4", nil, func(l *Launch) { l.NprocPerNode = "4" }},
+		{"a prefix", "--nproc 4", nil, func(l *Launch) { l.NprocPerNode = "4" }},
+		{"a prefix with underscores", "--nproc_per=4", nil, func(l *Launch) { l.NprocPerNode = "4" }},
+		{"words", "--nproc-per-node gpu", nil, func(l *Launch) { l.NprocPerNode = "gpu" }},
+		{"the last one counts", "--nproc 4 --nproc auto", nil, func(l *Launch) { l.NprocPerNode = "auto" }},
+		{"a variable", "", []string{"PET_NPROC_PER_NODE=8"}, func(l *Launch) { l.NprocPerNode = "8" }},
+		{"a flag over a variable", "--nproc 2", []string{"PET_NPROC_PER_NODE=8"}, func(l *Launch) { l.NprocPerNode = "2" }},
+		{"a flag over a bad variable", "--nproc 2", []string{"PET_NPROC_PER_NODE=x"}, func(l *Launch) { l.NprocPerNode = "2" }},
+		{"the last of two variables", "", []string{"PET_MAX_RESTARTS=1", "PET_MAX_RESTARTS=2"}, func(l *Launch) { l.MaxRestarts = 2 }},
+		{"an empty variable", "", []string{"PET_MAX_RESTARTS="}, func(l *Launch) {}},
+		{"restarts", "--max-restarts=3", nil, func(l *Launch) { l.MaxRestarts = 3 }},
+		{"one node", "--nnodes 1 --node-rank 0", nil, func(l *Launch) {}},
+		{"one to one nodes", "--nnodes=1:1", []string{"PET_NODE_RANK=0"}, func(l *Launch) {}},
+		{"redirects", "-r 3", nil, func(l *Launch) { l.Redirects = Streams{All: Both} }},
+		{"redirects, joined", "-r3 -t=1", nil, func(l *Launch) { l.Redirects = Streams{All: Both}; l.Tee = Streams{All: Out} }},
+		{"tee by rank", "--tee 0:3,1:2", nil, func(l *Launch) { l.Tee = Streams{Ranks: map[int]Std{0: Both, 1: Err}} }},
+		{"tee by variable", "", []string{"PET_TEE=3"}, func(l *Launch) { l.Tee = Streams{All: Both} }},
+		{"a filter", "--local-ranks-filter 0,3", nil, func(l *Launch) { l.LocalRanksFilter = []int{0, 3} }},
+		{"a log folder", "--log-dir logs", nil, func(l *Launch) { l.LogDir = filepath.Join(dir, "logs") }},
+		{"an absolute log folder", "--log_dir /dev/null", nil, func(l *Launch) { l.LogDir = "/dev/null" }},
+		{"a role", "--role trainer", nil, func(l *Launch) { l.Role = "trainer" }},
+		{"a run id", "--rdzv-id=night", nil, func(l *Launch) { l.RunID = "night" }},
+		{"no run id", "--rdzv-id none", nil, func(l *Launch) {}},
+		{"a port", "--master-port 29501 --master-addr localhost", nil, func(l *Launch) { l.MasterPort = 29501 }},
+		{"a free port", "--master-port=0", nil, func(l *Launch) {}},
+		{"standalone", "--standalone", nil, func(l *Launch) {}},
+		{"seconds of grace", "--shutdown-timeout 5", nil, func(l *Launch) { l.ShutdownTimeout = 5 * time.Second }},
+		{"a duration of grace", "--shutdown-timeout 2m", nil, func(l *Launch) { l.ShutdownTimeout = 2 * time.Minute }},
+		{"grace by variable", "", []string{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"}, func(l *Launch) { l.ShutdownTimeout = 7 * time.Second }},
+		{"grace by torchrun's own variable", "", []string{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7", "PET_SHUTDOWN_TIMEOUT=8"},
+			func(l *Launch) { l.ShutdownTimeout = 8 * time.Second }},
+		{"default signals", "--signals-to-handle SIGTERM,SIGINT,SIGHUP,SIGQUIT", nil, func(l *Launch) {}},
+		{"off by variable", "", []string{"PET_RUN_PATH=0", "PET_VIRTUAL_LOCAL_RANK=0", "PET_MODULE=0"}, func(l *Launch) {}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j, err := FromArgs(append(strings.Fields(c.args), "train.py"), c.env, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := defaults().Launch
+			want.NprocPerNode = "1"
+			c.want(&want)
+			if diff := cmp.Diff(want, j.Launch); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if j.Warnings != nil {
+				t.Errorf("warnings: %q", j.Warnings)
+			}
+		})
+	}
+}
+
+func TestFromArgsJob(t *testing.T) {
+	dir := scripts(t)
+	j, err := FromArgs([]string{"--python", "venv/bin/python", "train.py"}, nil, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j.Name != "train" || j.Workdir != dir || j.Path != "" || j.Recipe != "auto" || j.Env != nil {
+		t.Errorf("job: %+v", j)
+	}
+	if want := filepath.Join(dir, "venv/bin/python"); j.Python != want {
+		t.Errorf("Python = %q, want %q", j.Python, want)
+	}
+	if diff := cmp.Diff(defaults().Recovery, j.Recovery); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for script, want := range map[string]string{"train.py": "train", "-m": "pkg.train", "run.sh": "run"} {
+		args := []string{script}
+		if script == "-m" {
+			args = append(args, "pkg.train")
+		}
+		if j, err := FromArgs(args, nil, dir); err != nil || j.Name != want {
+			t.Errorf("%s: name %q, %v, want %q", script, j.Name, err, want)
+		}
+	}
+}
+
+func TestFromArgsWarns(t *testing.T) {
+	dir := scripts(t)
+	for _, c := range []struct {
+		args string
+		env  []string
+		want []string
+	}{
+		{"--rdzv-backend c10d --rdzv-endpoint h:1 --rdzv-conf a=b", nil,
+			[]string{"--rdzv-backend, --rdzv-endpoint, --rdzv-conf have no effect with gpurun on one node"}},
+		{"--monitor-interval 5", nil, []string{"--monitor-interval has no effect with gpurun on one node"}},
+		{"--start-method fork --event-log-handler console --local-addr h --numa-binding node", nil,
+			[]string{"--start-method, --event-log-handler, --local-addr, --numa-binding have no effect with gpurun on one node"}},
+		{"", []string{"PET_RDZV_ENDPOINT=h:1"}, []string{"PET_RDZV_ENDPOINT has no effect with gpurun on one node"}},
+		{"--master_addr node1", nil, []string{"--master-addr=node1 has no effect on one node: ranks meet at 127.0.0.1"}},
+		{"--standalone --master-port 5", nil, []string{"--master-port has no effect with gpurun on one node"}},
+		{"--signals-to-handle SIGUSR1", nil, []string{"--signals-to-handle=SIGUSR1 has no effect: gpurun handles SIGTERM,SIGINT,SIGHUP,SIGQUIT"}},
+	} {
+		j, err := FromArgs(append(strings.Fields(c.args), "train.py"), c.env, dir)
+		if err != nil {
+			t.Errorf("%s: %v", c.args, err)
+			continue
+		}
+		if diff := cmp.Diff(c.want, j.Warnings); diff != "" {
+			t.Errorf("%s %v (-want +got):\n%s", c.args, c.env, diff)
+		}
+	}
+}
+
+func TestFromArgsRefuses(t *testing.T) {
+	dir := scripts(t)
+	for _, c := range []struct {
+		args          string
+		env           []string
+		message, hint string
+	}{
+		{"", nil, "no script is named", "gpurun train.toml"},
+		{"--standalone", nil, "no script is named", ""},
+		{"--nproc-per-nod x train.py", nil, `--nproc-per-node: "x" is not a number of ranks`, `"auto"`},
+		{"--nprocs-per-node 2 train.py", nil, "unknown flag --nprocs-per-node", "did you mean --nproc-per-node?"},
+		{"--lr=1 train.py", nil, "unknown flag --lr", "after the script"},
+		{"-x train.py", nil, "unknown flag -x", ""},
+		{"-mx train.py", nil, "unknown flag -x", ""},
+		{"--n 2 train.py", nil, "--n is ambiguous: it could be --nnodes, --nproc-per-node, --no-python, --node-rank, --numa-binding", "in full"},
+		{"--rdzv x train.py", nil, "--rdzv is ambiguous", ""},
+		{"--nproc-per-node", nil, "--nproc-per-node needs a value", ""},
+		{"--role --standalone train.py", nil, "--role needs a value", ""},
+		{"--standalone=1 train.py", nil, "--standalone takes no value", ""},
+		{"-r", nil, "-r needs a value", ""},
+		{"--nproc-per-node 0 train.py", nil, "--nproc-per-node: 0 is less than 1", ""},
+		{"--nproc-per-node -1 train.py", nil, "--nproc-per-node: -1 is less than 1", ""},
+		{"--nproc-per-node xpu train.py", nil, `"xpu" is not a number of ranks`, ""},
+		{"--nnodes 2 train.py", nil, "--nnodes=2: more than one node is not supported", "--nnodes=1"},
+		{"--nnodes 1:4 train.py", nil, "--nnodes=1:4: more than one node", "--nnodes=1"},
+		{"--nnodes 2:1 train.py", nil, "--nnodes: 2:1 ends before it starts", ""},
+		{"--nnodes x train.py", nil, `--nnodes: "x" is not a whole number`, ""},
+		{"--nnodes 0 train.py", nil, "--nnodes: 0 is out of range", ""},
+		{"train.py", []string{"PET_NNODES=4"}, "PET_NNODES=4: more than one node", "--nnodes=1"},
+		{"--node-rank 1 train.py", nil, "--node-rank=1: more than one node", "torchrun"},
+		{"train.py", []string{"PET_NODE_RANK=2"}, "PET_NODE_RANK=2: more than one node", ""},
+		{"--max-restarts -1 train.py", nil, "--max-restarts: -1 is out of range", ""},
+		{"--master-port 70000 train.py", nil, "--master-port: 70000 is out of range", ""},
+		{"-r4 train.py", nil, `-r: "4" names no streams`, "3 (both)"},
+		{"-t 0:3,1 train.py", nil, `-t: "0:3,1" names no streams`, ""},
+		{"-t 0:5 train.py", nil, `names no streams`, ""},
+		{"--local-ranks-filter 0,x train.py", nil, `--local-ranks-filter: "x" is not a whole number`, ""},
+		{"--shutdown-timeout soon train.py", nil, `"soon" is not a time to wait`, "30s"},
+		{"--shutdown-timeout -1 train.py", nil, `"-1" is not a time to wait`, ""},
+		{"--shutdown-timeout nan train.py", nil, `"nan" is not a time to wait`, ""},
+		{"--virtual-local-rank train.py", nil, "--virtual-local-rank is not supported", "LOCAL_RANK"},
+		{"train.py", []string{"PET_VIRTUAL_LOCAL_RANK=1"}, "PET_VIRTUAL_LOCAL_RANK is not supported", ""},
+		{"--run-path train.py", nil, "--run-path is not supported", ""},
+		{"--logs-specs x train.py", nil, "--logs-specs is not supported", ""},
+		{"--duplicate-stdout-filters x train.py", nil, "--duplicate-stdout-filters is not supported", ""},
+		{"train.py", []string{"PET_STANDALONE=yes"}, `PET_STANDALONE: "yes" is not a number`, "1 or 0"},
+		{"-m --no-python pkg.train", nil, "--module and --no-python contradict", ""},
+		{"torchrun --nproc-per-node 2 train.py", nil, "torchrun is not a script", "in place of torchrun"},
+		{"python train.py", nil, "python is not a script", "leave it out"},
+		{"accelerate launch train.py", nil, "accelerate launch starts ranks of its own", "job.command"},
+		{"--no-python deepspeed train.py", nil, "deepspeed starts ranks of its own: it would start once a rank", `"self"`},
+		{"-m accelerate.commands.launch train.py", nil, "accelerate launch starts ranks of its own", `"self"`},
+		{"none.py", nil, "none.py is not there", ""},
+		{"none.toml", nil, "none.toml is not there", "train.toml"},
+		{"ls", nil, "ls is not there", "--no-python"},
+	} {
+		j, err := FromArgs(strings.Fields(c.args), c.env, dir)
+		var u *UsageError
+		if !errors.As(err, &u) {
+			t.Errorf("%s %v: %v, %v, want a UsageError", c.args, c.env, j, err)
+			continue
+		}
+		if !strings.Contains(u.Message, c.message) || !strings.Contains(u.Hint, c.hint) {
+			t.Errorf("%s %v: %q, hint %q; want %q and %q", c.args, c.env, u.Message, u.Hint, c.message, c.hint)
+		}
+	}
+}
+
+func TestFromArgsHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"-h"}, {"--nproc-per-node", "2", "--help", "train.py"}, {"-mh"}} {
+		if _, err := FromArgs(args, nil, t.TempDir()); !errors.Is(err, ErrHelp) {
+			t.Errorf("%q: %v, want ErrHelp", args, err)
+		}
+	}
+	if _, err := FromArgs([]string{"train.py", "--help"}, nil, scripts(t)); err != nil {
+		t.Errorf("the script's own --help: %v", err)
+	}
+}
+
+func TestStreamsFor(t *testing.T) {
+	s := Streams{All: Out, Ranks: map[int]Std{1: Both, 2: NoStd}}
+	for rank, want := range map[int]Std{0: Out, 1: Both, 2: NoStd, 3: Out} {
+		if got := s.For(rank); got != want {
+			t.Errorf("For(%d) = %d, want %d", rank, got, want)
+		}
+	}
+	if !Both.Has(Err) || Out.Has(Err) || !Out.Has(NoStd) {
+		t.Error("Has is wrong")
+	}
+}
+
+func TestLauncherIn(t *testing.T) {
+	for line, want := range map[string]string{
+		"torchrun a.py": "torchrun", "/opt/bin/torchrun a.py": "torchrun", "accelerate launch a.py": "accelerate launch",
+		"accelerate env": "", "accelerate --debug launch": "accelerate launch", "tune run --nproc 2 full": "tune run", "tune ls": "",
+		"deepspeed a.py": "deepspeed", "mpirun -n 4 python a.py": "mpirun", "srun python a.py": "srun", "composer a.py": "composer",
+		"axolotl train x": "axolotl", "uv run torchrun a.py": "torchrun", "conda run -n deepspeed python a.py": "",
+		"nice -n 10 deepspeed a.py": "deepspeed", "uv run a.py deepspeed": "", "uv run python a.py --backend deepspeed": "",
+		"uv run python -m torch.distributed.run a.py": "torchrun", "python -W ignore -m torch.distributed.launch a.py": "torch.distributed.launch",
+		"python -maccelerate.commands.launch a.py": "accelerate launch", "python /opt/bin/accelerate launch a.py": "accelerate launch",
+		"python a.py torchrun": "", "./run.sh torchrun": "", "python": "", "nohup ./run.sh": "", "env A=1 torchrun a.py": "torchrun",
+		"python -c x": "", "python -m pkg.train": "",
+	} {
+		if got := launcherIn(strings.Fields(line)); got != want {
+			t.Errorf("launcherIn(%q) = %q, want %q", line, got, want)
+		}
+	}
+	for script, want := range map[string]string{
+		"cd x && A=1 torchrun a.py": "torchrun", "echo torchrun": "", "a; accelerate launch b": "accelerate launch", "": "",
+	} {
+		if got := launcherIn([]string{"bash", "-ec", script}); got != want {
+			t.Errorf("launcherIn(bash -ec %q) = %q, want %q", script, got, want)
+		}
+	}
+}

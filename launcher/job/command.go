@@ -1,0 +1,189 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// readCommand reads the one of script, module, program and command that is set.
+func (r *reader) readCommand(t *table) {
+	var set []string
+	for _, key := range []string{"script", "module", "program", "command"} {
+		if t.has(key) {
+			set = append(set, key)
+		}
+	}
+	args := t.words("args")
+	if len(set) == 0 {
+		r.problems = append(r.problems, Problem{Key: []string{"job"},
+			Message: "has no command; set job.script, job.module, job.program or job.command"})
+		return
+	}
+	for _, key := range set[1:] {
+		r.problems = append(r.problems, Problem{Key: []string{"job", key},
+			Message: fmt.Sprintf("contradicts job.%s: a job has one command", set[0])})
+	}
+	self := r.self()
+	for _, key := range set {
+		switch key {
+		case "script":
+			r.readScript(t, args, self)
+		case "module":
+			r.readModule(t, args, self)
+		case "program":
+			r.readProgram(t, args, self)
+		case "command":
+			if t.has("args") {
+				t.bad("args", "goes into job.command, which has the whole command")
+			}
+			r.readLine(t, self)
+		}
+	}
+}
+
+// self reports whether the command starts its own ranks.
+func (r *reader) self() bool {
+	return r.table("launch").values["ranks"] == "self"
+}
+
+func (r *reader) readScript(t *table, args []string, self bool) {
+	script := t.filled("script")
+	if script == "" {
+		return
+	}
+	r.job.Kind, r.job.Argv = Script, append([]string{script}, args...)
+	more := ""
+	if strings.Contains(script, " ") {
+		more = "; arguments go into job.args"
+	}
+	r.needScript(t, "script", more)
+	r.refuseLauncher(t, "script", self)
+}
+
+// needScript reports a script that is not there, unless the working directory
+// is not there either.
+func (r *reader) needScript(t *table, key, hint string) {
+	j := r.job
+	if path := under(j.Workdir, j.Argv[0]); j.Kind == Script && exists(j.Workdir) && !exists(path) {
+		t.bad(key, "%s is not there%s", path, hint)
+	}
+}
+
+func (r *reader) readModule(t *table, args []string, self bool) {
+	module := t.filled("module")
+	if module == "" {
+		return
+	}
+	if strings.ContainsAny(module, " /") || strings.HasSuffix(module, ".py") {
+		t.bad("module", "%q is no module; write it with dots, such as \"pkg.train\", or use job.script", module)
+		return
+	}
+	r.job.Kind, r.job.Argv = Module, append([]string{module}, args...)
+	r.refuseLauncher(t, "module", self)
+}
+
+// readProgram reads a program with its arguments. Of torchrun it takes the
+// command that torchrun would start on each rank.
+func (r *reader) readProgram(t *table, args []string, self bool) {
+	words := t.words("program")
+	if len(words) == 0 || words[0] == "" {
+		if _, ok := t.values["program"].([]any); ok && (len(words) > 0 || !hasElements(t.values["program"])) {
+			t.bad("program", "names no program")
+		}
+		return
+	}
+	words = append(slices.Clone(words), args...)
+	r.job.Kind, r.job.Argv = Program, words
+	if self {
+		return
+	}
+	c, err := unwrapTorchrun(words, r.job.Env)
+	if c == nil && err == nil {
+		r.refuseLauncher(t, "program", self)
+		return
+	}
+	r.take(t, "program", c, err)
+}
+
+// hasElements reports whether an array is not empty.
+func hasElements(v any) bool {
+	array, _ := v.([]any)
+	return len(array) > 0
+}
+
+// readLine reads a command as typed into a shell.
+func (r *reader) readLine(t *table, self bool) {
+	line := t.filled("command")
+	if line == "" {
+		return
+	}
+	c, err := commandFrom(line, self, r.job.Env)
+	r.take(t, "command", c, err)
+}
+
+// take makes a command that was taken apart the job's, or reports why it is none.
+func (r *reader) take(t *table, key string, c *command, err error) {
+	var why *UsageError
+	switch {
+	case errors.Is(err, ErrHelp):
+		t.bad(key, "asks torchrun for help")
+		return
+	case errors.As(err, &why):
+		t.bad(key, "%s", hinted(why))
+		return
+	}
+	j := r.job
+	j.Kind, j.Argv, j.torchrun, r.line = c.kind, c.argv, c.torchrun, c.line
+	for name, value := range c.env {
+		if j.Env == nil {
+			j.Env = map[string]string{}
+		}
+		if old, both := j.Env[name]; both && old != value {
+			t.badAt([]string{"env", name}, "contradicts job.%s, which sets it to %q", key, value)
+		}
+		j.Env[name] = value
+	}
+	if c.python != "" && j.Python != "" {
+		t.bad("python", "contradicts job.%s, which names %q", key, c.python)
+	}
+	switch {
+	case strings.Contains(c.python, "/"):
+		// The words are as a shell in the working directory sees them.
+		j.Python = under(j.Workdir, c.python)
+	case c.python != "":
+		j.Python = c.python
+	}
+	r.needScript(t, key, "")
+	if c.line != nil {
+		// The rest of Launch is not torchrun's, and still what it is by default.
+		j.Launch = c.line.launch
+		j.Launch.LogDir = under(j.Workdir, j.Launch.LogDir)
+		j.Warnings = append(j.Warnings, c.line.warnings...)
+	}
+}
+
+// hinted is a message with its hint in one line.
+func hinted(u *UsageError) string {
+	if u.Hint == "" {
+		return u.Message
+	}
+	return u.Message + "; " + u.Hint
+}
+
+// refuseLauncher reports a launcher that would start once a rank.
+func (r *reader) refuseLauncher(t *table, key string, self bool) {
+	var why *UsageError
+	if !self && errors.As(refuseInner(r.job.Kind, r.job.Argv), &why) {
+		t.bad(key, "%s", hinted(why))
+	}
+}
+
+// exists reports whether a script is there, for a job that would otherwise end
+// in its first second.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

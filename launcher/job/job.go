@@ -1,0 +1,209 @@
+// Package job reads and validates what the user wants trained: a train.toml, or
+// a command line as torchrun takes it.
+//
+// Both end as a Job, in which every default is filled in and every path that
+// gpurun itself opens is absolute. Nothing is expanded in the words that the
+// training script gets. A train.toml is judged as a whole: all its problems are
+// reported at once, each with its line, its column and a caret.
+package job
+
+import (
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// A Kind says what the first word of a job's command is.
+type Kind string
+
+// The kinds of command.
+const (
+	Script  Kind = "script"  // a Python file, run by the interpreter
+	Module  Kind = "module"  // a Python module, run by the interpreter with -m
+	Program Kind = "program" // a program of its own, run as it is
+)
+
+// A Job is a command, its configuration and the policy for its failures.
+type Job struct {
+	// Path is the train.toml, absolute; empty where the job came from the
+	// command line.
+	Path string
+	// Name is one path element: it names the folder of the job's runs.
+	Name string
+	// Workdir is absolute; the ranks run in it.
+	Workdir string
+	Kind    Kind
+	// Argv is the script, module or program, then its arguments, as written.
+	Argv []string
+	// Env is set for the ranks on top of the environment that gpurun runs in.
+	Env map[string]string
+	// Python is an absolute path, or a bare name to be found in PATH, or empty:
+	// Interpreter discovers it.
+	Python string
+	// Recipe is "auto", "none", a recipe's name, or the absolute path of a
+	// recipe file.
+	Recipe string
+
+	Launch   Launch
+	Recovery Recovery
+	Limits   Limits
+	// Knobs is the [knobs] table: string, int64, float64, bool, time.Time,
+	// []any and map[string]any. It is nil where there is none.
+	Knobs    map[string]any
+	Resume   Resume
+	Progress Progress
+
+	// Digest is the SHA-256, in hexadecimal, of what makes this job this job:
+	// kind and words of the command, working directory, number of ranks, and
+	// the bytes of train.toml. A change in any of them is another job.
+	Digest string
+	// Warnings are sentences for people: what was asked for and has no effect.
+	Warnings []string
+
+	// torchrun is the launcher that the command named, whose interpreter the
+	// job would have had.
+	torchrun string
+}
+
+// A Count is a number of ranks a node: "auto", "gpu", "cpu", or a whole number
+// from 1.
+type Count string
+
+// Number returns the count where it is a number.
+func (c Count) Number() (int, bool) {
+	n, err := strconv.Atoi(string(c))
+	return n, err == nil
+}
+
+// Launch is how the ranks are started, in torchrun's words.
+type Launch struct {
+	// NprocPerNode is how many ranks a node has. Where Self is set, it is how
+	// many the job starts by itself.
+	NprocPerNode Count
+	// MasterPort is 0 for a free one in each attempt.
+	MasterPort int
+	// Self says that the command is one process that starts its own ranks.
+	Self bool
+	// DataParallel is the number of data-parallel ranks, 0 for the world size.
+	DataParallel int
+	// HangTimeout is the silence after an out-of-memory traceback that means
+	// that the rank hangs.
+	HangTimeout time.Duration
+	// Probe says that the Python hook is put into the ranks.
+	Probe bool
+	// TTY is "auto", "always" or "never": whether a single rank gets a
+	// pseudo-terminal.
+	TTY string
+
+	// MaxRestarts is torchrun's: restarts of the whole group for failures
+	// other than memory.
+	MaxRestarts int
+	// LogDir is absolute, empty for none.
+	LogDir string
+	// Redirects are the streams that go to files only, Tee those that go to
+	// files and to the console.
+	Redirects Streams
+	Tee       Streams
+	// LocalRanksFilter are the local ranks whose output reaches the console;
+	// nil for all.
+	LocalRanksFilter []int
+	// Role is ROLE_NAME and the prefix of console lines; "default" by default.
+	Role string
+	// RunID is what the user chose for TORCHELASTIC_RUN_ID, empty for a fresh
+	// one in each attempt.
+	RunID string
+	// ShutdownTimeout is the grace between SIGTERM and SIGKILL.
+	ShutdownTimeout time.Duration
+	// LocalRankArg appends --local-rank=N to each rank's arguments, as
+	// torch.distributed.launch does without --use-env.
+	LocalRankArg bool
+}
+
+// Std is a set of standard streams, with torchrun's numbers.
+type Std uint8
+
+// The sets of streams.
+const (
+	NoStd Std = 0
+	Out   Std = 1
+	Err   Std = 2
+	Both  Std = 3
+)
+
+// Has reports whether all streams of want are in the set.
+func (s Std) Has(want Std) bool { return s&want == want }
+
+// Streams chooses standard streams by local rank.
+type Streams struct {
+	// All holds for ranks that Ranks does not name.
+	All Std
+	// Ranks maps a local rank to its streams; nil where All says it all.
+	Ranks map[int]Std
+}
+
+// For returns the streams of one local rank.
+func (s Streams) For(localRank int) Std {
+	if std, named := s.Ranks[localRank]; named {
+		return std
+	}
+	return s.All
+}
+
+// Recovery is the policy: what gpurun may do to get the job trained.
+type Recovery struct {
+	Mode        string // "predict", "ladder" or "off"
+	MaxAttempts int    // from 1
+	Numerics    string // "preserve", "mixed-precision" or "any"
+	// Never names rungs and knobs to leave alone.
+	Never []string
+	// NVMePath is absolute, empty for none.
+	NVMePath         string
+	TransientRetries int
+	// RestartFromZero is how much work may be repeated when there is no
+	// checkpoint to resume from.
+	RestartFromZero time.Duration
+}
+
+// Limits are ceilings that gpurun puts on each rank.
+type Limits struct {
+	// DeviceMemory is in bytes, 0 for no ceiling.
+	DeviceMemory int64
+}
+
+// Resume says how the job goes on from a checkpoint. It is zero where the user
+// did not say.
+type Resume struct {
+	// Latest is a pattern as filepath.Match takes it, absolute.
+	Latest string
+	// Args are added to the command; {latest} in them stands for the newest match.
+	Args []string
+}
+
+// Progress says how the output of the job shows that it trains.
+type Progress struct {
+	// Step matches a line that reports a step; its first group is the step's
+	// number. It is nil where the user did not say.
+	Step *regexp.Regexp
+}
+
+// defaults is a job about which nothing has been said.
+func defaults() *Job {
+	return &Job{
+		Recipe: "auto",
+		Launch: Launch{
+			NprocPerNode:    "auto",
+			HangTimeout:     30 * time.Second,
+			Probe:           true,
+			TTY:             "auto",
+			Role:            "default",
+			ShutdownTimeout: 30 * time.Second,
+		},
+		Recovery: Recovery{
+			Mode:             "ladder",
+			MaxAttempts:      20,
+			Numerics:         "mixed-precision",
+			TransientRetries: 3,
+			RestartFromZero:  30 * time.Minute,
+		},
+	}
+}

@@ -1,0 +1,94 @@
+package job
+
+import (
+	"strconv"
+	"time"
+)
+
+// readLaunch reads [launch] over what torchrun's flags in the command said.
+func (r *reader) readLaunch() {
+	t, l := r.table("launch"), &r.job.Launch
+	l.Self = t.choice("ranks", "gpurun", "gpurun", "self") == "self"
+	r.readNproc(t)
+	if v, set := t.get("nnodes"); set && v != "auto" && v != int64(1) {
+		switch n, isNumber := v.(int64); {
+		case isNumber && n > 1:
+			t.bad("nnodes", "%d: more than one node is not supported; write 1 or \"auto\"", n)
+		default:
+			t.bad("nnodes", "want 1 or \"auto\", found %s", shown(v))
+		}
+	}
+	port := t.whole("master_port", l.MasterPort, 0, 65535)
+	r.contradiction(t, "master_port", "master-port", port != l.MasterPort)
+	l.MasterPort = port
+	l.DataParallel = t.whole("data_parallel", 0, 0, many)
+	l.HangTimeout = t.duration("hang_timeout", l.HangTimeout, time.Second)
+	l.Probe = t.truth("probe", l.Probe)
+	l.TTY = t.choice("tty", l.TTY, "auto", "always", "never")
+	r.checkDataParallel(t)
+}
+
+// readNproc reads a word or a number.
+func (r *reader) readNproc(t *table) {
+	v, set := t.get("nproc_per_node")
+	if !set {
+		return
+	}
+	count, l := Count(""), &r.job.Launch
+	switch v := v.(type) {
+	case string:
+		switch v {
+		case "auto", "gpu", "cpu":
+			count = Count(v)
+		default:
+			if _, err := strconv.Atoi(v); err == nil {
+				t.bad("nproc_per_node", "want a number, found text; write %s without quotes", v)
+				return
+			}
+			t.badWord([]string{"nproc_per_node"}, v, []string{"auto", "gpu", "cpu"})
+			return
+		}
+	case int64:
+		if v < 1 {
+			t.bad("nproc_per_node", "%d is less than 1", v)
+			return
+		}
+		count = Count(strconv.FormatInt(v, 10))
+	default:
+		t.bad("nproc_per_node", "want a whole number or \"auto\", found %s", describe(v))
+		return
+	}
+	r.contradiction(t, "nproc_per_node", "nproc-per-node", count != l.NprocPerNode)
+	l.NprocPerNode = count
+}
+
+// contradiction reports a key that says something else than a flag in the command.
+func (r *reader) contradiction(t *table, key, flag string, differ bool) {
+	if r.line == nil || !differ || !t.has(key) {
+		return
+	}
+	if source, set := r.line.set[flag]; set {
+		t.bad(key, "contradicts %s in the command; keep one", source)
+	}
+}
+
+// checkDataParallel reports data-parallel ranks that the number of ranks, where
+// it is known by now, cannot be made of.
+func (r *reader) checkDataParallel(t *table) {
+	l := r.job.Launch
+	ranks, known := l.NprocPerNode.Number()
+	if known && l.DataParallel > 0 && !l.Self && ranks%l.DataParallel != 0 {
+		t.bad("data_parallel", "%d ranks cannot be divided by %d", ranks, l.DataParallel)
+	}
+}
+
+// shown is a value as it is written, as far as a person needs it.
+func shown(v any) string {
+	if s, ok := v.(string); ok {
+		return strconv.Quote(s)
+	}
+	if n, ok := number(v); ok {
+		return n
+	}
+	return describe(v)
+}

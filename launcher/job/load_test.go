@@ -1,0 +1,412 @@
+package job
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fixtures returns the files that match a pattern in testdata, at least one.
+func fixtures(t *testing.T, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fixtures %s: %v", pattern, err)
+	}
+	return files
+}
+
+// wants returns what the "# want:" lines of a fixture say.
+func wants(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, line := range strings.Split(strings.TrimPrefix(string(text), "\uFEFF"), "\n") {
+		if rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\r"), "# want:"); ok {
+			want = append(want, strings.TrimPrefix(rest, " "))
+		}
+	}
+	if len(want) == 0 {
+		t.Fatalf("%s has no # want: line", file)
+	}
+	return want
+}
+
+func TestBadFiles(t *testing.T) {
+	dir, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range fixtures(t, "*.bad.toml") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			j, err := Load(file)
+			var wrong *Error
+			if !errors.As(err, &wrong) {
+				t.Fatalf("Load = %v, %v, want an *Error", j, err)
+			}
+			var got []string
+			for _, f := range wrong.Faults {
+				what := f.Message
+				if f.Key != "" {
+					what = f.Key + ": " + what
+				}
+				what = strings.ReplaceAll(what, dir, "$DIR")
+				got = append(got, fmt.Sprintf("%d:%d: %s", f.Line, f.Column, what))
+			}
+			if diff := cmp.Diff(wants(t, file), got); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGoodFiles(t *testing.T) {
+	dir, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range fixtures(t, "*.good.toml") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			j, err := Load(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := described(j)
+			for _, want := range wants(t, file) {
+				name, value, _ := strings.Cut(want, " =")
+				got, known := said[name]
+				if !known {
+					t.Fatalf("the fixture wants %q, which no job has", name)
+				}
+				got = strings.ReplaceAll(got, dir, "$DIR")
+				if value = strings.TrimSpace(value); got != value {
+					t.Errorf("%s = %s, want %s", name, got, value)
+				}
+			}
+			if len(j.Digest) != 64 {
+				t.Errorf("Digest = %q", j.Digest)
+			}
+		})
+	}
+}
+
+// described spells every field of a job, as fixtures have it.
+func described(j *Job) map[string]string {
+	step := ""
+	if j.Progress.Step != nil {
+		step = j.Progress.Step.String()
+	}
+	l, r := j.Launch, j.Recovery
+	return map[string]string{
+		"path": j.Path, "name": j.Name, "workdir": j.Workdir, "kind": string(j.Kind), "argv": fmt.Sprintf("%q", j.Argv),
+		"env": fmt.Sprint(j.Env), "python": j.Python, "recipe": j.Recipe, "warnings": fmt.Sprintf("%q", j.Warnings),
+
+		"nproc_per_node": string(l.NprocPerNode), "master_port": fmt.Sprint(l.MasterPort), "self": fmt.Sprint(l.Self),
+		"data_parallel": fmt.Sprint(l.DataParallel), "hang_timeout": l.HangTimeout.String(), "probe": fmt.Sprint(l.Probe),
+		"tty": l.TTY, "max_restarts": fmt.Sprint(l.MaxRestarts), "log_dir": l.LogDir, "redirects": fmt.Sprint(l.Redirects),
+		"tee": fmt.Sprint(l.Tee), "local_ranks_filter": fmt.Sprint(l.LocalRanksFilter), "role": l.Role, "run_id": l.RunID,
+		"shutdown_timeout": l.ShutdownTimeout.String(), "local_rank_arg": fmt.Sprint(l.LocalRankArg),
+
+		"mode": r.Mode, "max_attempts": fmt.Sprint(r.MaxAttempts), "numerics": r.Numerics, "never": fmt.Sprintf("%q", r.Never),
+		"nvme_path": r.NVMePath, "transient_retries": fmt.Sprint(r.TransientRetries),
+		"restart_from_zero": r.RestartFromZero.String(),
+
+		"device_memory": fmt.Sprint(j.Limits.DeviceMemory), "knobs": fmt.Sprint(j.Knobs),
+		"resume": strings.TrimSpace(fmt.Sprintf("%s %q", j.Resume.Latest, j.Resume.Args)), "step": step,
+	}
+}
+
+// write puts a train.toml and its script into a folder of their own.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range map[string]string{"train.toml": text, "train.py": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "train.toml")
+}
+
+func TestErrorIsPrintedWithSourceAndCaret(t *testing.T) {
+	file := write(t, "[job]\nscript = \"train.py\"\n[recovery]\n\tmod = \"off\"\nmax_attempts = 0\n")
+	t.Chdir(filepath.Dir(file))
+	_, err := Load("train.toml")
+	const want = `train.toml:4:2: recovery.mod: unknown key (did you mean "mode"?)
+    	mod = "off"
+    	^
+train.toml:5:16: recovery.max_attempts: 0 is less than 1
+    max_attempts = 0
+                   ^`
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestLongLineIsCutAroundTheCaret(t *testing.T) {
+	source := strings.Repeat("é", 500) + "X" + strings.Repeat("z", 500)
+	line, caret := excerpt(source, 501)
+	at := len([]rune(caret)) - 1
+	if n := len([]rune(line)); n > widest {
+		t.Errorf("%d characters are shown, want at most %d", n, widest)
+	}
+	if got := []rune(line)[at]; got != 'X' {
+		t.Errorf("the caret is under %q, want X", got)
+	}
+}
+
+func TestChecksAreReportedInTheOrderOfTheFile(t *testing.T) {
+	file := write(t, `[job]
+script = "train.py"
+[[knobs.micro_batch_size]]
+arg = "--bs"
+[[knobs.micro_batch_size]]
+file = "ds.json"
+[knobs.micro_batch_size.via]
+arg = 3
+[knobs.precision]
+choose = { "b f16" = ["--amp", 1], fp32 = [["a"], [2]] }
+[recovery]
+mode = "lader"
+`)
+	check := func(table map[string]any) []Problem {
+		places := table["knobs"].(map[string]any)["micro_batch_size"].([]any)
+		if len(places) != 2 || places[1].(map[string]any)["file"] != "ds.json" {
+			t.Errorf("the check got %v", table)
+		}
+		return []Problem{
+			{Key: []string{"recovery"}, Message: "seen last"},
+			{Key: []string{"knobs", "precision", "choose", "b f16", "1"}, Message: "want text", AtValue: true},
+			{Key: []string{"knobs", "precision", "choose", "fp32", "1", "0"}, Message: "nested", AtValue: true},
+			{Key: []string{"knobs", "micro_batch_size", "1", "path"}, Message: "is missing", Suggest: "p"},
+			{Key: []string{"knobs", "micro_batch_size", "1", "file"}, Message: "bad"},
+			{Key: []string{"knobs", "micro_batch_size", "1", "file"}, Message: "bad"},
+			{Key: []string{"knobs", "micro_batch_size", "1", "via", "arg"}, Message: "of the second", AtValue: true},
+		}
+	}
+	_, err := Load(file, check)
+	var wrong *Error
+	if !errors.As(err, &wrong) {
+		t.Fatalf("Load: %v", err)
+	}
+	var got []string
+	for _, f := range wrong.Faults {
+		got = append(got, fmt.Sprintf("%d:%d %s: %s", f.Line, f.Column, f.Key, f.Message))
+	}
+	want := []string{
+		`5:9 knobs.micro_batch_size[1].path: is missing (did you mean "p"?)`,
+		`6:1 knobs.micro_batch_size[1].file: bad`,
+		`8:7 knobs.micro_batch_size[1].via.arg: of the second`,
+		`10:32 knobs.precision.choose."b f16"[1]: want text`,
+		`10:52 knobs.precision.choose.fp32[1][0]: nested`,
+		`11:2 recovery: seen last`,
+		`12:8 recovery.mode: unknown value "lader", want "predict", "ladder" or "off" (did you mean "ladder"?)`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
+func TestFileThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	large := filepath.Join(dir, "model.toml")
+	if err := os.WriteFile(large, make([]byte, largest+1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path, want string
+		is         error
+	}{
+		{filepath.Join(dir, "none.toml"), "no such file", fs.ErrNotExist},
+		{dir, "is a directory", nil},
+		{large, "too large", nil},
+	} {
+		_, err := Load(c.path)
+		var u *UsageError
+		if !errors.As(err, &u) || !strings.Contains(u.Message, c.want) || u.Hint == "" {
+			t.Errorf("Load(%s) = %#v, want a message with %q and a hint", c.path, err, c.want)
+		}
+		if c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("Load(%s): %v does not rest on %v", c.path, err, c.is)
+		}
+	}
+}
+
+func TestResumePatternQuotesTheFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a[1]*")
+	if err := os.MkdirAll(filepath.Join(dir, "out"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := "[job]\nprogram = [\"x\"]\n[resume]\nlatest = \"out/ckpt-*\"\nargs = [\"{latest}\"]\n"
+	checkpoint := filepath.Join(dir, "out", "ckpt-1")
+	for name, content := range map[string]string{filepath.Join(dir, "train.toml"): text, checkpoint: ""} {
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j, err := Load(filepath.Join(dir, "train.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := filepath.Glob(j.Resume.Latest)
+	if diff := cmp.Diff([]string{checkpoint}, got); err != nil || diff != "" {
+		t.Errorf("%s: %v (-want +got):\n%s", j.Resume.Latest, err, diff)
+	}
+}
+
+func TestDigestTellsJobsApart(t *testing.T) {
+	load := func(file string) string {
+		t.Helper()
+		j, err := Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.Digest
+	}
+	file := write(t, "[job]\nscript = \"train.py\"\n")
+	first := load(file)
+	if again := load(file); again != first {
+		t.Errorf("the same file has two digests: %s, %s", first, again)
+	}
+	if err := os.WriteFile(file, []byte("[job]\nscript = \"train.py\"\nargs = [\"-x\"]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if changed := load(file); changed == first {
+		t.Error("a changed file has the same digest")
+	}
+	dir := filepath.Dir(file)
+	digests := map[string][]string{}
+	for _, args := range [][]string{
+		{"train.py"}, {"train.py", "a", "b"}, {"train.py", "a b"}, {"train.py", "ab"}, {"--nproc-per-node", "2", "train.py"},
+		{"-m", "train.py"},
+	} {
+		j, err := FromArgs(args, nil, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, same := digests[j.Digest]; same {
+			t.Errorf("%q and %q have the same digest", args, other)
+		}
+		digests[j.Digest] = args
+	}
+	moved, err := FromArgs([]string{"--master-port", "1", "--rdzv-id", "x", "train.py"}, nil, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, same := digests[moved.Digest]; !same {
+		t.Error("port and run id make another job")
+	}
+}
+
+// TestDeepFile holds that nesting, as deep as a file can be, does no harm.
+func TestDeepFile(t *testing.T) {
+	const deep = largest/2 - 10
+	for _, text := range []string{
+		"a = " + strings.Repeat("[", deep) + strings.Repeat("]", deep),
+		"a" + strings.Repeat(".a", deep) + " = 1",
+		strings.Repeat("a = {", deep/3),
+	} {
+		if _, wrong := parse("/train.toml", []byte(text), nil); len(wrong) == 0 {
+			t.Errorf("%.20s… is a job", text)
+		}
+	}
+}
+
+// FuzzLoad holds that no text makes the loader panic, and that every fault is at
+// a place that is in the text.
+func FuzzLoad(f *testing.F) {
+	for _, pattern := range []string{"*.bad.toml", "*.good.toml"} {
+		files, err := filepath.Glob(filepath.Join("testdata", pattern))
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(text)
+		}
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for bytes.HasPrefix(text, []byte("\uFEFF")) {
+			text = text[3:]
+		}
+		check := func(table map[string]any) []Problem { return everyPath(table, nil) }
+		_, wrong := parse(filepath.Join(dir, "train.toml"), text, []Check{check})
+		lines := strings.Split(string(text), "\n")
+		e := &Error{File: "train.toml", Faults: wrong}
+		for _, fault := range wrong {
+			if fault.Line < 1 || fault.Line > len(lines) || fault.Column < 1 || fault.Column > len([]rune(lines[fault.Line-1]))+1 {
+				t.Errorf("%+v is not in the text", fault)
+			}
+		}
+		if root, fault := decode(text); fault == nil {
+			samePlaces(t, text, root, index(text))
+		}
+		if printed := e.Error(); len(wrong) > 0 && !strings.HasPrefix(printed, "train.toml:") {
+			t.Errorf("printed as %q", printed)
+		}
+	})
+}
+
+// samePlaces holds that a key's place in the text is where the key is written.
+func samePlaces(t *testing.T, text []byte, v any, at *place) {
+	t.Helper()
+	check := func(name string, inner any) {
+		next := at.children[name]
+		if next == nil {
+			t.Errorf("%q has no place", name)
+			return
+		}
+		written := text[next.key:]
+		if !next.element && !bytes.HasPrefix(written, []byte(name)) && written[0] != '"' && written[0] != '\'' {
+			t.Errorf("%q is said to be at %q", name, written)
+		}
+		samePlaces(t, text, inner, next)
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			check(name, inner)
+		}
+	case []any:
+		for i, inner := range v {
+			check(fmt.Sprint(i), inner)
+		}
+	}
+}
+
+// everyPath makes a problem of every key and element.
+func everyPath(v any, path []string) []Problem {
+	var all []Problem
+	if len(path) > 0 {
+		own := append([]string(nil), path...)
+		all = append(all, Problem{Key: own, Message: "key"}, Problem{Key: own, Message: "value", AtValue: true})
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			all = append(all, everyPath(value, append(path, key))...)
+		}
+	case []any:
+		for i, value := range v {
+			all = append(all, everyPath(value, append(path, fmt.Sprint(i)))...)
+		}
+	}
+	return all
+}

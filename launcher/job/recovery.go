@@ -1,0 +1,49 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// readRecovery reads [recovery].
+func (r *reader) readRecovery() {
+	t, p := r.table("recovery"), &r.job.Recovery
+	p.Mode = t.choice("mode", p.Mode, string(strategy.Predict), string(strategy.Ladder), string(strategy.Off))
+	p.MaxAttempts = t.whole("max_attempts", p.MaxAttempts, 1, many)
+	p.Numerics = t.choice("numerics", p.Numerics,
+		string(strategy.Preserve), string(strategy.MixedPrecision), string(strategy.Any))
+	p.Never = t.words("never")
+	r.checkNever(t)
+	p.NVMePath = r.path(t.file("nvme_path", ""))
+	p.TransientRetries = t.whole("transient_retries", p.TransientRetries, 0, many)
+	p.RestartFromZero = t.duration("restart_from_zero", p.RestartFromZero, 0)
+}
+
+// checkNever reports words in recovery.never that bar nothing.
+func (r *reader) checkNever(t *table) {
+	barred := barrable()
+	array, _ := t.values["never"].([]any)
+	for i, e := range array {
+		if name, isText := e.(string); isText && !slices.Contains(barred, name) {
+			r.problems = append(r.problems, Problem{
+				Key: []string{"recovery", "never", strconv.Itoa(i)}, AtValue: true,
+				Message: fmt.Sprintf("%q is neither a rung nor a knob", name), Suggest: guess(name, barred),
+			})
+		}
+	}
+}
+
+// barrable lists what recovery.never may name.
+func barrable() []string {
+	var names []string
+	for _, rung := range slices.Concat(strategy.DeviceRungs, strategy.HostRungs) {
+		names = append(names, string(rung))
+	}
+	for _, knob := range strategy.Knobs {
+		names = append(names, string(knob))
+	}
+	return names
+}

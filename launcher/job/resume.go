@@ -1,0 +1,61 @@
+package job
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// readResume reads [resume], whose two keys need each other.
+func (r *reader) readResume() {
+	t := r.table("resume")
+	latest, args := t.file("latest", ""), t.words("args")
+	switch {
+	case t.has("latest") && !t.has("args"):
+		r.problems = append(r.problems, Problem{Key: []string{"resume", "latest"},
+			Message: `needs resume.args, which tell the job to resume, such as ["--resume", "{latest}"]`})
+	case t.has("args") && !t.has("latest"):
+		r.problems = append(r.problems, Problem{Key: []string{"resume", "args"},
+			Message: `needs resume.latest, a pattern for checkpoints such as "out/ckpt-*"`})
+	}
+	if args != nil && !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "{latest}") }) {
+		t.bad("args", "none of them has {latest}, where the checkpoint's path goes")
+	}
+	if latest == "" && t.has("latest") {
+		t.filled("latest")
+	}
+	if _, err := filepath.Match(latest, ""); err != nil {
+		t.bad("latest", "%q is no pattern: a bracket or a backslash is left open", latest)
+	}
+	r.job.Resume = Resume{Latest: r.pattern(latest), Args: args}
+}
+
+// pattern makes a pattern absolute; what is special in the folder's own name is
+// quoted.
+func (r *reader) pattern(p string) string {
+	if p == "" || filepath.IsAbs(p) {
+		return p
+	}
+	quoted := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(r.dir)
+	return filepath.Join(quoted, p)
+}
+
+// readProgress reads [progress].
+func (r *reader) readProgress() {
+	t := r.table("progress")
+	text := t.filled("step")
+	if text == "" {
+		return
+	}
+	step, err := regexp.Compile(text)
+	if err != nil {
+		t.bad("step", "%s", lowerFirst(strings.TrimPrefix(err.Error(), "error parsing regexp: ")))
+		return
+	}
+	if step.NumSubexp() == 0 {
+		t.bad("step", `has no group for the step's number, such as (\d+)`)
+		return
+	}
+	r.job.Progress.Step = step
+}

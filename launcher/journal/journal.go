@@ -1,0 +1,294 @@
+// Package journal keeps the run directory: the journal of events, the attempts'
+// folders with their changed files, and the verdict. A directory has one writer
+// at a time, which holds its lock.
+//
+//	journal.jsonl     one event a line, synced before anybody acts upon it
+//	verdict.json      how the run ended, written atomically
+//	lock              host and pid of the gpurun that runs here
+//	attempt-<n>/      plan.json, diff.patch, changed files, rank<k>/…
+//
+// Compatibility: a journal can be read by every later version of gpurun that
+// writes the same event version; a newer version is refused, not guessed at.
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// The names in a run directory.
+const (
+	journalFile = "journal.jsonl"
+	verdictFile = "verdict.json"
+	lockFile    = "lock"
+)
+
+// ErrLocked means that another gpurun runs in the directory.
+var ErrLocked = errors.New("another gpurun runs in it")
+
+// A Journal is an open run directory. Its methods are called from one goroutine.
+type Journal struct {
+	dir   string
+	file  *os.File
+	lock  *os.File
+	shown func(launcher.Event)
+}
+
+// Open locks a run directory, makes it where it is missing, and reads what its
+// journal holds. Every event that is appended later is passed to shown, after it
+// is on disk. The error is ErrLocked where the directory is in use.
+func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, nil, fmt.Errorf("make the run directory: %w", err)
+	}
+	lock, err := acquire(filepath.Join(dir, lockFile))
+	if err != nil {
+		return nil, nil, err
+	}
+	events, whole, err := read(filepath.Join(dir, journalFile))
+	if err != nil {
+		return nil, nil, errors.Join(err, lock.Close())
+	}
+	file, err := os.OpenFile(filepath.Join(dir, journalFile), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("open the journal: %w", err), lock.Close())
+	}
+	j := &Journal{dir: dir, file: file, lock: lock, shown: shown}
+	if err := j.cutAt(whole); err != nil {
+		return nil, nil, errors.Join(err, j.Close())
+	}
+	return j, events, nil
+}
+
+// acquire takes the lock file; the kernel gives it back when the process ends,
+// however it ends.
+func acquire(path string) (*os.File, error) {
+	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(path)
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w (%s)", ErrLocked, bytes.TrimSpace(holder))
+		}
+		return nil, fmt.Errorf("lock the run directory: %w", err)
+	}
+	host, _ := os.Hostname()
+	if err := lock.Truncate(0); err == nil {
+		_, err = lock.WriteAt([]byte("host "+host+", pid "+strconv.Itoa(os.Getpid())+"\n"), 0)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("write the lock: %w", err), lock.Close())
+		}
+	}
+	return lock, nil
+}
+
+// read returns the events of a journal, and how many of its bytes hold them. A
+// last line that is torn (gpurun or its machine was killed while it wrote) is
+// not an event: nobody acted upon it.
+func read(path string) (events []launcher.Event, whole int64, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the journal: %w", err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, len(text)+1)
+	for n := 1; lines.Scan(); n++ {
+		line := lines.Bytes()
+		end := whole + int64(len(line)) + 1
+		e, _, err := launcher.Decode(line)
+		if err != nil || end > int64(len(text)) {
+			if end >= int64(len(text)) {
+				return events, whole, nil
+			}
+			return nil, 0, fmt.Errorf("%s:%d: %w", path, n, err)
+		}
+		events, whole = append(events, e), end
+	}
+	return events, whole, nil
+}
+
+// Read returns the events of a run directory without locking it.
+func Read(dir string) ([]launcher.Event, error) {
+	if _, err := os.Stat(filepath.Join(dir, journalFile)); err != nil {
+		return nil, fmt.Errorf("read the journal: %w", err)
+	}
+	events, _, err := read(filepath.Join(dir, journalFile))
+	return events, err
+}
+
+// cutAt drops a torn last line, so that the next event starts a line of its own.
+func (j *Journal) cutAt(size int64) error {
+	if err := j.file.Truncate(size); err != nil {
+		return fmt.Errorf("cut the journal's torn end: %w", err)
+	}
+	if _, err := j.file.Seek(size, 0); err != nil {
+		return fmt.Errorf("seek in the journal: %w", err)
+	}
+	return nil
+}
+
+// Dir is the run directory's path.
+func (j *Journal) Dir() string { return j.dir }
+
+// Append writes one event, waits until it is on disk, and shows it.
+func (j *Journal) Append(e launcher.Event) error {
+	line, err := launcher.Encode(e, time.Now().UTC())
+	if err != nil {
+		return err
+	}
+	if _, err := j.file.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	if err := j.file.Sync(); err != nil {
+		return fmt.Errorf("sync the journal: %w", err)
+	}
+	if j.shown != nil {
+		j.shown(e)
+	}
+	return nil
+}
+
+// Prepare makes the folder of attempt n.
+func (j *Journal) Prepare(n int) (string, error) {
+	dir := filepath.Join(j.dir, fmt.Sprintf("attempt-%d", n))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make the attempt's folder: %w", err)
+	}
+	return dir, nil
+}
+
+// Write puts the plan, the changed files and their diff into an attempt's
+// folder, and links beside each changed file what lay beside its original.
+func (j *Journal) Write(dir string, plan strategy.Plan, c launcher.Command) error {
+	text, err := json.MarshalIndent(plan, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the plan: %w", err)
+	}
+	if err := replace(filepath.Join(dir, "plan.json"), append(text, '\n')); err != nil {
+		return err
+	}
+	if c.Diff != "" {
+		if err := replace(filepath.Join(dir, "diff.patch"), []byte(c.Diff)); err != nil {
+			return err
+		}
+	}
+	for path, content := range c.Files {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return fmt.Errorf("make the folder of a changed file: %w", err)
+		}
+		if err := replace(path, content); err != nil {
+			return err
+		}
+	}
+	for copies, original := range c.Siblings {
+		if err := linkSiblings(copies, original); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkSiblings links the entries of the folder original into the folder copies,
+// except those that have a changed copy there.
+func linkSiblings(copies, original string) error {
+	entries, err := os.ReadDir(original)
+	if err != nil {
+		return fmt.Errorf("read the folder of a changed file: %w", err)
+	}
+	original, err = filepath.Abs(original)
+	if err != nil {
+		return fmt.Errorf("find the folder of a changed file: %w", err)
+	}
+	for _, e := range entries {
+		err := os.Symlink(filepath.Join(original, e.Name()), filepath.Join(copies, e.Name()))
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("link beside a changed file: %w", err)
+		}
+	}
+	return nil
+}
+
+// Finish writes the verdict and closes the journal's story with it.
+func (j *Journal) Finish(v launcher.Verdict) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the verdict: %w", err)
+	}
+	if err := replace(filepath.Join(j.dir, verdictFile), append(text, '\n')); err != nil {
+		return err
+	}
+	return j.Append(launcher.Finished{Verdict: v})
+}
+
+// Close gives the directory back.
+func (j *Journal) Close() error { return errors.Join(j.file.Close(), j.lock.Close()) }
+
+// replace writes a file so that a reader sees the old content or the new one,
+// and never a part: a temporary file in the same folder, synced, then renamed.
+func replace(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".gpurun-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes a rename last: the folder's entry is what a crash could lose.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync the folder %s: %w", dir, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("sync the folder %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Runs lists the run directories of a job below its folder, the newest last.
+func Runs(root string) ([]string, error) {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the runs: %w", err)
+	}
+	var runs []string
+	for _, e := range entries {
+		if e.IsDir() {
+			runs = append(runs, filepath.Join(root, e.Name()))
+		}
+	}
+	slices.Sort(runs)
+	return runs, nil
+}

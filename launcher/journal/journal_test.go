@@ -1,0 +1,151 @@
+package journal
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+func open(t *testing.T, dir string) (*Journal, []launcher.Event) {
+	t.Helper()
+	j, events, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j, events
+}
+
+func TestTheNextStartReadsWhatWasWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	j, _ := open(t, dir)
+	want := []launcher.Event{
+		launcher.Began{Run: "r1", Plan: strategy.Plan{strategy.MicroBatchSize: "8", strategy.PinMemory: "true", strategy.Precision: "bf16"}},
+		launcher.Started{N: 0, Plan: strategy.Plan{strategy.MicroBatchSize: "8"}, Command: launcher.Command{Argv: []string{"train.py"}}},
+		launcher.Noticed{Text: "hello"},
+	}
+	for _, e := range want {
+		if err := j.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j, got := open(t, dir)
+	defer j.Close()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A journal that is cut anywhere, as kill -9 or a full disk may cut it, can be
+// read up to its last whole line, and written to again.
+func TestACutJournalCanBeReadAndContinued(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	for _, text := range []string{"one", "two", "three"} {
+		if err := j.Append(launcher.Noticed{Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.Close()
+	whole, err := os.ReadFile(filepath.Join(dir, journalFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range len(whole) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, journalFile), whole[:cut], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		j, before := open(t, dir)
+		if err := j.Append(launcher.Noticed{Text: "again"}); err != nil {
+			t.Fatal(err)
+		}
+		j.Close()
+		after, err := Read(dir)
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if diff := cmp.Diff(append(before, launcher.Noticed{Text: "again"}), after); diff != "" {
+			t.Fatalf("cut at %d: %s", cut, diff)
+		}
+		lines := 0
+		for _, b := range whole[:cut] {
+			if b == '\n' {
+				lines++
+			}
+		}
+		if len(before) != lines {
+			t.Fatalf("cut at %d: %d events, and %d whole lines", cut, len(before), lines)
+		}
+	}
+}
+
+func TestRubbishInTheMiddleIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	if err := j.Append(launcher.Noticed{Text: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	j.Close()
+	path := filepath.Join(dir, journalFile)
+	text, _ := os.ReadFile(path)
+	if err := os.WriteFile(path, append([]byte("rubbish\n"), text...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Open(dir, nil); err == nil {
+		t.Error("a journal that starts with rubbish was read")
+	}
+}
+
+func TestALiveDirectoryIsLocked(t *testing.T) {
+	dir := t.TempDir()
+	j, _ := open(t, dir)
+	if _, _, err := Open(dir, nil); !errors.Is(err, ErrLocked) {
+		t.Errorf("a second Open gives %v, want ErrLocked", err)
+	}
+	j.Close()
+	j, _ = open(t, dir)
+	j.Close()
+}
+
+func TestChangedFilesLieBesideTheirSiblings(t *testing.T) {
+	original := t.TempDir()
+	for name, text := range map[string]string{"ds.json": "old", "base.json": "base"} {
+		if err := os.WriteFile(filepath.Join(original, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j, _ := open(t, t.TempDir())
+	defer j.Close()
+	dir, err := j.Prepare(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copies := filepath.Join(dir, "files")
+	c := launcher.Command{Files: map[string][]byte{filepath.Join(copies, "ds.json"): []byte("new")}, Siblings: map[string]string{copies: original}, Diff: "-old\n+new\n"}
+	for range 2 { // a second time, after a restart, is no error
+		if err := j.Write(dir, strategy.Plan{strategy.MicroBatchSize: "4"}, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{
+		filepath.Join(copies, "ds.json"):   "new",
+		filepath.Join(copies, "base.json"): "base",
+		filepath.Join(original, "ds.json"): "old",
+		filepath.Join(dir, "diff.patch"):   "-old\n+new\n",
+		filepath.Join(dir, "plan.json"):    "{\n  \"micro_batch_size\": 4\n}\n",
+	} {
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != want {
+			t.Errorf("%s = %q, %v; want %q", path, got, err, want)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+// Package launcher runs a training job until it ends or its strategy gives up.
+//
+// This file is the page: attempt, diagnose, decide, journal, apply, again. What
+// the launcher consumes it declares as small interfaces (parts.go); cmd/gpurun
+// joins them with the packages beside this one.
+package launcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Launcher runs one job. Its fields are set once, before Run.
+type Launcher struct {
+	Policy  strategy.Policy
+	Job     strategy.Job
+	Recipe  Recipe
+	Starter Starter
+	World   World
+	Store   Store
+	Graces  Graces
+	// HangTimeout is the silence after an out-of-memory traceback that means
+	// that the rank hangs.
+	HangTimeout time.Duration
+}
+
+// Run launches the job, and goes on from where from stopped, until there is a
+// verdict. An error means that gpurun itself could not go on: the run directory
+// is lost, or the ranks cannot be started. Cancelling ctx with a *Signal as its
+// cause stops the ranks and the run.
+func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
+	state := from
+	for {
+		if !state.undecided {
+			evidence, err := l.attempt(ctx, state.Next)
+			if err != nil {
+				return state.Verdict, err
+			}
+			state.End(evidence, strategy.Diagnose(evidence))
+		}
+		inventory := l.World.Inventory(ctx)
+		decision := strategy.Decide(l.Policy, l.Job, state.History, inventory)
+		if err := l.Store.Append(Decided{Diagnosis: state.diagnosis(), Decision: decision, Inventory: inventory}); err != nil {
+			return state.Verdict, err
+		}
+		state.decide(decision)
+		if decision.Relaunch {
+			state.Next.Facts = l.settle(ctx, decision.After)
+		}
+		if signal := signalled(ctx); decision.Relaunch && signal != 0 {
+			state.Verdict.end(strategy.Interrupted(signal))
+			decision.Relaunch = false
+		}
+		if !decision.Relaunch {
+			return state.Verdict, l.Store.Finish(state.Verdict)
+		}
+	}
+}

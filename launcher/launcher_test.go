@@ -1,0 +1,365 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// A script is what the ranks of one attempt do by themselves. Real processes and
+// a fake clock do not mix, so that the loop is tested with these, and the real
+// ranks in package proc and by the command's own tests.
+type script struct {
+	acts []act
+	// deaf ranks ignore SIGTERM and are gone only when the grace is over.
+	deaf bool
+	// chatty ranks write something once a second until they are stopped.
+	chatty bool
+}
+
+// act is a fact that comes some time after the start.
+type act struct {
+	after time.Duration
+	fact  strategy.Fact
+}
+
+func exit(after time.Duration, rank, code int) act {
+	return act{after, strategy.Fact{Rank: rank, Source: "exit", Exit: &strategy.Exit{Code: code}}}
+}
+
+func raised(after time.Duration, rank int, c cause.Code) act {
+	return act{after, strategy.Fact{Rank: rank, Source: "stderr", Sighting: &cause.Sighting{
+		Code: c, Raised: true, Rank: -1, Phase: cause.Backward, Line: 1, Text: "torch.cuda.OutOfMemoryError: CUDA out of memory."}}}
+}
+
+// stage plays one script after the other, and is everything else that the
+// launcher needs.
+type stage struct {
+	t       *testing.T
+	scripts []script
+	events  []Event
+	applied []strategy.Plan
+	from    []string // checkpoints that attempts started from
+	stops   []stop
+	begin   time.Time
+	inv     strategy.Inventory
+	fail    error // of Append, once something was started
+	mu      sync.Mutex
+}
+
+// stop is one call of Stop.
+type stop struct {
+	attempt int
+	signal  int
+	after   time.Duration
+}
+
+func (s *stage) Apply(p strategy.Plan, checkpoint, _ string) (Command, error) {
+	s.applied, s.from = append(s.applied, p), append(s.from, checkpoint)
+	return Command{Argv: []string{"train.py"}}, nil
+}
+
+func (s *stage) Append(e Event) error {
+	s.events = append(s.events, e)
+	if _, ended := e.(Ended); ended && s.fail != nil {
+		return s.fail
+	}
+	return nil
+}
+
+func (s *stage) Prepare(int) (string, error)                  { return "attempt", nil }
+func (s *stage) Write(string, strategy.Plan, Command) error   { return nil }
+func (s *stage) Finish(v Verdict) error                       { return s.Append(Finished{v}) }
+func (s *stage) Inventory(context.Context) strategy.Inventory { return s.inv }
+func (s *stage) Settle(context.Context, time.Duration) []strategy.Fact {
+	return nil
+}
+
+func (s *stage) Start(_ context.Context, l Launch) (Attempt, error) {
+	if started, ok := s.events[len(s.events)-1].(Started); !ok || started.N != l.N {
+		s.t.Errorf("attempt %d runs before the journal knows of it", l.N)
+	}
+	a := &played{stage: s, n: l.N, script: s.scripts[l.N], facts: make(chan strategy.Fact), stopped: make(chan time.Duration, 1), begin: time.Now()}
+	go a.play()
+	return a, nil
+}
+
+type played struct {
+	stage   *stage
+	n       int
+	script  script
+	facts   chan strategy.Fact
+	stopped chan time.Duration
+	begin   time.Time
+	last    time.Time
+	mu      sync.Mutex
+}
+
+func (a *played) play() {
+	defer close(a.facts)
+	alive := 0
+	for _, act := range a.script.acts {
+		if act.fact.Exit != nil {
+			alive++
+		}
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	acts := a.script.acts
+	for {
+		var next <-chan time.Time
+		if len(acts) > 0 {
+			next = time.After(acts[0].after - time.Since(a.begin))
+		}
+		select {
+		case <-next:
+			f := acts[0].fact
+			f.Time = time.Now()
+			a.sign()
+			a.facts <- f
+			if acts = acts[1:]; f.Exit != nil {
+				alive--
+			}
+			if len(acts) == 0 && alive == 0 && !a.script.chatty && f.Exit != nil {
+				return
+			}
+		case <-tick.C:
+			if a.script.chatty {
+				a.sign()
+			}
+		case grace := <-a.stopped:
+			if a.script.deaf {
+				time.Sleep(grace)
+			}
+			a.facts <- strategy.Fact{Time: time.Now(), Rank: 1, Source: "exit", Exit: &strategy.Exit{Code: 143, Signal: 15, Stopped: true}}
+			return
+		}
+	}
+}
+
+func (a *played) sign() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last = time.Now()
+}
+
+func (a *played) Facts() <-chan strategy.Fact { return a.facts }
+func (a *played) LastSign(int) (time.Time, time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last, 0
+}
+
+func (a *played) Stop(signal int, grace time.Duration) {
+	a.stage.mu.Lock()
+	a.stage.stops = append(a.stage.stops, stop{a.n, signal, time.Since(a.begin).Truncate(time.Millisecond)})
+	a.stage.mu.Unlock()
+	a.stopped <- grace
+}
+
+var plan0 = strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1", strategy.ActivationCheckpointing: "none"}
+
+func newLauncher(s *stage) *Launcher {
+	s.begin = time.Now()
+	s.inv.Accelerator = "cuda"
+	return &Launcher{
+		Policy: strategy.Policy{Mode: strategy.Ladder, MaxAttempts: 10, Numerics: strategy.MixedPrecision, TransientRetries: 3, RestartFromZero: time.Hour},
+		Job: strategy.Job{Ranks: 2, LocalRanks: 2, DataParallel: 2, Knobs: map[strategy.Knob]strategy.Range{
+			strategy.MicroBatchSize: {Min: 1}, strategy.GradientAccumulationSteps: {},
+			strategy.ActivationCheckpointing: {Values: []strategy.Value{"none", "full"}},
+		}},
+		Recipe: s, Starter: s, World: s, Store: s,
+		Graces: Graces{User: 30 * time.Second, Failure: 3 * time.Second}, HangTimeout: 30 * time.Second,
+	}
+}
+
+func first() State { return State{Next: Next{Plan: plan0}, Verdict: Verdict{Run: "r"}} }
+
+func kinds(events []Event) []string {
+	var out []string
+	for _, e := range events {
+		out = append(out, e.kind())
+	}
+	return out
+}
+
+func TestFromOutOfMemoryToTrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, scripts: []script{
+			{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}},
+			{acts: []act{raised(time.Minute, 1, cause.CUDAOOM), exit(time.Minute, 1, 1)}},
+			{acts: []act{exit(18*time.Hour, 0, 0), exit(18*time.Hour, 1, 0)}},
+		}, inv: strategy.Inventory{Checkpoint: "ckpt-5"}}
+		v, err := newLauncher(s).Run(t.Context(), first())
+		if err != nil || v.Outcome != strategy.Trained || v.Code != 0 {
+			t.Fatalf("verdict %+v, %v", v, err)
+		}
+		want := []strategy.Plan{plan0,
+			plan0.With(strategy.Plan{strategy.ActivationCheckpointing: "full"}),
+			{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2", strategy.ActivationCheckpointing: "full"}}
+		if diff := cmp.Diff(want, s.applied); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{"", "ckpt-5", "ckpt-5"}, s.from); diff != "" {
+			t.Error(diff)
+		}
+		one := []string{"started", "ended", "decided"}
+		if diff := cmp.Diff(slices.Concat(one, one, one, []string{"finished"}), kinds(s.events)); diff != "" {
+			t.Error(diff)
+		}
+		if v.Attempts[0].Cause != cause.CUDAOOM || v.Attempts[0].Phase != cause.Backward || v.Attempts[0].Rung != strategy.RungCheckpointing || *v.Attempts[1].Rank != 1 {
+			t.Errorf("attempts %+v", v.Attempts)
+		}
+	})
+}
+
+// The others are stopped when one rank has failed: after 2 s in which they may
+// say their last words, 10 s where only symptoms were seen.
+func TestTheGangIsStoppedAfterTheFirstFailure(t *testing.T) {
+	symptom := raised(time.Minute, 0, cause.NCCLTimeout)
+	symptom.fact.Sighting.Symptom = true
+	for name, test := range map[string]struct {
+		acts []act
+		want time.Duration
+	}{
+		"a cause":       {[]act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}, time.Minute + collectWindow},
+		"symptoms only": {[]act{symptom, exit(time.Minute, 0, 1)}, time.Minute + symptomWindow},
+		"nothing seen":  {[]act{exit(time.Minute, 0, 1)}, time.Minute + collectWindow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &stage{t: t, scripts: []script{{acts: test.acts, chatty: true, deaf: true}}}
+				l := newLauncher(s)
+				l.Policy.Mode, l.Policy.TransientRetries = strategy.Off, 0
+				if _, err := l.Run(t.Context(), first()); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff([]stop{{0, int(syscall.SIGTERM), test.want}}, s.stops, cmp.AllowUnexported(stop{})); diff != "" {
+					t.Error(diff)
+				}
+				if took := time.Since(s.begin); took != test.want+3*time.Second {
+					t.Errorf("the run took %s", took)
+				}
+			})
+		})
+	}
+}
+
+func TestARankThatHangsAfterItsTracebackIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, scripts: []script{
+			{acts: []act{raised(time.Minute, 0, cause.CUDAOOM)}},
+			{acts: []act{exit(time.Minute, 0, 0), exit(time.Minute, 1, 0)}},
+		}}
+		v, err := newLauncher(s).Run(t.Context(), first())
+		if err != nil || v.Outcome != strategy.Trained {
+			t.Fatalf("verdict %+v, %v", v, err)
+		}
+		if diff := cmp.Diff([]stop{{0, int(syscall.SIGTERM), time.Minute + 30*time.Second}}, s.stops, cmp.AllowUnexported(stop{})); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A rank that goes on writing after an out-of-memory traceback is left alone,
+// however long it takes: it may be saving what it has.
+func TestARankThatGoesOnIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, scripts: []script{{chatty: true, acts: []act{raised(time.Minute, 0, cause.CUDAOOM)}}}}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(5*time.Hour, func() { cancel(&Signal{syscall.SIGINT}) })
+		v, err := newLauncher(s).Run(ctx, first())
+		if err != nil || v.Outcome != strategy.Stopped || v.Code != 130 {
+			t.Fatalf("verdict %+v, %v", v, err)
+		}
+		if len(s.stops) != 1 || s.stops[0].after < 5*time.Hour-time.Second {
+			t.Errorf("stops %+v", s.stops)
+		}
+	})
+}
+
+func TestAUsersStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, scripts: []script{{deaf: true, chatty: true}}}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { cancel(&Signal{syscall.SIGTERM}) })
+		v, err := newLauncher(s).Run(ctx, first())
+		if err != nil || v.Outcome != strategy.Stopped || v.Code != 143 {
+			t.Fatalf("verdict %+v, %v", v, err)
+		}
+		if took := time.Since(s.begin); took != time.Minute+30*time.Second {
+			t.Errorf("the run took %s", took)
+		}
+	})
+}
+
+func TestAJournalThatCannotBeWrittenEndsTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, fail: errors.New("disk full"), scripts: []script{{acts: []act{exit(time.Minute, 0, 1)}}, {}}}
+		if _, err := newLauncher(s).Run(t.Context(), first()); !errors.Is(err, s.fail) {
+			t.Errorf("error %v", err)
+		}
+		if len(s.applied) != 1 {
+			t.Errorf("%d attempts were started", len(s.applied))
+		}
+	})
+}
+
+// A journal that is cut off anywhere leads to a state from which the run goes
+// on: never with a plan that ran out of memory, never with a number used twice.
+func TestResumeFromEveryCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, scripts: []script{
+			{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}},
+			{acts: []act{raised(time.Minute, 1, cause.CUDAOOM), exit(time.Minute, 1, 1)}},
+			{acts: []act{exit(time.Hour, 0, 0), exit(time.Hour, 1, 0)}},
+		}}
+		if _, err := newLauncher(s).Run(t.Context(), first()); err != nil {
+			t.Fatal(err)
+		}
+		for cut := range len(s.events) + 1 {
+			again := &stage{t: t, inv: s.inv, scripts: slices.Repeat([]script{{acts: []act{exit(time.Hour, 0, 0)}}}, 9)}
+			state, done := Resume(plan0, "r", s.events[:cut])
+			if done != (cut == len(s.events)) {
+				t.Errorf("cut at %d: done %v", cut, done)
+			}
+			if done {
+				continue
+			}
+			v, err := newLauncher(again).Run(t.Context(), state)
+			if err != nil || v.Outcome != strategy.Trained {
+				t.Errorf("cut at %d: verdict %+v, %v", cut, v, err)
+			}
+			checkNumbers(t, cut, slices.Concat(s.events[:cut], again.events))
+			for _, a := range state.History {
+				if a.Diagnosis.Cause == cause.CUDAOOM && slices.ContainsFunc(again.applied, func(p strategy.Plan) bool { return cmp.Equal(p, a.Plan) }) {
+					t.Errorf("cut at %d: plan %s ran out of memory and was run again", cut, a.Plan)
+				}
+			}
+		}
+	})
+}
+
+// checkNumbers: the attempts of a run are numbered from 0, none twice.
+func checkNumbers(t *testing.T, cut int, events []Event) {
+	t.Helper()
+	next := 0
+	for _, e := range events {
+		if started, ok := e.(Started); ok {
+			if started.N != next {
+				t.Errorf("cut at %d: attempt %d is followed by %d", cut, next-1, started.N)
+			}
+			next = started.N + 1
+		}
+	}
+}

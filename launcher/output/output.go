@@ -1,0 +1,351 @@
+// Package output carries what the ranks print: to the console unchanged, to one
+// file a stream, and to facts.
+//
+// # One stream
+//
+// Each rank has a pipe for stdout and one for stderr. A goroutine a pipe does
+// nothing but drain it, so that a rank never blocks on what gpurun does with
+// its words. The bytes then go three ways:
+//
+//   - to a log file, exactly, through a bounded queue with a goroutine of its own
+//   - to the console, through a bounded queue that both streams may share
+//   - to a cause.Scanner, and to the search for the job's steps
+//
+// A queue that is full holds a reader back for a moment, never longer (see
+// patience); after that its bytes are dropped, counted, and the loss is written
+// down where the bytes would have been. Files and facts go on while the console
+// is stopped or gone, and the console and facts go on while a disk is full.
+//
+// # The console
+//
+// A rank that is alone on the console has its bytes passed as they come. Where
+// several ranks share it they are cut into units: a unit ends after a newline or
+// before the carriage return that redraws the line, and a unit that is not
+// finished is passed on after 100 ms. Before a unit of one rank that would stand
+// on the unfinished line of another a newline is put in; nothing else is added,
+// except the prefix that Tee asks for.
+package output
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// DefaultMaxBytes is the cap of one log file where Options.MaxBytes is 0.
+const DefaultMaxBytes = 256 << 20
+
+// leastBytes is the least cap that leaves room for the mark of a cut.
+const leastBytes = 4 << 10
+
+// AllRanks is the key of Options.Redirect and Options.Tee for every local rank
+// that has no entry of its own.
+const AllRanks = -1
+
+// Streams says which of a rank's streams are meant; the numbers are torchrun's.
+type Streams uint8
+
+// The bits of Streams.
+const (
+	Stdout Streams = 1
+	Stderr Streams = 2
+	Both           = Stdout | Stderr
+)
+
+// Options say where the ranks' output goes.
+type Options struct {
+	// Ranks are the global ranks on this node, in the order of local ranks.
+	Ranks []int
+	// Dir is the attempt's folder: rank k writes Dir/rank<k>/{stdout,stderr}.log.
+	Dir string
+	// Stdout and Stderr are the console; nil shows nothing. They may be the same.
+	// The program has to ask for SIGPIPE (signal.Notify), or a closed console
+	// ends it: that is Go's rule for descriptors 1 and 2.
+	Stdout, Stderr io.Writer
+	// Redirect keeps streams off the console, by local rank (torchrun's -r).
+	Redirect map[int]Streams
+	// Tee shows streams with a prefix a line, by local rank (torchrun's -t). It
+	// wins over Redirect, as in torchrun.
+	Tee map[int]Streams
+	// Filter lists the local ranks that are shown on the console; nil: all.
+	Filter []int
+	// Role and Template make the prefix of Tee. The template is that of
+	// TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, empty for DefaultTemplate.
+	Role, Template string
+	// Group and Restarts are ${group_rank} and ${restart_count} of the template.
+	Group, Restarts int
+	// Step finds a training step in a line; its first group is the step's number.
+	Step *regexp.Regexp
+	// MaxBytes caps a log file: its head and its tail are kept and the cut is
+	// marked. 0: DefaultMaxBytes; at least 4 KiB.
+	MaxBytes int64
+	// TTY gives a rank that is alone on this node a pseudo-terminal for each
+	// stream, where the system has one; otherwise a fact names the gap.
+	TTY bool
+	// OnFact gets every fact, from one goroutine, the last one before Wait
+	// returns. It may block without holding up a rank, but must not wait for the
+	// goroutine that called Wait.
+	OnFact func(strategy.Fact)
+}
+
+// Output is the output of one attempt's ranks on this node.
+type Output struct {
+	opts     Options
+	ranks    []*rank
+	consoles []*console // one, or two where stdout and stderr are different files
+	facts    *facts
+
+	mu     sync.Mutex
+	theirs []*os.File // write ends that are still open here; guarded by mu
+
+	waiting sync.Once
+	err     error // of Wait
+}
+
+// Open creates the files and the pipes, and starts to read. It must be followed
+// by Wait, whether or not a rank was started. The errors are those of the attempt's
+// folder and of the system's limits on descriptors.
+func Open(o Options) (*Output, error) {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = DefaultMaxBytes
+	}
+	o.MaxBytes = max(o.MaxBytes, leastBytes)
+	if o.Step != nil && o.Step.NumSubexp() < 1 {
+		return nil, fmt.Errorf("step pattern %q has no group for the step's number", o.Step)
+	}
+	out := &Output{opts: o, facts: newFacts(o.OnFact)}
+	stdout, stderr := out.openConsoles()
+	alone := out.shown() <= 1
+	for local, global := range o.Ranks {
+		r := &rank{global: global, local: local, step: o.Step, facts: out.facts}
+		out.ranks = append(out.ranks, r)
+		for i, c := range []*console{stdout, stderr} {
+			if err := out.openStream(r, i, c, alone); err != nil {
+				return nil, errors.Join(err, out.giveUp())
+			}
+		}
+	}
+	for _, r := range out.ranks {
+		for _, s := range r.streams {
+			go s.run()
+		}
+	}
+	return out, nil
+}
+
+// openConsoles starts one console, or two if stdout and stderr lead to different
+// files. With one, both streams keep their order.
+func (o *Output) openConsoles() (stdout, stderr *console) {
+	if sameFile(o.opts.Stdout, o.opts.Stderr) {
+		c := newConsole(o.opts.Dir, o.opts.Stdout, o.opts.Stderr, nil)
+		o.consoles = []*console{c}
+		return c, c
+	}
+	stderr = newConsole(o.opts.Dir, nil, o.opts.Stderr, nil)
+	stdout = newConsole(o.opts.Dir, o.opts.Stdout, nil, stderr)
+	o.consoles = []*console{stdout, stderr}
+	return stdout, stderr
+}
+
+// sameFile reports whether two writers are one, or lead to one open file, such as
+// a terminal or the pipe of 2>&1.
+func sameFile(a, b io.Writer) bool {
+	if reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b {
+		return true
+	}
+	fa, aok := a.(*os.File)
+	fb, bok := b.(*os.File)
+	if !aok || !bok {
+		return false
+	}
+	ia, err := fa.Stat()
+	if err != nil {
+		return false
+	}
+	ib, err := fb.Stat()
+	return err == nil && os.SameFile(ia, ib)
+}
+
+// openStream makes the pipe, the file and the reader of one stream of a rank;
+// i is 0 for stdout and 1 for stderr.
+func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
+	name := [...]string{"stdout", "stderr"}[i]
+	dir := filepath.Join(o.opts.Dir, "rank"+strconv.Itoa(r.global))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("create the folder of rank %d: %w", r.global, err)
+	}
+	log, err := openLog(filepath.Join(dir, name+".log"), o.opts.MaxBytes, o.note)
+	if err != nil {
+		return fmt.Errorf("create the log of rank %d: %w", r.global, err)
+	}
+	read, write, err := o.openEnds()
+	if err != nil {
+		return errors.Join(fmt.Errorf("open %s of rank %d: %w", name, r.global, err), log.close(time.Now().Add(logClose)))
+	}
+	s := newStream(r, name, read, log)
+	if show, prefix := o.route(r, Streams(1)<<i); show {
+		s.view = newView(c, i, s, prefix, alone)
+	}
+	r.streams[i] = s
+	o.theirs = append(o.theirs, write)
+	return nil
+}
+
+// openEnds opens a pipe, or a pseudo-terminal where one is asked for and can be had.
+func (o *Output) openEnds() (read, write *os.File, err error) {
+	if o.opts.TTY && len(o.opts.Ranks) == 1 {
+		read, write, err = openPTY(o.terminal())
+		if err == nil {
+			return read, write, nil
+		}
+		o.facts.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: "no pseudo-terminal: " + err.Error()})
+	}
+	return openPipe()
+}
+
+// route says whether a stream is shown on the console, and with which prefix.
+func (o *Output) route(r *rank, s Streams) (show bool, prefix string) {
+	if o.opts.Filter != nil && !slices.Contains(o.opts.Filter, r.local) {
+		return false, ""
+	}
+	if choose(o.opts.Tee, r.local)&s != 0 {
+		return true, o.prefix(r)
+	}
+	return choose(o.opts.Redirect, r.local)&s == 0, ""
+}
+
+// shown counts the ranks that have a stream on the console.
+func (o *Output) shown() int {
+	n := 0
+	for local, global := range o.opts.Ranks {
+		r := &rank{global: global, local: local}
+		out, _ := o.route(r, Stdout)
+		err, _ := o.route(r, Stderr)
+		if out || err {
+			n++
+		}
+	}
+	return n
+}
+
+func choose(m map[int]Streams, local int) Streams {
+	if s, ok := m[local]; ok {
+		return s
+	}
+	return m[AllRanks]
+}
+
+// Files returns the write ends of a rank, to be given to its process; nil for a
+// rank that is not on this node, and after Started.
+func (o *Output) Files(rank int) (stdout, stderr *os.File) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, global := range o.opts.Ranks {
+		if global == rank && len(o.theirs) == 2*len(o.ranks) {
+			return o.theirs[2*i], o.theirs[2*i+1]
+		}
+	}
+	return nil, nil
+}
+
+// Started tells that the ranks have their write ends, and closes ours: from now
+// on the end of the last process that holds one is the end of a stream.
+func (o *Output) Started() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, f := range o.theirs {
+		f.Close() // Nothing was written through it here.
+	}
+	o.theirs = nil
+}
+
+// Wait reads until every stream has ended, or until ctx ends because a process
+// that was left over still holds one; what such a process has written until then
+// is kept. Then it writes the rest of everything, hands out the last facts, a
+// Progress for each rank that had steps among them, and closes all that Open
+// opened. It calls Started. The error is that of writing the log files; it says
+// nothing about the ranks. A console that no longer takes anything is left
+// behind after a bounded time.
+func (o *Output) Wait(ctx context.Context) error {
+	o.waiting.Do(func() {
+		o.Started()
+		stop := context.AfterFunc(ctx, o.interrupt)
+		for _, r := range o.ranks {
+			for _, s := range r.streams {
+				<-s.done
+			}
+		}
+		stop()
+		o.err = o.finish()
+	})
+	return o.err
+}
+
+// interrupt makes every reader take what is there and end.
+func (o *Output) interrupt() {
+	for _, r := range o.ranks {
+		for _, s := range r.streams {
+			s.interrupt()
+		}
+	}
+}
+
+// finish closes the logs, the consoles and the facts, in this order: a log that
+// fails to close is still told on the console.
+func (o *Output) finish() error {
+	var errs []error
+	until := time.Now().Add(logClose)
+	for _, r := range o.ranks {
+		for _, s := range r.streams {
+			if s != nil {
+				errs = append(errs, s.log.close(until))
+			}
+		}
+	}
+	for _, c := range o.consoles { // stdout first: it may have something to tell on stderr
+		c.close()
+	}
+	for _, r := range o.ranks {
+		r.finish()
+	}
+	o.facts.close()
+	return errors.Join(errs...)
+}
+
+// giveUp undoes an Open that failed half way.
+func (o *Output) giveUp() error {
+	o.Started()
+	for _, r := range o.ranks {
+		for _, s := range r.streams {
+			if s != nil {
+				s.pipe.Close() // No reader was started.
+			}
+		}
+	}
+	return o.finish()
+}
+
+// note tells a person something, on the console's stderr.
+func (o *Output) note(text string) {
+	o.consoles[len(o.consoles)-1].note(text)
+}
+
+func (o *Output) rank(global int) *rank {
+	for _, r := range o.ranks {
+		if r.global == global {
+			return r
+		}
+	}
+	return nil
+}

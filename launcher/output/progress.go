@@ -1,0 +1,152 @@
+package output
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Activity is when ranks last gave a sign of life. The zero time says never.
+type Activity struct {
+	Output time.Time // the last byte on either stream
+	Step   time.Time // the last line with a step's number other than the one before
+	Raised time.Time // the last sighting that ended a traceback
+	Steps  int       // lines with a step's number
+	// Longest is the longest time between two steps. What came before the first
+	// step, such as loading and compiling, does not count.
+	Longest time.Duration
+}
+
+// Activity joins the activity of the given ranks, or of all ranks on this node:
+// the newest times, the longest step, the sum of the steps. Any goroutine may
+// call it at any time.
+func (o *Output) Activity(ranks ...int) Activity {
+	var all Activity
+	for _, r := range o.ranks {
+		if len(ranks) > 0 && !slices.Contains(ranks, r.global) {
+			continue
+		}
+		r.mu.Lock()
+		a := r.activity
+		r.mu.Unlock()
+		all.Output = later(all.Output, a.Output)
+		all.Step = later(all.Step, a.Step)
+		all.Raised = later(all.Raised, a.Raised)
+		all.Steps += a.Steps
+		all.Longest = max(all.Longest, a.Longest)
+	}
+	return all
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// A rank is what is known about one rank's output.
+type rank struct {
+	global, local int
+	step          *regexp.Regexp
+	facts         *facts
+	streams       [2]*stream // stdout, stderr
+
+	mu         sync.Mutex
+	activity   Activity // guarded by mu, as all below
+	progress   strategy.Progress
+	steppedIn  string // the stream that the last step was seen in
+	logged     budget
+	raised     budget
+	lastRaised strategy.Fact // the last sighting that ended a traceback, if any
+}
+
+func (r *rank) spoke(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.activity.Output = now
+}
+
+// stepped takes a line with a step's number. A line that repeats the number, such
+// as a progress bar that is drawn again, is no sign of life.
+func (r *rank) stepped(source string, now time.Time, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, p := &r.activity, &r.progress
+	first := p.Steps == 0
+	if first {
+		p.First = n
+	}
+	if first || n != p.Last {
+		if !first {
+			a.Longest = max(a.Longest, now.Sub(a.Step))
+			p.Longest = a.Longest
+		}
+		a.Step = now
+	}
+	p.Last = n
+	p.Steps++
+	a.Steps++
+	r.steppedIn = source
+}
+
+// longestLine is how much of a line is searched for a step, in bytes.
+const longestLine = 4 << 10
+
+// steps finds the job's steps in a stream's lines, which end at a newline or a
+// carriage return.
+type steps struct {
+	pattern *regexp.Regexp
+	found   func(int)
+	line    []byte // the start of the unfinished line
+}
+
+func (s *steps) add(p []byte) {
+	for len(p) > 0 {
+		i := bytes.IndexByte(p, '\n')
+		if j := bytes.IndexByte(p[:max(i, 0)], '\r'); j >= 0 {
+			i = j
+		} else if i < 0 {
+			i = bytes.IndexByte(p, '\r')
+		}
+		if i < 0 {
+			s.keep(p)
+			return
+		}
+		if len(s.line) == 0 {
+			s.search(p[:min(i, longestLine)])
+		} else {
+			s.keep(p[:i])
+			s.end()
+		}
+		p = p[i+1:]
+	}
+}
+
+func (s *steps) keep(p []byte) {
+	s.line = append(s.line, p[:min(len(p), longestLine-len(s.line))]...)
+}
+
+// end searches the line that has ended.
+func (s *steps) end() {
+	s.search(s.line)
+	s.line = s.line[:0]
+}
+
+func (s *steps) search(line []byte) {
+	if len(line) == 0 {
+		return
+	}
+	m := s.pattern.FindSubmatch(plain(line))
+	if m == nil {
+		return
+	}
+	if n, err := strconv.Atoi(string(m[1])); err == nil {
+		s.found(n)
+	}
+}

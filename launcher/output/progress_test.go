@@ -1,0 +1,79 @@
+package output
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+func TestStepsInAnyPieces(t *testing.T) {
+	text := "loading\nstep 1 loss 2\r\nstep 2\rstep 3\n\x1b[32mstep\x1b[0m 4\nstep x\n\n" +
+		strings.Repeat("#", longestLine) + "step 5\nstep 99999999999999999999\nstep 6"
+	want := []int{1, 2, 3, 4, 6}
+	for size := 1; size <= len(text); size++ {
+		var got []int
+		s := &steps{pattern: regexp.MustCompile(`step (\d+)`), found: func(n int) { got = append(got, n) }}
+		for rest := text; rest != ""; rest = rest[min(size, len(rest)):] {
+			s.add([]byte(rest[:min(size, len(rest))]))
+		}
+		s.end()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("in pieces of %d bytes: %s", size, diff)
+		}
+		if size == 40 {
+			size = len(text) - 1
+		}
+	}
+}
+
+func TestProgressSumsUpSteps(t *testing.T) {
+	r, end := collect()
+	at := func(seconds int, n int) { r.stepped("stdout", t0.Add(time.Duration(seconds)*time.Second), n) }
+	at(100, 10)
+	at(110, 11)
+	at(117, 11) // A bar that is drawn again is no step.
+	at(125, 12)
+	at(126, 13)
+	o := &Output{ranks: []*rank{r, {global: 4, activity: Activity{Output: t0, Longest: time.Hour, Steps: 1}}}}
+	want := Activity{Step: t0.Add(126 * time.Second), Steps: 5, Longest: 15 * time.Second}
+	if diff := cmp.Diff(want, o.Activity(3)); diff != "" {
+		t.Error(diff)
+	}
+	want.Output, want.Steps, want.Longest = t0, 6, time.Hour
+	if diff := cmp.Diff(want, o.Activity()); diff != "" {
+		t.Error(diff)
+	}
+	facts := []strategy.Fact{{
+		Time: t0.Add(126 * time.Second), Rank: 3, Source: "stdout",
+		Progress: &strategy.Progress{Steps: 5, First: 10, Last: 13, Longest: 15 * time.Second},
+	}}
+	if diff := cmp.Diff(facts, end()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAStepIsSeenInARanksOutput(t *testing.T) {
+	var facts []strategy.Fact
+	o := open(t, 2, Options{
+		Step:   regexp.MustCompile(`step=(\d+)`),
+		OnFact: func(f strategy.Fact) { facts = append(facts, f) },
+	})
+	before := time.Now()
+	_, stderr := o.Files(1)
+	write(t, stderr, "step=7\nstep=8")
+	wait(t, o)
+	if a := o.Activity(1); a.Steps != 2 || a.Output.Before(before) || a.Step.Before(before) {
+		t.Errorf("activity %+v", a)
+	}
+	if a := o.Activity(0); a != (Activity{}) {
+		t.Errorf("a silent rank has activity %+v", a)
+	}
+	if len(facts) != 1 || facts[0].Rank != 1 || facts[0].Source != "stderr" || facts[0].Progress.Last != 8 {
+		t.Errorf("facts %+v", facts)
+	}
+}

@@ -1,0 +1,128 @@
+package output
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+const (
+	// keepEach is how many sightings of a rank are handed on as they come, and how
+	// many of the newest are kept for the end once there were more.
+	keepEach = 64
+	// keepAgain is how often a sighting that was handed on is handed on again with
+	// what later lines made of it; its last state follows at the end.
+	keepAgain = 8
+)
+
+// A budget bounds the sightings of one kind of a rank: those that end a traceback,
+// or those that do not. A flood of the ones never displaces the others.
+type budget struct {
+	sent  []sent
+	newer []strategy.Fact // the newest beyond those that were sent, a ring
+	next  int             // the ring's oldest, once it is full
+}
+
+// A sent sighting is one that was handed on, with what came of it since.
+type sent struct {
+	fact  strategy.Fact
+	again int
+	late  bool // fact has not been handed on in this state
+}
+
+// same reports whether a sighting is a later state of another.
+func same(a, b strategy.Fact) bool {
+	return a.Sighting != nil && a.Sighting.Seq != 0 && a.Sighting.Seq == b.Sighting.Seq && a.Source == b.Source
+}
+
+// replace takes a later state of a sighting that is known, under the time of the
+// first. It returns the state before, nil if the sighting is not known, and
+// whether the new one is to be handed on now.
+func (b *budget) replace(fact *strategy.Fact) (before *cause.Sighting, now bool) {
+	if i := slices.IndexFunc(b.sent, func(s sent) bool { return same(s.fact, *fact) }); i >= 0 {
+		s := &b.sent[i]
+		before, fact.Time = s.fact.Sighting, s.fact.Time
+		s.fact = *fact
+		s.again++
+		s.late = s.again > keepAgain
+		return before, !s.late
+	}
+	if i := slices.IndexFunc(b.newer, func(f strategy.Fact) bool { return same(f, *fact) }); i >= 0 {
+		before, fact.Time = b.newer[i].Sighting, b.newer[i].Time
+		b.newer[i] = *fact
+		return before, false
+	}
+	return nil, false
+}
+
+// add takes a new sighting and reports whether it is to be handed on now. If not,
+// it is kept in place of the oldest kept one.
+func (b *budget) add(fact strategy.Fact) bool {
+	if len(b.sent) < keepEach {
+		b.sent = append(b.sent, sent{fact: fact})
+		return true
+	}
+	if len(b.newer) < keepEach {
+		b.newer = append(b.newer, fact)
+		return false
+	}
+	b.newer[b.next] = fact
+	b.next = (b.next + 1) % keepEach
+	return false
+}
+
+// rest returns what has not been handed on and was not displaced.
+func (b *budget) rest() []strategy.Fact {
+	rest := slices.Clone(b.newer)
+	for _, s := range b.sent {
+		if s.late {
+			rest = append(rest, s.fact)
+		}
+	}
+	return rest
+}
+
+// sighted takes a sighting in one of the rank's streams.
+func (r *rank) sighted(source string, now time.Time, seen cause.Sighting) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fact := strategy.Fact{Time: now, Rank: r.global, Source: source, Sighting: &seen}
+	before, handOn := r.logged.replace(&fact)
+	if before == nil {
+		before, handOn = r.raised.replace(&fact)
+	}
+	if before == nil {
+		b := &r.logged
+		if seen.Raised {
+			b = &r.raised
+		}
+		handOn = b.add(fact)
+	}
+	if seen.Raised && (before == nil || !before.Raised) {
+		r.activity.Raised = now
+		r.lastRaised = fact
+	} else if same(r.lastRaised, fact) {
+		r.lastRaised = fact
+	}
+	if handOn {
+		r.facts.emit(fact)
+	}
+}
+
+// finish hands out what was kept for the end: the newest sightings, in the order
+// of time, and the rank's progress.
+func (r *rank) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rest := append(r.logged.rest(), r.raised.rest()...)
+	slices.SortStableFunc(rest, func(a, b strategy.Fact) int { return a.Time.Compare(b.Time) })
+	for _, fact := range rest {
+		r.facts.emit(fact)
+	}
+	if r.progress.Steps > 0 {
+		progress := r.progress
+		r.facts.emit(strategy.Fact{Time: r.activity.Step, Rank: r.global, Source: r.steppedIn, Progress: &progress})
+	}
+}

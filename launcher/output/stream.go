@@ -1,0 +1,158 @@
+package output
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+const (
+	readSize  = 64 << 10 // a pipe's usual capacity
+	drainSize = 4 << 20  // more than a pipe holds: how much is still read once Wait's context has ended
+)
+
+// A stream is one pipe of a rank and the goroutine that drains it.
+type stream struct {
+	rank *rank
+	name string // "stdout" or "stderr"
+	pipe *os.File
+	log  *logFile
+	view *view // nil: not on the console
+	tail tail
+	done chan struct{} // closed when the reader has ended
+
+	stopping atomic.Bool // read what is there, then end
+
+	// The reader's own.
+	scanner *cause.Scanner
+	steps   *steps
+	now     time.Time // when the bytes that are being fed were read
+	flush   time.Time // the read deadline that is set
+}
+
+func newStream(r *rank, name string, pipe *os.File, log *logFile) *stream {
+	s := &stream{
+		rank: r, name: name, pipe: pipe, log: log, done: make(chan struct{}),
+		scanner: cause.NewScanner(name),
+	}
+	s.scanner.OnSighting = func(seen cause.Sighting) { r.sighted(name, s.now, seen) }
+	if r.step != nil {
+		s.steps = &steps{pattern: r.step, found: func(n int) { r.stepped(name, s.now, n) }}
+	}
+	return s
+}
+
+// run reads until the last process that holds the write end has closed it.
+func (s *stream) run() {
+	defer close(s.done)
+	buf := make([]byte, readSize)
+	for {
+		n, err := s.pipe.Read(buf)
+		s.now = time.Now()
+		if n > 0 {
+			s.feed(buf[:n])
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if s.stopping.Load() {
+				s.drain(buf)
+				break
+			}
+			s.view.flush(false)
+			s.flushAt(time.Time{})
+		} else if err != nil {
+			s.ended(err)
+			break
+		}
+	}
+	s.finish()
+}
+
+// feed passes bytes on in all directions. None of them holds it up for long.
+func (s *stream) feed(p []byte) {
+	s.rank.spoke(s.now)
+	s.log.put(p)
+	if s.view != nil {
+		s.flushAt(s.view.add(p, s.now))
+	}
+	s.tail.add(p)
+	s.scanner.Write(p) // It never fails.
+	if s.steps != nil {
+		s.steps.add(p)
+	}
+}
+
+// flushAt makes the reader come back at a time, zero for never, even if nothing
+// is there to read.
+func (s *stream) flushAt(t time.Time) {
+	if t.Equal(s.flush) {
+		return
+	}
+	s.flush = t
+	s.deadline(t)
+	if s.stopping.Load() {
+		s.deadline(time.Unix(1, 0)) // Ours came after that of interrupt.
+	}
+}
+
+// interrupt makes the reader take what is there and end. Any goroutine may call it.
+func (s *stream) interrupt() {
+	s.stopping.Store(true)
+	s.deadline(time.Unix(1, 0))
+}
+
+// deadline sets the pipe's. It fails only for a pipe that is closed, whose reader
+// has ended.
+func (s *stream) deadline(t time.Time) { _ = s.pipe.SetReadDeadline(t) }
+
+// drain reads what the pipe holds at this moment, past the deadline.
+func (s *stream) drain(buf []byte) {
+	conn, err := s.pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	for total := 0; total < drainSize; {
+		n := 0
+		if conn.Control(func(fd uintptr) { n, err = syscall.Read(int(fd), buf) }) != nil {
+			return
+		}
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return
+		}
+		s.feed(buf[:n])
+		total += n
+	}
+}
+
+// ended makes a read error a fact, unless it is one of the usual ends: of a pipe
+// that all have closed, or of a pseudo-terminal likewise (EIO).
+func (s *stream) ended(err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EIO) {
+		return
+	}
+	s.rank.facts.emit(strategy.Fact{
+		Time: s.now, Rank: s.rank.global, Source: s.name,
+		Gap: fmt.Sprintf("the rest of the output of rank %d: %v", s.rank.global, err),
+	})
+}
+
+// finish passes on what was held back.
+func (s *stream) finish() {
+	if s.view != nil {
+		s.view.flush(true)
+	}
+	s.scanner.Close()
+	if s.steps != nil {
+		s.steps.end()
+	}
+	s.pipe.Close() // Nothing was written through it.
+}

@@ -1,0 +1,93 @@
+package launcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Recipe turns a plan into what the job is started with.
+type Recipe interface {
+	// Apply gives the command for a plan, starting from checkpoint unless that
+	// is empty, with changed files meant for dir. It writes nothing.
+	Apply(plan strategy.Plan, checkpoint, dir string) (Command, error)
+}
+
+// A Starter starts all ranks of one attempt, or none.
+type Starter interface {
+	Start(ctx context.Context, l Launch) (Attempt, error)
+}
+
+// An Attempt is a set of running ranks.
+type Attempt interface {
+	// Facts delivers what is observed, in order, and is closed once every rank
+	// is gone and its output is read to the end.
+	Facts() <-chan strategy.Fact
+	// Stop ends every rank and all that it started: signal, grace, SIGKILL,
+	// sweep. It returns when they are gone, or cannot be ended within a bound.
+	Stop(signal int, grace time.Duration)
+	// LastSign is when the rank last wrote anything, and its longest step so far.
+	LastSign(rank int) (at time.Time, longest time.Duration)
+}
+
+// World is what the launcher asks about its surroundings.
+type World interface {
+	// Inventory says what there is to work with.
+	Inventory(ctx context.Context) strategy.Inventory
+	// Settle waits, within a bound, until the devices' memory is back at the
+	// level before the first attempt, and reports who else holds it.
+	Settle(ctx context.Context, bound time.Duration) []strategy.Fact
+}
+
+// A Store keeps the run directory.
+type Store interface {
+	// Append journals an event; it is on disk when Append returns.
+	Append(Event) error
+	// Prepare makes the folder of attempt n and returns its path.
+	Prepare(n int) (dir string, err error)
+	// Write puts the plan, the command's changed files and their diff into the
+	// attempt's folder.
+	Write(dir string, plan strategy.Plan, c Command) error
+	// Finish writes the verdict, atomically, and journals it.
+	Finish(Verdict) error
+}
+
+// A Command is what one attempt runs, all paths and words in place.
+type Command struct {
+	Argv []string          `json:"argv"`
+	Env  map[string]string `json:"env,omitempty"` // variables that gpurun sets
+	// Files are changed copies by their path in the attempt's folder.
+	Files map[string][]byte `json:"-"`
+	// Siblings maps a folder of copies to the original folder whose other files
+	// are linked beside them, so that relative includes resolve as they did.
+	Siblings map[string]string `json:"-"`
+	Diff     string            `json:"-"` // unified, as a person would read it
+}
+
+// A Launch is one attempt to be started.
+type Launch struct {
+	N       int // the attempt's number
+	Dir     string
+	Command Command
+	Plan    strategy.Plan
+}
+
+// Graces are the times that ranks get to end by themselves once stopped.
+type Graces struct {
+	User    time.Duration // a user's stop
+	Failure time.Duration // after a diagnosed failure of a rank
+}
+
+// How long the launcher waits for things that may never come.
+const (
+	// collectWindow gathers the other ranks' last words after the first failure;
+	// symptomWindow is for failures that others must have caused, whose cause is
+	// often printed later (an NCCL error comes before its peer's traceback).
+	collectWindow = 2 * time.Second
+	symptomWindow = 10 * time.Second
+	// strongWindow is how long a rank may live on after it reported its own end.
+	strongWindow = 5 * time.Second
+	// settleBound is how long device memory may take to come back.
+	settleBound = 60 * time.Second
+)

@@ -1,0 +1,345 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// member is one rank that was started.
+type member struct {
+	rank  int
+	id    identity
+	pidfd *os.File
+
+	// Guarded by Group.mu.
+	over   bool // its end was told
+	before bool // it had ended when the stop began
+}
+
+// A Group is the ranks of one attempt on one node. Its methods may be called from
+// any goroutine. Stop must be called in the end, also when all ranks have ended by
+// themselves: it sweeps what they left, and lets go of the guard.
+type Group struct {
+	options Options
+	log     *slog.Logger
+	exits   chan strategy.Fact
+	began   uint64        // start time of the attempt, in ticks
+	answers chan message  // to spawn, from the guard; at most one is awaited
+	quiet   chan struct{} // closed when all ranks have ended
+	cut     chan struct{} // closed by Kill
+	tended  sync.WaitGroup
+	release func() // of the reaper
+
+	cutOnce  sync.Once
+	stopOnce sync.Once
+	report   StopReport
+
+	mu       sync.Mutex // guards what follows, and the members' state
+	members  []*member
+	next     int  // the rank that the guard was last asked for
+	started  bool // no more ranks will come
+	told     int  // ends told
+	stopping bool
+	keeper   *keeper // the guard in office
+	lost     bool    // a guard has died, and ranks may be our own children
+	losses   int
+	letGo    bool // the guard's end is expected
+	closed   bool // exits is closed
+}
+
+// Start starts the ranks, all or none: if one cannot be started, those that were
+// are killed, and the error says which and why. ctx bounds the starting only.
+//
+// The program that calls it must call MaybeGuard first thing.
+func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
+	if len(ranks) == 0 {
+		return nil, errors.New("start ranks: there are none")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Patience <= 0 {
+		o.Patience = 30 * time.Second
+	}
+	release, err := Reap()
+	if err != nil {
+		return nil, fmt.Errorf("start ranks: %w", err)
+	}
+	k, err := startKeeper(ctx)
+	if err != nil {
+		release()
+		return nil, fmt.Errorf("start ranks: %w", err)
+	}
+	g := &Group{
+		options: o,
+		log:     o.Logger,
+		exits:   make(chan strategy.Fact, len(ranks)),
+		began:   k.id.Start,
+		answers: make(chan message, 1),
+		quiet:   make(chan struct{}),
+		cut:     make(chan struct{}),
+		release: release,
+		keeper:  k,
+	}
+	g.tended.Go(func() { g.tend(k) })
+	if err := g.startAll(ctx, ranks); err != nil {
+		g.Kill()
+		if report := g.Stop(0); len(report.Leftover) > 0 {
+			err = fmt.Errorf("%w (pid %d does not die)", err, report.Leftover[0].PID)
+		}
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *Group) startAll(ctx context.Context, ranks []Rank) error {
+	if err := g.keeper.link.send(message{Kind: watch, Run: g.options.Marker, Began: g.began}); err != nil {
+		return fmt.Errorf("start ranks: tell guard: %w", err)
+	}
+	workdir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("start ranks: %w", err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("start ranks: %w", err)
+	}
+	defer null.Close()
+	for _, r := range ranks {
+		if err := g.startOne(ctx, r, workdir, null); err != nil {
+			return fmt.Errorf("start rank %d: %w", r.Rank, err)
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.started = true
+	g.settle()
+	return nil
+}
+
+func (g *Group) startOne(ctx context.Context, r Rank, workdir string, null *os.File) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	m, err := order(r, g.options, workdir)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.next = r.Rank
+	g.mu.Unlock()
+	files := r.ends(null)
+	defer runtime.KeepAlive(files)
+	if err := g.keeper.link.send(m, int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd())); err != nil {
+		return fmt.Errorf("ask guard: %w", err)
+	}
+	var a message
+	select {
+	case a = <-g.answers:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	switch {
+	case a.Kind != started:
+		return errors.New("the guard died")
+	case a.Errno != 0 && a.Call == "exec":
+		return &os.PathError{Op: "exec", Path: m.Path, Err: syscall.Errno(a.Errno)}
+	case a.Errno != 0:
+		return os.NewSyscallError(a.Call, syscall.Errno(a.Errno))
+	}
+	return nil
+}
+
+// tend listens to the guard, and puts another one in its place when it dies.
+func (g *Group) tend(first *keeper) {
+	k := first
+	for k != nil {
+		m, fds, err := k.link.receive()
+		if err == nil {
+			g.hear(m, fds)
+			continue
+		}
+		k.bury()
+		k = g.replace()
+	}
+}
+
+// hear takes in one message of the guard.
+func (g *Group) hear(m message, fds []int) {
+	switch m.Kind {
+	case started:
+		if m.Errno == 0 && len(fds) == 1 {
+			if err := g.enlist(m.PID, fds[0]); err != nil {
+				m.Call, m.Errno = "pidfd", int(syscall.EBADF)
+			}
+		}
+		g.answers <- m
+	case watching:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.lost && g.keeper != nil {
+			g.log.Warn("the guard process died, another one has taken its place", "pid", g.keeper.id.PID)
+		}
+	case exited:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for _, r := range g.members {
+			if r.id.PID == m.PID {
+				g.tell(r, m.End)
+			}
+		}
+	}
+}
+
+// enlist makes a member of a rank that has just been started. It owns pidfd.
+func (g *Group) enlist(pid, pidfd int) error {
+	p, err := readProcess(pid)
+	if err != nil {
+		unix.Close(pidfd)
+		return err
+	}
+	f, err := pidfdFile(pidfd)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.members = append(g.members, &member{rank: g.next, id: p.identity, pidfd: f})
+	return nil
+}
+
+// tell sends the fact of a rank's end, once. The caller holds mu.
+func (g *Group) tell(r *member, e end) {
+	if r.over || g.closed {
+		return
+	}
+	r.over = true
+	g.told++
+	g.exits <- strategy.Fact{
+		Time:   e.At,
+		Rank:   r.rank,
+		Source: "exit",
+		Exit: &strategy.Exit{
+			Code:    e.Code,
+			Signal:  e.Signal,
+			Stopped: g.stopping && !r.before,
+			Peak:    e.Peak,
+			PID:     r.id.PID,
+		},
+	}
+	g.settle()
+}
+
+// settle closes exits after the last end. The caller holds mu.
+func (g *Group) settle() {
+	if g.started && !g.closed && g.told == len(g.members) {
+		g.closed = true
+		close(g.exits)
+		close(g.quiet)
+	}
+}
+
+// replace finds another guard after one has died, and returns it, or nil where
+// none is wanted or none can be had. The ranks are this process's own children
+// now, since it is the next subreaper above them, and it waits for them itself.
+func (g *Group) replace() *keeper {
+	ids, wanted := g.orphaned()
+	if !wanted {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), helloPatience)
+	defer cancel()
+	k, err := startKeeper(ctx)
+	if err != nil {
+		g.log.Warn("the guard process died: ranks would outlive gpurun if it were killed now", "error", err)
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.letGo {
+		k.bury()
+		return nil
+	}
+	g.keeper = k
+	// Where this fails, the new guard has died too, and tend comes back.
+	_ = k.link.send(message{Kind: watch, Run: g.options.Marker, Began: g.began, Ranks: ids})
+	return k
+}
+
+// orphaned takes over the ranks of a guard that has died, and returns them. It
+// reports false where no other guard is wanted.
+func (g *Group) orphaned() ([]identity, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.keeper = nil
+	if g.letGo {
+		return nil, false
+	}
+	select {
+	case g.answers <- message{}: // wakes a Start that waits for the dead guard
+	default:
+	}
+	ids := make([]identity, 0, len(g.members))
+	for _, r := range g.members {
+		ids = append(ids, r.id)
+		if !r.over && !g.lost {
+			g.tended.Go(func() { g.attend(r) })
+		}
+	}
+	g.lost = true
+	if g.losses++; g.losses > maxLosses {
+		g.log.Warn("the guard process died again: ranks would outlive gpurun if it were killed now", "times", g.losses)
+		return nil, false
+	}
+	return ids, true
+}
+
+// attend waits for the end of a rank that has become this process's own child.
+func (g *Group) attend(r *member) {
+	if err := awaitExit(r.pidfd); err != nil {
+		return // Stop has given the rank up
+	}
+	e, over, err := peek(r.id.PID)
+	if err != nil || !over {
+		g.log.Error("a rank has ended, and nobody can say how", "rank", r.rank, "error", err)
+		e = end{At: time.Now(), Code: 255}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tell(r, e)
+}
+
+// Exits returns the channel of the ranks' ends: one fact with an Exit for each,
+// as it happens. It is closed after the last, or when Stop has given up on those
+// that do not die. It holds all facts, so that nobody has to read it.
+func (g *Group) Exits() <-chan strategy.Fact { return g.exits }
+
+// PIDs returns the pid of each rank, also of those that have ended.
+func (g *Group) PIDs() map[int]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pids := make(map[int]int, len(g.members))
+	for _, r := range g.members {
+		pids[r.rank] = r.id.PID
+	}
+	return pids
+}
+
+// crew returns the members that there are.
+func (g *Group) crew() []*member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.members)
+}

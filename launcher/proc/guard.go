@@ -1,0 +1,350 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// guardName begins the guard's argv[0] and is its name in ps, so that a
+	// pkill gpurun, or a pkill -f gpurun, leaves it to do its work.
+	guardName = "grd-"
+	// guardVariable tells the guard its socket and the supervisor's pid.
+	guardVariable = "GRD_LINK"
+	// guardSocket is the first descriptor after stdin, stdout and stderr.
+	guardSocket = 3
+	// guardBound is how long a guard goes on killing after its supervisor's death.
+	guardBound = time.Minute
+	// guardLook is how often a guard that took over running ranks looks for what
+	// they brought forth. See the package comment.
+	guardLook = 250 * time.Millisecond
+)
+
+// MaybeGuard turns this process into a guard, and never returns, if Start began
+// it as one; else it returns at once. It must be the first thing that main, and
+// TestMain of a package whose tests call Start, does.
+func MaybeGuard() {
+	if len(os.Args) == 0 || !strings.HasPrefix(os.Args[0], guardName) {
+		return
+	}
+	value, ok := os.LookupEnv(guardVariable)
+	if !ok {
+		return
+	}
+	os.Unsetenv(guardVariable)
+	if err := guardMain(value); err != nil {
+		fmt.Fprintf(os.Stderr, "gpurun's guard: %v\n", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// request is one message of the supervisor, with what came along.
+type request struct {
+	message
+	fds []int
+}
+
+// guard is the process between the supervisor and the ranks. One goroutine owns
+// it.
+type guard struct {
+	link   *link
+	owner  int          // the supervisor's pid
+	ranks  map[int]bool // pid → whether its end was told
+	marker *marker
+	began  uint64
+	// Of a guard that took over: the ranks, which are not its children, and all
+	// that it saw them bring forth.
+	adopted []identity
+	known   map[identity]bool
+}
+
+func guardMain(owner string) error {
+	pid, err := strconv.Atoi(owner)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", guardVariable, err)
+	}
+	l, err := newLink(os.NewFile(guardSocket, "supervisor"))
+	if err != nil {
+		return fmt.Errorf("open socket: %w", err)
+	}
+	defer l.conn.Close()
+	// What gpurun was given beyond stdin, stdout and stderr is not for the ranks;
+	// torchrun keeps it from them too (subprocess.Popen's close_fds).
+	if err := unix.CloseRange(guardSocket, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("keep descriptors from the ranks: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
+	}
+	// Any thread may name the process through this file; prctl names one thread.
+	if err := os.WriteFile("/proc/self/comm", []byte(guardName+owner), 0); err != nil {
+		return fmt.Errorf("set name: %w", err)
+	}
+	g := &guard{link: l, owner: pid, ranks: make(map[int]bool), known: make(map[identity]bool)}
+	return g.run()
+}
+
+// run serves the supervisor until it lets the guard go, or dies.
+func (g *guard) run() error {
+	// A scheduler's signals reach every process of a job step. They are caught, not
+	// ignored: an ignored signal stays ignored in the ranks, a caught one does not.
+	// SIGHUP stays ignored where it was, so that nohup holds for the ranks too.
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP)
+	if !signal.Ignored(unix.SIGHUP) {
+		signal.Notify(told, unix.SIGHUP)
+	}
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, unix.SIGCHLD)
+
+	gone, err := g.watchOwner()
+	if err != nil {
+		return err
+	}
+	requests := make(chan request)
+	go func() { // lives as long as the process
+		defer close(requests)
+		for {
+			m, fds, err := g.link.receive()
+			if err != nil {
+				return
+			}
+			requests <- request{m, fds}
+		}
+	}()
+	if err := g.link.send(message{Kind: hello}); err != nil {
+		return nil // the supervisor is gone, and nothing was started yet
+	}
+	var look <-chan time.Time // ticks once this guard has taken over
+	for {
+		select {
+		case <-told:
+		case <-gone:
+			g.lastOrders(requests)
+			return g.avenge()
+		case <-died:
+			g.reapChildren()
+		case <-look:
+			g.look()
+		case r, ok := <-requests:
+			switch {
+			case !ok:
+				return g.avenge()
+			case r.Kind == release:
+				return g.goodbye()
+			case r.Kind == watch:
+				g.watch(r.message)
+				if len(g.adopted) > 0 {
+					look = time.Tick(guardLook)
+				}
+			case r.Kind == spawn:
+				g.spawn(r.message, r.fds)
+			}
+		}
+	}
+}
+
+// watchOwner returns a channel that is closed when the supervisor has ended. The
+// end of the socket alone would do, were it not that a child which the supervisor
+// is about to start holds a copy until it executes.
+func (g *guard) watchOwner() (<-chan struct{}, error) {
+	gone := make(chan struct{})
+	fd, err := unix.PidfdOpen(g.owner, 0)
+	if err != nil || os.Getppid() != g.owner {
+		if err == nil {
+			unix.Close(fd)
+		}
+		close(gone)
+		return gone, nil
+	}
+	f, err := pidfdFile(fd)
+	if err != nil {
+		return nil, fmt.Errorf("watch supervisor: %w", err)
+	}
+	go func() { // lives as long as the process
+		defer close(gone)
+		defer f.Close()
+		if err := awaitExit(f); err != nil {
+			select {} // the poller cannot watch it; the socket will tell
+		}
+	}()
+	return gone, nil
+}
+
+// watch learns what attempt this is, and which ranks run already.
+func (g *guard) watch(m message) {
+	g.began, g.adopted = m.Began, m.Ranks
+	g.marker = newMarker(m.Run, m.Began)
+	if len(g.adopted) > 0 {
+		g.look()
+	}
+	_ = g.link.send(message{Kind: watching}) // a supervisor that is gone needs no answer
+}
+
+// lastOrders takes in what a supervisor that is gone had still said about the
+// ranks. The end of the socket comes at once, unless a child that the supervisor
+// was about to start holds it.
+func (g *guard) lastOrders(requests <-chan request) {
+	late := time.After(100 * time.Millisecond)
+	for {
+		select {
+		case r, ok := <-requests:
+			if !ok {
+				return
+			}
+			if r.Kind == watch {
+				g.watch(r.message)
+			}
+			for _, fd := range r.fds {
+				unix.Close(fd)
+			}
+		case <-late:
+			return
+		}
+	}
+}
+
+// spawn starts one rank and answers with its pid and a pidfd.
+func (g *guard) spawn(m message, fds []int) {
+	answer := message{Kind: started}
+	pid, pidfd, call, err := startRank(m, fds)
+	for _, fd := range fds {
+		unix.Close(fd) // or the reader of a rank's output would never see its end
+	}
+	if err != nil {
+		answer.Call, answer.Errno = call, int(unix.EINVAL)
+		var errno unix.Errno
+		if errors.As(err, &errno) {
+			answer.Errno = int(errno)
+		}
+		_ = g.link.send(answer) // a supervisor that is gone needs no answer
+		return
+	}
+	g.ranks[pid] = false
+	answer.PID = pid
+	_ = g.link.send(answer, pidfd)
+	unix.Close(pidfd)
+	g.reapChildren() // it may have ended while no rank bore its pid
+}
+
+// reapChildren tells the ends of ranks, which stay zombies until the guard is let
+// go, and takes away everything else that has ended.
+func (g *guard) reapChildren() {
+	pids, err := children()
+	if err != nil {
+		return
+	}
+	for _, pid := range pids {
+		reported, ours := g.ranks[pid]
+		switch {
+		case !ours:
+			reap(pid)
+		case !reported:
+			if e, over, err := peek(pid); err == nil && over {
+				g.ranks[pid] = true
+				_ = g.link.send(message{Kind: exited, PID: pid, End: e})
+			}
+		}
+	}
+}
+
+// goodbye ends a guard whose supervisor has swept up. Only a rank that Start had
+// ceased to wait for can still be there.
+func (g *guard) goodbye() error {
+	g.reapChildren()
+	for _, told := range g.ranks {
+		if !told {
+			ctx, cancel := context.WithTimeout(context.Background(), releasePatience/2)
+			defer cancel()
+			sweep(ctx, g.find)
+			break
+		}
+	}
+	for pid := range g.ranks {
+		reap(pid)
+	}
+	return nil
+}
+
+// look remembers what the ranks that this guard took over have brought forth.
+func (g *guard) look() {
+	t, err := snapshot()
+	if err != nil {
+		return
+	}
+	for _, p := range g.find(t) {
+		g.known[p.identity] = true
+	}
+	for id := range g.known {
+		if !t.is(id) {
+			delete(g.known, id)
+		}
+	}
+}
+
+// avenge ends everything that the dead supervisor's ranks left.
+func (g *guard) avenge() error {
+	ctx, cancel := context.WithTimeout(context.Background(), guardBound)
+	defer cancel()
+	doomed := make(map[identity]bool)
+	for _, p := range survivors(g.find) {
+		doomed[p.identity] = true
+	}
+	for pid := range g.ranks {
+		_ = unix.Kill(-pid, unix.SIGKILL) // one call ends a whole group, also while it forks
+	}
+	killed, left := sweep(ctx, g.find)
+	for _, p := range killed {
+		doomed[p.identity] = true
+	}
+	g.reapChildren()
+	if len(left) > 0 {
+		return fmt.Errorf("gpurun is gone; %d processes of its ranks do not die, the first has pid %d", len(left), left[0].PID)
+	}
+	if len(doomed) > 0 {
+		fmt.Fprintf(os.Stderr, "gpurun is gone; its guard ended %d processes\n", len(doomed))
+	}
+	return nil
+}
+
+// find returns all that this guard has to end: its descendants, the ranks that it
+// took over with theirs, their sessions, and what bears the marker.
+func (g *guard) find(t table) []process {
+	self := os.Getpid()
+	set := make(map[int]bool)
+	t.add(set, self)
+	sessions := make(map[int]bool)
+	for pid := range g.ranks {
+		sessions[pid] = true
+	}
+	for _, id := range g.adopted {
+		_, there := t.procs[id.PID]
+		if there && !t.is(id) {
+			continue // a stranger was given the number, so that nobody is left in the session
+		}
+		sessions[id.PID] = true
+		if there {
+			t.add(set, id.PID)
+		}
+	}
+	for id := range g.known {
+		if t.is(id) {
+			t.add(set, id.PID)
+		}
+	}
+	if len(g.adopted) > 0 {
+		t.add(set, t.strays(g.owner, self, g.began)...)
+	}
+	t.addBelonging(set, sessions, g.began, g.marker)
+	return t.alive(set, map[int]bool{self: true, g.owner: true})
+}

@@ -1,0 +1,244 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// startSupervisor starts a gpurun of its own that runs the animals, and returns
+// its process, its guard's pid, and the given number of processes that the
+// animals brought forth.
+func (h *herd) startSupervisor(says int, animals ...string) (supervisor, guard identity, ids []identity) {
+	h.t.Helper()
+	cmd := kin(os.Environ(), false, "supervisor", animals...)
+	var word bytes.Buffer // the guard's, which ends with it
+	cmd.Stdout, cmd.Stderr = h.w, &word
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		h.t.Log(word.String())
+	})
+	p, err := readProcess(cmd.Process.Pid)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var pids []int
+	for len(pids) < says || guard.PID == 0 {
+		line, err := h.r.ReadString('\n')
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		kind, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch kind {
+		case "pid":
+			pids = append(pids, number(value))
+		case "guard":
+			guard = h.identify(number(value))
+		}
+	}
+	for _, pid := range pids {
+		ids = append(ids, h.identify(pid))
+	}
+	h.known = append(h.known, p.identity, guard)
+	h.known = append(h.known, ids...)
+	return p.identity, guard, ids
+}
+
+func (h *herd) identify(pid int) identity {
+	h.t.Helper()
+	p, err := readProcess(pid)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return p.identity
+}
+
+func (h *herd) kill(id identity) {
+	h.t.Helper()
+	fd, err := openProcess(id)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+var faults = []string{"deaf", "parent", "setsid", "daemon", "farewell", "abandons 0"}
+
+// All that the animals of faults say: 1 + 2 + 2 + 2 + 1 + 1.
+const faultPIDs = 9
+
+func TestKilledSupervisorLeavesNothing(t *testing.T) {
+	h := newHerd(t)
+	supervisor, guard, ids := h.startSupervisor(faultPIDs, faults...)
+	h.kill(supervisor)
+	t.Logf("all gone after %v", h.vanish(append(ids, supervisor, guard)...))
+	tb, _ := snapshot()
+	for pid, p := range tb.procs {
+		c, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if strings.Contains(string(c), "zoo:") {
+			t.Logf("DEBUG %+v %q", p, c)
+		}
+	}
+}
+
+func TestKilledGuardCostsNothing(t *testing.T) {
+	h := newHerd(t)
+	successor := make(chan int, 1)
+	log := slog.New(&herald{tell: func(pid int) { successor <- pid }})
+	g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "heeds"), h.rank(1, "daemon"), h.rank(2, "exit", "5"))
+	ids := h.gather(3)
+	first := <-g.Exits()
+	guard := g.guardID()
+	h.kill(guard)
+	next := h.identify(<-successor)
+	if next == guard {
+		t.Fatal("the guard was not replaced")
+	}
+	for _, id := range ids {
+		if p, err := readProcess(id.PID); err != nil || p.identity != id || !p.alive() {
+			t.Errorf("process %d did not outlive the guard", id.PID)
+		}
+	}
+	report := g.Stop(time.Hour)
+	h.gone(append(ids, guard, next)...)
+	rest := exits(g)
+	if first.Exit.Code != 5 || rest[0].Code != 7 || rest[1].Signal != int(unix.SIGTERM) || rest[0].Peak == 0 {
+		t.Errorf("exits %+v, then %+v", first.Exit, rest)
+	}
+	if report.Swept != 1 || len(report.Killed)+len(report.Leftover) != 0 {
+		t.Errorf("report %+v", report)
+	}
+}
+
+func TestExitIsToldOnceWhateverBecomesOfTheGuard(t *testing.T) {
+	for i := range 10 {
+		h := newHerd(t)
+		g := h.start(Options{}, h.rank(0, "exit", "9"), h.rank(1, "exit", "9"), h.rank(2, "exit", "9"))
+		guard := g.guardID()
+		if i%2 == 0 {
+			<-g.Exits() // some ends were told by the guard, the others may not be
+		}
+		h.kill(guard)
+		n := 0
+		for f := range g.Exits() {
+			if n++; f.Exit.Code != 9 || f.Exit.Stopped {
+				t.Errorf("exit %+v", f.Exit)
+			}
+		}
+		if want := 2 + i%2; n != want {
+			t.Errorf("%d ends, want %d", n, want)
+		}
+		g.Stop(0)
+	}
+}
+
+func TestSuccessorEndsAllToo(t *testing.T) {
+	h := newHerd(t)
+	supervisor, guard, ids := h.startSupervisor(faultPIDs, faults...)
+	h.kill(guard)
+	next := h.identify(h.word("guard"))
+	for _, id := range ids {
+		if p, err := readProcess(id.PID); err != nil || p.identity != id || !p.alive() {
+			t.Errorf("process %d did not outlive the guard", id.PID)
+		}
+	}
+	h.kill(supervisor)
+	t.Logf("all gone after %v", h.vanish(append(ids, supervisor, guard, next)...))
+}
+
+func TestGuardIsReplacedAgainAndAgain(t *testing.T) {
+	h := newHerd(t)
+	supervisor, guard, ids := h.startSupervisor(2, "daemon")
+	for range 3 {
+		h.kill(guard)
+		guard = h.identify(h.word("guard"))
+	}
+	h.kill(supervisor)
+	h.vanish(append(ids, supervisor, guard)...)
+}
+
+func TestGuardKilledWhileRanksStart(t *testing.T) {
+	h := newHerd(t)
+	ranks := []Rank{h.rank(0, "regicide")}
+	for i := range 30 {
+		ranks = append(ranks, h.rank(i+1, "sleep"))
+	}
+	before := descriptorCount(t)
+	g, err := Start(context.Background(), ranks, Options{Marker: t.Name()})
+	if err == nil {
+		g.Stop(0)
+	} else if !strings.Contains(err.Error(), "guard") {
+		t.Errorf("error %v", err)
+	}
+	h.w.Close()
+	for { // the end of the pipe: nobody is left to write to it
+		line, err := h.r.ReadString('\n')
+		if err != nil {
+			break
+		}
+		pid := number(strings.TrimSpace(strings.TrimPrefix(line, "pid ")))
+		if p, err := readProcess(pid); err == nil && p.alive() {
+			t.Errorf("process %d (%s) is still there", pid, p.name)
+		}
+	}
+	if after := descriptorCount(t); after > before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// pkill gpurun looks at comm, pkill -f gpurun at the command line.
+func TestGuardBearsAnotherName(t *testing.T) {
+	h := newHerd(t)
+	g := h.start(Options{}, h.rank(0, "sleep"))
+	guard := g.guardID().PID
+	p, err := readProcess(guard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", guard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprint(guardName, os.Getpid())
+	if got := strings.TrimRight(string(cmdline), "\x00"); p.name != want || got != want || p.session != guard {
+		t.Errorf("name %q, command line %q, session %d of pid %d", p.name, got, p.session, guard)
+	}
+}
+
+// A scheduler signals every process of a job step. The guard leaves the answer to
+// the supervisor.
+func TestGuardHeedsNoSignalButKill(t *testing.T) {
+	h := newHerd(t)
+	g := h.start(Options{}, h.rank(0, "heeds"))
+	h.gather(1)
+	guard := g.guardID()
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGHUP} {
+		if err := unix.Kill(guard.PID, sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.Stop(time.Hour)
+	if e := exits(g)[0]; e.Code != 7 {
+		t.Errorf("exit %+v", e)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lost {
+		t.Error("the guard died")
+	}
+}

@@ -1,0 +1,104 @@
+package proc
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stranger starts a process that is no rank's descendant, with the environment
+// given on top of this process's own.
+func (h *herd) stranger(env ...string) identity {
+	h.t.Helper()
+	cmd := kin(nil, true, "sleep")
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, slurmJobVariable+"=") })
+	cmd.Env = append(cmd.Env, env...)
+	cmd.Stdout = h.w
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return h.gather(1)[0]
+}
+
+func TestAMarkerAloneCondemnsNobody(t *testing.T) {
+	t.Setenv(slurmJobVariable, "77")
+	h := newHerd(t)
+	mine, job := MarkerVariable+"=mine", slurmJobVariable+"=77"
+	earlier := h.stranger(mine, job)
+	waitForTick(t, earlier)
+	g := h.start(Options{Marker: "mine"}, h.rank(0, "sleep"))
+	h.gather(1)
+	strangers := map[string]identity{
+		"started before the attempt": earlier,
+		"without the marker":         h.stranger(job),
+		"of another run":             h.stranger(MarkerVariable+"=other", job),
+		"of a run with a like name":  h.stranger(MarkerVariable+"=mine2", "X"+mine, job),
+		"of another Slurm job":       h.stranger(mine, slurmJobVariable+"=78"),
+		"of no Slurm job":            h.stranger(mine),
+	}
+	if moved, ok := h.elsewhere(mine, job); ok {
+		strangers["of another control group"] = moved
+	}
+	ours := h.stranger(mine, job)
+	report := g.Stop(time.Hour)
+	for who, id := range strangers {
+		if p, err := readProcess(id.PID); err != nil || p.identity != id || !p.alive() {
+			t.Errorf("a process %s was killed", who)
+		}
+	}
+	h.gone(ours)
+	if report.Swept != 1 {
+		t.Errorf("report %+v", report)
+	}
+}
+
+// waitForTick waits until a process that starts now shows a later start time.
+func waitForTick(t *testing.T, earlier identity) {
+	t.Helper()
+	await(t, "the clock to tick", func() bool {
+		cmd := kin(nil, false, "exit", "0")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p, err := readProcess(cmd.Process.Pid)
+		_ = cmd.Wait()
+		return err == nil && p.Start > earlier.Start
+	})
+}
+
+// elsewhere starts a stranger in a control group of its own, where this user may
+// make one.
+func (h *herd) elsewhere(env ...string) (identity, bool) {
+	h.t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup/freezer", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		dir := filepath.Join(root, "gpurun-marker-"+strconv.Itoa(os.Getpid()))
+		if os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		// Cleanups run last first: the stranger's own comes before this one.
+		h.t.Cleanup(func() { await(h.t, "the control group to empty", func() bool { return os.Remove(dir) == nil }) })
+		id := h.stranger(env...)
+		if os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(id.PID)), 0) == nil {
+			return id, true
+		}
+		return identity{}, false
+	}
+	return identity{}, false
+}
+
+func TestVariable(t *testing.T) {
+	environ := []byte("A=1\x00GPURUN_RUN_ID=a=b\x00XGPURUN_RUN_ID=c\x00GPURUN_RUN_ID=d\x00EMPTY=\x00")
+	for name, want := range map[string]string{"A": "1", MarkerVariable: "a=b", "EMPTY": "", "ABSENT": "", "GPURUN_RUN": ""} {
+		if got := variable(environ, name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// startRank starts a process in its own session, and puts its limits on. It
+// returns the pid and a pidfd, or the call that failed.
+//
+// The process gets no parent-death signal: it would die with the guard, and a
+// guard's death must not cost the job.
+func startRank(m message, fds []int) (pid, pidfd int, call string, err error) {
+	if len(fds) != 3 {
+		return 0, -1, "recvmsg", unix.EBADF
+	}
+	pidfd = -1
+	attr := &syscall.ProcAttr{
+		Dir:   m.Dir,
+		Env:   m.Env,
+		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
+		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
+	}
+	// Not os.StartProcess, which may start a child of its own to try the kernel out.
+	if pid, err = syscall.ForkExec(m.Path, m.Argv, attr); err != nil {
+		return 0, -1, "exec", err
+	}
+	if pidfd < 0 {
+		pidfd, err = unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+		call = "pidfd_open"
+	}
+	if err == nil && m.Data > 0 {
+		limit := &unix.Rlimit{Cur: uint64(m.Data), Max: uint64(m.Data)}
+		err = unix.Prlimit(pid, unix.RLIMIT_DATA, limit, nil)
+		call = "prlimit RLIMIT_DATA"
+	}
+	if err != nil {
+		_ = unix.Kill(-pid, unix.SIGKILL) // not reaped, so that it is still ours
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+		if pidfd >= 0 {
+			unix.Close(pidfd)
+		}
+		return 0, -1, call, err
+	}
+	return pid, pidfd, "", nil
+}
+
+// order makes the message that starts a rank.
+func order(r Rank, o Options, workdir string) (message, error) {
+	if len(r.Argv) == 0 {
+		return message{}, errors.New("empty command")
+	}
+	dir := r.Dir
+	if dir == "" {
+		dir = workdir
+	}
+	if info, err := os.Stat(dir); err != nil {
+		return message{}, fmt.Errorf("working directory: %w", err)
+	} else if !info.IsDir() {
+		return message{}, &os.PathError{Op: "working directory", Path: dir, Err: syscall.ENOTDIR}
+	}
+	env := slices.Clone(r.Env)
+	if o.Marker != "" {
+		env = slices.DeleteFunc(env, func(entry string) bool { return strings.HasPrefix(entry, MarkerVariable+"=") })
+		env = append(env, MarkerVariable+"="+o.Marker)
+	}
+	path, err := lookPath(r.Argv[0], env, dir)
+	if err != nil {
+		return message{}, err
+	}
+	return message{Kind: spawn, Path: path, Argv: r.Argv, Env: env, Dir: dir, Data: o.Limits.Data}, nil
+}
+
+// lookPath finds a program as the rank itself would: by the rank's own PATH, from
+// the rank's own directory. os/exec would look from gpurun's.
+func lookPath(name string, env []string, dir string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	var path string
+	for _, entry := range env {
+		if value, ok := strings.CutPrefix(entry, "PATH="); ok {
+			path = value
+		}
+	}
+	for _, folder := range filepath.SplitList(path) {
+		if !filepath.IsAbs(folder) {
+			folder = filepath.Join(dir, folder)
+		}
+		candidate := filepath.Join(folder, name)
+		if info, err := os.Stat(candidate); err == nil && info.Mode().IsRegular() && unix.Access(candidate, unix.X_OK) == nil {
+			return candidate, nil
+		}
+	}
+	return "", &os.PathError{Op: "find in the rank's PATH", Path: name, Err: syscall.ENOENT}
+}
+
+// ends returns the three descriptors of a rank's standard files; null stands for
+// those that are not given.
+func (r Rank) ends(null *os.File) [3]*os.File {
+	files := [3]*os.File{r.Stdin, r.Stdout, r.Stderr}
+	for i, f := range files {
+		if f == nil {
+			files[i] = null
+		}
+	}
+	return files
+}

@@ -1,0 +1,271 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stop ends the group, and returns when everything that it brought forth is gone,
+// or has outlived Options.Patience: SIGTERM, or sig, to every rank's process
+// group, also those whose leader has ended; wait until the groups are empty or
+// grace is over; SIGKILL; sweep. SIGCONT follows the first signal, or a stopped
+// rank would not hear it.
+//
+// The work is done once. A further call waits for the first, and returns what it
+// returned.
+func (g *Group) Stop(grace time.Duration, sig ...syscall.Signal) StopReport {
+	g.stopOnce.Do(func() { g.report = g.stop(grace, sig) })
+	return g.report
+}
+
+func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
+	g.beginStop()
+	g.mu.Lock()
+	g.started = true // or, where Start has failed, will never be
+	g.settle()
+	g.mu.Unlock()
+	if len(sigs) == 0 {
+		sigs = []syscall.Signal{unix.SIGTERM}
+	}
+	for _, sig := range append(slices.Clone(sigs), unix.SIGCONT) {
+		g.toGroups(sig)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-g.cut:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	g.awaitGroups(ctx)
+	cancel()
+	<-done
+
+	bound, cancel := context.WithTimeout(context.Background(), g.options.Patience)
+	defer cancel()
+	m := newMarker(g.options.Marker, g.began)
+	find := func(t table) []process { return g.find(t, m) }
+	doomed := survivors(find)
+	g.toGroups(unix.SIGKILL) // one call ends a whole group, also while it forks
+	killed, left := sweep(bound, find)
+	report := g.account(append(doomed, killed...), left)
+	if len(left) == 0 {
+		select {
+		case <-g.quiet: // the last ends may still be on their way
+		case <-bound.Done():
+		}
+	}
+	g.dismiss()
+	return report
+}
+
+// beginStop marks the moment from which a rank's end says nothing about the job.
+// A rank that has ended before it, told or not, keeps its word: it is still a
+// zombie, and so can be told from one that the stop ended.
+func (g *Group) beginStop() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopping {
+		return
+	}
+	g.stopping = true
+	for _, r := range g.members {
+		r.before = r.over || !r.alive()
+	}
+}
+
+// alive reports whether the rank's process still runs.
+func (r *member) alive() bool {
+	p, err := readProcess(r.id.PID)
+	return err == nil && p.identity == r.id && p.alive()
+}
+
+// toGroups sends sig to every rank's process group. A rank that has ended is not
+// reaped before the group is done with, so that its group's number is still its
+// own.
+func (g *Group) toGroups(sig syscall.Signal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.letGo {
+		return
+	}
+	for _, r := range g.members {
+		if err := unix.Kill(-r.id.PID, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+			g.log.Warn("signal a rank's process group", "rank", r.rank, "signal", sig, "error", err)
+		}
+	}
+}
+
+// awaitGroups waits until nobody is left in the ranks' process groups, or ctx is
+// done.
+func (g *Group) awaitGroups(ctx context.Context) {
+	groups := make(map[int]bool)
+	for _, r := range g.crew() {
+		groups[r.id.PID] = true
+	}
+	for ctx.Err() == nil {
+		t, err := snapshot()
+		if err != nil {
+			return
+		}
+		var fds []int
+		for _, p := range t.procs {
+			if !groups[p.group] || !p.alive() {
+				continue
+			}
+			if fd, err := openProcess(p.identity); err == nil {
+				fds = append(fds, fd)
+			}
+		}
+		awaitExits(ctx, fds)
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		if len(fds) == 0 {
+			return
+		}
+	}
+}
+
+// find returns all that the group brought forth and that still runs.
+func (g *Group) find(t table, m *marker) []process {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	self := os.Getpid()
+	spare := map[int]bool{self: true}
+	set := make(map[int]bool)
+	if g.keeper != nil {
+		spare[g.keeper.id.PID] = true
+		t.add(set, g.keeper.id.PID)
+	}
+	sessions := make(map[int]bool)
+	for _, r := range g.members {
+		sessions[r.id.PID] = true
+		if t.is(r.id) {
+			t.add(set, r.id.PID)
+		}
+	}
+	if g.lost && len(g.members) > 0 {
+		t.add(set, t.strays(self, g.members[0].id.PID, g.began)...)
+	}
+	t.addBelonging(set, sessions, g.began, m)
+	return t.alive(set, spare)
+}
+
+// account makes the report of what was killed, in which a process may stand more
+// than once, and of what is left.
+func (g *Group) account(killed, left []process) StopReport {
+	var report StopReport
+	ranks := make(map[identity]int)
+	for _, r := range g.crew() {
+		ranks[r.id] = r.rank
+	}
+	seen := make(map[identity]bool)
+	for _, p := range killed {
+		rank, ok := ranks[p.identity]
+		switch {
+		case seen[p.identity]:
+		case ok:
+			report.Killed = append(report.Killed, rank)
+		default:
+			report.Swept++
+		}
+		seen[p.identity] = true
+	}
+	slices.Sort(report.Killed)
+	for _, p := range left {
+		rank, ok := ranks[p.identity]
+		if !ok {
+			rank = -1
+		}
+		report.Leftover = append(report.Leftover, describe(p, rank))
+	}
+	return report
+}
+
+// dismiss lets go of the guard, the zombies and the descriptors.
+func (g *Group) dismiss() {
+	g.mu.Lock()
+	g.letGo = true
+	k := g.keeper
+	if k != nil && k.link.send(message{Kind: release}) != nil {
+		_ = k.cmd.Process.Kill() // it is dead already, or as good as dead
+	}
+	for _, r := range g.members {
+		if g.lost {
+			reap(r.id.PID)
+		}
+		r.pidfd.Close() // ends attend
+	}
+	if !g.closed {
+		g.closed = true
+		close(g.exits)
+		close(g.quiet)
+	}
+	g.mu.Unlock()
+	if k != nil {
+		late := time.AfterFunc(releasePatience, func() { _ = k.cmd.Process.Kill() })
+		defer late.Stop()
+	}
+	g.tended.Wait()
+	g.release()
+}
+
+// Kill cuts the grace of a running Stop short, and that of a later one: what a
+// second Ctrl-C asks for.
+func (g *Group) Kill() {
+	g.cutOnce.Do(func() { close(g.cut) })
+}
+
+// Signal passes a signal on to the ranks.
+//
+// SIGTERM and SIGINT go to the ranks' process groups, and begin a stop: what ends
+// from then on has Stopped set. SIGTSTP and SIGCONT go to the groups too, the
+// former as SIGSTOP: a rank is alone in its session, and the kernel stops no
+// process of such a group for SIGTSTP (POSIX, orphaned process group). Any other
+// signal is a notice, and reaches only a rank that has a handler for it: it would
+// end the others.
+func (g *Group) Signal(sig syscall.Signal) {
+	switch sig {
+	case unix.SIGTERM, unix.SIGINT, unix.SIGKILL:
+		g.beginStop()
+		g.toGroups(sig)
+	case unix.SIGTSTP, unix.SIGSTOP:
+		g.toGroups(unix.SIGSTOP)
+	case unix.SIGCONT:
+		g.toGroups(sig)
+	default:
+		for _, r := range g.crew() {
+			if catches(r.id.PID, sig) {
+				_ = signalProcess(r.pidfd, sig) // it has ended meanwhile
+			}
+		}
+	}
+}
+
+// catches reports whether a process has a handler for sig.
+func catches(pid int, sig syscall.Signal) bool {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	for line := range bytes.Lines(status) {
+		if value, ok := bytes.CutPrefix(line, []byte("SigCgt:")); ok {
+			mask, err := strconv.ParseUint(strings.TrimSpace(string(value)), 16, 64)
+			return err == nil && sig > 0 && sig <= 64 && mask&(1<<(sig-1)) != 0
+		}
+	}
+	return false
+}

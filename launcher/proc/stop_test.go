@@ -1,0 +1,265 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// Each of these faults leaves processes behind that are not where a launcher
+// looks. The grace is long where SIGTERM ends everything: a stop that waits for
+// it would run into the test's time limit.
+func TestStopLeavesNothing(t *testing.T) {
+	for _, test := range []struct {
+		name   string // of the animal
+		args   []string
+		says   int // pids
+		ended  bool
+		grace  time.Duration
+		killed []int
+		swept  int
+	}{
+		{name: "sleep", says: 1, grace: time.Hour},
+		{name: "deaf", says: 1, grace: 50 * time.Millisecond, killed: []int{0}},
+		{name: "parent", says: 2, grace: time.Hour},
+		{name: "abandons", args: []string{"0"}, says: 1, ended: true, grace: 50 * time.Millisecond, swept: 1},
+		{name: "abandons", args: []string{"1"}, says: 1, ended: true, grace: 50 * time.Millisecond, swept: 1},
+		{name: "setsid", says: 2, grace: time.Hour, swept: 1},
+		{name: "daemon", says: 2, grace: time.Hour, swept: 1},
+		{name: "farewell", says: 1, ended: true, grace: time.Hour, swept: 1},
+		{name: "floods", says: 1, grace: 50 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := newHerd(t)
+			g := h.start(Options{Marker: t.Name()}, h.rank(0, test.name, test.args...), h.rank(1, "sleep"))
+			ids := h.gather(test.says + 1)
+			if test.ended {
+				if e := (<-g.Exits()).Exit; e.Stopped || e.Signal != 0 {
+					t.Errorf("exit %+v", e)
+				}
+			}
+			report := g.Stop(test.grace)
+			h.gone(ids...)
+			if diff := cmp.Diff(StopReport{Killed: test.killed, Swept: test.swept}, report); diff != "" {
+				t.Errorf("report (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestStopEndsAChainOfProcesses(t *testing.T) {
+	h := newHerd(t)
+	g := h.start(Options{}, h.rank(0, "hopper"))
+	h.word("pid")
+	<-g.Exits()
+	if report := g.Stop(0); report.Swept == 0 || len(report.Leftover) != 0 {
+		t.Errorf("report %+v", report)
+	}
+	table, err := snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pid, p := range table.procs {
+		cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && p.alive() && filepath.Base(os.Args[0]) == p.name && len(cmdline) > 0 && string(cmdline[len(cmdline)-1]) == "again" {
+			t.Errorf("process %d of the chain is still there", pid)
+		}
+	}
+}
+
+func TestStopTellsWhoEndedBeforeIt(t *testing.T) {
+	h := newHerd(t)
+	g := h.start(Options{}, h.rank(0, "exit", "3"), h.rank(1, "heeds"), h.rank(2, "deaf"))
+	h.gather(2)
+	first := <-g.Exits()
+	report := g.Stop(time.Second, unix.SIGINT, unix.SIGTERM)
+	rest := exits(g)
+	if first.Rank != 0 || first.Exit.Stopped || first.Exit.Code != 3 {
+		t.Errorf("before the stop: %+v", first.Exit)
+	}
+	if e := rest[1]; !e.Stopped || e.Signal == 9 {
+		t.Errorf("rank 1 was told to stop: %+v", e)
+	}
+	if e := rest[2]; !e.Stopped || e.Signal != 9 || e.Code != 137 {
+		t.Errorf("rank 2 had to be killed: %+v", e)
+	}
+	if diff := cmp.Diff([]int{2}, report.Killed); diff != "" {
+		t.Errorf("killed (-want +got):\n%s", diff)
+	}
+}
+
+func TestStopGivesTheGraceThatRanksNeed(t *testing.T) {
+	h := newHerd(t)
+	g := h.start(Options{}, h.rank(0, "heeds"), h.rank(1, "heeds"))
+	h.gather(2)
+	report := g.Stop(time.Hour)
+	if diff := cmp.Diff(StopReport{}, report); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	for rank, e := range exits(g) {
+		if e.Code != 7 || !e.Stopped {
+			t.Errorf("rank %d: %+v", rank, e)
+		}
+	}
+}
+
+func TestStopWakesWhatIsSuspended(t *testing.T) {
+	h := newHerd(t)
+	g := h.start(Options{}, h.rank(0, "heeds"))
+	h.gather(1)
+	g.Signal(unix.SIGTSTP)
+	g.Stop(time.Hour)
+	if e := exits(g)[0]; e.Code != 7 {
+		t.Errorf("exit %+v", e)
+	}
+}
+
+func TestKillCutsTheGraceShort(t *testing.T) {
+	h := newHerd(t)
+	g := h.start(Options{}, h.rank(0, "deaf"))
+	ids := h.gather(1)
+	reports := make(chan StopReport)
+	for range 2 {
+		go func() { reports <- g.Stop(time.Hour) }()
+	}
+	g.Kill()
+	g.Kill()
+	for range 2 {
+		if diff := cmp.Diff(StopReport{Killed: []int{0}}, <-reports); diff != "" {
+			t.Errorf("report (-want +got):\n%s", diff)
+		}
+	}
+	h.gone(ids...)
+}
+
+func TestNoticesReachOnlyThoseThatListen(t *testing.T) {
+	h := newHerd(t)
+	shell := Rank{Rank: 1, Argv: []string{"/bin/sh", "-c", "read -r line"}, Stdin: os.Stdin}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	defer r.Close()
+	shell.Stdin = r
+	g := h.start(Options{}, h.rank(0, "notices"), shell)
+	ids := h.gather(1)
+	g.Signal(unix.SIGUSR1)
+	if pid := h.word("pid"); pid != ids[0].PID {
+		t.Errorf("%d has heard it", pid)
+	}
+	if p, err := readProcess(g.PIDs()[1]); err != nil || !p.alive() {
+		t.Errorf("SIGUSR1 ended a rank that has no handler: %+v, %v", p, err)
+	}
+	g.Signal(unix.SIGTERM)
+	for rank, e := range exits(g) {
+		if !e.Stopped || e.Signal != int(unix.SIGTERM) {
+			t.Errorf("rank %d: %+v", rank, e)
+		}
+	}
+}
+
+func TestSuspendAndResume(t *testing.T) {
+	h := newHerd(t)
+	g := h.start(Options{}, h.rank(0, "notices"))
+	id := h.gather(1)[0]
+	g.Signal(unix.SIGTSTP)
+	await(t, "the rank to stop", func() bool { p, err := readProcess(id.PID); return err == nil && p.state == 'T' })
+	g.Signal(unix.SIGUSR1)
+	g.Signal(unix.SIGCONT)
+	if pid := h.word("pid"); pid != id.PID {
+		t.Errorf("%d has heard it", pid)
+	}
+}
+
+// await waits for what the kernel tells nobody about.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(5 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func TestUnkillableRankIsReported(t *testing.T) {
+	freezer := newFreezer(t)
+	h := newHerd(t)
+	release, err := Reap() // the rank outlives its group
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	g, err := Start(t.Context(), []Rank{h.rank(4, "sleep"), h.rank(5, "sleep")}, Options{Patience: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := h.gather(2)
+	pid := g.PIDs()[4]
+	freezer.freeze(t, pid)
+	report := g.Stop(time.Second)
+	if len(report.Leftover) != 1 {
+		t.Fatalf("report %+v", report)
+	}
+	left := report.Leftover[0]
+	if left.PID != pid || left.Rank != 4 || left.State != 'D' || left.Channel == "" || left.Name == "" {
+		t.Errorf("left over: %+v", left)
+	}
+	if diff := cmp.Diff([]int{4}, report.Killed); diff != "" {
+		t.Errorf("killed (-want +got):\n%s", diff)
+	}
+	all := exits(g)
+	if _, told := all[4]; told || all[5].Signal == 0 {
+		t.Errorf("exits %+v", all)
+	}
+	freezer.thaw(t)
+	h.vanish(ids...)
+	await(t, "the rank to be reaped", func() bool { _, err := readProcess(pid); return err != nil })
+}
+
+// freezer is a control group of version 1 whose processes SIGKILL does not reach:
+// the nearest thing to a rank that hangs in a driver.
+type freezer struct{ dir string }
+
+func newFreezer(t *testing.T) freezer {
+	t.Helper()
+	dir := filepath.Join("/sys/fs/cgroup/freezer", "gpurun-test-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skipf("no freezer of control groups version 1 to write to: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "freezer.state")); err != nil {
+		os.Remove(dir)
+		t.Skipf("no freezer of control groups version 1: %v", err)
+	}
+	f := freezer{dir}
+	t.Cleanup(func() {
+		f.thaw(t)
+		await(t, "the control group to empty", func() bool { return os.Remove(dir) == nil })
+	})
+	return f
+}
+
+func (f freezer) write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, file), []byte(text), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f freezer) freeze(t *testing.T, pid int) {
+	t.Helper()
+	f.write(t, "cgroup.procs", strconv.Itoa(pid))
+	f.write(t, "freezer.state", "FROZEN")
+	await(t, "the control group to freeze", func() bool {
+		state, err := os.ReadFile(filepath.Join(f.dir, "freezer.state"))
+		return err == nil && string(state) == "FROZEN\n"
+	})
+}
+
+func (f freezer) thaw(t *testing.T) { t.Helper(); f.write(t, "freezer.state", "THAWED") }

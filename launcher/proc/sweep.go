@@ -1,0 +1,141 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lookAgain bounds the wait between two walks of a sweep. What was killed wakes
+// the sweep at once; this is for what a process forked after it had been seen
+// while another one does not die.
+const lookAgain = 100 * time.Millisecond
+
+// sweep kills what find returns, with SIGKILL through pidfds, until two walks in
+// a row find nothing alive, or ctx is done. It returns everything that it killed,
+// and what was still there at the end.
+func sweep(ctx context.Context, find func(table) []process) (killed, left []process) {
+	seen := make(map[identity]bool)
+	for empty := 0; empty < 2; {
+		t, err := snapshot()
+		if err != nil {
+			return killed, left
+		}
+		left = find(t)
+		if len(left) == 0 {
+			empty++
+			continue
+		}
+		empty = 0
+		if ctx.Err() != nil {
+			break
+		}
+		var fds []int
+		for _, p := range left {
+			fd, err := openProcess(p.identity)
+			if errors.Is(err, unix.ESRCH) {
+				continue
+			}
+			if err != nil {
+				_ = unix.Kill(p.PID, unix.SIGKILL) // out of descriptors: the pid, seen a moment ago, has to do
+				continue
+			}
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // what refuses is reported as left over
+			fds = append(fds, fd)
+			if !seen[p.identity] {
+				seen[p.identity] = true
+				killed = append(killed, p)
+			}
+		}
+		step, cancel := context.WithTimeout(ctx, lookAgain)
+		awaitExits(step, fds)
+		cancel()
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}
+	return killed, left
+}
+
+// survivors returns what a single walk finds.
+func survivors(find func(table) []process) []process {
+	t, err := snapshot()
+	if err != nil {
+		return nil // sweep will say the same
+	}
+	return find(t)
+}
+
+// alive returns the processes of the set that still run, by pid. Those in spare
+// are left out.
+func (t table) alive(set, spare map[int]bool) []process {
+	var procs []process
+	for pid := range set {
+		if p, ok := t.procs[pid]; ok && !spare[pid] && p.alive() {
+			procs = append(procs, p)
+		}
+	}
+	slices.SortFunc(procs, func(a, b process) int { return a.PID - b.PID })
+	return procs
+}
+
+// A Process is one that outlived SIGKILL: the kernel has it in a call that no
+// signal interrupts, or it belongs to another user.
+type Process struct {
+	PID   int
+	Rank  int    // the global rank, -1 for what a rank brought forth
+	Name  string // as ps shows it, at most 15 bytes
+	State byte   // as ps shows it: 'D' is uninterruptible
+	// Channel is the kernel function that it waits in, from /proc/PID/wchan; empty
+	// where the kernel does not say.
+	Channel string
+}
+
+// describe adds what only a process that does not die is asked for.
+func describe(p process, rank int) Process {
+	channel, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/wchan")
+	if err != nil || string(channel) == "0" {
+		channel = nil
+	}
+	return Process{PID: p.PID, Rank: rank, Name: p.name, State: p.state, Channel: strings.TrimSpace(string(channel))}
+}
+
+// addBelonging puts into set what belongs to the ranks without descending from
+// them any more: the members of their sessions, whose numbers are the ranks'
+// pids, and what the marker condemns; each with its descendants.
+func (t table) addBelonging(set, sessions map[int]bool, began uint64, m *marker) {
+	for pid, p := range t.procs {
+		if set[pid] || p.Start < began {
+			continue
+		}
+		if sessions[p.session] || m.condemns(p) {
+			t.add(set, pid)
+		}
+	}
+}
+
+// strays returns the orphans that came to a supervisor when the guard above them
+// died: its children that it has not started itself, for it would hold a pidfd on
+// them. Those in its own session are spared: they come from a command that it
+// ran, since ranks have sessions of their own. Witness is a pid that the
+// supervisor is known to hold; where it does not, it is dead or a sandbox hides
+// its descriptors, and nobody is taken for a stray.
+func (t table) strays(supervisor, witness int, began uint64) []int {
+	held, err := heldPIDs(supervisor)
+	if err != nil || !held[witness] {
+		return nil
+	}
+	var pids []int
+	for _, pid := range t.children[supervisor] {
+		if p := t.procs[pid]; !held[pid] && p.session != t.procs[supervisor].session && p.Start >= began {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,166 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// identity names one process for good: the kernel gives a pid again, but never
+// the same pid with the same start time.
+type identity struct {
+	PID   int
+	Start uint64 // clock ticks since boot, field 22 of /proc/PID/stat
+}
+
+// process is what /proc/PID/stat says, as far as supervision needs it.
+type process struct {
+	identity
+	parent  int
+	group   int
+	session int
+	state   byte
+	threads int
+	name    string
+}
+
+// alive reports whether the process still runs code. A process whose main thread
+// has ended shows as a zombie while its other threads go on; only the count of
+// threads tells it from one that is dead and not reaped.
+func (p process) alive() bool {
+	switch p.state {
+	case 'Z', 'X', 'x':
+		return p.threads > 1
+	}
+	return true
+}
+
+// readProcess reads one process. The error wraps fs.ErrNotExist, or ESRCH, where
+// there is none.
+func readProcess(pid int) (process, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return process{}, err
+	}
+	return parseStat(data)
+}
+
+// parseStat parses a line of /proc/PID/stat. The name stands in parentheses and
+// may itself hold spaces and parentheses, so that the fields are counted from the
+// last closing one (man 5 proc_pid_stat).
+func parseStat(data []byte) (process, error) {
+	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	if open < 1 || end < open {
+		return process{}, errors.New("parse /proc/PID/stat: no name in parentheses")
+	}
+	fields := strings.Fields(string(data[end+1:])) // fields[0] is field 3, the state
+	if len(fields) < 20 || len(fields[0]) != 1 {
+		return process{}, fmt.Errorf("parse /proc/PID/stat: %d fields after the name", len(fields))
+	}
+	p := process{state: fields[0][0], name: string(data[open+1 : end])}
+	var err error
+	number := func(text string) int {
+		n, e := strconv.Atoi(text)
+		err = errors.Join(err, e)
+		return n
+	}
+	p.PID = number(strings.TrimSpace(string(data[:open])))
+	p.parent = number(fields[1])
+	p.group = number(fields[2])
+	p.session = number(fields[3])
+	p.threads = number(fields[17])
+	start, e := strconv.ParseUint(fields[19], 10, 64)
+	p.Start = start
+	if err = errors.Join(err, e); err != nil {
+		return process{}, fmt.Errorf("parse /proc/PID/stat: %w", err)
+	}
+	return p, nil
+}
+
+// table holds the processes that one walk over /proc saw.
+type table struct {
+	procs    map[int]process
+	children map[int][]int // by the parent's pid
+}
+
+// snapshot walks over /proc. It is not atomic: a process that ends or forks in
+// the meantime may be missing, so that a sweep believes only two empty walks in a
+// row.
+func snapshot() (table, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return table{}, fmt.Errorf("list processes: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return table{}, fmt.Errorf("list processes: %w", err)
+	}
+	t := table{procs: make(map[int]process, len(names)), children: make(map[int][]int, len(names))}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, err := readProcess(pid); err == nil {
+			t.procs[pid] = p
+			t.children[p.parent] = append(t.children[p.parent], pid)
+		}
+	}
+	return t, nil
+}
+
+// add puts the processes with the given pids, and all that descend from them,
+// into set.
+func (t table) add(set map[int]bool, roots ...int) {
+	for queue := slices.Clone(roots); len(queue) > 0; {
+		pid := queue[0]
+		queue = queue[1:]
+		if set[pid] {
+			continue
+		}
+		set[pid] = true
+		queue = append(queue, t.children[pid]...)
+	}
+}
+
+// children lists the children of this process, those that were re-parented to it
+// included. It costs a read for each of its threads, not one for each process of
+// the machine, where the kernel has the file for it (CONFIG_PROC_CHILDREN).
+func children() ([]int, error) {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, fmt.Errorf("list own threads: %w", err)
+	}
+	var pids []int
+	var found bool
+	for _, task := range tasks {
+		data, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+		if err != nil {
+			continue // the thread has ended, or the kernel has no such file
+		}
+		found = true
+		for _, field := range strings.Fields(string(data)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	if found {
+		return pids, nil
+	}
+	t, err := snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return t.children[os.Getpid()], nil
+}
+
+// is reports whether the process that id names was there.
+func (t table) is(id identity) bool {
+	return t.procs[id.PID].identity == id
+}

@@ -1,0 +1,167 @@
+package proc
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// kind says what a message between the supervisor and its guard is about.
+type kind uint8
+
+const (
+	hello    kind = iota + 1 // guard: ready
+	spawn                    // supervisor: start this; carries stdin, stdout, stderr
+	started                  // guard: the answer; carries a pidfd where it succeeded
+	exited                   // guard: a child that it was asked to start has ended
+	watch                    // supervisor: the attempt, and the ranks that run already
+	watching                 // guard: the answer, after a first look at those ranks
+	release                  // supervisor: all is done; reap and go
+)
+
+// message is one of them. Strings travel as they are: arguments and environment
+// need not be UTF-8.
+type message struct {
+	Kind kind
+
+	Path string // spawn
+	Argv []string
+	Env  []string
+	Dir  string
+	Data int64
+
+	PID   int    // started, exited
+	Call  string // started: the call that failed, empty where none did
+	Errno int    // started: why
+	End   end    // exited
+
+	Run   string     // watch: the marker's value
+	Began uint64     // watch: start time of the attempt
+	Ranks []identity // watch: none but where a guard takes over
+}
+
+// maxMessage bounds a message. The kernel takes at most 6 MiB of arguments and
+// environment (man 2 execve).
+const maxMessage = 16 << 20
+
+// link is one end of the socket between the supervisor and its guard. Any
+// goroutine may send; one receives.
+type link struct {
+	conn *net.UnixConn
+	mu   sync.Mutex // held over one whole message
+}
+
+// pair returns the supervisor's end, and the guard's end as a file to be
+// inherited.
+func pair() (*link, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "guard")
+	ours, err := newLink(os.NewFile(uintptr(fds[0]), "supervisor"))
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return ours, theirs, nil
+}
+
+// newLink makes a link of a socket, and closes the file.
+func newLink(f *os.File) (*link, error) {
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, errors.New("not a unix socket")
+	}
+	return &link{conn: socket}, nil
+}
+
+func (l *link) send(m message, fds ...int) error {
+	var body bytes.Buffer
+	if err := gob.NewEncoder(&body).Encode(m); err != nil {
+		return fmt.Errorf("encode message: %w", err)
+	}
+	if body.Len() > maxMessage {
+		return unix.E2BIG
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	head := binary.LittleEndian.AppendUint32(nil, uint32(body.Len()))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, _, err := l.conn.WriteMsgUnix(head, rights, nil); err != nil {
+		return err
+	}
+	_, err := l.conn.Write(body.Bytes())
+	return err
+}
+
+// receive returns the next message, and the descriptors that came with it, which
+// are the caller's to close. The error is io.EOF when the other end is gone.
+func (l *link) receive() (message, []int, error) {
+	head := make([]byte, 4)
+	rights := make([]byte, unix.CmsgSpace(3*4))
+	n, r, _, _, err := l.conn.ReadMsgUnix(head, rights)
+	if err != nil {
+		return message{}, nil, err
+	}
+	fds := descriptors(rights[:r])
+	m, err := l.body(head, n)
+	if err != nil {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return message{}, nil, err
+	}
+	return m, fds, nil
+}
+
+func (l *link) body(head []byte, n int) (message, error) {
+	if n == 0 {
+		return message{}, io.EOF
+	}
+	if _, err := io.ReadFull(l.conn, head[n:]); err != nil {
+		return message{}, err
+	}
+	size := binary.LittleEndian.Uint32(head)
+	if size > maxMessage {
+		return message{}, fmt.Errorf("message of %d bytes", size)
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(l.conn, body); err != nil {
+		return message{}, err
+	}
+	var m message
+	err := gob.NewDecoder(bytes.NewReader(body)).Decode(&m)
+	return m, err
+}
+
+func descriptors(rights []byte) []int {
+	controls, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil
+	}
+	var fds []int
+	for _, control := range controls {
+		if got, err := unix.ParseUnixRights(&control); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}

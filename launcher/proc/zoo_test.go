@@ -1,0 +1,400 @@
+package proc
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The zoo is this test binary, started with an animal's name as its first
+// argument. An animal says the pid of each process that it brings forth, and its
+// own, as a line "pid N" on its stdout once everything is in place.
+
+const cage = "zoo:"
+
+// animals are the faults. An animal that returns exits 0.
+var animals map[string]func(args []string)
+
+func init() { // not a literal: the supervisor looks animals up
+	animals = map[string]func(args []string){
+		"sleep":    func([]string) { say(os.Getpid()); forever() },
+		"deaf":     deaf,
+		"heeds":    heeds,
+		"exit":     func(args []string) { syscall.Exit(number(args[0])) },
+		"signal":   endBySignal,
+		"parent":   func([]string) { say(beget(nil, false, "sleep"), os.Getpid()); forever() },
+		"abandons": func(args []string) { say(beget(os.Environ(), false, "deaf")); syscall.Exit(number(args[0])) },
+		"setsid":   func([]string) { say(beget(os.Environ(), true, "deaf"), os.Getpid()); forever() },
+		// Double fork, own session, no environment: nothing is left to know it by.
+		"daemon":   func([]string) { say(beget(nil, true, "middle"), os.Getpid()); forever() },
+		"middle":   func([]string) { say(beget(nil, true, "deaf")) },
+		"farewell": func([]string) { say(beget(nil, true, "middle")) },
+		"hopper":   hopper,
+		"floods":   floods,
+		"eats":     eats,
+		"regicide": regicide,
+		"bequeath": bequeath,
+		"files":    files,
+		"notices":  notices,
+
+		"supervisor": supervisor,
+		"init":       initProcess,
+		"refused":    refused,
+	}
+}
+
+func maybeZoo() {
+	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], cage) {
+		return
+	}
+	animals[strings.TrimPrefix(os.Args[1], cage)](os.Args[2:])
+	syscall.Exit(0) // os.Exit takes a second with the race detector
+}
+
+// deaf ignores SIGTERM, as a rank that is stuck in a collective seems to.
+func deaf([]string) {
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	say(os.Getpid())
+	forever()
+}
+
+// heeds ends in its own way when told to.
+func heeds([]string) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGTERM)
+	say(os.Getpid())
+	<-told
+	syscall.Exit(7)
+}
+
+// notices says its pid again for each SIGUSR1.
+func notices([]string) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGUSR1)
+	for say(os.Getpid()); ; say(os.Getpid()) {
+		<-told
+	}
+}
+
+func endBySignal(args []string) {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		panic(err)
+	}
+	// Go catches most signals; a shell leaves them alone.
+	panic(unix.Exec("/bin/sh", []string{"sh", "-c", "kill -" + args[0] + " $$; sleep 60"}, os.Environ()))
+}
+
+// hopper is a chain of processes, each of which starts the next, in a session of
+// its own, and ends: whoever kills the one that he saw comes too late.
+func hopper(args []string) {
+	if len(args) == 0 {
+		say(os.Getpid())
+	}
+	cmd := kin([]string{}, true, "hopper", "again")
+	if err := cmd.Start(); err != nil {
+		syscall.Exit(1)
+	}
+}
+
+func floods([]string) {
+	say(os.Getpid())
+	for {
+		os.Stdout.WriteString(strings.Repeat("x", 1<<16) + "\n")
+	}
+}
+
+func eats(args []string) {
+	hoard := make([]byte, number(args[0])<<20)
+	for i := 0; i < len(hoard); i += os.Getpagesize() {
+		hoard[i] = 1
+	}
+	say(os.Getpid(), len(hoard))
+}
+
+// regicide kills the guard, which is its parent.
+func regicide([]string) {
+	if parent, err := readProcess(os.Getppid()); err == nil && strings.HasPrefix(parent.name, guardName) {
+		_ = unix.Kill(parent.PID, unix.SIGKILL)
+	}
+	say(os.Getpid())
+	forever()
+}
+
+// bequeath starts a child that ends after its parent.
+func bequeath([]string) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", "read -r line") // until the last writer is gone
+	cmd.Stdin = r
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	say(cmd.Process.Pid)
+	_ = w.Sync() // keeps w open until here
+}
+
+// files says which descriptors it was given, and how signals stand.
+func files([]string) {
+	panic(unix.Exec("/bin/sh", []string{"sh", "-c", `ls /proc/self/fd | tr '\n' ' '; grep -E 'SigBlk|SigIgn' /proc/self/status | tr '\n\t' '  '; printf '%s' "$BYTES"`}, os.Environ()))
+}
+
+// supervisor starts the animals that its arguments name, and waits to be killed.
+// It says "guard N" for each guard that it has.
+func supervisor(args []string) {
+	var ranks []Rank
+	for i, animal := range args {
+		words := strings.Fields(animal)
+		argv := kin(nil, false, words[0], words[1:]...).Args
+		ranks = append(ranks, Rank{Rank: i, Argv: argv, Env: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
+	}
+	log := slog.New(&herald{tell: func(pid int) { fmt.Printf("guard %d\n", pid) }})
+	g, err := Start(context.Background(), ranks, Options{Marker: "kept", Logger: log})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("guard %d\n", g.guardID().PID)
+	forever()
+}
+
+// herald is a log handler that tells the pid of each guard which takes over.
+type herald struct {
+	slog.Handler
+	tell func(pid int)
+}
+
+func (*herald) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *herald) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "taken its place") {
+		r.Attrs(func(a slog.Attr) bool { h.tell(int(a.Value.Int64())); return true })
+	}
+	return nil
+}
+
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func say(numbers ...int) {
+	var text strings.Builder
+	for _, n := range numbers {
+		fmt.Fprintf(&text, "pid %d\n", n)
+	}
+	os.Stdout.WriteString(text.String())
+}
+
+// forever never returns. A bare select would be a deadlock to the runtime.
+func forever() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+// kin makes the command that starts an animal, in a session of its own if apart.
+func kin(env []string, apart bool, name string, args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	if env == nil {
+		env = []string{}
+	}
+	return &exec.Cmd{
+		Path:        self,
+		Args:        append([]string{self, cage + name}, args...),
+		Env:         env,
+		Stderr:      os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: apart},
+	}
+}
+
+// beget starts an animal, and returns the pid that it says. It waits for one that
+// only stands in the middle.
+func beget(env []string, apart bool, name string) int {
+	cmd := kin(env, apart, name)
+	r, w, err := os.Pipe()
+	if err != nil {
+		panic(err)
+	}
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	w.Close()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		panic(err)
+	}
+	if name == "middle" {
+		if err := cmd.Wait(); err != nil {
+			panic(err)
+		}
+	}
+	return number(strings.TrimSpace(strings.TrimPrefix(line, "pid ")))
+}
+
+// herd collects what animals say, and sees to it that none outlives the test.
+type herd struct {
+	t     *testing.T
+	r     *bufio.Reader
+	w     *os.File
+	known []identity
+}
+
+func newHerd(t *testing.T) *herd {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &herd{t: t, r: bufio.NewReader(r), w: w}
+	t.Cleanup(func() {
+		for _, id := range h.known {
+			if fd, err := openProcess(id); err == nil {
+				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+				unix.Close(fd)
+			}
+		}
+		w.Close()
+		r.Close()
+	})
+	return h
+}
+
+// rank returns a rank that is an animal of the herd.
+func (h *herd) rank(rank int, name string, args ...string) Rank {
+	cmd := kin(nil, false, name, args...)
+	return Rank{Rank: rank, LocalRank: rank, Argv: cmd.Args, Env: os.Environ(), Stdout: h.w, Stderr: os.Stderr}
+}
+
+// word returns the next number that is said under the given name.
+func (h *herd) word(name string) int {
+	h.t.Helper()
+	for {
+		line, err := h.r.ReadString('\n')
+		if err != nil {
+			h.t.Fatalf("read what the animals say: %v", err)
+		}
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return number(strings.TrimSpace(value))
+		}
+	}
+}
+
+// gather reads n pids, and returns them as processes known from now on.
+func (h *herd) gather(n int) []identity {
+	h.t.Helper()
+	var ids []identity
+	for range n {
+		pid := h.word("pid")
+		p, err := readProcess(pid)
+		if err != nil {
+			h.t.Fatalf("process %d: %v", pid, err)
+		}
+		ids = append(ids, p.identity)
+	}
+	h.known = append(h.known, ids...)
+	return ids
+}
+
+// gone fails the test for every process that still runs.
+func (h *herd) gone(ids ...identity) {
+	h.t.Helper()
+	for _, id := range ids {
+		if p, err := readProcess(id.PID); err == nil && p.identity == id && p.alive() {
+			h.t.Errorf("process %d (%s, state %c) is still there", id.PID, p.name, p.state)
+		}
+	}
+}
+
+// vanish waits until all have ended, 2 s at most, and says how long it took.
+func (h *herd) vanish(ids ...identity) time.Duration {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	var fds []int
+	for _, id := range ids {
+		if fd, err := openProcess(id); err == nil {
+			fds = append(fds, fd)
+		}
+	}
+	since := time.Now()
+	awaitExits(ctx, fds)
+	took := time.Since(since)
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	h.gone(ids...)
+	return took
+}
+
+// start starts a group that is stopped at the end of the test at the latest, and
+// checks then that it leaves no descriptor and no child behind.
+func (h *herd) start(o Options, ranks ...Rank) *Group {
+	h.t.Helper()
+	before := descriptorCount(h.t)
+	g, err := Start(h.t.Context(), ranks, o)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		g.Kill()
+		g.Stop(0)
+		if after := descriptorCount(h.t); after > before {
+			h.t.Errorf("%d descriptors before the group, %d after it", before, after)
+		}
+		if pid := g.members[0].id; pidIsChild(h.t, pid.PID) {
+			h.t.Errorf("process %d was not reaped", pid.PID)
+		}
+	})
+	return g
+}
+
+// guardID names the guard in office; zero where there is none.
+func (g *Group) guardID() identity {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.keeper == nil {
+		return identity{}
+	}
+	return g.keeper.id
+}
+
+func descriptorCount(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func pidIsChild(t *testing.T, pid int) bool {
+	t.Helper()
+	pids, err := children()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Contains(pids, pid)
+}
+
+func initProcess([]string) {}
+func refused([]string)     {}

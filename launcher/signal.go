@@ -1,0 +1,27 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// A Signal is the cause with which the context of Run is cancelled when somebody
+// asks gpurun to stop.
+type Signal struct{ Number syscall.Signal }
+
+func (s *Signal) Error() string { return fmt.Sprintf("stopped by %s", s.Number) }
+
+// signalled is the signal that ended the context: SIGTERM where it was cancelled
+// for another reason, 0 where it was not cancelled.
+func signalled(ctx context.Context) int {
+	if ctx.Err() == nil {
+		return 0
+	}
+	var s *Signal
+	if errors.As(context.Cause(ctx), &s) {
+		return int(s.Number)
+	}
+	return int(syscall.SIGTERM)
+}

@@ -1,0 +1,74 @@
+package launcher
+
+import "github.com/gpurun/gpurun/strategy"
+
+// State is where a run stands: what was tried, and what comes next. It can be
+// rebuilt from the journal (Resume).
+type State struct {
+	History []strategy.Attempt
+	Next    Next
+	Verdict Verdict
+
+	// undecided: the last attempt of the history has no decision yet.
+	undecided bool
+}
+
+// Next is the attempt that comes next.
+type Next struct {
+	N          int
+	Plan       strategy.Plan
+	Rung       strategy.Rung // that led to it, empty for the first
+	Checkpoint string
+	Facts      []strategy.Fact // what was seen before it started
+}
+
+// End adds an attempt to the history.
+func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
+	steps := 0
+	for _, f := range e.Facts {
+		if f.Progress != nil {
+			steps = max(steps, f.Progress.Steps)
+		}
+	}
+	s.History = append(s.History, strategy.Attempt{
+		N: e.Attempt, Plan: e.Plan, Rung: s.Next.Rung, Diagnosis: d,
+		Started: e.Started, Ended: e.Ended, Steps: steps, StopSignal: e.StopSignal,
+	})
+	s.undecided = true
+}
+
+// diagnosis is that of the last attempt.
+func (s *State) diagnosis() strategy.Diagnosis { return s.History[len(s.History)-1].Diagnosis }
+
+// decide adds what was decided after the last attempt of the history.
+func (s *State) decide(d strategy.Decision) {
+	last := s.History[len(s.History)-1]
+	s.undecided = false
+	s.Verdict.record(last, d)
+	if d.Relaunch {
+		s.Next = Next{N: last.N + 1, Plan: d.Next, Rung: d.Rung, Checkpoint: d.Resume}
+		return
+	}
+	s.Verdict.end(d)
+}
+
+// Resume rebuilds the state from a journal's events; done says that the run has
+// its verdict. An attempt that was started and did not end was cut off together
+// with gpurun: its number is used up, and its plan is run again.
+func Resume(first strategy.Plan, run string, events []Event) (s State, done bool) {
+	s = State{Next: Next{Plan: first}, Verdict: Verdict{Run: run}}
+	for _, e := range events {
+		switch e := e.(type) {
+		case Started:
+			s.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}
+		case Ended:
+			s.End(e.Evidence, strategy.Diagnose(e.Evidence))
+		case Decided:
+			s.decide(e.Decision)
+		case Finished:
+			s.Verdict = e.Verdict
+			done = e.Verdict.Outcome != strategy.Stopped && e.Verdict.Outcome != strategy.Retry
+		}
+	}
+	return s, done
+}

@@ -1,0 +1,60 @@
+package launcher
+
+import (
+	"math"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// A Verdict is how the run ended, machine readable: verdict.json.
+type Verdict struct {
+	Outcome  strategy.Outcome `json:"outcome"`
+	Code     int              `json:"code"`
+	Reason   string           `json:"reason"`
+	Run      string           `json:"run"`
+	Attempts []Tried          `json:"attempts"`
+}
+
+// Tried is one attempt in a verdict, with what was decided after it.
+type Tried struct {
+	N       int              `json:"n"`
+	Plan    strategy.Plan    `json:"plan"`
+	Cause   cause.Code       `json:"cause"`
+	Phase   cause.Phase      `json:"phase"`
+	Rank    *int             `json:"rank"` // where it began, null if that is not known
+	Seconds float64          `json:"seconds"`
+	Rung    strategy.Rung    `json:"rung,omitempty"`
+	Changed strategy.Changes `json:"changed"`
+	Skipped []strategy.Skip  `json:"skipped"`
+
+	// ExitCode, Error and Traceback are the failing rank's own.
+	ExitCode  int      `json:"exit_code"`
+	Error     string   `json:"error,omitempty"`
+	Traceback []string `json:"traceback,omitempty"`
+}
+
+// record adds an attempt and the decision that followed it.
+func (v *Verdict) record(a strategy.Attempt, d strategy.Decision) {
+	t := Tried{
+		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
+		Seconds: math.Round(a.Lasted().Seconds()*10) / 10,
+		Rung:    d.Rung, Changed: d.Changed, Skipped: d.Skipped,
+		ExitCode: a.Diagnosis.ExitCode, Error: a.Diagnosis.Error,
+	}
+	if a.Diagnosis.Rank >= 0 {
+		t.Rank = &a.Diagnosis.Rank
+	}
+	if t.Changed == nil {
+		t.Changed = strategy.Changes{}
+	}
+	if t.Skipped == nil {
+		t.Skipped = []strategy.Skip{}
+	}
+	v.Attempts = append(v.Attempts, t)
+}
+
+// end sets how the run ended.
+func (v *Verdict) end(d strategy.Decision) {
+	v.Outcome, v.Code, v.Reason = d.Outcome, d.Code, d.Reason
+}

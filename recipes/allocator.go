@@ -1,0 +1,76 @@
+package recipes
+
+import (
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// PyTorch reads its allocator's settings, "key:value,key:value", from either of
+// these. The second is the name since PyTorch 2.9; it counts where both are set.
+const (
+	allocatorVariable = "PYTORCH_CUDA_ALLOC_CONF"
+	allocatorNewName  = "PYTORCH_ALLOC_CONF"
+	expandable        = "expandable_segments"
+)
+
+// allocatorOf is the variable that the job's settings are in, and its value. The
+// old name is understood by every version; the new one only counts where the
+// user has set it.
+func (d *draft) allocatorOf() (name, value string) {
+	if value, set := d.variable(allocatorNewName); set {
+		return allocatorNewName, value
+	}
+	value, _ = d.variable(allocatorVariable)
+	return allocatorVariable, value
+}
+
+// readAllocator knows a knob that every recipe has. A key that the user set is
+// never replaced.
+func (d *draft) readAllocator(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+	name, value := d.allocatorOf()
+	settings := allocatorSettings(value)
+	plan[strategy.Allocator] = "default"
+	ranges[strategy.Allocator] = strategy.Range{Values: strategy.Vocabulary(strategy.Allocator)}
+	own, set := settings[expandable]
+	switch {
+	case set:
+		if strings.EqualFold(own, "true") {
+			plan[strategy.Allocator] = "expandable"
+		}
+		ranges[strategy.Allocator] = strategy.Range{Absent: name + " sets " + expandable + " itself"}
+	case settings["backend"] != "" && settings["backend"] != "native":
+		ranges[strategy.Allocator] = strategy.Range{Absent: name + " chooses the allocator " + settings["backend"]}
+	}
+}
+
+// setAllocator adds the one key that the knob stands for.
+func (d *draft) setAllocator() {
+	name, value := d.allocatorOf()
+	setting := expandable + ":True"
+	if strings.TrimSpace(value) != "" {
+		setting = strings.TrimRight(value, ", ") + "," + setting
+	}
+	d.setVariable(name, setting)
+}
+
+// allocatorSettings takes the variable's value apart. Commas inside brackets,
+// as in roundup_power2_divisions:[256:1,512:2], belong to the value.
+func allocatorSettings(text string) map[string]string {
+	settings := map[string]string{}
+	depth, start := 0, 0
+	for i := 0; i <= len(text); i++ {
+		switch {
+		case i == len(text) || text[i] == ',' && depth == 0:
+			if key, value, found := strings.Cut(text[start:i], ":"); found {
+				settings[strings.TrimSpace(key)] = strings.TrimSpace(value)
+			}
+			start = i + 1
+		case text[i] == '[':
+			depth++
+		case text[i] == ']':
+			depth--
+		}
+	}
+	return settings
+}

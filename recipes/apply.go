@@ -1,0 +1,58 @@
+package recipes
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Apply returns what the original command has to become so that the job runs
+// with the whole plan. New files are to be written under dir, as Change tells. A
+// knob that already has its value is left as it is written.
+func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) (Change, error) {
+	d := newDraft(r, cmd)
+	current, ranges, err := r.read(d, at)
+	if err != nil {
+		return Change{}, err
+	}
+	for _, k := range strategy.Knobs {
+		value, wanted := plan[k]
+		if !wanted || value == current[k] || ranges[k].Scope == strategy.ScopeDerived {
+			continue
+		}
+		if err := d.turn(k, r.Knobs[k], value, ranges[k]); err != nil {
+			return Change{}, fmt.Errorf("set %s to %s: %w", k, value, err)
+		}
+	}
+	for _, name := range r.Rules {
+		if apply := rules[name].apply; apply != nil {
+			if err := apply(d, at, current, current.With(plan)); err != nil {
+				return Change{}, err
+			}
+		}
+	}
+	return d.finish(dir)
+}
+
+// turn sets one knob at all its places.
+func (d *draft) turn(k strategy.Knob, knob Knob, value strategy.Value, allowed strategy.Range) error {
+	switch {
+	case allowed.Absent != "":
+		return errors.New(allowed.Absent)
+	case !allowed.Allows(value):
+		return errors.New("not among what it can be set to")
+	case k == strategy.Allocator:
+		d.setAllocator()
+		return nil
+	}
+	for _, p := range knob.Places {
+		if knob.Given && !d.present(p) {
+			continue
+		}
+		if err := d.set(k, p, value, knob.Default); err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+	}
+	return nil
+}

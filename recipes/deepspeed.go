@@ -1,0 +1,327 @@
+package recipes
+
+import (
+	"fmt"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Keys of a DeepSpeed configuration (https://www.deepspeed.ai/docs/config-json/).
+// Blocks such as zero_optimization refuse keys that they do not know.
+const (
+	dsTrain      = "train_batch_size"
+	dsMicro      = "train_micro_batch_size_per_gpu"
+	dsAccum      = "gradient_accumulation_steps"
+	dsZero       = "zero_optimization"
+	dsOptimizer  = dsZero + ".offload_optimizer"
+	dsParam      = dsZero + ".offload_param"
+	dsGather     = dsZero + ".stage3_gather_16bit_weights_on_model_save"
+	dsUntested   = "zero_allow_untested_optimizer"
+	dsForceCPU   = "zero_force_ds_cpu_optimizer"
+	dsClientKey  = "optimizer"
+	dsPin        = ".pin_memory"
+	dsDevice     = ".device"
+	dsElastic    = "elasticity.enabled"
+	dsNVMe       = ".nvme_path"
+	dsBatchHint  = "DeepSpeed wants train_batch_size to be the product of micro batch, accumulation and data-parallel ranks"
+	dsConfigRule = "deepspeed-config"
+)
+
+// deepspeed is the rule for a job that has a DeepSpeed configuration: in its own
+// right, or under another framework, whose arguments the configuration has to
+// agree with and which replaces every "auto".
+var deepspeed = rule{read: readDeepSpeed, apply: applyDeepSpeed}
+
+// dsConfig is the configuration file of a draft.
+type dsConfig struct {
+	d     *draft
+	place Place
+	file  string
+	// alone says that no argument repeats the batch sizes, so that what the
+	// file leaves out is DeepSpeed's to derive.
+	alone bool
+}
+
+// dsConfigOf finds the configuration by the place of the sharding knob.
+func dsConfigOf(d *draft) (dsConfig, bool) {
+	c := dsConfig{d: d, alone: true}
+	places := d.recipe.Knobs[strategy.Sharding].Places
+	if len(places) == 0 {
+		return c, false
+	}
+	c.place = places[0]
+	file, _, named := d.file(c.place)
+	c.file = file
+	for _, p := range d.recipe.Knobs[strategy.MicroBatchSize].Places {
+		c.alone = c.alone && p.inFile()
+	}
+	return c, named
+}
+
+// number is a whole number of the configuration; auto and a missing key are none.
+func (c dsConfig) number(key string) (n int, found bool, err error) {
+	value, found, err := c.d.value(c.file, key)
+	if err != nil || !found || value == nil || value == "auto" {
+		return 0, false, err
+	}
+	switch v := value.(type) {
+	case int64:
+		n = int(v)
+	case float64:
+		n = int(v)
+		found = float64(n) == v
+	default:
+		found = false
+	}
+	if !found || n < 1 {
+		return 0, false, fmt.Errorf("%s: %s: %v is not a whole number of at least 1", c.file, key, value)
+	}
+	return n, true, nil
+}
+
+// has reports whether the configuration has a key.
+func (c dsConfig) has(key string) bool {
+	value, found, err := c.d.value(c.file, key)
+	return err == nil && found && value != nil
+}
+
+// fill sets a key that the configuration does not have.
+func (c dsConfig) fill(key string, value any) error {
+	if c.has(key) {
+		return nil
+	}
+	return c.d.changeFile(c.place, key, value)
+}
+
+// batch is what the configuration says about the batch; 0 is left out or auto.
+type batch struct{ train, micro, accum int }
+
+func (c dsConfig) batch() (b batch, err error) {
+	for key, into := range map[string]*int{dsTrain: &b.train, dsMicro: &b.micro, dsAccum: &b.accum} {
+		n, found, err := c.number(key)
+		if err != nil {
+			return batch{}, err
+		}
+		if found {
+			*into = n
+		}
+	}
+	return b, nil
+}
+
+// derived completes the two of three numbers that a configuration may give, as
+// DeepSpeed does, but refuses what DeepSpeed would round.
+func (b batch) derived(ranks int) (batch, error) {
+	if b.micro == 0 && b.train == 0 {
+		return b, fmt.Errorf("neither %s nor %s is given", dsTrain, dsMicro)
+	}
+	full := b
+	switch {
+	case b.train == 0 || b.micro > 0 && b.accum > 0:
+		full.accum = max(b.accum, 1)
+	case b.micro == 0:
+		full.accum = max(b.accum, 1)
+		full.micro = b.train / (full.accum * ranks)
+	default:
+		full.accum = b.train / (b.micro * ranks)
+	}
+	product := full.micro * full.accum * ranks
+	if b.train == 0 {
+		full.train = product
+	}
+	if product != full.train || product == 0 {
+		return b, fmt.Errorf("%s: %d is not %d × %d × %d", dsBatchHint, full.train, full.micro, full.accum, ranks)
+	}
+	return full, nil
+}
+
+func readDeepSpeed(d *draft, at Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	c, named := dsConfigOf(d)
+	if !named {
+		return nil
+	}
+	if on, _, _ := d.value(c.file, dsElastic); on == true {
+		for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.GradientAccumulationSteps} {
+			ranges[k] = strategy.Range{Absent: "elasticity in " + c.file + " chooses it"}
+			delete(plan, k)
+		}
+	} else if err := c.readBatch(at, plan); err != nil {
+		return fmt.Errorf("%s: %w", c.file, err)
+	}
+	for knob, block := range map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam} {
+		if r := ranges[knob]; r.Absent == "" && !c.has(block+dsNVMe) {
+			r.Values = without(r.Values, "nvme")
+			ranges[knob] = r
+		}
+	}
+	if r := ranges[strategy.Precision]; r.Absent == "" {
+		r.Weights = true // the engine turns the whole model into the 16-bit type
+		ranges[strategy.Precision] = r
+	}
+	if _, known := plan[strategy.PinMemory]; !known && c.alone {
+		ranges[strategy.PinMemory] = strategy.Range{Absent: "nothing is offloaded, so that nothing is pinned"}
+	}
+	return nil
+}
+
+// readBatch derives what the configuration leaves out, and holds what it says
+// against the arguments.
+func (c dsConfig) readBatch(at Topology, plan strategy.Plan) error {
+	b, err := c.batch()
+	if err != nil {
+		return err
+	}
+	if !c.alone {
+		b.micro, _ = plan.Number(strategy.MicroBatchSize)
+		b.accum, _ = plan.Number(strategy.GradientAccumulationSteps)
+	}
+	full, err := b.derived(at.dataParallel())
+	if err != nil {
+		return err
+	}
+	plan[strategy.MicroBatchSize] = strategy.Number(full.micro)
+	plan[strategy.GradientAccumulationSteps] = strategy.Number(full.accum)
+	return nil
+}
+
+func without(values []strategy.Value, drop strategy.Value) []strategy.Value {
+	var rest []strategy.Value
+	for _, v := range values {
+		if v != drop {
+			rest = append(rest, v)
+		}
+	}
+	return rest
+}
+
+func applyDeepSpeed(d *draft, at Topology, old, plan strategy.Plan) error {
+	c, named := dsConfigOf(d)
+	if !named {
+		return nil
+	}
+	if err := c.applyBatch(at, old, plan); err != nil {
+		return err
+	}
+	if err := c.applySharding(old, plan); err != nil {
+		return err
+	}
+	if err := c.applyOffload(old, plan, strategy.OffloadOptimizer, dsOptimizer); err != nil {
+		return err
+	}
+	if err := c.applyOffload(old, plan, strategy.OffloadParam, dsParam); err != nil {
+		return err
+	}
+	return c.applyPinning(old, plan)
+}
+
+// applyBatch keeps the three numbers consistent: those that are written out hold
+// what the plan says, and as few as possible are added.
+func (c dsConfig) applyBatch(at Topology, old, plan strategy.Plan) error {
+	micro, accum := plan[strategy.MicroBatchSize], plan[strategy.GradientAccumulationSteps]
+	if micro == old[strategy.MicroBatchSize] && accum == old[strategy.GradientAccumulationSteps] {
+		return nil
+	}
+	m, _ := micro.Number()
+	a, _ := accum.Number()
+	b, err := c.batch()
+	if err != nil {
+		return err
+	}
+	global := m * a * at.dataParallel()
+	if b.train > 0 && b.train != global {
+		if err := c.d.changeFile(c.place, dsTrain, global); err != nil {
+			return err
+		}
+	}
+	if !c.alone {
+		return nil
+	}
+	switch {
+	case b.micro == 0 && b.accum == 0 && a != 1:
+		err = c.fill(dsMicro, m)
+	case b.train == 0 && b.accum == 0 && a != 1:
+		err = c.fill(dsAccum, a)
+	}
+	if err != nil {
+		return err
+	}
+	return c.checkBatch(at, m, a)
+}
+
+// checkBatch reads the batch again as DeepSpeed will.
+func (c dsConfig) checkBatch(at Topology, micro, accum int) error {
+	b, err := c.batch()
+	if err != nil {
+		return err
+	}
+	full, err := b.derived(at.dataParallel())
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.file, err)
+	}
+	if full.micro != micro || full.accum != accum {
+		return fmt.Errorf("%s: DeepSpeed would derive micro batch %d and accumulation %d, not %d and %d",
+			c.file, full.micro, full.accum, micro, accum)
+	}
+	return nil
+}
+
+// applySharding adds what a higher ZeRO stage needs.
+func (c dsConfig) applySharding(old, plan strategy.Plan) error {
+	from, to := old[strategy.Sharding], plan[strategy.Sharding]
+	if from == to {
+		return nil
+	}
+	if from == "none" && c.alone && !c.has(dsClientKey) {
+		// ZeRO asserts that a script's own optimizer is one that it was tested with.
+		if err := c.fill(dsUntested, true); err != nil {
+			return err
+		}
+	}
+	if to == "zero3" {
+		// Without it a saved model holds no weights, only their shards.
+		return c.fill(dsGather, true)
+	}
+	return nil
+}
+
+// applyOffload checks that the stage can offload, and completes the block.
+func (c dsConfig) applyOffload(old, plan strategy.Plan, k strategy.Knob, block string) error {
+	device, stage := plan[k], plan[strategy.Sharding]
+	if device == "none" || device == "" {
+		return nil
+	}
+	switch {
+	case k == strategy.OffloadParam && stage != "zero3":
+		return fmt.Errorf("set %s to %s: DeepSpeed offloads parameters at ZeRO stage 3 only, and the plan has %s", k, device, stage)
+	case device == "nvme" && stage != "zero3":
+		return fmt.Errorf("set %s to nvme: DeepSpeed offloads to NVMe at ZeRO stage 3 only, and the plan has %s", k, stage)
+	case stage == "none":
+		return fmt.Errorf("set %s to %s: DeepSpeed offloads at ZeRO stages 1 to 3 only", k, device)
+	case device == old[k]:
+		return nil
+	}
+	if k == strategy.OffloadOptimizer && c.alone && !c.has(dsClientKey) {
+		// The engine refuses a script's own optimizer on the host otherwise.
+		if err := c.fill(dsForceCPU, false); err != nil {
+			return err
+		}
+	}
+	// The default has been true since 0.19.6, and false before: say it.
+	return c.fill(block+dsPin, plan[strategy.PinMemory] != "false")
+}
+
+// applyPinning takes the pin out of what is offloaded where the plan does.
+func (c dsConfig) applyPinning(old, plan strategy.Plan) error {
+	if plan[strategy.PinMemory] == old[strategy.PinMemory] || plan[strategy.PinMemory] == "" {
+		return nil
+	}
+	for _, block := range []string{dsOptimizer, dsParam} {
+		if !c.has(block + dsDevice) {
+			continue
+		}
+		if err := c.d.changeFile(c.place, block+dsPin, plan[strategy.PinMemory] == "true"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

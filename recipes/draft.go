@@ -1,0 +1,278 @@
+package recipes
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpurun/gpurun/recipes/patch"
+)
+
+// A draft is a command on its way from the original to what a plan wants.
+type draft struct {
+	recipe   Recipe
+	original Command
+	grammar  patch.Argv
+	argv     []string
+	env      map[string]string // only what changed
+	files    map[string][]byte // only what changed, by path as written
+	alone    map[string]bool   // files whose copies need no siblings
+	copies   map[string]string // changed files by path as written, to their new name
+	named    map[string]Via    // changed files that this argument or variable names
+	// sole is the path of the one file that holds all arguments, empty where
+	// they are words of the command line.
+	sole string
+}
+
+func newDraft(r Recipe, cmd Command) *draft {
+	d := &draft{
+		recipe:   r,
+		original: cmd,
+		grammar:  patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans},
+		argv:     slices.Clone(cmd.Argv),
+		env:      map[string]string{},
+		files:    map[string][]byte{},
+		alone:    map[string]bool{},
+		copies:   map[string]string{},
+		named:    map[string]Via{},
+	}
+	if r.Grammar.File && len(cmd.Argv) == 2 {
+		if _, known := patch.FormatOf(cmd.Argv[1], nil); known {
+			d.sole = cmd.Argv[1]
+		}
+	}
+	return d
+}
+
+// variable is an environment variable as the draft has it.
+func (d *draft) variable(name string) (string, bool) {
+	if v, changed := d.env[name]; changed {
+		return v, true
+	}
+	v, set := d.original.Env[name]
+	return v, set
+}
+
+func (d *draft) setVariable(name, value string) {
+	if old, set := d.original.Env[name]; set && old == value {
+		delete(d.env, name)
+		return
+	}
+	d.env[name] = value
+}
+
+// inline recognises a file's text that stands in the command instead of a path.
+func inline(file string) bool { return strings.HasPrefix(strings.TrimSpace(file), "{") }
+
+// text is a file's text as the draft has it.
+func (d *draft) text(file string) ([]byte, error) {
+	if text, changed := d.files[file]; changed {
+		return text, nil
+	}
+	if inline(file) {
+		return []byte(file), nil
+	}
+	text, loaded := d.original.Files[file]
+	if !loaded {
+		return nil, fmt.Errorf("%s is not there to be read", file)
+	}
+	return text, nil
+}
+
+// value reads one value of a file.
+func (d *draft) value(file, at string) (any, bool, error) {
+	text, err := d.text(file)
+	if err != nil {
+		return nil, false, err
+	}
+	format, known := patch.FormatOf(file, text)
+	if !known {
+		return nil, false, fmt.Errorf("%s is neither JSON, YAML nor TOML", file)
+	}
+	value, found, err := patch.Get(format, text, at)
+	if err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", file, err)
+	}
+	return value, found, nil
+}
+
+// setValue changes one value of a file.
+func (d *draft) setValue(file, at string, value any) error {
+	text, err := d.text(file)
+	if err != nil {
+		return err
+	}
+	format, known := patch.FormatOf(file, text)
+	if !known {
+		return fmt.Errorf("%s is neither JSON, YAML nor TOML", file)
+	}
+	next, err := patch.Set(format, text, at, value)
+	if err != nil {
+		return fmt.Errorf("change %s: %w", file, err)
+	}
+	d.files[file] = next
+	return nil
+}
+
+// file finds the file that a place is in: the value of an argument or variable
+// that names it, else the path that the recipe gives.
+func (d *draft) file(p Place) (file string, named Via, found bool) {
+	for _, via := range p.Via {
+		value, there := "", false
+		switch {
+		case via.Arg != "":
+			value, there = d.argument(via.Arg)
+		case via.Env != "":
+			value, there = d.variable(via.Env)
+		}
+		_, known := patch.FormatOf(value, nil)
+		if there && value != "" && (known || inline(value) || len(p.Via) == 1) {
+			return value, via, true
+		}
+	}
+	if p.File == "" {
+		return "", Via{}, false
+	}
+	if len(p.Via) > 0 {
+		return p.File, p.Via[0], true
+	}
+	return p.File, Via{}, true
+}
+
+// changeFile is setValue for a place's file; it remembers how the copy is to be
+// told to the job.
+func (d *draft) changeFile(p Place, at string, value any) error {
+	file, via, found := d.file(p)
+	if !found {
+		return fmt.Errorf("the command names no file that holds %s", at)
+	}
+	if err := d.setValue(file, at, value); err != nil {
+		return err
+	}
+	d.alone[file] = p.Alone
+	if via != (Via{}) {
+		d.named[file] = via
+	}
+	return nil
+}
+
+// argument is the text of an argument, on the command line or in the sole file.
+// One without a value counts as absent.
+func (d *draft) argument(name string) (string, bool) {
+	if d.sole != "" {
+		value, found, err := d.value(d.sole, soleKey(name))
+		if err != nil || !found || value == nil {
+			return "", false
+		}
+		return fmt.Sprint(value), true
+	}
+	value, found, err := d.grammar.Get(d.argv, name)
+	return value, found && err == nil
+}
+
+// soleKey is an argument's name in a file that holds all arguments.
+func soleKey(name string) string {
+	return strings.ReplaceAll(strings.TrimLeft(name, "-"), "-", "_")
+}
+
+// finish turns the draft into a change whose files go into dir.
+func (d *draft) finish(dir string) (Change, error) {
+	change := Change{Files: map[string][]byte{}, Siblings: map[string]string{}}
+	folders := map[string]string{}
+	for _, file := range d.changedFiles() {
+		if inline(file) {
+			if err := d.point(file, string(d.files[file])); err != nil {
+				return Change{}, err
+			}
+			continue
+		}
+		from := path.Dir(file)
+		folder, known := folders[from]
+		if !known {
+			folder = "config"
+			if n := len(folders); n > 0 {
+				folder += "-" + strconv.Itoa(n+1)
+			}
+			folders[from] = folder
+		}
+		name := path.Join(folder, path.Base(file))
+		change.Files[name] = d.files[file]
+		d.copies[file] = name
+		if !d.alone[file] && file != d.sole {
+			change.Siblings[folder] = from
+		}
+		if err := d.point(file, path.Join(dir, name)); err != nil {
+			return Change{}, err
+		}
+	}
+	change.Argv, change.Env = d.argv, d.env
+	change.Diff = d.diff(change)
+	return change, nil
+}
+
+// changedFiles lists the files whose text is no longer the original's. A file
+// that names another one comes last, so that it can still be pointed to a copy.
+func (d *draft) changedFiles() []string {
+	var changed []string
+	for file, text := range d.files {
+		if inline(file) && string(text) != file || !inline(file) && !bytes.Equal(text, d.original.Files[file]) {
+			changed = append(changed, file)
+		}
+	}
+	names := slices.Sorted(slices.Values(changed))
+	if d.sole != "" && len(names) > 0 {
+		names = slices.DeleteFunc(names, func(file string) bool { return file == d.sole })
+		names = append(names, d.sole)
+	}
+	return names
+}
+
+// point makes the command name to where it named file.
+func (d *draft) point(file, to string) error {
+	via := d.named[file]
+	switch {
+	case via.Env != "":
+		d.setVariable(via.Env, to)
+		return nil
+	case via.Arg != "" && d.sole != "":
+		return d.setValue(d.sole, soleKey(via.Arg), to)
+	case via.Arg != "":
+		d.argv = d.grammar.Set(d.argv, via.Arg, to)
+		return nil
+	}
+	if d.replaceWords(file, to) {
+		return nil
+	}
+	return fmt.Errorf("%s is named by no argument and no variable of the command, so that a changed copy could not be told to the job: "+
+		"say how with via = { arg = … } or via = { env = … }", file)
+}
+
+// replaceWords replaces a file's path where it is a word, what follows the = of
+// a word, or a whole variable.
+func (d *draft) replaceWords(file, to string) bool {
+	replaced := false
+	for i := 1; i < len(d.argv); i++ {
+		head, tail, equals := strings.Cut(d.argv[i], "=")
+		switch {
+		case samePath(d.argv[i], file):
+			d.argv[i], replaced = to, true
+		case equals && samePath(tail, file):
+			d.argv[i], replaced = head+"="+to, true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.original.Env)) {
+		if samePath(d.original.Env[name], file) {
+			d.setVariable(name, to)
+			replaced = true
+		}
+	}
+	return replaced
+}
+
+func samePath(a, b string) bool {
+	return a != "" && path.Clean(a) == path.Clean(b)
+}

@@ -1,0 +1,233 @@
+package recipes_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/BurntSushi/toml"
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// attempt is the folder that new files go into.
+const attempt = "run/attempt-1"
+
+// A scene is one golden file: a command and a plan, and what comes of them. Its
+// comment holds lines `recipe NAME` (or `knobs`, with a knobs.toml), `argv …`,
+// `env NAME=VALUE`, `ranks N` and `plan knob=value …`; files without a slash at
+// their end are configuration files. `read` and `diff`, or `error`, are golden.
+type scene struct {
+	recipe recipes.Recipe
+	cmd    recipes.Command
+	at     recipes.Topology
+	plan   strategy.Plan
+}
+
+func golden(t testing.TB) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/golden/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no golden files: %v", err)
+	}
+	return files
+}
+
+func catalogued(t testing.TB, name string) recipes.Recipe {
+	t.Helper()
+	all, err := recipes.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if r.Name == name {
+			return r
+		}
+	}
+	t.Fatalf("no recipe %s", name)
+	return recipes.Recipe{}
+}
+
+func readScene(t testing.TB, archive *txtar.Archive) scene {
+	t.Helper()
+	s := scene{at: recipes.Topology{Ranks: 1}, plan: strategy.Plan{}}
+	s.cmd.Env, s.cmd.Files = map[string]string{}, map[string][]byte{}
+	for _, file := range archive.Files {
+		switch file.Name {
+		case "read", "diff", "error":
+		case "script":
+			s.cmd.Script = file.Data
+		case "knobs.toml":
+			s.recipe = s.recipe.With(knobsOf(t, string(file.Data)))
+		default:
+			s.cmd.Files[file.Name] = file.Data
+		}
+	}
+	for line := range strings.Lines(string(archive.Comment)) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch word {
+		case "recipe":
+			s.recipe = catalogued(t, rest).With(s.recipe)
+		case "argv":
+			s.cmd.Argv = strings.Fields(rest)
+		case "env":
+			name, value, _ := strings.Cut(rest, "=")
+			s.cmd.Env[name] = value
+		case "ranks":
+			s.at.Ranks, _ = strconv.Atoi(rest)
+		case "plan":
+			for pair := range strings.FieldsSeq(rest) {
+				knob, value, _ := strings.Cut(pair, "=")
+				s.plan[strategy.Knob(knob)] = strategy.Value(value)
+			}
+		}
+	}
+	return s
+}
+
+func knobsOf(t testing.TB, text string) recipes.Recipe {
+	t.Helper()
+	table := map[string]any{}
+	if _, err := toml.Decode(text, &table); err != nil {
+		t.Fatal(err)
+	}
+	r, problems := recipes.FromKnobs(table)
+	if problems != nil {
+		t.Fatalf("problems in [knobs]: %v", problems)
+	}
+	return r
+}
+
+func TestGolden(t *testing.T) {
+	for _, file := range golden(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := playScene(t, readScene(t, archive))
+			if *update {
+				rewriteScene(t, file, archive, got)
+				return
+			}
+			want := map[string]string{}
+			for _, f := range archive.Files {
+				if f.Name == "read" || f.Name == "diff" || f.Name == "error" {
+					want[f.Name] = string(f.Data)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// playScene reads and applies, and checks what holds for every scene: what is
+// applied is what is read from the changed command, and the plan that the command
+// already has changes nothing.
+func playScene(t *testing.T, s scene) map[string]string {
+	t.Helper()
+	plan, ranges, err := s.recipe.Read(s.cmd, s.at)
+	if err != nil {
+		return map[string]string{"error": err.Error() + "\n"}
+	}
+	got := map[string]string{"read": printed(plan, ranges)}
+	same, err := s.recipe.Apply(s.cmd, plan, s.at, attempt)
+	if err != nil || same.Diff != "" || len(same.Env)+len(same.Files) > 0 || !slices.Equal(same.Argv, s.cmd.Argv) {
+		t.Errorf("the command's own plan changes it: %v\n%s", err, same.Diff)
+	}
+	before := strings.Join(s.cmd.Argv, " ")
+	change, err := s.recipe.Apply(s.cmd, plan.With(s.plan), s.at, attempt)
+	if err != nil {
+		got["error"] = err.Error() + "\n"
+		return got
+	}
+	if strings.Join(s.cmd.Argv, " ") != before {
+		t.Error("Apply changed the original command")
+	}
+	got["diff"] = change.Diff
+	next, _, err := s.recipe.Read(after(s.cmd, change), s.at)
+	if err != nil {
+		t.Fatalf("read the changed command: %v\n%s", err, change.Diff)
+	}
+	want := plan.With(s.plan)
+	if s.recipe.Knobs[strategy.GradientAccumulationSteps].Scope == strategy.ScopeDerived {
+		delete(want, strategy.GradientAccumulationSteps)
+	}
+	for k, v := range want {
+		if next[k] != v {
+			t.Errorf("after the change %s reads as %q, want %q\n%s", k, next[k], v, change.Diff)
+		}
+	}
+	return got
+}
+
+// after is the command that a change leads to.
+func after(cmd recipes.Command, change recipes.Change) recipes.Command {
+	next := recipes.Command{Argv: change.Argv, Env: maps.Clone(cmd.Env), Files: maps.Clone(cmd.Files), Script: cmd.Script}
+	maps.Copy(next.Env, change.Env)
+	for name, text := range change.Files {
+		next.Files[path.Join(attempt, name)] = text
+	}
+	return next
+}
+
+// printed is the plan, one knob a line, with what each can be set to.
+func printed(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) string {
+	var b strings.Builder
+	for _, k := range strategy.Knobs {
+		r := ranges[k]
+		if r.Absent != "" && plan[k] == "" {
+			continue // most knobs of most recipes; other tests look at the reasons
+		}
+		fmt.Fprintf(&b, "%s = %s", k, plan[k])
+		if k.Whole() {
+			fmt.Fprintf(&b, " from %d", r.Min)
+		}
+		if r.Max > 0 {
+			fmt.Fprintf(&b, " to %d", r.Max)
+		}
+		if r.Values != nil {
+			fmt.Fprintf(&b, " of %v", r.Values)
+		}
+		if r.Absent != "" {
+			fmt.Fprintf(&b, ", but %s", r.Absent)
+		}
+		if r.Weights {
+			b.WriteString(", weights too")
+		}
+		if r.Scope != "" {
+			b.WriteString(", " + r.Scope)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func rewriteScene(t *testing.T, file string, archive *txtar.Archive, got map[string]string) {
+	t.Helper()
+	archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool {
+		return f.Name == "read" || f.Name == "diff" || f.Name == "error"
+	})
+	for _, name := range []string{"read", "diff", "error"} {
+		if text, there := got[name]; there {
+			archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(text)})
+		}
+	}
+	if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,27 @@
+package recipes
+
+import (
+	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// trainerState is the rule for checkpoints of the Hugging Face Trainer. From
+// transformers 4.36 to 5.1 a resumed run takes its batch size from the
+// checkpoint and not from the arguments
+// (https://github.com/huggingface/transformers/pull/27568, undone by 43770 except
+// under auto_find_batch_size), so that a smaller micro batch would be lost.
+var trainerState = rule{checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){
+	"trainer_state.json": rewriteTrainBatchSize,
+}}
+
+// rewriteTrainBatchSize puts the plan's micro batch into a trainer_state.json
+// that has one. It is never taken out: version 4 divides by it.
+func rewriteTrainBatchSize(text []byte, plan strategy.Plan) ([]byte, error) {
+	const key = "train_batch_size"
+	micro, known := plan.Number(strategy.MicroBatchSize)
+	old, found, err := patch.Get(patch.JSON, text, key)
+	if err != nil || !known || !found || old == nil {
+		return text, err
+	}
+	return patch.Set(patch.JSON, text, key, micro)
+}

@@ -1,0 +1,232 @@
+package recipes
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Parse reads a recipe file. All its faults are reported together; the recipe is
+// of use only where there are none.
+func Parse(name string, text []byte) (Recipe, []Problem) {
+	table := map[string]any{}
+	if _, err := toml.Decode(string(text), &table); err != nil {
+		var parse toml.ParseError
+		if errors.As(err, &parse) {
+			return Recipe{}, []Problem{{Message: fmt.Sprintf("%s:%d: %s", name, parse.Position.Line, parse.Message)}}
+		}
+		return Recipe{}, []Problem{{Message: fmt.Sprintf("%s: %s", name, err)}}
+	}
+	var r Recipe
+	n := &node{table: table}
+	r.Name, r.Title = n.text("name"), n.text("title")
+	if r.Name == "" {
+		n.fault("name", "a recipe needs a name")
+	}
+	r.Rules = n.texts("rules")
+	for _, name := range r.Rules {
+		if _, known := rules[name]; !known {
+			n.fault("rules", fmt.Sprintf("there is no rule %q", name))
+		}
+	}
+	r.Detection = parseDetection(n.child("detect"))
+	r.Grammar = parseGrammar(n.child("grammar"))
+	r.Resume = parseResume(n.child("resume"))
+	r.Progress = parseProgress(n.child("progress"))
+	r.Verified = parseVerified(n.child("verified"))
+	r.Knobs = parseKnobs(n.child("knobs"))
+	n.done()
+	return r, n.sorted()
+}
+
+// FromKnobs reads the [knobs] table of a train.toml, as a TOML decoder returns
+// it. The recipe has no name.
+func FromKnobs(table map[string]any) (Recipe, []Problem) {
+	n := &node{table: table, key: []string{"knobs"}}
+	r := Recipe{Knobs: parseKnobs(n)}
+	return r, n.sorted()
+}
+
+func parseDetection(n *node) Detection {
+	defer n.done()
+	return Detection{Imports: n.texts("imports"), Unless: n.texts("unless"), Args: n.texts("args"), Keys: n.texts("keys"), Over: n.texts("over")}
+}
+
+func parseGrammar(n *node) Grammar {
+	defer n.done()
+	return Grammar{Dashes: n.truth("dashes"), Booleans: n.truth("booleans"), File: n.truth("file")}
+}
+
+func parseResume(n *node) Resume {
+	defer n.done()
+	return Resume{Latest: n.text("latest"), Args: n.texts("args")}
+}
+
+func parseProgress(n *node) Progress {
+	defer n.done()
+	p := Progress{Step: n.text("step")}
+	re, err := regexp.Compile(p.Step)
+	switch {
+	case err != nil:
+		n.fault("step", err.Error())
+	case p.Step != "" && re.NumSubexp() < 1:
+		n.fault("step", "the expression needs a group around the number of the step")
+	}
+	return p
+}
+
+func parseVerified(n *node) *Verified {
+	defer n.done()
+	if len(n.table) == 0 {
+		return nil
+	}
+	return &Verified{Version: n.text("version"), Rungs: n.texts("rungs")}
+}
+
+// parseKnobs reads a table of knobs.
+func parseKnobs(n *node) map[strategy.Knob]Knob {
+	knobs := map[strategy.Knob]Knob{}
+	for _, k := range strategy.Knobs {
+		value, there := n.take(string(k))
+		if !there {
+			continue
+		}
+		if k == strategy.Allocator {
+			n.fault(string(k), "the allocator is the same for every job, and needs no entry")
+			continue
+		}
+		knobs[k] = parseKnob(n, k, value)
+	}
+	n.done(knobNames()...)
+	return knobs
+}
+
+func knobNames() []string {
+	names := make([]string, len(strategy.Knobs))
+	for i, k := range strategy.Knobs {
+		names[i] = string(k)
+	}
+	return names
+}
+
+// parseKnob reads one knob: "derived", a place, or a list of places.
+func parseKnob(parent *node, k strategy.Knob, value any) Knob {
+	var knob Knob
+	switch v := value.(type) {
+	case string:
+		if v != strategy.ScopeDerived || k != strategy.GradientAccumulationSteps {
+			parent.fault(string(k), fmt.Sprintf("%q is not a place: want a table such as { arg = \"--x\" }", v))
+		}
+		knob.Scope = strategy.ScopeDerived
+	case map[string]any:
+		n := parent.inner(v, string(k))
+		settings(n, k, &knob)
+		if places, there := n.take("places"); there {
+			parsePlaces(n.inner(nil, "places"), k, places, &knob)
+		} else if knob.Absent == "" {
+			knob.Places = []Place{parsePlace(n, k)}
+		}
+		n.done()
+	default:
+		parsePlaces(parent.inner(nil, string(k)), k, value, &knob)
+	}
+	checkKnob(parent.inner(nil, string(k)), k, &knob)
+	return knob
+}
+
+// parsePlaces reads a list of places; what belongs to the whole knob may stand
+// in any of them.
+func parsePlaces(n *node, k strategy.Knob, value any, knob *Knob) {
+	tables, ok := tablesOf(value)
+	if !ok || len(tables) == 0 {
+		n.fault("", "want a table such as { arg = \"--x\" }, or a list of such tables")
+		return
+	}
+	for i, table := range tables {
+		inner := n.inner(table, fmt.Sprint(i))
+		settings(inner, k, knob)
+		knob.Places = append(knob.Places, parsePlace(inner, k))
+		inner.done()
+	}
+}
+
+// settings reads what belongs to the knob rather than to one of its places.
+func settings(n *node, k strategy.Knob, knob *Knob) {
+	if value, there := n.take("default"); there {
+		knob.Default = strategy.Value(fmt.Sprint(value))
+	}
+	knob.Min = max(knob.Min, n.number("min"))
+	if limit := n.number("max"); limit > 0 {
+		knob.Max = limit
+	}
+	if scope := n.text("scope"); scope != "" {
+		knob.Scope = scope
+		if scope != strategy.ScopeGlobal || k != strategy.GradientAccumulationSteps {
+			n.fault("scope", `only gradient_accumulation_steps has a scope, and it is "global"`)
+		}
+	}
+	knob.Weights = n.truth("weights") || knob.Weights
+	knob.Given = n.truth("given") || knob.Given
+	if absent := n.text("absent"); absent != "" {
+		knob.Absent = absent
+	}
+}
+
+// checkKnob holds what was read against the knob's own values.
+func checkKnob(n *node, k strategy.Knob, knob *Knob) {
+	if knob.Max > 0 && knob.Min > knob.Max {
+		n.fault("max", fmt.Sprintf("the largest value %d is below the smallest, %d", knob.Max, knob.Min))
+	}
+	if !k.Whole() && (knob.Min > 0 || knob.Max > 0) {
+		n.fault("min", "the knob's values are words, which have no bounds")
+	}
+	if knob.Default == "" {
+		knob.Default = implied(knob.Places)
+		return
+	}
+	if !k.Whole() {
+		checkWord(n, k, "default", string(knob.Default))
+		return
+	}
+	if number, whole := knob.Default.Number(); !whole || number < least(k) {
+		n.fault("default", fmt.Sprintf("%q is not a whole number of at least %d", knob.Default, least(k)))
+	}
+}
+
+// implied is what an absent flag of the command line stands for.
+func implied(places []Place) strategy.Value {
+	for _, p := range places {
+		if p.Arg == "" || !p.flag() {
+			continue
+		}
+		for value, words := range p.Values {
+			if slices.Contains(words, any(false)) {
+				return value
+			}
+		}
+	}
+	return ""
+}
+
+// checkWord reports a word that the knob does not have.
+func checkWord(n *node, k strategy.Knob, key, word string) {
+	vocabulary := strategy.Vocabulary(k)
+	if vocabulary == nil || slices.Contains(vocabulary, strategy.Value(word)) {
+		return
+	}
+	words := make([]string, len(vocabulary))
+	for i, v := range vocabulary {
+		words[i] = string(v)
+	}
+	n.report(Problem{
+		Key:     n.path(key),
+		Message: fmt.Sprintf("%s is none of %s", word, strings.Join(words, ", ")),
+		Suggest: nearest(word, words),
+	})
+}

@@ -1,0 +1,304 @@
+package patch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Argv is how a program reads its command line. The zero value is plain
+// argparse; the first word of a command line is the program and never looked at.
+type Argv struct {
+	// Dashes: dashes and underscores inside a name are the same.
+	Dashes bool
+	// Booleans: a flag takes yes, no, 1, 0, t, f, y and n besides true and false.
+	Booleans bool
+}
+
+// A word is one occurrence of an argument.
+type word struct {
+	at       int  // index of the name
+	attached bool // the value is in the same word
+	prefix   int  // length of what comes before an attached value
+}
+
+// occurrences lists where an argument stands, up to a bare "--".
+func (a Argv) occurrences(argv []string, name string) []word {
+	var found []word
+	for i := 1; i < len(argv) && argv[i] != "--"; i++ {
+		head, _, equals := strings.Cut(argv[i], "=")
+		switch {
+		case a.same(head, name):
+			found = append(found, word{at: i, attached: equals, prefix: len(head) + 1})
+		case shortWithNumber(argv[i], name):
+			found = append(found, word{at: i, attached: true, prefix: len(name)})
+		}
+	}
+	return found
+}
+
+// shortWithNumber recognises "-b8".
+func shortWithNumber(word, name string) bool {
+	return len(name) == 2 && name[0] == '-' && name[1] != '-' && len(word) > 2 &&
+		strings.HasPrefix(word, name) && word[2] >= '0' && word[2] <= '9'
+}
+
+func (a Argv) same(word, name string) bool {
+	if word == name {
+		return true
+	}
+	if !a.Dashes || !strings.HasPrefix(word, "--") || !strings.HasPrefix(name, "--") {
+		return false
+	}
+	return strings.ReplaceAll(word[2:], "-", "_") == strings.ReplaceAll(name[2:], "-", "_")
+}
+
+// last is the occurrence that counts: argparse lets the last one win.
+func (a Argv) last(argv []string, name string) (word, bool) {
+	found := a.occurrences(argv, name)
+	if len(found) == 0 {
+		return word{}, false
+	}
+	return found[len(found)-1], true
+}
+
+// Has reports whether an argument occurs.
+func (a Argv) Has(argv []string, name string) bool {
+	_, found := a.last(argv, name)
+	return found
+}
+
+// Get returns an argument's value. An argument without one is an error.
+func (a Argv) Get(argv []string, name string) (string, bool, error) {
+	w, found := a.last(argv, name)
+	switch {
+	case !found:
+		return "", false, nil
+	case w.attached:
+		return argv[w.at][w.prefix:], true, nil
+	case w.at+1 < len(argv) && !optionLike(argv[w.at+1]):
+		return argv[w.at+1], true, nil
+	}
+	return "", true, fmt.Errorf("argument %s has no value", argv[w.at])
+}
+
+// optionLike tells an option from a value: a negative number and a lone dash
+// are values.
+func optionLike(word string) bool {
+	return len(word) > 1 && word[0] == '-' && (word[1] < '0' || word[1] > '9') && word[1] != '.'
+}
+
+// Set returns the command line with an argument's value replaced in the form in
+// which it is written ("--a b" or "--a=b"). An absent argument is appended as two
+// words, before a bare "--".
+func (a Argv) Set(argv []string, name, value string) []string {
+	w, found := a.last(argv, name)
+	if !found {
+		return Append(argv, name, value)
+	}
+	next := slices.Clone(argv)
+	switch {
+	case w.attached:
+		next[w.at] = next[w.at][:w.prefix] + value
+	case w.at+1 < len(next) && !optionLike(next[w.at+1]):
+		next[w.at+1] = value
+	default:
+		next = slices.Insert(next, w.at+1, value)
+	}
+	return next
+}
+
+// Append returns the command line with words at its end, before a bare "--".
+func Append(argv []string, words ...string) []string {
+	end := len(argv)
+	if len(argv) > 1 {
+		if i := slices.Index(argv[1:], "--"); i >= 0 {
+			end = i + 1
+		}
+	}
+	return slices.Insert(slices.Clone(argv), end, words...)
+}
+
+// Flag returns the truth value of a flag: "--x", "--x True", "--x=false", or
+// its opposite no ("--no-x"; may be empty). The last one wins.
+func (a Argv) Flag(argv []string, name, no string) (value, found bool, err error) {
+	yes, there := a.last(argv, name)
+	if no != "" {
+		if w, opposite := a.last(argv, no); opposite && (!there || w.at > yes.at) {
+			return false, true, nil
+		}
+	}
+	if !there {
+		return false, false, nil
+	}
+	text, _, explicit := a.flagValue(argv, yes)
+	if !explicit {
+		return true, true, nil
+	}
+	value, known := Truth(text)
+	if !known {
+		return false, true, fmt.Errorf("argument %s: %q is neither true nor false", argv[yes.at], text)
+	}
+	return value, true, nil
+}
+
+// flagValue is the explicit value of a flag, and how many words it has.
+func (a Argv) flagValue(argv []string, w word) (text string, words int, explicit bool) {
+	if w.attached {
+		return argv[w.at][w.prefix:], 1, true
+	}
+	if w.at+1 < len(argv) {
+		next := argv[w.at+1]
+		_, known := Truth(next)
+		if known && (a.Booleans || strings.EqualFold(next, "true") || strings.EqualFold(next, "false")) {
+			return next, 2, true
+		}
+	}
+	return "", 1, false
+}
+
+// SetFlag returns the command line with a flag set. A value that is written out
+// is replaced by its opposite in the same style. Without one, the flag is
+// removed if absence means what is wanted, else appended: bare for true; for
+// false as no, or with the word False where there is no such argument.
+func (a Argv) SetFlag(argv []string, name, no string, value, absent bool) ([]string, error) {
+	old, found, err := a.Flag(argv, name, no)
+	if err != nil {
+		return nil, err
+	}
+	if old == value && found || !found && value == absent {
+		return slices.Clone(argv), nil
+	}
+	if w, there := a.last(argv, name); there {
+		if next, done := a.flip(argv, w, no); done {
+			return next, nil
+		}
+	}
+	next := a.Remove(argv, name)
+	if no != "" {
+		next = a.Remove(next, no)
+	}
+	switch {
+	case value == absent:
+		return next, nil
+	case value:
+		return Append(next, name), nil
+	case no != "":
+		return Append(next, no), nil
+	}
+	return Append(next, name, "False"), nil
+}
+
+// flip turns a flag's explicit value over, where it is the occurrence that counts.
+func (a Argv) flip(argv []string, w word, no string) ([]string, bool) {
+	text, words, explicit := a.flagValue(argv, w)
+	if !explicit {
+		return nil, false
+	}
+	if no != "" {
+		if opposite, there := a.last(argv, no); there && opposite.at > w.at {
+			return nil, false
+		}
+	}
+	next := slices.Clone(argv)
+	if words == 2 {
+		next[w.at+1] = Opposite(text)
+	} else {
+		next[w.at] = next[w.at][:w.prefix] + Opposite(text)
+	}
+	return next, true
+}
+
+// Remove returns the command line without a flag, at every place.
+func (a Argv) Remove(argv []string, name string) []string {
+	next := slices.Clone(argv)
+	found := a.occurrences(next, name)
+	for _, w := range slices.Backward(found) {
+		_, words, _ := a.flagValue(next, w)
+		next = slices.Delete(next, w.at, w.at+words)
+	}
+	return next
+}
+
+// RemoveValued returns the command line without an argument and its value, at
+// every place.
+func (a Argv) RemoveValued(argv []string, name string) []string {
+	next := slices.Clone(argv)
+	for _, w := range slices.Backward(a.occurrences(next, name)) {
+		words := 1
+		if !w.attached && w.at+1 < len(next) && !optionLike(next[w.at+1]) {
+			words = 2
+		}
+		next = slices.Delete(next, w.at, w.at+words)
+	}
+	return next
+}
+
+// truths pairs each word for true with its word for false.
+var truths = [][2]string{{"true", "false"}, {"yes", "no"}, {"on", "off"}, {"t", "f"}, {"y", "n"}, {"1", "0"}}
+
+// Truth reads a word for true or false, in any case.
+func Truth(text string) (value, known bool) {
+	for _, pair := range truths {
+		for i, word := range pair {
+			if strings.EqualFold(text, word) {
+				return i == 0, true
+			}
+		}
+	}
+	return false, false
+}
+
+// Opposite is the other truth word, in the same case.
+func Opposite(text string) string {
+	for _, pair := range truths {
+		for i, word := range pair {
+			if !strings.EqualFold(text, word) {
+				continue
+			}
+			other := pair[1-i]
+			switch {
+			case text == strings.ToLower(text):
+				return other
+			case text == strings.ToUpper(text):
+				return strings.ToUpper(other)
+			}
+			return strings.ToUpper(other[:1]) + other[1:]
+		}
+	}
+	return text
+}
+
+// Override returns the value of a word key=value. Pluses before the key, as
+// Hydra writes them, do not count. The last one wins.
+func Override(argv []string, key string) (string, bool) {
+	if i := override(argv, key); i >= 0 {
+		_, value, _ := strings.Cut(argv[i], "=")
+		return value, true
+	}
+	return "", false
+}
+
+// SetOverride returns the command line with a word key=value set, appended
+// where it is absent.
+func SetOverride(argv []string, key, value string) []string {
+	i := override(argv, key)
+	if i < 0 {
+		return Append(argv, key+"="+value)
+	}
+	next := slices.Clone(argv)
+	head, _, _ := strings.Cut(next[i], "=")
+	next[i] = head + "=" + value
+	return next
+}
+
+func override(argv []string, key string) int {
+	key = strings.TrimLeft(key, "+")
+	for i := len(argv) - 1; i >= 1; i-- {
+		head, _, equals := strings.Cut(argv[i], "=")
+		if equals && strings.TrimLeft(head, "+") == key {
+			return i
+		}
+	}
+	return -1
+}

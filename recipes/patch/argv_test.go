@@ -1,0 +1,178 @@
+package patch_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gpurun/gpurun/recipes/patch"
+)
+
+func words(line string) []string { return strings.Fields(line) }
+
+func TestArgvSet(t *testing.T) {
+	tests := []struct{ grammar, line, name, value, want string }{
+		{"", "x.py --bs 8 --lr 1", "--bs", "4", "x.py --bs 4 --lr 1"},
+		{"", "x.py --bs=8", "--bs", "4", "x.py --bs=4"},
+		{"", "x.py", "--bs", "4", "x.py --bs 4"},
+		{"", "x.py data -- more", "--bs", "4", "x.py data --bs 4 -- more"},
+		{"", "x.py --bs 8 --bs 16", "--bs", "4", "x.py --bs 8 --bs 4"},
+		{"", "x.py -- --bs 8", "--bs", "4", "x.py --bs 4 -- --bs 8"},
+		{"", "x.py -b8", "-b", "4", "x.py -b4"},
+		{"", "x.py -b=8", "-b", "4", "x.py -b=4"},
+		{"", "x.py --a_b 8", "--a-b", "4", "x.py --a_b 8 --a-b 4"},
+		{"dashes", "x.py --a_b 8", "--a-b", "4", "x.py --a_b 4"},
+		{"", "x.py --bs -1", "--bs", "4", "x.py --bs 4"},
+		{"", "--bs 8", "--bs", "4", "--bs 8 --bs 4"},
+	}
+	for _, test := range tests {
+		argv := patch.Argv{Dashes: test.grammar == "dashes"}
+		before := words(test.line)
+		got := argv.Set(before, test.name, test.value)
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("Set(%q, %s, %s) = %q, want %q", test.line, test.name, test.value, got, test.want)
+		}
+		if !slices.Equal(before, words(test.line)) {
+			t.Errorf("Set(%q) changed its argument", test.line)
+		}
+	}
+}
+
+func TestArgvGet(t *testing.T) {
+	tests := []struct {
+		line, want string
+		found      bool
+		fault      string
+	}{
+		{"x.py --bs 8", "8", true, ""},
+		{"x.py --bs 8 --bs=16", "16", true, ""},
+		{"x.py --bs=", "", true, ""},
+		{"x.py --bsx 8", "", false, ""},
+		{"x.py -- --bs 8", "", false, ""},
+		{"x.py --bs -0.5", "-0.5", true, ""},
+		{"x.py --bs --lr", "", true, "argument --bs has no value"},
+		{"x.py --bs", "", true, "argument --bs has no value"},
+	}
+	for _, test := range tests {
+		got, found, err := patch.Argv{}.Get(words(test.line), "--bs")
+		fault := ""
+		if err != nil {
+			fault = err.Error()
+		}
+		if got != test.want || found != test.found || fault != test.fault {
+			t.Errorf("Get(%q) = %q, %v, %q; want %q, %v, %q", test.line, got, found, fault, test.want, test.found, test.fault)
+		}
+	}
+}
+
+func TestArgvFlag(t *testing.T) {
+	tests := []struct {
+		line  string
+		on    bool
+		found bool
+	}{
+		{"x.py --ac", true, true},
+		{"x.py", false, false},
+		{"x.py --ac True", true, true},
+		{"x.py --ac false", false, true},
+		{"x.py --ac=0", false, true},
+		{"x.py --ac 0", true, true}, // plain argparse: 0 is something else
+		{"x.py --ac --no-ac", false, true},
+		{"x.py --no-ac --ac", true, true},
+		{"x.py --ac data", true, true},
+	}
+	for _, test := range tests {
+		on, found, err := patch.Argv{}.Flag(words(test.line), "--ac", "--no-ac")
+		if err != nil || on != test.on || found != test.found {
+			t.Errorf("Flag(%q) = %v, %v, %v; want %v, %v", test.line, on, found, err, test.on, test.found)
+		}
+	}
+	if on, _, err := (patch.Argv{Booleans: true}).Flag(words("x.py --ac 0"), "--ac", ""); on || err != nil {
+		t.Errorf("with truth words, --ac 0 = %v, %v", on, err)
+	}
+	if _, _, err := (patch.Argv{}).Flag(words("x.py --ac=maybe"), "--ac", ""); err == nil {
+		t.Error("--ac=maybe is no error")
+	}
+}
+
+func TestArgvSetFlag(t *testing.T) {
+	tests := []struct {
+		line, no  string
+		on, unset bool
+		want      string
+	}{
+		{"x.py", "", true, false, "x.py --ac"},
+		{"x.py --ac y", "", false, false, "x.py y"},
+		{"x.py --ac True", "", false, false, "x.py --ac False"},
+		{"x.py --ac=1", "", false, false, "x.py --ac=0"},
+		{"x.py", "", false, true, "x.py --ac False"},
+		{"x.py", "--no-ac", false, true, "x.py --no-ac"},
+		{"x.py --no-ac", "--no-ac", true, true, "x.py"},
+		{"x.py --ac", "--no-ac", false, true, "x.py --no-ac"},
+		{"x.py --ac True --no-ac", "--no-ac", true, false, "x.py --ac"},
+		{"x.py --ac", "", true, false, "x.py --ac"},
+		{"x.py", "", false, false, "x.py"},
+		{"x.py --ac FALSE", "", true, false, "x.py --ac TRUE"},
+	}
+	for _, test := range tests {
+		got, err := patch.Argv{}.SetFlag(words(test.line), "--ac", test.no, test.on, test.unset)
+		if err != nil || strings.Join(got, " ") != test.want {
+			t.Errorf("SetFlag(%q, no %q, %v, absent %v) = %q, %v; want %q", test.line, test.no, test.on, test.unset, got, err, test.want)
+		}
+	}
+}
+
+func TestOverride(t *testing.T) {
+	tests := []struct{ line, key, want string }{
+		{"x.py train.batch=8", "train.batch", "x.py train.batch=4"},
+		{"x.py +train.batch=8", "train.batch", "x.py +train.batch=4"},
+		{"x.py train.batch=8", "+train.batch", "x.py train.batch=4"},
+		{"x.py", "+train.batch", "x.py +train.batch=4"},
+		{"x.py --batch=8", "--batch", "x.py --batch=4"},
+		{"x.py a=1 a=2", "a", "x.py a=1 a=4"},
+	}
+	for _, test := range tests {
+		got := patch.SetOverride(words(test.line), test.key, "4")
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("SetOverride(%q, %q) = %q, want %q", test.line, test.key, got, test.want)
+		}
+		if value, found := patch.Override(got, test.key); value != "4" || !found {
+			t.Errorf("Override(%q, %q) = %q, %v", got, test.key, value, found)
+		}
+	}
+}
+
+// TestArgvProperties: what is set is read, the old value set back gives the old
+// words, and all other words stay.
+func TestArgvProperties(t *testing.T) {
+	word := rapid.SampledFrom([]string{"--bs", "--bs=3", "-b", "--lr", "0.1", "--", "data", "True", "--no-ac", "--ac", "8", "-1", "x=y"})
+	rapid.Check(t, func(t *rapid.T) {
+		argv := append([]string{"x.py"}, rapid.SliceOfN(word, 0, 8).Draw(t, "argv")...)
+		value := rapid.StringMatching(`[1-9][0-9]{0,3}`).Draw(t, "value")
+		grammar := patch.Argv{Dashes: rapid.Bool().Draw(t, "dashes"), Booleans: rapid.Bool().Draw(t, "booleans")}
+		next := grammar.Set(argv, "--bs", value)
+		if got, found, err := grammar.Get(next, "--bs"); got != value || !found || err != nil {
+			t.Fatalf("Get(Set(%q, %q)) = %q, %v, %v from %q", argv, value, got, found, err, next)
+		}
+		old, found, err := grammar.Get(argv, "--bs")
+		if err == nil && found {
+			if back := grammar.Set(next, "--bs", old); !slices.Equal(back, argv) {
+				t.Fatalf("Set back: %q, want %q", back, argv)
+			}
+		}
+		on, absent := rapid.Bool().Draw(t, "on"), rapid.Bool().Draw(t, "absent")
+		flagged, err := grammar.SetFlag(argv, "--ac", "--no-ac", on, absent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, found, err := grammar.Flag(flagged, "--ac", "--no-ac")
+		if !found {
+			got = absent
+		}
+		if err != nil || got != on {
+			t.Fatalf("Flag(SetFlag(%q, %v, absent %v)) = %v, %v from %q", argv, on, absent, got, err, flagged)
+		}
+	})
+}

@@ -1,0 +1,209 @@
+// Package patch changes one value in a command line or in a JSON, YAML or TOML
+// text and leaves every other byte alone: comments, order, indentation, quotes,
+// line ends and byte order mark stay as they are.
+//
+// A path names a value by keys joined with dots, list items by their index from
+// 0: "train.groups.0.lr". A dot that belongs to a key is written `\.`.
+//
+// Values are string, bool, int64, float64 and nil; Get also returns []any and
+// map[string]any for what holds others. Where a splice could be wrong (aliases,
+// block scalars, duplicate keys), an *Error with the position says so and
+// nothing is changed. Every result is parsed again and compared before it is
+// returned.
+package patch
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"reflect"
+	"strings"
+)
+
+// A Format is a syntax of configuration files.
+type Format string
+
+// The formats.
+const (
+	JSON Format = "JSON" // with comments and trailing commas
+	YAML Format = "YAML"
+	TOML Format = "TOML"
+)
+
+// FormatOf tells a file's format by its name or, where the name says nothing,
+// by its first byte.
+func FormatOf(name string, text []byte) (Format, bool) {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".json", ".jsonc", ".json5", ".hjson":
+		return JSON, true
+	case ".yaml", ".yml":
+		return YAML, true
+	case ".toml":
+		return TOML, true
+	}
+	if trimmed := bytes.TrimSpace(withoutBOM(text)); len(trimmed) > 0 && trimmed[0] == '{' {
+		return JSON, true
+	}
+	return "", false
+}
+
+// A Reason is why a value cannot be read or changed.
+type Reason string
+
+// The reasons.
+const (
+	Syntax    Reason = "syntax"    // the text does not parse
+	Duplicate Reason = "duplicate" // a key occurs twice in one object
+	Shared    Reason = "shared"    // an anchor or alias: other places would change too
+	Block     Reason = "block"     // a block or multi-line scalar
+	Shape     Reason = "shape"     // the path runs through something that is no object or list
+	Value     Reason = "value"     // the value cannot be written in this format
+)
+
+// An Error says why and where a text cannot be read or changed.
+type Error struct {
+	Format       Format
+	Reason       Reason
+	Path         string // as given, or the part of it that is at fault
+	Line, Column int    // from 1; 0 where there is no position
+	Message      string
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "%d:%d: ", e.Line, e.Column)
+	}
+	if e.Path != "" {
+		fmt.Fprintf(&b, "%s: ", e.Path)
+	}
+	b.WriteString(e.Message)
+	return b.String()
+}
+
+// A syntax finds and splices values in one format.
+type syntax interface {
+	// decode returns the whole text as plain values.
+	decode(text []byte) (any, error)
+	// splice returns the text with the value at keys replaced or inserted.
+	splice(text []byte, keys []string, value any) ([]byte, error)
+}
+
+func (f Format) syntax() syntax {
+	switch f {
+	case JSON:
+		return jsonSyntax{}
+	case YAML:
+		return yamlSyntax{}
+	case TOML:
+		return tomlSyntax{}
+	}
+	return nil
+}
+
+// Decode returns the whole text as plain values.
+func Decode(f Format, text []byte) (any, error) {
+	s := f.syntax()
+	if s == nil {
+		return nil, &Error{Format: f, Reason: Syntax, Message: "neither JSON, YAML nor TOML"}
+	}
+	return s.decode(text)
+}
+
+// Get returns the value at a path, and whether there is one.
+func Get(f Format, text []byte, at string) (any, bool, error) {
+	root, err := Decode(f, text)
+	if err != nil {
+		return nil, false, err
+	}
+	return lookUp(f, root, Split(at))
+}
+
+// Set returns the text with the value at a path replaced, or inserted in the
+// style of its neighbours where it is missing. A value that is already there
+// changes no byte.
+func Set(f Format, text []byte, at string, value any) ([]byte, error) {
+	value, err := plain(f, at, value)
+	if err != nil {
+		return nil, err
+	}
+	root, err := Decode(f, text)
+	if err != nil {
+		return nil, err
+	}
+	keys := Split(at)
+	old, there, err := lookUp(f, root, keys)
+	if err != nil {
+		return nil, err
+	}
+	if there && reflect.DeepEqual(old, value) {
+		return bytes.Clone(text), nil
+	}
+	switch old.(type) {
+	case map[string]any, []any:
+		return nil, &Error{Format: f, Reason: Shape, Path: at, Message: "holds other values, and is no single one"}
+	}
+	next, err := f.syntax().splice(text, keys, value)
+	if err != nil {
+		return nil, err
+	}
+	return next, check(f, root, next, keys, value)
+}
+
+// check parses the new text and compares it with the old values changed in
+// memory, so that a splice that went wrong is never returned.
+func check(f Format, root any, next []byte, keys []string, value any) error {
+	got, err := Decode(f, next)
+	if err != nil {
+		return fmt.Errorf("parse the changed %s: %w", f, err)
+	}
+	want := replaced(root, keys, value)
+	if !reflect.DeepEqual(got, want) {
+		return &Error{Format: f, Reason: Shape, Path: Join(keys), Message: "the value cannot be changed without changing others"}
+	}
+	return nil
+}
+
+// plain turns a value into one of the types that decode returns.
+func plain(f Format, at string, value any) (any, error) {
+	switch v := value.(type) {
+	case nil:
+		if f == TOML {
+			return nil, &Error{Format: f, Reason: Value, Path: at, Message: "TOML has no null"}
+		}
+		return nil, nil
+	case string, bool, int64, float64:
+		return v, nil
+	case int:
+		return int64(v), nil
+	}
+	return nil, &Error{Format: f, Reason: Value, Path: at, Message: fmt.Sprintf("a %T cannot be written", value)}
+}
+
+// Split takes a path apart.
+func Split(at string) []string {
+	var keys []string
+	var key strings.Builder
+	for i := 0; i < len(at); i++ {
+		switch {
+		case at[i] == '\\' && i+1 < len(at) && (at[i+1] == '.' || at[i+1] == '\\'):
+			i++
+			key.WriteByte(at[i])
+		case at[i] == '.':
+			keys = append(keys, key.String())
+			key.Reset()
+		default:
+			key.WriteByte(at[i])
+		}
+	}
+	return append(keys, key.String())
+}
+
+// Join is the inverse of Split.
+func Join(keys []string) string {
+	quoted := make([]string, len(keys))
+	for i, key := range keys {
+		quoted[i] = strings.NewReplacer(`\`, `\\`, `.`, `\.`).Replace(key)
+	}
+	return strings.Join(quoted, ".")
+}

@@ -1,0 +1,197 @@
+package patch_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/gpurun/gpurun/recipes/patch"
+)
+
+// scalar reads a value as the test files write it: 8, 1.5, true, null, or a text.
+func scalar(text string) any {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	if x, err := strconv.ParseFloat(text, 64); err == nil {
+		return x
+	}
+	switch text {
+	case "true", "false":
+		return text == "true"
+	case "null":
+		return nil
+	}
+	return strings.Trim(text, `"`)
+}
+
+// TestSet runs the cases of testdata/set: the comment says `set PATH = VALUE`,
+// then come old.EXT and either new.EXT or error. With `set-for-good` the old value
+// cannot be put back as it was: it gets quotes, or hides a merged one. In all of them <CR> stands for
+// a carriage return, <BOM> for the mark, and <EOF> for the end of a file without
+// a line end.
+func TestSet(t *testing.T) {
+	files, err := filepath.Glob("testdata/set/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { testSet(t, file) })
+	}
+}
+
+func testSet(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := txtar.Parse(text)
+	if len(archive.Files) != 2 {
+		t.Fatalf("%d files, want two", len(archive.Files))
+	}
+	verb, command, _ := strings.Cut(strings.TrimSpace(string(archive.Comment)), " ")
+	at, word, found := strings.Cut(command, " = ")
+	if !found {
+		t.Fatalf("no command in %q", command)
+	}
+	old := unmask(archive.Files[0].Data)
+	format, known := patch.FormatOf(archive.Files[0].Name, nil)
+	if !known {
+		t.Fatalf("%s is of no known format", archive.Files[0].Name)
+	}
+	got, err := patch.Set(format, old, at, scalar(word))
+	if archive.Files[1].Name == "error" {
+		wantError(t, err, strings.TrimSpace(string(archive.Files[1].Data)))
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(unmask(archive.Files[1].Data)), string(got)); diff != "" {
+		t.Fatalf("changed text (-want +got):\n%s", diff)
+	}
+	if verb == "set" {
+		roundTrip(t, format, old, got, at)
+	}
+}
+
+// roundTrip sets the old value back, which gives the old bytes.
+func roundTrip(t *testing.T, format patch.Format, old, got []byte, at string) {
+	t.Helper()
+	value, there, err := patch.Get(format, old, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch value.(type) {
+	case nil, map[string]any, []any:
+		return // null can be spelt by nothing at all
+	}
+	if !there {
+		return
+	}
+	back, err := patch.Set(format, got, at, value)
+	if err != nil {
+		t.Fatalf("set the old value back: %v", err)
+	}
+	if diff := cmp.Diff(string(old), string(back)); diff != "" {
+		t.Errorf("after setting the old value back (-want +got):\n%s", diff)
+	}
+}
+
+func unmask(text []byte) []byte {
+	s := strings.NewReplacer("<CR>", "\r", "<BOM>", "\ufeff", "<EOF>\n", "").Replace(string(text))
+	return []byte(s)
+}
+
+func wantError(t *testing.T, err error, want string) {
+	t.Helper()
+	var e *patch.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("error %v, want a *patch.Error", err)
+	}
+	if got := string(e.Reason) + ": " + e.Error(); got != want {
+		t.Errorf("error\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestSetKeepsEqualValues(t *testing.T) {
+	for format, text := range map[patch.Format]string{
+		patch.JSON: "{\"a\" :  8 , }\r\n",
+		patch.YAML: "a:   0x8 # eight\r\n",
+		patch.TOML: "a   =  0b1000 # eight\r\n",
+	} {
+		got, err := patch.Set(format, []byte(text), "a", 8)
+		if err != nil || string(got) != text {
+			t.Errorf("%s: %q, %v; want %q", format, got, err, text)
+		}
+	}
+}
+
+func TestGet(t *testing.T) {
+	tests := []struct {
+		format   patch.Format
+		text, at string
+		want     any
+		found    bool
+	}{
+		{patch.JSON, `{"a": {"b": [1, 2.5]}}`, "a.b.1", 2.5, true},
+		{patch.JSON, `{"a.b": true}`, `a\.b`, true, true},
+		{patch.JSON, `{"a": null}`, "a.b", nil, false},
+		{patch.JSON, `{"n": 9007199254740993}`, "n", int64(9007199254740993), true},
+		{patch.YAML, "base: &b {lr: 1}\nrun:\n  <<: *b\n  n: 2\n", "run.lr", int64(1), true},
+		{patch.YAML, "base: &b {lr: 1}\nrun:\n  <<: *b\n  lr: 2\n", "run.lr", int64(2), true},
+		{patch.YAML, "a: 1e-5\nb: 'x'\nc:\n", "c", nil, true},
+		{patch.YAML, "on: yes\n", "on", "yes", true},
+		{patch.TOML, "[[g]]\nlr = 1\n[[g]]\nlr = 2\n", "g.1.lr", int64(2), true},
+		{patch.TOML, "a.b.c = 'x'\n", "a.b.c", "x", true},
+		{patch.TOML, "a = { b = [ { c = 1 } ] }\n", "a.b.0.c", int64(1), true},
+	}
+	for _, test := range tests {
+		got, found, err := patch.Get(test.format, []byte(test.text), test.at)
+		if err != nil || found != test.found || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s %q: %q = %v (%T), %v, %v; want %v", test.format, test.text, test.at, got, got, found, err, test.want)
+		}
+	}
+}
+
+func TestGetErrors(t *testing.T) {
+	tests := []struct{ name, text, at, want string }{
+		{"a.json", "{\n  \"a\": 1,\n  \"a\": 2\n}", "a", "duplicate: 3:3: a: the key occurs twice"},
+		{"a.yaml", "x: 1\na:\n  b: 1\n  b: 2\n", "x", "duplicate: 4:3: a.b: the key occurs twice"},
+		{"a.toml", "[a]\nb = 1\nb = 2\n", "a.b", "duplicate: 3:1: a.b: the key occurs twice"},
+		{"a.json", "{\"a\": 1", "a", "syntax: 1:8: is not JSON: parsing object after value: unexpected EOF"},
+		{"a.yaml", "a: [1\nb: 2\n", "a", "syntax: 1:1: is not YAML: did not find expected ',' or ']'"},
+		{"a.yaml", "a: 1\n---\na: 2\n", "a", "shape: 2:1: a second document starts here, so that a path is ambiguous"},
+		{"a.yaml", "a: &x\n  b: *x\n", "a", "shared: 2:6: a.b.b: the alias is inside what it stands for"},
+		{"a.toml", "a = \n", "a", "syntax: 1:5: is not TOML: incomplete number"},
+		{"a.json", `{"a": 5}`, "a.b", `shape: a: holds 5, so that there is no "b" in it`},
+		{"a.json", `{"a": [5]}`, "a.1", "shape: a.1: index 1 of a list of 1"},
+		{"a.json", `{"a": [5]}`, "a.x", `shape: a.x: "x" is no index of a list`},
+		{"a.json", "\xff", "a", "syntax: is not UTF-8"},
+	}
+	for _, test := range tests {
+		format, _ := patch.FormatOf(test.name, nil)
+		_, _, err := patch.Get(format, []byte(test.text), test.at)
+		t.Run(test.at+" in "+test.text, func(t *testing.T) { wantError(t, err, test.want) })
+	}
+}
+
+func TestFormatOf(t *testing.T) {
+	for name, want := range map[string]patch.Format{
+		"ds.json": patch.JSON, "a/b.YAML": patch.YAML, "c.yml": patch.YAML, "d.toml": patch.TOML, "e": patch.JSON, "f.cfg": patch.JSON,
+	} {
+		if got, known := patch.FormatOf(name, []byte("\ufeff {}")); got != want || !known {
+			t.Errorf("FormatOf(%q) = %q, %v; want %q", name, got, known, want)
+		}
+	}
+	if got, known := patch.FormatOf("train.sh", []byte("#!/bin/sh")); known {
+		t.Errorf("FormatOf(train.sh) = %q", got)
+	}
+}

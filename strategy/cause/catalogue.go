@@ -1,0 +1,91 @@
+package cause
+
+// Blame says whose doing a cause is, and with that who has to change something.
+type Blame string
+
+// Whom a cause blames.
+const (
+	BlameNobody   Blame = ""
+	BlameJob      Blame = "job"
+	BlameMemory   Blame = "memory"
+	BlameHost     Blame = "host"
+	BlameHardware Blame = "hardware"
+	BlameNetwork  Blame = "network"
+	BlameOperator Blame = "operator"
+)
+
+// A Cause is one entry of the catalogue.
+type Cause struct {
+	Code Code `json:"code"`
+	// Title names the cause in a sentence: "CUDA out of memory".
+	Title string `json:"title"`
+	// Hint is what a person should do, in lower case and without a full stop.
+	// It is empty where there is nothing to do.
+	Hint   string `json:"hint"`
+	Blames Blame  `json:"blames"`
+	// Explains are the causes whose marks this one brings about: they are its
+	// symptoms when both show.
+	Explains []Code `json:"explains,omitempty"`
+}
+
+// catalogue holds every cause, in the order of the codes.
+var catalogue = []Cause{
+	{CUDAOOM, "CUDA out of memory", "use less device memory: a smaller micro batch, activation checkpointing, sharding or offload", BlameMemory,
+		[]Code{NCCLTimeout, NCCLError, Segfault, Preempted}},
+	{GPUOccupied, "the GPU's memory is held by another process", "wait for the other process to end, or stop it (nvidia-smi lists it)", BlameHost,
+		[]Code{CUDAOOM, NCCLTimeout, NCCLError}},
+	{HostOOM, "host out of memory", "use fewer loader workers, less pinned memory and less offload, or ask for more host memory", BlameMemory,
+		[]Code{NCCLTimeout, NCCLError, Segfault, Preempted}},
+	{SharedMemory, "shared memory is full", "enlarge /dev/shm (docker: --shm-size or --ipc=host), or use fewer loader workers", BlameHost,
+		[]Code{DiskFull, Segfault, NCCLTimeout, NCCLError}},
+	{DiskFull, "a disk cannot be written", "free space or quota where the job writes, or point its output elsewhere", BlameHost,
+		[]Code{NCCLTimeout, NCCLError}},
+	{KernelResources, "a GPU kernel asks for more than a multiprocessor has", "use a smaller block size or fewer stages for the kernel, or another attention implementation", BlameJob,
+		[]Code{NCCLTimeout, NCCLError}},
+	{IllegalAccess, "illegal memory access on the GPU", "run once with CUDA_LAUNCH_BLOCKING=1 to find the kernel, and suspect custom kernels first", BlameJob,
+		[]Code{NCCLTimeout, NCCLError}},
+	{DeviceAssert, "device-side assertion failed", "look for an index out of range (labels, token ids); CUDA_LAUNCH_BLOCKING=1 shows the operation", BlameJob,
+		[]Code{IllegalAccess, NCCLTimeout, NCCLError}},
+	{NCCLTimeout, "a collective operation timed out", "find the rank that did not take part: it hung, fell behind or took another branch", BlameNetwork,
+		[]Code{NCCLError}},
+	{NCCLError, "NCCL failed", "run with NCCL_DEBUG=INFO, and check the network interfaces and the links between GPUs", BlameNetwork, nil},
+	{GPUHardware, "the GPU failed", "take the GPU out of service and check the kernel log for Xid events", BlameHardware,
+		[]Code{IllegalAccess, NCCLTimeout, NCCLError, Driver}},
+	{Driver, "the GPU driver and the software do not fit", "install a PyTorch that was built for this driver and this GPU", BlameHost,
+		[]Code{NCCLError}},
+	{PortInUse, "the rendezvous port is taken", "choose another port, or let gpurun choose a free one", BlameHost,
+		[]Code{NCCLTimeout, NCCLError}},
+	{Preempted, "the job was stopped from outside", "", BlameOperator,
+		[]Code{NCCLTimeout, NCCLError, Segfault}},
+	{Segfault, "a process crashed in native code", "run with PYTHONFAULTHANDLER=1 to see where it crashed", BlameJob,
+		[]Code{NCCLTimeout, NCCLError}},
+	{Diverged, "the training diverged", "lower the learning rate or the precision's range: loss or gradients are no longer finite", BlameJob, nil},
+	{UserError, "the job failed by an error of its own", "see the traceback", BlameJob,
+		[]Code{NCCLTimeout, NCCLError}},
+	{Unknown, "unknown cause", "look at the end of each rank's log", BlameNobody, nil},
+	{None, "nothing fatal", "", BlameNobody, nil},
+}
+
+// Lookup finds a cause by its code.
+func Lookup(code Code) (Cause, bool) {
+	for _, c := range catalogue {
+		if c.Code == code {
+			return c.clone(), true
+		}
+	}
+	return Cause{}, false
+}
+
+// All returns the catalogue, in the order of the codes.
+func All() []Cause {
+	all := make([]Cause, len(catalogue))
+	for i, c := range catalogue {
+		all[i] = c.clone()
+	}
+	return all
+}
+
+func (c Cause) clone() Cause {
+	c.Explains = append([]Code(nil), c.Explains...)
+	return c
+}

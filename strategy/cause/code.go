@@ -1,0 +1,50 @@
+// Package cause is the catalogue of reasons why an attempt can end, and of how
+// each of them shows in a line of output, an exit or a driver event.
+//
+// It is data and pure functions: bytes go in, sightings come out. Nothing here
+// decides; a sighting says what a text shows, and package strategy weighs the
+// sightings of all ranks against each other.
+package cause
+
+// A Code names a cause in verdicts, journals and JSON. Codes are stable.
+type Code string
+
+// The causes. Unknown is a legal answer, and better than a wrong one. None means
+// that nothing fatal was seen, for example an out-of-memory error that the job
+// itself caught and outlived.
+const (
+	CUDAOOM         Code = "cuda-oom"
+	GPUOccupied     Code = "gpu-occupied"
+	HostOOM         Code = "host-oom"
+	SharedMemory    Code = "shm"
+	DiskFull        Code = "disk-full"
+	KernelResources Code = "kernel-resources"
+	IllegalAccess   Code = "illegal-access"
+	DeviceAssert    Code = "device-assert"
+	NCCLTimeout     Code = "nccl-timeout"
+	NCCLError       Code = "nccl-error"
+	GPUHardware     Code = "gpu-hardware"
+	Driver          Code = "driver"
+	PortInUse       Code = "port-in-use"
+	Preempted       Code = "preempted"
+	Segfault        Code = "segfault"
+	Diverged        Code = "diverged"
+	UserError       Code = "user-error"
+	Unknown         Code = "unknown"
+	None            Code = "none"
+)
+
+// A Phase is the part of training that an attempt was in when it ended.
+type Phase string
+
+// The phases, as the innermost meaningful frame of a traceback tells them.
+const (
+	Load       Phase = "load"
+	Forward    Phase = "forward"
+	Backward   Phase = "backward"
+	Optimizer  Phase = "optimizer"
+	Eval       Phase = "eval"
+	Save       Phase = "save"
+	Collective Phase = "collective"
+	NoPhase    Phase = "unknown"
+)

@@ -1,0 +1,218 @@
+package cause
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// units are the suffixes of byte counts. All are powers of two: XLA writes G
+// where it means GiB, PyTorch's MPS allocator and Ray write GB for it.
+var units = []struct {
+	name  string
+	bytes float64
+}{
+	{"bytes", 1}, {"byte", 1},
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"PiB", 1 << 50},
+	{"kB", 1 << 10}, {"KB", 1 << 10}, {"MB", 1 << 20}, {"GB", 1 << 30}, {"TB", 1 << 40},
+	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40}, {"B", 1},
+}
+
+// limit is the largest figure that is believed: no machine holds 2^56 bytes, and
+// an overflowed request shows as more than that.
+const limit = 1 << 56
+
+// quantity reads "1.06 GiB" or "1,073,741,824 bytes" at the beginning of s, and
+// tells how long it is.
+func quantity(s string) (bytes *int64, length int) {
+	i := 0
+	for i < len(s) && i < 40 && (s[i] >= '0' && s[i] <= '9' || s[i] == '.' || s[i] == ',') {
+		i++
+	}
+	if i == 0 {
+		return nil, 0
+	}
+	n, err := strconv.ParseFloat(strings.ReplaceAll(s[:i], ",", ""), 64)
+	if err != nil {
+		return nil, 0
+	}
+	rest := strings.TrimLeft(s[i:], " ")
+	for _, u := range units {
+		if strings.HasPrefix(rest, u.name) {
+			length = len(s) - len(rest) + len(u.name)
+			if length < len(s) && letter(s[length]) {
+				continue
+			}
+			v := math.Round(n * u.bytes)
+			if v < 0 || v >= limit {
+				return nil, length
+			}
+			b := int64(v)
+			return &b, length
+		}
+	}
+	return nil, 0
+}
+
+func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+
+// after reads the quantity that follows the first mark that has one.
+func after(text string, marks ...string) *int64 {
+	for _, m := range marks {
+		for rest := text; ; {
+			i := strings.Index(rest, m)
+			if i < 0 {
+				break
+			}
+			rest = rest[i+len(m):]
+			if b, n := quantity(rest); n > 0 {
+				return b
+			}
+		}
+	}
+	return nil
+}
+
+// before reads the quantity that stands just before the first mark that has one.
+func before(text string, marks ...string) *int64 {
+	for _, m := range marks {
+		for from := 0; ; {
+			i := strings.Index(text[from:], m)
+			if i < 0 {
+				break
+			}
+			end := from + i
+			from = end + len(m)
+			// The quantity is the last one or two words: "6.76 GiB", "51.26GiB".
+			head := strings.TrimRight(text[:end], " ")
+			one := strings.LastIndexAny(head, " (;,") + 1
+			two := strings.LastIndexAny(strings.TrimRight(head[:max(one-1, 0)], " "), " (;") + 1
+			for _, start := range []int{two, one} {
+				if b, n := quantity(head[start:]); n > 0 && start+n == len(head) {
+					return b
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// parseFigures reads the numbers of an out-of-memory message. Known forms:
+//
+//	1.x: Tried to allocate X (GPU n; C total capacity; A already allocated; F free; [W allowed;] R reserved in total by PyTorch)
+//	2.x: Tried to allocate X. GPU n has a total capacity of C of which F is free. [Process N has P memory in use.]
+//	     [Including non-PyTorch memory, this process has P memory in use.] [W allowed;] Of the allocated memory A is
+//	     allocated by PyTorch, [with G allocated in private pools,] and U is reserved by PyTorch but unallocated.
+//	CPU: DefaultCPUAllocator: can't allocate memory: you tried to allocate N bytes
+//	numpy: Unable to allocate X for an array
+//	XLA: Out of memory while trying to allocate X; Used X of C hbm
+//	CuPy: Out of memory allocating N bytes (allocated so far: A bytes, limit set to: W bytes)
+//	TPU: Attempting to allocate X. That was not possible. There are F free.
+//
+// Two ranks that write at once run their messages together: the second one's
+// figures are not the first one's.
+func parseFigures(text string) Figures {
+	if first := strings.Index(text, "ut of memory. Tried to allocate"); first >= 0 {
+		if second := strings.Index(text[first+1:], "ut of memory. Tried to allocate"); second >= 0 {
+			text = text[:first+1+second]
+		}
+	}
+	f := Figures{
+		Requested: after(text, "ried to allocate ", "trying to allocate ", "nable to allocate ", "Out of memory allocating ",
+			"llocate request for ", "Attempting to allocate ", "Attempting to reserve ", "memory space hbm. Used ", "alloc of size ",
+			"requested buffer of size "),
+		Capacity:            after(text, "total capacity of ", "total capacty of "),
+		Free:                after(text, "of which "),
+		Allowed:             before(text, " allowed;"),
+		Process:             after(text, "this process has "),
+		Allocated:           after(text, "Of the allocated memory ", "allocated so far: "),
+		ReservedUnallocated: before(text, " is reserved by PyTorch but unallocated"),
+	}
+	if f.Capacity == nil {
+		f.Capacity = before(text, " total capacity", " hbm. Exceeded")
+	}
+	if f.Free == nil {
+		f.Free = before(text, " free;", " free)", " free.", " free,")
+	}
+	if f.Allocated == nil {
+		f.Allocated = before(text, " already allocated")
+	}
+	if f.Allowed == nil {
+		f.Allowed = after(text, "limit set to: ")
+	}
+	f.tenants(text)
+	return f
+}
+
+// tenants reads the "Process N has X memory in use" entries. A message that says
+// "this process" lists only others. Otherwise one entry may be this very process
+// under the number that another pid namespace gives it: the one whose figure is
+// nearest to what PyTorch holds here, and not below it.
+func (f *Figures) tenants(text string) {
+	var all []int64
+	for rest := text; ; {
+		i := strings.Index(rest, "Process ")
+		if i < 0 {
+			break
+		}
+		rest = rest[i+len("Process "):]
+		number, tail, ok := strings.Cut(rest, " has ")
+		if !ok || !digits(number) {
+			continue
+		}
+		if b, n := quantity(tail); n > 0 && b != nil && strings.HasPrefix(tail[n:], " memory in use") {
+			all = append(all, *b)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	own := -1
+	if f.Process == nil && f.Allocated != nil {
+		held := *f.Allocated
+		if f.ReservedUnallocated != nil {
+			held += *f.ReservedUnallocated
+		}
+		held -= held / 100 // both figures are rounded
+		for i, b := range all {
+			if b >= held && (own < 0 || b < all[own]) {
+				own = i
+			}
+		}
+	}
+	var others int64
+	for i, b := range all {
+		if i == own {
+			f.Process = &all[i]
+			continue
+		}
+		others += b
+	}
+	f.OtherProcess = &others
+}
+
+// parseDevice reads which device a message is about: "cuda:3", "xpu:0", "cpu".
+func parseDevice(text string) string {
+	kind := "cuda:"
+	if strings.Contains(text, "XPU out of memory") {
+		kind = "xpu:"
+	}
+	for _, mark := range []string{"(GPU ", "GPU ", "device:GPU:", "device ordinal ", "on device cuda:"} {
+		for rest := text; ; {
+			i := strings.Index(rest, mark)
+			if i < 0 {
+				break
+			}
+			rest = rest[i+len(mark):]
+			n := 0
+			for n < len(rest) && n < 4 && rest[n] >= '0' && rest[n] <= '9' {
+				n++
+			}
+			if n == 0 || n < len(rest) && strings.IndexByte("; .)", rest[n]) < 0 {
+				continue
+			}
+			return kind + rest[:n]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,124 @@
+package cause
+
+import "strings"
+
+// remind keeps an out-of-memory error in mind, for its message may be wrapped
+// and the job may outlive it.
+func (s *Scanner) remind(w *writer, at Sighting, top bool) {
+	s.watch = afterLimit
+	if len(w.pending) == handledLimit {
+		copy(w.pending, w.pending[1:])
+		w.pending = w.pending[:handledLimit-1]
+	}
+	w.pending = append(w.pending, &pending{sighting: at, top: top})
+}
+
+// advance counts the lines and the steps after each error that is kept in mind.
+func (s *Scanner) advance(w *writer, text string) {
+	if len(w.pending) == 0 {
+		return
+	}
+	_, weight, isStep := step(text)
+	kept := w.pending[:0]
+	for _, p := range w.pending {
+		p.units++
+		if isStep && text != p.last {
+			p.weight += weight
+			p.last = text
+			if p.weight >= wentOn && !p.sighting.WentOn {
+				p.sighting.WentOn = true
+				// An exception that leaves the program ends it: the steps are
+				// another process's that writes to the same stream.
+				p.sighting.Handled = p.sighting.Handled || !p.top
+				s.give(p.sighting)
+			}
+		}
+		if p.units < afterLimit && !p.sighting.WentOn {
+			kept = append(kept, p)
+		}
+	}
+	w.pending = kept
+}
+
+// recover takes the job's own words that it goes on: they are about the errors
+// shortly before them, and about those that are logged shortly after.
+func (s *Scanner) recover() {
+	s.recovering = s.line + 1
+	for _, key := range s.order {
+		for _, p := range s.writers[key].pending {
+			if !p.sighting.Handled && s.line+1-p.sighting.Line <= wordsReach {
+				p.sighting.Handled = true
+				s.give(p.sighting)
+			}
+		}
+	}
+}
+
+// continuations begin the lines over which terminals and people wrap PyTorch's
+// message.
+var continuations = []string{
+	"GPU ", "Including non-PyTorch", "Of the allocated memory", "allocated in private pools", "and is reserved",
+	"by PyTorch", "PyTorch but unallocated", "Process ", "this process has",
+}
+
+// continues reports whether a line carries on the message of the last error.
+func (w *writer) continues(text string) bool {
+	if len(w.pending) == 0 {
+		return false
+	}
+	p := w.pending[len(w.pending)-1]
+	if p.units > messageReach || len(p.sighting.Text) >= textLimit-512 {
+		return false
+	}
+	text = strings.TrimLeft(text, " ")
+	if len(text) > 512 {
+		return false
+	}
+	if strings.HasSuffix(p.sighting.Text, " to allocate") || strings.HasSuffix(p.sighting.Text, " of which") {
+		_, n := quantity(text)
+		return n > 0
+	}
+	if !strings.Contains(p.sighting.Text, "ried to allocate") {
+		return false
+	}
+	if rest, ok := strings.CutPrefix(text, "and "); ok {
+		_, n := quantity(rest)
+		return n > 0
+	}
+	for _, c := range continuations {
+		if strings.HasPrefix(text, c) {
+			return true
+		}
+	}
+	return false
+}
+
+// extend adds a line to the message of the last error and gives it again.
+func (s *Scanner) extend(w *writer, text string) {
+	p := w.pending[len(w.pending)-1]
+	p.units = 0
+	p.sighting.Text = p.sighting.Text + " " + strings.TrimSpace(text)
+	p.sighting.Figures = parseFigures(p.sighting.Text)
+	if p.sighting.Device == "" {
+		p.sighting.Device = parseDevice(p.sighting.Text)
+	}
+	s.give(p.sighting)
+}
+
+// locate takes the place that pytest names under an exception, for a phase that
+// the frames above it did not tell.
+func (w *writer) locate(s *Scanner, f frame) {
+	if len(w.pending) == 0 {
+		return
+	}
+	p := w.pending[len(w.pending)-1]
+	if p.units > 3 || p.sighting.Phase != NoPhase {
+		return
+	}
+	var t tracker
+	t.add(f)
+	if phase := t.result(); phase != NoPhase {
+		p.sighting.Phase = phase
+		s.give(p.sighting)
+	}
+}

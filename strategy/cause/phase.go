@@ -1,0 +1,196 @@
+package cause
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// A frame is one call of a traceback. Code is the source line, empty where the
+// traceback does not show it.
+type frame struct {
+	file, function, code string
+}
+
+// A tracker folds the frames of a traceback, outermost first, into a phase. It
+// holds what the frames so far say, not the frames.
+type tracker struct {
+	phase  Phase // what the innermost meaningful frame says
+	firm   bool  // phase is the purpose of the call: frames within it do not change it
+	data   bool  // within a data loader: what runs there is no part of a training step
+	maybe  Phase // what an ambiguous name suggests, if computing follows
+	pinned bool  // within the loader's pin_memory
+	shared bool  // within the sharing of memory between processes
+	last   frame
+}
+
+// result is the phase that the frames tell, NoPhase where they do not.
+func (t *tracker) result() Phase {
+	switch {
+	case t.data || t.phase == "":
+		return NoPhase
+	case t.maybe != "" && (t.phase == Forward):
+		return t.maybe
+	}
+	return t.phase
+}
+
+// add takes the next frame, one level further in.
+func (t *tracker) add(f frame) {
+	t.last = f
+	t.pinned = t.pinned || strings.Contains(f.file, "pin_memory") || f.function == "pin_memory"
+	for _, m := range []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py", "torch/multiprocessing/reductions.py"} {
+		t.shared = t.shared || strings.Contains(f.file, m)
+	}
+	if strings.Contains(f.file, "torch/utils/data/") {
+		t.data = true
+	}
+	if t.firm {
+		return
+	}
+	if p := purpose(f); p != "" {
+		t.phase, t.firm = p, true
+		return
+	}
+	if suggestsEval(f) {
+		t.maybe = Eval
+	}
+	t.compute(stage(f))
+}
+
+// source takes a line of source code that the traceback shows for its last
+// frame. Generated code of torch.compile names what it reads: tangents_ only
+// exist in a backward graph, primals_ in both.
+func (t *tracker) source(code string) {
+	if t.firm {
+		return
+	}
+	switch {
+	case strings.Contains(code, "tangents_"):
+		t.compute(Backward)
+	case strings.Contains(code, "primals_"):
+		t.compute(Forward)
+	default:
+		t.compute(calls(code))
+	}
+}
+
+// compute moves on to the phase of an inner frame. A forward call within a
+// backward one is a recomputation (activation checkpointing), and setting up is
+// only what nothing else is: a job may build its model in any phase.
+func (t *tracker) compute(p Phase) {
+	switch {
+	case p == "":
+	case p == Forward && t.phase == Backward:
+	case (p == Load || p == Collective) && t.phase != "":
+	default:
+		t.phase = p
+	}
+}
+
+// purpose tells the phases that a caller's frame settles, whatever runs within:
+// evaluation runs forward, saving gathers, loading may run a dummy forward.
+func purpose(f frame) Phase {
+	name := f.function
+	file := strings.ReplaceAll(f.file, "\\", "/")
+	base := path.Base(file)
+	switch {
+	case slices.Contains(evalNames, name):
+		return Eval
+	case slices.Contains([]string{"val.py", "validate.py", "evaluate.py", "evaluator.py", "evaluation.py", "eval.py"}, base):
+		return Eval
+	case slices.Contains(saveNames, name), strings.HasPrefix(name, "save_") && name != "save_for_backward" && name != "save_on_cpu",
+		strings.HasPrefix(name, "_save_"), name == "save" && base == "serialization.py":
+		return Save
+	case slices.Contains(loadNames, name), strings.HasPrefix(name, "_load_"), strings.HasPrefix(name, "load_"):
+		return Load
+	case name == "initialize" && strings.Contains(file, "deepspeed"):
+		return Load
+	case name == "__init__" && (strings.Contains(file, "deepspeed/runtime/") || strings.Contains(file, "/optim/") || strings.Contains(file, "apex/optimizers")):
+		return Load
+	}
+	return ""
+}
+
+// Names of functions that settle a phase, in the libraries that have them.
+var (
+	evalNames = []string{
+		"evaluate", "evaluation_loop", "prediction_loop", "prediction_step", "eval_step", "eval_epoch", "run_eval", // transformers, accelerate examples
+		"validate", "validation", "validation_step", "validation_loop", "test_step", "_run_validation", "_run_sanity_check", "_run_evaluate", "_evaluation_step", // Lightning
+		"evaluate_and_print_results", "simple_evaluate", "_eval_loop", "eval_loop", "eval_forward", "inference_on_dataset", "val_epoch", "val_step", "validate_epoch", "test_epoch",
+	}
+	saveNames = []string{
+		"save_checkpoint", "save_pretrained", "save_model", "save_state", "_save", "_save_checkpoint", "dump_checkpoint",
+		"save_16bit_model", "consolidate_state_dict", "_zero3_consolidated_16bit_state_dict", "async_save", "full_state_dict",
+	}
+	loadNames = []string{
+		"from_pretrained", "from_config", "init_model", "init_workers", "load", "set_module_tensor_to_device", "dispatch_model",
+		"initialize_optimizer_states", "prepare_model", "_prepare_deepspeed", "_prepare_fsdp", "prepare", "setup_model_and_optimizer", "get_model", "build_model",
+		"_zero_init_param", "init_process_group", "init_distributed", "_sync_module_states", "_sync_params_and_buffers", "__deepcopy__", "reset_parameters",
+		"profile_run", "determine_num_available_blocks", "determine_available_memory", "initialize_cache", "capture_model", "init_device", "warmup_model",
+		"broadcast_params", "_broadcast_model",
+	}
+)
+
+// suggestsEval reports a name that may mean evaluation of a model: it counts
+// only where a model computes within.
+func suggestsEval(f frame) bool {
+	return strings.HasPrefix(f.function, "evaluate") || strings.HasPrefix(f.function, "eval_") ||
+		strings.HasPrefix(f.function, "validat") || strings.HasPrefix(f.function, "do_eval") || f.function == "eval" || f.function == "predict"
+}
+
+// stage tells the phase that a frame belongs to by itself.
+func stage(f frame) Phase {
+	name := f.function
+	file := strings.ReplaceAll(f.file, "\\", "/")
+	switch {
+	case name == "backward", name == "_engine_run_backward", name == "run_backward", strings.HasSuffix(file, "torch/autograd/__init__.py") && name == "grad":
+		return Backward
+	case name == "training_step" || name == "compute_loss" || name == "closure":
+		return Forward
+	case isOptimizer(file, name):
+		return Optimizer
+	case strings.Contains(file, "torch/nn/modules/module.py") && slices.Contains([]string{"to", "cuda", "_apply", "convert", "half", "float", "bfloat16", "type", "<lambda>"}, name):
+		return Load
+	case name == "__init__" || name == "<listcomp>" && strings.Contains(f.code, "build"):
+		return Load
+	case name == "measure" && strings.Contains(file, "vllm/"):
+		return Load
+	case strings.Contains(name, "forward"), name == "_call_impl", name == "_wrapped_call_impl", name == "cross_entropy":
+		return Forward
+	case strings.HasSuffix(file, "torch/nn/functional.py"), strings.Contains(file, "/attention/"), strings.Contains(file, "/loss/"):
+		return Forward
+	case strings.HasSuffix(file, "torch/distributed/distributed_c10d.py"):
+		return Collective
+	}
+	return calls(f.code)
+}
+
+// isOptimizer knows the steps of PyTorch's optimizers, DeepSpeed's, apex',
+// bitsandbytes', FairScale's and Megatron's, on the GPU or offloaded.
+func isOptimizer(file, name string) bool {
+	if slices.Contains([]string{"optimizer_step", "_optimizer_step", "_take_model_step", "_unscale_grads_", "clip_grad_norm_", "step_with_ready_grads"}, name) {
+		return true
+	}
+	if strings.Contains(file, "torch/optim/lr_scheduler.py") && name != "wrapper" {
+		return false
+	}
+	if strings.Contains(file, "/optim/") || strings.Contains(file, "apex/optimizers") || strings.Contains(file, "deepspeed/ops/adam") {
+		return true
+	}
+	return name == "step" && (strings.Contains(file, "optim") || strings.Contains(file, "deepspeed/runtime/") || strings.Contains(file, "grad_scaler"))
+}
+
+// calls tells the phase that a line of source code is about to enter.
+func calls(code string) Phase {
+	switch {
+	case code == "":
+	case strings.Contains(code, ".backward(") || strings.Contains(code, "run_backward("):
+		return Backward
+	case strings.Contains(code, "optimizer.step(") || strings.Contains(code, "optim.step(") || strings.Contains(code, "scaler.step("):
+		return Optimizer
+	case strings.Contains(code, "model.to(") || strings.Contains(code, "model.cuda("):
+		return Load
+	}
+	return ""
+}

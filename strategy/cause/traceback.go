@@ -1,0 +1,188 @@
+package cause
+
+import (
+	"strings"
+)
+
+// A traceback follows one writer's exception from the first frame that shows to
+// the line that names it.
+type traceback struct {
+	open    bool
+	header  bool // "Traceback (most recent call last)" was seen, not just a frame
+	indent  int  // columns before the header
+	frames  int
+	top     bool // the outermost frame is a module: the exception leaves the program
+	ignored bool // Python says that it ignores the exception
+	thread  bool // it ends a thread, not the program
+	quiet   int  // lines since the last one that belongs to the traceback
+	tracker tracker
+	lines   []string // the last ones
+}
+
+const (
+	tracebackLines = 40  // kept for people to read
+	tracebackWidth = 400 // of each
+	// tracebackQuiet is how many lines may stand between two of a traceback:
+	// the context lines of IPython and pytest, the figures of TorchScript.
+	tracebackQuiet = 60
+)
+
+// begin starts over at a header.
+func (t *traceback) begin(text string) {
+	ignored, thread := t.ignored && !t.open, t.thread && !t.open
+	*t = traceback{open: true, header: true, ignored: ignored, thread: thread}
+	t.indent = len(text) - len(strings.TrimLeft(text, " "))
+	if !strings.HasPrefix(strings.TrimLeft(text, " "), "Traceback") {
+		t.indent = 0 // the header is glued to other output
+	}
+	t.keep(text)
+}
+
+func (t *traceback) keep(text string) {
+	if len(text) > tracebackWidth {
+		text = strings.ToValidUTF8(text[:tracebackWidth], "")
+	}
+	if len(t.lines) == tracebackLines {
+		copy(t.lines, t.lines[1:])
+		t.lines = t.lines[:tracebackLines-1]
+	}
+	t.lines = append(t.lines, text)
+}
+
+// frame takes a line that names a frame. A frame without a header opens a
+// traceback too: saved output often begins in the middle of one.
+func (t *traceback) frame(f frame, text string) {
+	if !t.open {
+		ignored, thread := t.ignored, t.thread
+		*t = traceback{open: true, ignored: ignored, thread: thread}
+	}
+	if t.frames == 0 {
+		t.top = t.header && f.function == "<module>"
+	}
+	t.frames++
+	t.quiet = 0
+	t.tracker.add(f)
+	t.keep(text)
+}
+
+// context takes a line between frames: source code, markers, blank lines.
+func (t *traceback) context(text string) {
+	t.quiet++
+	if t.quiet > tracebackQuiet {
+		t.open = false
+		return
+	}
+	code := strings.TrimLeft(text, " >-0123456789")
+	if code == "" || strings.Trim(code, "^~ ") == "" {
+		return
+	}
+	// IPython shows lines around the current one, which an arrow marks; of the
+	// others only generated code says something.
+	current := t.quiet == 1 && strings.HasPrefix(text, " ") || strings.Contains(text, "-> ") || strings.HasPrefix(text, ">")
+	if current {
+		t.tracker.source(code)
+	} else if strings.Contains(code, "primals_") || strings.Contains(code, "tangents_") {
+		t.tracker.source(code)
+	}
+	if t.quiet == 1 {
+		t.keep(text)
+	}
+}
+
+// parseFrame reads the line that names a frame:
+//
+//	File "train.py", line 3, in main           Python, all versions; TorchScript
+//	File ~/train.py:3, in main(args)           IPython 8
+//	~/train.py in main(args)                   IPython 7
+//	train.py:3: in main                        pytest
+//	train.py:3: RuntimeError                   pytest, the innermost
+func parseFrame(text string) (frame, bool) {
+	t := strings.TrimLeft(text, " ")
+	if i := strings.Index(t, `File "`); i >= 0 && i <= 40 {
+		file, rest, ok := strings.Cut(t[i+len(`File "`):], `"`)
+		if !ok || !strings.HasPrefix(rest, ", line ") {
+			return frame{}, false
+		}
+		_, function, _ := strings.Cut(rest, ", in ")
+		return frame{file: file, function: strings.TrimSpace(function)}, true
+	}
+	if rest, ok := strings.CutPrefix(t, "File "); ok {
+		t = rest
+	}
+	i := strings.Index(t, ".py")
+	if i < 0 || i > 400 || strings.ContainsAny(t[:i], " \t(\"'") {
+		return frame{}, false
+	}
+	file, rest := t[:i+len(".py")], t[i+len(".py"):]
+	if after, ok := strings.CutPrefix(rest, ":"); ok {
+		n := 0
+		for n < len(after) && after[n] >= '0' && after[n] <= '9' {
+			n++
+		}
+		if n == 0 {
+			return frame{}, false
+		}
+		rest = after[n:]
+	}
+	for _, mark := range []string{", in ", " in ", ": in "} {
+		if name, ok := strings.CutPrefix(rest, mark); ok {
+			return frame{file: file, function: bare(name)}, true
+		}
+	}
+	if name, ok := strings.CutPrefix(rest, ": "); ok && exceptionName(name) {
+		return frame{file: file}, true
+	}
+	return frame{}, false
+}
+
+// bare strips arguments and qualifiers: "Module.to.<locals>.convert(t)" is convert.
+func bare(name string) string {
+	name, _, _ = strings.Cut(name, "(")
+	name = strings.TrimSpace(name)
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		name = name[i+1:]
+	}
+	return name
+}
+
+// exception reads the line that ends a traceback: "module.Class: message", or
+// the class alone. The message is empty for the latter.
+func exception(text string) (class, message string, ok bool) {
+	t := strings.TrimLeft(text, " ")
+	class, message, found := strings.Cut(t, ":")
+	if !found {
+		class = strings.TrimRight(t, " ")
+	}
+	if len(class) > 120 || !exceptionName(class) {
+		return "", "", false
+	}
+	if found && message != "" && message[0] != ' ' {
+		return "", "", false
+	}
+	return class, strings.TrimSpace(message), true
+}
+
+// exceptionName reports whether s can be the dotted name of an exception class.
+func exceptionName(s string) bool {
+	// Ray: "ray.exceptions.RayTaskError(ValueError)".
+	s, _, _ = strings.Cut(s, "(")
+	last := s[strings.LastIndexByte(s, '.')+1:]
+	if last == "" || strings.HasPrefix(s, ".") {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if !letter(c) && c != '_' && c != '.' && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	if last[0] < 'A' || last[0] > 'Z' {
+		return false
+	}
+	for _, end := range []string{"Error", "Exception", "Interrupt", "Exit", "Warning", "Iteration", "Failure", "Failed", "Timeout", "Abort", "Cancelled", "NotOk", "OutOfResources"} {
+		if strings.HasSuffix(last, end) {
+			return true
+		}
+	}
+	return strings.Contains(s, ".") && last != s
+}

@@ -1,0 +1,257 @@
+package strategy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// portRetries bounds how often a busy port is answered with another one. It is
+// a race of milliseconds, so that more in a row mean that something else is wrong.
+const portRetries = 5
+
+// A rule answers one kind of situation. The first that applies decides.
+type rule struct {
+	name    string
+	applies func(*situation) bool
+	answer  func(*situation) Decision
+}
+
+var rules = []rule{
+	{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
+	{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
+	{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
+	{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, recoveryOff},
+	{"failed-relaunch", (*situation).relaunchFailed, failedRelaunch},
+	{"max-attempts", func(s *situation) bool { return s.recoverable() && s.counted() >= s.policy.MaxAttempts }, outOfAttempts},
+	{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
+	{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
+	{"out-of-memory", (*situation).outOfMemory, relieve},
+	{"transient", func(s *situation) bool { return s.cause(cause.NCCLError, cause.NCCLTimeout) }, transient},
+	{"hardware", func(s *situation) bool { return s.cause(cause.GPUHardware, cause.Driver, cause.Preempted) }, retryLater},
+	{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, as --max-restarts asks")},
+	{"job-failed", func(*situation) bool { return true }, jobFailed},
+}
+
+// Decide says what to do after the last attempt of the history. It depends on
+// its arguments only. The history must not be empty.
+func Decide(p Policy, j Job, history []Attempt, inv Inventory) Decision {
+	last := history[len(history)-1]
+	s := &situation{
+		policy: p, job: j, inventory: inv, history: history,
+		last: last, plan: last.Plan, diagnosis: last.Diagnosis,
+	}
+	for _, r := range rules {
+		if r.applies(s) {
+			d := r.answer(s)
+			d.Rule = r.name
+			return d
+		}
+	}
+	panic("strategy: the last rule applies always")
+}
+
+func (s *situation) cause(codes ...cause.Code) bool { return slices.Contains(codes, s.diagnosis.Cause) }
+
+func (s *situation) outOfMemory() bool { return outOfMemory(s.diagnosis.Cause) }
+
+// recoverable: a cause that some rule would answer with a relaunch.
+func (s *situation) recoverable() bool {
+	return s.outOfMemory() || s.cause(cause.GPUOccupied, cause.NCCLError, cause.NCCLTimeout)
+}
+
+// counted is the number of attempts that count: a busy port is not one.
+func (s *situation) counted() int {
+	n := 0
+	for _, a := range s.history {
+		if a.Diagnosis.Cause != cause.PortInUse {
+			n++
+		}
+	}
+	return n
+}
+
+// inARow counts how often the latest attempts ended for this cause without a break.
+func (s *situation) inARow(c cause.Code) int {
+	n := 0
+	for _, a := range slices.Backward(s.history) {
+		if a.Diagnosis.Cause != c {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// spent counts the attempts that ended for one of these causes.
+func (s *situation) spent(codes ...cause.Code) int {
+	n := 0
+	for _, a := range s.history {
+		if slices.Contains(codes, a.Diagnosis.Cause) {
+			n++
+		}
+	}
+	return n
+}
+
+// restarts counts the relaunches of an unchanged plan after a failure of the job's own.
+func (s *situation) restarts() int {
+	n := 0
+	for _, a := range s.history[:len(s.history)-1] {
+		if a.Diagnosis.Fatal && !outOfMemory(a.Diagnosis.Cause) && a.Diagnosis.Cause != cause.PortInUse {
+			n++
+		}
+	}
+	return n
+}
+
+// relaunchFailed: gpurun changed the plan, and the attempt then died sooner than
+// the one before it, of something that is not memory and was not seen before.
+func (s *situation) relaunchFailed() bool {
+	if len(s.history) < 2 || s.last.Rung == "" || s.recoverable() ||
+		!s.cause(cause.UserError, cause.Unknown, cause.Segfault, cause.IllegalAccess, cause.DeviceAssert) {
+		return false
+	}
+	before := s.history[len(s.history)-2]
+	sooner := s.last.Steps < before.Steps || (s.last.Steps == before.Steps && s.last.Lasted() <= before.Lasted()) || s.last.Steps == 0
+	seen := slices.ContainsFunc(s.history[:len(s.history)-1], func(a Attempt) bool { return a.Diagnosis.Error == s.diagnosis.Error })
+	return sooner && !seen
+}
+
+// losesTooMuch: a relaunch would repeat more work than the user said, since no
+// checkpoint of this run is there to resume from.
+func (s *situation) losesTooMuch() bool {
+	return s.recoverable() && s.inventory.Checkpoint == "" && s.policy.RestartFromZero > 0 &&
+		s.last.Lasted() > s.policy.RestartFromZero
+}
+
+// Interrupted is the decision that a signal makes: the run ends, and its state is kept.
+func Interrupted(signal int) Decision {
+	code, name := 143, "SIGTERM"
+	if signal == 2 {
+		code, name = 130, "SIGINT"
+	}
+	return Decision{Rule: "stopped", Outcome: Stopped, Code: code, Reason: "stopped by " + name}
+}
+
+func interrupted(s *situation) Decision {
+	d := Interrupted(s.last.StopSignal)
+	d.Reason = fmt.Sprintf("attempt %d: %s", s.last.N, d.Reason)
+	return d
+}
+
+func trained(s *situation) Decision {
+	return Decision{Outcome: Trained, Code: CodeTrained, Reason: fmt.Sprintf("attempt %d: trained", s.last.N)}
+}
+
+// stop ends the run with a sentence about the last attempt.
+func (s *situation) stop(o Outcome, code int, why string) Decision {
+	return Decision{Outcome: o, Code: code, Reason: fmt.Sprintf("attempt %d: %s; %s", s.last.N, s.diagnosis.Sentence(), why)}
+}
+
+// samePlan relaunches what ran last.
+func samePlan(how string) func(*situation) Decision {
+	return func(s *situation) Decision {
+		return Decision{
+			Relaunch: true, Next: s.plan, Changed: Changes{}, Resume: s.inventory.Checkpoint,
+			Reason: fmt.Sprintf("attempt %d: %s → the same plan %s", s.last.N, s.diagnosis.Sentence(), how),
+		}
+	}
+}
+
+func recoveryOff(s *situation) Decision {
+	return s.stop(Exhausted, CodeExhausted, `recovery.mode is "off"`)
+}
+
+func failedRelaunch(s *situation) Decision {
+	return s.stop(Failed, CodeFailed, fmt.Sprintf("the relaunch failed, sooner and with an error that is new: the change (%s), not the job, is the likely reason",
+		s.history[len(s.history)-2].Plan.Changed(s.plan)))
+}
+
+// bound ends the run because one of its bounds was reached.
+func (s *situation) bound(why string) Decision {
+	if s.outOfMemory() {
+		return s.stop(Exhausted, CodeExhausted, why)
+	}
+	return s.stop(Retry, CodeRetry, why)
+}
+
+func outOfAttempts(s *situation) Decision {
+	return s.bound(fmt.Sprintf("%d attempts were made, and recovery.max_attempts = %d", s.counted(), s.policy.MaxAttempts))
+}
+
+func tooMuchLost(s *situation) Decision {
+	return s.bound(fmt.Sprintf(
+		"%s of work would be repeated, since there is no checkpoint of this run to resume from: set [resume] in train.toml, or raise recovery.restart_from_zero (%s)",
+		s.last.Lasted().Round(time.Second), s.policy.RestartFromZero))
+}
+
+// occupied waits for memory that another process holds: a shrunk job would be
+// the wrong answer.
+func occupied(s *situation) Decision {
+	n := s.spent(cause.GPUOccupied)
+	if slices.Contains(s.policy.Never, string(RungWait)) || n > s.policy.TransientRetries {
+		return s.stop(Retry, CodeRetry, "another process holds the device's memory")
+	}
+	d := samePlan("once the memory is free again")(s)
+	d.Rung, d.After = RungWait, time.Duration(n)*time.Minute
+	return d
+}
+
+func transient(s *situation) Decision {
+	n := s.spent(cause.NCCLError, cause.NCCLTimeout)
+	if n > s.policy.TransientRetries {
+		return s.stop(Retry, CodeRetry, fmt.Sprintf("recovery.transient_retries = %d are used up", s.policy.TransientRetries))
+	}
+	return samePlan(fmt.Sprintf("again (%d of %d)", n, s.policy.TransientRetries))(s)
+}
+
+func retryLater(s *situation) Decision {
+	return s.stop(Retry, CodeRetry, "no setting of the job answers that; try again on another node or later")
+}
+
+func jobFailed(s *situation) Decision {
+	return s.stop(Failed, CodeFailed, "no rung answers that")
+}
+
+// relieve walks the tree for a plan that needs less memory.
+func relieve(s *situation) Decision {
+	found := s.walk()
+	if found.rung == "" {
+		d := s.stop(Exhausted, CodeExhausted, exhaustion(found.skipped))
+		d.Skipped = found.skipped
+		return d
+	}
+	next := s.plan.With(found.changes)
+	changed := s.plan.Changed(next)
+	d := Decision{
+		Relaunch: true, Rung: found.rung, Riders: found.riders, Next: next, Changed: changed,
+		Skipped: found.skipped, Resume: s.inventory.Checkpoint,
+	}
+	d.Reason = fmt.Sprintf("attempt %d: %s → %s%s", s.last.N, s.diagnosis.Sentence(), changed, s.kept(changed))
+	return d
+}
+
+// kept says that the global batch stays what it was, where the change touches it.
+func (s *situation) kept(changed Changes) string {
+	if _, touched := changed[MicroBatchSize]; !touched {
+		return ""
+	}
+	if b, known := batchOf(s.plan, s.job); known && b.global() > 0 {
+		return fmt.Sprintf(" (global batch %d kept)", b.global())
+	}
+	return " (global batch kept)"
+}
+
+// exhaustion says why nothing is left, and names the first rung that only the
+// policy refused.
+func exhaustion(skipped []Skip) string {
+	for _, k := range skipped {
+		if k.Refused {
+			return fmt.Sprintf("every rung that is allowed was tried or is impossible; the first that only the policy refused is %s: %s", k.Rung, k.Reason)
+		}
+	}
+	return "every rung was tried or is impossible"
+}

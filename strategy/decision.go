@@ -1,0 +1,53 @@
+package strategy
+
+import "time"
+
+// A Decision is what to do after an attempt: relaunch with a plan, or stop with
+// an outcome and an exit code.
+type Decision struct {
+	Relaunch bool `json:"relaunch"`
+	// Rule names the rule that fired.
+	Rule string `json:"rule"`
+	// Reason is one sentence with cause, evidence and action.
+	Reason string `json:"reason"`
+
+	// The next attempt, where there is one.
+	Next    Plan    `json:"next,omitempty"`
+	Rung    Rung    `json:"rung,omitempty"`
+	Riders  []Rung  `json:"riders,omitempty"` // free rungs that ride along
+	Changed Changes `json:"changed,omitempty"`
+	// Resume is the checkpoint to start from, empty to start from the beginning.
+	Resume string `json:"resume,omitempty"`
+	// After is how long to wait for the resources before the next attempt.
+	After time.Duration `json:"after,omitempty"`
+
+	// The end, where there is no next attempt.
+	Outcome Outcome `json:"outcome,omitempty"`
+	Code    int     `json:"code"`
+
+	// Skipped lists the rungs that the walk passed over.
+	Skipped []Skip `json:"skipped,omitempty"`
+}
+
+// An Outcome is how a run ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Trained   Outcome = "trained"
+	Failed    Outcome = "failed"
+	Exhausted Outcome = "exhausted"
+	Stopped   Outcome = "stopped"
+	Retry     Outcome = "retry"
+)
+
+// Exit codes of a run, stable.
+const (
+	CodeTrained   = 0
+	CodeFailed    = 1  // the job failed for a reason of its own
+	CodeUsage     = 2  // nothing was started
+	CodeExhausted = 12 // memory: nothing left to try, or a bound was reached (ENOMEM)
+	CodeBug       = 70 // a bug in gpurun (EX_SOFTWARE)
+	CodeRunDir    = 74 // the run directory cannot be written (EX_IOERR)
+	CodeRetry     = 75 // try again later (EX_TEMPFAIL)
+)

@@ -1,0 +1,35 @@
+package strategy
+
+import "github.com/gpurun/gpurun/strategy/cause"
+
+// A Diagnosis says why an attempt ended, and which facts it rests on.
+type Diagnosis struct {
+	Cause cause.Code `json:"cause"`
+	// Fatal is false where the attempt did not fail, or not for Cause.
+	Fatal bool        `json:"fatal"`
+	Phase cause.Phase `json:"phase"`
+	// Late marks an out-of-memory error after many good steps: a long sample,
+	// fragmentation or a leak rather than a plan that never fitted.
+	Late bool `json:"late"`
+	// Rank is where it began, -1 where that cannot be known.
+	Rank int `json:"rank"`
+	// Ranks are all ranks that show the same cause.
+	Ranks []int `json:"ranks,omitempty"`
+	// Device is "cuda:3", "cpu", or empty where nothing says it.
+	Device string `json:"device,omitempty"`
+	cause.Figures
+	// Fragmented: what the allocator held in no tensor could have served the request.
+	Fragmented bool `json:"fragmented"`
+	// Impossible: a single request above what the device, or the cap, can hold.
+	Impossible bool `json:"impossible,omitempty"`
+	// Symptoms are other causes' marks that Cause explains.
+	Symptoms []cause.Code `json:"symptoms"`
+	// Because indexes the facts that the diagnosis rests on, the strongest first.
+	Because []int `json:"because"`
+	// Error is the last line of the failing rank's exception, where there is one.
+	Error string `json:"error,omitempty"`
+	// ExitCode is the failing rank's exit code, 0 where none failed by itself.
+	ExitCode int `json:"exit_code"`
+	// Advice is what a person should do, one sentence, for causes that no rung answers.
+	Advice string `json:"advice,omitempty"`
+}

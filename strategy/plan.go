@@ -1,0 +1,189 @@
+package strategy
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Knob is one setting of a training job, under a name that no framework owns.
+type Knob string
+
+// The knobs. The global batch size is none of them: it is the product of micro
+// batch size, gradient accumulation steps and data-parallel ranks.
+const (
+	MicroBatchSize            Knob = "micro_batch_size"
+	GradientAccumulationSteps Knob = "gradient_accumulation_steps"
+	EvalBatchSize             Knob = "eval_batch_size"
+	SequenceLength            Knob = "sequence_length"
+	ActivationCheckpointing   Knob = "activation_checkpointing"
+	Precision                 Knob = "precision"
+	Attention                 Knob = "attention"
+	Optimizer                 Knob = "optimizer"
+	Sharding                  Knob = "sharding"
+	OffloadOptimizer          Knob = "offload_optimizer"
+	OffloadParam              Knob = "offload_param"
+	OffloadActivations        Knob = "offload_activations"
+	Allocator                 Knob = "allocator"
+	DataloaderWorkers         Knob = "dataloader_workers"
+	PinMemory                 Knob = "pin_memory"
+)
+
+// Knobs lists every knob in the order in which plans are printed.
+var Knobs = []Knob{
+	MicroBatchSize, GradientAccumulationSteps, EvalBatchSize, SequenceLength,
+	ActivationCheckpointing, Precision, Attention, Optimizer, Sharding,
+	OffloadOptimizer, OffloadParam, OffloadActivations, Allocator,
+	DataloaderWorkers, PinMemory,
+}
+
+// vocabulary holds the values of the knobs that have names for values. Order is
+// from the value that needs the most device memory to the one that needs least.
+var vocabulary = map[Knob][]Value{
+	ActivationCheckpointing: {"none", "selective", "full"},
+	Precision:               {"fp32", "tf32", "fp16", "bf16", "fp8"},
+	Attention:               {"eager", "sdpa", "flash"},
+	Sharding:                {"none", "zero1", "zero2", "zero3", "fsdp"},
+	OffloadOptimizer:        {"none", "cpu", "nvme"},
+	OffloadParam:            {"none", "cpu", "nvme"},
+	OffloadActivations:      {"none", "cpu"},
+	Allocator:               {"default", "expandable"},
+	PinMemory:               {"true", "false"},
+}
+
+// Vocabulary returns the values that a knob can have, or nil for a knob whose
+// values are whole numbers or open words (an optimizer's name).
+func Vocabulary(k Knob) []Value { return slices.Clone(vocabulary[k]) }
+
+// Whole reports whether a knob's values are whole numbers.
+func (k Knob) Whole() bool {
+	switch k {
+	case MicroBatchSize, GradientAccumulationSteps, EvalBatchSize, SequenceLength, DataloaderWorkers:
+		return true
+	}
+	return false
+}
+
+// A Value is what a knob is set to, in the knob's own words: "8", "bf16",
+// "true". In JSON a whole number is a number and a truth value a boolean.
+type Value string
+
+// Number returns the value as a whole number.
+func (v Value) Number() (int, bool) {
+	n, err := strconv.Atoi(string(v))
+	return n, err == nil
+}
+
+// Number makes a Value of a whole number.
+func Number(n int) Value { return Value(strconv.Itoa(n)) }
+
+// MarshalJSON writes numbers and truth values bare.
+func (v Value) MarshalJSON() ([]byte, error) {
+	if n, ok := v.Number(); ok {
+		return []byte(strconv.Itoa(n)), nil
+	}
+	if v == "true" || v == "false" {
+		return []byte(v), nil
+	}
+	return json.Marshal(string(v))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (v *Value) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err == nil {
+		*v = Value(s)
+		return nil
+	}
+	switch text := string(b); {
+	case text == "true", text == "false":
+		*v = Value(text)
+	default:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("knob value %s: want a string, a whole number or a truth value", text)
+		}
+		*v = Number(n)
+	}
+	return nil
+}
+
+// A Plan is the value of every knob that the job is known to have: what it runs
+// with in one attempt. A knob that is absent is not known.
+type Plan map[Knob]Value
+
+// With returns a copy of the plan with some values replaced.
+func (p Plan) With(changes Plan) Plan {
+	next := maps.Clone(p)
+	if next == nil {
+		next = Plan{}
+	}
+	maps.Copy(next, changes)
+	return next
+}
+
+// Number returns a whole-number knob of the plan.
+func (p Plan) Number(k Knob) (int, bool) {
+	v, known := p[k]
+	if !known {
+		return 0, false
+	}
+	return v.Number()
+}
+
+// Changed tells how next differs from p: for each such knob the old value and
+// the new one, the old one empty where p did not know the knob.
+func (p Plan) Changed(next Plan) Changes {
+	changes := Changes{}
+	for k, v := range next {
+		if p[k] != v {
+			changes[k] = [2]Value{p[k], v}
+		}
+	}
+	return changes
+}
+
+// String prints the plan in the order of Knobs.
+func (p Plan) String() string {
+	var words []string
+	for _, k := range Knobs {
+		if v, known := p[k]; known {
+			words = append(words, fmt.Sprintf("%s=%s", k, v))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// Changes maps a knob to its old and its new value.
+type Changes map[Knob][2]Value
+
+// shortNames are the words for knobs in sentences.
+var shortNames = map[Knob]string{
+	MicroBatchSize: "micro batch", GradientAccumulationSteps: "accumulation", EvalBatchSize: "eval batch",
+	SequenceLength: "sequence length", ActivationCheckpointing: "checkpointing", Precision: "precision",
+	Attention: "attention", Optimizer: "optimizer", Sharding: "sharding", OffloadOptimizer: "optimizer offload",
+	OffloadParam: "parameter offload", OffloadActivations: "activation offload", Allocator: "allocator",
+	DataloaderWorkers: "loader workers", PinMemory: "pinned memory",
+}
+
+// Short is the knob's name in a sentence: "micro batch".
+func (k Knob) Short() string {
+	if s, ok := shortNames[k]; ok {
+		return s
+	}
+	return string(k)
+}
+
+// String says the changes as a person would: "micro batch 8→4, accumulation 2→4".
+func (c Changes) String() string {
+	var words []string
+	for _, k := range Knobs {
+		if pair, ok := c[k]; ok {
+			words = append(words, fmt.Sprintf("%s %s→%s", k.Short(), pair[0], pair[1]))
+		}
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,84 @@
+package strategy
+
+import "time"
+
+// A Policy is what the user allows a run to do.
+type Policy struct {
+	Mode        Mode     `json:"mode"`
+	MaxAttempts int      `json:"max_attempts"`
+	Numerics    Numerics `json:"numerics"`
+	// Never lists rungs, or knobs, to leave alone.
+	Never    []string `json:"never,omitempty"`
+	NVMePath string   `json:"nvme_path,omitempty"`
+	// TransientRetries is the budget for causes that pass: a lost network.
+	TransientRetries int `json:"transient_retries"`
+	// Restarts is the budget for failures of the job's own (torchrun's
+	// --max-restarts): the same plan again.
+	Restarts int `json:"restarts"`
+	// RestartFromZero is the work that may be repeated where there is no
+	// checkpoint to resume from.
+	RestartFromZero time.Duration `json:"restart_from_zero"`
+}
+
+// A Mode is how the decision tree is walked.
+type Mode string
+
+// The modes. Predict falls back to the ladder where too little is known.
+const (
+	Predict Mode = "predict"
+	Ladder  Mode = "ladder"
+	Off     Mode = "off"
+)
+
+// Numerics is how far a plan may change what is computed.
+type Numerics string
+
+// Preserve keeps dtypes and optimizer; MixedPrecision lets autocast in; Any lets
+// the optimizer's algorithm and the sequence length change too.
+const (
+	Preserve       Numerics = "preserve"
+	MixedPrecision Numerics = "mixed-precision"
+	Any            Numerics = "any"
+)
+
+// A Job is what Decide has to know about the job.
+type Job struct {
+	// Knobs is what the recipe can do with each knob; a missing one cannot be turned.
+	Knobs        map[Knob]Range `json:"knobs"`
+	Ranks        int            `json:"ranks"`
+	LocalRanks   int            `json:"local_ranks"`
+	DataParallel int            `json:"data_parallel"`
+}
+
+// An Inventory is what there is to work with at one moment.
+type Inventory struct {
+	At time.Time `json:"at"`
+	// Accelerator is what the job trains on: "cuda" or "cpu".
+	Accelerator string `json:"accelerator"`
+	// BF16 says that the device computes in bfloat16.
+	BF16 bool `json:"bf16"`
+	// HostAvailable is the host memory that can still be had, in bytes, cgroup
+	// limits counted; 0: unknown.
+	HostAvailable int64 `json:"host_available_bytes,omitempty"`
+	// Missing names, for a rung, the part that it needs and that is not there.
+	Missing map[Rung]string `json:"missing,omitempty"`
+	// Checkpoint is the newest complete checkpoint that this run wrote.
+	Checkpoint string `json:"checkpoint,omitempty"`
+}
+
+// An Attempt is one launch of all ranks, as history remembers it.
+type Attempt struct {
+	N         int       `json:"n"`
+	Plan      Plan      `json:"plan"`
+	Rung      Rung      `json:"rung,omitempty"` // the rung that led to this plan, empty for the first
+	Diagnosis Diagnosis `json:"diagnosis"`
+	Started   time.Time `json:"started"`
+	Ended     time.Time `json:"ended"`
+	// Steps is the number of training steps that were seen, 0 if none can be seen.
+	Steps int `json:"steps,omitempty"`
+	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.
+	StopSignal int `json:"stop_signal,omitempty"`
+}
+
+// Lasted is how long the attempt ran.
+func (a Attempt) Lasted() time.Duration { return a.Ended.Sub(a.Started) }

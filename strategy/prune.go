@@ -1,0 +1,53 @@
+package strategy
+
+import (
+	"slices"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// ranOut lists the plans of the history that ran out of memory.
+func ranOut(history []Attempt) []Plan {
+	var plans []Plan
+	for _, a := range history {
+		if a.Diagnosis.Fatal && outOfMemory(a.Diagnosis.Cause) {
+			plans = append(plans, a.Plan)
+		}
+	}
+	return plans
+}
+
+func outOfMemory(c cause.Code) bool { return c == cause.CUDAOOM || c == cause.HostOOM }
+
+// hopeless reports whether candidate is bound to need at least the memory that
+// a plan which ran out of it needed: it is that plan, or differs from it only by
+// a larger micro batch or less checkpointing. Nothing else is pruned, since
+// memory is not monotone across modes: fp32 to autocast adds copies of the
+// weights, accumulation keeps gradients alive, ZeRO-3 gathers parameters.
+func hopeless(candidate Plan, failed []Plan) bool {
+	return slices.ContainsFunc(failed, func(f Plan) bool { return needsNoLess(candidate, f) })
+}
+
+func needsNoLess(candidate, failed Plan) bool {
+	for _, k := range Knobs {
+		a, b := candidate[k], failed[k]
+		if a == b || k == GradientAccumulationSteps {
+			continue
+		}
+		switch k {
+		case MicroBatchSize:
+			x, known := a.Number()
+			y, also := b.Number()
+			if !known || !also || x < y {
+				return false
+			}
+		case ActivationCheckpointing:
+			if slices.Index(vocabulary[k], a) > slices.Index(vocabulary[k], b) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}

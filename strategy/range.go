@@ -1,0 +1,43 @@
+package strategy
+
+import "slices"
+
+// A Range is what a job's recipe can do with one knob.
+type Range struct {
+	// Values are the allowed words, in the order of the knob's vocabulary; nil
+	// for a whole number.
+	Values []Value `json:"values,omitempty"`
+	// Min and Max bound a whole number; 0: no bound.
+	Min int `json:"min,omitempty"`
+	Max int `json:"max,omitempty"`
+	// Absent is the reason why the job cannot turn the knob; empty: it can.
+	Absent string `json:"absent,omitempty"`
+	// Weights says that the precision also sets the dtype of the weights, so
+	// that lowering it shrinks what is held between steps.
+	Weights bool `json:"weights,omitempty"`
+	// Scope is how the accumulation is counted: "" on each rank, "global" over
+	// all data-parallel ranks, "derived" where the framework computes it from a
+	// global batch size that stays as it is.
+	Scope string `json:"scope,omitempty"`
+}
+
+// The scopes of gradient accumulation.
+const (
+	ScopeGlobal  = "global"
+	ScopeDerived = "derived"
+)
+
+// Allows reports whether the knob can be set to v.
+func (r Range) Allows(v Value) bool {
+	if r.Absent != "" {
+		return false
+	}
+	if r.Values != nil {
+		return slices.Contains(r.Values, v)
+	}
+	n, whole := v.Number()
+	if !whole {
+		return true
+	}
+	return n >= r.Min && (r.Max == 0 || n <= r.Max)
+}

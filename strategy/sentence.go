@@ -1,0 +1,98 @@
+package strategy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// GiB writes bytes as a person reads them: "2.0 GiB", "512 MiB".
+func GiB(bytes int64) string {
+	const mib, gib = 1 << 20, 1 << 30
+	switch {
+	case bytes >= 100*gib:
+		return fmt.Sprintf("%.0f GiB", float64(bytes)/gib)
+	case bytes >= gib:
+		return fmt.Sprintf("%.1f GiB", float64(bytes)/gib)
+	case bytes >= mib:
+		return fmt.Sprintf("%.0f MiB", float64(bytes)/mib)
+	}
+	return fmt.Sprintf("%d bytes", bytes)
+}
+
+// Sentence says the diagnosis in a few words, without a full stop: "CUDA out of
+// memory in backward on rank 5 (wanted 2.0 GiB, 0.3 GiB free of 80 GiB)".
+func (d Diagnosis) Sentence() string {
+	if !d.Fatal {
+		return "nothing fatal"
+	}
+	var b strings.Builder
+	b.WriteString(d.title())
+	if d.Late {
+		b.WriteString(" late in the run")
+	}
+	if d.Phase != "" && d.Phase != cause.NoPhase {
+		fmt.Fprintf(&b, " in %s", d.Phase)
+	}
+	if d.Rank >= 0 {
+		fmt.Fprintf(&b, " on rank %d", d.Rank)
+	}
+	if figures := d.figures(); figures != "" {
+		fmt.Fprintf(&b, " (%s)", figures)
+	}
+	return b.String()
+}
+
+func (d Diagnosis) title() string {
+	switch d.Cause {
+	case cause.CUDAOOM:
+		return "CUDA out of memory"
+	case cause.HostOOM:
+		if d.Device == "cpu" {
+			return "CPU out of memory"
+		}
+		return "host out of memory"
+	case cause.UserError:
+		if d.Error != "" {
+			return clip(d.Error, 160)
+		}
+	case cause.Unknown:
+		if d.ExitCode > 128 {
+			return fmt.Sprintf("ended by signal %d for an unknown reason", d.ExitCode-128)
+		}
+		return fmt.Sprintf("ended with exit code %d for an unknown reason", d.ExitCode)
+	}
+	if c, known := cause.Lookup(d.Cause); known {
+		return c.Title
+	}
+	return string(d.Cause)
+}
+
+func (d Diagnosis) figures() string {
+	var words []string
+	if d.Requested != nil {
+		words = append(words, "wanted "+GiB(*d.Requested))
+	}
+	switch {
+	case d.Free != nil && d.Capacity != nil:
+		words = append(words, fmt.Sprintf("%s free of %s", GiB(*d.Free), GiB(*d.Capacity)))
+	case d.Capacity != nil:
+		words = append(words, "of "+GiB(*d.Capacity))
+	}
+	if d.Allowed != nil {
+		words = append(words, GiB(*d.Allowed)+" allowed")
+	}
+	if d.Impossible {
+		words = append(words, "one request larger than the device can hold")
+	}
+	return strings.Join(words, ", ")
+}
+
+// clip shortens a line for a sentence, at a rune boundary.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
