@@ -41,7 +41,7 @@ func (d *draft) turn(k strategy.Knob, knob Knob, value strategy.Value, allowed s
 	case allowed.Absent != "":
 		return errors.New(allowed.Absent)
 	case !allowed.Allows(value):
-		return errors.New("not among what it can be set to")
+		return errors.New(allowance(allowed))
 	case k == strategy.Allocator:
 		d.setAllocator()
 		return nil
@@ -55,4 +55,15 @@ func (d *draft) turn(k strategy.Knob, knob Knob, value strategy.Value, allowed s
 		}
 	}
 	return nil
+}
+
+// allowance says what a knob can be set to.
+func allowance(r strategy.Range) string {
+	switch {
+	case r.Values != nil:
+		return "it can be " + join(r.Values)
+	case r.Max > 0:
+		return fmt.Sprintf("it can be %d to %d", r.Min, r.Max)
+	}
+	return fmt.Sprintf("it can be %d or more", r.Min)
 }

@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -74,7 +75,7 @@ func (c dsConfig) number(key string) (n int, found bool, err error) {
 		found = false
 	}
 	if !found || n < 1 {
-		return 0, false, fmt.Errorf("%s: %s: %v is not a whole number of at least 1", c.file, key, value)
+		return 0, false, fmt.Errorf("%s: %s: %v is not a whole number of at least 1", shown(c.file), key, value)
 	}
 	return n, true, nil
 }
@@ -142,12 +143,13 @@ func readDeepSpeed(d *draft, at Topology, plan strategy.Plan, ranges map[strateg
 	}
 	if on, _, _ := d.value(c.file, dsElastic); on == true {
 		for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.GradientAccumulationSteps} {
-			ranges[k] = strategy.Range{Absent: "elasticity in " + c.file + " chooses it"}
+			ranges[k] = strategy.Range{Absent: "elasticity in " + shown(c.file) + " chooses it"}
 			delete(plan, k)
 		}
 	} else if err := c.readBatch(at, plan); err != nil {
-		return fmt.Errorf("%s: %w", c.file, err)
+		return fmt.Errorf("%s: %w", shown(c.file), err)
 	}
+	c.checkAccumulation(plan, ranges)
 	for knob, block := range map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam} {
 		if r := ranges[knob]; r.Absent == "" && !c.has(block+dsNVMe) {
 			r.Values = without(r.Values, "nvme")
@@ -159,7 +161,11 @@ func readDeepSpeed(d *draft, at Topology, plan strategy.Plan, ranges map[strateg
 		ranges[strategy.Precision] = r
 	}
 	if _, known := plan[strategy.PinMemory]; !known && c.alone {
-		ranges[strategy.PinMemory] = strategy.Range{Absent: "nothing is offloaded, so that nothing is pinned"}
+		if offloaded(plan[strategy.OffloadOptimizer]) || offloaded(plan[strategy.OffloadParam]) {
+			plan[strategy.PinMemory] = "true" // the default since 0.19.6
+		} else {
+			ranges[strategy.PinMemory] = strategy.Range{Absent: "nothing is offloaded, so that nothing is pinned"}
+		}
 	}
 	return nil
 }
@@ -184,14 +190,23 @@ func (c dsConfig) readBatch(at Topology, plan strategy.Plan) error {
 	return nil
 }
 
-func without(values []strategy.Value, drop strategy.Value) []strategy.Value {
-	var rest []strategy.Value
-	for _, v := range values {
-		if v != drop {
-			rest = append(rest, v)
-		}
+func offloaded(device strategy.Value) bool { return device == "cpu" || device == "nvme" }
+
+// checkAccumulation takes the batch knobs away where a missing key makes the job
+// accumulate less than its arguments say: a change of both would change the
+// global batch.
+func (c dsConfig) checkAccumulation(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+	accum, known := plan.Number(strategy.GradientAccumulationSteps)
+	if c.alone || !known || accum == 1 || c.has(dsAccum) {
+		return
 	}
-	return rest
+	reason := fmt.Sprintf("%s has no %s, which Accelerate takes as 1 while the arguments say %d: set it to \"auto\"", shown(c.file), dsAccum, accum)
+	ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
+	ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}
+}
+
+func without(values []strategy.Value, drop strategy.Value) []strategy.Value {
+	return slices.DeleteFunc(slices.Clone(values), func(v strategy.Value) bool { return v == drop })
 }
 
 func applyDeepSpeed(d *draft, at Topology, old, plan strategy.Plan) error {
@@ -234,7 +249,11 @@ func (c dsConfig) applyBatch(at Topology, old, plan strategy.Plan) error {
 		}
 	}
 	if !c.alone {
-		return nil
+		// Accelerate takes a missing accumulation as 1, whatever the arguments say.
+		if err := c.fill(dsMicro, "auto"); err != nil {
+			return err
+		}
+		return c.fill(dsAccum, "auto")
 	}
 	switch {
 	case b.micro == 0 && b.accum == 0 && a != 1:
@@ -256,11 +275,11 @@ func (c dsConfig) checkBatch(at Topology, micro, accum int) error {
 	}
 	full, err := b.derived(at.dataParallel())
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.file, err)
+		return fmt.Errorf("%s: %w", shown(c.file), err)
 	}
 	if full.micro != micro || full.accum != accum {
 		return fmt.Errorf("%s: DeepSpeed would derive micro batch %d and accumulation %d, not %d and %d",
-			c.file, full.micro, full.accum, micro, accum)
+			shown(c.file), full.micro, full.accum, micro, accum)
 	}
 	return nil
 }
@@ -287,7 +306,7 @@ func (c dsConfig) applySharding(old, plan strategy.Plan) error {
 // applyOffload checks that the stage can offload, and completes the block.
 func (c dsConfig) applyOffload(old, plan strategy.Plan, k strategy.Knob, block string) error {
 	device, stage := plan[k], plan[strategy.Sharding]
-	if device == "none" || device == "" {
+	if !offloaded(device) {
 		return nil
 	}
 	switch {

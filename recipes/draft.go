@@ -32,7 +32,7 @@ func newDraft(r Recipe, cmd Command) *draft {
 	d := &draft{
 		recipe:   r,
 		original: cmd,
-		grammar:  patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans},
+		grammar:  patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Short: r.abbreviable()},
 		argv:     slices.Clone(cmd.Argv),
 		env:      map[string]string{},
 		files:    map[string][]byte{},
@@ -46,6 +46,25 @@ func newDraft(r Recipe, cmd Command) *draft {
 		}
 	}
 	return d
+}
+
+// abbreviable lists the recipe's long arguments, where the framework lets them
+// be cut short.
+func (r Recipe) abbreviable() []string {
+	if !r.Grammar.Abbreviations {
+		return nil
+	}
+	names := map[string]bool{}
+	for _, knob := range r.Knobs {
+		for _, p := range knob.Places {
+			for _, name := range append(p.options(), p.Arg, p.No) {
+				if strings.HasPrefix(name, "--") {
+					names[name] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // variable is an environment variable as the draft has it.
@@ -68,6 +87,14 @@ func (d *draft) setVariable(name, value string) {
 // inline recognises a file's text that stands in the command instead of a path.
 func inline(file string) bool { return strings.HasPrefix(strings.TrimSpace(file), "{") }
 
+// shown is a file's name in messages.
+func shown(file string) string {
+	if inline(file) {
+		return "the JSON on the command line"
+	}
+	return file
+}
+
 // text is a file's text as the draft has it.
 func (d *draft) text(file string) ([]byte, error) {
 	if text, changed := d.files[file]; changed {
@@ -78,7 +105,7 @@ func (d *draft) text(file string) ([]byte, error) {
 	}
 	text, loaded := d.original.Files[file]
 	if !loaded {
-		return nil, fmt.Errorf("%s is not there to be read", file)
+		return nil, fmt.Errorf("there is no %s", file)
 	}
 	return text, nil
 }
@@ -91,11 +118,11 @@ func (d *draft) value(file, at string) (any, bool, error) {
 	}
 	format, known := patch.FormatOf(file, text)
 	if !known {
-		return nil, false, fmt.Errorf("%s is neither JSON, YAML nor TOML", file)
+		return nil, false, fmt.Errorf("%s is neither JSON, YAML nor TOML", shown(file))
 	}
 	value, found, err := patch.Get(format, text, at)
 	if err != nil {
-		return nil, false, fmt.Errorf("read %s: %w", file, err)
+		return nil, false, fmt.Errorf("read %s: %w", shown(file), err)
 	}
 	return value, found, nil
 }
@@ -108,11 +135,11 @@ func (d *draft) setValue(file, at string, value any) error {
 	}
 	format, known := patch.FormatOf(file, text)
 	if !known {
-		return fmt.Errorf("%s is neither JSON, YAML nor TOML", file)
+		return fmt.Errorf("%s is neither JSON, YAML nor TOML", shown(file))
 	}
 	next, err := patch.Set(format, text, at, value)
 	if err != nil {
-		return fmt.Errorf("change %s: %w", file, err)
+		return fmt.Errorf("change %s: %w", shown(file), err)
 	}
 	d.files[file] = next
 	return nil
@@ -244,11 +271,15 @@ func (d *draft) point(file, to string) error {
 		d.argv = d.grammar.Set(d.argv, via.Arg, to)
 		return nil
 	}
-	if d.replaceWords(file, to) {
-		return nil
-	}
-	return fmt.Errorf("%s is named by no argument and no variable of the command, so that a changed copy could not be told to the job: "+
-		"say how with via = { arg = … } or via = { env = … }", file)
+	d.replaceWords(file, to)
+	return nil
+}
+
+// names reports whether the command names a file in a word or a variable.
+func (d *draft) names(file string) bool {
+	probe := *d
+	probe.argv, probe.env = slices.Clone(d.argv), maps.Clone(d.env)
+	return probe.replaceWords(file, file+".copy")
 }
 
 // replaceWords replaces a file's path where it is a word, what follows the = of

@@ -181,6 +181,11 @@ func after(cmd recipes.Command, change recipes.Change) recipes.Command {
 	maps.Copy(next.Env, change.Env)
 	for name, text := range change.Files {
 		next.Files[path.Join(attempt, name)] = text
+		for old := range cmd.Files { // a recipe may know the file by its own path only
+			if path.Base(old) == path.Base(name) {
+				next.Files[old] = text
+			}
+		}
 	}
 	return next
 }
@@ -194,7 +199,7 @@ func printed(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) string
 			continue // most knobs of most recipes; other tests look at the reasons
 		}
 		fmt.Fprintf(&b, "%s = %s", k, plan[k])
-		if k.Whole() {
+		if k.Whole() && r.Absent == "" {
 			fmt.Fprintf(&b, " from %d", r.Min)
 		}
 		if r.Max > 0 {

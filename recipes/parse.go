@@ -60,7 +60,7 @@ func parseDetection(n *node) Detection {
 
 func parseGrammar(n *node) Grammar {
 	defer n.done()
-	return Grammar{Dashes: n.truth("dashes"), Booleans: n.truth("booleans"), File: n.truth("file")}
+	return Grammar{Dashes: n.truth("dashes"), Booleans: n.truth("booleans"), Abbreviations: n.truth("abbreviations"), File: n.truth("file")}
 }
 
 func parseResume(n *node) Resume {
@@ -192,6 +192,11 @@ func checkKnob(n *node, k strategy.Knob, knob *Knob) {
 	}
 	if !k.Whole() {
 		checkWord(n, k, "default", string(knob.Default))
+		for _, p := range knob.Places {
+			if words := p.writable(strategy.Vocabulary(k)); words != nil && p.Reads[knob.Default] == nil && !slices.Contains(words, knob.Default) {
+				n.fault("default", fmt.Sprintf("%s has no word for %q, only for %s", p, knob.Default, join(words)))
+			}
+		}
 		return
 	}
 	if number, whole := knob.Default.Number(); !whole || number < least(k) {

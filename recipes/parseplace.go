@@ -137,6 +137,11 @@ func parseChoose(n *node, k strategy.Knob) map[strategy.Value][]string {
 		if len(words) > 0 && !strings.HasPrefix(words[0], "-") {
 			inner.fault(value, fmt.Sprintf("%q is no argument: it does not start with a dash", words[0]))
 		}
+		for other, taken := range choose {
+			if slices.Equal(words, taken) {
+				inner.fault(max(value, string(other)), "has the same words as "+min(value, string(other)))
+			}
+		}
 		choose[strategy.Value(value)] = words
 	}
 	return choose

@@ -119,10 +119,26 @@ func (d *draft) rangeOf(k strategy.Knob, knob Knob) strategy.Range {
 	if knob.Given && !d.given(knob) {
 		return strategy.Range{Absent: "the command has no " + knob.lacks()}
 	}
+	if reason := d.unreachable(knob); reason != "" {
+		return strategy.Range{Absent: reason}
+	}
 	if k.Whole() {
 		return strategy.Range{Min: max(knob.Min, least(k)), Max: knob.Max, Scope: knob.Scope}
 	}
 	return strategy.Range{Values: knob.values(k), Weights: knob.Weights}
+}
+
+// unreachable is the reason why a changed copy of a file could not be told to
+// the job, empty if it can.
+func (d *draft) unreachable(knob Knob) string {
+	for _, p := range knob.Places {
+		file, via, found := d.file(p)
+		if p.inFile() && found && via == (Via{}) && !d.names(file) {
+			return file + " is named by no argument and no variable of the command, so that a changed copy could not be told to the job: " +
+				"say how with via = { arg = … } or via = { env = … }"
+		}
+	}
+	return ""
 }
 
 // lacks names the argument that would make the knob available.

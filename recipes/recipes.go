@@ -55,6 +55,8 @@ type Grammar struct {
 	// Booleans: a flag may be followed by any of argparse users' truth words
 	// (yes, no, 1, 0 …), not only by true or false.
 	Booleans bool
+	// Abbreviations: an argument may be cut short where that is unambiguous.
+	Abbreviations bool
 	// File: one JSON or YAML file as the only argument holds all arguments by
 	// name, without their dashes.
 	File bool

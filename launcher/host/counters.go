@@ -30,8 +30,10 @@ func (m Machine) OpenCounters() *Counters {
 // the innermost first: the nearer the level, the likelier the dead are ours. No
 // kill is in two facts, so that their sum is the number of processes killed. The
 // limit is the lowest one that held at that level, its own or one above, and the
-// peak is that of the level which sets the limit. Where no counter can be read
-// there is one gap.
+// peak is that of the level which sets the limit, since that level was made; it
+// can be a few pages above the limit, which the kernel lets usage exceed for a
+// moment (https://docs.kernel.org/admin-guide/cgroup-v2.html, memory.max). Where
+// no counter can be read there is one gap.
 func (c *Counters) Rise() []strategy.Fact {
 	if len(c.levels) == 0 {
 		return []strategy.Fact{fact(strategy.Fact{

@@ -94,6 +94,11 @@ func unreadable(path string, err error) *UsageError {
 
 // decode parses TOML into generic values, or says where it is none.
 func decode(text []byte) (map[string]any, *Fault) {
+	if at := tooDeep(text); at >= 0 {
+		f := faultAt(text, lineStarts(text), at)
+		f.Message = fmt.Sprintf("not a train.toml: nested more than %d deep", deepest)
+		return nil, &f
+	}
 	root := map[string]any{}
 	_, err := toml.Decode(string(text), &root)
 	if err == nil {

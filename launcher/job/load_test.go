@@ -311,16 +311,31 @@ func TestDigestTellsJobsApart(t *testing.T) {
 	}
 }
 
-// TestDeepFile holds that nesting, as deep as a file can be, does no harm.
+// TestDeepFile holds that nesting, as deep as a file can be, costs neither time
+// nor memory.
 func TestDeepFile(t *testing.T) {
-	const deep = largest/2 - 10
+	const deep = largest / 2
 	for _, text := range []string{
 		"a = " + strings.Repeat("[", deep) + strings.Repeat("]", deep),
 		"a" + strings.Repeat(".a", deep) + " = 1",
+		"[" + strings.Repeat("a. ", deep) + "a]",
 		strings.Repeat("a = {", deep/3),
+		strings.Repeat("a={b.b.b.b.b.b.b=", deep/10),
+		strings.Repeat("[\"]\"", deep/10),
 	} {
-		if _, wrong := parse("/train.toml", []byte(text), nil); len(wrong) == 0 {
-			t.Errorf("%.20s… is a job", text)
+		_, wrong := parse("/train.toml", []byte(text), nil)
+		if len(wrong) != 1 || !strings.Contains(wrong[0].Message, "64 deep") {
+			t.Errorf("%.20s…: %d faults, want one", text, len(wrong))
+		}
+	}
+	for _, text := range []string{
+		"[job]\nprogram = ['" + strings.Repeat("[.", 100) + "', \"\\\"" + strings.Repeat("{.", 100) + "\"]",
+		"[job]\nprogram = ['x'] # " + strings.Repeat("[.", 100),
+		"[job]\nprogram = [" + strings.Repeat("'''[.\n''',", 100) + "]",
+		"[job]\nprogram = ['x']\n[knobs]\na = [" + strings.Repeat("[0.1], {a.b = 0.5},\n", 100) + "]",
+	} {
+		if _, wrong := parse("/train.toml", []byte(text), nil); len(wrong) > 0 {
+			t.Errorf("%.40s…: %+v", text, wrong[0].Message)
 		}
 	}
 }

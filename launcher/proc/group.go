@@ -291,9 +291,7 @@ func (g *Group) orphaned() ([]identity, bool) {
 	case g.answers <- message{}: // wakes a Start that waits for the dead guard
 	default:
 	}
-	ids := make([]identity, 0, len(g.members))
 	for _, r := range g.members {
-		ids = append(ids, r.id)
 		if !r.over && !g.lost {
 			g.tended.Go(func() { g.attend(r) })
 		}
@@ -303,7 +301,16 @@ func (g *Group) orphaned() ([]identity, bool) {
 		g.log.Warn("the guard process died again: ranks would outlive gpurun if it were killed now", "times", g.losses)
 		return nil, false
 	}
-	return ids, true
+	return g.identities(), true
+}
+
+// identities returns the members' processes. The caller holds mu.
+func (g *Group) identities() []identity {
+	ids := make([]identity, 0, len(g.members))
+	for _, r := range g.members {
+		ids = append(ids, r.id)
+	}
+	return ids
 }
 
 // attend waits for the end of a rank that has become this process's own child.

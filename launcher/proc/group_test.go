@@ -217,17 +217,3 @@ func TestProgramIsFoundInTheRanksPath(t *testing.T) {
 		})
 	}
 }
-
-func TestLimitIsPutOnEachRank(t *testing.T) {
-	h := newHerd(t)
-	g := h.start(Options{Limits: Limits{Data: 64 << 30}}, h.rank(0, "sleep"), h.rank(1, "sleep"))
-	for rank, pid := range g.PIDs() {
-		var got unix.Rlimit
-		if err := unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &got); err != nil {
-			t.Fatal(err)
-		}
-		if want := (unix.Rlimit{Cur: 64 << 30, Max: 64 << 30}); got != want {
-			t.Errorf("rank %d: limit %v, want %v", rank, got, want)
-		}
-	}
-}

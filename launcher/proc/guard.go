@@ -141,7 +141,7 @@ func (g *guard) run() error {
 			case !ok:
 				return g.avenge()
 			case r.Kind == release:
-				return g.goodbye()
+				return g.goodbye(r.Ranks)
 			case r.Kind == watch:
 				g.watch(r.message)
 				if len(g.adopted) > 0 {
@@ -259,9 +259,12 @@ func (g *guard) reapChildren() {
 }
 
 // goodbye ends a guard whose supervisor has swept up. Only a rank that Start had
-// ceased to wait for can still be there.
-func (g *guard) goodbye() error {
+// ceased to wait for, and so is not among those known, can still be there.
+func (g *guard) goodbye(known []identity) error {
 	g.reapChildren()
+	for _, id := range known {
+		g.ranks[id.PID] = true // ended, or found to be unkillable
+	}
 	for _, told := range g.ranks {
 		if !told {
 			ctx, cancel := context.WithTimeout(context.Background(), releasePatience/2)

@@ -1,4 +1,79 @@
 // Package proc starts, signals, reaps and sweeps one node's ranks as a group.
+//
+// # Topology
+//
+//	gpurun            the supervisor: decides, signals, sweeps    child subreaper
+//	└── grd-<pid>     the guard: forks and reaps for gpurun       child subreaper, own session
+//	    ├── rank 0    each in a session of its own
+//	    └── rank 1
+//
+// A parent-death signal reaches one process, not what that process forked, so that
+// it cannot end a rank's data loader. What can is an ancestor that is still there:
+// every orphan below a child subreaper becomes its child, whatever session it
+// made, whatever it did to its environment. The guard is that ancestor. It is this
+// same binary under another name, in a session of its own; it starts the ranks
+// that gpurun sends it over a socket, descriptors included, and tells how they
+// ended.
+//
+// Whichever of the two dies, the other goes on:
+//
+//   - gpurun is killed: the guard sees it by a pidfd at once, and ends all its
+//     descendants. It leaves within some 10 ms, not 2 s.
+//   - The guard is killed: the ranks become gpurun's own children and do not
+//     notice; gpurun waits for them itself and starts another guard. That one is
+//     no ancestor of theirs. It looks every 250 ms at what they and gpurun's other
+//     orphans have brought forth, and ends that if gpurun dies. The next group has
+//     a full guard again.
+//
+// Ranks have no parent-death signal: it would make the guard's death cost the job.
+//
+// A rank that has ended stays a zombie until Stop is done. Its pid, which is its
+// group's and its session's number too, thus cannot pass to a stranger while
+// signals are sent to it. Single processes are signalled through pidfds, after
+// their start time has been compared.
+//
+// Stop finds what belongs to the group by descent, by session, and by the marker
+// in the environment; the marker counts only for a process of the same user,
+// started after the attempt, in gpurun's control group and Slurm job.
+//
+// # Limits
+//
+//   - gpurun and its guard killed in the same instant leave the ranks running. A
+//     pkill or killall gpurun does not do that, with or without -f, nor does pidof
+//     gpurun; kill -9 $(pidof /path/of/gpurun) does, since it goes by the binary.
+//   - After a guard was killed, and until the next group: what left a rank's
+//     session, cleared its environment and lost its parent less than 250 ms before
+//     gpurun is killed too.
+//   - A process that a daemon started for a rank, outside gpurun's control group
+//     or without the marker, is not ours by any sign.
+//   - What runs as another user cannot be signalled, and is reported as left over.
+//
+// # Faults
+//
+//	fault                                      torchrun                       gpurun                                  test
+//	rank ends by a code or a signal            1 for all                      its code, 128+n and the signal          TestExitCodesAndSignals
+//	rank ignores SIGTERM                       SIGKILL after 30 s             SIGKILL after the grace                 TestStopLeavesNothing/deaf
+//	rank has loader workers                    lost if the rank is dead       SIGTERM with the rank's group           TestStopLeavesNothing/parent
+//	leader dead, worker in its group           worker lives on                SIGTERM, SIGKILL to the group           TestStopLeavesNothing/abandons
+//	child in its own session                   lives on                       swept                                   TestStopLeavesNothing/setsid
+//	double fork, own session, no environment   lives on                       swept                                   TestStopLeavesNothing/daemon
+//	rank exits 0 and leaves a daemon           lives on                       swept                                   TestStopLeavesNothing/farewell
+//	rank blocked on its output                 SIGKILL after 30 s at worst    as any other                            TestStopLeavesNothing/floods
+//	chain of processes, each forks the next    lives on                       swept                                   TestStopEndsAChainOfProcesses
+//	rank suspended                             SIGKILL after 30 s             wakes and gets its grace                TestStopWakesWhatIsSuspended
+//	rank uninterruptible in the kernel         hangs for good                 reported after a bound                  TestUnkillableRankIsReported
+//	supervisor killed                          ranks live on                  all gone                                TestKilledSupervisorLeavesNothing
+//	guard killed                               –                              job goes on, guard replaced             TestKilledGuardCostsNothing
+//	guard, then supervisor killed              –                              all gone                                TestSuccessorEndsAllToo
+//	guard killed while ranks start             –                              error, nothing left                     TestGuardKilledWhileRanksStart
+//	scheduler signals every process            agent and ranks die            the guard stays                         TestGuardHeedsNoSignalButKill
+//	SIGUSR1 from the scheduler                 ends the job                   reaches ranks that have a handler       TestNoticesReachOnlyThoseThatListen
+//	one of several ranks cannot start          agent fails                    error names it, the others are gone     TestStartIsAllOrNone
+//	stranger with the same marker              –                              left alone                              TestAMarkerAloneCondemnsNobody
+//	orphans of others come to PID 1            zombies                        reaped, os/exec's children are not      TestAsTheFirstProcessOfAContainer
+//
+// torchrun's column is that of PyTorch 2.x (torch/distributed/elastic/multiprocessing/api.py,
+// agent/server/local_elastic_agent.py).
 package proc
 
 import (

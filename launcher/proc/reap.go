@@ -65,7 +65,7 @@ func reapOrphans(able bool, stop <-chan struct{}, done chan<- struct{}) {
 	for {
 		var again <-chan time.Time
 		if takeOrphans() {
-			again = time.After(time.Second) // nobody says when a pidfd is closed
+			again = time.After(100 * time.Millisecond) // nobody says when a pidfd is closed
 		}
 		select {
 		case <-died:

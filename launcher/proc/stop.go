@@ -200,7 +200,7 @@ func (g *Group) dismiss() {
 	g.mu.Lock()
 	g.letGo = true
 	k := g.keeper
-	if k != nil && k.link.send(message{Kind: release}) != nil {
+	if k != nil && k.link.send(message{Kind: release, Ranks: g.identities()}) != nil {
 		_ = k.cmd.Process.Kill() // it is dead already, or as good as dead
 	}
 	for _, r := range g.members {

@@ -13,38 +13,44 @@ import (
 )
 
 // Each of these faults leaves processes behind that are not where a launcher
-// looks. The grace is long where SIGTERM ends everything: a stop that waits for
-// it would run into the test's time limit.
+// looks. Where one of them is deaf to SIGTERM, the grace is cut once rank 1 has
+// heeded it; else the grace is not used up, or the test would run out of time.
 func TestStopLeavesNothing(t *testing.T) {
 	for _, test := range []struct {
 		name   string // of the animal
 		args   []string
-		says   int // pids
-		ended  bool
-		grace  time.Duration
+		says   int  // pids
+		ended  bool // by itself
+		deaf   bool
 		killed []int
 		swept  int
 	}{
-		{name: "sleep", says: 1, grace: time.Hour},
-		{name: "deaf", says: 1, grace: 50 * time.Millisecond, killed: []int{0}},
-		{name: "parent", says: 2, grace: time.Hour},
-		{name: "abandons", args: []string{"0"}, says: 1, ended: true, grace: 50 * time.Millisecond, swept: 1},
-		{name: "abandons", args: []string{"1"}, says: 1, ended: true, grace: 50 * time.Millisecond, swept: 1},
-		{name: "setsid", says: 2, grace: time.Hour, swept: 1},
-		{name: "daemon", says: 2, grace: time.Hour, swept: 1},
-		{name: "farewell", says: 1, ended: true, grace: time.Hour, swept: 1},
-		{name: "floods", says: 1, grace: 50 * time.Millisecond},
+		{name: "sleep", says: 1},
+		{name: "deaf", says: 1, deaf: true, killed: []int{0}},
+		{name: "parent", says: 2},
+		{name: "abandons", args: []string{"0"}, says: 1, ended: true, deaf: true, swept: 1},
+		{name: "abandons", args: []string{"1"}, says: 1, ended: true, deaf: true, swept: 1},
+		{name: "setsid", says: 2, swept: 1},
+		{name: "daemon", says: 2, swept: 1},
+		{name: "farewell", says: 1, ended: true, swept: 1},
+		{name: "floods", says: 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHerd(t)
-			g := h.start(Options{Marker: t.Name()}, h.rank(0, test.name, test.args...), h.rank(1, "sleep"))
+			g := h.start(Options{Marker: t.Name()}, h.rank(1, "sleep"), h.rank(0, test.name, test.args...))
 			ids := h.gather(test.says + 1)
 			if test.ended {
-				if e := (<-g.Exits()).Exit; e.Stopped || e.Signal != 0 {
-					t.Errorf("exit %+v", e)
+				if f := <-g.Exits(); f.Rank != 0 || f.Exit.Stopped || f.Exit.Signal != 0 {
+					t.Errorf("rank %d: exit %+v", f.Rank, f.Exit)
 				}
 			}
-			report := g.Stop(test.grace)
+			if test.deaf {
+				go func() {
+					<-g.Exits() // rank 1's
+					g.Kill()
+				}()
+			}
+			report := g.Stop(time.Hour)
 			h.gone(ids...)
 			if diff := cmp.Diff(StopReport{Killed: test.killed, Swept: test.swept}, report); diff != "" {
 				t.Errorf("report (-want +got):\n%s", diff)
@@ -78,8 +84,13 @@ func TestStopTellsWhoEndedBeforeIt(t *testing.T) {
 	g := h.start(Options{}, h.rank(0, "exit", "3"), h.rank(1, "heeds"), h.rank(2, "deaf"))
 	h.gather(2)
 	first := <-g.Exits()
-	report := g.Stop(time.Second, unix.SIGINT, unix.SIGTERM)
+	reports := make(chan StopReport)
+	go func() { reports <- g.Stop(time.Hour, unix.SIGINT, unix.SIGTERM) }()
+	second := <-g.Exits()
+	g.Kill()
+	report := <-reports
 	rest := exits(g)
+	rest[second.Rank] = *second.Exit
 	if first.Rank != 0 || first.Exit.Stopped || first.Exit.Code != 3 {
 		t.Errorf("before the stop: %+v", first.Exit)
 	}
@@ -203,7 +214,14 @@ func TestUnkillableRankIsReported(t *testing.T) {
 	ids := h.gather(2)
 	pid := g.PIDs()[4]
 	freezer.freeze(t, pid)
-	report := g.Stop(time.Second)
+	reports := make(chan StopReport)
+	go func() { reports <- g.Stop(time.Hour) }()
+	all := map[int]int{}
+	for f := range g.Exits() {
+		all[f.Rank] = f.Exit.Signal
+		g.Kill()
+	}
+	report := <-reports
 	if len(report.Leftover) != 1 {
 		t.Fatalf("report %+v", report)
 	}
@@ -214,9 +232,8 @@ func TestUnkillableRankIsReported(t *testing.T) {
 	if diff := cmp.Diff([]int{4}, report.Killed); diff != "" {
 		t.Errorf("killed (-want +got):\n%s", diff)
 	}
-	all := exits(g)
-	if _, told := all[4]; told || all[5].Signal == 0 {
-		t.Errorf("exits %+v", all)
+	if diff := cmp.Diff(map[int]int{5: int(unix.SIGTERM)}, all); diff != "" {
+		t.Errorf("rank and signal of those that ended (-want +got):\n%s", diff)
 	}
 	freezer.thaw(t)
 	h.vanish(ids...)

@@ -45,7 +45,7 @@ type message struct {
 
 	Run   string     // watch: the marker's value
 	Began uint64     // watch: start time of the attempt
-	Ranks []identity // watch: none but where a guard takes over
+	Ranks []identity // watch: where a guard takes over, else none; release: all
 }
 
 // maxMessage bounds a message. The kernel takes at most 6 MiB of arguments and

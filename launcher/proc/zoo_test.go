@@ -51,7 +51,7 @@ func init() { // not a literal: the supervisor looks animals up
 
 		"supervisor": supervisor,
 		"init":       initProcess,
-		"refused":    refused,
+		"unlimited":  unlimited,
 	}
 }
 
@@ -132,19 +132,14 @@ func regicide([]string) {
 	forever()
 }
 
-// bequeath starts a child that ends after its parent.
+// bequeath leaves an orphan, which ends when nobody holds the other end of stdin.
 func bequeath([]string) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		panic(err)
-	}
-	cmd := exec.Command("/bin/sh", "-c", "read -r line") // until the last writer is gone
-	cmd.Stdin = r
+	cmd := exec.Command("/bin/cat")
+	cmd.Stdin = os.Stdin
 	if err := cmd.Start(); err != nil {
 		panic(err)
 	}
 	say(cmd.Process.Pid)
-	_ = w.Sync() // keeps w open until here
 }
 
 // files says which descriptors it was given, and how signals stand.
@@ -395,6 +390,3 @@ func pidIsChild(t *testing.T, pid int) bool {
 	}
 	return slices.Contains(pids, pid)
 }
-
-func initProcess([]string) {}
-func refused([]string)     {}

@@ -13,6 +13,9 @@ type Argv struct {
 	Dashes bool
 	// Booleans: a flag takes yes, no, 1, 0, t, f, y and n besides true and false.
 	Booleans bool
+	// Short are long arguments that may be cut short, as argparse allows, where
+	// what is left begins no other of them.
+	Short []string
 }
 
 // A word is one occurrence of an argument.
@@ -47,10 +50,28 @@ func (a Argv) same(word, name string) bool {
 	if word == name {
 		return true
 	}
-	if !a.Dashes || !strings.HasPrefix(word, "--") || !strings.HasPrefix(name, "--") {
+	if !strings.HasPrefix(word, "--") || !strings.HasPrefix(name, "--") {
 		return false
 	}
-	return strings.ReplaceAll(word[2:], "-", "_") == strings.ReplaceAll(name[2:], "-", "_")
+	word, name = a.plain(word), a.plain(name)
+	if word == name {
+		return true
+	}
+	if len(word) < 5 || !strings.HasPrefix(name, word) || !slices.Contains(a.Short, "--"+name) {
+		return false
+	}
+	return !slices.ContainsFunc(a.Short, func(other string) bool {
+		return a.plain(other) != name && strings.HasPrefix(a.plain(other), word)
+	})
+}
+
+// plain is a long argument without its dashes, those inside it as underscores
+// where both are the same.
+func (a Argv) plain(name string) string {
+	if !a.Dashes {
+		return name[2:]
+	}
+	return strings.ReplaceAll(name[2:], "-", "_")
 }
 
 // last is the occurrence that counts: argparse lets the last one win.
@@ -79,7 +100,7 @@ func (a Argv) Get(argv []string, name string) (string, bool, error) {
 	case w.at+1 < len(argv) && !optionLike(argv[w.at+1]):
 		return argv[w.at+1], true, nil
 	}
-	return "", true, fmt.Errorf("argument %s has no value", argv[w.at])
+	return "", true, fmt.Errorf("no value follows %s", argv[w.at])
 }
 
 // optionLike tells an option from a value: a negative number and a lone dash
@@ -137,7 +158,7 @@ func (a Argv) Flag(argv []string, name, no string) (value, found bool, err error
 	}
 	value, known := Truth(text)
 	if !known {
-		return false, true, fmt.Errorf("argument %s: %q is neither true nor false", argv[yes.at], text)
+		return false, true, fmt.Errorf("%q is neither true nor false", text)
 	}
 	return value, true, nil
 }

@@ -52,8 +52,8 @@ func TestArgvGet(t *testing.T) {
 		{"x.py --bsx 8", "", false, ""},
 		{"x.py -- --bs 8", "", false, ""},
 		{"x.py --bs -0.5", "-0.5", true, ""},
-		{"x.py --bs --lr", "", true, "argument --bs has no value"},
-		{"x.py --bs", "", true, "argument --bs has no value"},
+		{"x.py --bs --lr", "", true, "no value follows --bs"},
+		{"x.py --bs", "", true, "no value follows --bs"},
 	}
 	for _, test := range tests {
 		got, found, err := patch.Argv{}.Get(words(test.line), "--bs")

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// A frame is one call of a traceback. Code is the source line, empty where the
-// traceback does not show it.
+// A frame is one call of a traceback.
 type frame struct {
-	file, function, code string
+	file, function string
 }
 
 // A tracker folds the frames of a traceback, outermost first, into a phase. It
@@ -17,11 +16,11 @@ type frame struct {
 type tracker struct {
 	phase  Phase // what the innermost meaningful frame says
 	firm   bool  // phase is the purpose of the call: frames within it do not change it
+	guess  bool  // phase was read off source code, no frame confirms it
 	data   bool  // within a data loader: what runs there is no part of a training step
 	maybe  Phase // what an ambiguous name suggests, if computing follows
 	pinned bool  // within the loader's pin_memory
 	shared bool  // within the sharing of memory between processes
-	last   frame
 }
 
 // result is the phase that the frames tell, NoPhase where they do not.
@@ -37,7 +36,6 @@ func (t *tracker) result() Phase {
 
 // add takes the next frame, one level further in.
 func (t *tracker) add(f frame) {
-	t.last = f
 	t.pinned = t.pinned || strings.Contains(f.file, "pin_memory") || f.function == "pin_memory"
 	for _, m := range []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py", "torch/multiprocessing/reductions.py"} {
 		t.shared = t.shared || strings.Contains(f.file, m)
@@ -55,7 +53,10 @@ func (t *tracker) add(f frame) {
 	if suggestsEval(f) {
 		t.maybe = Eval
 	}
-	t.compute(stage(f))
+	if p := stage(f); p != "" {
+		t.compute(p)
+		t.guess = false
+	}
 }
 
 // source takes a line of source code that the traceback shows for its last
@@ -71,17 +72,21 @@ func (t *tracker) source(code string) {
 	case strings.Contains(code, "primals_"):
 		t.compute(Forward)
 	default:
-		t.compute(calls(code))
+		if p := calls(code); p != "" && p != t.phase {
+			t.compute(p)
+			t.guess = true
+		}
 	}
 }
 
 // compute moves on to the phase of an inner frame. A forward call within a
-// backward one is a recomputation (activation checkpointing), and setting up is
-// only what nothing else is: a job may build its model in any phase.
+// backward one is a recomputation (activation checkpointing), but one below the
+// source line "loss(model(x)).backward()" is not. Setting up is only what nothing
+// else is: a job may build its model in any phase.
 func (t *tracker) compute(p Phase) {
 	switch {
 	case p == "":
-	case p == Forward && t.phase == Backward:
+	case p == Forward && t.phase == Backward && !t.guess:
 	case (p == Load || p == Collective) && t.phase != "":
 	default:
 		t.phase = p
@@ -152,7 +157,7 @@ func stage(f frame) Phase {
 		return Optimizer
 	case strings.Contains(file, "torch/nn/modules/module.py") && slices.Contains([]string{"to", "cuda", "_apply", "convert", "half", "float", "bfloat16", "type", "<lambda>"}, name):
 		return Load
-	case name == "__init__" || name == "<listcomp>" && strings.Contains(f.code, "build"):
+	case name == "__init__":
 		return Load
 	case name == "measure" && strings.Contains(file, "vllm/"):
 		return Load
@@ -163,7 +168,7 @@ func stage(f frame) Phase {
 	case strings.HasSuffix(file, "torch/distributed/distributed_c10d.py"):
 		return Collective
 	}
-	return calls(f.code)
+	return ""
 }
 
 // isOptimizer knows the steps of PyTorch's optimizers, DeepSpeed's, apex',

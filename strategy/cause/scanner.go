@@ -332,7 +332,7 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 func indented(text string, t *traceback) bool {
 	columns := len(text) - len(strings.TrimLeft(text, " "))
 	if !t.header {
-		return columns > 0 && t.tracker.last.code == "" && columns > 12
+		return columns > 12
 	}
 	return columns > t.indent
 }

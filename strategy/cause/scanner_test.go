@@ -163,6 +163,17 @@ torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.
 		want: []want{{code: CUDAOOM, phase: Forward, raised: true}},
 	},
 	{
+		name: "forward and backward on one source line",
+		log: `Traceback (most recent call last):
+  File "fit.py", line 2, in <module>
+    loss(model(x), y).backward()
+  File "/v/torch/nn/modules/module.py", line 1110, in _call_impl
+    return forward_call(*input, **kwargs)
+torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.
+`,
+		want: []want{{code: CUDAOOM, phase: Forward, raised: true}},
+	},
+	{
 		name: "loading a model",
 		log: `Traceback (most recent call last):
   File "run.py", line 2, in <module>
@@ -316,7 +327,7 @@ KeyboardInterrupt
 func TestScanner(t *testing.T) {
 	for _, c := range scannerCases {
 		t.Run(c.name, func(t *testing.T) {
-			got := final(read(t, []byte(c.log)))
+			got := final(read([]byte(c.log)))
 			if len(got) != len(c.want) {
 				t.Fatalf("%d sightings, want %d: %+v", len(got), len(c.want), got)
 			}
@@ -371,7 +382,7 @@ func compare(t *testing.T, name string, got Sighting, w want, ranked bool) {
 }
 
 func TestScannerNeedsNoNewlineAtTheEnd(t *testing.T) {
-	got := read(t, []byte("slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch"))
+	got := read([]byte("slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch"))
 	if len(got) != 1 || got[0].Code != HostOOM {
 		t.Errorf("got %+v, want one host-oom", got)
 	}
@@ -383,11 +394,11 @@ func TestScannerKeepsBounds(t *testing.T) {
 		fmt.Fprintf(&log, "../aten/src/ATen/native/cuda/Indexing.cu:1292: indexSelectLargeIndex: block: [%d,0,0], thread: [0,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n", i)
 		fmt.Fprintf(&log, "step %d loss=nan\n", i)
 	}
-	got := read(t, []byte(log.String()))
+	got := read([]byte(log.String()))
 	if len(got) > loggedLimit+weakLimit {
 		t.Errorf("%d sightings of the same two lines, want at most %d", len(got), loggedLimit+weakLimit)
 	}
-	long := read(t, []byte("RuntimeError: CUDA out of memory. "+strings.Repeat("x", 1<<20)+"\nplain\n"), 4096)
+	long := read([]byte("RuntimeError: CUDA out of memory. "+strings.Repeat("x", 1<<20)+"\nplain\n"), 4096)
 	if len(long) != 1 || len(long[0].Text) > textLimit {
 		t.Errorf("a line of 1 MiB gave %d sightings, want one with a text of at most %d bytes", len(long), textLimit)
 	}
@@ -396,7 +407,7 @@ func TestScannerKeepsBounds(t *testing.T) {
 func TestLastStep(t *testing.T) {
 	log := strings.Repeat("x\n", 5000) + "iteration      120/ 500 | lm loss: 2.1\nsaved\n" +
 		"Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.\n"
-	got := read(t, []byte(log))
+	got := read([]byte(log))
 	if len(got) != 1 || got[0].Step != 120 {
 		t.Errorf("got %+v, want one sighting after step 120", got)
 	}

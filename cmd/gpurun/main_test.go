@@ -1,0 +1,200 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/gpurun/gpurun/launcher/proc"
+)
+
+// TestMain lets the test binary be gpurun: scripts start it under that name, and
+// it starts itself again as the guard of the ranks.
+func TestMain(m *testing.M) {
+	proc.MaybeGuard()
+	testscript.Main(m, map[string]func(){
+		"gpurun": func() { os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr)) },
+	})
+}
+
+// TestScripts runs testdata/script: one promise a file. Trainers in it are small
+// shell programs, so that every way to fail can be had at will; that the promises
+// hold with PyTorch itself is shown by TestQuickstart.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE") != "",
+		Setup: func(env *testscript.Env) error {
+			// A plain host without GPUs, whatever the machine is.
+			for _, name := range []string{"CUDA_VISIBLE_DEVICES", "PET_NNODES", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "VIRTUAL_ENV", "CONDA_PREFIX"} {
+				env.Setenv(name, "")
+			}
+			env.Setenv("PYTHON_EXEC", python(t))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":   cmdExits,
+			"json":    cmdJSON,
+			"runfile": cmdRunFile,
+			"waitfor": cmdWaitFor,
+			"signal":  cmdSignal,
+			"gone":    cmdGone,
+		},
+	})
+}
+
+// python is any Python 3; the scripts import nothing that does not come with it.
+func python(t *testing.T) string {
+	if p := os.Getenv("GPURUN_TEST_PYTHON"); p != "" {
+		return p
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if p := filepath.Join(dir, "python3"); executable(p) {
+			return p
+		}
+	}
+	t.Fatal("no python3 in PATH, and GPURUN_TEST_PYTHON names none")
+	return ""
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
+}
+
+// exits CODE gpurun ARGS… runs gpurun and wants that exit code.
+func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND ARGS…")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit interface{ ExitCode() int }
+		if e, ok := err.(interface{ ExitCode() int }); ok {
+			exit = e
+		} else {
+			ts.Fatalf("%s: %v", args[1], err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// runDirOf is the one run directory below .gpurun, or a named one.
+func runDirOf(ts *testscript.TestScript) string {
+	runs, err := filepath.Glob(ts.MkAbs(".gpurun/*/*"))
+	ts.Check(err)
+	if len(runs) != 1 {
+		ts.Fatalf("%d run directories: %v", len(runs), runs)
+	}
+	return runs[0]
+}
+
+// runfile NAME DEST copies a file of the one run directory; with !, it must not
+// be there.
+func cmdRunFile(ts *testscript.TestScript, neg bool, args []string) {
+	text, err := os.ReadFile(filepath.Join(runDirOf(ts), args[0]))
+	if neg {
+		if err == nil {
+			ts.Fatalf("%s is there", args[0])
+		}
+		return
+	}
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), text, 0o644))
+}
+
+// json FILE PATH WANT looks a value up in a JSON file: "attempts.0.cause". The
+// file may be stdout or hold several lines; then the last counts.
+func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: json FILE PATH WANT")
+	}
+	text := strings.TrimSpace(ts.ReadFile(args[0]))
+	var v any
+	if json.Unmarshal([]byte(text), &v) != nil {
+		lines := strings.Split(text, "\n")
+		ts.Check(json.Unmarshal([]byte(lines[len(lines)-1]), &v))
+	}
+	for _, key := range strings.Split(args[1], ".") {
+		switch node := v.(type) {
+		case map[string]any:
+			next, ok := node[key]
+			if !ok {
+				ts.Fatalf("%s: no %q in %v", args[1], key, node)
+			}
+			v = next
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i >= len(node) {
+				ts.Fatalf("%s: no element %q of %d", args[1], key, len(node))
+			}
+			v = node[i]
+		default:
+			ts.Fatalf("%s: %v has no %q", args[1], v, key)
+		}
+	}
+	got, err := json.Marshal(v)
+	ts.Check(err)
+	if s, ok := v.(string); ok {
+		got = []byte(s)
+	}
+	if (string(got) == args[2]) == neg {
+		ts.Fatalf("%s = %s, want %s", args[1], got, args[2])
+	}
+}
+
+// until asks again and again, for at most half a minute: it is a bound for a
+// failing test, not a time that a passing one waits.
+func until(ts *testscript.TestScript, what string, ok func() bool) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	ts.Fatalf("waited in vain for %s", what)
+}
+
+// waitfor FILE waits until a file is there and not empty.
+func cmdWaitFor(ts *testscript.TestScript, _ bool, args []string) {
+	until(ts, args[0], func() bool {
+		info, err := os.Stat(ts.MkAbs(args[0]))
+		return err == nil && info.Size() > 0
+	})
+}
+
+func pidIn(ts *testscript.TestScript, file string) int {
+	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(file)))
+	ts.Check(err)
+	return pid
+}
+
+// signal NUMBER PIDFILE sends a signal to the process that a file names.
+func cmdSignal(ts *testscript.TestScript, _ bool, args []string) {
+	number, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ts.Check(syscall.Kill(pidIn(ts, args[1]), syscall.Signal(number)))
+}
+
+// gone PIDFILE waits until the process that a file names is gone.
+func cmdGone(ts *testscript.TestScript, _ bool, args []string) {
+	pid := pidIn(ts, args[0])
+	until(ts, fmt.Sprintf("the end of process %d", pid), func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+}
