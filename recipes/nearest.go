@@ -1,14 +1,23 @@
 package recipes
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // nearest is the candidate that a mistyped word was probably meant for, empty
-// where none is close: up to a third of the word's letters may differ.
+// where none is close: up to two letters or a third of them may differ, or the
+// rest of the candidate may be missing.
 func nearest(word string, candidates []string) string {
-	best, distance := "", max(1, len(word)/3)+1
+	best, distance := "", max(min(len(word)/2, 2), len(word)/3)+1
 	for _, candidate := range slices.Sorted(slices.Values(candidates)) {
 		if d := edits(word, candidate); d < distance {
 			best, distance = candidate, d
+		}
+	}
+	for _, candidate := range slices.Sorted(slices.Values(candidates)) {
+		if best == "" && len(word) >= 4 && strings.HasPrefix(candidate, word) {
+			best = candidate
 		}
 	}
 	return best

@@ -191,7 +191,9 @@ func checkKnob(n *node, k strategy.Knob, knob *Knob) {
 		return
 	}
 	if !k.Whole() {
-		checkWord(n, k, "default", string(knob.Default))
+		if !checkWord(n, k, "default", string(knob.Default)) {
+			return
+		}
 		for _, p := range knob.Places {
 			if words := p.writable(strategy.Vocabulary(k)); words != nil && p.Reads[knob.Default] == nil && !slices.Contains(words, knob.Default) {
 				n.fault("default", fmt.Sprintf("%s has no word for %q, only for %s", p, knob.Default, join(words)))
@@ -219,11 +221,12 @@ func implied(places []Place) strategy.Value {
 	return ""
 }
 
-// checkWord reports a word that the knob does not have.
-func checkWord(n *node, k strategy.Knob, key, word string) {
+// checkWord reports a word that the knob does not have, and returns whether it
+// has it.
+func checkWord(n *node, k strategy.Knob, key, word string) bool {
 	vocabulary := strategy.Vocabulary(k)
 	if vocabulary == nil || slices.Contains(vocabulary, strategy.Value(word)) {
-		return
+		return true
 	}
 	words := make([]string, len(vocabulary))
 	for i, v := range vocabulary {
@@ -234,4 +237,5 @@ func checkWord(n *node, k strategy.Knob, key, word string) {
 		Message: fmt.Sprintf("%s is none of %s", word, strings.Join(words, ", ")),
 		Suggest: nearest(word, words),
 	})
+	return false
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -136,14 +137,23 @@ func exitCode(err error, w io.Writer) int {
 	var c *coded
 	var u *usageError
 	var h hinted
+	var j *job.UsageError
+	var t *job.Error
 	switch {
 	case errors.As(err, &c):
 		code, hint = c.code, c.hint
 		if c.said {
 			return code
 		}
+	case errors.Is(err, job.ErrHelp):
+		return 0
+	case errors.As(err, &t):
+		fmt.Fprintf(w, "gpurun: error: %s is not a job that can be started\n%v", t.File, t)
+		return code
 	case errors.As(err, &u):
 		hint = u.hint
+	case errors.As(err, &j):
+		hint = j.Hint
 	case errors.As(err, &h):
 		hint = h.Hint()
 	}

@@ -45,7 +45,7 @@ func plan(ctx context.Context, args []string, s streams) error {
 }
 
 func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
-	fmt.Fprintf(out, "job %s: %d ranks, recipe %s, %s\n", p.job.Name, p.at.Ranks, p.recipe.Name, p.placeLine())
+	fmt.Fprintf(out, "job %s: ranks %d, recipe %s, %s\n", p.job.Name, p.at.Ranks, p.recipeName(), p.placeLine())
 	for _, line := range p.evidence {
 		fmt.Fprintf(out, "  recognised by: %s\n", line)
 	}

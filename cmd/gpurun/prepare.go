@@ -172,7 +172,7 @@ func (p *prepared) choose(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load the recipes: %w", err)
 	}
-	base := recipes.Recipe{Name: "none", Title: "no recipe"}
+	var base recipes.Recipe // none
 	switch name := p.job.Recipe; {
 	case name == "none":
 	case name == "auto" || name == "":
@@ -199,10 +199,21 @@ func (p *prepared) choose(context.Context) error {
 		over.Progress.Step = p.job.Progress.Step.String()
 	}
 	p.recipe = base.With(over)
-	if base.Name == "none" && len(over.Knobs) > 0 {
-		p.recipe.Name, p.evidence = "knobs", []string{"[knobs] in train.toml"}
+	if base.Name == "" && len(over.Knobs) > 0 {
+		p.evidence = []string{"[knobs] in train.toml"}
 	}
 	return nil
+}
+
+// recipeName is the recipe's name for people.
+func (p *prepared) recipeName() string {
+	switch {
+	case p.recipe.Name != "":
+		return p.recipe.Name
+	case len(p.recipe.Knobs) > 0:
+		return "[knobs]"
+	}
+	return "none"
 }
 
 // detect recognises a recipe by the command, loading the files that a recipe

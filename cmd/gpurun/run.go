@@ -115,7 +115,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams) (launcher.
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	people := console.NewPeople(s.err, dir, own.Quiet)
+	people := console.NewPeople(s.err, dir, own.Quiet, p.propose(dir))
 	show := people.Show
 	if own.JSON {
 		show = console.NewJSON(s.json).Show
@@ -235,7 +235,7 @@ func beganAt(events []launcher.Event) time.Time {
 
 func (p *prepared) began(run string) launcher.Began {
 	return launcher.Began{
-		Run: run, Name: p.job.Name, Version: version(), Digest: p.digest, Recipe: p.recipe.Name, Python: p.python,
+		Run: run, Name: p.job.Name, Version: version(), Digest: p.digest, Recipe: p.recipeName(), Python: p.python,
 		Place: p.placeLine(), Policy: p.policy(), Job: p.strategyJob(), Plan: p.plan, Scheduler: p.scheduler(), At: time.Now().UTC(),
 	}
 }

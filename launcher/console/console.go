@@ -25,7 +25,8 @@ type People struct {
 
 	began    launcher.Began
 	attempts []attempt
-	command  launcher.Command // of the latest attempt
+	// propose gives the command that starts a plan from the beginning.
+	propose func(strategy.Plan) (launcher.Command, error)
 }
 
 // attempt is what the summary says of one attempt.
@@ -39,9 +40,10 @@ type attempt struct {
 }
 
 // NewPeople shows events on w; quiet leaves out all but failures and the end.
-// dir is the run directory, for the summary.
-func NewPeople(w io.Writer, dir string, quiet bool) *People {
-	return &People{w: w, dir: dir, quiet: quiet}
+// dir is the run directory, and propose gives the command that starts a plan from
+// the beginning; both are for the summary.
+func NewPeople(w io.Writer, dir string, quiet bool, propose func(strategy.Plan) (launcher.Command, error)) *People {
+	return &People{w: w, dir: dir, quiet: quiet, propose: propose}
 }
 
 // Recall takes in what an earlier gpurun did in the same run directory, without
@@ -76,12 +78,15 @@ func (p *People) Show(e launcher.Event) {
 }
 
 func (p *People) start(e launcher.Started) {
-	p.command = e.Command
 	from := ""
 	if e.Checkpoint != "" {
 		from = ", from checkpoint " + e.Checkpoint
 	}
-	p.chat("attempt %d: %s%s", e.N, e.Plan, from)
+	plan := e.Plan.String()
+	if plan == "" {
+		plan = "as it is written"
+	}
+	p.chat("attempt %d: %s%s", e.N, plan, from)
 	if e.Rung != "" && e.Diff != "" && !p.quiet {
 		fmt.Fprint(p.w, e.Diff)
 	}

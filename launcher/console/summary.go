@@ -2,7 +2,9 @@ package console
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,15 +16,15 @@ import (
 // happened, what was changed, and what to do.
 func (p *People) finish(v launcher.Verdict) {
 	if v.Outcome == strategy.Trained && (p.quiet || len(v.Attempts) == 1) {
-		p.chat("trained in %s; logs: %s", p.total().Round(100*time.Millisecond), p.dir)
+		p.chat("trained in %s; logs: %s", brief(p.total()), p.dir)
 		return
 	}
 	if v.Outcome != strategy.Trained && len(p.attempts) > 0 {
 		p.rootCause(p.attempts[len(p.attempts)-1])
 	}
-	p.say("summary: %s after %s in %s", v.Outcome, attempts(len(v.Attempts)), p.total().Round(100*time.Millisecond))
+	p.say("summary: %s after %s in %s", v.Outcome, attempts(len(v.Attempts)), brief(p.total()))
 	for _, a := range p.attempts {
-		p.say("  attempt %d, %s: %s", a.n, a.lasted.Round(100*time.Millisecond), outcome(a))
+		p.say("  attempt %d, %s: %s", a.n, brief(a.lasted), outcome(a))
 	}
 	if v.Outcome == strategy.Trained {
 		p.proposal(v)
@@ -39,6 +41,14 @@ func attempts(n int) string {
 		return "1 attempt"
 	}
 	return fmt.Sprintf("%d attempts", n)
+}
+
+// brief rounds a time to what a person reads.
+func brief(d time.Duration) time.Duration {
+	if d < 10*time.Second {
+		return d.Round(10 * time.Millisecond)
+	}
+	return d.Round(time.Second)
 }
 
 func (p *People) total() time.Duration {
@@ -71,14 +81,16 @@ func (p *People) proposal(v launcher.Verdict) {
 		return
 	}
 	p.say("  changed against the job as it is written: %s", changed)
-	p.say("hint: to start with this plan next time, give the job: %s", quote(p.command))
+	if command, err := p.propose(final); err == nil {
+		p.say("hint: to start with this plan next time, give the job: %s", quote(command))
+	}
 }
 
 // quote writes a command as one could type it.
 func quote(c launcher.Command) string {
 	var words []string
-	for k, v := range c.Env {
-		words = append(words, k+"="+shellWord(v))
+	for _, k := range slices.Sorted(maps.Keys(c.Env)) {
+		words = append(words, k+"="+shellWord(c.Env[k]))
 	}
 	for _, w := range c.Argv {
 		words = append(words, shellWord(w))

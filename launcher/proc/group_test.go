@@ -184,7 +184,7 @@ func ignoredSignals(t *testing.T) string {
 	return strings.Fields(rest)[0]
 }
 
-func TestARankLeadsItsOwnSessionAndBearsTheMarker(t *testing.T) {
+func TestWhatARankIs(t *testing.T) {
 	h := newHerd(t)
 	g := h.start(Options{Marker: "mine"}, h.rank(0, "sleep"), h.rank(1, "sleep"))
 	h.gather(2)
@@ -194,6 +194,16 @@ func TestARankLeadsItsOwnSessionAndBearsTheMarker(t *testing.T) {
 			t.Errorf("rank %d: %+v, %v", rank, p, err)
 		}
 		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		for fd := range 3 {
+			info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
+			var position, flags int
+			if _, err := fmt.Sscanf(string(info), "pos:\t%d\nflags:\t%o", &position, &flags); err != nil || flags&unix.O_NONBLOCK != 0 {
+				t.Errorf("rank %d: descriptor %d does not block: %q, %v", rank, fd, info, err)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
 		if err != nil || variable(environ, MarkerVariable) != "mine" {
 			t.Errorf("rank %d: marker %q, %v", rank, variable(environ, MarkerVariable), err)
 		}
@@ -215,5 +225,19 @@ func TestProgramIsFoundInTheRanksPath(t *testing.T) {
 				t.Errorf("exit %+v", e)
 			}
 		})
+	}
+}
+
+func BenchmarkEightRanks(b *testing.B) {
+	ranks := make([]Rank, 8)
+	for i := range ranks {
+		ranks[i] = Rank{Rank: i, LocalRank: i, Argv: []string{"/bin/sleep", "1000"}}
+	}
+	for b.Loop() {
+		g, err := Start(b.Context(), ranks, Options{Marker: "bench"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		g.Stop(time.Hour)
 	}
 }

@@ -235,3 +235,19 @@ func TestGuardHeedsNoSignalButKill(t *testing.T) {
 		t.Error("the guard died")
 	}
 }
+
+// A guard that somebody has suspended tells nothing. Its ranks are stopped all the
+// same, and their ends are told.
+func TestSuspendedGuard(t *testing.T) {
+	h := newHerd(t)
+	g := h.start(Options{}, h.rank(0, "heeds"), h.rank(1, "setsid"))
+	ids := h.gather(3)
+	if err := unix.Kill(g.guardID().PID, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	report := g.Stop(time.Hour)
+	h.gone(ids...)
+	if all := exits(g); all[0].Code != 7 || all[1].Signal != int(unix.SIGTERM) || report.Swept != 1 {
+		t.Errorf("exits %+v, report %+v", all, report)
+	}
+}

@@ -16,8 +16,9 @@ const (
 	// helloPatience bounds the wait for a guard's first word: the time that a
 	// busy machine takes to start this binary.
 	helloPatience = 30 * time.Second
-	// releasePatience bounds the wait for a guard that was let go.
-	releasePatience = 5 * time.Second
+	// releasePatience bounds the wait for a guard to say that its last ranks have
+	// ended, and then to go.
+	releasePatience = 2 * time.Second
 	// maxLosses is how many guards a group replaces. Something kills them on
 	// purpose then.
 	maxLosses = 10

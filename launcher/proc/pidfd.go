@@ -67,8 +67,13 @@ func signalProcess(f *os.File, sig unix.Signal) error {
 }
 
 // awaitExits waits until all processes behind the pidfds have ended, or ctx is
-// done.
+// done, and closes the pidfds.
 func awaitExits(ctx context.Context, pidfds []int) {
+	defer func() {
+		for _, fd := range pidfds {
+			unix.Close(fd)
+		}
+	}()
 	if len(pidfds) == 0 || ctx.Err() != nil {
 		return
 	}

@@ -23,6 +23,13 @@ var reaper struct {
 	done  chan struct{}
 }
 
+// Nobody says when a pidfd on an ended child is closed without its having been
+// reaped. The reaper looks again, less and less often.
+const (
+	reapPause    = 100 * time.Millisecond
+	reapPauseMax = 10 * time.Second
+)
+
 // Reap makes this process the one that orphans of its descendants come to, as
 // the init process of a container is anyway, and takes away those that end, until
 // release is called; release may be called once. Start does the same for as long
@@ -62,14 +69,17 @@ func reapOrphans(able bool, stop <-chan struct{}, done chan<- struct{}) {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, unix.SIGCHLD)
 	defer signal.Stop(died)
+	pause := reapPause
 	for {
 		var again <-chan time.Time
 		if takeOrphans() {
-			again = time.After(100 * time.Millisecond) // nobody says when a pidfd is closed
+			again = time.After(pause)
 		}
 		select {
 		case <-died:
+			pause = reapPause
 		case <-again:
+			pause = min(2*pause, reapPauseMax)
 		case <-stop:
 			takeOrphans()
 			return

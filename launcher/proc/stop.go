@@ -62,10 +62,7 @@ func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 	killed, left := sweep(bound, find)
 	report := g.account(append(doomed, killed...), left)
 	if len(left) == 0 {
-		select {
-		case <-g.quiet: // the last ends may still be on their way
-		case <-bound.Done():
-		}
+		g.awaitLastEnds(bound)
 	}
 	g.dismiss()
 	return report
@@ -122,20 +119,23 @@ func (g *Group) awaitGroups(ctx context.Context) {
 		}
 		var fds []int
 		for _, p := range t.procs {
-			if !groups[p.group] || !p.alive() {
+			if !groups[p.group] || !p.alive() || len(fds) == maxPidfds {
 				continue
 			}
-			if fd, err := openProcess(p.identity); err == nil {
-				fds = append(fds, fd)
+			fd, err := openProcess(p.identity)
+			if errors.Is(err, unix.ESRCH) {
+				continue
 			}
-		}
-		awaitExits(ctx, fds)
-		for _, fd := range fds {
-			unix.Close(fd)
+			if err != nil {
+				g.log.Warn("cannot wait for a rank's group: its grace ends here", "error", err)
+				return
+			}
+			fds = append(fds, fd)
 		}
 		if len(fds) == 0 {
 			return
 		}
+		awaitExits(ctx, fds)
 	}
 }
 
@@ -162,6 +162,24 @@ func (g *Group) find(t table, m *marker) []process {
 	}
 	t.addBelonging(set, sessions, g.began, m)
 	return t.alive(set, spare)
+}
+
+// awaitLastEnds waits for the ends of ranks that are dead: they may still be on
+// their way. A guard that does not tell them, since somebody has stopped it, is
+// killed; then this process learns them itself.
+func (g *Group) awaitLastEnds(ctx context.Context) {
+	late := time.AfterFunc(releasePatience, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.keeper != nil {
+			_ = g.keeper.cmd.Process.Kill() // dead is as good
+		}
+	})
+	defer late.Stop()
+	select {
+	case <-g.quiet:
+	case <-ctx.Done():
+	}
 }
 
 // account makes the report of what was killed, in which a process may stand more

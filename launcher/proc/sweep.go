@@ -17,6 +17,10 @@ import (
 // while another one does not die.
 const lookAgain = 100 * time.Millisecond
 
+// maxPidfds is how many processes are waited for at once, so that a crowd does not
+// use up the descriptors.
+const maxPidfds = 256
+
 // sweep kills what find returns, with SIGKILL through pidfds, until two walks in
 // a row find nothing alive, or ctx is done. It returns everything that it killed,
 // and what was still there at the end.
@@ -47,7 +51,11 @@ func sweep(ctx context.Context, find func(table) []process) (killed, left []proc
 				continue
 			}
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // what refuses is reported as left over
-			fds = append(fds, fd)
+			if len(fds) < maxPidfds {
+				fds = append(fds, fd)
+			} else {
+				unix.Close(fd)
+			}
 			if !seen[p.identity] {
 				seen[p.identity] = true
 				killed = append(killed, p)
@@ -56,9 +64,6 @@ func sweep(ctx context.Context, find func(table) []process) (killed, left []proc
 		step, cancel := context.WithTimeout(ctx, lookAgain)
 		awaitExits(step, fds)
 		cancel()
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
 	}
 	return killed, left
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,11 +48,18 @@ func init() { // not a literal: the supervisor looks animals up
 		"regicide": regicide,
 		"bequeath": bequeath,
 		"files":    files,
+		"headless": headless,
 		"notices":  notices,
 
 		"supervisor": supervisor,
 		"init":       initProcess,
 		"unlimited":  unlimited,
+	}
+}
+
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == cage+"headless" {
+		runtime.LockOSThread() // only an init can hold the main thread
 	}
 }
 
@@ -97,15 +105,11 @@ func endBySignal(args []string) {
 }
 
 // hopper is a chain of processes, each of which starts the next, in a session of
-// its own, and ends: whoever kills the one that he saw comes too late.
+// its own, and ends: whoever kills the one that he saw comes too late. Go starts
+// too slowly to be a challenge.
 func hopper(args []string) {
-	if len(args) == 0 {
-		say(os.Getpid())
-	}
-	cmd := kin([]string{}, true, "hopper", "again")
-	if err := cmd.Start(); err != nil {
-		syscall.Exit(1)
-	}
+	say(os.Getpid())
+	panic(unix.Exec("/bin/sh", []string{"sh", args[0], args[0]}, []string{"PATH=" + os.Getenv("PATH")}))
 }
 
 func floods([]string) {
@@ -121,6 +125,21 @@ func eats(args []string) {
 		hoard[i] = 1
 	}
 	say(os.Getpid(), len(hoard))
+}
+
+// headless goes on after its main thread has ended: it shows as a zombie.
+func headless([]string) {
+	go func() {
+		for {
+			if p, err := readProcess(os.Getpid()); err == nil && p.state == 'Z' {
+				say(os.Getpid())
+				forever()
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	_, _, errno := unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // init has locked main to the main thread
+	panic(errno)
 }
 
 // regicide kills the guard, which is its parent.
@@ -334,9 +353,6 @@ func (h *herd) vanish(ids ...identity) time.Duration {
 	since := time.Now()
 	awaitExits(ctx, fds)
 	took := time.Since(since)
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
 	h.gone(ids...)
 	return took
 }

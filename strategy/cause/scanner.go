@@ -484,7 +484,8 @@ func (s *Scanner) weigh(at *Sighting, t *traceback, raised bool) {
 }
 
 // hearsay reports whether a line only speaks of running out of memory: advice,
-// documentation, a generated text. An error says what failed, or by how much.
+// documentation, a generated text. A message says by how much, or begins where a
+// sentence would not: at the line's start, after a colon, a level or a bracket.
 func hearsay(text string) bool {
 	i := strings.Index(text, "out of memory")
 	if i < 0 || strings.Contains(text, "ried to allocate") {
@@ -496,13 +497,15 @@ func hearsay(text string) bool {
 			return true
 		}
 	}
-	for _, w := range []string{"rror", "ERROR", "xception", "ailed", "ailure", "EXHAUSTED"} {
-		if strings.Contains(text, w) {
-			return false
+	for _, device := range []string{"CUDA ", "HIP ", "XPU ", "NPU "} {
+		if before, ok := strings.CutSuffix(head, device); ok {
+			before = strings.TrimRight(before, " ")
+			return before != "" && !strings.ContainsAny(before[len(before)-1:], ":|]>)-=") &&
+				!strings.HasSuffix(before, "Error('") && !strings.HasSuffix(before, "Error(\"") &&
+				!strings.HasSuffix(before, "ERROR") && !strings.HasSuffix(before, "CRITICAL") && !strings.HasSuffix(before, "FATAL")
 		}
 	}
-	// A message of its own begins the line.
-	return i > len("CUDA ")
+	return false
 }
 
 func (s *Scanner) give(at Sighting) {

@@ -1,0 +1,81 @@
+package recipes_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/recipes"
+)
+
+func TestDetect(t *testing.T) {
+	const hfArgs = "x.py --output_dir out --per_device_train_batch_size 8"
+	tests := []struct {
+		name, argv, script, config string
+		want                       string
+		evidence                   []string
+	}{
+		{"from import", hfArgs, "from transformers import HfArgumentParser, Trainer\n", "", "hf-trainer", []string{
+			"the script imports transformers.HfArgumentParser", "the command has --output_dir", "the command has --per_device_train_batch_size"}},
+		{"import over lines", hfArgs, "from transformers import (  # all\n    AutoModel,\n    HfArgumentParser as P,\n)\n", "", "hf-trainer", nil},
+		{"qualified", hfArgs, "import numpy as np, transformers as tf\np = tf.HfArgumentParser(X)\n", "", "hf-trainer", nil},
+		{"continued line", hfArgs, "from transformers import Trainer, \\\n  HfArgumentParser\n", "", "hf-trainer", nil},
+		{"inside a function", hfArgs, "def main():\n    from transformers import HfArgumentParser\n", "", "hf-trainer", nil},
+		{"no parser", hfArgs, "from transformers import Trainer, TrainingArguments\n", "", "", nil},
+		{"commented out", hfArgs, "# from transformers import HfArgumentParser\n", "", "", nil},
+		{"no arguments", "x.py", "from transformers import HfArgumentParser\n", "", "", nil},
+		{"trl", hfArgs, "from transformers import HfArgumentParser\nfrom trl import SFTConfig\n", "", "", nil},
+		{"no source", hfArgs, "", "", "hf-trainer", nil},
+		{"no source and one common argument", "x.py --output_dir out", "", "", "", nil},
+		{"deepspeed", "x.py --deepspeed_config ds.json", "import deepspeed\n", "", "deepspeed", []string{
+			"the script imports deepspeed", "the command has --deepspeed_config"}},
+		{"deepspeed submodule", "x.py --deepspeed ds.json", "from deepspeed.ops.adam import FusedAdam\n", "", "deepspeed", nil},
+		{"deepspeed keys", "x.py --deepspeed_config ds.json", "", `{"zero_optimization": {}, "train_batch_size": 8}`, "deepspeed", []string{
+			"the command has --deepspeed_config", "ds.json has train_batch_size, zero_optimization"}},
+		{"both", hfArgs + " --deepspeed ds.json", "import deepspeed\nfrom transformers import HfArgumentParser\n", "{}", "hf-trainer", nil},
+		{"neither", "x.py --lr 1", "import torch\n", "", "", nil},
+	}
+	all, err := recipes.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := recipes.Command{Argv: strings.Fields(test.argv), Files: map[string][]byte{}}
+			if test.script != "" {
+				cmd.Script = []byte(test.script)
+			}
+			if test.config != "" {
+				cmd.Files["ds.json"] = []byte(test.config)
+			}
+			r, evidence, found := recipes.Detect(cmd, all)
+			if r.Name != test.want || found != (test.want != "") {
+				t.Errorf("found %q, want %q (%v)", r.Name, test.want, evidence)
+			}
+			if test.evidence != nil {
+				if diff := cmp.Diff(test.evidence, evidence); diff != "" {
+					t.Errorf("evidence (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// TestFilesNamed: a file can name another one, which is asked for once the first
+// is loaded.
+func TestFilesNamed(t *testing.T) {
+	hf := catalogued(t, "hf-trainer")
+	cmd := recipes.Command{Argv: []string{"x.py", "args.json"}, Files: map[string][]byte{}}
+	if diff := cmp.Diff([]string{"args.json"}, hf.FilesNamed(cmd)); diff != "" {
+		t.Errorf("first (-want +got):\n%s", diff)
+	}
+	cmd.Files["args.json"] = []byte(`{"deepspeed": "ds.json"}`)
+	if diff := cmp.Diff([]string{"args.json", "ds.json"}, hf.FilesNamed(cmd)); diff != "" {
+		t.Errorf("then (-want +got):\n%s", diff)
+	}
+	inline := recipes.Command{Argv: []string{"x.py", "--deepspeed", `{"zero_optimization": {}}`}}
+	if got := hf.FilesNamed(inline); len(got) > 0 {
+		t.Errorf("inline JSON asks for %v", got)
+	}
+}

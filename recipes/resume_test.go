@@ -1,0 +1,111 @@
+package recipes_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+func TestResumeGlob(t *testing.T) {
+	hf := catalogued(t, "hf-trainer")
+	for argv, want := range map[string]string{
+		"x.py --output_dir out/run":  "out/run/checkpoint-*",
+		"x.py --output-dir=out":      "out/checkpoint-*",
+		"x.py --learning_rate 1":     "",
+		"x.py --output_dir a --lr 1": "a/checkpoint-*",
+	} {
+		glob, ok := hf.ResumeGlob(recipes.Command{Argv: strings.Fields(argv)})
+		if ok != (want != "") || ok && glob != want {
+			t.Errorf("%s: %q, %v; want %q", argv, glob, ok, want)
+		}
+	}
+	if glob, ok := catalogued(t, "deepspeed").ResumeGlob(recipes.Command{}); ok {
+		t.Errorf("a recipe without checkpoints gives %q", glob)
+	}
+}
+
+// TestResumeFromTrainerState: the Trainer takes its batch size from the
+// checkpoint, so that the checkpoint is copied with the new one.
+func TestResumeFromTrainerState(t *testing.T) {
+	hf := catalogued(t, "hf-trainer")
+	const state = "{\n  \"global_step\": 120,\n  \"train_batch_size\": 8\n}\n"
+	cmd := recipes.Command{
+		Argv:  strings.Fields("x.py --output_dir out --per_device_train_batch_size 8"),
+		Files: map[string][]byte{"out/checkpoint-120/trainer_state.json": []byte(state)},
+	}
+	if diff := cmp.Diff([]string{"out/checkpoint-120/trainer_state.json"}, hf.ResumeFiles("out/checkpoint-120")); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	plan := strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"}
+	change, err := hf.Apply(cmd, plan, recipes.Topology{Ranks: 1}, attempt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resumed, err := hf.ResumeFrom(change, cmd, plan, "out/checkpoint-120", attempt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := change
+	want.Argv = append(want.Argv[:len(want.Argv):len(want.Argv)], "--resume_from_checkpoint", attempt+"/checkpoint/checkpoint-120")
+	want.Files = map[string][]byte{"checkpoint/checkpoint-120/trainer_state.json": []byte(strings.Replace(state, "8", "4", 1))}
+	want.Siblings = map[string]string{"checkpoint/checkpoint-120": "out/checkpoint-120"}
+	want.Diff = resumed.Diff
+	if diff := cmp.Diff(want, resumed); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !strings.Contains(resumed.Diff, `+  "train_batch_size": 4`) || !strings.Contains(resumed.Diff, "+--resume_from_checkpoint") {
+		t.Errorf("diff\n%s", resumed.Diff)
+	}
+	if len(change.Files) != 0 {
+		t.Error("ResumeFrom changed the change that it was given")
+	}
+}
+
+func TestResumeFromPlainCheckpoint(t *testing.T) {
+	hf := catalogued(t, "hf-trainer")
+	tests := []struct{ name, argv, state, want string }{
+		{"same batch size", "x.py --output_dir out", `{"train_batch_size": 8}`, "x.py --output_dir out --resume_from_checkpoint out/checkpoint-5"},
+		{"none stored", "x.py --output_dir out", `{"train_batch_size": null}`, "x.py --output_dir out --resume_from_checkpoint out/checkpoint-5"},
+		{"no state file", "x.py --output_dir out", "", "x.py --output_dir out --resume_from_checkpoint out/checkpoint-5"},
+		{"the user's own", "x.py --resume_from_checkpoint=True --output_dir out", "", "x.py --resume_from_checkpoint=out/checkpoint-5 --output_dir out"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := recipes.Command{Argv: strings.Fields(test.argv), Files: map[string][]byte{}}
+			if test.state != "" {
+				cmd.Files["out/checkpoint-5/trainer_state.json"] = []byte(test.state)
+			}
+			plan, _, err := hf.Read(cmd, recipes.Topology{Ranks: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			change, err := hf.ResumeFrom(recipes.Change{Argv: cmd.Argv}, cmd, plan, "out/checkpoint-5", attempt)
+			if err != nil || strings.Join(change.Argv, " ") != test.want || len(change.Files) > 0 {
+				t.Errorf("%v, %v, files %d; want %s", change.Argv, err, len(change.Files), test.want)
+			}
+		})
+	}
+}
+
+func TestResumeArguments(t *testing.T) {
+	for args, want := range map[string]string{
+		"--resume {latest}":             "x.py --resume c/1 a=b",
+		"--load={latest} --finetune":    "x.py a=b --load c/1 --finetune",
+		"--resume auto --from {latest}": "x.py --resume auto a=b --from c/1",
+		"a={latest}":                    "x.py --resume old a=c/1",
+	} {
+		r := recipes.Recipe{Resume: recipes.Resume{Latest: "c/*", Args: strings.Fields(args)}}
+		argv := "x.py --resume old a=b"
+		if strings.HasPrefix(args, "--load") {
+			argv = "x.py a=b"
+		}
+		change, err := r.ResumeFrom(recipes.Change{Argv: strings.Fields(argv)}, recipes.Command{}, nil, "c/1", attempt)
+		if got := strings.Join(change.Argv, " "); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", args, got, err, want)
+		}
+	}
+}
