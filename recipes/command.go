@@ -15,11 +15,13 @@ type Command struct {
 	Script []byte
 }
 
-// A Topology is how many processes share the work.
+// A Topology is how many processes share the work, and on what.
 type Topology struct {
 	Ranks int
 	// DataParallel is the number of ranks that see different samples; 0: Ranks.
 	DataParallel int
+	// NVMePath is the folder for what is offloaded to NVMe, empty for none.
+	NVMePath string
 }
 
 // dataParallel is the number of ranks that see different samples, at least 1.

@@ -151,7 +151,7 @@ func readDeepSpeed(d *draft, at Topology, plan strategy.Plan, ranges map[strateg
 	}
 	c.checkAccumulation(plan, ranges)
 	for knob, block := range map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam} {
-		if r := ranges[knob]; r.Absent == "" && !c.has(block+dsNVMe) {
+		if r := ranges[knob]; r.Absent == "" && at.NVMePath == "" && !c.has(block+dsNVMe) {
 			r.Values = without(r.Values, "nvme")
 			ranges[knob] = r
 		}
@@ -220,10 +220,10 @@ func applyDeepSpeed(d *draft, at Topology, old, plan strategy.Plan) error {
 	if err := c.applySharding(old, plan); err != nil {
 		return err
 	}
-	if err := c.applyOffload(old, plan, strategy.OffloadOptimizer, dsOptimizer); err != nil {
+	if err := c.applyOffload(at, old, plan, strategy.OffloadOptimizer, dsOptimizer); err != nil {
 		return err
 	}
-	if err := c.applyOffload(old, plan, strategy.OffloadParam, dsParam); err != nil {
+	if err := c.applyOffload(at, old, plan, strategy.OffloadParam, dsParam); err != nil {
 		return err
 	}
 	return c.applyPinning(old, plan)
@@ -304,7 +304,7 @@ func (c dsConfig) applySharding(old, plan strategy.Plan) error {
 }
 
 // applyOffload checks that the stage can offload, and completes the block.
-func (c dsConfig) applyOffload(old, plan strategy.Plan, k strategy.Knob, block string) error {
+func (c dsConfig) applyOffload(at Topology, old, plan strategy.Plan, k strategy.Knob, block string) error {
 	device, stage := plan[k], plan[strategy.Sharding]
 	if !offloaded(device) {
 		return nil
@@ -325,8 +325,37 @@ func (c dsConfig) applyOffload(old, plan strategy.Plan, k strategy.Knob, block s
 			return err
 		}
 	}
+	if device == "nvme" {
+		if err := c.applyNVMe(at, block); err != nil {
+			return err
+		}
+	}
 	// The default has been true since 0.19.6, and false before: say it.
 	return c.fill(block+dsPin, plan[strategy.PinMemory] != "false")
+}
+
+// applyNVMe says where to, and keeps the pinned host buffers small: with the
+// default sub-group of 1e9 elements they would take 16 GB for each rank.
+func (c dsConfig) applyNVMe(at Topology, block string) error {
+	if at.NVMePath != "" {
+		if err := c.fill(block+dsNVMe, at.NVMePath); err != nil {
+			return err
+		}
+	}
+	for _, key := range []struct {
+		name     string
+		elements int
+	}{
+		{dsZero + ".sub_group_size", 1e8},
+		{dsZero + ".stage3_prefetch_bucket_size", 2e7},
+		{dsZero + ".stage3_max_live_parameters", 3e8},
+		{dsZero + ".stage3_max_reuse_distance", 3e8},
+	} {
+		if err := c.fill(key.name, key.elements); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // applyPinning takes the pin out of what is offloaded where the plan does.

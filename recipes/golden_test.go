@@ -27,7 +27,7 @@ const attempt = "run/attempt-1"
 
 // A scene is one golden file: a command and a plan, and what comes of them. Its
 // comment holds lines `recipe NAME` (or `knobs`, with a knobs.toml), `argv …`,
-// `env NAME=VALUE`, `ranks N` and `plan knob=value …`; files without a slash at
+// `env NAME=VALUE`, `ranks N`, `nvme PATH` and `plan knob=value …`; files without a slash at
 // their end are configuration files. `read` and `diff`, or `error`, are golden.
 type scene struct {
 	recipe recipes.Recipe
@@ -85,6 +85,8 @@ func readScene(t testing.TB, archive *txtar.Archive) scene {
 		case "env":
 			name, value, _ := strings.Cut(rest, "=")
 			s.cmd.Env[name] = value
+		case "nvme":
+			s.at.NVMePath = rest
 		case "ranks":
 			s.at.Ranks, _ = strconv.Atoi(rest)
 		case "plan":

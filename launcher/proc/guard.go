@@ -240,7 +240,7 @@ func (g *guard) spawn(m message, fds []int) {
 // reapChildren tells the ends of ranks, which stay zombies until the guard is let
 // go, and takes away everything else that has ended.
 func (g *guard) reapChildren() {
-	pids, err := children()
+	pids, err := children(os.Getpid())
 	if err != nil {
 		return
 	}
@@ -269,7 +269,7 @@ func (g *guard) goodbye(known []identity) error {
 		if !told {
 			ctx, cancel := context.WithTimeout(context.Background(), releasePatience/2)
 			defer cancel()
-			sweep(ctx, g.find)
+			quarry{g.find, g.near}.sweep(ctx)
 			break
 		}
 	}
@@ -300,13 +300,14 @@ func (g *guard) avenge() error {
 	ctx, cancel := context.WithTimeout(context.Background(), guardBound)
 	defer cancel()
 	doomed := make(map[identity]bool)
-	for _, p := range survivors(g.find) {
+	q := quarry{g.find, g.near}
+	for _, p := range q.survey() {
 		doomed[p.identity] = true
 	}
 	for pid := range g.ranks {
 		_ = unix.Kill(-pid, unix.SIGKILL) // one call ends a whole group, also while it forks
 	}
-	killed, left := sweep(ctx, g.find)
+	killed, left := q.sweep(ctx)
 	for _, p := range killed {
 		doomed[p.identity] = true
 	}
@@ -350,4 +351,13 @@ func (g *guard) find(t table) []process {
 	}
 	t.addBelonging(set, sessions, g.began, g.marker)
 	return t.alive(set, map[int]bool{self: true, g.owner: true})
+}
+
+// near returns the guard's living children.
+func (g *guard) near() []process {
+	self := os.Getpid()
+	t := brood(self)
+	set := make(map[int]bool)
+	t.add(set, self)
+	return t.alive(set, map[int]bool{self: true})
 }

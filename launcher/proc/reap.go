@@ -90,7 +90,7 @@ func reapOrphans(able bool, stop <-chan struct{}, done chan<- struct{}) {
 // takeOrphans reaps the ended children that nobody in this process holds, and
 // reports whether there are some that somebody does hold.
 func takeOrphans() (held bool) {
-	pids, err := children()
+	pids, err := children(os.Getpid())
 	if err != nil {
 		return false
 	}

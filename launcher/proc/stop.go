@@ -56,10 +56,10 @@ func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 	bound, cancel := context.WithTimeout(context.Background(), g.options.Patience)
 	defer cancel()
 	m := newMarker(g.options.Marker, g.began)
-	find := func(t table) []process { return g.find(t, m) }
-	doomed := survivors(find)
+	q := quarry{find: func(t table) []process { return g.find(t, m) }, near: g.near}
+	doomed := q.survey()
 	g.toGroups(unix.SIGKILL) // one call ends a whole group, also while it forks
-	killed, left := sweep(bound, find)
+	killed, left := q.sweep(bound)
 	report := g.account(append(doomed, killed...), left)
 	if len(left) == 0 {
 		g.awaitLastEnds(bound)
@@ -162,6 +162,29 @@ func (g *Group) find(t table, m *marker) []process {
 	}
 	t.addBelonging(set, sessions, g.began, m)
 	return t.alive(set, spare)
+}
+
+// near returns the guard's living children, and those that a dead guard left to
+// this process.
+func (g *Group) near() []process {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var procs []process
+	if g.keeper != nil {
+		guard := g.keeper.id.PID
+		t := brood(guard)
+		set := make(map[int]bool)
+		t.add(set, guard)
+		procs = t.alive(set, map[int]bool{guard: true})
+	}
+	if g.lost && len(g.members) > 0 {
+		self := os.Getpid()
+		t := brood(self)
+		set := make(map[int]bool)
+		t.add(set, t.strays(self, g.members[0].id.PID, g.began)...)
+		procs = append(procs, t.alive(set, nil)...)
+	}
+	return procs
 }
 
 // awaitLastEnds waits for the ends of ranks that are dead: they may still be on

@@ -21,17 +21,28 @@ const lookAgain = 100 * time.Millisecond
 // use up the descriptors.
 const maxPidfds = 256
 
-// sweep kills what find returns, with SIGKILL through pidfds, until two walks in
-// a row find nothing alive, or ctx is done. It returns everything that it killed,
-// and what was still there at the end.
-func sweep(ctx context.Context, find func(table) []process) (killed, left []process) {
+// quarry is what a sweep goes after.
+type quarry struct {
+	// find picks from a walk over /proc all that is to be killed.
+	find func(table) []process
+	// near returns what of it is a child of the subreaper, and alive. A chain of
+	// processes, each of which starts the next and ends, moves faster than a walk
+	// sees it; but the subreaper always has one of them for a child.
+	near func() []process
+}
+
+// sweep kills with SIGKILL, through pidfds, until twice in a row nothing alive is
+// found, or ctx is done. It returns everything that it killed, and what was still
+// there at the end.
+func (q quarry) sweep(ctx context.Context) (killed, left []process) {
 	seen := make(map[identity]bool)
 	for empty := 0; empty < 2; {
+		killed = append(killed, q.cull(ctx, seen)...)
 		t, err := snapshot()
 		if err != nil {
 			return killed, left
 		}
-		left = find(t)
+		left = q.find(t)
 		if len(left) == 0 {
 			empty++
 			continue
@@ -40,27 +51,8 @@ func sweep(ctx context.Context, find func(table) []process) (killed, left []proc
 		if ctx.Err() != nil {
 			break
 		}
-		var fds []int
-		for _, p := range left {
-			fd, err := openProcess(p.identity)
-			if errors.Is(err, unix.ESRCH) {
-				continue
-			}
-			if err != nil {
-				_ = unix.Kill(p.PID, unix.SIGKILL) // out of descriptors: the pid, seen a moment ago, has to do
-				continue
-			}
-			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // what refuses is reported as left over
-			if len(fds) < maxPidfds {
-				fds = append(fds, fd)
-			} else {
-				unix.Close(fd)
-			}
-			if !seen[p.identity] {
-				seen[p.identity] = true
-				killed = append(killed, p)
-			}
-		}
+		dead, fds := slay(left, seen)
+		killed = append(killed, dead...)
 		step, cancel := context.WithTimeout(ctx, lookAgain)
 		awaitExits(step, fds)
 		cancel()
@@ -68,13 +60,59 @@ func sweep(ctx context.Context, find func(table) []process) (killed, left []proc
 	return killed, left
 }
 
-// survivors returns what a single walk finds.
-func survivors(find func(table) []process) []process {
+// maxCull bounds the rounds of one cull. What SIGKILL does not end at once would
+// keep it busy else.
+const maxCull = 100
+
+// cull kills the subreaper's children until there are none.
+func (q quarry) cull(ctx context.Context, seen map[identity]bool) (killed []process) {
+	for range maxCull {
+		near := q.near()
+		if len(near) == 0 || ctx.Err() != nil {
+			break
+		}
+		dead, fds := slay(near, seen)
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		killed = append(killed, dead...)
+	}
+	return killed
+}
+
+// slay sends SIGKILL to each process. It returns those that were not seen before,
+// and pidfds to wait for.
+func slay(procs []process, seen map[identity]bool) (killed []process, fds []int) {
+	for _, p := range procs {
+		fd, err := openProcess(p.identity)
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if !seen[p.identity] {
+			seen[p.identity] = true
+			killed = append(killed, p)
+		}
+		if err != nil {
+			_ = unix.Kill(p.PID, unix.SIGKILL) // out of descriptors: the pid, seen a moment ago, has to do
+			continue
+		}
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // what refuses is reported as left over
+		if len(fds) < maxPidfds {
+			fds = append(fds, fd)
+		} else {
+			unix.Close(fd)
+		}
+	}
+	return killed, fds
+}
+
+// survey returns what a single walk finds.
+func (q quarry) survey() []process {
 	t, err := snapshot()
 	if err != nil {
 		return nil // sweep will say the same
 	}
-	return find(t)
+	return q.find(t)
 }
 
 // alive returns the processes of the set that still run, by pid. Those in spare

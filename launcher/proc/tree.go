@@ -128,18 +128,19 @@ func (t table) add(set map[int]bool, roots ...int) {
 	}
 }
 
-// children lists the children of this process, those that were re-parented to it
+// children lists the children of a process, those that were re-parented to it
 // included. It costs a read for each of its threads, not one for each process of
 // the machine, where the kernel has the file for it (CONFIG_PROC_CHILDREN).
-func children() ([]int, error) {
-	tasks, err := os.ReadDir("/proc/self/task")
+func children(pid int) ([]int, error) {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
+	tasks, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("list own threads: %w", err)
+		return nil, fmt.Errorf("list threads: %w", err)
 	}
 	var pids []int
 	var found bool
 	for _, task := range tasks {
-		data, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+		data, err := os.ReadFile(dir + task.Name() + "/children")
 		if err != nil {
 			continue // the thread has ended, or the kernel has no such file
 		}
@@ -157,7 +158,23 @@ func children() ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.children[os.Getpid()], nil
+	return t.children[pid], nil
+}
+
+// brood reads one process and its children.
+func brood(parent int) table {
+	t := table{procs: make(map[int]process), children: make(map[int][]int)}
+	pids, err := children(parent)
+	if err != nil {
+		return t // it has ended
+	}
+	t.children[parent] = pids
+	for _, pid := range append([]int{parent}, pids...) {
+		if p, err := readProcess(pid); err == nil {
+			t.procs[pid] = p
+		}
+	}
+	return t
 }
 
 // is reports whether the process that id names was there.

@@ -400,7 +400,7 @@ func descriptorCount(t *testing.T) int {
 
 func pidIsChild(t *testing.T, pid int) bool {
 	t.Helper()
-	pids, err := children()
+	pids, err := children(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// TestQuickstart is the main job, end to end, with the real PyTorch, the real
+// example and the real binary: out of memory twice, then trained.
+func TestQuickstart(t *testing.T) {
+	python := os.Getenv("GPURUN_TEST_PYTHON")
+	if python == "" {
+		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
+	}
+	job := copyOf(t, filepath.Join("..", "..", "examples", "quickstart"))
+	before := contents(t, job)
+	run := filepath.Join(t.TempDir(), "run")
+
+	cmd := osexec.Command(build(t), "--run-dir", run, filepath.Join(job, "train.toml"))
+	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+python)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, errs.String(), out.String())
+	}
+	checkVerdict(t, run)
+	checkAllocatorsOwnWords(t, run)
+	checkLoss(t, out.String())
+	for name, text := range contents(t, job) {
+		if was, there := before[name]; there && was != text {
+			t.Errorf("%s was changed", name)
+		}
+	}
+}
+
+// checkVerdict wants two attempts that ran out of memory, answered by two
+// different rungs, and one that trained.
+func checkVerdict(t *testing.T, run string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(run, "verdict.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v launcher.Verdict
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Outcome != strategy.Trained || v.Code != 0 || len(v.Attempts) < 3 {
+		t.Fatalf("outcome %s, code %d after %d attempts", v.Outcome, v.Code, len(v.Attempts))
+	}
+	rungs := map[strategy.Rung]bool{}
+	for i, a := range v.Attempts[:len(v.Attempts)-1] {
+		rungs[a.Rung] = true
+		if a.N != i || a.Cause != cause.HostOOM || a.Rank == nil || a.Seconds <= 0 || len(a.Changed) == 0 {
+			t.Errorf("attempt %d: %+v", i, a)
+		}
+		if a.Phase != cause.Forward && a.Phase != cause.Backward {
+			t.Errorf("attempt %d: phase %s", i, a.Phase)
+		}
+	}
+	if !rungs[strategy.RungCheckpointing] || !rungs[strategy.RungMicroBatch] {
+		t.Errorf("rungs %v, want checkpointing and micro-batch", rungs)
+	}
+	first, last := v.Attempts[0].Plan, v.Attempts[len(v.Attempts)-1].Plan
+	if a, b := samples(first), samples(last); a != b {
+		t.Errorf("samples a step and rank: %d, then %d", a, b)
+	}
+	if end := v.Attempts[len(v.Attempts)-1]; end.Cause != cause.None {
+		t.Errorf("the last attempt ended with %s", end.Cause)
+	}
+}
+
+func samples(p strategy.Plan) int {
+	micro, _ := p.Number(strategy.MicroBatchSize)
+	accumulation, _ := p.Number(strategy.GradientAccumulationSteps)
+	return micro * accumulation
+}
+
+// checkAllocatorsOwnWords: nothing was simulated.
+func checkAllocatorsOwnWords(t *testing.T, run string) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(run, "attempt-0", "rank*", "stderr.log"))
+	if err != nil || len(logs) != 2 {
+		t.Fatalf("logs %v, %v", logs, err)
+	}
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(text, []byte("DefaultCPUAllocator: can't allocate memory: you tried to allocate")) {
+			return
+		}
+	}
+	t.Error("no rank's log of attempt 0 has the allocator's message")
+}
+
+var lossLine = regexp.MustCompile(`step (\d+) loss ([0-9.]+)`)
+
+func checkLoss(t *testing.T, out string) {
+	t.Helper()
+	lines := lossLine.FindAllStringSubmatch(out, -1)
+	if len(lines) < 2 {
+		t.Fatalf("no losses in %q", out)
+	}
+	first, err := strconv.ParseFloat(lines[0][2], 64)
+	last, err2 := strconv.ParseFloat(lines[len(lines)-1][2], 64)
+	if err != nil || err2 != nil || last >= first {
+		t.Errorf("loss %v → %v (%v, %v)", first, last, err, err2)
+	}
+}
+
+// build makes the binary that users have: the test's own is slowed by -race.
+func build(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "gpurun")
+	if out, err := osexec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// copyOf copies a folder's files, so that a test leaves nothing in the tree.
+func copyOf(t *testing.T, from string) string {
+	t.Helper()
+	to := t.TempDir()
+	for name, text := range contents(t, from) {
+		if err := os.WriteFile(filepath.Join(to, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
+}
+
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, e := range entries {
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = string(text)
+	}
+	return files
+}
