@@ -14,8 +14,20 @@ import sys
 import tempfile
 import time
 
-TRAINER = "import time\nprint('first line', flush=True)\ntime.sleep(1.0)\n"
+# One write a line: print() under python -u makes two, and torchrun's ranks tear each other's.
+TRAINER = "import os, time\nos.write(1, b'first line\\n')\ntime.sleep(1.0)\n"
 PAIRS = 5
+
+# PyTorch 1.13 under Python 3.11 takes its own default of --redirects and --tee
+# for none at all and fails; this gives it back what it means. Nothing else of
+# torchrun is touched.
+TORCHRUN = """
+from torch.distributed.elastic.multiprocessing import api
+if api.Std.from_str("0") is None:
+    api.Std.from_str = classmethod(lambda cls, text: cls.NONE)
+from torch.distributed.run import main
+main()
+"""
 
 
 def tree(pid):
@@ -46,11 +58,12 @@ def children(pid):
     return out
 
 
-def peak(pid):
+def status(path, key):
+    """A figure of a file in /proc, in MiB."""
     try:
-        with open(f"/proc/{pid}/status") as file:
+        with open(path) as file:
             for line in file:
-                if line.startswith("VmHWM:"):
+                if line.startswith(key):
                     return int(line.split()[1]) / 1024
     except OSError:
         pass
@@ -58,18 +71,20 @@ def peak(pid):
 
 
 def launch(command, directory):
-    """Seconds to the first line of a rank, and MiB that the launcher held at most."""
+    """Seconds to the first line of a rank, the launcher's peak RSS in MiB, and what
+    all of its processes hold, pages that they share counted once (Pss)."""
     env = dict(os.environ, PYTHON_EXEC=sys.executable)
     start = time.perf_counter()
     process = subprocess.Popen(command, cwd=directory, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     line = process.stdout.readline()
     seconds = time.perf_counter() - start
     time.sleep(0.3)
-    mib = sum(peak(pid) for pid in tree(process.pid))
+    peak = status(f"/proc/{process.pid}/status", "VmHWM:")
+    held = sum(status(f"/proc/{pid}/smaps_rollup", "Pss:") for pid in tree(process.pid))
     process.stdout.read()
     if process.wait() != 0 or line != b"first line\n":
         sys.exit(f"{command[0]} failed: exit code {process.returncode}, first line {line!r}")
-    return seconds, mib
+    return seconds, peak, held
 
 
 def main():
@@ -77,10 +92,12 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         with open(os.path.join(directory, "trainer.py"), "w") as file:
             file.write(TRAINER)
-        print("ranks  launcher   first line (s)  launcher's peak (MiB)")
+        with open(os.path.join(directory, "torchrun.py"), "w") as file:
+            file.write(TORCHRUN)
+        print("ranks  launcher   first line (s)  peak RSS (MiB)  all its processes, Pss (MiB)")
         for ranks in (1, 2, 8):
             commands = {
-                "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", "trainer.py"],
+                "torchrun": [sys.executable, "torchrun.py", "--standalone", f"--nproc_per_node={ranks}", "trainer.py"],
                 "gpurun": [gpurun, f"--nproc-per-node={ranks}", "trainer.py"],
             }
             for command in commands.values():
@@ -90,10 +107,10 @@ def main():
                 for name, command in commands.items():
                     results[name].append(launch(command, directory))
             medians = {name: [statistics.median(column) for column in zip(*rows)] for name, rows in results.items()}
-            for name, (seconds, mib) in medians.items():
-                print(f"{ranks:5}  {name:9}  {seconds:14.3f}  {mib:21.1f}")
-            faster, smaller = (a / b for a, b in zip(medians["torchrun"], medians["gpurun"]))
-            print(f"{ranks:5}  ratio      {faster:13.0f}x  {smaller:20.1f}x")
+            for name, (seconds, peak, held) in medians.items():
+                print(f"{ranks:5}  {name:9}  {seconds:14.3f}  {peak:14.1f}  {held:28.1f}")
+            ratios = [a / b for a, b in zip(medians["torchrun"], medians["gpurun"])]
+            print(f"{ranks:5}  ratio      {ratios[0]:13.0f}x  {ratios[1]:13.1f}x  {ratios[2]:27.1f}x")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,9 @@ type job struct {
 // TestRealParsers gives every golden command, before and after its change, to
 // the framework's own parser.
 func TestRealParsers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("importing the frameworks takes seconds")
+	}
 	for kind, modules := range map[string]string{"hf": "torch transformers accelerate deepspeed", "deepspeed": "torch deepspeed"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +141,7 @@ func parsed(t *testing.T, python string, jobs []job) []map[string]any {
 	}
 	cmd := exec.Command(python, script)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=", "HF_HUB_OFFLINE=1", "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=0", "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "TRITON_HOME="+cmd.Dir, "HF_HOME="+cmd.Dir, "CUDA_VISIBLE_DEVICES=", "HF_HUB_OFFLINE=1", "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=0", "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Stdin = bytes.NewReader(input)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -45,12 +45,37 @@ func (r Recipe) ResumeFiles(checkpoint string) []string {
 // changes, the command names a copy of the checkpoint under dir: its other files
 // are linked beside the changed one, as Change.Siblings says.
 func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, checkpoint, dir string) (Change, error) {
-	d := newDraft(r, Command{Argv: change.Argv, Env: cmd.Env, Files: cmd.Files})
-	d.sole = ""
 	next := change
 	next.Files, next.Siblings = cloned(change.Files), cloned(change.Siblings)
+	edited, err := r.editCheckpoint(&next, cmd, plan, checkpoint)
+	if err != nil {
+		return Change{}, err
+	}
+	if edited != nil {
+		checkpoint = path.Join(dir, checkpointCopy(checkpoint))
+	}
+	next.Diff = string(edited) + change.Diff
+	words := make([]string, len(r.Resume.Args))
+	for i, word := range r.Resume.Args {
+		words[i] = strings.ReplaceAll(word, "{latest}", checkpoint)
+	}
+	if sole := newDraft(r, cmd).sole; sole != "" {
+		return next.resumeInFile(cmd, sole, words, dir)
+	}
+	grammar := newDraft(r, cmd).grammar
+	next.Argv = resumed(grammar, change.Argv, words)
+	next.Diff += string(unified("command", optionLines(change.Argv), "resumed command", optionLines(next.Argv)))
+	return next, nil
+}
+
+// checkpointCopy is the folder for the copy of a checkpoint.
+func checkpointCopy(checkpoint string) string { return path.Join("checkpoint", path.Base(checkpoint)) }
+
+// editCheckpoint adds changed copies of a checkpoint's files, and returns their
+// diff, nil where nothing has to change.
+func (r Recipe) editCheckpoint(next *Change, cmd Command, plan strategy.Plan, checkpoint string) ([]byte, error) {
 	var edited []byte
-	folder := path.Join("checkpoint", path.Base(checkpoint))
+	folder := checkpointCopy(checkpoint)
 	for _, name := range r.Rules {
 		for file, edit := range rules[name].checkpoint {
 			from := path.Join(checkpoint, file)
@@ -60,7 +85,7 @@ func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, check
 			}
 			changed, err := edit(text, plan)
 			if err != nil {
-				return Change{}, fmt.Errorf("change %s: %w", from, err)
+				return nil, fmt.Errorf("change %s: %w", from, err)
 			}
 			if string(changed) == string(text) {
 				continue
@@ -70,37 +95,54 @@ func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, check
 			edited = append(edited, unified(from, text, to, changed)...)
 		}
 	}
-	if edited != nil {
-		checkpoint = path.Join(dir, folder)
-	}
-	next.Argv = r.resumed(d, cmd, checkpoint)
-	next.Diff = string(edited) + change.Diff + string(unified("command", optionLines(change.Argv), "resumed command", optionLines(next.Argv)))
-	return next, nil
+	return edited, nil
 }
 
 // resumed is the command line with the resume arguments, each in place of one
 // that the user gave.
-func (r Recipe) resumed(d *draft, cmd Command, checkpoint string) []string {
-	words := make([]string, len(r.Resume.Args))
-	for i, word := range r.Resume.Args {
-		words[i] = strings.ReplaceAll(word, "{latest}", checkpoint)
-	}
-	argv := slices.Clone(d.argv)
+func resumed(grammar patch.Argv, argv, words []string) []string {
+	argv = slices.Clone(argv)
 	for _, o := range optionsOf(words) {
+		key, value, equals := strings.Cut(o.name, "=")
 		switch {
+		case !strings.HasPrefix(o.name, "-") && equals:
+			argv = patch.SetOverride(argv, key, value)
 		case !strings.HasPrefix(o.name, "-"):
-			if key, value, equals := strings.Cut(o.name, "="); equals {
-				argv = patch.SetOverride(argv, key, value)
-			} else {
-				argv = patch.Append(argv, o.name)
-			}
+			argv = patch.Append(argv, o.name)
 		case !o.bare:
-			argv = d.grammar.Set(argv, o.name, o.value)
-		case !d.grammar.Has(argv, o.name):
+			argv = grammar.Set(argv, o.name, o.value)
+		case !grammar.Has(argv, o.name):
 			argv = patch.Append(argv, o.name)
 		}
 	}
 	return argv
+}
+
+// resumeInFile puts the resume arguments into the one file that holds all
+// arguments, or into the copy of it that the change has already.
+func (c Change) resumeInFile(cmd Command, sole string, words []string, dir string) (Change, error) {
+	name, text := path.Join("config", path.Base(sole)), cmd.Files[sole]
+	for changed, newer := range c.Files {
+		if path.Join(dir, changed) == c.Argv[1] {
+			name, text = changed, newer
+		}
+	}
+	format, _ := patch.FormatOf(sole, text)
+	next := text
+	for _, o := range optionsOf(words) {
+		value := any(o.value)
+		if o.bare {
+			value = true
+		}
+		var err error
+		if next, err = patch.Set(format, next, soleKey(o.name), value); err != nil {
+			return Change{}, fmt.Errorf("change %s: %w", sole, err)
+		}
+	}
+	c.Files[name] = next
+	c.Argv = []string{c.Argv[0], path.Join(dir, name)}
+	c.Diff += string(unified(sole, text, name, next))
+	return c, nil
 }
 
 func cloned[V any](m map[string]V) map[string]V {

@@ -109,3 +109,38 @@ func TestResumeArguments(t *testing.T) {
 		}
 	}
 }
+
+// TestResumeInFile: where one file holds all arguments, a word more would make
+// the job read its command line differently.
+func TestResumeInFile(t *testing.T) {
+	hf := catalogued(t, "hf-trainer")
+	cmd := recipes.Command{Argv: []string{"x.py", "conf/a.json"}, Files: map[string][]byte{
+		"conf/a.json": []byte(`{"output_dir": "out", "per_device_train_batch_size": 8}`),
+	}}
+	for name, plan := range map[string]strategy.Plan{
+		"file changed already": {strategy.MicroBatchSize: "4"},
+		"file as it was":       {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change, err := hf.Apply(cmd, plan, recipes.Topology{Ranks: 1}, attempt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resumed, err := hf.ResumeFrom(change, cmd, plan, "out/checkpoint-5", attempt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			micro := "8"
+			if len(plan) > 0 {
+				micro = "4"
+			}
+			want := `{"output_dir": "out", "per_device_train_batch_size": ` + micro + `, "resume_from_checkpoint": "out/checkpoint-5"}`
+			if got := string(resumed.Files["config/a.json"]); got != want {
+				t.Errorf("file %s, want %s", got, want)
+			}
+			if diff := cmp.Diff([]string{"x.py", attempt + "/config/a.json"}, resumed.Argv); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

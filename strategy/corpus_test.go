@@ -52,18 +52,6 @@ func corpus(t *testing.T) []labelled {
 	return all
 }
 
-// scan returns the sightings of a log.
-func scan(log string) []cause.Sighting {
-	var all []cause.Sighting
-	s := cause.NewScanner("log")
-	s.OnSighting = func(at cause.Sighting) { all = append(all, at) }
-	if _, err := s.Write([]byte(log)); err != nil {
-		panic(err)
-	}
-	s.Close()
-	return all
-}
-
 // near allows for a rounding of the label's last byte.
 func near(got, want *int64) bool {
 	if got == nil || want == nil {
@@ -99,7 +87,7 @@ func TestCorpus(t *testing.T) {
 	var phases struct{ labelled, wrong, unknown int }
 	var figures struct{ labelled, wrong int }
 	for _, l := range logs {
-		d := Diagnose(EvidenceFromLog(scan(l.Log), l.ExitCode))
+		d := Diagnose(EvidenceFromLog(cause.Scan("log", l.Log), l.ExitCode))
 		if d.Cause == l.Cause {
 			causes[l.Cause].right++
 		} else {

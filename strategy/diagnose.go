@@ -22,7 +22,6 @@ const (
 	sigFPE  = 8
 	sigKILL = 9
 	sigSEGV = 11
-	sigTERM = 15
 )
 
 // Diagnose says why an attempt ended. It ranks what the facts of all ranks show:
@@ -59,8 +58,7 @@ type tier int
 
 const (
 	tierProof   tier = iota // words or counters that name a cause
-	tierOwn                 // the job's own exception, a crash
-	tierKill                // SIGKILL, by nobody knows whom
+	tierOwn                 // the job's own exception, a crash, a kill by nobody knows whom
 	tierSymptom             // what the death of another rank brings about
 	tierWeak                // a warning
 	tierExit                // an exit code and no word
@@ -281,7 +279,7 @@ func (c *file) exitMeans(e *Exit) (cause.Code, tier) {
 	case sigSEGV, sigBUS, sigILL, sigFPE:
 		return cause.Segfault, tierOwn
 	case sigKILL:
-		return cause.Unknown, tierKill
+		return cause.Unknown, tierOwn
 	case sigABRT:
 		return cause.Unknown, tierExit // a C++ exception, which the output explains
 	default:
@@ -292,9 +290,9 @@ func (c *file) exitMeans(e *Exit) (cause.Code, tier) {
 // killed reports whether something of the job died by SIGKILL: a rank, or a
 // loader's worker whose parent says so.
 func (c *file) killed() (rank int, ok bool) {
-	for rank, i := range c.exits {
+	for _, i := range c.exitFacts() {
 		if e := c.facts[i].Exit; !e.Stopped && signalOf(e) == sigKILL {
-			return rank, true
+			return c.facts[i].Rank, true
 		}
 	}
 	for _, s := range c.sightings {
@@ -476,6 +474,11 @@ func (c *file) because(d *Diagnosis, all []candidate, best candidate) []int {
 	if i, ok := c.progress[best.rank]; ok && d.Late {
 		add(i)
 	}
+	if d.Cause == cause.Unknown {
+		for _, i := range c.stuck {
+			add(i)
+		}
+	}
 	for _, o := range all {
 		if o.code == best.code || slices.Contains(d.Symptoms, o.code) {
 			add(o.fact)
@@ -487,7 +490,7 @@ func (c *file) because(d *Diagnosis, all []candidate, best candidate) []int {
 // advise is the sentence for a person, where no rung answers the cause.
 func (c *file) advise(d *Diagnosis, best candidate) string {
 	switch {
-	case best.tier == tierKill:
+	case best.said == nil && d.Cause == cause.Unknown && signalOf(c.facts[best.fact].Exit) == sigKILL:
 		return c.adviseKill()
 	case d.Impossible && d.Requested != nil:
 		return fmt.Sprintf("a single request of %d bytes is more than the memory there is: look for a wrong shape, a batch or a sequence that is far too long", *d.Requested)

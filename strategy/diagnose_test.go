@@ -23,8 +23,8 @@ func at(rank, seconds int, f Fact) Fact {
 // says makes the facts of what a rank printed.
 func says(rank, seconds int, log string) []Fact {
 	var facts []Fact
-	for _, s := range scan(log) {
-		s.Stream = fmt.Sprintf("rank%d at %d", rank, seconds) // each text is a stream of its own
+	// Each text is a stream of its own.
+	for _, s := range cause.Scan(fmt.Sprintf("rank%d at %d", rank, seconds), log) {
 		facts = append(facts, at(rank, seconds, Fact{Source: "stderr", Sighting: &s}))
 	}
 	return facts
@@ -131,6 +131,11 @@ var diagnoses = []struct {
 		name:  "SIGKILL and no proof, before the others' symptoms",
 		facts: slices.Concat(exits(2, 3, 137), says(0, 4, watchdog), exits(0, 5, 134)),
 		want:  Diagnosis{Cause: cause.Unknown, Fatal: true, Rank: 2, Ranks: []int{2}, Symptoms: []cause.Code{cause.NCCLTimeout}, ExitCode: 137},
+	},
+	{
+		name:  "SIGKILL and no proof, and an exception that follows from it",
+		facts: slices.Concat(exits(2, 3, 137), says(0, 4, valueError), exits(0, 5, 1)),
+		want:  Diagnosis{Cause: cause.Unknown, Fatal: true, Rank: 2, Ranks: []int{2}, ExitCode: 137},
 	},
 	{
 		name:  "a loader's worker dies, and the cgroup's counter says of what",
@@ -288,7 +293,7 @@ func TestEvidenceFromLog(t *testing.T) {
 		{"a warning and an exit code", "h:1:2 [0] NCCL WARN Call to x failed\n", code(1), cause.NCCLError, true},
 		{"talk of memory and no exit code", "Tip: if you see CUDA out of memory, use less\n", nil, cause.None, false},
 	} {
-		d := Diagnose(EvidenceFromLog(scan(c.log), c.exit))
+		d := Diagnose(EvidenceFromLog(cause.Scan("log", c.log), c.exit))
 		if d.Cause != c.cause || d.Fatal != c.fatal {
 			t.Errorf("%s: %s, fatal %v, want %s, fatal %v", c.name, d.Cause, d.Fatal, c.cause, c.fatal)
 		}

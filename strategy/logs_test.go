@@ -36,6 +36,9 @@ var logs = []struct {
 	{"DDP moves the model", "Traceback (most recent call last):\n  File \"t.py\", line 5, in <module>\n    model = model.cuda(local_rank)\n  File \"/v/torch/nn/modules/module.py\", line 905, in cuda\n    return self._apply(lambda t: t.cuda(device))\nRuntimeError: CUDA error: out of memory\n", cause.CUDAOOM, true, cause.Load},
 	{"an exception hides behind another", "Traceback (most recent call last):\n  File \"t.py\", line 5, in step\n    x()\nKeyError: 'a'\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File \"t.py\", line 9, in <module>\n    y()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n", cause.CUDAOOM, true, ""},
 	{"YOLO falls back", "WARNING ⚠️ CUDA OutOfMemoryError in TaskAlignedAssigner, using CPU\n      1/100     10.2G      1.03\n", cause.None, false, ""},
+	{"Ultralytics retries", "WARNING CUDA out of memory with batch=16. Reducing to batch=8 and retrying (1/3).\n", cause.None, false, ""},
+	{"Composer halves", "CUDA out of memory or excessive memory allocation retries detected. Train microbatch size will be decreased from 8 -> 4.\n", cause.None, false, ""},
+	{"accelerate gives up", "Traceback (most recent call last):\n  File \"/v/accelerate/utils/memory.py\", line 140, in decorator\n    raise RuntimeError(\"No executable batch size found, reached zero.\")\nRuntimeError: No executable batch size found, reached zero.\n", cause.CUDAOOM, true, ""},
 	{"Lightning searches a batch size", "Batch size 2 succeeded, trying batch size 4\nBatch size 4 failed, trying batch size 2\nFinished batch size finder, will continue with full run using batch size 2\n", cause.None, false, ""},
 	{"fairseq retries", "2023-01-01 | WARNING | fairseq.trainer | attempting to recover from OOM in forward/backward pass\n", cause.None, false, ""},
 	{"a job that retries", "Caught: CUDA out of memory. Tried to allocate 2.00 GiB. Reducing batch size to 8\nRetrying with smaller batch\n", cause.None, false, ""},
@@ -69,6 +72,11 @@ var logs = []struct {
 	{"accelerate reports a kill", "subprocess.CalledProcessError: Command '['python', 't.py']' died with <Signals.SIGKILL: 9>.\n", cause.Unknown, true, ""},
 	{"wandb cannot reach its server, and training goes on", "wandb: Network error (ConnectionError), entering retry loop.\nstep 1 loss 2\nstep 2 loss 2\n", cause.None, false, ""},
 	{"a traceback that is logged, and training goes on", "ERROR:root:upload failed\nTraceback (most recent call last):\n  File \"hooks.py\", line 5, in upload\n    put()\nConnectionError: refused\nstep 1 loss 2\nstep 2 loss 1\n", cause.None, false, ""},
+	{"autotuning drops a choice", "Runtime error during autotuning: \nout of resource: shared memory, Required: 131072, Hardware limit: 101376. Reducing block sizes or `num_stages` may help.. \nIgnoring this choice.\nstep 1 loss 2\n", cause.KernelResources, false, ""},
+	{"a peer is gone, and an exception says so", "Traceback (most recent call last):\n  File \"t.py\", line 5, in <module>\n    x()\nConnectionResetError: [Errno 104] Connection reset by peer\n", cause.Unknown, true, ""},
+	{"a connection is tried again", "WARNING:urllib3.connectionpool:Retrying (Retry(total=2)) after connection broken by 'ProtocolError('Connection aborted.', error(104, 'Connection reset by peer'))'\n", cause.Unknown, false, ""},
+	{"TensorFlow without a GPU", "E tensorflow/stream_executor/cuda/cuda_driver.cc:265] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n", cause.Driver, false, ""},
+	{"a mapping of shared memory", "Exception in thread Thread-52:\nTraceback (most recent call last):\n  File \"/v/torch/utils/data/_utils/pin_memory.py\", line 29, in do_one_step\n    r = in_queue.get(timeout=5)\nRuntimeError: unable to mmap 2048 bytes from file <filename not specified>: Cannot allocate memory (12)\n", cause.SharedMemory, true, ""},
 	{"overflow is ordinary", "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\nGradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0\n", cause.None, false, ""},
 	{"a generated text about memory", "Answer: You can fix the error `CUDA out of memory` by lowering the batch size.\n", cause.None, false, ""},
 	{"two ranks on one line", "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 1RuntimeError: CUDA out of memory. Tried to allocate 3.00 GiB (GPU 0; 15.78 GiB total capacity; 13 GiB already allocated)\n", cause.CUDAOOM, true, ""},
@@ -78,7 +86,7 @@ var logs = []struct {
 func TestLogs(t *testing.T) {
 	for _, c := range logs {
 		t.Run(c.name, func(t *testing.T) {
-			d := Diagnose(EvidenceFromLog(scan(c.log), nil))
+			d := Diagnose(EvidenceFromLog(cause.Scan("log", c.log), nil))
 			if d.Cause != c.cause || d.Fatal != c.fatal {
 				t.Errorf("%s, fatal %v, want %s, fatal %v", d.Cause, d.Fatal, c.cause, c.fatal)
 			}

@@ -90,7 +90,7 @@ func (p *prepared) count(context.Context) error {
 	if p.local, err = p.ranks(); err != nil {
 		return err
 	}
-	p.at = recipes.Topology{Ranks: p.local, DataParallel: p.local}
+	p.at = recipes.Topology{Ranks: p.local, DataParallel: p.local, NVMePath: p.job.Recovery.NVMePath}
 	if n := p.job.Launch.DataParallel; n > 0 {
 		if p.local%n != 0 {
 			return usagef("it is the world size divided by tensor, pipeline and context parallel sizes",
@@ -220,13 +220,29 @@ func (p *prepared) recipeName() string {
 // says the command names, since their keys may be what tells it.
 func (p *prepared) detect(catalog []recipes.Recipe) (recipes.Recipe, []string, bool) {
 	for _, r := range catalog {
-		for _, name := range r.FilesNamed(p.command) {
-			if text, err := os.ReadFile(p.under(name)); err == nil {
-				p.command.Files[name] = text
-			}
-		}
+		// One that is not there is no mark of anything; read complains of it if the
+		// recipe that is chosen needs it.
+		_ = p.load(r)
 	}
 	return recipes.Detect(p.command, catalog)
+}
+
+// load reads the configuration files that the command names, as a recipe
+// understands it, until they name no further one.
+func (p *prepared) load(r recipes.Recipe) error {
+	for {
+		more := slices.DeleteFunc(r.FilesNamed(p.command), func(name string) bool { return p.command.Files[name] != nil })
+		if len(more) == 0 {
+			return nil
+		}
+		for _, name := range more {
+			text, err := os.ReadFile(p.under(name))
+			if err != nil {
+				return fmt.Errorf("read a configuration file of the job: %w", err)
+			}
+			p.command.Files[name] = text
+		}
+	}
 }
 
 func recipeFile(path string) (recipes.Recipe, error) {
@@ -247,12 +263,8 @@ func recipeFile(path string) (recipes.Recipe, error) {
 
 // read loads the configuration files and the current plan.
 func (p *prepared) read(context.Context) error {
-	for _, name := range p.recipe.FilesNamed(p.command) {
-		text, err := os.ReadFile(p.under(name))
-		if err != nil {
-			return &usageError{err: fmt.Errorf("read a configuration file of the job: %w", err)}
-		}
-		p.command.Files[name] = text
+	if err := p.load(p.recipe); err != nil {
+		return &usageError{err: err}
 	}
 	plan, knobs, err := p.recipe.Read(p.command, p.at)
 	if err != nil {

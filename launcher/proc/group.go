@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +35,11 @@ type member struct {
 type Group struct {
 	options Options
 	log     *slog.Logger
-	exits   chan strategy.Fact
-	began   uint64        // start time of the attempt, in ticks
-	answers chan message  // to spawn, from the guard; at most one is awaited
-	quiet   chan struct{} // closed when all ranks have ended
-	cut     chan struct{} // closed by Kill
+	exits   chan strategy.Fact // has room for all
+	began   uint64             // start time of the attempt, in ticks
+	answers chan message       // to spawn, from the guard; at most one is awaited
+	quiet   chan struct{}      // closed when all ranks have ended
+	cut     chan struct{}      // closed by Kill
 	tended  sync.WaitGroup
 	release func() // of the reaper
 
@@ -94,7 +95,7 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 		keeper:  k,
 	}
 	g.tended.Go(func() { g.tend(k) })
-	if err := g.startAll(ctx, ranks); err != nil {
+	if err := g.startAll(ctx, k.link, ranks); err != nil {
 		g.Kill()
 		if report := g.Stop(0); len(report.Leftover) > 0 {
 			err = fmt.Errorf("%w (pid %d does not die)", err, report.Leftover[0].PID)
@@ -104,8 +105,12 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 	return g, nil
 }
 
-func (g *Group) startAll(ctx context.Context, ranks []Rank) error {
-	if err := g.keeper.link.send(message{Kind: watch, Run: g.options.Marker, Began: g.began}); err != nil {
+// startAll has the first guard start the ranks. If it dies in the meantime its
+// successor is not asked: then the start has failed.
+func (g *Group) startAll(ctx context.Context, l *link, ranks []Rank) error {
+	stop := context.AfterFunc(ctx, l.giveUp)
+	defer stop()
+	if err := l.send(message{Kind: watch, Run: g.options.Marker, Began: g.began}); err != nil {
 		return fmt.Errorf("start ranks: tell guard: %w", err)
 	}
 	workdir, err := os.Getwd()
@@ -118,7 +123,7 @@ func (g *Group) startAll(ctx context.Context, ranks []Rank) error {
 	}
 	defer null.Close()
 	for _, r := range ranks {
-		if err := g.startOne(ctx, r, workdir, null); err != nil {
+		if err := g.startOne(ctx, l, r, workdir, null); err != nil {
 			return fmt.Errorf("start rank %d: %w", r.Rank, err)
 		}
 	}
@@ -129,7 +134,7 @@ func (g *Group) startAll(ctx context.Context, ranks []Rank) error {
 	return nil
 }
 
-func (g *Group) startOne(ctx context.Context, r Rank, workdir string, null *os.File) error {
+func (g *Group) startOne(ctx context.Context, l *link, r Rank, workdir string, null *os.File) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -142,8 +147,9 @@ func (g *Group) startOne(ctx context.Context, r Rank, workdir string, null *os.F
 	g.mu.Unlock()
 	files := r.ends(null)
 	defer runtime.KeepAlive(files)
-	if err := g.keeper.link.send(m, int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd())); err != nil {
-		return fmt.Errorf("ask guard: %w", err)
+	// Fd makes a pipe's end block, as a program expects of its standard files.
+	if err := l.send(m, int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd())); err != nil {
+		return fmt.Errorf("ask guard: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	var a message
 	select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -75,6 +76,16 @@ func TestFactSaysWhoAndWhen(t *testing.T) {
 	f := <-g.Exits()
 	if f.Rank != 12 || f.Source != "exit" || f.Exit == nil || f.Time.Before(before) || f.Time.After(time.Now()) {
 		t.Errorf("fact: %+v", f)
+	}
+}
+
+// Whoever reads a rank's output sees its end, while the group is still there.
+func TestOutputEndsWithTheRank(t *testing.T) {
+	h := newHerd(t)
+	h.start(Options{}, h.rank(0, "eats", "1"), h.rank(1, "eats", "1"))
+	h.w.Close()
+	if said, err := io.ReadAll(h.r); err != nil || strings.Count(string(said), "pid ") != 4 {
+		t.Errorf("read %q, %v", said, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package proc
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -237,17 +238,65 @@ func TestGuardHeedsNoSignalButKill(t *testing.T) {
 }
 
 // A guard that somebody has suspended tells nothing. Its ranks are stopped all the
-// same, and their ends are told.
+// same, and their ends are told; one that came before the stop keeps its word.
 func TestSuspendedGuard(t *testing.T) {
 	h := newHerd(t)
-	g := h.start(Options{}, h.rank(0, "heeds"), h.rank(1, "setsid"))
-	ids := h.gather(3)
+	g := h.start(Options{}, h.rank(0, "heeds"), h.rank(1, "setsid"), h.rank(2, "sleep"))
+	ids := h.gather(4)
 	if err := unix.Kill(g.guardID().PID, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	victim := h.identify(g.PIDs()[2])
+	h.kill(victim)
+	h.vanish(victim)
 	report := g.Stop(time.Hour)
 	h.gone(ids...)
-	if all := exits(g); all[0].Code != 7 || all[1].Signal != int(unix.SIGTERM) || report.Swept != 1 {
+	all := exits(g)
+	if all[0].Code != 7 || all[1].Signal != int(unix.SIGTERM) || report.Swept != 1 {
 		t.Errorf("exits %+v, report %+v", all, report)
+	}
+	for rank, e := range all {
+		if want := rank != 2; e.Stopped != want {
+			t.Errorf("rank %d: %+v, want stopped %t", rank, e, want)
+		}
+	}
+}
+
+func TestProgramThatIsNoGuard(t *testing.T) {
+	t.Setenv(muteVariable, "ends")
+	if _, err := Start(t.Context(), []Rank{{Argv: []string{"/bin/true"}}}, Options{}); err == nil || !strings.Contains(err.Error(), "MaybeGuard") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestGuardThatSaysNothing(t *testing.T) {
+	t.Setenv(muteVariable, "hangs")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Start(ctx, []Rank{{Argv: []string{"/bin/true"}}}, Options{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A main that calls Start before MaybeGuard would start itself without end.
+func TestGuardDoesNotStartAGroup(t *testing.T) {
+	cmd := kin(append(os.Environ(), guardVariable+"=1", muteVariable+"=starts"), false, "")
+	cmd.Args = []string{guardName + "1"}
+	var word bytes.Buffer
+	cmd.Stderr = &word
+	if err := cmd.Run(); err != nil || !strings.Contains(word.String(), "MaybeGuard") {
+		t.Errorf("said %q, %v", word.String(), err)
+	}
+}
+
+func TestGuardWithoutASupervisor(t *testing.T) {
+	for _, value := range []string{"", "x", "1"} {
+		cmd := kin(append(os.Environ(), guardVariable+"="+value), false, "")
+		cmd.Args = []string{guardName + "1"}
+		var word bytes.Buffer
+		cmd.Stderr = &word
+		if err := cmd.Run(); err == nil || !strings.HasPrefix(word.String(), "gpurun's guard: ") {
+			t.Errorf("%s=%s: said %q, %v", guardVariable, value, word.String(), err)
+		}
 	}
 }

@@ -18,7 +18,7 @@ const (
 	helloPatience = 30 * time.Second
 	// releasePatience bounds the wait for a guard to say that its last ranks have
 	// ended, and then to go.
-	releasePatience = 2 * time.Second
+	releasePatience = time.Second
 	// maxLosses is how many guards a group replaces. Something kills them on
 	// purpose then.
 	maxLosses = 10

@@ -58,12 +58,14 @@ func (m *marker) condemns(p process) bool {
 	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != m.uid {
 		return false
 	}
-	environ, err := os.ReadFile(dir + "/environ")
-	if err != nil || variable(environ, MarkerVariable) != m.value || variable(environ, slurmJobVariable) != m.job {
+	cgroup, err := os.ReadFile(dir + "/cgroup")
+	if err != nil || !bytes.Equal(cgroup, m.cgroup) {
 		return false
 	}
-	cgroup, err := os.ReadFile(dir + "/cgroup")
-	return err == nil && bytes.Equal(cgroup, m.cgroup)
+	// The environment comes last: it lies in the process's own memory, and the read
+	// waits where the kernel has that locked.
+	environ, err := os.ReadFile(dir + "/environ")
+	return err == nil && variable(environ, MarkerVariable) == m.value && variable(environ, slurmJobVariable) == m.job
 }
 
 // variable returns the value of the first variable of that name in the content of

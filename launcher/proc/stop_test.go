@@ -39,7 +39,15 @@ func TestStopLeavesNothing(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHerd(t)
-			g := h.start(Options{Marker: t.Name()}, h.rank(1, "sleep"), h.rank(0, test.name, test.args...))
+			r, w, err := os.Pipe() // nobody reads what comes on stderr
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			defer w.Close()
+			rank := h.rank(0, test.name, test.args...)
+			rank.Stderr = w
+			g := h.start(Options{Marker: t.Name()}, h.rank(1, "sleep"), rank)
 			ids := h.gather(test.says + 1)
 			if test.ended {
 				if f := <-g.Exits(); f.Rank != 0 || f.Exit.Stopped || f.Exit.Signal != 0 {
@@ -63,13 +71,15 @@ func TestStopLeavesNothing(t *testing.T) {
 
 func TestStopEndsAChainOfProcesses(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "hop")
-	if err := os.WriteFile(script, []byte("setsid /bin/sh \"$1\" \"$1\" &\n"), 0o600); err != nil {
+	const hop = `[ "$2" = 5 ] && echo hop 5
+setsid /bin/sh "$1" "$1" $(($2+1)) &
+`
+	if err := os.WriteFile(script, []byte(hop), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h := newHerd(t)
 	g := h.start(Options{}, h.rank(0, "hopper", script))
-	h.word("pid")
-	<-g.Exits()
+	h.word("hop")
 	if report := g.Stop(0); report.Swept == 0 || len(report.Leftover) != 0 {
 		t.Errorf("report %+v", report)
 	}

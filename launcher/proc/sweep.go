@@ -60,22 +60,24 @@ func (q quarry) sweep(ctx context.Context) (killed, left []process) {
 	return killed, left
 }
 
-// maxCull bounds the rounds of one cull. What SIGKILL does not end at once would
-// keep it busy else.
-const maxCull = 100
+// maxStale is how often in a row a cull looks at processes that it has signalled
+// already, since they take a moment to end, before it leaves them to the sweep.
+const maxStale = 10
 
-// cull kills the subreaper's children until there are none.
+// cull kills the subreaper's children until there are no new ones.
 func (q quarry) cull(ctx context.Context, seen map[identity]bool) (killed []process) {
-	for range maxCull {
+	for stale := 0; stale < maxStale && ctx.Err() == nil; stale++ {
 		near := q.near()
-		if len(near) == 0 || ctx.Err() != nil {
+		if len(near) == 0 {
 			break
 		}
 		dead, fds := slay(near, seen)
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
-		killed = append(killed, dead...)
+		if len(dead) > 0 {
+			killed, stale = append(killed, dead...), 0
+		}
 	}
 	return killed
 }

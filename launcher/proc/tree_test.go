@@ -79,6 +79,26 @@ func TestTreeFollowsParents(t *testing.T) {
 	}
 }
 
+// After its parent's end a process belongs to a rank still by its session, whose
+// number is the rank's pid.
+func TestSessionsBelong(t *testing.T) {
+	tree := table{procs: map[int]process{}, children: map[int][]int{}}
+	for _, p := range []process{
+		{identity: identity{PID: 20, Start: 5}, parent: 1, session: 10},
+		{identity: identity{PID: 21, Start: 5}, parent: 20, session: 21},
+		{identity: identity{PID: 22, Start: 4}, parent: 1, session: 10}, // older than the attempt
+		{identity: identity{PID: 23, Start: 9}, parent: 1, session: 11},
+	} {
+		tree.procs[p.PID] = p
+		tree.children[p.parent] = append(tree.children[p.parent], p.PID)
+	}
+	set := make(map[int]bool)
+	tree.addBelonging(set, map[int]bool{10: true}, 5, nil)
+	if diff := cmp.Diff(map[int]bool{20: true, 21: true}, set); diff != "" {
+		t.Errorf("set (-want +got):\n%s", diff)
+	}
+}
+
 func TestSnapshotKnowsUs(t *testing.T) {
 	tree, err := snapshot()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -111,6 +112,9 @@ func (l *link) send(m message, fds ...int) error {
 	_, err := l.conn.Write(body.Bytes())
 	return err
 }
+
+// giveUp makes a send that does not get through fail, and every later one.
+func (l *link) giveUp() { _ = l.conn.SetWriteDeadline(time.Unix(1, 0)) }
 
 // receive returns the next message, and the descriptors that came with it, which
 // are the caller's to close. The error is io.EOF when the other end is gone.

@@ -108,14 +108,13 @@ func endBySignal(args []string) {
 // its own, and ends: whoever kills the one that he saw comes too late. Go starts
 // too slowly to be a challenge.
 func hopper(args []string) {
-	say(os.Getpid())
-	panic(unix.Exec("/bin/sh", []string{"sh", args[0], args[0]}, []string{"PATH=" + os.Getenv("PATH")}))
+	panic(unix.Exec("/bin/sh", []string{"sh", args[0], args[0], "0"}, []string{"PATH=" + os.Getenv("PATH")}))
 }
 
 func floods([]string) {
 	say(os.Getpid())
 	for {
-		os.Stdout.WriteString(strings.Repeat("x", 1<<16) + "\n")
+		os.Stderr.WriteString(strings.Repeat("x", 1<<16) + "\n")
 	}
 }
 

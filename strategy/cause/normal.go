@@ -122,13 +122,8 @@ func mpirunTag(line string) (at, end int, key string, rank int) {
 func strip(line string) segment {
 	s := segment{rank: -1, text: line}
 	for range 4 { // a pod's timestamp, Ray's, torchrun's and PyTorch's own
-		switch before := s.text; {
-		case s.bracket("[rank"), s.bracket("[default"), s.ray(), s.srun(), s.timestamp(), s.pytest():
-			if s.text == before {
-				return s
-			}
-		default:
-			return s
+		if !s.bracket("[rank") && !s.bracket("[default") && !s.ray() && !s.srun() && !s.timestamp() && !s.pytest() && !s.host() && !s.box() {
+			break
 		}
 	}
 	return s
@@ -146,7 +141,7 @@ func (s *segment) bracket(open string) bool {
 		return false
 	}
 	s.rank, _ = strconv.Atoi(number)
-	s.key = open + number
+	s.key += open + number
 	s.text = strings.TrimPrefix(rest, " ")
 	return true
 }
@@ -198,6 +193,32 @@ func (s *segment) timestamp() bool {
 		return false
 	}
 	s.text = t[i+1:]
+	return true
+}
+
+// host strips "worker-5: " of pdsh, which DeepSpeed's launcher uses, where what
+// follows is a traceback's: any word may stand before a colon.
+func (s *segment) host() bool {
+	name, rest, ok := strings.Cut(s.text, ": ")
+	if !ok || name == "" || len(name) > 64 || exceptionName(name) || strings.ContainsAny(name, " \t()[]\"'/:") {
+		return false
+	}
+	if !strings.HasPrefix(rest, "[rank") && !strings.HasPrefix(rest, "Traceback (most") && !strings.HasPrefix(rest, "  File \"") && !strings.HasPrefix(rest, "    ") {
+		if class, _, ok := exception(rest); !ok || strings.Contains(class, " ") {
+			return false
+		}
+	}
+	s.key, s.text = "host"+name, rest
+	return true
+}
+
+// box strips the frame that the rich library draws around a traceback.
+func (s *segment) box() bool {
+	rest, ok := strings.CutPrefix(s.text, "│ ")
+	if !ok {
+		return false
+	}
+	s.text = strings.TrimRight(strings.TrimSuffix(strings.TrimRight(rest, " "), "│"), " ")
 	return true
 }
 

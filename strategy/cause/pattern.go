@@ -18,8 +18,6 @@ const (
 	// recovery: the job says that it skips, retries or reduces. The line is no
 	// sighting; it makes the out-of-memory errors around it handled.
 	recovery
-	// harmless: nothing, though a later pattern would match.
-	harmless
 )
 
 // A pattern tells what a line of output means. Words are substrings that the
@@ -56,6 +54,18 @@ func (p *pattern) matches(text string) bool {
 	return true
 }
 
+// raised is the role of a pattern in the line that ends a traceback: an exception
+// is no warning, though it may be another failure's.
+func (p *pattern) raised() role {
+	switch {
+	case p.role != weak:
+		return p.role
+	case p.code == Unknown || p.code == UserError || p.code == NCCLError:
+		return symptom
+	}
+	return proof
+}
+
 // classify returns the first pattern of the table that the line matches.
 func classify(text string) *pattern {
 	for i := range patterns {
@@ -87,7 +97,11 @@ func join(groups ...[]pattern) []pattern {
 var recoveryPatterns = []pattern{
 	// Composer (MosaicML) with automatic microbatching, 0.8 on.
 	{code: CUDAOOM, role: outlived, words: words("CUDA out of memory detected")},
+	{code: CUDAOOM, role: outlived, words: words("CUDA out of memory or excessive memory allocation retries detected")},
 	{role: recovery, words: words("icrobatch size decreased from")},
+	{role: recovery, words: words("icrobatch size will be decreased from")},
+	// Ultralytics, 8.4 on.
+	{code: CUDAOOM, role: outlived, words: words("CUDA out of memory with batch=", "educing to batch=")},
 	{role: recovery, words: words("icro_batch_size from", "to", "OOM")},
 	// fairseq: trainer.py logs these around "Ran out of memory with exception".
 	{role: recovery, words: words("attempting to recover from OOM")},
@@ -151,6 +165,10 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("Cuda failure", "out of memory")}, // NCCL, all versions; 2.x quotes the words
 	{code: CUDAOOM, words: words("UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY")},
 	{code: CUDAOOM, words: words("UR_RESULT_ERROR_OUT_OF_RESOURCES")},
+	// Loops that catch it and give up: accelerate, Composer, fairseq.
+	{code: CUDAOOM, words: words("No executable batch size found, reached zero")},
+	{code: CUDAOOM, words: words("The train loop failed with an internal microbatch of size 1")},
+	{code: CUDAOOM, words: words("OOM during optimization, irrecoverable")},
 	// Libraries that fail to allocate their handle or workspace.
 	{code: CUDAOOM, words: words("CUBLAS_STATUS_ALLOC_FAILED")},
 	{code: CUDAOOM, words: words("CUDNN_STATUS_ALLOC_FAILED")},
@@ -242,7 +260,8 @@ var sharedMemoryPatterns = []pattern{
 	{code: SharedMemory, words: words("unable to open shared memory object")},
 	{code: SharedMemory, words: words("unable to write to file </torch_")},
 	{code: SharedMemory, words: words("unable to resize file </torch_")},
-	{code: SharedMemory, words: words("unable to mmap", "bytes from file </torch_")},
+	{code: SharedMemory, words: words("unable to mmap", "bytes from file <")}, // without a name for an anonymous segment
+	{code: SharedMemory, words: words("Couldn't open shared")},                // Windows
 	{code: SharedMemory, words: words("unable to allocate shared memory")},
 	{code: SharedMemory, words: words("error executing torch_shm_manager")},
 	{code: SharedMemory, words: words("RuntimeError: torch_shm_manager at")},
@@ -252,7 +271,7 @@ var sharedMemoryPatterns = []pattern{
 	{code: SharedMemory, words: words("/dev/shm", "No space left on device")},
 	{code: SharedMemory, words: words("No space left on device", "/dev/shm")},
 	// NCCL: its segments are /dev/shm/nccl-*.
-	{code: SharedMemory, words: words("Error while creating shared memory segment /dev/shm")},
+	{code: SharedMemory, words: words("Error while creating shared memory segment")},
 	{code: SharedMemory, words: words("NCCL WARN Call to posix_fallocate failed : No space left on device")},
 }
 
@@ -277,7 +296,7 @@ var diskPatterns = []pattern{
 var devicePatterns = []pattern{
 	// Triton and Numba: on-chip resources, not memory.
 	{code: KernelResources, words: words("OutOfResources: out of resource")},
-	{code: KernelResources, words: words("out of resource: shared memory")},
+	{code: KernelResources, role: weak, words: words("out of resource: ")}, // autotuning drops the choice
 	{code: KernelResources, words: words("too many resources requested for launch")},
 	{code: KernelResources, words: words("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")},
 	{code: KernelResources, words: words("uses too much shared data")}, // ptxas
@@ -303,7 +322,8 @@ var devicePatterns = []pattern{
 	{code: GPUHardware, words: words("GPU requires reset")},
 	{code: GPUHardware, words: words("CUDA error: hardware stack error")},
 	{code: GPUHardware, words: words("hardware error", "CUDA error")},
-	{code: Unknown, words: words("NVRM: Xid")}, // the number decides, see scanner
+	{code: Unknown, words: words("NVRM: Xid")},                        // the number decides, see scanner
+	{code: Driver, role: weak, words: words("failed call to cuInit")}, // TensorFlow goes on without a GPU
 	{code: Driver, words: words("no kernel image is available for execution")},
 	{code: Driver, words: words("CUDA driver version is insufficient for CUDA runtime version")},
 	{code: Driver, words: words("NVIDIA driver on your system is too old")},
@@ -326,6 +346,7 @@ var devicePatterns = []pattern{
 	{code: Unknown, words: words("CUDNN_STATUS_INTERNAL_ERROR")},
 	{code: Unknown, words: words("CUDNN_STATUS_EXECUTION_FAILED")},
 	{code: Unknown, words: words("CUDNN_STATUS_MAPPING_ERROR")},
+	{code: Unknown, words: words("Unable to find a valid cuDNN algorithm to run convolution")}, // often memory, which the words do not prove
 	{code: Unknown, words: words("CUBLAS_STATUS_NOT_INITIALIZED")},
 	{code: Unknown, words: words("CUBLAS_STATUS_INTERNAL_ERROR")},
 	{code: Unknown, words: words("CUBLAS_STATUS_EXECUTION_FAILED")},
@@ -357,6 +378,7 @@ var networkPatterns = []pattern{
 	{code: NCCLError, role: symptom, words: words("NCCL watchdog thread terminated with exception")},
 	{code: NCCLError, role: symptom, words: words("unhandled cuda error")},
 	{code: NCCLError, words: words("NCCL error in:")},
+	{code: NCCLError, words: words("unhandled system error")}, // without the place: DataParallel's "NCCL Error 2"
 	{code: NCCLError, words: words("ncclSystemError")},
 	{code: NCCLError, words: words("ncclInternalError")},
 	{code: NCCLError, words: words("ncclInvalidUsage")},
@@ -372,8 +394,9 @@ var networkPatterns = []pattern{
 	{code: Unknown, role: symptom, words: words("Failed to recv, got 0 bytes")},
 	{code: Unknown, role: symptom, words: words("Connection was likely closed. Did the remote server shutdown or crash")},
 	{code: Unknown, role: symptom, words: words("Connection closed by peer")},
-	{code: Unknown, role: symptom, words: words("Connection reset by peer"), without: words("etrying", "WARNING")},
-	{code: Unknown, role: symptom, words: words("Broken pipe"), without: words("etrying", "WARNING")},
+	// Every client of a network logs these, and most try again.
+	{code: Unknown, role: weak, words: words("Connection reset by peer")},
+	{code: Unknown, role: weak, words: words("Broken pipe")},
 	{code: Unknown, role: symptom, words: words("The client socket has timed out after")},
 	{code: Unknown, role: symptom, words: words("torch.distributed.DistStoreError")},
 	{code: Unknown, role: symptom, words: words("torch.distributed.DistNetworkError")},
@@ -423,11 +446,12 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("malloc(): corrupted")},
 	{code: Unknown, role: symptom, words: words("DataLoader worker", "exited unexpectedly")},
 	// Frameworks that give up on non-finite numbers.
-	{code: Diverged, words: words("Current loss scale already at minimum")},              // DeepSpeed, apex
-	{code: Diverged, words: words("Minimum loss scale reached")},                         // fairseq
-	{code: Diverged, words: words("FloatingPointError", "loss")},                         // detectron2, fairseq
-	{code: Diverged, words: words("Loss became infinite or NaN")},                        // detectron2
-	{code: Diverged, words: words("Loss is", "nan", "stopping training")},                // DETR and its descendants
+	{code: Diverged, words: words("Current loss scale already at minimum")}, // DeepSpeed, apex
+	{code: Diverged, words: words("Minimum loss scale reached")},            // fairseq
+	{code: Diverged, words: words("FloatingPointError", "loss")},            // detectron2, fairseq
+	{code: Diverged, words: words("Loss became infinite or NaN")},           // detectron2
+	{code: Diverged, words: words("Loss is nan", "stopping training")},      // DETR and its descendants
+	{code: Diverged, words: words("Loss is inf", "stopping training")},
 	{code: Diverged, words: words("found NaN in local grad norm")},                       // Megatron-LM
 	{code: Diverged, words: words("Rank", "found NaN in", "loss")},                       // Megatron-LM
 	{code: Diverged, words: words("Function", "returned nan values in its")},             // torch.autograd anomaly mode
@@ -470,10 +494,10 @@ var otherPatterns = []pattern{
 	{code: UserError, words: words(": error: the following arguments are required")},
 	{code: UserError, words: words(": error: argument -")},
 	{code: UserError, words: words("can't open file", "[Errno 2] No such file or directory")},
-	{code: UserError, role: symptom, words: words(": command not found")},
+	{code: UserError, role: weak, words: words(": command not found")},
 	// A Python process ends with 1 by an exception or by sys.exit with a message.
-	{code: UserError, role: symptom, words: words("returned non-zero exit status 1.")}, // accelerate's launcher
-	{code: Unknown, role: symptom, words: words("CalledProcessError: Command", "returned non-zero exit status")},
+	{code: UserError, role: weak, words: words("returned non-zero exit status 1.")}, // accelerate's launcher
+	{code: Unknown, role: weak, words: words("CalledProcessError: Command", "returned non-zero exit status")},
 	{code: UserError, role: symptom, words: words("failed (exitcode: 1)")},
 	{code: Unknown, role: symptom, words: words("multiprocessing.errors.ChildFailedError")},
 	// DeepSpeed's launcher.

@@ -254,6 +254,11 @@ AssertionError: can only test a child process
 		want: []want{{code: UserError, weak: true}},
 	},
 	{
+		name: "Python ignores one, and a real one follows",
+		log:  "Exception ignored in: <_io.TextIOWrapper name='<stdout>' mode='w' encoding='utf-8'>\nBrokenPipeError: [Errno 32] Broken pipe\nx\ny\nTraceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    f()\nValueError: z\n",
+		want: []want{{code: Unknown, weak: true}, {code: UserError, raised: true}},
+	},
+	{
 		name: "a loader's worker is killed",
 		log: `Traceback (most recent call last):
   File "/v/torch/utils/data/dataloader.py", line 1163, in _try_get_data
@@ -288,6 +293,41 @@ Original Traceback (most recent call last):
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.
 `,
 		want: []want{{code: CUDAOOM, phase: Forward, raised: true}},
+	},
+	{
+		name: "pdsh before PyTorch's own prefix",
+		log: `worker-5: [rank22]: Traceback (most recent call last):
+worker-5: [rank22]:   File "main.py", line 9, in <module>
+worker-5: [rank22]:     engine = deepspeed.initialize(model=m)
+worker-4: [rank16]: Traceback (most recent call last):
+worker-5: [rank22]:   File "/v/torch/nn/modules/module.py", line 900, in _apply
+worker-5: [rank22]:     module._apply(fn)
+worker-5: [rank22]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.
+`,
+		ranked: true,
+		want:   []want{{code: CUDAOOM, phase: Load, rank: 22, raised: true}},
+	},
+	{
+		name: "rich draws a box",
+		log: `╭───────────────────── Traceback (most recent call last) ──────────────────────╮
+│ /app/train.py:12 in main                                                     │
+│                                                                              │
+│    11 │   out = model(x)                                                     │
+│ ❱  12 │   loss.backward()                                                    │
+│    13                                                                        │
+│                                                                              │
+│ /v/torch/_tensor.py:488 in backward                                          │
+│                                                                              │
+│ ❱ 488 │   │   torch.autograd.backward(                                       │
+╰──────────────────────────────────────────────────────────────────────────────╯
+OutOfMemoryError: CUDA out of memory. Tried to allocate 786.00 MiB (GPU 0; 39.56 GiB total capacity)
+`,
+		want: []want{{code: CUDAOOM, phase: Backward, device: "cuda:0", raised: true}},
+	},
+	{
+		name: "words of recovery that name the error themselves",
+		log:  "root[1] DEBUG CUDA out of memory. Tried to allocate 422.00 MiB (GPU 0; 15.78 GiB total capacity)\nroot[1] DEBUG Traceback (most recent call last):\nroot[1] WARNING CUDA OOM Error during batch execution, skipping batch.\n",
+		want: []want{{code: CUDAOOM, handled: true}, {code: CUDAOOM, handled: true}},
 	},
 	{
 		name: "exceptions of the job",
@@ -327,7 +367,7 @@ KeyboardInterrupt
 func TestScanner(t *testing.T) {
 	for _, c := range scannerCases {
 		t.Run(c.name, func(t *testing.T) {
-			got := final(read([]byte(c.log)))
+			got := Scan("stderr", c.log)
 			if len(got) != len(c.want) {
 				t.Fatalf("%d sightings, want %d: %+v", len(got), len(c.want), got)
 			}
@@ -336,19 +376,6 @@ func TestScanner(t *testing.T) {
 			}
 		})
 	}
-}
-
-// final keeps what each sighting is in the end.
-func final(all []Sighting) []Sighting {
-	var kept []Sighting
-	for _, at := range all {
-		if at.Seq <= len(kept) {
-			kept[at.Seq-1] = at
-		} else {
-			kept = append(kept, at)
-		}
-	}
-	return kept
 }
 
 func compare(t *testing.T, name string, got Sighting, w want, ranked bool) {

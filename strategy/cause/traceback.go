@@ -14,9 +14,11 @@ type traceback struct {
 	top     bool // the outermost frame is a module: the exception leaves the program
 	ignored bool // Python says that it ignores the exception
 	thread  bool // it ends a thread, not the program
-	quiet   int  // lines since the last one that belongs to the traceback
-	tracker tracker
-	lines   []string // the last ones
+	// announced is the line of the words that set ignored or thread.
+	announced int
+	quiet     int // lines since the last one that belongs to the traceback
+	tracker   tracker
+	lines     []string // the last ones
 }
 
 const (
@@ -25,6 +27,9 @@ const (
 	// tracebackQuiet is how many lines may stand between two of a traceback:
 	// the context lines of IPython and pytest, the figures of TorchScript.
 	tracebackQuiet = 60
+	// announceReach is within how many lines of "Exception ignored in" or
+	// "Exception in thread" the traceback begins.
+	announceReach = 3
 )
 
 // begin starts over at a header.
@@ -72,13 +77,13 @@ func (t *traceback) context(text string) {
 		t.open = false
 		return
 	}
-	code := strings.TrimLeft(text, " >-0123456789")
+	code := strings.TrimLeft(text, " >-❱0123456789│")
 	if code == "" || strings.Trim(code, "^~ ") == "" {
 		return
 	}
 	// IPython shows lines around the current one, which an arrow marks; of the
 	// others only generated code says something.
-	current := t.quiet == 1 && strings.HasPrefix(text, " ") || strings.Contains(text, "-> ") || strings.HasPrefix(text, ">")
+	current := t.quiet == 1 && strings.HasPrefix(text, " ") || strings.Contains(text, "-> ") || strings.HasPrefix(text, ">") || strings.HasPrefix(text, "❱")
 	if current {
 		t.tracker.source(code)
 	} else if strings.Contains(code, "primals_") || strings.Contains(code, "tangents_") {

@@ -1,0 +1,98 @@
+package cause
+
+import "strings"
+
+// follow feeds the writer's traceback. It reports whether the line ended it and
+// was reported.
+func (s *Scanner) follow(w *writer, seg segment) bool {
+	t := &w.traceback
+	text := seg.text
+	trimmed := strings.TrimLeft(text, " ")
+	switch {
+	case strings.HasPrefix(trimmed, "Exception ignored in"), strings.Contains(trimmed, "--- Logging error ---"):
+		t.ignored, t.announced = true, s.line
+		return false
+	case strings.HasPrefix(trimmed, "Exception in thread"):
+		t.thread, t.announced = true, s.line
+		return false
+	case strings.Contains(text, "Traceback (most recent call last)"), strings.Contains(text, "Traceback of TorchScript"):
+		if s.line-t.announced > announceReach {
+			t.ignored, t.thread = false, false // what was announced had no traceback
+		}
+		t.begin(text)
+		return false
+	}
+	if f, ok := parseFrame(text); ok {
+		if !t.open && f.function == "" {
+			w.locate(s, f) // pytest names the innermost place last
+			return false
+		}
+		t.frame(f, text)
+		return false
+	}
+	w.since++
+	if !t.open {
+		return false
+	}
+	class, message, ok := exception(text)
+	if !ok || t.frames == 0 && !t.header || indented(text, t) {
+		t.context(text)
+		return false
+	}
+	if wrapper(class, message) {
+		ignored, thread := t.ignored, t.thread
+		t.begin(text)
+		t.ignored, t.thread = ignored, thread
+		return false
+	}
+	t.keep(text)
+	s.see(w, seg, exceptionPattern(class, text), true)
+	w.closed, w.since = *t, 0
+	*t = traceback{}
+	return true
+}
+
+// indented reports whether a line that looks like an exception stands deeper
+// than the traceback's header, as source code does.
+func indented(text string, t *traceback) bool {
+	columns := len(text) - len(strings.TrimLeft(text, " "))
+	if !t.header {
+		return columns > 12
+	}
+	return columns > t.indent
+}
+
+// wrapper reports exceptions that only carry another one's traceback, which
+// follows: PyTorch's workers, Ray's tasks.
+func wrapper(class, message string) bool {
+	return strings.HasPrefix(message, "Caught ") && strings.Contains(message, " in ") ||
+		strings.Contains(class, "RayTaskError(")
+}
+
+// exceptionPattern classifies the line that ends a traceback: by its words, else
+// by its class.
+func exceptionPattern(class, text string) *pattern {
+	if p := classify(text); p != nil && p.role != recovery {
+		return p
+	}
+	last := class[strings.LastIndexByte(class, '.')+1:]
+	switch last {
+	case "KeyboardInterrupt":
+		return &pattern{code: Preempted, role: symptom}
+	case "SystemExit":
+		return &pattern{code: UserError, role: symptom}
+	case "MemoryError", "_ArrayMemoryError":
+		return &pattern{code: HostOOM, device: "cpu"}
+	case "ImportError", "ModuleNotFoundError":
+		return &pattern{code: UserError, phase: Load}
+	case "ResourceExhaustedError":
+		if strings.Contains(class, "errors_impl") || class == last {
+			return &pattern{code: CUDAOOM} // TensorFlow
+		}
+	case "OutOfMemoryError":
+		if strings.HasPrefix(class, "torch") || class == last {
+			return &pattern{code: CUDAOOM}
+		}
+	}
+	return &pattern{code: UserError}
+}

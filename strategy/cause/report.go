@@ -1,0 +1,179 @@
+package cause
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// see reports a sighting of the pattern.
+func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
+	switch p.role {
+	case recovery:
+		s.recover()
+		return
+	case outlived:
+		s.recover()
+	}
+	t := w.traceback
+	if !raised && !t.open && w.since <= messageReach {
+		t = w.closed // the message goes on under the exception's name
+	}
+	role := p.role
+	if raised {
+		role = p.raised()
+	}
+	at := Sighting{
+		Code: p.code, Raised: raised && !t.ignored, Symptom: role == symptom, Weak: role == weak,
+		Handled: role == outlived, Phase: p.phase, Rank: seg.rank, Device: p.device,
+		Stream: s.stream, Line: s.line + 1, Text: clip(strings.TrimSpace(seg.text), textLimit),
+	}
+	if at.Phase == "" && (t.open || raised || t.frames > 0) {
+		at.Phase = t.tracker.result()
+	}
+	if at.Phase == "" {
+		at.Phase = NoPhase
+	}
+	if raised {
+		at.Traceback = append([]string(nil), t.lines...)
+	}
+	s.refine(&at, &t, raised)
+	s.weigh(&at, &t, p.role == proof && !raised)
+	if !s.wanted(&at) {
+		return
+	}
+	s.seq++
+	at.Seq = s.seq
+	s.give(at)
+	if at.Code == CUDAOOM || at.Code == HostOOM || at.Raised && !at.Symptom {
+		s.remind(w, at, raised && t.top)
+	}
+}
+
+// wanted bounds the sightings that a line can bring about again and again.
+func (s *Scanner) wanted(at *Sighting) bool {
+	if at.Raised {
+		return true
+	}
+	if at.Weak || at.Handled {
+		s.weak[at.Code]++
+		return s.weak[at.Code] <= weakLimit
+	}
+	s.logged[at.Code]++
+	return s.logged[at.Code] <= loggedLimit
+}
+
+// refine reads what the words of some causes tell further.
+func (s *Scanner) refine(at *Sighting, t *traceback, raised bool) {
+	switch at.Code {
+	case CUDAOOM, HostOOM:
+		at.Figures = parseFigures(at.Text)
+		at.Step = s.lastStep()
+		if at.Code == CUDAOOM && t.tracker.pinned && strings.Contains(at.Text, "CUDA error: out of memory") {
+			at.Code, at.Device = HostOOM, "" // cudaHostAlloc reports the device's words
+		}
+		if at.Code == CUDAOOM {
+			at.Device = parseDevice(at.Text)
+		}
+	case DiskFull:
+		if t.tracker.shared {
+			at.Code = SharedMemory
+		}
+	case Unknown:
+		if i := strings.Index(at.Text, "NVRM: Xid"); i >= 0 {
+			if n, ok := xidNumber(at.Text[i:]); ok {
+				at.Code, _ = XID(n)
+				at.Weak = at.Code == Unknown
+			}
+		}
+	}
+}
+
+// xidNumber reads 79 of "NVRM: Xid (PCI:0000:06:00): 79, pid=1234, GPU has …".
+func xidNumber(text string) (int, bool) {
+	_, rest, ok := strings.Cut(text, "): ")
+	if !ok {
+		return 0, false
+	}
+	n := 0
+	for n < len(rest) && n < 4 && rest[n] >= '0' && rest[n] <= '9' {
+		n++
+	}
+	v, err := strconv.Atoi(rest[:n])
+	return v, err == nil
+}
+
+// weigh decides what the surroundings of a line make of it. Logged says that the
+// line would be proof, and that no exception raises it.
+func (s *Scanner) weigh(at *Sighting, t *traceback, logged bool) {
+	if t.ignored || t.thread && at.Code == UserError {
+		at.Weak = true
+	}
+	// A loader's worker that is killed ends the job only through the exception
+	// that its parent raises; a parent that shuts down prints the same words.
+	if logged && strings.Contains(at.Text, "DataLoader worker (") && strings.Contains(at.Text, "signal: Killed") {
+		at.Weak = true
+	}
+	if logged && (strings.Contains(at.Text, "Warning: ") || at.Code == CUDAOOM && hearsay(at.Text)) {
+		at.Weak = true
+	}
+	if logged && at.Code == CUDAOOM && s.recovering > 0 && s.line+1-s.recovering <= wordsReach {
+		at.Handled = true
+	}
+}
+
+// hearsay reports whether a line only speaks of running out of memory: advice,
+// documentation, a generated text. A message says by how much, or begins where a
+// sentence would not: at the line's start, after a colon, a level or a bracket.
+func hearsay(text string) bool {
+	i := strings.Index(text, "out of memory")
+	if i < 0 || strings.Contains(text, "ried to allocate") {
+		return false
+	}
+	head := text[:i]
+	for _, w := range []string{"f you ", "void ", "revent", "n case of", " may ", " might ", " could ", "such as", "e.g."} {
+		if strings.Contains(head, w) {
+			return true
+		}
+	}
+	for _, device := range []string{"CUDA ", "HIP ", "XPU ", "NPU "} {
+		if before, ok := strings.CutSuffix(head, device); ok {
+			before = strings.TrimRight(before, " ")
+			return before != "" && !strings.ContainsAny(before[len(before)-1:], ":|]>)-=") &&
+				!strings.HasSuffix(before, "Error('") && !strings.HasSuffix(before, "Error(\"") &&
+				!strings.HasSuffix(before, "ERROR") && !strings.HasSuffix(before, "CRITICAL") && !strings.HasSuffix(before, "FATAL")
+		}
+	}
+	return false
+}
+
+func (s *Scanner) give(at Sighting) {
+	if s.OnSighting != nil {
+		s.OnSighting(at)
+	}
+}
+
+// lastStep finds the last step in the output before this line.
+func (s *Scanner) lastStep() int {
+	rest := s.tail
+	for range 64 {
+		rest = bytes.TrimRight(rest, "\r\n")
+		if len(rest) == 0 {
+			return 0
+		}
+		i := lastSeparator(rest)
+		if n, _, ok := step(string(rest[i+1:])); ok {
+			return n
+		}
+		rest = rest[:max(i, 0)]
+	}
+	return 0
+}
+
+// clip cuts a text to at most n bytes, between two characters.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "")
+}
