@@ -25,14 +25,18 @@ type Next struct {
 // End adds an attempt to the history.
 func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	steps := 0
+	var stuck *strategy.Stuck
 	for _, f := range e.Facts {
+		if f.Stuck != nil {
+			stuck = f.Stuck
+		}
 		if f.Progress != nil {
 			steps = max(steps, f.Progress.Steps)
 		}
 	}
 	s.History = append(s.History, strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Rung: s.Next.Rung, Diagnosis: d,
-		Started: e.Started, Ended: e.Ended, Steps: steps, StopSignal: e.StopSignal,
+		Started: e.Started, Ended: e.Ended, Steps: steps, StopSignal: e.StopSignal, Stuck: stuck,
 	})
 	s.undecided = true
 }

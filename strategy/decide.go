@@ -21,6 +21,7 @@ type rule struct {
 
 var rules = []rule{
 	{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
+	{"unkillable", func(s *situation) bool { return s.last.Stuck != nil }, unkillable},
 	{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
 	{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
 	{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, recoveryOff},
@@ -140,6 +141,16 @@ func interrupted(s *situation) Decision {
 	d := Interrupted(s.last.StopSignal)
 	d.Reason = fmt.Sprintf("attempt %d: %s", s.last.N, d.Reason)
 	return d
+}
+
+// unkillable ends the run: what is still there may hold the devices' memory, and
+// a relaunch beside it would be shrunk for nothing.
+func unkillable(s *situation) Decision {
+	where := ""
+	if s.last.Stuck.Channel != "" {
+		where = " in " + s.last.Stuck.Channel
+	}
+	return s.stop(Retry, CodeRetry, fmt.Sprintf("process %d waits%s and cannot be killed; the node may have to be rebooted", s.last.Stuck.PID, where))
 }
 
 func trained(s *situation) Decision {

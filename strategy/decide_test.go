@@ -138,6 +138,8 @@ func TestDecide(t *testing.T) {
 			rule: "transient", reason: "again (1 of 3)"},
 		{name: "a foreign tenant is waited for", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUOccupied, Fatal: true})}, rule: "gpu-occupied", rung: RungWait},
 		{name: "faulty hardware", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUHardware, Fatal: true})}, rule: "hardware", code: CodeRetry},
+		{name: "a process that cannot be killed", job: gpt(1), history: []Attempt{{Plan: plain, Diagnosis: oom(cause.Forward), Stuck: &Stuck{PID: 7, Channel: "uvm_lock"}}},
+			rule: "unkillable", code: CodeRetry, reason: "process 7 waits in uvm_lock and cannot be killed"},
 		{name: "trained", job: gpt(1), history: []Attempt{ended(0, plain, Diagnosis{Cause: cause.None})}, rule: "trained", code: CodeTrained},
 	}
 	for _, test := range tests {

@@ -76,6 +76,8 @@ type Attempt struct {
 	Ended     time.Time `json:"ended"`
 	// Steps is the number of training steps that were seen, 0 if none can be seen.
 	Steps int `json:"steps,omitempty"`
+	// Stuck is a process of the attempt that SIGKILL did not end.
+	Stuck *Stuck `json:"stuck,omitempty"`
 	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.
 	StopSignal int `json:"stop_signal,omitempty"`
 }

@@ -234,7 +234,6 @@ func (g *guard) spawn(m message, fds []int) {
 	answer.PID = pid
 	_ = g.link.send(answer, pidfd)
 	unix.Close(pidfd)
-	g.reapChildren() // it may have ended while no rank bore its pid
 }
 
 // reapChildren tells the ends of ranks, which stay zombies until the guard is let

@@ -119,6 +119,35 @@ func TestKilledGuardCostsNothing(t *testing.T) {
 	}
 }
 
+// After the guard's death the ranks' orphans come to this process, and so do those
+// of commands that it ran itself.
+func TestOrphansOfOtherCommandsAreSpared(t *testing.T) {
+	h := newHerd(t)
+	successor := make(chan int, 1)
+	log := slog.New(&herald{tell: func(pid int) { successor <- pid }})
+	g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "daemon"))
+	ids := h.gather(2)
+	h.kill(g.guardID())
+	<-successor
+	pid, end, err := newOrphan(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := g.Stop(time.Hour)
+	h.gone(ids...)
+	if p, err := readProcess(pid); err != nil || !p.alive() || report.Swept != 1 {
+		t.Errorf("orphan of a command: %+v, %v; report %+v", p, err, report)
+	}
+	release, err := Reap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestExitIsToldOnceWhateverBecomesOfTheGuard(t *testing.T) {
 	for i := range 4 {
 		h := newHerd(t)

@@ -46,6 +46,8 @@
 //     gpurun is killed too.
 //   - A process that a daemon started for a rank, outside gpurun's control group
 //     or without the marker, is not ours by any sign.
+//   - gpurun killed while its guard waits for a program's file, on a dead network
+//     file system: the ranks that were started end when the wait does.
 //   - What runs as another user cannot be signalled, and is reported as left over.
 //
 // # Faults
@@ -62,14 +64,17 @@
 //	chain of processes, each forks the next    lives on                       swept                                   TestStopEndsAChainOfProcesses
 //	rank suspended                             SIGKILL after 30 s             wakes and gets its grace                TestStopWakesWhatIsSuspended
 //	rank uninterruptible in the kernel         hangs for good                 reported after a bound                  TestUnkillableRankIsReported
+//	main thread ended, the others go on        counts as running              counts as running, is stopped           TestStopLeavesNothing/headless
 //	supervisor killed                          ranks live on                  all gone                                TestKilledSupervisorLeavesNothing
 //	guard killed                               –                              job goes on, guard replaced             TestKilledGuardCostsNothing
 //	guard, then supervisor killed              –                              all gone                                TestSuccessorEndsAllToo
 //	guard killed while ranks start             –                              error, nothing left                     TestGuardKilledWhileRanksStart
+//	guard suspended                            –                              ranks stopped, their ends told          TestSuspendedGuard
 //	scheduler signals every process            agent and ranks die            the guard stays                         TestGuardHeedsNoSignalButKill
 //	SIGUSR1 from the scheduler                 ends the job                   reaches ranks that have a handler       TestNoticesReachOnlyThoseThatListen
 //	one of several ranks cannot start          agent fails                    error names it, the others are gone     TestStartIsAllOrNone
 //	stranger with the same marker              –                              left alone                              TestAMarkerAloneCondemnsNobody
+//	orphan of a command that gpurun ran        –                              left alone                              TestOrphansOfOtherCommandsAreSpared
 //	orphans of others come to PID 1            zombies                        reaped, os/exec's children are not      TestAsTheFirstProcessOfAContainer
 //
 // torchrun's column is that of PyTorch 2.x (torch/distributed/elastic/multiprocessing/api.py,

@@ -21,8 +21,8 @@ func reapBesideExec() error {
 		return err
 	}
 	defer release()
-	for i := range 12 {
-		orphan, err := newOrphan()
+	for i := range 6 {
+		_, orphan, err := newOrphan(true)
 		if err != nil {
 			return err
 		}
@@ -37,29 +37,30 @@ func reapBesideExec() error {
 	return nil
 }
 
-// newOrphan brings a process here whose parent has ended. The function that it
-// returns ends the process, and waits until it is reaped.
-func newOrphan() (func() error, error) {
+// newOrphan brings a process here whose parent has ended, from a session of its own
+// or not. The function that it returns ends the process, and waits until it is
+// reaped.
+func newOrphan(apart bool) (int, func() error, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer r.Close()
-	cmd := kin(os.Environ(), true, "bequeath")
+	cmd := kin(os.Environ(), apart, "bequeath")
 	cmd.Stdin = r
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("parent of an orphan: %w", err)
+		return 0, nil, fmt.Errorf("parent of an orphan: %w", err)
 	}
 	pid := number(strings.TrimSpace(strings.TrimPrefix(string(out), "pid ")))
 	p, err := readProcess(pid)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	if p.parent != os.Getpid() {
-		return nil, fmt.Errorf("orphan %d has come to %d", pid, p.parent)
+		return 0, nil, fmt.Errorf("orphan %d has come to %d", pid, p.parent)
 	}
-	return func() error {
+	return pid, func() error {
 		w.Close()
 		for range 5000 {
 			if _, err := readProcess(pid); err != nil {

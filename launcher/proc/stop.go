@@ -79,7 +79,7 @@ func (g *Group) beginStop() {
 	}
 	g.stopping = true
 	for _, r := range g.members {
-		r.before = r.over || !r.alive()
+		r.before = !r.alive()
 	}
 }
 
