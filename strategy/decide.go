@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,6 +33,7 @@ var rules = []rule{
 	{"out-of-memory", (*situation).outOfMemory, relieve},
 	{"transient", func(s *situation) bool { return s.cause(cause.NCCLError, cause.NCCLTimeout) }, transient},
 	{"hardware", func(s *situation) bool { return s.cause(cause.GPUHardware, cause.Driver, cause.Preempted) }, retryLater},
+	{"deterministic", (*situation).sameAgain, sameAgain},
 	{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, as --max-restarts asks")},
 	{"job-failed", func(*situation) bool { return true }, jobFailed},
 }
@@ -119,6 +121,17 @@ func (s *situation) relaunchFailed() bool {
 	sooner := s.last.Steps < before.Steps || (s.last.Steps == before.Steps && s.last.Lasted() <= before.Lasted()) || s.last.Steps == 0
 	seen := slices.ContainsFunc(s.history[:len(s.history)-1], func(a Attempt) bool { return a.Diagnosis.Error == s.diagnosis.Error })
 	return sooner && !seen
+}
+
+// sameAgain: the same plan died the same way twice, and got no further the second
+// time. A third time would be no different.
+func (s *situation) sameAgain() bool {
+	if len(s.history) < 2 || s.diagnosis.Error == "" {
+		return false
+	}
+	before := s.history[len(s.history)-2]
+	return maps.Equal(before.Plan, s.plan) && before.Diagnosis.Cause == s.diagnosis.Cause &&
+		before.Diagnosis.Error == s.diagnosis.Error && s.last.Steps <= before.Steps
 }
 
 // losesTooMuch: a relaunch would repeat more work than the user said, since no
@@ -221,6 +234,10 @@ func transient(s *situation) Decision {
 
 func retryLater(s *situation) Decision {
 	return s.stop(Retry, CodeRetry, "no setting of the job answers that; try again on another node or later")
+}
+
+func sameAgain(s *situation) Decision {
+	return s.stop(Failed, CodeFailed, "it died the same way before, with the same plan, and got no further: that is no accident")
 }
 
 func jobFailed(s *situation) Decision {
