@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -198,6 +199,27 @@ func TestRestartFromZero(t *testing.T) {
 	saved.Checkpoint = "out/ckpt-100"
 	if got := Decide(defaults, gpt(1), []Attempt{late}, saved); !got.Relaunch || got.Resume != "out/ckpt-100" {
 		t.Errorf("with a checkpoint: relaunch %v from %q", got.Relaunch, got.Resume)
+	}
+}
+
+func TestACheckpointBarsWhatItWouldNotOutlive(t *testing.T) {
+	job := zero(2)
+	sharding := job.Knobs[Sharding]
+	sharding.Checkpoint = &Survival{Groups: [][]Value{{"zero1", "zero2"}}, Reason: "ZeRO-3 keeps its shards in another form"}
+	job.Knobs[Sharding] = sharding
+	plan := sharded.With(Plan{Sharding: "zero2"})
+	history := []Attempt{ended(0, plan, oom(cause.Optimizer))}
+	if got := Decide(defaults, job, history, h100); got.Changed[Sharding] != [2]Value{"zero2", "zero3"} {
+		t.Errorf("without a checkpoint: %s", got.Reason)
+	}
+	saved := h100
+	saved.Checkpoint = "out/global_step10"
+	got := Decide(defaults, job, history, saved)
+	if _, changed := got.Changed[Sharding]; changed || got.Rung != RungOffloadOptimizer {
+		t.Errorf("with a checkpoint: rung %s, %s", got.Rung, got.Reason)
+	}
+	if all := fmt.Sprint(got.Skipped); !strings.Contains(all, "the checkpoint out/global_step10 does not survive sharding zero2→zero3: ZeRO-3 keeps") {
+		t.Errorf("skipped %s", all)
 	}
 }
 

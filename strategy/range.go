@@ -19,6 +19,26 @@ type Range struct {
 	// all data-parallel ranks, "derived" where the framework computes it from a
 	// global batch size that stays as it is.
 	Scope string `json:"scope,omitempty"`
+	// Checkpoint says which changes of the knob a checkpoint outlives; nil: all.
+	Checkpoint *Survival `json:"checkpoint,omitempty"`
+}
+
+// A Survival lists the groups of values between which a job can change and still
+// resume from a checkpoint. No groups: it survives no change at all.
+type Survival struct {
+	Groups [][]Value `json:"groups"`
+	Reason string    `json:"reason"`
+}
+
+// Outlives reports whether a checkpoint written with one value can be resumed
+// from with the other.
+func (r Range) Outlives(from, to Value) bool {
+	if r.Checkpoint == nil || from == to {
+		return true
+	}
+	return slices.ContainsFunc(r.Checkpoint.Groups, func(g []Value) bool {
+		return slices.Contains(g, from) && slices.Contains(g, to)
+	})
 }
 
 // The scopes of gradient accumulation.

@@ -90,12 +90,38 @@ func (s *situation) try(rung Rung, shut door, failed []Plan, free Plan) (Plan, *
 	if isFree(rung) && !(rung == RungAllocator && s.diagnosis.Fragmented) {
 		return nil, &Skip{Rung: rung, Reason: "free: it rides along with the rung that is taken"}
 	}
+	changes, lost := s.resumable(changes)
+	if len(changes) == 0 {
+		return nil, &Skip{Rung: rung, Reason: lost}
+	}
 	for _, c := range changes {
 		if !hopeless(s.plan.With(free).With(c), failed) {
 			return c, nil
 		}
 	}
 	return nil, &Skip{Rung: rung, Reason: "what it offers ran out of memory before"}
+}
+
+// resumable leaves out changes that this run's newest checkpoint would not
+// outlive, and says why.
+func (s *situation) resumable(changes []Plan) (left []Plan, lost string) {
+	if s.inventory.Checkpoint == "" {
+		return changes, ""
+	}
+	for _, c := range changes {
+		reason := ""
+		for _, k := range Knobs {
+			if v, changed := c[k]; changed && !s.job.Knobs[k].Outlives(s.plan[k], v) {
+				reason = fmt.Sprintf("the checkpoint %s does not survive %s %s→%s: %s", s.inventory.Checkpoint, k.Short(), s.plan[k], v, s.job.Knobs[k].Checkpoint.Reason)
+			}
+		}
+		if reason == "" {
+			left = append(left, c)
+		} else if lost == "" {
+			lost = reason
+		}
+	}
+	return left, lost
 }
 
 // isFree: an allocator that fragments less and an attention kernel that keeps no
