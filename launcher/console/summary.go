@@ -21,6 +21,7 @@ func (p *People) finish(v launcher.Verdict) {
 	}
 	if v.Outcome != strategy.Trained && len(p.attempts) > 0 {
 		p.rootCause(p.attempts[len(p.attempts)-1])
+		p.skipped(v)
 	}
 	p.say("summary: %s after %s in %s", v.Outcome, attempts(len(v.Attempts)), brief(p.total()))
 	for _, a := range p.attempts {
@@ -29,7 +30,6 @@ func (p *People) finish(v launcher.Verdict) {
 	if v.Outcome == strategy.Trained {
 		p.proposal(v)
 	} else {
-		p.skipped(v)
 		p.say("error: %s", v.Reason)
 		p.hint(v)
 	}
@@ -108,13 +108,21 @@ func shellWord(w string) string {
 	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
-// skipped lists the rungs that the last walk passed over.
+// skipped lists the rungs that the last walk passed over, a line for each reason.
 func (p *People) skipped(v launcher.Verdict) {
 	if len(v.Attempts) == 0 {
 		return
 	}
+	var reasons []string
+	rungs := map[string][]string{}
 	for _, k := range v.Attempts[len(v.Attempts)-1].Skipped {
-		p.say("  not %s: %s", k.Rung, k.Reason)
+		if rungs[k.Reason] == nil {
+			reasons = append(reasons, k.Reason)
+		}
+		rungs[k.Reason] = append(rungs[k.Reason], string(k.Rung))
+	}
+	for _, reason := range reasons {
+		p.say("not %s: %s", strings.Join(rungs[reason], ", "), reason)
 	}
 }
 

@@ -1,0 +1,147 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+var (
+	start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	first = strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1"}
+	next  = strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"}
+)
+
+// ranOut is an attempt that ran out of memory, and what was decided.
+func ranOut(n int, d strategy.Decision) []launcher.Event {
+	diagnosis := strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Phase: cause.Forward, Rank: 1, ExitCode: 1, Because: []int{0}, Advice: "use a larger GPU"}
+	return []launcher.Event{
+		launcher.Ended{Evidence: strategy.Evidence{Attempt: n, Plan: first, Started: start, Ended: start.Add(90 * time.Second), Facts: []strategy.Fact{
+			{Rank: 1, Source: "stderr", Sighting: &cause.Sighting{Code: cause.CUDAOOM, Raised: true, Text: "OutOfMemoryError: CUDA out of memory", Traceback: []string{"Traceback (most recent call last):", `  File "train.py", line 3, in <module>`}}},
+			{Rank: 1, Source: "exit", Exit: &strategy.Exit{Code: 1, PID: 42}},
+		}}},
+		launcher.Decided{Diagnosis: diagnosis, Decision: d},
+	}
+}
+
+func show(s interface{ Show(launcher.Event) }, events ...launcher.Event) {
+	for _, e := range events {
+		s.Show(e)
+	}
+}
+
+func people(w *bytes.Buffer, quiet bool) *People {
+	return NewPeople(w, "/runs/r1", quiet, func(p strategy.Plan) (launcher.Command, error) {
+		return launcher.Command{Argv: []string{"train.py", "--bs", string(p[strategy.MicroBatchSize]), "it's"}, Env: map[string]string{"B": "2", "A": "1"}}, nil
+	})
+}
+
+func lessBatch() strategy.Decision {
+	return strategy.Decision{Relaunch: true, Rung: strategy.RungMicroBatch, Next: next, Changed: first.Changed(next), Reason: "attempt 0: CUDA out of memory → micro batch 8→4"}
+}
+
+func TestTheEndOfARunThatTrained(t *testing.T) {
+	var out bytes.Buffer
+	p := people(&out, false)
+	show(p, launcher.Began{Name: "gpt", Recipe: "none", Place: "host", Plan: first, Job: strategy.Job{Ranks: 2}}, launcher.Started{N: 0, Plan: first})
+	show(p, ranOut(0, lessBatch())...)
+	show(p, launcher.Started{N: 1, Plan: next, Rung: strategy.RungMicroBatch, Diff: "-8\n+4\n"},
+		launcher.Ended{Evidence: strategy.Evidence{Attempt: 1, Plan: next, Started: start, Ended: start.Add(time.Hour)}},
+		launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.Tried{{N: 0, Plan: first}, {N: 1, Plan: next}}}})
+	want := `gpurun: job gpt: 2 ranks, recipe none, host
+gpurun: run directory: /runs/r1
+gpurun: attempt 0: micro_batch_size=8 gradient_accumulation_steps=1
+gpurun: attempt 0: CUDA out of memory → micro batch 8→4
+gpurun: attempt 1: micro_batch_size=4 gradient_accumulation_steps=2
+-8
++4
+gpurun: summary: trained after 2 attempts in 1h1m30s
+gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1 → micro batch 8→4, accumulation 1→2
+gpurun:   attempt 1, 1h0m0s: trained
+gpurun:   changed against the job as it is written: micro batch 8→4, accumulation 1→2
+gpurun: hint: to start with this plan next time, give the job: A=1 B=2 train.py --bs 4 'it'\''s'
+gpurun: logs: /runs/r1/attempt-*/rank*
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Whoever reads only the last twenty lines knows what happened, what was tried,
+// why nothing else was, and what to do.
+func TestTheEndOfARunThatFailed(t *testing.T) {
+	var out bytes.Buffer
+	skipped := []strategy.Skip{{Rung: strategy.RungAttention, Reason: "nobody knows"}, {Rung: strategy.RungShard, Reason: "there is only one data-parallel rank"}, {Rung: strategy.RungNVMe, Reason: "nobody knows"}}
+	p := people(&out, true)
+	show(p, launcher.Began{Name: "gpt", Plan: first})
+	show(p, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted, Code: 12, Skipped: skipped})...)
+	show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Code: 12, Reason: "attempt 0: nothing is left", Attempts: []launcher.Tried{{Skipped: skipped}}}})
+	want := `============================================================
+gpt FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+  rank      : 1
+  exitcode  : 1 (pid: 42)
+  logs      : /runs/r1/attempt-0/rank1
+  traceback :
+    Traceback (most recent call last):
+      File "train.py", line 3, in <module>
+    OutOfMemoryError: CUDA out of memory
+============================================================
+gpurun: not attention, nvme: nobody knows
+gpurun: not shard: there is only one data-parallel rank
+gpurun: summary: exhausted after 1 attempt in 1m30s
+gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1
+gpurun: error: attempt 0: nothing is left
+gpurun: hint: use a larger GPU
+gpurun: logs: /runs/r1/attempt-*/rank*
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+	if lines := strings.Count(out.String(), "\n"); lines > 20 {
+		t.Errorf("%d lines", lines)
+	}
+}
+
+func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
+	var out bytes.Buffer
+	p := people(&out, false)
+	p.Recall(append([]launcher.Event{launcher.Began{Name: "gpt", Plan: first}}, ranOut(0, lessBatch())...))
+	if out.Len() > 0 {
+		t.Errorf("printed %q", out.String())
+	}
+	show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.Tried{{Plan: first}, {Plan: next}}}})
+	if !strings.Contains(out.String(), "attempt 0, 1m30s: CUDA out of memory") {
+		t.Errorf("the summary has forgotten attempt 0: %s", out.String())
+	}
+}
+
+func TestJSONLines(t *testing.T) {
+	var out bytes.Buffer
+	j := NewJSON(&out)
+	show(j, launcher.Noticed{Text: "x"}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Run: "r1", Attempts: []launcher.Tried{{N: 0}}}})
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("%d lines: %s", len(lines), out.String())
+	}
+	var last struct {
+		Kind, Outcome, Run string
+		Attempts           []struct{ N int }
+	}
+	if err := json.Unmarshal([]byte(lines[1]), &last); err != nil {
+		t.Fatal(err)
+	}
+	if last.Kind != "verdict" || last.Outcome != "trained" || last.Run != "r1" || len(last.Attempts) != 1 {
+		t.Errorf("last line %s", lines[1])
+	}
+}
