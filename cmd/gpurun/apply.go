@@ -66,10 +66,10 @@ func (p *prepared) withFiles(names []string) (map[string][]byte, error) {
 }
 
 // propose gives the command that starts a plan from the beginning, without the
-// ceiling that only gpurun puts on; changed files are those of the attempts.
-func (p *prepared) propose(dir string) func(strategy.Plan) (launcher.Command, error) {
-	return func(plan strategy.Plan) (launcher.Command, error) {
-		change, err := p.recipe.Apply(p.command, plan, p.at, filepath.Join(dir, "attempt-<n>", "files"))
+// ceiling that only gpurun puts on; changed files are those of attempt n.
+func (p *prepared) propose(dir string) func(strategy.Plan, int) (launcher.Command, error) {
+	return func(plan strategy.Plan, n int) (launcher.Command, error) {
+		change, err := p.recipe.Apply(p.command, plan, p.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
 		return launcher.Command{Argv: change.Argv, Env: change.Env}, err
 	}
 }

@@ -27,7 +27,7 @@ func TestQuickstart(t *testing.T) {
 	before := contents(t, job)
 	run := filepath.Join(t.TempDir(), "run")
 
-	cmd := osexec.Command(build(t), "--run-dir", run, filepath.Join(job, "train.toml"))
+	cmd := osexec.Command(binary(t), "--run-dir", run, filepath.Join(job, "train.toml"))
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+python)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

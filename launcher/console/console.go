@@ -25,8 +25,8 @@ type People struct {
 
 	began    launcher.Began
 	attempts []attempt
-	// propose gives the command that starts a plan from the beginning.
-	propose func(strategy.Plan) (launcher.Command, error)
+	// propose gives the command that starts the plan of attempt n from the beginning.
+	propose func(plan strategy.Plan, n int) (launcher.Command, error)
 }
 
 // attempt is what the summary says of one attempt.
@@ -40,9 +40,9 @@ type attempt struct {
 }
 
 // NewPeople shows events on w; quiet leaves out all but failures and the end.
-// dir is the run directory, and propose gives the command that starts a plan from
-// the beginning; both are for the summary.
-func NewPeople(w io.Writer, dir string, quiet bool, propose func(strategy.Plan) (launcher.Command, error)) *People {
+// dir is the run directory, and propose gives the command that starts the plan of
+// attempt n from the beginning; both are for the summary.
+func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.Plan, n int) (launcher.Command, error)) *People {
 	return &People{w: w, dir: dir, quiet: quiet, propose: propose}
 }
 

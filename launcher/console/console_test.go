@@ -39,7 +39,7 @@ func show(s interface{ Show(launcher.Event) }, events ...launcher.Event) {
 }
 
 func people(w *bytes.Buffer, quiet bool) *People {
-	return NewPeople(w, "/runs/r1", quiet, func(p strategy.Plan) (launcher.Command, error) {
+	return NewPeople(w, "/runs/r1", quiet, func(p strategy.Plan, _ int) (launcher.Command, error) {
 		return launcher.Command{Argv: []string{"train.py", "--bs", string(p[strategy.MicroBatchSize]), "it's"}, Env: map[string]string{"B": "2", "A": "1"}}, nil
 	})
 }

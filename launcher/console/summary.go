@@ -75,13 +75,13 @@ func outcome(a attempt) string {
 // proposal says how the plan that trained differs from what the user wrote, so
 // that the next run can start with it.
 func (p *People) proposal(v launcher.Verdict) {
-	final := v.Attempts[len(v.Attempts)-1].Plan
-	changed := p.began.Plan.Changed(final)
+	last := v.Attempts[len(v.Attempts)-1]
+	changed := p.began.Plan.Changed(last.Plan)
 	if len(changed) == 0 {
 		return
 	}
 	p.say("  changed against the job as it is written: %s", changed)
-	if command, err := p.propose(final); err == nil {
+	if command, err := p.propose(last.Plan, last.N); err == nil {
 		p.say("hint: to start with this plan next time, give the job: %s", quote(command))
 	}
 }

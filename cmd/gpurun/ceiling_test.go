@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/job"
+)
+
+// onGPU is a job with a ceiling on a GPU of 80 GiB, and an interpreter that says
+// which PyTorch it has. The GPU stands in for one: what the ceiling does to a
+// real one is measured on real ones.
+func onGPU(t *testing.T, torch string, bytes int64) *prepared {
+	t.Helper()
+	python := filepath.Join(t.TempDir(), "python")
+	if err := os.WriteFile(python, []byte("#!/bin/sh\necho "+torch+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return &prepared{
+		job: &job.Job{Kind: job.Script, Limits: job.Limits{DeviceMemory: bytes}}, python: python,
+		gpus: gpu.View{Count: 1, Devices: []gpu.Device{{Total: 80 << 30}}},
+	}
+}
+
+func TestACeilingOnAGPU(t *testing.T) {
+	p := onGPU(t, "2.11.0+cu130", 20<<30)
+	if err := p.limit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ user, knob, want string }{
+		"nothing set":              {"", "", "per_process_memory_fraction:0.250000"},
+		"the user's keys are kept": {"max_split_size_mb:128", "", "max_split_size_mb:128,per_process_memory_fraction:0.250000"},
+		"beside the knob's":        {"", "expandable_segments:True", "expandable_segments:True,per_process_memory_fraction:0.250000"},
+	} {
+		env, set := map[string]string{}, map[string]string{}
+		if test.user != "" {
+			env["PYTORCH_CUDA_ALLOC_CONF"] = test.user
+		}
+		if test.knob != "" {
+			set["PYTORCH_CUDA_ALLOC_CONF"] = test.knob
+		}
+		p.ceiling.withAllocator(env, set)
+		if got := set["PYTORCH_CUDA_ALLOC_CONF"]; got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestACeilingIsRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		torch string
+		bytes int64
+		want  string
+	}{
+		"an old PyTorch":    {"2.9.1+cu128", 20 << 30, "needs a newer PyTorch than 2.9.1"},
+		"a very old one":    {"1.13.0a0", 20 << 30, "needs a newer PyTorch than 1.13.0a0"},
+		"more than the GPU": {"2.11.0", 90 << 30, "is more than the GPU's 80.0 GiB"},
+	} {
+		err := onGPU(t, test.torch, test.bytes).limit(t.Context())
+		var usage *usageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
