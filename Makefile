@@ -4,9 +4,10 @@ GO ?= go
 PYTHON ?=
 FUZZTIME ?= 30s
 COUNT ?= 50
+ATTEMPTS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test unit lint fuzz stress bench corpus-report clean
+.PHONY: help build quickstart test unit lint fuzz stress soak bench conformance corpus-report clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,9 +35,16 @@ fuzz: ## each fuzz target for FUZZTIME
 
 stress: ## the process tests COUNT times in a row
 	$(GO) test -race -count=$(COUNT) -timeout 60m ./launcher/proc ./launcher/output ./launcher
+	$(GO) test -race -count=$(COUNT) -timeout 120m -run 'Scripts|FirstProcess|FullDisk|Terminal|EndsEarly' ./cmd/gpurun
 
-bench: build ## launch time and memory beside torchrun
+soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow
+	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./cmd/gpurun
+
+bench: build ## launch, recovery and output beside torchrun
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $$python .ci/bench.py bin/gpurun
+
+conformance: ## the recipes beside the real frameworks (RECIPES="a b" for some of them)
+	GPURUN_CONFORMANCE='$(or $(RECIPES),all)' $(GO) test -count=1 -timeout 120m -run 'TestConformance' -v ./recipes
 
 corpus-report: ## how well failures are told apart, by cause
 	$(GO) test -count=1 -run Corpus -v ./strategy

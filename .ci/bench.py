@@ -1,22 +1,86 @@
-"""Launch time and memory of gpurun beside torchrun, in the same run.
+"""gpurun beside torchrun: launch, recovery, output. Prints Markdown tables.
 
-    bench.py GPURUN
+    bench.py GPURUN [launch] [recovery] [output]
 
-The interpreter that runs this must have PyTorch. Each figure is the median of
-the pairs; torchrun and gpurun take turns, so that a machine whose speed drifts
-slows both. The trainer imports nothing: what is measured is the launcher.
+The interpreter that runs this must have PyTorch, for torchrun. Figures are
+medians; torchrun and gpurun take turns, so that a machine whose speed drifts
+slows both. The trainers import nothing: what is measured is the launcher.
 """
 
+import fcntl
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
+PAIRS = 5  # of launches
+RESCUES = 3  # of recoveries; a single one of those that end at BOUND
+BOUND = 40.0  # seconds after which a recovery is given up
+RANKS = 8  # of the output
+VOLUME = 8 << 20  # bytes that each of them writes
+
 # One write a line: print() under python -u makes two, and torchrun's ranks tear each other's.
-TRAINER = "import os, time\nos.write(1, b'first line\\n')\ntime.sleep(1.0)\n"
-PAIRS = 5
+LAUNCH = "import os, time\nos.write(1, b'first line\\n')\ntime.sleep(1.0)\n"
+
+# Each kind of end stands for one that is seen with real models: CUDA's message,
+# a rank that hangs in what it registered with atexit (destroy_process_group), a
+# peer that waits for it as in an NCCL collective, and ranks and loader workers
+# that do not heed SIGTERM.
+RECOVERY = """
+import atexit, os, signal, subprocess, sys, time
+kind, rank, here = os.environ["KIND"], os.environ["RANK"], os.environ["HERE"]
+def note(name, *words):
+    with open(os.path.join(here, name + ".new"), "w") as file:
+        print(*words, file=file)
+    os.rename(os.path.join(here, name + ".new"), os.path.join(here, name))
+if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
+    note("again" + rank, time.time())
+    sys.exit(0)
+pids = [os.getpid()]
+if kind == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pids += [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]).pid for _ in range(2)]
+note("pids" + rank, *pids)
+while not all(os.path.exists(os.path.join(here, "pids" + r)) for r in "01"):
+    time.sleep(0.01)
+if rank == "1" and kind != "raise":
+    time.sleep(1000)
+if kind == "atexit":
+    atexit.register(time.sleep, 1000)
+time.sleep(0.3)
+if rank == "0":
+    note("raised", time.time())
+raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.90 GiB total capacity; "
+                   "14.80 GiB already allocated; 2.81 MiB free; 15.00 GiB reserved in total by PyTorch)")
+"""
+KINDS = {
+    "raise": "both ranks raise and exit",
+    "peer": "one raises, its peer waits for it",
+    "atexit": "one raises and hangs in `atexit`",
+    "deaf": "ranks and loader workers ignore SIGTERM",
+}
+RESCUE = """
+[job]
+script = "recovery.py"
+args = ["--bs", "8"]
+[launch]
+nproc_per_node = 2
+[knobs]
+micro_batch_size = { arg = "--bs" }
+gradient_accumulation_steps = { arg = "--accum", default = 1 }
+"""
+
+OUTPUT = """
+import os, sys
+line = b"x" * 99 + b"\\n"
+block, left = line * 655, int(sys.argv[1])
+while left > 0:
+    left -= os.write(1, block[:left])
+"""
 
 # PyTorch 1.13 under Python 3.11 takes its own default of --redirects and --tee
 # for none at all and fails; this gives it back what it means. Nothing else of
@@ -24,41 +88,44 @@ PAIRS = 5
 TORCHRUN = """
 from torch.distributed.elastic.multiprocessing import api
 if api.Std.from_str("0") is None:
-    api.Std.from_str = classmethod(lambda cls, text: cls.NONE)
+    names = {"0": api.Std.NONE, "1": api.Std.OUT, "2": api.Std.ERR, "3": api.Std.ALL}
+    api.Std.from_str = classmethod(lambda cls, text: names[text])
 from torch.distributed.run import main
 main()
 """
 
 
-def tree(pid):
-    """The launcher's own processes: all but the ranks, which run the trainer."""
-    found = []
-    for child in [pid] + [int(c) for c in children(pid)]:
+def stat(pid):
+    """The fields of /proc/PID/stat behind the name: state, parent, …; None for no process."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+
+
+def descendants(pid, but=()):
+    """A process and what it brought forth, without what runs one of the scripts."""
+    parents = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := stat(entry)):
+            parents.setdefault(int(fields[1]), []).append(int(entry))
+    found, todo = [], [pid]
+    while todo:
+        at = todo.pop()
         try:
-            with open(f"/proc/{child}/cmdline", "rb") as file:
+            with open(f"/proc/{at}/cmdline", "rb") as file:
                 words = file.read().split(b"\0")
         except OSError:
             continue
-        ranks = any(word.endswith(b"trainer.py") for word in words)
-        if child == pid or not ranks:
-            found.append(child)
+        if at != pid and any(word.endswith(script) for word in words for script in but):
+            continue
+        found.append(at)
+        todo += parents.get(at, [])
     return found
 
 
-def children(pid):
-    out = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/stat") as file:
-                    if int(file.read().rsplit(")", 1)[1].split()[1]) == pid:
-                        out.append(int(entry))
-            except OSError:
-                pass
-    return out
-
-
-def status(path, key):
+def figure(path, key):
     """A figure of a file in /proc, in MiB."""
     try:
         with open(path) as file:
@@ -70,47 +137,193 @@ def status(path, key):
     return 0.0
 
 
+def environment(**more):
+    return dict(os.environ, PYTHON_EXEC=sys.executable, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1", **more)
+
+
+def launchers(directory, gpurun, ranks, script, *arguments, flags=(), restarts=0):
+    torchrun = [sys.executable, os.path.join(directory, "torchrun.py"), "--standalone", f"--nproc_per_node={ranks}",
+                f"--max_restarts={restarts}", "--monitor_interval=0.1", *flags, script, *arguments]
+    return {"torchrun": torchrun, "gpurun": [gpurun, f"--nproc-per-node={ranks}", *flags, script, *arguments]}
+
+
 def launch(command, directory):
     """Seconds to the first line of a rank, the launcher's peak RSS in MiB, and what
     all of its processes hold, pages that they share counted once (Pss)."""
-    env = dict(os.environ, PYTHON_EXEC=sys.executable)
     start = time.perf_counter()
-    process = subprocess.Popen(command, cwd=directory, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=directory, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     line = process.stdout.readline()
     seconds = time.perf_counter() - start
     time.sleep(0.3)
-    peak = status(f"/proc/{process.pid}/status", "VmHWM:")
-    held = sum(status(f"/proc/{pid}/smaps_rollup", "Pss:") for pid in tree(process.pid))
+    peak = figure(f"/proc/{process.pid}/status", "VmHWM:")
+    held = sum(figure(f"/proc/{pid}/smaps_rollup", "Pss:") for pid in descendants(process.pid, but=(b"launch.py",)))
     process.stdout.read()
     if process.wait() != 0 or line != b"first line\n":
         sys.exit(f"{command[0]} failed: exit code {process.returncode}, first line {line!r}")
     return seconds, peak, held
 
 
+def compare_launches(directory, gpurun):
+    print("| ranks | first line: torchrun | gpurun | | peak RSS: torchrun | gpurun | | all its processes (Pss): torchrun | gpurun | |")
+    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for ranks in (1, 2, 8):
+        commands = launchers(directory, gpurun, ranks, "launch.py")
+        for command in commands.values():
+            launch(command, directory)  # warm caches
+        results = {name: [] for name in commands}
+        for _ in range(PAIRS):
+            for name, command in commands.items():
+                results[name].append(launch(command, directory))
+        them, us = ([statistics.median(column) for column in zip(*results[name])] for name in ("torchrun", "gpurun"))
+        cells = [f"{them[0]:.2f} s | {us[0]:.3f} s | {them[0] / us[0]:.0f}×"]
+        cells += [f"{a:.0f} MiB | {b:.1f} MiB | {a / b:.1f}×" for a, b in zip(them[1:], us[1:])]
+        print(f"| {ranks} | {' | '.join(cells)} |", flush=True)
+
+
+def alive(pid):
+    fields = stat(pid)
+    return fields is not None and fields[0] != "Z"
+
+
+def read(path):
+    try:
+        with open(path) as file:
+            return file.read().split()
+    except OSError:
+        return []
+
+
+def rescue(command, directory, kind):
+    """Seconds from the exception until the first attempt's ranks and workers are
+    gone, and until the next attempt's first rank runs; None for never within BOUND."""
+    with tempfile.TemporaryDirectory(dir=directory) as here:
+        process = subprocess.Popen(command, cwd=directory, env=environment(KIND=kind, HERE=here),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        path = lambda name: os.path.join(here, name)
+        pids, raised, gone, again = [], None, None, None
+        end = time.time() + 60
+        while time.time() < end and (gone is None or again is None):
+            time.sleep(0.004)
+            if raised is None and read(path("raised")):
+                raised = float(read(path("raised"))[0])
+                pids = [int(pid) for rank in "01" for pid in read(path("pids" + rank))]
+                end = raised + BOUND
+            if raised and gone is None and not any(map(alive, pids)):
+                gone = time.time() - raised
+            if raised and again is None:
+                starts = [float(words[0]) for rank in "01" if (words := read(path("again" + rank)))]
+                again = min(starts) - raised if starts else None
+            if process.poll() is not None and again is not None and time.time() - raised - again > 3:
+                break  # the launcher is through; what is alive now stays
+        left = [pid for pid in pids if alive(pid)]
+        for pid in [*left, *(descendants(process.pid) if process.poll() is None else [])]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        process.wait()
+        if raised is None:
+            sys.exit(f"{command[0]} failed with {kind}: no rank raised")
+        return gone, again, len(left)
+
+
+def ratio(them, us):
+    return f"{them / us:.2f}×" if them < us else f"{them / us:.1f}×"
+
+
+def seconds(values):
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if len(known) == len(values) else None
+
+
+def compare_rescues(directory, gpurun):
+    print("| out of memory, 2 ranks | all gone: torchrun | gpurun | | next attempt runs: torchrun | gpurun | |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    for kind, words in KINDS.items():
+        commands = launchers(directory, gpurun, 2, "recovery.py", "--bs", "8", restarts=1)
+        commands["gpurun"] = [gpurun, "--quiet", "rescue.toml"]
+        results = {name: [] for name in commands}
+        for _ in range(RESCUES):
+            for name, command in commands.items():
+                if not any(gone is None or again > 20 for gone, again, _ in results[name]):
+                    results[name].append(rescue(command, directory, kind))
+        cells = []
+        for i in (0, 1):
+            them, us = (seconds([result[i] for result in results[name]]) for name in ("torchrun", "gpurun"))
+            lost = max(result[2] for result in results["torchrun"])
+            shown = f"{them:.2f} s" if them is not None else f"never, {lost} live on" if i == 0 else f"> {BOUND:.0f} s"
+            mine = f"{us:.2f} s" if us is not None else f"> {BOUND:.0f} s"
+            times = "" if us is None or i == 0 and them is None else ("> " if them is None else "") + ratio(them or BOUND, us)
+            cells += [shown, mine, times]
+        print(f"| {words} | {' | '.join(cells)} |", flush=True)
+
+
+def used(pids):
+    """CPU seconds of processes so far, and their RSS in MiB."""
+    ticks, pages = 0, 0
+    for fields in filter(None, map(stat, pids)):
+        ticks += int(fields[11]) + int(fields[12])
+        pages += int(fields[21])
+    return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def flood(command, directory):
+    """MiB/s that reach the console, CPU seconds of the launcher, its largest RSS, and
+    the part of all lines that reach the console, in percent."""
+    process = subprocess.Popen(command, cwd=directory, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    cpu = largest = 0.0
+    over = threading.Event()
+
+    def watch():
+        nonlocal cpu, largest
+        while not over.wait(0.05):
+            c, m = used(descendants(process.pid, but=(b"output.py",)))
+            cpu, largest = max(cpu, c), max(largest, m)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 1 << 20)
+    first = last = None
+    pieces = []  # counted later, so that this reader is as fast as one can be
+    while piece := os.read(process.stdout.fileno(), 1 << 20):
+        last = time.perf_counter()
+        first = first or last
+        pieces.append(piece)
+    lines = sum(piece.count(b"\n") for piece in pieces)
+    over.set()
+    watcher.join()
+    if process.wait() != 0:
+        sys.exit(f"{command[0]} failed: exit code {process.returncode}")
+    shown = 100 * lines / (RANKS * (VOLUME // 100))
+    return lines * 100 / 2**20 / max(last - first, 1e-3), cpu, largest, min(shown, 100)
+
+
+def compare_floods(directory, gpurun):
+    print(f"| {RANKS} ranks × {VOLUME >> 20} MiB, `--tee 3` | torchrun | gpurun | |")
+    print("|---|--:|--:|--:|")
+    commands = launchers(directory, gpurun, RANKS, "output.py", str(VOLUME // 100 * 100), flags=("--tee=3",))
+    results = {name: [] for name in commands}
+    for _ in range(3):
+        for name, command in commands.items():
+            results[name].append(flood(command, directory))
+    them, us = ([statistics.median(column) for column in zip(*results[name])] for name in ("torchrun", "gpurun"))
+    print(f"| throughput | {them[0]:.0f} MiB/s | {us[0]:.0f} MiB/s | {us[0] / them[0]:.1f}× |")
+    print(f"| CPU time of the launcher | {them[1]:.2f} s | {us[1]:.2f} s | {them[1] / max(us[1], 0.01):.1f}× |")
+    print(f"| lines shown, of those in the logs | {them[3]:.0f} % | {us[3]:.0f} % | |")
+    print(f"| RSS of the launcher | {them[2]:.0f} MiB | {us[2]:.0f} MiB | {them[2] / us[2]:.1f}× |")
+
+
 def main():
     gpurun = os.path.abspath(sys.argv[1])
+    parts = {"launch": compare_launches, "recovery": compare_rescues, "output": compare_floods}
+    files = {"launch.py": LAUNCH, "recovery.py": RECOVERY, "output.py": OUTPUT, "torchrun.py": TORCHRUN, "rescue.toml": RESCUE}
     with tempfile.TemporaryDirectory() as directory:
-        with open(os.path.join(directory, "trainer.py"), "w") as file:
-            file.write(TRAINER)
-        with open(os.path.join(directory, "torchrun.py"), "w") as file:
-            file.write(TORCHRUN)
-        print("ranks  launcher   first line (s)  peak RSS (MiB)  all its processes, Pss (MiB)")
-        for ranks in (1, 2, 8):
-            commands = {
-                "torchrun": [sys.executable, "torchrun.py", "--standalone", f"--nproc_per_node={ranks}", "trainer.py"],
-                "gpurun": [gpurun, f"--nproc-per-node={ranks}", "trainer.py"],
-            }
-            for command in commands.values():
-                launch(command, directory)  # warm caches
-            results = {name: [] for name in commands}
-            for _ in range(PAIRS):
-                for name, command in commands.items():
-                    results[name].append(launch(command, directory))
-            medians = {name: [statistics.median(column) for column in zip(*rows)] for name, rows in results.items()}
-            for name, (seconds, peak, held) in medians.items():
-                print(f"{ranks:5}  {name:9}  {seconds:14.3f}  {peak:14.1f}  {held:28.1f}")
-            ratios = [a / b for a, b in zip(medians["torchrun"], medians["gpurun"])]
-            print(f"{ranks:5}  ratio      {ratios[0]:13.0f}x  {ratios[1]:13.1f}x  {ratios[2]:27.1f}x")
+        for name, text in files.items():
+            with open(os.path.join(directory, name), "w") as file:
+                file.write(text)
+        for name in sys.argv[2:] or parts:
+            parts[name](directory, gpurun)
+            print(flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,9 +36,9 @@ func (l *Launcher) attempt(ctx context.Context, next Next) (strategy.Evidence, e
 	if err != nil {
 		return evidence, fmt.Errorf("start attempt %d: %w", next.N, err)
 	}
-	newWatch(l, running, &evidence).run(ctx)
+	err = newWatch(l, running, &evidence).run(ctx)
 	evidence.Ended = time.Now()
-	return evidence, l.Store.Append(Ended{Evidence: evidence})
+	return evidence, errors.Join(err, l.Store.Append(Ended{Evidence: evidence}))
 }
 
 // settle waits until the devices are free again, and for at least after; who

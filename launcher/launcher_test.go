@@ -25,6 +25,10 @@ type script struct {
 	deaf bool
 	// chatty ranks write something once a second until they are stopped.
 	chatty bool
+	// talks is for how long ranks write something once a second.
+	talks time.Duration
+	// longest is the ranks' longest step.
+	longest time.Duration
 }
 
 // act is a fact that comes some time after the start.
@@ -125,7 +129,9 @@ func (a *played) play() {
 		case <-next:
 			f := acts[0].fact
 			f.Time = time.Now()
-			a.sign()
+			if f.Source == "stderr" {
+				a.sign()
+			}
 			a.facts <- f
 			if acts = acts[1:]; f.Exit != nil {
 				alive--
@@ -134,7 +140,7 @@ func (a *played) play() {
 				return
 			}
 		case <-tick.C:
-			if a.script.chatty {
+			if a.script.chatty || time.Since(a.begin) <= a.script.talks {
 				a.sign()
 			}
 		case grace := <-a.stopped:
@@ -157,7 +163,7 @@ func (a *played) Facts() <-chan strategy.Fact { return a.facts }
 func (a *played) LastSign(int) (time.Time, time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.last, 0
+	return a.last, a.script.longest
 }
 
 func (a *played) Stop(signal int, grace time.Duration) {
@@ -223,17 +229,119 @@ func TestFromOutOfMemoryToTrained(t *testing.T) {
 	})
 }
 
+// told is a rank's own word of its end.
+func told(after time.Duration, rank int, c cause.Code, source string) act {
+	a := raised(after, rank, c)
+	a.fact.Source, a.fact.Sighting.Stream, a.fact.Sighting.Seq = source, source, 1
+	return a
+}
+
+// as changes what an act's sighting says.
+func as(a act, change func(*cause.Sighting)) act {
+	change(a.fact.Sighting)
+	return a
+}
+
+func symptom(s *cause.Sighting) { s.Symptom = true }
+func weak(s *cause.Sighting)    { s.Weak = true }
+func handled(s *cause.Sighting) { s.Handled = true }
+func wentOn(s *cause.Sighting)  { s.WentOn = true }
+
+func numbered(n int) func(*cause.Sighting) {
+	return func(s *cause.Sighting) { s.Stream, s.Seq = "stderr", n }
+}
+
+func killed(after time.Duration, rank int) act {
+	a := exit(after, rank, 137)
+	a.fact.Exit.Signal = 9
+	return a
+}
+
+// When the ranks are stopped, by what is known of them. All of them are alive and
+// do not end by themselves unless an act says so; the run is cancelled after never.
+func TestEvidenceBeforeExit(t *testing.T) {
+	const s, m, never = time.Second, time.Minute, 5 * time.Hour
+	for name, test := range map[string]struct {
+		script
+		want   time.Duration
+		notice bool // people are told that a rank hangs
+	}{
+		// Strong evidence: 5 s.
+		"probe":                {script{acts: []act{told(m, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
+		"error.json":           {script{acts: []act{told(m, 0, cause.CUDAOOM, "error.json")}}, m + 5*s, true},
+		"not only memory":      {script{acts: []act{told(m, 0, cause.UserError, "probe")}}, m + 5*s, true},
+		"long steps":           {script{longest: m, acts: []act{told(m, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
+		"output does not help": {script{chatty: true, acts: []act{told(m, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
+		"both files":           {script{acts: []act{told(m, 0, cause.CUDAOOM, "error.json"), told(m+2*s, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
+		"two ranks":            {script{acts: []act{told(m, 1, cause.CUDAOOM, "probe"), told(m+3*s, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
+		"completed later":      {script{acts: []act{told(m, 0, cause.CUDAOOM, "probe"), told(m+3*s, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
+		"and then its exit":    {script{acts: []act{told(m, 0, cause.CUDAOOM, "probe"), exit(m+s, 0, 1)}}, m + 3*s, false},
+		"and a late exit":      {script{acts: []act{told(m, 0, cause.CUDAOOM, "probe"), exit(m+4*s, 0, 1)}}, m + 5*s, false},
+		"and a good exit":      {script{acts: []act{told(m, 0, cause.CUDAOOM, "error.json"), exit(m+4*s, 0, 0)}}, never, false},
+		"another's good exit":  {script{acts: []act{told(m, 0, cause.CUDAOOM, "error.json"), exit(m+4*s, 1, 0)}}, m + 5*s, true},
+		"a victim's":           {script{acts: []act{as(told(m, 0, cause.NCCLError, "probe"), symptom)}}, m + 10*s, true},
+		"SystemExit":           {script{acts: []act{as(told(m, 0, cause.UserError, "error.json"), symptom)}}, never, false},
+		"KeyboardInterrupt":    {script{acts: []act{as(told(m, 0, cause.Preempted, "error.json"), symptom)}}, never, false},
+
+		// Weak evidence: silence for the hang timeout, or five times the longest step.
+		"traceback":                    {script{acts: []act{raised(m, 0, cause.CUDAOOM)}}, m + 30*s, true},
+		"traceback, short steps":       {script{longest: 2 * s, acts: []act{raised(m, 0, cause.CUDAOOM)}}, m + 30*s, true},
+		"traceback, long steps":        {script{longest: 20 * s, acts: []act{raised(m, 0, cause.HostOOM)}}, m + 100*s, true},
+		"traceback, then output":       {script{talks: 3 * m, acts: []act{raised(m, 0, cause.CUDAOOM)}}, 3*m + 30*s, true},
+		"traceback, then a lot of it":  {script{talks: 9 * m, acts: []act{raised(m, 0, cause.CUDAOOM)}}, never, false},
+		"traceback, handled":           {script{acts: []act{as(raised(m, 0, cause.CUDAOOM), handled)}}, never, false},
+		"traceback, of no weight":      {script{acts: []act{as(raised(m, 0, cause.CUDAOOM), weak)}}, never, false},
+		"traceback of another error":   {script{acts: []act{raised(m, 0, cause.UserError)}}, never, false},
+		"traceback, handled in time":   {script{acts: []act{as(raised(m, 0, cause.CUDAOOM), numbered(1)), as(as(raised(m+29*s, 0, cause.CUDAOOM), numbered(1)), handled)}}, never, false},
+		"traceback, then steps":        {script{acts: []act{as(raised(m, 0, cause.CUDAOOM), numbered(1)), as(as(raised(m+29*s, 0, cause.CUDAOOM), numbered(1)), wentOn)}}, never, false},
+		"traceback, another handled":   {script{acts: []act{as(raised(m, 0, cause.CUDAOOM), numbered(1)), as(raised(m, 1, cause.CUDAOOM), numbered(1)), as(as(raised(m, 1, cause.CUDAOOM), numbered(1)), handled)}}, m + 30*s, true},
+		"traceback, then another rank": {script{acts: []act{as(as(raised(m, 0, cause.CUDAOOM), numbered(1)), wentOn), as(raised(2*m, 1, cause.CUDAOOM), numbered(1))}}, 2*m + 30*s, true},
+		"traceback, then a good exit":  {script{acts: []act{raised(m, 0, cause.CUDAOOM), exit(m+20*s, 0, 0)}}, never, false},
+		"traceback, then its word":     {script{acts: []act{raised(m, 0, cause.CUDAOOM), told(m, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
+
+		// Exits: 2 s, or 10 s while only symptoms are known.
+		"no word":                   {script{acts: []act{exit(m, 0, 1)}}, m + 2*s, false},
+		"exit, then its words":      {script{acts: []act{exit(m, 0, 1), as(raised(m, 0, cause.NCCLError), symptom)}}, m + 10*s, false},
+		"symptom, then the cause":   {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), raised(m+3*s, 1, cause.CUDAOOM)}}, m + 5*s, false},
+		"symptom, late cause":       {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), raised(m+9*s, 1, cause.CUDAOOM)}}, m + 10*s, false},
+		"symptom, then its word":    {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), told(m+3*s, 1, cause.CUDAOOM, "probe")}}, m + 5*s, false},
+		"symptom, then a kill":      {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), killed(m+3*s, 1)}}, m + 5*s, false},
+		"symptom, then a warning":   {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), as(raised(m+3*s, 1, cause.CUDAOOM), weak)}}, m + 10*s, false},
+		"symptom, handled long ago": {script{acts: []act{as(raised(s, 1, cause.CUDAOOM), wentOn), as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1)}}, m + 10*s, false},
+		"killed with symptoms":      {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), killed(m, 0)}}, m + 2*s, false},
+		"the silent one":            {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), exit(m+3*s, 1, 1)}}, m + 5*s, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				test.acts = append(test.acts, exit(never*2, 7, 0)) // somebody lives on
+				st := &stage{t: t, scripts: []script{test.script}}
+				l := newLauncher(st)
+				l.Policy.Mode, l.Policy.TransientRetries = strategy.Off, 0
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(never, func() { cancel(&Signal{syscall.SIGTERM}) })
+				if _, err := l.Run(ctx, first()); err != nil {
+					t.Fatal(err)
+				}
+				if len(st.stops) != 1 || st.stops[0].after != test.want {
+					t.Errorf("stops %+v, want one after %s", st.stops, test.want)
+				}
+				if got := slices.Contains(kinds(st.events), "noticed"); got != test.notice {
+					t.Errorf("events %q", kinds(st.events))
+				}
+			})
+		})
+	}
+}
+
 // The others are stopped when one rank has failed: after 2 s in which they may
 // say their last words, 10 s where only symptoms were seen.
 func TestTheGangIsStoppedAfterTheFirstFailure(t *testing.T) {
-	symptom := raised(time.Minute, 0, cause.NCCLTimeout)
-	symptom.fact.Sighting.Symptom = true
 	for name, test := range map[string]struct {
 		acts []act
 		want time.Duration
 	}{
 		"a cause":       {[]act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}, time.Minute + collectWindow},
-		"symptoms only": {[]act{symptom, exit(time.Minute, 0, 1)}, time.Minute + symptomWindow},
+		"symptoms only": {[]act{as(raised(time.Minute, 0, cause.NCCLTimeout), symptom), exit(time.Minute, 0, 1)}, time.Minute + symptomWindow},
 		"nothing seen":  {[]act{exit(time.Minute, 0, 1)}, time.Minute + collectWindow},
 	} {
 		t.Run(name, func(t *testing.T) {

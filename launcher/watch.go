@@ -2,13 +2,17 @@ package launcher
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
-	"github.com/gpurun/gpurun/strategy/cause"
 )
+
+// asleep is by how much a timer is late where gpurun did not run in the meantime.
+const asleep = 250 * time.Millisecond
 
 // A watch is the one owner of an attempt's evidence: facts come down one channel
 // to one goroutine, which also decides when the ranks have to be stopped.
@@ -16,24 +20,20 @@ type watch struct {
 	launcher *Launcher
 	running  Attempt
 	evidence *strategy.Evidence
+	outlook  *outlook
 
-	failed  bool        // a rank ended badly by itself
-	failure *time.Timer // when it rings, the gang is stopped
-	hang    *time.Timer // when it rings, a rank that raised is looked at
-	raised  *suspect    // the rank that hang is about
+	failure *time.Timer // when it rings, ranks have failed and the gang is stopped
+	hang    *time.Timer // when it rings, ranks that may hang are looked at
+	due     time.Time   // when hang should ring, zero for never
+	woke    time.Time   // when gpurun last found that it had been suspended
 
 	stopping sync.WaitGroup
 	stopped  bool
-}
-
-// A suspect is a rank that printed an out-of-memory traceback and lives on.
-type suspect struct {
-	rank int
-	at   time.Time
+	failed   error // of the store
 }
 
 func newWatch(l *Launcher, running Attempt, evidence *strategy.Evidence) *watch {
-	return &watch{launcher: l, running: running, evidence: evidence, failure: stoppedTimer(), hang: stoppedTimer()}
+	return &watch{launcher: l, running: running, evidence: evidence, outlook: newOutlook(), failure: stoppedTimer(), hang: stoppedTimer()}
 }
 
 func stoppedTimer() *time.Timer {
@@ -43,8 +43,8 @@ func stoppedTimer() *time.Timer {
 }
 
 // run collects facts until the attempt is over. It returns when every rank is
-// gone and nothing of the attempt is left to wait for.
-func (w *watch) run(ctx context.Context) {
+// gone and nothing of the attempt is left to wait for. An error is the store's.
+func (w *watch) run(ctx context.Context) error {
 	defer w.stopping.Wait()
 	defer w.failure.Stop()
 	defer w.hang.Stop()
@@ -53,7 +53,7 @@ func (w *watch) run(ctx context.Context) {
 		select {
 		case f, open := <-w.running.Facts():
 			if !open {
-				return
+				return w.failed
 			}
 			w.evidence.Facts = append(w.evidence.Facts, f)
 			w.weigh(f)
@@ -62,73 +62,71 @@ func (w *watch) run(ctx context.Context) {
 			w.evidence.StopSignal = signalled(ctx)
 			w.stop(w.evidence.StopSignal, w.launcher.Graces.User)
 		case <-w.failure.C:
-			w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
+			w.fail()
 		case <-w.hang.C:
 			w.lookAgain()
 		}
 	}
 }
 
-// weigh reacts to a fact that says that the attempt is failing.
+// weigh sets the timers by what a fact changes.
 func (w *watch) weigh(f strategy.Fact) {
-	switch {
-	case f.Exit != nil && f.Exit.Code != 0 && !f.Exit.Stopped && !w.failed:
-		w.failed = true
-		w.failure.Reset(w.window())
-	case f.Sighting != nil && (f.Source == "error.json" || f.Source == "probe") && !w.failed:
-		w.failed = true
-		w.failure.Reset(strongWindow)
-	case f.Sighting != nil && w.failed && !f.Sighting.Symptom:
-		// The cause itself has come: no need to wait for it any longer.
-	case f.Sighting != nil && f.Sighting.Raised && isOOM(f.Sighting.Code) && !w.failed && w.raised == nil:
-		w.raised = &suspect{rank: f.Rank, at: f.Time}
-		w.hang.Reset(w.patience())
-	}
-}
-
-func isOOM(c cause.Code) bool { return c == cause.CUDAOOM || c == cause.HostOOM }
-
-// window is how long to gather the other ranks' last words.
-func (w *watch) window() time.Duration {
-	symptoms := false
-	for _, f := range w.evidence.Facts {
-		if f.Sighting == nil {
-			continue
-		}
-		if !f.Sighting.Symptom {
-			return collectWindow
-		}
-		symptoms = true
-	}
-	if symptoms {
-		return symptomWindow
-	}
-	return collectWindow
-}
-
-// patience is how long the suspect may be silent: the hang timeout, or five
-// times its longest step, whichever is longer.
-func (w *watch) patience() time.Duration {
-	_, longest := w.running.LastSign(w.raised.rank)
-	return max(w.launcher.HangTimeout, 5*longest)
-}
-
-// lookAgain stops the ranks if the suspect has been silent for long enough. A
-// rank that goes on writing, an emergency checkpoint for example, is left alone
-// as long as it does.
-func (w *watch) lookAgain() {
-	if w.raised == nil || w.stopped {
+	if w.stopped || f.Exit == nil && f.Sighting == nil && f.Kills == nil {
 		return
 	}
-	last, _ := w.running.LastSign(w.raised.rank)
-	if last.Before(w.raised.at) {
-		last = w.raised.at
+	w.outlook.add(f, time.Now())
+	w.failure.Stop()
+	if at := w.outlook.deadline(); !at.IsZero() {
+		w.failure.Reset(time.Until(at))
 	}
-	if left := w.patience() - time.Since(last); left > 0 {
-		w.hang.Reset(left)
-		return
+	w.lookAgain()
+}
+
+// fail stops the ranks because some have failed.
+func (w *watch) fail() {
+	if rank, f, ok := w.outlook.lingering(); ok {
+		w.tell("rank %d raised an exception and has not ended for %s", rank, time.Since(f.at))
 	}
 	w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
+}
+
+// lookAgain stops the ranks if a suspect has been silent for long enough, and else
+// sets the time to look again. A rank that goes on writing, an emergency checkpoint
+// for example, is left alone as long as it does; one that has gone on for very long
+// is no suspect any more.
+func (w *watch) lookAgain() {
+	w.hang.Stop()
+	if w.stopped {
+		return
+	}
+	// Ranks are suspended together with gpurun, or with the whole machine.
+	if now := time.Now(); !w.due.IsZero() && now.Sub(w.due) > asleep {
+		w.woke = now
+	}
+	w.due = time.Time{}
+	for _, s := range w.outlook.suspects() {
+		sign, longest := w.running.LastSign(s.rank)
+		patience := max(w.launcher.HangTimeout, 5*longest)
+		last := latest(latest(s.at, sign), w.woke)
+		if sign.Sub(s.at) >= outliving*patience {
+			continue
+		}
+		if silent := time.Since(last); silent >= patience {
+			w.tell("rank %d printed an out-of-memory traceback and then nothing for %s", s.rank, silent)
+			w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
+			return
+		}
+		w.due = earlier(w.due, last.Add(patience))
+	}
+	if !w.due.IsZero() {
+		w.hang.Reset(time.Until(w.due))
+	}
+}
+
+// tell lets people know why ranks are stopped that have not failed by themselves.
+func (w *watch) tell(format string, rank int, since time.Duration) {
+	text := fmt.Sprintf(format, rank, since.Round(time.Second)) + ": it hangs, and all ranks are stopped"
+	w.failed = errors.Join(w.failed, w.launcher.Store.Append(Noticed{Text: text}))
 }
 
 // stop ends the ranks, once; the facts keep flowing meanwhile.

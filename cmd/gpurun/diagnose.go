@@ -4,8 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -16,41 +15,50 @@ import (
 func diagnoseCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:      "diagnose",
-		Usage:     "say why a job died, from its saved output",
-		ArgsUsage: "FILE… (- is standard input)",
+		Usage:     "say why a job died, from what it left behind",
+		ArgsUsage: "FILE|DIRECTORY… (- is standard input; a directory is one of gpurun's runs, or torchrun's --log-dir)",
 		Flags: []cli.Flag{
 			jsonFlag(),
-			&cli.IntFlag{Name: "exit-code", Usage: "the exit code that the job ended with, where it is known"},
+			&cli.IntFlag{Name: "exit-code", Usage: "the exit code that the job ended with, where it is known; negative for a signal"},
+			&cli.StringSliceFlag{Name: "rank", Usage: "the output of one rank, as `K=FILE`; all that are given are one run"},
+			&cli.IntFlag{Name: "attempt", Value: -1, Usage: "which attempt of a directory, instead of the last one"},
 		},
 		Action: func(c *cli.Context) error {
-			if c.NArg() == 0 {
+			if c.NArg() == 0 && len(c.StringSlice("rank")) == 0 {
 				return usagef("gpurun diagnose slurm-1234.out", "diagnose takes the files that hold the job's output")
 			}
-			var code *int
+			in := collector{stdin: s.in, attempt: c.Int("attempt")}
 			if c.IsSet("exit-code") {
 				n := c.Int("exit-code")
-				code = &n
+				in.exitCode = &n
 			}
 			var failed []error
-			for _, name := range c.Args().Slice() {
-				r, err := diagnose(name, code, s)
+			tell := func(r remains, err error) error {
 				if err != nil {
 					failed = append(failed, err)
-					continue
+					return nil
 				}
-				if err := r.print(s, c.Bool("json")); err != nil {
+				return newDiagnosis(r).print(s, c.Bool("json"))
+			}
+			if named := c.StringSlice("rank"); len(named) > 0 {
+				if err := tell(in.ranks(named)); err != nil {
+					return err
+				}
+			}
+			for _, name := range c.Args().Slice() {
+				if err := tell(in.collect(name)); err != nil {
 					return err
 				}
 			}
 			if len(failed) > 0 {
-				return &usageError{err: errors.Join(failed...)}
+				return &usageError{err: errors.Join(failed...), hint: "diagnose reads files of output, run directories of gpurun, and torchrun's --log-dir"}
 			}
 			return nil
 		},
 	}
 }
 
-// diagnosis is what gpurun diagnose says of one file.
+// diagnosis is what gpurun diagnose says of one run.
 type diagnosis struct {
 	File   string      `json:"file"`
 	Cause  cause.Code  `json:"cause"`
@@ -68,35 +76,22 @@ type diagnosis struct {
 	whole strategy.Diagnosis
 }
 
-// quoted is a line that the diagnosis rests on.
+// evidenceShown is how many lines of evidence people are shown; --json has all.
+const evidenceShown = 20
+
+// quoted is a line that the diagnosis rests on. What no output says, such as a
+// signal or a kernel's counter, has line 0.
 type quoted struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
+
+	where string // the rank and the stream, where there are several
 }
 
-// diagnose reads one file to its end, in constant memory.
-func diagnose(name string, code *int, s streams) (diagnosis, error) {
-	in := s.in
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return diagnosis{}, fmt.Errorf("read the job's output: %w", err)
-		}
-		defer f.Close()
-		in = f
-	}
-	var sightings []cause.Sighting
-	scanner := cause.NewScanner("stdout")
-	scanner.OnSighting = func(found cause.Sighting) { sightings = append(sightings, found) }
-	if _, err := io.Copy(scanner, in); err != nil {
-		return diagnosis{}, fmt.Errorf("read the job's output: %w", err)
-	}
-	scanner.Close()
-
-	evidence := strategy.EvidenceFromLog(sightings, code)
-	d := strategy.Diagnose(evidence)
+func newDiagnosis(in remains) diagnosis {
+	d := strategy.Diagnose(in.evidence)
 	r := diagnosis{
-		File: name, Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures, Fragmented: d.Fragmented,
+		File: in.name, Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures, Fragmented: d.Fragmented,
 		Symptoms: []cause.Code{}, Evidence: []quoted{}, Advice: d.Advice, whole: d,
 	}
 	if d.Rank >= 0 {
@@ -107,8 +102,14 @@ func diagnose(name string, code *int, s streams) (diagnosis, error) {
 	}
 	r.Symptoms = append(r.Symptoms, d.Symptoms...)
 	for _, i := range d.Because {
-		if s := evidence.Facts[i].Sighting; s != nil {
-			r.Evidence = append(r.Evidence, quoted{s.Line, s.Text})
+		f := in.evidence.Facts[i]
+		switch {
+		case f.Sighting != nil:
+			r.Evidence = append(r.Evidence, quoted{Line: f.Sighting.Line, Text: f.Sighting.Text, where: whereOf(f, in.several)})
+		case f.Kills != nil:
+			r.Evidence = append(r.Evidence, quoted{Text: killsOf(f)})
+		case f.Source != given:
+			r.Evidence = append(r.Evidence, quoted{Text: fact(f)})
 		}
 	}
 	if r.Advice == "" {
@@ -116,7 +117,27 @@ func diagnose(name string, code *int, s streams) (diagnosis, error) {
 			r.Advice = c.Hint
 		}
 	}
-	return r, nil
+	return r
+}
+
+// killsOf says a rise of the kernel's counter with the limit that was hit.
+func killsOf(f strategy.Fact) string {
+	text := fact(f)
+	if f.Kills.Limit > 0 {
+		text += ", limit " + strategy.GiB(f.Kills.Limit)
+	}
+	if f.Kills.Peak > 0 {
+		text += ", peak " + strategy.GiB(f.Kills.Peak)
+	}
+	return text
+}
+
+// whereOf names the stream of a sighting, where a run left several.
+func whereOf(f strategy.Fact, several bool) string {
+	if !several {
+		return ""
+	}
+	return fmt.Sprintf("rank %d, %s, ", f.Rank, f.Source)
 }
 
 // print says the diagnosis as a paragraph that a person can act on, then the
@@ -125,19 +146,71 @@ func (r diagnosis) print(s streams, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(s.out).Encode(r)
 	}
-	sentence := r.whole.Sentence()
-	if !r.Fatal {
-		sentence = "nothing fatal is shown"
-		if r.Cause != cause.None {
-			sentence = fmt.Sprintf("%s is shown, and the job went on", r.Cause)
+	fmt.Fprintf(s.out, "%s: %s\n", r.File, strings.Join(r.paragraph(), ". "))
+	for i, q := range r.Evidence {
+		if i == evidenceShown {
+			fmt.Fprintf(s.out, "  and %d more\n", len(r.Evidence)-i)
+			break
 		}
-	}
-	fmt.Fprintf(s.out, "%s: %s (%s)\n", r.File, sentence, r.Cause)
-	if r.Advice != "" {
-		fmt.Fprintf(s.out, "  %s\n", r.Advice)
-	}
-	for _, q := range r.Evidence {
-		fmt.Fprintf(s.out, "  line %d: %s\n", q.Line, q.Text)
+		if q.Line == 0 {
+			fmt.Fprintf(s.out, "  %s\n", q.Text)
+			continue
+		}
+		fmt.Fprintf(s.out, "  %sline %d: %s\n", q.where, q.Line, q.Text)
 	}
 	return nil
+}
+
+// paragraph is what happened, what the figures mean, and what to do.
+func (r diagnosis) paragraph() []string {
+	d := r.whole
+	first := d.Sentence()
+	switch {
+	case !r.Fatal && r.Cause == cause.None:
+		first = "nothing fatal is shown"
+	case r.Cause == cause.Unknown && d.ExitCode == 0:
+		first = "the job failed, and nothing here proves why"
+	case !r.Fatal:
+		first = fmt.Sprintf("%s is shown, and not that the job ended by it", r.Cause)
+	}
+	parts := []string{fmt.Sprintf("%s (%s)", first, r.Cause)}
+	if r.Cause == cause.CUDAOOM || r.Cause == cause.GPUOccupied {
+		parts = append(parts, r.holders()...)
+	}
+	if r.Fragmented {
+		parts = append(parts, "what PyTorch holds unused could have served the request: it is fragmented, and PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is worth a try")
+	}
+	if r.Late && d.Growth == nil {
+		parts = append(parts, "it came after many good steps: a long sample, fragmentation, or a leak that the output does not tell of")
+	}
+	if len(r.Symptoms) > 0 {
+		var names []string
+		for _, code := range r.Symptoms {
+			names = append(names, string(code))
+		}
+		parts = append(parts, strings.Join(names, " and ")+" followed from it")
+	}
+	if r.Advice != "" {
+		parts = append(parts, r.Advice)
+	}
+	return parts
+}
+
+// holders says who holds the device's memory.
+func (r diagnosis) holders() []string {
+	var words []string
+	const worthSaying = 1 << 20
+	if r.Allocated != nil {
+		words = append(words, strategy.GiB(*r.Allocated)+" in tensors")
+	}
+	if r.ReservedUnallocated != nil && *r.ReservedUnallocated >= worthSaying {
+		words = append(words, strategy.GiB(*r.ReservedUnallocated)+" held unused by PyTorch")
+	}
+	if r.OtherProcess != nil && *r.OtherProcess >= worthSaying {
+		words = append(words, strategy.GiB(*r.OtherProcess)+" in other processes")
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	return []string{"the device had " + strings.Join(words, ", ")}
 }

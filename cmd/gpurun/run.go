@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,6 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -50,16 +49,46 @@ func run(ctx context.Context, args []string, s streams) error {
 	if own.JSON {
 		s.out = s.err // stdout carries the events only
 	}
-	p, err := prepare(ctx, j)
+	ctx, desk := listen(ctx)
+	defer desk.close()
+	p, err := prepareOrStop(ctx, j)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	verdict, err := launch(ctx, p, own, s)
+	release, err := proc.Reap() // as the first process of a container, also between attempts
+	if err != nil {
+		return err
+	}
+	defer release()
+	verdict, err := launch(ctx, p, own, s, desk)
 	if err != nil {
 		return err
 	}
 	return verdictError(verdict, own)
+}
+
+// prepareOrStop prepares the job, or gives up at a signal: nothing runs yet, and
+// what hangs, a file system for example, must not keep gpurun from ending.
+func prepareOrStop(ctx context.Context, j *job.Job) (*prepared, error) {
+	type result struct {
+		p   *prepared
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		p, err := prepare(ctx, j)
+		done <- result{p, err}
+	}()
+	select {
+	case r := <-done:
+		if stop := stoppedEarly(ctx); stop != nil && r.err != nil {
+			return nil, stop
+		}
+		return r.p, r.err
+	case <-ctx.Done():
+		return nil, stoppedEarly(ctx)
+	}
 }
 
 // readJob reads the command line: gpurun's own flags, then a train.toml or what
@@ -110,7 +139,7 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 }
 
 // launch opens the run directory and runs the job in it.
-func launch(ctx context.Context, p *prepared, own job.Own, s streams) (launcher.Verdict, error) {
+func launch(ctx context.Context, p *prepared, own job.Own, s streams, desk *desk) (launcher.Verdict, error) {
 	dir, err := runDir(p, own)
 	if err != nil {
 		return launcher.Verdict{}, err
@@ -124,7 +153,10 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams) (launcher.
 	if err != nil {
 		return launcher.Verdict{}, unusable(dir, err)
 	}
-	defer store.Close()
+	ledger := openLedger(store)
+	defer ledger.close()
+	desk.record(ledger)
+	defer desk.record(nil)
 	people.Recall(events)
 
 	state, done, err := goOn(p, dir, events)
@@ -135,34 +167,57 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams) (launcher.
 		show(launcher.Finished{Verdict: state.Verdict})
 		return state.Verdict, nil
 	}
-	w := &world{p: p, began: beganAt(events)}
-	if p.nvml != nil {
-		w.baseline = slices.Clone(p.gpus.Devices)
-	}
+	w := newWorld(p, beganAt(events), ledger.note)
 	if len(events) > 0 {
 		state.Next.Checkpoint = w.checkpoint()
 	}
-	if err := store.Append(p.began(filepath.Base(dir))); err != nil {
-		return state.Verdict, runDirError(err)
+	if err := open(ledger, p, filepath.Base(dir)); err != nil {
+		return state.Verdict, err
 	}
-	for _, text := range p.warnings {
-		if err := store.Append(launcher.Noticed{Text: "warning: " + text}); err != nil {
-			return state.Verdict, runDirError(err)
-		}
-	}
-	n := &node{p: p, run: filepath.Base(dir), console: s, log: slog.New(slog.NewTextHandler(io.Discard, nil)), grace: p.job.Launch.ShutdownTimeout, hurry: make(chan func(), 1)}
-	ctx, release := listen(ctx, n)
-	defer release()
-	l := &launcher.Launcher{
-		Policy: p.policy(), Job: p.strategyJob(), Recipe: p, Starter: n, World: w, Store: store,
-		Graces:      launcher.Graces{User: p.job.Launch.ShutdownTimeout, Failure: failureGrace},
-		HangTimeout: p.job.Launch.HangTimeout,
-	}
-	verdict, err := l.Run(ctx, state)
+	state.Next.Facts = w.before(ctx)
+	verdict, err := start(ctx, p, state, w, &node{
+		p: p, run: filepath.Base(dir), token: rand.Text(), console: s, ledger: ledger, desk: desk, grace: p.job.Launch.ShutdownTimeout, early: earlyBound,
+	})
 	if err != nil {
-		return verdict, runDirError(err)
+		return verdict, err
+	}
+	if err := tellParent(dir, verdict, ledger.last); err != nil {
+		fmt.Fprintf(s.err, "gpurun: warning: %v\n", err)
 	}
 	return verdict, nil
+}
+
+// open journals what runs, and what people should know beforehand.
+func open(ledger *ledger, p *prepared, run string) error {
+	if err := ledger.Append(p.began(run)); err != nil {
+		return err
+	}
+	for _, text := range p.warnings {
+		if err := ledger.Append(launcher.Noticed{Text: "warning: " + text}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start runs the job to its verdict. A signal that comes while no rank runs ends
+// the run with one too.
+func start(ctx context.Context, p *prepared, state launcher.State, w *world, n *node) (launcher.Verdict, error) {
+	l := &launcher.Launcher{
+		Policy: p.policy(), Job: p.strategyJob(), Recipe: p, Starter: n, World: w, Store: n.ledger,
+		Graces:      launcher.Graces{User: n.grace, Failure: failureGrace},
+		HangTimeout: p.job.Launch.HangTimeout,
+	}
+	verdict, err := state.Verdict, context.Cause(ctx)
+	if err == nil {
+		verdict, err = l.Run(ctx, state)
+	}
+	var stop *launcher.Signal
+	if errors.As(err, &stop) {
+		verdict = interrupted(verdict, stop)
+		err = n.ledger.Finish(verdict)
+	}
+	return verdict, err
 }
 
 // runDir is the folder of the run: named, or a new one below .gpurun, or the one

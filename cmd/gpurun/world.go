@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -15,7 +19,22 @@ import (
 type world struct {
 	p        *prepared
 	began    time.Time    // of attempt 0: checkpoints older than that are not this run's
+	devices  settler      // nil where there is no NVML
 	baseline []gpu.Device // the devices before attempt 0
+	note     func(string) // journals a notice
+}
+
+// A settler waits for the memory of devices: package gpu's NVML.
+type settler interface {
+	Settle(ctx context.Context, baseline []gpu.Device, bound time.Duration) []strategy.Fact
+}
+
+func newWorld(p *prepared, began time.Time, note func(string)) *world {
+	w := &world{p: p, began: began, note: note}
+	if p.nvml != nil {
+		w.devices, w.baseline = p.nvml, slices.Clone(p.gpus.Devices)
+	}
+	return w
 }
 
 // Inventory says what there is to work with now.
@@ -72,9 +91,51 @@ func (w *world) checkpoint() string {
 }
 
 // Settle waits until the devices' memory is back at the level before attempt 0.
+// Memory that somebody else has come to hold is told to people, and is evidence
+// for the next attempt.
 func (w *world) Settle(ctx context.Context, bound time.Duration) []strategy.Fact {
-	if w.p.nvml == nil || len(w.baseline) == 0 {
+	return w.settle(ctx, w.baseline, bound)
+}
+
+// before says what is held on the devices before the first attempt.
+func (w *world) before(ctx context.Context) []strategy.Fact {
+	empty := slices.Clone(w.baseline)
+	for i := range empty {
+		empty[i].Used = 0
+	}
+	return w.settle(ctx, empty, 0)
+}
+
+func (w *world) settle(ctx context.Context, level []gpu.Device, bound time.Duration) []strategy.Fact {
+	if w.devices == nil || len(level) == 0 {
 		return nil
 	}
-	return w.p.nvml.Settle(ctx, w.baseline, bound)
+	facts := w.devices.Settle(ctx, level, bound)
+	if ctx.Err() != nil {
+		return nil // what is held may be on its way back
+	}
+	for _, f := range facts {
+		if f.Tenant != nil {
+			w.note(fmt.Sprintf("warning: %s of %s are in use, and not by this run%s", strategy.GiB(f.Tenant.Bytes), f.Tenant.Device, who(f.Tenant.PIDs)))
+		}
+	}
+	return facts
+}
+
+// who names processes as far as they can be seen from here: in a container, the
+// driver's numbers are those of another namespace, and mean nobody or another.
+func who(pids []int) string {
+	var names []string
+	for _, pid := range pids {
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if err != nil {
+			names = append(names, fmt.Sprintf("process %d", pid))
+			continue
+		}
+		names = append(names, fmt.Sprintf("process %d, %s", pid, strings.TrimSpace(string(comm))))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, "; ") + ")"
 }

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+const (
+	// outputBound is how long to read on after the last rank is gone, for a process
+	// that was left over and holds a rank's output open.
+	outputBound = 5 * time.Second
+	// earlyBound is after which time people are told of a rank that ended while
+	// others go on: ranks of one job end within seconds of each other.
+	earlyBound = 30 * time.Second
+	// leftBound is after which time people are told that gpurun waits for what
+	// ranks left behind. Loader workers take part of a second to go.
+	leftBound = time.Second
+)
+
+// An attempt is the running ranks of this machine.
+type attempt struct {
+	node     *node
+	n        int
+	began    time.Time
+	dir      string
+	world    int
+	group    *proc.Group
+	out      *output.Output
+	counters *host.Counters
+	facts    chan strategy.Fact
+	// stopProbe ends the watch over what ranks tell of their own end.
+	stopProbe func()
+
+	mu      sync.Mutex   // guards what follows
+	ended   map[int]bool // ranks
+	leaving bool         // the ranks are gone, what they left is waited for
+	paused  bool         // the ranks are stopped, until SIGCONT
+	awake   time.Time    // when they last went on after a pause
+}
+
+// Facts delivers what is observed; collect closes it.
+func (a *attempt) Facts() <-chan strategy.Fact { return a.facts }
+
+func (a *attempt) emit(f strategy.Fact) { a.facts <- f }
+
+// ranks are the global ranks on this machine.
+func (a *attempt) ranks() []int {
+	var ranks []int
+	for k := range a.world {
+		ranks = append(ranks, k)
+	}
+	return ranks
+}
+
+// Stop ends the ranks and all that they started. What cannot be ended is told by
+// collect.
+func (a *attempt) Stop(signal int, grace time.Duration) {
+	a.mu.Lock()
+	leaving := a.leaving
+	a.mu.Unlock()
+	if leaving {
+		a.group.Signal(syscall.Signal(signal)) // their grace runs already
+	}
+	a.group.Stop(grace, syscall.Signal(signal))
+}
+
+// LastSign is when a rank last wrote anything, and its longest step so far. A
+// rank that was paused could not write.
+func (a *attempt) LastSign(rank int) (time.Time, time.Duration) {
+	activity := a.out.Activity(rank)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.paused:
+		return time.Now(), activity.Longest
+	case a.awake.After(activity.Output):
+		return a.awake, activity.Longest
+	}
+	return activity.Output, activity.Longest
+}
+
+// pause stops the ranks until resume lets them go on.
+func (a *attempt) pause() {
+	a.mu.Lock()
+	a.paused = true
+	a.mu.Unlock()
+	a.group.Signal(unix.SIGTSTP)
+}
+
+func (a *attempt) resume() {
+	a.mu.Lock()
+	a.paused, a.awake = false, time.Now()
+	a.mu.Unlock()
+	a.group.Signal(unix.SIGCONT)
+}
+
+// collect waits for the ranks, sweeps up what they left, reads their output to
+// the end and closes the facts. It is the attempt's one goroutine.
+func (a *attempt) collect() {
+	defer close(a.facts)
+	defer a.node.desk.leave()
+	if failed := a.awaitExits(); failed {
+		a.report(a.group.Stop(failureGrace))
+	} else {
+		a.awaitLeft()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), outputBound)
+	defer cancel()
+	if err := a.out.Wait(ctx); err != nil {
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("a rank's log is not complete: %v", err)}
+	}
+	a.stopProbe()
+	for _, f := range a.counters.Rise() {
+		a.facts <- f
+	}
+}
+
+// awaitExits waits for the ranks' ends, and reports whether one was bad. A rank
+// that ends well long before the others is told of: torchrun forgets it, and the
+// others may wait for it in a collective for good.
+func (a *attempt) awaitExits() (failed bool) {
+	early := time.NewTimer(time.Hour)
+	early.Stop()
+	defer early.Stop()
+	for left := a.world; ; {
+		select {
+		case f, open := <-a.group.Exits():
+			if !open {
+				return failed
+			}
+			left--
+			failed = failed || f.Exit.Code != 0
+			a.mu.Lock()
+			a.ended[f.Rank] = true
+			a.mu.Unlock()
+			if early.Stop(); left > 0 && !failed && !f.Exit.Stopped {
+				early.Reset(a.node.early)
+			}
+			a.facts <- f
+		case <-early.C:
+			a.node.ledger.note(a.unfinished())
+		}
+	}
+}
+
+// unfinished says which ranks have ended while others go on.
+func (a *attempt) unfinished() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var gone []string
+	for k := range a.world {
+		if a.ended[k] {
+			gone = append(gone, fmt.Sprint(k))
+		}
+	}
+	return fmt.Sprintf("warning: rank %s ended with exit code 0 %s ago, and %d of %d go on; if they wait for it in a collective, the job hangs",
+		strings.Join(gone, ", "), a.node.early, a.world-len(gone), a.world)
+}
+
+// awaitLeft gives what the ranks left behind the long grace without a signal, since
+// it may be an upload that finishes; then SIGTERM and SIGKILL.
+func (a *attempt) awaitLeft() {
+	a.mu.Lock()
+	a.leaving = true
+	a.mu.Unlock()
+	told := time.AfterFunc(leftBound, func() {
+		a.node.ledger.note(fmt.Sprintf("the ranks have ended and left processes behind, which have %s to finish", a.node.grace))
+	})
+	defer told.Stop()
+	last := time.AfterFunc(max(0, a.node.grace-failureGrace), func() { a.group.Signal(unix.SIGTERM) })
+	defer last.Stop()
+	report := a.group.Stop(a.node.grace, 0)
+	a.report(report)
+	if report.Swept > 0 {
+		a.node.ledger.note(fmt.Sprintf("warning: killed what the ranks had left behind: %d processes", report.Swept))
+	}
+}
+
+// report makes facts of what could not be ended.
+func (a *attempt) report(r proc.StopReport) {
+	for _, p := range r.Leftover {
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Stuck: &strategy.Stuck{PID: p.PID, Channel: p.Channel}}
+	}
+}
+
+// state says what the ranks do, for SIGQUIT.
+func (a *attempt) state(now time.Time) string {
+	pids := a.group.PIDs()
+	a.mu.Lock()
+	ended := len(a.ended)
+	a.mu.Unlock()
+	said := fmt.Sprintf("attempt %d has run for %s, %d of %d ranks have ended", a.n, now.Sub(a.began).Round(time.Second), ended, a.world)
+	ranks := make([]int, 0, len(pids))
+	for k := range pids {
+		ranks = append(ranks, k)
+	}
+	slices.Sort(ranks)
+	for _, k := range ranks {
+		last := "nothing written yet"
+		if at := a.out.Activity(k).Output; !at.IsZero() {
+			last = fmt.Sprintf("last wrote %s ago", now.Sub(at).Round(time.Second))
+		}
+		said += fmt.Sprintf("; rank %d: pid %d, %s", k, pids[k], last)
+	}
+	return said
+}

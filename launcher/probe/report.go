@@ -1,0 +1,137 @@
+package probe
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// largest bounds what is read of a file; report.py stays below a tenth of it.
+const largest = 4 << 20
+
+// A report is what probe.json holds: what report.py writes.
+type report struct {
+	Type      string   `json:"type"` // module.Class, the class alone for built-in ones
+	Message   string   `json:"message"`
+	Traceback string   `json:"traceback"`
+	PID       int      `json:"pid"`
+	Time      float64  `json:"time"` // seconds since 1970
+	Memory    []memory `json:"memory"`
+}
+
+// memory is what PyTorch tells about one device, in bytes.
+type memory struct {
+	Device    int    `json:"device"`
+	Current   bool   `json:"current"`
+	Allocated int64  `json:"allocated"`
+	Reserved  int64  `json:"reserved"`
+	Free      *int64 `json:"free"` // nil where the driver did not say
+	Total     *int64 `json:"total"`
+}
+
+// read makes a fact of a rank's file. It reports false where there is none, or one
+// that is not whole.
+func read(path, name string, rank int) (strategy.Fact, bool) {
+	text, written, err := slurp(path)
+	if err != nil {
+		return strategy.Fact{}, false
+	}
+	fact := strategy.Fact{Rank: rank, Source: "probe"}
+	var said cause.Sighting
+	var ok bool
+	switch name {
+	case errorFile:
+		fact.Source = "error.json"
+		said, fact.Time, ok = cause.ErrorFile(text)
+		// The file tells whole seconds, too coarse to order the ranks by.
+		if off := written.Sub(fact.Time); off >= 0 && off < 2*time.Second {
+			fact.Time = written
+		}
+	case probeFile:
+		said, fact.Time, ok = parse(text)
+	}
+	// What is written again replaces what was there.
+	said.Stream, said.Seq = fact.Source, 1
+	fact.Sighting = &said
+	return fact, ok
+}
+
+// slurp reads a regular file, and tells when it was written.
+func slurp(path string) (text []byte, written time.Time, err error) {
+	// A pipe that a job put there would block for ever.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, time.Time{}, errors.New("not a regular file")
+	}
+	text, err = io.ReadAll(io.LimitReader(f, largest))
+	return text, info.ModTime(), err
+}
+
+// parse reads probe.json.
+func parse(text []byte) (s cause.Sighting, at time.Time, ok bool) {
+	var r report
+	if json.Unmarshal(text, &r) != nil || r.Type == "" {
+		return s, at, false
+	}
+	seconds, fraction := math.Modf(r.Time)
+	at = time.Unix(int64(seconds), int64(fraction*1e9)).UTC()
+	// The rules for @record's file hold for this one too.
+	same, err := json.Marshal(map[string]any{"message": map[string]any{
+		"message":   r.words(),
+		"extraInfo": map[string]string{"py_callstack": r.Traceback, "timestamp": strconv.FormatInt(at.Unix(), 10)},
+	}})
+	if err != nil {
+		return s, at, false
+	}
+	if s, _, ok = cause.ErrorFile(same); !ok {
+		return s, at, false
+	}
+	if s.Code == cause.CUDAOOM {
+		r.complete(&s)
+	}
+	return s, at, true
+}
+
+// words is the exception as a traceback's last line names it.
+func (r *report) words() string {
+	if r.Message == "" {
+		return r.Type
+	}
+	return r.Type + ": " + r.Message
+}
+
+// complete fills in the figures that the message does not give.
+func (r *report) complete(s *cause.Sighting) {
+	for _, m := range r.Memory {
+		device := fmt.Sprintf("cuda:%d", m.Device)
+		if s.Device != device && !(s.Device == "" && m.Current) {
+			continue
+		}
+		s.Device = device
+		unallocated := max(m.Reserved-m.Allocated, 0)
+		f := &s.Figures
+		f.Capacity = cmp.Or(f.Capacity, m.Total)
+		f.Free = cmp.Or(f.Free, m.Free)
+		f.Allocated = cmp.Or(f.Allocated, &m.Allocated)
+		f.ReservedUnallocated = cmp.Or(f.ReservedUnallocated, &unallocated)
+		return
+	}
+}

@@ -1,0 +1,72 @@
+# This is what sitecustomize.py runs once an uncaught exception ends the rank. It may
+# fail at any point, for there may be no memory left, and its caller expects that.
+import os
+import sys
+
+
+def report(path, kind, value, trace):
+    """Writes what was raised, and then the devices' memory, which may take time."""
+    import time
+
+    told = {"type": kind.__name__, "pid": os.getpid(), "time": time.time()}
+    try:
+        describe(told, kind, value, trace)
+    except Exception:
+        pass  # there may be no memory left: the type is known
+    save(path, told)
+    memory = devices()
+    if memory:
+        told["memory"] = memory
+        save(path, told)
+
+
+def describe(told, kind, value, trace):
+    """Adds the exception's full name, its message, and the end of its traceback."""
+    if kind.__module__ not in ("__main__", "builtins", "exceptions"):
+        told["type"] = kind.__module__ + "." + kind.__name__
+    try:
+        told["message"] = str(value)[:8192]
+    except Exception:
+        told["message"] = ""
+    import traceback
+
+    lines = traceback.format_exception(kind, value, trace)
+    told["traceback"] = "".join([line[:8192] for line in lines])[-65536:]
+
+
+def devices():
+    """Gives what PyTorch knows about the memory of the devices that it uses."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    found = []
+    try:
+        if cuda is None or not cuda.is_initialized():
+            return found
+        current = cuda.current_device()
+        for i in range(cuda.device_count()):
+            peak = cuda.max_memory_reserved(i)
+            if not peak and i != current:
+                continue  # to ask the driver would claim memory there
+            found.append({
+                "device": i, "current": i == current,
+                "allocated": cuda.memory_allocated(i), "max_allocated": cuda.max_memory_allocated(i),
+                "reserved": cuda.memory_reserved(i), "max_reserved": peak,
+            })
+            found[-1]["free"], found[-1]["total"] = cuda.mem_get_info(i)
+    except Exception:
+        pass  # an older PyTorch, or a device that is lost
+    return found
+
+
+def save(path, told):
+    """Writes a file that is there as a whole or not at all."""
+    import json
+
+    text = json.dumps(told).encode("ascii")
+    part = path + ".part"
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        whole = os.write(fd, text) == len(text)
+    finally:
+        os.close(fd)
+    if whole:
+        os.rename(part, path)
