@@ -32,7 +32,9 @@ const (
 func Diagnose(ev Evidence) Diagnosis {
 	c := gather(ev)
 	if c.fine(ev) {
-		return Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: c.exitFacts()}
+		d := Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: c.exitFacts()}
+		c.handled(&d)
+		return d
 	}
 	all := c.candidates(ev)
 	if len(all) == 0 {
@@ -94,6 +96,8 @@ type file struct {
 	progress  map[int]int
 	stuck     []int
 	gaps      []int
+	growth    map[int]int
+	ranks     map[int]bool // that some fact is about
 }
 
 // A sighted is a sighting with the index of the fact that told it first.
@@ -106,7 +110,7 @@ type sighted struct {
 // gather sorts the facts, and lets a sighting that was given again replace the
 // earlier one in its place.
 func gather(ev Evidence) *file {
-	c := &file{facts: ev.Facts, exits: map[int]int{}, progress: map[int]int{}}
+	c := &file{facts: ev.Facts, exits: map[int]int{}, progress: map[int]int{}, growth: map[int]int{}, ranks: map[int]bool{}}
 	type identity struct {
 		rank        int
 		source, str string
@@ -115,12 +119,13 @@ func gather(ev Evidence) *file {
 	seen := map[identity]int{}
 	for i := range ev.Facts {
 		f := &ev.Facts[i]
+		rank := f.Rank
+		if rank < 0 && f.Sighting != nil {
+			rank = f.Sighting.Rank
+		}
+		c.ranks[rank] = true
 		switch {
 		case f.Sighting != nil:
-			rank := f.Rank
-			if rank < 0 {
-				rank = f.Sighting.Rank
-			}
 			id := identity{rank, f.Source, f.Sighting.Stream, f.Sighting.Seq}
 			if at, ok := seen[id]; ok && id.seq > 0 {
 				c.sightings[at].said = f.Sighting
@@ -138,6 +143,8 @@ func gather(ev Evidence) *file {
 			c.progress[f.Rank] = i
 		case f.Stuck != nil:
 			c.stuck = append(c.stuck, i)
+		case f.Growth != nil:
+			c.growth[f.Rank] = i
 		case f.Gap != "":
 			c.gaps = append(c.gaps, i)
 		}
@@ -197,14 +204,34 @@ func (c *file) exitOf(rank int) *Exit {
 // nothing is the diagnosis where nothing was seen to fail, or nothing says why.
 func (c *file) nothing() Diagnosis {
 	d := Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: c.exitFacts()}
-	for _, s := range c.sightings {
-		d.Because = append(d.Because, s.fact)
-	}
+	c.handled(&d)
 	if len(c.exits) > 0 {
 		d.Cause, d.Fatal = cause.Unknown, true
 		d.Advice = advice(cause.Unknown)
 	}
 	return d
+}
+
+// handled quotes the out-of-memory errors that the job outlived.
+func (c *file) handled(d *Diagnosis) {
+	for _, s := range c.sightings {
+		if s.said.Code == cause.CUDAOOM || s.said.Code == cause.HostOOM {
+			d.Because = append(d.Because, s.fact)
+		}
+	}
+	d.Advice = c.adviseHandled()
+}
+
+// adviseHandled is about out-of-memory errors that the job outlived, if there are
+// any: a warning without an amount only speaks of such.
+func (c *file) adviseHandled() string {
+	for _, s := range c.sightings {
+		oom := s.said.Code == cause.CUDAOOM || s.said.Code == cause.HostOOM
+		if oom && (!s.said.Weak || s.said.Figures.Requested != nil) {
+			return "the job handled an out-of-memory error itself, by skipping, retrying or falling back: begin with a smaller batch where that matters"
+		}
+	}
+	return ""
 }
 
 // candidates lists everything that may have ended the attempt.
@@ -354,7 +381,7 @@ func (c *file) describe(d *Diagnosis, ev Evidence, all []candidate, best candida
 	}
 	d.Error = lastError(all, best)
 	c.memory(d, ev, best)
-	d.Advice = c.advise(d, best)
+	d.Advice = c.advise(d, ev, best)
 	d.Because = c.because(d, all, best)
 }
 
@@ -395,6 +422,7 @@ func (c *file) memory(d *Diagnosis, ev Evidence, best candidate) {
 		return
 	}
 	d.Late = c.late(best)
+	c.grew(d, ev, best)
 	if d.Requested == nil {
 		return
 	}
@@ -488,18 +516,37 @@ func (c *file) because(d *Diagnosis, all []candidate, best candidate) []int {
 }
 
 // advise is the sentence for a person, where no rung answers the cause.
-func (c *file) advise(d *Diagnosis, best candidate) string {
+func (c *file) advise(d *Diagnosis, ev Evidence, best candidate) string {
 	switch {
-	case best.said == nil && d.Cause == cause.Unknown && signalOf(c.facts[best.fact].Exit) == sigKILL:
+	case d.Cause == cause.Unknown && c.saysKilled(best):
 		return c.adviseKill()
 	case d.Impossible && d.Requested != nil:
-		return fmt.Sprintf("a single request of %d bytes is more than the memory there is: look for a wrong shape, a batch or a sequence that is far too long", *d.Requested)
-	case d.Cause == cause.CUDAOOM || d.Cause == cause.HostOOM || d.Cause == cause.None:
-		return ""
+		return fmt.Sprintf("a single request of %s is more than the memory there is: look for a wrong shape, a batch or a sequence that is far too long", GiB(*d.Requested))
+	case d.Growth != nil:
+		return d.leak()
+	case d.Cause == cause.CUDAOOM || d.Cause == cause.HostOOM:
+		return c.spread(d, ev)
+	case d.Cause == cause.None:
+		return c.adviseHandled()
 	case d.Cause == cause.Unknown && len(c.stuck) > 0:
 		return "a process does not end even by SIGKILL, which points to the driver or to storage: check the kernel log, and restart the node if it stays"
 	}
 	return advice(d.Cause)
+}
+
+// saysKilled reports whether the candidate is an end by SIGKILL: an exit, or what
+// torchrun and shells say of one.
+func (c *file) saysKilled(best candidate) bool {
+	if best.said == nil {
+		exit := c.facts[best.fact].Exit
+		return exit != nil && signalOf(exit) == sigKILL
+	}
+	for _, w := range []string{"SIGKILL", "exitcode: -9", "Killed"} {
+		if strings.Contains(best.said.Text, w) {
+			return true
+		}
+	}
+	return false
 }
 
 // adviseKill says what would prove who killed the rank.

@@ -22,6 +22,11 @@ type Diagnosis struct {
 	Fragmented bool `json:"fragmented"`
 	// Impossible: a single request above what the device, or the cap, can hold.
 	Impossible bool `json:"impossible,omitempty"`
+	// Growth is memory use that rose step after step until the end: a leak.
+	Growth *cause.Growth `json:"growth,omitempty"`
+	// Again is after about how many steps a relaunch runs out again by Growth, 0
+	// where that cannot be known.
+	Again int `json:"again_steps,omitempty"`
 	// Symptoms are other causes' marks that Cause explains.
 	Symptoms []cause.Code `json:"symptoms"`
 	// Because indexes the facts that the diagnosis rests on, the strongest first.

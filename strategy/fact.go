@@ -21,6 +21,9 @@ type Fact struct {
 	Kills    *Kills          `json:"kills,omitempty"`
 	Tenant   *Tenant         `json:"tenant,omitempty"`
 	Stuck    *Stuck          `json:"stuck,omitempty"`
+	// Growth is memory use that rose up to the end of the rank's output. It is
+	// given for output that ends; an error's own growth is in its Sighting.
+	Growth *cause.Growth `json:"growth,omitempty"`
 	// Gap names something that could not be observed: "no NVML on node 3".
 	Gap string `json:"gap,omitempty"`
 }

@@ -107,6 +107,7 @@ func before(text string, marks ...string) *int64 {
 //	numpy: Unable to allocate X for an array
 //	XLA: Out of memory while trying to allocate X; Used X of C hbm
 //	CuPy: Out of memory allocating N bytes (allocated so far: A bytes, limit set to: W bytes)
+//	cudaMallocAsync: Allocation on device n would exceed allowed memory. (out of memory), with a figure a line below it
 //	TPU: Attempting to allocate X. That was not possible. There are F free.
 //
 // Two ranks that write at once run their messages together: the second one's
@@ -120,12 +121,12 @@ func parseFigures(text string) Figures {
 	f := Figures{
 		Requested: after(text, "ried to allocate ", "trying to allocate ", "nable to allocate ", "Out of memory allocating ",
 			"llocate request for ", "Attempting to allocate ", "Attempting to reserve ", "memory space hbm. Used ", "alloc of size ",
-			"requested buffer of size "),
-		Capacity:            after(text, "total capacity of ", "total capacty of "),
-		Free:                after(text, "of which "),
+			"requested buffer of size ", "memory to allocate ", "Cannot allocate ", "INTERNAL: Failed to allocate ", "Requested               : "),
+		Capacity:            after(text, "total capacity of ", "total capacty of ", "Device limit            : "),
+		Free:                after(text, "of which ", "Free (according to CUDA): "),
 		Allowed:             before(text, " allowed;"),
 		Process:             after(text, "this process has "),
-		Allocated:           after(text, "Of the allocated memory ", "allocated so far: "),
+		Allocated:           after(text, "Of the allocated memory ", "allocated so far: ", "Currently allocated     : "),
 		ReservedUnallocated: before(text, " is reserved by PyTorch but unallocated"),
 	}
 	if f.Capacity == nil {
@@ -138,7 +139,7 @@ func parseFigures(text string) Figures {
 		f.Allocated = before(text, " already allocated")
 	}
 	if f.Allowed == nil {
-		f.Allowed = after(text, "limit set to: ")
+		f.Allowed = after(text, "limit set to: ", "memory fraction) : ")
 	}
 	f.tenants(text)
 	return f

@@ -61,6 +61,9 @@ var continuations = []string{
 	"by PyTorch", "PyTorch but unallocated", "Process ", "this process has",
 }
 
+// asyncLines begin the lines below the message of the cudaMallocAsync backend.
+var asyncLines = []string{"Currently allocated", "Requested", "Device limit", "Free (according to CUDA)", "PyTorch limit", "                        : "}
+
 // continues reports whether a line carries on the message of the last error.
 func (w *writer) continues(text string) bool {
 	if len(w.pending) == 0 {
@@ -70,10 +73,13 @@ func (w *writer) continues(text string) bool {
 	if p.units > messageReach || len(p.sighting.Text) >= textLimit-512 {
 		return false
 	}
-	text = strings.TrimLeft(text, " ")
 	if len(text) > 512 {
 		return false
 	}
+	if strings.Contains(p.sighting.Text, "would exceed allowed memory") {
+		return hasPrefix(text, asyncLines)
+	}
+	text = strings.TrimLeft(text, " ")
 	if strings.HasSuffix(p.sighting.Text, " to allocate") || strings.HasSuffix(p.sighting.Text, " of which") {
 		_, n := quantity(text)
 		return n > 0
@@ -85,8 +91,36 @@ func (w *writer) continues(text string) bool {
 		_, n := quantity(rest)
 		return n > 0
 	}
-	for _, c := range continuations {
-		if strings.HasPrefix(text, c) {
+	return hasPrefix(text, continuations) || p.sighting.unfinished() && holdsFigure(text)
+}
+
+// unfinished reports whether PyTorch's message lacks its last figure: a terminal
+// that wraps lines, such as the rich library's, broke it anywhere.
+func (s *Sighting) unfinished() bool {
+	for _, end := range []string{"reserved in total by PyTorch", "reserved by PyTorch but unallocated", "cached)", "free)"} {
+		if strings.Contains(s.Text, end) {
+			return false
+		}
+	}
+	return true
+}
+
+// holdsFigure reports whether a line holds a figure as PyTorch's messages name it.
+func holdsFigure(text string) bool {
+	if strings.Contains(text, "ut of memory") {
+		return false // a message of its own
+	}
+	for _, mark := range []string{" already allocated;", "iB free;", " reserved in total by PyTorch", " total capacity", "iB of which ", " is free.", " allocated by PyTorch, "} {
+		if i := strings.Index(text, mark); i > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func hasPrefix(text string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(text, p) {
 			return true
 		}
 	}

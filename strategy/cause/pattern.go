@@ -146,9 +146,13 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("XPU out of memory")},
 	{code: CUDAOOM, words: words("MPS backend out of memory")},
 	{code: CUDAOOM, words: words("NPU out of memory")},
+	// The cudaMallocAsync backend, 2.0 on; its figures stand on lines of their own.
+	{code: CUDAOOM, words: words("would exceed allowed memory")},
 	// cudaErrorMemoryAllocation outside of the caching allocator: contexts,
 	// streams, libraries. "torch.AcceleratorError" is 2.8 on.
-	{code: CUDAOOM, words: words("CUDA error", ": out of memory")},                          // also flash-attn's and xFormers' "CUDA error (file:line): out of memory"
+	{code: CUDAOOM, words: words("CUDA error", ": out of memory")},    // also flash-attn's and xFormers' "CUDA error (file:line): out of memory"
+	{code: CUDAOOM, words: words("CUDA driver error: out of memory")}, // PyTorch 2.x with expandable_segments
+	{code: CUDAOOM, words: words("Triton Error [CUDA]: out of memory")},
 	{code: CUDAOOM, words: words("CUDA Error", "out of memory")},                            // darknet and its descendants
 	{code: CUDAOOM, words: words("CUDA failed with error out of memory")},                   // CTranslate2
 	{code: CUDAOOM, words: words("CUDA failure", "out of memory")},                          // ONNX Runtime
@@ -157,11 +161,14 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("HIP error: out of memory")},
 	{code: CUDAOOM, words: words("CUDA error 2: out of memory")}, // NVIDIA Warp
 	{code: CUDAOOM, words: words("cuda runtime error (2) : out of memory")},
+	{code: CUDAOOM, words: words("THCudaCheck FAIL", ": out of memory")}, // PyTorch to 1.6
 	{code: CUDAOOM, words: words("cudaErrorMemoryAllocation")},
 	{code: CUDAOOM, words: words("CUDA_ERROR_OUT_OF_MEMORY"), without: words("failed to allocate", "retry")}, // driver API: JAX, TF, numba, CuPy
 	{code: CUDAOOM, role: weak, words: words("CUDA_ERROR_OUT_OF_MEMORY")},                                    // XLA's and TF's pools log each try, then ask for less
 	{code: CUDAOOM, words: words("hipErrorOutOfMemory")},
 	{code: CUDAOOM, words: words("hipErrorMemoryAllocation")},
+	{code: CUDAOOM, words: words("Failed to CUDA calloc")}, // NCCL's last error, 2.19 on
+	{code: CUDAOOM, words: words("Failed to CUDA malloc")},
 	{code: CUDAOOM, words: words("Cuda failure", "out of memory")}, // NCCL, all versions; 2.x quotes the words
 	{code: CUDAOOM, words: words("UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY")},
 	{code: CUDAOOM, words: words("UR_RESULT_ERROR_OUT_OF_RESOURCES")},
@@ -181,6 +188,7 @@ var cudaPatterns = []pattern{
 	// CuPy's pool: cupy.cuda.memory.OutOfMemoryError.
 	{code: CUDAOOM, words: words("cupy", "OutOfMemoryError: Out of memory allocating")},
 	{code: CUDAOOM, words: words("OutOfMemoryError: Out of memory allocating")},
+	{code: CUDAOOM, words: words("out of memory to allocate ", " bytes (total ")}, // CuPy to 6
 	// RAPIDS memory manager.
 	{code: CUDAOOM, words: words("std::bad_alloc: out_of_memory: CUDA error")},
 	{code: CUDAOOM, words: words("std::bad_alloc: CUDA error")},
@@ -194,6 +202,8 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED: Failed to allocate request")},
 	{code: CUDAOOM, words: words("Resource exhausted: Out of memory")},
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED", "That was not possible")},
+	{code: CUDAOOM, words: words("INTERNAL: Failed to allocate ", " bytes for new constant")},
+	{code: CUDAOOM, words: words("Out of memory error on GPU", "Cannot allocate")}, // PaddlePaddle
 	{code: CUDAOOM, words: words("ResourceExhaustedError", "failed to allocate memory")},
 	// TensorFlow 1 and 2: the operation's file tells gradient kernels apart.
 	{code: HostOOM, words: words("OOM when allocating tensor", "device:CPU"), device: "cpu"},
@@ -287,6 +297,9 @@ var diskPatterns = []pattern{
 	{code: DiskFull, words: words("low on resource: ephemeral-storage")}, // Kubernetes evicts
 	{code: DiskFull, words: words("[Errno 27] File too large")},
 	{code: DiskFull, role: weak, words: words("[Errno 30] Read-only file system")},
+	// numpy's tofile and save, 1.x and 2.x, when a write comes up short.
+	{code: DiskFull, words: words("OSError: ", " requested and ", " written")},
+	{code: DiskFull, words: words("open file failed with strerror: Read-only file system"), phase: Save}, // PyTorch's zip writer, 2.x
 	// PyTorch's zip writer when a write comes up short; 1.6 on.
 	{code: DiskFull, words: words("PytorchStreamWriter failed writing file"), phase: Save},
 	{code: DiskFull, words: words("inline_container.cc", "unexpected pos"), phase: Save},
@@ -301,6 +314,7 @@ var devicePatterns = []pattern{
 	{code: KernelResources, words: words("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")},
 	{code: KernelResources, words: words("uses too much shared data")}, // ptxas
 	// CUDA runtime errors as PyTorch words them.
+	{code: Diverged, words: words("Assertion `probability tensor contains either")}, // torch.multinomial
 	{code: DeviceAssert, words: words("device-side assert triggered")},
 	{code: DeviceAssert, words: words("CUDA_ERROR_ASSERT")},
 	{code: DeviceAssert, words: words("Assertion `", "` failed.", "thread: [")},
@@ -310,6 +324,7 @@ var devicePatterns = []pattern{
 	{code: IllegalAccess, words: words("cudaErrorIllegalAddress")},
 	{code: IllegalAccess, words: words("CUDA error: misaligned address")},
 	{code: IllegalAccess, words: words("CUDA error: invalid address space")},
+	{code: IllegalAccess, words: words("operation not supported on global/shared address space")}, // a wild pointer
 	{code: IllegalAccess, words: words("an illegal instruction was encountered")},
 	{code: IllegalAccess, words: words("Memory access fault by GPU node")}, // ROCm
 	{code: GPUHardware, words: words("uncorrectable ECC error")},
@@ -362,6 +377,7 @@ var networkPatterns = []pattern{
 	{code: NCCLTimeout, role: symptom, words: words("Heartbeat monitor timed out"), phase: Collective},
 	{code: NCCLTimeout, role: symptom, words: words("Timed out initializing process group in store based barrier"), phase: Load},
 	{code: NCCLTimeout, role: symptom, words: words("Watchdog caught collective operation"), phase: Collective},
+	{code: NCCLTimeout, role: symptom, words: words("failed to pass monitoredBarrier"), phase: Collective},
 	{code: NCCLTimeout, role: symptom, words: words("monitoredBarrier", "failed to pass"), phase: Collective},
 	{code: NCCLTimeout, role: symptom, words: words("Timed out waiting", "ms for recv operation to complete"), phase: Collective}, // Gloo
 	{code: NCCLTimeout, role: symptom, words: words("Timed out waiting", "ms for send operation to complete"), phase: Collective},
@@ -402,6 +418,7 @@ var networkPatterns = []pattern{
 	{code: Unknown, role: symptom, words: words("torch.distributed.DistNetworkError")},
 	{code: Unknown, role: weak, words: words("Error waiting on exit barrier")},
 	{code: Unknown, role: weak, words: words("RendezvousConnectionError")},
+	{code: Unknown, role: symptom, words: words("RendezvousTimeoutError")},
 }
 
 // stopPatterns are about jobs that somebody ended.
@@ -414,10 +431,11 @@ var stopPatterns = []pattern{
 	{code: Preempted, words: words("DUE TO TIME LIMIT")},
 	{code: Preempted, role: symptom, words: words("*** STEP", "CANCELLED AT")},
 	{code: Preempted, words: words("Received SIGTERM", "preempt")},
-	{code: Preempted, words: words("job killed: walltime")},             // PBS
-	{code: Preempted, words: words("TERM_RUNLIMIT")},                    // LSF
-	{code: Preempted, words: words("TERM_OWNER")},                       // LSF
-	{code: Preempted, role: symptom, words: words("pod was preempted")}, // Kubernetes
+	{code: Preempted, words: words("job killed: walltime")},                    // PBS
+	{code: Preempted, words: words("timeout: sending signal ", " to command")}, // coreutils' timeout -v
+	{code: Preempted, words: words("TERM_RUNLIMIT")},                           // LSF
+	{code: Preempted, words: words("TERM_OWNER")},                              // LSF
+	{code: Preempted, role: symptom, words: words("pod was preempted")},        // Kubernetes
 	// Shells, Python and Lightning.
 	{code: Preempted, role: symptom, words: words("Terminated"), whole: true},
 	{code: Preempted, role: symptom, words: words("KeyboardInterrupt"), whole: true},
@@ -445,6 +463,7 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("double free or corruption")},
 	{code: Segfault, words: words("malloc(): corrupted")},
 	{code: Unknown, role: symptom, words: words("DataLoader worker", "exited unexpectedly")},
+	{code: Unknown, role: symptom, words: words("DataLoader worker", "is killed by signal: ")}, // Terminated, Aborted: by whom, it does not say
 	// Frameworks that give up on non-finite numbers.
 	{code: Diverged, words: words("Current loss scale already at minimum")}, // DeepSpeed, apex
 	{code: Diverged, words: words("Minimum loss scale reached")},            // fairseq
@@ -461,6 +480,7 @@ var otherPatterns = []pattern{
 	{code: Diverged, words: words("Error: ", "NaN loss")},
 	{code: Diverged, words: words("Error: ", "nan loss")},
 	{code: Diverged, words: words("probability tensor contains either `inf`, `nan`")}, // torch.multinomial
+	{code: Diverged, words: words("constraint ", "Real()", "found invalid values")},   // torch.distributions: only NaN is no real number
 	{code: Diverged, words: words("found invalid values", "nan")},                     // torch.distributions
 	{code: Diverged, role: weak, words: words("loss=nan")},
 	{code: Diverged, role: weak, words: words("loss: nan")},
@@ -471,6 +491,10 @@ var otherPatterns = []pattern{
 	// Pipes of Python's multiprocessing run out of descriptors without saying so.
 	{code: Unknown, words: words("received 0 items of ancdata")},
 	{code: Unknown, words: words("Too many open files")},
+	{code: Unknown, words: words("DataLoader timed out after")},
+	// Storage that fails, and is not full.
+	{code: Unknown, words: words("[Errno 5] Input/output error")},
+	{code: Unknown, words: words("[Errno 116] Stale file handle")},
 	// torch.distributed.elastic's report of a worker that ended; 1.9 on.
 	{code: Unknown, role: symptom, words: words("Signal 9 (SIGKILL) received by PID")},
 	{code: Unknown, role: symptom, words: words("(exitcode: -9)")},
@@ -480,6 +504,8 @@ var otherPatterns = []pattern{
 	{code: Unknown, role: symptom, words: words("Signal 15 (SIGTERM) received by PID")},
 	{code: Unknown, role: symptom, words: words("died with <Signals.")},
 	{code: Unknown, role: symptom, words: words("terminated with signal SIG")},
+	{code: Unknown, role: symptom, words: words("process_executor.TerminatedWorkerError")},                // joblib
+	{code: Unknown, role: symptom, words: words("finished with exit code 137")},                           // IDEs
 	{code: Unknown, role: symptom, words: words("A process in the process pool was terminated abruptly")}, // concurrent.futures
 	{code: Unknown, role: symptom, words: words("One of the subprocesses has abruptly died during")},      // datasets
 	{code: Unknown, role: symptom, words: words("ray.exceptions.ActorDiedError")},

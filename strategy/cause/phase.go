@@ -9,6 +9,9 @@ import (
 // A frame is one call of a traceback.
 type frame struct {
 	file, function string
+	// op says that the frame is the forward of a torch.autograd.Function: its
+	// first parameter is ctx.
+	op bool
 }
 
 // A tracker folds the frames of a traceback, outermost first, into a phase. It
@@ -21,6 +24,8 @@ type tracker struct {
 	maybe  Phase // what an ambiguous name suggests, if computing follows
 	pinned bool  // within the loader's pin_memory
 	shared bool  // within the sharing of memory between processes
+	torn   bool  // the outermost frames are missing
+	op     bool  // within a single operation, and no frame says who called it
 }
 
 // result is the phase that the frames tell, NoPhase where they do not.
@@ -48,6 +53,12 @@ func (t *tracker) add(f frame) {
 	}
 	if p := purpose(f); p != "" {
 		t.phase, t.firm = p, true
+		return
+	}
+	if f.op && t.torn && t.phase == "" {
+		t.op = true // training, evaluation and a recomputation enter it alike
+	}
+	if t.op && stage(f) == Forward {
 		return
 	}
 	if suggestsEval(f) {
@@ -107,6 +118,10 @@ func purpose(f frame) Phase {
 	case slices.Contains(saveNames, name), strings.HasPrefix(name, "save_") && name != "save_for_backward" && name != "save_on_cpu",
 		strings.HasPrefix(name, "_save_"), name == "save" && base == "serialization.py":
 		return Save
+	case strings.Contains(name, "_save_") && !strings.Contains(name, "eval") && !strings.Contains(name, "should"): // safe_save_model_for_hf_trainer
+		return Save
+	case strings.HasSuffix(file, "distributed/fsdp/_state_dict_utils.py") && !strings.Contains(name, "load"):
+		return Save
 	case slices.Contains(loadNames, name), strings.HasPrefix(name, "_load_"), strings.HasPrefix(name, "load_"):
 		return Load
 	case name == "initialize" && strings.Contains(file, "deepspeed"):
@@ -157,7 +172,7 @@ func stage(f frame) Phase {
 		return Optimizer
 	case strings.Contains(file, "torch/nn/modules/module.py") && slices.Contains([]string{"to", "cuda", "_apply", "convert", "half", "float", "bfloat16", "type", "<lambda>"}, name):
 		return Load
-	case name == "__init__":
+	case name == "__init__" && buildsModel(file):
 		return Load
 	case name == "measure" && strings.Contains(file, "vllm/"):
 		return Load
@@ -169,6 +184,22 @@ func stage(f frame) Phase {
 		return Collective
 	}
 	return ""
+}
+
+// buildsModel reports whether a constructor in the file can be a model's or an
+// engine's: those of the job's own code, and of libraries that hold models. Other
+// libraries construct arrays and distributions all the time.
+func buildsModel(file string) bool {
+	_, inside, library := strings.Cut(file, "-packages/")
+	if !library {
+		return true
+	}
+	for _, other := range []string{"torch/distributions/", "torch/utils/", "numpy/", "numba", "cupy/", "jax/", "tqdm/", "pandas/", "PIL/"} {
+		if strings.HasPrefix(inside, other) {
+			return false
+		}
+	}
+	return true
 }
 
 // isOptimizer knows the steps of PyTorch's optimizers, DeepSpeed's, apex',

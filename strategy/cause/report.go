@@ -42,12 +42,30 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	if !s.wanted(&at) {
 		return
 	}
-	s.seq++
-	at.Seq = s.seq
+	if at.Code == CUDAOOM || at.Code == HostOOM {
+		at.Growth = s.Growth()
+	}
+	at.Seq = s.number(&at)
 	s.give(at)
 	if at.Code == CUDAOOM || at.Code == HostOOM || at.Raised && !at.Symptom {
 		s.remind(w, at, raised && t.top)
 	}
+}
+
+// number gives a sighting its number. Of exceptions without end, a stream keeps
+// the first ones and the last: each takes the place of the one before it.
+func (s *Scanner) number(at *Sighting) int {
+	if at.Raised {
+		s.raised++
+		if s.raised > raisedLimit {
+			return s.lastRaised
+		}
+	}
+	s.seq++
+	if at.Raised {
+		s.lastRaised = s.seq
+	}
+	return s.seq
 }
 
 // wanted bounds the sightings that a line can bring about again and again.
@@ -68,7 +86,7 @@ func (s *Scanner) refine(at *Sighting, t *traceback, raised bool) {
 	switch at.Code {
 	case CUDAOOM, HostOOM:
 		at.Figures = parseFigures(at.Text)
-		at.Step = s.lastStep()
+		at.Step = s.LastStep()
 		if at.Code == CUDAOOM && t.tracker.pinned && strings.Contains(at.Text, "CUDA error: out of memory") {
 			at.Code, at.Device = HostOOM, "" // cudaHostAlloc reports the device's words
 		}
@@ -153,8 +171,9 @@ func (s *Scanner) give(at Sighting) {
 	}
 }
 
-// lastStep finds the last step in the output before this line.
-func (s *Scanner) lastStep() int {
+// LastStep is the number of the last training step that the output told of, 0
+// for none.
+func (s *Scanner) LastStep() int {
 	rest := s.tail
 	for range 64 {
 		rest = bytes.TrimRight(rest, "\r\n")

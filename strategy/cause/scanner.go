@@ -27,10 +27,12 @@ const (
 	// with every step, a failed assertion with every thread of a GPU.
 	weakLimit   = 4
 	loggedLimit = 64
+	// raisedLimit bounds the exceptions of a stream: loops raise and catch them.
+	raisedLimit = 256
 	// handledLimit bounds the errors that wait for a sign that the job goes on.
 	handledLimit = 8
-	// tailLimit is how much earlier output is kept to find the last step in.
-	tailLimit = 4 << 10
+	// tailLimit is how much earlier output is kept to find the last steps in.
+	tailLimit = 16 << 10
 	// wentOn is the weight of steps that shows that a job goes on.
 	wentOn = 4
 )
@@ -50,10 +52,12 @@ type Scanner struct {
 	beyond  []byte // the end of what partial left out, up to tailLimit
 	tail    []byte // recent output that is no part of a traceback
 	seq     int
-	weak    map[Code]int
-	logged  map[Code]int
-	writers map[string]*writer
-	order   []string // keys of writers, oldest first
+	// raised counts the exceptions, of which lastRaised is the last one's number.
+	raised, lastRaised int
+	weak               map[Code]int
+	logged             map[Code]int
+	writers            map[string]*writer
+	order              []string // keys of writers, oldest first
 	// recovering is the line of the last words of recovery, 0 for none.
 	recovering int
 	watch      int // units for which every unit is looked at

@@ -57,6 +57,42 @@ RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 3; 15.78 GiB 
 			Requested: b(gib), Capacity: b(16 * gib), Allocated: b(7 * gib / 2), Free: b(11 * gib), Allowed: b(4 * gib)}}},
 	},
 	{
+		name: "torch 1.x, wrapped by the rich library",
+		log: "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 24.00 GiB total capacity; \n" +
+			"22.50 GiB already allocated; 16.00 MiB free; 23.00 GiB reserved in total by PyTorch) If reserved memory is >> \n" +
+			"allocated memory try setting max_split_size_mb to avoid fragmentation.\n",
+		want: []want{{code: CUDAOOM, device: "cuda:0", figures: &Figures{
+			Requested: b(20 * mib), Capacity: b(24 * gib), Allocated: b(45 * gib / 2), Free: b(16 * mib)}}},
+	},
+	{
+		name: "torch 2.x with cudaMallocAsync",
+		log: "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)\n" +
+			"Currently allocated     : 32.50 GiB\nRequested               : 128.00 GiB\nDevice limit            : 140.00 GiB\n" +
+			"Free (according to CUDA): 32.00 MiB\nPyTorch limit (set by user-supplied memory fraction)\n                        : 17179869184.00 GiB\n",
+		want: []want{{code: CUDAOOM, line: 1, figures: &Figures{
+			Requested: b(128 * gib), Capacity: b(140 * gib), Allocated: b(65 * gib / 2), Free: b(32 * mib)}}},
+	},
+	{
+		name: "an operation, and nobody knows who called it",
+		log: "File ~/v/lib/python3.12/site-packages/bitsandbytes/autograd/_functions.py:373, in MatMul4Bit.forward(ctx, A, B)\n" +
+			"--> 373 output = torch.nn.functional.linear(A, F.dequantize_4bit(B))\n\nOutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB\n",
+		want: []want{{code: CUDAOOM, phase: NoPhase, raised: true}},
+	},
+	{
+		name: "FSDP gathers for a save",
+		log: "Traceback (most recent call last):\n  File \"t.py\", line 7, in main\n    state = ema.state_dict()\n" +
+			"  File \"/v/torch/distributed/fsdp/_state_dict_utils.py\", line 782, in _pre_state_dict_hook\n    x()\n" +
+			"  File \"/v/torch/distributed/fsdp/_flat_param.py\", line 14, in unshard\n    y()\nRuntimeError: CUDA out of memory. Tried to allocate 1.00 GiB\n",
+		want: []want{{code: CUDAOOM, phase: Save, raised: true}},
+	},
+	{
+		name: "constructors that build no model",
+		log: "Traceback (most recent call last):\n  File \"t.py\", line 7, in main\n    d = Normal(mean, 1.0)\n" +
+			"  File \"/v/site-packages/torch/distributions/normal.py\", line 59, in __init__\n    super().__init__(batch_shape)\n" +
+			"ValueError: Expected parameter loc (Tensor of shape (4,)) of distribution Normal(loc: torch.Size([4])) to satisfy the constraint Real(), but found invalid values:\ntensor([nan, nan])\n",
+		want: []want{{code: Diverged, phase: NoPhase, raised: true}},
+	},
+	{
 		name: "torch 2.x with a cap and private pools",
 		log:  "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 1 has a total capacity of 64.00 GiB of which 1.50 GiB is free. Including non-PyTorch memory, this process has 62.00 GiB memory in use. 60.00 GiB allowed; Of the allocated memory 58.00 GiB is allocated by PyTorch, with 2.00 GiB allocated in private pools (e.g., CUDA Graphs), and 640.00 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.\n",
 		want: []want{{code: CUDAOOM, device: "cuda:1", figures: &Figures{
@@ -480,5 +516,21 @@ func TestPatternsAreReachable(t *testing.T) {
 		if got == nil || got.code != p.code && len(p.without) == 0 {
 			t.Errorf("%q is classified as %+v, want %s", line, got, p.code)
 		}
+	}
+}
+
+// A loop that raises and catches without end does not fill the memory: the first
+// exceptions are kept, and the last one.
+func TestExceptionsWithoutEndKeepTheLastOne(t *testing.T) {
+	var log strings.Builder
+	for i := range 3 * raisedLimit {
+		fmt.Fprintf(&log, "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    f()\nValueError: number %d\n", i)
+	}
+	all := Scan("stderr", log.String())
+	if len(all) != raisedLimit {
+		t.Fatalf("%d sightings, want %d", len(all), raisedLimit)
+	}
+	if got, want := all[len(all)-1].Text, fmt.Sprintf("ValueError: number %d", 3*raisedLimit-1); got != want {
+		t.Errorf("the last one is %q, want %q", got, want)
 	}
 }

@@ -34,6 +34,9 @@ type Sighting struct {
 	// Step is the number of the last training step that the stream told of before
 	// it, 0 for none.
 	Step int `json:"step,omitempty"`
+	// Growth is the memory use that rose up to an out-of-memory error, nil where
+	// the output does not tell of any.
+	Growth *Growth `json:"growth,omitempty"`
 	// Line is the line's number in its stream, from 1.
 	Line int `json:"line"`
 	// Text is the line itself, prefixes and control bytes removed, at most 4 KiB.

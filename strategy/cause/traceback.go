@@ -60,6 +60,7 @@ func (t *traceback) frame(f frame, text string) {
 	if !t.open {
 		ignored, thread := t.ignored, t.thread
 		*t = traceback{open: true, ignored: ignored, thread: thread}
+		t.tracker.torn = true
 	}
 	if t.frames == 0 {
 		t.top = t.header && f.function == "<module>"
@@ -131,7 +132,7 @@ func parseFrame(text string) (frame, bool) {
 	}
 	for _, mark := range []string{", in ", " in ", ": in "} {
 		if name, ok := strings.CutPrefix(rest, mark); ok {
-			return frame{file: file, function: bare(name)}, true
+			return frame{file: file, function: bare(name), op: strings.Contains(name, ".forward(ctx")}, true
 		}
 	}
 	if name, ok := strings.CutPrefix(rest, ": "); ok && exceptionName(name) {

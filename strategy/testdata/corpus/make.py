@@ -39,11 +39,12 @@ CPU = [
     ("cpu-clip", "host-oom", "optimizer", "python train.py --starve clip --clip", {}),
     ("cpu-caught", "none", "unknown", "python train.py --starve forward --catch --steps 6", {"fatal": False}),
     ("cpu-late", "host-oom", "forward", "python train.py --starve forward --at-step 25 --steps 30 --width 256 --batch 8192", {}),
+    ("cpu-leak", "host-oom", "backward", "bash -c 'ulimit -v 4000000; exec python train.py --leak --steps 10000 --width 512 --batch 8192'", {}),
     ("python-memory", "host-oom", "unknown", "python host.py python_memory", {}),
     ("numpy-memory", "host-oom", "unknown", "python host.py numpy_memory", {}),
     ("tensor-load", "host-oom", "load", "python host.py tensor_load", {}),
-    ("cgroup-torchrun", "unknown", "unknown", "./limited.sh 700M torchrun --nproc-per-node 1 host.py eat", {"note": "the kernel killed it; the output alone does not prove by whom"}),
-    ("cgroup-torchrun-kernel", "host-oom", "unknown", "KERNEL_LOG=1 ./limited.sh 700M torchrun --nproc-per-node 1 host.py eat", {}),
+    ("cgroup-torchrun", "unknown", "unknown", "./limited.sh 700M torchrun --nproc_per_node 1 host.py eat", {"note": "the kernel killed it; the output alone does not prove by whom"}),
+    ("cgroup-torchrun-kernel", "host-oom", "unknown", "KERNEL_LOG=1 ./limited.sh 700M torchrun --nproc_per_node 1 host.py eat", {}),
     ("cgroup-shell", "unknown", "unknown", "bash -c './limited.sh 200M python host.py eat; exit $?'", {"note": "the kernel killed it; the output alone does not prove by whom"}),
     ("cgroup-kernel", "host-oom", "unknown", "KERNEL_LOG=1 ./limited.sh 200M python host.py eat", {}),
     ("cgroup-loader", "host-oom", "unknown", "./limited.sh 900M python host.py loader", {}),
@@ -53,21 +54,21 @@ CPU = [
     *[(f"disk-{p.replace('_', '-')}", "disk-full", q, f"unshare -m sh -c 'mkdir full && mount -t tmpfs -o size=16m tmpfs full && exec python host.py {p}'", {}) for p, q in [
         ("save_torch", "save"), ("save_numpy", "save"), ("write_log", "unknown")]],
     ("disk-file-limit", "disk-full", "save", "sh -c 'mkdir full && ulimit -f 2048 && exec python host.py save_torch'", {}),
-    ("disk-read-only", "disk-full", "save", "unshare -m sh -c 'mkdir full && mount -t tmpfs -o ro tmpfs full && exec python host.py save_torch'", {}),
+    ("disk-read-only", "disk-full", "unknown", "unshare -m sh -c 'mkdir full && mount -t tmpfs -o ro tmpfs full && exec python host.py write_log'", {}),
     ("port-store", "port-in-use", "unknown", "python taken.py python host.py listen", {}),
     ("port-init", "port-in-use", "load", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 python taken.py sh -c 'MASTER_PORT=TAKEN exec python host.py init'", {}),
-    ("port-torchrun", "port-in-use", "unknown", "python taken.py torchrun --nnodes 1 --nproc-per-node 1 --master-addr 127.0.0.1 --master-port TAKEN host.py wait", {}),
+    ("port-torchrun", "port-in-use", "unknown", "python taken.py torchrun --nnodes 1 --nproc_per_node 1 --master_addr 127.0.0.1 --master_port TAKEN host.py wait", {}),
     ("segfault-handler", "segfault", "unknown", "PYTHONFAULTHANDLER=1 python host.py segfault", {}),
     ("segfault-shell", "segfault", "unknown", "bash -c 'python host.py segfault; exit $?'", {}),
-    ("segfault-torchrun", "segfault", "unknown", "torchrun --nproc-per-node 1 host.py segfault", {}),
+    ("segfault-torchrun", "segfault", "unknown", "torchrun --nproc_per_node 1 host.py segfault", {}),
     ("segfault-bus", "segfault", "unknown", "bash -c 'python host.py bus; exit $?'", {}),
     ("abort", "unknown", "unknown", "bash -c 'python host.py abort; exit $?'", {}),
-    ("term-torchrun", "preempted", "unknown", "bash -c 'torchrun --nproc-per-node 1 host.py wait & until test -e ready; do sleep 0.1; done; kill -TERM $!; wait $!'", {}),
+    ("term-torchrun", "preempted", "unknown", "bash -c 'torchrun --nproc_per_node 1 host.py wait & until test -e ready; do sleep 0.1; done; kill -TERM $!; wait $!'", {}),
     ("term-shell", "preempted", "unknown", "bash -c 'python host.py wait & until test -e ready; do sleep 0.1; done; kill -TERM $!; wait $!; code=$?; exit $code'", {}),
     ("interrupt", "preempted", "unknown", "bash -c 'set -m; python host.py wait & until test -e ready; do sleep 0.1; done; kill -INT $!; wait $!'", {}),
     ("kill", "unknown", "unknown", "bash -c 'python host.py wait & until test -e ready; do sleep 0.1; done; kill -KILL $!; wait $!'", {"note": "somebody killed it; the output does not say who"}),
     ("time-limit", "preempted", "unknown", "timeout -v 5 python host.py wait", {}),
-    *[(f"gloo-{p.replace('_', '-')}", c, q, f"BACKEND=gloo torchrun --standalone --nproc-per-node 2 ranks.py {p}", o) for p, c, q, o in [
+    *[(f"gloo-{p.replace('_', '-')}", c, q, f"BACKEND=gloo torchrun --standalone --nproc_per_node 2 ranks.py {p}", o) for p, c, q, o in [
         ("timeout", "nccl-timeout", "collective", {}), ("user_error", "user-error", "unknown", {}), ("killed", "unknown", "unknown", {}), ("crash", "segfault", "unknown", {}),
         ("one_rank", "host-oom", "forward", {}), ("all_ranks", "host-oom", "forward", {}), ("barrier", "nccl-timeout", "collective", {}), ("diverged", "diverged", "unknown", {})]],
     *[(p.replace("_", "-"), c, q, f"python host.py {p}", o) for p, c, q, o in [
@@ -84,6 +85,7 @@ HF = [
     ("trainer-cpu-recompute", "host-oom", "backward", "python hf.py --starve recompute --checkpointing --batch 64", {}),
     ("trainer-cpu-auto", "none", "unknown", "python hf.py --auto", {"fatal": False}),
     ("trainer-disk", "disk-full", "save", "unshare -m sh -c 'mkdir full && mount -t tmpfs -o size=4m tmpfs full && exec python hf.py --out full --batch 4'", {}),
+    ("disk-read-only-torch", "disk-full", "save", "unshare -m sh -c 'mkdir full && mount -t tmpfs -o ro tmpfs full && exec python host.py save_torch'", {}),
     ("accelerate-finder-cpu", "none", "unknown", "python host.py accelerate_finder", {"fatal": False}),
     ("safetensors-disk", "disk-full", "save", "unshare -m sh -c 'mkdir full && mount -t tmpfs -o size=16m tmpfs full && exec python host.py save_safetensors'", {}),
 ]
@@ -92,15 +94,15 @@ BIG = "--device cuda --width 2048"
 GPU1 = [
     *[(f"cuda-{p}", "cuda-oom", q, f"python train.py {BIG} --starve {p}", {}) for p, q in [
         ("load", "load"), ("forward", "forward"), ("backward", "backward"), ("optimizer", "optimizer"), ("eval", "eval"), ("save", "save")]],
-    ("cuda-recompute", "cuda-oom", "backward", f"python train.py {BIG} --starve recompute --recompute yes", {}),
-    ("cuda-recompute-reentrant", "cuda-oom", "backward", f"python train.py {BIG} --starve recompute --recompute reentrant", {}),
+    ("cuda-recompute", "cuda-oom", "backward", f"python train.py {BIG} --starve recompute --recompute yes --at-step 2", {}),
+    ("cuda-recompute-reentrant", "cuda-oom", "backward", f"python train.py {BIG} --starve recompute --recompute reentrant --at-step 2", {}),
     ("cuda-optimizer-fused", "cuda-oom", "optimizer", f"python train.py {BIG} --starve optimizer --fused", {}),
     ("cuda-clip", "cuda-oom", "optimizer", f"python train.py {BIG} --starve clip --clip --at-step 2", {}),
     ("cuda-amp", "cuda-oom", "forward", f"python train.py {BIG} --starve forward --amp", {}),
     ("cuda-late", "cuda-oom", "forward", f"python train.py {BIG} --starve forward --at-step 40 --steps 50", {}),
     ("cuda-caught", "none", "unknown", f"python train.py {BIG} --starve forward --catch --steps 8", {"fatal": False}),
     ("cuda-caught-backward", "none", "unknown", f"python train.py {BIG} --starve backward --at-step 3 --catch --steps 9", {"fatal": False}),
-    ("cuda-leak", "cuda-oom", "unknown", f"python train.py {BIG} --fraction 0.02 --leak --steps 1000", {"needs": "share"}),
+    ("cuda-leak", "cuda-oom", "backward", f"python train.py {BIG} --fraction 0.02 --leak --steps 1000", {"needs": "share"}),
     ("cuda-fraction", "cuda-oom", "forward", f"python train.py {BIG} --fraction 0.008 --batch 65536", {"needs": "share"}),
     ("cuda-expandable", "cuda-oom", "forward", f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py {BIG} --fraction 0.008 --batch 65536", {"needs": "share"}),
     ("cuda-no-caching", "cuda-oom", "forward", f"PYTORCH_NO_CUDA_MEMORY_CACHING=1 python train.py {BIG} --batch 4194304", {}),
@@ -109,12 +111,12 @@ GPU1 = [
     ("compile-backward", "cuda-oom", "backward", f"python train.py {BIG} --compile --starve backward --at-step 2", {}),
     *[(p.replace("_", "-"), c, q, f"python fail.py {p}", o) for p, c, q, o in [
         ("cublas", "cuda-oom", "unknown", {}), ("cublas_half", "cuda-oom", "unknown", {}), ("cudnn", "cuda-oom", "forward", {}), ("cufft", "cuda-oom", "unknown", {}),
-        ("cusolver", "cuda-oom", "unknown", {}), ("cusparse", "cuda-oom", "unknown", {}),
+        ("cusolver", "cuda-oom", "unknown", {}),
         ("impossible", "cuda-oom", "unknown", {"needs": "share"}), ("segments", "cuda-oom", "unknown", {"needs": "share"}),
-        ("pinned", "host-oom", "unknown", {"needs": "share"}), ("pinned_loader", "host-oom", "unknown", {"needs": "share"}), ("graph", "cuda-oom", "unknown", {}),
+        ("pinned", "host-oom", "unknown", {"needs": "share"}), ("graph", "cuda-oom", "unknown", {}),
         ("attention", "cuda-oom", "unknown", {}), ("device_assert", "device-assert", "unknown", {"needs": "share"}), ("label_assert", "device-assert", "unknown", {"needs": "share"}),
-        ("illegal", "illegal-access", "unknown", {"needs": "share"}), ("misaligned", "illegal-access", "unknown", {"needs": "share"}),
-        ("triton_resources", "kernel-resources", "unknown", {"needs": "share"}), ("launch_resources", "kernel-resources", "unknown", {"needs": "share"}),
+        ("illegal", "illegal-access", "unknown", {"needs": "share"}), 
+        ("triton_resources", "kernel-resources", "unknown", {"needs": "share"}), 
         ("numba_memory", "cuda-oom", "unknown", {}), ("cupy_memory", "cuda-oom", "unknown", {}), ("cupy_limit", "cuda-oom", "unknown", {"needs": "share"}),
         ("nan_anomaly", "diverged", "backward", {"needs": "share"}), ("multinomial", "diverged", "unknown", {"needs": "share"}),
         ("finder", "none", "unknown", {"fatal": False, "needs": "share"}), ("finder_in_vain", "cuda-oom", "unknown", {})]],
@@ -132,9 +134,9 @@ GPU1 = [
 ]
 
 GPU2 = [
-    *[(f"nccl-{p.replace('_', '-')}", c, q, f"torchrun --standalone --nproc-per-node 2 ranks.py {p}", {"needs": n}) for p, c, q, n in [
+    *[(f"nccl-{p.replace('_', '-')}", c, q, f"TORCH_NCCL_DUMP_ON_TIMEOUT=0 TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=15 torchrun --standalone --nproc_per_node 2 ranks.py {p}", {"needs": n}) for p, c, q, n in [
         ("timeout", "nccl-timeout", "collective", "share"), ("user_error", "user-error", "unknown", "share"), ("killed", "unknown", "unknown", "share"),
-        ("crash", "segfault", "unknown", "share"), ("duplicate", "nccl-error", "unknown", "share"), ("mismatch", "nccl-timeout", "collective", "share"),
+        ("crash", "segfault", "unknown", "share"), ("duplicate", "nccl-error", "collective", "share"), ("mismatch", "nccl-timeout", "collective", "share"),
         ("one_rank", "cuda-oom", "forward", "cards"), ("all_ranks", "cuda-oom", "forward", "cards"), ("wrap", "cuda-oom", "load", "cards"),
         ("gather_object", "cuda-oom", "collective", "cards"), ("nccl_memory", "cuda-oom", "collective", "cards"),
         ("fsdp_forward", "cuda-oom", "forward", "cards"), ("fsdp_optimizer", "cuda-oom", "optimizer", "cards"), ("fsdp_save", "cuda-oom", "save", "cards"),
@@ -149,22 +151,28 @@ AMOUNT = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
 
 
 def amount(pattern, text):
-    found = re.search(pattern, text)
+    found = re.search(pattern, text, re.M)
     return round(float(found[1]) * UNITS[found[2]]) if found else None
 
 
 def figures(text):
     """Read the first message that names an amount."""
-    lines = [line for line in text.splitlines() if re.search(rf"(ried to allocate|nable to allocate|Out of memory allocating|trying to allocate) {AMOUNT.replace('[0-9.]', '[0-9.,]')}", line.replace(",", ""))]
-    line = lines[0].replace(",", "") if lines else ""
-    total = amount(rf"capacity of {AMOUNT}", line)
-    others = [round(float(n) * UNITS[u]) for n, u in re.findall(rf"Process \d+ has {AMOUNT} memory in use", line)]
+    asked = rf"(?:ried to allocate|nable to allocate|Out of memory allocating|trying to allocate|^Requested +:) {AMOUNT}"
+    text = text.replace(",", "")
+    found = re.search(asked, text, re.M)
+    if not found:
+        return dict.fromkeys(("requested_bytes", "total_bytes", "free_bytes", "allocated_bytes", "reserved_unallocated_bytes", "other_process_bytes"))
+    begin = text.rfind("\n", 0, found.start()) + 1
+    message = text[begin : text.find("\n", found.end())]
+    if message.startswith("Requested"):  # of several lines
+        message = "\n".join(text[:begin].splitlines()[-2:] + text[begin:].splitlines()[:3])
+    others = [round(float(n) * UNITS[u]) for n, u in re.findall(rf"Process \d+ has {AMOUNT} memory in use", message)]
     return {
-        "requested_bytes": amount(rf"(?:ried to allocate|nable to allocate|Out of memory allocating|trying to allocate) {AMOUNT}", line),
-        "total_bytes": total,
-        "free_bytes": amount(rf"of which {AMOUNT} is free", line),
-        "allocated_bytes": amount(rf"(?:Of the allocated memory|allocated so far:) {AMOUNT}", line),
-        "reserved_unallocated_bytes": amount(rf"{AMOUNT} is reserved by PyTorch but unallocated", line),
+        "requested_bytes": amount(asked, message),
+        "total_bytes": amount(rf"(?:capacity of|Device limit +:) {AMOUNT}", message),
+        "free_bytes": amount(rf"(?:of which|Free .according to CUDA.:) {AMOUNT}", message),
+        "allocated_bytes": amount(rf"(?:Of the allocated memory|allocated so far:|Currently allocated +:) {AMOUNT}", message),
+        "reserved_unallocated_bytes": amount(rf"{AMOUNT} is reserved by PyTorch but unallocated", message),
         "other_process_bytes": sum(others) if others else None,
     }
 
@@ -256,6 +264,18 @@ def run_all(cases, args, shims):
     return [found[c[0]] for c in cases if found.get(c[0])]
 
 
+def store(path, records):
+    """Add records to a corpus; one that is there under the same name is replaced."""
+    known = {}
+    if os.path.exists(path):
+        with open(path) as f:
+            known = {record["id"]: record for record in map(json.loads, f)}
+    known.update({record["id"]: record for record in records})
+    with open(path, "w") as f:
+        for record in known.values():
+            f.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("group", choices=GROUPS)
@@ -271,9 +291,7 @@ def main():
     args.framework = subprocess.check_output([args.python, "-c", "import torch; print('torch', torch.__version__)"], text=True, stderr=subprocess.DEVNULL).splitlines()[-1]
     cases = [c for c in GROUPS[args.group] if re.search(args.only, c[0])]
     records = run_all(cases, args, shims)
-    with open(args.out, "a") as f:
-        for record in records:
-            f.write(json.dumps(record) + "\n")
+    store(args.out, records)
     shutil.rmtree(shims)
     print(f"{len(records)} of {len(cases)} provoked")
 

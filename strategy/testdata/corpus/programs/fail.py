@@ -41,13 +41,6 @@ def cusolver():
     return torch.linalg.eigh(x)
 
 
-def cusparse():
-    x = torch.eye(64, device="cuda").to_sparse_csr()
-    y = torch.ones(64, 64, device="cuda")
-    starve("cuda")
-    return x @ y
-
-
 def impossible():
     scores = torch.einsum("id,jd->ij", *(torch.ones(1 << 19, 8, device="cuda") for _ in range(2)))
     return scores.softmax(-1)
@@ -66,20 +59,7 @@ def segments():
 
 
 def pinned():
-    return torch.empty(1, dtype=torch.uint8).expand(1 << 42).pin_memory()
-
-
-class Huge(torch.utils.data.Dataset):
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, i):
-        return torch.empty(1, dtype=torch.uint8).expand(1 << 42)
-
-
-def pinned_loader():
-    for batch in torch.utils.data.DataLoader(Huge(), batch_size=None, pin_memory=True):
-        print(batch.shape)
+    return torch.empty(1 << 42, dtype=torch.uint8, pin_memory=True)
 
 
 def graph():
@@ -136,19 +116,6 @@ def illegal():
     print("sum", out.sum().item())
 
 
-def misaligned():
-    from numba import cuda as ncuda
-    import numpy
-
-    @ncuda.jit
-    def kernel(a):
-        a[ncuda.grid(1) * 100000000] = 1.0
-
-    a = ncuda.to_device(numpy.zeros(16))
-    kernel[1024, 128](a)
-    print(a.copy_to_host().sum())
-
-
 def triton_resources():
     import triton
     import triton.language as tl
@@ -163,17 +130,6 @@ def triton_resources():
     a = torch.ones(256, 256, device="cuda")
     product[(1,)](a, a, torch.empty_like(a), BLOCK=256)
     torch.cuda.synchronize()
-
-
-def launch_resources():
-    from numba import cuda as ncuda
-    import numpy
-
-    @ncuda.jit
-    def kernel(a):
-        a[0] = 1.0
-
-    kernel[1, 4096](ncuda.to_device(numpy.zeros(16)))
 
 
 def numba_memory():

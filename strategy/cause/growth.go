@@ -1,0 +1,171 @@
+package cause
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// Growth is memory use that rose step after step up to the last one, as a job's
+// own lines told it.
+type Growth struct {
+	// Word is what the lines call it: "mem", "RSS".
+	Word string `json:"word"`
+	// Host says that it is the process's memory on the host; otherwise the word
+	// does not say, or it is a device's.
+	Host bool `json:"host,omitempty"`
+	// PerStep is the slope in bytes a step.
+	PerStep int64 `json:"bytes_per_step"`
+	// FromStep and ToStep are the first and the last step that was looked at, and
+	// From and To the bytes in use then.
+	FromStep int   `json:"from_step"`
+	ToStep   int   `json:"to_step"`
+	From     int64 `json:"from_bytes"`
+	To       int64 `json:"to_bytes"`
+}
+
+const (
+	// growthReadings is how many readings make a trend.
+	growthReadings = 8
+	// growthLines is how many of the last lines are looked at.
+	growthLines = 256
+	// growthShare is by which part of the last reading the first must be smaller:
+	// figures are rounded, and an allocator warms up.
+	growthShare = 0.02
+)
+
+// A reading is the memory that a line of progress tells.
+type reading struct {
+	step  int
+	bytes int64
+}
+
+// Growth looks at the memory that the last steps told of. It returns nil unless
+// it rose nearly every step, as fast in the end as before: what warms up flattens.
+func (s *Scanner) Growth() *Growth {
+	readings, word := s.readings()
+	if len(readings) < growthReadings {
+		return nil
+	}
+	first, middle, last := readings[0], readings[len(readings)/2], readings[len(readings)-1]
+	if float64(last.bytes-first.bytes) < growthShare*float64(last.bytes) {
+		return nil
+	}
+	falls, flats := 0, 0
+	for i, r := range readings[1:] {
+		switch d := r.bytes - readings[i].bytes; {
+		case d < 0:
+			falls++
+		case d == 0:
+			flats++
+		}
+	}
+	if falls > len(readings)/8 || flats > len(readings)/2 {
+		return nil
+	}
+	early := float64(middle.bytes-first.bytes) / float64(middle.step-first.step)
+	late := float64(last.bytes-middle.bytes) / float64(last.step-middle.step)
+	if early <= 0 || late < early/3 || late > early*3 {
+		return nil
+	}
+	return &Growth{
+		Word: word, Host: hostWord(word), PerStep: (last.bytes - first.bytes) / int64(last.step-first.step),
+		FromStep: first.step, ToStep: last.step, From: first.bytes, To: last.bytes,
+	}
+}
+
+// readings are the last lines of progress that tell the memory in use under the
+// same word as the last one does, oldest first, with rising steps.
+func (s *Scanner) readings() (all []reading, word string) {
+	rest := s.tail
+	for range growthLines {
+		rest = bytes.TrimRight(rest, "\r\n")
+		if len(rest) == 0 {
+			break
+		}
+		i := lastSeparator(rest)
+		line := strip(plain(rest[i+1:])).text
+		rest = rest[:max(i, 0)]
+		used, key, ok := memoryIn(line)
+		if !ok || word != "" && key != word {
+			continue
+		}
+		n, ok := anyStep(line)
+		if !ok || len(all) > 0 && n >= all[len(all)-1].step {
+			continue
+		}
+		word = key
+		all = append(all, reading{n, used})
+	}
+	slices.Reverse(all)
+	return all, word
+}
+
+// anyStep reads the number of the step on a line, with a loss or without.
+func anyStep(line string) (int, bool) {
+	if n, _, ok := step(line); ok {
+		return n, true
+	}
+	for _, mark := range []string{"iteration", "step", "Step", "iter", "Iter", "["} {
+		if n, ok := numberAfter(line, mark); ok {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// memoryWords begin the names that jobs give to the memory in use. "max mem" and
+// "memory" are followed by megabytes without a unit in the logs of DETR, mmcv and
+// their descendants.
+var memoryWords = []string{"mem", "Mem", "MEM", "rss", "RSS", "vram", "VRAM", "alloc", "Alloc"}
+
+func hostWord(word string) bool {
+	word = strings.ToLower(word)
+	return strings.Contains(word, "rss") || strings.Contains(word, "cpu") || strings.Contains(word, "host")
+}
+
+// memoryIn reads "mem 12.3GB", "max_mem: 5021M", "memory: 12.34GiB(45%)",
+// "max mem: 17330". Word is the name without the value.
+func memoryIn(line string) (used int64, word string, ok bool) {
+	for _, key := range memoryWords {
+		for from := 0; ; {
+			i := strings.Index(line[from:], key)
+			if i < 0 {
+				break
+			}
+			begin := from + i
+			from = begin + len(key)
+			end := from
+			for end < len(line) && end-begin < 40 && (letter(line[end]) || strings.IndexByte("_-/()", line[end]) >= 0) {
+				end++
+			}
+			rest := strings.TrimLeft(line[end:], "'\" :=[")
+			if len(line[end:])-len(rest) > 6 {
+				continue
+			}
+			for begin > 0 && (letter(line[begin-1]) || line[begin-1] == '_') {
+				begin--
+			}
+			if b, ok := amount(rest, line[begin:end]); ok {
+				return b, line[begin:end], true
+			}
+		}
+	}
+	return 0, "", false
+}
+
+// amount reads a quantity of memory; without a unit, megabytes.
+func amount(text, word string) (int64, bool) {
+	if b, n := quantity(text); n > 0 && b != nil {
+		return *b, true
+	}
+	n := 0
+	for n < len(text) && n < 9 && text[n] >= '0' && text[n] <= '9' {
+		n++
+	}
+	if n < 3 || n < len(text) && (letter(text[n]) || strings.IndexByte(".%/", text[n]) >= 0) || word != "mem" && word != "memory" {
+		return 0, false
+	}
+	b, k := quantity(text[:n] + "MiB")
+	return *b, k > 0
+}
