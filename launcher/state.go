@@ -24,6 +24,9 @@ type Next struct {
 
 // End adds an attempt to the history.
 func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
+	if endedWell(e) {
+		e.StopSignal = 0 // it came when there was nothing left to stop
+	}
 	steps := 0
 	var stuck *strategy.Stuck
 	for _, f := range e.Facts {
@@ -39,6 +42,17 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 		Started: e.Started, Ended: e.Ended, Steps: steps, StopSignal: e.StopSignal, Stuck: stuck,
 	})
 	s.undecided = true
+}
+
+// endedWell reports whether every rank had ended with 0 by itself.
+func endedWell(e strategy.Evidence) bool {
+	well := 0
+	for _, f := range e.Facts {
+		if f.Exit != nil && f.Exit.Code == 0 && !f.Exit.Stopped {
+			well++
+		}
+	}
+	return well > 0 && well >= e.Ranks
 }
 
 // diagnosis is that of the last attempt.

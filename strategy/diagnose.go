@@ -17,11 +17,17 @@ const lateSteps = 20
 // The signals that say something about a cause.
 const (
 	sigILL  = 4
+	sigTRAP = 5
 	sigABRT = 6
 	sigBUS  = 7
 	sigFPE  = 8
 	sigKILL = 9
 	sigSEGV = 11
+	sigPIPE = 13
+	sigALRM = 14
+	sigXCPU = 24
+	sigXFSZ = 25
+	sigSYS  = 31
 )
 
 // Diagnose says why an attempt ended. It ranks what the facts of all ranks show:
@@ -307,8 +313,8 @@ func (c *file) exitMeans(e *Exit) (cause.Code, tier) {
 		return cause.Segfault, tierOwn
 	case sigKILL:
 		return cause.Unknown, tierOwn
-	case sigABRT:
-		return cause.Unknown, tierExit // a C++ exception, which the output explains
+	case sigABRT, sigTRAP, sigSYS, sigXCPU, sigXFSZ, sigPIPE, sigALRM:
+		return cause.Unknown, tierExit // the process brought it upon itself; the output may explain it
 	default:
 		return cause.Preempted, tierSymptom // somebody sent it
 	}

@@ -58,6 +58,9 @@ func (d Diagnosis) title() string {
 			return clip(d.Error, 160)
 		}
 	case cause.Unknown:
+		if d.ExitCode == 0 {
+			return "ended for an unknown reason"
+		}
 		if d.ExitCode > 128 {
 			return fmt.Sprintf("ended by signal %d for an unknown reason", d.ExitCode-128)
 		}
@@ -82,6 +85,9 @@ func (d Diagnosis) figures() string {
 	}
 	if d.Allowed != nil {
 		words = append(words, GiB(*d.Allowed)+" allowed")
+	}
+	if d.Growth != nil {
+		words = append(words, fmt.Sprintf("a leak: %s grew by %s a step", d.Growth.Word, GiB(d.Growth.PerStep)))
 	}
 	if d.Impossible {
 		words = append(words, "one request larger than the device can hold")

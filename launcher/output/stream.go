@@ -151,6 +151,9 @@ func (s *stream) finish() {
 		s.view.flush(true)
 	}
 	s.scanner.Close()
+	if growth := s.scanner.Growth(); growth != nil {
+		s.rank.facts.emit(strategy.Fact{Time: s.now, Rank: s.rank.global, Source: s.name, Growth: growth})
+	}
 	if s.steps != nil {
 		s.steps.end()
 	}

@@ -23,6 +23,7 @@ type tracker struct {
 	data   bool  // within a data loader: what runs there is no part of a training step
 	maybe  Phase // what an ambiguous name suggests, if computing follows
 	pinned bool  // within the loader's pin_memory
+	pins   bool  // the last frame's source line asks for pinned memory
 	shared bool  // within the sharing of memory between processes
 	torn   bool  // the outermost frames are missing
 	op     bool  // within a single operation, and no frame says who called it
@@ -41,6 +42,7 @@ func (t *tracker) result() Phase {
 
 // add takes the next frame, one level further in.
 func (t *tracker) add(f frame) {
+	t.pins = false
 	t.pinned = t.pinned || strings.Contains(f.file, "pin_memory") || f.function == "pin_memory"
 	for _, m := range []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py", "torch/multiprocessing/reductions.py"} {
 		t.shared = t.shared || strings.Contains(f.file, m)
@@ -74,6 +76,7 @@ func (t *tracker) add(f frame) {
 // frame. Generated code of torch.compile names what it reads: tangents_ only
 // exist in a backward graph, primals_ in both.
 func (t *tracker) source(code string) {
+	t.pins = strings.Contains(code, "pin_memory=True") || strings.Contains(code, ".pin_memory(")
 	if t.firm {
 		return
 	}

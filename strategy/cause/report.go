@@ -87,7 +87,7 @@ func (s *Scanner) refine(at *Sighting, t *traceback, raised bool) {
 	case CUDAOOM, HostOOM:
 		at.Figures = parseFigures(at.Text)
 		at.Step = s.LastStep()
-		if at.Code == CUDAOOM && t.tracker.pinned && strings.Contains(at.Text, "CUDA error: out of memory") {
+		if at.Code == CUDAOOM && (t.tracker.pinned || t.tracker.pins) && strings.Contains(at.Text, "CUDA error: out of memory") {
 			at.Code, at.Device = HostOOM, "" // cudaHostAlloc reports the device's words
 		}
 		if at.Code == CUDAOOM {
