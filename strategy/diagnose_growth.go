@@ -24,7 +24,7 @@ func (c *file) grew(d *Diagnosis, ev Evidence, best candidate) {
 		return
 	}
 	// "mem" may be a device's memory, which says nothing about the host's.
-	onHost := g.Host || d.Device == "cpu" || ev.Accelerator == "cpu"
+	onHost := g.Host || d.Device == "cpu" || ev.Accelerator == "cpu" && d.Cause == cause.HostOOM
 	if (d.Cause == cause.HostOOM) != onHost {
 		return
 	}
