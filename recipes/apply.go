@@ -3,6 +3,7 @@ package recipes
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -16,14 +17,24 @@ func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) 
 	if err != nil {
 		return Change{}, err
 	}
+	at = d.at
+	if err := d.settle(current, plan); err != nil {
+		return Change{}, err
+	}
 	for _, k := range strategy.Knobs {
 		value, wanted := plan[k]
-		if !wanted || value == current[k] || ranges[k].Scope == strategy.ScopeDerived {
+		if !wanted || value == current[k] || ranges[k].Scope == strategy.ScopeDerived || r.Knobs[k].Global != nil {
 			continue
 		}
 		if err := d.turn(k, r.Knobs[k], value, ranges[k]); err != nil {
 			return Change{}, fmt.Errorf("set %s to %s: %w", k, value, err)
 		}
+	}
+	if err := d.applyGlobal(current, current.With(plan)); err != nil {
+		return Change{}, err
+	}
+	if err := d.scale(current, current.With(plan)); err != nil {
+		return Change{}, err
 	}
 	for _, name := range r.Rules {
 		if apply := rules[name].apply; apply != nil {
@@ -46,15 +57,40 @@ func (d *draft) turn(k strategy.Knob, knob Knob, value strategy.Value, allowed s
 		d.setAllocator()
 		return nil
 	}
-	for _, p := range knob.Places {
-		if knob.Given && !d.present(p) {
+	written := value
+	if n, whole := value.Number(); whole && k != strategy.GradientAccumulationSteps && knob.Scope == strategy.ScopeGlobal {
+		written = strategy.Number(n * d.at.dataParallel())
+	}
+	for _, p := range d.places(knob) {
+		if knob.Given && !knob.Alternatives && !d.present(p) {
 			continue
 		}
-		if err := d.set(k, p, value, knob.Default); err != nil {
+		if err := d.set(k, p, written, d.absence(k, knob)); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
+		if knob.Alternatives {
+			break // it overrides the others
+		}
 	}
-	return nil
+	if slices.Contains(created, k) && d.recipe.Creation != nil && !d.given(knob) {
+		return nil // they come with the new configuration
+	}
+	return d.also(knob, value)
+}
+
+// absence is what the job does without a place: what weaker places say, else the
+// knob's default.
+func (d *draft) absence(k strategy.Knob, knob Knob) strategy.Value {
+	places := d.places(knob)
+	if !knob.Alternatives || len(places) == 0 {
+		return knob.Default
+	}
+	for _, p := range places[1:] {
+		if v, found, err := d.get(k, p); found && err == nil {
+			return v
+		}
+	}
+	return knob.Default
 }
 
 // allowance says what a knob can be set to.

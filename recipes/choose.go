@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -15,10 +16,12 @@ type option struct {
 	name  string
 	value string
 	bare  bool
+	// override: a word name=value.
+	override bool
 }
 
 // optionsOf reads the words of a choice: a word with a leading dash is an
-// argument, the word behind it its value.
+// argument, the word behind it its value. Other words with = are overrides.
 func optionsOf(words []string) []option {
 	var options []option
 	for _, word := range words {
@@ -26,6 +29,8 @@ func optionsOf(words []string) []option {
 		switch {
 		case strings.HasPrefix(word, "-") && equals:
 			options = append(options, option{name: head, value: value})
+		case equals && (len(options) == 0 || !options[len(options)-1].bare):
+			options = append(options, option{name: head, value: value, override: true})
 		case strings.HasPrefix(word, "-") || len(options) == 0:
 			options = append(options, option{name: word, bare: true})
 		default:
@@ -50,8 +55,11 @@ func (p Place) options() []string {
 // holds reports whether the command has the option, with its value.
 func (d *draft) holds(o option) (bool, error) {
 	switch {
+	case o.override:
+		value, found := patch.Override(d.argv, o.name)
+		return found && value == o.value, nil
 	case d.sole != "":
-		word, found, err := d.value(d.sole, soleKey(o.name))
+		word, found, err := d.soleValue(o.name)
 		if o.bare {
 			return found && word == true, err
 		}
@@ -60,8 +68,9 @@ func (d *draft) holds(o option) (bool, error) {
 		on, found, err := d.grammar.Flag(d.argv, o.name, "")
 		return found && on, err
 	}
+	// Without a value it is another choice's flag.
 	value, found, err := d.grammar.Get(d.argv, o.name)
-	return found && value == o.value, err
+	return found && err == nil && value == o.value, nil
 }
 
 // chosen is the choice all of whose options the command has; of several, the one
@@ -125,7 +134,7 @@ func (d *draft) choose(p Place, value strategy.Value) error {
 		}
 	}
 	for _, o := range wanted {
-		if err := d.add(o); err != nil {
+		if err := d.add(p, o); err != nil {
 			return err
 		}
 	}
@@ -134,15 +143,18 @@ func (d *draft) choose(p Place, value strategy.Value) error {
 
 func (d *draft) drop(o option) error {
 	switch {
+	case o.override:
+		d.argv = d.grammar.RemoveOverride(d.argv, o.name)
+		return nil
 	case d.sole != "":
-		word, found, err := d.value(d.sole, soleKey(o.name))
+		word, found, err := d.soleValue(o.name)
 		if err != nil || !found || word == false {
 			return err
 		}
 		if !o.bare {
 			return fmt.Errorf("%s cannot be taken out of %s", soleKey(o.name), d.sole)
 		}
-		return d.setValue(d.sole, soleKey(o.name), false)
+		return d.setSole(o.name, false)
 	case o.bare:
 		next, err := d.grammar.SetFlag(d.argv, o.name, "", false, false)
 		d.argv = next
@@ -152,15 +164,18 @@ func (d *draft) drop(o option) error {
 	return nil
 }
 
-func (d *draft) add(o option) error {
+func (d *draft) add(p Place, o option) error {
 	if has, err := d.holds(o); err != nil || has {
 		return err
 	}
 	switch {
+	case o.override:
+		d.argv = d.grammar.SetOverride(d.argv, p.Under, o.name, o.value)
+		return nil
 	case d.sole != "" && o.bare:
-		return d.setValue(d.sole, soleKey(o.name), true)
+		return d.setSole(o.name, true)
 	case d.sole != "":
-		return d.setValue(d.sole, soleKey(o.name), o.value)
+		return d.setSole(o.name, o.value)
 	case o.bare:
 		next, err := d.grammar.SetFlag(d.argv, o.name, "", true, false)
 		d.argv = next

@@ -13,6 +13,9 @@ type Command struct {
 	Files map[string][]byte
 	// Script is the script's source, for detection; nil where there is none.
 	Script []byte
+	// Packages are the versions of the Python packages that the job's interpreter
+	// has, by their names in lower case; nil where nobody has asked.
+	Packages map[string]string
 }
 
 // A Topology is how many processes share the work, and on what.

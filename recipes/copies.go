@@ -13,8 +13,9 @@ import (
 func (d *draft) finish(dir string) (Change, error) {
 	change := Change{Files: map[string][]byte{}, Siblings: map[string]string{}}
 	folders := map[string]string{}
-	for _, file := range d.changedFiles() {
+	for file := d.nextChanged(); file != ""; file = d.nextChanged() {
 		if inline(file) {
+			d.copies[file] = file
 			if err := d.point(file, string(d.files[file])); err != nil {
 				return Change{}, err
 			}
@@ -39,9 +40,29 @@ func (d *draft) finish(dir string) (Change, error) {
 			return Change{}, err
 		}
 	}
+	for file, name := range d.copies {
+		if !inline(file) {
+			change.Files[name] = d.files[file]
+		}
+	}
 	change.Argv, change.Env = d.argv, d.env
 	change.Diff = d.diff(change)
 	return change, nil
+}
+
+// nextChanged is a changed file that has no copy yet, those first that others
+// name; empty: all have.
+func (d *draft) nextChanged() string {
+	left := slices.DeleteFunc(d.changedFiles(), func(file string) bool { return d.copies[file] != "" })
+	for _, file := range left {
+		if d.named[file].In != nil {
+			return file
+		}
+	}
+	if len(left) == 0 {
+		return ""
+	}
+	return left[0]
 }
 
 // changedFiles lists the files whose text is no longer the original's. A file
@@ -69,10 +90,19 @@ func (d *draft) point(file, to string) error {
 		d.setVariable(via.Env, to)
 		return nil
 	case via.Arg != "" && d.sole != "":
-		return d.setValue(d.sole, soleKey(via.Arg), to)
+		return d.setSole(via.Arg, to)
 	case via.Arg != "":
 		d.argv = d.grammar.Set(d.argv, via.Arg, to)
 		return nil
+	case via.Override != "":
+		d.argv = d.grammar.SetOverride(d.argv, "", via.Override, to)
+		return nil
+	case via.In != nil:
+		outer, _ := d.follow(*via.In)
+		if _, changed := d.named[outer]; !changed {
+			d.named[outer] = *via.In
+		}
+		return d.setValue(outer, via.Path, to)
 	}
 	d.replaceWords(file, to)
 	return nil

@@ -139,6 +139,9 @@ func (b batch) derived(ranks int) (batch, error) {
 func readDeepSpeed(d *draft, at Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	c, named := dsConfigOf(d)
 	if !named {
+		if d.recipe.Creation != nil {
+			d.offerCreation(at, plan, ranges)
+		}
 		return nil
 	}
 	if on, _, _ := d.value(c.file, dsElastic); on == true {

@@ -8,7 +8,16 @@ import (
 
 func applyDeepSpeed(d *draft, at Topology, old, plan strategy.Plan) error {
 	c, named := dsConfigOf(d)
-	if !named {
+	if !named && d.recipe.Creation != nil {
+		made, err := d.create(plan)
+		if !made || err != nil {
+			return err
+		}
+		c, _ = dsConfigOf(d)
+		if err := c.setDevices(plan); err != nil {
+			return err
+		}
+	} else if !named {
 		return nil
 	}
 	if err := c.applyBatch(at, old, plan); err != nil {
@@ -24,6 +33,22 @@ func applyDeepSpeed(d *draft, at Topology, old, plan strategy.Plan) error {
 		return err
 	}
 	return c.applyPinning(old, plan)
+}
+
+// setDevices says what a new configuration offloads.
+func (c dsConfig) setDevices(plan strategy.Plan) error {
+	for _, offload := range []struct {
+		knob  strategy.Knob
+		block string
+	}{{strategy.OffloadOptimizer, dsOptimizer}, {strategy.OffloadParam, dsParam}} {
+		if !offloaded(plan[offload.knob]) {
+			continue
+		}
+		if err := c.d.changeFile(c.place, offload.block+dsDevice, string(plan[offload.knob])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // applyBatch keeps the three numbers consistent: those that are written out hold
@@ -46,6 +71,9 @@ func (c dsConfig) applyBatch(at Topology, old, plan strategy.Plan) error {
 		}
 	}
 	if !c.alone {
+		if err := c.agree(b, m, a); err != nil {
+			return err
+		}
 		// Accelerate takes a missing accumulation as 1, whatever the arguments say.
 		if err := c.fill(dsMicro, "auto"); err != nil {
 			return err
@@ -62,6 +90,22 @@ func (c dsConfig) applyBatch(at Topology, old, plan strategy.Plan) error {
 		return err
 	}
 	return c.checkBatch(at, m, a)
+}
+
+// agree changes what the configuration repeats of the arguments.
+func (c dsConfig) agree(b batch, micro, accum int) error {
+	for _, key := range []struct {
+		name      string
+		old, next int
+	}{{dsMicro, b.micro, micro}, {dsAccum, b.accum, accum}} {
+		if key.old == 0 || key.old == key.next {
+			continue
+		}
+		if err := c.d.changeFile(c.place, key.name, key.next); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkBatch reads the batch again as DeepSpeed will.
@@ -123,7 +167,7 @@ func (c dsConfig) applyOffload(at Topology, old, plan strategy.Plan, k strategy.
 		}
 	}
 	if device == "nvme" {
-		if err := c.applyNVMe(at, block); err != nil {
+		if err := c.applyNVMe(at, k, block); err != nil {
 			return err
 		}
 	}
@@ -133,7 +177,7 @@ func (c dsConfig) applyOffload(at Topology, old, plan strategy.Plan, k strategy.
 
 // applyNVMe says where to, and keeps the pinned host buffers small: with the
 // default sub-group of 1e9 elements they would take 16 GB for each rank.
-func (c dsConfig) applyNVMe(at Topology, block string) error {
+func (c dsConfig) applyNVMe(at Topology, k strategy.Knob, block string) error {
 	if at.NVMePath != "" {
 		if err := c.fill(block+dsNVMe, at.NVMePath); err != nil {
 			return err
@@ -149,6 +193,34 @@ func (c dsConfig) applyNVMe(at Topology, block string) error {
 		{dsZero + ".stage3_max_reuse_distance", 3e8},
 	} {
 		if err := c.fill(key.name, key.elements); err != nil {
+			return err
+		}
+	}
+	buffers := 4 // DeepSpeed's defaults, written out: they are pinned host memory
+	if k == strategy.OffloadParam {
+		buffers = 5
+	}
+	if err := c.fill(block+".buffer_count", buffers); err != nil {
+		return err
+	}
+	return c.applyAIO()
+}
+
+// applyAIO writes out how the disk is read, under the names of the installed
+// version: thread_count is intra_op_parallelism since 0.16.4.
+func (c dsConfig) applyAIO() error {
+	if c.has("aio") {
+		return nil
+	}
+	threads := "intra_op_parallelism"
+	if version, known := c.d.original.Packages["deepspeed"]; known && compareVersions(version, "0.16.4") < 0 {
+		threads = "thread_count"
+	}
+	for _, key := range []struct {
+		name  string
+		value any
+	}{{"block_size", 1 << 20}, {"queue_depth", 8}, {threads, 1}, {"single_submit", false}, {"overlap_events", true}} {
+		if err := c.fill("aio."+key.name, key.value); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ type draft struct {
 	original Command
 	grammar  patch.Argv
 	argv     []string
+	at       Topology
 	env      map[string]string // only what changed
 	files    map[string][]byte // only what changed, by path as written
 	alone    map[string]bool   // files whose copies need no siblings
@@ -29,20 +30,35 @@ func newDraft(r Recipe, cmd Command) *draft {
 	d := &draft{
 		recipe:   r,
 		original: cmd,
-		grammar:  patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Short: r.abbreviable()},
-		argv:     slices.Clone(cmd.Argv),
-		env:      map[string]string{},
-		files:    map[string][]byte{},
-		alone:    map[string]bool{},
-		copies:   map[string]string{},
-		named:    map[string]Via{},
+		grammar: patch.Argv{
+			Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Short: r.abbreviable(),
+			Equals: r.Grammar.Equals, Last: r.Grammar.Last,
+		},
+		argv:   slices.Clone(cmd.Argv),
+		env:    map[string]string{},
+		files:  map[string][]byte{},
+		alone:  map[string]bool{},
+		copies: map[string]string{},
+		named:  map[string]Via{},
 	}
-	if r.Grammar.File && len(cmd.Argv) == 2 {
+	if r.Grammar.File && len(cmd.Argv) >= 2 && (len(cmd.Argv) == 2 || r.Grammar.Overrides && onlyOverrides(cmd.Argv[2:])) {
 		if _, known := patch.FormatOf(cmd.Argv[1], nil); known {
 			d.sole = cmd.Argv[1]
 		}
 	}
 	return d
+}
+
+// onlyOverrides reports whether all words are of the form key=value.
+func onlyOverrides(words []string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") || !strings.Contains(w, "=") })
+}
+
+// places are those of a knob that exist in the installed versions.
+func (d *draft) places(knob Knob) []Place { return d.existing(knob.Places) }
+
+func (d *draft) existing(places []Place) []Place {
+	return slices.DeleteFunc(slices.Clone(places), func(p Place) bool { return p.Versions.outside(d.original.Packages) != "" })
 }
 
 // abbreviable lists the recipe's long arguments, where the framework lets them
@@ -146,15 +162,9 @@ func (d *draft) setValue(file, at string, value any) error {
 // that names it, else the path that the recipe gives.
 func (d *draft) file(p Place) (file string, named Via, found bool) {
 	for _, via := range p.Via {
-		value, there := "", false
-		switch {
-		case via.Arg != "":
-			value, there = d.argument(via.Arg)
-		case via.Env != "":
-			value, there = d.variable(via.Env)
-		}
+		value, there := d.follow(via)
 		_, known := patch.FormatOf(value, nil)
-		if there && value != "" && (known || inline(value) || len(p.Via) == 1) {
+		if there && value != "" && (known || inline(value) || len(p.Via) == 1 && !p.Optional) {
 			return value, via, true
 		}
 	}
@@ -165,6 +175,45 @@ func (d *draft) file(p Place) (file string, named Via, found bool) {
 		return p.File, p.Via[0], true
 	}
 	return p.File, Via{}, true
+}
+
+// follow is the path that a via holds.
+func (d *draft) follow(via Via) (value string, there bool) {
+	switch {
+	case via.Arg != "":
+		return d.argument(via.Arg)
+	case via.Env != "":
+		return d.variable(via.Env)
+	case via.Override != "":
+		return patch.Override(d.argv, via.Override)
+	case via.Word > 0:
+		words := plainWords(d.argv)
+		if len(words) < via.Word {
+			return "", false
+		}
+		return words[via.Word-1], true
+	}
+	file, there := d.follow(*via.In)
+	if !there {
+		return "", false
+	}
+	held, there, err := d.value(file, via.Path)
+	text, isText := held.(string)
+	return text, there && err == nil && isText
+}
+
+// plainWords are the words of a command that are no options, no option's value
+// and no key=value.
+func plainWords(argv []string) []string {
+	var words []string
+	for i := 1; i < len(argv); i++ {
+		before := argv[i-1]
+		optioned := i > 1 && strings.HasPrefix(before, "-") && !strings.Contains(before, "=")
+		if !strings.HasPrefix(argv[i], "-") && !optioned && !strings.Contains(argv[i], "=") {
+			words = append(words, argv[i])
+		}
+	}
+	return words
 }
 
 // changeFile is setValue for a place's file; it remembers how the copy is to be
@@ -188,7 +237,7 @@ func (d *draft) changeFile(p Place, at string, value any) error {
 // One without a value counts as absent.
 func (d *draft) argument(name string) (string, bool) {
 	if d.sole != "" {
-		value, found, err := d.value(d.sole, soleKey(name))
+		value, found, err := d.soleValue(name)
 		if err != nil || !found || value == nil {
 			return "", false
 		}
@@ -201,4 +250,36 @@ func (d *draft) argument(name string) (string, bool) {
 // soleKey is an argument's name in a file that holds all arguments.
 func soleKey(name string) string {
 	return strings.ReplaceAll(strings.TrimLeft(name, "-"), "-", "_")
+}
+
+// soleValue is an argument's value in the file that holds all arguments, or in a
+// word that overrides it.
+func (d *draft) soleValue(name string) (any, bool, error) {
+	if d.recipe.Grammar.Overrides {
+		if value, found := patch.Override(d.argv, soleKey(name)); found {
+			return value, true, nil
+		}
+	}
+	return d.value(d.sole, soleKey(name))
+}
+
+// setSole changes what soleValue reads.
+func (d *draft) setSole(name string, value any) error {
+	if d.recipe.Grammar.Overrides {
+		if _, found := patch.Override(d.argv, soleKey(name)); found {
+			d.argv = d.grammar.SetOverride(d.argv, "", soleKey(name), fmt.Sprint(value))
+			return nil
+		}
+	}
+	return d.setValue(d.sole, soleKey(name), value)
+}
+
+// spelling is the name by which the command gives an argument, else its first.
+func (d *draft) spelling(p Place) string {
+	for _, name := range append([]string{p.Arg}, p.Aliases...) {
+		if d.grammar.Has(d.argv, name) {
+			return name
+		}
+	}
+	return p.Arg
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/BurntSushi/toml"
@@ -27,13 +28,20 @@ const attempt = "run/attempt-1"
 
 // A scene is one golden file: a command and a plan, and what comes of them. Its
 // comment holds lines `recipe NAME` (or `knobs`, with a knobs.toml), `argv …`,
-// `env NAME=VALUE`, `ranks N`, `nvme PATH` and `plan knob=value …`; files without a slash at
-// their end are configuration files. `read` and `diff`, or `error`, are golden.
+// `env NAME=VALUE`, `ranks N`, `nvme PATH`, `packages NAME=VERSION …`, `rung NAME`, `unparsed REASON`, `settles` and
+// `plan knob=value …`; other files of the archive than those below are
+// configuration files. `read` and `diff`, or `error`, are golden.
 type scene struct {
 	recipe recipes.Recipe
 	cmd    recipes.Command
 	at     recipes.Topology
 	plan   strategy.Plan
+	rung   string // that the plan stands for, empty for a variation
+	own    bool   // the knobs are not only the recipe's
+	// unparsed is why the framework itself is not asked about the scene.
+	unparsed string
+	// settles: gpurun changes the command whatever the plan.
+	settles bool
 }
 
 func golden(t testing.TB) []string {
@@ -45,9 +53,12 @@ func golden(t testing.TB) []string {
 	return files
 }
 
+// loaded is the catalogue, read once.
+var loaded = sync.OnceValues(recipes.Catalog)
+
 func catalogued(t testing.TB, name string) recipes.Recipe {
 	t.Helper()
-	all, err := recipes.Catalog()
+	all, err := loaded()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +81,7 @@ func readScene(t testing.TB, archive *txtar.Archive) scene {
 		case "script":
 			s.cmd.Script = file.Data
 		case "knobs.toml":
-			s.recipe = s.recipe.With(knobsOf(t, string(file.Data)))
+			s.recipe, s.own = s.recipe.With(knobsOf(t, string(file.Data))), true
 		default:
 			s.cmd.Files[file.Name] = file.Data
 		}
@@ -89,6 +100,18 @@ func readScene(t testing.TB, archive *txtar.Archive) scene {
 			s.at.NVMePath = rest
 		case "ranks":
 			s.at.Ranks, _ = strconv.Atoi(rest)
+		case "settles":
+			s.settles = true
+		case "unparsed":
+			s.unparsed = rest
+		case "rung":
+			s.rung = rest
+		case "packages":
+			s.cmd.Packages = map[string]string{}
+			for pair := range strings.FieldsSeq(rest) {
+				name, version, _ := strings.Cut(pair, "=")
+				s.cmd.Packages[name] = version
+			}
 		case "plan":
 			for pair := range strings.FieldsSeq(rest) {
 				knob, value, _ := strings.Cut(pair, "=")
@@ -148,7 +171,11 @@ func playScene(t *testing.T, s scene) map[string]string {
 	}
 	got := map[string]string{"read": printed(plan, ranges)}
 	same, err := s.recipe.Apply(s.cmd, plan, s.at, attempt)
-	if err != nil || same.Diff != "" || len(same.Env)+len(same.Files) > 0 || !slices.Equal(same.Argv, s.cmd.Argv) {
+	if s.settles {
+		if err != nil || same.Diff == "" {
+			t.Errorf("the command's own plan leaves it alone: %v", err)
+		}
+	} else if err != nil || same.Diff != "" || len(same.Env)+len(same.Files) > 0 || !slices.Equal(same.Argv, s.cmd.Argv) {
 		t.Errorf("the command's own plan changes it: %v\n%s", err, same.Diff)
 	}
 	before := strings.Join(s.cmd.Argv, " ")
@@ -179,7 +206,7 @@ func playScene(t *testing.T, s scene) map[string]string {
 
 // after is the command that a change leads to.
 func after(cmd recipes.Command, change recipes.Change) recipes.Command {
-	next := recipes.Command{Argv: change.Argv, Env: maps.Clone(cmd.Env), Files: maps.Clone(cmd.Files), Script: cmd.Script}
+	next := recipes.Command{Argv: change.Argv, Env: maps.Clone(cmd.Env), Files: maps.Clone(cmd.Files), Script: cmd.Script, Packages: cmd.Packages}
 	maps.Copy(next.Env, change.Env)
 	for name, text := range change.Files {
 		next.Files[path.Join(attempt, name)] = text

@@ -39,8 +39,15 @@ func Parse(name string, text []byte) (Recipe, []Problem) {
 	r.Grammar = parseGrammar(n.child("grammar"))
 	r.Resume = parseResume(n.child("resume"))
 	r.Progress = parseProgress(n.child("progress"))
-	r.Verified = parseVerified(n.child("verified"))
 	r.Knobs = parseKnobs(n.child("knobs"))
+	r.Creation = parseCreation(n)
+	r.Versions = parseVersions(n, "versions")
+	r.Model = parseModel(n.child("parallel"))
+	r.OwnOOM = parseSettings(n, "own_oom", "")
+	r.Relaunch = parseSettings(n, "relaunch", "")
+	r.Checkpoint = parseCheckpoint(n)
+	r.Proofs = parseProofs(n)
+	r.Wrappers = parseWrappers(n)
 	n.done()
 	return r, n.sorted()
 }
@@ -55,22 +62,30 @@ func FromKnobs(table map[string]any) (Recipe, []Problem) {
 
 func parseDetection(n *node) Detection {
 	defer n.done()
-	return Detection{Imports: n.texts("imports"), Unless: n.texts("unless"), Args: n.texts("args"), Keys: n.texts("keys"), Over: n.texts("over")}
+	return Detection{
+		Imports: n.texts("imports"), Unless: n.texts("unless"), Args: n.texts("args"), Keys: n.texts("keys"), Over: n.texts("over"),
+		Overrides: n.texts("overrides"), Text: n.texts("text"), Programs: n.texts("programs"),
+	}
 }
 
 func parseGrammar(n *node) Grammar {
 	defer n.done()
-	return Grammar{Dashes: n.truth("dashes"), Booleans: n.truth("booleans"), Abbreviations: n.truth("abbreviations"), File: n.truth("file")}
+	return Grammar{
+		Dashes: n.truth("dashes"), Booleans: n.truth("booleans"), Abbreviations: n.truth("abbreviations"), File: n.truth("file"),
+		Overrides: n.truth("overrides"), Equals: n.truth("equals"), Last: n.texts("last"),
+	}
 }
 
 func parseResume(n *node) Resume {
 	defer n.done()
-	return Resume{Latest: n.text("latest"), Args: n.texts("args")}
+	resume := Resume{Latest: n.text("latest"), Args: n.texts("args"), Pointer: n.text("pointer"), Pin: n.texts("pin"), PinUnder: n.text("pin_under"), Lost: expression(n, "lost")}
+	resume.Values, resume.Defaults = parseValues(n)
+	return resume
 }
 
 func parseProgress(n *node) Progress {
 	defer n.done()
-	p := Progress{Step: n.text("step")}
+	p := Progress{Step: n.text("step"), Nothing: expression(n, "nothing")}
 	re, err := regexp.Compile(p.Step)
 	switch {
 	case err != nil:
@@ -79,14 +94,6 @@ func parseProgress(n *node) Progress {
 		n.fault("step", "the expression needs a group around the number of the step")
 	}
 	return p
-}
-
-func parseVerified(n *node) *Verified {
-	defer n.done()
-	if len(n.table) == 0 {
-		return nil
-	}
-	return &Verified{Version: n.text("version"), Rungs: n.texts("rungs")}
 }
 
 // parseKnobs reads a table of knobs.
@@ -127,9 +134,20 @@ func parseKnob(parent *node, k strategy.Knob, value any) Knob {
 	case map[string]any:
 		n := parent.inner(v, string(k))
 		settings(n, k, &knob)
-		if places, there := n.take("places"); there {
+		alternatives, weaker := n.take("alternatives")
+		places, there := n.take("places")
+		switch {
+		case weaker && there:
+			n.fault("alternatives", "a knob has either places, which agree, or alternatives")
+		case weaker:
+			knob.Alternatives = true
+			parsePlaces(n.inner(nil, "alternatives"), k, alternatives, &knob)
+			for i := range knob.Places {
+				knob.Places[i].Optional = true
+			}
+		case there:
 			parsePlaces(n.inner(nil, "places"), k, places, &knob)
-		} else if knob.Absent == "" {
+		case knob.Absent == "" && knob.Global == nil:
 			knob.Places = []Place{parsePlace(n, k)}
 		}
 		n.done()
@@ -161,14 +179,23 @@ func settings(n *node, k strategy.Knob, knob *Knob) {
 	if value, there := n.take("default"); there {
 		knob.Default = strategy.Value(fmt.Sprint(value))
 	}
-	knob.Min = max(knob.Min, n.number("min"))
+	if name, isText := n.table["min"].(string); isText {
+		n.take("min")
+		knob.MinOf = strategy.Knob(name)
+		if !knob.MinOf.Whole() {
+			n.fault("min", fmt.Sprintf("%q is no knob that counts something", name))
+		}
+	} else {
+		knob.Min = max(knob.Min, n.number("min"))
+	}
 	if limit := n.number("max"); limit > 0 {
 		knob.Max = limit
 	}
 	if scope := n.text("scope"); scope != "" {
 		knob.Scope = scope
-		if scope != strategy.ScopeGlobal || k != strategy.GradientAccumulationSteps {
-			n.fault("scope", `only gradient_accumulation_steps has a scope, and it is "global"`)
+		counts := k == strategy.GradientAccumulationSteps || k == strategy.MicroBatchSize || k == strategy.EvalBatchSize
+		if scope != strategy.ScopeGlobal || !counts {
+			n.fault("scope", `only the batch sizes and gradient_accumulation_steps have a scope, and it is "global"`)
 		}
 	}
 	knob.Weights = n.truth("weights") || knob.Weights
@@ -176,6 +203,15 @@ func settings(n *node, k strategy.Knob, knob *Knob) {
 	if absent := n.text("absent"); absent != "" {
 		knob.Absent = absent
 	}
+	if unit := n.text("unit"); unit != "" {
+		knob.Unit = unit
+		if k != strategy.MicroBatchSize || unit != "tokens" && unit != "samples" {
+			n.fault("unit", `only micro_batch_size has a unit, "samples" or "tokens"`)
+		}
+	}
+	parseGlobal(n, k, knob)
+	knob.Also = append(knob.Also, parseSettings(n, "also", k)...)
+	knob.Unless = append(knob.Unless, parseConditions(n, k)...)
 }
 
 // checkKnob holds what was read against the knob's own values.
@@ -194,7 +230,10 @@ func checkKnob(n *node, k strategy.Knob, knob *Knob) {
 		if !checkWord(n, k, "default", string(knob.Default)) {
 			return
 		}
-		for _, p := range knob.Places {
+		for i, p := range knob.Places {
+			if i > 0 && knob.Alternatives {
+				break
+			}
 			if words := p.writable(strategy.Vocabulary(k)); words != nil && p.Reads[knob.Default] == nil && !slices.Contains(words, knob.Default) {
 				n.fault("default", fmt.Sprintf("%s has no word for %q, only for %s", p, knob.Default, join(words)))
 			}

@@ -20,7 +20,8 @@ func TestCatalog(t *testing.T) {
 	var names []string
 	for _, r := range all {
 		names = append(names, r.Name)
-		if r.Title == "" || len(r.Detection.Args)+len(r.Detection.Imports) == 0 {
+		marks := [][]string{r.Detection.Args, r.Detection.Imports, r.Detection.Programs, r.Detection.Overrides, r.Detection.Text}
+		if r.Title == "" || len(slices.Concat(marks...)) == 0 {
 			t.Errorf("%s has no title or no marks", r.Name)
 		}
 		for _, other := range r.Detection.Over {
@@ -29,8 +30,8 @@ func TestCatalog(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"deepspeed", "hf-trainer"}; !slices.Equal(names, want) {
-		t.Errorf("recipes %v, want %v", names, want)
+	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
+		t.Errorf("recipes %v, want each once, sorted", names)
 	}
 }
 
@@ -60,12 +61,12 @@ func TestFromKnobsProblems(t *testing.T) {
 		{"no table", `micro_batch_size = 8`, `knobs.micro_batch_size: want a table such as { arg = "--x" }, or a list of such tables`},
 		{"derived", `micro_batch_size = "derived"`, `
 			knobs.micro_batch_size: "derived" is not a place: want a table such as { arg = "--x" }`},
-		{"scope", `micro_batch_size = { arg = "--b", scope = "global" }`, `knobs.micro_batch_size.scope: only gradient_accumulation_steps has a scope, and it is "global"`},
-		{"choose", `precision = { choose = { fp32 = [], bf16 = ["amp"] } }`, `knobs.precision.choose.bf16: "amp" is no argument: it does not start with a dash`},
+		{"scope", `dataloader_workers = { arg = "--b", scope = "global" }`, `knobs.dataloader_workers.scope: only the batch sizes and gradient_accumulation_steps have a scope, and it is "global"`},
+		{"choose", `precision = { choose = { fp32 = [], bf16 = ["amp"] } }`, `knobs.precision.choose.bf16: "amp" is no argument and no override: it neither starts with a dash nor has an =`},
 		{"choose the same", `precision = { choose = { fp32 = ["--amp"], bf16 = ["--amp"] } }`, `knobs.precision.choose.fp32: has the same words as bf16`},
 		{"no flag", `pin_memory = { arg = "--pin", no = "--no-pin", values = { true = "1", false = "0" } }`, `knobs.pin_memory.no: only a flag has an opposite: give it values that are true and false`},
 		{"in a list", `micro_batch_size = [{ arg = "--bs" }, { arg = "bs" }]`, `knobs.micro_batch_size.1.arg: an argument starts with a dash (did you mean "--bs"?)`},
-		{"via", `micro_batch_size = { path = "a", via = { arg = "--c", env = "C" } }`, `knobs.micro_batch_size.via: want { arg = "--config" } or { env = "CONFIG" }`},
+		{"via", `micro_batch_size = { path = "a", via = { arg = "--c", env = "C" } }`, `knobs.micro_batch_size.via: want { arg = "--config" }, { env = "CONFIG" }, { override = "config" } or { word = 1 }`},
 		{"allocator", `allocator = { env = "X" }`, `knobs.allocator: the allocator is the same for every job, and needs no entry`},
 		{"several at once", "micro_batch_size = { arg = \"bs\" }\nprecison = { arg = \"--p\" }", `
 			knobs.micro_batch_size.arg: an argument starts with a dash (did you mean "--bs"?)
@@ -121,9 +122,6 @@ func TestParseWholeRecipe(t *testing.T) {
 		args = ["--resume", "{latest}"]
 		[progress]
 		step = 'step (\d+)'
-		[verified]
-		version = "1.0"
-		rungs = ["micro-batch"]
 		[knobs]
 		micro_batch_size = { arg = "--bs" }
 		offload_param = { absent = "there is no such thing" }
@@ -135,7 +133,6 @@ func TestParseWholeRecipe(t *testing.T) {
 		Name: "mine", Title: "Mine",
 		Resume:   recipes.Resume{Latest: "out/ckpt-*", Args: []string{"--resume", "{latest}"}},
 		Progress: recipes.Progress{Step: `step (\d+)`},
-		Verified: &recipes.Verified{Version: "1.0", Rungs: []string{"micro-batch"}},
 		Knobs: map[strategy.Knob]recipes.Knob{
 			strategy.MicroBatchSize: {Places: []recipes.Place{{Arg: "--bs"}}},
 			strategy.OffloadParam:   {Absent: "there is no such thing"},

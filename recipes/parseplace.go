@@ -11,8 +11,10 @@ import (
 
 // parsePlace reads one place. What belongs to the knob has been taken already.
 func parsePlace(n *node, k strategy.Knob) Place {
+	arg, aliases := parseNames(n)
 	p := Place{
-		Arg: n.text("arg"), Env: n.text("env"), Override: n.text("override"),
+		Arg: arg, Aliases: aliases, Word: n.text("word"), Assigned: n.text("assigned"), Under: n.text("under"), Versions: parseVersions(n, "versions"),
+		Env: n.text("env"), Override: n.text("override"),
 		File: n.text("file"), Path: n.text("path"), No: n.text("no"),
 		Alone: n.truth("alone"), Auto: n.truth("auto"),
 		Via: parseVias(n),
@@ -34,6 +36,7 @@ func checkPlace(n *node, k strategy.Knob, p Place) {
 		set  bool
 	}{
 		{"arg", p.Arg != ""}, {"env", p.Env != ""}, {"override", p.Override != ""},
+		{"word", p.Word != ""}, {"assigned", p.Assigned != ""},
 		{"path", p.Path != ""}, {"choose", p.Choose != nil}, {"pick", p.Pick != nil},
 	} {
 		if kind.set {
@@ -76,15 +79,50 @@ func parseVias(n *node) []Via {
 	}
 	var vias []Via
 	for _, table := range tables {
-		inner := n.inner(table, "via")
-		via := Via{Arg: inner.text("arg"), Env: inner.text("env")}
-		if (via.Arg == "") == (via.Env == "") {
-			inner.fault("", `want { arg = "--config" } or { env = "CONFIG" }`)
-		}
-		inner.done()
-		vias = append(vias, via)
+		vias = append(vias, parseVia(n.inner(table, "via")))
 	}
 	return vias
+}
+
+// parseVia reads one way to a file; a key of a file has a via of its own.
+func parseVia(n *node) Via {
+	defer n.done()
+	via := Via{Arg: n.text("arg"), Env: n.text("env"), Override: n.text("override"), Word: n.number("word"), Path: n.text("path")}
+	given := 0
+	for _, set := range []bool{via.Arg != "", via.Env != "", via.Override != "", via.Word > 0, via.Path != ""} {
+		if set {
+			given++
+		}
+	}
+	if given != 1 {
+		n.fault("", `want { arg = "--config" }, { env = "CONFIG" }, { override = "config" } or { word = 1 }`)
+	}
+	if table, there := n.tableOf("via"); there || via.Path != "" {
+		if via.Path == "" || !there {
+			n.fault("", `a key of a file is { path = "deepspeed", via = { word = 1 } }`)
+		}
+		in := parseVia(n.inner(table, "via"))
+		via.In = &in
+	}
+	return via
+}
+
+// parseNames reads an argument, or a list of its names.
+func parseNames(n *node) (name string, aliases []string) {
+	if _, isList := n.table["arg"].([]any); !isList {
+		return n.text("arg"), nil
+	}
+	names := n.texts("arg")
+	if len(names) == 0 {
+		n.fault("arg", "want the argument's name")
+		return "", nil
+	}
+	for _, alias := range names[1:] {
+		if !strings.HasPrefix(alias, "-") {
+			n.fault("arg", fmt.Sprintf("%q is no argument: it does not start with a dash", alias))
+		}
+	}
+	return names[0], names[1:]
 }
 
 // parseWords reads a table from values to the framework's words: one, or a list
@@ -134,8 +172,8 @@ func parseChoose(n *node, k strategy.Knob) map[strategy.Value][]string {
 	for value := range table {
 		checkWord(inner, k, value, value)
 		words := inner.texts(value)
-		if len(words) > 0 && !strings.HasPrefix(words[0], "-") {
-			inner.fault(value, fmt.Sprintf("%q is no argument: it does not start with a dash", words[0]))
+		if len(words) > 0 && !strings.HasPrefix(words[0], "-") && !strings.Contains(words[0], "=") {
+			inner.fault(value, fmt.Sprintf("%q is no argument and no override: it neither starts with a dash nor has an =", words[0]))
 		}
 		for other, taken := range choose {
 			if slices.Equal(words, taken) {

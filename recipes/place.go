@@ -21,6 +21,10 @@ func (p Place) String() string {
 		return "variable " + p.Env
 	case p.Override != "":
 		return "override " + p.Override
+	case p.Word != "":
+		return "word " + p.Word
+	case p.Assigned != "":
+		return "assignment to " + p.Assigned
 	case p.Choose != nil:
 		return "arguments " + strings.Join(p.options(), ", ")
 	case p.Pick != nil:
@@ -49,7 +53,7 @@ func (p Place) flag() bool {
 func (d *draft) present(p Place) bool {
 	switch {
 	case p.Arg != "" && d.sole == "":
-		return d.grammar.Has(d.argv, p.Arg) || p.No != "" && d.grammar.Has(d.argv, p.No)
+		return d.grammar.Has(d.argv, d.spelling(p)) || p.No != "" && d.grammar.Has(d.argv, p.No)
 	case p.Arg != "":
 		_, found := d.argument(p.Arg)
 		return found
@@ -58,6 +62,12 @@ func (d *draft) present(p Place) bool {
 		return set
 	case p.Override != "":
 		_, found := patch.Override(d.argv, p.Override)
+		return found
+	case p.Word != "":
+		_, found := patch.Beginning(d.argv, p.Word)
+		return found
+	case p.Assigned != "":
+		_, found := d.assigned(p.Assigned)
 		return found
 	case p.inFile():
 		_, _, found := d.file(p)
@@ -70,12 +80,18 @@ func (d *draft) present(p Place) bool {
 func (d *draft) raw(p Place) (word any, found bool, err error) {
 	switch {
 	case p.Arg != "" && d.sole != "":
-		word, found, err = d.value(d.sole, soleKey(p.Arg))
+		word, found, err = d.soleValue(p.Arg)
 		return word, found && word != nil, err
 	case p.Arg != "" && p.flag():
-		return d.grammar.Flag(d.argv, p.Arg, p.No)
+		return d.grammar.Flag(d.argv, d.spelling(p), p.No)
 	case p.Arg != "":
-		return d.grammar.Get(d.argv, p.Arg)
+		return d.grammar.Get(d.argv, d.spelling(p))
+	case p.Word != "":
+		word, found = patch.Beginning(d.argv, p.Word)
+		return word, found, nil
+	case p.Assigned != "":
+		word, found = d.assigned(p.Assigned)
+		return word, found, nil
 	case p.Env != "":
 		word, found = d.variable(p.Env)
 		return word, found && word != "", nil
@@ -89,7 +105,7 @@ func (d *draft) raw(p Place) (word any, found bool, err error) {
 func (d *draft) rawInFile(p Place) (any, bool, error) {
 	file, _, named := d.file(p)
 	if !named {
-		if p.Auto {
+		if p.Auto || p.Optional {
 			return nil, false, nil
 		}
 		return nil, false, fmt.Errorf("the command names no file that holds %s: it needs %s", p.Path, p.vias())
@@ -108,7 +124,7 @@ func (d *draft) rawInFile(p Place) (any, bool, error) {
 func (p Place) vias() string {
 	var names []string
 	for _, via := range p.Via {
-		names = append(names, via.Arg+via.Env)
+		names = append(names, via.String())
 	}
 	return strings.Join(names, " or ")
 }
@@ -134,7 +150,7 @@ func (d *draft) set(k strategy.Knob, p Place, value, absence strategy.Value) err
 		return err
 	}
 	if truth, isBool := word.(bool); isBool && p.Arg != "" && d.sole == "" {
-		d.argv, err = d.grammar.SetFlag(d.argv, p.Arg, p.No, truth, p.truth(absence))
+		d.argv, err = d.grammar.SetFlag(d.argv, d.spelling(p), p.No, truth, p.truth(absence))
 		return err
 	}
 	return d.put(p, inStyle(old, word))
@@ -144,13 +160,17 @@ func (d *draft) set(k strategy.Knob, p Place, value, absence strategy.Value) err
 func (d *draft) put(p Place, word any) error {
 	switch {
 	case p.Arg != "" && d.sole != "":
-		return d.setValue(d.sole, soleKey(p.Arg), word)
+		return d.setSole(p.Arg, word)
 	case p.Arg != "":
-		d.argv = d.grammar.Set(d.argv, p.Arg, fmt.Sprint(word))
+		d.argv = d.grammar.Set(d.argv, d.spelling(p), fmt.Sprint(word))
+	case p.Word != "":
+		d.argv = patch.SetBeginning(d.argv, p.Word, fmt.Sprint(word))
+	case p.Assigned != "":
+		return fmt.Errorf("%s is Python, which is read and not changed", p)
 	case p.Env != "":
 		d.setVariable(p.Env, fmt.Sprint(word))
 	case p.Override != "":
-		d.argv = patch.SetOverride(d.argv, p.Override, fmt.Sprint(word))
+		d.argv = d.grammar.SetOverride(d.argv, p.Under, p.Override, fmt.Sprint(word))
 	default:
 		return d.changeFile(p, p.Path, word)
 	}
@@ -190,4 +210,15 @@ func inStyle(old, word any) any {
 		}
 	}
 	return fmt.Sprint(word)
+}
+
+// String is the via as a person would point to it.
+func (v Via) String() string {
+	switch {
+	case v.Word > 0:
+		return fmt.Sprintf("word %d", v.Word)
+	case v.In != nil:
+		return v.Path + " in the file of " + v.In.String()
+	}
+	return v.Arg + v.Env + v.Override
 }

@@ -26,7 +26,7 @@ func TestAppliedIsRead(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		line := append([]string{"x.py", "--seed 1"}, rapid.SliceOfN(rapid.SampledFrom(words), 0, 8).Draw(t, "words")...)
-		cmd := recipes.Command{Argv: strings.Fields(strings.Join(line, " ")), Env: map[string]string{}}
+		cmd := recipes.Command{Argv: strings.Fields(strings.Join(line, " ")), Env: map[string]string{}, Files: map[string][]byte{}}
 		at := recipes.Topology{Ranks: rapid.IntRange(1, 8).Draw(t, "ranks")}
 		plan, ranges, err := hf.Read(cmd, at)
 		if err != nil {
@@ -67,6 +67,9 @@ func drawPlan(t *rapid.T, plan strategy.Plan, ranges map[strategy.Knob]strategy.
 		case k.Whole():
 			next[k] = strategy.Number(rapid.IntRange(r.Min, 64).Draw(t, string(k)))
 		}
+	}
+	if next[strategy.OffloadOptimizer] != "" || next[strategy.OffloadParam] != "" {
+		next[strategy.Sharding] = "zero3" // what can offload everything
 	}
 	return next
 }

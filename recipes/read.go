@@ -19,14 +19,50 @@ func (r Recipe) FilesNamed(cmd Command) []string {
 	if d.sole != "" {
 		names[d.sole] = true
 	}
-	for _, knob := range r.Knobs {
-		for _, p := range knob.Places {
-			if file, _, found := d.file(p); p.inFile() && found && !inline(file) {
+	for _, p := range r.allPlaces() {
+		if p.Assigned != "" {
+			for _, file := range d.pythonFiles() {
 				names[file] = true
+			}
+		}
+		if !p.inFile() {
+			continue
+		}
+		if file, _, found := d.file(p); found && !inline(file) {
+			names[file] = true
+		}
+		for _, via := range p.Via { // the files on the way to it
+			for in := via.In; in != nil; in = in.In {
+				if file, found := d.follow(*in); found {
+					names[file] = true
+				}
 			}
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// allPlaces are all places that the recipe looks at.
+func (r Recipe) allPlaces() []Place {
+	all := slices.Clone(r.Model)
+	settings := slices.Concat(r.OwnOOM, r.Relaunch)
+	for _, knob := range r.Knobs {
+		all = append(append(all, knob.Places...), knob.Scales...)
+		if knob.Global != nil {
+			all = append(all, knob.Global.Places...)
+		}
+		for _, c := range knob.Unless {
+			all = append(all, c.Place)
+		}
+		settings = append(settings, knob.Also...)
+	}
+	for _, places := range r.Resume.Values {
+		all = append(all, places...)
+	}
+	for _, s := range settings {
+		all = append(all, s.Place)
+	}
+	return all
 }
 
 // Read returns the plan that the command stands for, and what can be done with
@@ -38,6 +74,11 @@ func (r Recipe) Read(cmd Command, at Topology) (strategy.Plan, map[strategy.Knob
 
 func (r Recipe) read(d *draft, at Topology) (strategy.Plan, map[strategy.Knob]strategy.Range, error) {
 	plan, ranges := strategy.Plan{}, map[strategy.Knob]strategy.Range{}
+	at, err := d.parallel(at)
+	if err != nil {
+		return nil, nil, err
+	}
+	d.at = at
 	var faults []error
 	for _, k := range strategy.Knobs {
 		if k == strategy.Allocator {
@@ -59,6 +100,11 @@ func (r Recipe) read(d *draft, at Topology) (strategy.Plan, map[strategy.Knob]st
 	}
 	d.readAllocator(plan, ranges)
 	if len(faults) == 0 {
+		if err := d.readGlobal(plan, ranges); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	if len(faults) == 0 {
 		for _, name := range r.Rules {
 			if read := rules[name].read; read != nil {
 				if err := read(d, at, plan, ranges); err != nil {
@@ -66,6 +112,9 @@ func (r Recipe) read(d *draft, at Topology) (strategy.Plan, map[strategy.Knob]st
 				}
 			}
 		}
+	}
+	if len(faults) == 0 {
+		d.restrict(plan, ranges)
 	}
 	return plan, ranges, errors.Join(faults...)
 }
@@ -84,16 +133,24 @@ func (d *draft) current(k strategy.Knob, knob Knob) (strategy.Value, error) {
 		return "", nil
 	}
 	value, from := strategy.Value(""), Place{}
-	for _, p := range knob.Places {
+	for _, p := range d.places(knob) {
 		v, found, err := d.get(k, p)
+		if errors.Is(err, errAuto) && knob.Alternatives {
+			return "", nil // the framework's own, whatever weaker places say
+		}
 		if errors.Is(err, errAuto) {
 			continue
 		}
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", p, err)
 		}
+		if v, err = d.perRank(k, knob, p, v, found); err != nil {
+			return "", err
+		}
 		switch {
 		case !found:
+		case knob.Alternatives:
+			return v, nil
 		case value == "":
 			value, from = v, p
 		case v != value:
@@ -106,15 +163,30 @@ func (d *draft) current(k strategy.Knob, knob Knob) (strategy.Value, error) {
 	return value, nil
 }
 
+// perRank is a place's batch on one rank, where the place counts all of them.
+func (d *draft) perRank(k strategy.Knob, knob Knob, p Place, v strategy.Value, found bool) (strategy.Value, error) {
+	n, whole := v.Number()
+	if !found || !whole || k == strategy.GradientAccumulationSteps || knob.Scope != strategy.ScopeGlobal {
+		return v, nil
+	}
+	if ranks := d.at.dataParallel(); n%ranks != 0 {
+		return "", fmt.Errorf("%s: %d does not divide among %d data-parallel ranks", p, n, ranks)
+	}
+	return strategy.Number(n / d.at.dataParallel()), nil
+}
+
 // given reports whether the command has one of the knob's places.
 func (d *draft) given(knob Knob) bool {
-	return slices.ContainsFunc(knob.Places, d.present)
+	return slices.ContainsFunc(d.places(knob), d.present)
 }
 
 // rangeOf tells what can be done with a knob.
 func (d *draft) rangeOf(k strategy.Knob, knob Knob) strategy.Range {
 	if knob.Absent != "" {
 		return strategy.Range{Absent: knob.Absent}
+	}
+	if len(knob.Places) > 0 && len(d.places(knob)) == 0 {
+		return strategy.Range{Absent: knob.Places[0].Versions.outside(d.original.Packages) + " has no " + knob.Places[0].String()}
 	}
 	if knob.Given && !d.given(knob) {
 		return strategy.Range{Absent: "the command has no " + knob.lacks()}
@@ -123,15 +195,22 @@ func (d *draft) rangeOf(k strategy.Knob, knob Knob) strategy.Range {
 		return strategy.Range{Absent: reason}
 	}
 	if k.Whole() {
-		return strategy.Range{Min: max(knob.Min, least(k)), Max: knob.Max, Scope: knob.Scope}
+		scope := knob.Scope
+		if k != strategy.GradientAccumulationSteps {
+			scope = "" // plans count each rank
+		}
+		return strategy.Range{Min: max(knob.Min, least(k)), Max: knob.Max, Scope: scope}
 	}
-	return strategy.Range{Values: knob.values(k), Weights: knob.Weights}
+	return strategy.Range{Values: d.writable(k, knob), Weights: knob.Weights}
 }
 
 // unreachable is the reason why a changed copy of a file could not be told to
 // the job, empty if it can.
 func (d *draft) unreachable(knob Knob) string {
-	for _, p := range knob.Places {
+	for i, p := range d.places(knob) {
+		if i > 0 && knob.Alternatives {
+			break // only the first is written
+		}
 		file, via, found := d.file(p)
 		if p.inFile() && found && via == (Via{}) && !d.names(file) {
 			return file + " is named by no argument and no variable of the command, so that a changed copy could not be told to the job: " +
@@ -149,11 +228,15 @@ func (knob Knob) lacks() string {
 	return knob.Places[0].String()
 }
 
-// values are the words that every place of the knob has, in vocabulary order.
-func (knob Knob) values(k strategy.Knob) []strategy.Value {
+// writable are the words that every place of the knob that is written has, in
+// vocabulary order.
+func (d *draft) writable(k strategy.Knob, knob Knob) []strategy.Value {
 	order := strategy.Vocabulary(k)
 	var common []strategy.Value
-	for i, p := range knob.Places {
+	for i, p := range d.places(knob) {
+		if i > 0 && knob.Alternatives {
+			break
+		}
 		own := p.writable(order)
 		if i == 0 {
 			common = own

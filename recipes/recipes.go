@@ -26,10 +26,29 @@ type Recipe struct {
 	Grammar   Grammar
 	Resume    Resume
 	Progress  Progress
-	// Verified is nil as long as nobody has run the recipe's rungs for real.
+	// Verified is nil as long as the framework itself has read nothing that the
+	// recipe wrote. A recipe file does not say it: make conformance does.
 	Verified *Verified
 	// Rules name the framework's own bindings between settings (rule.go).
 	Rules []string
+	// Creation is how a new DeepSpeed configuration is brought in; nil: it cannot be.
+	Creation *Creation
+	// Versions are those that the recipe is for; nil: all.
+	Versions Versions
+	// Model are numbers of ranks that share one copy of the model (tensor, pipeline,
+	// context parallelism): only the ranks over their product see different samples.
+	Model []Place
+	// OwnOOM are the framework's own ways of handling a lack of memory, switched
+	// off wherever the command turns them on.
+	OwnOOM []Setting
+	// Relaunch are settings that every changed command needs.
+	Relaunch []Setting
+	// Checkpoint says what a checkpoint does not survive.
+	Checkpoint []Survival
+	// Proofs are where it shows that a change took effect.
+	Proofs []Proof
+	// Wrappers are the framework's own launchers.
+	Wrappers []Wrapper
 }
 
 // Detection says by which marks a command is recognised as the framework's.
@@ -41,6 +60,13 @@ type Detection struct {
 	Unless []string
 	// Args are arguments, of which the command has at least one.
 	Args []string
+	// Overrides are keys of words like train.batch=8; one can stand in for an argument.
+	Overrides []string
+	// Text are pieces of the script's source; one can stand in for an import.
+	Text []string
+	// Programs are modules, or ends of scripts' paths, that are the framework's
+	// own: such a command needs no other mark.
+	Programs []string
 	// Keys are top-level keys, of which a configuration file that the command
 	// names has at least one. A key can stand in for an argument.
 	Keys []string
@@ -60,27 +86,55 @@ type Grammar struct {
 	// File: one JSON or YAML file as the only argument holds all arguments by
 	// name, without their dashes.
 	File bool
+	// Overrides: words key=value may follow that file, and are stronger.
+	Overrides bool
+	// Equals: an argument is given as one word, --x=8.
+	Equals bool
+	// Last are beginnings of words that have to stay at the end.
+	Last []string
 }
 
 // Resume is how a job goes on from its newest checkpoint.
 type Resume struct {
 	// Latest is a glob of complete checkpoints. "{--output_dir}" in it stands
-	// for the value of that argument.
+	// for the value of that argument, "{--output_dir|out}" with a default, "{name}"
+	// for one of Values.
 	Latest string
 	// Args are put on the command line; "{latest}" in them is the checkpoint.
 	Args []string
+	// Values are places whose text Latest and Args use, alternatives each.
+	Values map[string][]Place
+	// Defaults are the texts of Values that no place holds.
+	Defaults map[string]string
+	// Pointer is a file, written as Latest is, that names the newest checkpoint:
+	// its whole text, trimmed.
+	Pointer string
+	// Lost is a regular expression for the line by which the framework says that
+	// it starts anew although it was told to resume.
+	Lost string
+	// Pin is put on the first command line already, where absent, so that every
+	// attempt uses the same folder; "{job}" in it is a name of the run.
+	Pin []string
+	// PinUnder is the option behind which overrides of Pin stand.
+	PinUnder string
 }
 
 // Progress is how a step shows in the job's output.
 type Progress struct {
 	// Step is a regular expression whose first group is the number of the step.
 	Step string
+	// Nothing is a regular expression for the line by which a job says that it did
+	// nothing, whatever its exit code.
+	Nothing string
 }
 
-// Verified says with what a recipe was run for real.
+// Verified says with what a recipe was held against the framework itself.
 type Verified struct {
+	// Version names packages and their versions: "transformers 5.23.0, …".
 	Version string   `json:"version"`
 	Rungs   []string `json:"rungs"`
+	// Cases is the number of commands that the framework read.
+	Cases int `json:"cases,omitempty"`
 }
 
 // With returns the recipe with the knobs of over in place of its own, and with

@@ -12,19 +12,91 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-var argumentInGlob = regexp.MustCompile(`\{(--?[^{}]+)\}`)
+// inBraces matches {--output_dir}, {--output_dir|out} and {name}.
+var inBraces = regexp.MustCompile(`\{(-{0,2}[^{}|]+)(\|[^{}]*)?\}`)
 
 // ResumeGlob is the glob of complete checkpoints, the command's own values filled
 // in. It is false where the recipe has none, or where the command does not give
 // an argument that the glob needs.
 func (r Recipe) ResumeGlob(cmd Command) (glob string, ok bool) {
-	d, ok := newDraft(r, cmd), r.Resume.Latest != ""
-	glob = argumentInGlob.ReplaceAllStringFunc(r.Resume.Latest, func(name string) string {
-		value, given := d.argument(strings.Trim(name, "{}"))
-		ok = ok && given
-		return value
+	glob, known := newDraft(r, cmd).filled(r.Resume.Latest)
+	return glob, known && glob != ""
+}
+
+// Pointer is the file that names the newest checkpoint, empty where the framework
+// writes none.
+func (r Recipe) Pointer(cmd Command) string {
+	file, known := newDraft(r, cmd).filled(r.Resume.Pointer)
+	if !known {
+		return ""
+	}
+	return file
+}
+
+// filled replaces {--x}, {--x|default} and {name} in a text by what the command
+// gives; false where something has neither a value nor a default. {latest} and
+// {job} stay.
+func (d *draft) filled(text string) (string, bool) {
+	ok := true
+	filled := inBraces.ReplaceAllStringFunc(text, func(match string) string {
+		m := inBraces.FindStringSubmatch(match)
+		if m[1] == "latest" || m[1] == "job" || m[1] == "pointer" {
+			return match
+		}
+		value, given := "", false
+		if strings.HasPrefix(m[1], "-") {
+			value, given = d.argument(m[1])
+		} else {
+			value, given = d.resumeValue(m[1])
+		}
+		switch {
+		case given:
+			return value
+		case m[2] != "":
+			return m[2][1:]
+		}
+		ok = false
+		return match
 	})
-	return glob, ok
+	return filled, ok
+}
+
+// resumeValue is one of the recipe's [resume.values].
+func (d *draft) resumeValue(name string) (string, bool) {
+	for _, p := range d.existing(d.recipe.Resume.Values[name]) {
+		if word, found, err := d.raw(p); err == nil && found && word != nil {
+			return fmt.Sprint(word), true
+		}
+	}
+	value, given := d.recipe.Resume.Defaults[name]
+	return value, given
+}
+
+// Pinned returns the words that keep all attempts in one folder, those that the
+// command has left out; job is a name of the run.
+func (r Recipe) Pinned(cmd Command, job string) []string {
+	d := newDraft(r, cmd)
+	var words []string
+	for _, o := range optionsOf(r.Resume.Pin) {
+		value := strings.ReplaceAll(o.value, "{job}", job)
+		switch {
+		case o.override:
+			if _, given := patch.Override(d.argv, o.name); !given {
+				if r.Resume.PinUnder != "" && !slices.Contains(words, r.Resume.PinUnder) {
+					words = append(words, r.Resume.PinUnder)
+				}
+				words = append(words, o.name+"="+value)
+			}
+		case d.grammar.Has(d.argv, o.name):
+		case o.bare:
+			words = append(words, o.name)
+		case d.grammar.Equals:
+			words = append(words, o.name+"="+value)
+		default:
+			words = append(words, o.name, value)
+		}
+	}
+	return words
 }
 
 // ResumeFiles lists the files of a checkpoint that must be in cmd.Files before
@@ -57,7 +129,11 @@ func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, check
 	next.Diff = string(edited) + change.Diff
 	words := make([]string, len(r.Resume.Args))
 	for i, word := range r.Resume.Args {
-		words[i] = strings.ReplaceAll(word, "{latest}", checkpoint)
+		text, known := newDraft(r, cmd).filled(word)
+		if !known {
+			return Change{}, fmt.Errorf("resume with %s: the command does not say it", word)
+		}
+		words[i] = strings.ReplaceAll(text, "{latest}", checkpoint)
 	}
 	if sole := newDraft(r, cmd).sole; sole != "" {
 		return next.resumeInFile(cmd, sole, words, dir)
@@ -103,16 +179,15 @@ func (r Recipe) editCheckpoint(next *Change, cmd Command, plan strategy.Plan, ch
 func resumed(grammar patch.Argv, argv, words []string) []string {
 	argv = slices.Clone(argv)
 	for _, o := range optionsOf(words) {
-		key, value, equals := strings.Cut(o.name, "=")
 		switch {
-		case !strings.HasPrefix(o.name, "-") && equals:
-			argv = patch.SetOverride(argv, key, value)
+		case o.override:
+			argv = grammar.SetOverride(argv, "", o.name, o.value)
 		case !strings.HasPrefix(o.name, "-"):
-			argv = patch.Append(argv, o.name)
+			argv = grammar.Append(argv, o.name)
 		case !o.bare:
 			argv = grammar.Set(argv, o.name, o.value)
 		case !grammar.Has(argv, o.name):
-			argv = patch.Append(argv, o.name)
+			argv = grammar.Append(argv, o.name)
 		}
 	}
 	return argv

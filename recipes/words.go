@@ -31,6 +31,9 @@ func (d *draft) get(k strategy.Knob, p Place) (strategy.Value, bool, error) {
 // understand turns the framework's word into the knob's value.
 func (p Place) understand(k strategy.Knob, word any) (strategy.Value, error) {
 	text := fmt.Sprint(word)
+	if k.Whole() && text == "auto" {
+		return "", errAuto // the framework chooses
+	}
 	if k.Whole() {
 		n, err := strconv.Atoi(strings.TrimSpace(text))
 		if x, isFloat := word.(float64); isFloat && x == float64(int(x)) {

@@ -21,6 +21,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
+// startBound is how long starting the ranks may take; it is a matter of
+// milliseconds, and longer only where a file system hangs.
+const startBound = time.Minute
+
 // A node is the launcher's Starter: it starts the ranks of this machine.
 type node struct {
 	p       *prepared
@@ -49,7 +53,11 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	a.counters = host.This().OpenCounters()
 	ranks := n.ranks(a, l, port)
 	a.stopProbe = probe.Watch(l.Dir, a.ranks(), a.emit)
-	a.group, err = proc.Start(ctx, ranks, proc.Options{
+	// A signal that comes while ranks start stops them with their grace, like one
+	// that comes later: the first of them may be at work already.
+	starting, started := context.WithTimeout(context.WithoutCancel(ctx), startBound)
+	defer started()
+	a.group, err = proc.Start(starting, ranks, proc.Options{
 		Marker: fmt.Sprintf("%s.%s.%d", n.run, n.token, l.N), Limits: proc.Limits{Data: n.p.ceiling.data}, Logger: slog.New(noter{n.ledger}),
 	})
 	a.out.Started()

@@ -167,7 +167,7 @@ func (p *prepared) under(path string) string {
 
 // choose finds the recipe: named, from a file, or recognised; train.toml's own
 // tables override it.
-func (p *prepared) choose(context.Context) error {
+func (p *prepared) choose(ctx context.Context) error {
 	catalog, err := recipes.Catalog()
 	if err != nil {
 		return fmt.Errorf("load the recipes: %w", err)
@@ -176,7 +176,14 @@ func (p *prepared) choose(context.Context) error {
 	switch name := p.job.Recipe; {
 	case name == "none":
 	case name == "auto" || name == "":
-		if found, evidence, ok := p.detect(catalog); ok {
+		found, evidence, ok := p.detect(catalog)
+		if ok && p.command.Packages == nil {
+			// Recipes differ by the framework's version, and a framework may have
+			// several. Jobs of no framework do not wait for the answer.
+			p.command.Packages = p.packages(ctx)
+			found, evidence, ok = p.detect(catalog)
+		}
+		if ok {
 			base, p.evidence = found, evidence
 		}
 	case strings.ContainsRune(name, filepath.Separator):
@@ -189,6 +196,9 @@ func (p *prepared) choose(context.Context) error {
 			return usagef("gpurun recipes lists them; a path to a recipe file works too", "there is no recipe %q", name)
 		}
 		base = catalog[i]
+	}
+	if base.Name != "" && p.command.Packages == nil {
+		p.command.Packages = p.packages(ctx)
 	}
 	over, problems := recipes.FromKnobs(p.job.Knobs)
 	if len(problems) > 0 {
@@ -266,9 +276,22 @@ func (p *prepared) read(context.Context) error {
 	if err := p.load(p.recipe); err != nil {
 		return &usageError{err: err}
 	}
+	if p.job.Launch.DataParallel == 0 {
+		at, err := p.recipe.Parallel(p.command, p.at)
+		if err != nil {
+			return &usageError{err: fmt.Errorf("count the data-parallel ranks: %w", err), hint: "set launch.data_parallel"}
+		}
+		p.at = at
+	}
 	plan, knobs, err := p.recipe.Read(p.command, p.at)
 	if err != nil {
 		return &usageError{err: fmt.Errorf("read the job's plan: %w", err), hint: "check [knobs] and the job's arguments; gpurun plan shows what is understood"}
+	}
+	for k, r := range knobs {
+		if families, reason, fragile := p.recipe.Families(k); fragile {
+			r.Checkpoint = &strategy.Survival{Groups: families, Reason: reason}
+			knobs[k] = r
+		}
 	}
 	if p.accelerator() == "cpu" {
 		delete(plan, strategy.Allocator)

@@ -18,7 +18,15 @@ func recipesCommand(s streams) *cli.Command {
 		Name:      "recipes",
 		Usage:     "list the frameworks that gpurun knows, or show one",
 		ArgsUsage: "[NAME]",
+		UsageText: "gpurun recipes [--json] [NAME]\ngpurun recipes detect [--json] train.toml",
 		Flags:     []cli.Flag{jsonFlag()},
+		Subcommands: []*cli.Command{{
+			Name:            "detect",
+			Usage:           "show which recipe a job gets, and by which marks",
+			UsageText:       "gpurun recipes detect [--json] train.toml\ngpurun recipes detect [torchrun's flags] script.py [arguments …]",
+			SkipFlagParsing: true,
+			Action:          func(c *cli.Context) error { return detectRecipe(c.Context, c.Args().Slice(), s) },
+		}},
 		Action: func(c *cli.Context) error {
 			catalog, err := recipes.Catalog()
 			if err != nil {

@@ -106,7 +106,7 @@ func readJob(args []string) (*job.Job, job.Own, error) {
 		j, err := job.FromArgs(args, os.Environ(), dir)
 		return j, own, err
 	}
-	j, err := job.Load(file, checkKnobs)
+	j, err := job.LoadWith(file, unwrapLauncher, checkKnobs)
 	return j, own, err
 }
 
@@ -227,6 +227,9 @@ func runDir(p *prepared, own job.Own) (string, error) {
 		return filepath.Abs(own.RunDir)
 	}
 	root := filepath.Join(p.job.Workdir, ".gpurun", p.job.Name)
+	if p.job.Launch.LogDir != "" {
+		root = p.job.Launch.LogDir // as torchrun: a folder of its own below it for each run
+	}
 	if p.place.Job != "" && p.place.RestartCount > 0 {
 		runs, err := journal.Runs(root)
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -41,7 +40,7 @@ func newWorld(p *prepared, began time.Time, note func(string)) *world {
 func (w *world) Inventory(context.Context) strategy.Inventory {
 	inv := strategy.Inventory{
 		At: time.Now().UTC(), Accelerator: w.p.accelerator(), BF16: w.p.bf16(),
-		Missing: w.missing(), Checkpoint: w.checkpoint(),
+		Missing: w.p.missing(), Checkpoint: w.checkpoint(),
 	}
 	if m, err := host.This().Memory(); err == nil {
 		inv.HostAvailable = m.Available
@@ -60,21 +59,6 @@ func (p *prepared) bf16() bool {
 		}
 	}
 	return len(p.gpus.Devices) > 0
-}
-
-// missing names the parts that a rung needs and that are not there.
-func (w *world) missing() map[strategy.Rung]string {
-	if _, shards := w.p.knobs[strategy.OffloadOptimizer]; !shards || w.p.job.Kind == "program" {
-		return nil
-	}
-	// DeepSpeed builds its Adam for the CPU when it is first used.
-	for _, compiler := range []string{"c++", "g++", "clang++"} {
-		if _, err := exec.LookPath(compiler); err == nil {
-			return nil
-		}
-	}
-	reason := "DeepSpeed builds its CPU optimizer when it is first used, and there is no C++ compiler"
-	return map[strategy.Rung]string{strategy.RungOffloadOptimizer: reason, strategy.RungOffloadParam: reason, strategy.RungNVMe: reason}
 }
 
 // checkpoint is the newest complete checkpoint of this run, empty without one.

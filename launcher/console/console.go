@@ -25,6 +25,7 @@ type People struct {
 
 	began    launcher.Began
 	attempts []attempt
+	diff     string // that was shown last
 	// propose gives the command that starts the plan of attempt n from the beginning.
 	propose func(plan strategy.Plan, n int) (launcher.Command, error)
 }
@@ -87,9 +88,10 @@ func (p *People) start(e launcher.Started) {
 		plan = "as it is written"
 	}
 	p.chat("attempt %d: %s%s", e.N, plan, from)
-	if e.Rung != "" && e.Diff != "" && !p.quiet {
+	if e.Diff != p.diff && !p.quiet {
 		fmt.Fprint(p.w, e.Diff)
 	}
+	p.diff = e.Diff
 }
 
 func (p *People) decide(e launcher.Decided) {

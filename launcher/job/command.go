@@ -120,7 +120,7 @@ func (r *reader) readLine(t *table, self bool) {
 	if line == "" {
 		return
 	}
-	c, err := commandFrom(line, self, r.job.Env)
+	c, err := commandFrom(line, self, r.job.Env, r.job.Workdir, r.unwrap)
 	r.take(t, "command", c, err)
 }
 

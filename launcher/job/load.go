@@ -22,6 +22,12 @@ const largest = 256 << 10
 // of the file, those of checks included, or a *UsageError where the file cannot
 // be read.
 func Load(path string, checks ...Check) (*Job, error) {
+	return LoadWith(path, nil, checks...)
+}
+
+// LoadWith is Load for a job.command that may start with a launcher which unwrap
+// can take off.
+func LoadWith(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
 	text, err := read(path)
 	if err != nil {
 		return nil, err
@@ -30,7 +36,7 @@ func Load(path string, checks ...Check) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", path, err)
 	}
-	j, wrong := parse(absolute, text, checks)
+	j, wrong := parse(absolute, text, unwrap, checks)
 	if len(wrong) > 0 {
 		return nil, &Error{File: path, Faults: wrong}
 	}
@@ -38,12 +44,12 @@ func Load(path string, checks ...Check) (*Job, error) {
 }
 
 // parse makes a job of the text of a file.
-func parse(absolute string, text []byte, checks []Check) (*Job, []Fault) {
+func parse(absolute string, text []byte, unwrap Unwrap, checks []Check) (*Job, []Fault) {
 	root, fault := decode(text)
 	if fault != nil {
 		return nil, []Fault{*fault}
 	}
-	r := reader{root: root, dir: filepath.Dir(absolute), job: defaults()}
+	r := reader{root: root, dir: filepath.Dir(absolute), job: defaults(), unwrap: unwrap}
 	r.job.Path = absolute
 	r.read()
 	for _, check := range checks {
@@ -151,6 +157,7 @@ type reader struct {
 	dir      string // the file's
 	job      *Job
 	problems []Problem
+	unwrap   Unwrap // nil: no launcher is known but torchrun
 	// line is what torchrun's flags in job.command said, nil without them.
 	line *commandLine
 }

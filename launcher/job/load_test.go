@@ -323,7 +323,7 @@ func TestDeepFile(t *testing.T) {
 		strings.Repeat("a={b.b.b.b.b.b.b=", deep/10),
 		strings.Repeat("[\"]\"", deep/10),
 	} {
-		_, wrong := parse("/train.toml", []byte(text), nil)
+		_, wrong := parse("/train.toml", []byte(text), nil, nil)
 		if len(wrong) != 1 || !strings.Contains(wrong[0].Message, "64 deep") {
 			t.Errorf("%.20s…: %d faults, want one", text, len(wrong))
 		}
@@ -334,7 +334,7 @@ func TestDeepFile(t *testing.T) {
 		"[job]\nprogram = [" + strings.Repeat("'''[.\n''',", 100) + "]",
 		"[job]\nprogram = ['x']\n[knobs]\na = [" + strings.Repeat("[0.1], {a.b = 0.5},\n", 100) + "]",
 	} {
-		if _, wrong := parse("/train.toml", []byte(text), nil); len(wrong) > 0 {
+		if _, wrong := parse("/train.toml", []byte(text), nil, nil); len(wrong) > 0 {
 			t.Errorf("%.40s…: %+v", text, wrong[0].Message)
 		}
 	}
@@ -362,7 +362,7 @@ func FuzzLoad(f *testing.F) {
 			text = text[3:]
 		}
 		check := func(table map[string]any) []Problem { return everyPath(table, nil) }
-		_, wrong := parse(filepath.Join(dir, "train.toml"), text, []Check{check})
+		_, wrong := parse(filepath.Join(dir, "train.toml"), text, nil, []Check{check})
 		lines := strings.Split(string(text), "\n")
 		e := &Error{File: "train.toml", Faults: wrong}
 		for _, fault := range wrong {

@@ -158,7 +158,7 @@ func FuzzSplit(f *testing.F) {
 		if diff := cmp.Diff(texts(words), texts(again)); err != nil || diff != "" {
 			t.Errorf("%q: %v (-want +got):\n%s", line, err, diff)
 		}
-		if _, err := commandFrom(line, false, nil); err != nil && err.Error() == "" {
+		if _, err := commandFrom(line, false, nil, "", nil); err != nil && err.Error() == "" {
 			t.Errorf("%q is refused without a word", line)
 		}
 	})

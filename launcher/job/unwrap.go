@@ -15,13 +15,16 @@ type command struct {
 	python, torchrun string
 	// line is what torchrun's flags said; nil where there was no torchrun.
 	line *commandLine
+	// inner are the variables that another launcher would have set.
+	inner map[string]string
 }
 
 // commandFrom splits a line as typed into a shell, and takes apart what gpurun
 // does itself: leading variables, torchrun, the interpreter. With self, the line
 // is one process that is run as it is. env holds the job's own variables: PET_*
-// of them count. The error is a *UsageError.
-func commandFrom(line string, self bool, env map[string]string) (*command, error) {
+// of them count. hook takes other launchers off; it may be nil. The error is a
+// *UsageError.
+func commandFrom(line string, self bool, env map[string]string, dir string, hook Unwrap) (*command, error) {
 	split, err := split(line)
 	if err != nil {
 		return nil, err
@@ -39,11 +42,23 @@ func commandFrom(line string, self bool, env map[string]string) (*command, error
 		all = map[string]string{}
 	}
 	maps.Copy(all, typed)
-	c, err := unwrap(words, all)
+	c, err := innerCommand(words, all, dir, hook)
+	if c == nil && err == nil {
+		c, err = unwrap(words, all)
+	}
 	if err != nil {
 		return nil, err
 	}
 	c.env = typed
+	for name, value := range c.inner {
+		if _, set := all[name]; set {
+			continue // what the user says is stronger
+		}
+		if c.env == nil {
+			c.env = map[string]string{}
+		}
+		c.env[name] = value
+	}
 	return c, nil
 }
 

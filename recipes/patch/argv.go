@@ -16,6 +16,11 @@ type Argv struct {
 	// Short are long arguments that may be cut short, as argparse allows, where
 	// what is left begins no other of them.
 	Short []string
+	// Equals: an argument that is absent is appended as one word, "--x=8".
+	Equals bool
+	// Last are beginnings of words that stay at the end: nothing is appended
+	// behind them.
+	Last []string
 }
 
 // A word is one occurrence of an argument.
@@ -110,12 +115,15 @@ func optionLike(word string) bool {
 }
 
 // Set returns the command line with an argument's value replaced in the form in
-// which it is written ("--a b" or "--a=b"). An absent argument is appended as two
-// words, before a bare "--".
+// which it is written ("--a b" or "--a=b"). An absent argument is appended, as two
+// words or with Equals as one, before a bare "--".
 func (a Argv) Set(argv []string, name, value string) []string {
 	w, found := a.last(argv, name)
-	if !found {
-		return Append(argv, name, value)
+	switch {
+	case !found && a.Equals:
+		return a.Append(argv, name+"="+value)
+	case !found:
+		return a.Append(argv, name, value)
 	}
 	next := slices.Clone(argv)
 	switch {
@@ -129,12 +137,14 @@ func (a Argv) Set(argv []string, name, value string) []string {
 	return next
 }
 
-// Append returns the command line with words at its end, before a bare "--".
-func Append(argv []string, words ...string) []string {
+// Append returns the command line with words at its end, before a bare "--" and
+// before the words that stay last.
+func (a Argv) Append(argv []string, words ...string) []string {
 	end := len(argv)
-	if len(argv) > 1 {
-		if i := slices.Index(argv[1:], "--"); i >= 0 {
-			end = i + 1
+	for i := 1; i < end; i++ {
+		last := slices.ContainsFunc(a.Last, func(beginning string) bool { return strings.HasPrefix(argv[i], beginning) })
+		if argv[i] == "--" || last {
+			end = i
 		}
 	}
 	return slices.Insert(slices.Clone(argv), end, words...)
@@ -203,11 +213,13 @@ func (a Argv) SetFlag(argv []string, name, no string, value, absent bool) ([]str
 	case value == absent:
 		return next, nil
 	case value:
-		return Append(next, name), nil
+		return a.Append(next, name), nil
 	case no != "":
-		return Append(next, no), nil
+		return a.Append(next, no), nil
+	case a.Equals:
+		return a.Append(next, name+"=False"), nil
 	}
-	return Append(next, name, "False"), nil
+	return a.Append(next, name, "False"), nil
 }
 
 // flip turns a flag's explicit value over, where it is the occurrence that counts.
@@ -300,17 +312,60 @@ func Override(argv []string, key string) (string, bool) {
 	return "", false
 }
 
-// SetOverride returns the command line with a word key=value set, appended
-// where it is absent.
-func SetOverride(argv []string, key, value string) []string {
-	i := override(argv, key)
-	if i < 0 {
-		return Append(argv, key+"="+value)
+// SetOverride returns the command line with a word key=value set. Absent, it is
+// put behind the words that follow the option under, which is appended where it
+// is absent itself; where under is empty it is appended.
+func (a Argv) SetOverride(argv []string, under, key, value string) []string {
+	word := key + "=" + value
+	if i := override(argv, key); i >= 0 {
+		next := slices.Clone(argv)
+		head, _, _ := strings.Cut(next[i], "=")
+		next[i] = head + "=" + value
+		return next
 	}
+	if under == "" {
+		return a.Append(argv, word)
+	}
+	at := slices.Index(argv, under)
+	if at < 1 {
+		return a.Append(argv, under, word)
+	}
+	for at++; at < len(argv) && !optionLike(argv[at]); at++ {
+		continue
+	}
+	return slices.Insert(slices.Clone(argv), at, word)
+}
+
+// RemoveOverride returns the command line without the words key=value.
+func (a Argv) RemoveOverride(argv []string, key string) []string {
 	next := slices.Clone(argv)
-	head, _, _ := strings.Cut(next[i], "=")
-	next[i] = head + "=" + value
+	for i := override(next, key); i >= 0; i = override(next, key) {
+		next = slices.Delete(next, i, i+1)
+	}
 	return next
+}
+
+// Beginning returns what follows the beginning of the last word that has it.
+func Beginning(argv []string, beginning string) (rest string, found bool) {
+	for _, word := range argv[min(1, len(argv)):] {
+		if r, has := strings.CutPrefix(word, beginning); has {
+			rest, found = r, true
+		}
+	}
+	return rest, found
+}
+
+// SetBeginning returns the command line with the word that has the beginning
+// replaced, or appended at the very end where there is none.
+func SetBeginning(argv []string, beginning, rest string) []string {
+	next := slices.Clone(argv)
+	for i := len(next) - 1; i >= 1; i-- {
+		if strings.HasPrefix(next[i], beginning) {
+			next[i] = beginning + rest
+			return next
+		}
+	}
+	return append(next, beginning+rest)
 }
 
 func override(argv []string, key string) int {

@@ -134,7 +134,7 @@ func TestOverride(t *testing.T) {
 		{"x.py a=1 a=2", "a", "x.py a=1 a=4"},
 	}
 	for _, test := range tests {
-		got := patch.SetOverride(words(test.line), test.key, "4")
+		got := patch.Argv{}.SetOverride(words(test.line), "", test.key, "4")
 		if strings.Join(got, " ") != test.want {
 			t.Errorf("SetOverride(%q, %q) = %q, want %q", test.line, test.key, got, test.want)
 		}

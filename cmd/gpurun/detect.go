@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/gpurun/gpurun/recipes"
+)
+
+// detected is what a job's recipe was recognised by, in JSON.
+type detected struct {
+	Recipe     string      `json:"recipe"` // empty: none
+	Evidence   []string    `json:"evidence"`
+	Candidates []candidate `json:"candidates"`
+}
+
+// candidate is a recipe of whose marks the job has some.
+type candidate struct {
+	Recipe   string   `json:"recipe"`
+	Evidence []string `json:"evidence"`
+	Matched  bool     `json:"matched"`
+	Yields   string   `json:"yields_to,omitempty"`
+}
+
+// detectRecipe shows which recipe a job gets, and what else it could have been.
+func detectRecipe(ctx context.Context, args []string, s streams) error {
+	j, own, err := readJob(args)
+	if err != nil {
+		return err
+	}
+	p, err := prepare(ctx, j)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	catalog, err := recipes.Catalog()
+	if err != nil {
+		return fmt.Errorf("load the recipes: %w", err)
+	}
+	d := detected{Recipe: p.recipe.Name, Evidence: append([]string{}, p.evidence...), Candidates: []candidate{}}
+	for _, c := range recipes.Candidates(p.command, catalog) {
+		d.Candidates = append(d.Candidates, candidate{c.Recipe.Name, c.Evidence, c.Matched, c.Yields})
+	}
+	if own.JSON {
+		return json.NewEncoder(s.out).Encode(d)
+	}
+	fmt.Fprintf(s.out, "recipe: %s\n", p.recipeName())
+	for _, line := range d.Evidence {
+		fmt.Fprintf(s.out, "  %s\n", line)
+	}
+	for _, c := range d.Candidates {
+		if c.Recipe == d.Recipe {
+			continue
+		}
+		switch {
+		case c.Yields != "":
+			fmt.Fprintf(s.out, "not %s: it gives way to %s\n", c.Recipe, c.Yields)
+		case c.Matched:
+			fmt.Fprintf(s.out, "not %s: more than one recipe fits: name it in job.recipe\n", c.Recipe)
+		default:
+			fmt.Fprintf(s.out, "not %s: these marks are not enough\n", c.Recipe)
+		}
+		for _, line := range c.Evidence {
+			fmt.Fprintf(s.out, "  %s\n", line)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package job
+
+import (
+	"errors"
+	"maps"
+)
+
+// An Inner is what another launcher than torchrun starts on each rank.
+type Inner struct {
+	Kind Kind
+	Argv []string
+	// Env are the variables that the launcher sets; those of the command itself
+	// are stronger.
+	Env map[string]string
+	// Ranks is the number of ranks that the launcher was asked for, empty for none.
+	Ranks string
+}
+
+// An Unwrap takes a framework's launcher off a command; false where it knows
+// none in it. env are the variables that stand before it and those of the job,
+// dir is the working directory.
+type Unwrap func(words []string, env map[string]string, dir string) (Inner, bool, error)
+
+// innerCommand asks unwrap; nil where it knows no launcher in the words.
+func innerCommand(words []string, env map[string]string, dir string, unwrap Unwrap) (*command, error) {
+	if unwrap == nil {
+		return nil, nil
+	}
+	inner, known, err := unwrap(words, env, dir)
+	var already *UsageError
+	switch {
+	case errors.As(err, &already):
+		return nil, already
+	case err != nil:
+		return nil, &UsageError{Message: err.Error(), Err: err}
+	case !known:
+		return nil, nil
+	}
+	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env)}
+	if isPython(words[0]) {
+		c.python = words[0]
+	}
+	if inner.Ranks != "" {
+		c.line = &commandLine{launch: defaults().Launch, set: map[string]string{"nproc-per-node": "the launcher's number of ranks"}}
+		c.line.launch.NprocPerNode = Count(inner.Ranks)
+	}
+	return c, refuseInner(c.kind, c.argv)
+}

@@ -1,0 +1,71 @@
+"""Makes the environment of a recipe's framework, and prints its interpreter.
+
+usage: environment.py NAME CACHE
+
+An environment is CACHE/NAME, made again when NAME/requirements.txt (or
+NAME/nodeps.txt, installed without dependencies) changes. PyTorch is large, so
+all of them see the packages of one more, CACHE/torch, which torch.txt fills.
+"""
+
+import fcntl
+import hashlib
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+
+
+def run(*words):
+    subprocess.run([str(w) for w in words], check=True, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+
+
+def python(venv):
+    return venv / "bin" / "python"
+
+
+def site(venv):
+    """The folder of the environment's packages."""
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return pathlib.Path(subprocess.run([str(python(venv)), "-c", ask], check=True, capture_output=True, text=True).stdout.strip())
+
+
+def install(venv, requirements, *flags):
+    run(python(venv), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *flags, "-r", requirements)
+
+
+def shared(cache):
+    venv = cache / "torch"
+    if not python(venv).exists():
+        run(sys.executable, "-m", "venv", "--clear", venv)
+        install(venv, HERE / "torch.txt")
+    return venv
+
+
+def environment(name, cache):
+    files = [path for path in (HERE / name / "requirements.txt", HERE / name / "nodeps.txt") if path.exists()]
+    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    venv, base = cache / name, shared(cache)
+    done = venv / "installed"
+    if done.exists() and done.read_text() == wanted:
+        return python(venv)
+    shutil.rmtree(venv, ignore_errors=True)
+    run(python(base), "-m", "venv", venv)
+    (site(venv) / "torch.pth").write_text(f"{site(base)}\n")
+    for path in files:
+        install(venv, path, *(["--no-deps"] if path.name == "nodeps.txt" else []))
+    done.write_text(wanted)
+    return python(venv)
+
+
+def main():
+    name, cache = sys.argv[1], pathlib.Path(sys.argv[2]).absolute()
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        print(environment(name, cache))
+
+
+if __name__ == "__main__":
+    main()

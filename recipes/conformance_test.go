@@ -1,0 +1,226 @@
+package recipes_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// conformance is the environment variable that asks for the real frameworks:
+// "all", or names of recipes. They are installed first, which takes minutes and
+// gigabytes, so that they are no part of the usual tests: see make conformance.
+const conformance = "GPURUN_CONFORMANCE"
+
+// A realCase is one command for a framework's own parser (conformance/harness.py).
+type realCase struct {
+	Name    string            `json:"name"`
+	Argv    []string          `json:"argv"`
+	Env     map[string]string `json:"env"`
+	Folder  string            `json:"folder"`
+	Attempt string            `json:"attempt"`
+	Ranks   int               `json:"ranks"`
+
+	rung string
+	want strategy.Plan // what the framework has to read
+	turn strategy.Plan // what the scene changes; nil before the change
+}
+
+// answers is what the harness prints.
+type answers struct {
+	Packages map[string]string `json:"packages"`
+	Answers  []map[string]any  `json:"answers"`
+}
+
+// TestConformance gives every golden command, before and after its change, to
+// the framework's own parser, and writes down what is so verified.
+func TestConformance(t *testing.T) {
+	wanted := strings.Fields(os.Getenv(conformance))
+	if len(wanted) == 0 {
+		t.Skip("make conformance installs the frameworks and runs their parsers")
+	}
+	parsers, err := filepath.Glob("conformance/*/parse.py")
+	if err != nil || len(parsers) == 0 {
+		t.Fatalf("no parsers: %v", err)
+	}
+	for _, parser := range parsers {
+		name := filepath.Base(filepath.Dir(parser))
+		if wanted[0] != "all" && !slices.Contains(wanted, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			python := environment(t, name)
+			cases := realCases(t, name)
+			if len(cases) == 0 {
+				t.Fatal("the recipe has no golden scenes")
+			}
+			got := ask(t, python, name, cases)
+			r := report{name: name, digest: digestOf(t, name), packages: got.Packages}
+			for i, c := range cases {
+				r.count(c, compareReal(c, got.Answers[i]))
+			}
+			for _, fault := range r.faults {
+				t.Error(fault)
+			}
+			r.write(t)
+		})
+	}
+	writeTable(t)
+}
+
+// environment is the interpreter of a framework's environment.
+func environment(t *testing.T, name string) string {
+	t.Helper()
+	python := os.Getenv("GPURUN_TEST_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	cmd := exec.Command(python, "conformance/environment.py", name, filepath.Join("..", ".cache", "conformance"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("make the environment of %s: %v", name, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// realCases are the scenes of a recipe as commands in folders of their own.
+func realCases(t *testing.T, name string) []realCase {
+	t.Helper()
+	var cases []realCase
+	for _, file := range golden(t) {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := readScene(t, archive)
+		if s.recipe.Name != name || s.own || s.unparsed != "" {
+			continue
+		}
+		plan, _, err := s.recipe.Read(s.cmd, s.at)
+		if err != nil {
+			continue // a golden error
+		}
+		folder := t.TempDir()
+		save(t, folder, s.cmd.Files)
+		c := realCase{
+			Name: strings.TrimSuffix(filepath.Base(file), ".txtar") + " before", Argv: s.cmd.Argv, Env: s.cmd.Env,
+			Folder: folder, Attempt: attempt, Ranks: s.at.Ranks, want: plan, rung: s.rung,
+		}
+		cases = append(cases, c)
+		change, err := s.recipe.Apply(s.cmd, plan.With(s.plan), s.at, attempt)
+		if err != nil {
+			continue // a golden error
+		}
+		save(t, filepath.Join(folder, attempt), change.Files)
+		link(t, folder, change.Siblings)
+		c.Name = strings.Replace(c.Name, " before", " after", 1)
+		c.Argv, c.Env, c.want, c.turn = change.Argv, maps.Clone(s.cmd.Env), plan.With(s.plan), s.plan
+		maps.Copy(c.Env, change.Env)
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+func save(t *testing.T, folder string, files map[string][]byte) {
+	t.Helper()
+	for name, text := range files {
+		name = filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// link puts the siblings of copied files beside the copies, as the launcher does.
+func link(t *testing.T, folder string, siblings map[string]string) {
+	t.Helper()
+	for copied, original := range siblings {
+		entries, err := os.ReadDir(filepath.Join(folder, original))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			to := filepath.Join(folder, attempt, copied, entry.Name())
+			if _, err := os.Lstat(to); err == nil {
+				continue
+			}
+			if err := os.Symlink(filepath.Join(folder, original, entry.Name()), to); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// ask runs the framework's parser on all cases.
+func ask(t *testing.T, python, name string, cases []realCase) answers {
+	t.Helper()
+	for i := range cases {
+		ranks := fmt.Sprint(cases[i].Ranks)
+		env := map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+		maps.Copy(env, cases[i].Env)
+		cases[i].Env = env
+	}
+	input, err := json.Marshal(cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "conformance/harness.py", filepath.Join("conformance", name))
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Stdin = bytes.NewReader(input)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
+	var got answers
+	if err == nil {
+		err = json.Unmarshal(output, &got)
+	}
+	if err != nil || len(got.Answers) != len(cases) {
+		t.Fatalf("%v in %s\n%s", err, output, stderr.String())
+	}
+	return got
+}
+
+// compareReal says what the framework reads otherwise than gpurun; empty: nothing.
+func compareReal(c realCase, answer map[string]any) string {
+	line := "\n\t" + strings.Join(c.Argv, " ")
+	if fault, failed := answer["error"]; failed {
+		return fmt.Sprintf("%s: %v%s", c.Name, fault, line)
+	}
+	var faults []string
+	for _, key := range slices.Sorted(maps.Keys(answer)) {
+		k := strategy.Knob(key)
+		if !slices.Contains(strategy.Knobs, k) {
+			faults = append(faults, fmt.Sprintf("parse.py returns %s, which is no knob", k))
+		}
+		if want, known := c.want[k]; known && fmt.Sprint(answer[key]) != string(want) {
+			faults = append(faults, fmt.Sprintf("%s is %v, want %s", k, answer[key], want))
+		}
+	}
+	for k := range c.turn {
+		if _, compared := answer[string(k)]; !compared && c.rung != "" && k != strategy.Allocator {
+			faults = append(faults, fmt.Sprintf("parse.py does not return %s, which the rung changes", k))
+		}
+	}
+	if len(faults) == 0 {
+		return ""
+	}
+	return c.Name + ": " + strings.Join(faults, "; ") + line
+}
+
+// verifiedFile is where a recipe's report lies.
+func verifiedFile(name string) string { return path.Join("catalog", "verified", name+".toml") }

@@ -1,0 +1,234 @@
+package recipes_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// parsedRecipe reads a recipe that must have no faults.
+func parsedRecipe(t *testing.T, text string) recipes.Recipe {
+	t.Helper()
+	r, problems := recipes.Parse("x.toml", []byte("name = \"x\"\n"+text))
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	return r
+}
+
+// TestGlobal: the accumulation that a framework derives from a global batch is
+// read, and the global batch is written only where it has to be.
+func TestGlobal(t *testing.T) {
+	const knobs = "[knobs]\nmicro_batch_size = { arg = \"--micro\" }\n[knobs.gradient_accumulation_steps]\nglobal = { arg = \"--global\" }\n"
+	nearest := knobs + "nominal = \"nearest\"\ndefault = 64\n"
+	for _, test := range []struct {
+		name, recipe, argv string
+		ranks              int
+		accumulation       string // "": cannot be turned
+		micro, next        string // of the plan that is applied
+		want               string
+	}{
+		{"given", knobs, "--micro 8 --global 64", 2, "4", "4", "8", "--micro 4 --global 64"},
+		{"not given", knobs, "--micro 8", 2, "1", "4", "2", "--micro 4 --global 16"},
+		{"none in the framework's word", knobs, "--micro 8 --global -1", 2, "1", "4", "2", "--micro 4 --global 16"},
+		{"not whole", knobs, "--micro 8 --global 20", 1, "", "", "", ""},
+		{"nominal", nearest, "--micro 16", 1, "4", "8", "8", "--micro 8"},
+		{"nominal on two ranks", nearest, "--micro 16", 2, "2", "8", "4", "--micro 8"},
+		{"above nominal", nearest, "--micro 128", 1, "1", "64", "2", "--micro 64 --global 128"},
+		{"above nominal, fixed", nearest + "fixed = true\n", "--micro 128", 1, "", "", "", ""},
+		{"rounded up", knobs + "nominal = \"ceil\"\ndefault = 16\n", "--micro 5", 1, "4", "5", "4", "--micro 5"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := parsedRecipe(t, test.recipe)
+			cmd := recipes.Command{Argv: append([]string{"x.py"}, strings.Fields(test.argv)...)}
+			at := recipes.Topology{Ranks: test.ranks}
+			plan, ranges, err := r.Read(cmd, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if absent := ranges[strategy.MicroBatchSize].Absent; (absent != "") != (test.accumulation == "") {
+				t.Fatalf("the micro batch: %q", absent)
+			}
+			if test.accumulation == "" {
+				return
+			}
+			if got := plan[strategy.GradientAccumulationSteps]; string(got) != test.accumulation {
+				t.Errorf("accumulation %s, want %s", got, test.accumulation)
+			}
+			change, err := r.Apply(cmd, strategy.Plan{strategy.MicroBatchSize: strategy.Value(test.micro), strategy.GradientAccumulationSteps: strategy.Value(test.next)}, at, attempt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(change.Argv[1:], " "); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestModelParallel: ranks that share one copy of the model are not data parallel.
+func TestModelParallel(t *testing.T) {
+	r := parsedRecipe(t, "[parallel]\nmodel = [{ arg = \"--tp\" }, { arg = \"--pp\" }]\n")
+	cmd := recipes.Command{Argv: strings.Fields("x.py --tp 2 --pp 2")}
+	if at, err := r.Parallel(cmd, recipes.Topology{Ranks: 8, DataParallel: 8}); err != nil || at.DataParallel != 2 {
+		t.Errorf("%+v, %v", at, err)
+	}
+	if at, err := r.Parallel(cmd, recipes.Topology{Ranks: 8, DataParallel: 4}); err != nil || at.DataParallel != 4 {
+		t.Errorf("what the user says is not kept: %+v, %v", at, err)
+	}
+	if _, err := r.Parallel(cmd, recipes.Topology{Ranks: 6}); err == nil {
+		t.Error("6 ranks are 4 times something")
+	}
+}
+
+// TestVersions: a place, and a recipe, can be there in some versions only.
+func TestVersions(t *testing.T) {
+	r := parsedRecipe(t, "[knobs.micro_batch_size]\nalternatives = [{ arg = \"--new\", versions = { tool = \">=2.0\" } }, { arg = \"--old\", versions = { tool = \"<2\" } }]\n")
+	for version, want := range map[string]string{"1.9": "--old 8 --new 4", "2.0.0rc1+cu12": "--old 8 --new 8", "": "--old 8 --new 8", "3": "--old 8 --new 8"} {
+		cmd := recipes.Command{Argv: strings.Fields("x.py --old 8 --new 4")}
+		if version != "" {
+			cmd.Packages = map[string]string{"tool": version}
+		}
+		change, err := r.Apply(cmd, strategy.Plan{strategy.MicroBatchSize: "8"}, recipes.Topology{Ranks: 1}, attempt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(change.Argv[1:], " "); got != want {
+			t.Errorf("version %s: %s, want %s", version, got, want)
+		}
+	}
+}
+
+// TestAssigned: a Python file's own assignments are what its arguments override.
+func TestAssigned(t *testing.T) {
+	r := parsedRecipe(t, "[grammar]\nequals = true\n[knobs]\nmicro_batch_size = { alternatives = [{ arg = \"--batch_size\" }, { assigned = \"batch_size\" }] }\n"+
+		"gradient_accumulation_steps = { alternatives = [{ arg = \"--accum\" }, { assigned = \"accum\" }] }\n")
+	cmd := recipes.Command{
+		Argv:   strings.Fields("train.py config/gpt.py"),
+		Script: []byte("batch_size = 12 # a rank\naccum = 5 * 8\n"),
+		Files:  map[string][]byte{"config/gpt.py": []byte("batch_size = 6\nbatch_size = 8\nx = batch_size\n")},
+	}
+	if diff := cmp.Diff([]string{"config/gpt.py"}, r.FilesNamed(cmd)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	plan, _, err := r.Read(cmd, recipes.Topology{Ranks: 1})
+	if err != nil || plan[strategy.MicroBatchSize] != "8" || plan[strategy.GradientAccumulationSteps] != "40" {
+		t.Errorf("%v, %v", plan, err)
+	}
+	change, err := r.Apply(cmd, strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "80"}, recipes.Topology{Ranks: 1}, attempt)
+	if err != nil || strings.Join(change.Argv, " ") != "train.py config/gpt.py --batch_size=4 --accum=80" {
+		t.Errorf("%q, %v", change.Argv, err)
+	}
+}
+
+// TestSettings: what goes with a knob is written, and what the user says is kept.
+func TestSettings(t *testing.T) {
+	r := parsedRecipe(t, `
+[[own_oom]]
+arg = "--find_batch"
+value = false
+[[relaunch]]
+override = "common.fixed"
+under = "--config"
+value = "true"
+[knobs.activation_checkpointing]
+arg = "--recompute"
+values = { none = "none", full = "full" }
+default = "none"
+[[knobs.activation_checkpointing.also]]
+when = ["full"]
+arg = "--layers"
+value = 1
+keep = true
+[[knobs.activation_checkpointing.unless]]
+arg = "--compiled"
+reason = "compiled code recomputes by itself"
+`)
+	full := strategy.Plan{strategy.ActivationCheckpointing: "full"}
+	for argv, want := range map[string]string{
+		"--find_batch":                    "--recompute full --layers 1 --config common.fixed=true",
+		"--layers 3":                      "--layers 3 --recompute full --config common.fixed=true",
+		"--config a=1 --find_batch False": "--config a=1 common.fixed=true --find_batch False --recompute full --layers 1",
+	} {
+		change, err := r.Apply(recipes.Command{Argv: append([]string{"x.py"}, strings.Fields(argv)...)}, full, recipes.Topology{Ranks: 1}, attempt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, wanted := strings.Fields(strings.Join(change.Argv[1:], " ")), strings.Fields(want)
+		if diff := cmp.Diff(sorted(wanted), sorted(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s\n%q", argv, diff, change.Argv)
+		}
+	}
+	_, ranges, err := r.Read(recipes.Command{Argv: []string{"x.py", "--compiled"}}, recipes.Topology{Ranks: 1})
+	if err != nil || ranges[strategy.ActivationCheckpointing].Absent != "compiled code recomputes by itself" {
+		t.Errorf("%v, %v", ranges[strategy.ActivationCheckpointing], err)
+	}
+}
+
+// TestResumeTexts: globs and pins are filled in from wherever the command says it.
+func TestResumeTexts(t *testing.T) {
+	r := parsedRecipe(t, `
+[resume]
+latest = "{out}/{--name|run}/step-*"
+pointer = "{out}/latest.txt"
+args = ["--load={latest}"]
+pin = ["--name", "{job}", "tag={job}"]
+[resume.values]
+out = [{ arg = "--out" }, { path = "out", via = { word = 1 } }, "./default"]
+`)
+	for argv, want := range map[string]string{
+		"c.yaml --name a":   "from-file/a/step-*",
+		"--out x":           "x/run/step-*",
+		"none.txt --name b": "./default/b/step-*",
+	} {
+		cmd := recipes.Command{Argv: append([]string{"x.py"}, strings.Fields(argv)...), Files: map[string][]byte{"c.yaml": []byte("out: from-file\n")}}
+		if glob, ok := r.ResumeGlob(cmd); !ok || glob != want {
+			t.Errorf("%s: %q, %v; want %q", argv, glob, ok, want)
+		}
+	}
+	cmd := recipes.Command{Argv: []string{"x.py", "--out", "x"}}
+	if got := r.Pointer(cmd); got != "x/latest.txt" {
+		t.Errorf("pointer %q", got)
+	}
+	if diff := cmp.Diff([]string{"--name", "job1", "tag=job1"}, r.Pinned(cmd, "job1")); diff != "" {
+		t.Errorf("pinned (-want +got):\n%s", diff)
+	}
+	cmd.Argv = append(cmd.Argv, "--name=mine", "tag=t")
+	if got := r.Pinned(cmd, "job1"); got != nil {
+		t.Errorf("what the user names is pinned again: %q", got)
+	}
+}
+
+// TestFormatProblems: faults in the further tables are reported with their keys.
+func TestFormatProblems(t *testing.T) {
+	for text, want := range map[string]string{
+		"[versions]\ntorch = \"2.0\"":                                                     "versions: \"2.0\" is no bound",
+		"[[proof]]\nknob = \"precision\"\nline = 'x'":                                     "proof.0.line: the expression needs a group",
+		"[[proof]]\nknob = \"precisio\"\nline = '(x)'":                                    "proof.0.knob: there is no knob \"precisio\"",
+		"[[checkpoint]]\nknob = \"sharding\"\nsurvives = 1":                               "checkpoint.0.survives: want a list",
+		"[[wrapper]]\ncommand = [\"x\"]":                                                  "wrapper.0: want command",
+		"[[own_oom]]\narg = \"--x\"":                                                      "own_oom.0.value: what is to be written is missing",
+		"[deepspeed]\nauto = true":                                                        "deepspeed.create: want",
+		"[knobs.precision]\nglobal = { arg = \"--g\" }":                                   "only gradient_accumulation_steps has global",
+		"[knobs.micro_batch_size]\narg = \"--b\"\nunit = \"x\"":                           "knobs.micro_batch_size.unit: only",
+		"[knobs.precision]\nplaces = [{ env = \"A\" }]\nalternatives = [{ env = \"B\" }]": "either places, which agree, or alternatives",
+	} {
+		_, problems := recipes.Parse("x.toml", []byte("name = \"x\"\n"+text))
+		found := false
+		for _, p := range problems {
+			found = found || strings.Contains(p.String(), want)
+		}
+		if !found {
+			t.Errorf("%s: %v, want %s", text, problems, want)
+		}
+	}
+}
+
+func sorted(words []string) []string {
+	return slices.Sorted(slices.Values(words))
+}

@@ -1,0 +1,130 @@
+package recipes
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// size is the global batch that the command gives, 0 for none.
+func (d *draft) size(g *Global) (int, error) {
+	for _, p := range d.existing(g.Places) {
+		word, found, err := d.raw(p)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", p, err)
+		}
+		if !found {
+			continue
+		}
+		switch text := strings.ToLower(strings.TrimSpace(fmt.Sprint(word))); text {
+		case "none", "null", "":
+			return 0, nil
+		default:
+			n, err := strconv.Atoi(strings.TrimSuffix(text, ".0"))
+			if err != nil {
+				return 0, fmt.Errorf("%s: %q is not a whole number", p, text)
+			}
+			return max(n, 0), nil // below 0: the framework's word for none
+		}
+	}
+	return g.Default, nil
+}
+
+// accumulation is what the framework derives from a global batch; false where
+// that is not whole.
+func (g *Global) accumulation(size, micro, ranks int) (int, bool) {
+	step := micro * ranks
+	switch {
+	case size == 0:
+		return 1, true
+	case g.Nominal == "ceil":
+		return max((size+step-1)/step, 1), true
+	case g.Nominal == "nearest":
+		n := size / step
+		if rest := 2 * (size % step); rest > step || rest == step && n%2 == 1 {
+			n++ // as Python rounds: halves to even
+		}
+		return max(n, 1), true
+	}
+	return size / step, size%step == 0
+}
+
+// readGlobal derives the accumulation where the command gives a global batch.
+func (d *draft) readGlobal(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	g := d.recipe.Knobs[strategy.GradientAccumulationSteps].Global
+	micro, known := plan.Number(strategy.MicroBatchSize)
+	if g == nil || !known {
+		return nil
+	}
+	size, err := d.size(g)
+	if err != nil {
+		return err
+	}
+	n, whole := g.accumulation(size, micro, d.at.dataParallel())
+	if !whole {
+		reason := fmt.Sprintf("the global batch of %d is no multiple of %d on %d data-parallel ranks", size, micro, d.at.dataParallel())
+		ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
+		ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}
+		return nil
+	}
+	plan[strategy.GradientAccumulationSteps] = strategy.Number(n)
+	if product := n * micro * d.at.dataParallel(); g.Fixed && product != size {
+		reason := fmt.Sprintf("the framework makes steps of %d samples of the nominal %d, and would of a smaller micro batch make others", product, size)
+		ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
+		ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}
+	}
+	return nil
+}
+
+// applyGlobal writes the global batch where the framework would not derive the
+// accumulation that is wanted.
+func (d *draft) applyGlobal(old, plan strategy.Plan) error {
+	g := d.recipe.Knobs[strategy.GradientAccumulationSteps].Global
+	micro, known := plan.Number(strategy.MicroBatchSize)
+	accumulation, also := plan.Number(strategy.GradientAccumulationSteps)
+	same := old[strategy.MicroBatchSize] == plan[strategy.MicroBatchSize] && old[strategy.GradientAccumulationSteps] == plan[strategy.GradientAccumulationSteps]
+	if g == nil || !known || !also || same {
+		return nil
+	}
+	size, err := d.size(g)
+	if err != nil {
+		return err
+	}
+	ranks := d.at.dataParallel()
+	if n, whole := g.accumulation(size, micro, ranks); whole && n == accumulation {
+		return nil
+	}
+	places := d.existing(g.Places)
+	if len(places) == 0 || g.Fixed {
+		return fmt.Errorf("the framework derives another accumulation than %d, and takes no global batch", accumulation)
+	}
+	return d.put(places[0], int64(micro*accumulation*ranks))
+}
+
+// scale changes the numbers that count micro-steps along with accumulation.
+func (d *draft) scale(old, plan strategy.Plan) error {
+	before, known := old.Number(strategy.GradientAccumulationSteps)
+	after, also := plan.Number(strategy.GradientAccumulationSteps)
+	if !known || !also || before == after {
+		return nil
+	}
+	for _, p := range d.existing(d.recipe.Knobs[strategy.GradientAccumulationSteps].Scales) {
+		word, found, err := d.raw(p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+		if !found || word == nil || strings.Contains(fmt.Sprint(word), ".") {
+			continue // a fraction is one of whatever there is
+		}
+		n, err := strconv.Atoi(fmt.Sprint(word))
+		if err != nil || n*after%before != 0 {
+			return fmt.Errorf("%s: %v counts micro-steps, and is no whole number of them with accumulation %d instead of %d", p, word, after, before)
+		}
+		if err := d.put(p, inStyle(word, int64(n*after/before))); err != nil {
+			return err
+		}
+	}
+	return nil
+}

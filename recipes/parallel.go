@@ -1,0 +1,42 @@
+package recipes
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Parallel completes a topology by what the command says about model
+// parallelism: where the caller has not said how many ranks see different samples,
+// they are the ranks over the product of the recipe's sizes.
+func (r Recipe) Parallel(cmd Command, at Topology) (Topology, error) {
+	return newDraft(r, cmd).parallel(at)
+}
+
+func (d *draft) parallel(at Topology) (Topology, error) {
+	if at.DataParallel > 0 && at.DataParallel != at.Ranks {
+		return at, nil
+	}
+	product := 1
+	for _, p := range d.existing(d.recipe.Model) {
+		word, found, err := d.raw(p)
+		if err != nil {
+			return at, fmt.Errorf("%s: %w", p, err)
+		}
+		if !found {
+			continue
+		}
+		n, err := strconv.Atoi(fmt.Sprint(word))
+		if err != nil {
+			return at, fmt.Errorf("%s: %v is not a whole number", p, word)
+		}
+		if n > 1 { // 0 and -1 leave it to the framework
+			product *= n
+		}
+	}
+	ranks := max(at.Ranks, 1)
+	if ranks%product != 0 {
+		return at, fmt.Errorf("the model is spread over %d ranks, which does not divide %d", product, ranks)
+	}
+	at.DataParallel = ranks / product
+	return at, nil
+}

@@ -1,0 +1,191 @@
+package recipes_test
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A report is what one run of the conformance test found out about a recipe.
+type report struct {
+	name, digest   string
+	packages       map[string]string
+	cases          int
+	passed, failed []string // rungs; one that failed in any scene has failed
+	faults         []string
+}
+
+func (r *report) count(c realCase, fault string) {
+	r.cases++
+	if fault != "" {
+		r.faults = append(r.faults, fault)
+	}
+	if c.rung == "" {
+		return
+	}
+	switch {
+	case fault != "":
+		r.failed = append(r.failed, c.rung)
+	case c.turn != nil:
+		r.passed = append(r.passed, c.rung)
+	}
+}
+
+// rungs are those that passed in all scenes, in the order of the ladder.
+func (r *report) rungs() []string {
+	var good []string
+	for _, rung := range slices.Concat(strategy.DeviceRungs, strategy.HostRungs) {
+		if slices.Contains(r.passed, string(rung)) && !slices.Contains(r.failed, string(rung)) {
+			good = append(good, string(rung))
+		}
+	}
+	return good
+}
+
+func (r *report) write(t *testing.T) {
+	t.Helper()
+	file := verifiedFile(r.name)
+	if len(r.rungs()) == 0 {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return
+	}
+	var versions []string
+	for _, name := range slices.Sorted(maps.Keys(r.packages)) {
+		versions = append(versions, name+" "+r.packages[name])
+	}
+	var b strings.Builder
+	b.WriteString("# Written by make conformance.\n")
+	fmt.Fprintf(&b, "version = %q\n", strings.Join(versions, ", "))
+	fmt.Fprintf(&b, "cases = %d\n", r.cases)
+	fmt.Fprintf(&b, "rungs = [%s]\n", quotedList(r.rungs()))
+	fmt.Fprintf(&b, "recipe = %q\n", r.digest)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func quotedList(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = fmt.Sprintf("%q", w)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// digestOf tells a recipe file from every other that says something else; its
+// comments and its order do not count.
+func digestOf(t *testing.T, name string) string {
+	t.Helper()
+	table := map[string]any{}
+	if _, err := toml.DecodeFile(filepath.Join("catalog", name+".toml"), &table); err != nil {
+		t.Fatal(err)
+	}
+	delete(table, "title")
+	text, err := json.Marshal(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// TestVerifiedIsFresh: what a recipe says to be verified was found with this
+// recipe, not with an earlier one.
+func TestVerifiedIsFresh(t *testing.T) {
+	files, err := filepath.Glob("catalog/verified/*.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		var v struct{ Recipe string }
+		if _, err := toml.DecodeFile(file, &v); err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".toml")
+		if v.Recipe != digestOf(t, name) {
+			t.Errorf("the recipe has changed since %s was written: make conformance RECIPES=%s", file, name)
+		}
+	}
+}
+
+// TestTableIsFresh: CONFORMANCE.md is the table of the reports.
+func TestTableIsFresh(t *testing.T) {
+	text, err := os.ReadFile("CONFORMANCE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != conformanceTable(t) {
+		t.Error("CONFORMANCE.md is not what the reports say: make conformance writes it")
+	}
+}
+
+func writeTable(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile("CONFORMANCE.md", []byte(conformanceTable(t)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// conformanceTable prints every recipe with what is verified of it, and why not.
+func conformanceTable(t *testing.T) string {
+	t.Helper()
+	all, err := recipes.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	b.WriteString("# Conformance\n\n" +
+		"`make conformance` gives the commands of the golden files, before and after their changes, to the frameworks' own parsers and\n" +
+		"configuration classes, and compares what they read with the plan. It writes this page. A rung counts where every one of its\n" +
+		"commands was read as planned.\n\n" +
+		"| recipe | with | commands | rungs verified |\n|---|---|---|---|\n")
+	for _, r := range all {
+		v := reported(t, r.Name)
+		if v == nil {
+			fmt.Fprintf(&b, "| %s | – | 0 | none: %s |\n", r.Name, unverified(r.Name))
+			continue
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", r.Name, v.Version, v.Cases, strings.Join(v.Rungs, ", "))
+	}
+	return b.String()
+}
+
+// reported is the report of a recipe as it is on disk, nil where there is none.
+func reported(t *testing.T, name string) *recipes.Verified {
+	t.Helper()
+	var v recipes.Verified
+	_, err := toml.DecodeFile(verifiedFile(name), &v)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &v
+}
+
+// unverified is why nothing of a recipe is verified.
+func unverified(name string) string {
+	text, _ := os.ReadFile(filepath.Join("conformance", name, "UNVERIFIED"))
+	return cmp.Or(strings.TrimSpace(string(text)), "not tried yet")
+}

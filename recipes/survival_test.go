@@ -1,0 +1,78 @@
+package recipes_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// TestBreaks: a checkpoint survives a change inside a family, and no other.
+func TestBreaks(t *testing.T) {
+	hf := catalogued(t, "hf-trainer")
+	plan := func(words string) strategy.Plan {
+		p := strategy.Plan{}
+		for pair := range strings.FieldsSeq(words) {
+			k, v, _ := strings.Cut(pair, "=")
+			p[strategy.Knob(k)] = strategy.Value(v)
+		}
+		return p
+	}
+	for _, test := range []struct{ from, to, want string }{
+		{"sharding=zero1 micro_batch_size=8", "sharding=zero2 micro_batch_size=4", ""},
+		{"sharding=none", "sharding=zero2", "sharding none cannot be resumed with zero2"},
+		{"sharding=zero2", "sharding=zero3", "sharding zero2 cannot be resumed with zero3"},
+		{"sharding=zero3 offload_param=none", "sharding=zero3 offload_param=cpu", ""},
+		{"offload_param=cpu", "offload_param=nvme", "parameter offload cpu cannot be resumed with nvme"},
+		{"optimizer=adamw", "optimizer=adamw-8bit", "optimizer adamw cannot be resumed with adamw-8bit"},
+		{"optimizer=adamw", "optimizer=adamw", ""},
+		{"precision=fp32", "precision=bf16", ""},
+		{"", "sharding=zero3", ""}, // what is not known cannot be said to break
+	} {
+		got := hf.Breaks(plan(test.from), plan(test.to))
+		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%s → %s: %q, want %q", test.from, test.to, got, test.want)
+		}
+	}
+	families, reason, fragile := hf.Families(strategy.Sharding)
+	if diff := cmp.Diff([][]strategy.Value{{"none"}, {"zero1", "zero2"}, {"zero3"}}, families); diff != "" || reason == "" || !fragile {
+		t.Errorf("families (-want +got): %v %q\n%s", fragile, reason, diff)
+	}
+	if _, _, fragile := hf.Families(strategy.MicroBatchSize); fragile {
+		t.Error("a checkpoint depends on the micro batch")
+	}
+}
+
+// TestProof: the framework's own words say whether a change took effect.
+func TestProof(t *testing.T) {
+	hf := catalogued(t, "hf-trainer")
+	for line, want := range map[string]string{
+		"  Instantaneous batch size per device = 4":                 "micro_batch_size=4",
+		"[INFO|trainer.py:1]   Gradient Accumulation steps = 1,024": "gradient_accumulation_steps=1024",
+		"Gradient Accumulation steps: 4":                            "",
+	} {
+		k, v, ok := hf.ProofLine(line)
+		if got := string(k) + "=" + string(v); ok != (want != "") || ok && got != want {
+			t.Errorf("%s: %s, want %s", line, got, want)
+		}
+	}
+	cmd := recipes.Command{Argv: []string{"x.py", "--output_dir", "out"}}
+	if diff := cmp.Diff([]string{"out/trainer_state.json"}, hf.ProofFiles(cmd)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	proved := hf.ProofFile(cmd, "out/trainer_state.json", []byte(`{"train_batch_size": 8}`))
+	if diff := cmp.Diff(strategy.Plan{strategy.MicroBatchSize: "8"}, proved); diff != "" {
+		t.Errorf("file (-want +got):\n%s", diff)
+	}
+	changed := strategy.Changes{strategy.MicroBatchSize: {"8", "4"}, strategy.Precision: {"fp32", "bf16"}}
+	if diff := cmp.Diff([]strategy.Knob{strategy.MicroBatchSize}, recipes.Contradicted(changed, proved)); diff != "" {
+		t.Errorf("lost (-want +got):\n%s", diff)
+	}
+	proved[strategy.MicroBatchSize] = "4"
+	if lost := recipes.Contradicted(changed, proved); len(lost) > 0 {
+		t.Errorf("a change that took effect is said to be lost: %v", lost)
+	}
+}

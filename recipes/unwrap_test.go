@@ -1,0 +1,103 @@
+package recipes_test
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/recipes"
+)
+
+const accelerateYAML = `compute_environment: LOCAL_MACHINE
+distributed_type: DEEPSPEED
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+deepspeed_config:
+  deepspeed_config_file: ds.json
+  zero3_init_flag: true
+`
+
+// TestUnwrap: what each launcher would start on a rank, with which variables.
+func TestUnwrap(t *testing.T) {
+	files := map[string]string{
+		"a.yaml": accelerateYAML,
+		"/home/u/.cache/huggingface/accelerate/default_config.yaml": "mixed_precision: fp16\nnum_processes: 4\n",
+	}
+	read := func(name string) ([]byte, error) {
+		if text, there := files[name]; there {
+			return []byte(text), nil
+		}
+		return nil, fs.ErrNotExist
+	}
+	dynamo := map[string]string{
+		"ACCELERATE_DYNAMO_BACKEND": "NO", "ACCELERATE_DYNAMO_MODE": "default", "ACCELERATE_DYNAMO_USE_FULLGRAPH": "False",
+		"ACCELERATE_DYNAMO_USE_DYNAMIC": "False", "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION": "False",
+	}
+	plain := map[string]string{"ACCELERATE_MIXED_PRECISION": "no"}
+	for k, v := range dynamo {
+		plain[k] = v
+	}
+	tests := []struct {
+		line, home string
+		kind       recipes.InnerKind
+		argv, rank string
+		env        map[string]string
+	}{
+		{"accelerate launch --num-processes=2 train.py --x 1 --num_processes 9", "", recipes.InnerScript, "train.py --x 1 --num_processes 9", "2", plain},
+		{"/opt/bin/accelerate launch -m pkg.train a", "", recipes.InnerModule, "pkg.train a", "", plain},
+		{"python3 -m accelerate.commands.launch --multi_gpu train.py", "", recipes.InnerScript, "train.py", "", plain},
+		{"accelerate launch --config_file a.yaml --gpu_ids 0,1 train.py", "", recipes.InnerScript, "train.py", "2", map[string]string{
+			"ACCELERATE_MIXED_PRECISION": "bf16", "CUDA_VISIBLE_DEVICES": "0,1", "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": "ds.json",
+			"ACCELERATE_DEEPSPEED_ZERO3_INIT": "true", "ACCELERATE_CONFIG_DS_FIELDS": "deepspeed_config_file,zero3_init_flag,mixed_precision"}},
+		{"accelerate launch --mixed_precision bf16 train.py", "/home/u", recipes.InnerScript, "train.py", "4", map[string]string{
+			"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_DYNAMO_BACKEND": "NO", "ACCELERATE_DYNAMO_MODE": "default", "ACCELERATE_DYNAMO_USE_FULLGRAPH": "False",
+			"ACCELERATE_DYNAMO_USE_DYNAMIC": "False", "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION": "False"}},
+		{"deepspeed --num_gpus 2 --master_port=1 train.py --deepspeed ds.json", "", recipes.InnerScript, "train.py --deepspeed ds.json", "2", map[string]string{}},
+		{"deepspeed --include localhost:1,3 --module pkg.train", "", recipes.InnerModule, "pkg.train", "2", map[string]string{"CUDA_VISIBLE_DEVICES": "1,3"}},
+		{"trl sft --num_processes 2 --config sft.yaml --output_dir o", "", recipes.InnerModule, "trl.scripts.sft --config sft.yaml --output_dir o", "2", map[string]string{}},
+	}
+	all, err := recipes.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range tests {
+		inner, known, err := recipes.Unwrap(strings.Fields(test.line), map[string]string{"HOME": test.home}, read, all)
+		if err != nil || !known {
+			t.Errorf("%s: %v, %v", test.line, known, err)
+			continue
+		}
+		want := recipes.Inner{Wrapper: inner.Wrapper, Kind: test.kind, Argv: strings.Fields(test.argv), Ranks: test.rank, Env: test.env}
+		if diff := cmp.Diff(want, inner); diff != "" || inner.Wrapper == "" {
+			t.Errorf("%s (-want +got):\n%s", test.line, diff)
+		}
+	}
+}
+
+// TestUnwrapRefuses: what gpurun cannot take over is said, not dropped.
+func TestUnwrapRefuses(t *testing.T) {
+	read := func(string) ([]byte, error) { return nil, errors.New("there is none") }
+	for line, want := range map[string]string{
+		"accelerate launch --num_machines 2 train.py":        "launch.nnodes",
+		"accelerate launch --use_megatron_lm train.py":       "use_megatron_lm",
+		"accelerate launch --config_file none.yaml train.py": "none.yaml",
+		"accelerate launch --new_option 1 train.py":          "--new_option",
+		"accelerate launch --num_processes 2":                "no script",
+		"accelerate launch --mixed_precision fp8 train.py":   "fp8",
+		"deepspeed --hostfile hosts train.py":                "--hostfile",
+		"deepspeed --num_nodes 2 train.py":                   "launch.nnodes",
+		"deepspeed --include worker-1:0 train.py":            "each node",
+	} {
+		if _, known, err := recipes.Unwrap(strings.Fields(line), nil, read, nil); !known || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v; want %q", line, known, err, want)
+		}
+	}
+	for _, line := range []string{"python train.py", "accelerate config", "bash run.sh", ""} {
+		if _, known, err := recipes.Unwrap(strings.Fields(line), nil, read, nil); known || err != nil {
+			t.Errorf("%s: %v, %v", line, known, err)
+		}
+	}
+}

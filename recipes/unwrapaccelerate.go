@@ -1,0 +1,270 @@
+package recipes
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// The options of accelerate launch (accelerate/commands/launch.py); those of
+// Megatron-LM, FP8, parallelism, TPU and SageMaker are recognised and refused.
+var accelerateOptions = launchOptions{
+	"quiet": false, "q": false, "cpu": false, "multi_gpu": false, "tpu": false, "enable_cpu_affinity": false, "dynamo_use_fullgraph": false,
+	"dynamo_use_dynamic": false, "dynamo_use_regional_compilation": false, "use_deepspeed": false, "use_fsdp": false, "use_parallelism_config": false,
+	"use_megatron_lm": false, "same_network": false, "m": false, "module": false, "no_python": false, "downcast_bf16": false, "debug": false,
+	"config_file": true, "mixed_precision": true, "num_processes": true, "num_machines": true, "num_cpu_threads_per_process": true, "dynamo_backend": true,
+	"dynamo_mode": true, "gpu_ids": true, "machine_rank": true, "main_process_ip": true, "main_process_port": true, "t": true, "tee": true, "log_dir": true,
+	"role": true, "rdzv_backend": true, "rdzv_conf": true, "max_restarts": true, "monitor_interval": true, "main_training_function": true,
+	"deepspeed_config_file": true, "zero_stage": true, "offload_optimizer_device": true, "offload_param_device": true, "offload_optimizer_nvme_path": true,
+	"offload_param_nvme_path": true, "gradient_accumulation_steps": true, "gradient_clipping": true, "zero3_init_flag": true, "zero3_save_16bit_model": true,
+	"deepspeed_hostfile": true, "deepspeed_exclusion_filter": true, "deepspeed_inclusion_filter": true, "deepspeed_multinode_launcher": true,
+	"deepspeed_moe_layer_cls_names": true, "fsdp_version": true, "fsdp_offload_params": true, "fsdp_min_num_params": true, "fsdp_sharding_strategy": true,
+	"fsdp_reshard_after_forward": true, "fsdp_auto_wrap_policy": true, "fsdp_transformer_layer_cls_to_wrap": true, "fsdp_backward_prefetch": true,
+	"fsdp_state_dict_type": true, "fsdp_forward_prefetch": true, "fsdp_use_orig_params": true, "fsdp_cpu_ram_efficient_loading": true,
+	"fsdp_sync_module_states": true, "fsdp_activation_checkpointing": true, "fsdp_activation_checkpointing_offload": true, "mpirun_hostfile": true,
+	"fp8_backend": true,
+}
+
+// fsdpDefaults are the launcher's own.
+var fsdpDefaults = map[string]string{
+	"fsdp_version": "1", "fsdp_sharding_strategy": "FULL_SHARD", "fsdp_reshard_after_forward": "true", "fsdp_offload_params": "false", "fsdp_min_num_params": "100000000",
+	"fsdp_forward_prefetch": "false", "fsdp_use_orig_params": "true", "fsdp_cpu_ram_efficient_loading": "true", "fsdp_sync_module_states": "true",
+	"fsdp_activation_checkpointing": "false", "fsdp_activation_checkpointing_offload": "false",
+}
+
+// unwrapAccelerate takes accelerate launch off: the launcher turns its flags and
+// its configuration file into variables, and the script sees nothing else of them.
+func unwrapAccelerate(args []string, env map[string]string, read ReadFile) (Inner, error) {
+	flags, rest, err := accelerateOptions.take(args)
+	if err != nil {
+		return Inner{}, err
+	}
+	if len(rest) == 0 {
+		return Inner{}, errors.New("it names no script")
+	}
+	config, err := accelerateConfig(flags["config_file"], env, read)
+	if err != nil {
+		return Inner{}, err
+	}
+	v := config.merged(flags)
+	if err := v.refuse(); err != nil {
+		return Inner{}, err
+	}
+	inner := Inner{Wrapper: "accelerate launch", Kind: InnerScript, Argv: rest, Ranks: v["num_processes"], Env: v.environment(config)}
+	switch {
+	case v["module"] != "" || v["m"] != "":
+		inner.Kind = InnerModule
+	case v["no_python"] != "":
+		inner.Kind = InnerProgram
+	}
+	return inner, nil
+}
+
+// An accelerateFile is a configuration file of Accelerate: its values by the
+// names of the launcher's options, and the names in its deepspeed_config.
+type accelerateFile struct {
+	values    map[string]string
+	deepspeed []string
+}
+
+// accelerateConfig reads the file that is named, else the user's default one,
+// which the launcher takes silently.
+func accelerateConfig(name string, env map[string]string, read ReadFile) (accelerateFile, error) {
+	named := name != ""
+	if !named {
+		name = defaultAccelerate(env)
+	}
+	text, err := read(name)
+	if err != nil {
+		if !named {
+			return accelerateFile{}, nil // there is none
+		}
+		return accelerateFile{}, fmt.Errorf("read %s: %w", name, err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return accelerateFile{}, fmt.Errorf("read %s: %w", name, err)
+	}
+	file := accelerateFile{values: map[string]string{}}
+	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
+		return file, fmt.Errorf("%s is no configuration of Accelerate", name)
+	}
+	pairs := doc.Content[0].Content
+	for i := 0; i+1 < len(pairs); i += 2 {
+		file.add("", pairs[i].Value, pairs[i+1])
+	}
+	return file, nil
+}
+
+// defaultAccelerate is where accelerate config writes to.
+func defaultAccelerate(env map[string]string) string {
+	home := env["HF_HOME"]
+	if home == "" && env["XDG_CACHE_HOME"] != "" {
+		home = path.Join(env["XDG_CACHE_HOME"], "huggingface")
+	}
+	if home == "" {
+		home = path.Join(env["HOME"], ".cache", "huggingface")
+	}
+	return path.Join(home, "accelerate", "default_config.yaml")
+}
+
+// add takes one key of the file; keys of its tables are options by themselves.
+func (f *accelerateFile) add(table, key string, value *yaml.Node) {
+	if value.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(value.Content); i += 2 {
+			f.add(key, value.Content[i].Value, value.Content[i+1])
+		}
+		return
+	}
+	if table == "deepspeed_config" {
+		f.deepspeed = append(f.deepspeed, key)
+	}
+	if prefix, nested := strings.CutSuffix(table, "_config"); nested && slices.Contains([]string{"fsdp", "fp8", "dynamo"}, prefix) && !strings.HasPrefix(key, prefix) {
+		key = prefix + "_" + key
+	}
+	if value.Tag != "!!null" {
+		f.values[key] = value.Value
+	}
+}
+
+// launchValues are the launcher's settings, by option.
+type launchValues map[string]string
+
+// merged puts flags over the file.
+func (f accelerateFile) merged(flags map[string]string) launchValues {
+	v := launchValues{}
+	maps.Copy(v, f.values)
+	maps.Copy(v, flags)
+	chosen := false
+	for _, name := range []string{"multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "tpu", "cpu"} {
+		chosen = chosen || flags[name] != ""
+	}
+	kind := map[string]string{"DEEPSPEED": "use_deepspeed", "FSDP": "use_fsdp", "MEGATRON_LM": "use_megatron_lm", "XLA": "tpu", "TPU": "tpu"}[f.values["distributed_type"]]
+	if kind != "" && !chosen {
+		v[kind] = "true"
+	}
+	return v
+}
+
+// refuse says what gpurun cannot take over.
+func (v launchValues) refuse() error {
+	for _, name := range []string{"use_megatron_lm", "tpu", "use_parallelism_config", "mpirun_hostfile"} {
+		if on(v[name]) || name == "mpirun_hostfile" && v[name] != "" {
+			return fmt.Errorf("gpurun cannot take %s over: set launch.ranks = \"self\"", name)
+		}
+	}
+	if v["compute_environment"] != "" && v["compute_environment"] != "LOCAL_MACHINE" {
+		return fmt.Errorf("its configuration is for %s", v["compute_environment"])
+	}
+	if n := v["num_machines"]; n != "" && n != "1" {
+		return fmt.Errorf("num_machines is %s: start gpurun on each node, with launch.nnodes", n)
+	}
+	if v["mixed_precision"] == "fp8" {
+		return errors.New("gpurun cannot take mixed_precision fp8 over: set launch.ranks = \"self\"")
+	}
+	return nil
+}
+
+func on(value string) bool { return strings.EqualFold(value, "true") }
+
+// or is an option's value, or another where it has none.
+func (v launchValues) or(name, otherwise string) string {
+	if v[name] != "" {
+		return v[name]
+	}
+	return otherwise
+}
+
+// environment is what prepare_multi_gpu_env and prepare_deepspeed_cmd_env set
+// (accelerate/utils/launch.py, 1.15).
+func (v launchValues) environment(config accelerateFile) map[string]string {
+	env := map[string]string{"ACCELERATE_MIXED_PRECISION": strings.ToLower(v.or("mixed_precision", "no"))}
+	if gpus := v["gpu_ids"]; gpus != "" && gpus != "all" {
+		env["CUDA_VISIBLE_DEVICES"] = gpus
+	}
+	if on(v["debug"]) {
+		env["ACCELERATE_DEBUG_MODE"] = "true"
+	}
+	if n := v["num_cpu_threads_per_process"]; n != "" {
+		env["OMP_NUM_THREADS"] = n
+	}
+	if on(v["enable_cpu_affinity"]) {
+		env["ACCELERATE_CPU_AFFINITY"] = "1"
+	}
+	if on(v["use_cpu"]) || v["cpu"] != "" {
+		env["ACCELERATE_USE_CPU"] = "True"
+		v.dynamo(env)
+		return env
+	}
+	if v["use_deepspeed"] != "" {
+		v.zero(env, config)
+		return env
+	}
+	v.dynamo(env)
+	if v["use_fsdp"] != "" {
+		v.fsdp(env)
+	}
+	return env
+}
+
+func (v launchValues) dynamo(env map[string]string) {
+	env["ACCELERATE_DYNAMO_BACKEND"] = strings.ToUpper(v.or("dynamo_backend", "no"))
+	env["ACCELERATE_DYNAMO_MODE"] = v.or("dynamo_mode", "default")
+	for _, name := range []string{"dynamo_use_fullgraph", "dynamo_use_dynamic", "dynamo_use_regional_compilation"} {
+		truth := "False"
+		if on(v[name]) {
+			truth = "True"
+		}
+		env["ACCELERATE_"+strings.ToUpper(name)] = truth
+	}
+}
+
+func (v launchValues) zero(env map[string]string, config accelerateFile) {
+	fields := slices.Clone(config.deepspeed)
+	if config.values["mixed_precision"] != "" && config.values["mixed_precision"] == v["mixed_precision"] {
+		fields = append(fields, "mixed_precision")
+	}
+	env["ACCELERATE_CONFIG_DS_FIELDS"] = strings.ToLower(strings.Join(fields, ","))
+	env["ACCELERATE_USE_DEEPSPEED"] = "true"
+	for name, variable := range map[string]string{
+		"zero_stage": "DEEPSPEED_ZERO_STAGE", "gradient_accumulation_steps": "GRADIENT_ACCUMULATION_STEPS", "gradient_clipping": "GRADIENT_CLIPPING",
+		"offload_optimizer_device": "DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "offload_param_device": "DEEPSPEED_OFFLOAD_PARAM_DEVICE",
+		// The launcher itself forgets these two, which the plugin reads.
+		"offload_optimizer_nvme_path": "DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH", "offload_param_nvme_path": "DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
+		"zero3_init_flag": "DEEPSPEED_ZERO3_INIT", "zero3_save_16bit_model": "DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "deepspeed_config_file": "DEEPSPEED_CONFIG_FILE",
+		"deepspeed_moe_layer_cls_names": "DEEPSPEED_MOE_LAYER_CLS_NAMES",
+	} {
+		value := v[name]
+		if value == "" {
+			continue
+		}
+		if name != "deepspeed_config_file" && name != "deepspeed_moe_layer_cls_names" && !strings.HasSuffix(name, "_path") {
+			value = strings.ToLower(value)
+		}
+		env["ACCELERATE_"+variable] = value
+	}
+}
+
+func (v launchValues) fsdp(env map[string]string) {
+	env["ACCELERATE_USE_FSDP"] = "true"
+	for name, otherwise := range fsdpDefaults {
+		value := v.or(name, otherwise)
+		if truth := strings.ToLower(value); truth == "true" || truth == "false" {
+			value = truth
+		}
+		env[strings.ToUpper(name)] = value
+	}
+	for name, variable := range map[string]string{
+		"fsdp_auto_wrap_policy": "FSDP_AUTO_WRAP_POLICY", "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
+		"fsdp_backward_prefetch": "FSDP_BACKWARD_PREFETCH", "fsdp_state_dict_type": "FSDP_STATE_DICT_TYPE", "fsdp_ignored_modules": "FSDP_IGNORED_MODULES",
+	} {
+		if value := v[name]; value != "" {
+			env[variable] = value
+		}
+	}
+}
