@@ -4,8 +4,10 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/BurntSushi/toml"
 )
@@ -19,27 +21,33 @@ func Catalog() ([]Recipe, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the catalog of recipes: %w", err)
 	}
-	var all []Recipe
-	var faults []error
-	for _, entry := range entries {
-		if entry.IsDir() {
-			continue
-		}
-		text, err := catalog.ReadFile("catalog/" + entry.Name())
-		if err != nil {
-			return nil, fmt.Errorf("read the catalog of recipes: %w", err)
-		}
-		r, problems := Parse(entry.Name(), text)
-		for _, p := range problems {
-			faults = append(faults, fmt.Errorf("recipe %s: %s", entry.Name(), p))
-		}
-		if r.Verified, err = verified(r.Name); err != nil {
-			faults = append(faults, err)
-		}
-		all = append(all, r)
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.IsDir() })
+	all, faults := make([]Recipe, len(entries)), make([]error, len(entries))
+	// Every start of a job waits for this, so that the files are read side by side.
+	var reading sync.WaitGroup
+	for i, entry := range entries {
+		reading.Go(func() { all[i], faults[i] = embedded(entry.Name()) })
 	}
+	reading.Wait()
 	slices.SortFunc(all, func(a, b Recipe) int { return strings.Compare(a.Name, b.Name) })
 	return all, errors.Join(faults...)
+}
+
+// embedded parses one recipe of the catalog.
+func embedded(file string) (Recipe, error) {
+	text, err := catalog.ReadFile("catalog/" + file)
+	if err != nil {
+		return Recipe{}, fmt.Errorf("read the catalog of recipes: %w", err)
+	}
+	r, problems := Parse(file, text)
+	var faults []error
+	for _, p := range problems {
+		faults = append(faults, fmt.Errorf("recipe %s: %s", file, p))
+	}
+	if r.Verified, err = verified(r.Name); err != nil {
+		faults = append(faults, err)
+	}
+	return r, errors.Join(faults...)
 }
 
 // verified reads the report of make conformance on a recipe, nil where there is none.

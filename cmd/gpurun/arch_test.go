@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 var (
 	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "recipes", "recipes/patch"}
 	pureStandard = []string{
-		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
+		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
 	}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}

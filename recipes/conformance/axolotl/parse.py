@@ -29,6 +29,7 @@ environment.check_cuda_p2p_support = lambda: True
 
 
 def parse(case):
+    os.environ["WORLD_SIZE"] = "1"  # it would wait for the other ranks
     model = pathlib.Path("model")
     model.mkdir(exist_ok=True)
     (model / "config.json").write_text(json.dumps(MODEL))
@@ -58,7 +59,6 @@ def parse(case):
 
 def through_deepspeed(case, cfg):
     """What DeepSpeed reads once the Trainer has filled in the configuration from the arguments that Axolotl gives it."""
-    os.environ["WORLD_SIZE"] = "1"  # the Trainer would wait for the other ranks
     args = TrainingArguments(
         output_dir=cfg.output_dir, per_device_train_batch_size=cfg.micro_batch_size, gradient_accumulation_steps=cfg.gradient_accumulation_steps,
         bf16=bool(cfg.bf16), use_cpu=True, deepspeed=cfg.deepspeed,

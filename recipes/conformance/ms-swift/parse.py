@@ -1,6 +1,8 @@
 """What ms-swift's arguments for supervised fine-tuning become."""
 
+import json
 import os
+import pathlib
 
 import zero
 from swift.arguments import SftArguments
@@ -14,8 +16,15 @@ OPTIMIZERS = {
     "adamw_bnb_8bit": "adamw-8bit", "adamw_8bit": "adamw-8bit", "paged_adamw_8bit": "paged-adamw-8bit",
 }
 
+# A model that ms-swift can look up without the network.
+MODEL = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 256}
+
 
 def parse(case):
+    model = pathlib.Path("model")
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text(json.dumps(MODEL))
     # The nominal batch is divided by the world size; one process cannot make a group of several.
     arguments.get_dist_setting = lambda: (0, 0, case.ranks, case.ranks)
     os.environ.update(WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
