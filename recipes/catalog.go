@@ -4,7 +4,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -17,20 +16,33 @@ var catalog embed.FS
 
 // Catalog returns the recipes that come with gpurun, sorted by name.
 func Catalog() ([]Recipe, error) {
-	entries, err := catalog.ReadDir("catalog")
+	files, err := catalogFiles()
 	if err != nil {
-		return nil, fmt.Errorf("read the catalog of recipes: %w", err)
+		return nil, err
 	}
-	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.IsDir() })
-	all, faults := make([]Recipe, len(entries)), make([]error, len(entries))
-	// Every start of a job waits for this, so that the files are read side by side.
+	all, faults := make([]Recipe, len(files)), make([]error, len(files))
 	var reading sync.WaitGroup
-	for i, entry := range entries {
-		reading.Go(func() { all[i], faults[i] = embedded(entry.Name()) })
+	for i, file := range files {
+		reading.Go(func() { all[i], faults[i] = embedded(file) })
 	}
 	reading.Wait()
 	slices.SortFunc(all, func(a, b Recipe) int { return strings.Compare(a.Name, b.Name) })
 	return all, errors.Join(faults...)
+}
+
+// catalogFiles lists the recipes' files.
+func catalogFiles() ([]string, error) {
+	entries, err := catalog.ReadDir("catalog")
+	if err != nil {
+		return nil, fmt.Errorf("read the catalog of recipes: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() {
+			files = append(files, e.Name())
+		}
+	}
+	return files, nil
 }
 
 // embedded parses one recipe of the catalog.

@@ -168,7 +168,13 @@ func (p *prepared) under(path string) string {
 // choose finds the recipe: named, from a file, or recognised; train.toml's own
 // tables override it.
 func (p *prepared) choose(ctx context.Context) error {
-	catalog, err := recipes.Catalog()
+	var catalog []recipes.Recipe
+	var err error
+	if p.job.Recipe == "auto" || p.job.Recipe == "" {
+		catalog, err = recipes.Likely(p.command)
+	} else {
+		catalog, err = recipes.Catalog()
+	}
 	if err != nil {
 		return fmt.Errorf("load the recipes: %w", err)
 	}

@@ -1,0 +1,91 @@
+package recipes
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestLikelyLosesNothing: a command that Detect recognises among all recipes is
+// recognised among the likely ones, with the same rivals.
+func TestLikelyLosesNothing(t *testing.T) {
+	all, err := Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, r := range all {
+		for _, cmd := range commandsOf(r) {
+			whole := Candidates(cmd, all)
+			likely, err := Likely(cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			some := Candidates(cmd, likely)
+			same := func(a, b Candidate) bool { return a.Recipe.Name == b.Recipe.Name && a.Matched == b.Matched }
+			if !slices.EqualFunc(whole, some, same) {
+				t.Errorf("%s: %q: %d candidates of all recipes, %d of the likely ones", r.Name, cmd.Argv, len(whole), len(some))
+			}
+			tried++
+		}
+	}
+	if tried < 2*len(all) {
+		t.Errorf("only %d commands were tried", tried)
+	}
+}
+
+// commandsOf makes commands with each of a recipe's marks.
+func commandsOf(r Recipe) []Command {
+	var argv []string
+	for _, name := range slices.Concat(r.Detection.Args, r.Detection.Overrides) {
+		if strings.HasPrefix(name, "-") {
+			argv = append(argv, name, "1")
+		} else {
+			argv = append(argv, name+"=1")
+		}
+	}
+	var commands []Command
+	for _, program := range append(r.Detection.Programs, "train.py") {
+		commands = append(commands,
+			Command{Argv: append([]string{program}, argv...)},
+			Command{Argv: append([]string{program}, argv...), Script: []byte("print('x')\n")})
+	}
+	for _, name := range r.Detection.Imports {
+		module, symbol := name, ""
+		if i := strings.LastIndex(name, "."); i > 0 {
+			module, symbol = name[:i], name[i+1:]
+		}
+		script := "import " + module + "\n"
+		if symbol != "" {
+			script += "from " + module + " import " + symbol + "\n"
+		}
+		commands = append(commands, Command{Argv: append([]string{"train.py"}, argv...), Script: []byte(script)})
+	}
+	for _, text := range r.Detection.Text {
+		commands = append(commands, Command{Argv: append([]string{"train.py"}, argv...), Script: []byte(text + "\n")})
+	}
+	return commands
+}
+
+func TestAnOrdinaryScriptReadsFewRecipes(t *testing.T) {
+	likely, err := Likely(Command{Argv: []string{"train.py", "--lr", "1"}, Script: []byte("import torch\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(likely) > len(all)/2 {
+		t.Errorf("%d of %d recipes are read", len(likely), len(all))
+	}
+}
+
+func BenchmarkLikely(b *testing.B) {
+	cmd := Command{Argv: []string{"train.py"}, Script: []byte("import torch\n")}
+	for b.Loop() {
+		if _, err := Likely(cmd); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
