@@ -32,7 +32,7 @@ func unlimited([]string) {
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, hard); err != nil {
 		panic(err)
 	}
-	rank := Rank{Rank: 6, Argv: []string{"/bin/sleep", "1000"}}
+	rank := Rank{Rank: 6, Argv: []string{"/bin/sleep", "1000"}, Dir: "/"} // this user may not be allowed into the tests' folder
 	_, err := Start(context.Background(), []Rank{rank}, Options{Limits: Limits{Data: 1 << 46}})
 	fmt.Print(err)
 	if !errors.Is(err, unix.EPERM) {

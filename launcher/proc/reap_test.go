@@ -90,7 +90,8 @@ func asInit() error {
 	if pid := os.Getpid(); pid != 1 {
 		return fmt.Errorf("pid %d instead of 1", pid)
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+	// The mount point itself, since the root folder is none in a chroot.
+	if err := unix.Mount("", "/proc", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts private: %w", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
