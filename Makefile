@@ -40,7 +40,8 @@ stress: ## the process tests COUNT times in a row
 soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow
 	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./cmd/gpurun
 
-bench: build ## launch, recovery and output beside torchrun
+bench: build ## launch, recovery and output beside torchrun; the classifier beside grep
+	$(GO) test -run '^$$' -bench 'LargeLog|Grep' ./strategy/cause
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $$python .ci/bench.py bin/gpurun
 
 conformance: ## the recipes beside the real frameworks (RECIPES="a b" for some of them)
