@@ -25,11 +25,7 @@ type candidate struct {
 
 // detectRecipe shows which recipe a job gets, and what else it could have been.
 func detectRecipe(ctx context.Context, args []string, s streams) error {
-	j, own, err := readJob(args)
-	if err != nil {
-		return err
-	}
-	p, err := prepare(ctx, j)
+	p, own, err := prepareArgs(ctx, args)
 	if err != nil {
 		return err
 	}

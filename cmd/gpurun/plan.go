@@ -24,11 +24,7 @@ func planCommand(s streams) *cli.Command {
 }
 
 func plan(ctx context.Context, args []string, s streams) error {
-	j, own, err := readJob(args)
-	if err != nil {
-		return err
-	}
-	p, err := prepare(ctx, j)
+	p, own, err := prepareArgs(ctx, args)
 	if err != nil {
 		return err
 	}

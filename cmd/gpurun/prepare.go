@@ -56,6 +56,17 @@ func prepare(ctx context.Context, j *job.Job) (*prepared, error) {
 	return p, nil
 }
 
+// prepareArgs prepares the job of a command line, for verbs that start nothing.
+// The caller closes the result.
+func prepareArgs(ctx context.Context, args []string) (*prepared, job.Own, error) {
+	j, own, err := readJob(args)
+	if err != nil {
+		return nil, own, err
+	}
+	p, err := prepare(ctx, j)
+	return p, own, err
+}
+
 func (p *prepared) close() error {
 	if p.nvml == nil {
 		return nil
