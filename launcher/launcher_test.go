@@ -29,6 +29,9 @@ type script struct {
 	talks time.Duration
 	// longest is the ranks' longest step.
 	longest time.Duration
+	// step is when the last step was made, by the suspect where it is its own.
+	step time.Duration
+	own  bool
 }
 
 // act is a fact that comes some time after the start.
@@ -160,10 +163,17 @@ func (a *played) sign() {
 }
 
 func (a *played) Facts() <-chan strategy.Fact { return a.facts }
-func (a *played) LastSign(int) (time.Time, time.Duration) {
+func (a *played) LastSign(int) Sign {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.last, a.script.longest
+	sign := Sign{Output: a.last, Longest: a.script.longest}
+	if now := time.Since(a.begin); a.script.step > 0 && now >= a.script.step {
+		sign.Others = a.begin.Add(a.script.step)
+		if a.script.own {
+			sign.Step = sign.Others
+		}
+	}
+	return sign
 }
 
 func (a *played) Stop(signal int, grace time.Duration) {
@@ -297,6 +307,10 @@ func TestEvidenceBeforeExit(t *testing.T) {
 		"traceback, another handled":   {script{acts: []act{as(raised(m, 0, cause.CUDAOOM), numbered(1)), as(raised(m, 1, cause.CUDAOOM), numbered(1)), as(as(raised(m, 1, cause.CUDAOOM), numbered(1)), handled)}}, m + 30*s, true},
 		"traceback, then another rank": {script{acts: []act{as(as(raised(m, 0, cause.CUDAOOM), numbered(1)), wentOn), as(raised(2*m, 1, cause.CUDAOOM), numbered(1))}}, 2*m + 30*s, true},
 		"traceback, then a good exit":  {script{acts: []act{raised(m, 0, cause.CUDAOOM), exit(m+20*s, 0, 0)}}, never, false},
+		"traceback, then a step":       {script{step: m + 20*s, own: true, acts: []act{raised(m, 0, cause.CUDAOOM)}}, never, false},
+		"traceback, a step being read": {script{step: m + s, own: true, acts: []act{raised(m, 0, cause.CUDAOOM)}}, m + 31*s, true},
+		"traceback, others' steps":     {script{step: m + 8*s, longest: 2 * s, acts: []act{raised(m, 0, cause.CUDAOOM)}}, never, false},
+		"traceback in others' step":    {script{step: m + 3*s, longest: 2 * s, acts: []act{raised(m, 0, cause.CUDAOOM)}}, m + 33*s, true},
 		"traceback, then its word":     {script{acts: []act{raised(m, 0, cause.CUDAOOM), told(m, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
 
 		// Exits: 2 s, or 10 s while only symptoms are known.

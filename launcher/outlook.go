@@ -206,6 +206,18 @@ func (o *outlook) suspects() []sighted {
 	return all
 }
 
+// streamLag is how much later than what was written after it a rank's line may be
+// read: its two streams are two pipes.
+const streamLag = time.Second
+
+// trains reports whether a suspect has gone on training: it has made a step since,
+// or another rank has made one that it began after the traceback. A rank that
+// synchronises with the suspect ends at most the step that it was in.
+func (s sighted) trains(sign Sign) bool {
+	after := s.at.Add(streamLag)
+	return sign.Step.After(after) || sign.Others.After(after.Add(sign.Longest))
+}
+
 // earlier is the earlier of two times, where zero is no time.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {

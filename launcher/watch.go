@@ -105,12 +105,12 @@ func (w *watch) lookAgain() {
 	}
 	w.due = time.Time{}
 	for _, s := range w.outlook.suspects() {
-		sign, longest := w.running.LastSign(s.rank)
-		patience := max(w.launcher.HangTimeout, 5*longest)
-		last := latest(latest(s.at, sign), w.woke)
-		if sign.Sub(s.at) >= outliving*patience {
+		sign := w.running.LastSign(s.rank)
+		patience := max(w.launcher.HangTimeout, 5*sign.Longest)
+		if s.trains(sign) || sign.Output.Sub(s.at) >= outliving*patience {
 			continue
 		}
+		last := latest(latest(s.at, sign.Output), latest(sign.Others, w.woke))
 		if silent := time.Since(last); silent >= patience {
 			w.tell("rank %d printed an out-of-memory traceback and then nothing for %s", s.rank, silent)
 			w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/proc"
@@ -42,12 +43,15 @@ type attempt struct {
 	facts    chan strategy.Fact
 	// stopProbe ends the watch over what ranks tell of their own end.
 	stopProbe func()
+	// lingering is cancelled by linger, when what ranks left behind gets no more
+	// time to finish.
+	lingering context.Context
+	linger    context.CancelFunc
 
-	mu      sync.Mutex   // guards what follows
-	ended   map[int]bool // ranks
-	leaving bool         // the ranks are gone, what they left is waited for
-	paused  bool         // the ranks are stopped, until SIGCONT
-	awake   time.Time    // when they last went on after a pause
+	mu     sync.Mutex   // guards what follows
+	ended  map[int]bool // ranks
+	paused bool         // the ranks are stopped, until SIGCONT
+	awake  time.Time    // when they last went on after a pause
 }
 
 // Facts delivers what is observed; collect closes it.
@@ -67,28 +71,30 @@ func (a *attempt) ranks() []int {
 // Stop ends the ranks and all that they started. What cannot be ended is told by
 // collect.
 func (a *attempt) Stop(signal int, grace time.Duration) {
-	a.mu.Lock()
-	leaving := a.leaving
-	a.mu.Unlock()
-	if leaving {
-		a.group.Signal(syscall.Signal(signal)) // their grace runs already
-	}
+	a.linger()
 	a.group.Stop(grace, syscall.Signal(signal))
 }
 
-// LastSign is when a rank last wrote anything, and its longest step so far. A
-// rank that was paused could not write.
-func (a *attempt) LastSign(rank int) (time.Time, time.Duration) {
-	activity := a.out.Activity(rank)
+// kill ends the ranks and all that they started without any grace.
+func (a *attempt) kill() {
+	a.linger()
+	a.group.Kill()
+}
+
+// LastSign is what a rank last let see of itself. One that was paused could not
+// write.
+func (a *attempt) LastSign(rank int) launcher.Sign {
+	own, all := a.out.Activity(rank), a.out.Activity()
+	sign := launcher.Sign{Output: own.Output, Step: own.Step, Others: all.Step, Longest: all.Longest}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.paused:
-		return time.Now(), activity.Longest
-	case a.awake.After(activity.Output):
-		return a.awake, activity.Longest
+		sign.Output = time.Now()
+	case a.awake.After(sign.Output):
+		sign.Output = a.awake
 	}
-	return activity.Output, activity.Longest
+	return sign
 }
 
 // pause stops the ranks until resume lets them go on.
@@ -110,6 +116,7 @@ func (a *attempt) resume() {
 // the end and closes the facts. It is the attempt's one goroutine.
 func (a *attempt) collect() {
 	defer close(a.facts)
+	defer a.linger()
 	defer a.node.desk.leave()
 	if failed := a.awaitExits(); failed {
 		a.report(a.group.Stop(failureGrace))
@@ -172,16 +179,18 @@ func (a *attempt) unfinished() string {
 // awaitLeft gives what the ranks left behind the long grace without a signal, since
 // it may be an upload that finishes; then SIGTERM and SIGKILL.
 func (a *attempt) awaitLeft() {
-	a.mu.Lock()
-	a.leaving = true
-	a.mu.Unlock()
 	told := time.AfterFunc(leftBound, func() {
 		a.node.ledger.note(fmt.Sprintf("the ranks have ended and left processes behind, which have %s to finish", a.node.grace))
 	})
 	defer told.Stop()
-	last := time.AfterFunc(max(0, a.node.grace-failureGrace), func() { a.group.Signal(unix.SIGTERM) })
-	defer last.Stop()
-	report := a.group.Stop(a.node.grace, 0)
+	patience, done := context.WithTimeout(a.lingering, max(0, a.node.grace-failureGrace))
+	defer done()
+	a.group.Linger(patience)
+	grace := failureGrace
+	if a.lingering.Err() != nil {
+		grace = a.node.grace // a user's stop
+	}
+	report := a.group.Stop(grace)
 	a.report(report)
 	if report.Swept > 0 {
 		a.node.ledger.note(fmt.Sprintf("warning: killed what the ranks had left behind: %d processes", report.Swept))

@@ -43,6 +43,7 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	if n.p.job.Launch.Self {
 		a.world = 1
 	}
+	a.lingering, a.linger = context.WithCancel(context.WithoutCancel(ctx))
 	port, err := n.port(ctx, l.N)
 	if err != nil {
 		return nil, err
@@ -62,6 +63,7 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	})
 	a.out.Started()
 	if err != nil {
+		a.linger()
 		go drain(a.facts)
 		a.stopProbe()
 		err = errors.Join(startError(err), a.out.Wait(ctx))

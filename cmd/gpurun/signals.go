@@ -123,7 +123,7 @@ func (d *desk) stop(as, reason unix.Signal, hurry bool) {
 	d.stopped = true
 	d.hurried = d.hurried || hurry
 	if hurry && d.running != nil {
-		d.running.group.Kill()
+		d.running.kill()
 	}
 	grace := time.Duration(0)
 	if d.running != nil {
@@ -175,7 +175,7 @@ func (d *desk) adopt(a *attempt) {
 	defer d.mu.Unlock()
 	d.running = a
 	if d.hurried {
-		a.group.Kill()
+		a.kill()
 	}
 	if d.paused {
 		a.pause()

@@ -60,6 +60,7 @@
 //	child in its own session                   lives on                       swept                                   TestStopLeavesNothing/setsid
 //	double fork, own session, no environment   lives on                       swept                                   TestStopLeavesNothing/daemon
 //	rank exits 0 and leaves a daemon           lives on                       swept                                   TestStopLeavesNothing/farewell
+//	all ranks exit 0, an uploader goes on      orphaned                       waited for, then swept                  TestLingerWaitsForWhatRanksLeft
 //	rank blocked on its output                 SIGKILL after 30 s at worst    as any other                            TestStopLeavesNothing/floods
 //	chain of processes, each forks the next    lives on                       swept                                   TestStopEndsAChainOfProcesses
 //	rank suspended                             SIGKILL after 30 s             wakes and gets its grace                TestStopWakesWhatIsSuspended

@@ -139,6 +139,36 @@ func (g *Group) awaitGroups(ctx context.Context) {
 	}
 }
 
+// Linger waits until the ranks and everything that they brought forth have ended
+// by themselves, or ctx is done: nobody is signalled. It reports whether all are
+// gone. What starts in the meantime is waited for, too.
+func (g *Group) Linger(ctx context.Context) bool {
+	m := newMarker(g.options.Marker, g.began)
+	for ctx.Err() == nil {
+		t, err := snapshot()
+		if err != nil {
+			g.log.Warn("cannot wait for what the ranks left behind", "error", err)
+			return false
+		}
+		left := g.find(t, m)
+		if len(left) == 0 {
+			return true
+		}
+		var fds []int
+		for _, p := range left[:min(len(left), maxPidfds)] {
+			fd, err := openProcess(p.identity)
+			if err == nil {
+				fds = append(fds, fd)
+			} else if !errors.Is(err, unix.ESRCH) {
+				g.log.Warn("cannot wait for what the ranks left behind", "pid", p.PID, "error", err)
+				return false
+			}
+		}
+		awaitExits(ctx, fds)
+	}
+	return false
+}
+
 // find returns all that the group brought forth and that still runs.
 func (g *Group) find(t table, m *marker) []process {
 	g.mu.Lock()
