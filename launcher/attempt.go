@@ -50,8 +50,23 @@ func (l *Launcher) settle(ctx context.Context, after time.Duration) []strategy.F
 		case <-ctx.Done():
 		}
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || l.World.Notice() != "" {
 		return nil
 	}
 	return l.World.Settle(ctx, settleBound)
+}
+
+// called reports whether a signal forbids the relaunch that was decided, and how
+// the run ends then.
+func (l *Launcher) called(ctx context.Context, next strategy.Decision) (strategy.Decision, bool) {
+	if !next.Relaunch {
+		return next, false
+	}
+	if signal := signalled(ctx); signal != 0 {
+		return strategy.Interrupted(signal), true
+	}
+	if notice := l.World.Notice(); notice != "" {
+		return strategy.Announced(notice, next), true
+	}
+	return next, false
 }

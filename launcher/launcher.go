@@ -49,8 +49,8 @@ func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 		if decision.Relaunch {
 			state.Next.Facts = l.settle(ctx, decision.After)
 		}
-		if signal := signalled(ctx); decision.Relaunch && signal != 0 {
-			state.Verdict.end(strategy.Interrupted(signal))
+		if end, called := l.called(ctx, decision); called {
+			state.Verdict.end(end)
 			decision.Relaunch = false
 		}
 		if !decision.Relaunch {

@@ -3,7 +3,9 @@ package launcher
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -60,6 +62,7 @@ type stage struct {
 	stops   []stop
 	begin   time.Time
 	inv     strategy.Inventory
+	notice  string
 	fail    error // of Append, once something was started
 	mu      sync.Mutex
 }
@@ -88,6 +91,7 @@ func (s *stage) Prepare(int) (string, error)                  { return "attempt"
 func (s *stage) Write(string, strategy.Plan, Command) error   { return nil }
 func (s *stage) Finish(v Verdict) error                       { return s.Append(Finished{v}) }
 func (s *stage) Inventory(context.Context) strategy.Inventory { return s.inv }
+func (s *stage) Notice() string                               { return s.notice }
 func (s *stage) Settle(context.Context, time.Duration) []strategy.Fact {
 	return nil
 }
@@ -406,6 +410,22 @@ func TestARankThatGoesOnIsLeftAlone(t *testing.T) {
 		}
 		if len(s.stops) != 1 || s.stops[0].after < 5*time.Hour-time.Second {
 			t.Errorf("stops %+v", s.stops)
+		}
+	})
+}
+
+// After a notice no attempt is started; the plan that was decided is there for the
+// next start of the run.
+func TestANoticeEndsTheRelaunches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, notice: "SIGUSR1", scripts: []script{{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}}}}
+		v, err := newLauncher(s).Run(t.Context(), first())
+		if err != nil || v.Outcome != strategy.Retry || v.Code != strategy.CodeRetry || !strings.Contains(v.Reason, "after the notice SIGUSR1") {
+			t.Fatalf("verdict %+v, %v", v, err)
+		}
+		state, done := Resume(first().Next.Plan, "run", s.events)
+		if done || state.Next.N != 1 || maps.Equal(state.Next.Plan, first().Next.Plan) {
+			t.Errorf("done %v, next %+v", done, state.Next)
 		}
 	})
 }

@@ -47,6 +47,9 @@ type World interface {
 	// Settle waits, within a bound, until the devices' memory is back at the
 	// level before the first attempt, and reports who else holds it.
 	Settle(ctx context.Context, bound time.Duration) []strategy.Fact
+	// Notice is the last signal by which somebody announced that the time here
+	// ends, SIGUSR1 for example; empty for none.
+	Notice() string
 }
 
 // A Store keeps the run directory.

@@ -150,6 +150,14 @@ func Interrupted(signal int) Decision {
 	return Decision{Rule: "stopped", Outcome: Stopped, Code: code, Reason: "stopped by " + name}
 }
 
+// Announced is the decision that a notice makes, a signal such as SIGUSR1 by which
+// a scheduler announces the end of the time: no attempt is started any more. What
+// the last one was answered with is kept for the next start of the run.
+func Announced(signal string, next Decision) Decision {
+	return Decision{Rule: "announced", Outcome: Retry, Code: CodeRetry, Reason: fmt.Sprintf(
+		"%s, when this run is started again: after the notice %s no attempt is started", next.Reason, signal)}
+}
+
 func interrupted(s *situation) Decision {
 	d := Interrupted(s.last.StopSignal)
 	d.Reason = fmt.Sprintf("attempt %d: %s", s.last.N, d.Reason)

@@ -167,7 +167,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, desk *desk
 		show(launcher.Finished{Verdict: state.Verdict})
 		return state.Verdict, nil
 	}
-	w := newWorld(p, beganAt(events), ledger.note)
+	w := newWorld(p, beganAt(events), desk, ledger.note)
 	if len(events) > 0 {
 		state.Next.Checkpoint = w.checkpoint()
 	}

@@ -25,7 +25,8 @@ const secondPress = 2 * time.Second
 //	INT         the same; a second one within 2 s kills the ranks at once
 //	HUP         as TERM, unless it was ignored when gpurun started (nohup)
 //	QUIT        tells where the run stands, which goes on
-//	USR1, USR2  a notice: journaled, and passed to the ranks that have a handler
+//	USR1, USR2  a notice: journaled, and passed to the ranks that have a handler;
+//	            no attempt is started after it, since the time here ends
 //	TSTP, CONT  stop the ranks and then gpurun; let both go on
 //	WINCH       the rank's pseudo-terminal takes the size of the console
 //	PIPE        nothing, so that a closed console does not end gpurun
@@ -45,6 +46,7 @@ type desk struct {
 	stopped bool       // the run is to end
 	hurried bool       // and its ranks get no grace
 	paused  bool
+	noticed string // the last notice
 }
 
 // listen opens the desk. The context ends, with a *launcher.Signal as its cause,
@@ -100,7 +102,8 @@ func (d *desk) handle(s unix.Signal, hurry bool) {
 	case unix.SIGQUIT:
 		d.tellState()
 	case unix.SIGUSR1, unix.SIGUSR2:
-		d.note("%s: a notice, passed to the ranks that listen for it", unix.SignalName(s))
+		d.note("%s: a notice, passed to the ranks that listen for it; no attempt is started after it", unix.SignalName(s))
+		d.announce(unix.SignalName(s))
 		d.pass(s)
 	case unix.SIGTSTP:
 		d.pause()
@@ -137,6 +140,20 @@ func (d *desk) stop(as, reason unix.Signal, hurry bool) {
 	case first && grace > 0:
 		d.note("%s: the ranks have %s to end", unix.SignalName(reason), grace)
 	}
+}
+
+// announce remembers a notice.
+func (d *desk) announce(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.noticed = name
+}
+
+// notice is the last notice, empty for none.
+func (d *desk) notice() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.noticed
 }
 
 // pass hands a signal to the ranks that run.

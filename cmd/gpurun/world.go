@@ -20,6 +20,7 @@ type world struct {
 	began    time.Time    // of attempt 0: checkpoints older than that are not this run's
 	devices  settler      // nil where there is no NVML
 	baseline []gpu.Device // the devices before attempt 0
+	desk     *desk
 	note     func(string) // journals a notice
 }
 
@@ -28,8 +29,8 @@ type settler interface {
 	Settle(ctx context.Context, baseline []gpu.Device, bound time.Duration) []strategy.Fact
 }
 
-func newWorld(p *prepared, began time.Time, note func(string)) *world {
-	w := &world{p: p, began: began, note: note}
+func newWorld(p *prepared, began time.Time, desk *desk, note func(string)) *world {
+	w := &world{p: p, began: began, desk: desk, note: note}
 	if p.nvml != nil {
 		w.devices, w.baseline = p.nvml, slices.Clone(p.gpus.Devices)
 	}
@@ -73,6 +74,9 @@ func (w *world) checkpoint() string {
 	}
 	return newest
 }
+
+// Notice is the last signal that announced the end of the time.
+func (w *world) Notice() string { return w.desk.notice() }
 
 // Settle waits until the devices' memory is back at the level before attempt 0.
 // Memory that somebody else has come to hold is told to people, and is evidence
