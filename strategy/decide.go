@@ -20,33 +20,39 @@ type rule struct {
 	answer  func(*situation) Decision
 }
 
-var rules = []rule{
-	{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
-	{"unkillable", func(s *situation) bool { return s.last.Stuck != nil }, unkillable},
-	{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
-	{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
-	{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, recoveryOff},
-	{"failed-relaunch", (*situation).relaunchFailed, failedRelaunch},
-	{"max-attempts", func(s *situation) bool { return s.recoverable() && s.counted() >= s.policy.MaxAttempts }, outOfAttempts},
-	{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
-	{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
-	{"out-of-memory", (*situation).outOfMemory, relieve},
-	{"transient", func(s *situation) bool { return s.cause(cause.NCCLError, cause.NCCLTimeout) }, transient},
-	{"hardware", func(s *situation) bool { return s.cause(cause.GPUHardware, cause.Driver, cause.Preempted) }, retryLater},
-	{"deterministic", (*situation).sameAgain, sameAgain},
-	{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, as --max-restarts asks")},
-	{"job-failed", func(*situation) bool { return true }, jobFailed},
+// rules are in the order in which they are asked.
+func rules() []rule {
+	return []rule{
+		{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
+		{"unkillable", func(s *situation) bool { return s.last.Stuck != nil }, unkillable},
+		{"did-not-take", (*situation).notTaken, decideAgain},
+		{"did-nothing", func(s *situation) bool { return !s.diagnosis.Fatal && s.last.Nothing != "" }, didNothing},
+		{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
+		{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
+		{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, recoveryOff},
+		{"failed-relaunch", (*situation).relaunchFailed, failedRelaunch},
+		{"max-attempts", func(s *situation) bool { return s.recoverable() && s.counted() >= s.policy.MaxAttempts }, outOfAttempts},
+		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
+		{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
+		{"out-of-memory", (*situation).outOfMemory, relieve},
+		{"transient", func(s *situation) bool { return s.cause(cause.NCCLError, cause.NCCLTimeout) }, transient},
+		{"hardware", func(s *situation) bool { return s.cause(cause.GPUHardware, cause.Driver, cause.Preempted) }, retryLater},
+		{"deterministic", (*situation).sameAgain, sameAgain},
+		{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, as --max-restarts asks")},
+		{"job-failed", func(*situation) bool { return true }, jobFailed},
+	}
 }
 
 // Decide says what to do after the last attempt of the history. It depends on
 // its arguments only. The history must not be empty.
 func Decide(p Policy, j Job, history []Attempt, inv Inventory) Decision {
-	last := history[len(history)-1]
-	s := &situation{
-		policy: p, job: j, inventory: inv, history: history,
-		last: last, plan: last.Plan, diagnosis: last.Diagnosis,
-	}
-	for _, r := range rules {
+	s := &situation{policy: p, job: j, inventory: inv}
+	s.look(history)
+	return s.decide()
+}
+
+func (s *situation) decide() Decision {
+	for _, r := range rules() {
 		if r.applies(s) {
 			d := r.answer(s)
 			d.Rule = r.name
@@ -65,11 +71,12 @@ func (s *situation) recoverable() bool {
 	return s.outOfMemory() || s.cause(cause.GPUOccupied, cause.NCCLError, cause.NCCLTimeout)
 }
 
-// counted is the number of attempts that count: a busy port is not one.
+// counted is the number of attempts that count: a busy port is not one, nor is an
+// attempt whose change did not take effect.
 func (s *situation) counted() int {
 	n := 0
 	for _, a := range s.history {
-		if a.Diagnosis.Cause != cause.PortInUse {
+		if a.Diagnosis.Cause != cause.PortInUse && len(s.job.Untaken(a.Plan, a.Proved)) == 0 {
 			n++
 		}
 	}
@@ -175,7 +182,13 @@ func unkillable(s *situation) Decision {
 }
 
 func trained(s *situation) Decision {
-	return Decision{Outcome: Trained, Code: CodeTrained, Reason: fmt.Sprintf("attempt %d: trained", s.last.N)}
+	return Decision{Outcome: Trained, Code: CodeTrained, Reason: fmt.Sprintf("attempt %d: trained%s", s.last.N, s.lost())}
+}
+
+// didNothing: an exit code of 0 after words such as "experiment already exists" is
+// no training.
+func didNothing(s *situation) Decision {
+	return Decision{Outcome: Failed, Code: CodeFailed, Reason: fmt.Sprintf("attempt %d: the job says that it did nothing: %s", s.last.N, s.last.Nothing)}
 }
 
 // stop ends the run with a sentence about the last attempt.
@@ -263,10 +276,10 @@ func relieve(s *situation) Decision {
 	next := s.plan.With(found.changes)
 	changed := s.plan.Changed(next)
 	d := Decision{
-		Relaunch: true, Rung: found.rung, Riders: found.riders, Next: next, Changed: changed,
+		Relaunch: true, Rung: found.rung, Riders: found.riders, Next: next, Changed: s.last.Plan.Changed(next),
 		Skipped: found.skipped, Resume: s.inventory.Checkpoint,
 	}
-	d.Reason = fmt.Sprintf("attempt %d: %s → %s%s", s.last.N, s.diagnosis.Sentence(), changed, s.kept(changed))
+	d.Reason = fmt.Sprintf("attempt %d: %s%s → %s%s", s.last.N, s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed))
 	return d
 }
 

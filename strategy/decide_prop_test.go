@@ -61,7 +61,7 @@ func TestWalks(t *testing.T) {
 			if d.Cause == cause.HostOOM && inv.Accelerator == "cpu" {
 				d.Device = "cpu"
 			}
-			failed := ranOut(history)
+			failed := (&situation{job: job, history: history}).ranOut()
 			if hopeless(plan, failed) {
 				t.Fatalf("plan %s runs after %v ran out of memory", plan, failed)
 			}

@@ -24,6 +24,8 @@ type Fact struct {
 	// Growth is memory use that rose up to the end of the rank's output. It is
 	// given for output that ends; an error's own growth is in its Sighting.
 	Growth *cause.Growth `json:"growth,omitempty"`
+	// Proof is what the job itself says of what it was given.
+	Proof *Proof `json:"proof,omitempty"`
 	// Gap names something that could not be observed: "no NVML on node 3".
 	Gap string `json:"gap,omitempty"`
 }
@@ -82,4 +84,6 @@ type Evidence struct {
 	Facts       []Fact `json:"facts"`
 	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.
 	StopSignal int `json:"stop_signal,omitempty"`
+	// Halted says that gpurun stopped the ranks because a change had not taken effect.
+	Halted bool `json:"halted,omitempty"`
 }

@@ -48,6 +48,8 @@ type Job struct {
 	Ranks        int            `json:"ranks"`
 	LocalRanks   int            `json:"local_ranks"`
 	DataParallel int            `json:"data_parallel"`
+	// Written is the plan of the job as it is written.
+	Written Plan `json:"written,omitempty"`
 }
 
 // An Inventory is what there is to work with at one moment.
@@ -80,6 +82,12 @@ type Attempt struct {
 	Stuck *Stuck `json:"stuck,omitempty"`
 	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.
 	StopSignal int `json:"stop_signal,omitempty"`
+	// Proved is what the job itself said that it used; a knob that is absent is not known.
+	Proved Plan `json:"proved,omitempty"`
+	// Halted says that gpurun stopped the ranks because a change had not taken effect.
+	Halted bool `json:"halted,omitempty"`
+	// Nothing is the line by which the job said that it found nothing to do.
+	Nothing string `json:"nothing,omitempty"`
 }
 
 // Lasted is how long the attempt ran.

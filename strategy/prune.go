@@ -6,12 +6,13 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// ranOut lists the plans of the history that ran out of memory.
-func ranOut(history []Attempt) []Plan {
+// ranOut lists the plans of the history that ran out of memory, as the job really
+// ran them.
+func (s *situation) ranOut() []Plan {
 	var plans []Plan
-	for _, a := range history {
+	for _, a := range s.history {
 		if a.Diagnosis.Fatal && outOfMemory(a.Diagnosis.Cause) {
-			plans = append(plans, a.Plan)
+			plans = append(plans, s.job.used(a))
 		}
 	}
 	return plans

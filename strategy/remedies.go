@@ -39,6 +39,8 @@ func (s *situation) cannot(k Knob) string {
 		return fmt.Sprintf("nothing says where the job keeps %s", k)
 	case r.Absent != "":
 		return r.Absent
+	case s.doubts[k] != "":
+		return s.doubts[k]
 	case s.plan[k] == "":
 		return fmt.Sprintf("the current %s is not known", k)
 	}

@@ -16,8 +16,9 @@ type situation struct {
 	history   []Attempt
 
 	last      Attempt
-	plan      Plan // the last attempt's
+	plan      Plan // that the next one starts from: what the last attempt ran with
 	diagnosis Diagnosis
+	doubts    map[Knob]string // why a knob is left alone
 }
 
 // A step is where a walk came to: the first rung with a plan that is not
@@ -33,7 +34,7 @@ type step struct {
 // along with it.
 func (s *situation) walk() step {
 	rungs, shut := s.route()
-	failed := ranOut(s.history)
+	failed := s.ranOut()
 	riders, free := s.riders(shut)
 	var found step
 	for _, rung := range rungs {
@@ -81,6 +82,9 @@ func (s *situation) try(rung Rung, shut door, failed []Plan, free Plan) (Plan, *
 	if reason != "" {
 		return nil, &Skip{Rung: rung, Reason: reason}
 	}
+	if changes, reason = s.trusted(changes); reason != "" {
+		return nil, &Skip{Rung: rung, Reason: reason}
+	}
 	if part := s.inventory.Missing[rung]; part != "" {
 		return nil, &Skip{Rung: rung, Reason: part}
 	}
@@ -100,6 +104,28 @@ func (s *situation) try(rung Rung, shut door, failed []Plan, free Plan) (Plan, *
 		}
 	}
 	return nil, &Skip{Rung: rung, Reason: "what it offers ran out of memory before"}
+}
+
+// trusted leaves out changes that need a knob which is left alone, and says why if
+// none remains.
+func (s *situation) trusted(changes []Plan) (left []Plan, reason string) {
+	for _, c := range changes {
+		doubt := ""
+		for _, k := range Knobs {
+			if _, turned := c[k]; turned && doubt == "" {
+				doubt = s.doubts[k]
+			}
+		}
+		if doubt == "" {
+			left = append(left, c)
+		} else if reason == "" {
+			reason = doubt
+		}
+	}
+	if len(left) > 0 {
+		reason = ""
+	}
+	return left, reason
 }
 
 // resumable leaves out changes that this run's newest checkpoint would not

@@ -145,6 +145,17 @@ func parseFigures(text string) Figures {
 	return f
 }
 
+// known is how many figures there are.
+func (f *Figures) known() int {
+	n := 0
+	for _, p := range []*int64{f.Requested, f.Capacity, f.Free, f.Allowed, f.Process, f.Allocated, f.ReservedUnallocated, f.OtherProcess} {
+		if p != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // tenants reads the "Process N has X memory in use" entries. A message that says
 // "this process" lists only others. Otherwise one entry may be this very process
 // under the number that another pid namespace gives it: the one whose figure is

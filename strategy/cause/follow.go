@@ -6,6 +6,9 @@ import "strings"
 // was reported.
 func (s *Scanner) follow(w *writer, seg segment) bool {
 	t := &w.traceback
+	if t.open {
+		seg.text = t.bare(seg.text)
+	}
 	text := seg.text
 	trimmed := strings.TrimLeft(text, " ")
 	switch {
@@ -22,6 +25,13 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		t.begin(text)
 		return false
 	}
+	if t.half != "" {
+		text = t.half + " " + trimmed
+		t.half = ""
+	} else if t.open && brokenFrame(trimmed) {
+		t.half = trimmed
+		return false
+	}
 	if f, ok := parseFrame(text); ok {
 		if !t.open && f.function == "" {
 			w.locate(s, f) // pytest names the innermost place last
@@ -31,6 +41,10 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		return false
 	}
 	w.since++
+	if !t.open && strings.HasPrefix(text, "❱ ") {
+		*t = traceback{open: true, header: true} // the beginning is cut off
+		t.tracker.torn = true
+	}
 	if !t.open {
 		return false
 	}

@@ -6,6 +6,7 @@ import "strings"
 // and the job may outlive it.
 func (s *Scanner) remind(w *writer, at Sighting, top bool) {
 	s.watch = afterLimit
+	s.last = w
 	if len(w.pending) == handledLimit {
 		copy(w.pending, w.pending[1:])
 		w.pending = w.pending[:handledLimit-1]
@@ -84,7 +85,10 @@ func (w *writer) continues(text string) bool {
 		_, n := quantity(text)
 		return n > 0
 	}
-	if !strings.Contains(p.sighting.Text, "ried to allocate") {
+	if strings.Contains(p.sighting.Text, "OOM when allocating tensor") {
+		return p.units <= 2 && strings.HasPrefix(strings.TrimLeft(text, "\t "), "[[") // TensorFlow names the node below
+	}
+	if !strings.Contains(p.sighting.Text, "ried to allocate") && !strings.HasSuffix(p.sighting.Text, "ut of memory. Tried") {
 		return false
 	}
 	if rest, ok := strings.CutPrefix(text, "and "); ok {
@@ -92,6 +96,12 @@ func (w *writer) continues(text string) bool {
 		return n > 0
 	}
 	return hasPrefix(text, continuations) || p.sighting.unfinished() && holdsFigure(text)
+}
+
+// near reports whether the writer's last error stands just before this line.
+func (s *Scanner) near(w *writer) bool {
+	n := len(w.pending)
+	return n > 0 && s.line+1-w.pending[n-1].sighting.Line <= messageReach
 }
 
 // unfinished reports whether PyTorch's message lacks its last figure: a terminal
@@ -110,7 +120,7 @@ func holdsFigure(text string) bool {
 	if strings.Contains(text, "ut of memory") {
 		return false // a message of its own
 	}
-	for _, mark := range []string{" already allocated;", "iB free;", " reserved in total by PyTorch", " total capacity", "iB of which ", " is free.", " allocated by PyTorch, "} {
+	for _, mark := range []string{" already allocated;", "iB free;", " reserved in total by PyTorch", " total capacity", "iB of which ", " is free.", " allocated by PyTorch, ", "reserved by PyTorch but ", "iB memory in use"} {
 		if i := strings.Index(text, mark); i > 0 {
 			return true
 		}
@@ -131,8 +141,16 @@ func hasPrefix(text string, prefixes []string) bool {
 func (s *Scanner) extend(w *writer, text string) {
 	p := w.pending[len(w.pending)-1]
 	p.units = 0
-	p.sighting.Text = p.sighting.Text + " " + strings.TrimSpace(text)
+	// Words are broken where a terminal breaks lines anywhere.
+	glued := p.sighting.Text + text
+	p.sighting.Text += " " + strings.TrimSpace(text)
 	p.sighting.Figures = parseFigures(p.sighting.Text)
+	if f := parseFigures(glued); f.known() > p.sighting.Figures.known() {
+		p.sighting.Text, p.sighting.Figures = glued, f
+	}
+	if p.sighting.Phase == NoPhase && contains(text, []string{"gradients/", "gradient_tape/"}) && contains(text, []string{"{{node ", "[[Node: "}) {
+		p.sighting.Phase = Backward
+	}
 	if p.sighting.Device == "" {
 		p.sighting.Device = parseDevice(p.sighting.Text)
 	}

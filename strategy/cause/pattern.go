@@ -129,6 +129,8 @@ var recoveryPatterns = []pattern{
 	{role: recovery, words: words("ecreasing batch size to")},
 	// Lightning's batch size finder, 1.x and 2.x.
 	{role: recovery, words: words("Batch size", "failed, trying batch size")},
+	// Ultralytics' AutoBatch, YOLOv5 and later.
+	{code: CUDAOOM, role: outlived, words: words("ut of memory", "sing default batch-size")},
 	{code: CUDAOOM, role: outlived, words: words("alling back to", "ut of memory")},
 	{code: CUDAOOM, role: outlived, words: words("ut of memory", "alling back to")},
 	{code: CUDAOOM, role: outlived, words: words("CUDA out of memory", "using CPU")},
@@ -144,6 +146,7 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("CUDA out of memory")},
 	{code: CUDAOOM, words: words("HIP out of memory")},
 	{code: CUDAOOM, words: words("XPU out of memory")},
+	{code: CUDAOOM, words: words("can NOT allocate memory block with size larger than")}, // Intel's extension, 1.13 to 2.3
 	{code: CUDAOOM, words: words("MPS backend out of memory")},
 	{code: CUDAOOM, words: words("NPU out of memory")},
 	// The cudaMallocAsync backend, 2.0 on; its figures stand on lines of their own.
@@ -199,6 +202,7 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("compile", "Ran out of memory in memory space"), phase: Load},
 	{code: CUDAOOM, words: words("Ran out of memory in memory space")},
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED: Out of memory")},
+	{code: CUDAOOM, words: words("of memory while trying to allocate ")}, // the words before may stand on the line before
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED: Failed to allocate request")},
 	{code: CUDAOOM, words: words("Resource exhausted: Out of memory")},
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED", "That was not possible")},
@@ -209,7 +213,9 @@ var cudaPatterns = []pattern{
 	{code: HostOOM, words: words("OOM when allocating tensor", "device:CPU"), device: "cpu"},
 	{code: CUDAOOM, words: words("_grad_", "OOM when allocating tensor"), phase: Backward},
 	{code: CUDAOOM, words: words("OOM when allocating tensor")},
+	{code: CUDAOOM, words: words("Dst tensor is not initialized")}, // a copy to a GPU without room
 	{code: CUDAOOM, role: weak, words: words("Allocator (GPU_", "ran out of memory trying to allocate")},
+	{code: CUDAOOM, role: weak, words: words("Ran out of memory trying to allocate")}, // to 1.2
 	// vLLM sizes its cache by what is left: the device is too small for the plan.
 	{code: CUDAOOM, words: words("larger than the maximum number of tokens that can be stored in KV cache"), phase: Load},
 	{code: CUDAOOM, words: words("No available memory for the cache blocks"), phase: Load},
@@ -254,6 +260,7 @@ var hostPatterns = []pattern{
 	// Ray's memory monitor kills workers before the kernel does. A
 	// RayTaskError(OutOfMemoryError) alone does not say which memory.
 	{code: HostOOM, words: words("killed due to the node running low on memory")},
+	{code: HostOOM, words: words(" killed due to memory pressure (OOM)"), without: words(": 0 Workers (tasks")},
 	// PyTorch's DataLoader: nobody but the kernel kills one worker and leaves its
 	// parent. Without a traceback the line may stem from a shutdown, see scanner.
 	{code: HostOOM, words: words("DataLoader worker (pid", "is killed by signal: Killed")},
@@ -319,6 +326,7 @@ var devicePatterns = []pattern{
 	{code: DeviceAssert, words: words("CUDA_ERROR_ASSERT")},
 	{code: DeviceAssert, words: words("Assertion `", "` failed.", "thread: [")},
 	{code: DeviceAssert, words: words("block: [", "thread: [", "Assertion `", "` failed")},
+	{code: DeviceAssert, words: words("Device-side assertion `", "' failed")}, // ROCm
 	{code: IllegalAccess, words: words("an illegal memory access was encountered")},
 	{code: IllegalAccess, words: words("CUDA_ERROR_ILLEGAL_ADDRESS")},
 	{code: IllegalAccess, words: words("cudaErrorIllegalAddress")},
@@ -330,7 +338,7 @@ var devicePatterns = []pattern{
 	{code: GPUHardware, words: words("uncorrectable ECC error")},
 	{code: GPUHardware, words: words("CUDA_ERROR_ECC_UNCORRECTABLE")},
 	{code: GPUHardware, words: words("uncorrectable NVLink error")},
-	{code: GPUHardware, words: words("GPU has fallen off the bus")},
+	{code: GPUHardware, words: words("fallen off the bus")}, // the driver breaks the sentence over lines where it finds the GPU gone
 	{code: GPUHardware, words: words("GPU is lost")},
 	{code: GPUHardware, words: words("ouble bit ECC")},
 	{code: GPUHardware, words: words("ouble-bit ECC")},
@@ -381,6 +389,8 @@ var networkPatterns = []pattern{
 	{code: NCCLTimeout, role: symptom, words: words("monitoredBarrier", "failed to pass"), phase: Collective},
 	{code: NCCLTimeout, role: symptom, words: words("Timed out waiting", "ms for recv operation to complete"), phase: Collective}, // Gloo
 	{code: NCCLTimeout, role: symptom, words: words("Timed out waiting", "ms for send operation to complete"), phase: Collective},
+	// NCCL binds to ports that the system chooses, not to the rendezvous'.
+	{code: NCCLError, role: weak, words: words("NCCL WARN ", "ddress already in use")},
 	// Ports: TCPStore, Gloo, Python's sockets. TCPStore warns of an address family
 	// that fails, and goes on with the other.
 	{code: PortInUse, role: weak, words: words("[W", "ddress already in use")},
@@ -444,6 +454,10 @@ var stopPatterns = []pattern{
 	// torch.distributed.elastic: the agent was told to stop.
 	{code: Preempted, role: symptom, words: words("SignalException: Process", "got signal:")},
 	{code: Preempted, role: symptom, words: words("death signal, shutting down workers")},
+	{code: Preempted, role: symptom, words: words("closing signal SIGHUP")}, // it passes on what it was sent
+	{code: Preempted, role: symptom, words: words("closing signal SIGINT")},
+	// submitit.
+	{code: Preempted, words: words("Caught signal", "this job is preempted")},
 }
 
 // otherPatterns are crashes, divergence and reports of exits.
@@ -452,6 +466,7 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("Fatal Python error: Segmentation fault")},
 	{code: Segfault, words: words("Fatal Python error: Bus error")},
 	{code: Segfault, words: words("Segmentation fault")},
+	{code: Segfault, words: words("Segmentation Fault")},                  // pygame's handler
 	{code: Segfault, words: words("Signal 11 (SIGSEGV) received by PID")}, // elastic
 	{code: Segfault, words: words("Signal 7 (SIGBUS) received by PID")},
 	{code: Segfault, words: words("DataLoader worker", "is killed by signal: Segmentation fault")},
@@ -494,6 +509,7 @@ var otherPatterns = []pattern{
 	{code: Unknown, words: words("DataLoader timed out after")},
 	// Storage that fails, and is not full.
 	{code: Unknown, words: words("[Errno 5] Input/output error")},
+	{code: Unknown, words: words("failed with Input/output error")}, // PyTorch to 1.5
 	{code: Unknown, words: words("[Errno 116] Stale file handle")},
 	// torch.distributed.elastic's report of a worker that ended; 1.9 on.
 	{code: Unknown, role: symptom, words: words("Signal 9 (SIGKILL) received by PID")},
@@ -502,12 +518,18 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("(exitcode: -11)")},
 	{code: Segfault, words: words("(exitcode: -7)")},
 	{code: Unknown, role: symptom, words: words("Signal 15 (SIGTERM) received by PID")},
+	{code: Unknown, role: symptom, words: words("Signal 6 (SIGABRT) received by PID")},
+	{code: Segfault, words: words("Signal 4 (SIGILL) received by PID")},
+	{code: Segfault, words: words("Signal 8 (SIGFPE) received by PID")},
 	{code: Unknown, role: symptom, words: words("died with <Signals.")},
 	{code: Unknown, role: symptom, words: words("terminated with signal SIG")},
-	{code: Unknown, role: symptom, words: words("process_executor.TerminatedWorkerError")},                // joblib
-	{code: Unknown, role: symptom, words: words("finished with exit code 137")},                           // IDEs
+	{code: Unknown, role: symptom, words: words("process_executor.TerminatedWorkerError")}, // joblib
+	{code: Unknown, role: symptom, words: words(" exit code 137")},                         // kubectl, IDEs
+	{code: Unknown, role: symptom, words: words("exited with code 137")},                   // docker compose
+	{code: Unknown, role: symptom, words: words("exit status 137")},
 	{code: Unknown, role: symptom, words: words("A process in the process pool was terminated abruptly")}, // concurrent.futures
 	{code: Unknown, role: symptom, words: words("One of the subprocesses has abruptly died during")},      // datasets
+	{code: Unknown, role: symptom, words: words("A worker died or was killed while executing a task by an unexpected system error")},
 	{code: Unknown, role: symptom, words: words("ray.exceptions.ActorDiedError")},
 	{code: Unknown, role: symptom, words: words("ray.exceptions.RayActorError")},
 	{code: Unknown, role: symptom, words: words("ray.exceptions.WorkerCrashedError")},
@@ -525,6 +547,7 @@ var otherPatterns = []pattern{
 	{code: UserError, role: weak, words: words("returned non-zero exit status 1.")}, // accelerate's launcher
 	{code: Unknown, role: weak, words: words("CalledProcessError: Command", "returned non-zero exit status")},
 	{code: UserError, role: symptom, words: words("failed (exitcode: 1)")},
+	{code: UserError, role: symptom, words: words("exitcode  : 1 (pid: ")}, // elastic's table of failures
 	{code: Unknown, role: symptom, words: words("multiprocessing.errors.ChildFailedError")},
 	// DeepSpeed's launcher.
 	{code: Unknown, role: symptom, words: words("exits with return code = ")},

@@ -27,6 +27,8 @@ type tracker struct {
 	shared bool  // within the sharing of memory between processes
 	torn   bool  // the outermost frames are missing
 	op     bool  // within a single operation, and no frame says who called it
+	// collective says that a frame is of torch.distributed's collectives.
+	collective bool
 }
 
 // result is the phase that the frames tell, NoPhase where they do not.
@@ -50,6 +52,7 @@ func (t *tracker) add(f frame) {
 	if strings.Contains(f.file, "torch/utils/data/") {
 		t.data = true
 	}
+	t.collective = t.collective || stage(f) == Collective
 	if t.firm {
 		return
 	}

@@ -34,6 +34,9 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	if at.Phase == "" {
 		at.Phase = NoPhase
 	}
+	if (at.Code == NCCLError || at.Code == NCCLTimeout) && t.tracker.collective && !t.tracker.firm {
+		at.Phase = Collective // of whatever it is a part
+	}
 	if raised {
 		at.Traceback = append([]string(nil), t.lines...)
 	}
@@ -132,8 +135,8 @@ func (s *Scanner) weigh(at *Sighting, t *traceback, logged bool) {
 	if logged && strings.Contains(at.Text, "DataLoader worker (") && strings.Contains(at.Text, "signal: Killed") {
 		at.Weak = true
 	}
-	if logged && (strings.Contains(at.Text, "Warning: ") || at.Code == CUDAOOM && hearsay(at.Text)) {
-		at.Weak = true
+	if logged && (strings.Contains(at.Text, "Warning: ") || at.Code == CUDAOOM && (hearsay(at.Text) || strings.Contains(at.Text, "WARNING"))) {
+		at.Weak = true // what ends a job is no warning to it
 	}
 	if logged && at.Code == CUDAOOM && s.recovering > 0 && s.line+1-s.recovering <= wordsReach {
 		at.Handled = true

@@ -60,8 +60,9 @@ type Scanner struct {
 	order              []string // keys of writers, oldest first
 	// recovering is the line of the last words of recovery, 0 for none.
 	recovering int
-	watch      int // units for which every unit is looked at
-	opened     int // writers whose traceback is open
+	watch      int     // units for which every unit is looked at
+	opened     int     // writers whose traceback is open
+	last       *writer // who reported the last error that is kept in mind
 }
 
 // A writer is one process among those that share a stream.
@@ -277,6 +278,10 @@ func (s *Scanner) text(w *writer, seg segment) {
 	s.advance(w, seg.text)
 	if w.continues(seg.text) {
 		s.extend(w, seg.text)
+		return
+	}
+	if last := s.last; last != nil && seg.key == "" && s.near(last) && last.continues(seg.text) {
+		s.extend(last, seg.text) // a terminal broke the line, and what follows lacks the prefix
 		return
 	}
 	raised := s.follow(w, seg)

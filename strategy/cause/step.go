@@ -5,12 +5,25 @@ import (
 	"strings"
 )
 
+// rates are the units of progress bars that count steps. Others count bytes,
+// files and samples of a dataset.
+var rates = []string{"it/s", "s/it", "step/s", "s/step", "steps/s", "batch/s", "s/batch", "iter/s", "s/iter"}
+
+func contains(text string, any []string) bool {
+	for _, w := range any {
+		if strings.Contains(text, w) {
+			return true
+		}
+	}
+	return false
+}
+
 // step reads a line that tells of progress in training: a progress bar, or a log
 // line with a loss. Weight is how much the line proves that training goes on: a
 // bar redraws itself once when it closes, a loss is computed anew.
 func step(text string) (number, weight int, ok bool) {
 	switch {
-	case strings.Contains(text, "it/s") || strings.Contains(text, "s/it"):
+	case contains(text, rates):
 		for _, other := range []string{"Loading", "ownload", "Map", "okeniz", "Generating", "Filter", "etching", "pload"} {
 			if strings.Contains(text, other) {
 				return 0, 0, false

@@ -19,6 +19,10 @@ type traceback struct {
 	quiet     int // lines since the last one that belongs to the traceback
 	tracker   tracker
 	lines     []string // the last ones
+	// prefix is what a logger put before the first line: time, level, name.
+	prefix string
+	// half is the first part of a frame that a terminal broke in two.
+	half string
 }
 
 const (
@@ -30,6 +34,8 @@ const (
 	// announceReach is within how many lines of "Exception ignored in" or
 	// "Exception in thread" the traceback begins.
 	announceReach = 3
+	// prefixLimit is how long what a logger puts before each line may be.
+	prefixLimit = 200
 )
 
 // begin starts over at a header.
@@ -39,8 +45,34 @@ func (t *traceback) begin(text string) {
 	t.indent = len(text) - len(strings.TrimLeft(text, " "))
 	if !strings.HasPrefix(strings.TrimLeft(text, " "), "Traceback") {
 		t.indent = 0 // the header is glued to other output
+		if i := strings.Index(text, "Traceback"); i > 0 && i <= prefixLimit {
+			t.prefix = text[:i]
+		}
 	}
 	t.keep(text)
+}
+
+// bare removes the logger's prefix from a line of the traceback: as long as the
+// first line's, and the same but for digits.
+func (t *traceback) bare(text string) string {
+	if t.prefix == "" || len(text) < len(strings.TrimRight(t.prefix, " ")) {
+		return text
+	}
+	for i := range min(len(text), len(t.prefix)) {
+		a, b := text[i], t.prefix[i]
+		if a != b && (a < '0' || a > '9' || b < '0' || b > '9') {
+			return text
+		}
+	}
+	return text[min(len(text), len(t.prefix)):]
+}
+
+// brokenFrame reports whether a line is the first part of a frame that the rich
+// library broke: "/lib/engine.py:330", "/lib/engine.py:330 in".
+func brokenFrame(text string) bool {
+	head := strings.TrimSuffix(text, " in")
+	i := strings.LastIndex(head, ".py:")
+	return i > 0 && digits(head[i+len(".py:"):]) && !strings.ContainsAny(head, " \t\"'(")
 }
 
 func (t *traceback) keep(text string) {
@@ -61,6 +93,9 @@ func (t *traceback) frame(f frame, text string) {
 		ignored, thread := t.ignored, t.thread
 		*t = traceback{open: true, ignored: ignored, thread: thread}
 		t.tracker.torn = true
+		if i := strings.Index(text, `  File "`); i > 0 && strings.Trim(text[:i], " ") != "" {
+			t.prefix = text[:i]
+		}
 	}
 	if t.frames == 0 {
 		t.top = t.header && f.function == "<module>"
@@ -104,7 +139,7 @@ func (t *traceback) context(text string) {
 //	train.py:3: RuntimeError                   pytest, the innermost
 func parseFrame(text string) (frame, bool) {
 	t := strings.TrimLeft(text, " ")
-	if i := strings.Index(t, `File "`); i >= 0 && i <= 40 {
+	if i := strings.Index(t, `File "`); i >= 0 && i <= prefixLimit {
 		file, rest, ok := strings.Cut(t[i+len(`File "`):], `"`)
 		if !ok || !strings.HasPrefix(rest, ", line ") {
 			return frame{}, false
