@@ -36,7 +36,7 @@ func (l *Launcher) attempt(ctx context.Context, next Next) (strategy.Evidence, e
 	if err != nil {
 		return evidence, fmt.Errorf("start attempt %d: %w", next.N, err)
 	}
-	err = newWatch(l, running, &evidence).run(ctx)
+	err = newWatch(l, running, next, &evidence).run(ctx)
 	evidence.Ended = time.Now()
 	return evidence, errors.Join(err, l.Store.Append(Ended{Evidence: evidence}))
 }

@@ -57,6 +57,24 @@ func NewestCheckpoint(dir, glob string, since time.Time) (string, error) {
 	return relative, nil
 }
 
+// CompleteCheckpoint returns the path of a checkpoint that somebody names, relative
+// to dir or absolute, if it is complete and was written at or after since. The error
+// says what it lacks.
+func CompleteCheckpoint(dir, path string, since time.Time) (string, error) {
+	absolute := path
+	if !filepath.IsAbs(path) {
+		absolute = filepath.Join(dir, path)
+	}
+	at, err := written(absolute)
+	if err != nil {
+		return "", fmt.Errorf("look at the checkpoint %s: %w", path, err)
+	}
+	if at.Before(since) {
+		return "", fmt.Errorf("look at the checkpoint %s: it is older than the run", path)
+	}
+	return path, nil
+}
+
 var errIncomplete = errors.New("the checkpoint is not complete")
 
 // written is when a checkpoint was finished: the newest time of its files. A

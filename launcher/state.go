@@ -29,9 +29,13 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	}
 	steps := 0
 	var stuck *strategy.Stuck
+	nothing := ""
 	for _, f := range e.Facts {
 		if f.Stuck != nil {
 			stuck = f.Stuck
+		}
+		if f.Proof != nil && f.Proof.Nothing {
+			nothing = f.Proof.Text
 		}
 		if f.Progress != nil {
 			steps = max(steps, f.Progress.Steps)
@@ -40,6 +44,7 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	s.History = append(s.History, strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Rung: s.Next.Rung, Diagnosis: d,
 		Started: e.Started, Ended: e.Ended, Steps: steps, StopSignal: e.StopSignal, Stuck: stuck,
+		Proved: strategy.Proved(e.Facts), Halted: e.Halted, Nothing: nothing,
 	})
 	s.undecided = true
 }

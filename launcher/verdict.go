@@ -27,6 +27,8 @@ type Tried struct {
 	Rung    strategy.Rung    `json:"rung,omitempty"`
 	Changed strategy.Changes `json:"changed"`
 	Skipped []strategy.Skip  `json:"skipped"`
+	// Untaken are changes that did not take effect: what was asked for, what was used.
+	Untaken strategy.Changes `json:"untaken,omitempty"`
 
 	// ExitCode, Error and Traceback are the failing rank's own.
 	ExitCode  int      `json:"exit_code"`
@@ -39,7 +41,7 @@ func (v *Verdict) record(a strategy.Attempt, d strategy.Decision) {
 	t := Tried{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
 		Seconds: math.Round(a.Lasted().Seconds()*10) / 10,
-		Rung:    d.Rung, Changed: d.Changed, Skipped: d.Skipped,
+		Rung:    d.Rung, Changed: d.Changed, Skipped: d.Skipped, Untaken: d.Untaken,
 		ExitCode: a.Diagnosis.ExitCode, Error: a.Diagnosis.Error,
 	}
 	if a.Diagnosis.Rank >= 0 {
@@ -52,6 +54,15 @@ func (v *Verdict) record(a strategy.Attempt, d strategy.Decision) {
 		t.Skipped = []strategy.Skip{}
 	}
 	v.Attempts = append(v.Attempts, t)
+}
+
+// Used is the plan that the attempt really ran with, as far as it was seen.
+func (t Tried) Used() strategy.Plan {
+	used := t.Plan.With(nil)
+	for k, pair := range t.Untaken {
+		used[k] = pair[1]
+	}
+	return used
 }
 
 // end sets how the run ended.

@@ -21,6 +21,7 @@ type watch struct {
 	running  Attempt
 	evidence *strategy.Evidence
 	outlook  *outlook
+	effect   effect
 
 	failure *time.Timer // when it rings, ranks have failed and the gang is stopped
 	hang    *time.Timer // when it rings, ranks that may hang are looked at
@@ -32,8 +33,12 @@ type watch struct {
 	failed   error // of the store
 }
 
-func newWatch(l *Launcher, running Attempt, evidence *strategy.Evidence) *watch {
-	return &watch{launcher: l, running: running, evidence: evidence, outlook: newOutlook(), failure: stoppedTimer(), hang: stoppedTimer()}
+func newWatch(l *Launcher, running Attempt, next Next, evidence *strategy.Evidence) *watch {
+	return &watch{
+		launcher: l, running: running, evidence: evidence, outlook: newOutlook(),
+		effect:  effect{job: l.Job, plan: next.Plan, checkpoint: next.Checkpoint},
+		failure: stoppedTimer(), hang: stoppedTimer(),
+	}
 }
 
 func stoppedTimer() *time.Timer {
@@ -56,6 +61,9 @@ func (w *watch) run(ctx context.Context) error {
 				return w.failed
 			}
 			w.evidence.Facts = append(w.evidence.Facts, f)
+			if f.Proof != nil {
+				w.prove(*f.Proof)
+			}
 			w.weigh(f)
 		case <-cancelled:
 			cancelled = nil

@@ -55,7 +55,7 @@ func (s *situation) decide() Decision {
 	for _, r := range rules() {
 		if r.applies(s) {
 			d := r.answer(s)
-			d.Rule = r.name
+			d.Rule, d.Untaken = r.name, s.job.Untaken(s.last.Plan, s.last.Proved)
 			return d
 		}
 	}

@@ -47,7 +47,7 @@ func Diagnose(ev Evidence) Diagnosis {
 		return c.nothing()
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.tier, b.tier), a.compareTime(ev, b))
+		return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(a.hollow(), b.hollow()), a.compareTime(ev, b))
 	})
 	best := deeper(all)
 	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
@@ -80,6 +80,19 @@ type candidate struct {
 	rank  int
 	said  *cause.Sighting // nil for an exit or a counter
 	order int
+}
+
+// hollow is 1 for words that announce what further words say better.
+func (a candidate) hollow() int {
+	if a.said == nil || a.tier != tierSymptom {
+		return 0
+	}
+	for _, w := range []string{"multiprocessing.errors.ChildFailedError", "Some NCCL operations have failed or timed out"} {
+		if strings.Contains(a.said.Text, w) {
+			return 1
+		}
+	}
+	return 0
 }
 
 func (a candidate) compareTime(ev Evidence, b candidate) int {

@@ -50,9 +50,12 @@ func (j Job) Misread(plan, proved Plan) Changes {
 }
 
 func (j Job) differing(plan, proved Plan, of func(Knob) bool) Changes {
-	found := Changes{}
+	var found Changes
 	for k, used := range proved {
 		if asked, known := plan[k]; known && used != asked && of(k) {
+			if found == nil {
+				found = Changes{}
+			}
 			found[k] = [2]Value{asked, used}
 		}
 	}

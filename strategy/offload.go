@@ -62,6 +62,9 @@ func toNVMe(s *situation) ([]Plan, string) {
 		}
 		return nil, "nothing more can be taken to NVMe"
 	}
+	if reason := s.diskTooSmall(); reason != "" {
+		return nil, reason
+	}
 	return s.withStage(changes, "zero3")
 }
 
@@ -93,6 +96,19 @@ func (s *situation) hostTooSmall() string {
 		return ""
 	}
 	return fmt.Sprintf("the ranks hold %s on their devices, and the host has %s left", GiB(need), GiB(s.inventory.HostAvailable))
+}
+
+// diskTooSmall compares the space below recovery.nvme_path with what the ranks of one
+// node hold in tensors, as hostTooSmall does.
+func (s *situation) diskTooSmall() string {
+	if s.inventory.NVMeFree == 0 || s.diagnosis.Allocated == nil {
+		return ""
+	}
+	need := *s.diagnosis.Allocated * int64(max(s.job.LocalRanks, 1))
+	if need <= s.inventory.NVMeFree {
+		return ""
+	}
+	return fmt.Sprintf("the ranks hold %s on their devices, and recovery.nvme_path has %s left", GiB(need), GiB(s.inventory.NVMeFree))
 }
 
 func fewerWorkers(s *situation) ([]Plan, string) {

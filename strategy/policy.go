@@ -62,6 +62,8 @@ type Inventory struct {
 	// HostAvailable is the host memory that can still be had, in bytes, cgroup
 	// limits counted; 0: unknown.
 	HostAvailable int64 `json:"host_available_bytes,omitempty"`
+	// NVMeFree is the space that is left below Policy.NVMePath, in bytes; 0: unknown.
+	NVMeFree int64 `json:"nvme_free_bytes,omitempty"`
 	// Missing names, for a rung, the part that it needs and that is not there.
 	Missing map[Rung]string `json:"missing,omitempty"`
 	// Checkpoint is the newest complete checkpoint that this run wrote.

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/strategy"
@@ -15,7 +17,9 @@ import (
 // from the job as the user wrote it.
 func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.Command, error) {
 	files := filepath.Join(dir, "files")
-	change, err := p.recipe.Apply(p.command, plan, p.at, files)
+	at := p.at
+	at.NVMePath = p.swapDir(dir)
+	change, err := p.recipe.Apply(p.command, plan, at, files)
 	if err != nil {
 		return launcher.Command{}, err
 	}
@@ -63,6 +67,17 @@ func (p *prepared) withFiles(names []string) (map[string][]byte, error) {
 		files[name] = text
 	}
 	return files, nil
+}
+
+// pin puts the words on the command that keep all attempts of a run in one folder,
+// where the recipe knows some and the user has none, and tells people of it.
+func (p *prepared) pin(run string) {
+	words := p.recipe.Pinned(p.command, run)
+	if len(words) == 0 {
+		return
+	}
+	p.command.Argv = append(slices.Clone(p.command.Argv), words...)
+	p.warnings = append(p.warnings, fmt.Sprintf("the job gets %s, so that all attempts use one folder and the next one finds the checkpoints", strings.Join(words, " ")))
 }
 
 // propose gives the command that starts a plan from the beginning, without the

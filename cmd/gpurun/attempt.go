@@ -43,6 +43,10 @@ type attempt struct {
 	facts    chan strategy.Fact
 	// stopProbe ends the watch over what ranks tell of their own end.
 	stopProbe func()
+	// stopProofs ends the watch over the files in which a framework writes what it
+	// uses, after a last look.
+	stopProofs func()
+	swap       *swap // nil where nothing is offloaded to NVMe
 	// lingering is cancelled by linger, when what ranks left behind gets no more
 	// time to finish.
 	lingering context.Context
@@ -129,9 +133,21 @@ func (a *attempt) collect() {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("a rank's log is not complete: %v", err)}
 	}
 	a.stopProbe()
+	a.stopProofs()
+	if err := a.swap.close(); err != nil {
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("remove what was offloaded to NVMe: %v", err)}
+	}
 	for _, f := range a.counters.Rise() {
 		a.facts <- f
 	}
+}
+
+// watchProofs looks for what the framework writes of its settings until stopProofs.
+func (a *attempt) watchProofs(w *proofWatch) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var looking sync.WaitGroup
+	looking.Go(func() { w.run(ctx) })
+	a.stopProofs = func() { cancel(); looking.Wait() }
 }
 
 // awaitExits waits for the ranks' ends, and reports whether one was bad. A rank

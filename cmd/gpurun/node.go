@@ -48,8 +48,11 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	if err != nil {
 		return nil, err
 	}
+	if a.swap, err = n.openSwap(l); err != nil {
+		return nil, err
+	}
 	if a.out, err = n.openOutput(a, l); err != nil {
-		return nil, runDirError(fmt.Errorf("open the ranks' output: %w", err))
+		return nil, errors.Join(runDirError(fmt.Errorf("open the ranks' output: %w", err)), a.swap.close())
 	}
 	a.counters = host.This().OpenCounters()
 	ranks := n.ranks(a, l, port)
@@ -66,13 +69,33 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 		a.linger()
 		go drain(a.facts)
 		a.stopProbe()
-		err = errors.Join(startError(err), a.out.Wait(ctx))
+		err = errors.Join(startError(err), a.out.Wait(ctx), a.swap.close())
 		close(a.facts)
 		return nil, err
 	}
 	n.desk.adopt(a)
+	a.watchProofs(n.proofWatch(a))
 	go a.collect()
 	return a, nil
+}
+
+// openSwap makes the folder for what the attempt offloads to NVMe, and tells how
+// fast it is; nil where nothing is offloaded there.
+func (n *node) openSwap(l launcher.Launch) (*swap, error) {
+	dir := n.p.swapDir(l.Dir)
+	if dir == "" || !toNVMe(l.Plan) {
+		return nil, nil
+	}
+	s, err := openSwap(dir)
+	if err != nil {
+		return nil, &coded{err: err, code: strategy.CodeRetry, hint: "recovery.nvme_path says where"}
+	}
+	speed, err := s.speed()
+	if err != nil {
+		return nil, errors.Join(&coded{err: err, code: strategy.CodeRetry, hint: "recovery.nvme_path says where"}, s.close())
+	}
+	n.ledger.note(fmt.Sprintf("%s takes what is offloaded: %s free, %s written in a second", dir, strategy.GiB(freeOnNVMe(dir)), strategy.GiB(int64(speed))))
+	return s, nil
 }
 
 // startError gives the reason why a rank cannot be started its exit code: what
@@ -103,7 +126,7 @@ func (n *node) openOutput(a *attempt, l launcher.Launch) (*output.Output, error)
 		Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee), Filter: launch.LocalRanksFilter,
 		Role: launch.Role, Template: template, Restarts: l.N,
 		TTY:    a.world == 1 && wantsTTY(launch.TTY, n.console),
-		OnFact: a.emit,
+		OnFact: a.emit, Prove: n.p.recipe.Prover(),
 	}
 	if step := n.p.recipe.Progress.Step; step != "" {
 		re, err := n.p.step()

@@ -61,6 +61,11 @@ func (p *prepared) missing() map[strategy.Rung]string {
 	if p.accelerator() == "cuda" && !p.finds("nvcc") {
 		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no nvcc", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
 	}
+	if root := p.job.Recovery.NVMePath; root != "" {
+		if reason := lackOfNVMe(root); reason != "" {
+			lack(reason, strategy.RungNVMe)
+		}
+	}
 	if !hasLibaio() {
 		lack("DeepSpeed reads and writes NVMe through libaio, which is not there", strategy.RungNVMe)
 	}

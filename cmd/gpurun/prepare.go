@@ -332,7 +332,7 @@ func (p *prepared) digestAll() string {
 
 // strategyJob is what Decide has to know.
 func (p *prepared) strategyJob() strategy.Job {
-	return strategy.Job{Knobs: p.knobs, Ranks: p.at.Ranks, LocalRanks: p.local, DataParallel: p.at.DataParallel}
+	return strategy.Job{Knobs: p.knobs, Ranks: p.at.Ranks, LocalRanks: p.local, DataParallel: p.at.DataParallel, Written: p.plan}
 }
 
 func (p *prepared) policy() strategy.Policy {

@@ -144,6 +144,12 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, desk *desk
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
+	p.pin(filepath.Base(dir))
+	if root := p.job.Recovery.NVMePath; root != "" {
+		if err := sweepSwaps(root); err != nil {
+			p.warnings = append(p.warnings, err.Error())
+		}
+	}
 	people := console.NewPeople(s.err, dir, own.Quiet, p.propose(dir))
 	show := people.Show
 	if own.JSON {

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/recipes"
@@ -16,7 +22,11 @@ var innerKinds = map[recipes.InnerKind]job.Kind{
 	recipes.InnerScript: job.Script, recipes.InnerModule: job.Module, recipes.InnerProgram: job.Program,
 }
 
-// unwrapLauncher lets the recipes take a framework's launcher off a command.
+// pythonExec is torchrun's variable for the interpreter of the ranks.
+const pythonExec = "PYTHON_EXEC"
+
+// unwrapLauncher lets the recipes take a framework's launcher off a command. The
+// ranks run on the interpreter that the launcher itself would have run on.
 func unwrapLauncher(words []string, env map[string]string, dir string) (job.Inner, bool, error) {
 	catalog, err := recipes.Catalog()
 	if err != nil {
@@ -34,13 +44,92 @@ func unwrapLauncher(words []string, env map[string]string, dir string) (job.Inne
 	if err != nil || !known {
 		return job.Inner{}, known, err
 	}
-	kind, runs := innerKinds[inner.Kind]
+	if python := launcherPython(words[0], dir); python != "" && all[pythonExec] == "" && inner.Kind != recipes.InnerProgram {
+		inner.Env[pythonExec] = python
+	}
+	if err := fillSite(inner, env, dir); err != nil {
+		return job.Inner{}, true, err
+	}
+	// The ranks' commands do not differ.
+	inner.Argv = slices.DeleteFunc(inner.Argv, func(word string) bool { return word == recipes.LocalRank })
+	return job.Inner{Kind: innerKinds[inner.Kind], Argv: inner.Argv, Env: inner.Env, Ranks: inner.Ranks}, true, nil
+}
+
+// launcherPython is the interpreter in the first line of a launcher's script, as
+// it is found for torchrun; empty where it has none.
+func launcherPython(launcher, dir string) string {
+	look := func(name string) (string, error) {
+		if name != "torchrun" {
+			return exec.LookPath(name)
+		}
+		if strings.Contains(launcher, "/") && !filepath.IsAbs(launcher) {
+			return filepath.Join(dir, launcher), nil
+		}
+		return exec.LookPath(launcher)
+	}
+	path, why, err := job.Interpreter(&job.Job{Kind: job.Script, Workdir: dir}, nil, look)
+	if err != nil || !strings.HasPrefix(why, "the interpreter of ") {
+		return ""
+	}
+	return path
+}
+
+// siteBound is how long the interpreter may take to say where files are.
+const siteBound = 30 * time.Second
+
+// listSite prints where an interpreter finds files of its packages, in the order
+// of the arguments; empty where it does not. The first entry of sys.path is the
+// working directory.
+const listSite = `
+import json, os, sys
+print(json.dumps([next((p for p in (os.path.join(d, f) for d in sys.path[1:]) if os.path.isfile(p)), "") for f in sys.argv[1:]]))`
+
+// fillSite replaces the words that name files which the framework brings with it.
+func fillSite(inner recipes.Inner, env map[string]string, dir string) error {
+	var files []string
 	for _, word := range inner.Argv {
-		runs = runs && !strings.HasPrefix(word, "{site}/")
+		if file, isSite := strings.CutPrefix(word, recipes.Site); isSite {
+			files = append(files, file)
+		}
 	}
-	if !runs {
-		return job.Inner{}, true, usagef("give the script's path with job.script, or set launch.ranks = \"self\"",
-			"%s starts a file of the framework's own, %s", inner.Wrapper, inner.Argv[0])
+	if len(files) == 0 {
+		return nil
 	}
-	return job.Inner{Kind: kind, Argv: inner.Argv, Env: inner.Env, Ranks: inner.Ranks}, true, nil
+	in := maps.Clone(env)
+	if in == nil {
+		in = map[string]string{}
+	}
+	maps.Copy(in, inner.Env)
+	python, _, err := job.Interpreter(&job.Job{Kind: job.Script, Env: in, Workdir: dir}, os.Environ(), exec.LookPath)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), siteBound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, append([]string{"-c", listSite}, files...)...)
+	cmd.Dir, cmd.Env = dir, os.Environ()
+	for name, value := range in {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	out, err := cmd.Output()
+	var paths []string
+	if err == nil {
+		err = json.Unmarshal(out, &paths)
+	}
+	if err == nil && len(paths) != len(files) {
+		err = errors.New("it answers with another number of files")
+	}
+	if err != nil {
+		return fmt.Errorf("ask %s where %s is: %w", python, strings.Join(files, ", "), err)
+	}
+	if i := slices.Index(paths, ""); i >= 0 {
+		return &job.UsageError{Message: fmt.Sprintf("%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], python),
+			Hint: "name a file that is there, or the launcher of the environment that has the framework"}
+	}
+	for i, word := range inner.Argv {
+		if strings.HasPrefix(word, recipes.Site) {
+			inner.Argv[i], paths = paths[0], paths[1:]
+		}
+	}
+	return nil
 }

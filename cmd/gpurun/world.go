@@ -41,7 +41,7 @@ func newWorld(p *prepared, began time.Time, desk *desk, note func(string)) *worl
 func (w *world) Inventory(context.Context) strategy.Inventory {
 	inv := strategy.Inventory{
 		At: time.Now().UTC(), Accelerator: w.p.accelerator(), BF16: w.p.bf16(),
-		Missing: w.p.missing(), Checkpoint: w.checkpoint(),
+		Missing: w.p.missing(), Checkpoint: w.checkpoint(), NVMeFree: freeOnNVMe(w.p.job.Recovery.NVMePath),
 	}
 	if m, err := host.This().Memory(); err == nil {
 		inv.HostAvailable = m.Available
@@ -62,8 +62,12 @@ func (p *prepared) bf16() bool {
 	return len(p.gpus.Devices) > 0
 }
 
-// checkpoint is the newest complete checkpoint of this run, empty without one.
+// checkpoint is the newest complete checkpoint of this run, empty without one. The
+// framework's own word for which it is comes first.
 func (w *world) checkpoint() string {
+	if named := w.pointed(); named != "" {
+		return named
+	}
 	glob, ok := w.p.recipe.ResumeGlob(w.p.command)
 	if !ok {
 		return ""
@@ -73,6 +77,28 @@ func (w *world) checkpoint() string {
 		return "" // an unreadable checkpoint is none to start from
 	}
 	return newest
+}
+
+// pointed is the checkpoint that the framework's pointer file names, if this run
+// wrote both; empty where there is none.
+func (w *world) pointed() string {
+	pointer := w.p.recipe.Pointer(w.p.command)
+	if pointer == "" {
+		return ""
+	}
+	info, err := os.Stat(w.p.under(pointer))
+	if err != nil || info.ModTime().Before(w.began) {
+		return ""
+	}
+	text, err := os.ReadFile(w.p.under(pointer))
+	if err != nil {
+		return ""
+	}
+	named, err := launcher.CompleteCheckpoint(w.p.job.Workdir, strings.TrimSpace(string(text)), w.began)
+	if err != nil {
+		return ""
+	}
+	return named
 }
 
 // Notice is the last signal that announced the end of the time.

@@ -17,6 +17,9 @@ import (
 func (p *People) finish(v launcher.Verdict) {
 	if v.Outcome == strategy.Trained && (p.quiet || len(v.Attempts) == 1) {
 		p.chat("trained in %s; logs: %s", brief(p.total()), p.dir)
+		if lost := v.Attempts[len(v.Attempts)-1].Untaken.Lost(); lost != "" {
+			p.say("warning: trained, but %s", lost)
+		}
 		return
 	}
 	if v.Outcome != strategy.Trained && len(p.attempts) > 0 {
@@ -63,25 +66,32 @@ func outcome(a attempt) string {
 	if !a.decided {
 		return "cut off"
 	}
-	if !a.diagnosis.Fatal && !a.decision.Relaunch {
-		return string(a.decision.Outcome)
+	words := a.diagnosis.Sentence()
+	switch {
+	case a.evidence.Halted:
+		words = "stopped"
+	case !a.diagnosis.Fatal && !a.decision.Relaunch:
+		words = string(a.decision.Outcome)
+	}
+	if lost := a.decision.Untaken.Lost(); lost != "" {
+		words += "; " + lost
 	}
 	if len(a.decision.Changed) > 0 {
-		return fmt.Sprintf("%s → %s", a.diagnosis.Sentence(), a.decision.Changed)
+		words += fmt.Sprintf(" → %s", a.decision.Changed)
 	}
-	return a.diagnosis.Sentence()
+	return words
 }
 
 // proposal says how the plan that trained differs from what the user wrote, so
 // that the next run can start with it.
 func (p *People) proposal(v launcher.Verdict) {
 	last := v.Attempts[len(v.Attempts)-1]
-	changed := p.began.Plan.Changed(last.Plan)
+	changed := p.began.Plan.Changed(last.Used())
 	if len(changed) == 0 {
 		return
 	}
 	p.say("  changed against the job as it is written: %s", changed)
-	if command, err := p.propose(last.Plan, last.N); err == nil {
+	if command, err := p.propose(last.Used(), last.N); err == nil {
 		p.say("hint: to start with this plan next time, give the job: %s", quote(command))
 	}
 }

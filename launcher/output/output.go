@@ -87,6 +87,9 @@ type Options struct {
 	Group, Restarts int
 	// Step finds a training step in a line; its first group is the step's number.
 	Step *regexp.Regexp
+	// Prove finds in a line what the job says of its own settings; nil: nothing. It
+	// is asked for the first MiB of each stream, from several goroutines.
+	Prove func(line string) (strategy.Proof, bool)
 	// MaxBytes caps a log file: its head and its tail are kept and the cut is
 	// marked. 0: DefaultMaxBytes; at least 4 KiB.
 	MaxBytes int64
@@ -128,7 +131,7 @@ func Open(o Options) (*Output, error) {
 	stdout, stderr := out.openConsoles()
 	alone := out.shown() <= 1
 	for local, global := range o.Ranks {
-		r := &rank{global: global, local: local, step: o.Step, facts: out.facts}
+		r := &rank{global: global, local: local, step: o.Step, prove: o.Prove, facts: out.facts}
 		out.ranks = append(out.ranks, r)
 		for i, c := range []*console{stdout, stderr} {
 			if err := out.openStream(r, i, c, alone); err != nil {

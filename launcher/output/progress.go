@@ -1,7 +1,6 @@
 package output
 
 import (
-	"bytes"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,6 +53,7 @@ func later(a, b time.Time) time.Time {
 type rank struct {
 	global, local int
 	step          *regexp.Regexp
+	prove         func(line string) (strategy.Proof, bool)
 	facts         *facts
 	streams       [2]*stream // stdout, stderr
 
@@ -95,58 +95,15 @@ func (r *rank) stepped(source string, now time.Time, n int) {
 	r.steppedIn = source
 }
 
-// longestLine is how much of a line is searched for a step, in bytes.
-const longestLine = 4 << 10
-
-// steps finds the job's steps in a stream's lines, which end at a newline or a
-// carriage return.
-type steps struct {
-	pattern *regexp.Regexp
-	found   func(int)
-	line    []byte // the start of the unfinished line
-}
-
-func (s *steps) add(p []byte) {
-	for len(p) > 0 {
-		i := bytes.IndexByte(p, '\n')
-		if j := bytes.IndexByte(p[:max(i, 0)], '\r'); j >= 0 {
-			i = j
-		} else if i < 0 {
-			i = bytes.IndexByte(p, '\r')
-		}
-		if i < 0 {
-			s.keep(p)
-			return
-		}
-		if len(s.line) == 0 {
-			s.search(p[:min(i, longestLine)])
-		} else {
-			s.keep(p[:i])
-			s.end()
-		}
-		p = p[i+1:]
+// stepIn finds the number of a step in a line.
+func (r *rank) stepIn(line []byte) (n int, ok bool) {
+	if r.step == nil {
+		return 0, false
 	}
-}
-
-func (s *steps) keep(p []byte) {
-	s.line = append(s.line, p[:min(len(p), longestLine-len(s.line))]...)
-}
-
-// end searches the line that has ended.
-func (s *steps) end() {
-	s.search(s.line)
-	s.line = s.line[:0]
-}
-
-func (s *steps) search(line []byte) {
-	if len(line) == 0 {
-		return
-	}
-	m := s.pattern.FindSubmatch(plain(line))
+	m := r.step.FindSubmatch(line)
 	if m == nil {
-		return
+		return 0, false
 	}
-	if n, err := strconv.Atoi(string(m[1])); err == nil {
-		s.found(n)
-	}
+	n, err := strconv.Atoi(string(m[1]))
+	return n, err == nil
 }

@@ -17,7 +17,12 @@ func TestStepsInAnyPieces(t *testing.T) {
 	want := []int{1, 2, 3, 4, 6}
 	for size := 1; size <= len(text); size++ {
 		var got []int
-		s := &steps{pattern: regexp.MustCompile(`step (\d+)`), found: func(n int) { got = append(got, n) }}
+		r := &rank{step: regexp.MustCompile(`step (\d+)`)}
+		s := &lines{each: func(line []byte) {
+			if n, ok := r.stepIn(plain(line)); ok {
+				got = append(got, n)
+			}
+		}}
 		for rest := text; rest != ""; rest = rest[min(size, len(rest)):] {
 			s.add([]byte(rest[:min(size, len(rest))]))
 		}
@@ -75,5 +80,33 @@ func TestAStepIsSeenInARanksOutput(t *testing.T) {
 	}
 	if len(facts) != 1 || facts[0].Rank != 1 || facts[0].Source != "stderr" || facts[0].Progress.Last != 8 {
 		t.Errorf("facts %+v", facts)
+	}
+}
+
+func TestAProofIsSeenInARanksOutput(t *testing.T) {
+	var facts []strategy.Fact
+	o := open(t, 2, Options{
+		Prove: func(line string) (strategy.Proof, bool) {
+			value, ok := strings.CutPrefix(line, "batch size ")
+			return strategy.Proof{Knob: strategy.MicroBatchSize, Value: strategy.Value(value), Text: line}, ok
+		},
+		OnFact: func(f strategy.Fact) { facts = append(facts, f) },
+	})
+	stdout, _ := o.Files(1)
+	write(t, stdout, "batch size 8\n\x1b[1mbatch size 8\x1b[0m\nbatch size 4\n")
+	write(t, stdout, strings.Repeat(strings.Repeat("x", 99)+"\n", proofHead/100+1)+"batch size 2\n")
+	wait(t, o)
+	var got []strategy.Proof
+	for _, f := range facts {
+		if f.Proof != nil && f.Rank == 1 && f.Source == "stdout" {
+			got = append(got, *f.Proof)
+		}
+	}
+	want := []strategy.Proof{
+		{Knob: strategy.MicroBatchSize, Value: "8", Text: "batch size 8"},
+		{Knob: strategy.MicroBatchSize, Value: "4", Text: "batch size 4"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -32,7 +32,8 @@ type stream struct {
 
 	// The reader's own.
 	scanner *cause.Scanner
-	steps   *steps
+	lines   *lines // nil: nothing is looked for in them
+	proofs  *proofs
 	now     time.Time // when the bytes that are being fed were read
 	flush   time.Time // the read deadline that is set
 }
@@ -43,10 +44,27 @@ func newStream(r *rank, name string, pipe *os.File, log *logFile) *stream {
 		scanner: cause.NewScanner(name),
 	}
 	s.scanner.OnSighting = func(seen cause.Sighting) { r.sighted(name, s.now, seen) }
-	if r.step != nil {
-		s.steps = &steps{pattern: r.step, found: func(n int) { r.stepped(name, s.now, n) }}
+	if r.prove != nil {
+		s.proofs = &proofs{find: r.prove}
+	}
+	if r.step != nil || r.prove != nil {
+		s.lines = &lines{each: s.line}
 	}
 	return s
+}
+
+// line looks for what a line of the job says to gpurun.
+func (s *stream) line(text []byte) {
+	if len(text) == 0 {
+		return
+	}
+	text = plain(text)
+	if n, ok := s.rank.stepIn(text); ok {
+		s.rank.stepped(s.name, s.now, n)
+	}
+	if proof, ok := s.proofs.search(text); ok {
+		s.rank.proved(s.name, s.now, proof)
+	}
 }
 
 // run reads until the last process that holds the write end has closed it.
@@ -83,8 +101,8 @@ func (s *stream) feed(p []byte) {
 	}
 	s.tail.add(p)
 	s.scanner.Write(p) // It never fails.
-	if s.steps != nil {
-		s.steps.add(p)
+	if s.lines != nil {
+		s.lines.add(p)
 	}
 }
 
@@ -154,8 +172,8 @@ func (s *stream) finish() {
 	if growth := s.scanner.Growth(); growth != nil {
 		s.rank.facts.emit(strategy.Fact{Time: s.now, Rank: s.rank.global, Source: s.name, Growth: growth})
 	}
-	if s.steps != nil {
-		s.steps.end()
+	if s.lines != nil {
+		s.lines.end()
 	}
 	s.pipe.Close() // Nothing was written through it.
 }

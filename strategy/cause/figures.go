@@ -12,7 +12,7 @@ var units = []struct {
 	name  string
 	bytes float64
 }{
-	{"bytes", 1}, {"byte", 1},
+	{"bytes", 1}, {"Bytes", 1}, {"byte", 1},
 	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"PiB", 1 << 50},
 	{"kB", 1 << 10}, {"KB", 1 << 10}, {"MB", 1 << 20}, {"GB", 1 << 30}, {"TB", 1 << 40},
 	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40}, {"B", 1},
@@ -130,7 +130,7 @@ func parseFigures(text string) Figures {
 		ReservedUnallocated: before(text, " is reserved by PyTorch but unallocated"),
 	}
 	if f.Capacity == nil {
-		f.Capacity = before(text, " total capacity", " hbm. Exceeded")
+		f.Capacity = before(text, " total capacity", " hbm.")
 	}
 	if f.Free == nil {
 		f.Free = before(text, " free;", " free)", " free.", " free,")

@@ -36,7 +36,7 @@ type pattern struct {
 
 func (p *pattern) matches(text string) bool {
 	if p.whole {
-		return strings.TrimSpace(text) == p.words[0]
+		return strings.Trim(text, " *`") == p.words[0] // with the marks of text that was made bold or code
 	}
 	rest := text
 	for _, w := range p.words {
@@ -166,8 +166,8 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("cuda runtime error (2) : out of memory")},
 	{code: CUDAOOM, words: words("THCudaCheck FAIL", ": out of memory")}, // PyTorch to 1.6
 	{code: CUDAOOM, words: words("cudaErrorMemoryAllocation")},
-	{code: CUDAOOM, words: words("CUDA_ERROR_OUT_OF_MEMORY"), without: words("failed to allocate", "retry")}, // driver API: JAX, TF, numba, CuPy
-	{code: CUDAOOM, role: weak, words: words("CUDA_ERROR_OUT_OF_MEMORY")},                                    // XLA's and TF's pools log each try, then ask for less
+	{code: CUDAOOM, words: words("CUDA_ERROR_OUT_OF_MEMORY"), without: words("failed to allocate", "retry", "evice: CUDA_ERROR_OUT")}, // driver API: JAX, TF, numba, CuPy
+	{code: CUDAOOM, role: weak, words: words("CUDA_ERROR_OUT_OF_MEMORY")},                                                             // XLA's and TF's pools log each try, then ask for less
 	{code: CUDAOOM, words: words("hipErrorOutOfMemory")},
 	{code: CUDAOOM, words: words("hipErrorMemoryAllocation")},
 	{code: CUDAOOM, words: words("Failed to CUDA calloc")}, // NCCL's last error, 2.19 on
@@ -191,7 +191,8 @@ var cudaPatterns = []pattern{
 	// CuPy's pool: cupy.cuda.memory.OutOfMemoryError.
 	{code: CUDAOOM, words: words("cupy", "OutOfMemoryError: Out of memory allocating")},
 	{code: CUDAOOM, words: words("OutOfMemoryError: Out of memory allocating")},
-	{code: CUDAOOM, words: words("out of memory to allocate ", " bytes (total ")}, // CuPy to 6
+	{code: CUDAOOM, words: words("Out of memory allocating ", " bytes (allocated so far")}, // Chainer leaves the class out
+	{code: CUDAOOM, words: words("out of memory to allocate ", " bytes (total ")},          // CuPy to 6
 	// RAPIDS memory manager.
 	{code: CUDAOOM, words: words("std::bad_alloc: out_of_memory: CUDA error")},
 	{code: CUDAOOM, words: words("std::bad_alloc: CUDA error")},
@@ -201,6 +202,9 @@ var cudaPatterns = []pattern{
 	// JAX and XLA: RESOURCE_EXHAUSTED on a GPU or TPU; a TPU runs out when compiling.
 	{code: CUDAOOM, words: words("compile", "Ran out of memory in memory space"), phase: Load},
 	{code: CUDAOOM, words: words("Ran out of memory in memory space")},
+	{code: CUDAOOM, role: weak, words: words("algorithm_picker.cc", "xhausted: Failed to")}, // XLA drops the choice
+	{code: CUDAOOM, role: weak, words: words("algorithm_picker.cc", "RESOURCE_EXHAUSTED")},
+	{code: CUDAOOM, role: weak, words: words("autotuner", "RESOURCE_EXHAUSTED")},
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED: Out of memory")},
 	{code: CUDAOOM, words: words("of memory while trying to allocate ")}, // the words before may stand on the line before
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED: Failed to allocate request")},
@@ -215,7 +219,8 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("OOM when allocating tensor")},
 	{code: CUDAOOM, words: words("Dst tensor is not initialized")}, // a copy to a GPU without room
 	{code: CUDAOOM, role: weak, words: words("Allocator (GPU_", "ran out of memory trying to allocate")},
-	{code: CUDAOOM, role: weak, words: words("Ran out of memory trying to allocate")}, // to 1.2
+	{code: CUDAOOM, role: weak, words: words("Ran out of memory trying to allocate")},           // to 1.2
+	{code: CUDAOOM, role: weak, words: words("Allocator ran out of memory trying to allocate")}, // Intel's extension
 	// vLLM sizes its cache by what is left: the device is too small for the plan.
 	{code: CUDAOOM, words: words("larger than the maximum number of tokens that can be stored in KV cache"), phase: Load},
 	{code: CUDAOOM, words: words("No available memory for the cache blocks"), phase: Load},
@@ -234,6 +239,7 @@ var hostPatterns = []pattern{
 	{code: HostOOM, words: words("MemoryError: std::bad_alloc"), device: "cpu"},
 	{code: HostOOM, words: words("std::bad_alloc"), without: words("CUDA", "cuda"), device: "cpu"}, // C++ runtime
 	{code: HostOOM, words: words("Cannot allocate memory"), device: "cpu"},                         // ENOMEM of any call
+	{code: HostOOM, words: words("MemoryError"), whole: true, device: "cpu"},
 	{code: HostOOM, words: words("ArrowMemoryError"), device: "cpu"},
 	{code: HostOOM, words: words("os error 12"), device: "cpu"}, // Rust: safetensors, tokenizers
 	// Linux kernel log, as dmesg or a pod's events show it.
@@ -345,6 +351,7 @@ var devicePatterns = []pattern{
 	{code: GPUHardware, words: words("GPU requires reset")},
 	{code: GPUHardware, words: words("CUDA error: hardware stack error")},
 	{code: GPUHardware, words: words("hardware error", "CUDA error")},
+	{code: GPUHardware, words: words("CUDA error: ", "over nvlink or a hardware error")},
 	{code: Unknown, words: words("NVRM: Xid")},                        // the number decides, see scanner
 	{code: Driver, role: weak, words: words("failed call to cuInit")}, // TensorFlow goes on without a GPU
 	{code: Driver, words: words("no kernel image is available for execution")},
@@ -380,7 +387,6 @@ var devicePatterns = []pattern{
 var networkPatterns = []pattern{
 	// ProcessGroupNCCL's watchdog, 1.x and 2.x.
 	{code: NCCLTimeout, role: symptom, words: words("Watchdog caught collective operation timeout"), phase: Collective},
-	{code: NCCLTimeout, role: symptom, words: words("Some NCCL operations have failed or timed out"), phase: Collective},
 	{code: NCCLTimeout, role: symptom, words: words("Timeout at NCCL work"), phase: Collective},
 	{code: NCCLTimeout, role: symptom, words: words("Heartbeat monitor timed out"), phase: Collective},
 	{code: NCCLTimeout, role: symptom, words: words("Timed out initializing process group in store based barrier"), phase: Load},
@@ -410,6 +416,8 @@ var networkPatterns = []pattern{
 	{code: NCCLError, words: words("ncclInvalidUsage")},
 	{code: NCCLError, words: words("ncclUnhandledCudaError")},
 	{code: NCCLError, words: words("Duplicate GPU detected")},
+	{code: NCCLTimeout, role: symptom, words: words("Some NCCL operations have failed or timed out"), phase: Collective}, // said after either
+	{code: NCCLError, words: words("NCCL failure ")},                                                                     // NVIDIA's tests
 	{code: NCCLError, role: weak, words: words("NCCL WARN ")},
 	// Gloo's peers, and NCCL's bootstrap over the store.
 	{code: NCCLError, role: symptom, words: words("gloo", "Connection closed by peer")},
@@ -417,6 +425,7 @@ var networkPatterns = []pattern{
 	{code: NCCLError, role: symptom, words: words("is setting up NCCL communicator and retrieving ncclUniqueId")},
 	// Stores and peers that are gone.
 	{code: Unknown, role: symptom, words: words("recvValueWithTimeout failed")},
+	{code: Unknown, role: symptom, words: words("recvValue failed on SocketImpl")},
 	{code: Unknown, role: symptom, words: words("Failed to recv, got 0 bytes")},
 	{code: Unknown, role: symptom, words: words("Connection was likely closed. Did the remote server shutdown or crash")},
 	{code: Unknown, role: symptom, words: words("Connection closed by peer")},
@@ -497,6 +506,7 @@ var otherPatterns = []pattern{
 	{code: Diverged, words: words("probability tensor contains either `inf`, `nan`")}, // torch.multinomial
 	{code: Diverged, words: words("constraint ", "Real()", "found invalid values")},   // torch.distributions: only NaN is no real number
 	{code: Diverged, words: words("found invalid values", "nan")},                     // torch.distributions
+	{code: Diverged, role: weak, words: words("educing loss scale to ", "e-")},        // apex halves it without end
 	{code: Diverged, role: weak, words: words("loss=nan")},
 	{code: Diverged, role: weak, words: words("loss: nan")},
 	{code: Diverged, role: weak, words: words("loss': nan")},

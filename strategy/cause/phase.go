@@ -46,7 +46,7 @@ func (t *tracker) result() Phase {
 func (t *tracker) add(f frame) {
 	t.pins = false
 	t.pinned = t.pinned || strings.Contains(f.file, "pin_memory") || f.function == "pin_memory"
-	for _, m := range []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py", "torch/multiprocessing/reductions.py"} {
+	for _, m := range []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "torch/multiprocessing/reductions.py"} {
 		t.shared = t.shared || strings.Contains(f.file, m)
 	}
 	if strings.Contains(f.file, "torch/utils/data/") {
@@ -128,6 +128,8 @@ func purpose(f frame) Phase {
 		return Save
 	case strings.HasSuffix(file, "distributed/fsdp/_state_dict_utils.py") && !strings.Contains(name, "load"):
 		return Save
+	case strings.HasPrefix(name, "load_fsdp_"), strings.HasPrefix(name, "load_megatron_"):
+		return "" // verl moves states back to the device in every step
 	case slices.Contains(loadNames, name), strings.HasPrefix(name, "_load_"), strings.HasPrefix(name, "load_"):
 		return Load
 	case name == "initialize" && strings.Contains(file, "deepspeed"):
@@ -198,9 +200,10 @@ func stage(f frame) Phase {
 func buildsModel(file string) bool {
 	_, inside, library := strings.Cut(file, "-packages/")
 	if !library {
-		return true
+		return !strings.Contains(file, "/lib/python") // the standard library
 	}
-	for _, other := range []string{"torch/distributions/", "torch/utils/", "numpy/", "numba", "cupy/", "jax/", "tqdm/", "pandas/", "PIL/"} {
+	for _, other := range []string{"torch/distributions/", "torch/utils/", "numpy/", "numba", "cupy/", "jax/", "tqdm/", "pandas/", "PIL/",
+		"wandb/", "ray/", "datasets/", "tensorboard", "scipy/", "sklearn/"} {
 		if strings.HasPrefix(inside, other) {
 			return false
 		}

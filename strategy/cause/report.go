@@ -34,6 +34,9 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	if at.Phase == "" {
 		at.Phase = NoPhase
 	}
+	if at.Code == Preempted || at.Text != "" && strings.Contains(at.Text, "DataLoader worker") {
+		at.Phase = NoPhase // a signal arrives anywhere
+	}
 	if (at.Code == NCCLError || at.Code == NCCLTimeout) && t.tracker.collective && !t.tracker.firm {
 		at.Phase = Collective // of whatever it is a part
 	}

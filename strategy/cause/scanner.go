@@ -63,6 +63,8 @@ type Scanner struct {
 	watch      int     // units for which every unit is looked at
 	opened     int     // writers whose traceback is open
 	last       *writer // who reported the last error that is kept in mind
+	torn       *writer // whose frame a terminal broke at the end of the line before
+	tornText   string
 }
 
 // A writer is one process among those that share a stream.
@@ -274,6 +276,7 @@ func (s *Scanner) writer(key string) *writer {
 
 // text reads what one writer put on a line.
 func (s *Scanner) text(w *writer, seg segment) {
+	w = s.mend(w, &seg)
 	was := w.traceback.open
 	s.advance(w, seg.text)
 	if w.continues(seg.text) {
@@ -303,4 +306,20 @@ func (s *Scanner) text(w *writer, seg segment) {
 		return
 	}
 	s.see(w, seg, p, false)
+}
+
+// mend joins the two parts of a frame that a terminal broke before the number of
+// its line. The second part lacks the prefix that launchers put before the first.
+func (s *Scanner) mend(w *writer, seg *segment) *writer {
+	torn, text := s.torn, s.tornText
+	s.torn, s.tornText = nil, ""
+	if torn != nil && seg.key == "" {
+		seg.text = text + seg.text
+		return torn
+	}
+	if _, rest, ok := strings.Cut(seg.text, `File "`); ok && !strings.Contains(rest, `", line `) && len(rest) <= 2*tracebackWidth {
+		s.torn, s.tornText = w, seg.text
+		s.watch = max(s.watch, 2)
+	}
+	return w
 }

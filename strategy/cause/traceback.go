@@ -155,6 +155,9 @@ func parseFrame(text string) (frame, bool) {
 		return frame{}, false
 	}
 	file, rest := t[:i+len(".py")], t[i+len(".py"):]
+	if strings.HasPrefix(rest, "](http") { // Colab links to its editor
+		_, rest, _ = strings.Cut(rest, ")")
+	}
 	if after, ok := strings.CutPrefix(rest, ":"); ok {
 		n := 0
 		for n < len(after) && after[n] >= '0' && after[n] <= '9' {

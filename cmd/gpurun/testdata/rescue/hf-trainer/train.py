@@ -10,14 +10,14 @@ from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer,
 class ModelArguments:
     layers: int = field(default=8)
     width: int = field(default=512)
-    vocabulary: int = field(default=8192)
+    vocabulary: int = field(default=16384)
 
 
 @dataclass
 class DataArguments:
     samples: int = field(default=640)
     short_samples: int = field(default=384, metadata={"help": "how many samples come before the long ones"})
-    short: int = field(default=128)
+    short: int = field(default=64)
     long: int = field(default=512)
 
 

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// swapPrefix begins the names of the folders below recovery.nvme_path, one for each
+// attempt that offloads to NVMe. They are removed with the attempt, and those of a
+// gpurun that was killed by the next one.
+const swapPrefix = "gpurun-"
+
+// swapLock is the file in such a folder that its gpurun holds locked.
+const swapLock = "gpurun.lock"
+
+// A swap is the folder of one attempt for what it offloads to NVMe.
+type swap struct {
+	dir  string
+	lock *os.File
+}
+
+// swapDir names the folder for the attempt whose own folder is dir; empty where
+// there is no nvme_path. Runs of one job have different names.
+func (p *prepared) swapDir(dir string) string {
+	root := p.job.Recovery.NVMePath
+	if root == "" {
+		return ""
+	}
+	return filepath.Join(root, swapPrefix+filepath.Base(filepath.Dir(dir))+"-"+filepath.Base(dir))
+}
+
+// toNVMe reports whether a plan offloads to NVMe.
+func toNVMe(plan strategy.Plan) bool {
+	return plan[strategy.OffloadOptimizer] == "nvme" || plan[strategy.OffloadParam] == "nvme"
+}
+
+// openSwap makes the folder, and holds it until close.
+func openSwap(dir string) (*swap, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder for what is offloaded to NVMe: %w", err)
+	}
+	lock, err := lockSwap(dir)
+	if err != nil {
+		return nil, fmt.Errorf("hold the folder for what is offloaded to NVMe: %w", err)
+	}
+	return &swap{dir: dir, lock: lock}, nil
+}
+
+func lockSwap(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, swapLock), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, os.NewSyscallError("flock", err)
+	}
+	return f, nil
+}
+
+// close removes the folder with all that was offloaded. A nil swap has none.
+func (s *swap) close() error {
+	if s == nil {
+		return nil
+	}
+	err := os.RemoveAll(s.dir)
+	return errors.Join(err, s.lock.Close())
+}
+
+// sweepSwaps removes the folders below root whose gpurun is gone.
+func sweepSwaps(root string) error {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for what a killed run left on NVMe: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), swapPrefix) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(dir, swapLock)); err != nil {
+			continue // not ours
+		}
+		lock, err := lockSwap(dir)
+		if err != nil {
+			continue // in use, or another user's
+		}
+		errs = append(errs, (&swap{dir: dir, lock: lock}).close())
+	}
+	return errors.Join(errs...)
+}
+
+// probeSize is how much is written to learn how fast a disk is, in bytes.
+const probeSize = 64 << 20
+
+// lackOfNVMe says why nothing can be offloaded to a folder, empty where it can be.
+func lackOfNVMe(root string) string {
+	var at unix.Statfs_t
+	if err := unix.Statfs(root, &at); err != nil {
+		return fmt.Sprintf("recovery.nvme_path %s: %v", root, err)
+	}
+	if at.Type == unix.TMPFS_MAGIC || at.Type == unix.RAMFS_MAGIC {
+		return fmt.Sprintf("recovery.nvme_path %s is in host memory (tmpfs)", root)
+	}
+	if err := unix.Access(root, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Sprintf("recovery.nvme_path %s cannot be written: %v", root, err)
+	}
+	return ""
+}
+
+// freeOnNVMe is the space below a folder that this user can have, in bytes; 0: unknown.
+func freeOnNVMe(root string) int64 {
+	var at unix.Statfs_t
+	if root == "" || unix.Statfs(root, &at) != nil {
+		return 0
+	}
+	return int64(at.Bavail) * at.Bsize
+}
+
+// speed writes probeSize bytes to the folder, down to the disk, and returns the
+// bytes written in a second.
+func (s *swap) speed() (perSecond float64, err error) {
+	path := filepath.Join(s.dir, "speed")
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, fmt.Errorf("measure the disk: %w", err)
+	}
+	defer os.Remove(path)
+	defer f.Close()
+	block := make([]byte, 4<<20)
+	for i := range block {
+		block[i] = byte(i * 7) // no zeros, which some file systems do not write
+	}
+	began := time.Now()
+	for range probeSize / len(block) {
+		if _, err := f.Write(block); err != nil {
+			return 0, fmt.Errorf("measure the disk: %w", err)
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return 0, fmt.Errorf("measure the disk: %w", err)
+	}
+	return probeSize / time.Since(began).Seconds(), nil
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/job"
+)
+
+// A run's folder on NVMe is its own, is there while its attempt runs, and is gone
+// after it. What a killed gpurun left is removed by the next one; what another one
+// uses, or did not make, is left alone.
+func TestSwapFolders(t *testing.T) {
+	root := t.TempDir()
+	p := &prepared{job: &job.Job{}}
+	if got := p.swapDir("/runs/r/attempt-1"); got != "" {
+		t.Errorf("without nvme_path: %q", got)
+	}
+	p.job.Recovery.NVMePath = root
+	used, err := openSwap(p.swapDir("/runs/a/attempt-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := openSwap(p.swapDir("/runs/b/attempt-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(left.dir, "optimizer.tensor.swp"), "states")
+	left.lock.Close() // as the kernel does when its holder is killed
+	foreign := filepath.Join(root, "gpurun-notes")
+	if err := os.Mkdir(foreign, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := sweepSwaps(root); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if got, want := strings.Join(names, " "), "gpurun-a-attempt-1 gpurun-notes"; got != want {
+		t.Errorf("after the sweep: %s, want %s", got, want)
+	}
+	if speed, err := used.speed(); err != nil || speed <= 0 {
+		t.Errorf("speed %v, %v", speed, err)
+	}
+	if err := used.close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(used.dir); !os.IsNotExist(err) {
+		t.Errorf("the folder is still there: %v", err)
+	}
+	if err := sweepSwaps(filepath.Join(root, "missing")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsNoNVMe(t *testing.T) {
+	if reason := lackOfNVMe("/dev/shm"); !strings.Contains(reason, "is in host memory (tmpfs)") {
+		t.Errorf("/dev/shm: %q", reason)
+	}
+	if reason := lackOfNVMe(filepath.Join(t.TempDir(), "missing")); !strings.Contains(reason, "no such file") {
+		t.Errorf("a missing folder: %q", reason)
+	}
+}

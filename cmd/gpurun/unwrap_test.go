@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/launcher/job"
+)
+
+// framework makes a folder of packages with torchtune's files in it, and its
+// launcher, which runs on an interpreter of its own.
+func framework(t *testing.T) (packages, tune, python string) {
+	t.Helper()
+	system, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("this machine has no python3")
+	}
+	packages = t.TempDir()
+	python = filepath.Join(packages, "python3")
+	tune = filepath.Join(packages, "bin", "tune")
+	for name, text := range map[string]string{
+		"recipes/full_finetune_distributed.py":  "import torchtune\n",
+		"recipes/configs/llama3_2/1B_full.yaml": "batch_size: 4\n",
+		"bin/tune":                              "#!" + python + "\n",
+		"python3":                               "#!/bin/sh\nexec " + system + " \"$@\"\n",
+	} {
+		path := filepath.Join(packages, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return packages, tune, python
+}
+
+// TestUnwrapSite: a launcher's own files are found by its own interpreter, which
+// the ranks run on, too.
+func TestUnwrapSite(t *testing.T) {
+	t.Setenv("PYTHON_EXEC", "")
+	packages, tune, python := framework(t)
+	env := map[string]string{"PYTHONPATH": packages}
+	words := []string{tune, "run", "--nproc_per_node", "2", "full_finetune_distributed", "--config", "llama3_2/1B_full", "batch_size=2"}
+	inner, known, err := unwrapLauncher(words, env, t.TempDir())
+	if err != nil || !known {
+		t.Fatalf("%v, %v", known, err)
+	}
+	want := job.Inner{
+		Kind: job.Script, Ranks: "2", Env: map[string]string{"PYTHON_EXEC": python},
+		Argv: []string{filepath.Join(packages, "recipes/full_finetune_distributed.py"), "--config", filepath.Join(packages, "recipes/configs/llama3_2/1B_full.yaml"), "batch_size=2"},
+	}
+	if diff := cmp.Diff(want, inner); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// A file in the working directory is not the framework's.
+	words[6] = "llama3_2/8B_full"
+	_, _, err = unwrapLauncher(words, env, packages)
+	var usage *job.UsageError
+	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "recipes/configs/llama3_2/8B_full.yaml") {
+		t.Errorf("a configuration that is not there: %v", err)
+	}
+	if _, _, err = unwrapLauncher(words, nil, packages); err == nil {
+		t.Error("the recipe is found in the working directory")
+	}
+}
+
+// TestUnwrapPython: the interpreter that the user names is stronger than the
+// launcher's, and a program gets none.
+func TestUnwrapPython(t *testing.T) {
+	t.Setenv("PYTHON_EXEC", "")
+	packages, tune, python := framework(t)
+	launcher := filepath.Join(filepath.Dir(tune), "deepspeed")
+	if err := os.Rename(tune, launcher); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		words []string
+		env   map[string]string
+		want  string
+	}{
+		{[]string{launcher, "train.py"}, nil, python},
+		{[]string{"bin/deepspeed", "train.py"}, nil, python},
+		{[]string{launcher, "train.py"}, map[string]string{"PYTHON_EXEC": "/opt/python"}, ""},
+		{[]string{launcher, "--no_python", "./train.sh"}, nil, ""},
+		{[]string{"python3", "-m", "deepspeed", "train.py"}, nil, ""},
+	} {
+		inner, known, err := unwrapLauncher(test.words, test.env, packages)
+		if err != nil || !known || inner.Env["PYTHON_EXEC"] != test.want {
+			t.Errorf("%q: %q, %v, %v; want %q", test.words, inner.Env["PYTHON_EXEC"], known, err, test.want)
+		}
+	}
+}
