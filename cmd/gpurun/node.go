@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -74,7 +76,7 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 		return nil, err
 	}
 	n.desk.adopt(a)
-	a.watchProofs(n.proofWatch(a))
+	a.watchProofs(n.proofWatch(a, l))
 	go a.collect()
 	return a, nil
 }
@@ -151,7 +153,7 @@ func streamsOf(s job.Streams) map[int]output.Streams {
 
 // ranks describes the processes to start.
 func (n *node) ranks(a *attempt, l launcher.Launch, port int) []proc.Rank {
-	hook := n.hook(a, l.Dir)
+	hook := n.hook(a, l)
 	var ranks []proc.Rank
 	for k := range a.world {
 		dir := filepath.Join(l.Dir, fmt.Sprintf("rank%d", k))
@@ -174,12 +176,12 @@ func (n *node) ranks(a *attempt, l launcher.Launch, port int) []proc.Rank {
 
 // hook gives the variables with which a rank's Python tells of its own end. Where
 // they cannot be had the ranks do without, and a fact says so.
-func (n *node) hook(a *attempt, dir string) func(rank int, env []string) map[string]string {
+func (n *node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) map[string]string {
 	none := func(int, []string) map[string]string { return nil }
 	if !n.p.job.Launch.Probe {
 		return none
 	}
-	environ, err := probe.Install(dir)
+	environ, err := probe.Install(l.Dir, slices.Sorted(maps.Keys(l.Command.Env))...)
 	if err != nil {
 		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: err.Error()})
 		return none

@@ -56,12 +56,16 @@ const (
 // fileVariable tells the probe where to write, and whether to.
 const fileVariable = "GPURUN_PROBE_FILE"
 
+// namesVariable tells the probe of which variables it tells the values.
+const namesVariable = "GPURUN_PROBE_NAMES"
+
 // Install puts the hook into a folder of the attempt. Environ gives the variables
 // to set for a rank with the global number rank, whose environment, as KEY=value, is
-// env so far: its PYTHONPATH is kept behind the hook's folder.
+// env so far: its PYTHONPATH is kept behind the hook's folder. What a rank tells
+// includes the values that the variables in names then have: see Environ.
 //
 // An error means that the ranks have to do without the probe.
-func Install(dir string) (environ func(rank int, env []string) map[string]string, err error) {
+func Install(dir string, names ...string) (environ func(rank int, env []string) map[string]string, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("install the probe: %w", err)
@@ -91,7 +95,11 @@ func Install(dir string) (environ func(rank int, env []string) map[string]string
 		if others := lookup(env, "PYTHONPATH"); others != "" {
 			path += string(os.PathListSeparator) + others
 		}
-		return map[string]string{"PYTHONPATH": path, fileVariable: filepath.Join(rankFolder(dir, rank), probeFile)}
+		variables := map[string]string{"PYTHONPATH": path, fileVariable: filepath.Join(rankFolder(dir, rank), probeFile)}
+		if len(names) > 0 {
+			variables[namesVariable] = strings.Join(names, ",")
+		}
+		return variables
 	}, nil
 }
 

@@ -38,6 +38,7 @@ type trial struct {
 	home    string
 	flags   []string // of the interpreter
 	bare    bool     // without the probe
+	names   []string // of the variables whose values are told
 }
 
 func newTrial(t *testing.T) *trial {
@@ -62,7 +63,7 @@ func (r *trial) command(t *testing.T, script string) *exec.Cmd {
 	cmd.Dir = r.home
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + cmd.Dir, "PYTHONPATH=" + r.modules}
 	if !r.bare {
-		environ, err := Install(r.dir)
+		environ, err := Install(r.dir, r.names...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +329,7 @@ f()
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			r := newTrial(t)
-			r.flags = test.flags
+			r.flags, r.names = test.flags, []string{"HOME"}
 			for name, text := range test.modules {
 				r.module(t, name, text)
 			}
@@ -373,6 +374,19 @@ func TestUnwritable(t *testing.T) {
 func TestInstallRefusesAColon(t *testing.T) {
 	if _, err := Install(filepath.Join(t.TempDir(), "12:30")); err == nil {
 		t.Error("installed")
+	}
+}
+
+// What a script has made of the variables that gpurun set is told with its end.
+func TestVariablesAreTold(t *testing.T) {
+	r := newTrial(t)
+	r.names = []string{"HOME", "GONE"}
+	r.run(t, "import os; os.environ['HOME'] = '/other'; os.environ['SECRET'] = 'x'; 1/0")
+	if diff := cmp.Diff(map[string]string{"HOME": "/other", "GONE": ""}, Environ(r.dir, 0)); diff != "" {
+		t.Error(diff)
+	}
+	if got := Environ(r.dir, 1); got != nil {
+		t.Errorf("a rank that told nothing had %v", got)
 	}
 }
 

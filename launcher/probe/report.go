@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -27,6 +28,9 @@ type report struct {
 	PID       int      `json:"pid"`
 	Time      float64  `json:"time"` // seconds since 1970
 	Memory    []memory `json:"memory"`
+	// Environ are variables that gpurun has set, as they were when the exception
+	// was raised; empty where the job had removed them.
+	Environ map[string]string `json:"environ"`
 }
 
 // memory is what PyTorch tells about one device, in bytes.
@@ -64,6 +68,22 @@ func read(path, name string, rank int) (strategy.Fact, bool) {
 	said.Stream, said.Seq = fact.Source, 1
 	fact.Sighting = &said
 	return fact, ok
+}
+
+// Environ returns what the variables that Install was given were set to when a rank
+// raised the exception that ended it: a script, or a shell script around it, may
+// have set them anew. Nil where the rank told of no exception. Dir is the attempt's
+// folder.
+func Environ(dir string, rank int) map[string]string {
+	text, _, err := slurp(filepath.Join(rankFolder(dir, rank), probeFile))
+	if err != nil {
+		return nil
+	}
+	var r report
+	if json.Unmarshal(text, &r) != nil {
+		return nil
+	}
+	return r.Environ
 }
 
 // slurp reads a regular file, and tells when it was written.

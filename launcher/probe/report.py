@@ -4,11 +4,15 @@ import os
 import sys
 
 
-def report(path, kind, value, trace):
-    """Writes what was raised, and then the devices' memory, which may take time."""
+def report(path, names, kind, value, trace):
+    """Writes what was raised, and then the devices' memory, which may take time.
+
+    Names are variables of the environment that gpurun has set, joined by commas.
+    """
     import time
 
     told = {"type": kind.__name__, "pid": os.getpid(), "time": time.time()}
+    told["environ"] = dict((name, os.environ.get(name, "")) for name in names.split(",") if name)
     try:
         describe(told, kind, value, trace)
     except Exception:

@@ -24,7 +24,7 @@ def is_rank(path):
         return True  # it is another user's, and so was not told
 
 
-def watch(path):
+def watch(path, names):
     """Chains the hook that tells of the exception that ends the main thread."""
     try:
         from _thread import get_ident
@@ -41,10 +41,10 @@ def watch(path):
         if "told" in state or os.getpid() != pid or get_ident() != thread:
             return
         if not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-            names = {"__name__": "report"}
+            module = {"__name__": "report"}
             with open(os.path.join(here, "report.py")) as f:
-                exec(compile(f.read(), f.name, "exec"), names)
-            names["report"](path, kind, value, trace)
+                exec(compile(f.read(), f.name, "exec"), module)
+            module["report"](path, names, kind, value, trace)
             state["told"] = True
 
     def excepthook(kind, value, trace):
@@ -100,8 +100,9 @@ def withdraw():
 def main():
     path = os.environ.get("GPURUN_PROBE_FILE")
     if path and not (sys.flags.inspect or sys.flags.interactive) and is_rank(path):
-        watch(path)
+        watch(path, os.environ.get("GPURUN_PROBE_NAMES", ""))
     os.environ.pop("GPURUN_PROBE_FILE", None)
+    os.environ.pop("GPURUN_PROBE_NAMES", None)
 
 
 here = os.path.dirname(__file__)
