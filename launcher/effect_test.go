@@ -1,0 +1,78 @@
+package launcher
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// A change to the batch that the job does not heed ends the attempt at once: it would
+// train something else. Whatever else the job says of its settings is told, and the
+// attempt goes on.
+func TestWhatTheJobSaysOfItsSettings(t *testing.T) {
+	says := func(p strategy.Proof) act {
+		p.Text = "its words"
+		return act{time.Minute, strategy.Fact{Rank: 0, Source: "stdout", Proof: &p}}
+	}
+	micro := func(v strategy.Value) act { return says(strategy.Proof{Knob: strategy.MicroBatchSize, Value: v}) }
+	written := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1", strategy.Precision: "fp32"}
+	smaller := written.With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"})
+	well := []act{exit(time.Hour, 0, 0), exit(time.Hour, 1, 0)}
+	for name, test := range map[string]struct {
+		second []act // what the job says in the second attempt
+		from   string
+		plans  []strategy.Plan
+		notes  []string
+	}{
+		"not the micro batch that was asked for": {
+			second: []act{micro("8")}, plans: []strategy.Plan{written, smaller, written.With(strategy.Plan{strategy.Precision: "bf16"})},
+			notes: []string{"warning: micro batch 4 did not take effect, the job uses 8 (its words)", "the global batch would not be the job's own, and all ranks are stopped"},
+		},
+		"as asked":                  {second: []act{micro("4")}, plans: []strategy.Plan{written, smaller}},
+		"as asked, then another":    {second: []act{micro("4"), micro("8")}, plans: []strategy.Plan{written, smaller}},
+		"a knob that was not known": {second: []act{says(strategy.Proof{Knob: strategy.Attention, Value: "sdpa"})}, plans: []strategy.Plan{written, smaller}},
+		"a knob that was misread": {
+			second: []act{says(strategy.Proof{Knob: strategy.Precision, Value: "bf16"})}, plans: []strategy.Plan{written, smaller},
+			notes: []string{"warning: gpurun reads precision fp32 from the job, which says that it uses bf16, and leaves it alone (its words)"},
+		},
+		"that it starts anew, with a checkpoint": {
+			second: []act{says(strategy.Proof{Fresh: true}), says(strategy.Proof{Fresh: true})}, from: "ckpt-3", plans: []strategy.Plan{written, smaller},
+			notes: []string{"warning: the job was to go on from ckpt-3, and says that it starts anew: its words"},
+		},
+		"that it starts anew, without one": {second: []act{says(strategy.Proof{Fresh: true})}, plans: []strategy.Plan{written, smaller}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &stage{t: t, scripts: []script{
+					{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1), exit(time.Minute, 1, 1)}},
+					{acts: append(test.second, well...)}, {acts: well},
+				}}
+				l := newLauncher(s)
+				s.inv.Checkpoint, s.inv.BF16 = test.from, true
+				l.Job.Written = written
+				l.Job.Knobs[strategy.Precision] = strategy.Range{Values: []strategy.Value{"fp32", "bf16"}}
+				v, err := l.Run(t.Context(), State{Next: Next{Plan: written}})
+				if err != nil || v.Outcome != strategy.Trained {
+					t.Fatalf("verdict %+v, %v", v, err)
+				}
+				if diff := cmp.Diff(test.plans, s.applied); diff != "" {
+					t.Error(diff)
+				}
+				var notes []string
+				for _, e := range s.events {
+					if n, ok := e.(Noticed); ok {
+						notes = append(notes, n.Text)
+					}
+				}
+				if diff := cmp.Diff(test.notes, notes); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
+}
