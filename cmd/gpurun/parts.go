@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/job"
@@ -66,8 +67,8 @@ func (p *prepared) missing() map[strategy.Rung]string {
 			lack(reason, strategy.RungNVMe)
 		}
 	}
-	if !hasLibaio() {
-		lack("DeepSpeed reads and writes NVMe through libaio, which is not there", strategy.RungNVMe)
+	if !hasLibaio(p.python, p.env) {
+		lack("DeepSpeed links its access to NVMe with libaio, and libaio.h or libaio.so is not there (libaio-dev)", strategy.RungNVMe)
 	}
 	return missing
 }
@@ -85,12 +86,52 @@ func (p *prepared) finds(names ...string) bool {
 	return false
 }
 
-// hasLibaio looks where Linux distributions put the library.
-func hasLibaio() bool {
-	for _, pattern := range []string{"/lib/*/libaio.so*", "/usr/lib/*/libaio.so*", "/usr/lib64/libaio.so*", "/usr/lib/libaio.so*"} {
-		if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
-			return true
+// hasLibaio reports whether a program can be linked with libaio: its header and the
+// library's name without a number, which distributions keep in libaio-dev. They may
+// be in the system's folders, the interpreter's, or those that the compiler's
+// variables name.
+func hasLibaio(python string, env []string) bool {
+	var include, lib []string
+	for _, prefix := range []string{"/usr", "/usr/local", filepath.Dir(filepath.Dir(python)), filepath.Dir(filepath.Dir(realPath(python)))} {
+		include = append(include, filepath.Join(prefix, "include"))
+		lib = append(lib, filepath.Join(prefix, "lib"), filepath.Join(prefix, "lib64"), filepath.Join(prefix, "lib", "*"))
+	}
+	lib = append(lib, "/lib64", "/lib/*")
+	include = append(include, foldersIn(env, "-I", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CFLAGS")...)
+	lib = append(lib, foldersIn(env, "-L", "LIBRARY_PATH", "LDFLAGS")...)
+	return anyFile(include, "libaio.h") && anyFile(lib, "libaio.so")
+}
+
+// foldersIn lists the folders in variables of an environment: lists joined by colons, or
+// words that begin with flag.
+func foldersIn(env []string, flag string, variables ...string) []string {
+	var folders []string
+	for _, name := range variables {
+		value, _ := launcher.Lookup(env, name)
+		if !strings.HasSuffix(name, "FLAGS") {
+			folders = append(folders, strings.Split(value, ":")...)
+			continue
+		}
+		for _, word := range strings.Fields(value) {
+			if folder, ok := strings.CutPrefix(word, flag); ok {
+				folders = append(folders, folder)
+			}
 		}
 	}
-	return false
+	return folders
+}
+
+// anyFile reports whether a file is in one of the folders, which may be globs.
+func anyFile(folders []string, name string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		found, err := filepath.Glob(filepath.Join(folder, name))
+		return folder != "" && err == nil && len(found) > 0
+	})
+}
+
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
 }
