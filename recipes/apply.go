@@ -30,7 +30,7 @@ func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) 
 			return Change{}, fmt.Errorf("set %s to %s: %w", k, value, err)
 		}
 	}
-	if err := d.applyGlobal(current, current.With(plan)); err != nil {
+	if err := d.applyGlobal(current, current.With(plan), ranges[strategy.GradientAccumulationSteps]); err != nil {
 		return Change{}, err
 	}
 	if err := d.scale(current, current.With(plan)); err != nil {
@@ -61,36 +61,23 @@ func (d *draft) turn(k strategy.Knob, knob Knob, value strategy.Value, allowed s
 	if n, whole := value.Number(); whole && k != strategy.GradientAccumulationSteps && knob.Scope == strategy.ScopeGlobal {
 		written = strategy.Number(n * d.at.dataParallel())
 	}
-	for _, p := range d.places(knob) {
+	places, weaker, reason := d.written(k, knob)
+	if reason != "" {
+		return errors.New(reason)
+	}
+	absence := d.absence(k, knob, weaker)
+	for _, p := range places {
 		if knob.Given && !knob.Alternatives && !d.present(p) {
 			continue
 		}
-		if err := d.set(k, p, written, d.absence(k, knob)); err != nil {
+		if err := d.set(k, p, written, absence); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
-		}
-		if knob.Alternatives {
-			break // it overrides the others
 		}
 	}
 	if slices.Contains(created, k) && d.recipe.Creation != nil && !d.given(knob) {
 		return nil // they come with the new configuration
 	}
 	return d.also(knob, value)
-}
-
-// absence is what the job does without a place: what weaker places say, else the
-// knob's default.
-func (d *draft) absence(k strategy.Knob, knob Knob) strategy.Value {
-	places := d.places(knob)
-	if !knob.Alternatives || len(places) == 0 {
-		return knob.Default
-	}
-	for _, p := range places[1:] {
-		if v, found, err := d.get(k, p); found && err == nil {
-			return v
-		}
-	}
-	return knob.Default
 }
 
 // allowance says what a knob can be set to.

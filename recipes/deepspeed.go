@@ -181,8 +181,12 @@ func (c dsConfig) readBatch(at Topology, plan strategy.Plan) error {
 		return err
 	}
 	if !c.alone {
-		b.micro, _ = plan.Number(strategy.MicroBatchSize)
-		b.accum, _ = plan.Number(strategy.GradientAccumulationSteps)
+		var micro, accum bool
+		b.micro, micro = plan.Number(strategy.MicroBatchSize)
+		b.accum, accum = plan.Number(strategy.GradientAccumulationSteps)
+		if !micro || !accum {
+			return nil // the arguments leave it to the framework
+		}
 	}
 	full, err := b.derived(at.dataParallel())
 	if err != nil {

@@ -31,7 +31,7 @@ func (d *draft) offerCreation(at Topology, plan strategy.Plan, ranges map[strate
 		if !known || knob.Absent != "" || len(knob.Places) == 0 {
 			continue
 		}
-		values := slices.DeleteFunc(d.writable(k, knob), func(v strategy.Value) bool { return v == "nvme" && at.NVMePath == "" })
+		values := slices.DeleteFunc(writable(k, d.places(knob)), func(v strategy.Value) bool { return v == "nvme" && at.NVMePath == "" })
 		plan[k], ranges[k] = "none", strategy.Range{Values: values}
 	}
 }

@@ -64,6 +64,9 @@ func (t Detection) match(r Recipe, cmd Command) (evidence []string, matched bool
 	if program := t.program(cmd); program != "" {
 		return append([]string{"the job is " + program}, t.marks(r, cmd)...), true
 	}
+	if t.source(cmd) {
+		return append([]string{"the script has " + strings.Join(t.Source, " and ")}, t.marks(r, cmd)...), true
+	}
 	needed := 1
 	switch {
 	case len(t.Imports)+len(t.Text) == 0:
@@ -102,6 +105,11 @@ func (t Detection) program(cmd Command) string {
 		}
 	}
 	return ""
+}
+
+// source reports whether the script's source is the framework's own by itself.
+func (t Detection) source(cmd Command) bool {
+	return len(t.Source) > 0 && !slices.ContainsFunc(t.Source, func(text string) bool { return !bytes.Contains(cmd.Script, []byte(text)) })
 }
 
 // marks lists the arguments and keys that point to the framework.

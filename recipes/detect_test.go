@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 func TestDetect(t *testing.T) {
@@ -59,6 +60,42 @@ func TestDetect(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDetectNanoGPT: train.py is recognised however its README starts it, and the
+// scripts beside it that do not train are not.
+func TestDetectNanoGPT(t *testing.T) {
+	all, err := recipes.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head = "import torch\nfrom model import GPTConfig, GPT\nout_dir = 'out'\nbatch_size = 12 # micro\n"
+	const tail = "dtype = 'bfloat16'\nexec(open('configurator.py').read()) # overrides from command line or config file\n"
+	train, bench := []byte(head+"gradient_accumulation_steps = 5 * 8\n"+tail), []byte(head+tail)
+	config := map[string][]byte{"config/train_gpt2.py": []byte("batch_size = 8\ngradient_accumulation_steps = 5 * 4\n")}
+	for line, micro := range map[string]strategy.Value{
+		"train.py config/train_gpt2.py":                                    "8",
+		"train.py config/train_gpt2.py --device=cpu --compile=False":       "8",
+		"train.py config/train_gpt2.py --batch_size=4 --learning_rate=0.1": "4",
+		"train.py":               "12",
+		"train.py --compile=0":   "12",
+		"train.py --out_dir=out": "12",
+	} {
+		cmd := recipes.Command{Argv: strings.Fields(line), Script: train, Files: config}
+		r, _, found := recipes.Detect(cmd, all)
+		if !found || r.Name != "nanogpt" {
+			t.Errorf("%s: %q", line, r.Name)
+			continue
+		}
+		if plan, _, err := r.Read(cmd, recipes.Topology{Ranks: 1}); err != nil || plan[strategy.MicroBatchSize] != micro {
+			t.Errorf("%s: %v, %v", line, plan, err)
+		}
+	}
+	for _, line := range []string{"sample.py --out_dir=out --dtype=float16", "bench.py --batch_size=4"} {
+		if r, evidence, found := recipes.Detect(recipes.Command{Argv: strings.Fields(line), Script: bench}, all); found {
+			t.Errorf("%s: %s by %q", line, r.Name, evidence)
+		}
 	}
 }
 

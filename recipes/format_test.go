@@ -86,6 +86,90 @@ func TestModelParallel(t *testing.T) {
 	}
 }
 
+// TestModelParallelTwice: a size that the file gives and an argument overrides
+// counts once.
+func TestModelParallelTwice(t *testing.T) {
+	r := parsedRecipe(t, "[parallel]\nmodel = [{ alternatives = [{ arg = \"--tp\" }, { path = \"tp\", via = { arg = \"--config\" } }] }, { path = \"cp\", via = { arg = \"--config\" } }]\n")
+	for line, want := range map[string]int{
+		"x.py --config c.yaml --tp 4": 2, "x.py --config c.yaml --tp 1": 8, "x.py --config c.yaml": 4, "x.py --tp 4": 2, "x.py --config cp.yaml --tp 2": 2, "x.py": 8,
+	} {
+		cmd := recipes.Command{Argv: strings.Fields(line), Files: map[string][]byte{"c.yaml": []byte("tp: 2\n"), "cp.yaml": []byte("tp: 4\ncp: 2\n")}}
+		if at, err := r.Parallel(cmd, recipes.Topology{Ranks: 8}); err != nil || at.DataParallel != want {
+			t.Errorf("%s: %d data-parallel ranks, %v; want %d", line, at.DataParallel, err, want)
+		}
+	}
+}
+
+// TestAlternativesWritten: a change goes to the strongest place that can be
+// written, unless a stronger one holds the value; then the knob cannot be turned.
+func TestAlternativesWritten(t *testing.T) {
+	const file, named, arg, python = `{ path = "bs", file = "fixed.yaml" }`, `{ path = "bs", via = { arg = "--config" } }`, `{ arg = "--bs" }`, `{ assigned = "bs" }`
+	for _, test := range []struct{ places, argv, script, want, absent string }{
+		{named + ", " + arg, "", "", "--bs 4", ""},
+		{named + ", " + arg, "--config c.yaml", "", "--config run/attempt-1/config/c.yaml", ""},
+		{named + ", " + arg, "--bs 2", "", "--bs 4", ""},
+		{python + ", " + arg, "", "", "--bs 4", ""},
+		{python + ", " + arg, "--bs 2", "bs = 8\n", "", "the assignment to bs is Python"},
+		{arg + ", " + python, "", "bs = 8\n", "--bs 4", ""},
+		{file + ", " + arg, "", "", "", "fixed.yaml is named by no argument"},
+		{named, "", "", "", "the command names no file that holds the key bs: it needs --config"},
+		{python, "", "bs = 8\n", "", "the assignment to bs is Python"},
+	} {
+		r := parsedRecipe(t, "[knobs]\nmicro_batch_size = { default = 1, alternatives = ["+test.places+"] }\n")
+		cmd := recipes.Command{
+			Argv: append([]string{"x.py"}, strings.Fields(test.argv)...), Script: []byte(test.script),
+			Files: map[string][]byte{"c.yaml": []byte("bs: 8\n"), "fixed.yaml": []byte("bs: 8\n")},
+		}
+		name := test.places + " with " + test.argv
+		_, ranges, err := r.Read(cmd, recipes.Topology{Ranks: 1})
+		if absent := ranges[strategy.MicroBatchSize].Absent; err != nil || (absent == "") != (test.absent == "") || !strings.Contains(absent, test.absent) {
+			t.Errorf("%s: %q, %v; want %q", name, absent, err, test.absent)
+		}
+		change, err := r.Apply(cmd, strategy.Plan{strategy.MicroBatchSize: "4"}, recipes.Topology{Ranks: 1}, attempt)
+		if (err != nil) != (test.absent != "") || err == nil && strings.Join(change.Argv[1:], " ") != test.want {
+			t.Errorf("%s: %q, %v; want %q", name, change.Argv, err, test.want)
+		}
+	}
+}
+
+// TestUnknownAccumulation: under DeepSpeed, too, an accumulation that nothing tells
+// is not taken for 1.
+func TestUnknownAccumulation(t *testing.T) {
+	r := catalogued(t, "hf-trainer").With(knobsOf(t, `gradient_accumulation_steps = { arg = "--accum" }`))
+	cmd := recipes.Command{
+		Argv:  strings.Fields("x.py --output_dir out --per_device_train_batch_size 4 --deepspeed ds.json"),
+		Files: map[string][]byte{"ds.json": []byte(`{"zero_optimization": {"stage": 1}, "gradient_accumulation_steps": "auto"}`)},
+	}
+	plan, _, err := r.Read(cmd, recipes.Topology{Ranks: 2})
+	if accum, known := plan[strategy.GradientAccumulationSteps]; err != nil || known || plan[strategy.MicroBatchSize] != "4" {
+		t.Errorf("accumulation %q, %v, %v", accum, plan, err)
+	}
+}
+
+// TestNominalBesidePlaces: an accumulation that is written out counts, and one that
+// is not comes of the nominal batch, over all ranks.
+func TestNominalBesidePlaces(t *testing.T) {
+	r := parsedRecipe(t, "[parallel]\nmodel = [{ arg = \"--sp\" }]\n[knobs]\nmicro_batch_size = { arg = \"--micro\" }\n[knobs.gradient_accumulation_steps]\n"+
+		"nominal = \"ceil\"\ndefault = 16\nplaces = [{ arg = \"--accum\" }]\n")
+	for _, test := range []struct{ argv, accumulation, micro, next, want string }{
+		{"--micro 4", "2", "2", "4", "--micro 2"},
+		{"--micro 4 --accum 3", "3", "2", "6", "--micro 2 --accum 6"},
+		{"--micro 4 --accum 2", "2", "2", "4", "--micro 2 --accum 4"},
+		{"--micro 3", "3", "1", "9", "--micro 1 --accum 9"},
+		{"--micro 4 --sp 2", "2", "2", "4", "--micro 2 --sp 2"},
+	} {
+		cmd := recipes.Command{Argv: append([]string{"x.py"}, strings.Fields(test.argv)...)}
+		plan, _, err := r.Read(cmd, recipes.Topology{Ranks: 2})
+		if got := string(plan[strategy.GradientAccumulationSteps]); err != nil || got != test.accumulation {
+			t.Errorf("%s: accumulation %q, %v; want %s", test.argv, got, err, test.accumulation)
+		}
+		change, err := r.Apply(cmd, strategy.Plan{strategy.MicroBatchSize: strategy.Value(test.micro), strategy.GradientAccumulationSteps: strategy.Value(test.next)}, recipes.Topology{Ranks: 2}, attempt)
+		if err != nil || strings.Join(change.Argv[1:], " ") != test.want {
+			t.Errorf("%s: %q, %v; want %s", test.argv, change.Argv, err, test.want)
+		}
+	}
+}
+
 // TestVersions: a place, and a recipe, can be there in some versions only.
 func TestVersions(t *testing.T) {
 	r := parsedRecipe(t, "[knobs.micro_batch_size]\nalternatives = [{ arg = \"--new\", versions = { tool = \">=2.0\" } }, { arg = \"--old\", versions = { tool = \"<2\" } }]\n")

@@ -51,18 +51,28 @@ func (g *Global) accumulation(size, micro, ranks int) (int, bool) {
 	return size / step, size%step == 0
 }
 
-// readGlobal derives the accumulation where the command gives a global batch.
+// sharing is how many ranks share a global batch. A nominal one counts them all,
+// those too that see the same samples.
+func (d *draft) sharing(g *Global) int {
+	if g.Nominal != "" {
+		return max(d.at.Ranks, 1)
+	}
+	return d.at.dataParallel()
+}
+
+// readGlobal derives the accumulation where the command gives a global batch, and
+// none of the knob's own places a number.
 func (d *draft) readGlobal(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	g := d.recipe.Knobs[strategy.GradientAccumulationSteps].Global
 	micro, known := plan.Number(strategy.MicroBatchSize)
-	if g == nil || !known {
+	if _, given := plan.Number(strategy.GradientAccumulationSteps); g == nil || given || !known {
 		return nil
 	}
 	size, err := d.size(g)
 	if err != nil {
 		return err
 	}
-	n, whole := g.accumulation(size, micro, d.at.dataParallel())
+	n, whole := g.accumulation(size, micro, d.sharing(g))
 	if !whole {
 		reason := fmt.Sprintf("the global batch of %d is no multiple of %d on %d data-parallel ranks", size, micro, d.at.dataParallel())
 		ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
@@ -78,10 +88,11 @@ func (d *draft) readGlobal(plan strategy.Plan, ranges map[strategy.Knob]strategy
 	return nil
 }
 
-// applyGlobal writes the global batch where the framework would not derive the
-// accumulation that is wanted.
-func (d *draft) applyGlobal(old, plan strategy.Plan) error {
-	g := d.recipe.Knobs[strategy.GradientAccumulationSteps].Global
+// applyGlobal writes the accumulation, or the global batch where the knob has no
+// places of its own, unless the framework derives what is wanted.
+func (d *draft) applyGlobal(old, plan strategy.Plan, allowed strategy.Range) error {
+	knob := d.recipe.Knobs[strategy.GradientAccumulationSteps]
+	g := knob.Global
 	micro, known := plan.Number(strategy.MicroBatchSize)
 	accumulation, also := plan.Number(strategy.GradientAccumulationSteps)
 	same := old[strategy.MicroBatchSize] == plan[strategy.MicroBatchSize] && old[strategy.GradientAccumulationSteps] == plan[strategy.GradientAccumulationSteps]
@@ -92,15 +103,21 @@ func (d *draft) applyGlobal(old, plan strategy.Plan) error {
 	if err != nil {
 		return err
 	}
-	ranks := d.at.dataParallel()
-	if n, whole := g.accumulation(size, micro, ranks); whole && n == accumulation {
+	given, err := d.current(strategy.GradientAccumulationSteps, knob)
+	if err != nil {
+		return err
+	}
+	if n, whole := g.accumulation(size, micro, d.sharing(g)); whole && n == accumulation && given == "" {
 		return nil
+	}
+	if len(knob.Places) > 0 {
+		return d.turn(strategy.GradientAccumulationSteps, knob, strategy.Number(accumulation), allowed)
 	}
 	places := d.existing(g.Places)
 	if len(places) == 0 || g.Fixed {
 		return fmt.Errorf("the framework derives another accumulation than %d, and takes no global batch", accumulation)
 	}
-	return d.put(places[0], int64(micro*accumulation*ranks))
+	return d.put(places[0], int64(micro*accumulation*d.at.dataParallel()))
 }
 
 // scale changes the numbers that count micro-steps along with accumulation.

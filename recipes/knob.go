@@ -5,7 +5,8 @@ import (
 )
 
 // A Knob is where and how one knob is kept. With Absent or Derived set there are
-// no places; with Global the accumulation is what a global batch size leaves.
+// no places; with Global the accumulation is what a global batch size leaves where
+// no place holds it.
 type Knob struct {
 	// Places are changed together, and must agree when they are read.
 	Places []Place

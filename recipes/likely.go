@@ -50,18 +50,18 @@ func mayMatch(file string, cmd Command) (bool, error) {
 	}
 	head, _, _ := bytes.Cut(text, []byte("\n[knobs"))
 	var marks struct {
-		Detect struct{ Imports, Text, Programs, Args, Overrides, Keys []string }
+		Detect struct{ Imports, Text, Source, Programs, Args, Overrides, Keys []string }
 	}
 	if _, err := toml.Decode(string(head), &marks); err != nil {
 		return true, nil // the whole file is parsed, and complained of, instead
 	}
-	d := Detection{Imports: marks.Detect.Imports, Text: marks.Detect.Text, Programs: marks.Detect.Programs}
+	d := Detection{Imports: marks.Detect.Imports, Text: marks.Detect.Text, Source: marks.Detect.Source, Programs: marks.Detect.Programs}
 	others := len(marks.Detect.Args) + len(marks.Detect.Overrides) + len(marks.Detect.Keys)
 	switch {
-	case d.program(cmd) != "":
+	case d.program(cmd) != "" || d.source(cmd):
 		return true, nil
-	case len(d.Imports)+len(d.Text) == 0 && len(d.Programs) > 0 && others == 0:
-		return false, nil // nothing but its program tells it
+	case len(d.Imports)+len(d.Text) == 0 && len(d.Programs)+len(d.Source) > 0 && others == 0:
+		return false, nil // nothing else tells it
 	case cmd.Script == nil || len(d.Imports)+len(d.Text) == 0:
 		return true, nil // arguments and keys can be marks enough
 	}

@@ -61,6 +61,11 @@ func commandsOf(r Recipe) []Command {
 		}
 		commands = append(commands, Command{Argv: append([]string{"train.py"}, argv...), Script: []byte(script)})
 	}
+	if source := r.Detection.Source; source != nil {
+		commands = append(commands,
+			Command{Argv: []string{"train.py"}, Script: []byte(strings.Join(source, "\n"))},
+			Command{Argv: []string{"train.py"}, Script: []byte(source[0] + "\n")})
+	}
 	for _, text := range r.Detection.Text {
 		commands = append(commands, Command{Argv: append([]string{"train.py"}, argv...), Script: []byte(text + "\n")})
 	}

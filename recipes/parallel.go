@@ -17,21 +17,12 @@ func (d *draft) parallel(at Topology) (Topology, error) {
 		return at, nil
 	}
 	product := 1
-	for _, p := range d.existing(d.recipe.Model) {
-		word, found, err := d.raw(p)
+	for _, places := range d.recipe.Model {
+		n, err := d.degree(places)
 		if err != nil {
-			return at, fmt.Errorf("%s: %w", p, err)
+			return at, err
 		}
-		if !found {
-			continue
-		}
-		n, err := strconv.Atoi(fmt.Sprint(word))
-		if err != nil {
-			return at, fmt.Errorf("%s: %v is not a whole number", p, word)
-		}
-		if n > 1 { // 0 and -1 leave it to the framework
-			product *= n
-		}
+		product *= n
 	}
 	ranks := max(at.Ranks, 1)
 	if ranks%product != 0 {
@@ -39,4 +30,23 @@ func (d *draft) parallel(at Topology) (Topology, error) {
 	}
 	at.DataParallel = ranks / product
 	return at, nil
+}
+
+// degree is one of the sizes: what the strongest place that holds a value says.
+func (d *draft) degree(places []Place) (int, error) {
+	for _, p := range d.existing(places) {
+		word, found, err := d.raw(p)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", p, err)
+		}
+		if !found {
+			continue
+		}
+		n, err := strconv.Atoi(fmt.Sprint(word))
+		if err != nil {
+			return 0, fmt.Errorf("%s: %v is not a whole number", p, word)
+		}
+		return max(n, 1), nil // 0 and -1 leave it to the framework
+	}
+	return 1, nil
 }

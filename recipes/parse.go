@@ -64,7 +64,7 @@ func parseDetection(n *node) Detection {
 	defer n.done()
 	return Detection{
 		Imports: n.texts("imports"), Unless: n.texts("unless"), Args: n.texts("args"), Keys: n.texts("keys"), Over: n.texts("over"),
-		Overrides: n.texts("overrides"), Text: n.texts("text"), Programs: n.texts("programs"),
+		Overrides: n.texts("overrides"), Text: n.texts("text"), Source: n.texts("source"), Programs: n.texts("programs"),
 	}
 }
 

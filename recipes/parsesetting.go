@@ -121,14 +121,9 @@ func parseConditions(n *node, k strategy.Knob) []Condition {
 // parseGlobal reads where accumulation is derived from, and what counts micro-steps.
 func parseGlobal(n *node, k strategy.Knob, knob *Knob) {
 	nominal, fixed := n.text("nominal"), n.truth("fixed")
-	for _, inner := range n.tables("scales") {
-		p := placeIn(inner)
-		p.Optional = true
-		knob.Scales = append(knob.Scales, p)
-		inner.done()
-	}
+	knob.Scales = append(knob.Scales, optionalPlaces(n, "scales")...)
 	_, there := n.table["global"]
-	nodes := n.tables("global")
+	places := optionalPlaces(n, "global")
 	if k != strategy.GradientAccumulationSteps && (there || nominal != "" || knob.Scales != nil) {
 		n.fault("", "only gradient_accumulation_steps has global, nominal or scales")
 		return
@@ -139,13 +134,7 @@ func parseGlobal(n *node, k strategy.Knob, knob *Knob) {
 	if nominal != "" && nominal != "nearest" && nominal != "ceil" {
 		n.fault("nominal", `want "nearest" or "ceil"`)
 	}
-	g := &Global{Nominal: nominal, Fixed: fixed}
-	for _, inner := range nodes {
-		p := placeIn(inner)
-		p.Optional = true
-		g.Places = append(g.Places, p)
-		inner.done()
-	}
+	g := &Global{Places: places, Nominal: nominal, Fixed: fixed}
 	if size, whole := knob.Default.Number(); whole {
 		g.Default, knob.Default = size, ""
 	}
@@ -218,12 +207,7 @@ func parseValues(n *node) (map[string][]Place, map[string]string) {
 				inner.table[name] = list[:last]
 			}
 		}
-		for _, place := range inner.tables(name) {
-			p := placeIn(place)
-			p.Optional = true
-			values[name] = append(values[name], p)
-			place.done()
-		}
+		values[name] = optionalPlaces(inner, name)
 	}
 	return values, defaults
 }
@@ -233,7 +217,7 @@ func parseWrappers(n *node) []Wrapper {
 	for _, inner := range n.tables("wrapper") {
 		w := Wrapper{
 			Command: inner.texts("command"), Module: inner.text("module"), Site: inner.text("site"), Script: inner.truth("script"),
-			Modules: inner.texts("modules"), Ranks: inner.texts("ranks"), Takes: inner.texts("takes"), Flags: inner.texts("flags"),
+			Modules: inner.texts("modules"), Ranks: inner.texts("ranks"), One: inner.truth("one"), Takes: inner.texts("takes"), Flags: inner.texts("flags"),
 			Refuse: inner.texts("refuse"), Expand: inner.truth("expand"), Env: textTable(inner, "env"), Files: textTable(inner, "files"),
 		}
 		runs := 0
@@ -284,10 +268,26 @@ func parseCreation(n *node) *Creation {
 }
 
 // parseModel reads [parallel], the sizes that divide the ranks.
-func parseModel(n *node) []Place {
+func parseModel(n *node) [][]Place {
 	defer n.done()
-	var places []Place
+	var sizes [][]Place
 	for _, inner := range n.tables("model") {
+		if _, several := inner.table["alternatives"]; several {
+			sizes = append(sizes, optionalPlaces(inner, "alternatives"))
+		} else {
+			p := placeIn(inner)
+			p.Optional = true
+			sizes = append(sizes, []Place{p})
+		}
+		inner.done()
+	}
+	return sizes
+}
+
+// optionalPlaces reads a list of places that belong to no knob of their own.
+func optionalPlaces(n *node, key string) []Place {
+	var places []Place
+	for _, inner := range n.tables(key) {
 		p := placeIn(inner)
 		p.Optional = true
 		places = append(places, p)

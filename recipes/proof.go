@@ -3,6 +3,7 @@ package recipes
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/patch"
@@ -15,7 +16,7 @@ type Proof struct {
 	Knob strategy.Knob
 	// Line matches a line; its first group is the value. Nil: the proof is a file.
 	Line *regexp.Regexp
-	// File is a path, written as Resume.Latest is, and Path a key in it.
+	// File is a glob, written as Resume.Latest is, and Path a key in what it matches.
 	File, Path string
 	// Values are the framework's words for the knob's values; nil: as in the plan.
 	Values map[strategy.Value][]any
@@ -32,40 +33,74 @@ func (p Proof) value(word any) (strategy.Value, bool) {
 	return v, err == nil
 }
 
-// ProofLine reads a line of the job's output: the value of a knob that the
-// framework says it uses.
-func (r Recipe) ProofLine(line string) (k strategy.Knob, v strategy.Value, ok bool) {
+// in reads a line of the job's output.
+func (p Proof) in(line string) (strategy.Proof, bool) {
+	m := p.Line.FindStringSubmatch(line)
+	if m == nil {
+		return strategy.Proof{}, false
+	}
+	v, ok := p.value(m[1])
+	return strategy.Proof{Knob: p.Knob, Value: v, Text: line}, ok
+}
+
+// Prover returns what finds in a line of the job's output what the job says of the
+// settings that it was given: a value that it uses, that it starts anew although it
+// was told to resume, that there was nothing to do. It is nil where the recipe knows
+// no such line.
+func (r Recipe) Prover() func(line string) (strategy.Proof, bool) {
+	var finders []func(string) (strategy.Proof, bool)
 	for _, p := range r.Proofs {
-		if p.Line == nil {
-			continue
+		if p.Line != nil {
+			finders = append(finders, p.in)
 		}
-		if m := p.Line.FindStringSubmatch(line); m != nil {
-			if v, ok := p.value(m[1]); ok {
-				return p.Knob, v, true
+	}
+	finders = append(finders, saying(r.Resume.Lost, strategy.Proof{Fresh: true})...)
+	finders = append(finders, saying(r.Progress.Nothing, strategy.Proof{Nothing: true})...)
+	if len(finders) == 0 {
+		return nil
+	}
+	return func(line string) (strategy.Proof, bool) {
+		for _, find := range finders {
+			if proof, ok := find(line); ok {
+				return proof, true
 			}
 		}
+		return strategy.Proof{}, false
 	}
-	return "", "", false
 }
 
-// ProofFiles lists the files in which the command's job will say what it uses.
+// saying finds lines that match an expression, which Parse has compiled once.
+func saying(expression string, proof strategy.Proof) []func(string) (strategy.Proof, bool) {
+	if expression == "" {
+		return nil
+	}
+	re := regexp.MustCompile(expression)
+	return []func(string) (strategy.Proof, bool){func(line string) (strategy.Proof, bool) {
+		said := proof
+		said.Text = line
+		return said, re.MatchString(line)
+	}}
+}
+
+// ProofFiles lists globs of files in which the command's job will say what it uses.
 func (r Recipe) ProofFiles(cmd Command) []string {
-	var files []string
+	var globs []string
 	for _, p := range r.Proofs {
-		if name, known := newDraft(r, cmd).filled(p.File); p.File != "" && known {
-			files = append(files, name)
+		if glob, known := newDraft(r, cmd).filled(p.File); p.File != "" && known && !slices.Contains(globs, glob) {
+			globs = append(globs, glob)
 		}
 	}
-	return files
+	return globs
 }
 
-// ProofFile reads one of those files: the values that the framework says it uses.
-func (r Recipe) ProofFile(cmd Command, name string, text []byte) strategy.Plan {
-	plan := strategy.Plan{}
+// ProofFile reads a file that one of those globs matches: the values that the
+// framework says it uses.
+func (r Recipe) ProofFile(cmd Command, glob string, text []byte) []strategy.Proof {
+	var proofs []strategy.Proof
 	for _, p := range r.Proofs {
-		file, known := newDraft(r, cmd).filled(p.File)
-		format, readable := patch.FormatOf(name, text)
-		if p.File == "" || !known || !readable || file != name {
+		own, known := newDraft(r, cmd).filled(p.File)
+		format, readable := patch.FormatOf(glob, text)
+		if p.File == "" || !known || !readable || own != glob {
 			continue
 		}
 		word, found, err := patch.Get(format, text, p.Path)
@@ -73,21 +108,8 @@ func (r Recipe) ProofFile(cmd Command, name string, text []byte) strategy.Plan {
 			continue
 		}
 		if v, ok := p.value(word); ok {
-			plan[p.Knob] = v
+			proofs = append(proofs, strategy.Proof{Knob: p.Knob, Value: v, Text: fmt.Sprintf("%s: %v", p.Path, word)})
 		}
 	}
-	return plan
-}
-
-// Contradicted lists the knobs that were changed and that the proof shows with
-// another value: the edit did not take effect. A knob without proof is not listed.
-func Contradicted(changed strategy.Changes, proved strategy.Plan) []strategy.Knob {
-	var lost []strategy.Knob
-	for _, k := range strategy.Knobs {
-		pair, was := changed[k]
-		if v, known := proved[k]; was && known && v != pair[1] {
-			lost = append(lost, k)
-		}
-	}
-	return lost
+	return proofs
 }

@@ -44,7 +44,7 @@ func (r Recipe) FilesNamed(cmd Command) []string {
 
 // allPlaces are all places that the recipe looks at.
 func (r Recipe) allPlaces() []Place {
-	all := slices.Clone(r.Model)
+	all := slices.Concat(r.Model...)
 	settings := slices.Concat(r.OwnOOM, r.Relaunch)
 	for _, knob := range r.Knobs {
 		all = append(append(all, knob.Places...), knob.Scales...)
@@ -191,7 +191,8 @@ func (d *draft) rangeOf(k strategy.Knob, knob Knob) strategy.Range {
 	if knob.Given && !d.given(knob) {
 		return strategy.Range{Absent: "the command has no " + knob.lacks()}
 	}
-	if reason := d.unreachable(knob); reason != "" {
+	places, _, reason := d.written(k, knob)
+	if reason != "" {
 		return strategy.Range{Absent: reason}
 	}
 	if k.Whole() {
@@ -201,23 +202,7 @@ func (d *draft) rangeOf(k strategy.Knob, knob Knob) strategy.Range {
 		}
 		return strategy.Range{Min: max(knob.Min, least(k)), Max: knob.Max, Scope: scope}
 	}
-	return strategy.Range{Values: d.writable(k, knob), Weights: knob.Weights}
-}
-
-// unreachable is the reason why a changed copy of a file could not be told to
-// the job, empty if it can.
-func (d *draft) unreachable(knob Knob) string {
-	for i, p := range d.places(knob) {
-		if i > 0 && knob.Alternatives {
-			break // only the first is written
-		}
-		file, via, found := d.file(p)
-		if p.inFile() && found && via == (Via{}) && !d.names(file) {
-			return file + " is named by no argument and no variable of the command, so that a changed copy could not be told to the job: " +
-				"say how with via = { arg = … } or via = { env = … }"
-		}
-	}
-	return ""
+	return strategy.Range{Values: writable(k, places), Weights: knob.Weights}
 }
 
 // lacks names the argument that would make the knob available.
@@ -228,15 +213,11 @@ func (knob Knob) lacks() string {
 	return knob.Places[0].String()
 }
 
-// writable are the words that every place of the knob that is written has, in
-// vocabulary order.
-func (d *draft) writable(k strategy.Knob, knob Knob) []strategy.Value {
+// writable are the words that every one of the places has, in vocabulary order.
+func writable(k strategy.Knob, places []Place) []strategy.Value {
 	order := strategy.Vocabulary(k)
 	var common []strategy.Value
-	for i, p := range d.places(knob) {
-		if i > 0 && knob.Alternatives {
-			break
-		}
+	for i, p := range places {
 		own := p.writable(order)
 		if i == 0 {
 			common = own

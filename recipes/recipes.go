@@ -11,6 +11,7 @@ package recipes
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -37,7 +38,8 @@ type Recipe struct {
 	Versions Versions
 	// Model are numbers of ranks that share one copy of the model (tensor, pipeline,
 	// context parallelism): only the ranks over their product see different samples.
-	Model []Place
+	// The places of each are alternatives, as in Knob.
+	Model [][]Place
 	// OwnOOM are the framework's own ways of handling a lack of memory, switched
 	// off wherever the command turns them on.
 	OwnOOM []Setting
@@ -64,6 +66,8 @@ type Detection struct {
 	Overrides []string
 	// Text are pieces of the script's source; one can stand in for an import.
 	Text []string
+	// Source are pieces of the script's source that need no other mark, all together.
+	Source []string
 	// Programs are modules, or ends of scripts' paths, that are the framework's
 	// own: such a command needs no other mark.
 	Programs []string
@@ -149,7 +153,9 @@ func (r Recipe) With(over Recipe) Recipe {
 		r.Resume = over.Resume
 	}
 	if over.Progress.Step != "" {
-		r.Progress = over.Progress
+		r.Progress.Step = over.Progress.Step
 	}
+	// Where the framework shows a setting says nothing of a knob of the user's own.
+	r.Proofs = slices.DeleteFunc(slices.Clone(r.Proofs), func(p Proof) bool { _, own := over.Knobs[p.Knob]; return own })
 	return r
 }

@@ -46,33 +46,50 @@ func TestBreaks(t *testing.T) {
 	}
 }
 
-// TestProof: the framework's own words say whether a change took effect.
+// TestProof: the framework's own words say what it uses.
 func TestProof(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
-	for line, want := range map[string]string{
-		"  Instantaneous batch size per device = 4":                 "micro_batch_size=4",
-		"[INFO|trainer.py:1]   Gradient Accumulation steps = 1,024": "gradient_accumulation_steps=1024",
-		"Gradient Accumulation steps: 4":                            "",
+	prove := hf.Prover()
+	for line, want := range map[string]strategy.Proof{
+		"  Instantaneous batch size per device = 4":                 {Knob: strategy.MicroBatchSize, Value: "4"},
+		"[INFO|trainer.py:1]   Gradient Accumulation steps = 1,024": {Knob: strategy.GradientAccumulationSteps, Value: "1024"},
+		"Gradient Accumulation steps: 4":                            {},
 	} {
-		k, v, ok := hf.ProofLine(line)
-		if got := string(k) + "=" + string(v); ok != (want != "") || ok && got != want {
-			t.Errorf("%s: %s, want %s", line, got, want)
+		got, ok := prove(line)
+		if want.Knob != "" {
+			want.Text = line
+		}
+		if diff := cmp.Diff(want, got); diff != "" || ok != (want.Knob != "") {
+			t.Errorf("%s: %v\n%s", line, ok, diff)
 		}
 	}
 	cmd := recipes.Command{Argv: []string{"x.py", "--output_dir", "out"}}
-	if diff := cmp.Diff([]string{"out/trainer_state.json"}, hf.ProofFiles(cmd)); diff != "" {
+	if diff := cmp.Diff([]string{"out/trainer_state.json", "out/checkpoint-*/trainer_state.json"}, hf.ProofFiles(cmd)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	proved := hf.ProofFile(cmd, "out/trainer_state.json", []byte(`{"train_batch_size": 8}`))
-	if diff := cmp.Diff(strategy.Plan{strategy.MicroBatchSize: "8"}, proved); diff != "" {
+	want := []strategy.Proof{{Knob: strategy.MicroBatchSize, Value: "8", Text: "train_batch_size: 8"}}
+	if diff := cmp.Diff(want, hf.ProofFile(cmd, "out/trainer_state.json", []byte(`{"train_batch_size": 8}`))); diff != "" {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
-	changed := strategy.Changes{strategy.MicroBatchSize: {"8", "4"}, strategy.Precision: {"fp32", "bf16"}}
-	if diff := cmp.Diff([]strategy.Knob{strategy.MicroBatchSize}, recipes.Contradicted(changed, proved)); diff != "" {
-		t.Errorf("lost (-want +got):\n%s", diff)
+	own := recipes.Recipe{Knobs: map[strategy.Knob]recipes.Knob{strategy.MicroBatchSize: {}}}
+	if proof, ok := hf.With(own).Prover()("  Instantaneous batch size per device = 4"); ok {
+		t.Errorf("a knob of the user's own is proved by the framework's words: %+v", proof)
 	}
-	proved[strategy.MicroBatchSize] = "4"
-	if lost := recipes.Contradicted(changed, proved); len(lost) > 0 {
-		t.Errorf("a change that took effect is said to be lost: %v", lost)
+}
+
+// TestProverHearsWhatIsNoSetting: that a job starts anew, or does nothing.
+func TestProverHearsWhatIsNoSetting(t *testing.T) {
+	prove := catalogued(t, "open-clip").Prover()
+	for line, want := range map[string]strategy.Proof{
+		"No latest resume checkpoint found in logs/x.": {Fresh: true},
+		"Error. Experiment already exists. Use --name": {Nothing: true},
+	} {
+		want.Text = line
+		if got, ok := prove(line); !ok || got != want {
+			t.Errorf("%s: %+v, %v", line, got, ok)
+		}
+	}
+	if (recipes.Recipe{}).Prover() != nil {
+		t.Error("a recipe without proofs looks at every line")
 	}
 }

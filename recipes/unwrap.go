@@ -29,14 +29,15 @@ type Inner struct {
 // An InnerKind is how the inner command is started.
 type InnerKind string
 
-// The kinds. The path of a site file is relative to the interpreter's
-// site-packages; other words may have the beginning "{site}/", too.
 const (
 	InnerScript  InnerKind = "script"
 	InnerModule  InnerKind = "module"
 	InnerProgram InnerKind = "program"
-	InnerSite    InnerKind = "site"
 )
+
+// Site is the beginning of words of Inner.Argv that name a file which the
+// framework brings with it: the rest is its path in the interpreter's packages.
+const Site = "{site}/"
 
 // modules are launchers as "python -m" starts them.
 var launcherModules = map[string][]string{
@@ -164,36 +165,27 @@ func (w Wrapper) unwrap(args []string, env map[string]string, read ReadFile) (In
 	if err != nil {
 		return Inner{}, err
 	}
-	if w.Module != "" && !w.Expand {
-		inner.Kind, inner.Argv = InnerModule, append([]string{w.Module}, args...)
-		return inner, w.name(&inner, read)
-	}
-	first := slices.IndexFunc(args, func(word string) bool { return !strings.HasPrefix(word, "-") })
-	if first < 0 && w.Module != "" {
-		inner.Kind, inner.Argv = InnerModule, append([]string{w.Module}, args...)
-		return inner, nil
-	}
-	if first < 0 {
-		return Inner{}, fmt.Errorf("it names nothing to start")
-	}
-	rest := slices.Concat(args[:first], args[first+1:])
-	switch {
-	case w.Expand && first == 0 && isConfig(args[0]):
+	if w.Expand && len(args) > 0 && isConfig(args[0]) {
 		words, err := expand(args[0], read, inner.Env, env)
 		if err != nil {
 			return Inner{}, err
 		}
-		inner.Kind, inner.Argv = InnerModule, slices.Concat([]string{w.Module}, words, rest)
-	case w.Expand:
+		args = append(words, args[1:]...)
+	}
+	switch {
+	case w.Module != "":
 		inner.Kind, inner.Argv = InnerModule, append([]string{w.Module}, args...)
-	case w.Site != "" && strings.HasSuffix(args[first], ".py"):
-		inner.Kind, inner.Argv = InnerScript, append([]string{args[first]}, rest...) // the user's own copy
-	case w.Site != "":
-		inner.Kind, inner.Argv = InnerSite, append([]string{strings.ReplaceAll(w.Site, "{1}", args[first])}, rest...)
+	case len(args) == 0:
+		return Inner{}, fmt.Errorf("it names nothing to start")
+	case w.Site != "" && !strings.HasSuffix(args[0], ".py"):
+		inner.Kind, inner.Argv = InnerScript, append([]string{Site + strings.ReplaceAll(w.Site, "{1}", args[0])}, args[1:]...)
 	case module:
-		inner.Kind, inner.Argv = InnerModule, append([]string{args[first]}, rest...)
-	default:
-		inner.Kind, inner.Argv = InnerScript, append([]string{args[first]}, rest...)
+		inner.Kind, inner.Argv = InnerModule, args
+	default: // of a site, the user's own copy
+		inner.Kind, inner.Argv = InnerScript, args
+	}
+	if err := w.count(&inner, env); err != nil {
+		return Inner{}, err
 	}
 	return inner, w.name(&inner, read)
 }
@@ -202,6 +194,7 @@ func (w Wrapper) unwrap(args []string, env map[string]string, read ReadFile) (In
 // else anywhere.
 func (w Wrapper) own(args []string, inner *Inner, module *bool) ([]string, error) {
 	var rest []string
+	scripted := w.Script || w.Site != ""
 	for i := 0; i < len(args); i++ {
 		head, value, equals := strings.Cut(args[i], "=")
 		valued := slices.Contains(w.Ranks, head) || slices.Contains(w.Takes, head)
@@ -213,20 +206,48 @@ func (w Wrapper) own(args []string, inner *Inner, module *bool) ([]string, error
 			value = args[i]
 		}
 		switch {
-		case slices.Contains(w.Refuse, head):
+		case slices.Contains(w.Refuse, head) && !(valued && value == "1"):
 			return nil, fmt.Errorf("gpurun cannot take %s over: set launch.ranks = \"self\", or leave it out", head)
 		case slices.Contains(w.Ranks, head):
 			inner.Ranks = value
 		case slices.Contains(w.Modules, head):
 			*module = true
 		case valued, slices.Contains(w.Flags, head):
-		case (w.Script || w.Site != "") && !strings.HasPrefix(head, "-"):
+		case scripted && !strings.HasPrefix(head, "-"):
 			return append(rest, args[i:]...), nil
+		case scripted:
+			return nil, fmt.Errorf("gpurun does not know the option %s: set launch.ranks = \"self\"", head)
 		default:
 			rest = append(rest, args[i])
 		}
 	}
 	return rest, nil
+}
+
+// count finds the number of ranks, and what else of the wrapper's variables
+// matters. Those of the user are stronger than those of an expanded file.
+func (w Wrapper) count(inner *Inner, env map[string]string) error {
+	variable := func(name string) string {
+		if value, set := env[name]; set {
+			return value
+		}
+		return inner.Env[name]
+	}
+	for _, word := range w.Refuse {
+		name, isVariable := strings.CutPrefix(word, "$")
+		if value := variable(name); isVariable && value != "" && value != "1" {
+			return fmt.Errorf("%s is %s: start gpurun on each node, with launch.nnodes", name, value)
+		}
+	}
+	for _, word := range w.Ranks {
+		if name, isVariable := strings.CutPrefix(word, "$"); isVariable && inner.Ranks == "" {
+			inner.Ranks = variable(name)
+		}
+	}
+	if inner.Ranks == "" && w.One {
+		inner.Ranks = "1"
+	}
+	return nil
 }
 
 // name replaces arguments that name a file of the framework by its path.
@@ -239,7 +260,7 @@ func (w Wrapper) name(inner *Inner, read ReadFile) error {
 		if _, err := read(value); err == nil {
 			continue
 		}
-		inner.Argv = patch.Argv{}.Set(inner.Argv, option, "{site}/"+strings.ReplaceAll(w.Files[option], "{}", value))
+		inner.Argv = patch.Argv{}.Set(inner.Argv, option, Site+strings.ReplaceAll(w.Files[option], "{}", value))
 	}
 	return nil
 }

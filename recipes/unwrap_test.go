@@ -24,7 +24,8 @@ deepspeed_config:
 // TestUnwrap: what each launcher would start on a rank, with which variables.
 func TestUnwrap(t *testing.T) {
 	files := map[string]string{
-		"a.yaml": accelerateYAML,
+		"a.yaml":     accelerateYAML,
+		"swift.yaml": "model: m\nENV:\n  NPROC_PER_NODE: 2\nlora: [a, b]\nnone:\n",
 		"/home/u/.cache/huggingface/accelerate/default_config.yaml": "mixed_precision: fp16\nnum_processes: 4\n",
 	}
 	read := func(name string) ([]byte, error) {
@@ -56,8 +57,16 @@ func TestUnwrap(t *testing.T) {
 		{"accelerate launch --mixed_precision bf16 train.py", "/home/u", recipes.InnerScript, "train.py", "4", map[string]string{
 			"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_DYNAMO_BACKEND": "NO", "ACCELERATE_DYNAMO_MODE": "default", "ACCELERATE_DYNAMO_USE_FULLGRAPH": "False",
 			"ACCELERATE_DYNAMO_USE_DYNAMIC": "False", "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION": "False"}},
-		{"deepspeed --num_gpus 2 --master_port=1 train.py --deepspeed ds.json", "", recipes.InnerScript, "train.py --deepspeed ds.json", "2", map[string]string{}},
-		{"deepspeed --include localhost:1,3 --module pkg.train", "", recipes.InnerModule, "pkg.train", "2", map[string]string{"CUDA_VISIBLE_DEVICES": "1,3"}},
+		{"deepspeed --num_gpus 2 --master_port=1 train.py --deepspeed ds.json", "", recipes.InnerScript, "train.py --local_rank={local_rank} --deepspeed ds.json", "2", map[string]string{}},
+		{"deepspeed --include localhost:1,3 --module pkg.train", "", recipes.InnerModule, "pkg.train --local_rank={local_rank}", "2", map[string]string{"CUDA_VISIBLE_DEVICES": "1,3"}},
+		{"deepspeed --no_local_rank train.py --x 1", "", recipes.InnerScript, "train.py --x 1", "", map[string]string{}},
+		{"tune run --nnodes 1 --nproc_per_node 2 full_finetune_distributed --config llama3_2/1B_full batch_size=2", "", recipes.InnerScript,
+			"{site}/recipes/full_finetune_distributed.py --config {site}/recipes/configs/llama3_2/1B_full.yaml batch_size=2", "2", map[string]string{}},
+		{"/v/bin/tune run lora_finetune_single_device --config a.yaml", "", recipes.InnerScript, "{site}/recipes/lora_finetune_single_device.py --config a.yaml", "1", map[string]string{}},
+		{"tune run mine.py --config a.yaml", "", recipes.InnerScript, "mine.py --config a.yaml", "1", map[string]string{}},
+		{"swift sft --model m", "", recipes.InnerModule, "swift.cli.sft --model m", "1", map[string]string{}},
+		{"swift sft swift.yaml --lr 1", "", recipes.InnerModule, "swift.cli.sft --model m --lora a b --lr 1", "2", map[string]string{"NPROC_PER_NODE": "2"}},
+		{"llamafactory-cli train a.yaml lr=1", "", recipes.InnerModule, "llamafactory.launcher a.yaml lr=1", "", map[string]string{}},
 		{"trl sft --num_processes 2 --config sft.yaml --output_dir o", "", recipes.InnerModule, "trl.scripts.sft --config sft.yaml --output_dir o", "2", map[string]string{}},
 	}
 	all, err := recipes.Catalog()
@@ -77,9 +86,22 @@ func TestUnwrap(t *testing.T) {
 	}
 }
 
+// TestForRank: each rank gets its own number, and every other word as it is.
+func TestForRank(t *testing.T) {
+	argv := strings.Fields("train.py --local_rank={local_rank} --name {local_rank} --local_rank 7")
+	got := strings.Join(recipes.ForRank(argv, 3), " ")
+	if want := "train.py --local_rank=3 --name {local_rank} --local_rank 7"; got != want || argv[1] != recipes.LocalRank {
+		t.Errorf("%s, and the command of all is %q", got, argv)
+	}
+}
+
 // TestUnwrapRefuses: what gpurun cannot take over is said, not dropped.
 func TestUnwrapRefuses(t *testing.T) {
 	read := func(string) ([]byte, error) { return nil, errors.New("there is none") }
+	all, err := recipes.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for line, want := range map[string]string{
 		"accelerate launch --num_machines 2 train.py":        "launch.nnodes",
 		"accelerate launch --use_megatron_lm train.py":       "use_megatron_lm",
@@ -90,8 +112,13 @@ func TestUnwrapRefuses(t *testing.T) {
 		"deepspeed --hostfile hosts train.py":                "--hostfile",
 		"deepspeed --num_nodes 2 train.py":                   "launch.nnodes",
 		"deepspeed --include worker-1:0 train.py":            "each node",
+		"tune run --nnodes 2 full --config a.yaml":           "--nnodes",
+		"tune run --new_option x full --config a.yaml":       "--new_option",
+		"tune run --nproc_per_node 2":                        "nothing to start",
+		"swift sft --model m":                                "NNODES is 2",
+		"swift sft none.yaml":                                "none.yaml",
 	} {
-		if _, known, err := recipes.Unwrap(strings.Fields(line), nil, read, nil); !known || err == nil || !strings.Contains(err.Error(), want) {
+		if _, known, err := recipes.Unwrap(strings.Fields(line), map[string]string{"NNODES": "2"}, read, all); !known || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; want %q", line, known, err, want)
 		}
 	}

@@ -19,9 +19,9 @@ var deepspeedOptions = launchOptions{
 // itself, and chooses no devices in another way than CUDA_VISIBLE_DEVICES.
 var refusedByDeepSpeed = []string{"hostfile", "H", "launcher_args", "autotuning", "elastic_training", "exclude", "e", "venv_script", "help", "h"}
 
-// unwrapDeepSpeed takes the deepspeed launcher off. It appends --local_rank=N to
-// the script's arguments; scripts read LOCAL_RANK as well, which PyTorch's own
-// launcher has set alone since 2.0.
+// unwrapDeepSpeed takes the deepspeed launcher off. Like the launcher
+// (deepspeed/launcher/launch.py) it puts --local_rank=N before the arguments of
+// the script, some of which demand it.
 func unwrapDeepSpeed(args []string) (Inner, error) {
 	values, rest, err := deepspeedOptions.take(args)
 	if err != nil {
@@ -41,6 +41,9 @@ func unwrapDeepSpeed(args []string) (Inner, error) {
 	inner := Inner{Wrapper: "deepspeed", Kind: InnerScript, Argv: rest, Env: map[string]string{}, Ranks: values["num_gpus"] + values["num_accelerators"]}
 	if inner.Ranks == "-1" {
 		inner.Ranks = ""
+	}
+	if values["no_local_rank"] == "" {
+		inner.Argv = slices.Concat(rest[:1], []string{LocalRank}, rest[1:])
 	}
 	switch {
 	case values["module"] != "":

@@ -12,17 +12,20 @@ type Wrapper struct {
 	Script       bool
 	// Modules are options by which that word is a module: "-m".
 	Modules []string
-	// Ranks are options that say how many ranks there are on a node.
+	// Ranks are options, and variables ("$NPROC"), that say how many ranks there are
+	// on a node; One says that there is one where none of them does.
 	Ranks []string
+	One   bool
 	// Takes are further options of the wrapper, with a value; Flags without.
 	Takes, Flags []string
-	// Refuse are options that gpurun cannot honour.
+	// Refuse are options that gpurun cannot honour, and variables; those with a value
+	// (in Takes, too) may be 1.
 	Refuse []string
 	// Env are variables that the wrapper sets.
 	Env map[string]string
 	// Files maps an argument to the file in site-packages, "{}" for its value,
 	// that is meant where the value is no file.
 	Files map[string]string
-	// Expand: the first word that is no option is a file whose keys are arguments.
+	// Expand: the first word can be a file whose keys are arguments.
 	Expand bool
 }

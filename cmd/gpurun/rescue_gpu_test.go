@@ -406,7 +406,7 @@ func (st *staged) check(t *testing.T) {
 	<-st.done
 	run := filepath.Join(st.job, "run")
 	t.Logf("%.0f s\n%s", st.seconds, ownLines(st.errs.Bytes()))
-	if st.scene.name == "nvme" && !hasLibaio() {
+	if st.scene.name == "nvme" && !hasLibaio(st.python, os.Environ()) {
 		st.checkNoLibaio(t, run)
 		return
 	}

@@ -25,11 +25,8 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		t.begin(text)
 		return false
 	}
-	if t.half != "" {
-		text = t.half + " " + trimmed
-		t.half = ""
-	} else if t.open && brokenFrame(trimmed) {
-		t.half = trimmed
+	text, more := t.rejoin(text)
+	if more {
 		return false
 	}
 	if f, ok := parseFrame(text); ok {
@@ -70,9 +67,6 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 // than the traceback's header, as source code does.
 func indented(text string, t *traceback) bool {
 	columns := len(text) - len(strings.TrimLeft(text, " "))
-	if !t.header {
-		return columns > 12
-	}
 	return columns > t.indent
 }
 

@@ -527,6 +527,8 @@ var otherPatterns = []pattern{
 	{code: Unknown, role: symptom, words: words("(exitcode: -6)")},
 	{code: Segfault, words: words("(exitcode: -11)")},
 	{code: Segfault, words: words("(exitcode: -7)")},
+	{code: Segfault, words: words(" exit code 139")}, // kubectl, IDEs
+	{code: Segfault, words: words("exited with code 139")},
 	{code: Unknown, role: symptom, words: words("Signal 15 (SIGTERM) received by PID")},
 	{code: Unknown, role: symptom, words: words("Signal 6 (SIGABRT) received by PID")},
 	{code: Segfault, words: words("Signal 4 (SIGILL) received by PID")},
@@ -559,6 +561,13 @@ var otherPatterns = []pattern{
 	{code: UserError, role: symptom, words: words("failed (exitcode: 1)")},
 	{code: UserError, role: symptom, words: words("exitcode  : 1 (pid: ")}, // elastic's table of failures
 	{code: Unknown, role: symptom, words: words("multiprocessing.errors.ChildFailedError")},
+	// Parents that name no reason: vLLM's and SGLang's, torch.multiprocessing's.
+	{code: Unknown, role: symptom, words: words("See root cause above")},
+	{code: Unknown, role: symptom, words: words("See stack trace for the root cause")},
+	{code: Unknown, role: symptom, words: words("See stack trace for root cause")},
+	{code: Unknown, role: symptom, words: words("See stack trace (above) for the root cause")},
+	{code: Unknown, role: symptom, words: words("It usually means the child failed")},
+	{code: Unknown, role: symptom, words: words("torch.multiprocessing.spawn.ProcessExitedException")},
 	// DeepSpeed's launcher.
 	{code: Unknown, role: symptom, words: words("exits with return code = ")},
 }

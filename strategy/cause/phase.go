@@ -42,6 +42,14 @@ func (t *tracker) result() Phase {
 	return t.phase
 }
 
+// suggestion is what an ambiguous name suggests where nothing else was told.
+func (t *tracker) suggestion() Phase {
+	if t.data || t.phase != "" || t.maybe == "" {
+		return NoPhase
+	}
+	return t.maybe
+}
+
 // add takes the next frame, one level further in.
 func (t *tracker) add(f frame) {
 	t.pins = false
@@ -236,6 +244,8 @@ func calls(code string) Phase {
 		return Optimizer
 	case strings.Contains(code, "model.to(") || strings.Contains(code, "model.cuda("):
 		return Load
+	case strings.Contains(code, "torch.save(") || strings.Contains(code, "save_checkpoint(") || strings.Contains(code, ".save_pretrained("):
+		return Save
 	}
 	return ""
 }

@@ -6,7 +6,7 @@ import "math"
 // nothing: the marks of tracebacks, and one word of every pattern.
 var triggers = func() []string {
 	t := []string{
-		"Traceback (most", "File \"", "File ~", "File /", ".py in ", "Cell In[", "│ ❱ ",
+		"Traceback (most", "File \"", "File ~", "File /", ".py in ", ".py](http", `File c:\`, `File C:\`, "Cell In[", "│ ❱ ",
 		"Exception ignored in", "Exception in thread", "Logging error",
 		"MemoryError", "OutOfMemoryError", "KeyboardInterrupt",
 	}

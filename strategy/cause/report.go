@@ -31,6 +31,9 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	if at.Phase == "" && (t.open || raised || t.frames > 0) {
 		at.Phase = t.tracker.result()
 	}
+	if at.Phase == NoPhase && at.Code == CUDAOOM {
+		at.Phase = t.tracker.suggestion() // computing is all that takes a device's memory there
+	}
 	if at.Phase == "" {
 		at.Phase = NoPhase
 	}

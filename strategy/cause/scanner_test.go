@@ -65,6 +65,21 @@ RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 3; 15.78 GiB 
 			Requested: b(20 * mib), Capacity: b(24 * gib), Allocated: b(45 * gib / 2), Free: b(16 * mib)}}},
 	},
 	{
+		name: "torch 2.x, broken by a terminal within words, without the rank's prefix",
+		log: "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a to\n" +
+			"tal capacity of 24.00 GiB of which 1.50 GiB is free. Including non-PyTorch memory, this process has\n" +
+			" 22.00 GiB memory in use. Of the allocated memory 19.50 GiB is allocated by PyTorch, and 1.75 GiB i\n" +
+			"s reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTO\n",
+		ranked: true,
+		want: []want{{code: CUDAOOM, device: "cuda:1", rank: 1, line: 1, figures: &Figures{
+			Requested: b(2 * gib), Capacity: b(24 * gib), Free: b(3 * gib / 2), Process: b(22 * gib), Allocated: b(39 * gib / 2), ReservedUnallocated: b(7 * gib / 4)}}},
+	},
+	{
+		name: "a TPU's message, broken after the sizes",
+		log:  "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 22.00G of 16.00G hbm.\n Exceeded hbm capacity by 6.00G.\n",
+		want: []want{{code: CUDAOOM, phase: Load, figures: &Figures{Requested: b(22 * gib), Capacity: b(16 * gib)}}},
+	},
+	{
 		name: "torch 2.x with cudaMallocAsync",
 		log: "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)\n" +
 			"Currently allocated     : 32.50 GiB\nRequested               : 128.00 GiB\nDevice limit            : 140.00 GiB\n" +

@@ -34,6 +34,9 @@ const (
 	// announceReach is within how many lines of "Exception ignored in" or
 	// "Exception in thread" the traceback begins.
 	announceReach = 3
+	// tornIndent is how deep the line of an exception may stand whose traceback's
+	// beginning is missing.
+	tornIndent = 12
 	// prefixLimit is how long what a logger puts before each line may be.
 	prefixLimit = 200
 )
@@ -75,6 +78,29 @@ func brokenFrame(text string) bool {
 	return i > 0 && digits(head[i+len(".py:"):]) && !strings.ContainsAny(head, " \t\"'(")
 }
 
+// rejoin takes a line that may be a part of a frame that a terminal broke, and
+// reports whether more of the frame must follow. Else it returns the line, with
+// the parts before it.
+func (t *traceback) rejoin(text string) (string, bool) {
+	trimmed := strings.TrimSpace(text)
+	half := t.half
+	t.half = ""
+	switch {
+	case half == "File" && strings.HasPrefix(trimmed, `"`), half != "" && half != "File" && !strings.HasPrefix(half, `File "`):
+		text = half + " " + trimmed
+	case strings.HasPrefix(half, `File "`):
+		text = half + trimmed // within the file's name
+	case half == "" && t.open && (trimmed == "File" || brokenFrame(trimmed)):
+		t.half = trimmed
+		return "", true
+	}
+	if strings.HasPrefix(text, `File "`) && len(text) <= tracebackWidth && !strings.Contains(text, `", line `) {
+		t.half = text
+		return "", true
+	}
+	return text, false
+}
+
 func (t *traceback) keep(text string) {
 	if len(text) > tracebackWidth {
 		text = strings.ToValidUTF8(text[:tracebackWidth], "")
@@ -93,6 +119,7 @@ func (t *traceback) frame(f frame, text string) {
 		ignored, thread := t.ignored, t.thread
 		*t = traceback{open: true, ignored: ignored, thread: thread}
 		t.tracker.torn = true
+		t.indent = max(tornIndent, len(text)-len(strings.TrimLeft(text, " "))-len("  "))
 		if i := strings.Index(text, `  File "`); i > 0 && strings.Trim(text[:i], " ") != "" {
 			t.prefix = text[:i]
 		}

@@ -6,6 +6,7 @@ import pathlib
 
 os.environ["AXOLOTL_DO_NOT_TRACK"] = "1"
 
+import deepspeed
 import fire
 import zero
 from axolotl.cli import config
@@ -24,8 +25,10 @@ MODEL = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_s
          "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 256}
 
 
-# There is no device to ask.
+# There is no device to ask, and none for NCCL.
 environment.check_cuda_p2p_support = lambda: True
+init_distributed = deepspeed.comm.init_distributed
+deepspeed.comm.init_distributed = lambda dist_backend, **rest: init_distributed(dist_backend="gloo", **rest)
 
 
 def parse(case):

@@ -58,4 +58,8 @@ def through_deepspeed(case, args):
     """What DeepSpeed reads once the Trainer has filled in the configuration."""
     config = args.hf_deepspeed_config or args.deepspeed_plugin.hf_ds_config
     config.trainer_config_process(args)
-    return zero.read(config.config, case.ranks, batch=False)
+    plan = zero.read(config.config, case.ranks, batch=False)
+    for knob, key in (("micro_batch_size", "train_micro_batch_size_per_gpu"), ("gradient_accumulation_steps", "gradient_accumulation_steps")):
+        if key in config.config:
+            plan[knob] = config.config[key]
+    return plan
