@@ -100,7 +100,9 @@ func endBySignal(args []string) {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		panic(err)
 	}
-	// Go catches most signals; a shell leaves them alone.
+	// Go catches most signals; a shell leaves them alone. What is caught has its
+	// default action again behind exec, also where nohup has had it ignored.
+	signal.Notify(make(chan os.Signal, 1), syscall.Signal(number(args[0])))
 	panic(unix.Exec("/bin/sh", []string{"sh", "-c", "kill -" + args[0] + " $$; sleep 60"}, os.Environ()))
 }
 
