@@ -51,7 +51,7 @@ func Diagnose(ev Evidence) Diagnosis {
 	})
 	best := deeper(all)
 	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
-	if best.tier == tierWeak && len(c.exits) == 0 {
+	if best.tier == tierWeak && len(c.exits) == 0 && !slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
 		d.Fatal = false // a warning, and nobody saw the job fail
 		if best.code == cause.CUDAOOM || best.code == cause.HostOOM {
 			d.Cause = cause.None
@@ -69,7 +69,7 @@ const (
 	tierOwn                 // the job's own exception, a crash, a kill by nobody knows whom
 	tierSymptom             // what the death of another rank brings about
 	tierWeak                // a warning
-	tierExit                // an exit code and no word
+	tierExit                // an exit code and no word, or words that tell no more
 )
 
 // A candidate is one thing that may have ended the attempt.
@@ -84,6 +84,9 @@ type candidate struct {
 
 // hollow is 1 for words that announce what further words say better.
 func (a candidate) hollow() int {
+	if a.said != nil && a.tier == tierExit {
+		return 1 // the exit itself knows better
+	}
 	if a.said == nil || a.tier != tierSymptom {
 		return 0
 	}
@@ -302,8 +305,22 @@ func (c *file) outlived(s sighted) bool {
 	return false
 }
 
+// endings are how shells, launchers and runtimes say that a process failed.
+var endings = []string{
+	"Aborted (core dumped)", "zsh: abort", "terminate called after throwing an instance of", "Exited with exit code", "exited on signal 6 (Aborted)",
+	"detected that one or more processes exited with non-zero status", "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "make: *** [",
+	"finished with exit code 1", "terminated with exit code 1", "exited with code 1",
+}
+
+func isEnding(s *cause.Sighting) bool {
+	return s.Symptom && s.Code == cause.Unknown && !strings.Contains(s.Text, " code 137") &&
+		slices.ContainsFunc(endings, func(words string) bool { return strings.Contains(s.Text, words) })
+}
+
 func tierOf(s *cause.Sighting) tier {
 	switch {
+	case isEnding(s):
+		return tierExit
 	case s.Weak:
 		return tierWeak
 	case s.Symptom:

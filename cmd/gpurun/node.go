@@ -20,6 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/probe"
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -226,7 +227,7 @@ func (n *node) argv(words []string, local int) []string {
 	case job.Module:
 		argv = []string{n.p.python, "-u", "-m"}
 	}
-	argv = append(argv, words...)
+	argv = append(argv, recipes.ForRank(words, local)...)
 	if n.p.job.Launch.LocalRankArg {
 		argv = append(argv, "--local-rank="+strconv.Itoa(local))
 	}

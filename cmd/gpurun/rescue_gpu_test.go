@@ -145,8 +145,7 @@ var scenes = []scene{
 		final: strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "nvme", strategy.OffloadParam: "nvme"},
 		proofs: []proof{
 			{lastOut, "DeepSpeed: stage 3, optimizer on nvme, parameters on nvme\n"},
-			{"nvme/zero_stage_3/optimizer/rank0/*.swp", ""},
-			{"nvme/zero_stage_3/*params/rank0/*.swp", ""},
+			{lastOut, "DeepSpeed: there are swap files\n"},
 		},
 		losses: trainerState,
 	},
@@ -167,7 +166,7 @@ var scenes = []scene{
 }
 
 // rescueBound is how long a scene may take, its control included.
-const rescueBound = 8 * time.Minute
+const rescueBound = 7 * time.Minute
 
 // TestRescue trains real models with real frameworks on real GPUs, from a plan
 // that runs out of memory to one that trains. GPURUN_RESCUE names scenes, where
@@ -175,7 +174,6 @@ const rescueBound = 8 * time.Minute
 func TestRescue(t *testing.T) {
 	python, installed, devices := rescueMachine(t)
 	var ready []*staged
-	results := map[string]*staged{}
 	chosen := strings.Fields(os.Getenv("GPURUN_RESCUE"))
 	for _, s := range scenes {
 		if len(chosen) > 0 && !slices.Contains(chosen, s.name) {
@@ -185,8 +183,7 @@ func TestRescue(t *testing.T) {
 			t.Run(s.name, func(t *testing.T) { t.Skip(why) })
 			continue
 		}
-		st := s.stage(t, python)
-		ready, results[s.name] = append(ready, st), st
+		ready = append(ready, s.stage(t, python))
 	}
 	together(t, python, devices, ready)
 	for _, st := range ready {
@@ -413,6 +410,9 @@ func (st *staged) check(t *testing.T) {
 	if st.err != nil {
 		t.Fatalf("%v\n%s", st.err, tail(st.errs.Bytes(), 60))
 	}
+	if left, err := filepath.Glob(filepath.Join(st.job, "nvme", "*")); err != nil || len(left) > 0 {
+		t.Errorf("what was offloaded to NVMe is still there: %v, %v", left, err)
+	}
 	last := st.checkAttempts(t, readVerdict(t, run))
 	for _, p := range st.scene.proofs {
 		if err := p.check(st.job, last); err != nil {
@@ -520,7 +520,8 @@ type curve map[int]float64
 // the last plan from the start. Both see the same samples in the same order in
 // fp32, so that only the order of summation differs, by some 1e-7 a step; AdamW,
 // which divides small gradients by their own size, makes that some 1e-4 within
-// the scenes' steps. A step that is lost or repeated moves the loss by percents.
+// the scenes' steps. A step that is lost or repeated moves the loss by a percent
+// and more where the scenes resume.
 const sameLoss = 0.005
 
 func checkFalls(t *testing.T, c curve) {
@@ -553,8 +554,8 @@ func (c curve) steps() []int {
 	return steps
 }
 
-// checkResumed wants the checkpoint on the command line of every later attempt, the last
-// attempt to train what was left and no more, and the curve of the control.
+// checkResumed wants the checkpoint on the command line of every later attempt, the
+// last attempt to train what was left and no more, and the curve of the control.
 func (st *staged) checkResumed(t *testing.T, run string, last int, losses curve) {
 	t.Helper()
 	r := st.scene.resumed
@@ -566,7 +567,7 @@ func (st *staged) checkResumed(t *testing.T, run string, last int, losses curve)
 		named := slices.ContainsFunc(s.Command.Argv, func(word string) bool {
 			return strings.Contains(word, filepath.Base(r.checkpoint))
 		})
-		if s.Checkpoint != r.checkpoint || !named {
+		if !strings.HasSuffix(s.Checkpoint, r.checkpoint) || !named {
 			t.Errorf("attempt %d started from %q: %v", s.N, s.Checkpoint, s.Command.Argv)
 		}
 	}

@@ -26,6 +26,7 @@ const swapLock = "gpurun.lock"
 type swap struct {
 	dir  string
 	lock *os.File
+	made string // the nvme_path itself, where it was not there before
 }
 
 // swapDir names the folder for the attempt whose own folder is dir; empty where
@@ -45,6 +46,10 @@ func toNVMe(plan strategy.Plan) bool {
 
 // openSwap makes the folder, and holds it until close.
 func openSwap(dir string) (*swap, error) {
+	made := ""
+	if root := filepath.Dir(dir); existing(root) != root {
+		made = root
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for what is offloaded to NVMe: %w", err)
 	}
@@ -52,7 +57,7 @@ func openSwap(dir string) (*swap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hold the folder for what is offloaded to NVMe: %w", err)
 	}
-	return &swap{dir: dir, lock: lock}, nil
+	return &swap{dir: dir, lock: lock, made: made}, nil
 }
 
 func lockSwap(dir string) (*os.File, error) {
@@ -73,7 +78,21 @@ func (s *swap) close() error {
 		return nil
 	}
 	err := os.RemoveAll(s.dir)
+	if s.made != "" {
+		_ = os.Remove(s.made) // another run may use it by now
+	}
 	return errors.Join(err, s.lock.Close())
+}
+
+// existing is a folder, or the one above it where it can be made there; empty where
+// neither exists.
+func existing(root string) string {
+	for _, dir := range []string{root, filepath.Dir(root)} {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir
+		}
+	}
+	return ""
 }
 
 // sweepSwaps removes the folders below root whose gpurun is gone.
@@ -109,13 +128,14 @@ const probeSize = 64 << 20
 // lackOfNVMe says why nothing can be offloaded to a folder, empty where it can be.
 func lackOfNVMe(root string) string {
 	var at unix.Statfs_t
-	if err := unix.Statfs(root, &at); err != nil {
+	dir := existing(root)
+	if err := unix.Statfs(dir, &at); err != nil {
 		return fmt.Sprintf("recovery.nvme_path %s: %v", root, err)
 	}
 	if at.Type == unix.TMPFS_MAGIC || at.Type == unix.RAMFS_MAGIC {
 		return fmt.Sprintf("recovery.nvme_path %s is in host memory (tmpfs)", root)
 	}
-	if err := unix.Access(root, unix.W_OK|unix.X_OK); err != nil {
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return fmt.Sprintf("recovery.nvme_path %s cannot be written: %v", root, err)
 	}
 	return ""
@@ -124,7 +144,7 @@ func lackOfNVMe(root string) string {
 // freeOnNVMe is the space below a folder that this user can have, in bytes; 0: unknown.
 func freeOnNVMe(root string) int64 {
 	var at unix.Statfs_t
-	if root == "" || unix.Statfs(root, &at) != nil {
+	if root == "" || unix.Statfs(existing(root), &at) != nil {
 		return 0
 	}
 	return int64(at.Bavail) * at.Bsize

@@ -62,10 +62,27 @@ func TestSwapFolders(t *testing.T) {
 }
 
 func TestWhatIsNoNVMe(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "made")
+	if reason := lackOfNVMe(root); reason != "" {
+		t.Errorf("a folder that can be made: %s", reason)
+	}
+	if freeOnNVMe(root) <= 0 {
+		t.Error("no space is known for a folder that can be made")
+	}
+	s, err := openSwap(filepath.Join(root, "gpurun-r-attempt-0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(root); !os.IsNotExist(err) {
+		t.Errorf("what was made is still there: %v", err)
+	}
 	if reason := lackOfNVMe("/dev/shm"); !strings.Contains(reason, "is in host memory (tmpfs)") {
 		t.Errorf("/dev/shm: %q", reason)
 	}
-	if reason := lackOfNVMe(filepath.Join(t.TempDir(), "missing")); !strings.Contains(reason, "no such file") {
+	if reason := lackOfNVMe(filepath.Join(t.TempDir(), "missing", "too")); !strings.Contains(reason, "no such file") {
 		t.Errorf("a missing folder: %q", reason)
 	}
 }

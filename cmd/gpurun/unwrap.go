@@ -50,8 +50,6 @@ func unwrapLauncher(words []string, env map[string]string, dir string) (job.Inne
 	if err := fillSite(inner, env, dir); err != nil {
 		return job.Inner{}, true, err
 	}
-	// The ranks' commands do not differ.
-	inner.Argv = slices.DeleteFunc(inner.Argv, func(word string) bool { return word == recipes.LocalRank })
 	return job.Inner{Kind: innerKinds[inner.Kind], Argv: inner.Argv, Env: inner.Env, Ranks: inner.Ranks}, true, nil
 }
 

@@ -108,6 +108,7 @@ func before(text string, marks ...string) *int64 {
 //	XLA: Out of memory while trying to allocate X; Used X of C hbm
 //	CuPy: Out of memory allocating N bytes (allocated so far: A bytes, limit set to: W bytes)
 //	cudaMallocAsync: Allocation on device n would exceed allowed memory. (out of memory), with a figure a line below it
+//	Paddle: Cannot allocate X memory on GPU n, A memory has been allocated and available memory is only F
 //	TPU: Attempting to allocate X. That was not possible. There are F free.
 //
 // Two ranks that write at once run their messages together: the second one's
@@ -123,10 +124,10 @@ func parseFigures(text string) Figures {
 			"llocate request for ", "Attempting to allocate ", "Attempting to reserve ", "memory space hbm. Used ", "alloc of size ",
 			"requested buffer of size ", "memory to allocate ", "Cannot allocate ", "INTERNAL: Failed to allocate ", "Requested               : "),
 		Capacity:            after(text, "total capacity of ", "total capacty of ", "Device limit            : "),
-		Free:                after(text, "of which ", "Free (according to CUDA): "),
+		Free:                after(text, "of which ", "available memory is only ", "Free (according to CUDA): "),
 		Allowed:             before(text, " allowed;"),
 		Process:             after(text, "this process has "),
-		Allocated:           after(text, "Of the allocated memory ", "allocated so far: ", "Currently allocated     : "),
+		Allocated:           after(text, "Of the allocated memory ", "allocated so far: ", "MPS allocated: ", "Currently allocated     : "),
 		ReservedUnallocated: before(text, " is reserved by PyTorch but unallocated"),
 	}
 	if f.Capacity == nil {
@@ -136,7 +137,7 @@ func parseFigures(text string) Figures {
 		f.Free = before(text, " free;", " free)", " free.", " free,")
 	}
 	if f.Allocated == nil {
-		f.Allocated = before(text, " already allocated")
+		f.Allocated = before(text, " already allocated", " memory has been allocated")
 	}
 	if f.Allowed == nil {
 		f.Allowed = after(text, "limit set to: ", "memory fraction) : ")

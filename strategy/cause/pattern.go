@@ -331,8 +331,8 @@ var devicePatterns = []pattern{
 	{code: DeviceAssert, words: words("device-side assert triggered")},
 	{code: DeviceAssert, words: words("CUDA_ERROR_ASSERT")},
 	{code: DeviceAssert, words: words("Assertion `", "` failed.", "thread: [")},
-	{code: DeviceAssert, words: words("block: [", "thread: [", "Assertion `", "` failed")},
-	{code: DeviceAssert, words: words("Device-side assertion `", "' failed")}, // ROCm
+	{code: DeviceAssert, words: words("block: [", "thread: [", "Assertion `")}, // a terminal may break the line before "failed"
+	{code: DeviceAssert, words: words("Device-side assertion `", "' failed")},  // ROCm
 	{code: IllegalAccess, words: words("an illegal memory access was encountered")},
 	{code: IllegalAccess, words: words("CUDA_ERROR_ILLEGAL_ADDRESS")},
 	{code: IllegalAccess, words: words("cudaErrorIllegalAddress")},
@@ -467,6 +467,7 @@ var stopPatterns = []pattern{
 	{code: Preempted, role: symptom, words: words("closing signal SIGINT")},
 	// submitit.
 	{code: Preempted, words: words("Caught signal", "this job is preempted")},
+	{code: Preempted, words: words("Cluster is preempted")}, // SkyPilot
 }
 
 // otherPatterns are crashes, divergence and reports of exits.
@@ -529,6 +530,10 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("(exitcode: -7)")},
 	{code: Segfault, words: words(" exit code 139")}, // kubectl, IDEs
 	{code: Segfault, words: words("exited with code 139")},
+	{code: Segfault, words: words("exit code -11")}, // Composer
+	{code: Segfault, words: words("exited with code -11")},
+	{code: Segfault, words: words("returned non-zero exit status 3221225477")}, // Windows' access violation
+	{code: Segfault, words: words("exit code -1073741819")},
 	{code: Unknown, role: symptom, words: words("Signal 15 (SIGTERM) received by PID")},
 	{code: Unknown, role: symptom, words: words("Signal 6 (SIGABRT) received by PID")},
 	{code: Segfault, words: words("Signal 4 (SIGILL) received by PID")},
@@ -537,7 +542,11 @@ var otherPatterns = []pattern{
 	{code: Unknown, role: symptom, words: words("terminated with signal SIG")},
 	{code: Unknown, role: symptom, words: words("process_executor.TerminatedWorkerError")}, // joblib
 	{code: Unknown, role: symptom, words: words(" exit code 137")},                         // kubectl, IDEs
-	{code: Unknown, role: symptom, words: words("exited with code 137")},                   // docker compose
+	{code: Unknown, role: symptom, words: words("exit code -9")},                           // Composer
+	{code: Unknown, role: symptom, words: words("exited with code -9")},
+	{code: Unknown, role: symptom, words: words("exit code -6")},
+	{code: Unknown, role: symptom, words: words("exited with code -6")},
+	{code: Unknown, role: symptom, words: words("exited with code 137")}, // docker compose
 	{code: Unknown, role: symptom, words: words("exit status 137")},
 	{code: Unknown, role: symptom, words: words("A process in the process pool was terminated abruptly")}, // concurrent.futures
 	{code: Unknown, role: symptom, words: words("One of the subprocesses has abruptly died during")},      // datasets
@@ -561,6 +570,30 @@ var otherPatterns = []pattern{
 	{code: UserError, role: symptom, words: words("failed (exitcode: 1)")},
 	{code: UserError, role: symptom, words: words("exitcode  : 1 (pid: ")}, // elastic's table of failures
 	{code: Unknown, role: symptom, words: words("multiprocessing.errors.ChildFailedError")},
+	// How it ended is all that shells, Slurm, MPI and make say.
+	{code: Segfault, words: words("segmentation fault (core dumped)")},
+	{code: Segfault, words: words("zsh: segmentation fault")},
+	{code: Segfault, words: words("Illegal instruction (core dumped)")},
+	{code: Segfault, words: words("Floating point exception (core dumped)")},
+	{code: Preempted, words: words("srun: error: Node failure on")},
+	{code: Unknown, role: symptom, words: words("Aborted (core dumped)")},
+	{code: Unknown, role: symptom, words: words("zsh: abort")},
+	{code: Unknown, role: symptom, words: words("zsh: killed")},
+	{code: Unknown, role: symptom, words: words("Killed: 9")},
+	{code: Unknown, role: symptom, words: words("terminate called after throwing an instance of")},
+	{code: Unknown, role: symptom, words: words("srun: error:", "Exited with exit code")},
+	{code: Unknown, role: symptom, words: words("exited on signal 9 (Killed)")},
+	{code: Unknown, role: symptom, words: words("exited on signal 6 (Aborted)")},
+	{code: Unknown, role: symptom, words: words("detected that one or more processes exited with non-zero status")},
+	{code: Unknown, role: symptom, words: words("BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES")},
+	{code: Unknown, role: symptom, words: words("make: *** [", "] Error")},
+	{code: Unknown, role: symptom, words: words("make: *** [", "] Killed")},
+	{code: Unknown, role: symptom, words: words("exited with code 1")},        // docker compose
+	{code: Unknown, role: symptom, words: words("finished with exit code 1")}, // IDEs
+	{code: Unknown, role: symptom, words: words("terminated with exit code 1")},
+	// glog and Ray abort.
+	{code: Unknown, role: symptom, words: words(" Check failed: ")},
+	{code: Unknown, role: symptom, words: words("*** Check failure stack trace: ***")},
 	// Parents that name no reason: vLLM's and SGLang's, torch.multiprocessing's.
 	{code: Unknown, role: symptom, words: words("See root cause above")},
 	{code: Unknown, role: symptom, words: words("See stack trace for the root cause")},

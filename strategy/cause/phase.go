@@ -171,8 +171,12 @@ var (
 // suggestsEval reports a name that may mean evaluation of a model: it counts
 // only where a model computes within.
 func suggestsEval(f frame) bool {
-	return strings.HasPrefix(f.function, "evaluate") || strings.HasPrefix(f.function, "eval_") ||
-		strings.HasPrefix(f.function, "validat") || strings.HasPrefix(f.function, "do_eval") || f.function == "eval" || f.function == "predict"
+	name := strings.TrimLeft(f.function, "_")
+	if name == "evaluate_actions" {
+		return false // a policy's forward, in training
+	}
+	return strings.HasPrefix(name, "evaluate") || strings.HasPrefix(name, "eval_") || strings.HasPrefix(name, "validat") ||
+		strings.Contains(name, "_validation") || strings.HasPrefix(name, "do_eval") || name == "eval" || name == "predict"
 }
 
 // stage tells the phase that a frame belongs to by itself.
@@ -183,6 +187,8 @@ func stage(f frame) Phase {
 	case name == "backward", name == "_engine_run_backward", name == "run_backward", strings.HasSuffix(file, "torch/autograd/__init__.py") && name == "grad":
 		return Backward
 	case name == "training_step" || name == "compute_loss" || name == "closure":
+		return Forward
+	case (name == "loss" || strings.HasPrefix(name, "loss_")) && strings.Contains(file, "/mmdet/"):
 		return Forward
 	case isOptimizer(file, name):
 		return Optimizer

@@ -32,13 +32,45 @@ func trigger(words []string) string {
 // the shortest trigger. The search steps by up to window-1 bytes at a time.
 const window = 6
 
-// A prefilter finds the first trigger in a text by the Wu–Manber algorithm: it
+// A prefilter finds a trigger in a text by the Wu–Manber algorithm: it
 // looks at two bytes at a time, and skips as far as no trigger can begin.
 // Reading a log is mostly this loop.
 type prefilter struct {
 	shift   [1 << 16]uint8
 	bucket  [1 << 16]uint8 // 1 + index into buckets of the triggers whose window ends in the pair
-	buckets [][]string
+	buckets [][]located
+}
+
+// A located trigger has its window at an offset.
+type located struct {
+	word   string
+	offset int
+}
+
+// ordinary is text like that of most logs. The window of a trigger is where the
+// trigger is least like it.
+const ordinary = "2026-03-02 10:00:00,123 - INFO - epoch 3: 100%| 500/2000 [00:12<31:07, 2.67s/it, loss=0.421] iteration 10/ 500 | " +
+	"learning rate: 1.500E-04 | global batch size: 512 | lm loss: 2.310000E+00 | grad norm: 0.482 | number of skipped iterations: 0 | " +
+	"{'loss': 1.2500, 'grad_norm': 0.8812, 'learning_rate': 9.6e-05, 'epoch': 0.01} step 1200 time per iteration (ms): 412.3 tokens per second " +
+	"Saved the checkpoint to /data/run/model; validation accuracy 0.91, the best so far. Loading the dataset, the trainer is set to use all devices."
+
+// pairOf returns the pair of bytes at i.
+func pairOf(s string, i int) uint16 { return uint16(s[i]) | uint16(s[i+1])<<8 }
+
+// windowOf returns the offset of a trigger's window, seen how often each pair of
+// bytes is in ordinary text.
+func windowOf(word string, seen *[1 << 16]uint16) int {
+	best, least := 0, math.MaxInt
+	for o := 0; o+window <= len(word); o++ {
+		cost := 0
+		for i := 0; i+1 < window; i++ { // the later the pair, the shorter the step
+			cost += (i + 1) * int(seen[pairOf(word, o+i)])
+		}
+		if cost < least {
+			best, least = o, cost
+		}
+	}
+	return best
 }
 
 var lines = newPrefilter(triggers)
@@ -47,6 +79,10 @@ func newPrefilter(words []string) *prefilter {
 	f := &prefilter{}
 	for i := range f.shift {
 		f.shift[i] = window - 1
+	}
+	pairs := new([1 << 16]uint16)
+	for i := range len(ordinary) - 1 {
+		pairs[pairOf(ordinary, i)]++
 	}
 	seen := map[string]bool{}
 	for _, w := range words {
@@ -57,11 +93,12 @@ func newPrefilter(words []string) *prefilter {
 			continue
 		}
 		seen[w] = true
+		o := windowOf(w, pairs)
 		for i := 0; i+1 < window; i++ {
-			pair := uint16(w[i]) | uint16(w[i+1])<<8
+			pair := pairOf(w, o+i)
 			f.shift[pair] = min(f.shift[pair], uint8(window-2-i))
 		}
-		last := uint16(w[window-2]) | uint16(w[window-1])<<8
+		last := pairOf(w, o+window-2)
 		if f.bucket[last] == 0 {
 			f.buckets = append(f.buckets, nil)
 			if len(f.buckets) > math.MaxUint8 {
@@ -69,12 +106,13 @@ func newPrefilter(words []string) *prefilter {
 			}
 			f.bucket[last] = uint8(len(f.buckets))
 		}
-		f.buckets[f.bucket[last]-1] = append(f.buckets[f.bucket[last]-1], w)
+		f.buckets[f.bucket[last]-1] = append(f.buckets[f.bucket[last]-1], located{w, o})
 	}
 	return f
 }
 
-// find returns where the first trigger begins in p, and math.MaxInt without one.
+// find returns where a trigger of the first line that has one begins in p, and
+// math.MaxInt without one.
 func (f *prefilter) find(p []byte) int {
 	for i := window - 2; i+1 < len(p); {
 		pair := uint16(p[i]) | uint16(p[i+1])<<8
@@ -82,9 +120,10 @@ func (f *prefilter) find(p []byte) int {
 			i += int(s)
 			continue
 		}
-		start := i - (window - 2)
-		for _, w := range f.buckets[f.bucket[pair]-1] {
-			if p[start] == w[0] && len(p)-start >= len(w) && string(p[start:start+len(w)]) == w {
+		at := i - (window - 2)
+		for _, t := range f.buckets[f.bucket[pair]-1] {
+			w, start := t.word, at-t.offset
+			if p[at] == w[t.offset] && start >= 0 && len(p)-start >= len(w) && string(p[start:start+len(w)]) == w {
 				return start
 			}
 		}

@@ -140,6 +140,27 @@ func (s *Scanner) Close() {
 			s.text(w, segment{key: key, rank: keyRank(key), text: text})
 		}
 	}
+	if s.seq == 0 {
+		s.lastWords()
+	}
+}
+
+// lastWords reports the exception that is the last line of output in which
+// nothing else was seen: saved output may lack its traceback.
+func (s *Scanner) lastWords() {
+	text := strings.TrimRight(string(s.tail), " \t\r\n")
+	segs := segments(plain([]byte(text[strings.LastIndexAny(text, "\r\n")+1:])))
+	if len(segs) == 0 {
+		return
+	}
+	seg := segs[len(segs)-1]
+	class, message, ok := exception(seg.text)
+	if !ok || message == "" || class == "Error" || wrapper(class, message) || seg.text[0] == ' ' ||
+		!strings.HasSuffix(class, "Error") && !strings.HasSuffix(class, "Exception") {
+		return
+	}
+	s.line -= strings.Count(string(s.tail[len(text):]), "\n")
+	s.see(s.writer(seg.key), seg, exceptionPattern(class, seg.text), true)
 }
 
 // keyRank recovers the rank of a writer that mpirun tagged.

@@ -75,6 +75,16 @@ RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 3; 15.78 GiB 
 			Requested: b(2 * gib), Capacity: b(24 * gib), Free: b(3 * gib / 2), Process: b(22 * gib), Allocated: b(39 * gib / 2), ReservedUnallocated: b(7 * gib / 4)}}},
 	},
 	{
+		name: "Paddle's message",
+		log:  "Out of memory error on GPU 0. Cannot allocate 50.000000MB memory on GPU 0, 11.500000GB memory has been allocated and available memory is only 2.000000MB.\n",
+		want: []want{{code: CUDAOOM, figures: &Figures{Requested: b(50 * mib), Allocated: b(23 * gib / 2), Free: b(2 * mib)}}},
+	},
+	{
+		name: "Apple's message: what is allowed is no card's capacity",
+		log:  "RuntimeError: MPS backend out of memory (MPS allocated: 15.50 GB, other allocations: 11.00 GB, max allowed: 27.00 GB). Tried to allocate 1.00 GB on private pool.\n",
+		want: []want{{code: CUDAOOM, line: 1, figures: &Figures{Requested: b(gib), Allocated: b(31 * gib / 2)}}},
+	},
+	{
 		name: "a TPU's message, broken after the sizes",
 		log:  "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 22.00G of 16.00G hbm.\n Exceeded hbm capacity by 6.00G.\n",
 		want: []want{{code: CUDAOOM, phase: Load, figures: &Figures{Requested: b(22 * gib), Capacity: b(16 * gib)}}},

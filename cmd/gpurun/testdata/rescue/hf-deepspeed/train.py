@@ -1,5 +1,6 @@
 """A Llama with random weights, trained by Hugging Face's Trainer; DeepSpeed is the command line's business."""
 
+import pathlib
 from dataclasses import dataclass, field
 
 import torch
@@ -48,6 +49,11 @@ def device(offload):
     return "none" if offload is None else str(getattr(offload.device, "value", offload.device))
 
 
+def on_disk(offload):
+    """How many tensors DeepSpeed keeps in files there."""
+    return 0 if device(offload) != "nvme" else len(list(pathlib.Path(offload.nvme_path).rglob("*.swp")))
+
+
 def main():
     model_arguments, data_arguments, arguments = HfArgumentParser(
         (ModelArguments, DataArguments, TrainingArguments)
@@ -71,11 +77,14 @@ def main():
     trainer.save_state()
     if trainer.is_deepspeed_enabled and trainer.is_world_process_zero():
         engine = trainer.model_wrapped
+        optimizer, parameters = engine.zero_offload_optimizer(), engine.zero_offload_param()
         print(
             f"DeepSpeed: stage {engine.zero_optimization_stage()},"
-            f" optimizer on {device(engine.zero_offload_optimizer())}, parameters on {device(engine.zero_offload_param())}",
+            f" optimizer on {device(optimizer)}, parameters on {device(parameters)}",
             flush=True,
         )
+        if on_disk(optimizer) and on_disk(parameters):
+            print("DeepSpeed: there are swap files", flush=True)
 
 
 if __name__ == "__main__":
