@@ -139,7 +139,20 @@ func (c dsConfig) applySharding(old, plan strategy.Plan) error {
 	}
 	if to == "zero3" {
 		// Without it a saved model holds no weights, only their shards.
-		return c.fill(dsGather, true)
+		if err := c.fill(dsGather, true); err != nil {
+			return err
+		}
+		return c.fillLive()
+	}
+	return nil
+}
+
+// fillLive bounds what ZeRO-3 keeps gathered.
+func (c dsConfig) fillLive() error {
+	for _, key := range []string{"stage3_max_live_parameters", "stage3_max_reuse_distance"} {
+		if err := c.fill(dsZero+"."+key, liveParameters); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -189,12 +202,13 @@ func (c dsConfig) applyNVMe(at Topology, k strategy.Knob, block string) error {
 	}{
 		{dsZero + ".sub_group_size", 1e8},
 		{dsZero + ".stage3_prefetch_bucket_size", 2e7},
-		{dsZero + ".stage3_max_live_parameters", 3e8},
-		{dsZero + ".stage3_max_reuse_distance", 3e8},
 	} {
 		if err := c.fill(key.name, key.elements); err != nil {
 			return err
 		}
+	}
+	if err := c.fillLive(); err != nil {
+		return err
 	}
 	buffers := 4 // DeepSpeed's defaults, written out: they are pinned host memory
 	if k == strategy.OffloadParam {

@@ -81,6 +81,11 @@ func (s section) MarshalJSON() ([]byte, error) {
 	return append(text, '}'), nil
 }
 
+// liveParameters is how many parameters ZeRO-3 may keep gathered, and over how many
+// it waits for the next use before it lets one go. DeepSpeed's default of 1e9 keeps
+// a model of that size on each device whole, and shards nothing while it computes.
+const liveParameters = 300_000_000
+
 // baseConfig is a configuration with the stage of a plan; offload is added to it
 // like to any other. Bucket sizes are in elements. DeepSpeed's own defaults of
 // 5e8 take 1 GB each in bfloat16, twice that with overlap_comm.
@@ -95,11 +100,12 @@ func baseConfig(auto bool, plan strategy.Plan) ([]byte, error) {
 	case stage < 3:
 		zero = append(zero, section{{"reduce_scatter", true}, {"reduce_bucket_size", 200_000_000}, {"allgather_partitions", true}, {"allgather_bucket_size", 200_000_000}}...)
 	case offloaded(plan[strategy.OffloadParam]):
-		zero = append(zero, section{{"reduce_bucket_size", 20_000_000}, {"stage3_prefetch_bucket_size", 20_000_000}, {"stage3_max_live_parameters", 300_000_000}, {"stage3_max_reuse_distance", 300_000_000}}...)
+		zero = append(zero, section{{"reduce_bucket_size", 20_000_000}, {"stage3_prefetch_bucket_size", 20_000_000}}...)
 	default:
 		zero = append(zero, section{{"reduce_bucket_size", 50_000_000}, {"stage3_prefetch_bucket_size", 50_000_000}}...)
 	}
 	if stage == 3 {
+		zero = append(zero, section{{"stage3_max_live_parameters", liveParameters}, {"stage3_max_reuse_distance", liveParameters}}...)
 		zero = append(zero, section{{"stage3_param_persistence_threshold", 100_000}, {"stage3_gather_16bit_weights_on_model_save", true}}...)
 	}
 	config := section{{dsUntested, true}, {dsZero, zero}}
