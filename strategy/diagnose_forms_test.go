@@ -62,6 +62,7 @@ var forms = []struct {
 	{"zsh reports a crash", "zsh: segmentation fault  python train.py\n", cause.Segfault, true, ""},
 	{"the traceback is cut off", "loading the dataset\n[rank1]: ValueError: Attempting to unscale FP16 gradients.\n\n", cause.UserError, true, ""},
 	{"an exception that others follow", "ValueError: bad line 7, left out\nstep 7 loss 0.1\n", cause.None, false, ""},
+	{"an exception that a hint follows", "ValueError: bad line 7, left out\nif CUDA out of memory occurs, lower the batch size\n", cause.None, false, ""},
 	{"kubectl exec", "command terminated with exit code 137\n", cause.Unknown, true, ""},
 	{"docker compose reports the kill", "trainer-1 exited with code 137\n", cause.Unknown, true, ""},
 

@@ -163,6 +163,23 @@ var scenes = []scene{
 		proofs: []proof{{lastOut, "DeepSpeed: stage 3, optimizer on none, parameters on none\n"}},
 		losses: trainerState,
 	},
+	{
+		name: "ladder", folder: "hf-deepspeed", toml: "ladder.toml", gpus: 2, needs: hfDeepSpeed,
+		rungs:  []strategy.Rung{strategy.RungShard, strategy.RungOffloadOptimizer, strategy.RungOffloadParam},
+		final:  strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "cpu", strategy.OffloadParam: "cpu"},
+		proofs: []proof{{lastOut, "DeepSpeed: stage 3, optimizer on cpu, parameters on cpu\n"}},
+		losses: trainerState,
+	},
+	{
+		name: "nvme-2", folder: "hf-deepspeed", toml: "nvme-2.toml", gpus: 2, needs: hfDeepSpeed,
+		rungs: []strategy.Rung{strategy.RungNVMe},
+		final: strategy.Plan{strategy.Sharding: "zero3", strategy.OffloadOptimizer: "nvme", strategy.OffloadParam: "nvme"},
+		proofs: []proof{
+			{lastOut, "DeepSpeed: stage 3, optimizer on nvme, parameters on nvme\n"},
+			{lastOut, "DeepSpeed: there are swap files\n"},
+		},
+		losses: trainerState,
+	},
 }
 
 // rescueBound is how long a scene may take, its control included.
@@ -403,7 +420,7 @@ func (st *staged) check(t *testing.T) {
 	<-st.done
 	run := filepath.Join(st.job, "run")
 	t.Logf("%.0f s\n%s", st.seconds, ownLines(st.errs.Bytes()))
-	if st.scene.name == "nvme" && !hasLibaio(st.python, os.Environ()) {
+	if slices.Contains(st.scene.rungs, strategy.RungNVMe) && !hasLibaio(st.python, os.Environ()) {
 		st.checkNoLibaio(t, run)
 		return
 	}

@@ -63,6 +63,7 @@ type Scanner struct {
 	watch      int     // units for which every unit is looked at
 	opened     int     // writers whose traceback is open
 	last       *writer // who reported the last error that is kept in mind
+	hit        int     // the number of the last line with a trigger, 0 for none
 	torn       *writer // whose frame a terminal broke at the end of the line before
 	tornText   string
 }
@@ -159,7 +160,11 @@ func (s *Scanner) lastWords() {
 		!strings.HasSuffix(class, "Error") && !strings.HasSuffix(class, "Exception") {
 		return
 	}
-	s.line -= strings.Count(string(s.tail[len(text):]), "\n")
+	line := max(0, s.line-strings.Count(string(s.tail[len(text):]), "\n"))
+	if s.hit > line {
+		return // a line with a trigger came after it
+	}
+	s.line = line
 	s.see(s.writer(seg.key), seg, exceptionPattern(class, seg.text), true)
 }
 
@@ -256,6 +261,9 @@ func (s *Scanner) unit(raw []byte) bool {
 	if !hit && s.watch == 0 && s.opened == 0 && bytes.IndexByte(raw, 0x1b) < 0 {
 		s.remember(raw)
 		return true
+	}
+	if hit {
+		s.hit = s.line + 1
 	}
 	line := plain(raw)
 	for _, seg := range segments(line) {
