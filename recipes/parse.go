@@ -79,8 +79,25 @@ func parseGrammar(n *node) Grammar {
 func parseResume(n *node) Resume {
 	defer n.done()
 	resume := Resume{Latest: n.text("latest"), Args: n.texts("args"), Pointer: n.text("pointer"), Pin: n.texts("pin"), PinUnder: n.text("pin_under"), Lost: expression(n, "lost")}
+	resume.Data, resume.Shifts = n.text("data"), parseShifts(n)
 	resume.Values, resume.Defaults = parseValues(n)
 	return resume
+}
+
+// parseShifts reads what a changed knob does to the place in the data.
+func parseShifts(n *node) map[strategy.Knob]string {
+	inner := n.child("shifts")
+	defer inner.done(knobNames()...)
+	var shifts map[strategy.Knob]string
+	for _, k := range strategy.Knobs {
+		if text := inner.text(string(k)); text != "" {
+			if shifts == nil {
+				shifts = map[strategy.Knob]string{}
+			}
+			shifts[k] = text
+		}
+	}
+	return shifts
 }
 
 func parseProgress(n *node) Progress {

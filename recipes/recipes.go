@@ -119,6 +119,10 @@ type Resume struct {
 	// Pin is put on the first command line already, where absent, so that every
 	// attempt uses the same folder; "{job}" in it is a name of the run.
 	Pin []string
+	// Data says what becomes of the samples that were seen, where that is not just
+	// what goes on; Shifts, what a changed knob does to it.
+	Data   string
+	Shifts map[strategy.Knob]string
 	// PinUnder is the option behind which overrides of Pin stand.
 	PinUnder string
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -56,6 +57,9 @@ func (s *situation) decide() Decision {
 		if r.applies(s) {
 			d := r.answer(s)
 			d.Rule, d.Untaken = r.name, s.job.Untaken(s.last.Plan, s.last.Proved)
+			if d.Caveat = s.caveat(d); d.Caveat != "" && !strings.Contains(d.Reason, d.Caveat) {
+				d.Reason += "; on resuming, " + d.Caveat
+			}
 			return d
 		}
 	}

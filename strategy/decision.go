@@ -18,6 +18,9 @@ type Decision struct {
 	Changed Changes `json:"changed,omitempty"`
 	// Resume is the checkpoint to start from, empty to start from the beginning.
 	Resume string `json:"resume,omitempty"`
+	// Caveat says what the framework does not guarantee about the data when it goes on
+	// from there: samples that are skipped or seen again.
+	Caveat string `json:"caveat,omitempty"`
 	// After is how long to wait for the resources before the next attempt.
 	After time.Duration `json:"after,omitempty"`
 

@@ -50,6 +50,16 @@ type Job struct {
 	DataParallel int            `json:"data_parallel"`
 	// Written is the plan of the job as it is written.
 	Written Plan `json:"written,omitempty"`
+	// Resumption is what the framework does with the data when it resumes.
+	Resumption Resumption `json:"resumption,omitzero"`
+}
+
+// A Resumption says what becomes of the samples that a job has seen when it goes on
+// from a checkpoint, where it does not just go on where it was.
+type Resumption struct {
+	Data string `json:"data,omitempty"`
+	// Shifts says so for a knob that was changed since.
+	Shifts map[Knob]string `json:"shifts,omitempty"`
 }
 
 // An Inventory is what there is to work with at one moment.

@@ -332,7 +332,8 @@ func (p *prepared) digestAll() string {
 
 // strategyJob is what Decide has to know.
 func (p *prepared) strategyJob() strategy.Job {
-	return strategy.Job{Knobs: p.knobs, Ranks: p.at.Ranks, LocalRanks: p.local, DataParallel: p.at.DataParallel, Written: p.plan}
+	return strategy.Job{Knobs: p.knobs, Ranks: p.at.Ranks, LocalRanks: p.local, DataParallel: p.at.DataParallel, Written: p.plan,
+		Resumption: strategy.Resumption{Data: p.recipe.Resume.Data, Shifts: p.recipe.Resume.Shifts}}
 }
 
 func (p *prepared) policy() strategy.Policy {
