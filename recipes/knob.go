@@ -78,6 +78,8 @@ type Condition struct {
 	Repeated bool
 	// Unknown: the knob's value is not what its places say, either.
 	Unknown bool
+	// Missing: it counts only where the command has none of the knob's places.
+	Missing bool
 	// Is are the words that count; nil: any.
 	Is []string
 	// Values are the knob's values that are ruled out; nil: all.

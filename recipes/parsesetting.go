@@ -97,7 +97,7 @@ func valuesIn(n *node, k strategy.Knob, key string) []strategy.Value {
 func parseConditions(n *node, k strategy.Knob) []Condition {
 	var conditions []Condition
 	for _, inner := range n.tables("unless") {
-		c := Condition{Knob: strategy.Knob(inner.text("knob")), Is: inner.texts("is"), Reason: inner.text("reason"), Ranks: inner.number("ranks"), Repeated: inner.truth("repeated"), Unknown: inner.truth("unknown")}
+		c := Condition{Knob: strategy.Knob(inner.text("knob")), Is: inner.texts("is"), Reason: inner.text("reason"), Ranks: inner.number("ranks"), Repeated: inner.truth("repeated"), Unknown: inner.truth("unknown"), Missing: inner.truth("missing")}
 		c.Values = valuesIn(inner, k, "values")
 		inner.table = maps.Clone(inner.table)
 		delete(inner.table, "values") // the knob's, not words of the place

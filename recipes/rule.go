@@ -16,6 +16,7 @@ type rule struct {
 
 // rules by the name that recipe files use.
 var rules = map[string]rule{
-	dsConfigRule:    deepspeed,
-	"trainer-state": trainerState,
+	dsConfigRule:              deepspeed,
+	"trainer-state":           trainerState,
+	"accelerate-accumulation": launchedAccumulation,
 }

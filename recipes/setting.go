@@ -116,7 +116,7 @@ func (d *draft) restrict(plan strategy.Plan, ranges map[strategy.Knob]strategy.R
 			continue
 		}
 		for _, c := range knob.Unless {
-			if !d.holdsCondition(c, plan) {
+			if c.Missing && d.given(knob) || !d.holdsCondition(c, plan) {
 				continue
 			}
 			if c.Values == nil {

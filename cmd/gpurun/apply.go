@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -85,6 +86,7 @@ func (p *prepared) pin(run string) {
 func (p *prepared) propose(dir string) func(strategy.Plan, int) (launcher.Command, error) {
 	return func(plan strategy.Plan, n int) (launcher.Command, error) {
 		change, err := p.recipe.Apply(p.command, plan, p.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
-		return launcher.Command{Argv: change.Argv, Env: change.Env}, err
+		argv := slices.DeleteFunc(slices.Clone(change.Argv), func(w string) bool { return w == recipes.LocalRank }) // the launcher's own word
+		return launcher.Command{Argv: argv, Env: change.Env}, err
 	}
 }

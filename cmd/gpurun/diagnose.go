@@ -16,12 +16,14 @@ func diagnoseCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:      "diagnose",
 		Usage:     "say why a job died, from what it left behind",
-		ArgsUsage: "FILE|DIRECTORY… (- is standard input; a directory is one of gpurun's runs, or torchrun's --log-dir)",
+		UsageText: "gpurun diagnose [flags] FILE|DIRECTORY…\ngpurun diagnose [flags] --rank 0=FILE --rank 1=FILE …",
+		Description: "A file holds a job's output, also packed by gzip or bzip2; - is standard input.\n" +
+			"A directory is a run of gpurun, or torchrun's --log-dir; of several runs below it, the newest.",
 		Flags: []cli.Flag{
 			jsonFlag(),
-			&cli.IntFlag{Name: "exit-code", Usage: "the exit code that the job ended with, where it is known; negative for a signal"},
+			&cli.IntFlag{Name: "exit-code", Usage: "the exit code that the job ended with; 128+`N` or -N for signal N", DefaultText: "not known"},
 			&cli.StringSliceFlag{Name: "rank", Usage: "the output of one rank, as `K=FILE`; all that are given are one run"},
-			&cli.IntFlag{Name: "attempt", Value: -1, Usage: "which attempt of a directory, instead of the last one"},
+			&cli.IntFlag{Name: "attempt", Value: -1, Usage: "which attempt `N` of a directory", DefaultText: "the last one"},
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() == 0 && len(c.StringSlice("rank")) == 0 {
@@ -30,6 +32,9 @@ func diagnoseCommand(s streams) *cli.Command {
 			in := collector{stdin: s.in, attempt: c.Int("attempt")}
 			if c.IsSet("exit-code") {
 				n := c.Int("exit-code")
+				if n < -lastSignal || n > 255 {
+					return usagef(fmt.Sprintf("a process ends with 0 to 255; -1 to -%d is for a signal", lastSignal), "--exit-code %d is none that a job ends with", n)
+				}
 				in.exitCode = &n
 			}
 			var failed []error
@@ -57,6 +62,9 @@ func diagnoseCommand(s streams) *cli.Command {
 		},
 	}
 }
+
+// lastSignal is the highest signal of Linux (SIGRTMAX in signal(7)).
+const lastSignal = 64
 
 // diagnosis is what gpurun diagnose says of one run.
 type diagnosis struct {
@@ -112,6 +120,9 @@ func newDiagnosis(in remains) diagnosis {
 			r.Evidence = append(r.Evidence, quoted{Text: fact(f)})
 		}
 	}
+	if in.empty {
+		r.Advice = "the output is empty, and nothing can be said of how the job ended"
+	}
 	if r.Advice == "" {
 		if c, known := cause.Lookup(d.Cause); known {
 			r.Advice = c.Hint
@@ -134,8 +145,11 @@ func killsOf(f strategy.Fact) string {
 
 // whereOf names the stream of a sighting, where a run left several.
 func whereOf(f strategy.Fact, several bool) string {
-	if !several {
+	switch {
+	case !several:
 		return ""
+	case f.Rank < 0:
+		return fmt.Sprintf("%s, ", f.Source)
 	}
 	return fmt.Sprintf("rank %d, %s, ", f.Rank, f.Source)
 }
@@ -153,12 +167,23 @@ func (r diagnosis) print(s streams, asJSON bool) error {
 			break
 		}
 		if q.Line == 0 {
-			fmt.Fprintf(s.out, "  %s\n", q.Text)
+			fmt.Fprintf(s.out, "  %s\n", shortened(q.Text))
 			continue
 		}
-		fmt.Fprintf(s.out, "  %sline %d: %s\n", q.where, q.Line, q.Text)
+		fmt.Fprintf(s.out, "  %sline %d: %s\n", q.where, q.Line, shortened(q.Text))
 	}
 	return nil
+}
+
+// widestLine is how many characters of a line of evidence people are shown. The
+// longest out-of-memory message of PyTorch has some 700.
+const widestLine = 1000
+
+func shortened(text string) string {
+	if chars := []rune(text); len(chars) > widestLine {
+		return string(chars[:widestLine]) + " …"
+	}
+	return text
 }
 
 // paragraph is what happened, what the figures mean, and what to do.

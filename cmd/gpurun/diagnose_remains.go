@@ -23,6 +23,7 @@ type remains struct {
 	name     string
 	evidence strategy.Evidence
 	several  bool // ranks or streams, whose lines are numbered each for itself
+	empty    bool // nothing was in it
 }
 
 // given is the source of facts that the command line told.
@@ -40,11 +41,15 @@ func (c collector) collect(name string) (remains, error) {
 	if info, err := os.Stat(name); name != "-" && err == nil && info.IsDir() {
 		return c.directory(name)
 	}
+	if name != "-" && filepath.Base(name) == journal.File {
+		return c.run(filepath.Dir(name))
+	}
 	r := remains{name: name}
 	found, err := c.stream(-1, "stdout", name)
 	if err != nil {
 		return r, err
 	}
+	r.empty = found.bytes == 0 && c.exitCode == nil
 	r.evidence.Facts = append(found.facts, c.told()...)
 	return r, nil
 }
@@ -65,6 +70,7 @@ func (c collector) told() []strategy.Fact {
 func (c collector) ranks(words []string) (remains, error) {
 	r := remains{several: true}
 	var names []string
+	seen := map[int]bool{}
 	for _, word := range words {
 		number, name, ok := strings.Cut(word, "=")
 		rank, err := strconv.Atoi(number)
@@ -76,10 +82,11 @@ func (c collector) ranks(words []string) (remains, error) {
 			return r, err
 		}
 		r.evidence.Facts = append(r.evidence.Facts, found.facts...)
-		r.evidence.Ranks++
+		seen[rank] = true // a rank may have a file for each stream
 		names = append(names, name)
 	}
 	r.name = strings.Join(names, ",")
+	r.evidence.Ranks = len(seen)
 	r.evidence.Facts = append(r.evidence.Facts, c.told()...)
 	return r, nil
 }
@@ -87,11 +94,13 @@ func (c collector) ranks(words []string) (remains, error) {
 // A streamRead is what one stream showed.
 type streamRead struct {
 	facts []strategy.Fact
-	step  int // the last one
+	step  int   // the last one
+	bytes int64 // that it had
 }
 
 // stream reads one file to its end, in constant memory. A sighting without a
-// rank of its own is the given one's.
+// rank of its own is the given one's. The error is a *notText where the file
+// cannot be a job's output.
 func (c collector) stream(rank int, source, name string) (streamRead, error) {
 	in := c.stdin
 	if name != "-" {
@@ -101,6 +110,10 @@ func (c collector) stream(rank int, source, name string) (streamRead, error) {
 		}
 		defer f.Close()
 		in = f
+	}
+	in, err := asText(name, in)
+	if err != nil {
+		return streamRead{}, err
 	}
 	var read streamRead
 	scanner := cause.NewScanner(source)
@@ -115,8 +128,8 @@ func (c collector) stream(rank int, source, name string) (streamRead, error) {
 		}
 		read.facts = append(read.facts, strategy.Fact{Rank: of, Source: source, Sighting: &s})
 	}
-	if _, err := io.Copy(scanner, in); err != nil {
-		return read, fmt.Errorf("read the job's output: %w", err)
+	if read.bytes, err = io.Copy(scanner, in); err != nil {
+		return read, fmt.Errorf("read the job's output %s: %w", name, err)
 	}
 	scanner.Close()
 	if g := scanner.Growth(); g != nil {
@@ -129,15 +142,15 @@ func (c collector) stream(rank int, source, name string) (streamRead, error) {
 // directory tells what a directory is by what lies in it.
 func (c collector) directory(dir string) (remains, error) {
 	r := remains{name: dir, several: true}
-	if _, err := os.Stat(filepath.Join(dir, "journal.jsonl")); err == nil {
-		return c.run(dir)
+	if run := runIn(dir); run != "" {
+		return c.run(run)
 	}
 	at, err := c.attemptIn(dir)
 	if err != nil {
 		return r, err
 	}
 	if at == "" { // torchrun puts a folder for the rendezvous in between
-		inner, err := filepath.Glob(filepath.Join(dir, "*", "attempt_*"))
+		inner, err := filepath.Glob(filepath.Join(quotePattern(dir), "*", "attempt_*"))
 		if err != nil || len(inner) == 0 {
 			at = dir
 		} else if at, err = c.attemptIn(filepath.Dir(newest(inner))); err != nil {
@@ -146,6 +159,28 @@ func (c collector) directory(dir string) (remains, error) {
 	}
 	r.evidence, err = c.attemptFolder(at)
 	return r, err
+}
+
+// runIn is the run of gpurun that a directory is or, of those below it (a job's,
+// or those of all jobs), the newest; empty where there is none.
+func runIn(dir string) string {
+	if _, err := os.Stat(filepath.Join(dir, journal.File)); err == nil {
+		return dir
+	}
+	var found []string
+	for _, below := range []string{"*", filepath.Join("*", "*")} {
+		journals, _ := filepath.Glob(filepath.Join(quotePattern(dir), below, journal.File)) // the pattern is whole
+		found = append(found, journals...)
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return filepath.Dir(newest(found))
+}
+
+// quotePattern is a path as filepath.Glob takes it literally.
+func quotePattern(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // newest is the path that was changed last.
@@ -209,8 +244,9 @@ func foldersOf(dir string, prefixes ...string) []folder {
 func (c collector) attemptFolder(dir string) (strategy.Evidence, error) {
 	ev := strategy.Evidence{}
 	folders := foldersOf(dir, "rank", "")
-	if len(folders) == 0 {
-		folders = []folder{{-1, dir}}
+	alone := len(folders) == 0
+	if alone {
+		folders = []folder{{rankOf(dir), dir}}
 	}
 	files := 0
 	for _, f := range folders {
@@ -222,13 +258,27 @@ func (c collector) attemptFolder(dir string) (strategy.Evidence, error) {
 		ev.Facts = append(ev.Facts, facts...)
 	}
 	if files == 0 {
-		return ev, fmt.Errorf("%s holds no stdout.log, stderr.log or error.json of a rank", dir)
+		return ev, fmt.Errorf("%s holds no stdout.log, stderr.log or error.json of a rank", strings.TrimSuffix(dir, "/"))
 	}
-	if folders[0].number >= 0 {
+	if !alone { // of one folder, nobody says how many ranks there were
 		ev.Ranks = len(folders)
 	}
 	ev.Facts = append(ev.Facts, c.told()...)
 	return ev, nil
+}
+
+// rankOf is the rank that a folder is named after: "3", as torchrun names it, or
+// "rank3"; -1 for another name.
+func rankOf(dir string) int {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return -1
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(absolute), "rank"))
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
 }
 
 // rankFolder reads what one rank left, and tells how many files that was. The

@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
@@ -22,11 +25,25 @@ func explainCommand(s streams) *cli.Command {
 			if c.NArg() != 1 {
 				return usagef("give the path of one run directory, such as .gpurun/job/run", "explain takes one run directory")
 			}
-			events, err := journal.Read(c.Args().First())
+			dir := c.Args().First()
+			if filepath.Base(dir) == journal.File {
+				dir = filepath.Dir(dir)
+			}
+			if run := runIn(dir); run != "" && run != dir {
+				fmt.Fprintf(s.err, "gpurun: the newest run in %s is %s\n", dir, run)
+				dir = run
+			}
+			events, err := journal.Read(dir)
+			if errors.Is(err, fs.ErrNotExist) {
+				return usagef("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is no run directory of gpurun", dir)
+			}
 			if err != nil {
-				return &usageError{err: err, hint: "a run directory has a journal.jsonl"}
+				return &usageError{err: err, hint: "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder"}
 			}
 			replayed := replay(events)
+			if len(replayed) == 0 {
+				fmt.Fprintf(s.err, "gpurun: nothing was decided yet in %s\n", dir)
+			}
 			if c.Bool("json") {
 				return json.NewEncoder(s.out).Encode(replayed)
 			}
@@ -52,7 +69,7 @@ type replayed struct {
 
 // replay goes through a journal with the strategy of today.
 func replay(events []launcher.Event) []replayed {
-	var out []replayed
+	out := []replayed{}
 	var began launcher.Began
 	var state launcher.State
 	var evidence strategy.Evidence

@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -42,50 +43,46 @@ func Main(args []string, in, out, errs *os.File) (code int) {
 			code = strategy.CodeBug
 		}
 	}()
-	return exitCode(newApp(s).Run(arrange(args)), errs)
+	if err := misnamed(args); err != nil {
+		return exitCode(err, errs)
+	}
+	app := newApp(s)
+	return exitCode(app.Run(arrange(app, args)), errs)
 }
 
 // newApp describes the command line. What is not a verb is a job to run.
 func newApp(s streams) *cli.App {
-	return &cli.App{
+	app := &cli.App{
 		Name:            "gpurun",
 		Usage:           "run a training job as torchrun would, and rescue it when it runs out of memory",
-		UsageText:       "gpurun train.toml\ngpurun [torchrun's flags] script.py [arguments …]\ngpurun VERB …",
+		UsageText:       "gpurun [flags] train.toml\ngpurun [flags] script.py [arguments …]\ngpurun VERB …",
 		HideVersion:     true,
+		HideHelpCommand: true,
 		Writer:          s.out,
 		ErrWriter:       s.err,
 		ExitErrHandler:  func(*cli.Context, error) {},
 		CommandNotFound: nil,
 		OnUsageError:    onUsageError,
-		CustomAppHelpTemplate: cli.AppHelpTemplate + `
-EXIT STATUS:
-   0    trained
-   1    the job failed for a reason of its own
-   2    usage, configuration or environment: nothing was started
-   12   memory: every allowed rung was tried or is impossible, or a bound was reached
-   70   a bug in gpurun
-   74   the run directory cannot be written
-   75   try again later
-   130  stopped by SIGINT; 143 by SIGTERM
-`,
+		// A file's name may hold a comma.
+		DisableSliceFlagSeparator: true,
+		CustomAppHelpTemplate:     cli.AppHelpTemplate + appHelp,
 		Commands: []*cli.Command{
-			runCommand(s), planCommand(s), diagnoseCommand(s), explainCommand(s), recipesCommand(s), versionCommand(s),
+			runCommand(s), planCommand(s), diagnoseCommand(s), explainCommand(s), recipesCommand(s), versionCommand(s), helpCommand(),
 		},
 	}
+	for _, c := range app.Commands {
+		c.OnUsageError, c.HideHelpCommand = onUsageError, true
+	}
+	return app
 }
 
-func onUsageError(_ *cli.Context, err error, _ bool) error {
-	return &usageError{err: err, hint: "gpurun help lists the verbs and flags"}
-}
-
-// arrange puts the verb first: flags may stand before it, and a command line
-// without a verb is one of run.
-func arrange(args []string) []string {
-	verbs := []string{"run", "plan", "diagnose", "explain", "recipes", "version", "help"}
+// arrange puts the verb first, and a verb's flags before its arguments: flags
+// may stand anywhere. A command line without a verb is one of run.
+func arrange(app *cli.App, args []string) []string {
 	for i, word := range args[min(1, len(args)):] {
-		if slices.Contains(verbs, word) {
+		if c := app.Command(word); c != nil {
 			rest := slices.Concat(args[1:i+1], args[i+2:])
-			return slices.Concat([]string{args[0], word}, rest)
+			return slices.Concat([]string{args[0], word}, flagsFirst(c, rest))
 		}
 		if word != "--json" && word != "--quiet" {
 			break
@@ -98,6 +95,41 @@ func arrange(args []string) []string {
 		return []string{"gpurun", "version"}
 	}
 	return slices.Concat([]string{args[0], "run"}, args[1:])
+}
+
+// flagsFirst moves the flags of a verb, with their values, before its arguments.
+// Those of torchrun stay where they are: there, the script ends them.
+func flagsFirst(c *cli.Command, words []string) []string {
+	if c.SkipFlagParsing || slices.ContainsFunc(c.Subcommands, func(sub *cli.Command) bool { return slices.Contains(words, sub.Name) }) {
+		return words
+	}
+	var flags, rest []string
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		switch {
+		case w == "--":
+			return slices.Concat(flags, words[i:i+1], rest, words[i+1:])
+		case len(w) < 2 || w[0] != '-':
+			rest = append(rest, w)
+			continue
+		}
+		flags = append(flags, w)
+		if i+1 < len(words) && wantsValue(c, w) {
+			i++
+			flags = append(flags, words[i])
+		}
+	}
+	return slices.Concat(flags, rest)
+}
+
+// wantsValue reports whether the next word is a flag's value.
+func wantsValue(c *cli.Command, word string) bool {
+	for _, f := range c.Flags {
+		if _, truth := f.(*cli.BoolFlag); !truth && slices.Contains(f.Names(), strings.TrimLeft(word, "-")) {
+			return true
+		}
+	}
+	return false
 }
 
 // A usageError is something that the user can mend before anything starts.
@@ -148,7 +180,7 @@ func exitCode(err error, w io.Writer) int {
 	case errors.Is(err, job.ErrHelp):
 		return 0
 	case errors.As(err, &t):
-		fmt.Fprintf(w, "gpurun: error: %s is not a job that can be started\n%v", t.File, t)
+		fmt.Fprintf(w, "gpurun: error: %s is not a job that can be started\n%v\n", t.File, t)
 		return code
 	case errors.As(err, &u):
 		hint = u.hint
@@ -157,7 +189,9 @@ func exitCode(err error, w io.Writer) int {
 	case errors.As(err, &h):
 		hint = h.Hint()
 	}
-	fmt.Fprintf(w, "gpurun: error: %v\n", err)
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(w, "gpurun: error: %s\n", strings.TrimRight(line, "\n"))
+	}
 	if hint != "" {
 		fmt.Fprintf(w, "gpurun: hint: %s\n", hint)
 	}

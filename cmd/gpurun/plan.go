@@ -18,8 +18,9 @@ func planCommand(s streams) *cli.Command {
 		Name:            "plan",
 		Usage:           "show a job's plan and what each rung would change, without starting anything",
 		UsageText:       "gpurun plan [--json] train.toml\ngpurun plan [torchrun's flags] script.py [arguments …]",
+		Description:     "with --json: {\"plan\", \"rungs\": [{\"rung\", \"available\", \"reason\", \"changed\"}]}",
 		SkipFlagParsing: true,
-		Action:          func(c *cli.Context) error { return plan(c.Context, c.Args().Slice(), s) },
+		Action:          func(c *cli.Context) error { return orHelp(c, plan(c.Context, c.Args().Slice(), s)) },
 	}
 }
 
@@ -50,23 +51,43 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 	}
 	fmt.Fprintln(out, "\nplan:")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	said := false
 	for _, k := range strategy.Knobs {
-		switch r, known := p.knobs[k]; {
-		case p.plan[k] != "":
-			fmt.Fprintf(table, "  %s\t%s\n", k, p.plan[k])
-		case known && r.Scope == strategy.ScopeDerived:
-			fmt.Fprintf(table, "  %s\tderived by the job\n", k)
+		value := p.valueOf(k)
+		if value != "" {
+			fmt.Fprintf(table, "  %s\t%s\n", k, value)
+			said = true
 		}
 	}
 	table.Flush()
+	if !said {
+		fmt.Fprintln(out, "  nothing is known of it: no recipe fits, and there is no [knobs] table (gpurun recipes lists the frameworks)")
+	}
 	fmt.Fprintln(out, "\nrungs:")
 	for _, o := range offers {
-		word := "–"
-		text := o.Reason
+		word, text := "–", o.Reason
 		if o.Available {
 			word, text = "✓", o.Changed.String()
+		}
+		if o.Available && text == "" {
+			text = "changes nothing in the job"
 		}
 		fmt.Fprintf(table, "  %s %s\t%s\n", word, o.Rung, text)
 	}
 	return table.Flush()
+}
+
+// valueOf says the value of a knob, or why a knob that the job has does not show
+// one; empty for a knob that nothing is known of.
+func (p *prepared) valueOf(k strategy.Knob) string {
+	r, known := p.knobs[k]
+	switch {
+	case p.plan[k] != "":
+		return string(p.plan[k])
+	case known && r.Scope == strategy.ScopeDerived:
+		return "derived by the job"
+	case known && r.Absent == "":
+		return "not known: name it in the job, or give the knob a default in [knobs]"
+	}
+	return ""
 }

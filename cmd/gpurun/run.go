@@ -35,9 +35,10 @@ func runCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:            "run",
 		Usage:           "run a job (the verb may be left out)",
-		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--propagate-exit-code] train.toml\ngpurun [torchrun's flags] script.py [arguments …]",
+		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--propagate-exit-code] train.toml\ngpurun [flags] script.py [arguments …]",
+		Description:     launchFlags,
 		SkipFlagParsing: true,
-		Action:          func(c *cli.Context) error { return run(c.Context, c.Args().Slice(), s) },
+		Action:          func(c *cli.Context) error { return orHelp(c, run(c.Context, c.Args().Slice(), s)) },
 	}
 }
 
@@ -106,7 +107,7 @@ func readJob(args []string) (*job.Job, job.Own, error) {
 		j, err := job.FromArgs(args, os.Environ(), dir)
 		return j, own, err
 	}
-	j, err := job.LoadWith(file, unwrapLauncher, checkKnobs)
+	j, err := job.LoadWith(file, unwrapLauncher, checkKnobs, checkRecipe(filepath.Dir(file)))
 	return j, own, err
 }
 

@@ -17,6 +17,9 @@ func versionCommand(s streams) *cli.Command {
 		Usage: "print gpurun's version, and whether NVML is built in",
 		Flags: []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {
+			if err := atMost(c, 0); err != nil {
+				return err
+			}
 			v := struct {
 				Version string `json:"version"`
 				Go      string `json:"go"`

@@ -174,7 +174,7 @@ func (p *flagParser) unknown(arg string) error {
 		names = append(names, "--"+f.name)
 	}
 	hint := "the script's own arguments go after the script"
-	if meant := guess(name, names); meant != "" {
+	if meant := Nearest(name, names); meant != "" {
 		hint = "did you mean " + meant + "?"
 	}
 	return usage(hint, "unknown flag %s", name)

@@ -2,9 +2,9 @@ package job
 
 import "strings"
 
-// guess returns the word that was probably meant by a wrong one, or empty: the
+// Nearest returns the word that was probably meant by a wrong one, or empty: the
 // nearest by edit distance, where at most a third of the letters are wrong.
-func guess(wrong string, words []string) string {
+func Nearest(wrong string, words []string) string {
 	best, least := "", len(wrong)/3+1
 	if len(wrong) < 3 {
 		least = 1

@@ -233,7 +233,7 @@ func (r *reader) unknownKeys() {
 // unknown reports one key, with a guess: a key of the same table, or the table
 // that has this key.
 func (r *reader) unknown(path, near []string, message string) {
-	p := Problem{Key: path, Message: message, Suggest: guess(path[len(path)-1], near)}
+	p := Problem{Key: path, Message: message, Suggest: Nearest(path[len(path)-1], near)}
 	if p.Suggest == "" {
 		for _, section := range slices.Sorted(maps.Keys(sections)) {
 			if slices.Contains(sections[section], strings.ReplaceAll(path[len(path)-1], "-", "_")) {

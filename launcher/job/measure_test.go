@@ -52,8 +52,8 @@ func TestGuess(t *testing.T) {
 		"mod": "mode", "MODE": "mode", "mdoe": "mode", "max-attempts": "max_attempts", "numeric": "numerics", "nevr": "never",
 		"micro_batch": "micro-batch", "check": "checkpointing", "zzz": "", "x": "", "": "", "restart": "restart_from_zero",
 	} {
-		if got := guess(wrong, words); got != want {
-			t.Errorf("guess(%q) = %q, want %q", wrong, got, want)
+		if got := Nearest(wrong, words); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", wrong, got, want)
 		}
 	}
 	for _, c := range []struct {

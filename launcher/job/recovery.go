@@ -30,7 +30,7 @@ func (r *reader) checkNever(t *table) {
 		if name, isText := e.(string); isText && !slices.Contains(barred, name) {
 			r.problems = append(r.problems, Problem{
 				Key: []string{"recovery", "never", strconv.Itoa(i)}, AtValue: true,
-				Message: fmt.Sprintf("%q is neither a rung nor a knob", name), Suggest: guess(name, barred),
+				Message: fmt.Sprintf("%q is neither a rung nor a knob", name), Suggest: Nearest(name, barred),
 			})
 		}
 	}

@@ -46,7 +46,7 @@ func (t *table) badWord(path []string, got string, words []string) {
 	for i, w := range words {
 		quoted[i] = strconv.Quote(w)
 	}
-	p := Problem{Key: append([]string{t.name}, path...), AtValue: true, Suggest: guess(got, words)}
+	p := Problem{Key: append([]string{t.name}, path...), AtValue: true, Suggest: Nearest(got, words)}
 	p.Message = fmt.Sprintf("unknown value %q, want %s", got, either(quoted))
 	if p.Suggest != "" && len(words) > 6 {
 		p.Message = fmt.Sprintf("unknown value %q", got)

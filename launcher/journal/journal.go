@@ -30,9 +30,11 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// The names in a run directory.
+// File is the name of the journal in a run directory.
+const File = "journal.jsonl"
+
+// The other names in a run directory.
 const (
-	journalFile = "journal.jsonl"
 	verdictFile = "verdict.json"
 	lockFile    = "lock"
 )
@@ -59,11 +61,11 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 	if err != nil {
 		return nil, nil, err
 	}
-	events, whole, err := read(filepath.Join(dir, journalFile))
+	events, whole, err := read(filepath.Join(dir, File))
 	if err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
-	file, err := os.OpenFile(filepath.Join(dir, journalFile), os.O_CREATE|os.O_RDWR, 0o644)
+	file, err := os.OpenFile(filepath.Join(dir, File), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("open the journal: %w", err), lock.Close())
 	}
@@ -129,10 +131,10 @@ func read(path string) (events []launcher.Event, whole int64, err error) {
 
 // Read returns the events of a run directory without locking it.
 func Read(dir string) ([]launcher.Event, error) {
-	if _, err := os.Stat(filepath.Join(dir, journalFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, File)); err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
-	events, _, err := read(filepath.Join(dir, journalFile))
+	events, _, err := read(filepath.Join(dir, File))
 	return events, err
 }
 

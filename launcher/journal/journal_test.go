@@ -55,13 +55,13 @@ func TestACutJournalCanBeReadAndContinued(t *testing.T) {
 		}
 	}
 	j.Close()
-	whole, err := os.ReadFile(filepath.Join(dir, journalFile))
+	whole, err := os.ReadFile(filepath.Join(dir, File))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for cut := range len(whole) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, journalFile), whole[:cut], 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, File), whole[:cut], 0o644); err != nil {
 			t.Fatal(err)
 		}
 		j, before := open(t, dir)
@@ -95,7 +95,7 @@ func TestRubbishInTheMiddleIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Close()
-	path := filepath.Join(dir, journalFile)
+	path := filepath.Join(dir, File)
 	text, _ := os.ReadFile(path)
 	if err := os.WriteFile(path, append([]byte("rubbish\n"), text...), 0o644); err != nil {
 		t.Fatal(err)
