@@ -19,8 +19,8 @@ import (
 // that was written at or after since, empty where there is none. Names are
 // compared with their numbers as numbers (ckpt-90 is older than ckpt-100), equal
 // names by the time of writing. The path is as the glob is: relative to dir
-// where the glob is.
-func NewestCheckpoint(dir, glob string, since time.Time) (string, error) {
+// where the glob is. One that is a folder has to hold a match of each of needs.
+func NewestCheckpoint(dir, glob string, since time.Time, needs ...string) (string, error) {
 	absolute := glob
 	if !filepath.IsAbs(glob) {
 		absolute = filepath.Join(dir, glob)
@@ -35,7 +35,7 @@ func NewestCheckpoint(dir, glob string, since time.Time) (string, error) {
 	}
 	var complete []found
 	for _, path := range matches {
-		at, err := written(path)
+		at, err := written(path, needs)
 		if err != nil || at.Before(since) {
 			continue
 		}
@@ -59,13 +59,13 @@ func NewestCheckpoint(dir, glob string, since time.Time) (string, error) {
 
 // CompleteCheckpoint returns the path of a checkpoint that somebody names, relative
 // to dir or absolute, if it is complete and was written at or after since. The error
-// says what it lacks.
-func CompleteCheckpoint(dir, path string, since time.Time) (string, error) {
+// says what it lacks; needs are as in NewestCheckpoint.
+func CompleteCheckpoint(dir, path string, since time.Time, needs ...string) (string, error) {
 	absolute := path
 	if !filepath.IsAbs(path) {
 		absolute = filepath.Join(dir, path)
 	}
-	at, err := written(absolute)
+	at, err := written(absolute, needs)
 	if err != nil {
 		return "", fmt.Errorf("look at the checkpoint %s: %w", path, err)
 	}
@@ -79,18 +79,18 @@ var errIncomplete = errors.New("the checkpoint is not complete")
 
 // written is when a checkpoint was finished: the newest time of its files. A
 // checkpoint that is still being written, or was cut off, is an error.
-func written(path string) (time.Time, error) {
+func written(path string, needs []string) (time.Time, error) {
 	var newest time.Time
 	files := 0
 	err := filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() {
-			return nil
-		}
 		if unfinished(entry.Name()) {
 			return errIncomplete
+		}
+		if entry.IsDir() {
+			return wholeFolder(name)
 		}
 		info, err := os.Stat(name)
 		if err != nil {
@@ -100,8 +100,14 @@ func written(path string) (time.Time, error) {
 			newest = info.ModTime()
 		}
 		files++
+		if filepath.Ext(name) == ".safetensors" {
+			return wholeSafetensors(name, info.Size())
+		}
 		return wholeArchive(name, info.Size())
 	})
+	if err == nil {
+		err = wholeTag(path, needs)
+	}
 	if err == nil && files == 0 {
 		err = errIncomplete
 	}

@@ -482,7 +482,17 @@ func TestResumeFromEveryCut(t *testing.T) {
 			if err != nil || v.Outcome != strategy.Trained {
 				t.Errorf("cut at %d: verdict %+v, %v", cut, v, err)
 			}
-			checkNumbers(t, cut, slices.Concat(s.events[:cut], again.events))
+			all := slices.Concat(s.events[:cut], again.events)
+			checkNumbers(t, cut, all)
+			started := 0
+			for _, k := range kinds(all) {
+				if k == (Started{}).kind() {
+					started++
+				}
+			}
+			if len(v.Attempts) != started {
+				t.Errorf("cut at %d: %d attempts were started, and the verdict has %d", cut, started, len(v.Attempts))
+			}
 			for _, a := range state.History {
 				if a.Diagnosis.Cause == cause.CUDAOOM && slices.ContainsFunc(again.applied, func(p strategy.Plan) bool { return cmp.Equal(p, a.Plan) }) {
 					t.Errorf("cut at %d: plan %s ran out of memory and was run again", cut, a.Plan)

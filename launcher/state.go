@@ -80,18 +80,23 @@ func (s *State) decide(d strategy.Decision) {
 // with gpurun: its number is used up, and its plan is run again.
 func Resume(first strategy.Plan, run string, events []Event) (s State, done bool) {
 	s = State{Next: Next{Plan: first}, Verdict: Verdict{Run: run}}
+	var open *Started // has not ended
 	for _, e := range events {
 		switch e := e.(type) {
 		case Started:
+			s.Verdict.cutOff(open)
+			open = &e
 			s.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}
 		case Ended:
+			open = nil
 			s.End(e.Evidence, strategy.Diagnose(e.Evidence))
 		case Decided:
 			s.decide(e.Decision)
 		case Finished:
-			s.Verdict = e.Verdict
+			s.Verdict, open = e.Verdict, nil
 			done = e.Verdict.Outcome != strategy.Stopped && e.Verdict.Outcome != strategy.Retry
 		}
 	}
+	s.Verdict.cutOff(open)
 	return s, done
 }

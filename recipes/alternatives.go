@@ -20,6 +20,9 @@ func (d *draft) written(k strategy.Knob, knob Knob) (places, weaker []Place, rea
 		return places, nil, ""
 	}
 	for i, p := range places {
+		if p.There && !d.filledIn(p) {
+			continue
+		}
 		why := d.unwritable(p)
 		if _, _, named := d.file(p); why == "" && p.inFile() && !named {
 			why = fmt.Sprintf("the command names no file that holds the %s: it needs %s", p, p.vias())
@@ -35,6 +38,12 @@ func (d *draft) written(k strategy.Knob, knob Knob) (places, weaker []Place, rea
 		}
 	}
 	return nil, nil, reason
+}
+
+// filledIn reports whether the place has a value, understood or not.
+func (d *draft) filledIn(p Place) bool {
+	_, found, err := d.raw(p)
+	return found || err != nil
 }
 
 // unwritable is the reason why what a place holds cannot be changed, empty if it can.

@@ -34,6 +34,8 @@ type Candidate struct {
 	Evidence []string
 	// Matched: the marks are enough.
 	Matched bool
+	// Own: the command starts the framework's own program.
+	Own bool
 	// Yields is the matching recipe to which it gives way, empty for none.
 	Yields string
 }
@@ -43,12 +45,14 @@ func Candidates(cmd Command, among []Recipe) []Candidate {
 	var all []Candidate
 	for _, r := range among {
 		if evidence, matched := r.Detection.match(r, cmd); len(evidence) > 0 {
-			all = append(all, Candidate{Recipe: r, Evidence: evidence, Matched: matched})
+			all = append(all, Candidate{Recipe: r, Evidence: evidence, Matched: matched, Own: r.Detection.program(cmd) != ""})
 		}
 	}
 	for i, c := range all {
 		for _, other := range all {
-			if other.Matched && slices.Contains(other.Recipe.Detection.Over, c.Recipe.Name) {
+			// Its own program is one framework's; another's marks can be there, too.
+			stronger := other.Own && !c.Own && !slices.Contains(c.Recipe.Detection.Over, other.Recipe.Name)
+			if other.Matched && (stronger || slices.Contains(other.Recipe.Detection.Over, c.Recipe.Name)) {
 				all[i].Yields = other.Recipe.Name
 			}
 		}
@@ -62,16 +66,19 @@ func (t Detection) match(r Recipe, cmd Command) (evidence []string, matched bool
 		return nil, false
 	}
 	if program := t.program(cmd); program != "" {
-		return append([]string{"the job is " + program}, t.marks(r, cmd)...), true
+		return append([]string{"the job is " + program}, t.marks(r, cmd).all()...), true
 	}
 	if t.source(cmd) {
-		return append([]string{"the script has " + strings.Join(t.Source, " and ")}, t.marks(r, cmd)...), true
+		return append([]string{"the script has " + strings.Join(t.Source, " and ")}, t.marks(r, cmd).all()...), true
 	}
-	needed := 1
+	marks := t.marks(r, cmd)
+	enough := len(marks.all()) > 0
 	switch {
 	case len(t.Imports)+len(t.Text) == 0:
 	case cmd.Script == nil:
-		needed = 2 // other frameworks use some of the names, too
+		// Scripts of no framework have arguments of these names, too. The keys of
+		// its configuration are a framework's own.
+		enough = len(marks.all()) > 1 && len(marks.keys) > 0
 	default:
 		if slices.ContainsFunc(t.Unless, func(name string) bool { return imports(cmd.Script, name) }) {
 			return nil, false
@@ -90,8 +97,14 @@ func (t Detection) match(r Recipe, cmd Command) (evidence []string, matched bool
 			return nil, false
 		}
 	}
-	marks := t.marks(r, cmd)
-	return append(evidence, marks...), len(marks) >= needed
+	return append(evidence, marks.all()...), enough
+}
+
+// OwnProgram reports whether a command starts a framework's own program, by whose
+// name its recipe is recognised.
+func OwnProgram(cmd Command) (bool, error) {
+	among, err := Likely(cmd)
+	return slices.ContainsFunc(among, func(r Recipe) bool { return r.Detection.program(cmd) != "" }), err
 }
 
 // program is the framework's own program that the command starts, empty for none.
@@ -112,18 +125,24 @@ func (t Detection) source(cmd Command) bool {
 	return len(t.Source) > 0 && !slices.ContainsFunc(t.Source, func(text string) bool { return !bytes.Contains(cmd.Script, []byte(text)) })
 }
 
-// marks lists the arguments and keys that point to the framework.
-func (t Detection) marks(r Recipe, cmd Command) []string {
-	var marks []string
+// marks are the arguments, and the keys of configuration files, that point to a
+// framework, in words for people.
+type marks struct{ arguments, keys []string }
+
+func (m marks) all() []string { return slices.Concat(m.arguments, m.keys) }
+
+// marks lists the marks that a command has.
+func (t Detection) marks(r Recipe, cmd Command) marks {
+	var found marks
 	d := newDraft(r, cmd)
 	for _, name := range t.Args {
 		if d.present(Place{Arg: name}) {
-			marks = append(marks, "the command has "+name)
+			found.arguments = append(found.arguments, "the command has "+name)
 		}
 	}
 	for _, key := range t.Overrides {
 		if _, given := patch.Override(cmd.Argv, key); given {
-			marks = append(marks, "the command has "+key+"=")
+			found.arguments = append(found.arguments, "the command has "+key+"=")
 		}
 	}
 	for _, file := range r.FilesNamed(cmd) {
@@ -138,8 +157,8 @@ func (t Detection) marks(r Recipe, cmd Command) []string {
 			}
 		}
 		if len(held) > 0 {
-			marks = append(marks, fmt.Sprintf("%s has %s", file, strings.Join(held, ", ")))
+			found.keys = append(found.keys, fmt.Sprintf("%s has %s", file, strings.Join(held, ", ")))
 		}
 	}
-	return marks
+	return found
 }

@@ -27,7 +27,10 @@ func TestDetect(t *testing.T) {
 		{"commented out", hfArgs, "# from transformers import HfArgumentParser\n", "", "", nil},
 		{"no arguments", "x.py", "from transformers import HfArgumentParser\n", "", "", nil},
 		{"trl", hfArgs, "from transformers import HfArgumentParser\nfrom trl import SFTConfig\n", "", "", nil},
-		{"no source", hfArgs, "", "", "hf-trainer", nil},
+		{"trl's configuration by the Trainer's parser", hfArgs, "from transformers import HfArgumentParser\nfrom trl import SFTConfig\nHfArgumentParser((Script, SFTConfig))\n", "", "trl", nil},
+		{"trl's configuration made in code", hfArgs, "from transformers import HfArgumentParser\nfrom trl import SFTConfig\nSFTConfig(output_dir='x')\n", "", "", nil},
+		{"no source", hfArgs, "", "", "", nil},
+		{"no source, and names that anybody uses", "pkg.train --batch-size 4 --model resnet50 --opt sgd", "", "", "", nil},
 		{"no source and one common argument", "x.py --output_dir out", "", "", "", nil},
 		{"deepspeed", "x.py --deepspeed_config ds.json", "import deepspeed\n", "", "deepspeed", []string{
 			"the script imports deepspeed", "the command has --deepspeed_config"}},

@@ -164,7 +164,7 @@ func (d *draft) file(p Place) (file string, named Via, found bool) {
 	for _, via := range p.Via {
 		value, there := d.follow(via)
 		_, known := patch.FormatOf(value, nil)
-		if there && value != "" && (known || inline(value) || len(p.Via) == 1 && !p.Optional) {
+		if there && value != "" && (known || via.Any || inline(value) || len(p.Via) == 1 && !p.Optional) {
 			return value, via, true
 		}
 	}
@@ -274,12 +274,14 @@ func (d *draft) setSole(name string, value any) error {
 	return d.setValue(d.sole, soleKey(name), value)
 }
 
-// spelling is the name by which the command gives an argument, else its first.
+// spelling is the name by which the command gives an argument, of several the one
+// that stands last and counts; else the argument's first name.
 func (d *draft) spelling(p Place) string {
-	for _, name := range append([]string{p.Arg}, p.Aliases...) {
-		if d.grammar.Has(d.argv, name) {
-			return name
+	best, at := p.Arg, d.grammar.At(d.argv, p.Arg)
+	for _, name := range p.Aliases {
+		if i := d.grammar.At(d.argv, name); i > at {
+			best, at = name, i
 		}
 	}
-	return p.Arg
+	return best
 }

@@ -288,6 +288,29 @@ out = [{ arg = "--out" }, { path = "out", via = { word = 1 } }, "./default"]
 	}
 }
 
+// TestPointedAt: a pointer's text is a path, or the number of a checkpoint.
+func TestPointedAt(t *testing.T) {
+	megatron, mmengine := catalogued(t, "megatron-lm"), catalogued(t, "mmengine")
+	cmd := recipes.Command{Argv: []string{"x.py", "--save", "out"}}
+	for _, test := range []struct {
+		recipe     recipes.Recipe
+		text, want string
+	}{
+		{megatron, "1500\n", "out/iter_0001500"},
+		{megatron, "release", ""},
+		{megatron, "", ""},
+		{mmengine, "work/epoch_3.pth\n", "work/epoch_3.pth"},
+		{mmengine, "\n", ""},
+	} {
+		if got, ok := test.recipe.PointedAt(cmd, test.text); ok != (test.want != "") || ok && got != test.want {
+			t.Errorf("%s: %q is %q, %v; want %q", test.recipe.Name, test.text, got, ok, test.want)
+		}
+	}
+	if !megatron.FollowsPointer() || catalogued(t, "hf-trainer").FollowsPointer() {
+		t.Error("Megatron-LM starts from what its tracker names, and the Trainer from what it is told")
+	}
+}
+
 // TestFormatProblems: faults in the further tables are reported with their keys.
 func TestFormatProblems(t *testing.T) {
 	for text, want := range map[string]string{

@@ -114,6 +114,10 @@ type Place struct {
 	// Auto marks a place that only repeats another: a missing file or key, and
 	// the value "auto", are left alone.
 	Auto bool
+	// Chosen: a number that is no size, such as -1 or 0.7, makes the framework choose.
+	Chosen bool
+	// There: of alternatives, one that is changed only where it holds a value.
+	There bool
 	// Optional: a file that is not named holds nothing.
 	Optional bool
 	// Versions are those in which the place exists; nil: all.
@@ -137,7 +141,9 @@ type Place struct {
 // A Via is what names a file: an argument, a variable, an override, the n-th word
 // that is no option (from 1), or a key of a file that is named itself.
 type Via struct {
-	Arg      string
+	Arg string
+	// Any: the value is a file's path whatever its ending, also beside other vias.
+	Any      bool
 	Env      string
 	Override string
 	Word     int

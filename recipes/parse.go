@@ -78,7 +78,7 @@ func parseGrammar(n *node) Grammar {
 
 func parseResume(n *node) Resume {
 	defer n.done()
-	resume := Resume{Latest: n.text("latest"), Args: n.texts("args"), Pointer: n.text("pointer"), Pin: n.texts("pin"), PinUnder: n.text("pin_under"), Lost: expression(n, "lost")}
+	resume := Resume{Latest: n.text("latest"), Args: n.texts("args"), Pointer: n.text("pointer"), Pointed: n.text("pointed"), Needs: n.texts("needs"), Pin: n.texts("pin"), PinUnder: n.text("pin_under"), Lost: expression(n, "lost")}
 	resume.Data, resume.Shifts = n.text("data"), parseShifts(n)
 	resume.Values, resume.Defaults = parseValues(n)
 	return resume

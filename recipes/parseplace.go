@@ -16,7 +16,7 @@ func parsePlace(n *node, k strategy.Knob) Place {
 		Arg: arg, Aliases: aliases, Word: n.text("word"), Assigned: n.text("assigned"), Under: n.text("under"), Versions: parseVersions(n, "versions"),
 		Env: n.text("env"), Override: n.text("override"),
 		File: n.text("file"), Path: n.text("path"), No: n.text("no"),
-		Alone: n.truth("alone"), Auto: n.truth("auto"),
+		Alone: n.truth("alone"), Auto: n.truth("auto"), There: n.truth("there"), Chosen: n.truth("chosen"),
 		Via: parseVias(n),
 	}
 	p.Values, p.Reads = parseWords(n, k, "values"), parseWords(n, k, "reads")
@@ -87,7 +87,7 @@ func parseVias(n *node) []Via {
 // parseVia reads one way to a file; a key of a file has a via of its own.
 func parseVia(n *node) Via {
 	defer n.done()
-	via := Via{Arg: n.text("arg"), Env: n.text("env"), Override: n.text("override"), Word: n.number("word"), Path: n.text("path")}
+	via := Via{Any: n.truth("any"), Arg: n.text("arg"), Env: n.text("env"), Override: n.text("override"), Word: n.number("word"), Path: n.text("path")}
 	given := 0
 	for _, set := range []bool{via.Arg != "", via.Env != "", via.Override != "", via.Word > 0, via.Path != ""} {
 		if set {

@@ -219,6 +219,7 @@ func parseWrappers(n *node) []Wrapper {
 			Command: inner.texts("command"), Module: inner.text("module"), Site: inner.text("site"), Script: inner.truth("script"),
 			Modules: inner.texts("modules"), Ranks: inner.texts("ranks"), One: inner.truth("one"), Takes: inner.texts("takes"), Flags: inner.texts("flags"),
 			Refuse: inner.texts("refuse"), Expand: inner.truth("expand"), Env: textTable(inner, "env"), Files: textTable(inner, "files"),
+			Accelerate: inner.texts("accelerate"), HandedIn: inner.text("handed_in"), Configs: textTable(inner, "configs"),
 		}
 		runs := 0
 		for _, set := range []bool{w.Module != "", w.Site != "", w.Script} {

@@ -111,8 +111,12 @@ type Resume struct {
 	// Defaults are the texts of Values that no place holds.
 	Defaults map[string]string
 	// Pointer is a file, written as Latest is, that names the newest checkpoint:
-	// its whole text, trimmed.
-	Pointer string
+	// its whole text, trimmed. Pointed is the checkpoint that a text means which is
+	// no path: "{pointer}" in it is the text, "{pointer:7}" with zeros in front.
+	Pointer, Pointed string
+	// Needs are globs of files, in a checkpoint that is a folder, without which it is
+	// not complete: those that the framework writes last.
+	Needs []string
 	// Lost is a regular expression for the line by which the framework says that
 	// it starts anew although it was told to resume.
 	Lost string

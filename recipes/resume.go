@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/patch"
@@ -33,6 +34,36 @@ func (r Recipe) Pointer(cmd Command) string {
 	return file
 }
 
+// pointerText is where the text of the pointer goes.
+var pointerText = regexp.MustCompile(`\{pointer(?::(\d+))?\}`)
+
+// PointedAt is the checkpoint that the text of the pointer file means; false where
+// it means none, as a word in place of a number.
+func (r Recipe) PointedAt(cmd Command, text string) (checkpoint string, ok bool) {
+	text = strings.TrimSpace(text)
+	if r.Resume.Pointed == "" {
+		return text, text != ""
+	}
+	parts := pointerText.FindStringSubmatch(r.Resume.Pointed)
+	if parts == nil {
+		return "", false
+	}
+	if parts[1] != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return "", false
+		}
+		text = fmt.Sprintf("%0"+parts[1]+"d", n)
+	}
+	return newDraft(r, cmd).filled(strings.Replace(r.Resume.Pointed, parts[0], text, 1))
+}
+
+// FollowsPointer reports whether the framework itself takes what its pointer file
+// names, so that without one there is nothing to resume from.
+func (r Recipe) FollowsPointer() bool {
+	return r.Resume.Pointer != "" && !slices.ContainsFunc(r.Resume.Args, func(word string) bool { return strings.Contains(word, "{latest}") })
+}
+
 // filled replaces {--x}, {--x|default} and {name} in a text by what the command
 // gives; false where something has neither a value nor a default. {latest} and
 // {job} stay.
@@ -40,7 +71,7 @@ func (d *draft) filled(text string) (string, bool) {
 	ok := true
 	filled := inBraces.ReplaceAllStringFunc(text, func(match string) string {
 		m := inBraces.FindStringSubmatch(match)
-		if m[1] == "latest" || m[1] == "job" || m[1] == "pointer" {
+		if m[1] == "latest" || m[1] == "job" || strings.HasPrefix(m[1], "pointer") {
 			return match
 		}
 		value, given := "", false

@@ -160,6 +160,9 @@ func (w Wrapper) unwrap(args []string, env map[string]string, read ReadFile) (In
 			inner.Env[name] = value
 		}
 	}
+	if w.Accelerate != nil {
+		return w.throughAccelerate(args, inner.Env, env, read)
+	}
 	module := false
 	args, err := w.own(args, &inner, &module)
 	if err != nil {
@@ -285,14 +288,13 @@ func expand(file string, read ReadFile, into, env map[string]string) ([]string, 
 		return nil, fmt.Errorf("%s is no table of arguments", file)
 	}
 	var words []string
-	pairs := doc.Content[0].Content
-	for i := 0; i+1 < len(pairs); i += 2 {
-		key, value := pairs[i].Value, pairs[i+1]
+	for _, pair := range pairsOf(doc.Content[0]) {
+		key, value := pair.key, pair.value
 		switch {
 		case key == "ENV" && value.Kind == yaml.MappingNode:
-			for j := 0; j+1 < len(value.Content); j += 2 {
-				if _, set := env[value.Content[j].Value]; !set {
-					into[value.Content[j].Value] = value.Content[j+1].Value
+			for _, variable := range pairsOf(value) {
+				if _, set := env[variable.key]; !set {
+					into[variable.key] = variable.value.Value
 				}
 			}
 		case value.Kind == yaml.ScalarNode && value.Tag == "!!null":
@@ -301,7 +303,7 @@ func expand(file string, read ReadFile, into, env map[string]string) ([]string, 
 		case value.Kind == yaml.SequenceNode:
 			words = append(words, "--"+key)
 			for _, item := range value.Content {
-				words = append(words, item.Value)
+				words = append(words, meant(item).Value)
 			}
 		default:
 			return nil, fmt.Errorf("%s: %s is a table, which gpurun cannot turn into an argument", file, key)

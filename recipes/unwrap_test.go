@@ -24,7 +24,11 @@ deepspeed_config:
 // TestUnwrap: what each launcher would start on a rank, with which variables.
 func TestUnwrap(t *testing.T) {
 	files := map[string]string{
-		"a.yaml":     accelerateYAML,
+		"a.yaml":       accelerateYAML,
+		"anchors.yaml": "base: &b {num_processes: 8, mixed_precision: fp16}\n<<: *b\nnum_processes: &n 3\nlater: *n\nmixed_precision: &p \"no\"\nnum_machines: 1\n",
+		"alias.yaml":   "p: &p \"no\"\nn: &n 3\nmixed_precision: *p\nnum_processes: *n\n",
+		"sft.yaml":     "max_length: 512\naccelerate_config: zero2\nnum_processes: 8\nuse_deepspeed: true\nuse_fsdp: false\n",
+		recipes.Site + "trl/accelerate_configs/zero2.yaml": "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n",
 		"swift.yaml": "model: m\nENV:\n  NPROC_PER_NODE: 2\nlora: [a, b]\nnone:\n",
 		"/home/u/.cache/huggingface/accelerate/default_config.yaml": "mixed_precision: fp16\nnum_processes: 4\n",
 	}
@@ -42,6 +46,9 @@ func TestUnwrap(t *testing.T) {
 	for k, v := range dynamo {
 		plain[k] = v
 	}
+	zero2 := map[string]string{
+		"ACCELERATE_MIXED_PRECISION": "no", "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2", "ACCELERATE_CONFIG_DS_FIELDS": "zero_stage",
+	}
 	tests := []struct {
 		line, home string
 		kind       recipes.InnerKind
@@ -49,6 +56,8 @@ func TestUnwrap(t *testing.T) {
 		env        map[string]string
 	}{
 		{"accelerate launch --num-processes=2 train.py --x 1 --num_processes 9", "", recipes.InnerScript, "train.py --x 1 --num_processes 9", "2", plain},
+		{"accelerate launch --config_file anchors.yaml train.py", "", recipes.InnerScript, "train.py", "3", plain},
+		{"accelerate launch --config_file alias.yaml train.py", "", recipes.InnerScript, "train.py", "3", plain},
 		{"/opt/bin/accelerate launch -m pkg.train a", "", recipes.InnerModule, "pkg.train a", "", plain},
 		{"python3 -m accelerate.commands.launch --multi_gpu train.py", "", recipes.InnerScript, "train.py", "", plain},
 		{"accelerate launch --config_file a.yaml --gpu_ids 0,1 train.py", "", recipes.InnerScript, "train.py", "2", map[string]string{
@@ -67,7 +76,14 @@ func TestUnwrap(t *testing.T) {
 		{"swift sft --model m", "", recipes.InnerModule, "swift.cli.sft --model m", "1", map[string]string{}},
 		{"swift sft swift.yaml --lr 1", "", recipes.InnerModule, "swift.cli.sft --model m --lora a b --lr 1", "2", map[string]string{"NPROC_PER_NODE": "2"}},
 		{"llamafactory-cli train a.yaml lr=1", "", recipes.InnerModule, "llamafactory.launcher a.yaml lr=1", "", map[string]string{}},
-		{"trl sft --num_processes 2 --config sft.yaml --output_dir o", "", recipes.InnerModule, "trl.scripts.sft --config sft.yaml --output_dir o", "2", map[string]string{}},
+		{"trl sft --num_processes 2 --config sft.yaml --output_dir o", "", recipes.InnerModule, "trl.scripts.sft --config sft.yaml --output_dir o", "2", zero2},
+		{"trl dpo --accelerate_config zero2 --num-processes=4 --output_dir o", "", recipes.InnerModule, "trl.scripts.dpo --output_dir o", "4", zero2},
+		{"trl sft --accelerate_config a.yaml --gradient_accumulation_steps 2", "", recipes.InnerModule, "trl.scripts.sft --gradient_accumulation_steps 2", "2", map[string]string{
+			"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_CONFIG_FILE": "ds.json",
+			"ACCELERATE_DEEPSPEED_ZERO3_INIT": "true", "ACCELERATE_CONFIG_DS_FIELDS": "deepspeed_config_file,zero3_init_flag,mixed_precision"}},
+		{"axolotl train c.yml --num-processes 2 --micro-batch-size=1", "", recipes.InnerModule, "axolotl.cli.train c.yml --micro-batch-size=1", "2", plain},
+		{"axolotl train c.yml --seed 1 -- --num_processes=3", "", recipes.InnerModule, "axolotl.cli.train c.yml --seed 1", "3", plain},
+		{"axolotl train c.yml --launcher torchrun -- --nproc_per_node=3 --nnodes 1", "", recipes.InnerModule, "axolotl.cli.train c.yml", "3", nil},
 	}
 	all, err := recipes.Catalog()
 	if err != nil {

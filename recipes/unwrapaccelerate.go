@@ -94,9 +94,8 @@ func accelerateConfig(name string, env map[string]string, read ReadFile) (accele
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
 		return file, fmt.Errorf("%s is no configuration of Accelerate", name)
 	}
-	pairs := doc.Content[0].Content
-	for i := 0; i+1 < len(pairs); i += 2 {
-		file.add("", pairs[i].Value, pairs[i+1])
+	for _, pair := range pairsOf(doc.Content[0]) {
+		file.add("", pair.key, pair.value)
 	}
 	return file, nil
 }
@@ -116,8 +115,8 @@ func defaultAccelerate(env map[string]string) string {
 // add takes one key of the file; keys of its tables are options by themselves.
 func (f *accelerateFile) add(table, key string, value *yaml.Node) {
 	if value.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(value.Content); i += 2 {
-			f.add(key, value.Content[i].Value, value.Content[i+1])
+		for _, pair := range pairsOf(value) {
+			f.add(key, pair.key, pair.value)
 		}
 		return
 	}

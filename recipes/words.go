@@ -39,6 +39,9 @@ func (p Place) understand(k strategy.Knob, word any) (strategy.Value, error) {
 		if x, isFloat := word.(float64); isFloat && x == float64(int(x)) {
 			n, err = int(x), nil
 		}
+		if _, none := strconv.ParseFloat(strings.TrimSpace(text), 64); p.Chosen && none == nil && (err != nil || n < least(k)) {
+			return "", errAuto
+		}
 		if err != nil || n < least(k) {
 			return "", fmt.Errorf("%q is not a whole number of at least %d", text, least(k))
 		}

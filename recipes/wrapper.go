@@ -28,4 +28,13 @@ type Wrapper struct {
 	Files map[string]string
 	// Expand: the first word can be a file whose keys are arguments.
 	Expand bool
+	// Accelerate are options that the wrapper hands on to accelerate launch, which
+	// starts the module; nil: that does not start it. What follows "--" is handed
+	// on, too, to torchrun where --launcher says so. HandedIn is the argument that
+	// names a file whose keys can be some of the options.
+	Accelerate []string
+	HandedIn   string
+	// Configs maps an option to the file in site-packages, "{}" for its value, that
+	// is the launcher's configuration where the value is no file.
+	Configs map[string]string
 }

@@ -127,6 +127,17 @@ func (c Changes) Lost() string {
 	return strings.Join(words, "; ")
 }
 
+// Names lists the knobs that are changed, as in a sentence.
+func (c Changes) Names() string {
+	var names []string
+	for _, k := range Knobs {
+		if _, ok := c[k]; ok {
+			names = append(names, k.Short())
+		}
+	}
+	return strings.Join(names, " and ")
+}
+
 // lost is what did not take effect in an attempt, as the beginning of a sentence
 // that goes on.
 func (s *situation) lost() string {

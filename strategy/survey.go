@@ -31,12 +31,12 @@ func Survey(p Policy, j Job, plan Plan, inv Inventory) []Offer {
 
 func (s *situation) offer(rung Rung, shut door) Offer {
 	o := Offer{Rung: rung, Changed: Changes{}}
+	if o.Reason = shut[rung]; o.Reason != "" {
+		return o
+	}
 	if rung == RungWait {
 		o.Available = s.refused(rung) == ""
 		o.Reason = s.refused(rung)
-		return o
-	}
-	if o.Reason = shut[rung]; o.Reason != "" {
 		return o
 	}
 	changes, reason := remedies[rung](s)

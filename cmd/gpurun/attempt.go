@@ -198,10 +198,10 @@ func (a *attempt) awaitLeft() {
 	told := time.AfterFunc(leftBound, func() {
 		a.node.ledger.note(fmt.Sprintf("the ranks have ended and left processes behind, which have %s to finish", a.node.grace))
 	})
-	defer told.Stop()
 	patience, done := context.WithTimeout(a.lingering, max(0, a.node.grace-failureGrace))
 	defer done()
 	a.group.Linger(patience)
+	told.Stop()
 	grace := failureGrace
 	if a.lingering.Err() != nil {
 		grace = a.node.grace // a user's stop

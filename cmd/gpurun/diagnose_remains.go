@@ -267,15 +267,16 @@ func (c collector) attemptFolder(dir string) (strategy.Evidence, error) {
 	return ev, nil
 }
 
-// rankOf is the rank that a folder is named after: "3", as torchrun names it, or
-// "rank3"; -1 for another name.
+// rankOf is the rank that a folder is of: rank<k>, or a number in the folder of
+// an attempt, as torchrun names it; -1 for another.
 func rankOf(dir string) int {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return -1
 	}
-	n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(absolute), "rank"))
-	if err != nil || n < 0 {
+	number, named := strings.CutPrefix(filepath.Base(absolute), "rank")
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || !named && !strings.HasPrefix(filepath.Base(filepath.Dir(absolute)), "attempt_") {
 		return -1
 	}
 	return n

@@ -51,6 +51,7 @@ torchrun's, before the script (with a train.toml: its [launch] table, or job.com
    --nproc-per-node N     ranks: a number, auto, gpu or cpu
    -m, --module           the script is a module, as in python -m
    --no-python            the script is a program
+   --python PATH          the interpreter; by default the active environment's, then torchrun's, then python3
    --max-restarts N       restarts for failures that a rung does not answer
    --log-dir, -r/--redirects, -t/--tee, --local-ranks-filter, --role, --master-port, --rdzv-id, …`
 

@@ -186,7 +186,8 @@ func exitCode(err error, w io.Writer) int {
 		hint = u.hint
 	case errors.As(err, &j):
 		hint = j.Hint
-	case errors.As(err, &h):
+	}
+	if hint == "" && errors.As(err, &h) {
 		hint = h.Hint()
 	}
 	for line := range strings.Lines(err.Error()) {

@@ -55,7 +55,11 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 		return nil, err
 	}
 	if a.out, err = n.openOutput(a, l); err != nil {
-		return nil, errors.Join(runDirError(fmt.Errorf("open the ranks' output: %w", err)), a.swap.close())
+		err = fmt.Errorf("open the ranks' output: %w", err)
+		if !isShort(err) {
+			return nil, errors.Join(runDirError(err), a.swap.close())
+		}
+		return nil, errors.Join(startError(err), a.swap.close())
 	}
 	a.counters = host.This().OpenCounters()
 	ranks := n.ranks(a, l, port)
@@ -108,12 +112,20 @@ func startError(err error) error {
 	if errors.As(err, &stop) {
 		return err
 	}
-	for _, short := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE} {
-		if errors.Is(err, short) {
-			return &coded{err: err, code: strategy.CodeRetry, hint: "the machine is short of processes, descriptors or memory: see ulimit -a, and pids.max of the cgroup"}
-		}
+	if isShort(err) {
+		return &coded{err: err, code: strategy.CodeRetry, hint: "the machine is short of processes, descriptors or memory: see ulimit -a, and pids.max of the cgroup"}
 	}
 	return &coded{err: err, code: strategy.CodeUsage}
+}
+
+// isShort reports whether what failed did so because there is no more of something.
+func isShort(err error) bool {
+	for _, short := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, proc.ErrNoGuard} {
+		if errors.Is(err, short) {
+			return true
+		}
+	}
+	return false
 }
 
 func drain(facts <-chan strategy.Fact) {

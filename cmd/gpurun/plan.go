@@ -46,6 +46,12 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 	for _, line := range p.evidence {
 		fmt.Fprintf(out, "  recognised by: %s\n", line)
 	}
+	if p.python != "" {
+		fmt.Fprintf(out, "  runs on: %s\n", p.python)
+	}
+	if n := p.job.Limits.DeviceMemory; n > 0 {
+		fmt.Fprintf(out, "  each rank is held to: %s\n", strategy.GiB(n))
+	}
 	for _, text := range p.warnings {
 		fmt.Fprintf(out, "warning: %s\n", text)
 	}

@@ -152,9 +152,14 @@ func (p *prepared) interpreter(context.Context) error {
 
 // script reads the script's source, by which a recipe is recognised, and makes
 // sure that it is there before anything starts.
-func (p *prepared) script(context.Context) error {
+func (p *prepared) script(ctx context.Context) error {
 	p.command = recipes.Command{Argv: slices.Clone(p.job.Argv), Env: environMap(p.env), Files: map[string][]byte{}}
-	if p.job.Kind != job.Script {
+	switch p.job.Kind {
+	case job.Script:
+	case job.Module:
+		p.command.Script = p.moduleSource(ctx, p.job.Argv[0])
+		return nil
+	default:
 		return nil
 	}
 	source, err := os.ReadFile(p.under(p.job.Argv[0]))
@@ -263,6 +268,9 @@ func (p *prepared) load(r recipes.Recipe) error {
 			return nil
 		}
 		for _, name := range more {
+			if strings.Contains(name, "://") {
+				return fmt.Errorf("read a configuration file of the job: %s is not on this machine: download it, and name the copy", name)
+			}
 			text, err := os.ReadFile(p.under(name))
 			if err != nil {
 				return fmt.Errorf("read a configuration file of the job: %w", err)

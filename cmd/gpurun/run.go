@@ -20,6 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
@@ -57,6 +58,9 @@ func run(ctx context.Context, args []string, s streams) error {
 		return err
 	}
 	defer p.close()
+	if err := job.Startable(p.job, p.env); err != nil {
+		return err
+	}
 	release, err := proc.Reap() // as the first process of a container, also between attempts
 	if err != nil {
 		return err
@@ -151,10 +155,14 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, desk *desk
 			p.warnings = append(p.warnings, err.Error())
 		}
 	}
-	people := console.NewPeople(s.err, dir, own.Quiet, p.propose(dir))
+	said := output.NewWords(s.err)
+	defer said.Close()
+	people := console.NewPeople(said, dir, own.Quiet, p.propose(dir))
 	show := people.Show
 	if own.JSON {
-		show = console.NewJSON(s.json).Show
+		events := output.NewWords(s.json)
+		defer events.Close()
+		show = console.NewJSON(events).Show
 	}
 	store, events, err := journal.Open(dir, show)
 	if err != nil {
@@ -189,7 +197,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, desk *desk
 		return verdict, err
 	}
 	if err := tellParent(dir, verdict, ledger.last); err != nil {
-		fmt.Fprintf(s.err, "gpurun: warning: %v\n", err)
+		fmt.Fprintf(said, "gpurun: warning: %v\n", err)
 	}
 	return verdict, nil
 }

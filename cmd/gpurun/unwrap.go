@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -35,6 +36,9 @@ func unwrapLauncher(words []string, env map[string]string, dir string) (job.Inne
 	all := environMap(os.Environ())
 	maps.Copy(all, env)
 	read := func(name string) ([]byte, error) {
+		if file, isSite := strings.CutPrefix(name, recipes.Site); isSite {
+			return readSite(file, launcherPython(words[0], dir), all, dir)
+		}
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
 		}
@@ -102,23 +106,13 @@ func fillSite(inner recipes.Inner, env map[string]string, dir string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), siteBound)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, python, append([]string{"-c", listSite}, files...)...)
-	cmd.Dir, cmd.Env = dir, os.Environ()
+	whole := os.Environ()
 	for name, value := range in {
-		cmd.Env = append(cmd.Env, name+"="+value)
+		whole = append(whole, name+"="+value)
 	}
-	out, err := cmd.Output()
-	var paths []string
-	if err == nil {
-		err = json.Unmarshal(out, &paths)
-	}
-	if err == nil && len(paths) != len(files) {
-		err = errors.New("it answers with another number of files")
-	}
+	paths, err := sitePaths(context.Background(), python, dir, whole, files)
 	if err != nil {
-		return fmt.Errorf("ask %s where %s is: %w", python, strings.Join(files, ", "), err)
+		return err
 	}
 	if i := slices.Index(paths, ""); i >= 0 {
 		return &job.UsageError{Message: fmt.Sprintf("%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], python),
@@ -130,4 +124,53 @@ func fillSite(inner recipes.Inner, env map[string]string, dir string) error {
 		}
 	}
 	return nil
+}
+
+// sitePaths asks an interpreter where files of its packages are, in the order of
+// the files; empty where it has no such file.
+func sitePaths(ctx context.Context, python, dir string, env, files []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, siteBound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, append([]string{"-c", listSite}, files...)...)
+	cmd.Dir, cmd.Env = dir, env
+	out, err := cmd.Output()
+	var paths []string
+	if err == nil {
+		err = json.Unmarshal(out, &paths)
+	}
+	if err == nil && len(paths) != len(files) {
+		err = errors.New("it answers with another number of files")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask %s where %s is: %w", python, strings.Join(files, ", "), err)
+	}
+	return paths, nil
+}
+
+// readSite reads a file among an interpreter's packages; python is the launcher's,
+// empty where the job's own counts.
+func readSite(file, python string, env map[string]string, dir string) ([]byte, error) {
+	if python == "" || env[pythonExec] != "" {
+		var err error
+		if python, _, err = job.Interpreter(&job.Job{Kind: job.Script, Workdir: dir}, wordsOf(env), exec.LookPath); err != nil {
+			return nil, err
+		}
+	}
+	paths, err := sitePaths(context.Background(), python, dir, wordsOf(env), []string{file})
+	if err != nil {
+		return nil, err
+	}
+	if paths[0] == "" {
+		return nil, fmt.Errorf("%s is not among the packages of %s: %w", file, python, fs.ErrNotExist)
+	}
+	return os.ReadFile(paths[0])
+}
+
+// wordsOf is an environment as programs are given it.
+func wordsOf(env map[string]string) []string {
+	words := make([]string, 0, len(env))
+	for name, value := range env {
+		words = append(words, name+"="+value)
+	}
+	return words
 }

@@ -27,7 +27,9 @@ func framework(t *testing.T) (packages, tune, python string) {
 	for name, text := range map[string]string{
 		"recipes/full_finetune_distributed.py":  "import torchtune\n",
 		"recipes/configs/llama3_2/1B_full.yaml": "batch_size: 4\n",
+		"trl/accelerate_configs/zero3.yaml":     "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\n",
 		"bin/tune":                              "#!" + python + "\n",
+		"bin/trl":                               "#!" + python + "\n",
 		"python3":                               "#!/bin/sh\nexec " + system + " \"$@\"\n",
 	} {
 		path := filepath.Join(packages, name)
@@ -68,6 +70,23 @@ func TestUnwrapSite(t *testing.T) {
 	}
 	if _, _, err = unwrapLauncher(words, nil, packages); err == nil {
 		t.Error("the recipe is found in the working directory")
+	}
+}
+
+// TestUnwrapPackagedConfiguration: a launcher's configuration that the framework
+// brings with it is read among the packages of the launcher's interpreter.
+func TestUnwrapPackagedConfiguration(t *testing.T) {
+	t.Setenv("PYTHON_EXEC", "")
+	packages, tune, _ := framework(t)
+	trl := filepath.Join(filepath.Dir(tune), "trl")
+	env := map[string]string{"PYTHONPATH": packages}
+	inner, known, err := unwrapLauncher([]string{trl, "sft", "--accelerate_config", "zero3", "--output_dir", "o"}, env, t.TempDir())
+	if err != nil || !known || inner.Env["ACCELERATE_DEEPSPEED_ZERO_STAGE"] != "3" {
+		t.Errorf("%v, %v, %v", inner, known, err)
+	}
+	_, _, err = unwrapLauncher([]string{trl, "sft", "--accelerate_config", "zero9"}, env, t.TempDir())
+	if err == nil || !strings.Contains(err.Error(), "trl/accelerate_configs/zero9.yaml is not among the packages") {
+		t.Errorf("a configuration that is not there: %v", err)
 	}
 }
 

@@ -65,14 +65,14 @@ func (p *prepared) bf16() bool {
 // checkpoint is the newest complete checkpoint of this run, empty without one. The
 // framework's own word for which it is comes first.
 func (w *world) checkpoint() string {
-	if named := w.pointed(); named != "" {
+	if named := w.pointed(); named != "" || w.p.recipe.FollowsPointer() {
 		return named
 	}
 	glob, ok := w.p.recipe.ResumeGlob(w.p.command)
 	if !ok {
 		return ""
 	}
-	newest, err := launcher.NewestCheckpoint(w.p.job.Workdir, glob, w.began)
+	newest, err := launcher.NewestCheckpoint(w.p.job.Workdir, glob, w.began, w.p.recipe.Resume.Needs...)
 	if err != nil {
 		return "" // an unreadable checkpoint is none to start from
 	}
@@ -94,7 +94,11 @@ func (w *world) pointed() string {
 	if err != nil {
 		return ""
 	}
-	named, err := launcher.CompleteCheckpoint(w.p.job.Workdir, strings.TrimSpace(string(text)), w.began)
+	meant, ok := w.p.recipe.PointedAt(w.p.command, string(text))
+	if !ok {
+		return ""
+	}
+	named, err := launcher.CompleteCheckpoint(w.p.job.Workdir, meant, w.began, w.p.recipe.Resume.Needs...)
 	if err != nil {
 		return ""
 	}

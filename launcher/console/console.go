@@ -26,6 +26,7 @@ type People struct {
 	began    launcher.Began
 	attempts []attempt
 	diff     string // that was shown last
+	before   string // what an earlier gpurun left of this run, for people
 	// propose gives the command that starts the plan of attempt n from the beginning.
 	propose func(plan strategy.Plan, n int) (launcher.Command, error)
 }
@@ -55,7 +56,23 @@ func (p *People) Recall(events []launcher.Event) {
 	for _, e := range events {
 		p.Show(e)
 	}
-	p.w = w
+	p.w, p.before = w, before(events)
+}
+
+// before says how far an earlier gpurun came with a run.
+func before(events []launcher.Event) string {
+	said := ""
+	for _, e := range events {
+		switch e := e.(type) {
+		case launcher.Started:
+			said = fmt.Sprintf("this run goes on: attempt %d was cut off", e.N)
+		case launcher.Ended:
+			said = fmt.Sprintf("this run goes on after attempt %d", e.Evidence.Attempt)
+		case launcher.Finished:
+			said = "this run has ended before, and this is its verdict; another --run-dir starts the job anew"
+		}
+	}
+	return said
 }
 
 // Show prints one event.
@@ -65,6 +82,7 @@ func (p *People) Show(e launcher.Event) {
 		p.began = e
 		p.chat("job %s: %s, recipe %s, %s", e.Name, ranks(e.Job.Ranks), e.Recipe, e.Place)
 		p.chat("run directory: %s", p.dir)
+		p.sayBefore()
 	case launcher.Started:
 		p.start(e)
 	case launcher.Ended:
@@ -74,8 +92,17 @@ func (p *People) Show(e launcher.Event) {
 	case launcher.Noticed:
 		p.say("%s", e.Text)
 	case launcher.Finished:
+		p.sayBefore()
 		p.finish(e.Verdict)
 	}
+}
+
+// sayBefore tells once what an earlier gpurun left.
+func (p *People) sayBefore() {
+	if p.before != "" {
+		p.chat("%s", p.before)
+	}
+	p.before = ""
 }
 
 func (p *People) start(e launcher.Started) {

@@ -145,3 +145,78 @@ func TestJSONLines(t *testing.T) {
 		t.Errorf("last line %s", lines[1])
 	}
 }
+
+// A job that nothing is known of says at its end what would have helped, and its
+// traceback's last line stands there once.
+func TestTheEndOfAJobThatNoRecipeKnows(t *testing.T) {
+	var out bytes.Buffer
+	p := people(&out, false)
+	show(p, launcher.Began{Name: "gpt", Recipe: "none", Plan: strategy.Plan{}})
+	text := "OutOfMemoryError: CUDA out of memory"
+	show(p, launcher.Ended{Evidence: strategy.Evidence{Facts: []strategy.Fact{
+		{Rank: 0, Source: "stderr", Sighting: &cause.Sighting{Code: cause.CUDAOOM, Raised: true, Text: text[:20] + "…", Traceback: []string{"Traceback (most recent call last):", text}}},
+	}}},
+		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Because: []int{0}}, Decision: strategy.Decision{Outcome: strategy.Exhausted}},
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Reason: "every rung was tried", Attempts: []launcher.Tried{{}}}})
+	known, _ := cause.Lookup(cause.CUDAOOM)
+	for _, want := range []string{"gpurun: hint: " + known.Hint + "\n", "gpurun: hint: no recipe knows how this job spells its settings: say so in the [knobs]"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+	if n := strings.Count(out.String(), text); n != 1 {
+		t.Errorf("the traceback's last line is there %d times:\n%s", n, out.String())
+	}
+}
+
+// A module that is missing is mostly one that another environment has.
+func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
+	var out bytes.Buffer
+	p := people(&out, true)
+	show(p, launcher.Began{Name: "gpt", Python: "/usr/bin/python3"},
+		launcher.Ended{},
+		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ModuleNotFoundError: No module named 'torch'"}, Decision: strategy.Decision{Outcome: strategy.Failed}},
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.Tried{{}}}})
+	if want := "gpurun: hint: the job ran on /usr/bin/python3: activate the environment"; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in:\n%s", want, out.String())
+	}
+}
+
+// Quiet says nothing of a run that goes well at once, and of a rescue how it ended.
+func TestQuietStillTellsOfARescue(t *testing.T) {
+	for attempts, want := range map[int]bool{1: false, 2: true} {
+		var out bytes.Buffer
+		p := people(&out, true)
+		tried := make([]launcher.Tried, attempts)
+		tried[0].Plan, tried[attempts-1].Plan = first, next
+		show(p, launcher.Began{Name: "gpt", Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: tried}})
+		if got := strings.Contains(out.String(), "changed against the job as it is written: micro batch 8→4"); got != want || got != (out.Len() > 0) {
+			t.Errorf("%d attempts: %q", attempts, out.String())
+		}
+	}
+}
+
+// Who names a run directory again is told what it holds.
+func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
+	began := launcher.Began{Name: "gpt", Plan: first}
+	finished := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.Tried{{Plan: first}}}}
+	for want, events := range map[string][]launcher.Event{
+		"gpurun: this run goes on: attempt 0 was cut off\n":                                                   {began, launcher.Started{N: 0, Plan: first}},
+		"gpurun: this run goes on after attempt 0\n":                                                          append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
+		"gpurun: this run has ended before, and this is its verdict; another --run-dir starts the job anew\n": {began, launcher.Started{N: 0, Plan: first}, finished},
+	} {
+		var out bytes.Buffer
+		p := people(&out, false)
+		p.Recall(events)
+		show(p, began, finished)
+		if n := strings.Count(out.String(), want); n != 1 {
+			t.Errorf("%q is there %d times:\n%s", want, n, out.String())
+		}
+	}
+	var out bytes.Buffer
+	p := people(&out, false)
+	p.Recall(nil)
+	if show(p, began); strings.Contains(out.String(), "this run") {
+		t.Errorf("a new run: %s", out.String())
+	}
+}

@@ -10,12 +10,13 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // finish prints the end of a run so that the last twenty lines say what
 // happened, what was changed, and what to do.
 func (p *People) finish(v launcher.Verdict) {
-	if v.Outcome == strategy.Trained && (p.quiet || len(v.Attempts) == 1) {
+	if v.Outcome == strategy.Trained && len(v.Attempts) == 1 {
 		p.chat("trained in %s; logs: %s", brief(p.total()), p.dir)
 		if lost := v.Attempts[len(v.Attempts)-1].Untaken.Lost(); lost != "" {
 			p.say("warning: trained, but %s", lost)
@@ -140,10 +141,31 @@ func (p *People) hint(v launcher.Verdict) {
 	if len(p.attempts) == 0 {
 		return
 	}
-	if advice := p.attempts[len(p.attempts)-1].diagnosis.Advice; advice != "" && v.Outcome != strategy.Stopped {
+	if v.Outcome == strategy.Stopped {
+		return
+	}
+	if lost := p.attempts[len(p.attempts)-1].decision.Untaken; len(lost) > 0 {
+		p.say("hint: the job sets %s by itself, whatever it is given: look for it in the script and its configuration", lost.Names())
+		return
+	}
+	last := p.attempts[len(p.attempts)-1].diagnosis
+	advice := last.Advice
+	if c, known := cause.Lookup(last.Cause); advice == "" && known {
+		advice = c.Hint
+	}
+	if advice != "" {
 		p.say("hint: %s", advice)
 	}
+	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.began.Python != "" {
+		p.say("hint: the job ran on %s: activate the environment that has the module, or name its interpreter with --python or job.python", p.began.Python)
+	}
+	if v.Outcome == strategy.Exhausted && p.began.Recipe == noRecipe {
+		p.say("hint: no recipe knows how this job spells its settings: say so in the [knobs] of a train.toml (gpurun help has an example)")
+	}
 }
+
+// noRecipe is what Began calls the recipe of a job that has none, and no [knobs].
+const noRecipe = "none"
 
 // rootCause prints the failing rank's own last traceback in a block of
 // torchrun's shape, which log scrapers look for.
@@ -186,16 +208,23 @@ func traceback(a attempt) []string {
 			continue
 		}
 		if s := a.evidence.Facts[i].Sighting; s != nil {
-			if len(s.Traceback) > 0 {
-				return append(lastLines(s.Traceback, 12), s.Text)
+			lines := lastLines(s.Traceback, 12)
+			if n := len(lines); n == 0 || !sameLine(lines[n-1], s.Text) {
+				lines = append(lines, s.Text)
 			}
-			return []string{s.Text}
+			return lines
 		}
 	}
 	if a.diagnosis.Error != "" {
 		return []string{a.diagnosis.Error}
 	}
-	return []string{"none was printed"}
+	return []string{"none was printed: the end of its stderr.log says what it did print"}
+}
+
+// sameLine reports whether two lines are one, of which either may be shortened.
+func sameLine(a, b string) bool {
+	a, b = strings.TrimSuffix(strings.TrimSpace(a), "…"), strings.TrimSuffix(strings.TrimSpace(b), "…")
+	return a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
 }
 
 func lastLines(lines []string, n int) []string {

@@ -52,6 +52,10 @@ func judge(j *Job) error {
 		return usage("", "the script's name is empty")
 	case j.Kind != Script:
 		return refuseInner(j.Kind, j.Argv)
+	case isFolder(under(j.Workdir, first)):
+		return usage("name a script, or a train.toml", "%s is a folder, not a script", under(j.Workdir, first))
+	case notPython(first) != "":
+		return usage("name a script or a train.toml; a program of your own wants --no-python", "%s is %s, not a Python script", first, notPython(first))
 	case exists(under(j.Workdir, first)):
 		return refuseInner(j.Kind, j.Argv)
 	case filepath.Base(first) == "torchrun":
@@ -70,6 +74,20 @@ func judge(j *Job) error {
 		hint = "a program that is no Python script wants --no-python, a module wants -m"
 	}
 	return usage(hint, "%s is not there", under(j.Workdir, first))
+}
+
+// notPython says what a file is that no interpreter of Python runs, going by its
+// name; empty for what may be a script.
+func notPython(name string) string {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".sh", ".bash", ".sbatch", ".slurm":
+		return "a shell script"
+	case ".yaml", ".yml", ".json", ".ini", ".cfg":
+		return "a configuration file"
+	case ".ipynb":
+		return "a notebook"
+	}
+	return ""
 }
 
 // lookup makes a function of an environment in the form of os.Environ; of two

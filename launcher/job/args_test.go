@@ -136,8 +136,11 @@ func TestFromArgsJob(t *testing.T) {
 	}
 	for script, want := range map[string]string{"train.py": "train", "-m": "pkg.train", "run.sh": "run"} {
 		args := []string{script}
-		if script == "-m" {
+		switch script {
+		case "-m":
 			args = append(args, "pkg.train")
+		case "run.sh":
+			args = []string{"--no-python", script}
 		}
 		if j, err := FromArgs(args, nil, dir); err != nil || j.Name != want {
 			t.Errorf("%s: name %q, %v, want %q", script, j.Name, err, want)
@@ -228,6 +231,10 @@ func TestFromArgsRefuses(t *testing.T) {
 		{"none.py", nil, "none.py is not there", ""},
 		{"none.toml", nil, "none.toml is not there", "train.toml"},
 		{"ls", nil, "ls is not there", "--no-python"},
+		{"run.sh", nil, "run.sh is a shell script, not a Python script", "--no-python"},
+		{"conf/train.YAML", nil, "conf/train.YAML is a configuration file, not a Python script", "train.toml"},
+		{"a.ipynb", nil, "a.ipynb is a notebook", ""},
+		{".", nil, "is a folder, not a script", "train.toml"},
 	} {
 		j, err := FromArgs(strings.Fields(c.args), c.env, dir)
 		var u *UsageError

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -67,8 +68,64 @@ func (r *reader) readScript(t *table, args []string, self bool) {
 // is not there either.
 func (r *reader) needScript(t *table, key, hint string) {
 	j := r.job
-	if path := under(j.Workdir, j.Argv[0]); j.Kind == Script && exists(j.Workdir) && !exists(path) {
+	path := under(j.Workdir, j.Argv[0])
+	switch {
+	case j.Kind != Script || !isFolder(j.Workdir):
+	case !exists(path):
 		t.bad(key, "%s is not there%s", path, hint)
+	case isFolder(path):
+		t.bad(key, "%s is a folder, not a script", path)
+	case notPython(path) != "":
+		t.bad(key, "%s is %s, not a Python script; a program goes into job.program", path, notPython(path))
+	}
+}
+
+// needProgram reports a program's path at which there is none. A bare name is
+// looked for in PATH when the job starts: a plan can be made where it is not.
+func (r *reader) needProgram(t *table, key string) {
+	j := r.job
+	if j.Kind != Program || !isFolder(j.Workdir) || !strings.Contains(j.Argv[0], "/") {
+		return
+	}
+	if err := executable(under(j.Workdir, j.Argv[0])); err != nil {
+		t.bad(key, "%v", err)
+	}
+}
+
+// Startable says why the program of a job cannot be started, before anything is
+// made for it. env is the ranks' environment in the form of os.Environ. A script
+// or a module always can. The error is a *UsageError.
+func Startable(j *Job, env []string) error {
+	if j.Kind != Program {
+		return nil
+	}
+	program := j.Argv[0]
+	refuse := func(message string) error {
+		return usage("name a program that exists and is executable", "%s", message)
+	}
+	if strings.Contains(program, "/") {
+		if err := executable(under(j.Workdir, program)); err != nil {
+			return refuse(err.Error())
+		}
+		return nil
+	}
+	for _, folder := range filepath.SplitList(lookup(env)("PATH")) {
+		if executable(filepath.Join(under(j.Workdir, folder), program)) == nil {
+			return nil
+		}
+	}
+	return refuse(program + " is in no folder of PATH")
+}
+
+// needPython reports an interpreter that the job names and that is not there. A
+// bare name is looked for later, as is the interpreter that nobody names.
+func (r *reader) needPython(t *table) {
+	python, named := t.values["python"].(string)
+	if !named || !strings.Contains(python, "/") || strings.HasPrefix(python, "~") || r.job.Kind == Program {
+		return
+	}
+	if err := executable(r.job.Python); err != nil {
+		t.bad("python", "%v", err)
 	}
 }
 
@@ -98,10 +155,12 @@ func (r *reader) readProgram(t *table, args []string, self bool) {
 	words = append(slices.Clone(words), args...)
 	r.job.Kind, r.job.Argv = Program, words
 	if self {
+		r.needProgram(t, "program")
 		return
 	}
 	c, err := unwrapTorchrun(words, r.job.Env)
 	if c == nil && err == nil {
+		r.needProgram(t, "program")
 		r.refuseLauncher(t, "program", self)
 		return
 	}
@@ -157,6 +216,7 @@ func (r *reader) take(t *table, key string, c *command, err error) {
 		j.Python = c.python
 	}
 	r.needScript(t, key, "")
+	r.needProgram(t, key)
 	if c.line != nil {
 		// The rest of Launch is not torchrun's, and still what it is by default.
 		j.Launch = c.line.launch
@@ -186,4 +246,10 @@ func (r *reader) refuseLauncher(t *table, key string, self bool) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+// isFolder reports whether a path is a folder.
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -82,6 +83,9 @@ func runnable(name, workdir string, look func(string) (string, error)) (string, 
 	path := under(workdir, name)
 	if !strings.Contains(name, "/") {
 		found, err := look(name)
+		if errors.Is(err, exec.ErrNotFound) {
+			return "", fmt.Errorf("%s is in no folder of PATH", name)
+		}
 		if err != nil {
 			return "", err
 		}
@@ -92,19 +96,25 @@ func runnable(name, workdir string, look func(string) (string, error)) (string, 
 	return path, executable(path)
 }
 
+// missing is a file that is not there, which errors.Is knows as os.ErrNotExist.
+type missing struct{ path string }
+
+func (e *missing) Error() string { return e.path + " is not there" }
+func (e *missing) Unwrap() error { return os.ErrNotExist }
+
 // executable says why a file cannot be run.
 func executable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("%s is not there: %w", path, os.ErrNotExist)
+		return &missing{path}
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no file", path)
+		return fmt.Errorf("%s is a folder or a device, not a program", path)
 	}
 	if err := unix.Access(path, unix.X_OK); err != nil {
-		return fmt.Errorf("%s is not executable: %w", path, err)
+		return fmt.Errorf("%s is not executable", path)
 	}
 	return nil
 }

@@ -148,7 +148,7 @@ func TestInterpreterRefuses(t *testing.T) {
 		{"an environment without one", "", []string{"VIRTUAL_ENV=" + dir}, "no Python found: VIRTUAL_ENV: " + dir + "/bin/python is not there"},
 		{"named and not there", dir + "/none", nil, "python, named by the job: " + dir + "/none is not there"},
 		{"named and not executable", dir + "/plain/python", nil, "is not executable"},
-		{"named and a folder", dir + "/folder/bin/python", nil, "is no file"},
+		{"named and a folder", dir + "/folder/bin/python", nil, "not a program"},
 		{"named by variable", "", []string{"PYTHON_EXEC=python9"}, "python, PYTHON_EXEC:"},
 	} {
 		path, _, err := Interpreter(&Job{Kind: Script, Python: c.python, Workdir: dir}, c.env, in(filepath.Join(dir, "bin")))

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -45,7 +46,11 @@ func (r *reader) readNproc(t *table) {
 				t.bad("nproc_per_node", "want a number, found text; write %s without quotes", v)
 				return
 			}
-			t.badWord([]string{"nproc_per_node"}, v, []string{"auto", "gpu", "cpu"})
+			words := []string{"auto", "gpu", "cpu"}
+			*t.problems = append(*t.problems, Problem{
+				Key: []string{t.name, "nproc_per_node"}, AtValue: true, Suggest: Nearest(v, words),
+				Message: fmt.Sprintf("unknown value %q, want a number, %s", v, either(quotedWords(words))),
+			})
 			return
 		}
 	case int64:

@@ -230,17 +230,35 @@ func (r *reader) unknownKeys() {
 	}
 }
 
-// unknown reports one key, with a guess: a key of the same table, or the table
-// that has this key.
+// unknown reports one key, with a guess: a key of the same table, the table that
+// has this key, or the command for a flag of torchrun's. Without one it lists
+// what there is.
 func (r *reader) unknown(path, near []string, message string) {
-	p := Problem{Key: path, Message: message, Suggest: Nearest(path[len(path)-1], near)}
+	name := path[len(path)-1]
+	p := Problem{Key: path, Message: message, Suggest: Nearest(name, near)}
 	if p.Suggest == "" {
-		for _, section := range slices.Sorted(maps.Keys(sections)) {
-			if slices.Contains(sections[section], strings.ReplaceAll(path[len(path)-1], "-", "_")) {
-				p.Message += fmt.Sprintf("; %s belongs in [%s]", strings.ReplaceAll(path[len(path)-1], "-", "_"), section)
-				break
-			}
-		}
+		p.Message += "; " + elsewhere(path, near)
 	}
 	r.problems = append(r.problems, p)
+}
+
+// elsewhere says where a key that is unknown in its table belongs.
+func elsewhere(path, near []string) string {
+	name := path[len(path)-1]
+	key := strings.ReplaceAll(name, "-", "_")
+	for _, section := range slices.Sorted(maps.Keys(sections)) {
+		if slices.Contains(sections[section], key) {
+			return fmt.Sprintf("%s belongs in [%s]", key, section)
+		}
+	}
+	flag := strings.ReplaceAll(name, "_", "-")
+	for _, f := range torchrunFlags() {
+		if f.name == flag {
+			return fmt.Sprintf("a flag of torchrun's goes into job.command = \"torchrun --%s …\"", flag)
+		}
+	}
+	if len(path) == 1 {
+		return "the tables are " + strings.Join(near, ", ")
+	}
+	return fmt.Sprintf("[%s] has %s", path[0], strings.Join(near, ", "))
 }

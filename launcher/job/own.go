@@ -1,6 +1,7 @@
 package job
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -30,18 +31,21 @@ func ownFlags() []*flag {
 }
 
 // TrainFile reads gpurun's own flags from a command line, and the path of a
-// train.toml where that is what it runs; file is empty for a script. Errors are
-// *UsageError; ErrHelp where help is asked for.
+// train.toml where that is what it runs; file is empty for a script. After a
+// train.toml there can be nothing but flags of gpurun, so that they may stand
+// there too. Errors are *UsageError; ErrHelp where help is asked for.
 func TrainFile(args, env []string) (file string, own Own, err error) {
 	line, err := parseTorchrun(args, lookup(env), false)
 	if err != nil {
 		return "", own, err
 	}
-	if line.kind() != Script || !strings.HasSuffix(line.command[0], ".toml") {
+	if line.kind() != Script || !isTOML(line.command[0]) {
 		return "", line.own, nil
 	}
 	if len(line.command) > 1 {
-		return "", line.own, usage("put the job's arguments into job.args", "%s is followed by %q", line.command[0], line.command[1])
+		if err := line.after(line.command[0], line.command[1:]); err != nil {
+			return "", line.own, err
+		}
 	}
 	for name, source := range line.set {
 		isOwn := slices.ContainsFunc(ownFlags(), func(f *flag) bool { return f.name == name })
@@ -50,4 +54,30 @@ func TrainFile(args, env []string) (file string, own Own, err error) {
 		}
 	}
 	return line.command[0], line.own, nil
+}
+
+func isTOML(name string) bool { return strings.EqualFold(filepath.Ext(name), ".toml") }
+
+// after reads the flags that follow a train.toml.
+func (c *commandLine) after(file string, words []string) error {
+	found, rest, err := parseFlags(append(torchrunFlags(), ownFlags()...), words)
+	if err != nil || len(rest) > 0 {
+		word := words[0]
+		if len(rest) > 0 {
+			word = rest[0]
+		}
+		hint := "put the job's arguments into job.args"
+		if isTOML(word) {
+			hint = "gpurun runs one job: start it once for each"
+		}
+		return usage(hint, "%s is followed by %q", file, word)
+	}
+	for _, g := range found {
+		c.from = g.source
+		if err := g.take(c, g.value); err != nil {
+			return err
+		}
+		c.set[g.name] = g.source
+	}
+	return nil
 }

@@ -35,6 +35,7 @@ func (r *reader) readJob() {
 		j.Recipe = r.path(j.Recipe)
 	}
 	r.readCommand(t)
+	r.needPython(t)
 	r.warnOfRankVariables()
 }
 

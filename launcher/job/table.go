@@ -42,16 +42,20 @@ func (t *table) badAt(path []string, format string, args ...any) {
 
 // badWord reports a word that is none of those allowed.
 func (t *table) badWord(path []string, got string, words []string) {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = strconv.Quote(w)
-	}
 	p := Problem{Key: append([]string{t.name}, path...), AtValue: true, Suggest: Nearest(got, words)}
-	p.Message = fmt.Sprintf("unknown value %q, want %s", got, either(quoted))
+	p.Message = fmt.Sprintf("unknown value %q, want %s", got, either(quotedWords(words)))
 	if p.Suggest != "" && len(words) > 6 {
 		p.Message = fmt.Sprintf("unknown value %q", got)
 	}
 	*t.problems = append(*t.problems, p)
+}
+
+func quotedWords(words []string) []string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = strconv.Quote(w)
+	}
+	return quoted
 }
 
 // either joins alternatives: "a, b or c".
@@ -108,6 +112,12 @@ func (t *table) file(key, fallback string) string {
 
 // choice reads one of some words; the first is the default.
 func (t *table) choice(key, fallback string, words ...string) string {
+	if v, set := t.get(key); set {
+		if _, ok := v.(string); !ok {
+			t.bad(key, "want %s, found %s", either(quotedWords(words)), describe(v))
+			return fallback
+		}
+	}
 	s := t.text(key, fallback)
 	if !slices.Contains(words, s) {
 		t.badWord([]string{key}, s, words)

@@ -149,3 +149,36 @@ func TestChangedFilesLieBesideTheirSiblings(t *testing.T) {
 		}
 	}
 }
+
+// A last line that is whole was acted upon: one that this gpurun cannot read is an
+// error, and stays. A hole that a crash of the machine left is no line.
+func TestAWholeLastLineIsNeverDropped(t *testing.T) {
+	for text, readable := range map[string]bool{
+		`{"v":99,"kind":"began"}` + "\n":       false,
+		"rubbish\n":                            false,
+		`{"v":1,"kind":"no` + "\x00\x00\x00\n": true,
+		`{"v":99,"kind":"began"}`:              true,
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, File)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		j, _, err := Open(dir, nil)
+		if readable {
+			if err != nil {
+				t.Errorf("%q: %v", text, err)
+				continue
+			}
+			j.Close()
+			continue
+		}
+		var unreadable *Unreadable
+		if !errors.As(err, &unreadable) || unreadable.Line != 1 || unreadable.Hint() == "" {
+			t.Errorf("%q: %v, want an *Unreadable of line 1", text, err)
+		}
+		if left, err := os.ReadFile(path); err != nil || string(left) != text {
+			t.Errorf("%q became %q, %v", text, left, err)
+		}
+	}
+}

@@ -24,6 +24,9 @@
 // finished is passed on after 100 ms. Before a unit of one rank that would stand
 // on the unfinished line of another a newline is put in; nothing else is added,
 // except the prefix that Tee asks for.
+//
+// What gpurun itself says goes past all this, through Words: no longer held up than
+// the ranks are.
 package output
 
 import (

@@ -54,7 +54,9 @@ type Group struct {
 	told     int  // ends told
 	stopping bool
 	keeper   *keeper // the guard in office
-	lost     bool    // a guard has died, and ranks may be our own children
+	outer    *keeper // the guard above it, which takes its place; nil where it has
+	lost     bool    // there was none to do so: the ranks are our own children
+	relieved bool    // the outer guard is in office
 	losses   int
 	letGo    bool // the guard's end is expected
 	closed   bool // exits is closed
@@ -78,7 +80,7 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start ranks: %w", err)
 	}
-	k, err := startKeeper(ctx)
+	outer, k, err := startKeepers(ctx)
 	if err != nil {
 		release()
 		return nil, fmt.Errorf("start ranks: %w", err)
@@ -87,14 +89,18 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 		options: o,
 		log:     o.Logger,
 		exits:   make(chan strategy.Fact, len(ranks)),
-		began:   k.id.Start,
+		began:   outer.id.Start,
 		answers: make(chan message, 1),
 		quiet:   make(chan struct{}),
 		cut:     make(chan struct{}),
 		release: release,
 		keeper:  k,
+		outer:   outer,
 	}
 	g.tended.Go(func() { g.tend(k) })
+	g.tended.Go(func() { g.overlook(outer) })
+	// An outer guard that has died is replaced by none: overlook tells.
+	_ = outer.link.send(message{Kind: watch, Run: o.Marker, Began: g.began})
 	if err := g.startAll(ctx, k.link, ranks); err != nil {
 		g.Kill()
 		if report := g.Stop(0); len(report.Leftover) > 0 {
@@ -195,7 +201,7 @@ func (g *Group) hear(m message, fds []int) {
 	case watching:
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if g.lost && g.keeper != nil {
+		if (g.lost || g.relieved) && g.keeper != nil {
 			g.log.Warn("the guard process died, another one has taken its place", "pid", g.keeper.id.PID)
 		}
 	case exited:
@@ -222,8 +228,32 @@ func (g *Group) enlist(pid, pidfd int) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.members = append(g.members, &member{rank: g.next, id: p.identity, pidfd: f})
+	r := &member{rank: g.next, id: p.identity, pidfd: f}
+	g.members = append(g.members, r)
+	g.tended.Go(func() { g.remind(r) })
 	return nil
+}
+
+// remind wakes guards that do not tell a rank's end: somebody has suspended them.
+func (g *Group) remind(r *member) {
+	if err := awaitExit(r.pidfd); err != nil {
+		return // Stop has given the rank up
+	}
+	late := time.NewTimer(releasePatience)
+	defer late.Stop()
+	select {
+	case <-g.quiet:
+		return
+	case <-late.C:
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r.over {
+		return
+	}
+	for _, k := range g.keepers() {
+		_ = signalProcess(k.pidfd, unix.SIGCONT) // it has died meanwhile
+	}
 }
 
 // tell sends the fact of a rank's end, once. The caller holds mu.
@@ -257,10 +287,30 @@ func (g *Group) settle() {
 	}
 }
 
-// replace finds another guard after one has died, and returns it, or nil where
-// none is wanted or none can be had. The ranks are this process's own children
-// now, since it is the next subreaper above them, and it waits for them itself.
+// overlook waits for the end of the outer guard. The inner one is in office, and
+// above the ranks as before: nothing has to be done but to tell.
+func (g *Group) overlook(outer *keeper) {
+	<-outer.gone
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.outer != outer || g.letGo {
+		return
+	}
+	g.outer = nil
+	outer.bury()
+	if g.keeper != nil {
+		g.log.Warn("the guard process died, another one has taken its place", "pid", g.keeper.id.PID)
+	}
+}
+
+// replace finds another guard after the one in office has died, and returns it, or
+// nil where none is wanted or none can be had. The outer guard was above the ranks
+// all the time. Without one they are this process's own children now, since it is
+// the next subreaper above them, and it waits for them itself.
 func (g *Group) replace() *keeper {
+	if k, ok := g.promote(); ok {
+		return k
+	}
 	ids, wanted := g.orphaned()
 	if !wanted {
 		return nil
@@ -284,6 +334,30 @@ func (g *Group) replace() *keeper {
 	return k
 }
 
+// promote puts the outer guard in office, where there is one. It has the ranks for
+// its children.
+func (g *Group) promote() (*keeper, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k := g.outer
+	if k == nil || g.letGo {
+		return nil, false
+	}
+	g.wake()
+	g.keeper, g.outer, g.relieved = k, nil, true
+	_ = k.link.send(message{Kind: watch, Run: g.options.Marker, Began: g.began, Ranks: g.identities()})
+	return k, true
+}
+
+// wake makes a Start fail that waits for a guard which has died. The caller holds
+// mu.
+func (g *Group) wake() {
+	select {
+	case g.answers <- message{}:
+	default:
+	}
+}
+
 // orphaned takes over the ranks of a guard that has died, and returns them. It
 // reports false where no other guard is wanted.
 func (g *Group) orphaned() ([]identity, bool) {
@@ -293,10 +367,7 @@ func (g *Group) orphaned() ([]identity, bool) {
 	if g.letGo {
 		return nil, false
 	}
-	select {
-	case g.answers <- message{}: // wakes a Start that waits for the dead guard
-	default:
-	}
+	g.wake()
 	for _, r := range g.members {
 		if !r.over && !g.lost {
 			g.tended.Go(func() { g.attend(r) })

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,10 +19,13 @@ const (
 	// guardName begins the guard's argv[0] and is its name in ps, so that a
 	// pkill gpurun, or a pkill -f gpurun, leaves it to do its work.
 	guardName = "grd-"
-	// guardVariable tells the guard its socket and the supervisor's pid.
+	// guardVariable tells the guard the supervisor's pid and start time, and whether
+	// it is an outer one.
 	guardVariable = "GRD_LINK"
-	// guardSocket is the first descriptor after stdin, stdout and stderr.
+	// guardSocket is the first descriptor after stdin, stdout and stderr, innerSocket
+	// the one that an outer guard hands on.
 	guardSocket = 3
+	innerSocket = 4
 	// guardBound is how long a guard goes on killing after its supervisor's death.
 	guardBound = time.Minute
 	// guardLook is how often a guard that took over running ranks looks for what
@@ -57,20 +61,25 @@ type request struct {
 // guard is the process between the supervisor and the ranks. One goroutine owns
 // it.
 type guard struct {
-	link   *link
-	owner  int          // the supervisor's pid
-	ranks  map[int]bool // pid → whether its end was told
-	marker *marker
-	began  uint64
-	// Of a guard that took over: the ranks, which are not its children, and all
-	// that it saw them bring forth.
+	link  *link
+	owner identity     // the supervisor
+	ranks map[int]bool // pid → whether its end was told
+	began uint64
+	// Of an outer guard: the one below it, and the end of that.
+	inner     identity
+	innerGone <-chan struct{}
+	// Of a guard that took over without having been above the ranks: the ranks, which
+	// are not its children, all that it saw them bring forth, and what tells others of
+	// theirs.
 	adopted []identity
 	known   map[identity]bool
+	marker  *marker
 }
 
-func guardMain(owner string) error {
-	pid, err := strconv.Atoi(owner)
-	if err != nil {
+func guardMain(value string) error {
+	var owner identity
+	var role string
+	if n, err := fmt.Sscan(value, &owner.PID, &owner.Start, &role); n < 2 {
 		return fmt.Errorf("read %s: %w", guardVariable, err)
 	}
 	l, err := newLink(os.NewFile(guardSocket, "supervisor"))
@@ -87,11 +96,48 @@ func guardMain(owner string) error {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
 	// Any thread may name the process through this file; prctl names one thread.
-	if err := os.WriteFile("/proc/self/comm", []byte(guardName+owner), 0); err != nil {
+	if err := os.WriteFile("/proc/self/comm", []byte(guardName+strconv.Itoa(owner.PID)), 0); err != nil {
 		return fmt.Errorf("set name: %w", err)
 	}
-	g := &guard{link: l, owner: pid, ranks: make(map[int]bool), known: make(map[identity]bool)}
+	g := &guard{link: l, owner: owner, ranks: make(map[int]bool), known: make(map[identity]bool)}
+	if role != "" {
+		if err := g.startInner(); err != nil {
+			return fmt.Errorf("start the inner guard: %w", err)
+		}
+	}
 	return g.run()
+}
+
+// startInner starts the guard that starts the ranks. This one is above it, and has
+// nothing to do until that one dies.
+func (g *guard) startInner() error {
+	defer unix.Close(innerSocket) // or its end would not show
+	cmd := guardCommand(g.owner, false)
+	// Not os.StartProcess, which may start a child of its own to try the kernel out.
+	pid, err := syscall.ForkExec(cmd.Path, cmd.Args, &syscall.ProcAttr{
+		Env: cmd.Env, Files: []uintptr{0, 1, 2, innerSocket}, Sys: cmd.SysProcAttr,
+	})
+	if err != nil {
+		return os.NewSyscallError("exec", err)
+	}
+	p, err := readProcess(pid) // not reaped yet
+	if err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	g.inner, g.innerGone = p.identity, gone
+	go func() { // lives as long as the process at most
+		defer close(gone)
+		for errors.Is(waitFor(pid), unix.EINTR) {
+		}
+	}()
+	return nil
+}
+
+// waitFor waits for the end of a child, and reaps it.
+func waitFor(pid int) error {
+	_, err := unix.Wait4(pid, nil, 0, nil)
+	return err
 }
 
 // run serves the supervisor until it lets the guard go, or dies.
@@ -122,7 +168,7 @@ func (g *guard) run() error {
 			requests <- request{m, fds}
 		}
 	}()
-	if err := g.link.send(message{Kind: hello}); err != nil {
+	if err := g.link.send(message{Kind: hello, PID: os.Getpid()}); err != nil {
 		return nil // the supervisor is gone, and nothing was started yet
 	}
 	var look <-chan time.Time // ticks once this guard has taken over
@@ -159,11 +205,8 @@ func (g *guard) run() error {
 // is about to start holds a copy until it executes.
 func (g *guard) watchOwner() (<-chan struct{}, error) {
 	gone := make(chan struct{})
-	fd, err := unix.PidfdOpen(g.owner, 0)
-	if err != nil || os.Getppid() != g.owner {
-		if err == nil {
-			unix.Close(fd)
-		}
+	fd, err := openProcess(g.owner)
+	if err != nil {
 		close(gone)
 		return gone, nil
 	}
@@ -181,14 +224,24 @@ func (g *guard) watchOwner() (<-chan struct{}, error) {
 	return gone, nil
 }
 
-// watch learns what attempt this is, and which ranks run already.
+// watch learns what attempt this is, and which ranks run already. Those of an
+// outer guard, whose inner one has died, are its children by now.
 func (g *guard) watch(m message) {
-	g.began, g.adopted = m.Began, m.Ranks
-	g.marker = newMarker(m.Run, m.Began)
-	if len(g.adopted) > 0 {
+	g.began = m.Began
+	switch {
+	case g.innerGone != nil && len(m.Ranks) == 0:
+		return // the inner guard is in office
+	case g.innerGone != nil:
+		for _, id := range m.Ranks {
+			g.ranks[id.PID] = false
+		}
+	case len(m.Ranks) > 0:
+		g.adopted = m.Ranks
+		g.marker = newMarker(m.Run, m.Began, g.owner.PID)
 		g.look()
 	}
 	_ = g.link.send(message{Kind: watching}) // a supervisor that is gone needs no answer
+	g.reapChildren()
 }
 
 // lastOrders takes in what a supervisor that is gone had still said about the
@@ -239,6 +292,9 @@ func (g *guard) spawn(m message, fds []int) {
 // reapChildren tells the ends of ranks, which stay zombies until the guard is let
 // go, and takes away everything else that has ended.
 func (g *guard) reapChildren() {
+	if g.innerGone != nil && len(g.ranks) == 0 {
+		return // orphans of the inner guard, which nobody has told about yet
+	}
 	pids, err := children(os.Getpid())
 	if err != nil {
 		return
@@ -260,6 +316,7 @@ func (g *guard) reapChildren() {
 // goodbye ends a guard whose supervisor has swept up. Only a rank that Start had
 // ceased to wait for, and so is not among those known, can still be there.
 func (g *guard) goodbye(known []identity) error {
+	g.awaitInner(releasePatience * 3 / 4)
 	g.reapChildren()
 	for _, id := range known {
 		g.ranks[id.PID] = true // ended, or found to be unkillable
@@ -276,6 +333,36 @@ func (g *guard) goodbye(known []identity) error {
 		reap(pid)
 	}
 	return nil
+}
+
+// innerLives reports whether there is an inner guard.
+func (g *guard) innerLives() bool {
+	if g.innerGone == nil {
+		return false
+	}
+	select {
+	case <-g.innerGone:
+		return false
+	default:
+		return true
+	}
+}
+
+// awaitInner waits for the end of the inner guard, where there is one. It does not
+// outlive the wait.
+func (g *guard) awaitInner(patience time.Duration) {
+	if g.innerGone == nil {
+		return
+	}
+	select {
+	case <-g.innerGone:
+	case <-time.After(patience):
+		if fd, err := openProcess(g.inner); err == nil {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // dead is as good
+			unix.Close(fd)
+		}
+		<-g.innerGone
+	}
 }
 
 // look remembers what the ranks that this guard took over have brought forth.
@@ -299,6 +386,7 @@ func (g *guard) avenge() error {
 	ctx, cancel := context.WithTimeout(context.Background(), guardBound)
 	defer cancel()
 	doomed := make(map[identity]bool)
+	alive := g.innerLives()
 	q := quarry{g.find, g.near}
 	for _, p := range q.survey() {
 		doomed[p.identity] = true
@@ -307,6 +395,14 @@ func (g *guard) avenge() error {
 		_ = unix.Kill(-pid, unix.SIGKILL) // one call ends a whole group, also while it forks
 	}
 	killed, left := q.sweep(ctx)
+	if g.innerGone != nil {
+		// It has done the same meanwhile. What only it was above comes to this one.
+		g.awaitInner(time.Second)
+		killed, left = q.sweep(ctx)
+	}
+	if alive {
+		doomed = make(map[identity]bool) // the inner guard has told
+	}
 	for _, p := range killed {
 		doomed[p.identity] = true
 	}
@@ -321,7 +417,7 @@ func (g *guard) avenge() error {
 }
 
 // find returns all that this guard has to end: its descendants, the ranks that it
-// took over with theirs, their sessions, and what bears the marker.
+// took over with theirs, their sessions, and the orphans that bear the marker.
 func (g *guard) find(t table) []process {
 	self := os.Getpid()
 	set := make(map[int]bool)
@@ -346,10 +442,10 @@ func (g *guard) find(t table) []process {
 		}
 	}
 	if len(g.adopted) > 0 {
-		t.add(set, t.strays(g.owner, self, g.began)...)
+		t.add(set, t.strays(g.owner.PID, self, g.began)...)
 	}
 	t.addBelonging(set, sessions, g.began, g.marker)
-	return t.alive(set, map[int]bool{self: true, g.owner: true})
+	return t.alive(set, map[int]bool{self: true, g.owner.PID: true, g.inner.PID: true})
 }
 
 // near returns the guard's living children.
@@ -358,5 +454,5 @@ func (g *guard) near() []process {
 	t := brood(self)
 	set := make(map[int]bool)
 	t.add(set, self)
-	return t.alive(set, map[int]bool{self: true})
+	return t.alive(set, map[int]bool{self: true, g.inner.PID: true})
 }

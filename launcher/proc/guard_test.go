@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // startSupervisor starts a gpurun of its own that runs the animals, and returns
@@ -90,45 +92,111 @@ func TestKilledSupervisorLeavesNothing(t *testing.T) {
 	t.Logf("all gone after %v", h.vanish(append(ids, supervisor, guard)...))
 }
 
+// A guard is above all that the ranks brought forth whichever one of them dies, and
+// so is not too late if the supervisor dies at the same moment.
+func TestSupervisorAndOneGuardKilledTogether(t *testing.T) {
+	for _, which := range []string{"inner", "outer"} {
+		h := newHerd(t)
+		supervisor, inner, ids := h.startSupervisor(faultPIDs, faults...)
+		outer := h.above(inner)
+		victim, rest := inner, outer
+		if which == "outer" {
+			victim, rest = outer, inner
+		}
+		h.kill(victim)
+		h.kill(supervisor)
+		t.Logf("%s guard: all gone after %v", which, h.vanish(append(ids, supervisor, victim, rest)...))
+	}
+}
+
+// above is the parent of a guard.
+func (h *herd) above(guard identity) identity {
+	h.t.Helper()
+	p, err := readProcess(guard.PID)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	outer := h.identify(p.parent)
+	h.known = append(h.known, outer)
+	return outer
+}
+
 func TestKilledGuardCostsNothing(t *testing.T) {
+	for _, which := range []string{"inner", "outer"} {
+		h := newHerd(t)
+		successor := make(chan int, 1)
+		log := slog.New(&herald{tell: func(pid int) { successor <- pid }})
+		g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "heeds"), h.rank(1, "daemon"), h.rank(2, "exit", "5"))
+		ids := h.gather(3)
+		first := <-g.Exits()
+		inner := g.guardID()
+		outer := h.above(inner)
+		victim, want := inner, outer
+		if which == "outer" {
+			victim, want = outer, inner
+		}
+		h.kill(victim)
+		if next := h.identify(<-successor); next != want {
+			t.Errorf("%s guard killed: %v is in office, want %v", which, next, want)
+		}
+		h.checkOutlived(g, append(ids, want), ids, first)
+	}
+}
+
+func TestKilledGuardsCostNothing(t *testing.T) {
 	h := newHerd(t)
-	successor := make(chan int, 1)
+	successor := make(chan int, 2)
 	log := slog.New(&herald{tell: func(pid int) { successor <- pid }})
 	g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "heeds"), h.rank(1, "daemon"), h.rank(2, "exit", "5"))
 	ids := h.gather(3)
 	first := <-g.Exits()
-	guard := g.guardID()
-	h.kill(guard)
-	next := h.identify(<-successor)
-	if next == guard {
-		t.Fatal("the guard was not replaced")
-	}
-	for _, id := range ids {
-		if p, err := readProcess(id.PID); err != nil || p.identity != id || !p.alive() {
-			t.Errorf("process %d did not outlive the guard", id.PID)
+	next := h.unguard(g, successor)
+	h.checkOutlived(g, append(ids, next), ids, first)
+}
+
+// unguard kills both guards of a group, and returns the one that is started then.
+func (h *herd) unguard(g *Group, successor <-chan int) identity {
+	h.t.Helper()
+	inner := g.guardID()
+	outer := h.above(inner)
+	h.kill(inner)
+	h.kill(outer)
+	for {
+		if next := <-successor; next != outer.PID && next != inner.PID {
+			return h.identify(next)
 		}
-	}
-	report := g.Stop(time.Hour)
-	h.gone(append(ids, guard, next)...)
-	rest := exits(g)
-	if first.Exit.Code != 5 || rest[0].Code != 7 || rest[1].Signal != int(unix.SIGTERM) || rest[0].Peak == 0 {
-		t.Errorf("exits %+v, then %+v", first.Exit, rest)
-	}
-	if report.Swept != 1 || len(report.Killed)+len(report.Leftover) != 0 {
-		t.Errorf("report %+v", report)
 	}
 }
 
-// After the guard's death the ranks' orphans come to this process, and so do those
+// checkOutlived stops a group of "heeds", "daemon" and "exit 5", some guard of
+// which has died, and checks that this made no difference.
+func (h *herd) checkOutlived(g *Group, alive, ids []identity, first strategy.Fact) {
+	h.t.Helper()
+	for _, id := range alive {
+		if p, err := readProcess(id.PID); err != nil || p.identity != id || !p.alive() {
+			h.t.Errorf("process %d did not outlive the guard", id.PID)
+		}
+	}
+	report := g.Stop(time.Hour)
+	h.gone(append(ids, alive...)...)
+	rest := exits(g)
+	if first.Exit.Code != 5 || rest[0].Code != 7 || rest[1].Signal != int(unix.SIGTERM) || rest[0].Peak == 0 {
+		h.t.Errorf("exits %+v, then %+v", first.Exit, rest)
+	}
+	if report.Swept != 1 || len(report.Killed)+len(report.Leftover) != 0 {
+		h.t.Errorf("report %+v", report)
+	}
+}
+
+// After both guards' death the ranks' orphans come to this process, and so do those
 // of commands that it ran itself.
 func TestOrphansOfOtherCommandsAreSpared(t *testing.T) {
 	h := newHerd(t)
-	successor := make(chan int, 1)
+	successor := make(chan int, 2)
 	log := slog.New(&herald{tell: func(pid int) { successor <- pid }})
 	g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "daemon"))
 	ids := h.gather(2)
-	h.kill(g.guardID())
-	<-successor
+	h.unguard(g, successor)
 	pid, end, err := newOrphan(false)
 	if err != nil {
 		t.Fatal(err)
@@ -174,6 +242,7 @@ func TestSuccessorEndsAllToo(t *testing.T) {
 	h := newHerd(t)
 	supervisor, guard, ids := h.startSupervisor(faultPIDs, faults...)
 	h.kill(guard)
+	h.kill(h.identify(h.word("guard"))) // the outer one, which has taken its place
 	next := h.identify(h.word("guard"))
 	for _, id := range ids {
 		if p, err := readProcess(id.PID); err != nil || p.identity != id || !p.alive() {
@@ -251,8 +320,10 @@ func TestGuardHeedsNoSignalButKill(t *testing.T) {
 	h.gather(1)
 	guard := g.guardID()
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGHUP} {
-		if err := unix.Kill(guard.PID, sig); err != nil {
-			t.Fatal(err)
+		for _, pid := range []int{guard.PID, h.above(guard).PID} {
+			if err := unix.Kill(pid, sig); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	g.Stop(time.Hour)
@@ -261,19 +332,21 @@ func TestGuardHeedsNoSignalButKill(t *testing.T) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.lost {
-		t.Error("the guard died")
+	if g.lost || g.relieved || g.outer == nil {
+		t.Error("a guard died")
 	}
 }
 
-// A guard that somebody has suspended tells nothing. Its ranks are stopped all the
+// Guards that somebody has suspended tell nothing. Their ranks are stopped all the
 // same, and their ends are told; one that came before the stop keeps its word.
 func TestSuspendedGuard(t *testing.T) {
 	h := newHerd(t)
 	g := h.start(Options{}, h.rank(0, "heeds"), h.rank(1, "setsid"), h.rank(2, "sleep"))
 	ids := h.gather(4)
-	if err := unix.Kill(g.guardID().PID, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
+	for _, guard := range []identity{h.above(g.guardID()), g.guardID()} {
+		if err := unix.Kill(guard.PID, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
 	}
 	victim := h.identify(g.PIDs()[2])
 	h.kill(victim)
@@ -291,9 +364,25 @@ func TestSuspendedGuard(t *testing.T) {
 	}
 }
 
+// A rank's end is told while it matters, and not only when somebody asks for a stop.
+func TestSuspendedGuardsAreWoken(t *testing.T) {
+	h := newHerd(t)
+	g := h.start(Options{}, h.rank(0, "sleep"), h.rank(1, "sleep"))
+	h.gather(2)
+	for _, guard := range []identity{h.above(g.guardID()), g.guardID()} {
+		if err := unix.Kill(guard.PID, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.kill(h.identify(g.PIDs()[1]))
+	if f := <-g.Exits(); f.Rank != 1 || f.Exit.Signal != int(unix.SIGKILL) || f.Exit.Stopped {
+		t.Errorf("rank %d: %+v", f.Rank, f.Exit)
+	}
+}
+
 func TestProgramThatIsNoGuard(t *testing.T) {
 	t.Setenv(muteVariable, "ends")
-	if _, err := Start(t.Context(), []Rank{{Argv: []string{"/bin/true"}}}, Options{}); err == nil || !strings.Contains(err.Error(), "MaybeGuard") {
+	if _, err := Start(t.Context(), []Rank{{Argv: []string{"/bin/true"}}}, Options{}); !errors.Is(err, ErrNoGuard) {
 		t.Errorf("error %v", err)
 	}
 }

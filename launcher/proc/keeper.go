@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,48 +25,122 @@ const (
 	maxLosses = 10
 )
 
+// ErrNoGuard is the error of Start where a guard ends before its first word: main
+// does not call MaybeGuard, or the machine is so short of processes or memory that
+// it cannot run.
+var ErrNoGuard = errors.New("the guard process ended before its first word")
+
 // keeper is the supervisor's side of one guard process.
 type keeper struct {
-	cmd  *exec.Cmd
-	link *link
-	id   identity
+	link  *link
+	id    identity
+	pidfd *os.File
+	// gone is closed when a guard that is this process's own child has been reaped;
+	// nil for one that its outer guard reaps.
+	gone <-chan struct{}
 }
 
-// startKeeper starts a guard, and waits for its first word.
+// startKeepers starts an outer guard and has that start an inner one, and waits
+// for the inner one's first word.
+func startKeepers(ctx context.Context) (outer, inner *keeper, err error) {
+	ours, theirs, err := pair()
+	if err != nil {
+		return nil, nil, fmt.Errorf("start guard: %w", err)
+	}
+	defer theirs.Close()
+	if outer, err = launchKeeper(theirs); err != nil {
+		ours.conn.Close()
+		return nil, nil, fmt.Errorf("start guard: %w", err)
+	}
+	theirs.Close() // or its end would not show
+	inner = &keeper{link: ours}
+	if err := inner.hello(ctx); err != nil {
+		inner.bury()
+		outer.bury()
+		return nil, nil, fmt.Errorf("start guard: %w", err)
+	}
+	return outer, inner, nil
+}
+
+// startKeeper starts a single guard, and waits for its first word.
 func startKeeper(ctx context.Context) (*keeper, error) {
+	k, err := launchKeeper()
+	if err == nil {
+		if err = k.hello(ctx); err == nil {
+			return k, nil
+		}
+		k.bury()
+	}
+	return nil, fmt.Errorf("start guard: %w", err)
+}
+
+// launchKeeper starts a guard that is this process's child. Given a socket, it is
+// an outer one, and starts another guard that has that socket.
+func launchKeeper(inner ...*os.File) (*keeper, error) {
 	if _, ok := os.LookupEnv(guardVariable); ok && strings.HasPrefix(os.Args[0], guardName) {
-		return nil, errors.New("start guard: this process is one itself: main must call proc.MaybeGuard first")
+		return nil, errors.New("this process is one itself: main must call proc.MaybeGuard first")
 	}
 	ours, theirs, err := pair()
 	if err != nil {
-		return nil, fmt.Errorf("start guard: %w", err)
+		return nil, err
 	}
 	defer theirs.Close()
-	self := strconv.Itoa(os.Getpid())
-	cmd := &exec.Cmd{
-		Path:        "/proc/self/exe", // also where the binary has been replaced meanwhile
-		Args:        []string{guardName + self},
-		Env:         append(os.Environ(), guardVariable+"="+self),
-		Stderr:      os.Stderr,
-		ExtraFiles:  []*os.File{theirs},
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	self, err := readProcess(os.Getpid())
+	if err != nil {
+		ours.conn.Close()
+		return nil, err
 	}
+	cmd := guardCommand(self.identity, len(inner) > 0)
+	cmd.ExtraFiles = append([]*os.File{theirs}, inner...)
 	if err := cmd.Start(); err != nil {
 		ours.conn.Close()
-		return nil, fmt.Errorf("start guard: %w", err)
+		return nil, err
 	}
-	theirs.Close() // or its end would not show
-	k := &keeper{cmd: cmd, link: ours}
-	p, err := readProcess(cmd.Process.Pid)
-	if err == nil {
-		k.id = p.identity
-		err = k.hello(ctx)
-	}
+	gone := make(chan struct{})
+	k := &keeper{link: ours, gone: gone}
+	err = k.know(cmd.Process.Pid) // not reaped before, so that it is still ours
+	go func() {                   // bury waits for it
+		defer close(gone)
+		_ = cmd.Wait() // its status does not matter
+	}()
 	if err != nil {
-		k.bury()
-		return nil, fmt.Errorf("start guard: %w", err)
+		_ = cmd.Process.Kill()
+		<-gone
+		ours.conn.Close()
+		return nil, err
 	}
 	return k, nil
+}
+
+// guardCommand is the command of a guard for the supervisor that owner names.
+func guardCommand(owner identity, outer bool) *exec.Cmd {
+	value := fmt.Sprintf("%d %d", owner.PID, owner.Start)
+	if outer {
+		value += " outer"
+	}
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, guardVariable+"=") })
+	return &exec.Cmd{
+		Path:        "/proc/self/exe", // also where the binary has been replaced meanwhile
+		Args:        []string{guardName + strconv.Itoa(owner.PID)},
+		Env:         append(env, guardVariable+"="+value),
+		Stderr:      os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+}
+
+// know takes hold of the guard's process.
+func (k *keeper) know(pid int) error {
+	p, err := readProcess(pid)
+	if err != nil {
+		return err
+	}
+	fd, err := openProcess(p.identity)
+	if err != nil {
+		return err
+	}
+	k.id = p.identity
+	k.pidfd, err = pidfdFile(fd)
+	return err
 }
 
 func (k *keeper) hello(ctx context.Context) error {
@@ -77,17 +152,32 @@ func (k *keeper) hello(ctx context.Context) error {
 	case !stop():
 		return context.Cause(ctx)
 	case err != nil:
-		return fmt.Errorf("no word from it (main must call proc.MaybeGuard first): %w", err)
+		return fmt.Errorf("%w: %w", ErrNoGuard, err)
 	case m.Kind != hello:
 		return fmt.Errorf("message %d where it should say hello", m.Kind)
+	case k.pidfd == nil:
+		return k.know(m.PID)
 	}
 	return nil
 }
 
-// bury makes sure that a guard is dead, reaps it, and closes the socket: in this
-// order, since a living guard takes a closed socket for the supervisor's death.
+// kill ends the guard; one that is dead is as good.
+func (k *keeper) kill() {
+	if k.pidfd != nil {
+		_ = signalProcess(k.pidfd, syscall.SIGKILL)
+	}
+}
+
+// bury makes sure that a guard is dead, and closes the socket: in this order,
+// since a living guard takes a closed socket for the supervisor's death.
 func (k *keeper) bury() {
-	_ = k.cmd.Process.Kill() // os.ErrProcessDone is as good
-	_ = k.cmd.Wait()         // its status does not matter
+	k.kill()
+	if k.pidfd != nil {
+		_ = awaitExit(k.pidfd) // it cannot fail before the file is closed
+		k.pidfd.Close()
+	}
+	if k.gone != nil {
+		<-k.gone
+	}
 	k.link.conn.Close()
 }

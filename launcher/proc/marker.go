@@ -13,22 +13,25 @@ const MarkerVariable = "GPURUN_RUN_ID"
 
 const slurmJobVariable = "SLURM_JOB_ID"
 
-// marker decides which processes that nobody of ours brought forth by a fork are
-// ours all the same: those that something else, a terminal multiplexer or a
-// daemon, started on a rank's behalf with the rank's environment.
+// marker decides which processes are ours that no longer descend from a guard:
+// those that lost their parents after all guards above them had died.
 //
-// The variable alone condemns nobody, since people copy environments: the process
-// must also have been started after the attempt, by the same user, in the same
-// control group and in the same Slurm job.
+// The variable alone condemns nobody, since people copy environments, and since a
+// rank's environment goes along with a job that it submits and with a window that
+// it opens in a terminal multiplexer. The process must also be an orphan, have been
+// started after the attempt, by the same user, in the same control group and in the
+// same Slurm job.
 type marker struct {
 	value  string
 	began  uint64 // start time of the attempt, in ticks
 	uid    uint32
 	cgroup []byte
 	job    string
+	// heirs are whom an orphan of ours can have come to: gpurun, or who is above it.
+	heirs map[int]bool
 }
 
-func newMarker(value string, began uint64) *marker {
+func newMarker(value string, began uint64, supervisor int) *marker {
 	if value == "" {
 		return nil
 	}
@@ -42,12 +45,27 @@ func newMarker(value string, began uint64) *marker {
 		uid:    uint32(os.Geteuid()),
 		cgroup: cgroup,
 		job:    os.Getenv(slurmJobVariable),
+		heirs:  lineage(supervisor),
 	}
+}
+
+// lineage is a process and all above it, the first process of all included.
+func lineage(pid int) map[int]bool {
+	line := map[int]bool{1: true}
+	for pid > 1 && !line[pid] {
+		line[pid] = true
+		p, err := readProcess(pid)
+		if err != nil {
+			break
+		}
+		pid = p.parent
+	}
+	return line
 }
 
 // condemns reports whether p bears the marker and all the rest agrees.
 func (m *marker) condemns(p process) bool {
-	if m == nil || p.Start < m.began {
+	if m == nil || p.Start < m.began || !m.heirs[p.parent] {
 		return false
 	}
 	dir := "/proc/" + strconv.Itoa(p.PID)

@@ -1,7 +1,9 @@
 package proc
 
 import (
+	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,34 +32,66 @@ func (h *herd) stranger(env ...string) identity {
 
 func TestAMarkerAloneCondemnsNobody(t *testing.T) {
 	t.Setenv(slurmJobVariable, "77")
-	h := newHerd(t)
 	mine, job := MarkerVariable+"=mine", slurmJobVariable+"=77"
-	earlier := h.stranger(mine, job)
-	waitForTick(t, earlier)
-	g := h.start(Options{Marker: "mine"}, h.rank(0, "sleep"))
-	h.gather(1)
-	strangers := map[string]identity{
-		"started before the attempt": earlier,
-		"without the marker":         h.stranger(job),
-		"of another run":             h.stranger(MarkerVariable+"=other", job),
-		"of a run with a like name":  h.stranger(MarkerVariable+"=mine2", "X"+mine, job),
-		"of another Slurm job":       h.stranger(mine, slurmJobVariable+"=78"),
-		"of no Slurm job":            h.stranger(mine),
-	}
-	if moved, ok := h.elsewhere(mine, job); ok {
-		strangers["of another control group"] = moved
-	}
-	ours := h.stranger(mine, job)
-	report := g.Stop(time.Hour)
-	for who, id := range strangers {
-		if p, err := readProcess(id.PID); err != nil || p.identity != id || !p.alive() {
-			t.Errorf("a process %s was killed", who)
+	for _, guarded := range []bool{true, false} {
+		h := newHerd(t)
+		successor := make(chan int, 2)
+		log := slog.New(&herald{tell: func(pid int) { successor <- pid }})
+		earlier := h.stranger(mine, job)
+		waitForTick(t, earlier)
+		g := h.start(Options{Marker: "mine", Logger: log}, h.rank(0, "sleep"))
+		h.gather(1)
+		if !guarded {
+			h.unguard(g, successor)
+		}
+		strangers := map[string]identity{
+			"started before the attempt": earlier,
+			"without the marker":         h.stranger(job),
+			"of another run":             h.stranger(MarkerVariable+"=other", job),
+			"of a run with a like name":  h.stranger(MarkerVariable+"=mine2", "X"+mine, job),
+			"of another Slurm job":       h.stranger(mine, slurmJobVariable+"=78"),
+			"of no Slurm job":            h.stranger(mine),
+			"that a daemon started":      h.window(mine, job),
+		}
+		if moved, ok := h.elsewhere(mine, job); ok {
+			strangers["of another control group"] = moved
+		}
+		// Nobody can tell it from an orphan that is ours.
+		orphan, swept := h.stranger(mine, job), 1
+		if guarded {
+			strangers["that nothing distinguishes but where it comes from"], swept = orphan, 0
+		}
+		report := g.Stop(time.Hour)
+		for who, id := range strangers {
+			if p, err := readProcess(id.PID); err != nil || p.identity != id || !p.alive() {
+				t.Errorf("guarded %t: a process %s was killed", guarded, who)
+			}
+		}
+		if !guarded {
+			h.gone(orphan)
+		}
+		if report.Swept != swept {
+			t.Errorf("guarded %t: report %+v", guarded, report)
 		}
 	}
-	h.gone(ours)
-	if report.Swept != 1 {
-		t.Errorf("report %+v", report)
+}
+
+// window is what a terminal multiplexer, or a batch system, that ran before starts
+// for a rank: with its environment, and as a child of its own.
+func (h *herd) window(env ...string) identity {
+	h.t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", `env "$@" sleep 1000 & echo pid $!; wait`, "multiplexer")
+	cmd.Args = append(cmd.Args, env...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.Stdout = h.w
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
 	}
+	h.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return h.gather(1)[0]
 }
 
 // waitForTick waits until a process that starts now shows a later start time.

@@ -2,50 +2,55 @@
 //
 // # Topology
 //
-//	gpurun            the supervisor: decides, signals, sweeps    child subreaper
-//	└── grd-<pid>     the guard: forks and reaps for gpurun       child subreaper, own session
-//	    ├── rank 0    each in a session of its own
-//	    └── rank 1
+//	gpurun                the supervisor: decides, signals, sweeps    child subreaper
+//	└── grd-<pid>         the outer guard: waits                      child subreaper, own session
+//	    └── grd-<pid>     the inner guard: forks and reaps for gpurun child subreaper, own session
+//	        ├── rank 0    each in a session of its own
+//	        └── rank 1
 //
 // A parent-death signal reaches one process, not what that process forked, so that
 // it cannot end a rank's data loader. What can is an ancestor that is still there:
 // every orphan below a child subreaper becomes its child, whatever session it
-// made, whatever it did to its environment. The guard is that ancestor. It is this
-// same binary under another name, in a session of its own; it starts the ranks
-// that gpurun sends it over a socket, descriptors included, and tells how they
-// ended.
+// made, whatever it did to its environment. The guards are such ancestors. They are
+// this same binary under another name, in sessions of their own; the inner one
+// starts the ranks that gpurun sends it over a socket, descriptors included, and
+// tells how they ended.
 //
-// Whichever of the two dies, the other goes on:
+// Whichever of the three die, another goes on:
 //
-//   - gpurun is killed: the guard sees it by a pidfd at once, and ends all its
-//     descendants. It leaves within some 10 ms, not 2 s.
-//   - The guard is killed: the ranks become gpurun's own children and do not
+//   - gpurun is killed: the guards see it by a pidfd at once, and end all their
+//     descendants. They leave within some 10 ms, not 2 s.
+//   - A guard is killed: the other one is above the ranks as before. If it was the
+//     inner one the ranks become the outer one's children, which tells gpurun their
+//     ends from then on. Nothing is lost if gpurun dies in the same instant.
+//   - Both guards are killed: the ranks become gpurun's own children and do not
 //     notice; gpurun waits for them itself and starts another guard. That one is
 //     no ancestor of theirs. It looks every 250 ms at what they and gpurun's other
 //     orphans have brought forth, and ends that if gpurun dies. The next group has
-//     a full guard again.
+//     full guards again.
 //
-// Ranks have no parent-death signal: it would make the guard's death cost the job.
+// Ranks have no parent-death signal: it would make a guard's death cost the job.
 //
 // A rank that has ended stays a zombie until Stop is done. Its pid, which is its
 // group's and its session's number too, thus cannot pass to a stranger while
 // signals are sent to it. Single processes are signalled through pidfds, after
 // their start time has been compared.
 //
-// Stop finds what belongs to the group by descent, by session, and by the marker
-// in the environment; the marker counts only for a process of the same user,
-// started after the attempt, in gpurun's control group and Slurm job.
+// Stop finds what belongs to the group by descent and by session. The marker in the
+// environment counts only after both guards have died, and only for an orphan of
+// the same user, started after the attempt, in gpurun's control group and Slurm
+// job: what a rank had others start, a batch job or a window of a terminal
+// multiplexer that ran before, is not touched.
 //
 // # Limits
 //
-//   - gpurun and its guard killed in the same instant leave the ranks running. A
-//     pkill or killall gpurun does not do that, with or without -f, nor does pidof
+//   - gpurun and both its guards killed in the same instant leave the ranks running.
+//     A pkill or killall gpurun does not do that, with or without -f, nor does pidof
 //     gpurun; kill -9 $(pidof /path/of/gpurun) does, since it goes by the binary.
-//   - After a guard was killed, and until the next group: what left a rank's
+//   - After both guards were killed, and until the next group: what left a rank's
 //     session, cleared its environment and lost its parent less than 250 ms before
 //     gpurun is killed too.
-//   - A process that a daemon started for a rank, outside gpurun's control group
-//     or without the marker, is not ours by any sign.
+//   - A process that a daemon started for a rank is not ours by any sign.
 //   - gpurun killed while its guard waits for a program's file, on a dead network
 //     file system: the ranks that were started end when the wait does.
 //   - What runs as another user cannot be signalled, and is reported as left over.
@@ -67,14 +72,18 @@
 //	rank uninterruptible in the kernel         hangs for good                 reported after a bound                  TestUnkillableRankIsReported
 //	main thread ended, the others go on        counts as running              counts as running, is stopped           TestStopLeavesNothing/headless
 //	supervisor killed                          ranks live on                  all gone                                TestKilledSupervisorLeavesNothing
-//	guard killed                               –                              job goes on, guard replaced             TestKilledGuardCostsNothing
-//	guard, then supervisor killed              –                              all gone                                TestSuccessorEndsAllToo
+//	a guard killed                             –                              job goes on under the other one         TestKilledGuardCostsNothing
+//	a guard and supervisor killed at once      –                              all gone                                TestSupervisorAndOneGuardKilledTogether
+//	both guards killed                         –                              job goes on, a guard is started         TestKilledGuardsCostNothing
+//	both guards, then supervisor killed        –                              all gone                                TestSuccessorEndsAllToo
 //	guard killed while ranks start             –                              error, nothing left                     TestGuardKilledWhileRanksStart
-//	guard suspended                            –                              ranks stopped, their ends told          TestSuspendedGuard
+//	guards suspended                           –                              woken when a rank ends                  TestSuspendedGuardsAreWoken
+//	guards suspended, then a stop              –                              ranks stopped, their ends told          TestSuspendedGuard
 //	scheduler signals every process            agent and ranks die            the guard stays                         TestGuardHeedsNoSignalButKill
 //	SIGUSR1 from the scheduler                 ends the job                   reaches ranks that have a handler       TestNoticesReachOnlyThoseThatListen
 //	one of several ranks cannot start          agent fails                    error names it, the others are gone     TestStartIsAllOrNone
 //	stranger with the same marker              –                              left alone                              TestAMarkerAloneCondemnsNobody
+//	window in a multiplexer that ran before    –                              left alone                              TestAMarkerAloneCondemnsNobody
 //	orphan of a command that gpurun ran        –                              left alone                              TestOrphansOfOtherCommandsAreSpared
 //	orphans of others come to PID 1            zombies                        reaped, os/exec's children are not      TestAsTheFirstProcessOfAContainer
 //
@@ -116,8 +125,8 @@ type Limits struct {
 // Options are the same for all ranks of a group.
 type Options struct {
 	// Marker is the value of GPURUN_RUN_ID in each rank's environment. It must be
-	// new for each group. Empty means none, and then a process that does not
-	// descend from a rank is never found.
+	// new for each group. Empty means none, and then an orphan that all guards and
+	// gpurun have left behind is not found.
 	Marker string
 	Limits Limits
 	// Logger hears what is no error of the job, such as the loss of a guard. Nil

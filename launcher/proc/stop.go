@@ -55,7 +55,7 @@ func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 
 	bound, cancel := context.WithTimeout(context.Background(), g.options.Patience)
 	defer cancel()
-	m := newMarker(g.options.Marker, g.began)
+	m := newMarker(g.options.Marker, g.began, os.Getpid())
 	q := quarry{find: func(t table) []process { return g.find(t, m) }, near: g.near}
 	doomed := q.survey()
 	g.toGroups(unix.SIGKILL) // one call ends a whole group, also while it forks
@@ -143,7 +143,7 @@ func (g *Group) awaitGroups(ctx context.Context) {
 // by themselves, or ctx is done: nobody is signalled. It reports whether all are
 // gone. What starts in the meantime is waited for, too.
 func (g *Group) Linger(ctx context.Context) bool {
-	m := newMarker(g.options.Marker, g.began)
+	m := newMarker(g.options.Marker, g.began, os.Getpid())
 	for ctx.Err() == nil {
 		t, err := snapshot()
 		if err != nil {
@@ -176,9 +176,9 @@ func (g *Group) find(t table, m *marker) []process {
 	self := os.Getpid()
 	spare := map[int]bool{self: true}
 	set := make(map[int]bool)
-	if g.keeper != nil {
-		spare[g.keeper.id.PID] = true
-		t.add(set, g.keeper.id.PID)
+	for _, k := range g.keepers() {
+		spare[k.id.PID] = true
+		t.add(set, k.id.PID)
 	}
 	sessions := make(map[int]bool)
 	for _, r := range g.members {
@@ -190,48 +190,70 @@ func (g *Group) find(t table, m *marker) []process {
 	if g.lost && len(g.members) > 0 {
 		t.add(set, t.strays(self, g.members[0].id.PID, g.began)...)
 	}
+	if !g.lost {
+		m = nil // a guard has been above all of them all the time
+	}
 	t.addBelonging(set, sessions, g.began, m)
 	return t.alive(set, spare)
 }
 
-// near returns the guard's living children, and those that a dead guard left to
+// keepers returns the guards that there are. The caller holds mu.
+func (g *Group) keepers() []*keeper {
+	var all []*keeper
+	for _, k := range []*keeper{g.outer, g.keeper} {
+		if k != nil {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// near returns the guards' living children, and those that a dead guard left to
 // this process.
 func (g *Group) near() []process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var procs []process
-	if g.keeper != nil {
-		guard := g.keeper.id.PID
+	spare := make(map[int]bool)
+	for _, k := range g.keepers() {
+		spare[k.id.PID] = true
+	}
+	for guard := range spare {
 		t := brood(guard)
 		set := make(map[int]bool)
 		t.add(set, guard)
-		procs = t.alive(set, map[int]bool{guard: true})
+		procs = append(procs, t.alive(set, spare)...)
 	}
 	if g.lost && len(g.members) > 0 {
 		self := os.Getpid()
 		t := brood(self)
 		set := make(map[int]bool)
 		t.add(set, t.strays(self, g.members[0].id.PID, g.began)...)
-		procs = append(procs, t.alive(set, nil)...)
+		procs = append(procs, t.alive(set, spare)...)
 	}
 	return procs
 }
 
 // awaitLastEnds waits for the ends of ranks that are dead: they may still be on
 // their way. A guard that does not tell them, since somebody has stopped it, is
-// killed; then this process learns them itself.
+// killed, and so is the one that takes its place; in the end this process learns
+// them itself.
 func (g *Group) awaitLastEnds(ctx context.Context) {
-	late := time.AfterFunc(releasePatience, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.keeper != nil {
-			_ = g.keeper.cmd.Process.Kill() // dead is as good
-		}
-	})
+	late := time.NewTicker(releasePatience)
 	defer late.Stop()
-	select {
-	case <-g.quiet:
-	case <-ctx.Done():
+	for {
+		select {
+		case <-g.quiet:
+			return
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			g.mu.Lock()
+			if g.keeper != nil {
+				g.keeper.kill()
+			}
+			g.mu.Unlock()
+		}
 	}
 }
 
@@ -270,9 +292,11 @@ func (g *Group) account(killed, left []process) StopReport {
 func (g *Group) dismiss() {
 	g.mu.Lock()
 	g.letGo = true
-	k := g.keeper
-	if k != nil && k.link.send(message{Kind: release, Ranks: g.identities()}) != nil {
-		_ = k.cmd.Process.Kill() // it is dead already, or as good as dead
+	keepers := g.keepers()
+	for _, k := range keepers {
+		if k.link.send(message{Kind: release, Ranks: g.identities()}) != nil {
+			k.kill()
+		}
 	}
 	for _, r := range g.members {
 		if g.lost {
@@ -285,12 +309,19 @@ func (g *Group) dismiss() {
 		close(g.exits)
 		close(g.quiet)
 	}
+	outer := g.outer
+	late := time.AfterFunc(releasePatience, func() {
+		for _, k := range keepers {
+			k.kill()
+		}
+	})
 	g.mu.Unlock()
-	if k != nil {
-		late := time.AfterFunc(releasePatience, func() { _ = k.cmd.Process.Kill() })
-		defer late.Stop()
+	if outer != nil {
+		<-outer.gone
+		outer.bury()
 	}
 	g.tended.Wait()
+	late.Stop()
 	g.release()
 }
 

@@ -94,6 +94,14 @@ func (a Argv) Has(argv []string, name string) bool {
 	return found
 }
 
+// At is the index of the word that counts of an argument, -1 where it does not occur.
+func (a Argv) At(argv []string, name string) int {
+	if w, found := a.last(argv, name); found {
+		return w.at
+	}
+	return -1
+}
+
 // Get returns an argument's value. An argument without one is an error.
 func (a Argv) Get(argv []string, name string) (string, bool, error) {
 	w, found := a.last(argv, name)

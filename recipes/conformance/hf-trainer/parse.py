@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import zero
 from transformers import HfArgumentParser, TrainingArguments
+from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
 PACKAGES = ["transformers", "accelerate", "deepspeed"]
 
@@ -57,7 +58,9 @@ def parse(case):
 
 def through_deepspeed(case, args, plan):
     """What DeepSpeed reads once the Trainer has filled in the configuration, which it compares with the arguments."""
-    config = args.hf_deepspeed_config or args.deepspeed_plugin.hf_ds_config
+    config = getattr(args, "hf_deepspeed_config", None)
+    if config is None:  # accelerate launch brought it; the Trainer makes this of it
+        config = HfTrainerDeepSpeedConfig(args.deepspeed_plugin.hf_ds_config.config)
     config.trainer_config_process(args)
     for key, knob in (("train_micro_batch_size_per_gpu", "micro_batch_size"), ("gradient_accumulation_steps", "gradient_accumulation_steps")):
         if key in config.config and config.config[key] != plan[knob]:

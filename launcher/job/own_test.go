@@ -1,0 +1,65 @@
+package job
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTrainFile(t *testing.T) {
+	for line, want := range map[string]Own{
+		"--json a.toml":                          {JSON: true},
+		"a.toml --json --run-dir x":              {JSON: true, RunDir: "x"},
+		"--quiet a.toml --propagate-exit-code":   {Quiet: true, Propagate: true},
+		"--run-dir x a.toml --run-dir=y --quiet": {RunDir: "y", Quiet: true},
+	} {
+		file, own, err := TrainFile(strings.Fields(line), nil)
+		if err != nil || file != "a.toml" || own != want {
+			t.Errorf("%s: %q, %+v, %v", line, file, own, err)
+		}
+	}
+	for line, want := range map[string]string{
+		"a.toml b":                     `a.toml is followed by "b"`,
+		"a.toml --json b":              `a.toml is followed by "b"`,
+		"a.toml --lr 3":                `a.toml is followed by "--lr"`,
+		"a.toml --nproc-per-node 2":    "--nproc-per-node goes with a script",
+		"--nproc-per-node 2 a.toml":    "--nproc-per-node goes with a script",
+		"a.toml --run-dir":             `a.toml is followed by "--run-dir"`,
+		"--json a.toml --quiet -- one": `a.toml is followed by "one"`,
+	} {
+		if file, _, err := TrainFile(strings.Fields(line), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v, want an error with %q", line, file, err, want)
+		}
+	}
+	if file, _, err := TrainFile([]string{"A.TOML"}, nil); file != "A.TOML" || err != nil {
+		t.Errorf("A.TOML: %q, %v", file, err)
+	}
+	// After a script, everything is the script's.
+	if file, own, err := TrainFile([]string{"a.py", "--json"}, nil); file != "" || own.JSON || err != nil {
+		t.Errorf("a script's own --json: %q, %+v, %v", file, own, err)
+	}
+}
+
+func TestStartable(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"run": 0o755, "plain": 0o644} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for program, want := range map[string]string{
+		"./run": "", "run": "", "./plain": "not executable", "./none": "is not there", "none": "in no folder of PATH", "./folder": "not a program",
+	} {
+		err := Startable(&Job{Kind: Program, Argv: []string{program}, Workdir: dir}, []string{"PATH=/none:" + dir})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", program, err, want)
+		}
+	}
+	if err := Startable(&Job{Kind: Script, Argv: []string{"none.py"}, Workdir: dir}, nil); err != nil {
+		t.Errorf("a script: %v", err)
+	}
+}
