@@ -365,7 +365,8 @@ func (st *staged) runControl(ctx context.Context) ([]byte, error) {
 	}
 	argv = slices.DeleteFunc(argv, func(word string) bool { return strings.HasPrefix(word, option+"=") })
 	cmd := osexec.CommandContext(ctx, st.python, argv...)
-	cmd.Dir, cmd.Env = st.control, append(os.Environ(), "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1")
+	cmd.Dir = st.control
+	cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "CUDA_VISIBLE_DEVICES=0") // no DataParallel over the others
 	for name, value := range last.Command.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
