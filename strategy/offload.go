@@ -71,7 +71,7 @@ func toNVMe(s *situation) ([]Plan, string) {
 // withStage adds to the changes the least of the stages, all of them enough for
 // an offload, that the job's sharding does not have yet.
 func (s *situation) withStage(changes Plan, enough ...Value) ([]Plan, string) {
-	if _, known := s.job.Knobs[Sharding]; !known {
+	if !s.hasZeRO() {
 		return []Plan{changes}, "" // the job's own switch for offload says nothing of stages
 	}
 	if slices.Contains(enough, s.plan[Sharding]) {
@@ -83,6 +83,16 @@ func (s *situation) withStage(changes Plan, enough ...Value) ([]Plan, string) {
 		}
 	}
 	return nil, fmt.Sprintf("it needs sharding %s, which the job does not have", enough[0])
+}
+
+// hasZeRO reports whether the job's sharding is ZeRO's, which offloads from a stage.
+func (s *situation) hasZeRO() bool {
+	for _, stage := range []Value{"zero1", "zero2", "zero3"} {
+		if s.plan[Sharding] == stage || slices.Contains(s.job.Knobs[Sharding].Values, stage) {
+			return true
+		}
+	}
+	return false
 }
 
 // hostTooSmall compares the host memory that is left with what the ranks of one

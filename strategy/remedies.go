@@ -196,6 +196,9 @@ func leanerOptimizer(s *situation) ([]Plan, string) {
 	if reason := s.cannot(Optimizer); reason != "" {
 		return nil, reason
 	}
+	if off := s.plan[OffloadOptimizer]; off != "" && off != "none" {
+		return nil, "the optimizer is off the device, and runs as its own kind there"
+	}
 	var next []Plan
 	for _, v := range []Value{"adamw-8bit", "paged-adamw-8bit", "adafactor"} {
 		if v != s.plan[Optimizer] && slices.Contains(s.job.Knobs[Optimizer].Values, v) {

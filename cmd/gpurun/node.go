@@ -36,6 +36,7 @@ type node struct {
 	console streams
 	ledger  *ledger
 	desk    *desk
+	ports   map[int]bool  // that attempts of this run have had
 	grace   time.Duration // for what ranks leave behind when they end well
 	early   time.Duration // after which a rank that ended before the others is told of
 }
@@ -68,11 +69,13 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	// that comes later: the first of them may be at work already.
 	starting, started := context.WithTimeout(context.WithoutCancel(ctx), startBound)
 	defer started()
+	n.desk.begin(n.grace)
 	a.group, err = proc.Start(starting, ranks, proc.Options{
 		Marker: fmt.Sprintf("%s.%s.%d", n.run, n.token, l.N), Limits: proc.Limits{Data: n.p.ceiling.data}, Logger: slog.New(noter{n.ledger}),
 	})
 	a.out.Started()
 	if err != nil {
+		n.desk.leave()
 		a.linger()
 		go drain(a.facts)
 		a.stopProbe()

@@ -17,12 +17,16 @@ import (
 // attempt's rank 0 has just been ended.
 const portBound = 3 * time.Second
 
-// port is the one that rank 0 of attempt n serves the rendezvous on: a free one,
-// or the one that the user fixed.
+// portTries is how many ports are looked at for one that no attempt has had. The
+// kernel draws from some ten thousand.
+const portTries = 100
+
+// port is the one that rank 0 of attempt n serves the rendezvous on: a free one that
+// no attempt before has had, or the one that the user fixed.
 func (n *node) port(ctx context.Context, attempt int) (int, error) {
 	fixed := n.p.job.Launch.MasterPort
 	if fixed == 0 {
-		return freePort()
+		return n.newPort()
 	}
 	ctx, cancel := context.WithTimeout(ctx, portBound)
 	defer cancel()
@@ -51,6 +55,21 @@ func (n *node) port(ctx context.Context, attempt int) (int, error) {
 		}
 		return 0, busy
 	}
+}
+
+// newPort finds a free port. One that an attempt has had is not free for long, it
+// seems, or holds connections that its end has left behind.
+func (n *node) newPort() (port int, err error) {
+	for range portTries {
+		if port, err = freePort(); err != nil || !n.ports[port] {
+			break
+		}
+	}
+	if n.ports == nil {
+		n.ports = map[int]bool{}
+	}
+	n.ports[port] = true
+	return port, err
 }
 
 func listenOn(address string) error {

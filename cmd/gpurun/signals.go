@@ -40,13 +40,16 @@ type desk struct {
 	over    chan struct{}
 	owner   sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	ledger  *ledger    // nil until there is a run directory
-	running *attempt   // nil while no ranks run
-	stopped bool       // the run is to end
-	hurried bool       // and its ranks get no grace
-	paused  bool
-	noticed string // the last notice
+	mu       sync.Mutex    // guards what follows
+	ledger   *ledger       // nil until there is a run directory
+	running  *attempt      // nil while no ranks run
+	starting bool          // ranks are being started, and the first of them may run
+	grace    time.Duration // of the ranks that run or are being started
+	late     []unix.Signal // that came for ranks that were being started
+	stopped  bool          // the run is to end
+	hurried  bool          // and its ranks get no grace
+	paused   bool
+	noticed  string // the last notice
 }
 
 // listen opens the desk. The context ends, with a *launcher.Signal as its cause,
@@ -128,10 +131,7 @@ func (d *desk) stop(as, reason unix.Signal, hurry bool) {
 	if hurry && d.running != nil {
 		d.running.kill()
 	}
-	grace := time.Duration(0)
-	if d.running != nil {
-		grace = d.running.node.grace
-	}
+	grace := d.grace
 	d.mu.Unlock()
 	d.cancel(&launcher.Signal{Number: as})
 	switch {
@@ -160,20 +160,32 @@ func (d *desk) notice() string {
 func (d *desk) pass(s unix.Signal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.running != nil {
+	switch {
+	case d.running != nil:
 		d.running.group.Signal(s)
+	case d.starting:
+		d.late = append(d.late, s)
 	}
 }
 
-// pause stops the ranks, then gpurun itself. The first process of a container
-// cannot be stopped; its ranks can.
+// pause stops the ranks, then gpurun itself. While ranks are being started it waits
+// for them: gpurun must not be stopped beside ranks that run. The first process of
+// a container cannot be stopped; its ranks can.
 func (d *desk) pause() {
 	d.mu.Lock()
 	d.paused = true
 	if d.running != nil {
 		d.running.pause()
 	}
+	starting := d.starting
 	d.mu.Unlock()
+	if !starting {
+		pauseSelf()
+	}
+}
+
+// pauseSelf returns when somebody has let gpurun go on.
+func pauseSelf() {
 	_ = unix.Kill(unix.Getpid(), unix.SIGSTOP) // a process may always signal itself
 }
 
@@ -186,24 +198,44 @@ func (d *desk) resume() {
 	}
 }
 
+// begin tells the desk that ranks are being started, which get grace when they are
+// stopped. Adopt or leave follows.
+func (d *desk) begin(grace time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.starting, d.grace = true, grace
+}
+
 // adopt tells the desk which ranks run. They get what came while they started.
 func (d *desk) adopt(a *attempt) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.running = a
+	d.running, d.starting = a, false
 	if d.hurried {
 		a.kill()
 	}
-	if d.paused {
+	for _, s := range d.late {
+		a.group.Signal(s)
+	}
+	d.late = nil
+	paused := d.paused
+	if paused {
 		a.pause()
+	}
+	d.mu.Unlock()
+	if paused {
+		pauseSelf()
 	}
 }
 
 // leave tells the desk that no ranks run.
 func (d *desk) leave() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.running = nil
+	paused := d.paused && d.starting
+	d.running, d.starting, d.grace, d.late = nil, false, 0, nil
+	d.mu.Unlock()
+	if paused {
+		pauseSelf()
+	}
 }
 
 // record tells the desk where notices are journaled.

@@ -1,0 +1,43 @@
+package strategy
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// An offload takes a ZeRO stage along where the job shards by ZeRO. A framework's
+// own switch for it, as torchtitan and Megatron-LM have one, is turned by itself.
+func TestWhatAnOffloadTakesAlong(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		sharding Range
+		plan     Plan // its sharding
+		want     Plan
+	}{
+		{"ZeRO", Range{Values: []Value{"none", "zero1", "zero2", "zero3"}}, Plan{Sharding: "none"}, Plan{OffloadOptimizer: "cpu", Sharding: "zero2"}},
+		{"ZeRO that is there", Range{Values: []Value{"zero1", "zero2", "zero3"}}, Plan{Sharding: "zero3"}, Plan{OffloadOptimizer: "cpu"}},
+		{"no sharding knob", Range{Absent: "the configuration decides"}, nil, Plan{OffloadOptimizer: "cpu"}},
+		{"FSDP alone", Range{Values: []Value{"fsdp"}}, Plan{Sharding: "fsdp"}, Plan{OffloadOptimizer: "cpu"}},
+		{"ZeRO without the stage", Range{Values: []Value{"none", "zero1"}}, Plan{Sharding: "none"}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			j := zero(1)
+			j.Knobs[Sharding] = test.sharding
+			plan := Plan{OffloadOptimizer: "none", OffloadParam: "none"}.With(test.plan)
+			s := &situation{policy: defaults, job: j, inventory: h100, plan: plan, diagnosis: oom(cause.Optimizer)}
+			got, reason := offloadOptimizer(s)
+			if test.want == nil {
+				if reason != "it needs sharding zero2, which the job does not have" {
+					t.Errorf("%v, %q", got, reason)
+				}
+				return
+			}
+			if diff := cmp.Diff([]Plan{test.want}, got); diff != "" || reason != "" {
+				t.Errorf("%s%s", reason, diff)
+			}
+		})
+	}
+}
