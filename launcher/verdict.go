@@ -69,13 +69,7 @@ func (v *Verdict) cutOff(a *Started) {
 }
 
 // Used is the plan that the attempt really ran with, as far as it was seen.
-func (t Tried) Used() strategy.Plan {
-	used := t.Plan.With(nil)
-	for k, pair := range t.Untaken {
-		used[k] = pair[1]
-	}
-	return used
-}
+func (t Tried) Used() strategy.Plan { return t.Plan.Using(t.Untaken) }
 
 // end sets how the run ended.
 func (v *Verdict) end(d strategy.Decision) {

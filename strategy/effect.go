@@ -65,26 +65,14 @@ func (j Job) differing(plan, proved Plan, of func(Knob) bool) Changes {
 // BatchBroken reports whether a change that did not take effect leaves the job with
 // another global batch than it has as it is written: it would train something else.
 func (j Job) BatchBroken(plan, proved Plan) bool {
-	untaken := j.Untaken(plan, proved)
-	used := plan.With(nil)
-	for _, k := range []Knob{MicroBatchSize, GradientAccumulationSteps} {
-		if pair, lost := untaken[k]; lost {
-			used[k] = pair[1]
-		}
-	}
+	used := plan.Using(j.Untaken(plan, proved))
 	asked, known := batchOf(plan, j)
 	real, also := batchOf(used, j)
 	return known && also && asked.scope != ScopeDerived && asked.micro*asked.accumulation != real.micro*real.accumulation
 }
 
 // used is the plan that an attempt really ran with.
-func (j Job) used(a Attempt) Plan {
-	used := a.Plan.With(nil)
-	for k, pair := range j.Untaken(a.Plan, a.Proved) {
-		used[k] = pair[1]
-	}
-	return used
-}
+func (j Job) used(a Attempt) Plan { return a.Plan.Using(j.Untaken(a.Plan, a.Proved)) }
 
 // base is the plan that the next one starts from: what the attempt ran with, but
 // with the job's own batch, since half of a change to it must not stay.

@@ -95,30 +95,28 @@ func (s *situation) hasZeRO() bool {
 	return false
 }
 
-// hostTooSmall compares the host memory that is left with what the ranks of one
-// node hold in tensors: an upper bound of what offload can move there.
+// hostTooSmall compares the host memory that is left with what offload can move there.
 func (s *situation) hostTooSmall() string {
-	if s.inventory.HostAvailable == 0 || s.diagnosis.Allocated == nil {
-		return ""
-	}
-	need := *s.diagnosis.Allocated * int64(max(s.job.LocalRanks, 1))
-	if need <= s.inventory.HostAvailable {
-		return ""
-	}
-	return fmt.Sprintf("the ranks hold %s on their devices, and the host has %s left", GiB(need), GiB(s.inventory.HostAvailable))
+	return s.tooSmall("the host", s.inventory.HostAvailable)
 }
 
-// diskTooSmall compares the space below recovery.nvme_path with what the ranks of one
-// node hold in tensors, as hostTooSmall does.
+// diskTooSmall compares the space below recovery.nvme_path with what offload can move there.
 func (s *situation) diskTooSmall() string {
-	if s.inventory.NVMeFree == 0 || s.diagnosis.Allocated == nil {
+	return s.tooSmall("recovery.nvme_path", s.inventory.NVMeFree)
+}
+
+// tooSmall compares what is left somewhere, in bytes and 0 where that is not known,
+// with what the ranks of one node hold in tensors: an upper bound of what offload
+// can move.
+func (s *situation) tooSmall(where string, left int64) string {
+	if left == 0 || s.diagnosis.Allocated == nil {
 		return ""
 	}
 	need := *s.diagnosis.Allocated * int64(max(s.job.LocalRanks, 1))
-	if need <= s.inventory.NVMeFree {
+	if need <= left {
 		return ""
 	}
-	return fmt.Sprintf("the ranks hold %s on their devices, and recovery.nvme_path has %s left", GiB(need), GiB(s.inventory.NVMeFree))
+	return fmt.Sprintf("the ranks hold %s on their devices, and %s has %s left", GiB(need), where, GiB(left))
 }
 
 func fewerWorkers(s *situation) ([]Plan, string) {

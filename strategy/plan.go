@@ -125,6 +125,16 @@ func (p Plan) With(changes Plan) Plan {
 	return next
 }
 
+// Using returns a copy of the plan with what is in use for each of its changes that
+// did not take effect.
+func (p Plan) Using(untaken Changes) Plan {
+	used := p.With(nil)
+	for k, pair := range untaken {
+		used[k] = pair[1]
+	}
+	return used
+}
+
 // Number returns a whole-number knob of the plan.
 func (p Plan) Number(k Knob) (int, bool) {
 	v, known := p[k]
