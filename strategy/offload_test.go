@@ -41,3 +41,19 @@ func TestWhatAnOffloadTakesAlong(t *testing.T) {
 		})
 	}
 }
+
+// NVMe is passed over where the disk has less room than the ranks hold on their devices.
+func TestADiskThatIsTooSmall(t *testing.T) {
+	for free, want := range map[int64]string{
+		0:        "",
+		40 << 30: "",
+		30 << 30: "the ranks hold 40.0 GiB on their devices, and recovery.nvme_path has 30.0 GiB left",
+	} {
+		j, policy, inv, d := zero(2), defaults, h100, oom(cause.Optimizer)
+		policy.NVMePath, inv.NVMeFree, d.Allocated = "/scratch", free, bytes(20<<30)
+		s := &situation{policy: policy, job: j, inventory: inv, plan: sharded, diagnosis: d}
+		if _, reason := toNVMe(s); reason != want {
+			t.Errorf("%d bytes free: %q, want %q", free, reason, want)
+		}
+	}
+}
