@@ -112,31 +112,15 @@ func (g *Group) awaitGroups(ctx context.Context) {
 	for _, r := range g.crew() {
 		groups[r.id.PID] = true
 	}
-	for ctx.Err() == nil {
-		t, err := snapshot()
-		if err != nil {
-			return
-		}
-		var fds []int
+	g.awaitNone(ctx, func(t table) []process {
+		var left []process
 		for _, p := range t.procs {
-			if !groups[p.group] || !p.alive() || len(fds) == maxPidfds {
-				continue
+			if groups[p.group] && p.alive() {
+				left = append(left, p)
 			}
-			fd, err := openProcess(p.identity)
-			if errors.Is(err, unix.ESRCH) {
-				continue
-			}
-			if err != nil {
-				g.log.Warn("cannot wait for a rank's group: its grace ends here", "error", err)
-				return
-			}
-			fds = append(fds, fd)
 		}
-		if len(fds) == 0 {
-			return
-		}
-		awaitExits(ctx, fds)
-	}
+		return left
+	})
 }
 
 // Linger waits until the ranks and everything that they brought forth have ended
@@ -144,13 +128,19 @@ func (g *Group) awaitGroups(ctx context.Context) {
 // gone. What starts in the meantime is waited for, too.
 func (g *Group) Linger(ctx context.Context) bool {
 	m := newMarker(g.options.Marker, g.began, os.Getpid())
+	return g.awaitNone(ctx, func(t table) []process { return g.find(t, m) })
+}
+
+// awaitNone waits until find finds nothing in a walk over /proc, and reports whether
+// that came before ctx was done.
+func (g *Group) awaitNone(ctx context.Context, find func(table) []process) bool {
 	for ctx.Err() == nil {
 		t, err := snapshot()
 		if err != nil {
-			g.log.Warn("cannot wait for what the ranks left behind", "error", err)
+			g.log.Warn("cannot wait for processes to end", "error", err)
 			return false
 		}
-		left := g.find(t, m)
+		left := find(t)
 		if len(left) == 0 {
 			return true
 		}
@@ -160,7 +150,10 @@ func (g *Group) Linger(ctx context.Context) bool {
 			if err == nil {
 				fds = append(fds, fd)
 			} else if !errors.Is(err, unix.ESRCH) {
-				g.log.Warn("cannot wait for what the ranks left behind", "pid", p.PID, "error", err)
+				g.log.Warn("cannot wait for a process: the grace ends here", "pid", p.PID, "error", err)
+				for _, fd := range fds {
+					unix.Close(fd)
+				}
 				return false
 			}
 		}
