@@ -26,6 +26,8 @@ var mayImport = map[string][]string{
 	"recipes":             {"strategy", "recipes/patch"},
 	"recipes/patch":       {},
 	"launcher":            {"strategy", "strategy/cause", "recipes"},
+	"launcher/environ":    {},
+	"launcher/errext":     {},
 	"launcher/job":        {"strategy", "strategy/cause"},
 	"launcher/proc":       {"strategy", "strategy/cause"},
 	"launcher/output":     {"strategy", "strategy/cause"},

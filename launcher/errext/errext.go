@@ -1,0 +1,63 @@
+// Package errext lets an error carry what gpurun ends with: an exit code, and a
+// hint at what to do, from where the error arises to where it is told.
+package errext
+
+import (
+	"errors"
+	"fmt"
+)
+
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Unwrap() error { return e.error }
+
+type coded struct {
+	error
+	code int
+}
+
+func (e *coded) Unwrap() error { return e.error }
+
+// WithHint adds what the user can do about an error. A nil error stays nil, and so
+// does an error without a hint stay as it is.
+func WithHint(err error, hint string) error {
+	if err == nil || hint == "" {
+		return err
+	}
+	return &hinted{err, hint}
+}
+
+// WithCode adds the exit code that gpurun ends with for an error. A nil error stays nil.
+func WithCode(err error, code int) error {
+	if err == nil {
+		return nil
+	}
+	return &coded{err, code}
+}
+
+// Errorf makes an error with a hint.
+func Errorf(hint, format string, args ...any) error {
+	return WithHint(fmt.Errorf(format, args...), hint)
+}
+
+// Hint is the outermost hint of an error: who adds one later knows more of what
+// was being done. It is empty where there is none.
+func Hint(err error) string {
+	var h *hinted
+	if errors.As(err, &h) {
+		return h.hint
+	}
+	return ""
+}
+
+// Code is the outermost exit code of an error, and otherwise where it has none.
+func Code(err error, otherwise int) int {
+	var c *coded
+	if errors.As(err, &c) {
+		return c.code
+	}
+	return otherwise
+}
