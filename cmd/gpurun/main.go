@@ -16,6 +16,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/strategy"
@@ -165,7 +166,7 @@ func exitCode(err error, w io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	code, hint := strategy.CodeUsage, ""
+	code, hint := errext.Code(err, strategy.CodeUsage), ""
 	var c *coded
 	var u *usageError
 	var h hinted
@@ -189,6 +190,9 @@ func exitCode(err error, w io.Writer) int {
 	}
 	if hint == "" && errors.As(err, &h) {
 		hint = h.Hint()
+	}
+	if hint == "" {
+		hint = errext.Hint(err)
 	}
 	for line := range strings.Lines(err.Error()) {
 		fmt.Fprintf(w, "gpurun: error: %s\n", strings.TrimRight(line, "\n"))

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +19,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/probe"
 	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -43,8 +41,8 @@ type node struct {
 
 // Start starts all ranks of one attempt.
 func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, error) {
-	a := &attempt{node: n, n: l.N, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, world: n.p.local, ended: map[int]bool{}}
-	if n.p.job.Launch.Self {
+	a := &attempt{node: n, n: l.N, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, world: n.p.Ranks(), ended: map[int]bool{}}
+	if n.p.Job().Launch.Self {
 		a.world = 1
 	}
 	a.lingering, a.linger = context.WithCancel(context.WithoutCancel(ctx))
@@ -71,7 +69,7 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	defer started()
 	n.desk.begin(n.grace)
 	a.group, err = proc.Start(starting, ranks, proc.Options{
-		Marker: fmt.Sprintf("%s.%s.%d", n.run, n.token, l.N), Limits: proc.Limits{Data: n.p.ceiling.data}, Logger: slog.New(noter{n.ledger}),
+		Marker: fmt.Sprintf("%s.%s.%d", n.run, n.token, l.N), Limits: proc.Limits{Data: n.p.DataLimit()}, Logger: slog.New(noter{n.ledger}),
 	})
 	a.out.Started()
 	if err != nil {
@@ -92,7 +90,7 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 // openSwap makes the folder for what the attempt offloads to NVMe, and tells how
 // fast it is; nil where nothing is offloaded there.
 func (n *node) openSwap(l launcher.Launch) (*swap, error) {
-	dir := n.p.swapDir(l.Dir)
+	dir := host.SwapDir(n.p.Job().Recovery.NVMePath, l.Dir)
 	if dir == "" || !toNVMe(l.Plan) {
 		return nil, nil
 	}
@@ -137,21 +135,18 @@ func drain(facts <-chan strategy.Fact) {
 }
 
 func (n *node) openOutput(a *attempt, l launcher.Launch) (*output.Output, error) {
-	launch := n.p.job.Launch
-	template, _ := launcher.Lookup(n.p.env, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
+	launch := n.p.Job().Launch
+	template := n.p.Environ()["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"]
 	o := output.Options{
 		Ranks: a.ranks(), Dir: l.Dir, Stdout: n.console.out, Stderr: n.console.err,
 		Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee), Filter: launch.LocalRanksFilter,
 		Role: launch.Role, Template: template, Restarts: l.N,
 		TTY:    a.world == 1 && wantsTTY(launch.TTY, n.console),
-		OnFact: a.emit, Prove: n.p.recipe.Prover(),
+		OnFact: a.emit, Prove: n.p.Observer(),
 	}
-	if step := n.p.recipe.Progress.Step; step != "" {
-		re, err := n.p.step()
-		if err != nil {
-			return nil, err
-		}
-		o.Step = re
+	var err error
+	if o.Step, err = n.p.Step(); err != nil {
+		return nil, err
 	}
 	return output.Open(o)
 }
@@ -175,12 +170,12 @@ func (n *node) ranks(a *attempt, l launcher.Launch, port int) []proc.Rank {
 		dir := filepath.Join(l.Dir, fmt.Sprintf("rank%d", k))
 		seat := launcher.Seat{
 			Rank: k, LocalRank: k, WorldSize: a.world, LocalWorld: a.world, MasterAddr: "127.0.0.1", MasterPort: port,
-			RunID: n.runID(l.N), Attempt: l.N, MaxRestarts: n.p.job.Launch.MaxRestarts, Role: n.p.job.Launch.Role,
+			RunID: n.runID(l.N), Attempt: l.N, MaxRestarts: n.p.Job().Launch.MaxRestarts, Role: n.p.Job().Launch.Role,
 			ErrorFile: filepath.Join(dir, "error.json"),
 		}
-		env := launcher.Overlay(n.p.env, l.Command.Env, n.seatEnviron(seat))
+		env := n.p.Environ().With(l.Command.Env, n.seatEnviron(seat)).Words()
 		env = launcher.Overlay(env, hook(k, env))
-		r := proc.Rank{Rank: k, LocalRank: k, Argv: n.argv(l.Command.Argv, k), Env: env, Dir: n.p.job.Workdir}
+		r := proc.Rank{Rank: k, LocalRank: k, Argv: n.p.Argv(l.Command.Argv, k), Env: env, Dir: n.p.Job().Workdir}
 		if k == 0 {
 			r.Stdin = n.console.stdin()
 		}
@@ -194,7 +189,7 @@ func (n *node) ranks(a *attempt, l launcher.Launch, port int) []proc.Rank {
 // they cannot be had the ranks do without, and a fact says so.
 func (n *node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) map[string]string {
 	none := func(int, []string) map[string]string { return nil }
-	if !n.p.job.Launch.Probe {
+	if !n.p.Job().Launch.Probe {
 		return none
 	}
 	environ, err := probe.Install(l.Dir, slices.Sorted(maps.Keys(l.Command.Env))...)
@@ -219,32 +214,16 @@ func (s streams) stdin() *os.File {
 // seatEnviron gives a rank its place. A job that starts its own ranks gets none,
 // or it would take itself for one of them.
 func (n *node) seatEnviron(s launcher.Seat) map[string]string {
-	env := s.Environ(n.p.env)
-	if !n.p.job.Launch.Self {
+	env := s.Environ(n.p.Environ().Words())
+	if !n.p.Job().Launch.Self {
 		return env
 	}
 	return map[string]string{"TORCHELASTIC_ERROR_FILE": env["TORCHELASTIC_ERROR_FILE"]}
 }
 
 func (n *node) runID(attempt int) string {
-	if id := n.p.job.Launch.RunID; id != "" {
+	if id := n.p.Job().Launch.RunID; id != "" {
 		return id
 	}
 	return fmt.Sprintf("%s.%d", n.run, attempt)
-}
-
-// argv puts the interpreter before the job's words, as torchrun does.
-func (n *node) argv(words []string, local int) []string {
-	var argv []string
-	switch n.p.job.Kind {
-	case job.Script:
-		argv = []string{n.p.python, "-u"}
-	case job.Module:
-		argv = []string{n.p.python, "-u", "-m"}
-	}
-	argv = append(argv, recipes.ForRank(words, local)...)
-	if n.p.job.Launch.LocalRankArg {
-		argv = append(argv, "--local-rank="+strconv.Itoa(local))
-	}
-	return argv
 }

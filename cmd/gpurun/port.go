@@ -24,7 +24,7 @@ const portTries = 100
 // port is the one that rank 0 of attempt n serves the rendezvous on: a free one that
 // no attempt before has had, or the one that the user fixed.
 func (n *node) port(ctx context.Context, attempt int) (int, error) {
-	fixed := n.p.job.Launch.MasterPort
+	fixed := n.p.Job().Launch.MasterPort
 	if fixed == 0 {
 		return n.newPort()
 	}

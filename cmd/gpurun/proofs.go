@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/probe"
-	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -25,9 +23,7 @@ const largestProof = 4 << 20
 // output: in files that the framework writes, and in the environment that a rank
 // had in the end.
 type proofWatch struct {
-	recipe  recipes.Recipe
-	command recipes.Command // as the user wrote it
-	at      recipes.Topology
+	p       *prepared
 	asked   map[string]string // variables that gpurun set
 	dir     string            // of the attempt
 	ranks   []int
@@ -39,8 +35,8 @@ type proofWatch struct {
 
 func (n *node) proofWatch(a *attempt, l launcher.Launch) *proofWatch {
 	return &proofWatch{
-		recipe: n.p.recipe, command: n.p.command, at: n.p.at, asked: l.Command.Env, dir: l.Dir, ranks: a.ranks(),
-		workdir: n.p.job.Workdir, seen: map[string]bool{}, emit: a.emit,
+		p: n.p, asked: l.Command.Env, dir: l.Dir, ranks: a.ranks(),
+		workdir: n.p.Job().Workdir, seen: map[string]bool{}, emit: a.emit,
 		began: a.began.Add(-10 * time.Millisecond), // the kernel's clock for files is that coarse
 	}
 }
@@ -48,7 +44,7 @@ func (n *node) proofWatch(a *attempt, l launcher.Launch) *proofWatch {
 // run looks until ctx is done, when the ranks are gone, and then a last time.
 func (w *proofWatch) run(ctx context.Context) {
 	defer w.lookAtEnvironments()
-	globs := w.recipe.ProofFiles(w.command)
+	globs := w.p.Settings().Files()
 	if len(globs) == 0 {
 		<-ctx.Done()
 		return
@@ -86,7 +82,7 @@ func (w *proofWatch) look(glob string) {
 		if err != nil {
 			continue // it may be readable later
 		}
-		proofs := w.recipe.ProofFile(w.command, glob, text)
+		proofs := w.p.Settings().InFile(glob, text)
 		w.seen[file] = len(proofs) > 0 // else it is half written, perhaps
 		for _, proof := range proofs {
 			proof.Text = file + ": " + proof.Text
@@ -104,38 +100,10 @@ func (w *proofWatch) lookAtEnvironments() {
 			if value == w.asked[name] {
 				continue
 			}
-			for k, v := range w.knobsOf(name, value) {
+			for k, v := range w.p.Settings().InVariable(name, w.asked[name], value) {
 				w.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Proof: &strategy.Proof{
 					Knob: k, Value: v, Text: fmt.Sprintf("%s=%s in the environment of rank %d", name, value, rank)}})
 			}
 		}
 	}
-}
-
-// knobsOf are the knobs that a variable's value sets otherwise than gpurun did.
-func (w *proofWatch) knobsOf(name, value string) strategy.Plan {
-	asked, used := w.command, w.command
-	asked.Env, used.Env = overlaid(w.command.Env, name, w.asked[name]), overlaid(w.command.Env, name, value)
-	before, _, err := w.recipe.Read(asked, w.at)
-	if err != nil {
-		return nil
-	}
-	after, _, err := w.recipe.Read(used, w.at)
-	if err != nil {
-		return nil
-	}
-	other := strategy.Plan{}
-	for k, pair := range before.Changed(after) {
-		other[k] = pair[1]
-	}
-	return other
-}
-
-func overlaid(env map[string]string, name, value string) map[string]string {
-	env = maps.Clone(env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	env[name] = value
-	return env
 }

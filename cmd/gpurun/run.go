@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -22,7 +20,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -44,7 +41,7 @@ func runCommand(s streams) *cli.Command {
 }
 
 func run(ctx context.Context, args []string, s streams) error {
-	j, own, err := readJob(args)
+	j, own, err := readJob(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -58,7 +55,7 @@ func run(ctx context.Context, args []string, s streams) error {
 		return err
 	}
 	defer p.close()
-	if err := job.Startable(p.job, p.env); err != nil {
+	if err := p.Startable(); err != nil {
 		return err
 	}
 	release, err := proc.Reap() // as the first process of a container, also between attempts
@@ -96,39 +93,6 @@ func prepareOrStop(ctx context.Context, j *job.Job) (*prepared, error) {
 	}
 }
 
-// readJob reads the command line: gpurun's own flags, then a train.toml or what
-// torchrun would be given.
-func readJob(args []string) (*job.Job, job.Own, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return nil, job.Own{}, fmt.Errorf("find the working directory: %w", err)
-	}
-	file, own, err := job.TrainFile(args, os.Environ())
-	if err != nil {
-		return nil, own, err
-	}
-	if file == "" {
-		j, err := job.FromArgs(args, os.Environ(), dir)
-		return j, own, err
-	}
-	j, err := job.LoadWith(file, unwrapLauncher, checkKnobs, checkRecipe(filepath.Dir(file)))
-	return j, own, err
-}
-
-// checkKnobs lets the recipes judge the [knobs] table.
-func checkKnobs(root map[string]any) []job.Problem {
-	table, ok := root["knobs"].(map[string]any)
-	if !ok {
-		return nil
-	}
-	_, problems := recipes.FromKnobs(table)
-	out := make([]job.Problem, 0, len(problems))
-	for _, p := range problems {
-		out = append(out, job.Problem{Key: p.Key, Message: p.Message, Suggest: p.Suggest})
-	}
-	return out
-}
-
 // verdictError is nil for a run that trained; people have read the verdict by then.
 func verdictError(v launcher.Verdict, own job.Own) error {
 	if v.Code == 0 {
@@ -149,10 +113,11 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, desk *desk
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	p.pin(filepath.Base(dir))
-	if root := p.job.Recovery.NVMePath; root != "" {
+	p = &prepared{Prepared: p.Pinned(filepath.Base(dir)), nvml: p.nvml}
+	warnings := p.Warnings()
+	if root := p.Job().Recovery.NVMePath; root != "" {
 		if err := sweepSwaps(root); err != nil {
-			p.warnings = append(p.warnings, err.Error())
+			warnings = append(warnings, err.Error())
 		}
 	}
 	said := output.NewWords(s.err)
@@ -186,12 +151,12 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, desk *desk
 	if len(events) > 0 {
 		state.Next.Checkpoint = w.checkpoint()
 	}
-	if err := open(ledger, p, filepath.Base(dir)); err != nil {
+	if err := open(ledger, p.began(filepath.Base(dir)), warnings); err != nil {
 		return state.Verdict, err
 	}
 	state.Next.Facts = w.before(ctx)
 	verdict, err := start(ctx, p, state, w, &node{
-		p: p, run: filepath.Base(dir), token: rand.Text(), console: s, ledger: ledger, desk: desk, grace: p.job.Launch.ShutdownTimeout, early: earlyBound,
+		p: p, run: filepath.Base(dir), token: rand.Text(), console: s, ledger: ledger, desk: desk, grace: p.Job().Launch.ShutdownTimeout, early: earlyBound,
 	})
 	if err != nil {
 		return verdict, err
@@ -203,11 +168,11 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, desk *desk
 }
 
 // open journals what runs, and what people should know beforehand.
-func open(ledger *ledger, p *prepared, run string) error {
-	if err := ledger.Append(p.began(run)); err != nil {
+func open(ledger *ledger, began launcher.Began, warnings []string) error {
+	if err := ledger.Append(began); err != nil {
 		return err
 	}
-	for _, text := range p.warnings {
+	for _, text := range warnings {
 		if err := ledger.Append(launcher.Noticed{Text: "warning: " + text}); err != nil {
 			return err
 		}
@@ -219,9 +184,9 @@ func open(ledger *ledger, p *prepared, run string) error {
 // the run with one too.
 func start(ctx context.Context, p *prepared, state launcher.State, w *world, n *node) (launcher.Verdict, error) {
 	l := &launcher.Launcher{
-		Policy: p.policy(), Job: p.strategyJob(), Recipe: p, Starter: n, World: w, Store: n.ledger,
+		Policy: p.Policy(), Job: p.StrategyJob(), Recipe: p, Starter: n, World: w, Store: n.ledger,
 		Graces:      launcher.Graces{User: n.grace, Failure: failureGrace},
-		HangTimeout: p.job.Launch.HangTimeout,
+		HangTimeout: p.Job().Launch.HangTimeout,
 	}
 	verdict, err := state.Verdict, context.Cause(ctx)
 	if err == nil {
@@ -241,17 +206,17 @@ func runDir(p *prepared, own job.Own) (string, error) {
 	if own.RunDir != "" {
 		return filepath.Abs(own.RunDir)
 	}
-	root := filepath.Join(p.job.Workdir, ".gpurun", p.job.Name)
-	if p.job.Launch.LogDir != "" {
-		root = p.job.Launch.LogDir // as torchrun: a folder of its own below it for each run
+	root := filepath.Join(p.Job().Workdir, ".gpurun", p.Job().Name)
+	if p.Job().Launch.LogDir != "" {
+		root = p.Job().Launch.LogDir // as torchrun: a folder of its own below it for each run
 	}
-	if p.place.Job != "" && p.place.RestartCount > 0 {
+	if p.Restarted() {
 		runs, err := journal.Runs(root)
 		if err != nil {
 			return "", runDirError(err)
 		}
 		for _, dir := range slices.Backward(runs) {
-			if events, err := journal.Read(dir); err == nil && scheduler(events) == p.scheduler() {
+			if events, err := journal.Read(dir); err == nil && scheduler(events) == p.Scheduler() {
 				return dir, nil
 			}
 		}
@@ -261,13 +226,6 @@ func runDir(p *prepared, own job.Own) (string, error) {
 		return "", fmt.Errorf("name the run: %w", err)
 	}
 	return filepath.Join(root, time.Now().UTC().Format("20060102-150405-")+hex.EncodeToString(tail)), nil
-}
-
-func (p *prepared) scheduler() string {
-	if p.place.Job == "" {
-		return ""
-	}
-	return string(p.place.Kind) + " " + p.place.Job + " " + p.place.Step
 }
 
 func scheduler(events []launcher.Event) string {
@@ -283,12 +241,20 @@ func scheduler(events []launcher.Event) string {
 // another job.
 func goOn(p *prepared, dir string, events []launcher.Event) (launcher.State, bool, error) {
 	for _, e := range events {
-		if b, ok := e.(launcher.Began); ok && b.Digest != p.digest {
+		b, ok := e.(launcher.Began)
+		if !ok {
+			continue
+		}
+		switch same, known := p.Same(b.Digest); {
+		case !known:
+			return launcher.State{}, false, usagef("go on with that gpurun, or name another --run-dir",
+				"the run directory %s was begun by a newer gpurun (%s)", dir, b.Version)
+		case !same:
 			return launcher.State{}, false, usagef("name another --run-dir, or none for a new run",
 				"the run directory %s is of another job: its command, train.toml or configuration differs", dir)
 		}
 	}
-	state, done := launcher.Resume(p.plan, filepath.Base(dir), events)
+	state, done := launcher.Resume(p.Plan(), filepath.Base(dir), events)
 	return state, done, nil
 }
 
@@ -307,30 +273,11 @@ func beganAt(events []launcher.Event) time.Time {
 }
 
 func (p *prepared) began(run string) launcher.Began {
+	digest, _ := p.Digest(job.DigestVersion)
 	return launcher.Began{
-		Run: run, Name: p.job.Name, Version: version(), Digest: p.digest, Recipe: p.recipeName(), Python: p.python,
-		Place: p.placeLine(), Policy: p.policy(), Job: p.strategyJob(), Plan: p.plan, Scheduler: p.scheduler(), At: time.Now().UTC(),
+		Run: run, Name: p.Job().Name, Version: version(), Digest: digest, Recipe: p.RecipeName(), Python: p.Python(),
+		Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), At: time.Now().UTC(),
 	}
-}
-
-func (p *prepared) placeLine() string {
-	device := "CPU"
-	if p.gpus.Count > 0 {
-		device = fmt.Sprintf("%d GPUs (%s)", p.gpus.Count, p.gpus.Source)
-		if len(p.gpus.Devices) > 0 {
-			device = fmt.Sprintf("%d × %s (%s)", p.gpus.Count, p.gpus.Devices[0].Name, p.gpus.Source)
-		}
-	}
-	return strings.TrimSpace(p.place.Evidence + ", " + device)
-}
-
-// step is the pattern of a training step.
-func (p *prepared) step() (*regexp.Regexp, error) {
-	re, err := regexp.Compile(p.recipe.Progress.Step)
-	if err != nil {
-		return nil, fmt.Errorf("read the pattern of a step: %w", err)
-	}
-	return re, nil
 }
 
 // wantsTTY: "auto" gives a single rank a pseudo-terminal where gpurun has one.

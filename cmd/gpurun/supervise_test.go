@@ -275,7 +275,7 @@ func TestARankThatEndsEarlyIsToldOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	j, _, err := readJob([]string{"--no-python", "--nproc-per-node", "2", "./train.sh"})
+	j, _, err := readJob(t.Context(), []string{"--no-python", "--nproc-per-node", "2", "./train.sh"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestARankThatEndsEarlyIsToldOf(t *testing.T) {
 	n := &node{p: p, run: "run", token: t.Name(), console: streams{in: null, out: null, err: null}, ledger: ledger, desk: desk, grace: time.Second, early: 20 * time.Millisecond}
 	done := make(chan error, 1)
 	go func() {
-		v, err := start(ctx, p, launcher.State{Next: launcher.Next{Plan: p.plan}}, newWorld(p, time.Now(), desk, ledger.note), n)
+		v, err := start(ctx, p, launcher.State{Next: launcher.Next{Plan: p.Plan()}}, newWorld(p, time.Now(), desk, ledger.note), n)
 		if err == nil && v.Outcome != strategy.Trained {
 			err = errors.New(v.Reason)
 		}

@@ -11,13 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// swapPrefix begins the names of the folders below recovery.nvme_path, one for each
-// attempt that offloads to NVMe. They are removed with the attempt, and those of a
-// gpurun that was killed by the next one.
-const swapPrefix = "gpurun-"
 
 // swapLock is the file in such a folder that its gpurun holds locked.
 const swapLock = "gpurun.lock"
@@ -27,16 +23,6 @@ type swap struct {
 	dir  string
 	lock *os.File
 	made string // the nvme_path itself, where it was not there before
-}
-
-// swapDir names the folder for the attempt whose own folder is dir; empty where
-// there is no nvme_path. Runs of one job have different names.
-func (p *prepared) swapDir(dir string) string {
-	root := p.job.Recovery.NVMePath
-	if root == "" {
-		return ""
-	}
-	return filepath.Join(root, swapPrefix+filepath.Base(filepath.Dir(dir))+"-"+filepath.Base(dir))
 }
 
 // toNVMe reports whether a plan offloads to NVMe.
@@ -107,7 +93,7 @@ func sweepSwaps(root string) error {
 	var errs []error
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), swapPrefix) {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), host.SwapPrefix) {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(dir, swapLock)); err != nil {
@@ -124,22 +110,6 @@ func sweepSwaps(root string) error {
 
 // probeSize is how much is written to learn how fast a disk is, in bytes.
 const probeSize = 64 << 20
-
-// lackOfNVMe says why nothing can be offloaded to a folder, empty where it can be.
-func lackOfNVMe(root string) string {
-	var at unix.Statfs_t
-	dir := existing(root)
-	if err := unix.Statfs(dir, &at); err != nil {
-		return fmt.Sprintf("recovery.nvme_path %s: %v", root, err)
-	}
-	if at.Type == unix.TMPFS_MAGIC || at.Type == unix.RAMFS_MAGIC {
-		return fmt.Sprintf("recovery.nvme_path %s is in host memory (tmpfs)", root)
-	}
-	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		return fmt.Sprintf("recovery.nvme_path %s cannot be written: %v", root, err)
-	}
-	return ""
-}
 
 // freeOnNVMe is the space below a folder that this user can have, in bytes; 0: unknown.
 func freeOnNVMe(root string) int64 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/host"
 )
 
 // A run's folder on NVMe is its own, is there while its attempt runs, and is gone
@@ -14,16 +14,14 @@ import (
 // uses, or did not make, is left alone.
 func TestSwapFolders(t *testing.T) {
 	root := t.TempDir()
-	p := &prepared{job: &job.Job{}}
-	if got := p.swapDir("/runs/r/attempt-1"); got != "" {
+	if got := host.SwapDir("", "/runs/r/attempt-1"); got != "" {
 		t.Errorf("without nvme_path: %q", got)
 	}
-	p.job.Recovery.NVMePath = root
-	used, err := openSwap(p.swapDir("/runs/a/attempt-1"))
+	used, err := openSwap(host.SwapDir(root, "/runs/a/attempt-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, err := openSwap(p.swapDir("/runs/b/attempt-1"))
+	left, err := openSwap(host.SwapDir(root, "/runs/b/attempt-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +61,7 @@ func TestSwapFolders(t *testing.T) {
 
 func TestWhatIsNoNVMe(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "made")
-	if reason := lackOfNVMe(root); reason != "" {
+	if reason := host.LackOfNVMe(root); reason != "" {
 		t.Errorf("a folder that can be made: %s", reason)
 	}
 	if freeOnNVMe(root) <= 0 {
@@ -79,10 +77,10 @@ func TestWhatIsNoNVMe(t *testing.T) {
 	if _, err := os.Stat(root); !os.IsNotExist(err) {
 		t.Errorf("what was made is still there: %v", err)
 	}
-	if reason := lackOfNVMe("/dev/shm"); !strings.Contains(reason, "is in host memory (tmpfs)") {
+	if reason := host.LackOfNVMe("/dev/shm"); !strings.Contains(reason, "is in host memory (tmpfs)") {
 		t.Errorf("/dev/shm: %q", reason)
 	}
-	if reason := lackOfNVMe(filepath.Join(t.TempDir(), "missing", "too")); !strings.Contains(reason, "no such file") {
+	if reason := host.LackOfNVMe(filepath.Join(t.TempDir(), "missing", "too")); !strings.Contains(reason, "no such file") {
 		t.Errorf("a missing folder: %q", reason)
 	}
 }

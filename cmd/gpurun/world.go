@@ -11,6 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -32,7 +33,7 @@ type settler interface {
 func newWorld(p *prepared, began time.Time, desk *desk, note func(string)) *world {
 	w := &world{p: p, began: began, desk: desk, note: note}
 	if p.nvml != nil {
-		w.devices, w.baseline = p.nvml, slices.Clone(p.gpus.Devices)
+		w.devices, w.baseline = p.nvml, slices.Clone(p.GPUs().Devices)
 	}
 	return w
 }
@@ -40,8 +41,8 @@ func newWorld(p *prepared, began time.Time, desk *desk, note func(string)) *worl
 // Inventory says what there is to work with now.
 func (w *world) Inventory(context.Context) strategy.Inventory {
 	inv := strategy.Inventory{
-		At: time.Now().UTC(), Accelerator: w.p.accelerator(), BF16: w.p.bf16(),
-		Missing: w.p.missing(), Checkpoint: w.checkpoint(), NVMeFree: freeOnNVMe(w.p.job.Recovery.NVMePath),
+		At: time.Now().UTC(), Accelerator: w.p.Accelerator(), BF16: w.p.BF16(),
+		Missing: w.p.Missing(), Checkpoint: w.checkpoint(), NVMeFree: freeOnNVMe(w.p.Job().Recovery.NVMePath),
 	}
 	if m, err := host.This().Memory(); err == nil {
 		inv.HostAvailable = m.Available
@@ -49,30 +50,17 @@ func (w *world) Inventory(context.Context) strategy.Inventory {
 	return inv
 }
 
-// bf16 reports whether every device computes in bfloat16; a CPU does, in PyTorch.
-func (p *prepared) bf16() bool {
-	if p.accelerator() == "cpu" {
-		return true
-	}
-	for _, d := range p.gpus.Devices {
-		if !d.BF16() {
-			return false
-		}
-	}
-	return len(p.gpus.Devices) > 0
-}
-
 // checkpoint is the newest complete checkpoint of this run, empty without one. The
 // framework's own word for which it is comes first.
 func (w *world) checkpoint() string {
-	if named := w.pointed(); named != "" || w.p.recipe.FollowsPointer() {
+	c := w.p.Checkpoints()
+	if named := w.pointed(c); named != "" || c.Only {
 		return named
 	}
-	glob, ok := w.p.recipe.ResumeGlob(w.p.command)
-	if !ok {
+	if c.Glob == "" {
 		return ""
 	}
-	newest, err := launcher.NewestCheckpoint(w.p.job.Workdir, glob, w.began, w.p.recipe.Resume.Needs...)
+	newest, err := launcher.NewestCheckpoint(c.Dir, c.Glob, w.began, c.Needs...)
 	if err != nil {
 		return "" // an unreadable checkpoint is none to start from
 	}
@@ -81,24 +69,23 @@ func (w *world) checkpoint() string {
 
 // pointed is the checkpoint that the framework's pointer file names, if this run
 // wrote both; empty where there is none.
-func (w *world) pointed() string {
-	pointer := w.p.recipe.Pointer(w.p.command)
-	if pointer == "" {
+func (w *world) pointed(c job.Checkpoints) string {
+	if c.Pointer == "" {
 		return ""
 	}
-	info, err := os.Stat(w.p.under(pointer))
+	info, err := os.Stat(c.Pointer)
 	if err != nil || info.ModTime().Before(w.began) {
 		return ""
 	}
-	text, err := os.ReadFile(w.p.under(pointer))
+	text, err := os.ReadFile(c.Pointer)
 	if err != nil {
 		return ""
 	}
-	meant, ok := w.p.recipe.PointedAt(w.p.command, string(text))
+	meant, ok := c.Meant(string(text))
 	if !ok {
 		return ""
 	}
-	named, err := launcher.CompleteCheckpoint(w.p.job.Workdir, meant, w.began, w.p.recipe.Resume.Needs...)
+	named, err := launcher.CompleteCheckpoint(c.Dir, meant, w.began, c.Needs...)
 	if err != nil {
 		return ""
 	}

@@ -1,34 +1,35 @@
-package main
+package job
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // onGPU is a job with a ceiling on a GPU of 80 GiB, and an interpreter that says
 // which PyTorch it has. The GPU stands in for one: what the ceiling does to a
 // real one is measured on real ones.
-func onGPU(t *testing.T, torch string, bytes int64) *prepared {
+func onGPU(t *testing.T, torch string, bytes int64) Resolved {
 	t.Helper()
-	python := filepath.Join(t.TempDir(), "python")
-	if err := os.WriteFile(python, []byte("#!/bin/sh\necho "+torch+"\n"), 0o755); err != nil {
-		t.Fatal(err)
+	path := filepath.Join(t.TempDir(), "python")
+	packages := "{}"
+	if torch != "" {
+		packages = `{"torch": "` + torch + `"}`
 	}
-	return &prepared{
-		job: &job.Job{Kind: job.Script, Limits: job.Limits{DeviceMemory: bytes}}, python: python,
+	put(t, path, "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"packages\": "+packages+"}'\n")
+	return Resolved{Inspected: Inspected{
+		job: Job{Kind: Script, Limits: Limits{DeviceMemory: bytes}}, python: python.At(path, t.TempDir(), nil),
 		gpus: gpu.View{Count: 1, Devices: []gpu.Device{{Total: 80 << 30}}},
-	}
+	}}
 }
 
 func TestACeilingOnAGPU(t *testing.T) {
-	p := onGPU(t, "2.11.0+cu130", 20<<30)
-	if err := p.limit(t.Context()); err != nil {
+	c, err := onGPU(t, "2.11.0+cu130", 20<<30).limit(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ user, knob, want string }{
@@ -43,7 +44,7 @@ func TestACeilingOnAGPU(t *testing.T) {
 		if test.knob != "" {
 			set["PYTORCH_CUDA_ALLOC_CONF"] = test.knob
 		}
-		p.ceiling.withAllocator(env, set)
+		c.withAllocator(env, set)
 		if got := set["PYTORCH_CUDA_ALLOC_CONF"]; got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
@@ -58,12 +59,21 @@ func TestACeilingIsRefused(t *testing.T) {
 	}{
 		"an old PyTorch":    {"2.9.1+cu128", 20 << 30, "needs a newer PyTorch than 2.9.1"},
 		"a very old one":    {"1.13.0a0", 20 << 30, "needs a newer PyTorch than 1.13.0a0"},
+		"none":              {"", 20 << 30, "needs PyTorch, and "},
 		"more than the GPU": {"2.11.0", 90 << 30, "is more than the GPU's 80.0 GiB"},
 	} {
-		err := onGPU(t, test.torch, test.bytes).limit(t.Context())
-		var usage *usageError
-		if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {
+		_, err := onGPU(t, test.torch, test.bytes).limit(t.Context())
+		if err == nil || errext.Hint(err) == "" || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A program has no interpreter that could be asked.
+func TestACeilingOnAProgram(t *testing.T) {
+	r := onGPU(t, "", 20<<30)
+	r.job.Kind, r.python = Program, nil
+	if c, err := r.limit(t.Context()); err != nil || c.allocator == "" {
+		t.Errorf("%+v, %v", c, err)
 	}
 }

@@ -1,81 +1,55 @@
-package main
+package job
 
 import (
-	"context"
-	"encoding/json"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// listPackages prints the packages that an interpreter has, without importing
-// one of them.
-const listPackages = `
-import importlib.metadata, json
-print(json.dumps({(d.metadata["Name"] or "").lower(): d.version for d in importlib.metadata.distributions()}))`
-
-// packages asks the job's interpreter for the packages that it has, by name in
-// lower case; nil where it has none to ask, or does not answer.
-func (p *prepared) packages(ctx context.Context) map[string]string {
-	if p.job.Kind == job.Program || p.python == "" {
-		return nil
-	}
-	cmd := exec.CommandContext(ctx, p.python, "-c", listPackages)
-	cmd.Env, cmd.Dir = p.env, p.job.Workdir
-	out, err := cmd.Output()
-	if err != nil {
-		return nil
-	}
-	var installed map[string]string
-	if json.Unmarshal(out, &installed) != nil {
-		return nil
-	}
-	return installed
-}
-
-// missing names, for each rung, the part that it needs and that is not there:
+// Missing names, for each rung, the part that it needs and that is not there:
 // DeepSpeed itself where the recipe shards through it, and what DeepSpeed builds
 // its Adam for the CPU and its asynchronous I/O with when they are first used.
-func (p *prepared) missing() map[strategy.Rung]string {
-	if !slices.Contains(p.recipe.Rules, "deepspeed-config") || p.command.Packages == nil {
+func (p *Prepared) Missing() map[strategy.Rung]string {
+	r := p.resolved
+	if !slices.Contains(r.recipe.Rules, "deepspeed-config") || r.command.Packages == nil {
 		return nil
 	}
 	missing := map[strategy.Rung]string{}
 	lack := func(reason string, rungs ...strategy.Rung) {
-		for _, r := range rungs {
-			if missing[r] == "" {
-				missing[r] = reason
+		for _, rung := range rungs {
+			if missing[rung] == "" {
+				missing[rung] = reason
 			}
 		}
 	}
-	if p.command.Packages["deepspeed"] == "" {
+	if r.command.Packages["deepspeed"] == "" {
 		lack("the job's interpreter has no DeepSpeed", strategy.RungShard, strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
 	}
-	if !p.finds("c++", "g++", "clang++") {
+	if !r.finds("c++", "g++", "clang++") {
 		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no C++ compiler", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
 	}
-	if p.accelerator() == "cuda" && !p.finds("nvcc") {
+	if r.accelerator() == "cuda" && !r.finds("nvcc") {
 		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no nvcc", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
 	}
-	if root := p.job.Recovery.NVMePath; root != "" {
-		if reason := lackOfNVMe(root); reason != "" {
+	if root := r.job.Recovery.NVMePath; root != "" {
+		if reason := host.LackOfNVMe(root); reason != "" {
 			lack(reason, strategy.RungNVMe)
 		}
 	}
-	if !hasLibaio(p.python, p.env) {
+	if !HasLibaio(p.Python(), r.env) {
 		lack("DeepSpeed links its access to NVMe with libaio, and libaio.h or libaio.so is not there (libaio-dev)", strategy.RungNVMe)
 	}
 	return missing
 }
 
 // finds reports whether one of the programs is in PATH, or where CUDA keeps its own.
-func (p *prepared) finds(names ...string) bool {
-	home, _ := launcher.Lookup(p.env, "CUDA_HOME")
+func (r Resolved) finds(names ...string) bool {
+	home := r.env["CUDA_HOME"]
 	for _, name := range names {
 		for _, path := range []string{name, filepath.Join(home, "bin", name), filepath.Join("/usr/local/cuda/bin", name)} {
 			if _, err := exec.LookPath(path); err == nil {
@@ -86,11 +60,11 @@ func (p *prepared) finds(names ...string) bool {
 	return false
 }
 
-// hasLibaio reports whether a program can be linked with libaio: its header and the
+// HasLibaio reports whether a program can be linked with libaio: its header and the
 // library's name without a number, which distributions keep in libaio-dev. They may
 // be in the system's folders, the interpreter's, or those that the compiler's
 // variables name.
-func hasLibaio(python string, env []string) bool {
+func HasLibaio(python string, env environ.Vars) bool {
 	var include, lib []string
 	for _, prefix := range []string{"/usr", "/usr/local", filepath.Dir(filepath.Dir(python)), filepath.Dir(filepath.Dir(realPath(python)))} {
 		include = append(include, filepath.Join(prefix, "include"))
@@ -104,10 +78,10 @@ func hasLibaio(python string, env []string) bool {
 
 // foldersIn lists the folders in variables of an environment: lists joined by colons, or
 // words that begin with flag.
-func foldersIn(env []string, flag string, variables ...string) []string {
+func foldersIn(env environ.Vars, flag string, variables ...string) []string {
 	var folders []string
 	for _, name := range variables {
-		value, _ := launcher.Lookup(env, name)
+		value := env[name]
 		if !strings.HasSuffix(name, "FLAGS") {
 			folders = append(folders, strings.Split(value, ":")...)
 			continue

@@ -1,4 +1,4 @@
-package main
+package job
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 // framework makes a folder of packages with torchtune's files in it, and its
@@ -33,14 +33,15 @@ func framework(t *testing.T) (packages, tune, python string) {
 		"python3":                               "#!/bin/sh\nexec " + system + " \"$@\"\n",
 	} {
 		path := filepath.Join(packages, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		put(t, path, text)
 	}
 	return packages, tune, python
+}
+
+// unwrapped takes a framework's launcher off a command, in this process's environment.
+func unwrapped(t *testing.T, words []string, env map[string]string, dir string) (Inner, bool, error) {
+	t.Helper()
+	return frameworkLaunchers(t.Context(), environ.Parse(os.Environ()))(words, env, dir)
 }
 
 // TestUnwrapSite: a launcher's own files are found by its own interpreter, which
@@ -50,12 +51,12 @@ func TestUnwrapSite(t *testing.T) {
 	packages, tune, python := framework(t)
 	env := map[string]string{"PYTHONPATH": packages}
 	words := []string{tune, "run", "--nproc_per_node", "2", "full_finetune_distributed", "--config", "llama3_2/1B_full", "batch_size=2"}
-	inner, known, err := unwrapLauncher(words, env, t.TempDir())
+	inner, known, err := unwrapped(t, words, env, t.TempDir())
 	if err != nil || !known {
 		t.Fatalf("%v, %v", known, err)
 	}
-	want := job.Inner{
-		Kind: job.Script, Ranks: "2", Env: map[string]string{"PYTHON_EXEC": python},
+	want := Inner{
+		Kind: Script, Ranks: "2", Env: map[string]string{"PYTHON_EXEC": python},
 		Argv: []string{filepath.Join(packages, "recipes/full_finetune_distributed.py"), "--config", filepath.Join(packages, "recipes/configs/llama3_2/1B_full.yaml"), "batch_size=2"},
 	}
 	if diff := cmp.Diff(want, inner); diff != "" {
@@ -63,12 +64,12 @@ func TestUnwrapSite(t *testing.T) {
 	}
 	// A file in the working directory is not the framework's.
 	words[6] = "llama3_2/8B_full"
-	_, _, err = unwrapLauncher(words, env, packages)
-	var usage *job.UsageError
+	_, _, err = unwrapped(t, words, env, packages)
+	var usage *UsageError
 	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "recipes/configs/llama3_2/8B_full.yaml") {
 		t.Errorf("a configuration that is not there: %v", err)
 	}
-	if _, _, err = unwrapLauncher(words, nil, packages); err == nil {
+	if _, _, err = unwrapped(t, words, nil, packages); err == nil {
 		t.Error("the recipe is found in the working directory")
 	}
 }
@@ -80,11 +81,11 @@ func TestUnwrapPackagedConfiguration(t *testing.T) {
 	packages, tune, _ := framework(t)
 	trl := filepath.Join(filepath.Dir(tune), "trl")
 	env := map[string]string{"PYTHONPATH": packages}
-	inner, known, err := unwrapLauncher([]string{trl, "sft", "--accelerate_config", "zero3", "--output_dir", "o"}, env, t.TempDir())
+	inner, known, err := unwrapped(t, []string{trl, "sft", "--accelerate_config", "zero3", "--output_dir", "o"}, env, t.TempDir())
 	if err != nil || !known || inner.Env["ACCELERATE_DEEPSPEED_ZERO_STAGE"] != "3" {
 		t.Errorf("%v, %v, %v", inner, known, err)
 	}
-	_, _, err = unwrapLauncher([]string{trl, "sft", "--accelerate_config", "zero9"}, env, t.TempDir())
+	_, _, err = unwrapped(t, []string{trl, "sft", "--accelerate_config", "zero9"}, env, t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "trl/accelerate_configs/zero9.yaml is not among the packages") {
 		t.Errorf("a configuration that is not there: %v", err)
 	}
@@ -110,7 +111,7 @@ func TestUnwrapPython(t *testing.T) {
 		{[]string{launcher, "--no_python", "./train.sh"}, nil, ""},
 		{[]string{"python3", "-m", "deepspeed", "train.py"}, nil, ""},
 	} {
-		inner, known, err := unwrapLauncher(test.words, test.env, packages)
+		inner, known, err := unwrapped(t, test.words, test.env, packages)
 		if err != nil || !known || inner.Env["PYTHON_EXEC"] != test.want {
 			t.Errorf("%q: %q, %v, %v; want %q", test.words, inner.Env["PYTHON_EXEC"], known, err, test.want)
 		}

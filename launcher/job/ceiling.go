@@ -1,16 +1,12 @@
-package main
+package job
 
 import (
 	"context"
 	"fmt"
-	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -33,67 +29,68 @@ const (
 )
 
 // limit works out the ceiling of limits.device_memory.
-func (p *prepared) limit(ctx context.Context) error {
-	bytes := p.job.Limits.DeviceMemory
+func (r Resolved) limit(ctx context.Context) (ceiling, error) {
+	bytes := r.job.Limits.DeviceMemory
 	if bytes == 0 {
-		return nil
+		return ceiling{}, nil
 	}
-	if p.accelerator() == "cpu" {
-		return p.limitData(bytes)
+	if r.accelerator() == "cpu" {
+		return limitData(bytes)
 	}
-	return p.limitFraction(ctx, bytes)
+	return r.limitFraction(ctx, bytes)
 }
 
 // limitData holds a job on the CPU to its ceiling. glibc keeps freed memory to
 // itself in arenas and below its mmap threshold, which would hide what a smaller
 // plan saves, so that it is told to give everything large back at once.
-func (p *prepared) limitData(bytes int64) error {
+func limitData(bytes int64) (ceiling, error) {
 	if bytes < leastData {
-		return usagef("a job that trains on the CPU needs at least 512MiB: below that OpenBLAS never returns instead of failing",
+		return ceiling{}, errext.Errorf("a job that trains on the CPU needs at least 512MiB: below that OpenBLAS never returns instead of failing",
 			"limits.device_memory = %s is too small", strategy.GiB(bytes))
 	}
-	p.ceiling = ceiling{data: bytes, env: map[string]string{"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}}
-	return nil
+	return ceiling{data: bytes, env: map[string]string{"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}}, nil
 }
 
-func (p *prepared) limitFraction(ctx context.Context, bytes int64) error {
+func (r Resolved) limitFraction(ctx context.Context, bytes int64) (ceiling, error) {
 	total := int64(0)
-	for _, d := range p.gpus.Devices {
+	for _, d := range r.gpus.Devices {
 		if total == 0 || d.Total < total {
 			total = d.Total
 		}
 	}
 	if total == 0 {
-		return usagef("gpurun version says whether NVML is built in; the driver's libnvidia-ml.so.1 must be there",
+		return ceiling{}, errext.Errorf("gpurun version says whether NVML is built in; the driver's libnvidia-ml.so.1 must be there",
 			"limits.device_memory needs the GPUs' capacity, and NVML does not tell it")
 	}
 	if bytes > total {
-		return usagef("leave limits.device_memory out to use all of it", "limits.device_memory = %s is more than the GPU's %s", strategy.GiB(bytes), strategy.GiB(total))
+		return ceiling{}, errext.Errorf("leave limits.device_memory out to use all of it",
+			"limits.device_memory = %s is more than the GPU's %s", strategy.GiB(bytes), strategy.GiB(total))
 	}
-	if err := p.torchKnowsFraction(ctx); err != nil {
-		return err
+	if err := r.torchKnowsFraction(ctx); err != nil {
+		return ceiling{}, err
 	}
-	p.ceiling = ceiling{allocator: fmt.Sprintf("%s:%.6f", fractionKey, float64(bytes)/float64(total))}
-	return nil
+	return ceiling{allocator: fmt.Sprintf("%s:%.6f", fractionKey, float64(bytes)/float64(total))}, nil
 }
 
-// torchKnowsFraction asks the job's interpreter for its PyTorch without
-// importing it, which would take seconds.
-func (p *prepared) torchKnowsFraction(ctx context.Context) error {
-	if p.job.Kind == job.Program {
+// torchKnowsFraction makes sure that the job's PyTorch can be held to a share of a GPU.
+func (r Resolved) torchKnowsFraction(ctx context.Context) error {
+	if r.python == nil {
 		return nil // no interpreter to ask
 	}
-	out, err := exec.CommandContext(ctx, p.python, "-c", "import importlib.metadata as m; print(m.version('torch'))").Output()
+	packages, err := r.python.Packages(ctx)
 	if err != nil {
-		return usagef("install torch there, or name another interpreter with job.python",
-			"limits.device_memory needs PyTorch, and %s has none", p.python)
+		return errext.WithHint(fmt.Errorf("find out whether limits.device_memory can be kept: %w", err), "name another interpreter with job.python")
 	}
-	version := strings.TrimSpace(string(out))
+	version := packages["torch"]
+	if version == "" {
+		return errext.Errorf("install torch there, or name another interpreter with job.python",
+			"limits.device_memory needs PyTorch, and %s has none", r.python.Path())
+	}
 	if major, minor := majorMinor(version); major > fractionMajor || major == fractionMajor && minor >= fractionMinor {
 		return nil
 	}
-	return usagef(fmt.Sprintf("PyTorch %d.%d is the first that can be held to a share of a GPU", fractionMajor, fractionMinor),
-		"limits.device_memory on a GPU needs a newer PyTorch than %s (%s)", version, p.python)
+	return errext.Errorf(fmt.Sprintf("PyTorch %d.%d is the first that can be held to a share of a GPU", fractionMajor, fractionMinor),
+		"limits.device_memory on a GPU needs a newer PyTorch than %s (%s)", version, r.python.Path())
 }
 
 func majorMinor(version string) (major, minor int) {
@@ -129,11 +126,6 @@ func (c ceiling) withAllocator(env, set map[string]string) {
 	set[name] = value + c.allocator
 }
 
-// cpus is the number of processors that this process may run on.
-func cpus() int {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return runtime.NumCPU()
-	}
-	return set.Count()
-}
+// DataLimit is the RLIMIT_DATA of each rank in bytes, 0 for none: how a job that trains
+// on the CPU is held to limits.device_memory.
+func (p *Prepared) DataLimit() int64 { return p.ceiling.data }

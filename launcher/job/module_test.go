@@ -1,12 +1,12 @@
-package main
+package job
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/job"
-	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/launcher/environ"
+	interpreter "github.com/gpurun/gpurun/launcher/python"
 )
 
 // TestModuleSource: the source of a module is found as Python would find it, and
@@ -22,28 +22,20 @@ func TestModuleSource(t *testing.T) {
 		filepath.Join(other, "elsewhere.py"):                  "on the path",
 		filepath.Join(packages, "recipes/installed/train.py"): "installed",
 	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		put(t, path, text)
 	}
 	for module, want := range map[string]string{
 		"train": "here", "pkg": "package", "elsewhere": "on the path", "recipes.installed.train": "installed", "nowhere": "", "torchtitan.train": "",
 	} {
-		p := &prepared{
-			job:     &job.Job{Kind: job.Module, Argv: []string{module}, Workdir: work, Recipe: "auto"},
-			env:     []string{"PYTHONPATH=" + other + ":" + packages},
-			python:  python,
-			command: recipes.Command{Argv: []string{module}},
-		}
-		if got := p.moduleSource(t.Context(), module); string(got) != want {
+		env := environ.Vars{"PYTHONPATH": other + ":" + packages}
+		s := Inspected{job: Job{Kind: Module, Argv: []string{module}, Workdir: work, Recipe: "auto"}, env: env, python: interpreter.At(python, work, env)}
+		if got := s.moduleSource(t.Context()); string(got) != want {
 			t.Errorf("%s: %q, want %q", module, got, want)
 		}
 	}
-	p := &prepared{job: &job.Job{Workdir: work, Recipe: "auto"}, env: os.Environ(), python: python, command: recipes.Command{Argv: []string{"json.tool"}}}
-	if len(p.moduleSource(t.Context(), "json.tool")) == 0 {
+	env := environ.Parse(os.Environ())
+	s := Inspected{job: Job{Argv: []string{"json.tool"}, Workdir: work, Recipe: "auto"}, env: env, python: interpreter.At(python, work, env)}
+	if len(s.moduleSource(t.Context())) == 0 {
 		t.Error("the interpreter's own modules are not found")
 	}
 }
