@@ -16,8 +16,7 @@ import (
 )
 
 // A Prepared job is one whose every question is answered, with nothing started:
-// what gpurun plan prints, and what gpurun run launches. It does not change, and
-// what its methods return is the caller's.
+// what gpurun plan prints, and what gpurun run launches. It does not change.
 type Prepared struct {
 	resolved Resolved
 	plan     strategy.Plan
@@ -69,10 +68,11 @@ func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, e
 	return plan, knobs, nil
 }
 
-// Job is the job as it was read.
+// Job is the job as it was read; its maps and lists are not to be changed.
 func (p *Prepared) Job() Job { return p.resolved.job }
 
-// Environ is the environment that the ranks inherit, with the job's own variables.
+// Environ is a copy of the environment that the ranks inherit, with the job's own
+// variables.
 func (p *Prepared) Environ() environ.Vars { return p.resolved.env.With() }
 
 // Startable says why the program of the job cannot be started. The error is a *UsageError.
@@ -117,7 +117,7 @@ func (p *Prepared) Processes() int {
 	return p.resolved.local
 }
 
-// Plan is what the job sets as it is written.
+// Plan is a copy of what the job sets as it is written.
 func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 
 // StrategyJob is what strategy.Decide has to know.

@@ -39,9 +39,9 @@ func (i *Interpreter) output(ctx context.Context, args []string) (string, error)
 		return "", errTooMuch
 	case errors.Is(err, exec.ErrWaitDelay): // it has ended well, and said all that it will
 	case err != nil:
-		return "", withReason(err, errs.String())
+		return "", withReason(err, errs.text.String())
 	}
-	return out.String(), nil
+	return out.text.String(), nil
 }
 
 // withReason adds the last line that a program wrote about its failure.
@@ -62,9 +62,10 @@ func killGroup(leader int) error {
 	return err
 }
 
-// A limitedBuffer keeps what is written to it, up to a limit.
+// A limitedBuffer keeps what is written to it, up to a limit. It embeds nothing: a
+// bytes.Buffer would read to the end by itself.
 type limitedBuffer struct {
-	bytes.Buffer
+	text  bytes.Buffer
 	limit int
 	full  bool
 }
@@ -72,9 +73,9 @@ type limitedBuffer struct {
 // Write fails once the limit is reached: the writer at the other end of the pipe is
 // then ended by SIGPIPE.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.limit {
+	if b.text.Len()+len(p) > b.limit {
 		b.full = true
 		return 0, errTooMuch
 	}
-	return b.Buffer.Write(p)
+	return b.text.Write(p)
 }
