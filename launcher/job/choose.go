@@ -50,7 +50,7 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 // base finds the recipe that train.toml's tables override; a zero one where there is
 // none.
 func (s Inspected) base(ctx context.Context) (choice, error) {
-	c := choice{command: s.command()}
+	c := choice{command: s.asWritten()}
 	var err error
 	switch name := s.job.Recipe; {
 	case name == "none":
@@ -98,11 +98,11 @@ func recipeFile(path string) (recipes.Recipe, error) {
 // recognise finds the recipe by the marks of the command, its files and its source;
 // a zero one where none or several fit.
 func (s Inspected) recognise(ctx context.Context) (choice, error) {
-	catalog, err := recipes.Likely(s.command())
+	catalog, err := recipes.Likely(s.asWritten())
 	if err != nil {
 		return choice{}, fmt.Errorf("load the recipes: %w", err)
 	}
-	c, ok := s.detect(s.command(), catalog)
+	c, ok := s.detect(s.asWritten(), catalog)
 	if ok {
 		// Recipes differ by the framework's version, and a framework may have several.
 		c.command.Packages = s.packages(ctx)

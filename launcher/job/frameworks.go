@@ -66,7 +66,7 @@ func (t typed) read(ctx context.Context, name string) ([]byte, error) {
 	path := t.launcherPython()
 	if path == "" || t.env[pythonExec] != "" {
 		var err error
-		if path, _, err = found(python.Search{Dir: t.dir, Env: t.env}); err != nil {
+		if path, _, err = find(python.Search{Dir: t.dir, Env: t.env}); err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +102,7 @@ func (t typed) fillSite(ctx context.Context, inner recipes.Inner) ([]string, err
 		return argv, nil
 	}
 	env := t.env.With(inner.Env)
-	path, _, err := found(python.Search{Dir: t.dir, Env: env})
+	path, _, err := find(python.Search{Dir: t.dir, Env: env})
 	if err != nil {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func (s Inspected) accelerator() string {
 	return "cpu"
 }
 
-// command is the job's command as recipes see it, with no file read yet.
-func (s Inspected) command() recipes.Command {
+// asWritten is the job's command as recipes see it, with no file read yet.
+func (s Inspected) asWritten() recipes.Command {
 	return recipes.Command{Argv: slices.Clone(s.job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source}
 }

@@ -15,11 +15,11 @@ func (j *Job) interpreter(env environ.Vars) (path, why string, err error) {
 	if j.Kind == Program {
 		return "", "the job is a program", nil
 	}
-	return found(python.Search{Named: j.Python, Launcher: j.torchrun, Dir: j.Workdir, Env: env.With(j.Env), Look: exec.LookPath})
+	return find(python.Search{Named: j.Python, Launcher: j.torchrun, Dir: j.Workdir, Env: env.With(j.Env), Look: exec.LookPath})
 }
 
-// found makes an error of the search the user's to mend.
-func found(s python.Search) (path, why string, err error) {
+// find makes an error of the search the user's to mend.
+func find(s python.Search) (path, why string, err error) {
 	path, why, err = s.Find()
 	if err != nil {
 		return "", "", &UsageError{Message: err.Error(), Hint: errext.Hint(err), Err: err}

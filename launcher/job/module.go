@@ -13,7 +13,7 @@ import (
 // found, and where the module's name tells its recipe. Nothing is imported for
 // that: a package's own code would run.
 func (s Inspected) moduleSource(ctx context.Context) []byte {
-	if own, err := recipes.OwnProgram(s.command()); own || err != nil {
+	if own, err := recipes.OwnProgram(s.asWritten()); own || err != nil {
 		return nil
 	}
 	base := strings.ReplaceAll(s.job.Argv[0], ".", "/")
