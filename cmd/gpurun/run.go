@@ -247,8 +247,8 @@ func goOn(p *prepared, dir string, events []launcher.Event) (launcher.State, boo
 		}
 		switch same, known := p.Same(b.Digest); {
 		case !known:
-			return launcher.State{}, false, usagef("go on with that gpurun, or name another --run-dir",
-				"the run directory %s was begun by a newer gpurun (%s)", dir, b.Version)
+			return launcher.State{}, false, usagef("name another --run-dir, or none for a new run",
+				"the run directory %s cannot be gone on with: its digest is of a version that this gpurun does not know", dir)
 		case !same:
 			return launcher.State{}, false, usagef("name another --run-dir, or none for a new run",
 				"the run directory %s is of another job: its command, train.toml or configuration differs", dir)
