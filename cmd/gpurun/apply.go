@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -19,7 +20,7 @@ import (
 func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.Command, error) {
 	files := filepath.Join(dir, "files")
 	at := p.at
-	at.NVMePath = p.swapDir(dir)
+	at.NVMePath = host.SwapDir(p.job.Recovery.NVMePath, dir)
 	change, err := p.recipe.Apply(p.command, plan, at, files)
 	if err != nil {
 		return launcher.Command{}, err

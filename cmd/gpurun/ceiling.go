@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -49,7 +50,7 @@ func (p *prepared) limit(ctx context.Context) error {
 // plan saves, so that it is told to give everything large back at once.
 func (p *prepared) limitData(bytes int64) error {
 	if bytes < leastData {
-		return usagef("a job that trains on the CPU needs at least 512MiB: below that OpenBLAS never returns instead of failing",
+		return errext.Errorf("a job that trains on the CPU needs at least 512MiB: below that OpenBLAS never returns instead of failing",
 			"limits.device_memory = %s is too small", strategy.GiB(bytes))
 	}
 	p.ceiling = ceiling{data: bytes, env: map[string]string{"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}}
@@ -64,11 +65,11 @@ func (p *prepared) limitFraction(ctx context.Context, bytes int64) error {
 		}
 	}
 	if total == 0 {
-		return usagef("gpurun version says whether NVML is built in; the driver's libnvidia-ml.so.1 must be there",
+		return errext.Errorf("gpurun version says whether NVML is built in; the driver's libnvidia-ml.so.1 must be there",
 			"limits.device_memory needs the GPUs' capacity, and NVML does not tell it")
 	}
 	if bytes > total {
-		return usagef("leave limits.device_memory out to use all of it", "limits.device_memory = %s is more than the GPU's %s", strategy.GiB(bytes), strategy.GiB(total))
+		return errext.Errorf("leave limits.device_memory out to use all of it", "limits.device_memory = %s is more than the GPU's %s", strategy.GiB(bytes), strategy.GiB(total))
 	}
 	if err := p.torchKnowsFraction(ctx); err != nil {
 		return err
@@ -85,14 +86,14 @@ func (p *prepared) torchKnowsFraction(ctx context.Context) error {
 	}
 	out, err := exec.CommandContext(ctx, p.python, "-c", "import importlib.metadata as m; print(m.version('torch'))").Output()
 	if err != nil {
-		return usagef("install torch there, or name another interpreter with job.python",
+		return errext.Errorf("install torch there, or name another interpreter with job.python",
 			"limits.device_memory needs PyTorch, and %s has none", p.python)
 	}
 	version := strings.TrimSpace(string(out))
 	if major, minor := majorMinor(version); major > fractionMajor || major == fractionMajor && minor >= fractionMinor {
 		return nil
 	}
-	return usagef(fmt.Sprintf("PyTorch %d.%d is the first that can be held to a share of a GPU", fractionMajor, fractionMinor),
+	return errext.Errorf(fmt.Sprintf("PyTorch %d.%d is the first that can be held to a share of a GPU", fractionMajor, fractionMinor),
 		"limits.device_memory on a GPU needs a newer PyTorch than %s (%s)", version, p.python)
 }
 

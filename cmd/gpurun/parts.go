@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -63,7 +64,7 @@ func (p *prepared) missing() map[strategy.Rung]string {
 		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no nvcc", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
 	}
 	if root := p.job.Recovery.NVMePath; root != "" {
-		if reason := lackOfNVMe(root); reason != "" {
+		if reason := host.LackOfNVMe(root); reason != "" {
 			lack(reason, strategy.RungNVMe)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/recipes"
@@ -78,7 +79,7 @@ func (p *prepared) close() error {
 func (p *prepared) locate(context.Context) error {
 	place, err := cluster.Detect(os.Environ())
 	if err != nil {
-		return &usageError{err: err}
+		return err
 	}
 	if err := place.Refuse(); err != nil {
 		return err
@@ -104,7 +105,7 @@ func (p *prepared) count(context.Context) error {
 	p.at = recipes.Topology{Ranks: p.local, DataParallel: p.local, NVMePath: p.job.Recovery.NVMePath}
 	if n := p.job.Launch.DataParallel; n > 0 {
 		if p.local%n != 0 {
-			return usagef("it is the world size divided by tensor, pipeline and context parallel sizes",
+			return errext.Errorf("it is the world size divided by tensor, pipeline and context parallel sizes",
 				"launch.data_parallel = %d does not divide the %d ranks", n, p.local)
 		}
 		p.at.DataParallel = n
@@ -123,7 +124,7 @@ func (p *prepared) ranks() (int, error) {
 	}
 	switch {
 	case count == "gpu" && p.gpus.Count == 0:
-		return 0, usagef("set CUDA_VISIBLE_DEVICES, or ask for a number of processes", "nproc_per_node is \"gpu\", and no GPU is visible")
+		return 0, errext.Errorf("set CUDA_VISIBLE_DEVICES, or ask for a number of processes", "nproc_per_node is \"gpu\", and no GPU is visible")
 	case count != "cpu" && p.gpus.Count > 0:
 		return p.gpus.Count, nil
 	}
@@ -164,10 +165,10 @@ func (p *prepared) script(ctx context.Context) error {
 	}
 	source, err := os.ReadFile(p.under(p.job.Argv[0]))
 	if errors.Is(err, fs.ErrNotExist) {
-		return usagef(fmt.Sprintf("it is looked for in %s", p.job.Workdir), "script %s does not exist", p.job.Argv[0])
+		return errext.Errorf(fmt.Sprintf("it is looked for in %s", p.job.Workdir), "script %s does not exist", p.job.Argv[0])
 	}
 	if err != nil {
-		return &usageError{err: fmt.Errorf("read the script: %w", err)}
+		return fmt.Errorf("read the script: %w", err)
 	}
 	p.command.Script = source
 	return nil
@@ -215,7 +216,7 @@ func (p *prepared) choose(ctx context.Context) error {
 	default:
 		i := slices.IndexFunc(catalog, func(r recipes.Recipe) bool { return r.Name == name })
 		if i < 0 {
-			return usagef("gpurun recipes lists them; a path to a recipe file works too", "there is no recipe %q", name)
+			return errext.Errorf("gpurun recipes lists them; a path to a recipe file works too", "there is no recipe %q", name)
 		}
 		base = catalog[i]
 	}
@@ -224,7 +225,7 @@ func (p *prepared) choose(ctx context.Context) error {
 	}
 	over, problems := recipes.FromKnobs(p.job.Knobs)
 	if len(problems) > 0 {
-		return usagef("", "%s", problems[0].Message)
+		return errext.Errorf("", "%s", problems[0].Message)
 	}
 	over.Resume = recipes.Resume{Latest: p.job.Resume.Latest, Args: p.job.Resume.Args}
 	if p.job.Progress.Step != nil {
@@ -283,7 +284,7 @@ func (p *prepared) load(r recipes.Recipe) error {
 func recipeFile(path string) (recipes.Recipe, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return recipes.Recipe{}, &usageError{err: fmt.Errorf("read the recipe: %w", err)}
+		return recipes.Recipe{}, fmt.Errorf("read the recipe: %w", err)
 	}
 	r, problems := recipes.Parse(strings.TrimSuffix(filepath.Base(path), ".toml"), text)
 	if len(problems) > 0 {
@@ -291,7 +292,7 @@ func recipeFile(path string) (recipes.Recipe, error) {
 		for _, problem := range problems {
 			lines = append(lines, fmt.Sprintf("%s: %s: %s", path, strings.Join(problem.Key, "."), problem.Message))
 		}
-		return r, usagef("", "%s", strings.Join(lines, "\n"))
+		return r, errext.Errorf("", "%s", strings.Join(lines, "\n"))
 	}
 	return r, nil
 }
@@ -299,18 +300,18 @@ func recipeFile(path string) (recipes.Recipe, error) {
 // read loads the configuration files and the current plan.
 func (p *prepared) read(context.Context) error {
 	if err := p.load(p.recipe); err != nil {
-		return &usageError{err: err}
+		return err
 	}
 	if p.job.Launch.DataParallel == 0 {
 		at, err := p.recipe.Parallel(p.command, p.at)
 		if err != nil {
-			return &usageError{err: fmt.Errorf("count the data-parallel ranks: %w", err), hint: "set launch.data_parallel"}
+			return errext.WithHint(fmt.Errorf("count the data-parallel ranks: %w", err), "set launch.data_parallel")
 		}
 		p.at = at
 	}
 	plan, knobs, err := p.recipe.Read(p.command, p.at)
 	if err != nil {
-		return &usageError{err: fmt.Errorf("read the job's plan: %w", err), hint: "check [knobs] and the job's arguments; gpurun plan shows what is understood"}
+		return errext.WithHint(fmt.Errorf("read the job's plan: %w", err), "check [knobs] and the job's arguments; gpurun plan shows what is understood")
 	}
 	for k, r := range knobs {
 		if families, reason, fragile := p.recipe.Families(k); fragile {

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"errors"
@@ -11,13 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// swapPrefix begins the names of the folders below recovery.nvme_path, one for each
-// attempt that offloads to NVMe. They are removed with the attempt, and those of a
-// gpurun that was killed by the next one.
-const swapPrefix = "gpurun-"
 
 // swapLock is the file in such a folder that its gpurun holds locked.
 const swapLock = "gpurun.lock"
@@ -29,16 +27,6 @@ type swap struct {
 	made string // the nvme_path itself, where it was not there before
 }
 
-// swapDir names the folder for the attempt whose own folder is dir; empty where
-// there is no nvme_path. Runs of one job have different names.
-func (p *prepared) swapDir(dir string) string {
-	root := p.job.Recovery.NVMePath
-	if root == "" {
-		return ""
-	}
-	return filepath.Join(root, swapPrefix+filepath.Base(filepath.Dir(dir))+"-"+filepath.Base(dir))
-}
-
 // toNVMe reports whether a plan offloads to NVMe.
 func toNVMe(plan strategy.Plan) bool {
 	return plan[strategy.OffloadOptimizer] == "nvme" || plan[strategy.OffloadParam] == "nvme"
@@ -47,7 +35,8 @@ func toNVMe(plan strategy.Plan) bool {
 // openSwap makes the folder, and holds it until close.
 func openSwap(dir string) (*swap, error) {
 	made := ""
-	if root := filepath.Dir(dir); existing(root) != root {
+	root := filepath.Dir(dir)
+	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) {
 		made = root
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -84,19 +73,12 @@ func (s *swap) close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// existing is a folder, or the one above it where it can be made there; empty where
-// neither exists.
-func existing(root string) string {
-	for _, dir := range []string{root, filepath.Dir(root)} {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return dir
-		}
+// SweepSwaps removes the folders below root, which is recovery.nvme_path, whose
+// gpurun is gone.
+func SweepSwaps(root string) error {
+	if root == "" {
+		return nil
 	}
-	return ""
-}
-
-// sweepSwaps removes the folders below root whose gpurun is gone.
-func sweepSwaps(root string) error {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -107,7 +89,7 @@ func sweepSwaps(root string) error {
 	var errs []error
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		if !e.IsDir() || !strings.HasPrefix(e.Name(), swapPrefix) {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), host.SwapPrefix) {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(dir, swapLock)); err != nil {
@@ -124,31 +106,6 @@ func sweepSwaps(root string) error {
 
 // probeSize is how much is written to learn how fast a disk is, in bytes.
 const probeSize = 64 << 20
-
-// lackOfNVMe says why nothing can be offloaded to a folder, empty where it can be.
-func lackOfNVMe(root string) string {
-	var at unix.Statfs_t
-	dir := existing(root)
-	if err := unix.Statfs(dir, &at); err != nil {
-		return fmt.Sprintf("recovery.nvme_path %s: %v", root, err)
-	}
-	if at.Type == unix.TMPFS_MAGIC || at.Type == unix.RAMFS_MAGIC {
-		return fmt.Sprintf("recovery.nvme_path %s is in host memory (tmpfs)", root)
-	}
-	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		return fmt.Sprintf("recovery.nvme_path %s cannot be written: %v", root, err)
-	}
-	return ""
-}
-
-// freeOnNVMe is the space below a folder that this user can have, in bytes; 0: unknown.
-func freeOnNVMe(root string) int64 {
-	var at unix.Statfs_t
-	if root == "" || unix.Statfs(existing(root), &at) != nil {
-		return 0
-	}
-	return int64(at.Bavail) * at.Bsize
-}
 
 // speed writes probeSize bytes to the folder, down to the disk, and returns the
 // bytes written in a second.
@@ -174,4 +131,40 @@ func (s *swap) speed() (perSecond float64, err error) {
 		return 0, fmt.Errorf("measure the disk: %w", err)
 	}
 	return probeSize / time.Since(began).Seconds(), nil
+}
+
+// openSwap makes the folder for what the attempt offloads to NVMe, and tells how
+// fast it is; nil where nothing is offloaded there.
+func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
+	dir := host.SwapDir(n.opts.NVMePath, l.Dir)
+	if dir == "" || !toNVMe(l.Plan) {
+		return nil, nil
+	}
+	s, err := openSwap(dir)
+	if err != nil {
+		return nil, notOnNVMe(err)
+	}
+	speed, err := s.speed()
+	if err != nil {
+		return nil, notOnNVMe(errors.Join(err, s.close()))
+	}
+	n.log.Note(fmt.Sprintf("%s takes what is offloaded: %s free, %s written in a second", dir, strategy.GiB(freeAt(dir)), strategy.GiB(int64(speed))))
+	return s, nil
+}
+
+// notOnNVMe gives an error of the folder its code: a disk may have room again later.
+func notOnNVMe(err error) error {
+	return errext.WithCode(errext.WithHint(err, "recovery.nvme_path says where"), strategy.CodeRetry)
+}
+
+// freeAt is the space below a folder that this user can have, in bytes; 0: not known.
+func freeAt(dir string) int64 {
+	if dir == "" {
+		return 0
+	}
+	free, err := host.Free(dir)
+	if err != nil {
+		return 0
+	}
+	return free
 }

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/host"
 )
 
 // A run's folder on NVMe is its own, is there while its attempt runs, and is gone
@@ -14,26 +14,23 @@ import (
 // uses, or did not make, is left alone.
 func TestSwapFolders(t *testing.T) {
 	root := t.TempDir()
-	p := &prepared{job: &job.Job{}}
-	if got := p.swapDir("/runs/r/attempt-1"); got != "" {
-		t.Errorf("without nvme_path: %q", got)
-	}
-	p.job.Recovery.NVMePath = root
-	used, err := openSwap(p.swapDir("/runs/a/attempt-1"))
+	used, err := openSwap(host.SwapDir(root, "/runs/a/attempt-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, err := openSwap(p.swapDir("/runs/b/attempt-1"))
+	left, err := openSwap(host.SwapDir(root, "/runs/b/attempt-1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, filepath.Join(left.dir, "optimizer.tensor.swp"), "states")
+	if err := os.WriteFile(filepath.Join(left.dir, "optimizer.tensor.swp"), []byte("states"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	left.lock.Close() // as the kernel does when its holder is killed
 	foreign := filepath.Join(root, "gpurun-notes")
 	if err := os.Mkdir(foreign, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := sweepSwaps(root); err != nil {
+	if err := SweepSwaps(root); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
@@ -56,17 +53,15 @@ func TestSwapFolders(t *testing.T) {
 	if _, err := os.Stat(used.dir); !os.IsNotExist(err) {
 		t.Errorf("the folder is still there: %v", err)
 	}
-	if err := sweepSwaps(filepath.Join(root, "missing")); err != nil {
+	if err := SweepSwaps(filepath.Join(root, "missing")); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestWhatIsNoNVMe(t *testing.T) {
+// A folder that had to be made for it is gone with the last attempt.
+func TestAnNVMePathThatWasMadeIsRemoved(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "made")
-	if reason := lackOfNVMe(root); reason != "" {
-		t.Errorf("a folder that can be made: %s", reason)
-	}
-	if freeOnNVMe(root) <= 0 {
+	if freeAt(root) <= 0 {
 		t.Error("no space is known for a folder that can be made")
 	}
 	s, err := openSwap(filepath.Join(root, "gpurun-r-attempt-0"))
@@ -78,11 +73,5 @@ func TestWhatIsNoNVMe(t *testing.T) {
 	}
 	if _, err := os.Stat(root); !os.IsNotExist(err) {
 		t.Errorf("what was made is still there: %v", err)
-	}
-	if reason := lackOfNVMe("/dev/shm"); !strings.Contains(reason, "is in host memory (tmpfs)") {
-		t.Errorf("/dev/shm: %q", reason)
-	}
-	if reason := lackOfNVMe(filepath.Join(t.TempDir(), "missing", "too")); !strings.Contains(reason, "no such file") {
-		t.Errorf("a missing folder: %q", reason)
 	}
 }
