@@ -60,12 +60,10 @@ func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error)
 	if errors.As(err, &stop) || code == strategy.CodeBug {
 		return evidence, err
 	}
-	reason := strings.ReplaceAll(err.Error(), "\n", "; ")
-	if hint := errext.Hint(err); hint != "" {
-		reason += "; " + hint
-	}
 	evidence.Ended = time.Now()
-	evidence.Unstarted = &strategy.Unstarted{Reason: reason, Wait: code == strategy.CodeRetry, RunDir: code == strategy.CodeRunDir}
+	evidence.Unstarted = &strategy.Unstarted{
+		Reason: strings.ReplaceAll(err.Error(), "\n", "; "), Hint: errext.Hint(err), Wait: code == strategy.CodeRetry, RunDir: code == strategy.CodeRunDir,
+	}
 	err = fmt.Errorf("start attempt %d: %w", evidence.Attempt, err)
 	if lost := l.Store.Append(Ended{Evidence: evidence}); lost != nil || !state.begun {
 		return evidence, errors.Join(lost, err)

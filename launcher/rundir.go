@@ -21,9 +21,8 @@ func RunDirError(dir string, err error) error {
 		return err
 	}
 	paths := pathsOf(err)
-	within := func(path string) bool {
-		return strings.HasPrefix(path+string(filepath.Separator), dir+string(filepath.Separator)) || strings.HasPrefix(dir, path)
-	}
+	below := func(path, folder string) bool { return strings.HasPrefix(path+"/", filepath.Clean(folder)+"/") }
+	within := func(path string) bool { return below(path, dir) || below(dir, path) }
 	var number syscall.Errno
 	switch {
 	case slices.ContainsFunc(paths, within), len(paths) == 0 && errors.As(err, &number):

@@ -96,6 +96,7 @@ func Resume(first strategy.Plan, run string, events []Event) (s State, done bool
 			if s.begun || e.Evidence.Unstarted == nil {
 				s.End(e.Evidence, strategy.Diagnose(e.Evidence))
 			}
+			s.Next.N = e.Evidence.Attempt + 1
 		case Decided:
 			s.decide(e.Decision)
 		case Finished:

@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -10,6 +11,8 @@ import (
 // Unstarted is why the ranks of an attempt could not be started.
 type Unstarted struct {
 	Reason string `json:"reason"`
+	// Hint is what the user can do about it, empty where nobody knows.
+	Hint string `json:"hint,omitempty"`
 	// Wait says that what was missing may be there later: processes, memory,
 	// descriptors, a port that another process has.
 	Wait bool `json:"wait,omitempty"`
@@ -21,6 +24,7 @@ type Unstarted struct {
 func (u Unstarted) diagnosis() Diagnosis {
 	return Diagnosis{
 		Cause: cause.Unknown, Fatal: true, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: []int{}, Error: u.Reason,
+		Advice: cmp.Or(u.Hint, "what the job needs to start has changed since attempt 0: put it back, and start a new run"),
 	}
 }
 

@@ -152,9 +152,13 @@ func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
 	return s, nil
 }
 
-// notOnNVMe gives an error of the folder its code: a disk may have room again later.
+// notOnNVMe gives an error of the folder its hint: a full disk may have room later.
 func notOnNVMe(err error) error {
-	return errext.WithCode(errext.WithHint(err, "recovery.nvme_path says where"), strategy.CodeRetry)
+	err = errext.WithHint(err, "recovery.nvme_path says where")
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return errext.WithCode(err, strategy.CodeRetry)
+	}
+	return err
 }
 
 // freeAt is the space below a folder that this user can have, in bytes; 0: not known.
