@@ -20,10 +20,14 @@ type Unstarted struct {
 	RunDir bool `json:"run_dir,omitempty"`
 }
 
-// diagnosis is that of an attempt which no rank of has run.
+// diagnosis is that of an attempt of which no rank has run.
 func (u Unstarted) diagnosis() Diagnosis {
+	code := cause.UserError
+	if u.Wait || u.RunDir {
+		code = cause.Unknown
+	}
 	return Diagnosis{
-		Cause: cause.Unknown, Fatal: true, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: []int{}, Error: u.Reason,
+		Cause: code, Fatal: true, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: []int{}, Error: u.Reason,
 		Advice: cmp.Or(u.Hint, "what the job needs to start has changed since attempt 0: put it back, and start a new run"),
 	}
 }

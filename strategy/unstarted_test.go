@@ -12,16 +12,17 @@ import (
 func TestAnAttemptThatCouldNotBeStartedEndsTheRun(t *testing.T) {
 	for _, test := range []struct {
 		unstarted Unstarted
+		cause     cause.Code
 		outcome   Outcome
 		code      int
 	}{
-		{Unstarted{Reason: "no such file"}, Failed, CodeFailed},
-		{Unstarted{Reason: "too many open files", Wait: true}, Retry, CodeRetry},
-		{Unstarted{Reason: "no space left on device", RunDir: true}, Retry, CodeRunDir},
+		{Unstarted{Reason: "no such file"}, cause.UserError, Failed, CodeFailed},
+		{Unstarted{Reason: "too many open files", Wait: true}, cause.Unknown, Retry, CodeRetry},
+		{Unstarted{Reason: "no space left on device", RunDir: true}, cause.Unknown, Retry, CodeRunDir},
 	} {
 		ev := Evidence{Attempt: 1, Ranks: 2, Accelerator: "cuda", Unstarted: &test.unstarted}
 		diagnosis := Diagnose(ev)
-		if diagnosis.Cause != cause.Unknown || !diagnosis.Fatal || diagnosis.Error != test.unstarted.Reason {
+		if diagnosis.Cause != test.cause || !diagnosis.Fatal || diagnosis.Error != test.unstarted.Reason {
 			t.Errorf("%+v: diagnosis %+v", test.unstarted, diagnosis)
 		}
 		d := Decide(Policy{Mode: Ladder, MaxAttempts: 10, Restarts: 3}, Job{}, []Attempt{

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -103,10 +104,12 @@ func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
 // abandon gives back what an attempt holds whose ranks could not be started.
 func (a *attempt) abandon(ctx context.Context, err error) error {
 	a.linger()
-	go drain(a.facts)
+	var draining sync.WaitGroup
+	draining.Go(func() { drain(a.facts) })
 	a.stopProbe()
 	err = errors.Join(err, a.out.Wait(ctx), a.swap.close())
 	close(a.facts)
+	draining.Wait()
 	return err
 }
 

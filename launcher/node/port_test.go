@@ -40,6 +40,7 @@ func TestNoUsedPortIsHandedOut(t *testing.T) {
 // A port that the user fixed and another process has is the user's matter at the
 // start; later it may come back.
 func TestAFixedPortThatIsBusy(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A run's folder on NVMe is its own, is there while its attempt runs, and is gone
@@ -73,5 +78,25 @@ func TestAnNVMePathThatWasMadeIsRemoved(t *testing.T) {
 	}
 	if _, err := os.Stat(root); !os.IsNotExist(err) {
 		t.Errorf("what was made is still there: %v", err)
+	}
+}
+
+// A folder that cannot be made is the user's to mend, and says which setting names it.
+func TestAnNVMePathThatCannotBeUsed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n := New(Options{NVMePath: file}, nil, nil)
+	l := launcher.Launch{Dir: "/runs/r/attempt-1", Plan: strategy.Plan{strategy.OffloadOptimizer: "nvme"}}
+	if _, err := n.openSwap(l); errext.Code(cannotStart(err), 0) != strategy.CodeUsage || !strings.Contains(errext.Hint(err), "recovery.nvme_path") {
+		t.Errorf("%v, hint %q", err, errext.Hint(err))
+	}
+	if err := notOnNVMe(unix.ENOSPC); errext.Code(err, 0) != strategy.CodeRetry {
+		t.Errorf("a full disk: %v", err)
+	}
+	l.Plan = strategy.Plan{strategy.OffloadOptimizer: "cpu"}
+	if s, err := n.openSwap(l); s != nil || err != nil {
+		t.Errorf("nothing on NVMe: %v, %v", s, err)
 	}
 }
