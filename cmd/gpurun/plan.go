@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -30,8 +31,11 @@ func plan(ctx context.Context, args []string, s streams) error {
 		return err
 	}
 	defer p.close()
-	w := &world{p: p, began: time.Now()}
-	offers := strategy.Survey(p.Policy(), p.StrategyJob(), p.Plan(), w.Inventory(ctx))
+	w, err := wire(p, "", time.Now(), s)
+	if err != nil {
+		return err
+	}
+	offers := strategy.Survey(p.Policy(), p.StrategyJob(), p.Plan(), node.NewWorld(w.world, nil, nil).Inventory(ctx))
 	if own.JSON {
 		return json.NewEncoder(s.out).Encode(struct {
 			Plan  strategy.Plan    `json:"plan"`

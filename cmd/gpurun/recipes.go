@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
@@ -43,7 +44,7 @@ func recipesCommand(s streams) *cli.Command {
 					if meant := job.Nearest(name, job.RecipeNames(catalog)); meant != "" {
 						hint = "did you mean " + meant + "? " + hint
 					}
-					return usagef(hint, "there is no recipe %q", name)
+					return errext.Errorf(hint, "there is no recipe %q", name)
 				}
 				catalog = catalog[i : i+1]
 			}

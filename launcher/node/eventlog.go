@@ -1,29 +1,33 @@
-package main
+package node
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // stacksFile is where SIGQUIT writes gpurun's own stacks, in the run directory.
 const stacksFile = "stacks.txt"
 
-// A ledger is the journal as several goroutines use it: the launcher's loop, which
+// A Journal is the run directory, with one writer: package journal's.
+type Journal interface {
+	launcher.Store
+	// Dir is the run directory's path.
+	Dir() string
+	Close() error
+}
+
+// An EventLog is the journal as several goroutines use it: the launcher's loop, which
 // waits until each event is on disk, and those that only have something to tell
 // and must not wait for a disk. Its errors carry the exit code of a run directory
 // that cannot be written.
-type ledger struct {
-	store *journal.Journal
+type EventLog struct {
+	store Journal
 	notes chan string
 	over  chan struct{}
 	owner sync.WaitGroup
@@ -33,9 +37,9 @@ type ledger struct {
 	finished bool              // the verdict is the last word
 }
 
-// openLedger takes over a journal, which close closes.
-func openLedger(store *journal.Journal) *ledger {
-	l := &ledger{store: store, notes: make(chan string, 64), over: make(chan struct{})}
+// OpenEventLog takes over a journal, which Close closes.
+func OpenEventLog(store Journal) *EventLog {
+	l := &EventLog{store: store, notes: make(chan string, 64), over: make(chan struct{})}
 	l.owner.Go(func() {
 		for {
 			select {
@@ -49,16 +53,16 @@ func openLedger(store *journal.Journal) *ledger {
 	return l
 }
 
-// note journals and shows a notice soon. It is lost where too many wait, and after
+// Note journals and shows a notice soon. It is lost where too many wait, and after
 // the verdict.
-func (l *ledger) note(text string) {
+func (l *EventLog) Note(text string) {
 	select {
 	case l.notes <- text:
 	default:
 	}
 }
 
-func (l *ledger) tell(text string) {
+func (l *EventLog) tell(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.finished {
@@ -68,44 +72,53 @@ func (l *ledger) tell(text string) {
 	_ = l.store.Append(launcher.Noticed{Text: text})
 }
 
-// close ends the notices and the journal.
-func (l *ledger) close() {
+// Close ends the notices and the journal.
+func (l *EventLog) Close() {
 	close(l.over)
 	l.owner.Wait()
 	l.store.Close() // every event was synced
 }
 
 // Append journals an event.
-func (l *ledger) Append(e launcher.Event) error {
+func (l *EventLog) Append(e launcher.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if ended, ok := e.(launcher.Ended); ok {
 		l.last = ended.Evidence
 	}
-	return runDirError(l.store.Append(e))
+	return l.refused(l.store.Append(e))
 }
 
+// Last is the evidence of the attempt that ended last.
+func (l *EventLog) Last() strategy.Evidence {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+func (l *EventLog) refused(err error) error { return launcher.RunDirError(l.store.Dir(), err) }
+
 // Prepare makes the folder of an attempt.
-func (l *ledger) Prepare(n int) (string, error) {
+func (l *EventLog) Prepare(n int) (string, error) {
 	dir, err := l.store.Prepare(n)
-	return dir, runDirError(err)
+	return dir, l.refused(err)
 }
 
 // Write puts an attempt's plan and files into its folder.
-func (l *ledger) Write(dir string, plan strategy.Plan, c launcher.Command) error {
-	return runDirError(l.store.Write(dir, plan, c))
+func (l *EventLog) Write(dir string, plan strategy.Plan, c launcher.Command) error {
+	return l.refused(l.store.Write(dir, plan, c))
 }
 
 // Finish writes the verdict. Notices that come later are lost.
-func (l *ledger) Finish(v launcher.Verdict) error {
+func (l *EventLog) Finish(v launcher.Verdict) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.finished = true
-	return runDirError(l.store.Finish(v))
+	return l.refused(l.store.Finish(v))
 }
 
 // writeStacks writes what each goroutine does into the run directory.
-func (l *ledger) writeStacks() (path string, err error) {
+func (l *EventLog) writeStacks() (path string, err error) {
 	text := make([]byte, 1<<20)
 	text = text[:runtime.Stack(text, true)]
 	head := fmt.Sprintf("%d goroutines\n\n", runtime.NumGoroutine())
@@ -115,27 +128,3 @@ func (l *ledger) writeStacks() (path string, err error) {
 	}
 	return path, nil
 }
-
-// A noter is a slog.Handler that makes notices of what a package reports.
-type noter struct{ ledger *ledger }
-
-// Enabled is true from warnings on.
-func (h noter) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
-
-// Handle makes one notice of a record.
-func (h noter) Handle(_ context.Context, r slog.Record) error {
-	var b strings.Builder
-	b.WriteString("warning: " + r.Message)
-	r.Attrs(func(a slog.Attr) bool {
-		fmt.Fprintf(&b, ", %s %v", a.Key, a.Value)
-		return true
-	})
-	h.ledger.note(b.String())
-	return nil
-}
-
-// WithAttrs and WithGroup are not needed by what reports here.
-func (h noter) WithAttrs([]slog.Attr) slog.Handler { return h }
-
-// WithGroup returns the handler itself.
-func (h noter) WithGroup(string) slog.Handler { return h }

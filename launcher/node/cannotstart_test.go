@@ -1,14 +1,16 @@
-package main
+package node
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -20,17 +22,20 @@ func TestWhatCannotBeStartedHasItsCode(t *testing.T) {
 		code int
 	}{
 		{unix.EAGAIN, strategy.CodeRetry},
+		{unix.ENOMEM, strategy.CodeRetry},
 		{unix.EMFILE, strategy.CodeRetry},
+		{unix.ENFILE, strategy.CodeRetry},
 		{proc.ErrNoGuard, strategy.CodeRetry},
 		{fs.ErrNotExist, strategy.CodeUsage},
+		{&os.PathError{Op: "exec", Path: "x", Err: unix.ENOENT}, strategy.CodeUsage},
+		{errext.WithCode(unix.ENOSPC, strategy.CodeRunDir), strategy.CodeRunDir},
 	} {
-		var got *coded
-		if err := startError(fmt.Errorf("start ranks: %w", c.err)); !errors.As(err, &got) || got.code != c.code {
-			t.Errorf("%v: %v, want code %d", c.err, err, c.code)
+		if got := errext.Code(cannotStart(fmt.Errorf("start ranks: %w", c.err)), 0); got != c.code {
+			t.Errorf("%v: code %d, want %d", c.err, got, c.code)
 		}
 	}
 	stop := &launcher.Signal{Number: unix.SIGTERM}
-	if err := startError(stop); !errors.Is(err, error(stop)) {
+	if err := cannotStart(stop); !errors.Is(err, error(stop)) || errext.Code(err, 0) != 0 {
 		t.Errorf("a signal became %v", err)
 	}
 }

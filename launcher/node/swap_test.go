@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"os"
@@ -6,7 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A run's folder on NVMe is its own, is there while its attempt runs, and is gone
@@ -14,9 +19,6 @@ import (
 // uses, or did not make, is left alone.
 func TestSwapFolders(t *testing.T) {
 	root := t.TempDir()
-	if got := host.SwapDir("", "/runs/r/attempt-1"); got != "" {
-		t.Errorf("without nvme_path: %q", got)
-	}
 	used, err := openSwap(host.SwapDir(root, "/runs/a/attempt-1"))
 	if err != nil {
 		t.Fatal(err)
@@ -25,13 +27,15 @@ func TestSwapFolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, filepath.Join(left.dir, "optimizer.tensor.swp"), "states")
+	if err := os.WriteFile(filepath.Join(left.dir, "optimizer.tensor.swp"), []byte("states"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	left.lock.Close() // as the kernel does when its holder is killed
 	foreign := filepath.Join(root, "gpurun-notes")
 	if err := os.Mkdir(foreign, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := sweepSwaps(root); err != nil {
+	if err := SweepSwaps(root); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
@@ -54,17 +58,15 @@ func TestSwapFolders(t *testing.T) {
 	if _, err := os.Stat(used.dir); !os.IsNotExist(err) {
 		t.Errorf("the folder is still there: %v", err)
 	}
-	if err := sweepSwaps(filepath.Join(root, "missing")); err != nil {
+	if err := SweepSwaps(filepath.Join(root, "missing")); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestWhatIsNoNVMe(t *testing.T) {
+// A folder that had to be made for it is gone with the last attempt.
+func TestAnNVMePathThatWasMadeIsRemoved(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "made")
-	if reason := host.LackOfNVMe(root); reason != "" {
-		t.Errorf("a folder that can be made: %s", reason)
-	}
-	if freeOnNVMe(root) <= 0 {
+	if freeAt(root) <= 0 {
 		t.Error("no space is known for a folder that can be made")
 	}
 	s, err := openSwap(filepath.Join(root, "gpurun-r-attempt-0"))
@@ -77,10 +79,24 @@ func TestWhatIsNoNVMe(t *testing.T) {
 	if _, err := os.Stat(root); !os.IsNotExist(err) {
 		t.Errorf("what was made is still there: %v", err)
 	}
-	if reason := host.LackOfNVMe("/dev/shm"); !strings.Contains(reason, "is in host memory (tmpfs)") {
-		t.Errorf("/dev/shm: %q", reason)
+}
+
+// A folder that cannot be made is the user's to mend, and says which setting names it.
+func TestAnNVMePathThatCannotBeUsed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
 	}
-	if reason := host.LackOfNVMe(filepath.Join(t.TempDir(), "missing", "too")); !strings.Contains(reason, "no such file") {
-		t.Errorf("a missing folder: %q", reason)
+	n := New(Options{NVMePath: file}, nil, nil)
+	l := launcher.Launch{Dir: "/runs/r/attempt-1", Plan: strategy.Plan{strategy.OffloadOptimizer: "nvme"}}
+	if _, err := n.openSwap(l); errext.Code(cannotStart(err), 0) != strategy.CodeUsage || !strings.Contains(errext.Hint(err), "recovery.nvme_path") {
+		t.Errorf("%v, hint %q", err, errext.Hint(err))
+	}
+	if err := notOnNVMe(unix.ENOSPC); errext.Code(err, 0) != strategy.CodeRetry {
+		t.Errorf("a full disk: %v", err)
+	}
+	l.Plan = strategy.Plan{strategy.OffloadOptimizer: "cpu"}
+	if s, err := n.openSwap(l); s != nil || err != nil {
+		t.Errorf("nothing on NVMe: %v, %v", s, err)
 	}
 }

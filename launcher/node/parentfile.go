@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"encoding/json"
@@ -7,20 +7,21 @@ import (
 	"path/filepath"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// parentErrorFile is torchrun's: who starts a launcher names a file in it, and
-// finds there what the failing rank wrote about its end.
-const parentErrorFile = "TORCHELASTIC_ERROR_FILE"
+// errorFileVariable is torchrun's: who starts a launcher or a rank names a file in
+// it, and finds there what the failing rank wrote about its end.
+const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
 
-// tellParent copies the error.json of the rank where the failure began to the
-// file that gpurun's own parent named, with the rank's exit code added as
+// TellParent copies the error.json of the rank where the failure began to the
+// file that gpurun's own parent named in env, gpurun's environment, with the rank's exit code added as
 // message.errorCode, negative for a signal: as torchrun does
 // (torch/distributed/elastic/multiprocessing/errors/error_handler.py,
 // dump_error_file). Where that rank wrote none, nothing is written.
-func tellParent(dir string, v launcher.Verdict, last strategy.Evidence) error {
-	to := os.Getenv(parentErrorFile)
+func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.Evidence) error {
+	to := env[errorFileVariable]
 	if to == "" || v.Outcome == strategy.Trained || len(v.Attempts) == 0 {
 		return nil
 	}
@@ -51,11 +52,11 @@ func withErrorCode(text []byte, code int) []byte {
 	if outer["message"], err = json.Marshal(message); err != nil {
 		return text
 	}
-	coded, err := json.Marshal(outer)
+	whole, err := json.Marshal(outer)
 	if err != nil {
 		return text
 	}
-	return coded
+	return whole
 }
 
 // exitCodeOf is how a rank ended, as Python says it: -n for signal n.

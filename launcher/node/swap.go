@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"errors"
@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -33,7 +35,8 @@ func toNVMe(plan strategy.Plan) bool {
 // openSwap makes the folder, and holds it until close.
 func openSwap(dir string) (*swap, error) {
 	made := ""
-	if root := filepath.Dir(dir); existing(root) != root {
+	root := filepath.Dir(dir)
+	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) {
 		made = root
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -70,19 +73,12 @@ func (s *swap) close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// existing is a folder, or the one above it where it can be made there; empty where
-// neither exists.
-func existing(root string) string {
-	for _, dir := range []string{root, filepath.Dir(root)} {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return dir
-		}
+// SweepSwaps removes the folders below root, which is recovery.nvme_path, whose
+// gpurun is gone.
+func SweepSwaps(root string) error {
+	if root == "" {
+		return nil
 	}
-	return ""
-}
-
-// sweepSwaps removes the folders below root whose gpurun is gone.
-func sweepSwaps(root string) error {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -111,15 +107,6 @@ func sweepSwaps(root string) error {
 // probeSize is how much is written to learn how fast a disk is, in bytes.
 const probeSize = 64 << 20
 
-// freeOnNVMe is the space below a folder that this user can have, in bytes; 0: unknown.
-func freeOnNVMe(root string) int64 {
-	var at unix.Statfs_t
-	if root == "" || unix.Statfs(existing(root), &at) != nil {
-		return 0
-	}
-	return int64(at.Bavail) * at.Bsize
-}
-
 // speed writes probeSize bytes to the folder, down to the disk, and returns the
 // bytes written in a second.
 func (s *swap) speed() (perSecond float64, err error) {
@@ -144,4 +131,44 @@ func (s *swap) speed() (perSecond float64, err error) {
 		return 0, fmt.Errorf("measure the disk: %w", err)
 	}
 	return probeSize / time.Since(began).Seconds(), nil
+}
+
+// openSwap makes the folder for what the attempt offloads to NVMe, and tells how
+// fast it is; nil where nothing is offloaded there.
+func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
+	dir := host.SwapDir(n.opts.NVMePath, l.Dir)
+	if dir == "" || !toNVMe(l.Plan) {
+		return nil, nil
+	}
+	s, err := openSwap(dir)
+	if err != nil {
+		return nil, notOnNVMe(err)
+	}
+	speed, err := s.speed()
+	if err != nil {
+		return nil, notOnNVMe(errors.Join(err, s.close()))
+	}
+	n.log.Note(fmt.Sprintf("%s takes what is offloaded: %s free, %s written in a second", dir, strategy.GiB(freeAt(dir)), strategy.GiB(int64(speed))))
+	return s, nil
+}
+
+// notOnNVMe gives an error of the folder its hint: a full disk may have room later.
+func notOnNVMe(err error) error {
+	err = errext.WithHint(err, "recovery.nvme_path says where")
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return errext.WithCode(err, strategy.CodeRetry)
+	}
+	return err
+}
+
+// freeAt is the space below a folder that this user can have, in bytes; 0: not known.
+func freeAt(dir string) int64 {
+	if dir == "" {
+		return 0
+	}
+	free, err := host.Free(dir)
+	if err != nil {
+		return 0
+	}
+	return free
 }
