@@ -4,41 +4,82 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// attempt launches all ranks with one plan, watches them to their end, and
-// returns what was seen. The journal knows of it before the first rank runs.
-func (l *Launcher) attempt(ctx context.Context, next Next) (strategy.Evidence, error) {
+// attempt launches all ranks with the plan that comes next, watches them to their
+// end, and returns what was seen. The journal knows of it before the first rank runs.
+func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence, error) {
+	next := state.Next
 	evidence := strategy.Evidence{
-		Attempt: next.N, Plan: next.Plan, Ranks: l.Job.Ranks, Facts: next.Facts,
-		Accelerator: l.World.Inventory(ctx).Accelerator,
+		Attempt: next.N, Plan: next.Plan, Ranks: l.Job.Ranks, Facts: next.Facts, Accelerator: l.Accelerator, Started: time.Now(),
 	}
-	dir, err := l.Store.Prepare(next.N)
+	running, err := l.start(ctx, next, &evidence)
 	if err != nil {
-		return evidence, err
-	}
-	command, err := l.Recipe.Apply(next.Plan, next.Checkpoint, dir)
-	if err != nil {
-		return evidence, fmt.Errorf("apply the plan of attempt %d: %w", next.N, err)
-	}
-	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Command: command, Dir: dir, Diff: command.Diff}
-	if err := l.Store.Append(started); err != nil {
-		return evidence, err
-	}
-	if err := l.Store.Write(dir, next.Plan, command); err != nil {
-		return evidence, err
-	}
-	evidence.Started = time.Now()
-	running, err := l.Starter.Start(ctx, Launch{N: next.N, Dir: dir, Command: command, Plan: next.Plan})
-	if err != nil {
-		return evidence, fmt.Errorf("start attempt %d: %w", next.N, err)
+		return l.unstarted(state, evidence, err)
 	}
 	err = newWatch(l, running, next, &evidence).run(ctx)
 	evidence.Ended = time.Now()
 	return evidence, errors.Join(err, l.Store.Append(Ended{Evidence: evidence}))
+}
+
+// start starts all ranks with a plan, or none, and says when.
+func (l *Launcher) start(ctx context.Context, next Next, evidence *strategy.Evidence) (Attempt, error) {
+	if signal := signalled(ctx); signal != 0 {
+		return nil, &Signal{syscall.Signal(signal)}
+	}
+	dir, err := l.Store.Prepare(next.N)
+	if err != nil {
+		return nil, err
+	}
+	command, err := l.Recipe.Apply(next.Plan, next.Checkpoint, dir)
+	if err != nil {
+		return nil, fmt.Errorf("apply the plan: %w", err)
+	}
+	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Command: command, Dir: dir, Diff: command.Diff}
+	if err := l.Store.Append(started); err != nil {
+		return nil, err
+	}
+	if err := l.Store.Write(dir, next.Plan, command); err != nil {
+		return nil, err
+	}
+	evidence.Started = time.Now()
+	return l.Starter.Start(ctx, Launch{N: next.N, Dir: dir, Command: command, Plan: next.Plan})
+}
+
+// unstarted closes an attempt whose ranks could not be started. It is an error as
+// long as nothing ever was; later it is evidence like any other, and decided upon.
+func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error) (strategy.Evidence, error) {
+	var stop *Signal
+	code := errext.Code(err, strategy.CodeFailed)
+	if errors.As(err, &stop) || code == strategy.CodeBug {
+		return evidence, err
+	}
+	evidence.Ended = time.Now()
+	evidence.Unstarted = &strategy.Unstarted{
+		Reason: strings.ReplaceAll(err.Error(), "\n", "; "), Hint: errext.Hint(err), Wait: code == strategy.CodeRetry, RunDir: code == strategy.CodeRunDir,
+	}
+	err = fmt.Errorf("start attempt %d: %w", evidence.Attempt, err)
+	if lost := l.Store.Append(Ended{Evidence: evidence}); lost != nil || !state.begun {
+		return evidence, errors.Join(lost, err)
+	}
+	return evidence, nil
+}
+
+// giveUp ends a run that an error cuts short. A signal that came while no rank ran
+// is none: the run ends with its verdict.
+func (l *Launcher) giveUp(v Verdict, err error) (Verdict, error) {
+	var stop *Signal
+	if !errors.As(err, &stop) {
+		return v, err
+	}
+	v.end(strategy.Interrupted(int(stop.Number)))
+	return v, l.Store.Finish(v)
 }
 
 // settle waits until the devices are free again, and for at least after; who

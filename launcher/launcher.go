@@ -14,29 +14,31 @@ import (
 
 // A Launcher runs one job. Its fields are set once, before Run.
 type Launcher struct {
-	Policy  strategy.Policy
-	Job     strategy.Job
-	Recipe  Recipe
-	Starter Starter
-	World   World
-	Store   Store
-	Graces  Graces
+	Policy strategy.Policy
+	Job    strategy.Job
+	// Accelerator is what the job trains on: "cuda" or "cpu".
+	Accelerator string
+	Recipe      Recipe
+	Starter     Starter
+	World       World
+	Store       Store
+	Graces      Graces
 	// HangTimeout is the silence after an out-of-memory traceback that means
 	// that the rank hangs.
 	HangTimeout time.Duration
 }
 
 // Run launches the job, and goes on from where from stopped, until there is a
-// verdict. An error means that gpurun itself could not go on: the run directory
-// is lost, or the ranks cannot be started. Cancelling ctx with a *Signal as its
-// cause stops the ranks and the run.
+// verdict. An error means that nothing was ever started, or that gpurun itself could
+// not go on: the run directory is lost. Cancelling ctx with a *Signal as its cause
+// stops the ranks and the run.
 func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 	state := from
 	for {
 		if !state.undecided {
-			evidence, err := l.attempt(ctx, state.Next)
+			evidence, err := l.attempt(ctx, state)
 			if err != nil {
-				return state.Verdict, err
+				return l.giveUp(state.Verdict, err)
 			}
 			state.End(evidence, strategy.Diagnose(evidence))
 		}

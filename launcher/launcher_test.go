@@ -63,7 +63,9 @@ type stage struct {
 	begin   time.Time
 	inv     strategy.Inventory
 	notice  string
-	fail    error // of Append, once something was started
+	fail    error         // of Append, once something was started
+	refuse  map[int]error // of Start, by attempt
+	asked   int           // how often for the inventory
 	mu      sync.Mutex
 }
 
@@ -87,11 +89,14 @@ func (s *stage) Append(e Event) error {
 	return nil
 }
 
-func (s *stage) Prepare(int) (string, error)                  { return "attempt", nil }
-func (s *stage) Write(string, strategy.Plan, Command) error   { return nil }
-func (s *stage) Finish(v Verdict) error                       { return s.Append(Finished{v}) }
-func (s *stage) Inventory(context.Context) strategy.Inventory { return s.inv }
-func (s *stage) Notice() string                               { return s.notice }
+func (s *stage) Prepare(int) (string, error)                { return "attempt", nil }
+func (s *stage) Write(string, strategy.Plan, Command) error { return nil }
+func (s *stage) Finish(v Verdict) error                     { return s.Append(Finished{v}) }
+func (s *stage) Notice() string                             { return s.notice }
+func (s *stage) Inventory(context.Context) strategy.Inventory {
+	s.asked++
+	return s.inv
+}
 func (s *stage) Settle(context.Context, time.Duration) []strategy.Fact {
 	return nil
 }
@@ -99,6 +104,9 @@ func (s *stage) Settle(context.Context, time.Duration) []strategy.Fact {
 func (s *stage) Start(_ context.Context, l Launch) (Attempt, error) {
 	if started, ok := s.events[len(s.events)-1].(Started); !ok || started.N != l.N {
 		s.t.Errorf("attempt %d runs before the journal knows of it", l.N)
+	}
+	if err := s.refuse[l.N]; err != nil {
+		return nil, err
 	}
 	a := &played{stage: s, n: l.N, script: s.scripts[l.N], facts: make(chan strategy.Fact), stopped: make(chan time.Duration, 1), begin: time.Now()}
 	go a.play()
@@ -193,7 +201,8 @@ func newLauncher(s *stage) *Launcher {
 	s.begin = time.Now()
 	s.inv.Accelerator = "cuda"
 	return &Launcher{
-		Policy: strategy.Policy{Mode: strategy.Ladder, MaxAttempts: 10, Numerics: strategy.MixedPrecision, TransientRetries: 3, RestartFromZero: time.Hour},
+		Accelerator: "cuda",
+		Policy:      strategy.Policy{Mode: strategy.Ladder, MaxAttempts: 10, Numerics: strategy.MixedPrecision, TransientRetries: 3, RestartFromZero: time.Hour},
 		Job: strategy.Job{Ranks: 2, LocalRanks: 2, DataParallel: 2, Knobs: map[strategy.Knob]strategy.Range{
 			strategy.MicroBatchSize: {Min: 1}, strategy.GradientAccumulationSteps: {},
 			strategy.ActivationCheckpointing: {Values: []strategy.Value{"none", "full"}},

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A Signal is the cause with which the context of Run is cancelled when somebody
@@ -24,4 +27,15 @@ func signalled(ctx context.Context) int {
 		return int(s.Number)
 	}
 	return int(syscall.SIGTERM)
+}
+
+// StoppedEarly is the error of a run that a signal ends before there is a run
+// directory, with the signal's exit code; nil where none has come.
+func StoppedEarly(ctx context.Context) error {
+	var s *Signal
+	if !errors.As(context.Cause(ctx), &s) {
+		return ctx.Err()
+	}
+	d := strategy.Interrupted(int(s.Number))
+	return errext.WithCode(fmt.Errorf("%s before anything was started", d.Reason), d.Code)
 }

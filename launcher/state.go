@@ -9,6 +9,8 @@ type State struct {
 	Next    Next
 	Verdict Verdict
 
+	// begun: ranks have been started.
+	begun bool
 	// undecided: the last attempt of the history has no decision yet.
 	undecided bool
 }
@@ -44,8 +46,9 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	s.History = append(s.History, strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Rung: s.Next.Rung, Diagnosis: d,
 		Started: e.Started, Ended: e.Ended, Steps: steps, StopSignal: e.StopSignal, Stuck: stuck,
-		Proved: strategy.Proved(e.Facts), Halted: e.Halted, Nothing: nothing,
+		Proved: strategy.Proved(e.Facts), Halted: e.Halted, Nothing: nothing, Unstarted: e.Unstarted,
 	})
+	s.begun = s.begun || e.Unstarted == nil
 	s.undecided = true
 }
 
@@ -77,19 +80,23 @@ func (s *State) decide(d strategy.Decision) {
 
 // Resume rebuilds the state from a journal's events; done says that the run has
 // its verdict. An attempt that was started and did not end was cut off together
-// with gpurun: its number is used up, and its plan is run again.
+// with gpurun: its number is used up, and its plan is run again. So is that of one
+// which could not be started before any other was.
 func Resume(first strategy.Plan, run string, events []Event) (s State, done bool) {
 	s = State{Next: Next{Plan: first}, Verdict: Verdict{Run: run}}
 	var open *Started // has not ended
 	for _, e := range events {
 		switch e := e.(type) {
 		case Started:
-			s.Verdict.cutOff(open)
+			s.cutOff(open)
 			open = &e
 			s.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}
 		case Ended:
 			open = nil
-			s.End(e.Evidence, strategy.Diagnose(e.Evidence))
+			if s.begun || e.Evidence.Unstarted == nil {
+				s.End(e.Evidence, strategy.Diagnose(e.Evidence))
+			}
+			s.Next.N = e.Evidence.Attempt + 1
 		case Decided:
 			s.decide(e.Decision)
 		case Finished:
@@ -97,6 +104,14 @@ func Resume(first strategy.Plan, run string, events []Event) (s State, done bool
 			done = e.Verdict.Outcome != strategy.Stopped && e.Verdict.Outcome != strategy.Retry
 		}
 	}
-	s.Verdict.cutOff(open)
+	s.cutOff(open)
 	return s, done
+}
+
+// cutOff takes in an attempt that ended together with gpurun, if there is one.
+func (s *State) cutOff(a *Started) {
+	if a != nil {
+		s.begun = true
+		s.Verdict.cutOff(a)
+	}
 }

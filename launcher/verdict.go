@@ -56,12 +56,8 @@ func (v *Verdict) record(a strategy.Attempt, d strategy.Decision) {
 	v.Attempts = append(v.Attempts, t)
 }
 
-// cutOff adds an attempt that ended together with gpurun, if there is one. Nobody
-// knows why it did.
+// cutOff adds an attempt that ended together with gpurun. Nobody knows why it did.
 func (v *Verdict) cutOff(a *Started) {
-	if a == nil {
-		return
-	}
 	v.Attempts = append(v.Attempts, Tried{
 		N: a.N, Plan: a.Plan, Cause: cause.Unknown, Phase: cause.NoPhase, Changed: strategy.Changes{}, Skipped: []strategy.Skip{},
 		Error: "cut off together with gpurun",

@@ -25,6 +25,7 @@ type rule struct {
 func rules() []rule {
 	return []rule{
 		{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
+		{"could-not-start", func(s *situation) bool { return s.last.Unstarted != nil }, unstarted},
 		{"unkillable", func(s *situation) bool { return s.last.Stuck != nil }, unkillable},
 		{"did-not-take", (*situation).notTaken, decideAgain},
 		{"did-nothing", func(s *situation) bool { return !s.diagnosis.Fatal && s.last.Nothing != "" }, didNothing},
@@ -48,7 +49,7 @@ func rules() []rule {
 // its arguments only. The history must not be empty.
 func Decide(p Policy, j Job, history []Attempt, inv Inventory) Decision {
 	s := &situation{policy: p, job: j, inventory: inv}
-	s.look(history)
+	s.look(ran(history))
 	return s.decide()
 }
 

@@ -36,6 +36,9 @@ const (
 // warnings and bare exits; within a kind, the first in time. A cause that brings
 // about another's marks goes before it.
 func Diagnose(ev Evidence) Diagnosis {
+	if ev.Unstarted != nil {
+		return ev.Unstarted.diagnosis()
+	}
 	c := gather(ev)
 	if c.fine(ev) {
 		d := Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: c.exitFacts()}

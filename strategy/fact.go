@@ -86,4 +86,6 @@ type Evidence struct {
 	StopSignal int `json:"stop_signal,omitempty"`
 	// Halted says that gpurun stopped the ranks because a change had not taken effect.
 	Halted bool `json:"halted,omitempty"`
+	// Unstarted is why no rank ran; nil where they did.
+	Unstarted *Unstarted `json:"unstarted,omitempty"`
 }

@@ -100,6 +100,8 @@ type Attempt struct {
 	Halted bool `json:"halted,omitempty"`
 	// Nothing is the line by which the job said that it found nothing to do.
 	Nothing string `json:"nothing,omitempty"`
+	// Unstarted is why no rank of the attempt ran; nil where they did.
+	Unstarted *Unstarted `json:"unstarted,omitempty"`
 }
 
 // Lasted is how long the attempt ran.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-
-	"github.com/gpurun/gpurun/recipes"
 )
 
 // detected is what a job's recipe was recognised by, in JSON.
@@ -30,18 +28,19 @@ func detectRecipe(ctx context.Context, args []string, s streams) error {
 		return err
 	}
 	defer p.close()
-	catalog, err := recipes.Catalog()
+	candidates, err := p.Candidates()
 	if err != nil {
-		return fmt.Errorf("load the recipes: %w", err)
+		return err
 	}
-	d := detected{Recipe: p.recipe.Name, Evidence: append([]string{}, p.evidence...), Candidates: []candidate{}}
-	for _, c := range recipes.Candidates(p.command, catalog) {
+	name, evidence := p.Recipe()
+	d := detected{Recipe: name, Evidence: append([]string{}, evidence...), Candidates: []candidate{}}
+	for _, c := range candidates {
 		d.Candidates = append(d.Candidates, candidate{c.Recipe.Name, c.Evidence, c.Matched, c.Yields})
 	}
 	if own.JSON {
 		return json.NewEncoder(s.out).Encode(d)
 	}
-	fmt.Fprintf(s.out, "recipe: %s\n", p.recipeName())
+	fmt.Fprintf(s.out, "recipe: %s\n", p.RecipeName())
 	for _, line := range d.Evidence {
 		fmt.Fprintf(s.out, "  %s\n", line)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -27,13 +28,13 @@ func diagnoseCommand(s streams) *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() == 0 && len(c.StringSlice("rank")) == 0 {
-				return usagef("gpurun diagnose slurm-1234.out", "diagnose takes the files that hold the job's output")
+				return errext.Errorf("gpurun diagnose slurm-1234.out", "diagnose takes the files that hold the job's output")
 			}
 			in := collector{stdin: s.in, attempt: c.Int("attempt")}
 			if c.IsSet("exit-code") {
 				n := c.Int("exit-code")
 				if n < -lastSignal || n > 255 {
-					return usagef(fmt.Sprintf("a process ends with 0 to 255; -1 to -%d is for a signal", lastSignal), "--exit-code %d is none that a job ends with", n)
+					return errext.Errorf(fmt.Sprintf("a process ends with 0 to 255; -1 to -%d is for a signal", lastSignal), "--exit-code %d is none that a job ends with", n)
 				}
 				in.exitCode = &n
 			}
@@ -56,7 +57,7 @@ func diagnoseCommand(s streams) *cli.Command {
 				}
 			}
 			if len(failed) > 0 {
-				return &usageError{err: errors.Join(failed...), hint: "diagnose reads files of output, run directories of gpurun, and torchrun's --log-dir"}
+				return errext.WithHint(errors.Join(failed...), "diagnose reads files of output, run directories of gpurun, and torchrun's --log-dir")
 			}
 			return nil
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -23,7 +24,7 @@ func explainCommand(s streams) *cli.Command {
 		Flags:     []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
-				return usagef("give the path of one run directory, such as .gpurun/job/run", "explain takes one run directory")
+				return errext.Errorf("give the path of one run directory, such as .gpurun/job/run", "explain takes one run directory")
 			}
 			dir := c.Args().First()
 			if filepath.Base(dir) == journal.File {
@@ -35,10 +36,10 @@ func explainCommand(s streams) *cli.Command {
 			}
 			events, err := journal.Read(dir)
 			if errors.Is(err, fs.ErrNotExist) {
-				return usagef("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is no run directory of gpurun", dir)
+				return errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is no run directory of gpurun", dir)
 			}
 			if err != nil {
-				return &usageError{err: err, hint: "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder"}
+				return errext.WithHint(err, "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder")
 			}
 			replayed := replay(events)
 			if len(replayed) == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 )
 
@@ -117,7 +118,7 @@ func noVerb(word, meant string) error {
 	if meant != "" {
 		hint = "did you mean gpurun " + meant + "? gpurun help lists the verbs"
 	}
-	return usagef(hint, "%q is neither a verb nor a script that is there", word)
+	return errext.Errorf(hint, "%q is neither a verb nor a script that is there", word)
 }
 
 // onUsageError says a wrong flag in gpurun's words.
@@ -133,22 +134,22 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		if meant := job.Nearest(name, known); meant != "" {
 			hint = "did you mean --" + meant + "?"
 		}
-		return usagef(hint, "unknown flag --%s", name)
+		return errext.Errorf(hint, "unknown flag --%s", name)
 	}
 	if rest, ok := strings.CutPrefix(err.Error(), "flag needs an argument: "); ok {
-		return usagef(hint, "--%s needs a value", strings.TrimLeft(rest, "-"))
+		return errext.Errorf(hint, "--%s needs a value", strings.TrimLeft(rest, "-"))
 	}
 	if rest, ok := strings.CutPrefix(err.Error(), "invalid value "); ok {
 		value, flag, _ := strings.Cut(strings.TrimSuffix(rest, ": parse error"), " for flag ")
-		return usagef(hint, "--%s: %s is not what it takes", strings.TrimLeft(flag, "-"), value)
+		return errext.Errorf(hint, "--%s: %s is not what it takes", strings.TrimLeft(flag, "-"), value)
 	}
-	return &usageError{err: err, hint: hint}
+	return errext.WithHint(err, hint)
 }
 
 // atMost refuses arguments that a verb would not look at.
 func atMost(c *cli.Context, n int) error {
 	if c.NArg() > n {
-		return usagef("gpurun help "+c.Command.FullName()+" says what it takes", "gpurun %s takes no %q", c.Command.FullName(), c.Args().Get(n))
+		return errext.Errorf("gpurun help "+c.Command.FullName()+" says what it takes", "gpurun %s takes no %q", c.Command.FullName(), c.Args().Get(n))
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/strategy"
@@ -132,69 +133,30 @@ func wantsValue(c *cli.Command, word string) bool {
 	return false
 }
 
-// A usageError is something that the user can mend before anything starts.
-type usageError struct {
-	err  error
-	hint string
-}
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(hint, format string, args ...any) error {
-	return &usageError{err: fmt.Errorf(format, args...), hint: hint}
-}
-
-// A coded error ends gpurun with an exit code of its own.
-type coded struct {
-	err  error
-	code int
-	hint string
-	// said: people know already, by the verdict.
-	said bool
-}
-
-func (e *coded) Error() string { return e.err.Error() }
-func (e *coded) Unwrap() error { return e.err }
-
-// hinted is what errors of other packages offer: what to do about it.
-type hinted interface{ Hint() string }
-
-// exitCode prints an error as people read it, and turns it into an exit code.
+// exitCode prints an error as people read it, and turns it into an exit code: the
+// error's own, or 2, since what has none arose before anything was started.
 func exitCode(err error, w io.Writer) int {
-	if err == nil {
-		return 0
-	}
-	code, hint := strategy.CodeUsage, ""
-	var c *coded
-	var u *usageError
-	var h hinted
-	var j *job.UsageError
-	var t *job.Error
+	var known *ended
+	var file *job.Error
+	var usage *job.UsageError
 	switch {
-	case errors.As(err, &c):
-		code, hint = c.code, c.hint
-		if c.said {
-			return code
-		}
-	case errors.Is(err, job.ErrHelp):
+	case err == nil, errors.Is(err, job.ErrHelp):
 		return 0
-	case errors.As(err, &t):
-		fmt.Fprintf(w, "gpurun: error: %s is not a job that can be started\n%v\n", t.File, t)
-		return code
-	case errors.As(err, &u):
-		hint = u.hint
-	case errors.As(err, &j):
-		hint = j.Hint
-	}
-	if hint == "" && errors.As(err, &h) {
-		hint = h.Hint()
+	case errors.As(err, &known):
+		return known.code
+	case errors.As(err, &file):
+		fmt.Fprintf(w, "gpurun: error: %s is not a job that can be started\n%v\n", file.File, file)
+		return strategy.CodeUsage
 	}
 	for line := range strings.Lines(err.Error()) {
 		fmt.Fprintf(w, "gpurun: error: %s\n", strings.TrimRight(line, "\n"))
 	}
+	hint := errext.Hint(err)
+	if hint == "" && errors.As(err, &usage) {
+		hint = usage.Hint
+	}
 	if hint != "" {
 		fmt.Fprintf(w, "gpurun: hint: %s\n", hint)
 	}
-	return code
+	return errext.Code(err, strategy.CodeUsage)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -30,36 +31,41 @@ func plan(ctx context.Context, args []string, s streams) error {
 		return err
 	}
 	defer p.close()
-	w := &world{p: p, began: time.Now()}
-	offers := strategy.Survey(p.policy(), p.strategyJob(), p.plan, w.Inventory(ctx))
+	w, err := wire(p, "", time.Now(), s)
+	if err != nil {
+		return err
+	}
+	offers := strategy.Survey(p.Policy(), p.StrategyJob(), p.Plan(), node.NewWorld(w.world, nil, nil).Inventory(ctx))
 	if own.JSON {
 		return json.NewEncoder(s.out).Encode(struct {
 			Plan  strategy.Plan    `json:"plan"`
 			Rungs []strategy.Offer `json:"rungs"`
-		}{p.plan, offers})
+		}{p.Plan(), offers})
 	}
 	return p.printPlan(s.out, offers)
 }
 
 func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
-	fmt.Fprintf(out, "job %s: ranks %d, recipe %s, %s\n", p.job.Name, p.at.Ranks, p.recipeName(), p.placeLine())
-	for _, line := range p.evidence {
+	j := p.Job()
+	_, evidence := p.Recipe()
+	fmt.Fprintf(out, "job %s: ranks %d, recipe %s, %s\n", j.Name, p.StrategyJob().Ranks, p.RecipeName(), p.Place())
+	for _, line := range evidence {
 		fmt.Fprintf(out, "  recognised by: %s\n", line)
 	}
-	if p.python != "" {
-		fmt.Fprintf(out, "  runs on: %s\n", p.python)
+	if python := p.Python(); python != "" {
+		fmt.Fprintf(out, "  runs on: %s\n", python)
 	}
-	if n := p.job.Limits.DeviceMemory; n > 0 {
+	if n := j.Limits.DeviceMemory; n > 0 {
 		fmt.Fprintf(out, "  each rank is held to: %s\n", strategy.GiB(n))
 	}
-	for _, text := range p.warnings {
+	for _, text := range p.Warnings() {
 		fmt.Fprintf(out, "warning: %s\n", text)
 	}
 	fmt.Fprintln(out, "\nplan:")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	said := false
 	for _, k := range strategy.Knobs {
-		value := p.valueOf(k)
+		value := p.Value(k)
 		if value != "" {
 			fmt.Fprintf(table, "  %s\t%s\n", k, value)
 			said = true
@@ -81,19 +87,4 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 		fmt.Fprintf(table, "  %s %s\t%s\n", word, o.Rung, text)
 	}
 	return table.Flush()
-}
-
-// valueOf says the value of a knob, or why a knob that the job has does not show
-// one; empty for a knob that nothing is known of.
-func (p *prepared) valueOf(k strategy.Knob) string {
-	r, known := p.knobs[k]
-	switch {
-	case p.plan[k] != "":
-		return string(p.plan[k])
-	case known && r.Scope == strategy.ScopeDerived:
-		return "derived by the job"
-	case known && r.Absent == "":
-		return "not known: name it in the job, or give the knob a default in [knobs]"
-	}
-	return ""
 }

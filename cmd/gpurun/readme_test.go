@@ -38,7 +38,7 @@ func TestDocumentedTrainFiles(t *testing.T) {
 			}
 		}
 		path := filepath.Join(dir, "train.toml")
-		j, err := job.LoadWith(path, unwrapLauncher, checkKnobs, checkRecipe(dir))
+		j, _, err := job.Open(t.Context(), []string{path}, os.Environ(), dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,14 +3,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
@@ -42,10 +41,10 @@ func recipesCommand(s streams) *cli.Command {
 				i := slices.IndexFunc(catalog, func(r recipes.Recipe) bool { return r.Name == name })
 				if i < 0 {
 					hint := "gpurun recipes lists them"
-					if meant := job.Nearest(name, namesOf(catalog)); meant != "" {
+					if meant := job.Nearest(name, job.RecipeNames(catalog)); meant != "" {
 						hint = "did you mean " + meant + "? " + hint
 					}
-					return usagef(hint, "there is no recipe %q", name)
+					return errext.Errorf(hint, "there is no recipe %q", name)
 				}
 				catalog = catalog[i : i+1]
 			}
@@ -54,45 +53,6 @@ func recipesCommand(s streams) *cli.Command {
 			}
 			return printRecipes(s, catalog, c.Args().Present())
 		},
-	}
-}
-
-func namesOf(catalog []recipes.Recipe) []string {
-	names := make([]string, 0, len(catalog))
-	for _, r := range catalog {
-		names = append(names, r.Name)
-	}
-	return names
-}
-
-// checkRecipe reports a job.recipe that is neither a recipe nor a file, at its
-// place in train.toml. Paths are relative to the file, in dir.
-func checkRecipe(dir string) job.Check {
-	return func(root map[string]any) []job.Problem {
-		table, _ := root["job"].(map[string]any)
-		name, _ := table["recipe"].(string)
-		wrong := job.Problem{Key: []string{"job", "recipe"}, AtValue: true}
-		switch {
-		case name == "" || name == "auto" || name == "none" || strings.HasPrefix(name, "~"):
-			return nil // job itself knows these
-		case strings.Contains(name, "/") || strings.HasSuffix(name, ".toml"):
-			if !filepath.IsAbs(name) {
-				name = filepath.Join(dir, name)
-			}
-			if _, err := os.Stat(name); err == nil {
-				return nil
-			}
-			wrong.Message = name + " is not there"
-			return []job.Problem{wrong}
-		}
-		catalog, err := recipes.Catalog()
-		names := append(namesOf(catalog), "auto", "none")
-		if err != nil || slices.Contains(names, name) {
-			return nil
-		}
-		wrong.Message = fmt.Sprintf("there is no recipe %q; gpurun recipes lists them, and a path to a recipe file works too", name)
-		wrong.Suggest = job.Nearest(name, names)
-		return []job.Problem{wrong}
 	}
 }
 

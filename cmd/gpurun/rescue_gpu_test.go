@@ -24,8 +24,11 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
+	interpreter "github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -223,11 +226,7 @@ func rescueMachine(t *testing.T) (python string, installed map[string]string, de
 	if python, err = osexec.LookPath(python); err != nil {
 		t.Fatal(err)
 	}
-	out, err := osexec.Command(python, "-c", listPackages).Output()
-	if err != nil {
-		t.Fatalf("list the packages of %s: %v", python, err)
-	}
-	if err := json.Unmarshal(out, &installed); err != nil {
+	if installed, err = interpreter.At(python, "", environ.Parse(os.Environ())).Packages(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return python, installed, devices
@@ -421,7 +420,7 @@ func (st *staged) check(t *testing.T) {
 	<-st.done
 	run := filepath.Join(st.job, "run")
 	t.Logf("%.0f s\n%s", st.seconds, ownLines(st.errs.Bytes()))
-	if slices.Contains(st.scene.rungs, strategy.RungNVMe) && !hasLibaio(st.python, os.Environ()) {
+	if slices.Contains(st.scene.rungs, strategy.RungNVMe) && !job.HasLibaio(st.python, environ.Parse(os.Environ())) {
 		st.checkNoLibaio(t, run)
 		return
 	}

@@ -147,7 +147,7 @@ func childrenOf(pid int) (pids []int) {
 // measure asks gpurun for its goroutines, by SIGQUIT, and /proc for the rest.
 func measure(t *testing.T, dir string, pid int) (u usage) {
 	t.Helper()
-	stacks := filepath.Join(dir, "run", stacksFile)
+	stacks := filepath.Join(dir, "run", "stacks.txt")
 	os.Remove(stacks)
 	if err := syscall.Kill(pid, syscall.SIGQUIT); err != nil {
 		t.Fatal(err)

@@ -2,13 +2,9 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	osexec "os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,13 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-
-	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/strategy"
 )
 
 // await asks again and again, for at most half a minute.
@@ -247,139 +237,5 @@ sys.exit(job.returncode)
 	}
 	if typed, err := os.ReadFile(filepath.Join(dir, "typed")); err != nil || string(typed) != "''" {
 		t.Errorf("the rank read %s, %v", typed, err)
-	}
-}
-
-// noticed collects the notices of a run directory's journal.
-func noticed(t *testing.T, dir string) []string {
-	t.Helper()
-	events, err := journal.Read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var texts []string
-	for _, e := range events {
-		if n, ok := e.(launcher.Noticed); ok {
-			texts = append(texts, n.Text)
-		}
-	}
-	return texts
-}
-
-// A rank that ends well while others go on is told of, and the job is let go on.
-func TestARankThatEndsEarlyIsToldOf(t *testing.T) {
-	dir := home(t, map[string]string{"train.sh": "#!/bin/sh\n[ $RANK = 1 ] || until [ -e go-on ]; do sleep 0.02; done\n"})
-	t.Chdir(dir)
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	j, _, err := readJob([]string{"--no-python", "--nproc-per-node", "2", "./train.sh"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := prepare(t.Context(), j)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.close()
-	ctx, desk := listen(t.Context())
-	defer signal.Reset()
-	defer desk.close()
-	store, _, err := journal.Open(filepath.Join(dir, "run"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ledger := openLedger(store)
-	n := &node{p: p, run: "run", token: t.Name(), console: streams{in: null, out: null, err: null}, ledger: ledger, desk: desk, grace: time.Second, early: 20 * time.Millisecond}
-	done := make(chan error, 1)
-	go func() {
-		v, err := start(ctx, p, launcher.State{Next: launcher.Next{Plan: p.plan}}, newWorld(p, time.Now(), desk, ledger.note), n)
-		if err == nil && v.Outcome != strategy.Trained {
-			err = errors.New(v.Reason)
-		}
-		done <- err
-	}()
-	want := "warning: rank 1 ended with exit code 0 20ms ago, and 1 of 2 go on; if they wait for it in a collective, the job hangs"
-	await(t, "the notice", func() bool { n := noticed(t, filepath.Join(dir, "run")); return len(n) == 1 && n[0] == want })
-	if err := os.WriteFile("go-on", nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	ledger.close()
-}
-
-// devices play package gpu.
-type devices struct {
-	facts    []strategy.Fact
-	baseline []gpu.Device
-}
-
-func (d *devices) Settle(_ context.Context, baseline []gpu.Device, _ time.Duration) []strategy.Fact {
-	d.baseline = baseline
-	return d.facts
-}
-
-// Memory that somebody else holds is told with its amount and holders, and goes
-// to the next attempt as evidence.
-func TestATenantIsToldOf(t *testing.T) {
-	held := strategy.Fact{Rank: -1, Source: "nvml", Tenant: &strategy.Tenant{Device: "cuda:1", Bytes: 12 << 30, PIDs: []int{1 << 30}}}
-	d := &devices{facts: []strategy.Fact{held}}
-	var notes []string
-	w := &world{devices: d, baseline: []gpu.Device{{Used: 7}}, note: func(text string) { notes = append(notes, text) }}
-	got := [][]strategy.Fact{w.before(t.Context())}
-	if d.baseline[0].Used != 0 || w.baseline[0].Used != 7 {
-		t.Errorf("before attempt 0, all that is held counts: %+v, %+v", d.baseline, w.baseline)
-	}
-	got = append(got, w.Settle(t.Context(), time.Second))
-	if diff := cmp.Diff([][]strategy.Fact{{held}, {held}}, got); diff != "" || d.baseline[0].Used != 7 {
-		t.Errorf("facts (-want +got):\n%s", diff)
-	}
-	want := "warning: 12.0 GiB of cuda:1 are in use, and not by this run (process 1073741824)"
-	if diff := cmp.Diff([]string{want, want}, notes); diff != "" {
-		t.Errorf("notices (-want +got):\n%s", diff)
-	}
-}
-
-func TestWithErrorCode(t *testing.T) {
-	for name, test := range map[string]struct {
-		text string
-		code int
-		want string
-	}{
-		"an object":      {`{"message":{"message":"KeyError: 1","extraInfo":{"timestamp":"17"}},"more":1}`, -9, `{"message":{"errorCode":-9,"extraInfo":{"timestamp":"17"},"message":"KeyError: 1"},"more":1}`},
-		"the older form": {`{"message":"KeyError: 1","timestamp":17}`, 1, `{"message":"KeyError: 1","timestamp":17}`},
-		"no code":        {`{"message":{"message":"x"}}`, 0, `{"message":{"message":"x"}}`},
-		"null":           {`{"message":null}`, 1, `{"message":null}`},
-		"no JSON":        {`{"mess`, 1, `{"mess`},
-	} {
-		got := withErrorCode([]byte(test.text), test.code)
-		if string(got) != test.want {
-			t.Errorf("%s: %s, want %s", name, got, test.want)
-		}
-		if json.Valid([]byte(test.text)) && !json.Valid(got) {
-			t.Errorf("%s: no JSON any more", name)
-		}
-	}
-}
-
-// Short of processes is a reason to come back later, a missing program is not.
-func TestStartError(t *testing.T) {
-	for err, want := range map[error]int{
-		&os.PathError{Op: "exec", Path: "x", Err: unix.ENOENT}:       strategy.CodeUsage,
-		fmt.Errorf("start rank 3: %w", unix.EAGAIN):                  strategy.CodeRetry,
-		fmt.Errorf("ask: %w", &launcher.Signal{Number: unix.SIGINT}): 0,
-	} {
-		var c *coded
-		got := 0
-		if errors.As(startError(err), &c) {
-			got = c.code
-		}
-		if got != want {
-			t.Errorf("%v: code %d, want %d", err, got, want)
-		}
 	}
 }

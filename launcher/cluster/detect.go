@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 // Detect says where a process with this environment runs. It only reads; whether
@@ -69,10 +71,8 @@ func (v variables) count(name string, fallback int) (int, error) {
 	}
 	n, err := strconv.Atoi(v[name])
 	if err != nil || n < 0 {
-		return 0, &Refusal{
-			Problem: fmt.Sprintf("%s=%q is no whole number", name, v[name]),
-			Remedy:  "unset it, or set it to what the launch has",
-		}
+		return 0, errext.Errorf("unset it, or set it to what the launch has",
+			"%s=%q is no whole number", name, v[name])
 	}
 	return n, nil
 }
@@ -128,10 +128,8 @@ func nodesFrom(vars variables, kind Kind, nodes, rank string) (Place, error) {
 	}
 	n = max(n, 1)
 	if k >= n {
-		return Place{}, &Refusal{
-			Problem: fmt.Sprintf("%s=%s but %s=%s", rank, vars[rank], nodes, cmp.Or(vars[nodes], "1")),
-			Remedy:  "nodes are numbered from 0",
-		}
+		return Place{}, errext.Errorf("nodes are numbered from 0",
+			"%s=%s but %s=%s", rank, vars[rank], nodes, cmp.Or(vars[nodes], "1"))
 	}
 	return Place{
 		Kind: kind, Nodes: n, NodeRank: k, TasksPerNode: 1,

@@ -71,6 +71,8 @@ func outcome(a attempt) string {
 	switch {
 	case a.evidence.Halted:
 		words = "stopped"
+	case a.evidence.Unstarted != nil:
+		words = "could not be started"
 	case !a.diagnosis.Fatal && !a.decision.Relaunch:
 		words = string(a.decision.Outcome)
 	}

@@ -6,158 +6,51 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/launcher/environ"
 )
 
-// disk makes files in a folder of their own: name to content. Those under a bin
-// folder are executable.
-func disk(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, content := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		mode := os.FileMode(0o644)
-		if strings.HasSuffix(filepath.Dir(path), "bin") {
-			mode = 0o755
-		}
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(content, "$DIR", dir)), mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
-// in looks names up in one folder, as exec.LookPath does in PATH.
-func in(dir string) func(string) (string, error) {
-	return func(name string) (string, error) {
-		path := filepath.Join(dir, name)
-		if err := executable(path); err != nil {
-			return "", err
-		}
-		return path, nil
-	}
-}
-
-func TestInterpreterOrder(t *testing.T) {
-	all := map[string]string{
-		"venv/bin/python": "", "conda/bin/python": "", "torch/bin/python3.11": "", "exec/bin/python": "", "own/bin/python": "",
-		"bin/torchrun": "#!$DIR/torch/bin/python3.11\nimport sys\n", "bin/python3": "", "bin/python": "", "own/python": "",
-	}
-	env := []string{"VIRTUAL_ENV=$DIR/venv", "CONDA_PREFIX=$DIR/conda", "PYTHON_EXEC=$DIR/exec/bin/python"}
-	for _, c := range []struct {
-		name      string
-		drop      []string // files and variables that are not there
-		job       Job
-		want, why string
-	}{
-		{"the job's own", nil, Job{Python: "$DIR/own/bin/python"}, "own/bin/python", "named by the job"},
-		{"the job's own, by name", nil, Job{Python: "python"}, "bin/python", "named by the job"},
-		{"PYTHON_EXEC", nil, Job{}, "exec/bin/python", "PYTHON_EXEC"},
-		{"PYTHON_EXEC of the job", nil, Job{Env: map[string]string{"PYTHON_EXEC": "python3"}}, "bin/python3", "PYTHON_EXEC"},
-		{"virtual environment", []string{"PYTHON_EXEC"}, Job{}, "venv/bin/python", "VIRTUAL_ENV"},
-		{"conda", []string{"PYTHON_EXEC", "VIRTUAL_ENV"}, Job{}, "conda/bin/python", "CONDA_PREFIX"},
-		{"a virtual environment that is gone", []string{"PYTHON_EXEC", "venv/bin/python"}, Job{}, "conda/bin/python", "CONDA_PREFIX"},
-		{"torchrun's", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX"}, Job{}, "torch/bin/python3.11", "the interpreter of $DIR/bin/torchrun"},
-		{"python3", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "bin/torchrun"}, Job{}, "bin/python3", "python3 in PATH"},
-		{"python3, torchrun's being gone", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "torch/bin/python3.11"}, Job{}, "bin/python3", "python3 in PATH"},
-		{"python", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "bin/torchrun", "bin/python3"}, Job{}, "bin/python", "python in PATH"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := disk(t, all)
-			var set []string
-			for _, entry := range env {
-				set = append(set, strings.ReplaceAll(entry, "$DIR", dir))
-			}
-			for _, name := range c.drop {
-				if strings.Contains(name, "/") {
-					if err := os.Remove(filepath.Join(dir, name)); err != nil {
-						t.Fatal(err)
-					}
-					continue
-				}
-				set = append(set, name+"=")
-			}
-			c.job.Kind, c.job.Python = Script, strings.ReplaceAll(c.job.Python, "$DIR", dir)
-			path, why, err := Interpreter(&c.job, set, in(filepath.Join(dir, "bin")))
-			if want := filepath.Join(dir, c.want); err != nil || path != want {
-				t.Errorf("Interpreter = %s, %v, want %s", path, err, want)
-			}
-			if want := strings.ReplaceAll(c.why, "$DIR", dir); why != want {
-				t.Errorf("why = %q, want %q", why, want)
-			}
-		})
-	}
-}
-
 func TestInterpreterOfTheCommandsTorchrun(t *testing.T) {
-	dir := disk(t, map[string]string{
-		"other/bin/torchrun": "#!$DIR/other/bin/python3\n", "other/bin/python3": "", "bin/torchrun": "#!$DIR/bin/python3\n", "bin/python3": "",
-		"train.toml": "[job]\ncommand = \"other/bin/torchrun -m pkg\"\n",
-	})
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"other/bin/torchrun": "#!" + dir + "/other/bin/python3\n", "other/bin/python3": "", "train.toml": "[job]\ncommand = \"other/bin/torchrun -m pkg\"\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	j, err := Load(filepath.Join(dir, "train.toml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, _, err := Interpreter(j, nil, in(filepath.Join(dir, "bin")))
+	path, _, err := j.interpreter(environ.Vars{})
 	if want := filepath.Join(dir, "other/bin/python3"); err != nil || path != want {
-		t.Errorf("Interpreter = %s, %v, want %s", path, err, want)
+		t.Errorf("Find = %s, %v, want %s", path, err, want)
 	}
 }
 
-func TestShebang(t *testing.T) {
-	for _, c := range []struct{ text, want string }{
-		{"#!$DIR/a b/bin/python3\n", ""},
-		{"#!$DIR/bin/python3\nimport re\n", "bin/python3"},
-		{"#!$DIR/bin/python3", "bin/python3"},
-		{"#! $DIR/bin/python3 -E\n", "bin/python3"},
-		{"#!/usr/bin/env python3\n", "bin/python3"},
-		{"#!/usr/bin/env -S python3\n", "bin/python3"},
-		{"#!/bin/sh\n'''exec' \"$DIR/a b/bin/python\" \"$0\" \"$@\"\n' '''\n", "a b/bin/python"},
-		{"#!/bin/sh\n'''exec' $DIR/bin/python3 \"$0\" \"$@\"\n' '''\n", "bin/python3"},
-		{"#!/bin/sh\nexec python3 -m torch.distributed.run \"$@\"\n", ""},
-		{"#!/bin/bash\n", ""},
-		{"#!\n", ""},
-		{"\x7fELF", ""},
-		{"", ""},
-	} {
-		dir := disk(t, map[string]string{"bin/python3": "", "a b/bin/python": "", "bin/torchrun": c.text})
-		path, err := shebang(filepath.Join(dir, "bin/torchrun"), in(filepath.Join(dir, "bin")))
-		if c.want == "" {
-			if err == nil {
-				t.Errorf("shebang of %q = %s, want an error", c.text, path)
-			}
-			continue
-		}
-		if want := filepath.Join(dir, c.want); err != nil || path != want {
-			t.Errorf("shebang of %q = %s, %v, want %s", c.text, path, err, want)
-		}
-	}
-}
-
-func TestInterpreterRefuses(t *testing.T) {
-	dir := disk(t, map[string]string{"plain/python": "", "folder/bin/python/x": ""})
-	for _, c := range []struct {
-		name   string
-		python string
-		env    []string
-		want   string
+// The error of a missing interpreter is the user's to mend; a program needs none.
+func TestInterpreterOfAJob(t *testing.T) {
+	dir := t.TempDir()
+	for name, test := range map[string]struct {
+		job Job
+		env environ.Vars
 	}{
-		{"nothing is there", "", nil, "no Python found: no python3 or python in PATH"},
-		{"an environment without one", "", []string{"VIRTUAL_ENV=" + dir}, "no Python found: VIRTUAL_ENV: " + dir + "/bin/python is not there"},
-		{"named and not there", dir + "/none", nil, "python, named by the job: " + dir + "/none is not there"},
-		{"named and not executable", dir + "/plain/python", nil, "is not executable"},
-		{"named and a folder", dir + "/folder/bin/python", nil, "not a program"},
-		{"named by variable", "", []string{"PYTHON_EXEC=python9"}, "python, PYTHON_EXEC:"},
+		"named by the job":           {Job{Kind: Script, Python: "none/python"}, nil},
+		"the job's own variables":    {Job{Kind: Script, Env: map[string]string{"PYTHON_EXEC": "none/python"}}, environ.Vars{"PYTHON_EXEC": "/bin/sh"}},
+		"the variables of a machine": {Job{Kind: Module}, environ.Vars{"PYTHON_EXEC": "none/python"}},
 	} {
-		path, _, err := Interpreter(&Job{Kind: Script, Python: c.python, Workdir: dir}, c.env, in(filepath.Join(dir, "bin")))
+		test.job.Workdir = dir
+		path, _, err := test.job.interpreter(test.env)
 		var u *UsageError
-		if !errors.As(err, &u) || !strings.Contains(u.Message, c.want) || u.Hint == "" {
-			t.Errorf("%s: %q, %v, want an error with %q and a hint", c.name, path, err, c.want)
+		if !errors.As(err, &u) || u.Hint == "" || !strings.Contains(u.Message, filepath.Join(dir, "none/python")+" is not there") {
+			t.Errorf("%s: %q, %v", name, path, err)
 		}
 	}
-	if path, why, err := Interpreter(&Job{Kind: Program}, nil, in(dir)); path != "" || why == "" || err != nil {
+	if path, why, err := (&Job{Kind: Program}).interpreter(nil); path != "" || why == "" || err != nil {
 		t.Errorf("a program: %q, %q, %v", path, why, err)
 	}
 }

@@ -5,6 +5,11 @@
 // gpurun itself opens is absolute. Nothing is expanded in the words that the
 // training script gets. A train.toml is judged as a whole: all its problems are
 // reported at once, each with its line, its column and a caret.
+//
+// Prepare then answers every question about a Job before anything starts, in three
+// steps that each return a new value: Inspect (where it would run), Resolve (how many
+// ranks, which recipe), Read (the plan that its files and arguments stand for). A
+// Prepared job does not change, and gives the command for any other plan.
 package job
 
 import (

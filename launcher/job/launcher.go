@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // launchers are programs that start ranks themselves. Where a word follows, it
@@ -38,10 +40,7 @@ var wrappers = []string{
 // named are wrappers' options whose value may look like a launcher.
 var named = []string{"-n", "--name", "-p", "--prefix", "--with", "--extra", "--group", "-e", "--environment", "-u"}
 
-// python matches the base name of an interpreter.
-var python = regexp.MustCompile(`^(python|pypy)[0-9.]*$`)
-
-func isPython(word string) bool { return python.MatchString(filepath.Base(word)) }
+func isPython(word string) bool { return python.Named(word) }
 
 // launcherIn finds the launcher that a command starts, directly or through a
 // wrapper; empty where there is none.

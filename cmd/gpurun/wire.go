@@ -1,0 +1,83 @@
+package main
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/node"
+	"github.com/gpurun/gpurun/launcher/output"
+)
+
+// A wiring is what the parts of a launch have to know of a prepared job.
+type wiring struct {
+	began    launcher.Began
+	warnings []string
+	launcher launcher.Launcher // but Starter, World and Store
+	node     node.Options
+	world    node.WorldOptions
+}
+
+// wire is the one place where a prepared job is taken apart for those who launch it.
+// run is the run's name, and began when its attempt 0 did.
+func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
+	j := p.Job()
+	launch := j.Launch
+	step, err := p.Step()
+	if err != nil {
+		return wiring{}, err
+	}
+	digest, _ := p.Digest(job.DigestVersion)
+	w := wiring{
+		warnings: p.Warnings(),
+		began: launcher.Began{
+			Run: run, Name: j.Name, Version: version(), Digest: digest, Recipe: p.RecipeName(), Python: p.Python(),
+			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), At: time.Now().UTC(),
+		},
+		launcher: launcher.Launcher{
+			Policy: p.Policy(), Job: p.StrategyJob(), Accelerator: p.Accelerator(), Recipe: p, HangTimeout: launch.HangTimeout,
+			Graces: launcher.Graces{User: launch.ShutdownTimeout, Failure: node.FailureGrace},
+		},
+		node: node.Options{
+			Run: run, Ranks: p.Ranks(), Plain: launch.Self, Argv: p.Argv, Env: p.Environ(),
+			Workdir: j.Workdir, DataLimit: p.DataLimit(), MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts,
+			Probe: launch.Probe, NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
+			Output: node.Output{
+				Stdin: s.in, Stdout: s.out, Stderr: s.err, TTY: launch.TTY, Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
+				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(),
+			},
+			Settings: p.Settings(),
+		},
+		world: node.WorldOptions{
+			Accelerator: p.Accelerator(), BF16: p.BF16(), NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
+			Checkpoint: checkpoints{p.Checkpoints(), began}.newest,
+		},
+	}
+	if p.nvml != nil {
+		w.world.Devices, w.world.Baseline = p.nvml, p.GPUs().Devices
+	}
+	return w, nil
+}
+
+// search says where the run directory of a job is looked for.
+func search(p *prepared, own job.Own) journal.Search {
+	j := p.Job()
+	root := filepath.Join(j.Workdir, ".gpurun", j.Name)
+	if j.Launch.LogDir != "" {
+		root = j.Launch.LogDir // as torchrun: a folder of its own below it for each run
+	}
+	return journal.Search{Named: own.RunDir, Root: root, Scheduler: p.Scheduler(), Restarted: p.Restarted()}
+}
+
+func streamsOf(s job.Streams) map[int]output.Streams {
+	m := map[int]output.Streams{}
+	if s.All != job.NoStd {
+		m[output.AllRanks] = output.Streams(s.All)
+	}
+	for local, std := range s.Ranks {
+		m[local] = output.Streams(std)
+	}
+	return m
+}

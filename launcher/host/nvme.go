@@ -1,0 +1,61 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// SwapPrefix begins the names of the folders that hold what attempts offload to NVMe.
+const SwapPrefix = "gpurun-"
+
+// SwapDir names the folder below root for what an attempt offloads to NVMe, by the
+// attempt's own folder in its run directory; empty where there is no root. Runs of
+// one job have different names.
+func SwapDir(root, attempt string) string {
+	if root == "" {
+		return ""
+	}
+	return filepath.Join(root, SwapPrefix+filepath.Base(filepath.Dir(attempt))+"-"+filepath.Base(attempt))
+}
+
+// LackOfNVMe says why nothing can be offloaded to the folder that
+// recovery.nvme_path names, empty where it can be. The folder may be missing where
+// it can be made: the one above it is there.
+func LackOfNVMe(root string) string {
+	dir, err := existing(root)
+	if err != nil {
+		return fmt.Sprintf("recovery.nvme_path %s: %v", root, err)
+	}
+	disk, err := DiskAt(dir)
+	if err != nil {
+		return fmt.Sprintf("recovery.nvme_path %s: %v", root, err)
+	}
+	if disk.RAM {
+		return fmt.Sprintf("recovery.nvme_path %s is in host memory (tmpfs)", root)
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Sprintf("recovery.nvme_path %s cannot be written: %v", root, err)
+	}
+	return ""
+}
+
+// existing is a folder, or the one above it where it can be made there.
+func existing(root string) (string, error) {
+	for _, dir := range []string{root, filepath.Dir(root)} {
+		info, err := os.Stat(dir)
+		switch {
+		case err == nil && info.IsDir():
+			return dir, nil
+		case err == nil:
+			return "", unix.ENOTDIR
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", errors.Unwrap(err) // without the path, which is told
+		}
+	}
+	return "", unix.ENOENT
+}

@@ -1,0 +1,121 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Command is what one attempt runs, all paths and words in place.
+type Command struct {
+	Argv []string
+	Env  map[string]string // variables that gpurun sets
+	// Files are changed copies by their path in the attempt's folder.
+	Files map[string][]byte
+	// Siblings maps a folder of copies to the original folder whose other files are
+	// to be linked beside them, so that relative includes resolve as they did.
+	Siblings map[string]string
+	Diff     string // unified, as a person would read it
+}
+
+// Apply gives the command for a plan, always from the job as the user wrote it,
+// going on from a checkpoint unless that is empty. Changed files are meant for a
+// folder below dir, the attempt's own; nothing is written.
+func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (Command, error) {
+	r, files := p.resolved, filepath.Join(dir, "files")
+	at := r.at
+	at.NVMePath = host.SwapDir(r.job.Recovery.NVMePath, dir)
+	change, err := r.recipe.Apply(r.command, plan, at, files)
+	if err != nil {
+		return Command{}, err
+	}
+	if checkpoint != "" {
+		command, err := r.withFiles(r.recipe.ResumeFiles(checkpoint))
+		if err != nil {
+			return Command{}, err
+		}
+		if change, err = r.recipe.ResumeFrom(change, command, plan, checkpoint, files); err != nil {
+			return Command{}, err
+		}
+	}
+	c := Command{Argv: change.Argv, Env: map[string]string{}, Files: map[string][]byte{}, Siblings: map[string]string{}, Diff: change.Diff}
+	maps.Copy(c.Env, change.Env)
+	p.ceiling.withAllocator(r.env, c.Env)
+	maps.Copy(c.Env, p.ceiling.env)
+	for name, content := range change.Files {
+		c.Files[filepath.Join(files, filepath.FromSlash(name))] = content
+	}
+	for copies, original := range change.Siblings {
+		c.Siblings[filepath.Join(files, filepath.FromSlash(copies))] = r.under(original)
+	}
+	return c, nil
+}
+
+// withFiles is the command with more files; one that is not there is left out.
+func (r Resolved) withFiles(names []string) (recipes.Command, error) {
+	command := r.command
+	command.Files = maps.Clone(command.Files)
+	for _, name := range names {
+		text, err := os.ReadFile(r.under(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return recipes.Command{}, fmt.Errorf("read a file of the checkpoint: %w", err)
+		}
+		command.Files[name] = text
+	}
+	return command, nil
+}
+
+// Propose gives the command that starts a plan from the beginning, without the
+// ceiling that only gpurun puts on; changed files are those of attempt n of the run
+// in dir.
+func (p *Prepared) Propose(plan strategy.Plan, dir string, n int) (Command, error) {
+	r := p.resolved
+	change, err := r.recipe.Apply(r.command, plan, r.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
+	argv := slices.DeleteFunc(slices.Clone(change.Argv), func(w string) bool { return w == recipes.LocalRank }) // the launcher's own word
+	return Command{Argv: argv, Env: change.Env}, err
+}
+
+// Pinned returns the job with the words on its command that keep all attempts of a
+// run in one folder, where the recipe knows some and the user has none, and a
+// warning that tells people of it.
+func (p *Prepared) Pinned(run string) *Prepared {
+	words := p.resolved.recipe.Pinned(p.resolved.command, run)
+	if len(words) == 0 {
+		return p
+	}
+	next := *p
+	next.resolved.command.Argv = slices.Concat(p.resolved.command.Argv, words)
+	next.resolved.warnings = append(p.Warnings(),
+		fmt.Sprintf("the job gets %s, so that all attempts use one folder and the next one finds the checkpoints", strings.Join(words, " ")))
+	return &next
+}
+
+// Argv are the words that start one rank of an attempt's command: the interpreter
+// before the job's, as torchrun has it.
+func (p *Prepared) Argv(words []string, localRank int) []string {
+	var argv []string
+	switch p.resolved.job.Kind {
+	case Script:
+		argv = []string{p.Python(), "-u"}
+	case Module:
+		argv = []string{p.Python(), "-u", "-m"}
+	}
+	argv = append(argv, recipes.ForRank(words, localRank)...)
+	if p.resolved.job.Launch.LocalRankArg {
+		argv = append(argv, "--local-rank="+strconv.Itoa(localRank))
+	}
+	return argv
+}

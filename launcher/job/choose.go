@@ -1,0 +1,164 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/recipes"
+)
+
+// A choice is a recipe, why it was chosen, and the command with all that was read
+// for that.
+type choice struct {
+	recipe   recipes.Recipe
+	evidence []string
+	command  recipes.Command
+}
+
+// choose finds the recipe: named, from a file, or recognised; train.toml's own
+// tables override it.
+func (s Inspected) choose(ctx context.Context) (choice, error) {
+	c, err := s.base(ctx)
+	if err != nil {
+		return choice{}, err
+	}
+	if c.recipe.Name != "" && c.command.Packages == nil {
+		c.command.Packages = s.packages(ctx)
+	}
+	over, problems := recipes.FromKnobs(s.job.Knobs)
+	if len(problems) > 0 {
+		return choice{}, errors.New(problems[0].Message)
+	}
+	over.Resume = recipes.Resume{Latest: s.job.Resume.Latest, Args: s.job.Resume.Args}
+	if s.job.Progress.Step != nil {
+		over.Progress.Step = s.job.Progress.Step.String()
+	}
+	if c.recipe.Name == "" && len(over.Knobs) > 0 {
+		c.evidence = []string{"[knobs] in train.toml"}
+	}
+	c.recipe = c.recipe.With(over)
+	return c, nil
+}
+
+// base finds the recipe that train.toml's tables override; a zero one where there is
+// none.
+func (s Inspected) base(ctx context.Context) (choice, error) {
+	c := choice{command: s.asWritten()}
+	var err error
+	switch name := s.job.Recipe; {
+	case name == "none":
+	case s.auto():
+		return s.recognise(ctx)
+	case strings.ContainsRune(name, filepath.Separator):
+		c.recipe, err = recipeFile(name)
+	default:
+		c.recipe, err = fromCatalog(name)
+	}
+	return c, err
+}
+
+// fromCatalog finds a recipe by its name.
+func fromCatalog(name string) (recipes.Recipe, error) {
+	catalog, err := recipes.Catalog()
+	if err != nil {
+		return recipes.Recipe{}, fmt.Errorf("load the recipes: %w", err)
+	}
+	for _, r := range catalog {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	return recipes.Recipe{}, errext.Errorf("gpurun recipes lists them; a path to a recipe file works too", "there is no recipe %q", name)
+}
+
+// recipeFile reads a recipe of the user's own.
+func recipeFile(path string) (recipes.Recipe, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return recipes.Recipe{}, fmt.Errorf("read the recipe: %w", err)
+	}
+	r, problems := recipes.Parse(strings.TrimSuffix(filepath.Base(path), ".toml"), text)
+	if len(problems) > 0 {
+		lines := make([]string, 0, len(problems))
+		for _, problem := range problems {
+			lines = append(lines, fmt.Sprintf("%s: %s: %s", path, strings.Join(problem.Key, "."), problem.Message))
+		}
+		return r, errors.New(strings.Join(lines, "\n"))
+	}
+	return r, nil
+}
+
+// recognise finds the recipe by the marks of the command, its files and its source;
+// a zero one where none or several fit.
+func (s Inspected) recognise(ctx context.Context) (choice, error) {
+	catalog, err := recipes.Likely(s.asWritten())
+	if err != nil {
+		return choice{}, fmt.Errorf("load the recipes: %w", err)
+	}
+	c, ok := s.detect(s.asWritten(), catalog)
+	if ok {
+		// Recipes differ by the framework's version, and a framework may have several.
+		c.command.Packages = s.packages(ctx)
+		c, _ = s.detect(c.command, catalog)
+	}
+	return c, nil
+}
+
+// detect recognises a recipe by the command, loading the files that a recipe says
+// the command names, since their keys may be what tells it.
+func (s Inspected) detect(command recipes.Command, catalog []recipes.Recipe) (choice, bool) {
+	for _, r := range catalog {
+		// One that is not there is no mark of anything; Read complains of it if the
+		// recipe that is chosen needs it.
+		command, _ = s.load(command, r)
+	}
+	found, evidence, ok := recipes.Detect(command, catalog)
+	if !ok {
+		return choice{command: command}, false
+	}
+	return choice{found, evidence, command}, true
+}
+
+// load adds to a command the configuration files that it names, as a recipe
+// understands it, until they name no further one. Beside an error, it returns the
+// command with those that could be read.
+func (s Inspected) load(command recipes.Command, r recipes.Recipe) (recipes.Command, error) {
+	files := maps.Clone(command.Files)
+	command.Files = files
+	for {
+		more := slices.DeleteFunc(r.FilesNamed(command), func(name string) bool { return files[name] != nil })
+		if len(more) == 0 {
+			return command, nil
+		}
+		for _, name := range more {
+			if strings.Contains(name, "://") {
+				return command, fmt.Errorf("read a configuration file of the job: %s is not on this machine: download it, and name the copy", name)
+			}
+			text, err := os.ReadFile(s.under(name))
+			if err != nil {
+				return command, fmt.Errorf("read a configuration file of the job: %w", err)
+			}
+			files[name] = text
+		}
+	}
+}
+
+// packages are those that the job's interpreter has; nil where it has none to ask,
+// or does not answer: the job itself will say what is wrong with it.
+func (s Inspected) packages(ctx context.Context) map[string]string {
+	if s.python == nil {
+		return nil
+	}
+	installed, err := s.python.Packages(ctx)
+	if err != nil {
+		return nil
+	}
+	return installed
+}

@@ -1,0 +1,64 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// DigestVersion is the version of the digest that a new run is stored with.
+const DigestVersion = 2
+
+// digests tell a job from every other, as each version of gpurun did it.
+type digests map[int]string
+
+// Digest tells this job from every other: its command, its train.toml and the
+// configuration files that it names. It begins with its version and a colon, except
+// for version 1, which has none. It is false for a version that this gpurun does not know.
+func (p *Prepared) Digest(version int) (string, bool) {
+	d, known := p.digests[version]
+	return d, known
+}
+
+// Same reports whether a run was begun with this job, going by the digest that was
+// stored then. known is false for the digest of a newer gpurun, which cannot be told.
+func (p *Prepared) Same(stored string) (same, known bool) {
+	version := 1
+	if prefix, _, versioned := strings.Cut(stored, ":"); versioned {
+		n, err := strconv.Atoi(prefix)
+		if err != nil {
+			return false, false
+		}
+		version = n
+	}
+	d, known := p.Digest(version)
+	return known && d == stored, known
+}
+
+// digests computes the digest in every version. Version 1 has all files that any
+// recipe that might have fitted takes the command to name, so that another gpurun
+// with other recipes can come to another one; version 2 has those of the job's own
+// recipe, and all of them only for a job of no framework.
+func (r Resolved) digests() digests {
+	all := slices.Sorted(maps.Keys(r.command.Files))
+	own := all
+	if r.recipe.Name != "" {
+		own = slices.Sorted(slices.Values(r.recipe.FilesNamed(r.command)))
+	}
+	return digests{1: r.digestOver(all), 2: "2:" + r.digestOver(own)}
+}
+
+// digestOver is SHA-256, in hexadecimal, over the job's own digest and files that
+// its command names.
+func (r Resolved) digestOver(files []string) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n", r.job.Digest)
+	for _, name := range files {
+		fmt.Fprintf(h, "%q %x\n", name, sha256.Sum256(r.command.Files[name]))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

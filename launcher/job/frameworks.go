@@ -1,0 +1,126 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/recipes"
+)
+
+// innerKinds are the recipes' kinds of inner commands in the job's words.
+var innerKinds = map[recipes.InnerKind]Kind{
+	recipes.InnerScript: Script, recipes.InnerModule: Module, recipes.InnerProgram: Program,
+}
+
+// pythonExec is torchrun's variable for the interpreter of the ranks.
+const pythonExec = "PYTHON_EXEC"
+
+// A typed command is one that may start with a framework's launcher.
+type typed struct {
+	words []string
+	dir   string       // its working directory
+	env   environ.Vars // what it inherits, with the variables before it and the job's own
+}
+
+// frameworkLaunchers lets the recipes take a framework's launcher off a command. The
+// ranks run on the interpreter that the launcher itself would have run on. own is
+// gpurun's own environment.
+func frameworkLaunchers(ctx context.Context, own environ.Vars) Unwrap {
+	return func(words []string, env map[string]string, dir string) (Inner, bool, error) {
+		return typed{words: words, dir: dir, env: own.With(env)}.unwrap(ctx)
+	}
+}
+
+func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
+	catalog, err := recipes.Catalog()
+	if err != nil {
+		return Inner{}, false, fmt.Errorf("load the recipes: %w", err)
+	}
+	inner, known, err := recipes.Unwrap(t.words, t.env, func(name string) ([]byte, error) { return t.read(ctx, name) }, catalog)
+	if err != nil || !known {
+		return Inner{}, known, err
+	}
+	inner.Env = environ.Vars(inner.Env).With()
+	if python := t.launcherPython(); python != "" && t.env[pythonExec] == "" && inner.Kind != recipes.InnerProgram {
+		inner.Env[pythonExec] = python
+	}
+	argv, err := t.fillSite(ctx, inner)
+	if err != nil {
+		return Inner{}, true, err
+	}
+	return Inner{Kind: innerKinds[inner.Kind], Argv: argv, Env: inner.Env, Ranks: inner.Ranks}, true, nil
+}
+
+// read reads a file as the launcher would: one that the framework brings with it is
+// among the packages of the launcher's interpreter.
+func (t typed) read(ctx context.Context, name string) ([]byte, error) {
+	file, isSite := strings.CutPrefix(name, recipes.Site)
+	if !isSite {
+		return os.ReadFile(under(t.dir, name))
+	}
+	path := t.launcherPython()
+	if path == "" || t.env[pythonExec] != "" {
+		var err error
+		if path, _, err = find(python.Search{Dir: t.dir, Env: t.env}); err != nil {
+			return nil, err
+		}
+	}
+	return t.at(path, t.env).ReadFile(ctx, file)
+}
+
+// at is an interpreter as the ranks will run it, so that what it says now need not be
+// asked again for them.
+func (t typed) at(path string, env environ.Vars) *python.Interpreter {
+	return python.At(path, t.dir, inherited(env.Words()))
+}
+
+// launcherPython is the interpreter in the first line of the launcher's script; empty
+// where it has none.
+func (t typed) launcherPython() string {
+	path, _, err := python.Search{Launcher: t.words[0], Dir: t.dir}.OfLauncher()
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// fillSite replaces the words that name files which the framework brings with it.
+func (t typed) fillSite(ctx context.Context, inner recipes.Inner) ([]string, error) {
+	argv := slices.Clone(inner.Argv)
+	var files []string
+	for _, word := range argv {
+		if file, isSite := strings.CutPrefix(word, recipes.Site); isSite {
+			files = append(files, file)
+		}
+	}
+	if len(files) == 0 {
+		return argv, nil
+	}
+	env := t.env.With(inner.Env)
+	path, _, err := find(python.Search{Dir: t.dir, Env: env})
+	if err != nil {
+		return nil, err
+	}
+	interpreter := t.at(path, env)
+	// The job of a known framework will need the packages, too: one start tells both.
+	_, _ = interpreter.Packages(ctx)
+	paths, err := interpreter.Files(ctx, files...)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.Index(paths, ""); i >= 0 {
+		return nil, &UsageError{Message: fmt.Sprintf("%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], path),
+			Hint: "name a file that is there, or the launcher of the environment that has the framework"}
+	}
+	for i, word := range argv {
+		if strings.HasPrefix(word, recipes.Site) {
+			argv[i], paths = paths[0], paths[1:]
+		}
+	}
+	return argv, nil
+}

@@ -1,0 +1,100 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/recipes"
+)
+
+// An Inspected job is one whose surroundings are known. It does not change.
+type Inspected struct {
+	job      Job
+	env      environ.Vars // that the ranks inherit, the job's own on top
+	place    cluster.Place
+	gpus     gpu.View
+	python   *python.Interpreter // nil for a program
+	source   []byte              // of the script or the module; nil where there is none
+	warnings []string
+}
+
+// Inspect finds out where a job would run: the scheduler's place, the environment,
+// the GPUs, the interpreter and the script's source. It refuses a launch of several
+// nodes.
+func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
+	place, err := cluster.Detect(m.Environ)
+	if err != nil {
+		return Inspected{}, err
+	}
+	if err := place.Refuse(); err != nil {
+		return Inspected{}, err
+	}
+	s := Inspected{job: *j, place: place, env: inherited(m.Environ).With(j.Env), warnings: slices.Concat(j.Warnings, m.Warnings)}
+	if s.gpus, err = gpu.Visible(s.env.Words(), m.NVML); err != nil {
+		s.warnings = append(s.warnings, err.Error())
+	}
+	path, why, err := j.interpreter(s.env)
+	if err != nil {
+		return Inspected{}, err
+	}
+	if path != "" {
+		if !filepath.IsAbs(path) {
+			return Inspected{}, fmt.Errorf("find the interpreter (%s): %q is not absolute", why, path)
+		}
+		s.python = python.At(path, j.Workdir, s.env)
+	}
+	s.source, err = s.readSource(ctx)
+	return s, err
+}
+
+// inherited is what ranks inherit of gpurun's own environment.
+func inherited(words []string) environ.Vars { return environ.Parse(cluster.RankEnv(words)) }
+
+// readSource reads the source, by which a recipe is recognised, and makes sure that
+// a script is there before anything starts.
+func (s Inspected) readSource(ctx context.Context) ([]byte, error) {
+	switch s.job.Kind {
+	case Script:
+	case Module:
+		return s.moduleSource(ctx), nil
+	default:
+		return nil, nil
+	}
+	source, err := os.ReadFile(s.under(s.job.Argv[0]))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the script: %w", err)
+	}
+	return source, nil
+}
+
+// under resolves a path as the job's own process would.
+func (s Inspected) under(path string) string { return under(s.job.Workdir, path) }
+
+// auto reports whether the recipe is to be recognised.
+func (s Inspected) auto() bool { return s.job.Recipe == "auto" || s.job.Recipe == "" }
+
+// accelerator is what the job trains on.
+func (s Inspected) accelerator() string {
+	if s.gpus.Count > 0 {
+		return "cuda"
+	}
+	return "cpu"
+}
+
+// asWritten is the job's command as recipes see it, with no file read yet.
+func (s Inspected) asWritten() recipes.Command {
+	return recipes.Command{Argv: slices.Clone(s.job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source}
+}

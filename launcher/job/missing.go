@@ -1,0 +1,111 @@
+package job
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Missing names, for each rung, the part that it needs and that is not there:
+// DeepSpeed itself where the recipe shards through it, and what DeepSpeed builds
+// its Adam for the CPU and its asynchronous I/O with when they are first used.
+func (p *Prepared) Missing() map[strategy.Rung]string {
+	r := p.resolved
+	if !slices.Contains(r.recipe.Rules, "deepspeed-config") || r.command.Packages == nil {
+		return nil
+	}
+	missing := map[strategy.Rung]string{}
+	lack := func(reason string, rungs ...strategy.Rung) {
+		for _, rung := range rungs {
+			if missing[rung] == "" {
+				missing[rung] = reason
+			}
+		}
+	}
+	if r.command.Packages["deepspeed"] == "" {
+		lack("the job's interpreter has no DeepSpeed", strategy.RungShard, strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
+	}
+	if !r.finds("c++", "g++", "clang++") {
+		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no C++ compiler", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
+	}
+	if r.accelerator() == "cuda" && !r.finds("nvcc") {
+		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no nvcc", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
+	}
+	if root := r.job.Recovery.NVMePath; root != "" {
+		if reason := host.LackOfNVMe(root); reason != "" {
+			lack(reason, strategy.RungNVMe)
+		}
+	}
+	if !HasLibaio(p.Python(), r.env) {
+		lack("DeepSpeed links its access to NVMe with libaio, and libaio.h or libaio.so is not there (libaio-dev)", strategy.RungNVMe)
+	}
+	return missing
+}
+
+// finds reports whether one of the programs is in PATH, or where CUDA keeps its own.
+func (r Resolved) finds(names ...string) bool {
+	home := r.env["CUDA_HOME"]
+	for _, name := range names {
+		for _, path := range []string{name, filepath.Join(home, "bin", name), filepath.Join("/usr/local/cuda/bin", name)} {
+			if _, err := exec.LookPath(path); err == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// HasLibaio reports whether a program can be linked with libaio: its header and the
+// library's name without a number, which distributions keep in libaio-dev. They may
+// be in the system's folders, the interpreter's, or those that the compiler's
+// variables name.
+func HasLibaio(python string, env environ.Vars) bool {
+	var include, lib []string
+	for _, prefix := range []string{"/usr", "/usr/local", filepath.Dir(filepath.Dir(python)), filepath.Dir(filepath.Dir(realPath(python)))} {
+		include = append(include, filepath.Join(prefix, "include"))
+		lib = append(lib, filepath.Join(prefix, "lib"), filepath.Join(prefix, "lib64"), filepath.Join(prefix, "lib", "*"))
+	}
+	lib = append(lib, "/lib64", "/lib/*")
+	include = append(include, foldersIn(env, "-I", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "CFLAGS")...)
+	lib = append(lib, foldersIn(env, "-L", "LIBRARY_PATH", "LDFLAGS")...)
+	return anyFile(include, "libaio.h") && anyFile(lib, "libaio.so")
+}
+
+// foldersIn lists the folders in variables of an environment: lists joined by colons, or
+// words that begin with flag.
+func foldersIn(env environ.Vars, flag string, variables ...string) []string {
+	var folders []string
+	for _, name := range variables {
+		value := env[name]
+		if !strings.HasSuffix(name, "FLAGS") {
+			folders = append(folders, strings.Split(value, ":")...)
+			continue
+		}
+		for _, word := range strings.Fields(value) {
+			if folder, ok := strings.CutPrefix(word, flag); ok {
+				folders = append(folders, folder)
+			}
+		}
+	}
+	return folders
+}
+
+// anyFile reports whether a file is in one of the folders, which may be globs.
+func anyFile(folders []string, name string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		found, err := filepath.Glob(filepath.Join(folder, name))
+		return folder != "" && err == nil && len(found) > 0
+	})
+}
+
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}

@@ -1,0 +1,51 @@
+package job
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+)
+
+// put writes a file, in folders that it makes.
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// libaio counts where DeepSpeed can compile and link with it: the library alone, as
+// a program needs it to run, is not enough.
+func TestLibaioIsWhereItCanBeLinked(t *testing.T) {
+	prefix := t.TempDir()
+	python := filepath.Join(prefix, "bin", "python3")
+	for _, folder := range []string{"bin", "lib", "include", "other"} {
+		if err := os.Mkdir(filepath.Join(prefix, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var env environ.Vars
+	if HasLibaio(python, env) {
+		t.Skip("this machine has libaio-dev")
+	}
+	put(t, filepath.Join(prefix, "lib", "libaio.so.1"), "")
+	put(t, filepath.Join(prefix, "include", "libaio.h"), "")
+	if HasLibaio(python, env) {
+		t.Error("libaio.so.1 cannot be linked with")
+	}
+	put(t, filepath.Join(prefix, "other", "libaio.so"), "")
+	env = environ.Vars{"LDFLAGS": "-O2 -L" + filepath.Join(prefix, "other")}
+	if !HasLibaio(python, env) {
+		t.Error("LDFLAGS names the folder")
+	}
+	env = nil
+	put(t, filepath.Join(prefix, "lib", "libaio.so"), "")
+	if !HasLibaio(python, env) {
+		t.Error("the interpreter's own environment has it")
+	}
+}

@@ -1,0 +1,41 @@
+package job
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	interpreter "github.com/gpurun/gpurun/launcher/python"
+)
+
+// TestModuleSource: the source of a module is found as Python would find it, and
+// is not looked for where the module's name tells the recipe.
+func TestModuleSource(t *testing.T) {
+	packages, _, python := framework(t)
+	work, other := t.TempDir(), t.TempDir()
+	for path, text := range map[string]string{
+		filepath.Join(work, "train.py"):                       "here",
+		filepath.Join(work, "pkg/__main__.py"):                "package",
+		filepath.Join(work, "torchtitan/train.py"):            "a copy",
+		filepath.Join(other, "train.py"):                      "hidden",
+		filepath.Join(other, "elsewhere.py"):                  "on the path",
+		filepath.Join(packages, "recipes/installed/train.py"): "installed",
+	} {
+		put(t, path, text)
+	}
+	for module, want := range map[string]string{
+		"train": "here", "pkg": "package", "elsewhere": "on the path", "recipes.installed.train": "installed", "nowhere": "", "torchtitan.train": "",
+	} {
+		env := environ.Vars{"PYTHONPATH": other + ":" + packages}
+		s := Inspected{job: Job{Kind: Module, Argv: []string{module}, Workdir: work, Recipe: "auto"}, env: env, python: interpreter.At(python, work, env)}
+		if got := s.moduleSource(t.Context()); string(got) != want {
+			t.Errorf("%s: %q, want %q", module, got, want)
+		}
+	}
+	env := environ.Parse(os.Environ())
+	s := Inspected{job: Job{Argv: []string{"json.tool"}, Workdir: work, Recipe: "auto"}, env: env, python: interpreter.At(python, work, env)}
+	if len(s.moduleSource(t.Context())) == 0 {
+		t.Error("the interpreter's own modules are not found")
+	}
+}

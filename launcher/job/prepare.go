@@ -1,0 +1,33 @@
+package job
+
+import (
+	"context"
+
+	"github.com/gpurun/gpurun/launcher/gpu"
+)
+
+// A Machine is what a job is prepared on.
+type Machine struct {
+	// Environ is gpurun's own environment, in the form of os.Environ.
+	Environ []string
+	// NVML is the connection to the GPUs' driver, nil where there is none. It is the
+	// caller's to close; a prepared job does not hold it.
+	NVML *gpu.NVML
+	// Warnings are what people should know of the machine.
+	Warnings []string
+}
+
+// Prepare answers every question about a job, and starts no rank. The steps are
+// values of their own: what surrounds the job, what it resolves to, what its files
+// say. An error that the user can mend carries a hint.
+func Prepare(ctx context.Context, j *Job, m Machine) (*Prepared, error) {
+	inspected, err := Inspect(ctx, j, m)
+	if err != nil {
+		return nil, err
+	}
+	resolved, err := Resolve(ctx, inspected)
+	if err != nil {
+		return nil, err
+	}
+	return Read(ctx, resolved)
+}

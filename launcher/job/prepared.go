@@ -1,0 +1,224 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Prepared job is one whose every question is answered, with nothing started:
+// what gpurun plan prints, and what gpurun run launches. It does not change.
+type Prepared struct {
+	resolved Resolved
+	plan     strategy.Plan
+	knobs    map[strategy.Knob]strategy.Range
+	ceiling  ceiling
+	digests  digests
+}
+
+// Read loads the configuration files of a job, and reads the current plan, what can
+// be done with each knob, and the ceiling that each rank is held to.
+func Read(ctx context.Context, r Resolved) (*Prepared, error) {
+	var err error
+	if r.command, err = r.load(r.command, r.recipe); err != nil {
+		return nil, err
+	}
+	if r.job.Launch.DataParallel == 0 {
+		if r.at, err = r.recipe.Parallel(r.command, r.at); err != nil {
+			return nil, errext.WithHint(fmt.Errorf("count the data-parallel ranks: %w", err), "set launch.data_parallel")
+		}
+	}
+	p := &Prepared{resolved: r}
+	if p.plan, p.knobs, err = r.readPlan(); err != nil {
+		return nil, err
+	}
+	if p.ceiling, err = r.limit(ctx); err != nil {
+		return nil, err
+	}
+	p.digests = r.digests()
+	return p, nil
+}
+
+// readPlan is what the job sets as it is written, and what can be done with each knob.
+func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, error) {
+	plan, knobs, err := r.recipe.Read(r.command, r.at)
+	if err != nil {
+		return nil, nil, errext.WithHint(fmt.Errorf("read the job's plan: %w", err),
+			"check [knobs] and the job's arguments; gpurun plan shows what is understood")
+	}
+	for k, own := range knobs {
+		if families, reason, fragile := r.recipe.Families(k); fragile {
+			own.Checkpoint = &strategy.Survival{Groups: families, Reason: reason}
+			knobs[k] = own
+		}
+	}
+	if r.accelerator() == "cpu" {
+		delete(plan, strategy.Allocator)
+		knobs[strategy.Allocator] = strategy.Range{Absent: "the job trains on the CPU"}
+	}
+	return plan, knobs, nil
+}
+
+// Job is the job as it was read; its maps and lists are not to be changed.
+func (p *Prepared) Job() Job { return p.resolved.job }
+
+// Environ is a copy of the environment that the ranks inherit, with the job's own
+// variables.
+func (p *Prepared) Environ() environ.Vars { return p.resolved.env.With() }
+
+// Startable says why the program of the job cannot be started. The error is a *UsageError.
+func (p *Prepared) Startable() error { return Startable(&p.resolved.job, p.resolved.env.Words()) }
+
+// Python is the interpreter's path; empty for a program.
+func (p *Prepared) Python() string {
+	if p.resolved.python == nil {
+		return ""
+	}
+	return p.resolved.python.Path()
+}
+
+// GPUs are those that the job would see.
+func (p *Prepared) GPUs() gpu.View { return p.resolved.gpus }
+
+// Accelerator is what the job trains on: "cuda" or "cpu".
+func (p *Prepared) Accelerator() string { return p.resolved.accelerator() }
+
+// BF16 reports whether every device computes in bfloat16; a CPU does, in PyTorch.
+func (p *Prepared) BF16() bool {
+	if p.Accelerator() == "cpu" {
+		return true
+	}
+	for _, d := range p.resolved.gpus.Devices {
+		if !d.BF16() {
+			return false
+		}
+	}
+	return len(p.resolved.gpus.Devices) > 0
+}
+
+// Ranks is the number of ranks on this node. A job that starts its own has as many,
+// and is one process for gpurun.
+func (p *Prepared) Ranks() int { return p.resolved.local }
+
+// Processes is the number of processes that gpurun starts on this node.
+func (p *Prepared) Processes() int {
+	if p.resolved.job.Launch.Self {
+		return 1
+	}
+	return p.resolved.local
+}
+
+// Plan is a copy of what the job sets as it is written.
+func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
+
+// StrategyJob is what strategy.Decide has to know.
+func (p *Prepared) StrategyJob() strategy.Job {
+	r := p.resolved
+	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.local, DataParallel: r.at.DataParallel, Written: p.Plan(),
+		Resumption: strategy.Resumption{Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts}}
+}
+
+// Policy is what gpurun may do to get the job trained.
+func (p *Prepared) Policy() strategy.Policy {
+	j := p.resolved.job
+	r := j.Recovery
+	return strategy.Policy{
+		Mode: strategy.Mode(r.Mode), MaxAttempts: r.MaxAttempts, Numerics: strategy.Numerics(r.Numerics), Never: r.Never,
+		NVMePath: r.NVMePath, TransientRetries: r.TransientRetries, Restarts: j.Launch.MaxRestarts, RestartFromZero: r.RestartFromZero,
+	}
+}
+
+// Recipe is the recipe's name, empty without one, and by which marks it was
+// recognised.
+func (p *Prepared) Recipe() (name string, evidence []string) {
+	return p.resolved.recipe.Name, slices.Clone(p.resolved.evidence)
+}
+
+// RecipeName is the recipe's name for people.
+func (p *Prepared) RecipeName() string {
+	switch r := p.resolved.recipe; {
+	case r.Name != "":
+		return r.Name
+	case len(r.Knobs) > 0:
+		return "[knobs]"
+	}
+	return "none"
+}
+
+// Candidates are the recipes of whose marks the job has some.
+func (p *Prepared) Candidates() ([]recipes.Candidate, error) {
+	catalog, err := recipes.Catalog()
+	if err != nil {
+		return nil, fmt.Errorf("load the recipes: %w", err)
+	}
+	return recipes.Candidates(p.resolved.command, catalog), nil
+}
+
+// Warnings are sentences for people: what was asked for and has no effect, or an
+// unexpected one.
+func (p *Prepared) Warnings() []string { return slices.Clone(p.resolved.warnings) }
+
+// Place says for people where the job runs, and on what.
+func (p *Prepared) Place() string {
+	device, gpus := "CPU", p.resolved.gpus
+	if gpus.Count > 0 {
+		device = fmt.Sprintf("%d GPUs (%s)", gpus.Count, gpus.Source)
+		if len(gpus.Devices) > 0 {
+			device = fmt.Sprintf("%d × %s (%s)", gpus.Count, gpus.Devices[0].Name, gpus.Source)
+		}
+	}
+	return strings.TrimSpace(p.resolved.place.Evidence + ", " + device)
+}
+
+// Scheduler names the scheduler's job, the same after a restart of it; empty without
+// one.
+func (p *Prepared) Scheduler() string {
+	place := p.resolved.place
+	if place.Job == "" {
+		return ""
+	}
+	return string(place.Kind) + " " + place.Job + " " + place.Step
+}
+
+// Restarted reports whether a scheduler has started this job before.
+func (p *Prepared) Restarted() bool {
+	return p.resolved.place.Job != "" && p.resolved.place.RestartCount > 0
+}
+
+// Step is the pattern of a training step in the job's output, whose first group is
+// the number; nil where none is known.
+func (p *Prepared) Step() (*regexp.Regexp, error) {
+	pattern := p.resolved.recipe.Progress.Step
+	if pattern == "" {
+		return nil, nil
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("read the pattern of a step: %w", err)
+	}
+	return re, nil
+}
+
+// Value says the value of a knob for people, or why a knob that the job has does not
+// show one; empty for a knob that nothing is known of.
+func (p *Prepared) Value(k strategy.Knob) string {
+	r, known := p.knobs[k]
+	switch {
+	case p.plan[k] != "":
+		return string(p.plan[k])
+	case known && r.Scope == strategy.ScopeDerived:
+		return "derived by the job"
+	case known && r.Absent == "":
+		return "not known: name it in the job, or give the knob a default in [knobs]"
+	}
+	return ""
+}

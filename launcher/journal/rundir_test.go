@@ -1,0 +1,100 @@
+package journal
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// begin makes a run directory whose job has a scheduler's name.
+func begin(t *testing.T, dir, scheduler string) {
+	t.Helper()
+	j, _, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Append(launcher.Began{Run: filepath.Base(dir), Scheduler: scheduler}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A run directory is the one that is named, the newest of the same job where a
+// scheduler restarts it, and else a new one.
+func TestFindARunDirectory(t *testing.T) {
+	root := t.TempDir()
+	begin(t, filepath.Join(root, "20260101-000000-0001"), "slurm 7 0")
+	begin(t, filepath.Join(root, "20260102-000000-0002"), "slurm 7 0")
+	begin(t, filepath.Join(root, "20260103-000000-0003"), "slurm 8 0")
+	fresh := func(dir string) bool {
+		_, err := os.Stat(dir)
+		return os.IsNotExist(err) && filepath.Dir(dir) == root
+	}
+	for name, test := range map[string]struct {
+		search Search
+		want   string // empty: a new one
+	}{
+		"named":         {Search{Named: "/runs/mine", Root: root, Scheduler: "slurm 7 0", Restarted: true}, "/runs/mine"},
+		"restarted":     {Search{Root: root, Scheduler: "slurm 7 0", Restarted: true}, filepath.Join(root, "20260102-000000-0002")},
+		"first start":   {Search{Root: root, Scheduler: "slurm 7 0"}, ""},
+		"another job":   {Search{Root: root, Scheduler: "slurm 9 0", Restarted: true}, ""},
+		"no scheduler":  {Search{Root: root, Restarted: true}, ""},
+		"no runs there": {Search{Root: filepath.Join(root, "missing"), Scheduler: "slurm 7 0", Restarted: true}, ""},
+	} {
+		got, err := test.search.Find()
+		if test.want == "" {
+			test.want, _ = filepath.Split(filepath.Join(test.search.Root, "x"))
+			if err != nil || !strings.HasPrefix(got, test.want) || test.search.Root == root && !fresh(got) {
+				t.Errorf("%s: %q, %v, want a new one", name, got, err)
+			}
+			continue
+		}
+		if err != nil || got != test.want {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, test.want)
+		}
+	}
+}
+
+// Why a run directory cannot be used decides the exit code.
+func TestOpenRunSaysWhyNot(t *testing.T) {
+	used := filepath.Join(t.TempDir(), "run")
+	j, _, err := Open(used, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	newer := filepath.Join(t.TempDir(), "run")
+	begin(t, newer, "")
+	if err := os.WriteFile(filepath.Join(newer, File), []byte("{\"v\":99,\"kind\":\"began\"}\n{}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		dir  string
+		code int
+		hint string
+	}{
+		"in use":       {used, strategy.CodeUsage, "wait for it, or name another --run-dir"},
+		"newer":        {newer, strategy.CodeUsage, "use the gpurun that wrote the run directory"},
+		"below a file": {filepath.Join(file, "run"), strategy.CodeRunDir, "run directory that it can write"},
+	} {
+		_, _, err := OpenRun(test.dir, nil)
+		if errext.Code(err, 0) != test.code || !strings.Contains(errext.Hint(err), test.hint) {
+			t.Errorf("%s: %v, code %d, hint %q", name, err, errext.Code(err, 0), errext.Hint(err))
+		}
+	}
+	if _, _, err := OpenRun(used, nil); !errors.Is(err, ErrLocked) {
+		t.Errorf("in use: %v", err)
+	}
+}

@@ -1,0 +1,127 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// An attempt is the running ranks of this machine.
+type attempt struct {
+	node     *Node
+	n        int // the attempt's number
+	began    time.Time
+	dir      string
+	world    int // the number of ranks
+	port     int // of the rendezvous, 0 where there is none
+	group    *proc.Group
+	out      *output.Output
+	counters *host.Counters
+	facts    chan strategy.Fact
+	// stopProbe ends the watch over what ranks tell of their own end.
+	stopProbe func()
+	// stopSettings ends the watch over the files in which a framework writes what it
+	// uses, after a last look.
+	stopSettings func()
+	swap         *swap // nil where nothing is offloaded to NVMe
+	// lingering is cancelled by linger, when what ranks left behind gets no more
+	// time to finish.
+	lingering context.Context
+	linger    context.CancelFunc
+
+	mu     sync.Mutex   // guards what follows
+	ended  map[int]bool // ranks
+	paused bool         // the ranks are stopped, until SIGCONT
+	awake  time.Time    // when they last went on after a pause
+}
+
+// Facts delivers what is observed; collect closes it.
+func (a *attempt) Facts() <-chan strategy.Fact { return a.facts }
+
+func (a *attempt) emit(f strategy.Fact) { a.facts <- f }
+
+// ranks are the global ranks on this machine.
+func (a *attempt) ranks() []int {
+	var ranks []int
+	for k := range a.world {
+		ranks = append(ranks, k)
+	}
+	return ranks
+}
+
+// Stop ends the ranks and all that they started. What cannot be ended is told by
+// collect.
+func (a *attempt) Stop(signal int, grace time.Duration) {
+	a.linger()
+	a.group.Stop(grace, syscall.Signal(signal))
+}
+
+// kill ends the ranks and all that they started without any grace.
+func (a *attempt) kill() {
+	a.linger()
+	a.group.Kill()
+}
+
+// LastSign is what a rank last let see of itself. One that was paused could not
+// write.
+func (a *attempt) LastSign(rank int) launcher.Sign {
+	own, all := a.out.Activity(rank), a.out.Activity()
+	sign := launcher.Sign{Output: own.Output, Step: own.Step, Others: all.Step, Longest: all.Longest}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.paused:
+		sign.Output = time.Now()
+	case a.awake.After(sign.Output):
+		sign.Output = a.awake
+	}
+	return sign
+}
+
+// pause stops the ranks until resume lets them go on.
+func (a *attempt) pause() {
+	a.mu.Lock()
+	a.paused = true
+	a.mu.Unlock()
+	a.group.Signal(unix.SIGTSTP)
+}
+
+func (a *attempt) resume() {
+	a.mu.Lock()
+	a.paused, a.awake = false, time.Now()
+	a.mu.Unlock()
+	a.group.Signal(unix.SIGCONT)
+}
+
+// state says what the ranks do, for SIGQUIT.
+func (a *attempt) state(now time.Time) string {
+	pids := a.group.PIDs()
+	a.mu.Lock()
+	ended := len(a.ended)
+	a.mu.Unlock()
+	said := fmt.Sprintf("attempt %d has run for %s, %d of %d ranks have ended", a.n, now.Sub(a.began).Round(time.Second), ended, a.world)
+	ranks := make([]int, 0, len(pids))
+	for k := range pids {
+		ranks = append(ranks, k)
+	}
+	slices.Sort(ranks)
+	for _, k := range ranks {
+		last := "nothing written yet"
+		if at := a.out.Activity(k).Output; !at.IsZero() {
+			last = fmt.Sprintf("last wrote %s ago", now.Sub(at).Round(time.Second))
+		}
+		said += fmt.Sprintf("; rank %d: pid %d, %s", k, pids[k], last)
+	}
+	return said
+}

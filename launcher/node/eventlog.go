@@ -1,0 +1,130 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// stacksFile is where SIGQUIT writes gpurun's own stacks, in the run directory.
+const stacksFile = "stacks.txt"
+
+// A Journal is the run directory, with one writer: package journal's.
+type Journal interface {
+	launcher.Store
+	// Dir is the run directory's path.
+	Dir() string
+	Close() error
+}
+
+// An EventLog is the journal as several goroutines use it: the launcher's loop, which
+// waits until each event is on disk, and those that only have something to tell
+// and must not wait for a disk. Its errors carry the exit code of a run directory
+// that cannot be written.
+type EventLog struct {
+	store Journal
+	notes chan string
+	over  chan struct{}
+	owner sync.WaitGroup
+
+	mu       sync.Mutex        // held over each event; guards what follows
+	last     strategy.Evidence // of the attempt that ended last
+	finished bool              // the verdict is the last word
+}
+
+// OpenEventLog takes over a journal, which Close closes.
+func OpenEventLog(store Journal) *EventLog {
+	l := &EventLog{store: store, notes: make(chan string, 64), over: make(chan struct{})}
+	l.owner.Go(func() {
+		for {
+			select {
+			case text := <-l.notes:
+				l.tell(text)
+			case <-l.over:
+				return
+			}
+		}
+	})
+	return l
+}
+
+// Note journals and shows a notice soon. It is lost where too many wait, and after
+// the verdict.
+func (l *EventLog) Note(text string) {
+	select {
+	case l.notes <- text:
+	default:
+	}
+}
+
+func (l *EventLog) tell(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.finished {
+		return
+	}
+	// The loop's next event meets the same disk, and ends the run where it has to.
+	_ = l.store.Append(launcher.Noticed{Text: text})
+}
+
+// Close ends the notices and the journal.
+func (l *EventLog) Close() {
+	close(l.over)
+	l.owner.Wait()
+	l.store.Close() // every event was synced
+}
+
+// Append journals an event.
+func (l *EventLog) Append(e launcher.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ended, ok := e.(launcher.Ended); ok {
+		l.last = ended.Evidence
+	}
+	return l.refused(l.store.Append(e))
+}
+
+// Last is the evidence of the attempt that ended last.
+func (l *EventLog) Last() strategy.Evidence {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+func (l *EventLog) refused(err error) error { return launcher.RunDirError(l.store.Dir(), err) }
+
+// Prepare makes the folder of an attempt.
+func (l *EventLog) Prepare(n int) (string, error) {
+	dir, err := l.store.Prepare(n)
+	return dir, l.refused(err)
+}
+
+// Write puts an attempt's plan and files into its folder.
+func (l *EventLog) Write(dir string, plan strategy.Plan, c launcher.Command) error {
+	return l.refused(l.store.Write(dir, plan, c))
+}
+
+// Finish writes the verdict. Notices that come later are lost.
+func (l *EventLog) Finish(v launcher.Verdict) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.finished = true
+	return l.refused(l.store.Finish(v))
+}
+
+// writeStacks writes what each goroutine does into the run directory.
+func (l *EventLog) writeStacks() (path string, err error) {
+	text := make([]byte, 1<<20)
+	text = text[:runtime.Stack(text, true)]
+	head := fmt.Sprintf("%d goroutines\n\n", runtime.NumGoroutine())
+	path = filepath.Join(l.store.Dir(), stacksFile)
+	if err := os.WriteFile(path, append([]byte(head), text...), 0o644); err != nil {
+		return "", fmt.Errorf("write the stacks: %w", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,66 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// full is a run directory on a disk without room.
+type full struct{ kept }
+
+func (f *full) refuse() error {
+	return &os.PathError{Op: "write", Path: filepath.Join(f.dir, "journal.jsonl"), Err: syscall.ENOSPC}
+}
+func (f *full) Append(launcher.Event) error   { return f.refuse() }
+func (f *full) Prepare(int) (string, error)   { return "", f.refuse() }
+func (f *full) Finish(launcher.Verdict) error { return f.refuse() }
+func (f *full) Write(string, strategy.Plan, launcher.Command) error {
+	return &os.PathError{Op: "open", Path: "/home/conf", Err: syscall.ENOENT}
+}
+
+// What the run directory refuses carries its exit code; a file of the job does not.
+func TestTheEventLogsErrorsHaveACode(t *testing.T) {
+	l := OpenEventLog(&full{kept{dir: "/runs/r"}})
+	defer l.Close()
+	_, prepare := l.Prepare(1)
+	for name, err := range map[string]error{"append": l.Append(launcher.Began{}), "prepare": prepare, "finish": l.Finish(launcher.Verdict{})} {
+		if errext.Code(err, 0) != strategy.CodeRunDir || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(errext.Hint(err), "--run-dir") {
+			t.Errorf("%s: %v, code %d", name, err, errext.Code(err, 0))
+		}
+	}
+	if err := l.Write("/runs/r/attempt-1", nil, launcher.Command{}); errext.Code(err, 0) != 0 || err == nil {
+		t.Errorf("write: %v, code %d", err, errext.Code(err, 0))
+	}
+}
+
+// A notice is journaled soon, and never after the verdict.
+func TestNotices(t *testing.T) {
+	store := &kept{dir: t.TempDir()}
+	l := OpenEventLog(store)
+	l.Note("before")
+	await(t, "the notice", func() bool { return len(store.notices()) == 1 })
+	if err := l.Append(launcher.Ended{Evidence: strategy.Evidence{Attempt: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	if last := l.Last(); last.Attempt != 3 {
+		t.Errorf("the last attempt is %d", last.Attempt)
+	}
+	if err := l.Finish(launcher.Verdict{}); err != nil {
+		t.Fatal(err)
+	}
+	l.Note("after")
+	time.Sleep(50 * time.Millisecond)
+	l.Close()
+	if got := store.notices(); len(got) != 1 || got[0] != "before" {
+		t.Errorf("notices %q", got)
+	}
+}

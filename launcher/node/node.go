@@ -1,0 +1,119 @@
+// Package node runs one node's ranks from start to sweep: it joins package proc,
+// output, probe, gpu and host into what package launcher consumes.
+//
+//	node.go         Starter: the ranks of one attempt, or none
+//	attempt.go      Attempt: the running ranks, up to the last byte of output
+//	world.go        World: devices, memory, disks, checkpoints
+//	signals.go      what reaches gpurun as a signal, and whom it concerns
+//	eventlog.go     the journal, as several goroutines write to it
+//	options.go      what a node has to know of the job
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// startBound is how long starting the ranks may take; it is a matter of
+// milliseconds, and longer only where a file system hangs.
+const startBound = time.Minute
+
+// A Node is the launcher's Starter: it starts the ranks of this machine.
+type Node struct {
+	opts    Options
+	token   string // tells this gpurun's ranks from those of any other, whatever its run is called
+	log     *EventLog
+	signals *Signals
+	ports   map[int]bool // that attempts of this run have had
+}
+
+// New makes a node. Its ranks are told to signals while they run, and notices go to log.
+func New(o Options, log *EventLog, signals *Signals) *Node {
+	if o.Early == 0 {
+		o.Early = earlyBound
+	}
+	if o.Plain {
+		o.Ranks = 1
+	}
+	return &Node{opts: o, token: rand.Text(), log: log, signals: signals, ports: map[int]bool{}}
+}
+
+// Start starts all ranks of one attempt. An error carries the exit code of a run
+// that cannot start, and a hint: 75 where waiting helps, 74 where the system refuses
+// the attempt's folder, 2 for what the job asks for and cannot have. It is a
+// *launcher.Signal where somebody asked gpurun to stop meanwhile.
+func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, error) {
+	a, err := n.open(ctx, l)
+	if err != nil {
+		return nil, cannotStart(err)
+	}
+	ranks := n.ranks(a, l)
+	a.stopProbe = probe.Watch(l.Dir, a.ranks(), a.emit)
+	// A signal that comes while ranks start stops them with their grace, like one
+	// that comes later: the first of them may be at work already.
+	starting, started := context.WithTimeout(context.WithoutCancel(ctx), startBound)
+	defer started()
+	n.signals.begin(n.opts.Grace)
+	a.group, err = proc.Start(starting, ranks, proc.Options{
+		Marker: fmt.Sprintf("%s.%s.%d", n.opts.Run, n.token, l.N), Limits: proc.Limits{Data: n.opts.DataLimit}, Logger: slog.New(logHandler{n.log}),
+	})
+	a.out.Started()
+	if err != nil {
+		n.signals.leave()
+		return nil, cannotStart(a.abandon(ctx, err))
+	}
+	n.signals.adopt(a)
+	a.watchSettings(l.Command.Env)
+	go a.collect()
+	return a, nil
+}
+
+// open makes an attempt with all that its ranks need, and starts none.
+func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
+	a := &attempt{node: n, n: l.N, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, world: n.opts.Ranks, ended: map[int]bool{}}
+	var err error
+	if a.port, err = n.port(ctx, l.N); err != nil {
+		return nil, err
+	}
+	if a.swap, err = n.openSwap(l); err != nil {
+		return nil, err
+	}
+	if a.out, err = n.openOutput(a); err != nil {
+		err = fmt.Errorf("open the ranks' output: %w", err)
+		if !isShort(err) {
+			err = launcher.RunDirError(l.Dir, err)
+		}
+		return nil, errors.Join(err, a.swap.close())
+	}
+	a.counters = host.This().OpenCounters()
+	a.lingering, a.linger = context.WithCancel(context.WithoutCancel(ctx))
+	return a, nil
+}
+
+// abandon gives back what an attempt holds whose ranks could not be started.
+func (a *attempt) abandon(ctx context.Context, err error) error {
+	a.linger()
+	var draining sync.WaitGroup
+	draining.Go(func() { drain(a.facts) })
+	a.stopProbe()
+	err = errors.Join(err, a.out.Wait(ctx), a.swap.close())
+	close(a.facts)
+	draining.Wait()
+	return err
+}
+
+func drain(facts <-chan strategy.Fact) {
+	for range facts {
+	}
+}

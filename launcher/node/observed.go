@@ -1,0 +1,119 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// settingsPause is how often the files are looked at in which a framework writes what
+// it uses. They may be on a file system that tells of no changes.
+const settingsPause = 5 * time.Second
+
+// largestSettings bounds what is read of one, in bytes.
+const largestSettings = 4 << 20
+
+// A settingsWatch looks for what a job says of its settings where it is not in its
+// output: in files that the framework writes, and in the environment that a rank
+// had in the end.
+type settingsWatch struct {
+	settings Settings
+	asked    map[string]string // variables that gpurun set
+	dir      string            // of the attempt
+	ranks    []int
+	workdir  string
+	began    time.Time // what is older was written by another attempt
+	seen     map[string]bool
+	emit     func(strategy.Fact)
+}
+
+// watchSettings looks for what the framework writes of its settings until
+// stopSettings. asked are the variables that gpurun set.
+func (a *attempt) watchSettings(asked map[string]string) {
+	a.stopSettings = func() {}
+	if a.node.opts.Settings == nil {
+		return
+	}
+	w := &settingsWatch{
+		settings: a.node.opts.Settings, asked: asked, dir: a.dir, ranks: a.ranks(),
+		workdir: a.node.opts.Workdir, seen: map[string]bool{}, emit: a.emit,
+		began: a.began.Add(-10 * time.Millisecond), // the kernel's clock for files is that coarse
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var looking sync.WaitGroup
+	looking.Go(func() { w.run(ctx) })
+	a.stopSettings = func() { cancel(); looking.Wait() }
+}
+
+// run looks until ctx is done, when the ranks are gone, and then a last time.
+func (w *settingsWatch) run(ctx context.Context) {
+	defer w.lookAtEnvironments()
+	globs := w.settings.Files()
+	if len(globs) == 0 {
+		<-ctx.Done()
+		return
+	}
+	tick := time.NewTicker(settingsPause)
+	defer tick.Stop()
+	for over := false; !over; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			over = true
+		}
+		for _, glob := range globs {
+			w.look(glob)
+		}
+	}
+}
+
+// look reads what a glob matches and this attempt has written, each file once.
+func (w *settingsWatch) look(glob string) {
+	pattern := glob
+	if !filepath.IsAbs(pattern) {
+		pattern = filepath.Join(w.workdir, glob)
+	}
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		return // Parse cannot know what the command fills in
+	}
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil || w.seen[file] || !info.Mode().IsRegular() || info.Size() > largestSettings || info.ModTime().Before(w.began) {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it may be readable later
+		}
+		found := w.settings.InFile(glob, text)
+		w.seen[file] = len(found) > 0 // else it is half written, perhaps
+		for _, setting := range found {
+			setting.Text = file + ": " + setting.Text
+			w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "file", Proof: &setting})
+		}
+	}
+}
+
+// lookAtEnvironments compares the variables that gpurun set with what they were
+// when a rank failed: a script that sets them by itself has the last word.
+func (w *settingsWatch) lookAtEnvironments() {
+	for _, rank := range w.ranks {
+		used := probe.Environ(w.dir, rank)
+		for name, value := range used {
+			if value == w.asked[name] {
+				continue
+			}
+			for k, v := range w.settings.InVariable(name, w.asked[name], value) {
+				w.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Proof: &strategy.Proof{
+					Knob: k, Value: v, Text: fmt.Sprintf("%s=%s in the environment of rank %d", name, value, rank)}})
+			}
+		}
+	}
+}

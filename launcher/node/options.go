@@ -1,0 +1,82 @@
+package node
+
+import (
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Options are what a node has to know of the job whose ranks it starts, and of the
+// run. They are the same for all attempts.
+type Options struct {
+	// Run is the run's name.
+	Run string
+	// Ranks is how many processes to start.
+	Ranks int
+	// Plain says that the job is one process that starts its own ranks, if any: it is
+	// given no rank, no world and no port.
+	Plain bool
+	// Argv gives the words of one rank from those of the attempt's command: with the
+	// interpreter before them, and what a launcher adds for the local rank.
+	Argv func(words []string, local int) []string
+	// Env is what the ranks inherit, the job's own variables on top.
+	Env environ.Vars
+	// Workdir is the ranks' working directory.
+	Workdir string
+	// DataLimit is RLIMIT_DATA of each rank in bytes, 0 for none.
+	DataLimit int64
+	// MasterPort is the port that the user fixed, 0 for a new one in each attempt.
+	MasterPort int
+	// RunID is the rendezvous id that the user fixed, empty for a new one in each attempt.
+	RunID string
+	// MaxRestarts is told to the ranks, as torchrun does.
+	MaxRestarts int
+	// Probe puts gpurun's hook into the ranks' Python.
+	Probe bool
+	// NVMePath is the folder for what a plan offloads to NVMe, empty for none.
+	NVMePath string
+	// Grace is what ranks get after a user's stop, and what they leave behind when
+	// they end well.
+	Grace time.Duration
+	// Early is after which time people are told of a rank that ended while others go
+	// on; 0 means 30 s, since ranks of one job end within seconds of each other.
+	Early time.Duration
+	// Output says what becomes of the ranks' output.
+	Output Output
+	// Settings finds what the job's framework writes of its settings; nil: nothing.
+	Settings Settings
+}
+
+// Output says what the ranks read, and what becomes of what they write.
+type Output struct {
+	// Stdin is read by rank 0, Stdout and Stderr are the console.
+	Stdin, Stdout, Stderr *os.File
+	// TTY is "always", "never", or "auto": a single rank gets a pseudo-terminal
+	// where the console is a terminal.
+	TTY string
+	// Redirect, Tee, Filter and Role are those of output.Options.
+	Redirect, Tee map[int]output.Streams
+	Filter        []int
+	Role          string
+	// Step finds a training step in a line, nil for none.
+	Step *regexp.Regexp
+	// Observe finds in a line what the job says of its settings; nil: nothing.
+	Observe func(line string) (strategy.Proof, bool)
+}
+
+// Settings knows where the job's framework writes which settings it uses, apart
+// from its output. Its methods are called from one goroutine at a time.
+type Settings interface {
+	// Files are globs of files, relative to the working directory.
+	Files() []string
+	// InFile gives the settings that a file shows which one of the globs matched;
+	// none where the file is only half written.
+	InFile(glob string, text []byte) []strategy.Proof
+	// InVariable gives the knobs that a variable of the environment sets otherwise
+	// with the value used than with the value asked.
+	InVariable(name, asked, used string) strategy.Plan
+}

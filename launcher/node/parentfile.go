@@ -1,0 +1,73 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// errorFileVariable is torchrun's: who starts a launcher or a rank names a file in
+// it, and finds there what the failing rank wrote about its end.
+const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
+
+// TellParent copies the error.json of the rank where the failure began to the
+// file that gpurun's own parent named in env, gpurun's environment, with the rank's exit code added as
+// message.errorCode, negative for a signal: as torchrun does
+// (torch/distributed/elastic/multiprocessing/errors/error_handler.py,
+// dump_error_file). Where that rank wrote none, nothing is written.
+func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.Evidence) error {
+	to := env[errorFileVariable]
+	if to == "" || v.Outcome == strategy.Trained || len(v.Attempts) == 0 {
+		return nil
+	}
+	tried := v.Attempts[len(v.Attempts)-1]
+	if tried.Rank == nil {
+		return nil
+	}
+	text, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("attempt-%d", tried.N), fmt.Sprintf("rank%d", *tried.Rank), "error.json"))
+	if err != nil {
+		return nil // most scripts write none
+	}
+	if err := os.WriteFile(to, withErrorCode(text, exitCodeOf(last, *tried.Rank)), 0o644); err != nil {
+		return fmt.Errorf("copy the failing rank's error.json: %w", err)
+	}
+	return nil
+}
+
+// withErrorCode adds the exit code where message is an object, and else leaves the
+// text as it is.
+func withErrorCode(text []byte, code int) []byte {
+	var outer map[string]json.RawMessage
+	var message map[string]json.RawMessage
+	if code == 0 || json.Unmarshal(text, &outer) != nil || json.Unmarshal(outer["message"], &message) != nil || message == nil {
+		return text
+	}
+	message["errorCode"] = json.RawMessage(fmt.Sprint(code))
+	var err error
+	if outer["message"], err = json.Marshal(message); err != nil {
+		return text
+	}
+	whole, err := json.Marshal(outer)
+	if err != nil {
+		return text
+	}
+	return whole
+}
+
+// exitCodeOf is how a rank ended, as Python says it: -n for signal n.
+func exitCodeOf(ev strategy.Evidence, rank int) int {
+	for _, f := range ev.Facts {
+		if f.Exit != nil && f.Rank == rank {
+			if f.Exit.Signal != 0 {
+				return -f.Exit.Signal
+			}
+			return f.Exit.Code
+		}
+	}
+	return 0
+}

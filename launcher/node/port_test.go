@@ -1,0 +1,56 @@
+package node
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// An attempt never gets a port that an earlier one had.
+func TestEachAttemptHasAPortOfItsOwn(t *testing.T) {
+	n := New(Options{}, nil, nil)
+	seen := map[int]bool{}
+	for range 200 {
+		port, err := n.newPort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[port] {
+			t.Fatalf("port %d again", port)
+		}
+		seen[port] = true
+	}
+}
+
+// Where every port was used before, that is an error and no used port.
+func TestNoUsedPortIsHandedOut(t *testing.T) {
+	n := New(Options{}, nil, nil)
+	for port := range 1 << 16 {
+		n.ports[port] = true
+	}
+	port, err := n.newPort()
+	if err == nil || errext.Code(err, 0) != strategy.CodeRetry || !strings.Contains(errext.Hint(err), "ip_local_port_range") {
+		t.Errorf("port %d, error %v with code %d, hint %q", port, err, errext.Code(err, 0), errext.Hint(err))
+	}
+}
+
+// A port that the user fixed and another process has is the user's matter at the
+// start; later it may come back.
+func TestAFixedPortThatIsBusy(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	n := New(Options{MasterPort: l.Addr().(*net.TCPAddr).Port}, nil, nil)
+	for attempt, want := range []int{strategy.CodeUsage, strategy.CodeRetry} {
+		_, err := n.port(t.Context(), attempt)
+		if errext.Code(err, 0) != want || !strings.Contains(errext.Hint(err), "leave master_port out") {
+			t.Errorf("attempt %d: %v, code %d", attempt, err, errext.Code(err, 0))
+		}
+	}
+}

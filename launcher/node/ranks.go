@@ -1,0 +1,67 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// ranks describes the processes to start.
+func (n *Node) ranks(a *attempt, l launcher.Launch) []proc.Rank {
+	hook := n.hook(a, l)
+	var ranks []proc.Rank
+	for k := range a.world {
+		env := n.opts.Env.With(l.Command.Env, n.rankEnv(a, k))
+		env = env.With(hook(k, env.Words()))
+		r := proc.Rank{Rank: k, LocalRank: k, Argv: n.opts.Argv(l.Command.Argv, k), Env: env.Words(), Dir: n.opts.Workdir}
+		if k == 0 {
+			r.Stdin = n.opts.Output.stdin()
+		}
+		r.Stdout, r.Stderr = a.out.Files(k)
+		ranks = append(ranks, r)
+	}
+	return ranks
+}
+
+// rankEnv gives a rank its place. A job that starts its own ranks gets none, or it
+// would take itself for one of them.
+func (n *Node) rankEnv(a *attempt, k int) map[string]string {
+	r := rankEnvironment{
+		Rank: k, LocalRank: k, WorldSize: a.world, LocalWorld: a.world, MasterAddr: "127.0.0.1", MasterPort: a.port,
+		RunID: n.runID(a.n), Attempt: a.n, MaxRestarts: n.opts.MaxRestarts, Role: n.opts.Output.Role,
+		ErrorFile: filepath.Join(a.dir, fmt.Sprintf("rank%d", k), "error.json"),
+	}
+	if n.opts.Plain {
+		return map[string]string{errorFileVariable: r.ErrorFile}
+	}
+	return r.vars(n.opts.Env)
+}
+
+func (n *Node) runID(attempt int) string {
+	if n.opts.RunID != "" {
+		return n.opts.RunID
+	}
+	return fmt.Sprintf("%s.%d", n.opts.Run, attempt)
+}
+
+// hook gives the variables with which a rank's Python tells of its own end. Where
+// they cannot be had the ranks do without, and a fact says so.
+func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) map[string]string {
+	none := func(int, []string) map[string]string { return nil }
+	if !n.opts.Probe {
+		return none
+	}
+	variables, err := probe.Install(l.Dir, slices.Sorted(maps.Keys(l.Command.Env))...)
+	if err != nil {
+		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: err.Error()})
+		return none
+	}
+	return variables
+}

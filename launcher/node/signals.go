@@ -1,0 +1,274 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher"
+)
+
+// secondPress is how soon a second Ctrl-C means that ranks are killed at once.
+const secondPress = 2 * time.Second
+
+// Signals takes in the signals that reach gpurun, and passes each to whom it
+// concerns, whether ranks run at that moment or not:
+//
+//	TERM        stops the ranks and the run; another changes nothing, since Slurm sends two
+//	INT         the same; a second one within 2 s kills the ranks at once
+//	HUP         as TERM, unless it was ignored when gpurun started (nohup)
+//	QUIT        tells where the run stands, which goes on
+//	USR1, USR2  a notice: journaled, and passed to the ranks that have a handler;
+//	            no attempt is started after it, since the time here ends
+//	TSTP, CONT  stop the ranks and then gpurun; let both go on
+//	WINCH       the rank's pseudo-terminal takes the size of the console
+//	PIPE        nothing, so that a closed console does not end gpurun
+//	TTOU        ignored: words from the background would stop gpurun, and not the ranks
+//
+// An inherited SIG_IGN for INT is honoured too: a shell without job control
+// starts its background jobs so.
+type Signals struct {
+	signals chan os.Signal
+	cancel  context.CancelCauseFunc
+	over    chan struct{}
+	owner   sync.WaitGroup
+
+	mu       sync.Mutex    // guards what follows
+	log      *EventLog     // nil until there is a run directory
+	running  *attempt      // nil while no ranks run
+	starting bool          // ranks are being started, and the first of them may run
+	grace    time.Duration // of the ranks that run or are being started
+	late     []unix.Signal // that came for ranks that were being started
+	stopped  bool          // the run is to end
+	hurried  bool          // and its ranks get no grace
+	paused   bool
+	noticed  string // the last notice
+}
+
+// Listen begins to take signals in, until Close. The context ends, with a
+// *launcher.Signal as its cause, when a signal asks gpurun to stop.
+func Listen(ctx context.Context) (context.Context, *Signals) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &Signals{signals: make(chan os.Signal, 32), cancel: cancel, over: make(chan struct{})}
+	caught := []os.Signal{
+		unix.SIGTERM, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH, unix.SIGPIPE,
+	}
+	for _, sig := range []os.Signal{unix.SIGHUP, unix.SIGINT} {
+		if !signal.Ignored(sig) {
+			caught = append(caught, sig)
+		}
+	}
+	signal.Notify(s.signals, caught...)
+	signal.Ignore(unix.SIGTTOU)
+	s.owner.Go(s.serve)
+	return ctx, s
+}
+
+// Close ends what Listen began. Signals stay caught: what comes between the verdict and
+// the end of the process must not change the exit code.
+func (s *Signals) Close() {
+	close(s.over)
+	s.owner.Wait()
+	s.cancel(nil)
+}
+
+func (s *Signals) serve() {
+	var pressed time.Time
+	for {
+		select {
+		case <-s.over:
+			return
+		case sig := <-s.signals:
+			number := sig.(unix.Signal)
+			hurry := number == unix.SIGINT && !pressed.IsZero() && time.Since(pressed) < secondPress
+			if number == unix.SIGINT {
+				pressed = time.Now()
+			}
+			s.handle(number, hurry)
+		}
+	}
+}
+
+func (s *Signals) handle(sig unix.Signal, hurry bool) {
+	switch sig {
+	case unix.SIGTERM, unix.SIGINT:
+		s.stop(sig, sig, hurry)
+	case unix.SIGHUP:
+		s.stop(unix.SIGTERM, sig, false)
+	case unix.SIGQUIT:
+		s.tellState()
+	case unix.SIGUSR1, unix.SIGUSR2:
+		s.note("%s: a notice, passed to the ranks that listen for it; no attempt is started after it", unix.SignalName(sig))
+		s.announce(unix.SignalName(sig))
+		s.pass(sig)
+	case unix.SIGTSTP:
+		s.pause()
+	case unix.SIGCONT:
+		s.resume()
+	case unix.SIGWINCH:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.running != nil {
+			_ = s.running.out.Resize() // a size is not worth a word
+			s.running.group.Signal(sig)
+		}
+	}
+}
+
+// stop asks the run to end as for the signal as; reason is the one that came.
+func (s *Signals) stop(as, reason unix.Signal, hurry bool) {
+	s.mu.Lock()
+	first := !s.stopped
+	s.stopped = true
+	s.hurried = s.hurried || hurry
+	if hurry && s.running != nil {
+		s.running.kill()
+	}
+	grace := s.grace
+	s.mu.Unlock()
+	s.cancel(&launcher.Signal{Number: as})
+	switch {
+	case first && grace > 0 && as == unix.SIGINT:
+		s.note("%s: the ranks have %s to end; again within %s kills them", unix.SignalName(reason), grace, secondPress)
+	case first && grace > 0:
+		s.note("%s: the ranks have %s to end", unix.SignalName(reason), grace)
+	}
+}
+
+// announce remembers a notice.
+func (s *Signals) announce(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noticed = name
+}
+
+// notice is the last notice, empty for none.
+func (s *Signals) notice() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.noticed
+}
+
+// pass hands a signal to the ranks that run.
+func (s *Signals) pass(sig unix.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.running != nil:
+		s.running.group.Signal(sig)
+	case s.starting:
+		s.late = append(s.late, sig)
+	}
+}
+
+// pause stops the ranks, then gpurun itself. While ranks are being started it waits
+// for them: gpurun must not be stopped beside ranks that run. The first process of
+// a container cannot be stopped; its ranks can.
+func (s *Signals) pause() {
+	s.mu.Lock()
+	s.paused = true
+	if s.running != nil {
+		s.running.pause()
+	}
+	starting := s.starting
+	s.mu.Unlock()
+	if !starting {
+		pauseSelf()
+	}
+}
+
+// pauseSelf returns when somebody has let gpurun go on.
+func pauseSelf() {
+	_ = unix.Kill(unix.Getpid(), unix.SIGSTOP) // a process may always signal itself
+}
+
+func (s *Signals) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = false
+	if s.running != nil {
+		s.running.resume()
+	}
+}
+
+// begin says that ranks are being started, which get grace when they are
+// stopped. Adopt or leave follows.
+func (s *Signals) begin(grace time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starting, s.grace = true, grace
+}
+
+// adopt says which ranks run. They get what came while they started.
+func (s *Signals) adopt(a *attempt) {
+	s.mu.Lock()
+	s.running, s.starting = a, false
+	if s.hurried {
+		a.kill()
+	}
+	for _, sig := range s.late {
+		a.group.Signal(sig)
+	}
+	s.late = nil
+	paused := s.paused
+	if paused {
+		a.pause()
+	}
+	s.mu.Unlock()
+	if paused {
+		pauseSelf()
+	}
+}
+
+// leave says that no ranks run.
+func (s *Signals) leave() {
+	s.mu.Lock()
+	paused := s.paused && s.starting
+	s.running, s.starting, s.grace, s.late = nil, false, 0, nil
+	s.mu.Unlock()
+	if paused {
+		pauseSelf()
+	}
+}
+
+// Record says where notices are journaled; nil: nowhere.
+func (s *Signals) Record(l *EventLog) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = l
+}
+
+func (s *Signals) note(format string, args ...any) {
+	s.mu.Lock()
+	l := s.log
+	s.mu.Unlock()
+	if l != nil {
+		l.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+// tellState says where the run stands, and asks the ranks for the same: Python's
+// faulthandler may listen.
+func (s *Signals) tellState() {
+	s.mu.Lock()
+	a, l := s.running, s.log
+	s.mu.Unlock()
+	if l == nil {
+		return
+	}
+	state := "no ranks run"
+	if a != nil {
+		state = a.state(time.Now())
+	}
+	where, err := l.writeStacks()
+	if err != nil {
+		where = err.Error()
+	}
+	l.Note(fmt.Sprintf("SIGQUIT: %s; stacks of gpurun: %s", state, where))
+	s.pass(unix.SIGQUIT)
+}

@@ -1,0 +1,174 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// swapLock is the file in such a folder that its gpurun holds locked.
+const swapLock = "gpurun.lock"
+
+// A swap is the folder of one attempt for what it offloads to NVMe.
+type swap struct {
+	dir  string
+	lock *os.File
+	made string // the nvme_path itself, where it was not there before
+}
+
+// toNVMe reports whether a plan offloads to NVMe.
+func toNVMe(plan strategy.Plan) bool {
+	return plan[strategy.OffloadOptimizer] == "nvme" || plan[strategy.OffloadParam] == "nvme"
+}
+
+// openSwap makes the folder, and holds it until close.
+func openSwap(dir string) (*swap, error) {
+	made := ""
+	root := filepath.Dir(dir)
+	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) {
+		made = root
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder for what is offloaded to NVMe: %w", err)
+	}
+	lock, err := lockSwap(dir)
+	if err != nil {
+		return nil, fmt.Errorf("hold the folder for what is offloaded to NVMe: %w", err)
+	}
+	return &swap{dir: dir, lock: lock, made: made}, nil
+}
+
+func lockSwap(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, swapLock), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, os.NewSyscallError("flock", err)
+	}
+	return f, nil
+}
+
+// close removes the folder with all that was offloaded. A nil swap has none.
+func (s *swap) close() error {
+	if s == nil {
+		return nil
+	}
+	err := os.RemoveAll(s.dir)
+	if s.made != "" {
+		_ = os.Remove(s.made) // another run may use it by now
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+// SweepSwaps removes the folders below root, which is recovery.nvme_path, whose
+// gpurun is gone.
+func SweepSwaps(root string) error {
+	if root == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for what a killed run left on NVMe: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), host.SwapPrefix) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(dir, swapLock)); err != nil {
+			continue // not ours
+		}
+		lock, err := lockSwap(dir)
+		if err != nil {
+			continue // in use, or another user's
+		}
+		errs = append(errs, (&swap{dir: dir, lock: lock}).close())
+	}
+	return errors.Join(errs...)
+}
+
+// probeSize is how much is written to learn how fast a disk is, in bytes.
+const probeSize = 64 << 20
+
+// speed writes probeSize bytes to the folder, down to the disk, and returns the
+// bytes written in a second.
+func (s *swap) speed() (perSecond float64, err error) {
+	path := filepath.Join(s.dir, "speed")
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, fmt.Errorf("measure the disk: %w", err)
+	}
+	defer os.Remove(path)
+	defer f.Close()
+	block := make([]byte, 4<<20)
+	for i := range block {
+		block[i] = byte(i * 7) // no zeros, which some file systems do not write
+	}
+	began := time.Now()
+	for range probeSize / len(block) {
+		if _, err := f.Write(block); err != nil {
+			return 0, fmt.Errorf("measure the disk: %w", err)
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return 0, fmt.Errorf("measure the disk: %w", err)
+	}
+	return probeSize / time.Since(began).Seconds(), nil
+}
+
+// openSwap makes the folder for what the attempt offloads to NVMe, and tells how
+// fast it is; nil where nothing is offloaded there.
+func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
+	dir := host.SwapDir(n.opts.NVMePath, l.Dir)
+	if dir == "" || !toNVMe(l.Plan) {
+		return nil, nil
+	}
+	s, err := openSwap(dir)
+	if err != nil {
+		return nil, notOnNVMe(err)
+	}
+	speed, err := s.speed()
+	if err != nil {
+		return nil, notOnNVMe(errors.Join(err, s.close()))
+	}
+	n.log.Note(fmt.Sprintf("%s takes what is offloaded: %s free, %s written in a second", dir, strategy.GiB(freeAt(dir)), strategy.GiB(int64(speed))))
+	return s, nil
+}
+
+// notOnNVMe gives an error of the folder its hint: a full disk may have room later.
+func notOnNVMe(err error) error {
+	err = errext.WithHint(err, "recovery.nvme_path says where")
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return errext.WithCode(err, strategy.CodeRetry)
+	}
+	return err
+}
+
+// freeAt is the space below a folder that this user can have, in bytes; 0: not known.
+func freeAt(dir string) int64 {
+	if dir == "" {
+		return 0
+	}
+	free, err := host.Free(dir)
+	if err != nil {
+		return 0
+	}
+	return free
+}

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// WorldOptions are what a World has to know of the job and its machine.
+type WorldOptions struct {
+	// Accelerator is what the job trains on, "cuda" or "cpu", and BF16 whether it
+	// computes in bfloat16.
+	Accelerator string
+	BF16        bool
+	// Devices waits for the devices' memory, nil where there is no NVML; Baseline
+	// are the devices before attempt 0.
+	Devices  Settler
+	Baseline []gpu.Device
+	// NVMePath is the folder for what a plan offloads to NVMe, empty for none.
+	NVMePath string
+	// Missing names, for each rung, the part that it needs and that is not there.
+	Missing func() map[strategy.Rung]string
+	// Checkpoint is the newest complete checkpoint of this run, empty without one.
+	Checkpoint func() string
+}
+
+// A Settler waits for the memory of devices: package gpu's NVML.
+type Settler interface {
+	Settle(ctx context.Context, baseline []gpu.Device, bound time.Duration) []strategy.Fact
+}
+
+// A World answers what the launcher asks about its surroundings.
+type World struct {
+	opts    WorldOptions
+	signals *Signals
+	note    func(string) // journals a notice
+}
+
+// NewWorld makes a world that knows of the notices that come to signals, and tells
+// people through note. Both may be nil for one that is only asked for its inventory.
+func NewWorld(o WorldOptions, signals *Signals, note func(string)) *World {
+	o.Baseline = slices.Clone(o.Baseline)
+	return &World{opts: o, signals: signals, note: note}
+}
+
+// Inventory says what there is to work with now.
+func (w *World) Inventory(context.Context) strategy.Inventory {
+	inv := strategy.Inventory{
+		At: time.Now().UTC(), Accelerator: w.opts.Accelerator, BF16: w.opts.BF16,
+		Missing: w.opts.Missing(), Checkpoint: w.opts.Checkpoint(), NVMeFree: freeAt(w.opts.NVMePath),
+	}
+	if m, err := host.This().Memory(); err == nil {
+		inv.HostAvailable = m.Available
+	}
+	return inv
+}
+
+// Notice is the last signal that announced the end of the time.
+func (w *World) Notice() string { return w.signals.notice() }
+
+// Settle waits until the devices' memory is back at the level before attempt 0.
+// Memory that somebody else has come to hold is told to people, and is evidence
+// for the next attempt.
+func (w *World) Settle(ctx context.Context, bound time.Duration) []strategy.Fact {
+	return w.settle(ctx, w.opts.Baseline, bound)
+}
+
+// Before says what is held on the devices before the first attempt.
+func (w *World) Before(ctx context.Context) []strategy.Fact {
+	empty := slices.Clone(w.opts.Baseline)
+	for i := range empty {
+		empty[i].Used = 0
+	}
+	return w.settle(ctx, empty, 0)
+}
+
+func (w *World) settle(ctx context.Context, level []gpu.Device, bound time.Duration) []strategy.Fact {
+	if w.opts.Devices == nil || len(level) == 0 {
+		return nil
+	}
+	facts := w.opts.Devices.Settle(ctx, level, bound)
+	if ctx.Err() != nil {
+		return nil // what is held may be on its way back
+	}
+	for _, f := range facts {
+		if f.Tenant != nil {
+			w.note(fmt.Sprintf("warning: %s of %s are in use, and not by this run%s", strategy.GiB(f.Tenant.Bytes), f.Tenant.Device, who(f.Tenant.PIDs)))
+		}
+	}
+	return facts
+}
+
+// who names processes as far as they can be seen from here: in a container, the
+// driver's numbers are those of another namespace, and mean nobody or another.
+func who(pids []int) string {
+	var names []string
+	for _, pid := range pids {
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if err != nil {
+			names = append(names, fmt.Sprintf("process %d", pid))
+			continue
+		}
+		names = append(names, fmt.Sprintf("process %d, %s", pid, strings.TrimSpace(string(comm))))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, "; ") + ")"
+}

@@ -1,0 +1,25 @@
+# Prints what an interpreter has, as one line of JSON, and imports nothing that does
+# not come with Python: of a module with the same name in the working directory or
+# beside it, the code would run.
+import sys
+
+before, sys.path[:] = list(sys.path), [p for p in sys.path if p]
+
+import json
+
+answer = {"version": "%d.%d.%d" % sys.version_info[:3], "path": list(sys.path)}
+if "packages" in sys.argv[1:]:
+    try:
+        from importlib.metadata import distributions
+    except ImportError:  # before Python 3.8
+        pass
+    else:
+        packages = answer["packages"] = {}
+        for d in distributions(path=before):
+            try:
+                name, version = d.metadata["Name"], d.version
+            except Exception:  # one that is broken hides no other
+                continue
+            if name and version:
+                packages.setdefault(name.lower(), version)  # the first is what an import finds
+sys.stdout.write("\n" + json.dumps(answer) + "\n")

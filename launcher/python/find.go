@@ -1,0 +1,185 @@
+package python
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+)
+
+// A Search says which interpreter is wanted, and where to look for one.
+type Search struct {
+	// Named is the interpreter that the job names: a path or a bare name; empty for none.
+	Named string
+	// Launcher is the launcher whose interpreter the job would have had: a path or
+	// a bare name; empty for the torchrun in PATH.
+	Launcher string
+	// Dir is what relative paths count from.
+	Dir string
+	// Env is the job's environment.
+	Env environ.Vars
+	// Look finds a name in PATH; nil for exec.LookPath.
+	Look func(name string) (string, error)
+}
+
+// Find finds the Python that runs a script or a module. The order: the one that
+// the job names, PYTHON_EXEC, the active virtual environment, the active conda
+// environment, the one that torchrun runs on, python3, python. The path is absolute;
+// why says where it comes from. The error carries a hint.
+func (s Search) Find() (path, why string, err error) {
+	// What is named explicitly is used, or the job does not start.
+	for _, named := range []struct{ value, why string }{{s.Named, "named by the job"}, {s.Env["PYTHON_EXEC"], "PYTHON_EXEC"}} {
+		if named.value == "" {
+			continue
+		}
+		path, err := s.runnable(named.value, s.Dir)
+		if err != nil {
+			return "", "", errext.Errorf("name an interpreter that exists and is executable", "python, %s: %w", named.why, err)
+		}
+		return path, named.why, nil
+	}
+	return s.discover()
+}
+
+// discover takes the first interpreter that is there.
+func (s Search) discover() (path, why string, err error) {
+	var passed []string
+	for _, variable := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
+		dir := s.Env[variable]
+		if dir == "" {
+			continue
+		}
+		path, err := s.runnable(filepath.Join(dir, "bin", "python"), s.Dir)
+		if err != nil {
+			passed = append(passed, fmt.Sprintf("%s: %v", variable, err))
+			continue
+		}
+		return path, variable, nil
+	}
+	if path, script, err := s.OfLauncher(); err == nil {
+		return path, "the interpreter of " + script, nil
+	}
+	for _, name := range []string{"python3", "python"} {
+		if path, err := s.runnable(name, s.Dir); err == nil {
+			return path, strings.Join(append(passed, name+" in PATH"), "; "), nil
+		}
+	}
+	passed = append(passed, "no python3 or python in PATH")
+	return "", "", errext.Errorf("activate an environment, or set --python, job.python or PYTHON_EXEC", "no Python found: %s", strings.Join(passed, "; "))
+}
+
+// OfLauncher is the interpreter in the first line of the launcher's script, and
+// the script's path.
+func (s Search) OfLauncher() (path, script string, err error) {
+	launcher := s.Launcher
+	if launcher == "" {
+		launcher = "torchrun"
+	}
+	if script, err = s.runnable(launcher, s.Dir); err != nil {
+		return "", "", err
+	}
+	path, err = s.shebang(script)
+	return path, script, err
+}
+
+// runnable makes an absolute path of a program's name and sees that it can be run.
+func (s Search) runnable(name, dir string) (string, error) {
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return name, Executable(name)
+	}
+	look := s.Look
+	if look == nil {
+		look = exec.LookPath
+	}
+	found, err := look(name)
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", fmt.Errorf("%s is in no folder of PATH", name)
+	}
+	if err != nil {
+		return "", err
+	}
+	path, err := filepath.Abs(found)
+	if err != nil {
+		return "", err
+	}
+	return path, Executable(path)
+}
+
+// missing is a file that is not there, which errors.Is knows as os.ErrNotExist.
+type missing struct{ path string }
+
+func (e *missing) Error() string { return e.path + " is not there" }
+func (e *missing) Unwrap() error { return os.ErrNotExist }
+
+// Executable says why a file cannot be run.
+func Executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return &missing{path}
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is a folder or a device, not a program", path)
+	}
+	if err := unix.Access(path, unix.X_OK); err != nil {
+		return fmt.Errorf("%s is not executable", path)
+	}
+	return nil
+}
+
+// names are what interpreters are called.
+var names = regexp.MustCompile(`^(python|pypy)[0-9.]*$`)
+
+// Named reports whether a word names a Python interpreter, by its last element.
+func Named(word string) bool { return names.MatchString(filepath.Base(word)) }
+
+// shebang finds the interpreter of a Python console script: in its first line,
+// by way of env, or, where the path is too long or has blanks, in the second
+// line of what pip and uv write instead:
+//
+//	#!/bin/sh
+//	'''exec' "/a path/bin/python" "$0" "$@"
+func (s Search) shebang(script string) (string, error) {
+	f, err := os.Open(script)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	lines := bufio.NewReader(io.LimitReader(f, 64<<10))
+	first, _ := lines.ReadString('\n')
+	second, _ := lines.ReadString('\n')
+	words := strings.Fields(strings.TrimPrefix(first, "#!"))
+	if !strings.HasPrefix(first, "#!") || len(words) == 0 {
+		return "", fmt.Errorf("%s has no interpreter line", script)
+	}
+	name := words[0]
+	switch filepath.Base(name) {
+	case "env":
+		name = words[len(words)-1]
+	case "sh":
+		rest, ok := strings.CutPrefix(second, "'''exec' ")
+		if !ok {
+			return "", fmt.Errorf("%s is a shell script", script)
+		}
+		name, _, _ = strings.Cut(rest, ` "$0"`)
+		name = strings.Trim(name, `"`)
+	}
+	if !Named(name) {
+		return "", fmt.Errorf("%s does not run on Python", script)
+	}
+	return s.runnable(name, filepath.Dir(script))
+}

@@ -1,0 +1,246 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+)
+
+// real is an interpreter of this machine.
+func real(t *testing.T) string {
+	t.Helper()
+	name := os.Getenv("GPURUN_TEST_PYTHON")
+	if name == "" {
+		name = "python3"
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("this machine has no Python: %v", err)
+	}
+	return path
+}
+
+// write makes a file, in folders that it makes.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// counting is an interpreter that notes each of its starts.
+func counting(t *testing.T, run string) (path string, starts func() []string) {
+	t.Helper()
+	dir := t.TempDir()
+	path, log := filepath.Join(dir, "python3"), filepath.Join(dir, "starts")
+	write(t, path, fmt.Sprintf("#!/bin/sh\necho \"$3\" >> %s\n%s\n", log, run))
+	return path, func() []string {
+		text, err := os.ReadFile(log)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	}
+}
+
+// A real interpreter tells its packages, the first of two with one name, its version
+// and where files are, in one start.
+func TestARealInterpreterIsAskedOnce(t *testing.T) {
+	path, starts := counting(t, "exec "+real(t)+` "$@"`)
+	first, second, work := t.TempDir(), t.TempDir(), t.TempDir()
+	write(t, filepath.Join(first, "Frame_Work-2.5.dist-info", "METADATA"), "Metadata-Version: 2.1\nName: Frame_Work\nVersion: 2.5\n")
+	write(t, filepath.Join(second, "Frame_Work-1.0.dist-info", "METADATA"), "Metadata-Version: 2.1\nName: Frame_Work\nVersion: 1.0\n")
+	write(t, filepath.Join(second, "broken-1.0.dist-info", "nothing"), "")
+	write(t, filepath.Join(second, "recipes", "train.py"), "train")
+	write(t, filepath.Join(work, "recipes", "here.py"), "here")
+	env := environ.Parse(os.Environ()).With(map[string]string{"PYTHONPATH": first + ":" + second})
+	i := At(path, work, env)
+	packages, err := i.Packages(t.Context())
+	if err != nil || packages["frame_work"] != "2.5" {
+		t.Errorf("packages: %q, %v", packages, err)
+	}
+	if version, err := i.Version(t.Context()); err != nil || !strings.HasPrefix(version, "3.") {
+		t.Errorf("version %q, %v", version, err)
+	}
+	files, err := At(path, work, env).Files(t.Context(), "recipes/here.py", "recipes/train.py", "json/tool.py")
+	if err != nil || files[0] != "" || files[1] != filepath.Join(second, "recipes/train.py") || !strings.HasSuffix(files[2], "json/tool.py") {
+		t.Errorf("files: %q, %v", files, err)
+	}
+	if text, err := i.ReadFile(t.Context(), "recipes/train.py"); err != nil || string(text) != "train" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := i.ReadFile(t.Context(), "recipes/here.py"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file of the working directory: %v", err)
+	}
+	if got := starts(); len(got) != 1 {
+		t.Errorf("started %d times", len(got))
+	}
+}
+
+// Who wants to know where files are does not wait for the packages to be listed.
+func TestPackagesAreListedOnlyForThoseWhoAsk(t *testing.T) {
+	path, starts := counting(t, "exec "+real(t)+` "$@"`)
+	i := At(path, t.TempDir(), environ.Parse(os.Environ()))
+	for range 2 {
+		if files, err := i.Files(t.Context(), "json/tool.py"); err != nil || files[0] == "" {
+			t.Errorf("%q, %v", files, err)
+		}
+	}
+	for range 2 {
+		if _, err := i.Packages(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := strings.Join(starts(), ","); got != ",packages" {
+		t.Errorf("started for %q", got)
+	}
+}
+
+// Another environment or directory is another interpreter: what it finds differs.
+func TestTheEnvironmentCounts(t *testing.T) {
+	python, dir := real(t), t.TempDir()
+	write(t, filepath.Join(dir, "mine.py"), "")
+	env := environ.Parse(os.Environ())
+	for _, test := range []struct{ path, want string }{{"", ""}, {dir, filepath.Join(dir, "mine.py")}} {
+		files, err := At(python, t.TempDir(), env.With(map[string]string{"PYTHONPATH": test.path})).Files(t.Context(), "mine.py")
+		if err != nil || files[0] != test.want {
+			t.Errorf("PYTHONPATH=%s: %q, %v", test.path, files, err)
+		}
+	}
+}
+
+// Nothing of the job's is imported, even where it is called like something of Python's.
+func TestNothingOfTheJobIsImported(t *testing.T) {
+	work := t.TempDir()
+	for _, name := range []string{"json.py", "importlib/metadata.py", "importlib/__init__.py", "email.py", "csv.py"} {
+		write(t, filepath.Join(work, name), "import os; os.mkdir('imported')\n")
+	}
+	if _, err := At(real(t), work, environ.Parse(os.Environ())).Packages(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(work, "imported")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the job's module has run: %v", err)
+	}
+}
+
+// An interpreter that does not answer is told of, with its path and the reason, and
+// is not asked again.
+func TestAnInterpreterThatDoesNotAnswer(t *testing.T) {
+	for name, test := range map[string]struct{ run, want string }{
+		"fails":       {"echo 'libpython3.so: cannot open' >&2; exit 127", "exit status 127: libpython3.so: cannot open"},
+		"says junk":   {"echo welcome; echo '{\"a\": 1}'", "what it prints is no answer"},
+		"says naught": {":", "what it prints is no answer"},
+		"is too old":  {`echo '{"version": "3.7.1", "path": []}'`, "importlib.metadata came with Python 3.8"},
+		"never stops": {"exec yes", "it prints more than an answer"},
+	} {
+		path, starts := counting(t, test.run)
+		i := At(path, t.TempDir(), environ.Vars{"PATH": os.Getenv("PATH")})
+		for range 2 {
+			packages, err := i.Packages(t.Context())
+			if err == nil || packages != nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: %q, %v", name, packages, err)
+			}
+		}
+		if got := starts(); len(got) != 1 {
+			t.Errorf("%s: started %d times", name, len(got))
+		}
+	}
+	gone := filepath.Join(t.TempDir(), "python")
+	if _, err := At(gone, t.TempDir(), nil).Version(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("one that is not there: %v", err)
+	}
+}
+
+// What a sitecustomize prints before is no part of the answer.
+func TestWordsBeforeTheAnswer(t *testing.T) {
+	path, _ := counting(t, `printf 'loading site packages'; exec `+real(t)+` "$@"`)
+	if version, err := At(path, t.TempDir(), environ.Parse(os.Environ())).Version(t.Context()); err != nil || version == "" {
+		t.Errorf("%q, %v", version, err)
+	}
+}
+
+// hanging is an interpreter that hangs with a child of its own, whose process id it
+// writes to a file.
+func hanging(t *testing.T) (i *Interpreter, child string) {
+	t.Helper()
+	child = filepath.Join(t.TempDir(), "child")
+	path, _ := counting(t, fmt.Sprintf("sleep 600 & echo $! > %s.tmp; mv %s.tmp %s; wait", child, child, child))
+	return At(path, t.TempDir(), environ.Vars{"PATH": os.Getenv("PATH")}), child
+}
+
+// gone waits until the process is gone that a file names.
+func gone(t *testing.T, child string) {
+	t.Helper()
+	pid, err := os.ReadFile(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("process %s is still there", pid)
+		}
+	}
+}
+
+// One that hangs is given up, with all that it started.
+func TestAnInterpreterThatHangs(t *testing.T) {
+	i, child := hanging(t)
+	i.bound = 300 * time.Millisecond
+	began := time.Now()
+	if _, err := i.Packages(t.Context()); err == nil || !strings.Contains(err.Error(), "has not answered after 300ms") {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	gone(t, child)
+}
+
+// Who stops waiting has an end at once, and does not spoil the answer for others.
+func TestAnInterpreterIsLetGo(t *testing.T) {
+	i, child := hanging(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("stopped")
+	result := make(chan error, 2)
+	for range 2 { // one asks, one waits for the other
+		go func() {
+			_, err := i.Packages(ctx)
+			result <- err
+		}()
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(child); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("it was not started")
+		}
+	}
+	cancel(stop)
+	for range 2 {
+		if err := <-result; !errors.Is(err, stop) {
+			t.Error(err)
+		}
+	}
+	gone(t, child)
+	write(t, i.path, "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"packages\": {}}'\n")
+	if _, err := i.Packages(t.Context()); err != nil {
+		t.Errorf("asked again: %v", err)
+	}
+}

@@ -1,0 +1,81 @@
+package python
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// largest is how much an interpreter may say, in bytes; a thousand packages are
+	// some 50 kB.
+	largest = 4 << 20
+	// holdBound is how long to wait for its output after it is gone, where something
+	// that it started holds it open.
+	holdBound = time.Second
+)
+
+// errTooMuch ends an interpreter that prints without end.
+var errTooMuch = errors.New("it prints more than an answer")
+
+// output runs the script and returns what it prints. When ctx is done, the
+// interpreter and what it started are killed.
+func (i *Interpreter) output(ctx context.Context, args []string) (string, error) {
+	out, errs := &limitedBuffer{limit: largest}, &limitedBuffer{limit: largest}
+	cmd := exec.CommandContext(ctx, i.path, append([]string{"-c", describe}, args...)...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = i.dir, i.env.Words(), out, errs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
+	cmd.WaitDelay = holdBound
+	err := cmd.Run()
+	switch {
+	case out.full || errs.full:
+		return "", errTooMuch
+	case errors.Is(err, exec.ErrWaitDelay): // it has ended well, and said all that it will
+	case err != nil:
+		return "", withReason(err, errs.text.String())
+	}
+	return out.text.String(), nil
+}
+
+// withReason adds the last line that a program wrote about its failure.
+func withReason(err error, said string) error {
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
+		return fmt.Errorf("%w: %s", err, last)
+	}
+	return err
+}
+
+// killGroup ends a group of processes.
+func killGroup(leader int) error {
+	err := syscall.Kill(-leader, syscall.SIGKILL)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// A limitedBuffer keeps what is written to it, up to a limit. It embeds nothing: a
+// bytes.Buffer would read to the end by itself.
+type limitedBuffer struct {
+	text  bytes.Buffer
+	limit int
+	full  bool
+}
+
+// Write fails once the limit is reached: the writer at the other end of the pipe is
+// then ended by SIGPIPE.
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if b.text.Len()+len(p) > b.limit {
+		b.full = true
+		return 0, errTooMuch
+	}
+	return b.text.Write(p)
+}
