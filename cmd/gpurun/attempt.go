@@ -43,6 +43,8 @@ type attempt struct {
 	facts    chan strategy.Fact
 	// stopProbe ends the watch over what ranks tell of their own end.
 	stopProbe func()
+	// stopAlarms ends the watch over the devices' alarms.
+	stopAlarms func()
 	// stopProofs ends the watch over the files in which a framework writes what it
 	// uses, after a last look.
 	stopProofs func()
@@ -133,6 +135,7 @@ func (a *attempt) collect() {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("a rank's log is not complete: %v", err)}
 	}
 	a.stopProbe()
+	a.stopAlarms()
 	a.stopProofs()
 	if err := a.swap.close(); err != nil {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("remove what was offloaded to NVMe: %v", err)}

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -131,6 +133,8 @@ func fact(f strategy.Fact) string {
 		return fmt.Sprintf("%s ended with exit code %d", who, f.Exit.Code)
 	case f.Kills != nil:
 		return fmt.Sprintf("%s: the kernel killed %d processes of %s for want of memory", who, f.Kills.Count, f.Kills.Group)
+	case f.DriverEvent != nil:
+		return fmt.Sprintf("%s, GPU driver at %s: %s", who, f.Time.Format(time.TimeOnly), strings.TrimPrefix(f.DriverEvent.Device+": ", ": ")+f.DriverEvent.Text())
 	case f.Tenant != nil:
 		return fmt.Sprintf("%s: others hold %s on %s", who, strategy.GiB(f.Tenant.Bytes), f.Tenant.Device)
 	case f.Stuck != nil:

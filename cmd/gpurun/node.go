@@ -65,6 +65,7 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	a.counters = host.This().OpenCounters()
 	ranks := n.ranks(a, l, port)
 	a.stopProbe = probe.Watch(l.Dir, a.ranks(), a.emit)
+	a.stopAlarms = n.p.nvml.Watch(context.WithoutCancel(ctx), n.p.gpus.Devices, a.emit)
 	// A signal that comes while ranks start stops them with their grace, like one
 	// that comes later: the first of them may be at work already.
 	starting, started := context.WithTimeout(context.WithoutCancel(ctx), startBound)
@@ -79,6 +80,7 @@ func (n *node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 		a.linger()
 		go drain(a.facts)
 		a.stopProbe()
+		a.stopAlarms()
 		err = errors.Join(startError(err), a.out.Wait(ctx), a.swap.close())
 		close(a.facts)
 		return nil, err
