@@ -42,7 +42,7 @@ func (n *NVML) Watch(ctx context.Context, devices []Device, emit func(strategy.F
 	}
 	sub, err := n.driver.subscribe(w.uuids)
 	if err != nil {
-		w.gap(fmt.Sprintf("GPU alarms are not heard: %v", err))
+		w.gap(fmt.Sprintf("GPU driver events are not available: %v", err))
 	}
 	if sub == nil {
 		return func() {}
@@ -77,7 +77,7 @@ func (w *watch) listen(ctx context.Context, sub subscription) {
 			w.loss()
 			sleep(ctx, lostPause)
 		default:
-			w.gap(fmt.Sprintf("GPU alarms are no longer heard: %v", err))
+			w.gap(fmt.Sprintf("GPU driver events are no longer available: %v", err))
 			return
 		}
 	}
@@ -115,7 +115,7 @@ func (w *watch) loss() {
 		}
 	}
 	if !found {
-		w.gap("the driver has lost a GPU, and all of this job answer")
+		w.gap("the driver reports a lost GPU, and it is none of this job's")
 	}
 }
 

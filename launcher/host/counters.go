@@ -37,7 +37,7 @@ func (m Machine) OpenCounters() *Counters {
 func (c *Counters) Rise() []strategy.Fact {
 	if len(c.levels) == 0 {
 		return []strategy.Fact{fact(strategy.Fact{
-			Gap: "no control group with a readable count of OOM kills",
+			Gap: "no cgroup with a readable count of OOM kills",
 		})}
 	}
 	var facts []strategy.Fact

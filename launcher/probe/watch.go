@@ -50,7 +50,7 @@ func Watch(dir string, ranks []int, emit func(strategy.Fact)) (stop func()) {
 }
 
 func (w *watcher) gap(err error) {
-	w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("what ranks tell of their end is read only when they are gone: %v", err)})
+	w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("error reports of the ranks are read only after they have ended: %v", err)})
 }
 
 // open asks the kernel for events of the ranks' folders, and of the folder that
