@@ -1,6 +1,6 @@
 // Package host measures the node's own memory and disks: RAM, the limits that
-// control groups put on it, the kernel's counts of processes killed for want of
-// it, shared memory, and file systems.
+// control groups put on it, the kernel's counts of processes that the OOM killer
+// ended, shared memory, and file systems.
 package host
 
 import (
