@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
@@ -29,57 +29,71 @@ func openPipe() (read, write *os.File, err error) {
 // openPTY opens a pseudo-terminal that has the size of the given terminal, if
 // there is one. It passes bytes as they are: newlines are the real terminal's
 // matter, and the log gets what the rank wrote.
+//
+// Package creack/pty does not do: it makes the descriptors that it asks for by
+// File.Fd blocking, so that a read of the rank's terminal could not be ended, and
+// it sets the size of a file that another goroutine may be closing.
 func openPTY(size *os.File) (read, write *os.File, err error) {
-	master, slave, err := pty.Open()
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open a pseudo-terminal: %w", err)
+		return nil, nil, fmt.Errorf("open /dev/ptmx: %w", err)
 	}
-	defer master.Close()
-	if size != nil {
-		if err := pty.InheritSize(size, master); err != nil {
-			slave.Close()
-			return nil, nil, fmt.Errorf("copy the terminal's size: %w", err)
-		}
-	}
-	if err := control(slave, setUpSlave); err != nil {
-		slave.Close()
-		return nil, nil, fmt.Errorf("set up %s: %w", slave.Name(), err)
-	}
-	if read, err = interruptible(master); err != nil {
-		slave.Close()
+	slave, err := openSlave(master)
+	if err != nil {
+		unix.Close(master)
 		return nil, nil, err
 	}
-	return read, slave, nil
+	read, write = os.NewFile(uintptr(master), "ptmx"), os.NewFile(uintptr(slave), "pts")
+	if size != nil {
+		if err := copySize(read, size); err != nil {
+			read.Close()
+			write.Close()
+			return nil, nil, err
+		}
+	}
+	return read, write, nil
 }
 
-// setUpSlave makes the rank's end pass bytes as they are, and block as a child
-// expects: os.OpenFile made it non-blocking.
-func setUpSlave(fd int) error {
-	mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+// openSlave opens the other end of a pseudo-terminal.
+func openSlave(master int) (int, error) {
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		return 0, fmt.Errorf("unlock a pseudo-terminal: %w", err)
+	}
+	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
 	if err != nil {
-		return err
+		return 0, fmt.Errorf("number a pseudo-terminal: %w", err)
 	}
-	mode.Oflag &^= unix.OPOST
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, mode); err != nil {
-		return err
+	path := "/dev/pts/" + strconv.Itoa(n)
+	slave, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open %s: %w", path, err)
 	}
-	return unix.SetNonblock(fd, false)
+	mode, err := unix.IoctlGetTermios(slave, unix.TCGETS)
+	if err == nil {
+		mode.Oflag &^= unix.OPOST
+		err = unix.IoctlSetTermios(slave, unix.TCSETS, mode)
+	}
+	if err != nil {
+		unix.Close(slave)
+		return 0, fmt.Errorf("set up %s: %w", path, err)
+	}
+	return slave, nil
 }
 
-// interruptible opens the other end anew: package pty asks for the descriptor by
-// File.Fd, after which a read would last until the rank writes or ends, also when
-// the file is closed. It does no such harm to a File of a descriptor that has been
-// non-blocking before.
-func interruptible(master *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(master.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+func copySize(to, from *os.File) error {
+	var size *unix.Winsize
+	err := control(from, func(fd int) (err error) {
+		size, err = unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("duplicate a pseudo-terminal: %w", err)
+		return fmt.Errorf("ask for the terminal's size: %w", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("make a pseudo-terminal interruptible: %w", err)
+	err = control(to, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size) })
+	if err != nil {
+		return fmt.Errorf("set the pseudo-terminal's size: %w", err)
 	}
-	return os.NewFile(uintptr(fd), "ptmx"), nil
+	return nil
 }
 
 // control runs f on a file's descriptor and leaves its mode alone, as File.Fd may not.
@@ -127,8 +141,8 @@ func (o *Output) Resize() error {
 			if s.pipe.Name() != "ptmx" {
 				continue
 			}
-			if err := pty.InheritSize(from, s.pipe); err != nil {
-				return fmt.Errorf("copy the terminal's size: %w", err)
+			if err := copySize(s.pipe, from); err != nil {
+				return err
 			}
 		}
 	}

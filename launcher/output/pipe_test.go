@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
 
@@ -83,7 +82,7 @@ func TestAPseudoTerminalIsInterruptible(t *testing.T) {
 	}
 	defer write.Close()
 	setSize(t, terminal, 132, 43)
-	if err := pty.InheritSize(terminal, read); err != nil {
+	if err := copySize(read, terminal); err != nil {
 		t.Fatal(err)
 	}
 	if width, height := sizeOf(t, write); width != 132 || height != 43 {
