@@ -24,11 +24,14 @@ test: ## everything that decides whether a change is good
 unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
 	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 10m ./...
 
-lint: ## formatting, vet, staticcheck, a build without cgo
+lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, builds without cgo
 	@unformatted=$$(gofmt -l cmd launcher strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
+	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	@GO='$(GO)' .ci/vulncheck
 	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/gpurun
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/gpurun
 
 fuzz: ## each fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)

@@ -59,6 +59,10 @@ func (o *outlook) add(f strategy.Fact, now time.Time) {
 		o.exit(f, now)
 	case f.Kills != nil && f.Kills.Count > 0:
 		o.name(now)
+	case f.DriverEvent != nil:
+		if said, ok := f.DriverEvent.Sighting(); ok && causes(said) {
+			o.name(now)
+		}
 	case f.Sighting != nil:
 		o.sight(f, now)
 	}

@@ -79,7 +79,7 @@ func (w *watch) run(ctx context.Context) error {
 
 // weigh sets the timers by what a fact changes.
 func (w *watch) weigh(f strategy.Fact) {
-	if w.stopped || f.Exit == nil && f.Sighting == nil && f.Kills == nil {
+	if w.stopped || f.Exit == nil && f.Sighting == nil && f.Kills == nil && f.DriverEvent == nil {
 		return
 	}
 	w.outlook.add(f, time.Now())

@@ -1,11 +1,6 @@
 package recipes
 
-import (
-	"fmt"
-	"slices"
-
-	"github.com/gpurun/gpurun/strategy"
-)
+import "github.com/gpurun/gpurun/strategy"
 
 // A Survival says between which values of a knob a checkpoint survives a change.
 type Survival struct {
@@ -14,13 +9,6 @@ type Survival struct {
 	// no change of the knob can be.
 	Families [][]strategy.Value
 	Reason   string
-}
-
-// survives reports whether a checkpoint written with one value loads with another.
-func (s Survival) survives(from, to strategy.Value) bool {
-	return from == to || slices.ContainsFunc(s.Families, func(family []strategy.Value) bool {
-		return slices.Contains(family, from) && slices.Contains(family, to)
-	})
 }
 
 // Families returns the sets of a knob's values inside which a checkpoint survives
@@ -33,19 +21,4 @@ func (r Recipe) Families(k strategy.Knob) (families [][]strategy.Value, reason s
 		}
 	}
 	return nil, "", false
-}
-
-// Breaks says why a checkpoint that was written under one plan cannot be resumed
-// under another; empty where nothing is known to be in the way.
-func (r Recipe) Breaks(from, to strategy.Plan) string {
-	for _, k := range strategy.Knobs {
-		for _, s := range r.Checkpoint {
-			a, known := from[k]
-			b, also := to[k]
-			if s.Knob == k && known && also && !s.survives(a, b) {
-				return fmt.Sprintf("a checkpoint written with %s %s cannot be resumed with %s: %s", k.Short(), a, b, s.Reason)
-			}
-		}
-	}
-	return ""
 }

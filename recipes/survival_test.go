@@ -1,7 +1,6 @@
 package recipes_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,39 +9,23 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestBreaks: a checkpoint survives a change inside a family, and no other.
-func TestBreaks(t *testing.T) {
+// TestFamilies: inside which values of a knob a checkpoint survives a change.
+func TestFamilies(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
-	plan := func(words string) strategy.Plan {
-		p := strategy.Plan{}
-		for pair := range strings.FieldsSeq(words) {
-			k, v, _ := strings.Cut(pair, "=")
-			p[strategy.Knob(k)] = strategy.Value(v)
-		}
-		return p
-	}
-	for _, test := range []struct{ from, to, want string }{
-		{"sharding=zero1 micro_batch_size=8", "sharding=zero2 micro_batch_size=4", ""},
-		{"sharding=none", "sharding=zero2", "sharding none cannot be resumed with zero2"},
-		{"sharding=zero2", "sharding=zero3", "sharding zero2 cannot be resumed with zero3"},
-		{"sharding=zero3 offload_param=none", "sharding=zero3 offload_param=cpu", ""},
-		{"offload_param=cpu", "offload_param=nvme", "parameter offload cpu cannot be resumed with nvme"},
-		{"optimizer=adamw", "optimizer=adamw-8bit", "optimizer adamw cannot be resumed with adamw-8bit"},
-		{"optimizer=adamw", "optimizer=adamw", ""},
-		{"precision=fp32", "precision=bf16", ""},
-		{"", "sharding=zero3", ""}, // what is not known cannot be said to break
+	for k, want := range map[strategy.Knob][][]strategy.Value{
+		strategy.Sharding:     {{"none"}, {"zero1", "zero2"}, {"zero3"}},
+		strategy.OffloadParam: {{"none", "cpu"}, {"nvme"}},
+		strategy.Optimizer:    nil,
 	} {
-		got := hf.Breaks(plan(test.from), plan(test.to))
-		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
-			t.Errorf("%s → %s: %q, want %q", test.from, test.to, got, test.want)
+		families, reason, fragile := hf.Families(k)
+		if diff := cmp.Diff(want, families); diff != "" || reason == "" || !fragile {
+			t.Errorf("%s (-want +got): %v %q\n%s", k, fragile, reason, diff)
 		}
 	}
-	families, reason, fragile := hf.Families(strategy.Sharding)
-	if diff := cmp.Diff([][]strategy.Value{{"none"}, {"zero1", "zero2"}, {"zero3"}}, families); diff != "" || reason == "" || !fragile {
-		t.Errorf("families (-want +got): %v %q\n%s", fragile, reason, diff)
-	}
-	if _, _, fragile := hf.Families(strategy.MicroBatchSize); fragile {
-		t.Error("a checkpoint depends on the micro batch")
+	for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.Precision} {
+		if _, _, fragile := hf.Families(k); fragile {
+			t.Errorf("a checkpoint depends on %s", k)
+		}
 	}
 }
 

@@ -50,9 +50,9 @@ func Diagnose(ev Evidence) Diagnosis {
 		return c.nothing()
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(a.hollow(), b.hollow()), a.compareTime(ev, b))
+		return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(c.hollow(a), c.hollow(b)), a.compareTime(ev, b))
 	})
-	best := deeper(all)
+	best := c.attribute(deeper(all), all)
 	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
 	if best.tier == tierWeak && len(c.exits) == 0 && !slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
 		d.Fatal = false // a warning, and nobody saw the job fail
@@ -86,7 +86,10 @@ type candidate struct {
 }
 
 // hollow is 1 for words that announce what further words say better.
-func (a candidate) hollow() int {
+func (c *file) hollow(a candidate) int {
+	if c.vague(a) {
+		return 1
+	}
 	if a.said != nil && a.tier == tierExit {
 		return 1 // the exit itself knows better
 	}
@@ -158,6 +161,10 @@ func gather(ev Evidence) *file {
 			}
 			seen[id] = len(c.sightings)
 			c.sightings = append(c.sightings, sighted{fact: i, rank: rank, said: f.Sighting})
+		case f.DriverEvent != nil:
+			if said, ok := f.DriverEvent.Sighting(); ok {
+				c.sightings = append(c.sightings, sighted{fact: i, rank: f.Rank, said: &said})
+			}
 		case f.Exit != nil:
 			c.exits[f.Rank] = i
 		case f.Kills != nil && f.Kills.Count > 0:
@@ -288,6 +295,7 @@ func (c *file) candidates(ev Evidence) []candidate {
 	for i := range all {
 		all[i].order = i
 	}
+	c.demoteLateEvents(all)
 	return all
 }
 
@@ -417,6 +425,8 @@ func (c *file) describe(d *Diagnosis, ev Evidence, all []candidate, best candida
 	}
 	if exit := c.exitOf(best.rank); exit != nil && failed(exit) {
 		d.ExitCode = exit.Code
+	} else if c.event(best) && best.rank < 0 {
+		d.ExitCode = c.firstExitCode()
 	}
 	d.Error = lastError(all, best)
 	c.memory(d, ev, best)

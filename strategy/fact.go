@@ -24,6 +24,8 @@ type Fact struct {
 	// Growth is memory use that rose up to the end of the rank's output. It is
 	// given for output that ends; an error's own growth is in its Sighting.
 	Growth *cause.Growth `json:"growth,omitempty"`
+	// DriverEvent is what the GPU driver told of a device that the job uses.
+	DriverEvent *cause.DriverEvent `json:"driver_event,omitempty"`
 	// Proof is what the job itself says of what it was given.
 	Proof *Proof `json:"proof,omitempty"`
 	// Gap names something that could not be observed: "no NVML on node 3".

@@ -3,10 +3,13 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
+	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -18,38 +21,34 @@ import (
 const module = "github.com/gpurun/gpurun/"
 
 // mayImport is the table of rooms: which of our packages each may import. A
-// package that is not listed may not exist.
+// package that is not listed may not exist, and a room that does not exist may not
+// be listed.
 var mayImport = map[string][]string{
-	"strategy":            {"strategy/cause", "strategy/memory"},
-	"strategy/cause":      {},
-	"strategy/memory":     {},
-	"recipes":             {"strategy", "recipes/patch"},
-	"recipes/patch":       {},
-	"launcher":            {"strategy", "strategy/cause", "recipes", "launcher/errext"},
-	"launcher/environ":    {},
-	"launcher/errext":     {},
-	"launcher/job":        {"strategy", "recipes", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
-	"launcher/python":     {"launcher/environ", "launcher/errext"},
-	"launcher/proc":       {"strategy", "strategy/cause"},
-	"launcher/output":     {"strategy", "strategy/cause"},
-	"launcher/gpu":        {"strategy", "strategy/cause"},
-	"launcher/host":       {"strategy", "strategy/cause"},
-	"launcher/probe":      {"strategy", "strategy/cause"},
-	"launcher/cluster":    {"strategy", "strategy/cause", "launcher/errext"},
-	"launcher/gang":       {"strategy", "strategy/cause"},
-	"launcher/journal":    {"launcher", "launcher/errext", "strategy"},
-	"launcher/node":       {"launcher", "launcher/environ", "launcher/errext", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "strategy"},
-	"launcher/console":    {"launcher", "strategy", "strategy/cause"},
-	"launcher/report":     {"launcher", "strategy", "strategy/cause"},
-	"launcher/notify":     {"launcher", "strategy", "strategy/cause"},
-	"cmd/gpurun":          {"*"},
-	"examples/quickstart": {},
+	"strategy":         {"strategy/cause"},
+	"strategy/cause":   {},
+	"recipes":          {"strategy", "recipes/patch"},
+	"recipes/patch":    {},
+	"launcher":         {"strategy", "strategy/cause", "recipes", "launcher/errext"},
+	"launcher/environ": {},
+	"launcher/errext":  {},
+	"launcher/job":     {"strategy", "recipes", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/python":  {"launcher/environ", "launcher/errext"},
+	"launcher/proc":    {"strategy", "strategy/cause"},
+	"launcher/output":  {"strategy", "strategy/cause"},
+	"launcher/gpu":     {"strategy", "strategy/cause"},
+	"launcher/host":    {"strategy", "strategy/cause"},
+	"launcher/probe":   {"strategy", "strategy/cause"},
+	"launcher/cluster": {"strategy", "strategy/cause", "launcher/errext"},
+	"launcher/journal": {"launcher", "launcher/errext", "strategy"},
+	"launcher/node":    {"launcher", "launcher/environ", "launcher/errext", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "strategy"},
+	"launcher/console": {"launcher", "strategy", "strategy/cause"},
+	"cmd/gpurun":       {"*"},
 }
 
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "recipes", "recipes/patch"}
+	pure         = []string{"strategy", "strategy/cause", "recipes", "recipes/patch"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
@@ -88,7 +87,11 @@ func packages(t *testing.T) []listed {
 func (p listed) room() string { return strings.TrimPrefix(p.ImportPath, module) }
 
 func TestImportsFollowTheDesign(t *testing.T) {
-	for _, p := range packages(t) {
+	all := packages(t)
+	for _, room := range missing(all) {
+		t.Errorf("%s: the table has a room that does not exist", room)
+	}
+	for _, p := range all {
 		allowed, known := mayImport[p.room()]
 		if !known {
 			t.Errorf("%s: no such room in the design", p.room())
@@ -108,6 +111,20 @@ func TestImportsFollowTheDesign(t *testing.T) {
 			}
 		}
 	}
+}
+
+// missing are the rooms that the tables name and no package is in.
+func missing(all []listed) []string {
+	exists := map[string]bool{}
+	for _, p := range all {
+		exists[p.room()] = true
+	}
+	named := slices.Concat(slices.Collect(maps.Keys(mayImport)), pure)
+	for _, allowed := range mayImport {
+		named = append(named, allowed...)
+	}
+	slices.Sort(named)
+	return slices.DeleteFunc(slices.Compact(named), func(room string) bool { return exists[room] || room == "*" })
 }
 
 func TestEachPackageHasOneComment(t *testing.T) {
@@ -176,7 +193,83 @@ func clockCalls(f *ast.File) []*ast.SelectorExpr {
 	return found
 }
 
-// TestTheChecksCanFail: a file that tells the time is found.
+const (
+	// longestFunction is how many lines a function may have: it fits a screen.
+	longestFunction = 60
+	// largestMain is how many lines package main may have. It is to parse, to wire
+	// and to turn a verdict into an exit code, in 1500 lines; until it does, it may
+	// not grow.
+	largestMain = 4440
+)
+
+// TestFunctionsFitAScreen looks at all files, whatever they are built for.
+func TestFunctionsFitAScreen(t *testing.T) {
+	seen := 0
+	for _, p := range packages(t) {
+		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles, p.IgnoredGoFiles) {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			set := token.NewFileSet()
+			f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, long := range longFunctions(set, f) {
+				t.Error(long)
+			}
+			seen++
+		}
+	}
+	if seen < 100 {
+		t.Errorf("only %d files were looked at", seen)
+	}
+}
+
+// longFunctions names the functions of a file that are too long, literals included.
+func longFunctions(set *token.FileSet, f *ast.File) []string {
+	var long []string
+	ast.Inspect(f, func(n ast.Node) bool {
+		name := "a function literal"
+		switch fn := n.(type) {
+		case *ast.FuncDecl:
+			name = fn.Name.Name
+		case *ast.FuncLit:
+		default:
+			return true
+		}
+		if lines := set.Position(n.End()).Line - set.Position(n.Pos()).Line + 1; lines > longestFunction {
+			long = append(long, fmt.Sprintf("%s: %s has %d lines, at most %d fit a screen", set.Position(n.Pos()), name, lines, longestFunction))
+		}
+		return true
+	})
+	return long
+}
+
+// TestLinesOfPackageMain keeps what is no command line out of it.
+func TestLinesOfPackageMain(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += strings.Count(string(text), "\n")
+	}
+	if lines == 0 || lines > largestMain {
+		t.Errorf("package main has %d lines, at most %d are allowed", lines, largestMain)
+	}
+}
+
+// TestTheChecksCanFail: a file that tells the time is found, a function that is too
+// long, and a room that does not exist.
 func TestTheChecksCanFail(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nimport clock \"time\"\nvar at = clock.Now()\n", 0)
 	if err != nil {
@@ -184,5 +277,19 @@ func TestTheChecksCanFail(t *testing.T) {
 	}
 	if len(clockCalls(f)) != 1 {
 		t.Error("clock.Now() was not found")
+	}
+	set := token.NewFileSet()
+	for lines, want := range map[int]int{longestFunction: 0, longestFunction + 1: 1} {
+		text := "package x\nfunc long() {" + strings.Repeat("\n", lines-1) + "}\nvar f = func() {" + strings.Repeat("\n", lines-1) + "}\n"
+		f, err := parser.ParseFile(set, "x.go", text, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := longFunctions(set, f); len(got) != 2*want {
+			t.Errorf("of two functions with %d lines these are too long: %q", lines, got)
+		}
+	}
+	if got := missing([]listed{{ImportPath: module + "strategy"}}); len(got) != len(mayImport)-1 || slices.Contains(got, "strategy") {
+		t.Errorf("rooms that do not exist: %v", got)
 	}
 }

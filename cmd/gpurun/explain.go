@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -131,7 +133,9 @@ func fact(f strategy.Fact) string {
 	case f.Exit != nil:
 		return fmt.Sprintf("%s ended with exit code %d", who, f.Exit.Code)
 	case f.Kills != nil:
-		return fmt.Sprintf("%s: the kernel killed %d processes of %s for want of memory", who, f.Kills.Count, f.Kills.Group)
+		return fmt.Sprintf("%s: the OOM killer ended %d processes of cgroup %s", who, f.Kills.Count, f.Kills.Group)
+	case f.DriverEvent != nil:
+		return fmt.Sprintf("%s, GPU driver at %s: %s", who, f.Time.Format(time.TimeOnly), strings.TrimPrefix(f.DriverEvent.Device+": ", ": ")+f.DriverEvent.Text())
 	case f.Tenant != nil:
 		return fmt.Sprintf("%s: others hold %s on %s", who, strategy.GiB(f.Tenant.Bytes), f.Tenant.Device)
 	case f.Stuck != nil:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"path/filepath"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A wiring is what the parts of a launch have to know of a prepared job.
@@ -49,6 +51,9 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(),
 			},
 			Settings: p.Settings(),
+			Alarms: func(ctx context.Context, emit func(strategy.Fact)) func() {
+				return p.nvml.Watch(ctx, p.GPUs().Devices, emit)
+			},
 		},
 		world: node.WorldOptions{
 			Accelerator: p.Accelerator(), BF16: p.BF16(), NVMePath: j.Recovery.NVMePath, Missing: p.Missing,

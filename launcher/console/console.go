@@ -65,11 +65,11 @@ func before(events []launcher.Event) string {
 	for _, e := range events {
 		switch e := e.(type) {
 		case launcher.Started:
-			said = fmt.Sprintf("this run goes on: attempt %d was cut off", e.N)
+			said = fmt.Sprintf("resuming the run: attempt %d was interrupted", e.N)
 		case launcher.Ended:
-			said = fmt.Sprintf("this run goes on after attempt %d", e.Evidence.Attempt)
+			said = fmt.Sprintf("resuming the run after attempt %d", e.Evidence.Attempt)
 		case launcher.Finished:
-			said = "this run has ended before, and this is its verdict; another --run-dir starts the job anew"
+			said = "this run has already ended with the verdict below; use another --run-dir to start the job again"
 		}
 	}
 	return said
@@ -112,7 +112,7 @@ func (p *People) start(e launcher.Started) {
 	}
 	plan := e.Plan.String()
 	if plan == "" {
-		plan = "as it is written"
+		plan = "the job as written"
 	}
 	p.chat("attempt %d: %s%s", e.N, plan, from)
 	if e.Diff != p.diff && !p.quiet {

@@ -67,7 +67,7 @@ gpurun: attempt 1: micro_batch_size=4 gradient_accumulation_steps=2
 gpurun: summary: trained after 2 attempts in 1h1m30s
 gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1 → micro batch 8→4, accumulation 1→2
 gpurun:   attempt 1, 1h0m0s: trained
-gpurun:   changed against the job as it is written: micro batch 8→4, accumulation 1→2
+gpurun:   changed from the job as written: micro batch 8→4, accumulation 1→2
 gpurun: hint: to start with this plan next time, give the job: A=1 B=2 train.py --bs 4 'it'\''s'
 gpurun: logs: /runs/r1/attempt-*/rank*
 `
@@ -97,8 +97,8 @@ Root Cause (first observed failure):
       File "train.py", line 3, in <module>
     OutOfMemoryError: CUDA out of memory
 ============================================================
-gpurun: not attention, nvme: nobody knows
-gpurun: not shard: there is only one data-parallel rank
+gpurun: skipped attention, nvme: nobody knows
+gpurun: skipped shard: there is only one data-parallel rank
 gpurun: summary: exhausted after 1 attempt in 1m30s
 gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1
 gpurun: error: attempt 0: nothing is left
@@ -159,7 +159,7 @@ func TestTheEndOfAJobThatNoRecipeKnows(t *testing.T) {
 		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Because: []int{0}}, Decision: strategy.Decision{Outcome: strategy.Exhausted}},
 		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Reason: "every rung was tried", Attempts: []launcher.Tried{{}}}})
 	known, _ := cause.Lookup(cause.CUDAOOM)
-	for _, want := range []string{"gpurun: hint: " + known.Hint + "\n", "gpurun: hint: no recipe knows how this job spells its settings: say so in the [knobs]"} {
+	for _, want := range []string{"gpurun: hint: " + known.Hint + "\n", "gpurun: hint: no recipe matches this job: describe its settings under [knobs]"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
 		}
@@ -177,7 +177,7 @@ func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
 		launcher.Ended{},
 		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ModuleNotFoundError: No module named 'torch'"}, Decision: strategy.Decision{Outcome: strategy.Failed}},
 		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.Tried{{}}}})
-	if want := "gpurun: hint: the job ran on /usr/bin/python3: activate the environment"; !strings.Contains(out.String(), want) {
+	if want := "gpurun: hint: the job ran with /usr/bin/python3: activate the environment"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in:\n%s", want, out.String())
 	}
 }
@@ -190,7 +190,7 @@ func TestQuietStillTellsOfARescue(t *testing.T) {
 		tried := make([]launcher.Tried, attempts)
 		tried[0].Plan, tried[attempts-1].Plan = first, next
 		show(p, launcher.Began{Name: "gpt", Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: tried}})
-		if got := strings.Contains(out.String(), "changed against the job as it is written: micro batch 8→4"); got != want || got != (out.Len() > 0) {
+		if got := strings.Contains(out.String(), "changed from the job as written: micro batch 8→4"); got != want || got != (out.Len() > 0) {
 			t.Errorf("%d attempts: %q", attempts, out.String())
 		}
 	}
@@ -201,9 +201,9 @@ func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 	began := launcher.Began{Name: "gpt", Plan: first}
 	finished := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.Tried{{Plan: first}}}}
 	for want, events := range map[string][]launcher.Event{
-		"gpurun: this run goes on: attempt 0 was cut off\n":                                                   {began, launcher.Started{N: 0, Plan: first}},
-		"gpurun: this run goes on after attempt 0\n":                                                          append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
-		"gpurun: this run has ended before, and this is its verdict; another --run-dir starts the job anew\n": {began, launcher.Started{N: 0, Plan: first}, finished},
+		"gpurun: resuming the run: attempt 0 was interrupted\n":                                                     {began, launcher.Started{N: 0, Plan: first}},
+		"gpurun: resuming the run after attempt 0\n":                                                                append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
+		"gpurun: this run has already ended with the verdict below; use another --run-dir to start the job again\n": {began, launcher.Started{N: 0, Plan: first}, finished},
 	} {
 		var out bytes.Buffer
 		p := people(&out, false)

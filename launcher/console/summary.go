@@ -65,7 +65,7 @@ func (p *People) total() time.Duration {
 
 func outcome(a attempt) string {
 	if !a.decided {
-		return "cut off"
+		return "interrupted"
 	}
 	words := a.diagnosis.Sentence()
 	switch {
@@ -93,7 +93,7 @@ func (p *People) proposal(v launcher.Verdict) {
 	if len(changed) == 0 {
 		return
 	}
-	p.say("  changed against the job as it is written: %s", changed)
+	p.say("  changed from the job as written: %s", changed)
 	if command, err := p.propose(last.Used(), last.N); err == nil {
 		p.say("hint: to start with this plan next time, give the job: %s", quote(command))
 	}
@@ -135,7 +135,7 @@ func (p *People) skipped(v launcher.Verdict) {
 		rungs[k.Reason] = append(rungs[k.Reason], string(k.Rung))
 	}
 	for _, reason := range reasons {
-		p.say("not %s: %s", strings.Join(rungs[reason], ", "), reason)
+		p.say("skipped %s: %s", strings.Join(rungs[reason], ", "), reason)
 	}
 }
 
@@ -147,7 +147,7 @@ func (p *People) hint(v launcher.Verdict) {
 		return
 	}
 	if lost := p.attempts[len(p.attempts)-1].decision.Untaken; len(lost) > 0 {
-		p.say("hint: the job sets %s by itself, whatever it is given: look for it in the script and its configuration", lost.Names())
+		p.say("hint: the job overrides %s itself: look for it in the script and its configuration", lost.Names())
 		return
 	}
 	last := p.attempts[len(p.attempts)-1].diagnosis
@@ -159,10 +159,10 @@ func (p *People) hint(v launcher.Verdict) {
 		p.say("hint: %s", advice)
 	}
 	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.began.Python != "" {
-		p.say("hint: the job ran on %s: activate the environment that has the module, or name its interpreter with --python or job.python", p.began.Python)
+		p.say("hint: the job ran with %s: activate the environment that has the module, or name its interpreter with --python or job.python", p.began.Python)
 	}
 	if v.Outcome == strategy.Exhausted && p.began.Recipe == noRecipe {
-		p.say("hint: no recipe knows how this job spells its settings: say so in the [knobs] of a train.toml (gpurun help has an example)")
+		p.say("hint: no recipe matches this job: describe its settings under [knobs] in a train.toml (gpurun help has an example)")
 	}
 }
 
@@ -220,7 +220,7 @@ func traceback(a attempt) []string {
 	if a.diagnosis.Error != "" {
 		return []string{a.diagnosis.Error}
 	}
-	return []string{"none was printed: the end of its stderr.log says what it did print"}
+	return []string{"none was printed; see the end of its stderr.log"}
 }
 
 // sameLine reports whether two lines are one, of which either may be shortened.

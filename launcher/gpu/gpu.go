@@ -1,4 +1,4 @@
-// Package gpu knows the node's GPUs and hears their alarms, through NVML.
+// Package gpu knows the node's GPUs and watches their critical events, through NVML.
 //
 // NVML is the driver's own library. It is loaded when Open is called and only
 // then; where it is missing, or gpurun was built without cgo, Open says so and

@@ -177,10 +177,10 @@ func TestRealXid(t *testing.T) {
 	}
 	select {
 	case f := <-facts:
-		if f.Sighting == nil || f.Sighting.Device != "cuda:0" || !strings.HasPrefix(f.Sighting.Text, "Xid ") {
+		if f.DriverEvent == nil || f.DriverEvent.Device != "cuda:0" || f.DriverEvent.XID == 0 {
 			t.Errorf("%+v", f)
 		} else {
-			t.Log(f.Sighting.Text)
+			t.Log(f.DriverEvent.Text())
 		}
 	case <-ctx.Done():
 		t.Error("no Xid was heard")

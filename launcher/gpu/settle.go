@@ -44,7 +44,7 @@ func (n *NVML) held(baseline []Device) []strategy.Fact {
 		now, err := n.driver.device(before.UUID)
 		if err != nil {
 			facts = append(facts, fact(strategy.Fact{
-				Gap: fmt.Sprintf("memory of cuda:%d cannot be read: %v", k, err),
+				Gap: fmt.Sprintf("cannot read the memory use of cuda:%d: %v", k, err),
 			}))
 			continue
 		}

@@ -102,7 +102,7 @@ func TestSettleLost(t *testing.T) {
 		b.broken[uuids[1]] = errLost
 		begin := time.Now()
 		got := n.Settle(t.Context(), baseline, time.Hour)
-		if len(got) != 1 || got[0].Gap != "memory of cuda:1 cannot be read: GPU is lost" || time.Since(begin) > 0 {
+		if len(got) != 1 || got[0].Gap != "cannot read the memory use of cuda:1: GPU is lost" || time.Since(begin) > 0 {
 			t.Errorf("%+v after %v", got, time.Since(begin))
 		}
 	})

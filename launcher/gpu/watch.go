@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -13,49 +14,56 @@ import (
 const (
 	// alarmBound is how long one wait for an alarm may last. The driver cannot be
 	// interrupted, so this is also how long the end of a watch may take.
-	alarmBound = 200 * time.Millisecond
+	alarmBound = 100 * time.Millisecond
 	// lostPause keeps a watch from spinning: once a GPU is lost the driver answers
 	// at once instead of waiting.
 	lostPause = time.Second
+	// alarmLimit is how often the same event of the same device becomes a fact: a
+	// failing GPU may raise one many times a second.
+	alarmLimit = 3
 )
 
 // Watch emits a fact for each critical event, an Xid or an uncorrectable memory
 // error, on the given devices: those of a View, so that device k is called
 // cuda:k. It has subscribed when it returns, so that nothing is missed that
-// happens afterwards. emit is called from one goroutine, which lives until ctx
-// ends; wait returns when it has ended. A device that cannot be watched, and a
-// driver that stops answering, are emitted as gaps.
-func (n *NVML) Watch(ctx context.Context, devices []Device, emit func(strategy.Fact)) (wait func()) {
-	if len(devices) == 0 {
+// happens afterwards. emit is called from one goroutine, which lives until stop is
+// called or ctx ends; it may block. stop returns when emit will not be called any
+// more, and may be called more than once. The same event of the same device is
+// emitted at most alarmLimit times. A device that cannot be watched, and a driver
+// that stops answering, are emitted as gaps. Without NVML (a nil n) or devices
+// nothing is started.
+func (n *NVML) Watch(ctx context.Context, devices []Device, emit func(strategy.Fact)) (stop func()) {
+	if n == nil || len(devices) == 0 {
 		return func() {}
 	}
-	w := &watch{names: map[string]string{}, emit: emit}
-	var uuids []string
-	for k, d := range devices {
-		w.names[d.UUID] = fmt.Sprintf("cuda:%d", k)
-		uuids = append(uuids, d.UUID)
+	w := &watch{driver: n.driver, told: map[cause.DriverEvent]int{}, emit: emit}
+	for _, d := range devices {
+		w.uuids = append(w.uuids, d.UUID)
 	}
-	sub, err := n.driver.subscribe(uuids)
+	sub, err := n.driver.subscribe(w.uuids)
 	if err != nil {
-		w.gap(fmt.Sprintf("GPU alarms are not heard: %v", err))
+		w.gap(fmt.Sprintf("GPU driver events are not available: %v", err))
 	}
 	if sub == nil {
 		return func() {}
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer sub.close() //nolint:errcheck // nothing is lost with a set of alarms
 		w.listen(ctx, sub)
 	}()
-	return func() { <-done }
+	return func() { cancel(); <-done }
 }
 
 // watch turns alarms into facts.
 type watch struct {
-	names map[string]string // UUID to cuda:k
-	lost  bool              // a lost GPU has been reported
-	emit  func(strategy.Fact)
+	driver driver
+	uuids  []string                  // of cuda:0, cuda:1, …
+	told   map[cause.DriverEvent]int // how often each was raised
+	lost   bool                      // a lost GPU has been reported
+	emit   func(strategy.Fact)
 }
 
 func (w *watch) listen(ctx context.Context, sub subscription) {
@@ -63,51 +71,55 @@ func (w *watch) listen(ctx context.Context, sub subscription) {
 		a, err := sub.next(alarmBound)
 		switch {
 		case err == nil:
-			w.sight(a)
+			w.report(a)
 		case errors.Is(err, errQuiet):
 		case errors.Is(err, errLost):
 			w.loss()
 			sleep(ctx, lostPause)
 		default:
-			w.gap(fmt.Sprintf("GPU alarms are no longer heard: %v", err))
+			w.gap(fmt.Sprintf("GPU driver events are no longer available: %v", err))
 			return
 		}
 	}
 }
 
-func (w *watch) sight(a alarm) {
-	device := w.names[a.uuid]
-	if device == "" && a.uuid != "" {
-		return // somebody else's GPU
-	}
-	gpu := "a GPU"
+func (w *watch) report(a alarm) {
+	event := cause.DriverEvent{Kind: cause.XIDEvent, XID: a.xid, UUID: a.uuid}
 	if a.uuid != "" {
-		gpu = "GPU " + a.uuid
-	}
-	s := cause.Sighting{Code: cause.GPUHardware, Rank: -1, Device: device}
-	switch a.kind {
-	case eccAlarm:
-		s.Text = "uncorrectable ECC error on " + gpu
-	case xidAlarm:
-		code, meaning := cause.XID(a.xid)
-		s.Code = code
-		s.Text = fmt.Sprintf("Xid %d on %s", a.xid, gpu)
-		if meaning != "" {
-			s.Text += ": " + meaning
+		k := slices.Index(w.uuids, a.uuid)
+		if k < 0 {
+			return // somebody else's GPU
 		}
+		event.Device = deviceName(k)
 	}
-	w.emit(fact(strategy.Fact{Sighting: &s}))
+	if a.kind == eccAlarm {
+		event.Kind, event.XID = cause.ECCEvent, 0
+	}
+	if w.told[event]++; w.told[event] <= alarmLimit {
+		w.emit(fact(strategy.Fact{DriverEvent: &event}))
+	}
 }
 
+// loss tells of the GPUs that do not answer. The driver does not say which it has
+// lost, and it may be none of the job's.
 func (w *watch) loss() {
 	if w.lost {
 		return
 	}
 	w.lost = true
-	w.emit(fact(strategy.Fact{Sighting: &cause.Sighting{
-		Code: cause.GPUHardware, Rank: -1, Text: "the driver has lost a GPU",
-	}}))
+	found := false
+	for k, uuid := range w.uuids {
+		if _, err := w.driver.device(uuid); err != nil {
+			found = true
+			w.emit(fact(strategy.Fact{DriverEvent: &cause.DriverEvent{Kind: cause.LostEvent, Device: deviceName(k), UUID: uuid}}))
+		}
+	}
+	if !found {
+		w.gap("the driver reports a lost GPU, and it is none of this job's")
+	}
 }
+
+func deviceName(k int) string { return fmt.Sprintf("cuda:%d", k) }
 
 func (w *watch) gap(text string) { w.emit(fact(strategy.Fact{Gap: text})) }
 

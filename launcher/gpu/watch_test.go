@@ -56,17 +56,17 @@ func TestWatch(t *testing.T) {
 		synctest.Wait()
 		var got []string
 		for _, f := range w.rest() {
-			if f.Sighting == nil || f.Rank != -1 || f.Source != "nvml" || f.Time.IsZero() || f.Sighting.Rank != -1 {
+			if f.DriverEvent == nil || f.Rank != -1 || f.Source != "nvml" || f.Time.IsZero() {
 				t.Fatalf("%+v", f)
 			}
-			got = append(got, f.Sighting.Device+" "+f.Sighting.Text)
+			got = append(got, f.DriverEvent.Device+" "+f.DriverEvent.Text())
 		}
 		_, meaning := cause.XID(79)
-		xid := "cuda:1 Xid 79 on GPU " + uuids[0]
+		xid := "cuda:1 Xid 79 on " + uuids[0]
 		if meaning != "" {
 			xid += ": " + meaning
 		}
-		want := []string{xid, "cuda:0 uncorrectable ECC error on GPU " + uuids[1], " uncorrectable ECC error on a GPU"}
+		want := []string{xid, "cuda:0 uncorrectable ECC error on " + uuids[1], " uncorrectable ECC error on a GPU"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
 		}
@@ -77,7 +77,9 @@ func TestWatch(t *testing.T) {
 // not keep a core busy.
 func TestWatchLostGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := watchBoard(t, newBoard(h100(0)), h100(0))
+		b := newBoard(h100(0), h100(1))
+		b.broken[uuids[1]] = errLost
+		w := watchBoard(t, b, h100(0), h100(1))
 		for range 8 {
 			w.fail(errLost)
 		}
@@ -86,8 +88,54 @@ func TestWatchLostGPU(t *testing.T) {
 			t.Errorf("%d of 8 answers are left after 2.5 pauses, want 5", left)
 		}
 		facts := w.rest()
-		if len(facts) != 1 || facts[0].Sighting == nil || facts[0].Sighting.Code != cause.GPUHardware {
-			t.Errorf("%+v, want one lost GPU", facts)
+		want := &cause.DriverEvent{Kind: cause.LostEvent, Device: "cuda:1", UUID: uuids[1]}
+		if len(facts) != 1 || !cmp.Equal(facts[0].DriverEvent, want) {
+			t.Errorf("%+v, want the loss of cuda:1", facts)
+		}
+	})
+}
+
+// The driver also answers so where it has lost the GPU of another job.
+func TestWatchAnothersLostGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watchBoard(t, newBoard(h100(0)), h100(0))
+		w.fail(errLost)
+		synctest.Wait()
+		facts := w.rest()
+		if len(facts) != 1 || facts[0].DriverEvent != nil || facts[0].Gap == "" {
+			t.Errorf("%+v, want a gap", facts)
+		}
+	})
+}
+
+// A GPU that raises the same event without end does not fill the journal.
+func TestWatchIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watchBoard(t, newBoard(h100(0)), h100(0))
+		for range 2 * alarmLimit {
+			w.raise(alarm{uuid: uuids[0], kind: xidAlarm, xid: 92})
+		}
+		w.raise(alarm{uuid: uuids[0], kind: xidAlarm, xid: 79})
+		synctest.Wait()
+		facts := w.rest()
+		if len(facts) != alarmLimit+1 || facts[alarmLimit].DriverEvent.XID != 79 {
+			t.Errorf("%d facts, want %d of Xid 92 and one of Xid 79", len(facts), alarmLimit)
+		}
+	})
+}
+
+// stop ends the watch by itself, and may be called again; emit is not called after it.
+func TestWatchStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(h100(0))
+		told := 0
+		stop := (&NVML{b}).Watch(context.Background(), []Device{h100(0)}, func(strategy.Fact) { told++ })
+		stop()
+		stop()
+		b.alarms <- func() (alarm, error) { return alarm{uuid: uuids[0], kind: eccAlarm}, nil }
+		time.Sleep(10 * alarmBound)
+		if told != 0 || !b.closed {
+			t.Errorf("told %d, closed %t", told, b.closed)
 		}
 	})
 }
@@ -109,8 +157,8 @@ func TestWatchGaps(t *testing.T) {
 		some.raise(alarm{uuid: uuids[0], kind: eccAlarm}) // nobody listens any more
 		synctest.Wait()
 		facts := some.rest()
-		if len(facts) != 3 || facts[0].Gap == "" || facts[1].Sighting == nil || !strings.Contains(facts[2].Gap, "Unknown Error") {
-			t.Errorf("%+v, want a gap, a sighting and a gap", facts)
+		if len(facts) != 3 || facts[0].Gap == "" || facts[1].DriverEvent == nil || !strings.Contains(facts[2].Gap, "Unknown Error") {
+			t.Errorf("%+v, want a gap, an event and a gap", facts)
 		}
 	})
 }
@@ -121,4 +169,6 @@ func TestWatchNothing(t *testing.T) {
 	if facts := w.rest(); facts != nil || w.board.subscribed != nil {
 		t.Errorf("%+v, subscribed to %q", facts, w.board.subscribed)
 	}
+	var none *NVML // where the machine has no driver
+	none.Watch(t.Context(), []Device{h100(0)}, func(f strategy.Fact) { t.Errorf("%+v", f) })()
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Counters remember how often the kernel had killed for want of memory at the
-// moment when they were opened, at every level that can be read.
+// Counters remember how many processes the OOM killer had ended when they were
+// opened, at every level that can be read.
 type Counters struct {
 	levels []group
 	before []int64
@@ -27,7 +27,7 @@ func (m Machine) OpenCounters() *Counters {
 }
 
 // Rise returns a fact for each level whose counter has risen since OpenCounters,
-// the innermost first: the nearer the level, the likelier the dead are ours. No
+// the innermost first: the nearer the level, the likelier the killed processes are ours. No
 // kill is in two facts, so that their sum is the number of processes killed. The
 // limit is the lowest one that held at that level, its own or one above, and the
 // peak is that of the level which sets the limit, since that level was made; it
@@ -37,7 +37,7 @@ func (m Machine) OpenCounters() *Counters {
 func (c *Counters) Rise() []strategy.Fact {
 	if len(c.levels) == 0 {
 		return []strategy.Fact{fact(strategy.Fact{
-			Gap: "no control group with a readable count of OOM kills",
+			Gap: "no cgroup with a readable count of OOM kills",
 		})}
 	}
 	var facts []strategy.Fact

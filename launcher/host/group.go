@@ -91,7 +91,7 @@ func (g group) working() (int64, bool) {
 }
 
 // kills counts the processes of this level, or below it where the interface
-// nests, that were killed for want of memory since the level was made.
+// nests, that the OOM killer ended since the level was made.
 func (g group) kills() (int64, bool) {
 	events, ok := g.fields(g.files.events)
 	count, counted := events["oom_kill"]

@@ -1,6 +1,6 @@
 // Package host measures the node's own memory and disks: RAM, the limits that
-// control groups put on it, the kernel's counts of processes killed for want of
-// it, shared memory, and file systems.
+// control groups put on it, the kernel's counts of processes that the OOM killer
+// ended, shared memory, and file systems.
 package host
 
 import (
@@ -14,6 +14,3 @@ type Machine struct{ root fs.FS }
 
 // This is the machine that gpurun runs on.
 func This() Machine { return Machine{os.DirFS("/")} }
-
-// At is a machine whose /proc and /sys lie in root.
-func At(root fs.FS) Machine { return Machine{root} }

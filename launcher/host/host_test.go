@@ -1,6 +1,7 @@
 package host
 
 import (
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,9 @@ import (
 
 	"github.com/gpurun/gpurun/strategy"
 )
+
+// at is a machine whose /proc and /sys lie in root.
+func at(root fs.FS) Machine { return Machine{root} }
 
 // fixture is a machine made of the files of an archive. Kernels of both versions
 // cannot be had on one machine, nor a foreign scheduler's limits.
@@ -47,7 +51,7 @@ func TestMemory(t *testing.T) {
 			Group: "/sys/fs/my cgroup",
 		},
 	} {
-		got, err := At(fixture(t, name)).Memory()
+		got, err := at(fixture(t, name)).Memory()
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -56,16 +60,16 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	bare := fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal: 64 kB\nMemAvailable: 16 kB\n")}}
-	got, err := At(bare).Memory()
+	got, err := at(bare).Memory()
 	if diff := cmp.Diff(Memory{Total: 64 << 10, Available: 16 << 10}, got); diff != "" || err != nil {
 		t.Errorf("without control groups: %v\n%s", err, diff)
 	}
 	for _, text := range []string{"", "MemFree: 5 kB\n", "MemTotal: x kB\n"} {
-		if _, err := At(fstest.MapFS{"proc/meminfo": {Data: []byte(text)}}).Memory(); err == nil {
+		if _, err := at(fstest.MapFS{"proc/meminfo": {Data: []byte(text)}}).Memory(); err == nil {
 			t.Errorf("meminfo %q is no error", text)
 		}
 	}
-	if _, err := At(fstest.MapFS{}).Memory(); err == nil {
+	if _, err := at(fstest.MapFS{}).Memory(); err == nil {
 		t.Error("a machine without /proc/meminfo is no error")
 	}
 }
@@ -73,7 +77,7 @@ func TestMemory(t *testing.T) {
 // rise changes files between the two readings and returns the facts.
 func rise(root fstest.MapFS, files map[string]string) []strategy.Fact {
 	root = maps.Clone(root)
-	c := At(root).OpenCounters()
+	c := at(root).OpenCounters()
 	for name, text := range files {
 		if text == "" {
 			delete(root, name)
@@ -153,7 +157,7 @@ func TestRiseGap(t *testing.T) {
 		}
 	}
 	for name, root := range map[string]fstest.MapFS{"no groups": {}, "old kernel": old} {
-		facts := At(root).OpenCounters().Rise()
+		facts := at(root).OpenCounters().Rise()
 		if len(facts) != 1 || facts[0].Gap == "" {
 			t.Errorf("%s: %+v, want one gap", name, facts)
 		}
@@ -165,7 +169,7 @@ func TestGroupsWithoutOwnFolder(t *testing.T) {
 	root := fixture(t, "kubernetes-v2")
 	for _, self := range []string{"0::/kubepods/pod1\n", "0::/../../other\n"} {
 		root["proc/self/cgroup"] = &fstest.MapFile{Data: []byte(self)}
-		m, err := At(root).Memory()
+		m, err := at(root).Memory()
 		if err != nil || m.Limit != 1<<30 {
 			t.Errorf("%q: %+v, %v", self, m, err)
 		}
@@ -183,11 +187,11 @@ func FuzzGroups(f *testing.F) {
 			"sys/fs/cgroup/memory.events": {Data: []byte(numbers)},
 			"sys/fs/cgroup/memory.max":    {Data: []byte(numbers)},
 		}
-		m, err := At(root).Memory()
+		m, err := at(root).Memory()
 		if err != nil || m.Available > m.Total || m.Available < 0 || m.Limit < 0 {
 			t.Fatalf("%+v, %v", m, err)
 		}
-		for _, fact := range At(root).OpenCounters().Rise() {
+		for _, fact := range at(root).OpenCounters().Rise() {
 			if fact.Kills != nil {
 				t.Fatalf("%+v though nothing changed", fact.Kills)
 			}

@@ -259,18 +259,6 @@ func TestFromArgsHelp(t *testing.T) {
 	}
 }
 
-func TestStreamsFor(t *testing.T) {
-	s := Streams{All: Out, Ranks: map[int]Std{1: Both, 2: NoStd}}
-	for rank, want := range map[int]Std{0: Out, 1: Both, 2: NoStd, 3: Out} {
-		if got := s.For(rank); got != want {
-			t.Errorf("For(%d) = %d, want %d", rank, got, want)
-		}
-	}
-	if !Both.Has(Err) || Out.Has(Err) || !Out.Has(NoStd) {
-		t.Error("Has is wrong")
-	}
-}
-
 func TestLauncherIn(t *testing.T) {
 	for line, want := range map[string]string{
 		"torchrun a.py": "torchrun", "/opt/bin/torchrun a.py": "torchrun", "accelerate launch a.py": "accelerate launch",

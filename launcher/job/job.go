@@ -135,23 +135,12 @@ const (
 	Both  Std = 3
 )
 
-// Has reports whether all streams of want are in the set.
-func (s Std) Has(want Std) bool { return s&want == want }
-
 // Streams chooses standard streams by local rank.
 type Streams struct {
 	// All holds for ranks that Ranks does not name.
 	All Std
 	// Ranks maps a local rank to its streams; nil where All says it all.
 	Ranks map[int]Std
-}
-
-// For returns the streams of one local rank.
-func (s Streams) For(localRank int) Std {
-	if std, named := s.Ranks[localRank]; named {
-		return std
-	}
-	return s.All
 }
 
 // Recovery is the policy: what gpurun may do to get the job trained.

@@ -8,10 +8,16 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
+// predictWalks is said as long as nothing predicts.
+const predictWalks = `recovery.mode = "predict" is not available yet: gpurun walks the ladder, one rung at a time`
+
 // readRecovery reads [recovery].
 func (r *reader) readRecovery() {
 	t, p := r.table("recovery"), &r.job.Recovery
 	p.Mode = t.choice("mode", p.Mode, string(strategy.Predict), string(strategy.Ladder), string(strategy.Off))
+	if p.Mode == string(strategy.Predict) {
+		r.job.Warnings = append(r.job.Warnings, predictWalks)
+	}
 	p.MaxAttempts = t.whole("max_attempts", p.MaxAttempts, 1, many)
 	p.Numerics = t.choice("numerics", p.Numerics,
 		string(strategy.Preserve), string(strategy.MixedPrecision), string(strategy.Any))

@@ -31,6 +31,8 @@ type attempt struct {
 	facts    chan strategy.Fact
 	// stopProbe ends the watch over what ranks tell of their own end.
 	stopProbe func()
+	// stopAlarms ends the watch over the devices' alarms.
+	stopAlarms func()
 	// stopSettings ends the watch over the files in which a framework writes what it
 	// uses, after a last look.
 	stopSettings func()

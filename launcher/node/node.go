@@ -46,6 +46,9 @@ func New(o Options, log *EventLog, signals *Signals) *Node {
 	if o.Plain {
 		o.Ranks = 1
 	}
+	if o.Alarms == nil {
+		o.Alarms = func(context.Context, func(strategy.Fact)) func() { return func() {} }
+	}
 	return &Node{opts: o, token: rand.Text(), log: log, signals: signals, ports: map[int]bool{}}
 }
 
@@ -60,6 +63,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	}
 	ranks := n.ranks(a, l)
 	a.stopProbe = probe.Watch(l.Dir, a.ranks(), a.emit)
+	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.emit)
 	// A signal that comes while ranks start stops them with their grace, like one
 	// that comes later: the first of them may be at work already.
 	starting, started := context.WithTimeout(context.WithoutCancel(ctx), startBound)
@@ -107,6 +111,7 @@ func (a *attempt) abandon(ctx context.Context, err error) error {
 	var draining sync.WaitGroup
 	draining.Go(func() { drain(a.facts) })
 	a.stopProbe()
+	a.stopAlarms()
 	err = errors.Join(err, a.out.Wait(ctx), a.swap.close())
 	close(a.facts)
 	draining.Wait()

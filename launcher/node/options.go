@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"os"
 	"regexp"
 	"time"
@@ -47,6 +48,9 @@ type Options struct {
 	Early time.Duration
 	// Output says what becomes of the ranks' output.
 	Output Output
+	// Alarms emits the driver's critical events on the job's devices as facts, until
+	// stop is called; nil: nothing is watched.
+	Alarms func(ctx context.Context, emit func(strategy.Fact)) (stop func())
 	// Settings finds what the job's framework writes of its settings; nil: nothing.
 	Settings Settings
 }

@@ -29,6 +29,10 @@ func openPipe() (read, write *os.File, err error) {
 // openPTY opens a pseudo-terminal that has the size of the given terminal, if
 // there is one. It passes bytes as they are: newlines are the real terminal's
 // matter, and the log gets what the rank wrote.
+//
+// Package creack/pty does not do: it makes the descriptors that it asks for by
+// File.Fd blocking, so that a read of the rank's terminal could not be ended, and
+// it sets the size of a file that another goroutine may be closing.
 func openPTY(size *os.File) (read, write *os.File, err error) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

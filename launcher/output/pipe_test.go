@@ -1,10 +1,12 @@
 package output
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,22 +37,71 @@ func sizeOf(t *testing.T, f *os.File) (width, height uint16) {
 	return width, height
 }
 
-func TestTheWriteEndBlocksAsAChildExpects(t *testing.T) {
-	read, write, err := openPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer read.Close()
-	defer write.Close()
-	err = control(write, func(fd int) error {
-		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-		if flags&unix.O_NONBLOCK != 0 {
-			t.Error("the write end does not block")
-		}
+// blocks reports whether what a child would do with the descriptor waits.
+func blocks(t *testing.T, f *os.File) bool {
+	t.Helper()
+	flags := 0
+	err := control(f, func(fd int) (err error) {
+		flags, err = unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	return flags&unix.O_NONBLOCK == 0
+}
+
+func TestTheWriteEndBlocksAsAChildExpects(t *testing.T) {
+	for name, open := range map[string]func() (read, write *os.File, err error){
+		"pipe":            openPipe,
+		"pseudo-terminal": func() (read, write *os.File, err error) { return openPTY(nil) },
+	} {
+		read, write, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer read.Close()
+		defer write.Close()
+		if !blocks(t, write) {
+			t.Errorf("%s: the write end does not block", name)
+		}
+	}
+}
+
+// A read of the rank's terminal can be ended, also after its size has been set.
+func TestAPseudoTerminalIsInterruptible(t *testing.T) {
+	terminal, other, err := openPTY(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	defer other.Close()
+	read, write, err := openPTY(terminal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	setSize(t, terminal, 132, 43)
+	if err := copySize(read, terminal); err != nil {
+		t.Fatal(err)
+	}
+	if width, height := sizeOf(t, write); width != 132 || height != 43 {
+		t.Errorf("the size is %dx%d", width, height)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := read.Read(make([]byte, 1))
+		ended <- err
+	}()
+	time.Sleep(20 * time.Millisecond)
+	read.Close()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, os.ErrClosed) {
+			t.Errorf("the read ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the read does not end when the file is closed")
 	}
 }
 

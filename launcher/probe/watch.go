@@ -1,8 +1,6 @@
 package probe
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/fsnotify/fsnotify"
 
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -24,9 +22,9 @@ type watcher struct {
 	emit  func(strategy.Fact)
 	told  map[string]cause.Sighting // by path, what was emitted last
 
-	inotify *os.File      // nil where there is none
-	rankOf  map[int32]int // by watch descriptor
-	done    chan struct{} // closed when the goroutine has ended
+	notify *fsnotify.Watcher // nil where there is none
+	rankOf map[string]int    // by folder
+	done   chan struct{}     // closed when the goroutine has ended
 }
 
 // Watch emits a fact for each rank that writes probe.json or error.json below the
@@ -39,12 +37,12 @@ type watcher struct {
 //
 // Where the kernel cannot watch, a fact says so, and stop finds the files.
 func Watch(dir string, ranks []int, emit func(strategy.Fact)) (stop func()) {
-	w := &watcher{dir: dir, ranks: ranks, emit: emit, told: map[string]cause.Sighting{}, rankOf: map[int32]int{}, done: make(chan struct{})}
+	w := &watcher{dir: dir, ranks: ranks, emit: emit, told: map[string]cause.Sighting{}, rankOf: map[string]int{}, done: make(chan struct{})}
 	err := w.open()
 	go w.run(err)
 	return sync.OnceFunc(func() {
-		if w.inotify != nil {
-			w.inotify.Close()
+		if w.notify != nil {
+			w.notify.Close()
 		}
 		<-w.done
 		w.lookAtAll()
@@ -52,71 +50,82 @@ func Watch(dir string, ranks []int, emit func(strategy.Fact)) (stop func()) {
 }
 
 func (w *watcher) gap(err error) {
-	w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("what ranks tell of their end is read only when they are gone: %v", err)})
+	w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("error reports of the ranks are read only after they have ended: %v", err)})
 }
 
-// open asks the kernel for events of the ranks' folders. Network file systems tell
-// of what is written on this node, and the ranks are.
-func (w *watcher) open() error {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return fmt.Errorf("inotify: %w", err)
+// open asks the kernel for events of the ranks' folders, and of the folder that
+// they are in: one that is removed may be made again. Network file systems tell of
+// what is written on this node, and the ranks are.
+func (w *watcher) open() (err error) {
+	if w.notify, err = fsnotify.NewWatcher(); err != nil {
+		return fmt.Errorf("watch the ranks' folders: %w", err)
 	}
-	w.inotify = os.NewFile(uintptr(fd), "inotify")
 	for _, rank := range w.ranks {
 		folder := rankFolder(w.dir, rank)
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
 		}
-		wd, err := unix.InotifyAddWatch(fd, folder, unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
-		if err != nil {
-			return fmt.Errorf("inotify: watch %s: %w", folder, err)
+		if err := w.notify.Add(folder); err != nil {
+			return fmt.Errorf("watch %s: %w", folder, err)
 		}
-		w.rankOf[int32(wd)] = rank
+		w.rankOf[filepath.Clean(folder)] = rank
+	}
+	if err := w.notify.Add(w.dir); err != nil {
+		return fmt.Errorf("watch %s: %w", w.dir, err)
 	}
 	return nil
 }
 
 // run looks at what has been there already, and then at what the events name,
-// until stop closes the file that they come from. An error says that the kernel
-// does not watch all of them.
+// until stop ends them. An error says that the kernel does not watch all of them.
 func (w *watcher) run(err error) {
 	defer close(w.done)
 	if err != nil {
 		w.gap(err)
 	}
 	w.lookAtAll()
-	if w.inotify == nil {
+	if w.notify == nil {
 		return
 	}
-	buf := make([]byte, 64<<10)
 	for {
-		n, err := w.inotify.Read(buf)
-		if err != nil {
-			if !errors.Is(err, os.ErrClosed) {
+		select {
+		case event, open := <-w.notify.Events:
+			if !open {
+				return
+			}
+			w.event(event)
+		case err, open := <-w.notify.Errors:
+			switch {
+			case !open:
+				return
+			case errors.Is(err, fsnotify.ErrEventOverflow):
+				w.lookAtAll() // some events are lost
+			default:
 				w.gap(err)
 			}
-			return
 		}
-		w.events(buf[:n])
 	}
 }
 
-// events reads the records of inotify(7): watch descriptor, mask, cookie and the
-// length of the name that follows, padded with zeros.
-func (w *watcher) events(p []byte) {
-	for len(p) >= unix.SizeofInotifyEvent {
-		wd := int32(binary.NativeEndian.Uint32(p))
-		mask := binary.NativeEndian.Uint32(p[4:])
-		length := int(binary.NativeEndian.Uint32(p[12:]))
-		p = p[unix.SizeofInotifyEvent:]
-		name := string(bytes.TrimRight(p[:length], "\x00"))
-		p = p[length:]
-		if mask&unix.IN_Q_OVERFLOW != 0 {
-			w.lookAtAll()
-		} else if rank, ok := w.rankOf[wd]; ok && (name == probeFile || name == errorFile) {
+// event looks at the file that an event names, if it is one of ours. There is one
+// for each write, and the last comes when all is written.
+func (w *watcher) event(e fsnotify.Event) {
+	if !e.Has(fsnotify.Create) && !e.Has(fsnotify.Write) {
+		return
+	}
+	folder, name := filepath.Split(e.Name)
+	if name == probeFile || name == errorFile {
+		if rank, ok := w.rankOf[filepath.Clean(folder)]; ok {
 			w.look(rank, name)
 		}
+		return
+	}
+	if rank, ok := w.rankOf[filepath.Clean(e.Name)]; ok && e.Has(fsnotify.Create) {
+		if err := w.notify.Add(e.Name); err != nil {
+			w.gap(fmt.Errorf("watch %s: %w", e.Name, err))
+		}
+		w.look(rank, errorFile)
+		w.look(rank, probeFile)
 	}
 }
 

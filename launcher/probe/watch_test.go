@@ -132,6 +132,81 @@ func TestWatchThatBeginsLate(t *testing.T) {
 	}
 }
 
+// A file that is written bit by bit is told of when it is whole.
+func TestWatchAFileThatGrows(t *testing.T) {
+	dir := t.TempDir()
+	facts, _ := watching(t, dir)
+	f, err := os.Create(filepath.Join(dir, "rank0", "error.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, part := range strings.SplitAfter(fmt.Sprintf(recorded, 1700000000), " ") {
+		if len(facts) != 0 {
+			t.Fatalf("half a file is told of: %+v", <-facts)
+		}
+		if _, err := f.WriteString(part); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if f := next(t, facts); f.Source != "error.json" || f.Sighting.Text != "ValueError: bad" {
+		t.Errorf("fact %+v", f)
+	}
+}
+
+// A rank's folder that something removes and makes again is watched again.
+func TestWatchAFolderThatComesBack(t *testing.T) {
+	dir := t.TempDir()
+	facts, _ := watching(t, dir)
+	rename(t, filepath.Join(dir, "rank0", "probe.json"), fmt.Sprintf(oom, ""))
+	next(t, facts) // the watch is at work
+	folder := filepath.Join(dir, "rank1")
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	rename(t, filepath.Join(folder, "probe.json"), fmt.Sprintf(oom, ""))
+	if f := next(t, facts); f.Source != "probe" || f.Rank != 1 {
+		t.Errorf("fact %+v", f)
+	}
+	rename(t, filepath.Join(folder, "probe.json"), fmt.Sprintf(oom, devices))
+	if f := next(t, facts); f.Rank != 1 || f.Sighting.Device != "cuda:1" {
+		t.Errorf("fact %+v", f)
+	}
+}
+
+// More files than the kernel keeps events for, while nobody takes the facts: none
+// of the ranks' own is lost.
+func TestWatchLosesNothing(t *testing.T) {
+	limit := 16384
+	if text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events"); err == nil {
+		fmt.Sscan(string(text), &limit)
+	}
+	if limit > 1<<16 {
+		t.Skipf("the kernel keeps %d events", limit)
+	}
+	dir := t.TempDir()
+	facts, hold := make(chan strategy.Fact, 100), make(chan struct{})
+	stop := Watch(dir, []int{0, 1}, func(f strategy.Fact) { <-hold; facts <- f })
+	t.Cleanup(stop)
+	rename(t, filepath.Join(dir, "rank0", "probe.json"), fmt.Sprintf(oom, "")) // the watch waits for hold
+	for i := range limit/2 + 1000 {
+		name := filepath.Join(dir, "rank0", fmt.Sprintf("other%d", i%2))
+		write(t, name, "x")
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename(t, filepath.Join(dir, "rank1", "probe.json"), fmt.Sprintf(oom, "")) // its event has no room
+	close(hold)
+	for seen := 0; seen != 1; {
+		seen = next(t, facts).Rank
+	}
+}
+
 // Files that are not whole, or none of ours, tell nothing and do no harm.
 func TestRubbishIsNoFact(t *testing.T) {
 	dir := t.TempDir()

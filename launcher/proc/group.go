@@ -40,7 +40,7 @@ type Group struct {
 	answers chan message       // to spawn, from the guard; at most one is awaited
 	quiet   chan struct{}      // closed when all ranks have ended
 	cut     chan struct{}      // closed by Kill
-	tended  sync.WaitGroup
+	running sync.WaitGroup
 	release func() // of the reaper
 
 	cutOnce  sync.Once
@@ -53,12 +53,12 @@ type Group struct {
 	started  bool // no more ranks will come
 	told     int  // ends told
 	stopping bool
-	keeper   *keeper // the guard in office
-	outer    *keeper // the guard above it, which takes its place; nil where it has
-	lost     bool    // there was none to do so: the ranks are our own children
-	relieved bool    // the outer guard is in office
+	guard    *guardHandle // the active guard
+	outer    *guardHandle // the guard above it, which takes its place; nil where it has
+	lost     bool         // there was none to do so: the ranks are our own children
+	promoted bool         // the outer guard is the active one
 	losses   int
-	letGo    bool // the guard's end is expected
+	released bool // the guard's end is expected
 	closed   bool // exits is closed
 }
 
@@ -73,14 +73,14 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Patience <= 0 {
-		o.Patience = 30 * time.Second
+	if o.KillTimeout <= 0 {
+		o.KillTimeout = 30 * time.Second
 	}
 	release, err := Reap()
 	if err != nil {
 		return nil, fmt.Errorf("start ranks: %w", err)
 	}
-	outer, k, err := startKeepers(ctx)
+	outer, k, err := startGuards(ctx)
 	if err != nil {
 		release()
 		return nil, fmt.Errorf("start ranks: %w", err)
@@ -94,17 +94,17 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 		quiet:   make(chan struct{}),
 		cut:     make(chan struct{}),
 		release: release,
-		keeper:  k,
+		guard:   k,
 		outer:   outer,
 	}
-	g.tended.Go(func() { g.tend(k) })
-	g.tended.Go(func() { g.overlook(outer) })
-	// An outer guard that has died is replaced by none: overlook tells.
+	g.running.Go(func() { g.listen(k) })
+	g.running.Go(func() { g.awaitOuter(outer) })
+	// An outer guard that has died is replaced by none: awaitOuter tells.
 	_ = outer.link.send(message{Kind: watch, Run: o.Marker, Began: g.began})
 	if err := g.startAll(ctx, k.link, ranks); err != nil {
 		g.Kill()
 		if report := g.Stop(0); len(report.Leftover) > 0 {
-			err = fmt.Errorf("%w (pid %d does not die)", err, report.Leftover[0].PID)
+			err = fmt.Errorf("%w (process %d could not be killed)", err, report.Leftover[0].PID)
 		}
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (g *Group) startAll(ctx context.Context, l *link, ranks []Rank) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.started = true
-	g.settle()
+	g.closeIfDone()
 	return nil
 }
 
@@ -144,14 +144,14 @@ func (g *Group) startOne(ctx context.Context, l *link, r Rank, workdir string, n
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	m, err := order(r, g.options, workdir)
+	m, err := spawnMessage(r, g.options, workdir)
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
 	g.next = r.Rank
 	g.mu.Unlock()
-	files := r.ends(null)
+	files := r.stdio(null)
 	defer runtime.KeepAlive(files)
 	// Fd makes a pipe's end block, as a program expects of its standard files.
 	if err := l.send(m, int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd())); err != nil {
@@ -174,26 +174,26 @@ func (g *Group) startOne(ctx context.Context, l *link, r Rank, workdir string, n
 	return nil
 }
 
-// tend listens to the guard, and puts another one in its place when it dies.
-func (g *Group) tend(first *keeper) {
+// listen reads what the guard says, and replaces the guard when it dies.
+func (g *Group) listen(first *guardHandle) {
 	k := first
 	for k != nil {
 		m, fds, err := k.link.receive()
 		if err == nil {
-			g.hear(m, fds)
+			g.handle(m, fds)
 			continue
 		}
-		k.bury()
+		k.cleanUp()
 		k = g.replace()
 	}
 }
 
-// hear takes in one message of the guard.
-func (g *Group) hear(m message, fds []int) {
+// handle takes in one message of the guard.
+func (g *Group) handle(m message, fds []int) {
 	switch m.Kind {
 	case started:
 		if m.Errno == 0 && len(fds) == 1 {
-			if err := g.enlist(m.PID, fds[0]); err != nil {
+			if err := g.addMember(m.PID, fds[0]); err != nil {
 				m.Call, m.Errno = "pidfd", int(syscall.EBADF)
 			}
 		}
@@ -201,22 +201,22 @@ func (g *Group) hear(m message, fds []int) {
 	case watching:
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if (g.lost || g.relieved) && g.keeper != nil {
-			g.log.Warn("the guard process died, another one has taken its place", "pid", g.keeper.id.PID)
+		if (g.lost || g.promoted) && g.guard != nil {
+			g.log.Warn("the guard process died and was replaced", "pid", g.guard.id.PID)
 		}
 	case exited:
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for _, r := range g.members {
 			if r.id.PID == m.PID {
-				g.tell(r, m.End)
+				g.sendExit(r, m.End)
 			}
 		}
 	}
 }
 
-// enlist makes a member of a rank that has just been started. It owns pidfd.
-func (g *Group) enlist(pid, pidfd int) error {
+// addMember makes a member of a rank that has just been started. It owns pidfd.
+func (g *Group) addMember(pid, pidfd int) error {
 	p, err := readProcess(pid)
 	if err != nil {
 		unix.Close(pidfd)
@@ -230,16 +230,16 @@ func (g *Group) enlist(pid, pidfd int) error {
 	defer g.mu.Unlock()
 	r := &member{rank: g.next, id: p.identity, pidfd: f}
 	g.members = append(g.members, r)
-	g.tended.Go(func() { g.remind(r) })
+	g.running.Go(func() { g.wakeGuards(r) })
 	return nil
 }
 
-// remind wakes guards that do not tell a rank's end: somebody has suspended them.
-func (g *Group) remind(r *member) {
+// wakeGuards wakes guards that do not tell a rank's end: somebody has suspended them.
+func (g *Group) wakeGuards(r *member) {
 	if err := awaitExit(r.pidfd); err != nil {
 		return // Stop has given the rank up
 	}
-	late := time.NewTimer(releasePatience)
+	late := time.NewTimer(releaseTimeout)
 	defer late.Stop()
 	select {
 	case <-g.quiet:
@@ -251,13 +251,13 @@ func (g *Group) remind(r *member) {
 	if r.over {
 		return
 	}
-	for _, k := range g.keepers() {
+	for _, k := range g.guards() {
 		_ = signalProcess(k.pidfd, unix.SIGCONT) // it has died meanwhile
 	}
 }
 
-// tell sends the fact of a rank's end, once. The caller holds mu.
-func (g *Group) tell(r *member, e end) {
+// sendExit sends the fact of a rank's end, once. The caller holds mu.
+func (g *Group) sendExit(r *member, e end) {
 	if r.over || g.closed {
 		return
 	}
@@ -275,11 +275,11 @@ func (g *Group) tell(r *member, e end) {
 			PID:     r.id.PID,
 		},
 	}
-	g.settle()
+	g.closeIfDone()
 }
 
-// settle closes exits after the last end. The caller holds mu.
-func (g *Group) settle() {
+// closeIfDone closes exits after the last end. The caller holds mu.
+func (g *Group) closeIfDone() {
 	if g.started && !g.closed && g.told == len(g.members) {
 		g.closed = true
 		close(g.exits)
@@ -287,95 +287,95 @@ func (g *Group) settle() {
 	}
 }
 
-// overlook waits for the end of the outer guard. The inner one is in office, and
-// above the ranks as before: nothing has to be done but to tell.
-func (g *Group) overlook(outer *keeper) {
+// awaitOuter waits for the end of the outer guard. The inner one is active, and
+// above the ranks as before: there is nothing to do but to log it.
+func (g *Group) awaitOuter(outer *guardHandle) {
 	<-outer.gone
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.outer != outer || g.letGo {
+	if g.outer != outer || g.released {
 		return
 	}
 	g.outer = nil
-	outer.bury()
-	if g.keeper != nil {
-		g.log.Warn("the guard process died, another one has taken its place", "pid", g.keeper.id.PID)
+	outer.cleanUp()
+	if g.guard != nil {
+		g.log.Warn("the guard process died and was replaced", "pid", g.guard.id.PID)
 	}
 }
 
-// replace finds another guard after the one in office has died, and returns it, or
+// replace finds another guard after the active one has died, and returns it, or
 // nil where none is wanted or none can be had. The outer guard was above the ranks
 // all the time. Without one they are this process's own children now, since it is
 // the next subreaper above them, and it waits for them itself.
-func (g *Group) replace() *keeper {
+func (g *Group) replace() *guardHandle {
 	if k, ok := g.promote(); ok {
 		return k
 	}
-	ids, wanted := g.orphaned()
+	ids, wanted := g.takeOver()
 	if !wanted {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), helloPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
 	defer cancel()
-	k, err := startKeeper(ctx)
+	k, err := startGuard(ctx)
 	if err != nil {
-		g.log.Warn("the guard process died: ranks would outlive gpurun if it were killed now", "error", err)
+		g.log.Warn("the guard process died and cannot be replaced: if gpurun is killed now, its ranks go on", "error", err)
 		return nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.letGo {
-		k.bury()
+	if g.released {
+		k.cleanUp()
 		return nil
 	}
-	g.keeper = k
-	// Where this fails, the new guard has died too, and tend comes back.
+	g.guard = k
+	// Where this fails, the new guard has died too, and listen comes back.
 	_ = k.link.send(message{Kind: watch, Run: g.options.Marker, Began: g.began, Ranks: ids})
 	return k
 }
 
-// promote puts the outer guard in office, where there is one. It has the ranks for
+// promote makes the outer guard the active one, where there is one. It has the ranks for
 // its children.
-func (g *Group) promote() (*keeper, bool) {
+func (g *Group) promote() (*guardHandle, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := g.outer
-	if k == nil || g.letGo {
+	if k == nil || g.released {
 		return nil, false
 	}
-	g.wake()
-	g.keeper, g.outer, g.relieved = k, nil, true
+	g.failStart()
+	g.guard, g.outer, g.promoted = k, nil, true
 	_ = k.link.send(message{Kind: watch, Run: g.options.Marker, Began: g.began, Ranks: g.identities()})
 	return k, true
 }
 
-// wake makes a Start fail that waits for a guard which has died. The caller holds
+// failStart makes a Start fail that waits for a guard which has died. The caller holds
 // mu.
-func (g *Group) wake() {
+func (g *Group) failStart() {
 	select {
 	case g.answers <- message{}:
 	default:
 	}
 }
 
-// orphaned takes over the ranks of a guard that has died, and returns them. It
+// takeOver takes over the ranks of a guard that has died, and returns them. It
 // reports false where no other guard is wanted.
-func (g *Group) orphaned() ([]identity, bool) {
+func (g *Group) takeOver() ([]identity, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.keeper = nil
-	if g.letGo {
+	g.guard = nil
+	if g.released {
 		return nil, false
 	}
-	g.wake()
+	g.failStart()
 	for _, r := range g.members {
 		if !r.over && !g.lost {
-			g.tended.Go(func() { g.attend(r) })
+			g.running.Go(func() { g.awaitRank(r) })
 		}
 	}
 	g.lost = true
 	if g.losses++; g.losses > maxLosses {
-		g.log.Warn("the guard process died again: ranks would outlive gpurun if it were killed now", "times", g.losses)
+		g.log.Warn("the guard process died too often and is not replaced: if gpurun is killed now, its ranks go on", "times", g.losses)
 		return nil, false
 	}
 	return g.identities(), true
@@ -390,19 +390,19 @@ func (g *Group) identities() []identity {
 	return ids
 }
 
-// attend waits for the end of a rank that has become this process's own child.
-func (g *Group) attend(r *member) {
+// awaitRank waits for the end of a rank that has become this process's own child.
+func (g *Group) awaitRank(r *member) {
 	if err := awaitExit(r.pidfd); err != nil {
 		return // Stop has given the rank up
 	}
 	e, over, err := peek(r.id.PID)
 	if err != nil || !over {
-		g.log.Error("a rank has ended, and nobody can say how", "rank", r.rank, "error", err)
+		g.log.Error("a rank ended, and its exit status cannot be read", "rank", r.rank, "error", err)
 		e = end{At: time.Now(), Code: 255}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.tell(r, e)
+	g.sendExit(r, e)
 }
 
 // Exits returns the channel of the ranks' ends: one fact with an Exit for each,
@@ -421,8 +421,8 @@ func (g *Group) PIDs() map[int]int {
 	return pids
 }
 
-// crew returns the members that there are.
-func (g *Group) crew() []*member {
+// memberList returns the members that there are.
+func (g *Group) memberList() []*member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.members)

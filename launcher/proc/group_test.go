@@ -28,7 +28,7 @@ func exits(g *Group) map[int]strategy.Exit {
 }
 
 func TestExitCodesAndSignals(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	var ranks []Rank
 	want := make(map[int][2]int) // rank → code, signal
 	add := func(code, signal int, name string, args ...string) {
@@ -62,7 +62,7 @@ func TestExitCodesAndSignals(t *testing.T) {
 }
 
 func TestPeakIsTheResidentSet(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(3, "eats", "96"))
 	if peak := exits(g)[3].Peak; peak < 96<<20 || peak > 1<<30 {
 		t.Errorf("peak of a process that touched 96 MiB: %d", peak)
@@ -70,7 +70,7 @@ func TestPeakIsTheResidentSet(t *testing.T) {
 }
 
 func TestFactSaysWhoAndWhen(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	before := time.Now()
 	g := h.start(Options{}, h.rank(12, "exit", "3"))
 	f := <-g.Exits()
@@ -81,7 +81,7 @@ func TestFactSaysWhoAndWhen(t *testing.T) {
 
 // Whoever reads a rank's output sees its end, while the group is still there.
 func TestOutputEndsWithTheRank(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	h.start(Options{}, h.rank(0, "eats", "1"), h.rank(1, "eats", "1"))
 	h.w.Close()
 	if said, err := io.ReadAll(h.r); err != nil || strings.Count(string(said), "pid ") != 4 {
@@ -113,7 +113,7 @@ func TestStartIsAllOrNone(t *testing.T) {
 		{"argument too long", func(r *Rank) { r.Argv = append(r.Argv, strings.Repeat("x", 200<<10)) }, unix.E2BIG, "argument list too long"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := newHerd(t)
+			h := newHarness(t)
 			bad := h.rank(1, "sleep")
 			test.change(&bad)
 			before := descriptorCount(t)
@@ -149,7 +149,7 @@ func TestStartWithoutRanks(t *testing.T) {
 }
 
 func TestStartHonoursItsContext(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	why := errors.New("the user changed his mind")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
@@ -159,7 +159,7 @@ func TestStartHonoursItsContext(t *testing.T) {
 }
 
 func TestWhatARankIsGiven(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	dir := t.TempDir()
 	r := h.rank(0, "files")
 	// Large, not UTF-8, and with a marker of an outer gpurun.
@@ -196,9 +196,9 @@ func ignoredSignals(t *testing.T) string {
 }
 
 func TestWhatARankIs(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{Marker: "mine"}, h.rank(0, "sleep"), h.rank(1, "sleep"))
-	h.gather(2)
+	h.readProcesses(2)
 	for rank, pid := range g.PIDs() {
 		p, err := readProcess(pid)
 		if err != nil || p.session != pid || p.group != pid {
@@ -231,7 +231,7 @@ func TestProgramIsFoundInTheRanksPath(t *testing.T) {
 	}
 	for _, path := range []string{filepath.Join(dir, "bin"), "bin", "/nowhere:bin"} {
 		t.Run(path, func(t *testing.T) {
-			g := newHerd(t).start(Options{}, Rank{Argv: []string{"train"}, Env: []string{"PATH=" + path}, Dir: dir})
+			g := newHarness(t).start(Options{}, Rank{Argv: []string{"train"}, Env: []string{"PATH=" + path}, Dir: dir})
 			if e := exits(g)[0]; e.Code != 42 {
 				t.Errorf("exit %+v", e)
 			}

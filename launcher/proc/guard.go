@@ -28,9 +28,9 @@ const (
 	innerSocket = 4
 	// guardBound is how long a guard goes on killing after its supervisor's death.
 	guardBound = time.Minute
-	// guardLook is how often a guard that took over running ranks looks for what
-	// they brought forth. See the package comment.
-	guardLook = 250 * time.Millisecond
+	// trackInterval is how often a guard that took over running ranks looks for what
+	// they started. See the package comment.
+	trackInterval = 250 * time.Millisecond
 )
 
 // MaybeGuard turns this process into a guard, and never returns, if Start began
@@ -46,7 +46,7 @@ func MaybeGuard() {
 	}
 	os.Unsetenv(guardVariable)
 	if err := guardMain(value); err != nil {
-		fmt.Fprintf(os.Stderr, "gpurun's guard: %v\n", err)
+		fmt.Fprintf(os.Stderr, "gpurun: error: guard process: %v\n", err)
 		syscall.Exit(1)
 	}
 	// Nothing waits to be written. os.Exit would take a second in a binary that
@@ -71,7 +71,7 @@ type guard struct {
 	inner     identity
 	innerGone <-chan struct{}
 	// Of a guard that took over without having been above the ranks: the ranks, which
-	// are not its children, all that it saw them bring forth, and what tells others of
+	// are not its children, all that it saw them start, and what tells others of
 	// theirs.
 	adopted []identity
 	known   map[identity]bool
@@ -173,27 +173,27 @@ func (g *guard) run() error {
 	if err := g.link.send(message{Kind: hello, PID: os.Getpid()}); err != nil {
 		return nil // the supervisor is gone, and nothing was started yet
 	}
-	var look <-chan time.Time // ticks once this guard has taken over
+	var ticks <-chan time.Time // ticks once this guard has taken over
 	for {
 		select {
 		case <-told:
 		case <-gone:
-			g.lastOrders(requests)
-			return g.avenge()
+			g.drainRequests(requests)
+			return g.endDescendants()
 		case <-died:
 			g.reapChildren()
-		case <-look:
-			g.look()
+		case <-ticks:
+			g.track()
 		case r, ok := <-requests:
 			switch {
 			case !ok:
-				return g.avenge()
+				return g.endDescendants()
 			case r.Kind == release:
-				return g.goodbye(r.Ranks)
+				return g.shutDown(r.Ranks)
 			case r.Kind == watch:
 				g.watch(r.message)
 				if len(g.adopted) > 0 {
-					look = time.Tick(guardLook)
+					ticks = time.Tick(trackInterval)
 				}
 			case r.Kind == spawn:
 				g.spawn(r.message, r.fds)
@@ -232,7 +232,7 @@ func (g *guard) watch(m message) {
 	g.began = m.Began
 	switch {
 	case g.innerGone != nil && len(m.Ranks) == 0:
-		return // the inner guard is in office
+		return // the inner guard is active
 	case g.innerGone != nil:
 		for _, id := range m.Ranks {
 			g.ranks[id.PID] = false
@@ -240,16 +240,16 @@ func (g *guard) watch(m message) {
 	case len(m.Ranks) > 0:
 		g.adopted = m.Ranks
 		g.marker = newMarker(m.Run, m.Began, g.owner.PID)
-		g.look()
+		g.track()
 	}
 	_ = g.link.send(message{Kind: watching}) // a supervisor that is gone needs no answer
 	g.reapChildren()
 }
 
-// lastOrders takes in what a supervisor that is gone had still said about the
+// drainRequests takes in what a supervisor that is gone had still said about the
 // ranks. The end of the socket comes at once, unless a child that the supervisor
 // was about to start holds it.
-func (g *guard) lastOrders(requests <-chan request) {
+func (g *guard) drainRequests(requests <-chan request) {
 	late := time.After(100 * time.Millisecond)
 	for {
 		select {
@@ -315,19 +315,19 @@ func (g *guard) reapChildren() {
 	}
 }
 
-// goodbye ends a guard whose supervisor has swept up. Only a rank that Start had
+// shutDown ends a guard whose supervisor has swept up. Only a rank that Start had
 // ceased to wait for, and so is not among those known, can still be there.
-func (g *guard) goodbye(known []identity) error {
-	g.awaitInner(releasePatience * 3 / 4)
+func (g *guard) shutDown(known []identity) error {
+	g.awaitInner(releaseTimeout * 3 / 4)
 	g.reapChildren()
 	for _, id := range known {
 		g.ranks[id.PID] = true // ended, or found to be unkillable
 	}
 	for _, told := range g.ranks {
 		if !told {
-			ctx, cancel := context.WithTimeout(context.Background(), releasePatience/2)
+			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout/2)
 			defer cancel()
-			quarry{g.find, g.near}.sweep(ctx)
+			sweeper{g.find, g.direct}.sweep(ctx)
 			break
 		}
 	}
@@ -352,13 +352,13 @@ func (g *guard) innerLives() bool {
 
 // awaitInner waits for the end of the inner guard, where there is one. It does not
 // outlive the wait.
-func (g *guard) awaitInner(patience time.Duration) {
+func (g *guard) awaitInner(timeout time.Duration) {
 	if g.innerGone == nil {
 		return
 	}
 	select {
 	case <-g.innerGone:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		if fd, err := openProcess(g.inner); err == nil {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // dead is as good
 			unix.Close(fd)
@@ -367,8 +367,8 @@ func (g *guard) awaitInner(patience time.Duration) {
 	}
 }
 
-// look remembers what the ranks that this guard took over have brought forth.
-func (g *guard) look() {
+// track remembers what the ranks that this guard took over have started.
+func (g *guard) track() {
 	t, err := snapshot()
 	if err != nil {
 		return
@@ -383,37 +383,37 @@ func (g *guard) look() {
 	}
 }
 
-// avenge ends everything that the dead supervisor's ranks left.
-func (g *guard) avenge() error {
+// endDescendants ends everything that the dead supervisor's ranks left.
+func (g *guard) endDescendants() error {
 	ctx, cancel := context.WithTimeout(context.Background(), guardBound)
 	defer cancel()
-	doomed := make(map[identity]bool)
+	dead := make(map[identity]bool)
 	alive := g.innerLives()
-	q := quarry{g.find, g.near}
-	for _, p := range q.survey() {
-		doomed[p.identity] = true
+	s := sweeper{g.find, g.direct}
+	for _, p := range s.scan() {
+		dead[p.identity] = true
 	}
 	for pid := range g.ranks {
 		_ = unix.Kill(-pid, unix.SIGKILL) // one call ends a whole group, also while it forks
 	}
-	killed, left := q.sweep(ctx)
+	killed, left := s.sweep(ctx)
 	if g.innerGone != nil {
 		// It has done the same meanwhile. What only it was above comes to this one.
 		g.awaitInner(time.Second)
-		killed, left = q.sweep(ctx)
+		killed, left = s.sweep(ctx)
 	}
 	if alive {
-		doomed = make(map[identity]bool) // the inner guard has told
+		dead = make(map[identity]bool) // the inner guard has told
 	}
 	for _, p := range killed {
-		doomed[p.identity] = true
+		dead[p.identity] = true
 	}
 	g.reapChildren()
 	if len(left) > 0 {
-		return fmt.Errorf("gpurun is gone; %d processes of its ranks do not die, the first has pid %d", len(left), left[0].PID)
+		return fmt.Errorf("gpurun was killed, and %d processes of its ranks could not be killed, the first is process %d", len(left), left[0].PID)
 	}
-	if len(doomed) > 0 {
-		fmt.Fprintf(os.Stderr, "gpurun is gone; its guard ended %d processes\n", len(doomed))
+	if len(dead) > 0 {
+		fmt.Fprintf(os.Stderr, "gpurun: warning: gpurun was killed, and its guard process killed the %d processes that it had left\n", len(dead))
 	}
 	return nil
 }
@@ -444,16 +444,16 @@ func (g *guard) find(t table) []process {
 		}
 	}
 	if len(g.adopted) > 0 {
-		t.add(set, t.strays(g.owner.PID, self, g.began)...)
+		t.add(set, t.reparented(g.owner.PID, self, g.began)...)
 	}
 	t.addBelonging(set, sessions, g.began, g.marker)
 	return t.alive(set, map[int]bool{self: true, g.owner.PID: true, g.inner.PID: true})
 }
 
-// near returns the guard's living children.
-func (g *guard) near() []process {
+// direct returns the guard's living children.
+func (g *guard) direct() []process {
 	self := os.Getpid()
-	t := brood(self)
+	t := parentAndChildren(self)
 	set := make(map[int]bool)
 	t.add(set, self)
 	return t.alive(set, map[int]bool{self: true, g.inner.PID: true})

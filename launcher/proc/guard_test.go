@@ -16,12 +16,12 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// startSupervisor starts a gpurun of its own that runs the animals, and returns
+// startSupervisor starts a gpurun of its own that runs the helpers, and returns
 // its process, its guard's pid, and the given number of processes that the
-// animals brought forth.
-func (h *herd) startSupervisor(says int, animals ...string) (supervisor, guard identity, ids []identity) {
+// helpers started.
+func (h *harness) startSupervisor(says int, helpers ...string) (supervisor, guard identity, ids []identity) {
 	h.t.Helper()
-	cmd := kin(os.Environ(), false, "supervisor", animals...)
+	cmd := helperCommand(os.Environ(), false, "supervisor", helpers...)
 	var word bytes.Buffer // the guard's, which ends with it
 	cmd.Stdout, cmd.Stderr = h.w, &word
 	cmd.WaitDelay = 5 * time.Second
@@ -59,7 +59,7 @@ func (h *herd) startSupervisor(says int, animals ...string) (supervisor, guard i
 	return p.identity, guard, ids
 }
 
-func (h *herd) identify(pid int) identity {
+func (h *harness) identify(pid int) identity {
 	h.t.Helper()
 	p, err := readProcess(pid)
 	if err != nil {
@@ -68,7 +68,7 @@ func (h *herd) identify(pid int) identity {
 	return p.identity
 }
 
-func (h *herd) kill(id identity) {
+func (h *harness) kill(id identity) {
 	h.t.Helper()
 	fd, err := openProcess(id)
 	if err != nil {
@@ -82,21 +82,21 @@ func (h *herd) kill(id identity) {
 
 var faults = []string{"deaf", "parent", "setsid", "daemon", "farewell", "abandons 0"}
 
-// All that the animals of faults say: 1 + 2 + 2 + 2 + 1 + 1.
+// All that the helpers of faults say: 1 + 2 + 2 + 2 + 1 + 1.
 const faultPIDs = 9
 
 func TestKilledSupervisorLeavesNothing(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	supervisor, guard, ids := h.startSupervisor(faultPIDs, faults...)
 	h.kill(supervisor)
-	t.Logf("all gone after %v", h.vanish(append(ids, supervisor, guard)...))
+	t.Logf("all gone after %v", h.awaitGone(append(ids, supervisor, guard)...))
 }
 
-// A guard is above all that the ranks brought forth whichever one of them dies, and
+// A guard is above all that the ranks started whichever one of them dies, and
 // so is not too late if the supervisor dies at the same moment.
 func TestSupervisorAndOneGuardKilledTogether(t *testing.T) {
 	for _, which := range []string{"inner", "outer"} {
-		h := newHerd(t)
+		h := newHarness(t)
 		supervisor, inner, ids := h.startSupervisor(faultPIDs, faults...)
 		outer := h.above(inner)
 		victim, rest := inner, outer
@@ -105,12 +105,12 @@ func TestSupervisorAndOneGuardKilledTogether(t *testing.T) {
 		}
 		h.kill(victim)
 		h.kill(supervisor)
-		t.Logf("%s guard: all gone after %v", which, h.vanish(append(ids, supervisor, victim, rest)...))
+		t.Logf("%s guard: all gone after %v", which, h.awaitGone(append(ids, supervisor, victim, rest)...))
 	}
 }
 
 // above is the parent of a guard.
-func (h *herd) above(guard identity) identity {
+func (h *harness) above(guard identity) identity {
 	h.t.Helper()
 	p, err := readProcess(guard.PID)
 	if err != nil {
@@ -123,11 +123,11 @@ func (h *herd) above(guard identity) identity {
 
 func TestKilledGuardCostsNothing(t *testing.T) {
 	for _, which := range []string{"inner", "outer"} {
-		h := newHerd(t)
+		h := newHarness(t)
 		successor := make(chan int, 1)
-		log := slog.New(&herald{tell: func(pid int) { successor <- pid }})
+		log := slog.New(&logCollector{tell: func(pid int) { successor <- pid }})
 		g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "heeds"), h.rank(1, "daemon"), h.rank(2, "exit", "5"))
-		ids := h.gather(3)
+		ids := h.readProcesses(3)
 		first := <-g.Exits()
 		inner := g.guardID()
 		outer := h.above(inner)
@@ -144,18 +144,18 @@ func TestKilledGuardCostsNothing(t *testing.T) {
 }
 
 func TestKilledGuardsCostNothing(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	successor := make(chan int, 2)
-	log := slog.New(&herald{tell: func(pid int) { successor <- pid }})
+	log := slog.New(&logCollector{tell: func(pid int) { successor <- pid }})
 	g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "heeds"), h.rank(1, "daemon"), h.rank(2, "exit", "5"))
-	ids := h.gather(3)
+	ids := h.readProcesses(3)
 	first := <-g.Exits()
-	next := h.unguard(g, successor)
+	next := h.killGuardsOf(g, successor)
 	h.checkOutlived(g, append(ids, next), ids, first)
 }
 
-// unguard kills both guards of a group, and returns the one that is started then.
-func (h *herd) unguard(g *Group, successor <-chan int) identity {
+// killGuardsOf kills both guards of a group, and returns the one that is started then.
+func (h *harness) killGuardsOf(g *Group, successor <-chan int) identity {
 	h.t.Helper()
 	inner := g.guardID()
 	outer := h.above(inner)
@@ -170,7 +170,7 @@ func (h *herd) unguard(g *Group, successor <-chan int) identity {
 
 // checkOutlived stops a group of "heeds", "daemon" and "exit 5", some guard of
 // which has died, and checks that this made no difference.
-func (h *herd) checkOutlived(g *Group, alive, ids []identity, first strategy.Fact) {
+func (h *harness) checkOutlived(g *Group, alive, ids []identity, first strategy.Fact) {
 	h.t.Helper()
 	for _, id := range alive {
 		if p, err := readProcess(id.PID); err != nil || p.identity != id || !p.alive() {
@@ -191,12 +191,12 @@ func (h *herd) checkOutlived(g *Group, alive, ids []identity, first strategy.Fac
 // After both guards' death the ranks' orphans come to this process, and so do those
 // of commands that it ran itself.
 func TestOrphansOfOtherCommandsAreSpared(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	successor := make(chan int, 2)
-	log := slog.New(&herald{tell: func(pid int) { successor <- pid }})
+	log := slog.New(&logCollector{tell: func(pid int) { successor <- pid }})
 	g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "daemon"))
-	ids := h.gather(2)
-	h.unguard(g, successor)
+	ids := h.readProcesses(2)
+	h.killGuardsOf(g, successor)
 	pid, end, err := newOrphan(false)
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func TestOrphansOfOtherCommandsAreSpared(t *testing.T) {
 
 func TestExitIsToldOnceWhateverBecomesOfTheGuard(t *testing.T) {
 	for i := range 4 {
-		h := newHerd(t)
+		h := newHarness(t)
 		g := h.start(Options{}, h.rank(0, "exit", "9"), h.rank(1, "exit", "9"), h.rank(2, "exit", "9"))
 		guard := g.guardID()
 		if i%2 == 0 {
@@ -239,7 +239,7 @@ func TestExitIsToldOnceWhateverBecomesOfTheGuard(t *testing.T) {
 }
 
 func TestSuccessorEndsAllToo(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	supervisor, guard, ids := h.startSupervisor(faultPIDs, faults...)
 	h.kill(guard)
 	h.kill(h.identify(h.word("guard"))) // the outer one, which has taken its place
@@ -250,23 +250,23 @@ func TestSuccessorEndsAllToo(t *testing.T) {
 		}
 	}
 	h.kill(supervisor)
-	t.Logf("all gone after %v", h.vanish(append(ids, supervisor, guard, next)...))
+	t.Logf("all gone after %v", h.awaitGone(append(ids, supervisor, guard, next)...))
 }
 
 func TestGuardIsReplacedAgainAndAgain(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	supervisor, guard, ids := h.startSupervisor(2, "daemon")
 	for range 3 {
 		h.kill(guard)
 		guard = h.identify(h.word("guard"))
 	}
 	h.kill(supervisor)
-	h.vanish(append(ids, supervisor, guard)...)
+	h.awaitGone(append(ids, supervisor, guard)...)
 }
 
 func TestGuardKilledWhileRanksStart(t *testing.T) {
-	h := newHerd(t)
-	ranks := []Rank{h.rank(0, "regicide")}
+	h := newHarness(t)
+	ranks := []Rank{h.rank(0, "killGuards")}
 	for i := range 30 {
 		ranks = append(ranks, h.rank(i+1, "sleep"))
 	}
@@ -295,7 +295,7 @@ func TestGuardKilledWhileRanksStart(t *testing.T) {
 
 // pkill gpurun looks at comm, pkill -f gpurun at the command line.
 func TestGuardBearsAnotherName(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "sleep"))
 	guard := g.guardID().PID
 	p, err := readProcess(guard)
@@ -315,9 +315,9 @@ func TestGuardBearsAnotherName(t *testing.T) {
 // A scheduler signals every process of a job step. The guard leaves the answer to
 // the supervisor.
 func TestGuardHeedsNoSignalButKill(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "heeds"))
-	h.gather(1)
+	h.readProcesses(1)
 	guard := g.guardID()
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGHUP} {
 		for _, pid := range []int{guard.PID, h.above(guard).PID} {
@@ -332,7 +332,7 @@ func TestGuardHeedsNoSignalButKill(t *testing.T) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.lost || g.relieved || g.outer == nil {
+	if g.lost || g.promoted || g.outer == nil {
 		t.Error("a guard died")
 	}
 }
@@ -340,9 +340,9 @@ func TestGuardHeedsNoSignalButKill(t *testing.T) {
 // Guards that somebody has suspended tell nothing. Their ranks are stopped all the
 // same, and their ends are told; one that came before the stop keeps its word.
 func TestSuspendedGuard(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "heeds"), h.rank(1, "setsid"), h.rank(2, "sleep"))
-	ids := h.gather(4)
+	ids := h.readProcesses(4)
 	for _, guard := range []identity{h.above(g.guardID()), g.guardID()} {
 		if err := unix.Kill(guard.PID, unix.SIGSTOP); err != nil {
 			t.Fatal(err)
@@ -350,7 +350,7 @@ func TestSuspendedGuard(t *testing.T) {
 	}
 	victim := h.identify(g.PIDs()[2])
 	h.kill(victim)
-	h.vanish(victim)
+	h.awaitGone(victim)
 	report := g.Stop(time.Hour)
 	h.gone(ids...)
 	all := exits(g)
@@ -366,9 +366,9 @@ func TestSuspendedGuard(t *testing.T) {
 
 // A rank's end is told while it matters, and not only when somebody asks for a stop.
 func TestSuspendedGuardsAreWoken(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "sleep"), h.rank(1, "sleep"))
-	h.gather(2)
+	h.readProcesses(2)
 	for _, guard := range []identity{h.above(g.guardID()), g.guardID()} {
 		if err := unix.Kill(guard.PID, unix.SIGSTOP); err != nil {
 			t.Fatal(err)
@@ -398,7 +398,7 @@ func TestGuardThatSaysNothing(t *testing.T) {
 
 // A main that calls Start before MaybeGuard would start itself without end.
 func TestGuardDoesNotStartAGroup(t *testing.T) {
-	cmd := kin(append(os.Environ(), guardVariable+"=1", muteVariable+"=starts"), false, "")
+	cmd := helperCommand(append(os.Environ(), guardVariable+"=1", muteVariable+"=starts"), false, "")
 	cmd.Args = []string{guardName + "1"}
 	var word bytes.Buffer
 	cmd.Stderr = &word
@@ -409,11 +409,11 @@ func TestGuardDoesNotStartAGroup(t *testing.T) {
 
 func TestGuardWithoutASupervisor(t *testing.T) {
 	for _, value := range []string{"", "x", "1"} {
-		cmd := kin(append(os.Environ(), guardVariable+"="+value), false, "")
+		cmd := helperCommand(append(os.Environ(), guardVariable+"="+value), false, "")
 		cmd.Args = []string{guardName + "1"}
 		var word bytes.Buffer
 		cmd.Stderr = &word
-		if err := cmd.Run(); err == nil || !strings.HasPrefix(word.String(), "gpurun's guard: ") {
+		if err := cmd.Run(); err == nil || !strings.HasPrefix(word.String(), "gpurun: error: guard process: ") {
 			t.Errorf("%s=%s: said %q, %v", guardVariable, value, word.String(), err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 func TestLimitIsPutOnEachRank(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{Limits: Limits{Data: 64 << 30}}, h.rank(0, "sleep"), h.rank(1, "sleep"))
 	for rank, pid := range g.PIDs() {
 		var got unix.Rlimit
@@ -49,7 +49,7 @@ func unlimited([]string) {
 }
 
 func TestLimitThatIsRefused(t *testing.T) {
-	cmd := kin(os.Environ(), false, "unlimited")
+	cmd := helperCommand(os.Environ(), false, "unlimited")
 	if os.Geteuid() == 0 {
 		cmd.Path = "/proc/self/exe" // another user may not be allowed to walk to the binary
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}

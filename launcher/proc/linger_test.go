@@ -7,9 +7,9 @@ import (
 
 // What a rank left behind is waited for wherever it has gone, and not signalled.
 func TestLingerWaitsForWhatRanksLeft(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{Marker: t.Name()}, h.rank(0, "farewell"))
-	daemon := h.gather(1)[0]
+	daemon := h.readProcesses(1)[0]
 	<-g.Exits()
 	ctx, cancel := context.WithCancel(t.Context())
 	waited := make(chan bool)

@@ -16,7 +16,7 @@ const slurmJobVariable = "SLURM_JOB_ID"
 // marker decides which processes are ours that no longer descend from a guard:
 // those that lost their parents after all guards above them had died.
 //
-// The variable alone condemns nobody, since people copy environments, and since a
+// The variable alone is not enough, since people copy environments, and since a
 // rank's environment goes along with a job that it submits and with a window that
 // it opens in a terminal multiplexer. The process must also be an orphan, have been
 // started after the attempt, by the same user, in the same control group and in the
@@ -27,8 +27,8 @@ type marker struct {
 	uid    uint32
 	cgroup []byte
 	job    string
-	// heirs are whom an orphan of ours can have come to: gpurun, or who is above it.
-	heirs map[int]bool
+	// adopters are whom an orphan of ours can have come to: gpurun, or who is above it.
+	adopters map[int]bool
 }
 
 func newMarker(value string, began uint64, supervisor int) *marker {
@@ -40,17 +40,17 @@ func newMarker(value string, began uint64, supervisor int) *marker {
 		return nil // without a group to compare, the variable would stand alone
 	}
 	return &marker{
-		value:  value,
-		began:  began,
-		uid:    uint32(os.Geteuid()),
-		cgroup: cgroup,
-		job:    os.Getenv(slurmJobVariable),
-		heirs:  lineage(supervisor),
+		value:    value,
+		began:    began,
+		uid:      uint32(os.Geteuid()),
+		cgroup:   cgroup,
+		job:      os.Getenv(slurmJobVariable),
+		adopters: ancestors(supervisor),
 	}
 }
 
-// lineage is a process and all above it, the first process of all included.
-func lineage(pid int) map[int]bool {
+// ancestors is a process and all above it, the first process of all included.
+func ancestors(pid int) map[int]bool {
 	line := map[int]bool{1: true}
 	for pid > 1 && !line[pid] {
 		line[pid] = true
@@ -63,9 +63,9 @@ func lineage(pid int) map[int]bool {
 	return line
 }
 
-// condemns reports whether p bears the marker and all the rest agrees.
-func (m *marker) condemns(p process) bool {
-	if m == nil || p.Start < m.began || !m.heirs[p.parent] {
+// matches reports whether p bears the marker and all the rest agrees.
+func (m *marker) matches(p process) bool {
+	if m == nil || p.Start < m.began || !m.adopters[p.parent] {
 		return false
 	}
 	dir := "/proc/" + strconv.Itoa(p.PID)

@@ -14,9 +14,9 @@ import (
 
 // stranger starts a process that is no rank's descendant, with the environment
 // given on top of this process's own.
-func (h *herd) stranger(env ...string) identity {
+func (h *harness) stranger(env ...string) identity {
 	h.t.Helper()
-	cmd := kin(nil, true, "sleep")
+	cmd := helperCommand(nil, true, "sleep")
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, slurmJobVariable+"=") })
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Stdout = h.w
@@ -27,22 +27,22 @@ func (h *herd) stranger(env ...string) identity {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return h.gather(1)[0]
+	return h.readProcesses(1)[0]
 }
 
-func TestAMarkerAloneCondemnsNobody(t *testing.T) {
+func TestAMarkerAloneIsNotEnough(t *testing.T) {
 	t.Setenv(slurmJobVariable, "77")
 	mine, job := MarkerVariable+"=mine", slurmJobVariable+"=77"
 	for _, guarded := range []bool{true, false} {
-		h := newHerd(t)
+		h := newHarness(t)
 		successor := make(chan int, 2)
-		log := slog.New(&herald{tell: func(pid int) { successor <- pid }})
+		log := slog.New(&logCollector{tell: func(pid int) { successor <- pid }})
 		earlier := h.stranger(mine, job)
 		waitForTick(t, earlier)
 		g := h.start(Options{Marker: "mine", Logger: log}, h.rank(0, "sleep"))
-		h.gather(1)
+		h.readProcesses(1)
 		if !guarded {
-			h.unguard(g, successor)
+			h.killGuardsOf(g, successor)
 		}
 		strangers := map[string]identity{
 			"started before the attempt": earlier,
@@ -78,7 +78,7 @@ func TestAMarkerAloneCondemnsNobody(t *testing.T) {
 
 // window is what a terminal multiplexer, or a batch system, that ran before starts
 // for a rank: with its environment, and as a child of its own.
-func (h *herd) window(env ...string) identity {
+func (h *harness) window(env ...string) identity {
 	h.t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", `env "$@" sleep 1000 & echo pid $!; wait`, "multiplexer")
 	cmd.Args = append(cmd.Args, env...)
@@ -91,14 +91,14 @@ func (h *herd) window(env ...string) identity {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return h.gather(1)[0]
+	return h.readProcesses(1)[0]
 }
 
 // waitForTick waits until a process that starts now shows a later start time.
 func waitForTick(t *testing.T, earlier identity) {
 	t.Helper()
 	await(t, "the clock to tick", func() bool {
-		cmd := kin(nil, false, "exit", "0")
+		cmd := helperCommand(nil, false, "exit", "0")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func waitForTick(t *testing.T, earlier identity) {
 
 // elsewhere starts a stranger in a control group of its own, where this user may
 // make one.
-func (h *herd) elsewhere(env ...string) (identity, bool) {
+func (h *harness) elsewhere(env ...string) (identity, bool) {
 	h.t.Helper()
 	for _, root := range []string{"/sys/fs/cgroup/freezer", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
 		dir := filepath.Join(root, "gpurun-marker-"+strconv.Itoa(os.Getpid()))

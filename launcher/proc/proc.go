@@ -26,7 +26,7 @@
 //   - Both guards are killed: the ranks become gpurun's own children and do not
 //     notice; gpurun waits for them itself and starts another guard. That one is
 //     no ancestor of theirs. It looks every 250 ms at what they and gpurun's other
-//     orphans have brought forth, and ends that if gpurun dies. The next group has
+//     orphans have started, and ends that if gpurun dies. The next group has
 //     full guards again.
 //
 // Ranks have no parent-death signal: it would make a guard's death cost the job.
@@ -82,8 +82,8 @@
 //	scheduler signals every process            agent and ranks die            the guard stays                         TestGuardHeedsNoSignalButKill
 //	SIGUSR1 from the scheduler                 ends the job                   reaches ranks that have a handler       TestNoticesReachOnlyThoseThatListen
 //	one of several ranks cannot start          agent fails                    error names it, the others are gone     TestStartIsAllOrNone
-//	stranger with the same marker              –                              left alone                              TestAMarkerAloneCondemnsNobody
-//	window in a multiplexer that ran before    –                              left alone                              TestAMarkerAloneCondemnsNobody
+//	stranger with the same marker              –                              left alone                              TestAMarkerAloneIsNotEnough
+//	window in a multiplexer that ran before    –                              left alone                              TestAMarkerAloneIsNotEnough
 //	orphan of a command that gpurun ran        –                              left alone                              TestOrphansOfOtherCommandsAreSpared
 //	orphans of others come to PID 1            zombies                        reaped, os/exec's children are not      TestAsTheFirstProcessOfAContainer
 //
@@ -114,7 +114,7 @@ type Rank struct {
 	Stdin, Stdout, Stderr *os.File
 }
 
-// Limits are ceilings that the kernel holds each rank, and what it brings forth,
+// Limits are ceilings that the kernel holds each rank, and what it starts,
 // to.
 type Limits struct {
 	// Data is RLIMIT_DATA in bytes: private writable memory that a process may
@@ -132,9 +132,9 @@ type Options struct {
 	// Logger hears what is no error of the job, such as the loss of a guard. Nil
 	// means nobody.
 	Logger *slog.Logger
-	// Patience bounds how long Stop waits for what SIGKILL does not end at once.
+	// KillTimeout bounds how long Stop waits for what SIGKILL does not end at once.
 	// 0 means 30 s.
-	Patience time.Duration
+	KillTimeout time.Duration
 }
 
 // A StopReport says what it took to stop a group.

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	}
 	maybeMute()
 	MaybeGuard()
-	maybeZoo()
+	maybeHelper()
 	goleak.VerifyTestMain(m)
 }
 

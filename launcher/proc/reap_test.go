@@ -27,7 +27,7 @@ func reapBesideExec() error {
 			return err
 		}
 		var exit *exec.ExitError
-		if err := kin(os.Environ(), true, "exit", "9").Run(); !errors.As(err, &exit) || exit.ExitCode() != 9 {
+		if err := helperCommand(os.Environ(), true, "exit", "9").Run(); !errors.As(err, &exit) || exit.ExitCode() != 9 {
 			return fmt.Errorf("command %d of its own: %w", i, err)
 		}
 		if err := orphan(); err != nil {
@@ -46,7 +46,7 @@ func newOrphan(apart bool) (int, func() error, error) {
 		return 0, nil, err
 	}
 	defer r.Close()
-	cmd := kin(os.Environ(), apart, "bequeath")
+	cmd := helperCommand(os.Environ(), apart, "leaveOrphan")
 	cmd.Stdin = r
 	out, err := cmd.Output()
 	if err != nil {
@@ -104,7 +104,7 @@ func asInit() error {
 	defer r.Close()
 	var ranks []Rank
 	for i, name := range []string{"daemon", "farewell", "abandons", "heeds"} {
-		ranks = append(ranks, Rank{Rank: i, Argv: kin(nil, false, name, "0").Args, Env: os.Environ(), Stdout: w, Stderr: os.Stderr})
+		ranks = append(ranks, Rank{Rank: i, Argv: helperCommand(nil, false, name, "0").Args, Env: os.Environ(), Stdout: w, Stderr: os.Stderr})
 	}
 	g, err := Start(context.Background(), ranks, Options{Marker: "init"})
 	if err != nil {
@@ -114,7 +114,7 @@ func asInit() error {
 	for range 5 { // what the four say, in all
 		var pid int
 		if _, err := fmt.Fscanf(r, "pid %d\n", &pid); err != nil {
-			return fmt.Errorf("read what the animals say: %w", err)
+			return fmt.Errorf("read what the helpers say: %w", err)
 		}
 	}
 	ended := []int{(<-g.Exits()).Rank, (<-g.Exits()).Rank}
@@ -137,7 +137,7 @@ func asInit() error {
 }
 
 func TestAsTheFirstProcessOfAContainer(t *testing.T) {
-	cmd := kin(os.Environ(), false, "init")
+	cmd := helperCommand(os.Environ(), false, "init")
 	var word strings.Builder
 	cmd.Stdout, cmd.Stderr = &word, &word
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}

@@ -52,8 +52,8 @@ func startRank(m message, fds []int) (pid, pidfd int, call string, err error) {
 	return pid, pidfd, "", nil
 }
 
-// order makes the message that starts a rank.
-func order(r Rank, o Options, workdir string) (message, error) {
+// spawnMessage makes the message that starts a rank.
+func spawnMessage(r Rank, o Options, workdir string) (message, error) {
 	if len(r.Argv) == 0 {
 		return message{}, errors.New("empty command")
 	}
@@ -102,9 +102,9 @@ func lookPath(name string, env []string, dir string) (string, error) {
 	return "", &os.PathError{Op: "find in the rank's PATH", Path: name, Err: syscall.ENOENT}
 }
 
-// ends returns the three descriptors of a rank's standard files; null stands for
+// stdio returns the three descriptors of a rank's standard files; null stands for
 // those that are not given.
-func (r Rank) ends(null *os.File) [3]*os.File {
+func (r Rank) stdio(null *os.File) [3]*os.File {
 	files := [3]*os.File{r.Stdin, r.Stdout, r.Stderr}
 	for i, f := range files {
 		if f == nil {

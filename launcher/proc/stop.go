@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stop ends the group, and returns when everything that it brought forth is gone,
-// or has outlived Options.Patience: SIGTERM, or sig, to every rank's process
+// Stop ends the group, and returns when everything that it started is gone,
+// or has outlived Options.KillTimeout: SIGTERM, or sig, to every rank's process
 // group, also those whose leader has ended; wait until the groups are empty or
 // grace is over; SIGKILL; sweep. SIGCONT follows the first signal, or a stopped
 // rank would not hear it.
@@ -31,7 +31,7 @@ func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 	g.beginStop()
 	g.mu.Lock()
 	g.started = true // or, where Start has failed, will never be
-	g.settle()
+	g.closeIfDone()
 	g.mu.Unlock()
 	if len(sigs) == 0 {
 		sigs = []syscall.Signal{unix.SIGTERM}
@@ -53,18 +53,18 @@ func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 	cancel()
 	<-done
 
-	bound, cancel := context.WithTimeout(context.Background(), g.options.Patience)
+	bound, cancel := context.WithTimeout(context.Background(), g.options.KillTimeout)
 	defer cancel()
 	m := newMarker(g.options.Marker, g.began, os.Getpid())
-	q := quarry{find: func(t table) []process { return g.find(t, m) }, near: g.near}
-	doomed := q.survey()
+	s := sweeper{find: func(t table) []process { return g.find(t, m) }, direct: g.direct}
+	found := s.scan()
 	g.toGroups(unix.SIGKILL) // one call ends a whole group, also while it forks
-	killed, left := q.sweep(bound)
-	report := g.account(append(doomed, killed...), left)
+	killed, left := s.sweep(bound)
+	report := g.account(append(found, killed...), left)
 	if len(left) == 0 {
 		g.awaitLastEnds(bound)
 	}
-	g.dismiss()
+	g.releaseAll()
 	return report
 }
 
@@ -95,7 +95,7 @@ func (r *member) alive() bool {
 func (g *Group) toGroups(sig syscall.Signal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.letGo {
+	if g.released {
 		return
 	}
 	for _, r := range g.members {
@@ -109,7 +109,7 @@ func (g *Group) toGroups(sig syscall.Signal) {
 // done.
 func (g *Group) awaitGroups(ctx context.Context) {
 	groups := make(map[int]bool)
-	for _, r := range g.crew() {
+	for _, r := range g.memberList() {
 		groups[r.id.PID] = true
 	}
 	g.awaitNone(ctx, func(t table) []process {
@@ -123,7 +123,7 @@ func (g *Group) awaitGroups(ctx context.Context) {
 	})
 }
 
-// Linger waits until the ranks and everything that they brought forth have ended
+// Linger waits until the ranks and everything that they started have ended
 // by themselves, or ctx is done: nobody is signalled. It reports whether all are
 // gone. What starts in the meantime is waited for, too.
 func (g *Group) Linger(ctx context.Context) bool {
@@ -150,7 +150,7 @@ func (g *Group) awaitNone(ctx context.Context, find func(table) []process) bool 
 			if err == nil {
 				fds = append(fds, fd)
 			} else if !errors.Is(err, unix.ESRCH) {
-				g.log.Warn("cannot wait for a process: the grace ends here", "pid", p.PID, "error", err)
+				g.log.Warn("cannot wait for a process, the grace period ends now", "pid", p.PID, "error", err)
 				for _, fd := range fds {
 					unix.Close(fd)
 				}
@@ -162,14 +162,14 @@ func (g *Group) awaitNone(ctx context.Context, find func(table) []process) bool 
 	return false
 }
 
-// find returns all that the group brought forth and that still runs.
+// find returns all that the group started and that still runs.
 func (g *Group) find(t table, m *marker) []process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	self := os.Getpid()
 	spare := map[int]bool{self: true}
 	set := make(map[int]bool)
-	for _, k := range g.keepers() {
+	for _, k := range g.guards() {
 		spare[k.id.PID] = true
 		t.add(set, k.id.PID)
 	}
@@ -181,7 +181,7 @@ func (g *Group) find(t table, m *marker) []process {
 		}
 	}
 	if g.lost && len(g.members) > 0 {
-		t.add(set, t.strays(self, g.members[0].id.PID, g.began)...)
+		t.add(set, t.reparented(self, g.members[0].id.PID, g.began)...)
 	}
 	if !g.lost {
 		m = nil // a guard has been above all of them all the time
@@ -190,10 +190,10 @@ func (g *Group) find(t table, m *marker) []process {
 	return t.alive(set, spare)
 }
 
-// keepers returns the guards that there are. The caller holds mu.
-func (g *Group) keepers() []*keeper {
-	var all []*keeper
-	for _, k := range []*keeper{g.outer, g.keeper} {
+// guards returns the guards that there are. The caller holds mu.
+func (g *Group) guards() []*guardHandle {
+	var all []*guardHandle
+	for _, k := range []*guardHandle{g.outer, g.guard} {
 		if k != nil {
 			all = append(all, k)
 		}
@@ -201,27 +201,27 @@ func (g *Group) keepers() []*keeper {
 	return all
 }
 
-// near returns the guards' living children, and those that a dead guard left to
+// direct returns the guards' living children, and those that a dead guard left to
 // this process.
-func (g *Group) near() []process {
+func (g *Group) direct() []process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var procs []process
 	spare := make(map[int]bool)
-	for _, k := range g.keepers() {
+	for _, k := range g.guards() {
 		spare[k.id.PID] = true
 	}
 	for guard := range spare {
-		t := brood(guard)
+		t := parentAndChildren(guard)
 		set := make(map[int]bool)
 		t.add(set, guard)
 		procs = append(procs, t.alive(set, spare)...)
 	}
 	if g.lost && len(g.members) > 0 {
 		self := os.Getpid()
-		t := brood(self)
+		t := parentAndChildren(self)
 		set := make(map[int]bool)
-		t.add(set, t.strays(self, g.members[0].id.PID, g.began)...)
+		t.add(set, t.reparented(self, g.members[0].id.PID, g.began)...)
 		procs = append(procs, t.alive(set, spare)...)
 	}
 	return procs
@@ -232,7 +232,7 @@ func (g *Group) near() []process {
 // killed, and so is the one that takes its place; in the end this process learns
 // them itself.
 func (g *Group) awaitLastEnds(ctx context.Context) {
-	late := time.NewTicker(releasePatience)
+	late := time.NewTicker(releaseTimeout)
 	defer late.Stop()
 	for {
 		select {
@@ -242,8 +242,8 @@ func (g *Group) awaitLastEnds(ctx context.Context) {
 			return
 		case <-late.C:
 			g.mu.Lock()
-			if g.keeper != nil {
-				g.keeper.kill()
+			if g.guard != nil {
+				g.guard.kill()
 			}
 			g.mu.Unlock()
 		}
@@ -255,7 +255,7 @@ func (g *Group) awaitLastEnds(ctx context.Context) {
 func (g *Group) account(killed, left []process) StopReport {
 	var report StopReport
 	ranks := make(map[identity]int)
-	for _, r := range g.crew() {
+	for _, r := range g.memberList() {
 		ranks[r.id] = r.rank
 	}
 	seen := make(map[identity]bool)
@@ -281,12 +281,12 @@ func (g *Group) account(killed, left []process) StopReport {
 	return report
 }
 
-// dismiss lets go of the guard, the zombies and the descriptors.
-func (g *Group) dismiss() {
+// releaseAll lets go of the guard, the zombies and the descriptors.
+func (g *Group) releaseAll() {
 	g.mu.Lock()
-	g.letGo = true
-	keepers := g.keepers()
-	for _, k := range keepers {
+	g.released = true
+	guards := g.guards()
+	for _, k := range guards {
 		if k.link.send(message{Kind: release, Ranks: g.identities()}) != nil {
 			k.kill()
 		}
@@ -295,7 +295,7 @@ func (g *Group) dismiss() {
 		if g.lost {
 			reap(r.id.PID)
 		}
-		r.pidfd.Close() // ends attend
+		r.pidfd.Close() // ends awaitRank
 	}
 	if !g.closed {
 		g.closed = true
@@ -303,17 +303,17 @@ func (g *Group) dismiss() {
 		close(g.quiet)
 	}
 	outer := g.outer
-	late := time.AfterFunc(releasePatience, func() {
-		for _, k := range keepers {
+	late := time.AfterFunc(releaseTimeout, func() {
+		for _, k := range guards {
 			k.kill()
 		}
 	})
 	g.mu.Unlock()
 	if outer != nil {
 		<-outer.gone
-		outer.bury()
+		outer.cleanUp()
 	}
-	g.tended.Wait()
+	g.running.Wait()
 	late.Stop()
 	g.release()
 }
@@ -342,7 +342,7 @@ func (g *Group) Signal(sig syscall.Signal) {
 	case unix.SIGCONT:
 		g.toGroups(sig)
 	default:
-		for _, r := range g.crew() {
+		for _, r := range g.memberList() {
 			if catches(r.id.PID, sig) {
 				_ = signalProcess(r.pidfd, sig) // it has ended meanwhile
 			}

@@ -18,7 +18,7 @@ import (
 // heeded it; else the grace is not used up, or the test would run out of time.
 func TestStopLeavesNothing(t *testing.T) {
 	for _, test := range []struct {
-		name   string // of the animal
+		name   string // of the helper
 		args   []string
 		says   int  // pids
 		ended  bool // by itself
@@ -38,7 +38,7 @@ func TestStopLeavesNothing(t *testing.T) {
 		{name: "headless", says: 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := newHerd(t)
+			h := newHarness(t)
 			r, w, err := os.Pipe() // nobody reads what comes on stderr
 			if err != nil {
 				t.Fatal(err)
@@ -48,7 +48,7 @@ func TestStopLeavesNothing(t *testing.T) {
 			rank := h.rank(0, test.name, test.args...)
 			rank.Stderr = w
 			g := h.start(Options{Marker: t.Name()}, h.rank(1, "sleep"), rank)
-			ids := h.gather(test.says + 1)
+			ids := h.readProcesses(test.says + 1)
 			if test.ended {
 				if f := <-g.Exits(); f.Rank != 0 || f.Exit.Stopped || f.Exit.Signal != 0 {
 					t.Errorf("rank %d: exit %+v", f.Rank, f.Exit)
@@ -77,7 +77,7 @@ setsid /bin/sh "$1" "$1" $(($2+1)) &
 	if err := os.WriteFile(script, []byte(hop), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "hopper", script))
 	h.word("hop")
 	if report := g.Stop(0); report.Swept == 0 || len(report.Leftover) != 0 {
@@ -96,9 +96,9 @@ setsid /bin/sh "$1" "$1" $(($2+1)) &
 }
 
 func TestStopTellsWhoEndedBeforeIt(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "exit", "3"), h.rank(1, "heeds"), h.rank(2, "deaf"))
-	h.gather(2)
+	h.readProcesses(2)
 	first := <-g.Exits()
 	reports := make(chan StopReport)
 	go func() { reports <- g.Stop(time.Hour, unix.SIGINT, unix.SIGTERM) }()
@@ -122,9 +122,9 @@ func TestStopTellsWhoEndedBeforeIt(t *testing.T) {
 }
 
 func TestStopGivesTheGraceThatRanksNeed(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "heeds"), h.rank(1, "heeds"))
-	h.gather(2)
+	h.readProcesses(2)
 	report := g.Stop(time.Hour)
 	if diff := cmp.Diff(StopReport{}, report); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
@@ -137,9 +137,9 @@ func TestStopGivesTheGraceThatRanksNeed(t *testing.T) {
 }
 
 func TestStopWakesWhatIsSuspended(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "heeds"))
-	h.gather(1)
+	h.readProcesses(1)
 	g.Signal(unix.SIGTSTP)
 	g.Stop(time.Hour)
 	if e := exits(g)[0]; e.Code != 7 {
@@ -148,9 +148,9 @@ func TestStopWakesWhatIsSuspended(t *testing.T) {
 }
 
 func TestKillCutsTheGraceShort(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "deaf"))
-	ids := h.gather(1)
+	ids := h.readProcesses(1)
 	reports := make(chan StopReport)
 	for range 2 {
 		go func() { reports <- g.Stop(time.Hour) }()
@@ -166,7 +166,7 @@ func TestKillCutsTheGraceShort(t *testing.T) {
 }
 
 func TestNoticesReachOnlyThoseThatListen(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	shell := Rank{Rank: 1, Argv: []string{"/bin/sh", "-c", "read -r line"}, Stdin: os.Stdin}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -176,7 +176,7 @@ func TestNoticesReachOnlyThoseThatListen(t *testing.T) {
 	defer r.Close()
 	shell.Stdin = r
 	g := h.start(Options{}, h.rank(0, "notices"), shell)
-	ids := h.gather(1)
+	ids := h.readProcesses(1)
 	g.Signal(unix.SIGUSR1)
 	if pid := h.word("pid"); pid != ids[0].PID {
 		t.Errorf("%d has heard it", pid)
@@ -193,9 +193,9 @@ func TestNoticesReachOnlyThoseThatListen(t *testing.T) {
 }
 
 func TestSuspendAndResume(t *testing.T) {
-	h := newHerd(t)
+	h := newHarness(t)
 	g := h.start(Options{}, h.rank(0, "notices"))
-	id := h.gather(1)[0]
+	id := h.readProcesses(1)[0]
 	g.Signal(unix.SIGTSTP)
 	await(t, "the rank to stop", func() bool { p, err := readProcess(id.PID); return err == nil && p.state == 'T' })
 	g.Signal(unix.SIGUSR1)
@@ -217,17 +217,17 @@ func await(t *testing.T, what string, done func() bool) {
 
 func TestUnkillableRankIsReported(t *testing.T) {
 	freezer := newFreezer(t)
-	h := newHerd(t)
+	h := newHarness(t)
 	release, err := Reap() // the rank outlives its group
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer release()
-	g, err := Start(t.Context(), []Rank{h.rank(4, "sleep"), h.rank(5, "sleep")}, Options{Patience: 300 * time.Millisecond})
+	g, err := Start(t.Context(), []Rank{h.rank(4, "sleep"), h.rank(5, "sleep")}, Options{KillTimeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids := h.gather(2)
+	ids := h.readProcesses(2)
 	pid := g.PIDs()[4]
 	freezer.freeze(t, pid)
 	reports := make(chan StopReport)
@@ -252,7 +252,7 @@ func TestUnkillableRankIsReported(t *testing.T) {
 		t.Errorf("rank and signal of those that ended (-want +got):\n%s", diff)
 	}
 	freezer.thaw(t)
-	h.vanish(ids...)
+	h.awaitGone(ids...)
 	await(t, "the rank to be reaped", func() bool { _, err := readProcess(pid); return err != nil })
 }
 

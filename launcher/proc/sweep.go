@@ -17,32 +17,32 @@ import (
 // while another one does not die.
 const lookAgain = 100 * time.Millisecond
 
-// maxPidfds is how many processes are waited for at once, so that a crowd does not
-// use up the descriptors.
+// maxPidfds is how many processes are waited for at once, so that many of them do
+// not use up the descriptors.
 const maxPidfds = 256
 
-// quarry is what a sweep goes after.
-type quarry struct {
+// sweeper finds and kills processes until none is left.
+type sweeper struct {
 	// find picks from a walk over /proc all that is to be killed.
 	find func(table) []process
-	// near returns what of it is a child of the subreaper, and alive. A chain of
+	// direct returns what of it is a child of the subreaper, and alive. A chain of
 	// processes, each of which starts the next and ends, moves faster than a walk
 	// sees it; but the subreaper always has one of them for a child.
-	near func() []process
+	direct func() []process
 }
 
 // sweep kills with SIGKILL, through pidfds, until twice in a row nothing alive is
 // found, or ctx is done. It returns everything that it killed, and what was still
 // there at the end.
-func (q quarry) sweep(ctx context.Context) (killed, left []process) {
+func (s sweeper) sweep(ctx context.Context) (killed, left []process) {
 	seen := make(map[identity]bool)
 	for empty := 0; empty < 2; {
-		killed = append(killed, q.cull(ctx, seen)...)
+		killed = append(killed, s.killChildren(ctx, seen)...)
 		t, err := snapshot()
 		if err != nil {
 			return killed, left
 		}
-		left = q.find(t)
+		left = s.find(t)
 		if len(left) == 0 {
 			empty++
 			continue
@@ -51,7 +51,7 @@ func (q quarry) sweep(ctx context.Context) (killed, left []process) {
 		if ctx.Err() != nil {
 			break
 		}
-		dead, fds := slay(left, seen)
+		dead, fds := killAll(left, seen)
 		killed = append(killed, dead...)
 		step, cancel := context.WithTimeout(ctx, lookAgain)
 		awaitExits(step, fds)
@@ -60,18 +60,18 @@ func (q quarry) sweep(ctx context.Context) (killed, left []process) {
 	return killed, left
 }
 
-// maxStale is how often in a row a cull looks at processes that it has signalled
+// maxStale is how often in a row killChildren looks at processes that it has signalled
 // already, since they take a moment to end, before it leaves them to the sweep.
 const maxStale = 10
 
-// cull kills the subreaper's children until there are no new ones.
-func (q quarry) cull(ctx context.Context, seen map[identity]bool) (killed []process) {
+// killChildren kills the subreaper's children until there are no new ones.
+func (s sweeper) killChildren(ctx context.Context, seen map[identity]bool) (killed []process) {
 	for stale := 0; stale < maxStale && ctx.Err() == nil; stale++ {
-		near := q.near()
-		if len(near) == 0 {
+		direct := s.direct()
+		if len(direct) == 0 {
 			break
 		}
-		dead, fds := slay(near, seen)
+		dead, fds := killAll(direct, seen)
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
@@ -82,9 +82,9 @@ func (q quarry) cull(ctx context.Context, seen map[identity]bool) (killed []proc
 	return killed
 }
 
-// slay sends SIGKILL to each process. It returns those that were not seen before,
+// killAll sends SIGKILL to each process. It returns those that were not seen before,
 // and pidfds to wait for.
-func slay(procs []process, seen map[identity]bool) (killed []process, fds []int) {
+func killAll(procs []process, seen map[identity]bool) (killed []process, fds []int) {
 	for _, p := range procs {
 		fd, err := openProcess(p.identity)
 		if errors.Is(err, unix.ESRCH) {
@@ -108,13 +108,13 @@ func slay(procs []process, seen map[identity]bool) (killed []process, fds []int)
 	return killed, fds
 }
 
-// survey returns what a single walk finds.
-func (q quarry) survey() []process {
+// scan returns what a single walk finds.
+func (s sweeper) scan() []process {
 	t, err := snapshot()
 	if err != nil {
 		return nil // sweep will say the same
 	}
-	return q.find(t)
+	return s.find(t)
 }
 
 // alive returns the processes of the set that still run, by pid. Those in spare
@@ -134,7 +134,7 @@ func (t table) alive(set, spare map[int]bool) []process {
 // signal interrupts, or it belongs to another user.
 type Process struct {
 	PID   int
-	Rank  int    // the global rank, -1 for what a rank brought forth
+	Rank  int    // the global rank, -1 for what a rank started
 	Name  string // as ps shows it, at most 15 bytes
 	State byte   // as ps shows it: 'D' is uninterruptible
 	// Channel is the kernel function that it waits in, from /proc/PID/wchan; empty
@@ -153,27 +153,27 @@ func describe(p process, rank int) Process {
 
 // addBelonging puts into set what belongs to the ranks without descending from
 // them any more: the members of their sessions, whose numbers are the ranks'
-// pids, and what the marker condemns; each with its descendants.
+// pids, and what the marker matches; each with its descendants.
 func (t table) addBelonging(set, sessions map[int]bool, began uint64, m *marker) {
 	for pid, p := range t.procs {
 		if set[pid] || p.Start < began {
 			continue
 		}
-		if sessions[p.session] || m.condemns(p) {
+		if sessions[p.session] || m.matches(p) {
 			t.add(set, pid)
 		}
 	}
 }
 
-// strays returns the orphans that came to a supervisor when the guard above them
+// reparented returns the orphans that came to a supervisor when the guard above them
 // died: its children that it has not started itself, for it would hold a pidfd on
 // them. Those in its own session are spared: they come from a command that it
-// ran, since ranks have sessions of their own. Witness is a pid that the
+// ran, since ranks have sessions of their own. Known is a pid that the
 // supervisor is known to hold; where it does not, it is dead or a sandbox hides
 // its descriptors, and nobody is taken for a stray.
-func (t table) strays(supervisor, witness int, began uint64) []int {
+func (t table) reparented(supervisor, known int, began uint64) []int {
 	held, err := heldPIDs(supervisor)
-	if err != nil || !held[witness] {
+	if err != nil || !held[known] {
 		return nil
 	}
 	var pids []int

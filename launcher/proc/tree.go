@@ -161,8 +161,8 @@ func children(pid int) ([]int, error) {
 	return t.children[pid], nil
 }
 
-// brood reads one process and its children.
-func brood(parent int) table {
+// parentAndChildren reads one process and its children.
+func parentAndChildren(parent int) table {
 	t := table{procs: make(map[int]process), children: make(map[int][]int)}
 	pids, err := children(parent)
 	if err != nil {

@@ -1,19 +1,5 @@
 package cause
 
-// Blame says whose doing a cause is, and with that who has to change something.
-type Blame string
-
-// Whom a cause blames.
-const (
-	BlameNobody   Blame = ""
-	BlameJob      Blame = "job"
-	BlameMemory   Blame = "memory"
-	BlameHost     Blame = "host"
-	BlameHardware Blame = "hardware"
-	BlameNetwork  Blame = "network"
-	BlameOperator Blame = "operator"
-)
-
 // A Cause is one entry of the catalogue.
 type Cause struct {
 	Code Code `json:"code"`
@@ -21,8 +7,7 @@ type Cause struct {
 	Title string `json:"title"`
 	// Hint is what a person should do, in lower case and without a full stop.
 	// It is empty where there is nothing to do.
-	Hint   string `json:"hint"`
-	Blames Blame  `json:"blames"`
+	Hint string `json:"hint"`
 	// Explains are the causes whose marks this one brings about: they are its
 	// symptoms when both show.
 	Explains []Code `json:"explains,omitempty"`
@@ -30,41 +15,41 @@ type Cause struct {
 
 // catalogue holds every cause, in the order of the codes.
 var catalogue = []Cause{
-	{CUDAOOM, "CUDA out of memory", "use less device memory: a smaller micro batch, activation checkpointing, sharding or offload", BlameMemory,
+	{CUDAOOM, "CUDA out of memory", "use less device memory: a smaller micro batch, activation checkpointing, sharding or offload",
 		[]Code{NCCLTimeout, NCCLError, Segfault, Preempted}},
-	{GPUOccupied, "the GPU's memory is held by another process", "wait for the other process to end, or stop it (nvidia-smi lists it)", BlameHost,
+	{GPUOccupied, "the GPU's memory is held by another process", "wait for the other process to end, or stop it (nvidia-smi lists it)",
 		[]Code{CUDAOOM, NCCLTimeout, NCCLError}},
-	{HostOOM, "host out of memory", "use fewer loader workers, less pinned memory and less offload, or ask for more host memory", BlameMemory,
+	{HostOOM, "host out of memory", "use fewer loader workers, less pinned memory and less offload, or ask for more host memory",
 		[]Code{NCCLTimeout, NCCLError, Segfault, Preempted}},
-	{SharedMemory, "shared memory is full", "enlarge /dev/shm (docker: --shm-size or --ipc=host), or use fewer loader workers", BlameHost,
+	{SharedMemory, "shared memory is full", "enlarge /dev/shm (docker: --shm-size or --ipc=host), or use fewer loader workers",
 		[]Code{DiskFull, Segfault, NCCLTimeout, NCCLError}},
-	{DiskFull, "a disk cannot be written", "free space or quota where the job writes, or point its output elsewhere", BlameHost,
+	{DiskFull, "a disk cannot be written", "free space or quota where the job writes, or point its output elsewhere",
 		[]Code{NCCLTimeout, NCCLError}},
-	{KernelResources, "a GPU kernel asks for more than a multiprocessor has", "use a smaller block size or fewer stages for the kernel, or another attention implementation", BlameJob,
+	{KernelResources, "a GPU kernel asks for more than a multiprocessor has", "use a smaller block size or fewer stages for the kernel, or another attention implementation",
 		[]Code{NCCLTimeout, NCCLError}},
-	{IllegalAccess, "illegal memory access on the GPU", "run once with CUDA_LAUNCH_BLOCKING=1 to find the kernel, and suspect custom kernels first", BlameJob,
+	{IllegalAccess, "illegal memory access on the GPU", "run once with CUDA_LAUNCH_BLOCKING=1 to find the kernel, and suspect custom kernels first",
 		[]Code{NCCLTimeout, NCCLError}},
-	{DeviceAssert, "device-side assertion failed", "look for an index out of range (labels, token ids); CUDA_LAUNCH_BLOCKING=1 shows the operation", BlameJob,
+	{DeviceAssert, "device-side assertion failed", "look for an index out of range (labels, token ids); CUDA_LAUNCH_BLOCKING=1 shows the operation",
 		[]Code{IllegalAccess, NCCLTimeout, NCCLError}},
-	{NCCLTimeout, "a collective operation timed out", "find the rank that did not take part: it hung, fell behind or took another branch", BlameNetwork,
+	{NCCLTimeout, "a collective operation timed out", "find the rank that did not take part: it hung, fell behind or took another branch",
 		[]Code{NCCLError}},
-	{NCCLError, "NCCL failed", "run with NCCL_DEBUG=INFO, and check the network interfaces and the links between GPUs", BlameNetwork, nil},
-	{GPUHardware, "the GPU failed", "take the GPU out of service and check the kernel log for Xid events", BlameHardware,
+	{NCCLError, "NCCL failed", "run with NCCL_DEBUG=INFO, and check the network interfaces and the links between GPUs", nil},
+	{GPUHardware, "the GPU failed", "take the GPU out of service and check the kernel log for Xid events",
 		[]Code{IllegalAccess, NCCLTimeout, NCCLError, Driver}},
-	{Driver, "the GPU driver and the software do not fit", "install a PyTorch that was built for this driver and this GPU", BlameHost,
+	{Driver, "the GPU driver and the software do not fit", "install a PyTorch that was built for this driver and this GPU",
 		[]Code{NCCLError}},
-	{PortInUse, "the rendezvous port is taken", "choose another port, or let gpurun choose a free one", BlameHost,
+	{PortInUse, "the rendezvous port is taken", "choose another port, or let gpurun choose a free one",
 		[]Code{NCCLTimeout, NCCLError}},
-	{Preempted, "the job was stopped from outside", "", BlameOperator,
+	{Preempted, "the job was stopped from outside", "",
 		[]Code{NCCLTimeout, NCCLError, Segfault}},
-	{Segfault, "a process crashed in native code", "run with PYTHONFAULTHANDLER=1 to see where it crashed", BlameJob,
+	{Segfault, "a process crashed in native code", "run with PYTHONFAULTHANDLER=1 to see where it crashed",
 		[]Code{NCCLTimeout, NCCLError}},
-	{Diverged, "the training diverged", "lower the learning rate or the precision's range: loss or gradients are no longer finite", BlameJob,
+	{Diverged, "the training diverged", "lower the learning rate or the precision's range: loss or gradients are no longer finite",
 		[]Code{DeviceAssert, NCCLTimeout, NCCLError}},
-	{UserError, "the job failed by an error of its own", "see the traceback", BlameJob,
+	{UserError, "the job failed by an error of its own", "see the traceback",
 		[]Code{NCCLTimeout, NCCLError}},
-	{Unknown, "unknown cause", "look at the end of each rank's log", BlameNobody, nil},
-	{None, "nothing fatal", "", BlameNobody, nil},
+	{Unknown, "unknown cause", "look at the end of each rank's log", nil},
+	{None, "nothing fatal", "", nil},
 }
 
 // Lookup finds a cause by its code.

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// helloPatience bounds the wait for a guard's first word: the time that a
+	// helloTimeout bounds the wait for a guard's first word: the time that a
 	// busy machine takes to start this binary.
-	helloPatience = 30 * time.Second
-	// releasePatience bounds the wait for a guard to say that its last ranks have
+	helloTimeout = 30 * time.Second
+	// releaseTimeout bounds the wait for a guard to say that its last ranks have
 	// ended, and then to go.
-	releasePatience = time.Second
+	releaseTimeout = time.Second
 	// maxLosses is how many guards a group replaces. Something kills them on
 	// purpose then.
 	maxLosses = 10
@@ -30,8 +30,8 @@ const (
 // it cannot run.
 var ErrNoGuard = errors.New("the guard process ended before its first word")
 
-// keeper is the supervisor's side of one guard process.
-type keeper struct {
+// guardHandle is the supervisor's side of one guard process.
+type guardHandle struct {
 	link  *link
 	id    identity
 	pidfd *os.File
@@ -40,43 +40,43 @@ type keeper struct {
 	gone <-chan struct{}
 }
 
-// startKeepers starts an outer guard and has that start an inner one, and waits
+// startGuards starts an outer guard and has that start an inner one, and waits
 // for the inner one's first word.
-func startKeepers(ctx context.Context) (outer, inner *keeper, err error) {
+func startGuards(ctx context.Context) (outer, inner *guardHandle, err error) {
 	ours, theirs, err := pair()
 	if err != nil {
 		return nil, nil, fmt.Errorf("start guard: %w", err)
 	}
 	defer theirs.Close()
-	if outer, err = launchKeeper(theirs); err != nil {
+	if outer, err = launchGuard(theirs); err != nil {
 		ours.conn.Close()
 		return nil, nil, fmt.Errorf("start guard: %w", err)
 	}
 	theirs.Close() // or its end would not show
-	inner = &keeper{link: ours}
+	inner = &guardHandle{link: ours}
 	if err := inner.hello(ctx); err != nil {
-		inner.bury()
-		outer.bury()
+		inner.cleanUp()
+		outer.cleanUp()
 		return nil, nil, fmt.Errorf("start guard: %w", err)
 	}
 	return outer, inner, nil
 }
 
-// startKeeper starts a single guard, and waits for its first word.
-func startKeeper(ctx context.Context) (*keeper, error) {
-	k, err := launchKeeper()
+// startGuard starts a single guard, and waits for its first word.
+func startGuard(ctx context.Context) (*guardHandle, error) {
+	k, err := launchGuard()
 	if err == nil {
 		if err = k.hello(ctx); err == nil {
 			return k, nil
 		}
-		k.bury()
+		k.cleanUp()
 	}
 	return nil, fmt.Errorf("start guard: %w", err)
 }
 
-// launchKeeper starts a guard that is this process's child. Given a socket, it is
+// launchGuard starts a guard that is this process's child. Given a socket, it is
 // an outer one, and starts another guard that has that socket.
-func launchKeeper(inner ...*os.File) (*keeper, error) {
+func launchGuard(inner ...*os.File) (*guardHandle, error) {
 	if _, ok := os.LookupEnv(guardVariable); ok && strings.HasPrefix(os.Args[0], guardName) {
 		return nil, errors.New("this process is one itself: main must call proc.MaybeGuard first")
 	}
@@ -97,9 +97,9 @@ func launchKeeper(inner ...*os.File) (*keeper, error) {
 		return nil, err
 	}
 	gone := make(chan struct{})
-	k := &keeper{link: ours, gone: gone}
-	err = k.know(cmd.Process.Pid) // not reaped before, so that it is still ours
-	go func() {                   // bury waits for it
+	k := &guardHandle{link: ours, gone: gone}
+	err = k.identify(cmd.Process.Pid) // not reaped before, so that it is still ours
+	go func() {                       // cleanUp waits for it
 		defer close(gone)
 		_ = cmd.Wait() // its status does not matter
 	}()
@@ -128,8 +128,8 @@ func guardCommand(owner identity, outer bool) *exec.Cmd {
 	}
 }
 
-// know takes hold of the guard's process.
-func (k *keeper) know(pid int) error {
+// identify opens a pidfd of the guard's process.
+func (k *guardHandle) identify(pid int) error {
 	p, err := readProcess(pid)
 	if err != nil {
 		return err
@@ -143,8 +143,8 @@ func (k *keeper) know(pid int) error {
 	return err
 }
 
-func (k *keeper) hello(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, helloPatience)
+func (k *guardHandle) hello(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = k.link.conn.SetReadDeadline(time.Unix(1, 0)) })
 	m, _, err := k.link.receive()
@@ -156,21 +156,21 @@ func (k *keeper) hello(ctx context.Context) error {
 	case m.Kind != hello:
 		return fmt.Errorf("message %d where it should say hello", m.Kind)
 	case k.pidfd == nil:
-		return k.know(m.PID)
+		return k.identify(m.PID)
 	}
 	return nil
 }
 
 // kill ends the guard; one that is dead is as good.
-func (k *keeper) kill() {
+func (k *guardHandle) kill() {
 	if k.pidfd != nil {
 		_ = signalProcess(k.pidfd, syscall.SIGKILL)
 	}
 }
 
-// bury makes sure that a guard is dead, and closes the socket: in this order,
+// cleanUp makes sure that a guard is dead, and closes the socket: in this order,
 // since a living guard takes a closed socket for the supervisor's death.
-func (k *keeper) bury() {
+func (k *guardHandle) cleanUp() {
 	k.kill()
 	if k.pidfd != nil {
 		_ = awaitExit(k.pidfd) // it cannot fail before the file is closed

@@ -19,37 +19,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The zoo is this test binary, started with an animal's name as its first
-// argument. An animal says the pid of each process that it brings forth, and its
+// A helper is this test binary, started with a helper's name as its first
+// argument. A helper says the pid of each process that it starts, and its
 // own, as a line "pid N" on its stdout once everything is in place.
 
-const cage = "zoo:"
+const helperPrefix = "helper:"
 
-// animals are the faults. An animal that returns exits 0.
-var animals map[string]func(args []string)
+// helpers are the faults. A helper that returns exits 0.
+var helpers map[string]func(args []string)
 
-func init() { // not a literal: the supervisor looks animals up
-	animals = map[string]func(args []string){
+func init() { // not a literal: the supervisor looks helpers up
+	helpers = map[string]func(args []string){
 		"sleep":    func([]string) { say(os.Getpid()); forever() },
 		"deaf":     deaf,
 		"heeds":    heeds,
 		"exit":     func(args []string) { syscall.Exit(number(args[0])) },
 		"signal":   endBySignal,
-		"parent":   func([]string) { say(beget(nil, false, "sleep"), os.Getpid()); forever() },
-		"abandons": func(args []string) { say(beget(os.Environ(), false, "deaf")); syscall.Exit(number(args[0])) },
-		"setsid":   func([]string) { say(beget(os.Environ(), true, "deaf"), os.Getpid()); forever() },
+		"parent":   func([]string) { say(startHelper(nil, false, "sleep"), os.Getpid()); forever() },
+		"abandons": func(args []string) { say(startHelper(os.Environ(), false, "deaf")); syscall.Exit(number(args[0])) },
+		"setsid":   func([]string) { say(startHelper(os.Environ(), true, "deaf"), os.Getpid()); forever() },
 		// Double fork, own session, no environment: nothing is left to know it by.
-		"daemon":   func([]string) { say(beget(nil, true, "middle"), os.Getpid()); forever() },
-		"middle":   func([]string) { say(beget(nil, true, "deaf")) },
-		"farewell": func([]string) { say(beget(nil, true, "middle")) },
-		"hopper":   hopper,
-		"floods":   floods,
-		"eats":     eats,
-		"regicide": regicide,
-		"bequeath": bequeath,
-		"files":    files,
-		"headless": headless,
-		"notices":  notices,
+		"daemon":      func([]string) { say(startHelper(nil, true, "middle"), os.Getpid()); forever() },
+		"middle":      func([]string) { say(startHelper(nil, true, "deaf")) },
+		"farewell":    func([]string) { say(startHelper(nil, true, "middle")) },
+		"hopper":      hopper,
+		"floods":      floods,
+		"eats":        eats,
+		"killGuards":  killGuards,
+		"leaveOrphan": leaveOrphan,
+		"files":       files,
+		"headless":    headless,
+		"notices":     notices,
 
 		"supervisor": supervisor,
 		"init":       initProcess,
@@ -58,16 +58,16 @@ func init() { // not a literal: the supervisor looks animals up
 }
 
 func init() {
-	if len(os.Args) > 1 && os.Args[1] == cage+"headless" {
+	if len(os.Args) > 1 && os.Args[1] == helperPrefix+"headless" {
 		runtime.LockOSThread() // only an init can hold the main thread
 	}
 }
 
-func maybeZoo() {
-	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], cage) {
+func maybeHelper() {
+	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], helperPrefix) {
 		return
 	}
-	animals[strings.TrimPrefix(os.Args[1], cage)](os.Args[2:])
+	helpers[strings.TrimPrefix(os.Args[1], helperPrefix)](os.Args[2:])
 	syscall.Exit(0) // os.Exit takes a second with the race detector
 }
 
@@ -143,8 +143,8 @@ func headless([]string) {
 	panic(errno)
 }
 
-// regicide kills the guard, which is its parent.
-func regicide([]string) {
+// killGuards kills the guard, which is its parent.
+func killGuards([]string) {
 	if parent, err := readProcess(os.Getppid()); err == nil && strings.HasPrefix(parent.name, guardName) {
 		_ = unix.Kill(parent.PID, unix.SIGKILL)
 	}
@@ -152,8 +152,8 @@ func regicide([]string) {
 	forever()
 }
 
-// bequeath leaves an orphan, which ends when nobody holds the other end of stdin.
-func bequeath([]string) {
+// leaveOrphan leaves an orphan, which ends when nobody holds the other end of stdin.
+func leaveOrphan([]string) {
 	cmd := exec.Command("/bin/cat")
 	cmd.Stdin = os.Stdin
 	if err := cmd.Start(); err != nil {
@@ -167,16 +167,16 @@ func files([]string) {
 	panic(unix.Exec("/bin/sh", []string{"sh", "-c", `ls /proc/self/fd | tr '\n' ' '; grep -E 'SigBlk|SigIgn' /proc/self/status | tr '\n\t' '  '; printf '%s' "$BYTES"`}, os.Environ()))
 }
 
-// supervisor starts the animals that its arguments name, and waits to be killed.
+// supervisor starts the helpers that its arguments name, and waits to be killed.
 // It says "guard N" for each guard that it has.
 func supervisor(args []string) {
 	var ranks []Rank
-	for i, animal := range args {
-		words := strings.Fields(animal)
-		argv := kin(nil, false, words[0], words[1:]...).Args
+	for i, helper := range args {
+		words := strings.Fields(helper)
+		argv := helperCommand(nil, false, words[0], words[1:]...).Args
 		ranks = append(ranks, Rank{Rank: i, Argv: argv, Env: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
 	}
-	log := slog.New(&herald{tell: func(pid int) { fmt.Printf("guard %d\n", pid) }})
+	log := slog.New(&logCollector{tell: func(pid int) { fmt.Printf("guard %d\n", pid) }})
 	g, err := Start(context.Background(), ranks, Options{Marker: "kept", Logger: log})
 	if err != nil {
 		panic(err)
@@ -185,16 +185,16 @@ func supervisor(args []string) {
 	forever()
 }
 
-// herald is a log handler that tells the pid of each guard which takes over.
-type herald struct {
+// logCollector is a log handler that tells the pid of each guard which takes over.
+type logCollector struct {
 	slog.Handler
 	tell func(pid int)
 }
 
-func (*herald) Enabled(context.Context, slog.Level) bool { return true }
+func (*logCollector) Enabled(context.Context, slog.Level) bool { return true }
 
-func (h *herald) Handle(_ context.Context, r slog.Record) error {
-	if strings.Contains(r.Message, "taken its place") {
+func (h *logCollector) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "was replaced") {
 		r.Attrs(func(a slog.Attr) bool { h.tell(int(a.Value.Int64())); return true })
 	}
 	return nil
@@ -223,8 +223,8 @@ func forever() {
 	}
 }
 
-// kin makes the command that starts an animal, in a session of its own if apart.
-func kin(env []string, apart bool, name string, args ...string) *exec.Cmd {
+// helperCommand makes the command that starts a helper, in a session of its own if apart.
+func helperCommand(env []string, apart bool, name string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
 		panic(err)
@@ -234,17 +234,17 @@ func kin(env []string, apart bool, name string, args ...string) *exec.Cmd {
 	}
 	return &exec.Cmd{
 		Path:        self,
-		Args:        append([]string{self, cage + name}, args...),
+		Args:        append([]string{self, helperPrefix + name}, args...),
 		Env:         env,
 		Stderr:      os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: apart},
 	}
 }
 
-// beget starts an animal, and returns the pid that it says. It waits for one that
+// startHelper starts a helper, and returns the pid that it says. It waits for one that
 // only stands in the middle.
-func beget(env []string, apart bool, name string) int {
-	cmd := kin(env, apart, name)
+func startHelper(env []string, apart bool, name string) int {
+	cmd := helperCommand(env, apart, name)
 	r, w, err := os.Pipe()
 	if err != nil {
 		panic(err)
@@ -266,21 +266,21 @@ func beget(env []string, apart bool, name string) int {
 	return number(strings.TrimSpace(strings.TrimPrefix(line, "pid ")))
 }
 
-// herd collects what animals say, and sees to it that none outlives the test.
-type herd struct {
+// harness collects what helpers say, and sees to it that none outlives the test.
+type harness struct {
 	t     *testing.T
 	r     *bufio.Reader
 	w     *os.File
 	known []identity
 }
 
-func newHerd(t *testing.T) *herd {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &herd{t: t, r: bufio.NewReader(r), w: w}
+	h := &harness{t: t, r: bufio.NewReader(r), w: w}
 	t.Cleanup(func() {
 		for _, id := range h.known {
 			if fd, err := openProcess(id); err == nil {
@@ -294,19 +294,19 @@ func newHerd(t *testing.T) *herd {
 	return h
 }
 
-// rank returns a rank that is an animal of the herd.
-func (h *herd) rank(rank int, name string, args ...string) Rank {
-	cmd := kin(nil, false, name, args...)
+// rank returns a rank that is a helper of the harness.
+func (h *harness) rank(rank int, name string, args ...string) Rank {
+	cmd := helperCommand(nil, false, name, args...)
 	return Rank{Rank: rank, LocalRank: rank, Argv: cmd.Args, Env: os.Environ(), Stdout: h.w, Stderr: os.Stderr}
 }
 
 // word returns the next number that is said under the given name.
-func (h *herd) word(name string) int {
+func (h *harness) word(name string) int {
 	h.t.Helper()
 	for {
 		line, err := h.r.ReadString('\n')
 		if err != nil {
-			h.t.Fatalf("read what the animals say: %v", err)
+			h.t.Fatalf("read what the helpers say: %v", err)
 		}
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return number(strings.TrimSpace(value))
@@ -314,8 +314,8 @@ func (h *herd) word(name string) int {
 	}
 }
 
-// gather reads n pids, and returns them as processes known from now on.
-func (h *herd) gather(n int) []identity {
+// readProcesses reads n pids, and returns them as processes known from now on.
+func (h *harness) readProcesses(n int) []identity {
 	h.t.Helper()
 	var ids []identity
 	for range n {
@@ -331,7 +331,7 @@ func (h *herd) gather(n int) []identity {
 }
 
 // gone fails the test for every process that still runs.
-func (h *herd) gone(ids ...identity) {
+func (h *harness) gone(ids ...identity) {
 	h.t.Helper()
 	for _, id := range ids {
 		if p, err := readProcess(id.PID); err == nil && p.identity == id && p.alive() {
@@ -340,8 +340,8 @@ func (h *herd) gone(ids ...identity) {
 	}
 }
 
-// vanish waits until all have ended, 2 s at most, and says how long it took.
-func (h *herd) vanish(ids ...identity) time.Duration {
+// awaitGone waits until all have ended, 2 s at most, and says how long it took.
+func (h *harness) awaitGone(ids ...identity) time.Duration {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -360,7 +360,7 @@ func (h *herd) vanish(ids ...identity) time.Duration {
 
 // start starts a group that is stopped at the end of the test at the latest, and
 // checks then that it leaves no descriptor and no child behind.
-func (h *herd) start(o Options, ranks ...Rank) *Group {
+func (h *harness) start(o Options, ranks ...Rank) *Group {
 	h.t.Helper()
 	before := descriptorCount(h.t)
 	g, err := Start(h.t.Context(), ranks, o)
@@ -380,14 +380,14 @@ func (h *herd) start(o Options, ranks ...Rank) *Group {
 	return g
 }
 
-// guardID names the guard in office; zero where there is none.
+// guardID names the active guard; zero where there is none.
 func (g *Group) guardID() identity {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.keeper == nil {
+	if g.guard == nil {
 		return identity{}
 	}
-	return g.keeper.id
+	return g.guard.id
 }
 
 func descriptorCount(t *testing.T) int {

@@ -1,0 +1,57 @@
+package strategy
+
+import (
+	"time"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// event reports whether a candidate is what the GPU driver told of.
+func (c *file) event(a candidate) bool { return c.facts[a.fact].DriverEvent != nil }
+
+// vague reports whether a candidate is an event that the job itself brought about.
+// The driver tells of an assertion as it does of an illegal access, so that what
+// the job says of it goes first.
+func (c *file) vague(a candidate) bool { return c.event(a) && a.code == cause.IllegalAccess }
+
+// demoteLateEvents makes mere hints of events that the job brought about after it
+// had begun to fail: a process that is killed inside a kernel raises some, too. A
+// genuine one comes before its process can know of it.
+func (c *file) demoteLateEvents(all []candidate) {
+	var failing time.Time
+	for _, a := range all {
+		if at := c.facts[a.fact].Time; !c.event(a) && (a.tier <= tierOwn || a.said == nil) && (failing.IsZero() || at.Before(failing)) {
+			failing = at
+		}
+	}
+	for i, a := range all {
+		if c.vague(a) && !failing.IsZero() && c.facts[a.fact].Time.After(failing) {
+			all[i].tier = tierWeak
+		}
+	}
+}
+
+// attribute returns the words of a rank that say what an event of the driver says,
+// where there are any: the event knows the device, the words know the rank.
+func (c *file) attribute(best candidate, all []candidate) candidate {
+	if !c.event(best) {
+		return best
+	}
+	for _, other := range all {
+		if other.code == best.code && other.tier == best.tier && other.said != nil && other.rank >= 0 {
+			return other
+		}
+	}
+	return best
+}
+
+// firstExitCode is the exit code of the rank that failed first, 0 where none did.
+func (c *file) firstExitCode() int {
+	code, first := 0, time.Time{}
+	for _, i := range c.exitFacts() {
+		if f := c.facts[i]; failed(f.Exit) && (code == 0 || f.Time.Before(first)) {
+			code, first = f.Exit.Code, f.Time
+		}
+	}
+	return code
+}
