@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"launcher/cluster":    {"strategy", "strategy/cause"},
 	"launcher/gang":       {"strategy", "strategy/cause"},
 	"launcher/journal":    {"launcher", "strategy"},
+	"launcher/artifacts":  {"launcher", "launcher/errext", "launcher/journal", "strategy", "strategy/cause"},
 	"launcher/console":    {"launcher", "strategy", "strategy/cause"},
 	"launcher/report":     {"launcher", "strategy", "strategy/cause"},
 	"launcher/notify":     {"launcher", "strategy", "strategy/cause"},

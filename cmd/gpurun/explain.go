@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/artifacts"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -29,7 +30,7 @@ func explainCommand(s streams) *cli.Command {
 			if filepath.Base(dir) == journal.File {
 				dir = filepath.Dir(dir)
 			}
-			if run := runIn(dir); run != "" && run != dir {
+			if run := artifacts.RunIn(dir); run != "" && run != dir {
 				fmt.Fprintf(s.err, "gpurun: the newest run in %s is %s\n", dir, run)
 				dir = run
 			}
@@ -105,7 +106,7 @@ func (r replayed) print(s streams) {
 	fmt.Fprintln(s.out)
 	for _, i := range r.Diagnosis.Because {
 		if i < len(r.evidence.Facts) {
-			fmt.Fprintf(s.out, "  because %s\n", fact(r.evidence.Facts[i]))
+			fmt.Fprintf(s.out, "  because %s\n", launcher.Describe(r.evidence.Facts[i]))
 		}
 	}
 	for _, k := range r.Decision.Skipped {
@@ -114,27 +115,4 @@ func (r replayed) print(s streams) {
 	if !r.Same {
 		fmt.Fprintf(s.out, "  differs from what was decided then: %s\n", r.Then)
 	}
-}
-
-// fact says a fact in one line.
-func fact(f strategy.Fact) string {
-	who := "the node"
-	if f.Rank >= 0 {
-		who = fmt.Sprintf("rank %d", f.Rank)
-	}
-	switch {
-	case f.Sighting != nil:
-		return fmt.Sprintf("%s, %s, line %d: %s", who, f.Source, f.Sighting.Line, f.Sighting.Text)
-	case f.Exit != nil && f.Exit.Signal != 0:
-		return fmt.Sprintf("%s was ended by signal %d", who, f.Exit.Signal)
-	case f.Exit != nil:
-		return fmt.Sprintf("%s ended with exit code %d", who, f.Exit.Code)
-	case f.Kills != nil:
-		return fmt.Sprintf("%s: the kernel killed %d processes of %s for want of memory", who, f.Kills.Count, f.Kills.Group)
-	case f.Tenant != nil:
-		return fmt.Sprintf("%s: others hold %s on %s", who, strategy.GiB(f.Tenant.Bytes), f.Tenant.Device)
-	case f.Stuck != nil:
-		return fmt.Sprintf("%s: process %d cannot be ended (%s)", who, f.Stuck.PID, f.Stuck.Channel)
-	}
-	return fmt.Sprintf("%s: %s", who, f.Gap)
 }
