@@ -8,6 +8,8 @@ type State struct {
 	History []strategy.Attempt
 	Next    Next
 	Verdict Verdict
+	// Policy is the one that the run began with.
+	Policy strategy.Policy
 
 	// undecided: the last attempt of the history has no decision yet.
 	undecided bool
@@ -63,8 +65,12 @@ func endedWell(e strategy.Evidence) bool {
 // diagnosis is that of the last attempt.
 func (s *State) diagnosis() strategy.Diagnosis { return s.History[len(s.History)-1].Diagnosis }
 
-// decide adds what was decided after the last attempt of the history.
+// decide adds what was decided after the last attempt of the history. A decision
+// that belongs to none changes nothing.
 func (s *State) decide(d strategy.Decision) {
+	if !s.undecided {
+		return
+	}
 	last := s.History[len(s.History)-1]
 	s.undecided = false
 	s.Verdict.record(last, d)

@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"strategy/memory":     {},
 	"recipes":             {"strategy", "recipes/patch"},
 	"recipes/patch":       {},
-	"launcher":            {"strategy", "strategy/cause", "recipes"},
+	"launcher":            {"strategy", "strategy/cause", "recipes", "launcher/errext"},
 	"launcher/environ":    {},
 	"launcher/errext":     {},
 	"launcher/job":        {"strategy", "strategy/cause"},

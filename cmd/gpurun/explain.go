@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"maps"
 	"path/filepath"
 
 	"github.com/urfave/cli/v2"
@@ -22,97 +22,74 @@ func explainCommand(s streams) *cli.Command {
 		Usage:     "decide again from a run's journal, and show why",
 		ArgsUsage: "RUN-DIRECTORY",
 		Flags:     []cli.Flag{jsonFlag()},
-		Action: func(c *cli.Context) error {
-			if c.NArg() != 1 {
-				return usagef("give the path of one run directory, such as .gpurun/job/run", "explain takes one run directory")
-			}
-			dir := c.Args().First()
-			if filepath.Base(dir) == journal.File {
-				dir = filepath.Dir(dir)
-			}
-			if run := artifacts.RunIn(dir); run != "" && run != dir {
-				fmt.Fprintf(s.err, "gpurun: the newest run in %s is %s\n", dir, run)
-				dir = run
-			}
-			events, err := journal.Read(dir)
-			if errors.Is(err, fs.ErrNotExist) {
-				return usagef("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is no run directory of gpurun", dir)
-			}
-			if err != nil {
-				return &usageError{err: err, hint: "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder"}
-			}
-			replayed := replay(events)
-			if len(replayed) == 0 {
-				fmt.Fprintf(s.err, "gpurun: nothing was decided yet in %s\n", dir)
-			}
-			if c.Bool("json") {
-				return json.NewEncoder(s.out).Encode(replayed)
-			}
-			for _, r := range replayed {
-				r.print(s)
-			}
-			return nil
-		},
+		Action:    func(c *cli.Context) error { return explain(c, s) },
 	}
 }
 
-// replayed is one decision of a run, made again from the same facts.
-type replayed struct {
-	Attempt   int                `json:"attempt"`
-	Diagnosis strategy.Diagnosis `json:"diagnosis"`
-	Decision  strategy.Decision  `json:"decision"`
-	// Same says that the journal holds the same decision.
-	Same bool `json:"same"`
-	// Then is what the journal holds where it differs.
-	Then     string `json:"then,omitempty"`
-	evidence strategy.Evidence
+func explain(c *cli.Context, s streams) error {
+	if c.NArg() != 1 {
+		return usagef("give the path of one run directory, such as .gpurun/job/run", "explain takes one run directory")
+	}
+	dir := c.Args().First()
+	if filepath.Base(dir) == journal.File {
+		dir = filepath.Dir(dir)
+	}
+	if run := artifacts.RunIn(dir); run != "" && run != dir {
+		fmt.Fprintf(s.err, "gpurun: the newest run in %s is %s\n", dir, run)
+		dir = run
+	}
+	events, err := journal.Read(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return usagef("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is no run directory of gpurun", dir)
+	}
+	if err != nil {
+		return &usageError{err: err, hint: "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder"}
+	}
+	replayed := launcher.Replay(events, version())
+	if len(replayed) == 0 {
+		fmt.Fprintf(s.err, "gpurun: nothing was decided yet in %s\n", dir)
+	}
+	if c.Bool("json") {
+		return json.NewEncoder(s.out).Encode(replayed)
+	}
+	for _, r := range replayed {
+		printReplayed(s.out, r)
+	}
+	return nil
 }
 
-// replay goes through a journal with the strategy of today.
-func replay(events []launcher.Event) []replayed {
-	out := []replayed{}
-	var began launcher.Began
-	var state launcher.State
-	var evidence strategy.Evidence
-	for _, e := range events {
-		switch e := e.(type) {
-		case launcher.Began:
-			began = e
-		case launcher.Started:
-			state.Next = launcher.Next{N: e.N, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}
-		case launcher.Ended:
-			evidence = e.Evidence
-			state.End(evidence, strategy.Diagnose(evidence))
-		case launcher.Decided:
-			last := state.History[len(state.History)-1]
-			d := strategy.Decide(began.Policy, began.Job, state.History, e.Inventory)
-			r := replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, evidence: evidence}
-			r.Same = maps.Equal(d.Next, e.Decision.Next) && d.Outcome == e.Decision.Outcome && d.Rung == e.Decision.Rung
-			if !r.Same {
-				r.Then = e.Decision.Reason
-			}
-			out = append(out, r)
-		}
+// printReplayed prints one decision and what it rests on. What another version of
+// gpurun decided then stands before it.
+func printReplayed(w io.Writer, r launcher.Replayed) {
+	if r.Recorded != nil {
+		fmt.Fprintf(w, "then, by gpurun %s: %s\n", r.Recorded.Version, r.Recorded.Decision.Reason)
+		printRule(w, r.Recorded.Decision)
+		fmt.Fprintf(w, "now, by gpurun %s: ", version())
 	}
-	return out
-}
-
-func (r replayed) print(s streams) {
-	fmt.Fprintf(s.out, "%s\n", r.Decision.Reason)
-	fmt.Fprintf(s.out, "  rule %s", r.Decision.Rule)
-	if r.Decision.Rung != "" {
-		fmt.Fprintf(s.out, ", rung %s", r.Decision.Rung)
-	}
-	fmt.Fprintln(s.out)
+	fmt.Fprintf(w, "%s\n", r.Decision.Reason)
+	printRule(w, r.Decision)
 	for _, i := range r.Diagnosis.Because {
-		if i < len(r.evidence.Facts) {
-			fmt.Fprintf(s.out, "  because %s\n", launcher.Describe(r.evidence.Facts[i]))
+		if i >= 0 && i < len(r.Evidence.Facts) {
+			fmt.Fprintf(w, "  because %s\n", launcher.Describe(r.Evidence.Facts[i]))
 		}
 	}
 	for _, k := range r.Decision.Skipped {
-		fmt.Fprintf(s.out, "  not %s: %s\n", k.Rung, k.Reason)
+		fmt.Fprintf(w, "  not %s: %s\n", k.Rung, k.Reason)
 	}
-	if !r.Same {
-		fmt.Fprintf(s.out, "  differs from what was decided then: %s\n", r.Then)
+	switch {
+	case r.Recorded != nil && r.Same:
+		fmt.Fprintln(w, "  the same as was decided then")
+	case r.Recorded != nil:
+		fmt.Fprintln(w, "  differs from what was decided then")
+	case !r.Same:
+		fmt.Fprintf(w, "  differs from what was decided then: %s\n", r.Then)
 	}
+}
+
+func printRule(w io.Writer, d strategy.Decision) {
+	fmt.Fprintf(w, "  rule %s", d.Rule)
+	if d.Rung != "" {
+		fmt.Fprintf(w, ", rung %s", d.Rung)
+	}
+	fmt.Fprintln(w)
 }

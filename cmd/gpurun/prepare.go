@@ -348,7 +348,7 @@ func (p *prepared) policy() strategy.Policy {
 	r := p.job.Recovery
 	return strategy.Policy{
 		Mode: strategy.Mode(r.Mode), MaxAttempts: r.MaxAttempts, Numerics: strategy.Numerics(r.Numerics), Never: r.Never,
-		NVMePath: r.NVMePath, TransientRetries: r.TransientRetries, Restarts: p.job.Launch.MaxRestarts, RestartFromZero: r.RestartFromZero,
+		NVMePath: r.NVMePath, TransientRetries: r.TransientRetries, Restarts: p.job.Launch.MaxRestarts, RestartFromZero: strategy.Seconds(r.RestartFromZero),
 	}
 }
 

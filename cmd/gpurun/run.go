@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/output"
@@ -186,7 +187,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, desk *desk
 	if len(events) > 0 {
 		state.Next.Checkpoint = w.checkpoint()
 	}
-	if err := open(ledger, p, filepath.Base(dir)); err != nil {
+	if err := open(ledger, p, filepath.Base(dir), state.Policy); err != nil {
 		return state.Verdict, err
 	}
 	state.Next.Facts = w.before(ctx)
@@ -203,8 +204,10 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, desk *desk
 }
 
 // open journals what runs, and what people should know beforehand.
-func open(ledger *ledger, p *prepared, run string) error {
-	if err := ledger.Append(p.began(run)); err != nil {
+func open(ledger *ledger, p *prepared, run string, policy strategy.Policy) error {
+	began := p.began(run)
+	began.Policy = policy
+	if err := ledger.Append(began); err != nil {
 		return err
 	}
 	for _, text := range p.warnings {
@@ -219,7 +222,7 @@ func open(ledger *ledger, p *prepared, run string) error {
 // the run with one too.
 func start(ctx context.Context, p *prepared, state launcher.State, w *world, n *node) (launcher.Verdict, error) {
 	l := &launcher.Launcher{
-		Policy: p.policy(), Job: p.strategyJob(), Recipe: p, Starter: n, World: w, Store: n.ledger,
+		Policy: state.Policy, Job: p.strategyJob(), Recipe: p, Starter: n, World: w, Store: n.ledger,
 		Graces:      launcher.Graces{User: n.grace, Failure: failureGrace},
 		HangTimeout: p.job.Launch.HangTimeout,
 	}
@@ -282,14 +285,12 @@ func scheduler(events []launcher.Event) string {
 // goOn rebuilds the state of a run directory that exists, and refuses one of
 // another job.
 func goOn(p *prepared, dir string, events []launcher.Event) (launcher.State, bool, error) {
-	for _, e := range events {
-		if b, ok := e.(launcher.Began); ok && b.Digest != p.digest {
-			return launcher.State{}, false, usagef("name another --run-dir, or none for a new run",
-				"the run directory %s is of another job: its command, train.toml or configuration differs", dir)
-		}
+	digest := func(version int) (string, bool) { return p.digest, version == 1 }
+	state, done, err := launcher.GoOn(dir, p.began(filepath.Base(dir)), events, digest)
+	if err != nil {
+		err = &usageError{err: err, hint: errext.Hint(err)}
 	}
-	state, done := launcher.Resume(p.plan, filepath.Base(dir), events)
-	return state, done, nil
+	return state, done, err
 }
 
 // beganAt is when attempt 0 of the run was started, now for a new run. The

@@ -32,7 +32,9 @@ func (p *People) finish(v launcher.Verdict) {
 		p.say("  attempt %d, %s: %s", a.n, brief(a.lasted), outcome(a))
 	}
 	if v.Outcome == strategy.Trained {
-		p.proposal(v)
+		if len(v.Attempts) > 0 {
+			p.proposal(v)
+		}
 	} else {
 		p.say("error: %s", v.Reason)
 		p.hint(v)
@@ -204,7 +206,7 @@ func exitCode(a attempt) string {
 // proves the diagnosis.
 func traceback(a attempt) []string {
 	for _, i := range a.diagnosis.Because {
-		if i >= len(a.evidence.Facts) {
+		if i < 0 || i >= len(a.evidence.Facts) {
 			continue
 		}
 		if s := a.evidence.Facts[i].Sighting; s != nil {

@@ -85,7 +85,7 @@ func (r *rank) stepped(source string, now time.Time, n int) {
 	if first || n != p.Last {
 		if !first {
 			a.Longest = max(a.Longest, now.Sub(a.Step))
-			p.Longest = a.Longest
+			p.Longest = strategy.Seconds(a.Longest)
 		}
 		a.Step = now
 	}
