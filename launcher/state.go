@@ -13,6 +13,8 @@ type State struct {
 
 	// undecided: the last attempt of the history has no decision yet.
 	undecided bool
+	// traceback is what the last attempt of the history ended with.
+	traceback []string
 }
 
 // Next is the attempt that comes next.
@@ -48,7 +50,7 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 		Started: e.Started, Ended: e.Ended, Steps: steps, StopSignal: e.StopSignal, Stuck: stuck,
 		Proved: strategy.Proved(e.Facts), Halted: e.Halted, Nothing: nothing,
 	})
-	s.undecided = true
+	s.undecided, s.traceback = true, Traceback(e, d)
 }
 
 // endedWell reports whether every rank had ended with 0 by itself.
@@ -73,7 +75,7 @@ func (s *State) decide(d strategy.Decision) {
 	}
 	last := s.History[len(s.History)-1]
 	s.undecided = false
-	s.Verdict.record(last, d)
+	s.Verdict.record(last, s.traceback, d)
 	if d.Relaunch {
 		s.Next = Next{N: last.N + 1, Plan: d.Next, Rung: d.Rung, Checkpoint: d.Resume}
 		return

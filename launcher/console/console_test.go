@@ -56,7 +56,7 @@ func TestTheEndOfARunThatTrained(t *testing.T) {
 	show(p, launcher.Started{N: 1, Plan: next, Rung: strategy.RungMicroBatch, Diff: "-8\n+4\n"},
 		launcher.Ended{Evidence: strategy.Evidence{Attempt: 1, Plan: next, Started: start, Ended: start.Add(time.Hour)}},
 		launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
-		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.Tried{{N: 0, Plan: first}, {N: 1, Plan: next}}}})
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{N: 0, Plan: first}, {N: 1, Plan: next}}}})
 	want := `gpurun: job gpt: 2 ranks, recipe none, host
 gpurun: run directory: /runs/r1
 gpurun: attempt 0: micro_batch_size=8 gradient_accumulation_steps=1
@@ -84,7 +84,7 @@ func TestTheEndOfARunThatFailed(t *testing.T) {
 	p := people(&out, true)
 	show(p, launcher.Began{Name: "gpt", Plan: first})
 	show(p, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted, Code: 12, Skipped: skipped})...)
-	show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Code: 12, Reason: "attempt 0: nothing is left", Attempts: []launcher.Tried{{Skipped: skipped}}}})
+	show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Code: 12, Reason: "attempt 0: nothing is left", Attempts: []launcher.AttemptSummary{{Skipped: skipped}}}})
 	want := `============================================================
 gpt FAILED
 ------------------------------------------------------------
@@ -120,7 +120,7 @@ func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 	if out.Len() > 0 {
 		t.Errorf("printed %q", out.String())
 	}
-	show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.Tried{{Plan: first}, {Plan: next}}}})
+	show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: first}, {Plan: next}}}})
 	if !strings.Contains(out.String(), "attempt 0, 1m30s: CUDA out of memory") {
 		t.Errorf("the summary has forgotten attempt 0: %s", out.String())
 	}
@@ -129,7 +129,7 @@ func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 func TestJSONLines(t *testing.T) {
 	var out bytes.Buffer
 	j := NewJSON(&out)
-	show(j, launcher.Noticed{Text: "x"}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Run: "r1", Attempts: []launcher.Tried{{N: 0}}}})
+	show(j, launcher.Noticed{Text: "x"}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Run: "r1", Attempts: []launcher.AttemptSummary{{N: 0}}}})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 2 {
 		t.Fatalf("%d lines: %s", len(lines), out.String())
@@ -157,7 +157,7 @@ func TestTheEndOfAJobThatNoRecipeKnows(t *testing.T) {
 		{Rank: 0, Source: "stderr", Sighting: &cause.Sighting{Code: cause.CUDAOOM, Raised: true, Text: text[:20] + "…", Traceback: []string{"Traceback (most recent call last):", text}}},
 	}}},
 		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Because: []int{0}}, Decision: strategy.Decision{Outcome: strategy.Exhausted}},
-		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Reason: "every rung was tried", Attempts: []launcher.Tried{{}}}})
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Reason: "every rung was tried", Attempts: []launcher.AttemptSummary{{}}}})
 	known, _ := cause.Lookup(cause.CUDAOOM)
 	for _, want := range []string{"gpurun: hint: " + known.Hint + "\n", "gpurun: hint: no recipe knows how this job spells its settings: say so in the [knobs]"} {
 		if !strings.Contains(out.String(), want) {
@@ -176,7 +176,7 @@ func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
 	show(p, launcher.Began{Name: "gpt", Python: "/usr/bin/python3"},
 		launcher.Ended{},
 		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ModuleNotFoundError: No module named 'torch'"}, Decision: strategy.Decision{Outcome: strategy.Failed}},
-		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.Tried{{}}}})
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.AttemptSummary{{}}}})
 	if want := "gpurun: hint: the job ran on /usr/bin/python3: activate the environment"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in:\n%s", want, out.String())
 	}
@@ -187,7 +187,7 @@ func TestQuietStillTellsOfARescue(t *testing.T) {
 	for attempts, want := range map[int]bool{1: false, 2: true} {
 		var out bytes.Buffer
 		p := people(&out, true)
-		tried := make([]launcher.Tried, attempts)
+		tried := make([]launcher.AttemptSummary, attempts)
 		tried[0].Plan, tried[attempts-1].Plan = first, next
 		show(p, launcher.Began{Name: "gpt", Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: tried}})
 		if got := strings.Contains(out.String(), "changed against the job as it is written: micro batch 8→4"); got != want || got != (out.Len() > 0) {
@@ -199,7 +199,7 @@ func TestQuietStillTellsOfARescue(t *testing.T) {
 // Who names a run directory again is told what it holds.
 func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 	began := launcher.Began{Name: "gpt", Plan: first}
-	finished := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.Tried{{Plan: first}}}}
+	finished := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: first}}}}
 	for want, events := range map[string][]launcher.Event{
 		"gpurun: this run goes on: attempt 0 was cut off\n":                                                   {began, launcher.Started{N: 0, Plan: first}},
 		"gpurun: this run goes on after attempt 0\n":                                                          append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
