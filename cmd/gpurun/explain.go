@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/artifacts"
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -50,7 +51,12 @@ func explain(c *cli.Context, s streams) error {
 		fmt.Fprintf(s.err, "gpurun: nothing was decided yet in %s\n", dir)
 	}
 	if c.Bool("json") {
-		return json.NewEncoder(s.out).Encode(replayed)
+		text, err := json.Marshal(replayed)
+		if err != nil {
+			return fmt.Errorf("encode the decisions: %w", err)
+		}
+		_, err = fmt.Fprintf(s.out, "%s\n", console.WithNanoseconds(text))
+		return err
 	}
 	for _, r := range replayed {
 		printReplayed(s.out, r)
