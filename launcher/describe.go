@@ -20,7 +20,7 @@ func Describe(f strategy.Fact) string {
 	case f.Exit != nil:
 		return fmt.Sprintf("%s ended with exit code %d", who, f.Exit.Code)
 	case f.Kills != nil:
-		return fmt.Sprintf("%s: the kernel killed %d processes of %s for want of memory", who, f.Kills.Count, f.Kills.Group)
+		return fmt.Sprintf("%s: the kernel killed %d processes of %s because memory ran out", who, f.Kills.Count, f.Kills.Group)
 	case f.Tenant != nil:
 		return fmt.Sprintf("%s: others hold %s on %s", who, strategy.GiB(f.Tenant.Bytes), f.Tenant.Device)
 	case f.Stuck != nil:
