@@ -2,8 +2,14 @@ package launcher
 
 import (
 	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -55,6 +61,119 @@ func TestNewestCheckpoint(t *testing.T) {
 				t.Errorf("got %q, %v; want %q", got, err, test.want)
 			}
 		})
+	}
+}
+
+// TestOnlyTheNewestCheckpointIsOpened: a folder of many has many gigabytes, which
+// nobody reads to learn that the newest is whole.
+func TestOnlyTheNewestCheckpointIsOpened(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	dir := t.TempDir()
+	for n := range 30 {
+		folder := filepath.Join(dir, fmt.Sprintf("checkpoint-%d", n))
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		at := start.Add(time.Duration(n) * time.Minute)
+		for shard := range 4 {
+			path := filepath.Join(folder, fmt.Sprintf("rank%d.pt", shard))
+			archive(t, path, n >= 28 && shard == 0) // cut: they are still being written
+			if err := os.Chtimes(path, at, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, test := range []struct {
+		name  string
+		since time.Time
+		want  string
+		opens int
+	}{
+		{"of this run", start, "checkpoint-27", 1 + 1 + 4},
+		{"of older runs only", start.Add(time.Hour), "", 0},
+	} {
+		var opened []string
+		o := opener{func(path string) (*os.File, error) {
+			opened = append(opened, path)
+			return os.Open(path)
+		}}
+		got, err := newestCheckpoint(o, dir, "checkpoint-*", test.since, nil)
+		if err != nil || got != test.want || len(opened) != test.opens {
+			t.Errorf("%s: %q, %v, and %d files were opened: %q", test.name, got, err, len(opened), opened)
+		}
+	}
+}
+
+// TestACutArchiveIsNone: wherever it is cut, and whatever its tensors hold.
+func TestACutArchiveIsNone(t *testing.T) {
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	w, err := z.CreateHeader(&zip.FileHeader{Name: "archive/data/0"}) // stored, as tensors are
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte("weights PK\x05\x06 like the end of an archive, and more weights behind it")); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "ckpt.pt")
+	for n := range b.Len() + 1 {
+		writeFile(t, path, b.String()[:n])
+		got, err := NewestCheckpoint("", path, time.Time{})
+		whole := n == b.Len() || n > 0 && n < 4 // of some other format, as far as one can see
+		if err != nil || (got != "") != whole {
+			t.Errorf("%d of %d bytes: %q, %v", n, b.Len(), got, err)
+		}
+	}
+}
+
+// TestALargeDirectoryIsNotReadWhole: what is kept in memory is bounded.
+func TestALargeDirectoryIsNotReadWhole(t *testing.T) {
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for range 2 * directoryRead / (46 + 200) {
+		if _, err := z.CreateHeader(&zip.FileHeader{Name: strings.Repeat("t", 200)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	counted := &counter{r: bytes.NewReader(b.Bytes())}
+	if err := wholeArchive(counted, int64(b.Len())); err != nil {
+		t.Errorf("it is whole: %v", err)
+	}
+	if counted.n == 0 || counted.n > directoryRead {
+		t.Errorf("%d bytes were read", counted.n)
+	}
+	if err := wholeArchive(bytes.NewReader(b.Bytes()[:b.Len()-1]), int64(b.Len()-1)); !errors.Is(err, errIncomplete) {
+		t.Errorf("it is cut: %v", err)
+	}
+}
+
+type counter struct {
+	r io.ReaderAt
+	n int
+}
+
+func (c *counter) ReadAt(p []byte, at int64) (int, error) {
+	n, err := c.r.ReadAt(p, at)
+	c.n += n
+	return n, err
+}
+
+// TestAPipeInACheckpointIsNotOpened: that would wait for a writer for ever.
+func TestAPipeInACheckpointIsNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "model.bin"), "x")
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Skip(err)
+	}
+	got, err := NewestCheckpoint("", dir, time.Time{})
+	if err != nil || got != dir {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -14,16 +14,18 @@ type Event interface{ kind() string }
 
 // Began opens a run, or goes on with one.
 type Began struct {
-	Run     string          `json:"run"`
-	Name    string          `json:"name"`
-	Version string          `json:"version"`
-	Digest  string          `json:"digest"`
-	Recipe  string          `json:"recipe"`
-	Python  string          `json:"python,omitempty"`
-	Place   string          `json:"place,omitempty"`
-	Policy  strategy.Policy `json:"policy"`
-	Job     strategy.Job    `json:"job"`
-	Plan    strategy.Plan   `json:"plan"`
+	Run     string `json:"run"`
+	Name    string `json:"name"`
+	Version string `json:"version"` // of gpurun
+	// Digest tells jobs apart. It bears its version, "2:…"; without one it is of
+	// version 1.
+	Digest string          `json:"digest"`
+	Recipe string          `json:"recipe"`
+	Python string          `json:"python,omitempty"`
+	Place  string          `json:"place,omitempty"`
+	Policy strategy.Policy `json:"policy"`
+	Job    strategy.Job    `json:"job"`
+	Plan   strategy.Plan   `json:"plan"`
 	// Scheduler is the scheduler's name for the job, for restarts of it.
 	Scheduler string    `json:"scheduler,omitempty"`
 	At        time.Time `json:"at"` // when this process began
@@ -69,8 +71,10 @@ func (Decided) kind() string  { return "decided" }
 func (Noticed) kind() string  { return "noticed" }
 func (Finished) kind() string { return "finished" }
 
-// journalVersion is raised when an old journal could no longer be read.
-const journalVersion = 1
+// journalVersion is raised when the meaning of a line changes. Lines of every
+// earlier version are read for good (upgrade.go). In version 2, durations are
+// seconds, under keys that end in _seconds.
+const journalVersion = 2
 
 type envelope struct {
 	Version int             `json:"v"`
@@ -88,7 +92,7 @@ func Encode(e Event, at time.Time) ([]byte, error) {
 	return json.Marshal(envelope{Version: journalVersion, Kind: e.kind(), Time: at, Event: body})
 }
 
-// Decode reads what Encode wrote.
+// Decode reads what Encode wrote, in this version of gpurun or an earlier one.
 func Decode(line []byte) (Event, time.Time, error) {
 	var env envelope
 	if err := json.Unmarshal(line, &env); err != nil {
@@ -96,6 +100,13 @@ func Decode(line []byte) (Event, time.Time, error) {
 	}
 	if env.Version > journalVersion {
 		return nil, env.Time, fmt.Errorf("decode an event: version %d is newer than this gpurun", env.Version)
+	}
+	if env.Version < 2 {
+		event, err := upgradeV1(env.Kind, env.Event)
+		if err != nil {
+			return nil, env.Time, fmt.Errorf("decode the event %q of version 1: %w", env.Kind, err)
+		}
+		env.Event = event
 	}
 	switch env.Kind {
 	case "began":

@@ -49,7 +49,7 @@ func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 		}
 		state.decide(decision)
 		if decision.Relaunch {
-			state.Next.Facts = l.settle(ctx, decision.After)
+			state.Next.Facts = l.settle(ctx, decision.After.Duration())
 		}
 		if end, called := l.called(ctx, decision); called {
 			state.Verdict.end(end)

@@ -202,7 +202,7 @@ func newLauncher(s *stage) *Launcher {
 	s.inv.Accelerator = "cuda"
 	return &Launcher{
 		Accelerator: "cuda",
-		Policy:      strategy.Policy{Mode: strategy.Ladder, MaxAttempts: 10, Numerics: strategy.MixedPrecision, TransientRetries: 3, RestartFromZero: time.Hour},
+		Policy:      strategy.Policy{Mode: strategy.Ladder, MaxAttempts: 10, Numerics: strategy.MixedPrecision, TransientRetries: 3, RestartFromZero: strategy.Seconds(time.Hour)},
 		Job: strategy.Job{Ranks: 2, LocalRanks: 2, DataParallel: 2, Knobs: map[strategy.Knob]strategy.Range{
 			strategy.MicroBatchSize: {Min: 1}, strategy.GradientAccumulationSteps: {},
 			strategy.ActivationCheckpointing: {Values: []strategy.Value{"none", "full"}},

@@ -8,11 +8,15 @@ type State struct {
 	History []strategy.Attempt
 	Next    Next
 	Verdict Verdict
+	// Policy is the one that the run began with.
+	Policy strategy.Policy
 
 	// begun: ranks have been started.
 	begun bool
 	// undecided: the last attempt of the history has no decision yet.
 	undecided bool
+	// traceback is what the last attempt of the history ended with.
+	traceback []string
 }
 
 // Next is the attempt that comes next.
@@ -49,7 +53,7 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 		Proved: strategy.Proved(e.Facts), Halted: e.Halted, Nothing: nothing, Unstarted: e.Unstarted,
 	})
 	s.begun = s.begun || e.Unstarted == nil
-	s.undecided = true
+	s.undecided, s.traceback = true, Traceback(e, d)
 }
 
 // endedWell reports whether every rank had ended with 0 by itself.
@@ -66,11 +70,15 @@ func endedWell(e strategy.Evidence) bool {
 // diagnosis is that of the last attempt.
 func (s *State) diagnosis() strategy.Diagnosis { return s.History[len(s.History)-1].Diagnosis }
 
-// decide adds what was decided after the last attempt of the history.
+// decide adds what was decided after the last attempt of the history. A decision
+// that belongs to none changes nothing.
 func (s *State) decide(d strategy.Decision) {
+	if !s.undecided {
+		return
+	}
 	last := s.History[len(s.History)-1]
 	s.undecided = false
-	s.Verdict.record(last, d)
+	s.Verdict.record(last, s.traceback, d)
 	if d.Relaunch {
 		s.Next = Next{N: last.N + 1, Plan: d.Next, Rung: d.Rung, Checkpoint: d.Resume}
 		return

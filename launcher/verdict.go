@@ -1,8 +1,6 @@
 package launcher
 
 import (
-	"math"
-
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -13,36 +11,39 @@ type Verdict struct {
 	Code     int              `json:"code"`
 	Reason   string           `json:"reason"`
 	Run      string           `json:"run"`
-	Attempts []Tried          `json:"attempts"`
+	Attempts []AttemptSummary `json:"attempts"`
 }
 
-// Tried is one attempt in a verdict, with what was decided after it.
-type Tried struct {
-	N       int              `json:"n"`
-	Plan    strategy.Plan    `json:"plan"`
-	Cause   cause.Code       `json:"cause"`
-	Phase   cause.Phase      `json:"phase"`
-	Rank    *int             `json:"rank"` // where it began, null if that is not known
-	Seconds float64          `json:"seconds"`
+// An AttemptSummary is one attempt in a verdict, with what was decided after it.
+type AttemptSummary struct {
+	N     int           `json:"n"`
+	Plan  strategy.Plan `json:"plan"`
+	Cause cause.Code    `json:"cause"`
+	Phase cause.Phase   `json:"phase"`
+	Rank  *int          `json:"rank"` // where it began, null if that is not known
+	// Seconds is how long the attempt ran, 0 where it was cut off together with gpurun.
+	Seconds strategy.Seconds `json:"seconds"`
 	Rung    strategy.Rung    `json:"rung,omitempty"`
 	Changed strategy.Changes `json:"changed"`
 	Skipped []strategy.Skip  `json:"skipped"`
 	// Untaken are changes that did not take effect: what was asked for, what was used.
 	Untaken strategy.Changes `json:"untaken,omitempty"`
 
-	// ExitCode, Error and Traceback are the failing rank's own.
+	// ExitCode, Error and Traceback are the failing rank's own; of a traceback, the
+	// last lines.
 	ExitCode  int      `json:"exit_code"`
 	Error     string   `json:"error,omitempty"`
 	Traceback []string `json:"traceback,omitempty"`
 }
 
-// record adds an attempt and the decision that followed it.
-func (v *Verdict) record(a strategy.Attempt, d strategy.Decision) {
-	t := Tried{
+// record adds an attempt, the traceback that it ended with, and the decision that
+// followed it.
+func (v *Verdict) record(a strategy.Attempt, traceback []string, d strategy.Decision) {
+	t := AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
-		Seconds: math.Round(a.Lasted().Seconds()*10) / 10,
+		Seconds: strategy.Seconds(a.Lasted()),
 		Rung:    d.Rung, Changed: d.Changed, Skipped: d.Skipped, Untaken: d.Untaken,
-		ExitCode: a.Diagnosis.ExitCode, Error: a.Diagnosis.Error,
+		ExitCode: a.Diagnosis.ExitCode, Error: a.Diagnosis.Error, Traceback: traceback,
 	}
 	if a.Diagnosis.Rank >= 0 {
 		t.Rank = &a.Diagnosis.Rank
@@ -58,14 +59,14 @@ func (v *Verdict) record(a strategy.Attempt, d strategy.Decision) {
 
 // cutOff adds an attempt that ended together with gpurun. Nobody knows why it did.
 func (v *Verdict) cutOff(a *Started) {
-	v.Attempts = append(v.Attempts, Tried{
+	v.Attempts = append(v.Attempts, AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: cause.Unknown, Phase: cause.NoPhase, Changed: strategy.Changes{}, Skipped: []strategy.Skip{},
 		Error: "cut off together with gpurun",
 	})
 }
 
 // Used is the plan that the attempt really ran with, as far as it was seen.
-func (t Tried) Used() strategy.Plan { return t.Plan.Using(t.Untaken) }
+func (t AttemptSummary) Used() strategy.Plan { return t.Plan.Using(t.Untaken) }
 
 // end sets how the run ended.
 func (v *Verdict) end(d strategy.Decision) {

@@ -150,7 +150,7 @@ func (s *situation) sameAgain() bool {
 // checkpoint of this run is there to resume from.
 func (s *situation) losesTooMuch() bool {
 	return s.recoverable() && s.inventory.Checkpoint == "" && s.policy.RestartFromZero > 0 &&
-		s.last.Lasted() > s.policy.RestartFromZero
+		s.last.Lasted() > s.policy.RestartFromZero.Duration()
 }
 
 // Interrupted is the decision that a signal makes: the run ends, and its state is kept.
@@ -246,7 +246,7 @@ func occupied(s *situation) Decision {
 		return s.stop(Retry, CodeRetry, "another process holds the device's memory")
 	}
 	d := samePlan("once the memory is free again")(s)
-	d.Rung, d.After = RungWait, time.Duration(n)*time.Minute
+	d.Rung, d.After = RungWait, Seconds(time.Duration(n)*time.Minute)
 	return d
 }
 

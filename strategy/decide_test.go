@@ -36,7 +36,7 @@ func zero(ranks int) Job {
 }
 
 var (
-	defaults = Policy{Mode: Ladder, MaxAttempts: 20, Numerics: MixedPrecision, TransientRetries: 3, RestartFromZero: 30 * time.Minute}
+	defaults = Policy{Mode: Ladder, MaxAttempts: 20, Numerics: MixedPrecision, TransientRetries: 3, RestartFromZero: Seconds(30 * time.Minute)}
 	h100     = Inventory{Accelerator: "cuda", BF16: true}
 	plain    = Plan{MicroBatchSize: "8", GradientAccumulationSteps: "2", ActivationCheckpointing: "none", Precision: "fp32", Allocator: "default"}
 	sharded  = Plan{MicroBatchSize: "1", GradientAccumulationSteps: "8", Precision: "bf16", Sharding: "none", OffloadOptimizer: "none", OffloadParam: "none", Allocator: "expandable"}

@@ -1,7 +1,5 @@
 package strategy
 
-import "time"
-
 // A Decision is what to do after an attempt: relaunch with a plan, or stop with
 // an outcome and an exit code.
 type Decision struct {
@@ -22,7 +20,7 @@ type Decision struct {
 	// from there: samples that are skipped or seen again.
 	Caveat string `json:"caveat,omitempty"`
 	// After is how long to wait for the resources before the next attempt.
-	After time.Duration `json:"after,omitempty"`
+	After Seconds `json:"after_seconds,omitempty"`
 
 	// The end, where there is no next attempt.
 	Outcome Outcome `json:"outcome,omitempty"`

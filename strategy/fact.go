@@ -47,10 +47,10 @@ type Exit struct {
 
 // Progress sums up the training steps that a rank reported in one attempt.
 type Progress struct {
-	Steps   int           `json:"steps"` // lines that matched
-	First   int           `json:"first"` // the first step's number
-	Last    int           `json:"last"`  // the last step's number
-	Longest time.Duration `json:"longest,omitempty"`
+	Steps   int     `json:"steps"` // lines that matched
+	First   int     `json:"first"` // the first step's number
+	Last    int     `json:"last"`  // the last step's number
+	Longest Seconds `json:"longest_seconds,omitempty"`
 }
 
 // Kills is a rise of a cgroup's oom_kill counter during the attempt.

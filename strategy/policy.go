@@ -17,7 +17,7 @@ type Policy struct {
 	Restarts int `json:"restarts"`
 	// RestartFromZero is the work that may be repeated where there is no
 	// checkpoint to resume from.
-	RestartFromZero time.Duration `json:"restart_from_zero"`
+	RestartFromZero Seconds `json:"restart_from_zero_seconds"`
 }
 
 // A Mode is how the decision tree is walked.

@@ -4,15 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"maps"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/artifacts"
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/strategy"
@@ -24,122 +24,79 @@ func explainCommand(s streams) *cli.Command {
 		Usage:     "decide again from a run's journal, and show why",
 		ArgsUsage: "RUN-DIRECTORY",
 		Flags:     []cli.Flag{jsonFlag()},
-		Action: func(c *cli.Context) error {
-			if c.NArg() != 1 {
-				return errext.Errorf("give the path of one run directory, such as .gpurun/job/run", "explain takes one run directory")
-			}
-			dir := c.Args().First()
-			if filepath.Base(dir) == journal.File {
-				dir = filepath.Dir(dir)
-			}
-			if run := runIn(dir); run != "" && run != dir {
-				fmt.Fprintf(s.err, "gpurun: the newest run in %s is %s\n", dir, run)
-				dir = run
-			}
-			events, err := journal.Read(dir)
-			if errors.Is(err, fs.ErrNotExist) {
-				return errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is no run directory of gpurun", dir)
-			}
-			if err != nil {
-				return errext.WithHint(err, "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder")
-			}
-			replayed := replay(events)
-			if len(replayed) == 0 {
-				fmt.Fprintf(s.err, "gpurun: nothing was decided yet in %s\n", dir)
-			}
-			if c.Bool("json") {
-				return json.NewEncoder(s.out).Encode(replayed)
-			}
-			for _, r := range replayed {
-				r.print(s)
-			}
-			return nil
-		},
+		Action:    func(c *cli.Context) error { return explain(c, s) },
 	}
 }
 
-// replayed is one decision of a run, made again from the same facts.
-type replayed struct {
-	Attempt   int                `json:"attempt"`
-	Diagnosis strategy.Diagnosis `json:"diagnosis"`
-	Decision  strategy.Decision  `json:"decision"`
-	// Same says that the journal holds the same decision.
-	Same bool `json:"same"`
-	// Then is what the journal holds where it differs.
-	Then     string `json:"then,omitempty"`
-	evidence strategy.Evidence
-}
-
-// replay goes through a journal with the strategy of today.
-func replay(events []launcher.Event) []replayed {
-	out := []replayed{}
-	var began launcher.Began
-	var state launcher.State
-	var evidence strategy.Evidence
-	for _, e := range events {
-		switch e := e.(type) {
-		case launcher.Began:
-			began = e
-		case launcher.Started:
-			state.Next = launcher.Next{N: e.N, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}
-		case launcher.Ended:
-			evidence = e.Evidence
-			state.End(evidence, strategy.Diagnose(evidence))
-		case launcher.Decided:
-			last := state.History[len(state.History)-1]
-			d := strategy.Decide(began.Policy, began.Job, state.History, e.Inventory)
-			r := replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, evidence: evidence}
-			r.Same = maps.Equal(d.Next, e.Decision.Next) && d.Outcome == e.Decision.Outcome && d.Rung == e.Decision.Rung
-			if !r.Same {
-				r.Then = e.Decision.Reason
-			}
-			out = append(out, r)
+func explain(c *cli.Context, s streams) error {
+	if c.NArg() != 1 {
+		return errext.Errorf("give the path of one run directory, such as .gpurun/job/run", "explain takes one run directory")
+	}
+	dir := c.Args().First()
+	if filepath.Base(dir) == journal.File {
+		dir = filepath.Dir(dir)
+	}
+	if run := artifacts.RunIn(dir); run != "" && run != dir {
+		fmt.Fprintf(s.err, "gpurun: the newest run in %s is %s\n", dir, run)
+		dir = run
+	}
+	events, err := journal.Read(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is no run directory of gpurun", dir)
+	}
+	if err != nil {
+		return errext.WithHint(err, "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder")
+	}
+	replayed := launcher.Replay(events, version())
+	if len(replayed) == 0 {
+		fmt.Fprintf(s.err, "gpurun: nothing was decided yet in %s\n", dir)
+	}
+	if c.Bool("json") {
+		text, err := json.Marshal(replayed)
+		if err != nil {
+			return fmt.Errorf("encode the decisions: %w", err)
 		}
+		_, err = fmt.Fprintf(s.out, "%s\n", console.WithNanoseconds(text))
+		return err
 	}
-	return out
+	for _, r := range replayed {
+		printReplayed(s.out, r)
+	}
+	return nil
 }
 
-func (r replayed) print(s streams) {
-	fmt.Fprintf(s.out, "%s\n", r.Decision.Reason)
-	fmt.Fprintf(s.out, "  rule %s", r.Decision.Rule)
-	if r.Decision.Rung != "" {
-		fmt.Fprintf(s.out, ", rung %s", r.Decision.Rung)
+// printReplayed prints one decision and what it rests on. What another version of
+// gpurun decided then stands before it.
+func printReplayed(w io.Writer, r launcher.Replayed) {
+	if r.Recorded != nil {
+		fmt.Fprintf(w, "then, by gpurun %s: %s\n", r.Recorded.Version, r.Recorded.Decision.Reason)
+		printRule(w, r.Recorded.Decision)
+		fmt.Fprintf(w, "now, by gpurun %s: ", version())
 	}
-	fmt.Fprintln(s.out)
+	fmt.Fprintf(w, "%s\n", r.Decision.Reason)
+	printRule(w, r.Decision)
 	for _, i := range r.Diagnosis.Because {
-		if i < len(r.evidence.Facts) {
-			fmt.Fprintf(s.out, "  because %s\n", fact(r.evidence.Facts[i]))
+		if i >= 0 && i < len(r.Evidence.Facts) {
+			fmt.Fprintf(w, "  because %s\n", launcher.Describe(r.Evidence.Facts[i]))
 		}
 	}
 	for _, k := range r.Decision.Skipped {
-		fmt.Fprintf(s.out, "  not %s: %s\n", k.Rung, k.Reason)
+		fmt.Fprintf(w, "  not %s: %s\n", k.Rung, k.Reason)
 	}
-	if !r.Same {
-		fmt.Fprintf(s.out, "  differs from what was decided then: %s\n", r.Then)
+	switch {
+	case r.Recorded != nil && r.Same:
+		fmt.Fprintln(w, "  the same as was decided then")
+	case r.Recorded != nil:
+		fmt.Fprintln(w, "  differs from what was decided then")
+	case !r.Same:
+		fmt.Fprintf(w, "  differs from what was decided then: %s\n", r.Then)
 	}
 }
 
-// fact says a fact in one line.
-func fact(f strategy.Fact) string {
-	who := "the node"
-	if f.Rank >= 0 {
-		who = fmt.Sprintf("rank %d", f.Rank)
+func printRule(w io.Writer, d strategy.Decision) {
+	fmt.Fprintf(w, "  rule %s", d.Rule)
+	if d.Rung != "" {
+		fmt.Fprintf(w, ", rung %s", d.Rung)
 	}
-	switch {
-	case f.Sighting != nil:
-		return fmt.Sprintf("%s, %s, line %d: %s", who, f.Source, f.Sighting.Line, f.Sighting.Text)
-	case f.Exit != nil && f.Exit.Signal != 0:
-		return fmt.Sprintf("%s was ended by signal %d", who, f.Exit.Signal)
-	case f.Exit != nil:
-		return fmt.Sprintf("%s ended with exit code %d", who, f.Exit.Code)
-	case f.Kills != nil:
-		return fmt.Sprintf("%s: the OOM killer ended %d processes of cgroup %s", who, f.Kills.Count, f.Kills.Group)
-	case f.DriverEvent != nil:
-		return fmt.Sprintf("%s, GPU driver at %s: %s", who, f.Time.Format(time.TimeOnly), strings.TrimPrefix(f.DriverEvent.Device+": ", ": ")+f.DriverEvent.Text())
-	case f.Tenant != nil:
-		return fmt.Sprintf("%s: others hold %s on %s", who, strategy.GiB(f.Tenant.Bytes), f.Tenant.Device)
-	case f.Stuck != nil:
-		return fmt.Sprintf("%s: process %d cannot be ended (%s)", who, f.Stuck.PID, f.Stuck.Channel)
-	}
-	return fmt.Sprintf("%s: %s", who, f.Gap)
+	fmt.Fprintln(w)
 }

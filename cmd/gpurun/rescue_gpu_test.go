@@ -475,7 +475,7 @@ func (st *staged) checkNoLibaio(t *testing.T, run string) {
 
 // checkAttempts wants CUDA's out of memory, the scene's rungs, and a last plan
 // that trained with the same samples a step.
-func (st *staged) checkAttempts(t *testing.T, v launcher.Verdict) launcher.Tried {
+func (st *staged) checkAttempts(t *testing.T, v launcher.Verdict) launcher.AttemptSummary {
 	t.Helper()
 	if v.Outcome != strategy.Trained || v.Code != 0 || len(v.Attempts) < 2 {
 		t.Fatalf("outcome %s, code %d after %d attempts: %s", v.Outcome, v.Code, len(v.Attempts), v.Reason)
@@ -507,7 +507,7 @@ func (st *staged) checkAttempts(t *testing.T, v launcher.Verdict) launcher.Tried
 	return last
 }
 
-func (p proof) check(job string, last launcher.Tried) error {
+func (p proof) check(job string, last launcher.AttemptSummary) error {
 	words := []string{"{last}", strconv.Itoa(last.N)}
 	for k, v := range last.Plan {
 		words = append(words, "{"+string(k)+"}", string(v))

@@ -137,7 +137,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	state, done, err := launcher.Continue(w.began.Plan, dir, p.Same, events)
+	state, done, err := launcher.GoOn(dir, w.began, events, p.Digest)
 	if err != nil {
 		return state.Verdict, err
 	}
@@ -145,6 +145,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		show(launcher.Finished{Verdict: state.Verdict})
 		return state.Verdict, nil
 	}
+	w.began.Policy, w.launcher.Policy = state.Policy, state.Policy
 	if len(events) > 0 {
 		state.Next.Checkpoint = w.world.Checkpoint()
 	}

@@ -157,7 +157,8 @@ type JSON struct{ w io.Writer }
 // NewJSON writes to w, which carries nothing else.
 func NewJSON(w io.Writer) *JSON { return &JSON{w: w} }
 
-// Show writes one event as a line.
+// Show writes one event as a line: as the journal has it, with the durations also
+// as --json has always had them.
 func (j *JSON) Show(e launcher.Event) {
 	if f, last := e.(launcher.Finished); last {
 		j.verdict(f.Verdict)
@@ -167,7 +168,7 @@ func (j *JSON) Show(e launcher.Event) {
 	if err != nil {
 		return // the journal has refused it before
 	}
-	fmt.Fprintf(j.w, "%s\n", line)
+	fmt.Fprintf(j.w, "%s\n", WithNanoseconds(line))
 }
 
 // verdict is the last line: the verdict's fields beside the line's kind.

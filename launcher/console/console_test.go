@@ -56,7 +56,7 @@ func TestTheEndOfARunThatTrained(t *testing.T) {
 	show(p, launcher.Started{N: 1, Plan: next, Rung: strategy.RungMicroBatch, Diff: "-8\n+4\n"},
 		launcher.Ended{Evidence: strategy.Evidence{Attempt: 1, Plan: next, Started: start, Ended: start.Add(time.Hour)}},
 		launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
-		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.Tried{{N: 0, Plan: first}, {N: 1, Plan: next}}}})
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{N: 0, Plan: first}, {N: 1, Plan: next}}}})
 	want := `gpurun: job gpt: 2 ranks, recipe none, host
 gpurun: run directory: /runs/r1
 gpurun: attempt 0: micro_batch_size=8 gradient_accumulation_steps=1
@@ -84,7 +84,7 @@ func TestTheEndOfARunThatFailed(t *testing.T) {
 	p := people(&out, true)
 	show(p, launcher.Began{Name: "gpt", Plan: first})
 	show(p, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted, Code: 12, Skipped: skipped})...)
-	show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Code: 12, Reason: "attempt 0: nothing is left", Attempts: []launcher.Tried{{Skipped: skipped}}}})
+	show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Code: 12, Reason: "attempt 0: nothing is left", Attempts: []launcher.AttemptSummary{{Skipped: skipped}}}})
 	want := `============================================================
 gpt FAILED
 ------------------------------------------------------------
@@ -120,7 +120,7 @@ func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 	if out.Len() > 0 {
 		t.Errorf("printed %q", out.String())
 	}
-	show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.Tried{{Plan: first}, {Plan: next}}}})
+	show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: first}, {Plan: next}}}})
 	if !strings.Contains(out.String(), "attempt 0, 1m30s: CUDA out of memory") {
 		t.Errorf("the summary has forgotten attempt 0: %s", out.String())
 	}
@@ -129,7 +129,7 @@ func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 func TestJSONLines(t *testing.T) {
 	var out bytes.Buffer
 	j := NewJSON(&out)
-	show(j, launcher.Noticed{Text: "x"}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Run: "r1", Attempts: []launcher.Tried{{N: 0}}}})
+	show(j, launcher.Noticed{Text: "x"}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Run: "r1", Attempts: []launcher.AttemptSummary{{N: 0}}}})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 2 {
 		t.Fatalf("%d lines: %s", len(lines), out.String())
@@ -157,7 +157,7 @@ func TestTheEndOfAJobThatNoRecipeKnows(t *testing.T) {
 		{Rank: 0, Source: "stderr", Sighting: &cause.Sighting{Code: cause.CUDAOOM, Raised: true, Text: text[:20] + "…", Traceback: []string{"Traceback (most recent call last):", text}}},
 	}}},
 		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Because: []int{0}}, Decision: strategy.Decision{Outcome: strategy.Exhausted}},
-		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Reason: "every rung was tried", Attempts: []launcher.Tried{{}}}})
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Reason: "every rung was tried", Attempts: []launcher.AttemptSummary{{}}}})
 	known, _ := cause.Lookup(cause.CUDAOOM)
 	for _, want := range []string{"gpurun: hint: " + known.Hint + "\n", "gpurun: hint: no recipe matches this job: describe its settings under [knobs]"} {
 		if !strings.Contains(out.String(), want) {
@@ -176,7 +176,7 @@ func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
 	show(p, launcher.Began{Name: "gpt", Python: "/usr/bin/python3"},
 		launcher.Ended{},
 		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ModuleNotFoundError: No module named 'torch'"}, Decision: strategy.Decision{Outcome: strategy.Failed}},
-		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.Tried{{}}}})
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.AttemptSummary{{}}}})
 	if want := "gpurun: hint: the job ran with /usr/bin/python3: activate the environment"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in:\n%s", want, out.String())
 	}
@@ -187,7 +187,7 @@ func TestQuietStillTellsOfARescue(t *testing.T) {
 	for attempts, want := range map[int]bool{1: false, 2: true} {
 		var out bytes.Buffer
 		p := people(&out, true)
-		tried := make([]launcher.Tried, attempts)
+		tried := make([]launcher.AttemptSummary, attempts)
 		tried[0].Plan, tried[attempts-1].Plan = first, next
 		show(p, launcher.Began{Name: "gpt", Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: tried}})
 		if got := strings.Contains(out.String(), "changed from the job as written: micro batch 8→4"); got != want || got != (out.Len() > 0) {
@@ -199,7 +199,7 @@ func TestQuietStillTellsOfARescue(t *testing.T) {
 // Who names a run directory again is told what it holds.
 func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 	began := launcher.Began{Name: "gpt", Plan: first}
-	finished := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.Tried{{Plan: first}}}}
+	finished := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: first}}}}
 	for want, events := range map[string][]launcher.Event{
 		"gpurun: resuming the run: attempt 0 was interrupted\n":                                                     {began, launcher.Started{N: 0, Plan: first}},
 		"gpurun: resuming the run after attempt 0\n":                                                                append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
@@ -218,5 +218,28 @@ func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 	p.Recall(nil)
 	if show(p, began); strings.Contains(out.String(), "this run") {
 		t.Errorf("a new run: %s", out.String())
+	}
+}
+
+// TestJSONKeepsItsDurations: who reads --json finds nanoseconds where they were,
+// and seconds under keys that say so.
+func TestJSONKeepsItsDurations(t *testing.T) {
+	var b strings.Builder
+	j := NewJSON(&b)
+	show(j, launcher.Began{Policy: strategy.Policy{RestartFromZero: strategy.Seconds(30 * time.Minute)}},
+		launcher.Ended{Evidence: strategy.Evidence{Facts: []strategy.Fact{{Progress: &strategy.Progress{Longest: 3889864298}}, {Progress: &strategy.Progress{Longest: 500}}}}},
+		launcher.Decided{Decision: strategy.Decision{After: strategy.Seconds(time.Minute), Next: strategy.Plan{strategy.MicroBatchSize: "8"}}})
+	for _, want := range []string{
+		`"restart_from_zero":1800000000000,`, `"restart_from_zero_seconds":1800,`, `"longest":3889864298,`, `"longest_seconds":3.889864298,`, `"longest":500,`,
+		`"after":60000000000,`, `"after_seconds":60,`, `"micro_batch_size":8`,
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s in %s", want, b.String())
+		}
+	}
+	for _, text := range []string{`{"n": 1, "Text": "<"}`, "", "no JSON", `{"after_seconds":"soon"}`, `{"other_seconds":3}`} {
+		if got := string(WithNanoseconds([]byte(text))); got != text {
+			t.Errorf("%s becomes %s", text, got)
+		}
 	}
 }

@@ -32,7 +32,9 @@ func (p *People) finish(v launcher.Verdict) {
 		p.say("  attempt %d, %s: %s", a.n, brief(a.lasted), outcome(a))
 	}
 	if v.Outcome == strategy.Trained {
-		p.proposal(v)
+		if len(v.Attempts) > 0 {
+			p.proposal(v)
+		}
 	} else {
 		p.say("error: %s", v.Reason)
 		p.hint(v)
@@ -202,34 +204,26 @@ func exitCode(a attempt) string {
 	return "N/A"
 }
 
+// tracebackShown is how many lines of a traceback people are shown; the verdict
+// has more.
+const tracebackShown = 13
+
 // traceback is what the failing rank itself printed last, or the line that
 // proves the diagnosis.
 func traceback(a attempt) []string {
+	if lines := launcher.Traceback(a.evidence, a.diagnosis); len(lines) > 0 {
+		return lines[max(0, len(lines)-tracebackShown):]
+	}
 	for _, i := range a.diagnosis.Because {
-		if i >= len(a.evidence.Facts) {
+		if i < 0 || i >= len(a.evidence.Facts) {
 			continue
 		}
 		if s := a.evidence.Facts[i].Sighting; s != nil {
-			lines := lastLines(s.Traceback, 12)
-			if n := len(lines); n == 0 || !sameLine(lines[n-1], s.Text) {
-				lines = append(lines, s.Text)
-			}
-			return lines
+			return []string{s.Text}
 		}
 	}
 	if a.diagnosis.Error != "" {
 		return []string{a.diagnosis.Error}
 	}
 	return []string{"none was printed; see the end of its stderr.log"}
-}
-
-// sameLine reports whether two lines are one, of which either may be shortened.
-func sameLine(a, b string) bool {
-	a, b = strings.TrimSuffix(strings.TrimSpace(a), "…"), strings.TrimSuffix(strings.TrimSpace(b), "…")
-	return a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
-}
-
-func lastLines(lines []string, n int) []string {
-	lines = lines[max(0, len(lines)-n):]
-	return append([]string(nil), lines...)
 }

@@ -133,7 +133,7 @@ func (p *Prepared) Policy() strategy.Policy {
 	r := j.Recovery
 	return strategy.Policy{
 		Mode: strategy.Mode(r.Mode), MaxAttempts: r.MaxAttempts, Numerics: strategy.Numerics(r.Numerics), Never: r.Never,
-		NVMePath: r.NVMePath, TransientRetries: r.TransientRetries, Restarts: j.Launch.MaxRestarts, RestartFromZero: r.RestartFromZero,
+		NVMePath: r.NVMePath, TransientRetries: r.TransientRetries, Restarts: j.Launch.MaxRestarts, RestartFromZero: strategy.Seconds(r.RestartFromZero),
 	}
 }
 

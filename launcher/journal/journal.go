@@ -7,8 +7,8 @@
 //	lock              host and pid of the gpurun that runs here
 //	attempt-<n>/      plan.json, diff.patch, changed files, rank<k>/…
 //
-// Compatibility: a journal can be read by every later version of gpurun that
-// writes the same event version; a newer version is refused, not guessed at.
+// Compatibility: every later gpurun reads a journal, and goes on with it; lines of
+// a newer version than its own are refused, not guessed at.
 package journal
 
 import (

@@ -346,12 +346,3 @@ func (o *Output) giveUp() error {
 func (o *Output) note(text string) {
 	o.consoles[len(o.consoles)-1].note(text)
 }
-
-func (o *Output) rank(global int) *rank {
-	for _, r := range o.ranks {
-		if r.global == global {
-			return r
-		}
-	}
-	return nil
-}

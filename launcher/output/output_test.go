@@ -747,9 +747,8 @@ func TestAnOutOfMemoryErrorIsAFactWhileTheRankLives(t *testing.T) {
 	if a := o.Activity(1); !a.Raised.Equal(fact.Time) {
 		t.Errorf("activity %+v", a)
 	}
-	lines := o.LastTraceback(1)
-	if len(lines) == 0 || !strings.Contains(lines[len(lines)-1], "Tried to allocate 2.00 GiB") {
-		t.Errorf("the last traceback is %q", lines)
+	if lines := fact.Sighting.Traceback; len(lines) == 0 || !strings.Contains(lines[len(lines)-1], "Tried to allocate 2.00 GiB") {
+		t.Errorf("the traceback is %q", lines)
 	}
 	wait(t, o)
 }
@@ -773,8 +772,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&m)
-	// A rank has two read buffers, and for stdout a log queue and a tail.
-	if most := uint64(ranks*(2*readSize+2*logQueue+2*tailSize) + 8<<20); m.HeapAlloc > most {
+	// A rank has two read buffers, and for stdout a log queue.
+	if most := uint64(ranks*(2*readSize+2*logQueue) + 8<<20); m.HeapAlloc > most {
 		t.Errorf("%d MiB in use, want at most %d", m.HeapAlloc>>20, most>>20)
 	}
 	close(g.opened)

@@ -57,13 +57,12 @@ type rank struct {
 	facts         *facts
 	streams       [2]*stream // stdout, stderr
 
-	mu         sync.Mutex
-	activity   Activity // guarded by mu, as all below
-	progress   strategy.Progress
-	steppedIn  string // the stream that the last step was seen in
-	logged     budget
-	raised     budget
-	lastRaised strategy.Fact // the last sighting that ended a traceback, if any
+	mu        sync.Mutex
+	activity  Activity // guarded by mu, as all below
+	progress  strategy.Progress
+	steppedIn string // the stream that the last step was seen in
+	logged    budget
+	raised    budget
 }
 
 func (r *rank) spoke(now time.Time) {
@@ -85,7 +84,7 @@ func (r *rank) stepped(source string, now time.Time, n int) {
 	if first || n != p.Last {
 		if !first {
 			a.Longest = max(a.Longest, now.Sub(a.Step))
-			p.Longest = a.Longest
+			p.Longest = strategy.Seconds(a.Longest)
 		}
 		a.Step = now
 	}

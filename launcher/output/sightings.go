@@ -102,9 +102,6 @@ func (r *rank) sighted(source string, now time.Time, seen cause.Sighting) {
 	}
 	if seen.Raised && (before == nil || !before.Raised) {
 		r.activity.Raised = now
-		r.lastRaised = fact
-	} else if same(r.lastRaised, fact) {
-		r.lastRaised = fact
 	}
 	if handOn {
 		r.facts.emit(fact)

@@ -24,8 +24,7 @@ type stream struct {
 	name string // "stdout" or "stderr"
 	pipe *os.File
 	log  *logFile
-	view *view // nil: not on the console
-	tail tail
+	view *view         // nil: not on the console
 	done chan struct{} // closed when the reader has ended
 
 	stopping atomic.Bool // read what is there, then end
@@ -99,7 +98,6 @@ func (s *stream) feed(p []byte) {
 	if s.view != nil {
 		s.flushAt(s.view.add(p, s.now))
 	}
-	s.tail.add(p)
 	s.scanner.Write(p) // It never fails.
 	if s.lines != nil {
 		s.lines.add(p)

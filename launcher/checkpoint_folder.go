@@ -1,10 +1,8 @@
 package launcher
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -76,7 +74,7 @@ func wholeTag(path string, needs []string) error {
 	if err != nil {
 		return err
 	}
-	if base := filepath.Base(path); base != latest && natural(base, latest) >= 0 {
+	if base := filepath.Base(path); base != latest && compareNumbers(numbersIn(base), numbersIn(latest)) >= 0 {
 		return errIncomplete
 	}
 	return nil
@@ -84,6 +82,9 @@ func wholeTag(path string, needs []string) error {
 
 // isTag reports whether a folder holds what DeepSpeed writes under one tag.
 func isTag(dir string) bool {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return false // nor may a pipe be opened
+	}
 	names, err := entryNames(dir)
 	return err == nil && slices.ContainsFunc(names, deepSpeedState.MatchString)
 }
@@ -143,43 +144,6 @@ func wholeIndex(path string, names []string) error {
 		if !slices.Contains(names, file) {
 			return errIncomplete
 		}
-	}
-	return nil
-}
-
-// safetensorsHeader is the most that the format allows its header, in bytes.
-const safetensorsHeader = 100_000_000
-
-// wholeSafetensors refuses a safetensors file that is shorter than its header
-// says: eight bytes with the header's length, the header, the tensors.
-func wholeSafetensors(path string, size int64) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var length uint64
-	if binary.Read(f, binary.LittleEndian, &length) != nil || length > safetensorsHeader {
-		return errIncomplete
-	}
-	header := make([]byte, length)
-	if _, err := io.ReadFull(f, header); err != nil {
-		return errIncomplete
-	}
-	var tensors map[string]struct {
-		Offsets []int64 `json:"data_offsets"`
-	}
-	if json.Unmarshal(header, &tensors) != nil {
-		return errIncomplete
-	}
-	end := int64(0)
-	for _, tensor := range tensors {
-		if len(tensor.Offsets) == 2 {
-			end = max(end, tensor.Offsets[1])
-		}
-	}
-	if size < 8+int64(length)+end {
-		return errIncomplete
 	}
 	return nil
 }

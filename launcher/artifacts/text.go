@@ -1,4 +1,4 @@
-package main
+package artifacts
 
 import (
 	"bufio"
@@ -7,6 +7,8 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 // sniffed is how many bytes at the start of a file tell what it is.
@@ -23,16 +25,11 @@ var packed = []struct{ magic, name, hint string }{
 	{"\xfe\xff", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 FILE | gpurun diagnose -"},
 }
 
-// A notText is a file that cannot be a job's output. Of such a file, "nothing
-// fatal is shown" would be a lie.
-type notText struct{ name, what, hint string }
-
-func (e *notText) Error() string {
-	return fmt.Sprintf("%s is not the output of a job: it is %s", e.name, e.what)
+// notText is the error for a file that cannot be a job's output. Of such a file,
+// "nothing fatal is shown" would be a lie.
+func notText(name, what, hint string) error {
+	return errext.Errorf(hint, "%s is not the output of a job: it is %s", name, what)
 }
-
-// Hint says what to name instead.
-func (e *notText) Hint() string { return e.hint }
 
 // asText unpacks what gzip or bzip2 packed, and refuses what is no text.
 func asText(name string, in io.Reader) (io.Reader, error) {
@@ -50,11 +47,11 @@ func asText(name string, in io.Reader) (io.Reader, error) {
 	}
 	for _, p := range packed {
 		if bytes.HasPrefix(start, []byte(p.magic)) {
-			return nil, &notText{name, p.name, p.hint}
+			return nil, notText(name, p.name, p.hint)
 		}
 	}
 	if isBinary(start) {
-		return nil, &notText{name, "binary", "name the file that holds the job's output"}
+		return nil, notText(name, "binary", "name the file that holds the job's output")
 	}
 	return buffered, nil
 }

@@ -1,0 +1,186 @@
+package artifacts
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// A Diagnosis is what gpurun diagnose says of one run. Its JSON is what --json
+// prints.
+type Diagnosis struct {
+	File   string      `json:"file"`
+	Cause  cause.Code  `json:"cause"`
+	Fatal  bool        `json:"fatal"`
+	Phase  cause.Phase `json:"phase"`
+	Late   bool        `json:"late"`
+	Rank   *int        `json:"rank"`
+	Device *string     `json:"device"`
+	cause.Figures
+	Fragmented bool         `json:"fragmented"`
+	Symptoms   []cause.Code `json:"symptoms"`
+	Evidence   []Quote      `json:"evidence"`
+	Advice     string       `json:"advice"`
+
+	whole strategy.Diagnosis
+}
+
+// evidenceShown is how many lines of evidence people are shown; --json has all.
+const evidenceShown = 20
+
+// A Quote is a line that the diagnosis rests on. What no output says, such as a
+// signal or a kernel's counter, has line 0.
+type Quote struct {
+	Line int    `json:"line"`
+	Text string `json:"text"`
+
+	where string // the rank and the stream, where there are several
+}
+
+// Diagnose says why the run ended that left the artifacts.
+func Diagnose(in Artifacts) Diagnosis {
+	d := strategy.Diagnose(in.Evidence)
+	r := Diagnosis{
+		File: in.Name, Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures, Fragmented: d.Fragmented,
+		Symptoms: []cause.Code{}, Evidence: []Quote{}, Advice: d.Advice, whole: d,
+	}
+	if d.Rank >= 0 {
+		r.Rank = &d.Rank
+	}
+	if d.Device != "" {
+		r.Device = &d.Device
+	}
+	r.Symptoms = append(r.Symptoms, d.Symptoms...)
+	for _, i := range d.Because {
+		f := in.Evidence.Facts[i]
+		switch {
+		case f.Sighting != nil:
+			r.Evidence = append(r.Evidence, Quote{Line: f.Sighting.Line, Text: f.Sighting.Text, where: whereOf(f, in.Several)})
+		case f.Kills != nil:
+			r.Evidence = append(r.Evidence, Quote{Text: killsOf(f)})
+		case f.Source != given:
+			r.Evidence = append(r.Evidence, Quote{Text: launcher.Describe(f)})
+		}
+	}
+	if in.Empty {
+		r.Advice = "the output is empty, and nothing can be said of how the job ended"
+	}
+	if r.Advice == "" {
+		if c, known := cause.Lookup(d.Cause); known {
+			r.Advice = c.Hint
+		}
+	}
+	return r
+}
+
+// killsOf says a rise of the kernel's counter with the limit that was hit.
+func killsOf(f strategy.Fact) string {
+	text := launcher.Describe(f)
+	if f.Kills.Limit > 0 {
+		text += ", limit " + strategy.GiB(f.Kills.Limit)
+	}
+	if f.Kills.Peak > 0 {
+		text += ", peak " + strategy.GiB(f.Kills.Peak)
+	}
+	return text
+}
+
+// whereOf names the stream of a sighting, where a run left several.
+func whereOf(f strategy.Fact, several bool) string {
+	switch {
+	case !several:
+		return ""
+	case f.Rank < 0:
+		return fmt.Sprintf("%s, ", f.Source)
+	}
+	return fmt.Sprintf("rank %d, %s, ", f.Rank, f.Source)
+}
+
+// WriteTo writes the diagnosis as a paragraph that a person can act on, then the
+// lines that prove it.
+func (r Diagnosis) WriteTo(w io.Writer) (int64, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n", r.File, strings.Join(r.paragraph(), ". "))
+	for i, q := range r.Evidence {
+		if i == evidenceShown {
+			fmt.Fprintf(&b, "  and %d more\n", len(r.Evidence)-i)
+			break
+		}
+		if q.Line == 0 {
+			fmt.Fprintf(&b, "  %s\n", shortened(q.Text))
+			continue
+		}
+		fmt.Fprintf(&b, "  %sline %d: %s\n", q.where, q.Line, shortened(q.Text))
+	}
+	n, err := io.WriteString(w, b.String())
+	return int64(n), err
+}
+
+// widestLine is how many characters of a line of evidence people are shown. The
+// longest out-of-memory message of PyTorch has some 700.
+const widestLine = 1000
+
+func shortened(text string) string {
+	if chars := []rune(text); len(chars) > widestLine {
+		return string(chars[:widestLine]) + " …"
+	}
+	return text
+}
+
+// paragraph is what happened, what the figures mean, and what to do.
+func (r Diagnosis) paragraph() []string {
+	d := r.whole
+	first := d.Sentence()
+	switch {
+	case !r.Fatal && r.Cause == cause.None:
+		first = "nothing fatal is shown"
+	case r.Cause == cause.Unknown && d.ExitCode == 0:
+		first = "the job failed, and nothing here proves why"
+	case !r.Fatal:
+		first = fmt.Sprintf("%s is shown, and not that the job ended by it", r.Cause)
+	}
+	parts := []string{fmt.Sprintf("%s (%s)", first, r.Cause)}
+	if r.Cause == cause.CUDAOOM || r.Cause == cause.GPUOccupied {
+		parts = append(parts, r.holders()...)
+	}
+	if r.Fragmented {
+		parts = append(parts, "what PyTorch holds unused could have served the request: it is fragmented, and PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is worth a try")
+	}
+	if r.Late && d.Growth == nil {
+		parts = append(parts, "it came after many good steps: a long sample, fragmentation, or a leak that the output does not tell of")
+	}
+	if len(r.Symptoms) > 0 {
+		var names []string
+		for _, code := range r.Symptoms {
+			names = append(names, string(code))
+		}
+		parts = append(parts, strings.Join(names, " and ")+" followed from it")
+	}
+	if r.Advice != "" {
+		parts = append(parts, r.Advice)
+	}
+	return parts
+}
+
+// holders says who holds the device's memory.
+func (r Diagnosis) holders() []string {
+	var words []string
+	const worthSaying = 1 << 20
+	if r.Allocated != nil {
+		words = append(words, strategy.GiB(*r.Allocated)+" in tensors")
+	}
+	if r.ReservedUnallocated != nil && *r.ReservedUnallocated >= worthSaying {
+		words = append(words, strategy.GiB(*r.ReservedUnallocated)+" held unused by PyTorch")
+	}
+	if r.OtherProcess != nil && *r.OtherProcess >= worthSaying {
+		words = append(words, strategy.GiB(*r.OtherProcess)+" in other processes")
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	return []string{"the device had " + strings.Join(words, ", ")}
+}

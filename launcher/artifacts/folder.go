@@ -1,0 +1,161 @@
+package artifacts
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// directory tells what a directory is by what lies in it.
+func (c Collector) directory(dir string) (Artifacts, error) {
+	r := Artifacts{Name: dir, Several: true}
+	if run := RunIn(dir); run != "" {
+		return c.run(run)
+	}
+	at, err := c.attemptIn(dir)
+	if err != nil {
+		return r, err
+	}
+	if at == "" { // torchrun puts a folder for the rendezvous in between
+		inner, err := filepath.Glob(filepath.Join(quotePattern(dir), "*", "attempt_*"))
+		if err != nil || len(inner) == 0 {
+			at = dir
+		} else if at, err = c.attemptIn(filepath.Dir(newest(inner))); err != nil {
+			return r, err
+		}
+	}
+	r.Evidence, err = c.attemptFolder(at)
+	return r, err
+}
+
+// attemptIn finds the folder of the attempt that is asked for: attempt_<n> of
+// torchrun, attempt-<n> of gpurun. It is empty where there is none at all.
+func (c Collector) attemptIn(dir string) (string, error) {
+	numbered := foldersOf(dir, "attempt_", "attempt-")
+	if len(numbered) == 0 {
+		return "", nil
+	}
+	if c.Attempt < 0 {
+		return numbered[len(numbered)-1].path, nil
+	}
+	for _, n := range numbered {
+		if n.number == c.Attempt {
+			return n.path, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no attempt %d", dir, c.Attempt)
+}
+
+// A folder is one whose name ends in a number.
+type folder struct {
+	number int
+	path   string
+}
+
+// foldersOf lists the folders that are named by one of the prefixes and a number.
+func foldersOf(dir string, prefixes ...string) []folder {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // what cannot be read is reported by who reads it
+	}
+	var all []folder
+	for _, e := range entries {
+		for _, p := range prefixes {
+			rest, ok := strings.CutPrefix(e.Name(), p)
+			if n, err := strconv.Atoi(rest); ok && err == nil && n >= 0 && e.IsDir() {
+				all = append(all, folder{n, filepath.Join(dir, e.Name())})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b folder) int { return cmp.Compare(a.number, b.number) })
+	return all
+}
+
+// attemptFolder reads the folders of all ranks of one attempt, or the folder of
+// one rank.
+func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
+	ev := strategy.Evidence{}
+	folders := foldersOf(dir, "rank", "")
+	alone := len(folders) == 0
+	if alone {
+		folders = []folder{{rankOf(dir), dir}}
+	}
+	files := 0
+	for _, f := range folders {
+		facts, n, err := c.rankFolder(f)
+		if err != nil {
+			return ev, err
+		}
+		files += n
+		ev.Facts = append(ev.Facts, facts...)
+	}
+	if files == 0 {
+		return ev, fmt.Errorf("%s holds no stdout.log, stderr.log or error.json of a rank", strings.TrimSuffix(dir, "/"))
+	}
+	if !alone { // of one folder, nobody says how many ranks there were
+		ev.Ranks = len(folders)
+	}
+	ev.Facts = append(ev.Facts, c.told()...)
+	return ev, nil
+}
+
+// rankOf is the rank that a folder is of: rank<k>, or a number in the folder of
+// an attempt, as torchrun names it; -1 for another.
+func rankOf(dir string) int {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return -1
+	}
+	number, named := strings.CutPrefix(filepath.Base(absolute), "rank")
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || !named && !strings.HasPrefix(filepath.Base(filepath.Dir(absolute)), "attempt_") {
+		return -1
+	}
+	return n
+}
+
+// rankFolder reads what one rank left, and tells how many files that was. The
+// time of error.json is that of the exception, which the output shows without.
+func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err error) {
+	step := 0
+	for _, name := range []string{"stdout.log", "stderr.log"} {
+		read, err := c.stream(f.number, name, filepath.Join(f.path, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		files++
+		step = max(step, read.step)
+		facts = append(facts, read.facts...)
+	}
+	text, err := os.ReadFile(filepath.Join(f.path, "error.json"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, 0, fmt.Errorf("read the rank's error file: %w", err)
+	}
+	raised, at, ok := cause.ErrorFile(text)
+	for _, fact := range facts {
+		if s := fact.Sighting; s != nil && s.Step == 0 {
+			s.Step = step // the steps are on stdout, the error on stderr
+		}
+	}
+	if !ok {
+		return facts, files, nil
+	}
+	for i, fact := range facts {
+		if fact.Sighting != nil && fact.Sighting.Raised {
+			facts[i].Time = at
+		}
+	}
+	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Sighting: &raised})
+	return facts, files + 1, nil
+}

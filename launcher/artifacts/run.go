@@ -1,0 +1,82 @@
+package artifacts
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// run reads a run directory of gpurun. An attempt that ended has its evidence in
+// the journal: exits, counters and sightings with their times. One that was cut
+// off has its ranks' output.
+func (c Collector) run(dir string) (Artifacts, error) {
+	r := Artifacts{Name: dir, Several: true}
+	events, err := journal.Read(dir)
+	if err != nil {
+		return r, err
+	}
+	wanted := c.Attempt
+	ended := map[int]strategy.Evidence{}
+	for _, e := range events {
+		switch e := e.(type) {
+		case launcher.Started:
+			if c.Attempt < 0 {
+				wanted = e.N
+			}
+		case launcher.Ended:
+			ended[e.Evidence.Attempt] = e.Evidence
+		}
+	}
+	if ev, ok := ended[wanted]; ok {
+		r.Evidence = ev
+		return r, nil
+	}
+	at := filepath.Join(dir, fmt.Sprintf("attempt-%d", max(wanted, 0)))
+	if _, err := os.Stat(at); err != nil {
+		return r, fmt.Errorf("%s has no attempt %d", dir, max(wanted, 0))
+	}
+	r.Evidence, err = c.attemptFolder(at)
+	return r, err
+}
+
+// RunIn is the run of gpurun that a directory is or, of those below it (a job's,
+// or those of all jobs), the newest; empty where there is none.
+func RunIn(dir string) string {
+	if _, err := os.Stat(filepath.Join(dir, journal.File)); err == nil {
+		return dir
+	}
+	var found []string
+	for _, below := range []string{"*", filepath.Join("*", "*")} {
+		journals, _ := filepath.Glob(filepath.Join(quotePattern(dir), below, journal.File)) // the pattern is whole
+		found = append(found, journals...)
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return filepath.Dir(newest(found))
+}
+
+// quotePattern is a path as filepath.Glob takes it literally.
+func quotePattern(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// newest is the path that was changed last.
+func newest(paths []string) string {
+	return slices.MaxFunc(paths, func(a, b string) int { return changed(a).Compare(changed(b)) })
+}
+
+func changed(path string) time.Time {
+	info, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}

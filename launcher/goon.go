@@ -1,0 +1,55 @@
+package launcher
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// GoOn rebuilds the state of a run whose journal holds events, for the run that
+// would begin now in the directory dir; done says that it has its verdict. A run
+// goes on with the policy that it began with, whatever this gpurun's defaults are.
+//
+// A run of another job is an error with a hint. Jobs are told apart by the digest
+// that the run began with, in that digest's own version: digest gives the job's for
+// a version, with or without the prefix, and false for one that it does not know.
+func GoOn(dir string, now Began, events []Event, digest func(version int) (string, bool)) (s State, done bool, err error) {
+	policy := now.Policy
+	first := true
+	for _, e := range events {
+		b, ok := e.(Began)
+		if !ok {
+			continue
+		}
+		version, theirs := splitDigest(b.Digest)
+		ours, known := digest(version)
+		if !known {
+			return State{}, false, refuse("the run directory %s cannot be gone on with: its digest is of version %d, which this gpurun does not know", dir, version)
+		}
+		if _, ours = splitDigest(ours); ours != theirs {
+			return State{}, false, refuse("the run directory %s is of another job: its command, train.toml or configuration differs", dir)
+		}
+		if first {
+			policy, first = b.Policy, false
+		}
+	}
+	s, done = Resume(now.Plan, now.Run, events)
+	s.Policy = policy
+	return s, done, nil
+}
+
+func refuse(format string, args ...any) error {
+	return errext.WithCode(errext.Errorf("name another --run-dir, or none for a new run", format, args...), strategy.CodeUsage)
+}
+
+// splitDigest takes the version off a digest: "2:…"; without one it is of version 1.
+func splitDigest(digest string) (version int, rest string) {
+	if number, rest, ok := strings.Cut(digest, ":"); ok {
+		if n, err := strconv.Atoi(number); err == nil && n > 1 {
+			return n, rest
+		}
+	}
+	return 1, digest
+}

@@ -1,0 +1,268 @@
+package launcher
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// recorded reads the journals of real runs, of each version: testdata/runs/README.md.
+func recorded(t testing.TB) map[string][]Event {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/runs/v*/*/journal.jsonl")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no recorded runs: %v", err)
+	}
+	runs := map[string][]Event{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, _ := filepath.Rel("testdata/runs", filepath.Dir(path))
+		for line := range bytes.Lines(text) {
+			e, _, err := Decode(line)
+			if err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			runs[name] = append(runs[name], e)
+		}
+	}
+	for _, name := range []string{"v1/quickstart", "v1/several", "v2/quickstart", "v2/several"} {
+		if len(runs[name]) < 10 {
+			t.Errorf("%s: %d events", name, len(runs[name]))
+		}
+	}
+	return runs
+}
+
+// only are the events of one kind.
+func only[E Event](events []Event) []E {
+	var found []E
+	for _, e := range events {
+		if e, ok := e.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// TestRecordedRunsReplay: a run of each version gives the decisions that it gave.
+func TestRecordedRunsReplay(t *testing.T) {
+	for name, events := range recorded(t) {
+		decided := only[Decided](events)
+		began := only[Began](events)[0]
+		own, other := Replay(events, began.Version), Replay(events, "v999.0.0")
+		if len(own) != len(decided) || len(other) != len(decided) {
+			t.Fatalf("%s: %d and %d decisions of %d", name, len(own), len(other), len(decided))
+		}
+		for i, d := range decided {
+			if !own[i].Same || own[i].Then != "" || own[i].Attempt != i {
+				t.Errorf("%s: attempt %d: %s\nthen %s", name, own[i].Attempt, own[i].Decision.Reason, d.Decision.Reason)
+			}
+			if got := own[i].Diagnosis; got.Cause != d.Diagnosis.Cause || got.Rank != d.Diagnosis.Rank || got.Phase != d.Diagnosis.Phase {
+				t.Errorf("%s: attempt %d is %s in %s on rank %d", name, i, got.Cause, got.Phase, got.Rank)
+			}
+			if own[i].Recorded != nil {
+				t.Errorf("%s: the decision of this version is told apart from itself", name)
+			}
+			if diff := cmp.Diff(&Recorded{Version: began.Version, Diagnosis: d.Diagnosis, Decision: d.Decision}, other[i].Recorded); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+		}
+	}
+}
+
+// TestRecordedDurations: what version 1 had in nanoseconds is what it was.
+func TestRecordedDurations(t *testing.T) {
+	runs := recorded(t)
+	for _, version := range []string{"v1/", "v2/"} {
+		several := runs[version+"several"]
+		if got := only[Began](several)[0].Policy.RestartFromZero; got != strategy.Seconds(90*time.Second) {
+			t.Errorf("%s: restart_from_zero is %s", version, got)
+		}
+		if got := only[Decided](several)[1].Decision.After; got != strategy.Seconds(time.Minute) {
+			t.Errorf("%s: the wait for the GPU's memory is %s", version, got)
+		}
+		for _, ended := range only[Ended](several) {
+			steps := 0
+			for _, f := range ended.Evidence.Facts {
+				if f.Progress == nil {
+					continue
+				}
+				steps++
+				if longest := f.Progress.Longest.Duration(); longest < 20*time.Millisecond || longest > 20*time.Second {
+					t.Errorf("%s: the longest step is %s", version, longest)
+				}
+			}
+			if steps != 2 {
+				t.Errorf("%s: %d ranks made steps", version, steps)
+			}
+		}
+	}
+}
+
+// TestRecordedEventsAreWrittenAgain: what an older version wrote can be written by
+// this one without a loss.
+func TestRecordedEventsAreWrittenAgain(t *testing.T) {
+	for name, events := range recorded(t) {
+		for i, want := range events {
+			line, err := Encode(want, time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := Decode(line)
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Errorf("%s: event %d: %v %s", name, i, err, diff)
+			}
+		}
+	}
+}
+
+// TestRecordedRunsGoOn: a run that was cut off after any event goes on with its
+// next attempt, and ends with what went before in its verdict.
+func TestRecordedRunsGoOn(t *testing.T) {
+	for name, events := range recorded(t) {
+		began := only[Began](events)[0]
+		now := began
+		now.Policy = strategy.Policy{Mode: strategy.Off} // of a later gpurun's defaults
+		digest := func(version int) (string, bool) { return began.Digest, version == 1 }
+		for cut := 1; cut < len(events)-2; cut++ {
+			state, done, err := GoOn("run", now, events[:cut], digest)
+			if err != nil || done {
+				t.Fatalf("%s: cut at %d: done %v, %v", name, cut, done, err)
+			}
+			if diff := cmp.Diff(began.Policy, state.Policy); diff != "" {
+				t.Errorf("%s: goes on with another policy: %s", name, diff)
+			}
+			goOnToTheEnd(t, name, cut, state, events)
+		}
+		state, done, err := GoOn("run", now, events, digest)
+		if diff := cmp.Diff(only[Finished](events)[0].Verdict, state.Verdict); err != nil || !done || diff != "" {
+			t.Errorf("%s: at its end: done %v, %v %s", name, done, err, diff)
+		}
+	}
+}
+
+// goOnToTheEnd runs what is left of a run with ranks that train at once. An attempt
+// that ended without a decision gets that first.
+func goOnToTheEnd(t *testing.T, name string, cut int, state State, events []Event) {
+	t.Helper()
+	started := len(only[Started](events[:cut]))
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, scripts: slices.Repeat([]script{{acts: []act{exit(time.Second, 0, 0), exit(time.Second, 1, 0)}}}, started+1)}
+		l := newLauncher(s)
+		l.Policy, l.Job = state.Policy, only[Began](events)[0].Job
+		s.inv = only[Decided](events)[0].Inventory
+		v, err := l.Run(t.Context(), state)
+		if err != nil || v.Outcome != strategy.Trained || len(v.Attempts) != started+1 {
+			t.Errorf("%s: cut at %d: %s after %d attempts of %d, %v", name, cut, v.Outcome, len(v.Attempts), started+1, err)
+		}
+		if n := len(s.applied); n != 1 {
+			t.Errorf("%s: cut at %d: %d attempts were started", name, cut, n)
+		}
+	})
+}
+
+// TestGoOnTellsJobsApart: by the digest in the version that the run began with.
+func TestGoOnTellsJobsApart(t *testing.T) {
+	digest := func(version int) (string, bool) {
+		return map[int]string{1: "aa", 2: "2:bb"}[version], version <= 2
+	}
+	for theirs, want := range map[string]bool{"aa": true, "2:bb": true, "bb": false, "2:aa": false, "3:cc": false, "": false} {
+		began := Began{Digest: theirs, Policy: strategy.Policy{MaxAttempts: 7}}
+		state, _, err := GoOn("run", Began{Digest: "2:bb"}, []Event{began, Began{Digest: theirs}}, digest)
+		if (err == nil) != want {
+			t.Errorf("digest %q: %v", theirs, err)
+		}
+		if want && state.Policy.MaxAttempts != 7 {
+			t.Errorf("digest %q: policy %+v", theirs, state.Policy)
+		}
+	}
+	state, _, err := GoOn("run", Began{Policy: strategy.Policy{MaxAttempts: 3}}, nil, digest)
+	if err != nil || state.Policy.MaxAttempts != 3 {
+		t.Errorf("a new run: %+v, %v", state.Policy, err)
+	}
+}
+
+// TestReplayOfAnotherVersion: a decision that has become another one is told with
+// both, of this version as a difference.
+func TestReplayOfAnotherVersion(t *testing.T) {
+	ended := Ended{strategy.Evidence{Ranks: 1, Facts: []strategy.Fact{{Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 3}}}}}
+	then := Decided{Diagnosis: strategy.Diagnosis{Cause: cause.HostOOM}, Decision: strategy.Decision{Relaunch: true, Reason: "as it was"}}
+	events := []Event{Began{Version: "v1"}, Started{}, ended, then}
+	got := Replay(events, "v2")
+	if len(got) != 1 || got[0].Same || got[0].Then != "as it was" || got[0].Decision.Outcome != strategy.Failed ||
+		got[0].Recorded == nil || got[0].Recorded.Version != "v1" || !got[0].Recorded.Decision.Relaunch || got[0].Recorded.Diagnosis.Cause != cause.HostOOM {
+		t.Errorf("%+v", got)
+	}
+	if got := Replay(events, "v1"); len(got) != 1 || got[0].Same || got[0].Then != "as it was" || got[0].Recorded != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// FuzzStrangeJournals: whatever the order of events, and whatever is in one of
+// them, a journal that can be decoded can be replayed and gone on with.
+func FuzzStrangeJournals(f *testing.F) {
+	var lines [][]byte
+	paths, _ := filepath.Glob("testdata/runs/v*/several/journal.jsonl")
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		lines = slices.AppendSeq(lines, bytes.Lines(text))
+	}
+	var order []byte
+	for i := range lines {
+		order = append(order, byte(i))
+		f.Add(bytes.Clone(order[i:]), []byte(nil))
+	}
+	f.Add(order, []byte(nil))
+	slices.Reverse(order)
+	f.Add(order, []byte(nil))
+	for _, own := range []string{
+		`{"v":2,"kind":"decided","event":{"diagnosis":{"because":[-1,99]}}}`,
+		`{"v":1,"kind":"finished","event":{"verdict":{"outcome":"trained"}}}`,
+		`{"v":1,"kind":"ended","event":{"evidence":{"facts":[null,{"progress":{"longest":1e300}}]}}}`,
+		`{"v":2,"kind":"ended","event":{"evidence":{"ranks":-1,"facts":[{"rank":-7,"exit":{"code":1}}]}}}`,
+		`{"v":1,"kind":"began","event":{"policy":null,"job":{"knobs":{"micro_batch_size":{"min":-1}}}}}`,
+	} {
+		f.Add([]byte{0, 1, 2, 255, 3, 255}, []byte(own))
+	}
+	// order picks recorded lines; what is beyond them stands for the line own.
+	f.Fuzz(func(t *testing.T, order, own []byte) {
+		var events []Event
+		for _, i := range order[:min(len(order), 64)] {
+			line := own
+			if int(i) < len(lines) {
+				line = lines[i]
+			}
+			if e, _, err := Decode(line); err == nil {
+				events = append(events, e)
+			}
+		}
+		replayed := Replay(events, "")
+		if n := len(only[Decided](events)); len(replayed) > n {
+			t.Fatalf("%d decisions of %d", len(replayed), n)
+		}
+		for _, r := range replayed {
+			for _, i := range r.Diagnosis.Because {
+				Describe(r.Evidence.Facts[i])
+			}
+		}
+		digest := func(int) (string, bool) { return only[Began](events)[0].Digest, true }
+		if state, _, err := GoOn("run", Began{}, events, digest); err == nil && state.undecided && len(state.History) == 0 {
+			t.Fatal("a decision is missing, and no attempt")
+		}
+	})
+}

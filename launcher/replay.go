@@ -1,0 +1,71 @@
+package launcher
+
+import (
+	"maps"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Replayed is one decision of a run, made again from the same facts.
+type Replayed struct {
+	Attempt   int                `json:"attempt"`
+	Diagnosis strategy.Diagnosis `json:"diagnosis"`
+	Decision  strategy.Decision  `json:"decision"`
+	// Same says that the journal holds the same decision.
+	Same bool `json:"same"`
+	// Then is the reason that the journal holds, where the decision differs.
+	Then string `json:"then,omitempty"`
+	// Recorded is what the journal holds where another version of gpurun decided,
+	// whether it differs or not.
+	Recorded *Recorded `json:"recorded,omitempty"`
+	// Evidence is what both rest on; Diagnosis.Because indexes its facts.
+	Evidence strategy.Evidence `json:"-"`
+}
+
+// Recorded is a decision as another version of gpurun made it.
+type Recorded struct {
+	Version   string             `json:"version"`
+	Diagnosis strategy.Diagnosis `json:"diagnosis"`
+	Decision  strategy.Decision  `json:"decision"`
+}
+
+// Replay goes through a journal's events with the strategy of this gpurun, whose
+// version is given. A decision without an attempt before it, as only a journal has
+// that was changed by hand, is passed over.
+func Replay(events []Event, version string) []Replayed {
+	out := []Replayed{}
+	var began Began
+	var state State
+	var evidence strategy.Evidence
+	for _, e := range events {
+		switch e := e.(type) {
+		case Began:
+			began = e
+		case Started:
+			state.Next = Next{N: e.N, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}
+		case Ended:
+			evidence = e.Evidence
+			state.End(evidence, strategy.Diagnose(evidence))
+		case Decided:
+			if len(state.History) == 0 {
+				continue
+			}
+			last := state.History[len(state.History)-1]
+			d := strategy.Decide(began.Policy, began.Job, state.History, e.Inventory)
+			r := Replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, Same: sameDecision(d, e.Decision), Evidence: evidence}
+			if !r.Same {
+				r.Then = e.Decision.Reason
+			}
+			if began.Version != version {
+				r.Recorded = &Recorded{Version: began.Version, Diagnosis: e.Diagnosis, Decision: e.Decision}
+			}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// sameDecision reports whether two decisions do the same, in whatever words.
+func sameDecision(a, b strategy.Decision) bool {
+	return maps.Equal(a.Next, b.Next) && a.Outcome == b.Outcome && a.Rung == b.Rung
+}
