@@ -295,8 +295,7 @@ func (c *file) candidates(ev Evidence) []candidate {
 	for i := range all {
 		all[i].order = i
 	}
-	c.demoteLateEvents(all)
-	return all
+	return c.ownEvents(all)
 }
 
 // outlived reports whether the job went on after a sighting: by its own words,

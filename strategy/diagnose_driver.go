@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -14,21 +15,29 @@ func (c *file) event(a candidate) bool { return c.facts[a.fact].DriverEvent != n
 // the job says of it goes first.
 func (c *file) vague(a candidate) bool { return c.event(a) && a.code == cause.IllegalAccess }
 
-// demoteLateEvents makes mere hints of events that the job brought about after it
-// had begun to fail: a process that is killed inside a kernel raises some, too. A
-// genuine one comes before its process can know of it.
-func (c *file) demoteLateEvents(all []candidate) {
+// ownEvents weighs the events that the job brought about itself. A process that is
+// killed inside a kernel raises such, too: they explain nothing where no rank
+// failed by itself, and are mere hints after one has begun to. A genuine one comes
+// before its process can know of it.
+func (c *file) ownEvents(all []candidate) []candidate {
 	var failing time.Time
+	exited := false
 	for _, a := range all {
-		if at := c.facts[a.fact].Time; !c.event(a) && (a.tier <= tierOwn || a.said == nil) && (failing.IsZero() || at.Before(failing)) {
+		at := c.facts[a.fact].Time
+		if !c.event(a) && (a.tier <= tierOwn || a.said == nil) && (failing.IsZero() || at.Before(failing)) {
 			failing = at
 		}
+		exited = exited || c.facts[a.fact].Exit != nil
+	}
+	if !exited {
+		all = slices.DeleteFunc(all, c.vague)
 	}
 	for i, a := range all {
 		if c.vague(a) && !failing.IsZero() && c.facts[a.fact].Time.After(failing) {
 			all[i].tier = tierWeak
 		}
 	}
+	return all
 }
 
 // attribute returns the words of a rank that say what an event of the driver says,

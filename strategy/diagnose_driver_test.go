@@ -45,6 +45,8 @@ func TestDiagnoseDriverEvents(t *testing.T) {
 		{"Xid 45 follows an end", slices.Concat(xid(1, 45), exits(0, 2, 1)), cause.UserError, 0, "", 1},
 		{"a remapped row is no reason to end", slices.Concat(xid(1, 63), says(0, 2, valueError), exits(0, 3, 1)), cause.UserError, 0, "", 1},
 		{"an Xid that is not in the table", slices.Concat(xid(1, 300), exits(0, 2, 1)), cause.UserError, 0, "", 1},
+		{"ranks that are stopped inside a kernel raise an Xid", slices.Concat(xid(1, 43), stopped(0, 2), stopped(1, 2)), cause.Unknown, -1, "", 0},
+		{"a GPU is lost and the ranks hang until they are stopped", slices.Concat(xid(1, 79), stopped(0, 2), stopped(1, 2)), cause.GPUHardware, -1, "cuda:1", 0},
 		{"the job trains on", slices.Concat(xid(1, 94), exits(0, 2, 0)), cause.None, -1, "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
