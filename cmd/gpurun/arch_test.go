@@ -20,34 +20,35 @@ const module = "github.com/gpurun/gpurun/"
 // mayImport is the table of rooms: which of our packages each may import. A
 // package that is not listed may not exist.
 var mayImport = map[string][]string{
-	"strategy":            {"strategy/cause", "strategy/memory"},
-	"strategy/cause":      {},
-	"strategy/memory":     {},
-	"recipes":             {"strategy", "recipes/patch"},
-	"recipes/patch":       {},
-	"launcher":            {"strategy", "strategy/cause", "recipes"},
-	"launcher/environ":    {},
-	"launcher/errext":     {},
-	"launcher/job":        {"strategy", "strategy/cause"},
-	"launcher/proc":       {"strategy", "strategy/cause"},
-	"launcher/output":     {"strategy", "strategy/cause"},
-	"launcher/gpu":        {"strategy", "strategy/cause"},
-	"launcher/host":       {"strategy", "strategy/cause"},
-	"launcher/probe":      {"strategy", "strategy/cause"},
-	"launcher/cluster":    {"strategy", "strategy/cause"},
-	"launcher/gang":       {"strategy", "strategy/cause"},
-	"launcher/journal":    {"launcher", "strategy"},
-	"launcher/console":    {"launcher", "strategy", "strategy/cause"},
-	"launcher/report":     {"launcher", "strategy", "strategy/cause"},
-	"launcher/notify":     {"launcher", "strategy", "strategy/cause"},
-	"cmd/gpurun":          {"*"},
-	"examples/quickstart": {},
+	"strategy":             {"strategy/cause", "strategy/memory"},
+	"strategy/cause":       {},
+	"strategy/memory":      {},
+	"recipes":              {"strategy", "recipes/patch", "launcher/commandline", "launcher/environ"},
+	"recipes/patch":        {},
+	"launcher":             {"strategy", "strategy/cause", "recipes"},
+	"launcher/environ":     {},
+	"launcher/errext":      {},
+	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
+	"launcher/job":         {"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext"},
+	"launcher/proc":        {"strategy", "strategy/cause"},
+	"launcher/output":      {"strategy", "strategy/cause"},
+	"launcher/gpu":         {"strategy", "strategy/cause"},
+	"launcher/host":        {"strategy", "strategy/cause"},
+	"launcher/probe":       {"strategy", "strategy/cause"},
+	"launcher/cluster":     {"strategy", "strategy/cause"},
+	"launcher/gang":        {"strategy", "strategy/cause"},
+	"launcher/journal":     {"launcher", "strategy"},
+	"launcher/console":     {"launcher", "strategy", "strategy/cause"},
+	"launcher/report":      {"launcher", "strategy", "strategy/cause"},
+	"launcher/notify":      {"launcher", "strategy", "strategy/cause"},
+	"cmd/gpurun":           {"*"},
+	"examples/quickstart":  {},
 }
 
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "recipes", "recipes/patch"}
+	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "recipes", "recipes/patch"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

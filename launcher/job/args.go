@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 // FromArgs reads a command line as torchrun takes it: flags, then a script and
@@ -12,21 +14,21 @@ import (
 // directory. Errors are *UsageError; ErrHelp where -h or --help stands before
 // the script.
 func FromArgs(args, env []string, dir string) (*Job, error) {
-	line, err := parseTorchrun(args, lookup(env), false)
+	line, err := readTorchrun(args, environ.Parse(env), false)
 	if err != nil {
 		return nil, err
 	}
 	j := defaults()
-	j.Kind, j.Argv = line.kind(), slices.Clone(line.command)
+	j.Kind, j.Argv = line.Kind, slices.Clone(line.Command)
 	j.Workdir = dir
 	j.Name = nameOf(j.Argv[0])
-	j.Launch = line.launch
+	j.Launch = launchOf(line)
 	j.Launch.LogDir = under(dir, j.Launch.LogDir)
-	j.Python = line.python
+	j.Python = line.Python
 	if strings.Contains(j.Python, "/") {
 		j.Python = under(dir, j.Python)
 	}
-	j.Warnings = line.warnings
+	j.Warnings = line.Warnings
 	if err := judge(j); err != nil {
 		return nil, err
 	}

@@ -38,6 +38,9 @@ var wrappers = []string{
 // named are wrappers' options whose value may look like a launcher.
 var named = []string{"-n", "--name", "-p", "--prefix", "--with", "--extra", "--group", "-e", "--environment", "-u"}
 
+// assignment is NAME= at the start of a word.
+var assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+
 // python matches the base name of an interpreter.
 var python = regexp.MustCompile(`^(python|pypy)[0-9.]*$`)
 

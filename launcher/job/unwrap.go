@@ -4,6 +4,8 @@ import (
 	"maps"
 	"path/filepath"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 )
 
 // A command is what a job runs, out of what the user typed.
@@ -14,7 +16,7 @@ type command struct {
 	// python and torchrun are the interpreter and the launcher as typed.
 	python, torchrun string
 	// line is what torchrun's flags said; nil where there was no torchrun.
-	line *commandLine
+	line *commandline.Launch
 	// inner are the variables that another launcher would have set.
 	inner map[string]string
 }
@@ -25,11 +27,12 @@ type command struct {
 // of them count. hook takes other launchers off; it may be nil. The error is a
 // *UsageError.
 func commandFrom(line string, self bool, env map[string]string, dir string, hook Unwrap) (*command, error) {
-	split, err := split(line)
+	split, err := commandline.Words(line)
 	if err != nil {
-		return nil, err
+		return nil, asUsage(err)
 	}
-	typed, words := takeAssignments(split)
+	assigned, words := commandline.Assignments(split)
+	typed := map[string]string(assigned)
 	if len(words) == 0 {
 		return nil, usage("", "the command is empty")
 	}
@@ -124,14 +127,14 @@ func unwrapTorchrun(words []string, env map[string]string) (*command, error) {
 		}
 		c.python, args = words[0], inner[2:]
 	}
-	line, err := parseTorchrun(args, func(name string) string { return env[name] }, legacy)
+	line, err := readTorchrun(args, env, legacy)
 	if err != nil {
 		return nil, err
 	}
-	if line.python != "" {
+	if line.Python != "" {
 		return nil, usage("set job.python", "torchrun has no flag --python")
 	}
-	c.kind, c.argv, c.line = line.kind(), line.command, line
+	c.kind, c.argv, c.line = line.Kind, line.Command, line
 	return c, refuseInner(c.kind, c.argv)
 }
 

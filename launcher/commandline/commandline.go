@@ -1,0 +1,111 @@
+// Package commandline reads every launcher's and wrapper's own command line:
+// options as data, one reader.
+//
+// A [Launcher] starts ranks: torchrun, accelerate launch, deepspeed. A [Wrapper]
+// starts one command: env, uv run, numactl. Each is one value, listed in one
+// [Table]; [Grammar.Read] reads the options of all of them. Nothing here opens a
+// file or starts a process: what a launcher reads from a file comes through
+// [Files].
+package commandline
+
+import (
+	"path"
+	"regexp"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+)
+
+// A Kind says what the first word of a command is.
+type Kind string
+
+// The kinds of command.
+const (
+	Script  Kind = "script"  // a Python file, run by the interpreter
+	Module  Kind = "module"  // a Python module, run by the interpreter with -m
+	Program Kind = "program" // a program of its own, run as it is
+)
+
+// An Inner is what a launcher starts on each rank.
+type Inner struct {
+	// Wrapper is the launcher's name: "accelerate launch".
+	Wrapper string
+	// Kind says what Argv[0] is.
+	Kind Kind
+	Argv []string
+	// Env are the variables that the launcher sets for the ranks.
+	Env map[string]string
+	// Ranks is how many the command line asks for on this node, in torchrun's
+	// words; empty where it does not say.
+	Ranks string
+}
+
+// Site is the beginning of words of Inner.Argv that name a file which the
+// framework brings with it: the rest is its path in the interpreter's packages.
+const Site = "{site}/"
+
+// LocalRank stands in Inner.Argv for an argument that differs from rank to rank:
+// {local_rank} is the rank's number on its node.
+const LocalRank = "--local_rank={local_rank}"
+
+// A Launcher is a program that starts ranks itself.
+type Launcher struct {
+	// Command is how its command line begins: {"accelerate", "launch"}. Options may
+	// stand between a program and its subcommand.
+	Command []string
+	// Aliases are other beginnings that mean the same.
+	Aliases [][]string
+	// Modules start the whole command as "python -m MODULE" does, Programs only its
+	// first word: the subcommand follows.
+	Modules, Programs []string
+	Grammar           Grammar
+	// Takes lists what gpurun does in the launcher's place: it understands the words
+	// that follow the command. nil: gpurun refuses to start the launcher on a rank,
+	// and cannot take it over; torchrun's options are read by [ReadTorchrun].
+	Takes func(c Call) (Inner, error)
+}
+
+// A Call is a launcher's command line, and what of the outside world its meaning
+// rests on.
+type Call struct {
+	Args []string // what follows the command
+	// Env are the variables that the launcher would see.
+	Env   environ.Vars
+	Files Files
+}
+
+// Files are the files that a launcher would read, as it would find them.
+type Files struct {
+	// Exists reports whether there is a file.
+	Exists func(path string) bool
+	// Table reads a configuration file, whose top level is a table, in its order.
+	Table func(path string) ([]Pair, error)
+}
+
+// A Pair is a key of a configuration file's table with its value: a single text, a
+// list or a table, of which only one is set.
+type Pair struct {
+	Key  string
+	Kind ValueKind
+	// Text is a single value as it is written, without quotes; of a truth value
+	// "true" or "false".
+	Text  string
+	List  []string
+	Table []Pair
+}
+
+// A ValueKind says what a value in a configuration file is.
+type ValueKind int
+
+// The kinds of values.
+const (
+	Single ValueKind = iota
+	Null
+	List
+	Nested
+)
+
+// python matches the base name of an interpreter.
+var python = regexp.MustCompile(`^(python|pypy)[0-9.]*$`)
+
+// IsPython reports whether a word names an interpreter of Python.
+func IsPython(word string) bool { return python.MatchString(path.Base(word)) }
