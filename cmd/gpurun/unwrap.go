@@ -29,10 +29,6 @@ const pythonExec = "PYTHON_EXEC"
 // unwrapLauncher lets the recipes take a framework's launcher off a command. The
 // ranks run on the interpreter that the launcher itself would have run on.
 func unwrapLauncher(words []string, env map[string]string, dir string) (job.Inner, bool, error) {
-	catalog, err := recipes.Catalog()
-	if err != nil {
-		return job.Inner{}, false, fmt.Errorf("load the recipes: %w", err)
-	}
 	all := environMap(os.Environ())
 	maps.Copy(all, env)
 	read := func(name string) ([]byte, error) {
@@ -44,7 +40,7 @@ func unwrapLauncher(words []string, env map[string]string, dir string) (job.Inne
 		}
 		return os.ReadFile(name)
 	}
-	inner, known, err := recipes.Unwrap(words, all, read, catalog)
+	inner, known, err := recipes.Unwrap(words, all, read)
 	if err != nil || !known {
 		return job.Inner{}, known, err
 	}

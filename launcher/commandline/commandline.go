@@ -11,6 +11,7 @@ package commandline
 import (
 	"path"
 	"regexp"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher/environ"
 )
@@ -49,8 +50,8 @@ const LocalRank = "--local_rank={local_rank}"
 
 // A Launcher is a program that starts ranks itself.
 type Launcher struct {
-	// Command is how its command line begins: {"accelerate", "launch"}. Options may
-	// stand between a program and its subcommand.
+	// Command is how its command line begins: {"accelerate", "launch"}. It is empty
+	// for one that is known as a module only.
 	Command []string
 	// Aliases are other beginnings that mean the same.
 	Aliases [][]string
@@ -58,10 +59,48 @@ type Launcher struct {
 	// first word: the subcommand follows.
 	Modules, Programs []string
 	Grammar           Grammar
-	// Takes lists what gpurun does in the launcher's place: it understands the words
-	// that follow the command. nil: gpurun refuses to start the launcher on a rank,
-	// and cannot take it over; torchrun's options are read by [ReadTorchrun].
-	Takes func(c Call) (Inner, error)
+	Starts            Starts
+	// takes understands the words behind the command: what gpurun does in the
+	// launcher's place. nil: gpurun refuses to start the launcher on a rank, and
+	// cannot take it over; torchrun's options are read by [ReadTorchrun].
+	takes func(l *Launcher, c Call) (Inner, error)
+}
+
+// Starts is what a framework's launcher starts on each rank: a module; a file of
+// the framework's packages; with neither, the user's script.
+type Starts struct {
+	Module string
+	// Site is a path in the packages, in which {1} is the first word that is no
+	// option, taken off. A user's own script in its place is what is started.
+	Site string
+	// Ranks and Nodes are the variables with the number of ranks on a node, and of
+	// nodes, of which gpurun takes one over.
+	Ranks, Nodes string
+	// One: there is one rank where nothing says how many.
+	One bool
+	// Env are variables that the launcher sets, where they are not set.
+	Env map[string]string
+	// Files maps an option to the file in the packages, "{}" for its value, that is
+	// meant where the value is no file.
+	Files map[string]string
+	// Expand: the first word can be a file whose keys are arguments.
+	Expand bool
+	// Through is the option that says by which launcher the module is started,
+	// accelerate launch by default, for one that hands options on to it.
+	Through string
+	// HandedIn is the option that names a file whose keys can be options to hand on.
+	HandedIn string
+	// Configs maps an option to the file in the packages, "{}" for its value, that
+	// is the configuration of accelerate launch where the value is no file.
+	Configs map[string]string
+}
+
+// Name is how the launcher is told to users.
+func (l *Launcher) Name() string {
+	if len(l.Command) == 0 {
+		return l.Modules[0]
+	}
+	return strings.Join(l.Command, " ")
 }
 
 // A Call is a launcher's command line, and what of the outside world its meaning
@@ -77,7 +116,8 @@ type Call struct {
 type Files struct {
 	// Exists reports whether there is a file.
 	Exists func(path string) bool
-	// Table reads a configuration file, whose top level is a table, in its order.
+	// Table reads a YAML or JSON file whose top level is a table, in its order. The
+	// error names the file.
 	Table func(path string) ([]Pair, error)
 }
 
@@ -86,8 +126,7 @@ type Files struct {
 type Pair struct {
 	Key  string
 	Kind ValueKind
-	// Text is a single value as it is written, without quotes; of a truth value
-	// "true" or "false".
+	// Text is a single value as it is written, without quotes.
 	Text  string
 	List  []string
 	Table []Pair

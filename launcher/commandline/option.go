@@ -40,6 +40,8 @@ const (
 	// AsModule and AsProgram: what is to be started is a module, or a program.
 	AsModule
 	AsProgram
+	// HandedOn: the launcher hands it on to the one that it starts its module by.
+	HandedOn
 	// Refused: gpurun cannot honour it.
 	Refused
 	// Help: it asks for help, and for nothing to be started.
@@ -77,10 +79,10 @@ func folded(name string) string { return strings.ReplaceAll(name, "_", "-") }
 func valued(names ...string) []Option { return optionsOf(names, Option{}) }
 func bare(names ...string) []Option   { return optionsOf(names, Option{Bare: true}) }
 
-// refused makes options that gpurun cannot honour out of others.
-func refused(options []Option) []Option {
+// meaning gives options a meaning.
+func meaning(m Meaning, options []Option) []Option {
 	for i := range options {
-		options[i].Means = Refused
+		options[i].Means = m
 	}
 	return options
 }
@@ -97,4 +99,10 @@ func optionsOf(names []string, like Option) []Option {
 		}
 	}
 	return all
+}
+
+// getopt is the command line of a program that reads it as getopt_long does, from
+// the names of its options: those without a value, and those with one.
+func getopt(without, with string) Grammar {
+	return Grammar{Options: append(bare(strings.Fields(without)...), valued(strings.Fields(with)...)...)}
 }

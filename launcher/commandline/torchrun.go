@@ -11,7 +11,6 @@ var (
 		Grammar: Grammar{Options: torchrunOptions(), Abbreviations: true, Remainder: true},
 	}
 	torchDistributedLaunch = Launcher{
-		Command: []string{"torch.distributed.launch"},
 		Modules: []string{"torch.distributed.launch"},
 		Grammar: Grammar{Options: append(torchrunOptions(), Option{Name: "use-env", Bare: true}), Abbreviations: true, Remainder: true},
 	}

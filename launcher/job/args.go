@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
 )
 
@@ -65,7 +66,7 @@ func judge(j *Job) error {
 	case isPython(first):
 		return usage("leave it out: gpurun starts the interpreter itself", "%s is not a script", first)
 	}
-	if name := launcherAt(j.Argv); name != "" {
+	if name := commandline.Known.StartsRanks(Script, j.Argv); name != "" {
 		return usage(`put the command into a train.toml: job.command, and launch.ranks = "self"`,
 			"%s starts ranks of its own", name)
 	}

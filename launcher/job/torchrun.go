@@ -54,3 +54,5 @@ func launchOf(line *commandline.Launch) Launch {
 
 // many bounds numbers that have no bound of their own.
 const many = 1 << 30
+
+func isPython(word string) bool { return commandline.IsPython(word) }
