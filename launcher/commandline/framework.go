@@ -22,7 +22,7 @@ func (t *Table) UnwrapLauncher(words []string, env environ.Vars, files Files) (I
 	if err != nil {
 		return Inner{}, true, fmt.Errorf("%s: %w", f.Name, err)
 	}
-	inner.Wrapper = f.Launcher.Name()
+	inner.Wrapper = f.Name
 	for name, value := range f.Starts.Env {
 		if _, set := env[name]; set {
 			continue
@@ -49,10 +49,11 @@ func readLauncher(g *Grammar, args []string) (Reading, error) {
 		return r, err
 	}
 	for _, g := range r.Given {
+		last, _ := r.Last(g.Name)
 		switch {
 		case g.Means == Refused, g.Means == Help:
 			return r, fmt.Errorf("gpurun cannot take %s over: set launch.ranks = \"self\", or leave it out", g.Source)
-		case g.Means == OneNode && !isOneNode(g.Value):
+		case g.Means == OneNode && g.At == last.At && !isOneNode(g.Value):
 			return r, fmt.Errorf("%s %s: start gpurun on each node, with launch.nnodes", g.Source, g.Value)
 		}
 	}
@@ -75,7 +76,9 @@ func (r Reading) understood() (kind Kind, ranks string) {
 		case AsModule:
 			kind = Module
 		case AsProgram:
-			kind = Program
+			if kind == Script { // a module is one, whatever else is said
+				kind = Program
+			}
 		}
 	}
 	return kind, ranks

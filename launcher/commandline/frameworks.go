@@ -60,7 +60,7 @@ var axolotl = Launcher{
 	Command: []string{"axolotl", "train"},
 	takes:   takeThrough,
 	Grammar: Grammar{Mixed: true, Options: slices.Concat(
-		handedOn("num_processes", "main_process_port"), valued("launcher"), meaning(Refused, bare("cloud", "sweep", "use_ray")))},
+		handedOn("num_processes", "main_process_port"), valued("launcher"), meaning(Refused, append(valued("cloud", "sweep"), bare("use_ray")...)))},
 	Starts: Starts{Module: "axolotl.cli.train", Through: "launcher"},
 }
 

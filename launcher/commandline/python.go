@@ -1,5 +1,7 @@
 package commandline
 
+import "strings"
+
 // pythonGrammar is the interpreter's own command line (Modules/main.c).
 var pythonGrammar = Grammar{Options: append(
 	bare("b", "B", "d", "E", "h", "i", "I", "O", "P", "q", "s", "S", "u", "v", "V", "x", "?", "help", "version", "help-env", "help-xoptions", "help-all"),
@@ -36,7 +38,7 @@ func ReadPython(words []string) (Python, error) {
 			p.Plain = false
 		}
 	}
-	if p.Kind == Script && len(p.Argv) > 0 && p.Argv[0] == "-" {
+	if p.Kind == Script && len(p.Argv) > 0 && strings.HasPrefix(p.Argv[0], "-") {
 		p.Kind = Program
 	}
 	return p, nil

@@ -223,8 +223,6 @@ func (p *parser) cluster(letters string) error {
 func (p *parser) take(given Given, means string) error {
 	p.at++
 	switch {
-	case given.Means == Refused && given.Attached:
-		// Whoever reads this refuses it, with whatever value.
 	case given.Bare && given.Attached:
 		return &Problem{Fault: HasValue, At: given.At, Option: given.Source}
 	case given.Bare:
