@@ -36,19 +36,17 @@ const throughShell = `quote it, or use program = ["sh", "-c", "…"]`
 // would do it. The error is a *ShellError with a hint.
 func Words(line string) ([]Word, error) {
 	s := splitter{line: strings.TrimRight(line, " \t\r\n")}
-	var refused error
-	parsed := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Words(strings.NewReader(s.line), func(w *syntax.Word) bool {
-		refused = s.add(w)
-		return refused == nil
-	})
-	if refused == nil && parsed != nil {
-		refused = s.unparsed(parsed)
+	parser := syntax.NewParser(syntax.Variant(syntax.LangPOSIX))
+	for w, err := range parser.WordsSeq(strings.NewReader(s.line)) {
+		if err != nil {
+			return nil, s.unparsed(err)
+		}
+		if err := s.add(w); err != nil {
+			return nil, err
+		}
 	}
-	if refused == nil {
-		refused = s.gap(len(s.line))
-	}
-	if refused != nil {
-		return nil, refused
+	if err := s.gap(len(s.line)); err != nil {
+		return nil, err
 	}
 	return s.words, nil
 }
