@@ -318,7 +318,7 @@ func TestFormatProblems(t *testing.T) {
 		"[[proof]]\nknob = \"precision\"\nline = 'x'":                                     "proof.0.line: the expression needs a group",
 		"[[proof]]\nknob = \"precisio\"\nline = '(x)'":                                    "proof.0.knob: there is no knob \"precisio\"",
 		"[[checkpoint]]\nknob = \"sharding\"\nsurvives = 1":                               "checkpoint.0.survives: want a list",
-		"[[wrapper]]\ncommand = [\"x\"]":                                                  "wrapper.0: want command",
+		"[[wrapper]]\ncommand = [\"x\"]":                                                  "wrapper: is no part of a recipe: gpurun has a table of all launchers",
 		"[[own_oom]]\narg = \"--x\"":                                                      "own_oom.0.value: what is to be written is missing",
 		"[deepspeed]\nauto = true":                                                        "deepspeed.create: want",
 		"[knobs.precision]\nglobal = { arg = \"--g\" }":                                   "only gradient_accumulation_steps has global",

@@ -39,7 +39,7 @@ func TestConformanceOfAccelerateLaunch(t *testing.T) {
 	want := launchEnvironments(t, folder, lines)
 	read := func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(folder, name)) }
 	for i, line := range lines {
-		inner, _, err := recipes.Unwrap(append([]string{"accelerate", "launch"}, strings.Fields(line)...), nil, read, nil)
+		inner, _, err := recipes.Unwrap(append([]string{"accelerate", "launch"}, strings.Fields(line)...), nil, read)
 		if err != nil {
 			t.Errorf("%s: %v", line, err)
 			continue

@@ -47,7 +47,9 @@ func Parse(name string, text []byte) (Recipe, []Problem) {
 	r.Relaunch = parseSettings(n, "relaunch", "")
 	r.Checkpoint = parseCheckpoint(n)
 	r.Proofs = parseProofs(n)
-	r.Wrappers = parseWrappers(n)
+	if _, there := n.take("wrapper"); there {
+		n.fault("wrapper", `is no part of a recipe: gpurun has a table of all launchers; for one that it lacks, set launch.ranks = "self"`)
+	}
 	n.done()
 	return r, n.sorted()
 }

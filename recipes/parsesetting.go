@@ -212,44 +212,6 @@ func parseValues(n *node) (map[string][]Place, map[string]string) {
 	return values, defaults
 }
 
-func parseWrappers(n *node) []Wrapper {
-	var all []Wrapper
-	for _, inner := range n.tables("wrapper") {
-		w := Wrapper{
-			Command: inner.texts("command"), Module: inner.text("module"), Site: inner.text("site"), Script: inner.truth("script"),
-			Modules: inner.texts("modules"), Ranks: inner.texts("ranks"), One: inner.truth("one"), Takes: inner.texts("takes"), Flags: inner.texts("flags"),
-			Refuse: inner.texts("refuse"), Expand: inner.truth("expand"), Env: textTable(inner, "env"), Files: textTable(inner, "files"),
-			Accelerate: inner.texts("accelerate"), HandedIn: inner.text("handed_in"), Configs: textTable(inner, "configs"),
-		}
-		runs := 0
-		for _, set := range []bool{w.Module != "", w.Site != "", w.Script} {
-			if set {
-				runs++
-			}
-		}
-		if len(w.Command) == 0 || runs != 1 {
-			inner.fault("", `want command = ["trl", "sft"], and one of module, site and script`)
-		}
-		inner.done()
-		all = append(all, w)
-	}
-	return all
-}
-
-// textTable reads a table of texts.
-func textTable(n *node, key string) map[string]string {
-	table, there := n.tableOf(key)
-	if !there {
-		return nil
-	}
-	texts := map[string]string{}
-	inner := n.inner(table, key)
-	for _, name := range slices.Sorted(maps.Keys(table)) {
-		texts[name] = inner.text(name)
-	}
-	return texts
-}
-
 // parseCreation reads how a new DeepSpeed configuration is told to the job.
 func parseCreation(n *node) *Creation {
 	table, there := n.tableOf("deepspeed")

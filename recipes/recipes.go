@@ -49,8 +49,6 @@ type Recipe struct {
 	Checkpoint []Survival
 	// Proofs are where it shows that a change took effect.
 	Proofs []Proof
-	// Wrappers are the framework's own launchers.
-	Wrappers []Wrapper
 }
 
 // Detection says by which marks a command is recognised as the framework's.

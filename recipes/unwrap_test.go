@@ -85,12 +85,8 @@ func TestUnwrap(t *testing.T) {
 		{"axolotl train c.yml --seed 1 -- --num_processes=3", "", recipes.InnerModule, "axolotl.cli.train c.yml --seed 1", "3", plain},
 		{"axolotl train c.yml --launcher torchrun -- --nproc_per_node=3 --nnodes 1", "", recipes.InnerModule, "axolotl.cli.train c.yml", "3", nil},
 	}
-	all, err := recipes.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, test := range tests {
-		inner, known, err := recipes.Unwrap(strings.Fields(test.line), map[string]string{"HOME": test.home}, read, all)
+		inner, known, err := recipes.Unwrap(strings.Fields(test.line), map[string]string{"HOME": test.home}, read)
 		if err != nil || !known {
 			t.Errorf("%s: %v, %v", test.line, known, err)
 			continue
@@ -114,10 +110,6 @@ func TestForRank(t *testing.T) {
 // TestUnwrapRefuses: what gpurun cannot take over is said, not dropped.
 func TestUnwrapRefuses(t *testing.T) {
 	read := func(string) ([]byte, error) { return nil, errors.New("there is none") }
-	all, err := recipes.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for line, want := range map[string]string{
 		"accelerate launch --num_machines 2 train.py":        "launch.nnodes",
 		"accelerate launch --use_megatron_lm train.py":       "use_megatron_lm",
@@ -134,12 +126,12 @@ func TestUnwrapRefuses(t *testing.T) {
 		"swift sft --model m":                                "NNODES is 2",
 		"swift sft none.yaml":                                "none.yaml",
 	} {
-		if _, known, err := recipes.Unwrap(strings.Fields(line), map[string]string{"NNODES": "2"}, read, all); !known || err == nil || !strings.Contains(err.Error(), want) {
+		if _, known, err := recipes.Unwrap(strings.Fields(line), map[string]string{"NNODES": "2"}, read); !known || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; want %q", line, known, err, want)
 		}
 	}
 	for _, line := range []string{"python train.py", "accelerate config", "bash run.sh", ""} {
-		if _, known, err := recipes.Unwrap(strings.Fields(line), nil, read, nil); known || err != nil {
+		if _, known, err := recipes.Unwrap(strings.Fields(line), nil, read); known || err != nil {
 			t.Errorf("%s: %v, %v", line, known, err)
 		}
 	}

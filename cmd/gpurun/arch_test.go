@@ -24,32 +24,33 @@ const module = "github.com/gpurun/gpurun/"
 // package that is not listed may not exist, and a room that does not exist may not
 // be listed.
 var mayImport = map[string][]string{
-	"strategy":           {"strategy/cause"},
-	"strategy/cause":     {},
-	"recipes":            {"strategy", "recipes/patch"},
-	"recipes/patch":      {},
-	"launcher":           {"strategy", "strategy/cause", "recipes", "launcher/errext"},
-	"launcher/environ":   {},
-	"launcher/errext":    {},
-	"launcher/job":       {"strategy", "recipes", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
-	"launcher/python":    {"launcher/environ", "launcher/errext"},
-	"launcher/proc":      {"strategy", "strategy/cause"},
-	"launcher/output":    {"strategy", "strategy/cause"},
-	"launcher/gpu":       {"strategy", "strategy/cause"},
-	"launcher/host":      {"strategy", "strategy/cause"},
-	"launcher/probe":     {"strategy", "strategy/cause"},
-	"launcher/cluster":   {"strategy", "strategy/cause", "launcher/errext"},
-	"launcher/journal":   {"launcher", "launcher/errext", "strategy"},
-	"launcher/node":      {"launcher", "launcher/environ", "launcher/errext", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "strategy"},
-	"launcher/artifacts": {"launcher", "launcher/errext", "launcher/journal", "strategy", "strategy/cause"},
-	"launcher/console":   {"launcher", "strategy", "strategy/cause"},
-	"cmd/gpurun":         {"*"},
+	"strategy":             {"strategy/cause"},
+	"strategy/cause":       {},
+	"recipes":              {"strategy", "recipes/patch", "launcher/commandline", "launcher/environ"},
+	"recipes/patch":        {},
+	"launcher":             {"strategy", "strategy/cause", "recipes", "launcher/errext"},
+	"launcher/environ":     {},
+	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
+	"launcher/errext":      {},
+	"launcher/job":         {"strategy", "recipes", "launcher/commandline", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/python":      {"launcher/environ", "launcher/errext"},
+	"launcher/proc":        {"strategy", "strategy/cause"},
+	"launcher/output":      {"strategy", "strategy/cause"},
+	"launcher/gpu":         {"strategy", "strategy/cause"},
+	"launcher/host":        {"strategy", "strategy/cause"},
+	"launcher/probe":       {"strategy", "strategy/cause"},
+	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/errext"},
+	"launcher/journal":     {"launcher", "launcher/errext", "strategy"},
+	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "strategy"},
+	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "strategy", "strategy/cause"},
+	"launcher/console":     {"launcher", "strategy", "strategy/cause"},
+	"cmd/gpurun":           {"*"},
 }
 
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "recipes", "recipes/patch"}
+	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "recipes", "recipes/patch"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

@@ -4,6 +4,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 // FromArgs reads a command line as torchrun takes it: flags, then a script and
@@ -12,21 +15,21 @@ import (
 // directory. Errors are *UsageError; ErrHelp where -h or --help stands before
 // the script.
 func FromArgs(args, env []string, dir string) (*Job, error) {
-	line, err := parseTorchrun(args, lookup(env), false)
+	line, err := readTorchrun(args, environ.Parse(env), false)
 	if err != nil {
 		return nil, err
 	}
 	j := defaults()
-	j.Kind, j.Argv = line.kind(), slices.Clone(line.command)
+	j.Kind, j.Argv = line.Kind, slices.Clone(line.Command)
 	j.Workdir = dir
 	j.Name = nameOf(j.Argv[0])
-	j.Launch = line.launch
+	j.Launch = launchOf(line)
 	j.Launch.LogDir = under(dir, j.Launch.LogDir)
-	j.Python = line.python
+	j.Python = line.Python
 	if strings.Contains(j.Python, "/") {
 		j.Python = under(dir, j.Python)
 	}
-	j.Warnings = line.warnings
+	j.Warnings = line.Warnings
 	if err := judge(j); err != nil {
 		return nil, err
 	}
@@ -63,7 +66,7 @@ func judge(j *Job) error {
 	case isPython(first):
 		return usage("leave it out: gpurun starts the interpreter itself", "%s is not a script", first)
 	}
-	if name := launcherAt(j.Argv); name != "" {
+	if name := commandline.Known.StartsRanks(Script, j.Argv); name != "" {
 		return usage(`put the command into a train.toml: job.command, and launch.ranks = "self"`,
 			"%s starts ranks of its own", name)
 	}

@@ -259,27 +259,14 @@ func TestFromArgsHelp(t *testing.T) {
 	}
 }
 
-func TestLauncherIn(t *testing.T) {
-	for line, want := range map[string]string{
-		"torchrun a.py": "torchrun", "/opt/bin/torchrun a.py": "torchrun", "accelerate launch a.py": "accelerate launch",
-		"accelerate env": "", "accelerate --debug launch": "accelerate launch", "tune run --nproc 2 full": "tune run", "tune ls": "",
-		"deepspeed a.py": "deepspeed", "mpirun -n 4 python a.py": "mpirun", "srun python a.py": "srun", "composer a.py": "composer",
-		"axolotl train x": "axolotl", "uv run torchrun a.py": "torchrun", "conda run -n deepspeed python a.py": "",
-		"nice -n 10 deepspeed a.py": "deepspeed", "uv run a.py deepspeed": "", "uv run python a.py --backend deepspeed": "",
-		"uv run python -m torch.distributed.run a.py": "torchrun", "python -W ignore -m torch.distributed.launch a.py": "torch.distributed.launch",
-		"python -maccelerate.commands.launch a.py": "accelerate launch", "python /opt/bin/accelerate launch a.py": "accelerate launch",
-		"python a.py torchrun": "", "./run.sh torchrun": "", "python": "", "nohup ./run.sh": "", "env A=1 torchrun a.py": "torchrun",
-		"python -c x": "", "python -m pkg.train": "",
-	} {
-		if got := launcherIn(strings.Fields(line)); got != want {
-			t.Errorf("launcherIn(%q) = %q, want %q", line, got, want)
+func TestStreamsFor(t *testing.T) {
+	s := Streams{All: Out, Ranks: map[int]Std{1: Both, 2: NoStd}}
+	for rank, want := range map[int]Std{0: Out, 1: Both, 2: NoStd, 3: Out} {
+		if got := s.For(rank); got != want {
+			t.Errorf("For(%d) = %d, want %d", rank, got, want)
 		}
 	}
-	for script, want := range map[string]string{
-		"cd x && A=1 torchrun a.py": "torchrun", "echo torchrun": "", "a; accelerate launch b": "accelerate launch", "": "",
-	} {
-		if got := launcherIn([]string{"bash", "-ec", script}); got != want {
-			t.Errorf("launcherIn(bash -ec %q) = %q, want %q", script, got, want)
-		}
+	if !Both.Has(Err) || Out.Has(Err) || !Out.Has(NoStd) {
+		t.Error("Has is wrong")
 	}
 }

@@ -219,9 +219,9 @@ func (r *reader) take(t *table, key string, c *command, err error) {
 	r.needProgram(t, key)
 	if c.line != nil {
 		// The rest of Launch is not torchrun's, and still what it is by default.
-		j.Launch = c.line.launch
+		j.Launch = launchOf(c.line)
 		j.Launch.LogDir = under(j.Workdir, j.Launch.LogDir)
-		j.Warnings = append(j.Warnings, c.line.warnings...)
+		j.Warnings = append(j.Warnings, c.line.Warnings...)
 	}
 }
 

@@ -12,11 +12,6 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 )
 
-// innerKinds are the recipes' kinds of inner commands in the job's words.
-var innerKinds = map[recipes.InnerKind]Kind{
-	recipes.InnerScript: Script, recipes.InnerModule: Module, recipes.InnerProgram: Program,
-}
-
 // pythonExec is torchrun's variable for the interpreter of the ranks.
 const pythonExec = "PYTHON_EXEC"
 
@@ -37,11 +32,7 @@ func frameworkLaunchers(ctx context.Context, own environ.Vars) Unwrap {
 }
 
 func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
-	catalog, err := recipes.Catalog()
-	if err != nil {
-		return Inner{}, false, fmt.Errorf("load the recipes: %w", err)
-	}
-	inner, known, err := recipes.Unwrap(t.words, t.env, func(name string) ([]byte, error) { return t.read(ctx, name) }, catalog)
+	inner, known, err := recipes.Unwrap(t.words, t.env, func(name string) ([]byte, error) { return t.read(ctx, name) })
 	if err != nil || !known {
 		return Inner{}, known, err
 	}
@@ -53,7 +44,7 @@ func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
 	if err != nil {
 		return Inner{}, true, err
 	}
-	return Inner{Kind: innerKinds[inner.Kind], Argv: argv, Env: inner.Env, Ranks: inner.Ranks}, true, nil
+	return Inner{Kind: inner.Kind, Argv: argv, Env: inner.Env, Ranks: inner.Ranks}, true, nil
 }
 
 // read reads a file as the launcher would: one that the framework brings with it is

@@ -3,6 +3,8 @@ package job
 import (
 	"errors"
 	"maps"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 )
 
 // An Inner is what another launcher than torchrun starts on each rank.
@@ -41,8 +43,7 @@ func innerCommand(words []string, env map[string]string, dir string, unwrap Unwr
 		c.python = words[0]
 	}
 	if inner.Ranks != "" {
-		c.line = &commandLine{launch: defaults().Launch, set: map[string]string{"nproc-per-node": "the launcher's number of ranks"}}
-		c.line.launch.NprocPerNode = Count(inner.Ranks)
+		c.line = commandline.LaunchOf(inner.Ranks, "the launcher's number of ranks")
 	}
 	return c, refuseInner(c.kind, c.argv)
 }

@@ -16,16 +16,18 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 )
 
 // A Kind says what the first word of a job's command is.
-type Kind string
+type Kind = commandline.Kind
 
 // The kinds of command.
 const (
-	Script  Kind = "script"  // a Python file, run by the interpreter
-	Module  Kind = "module"  // a Python module, run by the interpreter with -m
-	Program Kind = "program" // a program of its own, run as it is
+	Script  = commandline.Script  // a Python file, run by the interpreter
+	Module  = commandline.Module  // a Python module, run by the interpreter with -m
+	Program = commandline.Program // a program of its own, run as it is
 )
 
 // A Job is a command, its configuration and the policy for its failures.
@@ -124,24 +126,19 @@ type Launch struct {
 	LocalRankArg bool
 }
 
-// Std is a set of standard streams, with torchrun's numbers.
-type Std uint8
+// Std is a set of standard streams, Streams chooses them by local rank.
+type (
+	Std     = commandline.Std
+	Streams = commandline.Streams
+)
 
 // The sets of streams.
 const (
-	NoStd Std = 0
-	Out   Std = 1
-	Err   Std = 2
-	Both  Std = 3
+	NoStd = commandline.NoStd
+	Out   = commandline.Out
+	Err   = commandline.Err
+	Both  = commandline.Both
 )
-
-// Streams chooses standard streams by local rank.
-type Streams struct {
-	// All holds for ranks that Ranks does not name.
-	All Std
-	// Ranks maps a local rank to its streams; nil where All says it all.
-	Ranks map[int]Std
-}
 
 // Recovery is the policy: what gpurun may do to get the job trained.
 type Recovery struct {

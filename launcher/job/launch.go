@@ -72,7 +72,7 @@ func (r *reader) contradiction(t *table, key, flag string, differ bool) {
 	if r.line == nil || !differ || !t.has(key) {
 		return
 	}
-	if source, set := r.line.set[flag]; set {
+	if source, set := r.line.Set[flag]; set {
 		t.bad(key, "contradicts %s in the command; keep one", source)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 )
 
 // largest is how big a train.toml may be, in bytes. A larger file is something
@@ -159,7 +161,7 @@ type reader struct {
 	problems []Problem
 	unwrap   Unwrap // nil: no launcher is known but torchrun
 	// line is what torchrun's flags in job.command said, nil without them.
-	line *commandLine
+	line *commandline.Launch
 }
 
 // sections are the tables of a train.toml, with the keys that each may have. A
@@ -252,10 +254,8 @@ func elsewhere(path, near []string) string {
 		}
 	}
 	flag := strings.ReplaceAll(name, "_", "-")
-	for _, f := range torchrunFlags() {
-		if f.name == flag {
-			return fmt.Sprintf("a flag of torchrun's goes into job.command = \"torchrun --%s …\"", flag)
-		}
+	if commandline.IsTorchrunOption(flag) {
+		return fmt.Sprintf("a flag of torchrun's goes into job.command = \"torchrun --%s …\"", flag)
 	}
 	if len(path) == 1 {
 		return "the tables are " + strings.Join(near, ", ")

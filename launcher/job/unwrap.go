@@ -2,8 +2,8 @@ package job
 
 import (
 	"maps"
-	"path/filepath"
-	"strings"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 )
 
 // A command is what a job runs, out of what the user typed.
@@ -14,7 +14,7 @@ type command struct {
 	// python and torchrun are the interpreter and the launcher as typed.
 	python, torchrun string
 	// line is what torchrun's flags said; nil where there was no torchrun.
-	line *commandLine
+	line *commandline.Launch
 	// inner are the variables that another launcher would have set.
 	inner map[string]string
 }
@@ -25,18 +25,19 @@ type command struct {
 // of them count. hook takes other launchers off; it may be nil. The error is a
 // *UsageError.
 func commandFrom(line string, self bool, env map[string]string, dir string, hook Unwrap) (*command, error) {
-	split, err := split(line)
+	split, err := commandline.Words(line)
 	if err != nil {
-		return nil, err
+		return nil, asUsage(err)
 	}
-	typed, words := takeAssignments(split)
+	assigned, words := commandline.Assignments(split)
+	typed := assigned
 	if len(words) == 0 {
 		return nil, usage("", "the command is empty")
 	}
 	if self {
 		return &command{kind: Program, argv: words, env: typed}, nil
 	}
-	words, typed = withoutEnv(words, typed)
+	words, typed = commandline.Known.TakeOff(words, typed)
 	all := maps.Clone(env)
 	if all == nil {
 		all = map[string]string{}
@@ -62,31 +63,6 @@ func commandFrom(line string, self bool, env map[string]string, dir string, hook
 	return c, nil
 }
 
-// withoutEnv takes exec and env NAME=value off, where nothing more is asked of
-// them.
-func withoutEnv(words []string, env map[string]string) ([]string, map[string]string) {
-	if words[0] == "exec" && len(words) > 1 && !strings.HasPrefix(words[1], "-") {
-		words = words[1:]
-	}
-	if words[0] != "env" || len(words) == 1 || strings.HasPrefix(words[1], "-") {
-		return words, env
-	}
-	more := maps.Clone(env)
-	if more == nil {
-		more = map[string]string{}
-	}
-	rest := words[1:]
-	for len(rest) > 0 && assignment.MatchString(rest[0]) {
-		name, value, _ := strings.Cut(rest[0], "=")
-		more[name] = value
-		rest = rest[1:]
-	}
-	if len(rest) == 0 {
-		return words, env
-	}
-	return rest, more
-}
-
 // unwrap takes torchrun and the interpreter off a command, and refuses other
 // launchers. env holds variables that stood before it.
 func unwrap(words []string, env map[string]string) (*command, error) {
@@ -94,8 +70,8 @@ func unwrap(words []string, env map[string]string) (*command, error) {
 	if c != nil || err != nil {
 		return c, err
 	}
-	if name := launcherIn(words); name != "" {
-		return nil, oncePerRank(name)
+	if err := refuseInner(Program, words); err != nil {
+		return nil, err
 	}
 	if isPython(words[0]) {
 		return unwrapPython(words)
@@ -106,48 +82,31 @@ func unwrap(words []string, env map[string]string) (*command, error) {
 // unwrapTorchrun takes torchrun off, in either of its names; nil where it is not
 // in front.
 func unwrapTorchrun(words []string, env map[string]string) (*command, error) {
-	c := &command{}
-	args, legacy := words[1:], false
-	if filepath.Base(words[0]) == "torchrun" {
-		c.torchrun = words[0]
-	} else {
-		inner := words[1:]
-		for len(inner) > 0 && inner[0] == "-u" {
-			inner = inner[1:]
-		}
-		if !isPython(words[0]) || len(inner) < 2 || inner[0] != "-m" {
-			return nil, nil
-		}
-		legacy = inner[1] == "torch.distributed.launch"
-		if !legacy && inner[1] != "torch.distributed.run" {
-			return nil, nil
-		}
-		c.python, args = words[0], inner[2:]
+	found, _ := commandline.Known.Find(words)
+	is, legacy := found.Torchrun()
+	if !is {
+		return nil, nil
 	}
-	line, err := parseTorchrun(args, func(name string) string { return env[name] }, legacy)
+	c := &command{python: found.Python}
+	if c.python == "" {
+		c.torchrun = words[0]
+	}
+	line, err := readTorchrun(found.Args, env, legacy)
 	if err != nil {
 		return nil, err
 	}
-	if line.python != "" {
+	if line.Python != "" {
 		return nil, usage("set job.python", "torchrun has no flag --python")
 	}
-	c.kind, c.argv, c.line = line.kind(), line.command, line
+	c.kind, c.argv, c.line = line.Kind, line.Command, line
 	return c, refuseInner(c.kind, c.argv)
 }
 
-// refuseInner refuses a launcher inside a launcher.
+// refuseInner refuses a launcher that gpurun would start once a rank.
 func refuseInner(kind Kind, argv []string) error {
-	name := ""
-	switch kind {
-	case Program:
-		name = launcherIn(argv)
-	case Module:
-		name = launcherModules[argv[0]]
-	case Script:
-		name = launcherAt(argv)
-	}
-	if name != "" {
-		return oncePerRank(name)
+	if name := commandline.Known.StartsRanks(kind, argv); name != "" {
+		return usage(`set launch.ranks = "self", or give the command that it runs on each rank`,
+			"%s starts ranks of its own: it would start once a rank", name)
 	}
 	return nil
 }
@@ -155,17 +114,12 @@ func refuseInner(kind Kind, argv []string) error {
 // unwrapPython takes the interpreter off: gpurun starts it itself, always with
 // -u. With other options it stays, and the command is a program.
 func unwrapPython(words []string) (*command, error) {
-	args := words[1:]
-	for len(args) > 0 && args[0] == "-u" {
-		args = args[1:]
-	}
+	p, err := commandline.ReadPython(words)
 	switch {
-	case len(args) == 0:
-		return nil, usage("name the script", "%s would wait for input", words[0])
-	case args[0] == "-m" && len(args) > 1:
-		return &command{kind: Module, argv: args[1:], python: words[0]}, nil
-	case strings.HasPrefix(args[0], "-"):
+	case err != nil || p.Kind == Program || !p.Plain:
 		return &command{kind: Program, argv: words}, nil
+	case len(p.Argv) == 0:
+		return nil, usage("name the script", "%s would wait for input", words[0])
 	}
-	return &command{kind: Script, argv: args, python: words[0]}, nil
+	return &command{kind: p.Kind, argv: p.Argv, python: words[0]}, nil
 }

@@ -1,4 +1,4 @@
-package job
+package commandline
 
 import (
 	"encoding/json"
@@ -32,9 +32,9 @@ func TestFlagsAgreeWithTorchrun(t *testing.T) {
 	}
 	defaults := map[string]string{"nnodes": "1:1", "nproc-per-node": "1", "role": "default"}
 	for _, c := range cases {
-		found, rest, err := parseFlags(torchrunFlags(), c.Args)
+		read, err := torchrun.Grammar.Read(c.Args)
 		if c.Error != "" {
-			if err == nil && len(rest) > 0 {
+			if err == nil && len(read.Rest) > 0 {
 				t.Errorf("%q is taken, torchrun says: %s", c.Args, c.Error)
 			}
 			continue
@@ -44,8 +44,8 @@ func TestFlagsAgreeWithTorchrun(t *testing.T) {
 			continue
 		}
 		got := map[string]string{}
-		for _, g := range found {
-			got[g.name] = g.value
+		for _, g := range read.Given {
+			got[g.Name] = g.Value
 		}
 		for name, value := range defaults {
 			if got[name] == value {
@@ -55,43 +55,59 @@ func TestFlagsAgreeWithTorchrun(t *testing.T) {
 		if diff := cmp.Diff(c.Flags, got); diff != "" {
 			t.Errorf("%q: flags (-torchrun +gpurun):\n%s", c.Args, diff)
 		}
-		if diff := cmp.Diff(c.Rest, rest); diff != "" {
+		if diff := cmp.Diff(c.Rest, read.Rest); diff != "" {
 			t.Errorf("%q: script (-torchrun +gpurun):\n%s", c.Args, diff)
 		}
 	}
 }
 
-// TestPrefixes takes every prefix of every flag, in both spellings: it is read
-// as the flag, or refused as ambiguous.
+// TestPrefixes takes every prefix of every option, in both spellings: it is read
+// as the option, or refused as ambiguous.
 func TestPrefixes(t *testing.T) {
-	flags := torchrunFlags()
-	for _, f := range flags {
-		for end := 1; end <= len(f.name); end++ {
-			prefix := f.name[:end]
+	options := gpurun.Options
+	for i := range options {
+		o := &options[i]
+		for end := 1; end <= len(o.Name); end++ {
+			prefix := o.Name[:end]
 			fits := 0
 			exact := false
-			for _, other := range flags {
-				if strings.HasPrefix(other.name, prefix) {
+			for _, other := range options {
+				if strings.HasPrefix(other.Name, prefix) {
 					fits++
 				}
-				exact = exact || other.name == prefix
+				exact = exact || other.Name == prefix
 			}
 			for _, spelled := range []string{prefix, strings.ReplaceAll(prefix, "-", "_")} {
 				arg := "--" + spelled
-				if !f.truth {
+				if !o.Bare {
 					arg += "=x"
 				}
-				found, _, err := parseFlags(flags, []string{arg, "train.py"})
-				var u *UsageError
+				read, err := gpurun.Read([]string{arg, "train.py"})
+				var p *Problem
 				switch {
 				case fits > 1 && !exact:
-					if !errors.As(err, &u) || !strings.Contains(u.Message, "ambiguous") {
+					if !errors.As(err, &p) || p.Fault != Ambiguous || len(p.Options) != fits {
 						t.Errorf("%s: %v, want ambiguous", arg, err)
 					}
-				case err != nil || len(found) != 1 || !exact && found[0].flag != f:
-					t.Errorf("%s is read as %v, %v", arg, found, err)
+				case err != nil || len(read.Given) != 1 || !exact && read.Given[0].Option != o:
+					t.Errorf("%s is read as %v, %v", arg, read.Given, err)
 				}
 			}
+		}
+	}
+}
+
+// TestEveryOptionHasARule: each option that torchrun and gpurun take does
+// something, or says that it does not.
+func TestEveryOptionHasARule(t *testing.T) {
+	for i := range legacyGpurun.Options {
+		o := &legacyGpurun.Options[i]
+		value := map[string]string{"redirects": "3", "tee": "0:1"}[o.Name]
+		if value == "" {
+			value = "1"
+		}
+		if err := newLaunch().take(Given{Option: o, Source: "x", Value: value}); err != nil && strings.Contains(err.Error(), "no meaning") {
+			t.Errorf("%s: %v", o, err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package job
+package commandline
 
 import (
 	"errors"
@@ -8,9 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-func TestSplit(t *testing.T) {
+func TestWords(t *testing.T) {
 	for _, c := range []struct {
 		line string
 		want []string
@@ -30,27 +33,29 @@ func TestSplit(t *testing.T) {
 		{"a \"b\\\nc\"", []string{"a", "bc"}},
 		{"\n\na b\n\n", []string{"a", "b"}},
 		{`a \$x`, []string{"a", "$x"}},
+		{"a \\\\\\\nb", []string{"a", `\b`}},
+		{"if ! for", []string{"if", "!", "for"}},
 	} {
-		words, err := split(c.line)
+		words, err := Words(c.line)
 		if err != nil {
-			t.Errorf("split(%q): %v", c.line, err)
+			t.Errorf("Words(%q): %v", c.line, err)
 			continue
 		}
 		if diff := cmp.Diff(c.want, texts(words)); diff != "" {
-			t.Errorf("split(%q) (-want +got):\n%s", c.line, diff)
+			t.Errorf("Words(%q) (-want +got):\n%s", c.line, diff)
 		}
 	}
 }
 
-func texts(words []word) []string {
+func texts(words []Word) []string {
 	var all []string
 	for _, w := range words {
-		all = append(all, w.text)
+		all = append(all, w.Text)
 	}
 	return all
 }
 
-func TestSplitRefusesWhatOnlyAShellDoes(t *testing.T) {
+func TestWordsRefusesWhatOnlyAShellDoes(t *testing.T) {
 	for _, c := range []struct{ line, message, hint string }{
 		{`a | b`, "| pipes", "sh"},
 		{`a || b`, "|| joins", "sh"},
@@ -72,47 +77,54 @@ func TestSplitRefusesWhatOnlyAShellDoes(t *testing.T) {
 		{`a ~/x`, "~ stands", "path"},
 		{`HF_HOME=~/hf a`, "~ stands", "path"},
 		{`a # b`, "# starts", "remove"},
+		{"a # b\\\nc", "# starts", "remove"},
 		{"a\nb", "line break", "backslash"},
+		{"a ${x:-b c}", "$ stands", "value"},
+		{"a $(b 'c", "$ stands", "value"},
+		{"a *(b)", "( groups", "sh"},
 		{`a 'b`, "single quote", "other quote"},
 		{`a "b`, "double quote", "other quote"},
 		{`a \`, "backslash", "remove"},
 	} {
-		words, err := split(c.line)
-		var u *UsageError
+		words, err := Words(c.line)
+		var u *ShellError
 		if !errors.As(err, &u) {
-			t.Errorf("split(%q) = %q, %v, want a UsageError", c.line, texts(words), err)
+			t.Errorf("Words(%q) = %q, %v, want a ShellError", c.line, texts(words), err)
 			continue
 		}
-		if !strings.Contains(u.Message, c.message) || !strings.Contains(u.Hint, c.hint) {
-			t.Errorf("split(%q): %q, hint %q; want %q and %q", c.line, u.Message, u.Hint, c.message, c.hint)
+		if u.Offset < 0 || u.Offset > len(c.line) || !strings.HasPrefix(c.line[u.Offset:], c.message[:1]) && strings.IndexByte("$`|&;<>()*~#", c.message[0]) >= 0 {
+			t.Errorf("Words(%q): %q is said of offset %d", c.line, u.Message, u.Offset)
+		}
+		if !strings.Contains(u.Message, c.message) || !strings.Contains(errext.Hint(err), c.hint) {
+			t.Errorf("Words(%q): %q, hint %q; want %q and %q", c.line, u.Message, errext.Hint(err), c.message, c.hint)
 		}
 	}
 }
 
 func TestAssignments(t *testing.T) {
-	words, err := split(`A=1 B_2='x y' C="" 3D=4 E=5`)
+	words, err := Words(`A=1 B_2='x y' C="" 3D=4 E=5`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, rest := takeAssignments(words)
-	if diff := cmp.Diff(map[string]string{"A": "1", "B_2": "x y", "C": ""}, env); diff != "" {
+	env, rest := Assignments(words)
+	if diff := cmp.Diff(environ.Vars{"A": "1", "B_2": "x y", "C": ""}, env); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"3D=4", "E=5"}, rest); diff != "" {
 		t.Error(diff)
 	}
-	quoted, err := split(`'A'=1 b`)
+	quoted, err := Words(`'A'=1 b`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if env, rest := takeAssignments(quoted); env != nil || len(rest) != 2 {
+	if env, rest := Assignments(quoted); env != nil || len(rest) != 2 {
 		t.Errorf("a quoted name is an assignment: %v, %q", env, rest)
 	}
 }
 
-// TestSplitAgreesWithShell compares with the shell itself, on lines of the
+// TestWordsAgreesWithShell compares with the shell itself, on lines of the
 // characters that matter.
-func TestSplitAgreesWithShell(t *testing.T) {
+func TestWordsAgreesWithShell(t *testing.T) {
 	shell, err := exec.LookPath("sh")
 	if err != nil {
 		t.Skip("this machine has no sh")
@@ -120,7 +132,7 @@ func TestSplitAgreesWithShell(t *testing.T) {
 	piece := rapid.SampledFrom([]string{"a", "b", "é", " ", "  ", "\t", "'", `"`, `\`, "#", "~", "=", "-", "$", "\n", "?", "[", ",", "!"})
 	rapid.Check(t, func(t *rapid.T) {
 		line := strings.Join(rapid.SliceOfN(piece, 1, 14).Draw(t, "pieces"), "")
-		words, err := split(line)
+		words, err := Words(line)
 		if err != nil {
 			return
 		}
@@ -134,19 +146,19 @@ func TestSplitAgreesWithShell(t *testing.T) {
 		got := append([]string{"x"}, texts(words)...)
 		want := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("%q (-sh +split):\n%s", line, diff)
+			t.Fatalf("%q (-sh +Words):\n%s", line, diff)
 		}
 	})
 }
 
-// FuzzSplit holds that no line makes the splitter panic, and that words which
+// FuzzWords holds that no line makes the splitter panic, and that words which
 // are quoted again are split into themselves.
-func FuzzSplit(f *testing.F) {
+func FuzzWords(f *testing.F) {
 	for _, line := range []string{`A=1 torchrun --nproc-per-node 2 train.py "a b" 'c'\ d`, "a \\\n b", `x && y`, `"\`} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		words, err := split(line)
+		words, err := Words(line)
 		if err != nil {
 			return
 		}
@@ -154,12 +166,9 @@ func FuzzSplit(f *testing.F) {
 		for _, w := range texts(words) {
 			quoted = append(quoted, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
 		}
-		again, err := split(strings.Join(quoted, " "))
+		again, err := Words(strings.Join(quoted, " "))
 		if diff := cmp.Diff(texts(words), texts(again)); err != nil || diff != "" {
 			t.Errorf("%q: %v (-want +got):\n%s", line, err, diff)
-		}
-		if _, err := commandFrom(line, false, nil, "", nil); err != nil && err.Error() == "" {
-			t.Errorf("%q is refused without a word", line)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package recipes
+package commandline
 
 import (
 	"errors"
@@ -7,27 +7,41 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
-// The options of accelerate launch (accelerate/commands/launch.py); those of
-// Megatron-LM, FP8, parallelism, TPU and SageMaker are recognised and refused.
-var accelerateOptions = launchOptions{
-	"quiet": false, "q": false, "cpu": false, "multi_gpu": false, "tpu": false, "enable_cpu_affinity": false, "dynamo_use_fullgraph": false,
-	"dynamo_use_dynamic": false, "dynamo_use_regional_compilation": false, "use_deepspeed": false, "use_fsdp": false, "use_parallelism_config": false,
-	"use_megatron_lm": false, "same_network": false, "m": false, "module": false, "no_python": false, "downcast_bf16": false, "debug": false,
-	"config_file": true, "mixed_precision": true, "num_processes": true, "num_machines": true, "num_cpu_threads_per_process": true, "dynamo_backend": true,
-	"dynamo_mode": true, "gpu_ids": true, "machine_rank": true, "main_process_ip": true, "main_process_port": true, "t": true, "tee": true, "log_dir": true,
-	"role": true, "rdzv_backend": true, "rdzv_conf": true, "max_restarts": true, "monitor_interval": true, "main_training_function": true,
-	"deepspeed_config_file": true, "zero_stage": true, "offload_optimizer_device": true, "offload_param_device": true, "offload_optimizer_nvme_path": true,
-	"offload_param_nvme_path": true, "gradient_accumulation_steps": true, "gradient_clipping": true, "zero3_init_flag": true, "zero3_save_16bit_model": true,
-	"deepspeed_hostfile": true, "deepspeed_exclusion_filter": true, "deepspeed_inclusion_filter": true, "deepspeed_multinode_launcher": true,
-	"deepspeed_moe_layer_cls_names": true, "fsdp_version": true, "fsdp_offload_params": true, "fsdp_min_num_params": true, "fsdp_sharding_strategy": true,
-	"fsdp_reshard_after_forward": true, "fsdp_auto_wrap_policy": true, "fsdp_transformer_layer_cls_to_wrap": true, "fsdp_backward_prefetch": true,
-	"fsdp_state_dict_type": true, "fsdp_forward_prefetch": true, "fsdp_use_orig_params": true, "fsdp_cpu_ram_efficient_loading": true,
-	"fsdp_sync_module_states": true, "fsdp_activation_checkpointing": true, "fsdp_activation_checkpointing_offload": true, "mpirun_hostfile": true,
-	"fp8_backend": true,
+// accelerate is Hugging Face's.
+var accelerate = Launcher{
+	Command: []string{"accelerate", "launch"}, Aliases: [][]string{{"accelerate-launch"}},
+	Modules: []string{"accelerate.commands.launch"}, Programs: []string{"accelerate.commands.accelerate_cli"},
+	takes:   takeAccelerate,
+	Grammar: accelerateGrammar,
+}
+
+// accelerateGrammar has the options of accelerate launch
+// (accelerate/commands/launch.py, 1.15); those of Megatron-LM, FP8, parallelism, TPU
+// and SageMaker are recognised and refused.
+var accelerateGrammar = Grammar{
+	Abbreviations: true, Remainder: true,
+	Options: slices.Concat(
+		[]Option{
+			{Name: "module", Short: 'm', Bare: true, Means: AsModule}, {Name: "no_python", Bare: true, Means: AsProgram},
+			{Name: "num_processes", Means: Ranks}, {Name: "quiet", Short: 'q', Bare: true}, {Name: "tee", Short: 't'},
+		},
+		bare(
+			"cpu", "multi_gpu", "tpu", "enable_cpu_affinity", "dynamo_use_fullgraph", "dynamo_use_dynamic", "dynamo_use_regional_compilation", "use_deepspeed",
+			"use_fsdp", "use_parallelism_config", "use_megatron_lm", "same_network", "downcast_bf16", "debug",
+		),
+		valued(
+			"config_file", "mixed_precision", "num_machines", "num_cpu_threads_per_process", "dynamo_backend", "dynamo_mode", "gpu_ids", "machine_rank",
+			"main_process_ip", "main_process_port", "log_dir", "role", "rdzv_backend", "rdzv_conf", "max_restarts", "monitor_interval", "main_training_function",
+			"deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device", "offload_optimizer_nvme_path", "offload_param_nvme_path",
+			"gradient_accumulation_steps", "gradient_clipping", "zero3_init_flag", "zero3_save_16bit_model", "deepspeed_hostfile", "deepspeed_exclusion_filter",
+			"deepspeed_inclusion_filter", "deepspeed_multinode_launcher", "deepspeed_moe_layer_cls_names", "fsdp_version", "fsdp_offload_params", "fsdp_min_num_params",
+			"fsdp_sharding_strategy", "fsdp_reshard_after_forward", "fsdp_auto_wrap_policy", "fsdp_transformer_layer_cls_to_wrap", "fsdp_backward_prefetch",
+			"fsdp_state_dict_type", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_cpu_ram_efficient_loading", "fsdp_sync_module_states", "fsdp_activation_checkpointing",
+			"fsdp_activation_checkpointing_offload", "mpirun_hostfile", "fp8_backend",
+		),
+	),
 }
 
 // fsdpDefaults are the launcher's own.
@@ -37,30 +51,35 @@ var fsdpDefaults = map[string]string{
 	"fsdp_activation_checkpointing": "false", "fsdp_activation_checkpointing_offload": "false",
 }
 
-// unwrapAccelerate takes accelerate launch off: the launcher turns its flags and
+// takeAccelerate takes accelerate launch over: the launcher turns its options and
 // its configuration file into variables, and the script sees nothing else of them.
-func unwrapAccelerate(args []string, env map[string]string, read ReadFile) (Inner, error) {
-	flags, rest, err := accelerateOptions.take(args)
+// The call can be another launcher's that hands its options on.
+func takeAccelerate(_ *Launcher, c Call) (Inner, error) {
+	read, err := readLauncher(&accelerateGrammar, c.Args)
 	if err != nil {
 		return Inner{}, err
 	}
-	if len(rest) == 0 {
-		return Inner{}, errors.New("it names no script")
+	if len(read.Rest) == 0 {
+		return Inner{}, errNoScript
 	}
-	config, err := accelerateConfig(flags["config_file"], env, read)
+	options := map[string]string{}
+	for _, g := range read.Given {
+		if options[g.Name] = g.Value; g.Bare {
+			options[g.Name] = "true"
+		}
+	}
+	config, err := accelerateConfig(options["config_file"], c)
 	if err != nil {
 		return Inner{}, err
 	}
-	v := config.merged(flags)
+	v := config.merged(options)
 	if err := v.refuse(); err != nil {
 		return Inner{}, err
 	}
-	inner := Inner{Wrapper: "accelerate launch", Kind: InnerScript, Argv: rest, Ranks: v["num_processes"], Env: v.environment(config)}
-	switch {
-	case v["module"] != "" || v["m"] != "":
-		inner.Kind = InnerModule
-	case v["no_python"] != "":
-		inner.Kind = InnerProgram
+	inner := Inner{Argv: read.Rest, Ranks: v["num_processes"], Env: v.environment(config)}
+	inner.Kind, _ = read.understood()
+	if v["module"] != "" { // as its configuration file can say, too
+		inner.Kind = Module
 	}
 	return inner, nil
 }
@@ -74,28 +93,19 @@ type accelerateFile struct {
 
 // accelerateConfig reads the file that is named, else the user's default one,
 // which the launcher takes silently.
-func accelerateConfig(name string, env map[string]string, read ReadFile) (accelerateFile, error) {
-	named := name != ""
-	if !named {
-		name = defaultAccelerate(env)
-	}
-	text, err := read(name)
-	if err != nil {
-		if !named {
-			return accelerateFile{}, nil // there is none
+func accelerateConfig(name string, c Call) (accelerateFile, error) {
+	if name == "" {
+		if name = defaultAccelerate(c.Env); !c.Files.Exists(name) {
+			return accelerateFile{}, nil
 		}
-		return accelerateFile{}, fmt.Errorf("read %s: %w", name, err)
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return accelerateFile{}, fmt.Errorf("read %s: %w", name, err)
+	table, err := c.Files.Table(name)
+	if err != nil {
+		return accelerateFile{}, err
 	}
 	file := accelerateFile{values: map[string]string{}}
-	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		return file, fmt.Errorf("%s is no configuration of Accelerate", name)
-	}
-	for _, pair := range pairsOf(doc.Content[0]) {
-		file.add("", pair.key, pair.value)
+	for _, pair := range table {
+		file.add("", pair)
 	}
 	return file, nil
 }
@@ -113,21 +123,22 @@ func defaultAccelerate(env map[string]string) string {
 }
 
 // add takes one key of the file; keys of its tables are options by themselves.
-func (f *accelerateFile) add(table, key string, value *yaml.Node) {
-	if value.Kind == yaml.MappingNode {
-		for _, pair := range pairsOf(value) {
-			f.add(key, pair.key, pair.value)
+func (f *accelerateFile) add(table string, pair Pair) {
+	if pair.Kind == Nested {
+		for _, inner := range pair.Table {
+			f.add(pair.Key, inner)
 		}
 		return
 	}
+	key := pair.Key
 	if table == "deepspeed_config" {
 		f.deepspeed = append(f.deepspeed, key)
 	}
 	if prefix, nested := strings.CutSuffix(table, "_config"); nested && slices.Contains([]string{"fsdp", "fp8", "dynamo"}, prefix) && !strings.HasPrefix(key, prefix) {
 		key = prefix + "_" + key
 	}
-	if value.Tag != "!!null" {
-		f.values[key] = value.Value
+	if pair.Kind != Null {
+		f.values[key] = pair.Text
 	}
 }
 

@@ -1,0 +1,365 @@
+package commandline
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+)
+
+// A Launch is what torchrun's options and positional arguments say. Options and
+// defaults are those of torch/distributed/run.py.
+type Launch struct {
+	// NprocPerNode is "auto", "gpu", "cpu" or a number from 1.
+	NprocPerNode string
+	// MasterPort is 0 for a free one.
+	MasterPort  int
+	MaxRestarts int
+	LogDir      string
+	// Redirects are the streams that go to files only, Tee those that go to files
+	// and to the console.
+	Redirects, Tee Streams
+	// LocalRanksFilter are the local ranks whose output reaches the console; nil
+	// for all.
+	LocalRanksFilter []int
+	Role             string
+	// RunID is empty where the user chose none.
+	RunID string
+	// ShutdownTimeout is the grace between SIGTERM and SIGKILL.
+	ShutdownTimeout time.Duration
+	// LocalRankArg: each rank's arguments get --local-rank=N, as
+	// torch.distributed.launch does without --use-env.
+	LocalRankArg bool
+
+	Kind    Kind
+	Command []string // script, module or program, and its arguments
+	// Python is gpurun's own option, and so are those in Own.
+	Python string
+	Own    Own
+	// Set maps the name of each option that was given to how it was spelled.
+	Set      map[string]string
+	Warnings []string
+
+	standalone, useEnv bool
+	module, noPython   bool
+	// idle lists options without effect here, in the order given.
+	idle []string
+}
+
+// Own are the options that gpurun has and torchrun has not. They may stand among
+// torchrun's options, before the script or the train.toml.
+type Own struct {
+	JSON      bool   // events and verdict as JSON lines on stdout
+	Quiet     bool   // of gpurun's words only failures and the end
+	RunDir    string // the run directory, as given
+	Propagate bool   // exit with the job's own code where it failed by itself
+}
+
+// ErrHelp says that the command line asks for help.
+var ErrHelp = errors.New("help was asked for")
+
+// shutdownTimeout is the variable by which PyTorch itself chooses the grace.
+const shutdownTimeout = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+
+// ReadTorchrun reads torchrun's command line: options, a script, the script's
+// arguments. env gives the PET_* variables. legacy is torch.distributed.launch.
+// Errors carry a hint; one of the words themselves is a *Problem, and ErrHelp says
+// that help is asked for.
+func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*Launch, error) {
+	l := newLaunch()
+	if seconds := env[shutdownTimeout]; seconds != "" {
+		if err := l.takeShutdownTimeout(Given{Source: shutdownTimeout, Value: seconds}); err != nil {
+			return nil, err
+		}
+	}
+	grammar := &gpurun
+	if legacy {
+		grammar = &legacyGpurun
+	}
+	read, err := grammar.Read(args)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.takeAll(append(grammar.fromVariables(read.Given, env), read.Given...)); err != nil {
+		return nil, err
+	}
+	if len(read.Rest) == 0 {
+		return nil, errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", "no script is named")
+	}
+	l.Command = read.Rest
+	l.LocalRankArg = legacy && !l.useEnv
+	return l, l.finish()
+}
+
+// More reads further options, behind the train.toml; rest is where they end.
+func (l *Launch) More(words []string) (rest []string, err error) {
+	read, err := gpurun.Read(words)
+	if err != nil || len(read.Rest) > 0 {
+		return read.Rest, err
+	}
+	return nil, l.takeAll(read.Given)
+}
+
+func (l *Launch) takeAll(found []Given) error {
+	for _, g := range found {
+		if err := l.take(g); err != nil {
+			return err
+		}
+		l.Set[g.Name] = g.Source
+	}
+	return nil
+}
+
+// finish judges the options together.
+func (l *Launch) finish() error {
+	switch {
+	case l.module && l.noPython:
+		return errext.Errorf("drop one of them", "--module and --no-python contradict each other")
+	case l.module:
+		l.Kind = Module
+	case l.noPython:
+		l.Kind = Program
+	default:
+		l.Kind = Script
+	}
+	if source, set := l.Set["master-port"]; set && l.standalone && l.MasterPort != 0 {
+		l.MasterPort = 0
+		l.idle = append(l.idle, source)
+	}
+	if len(l.idle) > 0 {
+		verb := "have"
+		if len(l.idle) == 1 {
+			verb = "has"
+		}
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s %s no effect with gpurun on one node", strings.Join(l.idle, ", "), verb))
+	}
+	return nil
+}
+
+// take understands one option.
+func (l *Launch) take(g Given) (err error) {
+	switch g.Means {
+	case Help:
+		return ErrHelp
+	case Idle:
+		l.idle = append(l.idle, g.Source)
+		return nil
+	case Refused:
+		on := !g.Bare
+		if g.Bare {
+			if on, err = g.truth(); err != nil {
+				return err
+			}
+		}
+		if on {
+			return errext.Errorf(g.Hint, "%s is not supported", g.Source)
+		}
+		return nil
+	}
+	if into := l.truths(g.Name); into != nil {
+		*into, err = g.truth()
+		return err
+	}
+	return l.takeValue(g)
+}
+
+// truths are the options without a value.
+func (l *Launch) truths(name string) *bool {
+	return map[string]*bool{
+		"standalone": &l.standalone, "module": &l.module, "no-python": &l.noPython, "use-env": &l.useEnv,
+		"json": &l.Own.JSON, "quiet": &l.Own.Quiet, "propagate-exit-code": &l.Own.Propagate,
+	}[name]
+}
+
+// takeValue understands an option with a value.
+func (l *Launch) takeValue(g Given) (err error) {
+	switch g.Name {
+	case "nnodes":
+		return takeNodes(g)
+	case "nproc-per-node":
+		return l.takeNproc(g)
+	case "max-restarts":
+		l.MaxRestarts, err = g.whole(g.Value, 0, many)
+	case "log-dir":
+		l.LogDir = g.Value
+	case "redirects":
+		l.Redirects, err = g.streams()
+	case "tee":
+		l.Tee, err = g.streams()
+	case "local-ranks-filter":
+		return l.takeFilter(g)
+	case "role":
+		l.Role = g.Value
+	case "rdzv-id":
+		if g.Value != "none" { // torchrun's word for no choice
+			l.RunID = g.Value
+		}
+	case "node-rank":
+		return takeNodeRank(g)
+	case "master-addr":
+		l.takeMasterAddr(g)
+	case "master-port":
+		l.MasterPort, err = g.whole(g.Value, 0, 65535)
+	case "signals-to-handle":
+		l.takeSignals(g)
+	case "shutdown-timeout":
+		return l.takeShutdownTimeout(g)
+	case "python":
+		l.Python = g.Value
+	case "run-dir":
+		l.Own.RunDir = g.Value
+	default:
+		return fmt.Errorf("%s has no meaning here", g.Source) // a table without a rule: a test holds that there is none
+	}
+	return err
+}
+
+// truth reads an option without a value; from a variable it is 0 or 1.
+func (g Given) truth() (bool, error) {
+	n, err := strconv.Atoi(g.Value)
+	if err != nil {
+		return false, errext.Errorf("write 1 or 0", "%s: %q is not a number", g.Source, g.Value)
+	}
+	return n != 0, nil
+}
+
+// whole reads a whole number from least to most.
+func (g Given) whole(v string, least, most int) (int, error) {
+	n, err := strconv.Atoi(strings.TrimSpace(v))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is not a whole number", g.Source, v)
+	}
+	if n < least || n > most {
+		return 0, fmt.Errorf("%s: %d is out of range", g.Source, n)
+	}
+	return n, nil
+}
+
+// streams reads which ranks' streams an option means.
+func (g Given) streams() (Streams, error) {
+	s, ok := parseStreams(g.Value)
+	if !ok {
+		return s, errext.Errorf(`write 0 (none), 1 (out), 2 (err) or 3 (both), or RANK:STREAMS pairs such as "0:3,1:1"`,
+			"%s: %q names no streams", g.Source, g.Value)
+	}
+	return s, nil
+}
+
+// many bounds numbers that have no bound of their own.
+const many = 1 << 30
+
+// oneNode is the hint for everything that wants more than one node.
+const oneNode = "start gpurun with --nnodes=1, or use torchrun for this job"
+
+// takeNodes accepts one node: "1" or "1:1".
+func takeNodes(g Given) error {
+	least, most, isRange := strings.Cut(g.Value, ":")
+	if !isRange {
+		most = least
+	}
+	low, err := g.whole(least, 1, many)
+	if err != nil {
+		return err
+	}
+	high, err := g.whole(most, 1, many)
+	if err != nil {
+		return err
+	}
+	if high < low {
+		return errext.Errorf("write MIN:MAX", "%s: %s ends before it starts", g.Source, g.Value)
+	}
+	if high > 1 {
+		return errext.Errorf(oneNode, "%s=%s: more than one node is not supported", g.Source, g.Value)
+	}
+	return nil
+}
+
+// takeNodeRank accepts the only node's rank.
+func takeNodeRank(g Given) error {
+	n, err := g.whole(g.Value, 0, many)
+	if err == nil && n > 0 {
+		return errext.Errorf(oneNode, "%s=%d: more than one node is not supported", g.Source, n)
+	}
+	return err
+}
+
+func (l *Launch) takeNproc(g Given) error {
+	switch g.Value {
+	case "auto", "gpu", "cpu":
+		l.NprocPerNode = g.Value
+		return nil
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(g.Value))
+	if err != nil {
+		return errext.Errorf(`write a number, "auto", "gpu" or "cpu"`, "%s: %q is not a number of ranks", g.Source, g.Value)
+	}
+	if n < 1 {
+		return fmt.Errorf("%s: %d is less than 1", g.Source, n)
+	}
+	l.NprocPerNode = strconv.Itoa(n)
+	return nil
+}
+
+// takeMasterAddr warns of an address that no rank of a single node needs.
+func (l *Launch) takeMasterAddr(g Given) {
+	switch g.Value {
+	case "127.0.0.1", "localhost", "::1", "[::1]":
+		return
+	}
+	l.Warnings = append(l.Warnings, fmt.Sprintf("%s=%s has no effect on one node: ranks meet at 127.0.0.1", g.Source, g.Value))
+}
+
+// takeSignals warns of a list that is not the default: gpurun handles these four.
+func (l *Launch) takeSignals(g Given) {
+	const handled = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+	if g.Value != handled {
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s=%s has no effect: gpurun handles %s", g.Source, g.Value, handled))
+	}
+}
+
+// takeShutdownTimeout reads seconds, as torchrun does, or a duration.
+func (l *Launch) takeShutdownTimeout(g Given) error {
+	d, err := time.ParseDuration(g.Value)
+	if seconds, bare := strconv.ParseFloat(g.Value, 64); bare == nil {
+		d, err = time.Duration(seconds*float64(time.Second)), nil
+		if !(seconds >= 0 && seconds <= many) {
+			d = -1
+		}
+	}
+	if err != nil || d < 0 {
+		return errext.Errorf("write seconds, or a duration such as 30s", "%s: %q is not a time to wait", g.Source, g.Value)
+	}
+	l.ShutdownTimeout = d
+	return nil
+}
+
+// takeFilter reads local ranks: "0,2".
+func (l *Launch) takeFilter(g Given) error {
+	var ranks []int
+	for part := range strings.SplitSeq(g.Value, ",") {
+		n, err := g.whole(part, 0, many)
+		if err != nil {
+			return err
+		}
+		ranks = append(ranks, n)
+	}
+	l.LocalRanksFilter = ranks
+	return nil
+}
+
+// LaunchOf is what torchrun would be told by a number of ranks alone; source says
+// whose number it is.
+func LaunchOf(ranks, source string) *Launch {
+	l := newLaunch()
+	l.NprocPerNode, l.Set["nproc-per-node"] = ranks, source
+	return l
+}
+
+// newLaunch is what torchrun does without any option.
+func newLaunch() *Launch {
+	return &Launch{NprocPerNode: "1", Role: "default", ShutdownTimeout: 30 * time.Second, Set: map[string]string{}}
+}

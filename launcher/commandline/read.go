@@ -1,0 +1,276 @@
+package commandline
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Grammar is how a program reads its command line.
+type Grammar struct {
+	Options []Option
+	// Abbreviations: a long name may be cut short where it stays the only one, as
+	// Python's argparse allows.
+	Abbreviations bool
+	// Remainder: the first word that is no option ends them, and one "--" right
+	// behind that word is dropped, as argparse does for its REMAINDER.
+	Remainder bool
+	// Mixed: options may stand anywhere among other words, up to a "--", and words
+	// that the grammar does not know are left as they are.
+	Mixed bool
+}
+
+// A Given is an option as it was given.
+type Given struct {
+	*Option
+	// Source is how the user knows it: "--tee", "-t", "PET_TEE".
+	Source string
+	Value  string
+	// At is the index of the option's word, -1 for one of a variable. Attached says
+	// that the value is in the same word, else it is the next one.
+	At       int
+	Attached bool
+}
+
+// A Reading is a command line taken apart.
+type Reading struct {
+	Given []Given // in the order of the command line
+	// Rest are the other words. From is the index at which they start where they
+	// are what follows the options.
+	Rest []string
+	From int
+	// Beyond are the words behind a "--" of a mixed command line.
+	Beyond []string
+}
+
+// Last is the option that counts of those by a name: the last one.
+func (r Reading) Last(name string) (Given, bool) {
+	for _, g := range slices.Backward(r.Given) {
+		if g.Name == name {
+			return g, true
+		}
+	}
+	return Given{}, false
+}
+
+// Values are all values of an option, in order.
+func (r Reading) Values(name string) (all []string) {
+	for _, g := range r.Given {
+		if g.Name == name {
+			all = append(all, g.Value)
+		}
+	}
+	return all
+}
+
+// A Fault says what kind of thing is wrong.
+type Fault int
+
+// The faults.
+const (
+	Unknown   Fault = iota // there is no such option
+	Ambiguous              // it is short for several
+	NoValue                // it needs a value, and has none
+	HasValue               // it takes none, and has one
+)
+
+// A Problem is one word of a command line that cannot be read.
+type Problem struct {
+	Fault Fault
+	// At is the index of the word, and Option how the option is written.
+	At     int
+	Option string
+	// Options are the options that there are, of an ambiguous one those that could
+	// be meant.
+	Options []string
+}
+
+func (p *Problem) Error() string {
+	switch p.Fault {
+	case Ambiguous:
+		return fmt.Sprintf("%s is ambiguous: it could be %s", p.Option, strings.Join(p.Options, ", "))
+	case NoValue:
+		return p.Option + " needs a value"
+	case HasValue:
+		return p.Option + " takes no value"
+	}
+	return "unknown flag " + p.Option
+}
+
+// negative is what argparse takes for a number and therefore not for an option.
+var negative = regexp.MustCompile(`^-\d+$|^-\d*\.\d+$`)
+
+// Read takes options off a command line. The error is a *Problem.
+func (g *Grammar) Read(words []string) (Reading, error) {
+	p := parser{Grammar: g, words: words}
+	for p.at < len(words) && !p.ended {
+		word := words[p.at]
+		if word == "--" {
+			if g.Mixed {
+				return Reading{Given: p.found, Rest: p.rest, From: len(words), Beyond: words[p.at+1:]}, nil
+			}
+			return Reading{Given: p.found, Rest: words[p.at+1:], From: p.at + 1}, nil
+		}
+		other, err := p.option(word)
+		switch {
+		case err != nil:
+			return Reading{}, err
+		case other && g.Mixed:
+			p.rest = append(p.rest, word)
+			p.at++
+		case other:
+			p.ended = true
+		}
+	}
+	r := Reading{Given: p.found, Rest: p.rest, From: p.at}
+	if !g.Mixed {
+		if r.Rest = words[p.at:]; g.Remainder && len(r.Rest) > 1 && r.Rest[1] == "--" {
+			r.Rest = slices.Delete(slices.Clone(r.Rest), 1, 2)
+		}
+	}
+	return r, nil
+}
+
+// A parser is a command line on its way to options.
+type parser struct {
+	*Grammar
+	words []string
+	at    int
+	found []Given
+	rest  []string
+	ended bool
+}
+
+// option reads the option at p.at with its value, or says that the word is none.
+func (p *parser) option(word string) (other bool, err error) {
+	if !strings.HasPrefix(word, "-") || word == "-" {
+		return true, nil
+	}
+	if strings.HasPrefix(word, "--") {
+		name, value, attached := strings.Cut(word[2:], "=")
+		o, means, err := p.long(name)
+		if err != nil {
+			return false, err
+		}
+		if o != nil {
+			return false, p.take(Given{Option: o, Source: "--" + o.Name, Value: value, At: p.at, Attached: attached}, means)
+		}
+	} else if p.short(word[1]) != nil {
+		return false, p.cluster(word[1:])
+	}
+	if p.Mixed || negative.MatchString(word) || strings.Contains(word, " ") {
+		return true, nil
+	}
+	return false, p.unknown(word)
+}
+
+// long finds an option by its name or, where that is allowed, by a beginning that
+// fits one option only; means is the value that a bare one has by that name.
+func (p *parser) long(name string) (found *Option, means string, err error) {
+	name = folded(name)
+	var fits []string
+	for i := range p.Options {
+		o := &p.Options[i]
+		for whole, value := range o.names {
+			if whole = folded(whole); whole == name {
+				return o, value, nil
+			}
+			if name != "" && p.Abbreviations && strings.HasPrefix(whole, name) {
+				fits, found, means = append(fits, "--"+whole), o, value
+			}
+		}
+	}
+	if len(fits) > 1 {
+		return nil, "", &Problem{Fault: Ambiguous, At: p.at, Option: "--" + name, Options: fits}
+	}
+	return found, means, nil
+}
+
+// short finds an option by its letter.
+func (g *Grammar) short(letter byte) *Option {
+	for i := range g.Options {
+		if g.Options[i].Short == letter {
+			return &g.Options[i]
+		}
+	}
+	return nil
+}
+
+// cluster reads what follows one dash: -r3, -r=3, -r 3, -m, -mr3.
+func (p *parser) cluster(letters string) error {
+	at := p.at
+	for {
+		o := p.short(letters[0])
+		if o == nil {
+			p.at = at
+			return p.unknown("-" + letters)
+		}
+		given, rest := Given{Option: o, Source: "-" + letters[:1], At: at}, letters[1:]
+		if !o.Bare {
+			given.Value, given.Attached = strings.TrimPrefix(rest, "="), rest != ""
+			rest = ""
+		}
+		p.at = at
+		if err := p.take(given, "1"); err != nil || rest == "" {
+			return err
+		}
+		letters = rest
+	}
+}
+
+// take records an option, with the next word as its value where it needs one.
+func (p *parser) take(given Given, means string) error {
+	p.at++
+	switch {
+	case given.Bare && given.Attached:
+		return &Problem{Fault: HasValue, At: given.At, Option: given.Source}
+	case given.Bare:
+		given.Value = means
+	case !given.Attached && (p.at == len(p.words) || optionLike(p.words[p.at])):
+		return &Problem{Fault: NoValue, At: given.At, Option: given.Source}
+	case !given.Attached:
+		given.Value = p.words[p.at]
+		p.at++
+	}
+	p.found = append(p.found, given)
+	p.ended = given.Last
+	return nil
+}
+
+// optionLike reports whether argparse would take a word for an option rather
+// than for a value.
+func optionLike(word string) bool {
+	return len(word) > 1 && word[0] == '-' && !negative.MatchString(word) && !strings.Contains(word, " ")
+}
+
+// unknown refuses an option that the grammar lacks.
+func (p *parser) unknown(word string) error {
+	name, _, _ := strings.Cut(word, "=")
+	return &Problem{Fault: Unknown, At: p.at, Option: name, Options: p.Names()}
+}
+
+// Names are the long names of all options, as they are written.
+func (g *Grammar) Names() []string {
+	var all []string
+	for i := range g.Options {
+		for name := range g.Options[i].names {
+			all = append(all, "--"+name)
+		}
+	}
+	return all
+}
+
+// fromVariables are the options that the environment sets and that the command
+// line does not. An empty variable counts as none.
+func (g *Grammar) fromVariables(found []Given, env map[string]string) []Given {
+	var more []Given
+	for i := range g.Options {
+		o := &g.Options[i]
+		named := slices.ContainsFunc(found, func(g Given) bool { return g.Option == o })
+		if value := env[o.Variable]; o.Variable != "" && !named && value != "" {
+			more = append(more, Given{Option: o, Source: o.Variable, Value: value, At: -1, Attached: true})
+		}
+	}
+	return more
+}

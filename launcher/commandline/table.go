@@ -1,0 +1,210 @@
+package commandline
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Table is what gpurun knows of launchers and wrappers.
+type Table struct {
+	Launchers []Launcher
+	Wrappers  []Wrapper
+}
+
+// Known is the table: to add a launcher or a wrapper is to add its value here.
+var Known = Table{
+	Launchers: slices.Concat(
+		[]Launcher{torchrun, torchDistributedLaunch, accelerate, deepspeed, composer, tune, axolotl, llamaFactory, swift("sft"), swift("pt")},
+		trl, opaque,
+	),
+	Wrappers: wrappers,
+}
+
+// opaque launchers start ranks in ways that gpurun does not take over: it refuses
+// to start them once a rank. Those of a single word start ranks with any subcommand
+// that is not listed by itself.
+var opaque = []Launcher{
+	{Command: []string{"mpirun"}, Aliases: [][]string{{"mpiexec"}, {"mpiexec.hydra"}, {"orterun"}, {"prterun"}}},
+	{Command: []string{"srun"}}, {Command: []string{"jsrun"}}, {Command: []string{"aprun"}},
+	{Command: []string{"horovodrun"}, Modules: []string{"horovod.runner.launch"}},
+	{Command: []string{"fabric", "run"}}, {Command: []string{"lightning", "run"}}, {Command: []string{"torchx", "run"}},
+	{Command: []string{"flux", "run"}}, {Command: []string{"colossalai", "run"}}, {Command: []string{"xtuner", "train"}},
+	{Command: []string{"axolotl"}}, {Command: []string{"llamafactory-cli"}, Aliases: [][]string{{"lmf"}}},
+	{Command: []string{"trl"}}, {Command: []string{"swift"}},
+}
+
+// A Found is a launcher with its command line.
+type Found struct {
+	*Launcher
+	// Name is how it was written: "accelerate-launch".
+	Name string
+	// Python is the interpreter that starts it as a module, empty for a program.
+	Python string
+	// Args are what follows its command.
+	Args []string
+	// Skipped: options stand between its words, which nobody has read.
+	Skipped bool
+}
+
+// Torchrun reports whether it is PyTorch's own launcher, and whether by its older
+// name.
+func (f Found) Torchrun() (is, legacy bool) {
+	if f.Launcher == nil {
+		return false, false
+	}
+	name := f.Launcher.Name()
+	legacy = name == torchDistributedLaunch.Name()
+	return legacy || name == torchrun.Name(), legacy
+}
+
+// Find finds the launcher that a command line begins with, as a program or as an
+// interpreter's module. Of the interpreter's own options only -u may stand before
+// the module: gpurun starts its own interpreter so.
+func (t *Table) Find(words []string) (Found, bool) {
+	if len(words) == 0 {
+		return Found{}, false
+	}
+	if !IsPython(words[0]) {
+		return t.program(words)
+	}
+	p, err := ReadPython(words)
+	if err != nil || p.Kind != Module || !p.Plain {
+		return Found{}, false
+	}
+	f, ok := t.module(p.Argv[0], p.Argv[1:])
+	f.Python = words[0]
+	return f, ok
+}
+
+// program finds the launcher whose command is the longest that the words begin with.
+func (t *Table) program(words []string) (best Found, found bool) {
+	length := 0
+	for i := range t.Launchers {
+		l := &t.Launchers[i]
+		for _, begins := range append([][]string{l.Command}, l.Aliases...) {
+			args, skipped, ok := after(words, begins)
+			if ok && len(begins) > length {
+				length, found = len(begins), true
+				best = Found{Launcher: l, Name: strings.Join(begins, " "), Args: args, Skipped: skipped}
+			}
+		}
+	}
+	return best, found
+}
+
+// after is what follows a beginning of one or two words. Between the two there can
+// be options.
+func after(words, begins []string) (args []string, skipped, ok bool) {
+	if len(begins) == 0 || path.Base(words[0]) != begins[0] {
+		return nil, false, false
+	}
+	args = words[1:]
+	for _, sub := range begins[1:] {
+		for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+			args, skipped = args[1:], true
+		}
+		if len(args) == 0 || args[0] != sub {
+			return nil, false, false
+		}
+		args = args[1:]
+	}
+	return args, skipped, true
+}
+
+// module finds the launcher that a module is.
+func (t *Table) module(name string, args []string) (Found, bool) {
+	for i := range t.Launchers {
+		l := &t.Launchers[i]
+		if slices.Contains(l.Modules, name) {
+			return Found{Launcher: l, Name: l.Name(), Args: args}, true
+		}
+		if slices.Contains(l.Programs, name) {
+			if f, found := t.program(append([]string{l.Command[0]}, args...)); found && f.Launcher == l {
+				return f, true
+			}
+		}
+	}
+	return Found{}, false
+}
+
+// StartsRanks is the name of the launcher that a command of a kind is, or that it
+// starts through wrappers, an interpreter or a shell; empty where there is none.
+// It would rather find one too many: what it finds would start ranks on each rank.
+func (t *Table) StartsRanks(kind Kind, argv []string) string {
+	switch {
+	case len(argv) == 0:
+		return ""
+	case kind == Program:
+		return t.search(argv)
+	case kind == Module:
+		f, _ := t.module(argv[0], argv[1:])
+		return f.Name
+	}
+	return t.startsRanks(argv)
+}
+
+// startsRanks is the name of the launcher that a command begins with: of one that
+// starts ranks with any subcommand, the program's alone.
+func (t *Table) startsRanks(words []string) string {
+	if f, found := t.program(words[:1]); found {
+		return f.Name
+	}
+	f, _ := t.program(words)
+	return f.Name
+}
+
+// search finds a launcher behind wrappers whose options it need not know.
+func (t *Table) search(words []string) string {
+	var within *Wrapper
+	for i, w := range words {
+		if i > 0 && within.valued(words[i-1]) {
+			continue
+		}
+		if name := t.startsRanks(words[i:]); name != "" {
+			return name
+		}
+		base := path.Base(w)
+		wrapper := t.wrapper(base)
+		switch {
+		case IsPython(w):
+			return t.interpreted(words[i:])
+		case (base == "sh" || base == "bash") && i+2 < len(words) && strings.HasPrefix(words[i+1], "-") && strings.HasSuffix(words[i+1], "c"):
+			return t.inShell(words[i+2])
+		case i == 0 && wrapper == nil, strings.HasSuffix(base, ".py"), strings.HasSuffix(base, ".sh"):
+			return ""
+		case wrapper != nil:
+			within = wrapper
+		}
+	}
+	return ""
+}
+
+// interpreted finds a launcher that an interpreter starts: a module, or a script
+// that is a launcher's program.
+func (t *Table) interpreted(words []string) string {
+	p, err := ReadPython(words)
+	if err != nil || len(p.Argv) == 0 || p.Kind == Program {
+		return ""
+	}
+	return t.StartsRanks(p.Kind, p.Argv)
+}
+
+// joins are what separates a shell's commands.
+var joins = regexp.MustCompile(`[;&|\n]+`)
+
+// inShell finds a launcher at the start of one of a shell's commands. They are for
+// the shell to read: here blanks part words.
+func (t *Table) inShell(line string) string {
+	for _, command := range joins.Split(line, -1) {
+		words := strings.Fields(command)
+		for len(words) > 0 && assignment.MatchString(words[0]) {
+			words = words[1:]
+		}
+		if name := t.StartsRanks(Program, words); name != "" {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,102 @@
+package commandline
+
+import "strings"
+
+// torchrun is PyTorch's own launcher, whose command line gpurun takes, too. Its
+// older name differs by one option.
+var (
+	torchrun = Launcher{
+		Command: []string{"torchrun"},
+		Modules: []string{"torch.distributed.run"},
+		Grammar: Grammar{Options: torchrunOptions(), Abbreviations: true, Remainder: true},
+	}
+	torchDistributedLaunch = Launcher{
+		Modules: []string{"torch.distributed.launch"},
+		Grammar: Grammar{Options: append(torchrunOptions(), Option{Name: "use-env", Bare: true}), Abbreviations: true, Remainder: true},
+	}
+)
+
+// torchrunOptions are those of torch/distributed/run.py (get_args_parser, torch
+// 2.15). Each has a variable, PET_ and its name, where none is ruled out.
+func torchrunOptions() []Option {
+	const filters = "leave it out, and filter the files that --tee writes"
+	options := []Option{
+		{Name: "nnodes", Means: OneNode},
+		{Name: "nproc-per-node", Means: Ranks},
+		{Name: "standalone", Bare: true},
+		{Name: "max-restarts"},
+		{Name: "module", Short: 'm', Bare: true, Means: AsModule},
+		{Name: "no-python", Bare: true, Means: AsProgram},
+		{Name: "log-dir"},
+		{Name: "redirects", Short: 'r'},
+		{Name: "tee", Short: 't'},
+		{Name: "local-ranks-filter"},
+		{Name: "role"},
+		{Name: "rdzv-id"},
+		{Name: "node-rank"},
+		{Name: "master-addr"},
+		{Name: "master-port"},
+		{Name: "signals-to-handle"},
+		{Name: "shutdown-timeout"},
+		{Name: "rdzv-backend", Means: Idle},
+		{Name: "rdzv-endpoint", Means: Idle},
+		{Name: "rdzv-conf", Means: Idle},
+		{Name: "monitor-interval", Means: Idle},
+		{Name: "start-method", Means: Idle},
+		{Name: "event-log-handler", Means: Idle},
+		{Name: "local-addr", Means: Idle},
+		{Name: "log-line-prefix-template", Means: Idle},
+		{Name: "numa-binding", Means: Idle, Variable: none},
+		{Name: "virtual-local-rank", Bare: true, Means: Refused, Hint: "leave it out: each rank finds its GPU by LOCAL_RANK"},
+		{Name: "run-path", Bare: true, Means: Refused, Hint: "leave it out: the interpreter runs the script"},
+		{Name: "logs-specs", Means: Refused, Variable: none,
+			Hint: "gpurun keeps each rank's output in files of its own; --log-dir, --redirects and --tee say more"},
+		{Name: "print-completion", Means: Refused, Variable: none, Hint: "leave it out"},
+		{Name: "duplicate-stdout-filters", Means: Refused, Hint: filters},
+		{Name: "duplicate-stderr-filters", Means: Refused, Hint: filters},
+		{Name: "help", Short: 'h', Bare: true, Variable: none, Means: Help},
+	}
+	for i := range options {
+		switch o := &options[i]; o.Variable {
+		case none:
+			o.Variable = ""
+		case "":
+			o.Variable = "PET_" + strings.ToUpper(strings.ReplaceAll(o.Name, "-", "_"))
+		}
+	}
+	return options
+}
+
+// none is the variable of an option of torchrun that has none.
+const none = "-"
+
+// ownOptions are gpurun's among torchrun's: they may stand before the script or
+// the train.toml. They have no variables: PET_* is torchrun's.
+var ownOptions = append(append(valued("python"), bare("json", "quiet", "propagate-exit-code")...), valued("run-dir")...)
+
+// gpurun is the command line that gpurun itself takes in torchrun's place.
+// legacyGpurun is what stands behind python -m torch.distributed.launch.
+var (
+	gpurun       = Grammar{Options: append(torchrunOptions(), ownOptions...), Abbreviations: true, Remainder: true}
+	legacyGpurun = Grammar{Options: append(torchrunOptions(), append(ownOptions, Option{Name: "use-env", Bare: true})...), Abbreviations: true, Remainder: true}
+)
+
+// IsTorchrunOption reports whether torchrun has an option of that name, whose words
+// are joined by dashes.
+func IsTorchrunOption(name string) bool { return torchrun.Grammar.named(name) != nil }
+
+// IsOwnOption reports whether the option is one that gpurun has and torchrun has not.
+func IsOwnOption(name string) bool {
+	own := Grammar{Options: ownOptions}
+	return own.named(name) != nil && name != "python"
+}
+
+// named finds an option by its name, written in full.
+func (g *Grammar) named(name string) *Option {
+	for i := range g.Options {
+		if g.Options[i].Name == name {
+			return &g.Options[i]
+		}
+	}
+	return nil
+}

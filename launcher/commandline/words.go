@@ -1,0 +1,287 @@
+package commandline
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+)
+
+// A Word is one word of a shell's command line.
+type Word struct {
+	Text string
+	// bare is how many bytes at the start of Text were not quoted.
+	bare int
+}
+
+// A ShellError is what only a shell could do with a line, or what no shell would
+// take.
+type ShellError struct {
+	Offset  int // in bytes from the start of the line
+	Message string
+}
+
+func (e *ShellError) Error() string { return e.Message }
+
+// throughShell is the hint for what only a shell can do.
+const throughShell = `quote it, or use program = ["sh", "-c", "…"]`
+
+// Words cuts a command line into words as a POSIX shell does: blanks, quotes,
+// backslashes. What a shell would do beyond that is refused, because nothing here
+// would do it. The error is a *ShellError with a hint.
+func Words(line string) ([]Word, error) {
+	s := splitter{line: strings.TrimRight(line, " \t\r\n")}
+	parser := syntax.NewParser(syntax.Variant(syntax.LangPOSIX))
+	for w, err := range parser.WordsSeq(strings.NewReader(s.line)) {
+		if err != nil {
+			return nil, s.unparsed(err)
+		}
+		if err := s.add(w); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.gap(len(s.line)); err != nil {
+		return nil, err
+	}
+	return s.words, nil
+}
+
+// A splitter is a command line on its way to words.
+type splitter struct {
+	line  string
+	end   int // of the last word, in bytes
+	words []Word
+}
+
+// add takes a word of the line, where it says what it is without a shell.
+func (s *splitter) add(w *syntax.Word) error {
+	start := int(w.Pos().Offset())
+	if err := s.gap(start); err != nil {
+		return err
+	}
+	word := literal{splitter: s}
+	at := start
+	for _, part := range w.Parts {
+		next := int(part.Pos().Offset())
+		if i := strings.IndexByte(s.line[at:next], '#'); i >= 0 {
+			// The parser takes a comment that ends with a backslash for a word's middle.
+			return s.refuse(at+i, "# starts a comment", "remove it, or quote the #")
+		}
+		at = int(part.End().Offset())
+		if err := word.part(part, false); err != nil {
+			return err
+		}
+	}
+	s.words = append(s.words, Word{word.text.String(), word.bare})
+	s.end = int(w.End().Offset())
+	return nil
+}
+
+// gap looks at what stands between two words, which the parser passes over: a line
+// break ends a command, and a comment is one. Leading line breaks do no harm.
+func (s *splitter) gap(next int) error {
+	for at := s.end; at < next; at++ {
+		switch c := s.line[at]; {
+		case c == '\\':
+			at++ // and the line break that it takes away
+		case c == '#':
+			return s.refuse(at, "# starts a comment", "remove it, or quote the #")
+		case c == '\n' && len(s.words) > 0:
+			return s.refuse(at, "a line break ends the command", "write it on one line, or end the line with a backslash")
+		case c != ' ' && c != '\t' && c != '\r' && c != '\n':
+			return nil // a word that the parser stumbled over
+		}
+	}
+	return nil
+}
+
+// unparsed says why the parser could not go on.
+func (s *splitter) unparsed(err error) error {
+	var parse syntax.ParseError
+	var lang syntax.LangError
+	at := s.end
+	switch {
+	case errors.As(err, &parse):
+		at = int(parse.Pos.Offset())
+	case errors.As(err, &lang):
+		at = int(lang.Pos.Offset())
+	}
+	at = max(s.end, min(at, len(s.line)))
+	if err := s.gap(at); err != nil {
+		return err
+	}
+	if i := strings.IndexAny(s.line[s.end:at], "$`"); i >= 0 && (i == 0 || s.line[s.end+i-1] != '\\') {
+		return s.operator(s.end + i) // what is wrong is inside of it
+	}
+	switch {
+	case at == len(s.line):
+	case s.line[at] == '\'':
+		return s.fail(at, "a single quote is not closed", "add the other quote")
+	case s.line[at] == '"':
+		return s.fail(at, "a double quote is not closed", "add the other quote")
+	case strings.IndexByte("|&;<>()$`", s.line[at]) >= 0:
+		return s.operator(at)
+	case at+1 < len(s.line) && s.line[at+1] == '(': // an extended glob
+		return s.operator(at + 1)
+	case s.line[at] >= '0' && s.line[at] <= '9':
+		// The number of a stream in front of a redirection.
+		if n := strings.IndexAny(s.line[at:], "<>"); n > 0 && strings.Trim(s.line[at:at+n], "0123456789") == "" {
+			return s.operator(at + n)
+		}
+	}
+	return s.fail(at, fmt.Sprintf("no shell reads this line: %v", err), throughShell)
+}
+
+// fail is an error at a place of the line.
+func (s *splitter) fail(at int, message, hint string) error {
+	return errext.WithHint(&ShellError{Offset: at, Message: message}, hint)
+}
+
+// refuse says what a shell would do here, and what to write instead.
+func (s *splitter) refuse(at int, what, hint string) error {
+	return s.fail(at, what+", and no shell runs this line", hint)
+}
+
+// operator refuses a shell's operator, with a hint for the usual reasons to have
+// one.
+func (s *splitter) operator(at int) error {
+	const ownFiles = throughShell + "; gpurun keeps each rank's output in a file of its own"
+	c, two := s.line[at], s.line[at:min(at+2, len(s.line))]
+	switch {
+	case two == "&&":
+		return s.refuse(at, "&& joins commands", s.insteadOfJoin())
+	case c == ';':
+		return s.refuse(at, "; joins commands", s.insteadOfJoin())
+	case two == "||":
+		return s.refuse(at, "|| joins commands", throughShell)
+	case c == '|':
+		return s.refuse(at, "| pipes the output", ownFiles)
+	case c == '&':
+		return s.refuse(at, "& runs the command in the background", throughShell)
+	case c == '<' || c == '>':
+		return s.refuse(at, string(c)+" redirects", ownFiles)
+	case c == '$':
+		return s.refuse(at, "$ stands for a variable or a command", "write the value, or "+throughShell)
+	case c == '`':
+		return s.refuse(at, "` runs a command", "write the value, or "+throughShell)
+	}
+	return s.refuse(at, string(c)+" groups commands", throughShell)
+}
+
+// insteadOfJoin looks at the command before && or ; and says what job setting
+// does the same.
+func (s *splitter) insteadOfJoin() string {
+	if len(s.words) == 2 {
+		switch s.words[0].Text {
+		case "cd":
+			return "use job.workdir for the directory"
+		case "source", ".":
+			return "use job.python for the environment's interpreter"
+		case "export":
+			return "use job.env for variables"
+		}
+	}
+	return throughShell
+}
+
+// A literal is a word on its way to its text.
+type literal struct {
+	*splitter
+	text   strings.Builder
+	quoted bool // a quote or a backslash was in it
+	bare   int
+}
+
+// part takes a part of a word. What is not literal is refused here, and only here:
+// who can tell a variable's value expands a *syntax.ParamExp instead.
+func (w *literal) part(part syntax.WordPart, inQuotes bool) error {
+	at := int(part.Pos().Offset())
+	switch part := part.(type) {
+	case *syntax.Lit:
+		return w.lit(part, inQuotes)
+	case *syntax.SglQuoted:
+		if part.Dollar {
+			return w.operator(at)
+		}
+		w.quoted = true
+		w.text.WriteString(part.Value)
+		return nil
+	case *syntax.DblQuoted:
+		if part.Dollar {
+			return w.operator(at)
+		}
+		w.quoted = true
+		for _, inner := range part.Parts {
+			if err := w.part(inner, true); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return w.operator(at)
+}
+
+// lit takes plain text, in which backslashes quote: any character outside of
+// quotes, inside of them those that would mean something there.
+func (w *literal) lit(l *syntax.Lit, inQuotes bool) error {
+	at := int(l.Pos().Offset()) // exact up to the first line that is continued
+	for i := 0; i < len(l.Value); i++ {
+		c := l.Value[i]
+		switch {
+		case c == '\\' && i+1 == len(l.Value) && !inQuotes:
+			return w.fail(at+i, "a backslash at the end quotes nothing", "remove it")
+		case c == '\\' && i+1 < len(l.Value) && l.Value[i+1] == '\n':
+			i++ // a line that goes on
+			continue
+		case c == '\\' && i+1 < len(l.Value) && (!inQuotes || strings.IndexByte("$`\"\\", l.Value[i+1]) >= 0):
+			i++
+			w.quoted = true
+			w.text.WriteByte(l.Value[i])
+			continue
+		case inQuotes && c != '$':
+		case c == '$':
+			return w.refuse(at+i, "$ stands for a variable or a command", "write the value, or "+throughShell)
+		case c == '*':
+			return w.refuse(at+i, "* stands for file names", "write the names, or "+throughShell)
+		case c == '~' && !w.quoted && assignment.FindString(w.text.String()) == w.text.String():
+			// A home directory, which can also start the value of an assignment.
+			return w.refuse(at+i, "~ stands for a home directory", "write the path out, or quote the ~")
+		}
+		w.text.WriteByte(c)
+		if !w.quoted {
+			w.bare++
+		}
+	}
+	return nil
+}
+
+// assignment is NAME= at the start of a word.
+var assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+
+// assigns reports whether the word is NAME=value as a shell sees it: with the
+// name not quoted.
+func (w Word) assigns() bool {
+	name := assignment.FindString(w.Text)
+	return name != "" && len(name) <= w.bare
+}
+
+// Assignments takes the leading NAME=value words off; env is nil where there are none.
+func Assignments(words []Word) (env environ.Vars, rest []string) {
+	for len(words) > 0 && words[0].assigns() {
+		if env == nil {
+			env = environ.Vars{}
+		}
+		name, value, _ := strings.Cut(words[0].Text, "=")
+		env[name] = value
+		words = words[1:]
+	}
+	for _, w := range words {
+		rest = append(rest, w.Text)
+	}
+	return env, rest
+}
