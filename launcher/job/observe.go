@@ -1,6 +1,7 @@
 package job
 
 import (
+	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -51,26 +52,10 @@ func (s Settings) with(name, value string) (strategy.Plan, error) {
 	return plan, err
 }
 
-// Checkpoints says where the job's checkpoints are.
-type Checkpoints struct {
-	// Dir is what relative paths count from.
-	Dir string
-	// Glob matches complete checkpoints; empty where none is known.
-	Glob string
-	// Pointer is the file in which the framework names the newest one; empty where it
-	// writes none. Only says that nothing but the pointer counts.
-	Pointer string
-	Only    bool
-	// Needs are globs of files without which a checkpoint that is a folder is not complete.
-	Needs []string
-	// Meant is the checkpoint that the pointer's text means; false where it means none.
-	Meant func(text string) (path string, ok bool)
-}
-
 // Checkpoints says where the checkpoints of the job are.
-func (p *Prepared) Checkpoints() Checkpoints {
+func (p *Prepared) Checkpoints() checkpoint.Search {
 	r := p.resolved
-	c := Checkpoints{Dir: r.job.Workdir, Pointer: r.recipe.Pointer(r.command), Only: r.recipe.FollowsPointer(), Needs: r.recipe.Resume.Needs,
+	c := checkpoint.Search{Dir: r.job.Workdir, Pointer: r.recipe.Pointer(r.command), Only: r.recipe.FollowsPointer(), Needs: r.recipe.Resume.Needs,
 		Meant: func(text string) (string, bool) { return r.recipe.PointedAt(r.command, text) }}
 	if c.Pointer != "" {
 		c.Pointer = r.under(c.Pointer)

@@ -1,4 +1,4 @@
-package launcher
+package checkpoint
 
 import (
 	"archive/zip"

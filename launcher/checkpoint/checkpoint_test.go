@@ -1,4 +1,4 @@
-package launcher
+package checkpoint
 
 import (
 	"archive/zip"
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-func TestNewestCheckpoint(t *testing.T) {
+func TestNewest(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	type file struct {
 		name  string
@@ -56,7 +56,7 @@ func TestNewestCheckpoint(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := NewestCheckpoint(dir, test.glob, start)
+			got, err := Newest(dir, test.glob, start)
 			if err != nil || got != test.want {
 				t.Errorf("got %q, %v; want %q", got, err, test.want)
 			}
@@ -64,9 +64,9 @@ func TestNewestCheckpoint(t *testing.T) {
 	}
 }
 
-// TestOnlyTheNewestCheckpointIsOpened: a folder of many has many gigabytes, which
+// TestOnlyTheNewestIsOpened: a folder of many has many gigabytes, which
 // nobody reads to learn that the newest is whole.
-func TestOnlyTheNewestCheckpointIsOpened(t *testing.T) {
+func TestOnlyTheNewestIsOpened(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	dir := t.TempDir()
 	for n := range 30 {
@@ -121,7 +121,7 @@ func TestACutArchiveIsNone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ckpt.pt")
 	for n := range b.Len() + 1 {
 		writeFile(t, path, b.String()[:n])
-		got, err := NewestCheckpoint("", path, time.Time{})
+		got, err := Newest("", path, time.Time{})
 		whole := n == b.Len() || n > 0 && n < 4 // of some other format, as far as one can see
 		if err != nil || (got != "") != whole {
 			t.Errorf("%d of %d bytes: %q, %v", n, b.Len(), got, err)
@@ -171,7 +171,7 @@ func TestAPipeInACheckpointIsNotOpened(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Skip(err)
 	}
-	got, err := NewestCheckpoint("", dir, time.Time{})
+	got, err := Newest("", dir, time.Time{})
 	if err != nil || got != dir {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -1,4 +1,6 @@
-package launcher
+// Package checkpoint finds the checkpoints that a job has written, and tells those
+// that are complete from those that were cut off.
+package checkpoint
 
 import (
 	"cmp"
@@ -11,14 +13,14 @@ import (
 	"time"
 )
 
-// NewestCheckpoint finds the newest complete checkpoint that a glob matches and
+// Newest finds the newest complete checkpoint that a glob matches and
 // that was written at or after since, empty where there is none. Names are
 // compared with their numbers as numbers (ckpt-90 is older than ckpt-100), equal
 // names by the time of writing. The path is as the glob is: relative to dir
 // where the glob is. One that is a folder has to hold a match of each of needs.
 //
 // Only the newest is opened, and those before it only where it is not complete.
-func NewestCheckpoint(dir, glob string, since time.Time, needs ...string) (string, error) {
+func Newest(dir, glob string, since time.Time, needs ...string) (string, error) {
 	return newestCheckpoint(opener{os.Open}, dir, glob, since, needs)
 }
 
@@ -57,10 +59,10 @@ func asGlob(dir, glob, match string) string {
 	return relative
 }
 
-// CompleteCheckpoint returns the path of a checkpoint that somebody names, relative
+// Complete returns the path of a checkpoint that somebody names, relative
 // to dir or absolute, if it is complete and was written at or after since. The error
-// says what it lacks; needs are as in NewestCheckpoint.
-func CompleteCheckpoint(dir, path string, since time.Time, needs ...string) (string, error) {
+// says what it lacks; needs are as in Newest.
+func Complete(dir, path string, since time.Time, needs ...string) (string, error) {
 	absolute := path
 	if !filepath.IsAbs(path) {
 		absolute = filepath.Join(dir, path)

@@ -1,4 +1,4 @@
-package launcher
+package checkpoint
 
 import (
 	"encoding/binary"
@@ -57,11 +57,11 @@ func TestHalfWrittenFolders(t *testing.T) {
 				}
 				writeFile(t, path, text)
 			}
-			got, err := CompleteCheckpoint(dir, test.path, time.Time{}, test.needs...)
+			got, err := Complete(dir, test.path, time.Time{}, test.needs...)
 			if test.whole && (err != nil || got != test.path) || !test.whole && !errors.Is(err, errIncomplete) {
 				t.Errorf("%q, %v", got, err)
 			}
-			newest, err := NewestCheckpoint(dir, test.path, time.Time{}, test.needs...)
+			newest, err := Newest(dir, test.path, time.Time{}, test.needs...)
 			if err != nil || (newest != "") != test.whole {
 				t.Errorf("newest %q, %v", newest, err)
 			}

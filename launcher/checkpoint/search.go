@@ -1,0 +1,64 @@
+package checkpoint
+
+import (
+	"os"
+	"time"
+)
+
+// A Search says where the checkpoints of a job are.
+type Search struct {
+	// Dir is what relative paths count from.
+	Dir string
+	// Glob matches complete checkpoints; empty where none is known.
+	Glob string
+	// Pointer is the file in which the framework names the newest one; empty where it
+	// writes none. Only says that nothing but the pointer counts.
+	Pointer string
+	Only    bool
+	// Needs are globs of files without which a checkpoint that is a folder is not complete.
+	Needs []string
+	// Meant is the checkpoint that the pointer's text means; false where it means none.
+	Meant func(text string) (path string, ok bool)
+}
+
+// Newest is the newest complete checkpoint that was written at or after since, the
+// begin of a run's attempt 0; empty without one. The framework's own word for which
+// it is comes first.
+func (s Search) Newest(since time.Time) string {
+	if named := s.pointed(since); named != "" || s.Only {
+		return named
+	}
+	if s.Glob == "" {
+		return ""
+	}
+	newest, err := Newest(s.Dir, s.Glob, since, s.Needs...)
+	if err != nil {
+		return "" // an unreadable checkpoint is none to start from
+	}
+	return newest
+}
+
+// pointed is the checkpoint that the framework's pointer file names, if this run
+// wrote both; empty where there is none.
+func (s Search) pointed(since time.Time) string {
+	if s.Pointer == "" {
+		return ""
+	}
+	info, err := os.Stat(s.Pointer)
+	if err != nil || info.ModTime().Before(since) {
+		return ""
+	}
+	text, err := os.ReadFile(s.Pointer)
+	if err != nil {
+		return ""
+	}
+	meant, ok := s.Meant(string(text))
+	if !ok {
+		return ""
+	}
+	named, err := Complete(s.Dir, meant, since, s.Needs...)
+	if err != nil {
+		return ""
+	}
+	return named
+}
