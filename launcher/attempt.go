@@ -14,7 +14,7 @@ import (
 func (l *Launcher) attempt(ctx context.Context, next Next) (strategy.Evidence, error) {
 	evidence := strategy.Evidence{
 		Attempt: next.N, Plan: next.Plan, Ranks: l.Job.Ranks, Facts: next.Facts,
-		Accelerator: l.World.Inventory(ctx).Accelerator,
+		Accelerator: l.World.Inventory(ctx).Accelerator, HangTimeout: strategy.Seconds(l.HangTimeout),
 	}
 	dir, err := l.Store.Prepare(next.N)
 	if err != nil {

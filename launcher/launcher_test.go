@@ -47,7 +47,7 @@ func exit(after time.Duration, rank, code int) act {
 }
 
 func raised(after time.Duration, rank int, c cause.Code) act {
-	return act{after, strategy.Fact{Rank: rank, Source: "stderr", Sighting: &cause.Sighting{
+	return act{after, strategy.Fact{Rank: rank, Source: "stderr", Finding: &cause.Finding{
 		Code: c, Raised: true, Rank: -1, Phase: cause.Backward, Line: 1, Text: "torch.cuda.OutOfMemoryError: CUDA out of memory."}}}
 }
 
@@ -246,23 +246,23 @@ func TestFromOutOfMemoryToTrained(t *testing.T) {
 // told is a rank's own word of its end.
 func told(after time.Duration, rank int, c cause.Code, source string) act {
 	a := raised(after, rank, c)
-	a.fact.Source, a.fact.Sighting.Stream, a.fact.Sighting.Seq = source, source, 1
+	a.fact.Source, a.fact.Finding.Stream, a.fact.Finding.Seq = source, source, 1
 	return a
 }
 
-// as changes what an act's sighting says.
-func as(a act, change func(*cause.Sighting)) act {
-	change(a.fact.Sighting)
+// as changes what an act's finding says.
+func as(a act, change func(*cause.Finding)) act {
+	change(a.fact.Finding)
 	return a
 }
 
-func symptom(s *cause.Sighting) { s.Symptom = true }
-func weak(s *cause.Sighting)    { s.Weak = true }
-func handled(s *cause.Sighting) { s.Handled = true }
-func wentOn(s *cause.Sighting)  { s.WentOn = true }
+func symptom(s *cause.Finding) { s.Weight = cause.WeightSymptom }
+func weak(s *cause.Finding)    { s.Weight = cause.WeightWarning }
+func handled(s *cause.Finding) { s.Weight = cause.WeightHandled }
+func wentOn(s *cause.Finding)  { s.Weight = cause.WeightOutlived }
 
-func numbered(n int) func(*cause.Sighting) {
-	return func(s *cause.Sighting) { s.Stream, s.Seq = "stderr", n }
+func numbered(n int) func(*cause.Finding) {
+	return func(s *cause.Finding) { s.Stream, s.Seq = "stderr", n }
 }
 
 func killed(after time.Duration, rank int) act {
@@ -358,9 +358,9 @@ func TestTheGangIsStoppedAfterTheFirstFailure(t *testing.T) {
 		acts []act
 		want time.Duration
 	}{
-		"a cause":       {[]act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}, time.Minute + collectWindow},
-		"symptoms only": {[]act{as(raised(time.Minute, 0, cause.NCCLTimeout), symptom), exit(time.Minute, 0, 1)}, time.Minute + symptomWindow},
-		"nothing seen":  {[]act{exit(time.Minute, 0, 1)}, time.Minute + collectWindow},
+		"a cause":       {[]act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}, time.Minute + strategy.CollectWindow},
+		"symptoms only": {[]act{as(raised(time.Minute, 0, cause.NCCLTimeout), symptom), exit(time.Minute, 0, 1)}, time.Minute + strategy.SymptomWindow},
+		"nothing seen":  {[]act{exit(time.Minute, 0, 1)}, time.Minute + strategy.CollectWindow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

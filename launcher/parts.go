@@ -91,15 +91,5 @@ type Graces struct {
 	Failure time.Duration // after a diagnosed failure of a rank
 }
 
-// How long the launcher waits for things that may never come.
-const (
-	// collectWindow gathers the other ranks' last words after the first failure;
-	// symptomWindow is for failures that others must have caused, whose cause is
-	// often printed later (an NCCL error comes before its peer's traceback).
-	collectWindow = 2 * time.Second
-	symptomWindow = 10 * time.Second
-	// strongWindow is how long a rank may live on after it reported its own end.
-	strongWindow = 5 * time.Second
-	// settleBound is how long device memory may take to come back.
-	settleBound = 60 * time.Second
-)
+// settleBound is how long device memory may take to come back.
+const settleBound = 60 * time.Second

@@ -41,7 +41,7 @@ func (v *Verdict) record(a strategy.Attempt, d strategy.Decision) {
 	t := Tried{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
 		Seconds: math.Round(a.Lasted().Seconds()*10) / 10,
-		Rung:    d.Rung, Changed: d.Changed, Skipped: d.Skipped, Untaken: d.Untaken,
+		Rung:    d.Rung, Changed: d.Changed, Skipped: d.Skipped, Untaken: d.Ineffective,
 		ExitCode: a.Diagnosis.ExitCode, Error: a.Diagnosis.Error,
 	}
 	if a.Diagnosis.Rank >= 0 {

@@ -56,7 +56,7 @@ func (s *situation) decide() Decision {
 	for _, r := range rules() {
 		if r.applies(s) {
 			d := r.answer(s)
-			d.Rule, d.Untaken = r.name, s.job.Untaken(s.last.Plan, s.last.Proved)
+			d.Rule, d.Ineffective = r.name, s.job.Ineffective(s.last.Plan, s.last.Observed)
 			if d.Caveat = s.caveat(d); d.Caveat != "" && !strings.Contains(d.Reason, d.Caveat) {
 				d.Reason += "; on resuming, " + d.Caveat
 			}
@@ -80,7 +80,7 @@ func (s *situation) recoverable() bool {
 func (s *situation) counted() int {
 	n := 0
 	for _, a := range s.history {
-		if a.Diagnosis.Cause != cause.PortInUse && len(s.job.Untaken(a.Plan, a.Proved)) == 0 {
+		if a.Diagnosis.Cause != cause.PortInUse && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
 			n++
 		}
 	}

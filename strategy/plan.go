@@ -127,9 +127,9 @@ func (p Plan) With(changes Plan) Plan {
 
 // Using returns a copy of the plan with what is in use for each of its changes that
 // did not take effect.
-func (p Plan) Using(untaken Changes) Plan {
+func (p Plan) Using(ineffective Changes) Plan {
 	used := p.With(nil)
-	for k, pair := range untaken {
+	for k, pair := range ineffective {
 		used[k] = pair[1]
 	}
 	return used

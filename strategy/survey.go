@@ -15,7 +15,7 @@ type Offer struct {
 // phase of the failure.
 func Survey(p Policy, j Job, plan Plan, inv Inventory) []Offer {
 	s := &situation{policy: p, job: j, inventory: inv, plan: plan, diagnosis: Diagnosis{Cause: cause.CUDAOOM, Phase: cause.NoPhase, Rank: -1}}
-	shut := door{}
+	shut := phaseFilter{}
 	if inv.Accelerator == "cpu" {
 		shut = shut.shutOnCPU()
 	}
@@ -24,12 +24,12 @@ func Survey(p Policy, j Job, plan Plan, inv Inventory) []Offer {
 		offers = append(offers, s.offer(rung, shut))
 	}
 	for _, rung := range HostRungs {
-		offers = append(offers, s.offer(rung, door{}))
+		offers = append(offers, s.offer(rung, phaseFilter{}))
 	}
 	return offers
 }
 
-func (s *situation) offer(rung Rung, shut door) Offer {
+func (s *situation) offer(rung Rung, shut phaseFilter) Offer {
 	o := Offer{Rung: rung, Changed: Changes{}}
 	if o.Reason = shut[rung]; o.Reason != "" {
 		return o

@@ -58,8 +58,8 @@ func (s *situation) walk() step {
 // route is the order of rungs for the last failure, with those shut beforehand.
 // A CUDA rung never answers a host OOM, unless the job trains on the CPU: there
 // host memory is what the model lives in.
-func (s *situation) route() ([]Rung, door) {
-	shut := shutBy(s.diagnosis.Phase)
+func (s *situation) route() ([]Rung, phaseFilter) {
+	shut := filterBy(s.diagnosis.Phase)
 	onCPU := s.inventory.Accelerator == "cpu"
 	if s.diagnosis.Cause == cause.CUDAOOM {
 		return DeviceRungs, shut
@@ -70,11 +70,11 @@ func (s *situation) route() ([]Rung, door) {
 	if onCPU {
 		return slices.Concat(HostRungs, DeviceRungs), shut.shutOnCPU()
 	}
-	return HostRungs, door{}
+	return HostRungs, phaseFilter{}
 }
 
 // try asks one rung for a plan; the skip says why there is none.
-func (s *situation) try(rung Rung, shut door, failed []Plan, free Plan) (Plan, *Skip) {
+func (s *situation) try(rung Rung, shut phaseFilter, failed []Plan, free Plan) (Plan, *Skip) {
 	if reason, isShut := shut[rung]; isShut {
 		return nil, &Skip{Rung: rung, Reason: reason}
 	}
@@ -156,7 +156,7 @@ func (s *situation) resumable(changes []Plan) (left []Plan, lost string) {
 func isFree(r Rung) bool { return r == RungAllocator || r == RungAttention }
 
 // riders are the free rungs that the job can take, and their changes together.
-func (s *situation) riders(shut door) ([]Rung, Plan) {
+func (s *situation) riders(shut phaseFilter) ([]Rung, Plan) {
 	var riders []Rung
 	free := Plan{}
 	if s.diagnosis.Cause != cause.CUDAOOM {

@@ -112,8 +112,8 @@ func newDiagnosis(in remains) diagnosis {
 	for _, i := range d.Because {
 		f := in.evidence.Facts[i]
 		switch {
-		case f.Sighting != nil:
-			r.Evidence = append(r.Evidence, quoted{Line: f.Sighting.Line, Text: f.Sighting.Text, where: whereOf(f, in.several)})
+		case f.Finding != nil:
+			r.Evidence = append(r.Evidence, quoted{Line: f.Finding.Line, Text: f.Finding.Text, where: whereOf(f, in.several)})
 		case f.Kills != nil:
 			r.Evidence = append(r.Evidence, quoted{Text: killsOf(f)})
 		case f.Source != given:
@@ -143,7 +143,7 @@ func killsOf(f strategy.Fact) string {
 	return text
 }
 
-// whereOf names the stream of a sighting, where a run left several.
+// whereOf names the stream of a finding, where a run left several.
 func whereOf(f strategy.Fact, several bool) string {
 	switch {
 	case !several:

@@ -98,7 +98,7 @@ type streamRead struct {
 	bytes int64 // that it had
 }
 
-// stream reads one file to its end, in constant memory. A sighting without a
+// stream reads one file to its end, in constant memory. A finding without a
 // rank of its own is the given one's. The error is a *notText where the file
 // cannot be a job's output.
 func (c collector) stream(rank int, source, name string) (streamRead, error) {
@@ -116,22 +116,20 @@ func (c collector) stream(rank int, source, name string) (streamRead, error) {
 		return streamRead{}, err
 	}
 	var read streamRead
+	var evidence strategy.Evidence
 	scanner := cause.NewScanner(source)
-	scanner.OnSighting = func(s cause.Sighting) {
+	scanner.OnFinding = func(s cause.Finding) {
 		of := rank
 		if of < 0 {
 			of = s.Rank
 		}
-		if s.Seq <= len(read.facts) { // its message went on
-			read.facts[s.Seq-1].Sighting = &s
-			return
-		}
-		read.facts = append(read.facts, strategy.Fact{Rank: of, Source: source, Sighting: &s})
+		evidence.Add(strategy.Fact{Rank: of, Source: source, Finding: &s})
 	}
 	if read.bytes, err = io.Copy(scanner, in); err != nil {
 		return read, fmt.Errorf("read the job's output %s: %w", name, err)
 	}
 	scanner.Close()
+	read.facts = evidence.Facts
 	if g := scanner.Growth(); g != nil {
 		read.facts = append(read.facts, strategy.Fact{Rank: rank, Source: source, Growth: g})
 	}
@@ -304,7 +302,7 @@ func (c collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 	}
 	raised, at, ok := cause.ErrorFile(text)
 	for _, fact := range facts {
-		if s := fact.Sighting; s != nil && s.Step == 0 {
+		if s := fact.Finding; s != nil && s.Step == 0 {
 			s.Step = step // the steps are on stdout, the error on stderr
 		}
 	}
@@ -312,16 +310,16 @@ func (c collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 		return facts, files, nil
 	}
 	for i, fact := range facts {
-		if fact.Sighting != nil && fact.Sighting.Raised {
+		if fact.Finding != nil && fact.Finding.Raised {
 			facts[i].Time = at
 		}
 	}
-	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Sighting: &raised})
+	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Finding: &raised})
 	return facts, files + 1, nil
 }
 
 // run reads a run directory of gpurun. An attempt that ended has its evidence in
-// the journal: exits, counters and sightings with their times. One that was cut
+// the journal: exits, counters and findings with their times. One that was cut
 // off has its ranks' output.
 func (c collector) run(dir string) (remains, error) {
 	r := remains{name: dir, several: true}

@@ -144,7 +144,7 @@ func (n *node) openOutput(a *attempt, l launcher.Launch) (*output.Output, error)
 		Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee), Filter: launch.LocalRanksFilter,
 		Role: launch.Role, Template: template, Restarts: l.N,
 		TTY:    a.world == 1 && wantsTTY(launch.TTY, n.console),
-		OnFact: a.emit, Prove: n.p.recipe.Prover(),
+		OnFact: a.emit, Observe: n.p.recipe.Prover(),
 	}
 	if step := n.p.recipe.Progress.Step; step != "" {
 		re, err := n.p.step()

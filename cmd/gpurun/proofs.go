@@ -90,7 +90,7 @@ func (w *proofWatch) look(glob string) {
 		w.seen[file] = len(proofs) > 0 // else it is half written, perhaps
 		for _, proof := range proofs {
 			proof.Text = file + ": " + proof.Text
-			w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "file", Proof: &proof})
+			w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "file", Observed: &proof})
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (w *proofWatch) lookAtEnvironments() {
 				continue
 			}
 			for k, v := range w.knobsOf(name, value) {
-				w.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Proof: &strategy.Proof{
+				w.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Observed: &strategy.ObservedSetting{
 					Knob: k, Value: v, Text: fmt.Sprintf("%s=%s in the environment of rank %d", name, value, rank)}})
 			}
 		}

@@ -74,7 +74,7 @@ func outcome(a attempt) string {
 	case !a.diagnosis.Fatal && !a.decision.Relaunch:
 		words = string(a.decision.Outcome)
 	}
-	if lost := a.decision.Untaken.Lost(); lost != "" {
+	if lost := a.decision.Ineffective.Lost(); lost != "" {
 		words += "; " + lost
 	}
 	if len(a.decision.Changed) > 0 {
@@ -144,7 +144,7 @@ func (p *People) hint(v launcher.Verdict) {
 	if v.Outcome == strategy.Stopped {
 		return
 	}
-	if lost := p.attempts[len(p.attempts)-1].decision.Untaken; len(lost) > 0 {
+	if lost := p.attempts[len(p.attempts)-1].decision.Ineffective; len(lost) > 0 {
 		p.say("hint: the job sets %s by itself, whatever it is given: look for it in the script and its configuration", lost.Names())
 		return
 	}
@@ -207,7 +207,7 @@ func traceback(a attempt) []string {
 		if i >= len(a.evidence.Facts) {
 			continue
 		}
-		if s := a.evidence.Facts[i].Sighting; s != nil {
+		if s := a.evidence.Facts[i].Finding; s != nil {
 			lines := lastLines(s.Traceback, 12)
 			if n := len(lines); n == 0 || !sameLine(lines[n-1], s.Text) {
 				lines = append(lines, s.Text)

@@ -177,10 +177,10 @@ func TestRealXid(t *testing.T) {
 	}
 	select {
 	case f := <-facts:
-		if f.Sighting == nil || f.Sighting.Device != "cuda:0" || !strings.HasPrefix(f.Sighting.Text, "Xid ") {
+		if f.Finding == nil || f.Finding.Device != "cuda:0" || !strings.HasPrefix(f.Finding.Text, "Xid ") {
 			t.Errorf("%+v", f)
 		} else {
-			t.Log(f.Sighting.Text)
+			t.Log(f.Finding.Text)
 		}
 	case <-ctx.Done():
 		t.Error("no Xid was heard")

@@ -84,7 +84,7 @@ func (w *watch) sight(a alarm) {
 	if a.uuid != "" {
 		gpu = "GPU " + a.uuid
 	}
-	s := cause.Sighting{Code: cause.GPUHardware, Rank: -1, Device: device}
+	s := cause.Finding{Code: cause.GPUHardware, Rank: -1, Device: device}
 	switch a.kind {
 	case eccAlarm:
 		s.Text = "uncorrectable ECC error on " + gpu
@@ -96,7 +96,7 @@ func (w *watch) sight(a alarm) {
 			s.Text += ": " + meaning
 		}
 	}
-	w.emit(fact(strategy.Fact{Sighting: &s}))
+	w.emit(fact(strategy.Fact{Finding: &s}))
 }
 
 func (w *watch) loss() {
@@ -104,7 +104,7 @@ func (w *watch) loss() {
 		return
 	}
 	w.lost = true
-	w.emit(fact(strategy.Fact{Sighting: &cause.Sighting{
+	w.emit(fact(strategy.Fact{Finding: &cause.Finding{
 		Code: cause.GPUHardware, Rank: -1, Text: "the driver has lost a GPU",
 	}}))
 }

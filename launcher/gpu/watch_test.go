@@ -56,10 +56,10 @@ func TestWatch(t *testing.T) {
 		synctest.Wait()
 		var got []string
 		for _, f := range w.rest() {
-			if f.Sighting == nil || f.Rank != -1 || f.Source != "nvml" || f.Time.IsZero() || f.Sighting.Rank != -1 {
+			if f.Finding == nil || f.Rank != -1 || f.Source != "nvml" || f.Time.IsZero() || f.Finding.Rank != -1 {
 				t.Fatalf("%+v", f)
 			}
-			got = append(got, f.Sighting.Device+" "+f.Sighting.Text)
+			got = append(got, f.Finding.Device+" "+f.Finding.Text)
 		}
 		_, meaning := cause.XID(79)
 		xid := "cuda:1 Xid 79 on GPU " + uuids[0]
@@ -86,7 +86,7 @@ func TestWatchLostGPU(t *testing.T) {
 			t.Errorf("%d of 8 answers are left after 2.5 pauses, want 5", left)
 		}
 		facts := w.rest()
-		if len(facts) != 1 || facts[0].Sighting == nil || facts[0].Sighting.Code != cause.GPUHardware {
+		if len(facts) != 1 || facts[0].Finding == nil || facts[0].Finding.Code != cause.GPUHardware {
 			t.Errorf("%+v, want one lost GPU", facts)
 		}
 	})
@@ -109,8 +109,8 @@ func TestWatchGaps(t *testing.T) {
 		some.raise(alarm{uuid: uuids[0], kind: eccAlarm}) // nobody listens any more
 		synctest.Wait()
 		facts := some.rest()
-		if len(facts) != 3 || facts[0].Gap == "" || facts[1].Sighting == nil || !strings.Contains(facts[2].Gap, "Unknown Error") {
-			t.Errorf("%+v, want a gap, a sighting and a gap", facts)
+		if len(facts) != 3 || facts[0].Gap == "" || facts[1].Finding == nil || !strings.Contains(facts[2].Gap, "Unknown Error") {
+			t.Errorf("%+v, want a gap, a finding and a gap", facts)
 		}
 	})
 }

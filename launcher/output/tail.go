@@ -11,7 +11,7 @@ import (
 const (
 	tailSize    = 64 << 10 // bytes of a stream that are kept in memory
 	tailLine    = 4 << 10  // bytes of a line that Tail returns
-	mostFrames  = 40       // lines that LastTraceback returns, as a sighting has
+	mostFrames  = 40       // lines that LastTraceback returns, as a finding has
 	tracebackIs = "Traceback (most recent call last):"
 )
 
@@ -107,7 +107,7 @@ func (o *Output) LastTraceback(rank int) []string {
 		return nil
 	}
 	r.mu.Lock()
-	seen := r.lastRaised.Sighting
+	seen := r.lastRaised.Finding
 	r.mu.Unlock()
 	if seen != nil && len(seen.Traceback) > 0 {
 		return seen.Traceback

@@ -2,16 +2,16 @@ package strategy
 
 import "github.com/gpurun/gpurun/strategy/cause"
 
-// A door says which rungs the phase of a failure leaves open: for a rung that is
+// A phaseFilter says which rungs the phase of a failure leaves open: for a rung that is
 // shut it holds the reason.
-type door map[Rung]string
+type phaseFilter map[Rung]string
 
-// shutBy tells which rungs cannot answer a failure in this phase. Loading the
+// filterBy tells which rungs cannot answer a failure in this phase. Loading the
 // model and the optimizer step hold no activations, so that checkpointing and a
 // smaller micro batch gain nothing there; evaluation touches the evaluation
 // batch only; a save, the gather.
-func shutBy(phase cause.Phase) door {
-	d := door{}
+func filterBy(phase cause.Phase) phaseFilter {
+	d := phaseFilter{}
 	switch phase {
 	case cause.Load, cause.Optimizer:
 		reason := map[cause.Phase]string{
@@ -39,7 +39,7 @@ func shutBy(phase cause.Phase) door {
 }
 
 // shutOnCPU adds what only a GPU has.
-func (d door) shutOnCPU() door {
+func (d phaseFilter) shutOnCPU() phaseFilter {
 	for _, r := range DeviceRungs {
 		switch r {
 		case RungCheckpointing, RungMicroBatch, RungPrecision:
