@@ -38,7 +38,8 @@ const (
 type Detector struct {
 	evidence *Evidence
 
-	// seen is when each finding came first, by its index in the fold.
+	// seen is when each finding that the job has not got over came first, by its index
+	// in the fold.
 	seen map[int]time.Time
 	// exits are the ranks that ended badly by themselves, and raised those that told
 	// of their own end: strong evidence.
@@ -109,11 +110,13 @@ func (d *Detector) name(now time.Time) {
 }
 
 func (d *Detector) find(f Fact, now time.Time) {
-	if n := len(d.evidence.folded().findings) - 1; d.seen[n].IsZero() {
-		d.seen[n] = now
-	}
+	n := d.evidence.folded().known[identityOf(&f)]
 	if f.Finding.Weight.Over() {
+		delete(d.seen, n) // another one may take its place
 		return
+	}
+	if d.seen[n].IsZero() {
+		d.seen[n] = now
 	}
 	if _, known := d.raised[f.Rank]; !known && strong(f) {
 		d.raised[f.Rank] = failure{at: now, victim: f.Finding.Weight == cause.WeightSymptom}

@@ -24,7 +24,7 @@ func Replay(e Evidence) (Stop, bool) {
 		}
 	}
 	for _, m := range moments(e) {
-		if stop, ok := d.until(m.at); ok {
+		if stop, ok := d.until(m.at.Add(-1)); ok { // what comes at that instant counts
 			return stop, true
 		}
 		if d.Add(m.fact, m.at) {
