@@ -14,7 +14,7 @@ type remedy func(s *situation) (changes []Plan, reason string)
 // remedies has one entry for each rung; the two tables of rungs give the order.
 var remedies = map[Rung]remedy{
 	RungAllocator:          stepRemedy(Allocator),
-	RungWait:               func(*situation) ([]Plan, string) { return nil, "no other process holds the memory" },
+	RungWait:               wait,
 	RungAttention:          attention,
 	RungCheckpointing:      stepRemedy(ActivationCheckpointing),
 	RungMicroBatch:         smallerBatch,
@@ -29,6 +29,15 @@ var remedies = map[Rung]remedy{
 	RungWorkers:            fewerWorkers,
 	RungPinnedMemory:       stepRemedy(PinMemory),
 	RungUndoOffload:        undoOffload,
+}
+
+// wait changes nothing. Before any attempt it is possible; a walk begins where an attempt
+// failed for another reason than memory that somebody else holds.
+func wait(s *situation) ([]Plan, string) {
+	if len(s.history) == 0 {
+		return []Plan{{}}, ""
+	}
+	return nil, "no other process holds the memory"
 }
 
 // cannot says why the job cannot turn a knob; empty where it can.
