@@ -11,7 +11,7 @@ import (
 type effect struct {
 	job        strategy.Job
 	plan       strategy.Plan // that the attempt was to run with
-	checkpoint string        // that it was to go on from, empty for none
+	checkpoint string        // that it was to resume from, empty for none
 	evidence   *strategy.Evidence
 }
 
@@ -20,7 +20,7 @@ type effect struct {
 func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 	switch {
 	case s.Fresh && !e.evidence.Fresh() && e.checkpoint != "":
-		return fmt.Sprintf("warning: the job was to go on from %s, and says that it starts anew: %s", e.checkpoint, s.Text)
+		return fmt.Sprintf("warning: the job was told to resume from %s, but says that it starts from the beginning: %s", e.checkpoint, s.Text)
 	case s.Knob == "":
 		return ""
 	}
@@ -32,7 +32,7 @@ func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 		return fmt.Sprintf("warning: %s (%s)", strategy.Changes{s.Knob: pair}.Lost(), s.Text)
 	}
 	if pair, misread := e.job.Misread(e.plan, observed)[s.Knob]; misread {
-		return fmt.Sprintf("warning: gpurun reads %s %s from the job, which says that it uses %s, and leaves it alone (%s)", s.Knob.Short(), pair[0], pair[1], s.Text)
+		return fmt.Sprintf("warning: gpurun reads %s %s from the job, but the job says that it uses %s: gpurun will not change it (%s)", s.Knob.Short(), pair[0], pair[1], s.Text)
 	}
 	return ""
 }

@@ -60,7 +60,7 @@ func (c *fold) saysKilled(best candidate) bool {
 
 // adviseKill says what would prove who killed the rank.
 func (c *fold) adviseKill() string {
-	text := "a rank was killed by SIGKILL and nothing proves by whom: look for oom-kill in the kernel log (dmesg), oom_kill in the cgroup's memory.events, or an operator's kill"
+	text := "a rank was killed by SIGKILL and nothing shows by whom: look for oom-kill in the kernel log (dmesg), oom_kill in the cgroup's memory.events, or for somebody who killed it"
 	for _, i := range c.gaps {
 		if strings.Contains(c.facts[i].Gap, "cgroup") {
 			return text + "; the cgroup's counter could not be read here"

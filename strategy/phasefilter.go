@@ -29,7 +29,7 @@ func filterBy(phase cause.Phase) phaseFilter {
 	case cause.Save:
 		for _, r := range DeviceRungs {
 			if r != RungAllocator && r != RungWait {
-				f[r] = "a checkpoint save gathers weights; the batch and the activations have no part in it"
+				f[r] = "saving a checkpoint gathers weights; it does not depend on the batch or the activations"
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func (s *situation) cannot(k Knob) string {
 	r, known := s.job.Knobs[k]
 	switch {
 	case !known:
-		return fmt.Sprintf("nothing says where the job keeps %s", k)
+		return fmt.Sprintf("nothing says where the job sets %s", k)
 	case r.Absent != "":
 		return r.Absent
 	case s.doubts[k] != "":
@@ -206,7 +206,7 @@ func leanerOptimizer(s *situation) ([]Plan, string) {
 		return nil, reason
 	}
 	if off := s.plan[OffloadOptimizer]; off != "" && off != "none" {
-		return nil, "the optimizer is off the device, and runs as its own kind there"
+		return nil, "the optimizer is offloaded, and cannot be replaced there"
 	}
 	var next []Plan
 	for _, v := range []Value{"adamw-8bit", "paged-adamw-8bit", "adafactor"} {
