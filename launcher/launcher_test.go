@@ -167,10 +167,10 @@ func (a *played) sign() {
 }
 
 func (a *played) Facts() <-chan strategy.Fact { return a.facts }
-func (a *played) LastSign(int) Sign {
+func (a *played) LastSign(int) strategy.Sign {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	sign := Sign{Output: a.last, Longest: a.script.longest}
+	sign := strategy.Sign{Output: a.last, Longest: strategy.Seconds(a.script.longest)}
 	if now := time.Since(a.begin); a.script.step > 0 && now >= a.script.step {
 		sign.Others = a.begin.Add(a.script.step)
 		if a.script.own {
@@ -343,12 +343,34 @@ func TestEvidenceBeforeExit(t *testing.T) {
 				if len(st.stops) != 1 || st.stops[0].after != test.want {
 					t.Errorf("stops %+v, want one after %s", st.stops, test.want)
 				}
+				if ev := ended(t, st.events); test.want != never {
+					if again, _ := strategy.Replay(ev); again.At.Sub(ev.Started) != test.want || (again.Notice() != "") != test.notice {
+						t.Errorf("replayed from the journal: %+v", again)
+					}
+				} else if again, stopped := strategy.Replay(ev); stopped {
+					t.Errorf("replayed from the journal: %+v", again)
+				}
 				if got := slices.Contains(kinds(st.events), "noticed"); got != test.notice {
 					t.Errorf("events %q", kinds(st.events))
 				}
 			})
 		})
 	}
+}
+
+// ended is the evidence of the first attempt, as the journal keeps it.
+func ended(t *testing.T, events []Event) strategy.Evidence {
+	t.Helper()
+	i := slices.IndexFunc(events, func(e Event) bool { _, ok := e.(Ended); return ok })
+	line, err := Encode(events[i], time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _, err := Decode(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.(Ended).Evidence
 }
 
 // The others are stopped when one rank has failed: after 2 s in which they may

@@ -28,16 +28,7 @@ type Attempt interface {
 	// sweep. It returns when they are gone, or cannot be ended within a bound.
 	Stop(signal int, grace time.Duration)
 	// LastSign is what a rank last let see of itself.
-	LastSign(rank int) Sign
-}
-
-// A Sign is the last sign of life of a rank, as far as its output and the job's
-// steps show one. The zero time says never.
-type Sign struct {
-	Output  time.Time     // the last byte that the rank wrote
-	Step    time.Time     // its last step
-	Others  time.Time     // the last step on any rank, its own included
-	Longest time.Duration // the longest step so far, on any rank
+	LastSign(rank int) strategy.Sign
 }
 
 // World is what the launcher asks about its surroundings.

@@ -80,11 +80,8 @@ func (w *watch) judge() {
 		return
 	}
 	for _, rank := range w.detector.Suspects() {
-		sign := w.running.LastSign(rank)
-		now := time.Now()
-		w.detector.Add(strategy.Fact{Time: now, Rank: rank, Source: "gpurun", Sign: &strategy.Sign{
-			Output: sign.Output, Step: sign.Step, Others: sign.Others, Longest: strategy.Seconds(sign.Longest),
-		}}, now)
+		sign, now := w.running.LastSign(rank), time.Now()
+		w.detector.Add(strategy.Fact{Time: now, Rank: rank, Source: "gpurun", Sign: &sign}, now)
 	}
 	if stop, now := w.detector.Verdict(time.Now()); now {
 		w.tell(stop.Notice())

@@ -14,9 +14,14 @@ import (
 // A fact counts from its time on, but not before those that came before it. A finding
 // that the job got over later (Fact.Again) counts in full until then. Of a rank's signs
 // of life the last is known, which is all that the verdict needs: silence begins with it.
-// That gpurun itself was suspended in between is not known.
+// Not known are that gpurun itself was suspended in between, and when somebody else stopped
+// the ranks. Evidence without a hang timeout, of a journal of version 1 or of saved output,
+// does not tell whether a rank was silent: no rank is suspected then.
 func Replay(e Evidence) (Stop, bool) {
 	again := Evidence{Ranks: e.Ranks, HangTimeout: e.HangTimeout}
+	if again.HangTimeout == 0 {
+		again.HangTimeout = unlimited
+	}
 	d := NewDetector(&again)
 	for _, f := range e.Facts {
 		if f.Sign != nil {
@@ -24,7 +29,11 @@ func Replay(e Evidence) (Stop, bool) {
 		}
 	}
 	for _, m := range moments(e) {
-		if stop, ok := d.until(m.at.Add(-1)); ok { // what comes at that instant counts
+		before := m.at.Add(-1) // what comes at that instant counts
+		if m.fact.Exit != nil && m.fact.Exit.Stopped {
+			before = m.at // but the ranks were stopped before this one ended
+		}
+		if stop, ok := d.until(before); ok {
 			return stop, true
 		}
 		if d.Add(m.fact, m.at) {
@@ -33,12 +42,11 @@ func Replay(e Evidence) (Stop, bool) {
 			}
 		}
 	}
-	end := e.Ended
-	if end.IsZero() {
-		end = d.Next()
-	}
-	return d.until(end)
+	return d.until(e.Ended)
 }
+
+// unlimited is a patience that no silence exhausts.
+const unlimited = Seconds(100 * 365 * 24 * time.Hour)
 
 // until asks for the verdict as often as it becomes due up to a time.
 func (d *Detector) until(end time.Time) (Stop, bool) {

@@ -24,11 +24,11 @@ func Diagnose(ev Evidence) Diagnosis {
 		return c.undetermined()
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(a.hollow(), b.hollow()), a.compareTime(ev, b))
+		return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(a.saidBetter(), b.saidBetter()), a.compareTime(ev, b))
 	})
 	best := deeper(all)
 	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
-	if best.tier == tierWeak && len(c.exits) == 0 && !slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
+	if best.tier == tierWarning && len(c.exits) == 0 && !slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
 		d.Fatal = false // a warning, and nobody saw the job fail
 		if best.code == cause.CUDAOOM || best.code == cause.HostOOM {
 			d.Cause = cause.None
@@ -42,10 +42,10 @@ func Diagnose(ev Evidence) Diagnosis {
 type tier int
 
 const (
-	tierProof   tier = iota // words or counters that name a cause
+	tierCause   tier = iota // words or counters that name a cause
 	tierOwn                 // the job's own exception, a crash, a kill by nobody knows whom
 	tierSymptom             // what the death of another rank brings about
-	tierWeak                // a warning
+	tierWarning             // a warning
 	tierExit                // an exit code and no word, or words that tell no more
 )
 
@@ -59,8 +59,8 @@ type candidate struct {
 	order   int
 }
 
-// hollow is 1 for words that announce what further words say better.
-func (a candidate) hollow() int {
+// saidBetter is 1 for words that announce what further words say better.
+func (a candidate) saidBetter() int {
 	if a.finding != nil && a.tier == tierExit {
 		return 1 // the exit itself knows better
 	}

@@ -23,9 +23,9 @@ func (c *fold) candidates(ev Evidence) []candidate {
 		}
 	}
 	for _, i := range c.kills {
-		k := candidate{fact: i, code: cause.HostOOM, tier: tierWeak, rank: c.facts[i].Rank}
+		k := candidate{fact: i, code: cause.HostOOM, tier: tierWarning, rank: c.facts[i].Rank}
 		if rank, ok := c.killed(); ok {
-			k.tier = tierProof
+			k.tier = tierCause
 			if k.rank < 0 {
 				k.rank = rank
 			}
@@ -62,13 +62,13 @@ func tierOf(s *cause.Finding) tier {
 	case s.Weight == cause.WeightSymptom && s.Says(cause.SaysEnded):
 		return tierExit
 	case s.Weight == cause.WeightWarning:
-		return tierWeak
+		return tierWarning
 	case s.Weight == cause.WeightSymptom:
 		return tierSymptom
 	case s.Code == cause.UserError || s.Code == cause.Unknown:
 		return tierOwn
 	}
-	return tierProof
+	return tierCause
 }
 
 // exitMeans tells what an exit says by itself.
