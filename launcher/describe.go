@@ -15,8 +15,8 @@ func Describe(f strategy.Fact) string {
 		who = fmt.Sprintf("rank %d", f.Rank)
 	}
 	switch {
-	case f.Sighting != nil:
-		return fmt.Sprintf("%s, %s, line %d: %s", who, f.Source, f.Sighting.Line, f.Sighting.Text)
+	case f.Finding != nil:
+		return fmt.Sprintf("%s, %s, line %d: %s", who, f.Source, f.Finding.Line, f.Finding.Text)
 	case f.Exit != nil && f.Exit.Signal != 0:
 		return fmt.Sprintf("%s was ended by signal %d", who, f.Exit.Signal)
 	case f.Exit != nil:

@@ -1,55 +1,42 @@
 package launcher
 
 import (
-	"errors"
 	"fmt"
-	"syscall"
 
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// effect is what an attempt's job has said so far of the settings it was given.
+// effect compares what an attempt's job says of the settings it was given with what it
+// was to run with.
 type effect struct {
 	job        strategy.Job
 	plan       strategy.Plan // that the attempt was to run with
-	checkpoint string        // that it was to go on from, empty for none
-	proved     strategy.Plan
-	fresh      bool // it says that it starts anew
+	checkpoint string        // that it was to resume from, empty for none
+	evidence   *strategy.Evidence
 }
 
-// learn takes one more proof, and returns what people should know of it.
-func (e *effect) learn(p strategy.Proof) (notice string) {
+// learn takes one more setting, before the evidence has it, and returns what people
+// should know of it.
+func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 	switch {
-	case p.Fresh && !e.fresh && e.checkpoint != "":
-		e.fresh = true
-		return fmt.Sprintf("warning: the job was to go on from %s, and says that it starts anew: %s", e.checkpoint, p.Text)
-	case p.Knob == "":
+	case s.Fresh && !e.evidence.Fresh() && e.checkpoint != "":
+		return fmt.Sprintf("warning: the job was told to resume from %s, but says that it starts from the beginning: %s", e.checkpoint, s.Text)
+	case s.Knob == "":
 		return ""
 	}
-	if _, known := e.proved[p.Knob]; known {
+	if _, known := e.evidence.Observed()[s.Knob]; known {
 		return ""
 	}
-	e.proved = e.proved.With(strategy.Plan{p.Knob: p.Value})
-	if pair, lost := e.job.Untaken(e.plan, e.proved)[p.Knob]; lost {
-		return fmt.Sprintf("warning: %s (%s)", strategy.Changes{p.Knob: pair}.Lost(), p.Text)
+	observed := strategy.Plan{s.Knob: s.Value}
+	if pair, lost := e.job.Ineffective(e.plan, observed)[s.Knob]; lost {
+		return fmt.Sprintf("warning: %s (%s)", strategy.Changes{s.Knob: pair}.Lost(), s.Text)
 	}
-	if pair, misread := e.job.Misread(e.plan, e.proved)[p.Knob]; misread {
-		return fmt.Sprintf("warning: gpurun reads %s %s from the job, which says that it uses %s, and leaves it alone (%s)", p.Knob.Short(), pair[0], pair[1], p.Text)
+	if pair, misread := e.job.Misread(e.plan, observed)[s.Knob]; misread {
+		return fmt.Sprintf("warning: gpurun reads %s %s from the job, but the job says that it uses %s: gpurun will not change it (%s)", s.Knob.Short(), pair[0], pair[1], s.Text)
 	}
 	return ""
 }
 
-// prove weighs what the job says of its settings. It is stopped at once where a
-// change to the batch did not take effect: it would train something else.
-func (w *watch) prove(p strategy.Proof) {
-	if text := w.effect.learn(p); text != "" {
-		w.failed = errors.Join(w.failed, w.launcher.Store.Append(Noticed{Text: text}))
-	}
-	if w.stopped || !w.effect.job.BatchBroken(w.effect.plan, w.effect.proved) {
-		return
-	}
-	w.evidence.Halted = true
-	text := "the global batch would not be the job's own, and all ranks are stopped"
-	w.failed = errors.Join(w.failed, w.launcher.Store.Append(Noticed{Text: text}))
-	w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
-}
+// breaksBatch reports whether a change to the batch did not take effect, by all that the
+// job has said.
+func (e *effect) breaksBatch() bool { return e.job.BatchBroken(e.plan, e.evidence.Observed()) }

@@ -15,11 +15,13 @@ import (
 // train something else. Whatever else the job says of its settings is told, and the
 // attempt goes on.
 func TestWhatTheJobSaysOfItsSettings(t *testing.T) {
-	says := func(p strategy.Proof) act {
+	says := func(p strategy.ObservedSetting) act {
 		p.Text = "its words"
-		return act{time.Minute, strategy.Fact{Rank: 0, Source: "stdout", Proof: &p}}
+		return act{time.Minute, strategy.Fact{Rank: 0, Source: "stdout", Observed: &p}}
 	}
-	micro := func(v strategy.Value) act { return says(strategy.Proof{Knob: strategy.MicroBatchSize, Value: v}) }
+	micro := func(v strategy.Value) act {
+		return says(strategy.ObservedSetting{Knob: strategy.MicroBatchSize, Value: v})
+	}
 	written := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1", strategy.Precision: "fp32"}
 	smaller := written.With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"})
 	well := []act{exit(time.Hour, 0, 0), exit(time.Hour, 1, 0)}
@@ -31,20 +33,20 @@ func TestWhatTheJobSaysOfItsSettings(t *testing.T) {
 	}{
 		"not the micro batch that was asked for": {
 			second: []act{micro("8")}, plans: []strategy.Plan{written, smaller, written.With(strategy.Plan{strategy.Precision: "bf16"})},
-			notes: []string{"warning: micro batch 4 did not take effect, the job uses 8 (its words)", "the global batch would not be the job's own, and all ranks are stopped"},
+			notes: []string{"warning: micro batch 4 did not take effect, the job uses 8 (its words)", "the global batch would not be the job's own: all ranks are stopped"},
 		},
 		"as asked":                  {second: []act{micro("4")}, plans: []strategy.Plan{written, smaller}},
 		"as asked, then another":    {second: []act{micro("4"), micro("8")}, plans: []strategy.Plan{written, smaller}},
-		"a knob that was not known": {second: []act{says(strategy.Proof{Knob: strategy.Attention, Value: "sdpa"})}, plans: []strategy.Plan{written, smaller}},
+		"a knob that was not known": {second: []act{says(strategy.ObservedSetting{Knob: strategy.Attention, Value: "sdpa"})}, plans: []strategy.Plan{written, smaller}},
 		"a knob that was misread": {
-			second: []act{says(strategy.Proof{Knob: strategy.Precision, Value: "bf16"})}, plans: []strategy.Plan{written, smaller},
-			notes: []string{"warning: gpurun reads precision fp32 from the job, which says that it uses bf16, and leaves it alone (its words)"},
+			second: []act{says(strategy.ObservedSetting{Knob: strategy.Precision, Value: "bf16"})}, plans: []strategy.Plan{written, smaller},
+			notes: []string{"warning: gpurun reads precision fp32 from the job, but the job says that it uses bf16: gpurun will not change it (its words)"},
 		},
 		"that it starts anew, with a checkpoint": {
-			second: []act{says(strategy.Proof{Fresh: true}), says(strategy.Proof{Fresh: true})}, from: "ckpt-3", plans: []strategy.Plan{written, smaller},
-			notes: []string{"warning: the job was to go on from ckpt-3, and says that it starts anew: its words"},
+			second: []act{says(strategy.ObservedSetting{Fresh: true}), says(strategy.ObservedSetting{Fresh: true})}, from: "ckpt-3", plans: []strategy.Plan{written, smaller},
+			notes: []string{"warning: the job was told to resume from ckpt-3, but says that it starts from the beginning: its words"},
 		},
-		"that it starts anew, without one": {second: []act{says(strategy.Proof{Fresh: true})}, plans: []strategy.Plan{written, smaller}},
+		"that it starts anew, without one": {second: []act{says(strategy.ObservedSetting{Fresh: true})}, plans: []strategy.Plan{written, smaller}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -47,7 +47,7 @@ func exit(after time.Duration, rank, code int) act {
 }
 
 func raised(after time.Duration, rank int, c cause.Code) act {
-	return act{after, strategy.Fact{Rank: rank, Source: "stderr", Sighting: &cause.Sighting{
+	return act{after, strategy.Fact{Rank: rank, Source: "stderr", Finding: &cause.Finding{
 		Code: c, Raised: true, Rank: -1, Phase: cause.Backward, Line: 1, Text: "torch.cuda.OutOfMemoryError: CUDA out of memory."}}}
 }
 
@@ -175,10 +175,10 @@ func (a *played) sign() {
 }
 
 func (a *played) Facts() <-chan strategy.Fact { return a.facts }
-func (a *played) LastSign(int) Sign {
+func (a *played) LastSign(int) strategy.Sign {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	sign := Sign{Output: a.last, Longest: a.script.longest}
+	sign := strategy.Sign{Output: a.last, Longest: strategy.Seconds(a.script.longest)}
 	if now := time.Since(a.begin); a.script.step > 0 && now >= a.script.step {
 		sign.Others = a.begin.Add(a.script.step)
 		if a.script.own {
@@ -255,23 +255,23 @@ func TestFromOutOfMemoryToTrained(t *testing.T) {
 // told is a rank's own word of its end.
 func told(after time.Duration, rank int, c cause.Code, source string) act {
 	a := raised(after, rank, c)
-	a.fact.Source, a.fact.Sighting.Stream, a.fact.Sighting.Seq = source, source, 1
+	a.fact.Source, a.fact.Finding.Stream, a.fact.Finding.Seq = source, source, 1
 	return a
 }
 
-// as changes what an act's sighting says.
-func as(a act, change func(*cause.Sighting)) act {
-	change(a.fact.Sighting)
+// as changes what an act's finding says.
+func as(a act, change func(*cause.Finding)) act {
+	change(a.fact.Finding)
 	return a
 }
 
-func symptom(s *cause.Sighting) { s.Symptom = true }
-func weak(s *cause.Sighting)    { s.Weak = true }
-func handled(s *cause.Sighting) { s.Handled = true }
-func wentOn(s *cause.Sighting)  { s.WentOn = true }
+func symptom(s *cause.Finding) { s.Weight = cause.WeightSymptom }
+func weak(s *cause.Finding)    { s.Weight = cause.WeightWarning }
+func handled(s *cause.Finding) { s.Weight = cause.WeightHandled }
+func wentOn(s *cause.Finding)  { s.Weight = cause.WeightOutlived }
 
-func numbered(n int) func(*cause.Sighting) {
-	return func(s *cause.Sighting) { s.Stream, s.Seq = "stderr", n }
+func numbered(n int) func(*cause.Finding) {
+	return func(s *cause.Finding) { s.Stream, s.Seq = "stderr", n }
 }
 
 func killed(after time.Duration, rank int) act {
@@ -352,12 +352,34 @@ func TestEvidenceBeforeExit(t *testing.T) {
 				if len(st.stops) != 1 || st.stops[0].after != test.want {
 					t.Errorf("stops %+v, want one after %s", st.stops, test.want)
 				}
+				if ev := ended(t, st.events); test.want != never {
+					if again, _ := strategy.Replay(ev); again.At.Sub(ev.Started) != test.want || (again.Notice() != "") != test.notice {
+						t.Errorf("replayed from the journal: %+v", again)
+					}
+				} else if again, stopped := strategy.Replay(ev); stopped {
+					t.Errorf("replayed from the journal: %+v", again)
+				}
 				if got := slices.Contains(kinds(st.events), "noticed"); got != test.notice {
 					t.Errorf("events %q", kinds(st.events))
 				}
 			})
 		})
 	}
+}
+
+// ended is the evidence of the first attempt, as the journal keeps it.
+func ended(t *testing.T, events []Event) strategy.Evidence {
+	t.Helper()
+	i := slices.IndexFunc(events, func(e Event) bool { _, ok := e.(Ended); return ok })
+	line, err := Encode(events[i], time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _, err := Decode(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.(Ended).Evidence
 }
 
 // The others are stopped when one rank has failed: after 2 s in which they may
@@ -367,9 +389,9 @@ func TestTheGangIsStoppedAfterTheFirstFailure(t *testing.T) {
 		acts []act
 		want time.Duration
 	}{
-		"a cause":       {[]act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}, time.Minute + collectWindow},
-		"symptoms only": {[]act{as(raised(time.Minute, 0, cause.NCCLTimeout), symptom), exit(time.Minute, 0, 1)}, time.Minute + symptomWindow},
-		"nothing seen":  {[]act{exit(time.Minute, 0, 1)}, time.Minute + collectWindow},
+		"a cause":       {[]act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}, time.Minute + strategy.CollectWindow},
+		"symptoms only": {[]act{as(raised(time.Minute, 0, cause.NCCLTimeout), symptom), exit(time.Minute, 0, 1)}, time.Minute + strategy.SymptomWindow},
+		"nothing seen":  {[]act{exit(time.Minute, 0, 1)}, time.Minute + strategy.CollectWindow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -28,16 +28,7 @@ type Attempt interface {
 	// sweep. It returns when they are gone, or cannot be ended within a bound.
 	Stop(signal int, grace time.Duration)
 	// LastSign is what a rank last let see of itself.
-	LastSign(rank int) Sign
-}
-
-// A Sign is the last sign of life of a rank, as far as its output and the job's
-// steps show one. The zero time says never.
-type Sign struct {
-	Output  time.Time     // the last byte that the rank wrote
-	Step    time.Time     // its last step
-	Others  time.Time     // the last step on any rank, its own included
-	Longest time.Duration // the longest step so far, on any rank
+	LastSign(rank int) strategy.Sign
 }
 
 // World is what the launcher asks about its surroundings.
@@ -91,15 +82,5 @@ type Graces struct {
 	Failure time.Duration // after a diagnosed failure of a rank
 }
 
-// How long the launcher waits for things that may never come.
-const (
-	// collectWindow gathers the other ranks' last words after the first failure;
-	// symptomWindow is for failures that others must have caused, whose cause is
-	// often printed later (an NCCL error comes before its peer's traceback).
-	collectWindow = 2 * time.Second
-	symptomWindow = 10 * time.Second
-	// strongWindow is how long a rank may live on after it reported its own end.
-	strongWindow = 5 * time.Second
-	// settleBound is how long device memory may take to come back.
-	settleBound = 60 * time.Second
-)
+// settleBound is how long device memory may take to come back.
+const settleBound = 60 * time.Second

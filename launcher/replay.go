@@ -18,6 +18,9 @@ type Replayed struct {
 	// Recorded is what the journal holds where another version of gpurun decided,
 	// whether it differs or not.
 	Recorded *Recorded `json:"recorded,omitempty"`
+	// Stopped is when and why the failure detector stops the attempt's ranks, by the
+	// same facts; absent where they end by themselves.
+	Stopped *strategy.Stop `json:"stopped,omitempty"`
 	// Evidence is what both rest on; Diagnosis.Because indexes its facts.
 	Evidence strategy.Evidence `json:"-"`
 }
@@ -53,6 +56,9 @@ func Replay(events []Event, version string) []Replayed {
 			last := state.History[len(state.History)-1]
 			d := strategy.Decide(began.Policy, began.Job, state.History, e.Inventory)
 			r := Replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, Same: sameDecision(d, e.Decision), Evidence: evidence}
+			if stop, ok := strategy.Replay(evidence); ok {
+				r.Stopped = &stop
+			}
 			if !r.Same {
 				r.Then = e.Decision.Reason
 			}

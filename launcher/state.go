@@ -30,41 +30,16 @@ type Next struct {
 
 // End adds an attempt to the history.
 func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
-	if endedWell(e) {
+	if e.EndedWell() {
 		e.StopSignal = 0 // it came when there was nothing left to stop
-	}
-	steps := 0
-	var stuck *strategy.Stuck
-	nothing := ""
-	for _, f := range e.Facts {
-		if f.Stuck != nil {
-			stuck = f.Stuck
-		}
-		if f.Proof != nil && f.Proof.Nothing {
-			nothing = f.Proof.Text
-		}
-		if f.Progress != nil {
-			steps = max(steps, f.Progress.Steps)
-		}
 	}
 	s.History = append(s.History, strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Rung: s.Next.Rung, Diagnosis: d,
-		Started: e.Started, Ended: e.Ended, Steps: steps, StopSignal: e.StopSignal, Stuck: stuck,
-		Proved: strategy.Proved(e.Facts), Halted: e.Halted, Nothing: nothing, Unstarted: e.Unstarted,
+		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), StopSignal: e.StopSignal, Stuck: e.Stuck(),
+		Observed: e.Observed(), Halted: e.Halted, Nothing: e.Nothing(), Unstarted: e.Unstarted,
 	})
 	s.begun = s.begun || e.Unstarted == nil
 	s.undecided, s.traceback = true, Traceback(e, d)
-}
-
-// endedWell reports whether every rank had ended with 0 by itself.
-func endedWell(e strategy.Evidence) bool {
-	well := 0
-	for _, f := range e.Facts {
-		if f.Exit != nil && f.Exit.Code == 0 && !f.Exit.Stopped {
-			well++
-		}
-	}
-	return well > 0 && well >= e.Ranks
 }
 
 // diagnosis is that of the last attempt.

@@ -20,7 +20,7 @@ func Traceback(e strategy.Evidence, d strategy.Diagnosis) []string {
 	if !d.Fatal || d.Rank < 0 {
 		return nil
 	}
-	var best *cause.Sighting
+	var best *cause.Finding
 	for _, i := range slices.Backward(d.Because) { // the strongest is the last to be kept
 		if i >= 0 && i < len(e.Facts) {
 			best = tracedBy(e.Facts[i], d.Rank, best)
@@ -42,15 +42,15 @@ func Traceback(e strategy.Evidence, d strategy.Diagnosis) []string {
 
 // tracedBy is what a fact shows of a rank with a traceback, else what is known
 // already.
-func tracedBy(f strategy.Fact, rank int, known *cause.Sighting) *cause.Sighting {
-	if f.Sighting == nil || f.Rank != rank || len(f.Sighting.Traceback) == 0 {
+func tracedBy(f strategy.Fact, rank int, known *cause.Finding) *cause.Finding {
+	if f.Finding == nil || f.Rank != rank || len(f.Finding.Traceback) == 0 {
 		return known
 	}
-	return f.Sighting
+	return f.Finding
 }
 
 // linesOf is a traceback with its exception, whose line may stand apart from it.
-func linesOf(s *cause.Sighting) []string {
+func linesOf(s *cause.Finding) []string {
 	if s == nil {
 		return nil
 	}

@@ -18,14 +18,14 @@ func trace(rank int, source string, n int) strategy.Fact {
 	for i := range n {
 		lines = append(lines, fmt.Sprintf("  File %q, line %d", source, i))
 	}
-	return strategy.Fact{Rank: rank, Source: source, Sighting: &cause.Sighting{Raised: true, Text: "KeyError: " + source, Traceback: lines}}
+	return strategy.Fact{Rank: rank, Source: source, Finding: &cause.Finding{Raised: true, Text: "KeyError: " + source, Traceback: lines}}
 }
 
 func TestTraceback(t *testing.T) {
 	exit := strategy.Fact{Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 1}}
-	bare := strategy.Fact{Rank: 0, Source: "stderr", Sighting: &cause.Sighting{Text: "Killed"}}
+	bare := strategy.Fact{Rank: 0, Source: "stderr", Finding: &cause.Finding{Text: "Killed"}}
 	ended := trace(0, "stderr", 1)
-	ended.Sighting.Traceback = append(ended.Sighting.Traceback, "KeyError: std…")
+	ended.Finding.Traceback = append(ended.Finding.Traceback, "KeyError: std…")
 	tests := []struct {
 		name    string
 		facts   []strategy.Fact
@@ -60,7 +60,7 @@ func TestTraceback(t *testing.T) {
 // TestTheVerdictHasTheTraceback: control characters are escaped and stay what they are.
 func TestTheVerdictHasTheTraceback(t *testing.T) {
 	f := trace(0, "stderr", 1)
-	f.Sighting.Code, f.Sighting.Traceback[1] = cause.UserError, "  \x1b[31mred\x00"
+	f.Finding.Code, f.Finding.Traceback[1] = cause.UserError, "  \x1b[31mred\x00"
 	e := strategy.Evidence{Ranks: 1, Facts: []strategy.Fact{f, {Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 1}}}}
 	var s State
 	s.End(e, strategy.Diagnose(e))

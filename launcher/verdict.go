@@ -42,7 +42,7 @@ func (v *Verdict) record(a strategy.Attempt, traceback []string, d strategy.Deci
 	t := AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
 		Seconds: strategy.Seconds(a.Lasted()),
-		Rung:    d.Rung, Changed: d.Changed, Skipped: d.Skipped, Untaken: d.Untaken,
+		Rung:    d.Rung, Changed: d.Changed, Skipped: d.Skipped, Untaken: d.Ineffective,
 		ExitCode: a.Diagnosis.ExitCode, Error: a.Diagnosis.Error, Traceback: traceback,
 	}
 	if a.Diagnosis.Rank >= 0 {

@@ -3,7 +3,6 @@ package launcher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"syscall"
 	"time"
@@ -11,22 +10,16 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// asleep is by how much a timer is late where gpurun did not run in the meantime.
-const asleep = 250 * time.Millisecond
-
 // A watch is the one owner of an attempt's evidence: facts come down one channel
-// to one goroutine, which also decides when the ranks have to be stopped.
+// to one goroutine, which passes them to the failure detector and keeps its time.
 type watch struct {
 	launcher *Launcher
 	running  Attempt
 	evidence *strategy.Evidence
-	outlook  *outlook
+	detector *strategy.Detector
 	effect   effect
 
-	failure *time.Timer // when it rings, ranks have failed and the gang is stopped
-	hang    *time.Timer // when it rings, ranks that may hang are looked at
-	due     time.Time   // when hang should ring, zero for never
-	woke    time.Time   // when gpurun last found that it had been suspended
+	look *time.Timer // when it rings, the detector has to be asked again
 
 	stopping sync.WaitGroup
 	stopped  bool
@@ -34,25 +27,20 @@ type watch struct {
 }
 
 func newWatch(l *Launcher, running Attempt, next Next, evidence *strategy.Evidence) *watch {
+	look := time.NewTimer(time.Hour)
+	look.Stop()
 	return &watch{
-		launcher: l, running: running, evidence: evidence, outlook: newOutlook(),
-		effect:  effect{job: l.Job, plan: next.Plan, checkpoint: next.Checkpoint},
-		failure: stoppedTimer(), hang: stoppedTimer(),
+		launcher: l, running: running, evidence: evidence, detector: strategy.NewDetector(evidence),
+		effect: effect{job: l.Job, plan: next.Plan, checkpoint: next.Checkpoint, evidence: evidence},
+		look:   look,
 	}
-}
-
-func stoppedTimer() *time.Timer {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
 }
 
 // run collects facts until the attempt is over. It returns when every rank is
 // gone and nothing of the attempt is left to wait for. An error is the store's.
 func (w *watch) run(ctx context.Context) error {
 	defer w.stopping.Wait()
-	defer w.failure.Stop()
-	defer w.hang.Stop()
+	defer w.look.Stop()
 	cancelled := ctx.Done()
 	for {
 		select {
@@ -60,81 +48,67 @@ func (w *watch) run(ctx context.Context) error {
 			if !open {
 				return w.failed
 			}
-			w.evidence.Facts = append(w.evidence.Facts, f)
-			if f.Proof != nil {
-				w.prove(*f.Proof)
-			}
-			w.weigh(f)
+			w.add(f)
 		case <-cancelled:
 			cancelled = nil
 			w.evidence.StopSignal = signalled(ctx)
 			w.stop(w.evidence.StopSignal, w.launcher.Graces.User)
-		case <-w.failure.C:
-			w.fail()
-		case <-w.hang.C:
-			w.lookAgain()
+		case <-w.look.C:
+			w.judge()
 		}
 	}
 }
 
-// weigh sets the timers by what a fact changes.
-func (w *watch) weigh(f strategy.Fact) {
-	if w.stopped || f.Exit == nil && f.Sighting == nil && f.Kills == nil && f.DriverEvent == nil {
-		return
+// add takes a fact that came now.
+func (w *watch) add(f strategy.Fact) {
+	if f.Observed != nil {
+		w.tell(w.effect.learn(*f.Observed))
 	}
-	w.outlook.add(f, time.Now())
-	w.failure.Stop()
-	if at := w.outlook.deadline(); !at.IsZero() {
-		w.failure.Reset(time.Until(at))
+	if w.detector.Add(f, time.Now()) {
+		w.judge()
 	}
-	w.lookAgain()
+	if f.Observed != nil {
+		w.heed()
+	}
 }
 
-// fail stops the ranks because some have failed.
-func (w *watch) fail() {
-	if rank, f, ok := w.outlook.lingering(); ok {
-		w.tell("rank %d raised an exception and has not ended for %s", rank, time.Since(f.at))
-	}
-	w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
-}
-
-// lookAgain stops the ranks if a suspect has been silent for long enough, and else
-// sets the time to look again. A rank that goes on writing, an emergency checkpoint
-// for example, is left alone as long as it does; one that has gone on for very long
-// is no suspect any more.
-func (w *watch) lookAgain() {
-	w.hang.Stop()
+// judge stops the ranks if the detector says so, and else sets the time to ask it
+// again. It is shown what the suspects last let see of themselves.
+func (w *watch) judge() {
+	w.look.Stop()
 	if w.stopped {
 		return
 	}
-	// Ranks are suspended together with gpurun, or with the whole machine.
-	if now := time.Now(); !w.due.IsZero() && now.Sub(w.due) > asleep {
-		w.woke = now
+	for _, rank := range w.detector.Suspects() {
+		sign, now := w.running.LastSign(rank), time.Now()
+		w.detector.Add(strategy.Fact{Time: now, Rank: rank, Source: "gpurun", Sign: &sign}, now)
 	}
-	w.due = time.Time{}
-	for _, s := range w.outlook.suspects() {
-		sign := w.running.LastSign(s.rank)
-		patience := max(w.launcher.HangTimeout, 5*sign.Longest)
-		if s.trains(sign) || sign.Output.Sub(s.at) >= outliving*patience {
-			continue
-		}
-		last := latest(latest(s.at, sign.Output), latest(sign.Others, w.woke))
-		if silent := time.Since(last); silent >= patience {
-			w.tell("rank %d printed an out-of-memory traceback and then nothing for %s", s.rank, silent)
-			w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
-			return
-		}
-		w.due = earlier(w.due, last.Add(patience))
+	if stop, now := w.detector.Verdict(time.Now()); now {
+		w.tell(stop.Notice())
+		w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
+		return
 	}
-	if !w.due.IsZero() {
-		w.hang.Reset(time.Until(w.due))
+	if at := w.detector.Next(); !at.IsZero() {
+		w.look.Reset(time.Until(at))
 	}
 }
 
-// tell lets people know why ranks are stopped that have not failed by themselves.
-func (w *watch) tell(format string, rank int, since time.Duration) {
-	text := fmt.Sprintf(format, rank, since.Round(time.Second)) + ": it hangs, and all ranks are stopped"
-	w.failed = errors.Join(w.failed, w.launcher.Store.Append(Noticed{Text: text}))
+// heed stops the ranks at once where a change to the batch did not take effect: the
+// job would train something else.
+func (w *watch) heed() {
+	if w.stopped || !w.effect.breaksBatch() {
+		return
+	}
+	w.evidence.Halted = true
+	w.tell("the global batch would not be the job's own: all ranks are stopped")
+	w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
+}
+
+// tell lets people know of something, unless there is nothing to say.
+func (w *watch) tell(text string) {
+	if text != "" {
+		w.failed = errors.Join(w.failed, w.launcher.Store.Append(Noticed{Text: text}))
+	}
 }
 
 // stop ends the ranks, once; the facts keep flowing meanwhile.

@@ -34,48 +34,48 @@ func (p Proof) value(word any) (strategy.Value, bool) {
 }
 
 // in reads a line of the job's output.
-func (p Proof) in(line string) (strategy.Proof, bool) {
+func (p Proof) in(line string) (strategy.ObservedSetting, bool) {
 	m := p.Line.FindStringSubmatch(line)
 	if m == nil {
-		return strategy.Proof{}, false
+		return strategy.ObservedSetting{}, false
 	}
 	v, ok := p.value(m[1])
-	return strategy.Proof{Knob: p.Knob, Value: v, Text: line}, ok
+	return strategy.ObservedSetting{Knob: p.Knob, Value: v, Text: line}, ok
 }
 
 // Prover returns what finds in a line of the job's output what the job says of the
 // settings that it was given: a value that it uses, that it starts anew although it
 // was told to resume, that there was nothing to do. It is nil where the recipe knows
 // no such line.
-func (r Recipe) Prover() func(line string) (strategy.Proof, bool) {
-	var finders []func(string) (strategy.Proof, bool)
+func (r Recipe) Prover() func(line string) (strategy.ObservedSetting, bool) {
+	var finders []func(string) (strategy.ObservedSetting, bool)
 	for _, p := range r.Proofs {
 		if p.Line != nil {
 			finders = append(finders, p.in)
 		}
 	}
-	finders = append(finders, saying(r.Resume.Lost, strategy.Proof{Fresh: true})...)
-	finders = append(finders, saying(r.Progress.Nothing, strategy.Proof{Nothing: true})...)
+	finders = append(finders, saying(r.Resume.Lost, strategy.ObservedSetting{Fresh: true})...)
+	finders = append(finders, saying(r.Progress.Nothing, strategy.ObservedSetting{Nothing: true})...)
 	if len(finders) == 0 {
 		return nil
 	}
-	return func(line string) (strategy.Proof, bool) {
+	return func(line string) (strategy.ObservedSetting, bool) {
 		for _, find := range finders {
 			if proof, ok := find(line); ok {
 				return proof, true
 			}
 		}
-		return strategy.Proof{}, false
+		return strategy.ObservedSetting{}, false
 	}
 }
 
 // saying finds lines that match an expression, which Parse has compiled once.
-func saying(expression string, proof strategy.Proof) []func(string) (strategy.Proof, bool) {
+func saying(expression string, proof strategy.ObservedSetting) []func(string) (strategy.ObservedSetting, bool) {
 	if expression == "" {
 		return nil
 	}
 	re := regexp.MustCompile(expression)
-	return []func(string) (strategy.Proof, bool){func(line string) (strategy.Proof, bool) {
+	return []func(string) (strategy.ObservedSetting, bool){func(line string) (strategy.ObservedSetting, bool) {
 		said := proof
 		said.Text = line
 		return said, re.MatchString(line)
@@ -95,8 +95,8 @@ func (r Recipe) ProofFiles(cmd Command) []string {
 
 // ProofFile reads a file that one of those globs matches: the values that the
 // framework says it uses.
-func (r Recipe) ProofFile(cmd Command, glob string, text []byte) []strategy.Proof {
-	var proofs []strategy.Proof
+func (r Recipe) ProofFile(cmd Command, glob string, text []byte) []strategy.ObservedSetting {
+	var proofs []strategy.ObservedSetting
 	for _, p := range r.Proofs {
 		own, known := newDraft(r, cmd).filled(p.File)
 		format, readable := patch.FormatOf(glob, text)
@@ -108,7 +108,7 @@ func (r Recipe) ProofFile(cmd Command, glob string, text []byte) []strategy.Proo
 			continue
 		}
 		if v, ok := p.value(word); ok {
-			proofs = append(proofs, strategy.Proof{Knob: p.Knob, Value: v, Text: fmt.Sprintf("%s: %v", p.Path, word)})
+			proofs = append(proofs, strategy.ObservedSetting{Knob: p.Knob, Value: v, Text: fmt.Sprintf("%s: %v", p.Path, word)})
 		}
 	}
 	return proofs

@@ -33,7 +33,7 @@ func TestFamilies(t *testing.T) {
 func TestProof(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
 	prove := hf.Prover()
-	for line, want := range map[string]strategy.Proof{
+	for line, want := range map[string]strategy.ObservedSetting{
 		"  Instantaneous batch size per device = 4":                 {Knob: strategy.MicroBatchSize, Value: "4"},
 		"[INFO|trainer.py:1]   Gradient Accumulation steps = 1,024": {Knob: strategy.GradientAccumulationSteps, Value: "1024"},
 		"Gradient Accumulation steps: 4":                            {},
@@ -50,7 +50,7 @@ func TestProof(t *testing.T) {
 	if diff := cmp.Diff([]string{"out/trainer_state.json", "out/checkpoint-*/trainer_state.json"}, hf.ProofFiles(cmd)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	want := []strategy.Proof{{Knob: strategy.MicroBatchSize, Value: "8", Text: "train_batch_size: 8"}}
+	want := []strategy.ObservedSetting{{Knob: strategy.MicroBatchSize, Value: "8", Text: "train_batch_size: 8"}}
 	if diff := cmp.Diff(want, hf.ProofFile(cmd, "out/trainer_state.json", []byte(`{"train_batch_size": 8}`))); diff != "" {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
@@ -63,7 +63,7 @@ func TestProof(t *testing.T) {
 // TestProverHearsWhatIsNoSetting: that a job starts anew, or does nothing.
 func TestProverHearsWhatIsNoSetting(t *testing.T) {
 	prove := catalogued(t, "open-clip").Prover()
-	for line, want := range map[string]strategy.Proof{
+	for line, want := range map[string]strategy.ObservedSetting{
 		"No latest resume checkpoint found in logs/x.": {Fresh: true},
 		"Error. Experiment already exists. Use --name": {Nothing: true},
 	} {

@@ -57,7 +57,7 @@ func (s *situation) decide() Decision {
 	for _, r := range rules() {
 		if r.applies(s) {
 			d := r.answer(s)
-			d.Rule, d.Untaken = r.name, s.job.Untaken(s.last.Plan, s.last.Proved)
+			d.Rule, d.Ineffective = r.name, s.job.Ineffective(s.last.Plan, s.last.Observed)
 			if d.Caveat = s.caveat(d); d.Caveat != "" && !strings.Contains(d.Reason, d.Caveat) {
 				d.Reason += "; on resuming, " + d.Caveat
 			}
@@ -81,7 +81,7 @@ func (s *situation) recoverable() bool {
 func (s *situation) counted() int {
 	n := 0
 	for _, a := range s.history {
-		if a.Diagnosis.Cause != cause.PortInUse && len(s.job.Untaken(a.Plan, a.Proved)) == 0 {
+		if a.Diagnosis.Cause != cause.PortInUse && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
 			n++
 		}
 	}
@@ -216,7 +216,7 @@ func recoveryOff(s *situation) Decision {
 }
 
 func failedRelaunch(s *situation) Decision {
-	return s.stop(Failed, CodeFailed, fmt.Sprintf("the relaunch failed, sooner and with an error that is new: the change (%s), not the job, is the likely reason",
+	return s.stop(Failed, CodeFailed, fmt.Sprintf("the relaunch failed earlier than the attempt before, with a new error: the likely reason is the change (%s), not the job",
 		s.history[len(s.history)-2].Plan.Changed(s.plan)))
 }
 
@@ -259,15 +259,15 @@ func transient(s *situation) Decision {
 }
 
 func retryLater(s *situation) Decision {
-	return s.stop(Retry, CodeRetry, "no setting of the job answers that; try again on another node or later")
+	return s.stop(Retry, CodeRetry, "no setting of the job can fix that; try again later, or on another node")
 }
 
 func sameAgain(s *situation) Decision {
-	return s.stop(Failed, CodeFailed, "it died the same way before, with the same plan, and got no further: that is no accident")
+	return s.stop(Failed, CodeFailed, "it failed in the same way before, with the same plan, and got no further: another try would not help")
 }
 
 func jobFailed(s *situation) Decision {
-	return s.stop(Failed, CodeFailed, "no rung answers that")
+	return s.stop(Failed, CodeFailed, "no change of its settings can fix that")
 }
 
 // relieve walks the tree for a plan that needs less memory.
@@ -304,7 +304,7 @@ func (s *situation) kept(changed Changes) string {
 func exhaustion(skipped []Skip) string {
 	for _, k := range skipped {
 		if k.Refused {
-			return fmt.Sprintf("every rung that is allowed was tried or is impossible; the first that only the policy refused is %s: %s", k.Rung, k.Reason)
+			return fmt.Sprintf("every allowed rung was tried or is impossible; the first that only the policy refused is %s: %s", k.Rung, k.Reason)
 		}
 	}
 	return "every rung was tried or is impossible"

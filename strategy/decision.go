@@ -26,9 +26,9 @@ type Decision struct {
 	Outcome Outcome `json:"outcome,omitempty"`
 	Code    int     `json:"code"`
 
-	// Untaken are the changes to the last attempt that did not take effect, each with
+	// Ineffective are the changes to the last attempt that did not take effect, each with
 	// the value that was asked for and the one in use.
-	Untaken Changes `json:"untaken,omitempty"`
+	Ineffective Changes `json:"untaken,omitempty"`
 
 	// Skipped lists the rungs that the walk passed over.
 	Skipped []Skip `json:"skipped,omitempty"`

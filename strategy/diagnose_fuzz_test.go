@@ -20,7 +20,7 @@ func FuzzDiagnose(f *testing.F) {
 		var facts []Fact
 		for rank, log := range []string{zero, one} {
 			for _, s := range cause.Scan("stderr", log) {
-				facts = append(facts, Fact{Rank: rank, Source: "stderr", Sighting: &s})
+				facts = append(facts, Fact{Rank: rank, Source: "stderr", Finding: &s})
 			}
 			if exited {
 				facts = append(facts, Fact{Rank: rank, Source: "exit", Exit: &Exit{Code: code & 255}})

@@ -8,10 +8,10 @@ import (
 
 // grew fills in the memory use that rose up to an out-of-memory error: what the
 // error's own output told, else what the rank's output told in the end.
-func (c *file) grew(d *Diagnosis, ev Evidence, best candidate) {
+func (c *fold) grew(d *Diagnosis, ev Evidence, best candidate) {
 	var g *cause.Growth
-	if best.said != nil {
-		g = best.said.Growth
+	if best.finding != nil {
+		g = best.finding.Growth
 	}
 	i, ok := c.growth[best.rank]
 	if !ok {
@@ -35,7 +35,7 @@ func (c *file) grew(d *Diagnosis, ev Evidence, best candidate) {
 // again is how many steps the attempt made until its memory was used up: as many
 // as the next one will make, which starts as low as this one did. Without the
 // number of the first step, 0 is taken for it, unless the slope contradicts it.
-func (c *file) again(g *cause.Growth, best candidate) int {
+func (c *fold) again(g *cause.Growth, best candidate) int {
 	if i, ok := c.progress[best.rank]; ok {
 		if p := c.facts[i].Progress; p.Last > p.First {
 			return p.Last - p.First

@@ -4,7 +4,7 @@ import "fmt"
 
 // spread says what it means that one rank alone ran out of memory, or all did.
 // It is empty where only one rank is known of.
-func (c *file) spread(d *Diagnosis, ev Evidence) string {
+func (c *fold) spread(d *Diagnosis, ev Evidence) string {
 	known := ev.Ranks
 	if known == 0 {
 		for rank := range c.ranks {

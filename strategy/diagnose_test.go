@@ -25,7 +25,7 @@ func says(rank, seconds int, log string) []Fact {
 	var facts []Fact
 	// Each text is a stream of its own.
 	for _, s := range cause.Scan(fmt.Sprintf("rank%d at %d", rank, seconds), log) {
-		facts = append(facts, at(rank, seconds, Fact{Source: "stderr", Sighting: &s}))
+		facts = append(facts, at(rank, seconds, Fact{Source: "stderr", Finding: &s}))
 	}
 	return facts
 }
@@ -154,7 +154,7 @@ var diagnoses = []struct {
 	},
 	{
 		name: "error.json, before its rank has ended",
-		facts: slices.Concat(one(3, 1, Fact{Source: "error.json", Sighting: &cause.Sighting{Code: cause.UserError, Raised: true, Rank: 3, Text: "ValueError: x", Phase: cause.NoPhase}}),
+		facts: slices.Concat(one(3, 1, Fact{Source: "error.json", Finding: &cause.Finding{Code: cause.UserError, Raised: true, Rank: 3, Text: "ValueError: x", Phase: cause.NoPhase}}),
 			stopped(3, 6), stopped(0, 6)),
 		want: Diagnosis{Cause: cause.UserError, Fatal: true, Rank: 3, Ranks: []int{3}},
 	},

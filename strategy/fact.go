@@ -9,25 +9,31 @@ import (
 // A Fact is one observed thing. Exactly one of the pointers, or Gap, is set.
 type Fact struct {
 	Time time.Time `json:"time"`
+	// Again is when a finding was given again with what became of it since Time, the
+	// zero time for never.
+	Again time.Time `json:"again,omitzero"`
 	// Rank is the global rank that the fact is about, -1 for a node or the job.
 	Rank int `json:"rank"`
 	// Source says who observed it: "stdout", "stderr", "error.json", "exit",
 	// "cgroup", "nvml", "probe", "gpurun".
 	Source string `json:"source"`
 
-	Sighting *cause.Sighting `json:"sighting,omitempty"`
-	Exit     *Exit           `json:"exit,omitempty"`
-	Progress *Progress       `json:"progress,omitempty"`
-	Kills    *Kills          `json:"kills,omitempty"`
-	Tenant   *Tenant         `json:"tenant,omitempty"`
-	Stuck    *Stuck          `json:"stuck,omitempty"`
+	Finding  *cause.Finding `json:"finding,omitempty"`
+	Exit     *Exit          `json:"exit,omitempty"`
+	Progress *Progress      `json:"progress,omitempty"`
+	Kills    *Kills         `json:"kills,omitempty"`
+	Tenant   *Tenant        `json:"tenant,omitempty"`
+	Stuck    *Stuck         `json:"stuck,omitempty"`
 	// Growth is memory use that rose up to the end of the rank's output. It is
-	// given for output that ends; an error's own growth is in its Sighting.
+	// given for output that ends; an error's own growth is in its Finding.
 	Growth *cause.Growth `json:"growth,omitempty"`
 	// DriverEvent is what the GPU driver told of a device that the job uses.
 	DriverEvent *cause.DriverEvent `json:"driver_event,omitempty"`
-	// Proof is what the job itself says of what it was given.
-	Proof *Proof `json:"proof,omitempty"`
+	// Observed is a setting that the job itself says it uses.
+	Observed *ObservedSetting `json:"observed,omitempty"`
+	// Sign is what the rank last let see of itself when the failure detector
+	// looked at it.
+	Sign *Sign `json:"sign,omitempty"`
 	// Gap names something that could not be observed: "no NVML on node 3".
 	Gap string `json:"gap,omitempty"`
 }
@@ -74,20 +80,24 @@ type Stuck struct {
 	Channel string `json:"wait_channel,omitempty"`
 }
 
-// Evidence is all that is known about one attempt.
-type Evidence struct {
-	Attempt int       `json:"attempt"`
-	Plan    Plan      `json:"plan"`
-	Started time.Time `json:"started"`
-	Ended   time.Time `json:"ended"`
-	Ranks   int       `json:"ranks"`
-	// Accelerator is what the job trains on: "cuda" or "cpu".
-	Accelerator string `json:"accelerator"`
-	Facts       []Fact `json:"facts"`
-	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.
-	StopSignal int `json:"stop_signal,omitempty"`
-	// Halted says that gpurun stopped the ranks because a change had not taken effect.
-	Halted bool `json:"halted,omitempty"`
-	// Unstarted is why no rank ran; nil where they did.
-	Unstarted *Unstarted `json:"unstarted,omitempty"`
+// An ObservedSetting is what the job itself says of what it was given: the value
+// that it uses for a knob, or one of the other fields.
+type ObservedSetting struct {
+	Knob  Knob  `json:"knob,omitempty"`
+	Value Value `json:"value,omitempty"`
+	// Fresh says that the job starts from the beginning, whatever it was told.
+	Fresh bool `json:"fresh,omitempty"`
+	// Nothing says that the job found nothing to do.
+	Nothing bool `json:"nothing,omitempty"`
+	// Text is the line that says so, or the name of the file.
+	Text string `json:"text,omitempty"`
+}
+
+// A Sign is the last sign of life of a rank, as far as its output and the job's
+// steps show one. The zero time says never.
+type Sign struct {
+	Output  time.Time `json:"output,omitzero"`           // the last byte that the rank wrote
+	Step    time.Time `json:"step,omitzero"`             // its last step
+	Others  time.Time `json:"others,omitzero"`           // the last step on any rank, its own included
+	Longest Seconds   `json:"longest_seconds,omitempty"` // the longest step so far, on any rank
 }

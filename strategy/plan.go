@@ -68,7 +68,7 @@ func (k Knob) Whole() bool {
 }
 
 // A Value is what a knob is set to, in the knob's own words: "8", "bf16",
-// "true". In JSON a whole number is a number and a truth value a boolean.
+// "true". In JSON a whole number is a number and "true" is true.
 type Value string
 
 // Number returns the value as a whole number.
@@ -80,7 +80,7 @@ func (v Value) Number() (int, bool) {
 // Number makes a Value of a whole number.
 func Number(n int) Value { return Value(strconv.Itoa(n)) }
 
-// MarshalJSON writes numbers and truth values bare.
+// MarshalJSON writes numbers, true and false without quotes.
 func (v Value) MarshalJSON() ([]byte, error) {
 	if n, ok := v.Number(); ok {
 		return []byte(strconv.Itoa(n)), nil
@@ -104,7 +104,7 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 	default:
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return fmt.Errorf("knob value %s: want a string, a whole number or a truth value", text)
+			return fmt.Errorf("knob value %s: want a string, a whole number, true or false", text)
 		}
 		*v = Number(n)
 	}
@@ -127,9 +127,9 @@ func (p Plan) With(changes Plan) Plan {
 
 // Using returns a copy of the plan with what is in use for each of its changes that
 // did not take effect.
-func (p Plan) Using(untaken Changes) Plan {
+func (p Plan) Using(ineffective Changes) Plan {
 	used := p.With(nil)
-	for k, pair := range untaken {
+	for k, pair := range ineffective {
 		used[k] = pair[1]
 	}
 	return used

@@ -94,8 +94,8 @@ type Attempt struct {
 	Stuck *Stuck `json:"stuck,omitempty"`
 	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.
 	StopSignal int `json:"stop_signal,omitempty"`
-	// Proved is what the job itself said that it used; a knob that is absent is not known.
-	Proved Plan `json:"proved,omitempty"`
+	// Observed is what the job itself said that it used; a knob that is absent is not known.
+	Observed Plan `json:"observed,omitempty"`
 	// Halted says that gpurun stopped the ranks because a change had not taken effect.
 	Halted bool `json:"halted,omitempty"`
 	// Nothing is the line by which the job said that it found nothing to do.

@@ -14,7 +14,7 @@ type remedy func(s *situation) (changes []Plan, reason string)
 // remedies has one entry for each rung; the two tables of rungs give the order.
 var remedies = map[Rung]remedy{
 	RungAllocator:          stepRemedy(Allocator),
-	RungWait:               func(*situation) ([]Plan, string) { return nil, "no other process holds the memory" },
+	RungWait:               wait,
 	RungAttention:          attention,
 	RungCheckpointing:      stepRemedy(ActivationCheckpointing),
 	RungMicroBatch:         smallerBatch,
@@ -31,12 +31,21 @@ var remedies = map[Rung]remedy{
 	RungUndoOffload:        undoOffload,
 }
 
+// wait changes nothing. Before any attempt it is possible; a walk begins where an attempt
+// failed for another reason than memory that somebody else holds.
+func wait(s *situation) ([]Plan, string) {
+	if len(s.history) == 0 {
+		return []Plan{{}}, ""
+	}
+	return nil, "no other process holds the memory"
+}
+
 // cannot says why the job cannot turn a knob; empty where it can.
 func (s *situation) cannot(k Knob) string {
 	r, known := s.job.Knobs[k]
 	switch {
 	case !known:
-		return fmt.Sprintf("nothing says where the job keeps %s", k)
+		return fmt.Sprintf("nothing says where the job sets %s", k)
 	case r.Absent != "":
 		return r.Absent
 	case s.doubts[k] != "":
@@ -197,7 +206,7 @@ func leanerOptimizer(s *situation) ([]Plan, string) {
 		return nil, reason
 	}
 	if off := s.plan[OffloadOptimizer]; off != "" && off != "none" {
-		return nil, "the optimizer is off the device, and runs as its own kind there"
+		return nil, "the optimizer is offloaded, and cannot be replaced there"
 	}
 	var next []Plan
 	for _, v := range []Value{"adamw-8bit", "paged-adamw-8bit", "adafactor"} {

@@ -15,39 +15,24 @@ type Offer struct {
 // phase of the failure.
 func Survey(p Policy, j Job, plan Plan, inv Inventory) []Offer {
 	s := &situation{policy: p, job: j, inventory: inv, plan: plan, diagnosis: Diagnosis{Cause: cause.CUDAOOM, Phase: cause.NoPhase, Rank: -1}}
-	shut := door{}
+	filter := phaseFilter{}
 	if inv.Accelerator == "cpu" {
-		shut = shut.shutOnCPU()
+		filter = filter.onCPU()
 	}
 	var offers []Offer
 	for _, rung := range DeviceRungs {
-		offers = append(offers, s.offer(rung, shut))
+		offers = append(offers, s.offer(rung, filter))
 	}
 	for _, rung := range HostRungs {
-		offers = append(offers, s.offer(rung, door{}))
+		offers = append(offers, s.offer(rung, phaseFilter{}))
 	}
 	return offers
 }
 
-func (s *situation) offer(rung Rung, shut door) Offer {
-	o := Offer{Rung: rung, Changed: Changes{}}
-	if o.Reason = shut[rung]; o.Reason != "" {
-		return o
+func (s *situation) offer(rung Rung, filter phaseFilter) Offer {
+	changes, skip := s.consider(rung, filter)
+	if skip != nil {
+		return Offer{Rung: rung, Reason: skip.Reason, Changed: Changes{}}
 	}
-	if rung == RungWait {
-		o.Available = s.refused(rung) == ""
-		o.Reason = s.refused(rung)
-		return o
-	}
-	changes, reason := remedies[rung](s)
-	if reason == "" {
-		reason = s.inventory.Missing[rung]
-	}
-	if reason == "" {
-		reason = s.refused(rung, changes...)
-	}
-	if o.Reason = reason; reason == "" {
-		o.Available, o.Changed = true, s.plan.Changed(s.plan.With(changes[0]))
-	}
-	return o
+	return Offer{Rung: rung, Available: true, Changed: s.plan.Changed(s.plan.With(changes[0]))}
 }

@@ -33,12 +33,12 @@ type step struct {
 // walk takes the first rung that has something to offer. The free rungs ride
 // along with it.
 func (s *situation) walk() step {
-	rungs, shut := s.route()
+	rungs, filter := s.route()
 	failed := s.ranOut()
-	riders, free := s.riders(shut)
+	riders, free := s.riders(filter)
 	var found step
 	for _, rung := range rungs {
-		changes, skip := s.try(rung, shut, failed, free)
+		changes, skip := s.try(rung, filter, failed, free)
 		if skip != nil {
 			found.skipped = append(found.skipped, *skip)
 			continue
@@ -55,41 +55,29 @@ func (s *situation) walk() step {
 	return found
 }
 
-// route is the order of rungs for the last failure, with those shut beforehand.
+// route is the order of rungs for the last failure, with the filter of its phase.
 // A CUDA rung never answers a host OOM, unless the job trains on the CPU: there
 // host memory is what the model lives in.
-func (s *situation) route() ([]Rung, door) {
-	shut := shutBy(s.diagnosis.Phase)
+func (s *situation) route() ([]Rung, phaseFilter) {
+	filter := filterBy(s.diagnosis.Phase)
 	onCPU := s.inventory.Accelerator == "cpu"
 	if s.diagnosis.Cause == cause.CUDAOOM {
-		return DeviceRungs, shut
+		return DeviceRungs, filter
 	}
 	if onCPU && s.diagnosis.Device == "cpu" {
-		return DeviceRungs, shut.shutOnCPU()
+		return DeviceRungs, filter.onCPU()
 	}
 	if onCPU {
-		return slices.Concat(HostRungs, DeviceRungs), shut.shutOnCPU()
+		return slices.Concat(HostRungs, DeviceRungs), filter.onCPU()
 	}
-	return HostRungs, door{}
+	return HostRungs, phaseFilter{}
 }
 
 // try asks one rung for a plan; the skip says why there is none.
-func (s *situation) try(rung Rung, shut door, failed []Plan, free Plan) (Plan, *Skip) {
-	if reason, isShut := shut[rung]; isShut {
-		return nil, &Skip{Rung: rung, Reason: reason}
-	}
-	changes, reason := remedies[rung](s)
-	if reason != "" {
-		return nil, &Skip{Rung: rung, Reason: reason}
-	}
-	if changes, reason = s.trusted(changes); reason != "" {
-		return nil, &Skip{Rung: rung, Reason: reason}
-	}
-	if part := s.inventory.Missing[rung]; part != "" {
-		return nil, &Skip{Rung: rung, Reason: part}
-	}
-	if reason := s.refused(rung, changes...); reason != "" {
-		return nil, &Skip{Rung: rung, Reason: reason, Refused: true}
+func (s *situation) try(rung Rung, filter phaseFilter, failed []Plan, free Plan) (Plan, *Skip) {
+	changes, skip := s.consider(rung, filter)
+	if skip != nil {
+		return nil, skip
 	}
 	if isFree(rung) && !(rung == RungAllocator && s.diagnosis.Fragmented) {
 		return nil, &Skip{Rung: rung, Reason: "free: it rides along with the rung that is taken"}
@@ -104,28 +92,6 @@ func (s *situation) try(rung Rung, shut door, failed []Plan, free Plan) (Plan, *
 		}
 	}
 	return nil, &Skip{Rung: rung, Reason: "what it offers ran out of memory before"}
-}
-
-// trusted leaves out changes that need a knob which is left alone, and says why if
-// none remains.
-func (s *situation) trusted(changes []Plan) (left []Plan, reason string) {
-	for _, c := range changes {
-		doubt := ""
-		for _, k := range Knobs {
-			if _, turned := c[k]; turned && doubt == "" {
-				doubt = s.doubts[k]
-			}
-		}
-		if doubt == "" {
-			left = append(left, c)
-		} else if reason == "" {
-			reason = doubt
-		}
-	}
-	if len(left) > 0 {
-		reason = ""
-	}
-	return left, reason
 }
 
 // resumable leaves out changes that this run's newest checkpoint would not
@@ -156,45 +122,17 @@ func (s *situation) resumable(changes []Plan) (left []Plan, lost string) {
 func isFree(r Rung) bool { return r == RungAllocator || r == RungAttention }
 
 // riders are the free rungs that the job can take, and their changes together.
-func (s *situation) riders(shut door) ([]Rung, Plan) {
+func (s *situation) riders(filter phaseFilter) ([]Rung, Plan) {
 	var riders []Rung
 	free := Plan{}
 	if s.diagnosis.Cause != cause.CUDAOOM {
 		return nil, free
 	}
 	for _, rung := range []Rung{RungAllocator, RungAttention} {
-		if _, isShut := shut[rung]; isShut {
-			continue
-		}
-		changes, reason := remedies[rung](s)
-		if reason == "" && s.refused(rung, changes...) == "" && s.inventory.Missing[rung] == "" {
+		if changes, skip := s.consider(rung, filter); skip == nil {
 			riders = append(riders, rung)
 			free = free.With(changes[0])
 		}
 	}
 	return riders, free
-}
-
-// refused says by which words the policy keeps a rung from being taken.
-func (s *situation) refused(rung Rung, changes ...Plan) string {
-	if slices.Contains(s.policy.Never, string(rung)) {
-		return fmt.Sprintf("recovery.never lists %q", rung)
-	}
-	for _, k := range rung.Turns() {
-		changed := slices.ContainsFunc(changes, func(c Plan) bool { _, has := c[k]; return has })
-		if changed && slices.Contains(s.policy.Never, string(k)) {
-			return fmt.Sprintf("recovery.never lists %q", k)
-		}
-	}
-	switch rung {
-	case RungPrecision:
-		if s.policy.Numerics == Preserve {
-			return `recovery.numerics = "preserve" keeps the precision`
-		}
-	case RungOptimizer, RungSequence:
-		if s.policy.Numerics != Any {
-			return fmt.Sprintf("recovery.numerics = %q keeps the %s; \"any\" allows it", s.policy.Numerics, rung)
-		}
-	}
-	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -79,6 +80,9 @@ func printReplayed(w io.Writer, r launcher.Replayed) {
 		if i >= 0 && i < len(r.Evidence.Facts) {
 			fmt.Fprintf(w, "  because %s\n", launcher.Describe(r.Evidence.Facts[i]))
 		}
+	}
+	if r.Stopped != nil {
+		fmt.Fprintf(w, "  %s after the start: %s\n", r.Stopped.At.Sub(r.Evidence.Started).Round(time.Millisecond), r.Stopped)
 	}
 	for _, k := range r.Decision.Skipped {
 		fmt.Fprintf(w, "  not %s: %s\n", k.Rung, k.Reason)

@@ -58,8 +58,8 @@ func Diagnose(in Artifacts) Diagnosis {
 	for _, i := range d.Because {
 		f := in.Evidence.Facts[i]
 		switch {
-		case f.Sighting != nil:
-			r.Evidence = append(r.Evidence, Quote{Line: f.Sighting.Line, Text: f.Sighting.Text, where: whereOf(f, in.Several)})
+		case f.Finding != nil:
+			r.Evidence = append(r.Evidence, Quote{Line: f.Finding.Line, Text: f.Finding.Text, where: whereOf(f, in.Several)})
 		case f.Kills != nil:
 			r.Evidence = append(r.Evidence, Quote{Text: killsOf(f)})
 		case f.Source != given:
@@ -89,7 +89,7 @@ func killsOf(f strategy.Fact) string {
 	return text
 }
 
-// whereOf names the stream of a sighting, where a run left several.
+// whereOf names the stream of a finding, where a run left several.
 func whereOf(f strategy.Fact, several bool) string {
 	switch {
 	case !several:

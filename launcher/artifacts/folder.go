@@ -144,7 +144,7 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 	}
 	raised, at, ok := cause.ErrorFile(text)
 	for _, fact := range facts {
-		if s := fact.Sighting; s != nil && s.Step == 0 {
+		if s := fact.Finding; s != nil && s.Step == 0 {
 			s.Step = step // the steps are on stdout, the error on stderr
 		}
 	}
@@ -152,10 +152,10 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 		return facts, files, nil
 	}
 	for i, fact := range facts {
-		if fact.Sighting != nil && fact.Sighting.Raised {
+		if fact.Finding != nil && fact.Finding.Raised {
 			facts[i].Time = at
 		}
 	}
-	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Sighting: &raised})
+	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Finding: &raised})
 	return facts, files + 1, nil
 }

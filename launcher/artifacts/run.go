@@ -14,7 +14,7 @@ import (
 )
 
 // run reads a run directory of gpurun. An attempt that ended has its evidence in
-// the journal: exits, counters and sightings with their times. One that was cut
+// the journal: exits, counters and findings with their times. One that was cut
 // off has its ranks' output.
 func (c Collector) run(dir string) (Artifacts, error) {
 	r := Artifacts{Name: dir, Several: true}

@@ -16,9 +16,9 @@ type streamRead struct {
 	bytes int64 // that it had
 }
 
-// stream reads one file to its end, in constant memory. A sighting without a
-// rank of its own is the given one's. A file that cannot be
-// a job's output is an error with a hint.
+// stream reads one file to its end, in constant memory. A finding without a
+// rank of its own is the given one's. A file that cannot be a job's output is an
+// error with a hint.
 func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 	in := c.Stdin
 	if name != "-" {
@@ -34,22 +34,20 @@ func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 		return streamRead{}, err
 	}
 	var read streamRead
+	var evidence strategy.Evidence
 	scanner := cause.NewScanner(source)
-	scanner.OnSighting = func(s cause.Sighting) {
+	scanner.OnFinding = func(s cause.Finding) {
 		of := rank
 		if of < 0 {
 			of = s.Rank
 		}
-		if s.Seq <= len(read.facts) { // its message went on
-			read.facts[s.Seq-1].Sighting = &s
-			return
-		}
-		read.facts = append(read.facts, strategy.Fact{Rank: of, Source: source, Sighting: &s})
+		evidence.Add(strategy.Fact{Rank: of, Source: source, Finding: &s})
 	}
 	if read.bytes, err = io.Copy(scanner, in); err != nil {
 		return read, fmt.Errorf("read the job's output %s: %w", name, err)
 	}
 	scanner.Close()
+	read.facts = evidence.Facts
 	if g := scanner.Growth(); g != nil {
 		read.facts = append(read.facts, strategy.Fact{Rank: rank, Source: source, Growth: g})
 	}

@@ -25,7 +25,7 @@ func ranOut(n int, d strategy.Decision) []launcher.Event {
 	diagnosis := strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Phase: cause.Forward, Rank: 1, ExitCode: 1, Because: []int{0}, Advice: "use a larger GPU"}
 	return []launcher.Event{
 		launcher.Ended{Evidence: strategy.Evidence{Attempt: n, Plan: first, Started: start, Ended: start.Add(90 * time.Second), Facts: []strategy.Fact{
-			{Rank: 1, Source: "stderr", Sighting: &cause.Sighting{Code: cause.CUDAOOM, Raised: true, Text: "OutOfMemoryError: CUDA out of memory", Traceback: []string{"Traceback (most recent call last):", `  File "train.py", line 3, in <module>`}}},
+			{Rank: 1, Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Text: "OutOfMemoryError: CUDA out of memory", Traceback: []string{"Traceback (most recent call last):", `  File "train.py", line 3, in <module>`}}},
 			{Rank: 1, Source: "exit", Exit: &strategy.Exit{Code: 1, PID: 42}},
 		}}},
 		launcher.Decided{Diagnosis: diagnosis, Decision: d},
@@ -154,7 +154,7 @@ func TestTheEndOfAJobThatNoRecipeKnows(t *testing.T) {
 	show(p, launcher.Began{Name: "gpt", Recipe: "none", Plan: strategy.Plan{}})
 	text := "OutOfMemoryError: CUDA out of memory"
 	show(p, launcher.Ended{Evidence: strategy.Evidence{Facts: []strategy.Fact{
-		{Rank: 0, Source: "stderr", Sighting: &cause.Sighting{Code: cause.CUDAOOM, Raised: true, Text: text[:20] + "…", Traceback: []string{"Traceback (most recent call last):", text}}},
+		{Rank: 0, Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Text: text[:20] + "…", Traceback: []string{"Traceback (most recent call last):", text}}},
 	}}},
 		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Because: []int{0}}, Decision: strategy.Decision{Outcome: strategy.Exhausted}},
 		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Reason: "every rung was tried", Attempts: []launcher.AttemptSummary{{}}}})

@@ -78,7 +78,7 @@ func outcome(a attempt) string {
 	case !a.diagnosis.Fatal && !a.decision.Relaunch:
 		words = string(a.decision.Outcome)
 	}
-	if lost := a.decision.Untaken.Lost(); lost != "" {
+	if lost := a.decision.Ineffective.Lost(); lost != "" {
 		words += "; " + lost
 	}
 	if len(a.decision.Changed) > 0 {
@@ -148,7 +148,7 @@ func (p *People) hint(v launcher.Verdict) {
 	if v.Outcome == strategy.Stopped {
 		return
 	}
-	if lost := p.attempts[len(p.attempts)-1].decision.Untaken; len(lost) > 0 {
+	if lost := p.attempts[len(p.attempts)-1].decision.Ineffective; len(lost) > 0 {
 		p.say("hint: the job overrides %s itself: look for it in the script and its configuration", lost.Names())
 		return
 	}
@@ -218,7 +218,7 @@ func traceback(a attempt) []string {
 		if i < 0 || i >= len(a.evidence.Facts) {
 			continue
 		}
-		if s := a.evidence.Facts[i].Sighting; s != nil {
+		if s := a.evidence.Facts[i].Finding; s != nil {
 			return []string{s.Text}
 		}
 	}

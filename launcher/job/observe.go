@@ -7,7 +7,7 @@ import (
 
 // Observer finds in a line of the job's output what the job says of the settings
 // that it was given; nil where the recipe knows no such line.
-func (p *Prepared) Observer() func(line string) (strategy.Proof, bool) {
+func (p *Prepared) Observer() func(line string) (strategy.ObservedSetting, bool) {
 	return p.resolved.recipe.Prover()
 }
 
@@ -22,7 +22,7 @@ func (p *Prepared) Settings() Settings { return Settings{p.resolved} }
 func (s Settings) Files() []string { return s.resolved.recipe.ProofFiles(s.resolved.command) }
 
 // InFile gives the settings that a file shows which one of those globs matched.
-func (s Settings) InFile(glob string, text []byte) []strategy.Proof {
+func (s Settings) InFile(glob string, text []byte) []strategy.ObservedSetting {
 	return s.resolved.recipe.ProofFile(s.resolved.command, glob, text)
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/proc"
@@ -77,9 +76,9 @@ func (a *attempt) kill() {
 
 // LastSign is what a rank last let see of itself. One that was paused could not
 // write.
-func (a *attempt) LastSign(rank int) launcher.Sign {
+func (a *attempt) LastSign(rank int) strategy.Sign {
 	own, all := a.out.Activity(rank), a.out.Activity()
-	sign := launcher.Sign{Output: own.Output, Step: own.Step, Others: all.Step, Longest: all.Longest}
+	sign := strategy.Sign{Output: own.Output, Step: own.Step, Others: all.Step, Longest: strategy.Seconds(all.Longest)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {

@@ -202,14 +202,14 @@ type written struct{}
 
 func (written) Files() []string { return []string{"*.used.json"} }
 
-func (written) InFile(_ string, text []byte) []strategy.Proof {
+func (written) InFile(_ string, text []byte) []strategy.ObservedSetting {
 	var used map[strategy.Knob]strategy.Value
 	if json.Unmarshal(text, &used) != nil {
 		return nil
 	}
-	var found []strategy.Proof
+	var found []strategy.ObservedSetting
 	for k, v := range used {
-		found = append(found, strategy.Proof{Knob: k, Value: v, Text: "used"})
+		found = append(found, strategy.ObservedSetting{Knob: k, Value: v, Text: "used"})
 	}
 	return found
 }
@@ -233,10 +233,10 @@ func TestSettingsInFilesAreObserved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []strategy.Proof
+	var found []strategy.ObservedSetting
 	for fact := range a.Facts() {
-		if fact.Proof != nil {
-			found = append(found, *fact.Proof)
+		if fact.Observed != nil {
+			found = append(found, *fact.Observed)
 		}
 	}
 	if len(found) != 1 || found[0].Knob != strategy.MicroBatchSize || found[0].Value != "4" || !strings.HasSuffix(found[0].Text, "new.used.json: used") {

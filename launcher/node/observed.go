@@ -96,7 +96,7 @@ func (w *settingsWatch) look(glob string) {
 		w.seen[file] = len(found) > 0 // else it is half written, perhaps
 		for _, setting := range found {
 			setting.Text = file + ": " + setting.Text
-			w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "file", Proof: &setting})
+			w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "file", Observed: &setting})
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (w *settingsWatch) lookAtEnvironments() {
 				continue
 			}
 			for k, v := range w.settings.InVariable(name, w.asked[name], value) {
-				w.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Proof: &strategy.Proof{
+				w.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Observed: &strategy.ObservedSetting{
 					Knob: k, Value: v, Text: fmt.Sprintf("%s=%s in the environment of rank %d", name, value, rank)}})
 			}
 		}

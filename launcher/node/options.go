@@ -69,7 +69,7 @@ type Output struct {
 	// Step finds a training step in a line, nil for none.
 	Step *regexp.Regexp
 	// Observe finds in a line what the job says of its settings; nil: nothing.
-	Observe func(line string) (strategy.Proof, bool)
+	Observe func(line string) (strategy.ObservedSetting, bool)
 }
 
 // Settings knows where the job's framework writes which settings it uses, apart
@@ -79,7 +79,7 @@ type Settings interface {
 	Files() []string
 	// InFile gives the settings that a file shows which one of the globs matched;
 	// none where the file is only half written.
-	InFile(glob string, text []byte) []strategy.Proof
+	InFile(glob string, text []byte) []strategy.ObservedSetting
 	// InVariable gives the knobs that a variable of the environment sets otherwise
 	// with the value used than with the value asked.
 	InVariable(name, asked, used string) strategy.Plan

@@ -90,9 +90,9 @@ type Options struct {
 	Group, Restarts int
 	// Step finds a training step in a line; its first group is the step's number.
 	Step *regexp.Regexp
-	// Prove finds in a line what the job says of its own settings; nil: nothing. It
+	// Observe finds in a line what the job says of its own settings; nil: nothing. It
 	// is asked for the first MiB of each stream, from several goroutines.
-	Prove func(line string) (strategy.Proof, bool)
+	Observe func(line string) (strategy.ObservedSetting, bool)
 	// MaxBytes caps a log file: its head and its tail are kept and the cut is
 	// marked. 0: DefaultMaxBytes; at least 4 KiB.
 	MaxBytes int64
@@ -134,7 +134,7 @@ func Open(o Options) (*Output, error) {
 	stdout, stderr := out.openConsoles()
 	alone := out.shown() <= 1
 	for local, global := range o.Ranks {
-		r := &rank{global: global, local: local, step: o.Step, prove: o.Prove, facts: out.facts}
+		r := &rank{global: global, local: local, step: o.Step, observe: o.Observe, facts: out.facts}
 		out.ranks = append(out.ranks, r)
 		for i, c := range []*console{stdout, stderr} {
 			if err := out.openStream(r, i, c, alone); err != nil {

@@ -738,16 +738,16 @@ func TestAnOutOfMemoryErrorIsAFactWhileTheRankLives(t *testing.T) {
 	before := time.Now()
 	write(t, stderr, outOfMemory)
 	fact := <-facts
-	if fact.Rank != 1 || fact.Source != "stderr" || fact.Time.Before(before) || fact.Sighting == nil {
+	if fact.Rank != 1 || fact.Source != "stderr" || fact.Time.Before(before) || fact.Finding == nil {
 		t.Fatalf("fact %+v", fact)
 	}
-	if s := fact.Sighting; s.Code != cause.CUDAOOM || !s.Raised || s.Device != "cuda:1" {
-		t.Errorf("sighting %+v", s)
+	if s := fact.Finding; s.Code != cause.CUDAOOM || !s.Raised || s.Device != "cuda:1" {
+		t.Errorf("finding %+v", s)
 	}
 	if a := o.Activity(1); !a.Raised.Equal(fact.Time) {
 		t.Errorf("activity %+v", a)
 	}
-	if lines := fact.Sighting.Traceback; len(lines) == 0 || !strings.Contains(lines[len(lines)-1], "Tried to allocate 2.00 GiB") {
+	if lines := fact.Finding.Traceback; len(lines) == 0 || !strings.Contains(lines[len(lines)-1], "Tried to allocate 2.00 GiB") {
 		t.Errorf("the traceback is %q", lines)
 	}
 	wait(t, o)

@@ -14,7 +14,7 @@ import (
 type Activity struct {
 	Output time.Time // the last byte on either stream
 	Step   time.Time // the last line with a step's number other than the one before
-	Raised time.Time // the last sighting that ended a traceback
+	Raised time.Time // the last finding that ended a traceback
 	Steps  int       // lines with a step's number
 	// Longest is the longest time between two steps. What came before the first
 	// step, such as loading and compiling, does not count.
@@ -53,7 +53,7 @@ func later(a, b time.Time) time.Time {
 type rank struct {
 	global, local int
 	step          *regexp.Regexp
-	prove         func(line string) (strategy.Proof, bool)
+	observe       func(line string) (strategy.ObservedSetting, bool)
 	facts         *facts
 	streams       [2]*stream // stdout, stderr
 

@@ -86,23 +86,23 @@ func TestAStepIsSeenInARanksOutput(t *testing.T) {
 func TestAProofIsSeenInARanksOutput(t *testing.T) {
 	var facts []strategy.Fact
 	o := open(t, 2, Options{
-		Prove: func(line string) (strategy.Proof, bool) {
+		Observe: func(line string) (strategy.ObservedSetting, bool) {
 			value, ok := strings.CutPrefix(line, "batch size ")
-			return strategy.Proof{Knob: strategy.MicroBatchSize, Value: strategy.Value(value), Text: line}, ok
+			return strategy.ObservedSetting{Knob: strategy.MicroBatchSize, Value: strategy.Value(value), Text: line}, ok
 		},
 		OnFact: func(f strategy.Fact) { facts = append(facts, f) },
 	})
 	stdout, _ := o.Files(1)
 	write(t, stdout, "batch size 8\n\x1b[1mbatch size 8\x1b[0m\nbatch size 4\n")
-	write(t, stdout, strings.Repeat(strings.Repeat("x", 99)+"\n", proofHead/100+1)+"batch size 2\n")
+	write(t, stdout, strings.Repeat(strings.Repeat("x", 99)+"\n", settingsHead/100+1)+"batch size 2\n")
 	wait(t, o)
-	var got []strategy.Proof
+	var got []strategy.ObservedSetting
 	for _, f := range facts {
-		if f.Proof != nil && f.Rank == 1 && f.Source == "stdout" {
-			got = append(got, *f.Proof)
+		if f.Observed != nil && f.Rank == 1 && f.Source == "stdout" {
+			got = append(got, *f.Observed)
 		}
 	}
-	want := []strategy.Proof{
+	want := []strategy.ObservedSetting{
 		{Knob: strategy.MicroBatchSize, Value: "8", Text: "batch size 8"},
 		{Knob: strategy.MicroBatchSize, Value: "4", Text: "batch size 4"},
 	}

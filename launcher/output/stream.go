@@ -30,11 +30,11 @@ type stream struct {
 	stopping atomic.Bool // read what is there, then end
 
 	// The reader's own.
-	scanner *cause.Scanner
-	lines   *lines // nil: nothing is looked for in them
-	proofs  *proofs
-	now     time.Time // when the bytes that are being fed were read
-	flush   time.Time // the read deadline that is set
+	scanner  *cause.Scanner
+	lines    *lines // nil: nothing is looked for in them
+	settings *settings
+	now      time.Time // when the bytes that are being fed were read
+	flush    time.Time // the read deadline that is set
 }
 
 func newStream(r *rank, name string, pipe *os.File, log *logFile) *stream {
@@ -42,11 +42,11 @@ func newStream(r *rank, name string, pipe *os.File, log *logFile) *stream {
 		rank: r, name: name, pipe: pipe, log: log, done: make(chan struct{}),
 		scanner: cause.NewScanner(name),
 	}
-	s.scanner.OnSighting = func(seen cause.Sighting) { r.sighted(name, s.now, seen) }
-	if r.prove != nil {
-		s.proofs = &proofs{find: r.prove}
+	s.scanner.OnFinding = func(seen cause.Finding) { r.found(name, s.now, seen) }
+	if r.observe != nil {
+		s.settings = &settings{find: r.observe}
 	}
-	if r.step != nil || r.prove != nil {
+	if r.step != nil || r.observe != nil {
 		s.lines = &lines{each: s.line}
 	}
 	return s
@@ -61,8 +61,8 @@ func (s *stream) line(text []byte) {
 	if n, ok := s.rank.stepIn(text); ok {
 		s.rank.stepped(s.name, s.now, n)
 	}
-	if proof, ok := s.proofs.search(text); ok {
-		s.rank.proved(s.name, s.now, proof)
+	if setting, ok := s.settings.search(text); ok {
+		s.rank.observed(s.name, s.now, setting)
 	}
 }
 

@@ -51,7 +51,7 @@ func read(path, name string, rank int) (strategy.Fact, bool) {
 		return strategy.Fact{}, false
 	}
 	fact := strategy.Fact{Rank: rank, Source: "probe"}
-	var said cause.Sighting
+	var said cause.Finding
 	var ok bool
 	switch name {
 	case errorFile:
@@ -66,7 +66,7 @@ func read(path, name string, rank int) (strategy.Fact, bool) {
 	}
 	// What is written again replaces what was there.
 	said.Stream, said.Seq = fact.Source, 1
-	fact.Sighting = &said
+	fact.Finding = &said
 	return fact, ok
 }
 
@@ -106,7 +106,7 @@ func slurp(path string) (text []byte, written time.Time, err error) {
 }
 
 // parse reads probe.json.
-func parse(text []byte) (s cause.Sighting, at time.Time, ok bool) {
+func parse(text []byte) (s cause.Finding, at time.Time, ok bool) {
 	var r report
 	if json.Unmarshal(text, &r) != nil || r.Type == "" {
 		return s, at, false
@@ -139,7 +139,7 @@ func (r *report) words() string {
 }
 
 // complete fills in the figures that the message does not give.
-func (r *report) complete(s *cause.Sighting) {
+func (r *report) complete(s *cause.Finding) {
 	for _, m := range r.Memory {
 		device := fmt.Sprintf("cuda:%d", m.Device)
 		if s.Device != device && !(s.Device == "" && m.Current) {

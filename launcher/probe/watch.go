@@ -20,7 +20,7 @@ type watcher struct {
 	dir   string
 	ranks []int
 	emit  func(strategy.Fact)
-	told  map[string]cause.Sighting // by path, what was emitted last
+	told  map[string]cause.Finding // by path, what was emitted last
 
 	notify *fsnotify.Watcher // nil where there is none
 	rankOf map[string]int    // by folder
@@ -37,7 +37,7 @@ type watcher struct {
 //
 // Where the kernel cannot watch, a fact says so, and stop finds the files.
 func Watch(dir string, ranks []int, emit func(strategy.Fact)) (stop func()) {
-	w := &watcher{dir: dir, ranks: ranks, emit: emit, told: map[string]cause.Sighting{}, rankOf: map[string]int{}, done: make(chan struct{})}
+	w := &watcher{dir: dir, ranks: ranks, emit: emit, told: map[string]cause.Finding{}, rankOf: map[string]int{}, done: make(chan struct{})}
 	err := w.open()
 	go w.run(err)
 	return sync.OnceFunc(func() {
@@ -143,9 +143,9 @@ func (w *watcher) look(rank int, name string) {
 	if !ok {
 		return
 	}
-	if before, ok := w.told[path]; ok && reflect.DeepEqual(before, *fact.Sighting) {
+	if before, ok := w.told[path]; ok && reflect.DeepEqual(before, *fact.Finding) {
 		return
 	}
-	w.told[path] = *fact.Sighting
+	w.told[path] = *fact.Finding
 	w.emit(fact)
 }

@@ -25,7 +25,7 @@ func ordinaryLog() []byte {
 func BenchmarkScanner(b *testing.B) {
 	log := ordinaryLog()
 	s := NewScanner("stdout")
-	s.OnSighting = func(at Sighting) { b.Fatalf("a sighting in an ordinary log: %+v", at) }
+	s.OnFinding = func(at Finding) { b.Fatalf("a finding in an ordinary log: %+v", at) }
 	b.SetBytes(int64(len(log)))
 	for b.Loop() {
 		for p := log; len(p) > 0; {

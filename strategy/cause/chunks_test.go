@@ -26,7 +26,7 @@ var pieces = func() []string {
 	return p
 }()
 
-func TestSightingsDoNotDependOnTheCuts(t *testing.T) {
+func TestFindingsDoNotDependOnTheCuts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := []byte(strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 30).Draw(t, "log"), ""))
 		sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(1, 80), rapid.IntRange(1, 70000)), 1, 5).Draw(t, "sizes")

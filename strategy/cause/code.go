@@ -1,9 +1,9 @@
 // Package cause is the catalogue of reasons why an attempt can end, and of how
 // each of them shows in a line of output, an exit or a driver event.
 //
-// It is data and pure functions: bytes go in, sightings come out. Nothing here
-// decides; a sighting says what a text shows, and package strategy weighs the
-// sightings of all ranks against each other.
+// It is data and pure functions: bytes go in, findings come out. Nothing here
+// decides; a finding says what a text shows, and package strategy weighs the
+// findings of all ranks against each other.
 package cause
 
 // A Code names a cause in verdicts, journals and JSON. Codes are stable.

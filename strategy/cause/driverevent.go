@@ -41,14 +41,16 @@ func (e DriverEvent) Text() string {
 	return text
 }
 
-// Sighting is what the event says about why an attempt ended. It is false for an
+// Finding is what the event says about why an attempt ended. It is false for an
 // event that says nothing about it: one that is not in the table, and one that
 // follows the end of an application instead of bringing it about.
-func (e DriverEvent) Sighting() (Sighting, bool) {
-	s := Sighting{Code: GPUHardware, Rank: -1, Device: e.Device, Text: e.Text()}
+func (e DriverEvent) Finding() (Finding, bool) {
+	s := Finding{Code: GPUHardware, Rank: -1, Device: e.Device, Text: e.Text()}
 	if e.Kind == XIDEvent {
 		s.Code, _ = XID(e.XID)
-		s.Weak = xids[e.XID].survivable
+		if xids[e.XID].survivable {
+			s.Weight = WeightWarning
+		}
 	}
 	return s, s.Code != Unknown && s.Code != Preempted
 }

@@ -10,7 +10,7 @@ import (
 // raises: error.json. The exception's type and words are in message, the
 // traceback in extraInfo; older writers give message as plain text. It reports
 // false for a file that is none.
-func ErrorFile(text []byte) (s Sighting, at time.Time, ok bool) {
+func ErrorFile(text []byte) (s Finding, at time.Time, ok bool) {
 	var outer struct {
 		Message   json.RawMessage `json:"message"`
 		Timestamp json.Number     `json:"timestamp"`
@@ -40,11 +40,11 @@ func ErrorFile(text []byte) (s Sighting, at time.Time, ok bool) {
 
 // raisedIn is the exception that a traceback ends with; without a traceback, the
 // message stands for it.
-func raisedIn(callstack, message string) Sighting {
-	last := Sighting{Code: UserError, Raised: true, Rank: -1, Phase: NoPhase, Text: message}
+func raisedIn(callstack, message string) Finding {
+	last := Finding{Code: UserError, Raised: true, Rank: -1, Phase: NoPhase, Text: message}
 	for _, text := range []string{message, callstack} {
 		scanner := NewScanner("error.json")
-		scanner.OnSighting = func(s Sighting) {
+		scanner.OnFinding = func(s Finding) {
 			if s.Code != UserError || last.Code == UserError {
 				last = s
 			}
@@ -52,6 +52,7 @@ func raisedIn(callstack, message string) Sighting {
 		_, _ = scanner.Write([]byte(text)) // it keeps what it is given, and fails never
 		scanner.Close()
 	}
-	last.Raised, last.Handled = true, false
+	last.Raised, last.Weight = true, last.Weight.Final()
+	last.Remarks = Remarks(last.Code, last.Text)
 	return last
 }

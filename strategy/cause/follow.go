@@ -80,15 +80,15 @@ func wrapper(class, message string) bool {
 // exceptionPattern classifies the line that ends a traceback: by its words, else
 // by its class.
 func exceptionPattern(class, text string) *pattern {
-	if p := classify(text); p != nil && p.role != recovery {
+	if p := classify(text); p != nil && !p.recovery {
 		return p
 	}
 	last := class[strings.LastIndexByte(class, '.')+1:]
 	switch last {
 	case "KeyboardInterrupt":
-		return &pattern{code: Preempted, role: symptom}
+		return &pattern{code: Preempted, weight: WeightSymptom}
 	case "SystemExit":
-		return &pattern{code: UserError, role: symptom}
+		return &pattern{code: UserError, weight: WeightSymptom}
 	case "MemoryError", "_ArrayMemoryError":
 		return &pattern{code: HostOOM, device: "cpu"}
 	case "ImportError", "ModuleNotFoundError":

@@ -7,12 +7,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// read returns the sightings of a log that arrives in writes of the given sizes,
+// read returns the findings of a log that arrives in writes of the given sizes,
 // over and over; without sizes in one.
-func read(log []byte, sizes ...int) []Sighting {
-	var all []Sighting
+func read(log []byte, sizes ...int) []Finding {
+	var all []Finding
 	s := NewScanner("stderr")
-	s.OnSighting = func(at Sighting) { all = append(all, at) }
+	s.OnFinding = func(at Finding) { all = append(all, at) }
 	for i := 0; len(log) > 0; i++ {
 		n := len(log)
 		if len(sizes) > 0 {
@@ -27,7 +27,7 @@ func read(log []byte, sizes ...int) []Sighting {
 	return all
 }
 
-// FuzzScanner checks that the sightings do not depend on how the output is cut,
+// FuzzScanner checks that the findings do not depend on how the output is cut,
 // and that they keep to their bounds whatever the output holds.
 func FuzzScanner(f *testing.F) {
 	for _, c := range scannerCases {

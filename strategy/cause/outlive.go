@@ -4,14 +4,14 @@ import "strings"
 
 // remind keeps an out-of-memory error in mind, for its message may be wrapped
 // and the job may outlive it.
-func (s *Scanner) remind(w *writer, at Sighting, top bool) {
+func (s *Scanner) remind(w *writer, at Finding, top bool) {
 	s.watch = afterLimit
 	s.last = w
 	if len(w.pending) == handledLimit {
 		copy(w.pending, w.pending[1:])
 		w.pending = w.pending[:handledLimit-1]
 	}
-	w.pending = append(w.pending, &pending{sighting: at, top: top})
+	w.pending = append(w.pending, &pending{finding: at, top: top})
 }
 
 // advance counts the lines and the steps after each error that is kept in mind.
@@ -24,17 +24,18 @@ func (s *Scanner) advance(w *writer, text string) {
 	for _, p := range w.pending {
 		p.units++
 		if isStep && text != p.last {
-			p.weight += weight
+			p.steps += weight
 			p.last = text
-			if p.weight >= wentOn && !p.sighting.WentOn {
-				p.sighting.WentOn = true
+			if p.steps >= wentOn {
 				// An exception that leaves the program ends it: the steps are
 				// another process's that writes to the same stream.
-				p.sighting.Handled = p.sighting.Handled || !p.top
-				s.give(p.sighting)
+				if p.finding.Weight = p.finding.Weight.Outlived(); !p.top {
+					p.finding.Weight = p.finding.Weight.Handled()
+				}
+				s.give(p.finding)
 			}
 		}
-		if p.units < afterLimit && !p.sighting.WentOn {
+		if p.units < afterLimit && p.steps < wentOn {
 			kept = append(kept, p)
 		}
 	}
@@ -47,9 +48,9 @@ func (s *Scanner) recover() {
 	s.recovering = s.line + 1
 	for _, key := range s.order {
 		for _, p := range s.writers[key].pending {
-			if !p.sighting.Handled && s.line+1-p.sighting.Line <= wordsReach {
-				p.sighting.Handled = true
-				s.give(p.sighting)
+			if !p.finding.Weight.Dismissed() && s.line+1-p.finding.Line <= wordsReach {
+				p.finding.Weight = p.finding.Weight.Handled()
+				s.give(p.finding)
 			}
 		}
 	}
@@ -71,42 +72,42 @@ func (w *writer) continues(text string) bool {
 		return false
 	}
 	p := w.pending[len(w.pending)-1]
-	if p.units > messageReach || len(p.sighting.Text) >= textLimit-512 {
+	if p.units > messageReach || len(p.finding.Text) >= textLimit-512 {
 		return false
 	}
 	if len(text) > 512 {
 		return false
 	}
-	if strings.Contains(p.sighting.Text, "would exceed allowed memory") {
+	if strings.Contains(p.finding.Text, "would exceed allowed memory") {
 		return hasPrefix(text, asyncLines)
 	}
 	text = strings.TrimLeft(text, " ")
-	if strings.HasSuffix(p.sighting.Text, " to allocate") || strings.HasSuffix(p.sighting.Text, " of which") {
+	if strings.HasSuffix(p.finding.Text, " to allocate") || strings.HasSuffix(p.finding.Text, " of which") {
 		_, n := quantity(text)
 		return n > 0
 	}
-	if strings.Contains(p.sighting.Text, "OOM when allocating tensor") {
+	if strings.Contains(p.finding.Text, "OOM when allocating tensor") {
 		return p.units <= 2 && strings.HasPrefix(strings.TrimLeft(text, "\t "), "[[") // TensorFlow names the node below
 	}
-	if !strings.Contains(p.sighting.Text, "ried to allocate") && !strings.HasSuffix(p.sighting.Text, "ut of memory. Tried") {
+	if !strings.Contains(p.finding.Text, "ried to allocate") && !strings.HasSuffix(p.finding.Text, "ut of memory. Tried") {
 		return false
 	}
 	if rest, ok := strings.CutPrefix(text, "and "); ok {
 		_, n := quantity(rest)
 		return n > 0
 	}
-	return hasPrefix(text, continuations) || p.sighting.unfinished() && holdsFigure(text)
+	return hasPrefix(text, continuations) || p.finding.unfinished() && holdsFigure(text)
 }
 
 // near reports whether the writer's last error stands just before this line.
 func (s *Scanner) near(w *writer) bool {
 	n := len(w.pending)
-	return n > 0 && s.line+1-w.pending[n-1].sighting.Line <= messageReach
+	return n > 0 && s.line+1-w.pending[n-1].finding.Line <= messageReach
 }
 
 // unfinished reports whether PyTorch's message lacks its last figure: a terminal
 // that wraps lines, such as the rich library's, broke it anywhere.
-func (s *Sighting) unfinished() bool {
+func (s *Finding) unfinished() bool {
 	for _, end := range []string{"reserved in total by PyTorch", "reserved by PyTorch but unallocated", "cached)", "free)"} {
 		if strings.Contains(s.Text, end) {
 			return false
@@ -142,19 +143,19 @@ func (s *Scanner) extend(w *writer, text string) {
 	p := w.pending[len(w.pending)-1]
 	p.units = 0
 	// Words are broken where a terminal breaks lines anywhere.
-	glued := p.sighting.Text + text
-	p.sighting.Text += " " + strings.TrimSpace(text)
-	p.sighting.Figures = parseFigures(p.sighting.Text)
-	if f := parseFigures(glued); f.known() > p.sighting.Figures.known() {
-		p.sighting.Text, p.sighting.Figures = glued, f
+	glued := p.finding.Text + text
+	p.finding.Text += " " + strings.TrimSpace(text)
+	p.finding.Figures = parseFigures(p.finding.Text)
+	if f := parseFigures(glued); f.known() > p.finding.Figures.known() {
+		p.finding.Text, p.finding.Figures = glued, f
 	}
-	if p.sighting.Phase == NoPhase && contains(text, []string{"gradients/", "gradient_tape/"}) && contains(text, []string{"{{node ", "[[Node: "}) {
-		p.sighting.Phase = Backward
+	if p.finding.Phase == NoPhase && contains(text, []string{"gradients/", "gradient_tape/"}) && contains(text, []string{"{{node ", "[[Node: "}) {
+		p.finding.Phase = Backward
 	}
-	if p.sighting.Device == "" {
-		p.sighting.Device = parseDevice(p.sighting.Text)
+	if p.finding.Device == "" {
+		p.finding.Device = parseDevice(p.finding.Text)
 	}
-	s.give(p.sighting)
+	s.give(p.finding)
 }
 
 // locate takes the place that pytest names under an exception, for a phase that
@@ -164,13 +165,13 @@ func (w *writer) locate(s *Scanner, f frame) {
 		return
 	}
 	p := w.pending[len(w.pending)-1]
-	if p.units > 3 || p.sighting.Phase != NoPhase {
+	if p.units > 3 || p.finding.Phase != NoPhase {
 		return
 	}
 	var t tracker
 	t.add(f)
 	if phase := t.result(); phase != NoPhase {
-		p.sighting.Phase = phase
-		s.give(p.sighting)
+		p.finding.Phase = phase
+		s.give(p.finding)
 	}
 }

@@ -6,26 +6,24 @@ import (
 	"strings"
 )
 
-// see reports a sighting of the pattern.
+// see reports a finding of the pattern.
 func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
-	switch p.role {
-	case recovery:
+	if p.recovery || p.weight == WeightHandled {
 		s.recover()
+	}
+	if p.recovery {
 		return
-	case outlived:
-		s.recover()
 	}
 	t := w.traceback
 	if !raised && !t.open && w.since <= messageReach {
 		t = w.closed // the message goes on under the exception's name
 	}
-	role := p.role
+	weight := p.weight
 	if raised {
-		role = p.raised()
+		weight = p.raised()
 	}
-	at := Sighting{
-		Code: p.code, Raised: raised && !t.ignored, Symptom: role == symptom, Weak: role == weak,
-		Handled: role == outlived, Phase: p.phase, Rank: seg.rank, Device: p.device,
+	at := Finding{
+		Code: p.code, Weight: weight, Raised: raised && !t.ignored, Phase: p.phase, Rank: seg.rank, Device: p.device,
 		Stream: s.stream, Line: s.line + 1, Text: clip(strings.TrimSpace(seg.text), textLimit),
 	}
 	if at.Phase == "" && (t.open || raised || t.frames > 0) {
@@ -47,7 +45,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 		at.Traceback = append([]string(nil), t.lines...)
 	}
 	s.refine(&at, &t, raised)
-	s.weigh(&at, &t, p.role == proof && !raised)
+	s.weigh(&at, &t, p.weight == WeightCause && !raised)
 	if !s.wanted(&at) {
 		return
 	}
@@ -56,14 +54,14 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	}
 	at.Seq = s.number(&at)
 	s.give(at)
-	if at.Code == CUDAOOM || at.Code == HostOOM || at.Raised && !at.Symptom {
+	if at.Code == CUDAOOM || at.Code == HostOOM || at.Raised && at.Weight != WeightSymptom {
 		s.remind(w, at, raised && t.top)
 	}
 }
 
-// number gives a sighting its number. Of exceptions without end, a stream keeps
+// number gives a finding its number. Of exceptions without end, a stream keeps
 // the first ones and the last: each takes the place of the one before it.
-func (s *Scanner) number(at *Sighting) int {
+func (s *Scanner) number(at *Finding) int {
 	if at.Raised {
 		s.raised++
 		if s.raised > raisedLimit {
@@ -77,12 +75,12 @@ func (s *Scanner) number(at *Sighting) int {
 	return s.seq
 }
 
-// wanted bounds the sightings that a line can bring about again and again.
-func (s *Scanner) wanted(at *Sighting) bool {
+// wanted bounds the findings that a line can bring about again and again.
+func (s *Scanner) wanted(at *Finding) bool {
 	if at.Raised {
 		return true
 	}
-	if at.Weak || at.Handled {
+	if at.Weight == WeightWarning || at.Weight.Over() {
 		s.weak[at.Code]++
 		return s.weak[at.Code] <= weakLimit
 	}
@@ -91,7 +89,7 @@ func (s *Scanner) wanted(at *Sighting) bool {
 }
 
 // refine reads what the words of some causes tell further.
-func (s *Scanner) refine(at *Sighting, t *traceback, raised bool) {
+func (s *Scanner) refine(at *Finding, t *traceback, raised bool) {
 	switch at.Code {
 	case CUDAOOM, HostOOM:
 		at.Figures = parseFigures(at.Text)
@@ -110,7 +108,10 @@ func (s *Scanner) refine(at *Sighting, t *traceback, raised bool) {
 		if i := strings.Index(at.Text, "NVRM: Xid"); i >= 0 {
 			if n, ok := xidNumber(at.Text[i:]); ok {
 				at.Code, _ = XID(n)
-				at.Weak = at.Code == Unknown
+				at.Weight = WeightCause
+				if at.Code == Unknown {
+					at.Weight = WeightWarning
+				}
 			}
 		}
 	}
@@ -132,20 +133,20 @@ func xidNumber(text string) (int, bool) {
 
 // weigh decides what the surroundings of a line make of it. Logged says that the
 // line would be proof, and that no exception raises it.
-func (s *Scanner) weigh(at *Sighting, t *traceback, logged bool) {
+func (s *Scanner) weigh(at *Finding, t *traceback, logged bool) {
 	if t.ignored || t.thread && at.Code == UserError {
-		at.Weak = true
+		at.Weight = at.Weight.Warned()
 	}
 	// A loader's worker that is killed ends the job only through the exception
 	// that its parent raises; a parent that shuts down prints the same words.
 	if logged && strings.Contains(at.Text, "DataLoader worker (") && strings.Contains(at.Text, "signal: Killed") {
-		at.Weak = true
+		at.Weight = at.Weight.Warned()
 	}
 	if logged && (strings.Contains(at.Text, "Warning: ") || at.Code == CUDAOOM && (hearsay(at.Text) || strings.Contains(at.Text, "WARNING"))) {
-		at.Weak = true // what ends a job is no warning to it
+		at.Weight = at.Weight.Warned() // what ends a job is no warning to it
 	}
 	if logged && at.Code == CUDAOOM && s.recovering > 0 && s.line+1-s.recovering <= wordsReach {
-		at.Handled = true
+		at.Weight = at.Weight.Handled()
 	}
 }
 
@@ -174,9 +175,10 @@ func hearsay(text string) bool {
 	return false
 }
 
-func (s *Scanner) give(at Sighting) {
-	if s.OnSighting != nil {
-		s.OnSighting(at)
+func (s *Scanner) give(at Finding) {
+	if s.OnFinding != nil {
+		at.Remarks = Remarks(at.Code, at.Text)
+		s.OnFinding(at)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 const (
 	// unitLimit is how much of one line is read; the rest is passed over.
 	unitLimit = 64 << 10
-	// textLimit is how much of a line a sighting quotes.
+	// textLimit is how much of a line a finding quotes.
 	textLimit = 4 << 10
 	// writersLimit is how many writers of one stream are told apart.
 	writersLimit = 256
@@ -22,7 +22,7 @@ const (
 	wordsReach = 60
 	// messageReach is over how many lines a message may be wrapped.
 	messageReach = 8
-	// weakLimit bounds the weak and the handled sightings of one cause in a
+	// weakLimit bounds the weak and the handled findings of one cause in a
 	// stream, and loggedLimit all that no exception raises: a warning may come
 	// with every step, a failed assertion with every thread of a GPU.
 	weakLimit   = 4
@@ -37,14 +37,14 @@ const (
 	wentOn = 4
 )
 
-// A Scanner reads the output of one stream and reports the sightings in it. It
+// A Scanner reads the output of one stream and reports the findings in it. It
 // keeps a bounded amount of what it read, and its reports do not depend on how
 // the output is cut into writes. It is not safe for concurrent use.
 type Scanner struct {
-	// OnSighting receives each sighting as its line ends. Set it before the
-	// first Write. A sighting whose message goes on over further lines, or that
+	// OnFinding receives each finding as its line ends. Set it before the
+	// first Write. A finding whose message goes on over further lines, or that
 	// the job outlives, is given again: the same Seq replaces the earlier one.
-	OnSighting func(Sighting)
+	OnFinding func(Finding)
 
 	stream  string
 	line    int    // the number of the line that the next byte belongs to, less 1
@@ -77,26 +77,26 @@ type writer struct {
 	pending   []*pending
 }
 
-// A pending sighting may be given again.
+// A pending finding may be given again.
 type pending struct {
-	sighting Sighting
-	top      bool // its traceback leaves the program
-	units    int  // since it was given
-	weight   int  // of the steps since
-	last     string
+	finding Finding
+	top     bool // its traceback leaves the program
+	units   int  // since it was given
+	steps   int  // the weight of the steps since
+	last    string
 }
 
 // NewScanner returns a scanner for the stream of that name ("stdout", a file's
-// path): the name goes into Sighting.Stream.
+// path): the name goes into Finding.Stream.
 func NewScanner(stream string) *Scanner {
 	return &Scanner{stream: stream, weak: map[Code]int{}, logged: map[Code]int{}, writers: map[string]*writer{}}
 }
 
-// Scan returns the sightings in a whole text, each as it is in the end.
-func Scan(stream, text string) []Sighting {
-	var all []Sighting
+// Scan returns the findings in a whole text, each as it is in the end.
+func Scan(stream, text string) []Finding {
+	var all []Finding
 	s := NewScanner(stream)
-	s.OnSighting = func(at Sighting) {
+	s.OnFinding = func(at Finding) {
 		if at.Seq <= len(all) {
 			all[at.Seq-1] = at
 		} else {

@@ -15,18 +15,19 @@ const (
 	gib = 1 << 30
 )
 
-// want is what a test expects of one sighting; zero fields are not compared.
+// want is what a test expects of one finding; zero fields are not compared.
 type want struct {
-	code                                   Code
-	phase                                  Phase
-	device                                 string
-	rank                                   int // compared where the case says ranked
-	line                                   int
-	raised, symptom, weak, handled, wentOn bool
-	figures                                *Figures
+	code    Code
+	phase   Phase
+	device  string
+	rank    int // compared where the case says ranked
+	line    int
+	weight  Weight
+	raised  bool
+	figures *Figures
 }
 
-// scannerCases are logs with the sightings that remain in the end, in order.
+// scannerCases are logs with the findings that remain in the end, in order.
 var scannerCases = []struct {
 	name   string
 	log    string
@@ -270,12 +271,12 @@ RuntimeError: CUDA error: out of memory
 	{
 		name: "the job skips the batch by its own words",
 		log:  "step 10 loss 2.0\nCUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 8.00 GiB total capacity)\nSkipping batch 11\n",
-		want: []want{{code: CUDAOOM, handled: true, device: "cuda:0"}},
+		want: []want{{code: CUDAOOM, weight: WeightHandled, device: "cuda:0"}},
 	},
 	{
 		name: "words of recovery before the error",
 		log:  "| WARNING: attempting to recover from OOM in forward/backward pass\n| OOM: Ran out of memory with exception: CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 8.00 GiB total capacity)\n",
-		want: []want{{code: CUDAOOM, handled: true}},
+		want: []want{{code: CUDAOOM, weight: WeightHandled}},
 	},
 	{
 		name: "caught in a function, and steps follow",
@@ -286,7 +287,7 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.
 step 11 loss 1.92
 step 12 loss 1.90
 `,
-		want: []want{{code: CUDAOOM, phase: Backward, raised: true, handled: true, wentOn: true}},
+		want: []want{{code: CUDAOOM, phase: Backward, raised: true, weight: WeightHandled}},
 	},
 	{
 		name: "it leaves the program; the steps are another process's",
@@ -297,7 +298,7 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.
 step 11 loss 1.92
 step 12 loss 1.90
 `,
-		want: []want{{code: CUDAOOM, phase: Backward, raised: true, wentOn: true}},
+		want: []want{{code: CUDAOOM, phase: Backward, raised: true, weight: WeightOutlived}},
 	},
 	{
 		name: "a closing progress bar is no step",
@@ -312,12 +313,12 @@ Traceback (most recent call last):
     self._shutdown_workers()
 AssertionError: can only test a child process
 `,
-		want: []want{{code: UserError, weak: true}},
+		want: []want{{code: UserError, weight: WeightWarning}},
 	},
 	{
 		name: "Python ignores one, and a real one follows",
 		log:  "Exception ignored in: <_io.TextIOWrapper name='<stdout>' mode='w' encoding='utf-8'>\nBrokenPipeError: [Errno 32] Broken pipe\nx\ny\nTraceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    f()\nValueError: z\n",
-		want: []want{{code: Unknown, weak: true}, {code: UserError, raised: true}},
+		want: []want{{code: Unknown, weight: WeightWarning}, {code: UserError, raised: true}},
 	},
 	{
 		name: "a loader's worker is killed",
@@ -331,7 +332,7 @@ RuntimeError: DataLoader worker (pid 6598) is killed by signal: Killed.
 	{
 		name: "the same words without a traceback prove nothing",
 		log:  "RuntimeError: DataLoader worker (pid 6598) is killed by signal: Killed.\n",
-		want: []want{{code: HostOOM, weak: true}},
+		want: []want{{code: HostOOM, weight: WeightWarning}},
 	},
 	{
 		name: "Ray's wrapper does not say which memory",
@@ -388,7 +389,7 @@ OutOfMemoryError: CUDA out of memory. Tried to allocate 786.00 MiB (GPU 0; 39.56
 	{
 		name: "words of recovery that name the error themselves",
 		log:  "root[1] DEBUG CUDA out of memory. Tried to allocate 422.00 MiB (GPU 0; 15.78 GiB total capacity)\nroot[1] DEBUG Traceback (most recent call last):\nroot[1] WARNING CUDA OOM Error during batch execution, skipping batch.\n",
-		want: []want{{code: CUDAOOM, handled: true}, {code: CUDAOOM, handled: true}},
+		want: []want{{code: CUDAOOM, weight: WeightHandled}, {code: CUDAOOM, weight: WeightHandled}},
 	},
 	{
 		name: "exceptions of the job",
@@ -405,19 +406,19 @@ Traceback (most recent call last):
     x()
 KeyboardInterrupt
 `,
-		want: []want{{code: UserError, phase: Load, raised: true}, {code: UserError, raised: true}, {code: Preempted, raised: true, symptom: true}},
+		want: []want{{code: UserError, phase: Load, raised: true}, {code: UserError, raised: true}, {code: Preempted, raised: true, weight: WeightSymptom}},
 	},
 	{
 		name: "Xid events",
 		log:  "NVRM: Xid (PCI:0000:06:00): 79, pid=1, GPU has fallen off the bus.\n[ 12.3] NVRM: Xid (PCI:0000:06:00): 31, pid=7, name=python, Ch 0\n[ 12.3] NVRM: Xid (PCI:0000:06:00): 300, new\n",
-		want: []want{{code: GPUHardware}, {code: IllegalAccess}, {code: Unknown, weak: true}},
+		want: []want{{code: GPUHardware}, {code: IllegalAccess}, {code: Unknown, weight: WeightWarning}},
 	},
 	{
 		name: "talk about running out of memory",
 		log: "If you are running out of memory, consider decreasing `gpu_memory_utilization`.\n" +
 			"Tip: if you see CUDA out of memory errors, use a smaller batch\n" +
 			"PYTORCH_CUDA_ALLOC_CONF is set to avoid CUDA out of memory\n",
-		want: []want{{code: CUDAOOM, weak: true}, {code: CUDAOOM, weak: true}},
+		want: []want{{code: CUDAOOM, weight: WeightWarning}, {code: CUDAOOM, weight: WeightWarning}},
 	},
 	{
 		name: "a healthy log",
@@ -430,16 +431,16 @@ func TestScanner(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := Scan("stderr", c.log)
 			if len(got) != len(c.want) {
-				t.Fatalf("%d sightings, want %d: %+v", len(got), len(c.want), got)
+				t.Fatalf("%d findings, want %d: %+v", len(got), len(c.want), got)
 			}
 			for i, w := range c.want {
-				compare(t, fmt.Sprintf("sighting %d", i), got[i], w, c.ranked)
+				compare(t, fmt.Sprintf("finding %d", i), got[i], w, c.ranked)
 			}
 		})
 	}
 }
 
-func compare(t *testing.T, name string, got Sighting, w want, ranked bool) {
+func compare(t *testing.T, name string, got Finding, w want, ranked bool) {
 	t.Helper()
 	if got.Code != w.code {
 		t.Errorf("%s: code %s, want %s (%s)", name, got.Code, w.code, got.Text)
@@ -456,11 +457,8 @@ func compare(t *testing.T, name string, got Sighting, w want, ranked bool) {
 	if w.line != 0 && got.Line != w.line {
 		t.Errorf("%s: line %d, want %d", name, got.Line, w.line)
 	}
-	flags := func(raised, symptom, weak, handled, wentOn bool) string {
-		return fmt.Sprintf("raised %v symptom %v weak %v handled %v went on %v", raised, symptom, weak, handled, wentOn)
-	}
-	if g, w := flags(got.Raised, got.Symptom, got.Weak, got.Handled, got.WentOn), flags(w.raised, w.symptom, w.weak, w.handled, w.wentOn); g != w {
-		t.Errorf("%s: %s, want %s", name, g, w)
+	if got.Weight != w.weight || got.Raised != w.raised {
+		t.Errorf("%s: %s, raised %v, want %s, raised %v", name, got.Weight, got.Raised, w.weight, w.raised)
 	}
 	if w.figures != nil {
 		if diff := cmp.Diff(*w.figures, got.Figures); diff != "" {
@@ -484,11 +482,11 @@ func TestScannerKeepsBounds(t *testing.T) {
 	}
 	got := read([]byte(log.String()))
 	if len(got) > loggedLimit+weakLimit {
-		t.Errorf("%d sightings of the same two lines, want at most %d", len(got), loggedLimit+weakLimit)
+		t.Errorf("%d findings of the same two lines, want at most %d", len(got), loggedLimit+weakLimit)
 	}
 	long := read([]byte("RuntimeError: CUDA out of memory. "+strings.Repeat("x", 1<<20)+"\nplain\n"), 4096)
 	if len(long) != 1 || len(long[0].Text) > textLimit {
-		t.Errorf("a line of 1 MiB gave %d sightings, want one with a text of at most %d bytes", len(long), textLimit)
+		t.Errorf("a line of 1 MiB gave %d findings, want one with a text of at most %d bytes", len(long), textLimit)
 	}
 }
 
@@ -497,7 +495,7 @@ func TestLastStep(t *testing.T) {
 		"Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.\n"
 	got := read([]byte(log))
 	if len(got) != 1 || got[0].Step != 120 {
-		t.Errorf("got %+v, want one sighting after step 120", got)
+		t.Errorf("got %+v, want one finding after step 120", got)
 	}
 }
 
@@ -553,7 +551,7 @@ func TestExceptionsWithoutEndKeepTheLastOne(t *testing.T) {
 	}
 	all := Scan("stderr", log.String())
 	if len(all) != raisedLimit {
-		t.Fatalf("%d sightings, want %d", len(all), raisedLimit)
+		t.Fatalf("%d findings, want %d", len(all), raisedLimit)
 	}
 	if got, want := all[len(all)-1].Text, fmt.Sprintf("ValueError: number %d", 3*raisedLimit-1); got != want {
 		t.Errorf("the last one is %q, want %q", got, want)

@@ -1,18 +1,17 @@
 package cause
 
-// A Sighting is one place in a rank's output where a cause shows.
-type Sighting struct {
+// A Finding is what the catalogue recognised in one place: a line of a rank's
+// output, the exception that the rank reported itself, or an event of the driver.
+type Finding struct {
 	Code Code `json:"code"`
-	// Raised says that the text is the last line of an uncaught-looking
-	// traceback (an exception with its message), rather than a line that
-	// something logged.
+	// Weight is what the finding counts for.
+	Weight Weight `json:"weight"`
+	// Raised says that Text is the last line of an uncaught-looking traceback (an
+	// exception with its message), rather than a line that something logged. A
+	// finding of any weight can be raised.
 	Raised bool `json:"raised,omitempty"`
-	// Symptom marks what other failures bring about: a watchdog's timeout, a
-	// closed store, a broken pipe. It is never the cause while a cause is there.
-	Symptom bool `json:"symptom,omitempty"`
-	// Handled says that the job went on after it: more steps, or the job's own
-	// words that it skips, retries or reduces.
-	Handled bool `json:"handled,omitempty"`
+	// Remarks are what the words tell beside the code.
+	Remarks []Remark `json:"remarks,omitempty"`
 	// Phase is told by the frames of the traceback that the line ends.
 	Phase Phase `json:"phase,omitempty"`
 	// Rank is the rank that a prefix of the line names, -1 without one.
@@ -20,17 +19,11 @@ type Sighting struct {
 	// Device is "cuda:3", "cpu", or empty where the text does not say.
 	Device string `json:"device,omitempty"`
 	// Stream is the name that the stream's scanner was given, and Seq numbers the
-	// sightings of the stream from 1. A later sighting with the same Stream and
-	// Seq replaces the earlier one: its message went on over further lines, or
-	// the job went on after it.
+	// findings of the stream from 1. A later finding with the same Stream and Seq
+	// replaces the earlier one: its message went on over further lines, or the job
+	// went on after it. Seq is 0 where findings are not numbered.
 	Stream string `json:"stream,omitempty"`
 	Seq    int    `json:"seq,omitempty"`
-	// Weak says that the text proves nothing by itself: a warning, or what a
-	// failing and a healthy job both print. It counts only where nothing else does.
-	Weak bool `json:"weak,omitempty"`
-	// WentOn says that the stream told of more training steps after it. Another
-	// process may have written them, where several share the stream.
-	WentOn bool `json:"went_on,omitempty"`
 	// Step is the number of the last training step that the stream told of before
 	// it, 0 for none.
 	Step int `json:"step,omitempty"`

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// keepEach is how many sightings of a rank are handed on as they come, and how
+	// keepEach is how many findings of a rank are handed on as they come, and how
 	// many of the newest are kept for the end once there were more.
 	keepEach = 64
-	// keepAgain is how often a sighting that was handed on is handed on again with
+	// keepAgain is how often a finding that was handed on is handed on again with
 	// what later lines made of it; its last state follows at the end.
 	keepAgain = 8
 )
 
-// A budget bounds the sightings of one kind of a rank: those that end a traceback,
+// A budget bounds the findings of one kind of a rank: those that end a traceback,
 // or those that do not. A flood of the ones never displaces the others.
 type budget struct {
 	sent  []sent
@@ -25,39 +25,34 @@ type budget struct {
 	next  int             // the ring's oldest, once it is full
 }
 
-// A sent sighting is one that was handed on, with what came of it since.
+// A sent finding is one that was handed on, with what came of it since.
 type sent struct {
 	fact  strategy.Fact
 	again int
 	late  bool // fact has not been handed on in this state
 }
 
-// same reports whether a sighting is a later state of another.
-func same(a, b strategy.Fact) bool {
-	return a.Sighting != nil && a.Sighting.Seq != 0 && a.Sighting.Seq == b.Sighting.Seq && a.Source == b.Source
-}
-
-// replace takes a later state of a sighting that is known, under the time of the
-// first. It returns the state before, nil if the sighting is not known, and
+// replace takes a later state of a finding that is known, under the time of the
+// first. It returns the state before, nil if the finding is not known, and
 // whether the new one is to be handed on now.
-func (b *budget) replace(fact *strategy.Fact) (before *cause.Sighting, now bool) {
-	if i := slices.IndexFunc(b.sent, func(s sent) bool { return same(s.fact, *fact) }); i >= 0 {
+func (b *budget) replace(fact *strategy.Fact) (before *cause.Finding, now bool) {
+	if i := slices.IndexFunc(b.sent, func(s sent) bool { return s.fact.Same(*fact) }); i >= 0 {
 		s := &b.sent[i]
-		before, fact.Time = s.fact.Sighting, s.fact.Time
+		before, *fact = s.fact.Finding, s.fact.Updated(*fact)
 		s.fact = *fact
 		s.again++
 		s.late = s.again > keepAgain
 		return before, !s.late
 	}
-	if i := slices.IndexFunc(b.newer, func(f strategy.Fact) bool { return same(f, *fact) }); i >= 0 {
-		before, fact.Time = b.newer[i].Sighting, b.newer[i].Time
+	if i := slices.IndexFunc(b.newer, func(f strategy.Fact) bool { return f.Same(*fact) }); i >= 0 {
+		before, *fact = b.newer[i].Finding, b.newer[i].Updated(*fact)
 		b.newer[i] = *fact
 		return before, false
 	}
 	return nil, false
 }
 
-// add takes a new sighting and reports whether it is to be handed on now. If not,
+// add takes a new finding and reports whether it is to be handed on now. If not,
 // it is kept in place of the oldest kept one.
 func (b *budget) add(fact strategy.Fact) bool {
 	if len(b.sent) < keepEach {
@@ -84,11 +79,11 @@ func (b *budget) rest() []strategy.Fact {
 	return rest
 }
 
-// sighted takes a sighting in one of the rank's streams.
-func (r *rank) sighted(source string, now time.Time, seen cause.Sighting) {
+// found takes a finding in one of the rank's streams.
+func (r *rank) found(source string, now time.Time, seen cause.Finding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fact := strategy.Fact{Time: now, Rank: r.global, Source: source, Sighting: &seen}
+	fact := strategy.Fact{Time: now, Rank: r.global, Source: source, Finding: &seen}
 	before, handOn := r.logged.replace(&fact)
 	if before == nil {
 		before, handOn = r.raised.replace(&fact)
@@ -108,7 +103,7 @@ func (r *rank) sighted(source string, now time.Time, seen cause.Sighting) {
 	}
 }
 
-// finish hands out what was kept for the end: the newest sightings, in the order
+// finish hands out what was kept for the end: the newest findings, in the order
 // of time, and the rank's progress.
 func (r *rank) finish() {
 	r.mu.Lock()

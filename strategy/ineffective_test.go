@@ -18,17 +18,18 @@ func written(p Plan) Job {
 	return j
 }
 
-func proved(a Attempt, p Plan) Attempt { a.Proved = p; return a }
+func observed(a Attempt, p Plan) Attempt { a.Observed = p; return a }
 
 func halted(a Attempt) Attempt { a.Halted, a.Diagnosis = true, Diagnosis{Rank: -1}; return a }
 
-func TestProvedIsTheFirstValue(t *testing.T) {
-	fact := func(p Proof) Fact { return Fact{Proof: &p} }
-	got := Proved([]Fact{
-		fact(Proof{Knob: MicroBatchSize, Value: "8"}), fact(Proof{Fresh: true}), {Gap: "no NVML"},
-		fact(Proof{Knob: MicroBatchSize, Value: "4"}), fact(Proof{Knob: Precision, Value: "bf16"}),
-	})
-	if diff := cmp.Diff(Plan{MicroBatchSize: "8", Precision: "bf16"}, got); diff != "" {
+func TestTheFirstValueOfASettingCounts(t *testing.T) {
+	var ev Evidence
+	for _, s := range []ObservedSetting{
+		{Knob: MicroBatchSize, Value: "8"}, {Fresh: true}, {Knob: MicroBatchSize, Value: "4"}, {Knob: Precision, Value: "bf16"},
+	} {
+		ev.Add(Fact{Observed: &s})
+	}
+	if diff := cmp.Diff(Plan{MicroBatchSize: "8", Precision: "bf16"}, ev.Observed()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -49,7 +50,7 @@ func TestWhatDidNotTakeEffect(t *testing.T) {
 	}{
 		{
 			name:    "checkpointing",
-			history: []Attempt{ended(0, plain, oom(cause.Backward)), proved(ended(1, full, oom(cause.Backward)), Plan{ActivationCheckpointing: "none"})},
+			history: []Attempt{ended(0, plain, oom(cause.Backward)), observed(ended(1, full, oom(cause.Backward)), Plan{ActivationCheckpointing: "none"})},
 			rule:    "out-of-memory", rung: RungMicroBatch,
 			reason:  "checkpointing full did not take effect, the job uses none → micro batch 8→4, accumulation 2→4 (global batch 16 kept)",
 			changed: "micro batch 8→4, accumulation 2→4, checkpointing full→none", skipped: "checkpointing full did not take effect in attempt 1: the job used none",
@@ -57,7 +58,7 @@ func TestWhatDidNotTakeEffect(t *testing.T) {
 		},
 		{
 			name:    "the micro batch, seen at once",
-			history: []Attempt{ended(0, full, oom(cause.Backward)), proved(halted(ended(1, smaller, Diagnosis{})), Plan{MicroBatchSize: "8"})},
+			history: []Attempt{ended(0, full, oom(cause.Backward)), observed(halted(ended(1, smaller, Diagnosis{})), Plan{MicroBatchSize: "8"})},
 			rule:    "did-not-take", rung: RungPrecision,
 			reason:  "attempt 1: micro batch 4 did not take effect, the job uses 8; attempt 0: CUDA out of memory in backward on rank 0 → precision fp32→bf16",
 			changed: "micro batch 4→8, accumulation 4→2, precision fp32→bf16", skipped: "micro batch 4 did not take effect in attempt 1: the job used 8",
@@ -65,30 +66,30 @@ func TestWhatDidNotTakeEffect(t *testing.T) {
 		},
 		{
 			name:    "accumulation alone, which ran out of memory first",
-			history: []Attempt{ended(0, full, oom(cause.Backward)), proved(ended(1, smaller, oom(cause.Backward)), Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"})},
+			history: []Attempt{ended(0, full, oom(cause.Backward)), observed(ended(1, smaller, oom(cause.Backward)), Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"})},
 			rule:    "did-not-take", rung: RungPrecision,
 			reason:  "attempt 1: accumulation 4 did not take effect, the job uses 2; attempt 0:",
 			skipped: "micro-batch: accumulation 4 did not take effect in attempt 1", next: full.With(Plan{Precision: "bf16"}),
 		},
 		{
 			name:    "nothing of the batch is left by a later change",
-			history: []Attempt{ended(0, full, oom(cause.Backward)), proved(halted(ended(1, smaller, Diagnosis{})), Plan{MicroBatchSize: "8"}), ended(2, full.With(Plan{Precision: "bf16"}), oom(cause.Backward))},
+			history: []Attempt{ended(0, full, oom(cause.Backward)), observed(halted(ended(1, smaller, Diagnosis{})), Plan{MicroBatchSize: "8"}), ended(2, full.With(Plan{Precision: "bf16"}), oom(cause.Backward))},
 			rule:    "out-of-memory", rung: "", reason: "every rung was tried or is impossible", skipped: "micro batch 4 did not take effect in attempt 1",
 		},
 		{
 			name:    "a batch that was misread is not touched",
-			history: []Attempt{proved(ended(0, full, oom(cause.Backward)), Plan{MicroBatchSize: "16"})},
+			history: []Attempt{observed(ended(0, full, oom(cause.Backward)), Plan{MicroBatchSize: "16"})},
 			rule:    "out-of-memory", rung: RungPrecision, skipped: "micro batch was read as 8, and the job said in attempt 0 that it used 16",
 			next: full.With(Plan{Precision: "bf16"}),
 		},
 		{
 			name:    "trained nevertheless",
-			history: []Attempt{ended(0, plain, oom(cause.Backward)), proved(ended(1, full, Diagnosis{Rank: -1}), Plan{ActivationCheckpointing: "none"})},
+			history: []Attempt{ended(0, plain, oom(cause.Backward)), observed(ended(1, full, Diagnosis{Rank: -1}), Plan{ActivationCheckpointing: "none"})},
 			rule:    "trained", reason: "attempt 1: trained; checkpointing full did not take effect, the job uses none",
 		},
 		{
-			name:    "what is proved as it was asked",
-			history: []Attempt{ended(0, full, oom(cause.Backward)), proved(ended(1, smaller, oom(cause.Backward)), Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"})},
+			name:    "what is observed as it was asked",
+			history: []Attempt{ended(0, full, oom(cause.Backward)), observed(ended(1, smaller, oom(cause.Backward)), Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"})},
 			rule:    "out-of-memory", rung: RungMicroBatch, next: smaller.With(Plan{MicroBatchSize: "2", GradientAccumulationSteps: "8"}),
 		},
 	} {
@@ -118,7 +119,7 @@ func TestWhatDidNotTakeEffect(t *testing.T) {
 
 func TestAnAttemptThatDidNotTakeIsNotCounted(t *testing.T) {
 	full := plain.With(Plan{ActivationCheckpointing: "full"})
-	history := []Attempt{ended(0, plain, oom(cause.Backward)), proved(ended(1, full, oom(cause.Backward)), Plan{ActivationCheckpointing: "none"})}
+	history := []Attempt{ended(0, plain, oom(cause.Backward)), observed(ended(1, full, oom(cause.Backward)), Plan{ActivationCheckpointing: "none"})}
 	policy := defaults
 	policy.MaxAttempts = 2
 	if got := Decide(policy, written(plain), history, h100); !got.Relaunch {
@@ -161,9 +162,9 @@ func TestWalksWithDeafKnobs(t *testing.T) {
 				t.Fatalf("attempt %d, and max_attempts = %d with %d deaf knobs", n, policy.MaxAttempts, len(deaf))
 			}
 			a := ended(n, plan, oom(rapid.SampledFrom([]cause.Phase{cause.Forward, cause.Backward, cause.Optimizer}).Draw(t, "phase")))
-			a.Proved = Plan{}
+			a.Observed = Plan{}
 			for k := range deaf {
-				a.Proved[k] = job.Written[k]
+				a.Observed[k] = job.Written[k]
 				if plan[k] != job.Written[k] {
 					if known[k] {
 						t.Fatalf("attempt %d turns %s again, which did not take effect before", n, k)
@@ -171,7 +172,7 @@ func TestWalksWithDeafKnobs(t *testing.T) {
 					known[k] = true
 				}
 			}
-			if job.BatchBroken(plan, a.Proved) {
+			if job.BatchBroken(plan, a.Observed) {
 				a = halted(a)
 			}
 			history = append(history, a)

@@ -25,12 +25,12 @@ func collect() (*rank, func() []strategy.Fact) {
 	}
 }
 
-func TestSightingsOfARankAreBounded(t *testing.T) {
+func TestFindingsOfARankAreBounded(t *testing.T) {
 	r, end := collect()
 	for i := range 1000 {
-		r.sighted("stderr", t0.Add(time.Duration(i)*time.Second), cause.Sighting{Code: cause.NCCLError, Seq: i + 1, Line: i})
+		r.found("stderr", t0.Add(time.Duration(i)*time.Second), cause.Finding{Code: cause.NCCLError, Seq: i + 1, Line: i})
 		if i == 500 {
-			r.sighted("stderr", t0, cause.Sighting{Code: cause.CUDAOOM, Raised: true, Seq: 5000})
+			r.found("stderr", t0, cause.Finding{Code: cause.CUDAOOM, Raised: true, Seq: 5000})
 		}
 	}
 	var want []string
@@ -46,32 +46,34 @@ func TestSightingsOfARankAreBounded(t *testing.T) {
 		if fact.Rank != 3 || fact.Source != "stderr" {
 			t.Errorf("a fact of rank %d, %s", fact.Rank, fact.Source)
 		}
-		got = append(got, fmt.Sprint(fact.Sighting.Code, " ", fact.Sighting.Line))
+		got = append(got, fmt.Sprint(fact.Finding.Code, " ", fact.Finding.Line))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestALaterStateOfASightingReplacesIt(t *testing.T) {
+func TestALaterStateOfAFindingReplacesIt(t *testing.T) {
 	r, end := collect()
-	seen := cause.Sighting{Code: cause.CUDAOOM, Raised: true, Seq: 1, Text: "0", Traceback: []string{"first"}}
-	r.sighted("stderr", t0, seen)
+	seen := cause.Finding{Code: cause.CUDAOOM, Raised: true, Seq: 1, Text: "0", Traceback: []string{"first"}}
+	r.found("stderr", t0, seen)
 	for i := 1; i <= 20; i++ {
 		seen.Text = fmt.Sprint(i)
-		seen.Handled = i == 20
-		r.sighted("stderr", t0.Add(time.Duration(i)*time.Second), seen)
+		if i == 20 {
+			seen.Weight = cause.WeightHandled
+		}
+		r.found("stderr", t0.Add(time.Duration(i)*time.Second), seen)
 	}
-	r.sighted("stdout", t0, cause.Sighting{Code: cause.CUDAOOM, Raised: true, Seq: 1, Text: "of stdout"})
+	r.found("stdout", t0, cause.Finding{Code: cause.CUDAOOM, Raised: true, Seq: 1, Text: "of stdout"})
 	if !r.activity.Raised.Equal(t0) {
-		t.Errorf("the last raised sighting is at %v, want %v", r.activity.Raised, t0)
+		t.Errorf("the last raised finding is at %v, want %v", r.activity.Raised, t0)
 	}
 	var got []string
 	for _, fact := range end() {
 		if !fact.Time.Equal(t0) {
-			t.Errorf("fact %q has the time %v of a later line", fact.Sighting.Text, fact.Time)
+			t.Errorf("fact %q has the time %v of a later line", fact.Finding.Text, fact.Time)
 		}
-		got = append(got, fact.Sighting.Text)
+		got = append(got, fact.Finding.Text)
 	}
 	want := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "of stdout", "20"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -79,19 +81,19 @@ func TestALaterStateOfASightingReplacesIt(t *testing.T) {
 	}
 }
 
-func TestALaterStateOfAKeptSightingStaysInItsPlace(t *testing.T) {
+func TestALaterStateOfAKeptFindingStaysInItsPlace(t *testing.T) {
 	r, end := collect()
 	for i := range 100 {
-		r.sighted("stderr", t0.Add(time.Duration(i)*time.Second), cause.Sighting{Code: cause.HostOOM, Seq: i + 1})
+		r.found("stderr", t0.Add(time.Duration(i)*time.Second), cause.Finding{Code: cause.HostOOM, Seq: i + 1})
 	}
-	r.sighted("stderr", t0.Add(time.Hour), cause.Sighting{Code: cause.HostOOM, Seq: 90, Handled: true})
+	r.found("stderr", t0.Add(time.Hour), cause.Finding{Code: cause.HostOOM, Seq: 90, Weight: cause.WeightHandled})
 	facts := end()
 	if len(facts) != 100 {
 		t.Fatalf("%d facts, want 100", len(facts))
 	}
 	for i, fact := range facts {
-		if fact.Sighting.Handled != (i == 89) || !fact.Time.Equal(t0.Add(time.Duration(i)*time.Second)) {
-			t.Errorf("fact %d: handled %v at %v", i, fact.Sighting.Handled, fact.Time)
+		if (fact.Finding.Weight == cause.WeightHandled) != (i == 89) || !fact.Time.Equal(t0.Add(time.Duration(i)*time.Second)) {
+			t.Errorf("fact %d: %s at %v", i, fact.Finding.Weight, fact.Time)
 		}
 	}
 }
@@ -104,7 +106,7 @@ func TestFactsDoNotHoldUpAReader(t *testing.T) {
 		n++
 	}})
 	for i := range 1000 {
-		o.ranks[0].sighted("stdout", t0, cause.Sighting{Raised: i%2 == 0, Seq: i + 1})
+		o.ranks[0].found("stdout", t0, cause.Finding{Raised: i%2 == 0, Seq: i + 1})
 	}
 	out, _ := o.Files(0)
 	flood(t, out, 1000)

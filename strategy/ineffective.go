@@ -6,52 +6,23 @@ import (
 	"strings"
 )
 
-// A Proof is what the job itself says of what it was given: the value that it
-// uses for a knob, or one of the other fields.
-type Proof struct {
-	Knob  Knob  `json:"knob,omitempty"`
-	Value Value `json:"value,omitempty"`
-	// Fresh says that the job starts from the beginning, whatever it was told.
-	Fresh bool `json:"fresh,omitempty"`
-	// Nothing says that the job found nothing to do.
-	Nothing bool `json:"nothing,omitempty"`
-	// Text is the line that says so, or the name of the file.
-	Text string `json:"text,omitempty"`
-}
-
-// Proved is what the facts say that a job really used. Of several values of a knob
-// the first counts: a framework that helps itself later starts with what it was
-// given.
-func Proved(facts []Fact) Plan {
-	var proved Plan
-	for _, f := range facts {
-		if f.Proof == nil || f.Proof.Knob == "" {
-			continue
-		}
-		if _, known := proved[f.Proof.Knob]; !known {
-			proved = proved.With(Plan{f.Proof.Knob: f.Proof.Value})
-		}
-	}
-	return proved
-}
-
-// Untaken lists the changes that did not take effect: knobs that a plan has with
-// another value than the job as it is written, and that the job proved to use with
+// Ineffective lists the changes that did not take effect: knobs that a plan has with
+// another value than the job as it is written, and that the job observed to use with
 // a third, or the old one. Each has the value that was asked for, then the one in use.
-func (j Job) Untaken(plan, proved Plan) Changes {
-	return j.differing(plan, proved, func(k Knob) bool { return plan[k] != j.Written[k] })
+func (j Job) Ineffective(plan, observed Plan) Changes {
+	return j.differing(plan, observed, func(k Knob) bool { return plan[k] != j.Written[k] })
 }
 
-// Misread lists the knobs that nobody changed and that the job proved to use with
+// Misread lists the knobs that nobody changed and that the job observed to use with
 // another value than the one that was read. Each has the value that was read, then
 // the one in use.
-func (j Job) Misread(plan, proved Plan) Changes {
-	return j.differing(plan, proved, func(k Knob) bool { return plan[k] == j.Written[k] })
+func (j Job) Misread(plan, observed Plan) Changes {
+	return j.differing(plan, observed, func(k Knob) bool { return plan[k] == j.Written[k] })
 }
 
-func (j Job) differing(plan, proved Plan, of func(Knob) bool) Changes {
+func (j Job) differing(plan, observed Plan, of func(Knob) bool) Changes {
 	var found Changes
-	for k, used := range proved {
+	for k, used := range observed {
 		if asked, known := plan[k]; known && used != asked && of(k) {
 			if found == nil {
 				found = Changes{}
@@ -64,21 +35,21 @@ func (j Job) differing(plan, proved Plan, of func(Knob) bool) Changes {
 
 // BatchBroken reports whether a change that did not take effect leaves the job with
 // another global batch than it has as it is written: it would train something else.
-func (j Job) BatchBroken(plan, proved Plan) bool {
-	used := plan.Using(j.Untaken(plan, proved))
+func (j Job) BatchBroken(plan, observed Plan) bool {
+	used := plan.Using(j.Ineffective(plan, observed))
 	asked, known := batchOf(plan, j)
 	real, also := batchOf(used, j)
 	return known && also && asked.scope != ScopeDerived && asked.micro*asked.accumulation != real.micro*real.accumulation
 }
 
 // used is the plan that an attempt really ran with.
-func (j Job) used(a Attempt) Plan { return a.Plan.Using(j.Untaken(a.Plan, a.Proved)) }
+func (j Job) used(a Attempt) Plan { return a.Plan.Using(j.Ineffective(a.Plan, a.Observed)) }
 
 // base is the plan that the next one starts from: what the attempt ran with, but
 // with the job's own batch, since half of a change to it must not stay.
 func (j Job) base(a Attempt) Plan {
 	base := j.used(a)
-	if j.BatchBroken(a.Plan, a.Proved) {
+	if j.BatchBroken(a.Plan, a.Observed) {
 		for _, k := range []Knob{MicroBatchSize, GradientAccumulationSteps} {
 			if v, known := j.Written[k]; known {
 				base[k] = v
@@ -93,10 +64,10 @@ func (j Job) base(a Attempt) Plan {
 func (j Job) doubts(history []Attempt) map[Knob]string {
 	doubts := map[Knob]string{}
 	for _, a := range history {
-		for k, pair := range j.Untaken(a.Plan, a.Proved) {
+		for k, pair := range j.Ineffective(a.Plan, a.Observed) {
 			doubts[k] = fmt.Sprintf("%s %s did not take effect in attempt %d: the job used %s", k.Short(), pair[0], a.N, pair[1])
 		}
-		for k, pair := range j.Misread(a.Plan, a.Proved) {
+		for k, pair := range j.Misread(a.Plan, a.Observed) {
 			doubts[k] = fmt.Sprintf("%s was read as %s, and the job said in attempt %d that it used %s", k.Short(), pair[0], a.N, pair[1])
 		}
 	}
@@ -129,7 +100,7 @@ func (c Changes) Names() string {
 // lost is what did not take effect in an attempt, as the beginning of a sentence
 // that goes on.
 func (s *situation) lost() string {
-	if words := s.job.Untaken(s.last.Plan, s.last.Proved).Lost(); words != "" {
+	if words := s.job.Ineffective(s.last.Plan, s.last.Observed).Lost(); words != "" {
 		return "; " + words
 	}
 	return ""
@@ -137,7 +108,7 @@ func (s *situation) lost() string {
 
 // notTaken: the attempt says nothing about its plan, since it ran with another one.
 func (s *situation) notTaken() bool {
-	return len(s.history) > 1 && (s.last.Halted || s.diagnosis.Fatal && s.job.BatchBroken(s.last.Plan, s.last.Proved))
+	return len(s.history) > 1 && (s.last.Halted || s.diagnosis.Fatal && s.job.BatchBroken(s.last.Plan, s.last.Observed))
 }
 
 // decideAgain answers the attempt before once more, without the knobs that have

@@ -1,0 +1,42 @@
+package output
+
+import (
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// settingsHead is how much of a stream is searched for what the job says of its own
+// settings, in bytes: frameworks print them before the first step.
+const settingsHead = 1 << 20
+
+// settings finds in a stream what the job says of its settings.
+type settings struct {
+	find func(line string) (strategy.ObservedSetting, bool)
+	read int                               // bytes so far
+	seen map[strategy.ObservedSetting]bool // without their texts
+}
+
+// search looks at one line, and returns a setting that is new.
+func (p *settings) search(line []byte) (strategy.ObservedSetting, bool) {
+	if p == nil || p.read > settingsHead {
+		return strategy.ObservedSetting{}, false
+	}
+	p.read += len(line) + 1
+	setting, ok := p.find(string(line))
+	same := setting
+	same.Text = ""
+	if !ok || p.seen[same] {
+		return strategy.ObservedSetting{}, false
+	}
+	if p.seen == nil {
+		p.seen = map[strategy.ObservedSetting]bool{}
+	}
+	p.seen[same] = true
+	return setting, true
+}
+
+// observed hands on what the job said.
+func (r *rank) observed(source string, now time.Time, setting strategy.ObservedSetting) {
+	r.facts.emit(strategy.Fact{Time: now, Rank: r.global, Source: source, Observed: &setting})
+}

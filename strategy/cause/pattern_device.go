@@ -1,0 +1,65 @@
+package cause
+
+// devicePatterns are errors of GPUs, their kernels and their driver.
+var devicePatterns = []pattern{
+	// Triton and Numba: on-chip resources, not memory.
+	{code: KernelResources, words: words("OutOfResources: out of resource")},
+	{code: KernelResources, weight: WeightWarning, words: words("out of resource: ")}, // autotuning drops the choice
+	{code: KernelResources, words: words("too many resources requested for launch")},
+	{code: KernelResources, words: words("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")},
+	{code: KernelResources, words: words("uses too much shared data")}, // ptxas
+	// CUDA runtime errors as PyTorch words them.
+	{code: Diverged, words: words("Assertion `probability tensor contains either")}, // torch.multinomial
+	{code: DeviceAssert, words: words("device-side assert triggered")},
+	{code: DeviceAssert, words: words("CUDA_ERROR_ASSERT")},
+	{code: DeviceAssert, words: words("Assertion `", "` failed.", "thread: [")},
+	{code: DeviceAssert, words: words("block: [", "thread: [", "Assertion `")}, // a terminal may break the line before "failed"
+	{code: DeviceAssert, words: words("Device-side assertion `", "' failed")},  // ROCm
+	{code: IllegalAccess, words: words("an illegal memory access was encountered")},
+	{code: IllegalAccess, words: words("CUDA_ERROR_ILLEGAL_ADDRESS")},
+	{code: IllegalAccess, words: words("cudaErrorIllegalAddress")},
+	{code: IllegalAccess, words: words("CUDA error: misaligned address")},
+	{code: IllegalAccess, words: words("CUDA error: invalid address space")},
+	{code: IllegalAccess, words: words("operation not supported on global/shared address space")}, // a wild pointer
+	{code: IllegalAccess, words: words("an illegal instruction was encountered")},
+	{code: IllegalAccess, words: words("Memory access fault by GPU node")}, // ROCm
+	{code: GPUHardware, words: words("uncorrectable ECC error")},
+	{code: GPUHardware, words: words("CUDA_ERROR_ECC_UNCORRECTABLE")},
+	{code: GPUHardware, words: words("uncorrectable NVLink error")},
+	{code: GPUHardware, words: words("fallen off the bus")}, // the driver breaks the sentence over lines where it finds the GPU gone
+	{code: GPUHardware, words: words("GPU is lost")},
+	{code: GPUHardware, words: words("ouble bit ECC")},
+	{code: GPUHardware, words: words("ouble-bit ECC")},
+	{code: GPUHardware, words: words("GPU requires reset")},
+	{code: GPUHardware, words: words("CUDA error: hardware stack error")},
+	{code: GPUHardware, words: words("hardware error", "CUDA error")},
+	{code: GPUHardware, words: words("CUDA error: ", "over nvlink or a hardware error")},
+	{code: Unknown, words: words("NVRM: Xid")},                                   // the number decides, see scanner
+	{code: Driver, weight: WeightWarning, words: words("failed call to cuInit")}, // TensorFlow goes on without a GPU
+	{code: Driver, words: words("no kernel image is available for execution")},
+	{code: Driver, words: words("CUDA driver version is insufficient for CUDA runtime version")},
+	{code: Driver, words: words("NVIDIA driver on your system is too old")},
+	{code: Driver, words: words("Found no NVIDIA driver on your system")},
+	{code: Driver, words: words("No CUDA GPUs are available")},
+	{code: Driver, words: words("no CUDA-capable device is detected")},
+	{code: Driver, words: words("Torch not compiled with CUDA enabled")},
+	{code: Driver, words: words("system not yet initialized")}, // fabric manager is not up
+	{code: Driver, words: words("forward compatibility was attempted on non supported HW")},
+	{code: Driver, words: words("provided PTX was compiled with an unsupported toolchain")},
+	{code: Driver, words: words("CUDA unknown error - this may be due to an incorrectly set up environment")},
+	{code: Driver, words: words("Failed to initialize NVML: Driver/library version mismatch")},
+	{code: GPUOccupied, words: words("all CUDA-capable devices are busy or unavailable")},
+	{code: GPUOccupied, words: words("CUDA-capable device(s) is/are busy or unavailable")},
+	// Failures that the words do not explain: memory, hardware or a bug.
+	{code: Unknown, words: words("CUDA error: unknown error")},
+	{code: Unknown, words: words("unspecified launch failure")},
+	{code: Unknown, words: words("the launch timed out and was terminated")},
+	{code: Unknown, words: words("CUDNN_STATUS_NOT_INITIALIZED")},
+	{code: Unknown, words: words("CUDNN_STATUS_INTERNAL_ERROR")},
+	{code: Unknown, words: words("CUDNN_STATUS_EXECUTION_FAILED")},
+	{code: Unknown, words: words("CUDNN_STATUS_MAPPING_ERROR")},
+	{code: Unknown, words: words("Unable to find a valid cuDNN algorithm to run convolution")}, // often memory, which the words do not prove
+	{code: Unknown, words: words("CUBLAS_STATUS_NOT_INITIALIZED")},
+	{code: Unknown, words: words("CUBLAS_STATUS_INTERNAL_ERROR")},
+	{code: Unknown, words: words("CUBLAS_STATUS_EXECUTION_FAILED")},
+}

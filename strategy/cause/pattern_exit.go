@@ -1,0 +1,166 @@
+package cause
+
+// stopPatterns are about jobs that somebody ended.
+var stopPatterns = []pattern{
+	// Slurm, 14 to 24. A cancelled step follows the failure of one of its tasks;
+	// a cancelled job is somebody's decision.
+	{code: Preempted, words: words("*** JOB", "CANCELLED AT")},
+	{code: Preempted, words: words("CANCELLED AT", "DUE TO")},
+	{code: Preempted, words: words("DUE TO PREEMPTION")},
+	{code: Preempted, words: words("DUE TO TIME LIMIT")},
+	{code: Preempted, weight: WeightSymptom, words: words("*** STEP", "CANCELLED AT")},
+	{code: Preempted, words: words("Received SIGTERM", "preempt")},
+	{code: Preempted, words: words("job killed: walltime")},                     // PBS
+	{code: Preempted, words: words("timeout: sending signal ", " to command")},  // coreutils' timeout -v
+	{code: Preempted, words: words("TERM_RUNLIMIT")},                            // LSF
+	{code: Preempted, words: words("TERM_OWNER")},                               // LSF
+	{code: Preempted, weight: WeightSymptom, words: words("pod was preempted")}, // Kubernetes
+	// Shells, Python and Lightning.
+	{code: Preempted, weight: WeightSymptom, words: words("Terminated"), whole: true},
+	{code: Preempted, weight: WeightSymptom, words: words("KeyboardInterrupt"), whole: true},
+	{code: Preempted, weight: WeightSymptom, words: words("Detected KeyboardInterrupt")},
+	{code: Preempted, weight: WeightSymptom, words: words("Received SIGTERM")},
+	// torch.distributed.elastic: the agent was told to stop.
+	{code: Preempted, weight: WeightSymptom, words: words("SignalException: Process", "got signal:")},
+	{code: Preempted, weight: WeightSymptom, words: words("death signal, shutting down workers")},
+	{code: Preempted, weight: WeightSymptom, words: words("closing signal SIGHUP")}, // it passes on what it was sent
+	{code: Preempted, weight: WeightSymptom, words: words("closing signal SIGINT")},
+	// submitit.
+	{code: Preempted, words: words("Caught signal", "this job is preempted")},
+	{code: Preempted, words: words("Cluster is preempted")}, // SkyPilot
+}
+
+// otherPatterns are crashes, divergence and reports of exits.
+var otherPatterns = []pattern{
+	// Python's faulthandler, shells, glibc.
+	{code: Segfault, words: words("Fatal Python error: Segmentation fault")},
+	{code: Segfault, words: words("Fatal Python error: Bus error")},
+	{code: Segfault, words: words("Segmentation fault")},
+	{code: Segfault, words: words("Segmentation Fault")},                  // pygame's handler
+	{code: Segfault, words: words("Signal 11 (SIGSEGV) received by PID")}, // elastic
+	{code: Segfault, words: words("Signal 7 (SIGBUS) received by PID")},
+	{code: Segfault, words: words("DataLoader worker", "is killed by signal: Segmentation fault")},
+	{code: Segfault, words: words("terminated with signal SIGSEGV")}, // torch.multiprocessing.spawn
+	{code: Segfault, words: words("died with <Signals.SIGSEGV")},     // subprocess: accelerate's launcher
+	{code: Segfault, words: words("exits with return code = -11")},   // DeepSpeed's launcher
+	{code: Segfault, words: words("Bus error (core dumped)")},
+	{code: Segfault, words: words("Bus error"), whole: true},
+	{code: Segfault, words: words("double free or corruption")},
+	{code: Segfault, words: words("malloc(): corrupted")},
+	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "exited unexpectedly")},
+	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "is killed by signal: ")}, // Terminated, Aborted: by whom, it does not say
+	// Frameworks that give up on non-finite numbers.
+	{code: Diverged, words: words("Current loss scale already at minimum")}, // DeepSpeed, apex
+	{code: Diverged, words: words("Minimum loss scale reached")},            // fairseq
+	{code: Diverged, words: words("FloatingPointError", "loss")},            // detectron2, fairseq
+	{code: Diverged, words: words("Loss became infinite or NaN")},           // detectron2
+	{code: Diverged, words: words("Loss is nan", "stopping training")},      // DETR and its descendants
+	{code: Diverged, words: words("Loss is inf", "stopping training")},
+	{code: Diverged, words: words("found NaN in local grad norm")},                       // Megatron-LM
+	{code: Diverged, words: words("Rank", "found NaN in", "loss")},                       // Megatron-LM
+	{code: Diverged, words: words("Function", "returned nan values in its")},             // torch.autograd anomaly mode
+	{code: Diverged, words: words("The loss returned in `training_step` is nan or inf")}, // Lightning
+	{code: Diverged, words: words("Error: ", "oss is nan")},
+	{code: Diverged, words: words("Error: ", "oss is NaN")},
+	{code: Diverged, words: words("Error: ", "NaN loss")},
+	{code: Diverged, words: words("Error: ", "nan loss")},
+	{code: Diverged, words: words("probability tensor contains either `inf`, `nan`")},     // torch.multinomial
+	{code: Diverged, words: words("constraint ", "Real()", "found invalid values")},       // torch.distributions: only NaN is no real number
+	{code: Diverged, words: words("found invalid values", "nan")},                         // torch.distributions
+	{code: Diverged, weight: WeightWarning, words: words("educing loss scale to ", "e-")}, // apex halves it without end
+	{code: Diverged, weight: WeightWarning, words: words("loss=nan")},
+	{code: Diverged, weight: WeightWarning, words: words("loss: nan")},
+	{code: Diverged, weight: WeightWarning, words: words("loss': nan")},
+	{code: Diverged, weight: WeightWarning, words: words("loss\": NaN")},
+	{code: Diverged, weight: WeightWarning, words: words("grad_norm': nan")},
+	{code: Diverged, weight: WeightWarning, words: words("grad_norm\": NaN")},
+	// Pipes of Python's multiprocessing run out of descriptors without saying so.
+	{code: Unknown, words: words("received 0 items of ancdata")},
+	{code: Unknown, words: words("Too many open files")},
+	{code: Unknown, words: words("DataLoader timed out after")},
+	// Storage that fails, and is not full.
+	{code: Unknown, words: words("[Errno 5] Input/output error")},
+	{code: Unknown, words: words("failed with Input/output error")}, // PyTorch to 1.5
+	{code: Unknown, words: words("[Errno 116] Stale file handle")},
+	// torch.distributed.elastic's report of a worker that ended; 1.9 on.
+	{code: Unknown, weight: WeightSymptom, words: words("Signal 9 (SIGKILL) received by PID")},
+	{code: Unknown, weight: WeightSymptom, words: words("(exitcode: -9)")},
+	{code: Unknown, weight: WeightSymptom, words: words("(exitcode: -6)")},
+	{code: Segfault, words: words("(exitcode: -11)")},
+	{code: Segfault, words: words("(exitcode: -7)")},
+	{code: Segfault, words: words(" exit code 139")}, // kubectl, IDEs
+	{code: Segfault, words: words("exited with code 139")},
+	{code: Segfault, words: words("exit code -11")}, // Composer
+	{code: Segfault, words: words("exited with code -11")},
+	{code: Segfault, words: words("returned non-zero exit status 3221225477")}, // Windows' access violation
+	{code: Segfault, words: words("exit code -1073741819")},
+	{code: Unknown, weight: WeightSymptom, words: words("Signal 15 (SIGTERM) received by PID")},
+	{code: Unknown, weight: WeightSymptom, words: words("Signal 6 (SIGABRT) received by PID")},
+	{code: Segfault, words: words("Signal 4 (SIGILL) received by PID")},
+	{code: Segfault, words: words("Signal 8 (SIGFPE) received by PID")},
+	{code: Unknown, weight: WeightSymptom, words: words("died with <Signals.")},
+	{code: Unknown, weight: WeightSymptom, words: words("terminated with signal SIG")},
+	{code: Unknown, weight: WeightSymptom, words: words("process_executor.TerminatedWorkerError")}, // joblib
+	{code: Unknown, weight: WeightSymptom, words: words(" exit code 137")},                         // kubectl, IDEs
+	{code: Unknown, weight: WeightSymptom, words: words("exit code -9")},                           // Composer
+	{code: Unknown, weight: WeightSymptom, words: words("exited with code -9")},
+	{code: Unknown, weight: WeightSymptom, words: words("exit code -6")},
+	{code: Unknown, weight: WeightSymptom, words: words("exited with code -6")},
+	{code: Unknown, weight: WeightSymptom, words: words("exited with code 137")}, // docker compose
+	{code: Unknown, weight: WeightSymptom, words: words("exit status 137")},
+	{code: Unknown, weight: WeightSymptom, words: words("A process in the process pool was terminated abruptly")}, // concurrent.futures
+	{code: Unknown, weight: WeightSymptom, words: words("One of the subprocesses has abruptly died during")},      // datasets
+	{code: Unknown, weight: WeightSymptom, words: words("A worker died or was killed while executing a task by an unexpected system error")},
+	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.ActorDiedError")},
+	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.RayActorError")},
+	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.WorkerCrashedError")},
+	// Shells and srun say that SIGKILL ended a process, not by whom.
+	{code: Unknown, weight: WeightSymptom, words: words(": line ", " Killed ")},
+	{code: Unknown, weight: WeightSymptom, words: words("Killed"), whole: true},
+	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", "Killed")},
+	// The job is called in a way that it cannot be: argparse, Python, shells.
+	{code: UserError, words: words(": error: unrecognized arguments")},
+	{code: UserError, words: words(": error: the following arguments are required")},
+	{code: UserError, words: words(": error: argument -")},
+	{code: UserError, words: words("can't open file", "[Errno 2] No such file or directory")},
+	{code: UserError, weight: WeightWarning, words: words(": command not found")},
+	// A Python process ends with 1 by an exception or by sys.exit with a message.
+	{code: UserError, weight: WeightWarning, words: words("returned non-zero exit status 1.")}, // accelerate's launcher
+	{code: Unknown, weight: WeightWarning, words: words("CalledProcessError: Command", "returned non-zero exit status")},
+	{code: UserError, weight: WeightSymptom, words: words("failed (exitcode: 1)")},
+	{code: UserError, weight: WeightSymptom, words: words("exitcode  : 1 (pid: ")}, // elastic's table of failures
+	{code: Unknown, weight: WeightSymptom, words: words("multiprocessing.errors.ChildFailedError")},
+	// How it ended is all that shells, Slurm, MPI and make say.
+	{code: Segfault, words: words("segmentation fault (core dumped)")},
+	{code: Segfault, words: words("zsh: segmentation fault")},
+	{code: Segfault, words: words("Illegal instruction (core dumped)")},
+	{code: Segfault, words: words("Floating point exception (core dumped)")},
+	{code: Preempted, words: words("srun: error: Node failure on")},
+	{code: Unknown, weight: WeightSymptom, words: words("Aborted (core dumped)")},
+	{code: Unknown, weight: WeightSymptom, words: words("zsh: abort")},
+	{code: Unknown, weight: WeightSymptom, words: words("zsh: killed")},
+	{code: Unknown, weight: WeightSymptom, words: words("Killed: 9")},
+	{code: Unknown, weight: WeightSymptom, words: words("terminate called after throwing an instance of")},
+	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", "Exited with exit code")},
+	{code: Unknown, weight: WeightSymptom, words: words("exited on signal 9 (Killed)")},
+	{code: Unknown, weight: WeightSymptom, words: words("exited on signal 6 (Aborted)")},
+	{code: Unknown, weight: WeightSymptom, words: words("detected that one or more processes exited with non-zero status")},
+	{code: Unknown, weight: WeightSymptom, words: words("BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES")},
+	{code: Unknown, weight: WeightSymptom, words: words("make: *** [", "] Error")},
+	{code: Unknown, weight: WeightSymptom, words: words("make: *** [", "] Killed")},
+	{code: Unknown, weight: WeightSymptom, words: words("exited with code 1")},        // docker compose
+	{code: Unknown, weight: WeightSymptom, words: words("finished with exit code 1")}, // IDEs
+	{code: Unknown, weight: WeightSymptom, words: words("terminated with exit code 1")},
+	// glog and Ray abort.
+	{code: Unknown, weight: WeightSymptom, words: words(" Check failed: ")},
+	{code: Unknown, weight: WeightSymptom, words: words("*** Check failure stack trace: ***")},
+	// Parents that name no reason: vLLM's and SGLang's, torch.multiprocessing's.
+	{code: Unknown, weight: WeightSymptom, words: words("See root cause above")},
+	{code: Unknown, weight: WeightSymptom, words: words("See stack trace for the root cause")},
+	{code: Unknown, weight: WeightSymptom, words: words("See stack trace for root cause")},
+	{code: Unknown, weight: WeightSymptom, words: words("See stack trace (above) for the root cause")},
+	{code: Unknown, weight: WeightSymptom, words: words("It usually means the child failed")},
+	{code: Unknown, weight: WeightSymptom, words: words("torch.multiprocessing.spawn.ProcessExitedException")},
+	// DeepSpeed's launcher.
+	{code: Unknown, weight: WeightSymptom, words: words("exits with return code = ")},
+}

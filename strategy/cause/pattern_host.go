@@ -1,0 +1,91 @@
+package cause
+
+// hostPatterns are the ways of saying that the host has no memory left.
+var hostPatterns = []pattern{
+	// PyTorch's CPU allocator: 1.x and 2.x; the second form is Windows' and macOS'.
+	{code: HostOOM, words: words("DefaultCPUAllocator: can't allocate memory"), device: "cpu"},
+	{code: HostOOM, words: words("DefaultCPUAllocator: not enough memory"), device: "cpu"},
+	{code: HostOOM, words: words("not enough memory: you tried to allocate"), device: "cpu"},
+	// Python and numpy.
+	{code: HostOOM, words: words("MemoryError: Unable to allocate"), device: "cpu"},
+	{code: HostOOM, words: words("MemoryError: std::bad_alloc"), device: "cpu"},
+	{code: HostOOM, words: words("std::bad_alloc"), without: words("CUDA", "cuda"), device: "cpu"}, // C++ runtime
+	{code: HostOOM, words: words("Cannot allocate memory"), device: "cpu"},                         // ENOMEM of any call
+	{code: HostOOM, words: words("MemoryError"), whole: true, device: "cpu"},
+	{code: HostOOM, words: words("ArrowMemoryError"), device: "cpu"},
+	{code: HostOOM, words: words("os error 12"), device: "cpu"}, // Rust: safetensors, tokenizers
+	// Linux kernel log, as dmesg or a pod's events show it.
+	{code: HostOOM, words: words("oom-kill:constraint=")},
+	{code: HostOOM, words: words("oom-kill:", "task=")},
+	{code: HostOOM, words: words("emory cgroup out of memory: Kill")},
+	{code: HostOOM, words: words("Out of memory: Kill")}, // "Killed process" since 4.x, "Kill process" before
+	{code: HostOOM, words: words("invoked oom-killer")},
+	// Slurm: slurmstepd 17 to 24, and sacct's state.
+	{code: HostOOM, words: words("Detected", "oom-kill event")},
+	{code: HostOOM, words: words("Detected", "oom_kill event")},
+	{code: HostOOM, words: words("tasks have been OOM Killed")},
+	{code: HostOOM, words: words("srun: error:", "Out Of Memory")},
+	{code: HostOOM, words: words("Exceeded step memory limit")},
+	{code: HostOOM, words: words("Exceeded job memory limit")},
+	{code: HostOOM, words: words("xceeded memory limit", "being killed")},
+	{code: HostOOM, words: words("OUT_OF_MEMORY"), without: words("CUDA", "ERROR_", "STATUS")},
+	// Kubernetes.
+	{code: HostOOM, words: words("OOMKilled")},
+	{code: HostOOM, words: words("low on resource: memory")},
+	// LSF and PBS.
+	{code: HostOOM, words: words("TERM_MEMLIMIT")},
+	{code: HostOOM, words: words("job killed: mem", "exceeded limit")},
+	// Ray's memory monitor kills workers before the kernel does. A
+	// RayTaskError(OutOfMemoryError) alone does not say which memory.
+	{code: HostOOM, words: words("killed due to the node running low on memory")},
+	{code: HostOOM, words: words(" killed due to memory pressure (OOM)"), without: words(": 0 Workers (tasks")},
+	// PyTorch's DataLoader: nobody but the kernel kills one worker and leaves its
+	// parent. Without a traceback the line may stem from a shutdown, see scanner.
+	{code: HostOOM, words: words("DataLoader worker (pid", "is killed by signal: Killed")},
+	{code: HostOOM, weight: WeightWarning, words: words("DataLoader worker (", "is killed by signal: Killed")},
+	// cudaHostAlloc by name.
+	{code: HostOOM, words: words("cudaHostAlloc", "out of memory")},
+	{code: HostOOM, words: words("CachingHostAllocator", "out of memory")},
+}
+
+// sharedMemoryPatterns are about /dev/shm. They stand before those of memory and
+// of disks, for shared memory is memory, in files.
+var sharedMemoryPatterns = []pattern{
+	// PyTorch's file_system and file_descriptor sharing: /torch_<pid>_<random>.
+	{code: SharedMemory, words: words("unable to open shared memory object")},
+	{code: SharedMemory, words: words("unable to write to file </torch_")},
+	{code: SharedMemory, words: words("unable to resize file </torch_")},
+	{code: SharedMemory, words: words("unable to mmap", "bytes from file <")}, // without a name for an anonymous segment
+	{code: SharedMemory, words: words("Couldn't open shared")},                // Windows
+	{code: SharedMemory, words: words("unable to allocate shared memory")},
+	{code: SharedMemory, words: words("error executing torch_shm_manager")},
+	{code: SharedMemory, words: words("RuntimeError: torch_shm_manager at")},
+	{code: SharedMemory, words: words("Unexpected bus error encountered in worker")},
+	{code: SharedMemory, words: words("DataLoader worker", "is killed by signal: Bus error")},
+	{code: SharedMemory, words: words("insufficient shared memory (shm)")},
+	{code: SharedMemory, words: words("/dev/shm", "No space left on device")},
+	{code: SharedMemory, words: words("No space left on device", "/dev/shm")},
+	// NCCL: its segments are /dev/shm/nccl-*.
+	{code: SharedMemory, words: words("Error while creating shared memory segment")},
+	{code: SharedMemory, words: words("NCCL WARN Call to posix_fallocate failed : No space left on device")},
+}
+
+// diskPatterns are about file systems that take no more.
+var diskPatterns = []pattern{
+	// POSIX words, as Python and Rust print them.
+	{code: DiskFull, words: words("heckpoint", "No space left on device"), phase: Save},
+	{code: DiskFull, words: words("No space left on device")},
+	{code: DiskFull, words: words("Disk quota exceeded")},
+	{code: DiskFull, words: words("kind: StorageFull")},
+	{code: DiskFull, words: words("kind: FilesystemQuotaExceeded")},
+	{code: DiskFull, words: words("no space left on device")},            // Go programs: containers' runtimes
+	{code: DiskFull, words: words("low on resource: ephemeral-storage")}, // Kubernetes evicts
+	{code: DiskFull, words: words("[Errno 27] File too large")},
+	{code: DiskFull, weight: WeightWarning, words: words("[Errno 30] Read-only file system")},
+	// numpy's tofile and save, 1.x and 2.x, when a write comes up short.
+	{code: DiskFull, words: words("OSError: ", " requested and ", " written")},
+	{code: DiskFull, words: words("open file failed with strerror: Read-only file system"), phase: Save}, // PyTorch's zip writer, 2.x
+	// PyTorch's zip writer when a write comes up short; 1.6 on.
+	{code: DiskFull, words: words("PytorchStreamWriter failed writing file"), phase: Save},
+	{code: DiskFull, words: words("inline_container.cc", "unexpected pos"), phase: Save},
+}

@@ -1,0 +1,59 @@
+package cause
+
+// networkPatterns are about collectives, stores and ports. Nearly all of them
+// are what the other ranks print when one rank dies.
+var networkPatterns = []pattern{
+	// ProcessGroupNCCL's watchdog, 1.x and 2.x.
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Watchdog caught collective operation timeout"), phase: Collective},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timeout at NCCL work"), phase: Collective},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Heartbeat monitor timed out"), phase: Collective},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out initializing process group in store based barrier"), phase: Load},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Watchdog caught collective operation"), phase: Collective},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("failed to pass monitoredBarrier"), phase: Collective},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("monitoredBarrier", "failed to pass"), phase: Collective},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out waiting", "ms for recv operation to complete"), phase: Collective}, // Gloo
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out waiting", "ms for send operation to complete"), phase: Collective},
+	// NCCL binds to ports that the system chooses, not to the rendezvous'.
+	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ", "ddress already in use")},
+	// Ports: TCPStore, Gloo, Python's sockets. TCPStore warns of an address family
+	// that fails, and goes on with the other.
+	{code: PortInUse, weight: WeightWarning, words: words("[W", "ddress already in use")},
+	{code: PortInUse, words: words("EADDRINUSE")},
+	{code: PortInUse, words: words("ddress already in use")},
+	{code: PortInUse, words: words("The server socket has failed to listen on any local network address")},
+	// NCCL's own errors; ncclRemoteError is a peer that went away.
+	{code: NCCLError, weight: WeightSymptom, words: words("ncclRemoteError")},
+	{code: NCCLError, weight: WeightSymptom, words: words("NCCL communicator was aborted")},
+	{code: NCCLError, weight: WeightSymptom, words: words("remote process exited or there was a network error")},
+	{code: NCCLError, weight: WeightSymptom, words: words("NCCL watchdog thread terminated with exception")},
+	{code: NCCLError, weight: WeightSymptom, words: words("unhandled cuda error")},
+	{code: NCCLError, words: words("NCCL error in:")},
+	{code: NCCLError, words: words("unhandled system error")}, // without the place: DataParallel's "NCCL Error 2"
+	{code: NCCLError, words: words("ncclSystemError")},
+	{code: NCCLError, words: words("ncclInternalError")},
+	{code: NCCLError, words: words("ncclInvalidUsage")},
+	{code: NCCLError, words: words("ncclUnhandledCudaError")},
+	{code: NCCLError, words: words("Duplicate GPU detected")},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Some NCCL operations have failed or timed out"), phase: Collective}, // said after either
+	{code: NCCLError, words: words("NCCL failure ")},                                                                             // NVIDIA's tests
+	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ")},
+	// Gloo's peers, and NCCL's bootstrap over the store.
+	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection closed by peer")},
+	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection reset by peer")},
+	{code: NCCLError, weight: WeightSymptom, words: words("is setting up NCCL communicator and retrieving ncclUniqueId")},
+	// Stores and peers that are gone.
+	{code: Unknown, weight: WeightSymptom, words: words("recvValueWithTimeout failed")},
+	{code: Unknown, weight: WeightSymptom, words: words("recvValue failed on SocketImpl")},
+	{code: Unknown, weight: WeightSymptom, words: words("Failed to recv, got 0 bytes")},
+	{code: Unknown, weight: WeightSymptom, words: words("Connection was likely closed. Did the remote server shutdown or crash")},
+	{code: Unknown, weight: WeightSymptom, words: words("Connection closed by peer")},
+	// Every client of a network logs these, and most try again.
+	{code: Unknown, weight: WeightWarning, words: words("Connection reset by peer")},
+	{code: Unknown, weight: WeightWarning, words: words("Broken pipe")},
+	{code: Unknown, weight: WeightSymptom, words: words("The client socket has timed out after")},
+	{code: Unknown, weight: WeightSymptom, words: words("torch.distributed.DistStoreError")},
+	{code: Unknown, weight: WeightSymptom, words: words("torch.distributed.DistNetworkError")},
+	{code: Unknown, weight: WeightWarning, words: words("Error waiting on exit barrier")},
+	{code: Unknown, weight: WeightWarning, words: words("RendezvousConnectionError")},
+	{code: Unknown, weight: WeightSymptom, words: words("RendezvousTimeoutError")},
+}

@@ -1,0 +1,52 @@
+package strategy
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// TestSurveysAndWalksAgree: what a survey says of a rung before the first attempt is what
+// the first walk finds, whose phase leaves nothing out. A walk knows better only where it
+// has a failure to go by: waiting, and the free rungs that ride along.
+func TestSurveysAndWalksAgree(t *testing.T) {
+	asked := 0
+	rapid.Check(t, func(t *rapid.T) {
+		job, plan, policy := drawJob(t)
+		inv := Inventory{Accelerator: "cuda", BF16: rapid.Bool().Draw(t, "bf16"), Missing: map[Rung]string{}}
+		for _, r := range []Rung{RungAttention, RungCheckpointing, RungShard, RungOffloadActivations} {
+			if rapid.IntRange(0, 3).Draw(t, "missing "+string(r)) == 0 {
+				inv.Missing[r] = "a part of " + string(r)
+			}
+		}
+		got := Decide(policy, job, []Attempt{ended(0, plan, oom(cause.NoPhase))}, inv)
+		for _, o := range Survey(policy, job, plan, inv) {
+			i := slices.IndexFunc(got.Skipped, func(k Skip) bool { return k.Rung == o.Rung })
+			switch {
+			case o.Rung == RungWait || i < 0 && !slices.Contains(append(got.Riders, got.Rung), o.Rung):
+				continue // the walk ended before it
+			case i < 0:
+				if !o.Available {
+					t.Errorf("%s is taken, and the survey says: %s", o.Rung, o.Reason)
+				}
+			case isFree(o.Rung) && o.Available:
+				if !slices.Contains(got.Riders, o.Rung) {
+					t.Errorf("%s is free and does not ride along: %s", o.Rung, got.Skipped[i].Reason)
+				}
+			case o.Available:
+				if got.Skipped[i].Reason != "what it offers ran out of memory before" {
+					t.Errorf("the survey offers %s, and the walk says: %s", o.Rung, got.Skipped[i].Reason)
+				}
+			case got.Skipped[i].Reason != o.Reason:
+				t.Errorf("%s: the walk says %q, the survey %q", o.Rung, got.Skipped[i].Reason, o.Reason)
+			}
+			asked++
+		}
+	})
+	if asked < 100 {
+		t.Errorf("only %d rungs were compared", asked)
+	}
+}

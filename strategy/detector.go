@@ -1,0 +1,70 @@
+package strategy
+
+import (
+	"time"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// A Detector says when the ranks of a running attempt have to be stopped, and why. It
+// decides by the same evidence as Diagnose, which it fills, and by when that came: it is
+// told the time with each call, and asks no clock.
+type Detector struct {
+	evidence *Evidence
+
+	// seen is when each finding that the job has not got over came first, by its index
+	// in the fold.
+	seen map[int]time.Time
+	// exits are the ranks that ended badly by themselves, and raised those that told
+	// of their own end: strong evidence.
+	exits, raised map[int]failure
+	// named is when something other than words named a cause: a kill, a crash.
+	named time.Time
+	due   time.Time // when suspects have to be looked at again, zero for never
+	woke  time.Time // when it was last found that gpurun had been suspended
+}
+
+// NewDetector returns a detector that fills the evidence of an attempt that begins.
+func NewDetector(e *Evidence) *Detector {
+	return &Detector{evidence: e, seen: map[int]time.Time{}, exits: map[int]failure{}, raised: map[int]failure{}}
+}
+
+// Add takes a fact that came now, and keeps it in the evidence. It reports whether the
+// fact may change the verdict.
+func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
+	d.evidence.Add(f)
+	switch {
+	case f.Exit != nil:
+		d.exit(f, now)
+	case f.Kills != nil:
+		if f.Kills.Count > 0 {
+			d.name(now)
+		}
+	case f.DriverEvent != nil:
+		if finding, ok := f.DriverEvent.Finding(); ok && finding.Weight == cause.WeightCause {
+			d.name(now)
+		}
+	case f.Finding != nil:
+		d.find(f, now)
+	default:
+		return f.Sign != nil
+	}
+	return true
+}
+
+// Next is when Verdict has to be asked again if no fact comes before, the zero time
+// for never. A rank's silence is known only where its sign of life was added: see
+// Suspects.
+func (d *Detector) Next() time.Time { return earlier(d.deadline(), d.due) }
+
+// Verdict reports whether the ranks have to be stopped now, and why: because some have
+// failed, or because one that may hang was silent for long enough.
+func (d *Detector) Verdict(now time.Time) (Stop, bool) {
+	if at := d.deadline(); !at.IsZero() && !now.Before(at) {
+		if rank, f, ok := d.lingering(); ok {
+			return Stop{At: now, Reason: StopLingering, Rank: rank, For: Seconds(now.Sub(f.at))}, true
+		}
+		return Stop{At: now, Reason: StopFailed, Rank: -1}, true
+	}
+	return d.silence(now)
+}

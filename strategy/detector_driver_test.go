@@ -1,0 +1,32 @@
+package strategy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// A broken GPU is a cause: ranks that only suffer from it need not be waited for
+// until something else explains them. An event that says nothing of the end, and
+// one alone while the ranks train, stop nobody.
+func TestDriverEventNamesACause(t *testing.T) {
+	now := time.Now()
+	timeout := Fact{Rank: 0, Source: "stderr", Finding: &cause.Finding{Code: cause.NCCLTimeout, Weight: cause.WeightSymptom, Stream: "stderr", Seq: 1}}
+	exit := Fact{Rank: 0, Source: "exit", Exit: &Exit{Code: 134, Signal: 6}}
+	for _, c := range []struct {
+		xid    int
+		window time.Duration
+	}{{79, CollectWindow}, {45, SymptomWindow}, {63, SymptomWindow}} {
+		d := NewDetector(&Evidence{Ranks: 2})
+		d.Add(Fact{Rank: -1, Source: "nvml", DriverEvent: &cause.DriverEvent{Kind: cause.XIDEvent, XID: c.xid}}, now)
+		if at := d.Next(); !at.IsZero() {
+			t.Errorf("Xid %d alone stops the ranks", c.xid)
+		}
+		d.Add(timeout, now)
+		d.Add(exit, now)
+		if got := d.Next().Sub(now); got != c.window {
+			t.Errorf("after Xid %d the ranks have %s, want %s", c.xid, got, c.window)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package strategy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// handled quotes the out-of-memory errors that the job outlived.
+func (c *fold) handled(d *Diagnosis) {
+	for _, s := range c.findings {
+		if s.finding.Code == cause.CUDAOOM || s.finding.Code == cause.HostOOM {
+			d.Because = append(d.Because, s.fact)
+		}
+	}
+	d.Advice = c.adviseHandled()
+}
+
+// adviseHandled is about out-of-memory errors that the job outlived, if there are
+// any: a warning without an amount only speaks of such.
+func (c *fold) adviseHandled() string {
+	for _, s := range c.findings {
+		oom := s.finding.Code == cause.CUDAOOM || s.finding.Code == cause.HostOOM
+		if oom && (!s.finding.Weight.Warning() || s.finding.Figures.Requested != nil) {
+			return "the job handled an out-of-memory error itself, by skipping, retrying or falling back: begin with a smaller batch where that matters"
+		}
+	}
+	return ""
+}
+
+// advise is the sentence for a person, where no rung answers the cause.
+func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
+	switch {
+	case d.Cause == cause.Unknown && c.saysKilled(best):
+		return c.adviseKill()
+	case d.Impossible && d.Requested != nil:
+		return fmt.Sprintf("a single request of %s is more than the memory there is: look for a wrong shape, a batch or a sequence that is far too long", GiB(*d.Requested))
+	case d.Growth != nil:
+		return d.leak()
+	case d.Cause == cause.CUDAOOM || d.Cause == cause.HostOOM:
+		return c.spread(d, ev)
+	case d.Cause == cause.None:
+		return c.adviseHandled()
+	case d.Cause == cause.Unknown && len(c.stuck) > 0:
+		return "a process does not end even by SIGKILL, which points to the driver or to storage: check the kernel log, and restart the node if it stays"
+	}
+	return advice(d.Cause)
+}
+
+// saysKilled reports whether the candidate is an end by SIGKILL: an exit, or what
+// torchrun and shells say of one.
+func (c *fold) saysKilled(best candidate) bool {
+	if best.finding == nil {
+		exit := c.facts[best.fact].Exit
+		return exit != nil && signalOf(exit) == sigKILL
+	}
+	return best.finding.Says(cause.SaysKilled)
+}
+
+// adviseKill says what would prove who killed the rank.
+func (c *fold) adviseKill() string {
+	text := "a rank was killed by SIGKILL and nothing shows by whom: look for oom-kill in the kernel log (dmesg), oom_kill in the cgroup's memory.events, or for somebody who killed it"
+	for _, i := range c.gaps {
+		if strings.Contains(c.facts[i].Gap, "cgroup") {
+			return text + "; the cgroup's counter could not be read here"
+		}
+	}
+	return text
+}
+
+// advice is the catalogue's hint for a cause.
+func advice(code cause.Code) string {
+	entry, _ := cause.Lookup(code)
+	return entry.Hint
+}

@@ -1,0 +1,48 @@
+package strategy
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Stop says that all ranks have to be stopped.
+type Stop struct {
+	At     time.Time  `json:"at"`
+	Reason StopReason `json:"reason"`
+	// Rank is the one that hangs, -1 where ranks have failed by themselves.
+	Rank int `json:"rank"`
+	// For is how long it has hung.
+	For Seconds `json:"for_seconds,omitempty"`
+}
+
+// A StopReason is why ranks are stopped.
+type StopReason string
+
+// The reasons. Ranks have failed and the others cannot go on; a rank told of its own
+// end and lives on; a rank printed an out-of-memory traceback and then nothing.
+const (
+	StopFailed    StopReason = "failed"
+	StopLingering StopReason = "lingering"
+	StopSilent    StopReason = "silent"
+)
+
+// String says what is done and why, in one sentence.
+func (s Stop) String() string {
+	if notice := s.Notice(); notice != "" {
+		return notice
+	}
+	return "ranks have failed, and all ranks are stopped"
+}
+
+// Notice tells people why ranks are stopped that have not failed by themselves, empty
+// where they have.
+func (s Stop) Notice() string {
+	since := s.For.Duration().Round(time.Second)
+	switch s.Reason {
+	case StopLingering:
+		return fmt.Sprintf("rank %d raised an exception and has not ended for %s: it hangs, and all ranks are stopped", s.Rank, since)
+	case StopSilent:
+		return fmt.Sprintf("rank %d printed an out-of-memory traceback and then nothing for %s: it hangs, and all ranks are stopped", s.Rank, since)
+	}
+	return ""
+}
