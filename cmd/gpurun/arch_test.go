@@ -24,6 +24,7 @@ var mayImport = map[string][]string{
 	"strategy/cause":      {},
 	"strategy/memory":     {},
 	"recipes":             {"strategy", "recipes/patch"},
+	"recipes/document":    {},
 	"recipes/patch":       {},
 	"launcher":            {"strategy", "strategy/cause", "recipes"},
 	"launcher/environ":    {},
@@ -47,7 +48,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "recipes", "recipes/patch"}
+	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "recipes", "recipes/document", "recipes/patch"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

@@ -47,7 +47,8 @@ func (r *reader) readCommand(t *table) {
 
 // self reports whether the command starts its own ranks.
 func (r *reader) self() bool {
-	return r.table("launch").values["ranks"] == "self"
+	ranks, _ := r.table("launch").get("ranks")
+	return ranks == "self"
 }
 
 func (r *reader) readScript(t *table, args []string, self bool) {
@@ -120,7 +121,8 @@ func Startable(j *Job, env []string) error {
 // needPython reports an interpreter that the job names and that is not there. A
 // bare name is looked for later, as is the interpreter that nobody names.
 func (r *reader) needPython(t *table) {
-	python, named := t.values["python"].(string)
+	value, _ := t.get("python")
+	python, named := value.(string)
 	if !named || !strings.Contains(python, "/") || strings.HasPrefix(python, "~") || r.job.Kind == Program {
 		return
 	}
@@ -147,7 +149,8 @@ func (r *reader) readModule(t *table, args []string, self bool) {
 func (r *reader) readProgram(t *table, args []string, self bool) {
 	words := t.words("program")
 	if len(words) == 0 || words[0] == "" {
-		if _, ok := t.values["program"].([]any); ok && (len(words) > 0 || !hasElements(t.values["program"])) {
+		value, _ := t.get("program")
+		if _, ok := value.([]any); ok && (len(words) > 0 || !hasElements(value)) {
 			t.bad("program", "names no program")
 		}
 		return

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/BurntSushi/toml"
+	"github.com/gpurun/gpurun/recipes/document"
 )
 
 // largest is how big a train.toml may be, in bytes. A larger file is something
@@ -45,7 +45,7 @@ func LoadWith(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
 
 // parse makes a job of the text of a file.
 func parse(absolute string, text []byte, unwrap Unwrap, checks []Check) (*Job, []Fault) {
-	root, fault := decode(text)
+	root, fault := document.Decode(text, "a train.toml")
 	if fault != nil {
 		return nil, []Fault{*fault}
 	}
@@ -56,7 +56,7 @@ func parse(absolute string, text []byte, unwrap Unwrap, checks []Check) (*Job, [
 		r.problems = append(r.problems, check(root)...)
 	}
 	if len(r.problems) > 0 {
-		return nil, faults(text, r.problems)
+		return nil, document.Faults(text, r.problems)
 	}
 	r.job.Digest = digest(r.job, text)
 	return r.job, nil
@@ -96,59 +96,6 @@ func unreadable(path string, err error) *UsageError {
 		u.Hint = "name a train.toml, a regular file"
 	}
 	return u
-}
-
-// decode parses TOML into generic values, or says where it is none.
-func decode(text []byte) (map[string]any, *Fault) {
-	if at := tooDeep(text); at >= 0 {
-		f := faultAt(text, lineStarts(text), at)
-		f.Message = fmt.Sprintf("not a train.toml: nested more than %d deep", deepest)
-		return nil, &f
-	}
-	root := map[string]any{}
-	_, err := toml.Decode(string(text), &root)
-	if err == nil {
-		return plain(root).(map[string]any), nil
-	}
-	var parse toml.ParseError
-	if !errors.As(err, &parse) {
-		f := faultAt(text, lineStarts(text), 0)
-		f.Message = "not TOML: " + err.Error()
-		return nil, &f
-	}
-	f := faultAt(text, lineStarts(text), parse.Position.Start)
-	f.Message = "not TOML: " + lowerFirst(parse.Message)
-	return nil, &f
-}
-
-// lowerFirst makes a sentence of another package one of ours.
-func lowerFirst(s string) string {
-	s = strings.TrimSuffix(s, ".")
-	if s == "" {
-		return s
-	}
-	return strings.ToLower(s[:1]) + s[1:]
-}
-
-// plain gives every array the same type, that of an array of tables included.
-func plain(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for key, value := range v {
-			v[key] = plain(value)
-		}
-	case []map[string]any:
-		array := make([]any, len(v))
-		for i, element := range v {
-			array[i] = plain(element)
-		}
-		return array
-	case []any:
-		for i, element := range v {
-			v[i] = plain(element)
-		}
-	}
-	return v
 }
 
 // A reader turns a train.toml's tables into a job.
@@ -194,14 +141,14 @@ func (r *reader) read() {
 // table returns a table, empty where the file has none.
 func (r *reader) table(name string) *table {
 	values, _ := r.root[name].(map[string]any)
-	return &table{name: name, values: values, problems: &r.problems}
+	return &table{document.NewTable(values, &r.problems, name)}
 }
 
 // problem reports a section that is no table.
 func (r *reader) problem(section string) {
 	r.problems = append(r.problems, Problem{
 		Key: []string{section}, AtValue: true,
-		Message: fmt.Sprintf("want a table, found %s; write [%s] on a line of its own", describe(r.root[section]), section),
+		Message: fmt.Sprintf("want a table, found %s; write [%s] on a line of its own", document.Describe(r.root[section]), section),
 	})
 }
 

@@ -1,10 +1,10 @@
-package job
+package document
 
 import "bytes"
 
 // deepest is how many brackets, or parts of a dotted key, may stand inside each
-// other. The parser's memory grows with the square of that; a train.toml has
-// four.
+// other. The parser's memory grows with the square of that; a person's file has
+// ten.
 const deepest = 64
 
 // tooDeep returns the offset at which a TOML text is nested too deeply, -1 where
