@@ -2,26 +2,9 @@ package recipes
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// A Survival says between which values of a knob a checkpoint survives a change.
-type Survival struct {
-	Knob strategy.Knob
-	// Families are sets of values; inside one, the checkpoint can be loaded. None:
-	// no change of the knob can be.
-	Families [][]strategy.Value
-	Reason   string
-}
-
-// survives reports whether a checkpoint written with one value loads with another.
-func (s Survival) survives(from, to strategy.Value) bool {
-	return from == to || slices.ContainsFunc(s.Families, func(family []strategy.Value) bool {
-		return slices.Contains(family, from) && slices.Contains(family, to)
-	})
-}
 
 // Families returns the sets of a knob's values inside which a checkpoint survives
 // a change, and why it does not survive others. It is false for a knob that
@@ -42,7 +25,7 @@ func (r Recipe) Breaks(from, to strategy.Plan) string {
 		for _, s := range r.Checkpoint {
 			a, known := from[k]
 			b, also := to[k]
-			if s.Knob == k && known && also && !s.survives(a, b) {
+			if s.Knob == k && known && also && !s.Survives(a, b) {
 				return fmt.Sprintf("a checkpoint written with %s %s cannot be resumed with %s: %s", k.Short(), a, b, s.Reason)
 			}
 		}

@@ -86,7 +86,7 @@ func Unwrap(words []string, env map[string]string, read ReadFile, among []Recipe
 // wrapperOf is the wrapper with the longest command that the words start with.
 func wrapperOf(words []string, among []Recipe) (best Wrapper, found bool) {
 	for _, r := range among {
-		for _, w := range r.Wrappers {
+		for _, w := range wrappers[r.Name] {
 			n := len(w.Command)
 			if n <= len(words) && n > len(best.Command) && slices.Equal(w.Command, words[:n]) {
 				best, found = w, true

@@ -23,13 +23,16 @@ var mayImport = map[string][]string{
 	"strategy":            {"strategy/cause", "strategy/memory"},
 	"strategy/cause":      {},
 	"strategy/memory":     {},
-	"recipes":             {"strategy", "recipes/patch"},
+	"recipes":             {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch"},
+	"recipes/catalog":     {"recipes/format"},
+	"recipes/deepspeed":   {"strategy", "recipes/format"},
 	"recipes/document":    {},
+	"recipes/format":      {"strategy", "recipes/document", "recipes/patch"},
 	"recipes/patch":       {},
 	"launcher":            {"strategy", "strategy/cause", "recipes"},
 	"launcher/environ":    {},
 	"launcher/errext":     {},
-	"launcher/job":        {"strategy", "strategy/cause"},
+	"launcher/job":        {"strategy", "strategy/cause", "recipes/document"},
 	"launcher/proc":       {"strategy", "strategy/cause"},
 	"launcher/output":     {"strategy", "strategy/cause"},
 	"launcher/gpu":        {"strategy", "strategy/cause"},
@@ -48,7 +51,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "recipes", "recipes/document", "recipes/patch"}
+	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

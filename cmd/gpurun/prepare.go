@@ -285,13 +285,9 @@ func recipeFile(path string) (recipes.Recipe, error) {
 	if err != nil {
 		return recipes.Recipe{}, &usageError{err: fmt.Errorf("read the recipe: %w", err)}
 	}
-	r, problems := recipes.Parse(strings.TrimSuffix(filepath.Base(path), ".toml"), text)
-	if len(problems) > 0 {
-		lines := make([]string, 0, len(problems))
-		for _, problem := range problems {
-			lines = append(lines, fmt.Sprintf("%s: %s: %s", path, strings.Join(problem.Key, "."), problem.Message))
-		}
-		return r, usagef("", "%s", strings.Join(lines, "\n"))
+	r, err := recipes.ParseFile(path, text)
+	if err != nil {
+		return r, usagef("", "%s", err)
 	}
 	return r, nil
 }

@@ -1,4 +1,4 @@
-package recipes
+package format
 
 import (
 	"bytes"
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// finish turns the draft into a change whose files go into dir.
-func (d *draft) finish(dir string) (Change, error) {
+// Finish turns the draft into a change whose files go into dir.
+func (d *Draft) Finish(dir string) (Change, error) {
 	change := Change{Files: map[string][]byte{}, Siblings: map[string]string{}}
 	folders := map[string]string{}
 	for file := d.nextChanged(); file != ""; file = d.nextChanged() {
@@ -33,7 +33,7 @@ func (d *draft) finish(dir string) (Change, error) {
 		name := path.Join(folder, path.Base(file))
 		change.Files[name] = d.files[file]
 		d.copies[file] = name
-		if !d.alone[file] && file != d.sole {
+		if !d.alone[file] && file != d.args.file() {
 			change.Siblings[folder] = from
 		}
 		if err := d.point(file, path.Join(dir, name)); err != nil {
@@ -45,17 +45,17 @@ func (d *draft) finish(dir string) (Change, error) {
 			change.Files[name] = d.files[file]
 		}
 	}
-	change.Argv, change.Env = d.argv, d.env
+	change.Argv, change.Env = d.Argv, d.Env
 	change.Diff = d.diff(change)
 	return change, nil
 }
 
 // nextChanged is a changed file that has no copy yet, those first that others
 // name; empty: all have.
-func (d *draft) nextChanged() string {
+func (d *Draft) nextChanged() string {
 	left := slices.DeleteFunc(d.changedFiles(), func(file string) bool { return d.copies[file] != "" })
 	for _, file := range left {
-		if d.named[file].In != nil {
+		if via, named := d.named[file]; named && len(via.files(d)) > 0 {
 			return file
 		}
 	}
@@ -67,70 +67,54 @@ func (d *draft) nextChanged() string {
 
 // changedFiles lists the files whose text is no longer the original's. A file
 // that names another one comes last, so that it can still be pointed to a copy.
-func (d *draft) changedFiles() []string {
+func (d *Draft) changedFiles() []string {
 	var changed []string
 	for file, text := range d.files {
-		if inline(file) && string(text) != file || !inline(file) && !bytes.Equal(text, d.original.Files[file]) {
+		if inline(file) && string(text) != file || !inline(file) && !bytes.Equal(text, d.Original.Files[file]) {
 			changed = append(changed, file)
 		}
 	}
 	names := slices.Sorted(slices.Values(changed))
-	if d.sole != "" && len(names) > 0 {
-		names = slices.DeleteFunc(names, func(file string) bool { return file == d.sole })
-		names = append(names, d.sole)
+	if d.args.file() != "" && len(names) > 0 {
+		names = slices.DeleteFunc(names, func(file string) bool { return file == d.args.file() })
+		names = append(names, d.args.file())
 	}
 	return names
 }
 
 // point makes the command name to where it named file.
-func (d *draft) point(file, to string) error {
-	via := d.named[file]
-	switch {
-	case via.Env != "":
-		d.setVariable(via.Env, to)
+func (d *Draft) point(file, to string) error {
+	via, named := d.named[file]
+	if !named {
+		d.replaceWords(file, to)
 		return nil
-	case via.Arg != "" && d.sole != "":
-		return d.setSole(via.Arg, to)
-	case via.Arg != "":
-		d.argv = d.grammar.Set(d.argv, via.Arg, to)
-		return nil
-	case via.Override != "":
-		d.argv = d.grammar.SetOverride(d.argv, "", via.Override, to)
-		return nil
-	case via.In != nil:
-		outer, _ := d.follow(*via.In)
-		if _, changed := d.named[outer]; !changed {
-			d.named[outer] = *via.In
-		}
-		return d.setValue(outer, via.Path, to)
 	}
-	d.replaceWords(file, to)
-	return nil
+	return via.point(d, file, to)
 }
 
 // names reports whether the command names a file in a word or a variable.
-func (d *draft) names(file string) bool {
+func (d *Draft) names(file string) bool {
 	probe := *d
-	probe.argv, probe.env = slices.Clone(d.argv), maps.Clone(d.env)
+	probe.Argv, probe.Env = slices.Clone(d.Argv), maps.Clone(d.Env)
 	return probe.replaceWords(file, file+".copy")
 }
 
 // replaceWords replaces a file's path where it is a word, what follows the = of
 // a word, or a whole variable.
-func (d *draft) replaceWords(file, to string) bool {
+func (d *Draft) replaceWords(file, to string) bool {
 	replaced := false
-	for i := 1; i < len(d.argv); i++ {
-		head, tail, equals := strings.Cut(d.argv[i], "=")
+	for i := 1; i < len(d.Argv); i++ {
+		head, tail, equals := strings.Cut(d.Argv[i], "=")
 		switch {
-		case samePath(d.argv[i], file):
-			d.argv[i], replaced = to, true
+		case samePath(d.Argv[i], file):
+			d.Argv[i], replaced = to, true
 		case equals && samePath(tail, file):
-			d.argv[i], replaced = head+"="+to, true
+			d.Argv[i], replaced = head+"="+to, true
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.original.Env)) {
-		if samePath(d.original.Env[name], file) {
-			d.setVariable(name, to)
+	for _, name := range slices.Sorted(maps.Keys(d.Original.Env)) {
+		if samePath(d.Original.Env[name], file) {
+			d.SetVariable(name, to)
 			replaced = true
 		}
 	}

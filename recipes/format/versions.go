@@ -1,4 +1,4 @@
-package recipes
+package format
 
 import (
 	"cmp"
@@ -27,9 +27,9 @@ func (v Versions) check() error {
 	return nil
 }
 
-// outside is the first installed package that is out of bounds, as "torch 2.1";
+// Outside is the first installed package that is out of bounds, as "torch 2.1";
 // empty where all are inside. A package whose version is not known is inside.
-func (v Versions) outside(installed map[string]string) string {
+func (v Versions) Outside(installed map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		version, known := installed[name]
 		if !known {
@@ -37,7 +37,7 @@ func (v Versions) outside(installed map[string]string) string {
 		}
 		for part := range strings.SplitSeq(v[name], ",") {
 			m := bound.FindStringSubmatch(strings.TrimSpace(part))
-			if m != nil && !within(compareVersions(version, m[2]), m[1]) {
+			if m != nil && !within(CompareVersions(version, m[2]), m[1]) {
 				return name + " " + version
 			}
 		}
@@ -61,9 +61,9 @@ func within(order int, operator string) bool {
 	return order == 0
 }
 
-// compareVersions compares the leading numbers of two versions; what follows
+// CompareVersions compares the leading numbers of two versions; what follows
 // them, such as rc1 or +cu124, does not count.
-func compareVersions(a, b string) int {
+func CompareVersions(a, b string) int {
 	x, y := release(a), release(b)
 	for i := range max(len(x), len(y)) {
 		var m, n int

@@ -1,4 +1,4 @@
-package recipes
+package format
 
 import (
 	"bytes"
@@ -11,28 +11,28 @@ import (
 
 // diff shows the change as a person would read it: the files, then the command
 // with one option a line, then the variables that change.
-func (d *draft) diff(change Change) string {
+func (d *Draft) diff(change Change) string {
 	var b strings.Builder
 	for _, file := range d.changedFiles() {
 		if inline(file) {
 			continue
 		}
-		b.Write(unified(file, d.original.Files[file], d.copies[file], d.files[file]))
+		b.Write(Unified(file, d.Original.Files[file], d.copies[file], d.files[file]))
 	}
-	b.Write(unified("command", optionLines(d.original.Argv), "command", optionLines(change.Argv)))
+	b.Write(Unified("command", optionLines(d.Original.Argv), "command", optionLines(change.Argv)))
 	var old, next bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(change.Env)) {
-		if value, set := d.original.Env[name]; set {
+		if value, set := d.Original.Env[name]; set {
 			old.WriteString(name + "=" + value + "\n")
 		}
 		next.WriteString(name + "=" + change.Env[name] + "\n")
 	}
-	b.Write(unified("environment", old.Bytes(), "environment", next.Bytes()))
+	b.Write(Unified("environment", old.Bytes(), "environment", next.Bytes()))
 	return b.String()
 }
 
-// unified is a diff without the line that names the tool.
-func unified(oldName string, old []byte, newName string, next []byte) []byte {
+// Unified is a diff without the line that names the tool.
+func Unified(oldName string, old []byte, newName string, next []byte) []byte {
 	text := diff.Diff(oldName, old, newName, next)
 	if i := bytes.IndexByte(text, '\n'); i >= 0 {
 		return text[i+1:]

@@ -1,15 +1,16 @@
-package recipes
+package deepspeed
 
 import (
 	"fmt"
 
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-func applyDeepSpeed(d *draft, at Topology, old, plan strategy.Plan) error {
+func apply(d *format.Draft, at format.Topology, old, plan strategy.Plan) error {
 	c, named := dsConfigOf(d)
-	if !named && d.recipe.Creation != nil {
-		made, err := d.create(plan)
+	if !named && d.Recipe.Creation != nil {
+		made, err := create(d, plan)
 		if !made || err != nil {
 			return err
 		}
@@ -44,7 +45,7 @@ func (c dsConfig) setDevices(plan strategy.Plan) error {
 		if !offloaded(plan[offload.knob]) {
 			continue
 		}
-		if err := c.d.changeFile(c.place, offload.block+dsDevice, string(plan[offload.knob])); err != nil {
+		if err := c.place.Change(c.d, offload.block+dsDevice, string(plan[offload.knob])); err != nil {
 			return err
 		}
 	}
@@ -53,7 +54,7 @@ func (c dsConfig) setDevices(plan strategy.Plan) error {
 
 // applyBatch keeps the three numbers consistent: those that are written out hold
 // what the plan says, and as few as possible are added.
-func (c dsConfig) applyBatch(at Topology, old, plan strategy.Plan) error {
+func (c dsConfig) applyBatch(at format.Topology, old, plan strategy.Plan) error {
 	micro, accum := plan[strategy.MicroBatchSize], plan[strategy.GradientAccumulationSteps]
 	if micro == old[strategy.MicroBatchSize] && accum == old[strategy.GradientAccumulationSteps] {
 		return nil
@@ -64,9 +65,9 @@ func (c dsConfig) applyBatch(at Topology, old, plan strategy.Plan) error {
 	if err != nil {
 		return err
 	}
-	global := m * a * at.dataParallel()
+	global := m * a * at.Sharing()
 	if b.train > 0 && b.train != global {
-		if err := c.d.changeFile(c.place, dsTrain, global); err != nil {
+		if err := c.place.Change(c.d, dsTrain, global); err != nil {
 			return err
 		}
 	}
@@ -101,7 +102,7 @@ func (c dsConfig) agree(b batch, micro, accum int) error {
 		if key.old == 0 || key.old == key.next {
 			continue
 		}
-		if err := c.d.changeFile(c.place, key.name, key.next); err != nil {
+		if err := c.place.Change(c.d, key.name, key.next); err != nil {
 			return err
 		}
 	}
@@ -109,18 +110,18 @@ func (c dsConfig) agree(b batch, micro, accum int) error {
 }
 
 // checkBatch reads the batch again as DeepSpeed will.
-func (c dsConfig) checkBatch(at Topology, micro, accum int) error {
+func (c dsConfig) checkBatch(at format.Topology, micro, accum int) error {
 	b, err := c.batch()
 	if err != nil {
 		return err
 	}
-	full, err := b.derived(at.dataParallel())
+	full, err := b.derived(at.Sharing())
 	if err != nil {
-		return fmt.Errorf("%s: %w", shown(c.file), err)
+		return fmt.Errorf("%s: %w", format.Shown(c.file), err)
 	}
 	if full.micro != micro || full.accum != accum {
 		return fmt.Errorf("%s: DeepSpeed would derive micro batch %d and accumulation %d, not %d and %d",
-			shown(c.file), full.micro, full.accum, micro, accum)
+			format.Shown(c.file), full.micro, full.accum, micro, accum)
 	}
 	return nil
 }
@@ -158,7 +159,7 @@ func (c dsConfig) fillLive() error {
 }
 
 // applyOffload checks that the stage can offload, and completes the block.
-func (c dsConfig) applyOffload(at Topology, old, plan strategy.Plan, k strategy.Knob, block string) error {
+func (c dsConfig) applyOffload(at format.Topology, old, plan strategy.Plan, k strategy.Knob, block string) error {
 	device, stage := plan[k], plan[strategy.Sharding]
 	if !offloaded(device) {
 		return nil
@@ -190,7 +191,7 @@ func (c dsConfig) applyOffload(at Topology, old, plan strategy.Plan, k strategy.
 
 // applyNVMe says where to, and keeps the pinned host buffers small: with the
 // default sub-group of 1e9 elements they would take 16 GB for each rank.
-func (c dsConfig) applyNVMe(at Topology, k strategy.Knob, block string) error {
+func (c dsConfig) applyNVMe(at format.Topology, k strategy.Knob, block string) error {
 	if at.NVMePath != "" {
 		if err := c.fill(block+dsNVMe, at.NVMePath); err != nil {
 			return err
@@ -227,7 +228,7 @@ func (c dsConfig) applyAIO() error {
 		return nil
 	}
 	threads := "intra_op_parallelism"
-	if version, known := c.d.original.Packages["deepspeed"]; known && compareVersions(version, "0.16.4") < 0 {
+	if version, known := c.d.Original.Packages["deepspeed"]; known && format.CompareVersions(version, "0.16.4") < 0 {
 		threads = "thread_count"
 	}
 	for _, key := range []struct {
@@ -250,7 +251,7 @@ func (c dsConfig) applyPinning(old, plan strategy.Plan) error {
 		if !c.has(block + dsDevice) {
 			continue
 		}
-		if err := c.d.changeFile(c.place, block+dsPin, plan[strategy.PinMemory] == "true"); err != nil {
+		if err := c.place.Change(c.d, block+dsPin, plan[strategy.PinMemory] == "true"); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package recipes
+package format
 
 // A Command is how a job is started, as the user wrote it. Nothing in it is ever
 // changed in place.
@@ -27,8 +27,8 @@ type Topology struct {
 	NVMePath string
 }
 
-// dataParallel is the number of ranks that see different samples, at least 1.
-func (t Topology) dataParallel() int {
+// Sharing is the number of ranks that see different samples, at least 1.
+func (t Topology) Sharing() int {
 	if t.DataParallel > 0 {
 		return t.DataParallel
 	}
@@ -51,14 +51,4 @@ type Change struct {
 	// Diff is a unified diff of the files, the command (one option a line) and
 	// the changed variables; empty where nothing changes.
 	Diff string
-}
-
-// A Problem is one fault in a recipe file or in a [knobs] table.
-type Problem struct {
-	// Key is where: ["knobs", "precision", "default"]; places of a list are
-	// numbered from "0".
-	Key     []string
-	Message string
-	// Suggest is what was probably meant, empty if nothing is close.
-	Suggest string
 }

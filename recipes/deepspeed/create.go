@@ -1,45 +1,36 @@
-package recipes
+package deepspeed
 
 import (
 	"encoding/json"
 	"fmt"
 	"slices"
 
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// A Creation is how a framework is told of a DeepSpeed configuration, where the
-// command has none yet.
-type Creation struct {
-	// Via is the argument or the variable that names the file.
-	Via Via
-	// Auto: the framework replaces values "auto" by its own arguments, and the
-	// optimizer by one that can be offloaded. Otherwise it fills in what is left out.
-	Auto bool
-}
 
 // newConfig is the name that a configuration has until it is a file of the attempt.
 const newConfig = "deepspeed.json"
 
-// created are the knobs that a configuration brings.
-var created = []strategy.Knob{strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam}
+// Created are the knobs that a configuration brings.
+var Created = []strategy.Knob{strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam}
 
-// offerCreation offers what a new configuration could do.
-func (d *draft) offerCreation(at Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
-	for _, k := range created {
-		knob, known := d.recipe.Knobs[k]
+// offer offers what a new configuration could do.
+func offer(d *format.Draft, at format.Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+	for _, k := range Created {
+		knob, known := d.Recipe.Knobs[k]
 		if !known || knob.Absent != "" || len(knob.Places) == 0 {
 			continue
 		}
-		values := slices.DeleteFunc(writable(k, d.places(knob)), func(v strategy.Value) bool { return v == "nvme" && at.NVMePath == "" })
+		values := slices.DeleteFunc(format.Writable(k, d.Places(knob)), func(v strategy.Value) bool { return v == "nvme" && at.NVMePath == "" })
 		plan[k], ranges[k] = "none", strategy.Range{Values: values}
 	}
 }
 
 // create makes the configuration of a plan that needs one.
-func (d *draft) create(plan strategy.Plan) (made bool, err error) {
+func create(d *format.Draft, plan strategy.Plan) (made bool, err error) {
 	needed := false
-	for _, k := range created {
+	for _, k := range Created {
 		needed = needed || plan[k] != "none" && plan[k] != ""
 	}
 	if !needed {
@@ -48,15 +39,14 @@ func (d *draft) create(plan strategy.Plan) (made bool, err error) {
 	if plan[strategy.Sharding] == "none" {
 		return false, fmt.Errorf("offload: DeepSpeed offloads at ZeRO stages 1 to 3 only")
 	}
-	d.files[newConfig], err = baseConfig(d.recipe.Creation.Auto, plan)
+	text, err := baseConfig(d.Recipe.Creation.Auto, plan)
 	if err != nil {
 		return false, err
 	}
-	d.named[newConfig], d.alone[newConfig] = d.recipe.Creation.Via, true
-	if err := d.point(newConfig, newConfig); err != nil {
+	if err := d.Add(newConfig, text, d.Recipe.Creation.Via); err != nil {
 		return false, err
 	}
-	return true, d.also(d.recipe.Knobs[strategy.Sharding], plan[strategy.Sharding])
+	return true, d.Recipe.Knobs[strategy.Sharding].WriteAlso(d, plan[strategy.Sharding])
 }
 
 // section is a JSON object whose keys stay in order.

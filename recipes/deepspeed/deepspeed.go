@@ -1,42 +1,45 @@
-package recipes
+// Package deepspeed keeps the settings of a DeepSpeed configuration consistent:
+// the three numbers of the batch, what each ZeRO stage and each offload asks for,
+// and the configuration of a job that has none yet.
+package deepspeed
 
 import (
 	"fmt"
 	"slices"
 
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // Keys of a DeepSpeed configuration (https://www.deepspeed.ai/docs/config-json/).
 // Blocks such as zero_optimization refuse keys that they do not know.
 const (
-	dsTrain      = "train_batch_size"
-	dsMicro      = "train_micro_batch_size_per_gpu"
-	dsAccum      = "gradient_accumulation_steps"
-	dsZero       = "zero_optimization"
-	dsOptimizer  = dsZero + ".offload_optimizer"
-	dsParam      = dsZero + ".offload_param"
-	dsGather     = dsZero + ".stage3_gather_16bit_weights_on_model_save"
-	dsUntested   = "zero_allow_untested_optimizer"
-	dsForceCPU   = "zero_force_ds_cpu_optimizer"
-	dsClientKey  = "optimizer"
-	dsPin        = ".pin_memory"
-	dsDevice     = ".device"
-	dsElastic    = "elasticity.enabled"
-	dsNVMe       = ".nvme_path"
-	dsBatchHint  = "DeepSpeed wants train_batch_size to be the product of micro batch, accumulation and data-parallel ranks"
-	dsConfigRule = "deepspeed-config"
+	dsTrain     = "train_batch_size"
+	dsMicro     = "train_micro_batch_size_per_gpu"
+	dsAccum     = "gradient_accumulation_steps"
+	dsZero      = "zero_optimization"
+	dsOptimizer = dsZero + ".offload_optimizer"
+	dsParam     = dsZero + ".offload_param"
+	dsGather    = dsZero + ".stage3_gather_16bit_weights_on_model_save"
+	dsUntested  = "zero_allow_untested_optimizer"
+	dsForceCPU  = "zero_force_ds_cpu_optimizer"
+	dsClientKey = "optimizer"
+	dsPin       = ".pin_memory"
+	dsDevice    = ".device"
+	dsElastic   = "elasticity.enabled"
+	dsNVMe      = ".nvme_path"
+	dsBatchHint = "DeepSpeed wants train_batch_size to be the product of micro batch, accumulation and data-parallel ranks"
 )
 
-// deepspeed is the rule for a job that has a DeepSpeed configuration: in its own
+// Rule is for a job that has a DeepSpeed configuration: in its own
 // right, or under another framework, whose arguments the configuration has to
 // agree with and which replaces every "auto".
-var deepspeed = rule{read: readDeepSpeed, apply: applyDeepSpeed}
+var Rule = format.Rule{Read: read, Apply: apply}
 
 // dsConfig is the configuration file of a draft.
 type dsConfig struct {
-	d     *draft
-	place Place
+	d     *format.Draft
+	place *format.InFile
 	file  string
 	// alone says that no argument repeats the batch sizes, so that what the
 	// file leaves out is DeepSpeed's to derive.
@@ -44,24 +47,27 @@ type dsConfig struct {
 }
 
 // dsConfigOf finds the configuration by the place of the sharding knob.
-func dsConfigOf(d *draft) (dsConfig, bool) {
+func dsConfigOf(d *format.Draft) (dsConfig, bool) {
 	c := dsConfig{d: d, alone: true}
-	places := d.recipe.Knobs[strategy.Sharding].Places
+	places := d.Recipe.Knobs[strategy.Sharding].Places
 	if len(places) == 0 {
 		return c, false
 	}
-	c.place = places[0]
-	file, _, named := d.file(c.place)
+	c.place = places[0].InFile()
+	if c.place == nil {
+		return c, false
+	}
+	file, _, named := c.place.Find(d)
 	c.file = file
-	for _, p := range d.recipe.Knobs[strategy.MicroBatchSize].Places {
-		c.alone = c.alone && p.inFile()
+	for _, p := range d.Recipe.Knobs[strategy.MicroBatchSize].Places {
+		c.alone = c.alone && p.InFile() != nil
 	}
 	return c, named
 }
 
 // number is a whole number of the configuration; auto and a missing key are none.
 func (c dsConfig) number(key string) (n int, found bool, err error) {
-	value, found, err := c.d.value(c.file, key)
+	value, found, err := c.d.Value(c.file, key)
 	if err != nil || !found || value == nil || value == "auto" {
 		return 0, false, err
 	}
@@ -75,14 +81,14 @@ func (c dsConfig) number(key string) (n int, found bool, err error) {
 		found = false
 	}
 	if !found || n < 1 {
-		return 0, false, fmt.Errorf("%s: %s: %v is not a whole number of at least 1", shown(c.file), key, value)
+		return 0, false, fmt.Errorf("%s: %s: %v is not a whole number of at least 1", format.Shown(c.file), key, value)
 	}
 	return n, true, nil
 }
 
 // has reports whether the configuration has a key.
 func (c dsConfig) has(key string) bool {
-	value, found, err := c.d.value(c.file, key)
+	value, found, err := c.d.Value(c.file, key)
 	return err == nil && found && value != nil
 }
 
@@ -91,7 +97,7 @@ func (c dsConfig) fill(key string, value any) error {
 	if c.has(key) {
 		return nil
 	}
-	return c.d.changeFile(c.place, key, value)
+	return c.place.Change(c.d, key, value)
 }
 
 // batch is what the configuration says about the batch; 0 is left out or auto.
@@ -136,21 +142,21 @@ func (b batch) derived(ranks int) (batch, error) {
 	return full, nil
 }
 
-func readDeepSpeed(d *draft, at Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+func read(d *format.Draft, at format.Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	c, named := dsConfigOf(d)
 	if !named {
-		if d.recipe.Creation != nil {
-			d.offerCreation(at, plan, ranges)
+		if d.Recipe.Creation != nil {
+			offer(d, at, plan, ranges)
 		}
 		return nil
 	}
-	if on, _, _ := d.value(c.file, dsElastic); on == true {
+	if on, _, _ := d.Value(c.file, dsElastic); on == true {
 		for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.GradientAccumulationSteps} {
-			ranges[k] = strategy.Range{Absent: "elasticity in " + shown(c.file) + " chooses it"}
+			ranges[k] = strategy.Range{Absent: "elasticity in " + format.Shown(c.file) + " chooses it"}
 			delete(plan, k)
 		}
 	} else if err := c.readBatch(at, plan); err != nil {
-		return fmt.Errorf("%s: %w", shown(c.file), err)
+		return fmt.Errorf("%s: %w", format.Shown(c.file), err)
 	}
 	c.checkAccumulation(plan, ranges)
 	for knob, block := range map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam} {
@@ -175,7 +181,7 @@ func readDeepSpeed(d *draft, at Topology, plan strategy.Plan, ranges map[strateg
 
 // readBatch derives what the configuration leaves out, and holds what it says
 // against the arguments.
-func (c dsConfig) readBatch(at Topology, plan strategy.Plan) error {
+func (c dsConfig) readBatch(at format.Topology, plan strategy.Plan) error {
 	b, err := c.batch()
 	if err != nil {
 		return err
@@ -188,7 +194,7 @@ func (c dsConfig) readBatch(at Topology, plan strategy.Plan) error {
 			return nil // the arguments leave it to the framework
 		}
 	}
-	full, err := b.derived(at.dataParallel())
+	full, err := b.derived(at.Sharing())
 	if err != nil {
 		return err
 	}
@@ -207,7 +213,7 @@ func (c dsConfig) checkAccumulation(plan strategy.Plan, ranges map[strategy.Knob
 	if c.alone || !known || accum == 1 || c.has(dsAccum) {
 		return
 	}
-	reason := fmt.Sprintf("%s has no %s, which Accelerate takes as 1 while the arguments say %d: set it to \"auto\"", shown(c.file), dsAccum, accum)
+	reason := fmt.Sprintf("%s has no %s, which Accelerate takes as 1 while the arguments say %d: set it to \"auto\"", format.Shown(c.file), dsAccum, accum)
 	ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
 	ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}
 }
