@@ -55,6 +55,7 @@ var wrappers = map[string][]Wrapper{
 			Refuse:  []string{"$NNODES"},
 		},
 	},
+	// A recipe and a configuration may be torchtune's own, by name.
 	"torchtune": {
 		{
 			Command: []string{"tune", "run"},

@@ -287,7 +287,7 @@ func recipeFile(path string) (recipes.Recipe, error) {
 	}
 	r, err := recipes.ParseFile(path, text)
 	if err != nil {
-		return r, usagef("", "%s", err)
+		return r, err // with each fault at its place
 	}
 	return r, nil
 }

@@ -25,8 +25,7 @@ func (t *table) whole(key string, fallback, least, most int) int {
 func (t *table) choice(key, fallback string, words ...string) string {
 	return t.Choice(key, fallback, words...)
 }
-func (t *table) badAt(path []string, format string, args ...any)   { t.BadAt(path, format, args...) }
-func (t *table) badWord(path []string, got string, words []string) { t.BadWord(path, got, words) }
+func (t *table) badAt(path []string, format string, args ...any) { t.BadAt(path, format, args...) }
 
 // file reads a path. Nothing is expanded in it.
 func (t *table) file(key, fallback string) string {

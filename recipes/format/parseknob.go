@@ -195,6 +195,7 @@ func parseSettings(n *table, key string, k strategy.Knob) []Setting {
 		if k != "" {
 			s.When = valuesIn(inner, k, "when")
 		}
+		inner.optional = false
 		s.Place = parsePlace(inner, "")
 		if a, ok := s.Place.Kind.(flagged); ok {
 			if _, isBool := s.Value.(bool); isBool {
