@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -123,5 +124,31 @@ func TestNobodyAsksForTheKind(t *testing.T) {
 	}
 	if seen < 40 {
 		t.Errorf("only %d files were looked at", seen)
+	}
+}
+
+// TestFormsOfKnobs: every form in which a train.toml may say where a knob is kept.
+func TestFormsOfKnobs(t *testing.T) {
+	for _, form := range []string{
+		`micro_batch_size = { arg = "--batch-size", min = 2 }`,
+		`gradient_accumulation_steps = { arg = "--accum", default = 1 }`,
+		`gradient_accumulation_steps = "derived"`,
+		`gradient_accumulation_steps = { arg = "--accum", scope = "global" }`,
+		`activation_checkpointing = { arg = "--checkpoint", values = { none = "off", full = "on" }, default = "none" }`,
+		`precision = { choose = { fp32 = [], bf16 = ["--amp", "--amp-dtype", "bfloat16"] }, default = "fp32" }`,
+		`micro_batch_size = { env = "NAME" }`,
+		`micro_batch_size = { override = "train.batch" }`,
+		`micro_batch_size = { file = "conf.yaml", path = "train.batch" }`,
+		`micro_batch_size = [ { arg = "--bs" }, { file = "ds.json", path = "train_micro_batch_size_per_gpu" } ]`,
+		`micro_batch_size = { file = "conf.yaml", path = "train.batch", via = { arg = "--config" } }`,
+		"[[micro_batch_size]]\narg = \"--bs\"\n[[micro_batch_size]]\nfile = \"ds.json\"\npath = \"bs\"",
+	} {
+		table := map[string]any{}
+		if _, err := toml.Decode(form, &table); err != nil {
+			t.Fatal(err)
+		}
+		if r, problems := FromKnobs(table); problems != nil || len(r.Knobs) != 1 {
+			t.Errorf("%s: %v", form, problems)
+		}
 	}
 }
