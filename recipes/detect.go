@@ -3,6 +3,7 @@ package recipes
 import (
 	"bytes"
 	"fmt"
+	"github.com/gpurun/gpurun/recipes/format"
 	"slices"
 	"strings"
 
@@ -44,8 +45,8 @@ type Candidate struct {
 func Candidates(cmd Command, among []Recipe) []Candidate {
 	var all []Candidate
 	for _, r := range among {
-		if evidence, matched := r.Detection.match(r, cmd); len(evidence) > 0 {
-			all = append(all, Candidate{Recipe: r, Evidence: evidence, Matched: matched, Own: r.Detection.program(cmd) != ""})
+		if evidence, matched := detection(r.Detection).match(r, cmd); len(evidence) > 0 {
+			all = append(all, Candidate{Recipe: r, Evidence: evidence, Matched: matched, Own: detection(r.Detection).program(cmd) != ""})
 		}
 	}
 	for i, c := range all {
@@ -61,8 +62,8 @@ func Candidates(cmd Command, among []Recipe) []Candidate {
 }
 
 // match holds a command against the marks of one framework.
-func (t Detection) match(r Recipe, cmd Command) (evidence []string, matched bool) {
-	if outside := r.Versions.outside(cmd.Packages); outside != "" {
+func (t detection) match(r Recipe, cmd Command) (evidence []string, matched bool) {
+	if outside := r.Versions.Outside(cmd.Packages); outside != "" {
 		return nil, false
 	}
 	if program := t.program(cmd); program != "" {
@@ -104,11 +105,11 @@ func (t Detection) match(r Recipe, cmd Command) (evidence []string, matched bool
 // name its recipe is recognised.
 func OwnProgram(cmd Command) (bool, error) {
 	among, err := Likely(cmd)
-	return slices.ContainsFunc(among, func(r Recipe) bool { return r.Detection.program(cmd) != "" }), err
+	return slices.ContainsFunc(among, func(r Recipe) bool { return detection(r.Detection).program(cmd) != "" }), err
 }
 
 // program is the framework's own program that the command starts, empty for none.
-func (t Detection) program(cmd Command) string {
+func (t detection) program(cmd Command) string {
 	if len(cmd.Argv) == 0 {
 		return ""
 	}
@@ -121,7 +122,7 @@ func (t Detection) program(cmd Command) string {
 }
 
 // source reports whether the script's source is the framework's own by itself.
-func (t Detection) source(cmd Command) bool {
+func (t detection) source(cmd Command) bool {
 	return len(t.Source) > 0 && !slices.ContainsFunc(t.Source, func(text string) bool { return !bytes.Contains(cmd.Script, []byte(text)) })
 }
 
@@ -132,11 +133,11 @@ type marks struct{ arguments, keys []string }
 func (m marks) all() []string { return slices.Concat(m.arguments, m.keys) }
 
 // marks lists the marks that a command has.
-func (t Detection) marks(r Recipe, cmd Command) marks {
+func (t detection) marks(r Recipe, cmd Command) marks {
 	var found marks
-	d := newDraft(r, cmd)
+	d := format.NewDraft(r.Recipe, cmd)
 	for _, name := range t.Args {
-		if d.present(Place{Arg: name}) {
+		if d.Has(name) {
 			found.arguments = append(found.arguments, "the command has "+name)
 		}
 	}

@@ -1,6 +1,7 @@
 package recipes
 
 import (
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -10,7 +11,7 @@ import (
 // checkpoint and not from the arguments
 // (https://github.com/huggingface/transformers/pull/27568, undone by 43770 except
 // under auto_find_batch_size), so that a smaller micro batch would be lost.
-var trainerState = rule{checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){
+var trainerState = format.Rule{Checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){
 	"trainer_state.json": rewriteTrainBatchSize,
 }}
 

@@ -3,19 +3,19 @@ package recipes
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/BurntSushi/toml"
+	"github.com/gpurun/gpurun/recipes/catalog"
+	"github.com/gpurun/gpurun/recipes/format"
 )
 
 // Likely returns the recipes of the catalog that Detect could find for a command.
 // Most jobs' scripts speak of one framework or of none, and every start of a job
 // waits for this: of the others only the marks are read.
 func Likely(cmd Command) ([]Recipe, error) {
-	files, err := catalogFiles()
+	files, err := catalog.Files()
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func Likely(cmd Command) ([]Recipe, error) {
 	for i, file := range files {
 		reading.Go(func() {
 			if likely[i], faults[i] = mayMatch(file, cmd); likely[i] {
-				all[i], faults[i] = embedded(file)
+				all[i], faults[i] = readEmbedded(file)
 			}
 		})
 	}
@@ -44,19 +44,17 @@ func Likely(cmd Command) ([]Recipe, error) {
 // what Detection.match cannot do without. Files have their marks before their
 // knobs; one that has not is always taken for likely.
 func mayMatch(file string, cmd Command) (bool, error) {
-	text, err := catalog.ReadFile("catalog/" + file)
+	text, err := catalog.Text(file)
 	if err != nil {
-		return false, fmt.Errorf("read the catalog of recipes: %w", err)
+		return false, err
 	}
 	head, _, _ := bytes.Cut(text, []byte("\n[knobs"))
-	var marks struct {
-		Detect struct{ Imports, Text, Source, Programs, Args, Overrides, Keys []string }
-	}
-	if _, err := toml.Decode(string(head), &marks); err != nil {
+	marks, err := format.Marks(head)
+	if err != nil {
 		return true, nil // the whole file is parsed, and complained of, instead
 	}
-	d := Detection{Imports: marks.Detect.Imports, Text: marks.Detect.Text, Source: marks.Detect.Source, Programs: marks.Detect.Programs}
-	others := len(marks.Detect.Args) + len(marks.Detect.Overrides) + len(marks.Detect.Keys)
+	d := detection(marks)
+	others := len(d.Args) + len(d.Overrides) + len(d.Keys)
 	switch {
 	case d.program(cmd) != "" || d.source(cmd):
 		return true, nil

@@ -138,24 +138,19 @@ func wantsValue(c *cli.Command, word string) bool {
 func exitCode(err error, w io.Writer) int {
 	var known *ended
 	var file *job.Error
-	var usage *job.UsageError
 	switch {
 	case err == nil, errors.Is(err, job.ErrHelp):
 		return 0
 	case errors.As(err, &known):
 		return known.code
 	case errors.As(err, &file):
-		fmt.Fprintf(w, "gpurun: error: %s is not a job that can be started\n%v\n", file.File, file)
+		fmt.Fprintf(w, "gpurun: error: %s is not a %s\n%v\n", file.File, file.Kind, file)
 		return strategy.CodeUsage
 	}
 	for line := range strings.Lines(err.Error()) {
 		fmt.Fprintf(w, "gpurun: error: %s\n", strings.TrimRight(line, "\n"))
 	}
-	hint := errext.Hint(err)
-	if hint == "" && errors.As(err, &usage) {
-		hint = usage.Hint
-	}
-	if hint != "" {
+	if hint := errext.Hint(err); hint != "" {
 		fmt.Fprintf(w, "gpurun: hint: %s\n", hint)
 	}
 	return errext.Code(err, strategy.CodeUsage)

@@ -84,15 +84,7 @@ func recipeFile(path string) (recipes.Recipe, error) {
 	if err != nil {
 		return recipes.Recipe{}, fmt.Errorf("read the recipe: %w", err)
 	}
-	r, problems := recipes.Parse(strings.TrimSuffix(filepath.Base(path), ".toml"), text)
-	if len(problems) > 0 {
-		lines := make([]string, 0, len(problems))
-		for _, problem := range problems {
-			lines = append(lines, fmt.Sprintf("%s: %s: %s", path, strings.Join(problem.Key, "."), problem.Message))
-		}
-		return r, errors.New(strings.Join(lines, "\n"))
-	}
-	return r, nil
+	return recipes.ParseFile(path, text) // an error has each fault at its place
 }
 
 // recognise finds the recipe by the marks of the command, its files and its source;

@@ -2,12 +2,12 @@ package job
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
 )
@@ -105,8 +105,8 @@ func (t typed) fillSite(ctx context.Context, inner recipes.Inner) ([]string, err
 		return nil, err
 	}
 	if i := slices.Index(paths, ""); i >= 0 {
-		return nil, &UsageError{Message: fmt.Sprintf("%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], path),
-			Hint: "name a file that is there, or the launcher of the environment that has the framework"}
+		return nil, errext.Errorf("name a file that is there, or the launcher of the environment that has the framework",
+			"%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], path)
 	}
 	for i, word := range argv {
 		if strings.HasPrefix(word, recipes.Site) {

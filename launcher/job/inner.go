@@ -1,7 +1,6 @@
 package job
 
 import (
-	"errors"
 	"maps"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -29,14 +28,8 @@ func innerCommand(words []string, env map[string]string, dir string, unwrap Unwr
 		return nil, nil
 	}
 	inner, known, err := unwrap(words, env, dir)
-	var already *UsageError
-	switch {
-	case errors.As(err, &already):
-		return nil, already
-	case err != nil:
-		return nil, &UsageError{Message: err.Error(), Err: err}
-	case !known:
-		return nil, nil
+	if err != nil || !known {
+		return nil, err
 	}
 	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env)}
 	if isPython(words[0]) {

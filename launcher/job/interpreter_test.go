@@ -1,13 +1,13 @@
 package job
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 func TestInterpreterOfTheCommandsTorchrun(t *testing.T) {
@@ -45,8 +45,7 @@ func TestInterpreterOfAJob(t *testing.T) {
 	} {
 		test.job.Workdir = dir
 		path, _, err := test.job.interpreter(test.env)
-		var u *UsageError
-		if !errors.As(err, &u) || u.Hint == "" || !strings.Contains(u.Message, filepath.Join(dir, "none/python")+" is not there") {
+		if errext.Hint(err) == "" || !strings.Contains(err.Error(), filepath.Join(dir, "none/python")+" is not there") {
 			t.Errorf("%s: %q, %v", name, path, err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/gpurun/gpurun/recipes/document"
 )
 
 // readLaunch reads [launch] over what torchrun's flags in the command said.
@@ -47,9 +49,9 @@ func (r *reader) readNproc(t *table) {
 				return
 			}
 			words := []string{"auto", "gpu", "cpu"}
-			*t.problems = append(*t.problems, Problem{
-				Key: []string{t.name, "nproc_per_node"}, AtValue: true, Suggest: Nearest(v, words),
-				Message: fmt.Sprintf("unknown value %q, want a number, %s", v, either(quotedWords(words))),
+			t.Report(Problem{
+				Key: t.Path("nproc_per_node"), AtValue: true, Suggest: Nearest(v, words),
+				Message: fmt.Sprintf("unknown value %q, want a number, %s", v, document.Either(words)),
 			})
 			return
 		}
@@ -60,7 +62,7 @@ func (r *reader) readNproc(t *table) {
 		}
 		count = Count(strconv.FormatInt(v, 10))
 	default:
-		t.bad("nproc_per_node", "want a whole number or \"auto\", found %s", describe(v))
+		t.bad("nproc_per_node", "want a whole number or \"auto\", found %s", document.Describe(v))
 		return
 	}
 	r.contradiction(t, "nproc_per_node", "nproc-per-node", count != l.NprocPerNode)
@@ -92,8 +94,8 @@ func shown(v any) string {
 	if s, ok := v.(string); ok {
 		return strconv.Quote(s)
 	}
-	if n, ok := number(v); ok {
+	if n, ok := document.Number(v); ok {
 		return n
 	}
-	return describe(v)
+	return document.Describe(v)
 }

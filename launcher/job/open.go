@@ -9,7 +9,7 @@ import (
 
 // Open reads a command line: gpurun's own flags, then a train.toml or what torchrun
 // would be given. env is gpurun's environment in the form of os.Environ, dir its
-// working directory. Errors are *UsageError or *Error; ErrHelp where help is asked for.
+// working directory. Errors have hints, or are an *Error; ErrHelp where help is asked for.
 func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error) {
 	file, own, err := TrainFile(args, env)
 	if err != nil {

@@ -148,7 +148,7 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 // What the user can mend is told with what to do.
 func TestPrepareRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ toml, want string }{
-		"no such recipe file":        {"script = \"train.py\"\nrecipe = \"./wrong.toml\"", "wrong.toml: kobs"},
+		"no such recipe file":        {"script = \"train.py\"\nrecipe = \"./wrong.toml\"", "wrong.toml:3:2: kobs: unknown key"},
 		"no GPU":                     {"script = \"train.py\"\n[launch]\nnproc_per_node = \"gpu\"", "nproc_per_node is \"gpu\", and no GPU is visible"},
 		"data-parallel ranks":        {"command = \"torchrun --nproc-per-node gpu train.py\"\n[launch]\ndata_parallel = 3", "no GPU is visible"},
 		"a model over too many":      {"script = \"train.py\"\nargs = [\"--tensor-model-parallel-size\", \"3\", \"--micro-batch-size\", \"1\"]\nrecipe = \"megatron-lm\"\n[launch]\nnproc_per_node = 4", "count the data-parallel ranks: the model is spread over 3 ranks, which does not divide 4"},

@@ -75,7 +75,7 @@ func (p *Prepared) Job() Job { return p.resolved.job }
 // variables.
 func (p *Prepared) Environ() environ.Vars { return p.resolved.env.With() }
 
-// Startable says why the program of the job cannot be started. The error is a *UsageError.
+// Startable says why the program of the job cannot be started. The error has a hint.
 func (p *Prepared) Startable() error { return Startable(&p.resolved.job, p.resolved.env.Words()) }
 
 // Python is the interpreter's path; empty for a program.

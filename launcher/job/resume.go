@@ -2,7 +2,6 @@ package job
 
 import (
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -44,13 +43,8 @@ func (r *reader) pattern(p string) string {
 // readProgress reads [progress].
 func (r *reader) readProgress() {
 	t := r.table("progress")
-	text := t.filled("step")
-	if text == "" {
-		return
-	}
-	step, err := regexp.Compile(text)
-	if err != nil {
-		t.bad("step", "%s", lowerFirst(strings.TrimPrefix(err.Error(), "error parsing regexp: ")))
+	step := t.Expression("step")
+	if step == nil {
 		return
 	}
 	if step.NumSubexp() == 0 {
