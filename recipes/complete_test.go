@@ -3,6 +3,8 @@ package recipes_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +22,13 @@ func TestEveryRecipeIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := rungsInGoldenFiles(t)
+	for name, rungs := range shown {
+		for rung := range rungs {
+			if !slices.Contains(slices.Concat(strategy.DeviceRungs, strategy.HostRungs), rung) {
+				t.Errorf("recipes/testdata/golden: a file of %s has `rung %s`, which is no rung", name, rung)
+			}
+		}
+	}
 	for _, r := range all {
 		if len(shown[r.Name]) == 0 {
 			t.Errorf("%s: no file in recipes/testdata/golden has the lines `recipe %s` and `rung …`", r.Name, r.Name)
@@ -32,6 +41,29 @@ func TestEveryRecipeIsComplete(t *testing.T) {
 		parser, why := filepath.Join("conformance", r.Name, "parse.py"), filepath.Join("conformance", r.Name, "UNVERIFIED")
 		if !isFile(parser) && !isFile(why) {
 			t.Errorf("%s: there is neither recipes/%s, which asks the framework, nor recipes/%s with one line that says why not", r.Name, parser, why)
+		}
+	}
+}
+
+// TestKnobsAreExplained: README.md has a line for each knob, with the values that have
+// names, in their order.
+func TestKnobsAreExplained(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, knob := range strategy.Knobs {
+		row := regexp.MustCompile("(?m)^\\| .*`" + string(knob) + "`.* \\| (.+) \\|$").FindStringSubmatch(string(page))
+		if row == nil {
+			t.Errorf("recipes/README.md, Knobs: no line for `%s`", knob)
+			continue
+		}
+		var values []string
+		for _, v := range strategy.Vocabulary(knob) {
+			values = append(values, "`"+string(v)+"`")
+		}
+		if want := strings.Join(values, ", "); !strings.HasPrefix(row[1], want) {
+			t.Errorf("recipes/README.md, Knobs: the values of %s are %s", knob, want)
 		}
 	}
 }

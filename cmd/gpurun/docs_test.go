@@ -282,7 +282,7 @@ func TestGlossary(t *testing.T) {
 			}
 		}
 	}
-	rows := regexp.MustCompile("(?m)^\\| ([^|]+) \\| ([^|]+) \\| ([^|]*) \\|$").FindAllStringSubmatch(page(t, "docs/glossary.md"), -1)
+	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]*) \|$`).FindAllStringSubmatch(page(t, "docs/glossary.md"), -1)
 	words := map[string]bool{}
 	for _, row := range rows {
 		word := strings.TrimSpace(row[1])
