@@ -363,6 +363,33 @@ func TestCausesAreDocumented(t *testing.T) {
 	}
 }
 
+// Every key that package job reads from a train.toml is in the manual.
+func TestKeysAreDocumented(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "launcher", "job", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual, seen := page(t, "docs/train-toml.md"), 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\bt\.[a-zA-Z]+\("([a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
+			seen++
+			if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(manual) {
+				t.Errorf("docs/train-toml.md does not have the key %s, which %s reads", m[1], filepath.Base(name))
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("only %d keys were looked at", seen)
+	}
+}
+
 // README.md has a line for each page of the manual.
 func TestThePagesAreLinkedFromTheReadme(t *testing.T) {
 	readme := page(t, "README.md")
