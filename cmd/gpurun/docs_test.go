@@ -47,7 +47,7 @@ func page(t *testing.T, name string) string {
 
 // A link to a file that has moved sends a reader nowhere.
 func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
+	link := regexp.MustCompile(`\]\(([^)#]*)(#[^)]*)?\)`)
 	seen := 0
 	for _, name := range pages(t) {
 		for _, m := range link.FindAllStringSubmatch(page(t, name), -1) {
@@ -55,14 +55,30 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 				continue
 			}
 			seen++
-			if _, err := os.Stat(filepath.Join(root, path.Dir(name), m[1])); err != nil {
+			to := path.Join(path.Dir(name), m[1])
+			if m[1] == "" {
+				to = name
+			}
+			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
 				t.Errorf("%s links to %s, which is not there", name, m[1])
+			} else if m[2] != "" && !slices.Contains(anchors(page(t, to)), m[2]) {
+				t.Errorf("%s links to %s, and that page has no headline %s", name, m[1], m[2])
 			}
 		}
 	}
 	if seen < 10 {
 		t.Errorf("only %d links were looked at", seen)
 	}
+}
+
+// anchors are what a page's headlines are linked by.
+func anchors(text string) []string {
+	var all []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		kept := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, "#"+strings.ReplaceAll(kept, " ", "-"))
+	}
+	return all
 }
 
 // madeUp are the examples of CONTRIBUTING.md, whose files are not there.
