@@ -68,6 +68,9 @@ func (a *attempt) Stop(signal int, grace time.Duration) {
 	a.group.Stop(grace, syscall.Signal(signal))
 }
 
+// StopPeers sends a signal to all ranks but those given.
+func (a *attempt) StopPeers(signal int, of []int) { a.group.StopPeers(syscall.Signal(signal), of) }
+
 // kill ends the ranks and all that they started without any grace.
 func (a *attempt) kill() {
 	a.linger()
