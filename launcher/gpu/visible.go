@@ -17,6 +17,8 @@ type View struct {
 	// Devices are the same, with their figures at the moment of the call; nil
 	// without NVML, or where CUDA's order cannot be known.
 	Devices []Device
+	// Model is the first one's name where Listed knows it; Devices have theirs.
+	Model string
 	// Source says what the count rests on: "nvml", "/proc/driver/nvidia/gpus",
 	// "/dev/nvidia*", with "CUDA_VISIBLE_DEVICES of " before it where the
 	// variable chooses among them.

@@ -30,6 +30,8 @@ type attempt struct {
 	facts    chan strategy.Fact
 	// stopProbe ends the watch over what ranks tell of their own end.
 	stopProbe func()
+	// saving looks for checkpoints that grow once a rank has told why it ends.
+	saving *savingWatch
 	// stopAlarms ends the watch over the devices' alarms.
 	stopAlarms func()
 	// stopSettings ends the watch over the files in which a framework writes what it
@@ -51,6 +53,14 @@ type attempt struct {
 func (a *attempt) Facts() <-chan strategy.Fact { return a.facts }
 
 func (a *attempt) emit(f strategy.Fact) { a.facts <- f }
+
+// alarm passes on what is known of the devices, and tells people what others hold there.
+func (a *attempt) alarm(f strategy.Fact) {
+	if f.Tenant != nil {
+		a.node.log.Note(tenancy(f.Tenant))
+	}
+	a.emit(f)
+}
 
 // ranks are the global ranks on this machine.
 func (a *attempt) ranks() []int {
