@@ -7,12 +7,14 @@ import (
 	"os"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A prepared job, with the connection to the GPUs' driver that was opened for it.
+// A prepared job, with the connection to the GPUs' driver that was opened for it: nil
+// where the job sees no GPU.
 type prepared struct {
 	*job.Prepared
 	nvml *gpu.Connection
@@ -21,7 +23,10 @@ type prepared struct {
 // prepare answers every question about a job. It starts no rank. The caller
 // closes the result. Where beside is set, NVML comes up beside what follows.
 func prepare(ctx context.Context, j *job.Job, beside bool) (*prepared, error) {
-	p := &prepared{nvml: gpu.Connect()}
+	p := &prepared{}
+	if !gpu.Hidden(environ.Parse(os.Environ()).With(j.Env).Words()) { // else the job has nothing to do with the driver
+		p.nvml = gpu.Connect()
+	}
 	var err error
 	if p.Prepared, err = job.Prepare(ctx, j, job.Machine{Environ: os.Environ(), NVML: p.nvml, Beside: beside}); err != nil {
 		return nil, errors.Join(err, p.close())

@@ -33,7 +33,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 		return wiring{}, err
 	}
 	digest, _ := p.Digest(job.DigestVersion)
-	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs().Count)
+	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs())
 	w := wiring{
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{

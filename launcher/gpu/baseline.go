@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -39,8 +40,9 @@ type Baseline struct {
 }
 
 // Baseline begins to read the level of the devices that a job with this environment
-// sees, of which it was told that there are as many as listed.
-func (c *Connection) Baseline(env []string, listed int) *Baseline {
+// sees. Known is what the job goes by: where that is the kernel's list, what NVML says
+// otherwise is told.
+func (c *Connection) Baseline(env []string, known View) *Baseline {
 	b := &Baseline{read: make(chan struct{})}
 	if c == nil {
 		close(b.read)
@@ -49,18 +51,21 @@ func (c *Connection) Baseline(env []string, listed int) *Baseline {
 	c.reading.Go(func() {
 		defer close(b.read)
 		n, err := c.NVML()
-		if err != nil {
+		var view View
+		if n != nil {
+			var failed error
+			view, failed = Visible(env, n)
+			err = errors.Join(err, failed)
+		}
+		listed := known.Model != ""
+		if listed && err != nil {
 			b.gap(err.Error())
 		}
 		if n == nil {
 			return
 		}
-		view, err := Visible(env, n)
-		if err != nil {
-			b.gap(err.Error())
-		}
-		if view.Count != listed {
-			b.gap(fmt.Sprintf("the job was told of %d GPUs, and NVML knows %d that it can use", listed, view.Count))
+		if listed && view.Count != known.Count {
+			b.gap(fmt.Sprintf("the job was told of %d GPUs, and NVML knows %d that it can use", known.Count, view.Count))
 		}
 		b.nvml, b.devices, b.at = n, view.Devices, time.Now()
 		b.facts = append(b.facts, n.held(unused(b.devices))...)

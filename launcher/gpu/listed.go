@@ -16,10 +16,17 @@ import (
 //   - a GPU does not say its UUID: nobody has used it since boot, or it is lost.
 func Listed(env []string) (View, bool) { return listed(env, os.DirFS("/")) }
 
-func listed(env []string, root fs.FS) (View, bool) {
+// Hidden reports whether an environment hides all GPUs from a job, whatever there is.
+func Hidden(env []string) bool {
 	list, chosen := lookup(env, "CUDA_VISIBLE_DEVICES")
-	wanted := parseVisible(list)
-	if chosen && len(wanted) > 0 && byName(wanted) {
+	return chosen && len(parseVisible(list)) == 0
+}
+
+func listed(env []string, root fs.FS) (View, bool) {
+	if Hidden(env) {
+		return visibleNone, true
+	}
+	if list, _ := lookup(env, "CUDA_VISIBLE_DEVICES"); byName(parseVisible(list)) {
 		return View{}, false
 	}
 	devices := procInventory(root)

@@ -33,11 +33,14 @@ func Visible(env []string, n *NVML) (View, error) {
 	return visible(env, n, os.DirFS("/"))
 }
 
+// visibleNone is what a job sees that is told to see nothing.
+var visibleNone = View{Source: "CUDA_VISIBLE_DEVICES"}
+
 func visible(env []string, n *NVML, root fs.FS) (View, error) {
 	list, chosen := lookup(env, "CUDA_VISIBLE_DEVICES")
 	wanted := parseVisible(list)
 	if chosen && len(wanted) == 0 {
-		return View{Source: "CUDA_VISIBLE_DEVICES"}, nil
+		return visibleNone, nil
 	}
 	devices, source, err := present(n, root)
 	if chosen {

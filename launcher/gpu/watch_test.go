@@ -129,12 +129,17 @@ func TestWatchIsBounded(t *testing.T) {
 func TestWatchStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0))
-		told := 0
-		stop := (&NVML{driver: b}).Watch(context.Background(), []Device{h100(0)}, func(strategy.Fact) { told++ })
+		n, told, begin := &NVML{driver: b}, 0, time.Now()
+		stop := n.Watch(context.Background(), []Device{h100(0)}, func(strategy.Fact) { told++ })
+		synctest.Wait() // it listens
 		stop()
 		stop()
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("the end of a watch waits %s for the driver", took)
+		}
 		b.alarms <- func() (alarm, error) { return alarm{uuid: uuids[0], kind: eccAlarm}, nil }
 		time.Sleep(10 * alarmBound)
+		n.watching.Wait()
 		if told != 0 || !b.closed {
 			t.Errorf("told %d, closed %t", told, b.closed)
 		}
