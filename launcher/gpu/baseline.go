@@ -13,7 +13,7 @@ import (
 // lateBaseline is how long after the first ranks' start a level is still one from before
 // them: none of them can hold more than idleLevel by then, since creating a CUDA context
 // alone takes longer.
-const lateBaseline = 150 * time.Millisecond
+const lateBaseline = 250 * time.Millisecond
 
 // A Baseline is the memory in use on a job's devices before its first attempt, read as
 // soon as NVML is up: beside the ranks' start. What needs it waits for it.
