@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/environ"
@@ -40,8 +41,8 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 		return Inspected{}, err
 	}
 	s := Inspected{job: *j, place: place, env: inherited(m.Environ).With(j.Env), warnings: slices.Concat(j.Warnings, m.Warnings)}
-	if s.gpus, err = gpu.Visible(s.env.Words(), m.NVML); err != nil {
-		s.warnings = append(s.warnings, err.Error())
+	if s.gpus, err = m.visible(j, s.env); err != nil {
+		s.warnings = append(s.warnings, strings.Split(err.Error(), "\n")...)
 	}
 	path, why, err := j.interpreter(s.env)
 	if err != nil {

@@ -92,17 +92,18 @@ func (p *Prepared) GPUs() gpu.View { return p.resolved.gpus }
 // Accelerator is what the job trains on: "cuda" or "cpu".
 func (p *Prepared) Accelerator() string { return p.resolved.accelerator() }
 
-// BF16 reports whether every device computes in bfloat16; a CPU does, in PyTorch.
-func (p *Prepared) BF16() bool {
+// BF16 reports whether every one of the job's devices, as NVML knows them, computes in
+// bfloat16; a CPU does, in PyTorch.
+func (p *Prepared) BF16(devices []gpu.Device) bool {
 	if p.Accelerator() == "cpu" {
 		return true
 	}
-	for _, d := range p.resolved.gpus.Devices {
+	for _, d := range devices {
 		if !d.BF16() {
 			return false
 		}
 	}
-	return len(p.resolved.gpus.Devices) > 0
+	return len(devices) > 0
 }
 
 // Ranks is the number of ranks on this node. A job that starts its own has as many,
@@ -172,8 +173,12 @@ func (p *Prepared) Place() string {
 	device, gpus := "CPU", p.resolved.gpus
 	if gpus.Count > 0 {
 		device = fmt.Sprintf("%d GPUs (%s)", gpus.Count, gpus.Source)
+		model := gpus.Model
 		if len(gpus.Devices) > 0 {
-			device = fmt.Sprintf("%d × %s (%s)", gpus.Count, gpus.Devices[0].Name, gpus.Source)
+			model = gpus.Devices[0].Name
+		}
+		if model != "" {
+			device = fmt.Sprintf("%d × %s (%s)", gpus.Count, model, gpus.Source)
 		}
 	}
 	return strings.TrimSpace(p.resolved.place.Evidence + ", " + device)
