@@ -4,29 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"github.com/gpurun/gpurun/recipes/format"
-	"maps"
-	"slices"
 
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// FilesNamed lists the configuration files, as written, that must be in
-// cmd.Files before Read. A file can name another one: ask again once they are
-// loaded, until nothing new is asked for. A file that does not exist is left
-// out, and Read says so where it matters.
-func (r Recipe) FilesNamed(cmd Command) []string {
-	d := format.NewDraft(r.Recipe, cmd)
-	names := map[string]bool{}
-	for _, file := range d.Files() {
-		names[file] = true
-	}
-	for _, p := range r.Places() {
-		for _, file := range p.Files(d) {
-			names[file] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
 
 // Read returns the plan that the command stands for, and what can be done with
 // each knob. Every knob has a range; one that cannot be turned says why. All

@@ -29,6 +29,7 @@ var mayImport = map[string][]string{
 	"recipes":              {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "launcher/commandline", "launcher/environ"},
 	"recipes/catalog":      {"recipes/format"},
 	"recipes/deepspeed":    {"strategy", "recipes/format"},
+	"recipes/detect":       {"recipes/catalog", "recipes/format", "recipes/patch"},
 	"recipes/document":     {},
 	"recipes/format":       {"strategy", "recipes/document", "recipes/patch"},
 	"recipes/patch":        {},
@@ -37,7 +38,7 @@ var mayImport = map[string][]string{
 	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
 	"launcher/checkpoint":  {},
 	"launcher/errext":      {},
-	"launcher/job":         {"strategy", "recipes", "recipes/document", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/job":         {"strategy", "recipes", "recipes/detect", "recipes/document", "recipes/format", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/python":      {"launcher/environ", "launcher/errext"},
 	"launcher/proc":        {"strategy", "strategy/cause"},
 	"launcher/output":      {"strategy", "strategy/cause"},
@@ -55,7 +56,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch"}
+	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/detect", "recipes/document", "recipes/format", "recipes/patch"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

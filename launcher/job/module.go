@@ -6,15 +6,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
 )
 
 // moduleSource is the source of what "python -m module" runs; nil where it is not
 // found, and where the module's name tells its recipe. Nothing is imported for
 // that: a package's own code would run.
 func (s Inspected) moduleSource(ctx context.Context) []byte {
-	if own, err := recipes.OwnProgram(s.asWritten()); own || err != nil {
-		return nil
+	likely, err := s.likely()
+	if err != nil || detect.OwnProgram(s.asWritten(), likely) {
+		return nil // what is wrong with the recipes is said where one is chosen
 	}
 	base := strings.ReplaceAll(s.job.Argv[0], ".", "/")
 	files := []string{base + ".py", base + "/__main__.py"}

@@ -1,4 +1,4 @@
-package recipes_test
+package detect_test
 
 import (
 	"strings"
@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -40,7 +41,7 @@ func TestDetect(t *testing.T) {
 		{"both", hfArgs + " --deepspeed ds.json", "import deepspeed\nfrom transformers import HfArgumentParser\n", "{}", "hf-trainer", nil},
 		{"neither", "x.py --lr 1", "import torch\n", "", "", nil},
 	}
-	all, err := recipes.Catalog()
+	all, err := recipes.Embedded(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestDetect(t *testing.T) {
 			if test.config != "" {
 				cmd.Files["ds.json"] = []byte(test.config)
 			}
-			r, evidence, found := recipes.Detect(cmd, all)
+			r, evidence, found := detect.Detect(cmd, all)
 			if r.Name != test.want || found != (test.want != "") {
 				t.Errorf("found %q, want %q (%v)", r.Name, test.want, evidence)
 			}
@@ -69,7 +70,7 @@ func TestDetect(t *testing.T) {
 // TestDetectNanoGPT: train.py is recognised however its README starts it, and the
 // scripts beside it that do not train are not.
 func TestDetectNanoGPT(t *testing.T) {
-	all, err := recipes.Catalog()
+	all, err := recipes.Embedded(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,36 +87,19 @@ func TestDetectNanoGPT(t *testing.T) {
 		"train.py --out_dir=out": "12",
 	} {
 		cmd := recipes.Command{Argv: strings.Fields(line), Script: train, Files: config}
-		r, _, found := recipes.Detect(cmd, all)
+		r, _, found := detect.Detect(cmd, all)
 		if !found || r.Name != "nanogpt" {
 			t.Errorf("%s: %q", line, r.Name)
 			continue
 		}
-		if plan, _, err := r.Read(cmd, recipes.Topology{Ranks: 1}); err != nil || plan[strategy.MicroBatchSize] != micro {
+		plan, _, err := recipes.Recipe{Recipe: r}.Read(cmd, recipes.Topology{Ranks: 1})
+		if err != nil || plan[strategy.MicroBatchSize] != micro {
 			t.Errorf("%s: %v, %v", line, plan, err)
 		}
 	}
 	for _, line := range []string{"sample.py --out_dir=out --dtype=float16", "bench.py --batch_size=4"} {
-		if r, evidence, found := recipes.Detect(recipes.Command{Argv: strings.Fields(line), Script: bench}, all); found {
+		if r, evidence, found := detect.Detect(recipes.Command{Argv: strings.Fields(line), Script: bench}, all); found {
 			t.Errorf("%s: %s by %q", line, r.Name, evidence)
 		}
-	}
-}
-
-// TestFilesNamed: a file can name another one, which is asked for once the first
-// is loaded.
-func TestFilesNamed(t *testing.T) {
-	hf := catalogued(t, "hf-trainer")
-	cmd := recipes.Command{Argv: []string{"x.py", "args.json"}, Files: map[string][]byte{}}
-	if diff := cmp.Diff([]string{"args.json"}, hf.FilesNamed(cmd)); diff != "" {
-		t.Errorf("first (-want +got):\n%s", diff)
-	}
-	cmd.Files["args.json"] = []byte(`{"deepspeed": "ds.json"}`)
-	if diff := cmp.Diff([]string{"args.json", "ds.json"}, hf.FilesNamed(cmd)); diff != "" {
-		t.Errorf("then (-want +got):\n%s", diff)
-	}
-	inline := recipes.Command{Argv: []string{"x.py", "--deepspeed", `{"zero_optimization": {}}`}}
-	if got := hf.FilesNamed(inline); len(got) > 0 {
-		t.Errorf("inline JSON asks for %v", got)
 	}
 }
