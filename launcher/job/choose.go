@@ -46,6 +46,7 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 		c.evidence = []string{"[knobs] in train.toml"}
 	}
 	c.recipe = c.recipe.With(over)
+	c.command.Modules = s.modules()
 	return c, nil
 }
 

@@ -25,7 +25,9 @@ type Inspected struct {
 	gpus     gpu.View
 	python   *python.Interpreter // nil for a program
 	source   []byte              // of the script or the module; nil where there is none
-	warnings []string
+	// sourcePath is its file, empty without one.
+	sourcePath string
+	warnings   []string
 }
 
 // Inspect finds out where a job would run: the scheduler's place, the environment,
@@ -53,7 +55,7 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 		}
 		s.python = python.At(path, j.Workdir, s.env)
 	}
-	s.source, err = s.readSource(ctx)
+	s.source, s.sourcePath, err = s.readSource(ctx)
 	return s, err
 }
 
@@ -62,22 +64,24 @@ func inherited(words []string) environ.Vars { return environ.Parse(cluster.RankE
 
 // readSource reads the source, by which a recipe is recognised, and makes sure that
 // a script is there before anything starts.
-func (s Inspected) readSource(ctx context.Context) ([]byte, error) {
+func (s Inspected) readSource(ctx context.Context) (source []byte, path string, err error) {
 	switch s.job.Kind {
 	case Script:
 	case Module:
-		return s.moduleSource(ctx), nil
+		source, path = s.moduleSource(ctx)
+		return source, path, nil
 	default:
-		return nil, nil
+		return nil, "", nil
 	}
-	source, err := os.ReadFile(s.under(s.job.Argv[0]))
+	path = s.under(s.job.Argv[0])
+	source, err = os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
+		return nil, "", errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the script: %w", err)
+		return nil, "", fmt.Errorf("read the script: %w", err)
 	}
-	return source, nil
+	return source, path, nil
 }
 
 // under resolves a path as the job's own process would.

@@ -112,7 +112,7 @@ func (p *Prepared) Ranks() int { return p.resolved.local }
 
 // Processes is the number of processes that gpurun starts on this node.
 func (p *Prepared) Processes() int {
-	if p.resolved.job.Launch.Self {
+	if p.resolved.plain {
 		return 1
 	}
 	return p.resolved.local
