@@ -46,7 +46,9 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 		c.evidence = []string{"[knobs] in train.toml"}
 	}
 	c.recipe = c.recipe.With(over)
-	c.command.Modules = s.modules()
+	if c.recipe.Name != "" && s.source != nil {
+		c.command.Parser = s.parser(ctx, c.recipe.Recipe)
+	}
 	return c, nil
 }
 

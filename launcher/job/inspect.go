@@ -15,18 +15,20 @@ import (
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/format"
 )
 
 // An Inspected job is one whose surroundings are known. It does not change.
 type Inspected struct {
-	job      Job
-	env      environ.Vars // that the ranks inherit, the job's own on top
-	place    cluster.Place
-	gpus     gpu.View
-	python   *python.Interpreter // nil for a program
-	source   []byte              // of the script or the module; nil where there is none
+	job    Job
+	env    environ.Vars // that the ranks inherit, the job's own on top
+	place  cluster.Place
+	gpus   gpu.View
+	python *python.Interpreter // nil for a program
+	source []byte              // of the script or the module; nil where there is none
 	// sourcePath is its file, empty without one.
 	sourcePath string
+	modules    []format.Source // that it imports, as far as they are the job's own
 	warnings   []string
 }
 
@@ -55,8 +57,11 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 		}
 		s.python = python.At(path, j.Workdir, s.env)
 	}
-	s.source, s.sourcePath, err = s.readSource(ctx)
-	return s, err
+	if s.source, s.sourcePath, err = s.readSource(ctx); err != nil {
+		return Inspected{}, err
+	}
+	s.modules = s.readModules()
+	return s, nil
 }
 
 // inherited is what ranks inherit of gpurun's own environment.
@@ -100,5 +105,5 @@ func (s Inspected) accelerator() string {
 
 // asWritten is the job's command as recipes see it, with no file read yet.
 func (s Inspected) asWritten() recipes.Command {
-	return recipes.Command{Argv: slices.Clone(s.job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source}
+	return recipes.Command{Argv: slices.Clone(s.job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source, Modules: s.modules}
 }

@@ -123,7 +123,7 @@ func (s Inspected) countAuto(c choice) processes {
 // countByScript goes by what the script does: copies of one that knows nothing of
 // ranks would write the same folder.
 func (s Inspected) countByScript(c choice) processes {
-	j, joins := detect.Joins(s.sources(c.command.Modules))
+	j, joins := detect.Joins(s.sources())
 	if !joins && c.recipe.Name != "" {
 		j, joins = detect.Joining{By: "the job is of " + c.recipe.Title}, true
 	}
@@ -192,4 +192,3 @@ func (p *Prepared) Plain() bool { return p.resolved.plain }
 
 // WhyRanks says for people why there are as many ranks as there are.
 func (p *Prepared) WhyRanks() string { return p.resolved.why }
-

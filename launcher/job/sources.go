@@ -24,17 +24,18 @@ const (
 type follower struct {
 	roots []string // folders of the interpreter's path in which the job's own code is
 	only  string   // where a root has other packages, too: the job's own; empty for all
+	most  int    // files to read
 	seen  map[string]bool
 	found []format.Source
 }
 
-// modules are the local modules that the job's script imports, through four levels of
-// them; nil where there is no source.
-func (s Inspected) modules() []format.Source {
+// readModules reads the local modules that the job's script imports, through four
+// levels of them; nil where there is no source.
+func (s Inspected) readModules() []format.Source {
 	if s.source == nil || s.sourcePath == "" {
 		return nil
 	}
-	f := &follower{seen: map[string]bool{s.sourcePath: true}}
+	f := &follower{most: mostModules, seen: map[string]bool{s.sourcePath: true}}
 	switch s.job.Kind {
 	case Module:
 		f.roots = []string{moduleRoot(s.sourcePath, s.job.Argv[0])}
@@ -50,23 +51,27 @@ func (s Inspected) modules() []format.Source {
 			f.roots = append(f.roots, s.under(folder))
 		}
 	}
-	level := []format.Source{{Path: s.sourcePath, Text: s.source}}
-	for range importLevels {
+	f.follow([]format.Source{{Path: s.sourcePath, Text: s.source}}, importLevels)
+	return f.found
+}
+
+// follow reads what sources import, through as many levels.
+func (f *follower) follow(level []format.Source, levels int) {
+	for range levels {
 		var next []format.Source
 		for _, source := range level {
 			next = append(next, f.imports(source)...)
 		}
 		level = next
 	}
-	return f.found
 }
 
-// sources are the script's source and its modules', for what looks at all of them.
-func (s Inspected) sources(modules []format.Source) []format.Source {
+// sources are the script's source and its modules'; nil where there is none.
+func (s Inspected) sources() []format.Source {
 	if s.source == nil {
 		return nil
 	}
-	return append([]format.Source{{Path: s.sourcePath, Text: s.source}}, modules...)
+	return append([]format.Source{{Path: s.sourcePath, Text: s.source}}, s.modules...)
 }
 
 // moduleRoot is the folder of the interpreter's path that a module's file is below.
@@ -110,7 +115,7 @@ func (f *follower) imports(source format.Source) []format.Source {
 
 // read reads a file that has not been read; one that is too large is no module.
 func (f *follower) read(path string) (format.Source, bool) {
-	if f.seen[path] || len(f.found) >= mostModules {
+	if f.seen[path] || len(f.found) >= f.most {
 		return format.Source{}, false
 	}
 	f.seen[path] = true

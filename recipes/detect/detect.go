@@ -71,7 +71,7 @@ func Candidates(cmd format.Command, among []format.Recipe) []Candidate {
 
 // match holds a command against the marks of one framework.
 func (t detection) match(r format.Recipe, cmd format.Command) (evidence []string, matched bool) {
-	if outside := r.Versions.Outside(cmd.Packages); outside != "" {
+	if outside := r.Versions.Outside(cmd.Packages); outside != "" || t.Not != nil && t.Not(cmd) != "" {
 		return nil, false
 	}
 	if program := t.program(cmd); program != "" {

@@ -18,15 +18,19 @@ func TestDetect(t *testing.T) {
 		want                       string
 		evidence                   []string
 	}{
-		{"from import", hfArgs, "from transformers import HfArgumentParser, Trainer\n", "", "hf-trainer", []string{
+		{"from import", hfArgs, "from transformers import HfArgumentParser, Trainer\nfrom transformers import TrainingArguments\n", "", "hf-trainer", []string{
 			"the script imports transformers.HfArgumentParser", "the command has --output_dir", "the command has --per_device_train_batch_size"}},
-		{"import over lines", hfArgs, "from transformers import (  # all\n    AutoModel,\n    HfArgumentParser as P,\n)\n", "", "hf-trainer", nil},
-		{"qualified", hfArgs, "import numpy as np, transformers as tf\np = tf.HfArgumentParser(X)\n", "", "hf-trainer", nil},
-		{"continued line", hfArgs, "from transformers import Trainer, \\\n  HfArgumentParser\n", "", "hf-trainer", nil},
-		{"inside a function", hfArgs, "def main():\n    from transformers import HfArgumentParser\n", "", "hf-trainer", nil},
+		{"import over lines", hfArgs, "from transformers import (  # all\n    AutoModel,\n    HfArgumentParser as P,\n)\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},
+		{"qualified", hfArgs, "import numpy as np, transformers as tf\np = tf.HfArgumentParser(X)\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},
+		{"continued line", hfArgs, "from transformers import Trainer, \\\n  HfArgumentParser\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},
+		{"inside a function", hfArgs, "def main():\n    from transformers import HfArgumentParser\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},
 		{"no parser", hfArgs, "from transformers import Trainer, TrainingArguments\n", "", "", nil},
 		{"commented out", hfArgs, "# from transformers import HfArgumentParser\n", "", "", nil},
 		{"no arguments", "x.py", "from transformers import HfArgumentParser\n", "", "", nil},
+		{"another dataclass", hfArgs, "from transformers import HfArgumentParser, Trainer\n@dataclass\nclass Args:\n    output_dir: str\nHfArgumentParser(Args)\n", "", "", nil},
+		{"training arguments in code alone", hfArgs, "from transformers import HfArgumentParser, TrainingArguments\nclass Args:\n    lr: float\nargs = HfArgumentParser((Args,)).parse_args_into_dataclasses()\nTrainingArguments(output_dir='x')\n", "", "", nil},
+		{"a class that extends them", hfArgs, "from transformers import HfArgumentParser, TrainingArguments\nclass Base(TrainingArguments):\n    pass\nclass Args(Base):\n    lr: float = 1\nHfArgumentParser((Other, Args))\n", "", "hf-trainer", nil},
+		{"classes in a variable", hfArgs, "from transformers import HfArgumentParser, TrainingArguments\nHfArgumentParser(classes)\n", "", "hf-trainer", nil},
 		{"trl", hfArgs, "from transformers import HfArgumentParser\nfrom trl import SFTConfig\n", "", "", nil},
 		{"trl's configuration by the Trainer's parser", hfArgs, "from transformers import HfArgumentParser\nfrom trl import SFTConfig\nHfArgumentParser((Script, SFTConfig))\n", "", "trl", nil},
 		{"trl's configuration made in code", hfArgs, "from transformers import HfArgumentParser\nfrom trl import SFTConfig\nSFTConfig(output_dir='x')\n", "", "", nil},
@@ -38,7 +42,7 @@ func TestDetect(t *testing.T) {
 		{"deepspeed submodule", "x.py --deepspeed ds.json", "from deepspeed.ops.adam import FusedAdam\n", "", "deepspeed", nil},
 		{"deepspeed keys", "x.py --deepspeed_config ds.json", "", `{"zero_optimization": {}, "train_batch_size": 8}`, "deepspeed", []string{
 			"the command has --deepspeed_config", "ds.json has train_batch_size, zero_optimization"}},
-		{"both", hfArgs + " --deepspeed ds.json", "import deepspeed\nfrom transformers import HfArgumentParser\n", "{}", "hf-trainer", nil},
+		{"both", hfArgs + " --deepspeed ds.json", "import deepspeed\nfrom transformers import HfArgumentParser\nfrom transformers import TrainingArguments\n", "{}", "hf-trainer", nil},
 		{"neither", "x.py --lr 1", "import torch\n", "", "", nil},
 	}
 	all, err := recipes.Embedded(nil)

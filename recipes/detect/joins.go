@@ -1,8 +1,10 @@
 package detect
 
 import (
+	"bytes"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/format"
@@ -22,7 +24,8 @@ var (
 	// joinCalls are what a script of one's own joins a process group with.
 	joinCalls = regexp.MustCompile(`\b(init_process_group|init_device_mesh|init_distributed|init_distributed_mode|init_distributed_device)[ \t]*\(`)
 	// spawnCalls start ranks from inside.
-	spawnCalls = regexp.MustCompile(`\b((?:mp|multiprocessing|xmp)\.spawn|notebook_launcher|debug_launcher|elastic_launch)[ \t]*\(`)
+	spawnCalls  = regexp.MustCompile(`\b((?:mp|multiprocessing|xmp)\.spawn|notebook_launcher|debug_launcher|elastic_launch)[ \t]*\(`)
+	definitions = regexp.MustCompile(`\bdef[ \t]+\w+`)
 	// docstrings speak of calls that are none.
 	docstrings = regexp.MustCompile(`(?s)""".*?"""|'''.*?'''`)
 )
@@ -48,23 +51,23 @@ var frameworks = []struct {
 // nothing shows that it does. It reads text, not Python.
 func Joins(sources []format.Source) (Joining, bool) {
 	for _, s := range sources {
-		if call := spawnCalls.FindStringSubmatch(code(s)); call != nil {
-			return Joining{By: path.Base(s.Path) + " starts its ranks itself, by " + call[1], Spawns: true}, true
+		if call := called(s, spawnCalls, "spawn", "_launch"); call != "" {
+			return Joining{By: path.Base(s.Path) + " starts its ranks itself, by " + call, Spawns: true}, true
 		}
 		for _, name := range spawners {
-			if imports(s.Text, name) {
+			if importsQuickly(s, name) {
 				return Joining{By: path.Base(s.Path) + " imports " + name + ", which starts the ranks itself", Spawns: true}, true
 			}
 		}
 	}
 	for _, s := range sources {
-		if call := joinCalls.FindStringSubmatch(code(s)); call != nil {
-			return Joining{By: path.Base(s.Path) + " calls " + call[1]}, true
+		if call := called(s, joinCalls, "init_"); call != "" {
+			return Joining{By: path.Base(s.Path) + " calls " + call}, true
 		}
 	}
 	for _, f := range frameworks {
 		for _, s := range sources {
-			if imports(s.Text, f.name) {
+			if importsQuickly(s, f.name) {
 				return Joining{By: path.Base(s.Path) + " imports " + f.name, Alone: f.alone}, true
 			}
 		}
@@ -72,8 +75,25 @@ func Joins(sources []format.Source) (Joining, bool) {
 	return Joining{}, false
 }
 
+// called is the function of a pattern that a source calls, empty for none. Few sources
+// have one of the words that such a call has.
+func called(s format.Source, pattern *regexp.Regexp, words ...string) string {
+	if !slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(s.Text, []byte(word)) }) {
+		return ""
+	}
+	if m := pattern.FindStringSubmatch(code(s)); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// importsQuickly is imports for many names, few of which a source has.
+func importsQuickly(s format.Source, name string) bool {
+	root, _, _ := strings.Cut(name, ".")
+	return bytes.Contains(s.Text, []byte(root)) && imports(s.Text, name)
+}
+
 // code is a source without what only people read. A definition is no call.
 func code(s format.Source) string {
-	text := docstrings.ReplaceAllString(withoutComments(s.Text), `""`)
-	return strings.NewReplacer("def init_process_group", "", "def init_distributed", "def ").Replace(text)
+	return definitions.ReplaceAllString(docstrings.ReplaceAllString(withoutComments(s.Text), `""`), "def")
 }

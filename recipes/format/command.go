@@ -1,5 +1,7 @@
 package format
 
+import "github.com/gpurun/gpurun/recipes/source"
+
 // A Command is how a job is started, as the user wrote it. Nothing in it is ever
 // changed in place.
 type Command struct {
@@ -16,9 +18,24 @@ type Command struct {
 	// Modules are the local modules that the script imports, directly or through
 	// others; nil where nobody has looked.
 	Modules []Source
+	// Parser is what the job's sources say of the arguments that it takes; nil where
+	// nobody has looked.
+	Parser *source.Parser
 	// Packages are the versions of the Python packages that the job's interpreter
 	// has, by their names in lower case; nil where nobody has asked.
 	Packages map[string]string
+}
+
+// Sources are the texts of the script and of its modules; nil where it has none.
+func (c Command) Sources() [][]byte {
+	if c.Script == nil {
+		return nil
+	}
+	texts := [][]byte{c.Script}
+	for _, m := range c.Modules {
+		texts = append(texts, m.Text)
+	}
+	return texts
 }
 
 // A Source is a Python file.

@@ -22,8 +22,13 @@ type Recipe struct {
 	Knobs     map[strategy.Knob]Knob
 	Detection Detection
 	Grammar   Grammar
-	Resume    Resume
-	Progress  Progress
+	// OwnArguments: the arguments are those that the job's own sources define, and
+	// those of Definitions, files among the framework's packages. A recipe whose
+	// arguments the framework itself brings says neither.
+	OwnArguments bool
+	Definitions  []string
+	Resume       Resume
+	Progress     Progress
 	// Verified is nil as long as the framework itself has read nothing that the
 	// recipe wrote. A recipe file does not say it: make conformance does.
 	Verified *Verified
@@ -71,6 +76,9 @@ type Detection struct {
 	Keys []string
 	// Over names recipes that give way where both match.
 	Over []string
+	// Not tells why a command with the marks is none of the framework's after all,
+	// empty where it is; nil: it is. A rule says it.
+	Not func(Command) string
 }
 
 // Resume is how a job goes on from its newest checkpoint.
@@ -102,6 +110,8 @@ type Resume struct {
 	// what goes on; Shifts, what a changed knob does to it.
 	Data   string
 	Shifts map[strategy.Knob]string
+	// Own: the job's user said how, who knows the job's arguments.
+	Own bool
 }
 
 // Progress is how a step shows in the job's output.
@@ -132,6 +142,7 @@ func (r Recipe) With(over Recipe) Recipe {
 	maps.Copy(r.Knobs, over.Knobs)
 	if over.Resume.Latest != "" {
 		r.Resume = over.Resume
+		r.Resume.Own = true
 	}
 	if over.Progress.Step != "" {
 		r.Progress.Step = over.Progress.Step
