@@ -45,7 +45,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 			Graces: launcher.Graces{User: launch.ShutdownTimeout, Failure: node.FailureGrace},
 		},
 		node: node.Options{
-			Run: run, Ranks: p.Ranks(), Plain: launch.Self, Argv: p.Argv, Env: p.Environ(),
+			Run: run, Ranks: p.Ranks(), Plain: p.Plain(), Launcher: launch.Self, Argv: p.Argv, Env: p.Environ(),
 			Workdir: j.Workdir, DataLimit: p.DataLimit(), MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts,
 			Probe: launch.Probe, NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
 			Output: node.Output{

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -29,7 +30,7 @@ type Prepared struct {
 // be done with each knob, and the ceiling that each rank is held to.
 func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 	var err error
-	if r.command, err = r.load(r.command, r.recipe); err != nil {
+	if r.command, err = r.load(r.command, r.recipe.Recipe); err != nil {
 		return nil, err
 	}
 	if r.job.Launch.DataParallel == 0 {
@@ -112,7 +113,7 @@ func (p *Prepared) Ranks() int { return p.resolved.local }
 
 // Processes is the number of processes that gpurun starts on this node.
 func (p *Prepared) Processes() int {
-	if p.resolved.job.Launch.Self {
+	if p.resolved.plain {
 		return 1
 	}
 	return p.resolved.local
@@ -156,12 +157,12 @@ func (p *Prepared) RecipeName() string {
 }
 
 // Candidates are the recipes of whose marks the job has some.
-func (p *Prepared) Candidates() ([]recipes.Candidate, error) {
-	catalog, err := recipes.Catalog()
+func (p *Prepared) Candidates() ([]detect.Candidate, error) {
+	all, err := recipes.Embedded(nil)
 	if err != nil {
 		return nil, fmt.Errorf("load the recipes: %w", err)
 	}
-	return recipes.Candidates(p.resolved.command, catalog), nil
+	return detect.Candidates(p.resolved.command, all), nil
 }
 
 // Warnings are sentences for people: what was asked for and has no effect, or an

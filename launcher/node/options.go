@@ -21,6 +21,9 @@ type Options struct {
 	// Plain says that the job is one process that starts its own ranks, if any: it is
 	// given no rank, no world and no port.
 	Plain bool
+	// Launcher says, beside Plain, that the process is a launcher of ranks: like
+	// torchrun it is told in which file its parent looks for the error of a rank.
+	Launcher bool
 	// Argv gives the words of one rank from those of the attempt's command: with the
 	// interpreter before them, and what a launcher adds for the local rank.
 	Argv func(words []string, local int) []string
