@@ -127,6 +127,9 @@ func smallerBatch(s *situation) ([]Plan, string) {
 	if now.micro <= floor {
 		return nil, fmt.Sprintf("the micro batch is at its minimum of %d", floor)
 	}
+	if now.vast() {
+		return nil, fmt.Sprintf("a micro batch of %d with accumulation %d is too large to be split up", now.micro, now.accumulation)
+	}
 	var plans []Plan
 	for _, b := range now.smaller(floor) {
 		if limit := accumulation.Max; limit == 0 || b.accumulation <= limit {

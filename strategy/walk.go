@@ -86,6 +86,10 @@ func (s *situation) try(rung Rung, filter phaseFilter, failed []Plan, free Plan)
 	if len(changes) == 0 {
 		return nil, &Skip{Rung: rung, Reason: lost}
 	}
+	changes, tooLarge := s.fitting(changes, free)
+	if len(changes) == 0 {
+		return nil, &Skip{Rung: rung, Reason: tooLarge}
+	}
 	for _, c := range changes {
 		if !hopeless(s.plan.With(free).With(c), failed) {
 			return c, nil
