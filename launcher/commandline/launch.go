@@ -294,6 +294,9 @@ func (l *Launch) takeNproc(g Given) error {
 		return nil
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(g.Value))
+	if errors.Is(err, strconv.ErrRange) {
+		return fmt.Errorf("%s: %s is out of range", g.Source, g.Value)
+	}
 	if err != nil {
 		return errext.Errorf(`write a number, "auto", "gpu" or "cpu"`, "%s: %q is not a number of ranks", g.Source, g.Value)
 	}

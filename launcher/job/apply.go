@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -66,7 +65,7 @@ func (r Resolved) withFiles(names []string) (recipes.Command, error) {
 	command := r.command
 	command.Files = maps.Clone(command.Files)
 	for _, name := range names {
-		text, err := os.ReadFile(r.under(name))
+		text, err := readFile(r.under(name), largestFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -72,10 +72,12 @@ func judge(j *Job) error {
 			"%s starts ranks of its own", name)
 	}
 	hint := ""
-	if strings.HasSuffix(first, ".toml") {
+	if meant := nearestFile(under(j.Workdir, first)); meant != "" {
+		hint = "did you mean " + filepath.Join(filepath.Dir(first), filepath.Base(meant)) + "?"
+	} else if strings.HasSuffix(first, ".toml") {
 		hint = "name an existing train.toml"
 	} else if !strings.HasSuffix(first, ".py") && !strings.Contains(first, "/") {
-		hint = "a program that is no Python script wants --no-python, a module wants -m"
+		hint = "gpurun help lists the verbs; a program goes with --no-python, a module with -m"
 	}
 	return errext.Errorf(hint, "%s is not there", under(j.Workdir, first))
 }

@@ -75,6 +75,9 @@ func (r *reader) needScript(t *table, key, hint string) {
 	switch {
 	case j.Kind != Script || !isFolder(j.Workdir):
 	case !exists(path):
+		if meant := nearestFile(path); meant != "" && hint == "" {
+			hint = fmt.Sprintf(" (did you mean %q?)", filepath.Base(meant))
+		}
 		t.bad(key, "%s is not there%s", path, hint)
 	case isFolder(path):
 		t.bad(key, "%s is a folder, not a script", path)

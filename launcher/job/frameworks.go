@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"os"
 	"slices"
 	"strings"
 
@@ -52,7 +51,7 @@ func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
 func (t typed) read(ctx context.Context, name string) ([]byte, error) {
 	file, isSite := strings.CutPrefix(name, recipes.Site)
 	if !isSite {
-		return os.ReadFile(under(t.dir, name))
+		return readFile(under(t.dir, name), largestFile)
 	}
 	path := t.launcherPython()
 	if path == "" || t.env[pythonExec] != "" {

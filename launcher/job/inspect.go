@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -70,7 +69,7 @@ func (s Inspected) readSource(ctx context.Context) ([]byte, error) {
 	default:
 		return nil, nil
 	}
-	source, err := os.ReadFile(s.under(s.job.Argv[0]))
+	source, err := readFile(s.under(s.job.Argv[0]), largestFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
 	}

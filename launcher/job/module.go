@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -24,7 +23,7 @@ func (s Inspected) moduleSource(ctx context.Context) []byte {
 	}
 	for _, folder := range folders {
 		for _, file := range files {
-			if source, err := os.ReadFile(filepath.Join(folder, file)); err == nil {
+			if source, err := readFile(filepath.Join(folder, file), largestFile); err == nil {
 				return source
 			}
 		}

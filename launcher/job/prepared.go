@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
@@ -43,6 +44,12 @@ func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 	}
 	if p.ceiling, err = r.limit(ctx); err != nil {
 		return nil, err
+	}
+	if latest := r.job.Resume.Latest; latest != "" {
+		if err := checkpoint.Check(r.job.Workdir, latest); err != nil {
+			return nil, errext.WithHint(fmt.Errorf("look for checkpoints with resume.latest = %q: %w", latest, err),
+				"name the folder of the checkpoints before the first *")
+		}
 	}
 	p.digests = r.digests()
 	return p, nil
@@ -124,6 +131,7 @@ func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.resolved
 	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.local, DataParallel: r.at.DataParallel, Written: p.Plan(),
+		Ceiling:    r.job.Limits.DeviceMemory,
 		Resumption: strategy.Resumption{Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts}}
 }
 

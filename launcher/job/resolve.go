@@ -47,10 +47,17 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	return r, nil
 }
 
+// mostRanks bounds the ranks of one node: no machine has as many processors, and a
+// number that was mistyped must not use up its processes.
+const mostRanks = 4096
+
 // ranks is the number of ranks on this node, by torchrun's rules.
 func (s Inspected) ranks() (n int, warnings []string, err error) {
 	count := s.job.Launch.NprocPerNode
 	if n, ok := count.Number(); ok {
+		if n > mostRanks {
+			return 0, nil, errext.Errorf("set nproc_per_node to the number of GPUs of a node", "nproc_per_node is %d: gpurun starts at most %d ranks on a node", n, mostRanks)
+		}
 		if s.gpus.Count > 0 && n > s.gpus.Count && !s.job.Launch.Self {
 			warnings = append(warnings, fmt.Sprintf("%d ranks share %d visible GPUs (%s)", n, s.gpus.Count, s.gpus.Source))
 		}
