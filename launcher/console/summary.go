@@ -2,9 +2,7 @@ package console
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -96,31 +94,13 @@ func (p *People) proposal(v launcher.Verdict) {
 		return
 	}
 	p.say("  changed from the job as written: %s", changed)
-	if command, err := p.propose(last.Used(), last.N); err == nil {
-		p.say("hint: to start with this plan next time, give the job: %s", quote(command))
+	proposal, err := p.propose(last.Used(), last.N)
+	if err != nil {
+		return // the words are for convenience
 	}
-}
-
-// quote writes a command as one could type it.
-func quote(c launcher.Command) string {
-	var words []string
-	for _, k := range slices.Sorted(maps.Keys(c.Env)) {
-		words = append(words, k+"="+shellWord(c.Env[k]))
+	for _, hint := range proposal.hints() {
+		p.say("hint: %s", hint)
 	}
-	for _, w := range c.Argv {
-		words = append(words, shellWord(w))
-	}
-	return strings.Join(words, " ")
-}
-
-func shellWord(w string) string {
-	plain := func(r rune) bool {
-		return strings.ContainsRune("-_./=:,+@%", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-	}
-	if w != "" && strings.TrimFunc(w, plain) == "" {
-		return w
-	}
-	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
 // skipped lists the rungs that the last walk passed over, a line for each reason.

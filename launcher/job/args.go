@@ -22,6 +22,7 @@ func FromArgs(args, env []string, dir string) (*Job, error) {
 	}
 	j := defaults()
 	j.Kind, j.Argv = line.Kind, slices.Clone(line.Command)
+	j.origin.words = slices.Concat([]string{"gpurun"}, line.Flags, line.Command)
 	j.Workdir = dir
 	j.Name = nameOf(j.Argv[0])
 	j.Launch = launchOf(line)

@@ -59,6 +59,7 @@ func (r *reader) readScript(t *table, args []string, self bool) {
 		return
 	}
 	r.job.Kind, r.job.Argv = Script, append([]string{script}, args...)
+	r.job.origin = origin{key: "args"}
 	more := ""
 	if strings.Contains(script, " ") {
 		more = "; arguments go into job.args"
@@ -146,6 +147,7 @@ func (r *reader) readModule(t *table, args []string, self bool) {
 		return
 	}
 	r.job.Kind, r.job.Argv = Module, append([]string{module}, args...)
+	r.job.origin = origin{key: "args"}
 	r.refuseLauncher(t, "module", self)
 }
 
@@ -160,8 +162,10 @@ func (r *reader) readProgram(t *table, args []string, self bool) {
 		}
 		return
 	}
+	own := len(words)
 	words = append(slices.Clone(words), args...)
 	r.job.Kind, r.job.Argv = Program, words
+	r.job.origin = origin{key: "program", words: words, own: own}
 	if self {
 		r.needProgram(t, "program")
 		return
@@ -187,6 +191,7 @@ func (r *reader) readLine(t *table, self bool) {
 	if line == "" {
 		return
 	}
+	r.job.origin = originOfLine(line)
 	c, err := commandFrom(line, self, r.job.Env, r.job.Workdir, r.unwrap)
 	r.take(t, "command", c, err)
 }
