@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -36,7 +37,11 @@ const lastSignal = 64
 // the end.
 func diagnose(c *cli.Context, s streams) error {
 	named := c.StringSlice("rank")
-	if c.NArg() == 0 && len(named) == 0 {
+	names := c.Args().Slice()
+	if len(names) == 0 && len(named) == 0 && holdsData(s.in) {
+		names = []string{"-"}
+	}
+	if len(names) == 0 && len(named) == 0 {
 		return errext.Errorf("gpurun diagnose slurm-1234.out", "diagnose takes the files that hold the job's output")
 	}
 	in := artifacts.Collector{Stdin: s.in, Attempt: c.Int("attempt")}
@@ -64,7 +69,7 @@ func diagnose(c *cli.Context, s streams) error {
 			return err
 		}
 	}
-	for _, name := range c.Args().Slice() {
+	for _, name := range names {
 		if err := tell(in.Collect(name)); err != nil {
 			return err
 		}
@@ -73,4 +78,11 @@ func diagnose(c *cli.Context, s streams) error {
 		return errext.WithHint(err, cmp.Or(errext.Hint(err), "diagnose reads files of output, run directories of gpurun, and torchrun's --log-dir"))
 	}
 	return nil
+}
+
+// holdsData reports whether standard input is a file or a pipe: not a terminal, which
+// would be waited for, nor /dev/null.
+func holdsData(in *os.File) bool {
+	info, err := in.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice == 0 && !info.IsDir()
 }

@@ -25,6 +25,8 @@ type Diagnosis struct {
 	Symptoms   []cause.Code `json:"symptoms"`
 	Evidence   []Quote      `json:"evidence"`
 	Advice     string       `json:"advice"`
+	// Running says that the run goes on, and that this is not its end.
+	Running bool `json:"running,omitempty"`
 
 	whole strategy.Diagnosis
 }
@@ -46,7 +48,7 @@ func Diagnose(in Artifacts) Diagnosis {
 	d := strategy.Diagnose(in.Evidence)
 	r := Diagnosis{
 		File: in.Name, Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures, Fragmented: d.Fragmented,
-		Symptoms: []cause.Code{}, Evidence: []Quote{}, Advice: d.Advice, whole: d,
+		Symptoms: []cause.Code{}, Evidence: []Quote{}, whole: d,
 	}
 	if d.Rank >= 0 {
 		r.Rank = &d.Rank
@@ -66,13 +68,9 @@ func Diagnose(in Artifacts) Diagnosis {
 			r.Evidence = append(r.Evidence, Quote{Text: launcher.Describe(f)})
 		}
 	}
+	r.Running, r.Advice = in.Running, launcher.Advice(d, in.Evidence, in.Ceiling)
 	if in.Empty {
 		r.Advice = "the output is empty, and nothing can be said of how the job ended"
-	}
-	if r.Advice == "" {
-		if c, known := cause.Lookup(d.Cause); known {
-			r.Advice = c.Hint
-		}
 	}
 	return r
 }
@@ -136,6 +134,10 @@ func (r Diagnosis) paragraph() []string {
 	d := r.whole
 	first := d.Sentence()
 	switch {
+	case r.Running && !r.Fatal:
+		return []string{fmt.Sprintf("the run is still going, and nothing fatal is shown so far (%s)", r.Cause)}
+	case r.Running:
+		first = "the run is still going; so far its output shows " + first
 	case !r.Fatal && r.Cause == cause.None:
 		first = "nothing fatal is shown"
 	case r.Cause == cause.Unknown && d.ExitCode == 0:

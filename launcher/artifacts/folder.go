@@ -79,6 +79,8 @@ func foldersOf(dir string, prefixes ...string) []folder {
 	return all
 }
 
+var errNothingThere = errors.New("holds no stdout.log, stderr.log or error.json of a rank")
+
 // attemptFolder reads the folders of all ranks of one attempt, or the folder of
 // one rank.
 func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
@@ -98,7 +100,7 @@ func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
 		ev.Facts = append(ev.Facts, facts...)
 	}
 	if files == 0 {
-		return ev, fmt.Errorf("%s holds no stdout.log, stderr.log or error.json of a rank", strings.TrimSuffix(dir, "/"))
+		return ev, fmt.Errorf("%s %w", strings.TrimSuffix(dir, "/"), errNothingThere)
 	}
 	if !alone { // of one folder, nobody says how many ranks there were
 		ev.Ranks = len(folders)

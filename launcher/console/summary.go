@@ -8,7 +8,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/strategy"
-	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // finish prints the end of a run so that the last twenty lines say what
@@ -132,12 +131,9 @@ func (p *People) hint(v launcher.Verdict) {
 		p.say("hint: the job overrides %s itself: look for it in the script and its configuration", lost.Names())
 		return
 	}
-	last := p.attempts[len(p.attempts)-1].diagnosis
-	advice := last.Advice
-	if c, known := cause.Lookup(last.Cause); advice == "" && known {
-		advice = c.Hint
-	}
-	if advice != "" {
+	attempt := p.attempts[len(p.attempts)-1]
+	last := attempt.diagnosis
+	if advice := launcher.Advice(last, attempt.evidence, p.began.Job.Ceiling); advice != "" {
 		p.say("hint: %s", advice)
 	}
 	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.began.Python != "" {
