@@ -18,8 +18,10 @@ func diagnoseCommand(s streams) *cli.Command {
 		Name:      "diagnose",
 		Usage:     "say why a job died, from what it left behind",
 		UsageText: "gpurun diagnose [flags] FILE|DIRECTORY…\ngpurun diagnose [flags] --rank 0=FILE --rank 1=FILE …",
-		Description: "A file holds a job's output, also packed by gzip or bzip2; - is standard input.\n" +
-			"A directory is a run of gpurun, or torchrun's --log-dir; of several runs below it, the newest.",
+		Description: "A file holds a job's output, as it is or packed by gzip or bzip2. - is standard input, which is also read\n" +
+			"where nothing is named and something is piped in.\n" +
+			"A directory is a run of gpurun, a folder above one, or torchrun's --log-dir; of several runs, the newest is taken.\n" +
+			"With --json: one object for each, on a line of its own.",
 		Flags: []cli.Flag{
 			jsonFlag(),
 			&cli.IntFlag{Name: "exit-code", Usage: "the exit code that the job ended with; 128+`N` or -N for signal N", DefaultText: "not known"},

@@ -23,9 +23,11 @@ func explainCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:      "explain",
 		Usage:     "decide again from a run's journal, and show why",
-		ArgsUsage: "RUN-DIRECTORY",
-		Flags:     []cli.Flag{jsonFlag()},
-		Action:    func(c *cli.Context) error { return explain(c, s) },
+		UsageText: "gpurun explain [--json] RUN-DIRECTORY",
+		Description: "A run directory is .gpurun/JOB/RUN; of a folder above it, the newest run is taken.\n" +
+			"Each decision is made again from the journal, with the facts that it rests on and the rungs that were skipped.",
+		Flags:  []cli.Flag{jsonFlag()},
+		Action: func(c *cli.Context) error { return explain(c, s) },
 	}
 }
 

@@ -19,10 +19,24 @@ func planCommand(s streams) *cli.Command {
 		Name:            "plan",
 		Usage:           "show a job's plan and what each rung would change, without starting anything",
 		UsageText:       "gpurun plan [--json] train.toml\ngpurun plan [torchrun's flags] script.py [arguments …]",
-		Description:     "with --json: {\"plan\", \"rungs\": [{\"rung\", \"available\", \"reason\", \"changed\"}]}",
+		Description:     planText,
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return orHelp(c, plan(c.Context, c.Args().Slice(), s)) },
 	}
+}
+
+const planText = `Each rung of the decision tree is shown with what it would change, or why it is not available.
+With --json: {"job", "recipe", "python", "ranks", "ceiling_bytes", "plan", "rungs": [{"rung", "available", "reason", "changed"}]}`
+
+// A shownPlan is what plan prints in JSON.
+type shownPlan struct {
+	Job     string           `json:"job"`
+	Recipe  string           `json:"recipe"`
+	Python  string           `json:"python"` // empty for a program
+	Ranks   int              `json:"ranks"`
+	Ceiling *int64           `json:"ceiling_bytes"` // of each rank; null: none
+	Plan    strategy.Plan    `json:"plan"`
+	Rungs   []strategy.Offer `json:"rungs"`
 }
 
 func plan(ctx context.Context, args []string, s streams) error {
@@ -37,10 +51,11 @@ func plan(ctx context.Context, args []string, s streams) error {
 	}
 	offers := strategy.Survey(p.Policy(), p.StrategyJob(), p.Plan(), node.NewWorld(w.world, nil, nil).Inventory(ctx))
 	if own.JSON {
-		return json.NewEncoder(s.out).Encode(struct {
-			Plan  strategy.Plan    `json:"plan"`
-			Rungs []strategy.Offer `json:"rungs"`
-		}{p.Plan(), offers})
+		shown := shownPlan{Job: p.Job().Name, Recipe: p.RecipeName(), Python: p.Python(), Ranks: p.StrategyJob().Ranks, Plan: p.Plan(), Rungs: offers}
+		if held := p.StrategyJob().Ceiling; held > 0 {
+			shown.Ceiling = &held
+		}
+		return json.NewEncoder(s.out).Encode(shown)
 	}
 	return p.printPlan(s.out, offers)
 }
