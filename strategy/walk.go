@@ -95,7 +95,7 @@ func (s *situation) try(rung Rung, filter phaseFilter, failed []Plan, free Plan)
 			return c, nil
 		}
 	}
-	return nil, &Skip{Rung: rung, Reason: "what it offers ran out of memory before"}
+	return nil, &Skip{Rung: rung, Reason: "every plan that it offers has run out of memory before"}
 }
 
 // resumable leaves out changes that this run's newest checkpoint would not

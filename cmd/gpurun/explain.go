@@ -45,14 +45,14 @@ func explain(c *cli.Context, s streams) error {
 	}
 	events, err := journal.Read(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is no run directory of gpurun", dir)
+		return errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is not a run directory of gpurun", dir)
 	}
 	if err != nil {
 		return errext.WithHint(err, "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder")
 	}
 	replayed := launcher.Replay(events, version())
 	if len(replayed) == 0 {
-		fmt.Fprintf(s.err, "gpurun: nothing was decided yet in %s\n", dir)
+		fmt.Fprintf(s.err, "gpurun: nothing has been decided yet in %s\n", dir)
 	}
 	if c.Bool("json") {
 		text, err := json.Marshal(replayed)

@@ -19,7 +19,7 @@ import (
 const appHelp = `
 EXAMPLES:
    gpurun --nproc-per-node 8 train.py --batch-size 64   in place of torchrun; a known framework needs no more
-   gpurun plan train.toml                               what could be changed, and what not and why; starts nothing
+   gpurun plan train.toml                               what gpurun could change, and what not, and why; starts nothing
    gpurun diagnose slurm-1234.out                       why a job died that ran without gpurun
 
    A script of your own says in train.toml how its settings are spelled:
@@ -214,7 +214,7 @@ func noVerb(word, meant string) error {
 	if meant != "" {
 		hint = "did you mean gpurun " + meant + "? gpurun help lists the verbs"
 	}
-	return errext.Errorf(hint, "%q is neither a verb nor a script that is there", word)
+	return errext.Errorf(hint, "%q is neither a verb nor an existing script", word)
 }
 
 func asksHelp(word string) bool { return word == "--help" || word == "-h" }
@@ -239,7 +239,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	}
 	if rest, ok := strings.CutPrefix(err.Error(), "invalid value "); ok {
 		value, flag, _ := strings.Cut(strings.TrimSuffix(rest, ": parse error"), " for flag ")
-		return errext.Errorf(hint, "--%s: %s is not what it takes", strings.TrimLeft(flag, "-"), value)
+		return errext.Errorf(hint, "invalid value %[2]s for --%[1]s", strings.TrimLeft(flag, "-"), value)
 	}
 	return errext.WithHint(err, hint)
 }
@@ -247,7 +247,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 // atMost refuses arguments that a verb would not look at.
 func atMost(c *cli.Context, n int) error {
 	if c.NArg() > n {
-		return errext.Errorf("gpurun help "+c.Command.FullName()+" says what it takes", "gpurun %s takes no %q", c.Command.FullName(), c.Args().Get(n))
+		return errext.Errorf("gpurun help "+c.Command.FullName()+" shows its usage", "unexpected argument %[2]q for gpurun %[1]s", c.Command.FullName(), c.Args().Get(n))
 	}
 	return nil
 }

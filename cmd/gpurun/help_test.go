@@ -106,21 +106,21 @@ func TestErrorsInJSON(t *testing.T) {
 	}{
 		{[]string{"--json", "none.toml"}, true, "no such file", "name an existing train.toml"},
 		{[]string{"none.toml", "--json"}, true, "no such file", "name an existing train.toml"},
-		{[]string{"--nproc-per-node", "2", "--json", "none.py"}, true, "none.py is not there", ""},
-		{[]string{"--nproc-per-nod=2", "--jso", "none.py"}, true, "none.py is not there", ""}, // torchrun's abbreviations
+		{[]string{"--nproc-per-node", "2", "--json", "none.py"}, true, "none.py does not exist", ""},
+		{[]string{"--nproc-per-nod=2", "--jso", "none.py"}, true, "none.py does not exist", ""}, // torchrun's abbreviations
 		{[]string{"--nonsense", "--json", "train.py"}, true, "unknown flag --nonsense", ""},
 		{[]string{"--json", "bad.toml"}, true, "bad.toml:2:1: job.scrip: unknown key", ""},
 		{[]string{"plan", "--json", "bad.toml"}, true, "bad.toml:2:1: job.scrip: unknown key", ""},
 		{[]string{"--json", "plan", "bad.toml"}, true, "bad.toml:2:1: job.scrip: unknown key", ""},
 		{[]string{"recipes", "detect", "--json", "bad.toml"}, true, "bad.toml:2:1: job.scrip: unknown key", ""},
 		{[]string{"recipes", "--json", "nonesuch"}, true, `there is no recipe "nonesuch"`, "gpurun recipes lists them"},
-		{[]string{"explain", "none", "--json"}, true, "none is no run directory of gpurun", "journal.jsonl"},
+		{[]string{"explain", "none", "--json"}, true, "none is not a run directory of gpurun", "journal.jsonl"},
 		{[]string{"diagnose", "--json", "none"}, true, "no such file", "diagnose reads"},
 		{[]string{"diagnose", "--json", "--exit-code", "soon", "x"}, true, "--exit-code", ""},
-		{[]string{"version", "--json", "now"}, true, `takes no "now"`, ""},
+		{[]string{"version", "--json", "now"}, true, `unexpected argument "now"`, ""},
 		{[]string{"--json", "diagnos", "x"}, true, `"diagnos" is neither a verb`, "did you mean gpurun diagnose?"},
-		{[]string{"none.py", "--json"}, false, "none.py is not there", ""},
-		{[]string{"plan", "none.py", "--json"}, false, "none.py is not there", ""},
+		{[]string{"none.py", "--json"}, false, "none.py does not exist", ""},
+		{[]string{"plan", "none.py", "--json"}, false, "none.py does not exist", ""},
 		{[]string{"diagnose", "none"}, false, "no such file", ""},
 	} {
 		code, out, errs := gpurunSays(t, c.words...)

@@ -63,15 +63,15 @@ func plan(ctx context.Context, args []string, s streams) error {
 func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 	j := p.Job()
 	_, evidence := p.Recipe()
-	fmt.Fprintf(out, "job %s: ranks %d, recipe %s, %s\n", j.Name, p.StrategyJob().Ranks, p.RecipeName(), p.Place())
+	fmt.Fprintf(out, "job %s: %s, recipe %s, %s\n", j.Name, count(p.StrategyJob().Ranks), p.RecipeName(), p.Place())
 	for _, line := range evidence {
 		fmt.Fprintf(out, "  recognised by: %s\n", line)
 	}
 	if python := p.Python(); python != "" {
-		fmt.Fprintf(out, "  runs on: %s\n", python)
+		fmt.Fprintf(out, "  interpreter: %s\n", python)
 	}
 	if n := j.Limits.DeviceMemory; n > 0 {
-		fmt.Fprintf(out, "  each rank is held to: %s\n", strategy.GiB(n))
+		fmt.Fprintf(out, "  device memory of each rank: at most %s (limits.device_memory)\n", strategy.GiB(n))
 	}
 	for _, text := range p.Warnings() {
 		fmt.Fprintf(out, "warning: %s\n", text)
@@ -88,7 +88,7 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 	}
 	table.Flush()
 	if !said {
-		fmt.Fprintln(out, "  nothing is known of it: no recipe fits, and there is no [knobs] table (gpurun recipes lists the frameworks)")
+		fmt.Fprintln(out, "  gpurun does not know this job: no recipe matches, and there is no [knobs] table (gpurun recipes lists the frameworks)")
 	}
 	fmt.Fprintln(out, "\nrungs:")
 	for _, o := range offers {
@@ -102,4 +102,11 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 		fmt.Fprintf(table, "  %s %s\t%s\n", word, o.Rung, text)
 	}
 	return table.Flush()
+}
+
+func count(ranks int) string {
+	if ranks == 1 {
+		return "1 rank"
+	}
+	return fmt.Sprintf("%d ranks", ranks)
 }

@@ -25,7 +25,7 @@ func recipesCommand(s streams) *cli.Command {
 		Flags: []cli.Flag{jsonFlag()},
 		Subcommands: []*cli.Command{{
 			Name:            "detect",
-			Usage:           "show which recipe a job gets, and by which marks",
+			Usage:           "show which recipe a job gets, and why",
 			UsageText:       "gpurun recipes detect [--json] train.toml\ngpurun recipes detect [torchrun's flags] script.py [arguments …]",
 			SkipFlagParsing: true,
 			Action:          func(c *cli.Context) error { return orHelp(c, detectRecipe(c.Context, c.Args().Slice(), s)) },

@@ -90,7 +90,7 @@ func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*Launch, error)
 		return nil, err
 	}
 	if len(read.Rest) == 0 {
-		return nil, errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", "no script is named")
+		return nil, errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", "no script or train.toml was given")
 	}
 	l.Command, l.Flags = read.Rest, flags(args[:read.From], read.Given)
 	l.LocalRankArg = legacy && !l.useEnv

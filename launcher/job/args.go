@@ -60,7 +60,7 @@ func judge(j *Job) error {
 	case isFolder(under(j.Workdir, first)):
 		return errext.Errorf("name a script, or a train.toml", "%s is a folder, not a script", under(j.Workdir, first))
 	case notPython(first) != "":
-		return errext.Errorf("name a script or a train.toml; a program of your own wants --no-python", "%s is %s, not a Python script", first, notPython(first))
+		return errext.Errorf("name a script or a train.toml; a program of your own needs --no-python", "%s is %s, not a Python script", first, notPython(first))
 	case exists(under(j.Workdir, first)):
 		return refuseInner(j.Kind, j.Argv)
 	case filepath.Base(first) == "torchrun":
@@ -80,7 +80,7 @@ func judge(j *Job) error {
 	} else if !strings.HasSuffix(first, ".py") && !strings.Contains(first, "/") {
 		hint = "gpurun help lists the verbs; a program goes with --no-python, a module with -m"
 	}
-	return errext.Errorf(hint, "%s is not there", under(j.Workdir, first))
+	return errext.Errorf(hint, "%s does not exist", under(j.Workdir, first))
 }
 
 // notPython says what a file is that no interpreter of Python runs, going by its

@@ -79,7 +79,7 @@ func (r *reader) needScript(t *table, key, hint string) {
 		if meant := nearestFile(path); meant != "" && hint == "" {
 			hint = fmt.Sprintf(" (did you mean %q?)", filepath.Base(meant))
 		}
-		t.bad(key, "%s is not there%s", path, hint)
+		t.bad(key, "%s does not exist%s", path, hint)
 	case isFolder(path):
 		t.bad(key, "%s is a folder, not a script", path)
 	case notPython(path) != "":
@@ -143,7 +143,7 @@ func (r *reader) readModule(t *table, args []string, self bool) {
 		return
 	}
 	if strings.ContainsAny(module, " /") || strings.HasSuffix(module, ".py") {
-		t.bad("module", "%q is no module; write it with dots, such as \"pkg.train\", or use job.script", module)
+		t.bad("module", "%q is not a module; write it with dots, such as \"pkg.train\", or use job.script", module)
 		return
 	}
 	r.job.Kind, r.job.Argv = Module, append([]string{module}, args...)

@@ -145,7 +145,7 @@ func (p *Prepared) Policy() strategy.Policy {
 	}
 }
 
-// Recipe is the recipe's name, empty without one, and by which marks it was
+// Recipe is the recipe's name, empty without one, and why it was
 // recognised.
 func (p *Prepared) Recipe() (name string, evidence []string) {
 	return p.resolved.recipe.Name, slices.Clone(p.resolved.evidence)

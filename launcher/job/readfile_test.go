@@ -138,7 +138,7 @@ func TestAFileThatIsMistyped(t *testing.T) {
 		}
 	}
 	_, _, err := Open(t.Context(), []string{"train.toml"}, os.Environ(), dir)
-	if err == nil || !strings.Contains(err.Error(), `trian.py is not there (did you mean "train.py"?)`) {
+	if err == nil || !strings.Contains(err.Error(), `trian.py does not exist (did you mean "train.py"?)`) {
 		t.Errorf("job.script: %v", err)
 	}
 }
