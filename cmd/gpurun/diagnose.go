@@ -50,7 +50,7 @@ func diagnose(c *cli.Context, s streams) error {
 	if c.IsSet("exit-code") {
 		n := c.Int("exit-code")
 		if n < -lastSignal || n > 255 {
-			return errext.Errorf(fmt.Sprintf("a process ends with 0 to 255; -1 to -%d is for a signal", lastSignal), "%d is not an exit code that a job can end with", n)
+			return errext.Errorf(fmt.Sprintf("a process ends with 0 to 255; -1 to -%d is for a signal", lastSignal), "--exit-code: %d is not an exit code that a job can end with", n)
 		}
 		in.ExitCode = &n
 	}

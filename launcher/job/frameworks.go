@@ -104,7 +104,7 @@ func (t typed) fillSite(ctx context.Context, inner recipes.Inner) ([]string, err
 		return nil, err
 	}
 	if i := slices.Index(paths, ""); i >= 0 {
-		return nil, errext.Errorf("name a file that is there, or the launcher of the environment that has the framework",
+		return nil, errext.Errorf("name an existing file, or the launcher of the environment that has the framework",
 			"%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], path)
 	}
 	for i, word := range argv {
