@@ -128,6 +128,12 @@ func rankOf(dir string) int {
 // time of error.json is that of the exception, which the output shows without.
 func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err error) {
 	step := 0
+	for _, name := range []string{"stdout.log", "stderr.log", "error.json"} {
+		// A launcher leaves regular files; to open a pipe would wait for its writer.
+		if info, err := os.Stat(filepath.Join(f.path, name)); err == nil && !info.Mode().IsRegular() {
+			return nil, 0, fmt.Errorf("read what the rank left: %s is not a regular file", filepath.Join(f.path, name))
+		}
+	}
 	for _, name := range []string{"stdout.log", "stderr.log"} {
 		read, err := c.stream(f.number, name, filepath.Join(f.path, name))
 		if errors.Is(err, os.ErrNotExist) {

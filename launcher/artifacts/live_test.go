@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -108,6 +109,36 @@ func TestAdvice(t *testing.T) {
 		_, d := said(t, filepath.Join(dir, name))
 		if want == "" && d.Advice != "" || !strings.HasPrefix(d.Advice, want) {
 			t.Errorf("%s: %q, want %q", name, d.Advice, want)
+		}
+	}
+}
+
+// What never ends is refused: a device, and a pipe in the place of a rank's file. A
+// pipe that the user names is read, as what a shell's <(…) makes.
+func TestOutputThatNeverEnds(t *testing.T) {
+	dir := tree(t, map[string]string{"run/rdzv/attempt_0/0/stdout.log": "step 1\n", "other/rdzv/attempt_0/0/stdout.log": "step 1\n"})
+	for _, name := range []string{"run/rdzv/attempt_0/0/error.json", "other/rdzv/attempt_0/0/stderr.log"} {
+		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"/dev/zero":                 "/dev/zero is not the output of a job: it is a device",
+		filepath.Join(dir, "run"):   "error.json is not a regular file",
+		filepath.Join(dir, "other"): "stderr.log is not a regular file",
+	} {
+		done := make(chan error, 1)
+		go func() {
+			_, err := Collector{Attempt: -1}.Collect(name)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", name, err, want)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: no end", name)
 		}
 	}
 }
