@@ -106,7 +106,7 @@ func (w *watch) heed() {
 		return
 	}
 	w.evidence.Halted = true
-	w.tell("the global batch would not be the job's own: all ranks are stopped")
+	w.tell("the job would train with another global batch: all ranks are stopped")
 	w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
 }
 

@@ -23,9 +23,11 @@ func explainCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:      "explain",
 		Usage:     "decide again from a run's journal, and show why",
-		ArgsUsage: "RUN-DIRECTORY",
-		Flags:     []cli.Flag{jsonFlag()},
-		Action:    func(c *cli.Context) error { return explain(c, s) },
+		UsageText: "gpurun explain [--json] RUN-DIRECTORY",
+		Description: "A run directory is .gpurun/JOB/RUN; of a folder above it, the newest run is taken.\n" +
+			"Each decision is made again from the journal, with the facts that it rests on and the rungs that were skipped.",
+		Flags:  []cli.Flag{jsonFlag()},
+		Action: func(c *cli.Context) error { return explain(c, s) },
 	}
 }
 
@@ -43,14 +45,14 @@ func explain(c *cli.Context, s streams) error {
 	}
 	events, err := journal.Read(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is no run directory of gpurun", dir)
+		return errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is not a run directory of gpurun", dir)
 	}
 	if err != nil {
 		return errext.WithHint(err, "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder")
 	}
 	replayed := launcher.Replay(events, version())
 	if len(replayed) == 0 {
-		fmt.Fprintf(s.err, "gpurun: nothing was decided yet in %s\n", dir)
+		fmt.Fprintf(s.err, "gpurun: nothing has been decided yet in %s\n", dir)
 	}
 	if c.Bool("json") {
 		text, err := json.Marshal(replayed)

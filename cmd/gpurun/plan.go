@@ -19,10 +19,26 @@ func planCommand(s streams) *cli.Command {
 		Name:            "plan",
 		Usage:           "show a job's plan and what each rung would change, without starting anything",
 		UsageText:       "gpurun plan [--json] train.toml\ngpurun plan [torchrun's flags] script.py [arguments …]",
-		Description:     "with --json: {\"ranks\", \"plain\", \"ranks_reason\", \"plan\", \"rungs\": [{\"rung\", \"available\", \"reason\", \"changed\"}]}",
+		Description:     planText,
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return orHelp(c, plan(c.Context, c.Args().Slice(), s)) },
 	}
+}
+
+const planText = `Each rung of the decision tree is shown with what it would change, or why it is not available.
+With --json: {"job", "recipe", "python", "ranks", "plain", "ranks_reason", "ceiling_bytes", "plan", "rungs": [{"rung", "available", "reason", "changed"}]}`
+
+// A shownPlan is what plan prints in JSON.
+type shownPlan struct {
+	Job     string           `json:"job"`
+	Recipe  string           `json:"recipe"`
+	Python  string           `json:"python"` // empty for a program
+	Ranks   int              `json:"ranks"`
+	Plain   bool             `json:"plain"` // one process that is given no rank
+	Why     string           `json:"ranks_reason"`
+	Ceiling *int64           `json:"ceiling_bytes"` // of each rank; null: none
+	Plan    strategy.Plan    `json:"plan"`
+	Rungs   []strategy.Offer `json:"rungs"`
 }
 
 func plan(ctx context.Context, args []string, s streams) error {
@@ -37,13 +53,13 @@ func plan(ctx context.Context, args []string, s streams) error {
 	}
 	offers := strategy.Survey(p.Policy(), p.StrategyJob(), p.Plan(), node.NewWorld(w.world, nil, nil).Inventory(ctx))
 	if own.JSON {
-		return json.NewEncoder(s.out).Encode(struct {
-			Ranks int              `json:"ranks"`
-			Plain bool             `json:"plain"` // one process that gets no rank
-			Why   string           `json:"ranks_reason"`
-			Plan  strategy.Plan    `json:"plan"`
-			Rungs []strategy.Offer `json:"rungs"`
-		}{p.Ranks(), p.Plain(), p.WhyRanks(), p.Plan(), offers})
+		shown := shownPlan{
+			Job: p.Job().Name, Recipe: p.RecipeName(), Python: p.Python(), Ranks: p.Ranks(), Plain: p.Plain(), Why: p.WhyRanks(), Plan: p.Plan(), Rungs: offers,
+		}
+		if held := p.StrategyJob().Ceiling; held > 0 {
+			shown.Ceiling = &held
+		}
+		return json.NewEncoder(s.out).Encode(shown)
 	}
 	return p.printPlan(s.out, offers)
 }
@@ -51,7 +67,7 @@ func plan(ctx context.Context, args []string, s streams) error {
 func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 	j := p.Job()
 	_, evidence := p.Recipe()
-	fmt.Fprintf(out, "job %s: ranks %d, recipe %s, %s\n", j.Name, p.StrategyJob().Ranks, p.RecipeName(), p.Place())
+	fmt.Fprintf(out, "job %s: %s, recipe %s, %s\n", j.Name, count(p.StrategyJob().Ranks), p.RecipeName(), p.Place())
 	kind := ""
 	if p.Plain() {
 		kind = ", a process without a rank"
@@ -61,10 +77,10 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 		fmt.Fprintf(out, "  recognised by: %s\n", line)
 	}
 	if python := p.Python(); python != "" {
-		fmt.Fprintf(out, "  runs on: %s\n", python)
+		fmt.Fprintf(out, "  interpreter: %s\n", python)
 	}
 	if n := j.Limits.DeviceMemory; n > 0 {
-		fmt.Fprintf(out, "  each rank is held to: %s\n", strategy.GiB(n))
+		fmt.Fprintf(out, "  device memory of each rank: at most %s (limits.device_memory)\n", strategy.GiB(n))
 	}
 	for _, text := range p.Warnings() {
 		fmt.Fprintf(out, "warning: %s\n", text)
@@ -81,7 +97,7 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 	}
 	table.Flush()
 	if !said {
-		fmt.Fprintln(out, "  nothing is known of it: no recipe fits, and there is no [knobs] table (gpurun recipes lists the frameworks)")
+		fmt.Fprintln(out, "  gpurun does not know this job: no recipe matches, and there is no [knobs] table (gpurun recipes lists the frameworks)")
 	}
 	fmt.Fprintln(out, "\nrungs:")
 	for _, o := range offers {
@@ -95,4 +111,11 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 		fmt.Fprintf(table, "  %s %s\t%s\n", word, o.Rung, text)
 	}
 	return table.Flush()
+}
+
+func count(ranks int) string {
+	if ranks == 1 {
+		return "1 rank"
+	}
+	return fmt.Sprintf("%d ranks", ranks)
 }

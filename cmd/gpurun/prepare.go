@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
@@ -63,10 +64,10 @@ func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.C
 	return launcher.Command(c), err
 }
 
-// propose gives the command that starts a plan from the beginning, in the run in dir.
-func (p *prepared) propose(dir string) func(strategy.Plan, int) (launcher.Command, error) {
-	return func(plan strategy.Plan, n int) (launcher.Command, error) {
-		c, err := p.Propose(plan, dir, n)
-		return launcher.Command(c), err
+// propose gives the words that start a plan from the beginning, in the run in dir.
+func (p *prepared) propose(dir string) func(strategy.Plan, int) (console.Proposal, error) {
+	return func(plan strategy.Plan, n int) (console.Proposal, error) {
+		proposal, err := p.Propose(plan, dir, n)
+		return console.Proposal(proposal), err
 	}
 }

@@ -26,7 +26,6 @@ func runCommand(s streams) *cli.Command {
 		Name:            "run",
 		Usage:           "run a job (the verb may be left out)",
 		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--propagate-exit-code] train.toml\ngpurun [flags] script.py [arguments …]",
-		Description:     launchFlags,
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return orHelp(c, run(c.Context, c.Args().Slice(), s)) },
 	}

@@ -79,6 +79,8 @@ func foldersOf(dir string, prefixes ...string) []folder {
 	return all
 }
 
+var errNothingThere = errors.New("holds no stdout.log, stderr.log or error.json of a rank")
+
 // attemptFolder reads the folders of all ranks of one attempt, or the folder of
 // one rank.
 func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
@@ -98,7 +100,7 @@ func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
 		ev.Facts = append(ev.Facts, facts...)
 	}
 	if files == 0 {
-		return ev, fmt.Errorf("%s holds no stdout.log, stderr.log or error.json of a rank", strings.TrimSuffix(dir, "/"))
+		return ev, fmt.Errorf("%s %w", strings.TrimSuffix(dir, "/"), errNothingThere)
 	}
 	if !alone { // of one folder, nobody says how many ranks there were
 		ev.Ranks = len(folders)
@@ -126,6 +128,12 @@ func rankOf(dir string) int {
 // time of error.json is that of the exception, which the output shows without.
 func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err error) {
 	step := 0
+	for _, name := range []string{"stdout.log", "stderr.log", "error.json"} {
+		// A launcher leaves regular files; to open a pipe would wait for its writer.
+		if info, err := os.Stat(filepath.Join(f.path, name)); err == nil && !info.Mode().IsRegular() {
+			return nil, 0, fmt.Errorf("read what the rank left: %s is not a regular file", filepath.Join(f.path, name))
+		}
+	}
 	for _, name := range []string{"stdout.log", "stderr.log"} {
 		read, err := c.stream(f.number, name, filepath.Join(f.path, name))
 		if errors.Is(err, os.ErrNotExist) {

@@ -25,10 +25,11 @@ type People struct {
 
 	began    launcher.Began
 	attempts []attempt
-	diff     string // that was shown last
-	before   string // what an earlier gpurun left of this run, for people
-	// propose gives the command that starts the plan of attempt n from the beginning.
-	propose func(plan strategy.Plan, n int) (launcher.Command, error)
+	diff     string        // that was shown last
+	before   string        // what an earlier gpurun left of this run, for people
+	plan     strategy.Plan // of the attempt that was started last; nil before the first
+	// propose gives the words that start the plan of attempt n from the beginning.
+	propose func(plan strategy.Plan, n int) (Proposal, error)
 }
 
 // attempt is what the summary says of one attempt.
@@ -42,9 +43,9 @@ type attempt struct {
 }
 
 // NewPeople shows events on w; quiet leaves out all but failures and the end.
-// dir is the run directory, and propose gives the command that starts the plan of
+// dir is the run directory, and propose gives the words that start the plan of
 // attempt n from the beginning; both are for the summary.
-func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.Plan, n int) (launcher.Command, error)) *People {
+func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.Plan, n int) (Proposal, error)) *People {
 	return &People{w: w, dir: dir, quiet: quiet, propose: propose}
 }
 
@@ -110,15 +111,27 @@ func (p *People) start(e launcher.Started) {
 	if e.Checkpoint != "" {
 		from = ", from checkpoint " + e.Checkpoint
 	}
-	plan := e.Plan.String()
-	if plan == "" {
-		plan = "the job as written"
-	}
-	p.chat("attempt %d: %s%s", e.N, plan, from)
+	p.chat("attempt %d: %s%s", e.N, p.describe(e.Plan), from)
+	p.plan = e.Plan.With(nil)
 	if e.Diff != p.diff && !p.quiet {
 		fmt.Fprint(p.w, e.Diff)
 	}
 	p.diff = e.Diff
+}
+
+// describe says what an attempt runs with: the first one's plan, and of a later one
+// what is different from the one before it.
+func (p *People) describe(plan strategy.Plan) string {
+	switch changed := p.plan.Changed(plan); {
+	case len(plan) == 0:
+		return "the job as written"
+	case p.plan == nil:
+		return plan.String()
+	case len(changed) == 0:
+		return "the same plan"
+	default:
+		return changed.String()
+	}
 }
 
 func (p *People) decide(e launcher.Decided) {

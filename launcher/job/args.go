@@ -22,6 +22,7 @@ func FromArgs(args, env []string, dir string) (*Job, error) {
 	}
 	j := defaults()
 	j.Kind, j.Argv = line.Kind, slices.Clone(line.Command)
+	j.origin.words = slices.Concat([]string{"gpurun"}, line.Flags, line.Command)
 	j.Workdir = dir
 	j.Name = nameOf(j.Argv[0])
 	j.Launch = launchOf(line)
@@ -59,7 +60,7 @@ func judge(j *Job) error {
 	case isFolder(under(j.Workdir, first)):
 		return errext.Errorf("name a script, or a train.toml", "%s is a folder, not a script", under(j.Workdir, first))
 	case notPython(first) != "":
-		return errext.Errorf("name a script or a train.toml; a program of your own wants --no-python", "%s is %s, not a Python script", first, notPython(first))
+		return errext.Errorf("name a script or a train.toml; a program of your own needs --no-python", "%s is %s, not a Python script", first, notPython(first))
 	case exists(under(j.Workdir, first)):
 		return refuseInner(j.Kind, j.Argv)
 	case filepath.Base(first) == "torchrun":
@@ -72,12 +73,14 @@ func judge(j *Job) error {
 			"%s starts ranks of its own", name)
 	}
 	hint := ""
-	if strings.HasSuffix(first, ".toml") {
+	if meant := nearestFile(under(j.Workdir, first)); meant != "" {
+		hint = "did you mean " + filepath.Join(filepath.Dir(first), filepath.Base(meant)) + "?"
+	} else if strings.HasSuffix(first, ".toml") {
 		hint = "name an existing train.toml"
 	} else if !strings.HasSuffix(first, ".py") && !strings.Contains(first, "/") {
-		hint = "a program that is no Python script wants --no-python, a module wants -m"
+		hint = "gpurun help lists the verbs; a program goes with --no-python, a module with -m"
 	}
-	return errext.Errorf(hint, "%s is not there", under(j.Workdir, first))
+	return errext.Errorf(hint, "%s does not exist", under(j.Workdir, first))
 }
 
 // notPython says what a file is that no interpreter of Python runs, going by its

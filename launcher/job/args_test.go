@@ -185,8 +185,8 @@ func TestFromArgsRefuses(t *testing.T) {
 		env           []string
 		message, hint string
 	}{
-		{"", nil, "no script is named", "gpurun train.toml"},
-		{"--standalone", nil, "no script is named", ""},
+		{"", nil, "no script or train.toml was given", "gpurun train.toml"},
+		{"--standalone", nil, "no script or train.toml was given", ""},
 		{"--nproc-per-nod x train.py", nil, `--nproc-per-node: "x" is not a number of ranks`, `"auto"`},
 		{"--nprocs-per-node 2 train.py", nil, "unknown flag --nprocs-per-node", "did you mean --nproc-per-node?"},
 		{"--lr=1 train.py", nil, "unknown flag --lr", "after the script"},
@@ -228,11 +228,11 @@ func TestFromArgsRefuses(t *testing.T) {
 		{"torchrun --nproc-per-node 2 train.py", nil, "torchrun is not a script", "in place of torchrun"},
 		{"python train.py", nil, "python is not a script", "leave it out"},
 		{"accelerate launch train.py", nil, "accelerate launch starts ranks of its own", "job.command"},
-		{"--no-python deepspeed train.py", nil, "deepspeed starts ranks of its own: it would start once a rank", `"self"`},
+		{"--no-python deepspeed train.py", nil, "deepspeed starts ranks of its own: it would be started once for each rank", `"self"`},
 		{"-m accelerate.commands.launch train.py", nil, "accelerate launch starts ranks of its own", `"self"`},
-		{"none.py", nil, "none.py is not there", ""},
-		{"none.toml", nil, "none.toml is not there", "train.toml"},
-		{"ls", nil, "ls is not there", "--no-python"},
+		{"none.py", nil, "none.py does not exist", ""},
+		{"none.toml", nil, "none.toml does not exist", "train.toml"},
+		{"ls", nil, "ls does not exist", "--no-python"},
 		{"run.sh", nil, "run.sh is a shell script, not a Python script", "--no-python"},
 		{"conf/train.YAML", nil, "conf/train.YAML is a configuration file, not a Python script", "train.toml"},
 		{"a.ipynb", nil, "a.ipynb is a notebook", ""},

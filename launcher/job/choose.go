@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -85,9 +84,9 @@ func fromCatalog(name string) (recipes.Recipe, error) {
 
 // recipeFile reads a recipe of the user's own.
 func recipeFile(path string) (recipes.Recipe, error) {
-	text, err := os.ReadFile(path)
+	text, err := readFile(path, largestRecipe)
 	if err != nil {
-		return recipes.Recipe{}, fmt.Errorf("read the recipe: %w", err)
+		return recipes.Recipe{}, errext.WithHint(fmt.Errorf("read the recipe: %w", err), "job.recipe is a framework's name or the path of a recipe file; gpurun recipes lists the names")
 	}
 	return recipes.ParseFile(path, text) // an error has each fault at its place
 }
@@ -151,7 +150,7 @@ func (s Inspected) load(command recipes.Command, r format.Recipe) (recipes.Comma
 			if strings.Contains(name, "://") {
 				return command, fmt.Errorf("read a configuration file of the job: %s is not on this machine: download it, and name the copy", name)
 			}
-			text, err := os.ReadFile(s.under(name))
+			text, err := readFile(s.under(name), largestFile)
 			if err != nil {
 				return command, fmt.Errorf("read a configuration file of the job: %w", err)
 			}

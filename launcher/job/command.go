@@ -59,6 +59,7 @@ func (r *reader) readScript(t *table, args []string, self bool) {
 		return
 	}
 	r.job.Kind, r.job.Argv = Script, append([]string{script}, args...)
+	r.job.origin = origin{key: "args"}
 	more := ""
 	if strings.Contains(script, " ") {
 		more = "; arguments go into job.args"
@@ -75,7 +76,10 @@ func (r *reader) needScript(t *table, key, hint string) {
 	switch {
 	case j.Kind != Script || !isFolder(j.Workdir):
 	case !exists(path):
-		t.bad(key, "%s is not there%s", path, hint)
+		if meant := nearestFile(path); meant != "" && hint == "" {
+			hint = fmt.Sprintf(" (did you mean %q?)", filepath.Base(meant))
+		}
+		t.bad(key, "%s does not exist%s", path, hint)
 	case isFolder(path):
 		t.bad(key, "%s is a folder, not a script", path)
 	case notPython(path) != "":
@@ -139,10 +143,11 @@ func (r *reader) readModule(t *table, args []string, self bool) {
 		return
 	}
 	if strings.ContainsAny(module, " /") || strings.HasSuffix(module, ".py") {
-		t.bad("module", "%q is no module; write it with dots, such as \"pkg.train\", or use job.script", module)
+		t.bad("module", "%q is not a module; write it with dots, such as \"pkg.train\", or use job.script", module)
 		return
 	}
 	r.job.Kind, r.job.Argv = Module, append([]string{module}, args...)
+	r.job.origin = origin{key: "args"}
 	r.refuseLauncher(t, "module", self)
 }
 
@@ -157,8 +162,10 @@ func (r *reader) readProgram(t *table, args []string, self bool) {
 		}
 		return
 	}
+	own := len(words)
 	words = append(slices.Clone(words), args...)
 	r.job.Kind, r.job.Argv = Program, words
+	r.job.origin = origin{key: "program", words: words, own: own}
 	if self {
 		r.needProgram(t, "program")
 		return
@@ -184,6 +191,7 @@ func (r *reader) readLine(t *table, self bool) {
 	if line == "" {
 		return
 	}
+	r.job.origin = originOfLine(line)
 	c, err := commandFrom(line, self, r.job.Env, r.job.Workdir, r.unwrap)
 	r.take(t, "command", c, err)
 }

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"os"
 	"slices"
 	"strings"
 
@@ -53,7 +52,7 @@ func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
 func (t typed) read(ctx context.Context, name string) ([]byte, error) {
 	file, isSite := strings.CutPrefix(name, recipes.Site)
 	if !isSite {
-		return os.ReadFile(under(t.dir, name))
+		return readFile(under(t.dir, name), largestFile)
 	}
 	path := t.launcherPython()
 	if path == "" || t.env[pythonExec] != "" {
@@ -106,7 +105,7 @@ func (t typed) fillSite(ctx context.Context, inner recipes.Inner) ([]string, err
 		return nil, err
 	}
 	if i := slices.Index(paths, ""); i >= 0 {
-		return nil, errext.Errorf("name a file that is there, or the launcher of the environment that has the framework",
+		return nil, errext.Errorf("name an existing file, or the launcher of the environment that has the framework",
 			"%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], path)
 	}
 	for i, word := range argv {

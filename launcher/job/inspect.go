@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -80,7 +79,7 @@ func (s Inspected) readSource(ctx context.Context) (source []byte, path string, 
 		return nil, "", nil
 	}
 	path = s.under(s.job.Argv[0])
-	source, err = os.ReadFile(path)
+	source, err = readFile(path, largestFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
 	}

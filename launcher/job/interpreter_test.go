@@ -45,7 +45,7 @@ func TestInterpreterOfAJob(t *testing.T) {
 	} {
 		test.job.Workdir = dir
 		path, _, err := test.job.interpreter(test.env)
-		if errext.Hint(err) == "" || !strings.Contains(err.Error(), filepath.Join(dir, "none/python")+" is not there") {
+		if errext.Hint(err) == "" || !strings.Contains(err.Error(), filepath.Join(dir, "none/python")+" does not exist") {
 			t.Errorf("%s: %q, %v", name, path, err)
 		}
 	}

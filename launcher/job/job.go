@@ -70,6 +70,8 @@ type Job struct {
 	// torchrun is the launcher that the command named, whose interpreter the
 	// job would have had.
 	torchrun string
+	// origin is where the user wrote the words of Argv.
+	origin origin
 }
 
 // A Count is a number of ranks a node: "auto", "gpu", "cpu", or a whole number

@@ -60,6 +60,10 @@ func (r *reader) readNproc(t *table) {
 			t.bad("nproc_per_node", "%d is less than 1", v)
 			return
 		}
+		if v > mostRanks {
+			t.bad("nproc_per_node", "%d is more than the %d ranks that gpurun starts on a node", v, mostRanks)
+			return
+		}
 		count = Count(strconv.FormatInt(v, 10))
 	default:
 		t.bad("nproc_per_node", "want a whole number or \"auto\", found %s", document.Describe(v))

@@ -3,10 +3,8 @@ package job
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,10 +13,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes/document"
 )
-
-// largest is how big a train.toml may be, in bytes. A larger file is something
-// else, named by mistake.
-const largest = 256 << 10
 
 // Load reads the train.toml at path. The error is an *Error with every problem
 // of the file, those of checks included, or one with a hint where the file cannot
@@ -61,17 +55,9 @@ func parse(absolute string, text []byte, unwrap Unwrap, checks []Check) (*Job, [
 
 // read returns the text of the file, without a byte order mark.
 func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	text, err := readFile(path, largestJob)
 	if err != nil {
 		return nil, unreadable(path, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, largest+1))
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	if len(text) > largest {
-		return nil, errext.Errorf("gpurun takes a train.toml, or torchrun's flags and a script", "%s is too large for a train.toml", path)
 	}
 	return []byte(strings.TrimPrefix(string(text), "\uFEFF")), nil
 }
@@ -86,6 +72,9 @@ func unreadable(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		hint = "name an existing train.toml, or a script with torchrun's flags"
+		if meant := nearestFile(path); meant != "" {
+			hint = "did you mean " + meant + "?"
+		}
 	case errors.Is(err, fs.ErrPermission):
 		hint = "make the file readable for this user"
 	}

@@ -213,7 +213,7 @@ mode = "lader"
 func TestFileThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	large := filepath.Join(dir, "model.toml")
-	if err := os.WriteFile(large, make([]byte, largest+1), 0o644); err != nil {
+	if err := os.WriteFile(large, make([]byte, largestJob+1), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -303,7 +303,7 @@ func TestDigestTellsJobsApart(t *testing.T) {
 // TestDeepFile holds that nesting, as deep as a file can be, costs neither time
 // nor memory.
 func TestDeepFile(t *testing.T) {
-	const deep = largest / 2
+	const deep = largestJob / 2
 	for _, text := range []string{
 		"a = " + strings.Repeat("[", deep) + strings.Repeat("]", deep),
 		"a" + strings.Repeat(".a", deep) + " = 1",

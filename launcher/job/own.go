@@ -59,5 +59,5 @@ func after(line *commandline.Launch, file string, words []string) error {
 	if isTOML(word) {
 		hint = "gpurun runs one job: start it once for each"
 	}
-	return errext.Errorf(hint, "%s is followed by %q", file, word)
+	return errext.Errorf(hint, "unexpected argument %[2]q after %[1]s", file, word)
 }

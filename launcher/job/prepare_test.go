@@ -127,8 +127,8 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 	}
 	pinned := p.Pinned("r1")
 	change, err := pinned.Propose(pinned.Plan(), "/run", 0)
-	if err != nil || !slices.Equal(change.Argv, []string{"train.py", "--run_name", "r1"}) {
-		t.Errorf("%q, %v", change.Argv, err)
+	if err != nil || !slices.Equal(change.Words, []string{"--run_name", "r1"}) {
+		t.Errorf("%q, %v", change.Words, err)
 	}
 	if w := pinned.Warnings(); len(w) != 1 || !strings.Contains(w[0], "the job gets --run_name r1") {
 		t.Errorf("%q", w)
@@ -136,8 +136,8 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 	if c := pinned.Checkpoints(); c.Glob != "r1/c-*" || c.Dir != dir || c.Pointer != "" || c.Only {
 		t.Errorf("%+v", c)
 	}
-	if change, err := p.Propose(p.Plan(), "/run", 0); err != nil || len(change.Argv) != 1 || len(p.Warnings()) != 0 || p.Checkpoints().Glob != "" {
-		t.Errorf("the job itself: %q, %v, %q", change.Argv, err, p.Warnings())
+	if change, err := p.Propose(p.Plan(), "/run", 0); err != nil || len(change.Words) != 0 || len(p.Warnings()) != 0 || p.Checkpoints().Glob != "" {
+		t.Errorf("the job itself: %q, %v, %q", change.Words, err, p.Warnings())
 	}
 	a, _ := p.Digest(DigestVersion)
 	if b, _ := pinned.Digest(DigestVersion); a != b {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
@@ -44,6 +45,12 @@ func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 	}
 	if p.ceiling, err = r.limit(ctx); err != nil {
 		return nil, err
+	}
+	if latest := r.job.Resume.Latest; latest != "" {
+		if err := checkpoint.Check(r.job.Workdir, latest); err != nil {
+			return nil, errext.WithHint(fmt.Errorf("look for checkpoints with resume.latest = %q: %w", latest, err),
+				"name the folder of the checkpoints before the first *")
+		}
 	}
 	p.digests = r.digests()
 	return p, nil
@@ -126,6 +133,7 @@ func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.resolved
 	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.local, DataParallel: r.at.DataParallel, Written: p.Plan(),
+		Ceiling:    r.job.Limits.DeviceMemory,
 		Resumption: strategy.Resumption{Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts}}
 }
 
@@ -139,7 +147,7 @@ func (p *Prepared) Policy() strategy.Policy {
 	}
 }
 
-// Recipe is the recipe's name, empty without one, and by which marks it was
+// Recipe is the recipe's name, empty without one, and why it was
 // recognised.
 func (p *Prepared) Recipe() (name string, evidence []string) {
 	return p.resolved.recipe.Name, slices.Clone(p.resolved.evidence)

@@ -74,6 +74,10 @@ type processes struct {
 	why   string // there are that many, for people
 }
 
+// mostRanks bounds the ranks of one node: no machine has as many processors, and a
+// number that was mistyped must not use up its processes.
+const mostRanks = 4096
+
 // count is how many processes there are. A number, "gpu" and "cpu" mean what they
 // mean to torchrun.
 func (s Inspected) count(c choice) (processes, error) {
@@ -81,6 +85,8 @@ func (s Inspected) count(c choice) (processes, error) {
 	n, said := l.NprocPerNode.Number()
 	var p processes
 	switch {
+	case said && n > mostRanks:
+		return processes{}, errext.Errorf("set nproc_per_node to the number of GPUs of a node", "nproc_per_node is %d: gpurun starts at most %d ranks on a node", n, mostRanks)
 	case said:
 		p = processes{local: n, plain: n == 1 && l.Launcher.Alone, why: "nproc_per_node says so"}
 	case l.NprocPerNode == "gpu" && s.gpus.Count == 0:

@@ -25,7 +25,7 @@ func (r *reader) readResume() {
 		t.filled("latest")
 	}
 	if _, err := filepath.Match(latest, ""); err != nil {
-		t.bad("latest", "%q is no pattern: a bracket or a backslash is left open", latest)
+		t.bad("latest", "%q is not a pattern: a bracket or a backslash is left open", latest)
 	}
 	r.job.Resume = Resume{Latest: r.pattern(latest), Args: args}
 }

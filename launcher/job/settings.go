@@ -24,7 +24,7 @@ func (r *reader) readJob() {
 		j.Workdir = r.path(dir)
 	}
 	if info, err := os.Stat(j.Workdir); err != nil || !info.IsDir() {
-		t.bad("workdir", "%s is no directory", j.Workdir)
+		t.bad("workdir", "%s is not a directory", j.Workdir)
 	}
 	j.Env = t.texts("env")
 	j.Python = r.program(t.file("python", ""))

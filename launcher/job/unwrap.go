@@ -109,7 +109,7 @@ func unwrapTorchrun(words []string, env map[string]string) (*command, error) {
 func refuseInner(kind Kind, argv []string) error {
 	if name := commandline.Known.StartsRanks(kind, argv); name != "" {
 		return errext.Errorf(`set launch.ranks = "self", or give the command that it runs on each rank`,
-			"%s starts ranks of its own: it would start once a rank", name)
+			"%s starts ranks of its own: it would be started once for each rank", name)
 	}
 	return nil
 }

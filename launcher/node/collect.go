@@ -92,7 +92,7 @@ func (a *attempt) unfinished() string {
 			gone = append(gone, fmt.Sprint(k))
 		}
 	}
-	return fmt.Sprintf("warning: rank %s ended with exit code 0 %s ago, and %d of %d go on; if they wait for it in a collective, the job hangs",
+	return fmt.Sprintf("warning: rank %s ended with exit code 0 %s ago, and %d of %d are still running; if they wait for it in a collective, the job hangs",
 		strings.Join(gone, ", "), a.node.opts.Early, a.world-len(gone), a.world)
 }
 

@@ -134,7 +134,7 @@ func TestARankThatEndsEarlyIsToldOf(t *testing.T) {
 		}
 		done <- codes
 	}()
-	want := "warning: rank 1 ended with exit code 0 20ms ago, and 1 of 2 go on; if they wait for it in a collective, the job hangs"
+	want := "warning: rank 1 ended with exit code 0 20ms ago, and 1 of 2 are still running; if they wait for it in a collective, the job hangs"
 	await(t, "the notice", func() bool { n := f.store.notices(); return len(n) == 1 && n[0] == want })
 	if err := os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -152,7 +152,7 @@ func (c *console) write(to int, p []byte) {
 func (c *console) fail(to int, err error) {
 	c.dead[to] = true
 	if c.other != nil {
-		c.other.note(fmt.Sprintf("gpurun: stdout takes nothing more (%v), the ranks' output goes on in %s", err, c.dir))
+		c.other.note(fmt.Sprintf("gpurun: cannot write to stdout any more (%v); the ranks' output continues in %s", err, c.dir))
 	}
 }
 

@@ -438,7 +438,7 @@ func TestAClosedConsoleIsToldOnTheOther(t *testing.T) {
 	o := open(t, 1, Options{Stdout: stdout, Stderr: stderr})
 	out, _ := o.Files(0)
 	write(t, out, "nobody reads this\n")
-	want := "gpurun: stdout takes nothing more (write |1: broken pipe), the ranks' output goes on in " + o.opts.Dir + "\n"
+	want := "gpurun: cannot write to stdout any more (write |1: broken pipe); the ranks' output continues in " + o.opts.Dir + "\n"
 	stderr.await(t, want)
 	write(t, out, "nor this\n")
 	wait(t, o)
@@ -464,7 +464,7 @@ func TestAClosedStdoutDoesNotEndTheProgram(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Error(err)
 	}
-	if !strings.HasPrefix(stderr.String(), "gpurun: stdout takes nothing more (write /dev/stdout: broken pipe)") {
+	if !strings.HasPrefix(stderr.String(), "gpurun: cannot write to stdout any more (write /dev/stdout: broken pipe)") {
 		t.Errorf("stderr is %q", &stderr)
 	}
 }
