@@ -42,6 +42,9 @@ var mayImport = map[string][]string{
 	"launcher/probe":       {"strategy", "strategy/cause"},
 	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/errext"},
 	"launcher/journal":     {"launcher", "launcher/errext", "strategy"},
+	"launcher/mask":        {},
+	"launcher/private":     {"launcher/errext"},
+	"launcher/terminal":    {},
 	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "strategy"},
 	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "strategy", "strategy/cause"},
 	"launcher/console":     {"launcher", "strategy", "strategy/cause"},
@@ -51,7 +54,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "recipes", "recipes/patch"}
+	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "launcher/mask", "launcher/terminal", "recipes", "recipes/patch"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

@@ -1,0 +1,88 @@
+package mask
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// shapes are secrets that show by themselves what they are, from the documentation
+// of those who give them out. What the first group holds is masked; without one, all.
+var shapes = []*regexp.Regexp{
+	regexp.MustCompile(`\bgh[pousr]_[A-Za-z0-9]{16,}`),                                    // GitHub
+	regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{16,}`),                                  //
+	regexp.MustCompile(`\bglpat-[A-Za-z0-9_\-]{16,}`),                                     // GitLab
+	regexp.MustCompile(`\bsk-(?:[a-z0-9]{2,8}-)*[A-Za-z0-9_]{16,}[\w\-]*`),                // OpenAI, Anthropic
+	regexp.MustCompile(`\bsk_(?:live|test)_[A-Za-z0-9]{16,}`),                             // Stripe
+	regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{12,}`),                                    // AWS
+	regexp.MustCompile(`\bxox[a-z]-[A-Za-z0-9\-]{8,}`),                                    // Slack
+	regexp.MustCompile(`\bAIza[0-9A-Za-z_\-]{30,}`),                                       // Google
+	regexp.MustCompile(`\bya29\.[0-9A-Za-z_\-]{16,}`),                                     //
+	regexp.MustCompile(`\bnvapi-[A-Za-z0-9_\-]{16,}`),                                     // NVIDIA
+	regexp.MustCompile(`\b(?:npm|r8|gsk|dckr_pat)_[A-Za-z0-9_\-]{20,}`),                   // npm, Replicate, Groq, Docker
+	regexp.MustCompile(`\bpypi-[A-Za-z0-9_\-]{16,}`),                                      //
+	regexp.MustCompile(`\bapi_org_[A-Za-z]{16,}`),                                         // Hugging Face, of organisations
+	regexp.MustCompile(`\bwandb_v1_[A-Za-z0-9_\-]{16,}`),                                  //
+	regexp.MustCompile(`\beyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+`), // JSON web tokens
+	regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/\-]{12,}=*)`),            // Authorization headers
+	regexp.MustCompile(`(?i)https://[a-z0-9.\-]*(?:hooks\.slack\.com/services/|/api/webhooks/)([^\s"'?]+)`),
+	regexp.MustCompile(`(?i)[?&](?:sig|x-amz-signature|x-amz-security-token|x-goog-signature)=([^&\s"']+)`), // signed addresses
+	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|$)`),
+}
+
+// hugging is the shape of Hugging Face's tokens, which names of modules share.
+var hugging = regexp.MustCompile(`\bhf_[A-Za-z0-9]{16,}`)
+
+// userinfo is what stands between an address's scheme and its host. A password may
+// hold a slash, which is no address by the letter, and typed nevertheless.
+var userinfo = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9+.\-]*://(?:[^\s/"'<>|]*|[^\s/"'<>|@:]+:[^\s"'<>|]*)@`)
+
+// port is a host with a port and a path, which userinfo takes for a password.
+var port = regexp.MustCompile(`^[^:/]+:[0-9]+/`)
+
+// containers are schemes with the name of a container where others have a user.
+var containers = map[string]bool{"abfs": true, "abfss": true, "wasb": true, "wasbs": true, "oci": true}
+
+// maskShapes masks what shows by itself that it is a secret.
+func maskShapes(text string) string {
+	if strings.Contains(text, "://") && strings.Contains(text, "@") {
+		text = userinfo.ReplaceAllStringFunc(text, func(at string) string {
+			scheme, user, _ := strings.Cut(strings.TrimSuffix(at, "@"), "://")
+			if containers[strings.ToLower(scheme)] || user == "git" || user == "" || port.MatchString(user) {
+				return at
+			}
+			return scheme + "://" + Mask + "@"
+		})
+	}
+	if strings.Contains(text, "hf_") {
+		text = hugging.ReplaceAllStringFunc(text, func(at string) string {
+			if len(at) < 30 && !strings.ContainsFunc(at, unicode.IsDigit) && !strings.ContainsFunc(at, unicode.IsUpper) {
+				return at // the name of a module
+			}
+			return Mask
+		})
+	}
+	for _, shape := range shapes {
+		if !shape.MatchString(text) {
+			continue
+		}
+		text = replaceGroup(shape, text)
+	}
+	return text
+}
+
+// replaceGroup masks the first group of each match, or all of it where there is none.
+func replaceGroup(pattern *regexp.Regexp, text string) string {
+	var b strings.Builder
+	at := 0
+	for _, m := range pattern.FindAllStringSubmatchIndex(text, -1) {
+		from, to := m[0], m[1]
+		if len(m) > 2 {
+			from, to = m[2], m[3]
+		}
+		b.WriteString(text[at:from])
+		b.WriteString(Mask)
+		at = to
+	}
+	return b.String() + text[at:]
+}
