@@ -9,7 +9,7 @@ import (
 
 // places are the keys of gpurun's own documents under which it finds things again:
 // folders, checkpoints, digests. They hold no words of the job.
-var places = []string{"dir", "checkpoint", "resume", "digest", "run", "kind", "time", "at", "scheduler"}
+var places = []string{"dir", "checkpoint", "resume", "digest", "run", "kind", "time", "at", "scheduler", "nvme_path"}
 
 // JSON masks the strings of a JSON document, and leaves every other byte alone. A
 // member of an object is masked by its name, and an array of words as a command.

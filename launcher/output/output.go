@@ -43,6 +43,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -188,7 +189,7 @@ func sameFile(a, b io.Writer) bool {
 func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
 	name := [...]string{"stdout", "stderr"}[i]
 	dir := filepath.Join(o.opts.Dir, "rank"+strconv.Itoa(r.global))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := errors.Join(private.MkdirAll(o.opts.Dir), private.Mkdir(dir)); err != nil {
 		return fmt.Errorf("create the folder of rank %d: %w", r.global, err)
 	}
 	log, err := openLog(filepath.Join(dir, name+".log"), o.opts.MaxBytes, o.note)

@@ -14,18 +14,18 @@ import (
 func TestLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain, with a tab\t→ 4 × 2, „naïve“ 日本 👍": "plain, with a tab\t→ 4 × 2, „naïve“ 日本 👍",
-		"\x1b]0;title\a\x1b[2J":                   `\x1b]0;title\a\x1b[2J`,
-		"two\nlines\r\n":                          `two\nlines\r\n`,
-		"\u009b31mC1\u0085":                       `\x9b31mC1\x85`,
-		"raw C1 \x9b31m":                          `raw C1 \x9b31m`,
-		"exe\u202egpj.pt":                         `exe\u202egpj.pt`,
-		"\u2066isolate\u2069 mark\u200f\u061c":    `\u2066isolate\u2069 mark\u200f\u061c`,
-		"zero\u200bwidth\u200d\ufeff\u00ad":       `zero\u200bwidth\u200d\ufeff\xad`,
-		"line\u2028sep\u2029":                     `line\u2028sep\u2029`,
-		"filler\u3164\u115f\u2800\u034f":          `filler\u3164\u115f\u2800\u034f`,
-		"tags\U000e0041\U000e0100":                `tags\U000e0041\U000e0100`,
-		"\x00\x7f\b":                              `\x00\x7f\b`,
-		"C:\\new":                                 `C:\new`,
+		"\x1b]0;title\a\x1b[2J":                    `\x1b]0;title\a\x1b[2J`,
+		"two\nlines\r\n":                           `two\nlines\r\n`,
+		"\u009b31mC1\u0085":                        `\x9b31mC1\x85`,
+		"raw C1 \x9b31m":                           `raw C1 \x9b31m`,
+		"exe\u202egpj.pt":                          `exe\u202egpj.pt`,
+		"\u2066isolate\u2069 mark\u200f\u061c":     `\u2066isolate\u2069 mark\u200f\u061c`,
+		"zero\u200bwidth\u200d\ufeff\u00ad":        `zero\u200bwidth\u200d\ufeff\xad`,
+		"line\u2028sep\u2029":                      `line\u2028sep\u2029`,
+		"filler\u3164\u115f\u2800\u034f":           `filler\u3164\u115f\u2800\u034f`,
+		"tags\U000e0041\U000e0100":                 `tags\U000e0041\U000e0100`,
+		"\x00\x7f\b":                               `\x00\x7f\b`,
+		"C:\\new":                                  `C:\new`,
 	} {
 		if got := Line(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
