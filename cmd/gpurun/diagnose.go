@@ -2,13 +2,13 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/artifacts"
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -54,7 +54,7 @@ func diagnose(c *cli.Context, s streams) error {
 			return nil
 		}
 		if c.Bool("json") {
-			return json.NewEncoder(s.out).Encode(artifacts.Diagnose(a))
+			return console.WriteJSON(s.out, nil, artifacts.Diagnose(a))
 		}
 		_, err = artifacts.Diagnose(a).WriteTo(s.out)
 		return err

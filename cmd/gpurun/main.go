@@ -16,9 +16,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -136,6 +139,7 @@ func wantsValue(c *cli.Command, word string) bool {
 // exitCode prints an error as people read it, and turns it into an exit code: the
 // error's own, or 2, since what has none arose before anything was started.
 func exitCode(err error, w io.Writer) int {
+	page := console.NewPage(w, nil)
 	var known *ended
 	var file *job.Error
 	var usage *job.UsageError
@@ -145,18 +149,19 @@ func exitCode(err error, w io.Writer) int {
 	case errors.As(err, &known):
 		return known.code
 	case errors.As(err, &file):
-		fmt.Fprintf(w, "gpurun: error: %s is not a job that can be started\n%v\n", file.File, file)
+		page.Printf("gpurun: error: %s is not a job that can be started\n", file.File)
+		fmt.Fprintln(w, terminal.Lines((*mask.Masker)(nil).Config(file.Error()))) // it quotes the file
 		return strategy.CodeUsage
 	}
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(w, "gpurun: error: %s\n", strings.TrimRight(line, "\n"))
+		page.Printf("gpurun: error: %s\n", strings.TrimRight(line, "\n"))
 	}
 	hint := errext.Hint(err)
 	if hint == "" && errors.As(err, &usage) {
 		hint = usage.Hint
 	}
 	if hint != "" {
-		fmt.Fprintf(w, "gpurun: hint: %s\n", hint)
+		page.Printf("gpurun: hint: %s\n", hint)
 	}
 	return errext.Code(err, strategy.CodeUsage)
 }

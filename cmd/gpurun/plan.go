@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"os"
 	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -37,7 +36,7 @@ func plan(ctx context.Context, args []string, s streams) error {
 	}
 	offers := strategy.Survey(p.Policy(), p.StrategyJob(), p.Plan(), node.NewWorld(w.world, nil, nil).Inventory(ctx))
 	if own.JSON {
-		return json.NewEncoder(s.out).Encode(struct {
+		return console.WriteJSON(s.out, p.secrets(), struct {
 			Plan  strategy.Plan    `json:"plan"`
 			Rungs []strategy.Offer `json:"rungs"`
 		}{p.Plan(), offers})
@@ -46,36 +45,36 @@ func plan(ctx context.Context, args []string, s streams) error {
 }
 
 func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
-	j := p.Job()
+	j, page := p.Job(), console.NewPage(out, p.secrets())
 	_, evidence := p.Recipe()
-	fmt.Fprintf(out, "job %s: ranks %d, recipe %s, %s\n", j.Name, p.StrategyJob().Ranks, p.RecipeName(), p.Place())
+	page.Printf("job %s: ranks %d, recipe %s, %s\n", j.Name, p.StrategyJob().Ranks, p.RecipeName(), p.Place())
 	for _, line := range evidence {
-		fmt.Fprintf(out, "  recognised by: %s\n", line)
+		page.Printf("  recognised by: %s\n", line)
 	}
 	if python := p.Python(); python != "" {
-		fmt.Fprintf(out, "  runs on: %s\n", python)
+		page.Printf("  runs on: %s\n", python)
 	}
 	if n := j.Limits.DeviceMemory; n > 0 {
-		fmt.Fprintf(out, "  each rank is held to: %s\n", strategy.GiB(n))
+		page.Printf("  each rank is held to: %s\n", strategy.GiB(n))
 	}
 	for _, text := range p.Warnings() {
-		fmt.Fprintf(out, "warning: %s\n", text)
+		page.Printf("warning: %s\n", text)
 	}
-	fmt.Fprintln(out, "\nplan:")
+	page.Printf("\nplan:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	said := false
+	rows, said := page.On(table), false
 	for _, k := range strategy.Knobs {
 		value := p.Value(k)
 		if value != "" {
-			fmt.Fprintf(table, "  %s\t%s\n", k, value)
+			rows.Printf("  %s\t%s\n", k, value)
 			said = true
 		}
 	}
 	table.Flush()
 	if !said {
-		fmt.Fprintln(out, "  nothing is known of it: no recipe fits, and there is no [knobs] table (gpurun recipes lists the frameworks)")
+		page.Printf("  nothing is known of it: no recipe fits, and there is no [knobs] table (gpurun recipes lists the frameworks)\n")
 	}
-	fmt.Fprintln(out, "\nrungs:")
+	page.Printf("\nrungs:\n")
 	for _, o := range offers {
 		word, text := "–", o.Reason
 		if o.Available {
@@ -84,7 +83,7 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 		if o.Available && text == "" {
 			text = "changes nothing in the job"
 		}
-		fmt.Fprintf(table, "  %s %s\t%s\n", word, o.Rung, text)
+		rows.Printf("  %s %s\t%s\n", word, o.Rung, text)
 	}
 	return table.Flush()
 }

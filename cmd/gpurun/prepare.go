@@ -9,6 +9,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -62,6 +63,9 @@ func (p *prepared) close() error {
 	}
 	return p.nvml.Close()
 }
+
+// secrets are those in the job's command and environment.
+func (p *prepared) secrets() *mask.Masker { return mask.New(p.Job().Argv, p.Environ()) }
 
 // Apply makes a prepared job the launcher's Recipe.
 func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.Command, error) {

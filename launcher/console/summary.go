@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -96,8 +97,14 @@ func (p *People) proposal(v launcher.Verdict) {
 		return
 	}
 	p.say("  changed from the job as written: %s", changed)
-	if command, err := p.propose(last.Used(), last.N); err == nil {
-		p.say("hint: to start with this plan next time, give the job: %s", quote(command))
+	command, err := p.propose(last.Used(), last.N)
+	if err != nil {
+		return
+	}
+	shown := quote(launcher.Command{Argv: p.mask.Words(command.Argv), Env: p.mask.Env(command.Env)})
+	p.say("hint: to start with this plan next time, give the job: %s", shown)
+	if shown != quote(command) {
+		p.say("hint: %s stands for a secret there; %s has the words whole", mask.Mask, filepath.Join(p.dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
 	}
 }
 
@@ -179,14 +186,14 @@ func (p *People) rootCause(a attempt) {
 	}
 	const bar = "============================================================"
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s FAILED\n%s\n", bar, p.began.Name, strings.ReplaceAll(bar, "=", "-"))
+	fmt.Fprintf(&b, "%s\n%s FAILED\n%s\n", bar, p.line("%s", p.began.Name), strings.ReplaceAll(bar, "=", "-"))
 	fmt.Fprintf(&b, "Root Cause (first observed failure):\n")
 	fmt.Fprintf(&b, "  rank      : %d\n", a.diagnosis.Rank)
 	fmt.Fprintf(&b, "  exitcode  : %s\n", exitCode(a))
-	fmt.Fprintf(&b, "  logs      : %s\n", filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), fmt.Sprintf("rank%d", a.diagnosis.Rank)))
+	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), fmt.Sprintf("rank%d", a.diagnosis.Rank))))
 	fmt.Fprintf(&b, "  traceback :\n")
 	for _, line := range traceback(a) {
-		fmt.Fprintf(&b, "    %s\n", line)
+		fmt.Fprintf(&b, "    %s\n", p.line("%s", line))
 	}
 	fmt.Fprintf(&b, "%s\n", bar)
 	fmt.Fprint(p.w, b.String())

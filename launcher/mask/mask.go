@@ -9,10 +9,14 @@ package mask
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/terminal"
 )
 
 // Mask stands in place of a secret.
@@ -90,6 +94,26 @@ func (m *Masker) Env(env map[string]string) map[string]string {
 		masked[name] = m.known(value)
 	}
 	return masked
+}
+
+// Sprintf is terminal.Sprintf without secrets: what gpurun says about a job. They
+// are looked for in each argument as it is, and in the whole, where a name and its
+// value meet.
+func (m *Masker) Sprintf(format string, args ...any) string {
+	safe := make([]any, len(args))
+	for i, arg := range args {
+		safe[i] = arg
+		switch arg := arg.(type) {
+		case time.Duration:
+		case string:
+			safe[i] = m.Text(arg)
+		case error:
+			safe[i] = m.Text(arg.Error())
+		case fmt.Stringer:
+			safe[i] = m.Text(arg.String())
+		}
+	}
+	return m.Text(terminal.Sprintf(format, safe...))
 }
 
 // known masks the secrets that were learned.

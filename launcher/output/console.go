@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/terminal"
 )
 
 const (
@@ -94,7 +96,7 @@ func (c *console) appendNote(buf []byte, text string) []byte {
 		buf = append(buf, '\n')
 	}
 	c.last = nobody
-	buf = append(buf, text...)
+	buf = append(buf, terminal.Line(text)...)
 	return append(buf, '\n')
 }
 
