@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -123,9 +124,19 @@ func (p *People) start(e launcher.Started) {
 	}
 	p.chat("attempt %d: %s%s", e.N, plan, from)
 	if e.Diff != p.diff && !p.quiet {
-		fmt.Fprint(p.w, terminal.Lines(p.mask.Config(e.Diff)))
+		p.showDiff(e.Diff)
 	}
 	p.diff = e.Diff
+}
+
+// showDiff prints a diff. No line of it can be taken for one of gpurun's own.
+func (p *People) showDiff(diff string) {
+	for line := range strings.Lines(terminal.Lines(p.mask.Config(diff))) {
+		if !strings.ContainsRune("+-@ ", rune(line[0])) {
+			line = " " + line
+		}
+		fmt.Fprint(p.w, line)
+	}
 }
 
 func (p *People) decide(e launcher.Decided) {
