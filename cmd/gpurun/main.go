@@ -150,7 +150,8 @@ func exitCode(err error, w io.Writer) int {
 		return known.code
 	case errors.As(err, &file):
 		page.Printf("gpurun: error: %s is not a job that can be started\n", file.File)
-		fmt.Fprintln(w, terminal.Lines((*mask.Masker)(nil).Config(file.Error()))) // it quotes the file
+		blocks := strings.ReplaceAll(file.Error(), file.File, terminal.Line(file.File))
+		fmt.Fprintln(w, terminal.Lines((*mask.Masker)(nil).Config(blocks))) // they quote the file
 		return strategy.CodeUsage
 	}
 	for line := range strings.Lines(err.Error()) {
