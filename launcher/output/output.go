@@ -97,6 +97,9 @@ type Options struct {
 	// MaxBytes caps a log file: its head and its tail are kept and the cut is
 	// marked. 0: DefaultMaxBytes; at least 4 KiB.
 	MaxBytes int64
+	// Fold shows each traceback of a memory error as one line, where several ranks
+	// share the console. It is meant for a terminal.
+	Fold bool
 	// TTY gives a rank that is alone on this node a pseudo-terminal for each
 	// stream, where the system has one; otherwise a fact names the gap.
 	TTY bool
@@ -203,6 +206,9 @@ func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
 	s := newStream(r, name, read, log)
 	if show, prefix := o.route(r, Streams(1)<<i); show {
 		s.view = newView(c, i, s, prefix, alone)
+		if o.opts.Fold && !alone {
+			s.view.fold = &fold{rank: r.global, path: log.path}
+		}
 	}
 	r.streams[i] = s
 	o.theirs = append(o.theirs, write)
