@@ -45,7 +45,7 @@ func TestTracebacksOfMemoryAreOneLine(t *testing.T) {
 			t.Errorf("no %q in:\n%s", line, got)
 		}
 	}
-	if !strings.Contains(got, "before\n") || !strings.Contains(got, "after\n") || !strings.Contains(got, other) || strings.Count(got, "Traceback") != 2 {
+	if !strings.Contains(got, "before\n") || !strings.Contains(got, "after\n") || !strings.Contains(got, other) || strings.Count(got, "Traceback (") != 2 {
 		t.Errorf("shown:\n%s", got)
 	}
 	for k, text := range texts {
