@@ -24,7 +24,7 @@ func maskConfig(text string) string {
 		}
 		b.WriteString(end)
 	}
-	return replaceGroup(shapes[len(shapes)-1], b.String())
+	return replaceGroup(privateKey, b.String())
 }
 
 // maskLine masks a line without taking the + of a diff for a part of it.

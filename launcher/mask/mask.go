@@ -23,7 +23,10 @@ import (
 const Mask = "***"
 
 // A Masker knows the secrets of one job. A nil Masker knows names and shapes only.
-type Masker struct{ values *regexp.Regexp }
+type Masker struct {
+	values  []string
+	pattern *regexp.Regexp // any of the values
+}
 
 // New learns the secrets in a job's command and environment: from then on they are
 // masked wherever they stand, also in the words of an error.
@@ -33,7 +36,8 @@ func New(argv []string, env map[string]string) *Masker {
 	maskWords(argv, learn)
 	maskEnv(env, learn)
 	var patterns []string
-	for _, value := range spellings(found) {
+	values := spellings(found)
+	for _, value := range values {
 		pattern := regexp.QuoteMeta(value)
 		if isWord(value) {
 			pattern = `\b` + pattern + `\b`
@@ -43,7 +47,7 @@ func New(argv []string, env map[string]string) *Masker {
 	if len(patterns) == 0 {
 		return nil
 	}
-	return &Masker{regexp.MustCompile(strings.Join(patterns, "|"))}
+	return &Masker{values, regexp.MustCompile(strings.Join(patterns, "|"))}
 }
 
 // A value that is shorter is masked where its name stands, and not elsewhere: half
@@ -118,10 +122,10 @@ func (m *Masker) Sprintf(format string, args ...any) string {
 
 // known masks the secrets that were learned.
 func (m *Masker) known(text string) string {
-	if m == nil {
+	if m == nil || !containsAny(text, m.values) {
 		return text
 	}
-	return m.values.ReplaceAllLiteralString(text, Mask)
+	return m.pattern.ReplaceAllLiteralString(text, Mask)
 }
 
 // ignore is for those who need no list of the secrets that were found.

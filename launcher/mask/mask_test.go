@@ -296,3 +296,21 @@ func toString(v any) string {
 	}
 	return b.String()
 }
+
+// BenchmarkJSON masks the journal's line of an attempt with many findings.
+func BenchmarkJSON(b *testing.B) {
+	var facts []map[string]any
+	for range 500 {
+		facts = append(facts, map[string]any{"source": "stderr", "text": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 79.15 GiB of which 1.20 GiB is free.",
+			"traceback": []string{"Traceback (most recent call last):", "  File \"/x/site-packages/torch/_tensor.py\", line 522, in backward", "    torch.autograd.backward("}})
+	}
+	line, err := json.Marshal(facts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := New([]string{"--hub_token", "a1b2c3d4e5f6", "--password", "p4ssw0rd!"}, nil)
+	b.SetBytes(int64(len(line)))
+	for b.Loop() {
+		m.JSON(line)
+	}
+}

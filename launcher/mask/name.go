@@ -29,8 +29,11 @@ var (
 // none of the things that such names also stand for: a number, a truth value, a
 // path, a word of a vocabulary.
 func Secret(name, value string) bool {
+	if !containsAny(strings.ToLower(name), lastWords) {
+		return false
+	}
 	words := wordsOf(name)
-	if len(words) == 0 || trivial(value) {
+	if len(words) == 0 {
 		return false
 	}
 	last, before := words[len(words)-1], ""
@@ -39,14 +42,12 @@ func Secret(name, value string) bool {
 	}
 	switch {
 	case slices.Contains(sometimes, last):
-		if slices.Contains(vocabulary, before) {
-			return false
-		}
-		return slices.Contains(secretly, before) || last == "token" && before == "" || !isWord(value)
-	case slices.Contains(always, last):
-		return true
+		certain := slices.Contains(secretly, before) || last == "token" && before == ""
+		return !slices.Contains(vocabulary, before) && (certain || !isWord(value)) && !trivial(value)
+	case slices.Contains(always, last), strings.HasSuffix(last, "password"), strings.HasSuffix(last, "passwd"), strings.HasSuffix(last, "apikey"):
+		return !trivial(value)
 	}
-	return strings.HasSuffix(last, "password") || strings.HasSuffix(last, "passwd") || strings.HasSuffix(last, "apikey")
+	return false
 }
 
 // named reports whether a name can be one of a secret, whatever its value.

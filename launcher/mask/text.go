@@ -36,13 +36,13 @@ var (
 // maskText masks what stands behind a secret's name in a text, and tells it, then
 // what shows by itself that it is a secret.
 func maskText(text string, as reading, found func(string)) string {
-	for _, m := range userinfo.FindAllString(text, -1) {
+	for _, m := range addresses(text) {
 		if _, password, ok := strings.Cut(strings.TrimSuffix(m[strings.Index(m, "://")+3:], "@"), ":"); ok && maskShapes(m) != m {
 			found(password)
 		}
 	}
 	text = maskShapes(text)
-	if !strings.ContainsAny(text, "=:") && !strings.Contains(text, "-") {
+	if !strings.ContainsAny(text, "=:-") || !containsAny(strings.ToLower(text), lastWords) {
 		return text
 	}
 	var b strings.Builder
@@ -61,6 +61,17 @@ func maskText(text string, as reading, found func(string)) string {
 		done = to
 	}
 	return b.String() + text[done:]
+}
+
+// lastWords are in every name of a secret, in small letters.
+var lastWords = []string{"token", "key", "secret", "passw", "passphrase", "credential"}
+
+// addresses are those of a text that have a user in them.
+func addresses(text string) []string {
+	if !strings.Contains(text, "://") || !strings.Contains(text, "@") {
+		return nil
+	}
+	return userinfo.FindAllString(text, -1)
 }
 
 // valueAfter is where in a text the value of the name at [start, end) stands;
