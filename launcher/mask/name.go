@@ -43,7 +43,7 @@ func Secret(name, value string) bool {
 	switch {
 	case slices.Contains(sometimes, last):
 		certain := slices.Contains(secretly, before) || last == "token" && before == ""
-		return !slices.Contains(vocabulary, before) && (certain || !isWord(value)) && !trivial(value)
+		return !slices.Contains(vocabulary, before) && (certain || !isField(name, last, value)) && !trivial(value)
 	case slices.Contains(always, last), strings.HasSuffix(last, "password"), strings.HasSuffix(last, "passwd"), strings.HasSuffix(last, "apikey"):
 		return !trivial(value)
 	}
@@ -106,6 +106,13 @@ func isPath(value string) bool {
 		}
 	}
 	return file.MatchString(value) || strings.Contains(value, "://") || value == "." || value == ".."
+}
+
+// isField reports whether a value is the name of a field or a piece of text, which
+// such a name may stand for. Of variables and of tokens only short ones are.
+func isField(name, last, value string) bool {
+	loud := name == strings.ToUpper(name) || last == "token"
+	return isWord(value) && !(loud && len(value) >= shortestWord) && !strings.Contains(strings.ToLower(value), "secret") && !strings.Contains(strings.ToLower(value), "passw")
 }
 
 // isWord reports whether a value is a word as fields and tokens are called: text,
