@@ -42,7 +42,8 @@ func Main(args []string, in, out, errs *os.File) (code int) {
 	s := streams{in: in, out: out, err: errs, json: out}
 	defer func() {
 		if bug := recover(); bug != nil {
-			fmt.Fprintf(errs, "gpurun: error: this is a bug in gpurun: %v\n%s", bug, debug.Stack())
+			console.NewPage(errs, nil).Printf("gpurun: error: this is a bug in gpurun: %v\n", bug)
+			fmt.Fprintf(errs, "%s", debug.Stack())
 			fmt.Fprintln(errs, "gpurun: hint: report it with the lines above and the run directory's journal.jsonl")
 			code = strategy.CodeBug
 		}

@@ -122,7 +122,7 @@ func (c *console) run() {
 func (c *console) tellUnsaid() {
 	for to := 1; to >= 0; to-- {
 		if !c.dead[to] {
-			fmt.Fprintf(c.to[to], "\ngpurun: more output is not shown, see %s\n", c.dir)
+			fmt.Fprintf(c.to[to], "\ngpurun: more output is not shown, see %s\n", terminal.Line(c.dir))
 			return
 		}
 	}
