@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -22,6 +23,7 @@ const (
 type fold struct {
 	rank  int
 	path  string // of the log file
+	mask  *mask.Masker
 	held  []byte // a traceback whose exception has not come yet
 	open  bool   // it began in the midst of a line, behind a progress bar
 	since time.Time
@@ -80,7 +82,7 @@ func (f *fold) brief(exception []byte, open bool) []byte {
 	if open {
 		end = "\n"
 	}
-	text := []rune(terminal.Line(string(exception)))
+	text := []rune(f.mask.Sprintf("%s", string(exception)))
 	if len(text) > foldWidth {
 		text = append(text[:foldWidth], '…')
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/gpurun/gpurun/launcher/mask"
 )
 
 const (
@@ -84,10 +86,15 @@ func TestATracebackThatDoesNotGoOnIsShown(t *testing.T) {
 	}
 }
 
-// A traceback often begins behind a progress bar.
-func TestFoldBehindAProgressBar(t *testing.T) {
-	f := &fold{path: "log"}
-	got := string(f.add([]byte(" 10%|█ | 1/10 [00:01<00:09]"+traced+"next\n"), time.Now()))
+// What stands for a traceback is gpurun's own line; the traceback often begins behind
+// a progress bar.
+func TestTheLineOfATraceback(t *testing.T) {
+	f := &fold{path: "log", mask: mask.New([]string{"--token", "s3cr3t-one"}, nil)}
+	got := string(f.add([]byte("Traceback (most recent call last):\n"+frames+"torch.OutOfMemoryError: CUDA out of memory. s3cr3t-one\x1b\u202e\n"), time.Now()))
+	if want := "gpurun: rank 0: torch.OutOfMemoryError: CUDA out of memory. ***\\x1b\\u202e (traceback in log)\n"; got != want {
+		t.Errorf("shown: %q, want %q", got, want)
+	}
+	got = string(f.add([]byte(" 10%|█ | 1/10 [00:01<00:09]"+traced+"next\n"), time.Now()))
 	if lines := strings.Split(got, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "gpurun: rank 0: torch.OutOfMemoryError") || lines[2] != "next" {
 		t.Errorf("shown: %q", got)
 	}

@@ -43,6 +43,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -100,6 +101,8 @@ type Options struct {
 	// Fold shows each traceback of a memory error as one line, where several ranks
 	// share the console. It is meant for a terminal.
 	Fold bool
+	// Mask takes the job's secrets out of such a line, which is gpurun's own.
+	Mask *mask.Masker
 	// TTY gives a rank that is alone on this node a pseudo-terminal for each
 	// stream, where the system has one; otherwise a fact names the gap.
 	TTY bool
@@ -207,7 +210,7 @@ func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
 	if show, prefix := o.route(r, Streams(1)<<i); show {
 		s.view = newView(c, i, s, prefix, alone)
 		if o.opts.Fold && !alone {
-			s.view.fold = &fold{rank: r.global, path: log.path}
+			s.view.fold = &fold{rank: r.global, path: log.path, mask: o.opts.Mask}
 		}
 	}
 	r.streams[i] = s
