@@ -42,22 +42,25 @@ var mayImport = map[string][]string{
 	"launcher/job":         {"strategy", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/python":      {"launcher/environ", "launcher/errext"},
 	"launcher/proc":        {"strategy", "strategy/cause"},
-	"launcher/output":      {"strategy", "strategy/cause"},
+	"launcher/output":      {"launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/gpu":         {"strategy", "strategy/cause"},
 	"launcher/host":        {"strategy", "strategy/cause"},
-	"launcher/probe":       {"strategy", "strategy/cause"},
+	"launcher/probe":       {"launcher/private", "strategy", "strategy/cause"},
 	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/errext"},
-	"launcher/journal":     {"launcher", "launcher/errext", "strategy"},
-	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "strategy"},
-	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "strategy", "strategy/cause"},
-	"launcher/console":     {"launcher", "strategy", "strategy/cause"},
+	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy"},
+	"launcher/mask":        {"launcher/terminal"},
+	"launcher/private":     {},
+	"launcher/terminal":    {},
+	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "strategy"},
+	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "strategy", "strategy/cause"},
+	"launcher/console":     {"launcher", "launcher/mask", "launcher/terminal", "strategy", "strategy/cause"},
 	"cmd/gpurun":           {"*"},
 }
 
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/detect", "recipes/document", "recipes/format", "recipes/patch", "recipes/source"}
+	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/detect", "recipes/document", "recipes/format", "recipes/patch", "recipes/source"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

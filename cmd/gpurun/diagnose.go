@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/artifacts"
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -61,7 +61,7 @@ func diagnose(c *cli.Context, s streams) error {
 			return nil
 		}
 		if c.Bool("json") {
-			return json.NewEncoder(s.out).Encode(artifacts.Diagnose(a))
+			return console.WriteJSON(s.out, nil, artifacts.Diagnose(a))
 		}
 		_, err = artifacts.Diagnose(a).WriteTo(s.out)
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +10,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -32,6 +34,7 @@ type failed struct {
 // tell prints an error, and turns it into an exit code: the error's own, or 2, since
 // what has none arose before anything was started.
 func (f failure) tell(err error) int {
+	page := console.NewPage(f.people, nil)
 	var known *ended
 	var file *job.Error
 	switch {
@@ -40,23 +43,24 @@ func (f failure) tell(err error) int {
 	case errors.As(err, &known):
 		return known.code // people and programs have the verdict
 	case errors.As(err, &file):
-		text := fmt.Sprintf("%s is not a %s\n%v", file.File, file.Kind, file)
-		fmt.Fprintf(f.people, "gpurun: error: %s\n", text)
-		return f.program(failed{text, "", strategy.CodeUsage})
+		page.Printf("gpurun: error: %s is not a %s\n", file.File, file.Kind)
+		blocks := strings.ReplaceAll(file.Error(), file.File, terminal.Line(file.File))
+		fmt.Fprintln(f.people, terminal.Lines((*mask.Masker)(nil).Config(blocks))) // they quote the file
+		return f.program(failed{fmt.Sprintf("%s is not a %s\n%v", file.File, file.Kind, file), "", strategy.CodeUsage})
 	}
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(f.people, "gpurun: error: %s\n", strings.TrimRight(line, "\n"))
+		page.Printf("gpurun: error: %s\n", strings.TrimRight(line, "\n"))
 	}
 	hint := errext.Hint(err)
 	if hint != "" {
-		fmt.Fprintf(f.people, "gpurun: hint: %s\n", hint)
+		page.Printf("gpurun: hint: %s\n", hint)
 	}
 	return f.program(failed{err.Error(), hint, errext.Code(err, strategy.CodeUsage)})
 }
 
 func (f failure) program(what failed) int {
 	if f.programs != nil {
-		_ = json.NewEncoder(f.programs).Encode(what) // the exit code is what is left to tell it by
+		_ = console.WriteJSON(f.programs, nil, what) // the exit code is what is left to tell it by
 	}
 	return what.Code
 }

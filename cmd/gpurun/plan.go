@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"text/tabwriter"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -59,47 +59,47 @@ func plan(ctx context.Context, args []string, s streams) error {
 		if held := p.StrategyJob().Ceiling; held > 0 {
 			shown.Ceiling = &held
 		}
-		return json.NewEncoder(s.out).Encode(shown)
+		return console.WriteJSON(s.out, p.secrets(), shown)
 	}
 	return p.printPlan(s.out, offers)
 }
 
 func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
-	j := p.Job()
+	j, page := p.Job(), console.NewPage(out, p.secrets())
 	_, evidence := p.Recipe()
-	fmt.Fprintf(out, "job %s: %s, recipe %s, %s\n", j.Name, count(p.StrategyJob().Ranks), p.RecipeName(), p.Place())
+	page.Printf("job %s: %s, recipe %s, %s\n", j.Name, count(p.StrategyJob().Ranks), p.RecipeName(), p.Place())
 	kind := ""
 	if p.Plain() {
 		kind = ", a process without a rank"
 	}
-	fmt.Fprintf(out, "  ranks: %d%s: %s\n", p.Ranks(), kind, p.WhyRanks())
+	page.Printf("  ranks: %d%s: %s\n", p.Ranks(), kind, p.WhyRanks())
 	for _, line := range evidence {
-		fmt.Fprintf(out, "  recognised by: %s\n", line)
+		page.Printf("  recognised by: %s\n", line)
 	}
 	if python := p.Python(); python != "" {
-		fmt.Fprintf(out, "  interpreter: %s\n", python)
+		page.Printf("  interpreter: %s\n", python)
 	}
 	if n := j.Limits.DeviceMemory; n > 0 {
-		fmt.Fprintf(out, "  device memory of each rank: at most %s (limits.device_memory)\n", strategy.GiB(n))
+		page.Printf("  device memory of each rank: at most %s (limits.device_memory)\n", strategy.GiB(n))
 	}
 	for _, text := range p.Warnings() {
-		fmt.Fprintf(out, "warning: %s\n", text)
+		page.Printf("warning: %s\n", text)
 	}
-	fmt.Fprintln(out, "\nplan:")
+	page.Printf("\nplan:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	said := false
+	rows, said := page.On(table), false
 	for _, k := range strategy.Knobs {
 		value := p.Value(k)
 		if value != "" {
-			fmt.Fprintf(table, "  %s\t%s\n", k, value)
+			rows.Printf("  %s\t%s\n", k, value)
 			said = true
 		}
 	}
 	table.Flush()
 	if !said {
-		fmt.Fprintln(out, "  gpurun does not know this job: no recipe matches, and there is no [knobs] table (gpurun recipes lists the frameworks)")
+		page.Printf("  gpurun does not know this job: no recipe matches, and there is no [knobs] table (gpurun recipes lists the frameworks)\n")
 	}
-	fmt.Fprintln(out, "\nrungs:")
+	page.Printf("\nrungs:\n")
 	for _, o := range offers {
 		word, text := "–", o.Reason
 		if o.Available {
@@ -108,7 +108,7 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 		if o.Available && text == "" {
 			text = "changes nothing in the job"
 		}
-		fmt.Fprintf(table, "  %s %s\t%s\n", word, o.Rung, text)
+		rows.Printf("  %s %s\t%s\n", word, o.Rung, text)
 	}
 	return table.Flush()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -57,6 +58,9 @@ func prepareArgs(ctx context.Context, args []string) (*prepared, job.Own, error)
 }
 
 func (p *prepared) close() error { return p.nvml.Close() }
+
+// secrets are those in the job's command and environment.
+func (p *prepared) secrets() *mask.Masker { return mask.New(p.Job().Argv, p.Environ()) }
 
 // Apply makes a prepared job the launcher's Recipe.
 func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.Command, error) {

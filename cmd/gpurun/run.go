@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -116,16 +116,21 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	said := output.NewWords(s.err)
 	defer said.Close()
 	people := console.NewPeople(said, dir, own.Quiet, p.propose(dir))
+	secrets := p.secrets()
+	people.Mask(secrets)
 	show := people.Show
 	if own.JSON {
 		events := output.NewWords(s.json)
 		defer events.Close()
-		show = console.NewJSON(events).Show
+		lines := console.NewJSON(events)
+		lines.Mask(secrets)
+		show = lines.Show
 	}
 	store, events, err := journal.OpenRun(dir, show)
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
+	store.Mask(secrets)
 	log := node.OpenEventLog(store)
 	defer log.Close()
 	signals.Record(log)
@@ -153,7 +158,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		return verdict, err
 	}
 	if err := node.TellParent(environ.Parse(os.Environ()), dir, verdict, log.Last()); err != nil {
-		fmt.Fprintf(said, "gpurun: warning: %v\n", err)
+		console.NewPage(said, secrets).Printf("gpurun: warning: %v\n", err)
 	}
 	return verdict, nil
 }
@@ -165,7 +170,7 @@ func start(ctx context.Context, w wiring, state launcher.State, log *node.EventL
 		return state.Verdict, err
 	}
 	if err := node.SweepSwaps(w.node.NVMePath); err != nil {
-		w.warnings = append(w.warnings, err.Error())
+		w.warnings = append(w.warnings, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	for _, text := range w.warnings {
 		if err := log.Append(launcher.Noticed{Text: "warning: " + text}); err != nil {

@@ -50,7 +50,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 			Probe: launch.Probe, NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
 			Output: node.Output{
 				Stdin: s.in, Stdout: s.out, Stderr: s.err, TTY: launch.TTY, Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
-				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(),
+				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(), Mask: p.secrets(),
 			},
 			Settings: p.Settings(), Growing: p.Checkpoints().Growing,
 			Alarms: before.Watch,

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -99,20 +100,21 @@ func whereOf(f strategy.Fact, several bool) string {
 }
 
 // WriteTo writes the diagnosis as a paragraph that a person can act on, then the
-// lines that prove it.
+// lines that prove it: without secrets, and so that a terminal obeys nothing in them.
 func (r Diagnosis) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n", r.File, strings.Join(r.paragraph(), "; "))
+	var shapes *mask.Masker // nobody knows the job's own secrets here
+	b.WriteString(shapes.Sprintf("%s: %s\n", r.File, strings.Join(r.paragraph(), "; ")))
 	for i, q := range r.Evidence {
 		if i == evidenceShown {
 			fmt.Fprintf(&b, "  and %d more\n", len(r.Evidence)-i)
 			break
 		}
 		if q.Line == 0 {
-			fmt.Fprintf(&b, "  %s\n", shortened(q.Text))
+			b.WriteString(shapes.Sprintf("  %s\n", shortened(q.Text)))
 			continue
 		}
-		fmt.Fprintf(&b, "  %sline %d: %s\n", q.where, q.Line, shortened(q.Text))
+		b.WriteString(shapes.Sprintf("  %sline %d: %s\n", q.where, q.Line, shortened(q.Text)))
 	}
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err

@@ -128,13 +128,10 @@ func rankOf(dir string) int {
 // time of error.json is that of the exception, which the output shows without.
 func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err error) {
 	step := 0
-	for _, name := range []string{"stdout.log", "stderr.log", "error.json"} {
-		// A launcher leaves regular files; to open a pipe would wait for its writer.
-		if info, err := os.Stat(filepath.Join(f.path, name)); err == nil && !info.Mode().IsRegular() {
-			return nil, 0, fmt.Errorf("read what the rank left: %s is not a regular file", filepath.Join(f.path, name))
-		}
-	}
 	for _, name := range []string{"stdout.log", "stderr.log"} {
+		if !isLeft(filepath.Join(f.path, name)) {
+			continue
+		}
 		read, err := c.stream(f.number, name, filepath.Join(f.path, name))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -146,9 +143,11 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 		step = max(step, read.step)
 		facts = append(facts, read.facts...)
 	}
-	text, err := os.ReadFile(filepath.Join(f.path, "error.json"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, 0, fmt.Errorf("read the rank's error file: %w", err)
+	var text []byte
+	if path := filepath.Join(f.path, "error.json"); isLeft(path) {
+		if text, err = os.ReadFile(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, 0, fmt.Errorf("read the rank's error file: %w", err)
+		}
 	}
 	raised, at, ok := cause.ErrorFile(text)
 	for _, fact := range facts {
@@ -166,4 +165,11 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 	}
 	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Finding: &raised})
 	return facts, files + 1, nil
+}
+
+// isLeft reports whether a file in a rank's folder is what the rank left there: a
+// link that a job put in its place shows another file, and a pipe never ends.
+func isLeft(path string) bool {
+	info, err := os.Lstat(path)
+	return err != nil || info.Mode().IsRegular()
 }

@@ -3,10 +3,12 @@ package console
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -97,8 +99,13 @@ func (p *People) proposal(v launcher.Verdict) {
 	if err != nil {
 		return // the words are for convenience
 	}
-	for _, hint := range proposal.hints() {
+	masked := proposal
+	masked.Words, masked.Env = p.mask.Words(proposal.Words), p.mask.Env(proposal.Env)
+	for _, hint := range masked.hints() {
 		p.say("hint: %s", hint)
+	}
+	if !slices.Equal(masked.hints(), proposal.hints()) {
+		p.say("hint: %s stands for a secret there; %s has the words whole", mask.Mask, filepath.Join(p.dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
 	}
 }
 
@@ -155,14 +162,14 @@ func (p *People) rootCause(a attempt) {
 	}
 	const bar = "============================================================"
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s FAILED\n%s\n", bar, p.began.Name, strings.ReplaceAll(bar, "=", "-"))
+	fmt.Fprintf(&b, "%s\n%s FAILED\n%s\n", bar, p.line("%s", p.began.Name), strings.ReplaceAll(bar, "=", "-"))
 	fmt.Fprintf(&b, "Root Cause (first observed failure):\n")
 	fmt.Fprintf(&b, "  rank      : %d\n", a.diagnosis.Rank)
 	fmt.Fprintf(&b, "  exitcode  : %s\n", exitCode(a))
-	fmt.Fprintf(&b, "  logs      : %s\n", filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), fmt.Sprintf("rank%d", a.diagnosis.Rank)))
+	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), fmt.Sprintf("rank%d", a.diagnosis.Rank))))
 	fmt.Fprintf(&b, "  traceback :\n")
 	for _, line := range traceback(a) {
-		fmt.Fprintf(&b, "    %s\n", line)
+		fmt.Fprintf(&b, "    %s\n", p.line("%s", line))
 	}
 	fmt.Fprintf(&b, "%s\n", bar)
 	fmt.Fprint(p.w, b.String())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -69,11 +70,14 @@ func scheduler(events []launcher.Event) string {
 func OpenRun(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, error) {
 	j, events, err := Open(dir, shown)
 	var unreadable *Unreadable
+	var untrusted *private.Untrusted
 	switch {
 	case err == nil:
 		return j, events, nil
 	case errors.Is(err, ErrLocked):
 		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
+	case errors.As(err, &untrusted):
+		err = errext.WithCode(errext.WithHint(err, "who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir"), strategy.CodeUsage)
 	case errors.As(err, &unreadable):
 		err = errext.WithCode(errext.WithHint(err, unreadable.Hint()), strategy.CodeUsage)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -75,6 +76,8 @@ type Output struct {
 	Role          string
 	// Step finds a training step in a line, nil for none.
 	Step *regexp.Regexp
+	// Mask takes the job's secrets out of what is gpurun's own on the console.
+	Mask *mask.Masker
 	// Observe finds in a line what the job says of its settings; nil: nothing.
 	Observe func(line string) (strategy.ObservedSetting, bool)
 }

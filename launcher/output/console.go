@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/terminal"
 )
 
 const (
@@ -94,7 +96,7 @@ func (c *console) appendNote(buf []byte, text string) []byte {
 		buf = append(buf, '\n')
 	}
 	c.last = nobody
-	buf = append(buf, text...)
+	buf = append(buf, terminal.Line(text)...)
 	return append(buf, '\n')
 }
 
@@ -120,7 +122,7 @@ func (c *console) run() {
 func (c *console) tellUnsaid() {
 	for to := 1; to >= 0; to-- {
 		if !c.dead[to] {
-			fmt.Fprintf(c.to[to], "\ngpurun: more output is not shown, see %s\n", c.dir)
+			fmt.Fprintf(c.to[to], "\ngpurun: more output is not shown, see %s\n", terminal.Line(c.dir))
 			return
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/rogpeppe/go-internal/diff"
 )
@@ -31,13 +33,21 @@ func (d *Draft) diff(change Change) string {
 	return b.String()
 }
 
-// Unified is a diff without the line that names the tool.
+// Unified is a diff without the line that names the tool. As in git's, a name that
+// is no single line of text is quoted.
 func Unified(oldName string, old []byte, newName string, next []byte) []byte {
-	text := diff.Diff(oldName, old, newName, next)
+	text := diff.Diff(oneLine(oldName), old, oneLine(newName), next)
 	if i := bytes.IndexByte(text, '\n'); i >= 0 {
 		return text[i+1:]
 	}
 	return nil
+}
+
+func oneLine(name string) string {
+	if strings.ContainsFunc(name, unicode.IsControl) {
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 // optionLines prints a command with one option, and its values, a line.
