@@ -61,6 +61,9 @@ func (w *watch) run(ctx context.Context) error {
 
 // add takes a fact that came now.
 func (w *watch) add(f strategy.Fact) {
+	if f.Sign != nil && !f.Sign.Saved.IsZero() {
+		f.Sign.Saved = time.Now() // as the detector learns of it: a replay decides by the same order
+	}
 	if f.Observed != nil {
 		w.tell(w.effect.learn(*f.Observed))
 	}
@@ -72,8 +75,8 @@ func (w *watch) add(f strategy.Fact) {
 	}
 }
 
-// judge stops the ranks if the detector says so, and else sets the time to ask it
-// again. It is shown what the suspects last let see of themselves.
+// judge stops ranks if the detector says so, and unless these are all sets the time to
+// ask it again. It is shown what the suspects last let see of themselves.
 func (w *watch) judge() {
 	w.look.Stop()
 	if w.stopped {
@@ -83,7 +86,10 @@ func (w *watch) judge() {
 		sign, now := w.running.LastSign(rank), time.Now()
 		w.detector.Add(strategy.Fact{Time: now, Rank: rank, Source: "gpurun", Sign: &sign}, now)
 	}
-	if stop, now := w.detector.Verdict(time.Now()); now {
+	switch stop, now := w.detector.Verdict(time.Now()); {
+	case now && stop.Reason == strategy.StopPeers:
+		w.running.StopPeers(int(syscall.SIGTERM), w.detector.Named())
+	case now:
 		w.tell(stop.Notice())
 		w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
 		return

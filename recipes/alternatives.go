@@ -12,7 +12,7 @@ func written(d *format.Draft, k strategy.Knob, knob format.Knob) (places, weaker
 	places = d.Places(knob)
 	if !knob.Alternatives {
 		for _, p := range places {
-			if why := p.Unwritable(d); why != "" {
+			if why := unwritable(d, knob, p); why != "" {
 				return nil, nil, why
 			}
 		}
@@ -22,7 +22,7 @@ func written(d *format.Draft, k strategy.Knob, knob format.Knob) (places, weaker
 		if p.There && !filledIn(d, p) {
 			continue
 		}
-		why := p.Unwritable(d)
+		why := unwritable(d, knob, p)
 		if why == "" {
 			why = p.Missing(d)
 		}
@@ -53,5 +53,14 @@ func absenceOf(d *format.Draft, k strategy.Knob, knob format.Knob, weaker []form
 			return v
 		}
 	}
-	return knob.Default
+	value, _ := d.DefaultOf(k, knob)
+	return value
+}
+
+// unwritable is why a place of the knob cannot hold another value.
+func unwritable(d *format.Draft, knob format.Knob, p format.Place) string {
+	if why := p.Unwritable(d); why != "" || knob.Own || knob.Given && !knob.Alternatives {
+		return why
+	}
+	return p.Lacking(d)
 }

@@ -14,7 +14,7 @@ func (r Recipe) Parallel(cmd Command, at Topology) (Topology, error) {
 }
 
 func parallel(d *format.Draft, at Topology) (Topology, error) {
-	if at.DataParallel > 0 && at.DataParallel != at.Ranks {
+	if at.Plain || at.DataParallel > 0 && at.DataParallel != at.Ranks {
 		return at, nil
 	}
 	product := 1

@@ -3,30 +3,11 @@ package recipes
 import (
 	"errors"
 	"fmt"
-	"github.com/gpurun/gpurun/recipes/format"
-	"maps"
-	"slices"
 
+	"github.com/gpurun/gpurun/recipes/deepspeed"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// FilesNamed lists the configuration files, as written, that must be in
-// cmd.Files before Read. A file can name another one: ask again once they are
-// loaded, until nothing new is asked for. A file that does not exist is left
-// out, and Read says so where it matters.
-func (r Recipe) FilesNamed(cmd Command) []string {
-	d := format.NewDraft(r.Recipe, cmd)
-	names := map[string]bool{}
-	for _, file := range d.Files() {
-		names[file] = true
-	}
-	for _, p := range r.Places() {
-		for _, file := range p.Files(d) {
-			names[file] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
 
 // Read returns the plan that the command stands for, and what can be done with
 // each knob. Every knob has a range; one that cannot be turned says why. All
@@ -53,13 +34,17 @@ func (r Recipe) read(d *format.Draft, at Topology) (strategy.Plan, map[strategy.
 			continue
 		}
 		value, err := current(d, k, knob)
+		if misread := (*misreadConfig)(nil); errors.As(err, &misread) {
+			ranges[k] = strategy.Range{Absent: misread.Error()}
+			continue
+		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", k, err))
 		}
 		if value != "" {
 			plan[k] = value
 		}
-		ranges[k] = rangeOf(d, k, knob)
+		ranges[k] = rangeOf(d, k, knob, value)
 	}
 	readAllocator(d, plan, ranges)
 	if len(faults) == 0 {
@@ -104,6 +89,9 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 		if errors.Is(err, format.ErrAuto) {
 			continue
 		}
+		if err != nil && deepspeed.Holds(d, p) {
+			return "", &misreadConfig{fmt.Errorf("%s: %w", p, err)}
+		}
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", p, err)
 		}
@@ -121,10 +109,16 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 		}
 	}
 	if value == "" {
-		return knob.Default, nil
+		value, _ = d.DefaultOf(k, knob)
 	}
 	return value, nil
 }
+
+// A misreadConfig is a setting of a DeepSpeed configuration that gpurun does not
+// understand. DeepSpeed may: the setting is left alone.
+type misreadConfig struct{ error }
+
+func (e *misreadConfig) Unwrap() error { return e.error }
 
 // perRank is a place's batch on one rank, where the place counts all of them.
 func perRank(d *format.Draft, k strategy.Knob, knob format.Knob, p format.Place, v strategy.Value, found bool) (strategy.Value, error) {
@@ -139,7 +133,7 @@ func perRank(d *format.Draft, k strategy.Knob, knob format.Knob, p format.Place,
 }
 
 // rangeOf tells what can be done with a knob.
-func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob) strategy.Range {
+func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.Value) strategy.Range {
 	if knob.Absent != "" {
 		return strategy.Range{Absent: knob.Absent}
 	}
@@ -150,6 +144,9 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob) strategy.Range 
 		return strategy.Range{Absent: "the command has no " + knob.Places[0].Needs()}
 	}
 	places, _, reason := written(d, k, knob)
+	if reason == "" && value == "" {
+		_, reason = d.DefaultOf(k, knob)
+	}
 	if reason != "" {
 		return strategy.Range{Absent: reason}
 	}
@@ -160,5 +157,35 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob) strategy.Range 
 		}
 		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope}
 	}
-	return strategy.Range{Values: format.Writable(k, places), Weights: knob.Weights}
+	values, reason := possible(d, knob, places, format.Writable(k, places), value)
+	if reason != "" {
+		return strategy.Range{Absent: reason}
+	}
+	return strategy.Range{Values: values, Weights: knob.Weights}
+}
+
+// possible are the values whose arguments the job's parser has. Where no other than
+// the current one is left, reason says why.
+func possible(d *format.Draft, knob format.Knob, places []format.Place, values []strategy.Value, current strategy.Value) (left []strategy.Value, reason string) {
+	others := 0
+	for _, v := range values {
+		why := ""
+		if v != current {
+			if why = knob.Lacking(d, places, v); why == "" {
+				others++
+			} else if reason == "" {
+				reason = why
+			}
+		}
+		if why == "" {
+			left = append(left, v)
+		}
+	}
+	if reason == "" {
+		return values, ""
+	}
+	if others > 0 {
+		reason = ""
+	}
+	return left, reason
 }

@@ -53,7 +53,7 @@ func FromKnobs(table map[string]any) (Recipe, []Problem) {
 
 // Catalog returns the recipes that come with gpurun, sorted by name.
 func Catalog() ([]Recipe, error) {
-	embedded, err := catalog.All(rules)
+	embedded, err := Embedded(nil)
 	all := make([]Recipe, len(embedded))
 	for i, r := range embedded {
 		all[i] = Recipe{r}
@@ -61,15 +61,18 @@ func Catalog() ([]Recipe, error) {
 	return all, err
 }
 
-// readEmbedded reads one recipe of the catalog.
-func readEmbedded(file string) (Recipe, error) {
-	r, err := catalog.Read(file, rules)
-	return Recipe{r}, err
+// Embedded reads some files of the catalog, nil for all, for those who look for the
+// recipe of a command among them. They come sorted by name.
+func Embedded(files []string) ([]format.Recipe, error) {
+	if files == nil {
+		var err error
+		if files, err = catalog.Files(); err != nil {
+			return nil, err
+		}
+	}
+	return catalog.Read(files, rules)
 }
 
 // With returns the recipe with the knobs of over in place of its own, and with
 // over's resume and progress where over has them.
 func (r Recipe) With(over Recipe) Recipe { return Recipe{r.Recipe.With(over.Recipe)} }
-
-// detection finds a framework's marks in a command.
-type detection format.Detection

@@ -21,15 +21,22 @@ var inBraces = regexp.MustCompile(`\{(-{0,2}[^{}|]+)(\|[^{}]*)?\}`)
 // in. It is false where the recipe has none, or where the command does not give
 // an argument that the glob needs.
 func (r Recipe) ResumeGlob(cmd Command) (glob string, ok bool) {
-	glob, known := filled(format.NewDraft(r.Recipe, cmd), r.Resume.Latest)
-	return glob, known && glob != ""
+	d := format.NewDraft(r.Recipe, cmd)
+	glob, known := filled(d, r.Resume.Latest)
+	return glob, known && glob != "" && !r.cannotResume(d)
+}
+
+// cannotResume: the job's parser has none of the arguments that resume.
+func (r Recipe) cannotResume(d *format.Draft) bool {
+	return !r.Resume.Own && slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.Option) bool { return !o.Override && d.Lacks(o.Name) != "" })
 }
 
 // Pointer is the file that names the newest checkpoint, empty where the framework
 // writes none.
 func (r Recipe) Pointer(cmd Command) string {
-	file, known := filled(format.NewDraft(r.Recipe, cmd), r.Resume.Pointer)
-	if !known {
+	d := format.NewDraft(r.Recipe, cmd)
+	file, known := filled(d, r.Resume.Pointer)
+	if !known || r.cannotResume(d) {
 		return ""
 	}
 	return file
@@ -119,7 +126,7 @@ func (r Recipe) Pinned(cmd Command, job string) []string {
 				}
 				words = append(words, o.Name+"="+value)
 			}
-		case d.HasWord(o.Name):
+		case d.HasWord(o.Name) || d.Lacks(o.Name) != "":
 		case o.Bare:
 			words = append(words, o.Name)
 		case r.Grammar.Equals:

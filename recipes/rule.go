@@ -11,6 +11,8 @@ var rules = format.Rules{
 	"deepspeed-config":        deepspeed.Rule,
 	"trainer-state":           trainerState,
 	"accelerate-accumulation": launchedAccumulation,
+	"trainer-arguments":       trainerArguments,
+	"text-encoder":            textEncoder,
 	"lightning-configs":       {Shape: mergedConfigs},
 	"lightning-intervals":     {Shape: countedIntervals},
 	"swift-accumulation":      {Shape: swiftAccumulation},

@@ -24,6 +24,9 @@ func settle(d *format.Draft, current, plan strategy.Plan) error {
 		return nil
 	}
 	for _, s := range d.Recipe.Relaunch {
+		if s.Place.Lacking(d) != "" {
+			continue
+		}
 		if err := s.Write(d); err != nil {
 			return err
 		}

@@ -26,18 +26,20 @@ const module = "github.com/gpurun/gpurun/"
 var mayImport = map[string][]string{
 	"strategy":             {"strategy/cause"},
 	"strategy/cause":       {},
-	"recipes":              {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "launcher/commandline", "launcher/environ"},
+	"recipes":              {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/source", "launcher/commandline", "launcher/environ"},
 	"recipes/catalog":      {"recipes/format"},
-	"recipes/deepspeed":    {"strategy", "recipes/format"},
+	"recipes/deepspeed":    {"strategy", "recipes/format", "recipes/source"},
+	"recipes/detect":       {"recipes/catalog", "recipes/format", "recipes/patch"},
 	"recipes/document":     {},
-	"recipes/format":       {"strategy", "recipes/document", "recipes/patch"},
+	"recipes/format":       {"strategy", "recipes/document", "recipes/patch", "recipes/source"},
 	"recipes/patch":        {},
+	"recipes/source":       {},
 	"launcher":             {"strategy", "strategy/cause", "recipes", "launcher/errext"},
 	"launcher/environ":     {},
 	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
 	"launcher/checkpoint":  {},
 	"launcher/errext":      {},
-	"launcher/job":         {"strategy", "recipes", "recipes/document", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/job":         {"strategy", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/python":      {"launcher/environ", "launcher/errext"},
 	"launcher/proc":        {"strategy", "strategy/cause"},
 	"launcher/output":      {"strategy", "strategy/cause"},
@@ -55,7 +57,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch"}
+	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/detect", "recipes/document", "recipes/format", "recipes/patch", "recipes/source"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

@@ -19,7 +19,7 @@ func planCommand(s streams) *cli.Command {
 		Name:            "plan",
 		Usage:           "show a job's plan and what each rung would change, without starting anything",
 		UsageText:       "gpurun plan [--json] train.toml\ngpurun plan [torchrun's flags] script.py [arguments …]",
-		Description:     "with --json: {\"plan\", \"rungs\": [{\"rung\", \"available\", \"reason\", \"changed\"}]}",
+		Description:     "with --json: {\"ranks\", \"plain\", \"ranks_reason\", \"plan\", \"rungs\": [{\"rung\", \"available\", \"reason\", \"changed\"}]}",
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return orHelp(c, plan(c.Context, c.Args().Slice(), s)) },
 	}
@@ -38,9 +38,12 @@ func plan(ctx context.Context, args []string, s streams) error {
 	offers := strategy.Survey(p.Policy(), p.StrategyJob(), p.Plan(), node.NewWorld(w.world, nil, nil).Inventory(ctx))
 	if own.JSON {
 		return json.NewEncoder(s.out).Encode(struct {
+			Ranks int              `json:"ranks"`
+			Plain bool             `json:"plain"` // one process that gets no rank
+			Why   string           `json:"ranks_reason"`
 			Plan  strategy.Plan    `json:"plan"`
 			Rungs []strategy.Offer `json:"rungs"`
-		}{p.Plan(), offers})
+		}{p.Ranks(), p.Plain(), p.WhyRanks(), p.Plan(), offers})
 	}
 	return p.printPlan(s.out, offers)
 }
@@ -49,6 +52,11 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 	j := p.Job()
 	_, evidence := p.Recipe()
 	fmt.Fprintf(out, "job %s: ranks %d, recipe %s, %s\n", j.Name, p.StrategyJob().Ranks, p.RecipeName(), p.Place())
+	kind := ""
+	if p.Plain() {
+		kind = ", a process without a rank"
+	}
+	fmt.Fprintf(out, "  ranks: %d%s: %s\n", p.Ranks(), kind, p.WhyRanks())
 	for _, line := range evidence {
 		fmt.Fprintf(out, "  recognised by: %s\n", line)
 	}

@@ -71,7 +71,7 @@ func prepareOrStop(ctx context.Context, j *job.Job) (*prepared, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		p, err := prepare(ctx, j)
+		p, err := prepare(ctx, j, true)
 		done <- result{p, err}
 	}()
 	select {
@@ -173,8 +173,8 @@ func start(ctx context.Context, w wiring, state launcher.State, log *node.EventL
 			return state.Verdict, err
 		}
 	}
+	w.before.Warn = func(text string) { log.Note("warning: " + text) }
 	world := node.NewWorld(w.world, signals, log.Note)
-	state.Next.Facts = world.Before(ctx)
 	w.launcher.Starter, w.launcher.World, w.launcher.Store = node.New(w.node, log, signals), world, log
 	return w.launcher.Run(ctx, state)
 }

@@ -17,6 +17,8 @@ type View struct {
 	// Devices are the same, with their figures at the moment of the call; nil
 	// without NVML, or where CUDA's order cannot be known.
 	Devices []Device
+	// Model is the first one's name where Listed knows it; Devices have theirs.
+	Model string
 	// Source says what the count rests on: "nvml", "/proc/driver/nvidia/gpus",
 	// "/dev/nvidia*", with "CUDA_VISIBLE_DEVICES of " before it where the
 	// variable chooses among them.
@@ -31,11 +33,14 @@ func Visible(env []string, n *NVML) (View, error) {
 	return visible(env, n, os.DirFS("/"))
 }
 
+// visibleNone is what a job sees that is told to see nothing.
+var visibleNone = View{Source: "CUDA_VISIBLE_DEVICES"}
+
 func visible(env []string, n *NVML, root fs.FS) (View, error) {
 	list, chosen := lookup(env, "CUDA_VISIBLE_DEVICES")
 	wanted := parseVisible(list)
 	if chosen && len(wanted) == 0 {
-		return View{Source: "CUDA_VISIBLE_DEVICES"}, nil
+		return visibleNone, nil
 	}
 	devices, source, err := present(n, root)
 	if chosen {

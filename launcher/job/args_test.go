@@ -109,7 +109,7 @@ func TestFromArgsFlags(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := defaults().Launch
-			want.NprocPerNode = "1"
+			want.NprocPerNode, want.Auto = "1", AutoDevices
 			c.want(&want)
 			if diff := cmp.Diff(want, j.Launch); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

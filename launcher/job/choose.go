@@ -12,6 +12,8 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
+	"github.com/gpurun/gpurun/recipes/format"
 )
 
 // A choice is a recipe, why it was chosen, and the command with all that was read
@@ -44,6 +46,9 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 		c.evidence = []string{"[knobs] in train.toml"}
 	}
 	c.recipe = c.recipe.With(over)
+	if c.recipe.Name != "" && s.source != nil {
+		c.command.Parser = s.parser(ctx, c.recipe.Recipe)
+	}
 	return c, nil
 }
 
@@ -90,38 +95,51 @@ func recipeFile(path string) (recipes.Recipe, error) {
 // recognise finds the recipe by the marks of the command, its files and its source;
 // a zero one where none or several fit.
 func (s Inspected) recognise(ctx context.Context) (choice, error) {
-	catalog, err := recipes.Likely(s.asWritten())
+	likely, err := s.likely()
 	if err != nil {
-		return choice{}, fmt.Errorf("load the recipes: %w", err)
+		return choice{}, err
 	}
-	c, ok := s.detect(s.asWritten(), catalog)
+	c, ok := s.detect(s.asWritten(), likely)
 	if ok {
 		// Recipes differ by the framework's version, and a framework may have several.
 		c.command.Packages = s.packages(ctx)
-		c, _ = s.detect(c.command, catalog)
+		c, _ = s.detect(c.command, likely)
 	}
 	return c, nil
 }
 
+// likely are the recipes of the catalog that the job could be of.
+func (s Inspected) likely() ([]format.Recipe, error) {
+	files, err := detect.Likely(s.asWritten())
+	if err != nil {
+		return nil, fmt.Errorf("load the recipes: %w", err)
+	}
+	among, err := recipes.Embedded(files)
+	if err != nil {
+		return nil, fmt.Errorf("load the recipes: %w", err)
+	}
+	return among, nil
+}
+
 // detect recognises a recipe by the command, loading the files that a recipe says
 // the command names, since their keys may be what tells it.
-func (s Inspected) detect(command recipes.Command, catalog []recipes.Recipe) (choice, bool) {
-	for _, r := range catalog {
+func (s Inspected) detect(command recipes.Command, among []format.Recipe) (choice, bool) {
+	for _, r := range among {
 		// One that is not there is no mark of anything; Read complains of it if the
 		// recipe that is chosen needs it.
 		command, _ = s.load(command, r)
 	}
-	found, evidence, ok := recipes.Detect(command, catalog)
+	found, evidence, ok := detect.Detect(command, among)
 	if !ok {
 		return choice{command: command}, false
 	}
-	return choice{found, evidence, command}, true
+	return choice{recipes.Recipe{Recipe: found}, evidence, command}, true
 }
 
 // load adds to a command the configuration files that it names, as a recipe
 // understands it, until they name no further one. Beside an error, it returns the
 // command with those that could be read.
-func (s Inspected) load(command recipes.Command, r recipes.Recipe) (recipes.Command, error) {
+func (s Inspected) load(command recipes.Command, r format.Recipe) (recipes.Command, error) {
 	files := maps.Clone(command.Files)
 	command.Files = files
 	for {

@@ -227,6 +227,7 @@ func (r *reader) take(t *table, key string, c *command, err error) {
 		j.Launch.LogDir = under(j.Workdir, j.Launch.LogDir)
 		j.Warnings = append(j.Warnings, c.line.Warnings...)
 	}
+	j.Launch.startedBy(c.launcher, c.line != nil)
 }
 
 // hinted is a message with its hint in one line.

@@ -44,7 +44,8 @@ func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
 	if err != nil {
 		return Inner{}, true, err
 	}
-	return Inner{Kind: inner.Kind, Argv: argv, Env: inner.Env, Ranks: inner.Ranks}, true, nil
+	return Inner{Kind: inner.Kind, Argv: argv, Env: inner.Env, Ranks: inner.Ranks,
+		Launcher: Launcher{Name: inner.Wrapper, Alone: inner.Alone, NUMA: inner.NUMA}}, true, nil
 }
 
 // read reads a file as the launcher would: one that the framework brings with it is

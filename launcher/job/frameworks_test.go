@@ -56,7 +56,7 @@ func TestUnwrapSite(t *testing.T) {
 		t.Fatalf("%v, %v", known, err)
 	}
 	want := Inner{
-		Kind: Script, Ranks: "2", Env: map[string]string{"PYTHON_EXEC": python},
+		Kind: Script, Ranks: "2", Env: map[string]string{"PYTHON_EXEC": python}, Launcher: Launcher{Name: "tune run", Alone: true},
 		Argv: []string{filepath.Join(packages, "recipes/full_finetune_distributed.py"), "--config", filepath.Join(packages, "recipes/configs/llama3_2/1B_full.yaml"), "batch_size=2"},
 	}
 	if diff := cmp.Diff(want, inner); diff != "" {

@@ -15,6 +15,8 @@ type Inner struct {
 	Env map[string]string
 	// Ranks is the number of ranks that the launcher was asked for, empty for none.
 	Ranks string
+	// Launcher is who would have started them.
+	Launcher Launcher
 }
 
 // An Unwrap takes a framework's launcher off a command; false where it knows
@@ -31,7 +33,7 @@ func innerCommand(words []string, env map[string]string, dir string, unwrap Unwr
 	if err != nil || !known {
 		return nil, err
 	}
-	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env)}
+	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env), launcher: inner.Launcher}
 	if isPython(words[0]) {
 		c.python = words[0]
 	}

@@ -22,7 +22,7 @@ func TestInterpreterOfTheCommandsTorchrun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j, err := Load(filepath.Join(dir, "train.toml"))
+	j, err := Load(filepath.Join(dir, "train.toml"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

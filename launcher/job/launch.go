@@ -67,6 +67,7 @@ func (r *reader) readNproc(t *table) {
 	}
 	r.contradiction(t, "nproc_per_node", "nproc-per-node", count != l.NprocPerNode)
 	l.NprocPerNode = count
+	l.askedFor(r.line != nil)
 }
 
 // contradiction reports a key that says something else than a flag in the command.

@@ -22,14 +22,9 @@ const largest = 256 << 10
 
 // Load reads the train.toml at path. The error is an *Error with every problem
 // of the file, those of checks included, or one with a hint where the file cannot
-// be read.
-func Load(path string, checks ...Check) (*Job, error) {
-	return LoadWith(path, nil, checks...)
-}
-
-// LoadWith is Load for a job.command that may start with a launcher which unwrap
-// can take off.
-func LoadWith(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
+// be read. unwrap takes other launchers than torchrun off job.command; nil takes
+// none off.
+func Load(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
 	text, err := read(path)
 	if err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ func TestBadFiles(t *testing.T) {
 	}
 	for _, file := range fixtures(t, "*.bad.toml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			j, err := Load(file)
+			j, err := Load(file, nil)
 			var wrong *Error
 			if !errors.As(err, &wrong) {
 				t.Fatalf("Load = %v, %v, want an *Error", j, err)
@@ -79,7 +79,7 @@ func TestGoodFiles(t *testing.T) {
 	}
 	for _, file := range fixtures(t, "*.good.toml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			j, err := Load(file)
+			j, err := Load(file, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +143,7 @@ func write(t *testing.T, text string) string {
 func TestErrorIsPrintedWithSourceAndCaret(t *testing.T) {
 	file := write(t, "[job]\nscript = \"train.py\"\n[recovery]\n\tmod = \"off\"\nmax_attempts = 0\n")
 	t.Chdir(filepath.Dir(file))
-	_, err := Load("train.toml")
+	_, err := Load("train.toml", nil)
 	const want = `train.toml:4:2: recovery.mod: unknown key (did you mean "mode"?)
     	mod = "off"
     	^
@@ -187,7 +187,7 @@ mode = "lader"
 			{Key: []string{"knobs", "micro_batch_size", "1", "via", "arg"}, Message: "of the second", AtValue: true},
 		}
 	}
-	_, err := Load(file, check)
+	_, err := Load(file, nil, check)
 	var wrong *Error
 	if !errors.As(err, &wrong) {
 		t.Fatalf("Load: %v", err)
@@ -224,7 +224,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 		{dir, "is a directory", nil},
 		{large, "too large", nil},
 	} {
-		_, err := Load(c.path)
+		_, err := Load(c.path, nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) || errext.Hint(err) == "" {
 			t.Errorf("Load(%s) = %#v, want a message with %q and a hint", c.path, err, c.want)
 		}
@@ -246,7 +246,7 @@ func TestResumePatternQuotesTheFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j, err := Load(filepath.Join(dir, "train.toml"))
+	j, err := Load(filepath.Join(dir, "train.toml"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestResumePatternQuotesTheFolder(t *testing.T) {
 func TestDigestTellsJobsApart(t *testing.T) {
 	load := func(file string) string {
 		t.Helper()
-		j, err := Load(file)
+		j, err := Load(file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

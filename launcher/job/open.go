@@ -19,6 +19,6 @@ func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error
 		j, err := FromArgs(args, env, dir)
 		return j, own, err
 	}
-	j, err := LoadWith(file, frameworkLaunchers(ctx, environ.Parse(env)), checkKnobs, checkRecipe(filepath.Dir(file)))
+	j, err := Load(file, frameworkLaunchers(ctx, environ.Parse(env)), checkKnobs, checkRecipe(filepath.Dir(file)))
 	return j, own, err
 }

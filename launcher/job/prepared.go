@@ -12,6 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -29,7 +30,7 @@ type Prepared struct {
 // be done with each knob, and the ceiling that each rank is held to.
 func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 	var err error
-	if r.command, err = r.load(r.command, r.recipe); err != nil {
+	if r.command, err = r.load(r.command, r.recipe.Recipe); err != nil {
 		return nil, err
 	}
 	if r.job.Launch.DataParallel == 0 {
@@ -92,17 +93,18 @@ func (p *Prepared) GPUs() gpu.View { return p.resolved.gpus }
 // Accelerator is what the job trains on: "cuda" or "cpu".
 func (p *Prepared) Accelerator() string { return p.resolved.accelerator() }
 
-// BF16 reports whether every device computes in bfloat16; a CPU does, in PyTorch.
-func (p *Prepared) BF16() bool {
+// BF16 reports whether every one of the job's devices, as NVML knows them, computes in
+// bfloat16; a CPU does, in PyTorch.
+func (p *Prepared) BF16(devices []gpu.Device) bool {
 	if p.Accelerator() == "cpu" {
 		return true
 	}
-	for _, d := range p.resolved.gpus.Devices {
+	for _, d := range devices {
 		if !d.BF16() {
 			return false
 		}
 	}
-	return len(p.resolved.gpus.Devices) > 0
+	return len(devices) > 0
 }
 
 // Ranks is the number of ranks on this node. A job that starts its own has as many,
@@ -111,7 +113,7 @@ func (p *Prepared) Ranks() int { return p.resolved.local }
 
 // Processes is the number of processes that gpurun starts on this node.
 func (p *Prepared) Processes() int {
-	if p.resolved.job.Launch.Self {
+	if p.resolved.plain {
 		return 1
 	}
 	return p.resolved.local
@@ -155,12 +157,12 @@ func (p *Prepared) RecipeName() string {
 }
 
 // Candidates are the recipes of whose marks the job has some.
-func (p *Prepared) Candidates() ([]recipes.Candidate, error) {
-	catalog, err := recipes.Catalog()
+func (p *Prepared) Candidates() ([]detect.Candidate, error) {
+	all, err := recipes.Embedded(nil)
 	if err != nil {
 		return nil, fmt.Errorf("load the recipes: %w", err)
 	}
-	return recipes.Candidates(p.resolved.command, catalog), nil
+	return detect.Candidates(p.resolved.command, all), nil
 }
 
 // Warnings are sentences for people: what was asked for and has no effect, or an
@@ -172,8 +174,12 @@ func (p *Prepared) Place() string {
 	device, gpus := "CPU", p.resolved.gpus
 	if gpus.Count > 0 {
 		device = fmt.Sprintf("%d GPUs (%s)", gpus.Count, gpus.Source)
+		model := gpus.Model
 		if len(gpus.Devices) > 0 {
-			device = fmt.Sprintf("%d × %s (%s)", gpus.Count, gpus.Devices[0].Name, gpus.Source)
+			model = gpus.Devices[0].Name
+		}
+		if model != "" {
+			device = fmt.Sprintf("%d × %s (%s)", gpus.Count, model, gpus.Source)
 		}
 	}
 	return strings.TrimSpace(p.resolved.place.Evidence + ", " + device)

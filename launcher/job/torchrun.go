@@ -44,6 +44,7 @@ func withHint(err error) error {
 func launchOf(line *commandline.Launch) Launch {
 	l := defaults().Launch
 	l.NprocPerNode, l.MasterPort, l.MaxRestarts = Count(line.NprocPerNode), line.MasterPort, line.MaxRestarts
+	l.Auto = AutoDevices
 	l.LogDir, l.Redirects, l.Tee, l.LocalRanksFilter = line.LogDir, line.Redirects, line.Tee, line.LocalRanksFilter
 	l.Role, l.RunID, l.ShutdownTimeout, l.LocalRankArg = line.Role, line.RunID, line.ShutdownTimeout, line.LocalRankArg
 	return l

@@ -16,8 +16,10 @@ type command struct {
 	python, torchrun string
 	// line is what torchrun's flags said; nil where there was no torchrun.
 	line *commandline.Launch
-	// inner are the variables that another launcher would have set.
-	inner map[string]string
+	// inner are the variables that another launcher would have set, and launcher is
+	// which one that is; zero for none.
+	inner    map[string]string
+	launcher Launcher
 }
 
 // commandFrom splits a line as typed into a shell, and takes apart what gpurun

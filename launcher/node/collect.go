@@ -43,6 +43,7 @@ func (a *attempt) collect() {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("a rank's log is not complete: %v", err)}
 	}
 	a.stopProbe()
+	a.saving.stop()
 	a.stopAlarms()
 	a.stopSettings()
 	if err := a.swap.close(); err != nil {

@@ -18,16 +18,13 @@ import (
 //go:embed *.toml verified
 var files embed.FS
 
-// All returns the recipes, sorted by name; rules are those that they may name.
-func All(rules format.Rules) ([]format.Recipe, error) {
-	names, err := Files()
-	if err != nil {
-		return nil, err
-	}
+// Read returns the recipes of some files, sorted by name; rules are those that they
+// may name.
+func Read(names []string, rules format.Rules) ([]format.Recipe, error) {
 	all, faults := make([]format.Recipe, len(names)), make([]error, len(names))
 	var reading sync.WaitGroup
 	for i, name := range names {
-		reading.Go(func() { all[i], faults[i] = Read(name, rules) })
+		reading.Go(func() { all[i], faults[i] = read(name, rules) })
 	}
 	reading.Wait()
 	slices.SortFunc(all, func(a, b format.Recipe) int { return strings.Compare(a.Name, b.Name) })
@@ -58,8 +55,8 @@ func Text(file string) ([]byte, error) {
 	return text, nil
 }
 
-// Read reads one recipe.
-func Read(file string, rules format.Rules) (format.Recipe, error) {
+// read reads one recipe.
+func read(file string, rules format.Rules) (format.Recipe, error) {
 	text, err := Text(file)
 	if err != nil {
 		return format.Recipe{}, err

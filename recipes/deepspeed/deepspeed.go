@@ -65,6 +65,18 @@ func dsConfigOf(d *format.Draft) (dsConfig, bool) {
 	return c, named
 }
 
+// Holds reports whether a place is in the job's DeepSpeed configuration, whose text is
+// there.
+func Holds(d *format.Draft, p format.Place) bool {
+	in := p.InFile()
+	c, named := dsConfigOf(d)
+	if in == nil || !named || !slices.Contains(d.Recipe.Rules, "deepspeed-config") {
+		return false
+	}
+	file, _, found := in.Find(d)
+	return found && file == c.file && d.Loaded(file)
+}
+
 // number is a whole number of the configuration; auto and a missing key are none.
 func (c dsConfig) number(key string) (n int, found bool, err error) {
 	value, found, err := c.d.Value(c.file, key)
@@ -156,9 +168,15 @@ func read(d *format.Draft, at format.Topology, plan strategy.Plan, ranges map[st
 			delete(plan, k)
 		}
 	} else if err := c.readBatch(at, plan); err != nil {
-		return fmt.Errorf("%s: %w", format.Shown(c.file), err)
+		if c.impossible() {
+			return fmt.Errorf("%s: %w", format.Shown(c.file), err)
+		}
+		c.leaveBatch(plan, ranges, fmt.Sprintf("%s: %v", format.Shown(c.file), err))
 	}
 	c.checkAccumulation(plan, ranges)
+	if reason := ownBatches(d.Original); c.alone && reason != "" {
+		c.leaveBatch(plan, ranges, reason)
+	}
 	for knob, block := range map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam} {
 		if r := ranges[knob]; r.Absent == "" && at.NVMePath == "" && !c.has(block+dsNVMe) {
 			r.Values = without(r.Values, "nvme")
@@ -201,6 +219,23 @@ func (c dsConfig) readBatch(at format.Topology, plan strategy.Plan) error {
 	plan[strategy.MicroBatchSize] = strategy.Number(full.micro)
 	plan[strategy.GradientAccumulationSteps] = strategy.Number(full.accum)
 	return nil
+}
+
+// impossible reports whether DeepSpeed refuses the batch whatever the number of
+// data-parallel ranks, of which the script may know more than gpurun.
+func (c dsConfig) impossible() bool {
+	b, err := c.batch()
+	step := b.micro * b.accum
+	return err == nil && c.alone && b.train > 0 && step > 0 && b.train%step != 0 && !mentions(c.d.Original, dsTrain, dsMicro, dsAccum)
+}
+
+// leaveBatch leaves the batch to the job: what it is cannot be told, or not be changed
+// by the configuration alone.
+func (c dsConfig) leaveBatch(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range, reason string) {
+	for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.GradientAccumulationSteps} {
+		delete(plan, k)
+		ranges[k] = strategy.Range{Absent: reason}
+	}
 }
 
 func offloaded(device strategy.Value) bool { return device == "cpu" || device == "nvme" }

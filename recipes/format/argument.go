@@ -61,6 +61,14 @@ func (a argument) Arguments() []string {
 	return slices.DeleteFunc([]string{a.names[0], a.no}, func(name string) bool { return !startsWithDashes(name) })
 }
 
+// spellings are its names, and that of its opposite.
+func (a argument) spellings() []string {
+	if a.no == "" {
+		return a.names
+	}
+	return append(slices.Clone(a.names), a.no)
+}
+
 // follow reads the path that the argument holds.
 func (a argument) follow(d *Draft) (string, bool) {
 	word, found, err := d.args.get(a.names)

@@ -52,6 +52,13 @@ func (a onLine) spelling(names []string) string {
 			best, at = name, i
 		}
 	}
+	if at < 0 {
+		for _, name := range names {
+			if a.d.Lacks(name) == "" {
+				return name
+			}
+		}
+	}
 	return best
 }
 

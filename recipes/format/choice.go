@@ -49,6 +49,9 @@ func (c choice) Arguments() []string {
 	return slices.DeleteFunc(c.options(), func(name string) bool { return !startsWithDashes(name) })
 }
 
+// optionsOf are the options that make a value.
+func (c choice) optionsOf(value strategy.Value) []Option { return OptionsOf(c.words[value]) }
+
 // options names every argument that any choice uses.
 func (c choice) options() []string {
 	names := map[string]bool{}

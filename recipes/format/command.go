@@ -1,5 +1,7 @@
 package format
 
+import "github.com/gpurun/gpurun/recipes/source"
+
 // A Command is how a job is started, as the user wrote it. Nothing in it is ever
 // changed in place.
 type Command struct {
@@ -13,14 +15,41 @@ type Command struct {
 	Files map[string][]byte
 	// Script is the script's source, for detection; nil where there is none.
 	Script []byte
+	// Modules are the local modules that the script imports, directly or through
+	// others; nil where nobody has looked.
+	Modules []Source
+	// Parser is what the job's sources say of the arguments that it takes; nil where
+	// nobody has looked.
+	Parser *source.Parser
 	// Packages are the versions of the Python packages that the job's interpreter
 	// has, by their names in lower case; nil where nobody has asked.
 	Packages map[string]string
 }
 
+// Sources are the texts of the script and of its modules; nil where it has none.
+func (c Command) Sources() [][]byte {
+	if c.Script == nil {
+		return nil
+	}
+	texts := [][]byte{c.Script}
+	for _, m := range c.Modules {
+		texts = append(texts, m.Text)
+	}
+	return texts
+}
+
+// A Source is a Python file.
+type Source struct {
+	Path string
+	Text []byte
+}
+
 // A Topology is how many processes share the work, and on what.
 type Topology struct {
 	Ranks int
+	// Plain: the job is one process that may start ranks of its own, so that nobody
+	// knows how many ranks there will be.
+	Plain bool
 	// DataParallel is the number of ranks that see different samples; 0: Ranks.
 	DataParallel int
 	// NVMePath is the folder for what is offloaded to NVMe, empty for none.

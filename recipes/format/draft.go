@@ -38,6 +38,7 @@ func NewDraft(r Recipe, cmd Command) *Draft {
 		copies:   map[string]string{},
 		named:    map[string]Via{},
 	}
+	d.grammar.Ambiguous = func(word, name string) bool { return !cmd.Parser.Abbreviates(word, name) }
 	d.args = onLine{d}
 	if r.Grammar.File && len(cmd.Argv) >= 2 && (len(cmd.Argv) == 2 || r.Grammar.Overrides && onlyOverrides(cmd.Argv[2:])) {
 		if _, known := patch.FormatOf(cmd.Argv[1], nil); known {
@@ -87,6 +88,12 @@ func (d *Draft) Files() []string {
 
 // Has reports whether the command gives an argument.
 func (d *Draft) Has(argument string) bool { return d.args.has([]string{argument}, "") }
+
+// On reports whether a flag is on the command and on.
+func (d *Draft) On(flag string) (bool, error) {
+	truth, found, err := d.args.flag([]string{flag}, "")
+	return found && SameWord(truth, true), err
+}
 
 // HasWord reports whether an argument is among the command's own words.
 func (d *Draft) HasWord(argument string) bool { return d.grammar.Has(d.Argv, argument) }
@@ -140,6 +147,12 @@ func (d *Draft) SetVariable(name, value string) {
 func (d *Draft) Add(file string, text []byte, via Via) error {
 	d.files[file], d.named[file], d.alone[file] = text, via, true
 	return via.point(d, file, file)
+}
+
+// Loaded reports whether a file's text is there.
+func (d *Draft) Loaded(file string) bool {
+	_, err := d.text(file)
+	return err == nil
 }
 
 // text is a file's text as the draft has it.

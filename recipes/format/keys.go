@@ -28,7 +28,7 @@ const (
 // explains each of them.
 var keys = map[string][]string{
 	inRecipe: {
-		"name", "title", "rules", "parser", "versions", "detect", "resume", "progress", "knobs", "parallel", "deepspeed", "own_oom", "also",
+		"name", "title", "rules", "parser", "arguments", "versions", "detect", "resume", "progress", "knobs", "parallel", "deepspeed", "own_oom", "also",
 		"checkpoint", "proof",
 	},
 	inDetect:     {"imports", "unless", "args", "keys", "over", "source", "programs"},

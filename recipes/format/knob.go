@@ -33,6 +33,8 @@ type Knob struct {
 	// Given limits the knob to commands in which a place is present: the recipe
 	// cannot know whether every script takes the argument.
 	Given bool
+	// Own: the job's user said where it is kept, who knows the job's arguments.
+	Own bool
 	// Also are settings that are written when the knob is changed.
 	Also []Setting
 	// Unless are settings of the user's that keep the knob from being turned.

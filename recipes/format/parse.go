@@ -52,6 +52,7 @@ func parse(text []byte, rules Rules) (Recipe, []Problem, *document.Fault) {
 	if n.text("parser") != "" {
 		r.Grammar = parsers[n.Choice("parser", "argparse", parserNames()...)]
 	}
+	r.Definitions, r.OwnArguments = n.texts("arguments"), n.Has("arguments")
 	r.Detection = parseDetection(n.child("detect", inDetect))
 	r.Resume = parseResume(n.child("resume", inResume))
 	r.Progress = parseProgress(n.child("progress", inProgress))
@@ -82,6 +83,10 @@ func FromKnobs(values map[string]any) (Recipe, []Problem) {
 	var problems []Problem
 	n := (&table{}).of(document.NewTable(document.Plain(values), &problems, "knobs"))
 	r := Recipe{Knobs: parseKnobs(n)}
+	for k, knob := range r.Knobs {
+		knob.Own = true
+		r.Knobs[k] = knob
+	}
 	return r, sorted(problems)
 }
 

@@ -22,8 +22,13 @@ type Recipe struct {
 	Knobs     map[strategy.Knob]Knob
 	Detection Detection
 	Grammar   Grammar
-	Resume    Resume
-	Progress  Progress
+	// OwnArguments: the arguments are those that the job's own sources define, and
+	// those of Definitions, files among the framework's packages. A recipe whose
+	// arguments the framework itself brings says neither.
+	OwnArguments bool
+	Definitions  []string
+	Resume       Resume
+	Progress     Progress
 	// Verified is nil as long as the framework itself has read nothing that the
 	// recipe wrote. A recipe file does not say it: make conformance does.
 	Verified *Verified
@@ -71,6 +76,9 @@ type Detection struct {
 	Keys []string
 	// Over names recipes that give way where both match.
 	Over []string
+	// Not tells why a command with the marks is none of the framework's after all,
+	// empty where it is; nil: it is. A rule says it.
+	Not func(Command) string
 }
 
 // Resume is how a job goes on from its newest checkpoint.
@@ -102,6 +110,8 @@ type Resume struct {
 	// what goes on; Shifts, what a changed knob does to it.
 	Data   string
 	Shifts map[strategy.Knob]string
+	// Own: the job's user said how, who knows the job's arguments.
+	Own bool
 }
 
 // Progress is how a step shows in the job's output.
@@ -132,6 +142,7 @@ func (r Recipe) With(over Recipe) Recipe {
 	maps.Copy(r.Knobs, over.Knobs)
 	if over.Resume.Latest != "" {
 		r.Resume = over.Resume
+		r.Resume.Own = true
 	}
 	if over.Progress.Step != "" {
 		r.Progress.Step = over.Progress.Step
@@ -162,6 +173,24 @@ func (r Recipe) Places() []Place {
 		all = append(all, s.Place)
 	}
 	return slices.DeleteFunc(all, func(p Place) bool { return p.Kind == nil })
+}
+
+// FilesNamed lists the configuration files, as written, that must be in
+// cmd.Files before the recipe reads the command. A file can name another one: ask again once they are
+// loaded, until nothing new is asked for. A file that does not exist is left
+// out, and reading says so where it matters.
+func (r Recipe) FilesNamed(cmd Command) []string {
+	d := NewDraft(r, cmd)
+	names := map[string]bool{}
+	for _, file := range d.Files() {
+		names[file] = true
+	}
+	for _, p := range r.Places() {
+		for _, file := range p.Files(d) {
+			names[file] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // Under is the option behind which the recipe's overrides stand, empty for none.

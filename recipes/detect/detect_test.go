@@ -1,4 +1,4 @@
-package recipes_test
+package detect_test
 
 import (
 	"strings"
@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -17,15 +18,19 @@ func TestDetect(t *testing.T) {
 		want                       string
 		evidence                   []string
 	}{
-		{"from import", hfArgs, "from transformers import HfArgumentParser, Trainer\n", "", "hf-trainer", []string{
+		{"from import", hfArgs, "from transformers import HfArgumentParser, Trainer\nfrom transformers import TrainingArguments\n", "", "hf-trainer", []string{
 			"the script imports transformers.HfArgumentParser", "the command has --output_dir", "the command has --per_device_train_batch_size"}},
-		{"import over lines", hfArgs, "from transformers import (  # all\n    AutoModel,\n    HfArgumentParser as P,\n)\n", "", "hf-trainer", nil},
-		{"qualified", hfArgs, "import numpy as np, transformers as tf\np = tf.HfArgumentParser(X)\n", "", "hf-trainer", nil},
-		{"continued line", hfArgs, "from transformers import Trainer, \\\n  HfArgumentParser\n", "", "hf-trainer", nil},
-		{"inside a function", hfArgs, "def main():\n    from transformers import HfArgumentParser\n", "", "hf-trainer", nil},
+		{"import over lines", hfArgs, "from transformers import (  # all\n    AutoModel,\n    HfArgumentParser as P,\n)\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},
+		{"qualified", hfArgs, "import numpy as np, transformers as tf\np = tf.HfArgumentParser(X)\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},
+		{"continued line", hfArgs, "from transformers import Trainer, \\\n  HfArgumentParser\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},
+		{"inside a function", hfArgs, "def main():\n    from transformers import HfArgumentParser\nfrom transformers import TrainingArguments\n", "", "hf-trainer", nil},
 		{"no parser", hfArgs, "from transformers import Trainer, TrainingArguments\n", "", "", nil},
 		{"commented out", hfArgs, "# from transformers import HfArgumentParser\n", "", "", nil},
 		{"no arguments", "x.py", "from transformers import HfArgumentParser\n", "", "", nil},
+		{"another dataclass", hfArgs, "from transformers import HfArgumentParser, Trainer\n@dataclass\nclass Args:\n    output_dir: str\nHfArgumentParser(Args)\n", "", "", nil},
+		{"training arguments in code alone", hfArgs, "from transformers import HfArgumentParser, TrainingArguments\nclass Args:\n    lr: float\nargs = HfArgumentParser((Args,)).parse_args_into_dataclasses()\nTrainingArguments(output_dir='x')\n", "", "", nil},
+		{"a class that extends them", hfArgs, "from transformers import HfArgumentParser, TrainingArguments\nclass Base(TrainingArguments):\n    pass\nclass Args(Base):\n    lr: float = 1\nHfArgumentParser((Other, Args))\n", "", "hf-trainer", nil},
+		{"classes in a variable", hfArgs, "from transformers import HfArgumentParser, TrainingArguments\nHfArgumentParser(classes)\n", "", "hf-trainer", nil},
 		{"trl", hfArgs, "from transformers import HfArgumentParser\nfrom trl import SFTConfig\n", "", "", nil},
 		{"trl's configuration by the Trainer's parser", hfArgs, "from transformers import HfArgumentParser\nfrom trl import SFTConfig\nHfArgumentParser((Script, SFTConfig))\n", "", "trl", nil},
 		{"trl's configuration made in code", hfArgs, "from transformers import HfArgumentParser\nfrom trl import SFTConfig\nSFTConfig(output_dir='x')\n", "", "", nil},
@@ -37,10 +42,10 @@ func TestDetect(t *testing.T) {
 		{"deepspeed submodule", "x.py --deepspeed ds.json", "from deepspeed.ops.adam import FusedAdam\n", "", "deepspeed", nil},
 		{"deepspeed keys", "x.py --deepspeed_config ds.json", "", `{"zero_optimization": {}, "train_batch_size": 8}`, "deepspeed", []string{
 			"the command has --deepspeed_config", "ds.json has train_batch_size, zero_optimization"}},
-		{"both", hfArgs + " --deepspeed ds.json", "import deepspeed\nfrom transformers import HfArgumentParser\n", "{}", "hf-trainer", nil},
+		{"both", hfArgs + " --deepspeed ds.json", "import deepspeed\nfrom transformers import HfArgumentParser\nfrom transformers import TrainingArguments\n", "{}", "hf-trainer", nil},
 		{"neither", "x.py --lr 1", "import torch\n", "", "", nil},
 	}
-	all, err := recipes.Catalog()
+	all, err := recipes.Embedded(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +58,7 @@ func TestDetect(t *testing.T) {
 			if test.config != "" {
 				cmd.Files["ds.json"] = []byte(test.config)
 			}
-			r, evidence, found := recipes.Detect(cmd, all)
+			r, evidence, found := detect.Detect(cmd, all)
 			if r.Name != test.want || found != (test.want != "") {
 				t.Errorf("found %q, want %q (%v)", r.Name, test.want, evidence)
 			}
@@ -69,7 +74,7 @@ func TestDetect(t *testing.T) {
 // TestDetectNanoGPT: train.py is recognised however its README starts it, and the
 // scripts beside it that do not train are not.
 func TestDetectNanoGPT(t *testing.T) {
-	all, err := recipes.Catalog()
+	all, err := recipes.Embedded(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,36 +91,19 @@ func TestDetectNanoGPT(t *testing.T) {
 		"train.py --out_dir=out": "12",
 	} {
 		cmd := recipes.Command{Argv: strings.Fields(line), Script: train, Files: config}
-		r, _, found := recipes.Detect(cmd, all)
+		r, _, found := detect.Detect(cmd, all)
 		if !found || r.Name != "nanogpt" {
 			t.Errorf("%s: %q", line, r.Name)
 			continue
 		}
-		if plan, _, err := r.Read(cmd, recipes.Topology{Ranks: 1}); err != nil || plan[strategy.MicroBatchSize] != micro {
+		plan, _, err := recipes.Recipe{Recipe: r}.Read(cmd, recipes.Topology{Ranks: 1})
+		if err != nil || plan[strategy.MicroBatchSize] != micro {
 			t.Errorf("%s: %v, %v", line, plan, err)
 		}
 	}
 	for _, line := range []string{"sample.py --out_dir=out --dtype=float16", "bench.py --batch_size=4"} {
-		if r, evidence, found := recipes.Detect(recipes.Command{Argv: strings.Fields(line), Script: bench}, all); found {
+		if r, evidence, found := detect.Detect(recipes.Command{Argv: strings.Fields(line), Script: bench}, all); found {
 			t.Errorf("%s: %s by %q", line, r.Name, evidence)
 		}
-	}
-}
-
-// TestFilesNamed: a file can name another one, which is asked for once the first
-// is loaded.
-func TestFilesNamed(t *testing.T) {
-	hf := catalogued(t, "hf-trainer")
-	cmd := recipes.Command{Argv: []string{"x.py", "args.json"}, Files: map[string][]byte{}}
-	if diff := cmp.Diff([]string{"args.json"}, hf.FilesNamed(cmd)); diff != "" {
-		t.Errorf("first (-want +got):\n%s", diff)
-	}
-	cmd.Files["args.json"] = []byte(`{"deepspeed": "ds.json"}`)
-	if diff := cmp.Diff([]string{"args.json", "ds.json"}, hf.FilesNamed(cmd)); diff != "" {
-		t.Errorf("then (-want +got):\n%s", diff)
-	}
-	inline := recipes.Command{Argv: []string{"x.py", "--deepspeed", `{"zero_optimization": {}}`}}
-	if got := hf.FilesNamed(inline); len(got) > 0 {
-		t.Errorf("inline JSON asks for %v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package recipes
+package detect
 
 import (
 	"regexp"
@@ -17,7 +17,7 @@ var (
 // imports and thus can use a name of a module ("transformers.HfArgumentParser").
 // Comments do not count. It reads text, not Python: an import in a string counts.
 func imports(source []byte, name string) bool {
-	text := pythonComment.ReplaceAllString(continuation.ReplaceAllString(string(source), " "), "")
+	text := withoutComments(source)
 	module, member, qualified := cutLast(name)
 	for _, m := range fromImport.FindAllStringSubmatch(text, -1) {
 		if m[1] == name || strings.HasPrefix(m[1], name+".") {
@@ -44,6 +44,11 @@ func imports(source []byte, name string) bool {
 		}
 	}
 	return false
+}
+
+// withoutComments is a source with each statement on a line of its own.
+func withoutComments(source []byte) string {
+	return pythonComment.ReplaceAllString(continuation.ReplaceAllString(string(source), " "), "")
 }
 
 // cutLast splits off what follows the last dot.

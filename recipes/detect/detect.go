@@ -1,20 +1,28 @@
-package recipes
+// Package detect tells which framework a job is of, from its command and source.
+//
+// A framework's recipe names its marks (format.Detection). Likely reads nothing of a
+// recipe but them, so that the start of a job does not wait for all of the catalog;
+// Detect decides among the recipes that are left.
+package detect
 
 import (
 	"bytes"
 	"fmt"
-	"github.com/gpurun/gpurun/recipes/format"
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/patch"
 )
+
+// detection finds a framework's marks in a command.
+type detection format.Detection
 
 // Detect finds the recipe of the framework that a command uses. The script's
 // imports decide where its source is known; then an argument or a key of a
 // configuration file has to show that the knobs are within reach of the command
 // line. Evidence says by what the recipe was recognised, for people.
-func Detect(cmd Command, among []Recipe) (found Recipe, evidence []string, ok bool) {
+func Detect(cmd format.Command, among []format.Recipe) (found format.Recipe, evidence []string, ok bool) {
 	candidates := Candidates(cmd, among)
 	n := 0
 	for _, c := range candidates {
@@ -24,14 +32,14 @@ func Detect(cmd Command, among []Recipe) (found Recipe, evidence []string, ok bo
 		}
 	}
 	if n != 1 {
-		return Recipe{}, nil, false
+		return format.Recipe{}, nil, false
 	}
 	return found, evidence, true
 }
 
 // A Candidate is a recipe of whose marks a command has some.
 type Candidate struct {
-	Recipe   Recipe
+	Recipe   format.Recipe
 	Evidence []string
 	// Matched: the marks are enough.
 	Matched bool
@@ -42,7 +50,7 @@ type Candidate struct {
 }
 
 // Candidates lists the recipes that a command has marks of, enough or not.
-func Candidates(cmd Command, among []Recipe) []Candidate {
+func Candidates(cmd format.Command, among []format.Recipe) []Candidate {
 	var all []Candidate
 	for _, r := range among {
 		if evidence, matched := detection(r.Detection).match(r, cmd); len(evidence) > 0 {
@@ -62,8 +70,8 @@ func Candidates(cmd Command, among []Recipe) []Candidate {
 }
 
 // match holds a command against the marks of one framework.
-func (t detection) match(r Recipe, cmd Command) (evidence []string, matched bool) {
-	if outside := r.Versions.Outside(cmd.Packages); outside != "" {
+func (t detection) match(r format.Recipe, cmd format.Command) (evidence []string, matched bool) {
+	if outside := r.Versions.Outside(cmd.Packages); outside != "" || t.Not != nil && t.Not(cmd) != "" {
 		return nil, false
 	}
 	if program := t.program(cmd); program != "" {
@@ -101,15 +109,14 @@ func (t detection) match(r Recipe, cmd Command) (evidence []string, matched bool
 	return append(evidence, marks.all()...), enough
 }
 
-// OwnProgram reports whether a command starts a framework's own program, by whose
-// name its recipe is recognised.
-func OwnProgram(cmd Command) (bool, error) {
-	among, err := Likely(cmd)
-	return slices.ContainsFunc(among, func(r Recipe) bool { return detection(r.Detection).program(cmd) != "" }), err
+// OwnProgram reports whether a command starts the own program of one of the
+// frameworks, by whose name its recipe is recognised.
+func OwnProgram(cmd format.Command, among []format.Recipe) bool {
+	return slices.ContainsFunc(among, func(r format.Recipe) bool { return detection(r.Detection).program(cmd) != "" })
 }
 
 // program is the framework's own program that the command starts, empty for none.
-func (t detection) program(cmd Command) string {
+func (t detection) program(cmd format.Command) string {
 	if len(cmd.Argv) == 0 {
 		return ""
 	}
@@ -122,7 +129,7 @@ func (t detection) program(cmd Command) string {
 }
 
 // source reports whether the script's source is the framework's own by itself.
-func (t detection) source(cmd Command) bool {
+func (t detection) source(cmd format.Command) bool {
 	return len(t.Source) > 0 && !slices.ContainsFunc(t.Source, func(text string) bool { return !bytes.Contains(cmd.Script, []byte(text)) })
 }
 
@@ -133,9 +140,9 @@ type marks struct{ arguments, keys []string }
 func (m marks) all() []string { return slices.Concat(m.arguments, m.keys) }
 
 // marks lists the marks that a command has.
-func (t detection) marks(r Recipe, cmd Command) marks {
+func (t detection) marks(r format.Recipe, cmd format.Command) marks {
 	var found marks
-	d := format.NewDraft(r.Recipe, cmd)
+	d := format.NewDraft(r, cmd)
 	for _, name := range t.Args {
 		if d.Has(name) {
 			found.arguments = append(found.arguments, "the command has "+name)
@@ -147,13 +154,13 @@ func (t detection) marks(r Recipe, cmd Command) marks {
 		}
 	}
 	for _, file := range r.FilesNamed(cmd) {
-		format, known := patch.FormatOf(file, cmd.Files[file])
+		kind, known := patch.FormatOf(file, cmd.Files[file])
 		if !known {
 			continue
 		}
 		var held []string
 		for _, key := range t.Keys {
-			if _, there, err := patch.Get(format, cmd.Files[file], key); there && err == nil {
+			if _, there, err := patch.Get(kind, cmd.Files[file], key); there && err == nil {
 				held = append(held, key)
 			}
 		}

@@ -1,4 +1,4 @@
-package recipes
+package detect
 
 import (
 	"bytes"
@@ -11,39 +11,33 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
-// Likely returns the recipes of the catalog that Detect could find for a command.
-// Most jobs' scripts speak of one framework or of none, and every start of a job
-// waits for this: of the others only the marks are read.
-func Likely(cmd Command) ([]Recipe, error) {
+// Likely lists the files of the catalog whose recipes Detect could find for a
+// command. Most jobs' scripts speak of one framework or of none, and every start of a
+// job waits for this: only the marks are read.
+func Likely(cmd format.Command) ([]string, error) {
 	files, err := catalog.Files()
 	if err != nil {
 		return nil, err
 	}
-	all, faults := make([]Recipe, len(files)), make([]error, len(files))
-	likely := make([]bool, len(files))
+	likely, faults := make([]bool, len(files)), make([]error, len(files))
 	var reading sync.WaitGroup
 	for i, file := range files {
-		reading.Go(func() {
-			if likely[i], faults[i] = mayMatch(file, cmd); likely[i] {
-				all[i], faults[i] = readEmbedded(file)
-			}
-		})
+		reading.Go(func() { likely[i], faults[i] = mayMatch(file, cmd) })
 	}
 	reading.Wait()
-	var found []Recipe
-	for i, r := range all {
+	found := []string{}
+	for i, file := range files {
 		if likely[i] {
-			found = append(found, r)
+			found = append(found, file)
 		}
 	}
-	slices.SortFunc(found, func(a, b Recipe) int { return strings.Compare(a.Name, b.Name) })
 	return found, errors.Join(faults...)
 }
 
 // mayMatch reads the marks of one recipe and tells whether they could be enough:
 // what Detection.match cannot do without. Files have their marks before their
 // knobs; one that has not is always taken for likely.
-func mayMatch(file string, cmd Command) (bool, error) {
+func mayMatch(file string, cmd format.Command) (bool, error) {
 	text, err := catalog.Text(file)
 	if err != nil {
 		return false, err
