@@ -23,6 +23,8 @@ func Advice(d strategy.Diagnosis, ev strategy.Evidence, ceiling int64) string {
 	case ceiling > 0 && d.Requested != nil && *d.Requested > ceiling:
 		return fmt.Sprintf("a single request of %s is more than limits.device_memory = %s: raise it, or look for a wrong shape, a batch or a sequence that is far too long",
 			strategy.GiB(*d.Requested), strategy.GiB(ceiling))
+	case ceiling > 0 && d.Advice != "": // on which ranks it ran out
+		return fmt.Sprintf("%s; limits.device_memory holds each of them to %s", d.Advice, strategy.GiB(ceiling))
 	case ceiling > 0:
 		return fmt.Sprintf("limits.device_memory holds each rank to %s: raise it, or make the model or its batch smaller", strategy.GiB(ceiling))
 	case onCPU && d.Advice == "":
