@@ -82,7 +82,7 @@ func (s Inspected) count(c choice) (processes, error) {
 	var p processes
 	switch {
 	case said:
-		p = processes{local: n, plain: n == 1 && l.Launcher.Alone, why: "nproc_per_node says so"}
+		p = processes{local: n, plain: n == 1 && l.Launcher.Alone, why: "that many were asked for"}
 	case l.NprocPerNode == "gpu" && s.gpus.Count == 0:
 		return processes{}, errext.Errorf("set CUDA_VISIBLE_DEVICES, or ask for a number of processes", "nproc_per_node is \"gpu\", and no GPU is visible")
 	case l.NprocPerNode == "gpu":

@@ -24,7 +24,7 @@ const (
 type follower struct {
 	roots []string // folders of the interpreter's path in which the job's own code is
 	only  string   // where a root has other packages, too: the job's own; empty for all
-	most  int    // files to read
+	most  int      // files to read
 	seen  map[string]bool
 	found []format.Source
 }
