@@ -264,3 +264,42 @@ func TestTextEncoder(t *testing.T) {
 		}
 	}
 }
+
+// TestATrainerOfOneProcess: on several GPUs its batch is that of all of them, and
+// DeepSpeed would take one; on one GPU DeepSpeed gets the variables that it asks for.
+func TestATrainerOfOneProcess(t *testing.T) {
+	hf := catalogued(t, "hf-trainer")
+	cmd := recipes.Command{Argv: strings.Fields("train.py --output_dir out --per_device_train_batch_size 8"), Env: map[string]string{}, Files: map[string][]byte{}, Devices: 4}
+	at := recipes.Topology{Ranks: 1, DataParallel: 1, Plain: true}
+	plan, all, err := hf.Read(cmd, at)
+	if err != nil || all[strategy.OffloadOptimizer].Absent == "" || all[strategy.MicroBatchSize].Absent != "" {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	shown := hf.ProofFile(cmd, "out/trainer_state.json", []byte(`{"train_batch_size": 32}`))
+	if len(shown) != 1 || shown[0].Value != "8" {
+		t.Errorf("train_batch_size 32 on four GPUs: %+v", shown)
+	}
+	half := plan.With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"})
+	change, err := hf.Apply(cmd, half, at, attempt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Files["out/checkpoint-5/trainer_state.json"] = []byte(`{"train_batch_size": 32}`)
+	change, err = hf.ResumeFrom(change, cmd, half, "out/checkpoint-5", attempt)
+	if got := string(change.Files["checkpoint/checkpoint-5/trainer_state.json"]); err != nil || got != `{"train_batch_size": 16}` {
+		t.Errorf("the checkpoint says %s, %v", got, err)
+	}
+
+	cmd.Devices = 1
+	plan, all, err = hf.Read(cmd, at)
+	if err != nil || all[strategy.OffloadOptimizer].Absent != "" {
+		t.Fatalf("%+v, %v", all[strategy.OffloadOptimizer], err)
+	}
+	offload := plan.With(strategy.Plan{strategy.Sharding: "zero2", strategy.OffloadOptimizer: "cpu"})
+	for _, plain := range []bool{true, false} {
+		at.Plain = plain
+		if change, err = hf.Apply(cmd, offload, at, attempt); err != nil || (change.Env["RANK"] == "0") != plain || (change.Env["WORLD_SIZE"] == "1") != plain {
+			t.Errorf("plain %v: %v, %v", plain, change.Env, err)
+		}
+	}
+}

@@ -88,6 +88,9 @@ func (r Recipe) ProofFile(cmd Command, glob string, text []byte) []strategy.Obse
 			continue
 		}
 		if v, ok := p.Value(word); ok {
+			if n, whole := v.Number(); whole && p.Knob == strategy.MicroBatchSize {
+				v = strategy.Number(n / spread(r.Recipe, cmd))
+			}
 			proofs = append(proofs, strategy.ObservedSetting{Knob: p.Knob, Value: v, Text: fmt.Sprintf("%s: %v", p.Path, word)})
 		}
 	}

@@ -187,6 +187,9 @@ func checkpointCopy(checkpoint string) string { return path.Join("checkpoint", p
 // diff, nil where nothing has to change.
 func (r Recipe) editCheckpoint(next *Change, cmd Command, plan strategy.Plan, checkpoint string) ([]byte, error) {
 	var edited []byte
+	if micro, known := plan.Number(strategy.MicroBatchSize); known {
+		plan = plan.With(strategy.Plan{strategy.MicroBatchSize: strategy.Number(micro * spread(r.Recipe, cmd))})
+	}
 	folder := checkpointCopy(checkpoint)
 	for _, name := range r.Rules {
 		for file, edit := range rules[name].Checkpoint {

@@ -30,6 +30,9 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	if r.processes, err = s.count(c); err != nil {
 		return Resolved{}, err
 	}
+	if r.plain {
+		r.command.Devices = s.gpus.Count
+	}
 	r.warnings = slices.Concat(s.warnings, s.rankWarnings(r.processes))
 	r.at = recipes.Topology{Ranks: r.local, Plain: r.plain && r.local == 1, DataParallel: r.local, NVMePath: s.job.Recovery.NVMePath}
 	if n := s.job.Launch.DataParallel; n > 0 {

@@ -22,6 +22,10 @@ func offer(d *format.Draft, at format.Topology, plan strategy.Plan, ranges map[s
 		if !known || knob.Absent != "" || len(knob.Places) == 0 {
 			continue
 		}
+		if at.Plain && d.Original.Devices > 1 {
+			ranges[k] = strategy.Range{Absent: fmt.Sprintf("the job is one process on %d GPUs, of which DeepSpeed would take one: start it with ranks", d.Original.Devices)}
+			continue
+		}
 		values := slices.DeleteFunc(format.Writable(k, d.Places(knob)), func(v strategy.Value) bool { return v == "nvme" && at.NVMePath == "" })
 		plan[k], ranges[k] = "none", strategy.Range{Values: values}
 	}
@@ -46,7 +50,18 @@ func create(d *format.Draft, plan strategy.Plan) (made bool, err error) {
 	if err := d.Add(newConfig, text, d.Recipe.Creation.Via); err != nil {
 		return false, err
 	}
+	if d.At.Plain {
+		joinAlone(d)
+	}
 	return true, d.Recipe.Knobs[strategy.Sharding].WriteAlso(d, plan[strategy.Sharding])
+}
+
+// joinAlone makes a process that no launcher has started the only rank of a group,
+// which DeepSpeed asks for (deepspeed.init_distributed); at port 0 rank 0 takes a free one.
+func joinAlone(d *format.Draft) {
+	for name, value := range map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"} {
+		d.SetVariable(name, value)
+	}
 }
 
 // section is a JSON object whose keys stay in order.

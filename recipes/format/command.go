@@ -21,6 +21,9 @@ type Command struct {
 	// Parser is what the job's sources say of the arguments that it takes; nil where
 	// nobody has looked.
 	Parser *source.Parser
+	// Devices are those that a job of one process sees, over which its framework may
+	// spread each batch; 0 for a job of ranks, each of which has one.
+	Devices int
 	// Packages are the versions of the Python packages that the job's interpreter
 	// has, by their names in lower case; nil where nobody has asked.
 	Packages map[string]string
