@@ -109,7 +109,8 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 
 // launch opens the run directory and runs the job in it.
 func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *node.Signals) (launcher.Verdict, error) {
-	dir, err := search(p, own).Find()
+	place := search(p, own)
+	dir, err := place.Find()
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
@@ -123,7 +124,10 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		defer events.Close()
 		show = console.NewJSON(events).Show
 	}
-	store, events, err := journal.OpenRun(dir, show)
+	store, events, err := place.OpenRun(ctx, dir, show, journal.Patience{Said: func(text string) { fmt.Fprintf(said, "gpurun: %s\n", text) }})
+	if stop := launcher.StoppedEarly(ctx); stop != nil && err != nil {
+		return launcher.Verdict{}, stop
+	}
 	if err != nil {
 		return launcher.Verdict{}, err
 	}

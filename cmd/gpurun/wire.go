@@ -36,7 +36,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 		warnings: p.Warnings(),
 		began: launcher.Began{
 			Run: run, Name: j.Name, Version: version(), Digest: digest, Recipe: p.RecipeName(), Python: p.Python(),
-			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), At: time.Now().UTC(),
+			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
 		},
 		launcher: launcher.Launcher{
 			Policy: p.Policy(), Job: p.StrategyJob(), Accelerator: p.Accelerator(), Recipe: p, HangTimeout: launch.HangTimeout,
@@ -73,7 +73,7 @@ func search(p *prepared, own job.Own) journal.Search {
 	if j.Launch.LogDir != "" {
 		root = j.Launch.LogDir // as torchrun: a folder of its own below it for each run
 	}
-	return journal.Search{Named: own.RunDir, Root: root, Scheduler: p.Scheduler(), Restarted: p.Restarted()}
+	return journal.Search{Named: own.RunDir, Root: root, Scheduler: p.Scheduler(), Restart: p.Restarts(), Digest: p.Digest}
 }
 
 func streamsOf(s job.Streams) map[int]output.Streams {

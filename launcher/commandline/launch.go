@@ -359,7 +359,12 @@ func LaunchOf(ranks, source string) *Launch {
 	return l
 }
 
+// DefaultGrace is how long ranks have to end by themselves after a stop. torchrun has
+// 30 s, and so has Slurm (KillWait) before it kills gpurun itself, which has to end
+// its ranks and write down how the run ended within them.
+const DefaultGrace = 25 * time.Second
+
 // newLaunch is what torchrun does without any option.
 func newLaunch() *Launch {
-	return &Launch{NprocPerNode: "1", Role: "default", ShutdownTimeout: 30 * time.Second, Set: map[string]string{}}
+	return &Launch{NprocPerNode: "1", Role: "default", ShutdownTimeout: DefaultGrace, Set: map[string]string{}}
 }

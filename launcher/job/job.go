@@ -187,7 +187,7 @@ func defaults() *Job {
 			Probe:           true,
 			TTY:             "auto",
 			Role:            "default",
-			ShutdownTimeout: 30 * time.Second,
+			ShutdownTimeout: commandline.DefaultGrace,
 		},
 		Recovery: Recovery{
 			Mode:             "ladder",

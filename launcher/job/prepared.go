@@ -181,17 +181,14 @@ func (p *Prepared) Place() string {
 
 // Scheduler names the scheduler's job, the same after a restart of it; empty without
 // one.
-func (p *Prepared) Scheduler() string {
-	place := p.resolved.place
-	if place.Job == "" {
-		return ""
-	}
-	return string(place.Kind) + " " + place.Job + " " + place.Step
-}
+func (p *Prepared) Scheduler() string { return p.resolved.place.Identity() }
 
-// Restarted reports whether a scheduler has started this job before.
-func (p *Prepared) Restarted() bool {
-	return p.resolved.place.Job != "" && p.resolved.place.RestartCount > 0
+// Restarts counts how often a scheduler has started this job again.
+func (p *Prepared) Restarts() int {
+	if p.resolved.place.Job == "" {
+		return 0
+	}
+	return p.resolved.place.RestartCount
 }
 
 // Step is the pattern of a training step in the job's output, whose first group is

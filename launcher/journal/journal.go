@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -46,7 +47,7 @@ var ErrLocked = errors.New("another gpurun runs in it")
 type Journal struct {
 	dir   string
 	file  *os.File
-	lock  *os.File
+	lock  io.Closer
 	shown func(launcher.Event)
 }
 
@@ -78,7 +79,7 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 
 // acquire takes the lock file; the kernel gives it back when the process ends,
 // however it ends.
-func acquire(path string) (*os.File, error) {
+func acquire(path string) (io.Closer, error) {
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
@@ -86,8 +87,11 @@ func acquire(path string) (*os.File, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(path)
 		lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		switch {
+		case errors.Is(err, unix.EWOULDBLOCK):
 			return nil, fmt.Errorf("%w (%s)", ErrLocked, bytes.TrimSpace(holder))
+		case locksMissing(err):
+			return acquireFile(filepath.Dir(path))
 		}
 		return nil, fmt.Errorf("lock the run directory: %w", err)
 	}
