@@ -24,6 +24,7 @@ type rule struct {
 // rules are in the order in which they are asked.
 func rules() []rule {
 	return []rule{
+		{"cut-short", func(s *situation) bool { return s.last.CutShort != "" }, cutShort},
 		{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
 		{"could-not-start", func(s *situation) bool { return s.last.Unstarted != nil }, unstarted},
 		{"unkillable", func(s *situation) bool { return s.last.Stuck != nil }, unkillable},
@@ -160,14 +161,6 @@ func Interrupted(signal int) Decision {
 		code, name = 130, "SIGINT"
 	}
 	return Decision{Rule: "stopped", Outcome: Stopped, Code: code, Reason: "stopped by " + name}
-}
-
-// Announced is the decision that a notice makes, a signal such as SIGUSR1 by which
-// a scheduler announces the end of the time: no attempt is started any more. What
-// the last one was answered with is kept for the next start of the run.
-func Announced(signal string, next Decision) Decision {
-	return Decision{Rule: "announced", Outcome: Retry, Code: CodeRetry, Reason: fmt.Sprintf(
-		"%s, when this run is started again: after the notice %s no attempt is started", next.Reason, signal)}
 }
 
 func interrupted(s *situation) Decision {

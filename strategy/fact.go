@@ -53,9 +53,10 @@ type Exit struct {
 
 // Progress sums up the training steps that a rank reported in one attempt.
 type Progress struct {
-	Steps   int     `json:"steps"` // lines that matched
-	First   int     `json:"first"` // the first step's number
-	Last    int     `json:"last"`  // the last step's number
+	Steps   int     `json:"steps"`           // lines that matched
+	First   int     `json:"first"`           // the first step's number
+	Last    int     `json:"last"`            // the last step's number
+	Total   int     `json:"total,omitempty"` // the number of steps that the job has, 0 if unknown
 	Longest Seconds `json:"longest_seconds,omitempty"`
 }
 

@@ -46,6 +46,7 @@ const launchFlags = `gpurun's own:
    --json                 one JSON document on stdout (of a run: events as JSON lines, the verdict last)
    --quiet                say only failures and the end
    --run-dir DIR          the run directory; one that exists goes on where it stopped
+   --deadline TIME        by when the run is over, such as 4h: it stops at a checkpoint before, with code 75
    --propagate-exit-code  end with the job's own code, if that is 1-63, where it failed for a reason of its own
 
 torchrun's, before the script (with a train.toml: its [launch] table, or job.command):

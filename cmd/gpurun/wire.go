@@ -20,6 +20,7 @@ type wiring struct {
 	launcher launcher.Launcher // but Starter, World and Store
 	node     node.Options
 	world    node.WorldOptions
+	notice   node.NoticeOptions
 }
 
 // wire is the one place where a prepared job is taken apart for those who launch it.
@@ -59,6 +60,10 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 			Accelerator: p.Accelerator(), BF16: p.BF16(), NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
 			Checkpoint: func() string { return p.Checkpoints().Newest(began) },
 		},
+		notice: node.NoticeOptions{Mode: launch.OnNotice, Grace: launch.NoticeGrace, Scheduler: p.Ends()},
+	}
+	if c := p.Checkpoints(); c.Glob != "" || c.Pointer != "" {
+		w.notice.Checkpoint = c.Newest
 	}
 	if p.nvml != nil {
 		w.world.Devices, w.world.Baseline = p.nvml, p.GPUs().Devices

@@ -56,6 +56,7 @@ type Own struct {
 	JSON      bool   // events and verdict as JSON lines on stdout
 	Quiet     bool   // of gpurun's words only failures and the end
 	RunDir    string // the run directory, as given
+	Deadline  string // by when the run has to be over, as given
 	Propagate bool   // exit with the job's own code where it failed by itself
 }
 
@@ -212,6 +213,8 @@ func (l *Launch) takeValue(g Given) (err error) {
 		l.Python = g.Value
 	case "run-dir":
 		l.Own.RunDir = g.Value
+	case "deadline":
+		l.Own.Deadline = g.Value
 	default:
 		return fmt.Errorf("%s has no meaning here", g.Source) // a table without a rule: a test holds that there is none
 	}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -189,6 +190,15 @@ func (p *Prepared) Restarts() int {
 		return 0
 	}
 	return p.resolved.place.RestartCount
+}
+
+// Ends asks until when the job may run here, and whether it is started again
+// afterwards: cluster.Place's Ends. It is nil where there is no scheduler.
+func (p *Prepared) Ends() func(context.Context) (end time.Time, again bool) {
+	if p.resolved.place.Job == "" {
+		return nil
+	}
+	return p.resolved.place.Ends
 }
 
 // Step is the pattern of a training step in the job's output, whose first group is

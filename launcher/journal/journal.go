@@ -255,14 +255,19 @@ func linkSiblings(copies, original string) error {
 
 // Finish writes the verdict and closes the journal's story with it.
 func (j *Journal) Finish(v launcher.Verdict) error {
+	if err := j.Draft(v); err != nil {
+		return err
+	}
+	return j.Append(launcher.Finished{Verdict: v})
+}
+
+// Draft writes a verdict that holds until a later one replaces it.
+func (j *Journal) Draft(v launcher.Verdict) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode the verdict: %w", err)
 	}
-	if err := replace(filepath.Join(j.dir, verdictFile), append(text, '\n')); err != nil {
-		return err
-	}
-	return j.Append(launcher.Finished{Verdict: v})
+	return replace(filepath.Join(j.dir, verdictFile), append(text, '\n'))
 }
 
 // Close gives the directory back.
