@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,9 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 		}
 		s.python = python.At(path, j.Workdir, s.env)
 	}
+	if err := s.checkPromise(ctx, m); err != nil {
+		return Inspected{}, err
+	}
 	s.source, err = s.readSource(ctx)
 	return s, err
 }
@@ -86,10 +90,11 @@ func (s Inspected) under(path string) string { return under(s.job.Workdir, path)
 // auto reports whether the recipe is to be recognised.
 func (s Inspected) auto() bool { return s.job.Recipe == "auto" || s.job.Recipe == "" }
 
-// accelerator is what the job trains on.
+// accelerator is what the job trains on: "cuda", "cpu", or PyTorch's word for what
+// gpurun does not know.
 func (s Inspected) accelerator() string {
 	if s.gpus.Count > 0 {
-		return "cuda"
+		return cmp.Or(s.gpus.Accelerator, "cuda")
 	}
 	return "cpu"
 }

@@ -66,6 +66,10 @@ func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, e
 		delete(plan, strategy.Allocator)
 		knobs[strategy.Allocator] = strategy.Range{Absent: "the job trains on the CPU"}
 	}
+	if unknown := r.gpus.Name; unknown != "" && r.gpus.Count > 0 {
+		delete(plan, strategy.Allocator)
+		knobs[strategy.Allocator] = strategy.Range{Absent: "gpurun does not know the allocator of an " + unknown}
+	}
 	return plan, knobs, nil
 }
 
@@ -90,12 +94,14 @@ func (p *Prepared) Python() string {
 // GPUs are those that the job would see.
 func (p *Prepared) GPUs() gpu.View { return p.resolved.gpus }
 
-// Accelerator is what the job trains on: "cuda" or "cpu".
+// Accelerator is what the job trains on: "cuda", "cpu", or PyTorch's word for what
+// gpurun does not know.
 func (p *Prepared) Accelerator() string { return p.resolved.accelerator() }
 
-// BF16 reports whether every device computes in bfloat16; a CPU does, in PyTorch.
+// BF16 reports whether every device computes in bfloat16; a CPU does, in PyTorch, and
+// so do the accelerators of other makers that are in use.
 func (p *Prepared) BF16() bool {
-	if p.Accelerator() == "cpu" {
+	if p.Accelerator() != "cuda" {
 		return true
 	}
 	for _, d := range p.resolved.gpus.Devices {
@@ -171,7 +177,10 @@ func (p *Prepared) Warnings() []string { return slices.Clone(p.resolved.warnings
 // Place says for people where the job runs, and on what.
 func (p *Prepared) Place() string {
 	device, gpus := "CPU", p.resolved.gpus
-	if gpus.Count > 0 {
+	switch {
+	case gpus.Count > 0 && gpus.Name != "":
+		device = fmt.Sprintf("%d × %s (%s), which gpurun does not know: failures are diagnosed, ceilings are off", gpus.Count, gpus.Name, gpus.Source)
+	case gpus.Count > 0:
 		device = fmt.Sprintf("%d GPUs (%s)", gpus.Count, gpus.Source)
 		if len(gpus.Devices) > 0 {
 			device = fmt.Sprintf("%d × %s (%s)", gpus.Count, gpus.Devices[0].Name, gpus.Source)

@@ -30,7 +30,7 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, err
 	}
-	r.local, r.warnings = local, slices.Concat(s.warnings, warnings, s.sharedCheckpoints())
+	r.local, r.warnings = local, slices.Concat(s.warnings, warnings, s.sharedCheckpoints(), s.noCeiling())
 	r.at = recipes.Topology{Ranks: local, DataParallel: local, NVMePath: s.job.Recovery.NVMePath}
 	if n := s.job.Launch.DataParallel; n > 0 {
 		if local%n != 0 {

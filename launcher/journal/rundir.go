@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,7 +72,7 @@ func (s Search) left() (string, error) {
 		}
 		first, last := began(events)
 		switch {
-		case !sameJob(first.Scheduler, s.Scheduler), last.Restart >= s.Restart, s.Digest != nil && !launcher.SameJob(first.Digest, s.Digest):
+		case !sameJob(first.Scheduler, s.Scheduler), max(last.Restart, claimed(dir)) >= s.Restart, s.Digest != nil && !launcher.SameJob(first.Digest, s.Digest):
 		case len(strings.Fields(first.Scheduler)) > 2:
 			newest[first.Scheduler] = dir
 		default:
@@ -82,6 +84,26 @@ func (s Search) left() (string, error) {
 		return "", nil
 	}
 	return candidates[0], nil
+}
+
+// claimFile says for which restart of the scheduler's job a run was found again: one
+// that is done is not begun once more, and must not be found a second time either.
+const claimFile = "restart"
+
+func (s Search) claim(dir string) error {
+	if s.Scheduler == "" || s.Restart == 0 {
+		return nil
+	}
+	return replace(filepath.Join(dir, claimFile), []byte(strconv.Itoa(s.Restart)+"\n"))
+}
+
+func claimed(dir string) int {
+	text, err := os.ReadFile(filepath.Join(dir, claimFile))
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text))) // torn by another's hand: as none
+	return n
 }
 
 // began is how a run began, and how it was last gone on with; zero where its journal
@@ -134,10 +156,14 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 	if errors.Is(err, ErrLocked) && s.heldByEarlierStart(dir) {
 		j, events, err = s.await(ctx, dir, shown, p.withDefaults(), err)
 	}
+	if err == nil {
+		if err = s.claim(dir); err == nil {
+			return j, events, nil
+		}
+		err = errors.Join(err, j.Close())
+	}
 	var unreadable *Unreadable
 	switch {
-	case err == nil:
-		return j, events, nil
 	case errext.Code(err, 0) != 0 || ctx.Err() != nil:
 		return nil, nil, err
 	case errors.Is(err, ErrLocked):
