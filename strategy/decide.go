@@ -172,6 +172,9 @@ func interrupted(s *situation) Decision {
 // unkillable ends the run: what is still there may hold the devices' memory, and
 // a relaunch beside it would be shrunk for nothing.
 func unkillable(s *situation) Decision {
+	if d := s.last.Stuck.Debugger; d != "" {
+		return s.stop(Retry, CodeRetry, fmt.Sprintf("process %d is held by a debugger, %s, and ends when that lets go of it", s.last.Stuck.PID, d))
+	}
 	where := ""
 	if s.last.Stuck.Channel != "" {
 		where = " in " + s.last.Stuck.Channel

@@ -79,6 +79,8 @@ type Tenant struct {
 type Stuck struct {
 	PID     int    `json:"pid"`
 	Channel string `json:"wait_channel,omitempty"`
+	// Debugger is who holds it: "gdb (process 123)"; empty for nobody.
+	Debugger string `json:"debugger,omitempty"`
 }
 
 // An ObservedSetting is what the job itself says of what it was given: the value

@@ -38,6 +38,9 @@ func run(ctx context.Context, args []string, s streams) error {
 	if err != nil {
 		return err
 	}
+	if err := node.Usable(); err != nil {
+		return err
+	}
 	deadline, err := node.Deadline(own.Deadline, time.Now())
 	if err != nil {
 		return err

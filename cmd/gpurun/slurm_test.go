@@ -40,9 +40,14 @@ func TestSlurm(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	t.Run("jobs", func(t *testing.T) { slurmScenarios(t, s) })
+	t.Run("lock", func(t *testing.T) { slurmLock(t, s.job(t, "lock")) }) // alone: it cuts a node off
+}
+
+func slurmScenarios(t *testing.T, s *slurm) {
 	for name, scenario := range map[string]func(*testing.T, *slurmJob){
 		"notice": slurmNotice, "limit": slurmLimit, "cancel": slurmCancel, "step": slurmStep, "standstill": slurmStandstill,
-		"gpus": slurmGPUs, "array": slurmArray, "nolocks": slurmNoLocks, "lock": slurmLock, "resubmit": slurmTwoRuns,
+		"gpus": slurmGPUs, "array": slurmArray, "nolocks": slurmNoLocks, "resubmit": slurmTwoRuns,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,9 @@ import (
 // slurmTime is how scontrol prints a time, in the zone of the process that prints it.
 const slurmTime = "2006-01-02T15:04:05"
 
+// unlimited is how long Slurm says that a job without a limit may run.
+const unlimited = 365 * 24 * time.Hour
+
 // Ends says until when the job may run here, zero where nobody knows, and whether the
 // scheduler starts it again afterwards. Slurm is asked, where its client is installed:
 // the environment has the end only since Slurm 23.02, as it was when the job started,
@@ -51,11 +54,10 @@ func readJob(line string) (end time.Time, requeue bool, err error) {
 		return end, false, fmt.Errorf("ask Slurm about a job: %q is no answer", line)
 	}
 	requeue = fields["Requeue"] == "1"
-	if fields["TimeLimit"] == "UNLIMITED" {
-		return end, requeue, nil
-	}
-	if end, err = time.ParseInLocation(slurmTime, fields["EndTime"], time.Local); err != nil {
-		return time.Time{}, requeue, nil // "Unknown"
+	start, started := time.ParseInLocation(slurmTime, fields["StartTime"], time.Local)
+	end, known := time.ParseInLocation(slurmTime, fields["EndTime"], time.Local)
+	if started != nil || known != nil || fields["TimeLimit"] == "UNLIMITED" || end.Sub(start) >= unlimited {
+		return time.Time{}, requeue, nil
 	}
 	return end, requeue, nil
 }

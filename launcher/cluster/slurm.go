@@ -60,7 +60,7 @@ func slurmJob(vars variables) string {
 func slurmEnd(vars variables) time.Time {
 	start, _ := strconv.ParseInt(vars["SLURM_JOB_START_TIME"], 10, 64)
 	end, err := strconv.ParseInt(vars["SLURM_JOB_END_TIME"], 10, 64)
-	if err != nil || end <= 0 || start > 0 && time.Duration(end-start)*time.Second >= 365*24*time.Hour {
+	if err != nil || end <= 0 || start > 0 && time.Duration(end-start)*time.Second >= unlimited {
 		return time.Time{}
 	}
 	return time.Unix(end, 0)

@@ -196,6 +196,7 @@ func (s *Signals) await(o NoticeOptions, came, until time.Time) (why string, sto
 	defer last.Stop()
 	look := time.NewTicker(checkpointLook)
 	defer look.Stop()
+	found := candidate{}
 	for {
 		s.mu.Lock()
 		idle := s.running == nil && !s.starting
@@ -209,14 +210,30 @@ func (s *Signals) await(o NoticeOptions, came, until time.Time) (why string, sto
 		case <-last.C:
 			return "the time is up", true
 		case now := <-look.C:
-			if o.Checkpoint == nil {
-				continue
-			}
-			if c := o.Checkpoint(came.Truncate(time.Second)); c != "" && o.Checkpoint(now.Add(-checkpointQuiet)) != c {
-				return "the checkpoint " + c + " is complete", true
+			if o.Checkpoint != nil && found.complete(o.Checkpoint, came, now) {
+				return "the checkpoint " + found.path + " is complete", true
 			}
 		}
 	}
+}
+
+// A candidate is the first checkpoint that was seen since a notice.
+type candidate struct {
+	path string
+	seen time.Time
+}
+
+// complete looks for it once more, and reports whether it can be gone on from: it is
+// complete, and nothing of it was written for a while. The job may have written a newer
+// one meanwhile.
+func (c *candidate) complete(newest func(since time.Time) string, came, now time.Time) bool {
+	if c.path == "" {
+		if c.path = newest(came.Truncate(time.Second)); c.path != "" {
+			c.seen = now
+		}
+		return false
+	}
+	return now.Sub(c.seen) >= checkpointQuiet && newest(now.Add(-checkpointQuiet)) != c.path
 }
 
 // notice is the first notice that came, nil for none.
