@@ -101,7 +101,7 @@ func (s *stage) Notice() *strategy.Notice {
 	if s.notice == "" {
 		return nil
 	}
-	return &strategy.Notice{Signal: s.notice}
+	return &strategy.Notice{Signal: s.notice, Stop: true}
 }
 func (s *stage) Inventory(context.Context) strategy.Inventory {
 	s.asked++
