@@ -24,15 +24,19 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 	if err != nil {
 		return l.unstarted(state, evidence, err)
 	}
-	err = newWatch(l, running, next, &evidence).run(ctx)
-	evidence.Ended = time.Now()
+	w := newWatch(l, running, next, &evidence)
+	w.draft = func() error {
+		return l.Store.Draft(state.Verdict.stopping(next, stopDecision(ctx, strategy.Decision{})))
+	}
+	err = w.run(ctx)
+	evidence.Ended, evidence.Notice = time.Now(), l.World.Notice()
 	return evidence, errors.Join(err, l.Store.Append(Ended{Evidence: evidence}))
 }
 
 // start starts all ranks with a plan, or none, and says when.
 func (l *Launcher) start(ctx context.Context, next Next, evidence *strategy.Evidence) (Attempt, error) {
 	if signal := signalled(ctx); signal != 0 {
-		return nil, &Signal{syscall.Signal(signal)}
+		return nil, &Signal{Number: syscall.Signal(signal)}
 	}
 	dir, err := l.Store.Prepare(next.N)
 	if err != nil {
@@ -74,12 +78,12 @@ func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error)
 
 // giveUp ends a run that an error cuts short. A signal that came while no rank ran
 // is none: the run ends with its verdict.
-func (l *Launcher) giveUp(v Verdict, err error) (Verdict, error) {
+func (l *Launcher) giveUp(ctx context.Context, v Verdict, err error) (Verdict, error) {
 	var stop *Signal
 	if !errors.As(err, &stop) {
 		return v, err
 	}
-	v.end(strategy.Interrupted(int(stop.Number)))
+	v.end(stopDecision(ctx, strategy.Decision{}))
 	return v, l.Store.Finish(v)
 }
 
@@ -92,7 +96,7 @@ func (l *Launcher) settle(ctx context.Context, after time.Duration) []strategy.F
 		case <-ctx.Done():
 		}
 	}
-	if ctx.Err() != nil || l.World.Notice() != "" {
+	if ctx.Err() != nil || l.World.Notice() != nil {
 		return nil
 	}
 	return l.World.Settle(ctx, settleBound)
@@ -104,11 +108,11 @@ func (l *Launcher) called(ctx context.Context, next strategy.Decision) (strategy
 	if !next.Relaunch {
 		return next, false
 	}
-	if signal := signalled(ctx); signal != 0 {
-		return strategy.Interrupted(signal), true
+	if signalled(ctx) != 0 {
+		return stopDecision(ctx, next), true
 	}
-	if notice := l.World.Notice(); notice != "" {
-		return strategy.Announced(notice, next), true
+	if notice := l.World.Notice(); notice != nil {
+		return strategy.Announced(notice.Signal, next), true
 	}
 	return next, false
 }

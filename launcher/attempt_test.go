@@ -146,7 +146,7 @@ func TestASignalBeforeTheRanksRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(&Signal{syscall.SIGINT})
+		cancel(&Signal{Number: syscall.SIGINT})
 		v, err := newLauncher(s).Run(ctx, first())
 		if err != nil || v.Outcome != strategy.Stopped || v.Code != 130 {
 			t.Fatalf("verdict %+v, %v", v, err)

@@ -27,6 +27,8 @@ func Describe(f strategy.Fact) string {
 		return fmt.Sprintf("%s, GPU driver at %s: %s", who, f.Time.Format(time.TimeOnly), strings.TrimPrefix(f.DriverEvent.Device+": ", ": ")+f.DriverEvent.Text())
 	case f.Tenant != nil:
 		return fmt.Sprintf("%s: others hold %s on %s", who, strategy.GiB(f.Tenant.Bytes), f.Tenant.Device)
+	case f.Stuck != nil && f.Stuck.Debugger != "":
+		return fmt.Sprintf("%s: process %d is held by a debugger, %s", who, f.Stuck.PID, f.Stuck.Debugger)
 	case f.Stuck != nil:
 		return fmt.Sprintf("%s: process %d cannot be ended (%s)", who, f.Stuck.PID, f.Stuck.Channel)
 	}

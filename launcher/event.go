@@ -26,8 +26,10 @@ type Began struct {
 	Policy strategy.Policy `json:"policy"`
 	Job    strategy.Job    `json:"job"`
 	Plan   strategy.Plan   `json:"plan"`
-	// Scheduler is the scheduler's name for the job, for restarts of it.
+	// Scheduler is the scheduler's name for the job, for restarts of it, and Restart
+	// counts those that had been when this process began.
 	Scheduler string    `json:"scheduler,omitempty"`
+	Restart   int       `json:"restart,omitempty"`
 	At        time.Time `json:"at"` // when this process began
 }
 

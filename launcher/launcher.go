@@ -38,7 +38,7 @@ func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 		if !state.undecided {
 			evidence, err := l.attempt(ctx, state)
 			if err != nil {
-				return l.giveUp(state.Verdict, err)
+				return l.giveUp(ctx, state.Verdict, err)
 			}
 			state.End(evidence, strategy.Diagnose(evidence))
 		}

@@ -64,6 +64,7 @@ type stage struct {
 	begin   time.Time
 	inv     strategy.Inventory
 	notice  string
+	drafts  []Verdict
 	fail    error         // of Append, once something was started
 	refuse  map[int]error // of Start, by attempt
 	asked   int           // how often for the inventory
@@ -100,7 +101,16 @@ func (s *stage) Append(e Event) error {
 func (s *stage) Prepare(int) (string, error)                { return "attempt", nil }
 func (s *stage) Write(string, strategy.Plan, Command) error { return nil }
 func (s *stage) Finish(v Verdict) error                     { return s.Append(Finished{v}) }
-func (s *stage) Notice() string                             { return s.notice }
+func (s *stage) Draft(v Verdict) error {
+	s.drafts = append(s.drafts, v)
+	return nil
+}
+func (s *stage) Notice() *strategy.Notice {
+	if s.notice == "" {
+		return nil
+	}
+	return &strategy.Notice{Signal: s.notice, Stop: true}
+}
 func (s *stage) Inventory(context.Context) strategy.Inventory {
 	s.asked++
 	return s.inv
@@ -360,7 +370,7 @@ func TestEvidenceBeforeExit(t *testing.T) {
 				l := newLauncher(st)
 				l.Policy.Mode, l.Policy.TransientRetries = strategy.Off, 0
 				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(never, func() { cancel(&Signal{syscall.SIGTERM}) })
+				time.AfterFunc(never, func() { cancel(&Signal{Number: syscall.SIGTERM}) })
 				if _, err := l.Run(ctx, first()); err != nil {
 					t.Fatal(err)
 				}
@@ -449,7 +459,7 @@ func TestARankThatGoesOnIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{{chatty: true, acts: []act{raised(time.Minute, 0, cause.CUDAOOM)}}}}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(5*time.Hour, func() { cancel(&Signal{syscall.SIGINT}) })
+		time.AfterFunc(5*time.Hour, func() { cancel(&Signal{Number: syscall.SIGINT}) })
 		v, err := newLauncher(s).Run(ctx, first())
 		if err != nil || v.Outcome != strategy.Stopped || v.Code != 130 {
 			t.Fatalf("verdict %+v, %v", v, err)
@@ -480,7 +490,7 @@ func TestAUsersStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, scripts: []script{{deaf: true, chatty: true}}}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Minute, func() { cancel(&Signal{syscall.SIGTERM}) })
+		time.AfterFunc(time.Minute, func() { cancel(&Signal{Number: syscall.SIGTERM}) })
 		v, err := newLauncher(s).Run(ctx, first())
 		if err != nil || v.Outcome != strategy.Stopped || v.Code != 143 {
 			t.Fatalf("verdict %+v, %v", v, err)

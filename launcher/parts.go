@@ -42,8 +42,8 @@ type World interface {
 	// level before the first attempt, and reports who else holds it.
 	Settle(ctx context.Context, bound time.Duration) []strategy.Fact
 	// Notice is the last signal by which somebody announced that the time here
-	// ends, SIGUSR1 for example; empty for none.
-	Notice() string
+	// ends, SIGUSR1 for example; nil for none.
+	Notice() *strategy.Notice
 }
 
 // A Store keeps the run directory.
@@ -55,6 +55,9 @@ type Store interface {
 	// Write puts the plan, the command's changed files and their diff into the
 	// attempt's folder.
 	Write(dir string, plan strategy.Plan, c Command) error
+	// Draft writes how the run ends if gpurun is killed before it can finish. It is no
+	// event: the run is not over.
+	Draft(Verdict) error
 	// Finish writes the verdict, atomically, and journals it.
 	Finish(Verdict) error
 }

@@ -12,7 +12,12 @@ import (
 
 // A Signal is the cause with which the context of Run is cancelled when somebody
 // asks gpurun to stop.
-type Signal struct{ Number syscall.Signal }
+type Signal struct {
+	Number syscall.Signal
+	// Notice names the notice that the stop follows, empty for none: the run is not over,
+	// and goes on when it is started again.
+	Notice string
+}
 
 func (s *Signal) Error() string { return fmt.Sprintf("stopped by %s", s.Number) }
 
@@ -29,6 +34,16 @@ func signalled(ctx context.Context) int {
 	return int(syscall.SIGTERM)
 }
 
+// stopDecision is how a run ends that somebody asks to stop: the decision next is not
+// carried out.
+func stopDecision(ctx context.Context, next strategy.Decision) strategy.Decision {
+	var s *Signal
+	if errors.As(context.Cause(ctx), &s) && s.Notice != "" {
+		return strategy.Announced(s.Notice, next)
+	}
+	return strategy.Interrupted(signalled(ctx))
+}
+
 // StoppedEarly is the error of a run that a signal ends before there is a run
 // directory, with the signal's exit code; nil where none has come.
 func StoppedEarly(ctx context.Context) error {
@@ -36,6 +51,6 @@ func StoppedEarly(ctx context.Context) error {
 	if !errors.As(context.Cause(ctx), &s) {
 		return ctx.Err()
 	}
-	d := strategy.Interrupted(int(s.Number))
+	d := stopDecision(ctx, strategy.Decision{})
 	return errext.WithCode(fmt.Errorf("%s before anything was started", d.Reason), d.Code)
 }

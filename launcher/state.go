@@ -35,7 +35,7 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	}
 	s.History = append(s.History, strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Rung: s.Next.Rung, Diagnosis: d,
-		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), StopSignal: e.StopSignal, Stuck: e.Stuck(),
+		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
 		Observed: e.Observed(), Halted: e.Halted, Nothing: e.Nothing(), Unstarted: e.Unstarted,
 	})
 	s.begun = s.begun || e.Unstarted == nil

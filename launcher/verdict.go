@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"slices"
+
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -63,6 +65,17 @@ func (v *Verdict) cutOff(a *Started) {
 		N: a.N, Plan: a.Plan, Cause: cause.Unknown, Phase: cause.NoPhase, Changed: strategy.Changes{}, Skipped: []strategy.Skip{},
 		Error: "cut off together with gpurun",
 	})
+}
+
+// stopping is the verdict of a run whose running attempt is being stopped, as it stands
+// until that is over.
+func (v Verdict) stopping(running Next, d strategy.Decision) Verdict {
+	v.Attempts = append(slices.Clone(v.Attempts), AttemptSummary{
+		N: running.N, Plan: running.Plan, Cause: cause.Unknown, Phase: cause.NoPhase, Changed: strategy.Changes{}, Skipped: []strategy.Skip{},
+		Error: "was being stopped",
+	})
+	v.end(d)
+	return v
 }
 
 // Used is the plan that the attempt really ran with, as far as it was seen.

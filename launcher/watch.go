@@ -19,6 +19,10 @@ type watch struct {
 	detector *strategy.Detector
 	effect   effect
 
+	// draft writes down how the run will end, before ranks are stopped for somebody who
+	// may kill gpurun meanwhile.
+	draft func() error
+
 	look *time.Timer // when it rings, the detector has to be asked again
 
 	stopping sync.WaitGroup
@@ -32,7 +36,7 @@ func newWatch(l *Launcher, running Attempt, next Next, evidence *strategy.Eviden
 	return &watch{
 		launcher: l, running: running, evidence: evidence, detector: strategy.NewDetector(evidence),
 		effect: effect{job: l.Job, plan: next.Plan, checkpoint: next.Checkpoint, evidence: evidence},
-		look:   look,
+		look:   look, draft: func() error { return nil },
 	}
 }
 
@@ -52,6 +56,7 @@ func (w *watch) run(ctx context.Context) error {
 		case <-cancelled:
 			cancelled = nil
 			w.evidence.StopSignal = signalled(ctx)
+			w.failed = errors.Join(w.failed, w.draft())
 			w.stop(w.evidence.StopSignal, w.launcher.Graces.User)
 		case <-w.look.C:
 			w.judge()

@@ -24,6 +24,7 @@ type rule struct {
 // rules are in the order in which they are asked.
 func rules() []rule {
 	return []rule{
+		{"cut-short", func(s *situation) bool { return s.last.CutShort != "" }, cutShort},
 		{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
 		{"could-not-start", func(s *situation) bool { return s.last.Unstarted != nil }, unstarted},
 		{"unkillable", func(s *situation) bool { return s.last.Stuck != nil }, unkillable},
@@ -162,14 +163,6 @@ func Interrupted(signal int) Decision {
 	return Decision{Rule: "stopped", Outcome: Stopped, Code: code, Reason: "stopped by " + name}
 }
 
-// Announced is the decision that a notice makes, a signal such as SIGUSR1 by which
-// a scheduler announces the end of the time: no attempt is started any more. What
-// the last one was answered with is kept for the next start of the run.
-func Announced(signal string, next Decision) Decision {
-	return Decision{Rule: "announced", Outcome: Retry, Code: CodeRetry, Reason: fmt.Sprintf(
-		"%s, when this run is started again: after the notice %s no attempt is started", next.Reason, signal)}
-}
-
 func interrupted(s *situation) Decision {
 	d := Interrupted(s.last.StopSignal)
 	d.Reason = fmt.Sprintf("attempt %d: %s", s.last.N, d.Reason)
@@ -179,6 +172,9 @@ func interrupted(s *situation) Decision {
 // unkillable ends the run: what is still there may hold the devices' memory, and
 // a relaunch beside it would be shrunk for nothing.
 func unkillable(s *situation) Decision {
+	if d := s.last.Stuck.Debugger; d != "" {
+		return s.stop(Retry, CodeRetry, fmt.Sprintf("process %d is held by a debugger, %s, and ends when that lets go of it", s.last.Stuck.PID, d))
+	}
 	where := ""
 	if s.last.Stuck.Channel != "" {
 		where = " in " + s.last.Stuck.Channel

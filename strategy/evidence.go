@@ -23,6 +23,8 @@ type Evidence struct {
 	HangTimeout Seconds `json:"hang_timeout_seconds,omitempty"`
 	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.
 	StopSignal int `json:"stop_signal,omitempty"`
+	// Notice is by which signal somebody announced that the time here ends; nil for none.
+	Notice *Notice `json:"notice,omitempty"`
 	// Halted says that gpurun stopped the ranks because a change had not taken effect.
 	Halted bool `json:"halted,omitempty"`
 

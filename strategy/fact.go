@@ -53,9 +53,10 @@ type Exit struct {
 
 // Progress sums up the training steps that a rank reported in one attempt.
 type Progress struct {
-	Steps   int     `json:"steps"` // lines that matched
-	First   int     `json:"first"` // the first step's number
-	Last    int     `json:"last"`  // the last step's number
+	Steps   int     `json:"steps"`           // lines that matched
+	First   int     `json:"first"`           // the first step's number
+	Last    int     `json:"last"`            // the last step's number
+	Total   int     `json:"total,omitempty"` // the number of steps that the job has, 0 if unknown
 	Longest Seconds `json:"longest_seconds,omitempty"`
 }
 
@@ -78,6 +79,8 @@ type Tenant struct {
 type Stuck struct {
 	PID     int    `json:"pid"`
 	Channel string `json:"wait_channel,omitempty"`
+	// Debugger is who holds it: "gdb (process 123)"; empty for nobody.
+	Debugger string `json:"debugger,omitempty"`
 }
 
 // An ObservedSetting is what the job itself says of what it was given: the value

@@ -96,6 +96,9 @@ type Attempt struct {
 	Stuck *Stuck `json:"stuck,omitempty"`
 	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.
 	StopSignal int `json:"stop_signal,omitempty"`
+	// CutShort says why the attempt was over before the job was, where a notice that the
+	// time ends is the reason; empty where it is not.
+	CutShort string `json:"cut_short,omitempty"`
 	// Observed is what the job itself said that it used; a knob that is absent is not known.
 	Observed Plan `json:"observed,omitempty"`
 	// Halted says that gpurun stopped the ranks because a change had not taken effect.

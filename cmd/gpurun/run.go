@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -25,7 +27,7 @@ func runCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:            "run",
 		Usage:           "run a job (the verb may be left out)",
-		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--propagate-exit-code] train.toml\ngpurun [flags] script.py [arguments …]",
+		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--deadline TIME] [--propagate-exit-code] train.toml\ngpurun [flags] script.py [arguments …]",
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return orHelp(c, run(c.Context, c.Args().Slice(), s)) },
 	}
@@ -33,6 +35,13 @@ func runCommand(s streams) *cli.Command {
 
 func run(ctx context.Context, args []string, s streams) error {
 	j, own, err := readJob(ctx, args)
+	if err != nil {
+		return err
+	}
+	if err := node.Usable(); err != nil {
+		return err
+	}
+	deadline, err := node.Deadline(own.Deadline, time.Now())
 	if err != nil {
 		return err
 	}
@@ -54,7 +63,7 @@ func run(ctx context.Context, args []string, s streams) error {
 		return err
 	}
 	defer release()
-	verdict, err := launch(ctx, p, own, s, signals)
+	verdict, err := launch(ctx, p, own, s, signals, deadline)
 	if err != nil {
 		return err
 	}
@@ -107,8 +116,9 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 }
 
 // launch opens the run directory and runs the job in it.
-func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *node.Signals) (launcher.Verdict, error) {
-	dir, err := search(p, own).Find()
+func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *node.Signals, deadline time.Time) (launcher.Verdict, error) {
+	place := search(p, own)
+	dir, err := place.Find()
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
@@ -126,7 +136,10 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		lines.Mask(secrets)
 		show = lines.Show
 	}
-	store, events, err := journal.OpenRun(dir, show)
+	store, events, err := place.OpenRun(ctx, dir, show, journal.Patience{Said: func(text string) { fmt.Fprintf(said, "gpurun: %s\n", text) }})
+	if stop := launcher.StoppedEarly(ctx); stop != nil && err != nil {
+		return launcher.Verdict{}, stop
+	}
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
@@ -149,9 +162,14 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		show(launcher.Finished{Verdict: state.Verdict})
 		return state.Verdict, nil
 	}
+	w.notice.Deadline = deadline
+	signals.OnNotice(w.notice)
 	w.began.Policy, w.launcher.Policy = state.Policy, state.Policy
 	if len(events) > 0 {
 		state.Next.Checkpoint = w.world.Checkpoint()
+	}
+	if d, stuck := launcher.Standstill(events, w.began, state); stuck {
+		return state.Close(log, d)
 	}
 	verdict, err := start(ctx, w, state, log, signals)
 	if err != nil {

@@ -21,6 +21,7 @@ type wiring struct {
 	node     node.Options
 	world    node.WorldOptions
 	before   *gpu.Baseline
+	notice   node.NoticeOptions
 }
 
 // wire is the one place where a prepared job is taken apart for those who launch it.
@@ -38,7 +39,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{
 			Run: run, Name: j.Name, Version: version(), Digest: digest, Recipe: p.RecipeName(), Python: p.Python(),
-			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), At: time.Now().UTC(),
+			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
 		},
 		launcher: launcher.Launcher{
 			Policy: p.Policy(), Job: p.StrategyJob(), Accelerator: p.Accelerator(), Recipe: p, HangTimeout: launch.HangTimeout,
@@ -59,6 +60,10 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 			Accelerator: p.Accelerator(), BF16: func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) }, Devices: before, NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
 			Checkpoint: func() string { return p.Checkpoints().Newest(began) },
 		},
+		notice: node.NoticeOptions{Mode: launch.OnNotice, Grace: launch.NoticeGrace, Scheduler: p.Ends()},
+	}
+	if c := p.Checkpoints(); c.Glob != "" || c.Pointer != "" {
+		w.notice.Checkpoint = c.Newest
 	}
 	return w, nil
 }
@@ -70,7 +75,7 @@ func search(p *prepared, own job.Own) journal.Search {
 	if j.Launch.LogDir != "" {
 		root = j.Launch.LogDir // as torchrun: a folder of its own below it for each run
 	}
-	return journal.Search{Named: own.RunDir, Root: root, Scheduler: p.Scheduler(), Restarted: p.Restarted()}
+	return journal.Search{Named: own.RunDir, Root: root, Scheduler: p.Scheduler(), Restart: p.Restarts(), Digest: p.Digest}
 }
 
 func streamsOf(s job.Streams) map[int]output.Streams {

@@ -6,6 +6,8 @@
 // neither.
 package cluster
 
+import "time"
+
 // A Kind is what placed gpurun on this node.
 type Kind string
 
@@ -28,6 +30,11 @@ type Place struct {
 	// Job is the scheduler's name for the job, an element of an array as
 	// "array_element"; the same after a requeue. Empty where nothing says it.
 	Job string
+	// Element is the number of the element of an array, empty for a job of its own.
+	Element string
+	// End is when the scheduler said, as the job started, that its time is over; zero
+	// where it has not.
+	End time.Time
 	// Step is the step within a Slurm job.
 	Step string
 	// Node is this node's name in the scheduler's list, where there is one.

@@ -31,7 +31,7 @@ func Detect(env []string) (Place, error) {
 		return found, nil
 	}
 	// The scheduler's identity of the job remains, whoever counts the nodes.
-	said.Job, said.Step, said.Node = found.Job, found.Step, found.Node
+	said.Job, said.Element, said.End, said.Step, said.Node = found.Job, found.Element, found.End, found.Step, found.Node
 	said.RestartCount, said.Leaked = found.RestartCount, found.Leaked
 	if said.Job != "" {
 		said.Evidence = fmt.Sprintf("%s job=%s %s", said.Kind, jobStep(said), strings.TrimPrefix(said.Evidence, string(said.Kind)+" "))

@@ -76,7 +76,7 @@ func TestDetectPlace(t *testing.T) {
 		want Place
 	}{
 		{envs["step3.p1"], Place{Kind: SlurmStep, Job: "1", Step: "0", Node: "n2", Nodes: 3, NodeRank: 1, TasksPerNode: 1}},
-		{envs["array5.p0"], Place{Kind: SlurmStep, Job: "3_5", Step: "0", Node: "n1", Nodes: 2, TasksPerNode: 1}},
+		{envs["array5.p0"], Place{Kind: SlurmStep, Job: "3_5", Element: "5", Step: "0", Node: "n1", Nodes: 2, TasksPerNode: 1}},
 		{envs["requeued.p0"], Place{Kind: SlurmBatch, Job: "10", Node: "n1", Nodes: 1, TasksPerNode: 1, RestartCount: 1}},
 		{envs["uneven.p4"], Place{Kind: SlurmStep, Job: "12", Step: "0", Node: "n2", Nodes: 2, NodeRank: 1, TasksPerNode: 4}},
 		{envs["arbitrary.p0"], Place{Kind: SlurmStep, Job: "11", Step: "0", Node: "n3", Nodes: 2, NodeRank: 1, TasksPerNode: 1}},

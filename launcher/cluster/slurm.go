@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // interactiveStep is the step id of the shell that salloc opens on the first node
@@ -23,7 +24,7 @@ func fromSlurm(vars variables) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
-	p := Place{Job: slurmJob(vars), Node: vars["SLURMD_NODENAME"], RestartCount: restarts}
+	p := Place{Job: slurmJob(vars), Element: vars["SLURM_ARRAY_TASK_ID"], End: slurmEnd(vars), Node: vars["SLURMD_NODENAME"], RestartCount: restarts}
 
 	step, reason := readStep(vars)
 	if reason == "" {
@@ -52,6 +53,17 @@ func slurmJob(vars variables) string {
 		return array + "_" + element
 	}
 	return vars["SLURM_JOB_ID"]
+}
+
+// slurmEnd is when the job's time is over, as Slurm 23.02 and later say it. A job
+// without a limit is told a year.
+func slurmEnd(vars variables) time.Time {
+	start, _ := strconv.ParseInt(vars["SLURM_JOB_START_TIME"], 10, 64)
+	end, err := strconv.ParseInt(vars["SLURM_JOB_END_TIME"], 10, 64)
+	if err != nil || end <= 0 || start > 0 && time.Duration(end-start)*time.Second >= unlimited {
+		return time.Time{}
+	}
+	return time.Unix(end, 0)
 }
 
 // jobNodes counts the nodes of an allocation, all components of a heterogeneous

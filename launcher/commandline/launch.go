@@ -58,6 +58,7 @@ type Own struct {
 	JSON      bool   // events and verdict as JSON lines on stdout
 	Quiet     bool   // of gpurun's words only failures and the end
 	RunDir    string // the run directory, as given
+	Deadline  string // by when the run has to be over, as given
 	Propagate bool   // exit with the job's own code where it failed by itself
 }
 
@@ -232,6 +233,8 @@ func (l *Launch) takeValue(g Given) (err error) {
 		l.Python = g.Value
 	case "run-dir":
 		l.Own.RunDir = g.Value
+	case "deadline":
+		l.Own.Deadline = g.Value
 	default:
 		return fmt.Errorf("%s has no meaning here", g.Source) // a table without a rule: a test holds that there is none
 	}
@@ -382,7 +385,12 @@ func LaunchOf(ranks, source string) *Launch {
 	return l
 }
 
+// DefaultGrace is how long ranks have to end by themselves after a stop. torchrun has
+// 30 s, and so has Slurm (KillWait) before it kills gpurun itself, which has to end
+// its ranks and write down how the run ended within them.
+const DefaultGrace = 25 * time.Second
+
 // newLaunch is what torchrun does without any option.
 func newLaunch() *Launch {
-	return &Launch{NprocPerNode: "1", Role: "default", ShutdownTimeout: 30 * time.Second, Set: map[string]string{}}
+	return &Launch{NprocPerNode: "1", Role: "default", ShutdownTimeout: DefaultGrace, Set: map[string]string{}}
 }

@@ -75,7 +75,7 @@ const none = "-"
 
 // ownOptions are gpurun's among torchrun's: they may stand before the script or
 // the train.toml. They have no variables: PET_* is torchrun's.
-var ownOptions = append(append(valued("python"), bare("json", "quiet", "propagate-exit-code")...), valued("run-dir")...)
+var ownOptions = append(append(valued("python"), bare("json", "quiet", "propagate-exit-code")...), valued("run-dir", "deadline")...)
 
 // gpurun is the command line that gpurun itself takes in torchrun's place.
 // legacyGpurun is what stands behind python -m torch.distributed.launch.

@@ -79,6 +79,9 @@ func before(events []launcher.Event) string {
 			said = fmt.Sprintf("resuming the run after attempt %d", e.Evidence.Attempt)
 		case launcher.Finished:
 			said = "this run has already ended with the verdict below; use another --run-dir to start the job again"
+			if v := e.Verdict; v.Outcome == strategy.Stopped || v.Outcome == strategy.Retry {
+				said = "resuming the run, which was left unfinished: " + v.Reason
+			}
 		}
 	}
 	return said

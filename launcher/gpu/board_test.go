@@ -31,6 +31,8 @@ func newBoard(gpus ...Device) *board {
 	}
 }
 
+func (b *board) cuda() (int, error) { return 12, nil }
+
 func (b *board) devices() ([]Device, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -50,6 +50,7 @@ type driver interface {
 	device(uuid string) (Device, error)
 	instances(index int) ([]Device, error) // the MIG instances of a GPU, in order
 	processes(uuid string) ([]Process, error)
+	cuda() (major int, err error)
 	subscribe(uuids []string) (subscription, error)
 	close() error
 }
@@ -106,6 +107,14 @@ func (n *NVML) Close() error {
 		return fmt.Errorf("close NVML: %w", err)
 	}
 	return nil
+}
+
+// CUDA is the major version of the newest CUDA that the driver knows.
+func (n *NVML) CUDA() (major int, err error) {
+	if major, err = n.driver.cuda(); err != nil {
+		return 0, fmt.Errorf("ask the driver for its CUDA version: %w", err)
+	}
+	return major, nil
 }
 
 // Devices returns every GPU that this process may use, whether the job sees it

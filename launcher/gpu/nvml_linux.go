@@ -50,6 +50,16 @@ func (l *library) has(symbol string) bool {
 	return l.nvml.Extensions().LookupSymbol(symbol) == nil
 }
 
+// cuda is the major version of the driver's CUDA, which it tells as 1000 times that
+// and ten times the minor one.
+func (l *library) cuda() (int, error) {
+	version, ret := l.nvml.SystemGetCudaDriverVersion()
+	if ret != nvml.SUCCESS {
+		return 0, failure(ret)
+	}
+	return version / 1000, nil
+}
+
 func (l *library) close() error { return failure(l.nvml.Shutdown()) }
 
 // devices leaves out GPUs that this process may not use: a control group or a

@@ -17,6 +17,10 @@ type View struct {
 	// Devices are the same, with their figures at the moment of the call; nil
 	// without NVML, or where CUDA's order cannot be known.
 	Devices []Device
+	// Accelerator is PyTorch's word for those of another maker than NVIDIA, "rocm" for
+	// example, and Name people's; empty for NVIDIA's. Of the others nothing but the count
+	// is known.
+	Accelerator, Name string
 	// Model is the first one's name where Listed knows it; Devices have theirs.
 	Model string
 	// Source says what the count rests on: "nvml", "/proc/driver/nvidia/gpus",
@@ -40,9 +44,19 @@ func visible(env []string, n *NVML, root fs.FS) (View, error) {
 	list, chosen := lookup(env, "CUDA_VISIBLE_DEVICES")
 	wanted := parseVisible(list)
 	if chosen && len(wanted) == 0 {
+		if n == nil && len(nodeInventory(root)) == 0 {
+			if v := withoutNVIDIA(env, root); v.Name != "" {
+				return v, nil
+			}
+		}
 		return visibleNone, nil
 	}
 	devices, source, err := present(n, root)
+	if len(devices) == 0 && err == nil {
+		if v := withoutNVIDIA(env, root); v.Name != "" {
+			return v, nil
+		}
+	}
 	if chosen {
 		source = "CUDA_VISIBLE_DEVICES of " + source
 		devices = choose(wanted, devices, instancesOf(n))

@@ -31,6 +31,10 @@ func parseVisible(list string) []string {
 	})
 }
 
+// Words are the devices that a value of CUDA_VISIBLE_DEVICES names, as CUDA reads it;
+// none for "", "-1" or "NoDevFiles".
+func Words(list string) []string { return parseVisible(list) }
+
 func parseWords(list string, parse func(string) (string, bool)) []string {
 	var words []string
 	for word := range strings.SplitSeq(list, ",") {

@@ -37,7 +37,19 @@ func (r Resolved) limit(ctx context.Context) (ceiling, error) {
 	if r.accelerator() == "cpu" {
 		return limitData(bytes)
 	}
+	if r.gpus.Name != "" {
+		return ceiling{}, nil // resolve has warned
+	}
 	return r.limitFraction(ctx, bytes)
+}
+
+// noCeiling warns of a ceiling that cannot be put on an accelerator that gpurun does
+// not know.
+func (s Inspected) noCeiling() []string {
+	if s.gpus.Name == "" || s.gpus.Count == 0 || s.job.Limits.DeviceMemory == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("limits.device_memory has no effect: gpurun does not know how to put a ceiling on an %s", s.gpus.Name)}
 }
 
 // limitData holds a job on the CPU to its ceiling. glibc keeps freed memory to

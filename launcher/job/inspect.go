@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,9 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 		}
 		s.python = python.At(path, j.Workdir, s.env)
 	}
+	if err := s.checkPromise(ctx, m); err != nil {
+		return Inspected{}, err
+	}
 	if s.source, s.sourcePath, err = s.readSource(ctx); err != nil {
 		return Inspected{}, err
 	}
@@ -95,10 +99,11 @@ func (s Inspected) under(path string) string { return under(s.job.Workdir, path)
 // auto reports whether the recipe is to be recognised.
 func (s Inspected) auto() bool { return s.job.Recipe == "auto" || s.job.Recipe == "" }
 
-// accelerator is what the job trains on.
+// accelerator is what the job trains on: "cuda", "cpu", or PyTorch's word for what
+// gpurun does not know.
 func (s Inspected) accelerator() string {
 	if s.gpus.Count > 0 {
-		return "cuda"
+		return cmp.Or(s.gpus.Accelerator, "cuda")
 	}
 	return "cpu"
 }

@@ -105,6 +105,10 @@ type Launch struct {
 	HangTimeout time.Duration
 	// Probe says that the Python hook is put into the ranks.
 	Probe bool
+	// OnNotice is what a notice means that the time ends: "auto", "stop" or "go-on", and
+	// NoticeGrace how long the ranks train on where that time is not known.
+	OnNotice    string
+	NoticeGrace time.Duration
 	// TTY is "auto", "always" or "never": whether a single rank gets a
 	// pseudo-terminal.
 	TTY string
@@ -193,9 +197,11 @@ func defaults() *Job {
 			Auto:            AutoScript,
 			HangTimeout:     30 * time.Second,
 			Probe:           true,
+			OnNotice:        "auto",
+			NoticeGrace:     time.Minute,
 			TTY:             "auto",
 			Role:            "default",
-			ShutdownTimeout: 30 * time.Second,
+			ShutdownTimeout: commandline.DefaultGrace,
 		},
 		Recovery: Recovery{
 			Mode:             "ladder",

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/environ"
@@ -73,6 +74,10 @@ func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, e
 		delete(plan, strategy.Allocator)
 		knobs[strategy.Allocator] = strategy.Range{Absent: "the job trains on the CPU"}
 	}
+	if unknown := r.gpus.Name; unknown != "" && r.gpus.Count > 0 {
+		delete(plan, strategy.Allocator)
+		knobs[strategy.Allocator] = strategy.Range{Absent: "gpurun does not know the allocator of an " + unknown}
+	}
 	return plan, knobs, nil
 }
 
@@ -97,13 +102,15 @@ func (p *Prepared) Python() string {
 // GPUs are those that the job would see.
 func (p *Prepared) GPUs() gpu.View { return p.resolved.gpus }
 
-// Accelerator is what the job trains on: "cuda" or "cpu".
+// Accelerator is what the job trains on: "cuda", "cpu", or PyTorch's word for what
+// gpurun does not know.
 func (p *Prepared) Accelerator() string { return p.resolved.accelerator() }
 
 // BF16 reports whether every one of the job's devices, as NVML knows them, computes in
-// bfloat16; a CPU does, in PyTorch.
+// bfloat16; a CPU does, in PyTorch, and so do the accelerators of other makers that
+// are in use.
 func (p *Prepared) BF16(devices []gpu.Device) bool {
-	if p.Accelerator() == "cpu" {
+	if p.Accelerator() != "cuda" {
 		return true
 	}
 	for _, d := range devices {
@@ -180,7 +187,10 @@ func (p *Prepared) Warnings() []string { return slices.Clone(p.resolved.warnings
 // Place says for people where the job runs, and on what.
 func (p *Prepared) Place() string {
 	device, gpus := "CPU", p.resolved.gpus
-	if gpus.Count > 0 {
+	switch {
+	case gpus.Count > 0 && gpus.Name != "":
+		device = fmt.Sprintf("%d × %s (%s), which gpurun does not know: failures are diagnosed, ceilings are off", gpus.Count, gpus.Name, gpus.Source)
+	case gpus.Count > 0:
 		device = fmt.Sprintf("%d GPUs (%s)", gpus.Count, gpus.Source)
 		model := gpus.Model
 		if len(gpus.Devices) > 0 {
@@ -195,17 +205,23 @@ func (p *Prepared) Place() string {
 
 // Scheduler names the scheduler's job, the same after a restart of it; empty without
 // one.
-func (p *Prepared) Scheduler() string {
-	place := p.resolved.place
-	if place.Job == "" {
-		return ""
+func (p *Prepared) Scheduler() string { return p.resolved.place.Identity() }
+
+// Restarts counts how often a scheduler has started this job again.
+func (p *Prepared) Restarts() int {
+	if p.resolved.place.Job == "" {
+		return 0
 	}
-	return string(place.Kind) + " " + place.Job + " " + place.Step
+	return p.resolved.place.RestartCount
 }
 
-// Restarted reports whether a scheduler has started this job before.
-func (p *Prepared) Restarted() bool {
-	return p.resolved.place.Job != "" && p.resolved.place.RestartCount > 0
+// Ends asks until when the job may run here, and whether it is started again
+// afterwards: cluster.Place's Ends. It is nil where there is no scheduler.
+func (p *Prepared) Ends() func(context.Context) (end time.Time, again bool) {
+	if p.resolved.place.Job == "" {
+		return nil
+	}
+	return p.resolved.place.Ends
 }
 
 // Step is the pattern of a training step in the job's output, whose first group is

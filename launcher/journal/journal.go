@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -51,7 +52,7 @@ var ErrLocked = errors.New("another gpurun runs in it")
 type Journal struct {
 	dir   string
 	file  *os.File
-	lock  *os.File
+	lock  io.Closer
 	shown func(launcher.Event)
 	mask  *mask.Masker
 }
@@ -84,7 +85,7 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 
 // acquire takes the lock file; the kernel gives it back when the process ends,
 // however it ends.
-func acquire(path string) (*os.File, error) {
+func acquire(path string) (io.Closer, error) {
 	lock, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
@@ -92,8 +93,11 @@ func acquire(path string) (*os.File, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder, _ := private.ReadFile(path)
 		lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		switch {
+		case errors.Is(err, unix.EWOULDBLOCK):
 			return nil, fmt.Errorf("%w (%s)", ErrLocked, bytes.TrimSpace(holder))
+		case locksMissing(err):
+			return acquireFile(filepath.Dir(path))
 		}
 		return nil, fmt.Errorf("lock the run directory: %w", err)
 	}
@@ -210,14 +214,19 @@ func (j *Journal) Prepare(n int) (string, error) {
 
 // Finish writes the verdict and closes the journal's story with it.
 func (j *Journal) Finish(v launcher.Verdict) error {
+	if err := j.Draft(v); err != nil {
+		return err
+	}
+	return j.Append(launcher.Finished{Verdict: v})
+}
+
+// Draft writes a verdict that holds until a later one replaces it.
+func (j *Journal) Draft(v launcher.Verdict) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode the verdict: %w", err)
 	}
-	if err := private.WriteFile(filepath.Join(j.dir, verdictFile), append(j.mask.JSON(text), '\n'), private.Mode); err != nil {
-		return err
-	}
-	return j.Append(launcher.Finished{Verdict: v})
+	return private.WriteFile(filepath.Join(j.dir, verdictFile), append(j.mask.JSON(text), '\n'), private.Mode)
 }
 
 // Close gives the directory back.

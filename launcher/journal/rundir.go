@@ -1,13 +1,18 @@
 package journal
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,10 +29,13 @@ type Search struct {
 	Named string
 	// Root is the folder of the job's runs.
 	Root string
-	// Scheduler is the scheduler's name for the job, and Restarted says that this
-	// is not the job's first start. They find the run that was cut off.
+	// Scheduler is the scheduler's name for the job, and Restart counts how often it
+	// has started the job again. They find the run that was cut off.
 	Scheduler string
-	Restarted bool
+	Restart   int
+	// Digest gives the job's digest in a version, false for one that is not known; nil:
+	// every run of the scheduler's job is this job's.
+	Digest func(version int) (string, bool)
 }
 
 // Find gives the path of the run directory: the named one, or the one that a
@@ -36,15 +44,10 @@ func (s Search) Find() (string, error) {
 	if s.Named != "" {
 		return filepath.Abs(s.Named)
 	}
-	if s.Scheduler != "" && s.Restarted {
-		runs, err := Runs(s.Root)
-		if err != nil {
-			return "", launcher.RunDirError(s.Root, err)
-		}
-		for _, dir := range slices.Backward(runs) {
-			if events, err := Read(dir); err == nil && scheduler(events) == s.Scheduler {
-				return dir, nil
-			}
+	if s.Scheduler != "" && s.Restart > 0 {
+		dir, err := s.left()
+		if err != nil || dir != "" {
+			return dir, err
 		}
 	}
 	tail := make([]byte, 2)
@@ -54,26 +57,119 @@ func (s Search) Find() (string, error) {
 	return filepath.Join(s.Root, time.Now().UTC().Format("20060102-150405-")+hex.EncodeToString(tail)), nil
 }
 
-// scheduler is the name that the first start of a run journaled for its job.
-func scheduler(events []launcher.Event) string {
-	for _, e := range events {
-		if b, ok := e.(launcher.Began); ok {
-			return b.Scheduler
+// left is the run that an earlier start of the scheduler's job left behind, empty for
+// none. A batch script may run the same command several times: they come in the same
+// order again, so that of several runs it is the oldest that this start of the job
+// has not gone on with yet.
+func (s Search) left() (string, error) {
+	runs, err := Runs(s.Root)
+	if err != nil {
+		return "", launcher.RunDirError(s.Root, err)
+	}
+	newest := map[string]string{} // by the scheduler's name; those with a step name one gpurun each
+	var candidates []string
+	for _, dir := range runs {
+		events, err := Read(dir)
+		if err != nil {
+			continue
+		}
+		first, last := began(events)
+		switch {
+		case !sameJob(first.Scheduler, s.Scheduler), max(last.Restart, claimed(dir)) >= s.Restart, s.Digest != nil && !launcher.SameJob(first.Digest, s.Digest):
+		case len(strings.Fields(first.Scheduler)) > 2:
+			newest[first.Scheduler] = dir
+		default:
+			candidates = append(candidates, dir)
 		}
 	}
-	return ""
+	candidates = slices.Sorted(slices.Values(slices.AppendSeq(candidates, maps.Values(newest))))
+	if len(candidates) == 0 {
+		return "", nil
+	}
+	return candidates[0], nil
+}
+
+// claimFile says for which restart of the scheduler's job a run was found again: one
+// that is done is not begun once more, and must not be found a second time either.
+const claimFile = "restart"
+
+func (s Search) claim(dir string) error {
+	if s.Scheduler == "" || s.Restart == 0 {
+		return nil
+	}
+	return private.WriteFile(filepath.Join(dir, claimFile), []byte(strconv.Itoa(s.Restart)+"\n"), private.Mode)
+}
+
+func claimed(dir string) int {
+	text, err := private.ReadFile(filepath.Join(dir, claimFile))
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text))) // torn by another's hand: as none
+	return n
+}
+
+// began is how a run began, and how it was last gone on with; zero where its journal
+// does not say.
+func began(events []launcher.Event) (first, last launcher.Began) {
+	for _, e := range events {
+		if b, ok := e.(launcher.Began); ok {
+			if first.Run == "" && first.At.IsZero() {
+				first = b
+			}
+			last = b
+		}
+	}
+	return first, last
+}
+
+// sameJob compares a scheduler's name that was journaled with that of the job now.
+// Earlier gpuruns wrote the step behind the job, and whether it was one: "slurm-step
+// 123 0".
+func sameJob(journaled, now string) bool {
+	a, b := strings.Fields(journaled), strings.Fields(now)
+	if len(a) < 2 || len(b) < 2 {
+		return false
+	}
+	kind := func(word string) string {
+		if strings.HasPrefix(word, "slurm-") {
+			return "slurm"
+		}
+		return word
+	}
+	return kind(a[0]) == kind(b[0]) && a[1] == b[1]
+}
+
+// Patience is how long OpenRun waits for a lock that an earlier start of the same
+// scheduler's job holds: its node may not have noticed yet that it is over.
+type Patience struct {
+	// Bound is the longest wait, Look how often the lock is tried, and Tell how often
+	// people are told of it. Zero values are 240 s, 1 s and a minute.
+	Bound, Look, Tell time.Duration
+	// Said tells people.
+	Said func(text string)
 }
 
 // OpenRun is Open for a run: an error carries the exit code and the hint for people.
-// That is 2 where the directory is in use or written by a newer gpurun, 74 where the
+// That is 2 where the directory is in use or written by a newer gpurun, 75 where an
+// earlier start of the scheduler's job holds it for longer than is waited, 74 where the
 // system refuses it.
-func OpenRun(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, error) {
+func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Event), p Patience) (*Journal, []launcher.Event, error) {
 	j, events, err := Open(dir, shown)
+	if errors.Is(err, ErrLocked) && s.heldByEarlierStart(dir) {
+		j, events, err = s.await(ctx, dir, shown, p.withDefaults(), err)
+	}
+	if err == nil {
+		if err = s.claim(dir); err == nil {
+			return j, events, nil
+		}
+		err = errors.Join(err, j.Close())
+	}
 	var unreadable *Unreadable
 	var untrusted *private.Untrusted
 	switch {
-	case err == nil:
-		return j, events, nil
+	case errext.Code(err, 0) != 0 || ctx.Err() != nil:
+		return nil, nil, err
 	case errors.Is(err, ErrLocked):
 		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
 	case errors.As(err, &untrusted):
@@ -92,4 +188,52 @@ func Locked(dir string) bool {
 	}
 	defer f.Close()
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// heldByEarlierStart reports whether the gpurun that holds a run directory is of an
+// earlier start of this scheduler's job.
+func (s Search) heldByEarlierStart(dir string) bool {
+	if s.Scheduler == "" || s.Restart == 0 {
+		return false
+	}
+	events, err := Read(dir)
+	_, last := began(events)
+	return err == nil && sameJob(last.Scheduler, s.Scheduler) && last.Restart < s.Restart
+}
+
+func (p Patience) withDefaults() Patience {
+	p.Bound, p.Look, p.Tell = cmp.Or(p.Bound, 240*time.Second), cmp.Or(p.Look, time.Second), cmp.Or(p.Tell, time.Minute)
+	if p.Said == nil {
+		p.Said = func(string) {}
+	}
+	return p
+}
+
+// await tries to open a run directory until its holder is gone.
+func (s Search) await(ctx context.Context, dir string, shown func(launcher.Event), p Patience, held error) (*Journal, []launcher.Event, error) {
+	began := time.Now()
+	look, tell := time.NewTicker(p.Look), time.NewTicker(p.Tell)
+	defer look.Stop()
+	defer tell.Stop()
+	say := func() {
+		p.Said(fmt.Sprintf("an earlier start of this job still holds the run directory %s: %v; waiting for it, %s of at most %s",
+			dir, held, time.Since(began).Round(time.Second), p.Bound))
+	}
+	say()
+	for time.Since(began) < p.Bound {
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-tell.C:
+			say()
+		case <-look.C:
+			j, events, err := Open(dir, shown)
+			if !errors.Is(err, ErrLocked) {
+				return j, events, err
+			}
+			held = err
+		}
+	}
+	return nil, nil, errext.WithCode(errext.Errorf("start the job again once that process is gone, or name another --run-dir",
+		"an earlier start of this job has held the run directory %s for %s: %w", dir, p.Bound, held), strategy.CodeRetry)
 }

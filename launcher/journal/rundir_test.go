@@ -42,12 +42,12 @@ func TestFindARunDirectory(t *testing.T) {
 		search Search
 		want   string // empty: a new one
 	}{
-		"named":         {Search{Named: "/runs/mine", Root: root, Scheduler: "slurm 7 0", Restarted: true}, "/runs/mine"},
-		"restarted":     {Search{Root: root, Scheduler: "slurm 7 0", Restarted: true}, filepath.Join(root, "20260102-000000-0002")},
+		"named":         {Search{Named: "/runs/mine", Root: root, Scheduler: "slurm 7 0", Restart: 1}, "/runs/mine"},
+		"restarted":     {Search{Root: root, Scheduler: "slurm 7 0", Restart: 1}, filepath.Join(root, "20260102-000000-0002")},
 		"first start":   {Search{Root: root, Scheduler: "slurm 7 0"}, ""},
-		"another job":   {Search{Root: root, Scheduler: "slurm 9 0", Restarted: true}, ""},
-		"no scheduler":  {Search{Root: root, Restarted: true}, ""},
-		"no runs there": {Search{Root: filepath.Join(root, "missing"), Scheduler: "slurm 7 0", Restarted: true}, ""},
+		"another job":   {Search{Root: root, Scheduler: "slurm 9 0", Restart: 1}, ""},
+		"no scheduler":  {Search{Root: root, Restart: 1}, ""},
+		"no runs there": {Search{Root: filepath.Join(root, "missing"), Scheduler: "slurm 7 0", Restart: 1}, ""},
 	} {
 		got, err := test.search.Find()
 		if test.want == "" {
@@ -89,12 +89,12 @@ func TestOpenRunSaysWhyNot(t *testing.T) {
 		"newer":        {newer, strategy.CodeUsage, "use the gpurun that wrote the run directory"},
 		"below a file": {filepath.Join(file, "run"), strategy.CodeRunDir, "run directory that it can write"},
 	} {
-		_, _, err := OpenRun(test.dir, nil)
+		_, _, err := (Search{}).OpenRun(t.Context(), test.dir, nil, Patience{})
 		if errext.Code(err, 0) != test.code || !strings.Contains(errext.Hint(err), test.hint) {
 			t.Errorf("%s: %v, code %d, hint %q", name, err, errext.Code(err, 0), errext.Hint(err))
 		}
 	}
-	if _, _, err := OpenRun(used, nil); !errors.Is(err, ErrLocked) {
+	if _, _, err := (Search{}).OpenRun(t.Context(), used, nil, Patience{}); !errors.Is(err, ErrLocked) {
 		t.Errorf("in use: %v", err)
 	}
 }

@@ -34,3 +34,14 @@ func isShort(err error) bool {
 	}
 	return false
 }
+
+// Usable says why gpurun cannot look after ranks on this machine, with what to do about
+// it; nil where it can.
+func Usable() error {
+	err := proc.Usable()
+	hint := "raise it: ulimit -v unlimited"
+	if errors.Is(err, proc.ErrProc) {
+		hint = "mount this namespace's own: unshare --mount-proc, or mount -t proc proc /proc"
+	}
+	return errext.WithCode(errext.WithHint(err, hint), strategy.CodeUsage)
+}

@@ -120,6 +120,6 @@ func (a *attempt) awaitLeft() {
 // report makes facts of what could not be ended.
 func (a *attempt) report(r proc.StopReport) {
 	for _, p := range r.Leftover {
-		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Stuck: &strategy.Stuck{PID: p.PID, Channel: p.Channel}}
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Stuck: &strategy.Stuck{PID: p.PID, Channel: p.Channel, Debugger: p.Debugger}}
 	}
 }

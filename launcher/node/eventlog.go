@@ -109,6 +109,9 @@ func (l *EventLog) Write(dir string, plan strategy.Plan, c launcher.Command) err
 	return l.refused(l.store.Write(dir, plan, c))
 }
 
+// Draft writes how the run ends if gpurun is killed before it can finish.
+func (l *EventLog) Draft(v launcher.Verdict) error { return l.refused(l.store.Draft(v)) }
+
 // Finish writes the verdict. Notices that come later are lost.
 func (l *EventLog) Finish(v launcher.Verdict) error {
 	l.mu.Lock()

@@ -23,6 +23,7 @@ func (f *full) refuse() error {
 func (f *full) Append(launcher.Event) error   { return f.refuse() }
 func (f *full) Prepare(int) (string, error)   { return "", f.refuse() }
 func (f *full) Finish(launcher.Verdict) error { return f.refuse() }
+func (f *full) Draft(launcher.Verdict) error  { return f.refuse() }
 func (f *full) Write(string, strategy.Plan, launcher.Command) error {
 	return &os.PathError{Op: "open", Path: "/home/conf", Err: syscall.ENOENT}
 }
@@ -32,7 +33,7 @@ func TestTheEventLogsErrorsHaveACode(t *testing.T) {
 	l := OpenEventLog(&full{kept{dir: "/runs/r"}})
 	defer l.Close()
 	_, prepare := l.Prepare(1)
-	for name, err := range map[string]error{"append": l.Append(launcher.Began{}), "prepare": prepare, "finish": l.Finish(launcher.Verdict{})} {
+	for name, err := range map[string]error{"append": l.Append(launcher.Began{}), "prepare": prepare, "draft": l.Draft(launcher.Verdict{}), "finish": l.Finish(launcher.Verdict{})} {
 		if errext.Code(err, 0) != strategy.CodeRunDir || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(errext.Hint(err), "--run-dir") {
 			t.Errorf("%s: %v, code %d", name, err, errext.Code(err, 0))
 		}

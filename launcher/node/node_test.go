@@ -46,6 +46,7 @@ func (k *kept) Prepare(int) (string, error) {
 
 func (k *kept) Write(string, strategy.Plan, launcher.Command) error { return nil }
 func (k *kept) Finish(launcher.Verdict) error                       { return nil }
+func (k *kept) Draft(launcher.Verdict) error                        { return nil }
 func (k *kept) Dir() string                                         { return k.dir }
 func (k *kept) Close() error                                        { return nil }
 

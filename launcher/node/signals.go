@@ -20,8 +20,8 @@ import (
 //	INT         the same; a second one, whenever it comes, kills the ranks at once
 //	HUP         as TERM, unless it was ignored when gpurun started (nohup)
 //	QUIT        tells where the run stands, which goes on
-//	USR1, USR2  a notice: journaled, and passed to the ranks that have a handler;
-//	            no attempt is started after it, since the time here ends
+//	USR1, USR2  a notice that the time here ends (notice.go): journaled, and passed to
+//	            the ranks that have a handler; no attempt is started after it
 //	TSTP, CONT  stop the ranks and then gpurun; let both go on
 //	WINCH       the rank's pseudo-terminal takes the size of the console
 //	PIPE        nothing, so that a closed console does not end gpurun
@@ -33,6 +33,7 @@ type Signals struct {
 	signals chan os.Signal
 	cancel  context.CancelCauseFunc
 	over    chan struct{}
+	meant   chan struct{} // closed when it is known what a notice means
 	owner   sync.WaitGroup
 
 	mu       sync.Mutex    // guards what follows
@@ -44,14 +45,15 @@ type Signals struct {
 	stopped  bool          // the run is to end
 	hurried  bool          // and its ranks get no grace
 	paused   bool
-	noticed  string // the last notice
+	onNotice NoticeOptions
+	noticed  *notice // the first; nil for none
 }
 
 // Listen begins to take signals in, until Close. The context ends, with a
 // *launcher.Signal as its cause, when a signal asks gpurun to stop.
 func Listen(ctx context.Context) (context.Context, *Signals) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &Signals{signals: make(chan os.Signal, 32), cancel: cancel, over: make(chan struct{})}
+	s := &Signals{signals: make(chan os.Signal, 32), cancel: cancel, over: make(chan struct{}), meant: make(chan struct{})}
 	caught := []os.Signal{
 		unix.SIGTERM, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH, unix.SIGPIPE,
 	}
@@ -98,9 +100,7 @@ func (s *Signals) handle(sig unix.Signal, hurry bool) {
 	case unix.SIGQUIT:
 		s.tellState()
 	case unix.SIGUSR1, unix.SIGUSR2:
-		s.note("%s: a notice, passed to the ranks that listen for it; no attempt is started after it", unix.SignalName(sig))
-		s.announce(unix.SignalName(sig))
-		s.pass(sig)
+		s.announce(unix.SignalName(sig), sig)
 	case unix.SIGTSTP:
 		s.pause()
 	case unix.SIGCONT:
@@ -126,7 +126,11 @@ func (s *Signals) stop(as, reason unix.Signal, hurry bool) {
 	}
 	grace := s.grace
 	s.mu.Unlock()
-	s.cancel(&launcher.Signal{Number: as})
+	cause := &launcher.Signal{Number: as}
+	if as == unix.SIGTERM {
+		cause.Notice = s.stopsFor() // the end that was announced
+	}
+	s.cancel(cause)
 	switch {
 	case hurry && grace > 0:
 		s.note("SIGINT again: the ranks are killed")
@@ -137,30 +141,18 @@ func (s *Signals) stop(as, reason unix.Signal, hurry bool) {
 	}
 }
 
-// announce remembers a notice.
-func (s *Signals) announce(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.noticed = name
-}
-
-// notice is the last notice, empty for none.
-func (s *Signals) notice() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.noticed
-}
-
-// pass hands a signal to the ranks that run.
-func (s *Signals) pass(sig unix.Signal) {
+// pass hands a signal to the ranks that run, and reports whether one of them has a
+// handler for it.
+func (s *Signals) pass(sig unix.Signal) (caught bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.running != nil:
-		s.running.group.Signal(sig)
+		caught = s.running.group.Signal(sig) > 0
 	case s.starting:
 		s.late = append(s.late, sig)
 	}
+	return caught
 }
 
 // pause stops the ranks, then gpurun itself. While ranks are being started it waits
@@ -209,7 +201,10 @@ func (s *Signals) adopt(a *attempt) {
 		a.kill()
 	}
 	for _, sig := range s.late {
-		a.group.Signal(sig)
+		caught := a.group.Signal(sig) > 0
+		if s.noticed != nil && caught {
+			s.noticed.caught = true
+		}
 	}
 	s.late = nil
 	paused := s.paused

@@ -44,6 +44,10 @@ func openSwap(dir string) (*swap, error) {
 		return nil, fmt.Errorf("make the folder for what is offloaded to NVMe: %w", err)
 	}
 	lock, err := lockSwap(dir)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK) {
+		// The file system has no locks, so that nobody sweeps the folder up either.
+		lock, err = os.Open(filepath.Join(dir, swapLock))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("hold the folder for what is offloaded to NVMe: %w", err)
 	}

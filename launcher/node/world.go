@@ -58,8 +58,8 @@ func (w *World) Inventory(ctx context.Context) strategy.Inventory {
 	return inv
 }
 
-// Notice is the last signal that announced the end of the time.
-func (w *World) Notice() string { return w.signals.notice() }
+// Notice is the first signal that announced the end of the time, nil for none.
+func (w *World) Notice() *strategy.Notice { return w.signals.notice() }
 
 // Settle waits until the devices' memory is back at the level before attempt 0.
 // Memory that somebody else has come to hold is told to people, and is evidence

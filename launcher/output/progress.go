@@ -73,7 +73,7 @@ func (r *rank) spoke(now time.Time) {
 
 // stepped takes a line with a step's number. A line that repeats the number, such
 // as a progress bar that is drawn again, is no sign of life.
-func (r *rank) stepped(source string, now time.Time, n int) {
+func (r *rank) stepped(source string, now time.Time, n, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a, p := &r.activity, &r.progress
@@ -88,21 +88,41 @@ func (r *rank) stepped(source string, now time.Time, n int) {
 		}
 		a.Step = now
 	}
-	p.Last = n
+	p.Last, p.Total = n, max(p.Total, total)
 	p.Steps++
 	a.Steps++
 	r.steppedIn = source
 }
 
-// stepIn finds the number of a step in a line.
-func (r *rank) stepIn(line []byte) (n int, ok bool) {
+// stepIn finds the number of a step in a line, and the number of all steps where the
+// line says it, 0 where it does not.
+func (r *rank) stepIn(line []byte) (n, total int, ok bool) {
 	if r.step == nil {
-		return 0, false
+		return 0, 0, false
 	}
-	m := r.step.FindSubmatch(line)
+	m := r.step.FindSubmatchIndex(line)
 	if m == nil {
-		return 0, false
+		return 0, 0, false
 	}
-	n, err := strconv.Atoi(string(m[1]))
-	return n, err == nil
+	step := max(r.step.SubexpIndex("step"), 1)
+	n, err := numberAt(line, m, step)
+	if err != nil {
+		return 0, 0, false
+	}
+	if all := r.step.SubexpIndex("total"); all > 0 {
+		total, _ = numberAt(line, m, all)
+	} else if of := behindStep.FindSubmatch(line[m[2*step+1]:]); of != nil {
+		total, _ = strconv.Atoi(string(of[1]))
+	}
+	return n, total, true
+}
+
+// behindStep is how a line says how many steps there are, right behind the step.
+var behindStep = regexp.MustCompile(`^\s{0,2}(?:/|of)\s{0,2}(\d+)`)
+
+func numberAt(line []byte, m []int, group int) (int, error) {
+	if m[2*group] < 0 {
+		return 0, strconv.ErrSyntax
+	}
+	return strconv.Atoi(string(line[m[2*group]:m[2*group+1]]))
 }

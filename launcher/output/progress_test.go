@@ -19,7 +19,7 @@ func TestStepsInAnyPieces(t *testing.T) {
 		var got []int
 		r := &rank{step: regexp.MustCompile(`step (\d+)`)}
 		s := &lines{each: func(line []byte) {
-			if n, ok := r.stepIn(plain(line)); ok {
+			if n, _, ok := r.stepIn(plain(line)); ok {
 				got = append(got, n)
 			}
 		}}
@@ -38,7 +38,7 @@ func TestStepsInAnyPieces(t *testing.T) {
 
 func TestProgressSumsUpSteps(t *testing.T) {
 	r, end := collect()
-	at := func(seconds int, n int) { r.stepped("stdout", t0.Add(time.Duration(seconds)*time.Second), n) }
+	at := func(seconds int, n int) { r.stepped("stdout", t0.Add(time.Duration(seconds)*time.Second), n, 0) }
 	at(100, 10)
 	at(110, 11)
 	at(117, 11) // A bar that is drawn again is no step.

@@ -58,8 +58,8 @@ func (s *stream) line(text []byte) {
 		return
 	}
 	text = plain(text)
-	if n, ok := s.rank.stepIn(text); ok {
-		s.rank.stepped(s.name, s.now, n)
+	if n, total, ok := s.rank.stepIn(text); ok {
+		s.rank.stepped(s.name, s.now, n, total)
 	}
 	if setting, ok := s.settings.search(text); ok {
 		s.rank.observed(s.name, s.now, setting)

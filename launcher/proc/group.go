@@ -249,7 +249,7 @@ func (g *Group) wakeGuards(r *member) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if r.over {
+	if r.over || g.tellHeld(r) {
 		return
 	}
 	for _, k := range g.guards() {

@@ -98,9 +98,8 @@ func guardMain(value string) error {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
 	// Any thread may name the process through this file; prctl names one thread.
-	if err := os.WriteFile("/proc/self/comm", []byte(guardName+strconv.Itoa(owner.PID)), 0); err != nil {
-		return fmt.Errorf("set name: %w", err)
-	}
+	// Where /proc is read-only the process keeps the name of its file.
+	_ = os.WriteFile("/proc/self/comm", []byte(guardName+strconv.Itoa(owner.PID)), 0)
 	g := &guard{link: l, owner: owner, ranks: make(map[int]bool), known: make(map[identity]bool)}
 	if role != "" {
 		if err := g.startInner(); err != nil {

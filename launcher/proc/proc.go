@@ -70,6 +70,8 @@
 //	chain of processes, each forks the next    lives on                       swept                                   TestStopEndsAChainOfProcesses
 //	rank suspended                             SIGKILL after 30 s             wakes and gets its grace                TestStopWakesWhatIsSuspended
 //	rank uninterruptible in the kernel         hangs for good                 reported after a bound                  TestUnkillableRankIsReported
+//	a debugger holds a rank that has ended     hangs                          told as ended                           TestARankHeldByADebugger
+//	a debugger holds a rank before its end     hangs                          reported after a bound, by its name     TestARankHeldByADebugger
 //	main thread ended, the others go on        counts as running              counts as running, is stopped           TestStopLeavesNothing/headless
 //	supervisor killed                          ranks live on                  all gone                                TestKilledSupervisorLeavesNothing
 //	a guard killed                             –                              job goes on under the other one         TestKilledGuardCostsNothing

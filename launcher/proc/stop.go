@@ -334,8 +334,8 @@ func (g *Group) Kill() {
 // former as SIGSTOP: a rank is alone in its session, and the kernel stops no
 // process of such a group for SIGTSTP (POSIX, orphaned process group). Any other
 // signal is a notice, and reaches only a rank that has a handler for it: it would
-// end the others.
-func (g *Group) Signal(sig syscall.Signal) {
+// end the others. Signal returns how many ranks a notice has reached.
+func (g *Group) Signal(sig syscall.Signal) (reached int) {
 	switch sig {
 	case unix.SIGTERM, unix.SIGINT, unix.SIGKILL:
 		g.beginStop()
@@ -346,11 +346,12 @@ func (g *Group) Signal(sig syscall.Signal) {
 		g.toGroups(sig)
 	default:
 		for _, r := range g.memberList() {
-			if catches(r.id.PID, sig) {
-				_ = signalProcess(r.pidfd, sig) // it has ended meanwhile
+			if catches(r.id.PID, sig) && signalProcess(r.pidfd, sig) == nil { // else it has ended meanwhile
+				reached++
 			}
 		}
 	}
+	return reached
 }
 
 // catches reports whether a process has a handler for sig.

@@ -140,6 +140,8 @@ type Process struct {
 	// Channel is the kernel function that it waits in, from /proc/PID/wchan; empty
 	// where the kernel does not say.
 	Channel string
+	// Debugger is who traces it, empty for nobody.
+	Debugger string
 }
 
 // describe adds what only a process that does not die is asked for.
@@ -148,7 +150,7 @@ func describe(p process, rank int) Process {
 	if err != nil || string(channel) == "0" {
 		channel = nil
 	}
-	return Process{PID: p.PID, Rank: rank, Name: p.name, State: p.state, Channel: strings.TrimSpace(string(channel))}
+	return Process{PID: p.PID, Rank: rank, Name: p.name, State: p.state, Channel: strings.TrimSpace(string(channel)), Debugger: debuggerOf(p.PID)}
 }
 
 // addBelonging puts into set what belongs to the ranks without descending from

@@ -1,0 +1,71 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// When a job ends is what Slurm says now, and what the environment said where it does
+// not answer.
+func TestWhenAJobEnds(t *testing.T) {
+	zone := time.Local
+	end := time.Date(2026, 11, 21, 19, 30, 0, 0, zone)
+	for name, test := range map[string]struct {
+		answer string // empty: there is no Slurm to ask
+		place  Place
+		end    time.Time
+		again  bool
+	}{
+		"a limit": {"JobId=7 JobName=x Requeue=1 Restarts=0 TimeLimit=01:30:00 StartTime=2026-11-21T18:00:00 EndTime=2026-11-21T19:30:00 Deadline=N/A",
+			Place{Kind: SlurmStep, Job: "7"}, end, true},
+		"a limit that was moved": {"JobId=7 Requeue=0 TimeLimit=01:30:00 StartTime=2026-11-21T18:00:00 EndTime=2026-11-21T19:30:00",
+			Place{Kind: SlurmBatch, Job: "7", End: end.Add(-time.Hour)}, end, false},
+		"none": {"JobId=7 Requeue=1 TimeLimit=365-00:00:00 StartTime=2026-11-21T18:00:00 EndTime=2027-11-21T18:00:00",
+			Place{Kind: SlurmStep, Job: "7"}, time.Time{}, true},
+		"none, in words":     {"JobId=7 Requeue=1 TimeLimit=UNLIMITED StartTime=2026-11-21T18:00:00 EndTime=Unknown", Place{Kind: SlurmStep, Job: "7"}, time.Time{}, true},
+		"Slurm is not there": {"", Place{Kind: SlurmStep, Job: "7", End: end}, end, false},
+		"nor says it much":   {"slurm_load_jobs error: Invalid job id specified", Place{Kind: SlurmStep, Job: "7", End: end, RestartCount: 1}, end, true},
+		"no Slurm":           {"JobId=7 Requeue=1 EndTime=2026-11-21T19:30:00", Place{Kind: Kubernetes}, time.Time{}, false},
+	} {
+		bin := t.TempDir()
+		if test.answer != "" { // a stand-in: the real one is asked in the command's own test with a Slurm
+			script := "#!/bin/sh\n[ \"$*\" = '--oneliner show job 7' ] && echo '" + test.answer + "'\n"
+			if err := os.WriteFile(filepath.Join(bin, "scontrol"), []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("PATH", bin)
+		got, again := test.place.Ends(t.Context())
+		if !got.Equal(test.end) || again != test.again {
+			t.Errorf("%s: %s, %v; want %s, %v", name, got, again, test.end, test.again)
+		}
+	}
+}
+
+// The environment says when the job ends since Slurm 23.02; a job without a limit is
+// told a year.
+func TestTheEndInTheEnvironment(t *testing.T) {
+	for end, want := range map[string]time.Time{"1763751600": time.Unix(1763751600, 0), "1795287600": {}, "": {}, "soon": {}} {
+		p, err := Detect([]string{"SLURM_JOB_ID=7", "SLURMD_NODENAME=n1", "SLURM_JOB_START_TIME=1763748000", "SLURM_JOB_END_TIME=" + end})
+		if err != nil || !p.End.Equal(want) {
+			t.Errorf("%q: %s, %v", end, p.End, err)
+		}
+	}
+}
+
+// The identity of a job is the same in each of its steps, and after a requeue.
+func TestAJobsIdentity(t *testing.T) {
+	for want, places := range map[string][]Place{
+		"slurm 7_3":    {{Kind: SlurmStep, Job: "7_3", Step: "0"}, {Kind: SlurmStep, Job: "7_3", Step: "1", RestartCount: 2}, {Kind: SlurmBatch, Job: "7_3"}},
+		"cloud task-1": {{Kind: Cloud, Job: "task-1"}},
+		"":             {{Kind: Host}, {Kind: Kubernetes}},
+	} {
+		for _, p := range places {
+			if got := p.Identity(); got != want {
+				t.Errorf("%+v: %q, want %q", p, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// checkPromise refuses a job whose scheduler promised GPUs where it would train on the
+// CPU, in silence and for days: with code 75 where the devices or their driver fail,
+// which another node or another day may mend, and 2 where the job's own PyTorch cannot
+// use any. A job that asks for the CPU is none.
+func (s Inspected) checkPromise(ctx context.Context, m Machine) error {
+	promise := s.promised(environ.Parse(m.Environ))
+	if promise == "" || s.asksForCPU() || s.gpus.Accelerator != "" {
+		return nil
+	}
+	said := "Slurm promised GPUs"
+	if !s.place.Slurm() {
+		said = "the scheduler promised GPUs"
+	}
+	said += " (" + promise + ")"
+	if why, hint := s.torchCannot(ctx, m.NVML); why != "" {
+		return errext.WithCode(errext.Errorf(hint, "%s, and %s", said, why), strategy.CodeUsage)
+	}
+	if s.gpus.Count > 0 {
+		return nil
+	}
+	reason := "no NVIDIA driver is to be seen on " + s.nodeName()
+	if s.gpus.Source != "" && s.gpus.Source != "/dev/nvidia*" {
+		reason = "the driver on " + s.nodeName() + " has none of them to offer (" + s.gpus.Source + ")"
+	}
+	for _, w := range m.Warnings {
+		reason += "; " + w
+	}
+	return errext.WithCode(errext.Errorf("try another node, or give the container its GPUs; a job that is to train on the CPU says so: CUDA_VISIBLE_DEVICES = \"\" in job.env",
+		"%s, and none is usable: %s", said, reason), strategy.CodeRetry)
+}
+
+func (s Inspected) nodeName() string {
+	if s.place.Node != "" {
+		return s.place.Node
+	}
+	return "this node"
+}
+
+// batchSystems are schedulers that say no more of a job than its number, by the
+// variable that has it.
+var batchSystems = []string{"PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}
+
+// promised is the variable by which a scheduler says that the job has GPUs, with its
+// value; empty where none does.
+func (s Inspected) promised(env environ.Vars) string {
+	visible, set := env.Lookup("CUDA_VISIBLE_DEVICES")
+	if set && len(gpu.Words(visible)) == 0 {
+		return "" // none were asked for
+	}
+	if n, err := strconv.Atoi(env["SLURM_GPUS_ON_NODE"]); err == nil && n > 0 && s.place.Slurm() {
+		return "SLURM_GPUS_ON_NODE=" + env["SLURM_GPUS_ON_NODE"]
+	}
+	scheduled := s.place.Slurm() || slices.ContainsFunc(batchSystems, func(name string) bool { return env[name] != "" })
+	if set && scheduled {
+		return "CUDA_VISIBLE_DEVICES=" + visible
+	}
+	// "all" stands in many images, also on nodes without any.
+	if v := env["NVIDIA_VISIBLE_DEVICES"]; scheduled && v != "all" && len(gpu.Words(v)) > 0 {
+		return "NVIDIA_VISIBLE_DEVICES=" + v
+	}
+	return ""
+}
+
+// onCPU matches an argument, with its value where it has one, that asks for the CPU.
+var onCPU = regexp.MustCompile(`(?i)^(?:--?(?:cpu|use[-_]cpu|no[-_]cuda|cpu[-_]only)(?:=(?:1|true))?|(?:[-\w.]*[-.])?(?:device|accelerator|backend[-_]device|device[-_]type)[= ]["']?cpu["']?)$`)
+
+// asksForCPU reports whether the job says that it is to train on the CPU.
+func (s Inspected) asksForCPU() bool {
+	if visible, set := s.job.Env["CUDA_VISIBLE_DEVICES"]; set && len(gpu.Words(visible)) == 0 {
+		return true
+	}
+	if on, err := strconv.ParseBool(s.env["ACCELERATE_USE_CPU"]); s.job.Launch.NprocPerNode == "cpu" || err == nil && on {
+		return true
+	}
+	for i, word := range s.job.Argv {
+		if onCPU.MatchString(word) || i > 0 && onCPU.MatchString(s.job.Argv[i-1]+" "+word) {
+			return true
+		}
+	}
+	return false
+}
+
+// torchBuilt reads what PyTorch was built for from its own version.py: "cuda = None"
+// or "cuda: Optional[str] = '12.4'".
+var torchBuilt = regexp.MustCompile(`(?m)^(cuda|hip)\b[^=\n]*=\s*(?:None|['"]([\d.]+)[^'"]*['"])`)
+
+// torchCannot says why the job's PyTorch can use no GPU of this node, and what to do;
+// empty where it can or nobody knows. PyTorch is not imported, which takes seconds.
+func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why, hint string) {
+	if s.python == nil {
+		return "", ""
+	}
+	text, err := s.python.ReadFile(ctx, "torch/version.py")
+	if err != nil {
+		return "", "" // none that the job's own interpreter would find
+	}
+	built := map[string]string{}
+	for _, m := range torchBuilt.FindAllStringSubmatch(string(text), -1) {
+		built[m[1]] = m[2]
+	}
+	cuda, told := built["cuda"]
+	switch {
+	case !told || built["hip"] != "":
+		return "", ""
+	case cuda == "":
+		return fmt.Sprintf("the PyTorch of %s was built without CUDA", s.python.Path()), "install a PyTorch with CUDA there, or name another interpreter with job.python"
+	}
+	n, err := driver.NVML()
+	if n == nil || err != nil {
+		return "", ""
+	}
+	needs, _ := majorMinor(cuda)
+	has, err := n.CUDA()
+	if err != nil || has == 0 || has >= needs || compatible(s.env) {
+		return "", ""
+	}
+	return fmt.Sprintf("the driver is too old for the PyTorch of %s: that was built for CUDA %s, and the driver knows CUDA %d", s.python.Path(), cuda, has),
+		fmt.Sprintf("have the driver updated, or install a PyTorch for CUDA %d", has)
+}
+
+// compatible reports whether NVIDIA's package that lets an older driver run newer
+// programs may be in use.
+func compatible(env environ.Vars) bool { return strings.Contains(env["LD_LIBRARY_PATH"], "compat") }

@@ -1,0 +1,149 @@
+package job
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// withTorch puts an interpreter into a folder whose PyTorch has a version.py.
+func withTorch(t *testing.T, version string) *python.Interpreter {
+	t.Helper()
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"path\": [\""+dir+"\"]}'\n")
+	if err := os.Chmod(filepath.Join(dir, "python3"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if version != "" {
+		if err := os.Mkdir(filepath.Join(dir, "torch"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(dir, "torch", "version.py"), version)
+	}
+	return python.At(filepath.Join(dir, "python3"), dir, environ.Vars{})
+}
+
+const (
+	slurmNode = "SLURM_JOB_ID=7 SLURMD_NODENAME=n1 SLURM_JOB_NODELIST=n1"
+	torchCUDA = "from typing import Optional\n__all__ = ['cuda']\n__version__ = '2.9.0'\ncuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n"
+	torchCPU  = "__version__ = '2.9.0+cpu'\ndebug = False\ncuda: Optional[str] = None\ngit_version = 'x'\nhip: Optional[str] = None\n"
+	torchOld  = "__version__ = '1.13.1'\ncuda = None\nhip = None\n"
+	torchROCm = "cuda: Optional[str] = None\nhip: Optional[str] = '6.4.43482'\n"
+)
+
+// A job that was promised GPUs never trains on the CPU in silence, unless it says that
+// it wants to.
+func TestPromisedGPUs(t *testing.T) {
+	two := gpu.View{Count: 2, Source: "nvml"}
+	none := gpu.View{Source: "/dev/nvidia*"}
+	for name, test := range map[string]struct {
+		env   string
+		gpus  gpu.View
+		torch string // version.py; empty: no PyTorch
+		job   Job
+		code  int // 0: it runs
+		says  string
+	}{
+		"there they are":         {slurmNode + " SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1", two, torchCUDA, Job{}, 0, ""},
+		"none is there":          {slurmNode + " SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1", none, torchCUDA, Job{}, strategy.CodeRetry, "Slurm promised GPUs (SLURM_GPUS_ON_NODE=2), and none is usable: no NVIDIA driver is to be seen on n1"},
+		"the driver has none":    {slurmNode + " CUDA_VISIBLE_DEVICES=0,1", gpu.View{Source: "CUDA_VISIBLE_DEVICES of nvml"}, "", Job{}, strategy.CodeRetry, "none is usable: the driver on n1 has none of them to offer"},
+		"no Python to ask":       {slurmNode + " SLURM_GPUS_ON_NODE=1", none, "", Job{}, strategy.CodeRetry, "none is usable"},
+		"PyTorch for the CPU":    {slurmNode + " SLURM_GPUS_ON_NODE=2", two, torchCPU, Job{}, strategy.CodeUsage, "was built without CUDA"},
+		"an old one":             {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchOld, Job{}, strategy.CodeUsage, "was built without CUDA"},
+		"PyTorch for AMD's":      {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchROCm, Job{}, strategy.CodeRetry, "none is usable"},
+		"AMD's":                  {slurmNode + " SLURM_GPUS_ON_NODE=2", gpu.View{Count: 2, Accelerator: "rocm", Name: "AMD GPU (ROCm)"}, torchROCm, Job{}, 0, ""},
+		"none were asked for":    {slurmNode, none, torchCPU, Job{}, 0, ""},
+		"none for this part":     {slurmNode + " SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=", none, torchCPU, Job{}, 0, ""},
+		"job.env wants the CPU":  {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Env: map[string]string{"CUDA_VISIBLE_DEVICES": "-1"}}, 0, ""},
+		"job.env chooses one":    {slurmNode + " SLURM_GPUS_ON_NODE=2", none, "", Job{Env: map[string]string{"CUDA_VISIBLE_DEVICES": "1"}}, strategy.CodeRetry, "none is usable"},
+		"the command does":       {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Argv: []string{"train.py", "--device", "cpu"}}, 0, ""},
+		"in one word":            {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Argv: []string{"train.py", "trainer.accelerator=cpu"}}, 0, ""},
+		"by a switch":            {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Argv: []string{"train.py", "--use_cpu"}}, 0, ""},
+		"offload is not that":    {slurmNode + " SLURM_GPUS_ON_NODE=2", none, "", Job{Argv: []string{"train.py", "--offload_optimizer_device", "cpu"}}, strategy.CodeRetry, "none is usable"},
+		"nor is a loader's":      {slurmNode + " SLURM_GPUS_ON_NODE=2", none, "", Job{Argv: []string{"train.py", "--cpu-workers", "4"}}, strategy.CodeRetry, "none is usable"},
+		"ranks for each core":    {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Launch: Launch{NprocPerNode: "cpu"}}, 0, ""},
+		"a plain host":           {"CUDA_VISIBLE_DEVICES=0", none, torchCPU, Job{}, 0, ""},
+		"another batch system":   {"PBS_JOBID=9.pbs CUDA_VISIBLE_DEVICES=0", none, "", Job{}, strategy.CodeRetry, "the scheduler promised GPUs (CUDA_VISIBLE_DEVICES=0)"},
+		"a pod with a GPU":       {"KUBERNETES_SERVICE_HOST=10.0.0.1 NVIDIA_VISIBLE_DEVICES=GPU-8a56a4bc-1111-2222-3333-444455556666", none, "", Job{}, strategy.CodeRetry, "NVIDIA_VISIBLE_DEVICES=GPU-"},
+		"a pod of a CUDA image":  {"KUBERNETES_SERVICE_HOST=10.0.0.1 NVIDIA_VISIBLE_DEVICES=all", none, "", Job{}, 0, ""},
+		"a pod that asks for no": {"KUBERNETES_SERVICE_HOST=10.0.0.1 NVIDIA_VISIBLE_DEVICES=void", none, "", Job{}, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := Machine{Environ: strings.Fields(test.env)}
+			s := inspectedAt(t, test.job, m)
+			s.gpus, s.python = test.gpus, withTorch(t, test.torch)
+			err := s.checkPromise(t.Context(), m)
+			if test.code == 0 && err != nil || test.code != 0 && (err == nil || errext.Code(err, 0) != test.code || errext.Hint(err) == "") {
+				t.Fatalf("%v, code %d, want %d", err, errext.Code(err, 0), test.code)
+			}
+			if err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%v, want %q", err, test.says)
+			}
+		})
+	}
+}
+
+// An accelerator that gpurun does not know is called what it is, has no ceiling, and no
+// setting of an allocator that is not its own.
+func TestAnUnknownAccelerator(t *testing.T) {
+	s := Inspected{gpus: gpu.View{Count: 4, Accelerator: "rocm", Name: "AMD GPU (ROCm)", Source: "/sys/class/kfd"}}
+	s.job.Limits.DeviceMemory = 24 << 30
+	r := Resolved{Inspected: s}
+	if got := s.accelerator(); got != "rocm" {
+		t.Errorf("it is %q", got)
+	}
+	if c, err := r.limit(t.Context()); err != nil || c.data != 0 || c.allocator != "" {
+		t.Errorf("ceiling %+v, %v", c, err)
+	}
+	if w := s.noCeiling(); len(w) != 1 || !strings.Contains(w[0], "ceiling on an AMD GPU (ROCm)") {
+		t.Errorf("warnings %q", w)
+	}
+	p := &Prepared{resolved: r}
+	if got := p.Place(); !strings.Contains(got, "4 × AMD GPU (ROCm) (/sys/class/kfd), which gpurun does not know: failures are diagnosed, ceilings are off") {
+		t.Errorf("place %q", got)
+	}
+	s.job.Launch.NprocPerNode, s.job.Launch.Auto = "auto", AutoDevices
+	if n, err := s.count(choice{}); err != nil || n.local != 4 {
+		t.Errorf("%d ranks, %v", n.local, err)
+	}
+}
+
+// Elements of an array that look for checkpoints in one place are warned.
+func TestAnArrayThatSharesItsCheckpoints(t *testing.T) {
+	array := Machine{Environ: strings.Fields(slurmNode + " SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3")}
+	for name, test := range map[string]struct {
+		machine Machine
+		latest  string
+		warned  bool
+	}{
+		"shared":             {array, "/out/ckpt-*", true},
+		"its own":            {array, "/out/run-3/ckpt-*", false},
+		"another number":     {array, "/out/llama-13b/ckpt-*", true},
+		"no checkpoints":     {array, "", false},
+		"a job of one":       {Machine{Environ: strings.Fields(slurmNode)}, "/out/ckpt-*", false},
+		"no scheduler's job": {Machine{}, "/out/ckpt-*", false},
+	} {
+		s := inspectedAt(t, Job{Resume: Resume{Latest: test.latest}}, test.machine)
+		if got := s.sharedCheckpoints(); (len(got) == 1) != test.warned {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// inspectedAt is a job in a place, and no more.
+func inspectedAt(t *testing.T, j Job, m Machine) Inspected {
+	t.Helper()
+	place, err := cluster.Detect(m.Environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Inspected{job: j, place: place, env: inherited(m.Environ).With(j.Env)}
+}

@@ -1,0 +1,187 @@
+package journal
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where the file system has no locks (Lustre that is mounted without -o flock, some
+// network file systems), a file that exists is the lock. Its holder says in it who
+// it is, so that on the same machine a dead holder is told from a living one, and
+// touches it for as long as it runs, which is how another machine knows.
+const (
+	holderFile = "lock.holder"
+	// beat is how often a holder touches its file, and stale the age from which on
+	// another machine takes it for left behind: clocks of two machines differ.
+	beat  = 10 * time.Second
+	stale = 2 * time.Minute
+)
+
+// locksMissing reports whether flock failed because the file system has none.
+func locksMissing(err error) bool {
+	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.EINVAL)
+}
+
+// A holder is who holds a lock file.
+type holder struct {
+	Host  string `json:"host"`
+	PID   int    `json:"pid"`
+	Boot  string `json:"boot"`  // the machine's boot, which tells machines apart
+	Space string `json:"space"` // of process ids: containers have their own
+	Start string `json:"start"` // of the process, in ticks since then
+	Token string `json:"token"`
+}
+
+func (h holder) String() string { return fmt.Sprintf("host %s, pid %d", h.Host, h.PID) }
+
+// A lockFileHeld is a lock file that this process holds, until Close.
+type lockFileHeld struct {
+	path  string
+	over  chan struct{}
+	owner sync.WaitGroup
+}
+
+// acquireFile takes the lock file of a run directory. The error is ErrLocked where
+// another process holds it.
+func acquireFile(dir string) (*lockFileHeld, error) {
+	path := filepath.Join(dir, holderFile)
+	own, err := self()
+	if err != nil {
+		return nil, err
+	}
+	for range 3 { // one that is left behind is taken away, and another gpurun may be first
+		err := create(path, own)
+		if err == nil {
+			l := &lockFileHeld{path: path, over: make(chan struct{})}
+			l.owner.Go(l.touch)
+			return l, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("lock the run directory: %w", err)
+		}
+		left, lives := holds(path, own)
+		if lives {
+			return nil, fmt.Errorf("%w (%s)", ErrLocked, left)
+		}
+		if err := discard(path, left); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w (%s)", ErrLocked, path)
+}
+
+// create makes the file with its content in one step: a link of one that is written.
+func create(path string, own holder) error {
+	text, err := json.Marshal(own)
+	if err != nil {
+		return err
+	}
+	written := path + "." + own.Token
+	if err := os.WriteFile(written, append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return errors.Join(os.Link(written, path), os.Remove(written))
+}
+
+// holds says who holds a lock file, and whether it still does.
+func holds(path string, own holder) (holder, bool) {
+	h, err := readHolder(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, false
+	}
+	if err == nil && h.Boot == own.Boot && h.Space == own.Space {
+		return h, h.Start != "" && startOf(h.PID) == h.Start
+	}
+	info, err := os.Stat(path)
+	return h, err == nil && time.Since(info.ModTime()) < stale
+}
+
+func readHolder(path string) (h holder, err error) {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &h)
+	}
+	return h, err
+}
+
+// discard takes a lock file away that a holder has left behind. Where another gpurun
+// did so before, and holds a new one by now, that is put back.
+func discard(path string, left holder) error {
+	aside := path + "." + rand.Text()
+	err := os.Rename(path, aside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		if h, _ := readHolder(aside); h.Token != left.Token {
+			err = os.Link(aside, path)
+		}
+		err = errors.Join(err, os.Remove(aside))
+	}
+	if err != nil {
+		return fmt.Errorf("take away a lock that was left behind: %w", err)
+	}
+	return nil
+}
+
+// touch shows other machines that the holder lives.
+func (l *lockFileHeld) touch() {
+	every := time.NewTicker(beat)
+	defer every.Stop()
+	for {
+		select {
+		case now := <-every.C:
+			_ = os.Chtimes(l.path, now, now) // the journal meets the same disk
+		case <-l.over:
+			return
+		}
+	}
+}
+
+// Close gives the lock back.
+func (l *lockFileHeld) Close() error {
+	close(l.over)
+	l.owner.Wait()
+	return os.Remove(l.path)
+}
+
+// self is this process as a holder.
+func self() (holder, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return holder{}, fmt.Errorf("name this machine in the lock: %w", err)
+	}
+	space, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return holder{}, fmt.Errorf("name this process in the lock: %w", err)
+	}
+	host, _ := os.Hostname()
+	return holder{
+		Host: host, PID: os.Getpid(), Boot: strings.TrimSpace(string(boot)), Space: space, Start: startOf(os.Getpid()), Token: rand.Text(),
+	}, nil
+}
+
+// startOf is when a process started, in clock ticks since boot (field 22 of
+// /proc/PID/stat); empty where there is no such process.
+func startOf(pid int) string {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	if fields := strings.Fields(rest); len(fields) > 19 && fields[0] != "Z" {
+		return fields[19]
+	}
+	return ""
+}

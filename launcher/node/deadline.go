@@ -1,0 +1,33 @@
+package node
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Deadline reads by when a run has to be over: a time as RFC 3339 has it, seconds since
+// 1970, or how long from now, such as "4h" or "90m". Empty is no deadline. The error
+// carries its exit code.
+func Deadline(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		if seconds, bad := strconv.ParseInt(text, 10, 64); bad == nil && seconds > 1e9 {
+			at, err = time.Unix(seconds, 0), nil
+		} else if d, bad := time.ParseDuration(text); bad == nil {
+			at, err = now.Add(d), nil
+		}
+	}
+	switch {
+	case err != nil:
+		err = errext.Errorf("write a duration such as 4h, a time such as 2026-01-31T18:00:00+01:00, or seconds since 1970", "--deadline: %q is no time", text)
+	case !at.After(now):
+		err = errext.Errorf("give a time to come", "--deadline: %s is over", text)
+	}
+	return at, errext.WithCode(err, strategy.CodeUsage)
+}

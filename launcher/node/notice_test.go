@@ -1,0 +1,133 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+func TestWhatANoticeMeans(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	at := func(end time.Time, again bool) func(context.Context) (time.Time, bool) {
+		return func(context.Context) (time.Time, bool) { return end, again }
+	}
+	for name, test := range map[string]struct {
+		opts  NoticeOptions
+		sig   unix.Signal
+		stop  bool
+		lasts time.Duration
+	}{
+		"a plain host":               {NoticeOptions{Mode: NoticeAuto}, unix.SIGUSR1, false, 0},
+		"a known end":                {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(5*time.Minute), false)}, unix.SIGUSR1, true, 4 * time.Minute},
+		"a requeue":                  {NoticeOptions{Mode: NoticeAuto, Scheduler: at(time.Time{}, true), Grace: 90 * time.Second}, unix.SIGUSR1, true, 90 * time.Second},
+		"neither":                    {NoticeOptions{Mode: NoticeAuto, Scheduler: at(time.Time{}, false)}, unix.SIGUSR1, false, 0},
+		"a deadline":                 {NoticeOptions{Mode: NoticeAuto, Deadline: now.Add(3 * time.Minute)}, unix.SIGUSR1, true, 2 * time.Minute},
+		"a deadline before the end":  {NoticeOptions{Mode: NoticeAuto, Deadline: now.Add(3 * time.Minute), Scheduler: at(now.Add(time.Hour), true)}, unix.SIGUSR1, true, 2 * time.Minute},
+		"an end before the deadline": {NoticeOptions{Mode: NoticeAuto, Deadline: now.Add(time.Hour), Scheduler: at(now.Add(3*time.Minute), true)}, unix.SIGUSR1, true, 2 * time.Minute},
+		"go on, whatever ends":       {NoticeOptions{Mode: NoticeGoOn, Scheduler: at(now.Add(time.Minute), true)}, unix.SIGUSR1, false, 0},
+		"stop, whatever is known":    {NoticeOptions{Mode: NoticeStop, Grace: time.Minute}, unix.SIGUSR1, true, time.Minute},
+		"SIGUSR2":                    {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(5*time.Minute), true)}, unix.SIGUSR2, false, 0},
+		"SIGUSR2, as is told":        {NoticeOptions{Mode: NoticeStop, Scheduler: at(now.Add(5*time.Minute), true)}, unix.SIGUSR2, true, 4 * time.Minute},
+		"an end that is near":        {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(50*time.Second), false)}, unix.SIGUSR1, true, 25 * time.Second},
+		"an end that is over":        {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(-time.Second), false)}, unix.SIGUSR1, true, 0},
+	} {
+		stop, end := test.opts.meaning(t.Context(), test.sig)
+		if stop != test.stop {
+			t.Errorf("%s: stop %v", name, stop)
+		}
+		if lasts := test.opts.until(now, end).Sub(now); stop && lasts != test.lasts {
+			t.Errorf("%s: for %s, want %s", name, lasts, test.lasts)
+		}
+	}
+}
+
+// The run stops as soon as a checkpoint is complete that was written after the notice,
+// at the latest when the time is up, and at once where no ranks run.
+func TestANoticeStopsTheRun(t *testing.T) {
+	for name, test := range map[string]struct {
+		idle    bool
+		written time.Duration // when the checkpoint is, 0 for never
+		quiet   time.Duration // and until when it grows
+		after   time.Duration
+	}{
+		"a checkpoint":            {written: 20 * time.Second, after: 22 * time.Second},
+		"one that is still grows": {written: 20 * time.Second, quiet: 10 * time.Second, after: 32 * time.Second},
+		"none":                    {after: 4 * time.Minute},
+		"no ranks run":            {idle: true, after: 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			s := &Signals{cancel: cancel, over: make(chan struct{}), meant: make(chan struct{}), starting: !test.idle}
+			s.OnNotice(NoticeOptions{
+				Mode:      NoticeAuto,
+				Scheduler: func(context.Context) (time.Time, bool) { return began.Add(5 * time.Minute), true },
+				Checkpoint: func(since time.Time) string {
+					done := began.Add(test.written)
+					last := min(time.Since(done), test.quiet)
+					if test.written == 0 || time.Now().Before(done) || done.Add(last).Before(since) {
+						return ""
+					}
+					return "ckpt-1"
+				},
+			})
+			s.handle(unix.SIGUSR1, false)
+			<-ctx.Done()
+			var stop *launcher.Signal
+			if !errors.As(context.Cause(ctx), &stop) || stop.Notice != "SIGUSR1" {
+				t.Errorf("%s: %v", name, context.Cause(ctx))
+			}
+			if took := time.Since(began); took < test.after || took > test.after+2*time.Second {
+				t.Errorf("%s: stopped after %s, want %s", name, took, test.after)
+			}
+			if n := s.notice(); n == nil || !n.Stop || n.Number != int(unix.SIGUSR1) {
+				t.Errorf("%s: notice %+v", name, n)
+			}
+			s.Close()
+		})
+	}
+}
+
+// SIGTERM after such a notice is the end that was announced.
+func TestTheEndThatWasAnnounced(t *testing.T) {
+	for mode, want := range map[string]string{NoticeStop: "SIGUSR1", NoticeGoOn: ""} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		s := &Signals{cancel: cancel, over: make(chan struct{}), meant: make(chan struct{}), starting: true}
+		s.OnNotice(NoticeOptions{Mode: mode, Grace: time.Hour})
+		s.handle(unix.SIGUSR1, false)
+		if n := s.notice(); n.Stop != (mode == NoticeStop) {
+			t.Errorf("%s: %+v", mode, n)
+		}
+		s.handle(unix.SIGTERM, false)
+		var stop *launcher.Signal
+		if !errors.As(context.Cause(ctx), &stop) || stop.Notice != want {
+			t.Errorf("%s: %+v", mode, stop)
+		}
+		s.Close()
+	}
+}
+
+func TestADeadlineIsATimeToCome(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"": {}, "4h": now.Add(4 * time.Hour), "2026-01-31T18:00:00+01:00": now.Add(5 * time.Hour), "1769864400": now.Add(time.Hour),
+	} {
+		if got, err := Deadline(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q: %s, %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"tomorrow", "-1h", "17", "2025-01-31T18:00:00Z", "0s"} {
+		if _, err := Deadline(text, now); errext.Code(err, 0) != strategy.CodeUsage || !strings.Contains(err.Error(), "--deadline") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

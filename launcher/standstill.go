@@ -1,0 +1,83 @@
+package launcher
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// standstillBound is how many restarts of a job by its scheduler may come one after
+// the other without any progress: Slurm requeues a job without end.
+const standstillBound = 5
+
+// A start is one start of a run by a scheduler, as the journal has it.
+type start struct {
+	restart int
+	next    Next // what its first attempt was given; of none, what was to come next
+	ran     bool
+	cause   cause.Code // of the last attempt that ended, empty for none
+}
+
+// Standstill says how a run ends that a scheduler starts again and again without its
+// getting any further: each time with the same plan, from the same checkpoint. That
+// is false where it may go on. now is how the run begins this time, and s where it
+// stands.
+func Standstill(events []Event, now Began, s State) (strategy.Decision, bool) {
+	if now.Restart == 0 {
+		return strategy.Decision{}, false
+	}
+	starts := startsOf(events)
+	same, last := 0, cause.Code("")
+	for i := len(starts) - 1; i >= 0; i-- {
+		if !starts[i].ran || starts[i].next.Checkpoint != s.Next.Checkpoint || !reflect.DeepEqual(starts[i].next.Plan, s.Next.Plan) {
+			break
+		}
+		if last == "" {
+			last = starts[i].cause
+		}
+		if same++; starts[i].restart == 0 {
+			break
+		}
+	}
+	if same <= standstillBound {
+		return strategy.Decision{}, false
+	}
+	from := "from the beginning, since it has no checkpoint"
+	if s.Next.Checkpoint != "" {
+		from = "from the checkpoint " + s.Next.Checkpoint
+	}
+	d := strategy.Decision{Rule: "standstill", Outcome: strategy.Failed, Code: strategy.CodeFailed, Reason: fmt.Sprintf(
+		"the scheduler has started this job again %d times without any progress: each time with the same plan, %s", same-1, from)}
+	if last == cause.CUDAOOM || last == cause.HostOOM {
+		d.Outcome, d.Code = strategy.Exhausted, strategy.CodeExhausted
+	}
+	return d, true
+}
+
+// startsOf are the starts of a run, in their order.
+func startsOf(events []Event) []start {
+	var starts []start
+	for _, e := range events {
+		switch e := e.(type) {
+		case Began:
+			starts = append(starts, start{restart: e.Restart})
+		case Started:
+			if n := len(starts); n > 0 && !starts[n-1].ran {
+				starts[n-1].ran, starts[n-1].next = true, Next{Plan: e.Plan, Checkpoint: e.Checkpoint}
+			}
+		case Ended:
+			if n := len(starts); n > 0 {
+				starts[n-1].cause = strategy.Diagnose(e.Evidence).Cause
+			}
+		}
+	}
+	return starts
+}
+
+// Close ends a run without another attempt, as decided, and writes its verdict.
+func (s *State) Close(store Store, d strategy.Decision) (Verdict, error) {
+	s.Verdict.end(d)
+	return s.Verdict, store.Finish(s.Verdict)
+}
