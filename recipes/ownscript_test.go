@@ -43,7 +43,7 @@ parser = argparse.ArgumentParser(description='a classifier of our own')
 parser.add_argument('--data-dir', metavar='DIR')
 parser.add_argument('--model', default='resnet50', type=str)
 parser.add_argument('-b', '--batch-size', type=int, default=64, metavar='N', help='images (per GPU)')
-parser.add_argument('--batch-split', type=int, default=1)
+parser.add_argument('--batch', type=int, default=1, help='which of the batches to show')
 parser.add_argument('--opt', default='adamw', type=str)
 parser.add_argument('--amp', action='store_true', default=False)
 parser.add_argument('-j', '--workers', type=int, default=8)
@@ -114,10 +114,10 @@ func TestComputedDefaults(t *testing.T) {
 	}
 }
 
-// TestAbbreviationsOfTheScript: argparse takes --batch-s for another argument where
-// the script has one, or refuses it.
+// TestAbbreviationsOfTheScript: --batch is short for --batch-size, unless the script has
+// an argument of that name.
 func TestAbbreviationsOfTheScript(t *testing.T) {
-	for word, want := range map[string]strategy.Value{"--batch-siz": "16", "--batch-s": "64", "--batch": "64"} {
+	for word, want := range map[string]strategy.Value{"--batch-siz": "16", "--batch-s": "16", "--batch": "64"} {
 		plan, _ := ranges(t, "timm", ownScript("train.py --data-dir d "+word+" 16", timmLike), 1)
 		if plan[strategy.MicroBatchSize] != want {
 			t.Errorf("%s 16: micro batch %s, want %s", word, plan[strategy.MicroBatchSize], want)

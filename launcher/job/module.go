@@ -8,9 +8,9 @@ import (
 	"github.com/gpurun/gpurun/recipes/detect"
 )
 
-// moduleSource is the source of what "python -m module" runs, and its file; nil where it is not
-// found, and where the module's name tells its recipe. Nothing is imported for
-// that: a package's own code would run.
+// moduleSource is the source of what "python -m module" runs, and its file; nil where
+// it is not found, and where the module's name tells its recipe. Nothing is imported
+// for that: a package's own code would run.
 func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string) {
 	likely, err := s.likely()
 	if err != nil || detect.OwnProgram(s.asWritten(), likely) {

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -92,5 +94,27 @@ func TestScriptsMadeFromAFrameworks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A framework's own arguments are read among the packages of the job's interpreter.
+func TestArgumentsOfAnInstalledFramework(t *testing.T) {
+	dir, _ := folder(t, map[string]string{
+		"pretrain.py":                              "from megatron.training import pretrain\npretrain()\n",
+		"site/megatron/training/arguments.py":      "from megatron.core.optimizer import OptimizerConfig\np.add_argument('--micro-batch-size', type=int)\np.add_argument('--num-layers', type=int)\np.add_argument('--num-workers', type=int, default=6)\n",
+		"site/megatron/core/optimizer/__init__.py": "from .config import OptimizerConfig\n",
+		"site/megatron/core/optimizer/config.py":   "class OptimizerConfig:\n    bf16: bool = False\n    fp16: bool = False\n",
+	})
+	put(t, filepath.Join(dir, "python3"), fmt.Sprintf("#!/bin/sh\necho '{\"version\": \"3.12.0\", \"path\": [\"%s/site\"], \"packages\": {\"megatron-core\": \"0.9.0\"}}'\n", dir))
+	p, err := prepared(t, dir, machine(dir), "pretrain.py", "--num-layers", "2", "--micro-batch-size", "4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	knobs := p.StrategyJob().Knobs
+	if p.RecipeName() != "megatron-lm" || p.Plan()[strategy.DataloaderWorkers] != "6" || knobs[strategy.Precision].Absent != "" {
+		t.Errorf("%s, %v, precision %+v", p.RecipeName(), p.Plan(), knobs[strategy.Precision])
+	}
+	if got := knobs[strategy.Sharding].Absent; !strings.Contains(got, "no argument --use-distributed-optimizer") {
+		t.Errorf("sharding: absent %q", got)
 	}
 }

@@ -3,6 +3,9 @@
 // A framework's recipe names its marks (format.Detection). Likely reads nothing of a
 // recipe but them, so that the start of a job does not wait for all of the catalog;
 // Detect decides among the recipes that are left.
+//
+// Of a script of one's own it tells what certainly follows from its source: which
+// modules it imports, and whether it joins a process group (Joins).
 package detect
 
 import (

@@ -38,7 +38,7 @@ func NewDraft(r Recipe, cmd Command) *Draft {
 		copies:   map[string]string{},
 		named:    map[string]Via{},
 	}
-	d.grammar.Ambiguous = func(word, name string) bool { return !cmd.Parser.Abbreviates(word, name) }
+	d.grammar.Other = func(word string) bool { return !cmd.Parser.Abbreviates(word) }
 	d.args = onLine{d}
 	if r.Grammar.File && len(cmd.Argv) >= 2 && (len(cmd.Argv) == 2 || r.Grammar.Overrides && onlyOverrides(cmd.Argv[2:])) {
 		if _, known := patch.FormatOf(cmd.Argv[1], nil); known {

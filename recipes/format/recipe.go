@@ -175,9 +175,9 @@ func (r Recipe) Places() []Place {
 	return slices.DeleteFunc(all, func(p Place) bool { return p.Kind == nil })
 }
 
-// FilesNamed lists the configuration files, as written, that must be in
-// cmd.Files before the recipe reads the command. A file can name another one: ask again once they are
-// loaded, until nothing new is asked for. A file that does not exist is left
+// FilesNamed lists the configuration files, as written, that must be in cmd.Files
+// before the recipe reads the command. A file can name another one: ask again once
+// they are loaded, until nothing new is asked for. A file that does not exist is left
 // out, and reading says so where it matters.
 func (r Recipe) FilesNamed(cmd Command) []string {
 	d := NewDraft(r, cmd)

@@ -103,27 +103,15 @@ func (p *Parser) TrainerDefault(name string) (Value, bool) {
 	return v, ok
 }
 
-// Abbreviates reports whether a parser that has these arguments, beside those of a
-// recipe, takes a shorter word for the name: no other argument is or begins with it.
-func (p *Parser) Abbreviates(word, name string) bool {
+// Abbreviates reports whether a parser takes a word for a longer argument that begins
+// with it: not where the word is another argument's whole name, or where nothing may be
+// cut short. A word that begins several makes argparse end the job by itself.
+func (p *Parser) Abbreviates(word string) bool {
 	if p == nil {
 		return true
 	}
-	if p.exact {
-		return false
-	}
-	short, whole := identifier(word), identifier(name)
-	for option := range p.options {
-		if other := identifier(option); other != whole && strings.HasPrefix(other, short) && strings.HasPrefix(option, "--") {
-			return false
-		}
-	}
-	for field := range p.fields {
-		if field != whole && strings.HasPrefix(field, short) {
-			return false
-		}
-	}
-	return true
+	_, field := p.fields[identifier(word)]
+	return !p.exact && !field && !p.Has(word, false)
 }
 
 // identifier is an argument's name as a variable's.
