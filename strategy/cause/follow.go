@@ -18,9 +18,16 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	case strings.HasPrefix(trimmed, "Exception in thread"):
 		t.thread, t.announced = true, s.line
 		return false
+	case w.chained(trimmed):
+		return false
+	case t.endsWithQuote(text):
+		// an exception whose message is a traceback
 	case strings.Contains(text, "Traceback (most recent call last)"), strings.Contains(text, "Traceback of TorchScript"):
 		if s.line-t.announced > announceReach {
 			t.ignored, t.thread = false, false // what was announced had no traceback
+		}
+		if !t.open {
+			t.quoted = w.quotes()
 		}
 		t.begin(text)
 		return false
@@ -57,8 +64,11 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		return false
 	}
 	t.keep(text)
-	s.see(w, seg, exceptionPattern(class, text), true)
-	w.closed, w.since = *t, 0
+	p := exceptionPattern(class, text, s.whole)
+	t.from = w.from(t, class, text)
+	s.see(w, seg, p, true)
+	w.closed, w.since, w.link = *t, 0, noLink
+	w.told = told{code: p.code, from: t.from, class: class, text: text, line: s.line}
 	*t = traceback{}
 	return true
 }
@@ -77,10 +87,10 @@ func wrapper(class, message string) bool {
 		strings.Contains(class, "RayTaskError(")
 }
 
-// exceptionPattern classifies the line that ends a traceback: by its words, else
-// by its class.
-func exceptionPattern(class, text string) *pattern {
-	if p := classify(text); p != nil && !p.recovery {
+// exceptionPattern classifies the line that ends a traceback: by its words, unless it
+// only quotes them, else by its class.
+func exceptionPattern(class, text string, whole bool) *pattern {
+	if p := classify(text); p != nil && !p.recovery && !quotes(class, text, p, whole) {
 		return p
 	}
 	last := class[strings.LastIndexByte(class, '.')+1:]

@@ -47,6 +47,7 @@ type Scanner struct {
 	OnFinding func(Finding)
 
 	stream  string
+	whole   bool   // what it reads is an exception of which the process told itself
 	line    int    // the number of the line that the next byte belongs to, less 1
 	partial []byte // the unit that has not ended, up to unitLimit
 	beyond  []byte // the end of what partial left out, up to tailLimit
@@ -73,6 +74,8 @@ type writer struct {
 	traceback traceback
 	closed    traceback // the one that ended last: lines after it belong to it
 	since     int       // units since closed ended
+	told      told      // what closed ended with
+	link      link      // what stands between closed and what follows
 	carry     string    // text that another writer's tag interrupted
 	pending   []*pending
 }
@@ -165,7 +168,7 @@ func (s *Scanner) lastWords() {
 		return // a line with a trigger came after it
 	}
 	s.line = line
-	s.see(s.writer(seg.key), seg, exceptionPattern(class, seg.text), true)
+	s.see(s.writer(seg.key), seg, exceptionPattern(class, seg.text, s.whole), true)
 }
 
 // keyRank recovers the rank of a writer that mpirun tagged.
@@ -332,6 +335,9 @@ func (s *Scanner) text(w *writer, seg segment) {
 	}
 	p := classify(seg.text)
 	if p == nil {
+		return
+	}
+	if class, _, ok := exception(seg.text); ok && quotes(class, seg.text, p, s.whole) {
 		return
 	}
 	s.see(w, seg, p, false)
