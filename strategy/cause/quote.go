@@ -94,3 +94,9 @@ func closing(text string) int {
 
 // upper reports whether a word is written in capitals: "RESOURCE_EXHAUSTED".
 func upper(word string) bool { return word != "" && strings.ToUpper(word) == word }
+
+// NamesMemory reports whether a text names a class of exception that says that memory
+// ran out: "c10::OutOfMemoryError", "std::bad_alloc".
+func NamesMemory(text string) bool {
+	return strings.Contains(text, "OutOfMemoryError") || strings.Contains(text, "bad_alloc")
+}

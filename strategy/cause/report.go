@@ -178,7 +178,9 @@ func hearsay(text string) bool {
 
 func (s *Scanner) give(at Finding) {
 	if s.OnFinding != nil {
-		at.Remarks = Remarks(at.Code, at.Text)
+		if !at.Says(SaysComplaint) {
+			at.Remarks = Remarks(at.Code, at.Text)
+		}
 		s.OnFinding(at)
 	}
 }

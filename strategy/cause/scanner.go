@@ -159,6 +159,10 @@ func (s *Scanner) lastWords() {
 	}
 	seg := segs[len(segs)-1]
 	class, message, ok := exception(seg.text)
+	if !ok && complains(seg.text) {
+		s.complain(seg, s.line-strings.Count(string(s.tail[len(text):]), "\n")+1)
+		return
+	}
 	if !ok || message == "" || class == "Error" || wrapper(class, message) || seg.text[0] == ' ' ||
 		!strings.HasSuffix(class, "Error") && !strings.HasSuffix(class, "Exception") {
 		return
