@@ -175,7 +175,7 @@ func (c *fold) killedIn(rank int, exit *Exit) bool {
 		return true
 	}
 	return slices.ContainsFunc(c.findings, func(s found) bool {
-		return s.rank == rank && !s.finding.Says(cause.SaysOOMKill) && (s.finding.Says(cause.SaysKilled) || s.finding.Says(cause.SaysWorker))
+		return s.rank == rank && s.finding.Code != cause.UserError && !s.finding.Says(cause.SaysOOMKill) && (s.finding.Says(cause.SaysKilled) || s.finding.Says(cause.SaysWorker))
 	})
 }
 

@@ -11,7 +11,9 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	}
 	text := seg.text
 	trimmed := strings.TrimLeft(text, " ")
+	quote := t.endsWithQuote(text)
 	switch {
+	case quote: // its frames are the message's
 	case strings.HasPrefix(trimmed, "Exception ignored in"), strings.Contains(trimmed, "--- Logging error ---"):
 		t.ignored, t.announced = true, s.line
 		return false
@@ -20,8 +22,6 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		return false
 	case w.chained(trimmed):
 		return false
-	case t.endsWithQuote(text):
-		// an exception whose message is a traceback
 	case strings.Contains(text, "Traceback (most recent call last)"), strings.Contains(text, "Traceback of TorchScript"):
 		if s.line-t.announced > announceReach {
 			t.ignored, t.thread = false, false // what was announced had no traceback
@@ -32,11 +32,11 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		t.begin(text)
 		return false
 	}
-	text, more := t.rejoin(text)
-	if more {
+	more := false
+	if text, more = t.rejoin(text); more {
 		return false
 	}
-	if f, ok := parseFrame(text); ok {
+	if f, ok := parseFrame(text); ok && !quote {
 		if !t.open && f.function == "" {
 			w.locate(s, f) // pytest names the innermost place last
 			return false
@@ -70,6 +70,9 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	w.closed, w.since, w.link = *t, 0, noLink
 	w.told = told{code: p.code, from: t.from, class: class, text: text, line: s.line}
 	*t = traceback{}
+	if quote && strings.HasSuffix(text, "(most recent call last):") {
+		*t = traceback{open: true, header: true, quoted: true, indent: tornIndent} // the message goes on
+	}
 	return true
 }
 

@@ -50,7 +50,11 @@ func quotes(class, text string, p *pattern, whole bool) bool {
 	}
 	_, message, _ := strings.Cut(text, ":")
 	at := strings.Index(message, p.words[0])
-	return at > 0 && (whole || strings.Contains(message[:at], "Error: ")) && !isHead(message[:at])
+	if at <= 0 || isHead(message[:at]) {
+		return false
+	}
+	named := strings.Contains(message[:at+len(p.words[0])], "Error: ") // another class, within the sentence
+	return whole || named || slices.Contains(Remarks(p.code, text), SaysOOMKill)
 }
 
 // isHead reports whether nothing but heads, class names and brackets stand in a text.
