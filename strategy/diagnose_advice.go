@@ -42,6 +42,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return c.spread(d, ev)
 	case d.Cause == cause.None:
 		return c.adviseHandled()
+	case best.finding != nil && best.finding.Says(cause.SaysNode):
+		return "a node of the job failed: start the job again, on other nodes, and tell who runs the cluster"
 	case d.Cause == cause.Unknown && len(c.stuck) > 0:
 		return "a process does not end even by SIGKILL, which points to the driver or to storage: check the kernel log, and restart the node if it stays"
 	}

@@ -47,7 +47,7 @@ func (c *fold) candidates(ev Evidence) []candidate {
 	for i := range all {
 		all[i].order = i
 	}
-	return c.ownEvents(all)
+	return c.ownEvents(c.warnedOf(all))
 }
 
 // outlived reports whether the job went on after a finding: by its own words,

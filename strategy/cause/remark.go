@@ -29,8 +29,14 @@ const (
 	SaysWatchdog Remark = "watchdog"
 	// SaysNoDevice: the program was denied what only a GPU has.
 	SaysNoDevice Remark = "no-device"
+	// SaysMismatch: the driver and its library are not of one version.
+	SaysMismatch Remark = "mismatch"
+	// SaysIndex: the program's index was out of range.
+	SaysIndex Remark = "index"
 	// SaysDevice: a GPU's error, whose cause the words do not tell.
 	SaysDevice Remark = "device"
+	// SaysCancelled: a scheduler cancelled the job.
+	SaysCancelled Remark = "cancelled"
 	// SaysNode: a node failed, not one of its GPUs.
 	SaysNode Remark = "node"
 	// SaysComplaint: the last line of the output tells in plain words that something is
@@ -98,6 +104,37 @@ var remarks = []said{
 	{remark: SaysThrown, words: "terminate called after throwing an instance of"},
 	{remark: SaysThrown, words: "what():"},
 	{remark: SaysThrown, words: " Check failed: "},
+	// What transformers, accelerate, Lightning and PyTorch raise where no GPU is usable.
+	{remark: SaysNoDevice, words: "Your setup doesn't support bf16/gpu"},
+	{remark: SaysNoDevice, words: "requires a GPU"},
+	{remark: SaysNoDevice, words: "require a GPU"},
+	{remark: SaysNoDevice, words: "requires CUDA"},
+	{remark: SaysNoDevice, words: "requires a CUDA"},
+	{remark: SaysNoDevice, words: "requires at least one GPU"},
+	{remark: SaysNoDevice, words: "No GPU found"},
+	{remark: SaysNoDevice, words: "no GPU found"},
+	{remark: SaysNoDevice, words: "o GPU available"},
+	{remark: SaysNoDevice, words: "No supported gpu backend found"},
+	{remark: SaysNoDevice, words: "CUDA is not available"},
+	{remark: SaysNoDevice, words: "CUDA is unavailable"},
+	{remark: SaysNoDevice, words: "CUDA not available"},
+	{remark: SaysNoDevice, words: "cuda is not available"},
+	{remark: SaysNoDevice, words: "cuda.is_available() is False"},
+	{remark: SaysNoDevice, words: "cuda.is_available() should be True"},
+	{remark: SaysNoDevice, words: "nvalid CUDA 'device="}, // Ultralytics
+	{remark: SaysNoDevice, words: "bf16 is not supported"},
+	{remark: SaysNoDevice, words: "only supported on GPU"},
+	{remark: SaysNoDevice, words: "can only be used on CUDA"},
+	{remark: SaysNoDevice, words: "ProcessGroupNCCL is only supported with GPUs"},
+	{remark: SaysIndex, code: UserError, words: "IndexError: "},
+	{remark: SaysMismatch, words: "Driver/library version mismatch"},
+	{remark: SaysDevice, words: "CUDA error"},
+	{remark: SaysDevice, words: "CUDNN_STATUS"},
+	{remark: SaysDevice, words: "CUBLAS_STATUS"},
+	{remark: SaysDevice, words: "HIP error"},
+	{remark: SaysCancelled, code: Preempted, words: "CANCELLED AT"},
+	{remark: SaysNode, code: GPUHardware, words: "DUE TO NODE FAIL"},
+	{remark: SaysNode, code: GPUHardware, words: "Node failure on"},
 	{remark: SaysWatchdog, words: "atchdog"},
 	{remark: SaysWatchdog, words: "eartbeat monitor"},
 	{remark: SaysWatchdog, words: "Some NCCL operations have failed or timed out"},

@@ -55,7 +55,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	}
 	at.Seq = s.number(&at)
 	s.give(at)
-	if at.Code == CUDAOOM || at.Code == HostOOM || at.Raised && at.Weight != WeightSymptom {
+	if at.Code == CUDAOOM || at.Code == HostOOM || at.Code == PortInUse || at.Raised && at.Weight != WeightSymptom {
 		s.remind(w, at, raised && t.top)
 	}
 }

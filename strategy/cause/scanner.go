@@ -35,6 +35,11 @@ const (
 	tailLimit = 16 << 10
 	// wentOn is the weight of steps that shows that a job goes on.
 	wentOn = 4
+	// startedAgain is the weight of steps, and buffered how much output, after an
+	// exception that left the program that shows that it was started again: Python may
+	// write a full buffer of earlier lines after the traceback.
+	startedAgain = 40
+	buffered     = 64 << 10
 )
 
 // A Scanner reads the output of one stream and reports the findings in it. It
@@ -85,6 +90,7 @@ type pending struct {
 	finding Finding
 	top     bool // its traceback leaves the program
 	units   int  // since it was given
+	bytes   int  // since it was given
 	steps   int  // the weight of the steps since
 	last    string
 }
