@@ -36,6 +36,9 @@ func (c *fold) ends() map[int]*end {
 		e := at(s.rank)
 		switch source := c.facts[s.fact].Source; {
 		case ownWord(source):
+			if !said(s.finding) {
+				continue
+			}
 			if e.word == nil || source == "probe" {
 				e.word = s
 			}
@@ -44,6 +47,12 @@ func (c *fold) ends() map[int]*end {
 		}
 	}
 	return all
+}
+
+// said reports whether the process's own report names why it ended: one that leaves by
+// SystemExit or KeyboardInterrupt says no more than its exit.
+func said(f *cause.Finding) bool {
+	return f.Weight != cause.WeightSymptom || f.Code != cause.UserError && f.Code != cause.Preempted
 }
 
 // ownWord reports whether a source is the process's own report of its end.

@@ -55,8 +55,7 @@ var networkPatterns = []pattern{
 	{code: NCCLError, words: words("CNCL error in:")},
 	{code: NCCLError, words: words("MCCL error in:")},
 	{code: NCCLError, words: words("BKCL error")},
-	{code: NCCLError, words: words("oneCCL: ", "failed")},
-	{code: NCCLError, words: words("oneCCL: ", "exception")},
+	{code: NCCLError, words: words("oneCCL: ", "EXCEPTION")},
 	{code: NCCLError, words: words("|CCL_ERROR|")},
 	{code: NCCLError, words: words("NCCL failure ")}, // NVIDIA's tests
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ")},
