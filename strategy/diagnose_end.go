@@ -103,8 +103,7 @@ func (e *end) outranks(text *cause.Finding) bool {
 	case text.Code == cause.Driver && word.Says(cause.SaysNoDevice):
 		return false
 	}
-	entry, _ := cause.Lookup(text.Code)
-	return !slices.Contains(entry.Explains, word.Code)
+	return !explains(text.Code, word.Code)
 }
 
 // deniedByExit reports whether the rank's exit says that it did not end for what the
@@ -136,6 +135,9 @@ func (c *fold) deniedByTraceback(s found, e *end) bool {
 	if left == nil || outOfMemory(left.finding.Code) || outOfMemory(left.finding.From) {
 		return false
 	}
+	if c.passesOn(s.rank) && explains(s.finding.Code, left.finding.Code) || otherProcess(s.finding, left.finding) {
+		return false // the one that was left behind by the one that ran out
+	}
 	if s.finding.Quoted || !s.finding.Raised {
 		return true
 	}
@@ -147,6 +149,21 @@ func (c *fold) deniedByTraceback(s found, e *end) bool {
 		return s.finding.Seq < left.finding.Seq
 	}
 	return s.fact < left.fact
+}
+
+// passesOn reports whether the rank is a launcher, or a program that starts others, and
+// several processes write to its streams.
+func (c *fold) passesOn(rank int) bool {
+	return slices.ContainsFunc(c.findings, func(s found) bool { return s.rank == rank && passedOn(s.finding) })
+}
+
+// otherProcess reports whether the prefixes of two lines name different ranks.
+func otherProcess(a, b *cause.Finding) bool { return a.Rank >= 0 && b.Rank >= 0 && a.Rank != b.Rank }
+
+// explains reports whether a cause brings another one's marks about.
+func explains(code, other cause.Code) bool {
+	entry, _ := cause.Lookup(code)
+	return slices.Contains(entry.Explains, other)
 }
 
 // aborts reports whether a rank that ended by SIGABRT did so by the error that the words

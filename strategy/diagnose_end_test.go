@@ -1,7 +1,9 @@
 package strategy
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -15,10 +17,18 @@ const (
     loss.backward()
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 80.00 GiB of which 1.00 GiB is free.
 `
-	thrown    = "terminate called after throwing an instance of 'c10::OutOfMemoryError'\n  what():  CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 80.00 GiB of which 1.00 GiB is free.\n"
-	thrownOut = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  bad file\n"
-	kernelOOM = "[ 12.3] Memory cgroup out of memory: Killed process 4242 (python) total-vm:103421132kB, anon-rss:98230412kB\n"
+	thrown      = "terminate called after throwing an instance of 'c10::OutOfMemoryError'\n  what():  CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 80.00 GiB of which 1.00 GiB is free.\n"
+	thrownOut   = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  bad file\n"
+	leftBehind  = "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    dist.barrier()\ntorch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1333, internal error, NCCL version 2.18.1\nncclInternalError: Internal check failed.\n"
+	childFailed = "Traceback (most recent call last):\n  File \"/v/bin/torchrun\", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+	kernelOOM   = "[ 12.3] Memory cgroup out of memory: Killed process 4242 (python) total-vm:103421132kB, anon-rss:98230412kB\n"
 )
+
+// prefixed is what a rank prints with PyTorch's prefix on each line.
+func prefixed(rank int, text string) string {
+	prefix := fmt.Sprintf("[rank%d]: ", rank)
+	return prefix + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+prefix) + "\n"
+}
 
 // tells makes the facts of what a rank's probe told.
 func tells(rank, seconds int, e cause.Exception) []Fact {
@@ -58,6 +68,9 @@ func TestEndsOutrankWords(t *testing.T) {
 		{"a code that is no exception's", slices.Concat(says(0, 1, oomTop), exits(0, 3, 3)), cause.Unknown},
 		{"make's code", slices.Concat(says(0, 1, oomTop), says(0, 2, "make: *** [Makefile:3: train] Error 1\n"), exits(0, 3, 2)), cause.CUDAOOM},
 		{"another exception left the program", slices.Concat(says(0, 1, oomTop), says(0, 2, valueError), exits(0, 3, 1)), cause.UserError},
+		{"a launcher's child ran out, and its peer was left behind", slices.Concat(says(0, 1, oomTop), says(0, 2, leftBehind), says(0, 3, childFailed), exits(0, 4, 1)), cause.CUDAOOM},
+		{"the ranks of a launcher that prefixes their lines", slices.Concat(says(0, 1, prefixed(2, oomTop)+prefixed(1, valueError)), says(0, 3, childFailed), exits(0, 4, 1)), cause.CUDAOOM},
+		{"a launcher's child prints a text, and dies of its own", slices.Concat(says(0, 1, oomTop+valueError), says(0, 3, childFailed), exits(0, 4, 1)), cause.UserError},
 		{"the kernel's line, and SIGKILL", slices.Concat(says(0, 1, kernelOOM), exits(0, 3, 137)), cause.HostOOM},
 		{"the kernel's line, and an exit with 1", slices.Concat(says(0, 1, kernelOOM), says(0, 2, valueError), exits(0, 3, 1)), cause.UserError},
 		{"the kernel's line, and a loader's worker that was killed", slices.Concat(says(0, 1, kernelOOM), says(0, 2, workerDied), exits(0, 3, 1)), cause.HostOOM},

@@ -26,9 +26,8 @@ const linkReach = 8
 
 // told is what a traceback ended with.
 type told struct {
-	code, from  Code
-	class, text string
-	line        int
+	code, from Code
+	text       string
 }
 
 // chained takes the line between two tracebacks of a chain.
@@ -45,11 +44,12 @@ func (w *writer) chained(text string) bool {
 	return false
 }
 
-// quotes reports whether a traceback that begins here is a part of the message above
-// it: it stands directly below an exception that left the program, and no memory ran
-// out there.
-func (w *writer) quotes() bool {
-	return w.since == 0 && w.closed.top && w.told.code == UserError
+// quotes reports whether a traceback that a writer begins here is a part of the message
+// above it: it stands directly below an exception that left the program, and no memory
+// ran out there. A message may hold the prefixes of other writers, unless its own lines
+// have one.
+func (s *Scanner) quotes(w *writer) bool {
+	return s.left > 0 && s.line == s.left && (s.leftBy == w || s.leftBy.key == "")
 }
 
 // from is the cause of the exception that a traceback's own was raised from, empty

@@ -10,26 +10,8 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		seg.text = t.bare(seg.text)
 	}
 	text := seg.text
-	trimmed := strings.TrimLeft(text, " ")
-	quote := t.endsWithQuote(text)
-	switch {
-	case quote: // its frames are the message's
-	case strings.HasPrefix(trimmed, "Exception ignored in"), strings.Contains(trimmed, "--- Logging error ---"):
-		t.ignored, t.announced = true, s.line
-		return false
-	case strings.HasPrefix(trimmed, "Exception in thread"):
-		t.thread, t.announced = true, s.line
-		return false
-	case w.chained(trimmed):
-		return false
-	case strings.Contains(text, "Traceback (most recent call last)"), strings.Contains(text, "Traceback of TorchScript"):
-		if s.line-t.announced > announceReach {
-			t.ignored, t.thread = false, false // what was announced had no traceback
-		}
-		if !t.open {
-			t.quoted = w.quotes()
-		}
-		t.begin(text)
+	quote := t.endsWithQuote(text) // then the frames on the line are the message's
+	if !quote && s.announces(w, text) {
 		return false
 	}
 	more := false
@@ -40,6 +22,9 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		if !t.open && f.function == "" {
 			w.locate(s, f) // pytest names the innermost place last
 			return false
+		}
+		if !t.open {
+			t.quoted = s.quotes(w)
 		}
 		t.frame(f, text)
 		return false
@@ -68,10 +53,38 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	t.from = w.from(t, class, text)
 	s.see(w, seg, p, true)
 	w.closed, w.since, w.link = *t, 0, noLink
-	w.told = told{code: p.code, from: t.from, class: class, text: text, line: s.line}
+	w.told = told{code: p.code, from: t.from, text: text}
+	if t.top && p.code == UserError {
+		s.left, s.leftBy = s.line+1, w
+	}
 	*t = traceback{}
 	if quote && strings.HasSuffix(text, "(most recent call last):") {
 		*t = traceback{open: true, header: true, quoted: true, indent: tornIndent} // the message goes on
+	}
+	return true
+}
+
+// announces takes the lines around a traceback: its header, what Python says before it,
+// and what joins it to another one.
+func (s *Scanner) announces(w *writer, text string) bool {
+	t := &w.traceback
+	trimmed := strings.TrimLeft(text, " ")
+	switch {
+	case strings.HasPrefix(trimmed, "Exception ignored in"), strings.Contains(trimmed, "--- Logging error ---"):
+		t.ignored, t.announced = true, s.line
+	case strings.HasPrefix(trimmed, "Exception in thread"):
+		t.thread, t.announced = true, s.line
+	case w.chained(trimmed):
+	case strings.Contains(text, "Traceback (most recent call last)"), strings.Contains(text, "Traceback of TorchScript"):
+		if s.line-t.announced > announceReach {
+			t.ignored, t.thread = false, false // what was announced had no traceback
+		}
+		if !t.open {
+			t.quoted = s.quotes(w)
+		}
+		t.begin(text)
+	default:
+		return false
 	}
 	return true
 }

@@ -28,6 +28,10 @@ var heads = []string{
 	"INTERNAL:", "UNKNOWN:", "Internal:", "Unknown:", "Exception:", "Expected", "Graph execution error:", "Caught",
 }
 
+// sentences are in the messages of allocators, which nobody but them raises. Other words
+// about memory stand in the messages of libraries after a place or a call of theirs.
+var sentences = []string{"ried to allocate", "DefaultCPUAllocator", "Unable to allocate"}
+
 // simpleName is a class's name without its module.
 func simpleName(class string) string { return class[strings.LastIndexByte(class, '.')+1:] }
 
@@ -35,9 +39,9 @@ func simpleName(class string) string { return class[strings.LastIndexByte(class,
 func isProgramError(class string) bool { return slices.Contains(programErrors, simpleName(class)) }
 
 // quotes reports whether the line of an exception only quotes the words about memory
-// that the pattern found in it. Where all that is known of the exception is its line,
-// a sentence before the words may be a library's own; where the process has told of
-// the exception itself (whole), it would have told of what it was raised from as well.
+// that the pattern found in it: behind a sentence, not at the message's start. Where the
+// process has told of the exception itself (whole), it would have told of what it was
+// raised from as well.
 func quotes(class, text string, p *pattern, whole bool) bool {
 	if p.code != CUDAOOM && p.code != HostOOM || p.whole || slices.Contains(memoryErrors, simpleName(class)) {
 		return false
@@ -54,7 +58,7 @@ func quotes(class, text string, p *pattern, whole bool) bool {
 		return false
 	}
 	named := strings.Contains(message[:at+len(p.words[0])], "Error: ") // another class, within the sentence
-	return whole || named || slices.Contains(Remarks(p.code, text), SaysOOMKill)
+	return named || whole && contains(message[at:], sentences) || slices.Contains(Remarks(p.code, text), SaysOOMKill)
 }
 
 // isHead reports whether nothing but heads, class names and brackets stand in a text.

@@ -23,7 +23,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 		weight = p.raised()
 	}
 	at := Finding{
-		Code: p.code, Weight: weight, Raised: raised && !t.ignored, Top: raised && t.top && !t.ignored && !t.thread,
+		Code: p.code, Weight: weight, Raised: raised && !t.ignored, Top: raised && t.top && !t.ignored && !t.thread && leavesProgram(t.first, t.second),
 		Quoted: t.quoted, From: t.from, Phase: p.phase, Rank: seg.rank, Device: p.device,
 		Stream: s.stream, Line: s.line + 1, Text: clip(strings.TrimSpace(seg.text), textLimit),
 	}

@@ -69,6 +69,8 @@ type Scanner struct {
 	watch      int     // units for which every unit is looked at
 	opened     int     // writers whose traceback is open
 	last       *writer // who reported the last error that is kept in mind
+	left       int     // the line of the last exception that left the program, 0 for none
+	leftBy     *writer // whose it was
 	hit        int     // the number of the last line with a trigger, 0 for none
 	torn       *writer // whose frame a terminal broke at the end of the line before
 	tornText   string
@@ -80,6 +82,7 @@ type writer struct {
 	closed    traceback // the one that ended last: lines after it belong to it
 	since     int       // units since closed ended
 	told      told      // what closed ended with
+	key       string    // what tells the writer apart, empty for the only one
 	link      link      // what stands between closed and what follows
 	carry     string    // text that another writer's tag interrupted
 	pending   []*pending
@@ -310,7 +313,7 @@ func (s *Scanner) writer(key string) *writer {
 		delete(s.writers, s.order[0])
 		s.order = append(s.order[:0], s.order[1:]...)
 	}
-	w := &writer{since: math.MaxInt / 2}
+	w := &writer{since: math.MaxInt / 2, key: key}
 	s.writers[key] = w
 	s.order = append(s.order, key)
 	return w
