@@ -30,14 +30,19 @@ type told struct {
 	text       string
 }
 
-// chained takes the line between two tracebacks of a chain.
-func (w *writer) chained(text string) bool {
+// chained takes the line between two tracebacks of a chain. Python puts blank lines
+// around it: where there is none before it, it is a line of the message above.
+func (s *Scanner) chained(w *writer, text string) bool {
 	if w.traceback.open || w.since > linkReach {
 		return false
 	}
 	for _, l := range links {
 		if strings.HasPrefix(text, l.words) {
-			w.link = l.link
+			if s.below(w) && s.line == s.left {
+				s.left++
+			} else {
+				w.link = l.link
+			}
 			return true
 		}
 	}
@@ -45,11 +50,17 @@ func (w *writer) chained(text string) bool {
 }
 
 // quotes reports whether a traceback that a writer begins here is a part of the message
-// above it: it stands directly below an exception that left the program, and no memory
-// ran out there. A message may hold the prefixes of other writers, unless its own lines
-// have one.
+// above it: it stands below an exception that left the program, with one blank line in
+// between at most, and no memory ran out there.
 func (s *Scanner) quotes(w *writer) bool {
-	return s.left > 0 && s.line == s.left && (s.leftBy == w || s.leftBy.key == "")
+	return w.link == noLink && s.below(w) && s.line <= s.left+1
+}
+
+// below reports whether an exception that left the program stands above, whose message
+// a line of the writer can be a part of. A message may hold the prefixes of other
+// writers, unless its own lines have one.
+func (s *Scanner) below(w *writer) bool {
+	return s.left > 0 && s.line >= s.left && (s.leftBy == w || s.leftBy.key == "")
 }
 
 // from is the cause of the exception that a traceback's own was raised from, empty

@@ -74,7 +74,7 @@ func (s *Scanner) announces(w *writer, text string) bool {
 		t.ignored, t.announced = true, s.line
 	case strings.HasPrefix(trimmed, "Exception in thread"):
 		t.thread, t.announced = true, s.line
-	case w.chained(trimmed):
+	case s.chained(w, trimmed):
 	case strings.Contains(text, "Traceback (most recent call last)"), strings.Contains(text, "Traceback of TorchScript"):
 		if s.line-t.announced > announceReach {
 			t.ignored, t.thread = false, false // what was announced had no traceback
