@@ -38,7 +38,8 @@ fuzz: ## each fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
 stress: ## the process tests COUNT times in a row, and hostile text HOSTILE times
-	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|Genuine|HostileText' -v ./launcher/probe | grep -v '^ *\(--- PASS\|=== \)'
+	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|GenuineIsStillSeen' ./launcher/probe
+	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run HostileText -v ./launcher/probe ./strategy
 	$(GO) test -race -count=$(COUNT) -timeout 60m ./launcher/proc ./launcher/output ./launcher
 	$(GO) test -race -count=$(COUNT) -timeout 120m -run 'Scripts|FirstProcess|FullDisk|Terminal|EndsEarly' ./cmd/gpurun
 
