@@ -57,6 +57,7 @@ type Progress struct {
 	First   int     `json:"first"` // the first step's number
 	Last    int     `json:"last"`  // the last step's number
 	Longest Seconds `json:"longest_seconds,omitempty"`
+	For     Seconds `json:"for_seconds,omitempty"` // from the first step to the last
 }
 
 // Kills is a rise of a cgroup's oom_kill counter during the attempt.
