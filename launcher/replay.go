@@ -66,6 +66,7 @@ func Replay(events []Event, version string) []Replayed {
 				r.Recorded = &Recorded{Version: began.Version, Diagnosis: e.Diagnosis, Decision: e.Decision}
 			}
 			out = append(out, r)
+			state.decide(e)
 		}
 	}
 	return out
