@@ -12,7 +12,6 @@
 package journal
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -48,6 +47,9 @@ type Journal struct {
 	file  *os.File
 	lock  *os.File
 	shown func(launcher.Event)
+
+	size     int64 // of the whole lines
+	reserved int64 // how far the file has room on the disk
 }
 
 // Open locks a run directory, makes it where it is missing, and reads what its
@@ -56,6 +58,9 @@ type Journal struct {
 func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, nil, fmt.Errorf("make the run directory: %w", err)
+	}
+	if err := refuseForeign(dir); err != nil {
+		return nil, nil, err
 	}
 	lock, err := acquire(filepath.Join(dir, lockFile))
 	if err != nil {
@@ -79,12 +84,17 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 // acquire takes the lock file; the kernel gives it back when the process ends,
 // however it ends.
 func acquire(path string) (*os.File, error) {
-	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NONBLOCK, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
+	if err := onlyRegular(lock); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the lock: %w", err), lock.Close())
+	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(path)
+		holder := make([]byte, 256)
+		n, _ := lock.ReadAt(holder, 0)
+		holder = holder[:n]
 		lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%w (%s)", ErrLocked, bytes.TrimSpace(holder))
@@ -99,53 +109,6 @@ func acquire(path string) (*os.File, error) {
 		}
 	}
 	return lock, nil
-}
-
-// Unreadable is a line of a journal that this gpurun cannot read: it was written
-// by a newer one, or changed since. The run directory is left as it is.
-type Unreadable struct {
-	Path string
-	Line int
-	Err  error
-}
-
-func (e *Unreadable) Error() string { return fmt.Sprintf("%s:%d: %v", e.Path, e.Line, e.Err) }
-
-// Unwrap returns why the line cannot be read.
-func (e *Unreadable) Unwrap() error { return e.Err }
-
-// Hint says what can be done about it.
-func (e *Unreadable) Hint() string {
-	return "use the gpurun that wrote the run directory, or name another --run-dir; the ranks' output is still in its attempts' folders"
-}
-
-// read returns the events of a journal, and how many of its bytes hold them. A
-// last line that is torn (gpurun or its machine was killed while it wrote) is
-// not an event: nobody acted upon it. It has no end, or a hole of NULs. The
-// error for any other line is *Unreadable.
-func read(path string) (events []launcher.Event, whole int64, err error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read the journal: %w", err)
-	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, len(text)+1)
-	for n := 1; lines.Scan(); n++ {
-		line := lines.Bytes()
-		end := whole + int64(len(line)) + 1
-		e, _, err := launcher.Decode(line)
-		if end > int64(len(text)) || end == int64(len(text)) && bytes.IndexByte(line, 0) >= 0 {
-			return events, whole, nil
-		}
-		if err != nil {
-			return nil, 0, &Unreadable{Path: path, Line: n, Err: err}
-		}
-		events, whole = append(events, e), end
-	}
-	return events, whole, nil
 }
 
 // Read returns the events of a run directory without locking it.
@@ -165,28 +128,49 @@ func (j *Journal) cutAt(size int64) error {
 	if _, err := j.file.Seek(size, 0); err != nil {
 		return fmt.Errorf("seek in the journal: %w", err)
 	}
+	j.size, j.reserved = size, 0
+	j.reserve()
 	return nil
 }
 
 // Dir is the run directory's path.
 func (j *Journal) Dir() string { return j.dir }
 
-// Append writes one event, waits until it is on disk, and shows it.
+// Append writes one event, waits until it is on disk, and shows it. One that cannot be
+// written leaves no part of itself behind. In a run directory that is gone, nothing is
+// written, and people are shown the event all the same.
 func (j *Journal) Append(e launcher.Event) error {
 	line, err := launcher.Encode(e, time.Now().UTC())
 	if err != nil {
 		return err
 	}
-	if _, err := j.file.Write(append(line, '\n')); err != nil {
+	if err := j.Check(); err != nil {
+		j.show(e)
+		return err
+	}
+	if err := j.write(append(line, '\n')); err != nil {
+		return errors.Join(err, j.cutAt(j.size))
+	}
+	j.size += int64(len(line)) + 1
+	j.reserve()
+	j.show(e)
+	return nil
+}
+
+func (j *Journal) write(line []byte) error {
+	if _, err := j.file.Write(line); err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
 	if err := j.file.Sync(); err != nil {
 		return fmt.Errorf("sync the journal: %w", err)
 	}
+	return nil
+}
+
+func (j *Journal) show(e launcher.Event) {
 	if j.shown != nil {
 		j.shown(e)
 	}
-	return nil
 }
 
 // Prepare makes the folder of attempt n.
@@ -261,8 +245,11 @@ func (j *Journal) Finish(v launcher.Verdict) error {
 	return j.Append(launcher.Finished{Verdict: v})
 }
 
-// Close gives the directory back.
-func (j *Journal) Close() error { return errors.Join(j.file.Close(), j.lock.Close()) }
+// Close gives the directory back, and the room that was kept for the journal.
+func (j *Journal) Close() error {
+	_ = j.file.Truncate(j.size) // what is left over is room, and no event
+	return errors.Join(j.file.Close(), j.lock.Close())
+}
 
 // replace writes a file so that a reader sees the old content or the new one,
 // and never a part: a temporary file in the same folder, synced, then renamed.

@@ -60,17 +60,23 @@ func scheduler(events []launcher.Event) string {
 	return ""
 }
 
-// OpenRun is Open for a run: an error carries the exit code and the hint for people.
-// That is 2 where the directory is in use or written by a newer gpurun, 74 where the
-// system refuses it.
+// OpenRun is Open for a run, whose journal has to be in order: an error carries the exit
+// code and the hint for people. That is 2 where the directory is in use or somebody
+// else's, written by a newer gpurun or changed since, 74 where the system refuses it.
 func OpenRun(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, error) {
 	j, events, err := Open(dir, shown)
+	var misplaced *launcher.Misplaced
+	if err == nil && errors.As(launcher.CheckOrder(events), &misplaced) {
+		err = errors.Join(&Unreadable{Path: filepath.Join(dir, File), Line: misplaced.Event + 1, Err: misplaced.Err}, j.Close())
+	}
 	var unreadable *Unreadable
 	switch {
 	case err == nil:
 		return j, events, nil
 	case errors.Is(err, ErrLocked):
 		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
+	case errors.Is(err, errNotRegular), errors.Is(err, errTooLarge):
+		err = errext.WithCode(errext.WithHint(err, "name another --run-dir, or none for a new run"), strategy.CodeUsage)
 	case errors.As(err, &unreadable):
 		err = errext.WithCode(errext.WithHint(err, unreadable.Hint()), strategy.CodeUsage)
 	}
