@@ -61,6 +61,7 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 	for _, text := range p.Warnings() {
 		fmt.Fprintf(out, "warning: %s\n", text)
 	}
+	fmt.Fprintf(out, "  %s\n", p.resumption())
 	fmt.Fprintln(out, "\nplan:")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	said := false

@@ -57,7 +57,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 		},
 		world: node.WorldOptions{
 			Accelerator: p.Accelerator(), BF16: p.BF16(), NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
-			Checkpoint: func() string { return p.Checkpoints().Newest(began) },
+			Checkpoint: func() (path string, written time.Time, none string) { return p.newest(began) },
 		},
 	}
 	if p.nvml != nil {

@@ -48,6 +48,7 @@ func (k *kept) Write(string, strategy.Plan, launcher.Command) error { return nil
 func (k *kept) Finish(launcher.Verdict) error                       { return nil }
 func (k *kept) Dir() string                                         { return k.dir }
 func (k *kept) Close() error                                        { return nil }
+func (k *kept) Check() error                                        { return nil }
 
 func (k *kept) notices() []string {
 	k.mu.Lock()
