@@ -105,8 +105,9 @@ func (o *order) end(e strategy.Evidence) error {
 }
 
 func (o *order) decide(d strategy.Decision) error {
+	anew := o.fresh && o.decision != nil && o.decision.Outcome == strategy.Stopped
 	switch {
-	case !o.undecided:
+	case !o.undecided && !anew:
 		return errors.New("a decision follows no attempt that has ended")
 	case !d.Relaunch && !d.Outcome.Valid():
 		return fmt.Errorf("the decision's outcome is %q, which does not exist", d.Outcome)

@@ -38,6 +38,7 @@ func TestCheckOrder(t *testing.T) {
 		"stopped, and gone on with":   {[]Event{began, started(0), ended(0), again, finished(strategy.Stopped, 143), began, started(1)}, "", 0},
 		"stopped before anything":     {[]Event{began, finished(strategy.Stopped, 130), began, started(0)}, "", 0},
 		"stopped while ranks start":   {[]Event{began, started(0), finished(strategy.Stopped, 143), began, started(1)}, "", 0},
+		"decided anew after a stop":   {[]Event{began, started(0), ended(0), decided(strategy.Stopped), finished(strategy.Stopped, 143), began, again, started(1)}, "", 0},
 		"retried":                     {[]Event{began, started(0), ended(0), decided(strategy.Retry), finished(strategy.Retry, 75), began, started(1)}, "", 0},
 		"never started":               {[]Event{began, started(0), unstarted(0), began, started(1), ended(1)}, "", 0},
 		"not even written":            {[]Event{began, unstarted(0), began, unstarted(1), began, started(2)}, "", 0},

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
@@ -15,6 +16,8 @@ import (
 // An error, with an exit code and a hint, means that too much work would be thrown
 // away. The run stays as it is.
 func (s State) Restart(job strategy.Job, found func(decided string) strategy.Checkpoints) (next State, notice string, err error) {
+	s.History = slices.Clone(s.History)
+	s.reopen()
 	switch {
 	case s.undecided: // Run decides, by what there is now
 		return s, "", nil

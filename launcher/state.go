@@ -67,6 +67,9 @@ func (s *State) decide(d Decided) (done bool) {
 	last := &s.History[len(s.History)-1]
 	last.Checkpoint, last.CheckpointWritten = d.Inventory.Checkpoint, d.Inventory.CheckpointWritten
 	s.undecided = false
+	if n := len(s.Verdict.Attempts); n > 0 && s.Verdict.Attempts[n-1].N == last.N {
+		s.Verdict.Attempts = s.Verdict.Attempts[: n-1 : n-1] // decided anew
+	}
 	s.Verdict.record(*last, s.ending, d.Decision)
 	if d.Decision.Relaunch {
 		s.Next = Next{N: last.N + 1, Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume}
@@ -74,6 +77,18 @@ func (s *State) decide(d Decided) (done bool) {
 	}
 	s.Verdict.end(d.Decision)
 	return d.Decision.Outcome.Final()
+}
+
+// reopen lets the last attempt be decided anew when a run is started again that somebody
+// stopped while the attempt ran out of memory: its plan must not run a second time.
+func (s *State) reopen() {
+	if len(s.History) == 0 || s.undecided {
+		return
+	}
+	last := &s.History[len(s.History)-1]
+	if last.StopSignal != 0 && last.Diagnosis.OutOfMemory() && s.Next.ran && s.Next.N == last.N+1 {
+		last.StopSignal, s.undecided = 0, true
+	}
 }
 
 // Resume rebuilds the state from a journal's events; done says that the run has
@@ -86,7 +101,10 @@ func Resume(first strategy.Plan, run string, events []Event) (s State, done bool
 	var open *Started // has not ended
 	for _, e := range events {
 		switch e := e.(type) {
+		case Began:
+			s.reopen()
 		case Started:
+			s.undecided = false
 			s.cutOff(open)
 			open, done, s.Closed = &e, false, false
 			s.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
@@ -177,6 +180,42 @@ func TestRestart(t *testing.T) {
 			if want := test.events != 2 && test.events != 0; asked != want {
 				t.Errorf("%s: asked for checkpoints %v", name, asked)
 			}
+		}
+	})
+}
+
+// A plan that ran out of memory does not run again, also where somebody stopped gpurun at
+// that moment.
+func TestStoppedWhileOutOfMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, scripts: []script{{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1), exit(time.Hour, 1, 1)}}}}
+		l := newLauncher(s)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute+time.Second, func() { cancel(&Signal{syscall.SIGINT}) })
+		if v, err := l.Run(ctx, first()); err != nil || v.Outcome != strategy.Stopped {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		s.events = append([]Event{Began{}}, s.events...)
+		for range 2 { // the second time from the journal with the new decision in it
+			state, done := Resume(plan0, "r", s.events)
+			state, _, err := state.Restart(l.Job, func(string) strategy.Checkpoints { return strategy.Checkpoints{} })
+			if done || err != nil {
+				t.Fatal(done, err)
+			}
+			again := &stage{t: t, scripts: outOfMemoryOnce()}
+			v, err := newLauncher(again).Run(t.Context(), state)
+			if err != nil || v.Outcome != strategy.Trained || len(v.Attempts) != 2 || len(again.applied) != 1 || cmp.Equal(again.applied[0], plan0) {
+				t.Errorf("%+v, %v with %v", v, err, again.applied)
+			}
+			all := slices.Concat(s.events, []Event{Began{}}, again.events)
+			if err := CheckOrder(all); err != nil {
+				t.Error(err)
+			}
+			if n := len(Replay(all, "")); n != 3 {
+				t.Errorf("%d decisions", n)
+			}
+			i := slices.IndexFunc(again.events, func(e Event) bool { _, ok := e.(Decided); return ok })
+			s.events = slices.Concat(s.events, []Event{Began{}}, again.events[:i+1])
 		}
 	})
 }

@@ -212,9 +212,9 @@ func facts(c *campaign, p strategy.Plan) chan strategy.Fact {
 func (c *campaign) ended(e strategy.Evidence) {
 	switch d := strategy.Diagnose(e); {
 	case e.Unstarted != nil:
-	case e.StopSignal != 0 && !e.EndedWell(): // somebody stopped it, and it goes on with its plan
 	case d.Cause == cause.CUDAOOM:
 		c.ranOut = append(c.ranOut, e.Plan)
+	case e.StopSignal != 0 && !e.EndedWell(): // somebody stopped it, and it goes on with its plan
 	default:
 		c.over = true
 	}
