@@ -6,6 +6,8 @@ FUZZTIME ?= 30s
 COUNT ?= 50
 HOSTILE ?= 1000
 ATTEMPTS ?= 200
+# Where the random suites begin; it is printed.
+SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
 .PHONY: help build quickstart test unit lint fuzz stress soak bench conformance corpus-report clean
@@ -37,9 +39,12 @@ lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, builds wit
 fuzz: ## each fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
-stress: ## the process tests COUNT times in a row, and hostile text HOSTILE times
+stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times; SEED repeats a run
+	@echo "SEED=$(SEED)"
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|GenuineIsStillSeen' ./launcher/probe
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run HostileText -v ./launcher/probe ./strategy
+	GPURUN_SEED=$(SEED) $(GO) test -race -count=$(COUNT) -timeout 60m -run Stress ./launcher/journal
+	$(GO) test -count=1 -timeout 30m ./strategy -run 'Ends|Walks' -rapid.checks=20000 -rapid.seed=$(SEED)
 	$(GO) test -race -count=$(COUNT) -timeout 60m ./launcher/proc ./launcher/output ./launcher
 	$(GO) test -race -count=$(COUNT) -timeout 120m -run 'Scripts|FirstProcess|FullDisk|Terminal|EndsEarly' ./cmd/gpurun
 

@@ -14,6 +14,8 @@ import (
 
 // attempt launches all ranks with the plan that comes next, watches them to their
 // end, and returns what was seen. The journal knows of it before the first rank runs.
+// What was seen comes with an error, too, where the journal could not be written while
+// ranks ran: that is no reason to stop them.
 func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence, error) {
 	next := state.Next
 	evidence := strategy.Evidence{
@@ -28,9 +30,11 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 	w.draft = func() error {
 		return l.Store.Draft(state.Verdict.stopping(next, stopDecision(ctx, strategy.Decision{})))
 	}
-	err = w.run(ctx)
+	// A notice that could not be journaled is lost; what follows it decides whether the
+	// run can go on.
+	_ = w.run(ctx)
 	evidence.Ended, evidence.Notice = time.Now(), l.World.Notice()
-	return evidence, errors.Join(err, l.Store.Append(Ended{Evidence: evidence}))
+	return evidence, l.Store.Append(Ended{Evidence: evidence})
 }
 
 // start starts all ranks with a plan, or none, and says when.
@@ -46,7 +50,7 @@ func (l *Launcher) start(ctx context.Context, next Next, evidence *strategy.Evid
 	if err != nil {
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}
-	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Command: command, Dir: dir, Diff: command.Diff}
+	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
 	if err := l.Store.Append(started); err != nil {
 		return nil, err
 	}
@@ -76,23 +80,47 @@ func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error)
 	return evidence, nil
 }
 
+// decide is what was decided after the last attempt, by what there is to work with
+// now.
+func (l *Launcher) decide(ctx context.Context, state State) Decided {
+	inventory := l.World.Inventory(ctx)
+	return Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory), Inventory: inventory}
+}
+
 // giveUp ends a run that an error cuts short. A signal that came while no rank ran
-// is none: the run ends with its verdict.
-func (l *Launcher) giveUp(ctx context.Context, v Verdict, err error) (Verdict, error) {
+// is none: the run ends with its verdict. Where ranks have run, the error says how
+// they ended.
+func (l *Launcher) giveUp(ctx context.Context, state State, evidence strategy.Evidence, err error) (Verdict, error) {
 	var stop *Signal
-	if !errors.As(err, &stop) {
-		return v, err
+	switch {
+	case errors.As(err, &stop):
+		return l.finish(state.Verdict, stopDecision(ctx, strategy.Decision{}))
+	case evidence.Ended.IsZero() || evidence.Unstarted != nil && !state.begun:
+		return state.Verdict, err
 	}
-	v.end(stopDecision(ctx, strategy.Decision{}))
-	return v, l.Store.Finish(v)
+	state.End(evidence, strategy.Diagnose(evidence))
+	return state.unwritten(l.decide(ctx, state), err)
+}
+
+// finish ends a run as it was decided.
+func (l *Launcher) finish(v Verdict, d strategy.Decision) (Verdict, error) {
+	v.end(d)
+	return v, Finish(l.Store, v)
 }
 
 // settle waits until the devices are free again, and for at least after; who
-// else holds memory is evidence for the next attempt.
+// else holds memory is evidence for the next attempt. Signals and notices cut the wait
+// short.
 func (l *Launcher) settle(ctx context.Context, after time.Duration) []strategy.Fact {
-	if after > 0 {
+	over := time.NewTimer(after)
+	defer over.Stop()
+	look := time.NewTicker(noticeInterval)
+	defer look.Stop()
+	for waiting := after > 0; waiting && ctx.Err() == nil && l.World.Notice() == nil; {
 		select {
-		case <-time.After(after):
+		case <-over.C:
+			waiting = false
+		case <-look.C:
 		case <-ctx.Done():
 		}
 	}
@@ -103,7 +131,7 @@ func (l *Launcher) settle(ctx context.Context, after time.Duration) []strategy.F
 }
 
 // called reports whether a signal forbids the relaunch that was decided, and how
-// the run ends then.
+// the run ends: then, or as it was decided.
 func (l *Launcher) called(ctx context.Context, next strategy.Decision) (strategy.Decision, bool) {
 	if !next.Relaunch {
 		return next, false

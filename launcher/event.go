@@ -41,6 +41,7 @@ type Started struct {
 	Checkpoint string        `json:"checkpoint,omitempty"`
 	Dir        string        `json:"dir"`
 	Command    Command       `json:"command"`
+	At         time.Time     `json:"at,omitzero"`
 	Diff       string        `json:"-"` // for people; diff.patch keeps it
 }
 

@@ -30,33 +30,28 @@ type Launcher struct {
 
 // Run launches the job, and goes on from where from stopped, until there is a
 // verdict. An error means that nothing was ever started, or that gpurun itself could
-// not go on: the run directory is lost. Cancelling ctx with a *Signal as its cause
-// stops the ranks and the run.
+// not go on: the run directory is lost, and the error says how the job ended.
+// Cancelling ctx with a *Signal as its cause stops the ranks and the run.
 func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 	state := from
 	for {
 		if !state.undecided {
 			evidence, err := l.attempt(ctx, state)
 			if err != nil {
-				return l.giveUp(ctx, state.Verdict, err)
+				return l.giveUp(ctx, state, evidence, err)
 			}
 			state.End(evidence, strategy.Diagnose(evidence))
 		}
-		inventory := l.World.Inventory(ctx)
-		decision := strategy.Decide(l.Policy, l.Job, state.History, inventory)
-		if err := l.Store.Append(Decided{Diagnosis: state.diagnosis(), Decision: decision, Inventory: inventory}); err != nil {
-			return state.Verdict, err
+		decided := l.decide(ctx, state)
+		if err := l.Store.Append(decided); err != nil {
+			return state.unwritten(decided, err)
 		}
-		state.decide(decision)
-		if decision.Relaunch {
-			state.Next.Facts = l.settle(ctx, decision.After.Duration())
+		state.decide(decided)
+		if decided.Decision.Relaunch {
+			state.Next.Facts = l.settle(ctx, decided.Decision.After.Duration())
 		}
-		if end, called := l.called(ctx, decision); called {
-			state.Verdict.end(end)
-			decision.Relaunch = false
-		}
-		if !decision.Relaunch {
-			return state.Verdict, l.Store.Finish(state.Verdict)
+		if end, called := l.called(ctx, decided.Decision); called || !decided.Decision.Relaunch {
+			return l.finish(state.Verdict, end)
 		}
 	}
 }

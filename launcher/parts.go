@@ -90,3 +90,6 @@ type Graces struct {
 
 // settleBound is how long device memory may take to come back.
 const settleBound = 60 * time.Second
+
+// noticeInterval is how soon a notice ends a wait between two attempts.
+const noticeInterval = 500 * time.Millisecond

@@ -262,6 +262,10 @@ func FuzzStrangeJournals(f *testing.F) {
 				Describe(r.Evidence.Facts[i])
 			}
 		}
+		ordered := CheckOrder(events) == nil
+		if state, done := Resume(nil, "run", events); ordered && done && len(state.Verdict.Attempts) == 0 {
+			t.Fatal("done without an attempt")
+		}
 		digest := func(int) (string, bool) { return only[Began](events)[0].Digest, true }
 		if state, _, err := GoOn("run", Began{}, events, digest); err == nil && state.undecided && len(state.History) == 0 {
 			t.Fatal("a decision is missing, and no attempt")

@@ -44,6 +44,7 @@ func Replay(events []Event, version string) []Replayed {
 		switch e := e.(type) {
 		case Began:
 			began = e
+			state.reopen()
 		case Started:
 			state.Next = Next{N: e.N, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}
 		case Ended:
@@ -66,6 +67,7 @@ func Replay(events []Event, version string) []Replayed {
 				r.Recorded = &Recorded{Version: began.Version, Diagnosis: e.Diagnosis, Decision: e.Decision}
 			}
 			out = append(out, r)
+			state.decide(e)
 		}
 	}
 	return out

@@ -1,6 +1,10 @@
 package launcher
 
-import "github.com/gpurun/gpurun/strategy"
+import (
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
 
 // State is where a run stands: what was tried, and what comes next. It can be
 // rebuilt from the journal (Resume).
@@ -10,13 +14,15 @@ type State struct {
 	Verdict Verdict
 	// Policy is the one that the run began with.
 	Policy strategy.Policy
+	// Closed says that the verdict has been written.
+	Closed bool
 
 	// begun: ranks have been started.
 	begun bool
 	// undecided: the last attempt of the history has no decision yet.
 	undecided bool
-	// traceback is what the last attempt of the history ended with.
-	traceback []string
+	// ending is how the last attempt of the history ended.
+	ending ending
 }
 
 // Next is the attempt that comes next.
@@ -26,6 +32,11 @@ type Next struct {
 	Rung       strategy.Rung // that led to it, empty for the first
 	Checkpoint string
 	Facts      []strategy.Fact // what was seen before it started
+
+	// ran says that ranks have run with this plan since it was decided, from began on,
+	// where that is known.
+	ran   bool
+	began time.Time
 }
 
 // End adds an attempt to the history.
@@ -35,44 +46,67 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	}
 	s.History = append(s.History, strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Rung: s.Next.Rung, Diagnosis: d,
-		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
+		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
 		Observed: e.Observed(), Halted: e.Halted, Nothing: e.Nothing(), Unstarted: e.Unstarted,
 	})
-	s.begun = s.begun || e.Unstarted == nil
-	s.undecided, s.traceback = true, Traceback(e, d)
+	if e.Unstarted == nil {
+		s.begun, s.Next.ran, s.Next.began = true, true, e.Started
+	}
+	s.undecided, s.ending = true, endingOf(e, d)
 }
 
 // diagnosis is that of the last attempt.
 func (s *State) diagnosis() strategy.Diagnosis { return s.History[len(s.History)-1].Diagnosis }
 
 // decide adds what was decided after the last attempt of the history. A decision
-// that belongs to none changes nothing.
-func (s *State) decide(d strategy.Decision) {
+// that belongs to none changes nothing. It reports whether the run is done.
+func (s *State) decide(d Decided) (done bool) {
 	if !s.undecided {
-		return
+		return false
 	}
-	last := s.History[len(s.History)-1]
+	last := &s.History[len(s.History)-1]
+	last.Checkpoint, last.CheckpointWritten = d.Inventory.Checkpoint, d.Inventory.CheckpointWritten
 	s.undecided = false
-	s.Verdict.record(last, s.traceback, d)
-	if d.Relaunch {
-		s.Next = Next{N: last.N + 1, Plan: d.Next, Rung: d.Rung, Checkpoint: d.Resume}
+	if n := len(s.Verdict.Attempts); n > 0 && s.Verdict.Attempts[n-1].N == last.N {
+		s.Verdict.Attempts = s.Verdict.Attempts[: n-1 : n-1] // decided anew
+	}
+	s.Verdict.record(*last, s.ending, d.Decision)
+	if d.Decision.Relaunch {
+		s.Next = Next{N: last.N + 1, Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume}
+		return false
+	}
+	s.Verdict.end(d.Decision)
+	return d.Decision.Outcome.Final()
+}
+
+// reopen lets the last attempt be decided anew when a run is started again that somebody
+// stopped while the attempt ran out of memory: its plan must not run a second time.
+func (s *State) reopen() {
+	if len(s.History) == 0 || s.undecided {
 		return
 	}
-	s.Verdict.end(d)
+	last := &s.History[len(s.History)-1]
+	if last.StopSignal != 0 && last.Diagnosis.OutOfMemory() && s.Next.ran && s.Next.N == last.N+1 {
+		last.StopSignal, s.undecided = 0, true
+	}
 }
 
 // Resume rebuilds the state from a journal's events; done says that the run has
-// its verdict. An attempt that was started and did not end was cut off together
-// with gpurun: its number is used up, and its plan is run again. So is that of one
-// which could not be started before any other was.
+// been decided, whether its verdict was written or not (Closed). An attempt that was
+// started and did not end was cut off together with gpurun: its number is used up, and
+// its plan is run again. So is that of one which could not be started before any other
+// was.
 func Resume(first strategy.Plan, run string, events []Event) (s State, done bool) {
 	s = State{Next: Next{Plan: first}, Verdict: Verdict{Run: run}}
 	var open *Started // has not ended
 	for _, e := range events {
 		switch e := e.(type) {
+		case Began:
+			s.reopen()
 		case Started:
+			s.undecided = false
 			s.cutOff(open)
-			open = &e
+			open, done, s.Closed = &e, false, false
 			s.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}
 		case Ended:
 			open = nil
@@ -81,10 +115,10 @@ func Resume(first strategy.Plan, run string, events []Event) (s State, done bool
 			}
 			s.Next.N = e.Evidence.Attempt + 1
 		case Decided:
-			s.decide(e.Decision)
+			done = s.decide(e)
 		case Finished:
 			s.Verdict, open = e.Verdict, nil
-			done = e.Verdict.Outcome != strategy.Stopped && e.Verdict.Outcome != strategy.Retry
+			done, s.Closed = e.Verdict.Outcome.Final(), true
 		}
 	}
 	s.cutOff(open)
@@ -94,7 +128,7 @@ func Resume(first strategy.Plan, run string, events []Event) (s State, done bool
 // cutOff takes in an attempt that ended together with gpurun, if there is one.
 func (s *State) cutOff(a *Started) {
 	if a != nil {
-		s.begun = true
+		s.begun, s.Next.ran, s.Next.began = true, true, a.At
 		s.Verdict.cutOff(a)
 	}
 }

@@ -64,7 +64,7 @@ func TestTheVerdictHasTheTraceback(t *testing.T) {
 	e := strategy.Evidence{Ranks: 1, Facts: []strategy.Fact{f, {Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 1}}}}
 	var s State
 	s.End(e, strategy.Diagnose(e))
-	s.decide(strategy.Decision{Outcome: strategy.Failed})
+	s.decide(Decided{Decision: strategy.Decision{Outcome: strategy.Failed}})
 	text, err := json.Marshal(s.Verdict)
 	if err != nil || !strings.Contains(string(text), `"traceback":["Traceback (most recent call last):","  \u001b[31mred\u0000","KeyError: stderr"]`) {
 		t.Errorf("%s, %v", text, err)

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -32,20 +33,41 @@ type AttemptSummary struct {
 	Untaken strategy.Changes `json:"untaken,omitempty"`
 
 	// ExitCode, Error and Traceback are the failing rank's own; of a traceback, the
-	// last lines.
+	// last lines. Where no rank failed by itself, the code is that of the first that did
+	// not end with 0. It is 0 where no rank's end was seen.
 	ExitCode  int      `json:"exit_code"`
 	Error     string   `json:"error,omitempty"`
 	Traceback []string `json:"traceback,omitempty"`
 }
 
-// record adds an attempt, the traceback that it ended with, and the decision that
-// followed it.
-func (v *Verdict) record(a strategy.Attempt, traceback []string, d strategy.Decision) {
+// An ending is what the verdict keeps of an attempt's end beside the diagnosis.
+type ending struct {
+	traceback []string
+	code      int // the exit code
+}
+
+func endingOf(e strategy.Evidence, d strategy.Diagnosis) ending {
+	end := ending{traceback: Traceback(e, d), code: d.ExitCode}
+	for _, f := range e.Facts {
+		if f.Exit == nil || d.ExitCode != 0 {
+			continue
+		}
+		if own := d.Fatal && f.Rank == d.Rank; own {
+			end.code = f.Exit.Code
+			break
+		}
+		end.code = cmp.Or(end.code, f.Exit.Code)
+	}
+	return end
+}
+
+// record adds an attempt, how it ended, and the decision that followed it.
+func (v *Verdict) record(a strategy.Attempt, end ending, d strategy.Decision) {
 	t := AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
 		Seconds: strategy.Seconds(a.Lasted()),
 		Rung:    d.Rung, Changed: d.Changed, Skipped: d.Skipped, Untaken: d.Ineffective,
-		ExitCode: a.Diagnosis.ExitCode, Error: a.Diagnosis.Error, Traceback: traceback,
+		ExitCode: end.code, Error: a.Diagnosis.Error, Traceback: end.traceback,
 	}
 	if a.Diagnosis.Rank >= 0 {
 		t.Rank = &a.Diagnosis.Rank

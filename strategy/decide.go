@@ -34,11 +34,11 @@ func rules() []rule {
 		{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
 		{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, recoveryOff},
 		{"failed-relaunch", (*situation).relaunchFailed, failedRelaunch},
-		{"max-attempts", func(s *situation) bool { return s.recoverable() && s.counted() >= s.policy.MaxAttempts }, outOfAttempts},
+		{"max-attempts", func(s *situation) bool { return s.outOfMemory() && s.counted() >= s.policy.MaxAttempts }, outOfAttempts},
 		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
 		{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
 		{"out-of-memory", (*situation).outOfMemory, relieve},
-		{"transient", func(s *situation) bool { return s.cause(cause.NCCLError, cause.NCCLTimeout) }, transient},
+		{"transient", func(s *situation) bool { return s.cause(transientCauses...) }, transient},
 		{"hardware", func(s *situation) bool { return s.cause(cause.GPUHardware, cause.Driver, cause.Preempted) }, retryLater},
 		{"deterministic", (*situation).sameAgain, sameAgain},
 		{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, as --max-restarts asks")},
@@ -50,7 +50,10 @@ func rules() []rule {
 // its arguments only. The history must not be empty.
 func Decide(p Policy, j Job, history []Attempt, inv Inventory) Decision {
 	s := &situation{policy: p, job: j, inventory: inv}
-	s.look(ran(history))
+	history = ran(history)
+	last := &history[len(history)-1]
+	last.Checkpoint, last.CheckpointWritten = inv.Checkpoint, inv.CheckpointWritten
+	s.look(history)
 	return s.decide()
 }
 
@@ -61,6 +64,9 @@ func (s *situation) decide() Decision {
 			d.Rule, d.Ineffective = r.name, s.job.Ineffective(s.last.Plan, s.last.Observed)
 			if d.Caveat = s.caveat(d); d.Caveat != "" && !strings.Contains(d.Reason, d.Caveat) {
 				d.Reason += "; on resuming, " + d.Caveat
+			}
+			if d.Relaunch && d.Resume == "" && s.inventory.NoCheckpoint != "" {
+				d.Reason += "; it starts from the beginning: " + s.inventory.NoCheckpoint
 			}
 			return d
 		}
@@ -77,12 +83,14 @@ func (s *situation) recoverable() bool {
 	return s.outOfMemory() || s.cause(cause.GPUOccupied, cause.NCCLError, cause.NCCLTimeout)
 }
 
-// counted is the number of attempts that count: a busy port is not one, nor is an
-// attempt whose change did not take effect.
+// counted is the number of attempts that count: a busy port is not one, nor a failure
+// that passes and has a budget of its own, nor is an attempt whose change did not take
+// effect.
 func (s *situation) counted() int {
 	n := 0
 	for _, a := range s.history {
-		if a.Diagnosis.Cause != cause.PortInUse && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
+		passes := a.Diagnosis.Cause == cause.PortInUse || a.Diagnosis.Cause == cause.GPUOccupied || slices.Contains(transientCauses, a.Diagnosis.Cause)
+		if !passes && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
 			n++
 		}
 	}
@@ -101,22 +109,12 @@ func (s *situation) inARow(c cause.Code) int {
 	return n
 }
 
-// spent counts the attempts that ended for one of these causes.
-func (s *situation) spent(codes ...cause.Code) int {
-	n := 0
-	for _, a := range s.history {
-		if slices.Contains(codes, a.Diagnosis.Cause) {
-			n++
-		}
-	}
-	return n
-}
-
 // restarts counts the relaunches of an unchanged plan after a failure of the job's own.
 func (s *situation) restarts() int {
 	n := 0
 	for _, a := range s.history[:len(s.history)-1] {
-		if a.Diagnosis.Fatal && !outOfMemory(a.Diagnosis.Cause) && a.Diagnosis.Cause != cause.PortInUse {
+		own := !outOfMemory(a.Diagnosis.Cause) && !slices.Contains(transientCauses, a.Diagnosis.Cause) && a.Diagnosis.Cause != cause.PortInUse && a.Diagnosis.Cause != cause.GPUOccupied
+		if a.Diagnosis.Fatal && own {
 			n++
 		}
 	}
@@ -238,20 +236,12 @@ func tooMuchLost(s *situation) Decision {
 // the wrong answer.
 func occupied(s *situation) Decision {
 	n := s.spent(cause.GPUOccupied)
-	if slices.Contains(s.policy.Never, string(RungWait)) || n > s.policy.TransientRetries {
+	if slices.Contains(s.policy.Never, string(RungWait)) || n.counted > s.policy.TransientRetries || n.unproven > unprovenRefills {
 		return s.stop(Retry, CodeRetry, "another process holds the device's memory")
 	}
 	d := samePlan("once the memory is free again")(s)
-	d.Rung, d.After = RungWait, Seconds(time.Duration(n)*time.Minute)
+	d.Rung, d.After = RungWait, Seconds(time.Duration(max(n.counted, 1))*time.Minute)
 	return d
-}
-
-func transient(s *situation) Decision {
-	n := s.spent(cause.NCCLError, cause.NCCLTimeout)
-	if n > s.policy.TransientRetries {
-		return s.stop(Retry, CodeRetry, fmt.Sprintf("recovery.transient_retries = %d are used up", s.policy.TransientRetries))
-	}
-	return samePlan(fmt.Sprintf("again (%d of %d)", n, s.policy.TransientRetries))(s)
 }
 
 func retryLater(s *situation) Decision {

@@ -56,3 +56,10 @@ const (
 	CodeRunDir    = 74 // the run directory cannot be written (EX_IOERR)
 	CodeRetry     = 75 // try again later (EX_TEMPFAIL)
 )
+
+// Final reports whether a run that ended so is done: it does not go on when it is
+// started again.
+func (o Outcome) Final() bool { return o == Trained || o == Failed || o == Exhausted }
+
+// Valid reports whether there is such an outcome.
+func (o Outcome) Valid() bool { return o.Final() || o == Stopped || o == Retry }

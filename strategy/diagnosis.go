@@ -38,3 +38,6 @@ type Diagnosis struct {
 	// Advice is what a person should do, one sentence, for causes that no rung answers.
 	Advice string `json:"advice,omitempty"`
 }
+
+// OutOfMemory reports whether memory is what ended the attempt.
+func (d Diagnosis) OutOfMemory() bool { return d.Fatal && outOfMemory(d.Cause) }

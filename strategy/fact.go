@@ -58,6 +58,7 @@ type Progress struct {
 	Last    int     `json:"last"`            // the last step's number
 	Total   int     `json:"total,omitempty"` // the number of steps that the job has, 0 if unknown
 	Longest Seconds `json:"longest_seconds,omitempty"`
+	For     Seconds `json:"for_seconds,omitempty"` // from the first step to the last
 }
 
 // Kills is a rise of a cgroup's oom_kill counter during the attempt.

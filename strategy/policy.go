@@ -10,7 +10,8 @@ type Policy struct {
 	// Never lists rungs, or knobs, to leave alone.
 	Never    []string `json:"never,omitempty"`
 	NVMePath string   `json:"nvme_path,omitempty"`
-	// TransientRetries is the budget for causes that pass: a lost network.
+	// TransientRetries is the budget for causes that pass: a lost network. Progress
+	// between two such failures refills it.
 	TransientRetries int `json:"transient_retries"`
 	// Restarts is the budget for failures of the job's own (torchrun's
 	// --max-restarts): the same plan again.
@@ -78,8 +79,12 @@ type Inventory struct {
 	NVMeFree int64 `json:"nvme_free_bytes,omitempty"`
 	// Missing names, for a rung, the part that it needs and that is not there.
 	Missing map[Rung]string `json:"missing,omitempty"`
-	// Checkpoint is the newest complete checkpoint that this run wrote.
-	Checkpoint string `json:"checkpoint,omitempty"`
+	// Checkpoint is the newest complete checkpoint that this run wrote, and
+	// CheckpointWritten when; the zero time where that is not known.
+	Checkpoint        string    `json:"checkpoint,omitempty"`
+	CheckpointWritten time.Time `json:"checkpoint_written,omitzero"`
+	// NoCheckpoint says why there is none, where one was looked for.
+	NoCheckpoint string `json:"no_checkpoint,omitempty"`
 }
 
 // An Attempt is one launch of all ranks, as history remembers it.
@@ -92,6 +97,12 @@ type Attempt struct {
 	Ended     time.Time `json:"ended"`
 	// Steps is the number of training steps that were seen, 0 if none can be seen.
 	Steps int `json:"steps,omitempty"`
+	// Stepping is what was seen of those steps.
+	Stepping Stepping `json:"stepping,omitzero"`
+	// Checkpoint is the run's newest complete checkpoint when the attempt had ended, and
+	// CheckpointWritten when that was written.
+	Checkpoint        string    `json:"checkpoint,omitempty"`
+	CheckpointWritten time.Time `json:"checkpoint_written,omitzero"`
 	// Stuck is a process of the attempt that SIGKILL did not end.
 	Stuck *Stuck `json:"stuck,omitempty"`
 	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.

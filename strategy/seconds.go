@@ -17,8 +17,12 @@ func (s Seconds) Duration() time.Duration { return time.Duration(s) }
 // String is "1m30s".
 func (s Seconds) String() string { return s.Duration().String() }
 
-// MarshalJSON writes seconds, with as many decimals as there are.
-func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(s.Duration().Seconds()) }
+// MarshalJSON writes seconds, with as many decimals as there are. One division is
+// rounded once, so that it prints as the decimal that is meant; Duration.Seconds adds
+// two rounded numbers.
+func (s Seconds) MarshalJSON() ([]byte, error) {
+	return json.Marshal(float64(s) / float64(time.Second))
+}
 
 // UnmarshalJSON reads what MarshalJSON writes, to the nanosecond for durations of
 // up to 50 days. A number that no duration holds is an error.

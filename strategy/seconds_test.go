@@ -9,7 +9,7 @@ import (
 )
 
 func TestSecondsAsJSON(t *testing.T) {
-	for d, want := range map[time.Duration]string{0: "0", time.Minute: "60", 1500 * time.Millisecond: "1.5", 3889864298: "3.889864298", -time.Second: "-1"} {
+	for d, want := range map[time.Duration]string{0: "0", time.Minute: "60", 1500 * time.Millisecond: "1.5", 3889864298: "3.889864298", -time.Second: "-1", 2202159003: "2.202159003", 100: "1e-7", 1234567890123456: "1234567.890123456", -1500000001: "-1.500000001"} {
 		if got, err := json.Marshal(Seconds(d)); err != nil || string(got) != want {
 			t.Errorf("%s is %s, %v; want %s", d, got, err, want)
 		}

@@ -1,7 +1,6 @@
 package strategy
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -105,12 +104,7 @@ func (s *situation) resumable(changes []Plan) (left []Plan, lost string) {
 		return changes, ""
 	}
 	for _, c := range changes {
-		reason := ""
-		for _, k := range Knobs {
-			if v, changed := c[k]; changed && !s.job.Knobs[k].Outlives(s.plan[k], v) {
-				reason = fmt.Sprintf("the checkpoint %s does not survive %s %s→%s: %s", s.inventory.Checkpoint, k.Short(), s.plan[k], v, s.job.Knobs[k].Checkpoint.Reason)
-			}
-		}
+		reason := s.job.outlived(s.inventory.Checkpoint, s.plan, c)
 		if reason == "" {
 			left = append(left, c)
 		} else if lost == "" {

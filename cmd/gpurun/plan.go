@@ -85,6 +85,7 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 	for _, text := range p.Warnings() {
 		page.Printf("warning: %s\n", text)
 	}
+	page.Printf("  %s\n", p.resumption())
 	page.Printf("\nplan:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows, said := page.On(table), false

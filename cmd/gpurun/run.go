@@ -150,7 +150,8 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	defer signals.Record(nil)
 	people.Recall(events)
 
-	w, err := wire(p, filepath.Base(dir), launcher.BeganAt(events), s)
+	began := launcher.BeganAt(events)
+	w, err := wire(p, filepath.Base(dir), began, s)
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
@@ -158,15 +159,22 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return state.Verdict, err
 	}
-	if done {
+	switch {
+	case done && state.Closed:
 		show(launcher.Finished{Verdict: state.Verdict})
 		return state.Verdict, nil
+	case done:
+		return state.Verdict, launcher.Finish(log, state.Verdict)
 	}
 	w.notice.Deadline = deadline
 	signals.OnNotice(w.notice)
 	w.began.Policy, w.launcher.Policy = state.Policy, state.Policy
-	if len(events) > 0 {
-		state.Next.Checkpoint = w.world.Checkpoint()
+	state, notice, err := state.Restart(w.launcher.Job, p.found(began))
+	if err != nil {
+		return state.Verdict, err
+	}
+	if notice != "" {
+		w.warnings = append(w.warnings, notice)
 	}
 	if d, stuck := launcher.Standstill(events, w.began, state); stuck {
 		return state.Close(log, d)

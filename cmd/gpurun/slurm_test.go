@@ -192,7 +192,7 @@ func slurmNotice(t *testing.T, j *slurmJob) {
 	j.await(t, `=== code 0`)
 	j.has(t, `SIGUSR1: a notice that the time here ends at `, 1)
 	j.has(t, `=== code 75`, 1)
-	j.has(t, `resuming the run, which was left unfinished: attempt 0: stopped after the notice SIGUSR1, before the time here ends`, 1)
+	j.has(t, `resuming the run: attempt 0: stopped after the notice SIGUSR1, before the time here ends`, 1)
 	j.has(t, `already ended`, 0)
 	j.has(t, `training from 0`, 1)
 	if v := j.verdict(t); v.Code != 0 || len(v.Attempts) != 2 {

@@ -138,6 +138,41 @@ exec "$0" --run-dir small/run --no-python --nproc-per-node 1 ./fill.sh "$1"
 	}
 }
 
+// A disk that is full when the job has trained: 74, saying so, and 0 at the next start
+// without training again.
+func TestFullDiskAtTheEnd(t *testing.T) {
+	words := unshared(t, "--mount")
+	dir := home(t, map[string]string{
+		"fill.sh": `#!/bin/sh
+echo run >>count
+dd if=/dev/zero of=small/filler bs=4k 2>/dev/null
+exit 0
+`,
+		"start.sh": `mkdir -p small && mount -t tmpfs -o size=1m tmpfs small || exit 99
+"$0" --run-dir small/run --no-python --nproc-per-node 1 ./fill.sh
+echo "first: $?"
+rm small/filler
+"$0" --run-dir small/run --no-python --nproc-per-node 1 ./fill.sh
+echo "second: $?"
+cat small/run/verdict.json
+`})
+	words = append(words, "sh", "-c", ". ./start.sh", build(t))
+	cmd := osexec.Command(words[0], words[1:]...)
+	cmd.Dir = dir
+	out, _ := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() == 99 {
+		t.Skipf("no tmpfs here: %s", out)
+	}
+	for _, want := range []string{"attempt 0: trained; that could not be written down: ", "no space left on device", "first: 74", "second: 0", `"outcome": "trained"`} {
+		if !bytes.Contains(out, []byte(want)) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+	if count, err := os.ReadFile(filepath.Join(dir, "count")); err != nil || string(count) != "run\n" {
+		t.Errorf("the job ran %q, %v", count, err)
+	}
+}
+
 // openTerminal opens a pseudo-terminal of 40 columns.
 func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()

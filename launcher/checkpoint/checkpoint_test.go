@@ -211,3 +211,33 @@ func archive(t *testing.T, path string, cut bool) {
 		t.Fatal(err)
 	}
 }
+
+// A checkpoint that was decided is asked for again; and where none is found, why.
+func TestASearchSaysWhatItLacks(t *testing.T) {
+	dir := t.TempDir()
+	s := Search{Dir: dir, Glob: "out/ckpt-*"}
+	since := time.Now().Add(-time.Hour).Truncate(time.Second)
+	if got := s.None(since); got != "nothing matches out/ckpt-*" {
+		t.Error(got)
+	}
+	path := filepath.Join(dir, "out", "ckpt-7")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	info, _ := os.Stat(path)
+	if !s.Complete("out/ckpt-7", since) || !s.Complete(path, since) || s.Complete("out/ckpt-8", since) || s.Complete("out/ckpt-7", time.Now().Add(time.Hour)) {
+		t.Error("what is complete is not told from what is not")
+	}
+	if !s.Written("out/ckpt-7").Equal(info.ModTime()) || !s.Written("out/ckpt-8").IsZero() {
+		t.Errorf("written at %s", s.Written("out/ckpt-7"))
+	}
+	if got := s.None(time.Now().Add(time.Hour)); got != "what matches out/ckpt-* is older than this run" {
+		t.Error(got)
+	}
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.None(since); got != "nothing that matches out/ckpt-* is complete" || s.Complete("out/ckpt-7", since) {
+		t.Error(got)
+	}
+}

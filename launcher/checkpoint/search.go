@@ -2,6 +2,8 @@ package checkpoint
 
 import (
 	"os"
+	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -36,6 +38,38 @@ func (s Search) Newest(since time.Time) string {
 		return "" // an unreadable checkpoint is none to start from
 	}
 	return newest
+}
+
+// Complete reports whether a checkpoint that this run wrote, as Newest names it, is
+// still there and complete.
+func (s Search) Complete(path string, since time.Time) bool {
+	_, err := Complete(s.Dir, path, since, s.Needs...)
+	return err == nil
+}
+
+// Written is when the newest part of a checkpoint was written, the zero time where
+// that cannot be seen.
+func (s Search) Written(path string) time.Time {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(s.Dir, path)
+	}
+	return lastWritten(path)
+}
+
+// None says why the glob gives no checkpoint.
+func (s Search) None(since time.Time) string {
+	glob := s.Glob
+	if !filepath.IsAbs(glob) {
+		glob = filepath.Join(s.Dir, glob)
+	}
+	matches, err := filepath.Glob(glob)
+	switch {
+	case err != nil || len(matches) == 0:
+		return "nothing matches " + s.Glob
+	case !slices.ContainsFunc(matches, func(path string) bool { return !lastWritten(path).Before(since) }):
+		return "what matches " + s.Glob + " is older than this run"
+	}
+	return "nothing that matches " + s.Glob + " is complete"
 }
 
 // pointed is the checkpoint that the framework's pointer file names, if this run

@@ -29,9 +29,10 @@ type People struct {
 
 	began    launcher.Began
 	attempts []attempt
-	diff     string        // that was shown last
-	before   string        // what an earlier gpurun left of this run, for people
-	plan     strategy.Plan // of the attempt that was started last; nil before the first
+	open     *launcher.Started // the attempt that has not ended
+	diff     string            // that was shown last
+	before   string            // what an earlier gpurun left of this run, for people
+	plan     strategy.Plan     // of the attempt that was started last; nil before the first
 	// propose gives the words that start the plan of attempt n from the beginning.
 	propose func(plan strategy.Plan, n int) (Proposal, error)
 }
@@ -39,6 +40,7 @@ type People struct {
 // attempt is what the summary says of one attempt.
 type attempt struct {
 	n         int
+	from      string // the checkpoint, empty for the beginning
 	lasted    time.Duration
 	diagnosis strategy.Diagnosis
 	evidence  strategy.Evidence
@@ -70,6 +72,7 @@ func (p *People) Recall(events []launcher.Event) {
 
 // before says how far an earlier gpurun came with a run.
 func before(events []launcher.Event) string {
+	const done = "this run has already ended with the verdict below; use another --run-dir to start the job again"
 	said := ""
 	for _, e := range events {
 		switch e := e.(type) {
@@ -77,10 +80,14 @@ func before(events []launcher.Event) string {
 			said = fmt.Sprintf("resuming the run: attempt %d was interrupted", e.N)
 		case launcher.Ended:
 			said = fmt.Sprintf("resuming the run after attempt %d", e.Evidence.Attempt)
+		case launcher.Decided:
+			if !e.Decision.Relaunch && e.Decision.Outcome.Final() {
+				said = done
+			}
 		case launcher.Finished:
-			said = "this run has already ended with the verdict below; use another --run-dir to start the job again"
-			if v := e.Verdict; v.Outcome == strategy.Stopped || v.Outcome == strategy.Retry {
-				said = "resuming the run, which was left unfinished: " + v.Reason
+			said = "resuming the run: " + e.Verdict.Reason
+			if e.Verdict.Outcome.Final() {
+				said = done
 			}
 		}
 	}
@@ -92,13 +99,18 @@ func (p *People) Show(e launcher.Event) {
 	switch e := e.(type) {
 	case launcher.Began:
 		p.began = e
+		p.cutOff()
 		p.chat("job %s: %s, recipe %s, %s", e.Name, ranks(e.Job.Ranks), e.Recipe, e.Place)
 		p.chat("run directory: %s", p.dir)
 		p.sayBefore()
 	case launcher.Started:
 		p.start(e)
 	case launcher.Ended:
-		p.attempts = append(p.attempts, attempt{n: e.Evidence.Attempt, lasted: e.Evidence.Ended.Sub(e.Evidence.Started), evidence: e.Evidence})
+		a := attempt{n: e.Evidence.Attempt, lasted: e.Evidence.Ended.Sub(e.Evidence.Started), evidence: e.Evidence}
+		if p.open != nil {
+			a.from = p.open.Checkpoint
+		}
+		p.attempts, p.open = append(p.attempts, a), nil
 	case launcher.Decided:
 		p.decide(e)
 	case launcher.Noticed:
@@ -117,7 +129,15 @@ func (p *People) sayBefore() {
 	p.before = ""
 }
 
+// cutOff takes in an attempt that ended together with an earlier gpurun.
+func (p *People) cutOff() {
+	if p.open != nil {
+		p.attempts, p.open = append(p.attempts, attempt{n: p.open.N, from: p.open.Checkpoint}), nil
+	}
+}
+
 func (p *People) start(e launcher.Started) {
+	p.open = &e
 	from := ""
 	if e.Checkpoint != "" {
 		from = ", from checkpoint " + e.Checkpoint

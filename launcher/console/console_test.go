@@ -126,6 +126,26 @@ func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 	}
 }
 
+// The summary says of each attempt from where it went on, and of one that ended together
+// with an earlier gpurun that it was interrupted.
+func TestTheSummarySaysFromWhere(t *testing.T) {
+	var out bytes.Buffer
+	p := people(&out, false)
+	began := launcher.Began{Name: "gpt", Plan: first}
+	p.Recall(append(append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...), launcher.Started{N: 1, Plan: next, Checkpoint: "out/ckpt-10"}))
+	show(p, began, launcher.Started{N: 2, Plan: next, Checkpoint: "out/ckpt-30"},
+		launcher.Ended{Evidence: strategy.Evidence{Attempt: 2, Plan: next, Started: start, Ended: start.Add(time.Hour)}},
+		launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{N: 0, Plan: first}, {N: 1, Plan: next}, {N: 2, Plan: next}}}})
+	want := `gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1 → micro batch 8→4, accumulation 1→2
+gpurun:   attempt 1, from checkpoint out/ckpt-10: interrupted
+gpurun:   attempt 2, 1h0m0s, from checkpoint out/ckpt-30: trained
+`
+	if !strings.Contains(out.String(), want) {
+		t.Errorf("no\n%sin\n%s", want, out.String())
+	}
+}
+
 func TestJSONLines(t *testing.T) {
 	var out bytes.Buffer
 	j := NewJSON(&out)
@@ -204,6 +224,8 @@ func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 		"gpurun: resuming the run: attempt 0 was interrupted\n":                                                     {began, launcher.Started{N: 0, Plan: first}},
 		"gpurun: resuming the run after attempt 0\n":                                                                append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
 		"gpurun: this run has already ended with the verdict below; use another --run-dir to start the job again\n": {began, launcher.Started{N: 0, Plan: first}, finished},
+		"gpurun: resuming the run: attempt 0: stopped by SIGTERM\n":                                                 {began, launcher.Started{N: 0, Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped, Code: 143, Reason: "attempt 0: stopped by SIGTERM"}}},
+		"gpurun: resuming the run: try again later\n":                                                               {began, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75, Reason: "try again later"}}},
 	} {
 		var out bytes.Buffer
 		p := people(&out, false)
@@ -213,8 +235,14 @@ func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 			t.Errorf("%q is there %d times:\n%s", want, n, out.String())
 		}
 	}
+	var decided bytes.Buffer
+	p := people(&decided, false)
+	p.Recall(append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted, Code: 12})...))
+	if show(p, finished); !strings.Contains(decided.String(), "this run has already ended with the verdict below") {
+		t.Errorf("decided, without a verdict: %s", decided.String())
+	}
 	var out bytes.Buffer
-	p := people(&out, false)
+	p = people(&out, false)
 	p.Recall(nil)
 	if show(p, began); strings.Contains(out.String(), "this run") {
 		t.Errorf("a new run: %s", out.String())

@@ -28,7 +28,7 @@ func (p *People) finish(v launcher.Verdict) {
 	}
 	p.say("summary: %s after %s in %s", v.Outcome, attempts(len(v.Attempts)), brief(p.total()))
 	for _, a := range p.attempts {
-		p.say("  attempt %d, %s: %s", a.n, brief(a.lasted), outcome(a))
+		p.say("  attempt %d%s: %s", a.n, course(a), outcome(a))
 	}
 	if v.Outcome == strategy.Trained {
 		if len(v.Attempts) > 0 {
@@ -46,6 +46,18 @@ func attempts(n int) string {
 		return "1 attempt"
 	}
 	return fmt.Sprintf("%d attempts", n)
+}
+
+// course is how long an attempt ran, as far as that is known, and from where.
+func course(a attempt) string {
+	said := ""
+	if a.lasted > 0 {
+		said = ", " + brief(a.lasted).String()
+	}
+	if a.from != "" {
+		said += ", from checkpoint " + a.from
+	}
+	return said
 }
 
 // brief rounds a time to what a person reads.

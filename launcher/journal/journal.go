@@ -16,7 +16,6 @@
 package journal
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -55,6 +54,9 @@ type Journal struct {
 	lock  io.Closer
 	shown func(launcher.Event)
 	mask  *mask.Masker
+
+	size     int64 // of the whole lines
+	reserved int64 // how far the file has room on the disk
 }
 
 // Open locks a run directory, makes it where it is missing, and reads what its
@@ -63,6 +65,9 @@ type Journal struct {
 func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, error) {
 	if err := makeRunDir(dir); err != nil {
 		return nil, nil, fmt.Errorf("make the run directory: %w", err)
+	}
+	if err := refuseForeign(dir); err != nil {
+		return nil, nil, err
 	}
 	lock, err := acquire(filepath.Join(dir, lockFile))
 	if err != nil {
@@ -90,8 +95,13 @@ func acquire(path string) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
+	if err := onlyRegular(lock); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the lock: %w", err), lock.Close())
+	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := private.ReadFile(path)
+		holder := make([]byte, 256)
+		n, _ := lock.ReadAt(holder, 0)
+		holder = holder[:n]
 		lock.Close()
 		switch {
 		case errors.Is(err, unix.EWOULDBLOCK):
@@ -111,53 +121,6 @@ func acquire(path string) (io.Closer, error) {
 	return lock, nil
 }
 
-// Unreadable is a line of a journal that this gpurun cannot read: it was written
-// by a newer one, or changed since. The run directory is left as it is.
-type Unreadable struct {
-	Path string
-	Line int
-	Err  error
-}
-
-func (e *Unreadable) Error() string { return fmt.Sprintf("%s:%d: %v", e.Path, e.Line, e.Err) }
-
-// Unwrap returns why the line cannot be read.
-func (e *Unreadable) Unwrap() error { return e.Err }
-
-// Hint says what can be done about it.
-func (e *Unreadable) Hint() string {
-	return "use the gpurun that wrote the run directory, or name another --run-dir; the ranks' output is still in its attempts' folders"
-}
-
-// read returns the events of a journal, and how many of its bytes hold them. A
-// last line that is torn (gpurun or its machine was killed while it wrote) is
-// not an event: nobody acted upon it. It has no end, or a hole of NULs. The
-// error for any other line is *Unreadable.
-func read(path string) (events []launcher.Event, whole int64, err error) {
-	text, err := private.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read the journal: %w", err)
-	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, len(text)+1)
-	for n := 1; lines.Scan(); n++ {
-		line := lines.Bytes()
-		end := whole + int64(len(line)) + 1
-		e, _, err := launcher.Decode(line)
-		if end > int64(len(text)) || end == int64(len(text)) && bytes.IndexByte(line, 0) >= 0 {
-			return events, whole, nil
-		}
-		if err != nil {
-			return nil, 0, &Unreadable{Path: path, Line: n, Err: err}
-		}
-		events, whole = append(events, e), end
-	}
-	return events, whole, nil
-}
-
 // Read returns the events of a run directory without locking it.
 func Read(dir string) ([]launcher.Event, error) {
 	if _, err := os.Stat(filepath.Join(dir, File)); err != nil {
@@ -175,6 +138,8 @@ func (j *Journal) cutAt(size int64) error {
 	if _, err := j.file.Seek(size, 0); err != nil {
 		return fmt.Errorf("seek in the journal: %w", err)
 	}
+	j.size, j.reserved = size, 0
+	j.reserve()
 	return nil
 }
 
@@ -185,22 +150,42 @@ func (j *Journal) Dir() string { return j.dir }
 // are masked whose names or shapes tell.
 func (j *Journal) Mask(m *mask.Masker) { j.mask = m }
 
-// Append writes one event, waits until it is on disk, and shows it.
+// Append writes one event, waits until it is on disk, and shows it. One that cannot be
+// written leaves no part of itself behind. In a run directory that is gone, nothing is
+// written, and people are shown the event all the same.
 func (j *Journal) Append(e launcher.Event) error {
 	line, err := launcher.Encode(e, time.Now().UTC())
 	if err != nil {
 		return err
 	}
-	if _, err := j.file.Write(append(j.mask.JSON(line), '\n')); err != nil {
+	if err := j.Check(); err != nil {
+		j.show(e)
+		return err
+	}
+	line = append(j.mask.JSON(line), '\n')
+	if err := j.write(line); err != nil {
+		return errors.Join(err, j.cutAt(j.size))
+	}
+	j.size += int64(len(line))
+	j.reserve()
+	j.show(e)
+	return nil
+}
+
+func (j *Journal) write(line []byte) error {
+	if _, err := j.file.Write(line); err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
 	if err := j.file.Sync(); err != nil {
 		return fmt.Errorf("sync the journal: %w", err)
 	}
+	return nil
+}
+
+func (j *Journal) show(e launcher.Event) {
 	if j.shown != nil {
 		j.shown(e)
 	}
-	return nil
 }
 
 // Prepare makes the folder of attempt n.
@@ -229,8 +214,11 @@ func (j *Journal) Draft(v launcher.Verdict) error {
 	return private.WriteFile(filepath.Join(j.dir, verdictFile), append(j.mask.JSON(text), '\n'), private.Mode)
 }
 
-// Close gives the directory back.
-func (j *Journal) Close() error { return errors.Join(j.file.Close(), j.lock.Close()) }
+// Close gives the directory back, and the room that was kept for the journal.
+func (j *Journal) Close() error {
+	_ = j.file.Truncate(j.size) // what is left over is room, and no event
+	return errors.Join(j.file.Close(), j.lock.Close())
+}
 
 // Runs lists the run directories of a job below its folder, the newest last.
 func Runs(root string) ([]string, error) {

@@ -150,17 +150,20 @@ type Patience struct {
 	Said func(text string)
 }
 
-// OpenRun is Open for a run: an error carries the exit code and the hint for people.
-// That is 2 where the directory is in use or written by a newer gpurun, 75 where an
-// earlier start of the scheduler's job holds it for longer than is waited, 74 where the
-// system refuses it.
+// OpenRun is Open for a run, whose journal has to be in order: an error carries the exit
+// code and the hint for people. That is 2 where the directory is in use or somebody
+// else's, written by a newer gpurun or changed since, 75 where an earlier start of the
+// scheduler's job holds it for longer than is waited, 74 where the system refuses it.
 func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Event), p Patience) (*Journal, []launcher.Event, error) {
 	j, events, err := Open(dir, shown)
 	if errors.Is(err, ErrLocked) && s.heldByEarlierStart(dir) {
 		j, events, err = s.await(ctx, dir, shown, p.withDefaults(), err)
 	}
 	if err == nil {
-		if err = s.claim(dir); err == nil {
+		if err = misplaced(dir, events); err == nil {
+			err = s.claim(dir)
+		}
+		if err == nil {
 			return j, events, nil
 		}
 		err = errors.Join(err, j.Close())
@@ -174,10 +177,21 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
 	case errors.As(err, &untrusted):
 		err = errext.WithCode(errext.WithHint(err, "who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir"), strategy.CodeUsage)
+	case errors.Is(err, errNotRegular), errors.Is(err, errTooLarge):
+		err = errext.WithCode(errext.WithHint(err, "name another --run-dir, or none for a new run"), strategy.CodeUsage)
 	case errors.As(err, &unreadable):
 		err = errext.WithCode(errext.WithHint(err, unreadable.Hint()), strategy.CodeUsage)
 	}
 	return nil, nil, launcher.RunDirError(dir, err)
+}
+
+// misplaced is the first event of a journal that cannot stand where it does.
+func misplaced(dir string, events []launcher.Event) error {
+	var wrong *launcher.Misplaced
+	if !errors.As(launcher.CheckOrder(events), &wrong) {
+		return nil
+	}
+	return &Unreadable{Path: filepath.Join(dir, File), Line: wrong.Event + 1, Err: wrong.Err}
 }
 
 // Locked reports whether a gpurun is at work in a run directory.

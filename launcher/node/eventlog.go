@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/private"
@@ -19,6 +20,8 @@ type Journal interface {
 	launcher.Store
 	// Dir is the run directory's path.
 	Dir() string
+	// Check reports that it has disappeared.
+	Check() error
 	Close() error
 }
 
@@ -40,17 +43,29 @@ type EventLog struct {
 // OpenEventLog takes over a journal, which Close closes.
 func OpenEventLog(store Journal) *EventLog {
 	l := &EventLog{store: store, notes: make(chan string, 64), over: make(chan struct{})}
-	l.owner.Go(func() {
-		for {
-			select {
-			case text := <-l.notes:
-				l.tell(text)
-			case <-l.over:
-				return
-			}
-		}
-	})
+	l.owner.Go(l.serve)
 	return l
+}
+
+// checkInterval is how soon people are told that the run directory has disappeared.
+const checkInterval = time.Second
+
+func (l *EventLog) serve() {
+	check := time.NewTicker(checkInterval)
+	defer check.Stop()
+	for {
+		select {
+		case text := <-l.notes:
+			l.tell(text)
+		case <-check.C:
+			if err := l.store.Check(); err != nil {
+				check.Stop()
+				l.tell(fmt.Sprintf("warning: the run directory %s has disappeared: the ranks go on, and no attempt is started any more", l.store.Dir()))
+			}
+		case <-l.over:
+			return
+		}
+	}
 }
 
 // Note journals and shows a notice soon. It is lost where too many wait, and after
@@ -68,7 +83,8 @@ func (l *EventLog) tell(text string) {
 	if l.finished {
 		return
 	}
-	// The loop's next event meets the same disk, and ends the run where it has to.
+	// The loop's next event meets the same disk, and ends the run where it has to. A
+	// directory that is gone keeps nobody from being told.
 	_ = l.store.Append(launcher.Noticed{Text: text})
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -63,5 +64,36 @@ func TestNotices(t *testing.T) {
 	l.Close()
 	if got := store.notices(); len(got) != 1 || got[0] != "before" {
 		t.Errorf("notices %q", got)
+	}
+}
+
+// lost is a run directory that disappears.
+type lost struct {
+	kept
+	gone atomic.Bool
+}
+
+func (l *lost) Check() error {
+	if l.gone.Load() {
+		return os.ErrNotExist
+	}
+	return nil
+}
+
+// A run directory that disappears is told once, and soon, whether anything is to be
+// journaled or not.
+func TestALostRunDirectoryIsTold(t *testing.T) {
+	store := &lost{kept: kept{dir: "/runs/r"}}
+	l := OpenEventLog(store)
+	defer l.Close()
+	time.Sleep(checkInterval + checkInterval/4)
+	if got := store.notices(); len(got) > 0 {
+		t.Errorf("told %q of a directory that is there", got)
+	}
+	store.gone.Store(true)
+	await(t, "the notice", func() bool { return len(store.notices()) == 1 })
+	time.Sleep(checkInterval + checkInterval/4)
+	if got := store.notices(); len(got) != 1 || !strings.Contains(got[0], "the run directory /runs/r has disappeared: the ranks go on") {
+		t.Errorf("told %q", got)
 	}
 }

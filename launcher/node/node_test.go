@@ -49,6 +49,7 @@ func (k *kept) Finish(launcher.Verdict) error                       { return nil
 func (k *kept) Draft(launcher.Verdict) error                        { return nil }
 func (k *kept) Dir() string                                         { return k.dir }
 func (k *kept) Close() error                                        { return nil }
+func (k *kept) Check() error                                        { return nil }
 
 func (k *kept) notices() []string {
 	k.mu.Lock()

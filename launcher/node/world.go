@@ -23,8 +23,9 @@ type WorldOptions struct {
 	NVMePath string
 	// Missing names, for each rung, the part that it needs and that is not there.
 	Missing func() map[strategy.Rung]string
-	// Checkpoint is the newest complete checkpoint of this run, empty without one.
-	Checkpoint func() string
+	// Checkpoint is the newest complete checkpoint of this run, and when it was written;
+	// without one, none says why, where the user told where to look.
+	Checkpoint func() (path string, written time.Time, none string)
 }
 
 // A Settler waits until the memory of devices is back at its level before attempt 0:
@@ -50,8 +51,9 @@ func NewWorld(o WorldOptions, signals *Signals, note func(string)) *World {
 func (w *World) Inventory(ctx context.Context) strategy.Inventory {
 	inv := strategy.Inventory{
 		At: time.Now().UTC(), Accelerator: w.opts.Accelerator, BF16: w.opts.BF16(ctx),
-		Missing: w.opts.Missing(), Checkpoint: w.opts.Checkpoint(), NVMeFree: freeAt(w.opts.NVMePath),
+		Missing: w.opts.Missing(), NVMeFree: freeAt(w.opts.NVMePath),
 	}
+	inv.Checkpoint, inv.CheckpointWritten, inv.NoCheckpoint = w.opts.Checkpoint()
 	if m, err := host.This().Memory(); err == nil {
 		inv.HostAvailable = m.Available
 	}

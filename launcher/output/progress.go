@@ -60,7 +60,8 @@ type rank struct {
 	mu        sync.Mutex
 	activity  Activity // guarded by mu, as all below
 	progress  strategy.Progress
-	steppedIn string // the stream that the last step was seen in
+	began     time.Time // when the first step was seen
+	steppedIn string    // the stream that the last step was seen in
 	logged    budget
 	raised    budget
 }
@@ -79,12 +80,12 @@ func (r *rank) stepped(source string, now time.Time, n, total int) {
 	a, p := &r.activity, &r.progress
 	first := p.Steps == 0
 	if first {
-		p.First = n
+		p.First, r.began = n, now
 	}
 	if first || n != p.Last {
 		if !first {
 			a.Longest = max(a.Longest, now.Sub(a.Step))
-			p.Longest = strategy.Seconds(a.Longest)
+			p.Longest, p.For = strategy.Seconds(a.Longest), strategy.Seconds(now.Sub(r.began))
 		}
 		a.Step = now
 	}

@@ -55,7 +55,7 @@ func TestProgressSumsUpSteps(t *testing.T) {
 	}
 	facts := []strategy.Fact{{
 		Time: t0.Add(126 * time.Second), Rank: 3, Source: "stdout",
-		Progress: &strategy.Progress{Steps: 5, First: 10, Last: 13, Longest: strategy.Seconds(15 * time.Second)},
+		Progress: &strategy.Progress{Steps: 5, First: 10, Last: 13, Longest: strategy.Seconds(15 * time.Second), For: strategy.Seconds(26 * time.Second)},
 	}}
 	if diff := cmp.Diff(facts, end()); diff != "" {
 		t.Error(diff)

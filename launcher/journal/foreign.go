@@ -1,0 +1,112 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// maxJournal bounds what is read as a journal, in bytes; one of a thousand attempts
+// has a tenth of it.
+const maxJournal = 256 << 20
+
+// empty are the names in a folder that is as good as empty: what a gpurun leaves that
+// ended before it wrote a journal, and what file systems put there.
+var empty = []string{lockFile, "lost+found", ".snapshot"}
+
+// refuseForeign refuses a folder that is neither empty nor a run directory: its files
+// are somebody else's.
+func refuseForeign(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, File)); err == nil {
+		return nil
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("look into the run directory: %w", err)
+	}
+	defer folder.Close()
+	for {
+		names, err := folder.Readdirnames(64)
+		for _, name := range names {
+			if !slices.Contains(empty, name) {
+				return errext.WithCode(errext.Errorf("name a folder that is empty or does not exist, or the run directory of an earlier start",
+					"the folder %s is no run directory, and not empty: it has %q", dir, name), strategy.CodeUsage)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("look into the run directory: %w", err)
+		}
+	}
+}
+
+// The errors for a pipe, a device or a folder in a file's place, and for a file that is
+// too large.
+var (
+	errNotRegular = errors.New("it is no regular file")
+	errTooLarge   = errors.New("it is too large for a journal")
+)
+
+func onlyRegular(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: f.Name(), Err: errNotRegular}
+	}
+	return err
+}
+
+// readRegular reads a regular file up to the size that it has now: neither a pipe nor
+// a device, and nothing without an end.
+func readRegular(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := onlyRegular(f); err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxJournal {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: %s", errTooLarge, strategy.GiB(info.Size()))}
+	}
+	text := make([]byte, info.Size())
+	n, err := io.ReadFull(f, text)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = nil // it became shorter
+	}
+	return text[:n], err
+}
+
+// Check reports that the run directory has gone, or that another has taken its place:
+// nobody would find what is still written to it. The error has an exit code and a hint.
+func (j *Journal) Check() error {
+	path := filepath.Join(j.dir, File)
+	own, err := j.file.Stat()
+	if err != nil {
+		return fmt.Errorf("look at the journal: %w", err)
+	}
+	there, err := os.Stat(path)
+	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ESTALE)
+	if gone || err == nil && !os.SameFile(own, there) {
+		return launcher.RunDirError(j.dir, &fs.PathError{Op: "look for", Path: path, Err: errGone})
+	}
+	return nil
+}
+
+var errGone = errors.New("the run directory has disappeared")

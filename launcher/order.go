@@ -1,0 +1,131 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Misplaced event is one that cannot stand where it does in a journal, or that says
+// what cannot be: somebody has changed the journal, or lost a part of it.
+type Misplaced struct {
+	Event int // its index, which is one less than its line's number
+	Err   error
+}
+
+func (m *Misplaced) Error() string { return fmt.Sprintf("event %d: %v", m.Event+1, m.Err) }
+
+// Unwrap returns why the event cannot stand there.
+func (m *Misplaced) Unwrap() error { return m.Err }
+
+// CheckOrder reports the first event that is out of order, or whose values cannot be,
+// as a *Misplaced. What a kill leaves is in order: an attempt that has not ended, one
+// that was not decided upon, a decision without a verdict.
+func CheckOrder(events []Event) error {
+	var o order
+	for i, e := range events {
+		if err := o.take(e); err != nil {
+			return &Misplaced{Event: i, Err: err}
+		}
+	}
+	return nil
+}
+
+// order is how far a journal has come.
+type order struct {
+	began, begun bool // a gpurun has; ranks have
+	next         int  // the number of the attempt that comes next
+	open         bool // the one before it was started and has not ended
+	undecided    bool // it has ended, and a decision is missing
+	fresh        bool // a gpurun has begun, and started nothing yet
+	decision     *strategy.Decision
+	closed       bool // the run has its last verdict
+}
+
+func (o *order) take(e Event) error {
+	if _, told := e.(Noticed); told && !o.closed {
+		return nil
+	}
+	if _, begins := e.(Began); !begins && !o.began {
+		return fmt.Errorf("%s comes before the run has begun", e.kind())
+	}
+	if o.closed {
+		return fmt.Errorf("%s comes after the verdict", e.kind())
+	}
+	switch e := e.(type) {
+	case Began:
+		return o.begin(e)
+	case Started:
+		return o.start(e)
+	case Ended:
+		return o.end(e.Evidence)
+	case Decided:
+		return o.decide(e.Decision)
+	case Finished:
+		return o.finish(e.Verdict)
+	}
+	return nil
+}
+
+// begin takes in a gpurun that begins. The ranks of the one before it are gone.
+func (o *order) begin(b Began) error {
+	o.begun = o.begun || o.open
+	o.began, o.open, o.fresh = true, false, true
+	return errors.Join(b.Job.Written.Validate(), b.Plan.Validate())
+}
+
+func (o *order) start(s Started) error {
+	switch {
+	case s.N != o.next:
+		return fmt.Errorf("attempt %d is started where attempt %d would be", s.N, o.next)
+	case o.open:
+		return fmt.Errorf("attempt %d is started, and attempt %d has not ended", s.N, s.N-1)
+	case o.undecided:
+		return fmt.Errorf("attempt %d is started, and nothing was decided after attempt %d", s.N, s.N-1)
+	case !o.fresh && (o.decision == nil || !o.decision.Relaunch):
+		return fmt.Errorf("attempt %d is started, and that was not decided", s.N)
+	}
+	o.next, o.open, o.fresh = s.N+1, true, false
+	return s.Plan.Validate()
+}
+
+func (o *order) end(e strategy.Evidence) error {
+	switch {
+	case o.open && e.Attempt != o.next-1:
+		return fmt.Errorf("attempt %d has ended where attempt %d runs", e.Attempt, o.next-1)
+	case !o.open && (e.Unstarted == nil || e.Attempt != o.next || o.undecided):
+		return fmt.Errorf("attempt %d has ended, and was not started", e.Attempt)
+	case e.Ranks < 0:
+		return fmt.Errorf("attempt %d has %d ranks", e.Attempt, e.Ranks)
+	}
+	o.begun = o.begun || e.Unstarted == nil
+	o.next, o.open, o.fresh, o.undecided, o.decision = e.Attempt+1, false, false, o.begun, nil
+	return e.Plan.Validate()
+}
+
+func (o *order) decide(d strategy.Decision) error {
+	anew := o.fresh && o.decision != nil && o.decision.Outcome == strategy.Stopped
+	switch {
+	case !o.undecided && !anew:
+		return errors.New("a decision follows no attempt that has ended")
+	case !d.Relaunch && !d.Outcome.Valid():
+		return fmt.Errorf("the decision's outcome is %q, which does not exist", d.Outcome)
+	}
+	o.undecided, o.decision = false, &d
+	return d.Next.Validate()
+}
+
+func (o *order) finish(v Verdict) error {
+	decided := o.decision != nil && !o.decision.Relaunch && o.decision.Outcome == v.Outcome
+	switch {
+	case !v.Outcome.Valid():
+		return fmt.Errorf("the verdict's outcome is %q, which does not exist", v.Outcome)
+	case (v.Outcome == strategy.Trained) != (v.Code == 0):
+		return fmt.Errorf("the verdict's outcome is %q, and its code %d", v.Outcome, v.Code)
+	case o.undecided || (o.open || !decided) && v.Outcome.Final():
+		return fmt.Errorf("the verdict %q is not what was decided", v.Outcome)
+	}
+	o.open, o.closed = false, v.Outcome.Final() // somebody may stop gpurun while ranks are being started
+	return nil
+}
