@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, s streams) error {
 	defer signals.Close()
 	p, err := prepareOrStop(ctx, j)
 	if err != nil {
-		return err
+		return onlyTried(err, j, own)
 	}
 	defer p.close()
 	if err := p.Startable(); err != nil {
