@@ -54,10 +54,11 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 		}
 		s.python = python.At(path, j.Workdir, s.env)
 	}
-	if err := s.checkPromise(ctx, m); err != nil {
-		return Inspected{}, err
+	if s.source, err = s.readSource(ctx); err != nil {
+		return s, err
 	}
-	s.source, err = s.readSource(ctx)
+	warnings, err := s.checkPromise(ctx, m)
+	s.warnings = append(s.warnings, warnings...)
 	return s, err
 }
 
