@@ -1,10 +1,11 @@
 """gpurun beside torchrun: launch, recovery, output. Prints Markdown tables.
 
-    bench.py GPURUN [launch] [recovery] [output]
+    bench.py GPURUN [startup] [launch] [recovery] [output]
 
-The interpreter that runs this must have PyTorch, for torchrun. Figures are
-medians; torchrun and gpurun take turns, so that a machine whose speed drifts
-slows both. The trainers import nothing: what is measured is the launcher.
+The interpreter that runs this must have PyTorch, for torchrun; startup, which is
+about gpurun with and without the GPUs' driver, needs none. Figures are medians;
+those that are compared take turns, so that a machine whose speed drifts slows
+both. The trainers import nothing: what is measured is the launcher.
 """
 
 import fcntl
@@ -18,6 +19,7 @@ import threading
 import time
 
 PAIRS = 5  # of launches
+STARTS = 15  # of gpurun with the GPUs' driver and without
 RESCUES = 3  # of recoveries; a single one of those that end at BOUND
 BOUND = 40.0  # seconds after which a recovery is given up
 RANKS = 8  # of the output
@@ -72,6 +74,13 @@ nproc_per_node = 2
 [knobs]
 micro_batch_size = { arg = "--bs" }
 gradient_accumulation_steps = { arg = "--accum", default = 1 }
+"""
+
+AUTO = """
+[job]
+script = "launch.py"
+[launch]
+nproc_per_node = "auto"
 """
 
 OUTPUT = """
@@ -147,11 +156,11 @@ def launchers(directory, gpurun, ranks, script, *arguments, flags=(), restarts=0
     return {"torchrun": torchrun, "gpurun": [gpurun, f"--nproc-per-node={ranks}", *flags, script, *arguments]}
 
 
-def launch(command, directory):
+def launch(command, directory, env=None):
     """Seconds to the first line of a rank, the launcher's peak RSS in MiB, and what
     all of its processes hold, pages that they share counted once (Pss)."""
     start = time.perf_counter()
-    process = subprocess.Popen(command, cwd=directory, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=directory, env=env or environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     line = process.stdout.readline()
     seconds = time.perf_counter() - start
     time.sleep(0.3)
@@ -161,6 +170,38 @@ def launch(command, directory):
     if process.wait() != 0 or line != b"first line\n":
         sys.exit(f"{command[0]} failed: exit code {process.returncode}, first line {line!r}")
     return seconds, peak, held
+
+
+def devices():
+    """The UUIDs of the GPUs that the driver's own tool lists; none without it."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in listed.stdout.splitlines() if line.startswith("GPU-")]
+
+
+def compare_starts(directory, gpurun):
+    """What the GPUs' driver adds to the way to the first line. By a UUID, and under a
+    ceiling, gpurun has to wait for the driver; else it must not."""
+    one = [gpurun, "--nproc-per-node=1", "launch.py"]
+    seen = {name: value for name, value in environment().items() if name != "CUDA_VISIBLE_DEVICES"}
+    rows = {"GPUs hidden: no driver": (one, environment())}
+    if uuids := devices():
+        rows[f"{len(uuids)} GPUs, one rank"] = (one, seen)
+        rows[f"{len(uuids)} GPUs, `nproc_per_node = \"auto\"`"] = ([gpurun, "auto.toml"], seen)
+        rows["one GPU by its UUID"] = (one, dict(seen, CUDA_VISIBLE_DEVICES=uuids[0]))
+    for command, env in rows.values():
+        launch(command, directory, env)  # warm caches
+    results = {name: [] for name in rows}
+    for _ in range(STARTS):
+        for name, (command, env) in rows.items():
+            results[name].append(launch(command, directory, env))
+    print("| gpurun | first line | fastest | peak RSS |")
+    print("|---|--:|--:|--:|")
+    for name, found in results.items():
+        first, peak = [result[0] for result in found], [result[1] for result in found]
+        print(f"| {name} | {1000 * statistics.median(first):.0f} ms | {1000 * min(first):.0f} ms | {statistics.median(peak):.1f} MiB |", flush=True)
 
 
 def compare_launches(directory, gpurun):
@@ -315,8 +356,8 @@ def compare_floods(directory, gpurun):
 
 def main():
     gpurun = os.path.abspath(sys.argv[1])
-    parts = {"launch": compare_launches, "recovery": compare_rescues, "output": compare_floods}
-    files = {"launch.py": LAUNCH, "recovery.py": RECOVERY, "output.py": OUTPUT, "torchrun.py": TORCHRUN, "rescue.toml": RESCUE}
+    parts = {"startup": compare_starts, "launch": compare_launches, "recovery": compare_rescues, "output": compare_floods}
+    files = {"launch.py": LAUNCH, "recovery.py": RECOVERY, "output.py": OUTPUT, "torchrun.py": TORCHRUN, "rescue.toml": RESCUE, "auto.toml": AUTO}
     with tempfile.TemporaryDirectory() as directory:
         for name, text in files.items():
             with open(os.path.join(directory, name), "w") as file:

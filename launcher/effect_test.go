@@ -33,7 +33,7 @@ func TestWhatTheJobSaysOfItsSettings(t *testing.T) {
 	}{
 		"not the micro batch that was asked for": {
 			second: []act{micro("8")}, plans: []strategy.Plan{written, smaller, written.With(strategy.Plan{strategy.Precision: "bf16"})},
-			notes: []string{"warning: micro batch 4 did not take effect, the job uses 8 (its words)", "the global batch would not be the job's own: all ranks are stopped"},
+			notes: []string{"warning: micro batch 4 did not take effect, the job uses 8 (its words)", "the job would train with another global batch: all ranks are stopped"},
 		},
 		"as asked":                  {second: []act{micro("4")}, plans: []strategy.Plan{written, smaller}},
 		"as asked, then another":    {second: []act{micro("4"), micro("8")}, plans: []strategy.Plan{written, smaller}},

@@ -60,6 +60,7 @@ type stage struct {
 	applied []strategy.Plan
 	from    []string // checkpoints that attempts started from
 	stops   []stop
+	parted  []parted
 	begin   time.Time
 	inv     strategy.Inventory
 	notice  string
@@ -75,6 +76,13 @@ type stop struct {
 	attempt int
 	signal  int
 	after   time.Duration
+}
+
+// parted is when the peers of some ranks were stopped before these.
+type parted struct {
+	signal int
+	of     []int
+	after  time.Duration
 }
 
 func (s *stage) Apply(p strategy.Plan, checkpoint, _ string) (Command, error) {
@@ -198,6 +206,12 @@ func (a *played) LastSign(int) strategy.Sign {
 	return sign
 }
 
+func (a *played) StopPeers(signal int, of []int) {
+	a.stage.mu.Lock()
+	defer a.stage.mu.Unlock()
+	a.stage.parted = append(a.stage.parted, parted{signal, of, time.Since(a.begin).Truncate(time.Millisecond)})
+}
+
 func (a *played) Stop(signal int, grace time.Duration) {
 	a.stage.mu.Lock()
 	a.stage.stops = append(a.stage.stops, stop{a.n, signal, time.Since(a.begin).Truncate(time.Millisecond)})
@@ -308,9 +322,10 @@ func TestEvidenceBeforeExit(t *testing.T) {
 		"both files":           {script{acts: []act{told(m, 0, cause.CUDAOOM, "error.json"), told(m+2*s, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
 		"two ranks":            {script{acts: []act{told(m, 1, cause.CUDAOOM, "probe"), told(m+3*s, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
 		"completed later":      {script{acts: []act{told(m, 0, cause.CUDAOOM, "probe"), told(m+3*s, 0, cause.CUDAOOM, "probe")}}, m + 5*s, true},
-		"and then its exit":    {script{acts: []act{told(m, 0, cause.CUDAOOM, "probe"), exit(m+s, 0, 1)}}, m + 3*s, false},
-		"and a late exit":      {script{acts: []act{told(m, 0, cause.CUDAOOM, "probe"), exit(m+4*s, 0, 1)}}, m + 5*s, false},
-		"and a good exit":      {script{acts: []act{told(m, 0, cause.CUDAOOM, "error.json"), exit(m+4*s, 0, 0)}}, never, false},
+		"and then its exit":    {script{acts: []act{told(m, 0, cause.CUDAOOM, "probe"), exit(m+s, 0, 1)}}, m + s, false},
+		"and a late exit":      {script{acts: []act{told(m, 0, cause.CUDAOOM, "probe"), exit(m+4*s, 0, 1)}}, m + 4*s, false},
+		"and a good exit":      {script{acts: []act{told(m, 0, cause.CUDAOOM, "error.json"), exit(m+s/5, 0, 0)}}, never, false},
+		"and a late good exit": {script{acts: []act{told(m, 0, cause.CUDAOOM, "error.json"), exit(m+4*s, 0, 0)}}, m + 4*s, false},
 		"another's good exit":  {script{acts: []act{told(m, 0, cause.CUDAOOM, "error.json"), exit(m+4*s, 1, 0)}}, m + 5*s, true},
 		"a victim's":           {script{acts: []act{as(told(m, 0, cause.NCCLError, "probe"), symptom)}}, m + 10*s, true},
 		"SystemExit":           {script{acts: []act{as(told(m, 0, cause.UserError, "error.json"), symptom)}}, never, false},
@@ -341,7 +356,7 @@ func TestEvidenceBeforeExit(t *testing.T) {
 		"exit, then its words":      {script{acts: []act{exit(m, 0, 1), as(raised(m, 0, cause.NCCLError), symptom)}}, m + 10*s, false},
 		"symptom, then the cause":   {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), raised(m+3*s, 1, cause.CUDAOOM)}}, m + 5*s, false},
 		"symptom, late cause":       {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), raised(m+9*s, 1, cause.CUDAOOM)}}, m + 10*s, false},
-		"symptom, then its word":    {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), told(m+3*s, 1, cause.CUDAOOM, "probe")}}, m + 5*s, false},
+		"symptom, then its word":    {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), told(m+3*s, 1, cause.CUDAOOM, "probe")}}, m + 8*s, true},
 		"symptom, then a kill":      {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), killed(m+3*s, 1)}}, m + 5*s, false},
 		"symptom, then a warning":   {script{acts: []act{as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1), as(raised(m+3*s, 1, cause.CUDAOOM), weak)}}, m + 10*s, false},
 		"symptom, handled long ago": {script{acts: []act{as(raised(s, 1, cause.CUDAOOM), wentOn), as(raised(m, 0, cause.NCCLError), symptom), exit(m, 0, 1)}}, m + 10*s, false},

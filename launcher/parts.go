@@ -27,6 +27,9 @@ type Attempt interface {
 	// Stop ends every rank and all that it started: signal, grace, SIGKILL,
 	// sweep. It returns when they are gone, or cannot be ended within a bound.
 	Stop(signal int, grace time.Duration)
+	// StopPeers sends a signal to all ranks but those given, which go on. Stop has to
+	// come later.
+	StopPeers(signal int, of []int)
 	// LastSign is what a rank last let see of itself.
 	LastSign(rank int) strategy.Sign
 }

@@ -66,6 +66,9 @@ func (w *watch) run(ctx context.Context) error {
 
 // add takes a fact that came now.
 func (w *watch) add(f strategy.Fact) {
+	if f.Sign != nil && !f.Sign.Saved.IsZero() {
+		f.Sign.Saved = time.Now() // as the detector learns of it: a replay decides by the same order
+	}
 	if f.Observed != nil {
 		w.tell(w.effect.learn(*f.Observed))
 	}
@@ -77,8 +80,8 @@ func (w *watch) add(f strategy.Fact) {
 	}
 }
 
-// judge stops the ranks if the detector says so, and else sets the time to ask it
-// again. It is shown what the suspects last let see of themselves.
+// judge stops ranks if the detector says so, and unless these are all sets the time to
+// ask it again. It is shown what the suspects last let see of themselves.
 func (w *watch) judge() {
 	w.look.Stop()
 	if w.stopped {
@@ -88,7 +91,10 @@ func (w *watch) judge() {
 		sign, now := w.running.LastSign(rank), time.Now()
 		w.detector.Add(strategy.Fact{Time: now, Rank: rank, Source: "gpurun", Sign: &sign}, now)
 	}
-	if stop, now := w.detector.Verdict(time.Now()); now {
+	switch stop, now := w.detector.Verdict(time.Now()); {
+	case now && stop.Reason == strategy.StopPeers:
+		w.running.StopPeers(int(syscall.SIGTERM), w.detector.Named())
+	case now:
 		w.tell(stop.Notice())
 		w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
 		return
@@ -105,7 +111,7 @@ func (w *watch) heed() {
 		return
 	}
 	w.evidence.Halted = true
-	w.tell("the global batch would not be the job's own: all ranks are stopped")
+	w.tell("the job would train with another global batch: all ranks are stopped")
 	w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
 }
 

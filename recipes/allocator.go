@@ -1,6 +1,7 @@
 package recipes
 
 import (
+	"github.com/gpurun/gpurun/recipes/format"
 	"strings"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -17,18 +18,18 @@ const (
 // allocatorOf is the variable that the job's settings are in, and its value. The
 // old name is understood by every version; the new one only counts where the
 // user has set it.
-func (d *draft) allocatorOf() (name, value string) {
-	if value, set := d.variable(allocatorNewName); set {
+func allocatorOf(d *format.Draft) (name, value string) {
+	if value, set := d.Variable(allocatorNewName); set {
 		return allocatorNewName, value
 	}
-	value, _ = d.variable(allocatorVariable)
+	value, _ = d.Variable(allocatorVariable)
 	return allocatorVariable, value
 }
 
 // readAllocator knows a knob that every recipe has. A key that the user set is
 // never replaced.
-func (d *draft) readAllocator(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
-	name, value := d.allocatorOf()
+func readAllocator(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+	name, value := allocatorOf(d)
 	settings := allocatorSettings(value)
 	plan[strategy.Allocator] = "default"
 	ranges[strategy.Allocator] = strategy.Range{Values: strategy.Vocabulary(strategy.Allocator)}
@@ -45,13 +46,13 @@ func (d *draft) readAllocator(plan strategy.Plan, ranges map[strategy.Knob]strat
 }
 
 // setAllocator adds the one key that the knob stands for.
-func (d *draft) setAllocator() {
-	name, value := d.allocatorOf()
+func setAllocator(d *format.Draft) {
+	name, value := allocatorOf(d)
 	setting := expandable + ":True"
 	if strings.TrimSpace(value) != "" {
 		setting = strings.TrimRight(value, ", ") + "," + setting
 	}
-	d.setVariable(name, setting)
+	d.SetVariable(name, setting)
 }
 
 // allocatorSettings takes the variable's value apart. Commas inside brackets,

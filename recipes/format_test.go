@@ -25,26 +25,30 @@ func parsedRecipe(t *testing.T, text string) recipes.Recipe {
 // read, and the global batch is written only where it has to be.
 func TestGlobal(t *testing.T) {
 	const knobs = "[knobs]\nmicro_batch_size = { arg = \"--micro\" }\n[knobs.gradient_accumulation_steps]\nglobal = { arg = \"--global\" }\n"
-	nearest := knobs + "nominal = \"nearest\"\ndefault = 64\n"
+	nearest := knobs + "default = 64\n"
 	for _, test := range []struct {
 		name, recipe, argv string
 		ranks              int
 		accumulation       string // "": cannot be turned
 		micro, next        string // of the plan that is applied
 		want               string
+		nominal            string // how a rule has it rounded
+		fixed              bool
 	}{
-		{"given", knobs, "--micro 8 --global 64", 2, "4", "4", "8", "--micro 4 --global 64"},
-		{"not given", knobs, "--micro 8", 2, "1", "4", "2", "--micro 4 --global 16"},
-		{"none in the framework's word", knobs, "--micro 8 --global -1", 2, "1", "4", "2", "--micro 4 --global 16"},
-		{"not whole", knobs, "--micro 8 --global 20", 1, "", "", "", ""},
-		{"nominal", nearest, "--micro 16", 1, "4", "8", "8", "--micro 8"},
-		{"nominal on two ranks", nearest, "--micro 16", 2, "2", "8", "4", "--micro 8"},
-		{"above nominal", nearest, "--micro 128", 1, "1", "64", "2", "--micro 64 --global 128"},
-		{"above nominal, fixed", nearest + "fixed = true\n", "--micro 128", 1, "", "", "", ""},
-		{"rounded up", knobs + "nominal = \"ceil\"\ndefault = 16\n", "--micro 5", 1, "4", "5", "4", "--micro 5"},
+		{"given", knobs, "--micro 8 --global 64", 2, "4", "4", "8", "--micro 4 --global 64", "", false},
+		{"not given", knobs, "--micro 8", 2, "1", "4", "2", "--micro 4 --global 16", "", false},
+		{"none in the framework's word", knobs, "--micro 8 --global -1", 2, "1", "4", "2", "--micro 4 --global 16", "", false},
+		{"not whole", knobs, "--micro 8 --global 20", 1, "", "", "", "", "", false},
+		{"nominal", nearest, "--micro 16", 1, "4", "8", "8", "--micro 8", "nearest", false},
+		{"nominal on two ranks", nearest, "--micro 16", 2, "2", "8", "4", "--micro 8", "nearest", false},
+		{"above nominal", nearest, "--micro 128", 1, "1", "64", "2", "--micro 64 --global 128", "nearest", false},
+		{"above nominal, fixed", nearest, "--micro 128", 1, "", "", "", "", "nearest", true},
+		{"rounded up", knobs + "default = 16\n", "--micro 5", 1, "4", "5", "4", "--micro 5", "ceil", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := parsedRecipe(t, test.recipe)
+			global := r.Knobs[strategy.GradientAccumulationSteps].Global
+			global.Nominal, global.Fixed = test.nominal, test.fixed
 			cmd := recipes.Command{Argv: append([]string{"x.py"}, strings.Fields(test.argv)...)}
 			at := recipes.Topology{Ranks: test.ranks}
 			plan, ranges, err := r.Read(cmd, at)
@@ -73,7 +77,7 @@ func TestGlobal(t *testing.T) {
 
 // TestModelParallel: ranks that share one copy of the model are not data parallel.
 func TestModelParallel(t *testing.T) {
-	r := parsedRecipe(t, "[parallel]\nmodel = [{ arg = \"--tp\" }, { arg = \"--pp\" }]\n")
+	r := parsedRecipe(t, "parallel = [{ arg = \"--tp\" }, { arg = \"--pp\" }]\n")
 	cmd := recipes.Command{Argv: strings.Fields("x.py --tp 2 --pp 2")}
 	if at, err := r.Parallel(cmd, recipes.Topology{Ranks: 8, DataParallel: 8}); err != nil || at.DataParallel != 2 {
 		t.Errorf("%+v, %v", at, err)
@@ -89,7 +93,7 @@ func TestModelParallel(t *testing.T) {
 // TestModelParallelTwice: a size that the file gives and an argument overrides
 // counts once.
 func TestModelParallelTwice(t *testing.T) {
-	r := parsedRecipe(t, "[parallel]\nmodel = [{ alternatives = [{ arg = \"--tp\" }, { path = \"tp\", via = { arg = \"--config\" } }] }, { path = \"cp\", via = { arg = \"--config\" } }]\n")
+	r := parsedRecipe(t, "parallel = [{ alternatives = [{ arg = \"--tp\" }, { path = \"tp\", via = { arg = \"--config\" } }] }, { path = \"cp\", via = { arg = \"--config\" } }]\n")
 	for line, want := range map[string]int{
 		"x.py --config c.yaml --tp 4": 2, "x.py --config c.yaml --tp 1": 8, "x.py --config c.yaml": 4, "x.py --tp 4": 2, "x.py --config cp.yaml --tp 2": 2, "x.py": 8,
 	} {
@@ -149,8 +153,8 @@ func TestUnknownAccumulation(t *testing.T) {
 // TestNominalBesidePlaces: an accumulation that is written out counts, and one that
 // is not comes of the nominal batch, over all ranks.
 func TestNominalBesidePlaces(t *testing.T) {
-	r := parsedRecipe(t, "[parallel]\nmodel = [{ arg = \"--sp\" }]\n[knobs]\nmicro_batch_size = { arg = \"--micro\" }\n[knobs.gradient_accumulation_steps]\n"+
-		"nominal = \"ceil\"\ndefault = 16\nplaces = [{ arg = \"--accum\" }]\n")
+	r := parsedRecipe(t, "rules = [\"swift-accumulation\"]\nparallel = [{ arg = \"--sp\" }]\n[knobs]\nmicro_batch_size = { arg = \"--micro\" }\n[knobs.gradient_accumulation_steps]\n"+
+		"default = 16\nplaces = [{ arg = \"--accum\" }]\n")
 	for _, test := range []struct{ argv, accumulation, micro, next, want string }{
 		{"--micro 4", "2", "2", "4", "--micro 2"},
 		{"--micro 4 --accum 3", "3", "2", "6", "--micro 2 --accum 6"},
@@ -190,7 +194,7 @@ func TestVersions(t *testing.T) {
 
 // TestAssigned: a Python file's own assignments are what its arguments override.
 func TestAssigned(t *testing.T) {
-	r := parsedRecipe(t, "[grammar]\nequals = true\n[knobs]\nmicro_batch_size = { alternatives = [{ arg = \"--batch_size\" }, { assigned = \"batch_size\" }] }\n"+
+	r := parsedRecipe(t, "parser = \"equals\"\n[knobs]\nmicro_batch_size = { alternatives = [{ arg = \"--batch_size\" }, { assigned = \"batch_size\" }] }\n"+
 		"gradient_accumulation_steps = { alternatives = [{ arg = \"--accum\" }, { assigned = \"accum\" }] }\n")
 	cmd := recipes.Command{
 		Argv:   strings.Fields("train.py config/gpt.py"),
@@ -216,7 +220,7 @@ func TestSettings(t *testing.T) {
 [[own_oom]]
 arg = "--find_batch"
 value = false
-[[relaunch]]
+[[also]]
 override = "common.fixed"
 under = "--config"
 value = "true"
@@ -318,11 +322,9 @@ func TestFormatProblems(t *testing.T) {
 		"[[proof]]\nknob = \"precision\"\nline = 'x'":                                     "proof.0.line: the expression needs a group",
 		"[[proof]]\nknob = \"precisio\"\nline = '(x)'":                                    "proof.0.knob: there is no knob \"precisio\"",
 		"[[checkpoint]]\nknob = \"sharding\"\nsurvives = 1":                               "checkpoint.0.survives: want a list",
-		"[[wrapper]]\ncommand = [\"x\"]":                                                  "wrapper: is no part of a recipe: gpurun has a table of all launchers",
 		"[[own_oom]]\narg = \"--x\"":                                                      "own_oom.0.value: what is to be written is missing",
-		"[deepspeed]\nauto = true":                                                        "deepspeed.create: want",
+		"[deepspeed]\nauto = true":                                                        "deepspeed: want",
 		"[knobs.precision]\nglobal = { arg = \"--g\" }":                                   "only gradient_accumulation_steps has global",
-		"[knobs.micro_batch_size]\narg = \"--b\"\nunit = \"x\"":                           "knobs.micro_batch_size.unit: only",
 		"[knobs.precision]\nplaces = [{ env = \"A\" }]\nalternatives = [{ env = \"B\" }]": "either places, which agree, or alternatives",
 	} {
 		_, problems := recipes.Parse("x.toml", []byte("name = \"x\"\n"+text))

@@ -2,16 +2,17 @@ package recipes
 
 import (
 	"fmt"
+	"github.com/gpurun/gpurun/recipes/format"
 	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// size is the global batch that the command gives, 0 for none.
-func (d *draft) size(g *Global) (int, error) {
-	for _, p := range d.existing(g.Places) {
-		word, found, err := d.raw(p)
+// sizeOf is the global batch that the command gives, 0 for none.
+func sizeOf(d *format.Draft, g *format.Global) (int, error) {
+	for _, p := range d.Existing(g.Places) {
+		word, found, err := p.Read(d)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", p, err)
 		}
@@ -32,9 +33,9 @@ func (d *draft) size(g *Global) (int, error) {
 	return g.Default, nil
 }
 
-// accumulation is what the framework derives from a global batch; false where
+// accumulationOf is what the framework derives from a global batch; false where
 // that is not whole.
-func (g *Global) accumulation(size, micro, ranks int) (int, bool) {
+func accumulationOf(g *format.Global, size, micro, ranks int) (int, bool) {
 	step := micro * ranks
 	switch {
 	case size == 0:
@@ -53,34 +54,34 @@ func (g *Global) accumulation(size, micro, ranks int) (int, bool) {
 
 // sharing is how many ranks share a global batch. A nominal one counts them all,
 // those too that see the same samples.
-func (d *draft) sharing(g *Global) int {
+func sharing(d *format.Draft, g *format.Global) int {
 	if g.Nominal != "" {
-		return max(d.at.Ranks, 1)
+		return max(d.At.Ranks, 1)
 	}
-	return d.at.dataParallel()
+	return d.At.Sharing()
 }
 
 // readGlobal derives the accumulation where the command gives a global batch, and
 // none of the knob's own places a number.
-func (d *draft) readGlobal(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
-	g := d.recipe.Knobs[strategy.GradientAccumulationSteps].Global
+func readGlobal(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	g := d.Recipe.Knobs[strategy.GradientAccumulationSteps].Global
 	micro, known := plan.Number(strategy.MicroBatchSize)
 	if _, given := plan.Number(strategy.GradientAccumulationSteps); g == nil || given || !known {
 		return nil
 	}
-	size, err := d.size(g)
+	size, err := sizeOf(d, g)
 	if err != nil {
 		return err
 	}
-	n, whole := g.accumulation(size, micro, d.sharing(g))
+	n, whole := accumulationOf(g, size, micro, sharing(d, g))
 	if !whole {
-		reason := fmt.Sprintf("the global batch of %d is no multiple of %d on %d data-parallel ranks", size, micro, d.at.dataParallel())
+		reason := fmt.Sprintf("the global batch of %d is no multiple of %d on %d data-parallel ranks", size, micro, d.At.Sharing())
 		ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
 		ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}
 		return nil
 	}
 	plan[strategy.GradientAccumulationSteps] = strategy.Number(n)
-	if product := n * micro * d.at.dataParallel(); g.Fixed && product != size {
+	if product := n * micro * d.At.Sharing(); g.Fixed && product != size {
 		reason := fmt.Sprintf("the framework makes steps of %d samples of the nominal %d, and would of a smaller micro batch make others", product, size)
 		ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
 		ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}
@@ -90,8 +91,8 @@ func (d *draft) readGlobal(plan strategy.Plan, ranges map[strategy.Knob]strategy
 
 // applyGlobal writes the accumulation, or the global batch where the knob has no
 // places of its own, unless the framework derives what is wanted.
-func (d *draft) applyGlobal(old, plan strategy.Plan, allowed strategy.Range) error {
-	knob := d.recipe.Knobs[strategy.GradientAccumulationSteps]
+func applyGlobal(d *format.Draft, old, plan strategy.Plan, allowed strategy.Range) error {
+	knob := d.Recipe.Knobs[strategy.GradientAccumulationSteps]
 	g := knob.Global
 	micro, known := plan.Number(strategy.MicroBatchSize)
 	accumulation, also := plan.Number(strategy.GradientAccumulationSteps)
@@ -99,36 +100,36 @@ func (d *draft) applyGlobal(old, plan strategy.Plan, allowed strategy.Range) err
 	if g == nil || !known || !also || same {
 		return nil
 	}
-	size, err := d.size(g)
+	size, err := sizeOf(d, g)
 	if err != nil {
 		return err
 	}
-	given, err := d.current(strategy.GradientAccumulationSteps, knob)
+	given, err := current(d, strategy.GradientAccumulationSteps, knob)
 	if err != nil {
 		return err
 	}
-	if n, whole := g.accumulation(size, micro, d.sharing(g)); whole && n == accumulation && given == "" {
+	if n, whole := accumulationOf(g, size, micro, sharing(d, g)); whole && n == accumulation && given == "" {
 		return nil
 	}
 	if len(knob.Places) > 0 {
-		return d.turn(strategy.GradientAccumulationSteps, knob, strategy.Number(accumulation), allowed)
+		return turn(d, strategy.GradientAccumulationSteps, knob, strategy.Number(accumulation), allowed)
 	}
-	places := d.existing(g.Places)
+	places := d.Existing(g.Places)
 	if len(places) == 0 || g.Fixed {
 		return fmt.Errorf("the framework derives another accumulation than %d, and takes no global batch", accumulation)
 	}
-	return d.put(places[0], int64(micro*accumulation*d.at.dataParallel()))
+	return places[0].Write(d, int64(micro*accumulation*d.At.Sharing()), false)
 }
 
 // scale changes the numbers that count micro-steps along with accumulation.
-func (d *draft) scale(old, plan strategy.Plan) error {
+func scale(d *format.Draft, old, plan strategy.Plan) error {
 	before, known := old.Number(strategy.GradientAccumulationSteps)
 	after, also := plan.Number(strategy.GradientAccumulationSteps)
 	if !known || !also || before == after {
 		return nil
 	}
-	for _, p := range d.existing(d.recipe.Knobs[strategy.GradientAccumulationSteps].Scales) {
-		word, found, err := d.raw(p)
+	for _, p := range d.Existing(d.Recipe.Knobs[strategy.GradientAccumulationSteps].Scales) {
+		word, found, err := p.Read(d)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
@@ -139,7 +140,7 @@ func (d *draft) scale(old, plan strategy.Plan) error {
 		if err != nil || n*after%before != 0 {
 			return fmt.Errorf("%s: %v counts micro-steps, and is no whole number of them with accumulation %d instead of %d", p, word, after, before)
 		}
-		if err := d.put(p, inStyle(word, int64(n*after/before))); err != nil {
+		if err := p.Write(d, format.InStyle(word, int64(n*after/before)), false); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,9 @@
 package recipes
 
 import (
+	"slices"
+
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -10,9 +13,19 @@ import (
 // checkpoint and not from the arguments
 // (https://github.com/huggingface/transformers/pull/27568, undone by 43770 except
 // under auto_find_batch_size), so that a smaller micro batch would be lost.
-var trainerState = rule{checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){
+var trainerState = format.Rule{Checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){
 	"trainer_state.json": rewriteTrainBatchSize,
 }}
+
+// spread is over how many devices a Trainer of one process spreads each batch, by
+// DataParallel: what it calls its batch is that of all of them. Under DeepSpeed it
+// has one device.
+func spread(r format.Recipe, cmd Command) int {
+	if cmd.Devices < 2 || !slices.Contains(r.Rules, "trainer-state") || format.NewDraft(r, cmd).Has("--deepspeed") {
+		return 1
+	}
+	return cmd.Devices
+}
 
 // rewriteTrainBatchSize puts the plan's micro batch into a trainer_state.json
 // that has one. It is never taken out: version 4 divides by it.

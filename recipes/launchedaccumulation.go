@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"fmt"
+	"github.com/gpurun/gpurun/recipes/format"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -14,16 +15,16 @@ const accelerateAccum = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 // may have been told, too. Accelerator takes the variable before its argument
 // (accelerate/accelerator.py), and the Trainer refuses to start where the two
 // differ, so that both change together.
-var launchedAccumulation = rule{read: readLaunched, apply: applyLaunched}
+var launchedAccumulation = format.Rule{Read: readLaunched, Apply: applyLaunched}
 
 // launched is the accumulation that the launcher was told; "auto" is none.
-func (d *draft) launched() (n int, told bool) {
-	value, _ := d.variable(accelerateAccum)
+func launched(d *format.Draft) (n int, told bool) {
+	value, _ := d.Variable(accelerateAccum)
 	return strategy.Value(value).Number()
 }
 
-func readLaunched(d *draft, _ Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
-	n, told := d.launched()
+func readLaunched(d *format.Draft, _ Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	n, told := launched(d)
 	accum, known := plan.Number(strategy.GradientAccumulationSteps)
 	if !told || !known || n == accum {
 		return nil
@@ -34,11 +35,11 @@ func readLaunched(d *draft, _ Topology, plan strategy.Plan, ranges map[strategy.
 	return nil
 }
 
-func applyLaunched(d *draft, _ Topology, old, plan strategy.Plan) error {
-	_, told := d.launched()
+func applyLaunched(d *format.Draft, _ Topology, old, plan strategy.Plan) error {
+	_, told := launched(d)
 	accum := plan[strategy.GradientAccumulationSteps]
 	if told && accum != old[strategy.GradientAccumulationSteps] {
-		d.setVariable(accelerateAccum, string(accum))
+		d.SetVariable(accelerateAccum, string(accum))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"fmt"
+	"github.com/gpurun/gpurun/recipes/format"
 	"strconv"
 )
 
@@ -9,16 +10,16 @@ import (
 // parallelism: where the caller has not said how many ranks see different samples,
 // they are the ranks over the product of the recipe's sizes.
 func (r Recipe) Parallel(cmd Command, at Topology) (Topology, error) {
-	return newDraft(r, cmd).parallel(at)
+	return parallel(format.NewDraft(r.Recipe, cmd), at)
 }
 
-func (d *draft) parallel(at Topology) (Topology, error) {
-	if at.DataParallel > 0 && at.DataParallel != at.Ranks {
+func parallel(d *format.Draft, at Topology) (Topology, error) {
+	if at.Plain || at.DataParallel > 0 && at.DataParallel != at.Ranks {
 		return at, nil
 	}
 	product := 1
-	for _, places := range d.recipe.Model {
-		n, err := d.degree(places)
+	for _, places := range d.Recipe.Model {
+		n, err := degree(d, places)
 		if err != nil {
 			return at, err
 		}
@@ -33,9 +34,9 @@ func (d *draft) parallel(at Topology) (Topology, error) {
 }
 
 // degree is one of the sizes: what the strongest place that holds a value says.
-func (d *draft) degree(places []Place) (int, error) {
-	for _, p := range d.existing(places) {
-		word, found, err := d.raw(p)
+func degree(d *format.Draft, places []format.Place) (int, error) {
+	for _, p := range d.Existing(places) {
+		word, found, err := p.Read(d)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", p, err)
 		}

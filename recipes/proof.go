@@ -2,44 +2,24 @@ package recipes
 
 import (
 	"fmt"
+	"github.com/gpurun/gpurun/recipes/format"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Proof is where it shows which value of a knob the framework really uses: in
-// a line of the job's output, or in a file that the framework writes.
-type Proof struct {
-	Knob strategy.Knob
-	// Line matches a line; its first group is the value. Nil: the proof is a file.
-	Line *regexp.Regexp
-	// File is a glob, written as Resume.Latest is, and Path a key in what it matches.
-	File, Path string
-	// Values are the framework's words for the knob's values; nil: as in the plan.
-	Values map[strategy.Value][]any
-}
-
-// value understands what a proof shows; false where it says nothing, such as a
-// word that the recipe does not know.
-func (p Proof) value(word any) (strategy.Value, bool) {
-	text := fmt.Sprint(word)
-	if p.Knob.Whole() {
-		word = strings.ReplaceAll(text, ",", "") // 1,024
-	}
-	v, err := Place{Values: p.Values}.understand(p.Knob, word)
-	return v, err == nil
-}
+// shown is what a line of the output shows.
+type shown struct{ format.Proof }
 
 // in reads a line of the job's output.
-func (p Proof) in(line string) (strategy.ObservedSetting, bool) {
+func (p shown) in(line string) (strategy.ObservedSetting, bool) {
 	m := p.Line.FindStringSubmatch(line)
 	if m == nil {
 		return strategy.ObservedSetting{}, false
 	}
-	v, ok := p.value(m[1])
+	v, ok := p.Value(m[1])
 	return strategy.ObservedSetting{Knob: p.Knob, Value: v, Text: line}, ok
 }
 
@@ -51,7 +31,7 @@ func (r Recipe) Prover() func(line string) (strategy.ObservedSetting, bool) {
 	var finders []func(string) (strategy.ObservedSetting, bool)
 	for _, p := range r.Proofs {
 		if p.Line != nil {
-			finders = append(finders, p.in)
+			finders = append(finders, shown{p}.in)
 		}
 	}
 	finders = append(finders, saying(r.Resume.Lost, strategy.ObservedSetting{Fresh: true})...)
@@ -86,7 +66,7 @@ func saying(expression string, proof strategy.ObservedSetting) []func(string) (s
 func (r Recipe) ProofFiles(cmd Command) []string {
 	var globs []string
 	for _, p := range r.Proofs {
-		if glob, known := newDraft(r, cmd).filled(p.File); p.File != "" && known && !slices.Contains(globs, glob) {
+		if glob, known := filled(format.NewDraft(r.Recipe, cmd), p.File); p.File != "" && known && !slices.Contains(globs, glob) {
 			globs = append(globs, glob)
 		}
 	}
@@ -98,7 +78,7 @@ func (r Recipe) ProofFiles(cmd Command) []string {
 func (r Recipe) ProofFile(cmd Command, glob string, text []byte) []strategy.ObservedSetting {
 	var proofs []strategy.ObservedSetting
 	for _, p := range r.Proofs {
-		own, known := newDraft(r, cmd).filled(p.File)
+		own, known := filled(format.NewDraft(r.Recipe, cmd), p.File)
 		format, readable := patch.FormatOf(glob, text)
 		if p.File == "" || !known || !readable || own != glob {
 			continue
@@ -107,7 +87,10 @@ func (r Recipe) ProofFile(cmd Command, glob string, text []byte) []strategy.Obse
 		if !found || err != nil {
 			continue
 		}
-		if v, ok := p.value(word); ok {
+		if v, ok := p.Value(word); ok {
+			if n, whole := v.Number(); whole && p.Knob == strategy.MicroBatchSize {
+				v = strategy.Number(n / spread(r.Recipe, cmd))
+			}
 			proofs = append(proofs, strategy.ObservedSetting{Knob: p.Knob, Value: v, Text: fmt.Sprintf("%s: %v", p.Path, word)})
 		}
 	}

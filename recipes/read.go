@@ -3,82 +3,26 @@ package recipes
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
+	"github.com/gpurun/gpurun/recipes/deepspeed"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// FilesNamed lists the configuration files, as written, that must be in
-// cmd.Files before Read. A file can name another one: ask again once they are
-// loaded, until nothing new is asked for. A file that does not exist is left
-// out, and Read says so where it matters.
-func (r Recipe) FilesNamed(cmd Command) []string {
-	d := newDraft(r, cmd)
-	names := map[string]bool{}
-	if d.sole != "" {
-		names[d.sole] = true
-	}
-	for _, p := range r.allPlaces() {
-		if p.Assigned != "" {
-			for _, file := range d.pythonFiles() {
-				names[file] = true
-			}
-		}
-		if !p.inFile() {
-			continue
-		}
-		if file, _, found := d.file(p); found && !inline(file) {
-			names[file] = true
-		}
-		for _, via := range p.Via { // the files on the way to it
-			for in := via.In; in != nil; in = in.In {
-				if file, found := d.follow(*in); found {
-					names[file] = true
-				}
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// allPlaces are all places that the recipe looks at.
-func (r Recipe) allPlaces() []Place {
-	all := slices.Concat(r.Model...)
-	settings := slices.Concat(r.OwnOOM, r.Relaunch)
-	for _, knob := range r.Knobs {
-		all = append(append(all, knob.Places...), knob.Scales...)
-		if knob.Global != nil {
-			all = append(all, knob.Global.Places...)
-		}
-		for _, c := range knob.Unless {
-			all = append(all, c.Place)
-		}
-		settings = append(settings, knob.Also...)
-	}
-	for _, places := range r.Resume.Values {
-		all = append(all, places...)
-	}
-	for _, s := range settings {
-		all = append(all, s.Place)
-	}
-	return all
-}
 
 // Read returns the plan that the command stands for, and what can be done with
 // each knob. Every knob has a range; one that cannot be turned says why. All
 // values that cannot be understood are reported together.
 func (r Recipe) Read(cmd Command, at Topology) (strategy.Plan, map[strategy.Knob]strategy.Range, error) {
-	return r.read(newDraft(r, cmd), at)
+	return r.read(format.NewDraft(r.Recipe, cmd), at)
 }
 
-func (r Recipe) read(d *draft, at Topology) (strategy.Plan, map[strategy.Knob]strategy.Range, error) {
+func (r Recipe) read(d *format.Draft, at Topology) (strategy.Plan, map[strategy.Knob]strategy.Range, error) {
 	plan, ranges := strategy.Plan{}, map[strategy.Knob]strategy.Range{}
-	at, err := d.parallel(at)
+	at, err := parallel(d, at)
 	if err != nil {
 		return nil, nil, err
 	}
-	d.at = at
+	d.At = at
 	var faults []error
 	for _, k := range strategy.Knobs {
 		if k == strategy.Allocator {
@@ -89,24 +33,28 @@ func (r Recipe) read(d *draft, at Topology) (strategy.Plan, map[strategy.Knob]st
 			ranges[k] = strategy.Range{Absent: r.unknown()}
 			continue
 		}
-		value, err := d.current(k, knob)
+		value, err := current(d, k, knob)
+		if misread := (*misreadConfig)(nil); errors.As(err, &misread) {
+			ranges[k] = strategy.Range{Absent: misread.Error()}
+			continue
+		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", k, err))
 		}
 		if value != "" {
 			plan[k] = value
 		}
-		ranges[k] = d.rangeOf(k, knob)
+		ranges[k] = rangeOf(d, k, knob, value)
 	}
-	d.readAllocator(plan, ranges)
+	readAllocator(d, plan, ranges)
 	if len(faults) == 0 {
-		if err := d.readGlobal(plan, ranges); err != nil {
+		if err := readGlobal(d, plan, ranges); err != nil {
 			faults = append(faults, err)
 		}
 	}
 	if len(faults) == 0 {
 		for _, name := range r.Rules {
-			if read := rules[name].read; read != nil {
+			if read := rules[name].Read; read != nil {
 				if err := read(d, at, plan, ranges); err != nil {
 					faults = append(faults, err)
 				}
@@ -114,7 +62,7 @@ func (r Recipe) read(d *draft, at Topology) (strategy.Plan, map[strategy.Knob]st
 		}
 	}
 	if len(faults) == 0 {
-		d.restrict(plan, ranges)
+		restrict(d, plan, ranges)
 	}
 	return plan, ranges, errors.Join(faults...)
 }
@@ -128,23 +76,26 @@ func (r Recipe) unknown() string {
 }
 
 // current reads a knob's value from all its places, which must agree.
-func (d *draft) current(k strategy.Knob, knob Knob) (strategy.Value, error) {
-	if knob.Absent != "" || knob.Scope == strategy.ScopeDerived || knob.Given && !d.given(knob) {
+func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value, error) {
+	if knob.Absent != "" || knob.Scope == strategy.ScopeDerived || knob.Given && !d.Given(knob) {
 		return "", nil
 	}
-	value, from := strategy.Value(""), Place{}
-	for _, p := range d.places(knob) {
-		v, found, err := d.get(k, p)
-		if errors.Is(err, errAuto) && knob.Alternatives {
+	value, from := strategy.Value(""), format.Place{}
+	for _, p := range d.Places(knob) {
+		v, found, err := p.Get(d, k)
+		if errors.Is(err, format.ErrAuto) && knob.Alternatives {
 			return "", nil // the framework's own, whatever weaker places say
 		}
-		if errors.Is(err, errAuto) {
+		if errors.Is(err, format.ErrAuto) {
 			continue
+		}
+		if err != nil && deepspeed.Holds(d, p) {
+			return "", &misreadConfig{fmt.Errorf("%s: %w", p, err)}
 		}
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", p, err)
 		}
-		if v, err = d.perRank(k, knob, p, v, found); err != nil {
+		if v, err = perRank(d, k, knob, p, v, found); err != nil {
 			return "", err
 		}
 		switch {
@@ -158,40 +109,44 @@ func (d *draft) current(k strategy.Knob, knob Knob) (strategy.Value, error) {
 		}
 	}
 	if value == "" {
-		return knob.Default, nil
+		value, _ = d.DefaultOf(k, knob)
 	}
 	return value, nil
 }
 
+// A misreadConfig is a setting of a DeepSpeed configuration that gpurun does not
+// understand. DeepSpeed may: the setting is left alone.
+type misreadConfig struct{ error }
+
+func (e *misreadConfig) Unwrap() error { return e.error }
+
 // perRank is a place's batch on one rank, where the place counts all of them.
-func (d *draft) perRank(k strategy.Knob, knob Knob, p Place, v strategy.Value, found bool) (strategy.Value, error) {
+func perRank(d *format.Draft, k strategy.Knob, knob format.Knob, p format.Place, v strategy.Value, found bool) (strategy.Value, error) {
 	n, whole := v.Number()
 	if !found || !whole || k == strategy.GradientAccumulationSteps || knob.Scope != strategy.ScopeGlobal {
 		return v, nil
 	}
-	if ranks := d.at.dataParallel(); n%ranks != 0 {
+	if ranks := d.At.Sharing(); n%ranks != 0 {
 		return "", fmt.Errorf("%s: %d does not divide among %d data-parallel ranks", p, n, ranks)
 	}
-	return strategy.Number(n / d.at.dataParallel()), nil
-}
-
-// given reports whether the command has one of the knob's places.
-func (d *draft) given(knob Knob) bool {
-	return slices.ContainsFunc(d.places(knob), d.present)
+	return strategy.Number(n / d.At.Sharing()), nil
 }
 
 // rangeOf tells what can be done with a knob.
-func (d *draft) rangeOf(k strategy.Knob, knob Knob) strategy.Range {
+func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.Value) strategy.Range {
 	if knob.Absent != "" {
 		return strategy.Range{Absent: knob.Absent}
 	}
-	if len(knob.Places) > 0 && len(d.places(knob)) == 0 {
-		return strategy.Range{Absent: knob.Places[0].Versions.outside(d.original.Packages) + " has no " + knob.Places[0].String()}
+	if len(knob.Places) > 0 && len(d.Places(knob)) == 0 {
+		return strategy.Range{Absent: knob.Places[0].Versions.Outside(d.Original.Packages) + " has no " + knob.Places[0].String()}
 	}
-	if knob.Given && !d.given(knob) {
-		return strategy.Range{Absent: "the command has no " + knob.lacks()}
+	if knob.Given && !d.Given(knob) {
+		return strategy.Range{Absent: "the command has no " + knob.Places[0].Needs()}
 	}
-	places, _, reason := d.written(k, knob)
+	places, _, reason := written(d, k, knob)
+	if reason == "" && value == "" {
+		_, reason = d.DefaultOf(k, knob)
+	}
 	if reason != "" {
 		return strategy.Range{Absent: reason}
 	}
@@ -200,51 +155,37 @@ func (d *draft) rangeOf(k strategy.Knob, knob Knob) strategy.Range {
 		if k != strategy.GradientAccumulationSteps {
 			scope = "" // plans count each rank
 		}
-		return strategy.Range{Min: max(knob.Min, least(k)), Max: knob.Max, Scope: scope}
+		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope}
 	}
-	return strategy.Range{Values: writable(k, places), Weights: knob.Weights}
+	values, reason := possible(d, knob, places, format.Writable(k, places), value)
+	if reason != "" {
+		return strategy.Range{Absent: reason}
+	}
+	return strategy.Range{Values: values, Weights: knob.Weights}
 }
 
-// lacks names the argument that would make the knob available.
-func (knob Knob) lacks() string {
-	if p := knob.Places[0]; p.inFile() && len(p.Via) > 0 {
-		return p.vias()
-	}
-	return knob.Places[0].String()
-}
-
-// writable are the words that every one of the places has, in vocabulary order.
-func writable(k strategy.Knob, places []Place) []strategy.Value {
-	order := strategy.Vocabulary(k)
-	var common []strategy.Value
-	for i, p := range places {
-		own := p.writable(order)
-		if i == 0 {
-			common = own
-			continue
+// possible are the values whose arguments the job's parser has. Where no other than
+// the current one is left, reason says why.
+func possible(d *format.Draft, knob format.Knob, places []format.Place, values []strategy.Value, current strategy.Value) (left []strategy.Value, reason string) {
+	others := 0
+	for _, v := range values {
+		why := ""
+		if v != current {
+			if why = knob.Lacking(d, places, v); why == "" {
+				others++
+			} else if reason == "" {
+				reason = why
+			}
 		}
-		common = slices.DeleteFunc(common, func(v strategy.Value) bool { return !slices.Contains(own, v) })
+		if why == "" {
+			left = append(left, v)
+		}
 	}
-	return common
-}
-
-// writable are the values that a place has words for; an open vocabulary comes
-// in alphabetical order.
-func (p Place) writable(order []strategy.Value) []strategy.Value {
-	var own []strategy.Value
-	switch {
-	case p.Choose != nil:
-		own = slices.Sorted(maps.Keys(p.Choose))
-	case p.Pick != nil:
-		own = slices.Sorted(maps.Keys(p.Pick))
-	case p.Values != nil:
-		own = slices.Sorted(maps.Keys(p.Values))
-	default:
-		own = slices.Clone(order)
+	if reason == "" {
+		return values, ""
 	}
-	if order == nil {
-		return own
+	if others > 0 {
+		reason = ""
 	}
-	slices.SortFunc(own, func(a, b strategy.Value) int { return slices.Index(order, a) - slices.Index(order, b) })
-	return own
+	return left, reason
 }

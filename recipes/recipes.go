@@ -10,158 +10,69 @@
 package recipes
 
 import (
-	"maps"
-	"slices"
-
-	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/recipes/catalog"
+	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/recipes/format"
 )
 
-// A Recipe is how one framework, or one user's script, spells the knobs.
-type Recipe struct {
-	Name  string
-	Title string
-	// Knobs holds the knobs that the recipe knows of. One that is missing here
-	// cannot be turned.
-	Knobs     map[strategy.Knob]Knob
-	Detection Detection
-	Grammar   Grammar
-	Resume    Resume
-	Progress  Progress
-	// Verified is nil as long as the framework itself has read nothing that the
-	// recipe wrote. A recipe file does not say it: make conformance does.
-	Verified *Verified
-	// Rules name the framework's own bindings between settings (rule.go).
-	Rules []string
-	// Creation is how a new DeepSpeed configuration is brought in; nil: it cannot be.
-	Creation *Creation
-	// Versions are those that the recipe is for; nil: all.
-	Versions Versions
-	// Model are numbers of ranks that share one copy of the model (tensor, pipeline,
-	// context parallelism): only the ranks over their product see different samples.
-	// The places of each are alternatives, as in Knob.
-	Model [][]Place
-	// OwnOOM are the framework's own ways of handling a lack of memory, switched
-	// off wherever the command turns them on.
-	OwnOOM []Setting
-	// Relaunch are settings that every changed command needs.
-	Relaunch []Setting
-	// Checkpoint says what a checkpoint does not survive.
-	Checkpoint []Survival
-	// Proofs are where it shows that a change took effect.
-	Proofs []Proof
+// A Recipe is how one framework, or one user's script, spells the knobs; with it
+// commands are read and changed.
+type Recipe struct{ format.Recipe }
+
+// What a recipe is made of, and what it works on.
+type (
+	Command  = format.Command
+	Topology = format.Topology
+	Change   = format.Change
+	Knob     = format.Knob
+	Resume   = format.Resume
+	Progress = format.Progress
+	Verified = format.Verified
+	Problem  = document.Problem
+)
+
+// ParseFile reads a recipe file, which the user knows by this name. The error is a
+// *document.Error with all its faults, each at its place.
+func ParseFile(file string, text []byte) (Recipe, error) {
+	r, err := format.Parse(file, text, rules)
+	return Recipe{r}, err
 }
 
-// Detection says by which marks a command is recognised as the framework's.
-type Detection struct {
-	// Imports are names ("transformers.HfArgumentParser") or whole modules
-	// ("deepspeed"); the script imports at least one of them.
-	Imports []string
-	// Unless are names or modules that rule the framework out.
-	Unless []string
-	// Args are arguments, of which the command has at least one.
-	Args []string
-	// Overrides are keys of words like train.batch=8; one can stand in for an argument.
-	Overrides []string
-	// Text are pieces of the script's source; one can stand in for an import.
-	Text []string
-	// Source are pieces of the script's source that need no other mark, all together.
-	Source []string
-	// Programs are modules, or ends of scripts' paths, that are the framework's
-	// own: such a command needs no other mark.
-	Programs []string
-	// Keys are top-level keys, of which a configuration file that the command
-	// names has at least one. A key can stand in for an argument.
-	Keys []string
-	// Over names recipes that give way where both match.
-	Over []string
+// Parse is ParseFile for a caller who shows the problems in its own way.
+func Parse(name string, text []byte) (Recipe, []Problem) {
+	r, problems := format.Problems(name, text, rules)
+	return Recipe{r}, problems
 }
 
-// Grammar is how the framework reads its command line.
-type Grammar struct {
-	// Dashes: "--batch-size" and "--batch_size" are the same argument.
-	Dashes bool
-	// Booleans: a flag may be followed by any of argparse users' truth words
-	// (yes, no, 1, 0 …), not only by true or false.
-	Booleans bool
-	// Abbreviations: an argument may be cut short where that is unambiguous.
-	Abbreviations bool
-	// File: one JSON or YAML file as the only argument holds all arguments by
-	// name, without their dashes.
-	File bool
-	// Overrides: words key=value may follow that file, and are stronger.
-	Overrides bool
-	// Equals: an argument is given as one word, --x=8.
-	Equals bool
-	// Last are beginnings of words that have to stay at the end.
-	Last []string
+// FromKnobs reads the [knobs] table of a train.toml, as a TOML decoder returns
+// it. The recipe has no name.
+func FromKnobs(table map[string]any) (Recipe, []Problem) {
+	r, problems := format.FromKnobs(table)
+	return Recipe{r}, problems
 }
 
-// Resume is how a job goes on from its newest checkpoint.
-type Resume struct {
-	// Latest is a glob of complete checkpoints. "{--output_dir}" in it stands
-	// for the value of that argument, "{--output_dir|out}" with a default, "{name}"
-	// for one of Values.
-	Latest string
-	// Args are put on the command line; "{latest}" in them is the checkpoint.
-	Args []string
-	// Values are places whose text Latest and Args use, alternatives each.
-	Values map[string][]Place
-	// Defaults are the texts of Values that no place holds.
-	Defaults map[string]string
-	// Pointer is a file, written as Latest is, that names the newest checkpoint:
-	// its whole text, trimmed. Pointed is the checkpoint that a text means which is
-	// no path: "{pointer}" in it is the text, "{pointer:7}" with zeros in front.
-	Pointer, Pointed string
-	// Needs are globs of files, in a checkpoint that is a folder, without which it is
-	// not complete: those that the framework writes last.
-	Needs []string
-	// Lost is a regular expression for the line by which the framework says that
-	// it starts anew although it was told to resume.
-	Lost string
-	// Pin is put on the first command line already, where absent, so that every
-	// attempt uses the same folder; "{job}" in it is a name of the run.
-	Pin []string
-	// Data says what becomes of the samples that were seen, where that is not just
-	// what goes on; Shifts, what a changed knob does to it.
-	Data   string
-	Shifts map[strategy.Knob]string
-	// PinUnder is the option behind which overrides of Pin stand.
-	PinUnder string
+// Catalog returns the recipes that come with gpurun, sorted by name.
+func Catalog() ([]Recipe, error) {
+	embedded, err := Embedded(nil)
+	all := make([]Recipe, len(embedded))
+	for i, r := range embedded {
+		all[i] = Recipe{r}
+	}
+	return all, err
 }
 
-// Progress is how a step shows in the job's output.
-type Progress struct {
-	// Step is a regular expression whose first group is the number of the step.
-	Step string
-	// Nothing is a regular expression for the line by which a job says that it did
-	// nothing, whatever its exit code.
-	Nothing string
-}
-
-// Verified says with what a recipe was held against the framework itself.
-type Verified struct {
-	// Version names packages and their versions: "transformers 5.23.0, …".
-	Version string   `json:"version"`
-	Rungs   []string `json:"rungs"`
-	// Cases is the number of commands that the framework read.
-	Cases int `json:"cases,omitempty"`
+// Embedded reads some files of the catalog, nil for all, for those who look for the
+// recipe of a command among them. They come sorted by name.
+func Embedded(files []string) ([]format.Recipe, error) {
+	if files == nil {
+		var err error
+		if files, err = catalog.Files(); err != nil {
+			return nil, err
+		}
+	}
+	return catalog.Read(files, rules)
 }
 
 // With returns the recipe with the knobs of over in place of its own, and with
 // over's resume and progress where over has them.
-func (r Recipe) With(over Recipe) Recipe {
-	r.Knobs = maps.Clone(r.Knobs)
-	if r.Knobs == nil {
-		r.Knobs = map[strategy.Knob]Knob{}
-	}
-	maps.Copy(r.Knobs, over.Knobs)
-	if over.Resume.Latest != "" {
-		r.Resume = over.Resume
-	}
-	if over.Progress.Step != "" {
-		r.Progress.Step = over.Progress.Step
-	}
-	// Where the framework shows a setting says nothing of a knob of the user's own.
-	r.Proofs = slices.DeleteFunc(slices.Clone(r.Proofs), func(p Proof) bool { _, own := over.Knobs[p.Knob]; return own })
-	return r
-}
+func (r Recipe) With(over Recipe) Recipe { return Recipe{r.Recipe.With(over.Recipe)} }

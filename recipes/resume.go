@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"fmt"
+	"github.com/gpurun/gpurun/recipes/format"
 	"maps"
 	"path"
 	"regexp"
@@ -20,15 +21,22 @@ var inBraces = regexp.MustCompile(`\{(-{0,2}[^{}|]+)(\|[^{}]*)?\}`)
 // in. It is false where the recipe has none, or where the command does not give
 // an argument that the glob needs.
 func (r Recipe) ResumeGlob(cmd Command) (glob string, ok bool) {
-	glob, known := newDraft(r, cmd).filled(r.Resume.Latest)
-	return glob, known && glob != ""
+	d := format.NewDraft(r.Recipe, cmd)
+	glob, known := filled(d, r.Resume.Latest)
+	return glob, known && glob != "" && !r.cannotResume(d)
+}
+
+// cannotResume: the job's parser has none of the arguments that resume.
+func (r Recipe) cannotResume(d *format.Draft) bool {
+	return !r.Resume.Own && slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.Option) bool { return !o.Override && d.Lacks(o.Name) != "" })
 }
 
 // Pointer is the file that names the newest checkpoint, empty where the framework
 // writes none.
 func (r Recipe) Pointer(cmd Command) string {
-	file, known := newDraft(r, cmd).filled(r.Resume.Pointer)
-	if !known {
+	d := format.NewDraft(r.Recipe, cmd)
+	file, known := filled(d, r.Resume.Pointer)
+	if !known || r.cannotResume(d) {
 		return ""
 	}
 	return file
@@ -55,7 +63,7 @@ func (r Recipe) PointedAt(cmd Command, text string) (checkpoint string, ok bool)
 		}
 		text = fmt.Sprintf("%0"+parts[1]+"d", n)
 	}
-	return newDraft(r, cmd).filled(strings.Replace(r.Resume.Pointed, parts[0], text, 1))
+	return filled(format.NewDraft(r.Recipe, cmd), strings.Replace(r.Resume.Pointed, parts[0], text, 1))
 }
 
 // FollowsPointer reports whether the framework itself takes what its pointer file
@@ -67,7 +75,7 @@ func (r Recipe) FollowsPointer() bool {
 // filled replaces {--x}, {--x|default} and {name} in a text by what the command
 // gives; false where something has neither a value nor a default. {latest} and
 // {job} stay.
-func (d *draft) filled(text string) (string, bool) {
+func filled(d *format.Draft, text string) (string, bool) {
 	ok := true
 	filled := inBraces.ReplaceAllStringFunc(text, func(match string) string {
 		m := inBraces.FindStringSubmatch(match)
@@ -76,9 +84,9 @@ func (d *draft) filled(text string) (string, bool) {
 		}
 		value, given := "", false
 		if strings.HasPrefix(m[1], "-") {
-			value, given = d.argument(m[1])
+			value, given = d.Argument(m[1])
 		} else {
-			value, given = d.resumeValue(m[1])
+			value, given = resumeValue(d, m[1])
 		}
 		switch {
 		case given:
@@ -93,38 +101,38 @@ func (d *draft) filled(text string) (string, bool) {
 }
 
 // resumeValue is one of the recipe's [resume.values].
-func (d *draft) resumeValue(name string) (string, bool) {
-	for _, p := range d.existing(d.recipe.Resume.Values[name]) {
-		if word, found, err := d.raw(p); err == nil && found && word != nil {
+func resumeValue(d *format.Draft, name string) (string, bool) {
+	for _, p := range d.Existing(d.Recipe.Resume.Values[name]) {
+		if word, found, err := p.Read(d); err == nil && found && word != nil {
 			return fmt.Sprint(word), true
 		}
 	}
-	value, given := d.recipe.Resume.Defaults[name]
+	value, given := d.Recipe.Resume.Defaults[name]
 	return value, given
 }
 
 // Pinned returns the words that keep all attempts in one folder, those that the
 // command has left out; job is a name of the run.
 func (r Recipe) Pinned(cmd Command, job string) []string {
-	d := newDraft(r, cmd)
+	d := format.NewDraft(r.Recipe, cmd)
 	var words []string
-	for _, o := range optionsOf(r.Resume.Pin) {
-		value := strings.ReplaceAll(o.value, "{job}", job)
+	for _, o := range format.OptionsOf(r.Resume.Pin) {
+		value := strings.ReplaceAll(o.Value, "{job}", job)
 		switch {
-		case o.override:
-			if _, given := patch.Override(d.argv, o.name); !given {
-				if r.Resume.PinUnder != "" && !slices.Contains(words, r.Resume.PinUnder) {
-					words = append(words, r.Resume.PinUnder)
+		case o.Override:
+			if _, given := patch.Override(d.Argv, o.Name); !given {
+				if under := r.Under(); under != "" && !slices.Contains(words, under) {
+					words = append(words, under)
 				}
-				words = append(words, o.name+"="+value)
+				words = append(words, o.Name+"="+value)
 			}
-		case d.grammar.Has(d.argv, o.name):
-		case o.bare:
-			words = append(words, o.name)
-		case d.grammar.Equals:
-			words = append(words, o.name+"="+value)
+		case d.HasWord(o.Name) || d.Lacks(o.Name) != "":
+		case o.Bare:
+			words = append(words, o.Name)
+		case r.Grammar.Equals:
+			words = append(words, o.Name+"="+value)
 		default:
-			words = append(words, o.name, value)
+			words = append(words, o.Name, value)
 		}
 	}
 	return words
@@ -135,7 +143,7 @@ func (r Recipe) Pinned(cmd Command, job string) []string {
 func (r Recipe) ResumeFiles(checkpoint string) []string {
 	var files []string
 	for _, name := range r.Rules {
-		for file := range rules[name].checkpoint {
+		for file := range rules[name].Checkpoint {
 			files = append(files, path.Join(checkpoint, file))
 		}
 	}
@@ -160,18 +168,15 @@ func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, check
 	next.Diff = string(edited) + change.Diff
 	words := make([]string, len(r.Resume.Args))
 	for i, word := range r.Resume.Args {
-		text, known := newDraft(r, cmd).filled(word)
+		text, known := filled(format.NewDraft(r.Recipe, cmd), word)
 		if !known {
 			return Change{}, fmt.Errorf("resume with %s: the command does not say it", word)
 		}
 		words[i] = strings.ReplaceAll(text, "{latest}", checkpoint)
 	}
-	if sole := newDraft(r, cmd).sole; sole != "" {
-		return next.resumeInFile(cmd, sole, words, dir)
+	if err := format.NewDraft(r.Recipe, cmd).Resume(&next, format.OptionsOf(words), dir); err != nil {
+		return Change{}, err
 	}
-	grammar := newDraft(r, cmd).grammar
-	next.Argv = resumed(grammar, change.Argv, words)
-	next.Diff += string(unified("command", optionLines(change.Argv), "resumed command", optionLines(next.Argv)))
 	return next, nil
 }
 
@@ -182,9 +187,12 @@ func checkpointCopy(checkpoint string) string { return path.Join("checkpoint", p
 // diff, nil where nothing has to change.
 func (r Recipe) editCheckpoint(next *Change, cmd Command, plan strategy.Plan, checkpoint string) ([]byte, error) {
 	var edited []byte
+	if micro, known := plan.Number(strategy.MicroBatchSize); known {
+		plan = plan.With(strategy.Plan{strategy.MicroBatchSize: strategy.Number(micro * spread(r.Recipe, cmd))})
+	}
 	folder := checkpointCopy(checkpoint)
 	for _, name := range r.Rules {
-		for file, edit := range rules[name].checkpoint {
+		for file, edit := range rules[name].Checkpoint {
 			from := path.Join(checkpoint, file)
 			text, loaded := cmd.Files[from]
 			if !loaded {
@@ -199,56 +207,10 @@ func (r Recipe) editCheckpoint(next *Change, cmd Command, plan strategy.Plan, ch
 			}
 			to := path.Join(folder, file)
 			next.Files[to], next.Siblings[folder] = changed, checkpoint
-			edited = append(edited, unified(from, text, to, changed)...)
+			edited = append(edited, format.Unified(from, text, to, changed)...)
 		}
 	}
 	return edited, nil
-}
-
-// resumed is the command line with the resume arguments, each in place of one
-// that the user gave.
-func resumed(grammar patch.Argv, argv, words []string) []string {
-	argv = slices.Clone(argv)
-	for _, o := range optionsOf(words) {
-		switch {
-		case o.override:
-			argv = grammar.SetOverride(argv, "", o.name, o.value)
-		case !strings.HasPrefix(o.name, "-"):
-			argv = grammar.Append(argv, o.name)
-		case !o.bare:
-			argv = grammar.Set(argv, o.name, o.value)
-		case !grammar.Has(argv, o.name):
-			argv = grammar.Append(argv, o.name)
-		}
-	}
-	return argv
-}
-
-// resumeInFile puts the resume arguments into the one file that holds all
-// arguments, or into the copy of it that the change has already.
-func (c Change) resumeInFile(cmd Command, sole string, words []string, dir string) (Change, error) {
-	name, text := path.Join("config", path.Base(sole)), cmd.Files[sole]
-	for changed, newer := range c.Files {
-		if path.Join(dir, changed) == c.Argv[1] {
-			name, text = changed, newer
-		}
-	}
-	format, _ := patch.FormatOf(sole, text)
-	next := text
-	for _, o := range optionsOf(words) {
-		value := any(o.value)
-		if o.bare {
-			value = true
-		}
-		var err error
-		if next, err = patch.Set(format, next, soleKey(o.name), value); err != nil {
-			return Change{}, fmt.Errorf("change %s: %w", sole, err)
-		}
-	}
-	c.Files[name] = next
-	c.Argv = []string{c.Argv[0], path.Join(dir, name)}
-	c.Diff += string(unified(sole, text, name, next))
-	return c, nil
 }
 
 func cloned[V any](m map[string]V) map[string]V {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -98,7 +99,7 @@ func TestResumeArguments(t *testing.T) {
 		"--resume auto --from {latest}": "x.py --resume auto a=b --from c/1",
 		"a={latest}":                    "x.py --resume old a=c/1",
 	} {
-		r := recipes.Recipe{Resume: recipes.Resume{Latest: "c/*", Args: strings.Fields(args)}}
+		r := recipes.Recipe{Recipe: format.Recipe{Resume: recipes.Resume{Latest: "c/*", Args: strings.Fields(args)}}}
 		argv := "x.py --resume old a=b"
 		if strings.HasPrefix(args, "--load") {
 			argv = "x.py a=b"

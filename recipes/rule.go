@@ -1,22 +1,20 @@
 package recipes
 
-import "github.com/gpurun/gpurun/strategy"
+import (
+	"github.com/gpurun/gpurun/recipes/deepspeed"
+	"github.com/gpurun/gpurun/recipes/format"
+)
 
-// A rule is what binds several settings of one framework together, beyond what a
-// recipe file can say. Recipe files name their rules.
-type rule struct {
-	// read completes what was read from the places of the single knobs.
-	read func(d *draft, at Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error
-	// apply completes what was set at them; plan holds every knob.
-	apply func(d *draft, at Topology, old, plan strategy.Plan) error
-	// checkpoint edits files of a checkpoint, by their name in it, that hold
-	// settings of their own.
-	checkpoint map[string]func(text []byte, plan strategy.Plan) ([]byte, error)
-}
-
-// rules by the name that recipe files use.
-var rules = map[string]rule{
-	dsConfigRule:              deepspeed,
+// rules are what binds settings of one framework together, by the names that
+// recipe files use.
+var rules = format.Rules{
+	"deepspeed-config":        deepspeed.Rule,
 	"trainer-state":           trainerState,
 	"accelerate-accumulation": launchedAccumulation,
+	"trainer-arguments":       trainerArguments,
+	"text-encoder":            textEncoder,
+	"lightning-configs":       {Shape: mergedConfigs},
+	"lightning-intervals":     {Shape: countedIntervals},
+	"swift-accumulation":      {Shape: swiftAccumulation},
+	"ultralytics-batch":       {Shape: ultralyticsBatch},
 }

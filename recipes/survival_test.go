@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -54,7 +55,7 @@ func TestProof(t *testing.T) {
 	if diff := cmp.Diff(want, hf.ProofFile(cmd, "out/trainer_state.json", []byte(`{"train_batch_size": 8}`))); diff != "" {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
-	own := recipes.Recipe{Knobs: map[strategy.Knob]recipes.Knob{strategy.MicroBatchSize: {}}}
+	own := recipes.Recipe{Recipe: format.Recipe{Knobs: map[strategy.Knob]recipes.Knob{strategy.MicroBatchSize: {}}}}
 	if proof, ok := hf.With(own).Prover()("  Instantaneous batch size per device = 4"); ok {
 		t.Errorf("a knob of the user's own is proved by the framework's words: %+v", proof)
 	}

@@ -1,5 +1,7 @@
 package strategy
 
+import "slices"
+
 // batch is the arithmetic of micro batch size and gradient accumulation. The
 // product over all data-parallel ranks, the global batch, never changes.
 type batch struct {
@@ -44,21 +46,31 @@ func (b batch) global() int {
 	return b.micro * b.accumulation * b.dataParallel
 }
 
+// mostSamples bounds the samples that are split up by trial division, some 2^20
+// steps of it. No real batch comes near.
+const mostSamples = 1 << 40
+
+// vast reports whether a rank's samples are too many to split up. A product that
+// would overflow is.
+func (b batch) vast() bool { return b.micro > mostSamples/b.accumulation }
+
 // smaller lists the batches with a smaller micro batch and the same global
 // batch, the largest that is at most half first. Micro batches that do not
 // divide the samples of a rank evenly are left out, never rounded: 6 × 1 becomes
 // 3 × 2, and 7 × 1 becomes 1 × 7. Where no divisor is at most half but one lies
 // between half and all, because floor forbids the smaller ones, that one is
-// listed.
+// listed. A vast batch has none.
 func (b batch) smaller(floor int) []batch {
+	if b.vast() {
+		return nil
+	}
 	total, whole := b.perRank()
 	if !whole {
 		return nil
 	}
-	floor = max(floor, 1)
 	var half, rest []batch
-	for micro := b.micro - 1; micro >= floor; micro-- {
-		if total%micro != 0 {
+	for _, micro := range divisors(total) {
+		if micro >= b.micro || micro < floor {
 			continue
 		}
 		next := b
@@ -76,6 +88,23 @@ func (b batch) smaller(floor int) []batch {
 		return half
 	}
 	return rest
+}
+
+// divisors lists the divisors of a positive number, the largest first, in as many
+// steps as its square root.
+func divisors(n int) []int {
+	var large, small []int
+	for d := 1; d <= n/d; d++ {
+		if n%d != 0 {
+			continue
+		}
+		large = append(large, n/d)
+		if d != n/d {
+			small = append(small, d)
+		}
+	}
+	slices.Reverse(small)
+	return append(large, small...)
 }
 
 // plan is the batch as changes to a plan.

@@ -13,7 +13,11 @@ func (s *situation) consider(rung Rung, filter phaseFilter) ([]Plan, *Skip) {
 	if reason := filter[rung]; reason != "" {
 		return nil, &Skip{Rung: rung, Reason: reason}
 	}
-	changes, reason := remedies[rung](s)
+	offer, known := remedies[rung]
+	if !known {
+		panic(fmt.Sprintf("strategy: the rung %s has no remedy: add one to remedies.go", rung))
+	}
+	changes, reason := offer(s)
 	if reason == "" {
 		changes, reason = s.trusted(changes)
 	}

@@ -37,7 +37,7 @@ func TestSurveysAndWalksAgree(t *testing.T) {
 					t.Errorf("%s is free and does not ride along: %s", o.Rung, got.Skipped[i].Reason)
 				}
 			case o.Available:
-				if got.Skipped[i].Reason != "what it offers ran out of memory before" {
+				if got.Skipped[i].Reason != "every plan that it offers has run out of memory before" {
 					t.Errorf("the survey offers %s, and the walk says: %s", o.Rung, got.Skipped[i].Reason)
 				}
 			case got.Skipped[i].Reason != o.Reason:

@@ -78,7 +78,7 @@ func TestDecide(t *testing.T) {
 			rung: RungCheckpointing, changed: "checkpointing none→full, allocator default→expandable", skipped: "allocator: free: it rides along"},
 		{name: "then the micro batch, with the global batch kept", job: gpt(2),
 			history: []Attempt{ended(0, plain, oom(cause.Backward)), ended(1, plain.With(Plan{ActivationCheckpointing: "full", Allocator: "expandable"}), oom(cause.Backward))},
-			rung:    RungMicroBatch, changed: "micro batch 8→4, accumulation 2→4", reason: "(global batch 32 kept)", skipped: "checkpointing: activation_checkpointing is full already"},
+			rung:    RungMicroBatch, changed: "micro batch 8→4, accumulation 2→4", reason: "(global batch 32 kept)", skipped: "checkpointing: checkpointing is already full"},
 		{name: "an odd micro batch goes to a divisor", job: gpt(1),
 			history: []Attempt{ended(0, Plan{MicroBatchSize: "7", GradientAccumulationSteps: "1"}, oom(cause.Forward))},
 			rung:    RungMicroBatch, changed: "micro batch 7→1, accumulation 1→7"},

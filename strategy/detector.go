@@ -22,6 +22,9 @@ type Detector struct {
 	named time.Time
 	due   time.Time // when suspects have to be looked at again, zero for never
 	woke  time.Time // when it was last found that gpurun had been suspended
+	// apart says that the peers of the ranks that named a cause have been stopped:
+	// what any rank says or how it ends from then on may be gpurun's own doing.
+	apart bool
 }
 
 // NewDetector returns a detector that fills the evidence of an attempt that begins.
@@ -55,16 +58,24 @@ func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 // Next is when Verdict has to be asked again if no fact comes before, the zero time
 // for never. A rank's silence is known only where its sign of life was added: see
 // Suspects.
-func (d *Detector) Next() time.Time { return earlier(d.deadline(), d.due) }
+func (d *Detector) Next() time.Time {
+	return earlier(earlier(d.peersDue(), d.deadline()), d.due)
+}
 
-// Verdict reports whether the ranks have to be stopped now, and why: because some have
-// failed, or because one that may hang was silent for long enough.
+// Verdict reports whether ranks have to be stopped now, which, and why: because some have
+// failed, or because one that may hang was silent for long enough. After StopPeers, which
+// comes once, it has to be asked again as before.
 func (d *Detector) Verdict(now time.Time) (Stop, bool) {
 	if at := d.deadline(); !at.IsZero() && !now.Before(at) {
 		if rank, f, ok := d.lingering(); ok {
 			return Stop{At: now, Reason: StopLingering, Rank: rank, For: Seconds(now.Sub(f.at))}, true
 		}
 		return Stop{At: now, Reason: StopFailed, Rank: -1}, true
+	}
+	if at := d.peersDue(); !at.IsZero() && !now.Before(at) {
+		d.apart = true
+		rank, _, _ := d.lingering()
+		return Stop{At: now, Reason: StopPeers, Rank: rank}, true
 	}
 	return d.silence(now)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Replay tells from an attempt's evidence when and why the failure detector would stop
-// its ranks, as `gpurun explain` does from a journal. It reports false where the ranks
+// all its ranks, as `gpurun explain` does from a journal. It reports false where the ranks
 // would not have been stopped before the attempt ended.
 //
 // A fact counts from its time on, but not before those that came before it. A finding
@@ -37,7 +37,7 @@ func Replay(e Evidence) (Stop, bool) {
 			return stop, true
 		}
 		if d.Add(m.fact, m.at) {
-			if stop, ok := d.Verdict(m.at); ok {
+			if stop, ok := d.Verdict(m.at); ok && stop.Reason != StopPeers {
 				return stop, true
 			}
 		}
@@ -51,7 +51,7 @@ const unlimited = Seconds(100 * 365 * 24 * time.Hour)
 // until asks for the verdict as often as it becomes due up to a time.
 func (d *Detector) until(end time.Time) (Stop, bool) {
 	for next := d.Next(); !next.IsZero() && !next.After(end); next = d.Next() {
-		if stop, ok := d.Verdict(next); ok {
+		if stop, ok := d.Verdict(next); ok && stop.Reason != StopPeers {
 			return stop, true
 		}
 	}

@@ -47,17 +47,24 @@ func (s shown) at(now, wrote time.Time) Sign {
 }
 
 // watched drives a detector through facts as the launcher does. It returns the
-// evidence, and when and why the ranks are stopped.
-func watched(facts []seen, ranks shown, end time.Duration) (Evidence, Stop, bool) {
-	ev := Evidence{Started: t0, HangTimeout: Seconds(30 * sec)}
+// evidence, when and why all ranks are stopped, and when some were before, never if
+// none.
+func watched(facts []seen, ranks shown, end time.Duration) (_ Evidence, _ Stop, peers time.Duration, _ bool) {
+	ev := Evidence{Started: t0, Ranks: 3, HangTimeout: Seconds(30 * sec)}
 	d := NewDetector(&ev)
 	wrote := map[int]time.Time{}
+	peers = never
 	ask := func(now time.Time) (Stop, bool) {
 		for _, rank := range d.Suspects() {
 			sign := ranks.at(now, wrote[rank])
 			d.Add(Fact{Time: now, Rank: rank, Source: "gpurun", Sign: &sign}, now)
 		}
-		return d.Verdict(now)
+		stop, ok := d.Verdict(now)
+		if ok && stop.Reason == StopPeers {
+			peers = now.Sub(t0)
+			return d.Verdict(now)
+		}
+		return stop, ok
 	}
 	until := func(to time.Time) (Stop, bool) {
 		for next := d.Next(); !next.IsZero() && !next.After(to); next = d.Next() {
@@ -71,7 +78,7 @@ func watched(facts []seen, ranks shown, end time.Duration) (Evidence, Stop, bool
 		now := t0.Add(s.after)
 		if stop, ok := until(now.Add(-1)); ok {
 			ev.Ended = stop.At
-			return ev, stop, true
+			return ev, stop, peers, true
 		}
 		s.fact.Time = now
 		if s.fact.Source == "stderr" {
@@ -80,7 +87,7 @@ func watched(facts []seen, ranks shown, end time.Duration) (Evidence, Stop, bool
 		if d.Add(s.fact, now) {
 			if stop, ok := ask(now); ok {
 				ev.Ended = stop.At
-				return ev, stop, true
+				return ev, stop, peers, true
 			}
 		}
 	}
@@ -88,7 +95,7 @@ func watched(facts []seen, ranks shown, end time.Duration) (Evidence, Stop, bool
 	if ev.Ended = t0.Add(end); ok {
 		ev.Ended = stop.At
 	}
-	return ev, stop, ok
+	return ev, stop, peers, ok
 }
 
 func left(after time.Duration, rank, code int) seen {
@@ -137,9 +144,10 @@ var detections = []struct {
 	{"long steps are none either", shown{longest: min1}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe")}, min1 + 5*sec, StopLingering},
 	{"the first word counts", shown{}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "error.json"), own(min1+2*sec, 0, cause.CUDAOOM, asCause, "probe")}, min1 + 5*sec, StopLingering},
 	{"the first rank's word counts", shown{}, []seen{own(min1, 1, cause.CUDAOOM, asCause, "probe"), own(min1+3*sec, 0, cause.CUDAOOM, asCause, "probe")}, min1 + 5*sec, StopLingering},
-	{"then it exits", shown{}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), left(min1+sec, 0, 1)}, min1 + 3*sec, StopFailed},
-	{"then it exits late", shown{}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), left(min1+4*sec, 0, 1)}, min1 + 5*sec, StopFailed},
-	{"then it ends well: an exit outranks words", shown{}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "error.json"), left(min1+4*sec, 0, 0)}, never, ""},
+	{"then it exits", shown{}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), left(min1+sec, 0, 1)}, min1 + sec, StopFailed},
+	{"then it exits late", shown{}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "probe"), left(min1+4*sec, 0, 1)}, min1 + 4*sec, StopFailed},
+	{"then it ends well: an exit outranks words", shown{}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "error.json"), left(min1+sec/5, 0, 0)}, never, ""},
+	{"then it ends well when its peers are stopped", shown{}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "error.json"), left(min1+4*sec, 0, 0)}, min1 + 4*sec, StopFailed},
 	{"then another ends well", shown{}, []seen{own(min1, 0, cause.CUDAOOM, asCause, "error.json"), left(min1+4*sec, 1, 0)}, min1 + 5*sec, StopLingering},
 	{"a victim's word waits for the cause", shown{}, []seen{own(min1, 0, cause.NCCLError, asSymptom, "probe")}, min1 + 10*sec, StopLingering},
 	{"SystemExit is no failure", shown{}, []seen{own(min1, 0, cause.UserError, asSymptom, "error.json")}, never, ""},
@@ -183,7 +191,7 @@ var detections = []struct {
 func TestDetector(t *testing.T) {
 	for _, c := range detections {
 		t.Run(c.name, func(t *testing.T) {
-			ev, stop, ok := watched(c.facts, c.ranks, 5*time.Hour)
+			ev, stop, _, ok := watched(c.facts, c.ranks, 5*time.Hour)
 			if ok != (c.want != never) || ok && (stop.At.Sub(t0) != c.want || stop.Reason != c.reason) {
 				t.Errorf("stopped %v after %s (%s), want %s (%s)", ok, stop.At.Sub(t0), stop.Reason, c.want, c.reason)
 			}
@@ -220,7 +228,7 @@ func TestReplayIsTheDetector(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		facts, ranks := drawFacts(r)
-		ev, stop, ok := watched(facts, ranks, time.Hour)
+		ev, stop, _, ok := watched(facts, ranks, time.Hour)
 		if again, too := Replay(ev); too != ok || again != stop {
 			t.Errorf("seed %d: replayed %+v, %v, want %+v, %v", seed, again, too, stop, ok)
 		}

@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -42,10 +43,17 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return c.spread(d, ev)
 	case d.Cause == cause.None:
 		return c.adviseHandled()
+	case d.Cause == cause.Preempted && c.timeUp():
+		return "the scheduler's time limit ended the job: ask for more time, or let the job save checkpoints and start it again from the newest one"
 	case d.Cause == cause.Unknown && len(c.stuck) > 0:
 		return "a process does not end even by SIGKILL, which points to the driver or to storage: check the kernel log, and restart the node if it stays"
 	}
 	return advice(d.Cause)
+}
+
+// timeUp reports whether a line says that a time limit ended the job.
+func (c *fold) timeUp() bool {
+	return slices.ContainsFunc(c.findings, func(s found) bool { return s.finding.Says(cause.SaysTimeLimit) })
 }
 
 // saysKilled reports whether the candidate is an end by SIGKILL: an exit, or what

@@ -103,4 +103,7 @@ type Sign struct {
 	Step    time.Time `json:"step,omitzero"`             // its last step
 	Others  time.Time `json:"others,omitzero"`           // the last step on any rank, its own included
 	Longest Seconds   `json:"longest_seconds,omitempty"` // the longest step so far, on any rank
+	// Saved is when the job's checkpoint was seen to grow after a rank had told of its
+	// own end. It is given for no rank, since nobody knows who writes.
+	Saved time.Time `json:"saved,omitzero"`
 }

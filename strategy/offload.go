@@ -13,7 +13,7 @@ func offloadOptimizer(s *situation) ([]Plan, string) {
 		return nil, reason
 	}
 	if s.plan[OffloadOptimizer] != "none" {
-		return nil, fmt.Sprintf("optimizer offload is %s already", s.plan[OffloadOptimizer])
+		return nil, fmt.Sprintf("optimizer offload is already %s", s.plan[OffloadOptimizer])
 	}
 	if !s.job.Knobs[OffloadOptimizer].Allows("cpu") {
 		return nil, "the job cannot offload the optimizer to host memory"
@@ -30,7 +30,7 @@ func offloadParam(s *situation) ([]Plan, string) {
 		return nil, reason
 	}
 	if s.plan[OffloadParam] != "none" {
-		return nil, fmt.Sprintf("parameter offload is %s already", s.plan[OffloadParam])
+		return nil, fmt.Sprintf("parameter offload is already %s", s.plan[OffloadParam])
 	}
 	if !s.job.Knobs[OffloadParam].Allows("cpu") {
 		return nil, "the job cannot offload parameters to host memory"
@@ -60,7 +60,7 @@ func toNVMe(s *situation) ([]Plan, string) {
 		if reason := s.cannot(OffloadOptimizer); reason != "" {
 			return nil, reason
 		}
-		return nil, "nothing more can be taken to NVMe"
+		return nil, "nothing more can be moved to NVMe"
 	}
 	if reason := s.diskTooSmall(); reason != "" {
 		return nil, reason
@@ -125,8 +125,13 @@ func fewerWorkers(s *situation) ([]Plan, string) {
 	}
 	n, whole := s.plan.Number(DataloaderWorkers)
 	floor := s.job.Knobs[DataloaderWorkers].Min
-	if !whole || n <= floor {
-		return nil, fmt.Sprintf("there are %s loader workers", s.plan[DataloaderWorkers])
+	switch {
+	case !whole:
+		return nil, fmt.Sprintf("the current number of loader workers is %s", s.plan[DataloaderWorkers])
+	case n == 0:
+		return nil, "the job has no loader workers"
+	case n <= floor:
+		return nil, fmt.Sprintf("the loader workers are at their minimum of %d", floor)
 	}
 	var plans []Plan
 	for n > floor {

@@ -48,6 +48,8 @@ type Job struct {
 	Ranks        int            `json:"ranks"`
 	LocalRanks   int            `json:"local_ranks"`
 	DataParallel int            `json:"data_parallel"`
+	// Ceiling is what the user holds each rank's device memory to, in bytes; 0: nothing.
+	Ceiling int64 `json:"ceiling_bytes,omitempty"`
 	// Written is the plan of the job as it is written.
 	Written Plan `json:"written,omitempty"`
 	// Resumption is what the framework does with the data when it resumes.

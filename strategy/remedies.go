@@ -45,7 +45,7 @@ func (s *situation) cannot(k Knob) string {
 	r, known := s.job.Knobs[k]
 	switch {
 	case !known:
-		return fmt.Sprintf("nothing says where the job sets %s", k)
+		return fmt.Sprintf("gpurun does not know where the job sets %s", k)
 	case r.Absent != "":
 		return r.Absent
 	case s.doubts[k] != "":
@@ -78,7 +78,7 @@ func stepRemedy(k Knob) remedy {
 		}
 		next := s.beyond(k)
 		if len(next) == 0 {
-			return nil, fmt.Sprintf("%s is %s already", k, s.plan[k])
+			return nil, fmt.Sprintf("%s is already %s", k.Short(), s.plan[k])
 		}
 		return singles(k, next), ""
 	}
@@ -99,7 +99,7 @@ func attention(s *situation) ([]Plan, string) {
 		return nil, reason
 	}
 	if s.plan[Attention] != "eager" {
-		return nil, fmt.Sprintf("attention is %s already", s.plan[Attention])
+		return nil, fmt.Sprintf("attention is already %s", s.plan[Attention])
 	}
 	next := s.beyond(Attention)
 	if len(next) == 0 {
@@ -126,6 +126,9 @@ func smallerBatch(s *situation) ([]Plan, string) {
 	floor := max(s.job.Knobs[MicroBatchSize].Min, 1)
 	if now.micro <= floor {
 		return nil, fmt.Sprintf("the micro batch is at its minimum of %d", floor)
+	}
+	if now.vast() {
+		return nil, fmt.Sprintf("a micro batch of %d with accumulation %d is too large to be split up", now.micro, now.accumulation)
 	}
 	var plans []Plan
 	for _, b := range now.smaller(floor) {
@@ -165,7 +168,7 @@ func lowerPrecision(s *situation) ([]Plan, string) {
 	}
 	r := s.job.Knobs[Precision]
 	if now := s.plan[Precision]; now != "fp32" && now != "tf32" {
-		return nil, fmt.Sprintf("precision is %s already", now)
+		return nil, fmt.Sprintf("precision is already %s", now)
 	}
 	if phase := s.diagnosis.Phase; (phase == cause.Load || phase == cause.Optimizer) && !r.Weights {
 		return nil, "it would not change the dtype of the weights, and no activations are live"
@@ -189,14 +192,14 @@ func shard(s *situation) ([]Plan, string) {
 		return nil, "there is only one data-parallel rank"
 	}
 	if s.plan[Sharding] == "fsdp" {
-		return nil, "sharding is fsdp already"
+		return nil, "sharding is already fsdp"
 	}
 	next := s.beyond(Sharding)
 	if s.plan[Sharding] != "none" {
 		next = slices.DeleteFunc(next, func(v Value) bool { return v == "fsdp" }) // another family: the job would need other code
 	}
 	if len(next) == 0 {
-		return nil, fmt.Sprintf("sharding is %s already", s.plan[Sharding])
+		return nil, fmt.Sprintf("sharding is already %s", s.plan[Sharding])
 	}
 	return singles(Sharding, next), ""
 }

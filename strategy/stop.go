@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// A Stop says that all ranks have to be stopped.
+// A Stop says that ranks have to be stopped: all of them, but for StopPeers.
 type Stop struct {
 	At     time.Time  `json:"at"`
 	Reason StopReason `json:"reason"`
-	// Rank is the one that hangs, -1 where ranks have failed by themselves.
+	// Rank is the one that hangs, or of StopPeers the one that named the cause, -1 where
+	// ranks have failed by themselves.
 	Rank int `json:"rank"`
 	// For is how long it has hung.
 	For Seconds `json:"for_seconds,omitempty"`
@@ -18,10 +19,13 @@ type Stop struct {
 // A StopReason is why ranks are stopped.
 type StopReason string
 
-// The reasons. Ranks have failed and the others cannot go on; a rank told of its own
-// end and lives on; a rank printed an out-of-memory traceback and then nothing.
+// The reasons. Ranks have failed and the others cannot go on; a rank has named a root
+// cause and is ending, and the others, which alone are stopped, cannot go on; a rank
+// told of its own end and lives on; a rank printed an out-of-memory traceback and then
+// nothing.
 const (
 	StopFailed    StopReason = "failed"
+	StopPeers     StopReason = "peers"
 	StopLingering StopReason = "lingering"
 	StopSilent    StopReason = "silent"
 )

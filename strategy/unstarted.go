@@ -28,7 +28,7 @@ func (u Unstarted) diagnosis() Diagnosis {
 	}
 	return Diagnosis{
 		Cause: code, Fatal: true, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: []int{}, Error: u.Reason,
-		Advice: cmp.Or(u.Hint, "put back what the job needs to start, or mend it, and start a new run"),
+		Advice: cmp.Or(u.Hint, "restore what the job needs to start, or repair it, and start a new run"),
 	}
 }
 

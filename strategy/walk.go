@@ -86,12 +86,16 @@ func (s *situation) try(rung Rung, filter phaseFilter, failed []Plan, free Plan)
 	if len(changes) == 0 {
 		return nil, &Skip{Rung: rung, Reason: lost}
 	}
+	changes, tooLarge := s.fitting(changes, free)
+	if len(changes) == 0 {
+		return nil, &Skip{Rung: rung, Reason: tooLarge}
+	}
 	for _, c := range changes {
 		if !hopeless(s.plan.With(free).With(c), failed) {
 			return c, nil
 		}
 	}
-	return nil, &Skip{Rung: rung, Reason: "what it offers ran out of memory before"}
+	return nil, &Skip{Rung: rung, Reason: "every plan that it offers has run out of memory before"}
 }
 
 // resumable leaves out changes that this run's newest checkpoint would not

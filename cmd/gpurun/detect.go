@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+
+	"github.com/gpurun/gpurun/launcher/console"
 )
 
 // detected is what a job's recipe was recognised by, in JSON.
@@ -38,11 +38,12 @@ func detectRecipe(ctx context.Context, args []string, s streams) error {
 		d.Candidates = append(d.Candidates, candidate{c.Recipe.Name, c.Evidence, c.Matched, c.Yields})
 	}
 	if own.JSON {
-		return json.NewEncoder(s.out).Encode(d)
+		return console.WriteJSON(s.out, p.secrets(), d)
 	}
-	fmt.Fprintf(s.out, "recipe: %s\n", p.RecipeName())
+	page := console.NewPage(s.out, p.secrets())
+	page.Printf("recipe: %s\n", p.RecipeName())
 	for _, line := range d.Evidence {
-		fmt.Fprintf(s.out, "  %s\n", line)
+		page.Printf("  %s\n", line)
 	}
 	for _, c := range d.Candidates {
 		if c.Recipe == d.Recipe {
@@ -50,14 +51,14 @@ func detectRecipe(ctx context.Context, args []string, s streams) error {
 		}
 		switch {
 		case c.Yields != "":
-			fmt.Fprintf(s.out, "not %s: it gives way to %s\n", c.Recipe, c.Yields)
+			page.Printf("not %s: it gives way to %s\n", c.Recipe, c.Yields)
 		case c.Matched:
-			fmt.Fprintf(s.out, "not %s: more than one recipe fits: name it in job.recipe\n", c.Recipe)
+			page.Printf("not %s: more than one recipe fits: name it in job.recipe\n", c.Recipe)
 		default:
-			fmt.Fprintf(s.out, "not %s: these marks are not enough\n", c.Recipe)
+			page.Printf("not %s: these marks are not enough\n", c.Recipe)
 		}
 		for _, line := range c.Evidence {
-			fmt.Fprintf(s.out, "  %s\n", line)
+			page.Printf("  %s\n", line)
 		}
 	}
 	return nil

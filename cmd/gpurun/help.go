@@ -2,8 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
@@ -15,7 +19,7 @@ import (
 const appHelp = `
 EXAMPLES:
    gpurun --nproc-per-node 8 train.py --batch-size 64   in place of torchrun; a known framework needs no more
-   gpurun plan train.toml                               what could be changed, and what not and why; starts nothing
+   gpurun plan train.toml                               what gpurun could change, and what not, and why; starts nothing
    gpurun diagnose slurm-1234.out                       why a job died that ran without gpurun
 
    A script of your own says in train.toml how its settings are spelled:
@@ -30,45 +34,84 @@ EXAMPLES:
    "gpurun help run" lists the flags of a run.
 
 EXIT STATUS:
-   0    trained
+` + runStatus + `
+`
+
+// runStatus are the exit codes of a run.
+const runStatus = `   0    trained
    1    the job failed for a reason of its own
    2    usage, configuration or environment: nothing was started
    12   memory: every allowed rung was tried or is impossible, or a bound was reached
    70   a bug in gpurun
    74   the run directory cannot be written
    75   try again later
-   130  stopped by SIGINT; 143 by SIGTERM
-`
+   130  stopped by SIGINT; 143 by SIGTERM`
 
-// launchFlags are the flags of the verbs that read a job, which package job
-// parses itself.
-const launchFlags = `gpurun's own:
-   --json                 one JSON document on stdout (of a run: events as JSON lines, the verdict last)
-   --quiet                say only failures and the end
-   --run-dir DIR          the run directory; one that exists goes on where it stopped
-   --deadline TIME        by when the run is over, such as 4h: it stops at a checkpoint before, with code 75
-   --propagate-exit-code  end with the job's own code, if that is 1-63, where it failed for a reason of its own
+// status are the exit codes of the verbs that start nothing.
+func status(done string) string {
+	return "   0    " + done + `
+   2    usage, configuration or environment
+   70   a bug in gpurun`
+}
+
+// runFlags are the flags of a run, which package job parses itself.
+const runFlags = `gpurun's own:
+  --json                  print events as JSON lines on stdout, the verdict last; all else goes to stderr
+  --quiet                 say only failures and the end
+  --run-dir DIR           the run directory; one that exists goes on where it stopped
+  --deadline TIME         by when the run is over, such as 4h: it stops at a checkpoint before, with code 75
+  --propagate-exit-code   end with the job's own code, if that is 1-63, where it failed for a reason of its own
+  --python PATH           the interpreter; by default the active environment's, then torchrun's, then python3
+  --help, -h              show this
 
 torchrun's, before the script (with a train.toml: its [launch] table, or job.command):
-   --nproc-per-node N     ranks: a number, auto, gpu or cpu
-   -m, --module           the script is a module, as in python -m
-   --no-python            the script is a program
-   --python PATH          the interpreter; by default the active environment's, then torchrun's, then python3
-   --max-restarts N       restarts for failures that a rung does not answer
-   --log-dir, -r/--redirects, -t/--tee, --local-ranks-filter, --role, --master-port, --rdzv-id, …`
+  --nproc-per-node N      the number of ranks, or auto, gpu or cpu
+  -m, --module            the script is a module, as in python -m
+  --no-python             the script is a program
+  --max-restarts N        restarts for failures that no rung answers
+  --log-dir DIR           the folder of the job's runs, in place of .gpurun/JOB
+  -r, --redirects STD     streams that go only to files: 1 (out), 2 (err), 3 (both), or RANK:STD,…
+  -t, --tee STD           streams that go to files and to the console
+  --local-ranks-filter R  the ranks whose output reaches the console: 0,1,…
+  --role NAME             ROLE_NAME, and the prefix of the console's lines
+  --master-port PORT      by default a free one for each attempt
+  --rdzv-id ID            TORCHELASTIC_RUN_ID; by default a fresh one for each attempt
+  --shutdown-timeout S    seconds between SIGTERM and SIGKILL; by default 30
+  --nnodes, --node-rank and --master-addr have to name a single node. --standalone and torchrun's other flags for
+  rendezvous and monitoring are accepted and have no effect.`
+
+// readFlags are those of the verbs that read a job and start nothing.
+const readFlags = `--json              print one JSON document on stdout
+--nproc-per-node N  the number of ranks, or auto, gpu or cpu
+-m, --module        the script is a module, as in python -m
+--no-python         the script is a program
+--python PATH       the interpreter; by default the active environment's, then torchrun's, then python3
+--help, -h          show this
+The other flags of "gpurun run" are accepted, and change nothing here.`
 
 // helpCommand shows the help of gpurun or of one verb.
 func helpCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "help",
-		Aliases:   []string{"h"},
-		Usage:     "show this, or the help of a verb",
-		ArgsUsage: "[VERB]",
+		Name:            "help",
+		Aliases:         []string{"h"},
+		Usage:           "show this, or the help of a verb",
+		UsageText:       "gpurun help [VERB]\ngpurun VERB --help",
+		SkipFlagParsing: true,
 		Action: func(c *cli.Context) error {
-			if verb := c.Args().First(); verb != "" {
-				return cli.ShowCommandHelp(c, verb)
+			verb := c.App.Command(c.Args().First())
+			if asksHelp(c.Args().First()) {
+				verb = c.Command
 			}
-			return cli.ShowAppHelp(c)
+			if verb == nil {
+				return cli.ShowAppHelp(c)
+			}
+			path := "gpurun " + verb.Name
+			for _, sub := range verb.Subcommands {
+				if sub.Name == c.Args().Get(1) {
+					verb, path = sub, path+" "+sub.Name
+				}
+			}
+			return writeHelp(c.App.Writer, verb, path)
 		},
 	}
 }
@@ -76,9 +119,58 @@ func helpCommand() *cli.Command {
 // orHelp shows a verb's help where its command line asked for it.
 func orHelp(c *cli.Context, err error) error {
 	if errors.Is(err, job.ErrHelp) {
-		return cli.ShowSubcommandHelp(c)
+		return writeHelp(c.App.Writer, c.Command, c.Command.HelpName)
 	}
 	return err
+}
+
+// exitStatus are the exit codes of each verb.
+var exitStatus = map[string]string{
+	"run":      runStatus,
+	"plan":     status("the plan is shown"),
+	"diagnose": status("everything was read, whatever the diagnosis"),
+	"explain":  status("the journal was read"),
+	"recipes":  status("the recipes are shown"),
+	"detect":   status("the recipe is shown, or that there is none"),
+	"version":  status("the version is shown"),
+	"help":     status("the help is shown"),
+}
+
+// writeHelp writes a verb's help: the one text of "help VERB" and "VERB --help".
+func writeHelp(out io.Writer, c *cli.Command, path string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	section := func(title, text string) {
+		fmt.Fprintf(w, "%s:\n", title)
+		for line := range strings.SplitSeq(text, "\n") {
+			fmt.Fprintln(w, strings.TrimRight("   "+line, " "))
+		}
+		fmt.Fprintln(w)
+	}
+	section("NAME", path+" - "+c.Usage)
+	section("USAGE", c.UsageText)
+	if c.Description != "" {
+		section("DESCRIPTION", c.Description)
+	}
+	if len(c.Subcommands) > 0 {
+		fmt.Fprintf(w, "COMMANDS:\n")
+		for _, sub := range c.Subcommands {
+			fmt.Fprintf(w, "   %s\t%s\n", sub.Name, sub.Usage)
+		}
+		fmt.Fprintln(w)
+	}
+	if c.SkipFlagParsing && c.Name != "help" {
+		section("OPTIONS", map[bool]string{true: runFlags, false: readFlags}[c.Name == "run"])
+	} else {
+		fmt.Fprintf(w, "OPTIONS:\n")
+		for _, f := range c.Flags {
+			if !slices.Contains(f.Names(), "help") { // which is added once a verb has run
+				fmt.Fprintf(w, "   %s\n", f)
+			}
+		}
+		fmt.Fprintf(w, "   --help, -h\tshow this\n\n")
+	}
+	fmt.Fprintf(w, "EXIT STATUS:\n%s\n", exitStatus[c.Name])
+	return w.Flush()
 }
 
 // verbs are the words that may stand in the place of a job.
@@ -96,8 +188,12 @@ func misnamed(args []string) error {
 	if len(args) < 2 {
 		return nil
 	}
+	args = slices.DeleteFunc(slices.Clone(args), func(w string) bool { return w == "--json" || w == "--quiet" })
+	if len(args) < 2 {
+		return nil
+	}
 	word, all := args[1], verbs()
-	if word == "help" && len(args) > 2 {
+	if word == "help" && len(args) > 2 && !asksHelp(args[2]) {
 		if app := newApp(streams{}); app.Command(args[2]) == nil {
 			return noVerb(args[2], job.Nearest(args[2], all))
 		}
@@ -119,8 +215,10 @@ func noVerb(word, meant string) error {
 	if meant != "" {
 		hint = "did you mean gpurun " + meant + "? gpurun help lists the verbs"
 	}
-	return errext.Errorf(hint, "%q is neither a verb nor a script that is there", word)
+	return errext.Errorf(hint, "%q is neither a verb nor an existing script", word)
 }
+
+func asksHelp(word string) bool { return word == "--help" || word == "-h" }
 
 // onUsageError says a wrong flag in gpurun's words.
 func onUsageError(c *cli.Context, err error, _ bool) error {
@@ -142,7 +240,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	}
 	if rest, ok := strings.CutPrefix(err.Error(), "invalid value "); ok {
 		value, flag, _ := strings.Cut(strings.TrimSuffix(rest, ": parse error"), " for flag ")
-		return errext.Errorf(hint, "--%s: %s is not what it takes", strings.TrimLeft(flag, "-"), value)
+		return errext.Errorf(hint, "invalid value %[2]s for --%[1]s", strings.TrimLeft(flag, "-"), value)
 	}
 	return errext.WithHint(err, hint)
 }
@@ -150,7 +248,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 // atMost refuses arguments that a verb would not look at.
 func atMost(c *cli.Context, n int) error {
 	if c.NArg() > n {
-		return errext.Errorf("gpurun help "+c.Command.FullName()+" says what it takes", "gpurun %s takes no %q", c.Command.FullName(), c.Args().Get(n))
+		return errext.Errorf("gpurun help "+c.Command.FullName()+" shows its usage", "unexpected argument %[2]q for gpurun %[1]s", c.Command.FullName(), c.Args().Get(n))
 	}
 	return nil
 }

@@ -6,9 +6,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -17,7 +14,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -37,18 +33,21 @@ type streams struct {
 // Main runs gpurun with a command line and returns its exit code.
 func Main(args []string, in, out, errs *os.File) (code int) {
 	s := streams{in: in, out: out, err: errs, json: out}
+	app := newApp(s)
+	fail := failure{people: errs}
+	if asksJSON(app, args) {
+		fail.programs = out
+	}
 	defer func() {
 		if bug := recover(); bug != nil {
-			fmt.Fprintf(errs, "gpurun: error: this is a bug in gpurun: %v\n%s", bug, debug.Stack())
-			fmt.Fprintln(errs, "gpurun: hint: report it with the lines above and the run directory's journal.jsonl")
-			code = strategy.CodeBug
+			code = fail.tell(errext.WithCode(errext.Errorf("report it with the lines above and the run directory's journal.jsonl",
+				"this is a bug in gpurun: %v\n%s", bug, debug.Stack()), strategy.CodeBug))
 		}
 	}()
 	if err := misnamed(args); err != nil {
-		return exitCode(err, errs)
+		return fail.tell(err)
 	}
-	app := newApp(s)
-	return exitCode(app.Run(arrange(app, args)), errs)
+	return fail.tell(app.Run(arrange(app, args)))
 }
 
 // newApp describes the command line. What is not a verb is a job to run.
@@ -73,6 +72,9 @@ func newApp(s streams) *cli.App {
 	}
 	for _, c := range app.Commands {
 		c.OnUsageError, c.HideHelpCommand = onUsageError, true
+		for _, sub := range c.Subcommands {
+			sub.OnUsageError, sub.HideHelpCommand = onUsageError, true
+		}
 	}
 	return app
 }
@@ -83,6 +85,9 @@ func arrange(app *cli.App, args []string) []string {
 	for i, word := range args[min(1, len(args)):] {
 		if c := app.Command(word); c != nil {
 			rest := slices.Concat(args[1:i+1], args[i+2:])
+			if !c.SkipFlagParsing && wantsHelp(c, rest) {
+				return slices.Concat([]string{args[0], "help", c.Name}, rest)
+			}
 			return slices.Concat([]string{args[0], word}, flagsFirst(c, rest))
 		}
 		if word != "--json" && word != "--quiet" {
@@ -96,6 +101,20 @@ func arrange(app *cli.App, args []string) []string {
 		return []string{"gpurun", "version"}
 	}
 	return slices.Concat([]string{args[0], "run"}, args[1:])
+}
+
+// wantsHelp reports whether the words of a verb that urfave/cli parses ask for its
+// help. A subcommand that reads a job knows itself what is a flag of the script.
+func wantsHelp(c *cli.Command, words []string) bool {
+	for _, w := range words {
+		switch {
+		case w == "--" || c.Command(w) != nil:
+			return false
+		case asksHelp(w):
+			return true
+		}
+	}
+	return false
 }
 
 // flagsFirst moves the flags of a verb, with their values, before its arguments.
@@ -131,32 +150,4 @@ func wantsValue(c *cli.Command, word string) bool {
 		}
 	}
 	return false
-}
-
-// exitCode prints an error as people read it, and turns it into an exit code: the
-// error's own, or 2, since what has none arose before anything was started.
-func exitCode(err error, w io.Writer) int {
-	var known *ended
-	var file *job.Error
-	var usage *job.UsageError
-	switch {
-	case err == nil, errors.Is(err, job.ErrHelp):
-		return 0
-	case errors.As(err, &known):
-		return known.code
-	case errors.As(err, &file):
-		fmt.Fprintf(w, "gpurun: error: %s is not a job that can be started\n%v\n", file.File, file)
-		return strategy.CodeUsage
-	}
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(w, "gpurun: error: %s\n", strings.TrimRight(line, "\n"))
-	}
-	hint := errext.Hint(err)
-	if hint == "" && errors.As(err, &usage) {
-		hint = usage.Hint
-	}
-	if hint != "" {
-		fmt.Fprintf(w, "gpurun: hint: %s\n", hint)
-	}
-	return errext.Code(err, strategy.CodeUsage)
 }

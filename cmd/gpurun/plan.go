@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"text/tabwriter"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -19,10 +19,26 @@ func planCommand(s streams) *cli.Command {
 		Name:            "plan",
 		Usage:           "show a job's plan and what each rung would change, without starting anything",
 		UsageText:       "gpurun plan [--json] train.toml\ngpurun plan [torchrun's flags] script.py [arguments …]",
-		Description:     "with --json: {\"plan\", \"rungs\": [{\"rung\", \"available\", \"reason\", \"changed\"}]}",
+		Description:     planText,
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return orHelp(c, plan(c.Context, c.Args().Slice(), s)) },
 	}
+}
+
+const planText = `Each rung of the decision tree is shown with what it would change, or why it is not available.
+With --json: {"job", "recipe", "python", "ranks", "plain", "ranks_reason", "ceiling_bytes", "plan", "rungs": [{"rung", "available", "reason", "changed"}]}`
+
+// A shownPlan is what plan prints in JSON.
+type shownPlan struct {
+	Job     string           `json:"job"`
+	Recipe  string           `json:"recipe"`
+	Python  string           `json:"python"` // empty for a program
+	Ranks   int              `json:"ranks"`
+	Plain   bool             `json:"plain"` // one process that is given no rank
+	Why     string           `json:"ranks_reason"`
+	Ceiling *int64           `json:"ceiling_bytes"` // of each rank; null: none
+	Plan    strategy.Plan    `json:"plan"`
+	Rungs   []strategy.Offer `json:"rungs"`
 }
 
 func plan(ctx context.Context, args []string, s streams) error {
@@ -37,45 +53,53 @@ func plan(ctx context.Context, args []string, s streams) error {
 	}
 	offers := strategy.Survey(p.Policy(), p.StrategyJob(), p.Plan(), node.NewWorld(w.world, nil, nil).Inventory(ctx))
 	if own.JSON {
-		return json.NewEncoder(s.out).Encode(struct {
-			Plan  strategy.Plan    `json:"plan"`
-			Rungs []strategy.Offer `json:"rungs"`
-		}{p.Plan(), offers})
+		shown := shownPlan{
+			Job: p.Job().Name, Recipe: p.RecipeName(), Python: p.Python(), Ranks: p.Ranks(), Plain: p.Plain(), Why: p.WhyRanks(), Plan: p.Plan(), Rungs: offers,
+		}
+		if held := p.StrategyJob().Ceiling; held > 0 {
+			shown.Ceiling = &held
+		}
+		return console.WriteJSON(s.out, p.secrets(), shown)
 	}
 	return p.printPlan(s.out, offers)
 }
 
 func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
-	j := p.Job()
+	j, page := p.Job(), console.NewPage(out, p.secrets())
 	_, evidence := p.Recipe()
-	fmt.Fprintf(out, "job %s: ranks %d, recipe %s, %s\n", j.Name, p.StrategyJob().Ranks, p.RecipeName(), p.Place())
+	page.Printf("job %s: %s, recipe %s, %s\n", j.Name, count(p.StrategyJob().Ranks), p.RecipeName(), p.Place())
+	kind := ""
+	if p.Plain() {
+		kind = ", a process without a rank"
+	}
+	page.Printf("  ranks: %d%s: %s\n", p.Ranks(), kind, p.WhyRanks())
 	for _, line := range evidence {
-		fmt.Fprintf(out, "  recognised by: %s\n", line)
+		page.Printf("  recognised by: %s\n", line)
 	}
 	if python := p.Python(); python != "" {
-		fmt.Fprintf(out, "  runs on: %s\n", python)
+		page.Printf("  interpreter: %s\n", python)
 	}
 	if n := j.Limits.DeviceMemory; n > 0 {
-		fmt.Fprintf(out, "  each rank is held to: %s\n", strategy.GiB(n))
+		page.Printf("  device memory of each rank: at most %s (limits.device_memory)\n", strategy.GiB(n))
 	}
 	for _, text := range p.Warnings() {
-		fmt.Fprintf(out, "warning: %s\n", text)
+		page.Printf("warning: %s\n", text)
 	}
-	fmt.Fprintln(out, "\nplan:")
+	page.Printf("\nplan:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	said := false
+	rows, said := page.On(table), false
 	for _, k := range strategy.Knobs {
 		value := p.Value(k)
 		if value != "" {
-			fmt.Fprintf(table, "  %s\t%s\n", k, value)
+			rows.Printf("  %s\t%s\n", k, value)
 			said = true
 		}
 	}
 	table.Flush()
 	if !said {
-		fmt.Fprintln(out, "  nothing is known of it: no recipe fits, and there is no [knobs] table (gpurun recipes lists the frameworks)")
+		page.Printf("  gpurun does not know this job: no recipe matches, and there is no [knobs] table (gpurun recipes lists the frameworks)\n")
 	}
-	fmt.Fprintln(out, "\nrungs:")
+	page.Printf("\nrungs:\n")
 	for _, o := range offers {
 		word, text := "–", o.Reason
 		if o.Available {
@@ -84,7 +108,14 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 		if o.Available && text == "" {
 			text = "changes nothing in the job"
 		}
-		fmt.Fprintf(table, "  %s %s\t%s\n", word, o.Rung, text)
+		rows.Printf("  %s %s\t%s\n", word, o.Rung, text)
 	}
 	return table.Flush()
+}
+
+func count(ranks int) string {
+	if ranks == 1 {
+		return "1 rank"
+	}
+	return fmt.Sprintf("%d ranks", ranks)
 }

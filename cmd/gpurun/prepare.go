@@ -7,29 +7,30 @@ import (
 	"os"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // A prepared job, with the connection to the GPUs' driver that was opened for it: nil
-// where there is no driver.
+// where the job sees no GPU.
 type prepared struct {
 	*job.Prepared
-	nvml *gpu.NVML
+	nvml *gpu.Connection
 }
 
 // prepare answers every question about a job. It starts no rank. The caller
-// closes the result.
-func prepare(ctx context.Context, j *job.Job) (*prepared, error) {
-	m := job.Machine{Environ: os.Environ()}
-	nvml, err := gpu.Open()
-	if err != nil && !errors.Is(err, gpu.ErrAbsent) {
-		m.Warnings = append(m.Warnings, err.Error())
+// closes the result. Where beside is set, NVML comes up beside what follows.
+func prepare(ctx context.Context, j *job.Job, beside bool) (*prepared, error) {
+	p := &prepared{}
+	if !gpu.Hidden(environ.Parse(os.Environ()).With(j.Env).Words()) { // else the job has nothing to do with the driver
+		p.nvml = gpu.Connect()
 	}
-	m.NVML = nvml
-	p := &prepared{nvml: nvml}
-	if p.Prepared, err = job.Prepare(ctx, j, m); err != nil {
+	var err error
+	if p.Prepared, err = job.Prepare(ctx, j, job.Machine{Environ: os.Environ(), NVML: p.nvml, Beside: beside}); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
@@ -52,16 +53,14 @@ func prepareArgs(ctx context.Context, args []string) (*prepared, job.Own, error)
 	if err != nil {
 		return nil, own, err
 	}
-	p, err := prepare(ctx, j)
+	p, err := prepare(ctx, j, false)
 	return p, own, err
 }
 
-func (p *prepared) close() error {
-	if p.nvml == nil {
-		return nil
-	}
-	return p.nvml.Close()
-}
+func (p *prepared) close() error { return p.nvml.Close() }
+
+// secrets are those in the job's command and environment.
+func (p *prepared) secrets() *mask.Masker { return mask.New(p.Job().Argv, p.Environ()) }
 
 // Apply makes a prepared job the launcher's Recipe.
 func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.Command, error) {
@@ -69,10 +68,10 @@ func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.C
 	return launcher.Command(c), err
 }
 
-// propose gives the command that starts a plan from the beginning, in the run in dir.
-func (p *prepared) propose(dir string) func(strategy.Plan, int) (launcher.Command, error) {
-	return func(plan strategy.Plan, n int) (launcher.Command, error) {
-		c, err := p.Propose(plan, dir, n)
-		return launcher.Command(c), err
+// propose gives the words that start a plan from the beginning, in the run in dir.
+func (p *prepared) propose(dir string) func(strategy.Plan, int) (console.Proposal, error) {
+	return func(plan strategy.Plan, n int) (console.Proposal, error) {
+		proposal, err := p.Propose(plan, dir, n)
+		return console.Proposal(proposal), err
 	}
 }

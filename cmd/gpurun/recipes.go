@@ -19,12 +19,13 @@ func recipesCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:      "recipes",
 		Usage:     "list the frameworks that gpurun knows, or show one",
-		ArgsUsage: "[NAME]",
 		UsageText: "gpurun recipes [--json] [NAME]\ngpurun recipes detect [--json] train.toml",
-		Flags:     []cli.Flag{jsonFlag()},
+		Description: "A recipe says where a framework keeps the settings that gpurun may change. With a name, each setting is shown\n" +
+			"with its place. With --json: [{\"name\", \"title\", \"knobs\", \"verified\": {\"version\", \"rungs\"} | null}]",
+		Flags: []cli.Flag{jsonFlag()},
 		Subcommands: []*cli.Command{{
 			Name:            "detect",
-			Usage:           "show which recipe a job gets, and by which marks",
+			Usage:           "show which recipe a job gets, and why",
 			UsageText:       "gpurun recipes detect [--json] train.toml\ngpurun recipes detect [torchrun's flags] script.py [arguments …]",
 			SkipFlagParsing: true,
 			Action:          func(c *cli.Context) error { return orHelp(c, detectRecipe(c.Context, c.Args().Slice(), s)) },

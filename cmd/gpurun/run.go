@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -27,7 +28,6 @@ func runCommand(s streams) *cli.Command {
 		Name:            "run",
 		Usage:           "run a job (the verb may be left out)",
 		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--deadline TIME] [--propagate-exit-code] train.toml\ngpurun [flags] script.py [arguments …]",
-		Description:     launchFlags,
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return orHelp(c, run(c.Context, c.Args().Slice(), s)) },
 	}
@@ -79,7 +79,7 @@ func prepareOrStop(ctx context.Context, j *job.Job) (*prepared, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		p, err := prepare(ctx, j)
+		p, err := prepare(ctx, j, true)
 		done <- result{p, err}
 	}()
 	select {
@@ -126,11 +126,15 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	said := output.NewWords(s.err)
 	defer said.Close()
 	people := console.NewPeople(said, dir, own.Quiet, p.propose(dir))
+	secrets := p.secrets()
+	people.Mask(secrets)
 	show := people.Show
 	if own.JSON {
 		events := output.NewWords(s.json)
 		defer events.Close()
-		show = console.NewJSON(events).Show
+		lines := console.NewJSON(events)
+		lines.Mask(secrets)
+		show = lines.Show
 	}
 	store, events, err := place.OpenRun(ctx, dir, show, journal.Patience{Said: func(text string) { fmt.Fprintf(said, "gpurun: %s\n", text) }})
 	if stop := launcher.StoppedEarly(ctx); stop != nil && err != nil {
@@ -139,6 +143,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
+	store.Mask(secrets)
 	log := node.OpenEventLog(store)
 	defer log.Close()
 	signals.Record(log)
@@ -171,7 +176,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		return verdict, err
 	}
 	if err := node.TellParent(environ.Parse(os.Environ()), dir, verdict, log.Last()); err != nil {
-		fmt.Fprintf(said, "gpurun: warning: %v\n", err)
+		console.NewPage(said, secrets).Printf("gpurun: warning: %v\n", err)
 	}
 	return verdict, nil
 }
@@ -183,15 +188,15 @@ func start(ctx context.Context, w wiring, state launcher.State, log *node.EventL
 		return state.Verdict, err
 	}
 	if err := node.SweepSwaps(w.node.NVMePath); err != nil {
-		w.warnings = append(w.warnings, err.Error())
+		w.warnings = append(w.warnings, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	for _, text := range w.warnings {
 		if err := log.Append(launcher.Noticed{Text: "warning: " + text}); err != nil {
 			return state.Verdict, err
 		}
 	}
+	w.before.Warn = func(text string) { log.Note("warning: " + text) }
 	world := node.NewWorld(w.world, signals, log.Note)
-	state.Next.Facts = world.Before(ctx)
 	w.launcher.Starter, w.launcher.World, w.launcher.Store = node.New(w.node, log, signals), world, log
 	return w.launcher.Run(ctx, state)
 }

@@ -13,9 +13,10 @@ import (
 
 func versionCommand(s streams) *cli.Command {
 	return &cli.Command{
-		Name:  "version",
-		Usage: "print gpurun's version, and whether NVML is built in",
-		Flags: []cli.Flag{jsonFlag()},
+		Name:      "version",
+		Usage:     "print gpurun's version, and whether NVML is built in",
+		UsageText: "gpurun version [--json]",
+		Flags:     []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {
 			if err := atMost(c, 0); err != nil {
 				return err
@@ -56,5 +57,5 @@ func version() string {
 }
 
 func jsonFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "json", Usage: "print one JSON document on stdout"}
+	return &cli.BoolFlag{Name: "json", Usage: "print one JSON document on stdout", DisableDefaultText: true}
 }

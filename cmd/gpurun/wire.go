@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/output"
-	"github.com/gpurun/gpurun/strategy"
 )
 
 // A wiring is what the parts of a launch have to know of a prepared job.
@@ -20,6 +20,7 @@ type wiring struct {
 	launcher launcher.Launcher // but Starter, World and Store
 	node     node.Options
 	world    node.WorldOptions
+	before   *gpu.Baseline
 	notice   node.NoticeOptions
 }
 
@@ -33,8 +34,9 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 		return wiring{}, err
 	}
 	digest, _ := p.Digest(job.DigestVersion)
+	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs())
 	w := wiring{
-		warnings: p.Warnings(),
+		warnings: p.Warnings(), before: before,
 		began: launcher.Began{
 			Run: run, Name: j.Name, Version: version(), Digest: digest, Recipe: p.RecipeName(), Python: p.Python(),
 			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
@@ -44,29 +46,24 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 			Graces: launcher.Graces{User: launch.ShutdownTimeout, Failure: node.FailureGrace},
 		},
 		node: node.Options{
-			Run: run, Ranks: p.Ranks(), Plain: launch.Self, Argv: p.Argv, Env: p.Environ(),
+			Run: run, Ranks: p.Ranks(), Plain: p.Plain(), Launcher: launch.Self, Argv: p.Argv, Env: p.Environ(),
 			Workdir: j.Workdir, DataLimit: p.DataLimit(), MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts,
 			Probe: launch.Probe, NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
 			Output: node.Output{
 				Stdin: s.in, Stdout: s.out, Stderr: s.err, TTY: launch.TTY, Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
-				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(),
+				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(), Mask: p.secrets(),
 			},
-			Settings: p.Settings(),
-			Alarms: func(ctx context.Context, emit func(strategy.Fact)) func() {
-				return p.nvml.Watch(ctx, p.GPUs().Devices, emit)
-			},
+			Settings: p.Settings(), Growing: p.Checkpoints().Growing,
+			Alarms: before.Watch,
 		},
 		world: node.WorldOptions{
-			Accelerator: p.Accelerator(), BF16: p.BF16(), NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
+			Accelerator: p.Accelerator(), BF16: func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) }, Devices: before, NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
 			Checkpoint: func() string { return p.Checkpoints().Newest(began) },
 		},
 		notice: node.NoticeOptions{Mode: launch.OnNotice, Grace: launch.NoticeGrace, Scheduler: p.Ends()},
 	}
 	if c := p.Checkpoints(); c.Glob != "" || c.Pointer != "" {
 		w.notice.Checkpoint = c.Newest
-	}
-	if p.nvml != nil {
-		w.world.Devices, w.world.Baseline = p.nvml, p.GPUs().Devices
 	}
 	return w, nil
 }

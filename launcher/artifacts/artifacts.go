@@ -21,6 +21,12 @@ type Artifacts struct {
 	Evidence strategy.Evidence
 	Several  bool // ranks or streams, whose lines are numbered each for itself
 	Empty    bool // nothing was in it
+	// Running says that a gpurun is at work in the run directory, and that the last
+	// attempt has not ended.
+	Running bool
+	// Ceiling is what limits.device_memory held each rank to, in bytes; 0: nothing,
+	// or not known.
+	Ceiling int64
 }
 
 // given is the source of facts that the command line told.

@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"unicode"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -129,5 +131,36 @@ func TestDiagnosisAsJSON(t *testing.T) {
 	var b strings.Builder
 	if n, err := Diagnose(in).WriteTo(&b); err != nil || int(n) != b.Len() || !strings.HasPrefix(b.String(), "-: ended with exit code 3") {
 		t.Errorf("%d, %v: %q", n, err, b.String())
+	}
+}
+
+// What a hostile job left is neither obeyed by a terminal nor followed elsewhere.
+func TestHostileArtifacts(t *testing.T) {
+	const message = "BadError: \u202ered\u009b31m hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123 \u200b"
+	dir := tree(t, map[string]string{
+		"secret":                     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n",
+		"run/attempt_0/0/stderr.log": "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n" + message + "\n",
+	})
+	rank := filepath.Join(dir, "run", "attempt_0", "0")
+	if err := os.Symlink(filepath.Join(dir, "secret"), filepath.Join(rank, "stdout.log")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(rank, "error.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code := 1
+	in, err := Collector{Attempt: -1, ExitCode: &code}.Collect(filepath.Join(dir, "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if _, err := Diagnose(in).WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(b.String(), "out of memory") {
+		t.Errorf("a link was followed: %s", b.String())
+	}
+	if !strings.Contains(b.String(), `BadError: \u202ered\x9b31m *** \u200b`) || strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && !unicode.IsGraphic(r) }) {
+		t.Errorf("shown: %q", b.String())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -25,6 +26,8 @@ type Diagnosis struct {
 	Symptoms   []cause.Code `json:"symptoms"`
 	Evidence   []Quote      `json:"evidence"`
 	Advice     string       `json:"advice"`
+	// Running says that the run goes on, and that this is not its end.
+	Running bool `json:"running,omitempty"`
 
 	whole strategy.Diagnosis
 }
@@ -46,7 +49,7 @@ func Diagnose(in Artifacts) Diagnosis {
 	d := strategy.Diagnose(in.Evidence)
 	r := Diagnosis{
 		File: in.Name, Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures, Fragmented: d.Fragmented,
-		Symptoms: []cause.Code{}, Evidence: []Quote{}, Advice: d.Advice, whole: d,
+		Symptoms: []cause.Code{}, Evidence: []Quote{}, whole: d,
 	}
 	if d.Rank >= 0 {
 		r.Rank = &d.Rank
@@ -66,13 +69,9 @@ func Diagnose(in Artifacts) Diagnosis {
 			r.Evidence = append(r.Evidence, Quote{Text: launcher.Describe(f)})
 		}
 	}
+	r.Running, r.Advice = in.Running, launcher.Advice(d, in.Evidence, in.Ceiling)
 	if in.Empty {
-		r.Advice = "the output is empty, and nothing can be said of how the job ended"
-	}
-	if r.Advice == "" {
-		if c, known := cause.Lookup(d.Cause); known {
-			r.Advice = c.Hint
-		}
+		r.Advice = "the output is empty and does not show how the job ended"
 	}
 	return r
 }
@@ -101,20 +100,21 @@ func whereOf(f strategy.Fact, several bool) string {
 }
 
 // WriteTo writes the diagnosis as a paragraph that a person can act on, then the
-// lines that prove it.
+// lines that prove it: without secrets, and so that a terminal obeys nothing in them.
 func (r Diagnosis) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n", r.File, strings.Join(r.paragraph(), ". "))
+	var shapes *mask.Masker // nobody knows the job's own secrets here
+	b.WriteString(shapes.Sprintf("%s: %s\n", r.File, strings.Join(r.paragraph(), "; ")))
 	for i, q := range r.Evidence {
 		if i == evidenceShown {
 			fmt.Fprintf(&b, "  and %d more\n", len(r.Evidence)-i)
 			break
 		}
 		if q.Line == 0 {
-			fmt.Fprintf(&b, "  %s\n", shortened(q.Text))
+			b.WriteString(shapes.Sprintf("  %s\n", shortened(q.Text)))
 			continue
 		}
-		fmt.Fprintf(&b, "  %sline %d: %s\n", q.where, q.Line, shortened(q.Text))
+		b.WriteString(shapes.Sprintf("  %sline %d: %s\n", q.where, q.Line, shortened(q.Text)))
 	}
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err
@@ -136,22 +136,26 @@ func (r Diagnosis) paragraph() []string {
 	d := r.whole
 	first := d.Sentence()
 	switch {
+	case r.Running && !r.Fatal:
+		return []string{fmt.Sprintf("the run is still going, and nothing fatal is shown so far (%s)", r.Cause)}
+	case r.Running:
+		first = "the run is still going; so far its output shows " + first
 	case !r.Fatal && r.Cause == cause.None:
-		first = "nothing fatal is shown"
+		first = "the output shows nothing fatal"
 	case r.Cause == cause.Unknown && d.ExitCode == 0:
 		first = "the job failed, and nothing here proves why"
 	case !r.Fatal:
-		first = fmt.Sprintf("%s is shown, and not that the job ended by it", r.Cause)
+		first = fmt.Sprintf("the output shows %s, but not that it ended the job", r.Cause)
 	}
 	parts := []string{fmt.Sprintf("%s (%s)", first, r.Cause)}
 	if r.Cause == cause.CUDAOOM || r.Cause == cause.GPUOccupied {
 		parts = append(parts, r.holders()...)
 	}
 	if r.Fragmented {
-		parts = append(parts, "what PyTorch holds unused could have served the request: it is fragmented, and PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is worth a try")
+		parts = append(parts, "the memory that PyTorch reserved and did not use would have been enough, but it is fragmented: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
 	}
 	if r.Late && d.Growth == nil {
-		parts = append(parts, "it came after many good steps: a long sample, fragmentation, or a leak that the output does not tell of")
+		parts = append(parts, "it came after many good steps: suspect a long sample, fragmentation or a leak")
 	}
 	if len(r.Symptoms) > 0 {
 		var names []string

@@ -79,6 +79,8 @@ func foldersOf(dir string, prefixes ...string) []folder {
 	return all
 }
 
+var errNothingThere = errors.New("holds no stdout.log, stderr.log or error.json of a rank")
+
 // attemptFolder reads the folders of all ranks of one attempt, or the folder of
 // one rank.
 func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
@@ -98,7 +100,7 @@ func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
 		ev.Facts = append(ev.Facts, facts...)
 	}
 	if files == 0 {
-		return ev, fmt.Errorf("%s holds no stdout.log, stderr.log or error.json of a rank", strings.TrimSuffix(dir, "/"))
+		return ev, fmt.Errorf("%s %w", strings.TrimSuffix(dir, "/"), errNothingThere)
 	}
 	if !alone { // of one folder, nobody says how many ranks there were
 		ev.Ranks = len(folders)
@@ -127,6 +129,9 @@ func rankOf(dir string) int {
 func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err error) {
 	step := 0
 	for _, name := range []string{"stdout.log", "stderr.log"} {
+		if !isLeft(filepath.Join(f.path, name)) {
+			continue
+		}
 		read, err := c.stream(f.number, name, filepath.Join(f.path, name))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -138,9 +143,11 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 		step = max(step, read.step)
 		facts = append(facts, read.facts...)
 	}
-	text, err := os.ReadFile(filepath.Join(f.path, "error.json"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, 0, fmt.Errorf("read the rank's error file: %w", err)
+	var text []byte
+	if path := filepath.Join(f.path, "error.json"); isLeft(path) {
+		if text, err = os.ReadFile(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, 0, fmt.Errorf("read the rank's error file: %w", err)
+		}
 	}
 	raised, at, ok := cause.ErrorFile(text)
 	for _, fact := range facts {
@@ -158,4 +165,11 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, err e
 	}
 	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Finding: &raised})
 	return facts, files + 1, nil
+}
+
+// isLeft reports whether a file in a rank's folder is what the rank left there: a
+// link that a job put in its place shows another file, and a pipe never ends.
+func isLeft(path string) bool {
+	info, err := os.Lstat(path)
+	return err != nil || info.Mode().IsRegular()
 }

@@ -1,6 +1,7 @@
 package artifacts
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,11 +23,14 @@ func (c Collector) run(dir string) (Artifacts, error) {
 	if err != nil {
 		return r, err
 	}
-	wanted := c.Attempt
+	wanted, started := c.Attempt, -1
 	ended := map[int]strategy.Evidence{}
 	for _, e := range events {
 		switch e := e.(type) {
+		case launcher.Began:
+			r.Ceiling = e.Job.Ceiling
 		case launcher.Started:
+			started = e.N
 			if c.Attempt < 0 {
 				wanted = e.N
 			}
@@ -38,22 +42,26 @@ func (c Collector) run(dir string) (Artifacts, error) {
 		r.Evidence = ev
 		return r, nil
 	}
+	r.Running = wanted == started && journal.Locked(dir)
 	at := filepath.Join(dir, fmt.Sprintf("attempt-%d", max(wanted, 0)))
 	if _, err := os.Stat(at); err != nil {
 		return r, fmt.Errorf("%s has no attempt %d", dir, max(wanted, 0))
 	}
 	r.Evidence, err = c.attemptFolder(at)
+	if r.Running && errors.Is(err, errNothingThere) {
+		return r, nil // it has just begun
+	}
 	return r, err
 }
 
-// RunIn is the run of gpurun that a directory is or, of those below it (a job's,
-// or those of all jobs), the newest; empty where there is none.
+// RunIn is the run of gpurun that a directory is or, of those below it (a job's, those
+// of all jobs, or those of a working directory), the newest; empty where there is none.
 func RunIn(dir string) string {
 	if _, err := os.Stat(filepath.Join(dir, journal.File)); err == nil {
 		return dir
 	}
 	var found []string
-	for _, below := range []string{"*", filepath.Join("*", "*")} {
+	for _, below := range []string{"*", filepath.Join("*", "*"), filepath.Join(".gpurun", "*", "*")} {
 		journals, _ := filepath.Glob(filepath.Join(quotePattern(dir), below, journal.File)) // the pattern is whole
 		found = append(found, journals...)
 	}

@@ -27,6 +27,9 @@ func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 			return streamRead{}, fmt.Errorf("read the job's output: %w", err)
 		}
 		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeDevice != 0 && name != os.DevNull {
+			return streamRead{}, notText(name, "a device", "name the file that holds the job's output, or - for standard input")
+		}
 		in = f
 	}
 	in, err := asText(name, in)

@@ -26,7 +26,7 @@ var packed = []struct{ magic, name, hint string }{
 }
 
 // notText is the error for a file that cannot be a job's output. Of such a file,
-// "nothing fatal is shown" would be a lie.
+// "the output shows nothing fatal" would be a lie.
 func notText(name, what, hint string) error {
 	return errext.Errorf(hint, "%s is not the output of a job: it is %s", name, what)
 }

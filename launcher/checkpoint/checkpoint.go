@@ -29,7 +29,7 @@ func newestCheckpoint(o opener, dir, glob string, since time.Time, needs []strin
 	if !filepath.IsAbs(glob) {
 		absolute = filepath.Join(dir, glob)
 	}
-	matches, err := filepath.Glob(absolute)
+	matches, err := search(absolute, mostNames)
 	if err != nil {
 		return "", fmt.Errorf("look for checkpoints: %w", err)
 	}

@@ -68,15 +68,18 @@ func takeAccelerate(_ *Launcher, c Call) (Inner, error) {
 			options[g.Name] = "true"
 		}
 	}
-	config, err := accelerateConfig(options["config_file"], c)
-	if err != nil {
-		return Inner{}, err
+	var config accelerateFile
+	if options["config_file"] != "" || options["cpu"] == "" { // --cpu leaves the user's default file out
+		if config, err = accelerateConfig(options["config_file"], c); err != nil {
+			return Inner{}, err
+		}
 	}
 	v := config.merged(options)
 	if err := v.refuse(); err != nil {
 		return Inner{}, err
 	}
-	inner := Inner{Argv: read.Rest, Ranks: v["num_processes"], Env: v.environment(config)}
+	inner := Inner{Argv: read.Rest, Env: v.environment(config)}
+	inner.Ranks, inner.Alone = v.processes()
 	inner.Kind, _ = read.understood()
 	if v["module"] != "" { // as its configuration file can say, too
 		inner.Kind = Module
@@ -178,6 +181,18 @@ func (v launchValues) refuse() error {
 		return errors.New("gpurun cannot take mixed_precision fp8 over: set launch.ranks = \"self\"")
 	}
 	return nil
+}
+
+// processes is how many ranks the launcher starts, empty for one for each GPU. On the
+// CPU it is one process whatever is asked for, and a single one has a rank only where
+// a launcher of several processes starts it (launch_command in
+// accelerate/commands/launch.py, 1.15).
+func (v launchValues) processes() (ranks string, alone bool) {
+	sharded := v["use_deepspeed"] != "" || v["use_fsdp"] != ""
+	if v["cpu"] != "" || on(v["use_cpu"]) && !sharded {
+		return "1", true
+	}
+	return v["num_processes"], !sharded && v["multi_gpu"] == "" && v["distributed_type"] != "MULTI_GPU"
 }
 
 func on(value string) bool { return strings.EqualFold(value, "true") }

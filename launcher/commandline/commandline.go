@@ -36,8 +36,13 @@ type Inner struct {
 	// Env are the variables that the launcher sets for the ranks.
 	Env map[string]string
 	// Ranks is how many the command line asks for on this node, in torchrun's
-	// words; empty where it does not say.
+	// words; empty where it does not say: a rank for each GPU then, else one.
 	Ranks string
+	// Alone: where there is one rank, the launcher starts it as a process that has
+	// no rank.
+	Alone bool
+	// NUMA: without GPUs there is a rank for each NUMA node.
+	NUMA bool
 }
 
 // Site is the beginning of words of Inner.Argv that name a file which the
@@ -78,6 +83,10 @@ type Starts struct {
 	Ranks, Nodes string
 	// One: there is one rank where nothing says how many.
 	One bool
+	// Alone: a single rank is a process that has no rank, unless the variable Forced
+	// is set to a true word.
+	Alone  bool
+	Forced string
 	// Env are variables that the launcher sets, where they are not set.
 	Env map[string]string
 	// Files maps an option to the file in the packages, "{}" for its value, that is

@@ -36,7 +36,7 @@ func takeDeepSpeed(l *Launcher, c Call) (Inner, error) {
 	if len(read.Rest) == 0 {
 		return Inner{}, errNoScript
 	}
-	inner := Inner{Argv: read.Rest, Env: map[string]string{}}
+	inner := Inner{Argv: read.Rest, Env: map[string]string{}, NUMA: true}
 	inner.Kind, inner.Ranks = read.understood()
 	if inner.Ranks == "-1" { // all there are
 		inner.Ranks = ""

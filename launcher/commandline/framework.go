@@ -119,6 +119,7 @@ func takeFramework(l *Launcher, c Call) (Inner, error) {
 	default: // of a site, the user's own copy
 		inner.Kind, inner.Argv = kind, args
 	}
+	inner.Alone = s.Alone && !slices.Contains([]string{"1", "true", "y", "yes", "on"}, strings.ToLower(c.Env[s.Forced]))
 	if inner.Ranks, err = s.count(ranks, c.Env, inner.Env); err != nil {
 		return Inner{}, err
 	}

@@ -23,7 +23,7 @@ var tune = Launcher{
 	Command: []string{"tune", "run"},
 	takes:   takeFramework,
 	Grammar: Grammar{Options: without(torchrunOptions(), "rdzv-endpoint", "node-rank", "no-python", "module"), Abbreviations: true, Remainder: true},
-	Starts:  Starts{Site: "recipes/{1}.py", One: true, Files: map[string]string{"config": "recipes/configs/{}.yaml"}},
+	Starts:  Starts{Site: "recipes/{1}.py", One: true, Alone: true, Files: map[string]string{"config": "recipes/configs/{}.yaml"}},
 }
 
 // without are options of which some are refused.
@@ -41,7 +41,7 @@ var llamaFactory = Launcher{
 	Command: []string{"llamafactory-cli", "train"}, Aliases: [][]string{{"lmf", "train"}},
 	takes:   takeFramework,
 	Grammar: Grammar{Mixed: true},
-	Starts:  Starts{Module: "llamafactory.launcher", Ranks: "NPROC_PER_NODE", Nodes: "NNODES"},
+	Starts:  Starts{Module: "llamafactory.launcher", Ranks: "NPROC_PER_NODE", Nodes: "NNODES", Alone: true, Forced: "FORCE_TORCHRUN"},
 }
 
 // swift is ms-swift's (swift/cli/main.py).
@@ -50,7 +50,7 @@ func swift(command string) Launcher {
 		Command: []string{"swift", command},
 		takes:   takeFramework,
 		Grammar: Grammar{Mixed: true},
-		Starts:  Starts{Module: "swift.cli." + command, Expand: true, Ranks: "NPROC_PER_NODE", Nodes: "NNODES", One: true},
+		Starts:  Starts{Module: "swift.cli." + command, Expand: true, Ranks: "NPROC_PER_NODE", Nodes: "NNODES", One: true, Alone: true},
 	}
 }
 

@@ -37,6 +37,8 @@ type Launch struct {
 
 	Kind    Kind
 	Command []string // script, module or program, and its arguments
+	// Flags are the words before those, but a run directory.
+	Flags []string
 	// Python is gpurun's own option, and so are those in Own.
 	Python string
 	Own    Own
@@ -89,11 +91,29 @@ func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*Launch, error)
 		return nil, err
 	}
 	if len(read.Rest) == 0 {
-		return nil, errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", "no script is named")
+		return nil, errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", "no script or train.toml was given")
 	}
-	l.Command = read.Rest
+	l.Command, l.Flags = read.Rest, flags(args[:read.From], read.Given)
 	l.LocalRankArg = legacy && !l.useEnv
 	return l, l.finish()
+}
+
+// flags are the words that hold options, without those that name a run directory:
+// the next run has another one.
+func flags(words []string, given []Given) []string {
+	drop := map[int]bool{}
+	for _, g := range given {
+		if g.Name == "run-dir" {
+			drop[g.At], drop[g.At+1] = true, drop[g.At+1] || !g.Attached
+		}
+	}
+	var left []string
+	for i, w := range words {
+		if !drop[i] {
+			left = append(left, w)
+		}
+	}
+	return left
 }
 
 // More reads further options, behind the train.toml; rest is where they end.
@@ -297,6 +317,9 @@ func (l *Launch) takeNproc(g Given) error {
 		return nil
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(g.Value))
+	if errors.Is(err, strconv.ErrRange) {
+		return fmt.Errorf("%s: %s is out of range", g.Source, g.Value)
+	}
 	if err != nil {
 		return errext.Errorf(`write a number, "auto", "gpu" or "cpu"`, "%s: %q is not a number of ranks", g.Source, g.Value)
 	}

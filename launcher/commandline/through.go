@@ -40,7 +40,7 @@ func takeThrough(l *Launcher, c Call) (Inner, error) {
 	case "torchrun":
 		return takeTorchrun(handed)
 	}
-	return Inner{Kind: Module, Argv: module[1:], Ranks: "1"}, nil // python: one rank
+	return Inner{Kind: Module, Argv: module[1:], Ranks: "1", Alone: true}, nil // python: one process
 }
 
 // handedInFile are the launcher's options in the file that holds the module's, in
@@ -99,5 +99,8 @@ func takeTorchrun(args []string) (Inner, error) {
 		return Inner{}, errNoScript
 	}
 	kind, ranks := read.understood()
+	if ranks == "" {
+		ranks = "1" // as torchrun does
+	}
 	return Inner{Kind: kind, Argv: read.Rest, Ranks: ranks}, nil
 }

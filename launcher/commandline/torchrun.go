@@ -1,6 +1,9 @@
 package commandline
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // torchrun is PyTorch's own launcher, whose command line gpurun takes, too. Its
 // older name differs by one option.
@@ -99,4 +102,23 @@ func (g *Grammar) named(name string) *Option {
 		}
 	}
 	return nil
+}
+
+// AsksJSON reports whether --json stands among the options that gpurun takes, also
+// where others are wrong: those of a script do not count, those behind a train.toml do.
+func AsksJSON(words []string) bool {
+	p := parser{Grammar: &gpurun, words: words}
+	for p.at < len(words) && words[p.at] != "--" {
+		at := p.at
+		other, err := p.option(words[at])
+		if other {
+			break
+		}
+		if err != nil {
+			p.at = at + 1
+		}
+	}
+	rest := words[p.at:]
+	return slices.ContainsFunc(p.found, func(g Given) bool { return g.Name == "json" }) ||
+		len(rest) > 0 && strings.HasSuffix(rest[0], ".toml") && slices.Contains(rest, "--json")
 }

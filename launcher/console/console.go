@@ -2,7 +2,8 @@
 //
 // What gpurun says to people goes to stderr, one line a thought, each starting
 // with "gpurun: ", lower case, without a full stop. The ranks' own output is
-// never touched by it. With JSON, stdout carries one JSON object a line and
+// never touched by it. What comes from the job is shown without its secrets (package
+// mask), and so that a terminal obeys nothing in it (package terminal). With JSON, stdout carries one JSON object a line and
 // nothing else; the last line is the verdict.
 package console
 
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -22,13 +25,15 @@ type People struct {
 	w     io.Writer
 	quiet bool
 	dir   string
+	mask  *mask.Masker
 
 	began    launcher.Began
 	attempts []attempt
-	diff     string // that was shown last
-	before   string // what an earlier gpurun left of this run, for people
-	// propose gives the command that starts the plan of attempt n from the beginning.
-	propose func(plan strategy.Plan, n int) (launcher.Command, error)
+	diff     string        // that was shown last
+	before   string        // what an earlier gpurun left of this run, for people
+	plan     strategy.Plan // of the attempt that was started last; nil before the first
+	// propose gives the words that start the plan of attempt n from the beginning.
+	propose func(plan strategy.Plan, n int) (Proposal, error)
 }
 
 // attempt is what the summary says of one attempt.
@@ -42,11 +47,15 @@ type attempt struct {
 }
 
 // NewPeople shows events on w; quiet leaves out all but failures and the end.
-// dir is the run directory, and propose gives the command that starts the plan of
+// dir is the run directory, and propose gives the words that start the plan of
 // attempt n from the beginning; both are for the summary.
-func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.Plan, n int) (launcher.Command, error)) *People {
+func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.Plan, n int) (Proposal, error)) *People {
 	return &People{w: w, dir: dir, quiet: quiet, propose: propose}
 }
+
+// Mask sets what the job's secrets are, before the first event. Without it, those
+// are masked whose names or shapes tell.
+func (p *People) Mask(m *mask.Masker) { p.mask = m }
 
 // Recall takes in what an earlier gpurun did in the same run directory, without
 // printing it again.
@@ -113,15 +122,37 @@ func (p *People) start(e launcher.Started) {
 	if e.Checkpoint != "" {
 		from = ", from checkpoint " + e.Checkpoint
 	}
-	plan := e.Plan.String()
-	if plan == "" {
-		plan = "the job as written"
-	}
-	p.chat("attempt %d: %s%s", e.N, plan, from)
+	p.chat("attempt %d: %s%s", e.N, p.describe(e.Plan), from)
+	p.plan = e.Plan.With(nil)
 	if e.Diff != p.diff && !p.quiet {
-		fmt.Fprint(p.w, e.Diff)
+		p.showDiff(e.Diff)
 	}
 	p.diff = e.Diff
+}
+
+// describe says what an attempt runs with: the first one's plan, and of a later one
+// what is different from the one before it.
+func (p *People) describe(plan strategy.Plan) string {
+	switch changed := p.plan.Changed(plan); {
+	case len(plan) == 0:
+		return "the job as written"
+	case p.plan == nil:
+		return plan.String()
+	case len(changed) == 0:
+		return "the same plan"
+	default:
+		return changed.String()
+	}
+}
+
+// showDiff prints a diff. No line of it can be taken for one of gpurun's own.
+func (p *People) showDiff(diff string) {
+	for line := range strings.Lines(terminal.Lines(p.mask.Config(diff))) {
+		if !strings.ContainsRune("+-@ ", rune(line[0])) {
+			line = " " + line
+		}
+		fmt.Fprint(p.w, line)
+	}
 }
 
 func (p *People) decide(e launcher.Decided) {
@@ -141,12 +172,13 @@ func ranks(n int) string {
 	return fmt.Sprintf("%d ranks", n)
 }
 
-// say prints a line; chat does so unless quiet.
+// say prints a line; chat does so unless quiet. Whatever the arguments hold, it
+// stays one line.
 func (p *People) say(format string, args ...any) {
-	for line := range strings.Lines(fmt.Sprintf(format, args...)) {
-		fmt.Fprintf(p.w, "gpurun: %s\n", strings.TrimRight(line, "\n"))
-	}
+	fmt.Fprintf(p.w, "gpurun: %s\n", p.line(format, args...))
 }
+
+func (p *People) line(format string, args ...any) string { return p.mask.Sprintf(format, args...) }
 
 func (p *People) chat(format string, args ...any) {
 	if !p.quiet {
@@ -155,10 +187,16 @@ func (p *People) chat(format string, args ...any) {
 }
 
 // JSON writes events as JSON lines, the verdict last.
-type JSON struct{ w io.Writer }
+type JSON struct {
+	w    io.Writer
+	mask *mask.Masker
+}
 
 // NewJSON writes to w, which carries nothing else.
 func NewJSON(w io.Writer) *JSON { return &JSON{w: w} }
+
+// Mask sets what the job's secrets are, before the first event, as for People.
+func (j *JSON) Mask(m *mask.Masker) { j.mask = m }
 
 // Show writes one event as a line: as the journal has it, with the durations also
 // as --json has always had them.
@@ -171,7 +209,7 @@ func (j *JSON) Show(e launcher.Event) {
 	if err != nil {
 		return // the journal has refused it before
 	}
-	fmt.Fprintf(j.w, "%s\n", WithNanoseconds(line))
+	fmt.Fprintf(j.w, "%s\n", j.mask.JSON(WithNanoseconds(line)))
 }
 
 // verdict is the last line: the verdict's fields beside the line's kind.
@@ -184,5 +222,5 @@ func (j *JSON) verdict(v launcher.Verdict) {
 	if err != nil {
 		return // the journal has refused it before
 	}
-	fmt.Fprintf(j.w, "%s\n", line)
+	fmt.Fprintf(j.w, "%s\n", j.mask.JSON(line))
 }

@@ -39,8 +39,8 @@ func show(s interface{ Show(launcher.Event) }, events ...launcher.Event) {
 }
 
 func people(w *bytes.Buffer, quiet bool) *People {
-	return NewPeople(w, "/runs/r1", quiet, func(p strategy.Plan, _ int) (launcher.Command, error) {
-		return launcher.Command{Argv: []string{"train.py", "--bs", string(p[strategy.MicroBatchSize]), "it's"}, Env: map[string]string{"B": "2", "A": "1"}}, nil
+	return NewPeople(w, "/runs/r1", quiet, func(p strategy.Plan, _ int) (Proposal, error) {
+		return Proposal{Words: []string{"gpurun", "train.py", "--bs", string(p[strategy.MicroBatchSize]), "it's"}, Env: map[string]string{"B": "2", "A": "1"}}, nil
 	})
 }
 
@@ -61,14 +61,14 @@ func TestTheEndOfARunThatTrained(t *testing.T) {
 gpurun: run directory: /runs/r1
 gpurun: attempt 0: micro_batch_size=8 gradient_accumulation_steps=1
 gpurun: attempt 0: CUDA out of memory → micro batch 8→4
-gpurun: attempt 1: micro_batch_size=4 gradient_accumulation_steps=2
+gpurun: attempt 1: micro batch 8→4, accumulation 1→2
 -8
 +4
 gpurun: summary: trained after 2 attempts in 1h1m30s
 gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1 → micro batch 8→4, accumulation 1→2
 gpurun:   attempt 1, 1h0m0s: trained
 gpurun:   changed from the job as written: micro batch 8→4, accumulation 1→2
-gpurun: hint: to start with this plan next time, give the job: A=1 B=2 train.py --bs 4 'it'\''s'
+gpurun: hint: to start with this plan next time, type: A=1 B=2 gpurun train.py --bs 4 'it'\''s'
 gpurun: logs: /runs/r1/attempt-*/rank*
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {

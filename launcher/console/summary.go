@@ -2,15 +2,14 @@ package console
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
-	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // finish prints the end of a run so that the last twenty lines say what
@@ -96,31 +95,18 @@ func (p *People) proposal(v launcher.Verdict) {
 		return
 	}
 	p.say("  changed from the job as written: %s", changed)
-	if command, err := p.propose(last.Used(), last.N); err == nil {
-		p.say("hint: to start with this plan next time, give the job: %s", quote(command))
+	proposal, err := p.propose(last.Used(), last.N)
+	if err != nil {
+		return // the words are for convenience
 	}
-}
-
-// quote writes a command as one could type it.
-func quote(c launcher.Command) string {
-	var words []string
-	for _, k := range slices.Sorted(maps.Keys(c.Env)) {
-		words = append(words, k+"="+shellWord(c.Env[k]))
+	masked := proposal
+	masked.Words, masked.Env = p.mask.Words(proposal.Words), p.mask.Env(proposal.Env)
+	for _, hint := range masked.hints() {
+		p.say("hint: %s", hint)
 	}
-	for _, w := range c.Argv {
-		words = append(words, shellWord(w))
+	if !slices.Equal(masked.hints(), proposal.hints()) {
+		p.say("hint: %s stands for a secret there; %s has the words whole", mask.Mask, filepath.Join(p.dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
 	}
-	return strings.Join(words, " ")
-}
-
-func shellWord(w string) string {
-	plain := func(r rune) bool {
-		return strings.ContainsRune("-_./=:,+@%", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-	}
-	if w != "" && strings.TrimFunc(w, plain) == "" {
-		return w
-	}
-	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
 // skipped lists the rungs that the last walk passed over, a line for each reason.
@@ -152,12 +138,9 @@ func (p *People) hint(v launcher.Verdict) {
 		p.say("hint: the job overrides %s itself: look for it in the script and its configuration", lost.Names())
 		return
 	}
-	last := p.attempts[len(p.attempts)-1].diagnosis
-	advice := last.Advice
-	if c, known := cause.Lookup(last.Cause); advice == "" && known {
-		advice = c.Hint
-	}
-	if advice != "" {
+	attempt := p.attempts[len(p.attempts)-1]
+	last := attempt.diagnosis
+	if advice := launcher.Advice(last, attempt.evidence, p.began.Job.Ceiling); advice != "" {
 		p.say("hint: %s", advice)
 	}
 	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.began.Python != "" {
@@ -179,14 +162,14 @@ func (p *People) rootCause(a attempt) {
 	}
 	const bar = "============================================================"
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s FAILED\n%s\n", bar, p.began.Name, strings.ReplaceAll(bar, "=", "-"))
+	fmt.Fprintf(&b, "%s\n%s FAILED\n%s\n", bar, p.line("%s", p.began.Name), strings.ReplaceAll(bar, "=", "-"))
 	fmt.Fprintf(&b, "Root Cause (first observed failure):\n")
 	fmt.Fprintf(&b, "  rank      : %d\n", a.diagnosis.Rank)
 	fmt.Fprintf(&b, "  exitcode  : %s\n", exitCode(a))
-	fmt.Fprintf(&b, "  logs      : %s\n", filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), fmt.Sprintf("rank%d", a.diagnosis.Rank)))
+	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), fmt.Sprintf("rank%d", a.diagnosis.Rank))))
 	fmt.Fprintf(&b, "  traceback :\n")
 	for _, line := range traceback(a) {
-		fmt.Fprintf(&b, "    %s\n", line)
+		fmt.Fprintf(&b, "    %s\n", p.line("%s", line))
 	}
 	fmt.Fprintf(&b, "%s\n", bar)
 	fmt.Fprint(p.w, b.String())

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -82,7 +83,10 @@ var (
 
 // NVML is an open connection to the driver. Its methods may be called from
 // several goroutines.
-type NVML struct{ driver driver }
+type NVML struct {
+	driver   driver
+	watching sync.WaitGroup // goroutines of watches
+}
 
 // BuiltIn reports whether this gpurun was built with NVML.
 func BuiltIn() bool { return builtIn }
@@ -96,8 +100,9 @@ func Open() (*NVML, error) {
 	return &NVML{driver: d}, nil
 }
 
-// Close ends the connection. Watches must have ended before.
+// Close ends the connection, at most alarmBound after the last watch was stopped.
 func (n *NVML) Close() error {
+	n.watching.Wait()
 	if err := n.driver.close(); err != nil {
 		return fmt.Errorf("close NVML: %w", err)
 	}

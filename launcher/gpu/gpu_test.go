@@ -37,7 +37,7 @@ func TestBF16(t *testing.T) {
 
 func TestDevices(t *testing.T) {
 	b := newBoard(h100(0), h100(1))
-	n := &NVML{b}
+	n := &NVML{driver: b}
 	devices, err := n.Devices()
 	if diff := cmp.Diff([]Device{h100(0), h100(1)}, devices); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
@@ -56,7 +56,7 @@ func TestDevices(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	b := newBoard(h100(0))
 	b.use(uuids[0], gib, Process{9, 5}, Process{3, 7}, Process{9, 5})
-	got, err := (&NVML{b}).Processes(h100(0))
+	got, err := (&NVML{driver: b}).Processes(h100(0))
 	if diff := cmp.Diff([]Process{{3, 7}, {9, 5}}, got); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}

@@ -9,8 +9,11 @@ import (
 )
 
 const (
-	// settleStep is how often Settle looks; NVML announces no change of memory.
+	// settleStep is how often Settle looks in the end, and firstStep is its first pause,
+	// each longer than the one before: what ended ranks held comes back within
+	// milliseconds, or not soon. NVML announces no change of memory.
 	settleStep = 100 * time.Millisecond
+	firstStep  = 2 * time.Millisecond
 	// idleLevel is what a GPU may hold that counts as free in any case: contexts
 	// of monitoring, and the driver's own growth once it has been woken. NVIDIA's
 	// ft_launcher tolerates as much before it relaunches (nvidia-resiliency-ext,
@@ -28,12 +31,12 @@ const (
 func (n *NVML) Settle(ctx context.Context, baseline []Device, bound time.Duration) []strategy.Fact {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	for {
+	for pause := firstStep; ; pause = min(pause*3/2, settleStep) {
 		facts := n.held(baseline)
 		if !waitWorthwhile(facts) || ctx.Err() != nil {
 			return facts
 		}
-		sleep(ctx, settleStep)
+		sleep(ctx, pause)
 	}
 }
 

@@ -23,7 +23,7 @@ func baselineOf(t *testing.T, n *NVML) []Device {
 
 func TestSettleAtOnce(t *testing.T) {
 	b := newBoard(h100(0), h100(1))
-	n := &NVML{b}
+	n := &NVML{driver: b}
 	baseline := baselineOf(t, n)
 	b.use(uuids[1], idleLevel) // a little more than before, but nothing to speak of
 	if facts := n.Settle(t.Context(), baseline, time.Hour); facts != nil {
@@ -38,7 +38,7 @@ func TestSettleAtOnce(t *testing.T) {
 func TestSettleWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0), h100(1))
-		n := &NVML{b}
+		n := &NVML{driver: b}
 		b.use(uuids[0], 20*gib) // somebody has been here all along
 		baseline := baselineOf(t, n)
 		b.use(uuids[0], 75*gib)
@@ -55,10 +55,28 @@ func TestSettleWaits(t *testing.T) {
 	})
 }
 
+// What ended ranks held comes back within milliseconds, which is all that is waited.
+func TestSettleIsQuick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(h100(0))
+		n := &NVML{driver: b}
+		baseline := baselineOf(t, n)
+		b.use(uuids[0], 75*gib)
+		time.AfterFunc(15*time.Millisecond, func() { b.use(uuids[0], 0) })
+		begin := time.Now()
+		if facts := n.Settle(t.Context(), baseline, time.Minute); facts != nil {
+			t.Errorf("%+v", facts)
+		}
+		if took := time.Since(begin); took > 25*time.Millisecond {
+			t.Errorf("took %v for memory that was back after 15 ms", took)
+		}
+	})
+}
+
 func TestSettleHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0), h100(1), h100(2))
-		n := &NVML{b}
+		n := &NVML{driver: b}
 		baseline := []Device{h100(2), h100(0)} // cuda:0 and cuda:1
 		b.use(uuids[0], 39*gib, Process{4711, 30 * gib}, Process{12, 9 * gib})
 		b.use(uuids[1], 70*gib) // not the job's
@@ -81,7 +99,7 @@ func TestSettleHeld(t *testing.T) {
 func TestSettleHolderUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0))
-		n := &NVML{b}
+		n := &NVML{driver: b}
 		baseline := baselineOf(t, n)
 		b.use(uuids[0], 5*gib)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -97,7 +115,7 @@ func TestSettleHolderUnseen(t *testing.T) {
 func TestSettleLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0), h100(1))
-		n := &NVML{b}
+		n := &NVML{driver: b}
 		baseline := baselineOf(t, n)
 		b.broken[uuids[1]] = errLost
 		begin := time.Now()

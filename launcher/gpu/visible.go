@@ -21,6 +21,8 @@ type View struct {
 	// example, and Name people's; empty for NVIDIA's. Of the others nothing but the count
 	// is known.
 	Accelerator, Name string
+	// Model is the first one's name where Listed knows it; Devices have theirs.
+	Model string
 	// Source says what the count rests on: "nvml", "/proc/driver/nvidia/gpus",
 	// "/dev/nvidia*", with "CUDA_VISIBLE_DEVICES of " before it where the
 	// variable chooses among them.
@@ -35,6 +37,9 @@ func Visible(env []string, n *NVML) (View, error) {
 	return visible(env, n, os.DirFS("/"))
 }
 
+// visibleNone is what a job sees that is told to see nothing.
+var visibleNone = View{Source: "CUDA_VISIBLE_DEVICES"}
+
 func visible(env []string, n *NVML, root fs.FS) (View, error) {
 	list, chosen := lookup(env, "CUDA_VISIBLE_DEVICES")
 	wanted := parseVisible(list)
@@ -44,7 +49,7 @@ func visible(env []string, n *NVML, root fs.FS) (View, error) {
 				return v, nil
 			}
 		}
-		return View{Source: "CUDA_VISIBLE_DEVICES"}, nil
+		return visibleNone, nil
 	}
 	devices, source, err := present(n, root)
 	if len(devices) == 0 && err == nil {

@@ -49,7 +49,7 @@ func TestVisible(t *testing.T) {
 		"99999999999999999999":        nil,
 		strings.Repeat("0,", 3) + "1": nil,
 	} {
-		view, err := visible([]string{"CUDA_VISIBLE_DEVICES=0,1", "CUDA_VISIBLE_DEVICES=" + list}, &NVML{four}, fstest.MapFS{})
+		view, err := visible([]string{"CUDA_VISIBLE_DEVICES=0,1", "CUDA_VISIBLE_DEVICES=" + list}, &NVML{driver: four}, fstest.MapFS{})
 		if err != nil {
 			t.Errorf("%q: %v", list, err)
 		}
@@ -68,13 +68,13 @@ func TestVisible(t *testing.T) {
 
 func TestVisibleUnset(t *testing.T) {
 	b := newBoard(h100(0), h100(1))
-	view, err := visible(nil, &NVML{b}, fstest.MapFS{})
+	view, err := visible(nil, &NVML{driver: b}, fstest.MapFS{})
 	want := View{Count: 2, IDs: uuids[:2], Devices: []Device{h100(0), h100(1)}, Source: "nvml"}
 	if diff := cmp.Diff(want, view); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	b.broken[uuids[1]] = errLost
-	view, err = visible(nil, &NVML{b}, fstest.MapFS{})
+	view, err = visible(nil, &NVML{driver: b}, fstest.MapFS{})
 	if view.Count != 1 || !errors.Is(err, errLost) {
 		t.Errorf("one lost: %+v, %v", view, err)
 	}
@@ -85,7 +85,7 @@ func TestVisibleUnset(t *testing.T) {
 func TestVisibleMixed(t *testing.T) {
 	small := h100(1)
 	small.Name = "NVIDIA T400"
-	n := &NVML{newBoard(small, h100(0))}
+	n := &NVML{driver: newBoard(small, h100(0))}
 	for env, known := range map[string]bool{
 		"":                                 false,
 		"CUDA_VISIBLE_DEVICES=0,1":         false,
@@ -117,13 +117,13 @@ func TestVisibleMIG(t *testing.T) {
 		"PATH=/bin":                              "MIG-aa11", // no whole GPU beside an instance
 		"CUDA_VISIBLE_DEVICES=MIG-cc33":          "",
 	} {
-		view, err := visible([]string{env}, &NVML{b}, fstest.MapFS{})
+		view, err := visible([]string{env}, &NVML{driver: b}, fstest.MapFS{})
 		if got := strings.Join(view.IDs, " "); got != want || err != nil || view.Count != len(view.IDs) {
 			t.Errorf("%s: %q, %v, want %q", env, got, err, want)
 		}
 	}
 	b.parts = nil
-	if view, err := visible(nil, &NVML{b}, fstest.MapFS{}); view.Count != 1 || err != nil {
+	if view, err := visible(nil, &NVML{driver: b}, fstest.MapFS{}); view.Count != 1 || err != nil {
 		t.Errorf("a GPU cut into nothing: %+v, %v", view, err)
 	}
 }
@@ -175,7 +175,7 @@ func FuzzVisible(f *testing.F) {
 	for _, list := range []string{"0,1", "GPU-5,GPU-9", "MIG-aa", "-1", "1x,2", "0,0"} {
 		f.Add(list)
 	}
-	n := &NVML{newBoard(h100(0), h100(1), h100(2))}
+	n := &NVML{driver: newBoard(h100(0), h100(1), h100(2))}
 	f.Fuzz(func(t *testing.T, list string) {
 		view, err := visible([]string{"CUDA_VISIBLE_DEVICES=" + list}, n, fstest.MapFS{})
 		if err != nil || view.Count > 3 || len(view.IDs) != view.Count || len(view.Devices) != view.Count {

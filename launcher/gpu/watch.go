@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -13,7 +14,7 @@ import (
 
 const (
 	// alarmBound is how long one wait for an alarm may last. The driver cannot be
-	// interrupted, so this is also how long the end of a watch may take.
+	// interrupted: a watch that was stopped goes on in it, and emits nothing more.
 	alarmBound = 100 * time.Millisecond
 	// lostPause keeps a watch from spinning: once a GPU is lost the driver answers
 	// at once instead of waiting.
@@ -26,9 +27,9 @@ const (
 // Watch emits a fact for each critical event, an Xid or an uncorrectable memory
 // error, on the given devices: those of a View, so that device k is called
 // cuda:k. It has subscribed when it returns, so that nothing is missed that
-// happens afterwards. emit is called from one goroutine, which lives until stop is
-// called or ctx ends; it may block. stop returns when emit will not be called any
-// more, and may be called more than once. The same event of the same device is
+// happens afterwards. emit is called from one goroutine, which ends soon after stop is
+// called or ctx ends, and which Close waits for; it may block. stop returns when emit will
+// not be called any more, and may be called more than once; it does not wait for the driver. The same event of the same device is
 // emitted at most alarmLimit times. A device that cannot be watched, and a driver
 // that stops answering, are emitted as gaps. Without NVML (a nil n) or devices
 // nothing is started.
@@ -48,13 +49,27 @@ func (n *NVML) Watch(ctx context.Context, devices []Device, emit func(strategy.F
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	n.watching.Go(func() {
 		defer sub.close() //nolint:errcheck // nothing is lost with a set of alarms
 		w.listen(ctx, sub)
-	}()
-	return func() { cancel(); <-done }
+	})
+	return func() { cancel(); w.end() }
+}
+
+// end returns when nothing is emitted any more.
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+}
+
+// tell emits a fact while the watch lasts.
+func (w *watch) tell(f strategy.Fact) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.emit(f)
+	}
 }
 
 // watch turns alarms into facts.
@@ -63,7 +78,10 @@ type watch struct {
 	uuids  []string                  // of cuda:0, cuda:1, …
 	told   map[cause.DriverEvent]int // how often each was raised
 	lost   bool                      // a lost GPU has been reported
-	emit   func(strategy.Fact)
+
+	mu   sync.Mutex // held while a fact is emitted
+	over bool
+	emit func(strategy.Fact)
 }
 
 func (w *watch) listen(ctx context.Context, sub subscription) {
@@ -96,7 +114,7 @@ func (w *watch) report(a alarm) {
 		event.Kind, event.XID = cause.ECCEvent, 0
 	}
 	if w.told[event]++; w.told[event] <= alarmLimit {
-		w.emit(fact(strategy.Fact{DriverEvent: &event}))
+		w.tell(fact(strategy.Fact{DriverEvent: &event}))
 	}
 }
 
@@ -111,7 +129,7 @@ func (w *watch) loss() {
 	for k, uuid := range w.uuids {
 		if _, err := w.driver.device(uuid); err != nil {
 			found = true
-			w.emit(fact(strategy.Fact{DriverEvent: &cause.DriverEvent{Kind: cause.LostEvent, Device: deviceName(k), UUID: uuid}}))
+			w.tell(fact(strategy.Fact{DriverEvent: &cause.DriverEvent{Kind: cause.LostEvent, Device: deviceName(k), UUID: uuid}}))
 		}
 	}
 	if !found {
@@ -121,7 +139,7 @@ func (w *watch) loss() {
 
 func deviceName(k int) string { return fmt.Sprintf("cuda:%d", k) }
 
-func (w *watch) gap(text string) { w.emit(fact(strategy.Fact{Gap: text})) }
+func (w *watch) gap(text string) { w.tell(fact(strategy.Fact{Gap: text})) }
 
 // fact fills in who observed it, and when.
 func fact(f strategy.Fact) strategy.Fact {

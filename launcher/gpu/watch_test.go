@@ -25,8 +25,9 @@ func watchBoard(t *testing.T, b *board, devices ...Device) watched {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	facts := make(chan strategy.Fact, 16)
-	wait := (&NVML{b}).Watch(ctx, devices, func(f strategy.Fact) { facts <- f })
-	return watched{b, facts, func() { cancel(); wait(); close(facts) }}
+	n := &NVML{driver: b}
+	wait := n.Watch(ctx, devices, func(f strategy.Fact) { facts <- f })
+	return watched{b, facts, func() { cancel(); wait(); close(facts); n.watching.Wait() }}
 }
 
 func (w watched) raise(a alarm)  { w.board.alarms <- func() (alarm, error) { return a, nil } }
@@ -128,12 +129,17 @@ func TestWatchIsBounded(t *testing.T) {
 func TestWatchStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0))
-		told := 0
-		stop := (&NVML{b}).Watch(context.Background(), []Device{h100(0)}, func(strategy.Fact) { told++ })
+		n, told, begin := &NVML{driver: b}, 0, time.Now()
+		stop := n.Watch(context.Background(), []Device{h100(0)}, func(strategy.Fact) { told++ })
+		synctest.Wait() // it listens
 		stop()
 		stop()
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("the end of a watch waits %s for the driver", took)
+		}
 		b.alarms <- func() (alarm, error) { return alarm{uuid: uuids[0], kind: eccAlarm}, nil }
 		time.Sleep(10 * alarmBound)
+		n.watching.Wait()
 		if told != 0 || !b.closed {
 			t.Errorf("told %d, closed %t", told, b.closed)
 		}

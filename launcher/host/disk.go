@@ -55,7 +55,3 @@ func Free(path string) (int64, error) {
 	d, err := DiskAt(path)
 	return d.Free, err
 }
-
-// Shm describes the machine's shared memory, through which loader workers hand
-// over batches. Containers often have 64 MiB of it.
-func Shm() (Disk, error) { return DiskAt("/dev/shm") }

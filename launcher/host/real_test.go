@@ -268,7 +268,7 @@ func TestShmReal(t *testing.T) {
 	if _, err := os.Stat("/dev/shm"); err != nil {
 		t.Skipf("no shared memory here: %v", err)
 	}
-	shm, err := Shm()
+	shm, err := DiskAt("/dev/shm")
 	if err != nil || shm.Total <= 0 || !shm.RAM {
 		t.Errorf("%+v, %v, want a file system in RAM", shm, err)
 	}

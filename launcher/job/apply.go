@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -66,7 +65,7 @@ func (r Resolved) withFiles(names []string) (recipes.Command, error) {
 	command := r.command
 	command.Files = maps.Clone(command.Files)
 	for _, name := range names {
-		text, err := os.ReadFile(r.under(name))
+		text, err := readFile(r.under(name), largestFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -76,16 +75,6 @@ func (r Resolved) withFiles(names []string) (recipes.Command, error) {
 		command.Files[name] = text
 	}
 	return command, nil
-}
-
-// Propose gives the command that starts a plan from the beginning, without the
-// ceiling that only gpurun puts on; changed files are those of attempt n of the run
-// in dir.
-func (p *Prepared) Propose(plan strategy.Plan, dir string, n int) (Command, error) {
-	r := p.resolved
-	change, err := r.recipe.Apply(r.command, plan, r.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
-	argv := slices.DeleteFunc(slices.Clone(change.Argv), func(w string) bool { return w == recipes.LocalRank }) // the launcher's own word
-	return Command{Argv: argv, Env: change.Env}, err
 }
 
 // Pinned returns the job with the words on its command that keep all attempts of a

@@ -7,12 +7,13 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 // FromArgs reads a command line as torchrun takes it: flags, then a script and
 // the script's own arguments. env is the environment in the form of os.Environ;
 // its PET_* variables are the flags' defaults. dir is the absolute working
-// directory. Errors are *UsageError; ErrHelp where -h or --help stands before
+// directory. Errors have hints; ErrHelp where -h or --help stands before
 // the script.
 func FromArgs(args, env []string, dir string) (*Job, error) {
 	line, err := readTorchrun(args, environ.Parse(env), false)
@@ -21,6 +22,7 @@ func FromArgs(args, env []string, dir string) (*Job, error) {
 	}
 	j := defaults()
 	j.Kind, j.Argv = line.Kind, slices.Clone(line.Command)
+	j.origin.words = slices.Concat([]string{"gpurun"}, line.Flags, line.Command)
 	j.Workdir = dir
 	j.Name = nameOf(j.Argv[0])
 	j.Launch = launchOf(line)
@@ -52,31 +54,33 @@ func judge(j *Job) error {
 	first := j.Argv[0]
 	switch {
 	case first == "":
-		return usage("", "the script's name is empty")
+		return errext.Errorf("", "the script's name is empty")
 	case j.Kind != Script:
 		return refuseInner(j.Kind, j.Argv)
 	case isFolder(under(j.Workdir, first)):
-		return usage("name a script, or a train.toml", "%s is a folder, not a script", under(j.Workdir, first))
+		return errext.Errorf("name a script, or a train.toml", "%s is a folder, not a script", under(j.Workdir, first))
 	case notPython(first) != "":
-		return usage("name a script or a train.toml; a program of your own wants --no-python", "%s is %s, not a Python script", first, notPython(first))
+		return errext.Errorf("name a script or a train.toml; a program of your own needs --no-python", "%s is %s, not a Python script", first, notPython(first))
 	case exists(under(j.Workdir, first)):
 		return refuseInner(j.Kind, j.Argv)
 	case filepath.Base(first) == "torchrun":
-		return usage("write gpurun in place of torchrun, with the same flags", "torchrun is not a script")
+		return errext.Errorf("write gpurun in place of torchrun, with the same flags", "torchrun is not a script")
 	case isPython(first):
-		return usage("leave it out: gpurun starts the interpreter itself", "%s is not a script", first)
+		return errext.Errorf("leave it out: gpurun starts the interpreter itself", "%s is not a script", first)
 	}
 	if name := commandline.Known.StartsRanks(Script, j.Argv); name != "" {
-		return usage(`put the command into a train.toml: job.command, and launch.ranks = "self"`,
+		return errext.Errorf(`put the command into a train.toml: job.command, and launch.ranks = "self"`,
 			"%s starts ranks of its own", name)
 	}
 	hint := ""
-	if strings.HasSuffix(first, ".toml") {
+	if meant := nearestFile(under(j.Workdir, first)); meant != "" {
+		hint = "did you mean " + filepath.Join(filepath.Dir(first), filepath.Base(meant)) + "?"
+	} else if strings.HasSuffix(first, ".toml") {
 		hint = "name an existing train.toml"
 	} else if !strings.HasSuffix(first, ".py") && !strings.Contains(first, "/") {
-		hint = "a program that is no Python script wants --no-python, a module wants -m"
+		hint = "gpurun help lists the verbs; a program goes with --no-python, a module with -m"
 	}
-	return usage(hint, "%s is not there", under(j.Workdir, first))
+	return errext.Errorf(hint, "%s does not exist", under(j.Workdir, first))
 }
 
 // notPython says what a file is that no interpreter of Python runs, going by its

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 // scripts makes a working directory with the files that a job may be started from.
@@ -107,7 +109,7 @@ func TestFromArgsFlags(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := defaults().Launch
-			want.NprocPerNode = "1"
+			want.NprocPerNode, want.Auto = "1", AutoDevices
 			c.want(&want)
 			if diff := cmp.Diff(want, j.Launch); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -183,8 +185,8 @@ func TestFromArgsRefuses(t *testing.T) {
 		env           []string
 		message, hint string
 	}{
-		{"", nil, "no script is named", "gpurun train.toml"},
-		{"--standalone", nil, "no script is named", ""},
+		{"", nil, "no script or train.toml was given", "gpurun train.toml"},
+		{"--standalone", nil, "no script or train.toml was given", ""},
 		{"--nproc-per-nod x train.py", nil, `--nproc-per-node: "x" is not a number of ranks`, `"auto"`},
 		{"--nprocs-per-node 2 train.py", nil, "unknown flag --nprocs-per-node", "did you mean --nproc-per-node?"},
 		{"--lr=1 train.py", nil, "unknown flag --lr", "after the script"},
@@ -226,24 +228,23 @@ func TestFromArgsRefuses(t *testing.T) {
 		{"torchrun --nproc-per-node 2 train.py", nil, "torchrun is not a script", "in place of torchrun"},
 		{"python train.py", nil, "python is not a script", "leave it out"},
 		{"accelerate launch train.py", nil, "accelerate launch starts ranks of its own", "job.command"},
-		{"--no-python deepspeed train.py", nil, "deepspeed starts ranks of its own: it would start once a rank", `"self"`},
+		{"--no-python deepspeed train.py", nil, "deepspeed starts ranks of its own: it would be started once for each rank", `"self"`},
 		{"-m accelerate.commands.launch train.py", nil, "accelerate launch starts ranks of its own", `"self"`},
-		{"none.py", nil, "none.py is not there", ""},
-		{"none.toml", nil, "none.toml is not there", "train.toml"},
-		{"ls", nil, "ls is not there", "--no-python"},
+		{"none.py", nil, "none.py does not exist", ""},
+		{"none.toml", nil, "none.toml does not exist", "train.toml"},
+		{"ls", nil, "ls does not exist", "--no-python"},
 		{"run.sh", nil, "run.sh is a shell script, not a Python script", "--no-python"},
 		{"conf/train.YAML", nil, "conf/train.YAML is a configuration file, not a Python script", "train.toml"},
 		{"a.ipynb", nil, "a.ipynb is a notebook", ""},
 		{".", nil, "is a folder, not a script", "train.toml"},
 	} {
 		j, err := FromArgs(strings.Fields(c.args), c.env, dir)
-		var u *UsageError
-		if !errors.As(err, &u) {
-			t.Errorf("%s %v: %v, %v, want a UsageError", c.args, c.env, j, err)
+		if err == nil {
+			t.Errorf("%s %v: %v, want an error", c.args, c.env, j)
 			continue
 		}
-		if !strings.Contains(u.Message, c.message) || !strings.Contains(u.Hint, c.hint) {
-			t.Errorf("%s %v: %q, hint %q; want %q and %q", c.args, c.env, u.Message, u.Hint, c.message, c.hint)
+		if !strings.Contains(err.Error(), c.message) || !strings.Contains(errext.Hint(err), c.hint) {
+			t.Errorf("%s %v: %q, hint %q; want %q and %q", c.args, c.env, err, errext.Hint(err), c.message, c.hint)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func checkRecipe(dir string) Check {
 			if _, err := os.Stat(name); err == nil {
 				return nil
 			}
-			wrong.Message = name + " is not there"
+			wrong.Message = name + " does not exist"
 			return []Problem{wrong}
 		}
 		catalog, err := recipes.Catalog()

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
+	"github.com/gpurun/gpurun/recipes/format"
 )
 
 // A choice is a recipe, why it was chosen, and the command with all that was read
@@ -44,6 +45,9 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 		c.evidence = []string{"[knobs] in train.toml"}
 	}
 	c.recipe = c.recipe.With(over)
+	if c.recipe.Name != "" && s.source != nil {
+		c.command.Parser = s.parser(ctx, c.recipe.Recipe)
+	}
 	return c, nil
 }
 
@@ -80,56 +84,61 @@ func fromCatalog(name string) (recipes.Recipe, error) {
 
 // recipeFile reads a recipe of the user's own.
 func recipeFile(path string) (recipes.Recipe, error) {
-	text, err := os.ReadFile(path)
+	text, err := readFile(path, largestRecipe)
 	if err != nil {
-		return recipes.Recipe{}, fmt.Errorf("read the recipe: %w", err)
+		return recipes.Recipe{}, errext.WithHint(fmt.Errorf("read the recipe: %w", err), "job.recipe is a framework's name or the path of a recipe file; gpurun recipes lists the names")
 	}
-	r, problems := recipes.Parse(strings.TrimSuffix(filepath.Base(path), ".toml"), text)
-	if len(problems) > 0 {
-		lines := make([]string, 0, len(problems))
-		for _, problem := range problems {
-			lines = append(lines, fmt.Sprintf("%s: %s: %s", path, strings.Join(problem.Key, "."), problem.Message))
-		}
-		return r, errors.New(strings.Join(lines, "\n"))
-	}
-	return r, nil
+	return recipes.ParseFile(path, text) // an error has each fault at its place
 }
 
 // recognise finds the recipe by the marks of the command, its files and its source;
 // a zero one where none or several fit.
 func (s Inspected) recognise(ctx context.Context) (choice, error) {
-	catalog, err := recipes.Likely(s.asWritten())
+	likely, err := s.likely()
 	if err != nil {
-		return choice{}, fmt.Errorf("load the recipes: %w", err)
+		return choice{}, err
 	}
-	c, ok := s.detect(s.asWritten(), catalog)
+	c, ok := s.detect(s.asWritten(), likely)
 	if ok {
 		// Recipes differ by the framework's version, and a framework may have several.
 		c.command.Packages = s.packages(ctx)
-		c, _ = s.detect(c.command, catalog)
+		c, _ = s.detect(c.command, likely)
 	}
 	return c, nil
 }
 
+// likely are the recipes of the catalog that the job could be of.
+func (s Inspected) likely() ([]format.Recipe, error) {
+	files, err := detect.Likely(s.asWritten())
+	if err != nil {
+		return nil, fmt.Errorf("load the recipes: %w", err)
+	}
+	among, err := recipes.Embedded(files)
+	if err != nil {
+		return nil, fmt.Errorf("load the recipes: %w", err)
+	}
+	return among, nil
+}
+
 // detect recognises a recipe by the command, loading the files that a recipe says
 // the command names, since their keys may be what tells it.
-func (s Inspected) detect(command recipes.Command, catalog []recipes.Recipe) (choice, bool) {
-	for _, r := range catalog {
+func (s Inspected) detect(command recipes.Command, among []format.Recipe) (choice, bool) {
+	for _, r := range among {
 		// One that is not there is no mark of anything; Read complains of it if the
 		// recipe that is chosen needs it.
 		command, _ = s.load(command, r)
 	}
-	found, evidence, ok := recipes.Detect(command, catalog)
+	found, evidence, ok := detect.Detect(command, among)
 	if !ok {
 		return choice{command: command}, false
 	}
-	return choice{found, evidence, command}, true
+	return choice{recipes.Recipe{Recipe: found}, evidence, command}, true
 }
 
 // load adds to a command the configuration files that it names, as a recipe
 // understands it, until they name no further one. Beside an error, it returns the
 // command with those that could be read.
-func (s Inspected) load(command recipes.Command, r recipes.Recipe) (recipes.Command, error) {
+func (s Inspected) load(command recipes.Command, r format.Recipe) (recipes.Command, error) {
 	files := maps.Clone(command.Files)
 	command.Files = files
 	for {
@@ -141,7 +150,7 @@ func (s Inspected) load(command recipes.Command, r recipes.Recipe) (recipes.Comm
 			if strings.Contains(name, "://") {
 				return command, fmt.Errorf("read a configuration file of the job: %s is not on this machine: download it, and name the copy", name)
 			}
-			text, err := os.ReadFile(s.under(name))
+			text, err := readFile(s.under(name), largestFile)
 			if err != nil {
 				return command, fmt.Errorf("read a configuration file of the job: %w", err)
 			}

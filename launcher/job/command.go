@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 // readCommand reads the one of script, module, program and command that is set.
@@ -47,7 +49,8 @@ func (r *reader) readCommand(t *table) {
 
 // self reports whether the command starts its own ranks.
 func (r *reader) self() bool {
-	return r.table("launch").values["ranks"] == "self"
+	ranks, _ := r.table("launch").get("ranks")
+	return ranks == "self"
 }
 
 func (r *reader) readScript(t *table, args []string, self bool) {
@@ -56,6 +59,7 @@ func (r *reader) readScript(t *table, args []string, self bool) {
 		return
 	}
 	r.job.Kind, r.job.Argv = Script, append([]string{script}, args...)
+	r.job.origin = origin{key: "args"}
 	more := ""
 	if strings.Contains(script, " ") {
 		more = "; arguments go into job.args"
@@ -72,7 +76,10 @@ func (r *reader) needScript(t *table, key, hint string) {
 	switch {
 	case j.Kind != Script || !isFolder(j.Workdir):
 	case !exists(path):
-		t.bad(key, "%s is not there%s", path, hint)
+		if meant := nearestFile(path); meant != "" && hint == "" {
+			hint = fmt.Sprintf(" (did you mean %q?)", filepath.Base(meant))
+		}
+		t.bad(key, "%s does not exist%s", path, hint)
 	case isFolder(path):
 		t.bad(key, "%s is a folder, not a script", path)
 	case notPython(path) != "":
@@ -94,14 +101,14 @@ func (r *reader) needProgram(t *table, key string) {
 
 // Startable says why the program of a job cannot be started, before anything is
 // made for it. env is the ranks' environment in the form of os.Environ. A script
-// or a module always can. The error is a *UsageError.
+// or a module always can. The error has a hint.
 func Startable(j *Job, env []string) error {
 	if j.Kind != Program {
 		return nil
 	}
 	program := j.Argv[0]
 	refuse := func(message string) error {
-		return usage("name a program that exists and is executable", "%s", message)
+		return errext.Errorf("name a program that exists and is executable", "%s", message)
 	}
 	if strings.Contains(program, "/") {
 		if err := executable(under(j.Workdir, program)); err != nil {
@@ -120,7 +127,8 @@ func Startable(j *Job, env []string) error {
 // needPython reports an interpreter that the job names and that is not there. A
 // bare name is looked for later, as is the interpreter that nobody names.
 func (r *reader) needPython(t *table) {
-	python, named := t.values["python"].(string)
+	value, _ := t.get("python")
+	python, named := value.(string)
 	if !named || !strings.Contains(python, "/") || strings.HasPrefix(python, "~") || r.job.Kind == Program {
 		return
 	}
@@ -135,10 +143,11 @@ func (r *reader) readModule(t *table, args []string, self bool) {
 		return
 	}
 	if strings.ContainsAny(module, " /") || strings.HasSuffix(module, ".py") {
-		t.bad("module", "%q is no module; write it with dots, such as \"pkg.train\", or use job.script", module)
+		t.bad("module", "%q is not a module; write it with dots, such as \"pkg.train\", or use job.script", module)
 		return
 	}
 	r.job.Kind, r.job.Argv = Module, append([]string{module}, args...)
+	r.job.origin = origin{key: "args"}
 	r.refuseLauncher(t, "module", self)
 }
 
@@ -147,13 +156,16 @@ func (r *reader) readModule(t *table, args []string, self bool) {
 func (r *reader) readProgram(t *table, args []string, self bool) {
 	words := t.words("program")
 	if len(words) == 0 || words[0] == "" {
-		if _, ok := t.values["program"].([]any); ok && (len(words) > 0 || !hasElements(t.values["program"])) {
+		value, _ := t.get("program")
+		if _, ok := value.([]any); ok && (len(words) > 0 || !hasElements(value)) {
 			t.bad("program", "names no program")
 		}
 		return
 	}
+	own := len(words)
 	words = append(slices.Clone(words), args...)
 	r.job.Kind, r.job.Argv = Program, words
+	r.job.origin = origin{key: "program", words: words, own: own}
 	if self {
 		r.needProgram(t, "program")
 		return
@@ -179,19 +191,19 @@ func (r *reader) readLine(t *table, self bool) {
 	if line == "" {
 		return
 	}
+	r.job.origin = originOfLine(line)
 	c, err := commandFrom(line, self, r.job.Env, r.job.Workdir, r.unwrap)
 	r.take(t, "command", c, err)
 }
 
 // take makes a command that was taken apart the job's, or reports why it is none.
 func (r *reader) take(t *table, key string, c *command, err error) {
-	var why *UsageError
 	switch {
 	case errors.Is(err, ErrHelp):
 		t.bad(key, "asks torchrun for help")
 		return
-	case errors.As(err, &why):
-		t.bad(key, "%s", hinted(why))
+	case err != nil:
+		t.bad(key, "%s", hinted(err))
 		return
 	}
 	j := r.job
@@ -223,21 +235,24 @@ func (r *reader) take(t *table, key string, c *command, err error) {
 		j.Launch.LogDir = under(j.Workdir, j.Launch.LogDir)
 		j.Warnings = append(j.Warnings, c.line.Warnings...)
 	}
+	j.Launch.startedBy(c.launcher, c.line != nil)
 }
 
 // hinted is a message with its hint in one line.
-func hinted(u *UsageError) string {
-	if u.Hint == "" {
-		return u.Message
+func hinted(err error) string {
+	if hint := errext.Hint(err); hint != "" {
+		return err.Error() + "; " + hint
 	}
-	return u.Message + "; " + u.Hint
+	return err.Error()
 }
 
 // refuseLauncher reports a launcher that would start once a rank.
 func (r *reader) refuseLauncher(t *table, key string, self bool) {
-	var why *UsageError
-	if !self && errors.As(refuseInner(r.job.Kind, r.job.Argv), &why) {
-		t.bad(key, "%s", hinted(why))
+	if self {
+		return
+	}
+	if err := refuseInner(r.job.Kind, r.job.Argv); err != nil {
+		t.bad(key, "%s", hinted(err))
 	}
 }
 

@@ -1,105 +1,15 @@
 package job
 
-import (
-	"fmt"
-	"strings"
-)
+import "github.com/gpurun/gpurun/recipes/document"
 
-// A Problem is one thing that is wrong in a train.toml.
-type Problem struct {
-	// Key is the path from the root of the file: {"recovery", "mode"}. An
-	// element of an array is named by its index: {"knobs", "precision", "0"}.
-	// A key that is not in the file is shown at the nearest table that is.
-	Key []string
-	// Message says what is wrong, and what to write instead: lower case, no
-	// full stop.
-	Message string
-	// Suggest is the word that was probably meant, empty without a good guess.
-	Suggest string
-	// AtValue puts the caret under the value rather than under the key.
-	AtValue bool
-}
+// What is wrong in a train.toml, and where.
+type (
+	Problem = document.Problem
+	Fault   = document.Fault
+	Error   = document.Error
+)
 
 // A Check validates a part of a train.toml that package job does not know, such
 // as [knobs]. It gets the whole file as generic values, as in Job.Knobs, and
 // may be called with a file in which other things are wrong.
 type Check func(table map[string]any) []Problem
-
-// A Fault is a problem at its place in the file.
-type Fault struct {
-	Line, Column int    // from 1; columns count characters
-	Key          string // dotted, as in the file; empty for the file itself
-	Message      string // with the suggestion
-	Source       string // the line, without its end
-}
-
-// An Error is everything that is wrong in a train.toml, in the order of the file.
-type Error struct {
-	File   string // as the user named it
-	Faults []Fault
-}
-
-// Error prints one block a fault: place and message, the source line, a caret.
-func (e *Error) Error() string {
-	blocks := make([]string, len(e.Faults))
-	for i, f := range e.Faults {
-		blocks[i] = f.block(e.File)
-	}
-	return strings.Join(blocks, "\n")
-}
-
-// block is one fault as it is printed.
-func (f Fault) block(file string) string {
-	what := f.Message
-	if f.Key != "" {
-		what = f.Key + ": " + what
-	}
-	line, caret := excerpt(f.Source, f.Column)
-	return fmt.Sprintf("%s:%d:%d: %s\n    %s\n    %s", file, f.Line, f.Column, what, line, caret)
-}
-
-// widest is how many characters of a source line are shown.
-const widest = 120
-
-// excerpt returns the part of a line around a column, and the line below it
-// with the caret. Tabs stay tabs in both, so that the caret stands right.
-func excerpt(source string, column int) (line, caret string) {
-	chars := []rune(source)
-	at := min(max(column-1, 0), len(chars))
-	from := 0
-	if at > widest*3/4 {
-		from = at - widest*3/4
-	}
-	to := min(from+widest, len(chars))
-	var above, below strings.Builder
-	for i, c := range chars[from:to] {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			c = '\uFFFD'
-		}
-		above.WriteRune(c)
-		if from+i < at {
-			if c != '\t' {
-				c = ' '
-			}
-			below.WriteRune(c)
-		}
-	}
-	return above.String(), below.String() + "^"
-}
-
-// A UsageError is a job that cannot be understood, with what to do about it.
-type UsageError struct {
-	Message string // lower case, no full stop
-	Hint    string // likewise; may be empty
-	Err     error  // what it rests on, if anything
-}
-
-func (e *UsageError) Error() string { return e.Message }
-
-// Unwrap returns the error that the message rests on.
-func (e *UsageError) Unwrap() error { return e.Err }
-
-// usage makes a UsageError.
-func usage(hint, format string, args ...any) *UsageError {
-	return &UsageError{Message: fmt.Sprintf(format, args...), Hint: hint}
-}

@@ -2,12 +2,11 @@ package job
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
 )
@@ -44,7 +43,8 @@ func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
 	if err != nil {
 		return Inner{}, true, err
 	}
-	return Inner{Kind: inner.Kind, Argv: argv, Env: inner.Env, Ranks: inner.Ranks}, true, nil
+	return Inner{Kind: inner.Kind, Argv: argv, Env: inner.Env, Ranks: inner.Ranks,
+		Launcher: Launcher{Name: inner.Wrapper, Alone: inner.Alone, NUMA: inner.NUMA}}, true, nil
 }
 
 // read reads a file as the launcher would: one that the framework brings with it is
@@ -52,7 +52,7 @@ func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
 func (t typed) read(ctx context.Context, name string) ([]byte, error) {
 	file, isSite := strings.CutPrefix(name, recipes.Site)
 	if !isSite {
-		return os.ReadFile(under(t.dir, name))
+		return readFile(under(t.dir, name), largestFile)
 	}
 	path := t.launcherPython()
 	if path == "" || t.env[pythonExec] != "" {
@@ -105,8 +105,8 @@ func (t typed) fillSite(ctx context.Context, inner recipes.Inner) ([]string, err
 		return nil, err
 	}
 	if i := slices.Index(paths, ""); i >= 0 {
-		return nil, &UsageError{Message: fmt.Sprintf("%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], path),
-			Hint: "name a file that is there, or the launcher of the environment that has the framework"}
+		return nil, errext.Errorf("name an existing file, or the launcher of the environment that has the framework",
+			"%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], path)
 	}
 	for i, word := range argv {
 		if strings.HasPrefix(word, recipes.Site) {

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 // framework makes a folder of packages with torchtune's files in it, and its
@@ -56,7 +56,7 @@ func TestUnwrapSite(t *testing.T) {
 		t.Fatalf("%v, %v", known, err)
 	}
 	want := Inner{
-		Kind: Script, Ranks: "2", Env: map[string]string{"PYTHON_EXEC": python},
+		Kind: Script, Ranks: "2", Env: map[string]string{"PYTHON_EXEC": python}, Launcher: Launcher{Name: "tune run", Alone: true},
 		Argv: []string{filepath.Join(packages, "recipes/full_finetune_distributed.py"), "--config", filepath.Join(packages, "recipes/configs/llama3_2/1B_full.yaml"), "batch_size=2"},
 	}
 	if diff := cmp.Diff(want, inner); diff != "" {
@@ -65,8 +65,7 @@ func TestUnwrapSite(t *testing.T) {
 	// A file in the working directory is not the framework's.
 	words[6] = "llama3_2/8B_full"
 	_, _, err = unwrapped(t, words, env, packages)
-	var usage *UsageError
-	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "recipes/configs/llama3_2/8B_full.yaml") {
+	if errext.Hint(err) == "" || !strings.Contains(err.Error(), "recipes/configs/llama3_2/8B_full.yaml") {
 		t.Errorf("a configuration that is not there: %v", err)
 	}
 	if _, _, err = unwrapped(t, words, nil, packages); err == nil {

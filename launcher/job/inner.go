@@ -1,7 +1,6 @@
 package job
 
 import (
-	"errors"
 	"maps"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -16,6 +15,8 @@ type Inner struct {
 	Env map[string]string
 	// Ranks is the number of ranks that the launcher was asked for, empty for none.
 	Ranks string
+	// Launcher is who would have started them.
+	Launcher Launcher
 }
 
 // An Unwrap takes a framework's launcher off a command; false where it knows
@@ -29,16 +30,10 @@ func innerCommand(words []string, env map[string]string, dir string, unwrap Unwr
 		return nil, nil
 	}
 	inner, known, err := unwrap(words, env, dir)
-	var already *UsageError
-	switch {
-	case errors.As(err, &already):
-		return nil, already
-	case err != nil:
-		return nil, &UsageError{Message: err.Error(), Err: err}
-	case !known:
-		return nil, nil
+	if err != nil || !known {
+		return nil, err
 	}
-	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env)}
+	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env), launcher: inner.Launcher}
 	if isPython(words[0]) {
 		c.python = words[0]
 	}

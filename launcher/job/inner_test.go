@@ -28,7 +28,7 @@ func TestInnerCommand(t *testing.T) {
 		}
 		return Inner{Kind: Script, Argv: words[3:], Env: map[string]string{"A": "x", "B": "x", "C": "x"}, Ranks: words[2]}, true, nil
 	}
-	j, err := LoadWith(filepath.Join(dir, "train.toml"), hook)
+	j, err := Load(filepath.Join(dir, "train.toml"), hook)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestInnerCommand(t *testing.T) {
 	failing := func([]string, map[string]string, string) (Inner, bool, error) {
 		return Inner{}, true, errors.New("wrap cannot do that")
 	}
-	if _, err := LoadWith(filepath.Join(dir, "train.toml"), failing); err == nil || !strings.Contains(err.Error(), "wrap cannot do that") {
+	if _, err := Load(filepath.Join(dir, "train.toml"), failing); err == nil || !strings.Contains(err.Error(), "wrap cannot do that") {
 		t.Errorf("a launcher that cannot be taken off: %v", err)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/environ"
@@ -16,17 +16,21 @@ import (
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/format"
 )
 
 // An Inspected job is one whose surroundings are known. It does not change.
 type Inspected struct {
-	job      Job
-	env      environ.Vars // that the ranks inherit, the job's own on top
-	place    cluster.Place
-	gpus     gpu.View
-	python   *python.Interpreter // nil for a program
-	source   []byte              // of the script or the module; nil where there is none
-	warnings []string
+	job    Job
+	env    environ.Vars // that the ranks inherit, the job's own on top
+	place  cluster.Place
+	gpus   gpu.View
+	python *python.Interpreter // nil for a program
+	source []byte              // of the script or the module; nil where there is none
+	// sourcePath is its file, empty without one.
+	sourcePath string
+	modules    []format.Source // that it imports, as far as they are the job's own
+	warnings   []string
 }
 
 // Inspect finds out where a job would run: the scheduler's place, the environment,
@@ -41,8 +45,8 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 		return Inspected{}, err
 	}
 	s := Inspected{job: *j, place: place, env: inherited(m.Environ).With(j.Env), warnings: slices.Concat(j.Warnings, m.Warnings)}
-	if s.gpus, err = gpu.Visible(s.env.Words(), m.NVML); err != nil {
-		s.warnings = append(s.warnings, err.Error())
+	if s.gpus, err = m.visible(j, s.env); err != nil {
+		s.warnings = append(s.warnings, strings.Split(err.Error(), "\n")...)
 	}
 	path, why, err := j.interpreter(s.env)
 	if err != nil {
@@ -54,12 +58,16 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 		}
 		s.python = python.At(path, j.Workdir, s.env)
 	}
-	if s.source, err = s.readSource(ctx); err != nil {
-		return s, err
+	if s.source, s.sourcePath, err = s.readSource(ctx); err != nil {
+		return Inspected{}, err
 	}
+	s.modules = s.readModules()
 	warnings, err := s.checkPromise(ctx, m)
+	if err != nil {
+		return Inspected{}, err
+	}
 	s.warnings = append(s.warnings, warnings...)
-	return s, err
+	return s, nil
 }
 
 // inherited is what ranks inherit of gpurun's own environment.
@@ -67,22 +75,24 @@ func inherited(words []string) environ.Vars { return environ.Parse(cluster.RankE
 
 // readSource reads the source, by which a recipe is recognised, and makes sure that
 // a script is there before anything starts.
-func (s Inspected) readSource(ctx context.Context) ([]byte, error) {
+func (s Inspected) readSource(ctx context.Context) (source []byte, path string, err error) {
 	switch s.job.Kind {
 	case Script:
 	case Module:
-		return s.moduleSource(ctx), nil
+		source, path = s.moduleSource(ctx)
+		return source, path, nil
 	default:
-		return nil, nil
+		return nil, "", nil
 	}
-	source, err := os.ReadFile(s.under(s.job.Argv[0]))
+	path = s.under(s.job.Argv[0])
+	source, err = readFile(path, largestFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
+		return nil, "", errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the script: %w", err)
+		return nil, "", fmt.Errorf("read the script: %w", err)
 	}
-	return source, nil
+	return source, path, nil
 }
 
 // under resolves a path as the job's own process would.
@@ -102,5 +112,5 @@ func (s Inspected) accelerator() string {
 
 // asWritten is the job's command as recipes see it, with no file read yet.
 func (s Inspected) asWritten() recipes.Command {
-	return recipes.Command{Argv: slices.Clone(s.job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source}
+	return recipes.Command{Argv: slices.Clone(s.job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source, Modules: s.modules}
 }

@@ -4,13 +4,12 @@ import (
 	"os/exec"
 
 	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // interpreter finds the Python that runs the job's script or module, and says where
 // the path comes from. env is what the job inherits, over which its own variables
-// count. A program has no interpreter: path is empty then. The error is a *UsageError.
+// count. A program has no interpreter: path is empty then. The error has a hint.
 func (j *Job) interpreter(env environ.Vars) (path, why string, err error) {
 	if j.Kind == Program {
 		return "", "the job is a program", nil
@@ -20,11 +19,7 @@ func (j *Job) interpreter(env environ.Vars) (path, why string, err error) {
 
 // find makes an error of the search the user's to mend.
 func find(s python.Search) (path, why string, err error) {
-	path, why, err = s.Find()
-	if err != nil {
-		return "", "", &UsageError{Message: err.Error(), Hint: errext.Hint(err), Err: err}
-	}
-	return path, why, nil
+	return s.Find()
 }
 
 // executable says why a file cannot be run.

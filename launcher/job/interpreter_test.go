@@ -1,13 +1,13 @@
 package job
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 func TestInterpreterOfTheCommandsTorchrun(t *testing.T) {
@@ -22,7 +22,7 @@ func TestInterpreterOfTheCommandsTorchrun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j, err := Load(filepath.Join(dir, "train.toml"))
+	j, err := Load(filepath.Join(dir, "train.toml"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,7 @@ func TestInterpreterOfAJob(t *testing.T) {
 	} {
 		test.job.Workdir = dir
 		path, _, err := test.job.interpreter(test.env)
-		var u *UsageError
-		if !errors.As(err, &u) || u.Hint == "" || !strings.Contains(u.Message, filepath.Join(dir, "none/python")+" is not there") {
+		if errext.Hint(err) == "" || !strings.Contains(err.Error(), filepath.Join(dir, "none/python")+" does not exist") {
 			t.Errorf("%s: %q, %v", name, path, err)
 		}
 	}

@@ -70,6 +70,8 @@ type Job struct {
 	// torchrun is the launcher that the command named, whose interpreter the
 	// job would have had.
 	torchrun string
+	// origin is where the user wrote the words of Argv.
+	origin origin
 }
 
 // A Count is a number of ranks a node: "auto", "gpu", "cpu", or a whole number
@@ -87,6 +89,11 @@ type Launch struct {
 	// NprocPerNode is how many ranks a node has. Where Self is set, it is how
 	// many the job starts by itself.
 	NprocPerNode Count
+	// Auto is what "auto" means as NprocPerNode.
+	Auto Auto
+	// Launcher is who would have started the ranks without gpurun, where the command
+	// was typed with a launcher other than torchrun; zero for none.
+	Launcher Launcher
 	// MasterPort is 0 for a free one in each attempt.
 	MasterPort int
 	// Self says that the command is one process that starts its own ranks.
@@ -187,6 +194,7 @@ func defaults() *Job {
 		Recipe: "auto",
 		Launch: Launch{
 			NprocPerNode:    "auto",
+			Auto:            AutoScript,
 			HangTimeout:     30 * time.Second,
 			Probe:           true,
 			OnNotice:        "auto",

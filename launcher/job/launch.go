@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/gpurun/gpurun/recipes/document"
 )
 
 // readLaunch reads [launch] over what torchrun's flags in the command said.
@@ -49,9 +51,9 @@ func (r *reader) readNproc(t *table) {
 				return
 			}
 			words := []string{"auto", "gpu", "cpu"}
-			*t.problems = append(*t.problems, Problem{
-				Key: []string{t.name, "nproc_per_node"}, AtValue: true, Suggest: Nearest(v, words),
-				Message: fmt.Sprintf("unknown value %q, want a number, %s", v, either(quotedWords(words))),
+			t.Report(Problem{
+				Key: t.Path("nproc_per_node"), AtValue: true, Suggest: Nearest(v, words),
+				Message: fmt.Sprintf("unknown value %q, want a number, %s", v, document.Either(words)),
 			})
 			return
 		}
@@ -60,13 +62,18 @@ func (r *reader) readNproc(t *table) {
 			t.bad("nproc_per_node", "%d is less than 1", v)
 			return
 		}
+		if v > mostRanks {
+			t.bad("nproc_per_node", "%d is more than the %d ranks that gpurun starts on a node", v, mostRanks)
+			return
+		}
 		count = Count(strconv.FormatInt(v, 10))
 	default:
-		t.bad("nproc_per_node", "want a whole number or \"auto\", found %s", describe(v))
+		t.bad("nproc_per_node", "want a whole number or \"auto\", found %s", document.Describe(v))
 		return
 	}
 	r.contradiction(t, "nproc_per_node", "nproc-per-node", count != l.NprocPerNode)
 	l.NprocPerNode = count
+	l.askedFor(r.line != nil)
 }
 
 // contradiction reports a key that says something else than a flag in the command.
@@ -94,8 +101,8 @@ func shown(v any) string {
 	if s, ok := v.(string); ok {
 		return strconv.Quote(s)
 	}
-	if n, ok := number(v); ok {
+	if n, ok := document.Number(v); ok {
 		return n
 	}
-	return describe(v)
+	return document.Describe(v)
 }

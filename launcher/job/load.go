@@ -3,33 +3,22 @@ package job
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/BurntSushi/toml"
-
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// largest is how big a train.toml may be, in bytes. A larger file is something
-// else, named by mistake.
-const largest = 256 << 10
-
 // Load reads the train.toml at path. The error is an *Error with every problem
-// of the file, those of checks included, or a *UsageError where the file cannot
-// be read.
-func Load(path string, checks ...Check) (*Job, error) {
-	return LoadWith(path, nil, checks...)
-}
-
-// LoadWith is Load for a job.command that may start with a launcher which unwrap
-// can take off.
-func LoadWith(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
+// of the file, those of checks included, or one with a hint where the file cannot
+// be read. unwrap takes other launchers than torchrun off job.command; nil takes
+// none off.
+func Load(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
 	text, err := read(path)
 	if err != nil {
 		return nil, err
@@ -40,14 +29,14 @@ func LoadWith(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
 	}
 	j, wrong := parse(absolute, text, unwrap, checks)
 	if len(wrong) > 0 {
-		return nil, &Error{File: path, Faults: wrong}
+		return nil, &Error{File: path, Kind: "job that can be started", Faults: wrong}
 	}
 	return j, nil
 }
 
 // parse makes a job of the text of a file.
 func parse(absolute string, text []byte, unwrap Unwrap, checks []Check) (*Job, []Fault) {
-	root, fault := decode(text)
+	root, fault := document.Decode(text, "a train.toml")
 	if fault != nil {
 		return nil, []Fault{*fault}
 	}
@@ -58,7 +47,7 @@ func parse(absolute string, text []byte, unwrap Unwrap, checks []Check) (*Job, [
 		r.problems = append(r.problems, check(root)...)
 	}
 	if len(r.problems) > 0 {
-		return nil, faults(text, r.problems)
+		return nil, document.Faults(text, r.problems)
 	}
 	r.job.Digest = digest(r.job, text)
 	return r.job, nil
@@ -66,91 +55,30 @@ func parse(absolute string, text []byte, unwrap Unwrap, checks []Check) (*Job, [
 
 // read returns the text of the file, without a byte order mark.
 func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	text, err := readFile(path, largestJob)
 	if err != nil {
 		return nil, unreadable(path, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, largest+1))
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	if len(text) > largest {
-		return nil, usage("gpurun takes a train.toml, or torchrun's flags and a script", "%s is too large for a train.toml", path)
 	}
 	return []byte(strings.TrimPrefix(string(text), "\uFEFF")), nil
 }
 
 // unreadable says why a file cannot be read.
-func unreadable(path string, err error) *UsageError {
-	u := &UsageError{Err: err}
+func unreadable(path string, err error) error {
 	var inner *fs.PathError
 	if errors.As(err, &inner) {
 		err = inner.Err
 	}
-	u.Message = fmt.Sprintf("read %s: %v", path, err)
+	hint := "name a train.toml, a regular file"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		u.Hint = "name an existing train.toml, or a script with torchrun's flags"
+		hint = "name an existing train.toml, or a script with torchrun's flags"
+		if meant := nearestFile(path); meant != "" {
+			hint = "did you mean " + meant + "?"
+		}
 	case errors.Is(err, fs.ErrPermission):
-		u.Hint = "make the file readable for this user"
-	default:
-		u.Hint = "name a train.toml, a regular file"
+		hint = "make the file readable for this user"
 	}
-	return u
-}
-
-// decode parses TOML into generic values, or says where it is none.
-func decode(text []byte) (map[string]any, *Fault) {
-	if at := tooDeep(text); at >= 0 {
-		f := faultAt(text, lineStarts(text), at)
-		f.Message = fmt.Sprintf("not a train.toml: nested more than %d deep", deepest)
-		return nil, &f
-	}
-	root := map[string]any{}
-	_, err := toml.Decode(string(text), &root)
-	if err == nil {
-		return plain(root).(map[string]any), nil
-	}
-	var parse toml.ParseError
-	if !errors.As(err, &parse) {
-		f := faultAt(text, lineStarts(text), 0)
-		f.Message = "not TOML: " + err.Error()
-		return nil, &f
-	}
-	f := faultAt(text, lineStarts(text), parse.Position.Start)
-	f.Message = "not TOML: " + lowerFirst(parse.Message)
-	return nil, &f
-}
-
-// lowerFirst makes a sentence of another package one of ours.
-func lowerFirst(s string) string {
-	s = strings.TrimSuffix(s, ".")
-	if s == "" {
-		return s
-	}
-	return strings.ToLower(s[:1]) + s[1:]
-}
-
-// plain gives every array the same type, that of an array of tables included.
-func plain(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for key, value := range v {
-			v[key] = plain(value)
-		}
-	case []map[string]any:
-		array := make([]any, len(v))
-		for i, element := range v {
-			array[i] = plain(element)
-		}
-		return array
-	case []any:
-		for i, element := range v {
-			v[i] = plain(element)
-		}
-	}
-	return v
+	return errext.WithHint(fmt.Errorf("read %s: %w", path, err), hint)
 }
 
 // A reader turns a train.toml's tables into a job.
@@ -196,14 +124,14 @@ func (r *reader) read() {
 // table returns a table, empty where the file has none.
 func (r *reader) table(name string) *table {
 	values, _ := r.root[name].(map[string]any)
-	return &table{name: name, values: values, problems: &r.problems}
+	return &table{document.NewTable(values, &r.problems, name)}
 }
 
 // problem reports a section that is no table.
 func (r *reader) problem(section string) {
 	r.problems = append(r.problems, Problem{
 		Key: []string{section}, AtValue: true,
-		Message: fmt.Sprintf("want a table, found %s; write [%s] on a line of its own", describe(r.root[section]), section),
+		Message: fmt.Sprintf("want a table, found %s; write [%s] on a line of its own", document.Describe(r.root[section]), section),
 	})
 }
 

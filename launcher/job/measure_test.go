@@ -45,23 +45,3 @@ func TestParseDuration(t *testing.T) {
 		}
 	}
 }
-
-func TestGuess(t *testing.T) {
-	words := []string{"mode", "max_attempts", "numerics", "never", "restart_from_zero", "micro-batch", "checkpointing"}
-	for wrong, want := range map[string]string{
-		"mod": "mode", "MODE": "mode", "mdoe": "mode", "max-attempts": "max_attempts", "numeric": "numerics", "nevr": "never",
-		"micro_batch": "micro-batch", "check": "checkpointing", "zzz": "", "x": "", "": "", "restart": "restart_from_zero",
-	} {
-		if got := Nearest(wrong, words); got != want {
-			t.Errorf("Nearest(%q) = %q, want %q", wrong, got, want)
-		}
-	}
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"abc", "", 3}, {"kitten", "sitting", 3}, {"ab", "ba", 1}, {"abcd", "acbd", 1}, {"same", "same", 0}} {
-		if got := distance(c.a, c.b); got != c.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
-		}
-	}
-}

@@ -2,19 +2,19 @@ package job
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
 )
 
-// moduleSource is the source of what "python -m module" runs; nil where it is not
-// found, and where the module's name tells its recipe. Nothing is imported for
-// that: a package's own code would run.
-func (s Inspected) moduleSource(ctx context.Context) []byte {
-	if own, err := recipes.OwnProgram(s.asWritten()); own || err != nil {
-		return nil
+// moduleSource is the source of what "python -m module" runs, and its file; nil where
+// it is not found, and where the module's name tells its recipe. Nothing is imported
+// for that: a package's own code would run.
+func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string) {
+	likely, err := s.likely()
+	if err != nil || detect.OwnProgram(s.asWritten(), likely) {
+		return nil, "" // what is wrong with the recipes is said where one is chosen
 	}
 	base := strings.ReplaceAll(s.job.Argv[0], ".", "/")
 	files := []string{base + ".py", base + "/__main__.py"}
@@ -24,18 +24,23 @@ func (s Inspected) moduleSource(ctx context.Context) []byte {
 	}
 	for _, folder := range folders {
 		for _, file := range files {
-			if source, err := os.ReadFile(filepath.Join(folder, file)); err == nil {
-				return source
+			path := filepath.Join(folder, file)
+			if source, err := readFile(path, largestFile); err == nil {
+				return source, path
 			}
 		}
 	}
 	if !s.auto() || s.python == nil {
-		return nil // nothing depends on it, or nobody can be asked
+		return nil, "" // nothing depends on it, or nobody can be asked
 	}
-	for _, file := range files {
-		if source, err := s.python.ReadFile(ctx, file); err == nil {
-			return source
-		} // else the job itself will say what is wrong with its interpreter
+	found, err := s.python.Files(ctx, files...)
+	if err != nil {
+		return nil, "" // the job itself will say what is wrong with its interpreter
 	}
-	return nil
+	for _, path := range found {
+		if source, err := readFile(path, largestFile); path != "" && err == nil {
+			return source, path
+		}
+	}
+	return nil, ""
 }

@@ -29,13 +29,13 @@ func TestModuleSource(t *testing.T) {
 	} {
 		env := environ.Vars{"PYTHONPATH": other + ":" + packages}
 		s := Inspected{job: Job{Kind: Module, Argv: []string{module}, Workdir: work, Recipe: "auto"}, env: env, python: interpreter.At(python, work, env)}
-		if got := s.moduleSource(t.Context()); string(got) != want {
+		if got, _ := s.moduleSource(t.Context()); string(got) != want {
 			t.Errorf("%s: %q, want %q", module, got, want)
 		}
 	}
 	env := environ.Parse(os.Environ())
 	s := Inspected{job: Job{Argv: []string{"json.tool"}, Workdir: work, Recipe: "auto"}, env: env, python: interpreter.At(python, work, env)}
-	if len(s.moduleSource(t.Context())) == 0 {
+	if source, path := s.moduleSource(t.Context()); len(source) == 0 || path == "" {
 		t.Error("the interpreter's own modules are not found")
 	}
 }

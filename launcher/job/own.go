@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 // Own are the flags that gpurun has and torchrun has not. They may stand among
@@ -16,7 +17,7 @@ type Own = commandline.Own
 // TrainFile reads gpurun's own flags from a command line, and the path of a
 // train.toml where that is what it runs; file is empty for a script. After a
 // train.toml there can be nothing but flags of gpurun, so that they may stand
-// there too. Errors are *UsageError; ErrHelp where help is asked for.
+// there too. Errors have hints; ErrHelp where help is asked for.
 func TrainFile(args, env []string) (file string, own Own, err error) {
 	line, err := readTorchrun(args, environ.Parse(env), false)
 	if err != nil {
@@ -32,7 +33,7 @@ func TrainFile(args, env []string) (file string, own Own, err error) {
 	}
 	for name, source := range line.Set {
 		if !commandline.IsOwnOption(name) && strings.HasPrefix(source, "-") {
-			return "", line.Own, usage("put it into the [launch] table of "+line.Command[0], "%s goes with a script, not with a train.toml", source)
+			return "", line.Own, errext.Errorf("put it into the [launch] table of "+line.Command[0], "%s goes with a script, not with a train.toml", source)
 		}
 	}
 	return line.Command[0], line.Own, nil
@@ -46,7 +47,7 @@ func after(line *commandline.Launch, file string, words []string) error {
 	var problem *commandline.Problem
 	if !errors.As(err, &problem) && len(rest) == 0 {
 		if err != nil {
-			return asUsage(err)
+			return withHint(err)
 		}
 		return nil
 	}
@@ -58,5 +59,5 @@ func after(line *commandline.Launch, file string, words []string) error {
 	if isTOML(word) {
 		hint = "gpurun runs one job: start it once for each"
 	}
-	return usage(hint, "%s is followed by %q", file, word)
+	return errext.Errorf(hint, "unexpected argument %[2]q after %[1]s", file, word)
 }

@@ -20,13 +20,13 @@ func TestTrainFile(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"a.toml b":                     `a.toml is followed by "b"`,
-		"a.toml --json b":              `a.toml is followed by "b"`,
-		"a.toml --lr 3":                `a.toml is followed by "--lr"`,
+		"a.toml b":                     `unexpected argument "b" after a.toml`,
+		"a.toml --json b":              `unexpected argument "b" after a.toml`,
+		"a.toml --lr 3":                `unexpected argument "--lr" after a.toml`,
 		"a.toml --nproc-per-node 2":    "--nproc-per-node goes with a script",
 		"--nproc-per-node 2 a.toml":    "--nproc-per-node goes with a script",
-		"a.toml --run-dir":             `a.toml is followed by "--run-dir"`,
-		"--json a.toml --quiet -- one": `a.toml is followed by "one"`,
+		"a.toml --run-dir":             `unexpected argument "--run-dir" after a.toml`,
+		"--json a.toml --quiet -- one": `unexpected argument "one" after a.toml`,
 	} {
 		if file, _, err := TrainFile(strings.Fields(line), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v, want an error with %q", line, file, err, want)
@@ -52,7 +52,7 @@ func TestStartable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for program, want := range map[string]string{
-		"./run": "", "run": "", "./plain": "not executable", "./none": "is not there", "none": "in no folder of PATH", "./folder": "not a program",
+		"./run": "", "run": "", "./plain": "not executable", "./none": "does not exist", "none": "in no folder of PATH", "./folder": "not a program",
 	} {
 		err := Startable(&Job{Kind: Program, Argv: []string{program}, Workdir: dir}, []string{"PATH=/none:" + dir})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

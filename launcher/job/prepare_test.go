@@ -127,8 +127,8 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 	}
 	pinned := p.Pinned("r1")
 	change, err := pinned.Propose(pinned.Plan(), "/run", 0)
-	if err != nil || !slices.Equal(change.Argv, []string{"train.py", "--run_name", "r1"}) {
-		t.Errorf("%q, %v", change.Argv, err)
+	if err != nil || !slices.Equal(change.Words, []string{"--run_name", "r1"}) {
+		t.Errorf("%q, %v", change.Words, err)
 	}
 	if w := pinned.Warnings(); len(w) != 1 || !strings.Contains(w[0], "the job gets --run_name r1") {
 		t.Errorf("%q", w)
@@ -136,8 +136,8 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 	if c := pinned.Checkpoints(); c.Glob != "r1/c-*" || c.Dir != dir || c.Pointer != "" || c.Only {
 		t.Errorf("%+v", c)
 	}
-	if change, err := p.Propose(p.Plan(), "/run", 0); err != nil || len(change.Argv) != 1 || len(p.Warnings()) != 0 || p.Checkpoints().Glob != "" {
-		t.Errorf("the job itself: %q, %v, %q", change.Argv, err, p.Warnings())
+	if change, err := p.Propose(p.Plan(), "/run", 0); err != nil || len(change.Words) != 0 || len(p.Warnings()) != 0 || p.Checkpoints().Glob != "" {
+		t.Errorf("the job itself: %q, %v, %q", change.Words, err, p.Warnings())
 	}
 	a, _ := p.Digest(DigestVersion)
 	if b, _ := pinned.Digest(DigestVersion); a != b {
@@ -148,7 +148,7 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 // What the user can mend is told with what to do.
 func TestPrepareRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ toml, want string }{
-		"no such recipe file":        {"script = \"train.py\"\nrecipe = \"./wrong.toml\"", "wrong.toml: kobs"},
+		"no such recipe file":        {"script = \"train.py\"\nrecipe = \"./wrong.toml\"", "wrong.toml:3:2: kobs: unknown key"},
 		"no GPU":                     {"script = \"train.py\"\n[launch]\nnproc_per_node = \"gpu\"", "nproc_per_node is \"gpu\", and no GPU is visible"},
 		"data-parallel ranks":        {"command = \"torchrun --nproc-per-node gpu train.py\"\n[launch]\ndata_parallel = 3", "no GPU is visible"},
 		"a model over too many":      {"script = \"train.py\"\nargs = [\"--tensor-model-parallel-size\", \"3\", \"--micro-batch-size\", \"1\"]\nrecipe = \"megatron-lm\"\n[launch]\nnproc_per_node = 4", "count the data-parallel ranks: the model is spread over 3 ranks, which does not divide 4"},

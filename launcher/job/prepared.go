@@ -9,10 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -30,7 +32,7 @@ type Prepared struct {
 // be done with each knob, and the ceiling that each rank is held to.
 func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 	var err error
-	if r.command, err = r.load(r.command, r.recipe); err != nil {
+	if r.command, err = r.load(r.command, r.recipe.Recipe); err != nil {
 		return nil, err
 	}
 	if r.job.Launch.DataParallel == 0 {
@@ -44,6 +46,12 @@ func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 	}
 	if p.ceiling, err = r.limit(ctx); err != nil {
 		return nil, err
+	}
+	if latest := r.job.Resume.Latest; latest != "" {
+		if err := checkpoint.Check(r.job.Workdir, latest); err != nil {
+			return nil, errext.WithHint(fmt.Errorf("look for checkpoints with resume.latest = %q: %w", latest, err),
+				"name the folder of the checkpoints before the first *")
+		}
 	}
 	p.digests = r.digests()
 	return p, nil
@@ -80,7 +88,7 @@ func (p *Prepared) Job() Job { return p.resolved.job }
 // variables.
 func (p *Prepared) Environ() environ.Vars { return p.resolved.env.With() }
 
-// Startable says why the program of the job cannot be started. The error is a *UsageError.
+// Startable says why the program of the job cannot be started. The error has a hint.
 func (p *Prepared) Startable() error { return Startable(&p.resolved.job, p.resolved.env.Words()) }
 
 // Python is the interpreter's path; empty for a program.
@@ -98,18 +106,19 @@ func (p *Prepared) GPUs() gpu.View { return p.resolved.gpus }
 // gpurun does not know.
 func (p *Prepared) Accelerator() string { return p.resolved.accelerator() }
 
-// BF16 reports whether every device computes in bfloat16; a CPU does, in PyTorch, and
-// so do the accelerators of other makers that are in use.
-func (p *Prepared) BF16() bool {
+// BF16 reports whether every one of the job's devices, as NVML knows them, computes in
+// bfloat16; a CPU does, in PyTorch, and so do the accelerators of other makers that
+// are in use.
+func (p *Prepared) BF16(devices []gpu.Device) bool {
 	if p.Accelerator() != "cuda" {
 		return true
 	}
-	for _, d := range p.resolved.gpus.Devices {
+	for _, d := range devices {
 		if !d.BF16() {
 			return false
 		}
 	}
-	return len(p.resolved.gpus.Devices) > 0
+	return len(devices) > 0
 }
 
 // Ranks is the number of ranks on this node. A job that starts its own has as many,
@@ -118,7 +127,7 @@ func (p *Prepared) Ranks() int { return p.resolved.local }
 
 // Processes is the number of processes that gpurun starts on this node.
 func (p *Prepared) Processes() int {
-	if p.resolved.job.Launch.Self {
+	if p.resolved.plain {
 		return 1
 	}
 	return p.resolved.local
@@ -131,6 +140,7 @@ func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.resolved
 	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.local, DataParallel: r.at.DataParallel, Written: p.Plan(),
+		Ceiling:    r.job.Limits.DeviceMemory,
 		Resumption: strategy.Resumption{Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts}}
 }
 
@@ -144,7 +154,7 @@ func (p *Prepared) Policy() strategy.Policy {
 	}
 }
 
-// Recipe is the recipe's name, empty without one, and by which marks it was
+// Recipe is the recipe's name, empty without one, and why it was
 // recognised.
 func (p *Prepared) Recipe() (name string, evidence []string) {
 	return p.resolved.recipe.Name, slices.Clone(p.resolved.evidence)
@@ -162,12 +172,12 @@ func (p *Prepared) RecipeName() string {
 }
 
 // Candidates are the recipes of whose marks the job has some.
-func (p *Prepared) Candidates() ([]recipes.Candidate, error) {
-	catalog, err := recipes.Catalog()
+func (p *Prepared) Candidates() ([]detect.Candidate, error) {
+	all, err := recipes.Embedded(nil)
 	if err != nil {
 		return nil, fmt.Errorf("load the recipes: %w", err)
 	}
-	return recipes.Candidates(p.resolved.command, catalog), nil
+	return detect.Candidates(p.resolved.command, all), nil
 }
 
 // Warnings are sentences for people: what was asked for and has no effect, or an
@@ -182,8 +192,12 @@ func (p *Prepared) Place() string {
 		device = fmt.Sprintf("%d × %s (%s), which gpurun does not know: failures are diagnosed, ceilings are off", gpus.Count, gpus.Name, gpus.Source)
 	case gpus.Count > 0:
 		device = fmt.Sprintf("%d GPUs (%s)", gpus.Count, gpus.Source)
+		model := gpus.Model
 		if len(gpus.Devices) > 0 {
-			device = fmt.Sprintf("%d × %s (%s)", gpus.Count, gpus.Devices[0].Name, gpus.Source)
+			model = gpus.Devices[0].Name
+		}
+		if model != "" {
+			device = fmt.Sprintf("%d × %s (%s)", gpus.Count, model, gpus.Source)
 		}
 	}
 	return strings.TrimSpace(p.resolved.place.Evidence + ", " + device)

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -30,7 +31,7 @@ func (s Inspected) checkPromise(ctx context.Context, m Machine) (warnings []stri
 	}
 	said += " (" + promise + ")"
 	switch why, hint := s.torchCannot(ctx, m.NVML); {
-	case why != "" && importsTorch.Match(s.source):
+	case why != "" && s.importsTorch():
 		return nil, errext.WithCode(errext.Errorf(hint, "%s, and %s", said, why), strategy.CodeUsage)
 	case why != "" && s.gpus.Count > 0:
 		return []string{fmt.Sprintf("%s, and %s: if the job uses it, it trains on the CPU", said, why)}, nil
@@ -99,8 +100,13 @@ func (s Inspected) asksForCPU() bool {
 	return false
 }
 
-// importsTorch matches the source of a script that certainly trains with PyTorch.
-var importsTorch = regexp.MustCompile(`(?m)^\s*(?:import|from)\s+(?:torch|lightning|pytorch_lightning|accelerate|deepspeed|trl|peft|torchtune|torchtitan|megatron|composer)\b`)
+// importsTorch reports whether the job certainly trains with PyTorch: its script, or a
+// local module that this imports, imports it.
+func (s Inspected) importsTorch() bool {
+	return slices.ContainsFunc(s.sources(), func(f format.Source) bool { return torchImport.Match(f.Text) })
+}
+
+var torchImport = regexp.MustCompile(`(?m)^\s*(?:import|from)\s+(?:torch|lightning|pytorch_lightning|accelerate|deepspeed|trl|peft|torchtune|torchtitan|megatron|composer)\b`)
 
 // torchBuilt reads what PyTorch was built for from its own version.py: "cuda = None"
 // or "cuda: Optional[str] = '12.4'".
@@ -108,7 +114,7 @@ var torchBuilt = regexp.MustCompile(`(?m)^(cuda|hip)\b[^=\n]*=\s*(?:None|['"]([\
 
 // torchCannot says why the job's PyTorch can use no GPU of this node, and what to do;
 // empty where it can or nobody knows. PyTorch is not imported, which takes seconds.
-func (s Inspected) torchCannot(ctx context.Context, n *gpu.NVML) (why, hint string) {
+func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why, hint string) {
 	if s.python == nil {
 		return "", ""
 	}
@@ -126,7 +132,9 @@ func (s Inspected) torchCannot(ctx context.Context, n *gpu.NVML) (why, hint stri
 		return "", ""
 	case cuda == "":
 		return fmt.Sprintf("the PyTorch of %s was built without CUDA", s.python.Path()), "install a PyTorch with CUDA there, or name another interpreter with job.python"
-	case n == nil:
+	}
+	n, err := driver.NVML()
+	if n == nil || err != nil {
 		return "", ""
 	}
 	needs, _ := majorMinor(cuda)

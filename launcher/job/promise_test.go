@@ -125,8 +125,9 @@ func TestAnUnknownAccelerator(t *testing.T) {
 	if got := p.Place(); !strings.Contains(got, "4 × AMD GPU (ROCm) (/sys/class/kfd), which gpurun does not know: failures are diagnosed, ceilings are off") {
 		t.Errorf("place %q", got)
 	}
-	if n, _, err := s.ranks(); err != nil || n != 4 {
-		t.Errorf("%d ranks, %v", n, err)
+	s.job.Launch.NprocPerNode, s.job.Launch.Auto = "auto", AutoDevices
+	if n, err := s.count(choice{}); err != nil || n.local != 4 {
+		t.Errorf("%d ranks, %v", n.local, err)
 	}
 }
 

@@ -31,7 +31,8 @@ func (r *reader) readRecovery() {
 // checkNever reports words in recovery.never that bar nothing.
 func (r *reader) checkNever(t *table) {
 	barred := barrable()
-	array, _ := t.values["never"].([]any)
+	value, _ := t.get("never")
+	array, _ := value.([]any)
 	for i, e := range array {
 		if name, isText := e.(string); isText && !slices.Contains(barred, name) {
 			r.problems = append(r.problems, Problem{

@@ -2,7 +2,6 @@ package job
 
 import (
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -26,7 +25,7 @@ func (r *reader) readResume() {
 		t.filled("latest")
 	}
 	if _, err := filepath.Match(latest, ""); err != nil {
-		t.bad("latest", "%q is no pattern: a bracket or a backslash is left open", latest)
+		t.bad("latest", "%q is not a pattern: a bracket or a backslash is left open", latest)
 	}
 	r.job.Resume = Resume{Latest: r.pattern(latest), Args: args}
 }
@@ -44,13 +43,8 @@ func (r *reader) pattern(p string) string {
 // readProgress reads [progress].
 func (r *reader) readProgress() {
 	t := r.table("progress")
-	text := t.filled("step")
-	if text == "" {
-		return
-	}
-	step, err := regexp.Compile(text)
-	if err != nil {
-		t.bad("step", "%s", lowerFirst(strings.TrimPrefix(err.Error(), "error parsing regexp: ")))
+	step := t.Expression("step")
+	if step == nil {
 		return
 	}
 	if step.NumSubexp() == 0 {

@@ -24,7 +24,7 @@ func (r *reader) readJob() {
 		j.Workdir = r.path(dir)
 	}
 	if info, err := os.Stat(j.Workdir); err != nil || !info.IsDir() {
-		t.bad("workdir", "%s is no directory", j.Workdir)
+		t.bad("workdir", "%s is not a directory", j.Workdir)
 	}
 	j.Env = t.texts("env")
 	j.Python = r.program(t.file("python", ""))
@@ -70,16 +70,23 @@ func (r *reader) program(p string) string {
 	return p
 }
 
-// warnOfRankVariables says which variables of the job have no effect.
+// warnOfRankVariables says which variables of the job have no effect, where it is
+// certain that its processes are ranks.
 func (r *reader) warnOfRankVariables() {
-	if r.self() {
-		return
+	if r.line != nil && !r.self() {
+		r.job.Warnings = append(r.job.Warnings, r.job.idleVariables()...)
 	}
+}
+
+// idleVariables are sentences about variables of the job that have no effect on ranks.
+func (j *Job) idleVariables() []string {
+	var sentences []string
 	for _, name := range rankVariables {
-		if _, set := r.job.Env[name]; set {
-			r.job.Warnings = append(r.job.Warnings, name+" in the job's environment has no effect: gpurun sets it for each rank")
+		if _, set := j.Env[name]; set {
+			sentences = append(sentences, name+" in the job's environment has no effect: gpurun sets it for each rank")
 		}
 	}
+	return sentences
 }
 
 // rankVariables are set by gpurun for each rank; the user's values are lost.

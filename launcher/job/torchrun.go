@@ -12,34 +12,31 @@ import (
 var ErrHelp = commandline.ErrHelp
 
 // readTorchrun reads torchrun's command line, with gpurun's own flags among
-// torchrun's. legacy is torch.distributed.launch. Errors are *UsageError, or ErrHelp.
+// torchrun's. legacy is torch.distributed.launch. Errors have hints; ErrHelp asks for help.
 func readTorchrun(args []string, env environ.Vars, legacy bool) (*commandline.Launch, error) {
 	line, err := commandline.ReadTorchrun(args, env, legacy)
 	if err != nil {
-		return nil, asUsage(err)
+		return nil, withHint(err)
 	}
 	return line, nil
 }
 
-// asUsage makes an error about a command line one of what the user asks for.
-func asUsage(err error) error {
-	if errors.Is(err, ErrHelp) {
+// withHint adds what to do about a word of a command line.
+func withHint(err error) error {
+	var word *commandline.Problem
+	if !errors.As(err, &word) {
 		return err
 	}
-	u := &UsageError{Message: err.Error(), Hint: errext.Hint(err), Err: err}
-	var word *commandline.Problem
-	if errors.As(err, &word) {
-		switch word.Fault {
-		case commandline.Ambiguous:
-			u.Hint = "write it in full"
-		case commandline.Unknown:
-			u.Hint = "the script's own arguments go after the script"
-			if meant := Nearest(word.Option, word.Options); meant != "" {
-				u.Hint = "did you mean " + meant + "?"
-			}
+	switch word.Fault {
+	case commandline.Ambiguous:
+		return errext.WithHint(err, "write it in full")
+	case commandline.Unknown:
+		if meant := Nearest(word.Option, word.Options); meant != "" {
+			return errext.WithHint(err, "did you mean "+meant+"?")
 		}
+		return errext.WithHint(err, "the script's own arguments go after the script")
 	}
-	return u
+	return err
 }
 
 // launchOf is how the ranks are started by what torchrun's flags say; what
@@ -47,6 +44,7 @@ func asUsage(err error) error {
 func launchOf(line *commandline.Launch) Launch {
 	l := defaults().Launch
 	l.NprocPerNode, l.MasterPort, l.MaxRestarts = Count(line.NprocPerNode), line.MasterPort, line.MaxRestarts
+	l.Auto = AutoDevices
 	l.LogDir, l.Redirects, l.Tee, l.LocalRanksFilter = line.LogDir, line.Redirects, line.Tee, line.LocalRanksFilter
 	l.Role, l.RunID, l.ShutdownTimeout, l.LocalRankArg = line.Role, line.RunID, line.ShutdownTimeout, line.LocalRankArg
 	return l

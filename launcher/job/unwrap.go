@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 // A command is what a job runs, out of what the user typed.
@@ -15,24 +16,26 @@ type command struct {
 	python, torchrun string
 	// line is what torchrun's flags said; nil where there was no torchrun.
 	line *commandline.Launch
-	// inner are the variables that another launcher would have set.
-	inner map[string]string
+	// inner are the variables that another launcher would have set, and launcher is
+	// which one that is; zero for none.
+	inner    map[string]string
+	launcher Launcher
 }
 
 // commandFrom splits a line as typed into a shell, and takes apart what gpurun
 // does itself: leading variables, torchrun, the interpreter. With self, the line
 // is one process that is run as it is. env holds the job's own variables: PET_*
-// of them count. hook takes other launchers off; it may be nil. The error is a
-// *UsageError.
+// of them count. hook takes other launchers off; it may be nil.
+// The error has a hint.
 func commandFrom(line string, self bool, env map[string]string, dir string, hook Unwrap) (*command, error) {
 	split, err := commandline.Words(line)
 	if err != nil {
-		return nil, asUsage(err)
+		return nil, withHint(err)
 	}
 	assigned, words := commandline.Assignments(split)
 	typed := assigned
 	if len(words) == 0 {
-		return nil, usage("", "the command is empty")
+		return nil, errext.Errorf("", "the command is empty")
 	}
 	if self {
 		return &command{kind: Program, argv: words, env: typed}, nil
@@ -96,7 +99,7 @@ func unwrapTorchrun(words []string, env map[string]string) (*command, error) {
 		return nil, err
 	}
 	if line.Python != "" {
-		return nil, usage("set job.python", "torchrun has no flag --python")
+		return nil, errext.Errorf("set job.python", "torchrun has no flag --python")
 	}
 	c.kind, c.argv, c.line = line.Kind, line.Command, line
 	return c, refuseInner(c.kind, c.argv)
@@ -105,8 +108,8 @@ func unwrapTorchrun(words []string, env map[string]string) (*command, error) {
 // refuseInner refuses a launcher that gpurun would start once a rank.
 func refuseInner(kind Kind, argv []string) error {
 	if name := commandline.Known.StartsRanks(kind, argv); name != "" {
-		return usage(`set launch.ranks = "self", or give the command that it runs on each rank`,
-			"%s starts ranks of its own: it would start once a rank", name)
+		return errext.Errorf(`set launch.ranks = "self", or give the command that it runs on each rank`,
+			"%s starts ranks of its own: it would be started once for each rank", name)
 	}
 	return nil
 }
@@ -119,7 +122,7 @@ func unwrapPython(words []string) (*command, error) {
 	case err != nil || p.Kind == Program || !p.Plain:
 		return &command{kind: Program, argv: words}, nil
 	case len(p.Argv) == 0:
-		return nil, usage("name the script", "%s would wait for input", words[0])
+		return nil, errext.Errorf("name the script", "%s would wait for input", words[0])
 	}
 	return &command{kind: p.Kind, argv: p.Argv, python: words[0]}, nil
 }

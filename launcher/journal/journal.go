@@ -5,7 +5,11 @@
 //	journal.jsonl     one event a line, synced before anybody acts upon it
 //	verdict.json      how the run ended, written atomically
 //	lock              host and pid of the gpurun that runs here
-//	attempt-<n>/      plan.json, diff.patch, changed files, rank<k>/…
+//	attempt-<n>/      plan.json, command.json, diff.patch, changed files, rank<k>/…
+//
+// What gpurun makes there is for its user alone (package private), and free of the
+// job's secrets (package mask), except for command.json and the changed files: the
+// job is started with them.
 //
 // Compatibility: every later gpurun reads a journal, and goes on with it; lines of
 // a newer version than its own are refused, not guessed at.
@@ -28,7 +32,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/private"
 )
 
 // File is the name of the journal in a run directory.
@@ -49,13 +54,14 @@ type Journal struct {
 	file  *os.File
 	lock  io.Closer
 	shown func(launcher.Event)
+	mask  *mask.Masker
 }
 
 // Open locks a run directory, makes it where it is missing, and reads what its
 // journal holds. Every event that is appended later is passed to shown, after it
 // is on disk. The error is ErrLocked where the directory is in use.
 func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := makeRunDir(dir); err != nil {
 		return nil, nil, fmt.Errorf("make the run directory: %w", err)
 	}
 	lock, err := acquire(filepath.Join(dir, lockFile))
@@ -66,7 +72,7 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 	if err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
-	file, err := os.OpenFile(filepath.Join(dir, File), os.O_CREATE|os.O_RDWR, 0o644)
+	file, err := private.OpenFile(filepath.Join(dir, File), os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("open the journal: %w", err), lock.Close())
 	}
@@ -80,12 +86,12 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 // acquire takes the lock file; the kernel gives it back when the process ends,
 // however it ends.
 func acquire(path string) (io.Closer, error) {
-	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	lock, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(path)
+		holder, _ := private.ReadFile(path)
 		lock.Close()
 		switch {
 		case errors.Is(err, unix.EWOULDBLOCK):
@@ -128,7 +134,7 @@ func (e *Unreadable) Hint() string {
 // not an event: nobody acted upon it. It has no end, or a hole of NULs. The
 // error for any other line is *Unreadable.
 func read(path string) (events []launcher.Event, whole int64, err error) {
-	text, err := os.ReadFile(path)
+	text, err := private.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
@@ -175,13 +181,17 @@ func (j *Journal) cutAt(size int64) error {
 // Dir is the run directory's path.
 func (j *Journal) Dir() string { return j.dir }
 
+// Mask sets what the job's secrets are, before the first Append. Without it, those
+// are masked whose names or shapes tell.
+func (j *Journal) Mask(m *mask.Masker) { j.mask = m }
+
 // Append writes one event, waits until it is on disk, and shows it.
 func (j *Journal) Append(e launcher.Event) error {
 	line, err := launcher.Encode(e, time.Now().UTC())
 	if err != nil {
 		return err
 	}
-	if _, err := j.file.Write(append(line, '\n')); err != nil {
+	if _, err := j.file.Write(append(j.mask.JSON(line), '\n')); err != nil {
 		return fmt.Errorf("write the journal: %w", err)
 	}
 	if err := j.file.Sync(); err != nil {
@@ -196,61 +206,10 @@ func (j *Journal) Append(e launcher.Event) error {
 // Prepare makes the folder of attempt n.
 func (j *Journal) Prepare(n int) (string, error) {
 	dir := filepath.Join(j.dir, fmt.Sprintf("attempt-%d", n))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := private.Mkdir(dir); err != nil {
 		return "", fmt.Errorf("make the attempt's folder: %w", err)
 	}
 	return dir, nil
-}
-
-// Write puts the plan, the changed files and their diff into an attempt's
-// folder, and links beside each changed file what lay beside its original.
-func (j *Journal) Write(dir string, plan strategy.Plan, c launcher.Command) error {
-	text, err := json.MarshalIndent(plan, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the plan: %w", err)
-	}
-	if err := replace(filepath.Join(dir, "plan.json"), append(text, '\n')); err != nil {
-		return err
-	}
-	if c.Diff != "" {
-		if err := replace(filepath.Join(dir, "diff.patch"), []byte(c.Diff)); err != nil {
-			return err
-		}
-	}
-	for path, content := range c.Files {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return fmt.Errorf("make the folder of a changed file: %w", err)
-		}
-		if err := replace(path, content); err != nil {
-			return err
-		}
-	}
-	for copies, original := range c.Siblings {
-		if err := linkSiblings(copies, original); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// linkSiblings links the entries of the folder original into the folder copies,
-// except those that have a changed copy there.
-func linkSiblings(copies, original string) error {
-	entries, err := os.ReadDir(original)
-	if err != nil {
-		return fmt.Errorf("read the folder of a changed file: %w", err)
-	}
-	original, err = filepath.Abs(original)
-	if err != nil {
-		return fmt.Errorf("find the folder of a changed file: %w", err)
-	}
-	for _, e := range entries {
-		err := os.Symlink(filepath.Join(original, e.Name()), filepath.Join(copies, e.Name()))
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("link beside a changed file: %w", err)
-		}
-	}
-	return nil
 }
 
 // Finish writes the verdict and closes the journal's story with it.
@@ -267,42 +226,11 @@ func (j *Journal) Draft(v launcher.Verdict) error {
 	if err != nil {
 		return fmt.Errorf("encode the verdict: %w", err)
 	}
-	return replace(filepath.Join(j.dir, verdictFile), append(text, '\n'))
+	return private.WriteFile(filepath.Join(j.dir, verdictFile), append(j.mask.JSON(text), '\n'), private.Mode)
 }
 
 // Close gives the directory back.
 func (j *Journal) Close() error { return errors.Join(j.file.Close(), j.lock.Close()) }
-
-// replace writes a file so that a reader sees the old content or the new one,
-// and never a part: a temporary file in the same folder, synced, then renamed.
-func replace(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".gpurun-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes a rename last: the folder's entry is what a crash could lose.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync the folder %s: %w", dir, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("sync the folder %s: %w", dir, err)
-	}
-	return nil
-}
 
 // Runs lists the run directories of a job below its folder, the newest last.
 func Runs(root string) ([]string, error) {

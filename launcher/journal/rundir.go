@@ -15,8 +15,11 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -107,11 +110,11 @@ func (s Search) claim(dir string) error {
 	if s.Scheduler == "" || s.Restart == 0 {
 		return nil
 	}
-	return replace(filepath.Join(dir, claimFile), []byte(strconv.Itoa(s.Restart)+"\n"))
+	return private.WriteFile(filepath.Join(dir, claimFile), []byte(strconv.Itoa(s.Restart)+"\n"), private.Mode)
 }
 
 func claimed(dir string) int {
-	text, err := os.ReadFile(filepath.Join(dir, claimFile))
+	text, err := private.ReadFile(filepath.Join(dir, claimFile))
 	if err != nil {
 		return 0
 	}
@@ -176,15 +179,28 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 		err = errors.Join(err, j.Close())
 	}
 	var unreadable *Unreadable
+	var untrusted *private.Untrusted
 	switch {
 	case errext.Code(err, 0) != 0 || ctx.Err() != nil:
 		return nil, nil, err
 	case errors.Is(err, ErrLocked):
 		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
+	case errors.As(err, &untrusted):
+		err = errext.WithCode(errext.WithHint(err, "who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir"), strategy.CodeUsage)
 	case errors.As(err, &unreadable):
 		err = errext.WithCode(errext.WithHint(err, unreadable.Hint()), strategy.CodeUsage)
 	}
 	return nil, nil, launcher.RunDirError(dir, err)
+}
+
+// Locked reports whether a gpurun is at work in a run directory.
+func Locked(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, lockFile))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // heldByEarlierStart reports whether the gpurun that holds a run directory is of an

@@ -30,6 +30,8 @@ type attempt struct {
 	facts    chan strategy.Fact
 	// stopProbe ends the watch over what ranks tell of their own end.
 	stopProbe func()
+	// saving looks for checkpoints that grow once a rank has told why it ends.
+	saving *savingWatch
 	// stopAlarms ends the watch over the devices' alarms.
 	stopAlarms func()
 	// stopSettings ends the watch over the files in which a framework writes what it
@@ -52,6 +54,14 @@ func (a *attempt) Facts() <-chan strategy.Fact { return a.facts }
 
 func (a *attempt) emit(f strategy.Fact) { a.facts <- f }
 
+// alarm passes on what is known of the devices, and tells people what others hold there.
+func (a *attempt) alarm(f strategy.Fact) {
+	if f.Tenant != nil {
+		a.node.log.Note(tenancy(f.Tenant))
+	}
+	a.emit(f)
+}
+
 // ranks are the global ranks on this machine.
 func (a *attempt) ranks() []int {
 	var ranks []int
@@ -67,6 +77,9 @@ func (a *attempt) Stop(signal int, grace time.Duration) {
 	a.linger()
 	a.group.Stop(grace, syscall.Signal(signal))
 }
+
+// StopPeers sends a signal to all ranks but those given.
+func (a *attempt) StopPeers(signal int, of []int) { a.group.StopPeers(syscall.Signal(signal), of) }
 
 // kill ends the ranks and all that they started without any grace.
 func (a *attempt) kill() {

@@ -43,6 +43,7 @@ func (a *attempt) collect() {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("a rank's log is not complete: %v", err)}
 	}
 	a.stopProbe()
+	a.saving.stop()
 	a.stopAlarms()
 	a.stopSettings()
 	if err := a.swap.close(); err != nil {
@@ -91,7 +92,7 @@ func (a *attempt) unfinished() string {
 			gone = append(gone, fmt.Sprint(k))
 		}
 	}
-	return fmt.Sprintf("warning: rank %s ended with exit code 0 %s ago, and %d of %d go on; if they wait for it in a collective, the job hangs",
+	return fmt.Sprintf("warning: rank %s ended with exit code 0 %s ago, and %d of %d are still running; if they wait for it in a collective, the job hangs",
 		strings.Join(gone, ", "), a.node.opts.Early, a.world-len(gone), a.world)
 }
 

@@ -16,7 +16,7 @@ func (n *Node) openOutput(a *attempt) (*output.Output, error) {
 	return output.Open(output.Options{
 		Ranks: a.ranks(), Dir: a.dir, Stdout: o.Stdout, Stderr: o.Stderr,
 		Redirect: o.Redirect, Tee: o.Tee, Filter: o.Filter, Role: o.Role, Template: template, Restarts: a.n,
-		TTY: a.world == 1 && o.wantsTTY(), Step: o.Step, OnFact: a.emit, Observe: o.Observe,
+		Fold: o.isTerminal(), Mask: o.Mask, TTY: a.world == 1 && o.wantsTTY(), Step: o.Step, OnFact: a.emit, Observe: o.Observe,
 	})
 }
 
@@ -26,9 +26,14 @@ func (o Output) wantsTTY() bool {
 	case "always":
 		return true
 	case "auto":
-		return term.IsTerminal(int(o.Stdout.Fd())) && term.IsTerminal(int(o.Stderr.Fd()))
+		return o.isTerminal()
 	}
 	return false
+}
+
+// isTerminal reports whether somebody looks at what the ranks print.
+func (o Output) isTerminal() bool {
+	return term.IsTerminal(int(o.Stdout.Fd())) && term.IsTerminal(int(o.Stderr.Fd()))
 }
 
 // stdin is what rank 0 reads: gpurun's own stdin, unless gpurun runs in the

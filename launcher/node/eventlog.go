@@ -2,12 +2,12 @@ package node
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -126,7 +126,7 @@ func (l *EventLog) writeStacks() (path string, err error) {
 	text = text[:runtime.Stack(text, true)]
 	head := fmt.Sprintf("%d goroutines\n\n", runtime.NumGoroutine())
 	path = filepath.Join(l.store.Dir(), stacksFile)
-	if err := os.WriteFile(path, append([]byte(head), text...), 0o644); err != nil {
+	if err := private.WriteFile(path, append([]byte(head), text...), private.Mode); err != nil {
 		return "", fmt.Errorf("write the stacks: %w", err)
 	}
 	return path, nil

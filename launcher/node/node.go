@@ -62,8 +62,9 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 		return nil, cannotStart(err)
 	}
 	ranks := n.ranks(a, l)
-	a.stopProbe = probe.Watch(l.Dir, a.ranks(), a.emit)
-	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.emit)
+	a.saving = newSavingWatch(n.opts.Growing, a.emit)
+	a.stopProbe = probe.Watch(l.Dir, a.ranks(), a.saving.see)
+	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.alarm)
 	// A signal that comes while ranks start stops them with their grace, like one
 	// that comes later: the first of them may be at work already.
 	starting, started := context.WithTimeout(context.WithoutCancel(ctx), startBound)
@@ -111,6 +112,7 @@ func (a *attempt) abandon(ctx context.Context, err error) error {
 	var draining sync.WaitGroup
 	draining.Go(func() { drain(a.facts) })
 	a.stopProbe()
+	a.saving.stop()
 	a.stopAlarms()
 	err = errors.Join(err, a.out.Wait(ctx), a.swap.close())
 	close(a.facts)

@@ -135,7 +135,7 @@ func TestARankThatEndsEarlyIsToldOf(t *testing.T) {
 		}
 		done <- codes
 	}()
-	want := "warning: rank 1 ended with exit code 0 20ms ago, and 1 of 2 go on; if they wait for it in a collective, the job hangs"
+	want := "warning: rank 1 ended with exit code 0 20ms ago, and 1 of 2 are still running; if they wait for it in a collective, the job hangs"
 	await(t, "the notice", func() bool { n := f.store.notices(); return len(n) == 1 && n[0] == want })
 	if err := os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -145,12 +145,14 @@ func TestARankThatEndsEarlyIsToldOf(t *testing.T) {
 	}
 }
 
-// Each rank is told its place; a job that starts its own ranks is told none.
+// Each rank is told its place; a job that is one process is told none, and of what
+// torchrun sets nothing unless it is a launcher itself.
 func TestWhatARankIsTold(t *testing.T) {
 	const script = "#!/bin/sh\nenv >env${RANK:--}.new; mv env${RANK:--}.new env${RANK:--}\n"
-	for _, plain := range []bool{false, true} {
+	for _, own := range []struct{ plain, launcher bool }{{false, false}, {true, true}, {true, false}} {
+		plain := own.plain
 		f := newFixture(t, script)
-		f.opts.Plain = plain
+		f.opts.Plain, f.opts.Launcher = own.plain, own.launcher
 		for _, name := range []string{"RANK", "WORLD_SIZE", "MASTER_PORT"} {
 			delete(f.opts.Env, name)
 		}
@@ -160,7 +162,10 @@ func TestWhatARankIsTold(t *testing.T) {
 		}
 		drain(a.Facts())
 		file, want := "env1", []string{"RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "TORCHELASTIC_RUN_ID=run.0", "TORCHELASTIC_RESTART_COUNT=0", "ROLE_NAME=default"}
-		if plain {
+		switch {
+		case plain && !own.launcher:
+			file, want = "env-", []string{"TORCHELASTIC_ERROR_FILE=", "LOCAL_RANK=", "TORCHELASTIC_RUN_ID=", "MASTER_ADDR=", "ROLE_NAME=", "TORCHELASTIC_USE_AGENT_STORE="}
+		case plain:
 			file, want = "env-", []string{"TORCHELASTIC_ERROR_FILE=" + filepath.Join(f.store.dir, "attempt-0", "rank0", "error.json")}
 		}
 		text, err := os.ReadFile(filepath.Join(f.dir, file))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -21,6 +22,9 @@ type Options struct {
 	// Plain says that the job is one process that starts its own ranks, if any: it is
 	// given no rank, no world and no port.
 	Plain bool
+	// Launcher says, beside Plain, that the process is a launcher of ranks: like
+	// torchrun it is told in which file its parent looks for the error of a rank.
+	Launcher bool
 	// Argv gives the words of one rank from those of the attempt's command: with the
 	// interpreter before them, and what a launcher adds for the local rank.
 	Argv func(words []string, local int) []string
@@ -48,9 +52,13 @@ type Options struct {
 	Early time.Duration
 	// Output says what becomes of the ranks' output.
 	Output Output
-	// Alarms emits the driver's critical events on the job's devices as facts, until
-	// stop is called; nil: nothing is watched.
+	// Alarms emits the driver's critical events on the job's devices as facts, and in the
+	// first attempt what others hold on them, until stop is called; nil: nothing is
+	// watched. It is called right before the ranks are started, and does not wait.
 	Alarms func(ctx context.Context, emit func(strategy.Fact)) (stop func())
+	// Growing looks at the job's checkpoints, and returns how to find out whether they
+	// have grown since; nil: nobody looks.
+	Growing func(context.Context) (grown func(context.Context) bool)
 	// Settings finds what the job's framework writes of its settings; nil: nothing.
 	Settings Settings
 }
@@ -68,6 +76,8 @@ type Output struct {
 	Role          string
 	// Step finds a training step in a line, nil for none.
 	Step *regexp.Regexp
+	// Mask takes the job's secrets out of what is gpurun's own on the console.
+	Mask *mask.Masker
 	// Observe finds in a line what the job says of its settings; nil: nothing.
 	Observe func(line string) (strategy.ObservedSetting, bool)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -29,11 +30,11 @@ func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.
 	if tried.Rank == nil {
 		return nil
 	}
-	text, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("attempt-%d", tried.N), fmt.Sprintf("rank%d", *tried.Rank), "error.json"))
+	text, err := private.ReadFile(filepath.Join(dir, fmt.Sprintf("attempt-%d", tried.N), fmt.Sprintf("rank%d", *tried.Rank), "error.json"))
 	if err != nil {
 		return nil // most scripts write none
 	}
-	if err := os.WriteFile(to, withErrorCode(text, exitCodeOf(last, *tried.Rank)), 0o644); err != nil {
+	if err := os.WriteFile(to, withErrorCode(text, exitCodeOf(last, *tried.Rank)), private.Mode); err != nil {
 		return fmt.Errorf("copy the failing rank's error.json: %w", err)
 	}
 	return nil

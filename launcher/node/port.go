@@ -24,8 +24,11 @@ const portBound = 3 * time.Second
 const portTries = 100
 
 // port is the one that rank 0 of attempt n serves the rendezvous on: a free one that
-// no attempt before has had, or the one that the user fixed.
+// no attempt before has had, or the one that the user fixed; 0 where nobody meets.
 func (n *Node) port(ctx context.Context, attempt int) (int, error) {
+	if n.opts.Plain {
+		return 0, nil // it meets nobody, or in its own way
+	}
 	fixed := n.opts.MasterPort
 	if fixed == 0 {
 		return n.newPort()

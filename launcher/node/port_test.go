@@ -54,3 +54,17 @@ func TestAFixedPortThatIsBusy(t *testing.T) {
 		}
 	}
 }
+
+// A process without a rank meets nobody at a port, whoever has it.
+func TestOneProcessNeedsNoPort(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	n := New(Options{Plain: true, MasterPort: l.Addr().(*net.TCPAddr).Port}, nil, nil)
+	if port, err := n.port(t.Context(), 0); port != 0 || err != nil {
+		t.Errorf("port %d, %v", port, err)
+	}
+}

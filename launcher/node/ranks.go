@@ -30,16 +30,19 @@ func (n *Node) ranks(a *attempt, l launcher.Launch) []proc.Rank {
 	return ranks
 }
 
-// rankEnv gives a rank its place. A job that starts its own ranks gets none, or it
-// would take itself for one of them.
+// rankEnv gives a rank its place. A job that is one process gets none, or it would
+// take itself for a rank that torchrun has started.
 func (n *Node) rankEnv(a *attempt, k int) map[string]string {
 	r := rankEnvironment{
 		Rank: k, LocalRank: k, WorldSize: a.world, LocalWorld: a.world, MasterAddr: "127.0.0.1", MasterPort: a.port,
 		RunID: n.runID(a.n), Attempt: a.n, MaxRestarts: n.opts.MaxRestarts, Role: n.opts.Output.Role,
 		ErrorFile: filepath.Join(a.dir, fmt.Sprintf("rank%d", k), "error.json"),
 	}
-	if n.opts.Plain {
+	switch {
+	case n.opts.Plain && n.opts.Launcher:
 		return map[string]string{errorFileVariable: r.ErrorFile}
+	case n.opts.Plain:
+		return nil
 	}
 	return r.vars(n.opts.Env)
 }

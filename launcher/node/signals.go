@@ -13,14 +13,11 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 )
 
-// secondPress is how soon a second Ctrl-C means that ranks are killed at once.
-const secondPress = 2 * time.Second
-
 // Signals takes in the signals that reach gpurun, and passes each to whom it
 // concerns, whether ranks run at that moment or not:
 //
 //	TERM        stops the ranks and the run; another changes nothing, since Slurm sends two
-//	INT         the same; a second one within 2 s kills the ranks at once
+//	INT         the same; a second one, whenever it comes, kills the ranks at once
 //	HUP         as TERM, unless it was ignored when gpurun started (nohup)
 //	QUIT        tells where the run stands, which goes on
 //	USR1, USR2  a notice that the time here ends (notice.go): journaled, and passed to
@@ -80,17 +77,15 @@ func (s *Signals) Close() {
 }
 
 func (s *Signals) serve() {
-	var pressed time.Time
+	pressed := false
 	for {
 		select {
 		case <-s.over:
 			return
 		case sig := <-s.signals:
 			number := sig.(unix.Signal)
-			hurry := number == unix.SIGINT && !pressed.IsZero() && time.Since(pressed) < secondPress
-			if number == unix.SIGINT {
-				pressed = time.Now()
-			}
+			hurry := number == unix.SIGINT && pressed
+			pressed = pressed || number == unix.SIGINT
 			s.handle(number, hurry)
 		}
 	}
@@ -137,8 +132,10 @@ func (s *Signals) stop(as, reason unix.Signal, hurry bool) {
 	}
 	s.cancel(cause)
 	switch {
-	case first && grace > 0 && as == unix.SIGINT:
-		s.note("%s: the ranks have %s to end; again within %s kills them", unix.SignalName(reason), grace, secondPress)
+	case hurry && grace > 0:
+		s.note("SIGINT again: the ranks are killed")
+	case reason == unix.SIGINT && grace > 0:
+		s.note("SIGINT: the ranks have %s to end; a second Ctrl-C kills them at once", grace)
 	case first && grace > 0:
 		s.note("%s: the ranks have %s to end", unix.SignalName(reason), grace)
 	}

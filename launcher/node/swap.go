@@ -14,6 +14,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -54,7 +55,7 @@ func openSwap(dir string) (*swap, error) {
 }
 
 func lockSwap(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, swapLock), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := private.OpenFile(filepath.Join(dir, swapLock), os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ const probeSize = 64 << 20
 // bytes written in a second.
 func (s *swap) speed() (perSecond float64, err error) {
 	path := filepath.Join(s.dir, "speed")
-	f, err := os.Create(path)
+	f, err := private.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY)
 	if err != nil {
 		return 0, fmt.Errorf("measure the disk: %w", err)
 	}

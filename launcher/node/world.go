@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -18,11 +16,9 @@ type WorldOptions struct {
 	// Accelerator is what the job trains on, "cuda" or "cpu", and BF16 whether it
 	// computes in bfloat16.
 	Accelerator string
-	BF16        bool
-	// Devices waits for the devices' memory, nil where there is no NVML; Baseline
-	// are the devices before attempt 0.
-	Devices  Settler
-	Baseline []gpu.Device
+	BF16        func(context.Context) bool
+	// Devices waits for the devices' memory, nil where nobody can.
+	Devices Settler
 	// NVMePath is the folder for what a plan offloads to NVMe, empty for none.
 	NVMePath string
 	// Missing names, for each rung, the part that it needs and that is not there.
@@ -31,9 +27,10 @@ type WorldOptions struct {
 	Checkpoint func() string
 }
 
-// A Settler waits for the memory of devices: package gpu's NVML.
+// A Settler waits until the memory of devices is back at its level before attempt 0:
+// package gpu's Baseline.
 type Settler interface {
-	Settle(ctx context.Context, baseline []gpu.Device, bound time.Duration) []strategy.Fact
+	Settle(ctx context.Context, bound time.Duration) []strategy.Fact
 }
 
 // A World answers what the launcher asks about its surroundings.
@@ -46,14 +43,13 @@ type World struct {
 // NewWorld makes a world that knows of the notices that come to signals, and tells
 // people through note. Both may be nil for one that is only asked for its inventory.
 func NewWorld(o WorldOptions, signals *Signals, note func(string)) *World {
-	o.Baseline = slices.Clone(o.Baseline)
 	return &World{opts: o, signals: signals, note: note}
 }
 
 // Inventory says what there is to work with now.
-func (w *World) Inventory(context.Context) strategy.Inventory {
+func (w *World) Inventory(ctx context.Context) strategy.Inventory {
 	inv := strategy.Inventory{
-		At: time.Now().UTC(), Accelerator: w.opts.Accelerator, BF16: w.opts.BF16,
+		At: time.Now().UTC(), Accelerator: w.opts.Accelerator, BF16: w.opts.BF16(ctx),
 		Missing: w.opts.Missing(), Checkpoint: w.opts.Checkpoint(), NVMeFree: freeAt(w.opts.NVMePath),
 	}
 	if m, err := host.This().Memory(); err == nil {
@@ -69,32 +65,24 @@ func (w *World) Notice() *strategy.Notice { return w.signals.notice() }
 // Memory that somebody else has come to hold is told to people, and is evidence
 // for the next attempt.
 func (w *World) Settle(ctx context.Context, bound time.Duration) []strategy.Fact {
-	return w.settle(ctx, w.opts.Baseline, bound)
-}
-
-// Before says what is held on the devices before the first attempt.
-func (w *World) Before(ctx context.Context) []strategy.Fact {
-	empty := slices.Clone(w.opts.Baseline)
-	for i := range empty {
-		empty[i].Used = 0
-	}
-	return w.settle(ctx, empty, 0)
-}
-
-func (w *World) settle(ctx context.Context, level []gpu.Device, bound time.Duration) []strategy.Fact {
-	if w.opts.Devices == nil || len(level) == 0 {
+	if w.opts.Devices == nil {
 		return nil
 	}
-	facts := w.opts.Devices.Settle(ctx, level, bound)
+	facts := w.opts.Devices.Settle(ctx, bound)
 	if ctx.Err() != nil {
 		return nil // what is held may be on its way back
 	}
 	for _, f := range facts {
 		if f.Tenant != nil {
-			w.note(fmt.Sprintf("warning: %s of %s are in use, and not by this run%s", strategy.GiB(f.Tenant.Bytes), f.Tenant.Device, who(f.Tenant.PIDs)))
+			w.note(tenancy(f.Tenant))
 		}
 	}
 	return facts
+}
+
+// tenancy says that memory is held by others.
+func tenancy(t *strategy.Tenant) string {
+	return fmt.Sprintf("warning: %s of %s are in use, and not by this run%s", strategy.GiB(t.Bytes), t.Device, who(t.PIDs))
 }
 
 // who names processes as far as they can be seen from here: in a container, the

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/terminal"
 )
 
 const (
@@ -94,7 +96,7 @@ func (c *console) appendNote(buf []byte, text string) []byte {
 		buf = append(buf, '\n')
 	}
 	c.last = nobody
-	buf = append(buf, text...)
+	buf = append(buf, terminal.Line(text)...)
 	return append(buf, '\n')
 }
 
@@ -120,7 +122,7 @@ func (c *console) run() {
 func (c *console) tellUnsaid() {
 	for to := 1; to >= 0; to-- {
 		if !c.dead[to] {
-			fmt.Fprintf(c.to[to], "\ngpurun: more output is not shown, see %s\n", c.dir)
+			fmt.Fprintf(c.to[to], "\ngpurun: more output is not shown, see %s\n", terminal.Line(c.dir))
 			return
 		}
 	}
@@ -152,7 +154,7 @@ func (c *console) write(to int, p []byte) {
 func (c *console) fail(to int, err error) {
 	c.dead[to] = true
 	if c.other != nil {
-		c.other.note(fmt.Sprintf("gpurun: stdout takes nothing more (%v), the ranks' output goes on in %s", err, c.dir))
+		c.other.note(fmt.Sprintf("gpurun: cannot write to stdout any more (%v); the ranks' output continues in %s", err, c.dir))
 	}
 }
 

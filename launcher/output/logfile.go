@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/private"
 )
 
 const (
@@ -31,7 +33,7 @@ type logFile struct {
 }
 
 func openLog(path string, most int64, told func(string)) (*logFile, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := private.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}

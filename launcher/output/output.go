@@ -43,6 +43,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -96,6 +98,11 @@ type Options struct {
 	// MaxBytes caps a log file: its head and its tail are kept and the cut is
 	// marked. 0: DefaultMaxBytes; at least 4 KiB.
 	MaxBytes int64
+	// Fold shows each traceback of a memory error as one line, where several ranks
+	// share the console. It is meant for a terminal.
+	Fold bool
+	// Mask takes the job's secrets out of such a line, which is gpurun's own.
+	Mask *mask.Masker
 	// TTY gives a rank that is alone on this node a pseudo-terminal for each
 	// stream, where the system has one; otherwise a fact names the gap.
 	TTY bool
@@ -188,7 +195,7 @@ func sameFile(a, b io.Writer) bool {
 func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
 	name := [...]string{"stdout", "stderr"}[i]
 	dir := filepath.Join(o.opts.Dir, "rank"+strconv.Itoa(r.global))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := errors.Join(private.MkdirAll(o.opts.Dir), private.Mkdir(dir)); err != nil {
 		return fmt.Errorf("create the folder of rank %d: %w", r.global, err)
 	}
 	log, err := openLog(filepath.Join(dir, name+".log"), o.opts.MaxBytes, o.note)
@@ -202,6 +209,9 @@ func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
 	s := newStream(r, name, read, log)
 	if show, prefix := o.route(r, Streams(1)<<i); show {
 		s.view = newView(c, i, s, prefix, alone)
+		if o.opts.Fold && !alone {
+			s.view.fold = &fold{rank: r.global, path: log.path, mask: o.opts.Mask}
+		}
 	}
 	r.streams[i] = s
 	o.theirs = append(o.theirs, write)

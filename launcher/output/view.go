@@ -19,7 +19,8 @@ type view struct {
 	rank    int
 	path    string // the log, where all bytes are
 	prefix  string
-	whole   bool // bytes pass as they come
+	whole   bool  // bytes pass as they come
+	fold    *fold // of tracebacks; nil: they pass like all else
 
 	rest    []byte // the unfinished unit
 	since   time.Time
@@ -51,9 +52,10 @@ func (v *view) add(p []byte, now time.Time) (flush time.Time) {
 	}
 	end := finished(p)
 	if end > 0 {
-		v.show(p[:end])
+		v.pass(p[:end], now)
 	}
 	if len(p)-end > longestUnit {
+		v.release()
 		v.show(p[end:])
 		end = len(p)
 	}
@@ -67,9 +69,30 @@ func (v *view) add(p []byte, now time.Time) (flush time.Time) {
 	return v.due()
 }
 
+// pass shows whole units, but for a traceback that may become one line.
+func (v *view) pass(p []byte, now time.Time) {
+	if v.fold != nil {
+		p = v.fold.add(p, now)
+	}
+	if len(p) > 0 {
+		v.show(p)
+	}
+}
+
+// release shows a traceback that was held back.
+func (v *view) release() {
+	if v.fold != nil && len(v.fold.held) > 0 {
+		v.show(v.fold.release())
+	}
+}
+
 // due returns when the unfinished unit is to be flushed, zero for never. A lone
-// carriage return waits for what will be drawn after it.
+// carriage return waits for what will be drawn after it, and so does what follows
+// a traceback that is held back.
 func (v *view) due() time.Time {
+	if v.fold != nil && len(v.fold.held) > 0 {
+		return v.fold.since.Add(foldDelay)
+	}
 	if len(bytes.TrimRight(v.rest, "\r")) == 0 {
 		return time.Time{}
 	}
@@ -79,6 +102,7 @@ func (v *view) due() time.Time {
 // flush shows the unfinished unit. Only at the end does it include a carriage
 // return that stands last: until then it belongs to what comes next.
 func (v *view) flush(end bool) {
+	v.release()
 	shown := v.rest
 	if !end {
 		shown = bytes.TrimRight(v.rest, "\r")

@@ -36,10 +36,13 @@ package probe
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/private"
 )
 
 // hook is the probe's Python part.
@@ -59,7 +62,9 @@ const fileVariable = "GPURUN_PROBE_FILE"
 // namesVariable tells the probe of which variables it tells the values.
 const namesVariable = "GPURUN_PROBE_NAMES"
 
-// Install puts the hook into a folder of the attempt. Environ gives the variables
+// Install puts the hook into a new folder below that of the attempt, whose name
+// nobody can guess and which only the user can write to: Python runs what it finds
+// there, a compiled file in its __pycache__ first. Environ gives the variables
 // to set for a rank with the global number rank, whose environment, as KEY=value, is
 // env so far: its PYTHONPATH is kept behind the hook's folder. What a rank tells
 // includes the values that the variables in names then have: see Environ.
@@ -73,8 +78,8 @@ func Install(dir string, names ...string) (environ func(rank int, env []string) 
 	if strings.ContainsRune(dir, os.PathListSeparator) {
 		return nil, fmt.Errorf("install the probe: PYTHONPATH cannot hold %q, which contains a colon", dir)
 	}
-	folder := filepath.Join(dir, "probe")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	folder, err := os.MkdirTemp(dir, "probe-*")
+	if err != nil {
 		return nil, fmt.Errorf("install the probe: %w", err)
 	}
 	files, err := hook.ReadDir(".")
@@ -84,7 +89,7 @@ func Install(dir string, names ...string) (environ func(rank int, env []string) 
 	for _, f := range files {
 		text, err := hook.ReadFile(f.Name())
 		if err == nil {
-			err = os.WriteFile(filepath.Join(folder, f.Name()), text, 0o644)
+			err = plant(filepath.Join(folder, f.Name()), text)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("install the probe: %w", err)
@@ -101,6 +106,16 @@ func Install(dir string, names ...string) (environ func(rank int, env []string) 
 		}
 		return variables
 	}, nil
+}
+
+// plant writes a file that is not there yet.
+func plant(path string, text []byte) error {
+	f, err := private.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
 }
 
 // rankFolder is where a rank's files are: its logs, and what it tells of its end.

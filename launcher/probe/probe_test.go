@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -396,7 +397,10 @@ func TestEnviron(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hook := filepath.Join(dir, "probe")
+	hook, _, _ := strings.Cut(environ(3, nil)["PYTHONPATH"], ":")
+	if filepath.Dir(hook) != dir {
+		t.Fatalf("the hook is in %s", hook)
+	}
 	for inherited, want := range map[string]string{
 		"": hook, "PYTHONPATH=": hook, "PYTHONPATH=/a:/b": hook + ":/a:/b", "OTHER=/a": hook,
 	} {
@@ -404,6 +408,62 @@ func TestEnviron(t *testing.T) {
 		if diff := cmp.Diff(map[string]string{"PYTHONPATH": want, "GPURUN_PROBE_FILE": filepath.Join(dir, "rank3", "probe.json")}, got); diff != "" {
 			t.Errorf("%s: %s", inherited, diff)
 		}
+	}
+}
+
+// What somebody put where a hook was, or is to be, is never run; and nobody else can
+// put something there.
+func TestNothingCanBePlanted(t *testing.T) {
+	before := syscall.Umask(0)
+	defer syscall.Umask(before)
+	dir := t.TempDir()
+	evil := []byte("open(" + strconv.Quote(filepath.Join(dir, "ran")) + ", 'w').close()\n")
+	if err := os.Mkdir(filepath.Join(dir, "probe"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "evil.py"), evil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	// Python runs such a file whatever the source beside it says.
+	compile := exec.Command(python(t), "-c", "import importlib.util as u, py_compile as c; c.compile('evil.py', u.cache_from_source('probe/sitecustomize.py'), invalidation_mode=c.PycInvalidationMode.UNCHECKED_HASH)")
+	compile.Dir = dir
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	folders := map[string]bool{}
+	for range 3 {
+		environ, err := Install(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(python(t), "-c", "import sitecustomize")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+		for k, v := range environ(0, nil) {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
+		_ = cmd.Run() // most hosts have no sitecustomize of their own
+		hook := environ(0, nil)["PYTHONPATH"]
+		folders[hook] = true
+		err = filepath.WalkDir(hook, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.Name() == "__pycache__" || strings.HasSuffix(path, ".pyc") { // Python's own
+				return err
+			}
+			info, err := entry.Info()
+			if err == nil && info.Mode().Perm()&0o077 != 0 {
+				t.Errorf("%s has mode %v", path, info.Mode())
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+		t.Error("what was planted was run")
+	}
+	if len(folders) != 3 {
+		t.Errorf("%d folders for 3 attempts", len(folders))
 	}
 }
 

@@ -3,16 +3,15 @@ package probe
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -88,8 +87,8 @@ func Environ(dir string, rank int) map[string]string {
 
 // slurp reads a regular file, and tells when it was written.
 func slurp(path string) (text []byte, written time.Time, err error) {
-	// A pipe that a job put there would block for ever.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	// A pipe that a job put there would block for ever, and a link tell of another file.
+	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -97,9 +96,6 @@ func slurp(path string) (text []byte, written time.Time, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, time.Time{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, time.Time{}, errors.New("not a regular file")
 	}
 	text, err = io.ReadAll(io.LimitReader(f, largest))
 	return text, info.ModTime(), err

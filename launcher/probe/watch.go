@@ -3,7 +3,6 @@ package probe
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -62,7 +62,7 @@ func (w *watcher) open() (err error) {
 	}
 	for _, rank := range w.ranks {
 		folder := rankFolder(w.dir, rank)
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+		if err := private.Mkdir(folder); err != nil {
 			return err
 		}
 		if err := w.notify.Add(folder); err != nil {

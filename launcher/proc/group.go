@@ -25,8 +25,9 @@ type member struct {
 	pidfd *os.File
 
 	// Guarded by Group.mu.
-	over   bool // its end was told
-	before bool // it had ended when the stop began
+	over    bool // its end was told
+	before  bool // it had ended when the stop began
+	stopped bool // StopPeers has begun to stop it
 }
 
 // A Group is the ranks of one attempt on one node. Its methods may be called from
@@ -270,7 +271,7 @@ func (g *Group) sendExit(r *member, e end) {
 		Exit: &strategy.Exit{
 			Code:    e.Code,
 			Signal:  e.Signal,
-			Stopped: g.stopping && !r.before,
+			Stopped: (g.stopping || r.stopped) && !r.before,
 			Peak:    e.Peak,
 			PID:     r.id.PID,
 		},

@@ -79,7 +79,9 @@ func (g *Group) beginStop() {
 	}
 	g.stopping = true
 	for _, r := range g.members {
-		r.before = !r.alive()
+		if !r.stopped {
+			r.before = !r.alive()
+		}
 	}
 }
 
@@ -89,9 +91,9 @@ func (r *member) alive() bool {
 	return err == nil && p.identity == r.id && p.alive()
 }
 
-// toGroups sends sig to every rank's process group. A rank that has ended is not
-// reaped before the group is done with, so that its group's number is still its
-// own.
+// toGroups sends sig to every rank's process group, SIGTERM to those that StopPeers has
+// not sent one. A rank that has ended is not reaped before the group is done with, so
+// that its group's number is still its own.
 func (g *Group) toGroups(sig syscall.Signal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -99,9 +101,10 @@ func (g *Group) toGroups(sig syscall.Signal) {
 		return
 	}
 	for _, r := range g.members {
-		if err := unix.Kill(-r.id.PID, sig); err != nil && !errors.Is(err, unix.ESRCH) {
-			g.log.Warn("signal a rank's process group", "rank", r.rank, "signal", sig, "error", err)
+		if r.stopped && sig == unix.SIGTERM {
+			continue
 		}
+		g.toGroup(r, sig)
 	}
 }
 

@@ -121,7 +121,7 @@ func (s Search) runnable(name, dir string) (string, error) {
 // missing is a file that is not there, which errors.Is knows as os.ErrNotExist.
 type missing struct{ path string }
 
-func (e *missing) Error() string { return e.path + " is not there" }
+func (e *missing) Error() string { return e.path + " does not exist" }
 func (e *missing) Unwrap() error { return os.ErrNotExist }
 
 // Executable says why a file cannot be run.

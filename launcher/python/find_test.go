@@ -144,8 +144,8 @@ func TestFindRefuses(t *testing.T) {
 		want   string
 	}{
 		{"nothing is there", "", nil, "no Python found: no python3 or python in PATH"},
-		{"an environment without one", "", []string{"VIRTUAL_ENV=" + dir}, "no Python found: VIRTUAL_ENV: " + dir + "/bin/python is not there"},
-		{"named and not there", dir + "/none", nil, "python, named by the job: " + dir + "/none is not there"},
+		{"an environment without one", "", []string{"VIRTUAL_ENV=" + dir}, "no Python found: VIRTUAL_ENV: " + dir + "/bin/python does not exist"},
+		{"named and not there", dir + "/none", nil, "python, named by the job: " + dir + "/none does not exist"},
 		{"named and not executable", dir + "/plain/python", nil, "is not executable"},
 		{"named and a folder", dir + "/folder/bin/python", nil, "not a program"},
 		{"named by variable", "", []string{"PYTHON_EXEC=python9"}, "python, PYTHON_EXEC:"},

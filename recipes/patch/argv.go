@@ -16,6 +16,9 @@ type Argv struct {
 	// Short are long arguments that may be cut short, as argparse allows, where
 	// what is left begins no other of them.
 	Short []string
+	// Other reports whether a word is an argument of its own, of which Short does not
+	// know, and so is short for none; nil: no word is.
+	Other func(word string) bool
 	// Equals: an argument that is absent is appended as one word, "--x=8".
 	Equals bool
 	// Last are beginnings of words that stay at the end: nothing is appended
@@ -58,11 +61,15 @@ func (a Argv) same(word, name string) bool {
 	if !strings.HasPrefix(word, "--") || !strings.HasPrefix(name, "--") {
 		return false
 	}
+	written := word
 	word, name = a.plain(word), a.plain(name)
 	if word == name {
 		return true
 	}
 	if len(word) < 5 || !strings.HasPrefix(name, word) || !slices.Contains(a.Short, "--"+name) {
+		return false
+	}
+	if a.Other != nil && a.Other(written) {
 		return false
 	}
 	return !slices.ContainsFunc(a.Short, func(other string) bool {

@@ -19,6 +19,8 @@ const (
 	SaysWorker Remark = "loader-worker"
 	// SaysKilled: a process was ended by SIGKILL.
 	SaysKilled Remark = "killed"
+	// SaysTimeLimit: a scheduler ended the job because its time was up.
+	SaysTimeLimit Remark = "time-limit"
 )
 
 // A said is one form of words with what it tells beside a cause.
@@ -48,6 +50,9 @@ var remarks = []said{
 	{remark: SaysKilled, words: "SIGKILL"},
 	{remark: SaysKilled, words: "exitcode: -9"},
 	{remark: SaysKilled, words: "Killed"},
+	{remark: SaysTimeLimit, code: Preempted, words: "DUE TO TIME LIMIT"}, // Slurm
+	{remark: SaysTimeLimit, code: Preempted, words: "walltime"},          // PBS
+	{remark: SaysTimeLimit, code: Preempted, words: "TERM_RUNLIMIT"},     // LSF
 }
 
 // Remarks lists what a finding's text tells beside its cause, in the order of the

@@ -499,26 +499,6 @@ func TestLastStep(t *testing.T) {
 	}
 }
 
-func TestCatalogue(t *testing.T) {
-	codes := []Code{CUDAOOM, GPUOccupied, HostOOM, SharedMemory, DiskFull, KernelResources, IllegalAccess, DeviceAssert, NCCLTimeout,
-		NCCLError, GPUHardware, Driver, PortInUse, Preempted, Segfault, Diverged, UserError, Unknown, None}
-	all := All()
-	if len(all) != len(codes) {
-		t.Fatalf("%d causes, want %d", len(all), len(codes))
-	}
-	for i, code := range codes {
-		if all[i].Code != code || all[i].Title == "" {
-			t.Errorf("cause %d is %+v, want %s with a title", i, all[i], code)
-		}
-		if strings.HasSuffix(all[i].Hint, ".") {
-			t.Errorf("%s: the hint ends with a full stop", code)
-		}
-	}
-	if _, ok := Lookup("no-such-cause"); ok {
-		t.Error("Lookup finds a cause that does not exist")
-	}
-}
-
 func TestXID(t *testing.T) {
 	for n, want := range map[int]Code{13: IllegalAccess, 31: IllegalAccess, 48: GPUHardware, 79: GPUHardware, 95: GPUHardware, 119: GPUHardware, 7: Unknown} {
 		if got, _ := XID(n); got != want {

@@ -31,7 +31,7 @@ var xids = map[int]struct {
 	143: {code: GPUHardware, text: "GPU initialisation error"},
 	145: {code: GPUHardware, text: "NVLink RLW error"},
 	149: {code: GPUHardware, text: "NVLink NETIR error"},
-	154: {code: GPUHardware, text: "GPU recovery action changed: the GPU wants a reset", survivable: true},
+	154: {code: GPUHardware, text: "GPU recovery action changed: the GPU needs a reset", survivable: true},
 }
 
 // XID says what an Xid event of the NVIDIA driver means for a job that ran on

@@ -1,0 +1,488 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+var root = filepath.Join("..", "..")
+
+// pages are the project's own pages for people.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "recipes/README.md"}
+	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range docs {
+		found = append(found, "docs/"+filepath.Base(name))
+	}
+	return found
+}
+
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A link to a file that has moved sends a reader nowhere.
+func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#]*)(#[^)]*)?\)`)
+	seen := 0
+	for _, name := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(page(t, name), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			seen++
+			to := path.Join(path.Dir(name), m[1])
+			if m[1] == "" {
+				to = name
+			}
+			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, m[1])
+			} else if m[2] != "" && !slices.Contains(anchors(page(t, to)), m[2]) {
+				t.Errorf("%s links to %s, and that page has no headline %s", name, m[1], m[2])
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d links were looked at", seen)
+	}
+}
+
+// anchors are what a page's headlines are linked by.
+func anchors(text string) []string {
+	var all []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		kept := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, "#"+strings.ReplaceAll(kept, " ", "-"))
+	}
+	return all
+}
+
+// madeUp are the examples of CONTRIBUTING.md, whose files are not there.
+var madeUp = regexp.MustCompile(`sailor|catalogue\.(go|txtar)`)
+
+// A file, folder or test that a page names in backticks exists.
+func TestFilesThatThePagesNameExist(t *testing.T) {
+	named := regexp.MustCompile("`((?:cmd|launcher|strategy|recipes|examples|docs|\\.ci)/[\\w./*-]+)`")
+	seen, tests := 0, allTests(t)
+	for _, name := range pages(t) {
+		if name == "CHANGELOG.md" {
+			continue // it tells of the past
+		}
+		for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(page(t, name), -1) {
+			if !tests[m[1]] {
+				t.Errorf("%s names %s, which is no test", name, m[1])
+			}
+		}
+		for _, m := range named.FindAllStringSubmatch(page(t, name), -1) {
+			if seen++; madeUp.MatchString(m[1]) {
+				continue
+			}
+			if found, err := filepath.Glob(filepath.Join(root, m[1])); err != nil || len(found) == 0 {
+				t.Errorf("%s names %s, which is not there", name, m[1])
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("only %d names were looked at", seen)
+	}
+}
+
+// allTests are the names of all tests.
+func allTests(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	for _, p := range packages(t) {
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			for _, name := range declared(t, file) {
+				names[name] = names[name] || strings.HasPrefix(name, "Test")
+			}
+		}
+	}
+	return names
+}
+
+// mostHops is how many files a reader may have to open to follow one log line to
+// the next attempt.
+const mostHops = 14
+
+// section is what a page has below a headline.
+func section(t *testing.T, name, headline string) string {
+	t.Helper()
+	_, text, found := strings.Cut(page(t, name), "\n## "+headline+"\n")
+	if !found {
+		t.Fatalf("%s has no section %q", name, headline)
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	return text
+}
+
+// The loop that ARCHITECTURE.md quotes is the loop: what it leaves out is marked.
+func TestTheWayRoundTheLoopIsQuoted(t *testing.T) {
+	_, quoted, found := strings.Cut(section(t, "ARCHITECTURE.md", "The loop"), "```go\n")
+	quoted, _, closed := strings.Cut(quoted, "```")
+	if !found || !closed {
+		t.Fatal("ARCHITECTURE.md does not quote the loop")
+	}
+	rest, lines := page(t, "launcher/launcher.go"), 0
+	for line := range strings.Lines(quoted) {
+		line = strings.TrimSpace(line)
+		if line == "…" {
+			continue
+		}
+		_, after, there := strings.Cut(rest, line+"\n")
+		if !there {
+			t.Fatalf("ARCHITECTURE.md quotes %q, and launcher/launcher.go does not have it there", line)
+		}
+		rest = after
+		lines++
+	}
+	if lines < 10 {
+		t.Errorf("only %d lines of the loop are quoted", lines)
+	}
+}
+
+// The rooms in ARCHITECTURE.md are those of the table mayImport, each once.
+func TestRoomsAreDescribed(t *testing.T) {
+	described := map[string]int{}
+	for _, m := range regexp.MustCompile("(?m)^- `([\\w/]+)` ").FindAllStringSubmatch(section(t, "ARCHITECTURE.md", "The rooms"), -1) {
+		described[m[1]]++
+	}
+	for room := range mayImport {
+		if described[room] != 1 {
+			t.Errorf("ARCHITECTURE.md, The rooms: %s has %d lines, want one: - `%s` does what", room, described[room], room)
+		}
+	}
+	for room := range described {
+		if _, known := mayImport[room]; !known {
+			t.Errorf("ARCHITECTURE.md describes %s, which is no room of cmd/gpurun/arch_test.go", room)
+		}
+	}
+}
+
+// The way of a log line in ARCHITECTURE.md is short; each of its files has the
+// function that it names, and is in the same package as the one before, or their
+// packages know each other.
+func TestTheWayOfALogLine(t *testing.T) {
+	var hops []string
+	text := section(t, "ARCHITECTURE.md", "How a log line becomes the next attempt")
+	for _, m := range regexp.MustCompile("(?m)^(\\d+)\\. `([\\w/]+\\.go)`: `([\\w.]+)` .+\\.$").FindAllStringSubmatch(text, -1) {
+		hops = append(hops, m[2])
+		if m[1] != strconv.Itoa(len(hops)) {
+			t.Errorf("hop %d has the number %s", len(hops), m[1])
+		}
+		if !slices.Contains(declared(t, filepath.Join(root, m[2])), m[3]) {
+			t.Errorf("hop %s: %s does not declare %s", m[1], m[2], m[3])
+		}
+	}
+	if all := regexp.MustCompile(`(?m)^\d+\.`).FindAllString(text, -1); len(all) != len(hops) {
+		t.Errorf("of %d hops only %d have the form N. `dir/file.go`: `function` does what.", len(all), len(hops))
+	}
+	if len(hops) < 8 || len(hops) > mostHops {
+		t.Fatalf("%d hops, want 8 to %d", len(hops), mostHops)
+	}
+	imports := map[string][]string{}
+	for _, p := range packages(t) {
+		for _, path := range p.Imports {
+			if room, ours := strings.CutPrefix(path, module); ours {
+				imports[p.room()] = append(imports[p.room()], room)
+			}
+		}
+	}
+	for i := 1; i < len(hops); i++ {
+		a, b := path.Dir(hops[i-1]), path.Dir(hops[i])
+		if a != b && !slices.Contains(imports[a], b) && !slices.Contains(imports[b], a) {
+			t.Errorf("hop %d, from %s to %s: neither package imports the other", i, hops[i-1], hops[i])
+		}
+	}
+}
+
+// declared lists what a file declares at its top level: functions, types, variables
+// and constants by their names, methods as Type.Method and fields as Type.Field.
+func declared(t *testing.T, file string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			names = append(names, receiver(d)+d.Name.Name)
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				names = append(names, specified(spec)...)
+			}
+		}
+	}
+	return names
+}
+
+// receiver is the type of a method with a dot, empty for a function.
+func receiver(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	of := f.Recv.List[0].Type
+	if pointer, ok := of.(*ast.StarExpr); ok {
+		of = pointer.X
+	}
+	if name, ok := of.(*ast.Ident); ok {
+		return name.Name + "."
+	}
+	return ""
+}
+
+// specified lists what one specification declares.
+func specified(spec ast.Spec) (names []string) {
+	switch spec := spec.(type) {
+	case *ast.ValueSpec:
+		for _, name := range spec.Names {
+			names = append(names, name.Name)
+		}
+	case *ast.TypeSpec:
+		names = append(names, spec.Name.Name)
+		var of *ast.FieldList
+		switch body := spec.Type.(type) {
+		case *ast.StructType:
+			of = body.Fields
+		case *ast.InterfaceType:
+			of = body.Methods
+		}
+		if of != nil {
+			for _, field := range of.List {
+				for _, name := range field.Names {
+					names = append(names, spec.Name.Name+"."+name.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// The glossary says of each word where it is in the code, and it is there.
+func TestGlossary(t *testing.T) {
+	known := map[string]bool{} // "strategy.Evidence.Add"
+	for _, p := range packages(t) {
+		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles) {
+			for _, id := range declared(t, filepath.Join(p.Dir, name)) {
+				known[path.Base(p.ImportPath)+"."+id] = true
+			}
+		}
+	}
+	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]*) \|$`).FindAllStringSubmatch(page(t, "docs/glossary.md"), -1)
+	words := map[string]bool{}
+	for _, row := range rows {
+		word := strings.TrimSpace(row[1])
+		if word == "word" {
+			continue
+		}
+		if words[word] {
+			t.Errorf("docs/glossary.md has %q twice", word)
+		}
+		words[word] = true
+		places := regexp.MustCompile("`([\\w.]+)`").FindAllStringSubmatch(row[3], -1)
+		if len(places) == 0 {
+			t.Errorf("docs/glossary.md does not say where %q is in the code", word)
+		}
+		for _, m := range places {
+			if !known[m[1]] {
+				t.Errorf("docs/glossary.md: %q is said to be %s, which is not declared", word, m[1])
+			}
+		}
+	}
+	if len(words) < 20 {
+		t.Errorf("the glossary has %d words", len(words))
+	}
+	for old := range oldWords {
+		if words[old] {
+			t.Errorf("docs/glossary.md has the old word %q", old)
+		}
+	}
+}
+
+// The verbs are in README.md, each is tried by a script, and has --json.
+func TestVerbsAreDocumented(t *testing.T) {
+	scripts, err := filepath.Glob(filepath.Join("testdata", "script", "*.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tried strings.Builder
+	for _, name := range scripts {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tried.Write(text)
+	}
+	for _, verb := range newApp(streams{}).Commands {
+		if !strings.Contains(page(t, "README.md"), "| `gpurun "+verb.Name) && verb.Name != "run" && verb.Name != "help" {
+			t.Errorf("gpurun %s is not in the table of verbs in README.md", verb.Name)
+		}
+		if !strings.Contains(tried.String(), "gpurun "+verb.Name) {
+			t.Errorf("gpurun %s: no script in cmd/gpurun/testdata/script runs it", verb.Name)
+		}
+		hasJSON := slices.ContainsFunc(verb.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "json") })
+		if !hasJSON && !verb.SkipFlagParsing && verb.Name != "help" {
+			t.Errorf("gpurun %s has no --json: give its Flags a jsonFlag()", verb.Name)
+		}
+		if _, err := os.Stat(verb.Name + ".go"); err != nil {
+			t.Errorf("gpurun %s has no file of its own: cmd/gpurun/%s.go", verb.Name, verb.Name)
+		}
+	}
+}
+
+// The manual lists every cause and no other.
+func TestCausesAreDocumented(t *testing.T) {
+	named := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.+) \\| .+ \\| .+ \\|$").FindAllStringSubmatch(page(t, "docs/causes.md"), -1) {
+		for _, m := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
+			named[m[1]] = true
+		}
+	}
+	for _, c := range cause.All() {
+		if !named[string(c.Code)] {
+			t.Errorf("docs/causes.md has no line for `%s`", c.Code)
+		}
+		delete(named, string(c.Code))
+	}
+	for code := range named {
+		t.Errorf("docs/causes.md has %s, which is no cause", code)
+	}
+}
+
+// Every key that package job reads from a train.toml is in the manual.
+func TestKeysAreDocumented(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "launcher", "job", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual, seen := page(t, "docs/train-toml.md"), 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\bt\.[a-zA-Z]+\("([a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
+			seen++
+			if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(manual) {
+				t.Errorf("docs/train-toml.md does not have the key %s, which %s reads", m[1], filepath.Base(name))
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("only %d keys were looked at", seen)
+	}
+}
+
+// README.md has a line for each page of the manual.
+func TestThePagesAreLinkedFromTheReadme(t *testing.T) {
+	readme := page(t, "README.md")
+	for _, name := range pages(t) {
+		if name != "README.md" && name != "CHANGELOG.md" && !strings.Contains(readme, "]("+name+")") {
+			t.Errorf("README.md, Learn more: no link to %s", name)
+		}
+	}
+}
+
+// oldWords are names that were invented here and have been replaced by those of
+// the field: docs/glossary.md.
+var oldWords = map[string]string{
+	"sighting": "finding", "outlook": "failure detector", "ledger": "event log", "remains": "artifacts", "slay": "kill",
+}
+
+// What a newcomer reads has the field's words.
+func TestPlainWords(t *testing.T) {
+	seen := 0
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".." && entry.Name() != ".ci" || entry.Name() == "shared" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(name) != ".go" && filepath.Ext(name) != ".md" || entry.Name() == "docs_test.go" || strings.HasPrefix(entry.Name(), "upgrade") {
+			return nil // a journal of version 1 is read by the words that it has
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		seen++
+		for old, plain := range oldWords {
+			if at := wordIn(string(text), old); at > 0 {
+				t.Errorf("%s:%d: %q: the word is %q", name, at, old, plain)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen < 200 {
+		t.Errorf("only %d files were looked at", seen)
+	}
+}
+
+// wordIn is the line in which a word stands, alone or within a name; 0 for none.
+func wordIn(text, word string) int {
+	re := regexp.MustCompile(fmt.Sprintf(`(?i:(^|[^a-z])%s)|%s`, word, strings.ToUpper(word[:1])+word[1:]))
+	if word == "remains" {
+		re = regexp.MustCompile(`type remains|\bremains\{|\[\]remains|[a-z]Remains|Remains[({]`) // the verb is a good word
+	}
+	at := re.FindStringIndex(text)
+	if at == nil {
+		return 0
+	}
+	return 1 + strings.Count(text[:at[0]], "\n")
+}
+
+// TestWordsAreFound: the search above finds a word, alone or in a name, and leaves
+// other words alone.
+func TestWordsAreFound(t *testing.T) {
+	for text, want := range map[string]int{
+		"a\nthe Outlook says": 2, "newOutlook()": 1, "hyperledger": 0, "the identity remains, whoever counts": 0, "x := remains{}": 1,
+	} {
+		got := 0
+		for old := range oldWords {
+			got = max(got, wordIn(text, old))
+		}
+		if got != want {
+			t.Errorf("%q: an old word in line %d, want %d", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/terminal"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A failure tells an error to people, and with --json to programs.
+type failure struct {
+	people   io.Writer
+	programs io.Writer // nil without --json
+}
+
+// failed is an error in JSON.
+type failed struct {
+	Error string `json:"error"`
+	Hint  string `json:"hint"`
+	Code  int    `json:"code"`
+}
+
+// tell prints an error, and turns it into an exit code: the error's own, or 2, since
+// what has none arose before anything was started.
+func (f failure) tell(err error) int {
+	page := console.NewPage(f.people, nil)
+	var known *ended
+	var file *job.Error
+	switch {
+	case err == nil, errors.Is(err, job.ErrHelp):
+		return 0
+	case errors.As(err, &known):
+		return known.code // people and programs have the verdict
+	case errors.As(err, &file):
+		page.Printf("gpurun: error: %s is not a %s\n", file.File, file.Kind)
+		blocks := strings.ReplaceAll(file.Error(), file.File, terminal.Line(file.File))
+		fmt.Fprintln(f.people, terminal.Lines((*mask.Masker)(nil).Config(blocks))) // they quote the file
+		return f.program(failed{fmt.Sprintf("%s is not a %s\n%v", file.File, file.Kind, file), "", strategy.CodeUsage})
+	}
+	for line := range strings.Lines(err.Error()) {
+		page.Printf("gpurun: error: %s\n", strings.TrimRight(line, "\n"))
+	}
+	hint := errext.Hint(err)
+	if hint != "" {
+		page.Printf("gpurun: hint: %s\n", hint)
+	}
+	return f.program(failed{err.Error(), hint, errext.Code(err, strategy.CodeUsage)})
+}
+
+func (f failure) program(what failed) int {
+	if f.programs != nil {
+		_ = console.WriteJSON(f.programs, nil, what) // the exit code is what is left to tell it by
+	}
+	return what.Code
+}
+
+// asksJSON reports whether a command line asks for JSON, also one that is wrong: then
+// its error is JSON, too. The --json of a training script does not count.
+func asksJSON(app *cli.App, args []string) bool {
+	words := arrange(app, args)
+	c := app.Command(words[1])
+	words = words[2:]
+	for _, sub := range c.Subcommands {
+		if at := slices.Index(words, sub.Name); at >= 0 && sub.SkipFlagParsing {
+			return slices.Contains(words[:at], "--json") || commandline.AsksJSON(words[at+1:])
+		}
+	}
+	if c.SkipFlagParsing {
+		return commandline.AsksJSON(words)
+	}
+	if at := slices.Index(words, "--"); at >= 0 {
+		words = words[:at]
+	}
+	return slices.Contains(words, "--json") || slices.Contains(words, "-json")
+}

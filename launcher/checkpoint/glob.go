@@ -1,0 +1,103 @@
+package checkpoint
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// mostNames is how many names of files a search looks at. It reads them in about a
+// second; a pattern that needs more, such as "/*/*/*/*", was not meant.
+const mostNames = 250_000
+
+// ErrTooMany says that a pattern's folders hold too many files to look through.
+var ErrTooMany = errors.New("its folders hold more than 250000 files")
+
+// Check looks a pattern up, relative to dir, and returns ErrTooMany, or what is wrong
+// with the pattern.
+func Check(dir, glob string) error {
+	if !filepath.IsAbs(glob) {
+		glob = filepath.Join(dir, glob)
+	}
+	_, err := search(glob, mostNames)
+	return err
+}
+
+// search is filepath.Glob, and ends after a number of names.
+func search(pattern string, names int) ([]string, error) {
+	if _, err := filepath.Match(pattern, ""); err != nil {
+		return nil, err
+	}
+	g := globber{left: names}
+	return g.expand(pattern)
+}
+
+// A globber has a number of names left to look at.
+type globber struct{ left int }
+
+func (g *globber) expand(pattern string) ([]string, error) {
+	if !special(pattern) {
+		if _, err := os.Lstat(pattern); err != nil {
+			return nil, nil
+		}
+		return []string{pattern}, nil
+	}
+	dir, file := filepath.Split(pattern)
+	dir = filepath.Clean(dir)
+	folders := []string{dir}
+	if special(dir) {
+		var err error
+		if folders, err = g.expand(dir); err != nil {
+			return nil, err
+		}
+	}
+	var matches []string
+	for _, folder := range folders {
+		found, err := g.matching(folder, file)
+		if err != nil {
+			return nil, err
+		}
+		matches = append(matches, found...)
+	}
+	return matches, nil
+}
+
+// matching lists the files of a folder that a pattern without a slash matches, in
+// order. What is no folder, or cannot be read, has none.
+func (g *globber) matching(dir, pattern string) (found []string, err error) {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, nil
+	}
+	defer f.Close()
+	const batch = 1024
+	for {
+		names, end := f.Readdirnames(batch)
+		if g.left -= len(names); g.left < 0 {
+			return nil, ErrTooMany
+		}
+		for _, name := range names {
+			if fits, err := filepath.Match(pattern, name); err != nil {
+				return nil, err
+			} else if fits {
+				found = append(found, filepath.Join(dir, name))
+			}
+		}
+		if end != nil || len(names) == 0 {
+			if end != nil && !errors.Is(end, io.EOF) {
+				return nil, nil
+			}
+			slices.Sort(found)
+			return found, nil
+		}
+	}
+}
+
+// special reports whether a path has characters that filepath.Match gives a meaning.
+func special(path string) bool { return strings.ContainsAny(path, `*?[\`) }

@@ -1,0 +1,39 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/gpurun/gpurun/launcher/mask"
+)
+
+// A Page is what a verb prints for people about a job: without its secrets, and so
+// that a terminal obeys nothing that comes from the job.
+type Page struct {
+	w    io.Writer
+	mask *mask.Masker
+}
+
+// NewPage prints on w; m may be nil, and then knows names and shapes only.
+func NewPage(w io.Writer, m *mask.Masker) *Page { return &Page{w, m} }
+
+// Printf prints as fmt.Fprintf does. Lines end where the format says so, and
+// nowhere in the arguments.
+func (p *Page) Printf(format string, args ...any) {
+	fmt.Fprint(p.w, p.mask.Sprintf(format, args...))
+}
+
+// On is the same page on another writer, for a table in it.
+func (p *Page) On(w io.Writer) *Page { return &Page{w, p.mask} }
+
+// WriteJSON prints a value as one line of JSON, without a job's secrets; the
+// durations in it are also there as --json has always had them.
+func WriteJSON(w io.Writer, m *mask.Masker, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	_, err = fmt.Fprintf(w, "%s\n", m.JSON(WithNanoseconds(text)))
+	return err
+}

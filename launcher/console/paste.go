@@ -1,0 +1,125 @@
+package console
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// A Proposal is a plan as the user could have written the job, in the place where the
+// user wrote it.
+type Proposal struct {
+	Env map[string]string // to be set, beside what the job sets already
+	// File is the name of the train.toml; empty for a command line.
+	File string
+	// Key is the key of [job] that gets the words: "args", "program" or "command";
+	// empty for a command line, and "argv" for words that have no such place.
+	Key   string
+	Words []string
+	// NoArgs: the words hold those of job.args, which is to go.
+	NoArgs bool
+	// HasEnv: the job has a table job.env.
+	HasEnv bool
+}
+
+// hints are the sentences that say what to write. Each ends with what can be pasted.
+func (p Proposal) hints() []string {
+	const next = "to start with this plan next time, "
+	switch p.Key {
+	case "":
+		return []string{next + "type: " + shellLine(p.Env, p.Words)}
+	case "argv":
+		return []string{next + "give the job: " + shellLine(p.Env, p.Words)}
+	case "command":
+		return []string{fmt.Sprintf("%sset in [job] of %s: command = %s", next, p.File, tomlText(shellLine(p.Env, p.Words)))}
+	}
+	hints := []string{fmt.Sprintf("%sset in [job] of %s: %s = %s", next, p.File, p.Key, tomlWords(p.Words))}
+	if p.NoArgs {
+		hints[0] += ", and remove args"
+	}
+	if len(p.Env) > 0 {
+		var pairs []string
+		for _, k := range slices.Sorted(maps.Keys(p.Env)) {
+			pairs = append(pairs, k+" = "+tomlText(p.Env[k]))
+		}
+		if variables := strings.Join(pairs, ", "); p.HasEnv {
+			hints = append(hints, "and add to its env: "+variables)
+		} else {
+			hints = append(hints, "and beside it: env = { "+variables+" }")
+		}
+	}
+	return hints
+}
+
+// shellLine writes a command as one could type it.
+func shellLine(env map[string]string, words []string) string {
+	var line []string
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		line = append(line, k+"="+shellWord(env[k]))
+	}
+	for _, w := range words {
+		line = append(line, shellWord(w))
+	}
+	return strings.Join(line, " ")
+}
+
+// shellWord writes one word so that every POSIX shell reads it back. A word with
+// control characters stays on one line of the terminal.
+func shellWord(w string) string {
+	plain := func(r rune) bool {
+		return strings.ContainsRune("-_./=:,+@%", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	}
+	switch {
+	case w != "" && w[0] != '=' && strings.TrimFunc(w, plain) == "":
+		return w
+	case strings.ContainsFunc(w, unicode.IsControl) && !strings.HasSuffix(w, "\n"): // $() takes line breaks off the end
+		return `"$(printf '` + printfFormat(w) + `')"`
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+}
+
+// printfFormat is a text as printf(1) takes it within single quotes.
+func printfFormat(text string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '%':
+			b.WriteString("%%")
+		case c < ' ' || c >= 0x7f || c == '\'' || c == '\\':
+			fmt.Fprintf(&b, `\%03o`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// tomlWords writes an array of texts.
+func tomlWords(words []string) string {
+	quoted := make([]string, 0, len(words))
+	for _, w := range words {
+		quoted = append(quoted, tomlText(w))
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// tomlText writes a text as a basic string of TOML.
+func tomlText(text string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case unicode.IsControl(r):
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}

@@ -1,0 +1,86 @@
+package console
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/BurntSushi/toml"
+	"github.com/google/go-cmp/cmp"
+)
+
+// awkward are words that shells and TOML read in a way of their own.
+var awkward = []string{
+	"train.py", "--lr", "1e-4", "it's", `say "hi"`, "$HOME", "`id`", "a b", "", "*", "~/x", "#no", "a\\b", "!!", "é→", "{a,b}", "k=v w", "=ls",
+	"two\nlines", "tab\tand 100%", "bell\a'quoted'", "ends\n", "[1,2]", "a;b&c|d>e", "\\u0041",
+}
+
+// The words that gpurun proposes are read back by a shell as they are.
+func TestWhatIsProposedCanBePastedIntoAShell(t *testing.T) {
+	env := map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:128", "GREETING": "it's\t$me"}
+	for _, shell := range []string{"sh", "bash"} {
+		if _, err := exec.LookPath(shell); err != nil {
+			t.Logf("no %s here", shell)
+			continue
+		}
+		hints := Proposal{Env: env, Words: append([]string{"show"}, awkward...)}.hints()
+		line, ok := strings.CutPrefix(hints[0], "to start with this plan next time, type: ")
+		if !ok || len(hints) != 1 {
+			t.Fatalf("hints %q", hints)
+		}
+		script := "show() { printf '%s\\000' \"$GREETING\" \"$PYTORCH_CUDA_ALLOC_CONF\" \"$@\"; }\n" + line + "\n"
+		out, err := exec.Command(shell, "-c", script).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", shell, err)
+		}
+		want := append([]string{env["GREETING"], env["PYTORCH_CUDA_ALLOC_CONF"]}, awkward...)
+		got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: -want +got\n%s", shell, diff)
+		}
+	}
+}
+
+// What is proposed for a train.toml is TOML.
+func TestWhatIsProposedCanBePastedIntoATrainFile(t *testing.T) {
+	type table struct {
+		Args, Program []string
+		Command       string
+		Env           map[string]string
+	}
+	read := func(text string) (got table) {
+		t.Helper()
+		if _, err := toml.Decode(text, &got); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return got
+	}
+	after := func(hint, start string) string {
+		t.Helper()
+		rest, ok := strings.CutPrefix(hint, start)
+		if !ok {
+			t.Fatalf("%q does not start with %q", hint, start)
+		}
+		return rest
+	}
+	const set = "to start with this plan next time, set in [job] of train.toml: "
+	env := map[string]string{"A": "x \"y\"", "B": "2"}
+
+	hints := Proposal{File: "train.toml", Key: "args", Words: awkward, Env: env}.hints()
+	got := read(after(hints[0], set) + "\n" + after(hints[1], "and beside it: "))
+	if diff := cmp.Diff(table{Args: awkward, Env: env}, got); diff != "" {
+		t.Errorf("args: -want +got\n%s", diff)
+	}
+	hints = Proposal{File: "train.toml", Key: "program", Words: awkward, Env: env, HasEnv: true}.hints()
+	got = read(after(hints[0], set) + "\nenv = { OLD = \"0\", " + after(hints[1], "and add to its env: ") + " }")
+	if diff := cmp.Diff(table{Program: awkward, Env: map[string]string{"OLD": "0", "A": env["A"], "B": "2"}}, got); diff != "" {
+		t.Errorf("program: -want +got\n%s", diff)
+	}
+	hints = Proposal{File: "train.toml", Key: "command", Words: []string{"torchrun", "train.py", "it's", `"x"`}, Env: env}.hints()
+	if len(hints) != 1 {
+		t.Errorf("command: %q", hints)
+	}
+	if got := read(after(hints[0], set)).Command; got != `A='x "y"' B=2 torchrun train.py 'it'\''s' '"x"'` {
+		t.Errorf("command: %s", got)
+	}
+}

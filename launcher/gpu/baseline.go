@@ -1,0 +1,202 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// lateBaseline is how long after the first ranks' start a level is still one from before
+// them: none of them can hold more than idleLevel by then, since creating a CUDA context
+// alone takes longer.
+const lateBaseline = 250 * time.Millisecond
+
+// A Baseline is the memory in use on a job's devices before its first attempt, read as
+// soon as NVML is up: beside the ranks' start. What needs it waits for it.
+//
+// Where NVML comes up so late that the level may be the ranks' own, nothing counts as in
+// use before: a driver that is slow to come up had no GPU awake. What is in use after the
+// first attempt, when no rank is there, is the level from then on.
+type Baseline struct {
+	// Warn is told what people should know of the driver, unless it is nil. It is set
+	// before the first Watch.
+	Warn func(text string)
+
+	read    chan struct{} // closed when what follows is there
+	nvml    *NVML         // nil where there is none
+	devices []Device
+	at      time.Time       // of reading
+	facts   []strategy.Fact // what others hold, and what could not be found out
+
+	mu    sync.Mutex
+	began time.Time // when the first ranks were about to start
+	told  bool      // facts were emitted
+	level []Device  // nil until it is first asked for
+	late  bool
+}
+
+// Baseline begins to read the level of the devices that a job with this environment
+// sees. Known is what the job goes by: where that is the kernel's list, what NVML says
+// otherwise is told.
+func (c *Connection) Baseline(env []string, known View) *Baseline {
+	b := &Baseline{read: make(chan struct{})}
+	if c == nil {
+		close(b.read)
+		return b
+	}
+	c.reading.Go(func() {
+		defer close(b.read)
+		n, err := c.NVML()
+		var view View
+		if n != nil {
+			var failed error
+			view, failed = Visible(env, n)
+			err = errors.Join(err, failed)
+		}
+		listed := known.Model != ""
+		if listed && err != nil {
+			b.gap(err.Error())
+		}
+		if n == nil {
+			return
+		}
+		if listed && view.Count != known.Count {
+			b.gap(fmt.Sprintf("the job was told of %d GPUs, and NVML knows %d that it can use", known.Count, view.Count))
+		}
+		b.nvml, b.devices, b.at = n, view.Devices, time.Now()
+		b.facts = append(b.facts, n.held(unused(b.devices))...)
+	})
+	return b
+}
+
+func (b *Baseline) gap(text string) {
+	b.facts = append(b.facts, fact(strategy.Fact{Gap: text}))
+}
+
+// await waits for the level, or for ctx.
+func (b *Baseline) await(ctx context.Context) bool {
+	select {
+	case <-b.read:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Devices are the job's devices as they were before the first attempt. It waits for
+// NVML; without it, or where ctx ends before, there are none.
+func (b *Baseline) Devices(ctx context.Context) []Device {
+	if !b.await(ctx) {
+		return nil
+	}
+	return b.devices
+}
+
+// Settle waits until the devices' memory is back at its level, as NVML.Settle does, whose
+// result it returns. It waits for NVML first, within the bound.
+func (b *Baseline) Settle(ctx context.Context, bound time.Duration) []strategy.Fact {
+	begin := time.Now()
+	up, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	if !b.await(up) || b.nvml == nil || len(b.devices) == 0 {
+		return nil
+	}
+	facts := b.nvml.Settle(ctx, b.levels(), bound-time.Since(begin))
+	if ctx.Err() == nil {
+		b.adopt(facts)
+	}
+	return facts
+}
+
+// levels are what Settle compares with.
+func (b *Baseline) levels() []Device {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.level == nil {
+		b.level = b.devices
+		if b.tooLate() {
+			b.level, b.late = unused(b.devices), true
+		}
+	}
+	return b.level
+}
+
+// tooLate reports whether the ranks may have been at work when the level was read. The
+// caller holds mu.
+func (b *Baseline) tooLate() bool { return !b.began.IsZero() && b.at.Sub(b.began) > lateBaseline }
+
+// adopt makes what others hold after the first attempt the level, where it was not known.
+func (b *Baseline) adopt(facts []strategy.Fact) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.late {
+		return
+	}
+	b.late = false
+	for _, f := range facts {
+		for k := range b.level {
+			if f.Tenant != nil && f.Tenant.Device == deviceName(k) {
+				b.level[k].Used = f.Tenant.Bytes
+			}
+		}
+	}
+}
+
+// Watch begins to emit the driver's critical events, as NVML.Watch does, once NVML is up,
+// and returns at once. The first time, it emits before them what others hold on the
+// devices, and what could not be found out. Ranks are started after the call. stop is that
+// of NVML.Watch.
+func (b *Baseline) Watch(ctx context.Context, emit func(strategy.Fact)) (stop func()) {
+	b.mu.Lock()
+	if b.began.IsZero() {
+		b.began = time.Now()
+	}
+	b.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	var starting sync.WaitGroup
+	inner := func() {}
+	starting.Go(func() {
+		if !b.await(ctx) {
+			return
+		}
+		for _, f := range b.first() {
+			if f.Gap != "" && b.Warn != nil {
+				b.Warn(f.Gap)
+			}
+			emit(f)
+		}
+		inner = b.nvml.Watch(ctx, b.devices, emit)
+	})
+	return func() { cancel(); starting.Wait(); inner() }
+}
+
+// first are the facts of the level, once.
+func (b *Baseline) first() []strategy.Fact {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.told {
+		return nil
+	}
+	b.told = true
+	var facts []strategy.Fact
+	for _, f := range b.facts {
+		if f.Tenant == nil || !b.tooLate() { // else it may be the ranks' own
+			facts = append(facts, f)
+		}
+	}
+	return facts
+}
+
+// unused are devices on which nothing counts as in use.
+func unused(devices []Device) []Device {
+	empty := make([]Device, len(devices))
+	for i, d := range devices {
+		d.Used = 0
+		empty[i] = d
+	}
+	return empty
+}

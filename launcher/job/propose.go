@@ -1,0 +1,91 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Proposal is a plan as the user could have written the job, in the place where the
+// user wrote it.
+type Proposal struct {
+	Env map[string]string // to be set, beside what the job sets already
+	// File is the name of the train.toml; empty for a command line.
+	File string
+	// Key is the key of [job] that gets the words: "args", "program" or "command";
+	// empty for a command line, and "argv" for words that have no such place.
+	Key   string
+	Words []string
+	// NoArgs: the words hold those of job.args, which is to go.
+	NoArgs bool
+	// HasEnv: the job has a table job.env.
+	HasEnv bool
+}
+
+// An origin is where the user wrote the words of a job's command.
+type origin struct {
+	key string // of [job]; empty for a command line
+	// words are all that were typed, what is before those of the job's Argv too:
+	// gpurun's flags, a launcher.
+	words []string
+	env   map[string]string // that stood before the words of job.command
+	own   int               // of job.program's words, those that are not of job.args
+}
+
+// Propose gives the words that start a plan from the beginning, without the ceiling
+// that only gpurun puts on; changed files are those of attempt n of the run in dir.
+func (p *Prepared) Propose(plan strategy.Plan, dir string, n int) (Proposal, error) {
+	r := p.resolved
+	change, err := r.recipe.Apply(r.command, plan, r.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
+	if err != nil {
+		return Proposal{}, err
+	}
+	own := func(words []string) []string { // without the launcher's own word
+		return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == recipes.LocalRank })
+	}
+	proposal := r.job.origin.with(own(r.job.Argv), own(change.Argv))
+	proposal.Env, proposal.HasEnv = maps.Clone(r.job.origin.env), len(r.job.Env) > 0
+	if proposal.Env == nil {
+		proposal.Env = map[string]string{}
+	}
+	maps.Copy(proposal.Env, change.Env)
+	if r.job.Path != "" {
+		proposal.File = filepath.Base(r.job.Path)
+	}
+	return proposal, nil
+}
+
+// with puts new words of the job in the place of the old ones.
+func (t origin) with(old, argv []string) Proposal {
+	if t.key == "args" {
+		return Proposal{Key: t.key, Words: argv[1:]}
+	}
+	at := len(t.words) - len(old)
+	if at < 0 || !slices.Equal(t.words[at:], old) {
+		return Proposal{Key: "argv", Words: argv} // a launcher hands on other words than it was given
+	}
+	words := slices.Concat(t.words[:at], argv)
+	switch {
+	case t.key != "program" || t.own == len(t.words):
+		return Proposal{Key: t.key, Words: words}
+	case t.own <= len(words) && slices.Equal(t.words[:t.own], words[:t.own]):
+		return Proposal{Key: "args", Words: words[t.own:]}
+	}
+	return Proposal{Key: t.key, Words: words, NoArgs: true}
+}
+
+// originOfLine is where the words of job.command come from.
+func originOfLine(line string) origin {
+	t := origin{key: "command"}
+	words, err := commandline.Words(line)
+	if err != nil {
+		return t // which is told by whom it keeps from reading the command
+	}
+	t.env, t.words = commandline.Assignments(words)
+	return t
+}

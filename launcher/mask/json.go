@@ -1,0 +1,135 @@
+package mask
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// places are the keys of gpurun's own documents under which it finds things again:
+// folders, checkpoints, digests. They hold no words of the job.
+var places = []string{"dir", "checkpoint", "resume", "digest", "run", "kind", "time", "at", "scheduler", "nvme_path"}
+
+// JSON masks the strings of a JSON document, and leaves every other byte alone. A
+// member of an object is masked by its name, and an array of words as a command.
+// What is no JSON is masked as a text.
+func (m *Masker) JSON(text []byte) []byte {
+	if !json.Valid(text) {
+		return []byte(m.Text(string(text)))
+	}
+	w := writer{mask: m, text: text}
+	w.value("")
+	w.out.Write(text[w.at:])
+	return w.out.Bytes()
+}
+
+// A writer walks through a valid document and copies it.
+type writer struct {
+	mask *Masker
+	text []byte
+	at   int
+	out  bytes.Buffer
+}
+
+// copyTo copies up to a place.
+func (w *writer) copyTo(end int) {
+	w.out.Write(w.text[w.at:end])
+	w.at = end
+}
+
+// space copies blanks, and tells what follows.
+func (w *writer) space() byte {
+	end := w.at
+	for end < len(w.text) && bytes.IndexByte([]byte(" \t\r\n,:"), w.text[end]) >= 0 {
+		end++
+	}
+	w.copyTo(end)
+	if end == len(w.text) {
+		return 0
+	}
+	return w.text[end]
+}
+
+// value copies one value, which stands under a name.
+func (w *writer) value(name string) {
+	switch w.space() {
+	case '{':
+		w.copyTo(w.at + 1)
+		for w.space() != '}' {
+			end := w.end()
+			var key string
+			_ = json.Unmarshal(w.text[w.at:end], &key) // the document is valid
+			w.copyTo(end)
+			w.value(key)
+		}
+		w.copyTo(w.at + 1)
+	case '[':
+		w.array(name)
+	case '"':
+		w.words(name, "")
+	default:
+		end := w.at
+		for end < len(w.text) && bytes.IndexByte([]byte(",]} \t\r\n"), w.text[end]) < 0 {
+			end++
+		}
+		w.copyTo(end)
+	}
+}
+
+// array copies an array; strings in it that follow each other are one command.
+func (w *writer) array(name string) {
+	w.copyTo(w.at + 1)
+	before := ""
+	for c := w.space(); c != ']'; c = w.space() {
+		if c != '"' {
+			w.value(name)
+			before = ""
+			continue
+		}
+		before = w.words(name, before)
+	}
+	w.copyTo(w.at + 1)
+}
+
+// words copies a string, masked by the name that it stands under and the word that
+// stands before it, and returns it as it was.
+func (w *writer) words(name, before string) string {
+	end := w.end()
+	var value string
+	_ = json.Unmarshal(w.text[w.at:end], &value) // the document is valid
+	masked := value
+	switch {
+	case slices.Contains(places, name):
+	case Secret(name, value):
+		masked = Mask
+	case name == "argv", option.MatchString(before), !strings.ContainsAny(value, " \t\n"):
+		masked = w.mask.Words([]string{before, value})[1]
+	default:
+		masked = w.mask.Text(value)
+	}
+	if masked == value {
+		w.copyTo(end)
+		return value
+	}
+	quoted, err := json.Marshal(masked)
+	if err != nil {
+		quoted = []byte(`"` + Mask + `"`)
+	}
+	w.out.Write(quoted)
+	w.at = end
+	return value
+}
+
+// end is where the string ends that begins here.
+func (w *writer) end() int {
+	for i := w.at + 1; i < len(w.text); i++ {
+		switch w.text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(w.text)
+}

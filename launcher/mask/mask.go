@@ -1,0 +1,132 @@
+// Package mask takes secrets out of what gpurun itself says and passes on. Three
+// things make a secret: a name that says so (--hub-token, WANDB_API_KEY), a shape
+// that is known (hf_…, AKIA…), and, everywhere else, the same value as one of
+// those in the job's command or environment.
+//
+// The output of the ranks and changed configuration files are not its business:
+// the job needs them whole.
+package mask
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/terminal"
+)
+
+// Mask stands in place of a secret.
+const Mask = "***"
+
+// A Masker knows the secrets of one job. A nil Masker knows names and shapes only.
+type Masker struct {
+	values  []string
+	pattern *regexp.Regexp // any of the values
+}
+
+// New learns the secrets in a job's command and environment: from then on they are
+// masked wherever they stand, also in the words of an error.
+func New(argv []string, env map[string]string) *Masker {
+	var found []string
+	learn := func(value string) { found = append(found, value) }
+	maskWords(argv, learn)
+	maskEnv(env, learn)
+	var patterns []string
+	values := spellings(found)
+	for _, value := range values {
+		pattern := regexp.QuoteMeta(value)
+		if isWord(value) {
+			pattern = `\b` + pattern + `\b`
+		}
+		patterns = append(patterns, pattern)
+	}
+	if len(patterns) == 0 {
+		return nil
+	}
+	return &Masker{values, regexp.MustCompile(strings.Join(patterns, "|"))}
+}
+
+// A value that is shorter is masked where its name stands, and not elsewhere: half
+// of a text would go with it.
+const (
+	shortest     = 6
+	shortestWord = 8 // of one that is a word like others
+)
+
+// spellings are the forms in which values come to stand in texts, the longest first.
+func spellings(values []string) []string {
+	var all []string
+	for _, value := range values {
+		quoted := strconv.Quote(value)
+		all = append(all, value, quoted[1:len(quoted)-1], strings.ReplaceAll(value, "'", `'\''`))
+		if strings.Contains(value, "\n") {
+			all = append(all, strings.Split(value, "\n")...)
+		}
+	}
+	all = slices.DeleteFunc(all, func(v string) bool {
+		return len(v) < shortest || isWord(v) && len(v) < shortestWord || trivial(v)
+	})
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
+	return slices.Compact(all)
+}
+
+// Text masks a sentence or a line of output. One value's name and the value are
+// recognised as options, variables and code spell them.
+func (m *Masker) Text(text string) string { return maskText(m.known(text), prose, ignore) }
+
+// Config masks lines of configuration files and diffs of them, where a value may
+// reach to the end of the line, or over several.
+func (m *Masker) Config(text string) string { return maskConfig(m.known(text)) }
+
+// Words masks a command.
+func (m *Masker) Words(argv []string) []string {
+	masked := maskWords(argv, ignore)
+	for i, word := range masked {
+		masked[i] = m.known(word)
+	}
+	return masked
+}
+
+// Env masks variables.
+func (m *Masker) Env(env map[string]string) map[string]string {
+	masked := maskEnv(env, ignore)
+	for name, value := range masked {
+		masked[name] = m.known(value)
+	}
+	return masked
+}
+
+// Sprintf is terminal.Sprintf without secrets: what gpurun says about a job. They
+// are looked for in each argument as it is, and in the whole, where a name and its
+// value meet.
+func (m *Masker) Sprintf(format string, args ...any) string {
+	safe := make([]any, len(args))
+	for i, arg := range args {
+		safe[i] = arg
+		switch arg := arg.(type) {
+		case time.Duration:
+		case string:
+			safe[i] = m.Text(arg)
+		case error:
+			safe[i] = m.Text(arg.Error())
+		case fmt.Stringer:
+			safe[i] = m.Text(arg.String())
+		}
+	}
+	return m.Text(terminal.Sprintf(format, safe...))
+}
+
+// known masks the secrets that were learned.
+func (m *Masker) known(text string) string {
+	if m == nil || !containsAny(text, m.values) {
+		return text
+	}
+	return m.pattern.ReplaceAllLiteralString(text, Mask)
+}
+
+// ignore is for those who need no list of the secrets that were found.
+func ignore(string) {}

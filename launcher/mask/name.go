@@ -1,0 +1,125 @@
+package mask
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// The last word of a name that holds a secret. Those of the second list are so
+// often a field of data or a piece of a vocabulary that the value has to look like
+// a secret, unless the word before says that it is one.
+var (
+	always    = []string{"password", "passwd", "passphrase", "secret", "credential", "credentials", "apikey", "accesskey", "secretkey", "privatekey", "authtoken", "accesstoken", "hftoken"}
+	sometimes = []string{"token", "key"}
+	// secretly are the words before "token" or "key" that leave no doubt.
+	secretly = []string{"api", "access", "account", "auth", "authorization", "bearer", "bot", "client", "csrf", "deploy", "encryption", "gh", "github", "gitlab", "hf", "hub", "huggingface",
+		"id", "identity", "jwt", "license", "login", "master", "oauth", "openai", "pat", "personal", "private", "read", "refresh", "registry", "secret", "service", "session", "shared", "signing",
+		"slack", "ssh", "user", "wandb", "webhook", "write"}
+	// vocabulary are the words before "token" or "key" that name a piece of text or a
+	// field, whatever its value looks like.
+	vocabulary = []string{"pad", "eos", "bos", "unk", "mask", "sep", "cls", "eot", "eod", "image", "video", "audio", "instance", "placeholder", "initializer", "modifier", "special", "stop", "start",
+		"end", "begin", "prefix", "suffix", "middle", "fim", "sort", "text", "label", "input", "output", "target", "prompt", "response", "caption", "metric", "monitor", "dataset", "column", "primary", "foreign", "group", "partition", "json",
+		"max", "min", "num", "n", "per", "next", "first", "last", "trigger", "class", "concept", "boi", "eoi", "think", "query", "attention", "cache"}
+)
+
+// Secret reports whether a name says that its value is a secret, and the value is
+// none of the things that such names also stand for: a number, a truth value, a
+// path, a word of a vocabulary.
+func Secret(name, value string) bool {
+	if !containsAny(strings.ToLower(name), lastWords) {
+		return false
+	}
+	words := wordsOf(name)
+	if len(words) == 0 {
+		return false
+	}
+	last, before := words[len(words)-1], ""
+	if len(words) > 1 {
+		before = words[len(words)-2]
+	}
+	switch {
+	case slices.Contains(sometimes, last):
+		certain := slices.Contains(secretly, before) || last == "token" && before == ""
+		return !slices.Contains(vocabulary, before) && (certain || !isField(name, last, value)) && !trivial(value)
+	case slices.Contains(always, last), strings.HasSuffix(last, "password"), strings.HasSuffix(last, "passwd"), strings.HasSuffix(last, "apikey"):
+		return !trivial(value)
+	}
+	return false
+}
+
+// named reports whether a name can be one of a secret, whatever its value.
+func named(name string) bool { return Secret(name, "x7Fq2w9Zk4") }
+
+// wordsOf splits a name as options, variables and keys of configurations are put
+// together: --hub_token, HF_TOKEN, trainer.apiKey, in lower case.
+func wordsOf(name string) []string {
+	var b strings.Builder
+	var before rune
+	for _, r := range name {
+		if unicode.IsUpper(r) && unicode.IsLower(before) {
+			b.WriteByte(' ')
+		}
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			r = ' '
+		}
+		b.WriteRune(unicode.ToLower(r))
+		before = r
+	}
+	return strings.Fields(b.String())
+}
+
+var (
+	// truths are what a switch is set to, and how a configuration says that it has
+	// no value.
+	truths = []string{"", "true", "false", "yes", "no", "on", "off", "none", "null", "nil", "auto", "default", "~", "{}", "[]", "env", Mask}
+	sized  = regexp.MustCompile(`^[+-]?(0[xX][0-9a-fA-F]{1,8}|[0-9][0-9._,]*([eE][+-]?[0-9]{1,3})?)( ?[kKmMgGtTbB]([iI]?[bB])?|%)?$`)
+	// reference is a value that stands elsewhere.
+	reference = regexp.MustCompile(`^(\$\{?[A-Za-z_][\w.:]*\}?|\$\{\{.*\}\}|<[A-Za-z_ -]*>|\{[\w.]*\}|%\(?\w+\)?s?)$`)
+	// special is how tokenizers write a token: <s>, </s>, <|im_end|>, [PAD], <<SYS>>.
+	special = regexp.MustCompile(`^(<[^\s<>]*>|<<[^\s<>]*>>|\[/?[A-Za-z_0-9]+\])+$`)
+	word    = regexp.MustCompile(`^([a-z]{1,16}|[A-Z][a-z]{0,15}|[A-Z]{1,16})[0-9]{0,2}([_.\-/: ]([a-z]{1,16}|[A-Z][a-z]{0,15}|[A-Z]{1,16})?[0-9]{0,2})*$`)
+	// random is what base64 and its like make, which may begin with a slash.
+	random = regexp.MustCompile(`^[A-Za-z0-9/+]{32,}={0,2}$`)
+	file   = regexp.MustCompile(`^[\w.\-]+(/[\w.\-]+)*\.(pem|key|crt|cer|pub|json|ya?ml|toml|txt|ini|cfg|env|p12|pfx|jks)$`)
+)
+
+// trivial reports whether a value is no secret under any name.
+func trivial(value string) bool {
+	value = strings.TrimSpace(value)
+	if slices.Contains(truths, strings.ToLower(value)) || sized.MatchString(value) || reference.MatchString(value) || special.MatchString(value) {
+		return true
+	}
+	if _, err := strconv.ParseFloat(value, 64); err == nil {
+		return true
+	}
+	return isPath(value)
+}
+
+// isPath reports whether a value is the path of a file, or the address of one.
+func isPath(value string) bool {
+	for _, start := range []string{"/", "./", "../", "~/"} {
+		if strings.HasPrefix(value, start) {
+			return !random.MatchString(value) || !mixed(value)
+		}
+	}
+	return file.MatchString(value) || strings.Contains(value, "://") || value == "." || value == ".."
+}
+
+// isField reports whether a value is the name of a field or a piece of text, which
+// such a name may stand for. Of variables and of tokens only short ones are.
+func isField(name, last, value string) bool {
+	loud := name == strings.ToUpper(name) || last == "token"
+	return isWord(value) && !(loud && len(value) >= shortestWord) && !strings.Contains(strings.ToLower(value), "secret") && !strings.Contains(strings.ToLower(value), "passw")
+}
+
+// isWord reports whether a value is a word as fields and tokens are called: text,
+// input_ids, eval/loss. Long ones, and those with digits in their midst, are not.
+func isWord(value string) bool { return len(value) <= 100 && word.MatchString(value) }
+
+// mixed reports whether a value has capital and small letters and digits.
+func mixed(value string) bool {
+	return strings.ContainsFunc(value, unicode.IsUpper) && strings.ContainsFunc(value, unicode.IsLower) && strings.ContainsFunc(value, unicode.IsDigit)
+}

@@ -1,0 +1,102 @@
+package mask
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// A shape is a secret that shows by itself what it is. What the pattern's first
+// group holds is masked; without one, all.
+type shape struct {
+	hints   []string // in small letters: a text without one of them has none of these
+	pattern *regexp.Regexp
+}
+
+// shapes are from the documentation of those who give such secrets out.
+var shapes = []shape{
+	{[]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"}, regexp.MustCompile(`\bgh[pousr]_[A-Za-z0-9]{16,}`)},
+	{[]string{"github_pat_"}, regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{16,}`)},
+	{[]string{"glpat-"}, regexp.MustCompile(`\bglpat-[A-Za-z0-9_\-]{16,}`)},
+	{[]string{"sk-"}, regexp.MustCompile(`\bsk-(?:[a-z0-9]{2,8}-)*[A-Za-z0-9_]{16,}[\w\-]*`)}, // OpenAI, Anthropic
+	{[]string{"sk_live_", "sk_test_"}, regexp.MustCompile(`\bsk_(?:live|test)_[A-Za-z0-9]{16,}`)},
+	{[]string{"akia", "asia"}, regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{12,}`)}, // AWS
+	{[]string{"xox"}, regexp.MustCompile(`\bxox[a-z]-[A-Za-z0-9\-]{8,}`)},          // Slack
+	{[]string{"aiza"}, regexp.MustCompile(`\bAIza[0-9A-Za-z_\-]{30,}`)},            // Google
+	{[]string{"ya29."}, regexp.MustCompile(`\bya29\.[0-9A-Za-z_\-]{16,}`)},
+	{[]string{"nvapi-"}, regexp.MustCompile(`\bnvapi-[A-Za-z0-9_\-]{16,}`)},
+	{[]string{"npm_", "r8_", "gsk_", "dckr_pat_"}, regexp.MustCompile(`\b(?:npm|r8|gsk|dckr_pat)_[A-Za-z0-9_\-]{20,}`)}, // npm, Replicate, Groq, Docker
+	{[]string{"pypi-"}, regexp.MustCompile(`\bpypi-[A-Za-z0-9_\-]{16,}`)},
+	{[]string{"api_org_"}, regexp.MustCompile(`\bapi_org_[A-Za-z]{16,}`)}, // Hugging Face, of organisations
+	{[]string{"wandb_v1_"}, regexp.MustCompile(`\bwandb_v1_[A-Za-z0-9_\-]{16,}`)},
+	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+`)}, // JSON web tokens
+	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/\-]{12,}=*)`)},
+	{[]string{"hooks.slack.com", "/api/webhooks/"}, regexp.MustCompile(`(?i)https://[a-z0-9.\-]*(?:hooks\.slack\.com/services/|/api/webhooks/)([^\s"'?]+)`)},
+	{[]string{"sig=", "signature=", "security-token="}, regexp.MustCompile(`(?i)[?&](?:sig|x-amz-signature|x-amz-security-token|x-goog-signature)=([^&\s"']+)`)},
+	{[]string{"private key-----"}, privateKey},
+}
+
+// privateKey is what SSH and TLS keep in files, over many lines.
+var privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|$)`)
+
+// hugging is the shape of Hugging Face's tokens, which names of modules share.
+var hugging = regexp.MustCompile(`\bhf_[A-Za-z0-9]{16,}`)
+
+// userinfo is what stands between an address's scheme and its host. A password may
+// hold a slash, which is no address by the letter, and typed nevertheless.
+var userinfo = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9+.\-]*://(?:[^\s/"'<>|]*|[^\s/"'<>|@:]+:[^\s"'<>|]*)@`)
+
+// port is a host with a port and a path, which userinfo takes for a password.
+var port = regexp.MustCompile(`^[^:/]+:[0-9]+/`)
+
+// containers are schemes with the name of a container where others have a user.
+var containers = map[string]bool{"abfs": true, "abfss": true, "wasb": true, "wasbs": true, "oci": true}
+
+// maskShapes masks what shows by itself that it is a secret.
+func maskShapes(text string) string {
+	if strings.Contains(text, "://") && strings.Contains(text, "@") {
+		text = userinfo.ReplaceAllStringFunc(text, func(at string) string {
+			scheme, user, _ := strings.Cut(strings.TrimSuffix(at, "@"), "://")
+			if containers[strings.ToLower(scheme)] || user == "git" || user == "" || port.MatchString(user) {
+				return at
+			}
+			return scheme + "://" + Mask + "@"
+		})
+	}
+	if strings.Contains(text, "hf_") {
+		text = hugging.ReplaceAllStringFunc(text, func(at string) string {
+			if len(at) < 30 && !strings.ContainsFunc(at, unicode.IsDigit) && !strings.ContainsFunc(at, unicode.IsUpper) {
+				return at // the name of a module
+			}
+			return Mask
+		})
+	}
+	small := strings.ToLower(text)
+	for _, shape := range shapes {
+		if containsAny(small, shape.hints) {
+			text = replaceGroup(shape.pattern, text)
+		}
+	}
+	return text
+}
+
+func containsAny(text string, words []string) bool {
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
+}
+
+// replaceGroup masks the first group of each match, or all of it where there is none.
+func replaceGroup(pattern *regexp.Regexp, text string) string {
+	var b strings.Builder
+	at := 0
+	for _, m := range pattern.FindAllStringSubmatchIndex(text, -1) {
+		from, to := m[0], m[1]
+		if len(m) > 2 {
+			from, to = m[2], m[3]
+		}
+		b.WriteString(text[at:from])
+		b.WriteString(Mask)
+		at = to
+	}
+	return b.String() + text[at:]
+}

@@ -1,0 +1,169 @@
+package mask
+
+import (
+	"regexp"
+	"strings"
+)
+
+// A reading is what a text is taken for.
+type reading int
+
+const (
+	prose  reading = iota // sentences, output, source code, commands
+	config                // lines of a configuration file
+)
+
+var (
+	// nameAt is what may be a name, with the dashes of an option before it.
+	nameAt = regexp.MustCompile(`-{0,2}[A-Za-z_][\w.\-]*`)
+	// What stands between a name and its value.
+	afterOption = regexp.MustCompile(`^(?:=|["']?\s*,\s*|\s+)`)
+	afterName   = regexp.MustCompile(`^(\\?["'])?\]?\s*(:=|=>|=|:)\s*`)
+
+	quotedValues = []*regexp.Regexp{
+		regexp.MustCompile(`^(\\")((?:[^"\\]|\\[^"])*)(?:\\"|$)`), // in a text that is quoted itself
+		regexp.MustCompile(`^([bru]?""")(.*?)(?:"""|$)`),
+		regexp.MustCompile(`^([bru]?")((?:[^"\\]|\\.)*)(?:"|$)`),
+		regexp.MustCompile(`^([bru]?')((?:'\\''|[^'\\]|\\.)*)(?:'|$)`),
+	}
+	bareValue = regexp.MustCompile("^[^\\s\"'`,;&()\\[\\]{}\\\\]+")
+	// bracketed are <pad>, [PAD] and ${NAME}.
+	bracketed = regexp.MustCompile(`^(?:\$\{[^}]*\}|[<\[][^\s"',;]*)`)
+	// variable is what source code has in place of a value.
+	variable = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$`)
+)
+
+// maskText masks what stands behind a secret's name in a text, and tells it, then
+// what shows by itself that it is a secret.
+func maskText(text string, as reading, found func(string)) string {
+	for _, m := range addresses(text) {
+		if _, password, ok := strings.Cut(strings.TrimSuffix(m[strings.Index(m, "://")+3:], "@"), ":"); ok && maskShapes(m) != m {
+			found(password)
+		}
+	}
+	text = maskShapes(text)
+	if !strings.ContainsAny(text, "=:-") || !containsAny(strings.ToLower(text), lastWords) {
+		return text
+	}
+	var b strings.Builder
+	done := 0
+	for _, at := range nameAt.FindAllStringIndex(text, -1) {
+		if at[0] < done || at[0] > 0 && text[at[0]-1] == '/' || !named(text[at[0]:at[1]]) {
+			continue
+		}
+		from, to := valueAfter(text, at[0], at[1], as)
+		if from == to {
+			continue
+		}
+		found(text[from:to])
+		b.WriteString(text[done:from])
+		b.WriteString(Mask)
+		done = to
+	}
+	return b.String() + text[done:]
+}
+
+// lastWords are in every name of a secret, in small letters.
+var lastWords = []string{"token", "key", "secret", "passw", "passphrase", "credential"}
+
+// addresses are those of a text that have a user in them.
+func addresses(text string) []string {
+	if !strings.Contains(text, "://") || !strings.Contains(text, "@") {
+		return nil
+	}
+	return userinfo.FindAllString(text, -1)
+}
+
+// valueAfter is where in a text the value of the name at [start, end) stands;
+// empty where there is none, or none that is secret.
+func valueAfter(text string, start, end int, as reading) (from, to int) {
+	name, rest := text[start:end], text[end:]
+	dashed := strings.HasPrefix(name, "-")
+	separator, colon := "", false
+	if m := afterOption.FindString(rest); dashed && m != "" {
+		separator = m
+	} else if m := afterName.FindStringSubmatch(rest); m != nil {
+		separator = m[0]
+		colon = m[2] == ":"
+		glued := strings.HasSuffix(m[0], ":") && m[1] == "" && !strings.ContainsAny(rest[len(m[0]):min(len(rest), len(m[0])+1)], `"'`)
+		if colon && glued {
+			return 0, 0 // host:port, std::string
+		}
+	}
+	value := rest[len(separator):]
+	if separator == "" || value == "" || strings.HasPrefix(value, "=") {
+		return 0, 0
+	}
+	from = end + len(separator)
+	if at, length, quoted := quotedValue(value); quoted {
+		if !Secret(name, value[at:at+length]) {
+			return 0, 0
+		}
+		return from + at, from + at + length
+	}
+	if dashed && isOption(firstWord(value)) {
+		return 0, 0
+	}
+	length := bareLength(value, as, colon, start == firstName(text))
+	bare := value[:length]
+	switch {
+	case !Secret(name, bare):
+		return 0, 0
+	case as == prose && colon && isBare(rest) && isWord(firstWord(bare)): // invalid token: unexpected end
+		return 0, 0
+	case as == prose && (isCode(bare, name) || strings.HasPrefix(value[length:], "(") || strings.HasPrefix(value[length:], "[")):
+		return 0, 0
+	}
+	return from, from + length
+}
+
+// isBare reports whether no quote closes the name before its separator.
+func isBare(rest string) bool {
+	return !strings.HasPrefix(rest, `"`) && !strings.HasPrefix(rest, `'`) && !strings.HasPrefix(rest, `\`)
+}
+
+// quotedValue is where the value is in what begins with a quote, and how long.
+func quotedValue(value string) (at, length int, ok bool) {
+	for _, pattern := range quotedValues {
+		if m := pattern.FindStringSubmatchIndex(value); m != nil {
+			return m[4], m[5] - m[4], true
+		}
+	}
+	return 0, 0, false
+}
+
+// bareLength is how long a value without quotes is. In a configuration file it
+// reaches from the line's first name to the end of the line, or to a comment.
+func bareLength(value string, as reading, colon, first bool) int {
+	if as == config && colon && first {
+		if i := strings.Index(value, " #"); i >= 0 {
+			value = value[:i]
+		}
+		return len(strings.TrimRight(value, " \t\r\n,"))
+	}
+	if m := bracketed.FindString(value); m != "" {
+		return len(m)
+	}
+	return len(bareValue.FindString(value))
+}
+
+// isCode reports whether a value is a variable of a program: token=args.hub_token,
+// token=token.
+func isCode(value, name string) bool {
+	return value == name || variable.MatchString(value) && named(value)
+}
+
+// firstName is where the first name of a line begins.
+func firstName(line string) int {
+	if at := nameAt.FindStringIndex(line); at != nil {
+		return at[0]
+	}
+	return -1
+}
+
+func firstWord(text string) string {
+	if fields := strings.Fields(text); len(fields) > 0 {
+		return fields[0]
+	}
+	return ""
+}

@@ -1,0 +1,114 @@
+package output
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/terminal"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+const (
+	foldDelay   = 500 * time.Millisecond // how long a traceback that does not go on is held back
+	foldLongest = 128 << 10              // bytes; a longer traceback is shown as it is
+	foldWidth   = 160                    // characters that are shown of the exception
+)
+
+// A fold makes one line of each traceback of a memory error, which gpurun, or the
+// job itself, answers: with eight ranks the eight would push everything else off
+// the screen. All others pass, to the byte. The log file has each as it was.
+type fold struct {
+	rank  int
+	path  string // of the log file
+	mask  *mask.Masker
+	held  []byte // a traceback whose exception has not come yet
+	open  bool   // it began in the midst of a line, behind a progress bar
+	since time.Time
+}
+
+var (
+	// ofRank is what torch.distributed puts before the lines of a traceback.
+	ofRank = regexp.MustCompile(`^\[rank\d+\]:(?: |$)`)
+	// chained are the sentences between the tracebacks of exceptions that led to
+	// each other.
+	chained = [][]byte{[]byte("During handling of the above exception, another exception occurred:"), []byte("The above exception was the direct cause of the following exception:")}
+	opening = []byte("Traceback (most recent call last):")
+)
+
+// add takes whole units, and gives what is to be shown of them and of what was
+// held back before.
+func (f *fold) add(p []byte, now time.Time) (shown []byte) {
+	for line := range bytes.Lines(p) {
+		if i := bytes.Index(line, opening); i > 0 && len(f.held) == 0 && !ofRank.Match(line) && len(bytes.TrimSpace(line[i:])) == len(opening) {
+			shown = append(shown, line[:i]...)
+			line, f.open = line[i:], true
+		}
+		text := ofRank.ReplaceAll(bytes.TrimRight(line, "\r\n"), nil)
+		switch {
+		case len(f.held) == 0 && !bytes.HasPrefix(text, opening):
+			shown = append(shown, line...)
+		case len(f.held)+len(line) > foldLongest:
+			shown = append(append(shown, f.release()...), line...)
+		case len(f.held) == 0 || goesOn(text):
+			if len(f.held) == 0 {
+				f.since = now
+			}
+			f.held = append(f.held, line...)
+		default:
+			open := f.open
+			whole := append(f.release(), line...)
+			if isMemory(whole) {
+				whole = f.brief(text, open)
+			}
+			shown = append(shown, whole...)
+		}
+	}
+	return shown
+}
+
+// release gives what was held back, as it was.
+func (f *fold) release() []byte {
+	held := f.held
+	f.held, f.open = nil, false
+	return held
+}
+
+// brief is the line that stands for a traceback, after the end of the open one.
+func (f *fold) brief(exception []byte, open bool) []byte {
+	end := ""
+	if open {
+		end = "\n"
+	}
+	text := []rune(f.mask.Sprintf("%s", string(exception)))
+	if len(text) > foldWidth {
+		text = append(text[:foldWidth], '…')
+	}
+	return fmt.Appendf(nil, "%sgpurun: rank %d: %s (traceback in %s)\n", end, f.rank, string(text), terminal.Line(f.path))
+}
+
+// goesOn reports whether a line belongs to a traceback, before its exception.
+func goesOn(text []byte) bool {
+	if len(text) == 0 || text[0] == ' ' || text[0] == '\t' || bytes.HasPrefix(text, opening) {
+		return true
+	}
+	for _, sentence := range chained {
+		if bytes.Equal(text, sentence) {
+			return true
+		}
+	}
+	return false
+}
+
+// isMemory reports whether a traceback is of a memory error.
+func isMemory(traceback []byte) (memory bool) {
+	scanner := cause.NewScanner("stderr")
+	scanner.OnFinding = func(seen cause.Finding) {
+		memory = memory || seen.Raised && (seen.Code == cause.CUDAOOM || seen.Code == cause.HostOOM)
+	}
+	scanner.Write(traceback) // It never fails.
+	scanner.Close()
+	return memory
+}

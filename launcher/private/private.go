@@ -1,0 +1,126 @@
+// Package private makes the files and folders that are gpurun's own, and opens
+// them: 0600 and 0700, since command lines, outputs and configurations hold what
+// others on the machine must not read; and without following a link, since what a
+// job, or another user, put in the place of a file must not have gpurun write
+// elsewhere.
+//
+// Links above the run directory are the user's own business: .gpurun may lead to
+// a larger disk.
+package private
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mode is that of a file that gpurun makes, unless it is a copy of another.
+const Mode fs.FileMode = 0o600
+
+const dirMode fs.FileMode = 0o700
+
+// MkdirAll makes a folder and those above it that are missing.
+func MkdirAll(dir string) error { return os.MkdirAll(dir, dirMode) }
+
+// Mkdir makes one folder where there is none. What is there already has to be a
+// folder, not a link, that CheckOwner accepts. The error is an *os.PathError.
+func Mkdir(dir string) error {
+	err := os.Mkdir(dir, dirMode)
+	if err == nil || !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	switch {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return &os.PathError{Op: "mkdir", Path: dir, Err: unix.ENOTDIR}
+	}
+	return CheckOwner(dir)
+}
+
+// MkdirBelow makes a folder somewhere below root, and those in between, as Mkdir does.
+func MkdirBelow(root, dir string) error {
+	below, err := filepath.Rel(root, dir)
+	if err != nil || !filepath.IsLocal(below) {
+		return fmt.Errorf("%s is not below %s", dir, root)
+	}
+	at := root
+	for name := range strings.SplitSeq(below, string(filepath.Separator)) {
+		if at = filepath.Join(at, name); name == "." {
+			continue
+		}
+		if err := Mkdir(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// OpenFile opens a regular file, with the flags of os.OpenFile. It neither follows
+// a link nor waits for the other end of a pipe. The error is an *os.PathError.
+func OpenFile(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, Mode)
+	if errors.Is(err, unix.ELOOP) {
+		err = &os.PathError{Op: "open", Path: path, Err: errors.New("a symbolic link, which is not followed here")}
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &os.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// ReadFile reads a file as OpenFile opens it.
+func ReadFile(path string) ([]byte, error) {
+	f, err := OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// WriteFile writes a file that is there as a whole or not at all: a temporary file
+// in the same folder, synced, then renamed over what was there, be it a link. Its mode is
+// that of another file, of which it is a copy, or Mode; its owner can read it always.
+func WriteFile(path string, content []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".gpurun-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(0o400|mode.Perm()), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes a rename last: the folder's entry is what a crash could lose.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync the folder %s: %w", dir, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("sync the folder %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+// Package terminal makes text that came from elsewhere (a job's messages, file
+// names, error.json) safe to show: what a terminal would obey, and what the eye
+// cannot see, is written out. The job's own output does not pass through it.
+package terminal
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Line is a text as one line of visible characters. Control characters, C1
+// controls, bidirectional marks, characters of no width and bytes that are no
+// UTF-8 are escaped as Go and Python write them: \n, \x1b, \u202e. Tabs stay.
+func Line(text string) string { return escape(text, false) }
+
+// Lines is Line for a text whose ends of lines are meant, such as a diff.
+func Lines(text string) string { return escape(text, true) }
+
+// Sprintf is fmt.Sprintf with every argument that holds text made one line.
+// What the format itself holds is left alone.
+func Sprintf(format string, args ...any) string {
+	safe := make([]any, len(args))
+	for i, arg := range args {
+		safe[i] = visible(arg)
+	}
+	return fmt.Sprintf(format, safe...)
+}
+
+// visible is an argument with its text made one line. Numbers print nothing that
+// was not written here, also where their type has a String method.
+func visible(arg any) any {
+	v := reflect.ValueOf(arg)
+	if v.IsValid() && (v.CanInt() || v.CanUint() || v.CanFloat() || v.Kind() == reflect.Bool) {
+		return arg
+	}
+	switch arg := arg.(type) {
+	case nil:
+		return arg
+	case error, fmt.Stringer, []byte:
+		return Line(fmt.Sprintf("%s", arg))
+	}
+	return Line(fmt.Sprint(arg))
+}
+
+func escape(text string, lines bool) string {
+	if strings.IndexFunc(text, hidden) < 0 && utf8.ValidString(text) {
+		return text
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[0])
+		case r == '\n' && lines, !hidden(r):
+			b.WriteRune(r)
+		case r < 0x100 && !strings.ContainsRune("\a\b\f\n\r\v", r):
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		text = text[size:]
+	}
+	return b.String()
+}
+
+// invisible are letters and marks that are drawn as nothing, which Unicode does
+// not count as control or format characters.
+var invisible = []*unicode.RangeTable{unicode.Other_Default_Ignorable_Code_Point, tagged, {R16: []unicode.Range16{{Lo: 0x2800, Hi: 0x2800, Stride: 1}}}}
+
+// tagged are the variation selectors that no emoji uses: text can be hidden in them.
+var tagged = &unicode.RangeTable{R32: []unicode.Range32{{Lo: 0xe0100, Hi: 0xe01ef, Stride: 1}}}
+
+// hidden reports whether a character is obeyed or not seen, rather than shown.
+func hidden(r rune) bool {
+	if r == '\t' || r >= ' ' && r < 0x7f {
+		return false
+	}
+	return !unicode.IsGraphic(r) || unicode.In(r, invisible...)
+}

@@ -1,0 +1,107 @@
+package recipes_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// TestEveryRecipeIsComplete: what comes with gpurun has golden files, and is asked of
+// the framework itself or says why not.
+func TestEveryRecipeIsComplete(t *testing.T) {
+	all, err := recipes.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := rungsInGoldenFiles(t)
+	for name, rungs := range shown {
+		for rung := range rungs {
+			if !slices.Contains(slices.Concat(strategy.DeviceRungs, strategy.HostRungs), rung) {
+				t.Errorf("recipes/testdata/golden: a file of %s has `rung %s`, which is no rung", name, rung)
+			}
+		}
+	}
+	for _, r := range all {
+		if len(shown[r.Name]) == 0 {
+			t.Errorf("%s: no file in recipes/testdata/golden has the lines `recipe %s` and `rung …`", r.Name, r.Name)
+		}
+		for knob, rung := range rungOf {
+			if k, kept := r.Knobs[knob]; kept && k.Absent == "" && !shown[r.Name][rung] {
+				t.Errorf("%s keeps %s: add a file with `recipe %s` and `rung %s` to recipes/testdata/golden", r.Name, knob, r.Name, rung)
+			}
+		}
+		parser, why := filepath.Join("conformance", r.Name, "parse.py"), filepath.Join("conformance", r.Name, "UNVERIFIED")
+		if !isFile(parser) && !isFile(why) {
+			t.Errorf("%s: there is neither recipes/%s, which asks the framework, nor recipes/%s with one line that says why not", r.Name, parser, why)
+		}
+	}
+}
+
+// TestKnobsAreExplained: README.md has a line for each knob, with the values that have
+// names, in their order.
+func TestKnobsAreExplained(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, knob := range strategy.Knobs {
+		row := regexp.MustCompile("(?m)^\\| .*`" + string(knob) + "`.* \\| (.+) \\|$").FindStringSubmatch(string(page))
+		if row == nil {
+			t.Errorf("recipes/README.md, Knobs: no line for `%s`", knob)
+			continue
+		}
+		var values []string
+		for _, v := range strategy.Vocabulary(knob) {
+			values = append(values, "`"+string(v)+"`")
+		}
+		if want := strings.Join(values, ", "); !strings.HasPrefix(row[1], want) {
+			t.Errorf("recipes/README.md, Knobs: the values of %s are %s", knob, want)
+		}
+	}
+}
+
+// rungOf are the rungs that every framework has whose recipe keeps the knob.
+var rungOf = map[strategy.Knob]strategy.Rung{
+	strategy.MicroBatchSize: strategy.RungMicroBatch, strategy.ActivationCheckpointing: strategy.RungCheckpointing,
+}
+
+// rungsInGoldenFiles are the rungs that the golden files of each recipe show.
+func rungsInGoldenFiles(t *testing.T) map[string]map[strategy.Rung]bool {
+	t.Helper()
+	shown := map[string]map[strategy.Rung]bool{}
+	for _, file := range golden(t) {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, rung := "", ""
+		for line := range strings.Lines(string(archive.Comment)) {
+			switch word, rest, _ := strings.Cut(strings.TrimSpace(line), " "); word {
+			case "recipe":
+				name = rest
+			case "rung":
+				rung = rest
+			}
+		}
+		if name != "" && rung != "" {
+			if shown[name] == nil {
+				shown[name] = map[strategy.Rung]bool{}
+			}
+			shown[name][strategy.Rung(rung)] = true
+		}
+	}
+	return shown
+}
+
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
+}

@@ -1,0 +1,258 @@
+// Package deepspeed keeps the settings of a DeepSpeed configuration consistent:
+// the three numbers of the batch, what each ZeRO stage and each offload asks for,
+// and the configuration of a job that has none yet.
+package deepspeed
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Keys of a DeepSpeed configuration (https://www.deepspeed.ai/docs/config-json/).
+// Blocks such as zero_optimization refuse keys that they do not know.
+const (
+	dsTrain     = "train_batch_size"
+	dsMicro     = "train_micro_batch_size_per_gpu"
+	dsAccum     = "gradient_accumulation_steps"
+	dsZero      = "zero_optimization"
+	dsOptimizer = dsZero + ".offload_optimizer"
+	dsParam     = dsZero + ".offload_param"
+	dsGather    = dsZero + ".stage3_gather_16bit_weights_on_model_save"
+	dsUntested  = "zero_allow_untested_optimizer"
+	dsForceCPU  = "zero_force_ds_cpu_optimizer"
+	dsClientKey = "optimizer"
+	dsPin       = ".pin_memory"
+	dsDevice    = ".device"
+	dsElastic   = "elasticity.enabled"
+	dsNVMe      = ".nvme_path"
+	dsBatchHint = "DeepSpeed wants train_batch_size to be the product of micro batch, accumulation and data-parallel ranks"
+)
+
+// Rule is for a job that has a DeepSpeed configuration: in its own
+// right, or under another framework, whose arguments the configuration has to
+// agree with and which replaces every "auto".
+var Rule = format.Rule{Read: read, Apply: apply}
+
+// dsConfig is the configuration file of a draft.
+type dsConfig struct {
+	d     *format.Draft
+	place *format.InFile
+	file  string
+	// alone says that no argument repeats the batch sizes, so that what the
+	// file leaves out is DeepSpeed's to derive.
+	alone bool
+}
+
+// dsConfigOf finds the configuration by the place of the sharding knob.
+func dsConfigOf(d *format.Draft) (dsConfig, bool) {
+	c := dsConfig{d: d, alone: true}
+	places := d.Recipe.Knobs[strategy.Sharding].Places
+	if len(places) == 0 {
+		return c, false
+	}
+	c.place = places[0].InFile()
+	if c.place == nil {
+		return c, false
+	}
+	file, _, named := c.place.Find(d)
+	c.file = file
+	for _, p := range d.Recipe.Knobs[strategy.MicroBatchSize].Places {
+		c.alone = c.alone && p.InFile() != nil
+	}
+	return c, named
+}
+
+// Holds reports whether a place is in the job's DeepSpeed configuration, whose text is
+// there.
+func Holds(d *format.Draft, p format.Place) bool {
+	in := p.InFile()
+	c, named := dsConfigOf(d)
+	if in == nil || !named || !slices.Contains(d.Recipe.Rules, "deepspeed-config") {
+		return false
+	}
+	file, _, found := in.Find(d)
+	return found && file == c.file && d.Loaded(file)
+}
+
+// number is a whole number of the configuration; auto and a missing key are none.
+func (c dsConfig) number(key string) (n int, found bool, err error) {
+	value, found, err := c.d.Value(c.file, key)
+	if err != nil || !found || value == nil || value == "auto" {
+		return 0, false, err
+	}
+	switch v := value.(type) {
+	case int64:
+		n = int(v)
+	case float64:
+		n = int(v)
+		found = float64(n) == v
+	default:
+		found = false
+	}
+	if !found || n < 1 {
+		return 0, false, fmt.Errorf("%s: %s: %v is not a whole number of at least 1", format.Shown(c.file), key, value)
+	}
+	return n, true, nil
+}
+
+// has reports whether the configuration has a key.
+func (c dsConfig) has(key string) bool {
+	value, found, err := c.d.Value(c.file, key)
+	return err == nil && found && value != nil
+}
+
+// fill sets a key that the configuration does not have.
+func (c dsConfig) fill(key string, value any) error {
+	if c.has(key) {
+		return nil
+	}
+	return c.place.Change(c.d, key, value)
+}
+
+// batch is what the configuration says about the batch; 0 is left out or auto.
+type batch struct{ train, micro, accum int }
+
+func (c dsConfig) batch() (b batch, err error) {
+	for key, into := range map[string]*int{dsTrain: &b.train, dsMicro: &b.micro, dsAccum: &b.accum} {
+		n, found, err := c.number(key)
+		if err != nil {
+			return batch{}, err
+		}
+		if found {
+			*into = n
+		}
+	}
+	return b, nil
+}
+
+// derived completes the two of three numbers that a configuration may give, as
+// DeepSpeed does, but refuses what DeepSpeed would round.
+func (b batch) derived(ranks int) (batch, error) {
+	if b.micro == 0 && b.train == 0 {
+		return b, fmt.Errorf("neither %s nor %s is given", dsTrain, dsMicro)
+	}
+	full := b
+	switch {
+	case b.train == 0 || b.micro > 0 && b.accum > 0:
+		full.accum = max(b.accum, 1)
+	case b.micro == 0:
+		full.accum = max(b.accum, 1)
+		full.micro = b.train / (full.accum * ranks)
+	default:
+		full.accum = b.train / (b.micro * ranks)
+	}
+	product := full.micro * full.accum * ranks
+	if b.train == 0 {
+		full.train = product
+	}
+	if product != full.train || product == 0 {
+		return b, fmt.Errorf("%s: %d is not %d × %d × %d", dsBatchHint, full.train, full.micro, full.accum, ranks)
+	}
+	return full, nil
+}
+
+func read(d *format.Draft, at format.Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	c, named := dsConfigOf(d)
+	if !named {
+		if d.Recipe.Creation != nil {
+			offer(d, at, plan, ranges)
+		}
+		return nil
+	}
+	if on, _, _ := d.Value(c.file, dsElastic); on == true {
+		for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.GradientAccumulationSteps} {
+			ranges[k] = strategy.Range{Absent: "elasticity in " + format.Shown(c.file) + " chooses it"}
+			delete(plan, k)
+		}
+	} else if err := c.readBatch(at, plan); err != nil {
+		if c.impossible() {
+			return fmt.Errorf("%s: %w", format.Shown(c.file), err)
+		}
+		c.leaveBatch(plan, ranges, fmt.Sprintf("%s: %v", format.Shown(c.file), err))
+	}
+	c.checkAccumulation(plan, ranges)
+	if reason := ownBatches(d.Original); c.alone && reason != "" {
+		c.leaveBatch(plan, ranges, reason)
+	}
+	for knob, block := range map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam} {
+		if r := ranges[knob]; r.Absent == "" && at.NVMePath == "" && !c.has(block+dsNVMe) {
+			r.Values = without(r.Values, "nvme")
+			ranges[knob] = r
+		}
+	}
+	if r := ranges[strategy.Precision]; r.Absent == "" {
+		r.Weights = true // the engine turns the whole model into the 16-bit type
+		ranges[strategy.Precision] = r
+	}
+	if _, known := plan[strategy.PinMemory]; !known && c.alone {
+		if offloaded(plan[strategy.OffloadOptimizer]) || offloaded(plan[strategy.OffloadParam]) {
+			plan[strategy.PinMemory] = "true" // the default since 0.19.6
+		} else {
+			ranges[strategy.PinMemory] = strategy.Range{Absent: "nothing is offloaded, so that nothing is pinned"}
+		}
+	}
+	return nil
+}
+
+// readBatch derives what the configuration leaves out, and holds what it says
+// against the arguments.
+func (c dsConfig) readBatch(at format.Topology, plan strategy.Plan) error {
+	b, err := c.batch()
+	if err != nil {
+		return err
+	}
+	if !c.alone {
+		var micro, accum bool
+		b.micro, micro = plan.Number(strategy.MicroBatchSize)
+		b.accum, accum = plan.Number(strategy.GradientAccumulationSteps)
+		if !micro || !accum {
+			return nil // the arguments leave it to the framework
+		}
+	}
+	full, err := b.derived(at.Sharing())
+	if err != nil {
+		return err
+	}
+	plan[strategy.MicroBatchSize] = strategy.Number(full.micro)
+	plan[strategy.GradientAccumulationSteps] = strategy.Number(full.accum)
+	return nil
+}
+
+// impossible reports whether DeepSpeed refuses the batch whatever the number of
+// data-parallel ranks, of which the script may know more than gpurun.
+func (c dsConfig) impossible() bool {
+	b, err := c.batch()
+	step := b.micro * b.accum
+	return err == nil && c.alone && b.train > 0 && step > 0 && b.train%step != 0 && !mentions(c.d.Original, dsTrain, dsMicro, dsAccum)
+}
+
+// leaveBatch leaves the batch to the job: what it is cannot be told, or not be changed
+// by the configuration alone.
+func (c dsConfig) leaveBatch(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range, reason string) {
+	for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.GradientAccumulationSteps} {
+		delete(plan, k)
+		ranges[k] = strategy.Range{Absent: reason}
+	}
+}
+
+func offloaded(device strategy.Value) bool { return device == "cpu" || device == "nvme" }
+
+// checkAccumulation takes the batch knobs away where a missing key makes the job
+// accumulate less than its arguments say: a change of both would change the
+// global batch.
+func (c dsConfig) checkAccumulation(plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+	accum, known := plan.Number(strategy.GradientAccumulationSteps)
+	if c.alone || !known || accum == 1 || c.has(dsAccum) {
+		return
+	}
+	reason := fmt.Sprintf("%s has no %s, which Accelerate takes as 1 while the arguments say %d: set it to \"auto\"", format.Shown(c.file), dsAccum, accum)
+	ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
+	ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}
+}
+
+func without(values []strategy.Value, drop strategy.Value) []strategy.Value {
+	return slices.DeleteFunc(slices.Clone(values), func(v strategy.Value) bool { return v == drop })
+}

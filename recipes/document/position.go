@@ -1,0 +1,163 @@
+package document
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// A place is where one key of a TOML text stands, and what stands below it.
+// Elements of arrays are children named by their index.
+type place struct {
+	key, value int // byte offsets, of a table's header both
+	element    bool
+	children   map[string]*place
+	count      int // elements so far, of an array
+}
+
+// child returns the place below p under a name, made if need be.
+func (p *place) child(name string, at int) *place {
+	if c, known := p.children[name]; known {
+		return c
+	}
+	if p.children == nil {
+		p.children = map[string]*place{}
+	}
+	c := &place{key: at, value: at}
+	p.children[name] = c
+	return c
+}
+
+// append adds an element to an array.
+func (p *place) append(at int) *place {
+	c := p.child(strconv.Itoa(p.count), at)
+	c.element = true
+	p.count++
+	return c
+}
+
+// last is the place that a header's path goes through: of an array of tables it
+// is the newest element.
+func (p *place) last() *place {
+	if p.count > 0 {
+		return p.children[strconv.Itoa(p.count-1)]
+	}
+	return p
+}
+
+// index finds the places of all keys in a TOML text that is known to be valid.
+// Where the two parsers disagree about that, it holds what came before.
+func index(text []byte) *place {
+	root := &place{}
+	table := root
+	var p unstable.Parser
+	p.Reset(text)
+	for p.NextExpression() {
+		switch e := p.Expression(); e.Kind {
+		case unstable.Table:
+			table, _ = descend(root, e.Key())
+			table = table.last()
+		case unstable.ArrayTable:
+			array, at := descend(root, e.Key())
+			table = array.append(at)
+		case unstable.KeyValue:
+			indexPair(&p, table, e)
+		}
+	}
+	return root
+}
+
+// descend follows a dotted key, and tells where its last part stands.
+func descend(from *place, key unstable.Iterator) (*place, int) {
+	p, at := from, 0
+	for key.Next() {
+		at = int(key.Node().Raw.Offset)
+		p = p.last().child(string(key.Node().Data), at)
+	}
+	return p, at
+}
+
+// indexPair adds a key and its value to a table.
+func indexPair(parser *unstable.Parser, table *place, pair *unstable.Node) {
+	p, at := descend(table, pair.Key())
+	end := at
+	for key := pair.Key(); key.Next(); {
+		end = int(key.Node().Raw.Offset + key.Node().Raw.Length)
+	}
+	// What is between a key and its value is blanks and an equals sign.
+	text := parser.Data()
+	for end < len(text)-1 && strings.IndexByte(" \t=", text[end]) >= 0 {
+		end++
+	}
+	p.key, p.value = at, end
+	indexValue(parser, p, pair.Value())
+}
+
+// indexValue adds what is inside an array or an inline table.
+func indexValue(parser *unstable.Parser, p *place, value *unstable.Node) {
+	switch value.Kind {
+	case unstable.InlineTable:
+		for pairs := value.Children(); pairs.Next(); {
+			indexPair(parser, p, pairs.Node())
+		}
+	case unstable.Array:
+		for elements := value.Children(); elements.Next(); {
+			e := elements.Node()
+			indexValue(parser, p.append(offset(parser, e, p.value)), e)
+		}
+	}
+}
+
+// offset tells where an element of an array starts. The parser does not say it
+// of an array inside an array: that one counts from its first element.
+func offset(parser *unstable.Parser, n *unstable.Node, fallback int) int {
+	switch n.Kind {
+	case unstable.String, unstable.InlineTable:
+		return int(n.Raw.Offset)
+	case unstable.Array:
+		if first := n.Child(); first.Valid() {
+			return offset(parser, first, fallback)
+		}
+		return fallback
+	default:
+		return int(parser.Range(n.Data).Offset)
+	}
+}
+
+// locate finds a key path, or the nearest table that is there, and writes the
+// path as the file does: dots, quotes where a bare key needs them, indices in
+// brackets.
+func (p *place) locate(path []string, atValue bool) (offset int, dotted string) {
+	var b strings.Builder
+	missing := false
+	for _, name := range path {
+		next := p.children[name]
+		switch {
+		case next != nil && next.element:
+			b.WriteString("[" + name + "]")
+		case b.Len() > 0:
+			b.WriteString("." + spell(name))
+		default:
+			b.WriteString(spell(name))
+		}
+		if next == nil || missing {
+			missing = true
+			continue
+		}
+		p = next
+	}
+	if atValue && !missing {
+		return p.value, b.String()
+	}
+	return p.key, b.String()
+}
+
+// spell writes one part of a key, in quotes where TOML wants them.
+func spell(name string) string {
+	bare := name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+	if bare {
+		return name
+	}
+	return strconv.Quote(name)
+}

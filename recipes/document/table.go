@@ -1,0 +1,266 @@
+package document
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Table reads one table of a file. What is wrong becomes a problem and the
+// fallback stands, so that reading goes on and every problem is found.
+type Table struct {
+	path     []string
+	values   map[string]any
+	problems *[]Problem
+}
+
+// NewTable is the table of these values at a path of the file. What is wrong in
+// it, and in the tables inside, goes to problems.
+func NewTable(values map[string]any, problems *[]Problem, path ...string) *Table {
+	return &Table{path: path, values: values, problems: problems}
+}
+
+// Inner is a table at a path inside this one; its problems are this one's.
+func (t *Table) Inner(values map[string]any, path ...string) *Table {
+	return NewTable(values, t.problems, t.Path(path...)...)
+}
+
+// Path is the path of something inside the table, from the root of the file.
+func (t *Table) Path(inside ...string) []string { return slices.Concat(t.path, inside) }
+
+// Has reports whether the key is set.
+func (t *Table) Has(key string) bool {
+	_, set := t.values[key]
+	return set
+}
+
+// Get returns a key's value.
+func (t *Table) Get(key string) (any, bool) {
+	v, set := t.values[key]
+	return v, set
+}
+
+// Keys are the keys that are set, sorted.
+func (t *Table) Keys() []string { return slices.Sorted(maps.Keys(t.values)) }
+
+// Report adds a problem as it is.
+func (t *Table) Report(p Problem) { *t.problems = append(*t.problems, p) }
+
+// Bad reports a problem with the value of a key, or of the table where the key is
+// empty.
+func (t *Table) Bad(key, format string, args ...any) {
+	if key == "" {
+		t.BadAt(nil, format, args...)
+		return
+	}
+	t.BadAt([]string{key}, format, args...)
+}
+
+// BadAt reports a problem with the value at a path inside the table.
+func (t *Table) BadAt(path []string, format string, args ...any) {
+	t.Report(Problem{Key: t.Path(path...), Message: fmt.Sprintf(format, args...), AtValue: true})
+}
+
+// BadWord reports a word that is none of those allowed.
+func (t *Table) BadWord(path []string, got string, words []string) {
+	p := Problem{Key: t.Path(path...), AtValue: true, Suggest: Nearest(got, words)}
+	p.Message = fmt.Sprintf("unknown value %q, want %s", got, Either(words))
+	if p.Suggest != "" && len(words) > 6 {
+		p.Message = fmt.Sprintf("unknown value %q", got)
+	}
+	t.Report(p)
+}
+
+// Unknown reports a key that means nothing in the table, with the one of near
+// that was probably meant.
+func (t *Table) Unknown(key string, near []string) {
+	t.Report(Problem{Key: t.Path(key), Message: "unknown key", Suggest: Nearest(key, near)})
+}
+
+// Text reads a string.
+func (t *Table) Text(key, fallback string) string {
+	v, set := t.Get(key)
+	if !set {
+		return fallback
+	}
+	s, ok := v.(string)
+	if !ok {
+		t.Bad(key, "want text, found %s%s", Describe(v), inQuotes(v))
+		return fallback
+	}
+	return s
+}
+
+// Filled reads a string that may not be empty or hold a NUL.
+func (t *Table) Filled(key string) string {
+	s := t.Text(key, "")
+	switch {
+	case !t.Has(key):
+	case s == "":
+		if _, ok := t.values[key].(string); ok {
+			t.Bad(key, "is empty")
+		}
+	case strings.Contains(s, "\x00"):
+		t.Bad(key, "holds a NUL character")
+		return ""
+	}
+	return s
+}
+
+// Expression reads a regular expression; nil where there is none.
+func (t *Table) Expression(key string) *regexp.Regexp {
+	text := t.Filled(key)
+	if text == "" {
+		return nil
+	}
+	expression, err := regexp.Compile(text)
+	if err != nil {
+		t.Bad(key, "%s", lowerFirst(strings.TrimPrefix(err.Error(), "error parsing regexp: ")))
+		return nil
+	}
+	return expression
+}
+
+// Choice reads one of some words.
+func (t *Table) Choice(key, fallback string, words ...string) string {
+	if v, set := t.Get(key); set {
+		if _, ok := v.(string); !ok {
+			t.Bad(key, "want %s, found %s", Either(words), Describe(v))
+			return fallback
+		}
+	}
+	s := t.Text(key, fallback)
+	if !slices.Contains(words, s) {
+		t.BadWord([]string{key}, s, words)
+		return fallback
+	}
+	return s
+}
+
+// Whole reads a whole number from least to most.
+func (t *Table) Whole(key string, fallback, least, most int) int {
+	v, set := t.Get(key)
+	if !set {
+		return fallback
+	}
+	n, ok := v.(int64)
+	switch {
+	case !ok:
+		t.Bad(key, "want a whole number, found %s%s", Describe(v), withoutQuotes(v))
+	case n < int64(least):
+		t.Bad(key, "%d is less than %d", n, least)
+	case n > int64(most):
+		t.Bad(key, "%d is more than %d", n, most)
+	default:
+		return int(n)
+	}
+	return fallback
+}
+
+// Truth reads true or false.
+func (t *Table) Truth(key string, fallback bool) bool {
+	v, set := t.Get(key)
+	if !set {
+		return fallback
+	}
+	b, ok := v.(bool)
+	if !ok {
+		t.Bad(key, "want true or false, found %s%s", Describe(v), withoutQuotes(v))
+		return fallback
+	}
+	return b
+}
+
+// Words reads an array of strings; nil where one element is none.
+func (t *Table) Words(key string) []string {
+	v, set := t.Get(key)
+	if !set {
+		return nil
+	}
+	array, ok := v.([]any)
+	if !ok {
+		t.Bad(key, "want an array of texts, found %s%s", Describe(v), inBrackets(v))
+		return nil
+	}
+	words := make([]string, len(array))
+	good := true
+	for i, e := range array {
+		s, isText := e.(string)
+		path := []string{key, strconv.Itoa(i)}
+		switch {
+		case !isText:
+			t.BadAt(path, "want text, found %s%s", Describe(e), inQuotes(e))
+			good = false
+		case strings.Contains(s, "\x00"):
+			t.BadAt(path, "holds a NUL character")
+			good = false
+		}
+		words[i] = s
+	}
+	if !good {
+		return nil
+	}
+	return words
+}
+
+// Texts reads a table of strings whose keys are names of variables.
+func (t *Table) Texts(key string) map[string]string {
+	v, set := t.Get(key)
+	if !set {
+		return nil
+	}
+	values, ok := v.(map[string]any)
+	if !ok {
+		t.Bad(key, "want a table such as { NAME = \"value\" }, found %s", Describe(v))
+		return nil
+	}
+	texts := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		s, isText := values[name].(string)
+		path := []string{key, name}
+		switch {
+		case name == "" || strings.ContainsAny(name, "=\x00"):
+			t.Report(Problem{Key: t.Path(path...), Message: "is no name for a variable"})
+		case !isText:
+			t.BadAt(path, "want text, found %s%s", Describe(values[name]), inQuotes(values[name]))
+		case strings.Contains(s, "\x00"):
+			t.BadAt(path, "holds a NUL character")
+		default:
+			texts[name] = s
+		}
+	}
+	return texts
+}
+
+// Table reads a table; it is empty where the key is not set or holds none.
+func (t *Table) Table(key string) (inner *Table, there bool) {
+	v, set := t.Get(key)
+	values, ok := v.(map[string]any)
+	if set && !ok {
+		t.Bad(key, "want a table, found %s", Describe(v))
+	}
+	return t.Inner(values, key), set && ok
+}
+
+// Tables reads an array of tables; a single table is an array of one, at the key
+// itself. It is false where the value is neither.
+func (t *Table) Tables(key string) (inner []*Table, ok bool) {
+	v, _ := t.Get(key)
+	switch v := v.(type) {
+	case map[string]any:
+		return []*Table{t.Inner(v, key)}, true
+	case []any:
+		for i, element := range v {
+			values, isTable := element.(map[string]any)
+			if !isTable {
+				return nil, false
+			}
+			inner = append(inner, t.Inner(values, key, strconv.Itoa(i)))
+		}
+		return inner, true
+	}
+	return nil, false
+}

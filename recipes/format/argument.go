@@ -1,0 +1,87 @@
+package format
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// argument is { arg = "--batch-size" }: an argument, under one of its names.
+type argument struct {
+	onCommand
+	names []string // the first is the one that is appended
+	no    string   // what says false: "--no-pin-memory"
+	flag  bool     // it holds a truth value
+}
+
+// Argument is the place of an argument that is no flag.
+func Argument(name string) Place { return Place{Kind: argument{names: []string{name}}} }
+
+func parseArgument(n *table, k strategy.Knob, p *Place) Kind {
+	a := argument{names: n.names("arg"), no: n.text("no"), flag: p.flag()}
+	for i, name := range a.names {
+		switch {
+		case name == "" || strings.HasPrefix(name, "-"): // what is empty is said already
+		case i == 0:
+			n.report(Problem{Key: n.Path("arg"), Message: "an argument starts with a dash", Suggest: "--" + name})
+		default:
+			n.fault("arg", "%q is no argument: it does not start with a dash", name)
+		}
+	}
+	for value, words := range p.Words {
+		if a.flag && slices.Contains(words, any(false)) {
+			p.Implied = value
+		}
+	}
+	return a
+}
+
+func (a argument) String() string { return "argument " + a.names[0] }
+func (a argument) Needs() string  { return a.String() }
+
+func (a argument) Present(d *Draft) bool { return d.args.has(a.names, a.no) }
+
+func (a argument) Read(d *Draft) (any, bool, error) {
+	if a.flag {
+		return d.args.flag(a.names, a.no)
+	}
+	return d.args.get(a.names)
+}
+
+func (a argument) Write(d *Draft, word any, absence bool) error {
+	if truth, isBool := word.(bool); isBool {
+		return d.args.setFlag(a.names, a.no, truth, absence)
+	}
+	return d.args.set(a.names, word)
+}
+
+func (a argument) Arguments() []string {
+	return slices.DeleteFunc([]string{a.names[0], a.no}, func(name string) bool { return !startsWithDashes(name) })
+}
+
+// spellings are its names, and that of its opposite.
+func (a argument) spellings() []string {
+	if a.no == "" {
+		return a.names
+	}
+	return append(slices.Clone(a.names), a.no)
+}
+
+// follow reads the path that the argument holds.
+func (a argument) follow(d *Draft) (string, bool) {
+	word, found, err := d.args.get(a.names)
+	if !found || err != nil || word == nil {
+		return "", false
+	}
+	return fmt.Sprint(word), true
+}
+
+// flagged is a kind that holds a truth value where it is told that it does.
+type flagged interface{ asFlag() Kind }
+
+func (a argument) asFlag() Kind {
+	a.flag = true
+	return a
+}

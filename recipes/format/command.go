@@ -1,0 +1,86 @@
+package format
+
+import "github.com/gpurun/gpurun/recipes/source"
+
+// A Command is how a job is started, as the user wrote it. Nothing in it is ever
+// changed in place.
+type Command struct {
+	// Argv is the script (or module, or program) and its arguments, without the
+	// interpreter and its -m.
+	Argv []string
+	// Env is the whole environment that the job sees.
+	Env map[string]string
+	// Files are the configuration files that the command or the knobs name, by
+	// path as written. FilesNamed says which.
+	Files map[string][]byte
+	// Script is the script's source, for detection; nil where there is none.
+	Script []byte
+	// Modules are the local modules that the script imports, directly or through
+	// others; nil where nobody has looked.
+	Modules []Source
+	// Parser is what the job's sources say of the arguments that it takes; nil where
+	// nobody has looked.
+	Parser *source.Parser
+	// Devices are those that a job of one process sees, over which its framework may
+	// spread each batch; 0 for a job of ranks, each of which has one.
+	Devices int
+	// Packages are the versions of the Python packages that the job's interpreter
+	// has, by their names in lower case; nil where nobody has asked.
+	Packages map[string]string
+}
+
+// Sources are the texts of the script and of its modules; nil where it has none.
+func (c Command) Sources() [][]byte {
+	if c.Script == nil {
+		return nil
+	}
+	texts := [][]byte{c.Script}
+	for _, m := range c.Modules {
+		texts = append(texts, m.Text)
+	}
+	return texts
+}
+
+// A Source is a Python file.
+type Source struct {
+	Path string
+	Text []byte
+}
+
+// A Topology is how many processes share the work, and on what.
+type Topology struct {
+	Ranks int
+	// Plain: the job is one process that may start ranks of its own, so that nobody
+	// knows how many ranks there will be.
+	Plain bool
+	// DataParallel is the number of ranks that see different samples; 0: Ranks.
+	DataParallel int
+	// NVMePath is the folder for what is offloaded to NVMe, empty for none.
+	NVMePath string
+}
+
+// Sharing is the number of ranks that see different samples, at least 1.
+func (t Topology) Sharing() int {
+	if t.DataParallel > 0 {
+		return t.DataParallel
+	}
+	return max(t.Ranks, 1)
+}
+
+// A Change is what one attempt runs with.
+type Change struct {
+	Argv []string
+	// Env holds the variables to set, only those that change.
+	Env map[string]string
+	// Files are the new files, by slash-separated path relative to the folder
+	// that Apply was given. Argv and Env name them with that folder in front.
+	Files map[string][]byte
+	// Siblings maps a new folder (relative, as in Files) to the folder, as the
+	// user wrote it, that its file was copied from: every other entry of the
+	// latter is to be linked into the former, so that relative includes resolve
+	// as they did.
+	Siblings map[string]string
+	// Diff is a unified diff of the files, the command (one option a line) and
+	// the changed variables; empty where nothing changes.
+	Diff string
+}

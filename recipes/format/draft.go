@@ -1,0 +1,206 @@
+package format
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/recipes/patch"
+)
+
+// A Draft is a command on its way from the original to what a plan wants.
+type Draft struct {
+	Recipe   Recipe
+	Original Command
+	At       Topology
+	Argv     []string
+	Env      map[string]string // only what changed
+
+	grammar patch.Argv
+	args    arguments
+	files   map[string][]byte // only what changed, by path as written
+	alone   map[string]bool   // files whose copies need no siblings
+	copies  map[string]string // changed files by path as written, to their new name
+	named   map[string]Via    // changed files that this via names
+}
+
+// NewDraft is the command as it is, under a recipe.
+func NewDraft(r Recipe, cmd Command) *Draft {
+	d := &Draft{
+		Recipe:   r,
+		Original: cmd,
+		Argv:     slices.Clone(cmd.Argv),
+		Env:      map[string]string{},
+		grammar:  r.argv(),
+		files:    map[string][]byte{},
+		alone:    map[string]bool{},
+		copies:   map[string]string{},
+		named:    map[string]Via{},
+	}
+	d.grammar.Other = func(word string) bool { return !cmd.Parser.Abbreviates(word) }
+	d.args = onLine{d}
+	if r.Grammar.File && len(cmd.Argv) >= 2 && (len(cmd.Argv) == 2 || r.Grammar.Overrides && onlyOverrides(cmd.Argv[2:])) {
+		if _, known := patch.FormatOf(cmd.Argv[1], nil); known {
+			d.args = oneFile{d, cmd.Argv[1], r.Grammar.Overrides}
+		}
+	}
+	return d
+}
+
+// argv is how the recipe's command line is read.
+func (r Recipe) argv() patch.Argv {
+	argv := patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Equals: r.Grammar.Equals, Short: r.abbreviable()}
+	for _, p := range r.Places() {
+		if b, ok := p.Kind.(interface{ staysLast() string }); ok && !slices.Contains(argv.Last, b.staysLast()) {
+			argv.Last = append(argv.Last, b.staysLast())
+		}
+	}
+	slices.Sort(argv.Last)
+	return argv
+}
+
+// onlyOverrides reports whether all words are of the form key=value.
+func onlyOverrides(words []string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") || !strings.Contains(w, "=") })
+}
+
+// Places are those of a knob that exist in the installed versions.
+func (d *Draft) Places(knob Knob) []Place { return d.Existing(knob.Places) }
+
+// Existing are the places that exist in the installed versions.
+func (d *Draft) Existing(places []Place) []Place {
+	return slices.DeleteFunc(slices.Clone(places), func(p Place) bool { return p.Versions.Outside(d.Original.Packages) != "" })
+}
+
+// Given reports whether the command has one of the knob's places.
+func (d *Draft) Given(knob Knob) bool {
+	return slices.ContainsFunc(d.Places(knob), func(p Place) bool { return p.Present(d) })
+}
+
+// Files are those of the draft itself: the one that holds all arguments.
+func (d *Draft) Files() []string {
+	if file := d.args.file(); file != "" {
+		return []string{file}
+	}
+	return nil
+}
+
+// Has reports whether the command gives an argument.
+func (d *Draft) Has(argument string) bool { return d.args.has([]string{argument}, "") }
+
+// On reports whether a flag is on the command and on.
+func (d *Draft) On(flag string) (bool, error) {
+	truth, found, err := d.args.flag([]string{flag}, "")
+	return found && SameWord(truth, true), err
+}
+
+// HasWord reports whether an argument is among the command's own words.
+func (d *Draft) HasWord(argument string) bool { return d.grammar.Has(d.Argv, argument) }
+
+// Argument is the text of an argument; one without a value counts as absent.
+func (d *Draft) Argument(name string) (string, bool) {
+	return argument{names: []string{name}}.follow(d)
+}
+
+// Resume puts arguments on the command of a change whose files are in dir.
+func (d *Draft) Resume(change *Change, options []Option, dir string) error {
+	return d.args.resume(change, options, dir)
+}
+
+// abbreviable lists the recipe's long arguments, where the framework lets them
+// be cut short.
+func (r Recipe) abbreviable() []string {
+	if !r.Grammar.Abbreviations {
+		return nil
+	}
+	names := map[string]bool{}
+	for _, knob := range r.Knobs {
+		for _, p := range knob.Places {
+			for _, name := range p.Arguments() {
+				names[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Variable is an environment variable as the draft has it.
+func (d *Draft) Variable(name string) (string, bool) {
+	if v, changed := d.Env[name]; changed {
+		return v, true
+	}
+	v, set := d.Original.Env[name]
+	return v, set
+}
+
+// SetVariable sets an environment variable.
+func (d *Draft) SetVariable(name, value string) {
+	if old, set := d.Original.Env[name]; set && old == value {
+		delete(d.Env, name)
+		return
+	}
+	d.Env[name] = value
+}
+
+// Add brings a new file in, which via names.
+func (d *Draft) Add(file string, text []byte, via Via) error {
+	d.files[file], d.named[file], d.alone[file] = text, via, true
+	return via.point(d, file, file)
+}
+
+// Loaded reports whether a file's text is there.
+func (d *Draft) Loaded(file string) bool {
+	_, err := d.text(file)
+	return err == nil
+}
+
+// text is a file's text as the draft has it.
+func (d *Draft) text(file string) ([]byte, error) {
+	if text, changed := d.files[file]; changed {
+		return text, nil
+	}
+	if inline(file) {
+		return []byte(file), nil
+	}
+	text, loaded := d.Original.Files[file]
+	if !loaded {
+		return nil, fmt.Errorf("there is no %s", file)
+	}
+	return text, nil
+}
+
+// Value reads one value of a file.
+func (d *Draft) Value(file, at string) (any, bool, error) {
+	text, err := d.text(file)
+	if err != nil {
+		return nil, false, err
+	}
+	format, known := patch.FormatOf(file, text)
+	if !known {
+		return nil, false, fmt.Errorf("%s is neither JSON, YAML nor TOML", Shown(file))
+	}
+	value, found, err := patch.Get(format, text, at)
+	if err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", Shown(file), err)
+	}
+	return value, found, nil
+}
+
+// setValue changes one value of a file.
+func (d *Draft) setValue(file, at string, value any) error {
+	text, err := d.text(file)
+	if err != nil {
+		return err
+	}
+	format, known := patch.FormatOf(file, text)
+	if !known {
+		return fmt.Errorf("%s is neither JSON, YAML nor TOML", Shown(file))
+	}
+	next, err := patch.Set(format, text, at, value)
+	if err != nil {
+		return fmt.Errorf("change %s: %w", Shown(file), err)
+	}
+	d.files[file] = next
+	return nil
+}

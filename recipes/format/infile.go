@@ -1,0 +1,123 @@
+package format
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpurun/gpurun/recipes/patch"
+)
+
+// InFile is the file that a place is in.
+type InFile struct {
+	// path is the file's path as the command writes it, where no via names one.
+	path string
+	// vias name the file; of several, the first that is there.
+	vias []Via
+	// alone says that the file includes no others, so that a copy needs none of
+	// its siblings.
+	alone bool
+	// optional: a file that is not named holds nothing.
+	optional bool
+	auto     bool
+}
+
+// parseInFile reads file, via and what goes with them.
+func parseInFile(n *table, p *Place) InFile {
+	return InFile{path: n.text("file"), vias: parseVias(n), alone: n.truth("alone"), optional: n.optional, auto: p.Auto}
+}
+
+func (in InFile) inFile() *InFile { return &in }
+
+// Find is the path of the file, and what names it; nil where no via does.
+func (in InFile) Find(d *Draft) (file string, named *Via, found bool) {
+	for i, via := range in.vias {
+		value, there := via.follow(d)
+		_, known := patch.FormatOf(value, nil)
+		if there && value != "" && (known || via.any || inline(value) || len(in.vias) == 1 && !in.optional) {
+			return value, &in.vias[i], true
+		}
+	}
+	if in.path == "" {
+		return "", nil, false
+	}
+	if len(in.vias) > 0 && !d.names(in.path) {
+		return in.path, &in.vias[0], true
+	}
+	return in.path, nil, true
+}
+
+// Change sets a value of the file, and remembers how the copy is to be told to
+// the job.
+func (in InFile) Change(d *Draft, at string, value any) error {
+	file, via, found := in.Find(d)
+	if !found {
+		return fmt.Errorf("the command names no file that holds %s", at)
+	}
+	if err := d.setValue(file, at, value); err != nil {
+		return err
+	}
+	d.alone[file] = in.alone
+	if via != nil {
+		d.named[file] = *via
+	}
+	return nil
+}
+
+// names lists what can name the file.
+func (in InFile) names() string {
+	names := make([]string, len(in.vias))
+	for i, via := range in.vias {
+		names[i] = via.String()
+	}
+	return strings.Join(names, " or ")
+}
+
+// Present reports whether the command names the file.
+func (in InFile) Present(d *Draft) bool {
+	_, _, found := in.Find(d)
+	return found
+}
+
+// Files are the file, and those on the way to it.
+func (in InFile) Files(d *Draft) []string {
+	var files []string
+	if file, _, found := in.Find(d); found && !inline(file) {
+		files = append(files, file)
+	}
+	for _, via := range in.vias {
+		files = append(files, via.files(d)...)
+	}
+	return files
+}
+
+// Unwritable: a changed copy has to be told to the job.
+func (in InFile) Unwritable(d *Draft) string {
+	file, via, found := in.Find(d)
+	if !found || via != nil || d.names(file) {
+		return ""
+	}
+	return file + " is named by no argument and no variable of the command, so that a changed copy could not be told to the job: " +
+		"say how with via = { arg = … } or via = { env = … }"
+}
+
+// missing is why what is said to be in the file cannot be written.
+func (in InFile) missing(d *Draft, what string) string {
+	if in.Present(d) {
+		return ""
+	}
+	return fmt.Sprintf("the command names no file that holds the %s: it needs %s", what, in.names())
+}
+
+// Arguments: the place itself is none.
+func (in InFile) Arguments() []string { return nil }
+
+// inline recognises a file's text that stands in the command instead of a path.
+func inline(file string) bool { return strings.HasPrefix(strings.TrimSpace(file), "{") }
+
+// Shown is a file's name in messages.
+func Shown(file string) string {
+	if inline(file) {
+		return "the JSON on the command line"
+	}
+	return file
+}

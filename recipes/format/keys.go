@@ -1,0 +1,80 @@
+package format
+
+import (
+	"maps"
+	"slices"
+)
+
+// The tables of the language, by the names that this package gives them.
+const (
+	inRecipe     = "recipe"
+	inDetect     = "detect"
+	inResume     = "resume"
+	inProgress   = "progress"
+	inDeepSpeed  = "deepspeed"
+	inKnob       = "knob"
+	inPlace      = "place"
+	inVia        = "via"
+	inParallel   = "parallel"
+	inSetting    = "setting"
+	inCondition  = "condition"
+	inCheckpoint = "checkpoint"
+	inProof      = "proof"
+	// inWords has the reader's own names for keys: knobs, values, packages.
+	inWords = "words"
+)
+
+// keys are all keys of the language, by the table that they stand in. README.md
+// explains each of them.
+var keys = map[string][]string{
+	inRecipe: {
+		"name", "title", "rules", "parser", "arguments", "versions", "detect", "resume", "progress", "knobs", "parallel", "deepspeed", "own_oom", "also",
+		"checkpoint", "proof",
+	},
+	inDetect:     {"imports", "unless", "args", "keys", "over", "source", "programs"},
+	inResume:     {"latest", "args", "pointer", "needs", "pin", "lost", "data", "shifts", "values"},
+	inProgress:   {"step", "nothing"},
+	inDeepSpeed:  {"arg", "env", "auto"},
+	inKnob:       {"default", "min", "max", "scope", "weights", "given", "absent", "alternatives", "places", "global", "also", "unless"},
+	inPlace:      {"arg", "no", "env", "override", "under", "word", "assigned", "file", "path", "via", "alone", "auto", "there", "choose", "values", "reads", "versions"},
+	inParallel:   {"alternatives"},
+	inVia:        {"arg", "env", "override", "word", "path", "via", "any"},
+	inSetting:    {"value", "when", "keep", "reason"},
+	inCondition:  {"knob", "ranks", "is", "values", "reason", "unknown", "missing"},
+	inCheckpoint: {"knob", "survives", "reason"},
+	inProof:      {"knob", "line", "file", "path", "values"},
+}
+
+// Keys are the names of all keys of the language, sorted, each once.
+func Keys() []string {
+	names := map[string]bool{}
+	for _, table := range keys {
+		for _, name := range table {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// gone are keys that the language had, and what to write in their place.
+var gone = map[string]string{
+	"grammar":   `write parser = "argparse", "dashes", "equals" or "HfArgumentParser"`,
+	"pick":      `write choose = { bf16 = { "bf16.enabled" = true } }`,
+	"create":    `write deepspeed = { arg = "--deepspeed" } or { env = "NAME" }`,
+	"model":     `write parallel = [{ arg = "--tensor-parallel" }]`,
+	"overrides": `write the key in args, with an equals sign: args = ["train.batch="]`,
+	"text":      `write it in source: source = ["SFTConfig("]`,
+	"pointed":   `write it in latest: latest = "{--save}/iter_{pointer:7}"`,
+	"pin_under": "the option of the overrides' under counts",
+	"relaunch":  "write [[also]]",
+	"nominal":   `name a rule: rules = ["swift-accumulation"] rounds up, ["ultralytics-batch"] to the nearest`,
+	"fixed":     `name the rule: rules = ["ultralytics-batch"]`,
+	"chosen":    `name the rule: rules = ["ultralytics-batch"]`,
+	"scales":    `name the rule: rules = ["lightning-intervals"]`,
+	"repeated":  `name the rule: rules = ["lightning-configs"]`,
+	"unit":      "leave it out: what a micro batch counts makes no difference",
+	"wrapper":   "gpurun knows the frameworks' launchers itself: give what yours starts on each rank as job.script or job.module, and launch.nproc_per_node",
+}
+
+// Gone are the keys that the language had.
+func Gone() []string { return slices.Sorted(maps.Keys(gone)) }

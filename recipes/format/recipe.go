@@ -1,0 +1,204 @@
+// Package format is the language of recipes: the keys of a recipe file and of a
+// [knobs] table, the kinds of place where a setting can be kept, and the draft of
+// a command that those places read and change.
+//
+// A kind of place is one file, which implements Kind; nothing else asks of which
+// kind a place is. README.md in the folder above explains every key.
+package format
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Recipe is how one framework, or one user's script, spells the knobs.
+type Recipe struct {
+	Name  string
+	Title string
+	// Knobs holds the knobs that the recipe knows of. One that is missing here
+	// cannot be turned.
+	Knobs     map[strategy.Knob]Knob
+	Detection Detection
+	Grammar   Grammar
+	// OwnArguments: the arguments are those that the job's own sources define, and
+	// those of Definitions, files among the framework's packages. A recipe whose
+	// arguments the framework itself brings says neither.
+	OwnArguments bool
+	Definitions  []string
+	Resume       Resume
+	Progress     Progress
+	// Verified is nil as long as the framework itself has read nothing that the
+	// recipe wrote. A recipe file does not say it: make conformance does.
+	Verified *Verified
+	// Rules name the framework's own bindings between settings (rule.go).
+	Rules []string
+	// Creation is how a new DeepSpeed configuration is brought in; nil: it cannot be.
+	Creation *Creation
+	// Versions are those that the recipe is for; nil: all.
+	Versions Versions
+	// Model are numbers of ranks that share one copy of the model (tensor, pipeline,
+	// context parallelism): only the ranks over their product see different samples.
+	// The places of each are alternatives, as in Knob.
+	Model [][]Place
+	// OwnOOM are the framework's own ways of handling a lack of memory, switched
+	// off wherever the command turns them on.
+	OwnOOM []Setting
+	// Relaunch are settings that every changed command needs.
+	Relaunch []Setting
+	// Checkpoint says what a checkpoint does not survive.
+	Checkpoint []Survival
+	// Proofs are where it shows that a change took effect.
+	Proofs []Proof
+}
+
+// Detection says by which marks a command is recognised as the framework's.
+type Detection struct {
+	// Imports are names ("transformers.HfArgumentParser") or whole modules
+	// ("deepspeed"); the script imports at least one of them.
+	Imports []string
+	// Unless are names or modules that rule the framework out.
+	Unless []string
+	// Args are arguments, of which the command has at least one.
+	Args []string
+	// Overrides are keys of words like train.batch=8; one can stand in for an argument.
+	Overrides []string
+	// Text are pieces of the script's source; one can stand in for an import.
+	Text []string
+	// Source are pieces of the script's source that need no other mark, all together.
+	Source []string
+	// Programs are modules, or ends of scripts' paths, that are the framework's
+	// own: such a command needs no other mark.
+	Programs []string
+	// Keys are top-level keys, of which a configuration file that the command
+	// names has at least one. A key can stand in for an argument.
+	Keys []string
+	// Over names recipes that give way where both match.
+	Over []string
+	// Not tells why a command with the marks is none of the framework's after all,
+	// empty where it is; nil: it is. A rule says it.
+	Not func(Command) string
+}
+
+// Resume is how a job goes on from its newest checkpoint.
+type Resume struct {
+	// Latest is a glob of complete checkpoints. "{--output_dir}" in it stands
+	// for the value of that argument, "{--output_dir|out}" with a default, "{name}"
+	// for one of Values.
+	Latest string
+	// Args are put on the command line; "{latest}" in them is the checkpoint.
+	Args []string
+	// Values are places whose text Latest and Args use, alternatives each.
+	Values map[string][]Place
+	// Defaults are the texts of Values that no place holds.
+	Defaults map[string]string
+	// Pointer is a file, written as Latest is, that names the newest checkpoint:
+	// its whole text, trimmed. Pointed is the checkpoint that a text means which is
+	// no path: "{pointer}" in it is the text, "{pointer:7}" with zeros in front.
+	Pointer, Pointed string
+	// Needs are globs of files, in a checkpoint that is a folder, without which it is
+	// not complete: those that the framework writes last.
+	Needs []string
+	// Lost is a regular expression for the line by which the framework says that
+	// it starts anew although it was told to resume.
+	Lost string
+	// Pin is put on the first command line already, where absent, so that every
+	// attempt uses the same folder; "{job}" in it is a name of the run.
+	Pin []string
+	// Data says what becomes of the samples that were seen, where that is not just
+	// what goes on; Shifts, what a changed knob does to it.
+	Data   string
+	Shifts map[strategy.Knob]string
+	// Own: the job's user said how, who knows the job's arguments.
+	Own bool
+}
+
+// Progress is how a step shows in the job's output.
+type Progress struct {
+	// Step is a regular expression whose first group is the number of the step.
+	Step string
+	// Nothing is a regular expression for the line by which a job says that it did
+	// nothing, whatever its exit code.
+	Nothing string
+}
+
+// Verified says with what a recipe was held against the framework itself.
+type Verified struct {
+	// Version names packages and their versions: "transformers 5.23.0, …".
+	Version string   `json:"version"`
+	Rungs   []string `json:"rungs"`
+	// Cases is the number of commands that the framework read.
+	Cases int `json:"cases,omitempty"`
+}
+
+// With returns the recipe with the knobs of over in place of its own, and with
+// over's resume and progress where over has them.
+func (r Recipe) With(over Recipe) Recipe {
+	r.Knobs = maps.Clone(r.Knobs)
+	if r.Knobs == nil {
+		r.Knobs = map[strategy.Knob]Knob{}
+	}
+	maps.Copy(r.Knobs, over.Knobs)
+	if over.Resume.Latest != "" {
+		r.Resume = over.Resume
+		r.Resume.Own = true
+	}
+	if over.Progress.Step != "" {
+		r.Progress.Step = over.Progress.Step
+	}
+	// Where the framework shows a setting says nothing of a knob of the user's own.
+	r.Proofs = slices.DeleteFunc(slices.Clone(r.Proofs), func(p Proof) bool { _, own := over.Knobs[p.Knob]; return own })
+	return r
+}
+
+// Places are all places that the recipe looks at.
+func (r Recipe) Places() []Place {
+	all := slices.Concat(r.Model...)
+	settings := slices.Concat(r.OwnOOM, r.Relaunch)
+	for _, knob := range r.Knobs {
+		all = append(append(all, knob.Places...), knob.Scales...)
+		if knob.Global != nil {
+			all = append(all, knob.Global.Places...)
+		}
+		for _, c := range knob.Unless {
+			all = append(all, c.Place)
+		}
+		settings = append(settings, knob.Also...)
+	}
+	for _, places := range r.Resume.Values {
+		all = append(all, places...)
+	}
+	for _, s := range settings {
+		all = append(all, s.Place)
+	}
+	return slices.DeleteFunc(all, func(p Place) bool { return p.Kind == nil })
+}
+
+// FilesNamed lists the configuration files, as written, that must be in cmd.Files
+// before the recipe reads the command. A file can name another one: ask again once
+// they are loaded, until nothing new is asked for. A file that does not exist is left
+// out, and reading says so where it matters.
+func (r Recipe) FilesNamed(cmd Command) []string {
+	d := NewDraft(r, cmd)
+	names := map[string]bool{}
+	for _, file := range d.Files() {
+		names[file] = true
+	}
+	for _, p := range r.Places() {
+		for _, file := range p.Files(d) {
+			names[file] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Under is the option behind which the recipe's overrides stand, empty for none.
+func (r Recipe) Under() string {
+	for _, p := range r.Places() {
+		if o, ok := p.Kind.(interface{ standsUnder() string }); ok && o.standsUnder() != "" {
+			return o.standsUnder()
+		}
+	}
+	return ""
+}

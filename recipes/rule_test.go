@@ -1,0 +1,20 @@
+package recipes
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestRulesAreExplained: README.md says of each rule what it binds.
+func TestRulesAreExplained(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range rules {
+		if !strings.Contains(string(page), "\n| `"+name+"` | ") {
+			t.Errorf("README.md does not explain the rule %s", name)
+		}
+	}
+}

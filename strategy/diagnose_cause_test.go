@@ -1,0 +1,23 @@
+package strategy
+
+import (
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// TestEveryCauseIsTried: some log or some attempt of the tests ends of each cause.
+func TestEveryCauseIsTried(t *testing.T) {
+	tried := map[cause.Code]bool{}
+	for _, f := range forms {
+		tried[f.cause] = true
+	}
+	for _, d := range diagnoses {
+		tried[d.want.Cause] = true
+	}
+	for _, c := range cause.All() {
+		if !tried[c.Code] {
+			t.Errorf("no test ends of %s: add a log to forms in diagnose_forms_test.go", c.Code)
+		}
+	}
+}
