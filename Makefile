@@ -4,6 +4,7 @@ GO ?= go
 PYTHON ?=
 FUZZTIME ?= 30s
 COUNT ?= 50
+HOSTILE ?= 1000
 ATTEMPTS ?= 200
 
 .DEFAULT_GOAL := help
@@ -36,7 +37,9 @@ lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, builds wit
 fuzz: ## each fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
-stress: ## the process tests COUNT times in a row
+stress: ## the process tests COUNT times in a row, and hostile text HOSTILE times
+	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|GenuineIsStillSeen' ./launcher/probe
+	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run HostileText -v ./launcher/probe ./strategy
 	$(GO) test -race -count=$(COUNT) -timeout 60m ./launcher/proc ./launcher/output ./launcher
 	$(GO) test -race -count=$(COUNT) -timeout 120m -run 'Scripts|FirstProcess|FullDisk|Terminal|EndsEarly' ./cmd/gpurun
 

@@ -29,7 +29,7 @@ func Diagnose(ev Evidence) Diagnosis {
 	slices.SortStableFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(c.saidBetter(a), c.saidBetter(b)), a.compareTime(ev, b))
 	})
-	best := c.attribute(deeper(all), all)
+	best := c.attribute(before(deeper(all), all), all)
 	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
 	if best.tier == tierWarning && len(c.exits) == 0 && !slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
 		d.Fatal = false // a warning, and nobody saw the job fail

@@ -45,6 +45,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return c.adviseHandled()
 	case d.Cause == cause.Preempted && c.timeUp():
 		return "the scheduler's time limit ended the job: ask for more time, or let the job save checkpoints and start it again from the newest one"
+	case best.finding != nil && best.finding.Says(cause.SaysNode):
+		return "a node of the job failed: start the job again, on other nodes, and tell who runs the cluster"
 	case d.Cause == cause.Unknown && len(c.stuck) > 0:
 		return "a process does not end even by SIGKILL, which points to the driver or to storage: check the kernel log, and restart the node if it stays"
 	}

@@ -10,11 +10,22 @@ import (
 // candidates lists everything that may have ended the attempt.
 func (c *fold) candidates(ev Evidence) []candidate {
 	var all []candidate
+	ends := c.ends()
 	for _, s := range c.findings {
 		if c.outlived(s) {
 			continue
 		}
-		all = append(all, candidate{fact: s.fact, code: s.finding.Code, tier: tierOf(s.finding), rank: s.rank, finding: s.finding})
+		if s.finding.Says(cause.SaysComplaint) && !c.endsWith(s.rank, pythonFails) {
+			continue
+		}
+		t := tierOf(s.finding)
+		if c.textOnly(s, ends) {
+			if outOfMemory(s.finding.Code) {
+				continue
+			}
+			t = max(t, tierWarning)
+		}
+		all = append(all, candidate{fact: s.fact, code: s.finding.Code, tier: t, rank: s.rank, finding: s.finding})
 	}
 	for rank, i := range c.exits {
 		if exit := c.facts[i].Exit; failed(exit) {
@@ -36,7 +47,7 @@ func (c *fold) candidates(ev Evidence) []candidate {
 	for i := range all {
 		all[i].order = i
 	}
-	return c.ownEvents(all)
+	return c.ownEvents(c.warnedOf(all))
 }
 
 // outlived reports whether the job went on after a finding: by its own words,
@@ -75,8 +86,8 @@ func tierOf(s *cause.Finding) tier {
 func (c *fold) exitMeans(e *Exit) (cause.Code, tier) {
 	switch signalOf(e) {
 	case 0:
-		if e.Code == 1 || e.Code == 2 {
-			return cause.UserError, tierExit // how Python and argument parsers give up
+		if e.Code == 2 {
+			return cause.UserError, tierExit // how argument parsers give up
 		}
 		return cause.Unknown, tierExit
 	case sigSEGV, sigBUS, sigILL, sigFPE:

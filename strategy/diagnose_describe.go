@@ -32,7 +32,7 @@ func (c *fold) describe(d *Diagnosis, ev Evidence, all []candidate, best candida
 	} else if c.event(best) && best.rank < 0 {
 		d.ExitCode = c.firstExitCode()
 	}
-	d.Error = lastError(all, best)
+	d.Error = c.lastError(all, best)
 	c.memory(d, ev, best)
 	d.Advice = c.advise(d, ev, best)
 	d.Because = c.because(d, all, best)
@@ -55,10 +55,14 @@ func (c *fold) quote(d *Diagnosis, o, best candidate) {
 	}
 }
 
-// lastError is the last exception of the rank that failed.
-func lastError(all []candidate, best candidate) string {
+// lastError is the exception that the rank that failed told of itself, else the last
+// one in its output.
+func (c *fold) lastError(all []candidate, best candidate) string {
 	text, at := "", -1
 	for _, o := range all {
+		if o.finding != nil && o.rank == best.rank && o.rank >= 0 && o.tier <= tierSymptom && ownWord(c.facts[o.fact].Source) {
+			return o.finding.Text
+		}
 		if o.finding != nil && o.finding.Raised && o.rank == best.rank && o.fact > at {
 			text, at = o.finding.Text, o.fact
 		}

@@ -166,7 +166,7 @@ var diagnoses = []struct {
 	{
 		name:  "an exit and no word",
 		facts: exits(0, 2, 1),
-		want:  Diagnosis{Cause: cause.UserError, Fatal: true, Rank: 0, Ranks: []int{0}, ExitCode: 1},
+		want:  Diagnosis{Cause: cause.Unknown, Fatal: true, Rank: 0, Ranks: []int{0}, ExitCode: 1},
 	},
 	{
 		name:  "a warning does not outdo the exception",

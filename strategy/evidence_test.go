@@ -62,7 +62,7 @@ func TestStatesOfAFindingThatWereAllKept(t *testing.T) {
 	if diff := cmp.Diff(Diagnose(kept), Diagnose(added)); diff != "" {
 		t.Errorf("(-kept +added):\n%s", diff)
 	}
-	if d := Diagnose(added); d.Cause != cause.UserError {
+	if d := Diagnose(added); d.Cause != cause.Unknown {
 		t.Errorf("cause %s, want that of the exit: the finding was handled", d.Cause)
 	}
 }

@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -56,6 +57,10 @@ func (d Diagnosis) title() string {
 	case cause.UserError:
 		if d.Error != "" {
 			return clip(d.Error, 160)
+		}
+	case cause.GPUHardware:
+		if slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysNode) {
+			return "a node failed"
 		}
 	case cause.Unknown:
 		if d.ExitCode == 0 {

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/private"
@@ -21,15 +20,28 @@ const largest = 4 << 20
 
 // A report is what probe.json holds: what report.py writes.
 type report struct {
-	Type      string   `json:"type"` // module.Class, the class alone for built-in ones
-	Message   string   `json:"message"`
-	Traceback string   `json:"traceback"`
-	PID       int      `json:"pid"`
-	Time      float64  `json:"time"` // seconds since 1970
-	Memory    []memory `json:"memory"`
+	Type      string `json:"type"` // module.Class, the class alone for built-in ones
+	Message   string `json:"message"`
+	Traceback string `json:"traceback"`
+	// Frames is the traceback without the exception's words, and those of its reasons.
+	Frames string `json:"frames"`
+	// Chain is what it was raised from, the nearest first.
+	Chain  []raised `json:"chain"`
+	PID    int      `json:"pid"`
+	Time   float64  `json:"time"` // seconds since 1970
+	Memory []memory `json:"memory"`
 	// Environ are variables that gpurun has set, as they were when the exception
 	// was raised; empty where the job had removed them.
 	Environ map[string]string `json:"environ"`
+}
+
+// raised is one exception that another one was raised from, or in the handling of.
+type raised struct {
+	Type     string `json:"type"`
+	Message  string `json:"message"`
+	Frames   string `json:"frames"`
+	Explicit bool   `json:"explicit"` // raise ... from
+	Caught   bool   `json:"caught"`   // by the frame that raised the other one
 }
 
 // memory is what PyTorch tells about one device, in bytes.
@@ -109,17 +121,7 @@ func parse(text []byte) (s cause.Finding, at time.Time, ok bool) {
 	}
 	seconds, fraction := math.Modf(r.Time)
 	at = time.Unix(int64(seconds), int64(fraction*1e9)).UTC()
-	// The rules for @record's file hold for this one too.
-	same, err := json.Marshal(map[string]any{"message": map[string]any{
-		"message":   r.words(),
-		"extraInfo": map[string]string{"py_callstack": r.Traceback, "timestamp": strconv.FormatInt(at.Unix(), 10)},
-	}})
-	if err != nil {
-		return s, at, false
-	}
-	if s, _, ok = cause.ErrorFile(same); !ok {
-		return s, at, false
-	}
+	s = cause.LastWord(r.exception())
 	if s.Code == cause.CUDAOOM {
 		r.complete(&s)
 	}
@@ -132,6 +134,21 @@ func (r *report) words() string {
 		return r.Type
 	}
 	return r.Type + ": " + r.Message
+}
+
+// exception is what was raised, with its reasons.
+func (r *report) exception() cause.Exception {
+	if r.Frames == "" { // there was no memory left to tell the parts
+		return cause.Recorded(r.words(), r.Traceback)
+	}
+	e := cause.Exception{Class: r.Type, Message: r.Message, Traceback: r.Frames}
+	outer := &e
+	for _, link := range r.Chain {
+		outer.Inner = &cause.Exception{Class: link.Type, Message: link.Message, Traceback: link.Frames}
+		outer.Explicit, outer.Caught = link.Explicit, link.Caught
+		outer = outer.Inner
+	}
+	return e
 }
 
 // complete fills in the figures that the message does not give.

@@ -25,9 +25,8 @@ def report(path, names, kind, value, trace):
 
 
 def describe(told, kind, value, trace):
-    """Adds the exception's full name, its message, and the end of its traceback."""
-    if kind.__module__ not in ("__main__", "builtins", "exceptions"):
-        told["type"] = kind.__module__ + "." + kind.__name__
+    """Adds the exception's full name, its message, its traceback and its reasons."""
+    told["type"] = name(kind)
     try:
         told["message"] = str(value)[:8192]
     except Exception:
@@ -36,6 +35,58 @@ def describe(told, kind, value, trace):
 
     lines = traceback.format_exception(kind, value, trace)
     told["traceback"] = "".join([line[:8192] for line in lines])[-65536:]
+    told["frames"] = frames(trace)
+    told["chain"] = chain(value, trace)
+
+
+def frames(trace):
+    """Gives a traceback without the exception's own words, which may hold any text."""
+    import traceback
+
+    lines = traceback.format_list(traceback.extract_tb(trace)[-64:])
+    return "Traceback (most recent call last):\n" + "".join([line[:2048] for line in lines])[-8192:]
+
+
+def chain(value, trace):
+    """Gives what the exception was raised from, the nearest first, at most 4.
+
+    Explicit is "raise ... from"; caught says that the frame that raised the one is the
+    frame that had caught the other.
+    """
+    found, seen = [], [value]
+    while len(found) < 4:
+        inner = getattr(value, "__cause__", None)
+        explicit = inner is not None
+        if not explicit:
+            inner = getattr(value, "__context__", None)
+        if inner is None or any(inner is other for other in seen):
+            break
+        link = {"type": name(type(inner)), "message": "", "explicit": explicit, "caught": False}
+        try:
+            link["message"] = str(inner)[:8192]
+        except Exception:
+            pass
+        below = getattr(inner, "__traceback__", None)
+        if below is not None:
+            link["frames"] = frames(below)
+            link["caught"] = trace is not None and innermost(trace) is below.tb_frame
+        found.append(link)
+        seen.append(inner)
+        value, trace = inner, below
+    return found
+
+
+def innermost(trace):
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame
+
+
+def name(kind):
+    """Gives module.Class, the class alone for built-in ones."""
+    if kind.__module__ in ("__main__", "builtins", "exceptions"):
+        return kind.__name__
+    return kind.__module__ + "." + kind.__name__
 
 
 def devices():

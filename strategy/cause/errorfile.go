@@ -3,6 +3,7 @@ package cause
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -34,25 +35,87 @@ func ErrorFile(text []byte) (s Finding, at time.Time, ok bool) {
 	if seconds == 0 {
 		seconds, _ = outer.Timestamp.Int64()
 	}
-	s = raisedIn(inner.ExtraInfo.Callstack, inner.Message)
+	s = LastWord(Recorded(inner.Message, inner.ExtraInfo.Callstack))
 	return s, time.Unix(seconds, 0).UTC(), true
 }
 
-// raisedIn is the exception that a traceback ends with; without a traceback, the
-// message stands for it.
-func raisedIn(callstack, message string) Finding {
-	last := Finding{Code: UserError, Raised: true, Rank: -1, Phase: NoPhase, Text: message}
-	for _, text := range []string{message, callstack} {
-		scanner := NewScanner("error.json")
-		scanner.OnFinding = func(s Finding) {
-			if s.Code != UserError || last.Code == UserError {
-				last = s
-			}
-		}
-		_, _ = scanner.Write([]byte(text)) // it keeps what it is given, and fails never
-		scanner.Close()
+// Recorded is the exception that a file tells of: its simple name and words, and the
+// traceback that Python prints of it, with those that it was raised from above it.
+func Recorded(message, callstack string) Exception {
+	e := split(message)
+	if callstack == "" {
+		return e
 	}
-	last.Raised, last.Weight = true, last.Weight.Final()
-	last.Remarks = Remarks(last.Code, last.Text)
-	return last
+	stack := strings.TrimRight(callstack, "\r\n ")
+	if above, ok := strings.CutSuffix(stack, strings.TrimRight(message, "\r\n ")); ok {
+		// The traceback names the module as well.
+		start := strings.LastIndexByte(above, '\n') + 1
+		e.Class = above[start:] + e.Class
+		stack = above[:start]
+	} else {
+		stack, e = ended(stack)
+	}
+	e.Traceback = stack
+	e.Inner, e.Explicit, e.Caught = cutInner(&e)
+	return e
+}
+
+// split reads "Class: message".
+func split(line string) Exception {
+	if class, message, ok := strings.Cut(line, ": "); ok && exceptionName(class) {
+		return Exception{Class: class, Message: message}
+	}
+	if exceptionName(line) {
+		return Exception{Class: line}
+	}
+	return Exception{Class: "Exception", Message: line}
+}
+
+// ended splits a printed traceback before the line that names its exception: the first
+// one after the last frame that is not indented.
+func ended(stack string) (head string, e Exception) {
+	end := strings.LastIndex(stack, "\n  File ") + 1
+	for end < len(stack) {
+		line, _, _ := strings.Cut(stack[end:], "\n")
+		if line != "" && line[0] != ' ' && !strings.HasPrefix(line, "Traceback (most") {
+			break
+		}
+		end = min(len(stack), end+len(line)+1)
+	}
+	return stack[:end], split(stack[end:])
+}
+
+// cutInner takes what an exception was raised from off the traceback that holds both.
+func cutInner(e *Exception) (inner *Exception, explicitly, caught bool) {
+	at, how := -1, noLink
+	for _, l := range links {
+		if i := strings.LastIndex(e.Traceback, "\n"+l.words+"\n"); i > at {
+			at, how = i, l.link
+		}
+	}
+	if at < 0 {
+		return nil, false, false
+	}
+	rest := strings.TrimRight(e.Traceback[:at], "\r\n ")
+	_, own, _ := strings.Cut(e.Traceback[at+1:], "\n")
+	e.Traceback = strings.TrimLeft(own, "\r\n ")
+	head, found := ended(rest)
+	found.Traceback = head
+	found.Inner, found.Explicit, found.Caught = cutInner(&found)
+	_, last := endsOf(e.Traceback)
+	first, _ := endsOf(found.Traceback)
+	return &found, how == explicit, last == first
+}
+
+// endsOf are the outermost and the innermost frame of a printed traceback.
+func endsOf(stack string) (first, last frame) {
+	for line := range strings.Lines(stack) {
+		if f, ok := parseFrame(strings.TrimRight(line, "\r\n")); ok {
+			if first.file == "" {
+				first = f
+			}
+			last = f
+		}
+	}
+	return first, last
 }

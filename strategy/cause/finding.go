@@ -10,6 +10,14 @@ type Finding struct {
 	// exception with its message), rather than a line that something logged. A
 	// finding of any weight can be raised.
 	Raised bool `json:"raised,omitempty"`
+	// Top says that the traceback leaves the program: its outermost frame is a module.
+	Top bool `json:"top,omitempty"`
+	// Quoted says that the traceback stands directly below the words of an exception
+	// that left the program, as a part of its message does.
+	Quoted bool `json:"quoted,omitempty"`
+	// From is the cause of the exception that this one was raised from, empty where
+	// it was raised by itself.
+	From Code `json:"from,omitempty"`
 	// Remarks are what the words tell beside the code.
 	Remarks []Remark `json:"remarks,omitempty"`
 	// Phase is told by the frames of the traceback that the line ends.

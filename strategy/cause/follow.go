@@ -10,29 +10,21 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		seg.text = t.bare(seg.text)
 	}
 	text := seg.text
-	trimmed := strings.TrimLeft(text, " ")
-	switch {
-	case strings.HasPrefix(trimmed, "Exception ignored in"), strings.Contains(trimmed, "--- Logging error ---"):
-		t.ignored, t.announced = true, s.line
-		return false
-	case strings.HasPrefix(trimmed, "Exception in thread"):
-		t.thread, t.announced = true, s.line
-		return false
-	case strings.Contains(text, "Traceback (most recent call last)"), strings.Contains(text, "Traceback of TorchScript"):
-		if s.line-t.announced > announceReach {
-			t.ignored, t.thread = false, false // what was announced had no traceback
-		}
-		t.begin(text)
+	quote := t.endsWithQuote(text) // then the frames on the line are the message's
+	if !quote && s.announces(w, text) {
 		return false
 	}
-	text, more := t.rejoin(text)
-	if more {
+	more := false
+	if text, more = t.rejoin(text); more {
 		return false
 	}
-	if f, ok := parseFrame(text); ok {
+	if f, ok := parseFrame(text); ok && !quote {
 		if !t.open && f.function == "" {
 			w.locate(s, f) // pytest names the innermost place last
 			return false
+		}
+		if !t.open {
+			t.quoted = s.quotes(w)
 		}
 		t.frame(f, text)
 		return false
@@ -57,9 +49,43 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 		return false
 	}
 	t.keep(text)
-	s.see(w, seg, exceptionPattern(class, text), true)
-	w.closed, w.since = *t, 0
+	p := exceptionPattern(class, text, s.whole)
+	t.from = w.from(t, class, text)
+	s.see(w, seg, p, true)
+	w.closed, w.since, w.link = *t, 0, noLink
+	w.told = told{code: p.code, from: t.from, text: text}
+	if t.top && p.code == UserError {
+		s.left, s.leftBy = s.line+1, w
+	}
 	*t = traceback{}
+	if quote && strings.HasSuffix(text, "(most recent call last):") {
+		*t = traceback{open: true, header: true, quoted: true, indent: tornIndent} // the message goes on
+	}
+	return true
+}
+
+// announces takes the lines around a traceback: its header, what Python says before it,
+// and what joins it to another one.
+func (s *Scanner) announces(w *writer, text string) bool {
+	t := &w.traceback
+	trimmed := strings.TrimLeft(text, " ")
+	switch {
+	case strings.HasPrefix(trimmed, "Exception ignored in"), strings.Contains(trimmed, "--- Logging error ---"):
+		t.ignored, t.announced = true, s.line
+	case strings.HasPrefix(trimmed, "Exception in thread"):
+		t.thread, t.announced = true, s.line
+	case s.chained(w, trimmed):
+	case strings.Contains(text, "Traceback (most recent call last)"), strings.Contains(text, "Traceback of TorchScript"):
+		if s.line-t.announced > announceReach {
+			t.ignored, t.thread = false, false // what was announced had no traceback
+		}
+		if !t.open {
+			t.quoted = s.quotes(w)
+		}
+		t.begin(text)
+	default:
+		return false
+	}
 	return true
 }
 
@@ -77,10 +103,10 @@ func wrapper(class, message string) bool {
 		strings.Contains(class, "RayTaskError(")
 }
 
-// exceptionPattern classifies the line that ends a traceback: by its words, else
-// by its class.
-func exceptionPattern(class, text string) *pattern {
-	if p := classify(text); p != nil && !p.recovery {
+// exceptionPattern classifies the line that ends a traceback: by its words, unless it
+// only quotes them, else by its class.
+func exceptionPattern(class, text string, whole bool) *pattern {
+	if p := classify(text); p != nil && !p.recovery && !quotes(class, text, p, whole) {
 		return p
 	}
 	last := class[strings.LastIndexByte(class, '.')+1:]

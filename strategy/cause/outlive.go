@@ -1,6 +1,9 @@
 package cause
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // remind keeps an out-of-memory error in mind, for its message may be wrapped
 // and the job may outlive it.
@@ -20,26 +23,49 @@ func (s *Scanner) advance(w *writer, text string) {
 		return
 	}
 	_, weight, isStep := step(text)
+	well := !isStep && endsWell(text)
+	goesOn := !isStep && !well && w.logged() && progresses(text)
 	kept := w.pending[:0]
 	for _, p := range w.pending {
 		p.units++
-		if isStep && text != p.last {
+		p.bytes += len(text) + 1
+		switch {
+		case isStep && text != p.last:
 			p.steps += weight
 			p.last = text
-			if p.steps >= wentOn {
-				// An exception that leaves the program ends it: the steps are
-				// another process's that writes to the same stream.
-				if p.finding.Weight = p.finding.Weight.Outlived(); !p.top {
-					p.finding.Weight = p.finding.Weight.Handled()
-				}
-				s.give(p.finding)
-			}
+		case goesOn && !p.finding.Raised && text != p.last:
+			p.steps++
+			p.last = text
 		}
-		if p.units < afterLimit && p.steps < wentOn {
+		s.outlive(p, well)
+		if p.units < afterLimit && !p.finding.Weight.Dismissed() {
 			kept = append(kept, p)
 		}
 	}
 	w.pending = kept
+}
+
+// logged reports whether an error is kept in mind that no exception raised.
+func (w *writer) logged() bool {
+	return slices.ContainsFunc(w.pending, func(p *pending) bool { return !p.finding.Raised })
+}
+
+// outlive gives an error again that the job went on after. An exception that leaves the
+// program ends it: steps after it are another process's that writes to the same stream,
+// or what the program had printed before and Python wrote when it ended. Well says that
+// somebody told that the training has ended well.
+func (s *Scanner) outlive(p *pending, well bool) {
+	before := p.finding.Weight
+	if p.steps >= wentOn {
+		p.finding.Weight = before.Outlived()
+	}
+	again := p.steps >= startedAgain && p.bytes >= buffered
+	if !p.top && (p.steps >= wentOn || well) || p.top && (well && p.steps >= wentOn || again) {
+		p.finding.Weight = p.finding.Weight.Handled()
+	}
+	if p.finding.Weight != before {
+		s.give(p.finding)
+	}
 }
 
 // recover takes the job's own words that it goes on: they are about the errors

@@ -47,7 +47,9 @@ var devicePatterns = []pattern{
 	{code: Driver, words: words("forward compatibility was attempted on non supported HW")},
 	{code: Driver, words: words("provided PTX was compiled with an unsupported toolchain")},
 	{code: Driver, words: words("CUDA unknown error - this may be due to an incorrectly set up environment")},
-	{code: Driver, words: words("Failed to initialize NVML: Driver/library version mismatch")},
+	// NVML: NCCL does without it where it can, and else says so in its last error.
+	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ", "Driver/library version mismatch")},
+	{code: Driver, words: words("Driver/library version mismatch")},
 	{code: GPUOccupied, words: words("all CUDA-capable devices are busy or unavailable")},
 	{code: GPUOccupied, words: words("CUDA-capable device(s) is/are busy or unavailable")},
 	// Failures that the words do not explain: memory, hardware or a bug.

@@ -4,6 +4,7 @@ package cause
 var stopPatterns = []pattern{
 	// Slurm, 14 to 24. A cancelled step follows the failure of one of its tasks;
 	// a cancelled job is somebody's decision.
+	{code: GPUHardware, words: words("CANCELLED AT", "DUE TO NODE FAIL")},
 	{code: Preempted, words: words("*** JOB", "CANCELLED AT")},
 	{code: Preempted, words: words("CANCELLED AT", "DUE TO")},
 	{code: Preempted, words: words("DUE TO PREEMPTION")},
@@ -20,6 +21,9 @@ var stopPatterns = []pattern{
 	{code: Preempted, weight: WeightSymptom, words: words("KeyboardInterrupt"), whole: true},
 	{code: Preempted, weight: WeightSymptom, words: words("Detected KeyboardInterrupt")},
 	{code: Preempted, weight: WeightSymptom, words: words("Received SIGTERM")},
+	// The signal handlers of Abseil, which Ray uses, and of glog.
+	{code: Preempted, weight: WeightSymptom, words: words("*** SIGTERM received at time=")},
+	{code: Preempted, weight: WeightSymptom, words: words("*** SIGTERM (@0x")},
 	// torch.distributed.elastic: the agent was told to stop.
 	{code: Preempted, weight: WeightSymptom, words: words("SignalException: Process", "got signal:")},
 	{code: Preempted, weight: WeightSymptom, words: words("death signal, shutting down workers")},
@@ -36,6 +40,11 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("Fatal Python error: Segmentation fault")},
 	{code: Segfault, words: words("Fatal Python error: Bus error")},
 	{code: Segfault, words: words("Segmentation fault")},
+	{code: Segfault, words: words("*** SIGSEGV received at time=")}, // Abseil's handler, and glog's
+	{code: Segfault, words: words("*** SIGSEGV (@0x")},
+	{code: Segfault, words: words("*** SIGBUS received at time=")},
+	{code: Segfault, words: words("*** SIGBUS (@0x")},
+	{code: Unknown, weight: WeightSymptom, words: words("*** SIGABRT received at time=")},
 	{code: Segfault, words: words("Segmentation Fault")},                  // pygame's handler
 	{code: Segfault, words: words("Signal 11 (SIGSEGV) received by PID")}, // elastic
 	{code: Segfault, words: words("Signal 7 (SIGBUS) received by PID")},
@@ -121,7 +130,22 @@ var otherPatterns = []pattern{
 	// The job is called in a way that it cannot be: argparse, Python, shells.
 	{code: UserError, words: words(": error: unrecognized arguments")},
 	{code: UserError, words: words(": error: the following arguments are required")},
-	{code: UserError, words: words(": error: argument -")},
+	{code: UserError, words: words(": error: argument ")},
+	{code: UserError, words: words(": error: ambiguous option: ")},
+	{code: UserError, words: words(": error: one of the arguments ")},
+	{code: UserError, words: words(": error: too few arguments")},
+	{code: UserError, words: words(".py: error: ")}, // argparse's parser.error
+	// Click and Typer, absl, Fire, GNU's getopt, Python itself.
+	{code: UserError, words: words("Error: No such option: ")},
+	{code: UserError, words: words("Error: No such option '")},
+	{code: UserError, words: words("Error: Missing option '")},
+	{code: UserError, words: words("Error: Missing argument '")},
+	{code: UserError, words: words("Error: Invalid value for '")},
+	{code: UserError, words: words("Error: Got unexpected extra argument")},
+	{code: UserError, words: words("Unknown command line flag '")},
+	{code: UserError, words: words("ERROR: Could not consume arg: ")},
+	{code: UserError, words: words(": unrecognized option '--")},
+	{code: UserError, words: words("unknown option --")},
 	{code: UserError, words: words("can't open file", "[Errno 2] No such file or directory")},
 	{code: UserError, weight: WeightWarning, words: words(": command not found")},
 	// A Python process ends with 1 by an exception or by sys.exit with a message.
@@ -135,7 +159,7 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("zsh: segmentation fault")},
 	{code: Segfault, words: words("Illegal instruction (core dumped)")},
 	{code: Segfault, words: words("Floating point exception (core dumped)")},
-	{code: Preempted, words: words("srun: error: Node failure on")},
+	{code: GPUHardware, words: words("srun: error: Node failure on")},
 	{code: Unknown, weight: WeightSymptom, words: words("Aborted (core dumped)")},
 	{code: Unknown, weight: WeightSymptom, words: words("zsh: abort")},
 	{code: Unknown, weight: WeightSymptom, words: words("zsh: killed")},

@@ -18,6 +18,11 @@ var networkPatterns = []pattern{
 	// Ports: TCPStore, Gloo, Python's sockets. TCPStore warns of an address family
 	// that fails, and goes on with the other.
 	{code: PortInUse, weight: WeightWarning, words: words("[W", "ddress already in use")},
+	// Servers that take another port, and ssh, which goes on without the tunnel.
+	{code: PortInUse, weight: WeightWarning, words: words("ddress already in use", "rying")},
+	{code: PortInUse, weight: WeightWarning, words: words("ddress already in use", "nother port")},
+	{code: PortInUse, weight: WeightWarning, words: words("WARN", "ddress already in use")},
+	{code: PortInUse, weight: WeightWarning, words: words("bind [", "]:", ": Address already in use")},
 	{code: PortInUse, words: words("EADDRINUSE")},
 	{code: PortInUse, words: words("ddress already in use")},
 	{code: PortInUse, words: words("The server socket has failed to listen on any local network address")},
@@ -35,7 +40,24 @@ var networkPatterns = []pattern{
 	{code: NCCLError, words: words("ncclUnhandledCudaError")},
 	{code: NCCLError, words: words("Duplicate GPU detected")},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Some NCCL operations have failed or timed out"), phase: Collective}, // said after either
-	{code: NCCLError, words: words("NCCL failure ")},                                                                             // NVIDIA's tests
+	// Other vendors' libraries: Huawei's HCCL, AMD's RCCL, Intel's oneCCL and XCCL,
+	// Cambricon's CNCL, Kunlunxin's BKCL, Moore Threads' MCCL.
+	{code: NCCLError, weight: WeightSymptom, words: words("CL watchdog thread terminated with exception")},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("wait execution of the Notify register times out"), phase: Collective}, // HCCL's EI0002
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("EI0002", "Notify", "time"), phase: Collective},
+	{code: NCCLError, words: words("HCCL error in:")},
+	{code: NCCLError, words: words("HCCL function error")},
+	{code: NCCLError, words: words("call hccl api failed")},
+	{code: NCCLError, words: words("RCCL error")},
+	{code: NCCLError, words: words("RCCL ERROR")},
+	{code: NCCLError, words: words("XCCL error")},
+	{code: NCCLError, words: words("XCCL ERROR")},
+	{code: NCCLError, words: words("CNCL error in:")},
+	{code: NCCLError, words: words("MCCL error in:")},
+	{code: NCCLError, words: words("BKCL error")},
+	{code: NCCLError, words: words("oneCCL: ", "EXCEPTION")},
+	{code: NCCLError, words: words("|CCL_ERROR|")},
+	{code: NCCLError, words: words("NCCL failure ")}, // NVIDIA's tests
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ")},
 	// Gloo's peers, and NCCL's bootstrap over the store.
 	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection closed by peer")},

@@ -27,6 +27,7 @@ type tracker struct {
 	shared bool  // within the sharing of memory between processes
 	torn   bool  // the outermost frames are missing
 	op     bool  // within a single operation, and no frame says who called it
+	noGrad bool  // the last frame is torch's wrapper of what computes no gradients
 	// collective says that a frame is of torch.distributed's collectives.
 	collective bool
 }
@@ -64,9 +65,18 @@ func (t *tracker) add(f frame) {
 	if t.firm {
 		return
 	}
+	within := t.noGrad
+	t.noGrad = f.function == "decorate_context"
 	if p := purpose(f); p != "" {
 		t.phase, t.firm = p, true
 		return
+	}
+	if within && measures(f.function) {
+		t.phase, t.firm = Eval, true
+		return
+	}
+	if trains(f.function) {
+		t.maybe = ""
 	}
 	if f.op && t.torn && t.phase == "" {
 		t.op = true // training, evaluation and a recomputation enter it alike
@@ -153,6 +163,8 @@ var (
 	evalNames = []string{
 		"evaluate", "evaluation_loop", "prediction_loop", "prediction_step", "eval_step", "eval_epoch", "run_eval", // transformers, accelerate examples
 		"validate", "validation", "validation_step", "validation_loop", "test_step", "_run_validation", "_run_sanity_check", "_run_evaluate", "_evaluation_step", // Lightning
+		"estimate_loss", "estimate_val_loss", "compute_val_loss", "evaluate_model", "validate_model", "evaluate_one_epoch", "validate_one_epoch", // scripts' own
+		"eval_one_epoch", "val_one_epoch", "valid_one_epoch", "test_one_epoch", "valid_epoch", "valid_step", "run_validation", "run_evaluation", "do_validation",
 		"evaluate_and_print_results", "simple_evaluate", "_eval_loop", "eval_loop", "eval_forward", "inference_on_dataset", "val_epoch", "val_step", "validate_epoch", "test_epoch",
 	}
 	saveNames = []string{
@@ -176,7 +188,25 @@ func suggestsEval(f frame) bool {
 		return false // a policy's forward, in training
 	}
 	return strings.HasPrefix(name, "evaluate") || strings.HasPrefix(name, "eval_") || strings.HasPrefix(name, "validat") ||
-		strings.Contains(name, "_validation") || strings.HasPrefix(name, "do_eval") || name == "eval" || name == "predict"
+		strings.Contains(name, "_validation") || strings.HasPrefix(name, "do_eval") ||
+		slices.Contains([]string{"eval", "predict", "test", "val", "valid", "infer", "inference", "test_loop", "val_loop", "valid_loop", "test_model"}, name)
+}
+
+// measures reports whether a function that torch.no_grad or torch.inference_mode wraps
+// evaluates a model, as its name tells. Optimizers, averages and generation in training
+// are wrapped, too.
+func measures(name string) bool {
+	for _, w := range []string{"eval", "val", "test", "infer", "predict", "estimate", "accuracy", "metric", "perplexity", "score"} {
+		if strings.Contains(name, w) && !strings.Contains(name, "update") && !strings.Contains(name, "value") && !strings.Contains(name, "interval") {
+			return true
+		}
+	}
+	return false
+}
+
+// trains reports whether a function trains, whoever calls it.
+func trains(name string) bool {
+	return name == "fit" || name == "train" || strings.HasPrefix(name, "train_") || strings.HasSuffix(name, "_train") || name == "training_step"
 }
 
 // stage tells the phase that a frame belongs to by itself.

@@ -21,6 +21,29 @@ const (
 	SaysKilled Remark = "killed"
 	// SaysTimeLimit: a scheduler ended the job because its time was up.
 	SaysTimeLimit Remark = "time-limit"
+	// SaysOOMKill: the kernel, Slurm or a container's runtime tells that a process was
+	// killed for memory, which the end of a process has to bear out.
+	SaysOOMKill Remark = "oom-kill"
+	// SaysThrown: the runtime of C++ tells of the exception by which it aborts.
+	SaysThrown Remark = "thrown"
+	// SaysWatchdog: a watchdog of the collectives ends the process, for a reason that
+	// it may not know.
+	SaysWatchdog Remark = "watchdog"
+	// SaysNoDevice: the program was denied what only a GPU has.
+	SaysNoDevice Remark = "no-device"
+	// SaysMismatch: the driver and its library are not of one version.
+	SaysMismatch Remark = "mismatch"
+	// SaysIndex: the program's index was out of range.
+	SaysIndex Remark = "index"
+	// SaysDevice: a GPU's error, whose cause the words do not tell.
+	SaysDevice Remark = "device"
+	// SaysCancelled: a scheduler cancelled the job.
+	SaysCancelled Remark = "cancelled"
+	// SaysNode: a node failed, not one of its GPUs.
+	SaysNode Remark = "node"
+	// SaysComplaint: the last line of the output tells in plain words that something is
+	// wrong, as "sys.exit(words)" does. It explains an exit with 1, and is else nothing.
+	SaysComplaint Remark = "complaint"
 )
 
 // A said is one form of words with what it tells beside a cause.
@@ -46,6 +69,21 @@ var remarks = []said{
 	{remark: SaysEnded, code: Unknown, not: " code 137", words: "exited with code 1"}, // docker compose
 	{remark: SaysElsewhere, words: "multiprocessing.errors.ChildFailedError"},
 	{remark: SaysElsewhere, words: "Some NCCL operations have failed or timed out"},
+	// Parents that pass on how a child ended.
+	{remark: SaysElsewhere, words: "CalledProcessError: Command"},
+	{remark: SaysElsewhere, words: "ProcessExitedException"},
+	{remark: SaysElsewhere, words: "ProcessRaisedException"},
+	{remark: SaysElsewhere, words: "process pool was terminated abruptly"},
+	{remark: SaysElsewhere, words: "subprocesses has abruptly died"},
+	{remark: SaysElsewhere, words: "TerminatedWorkerError"},
+	{remark: SaysElsewhere, words: "RayTaskError"},
+	{remark: SaysElsewhere, words: "ray.exceptions."},
+	{remark: SaysElsewhere, words: "See root cause above"},
+	{remark: SaysElsewhere, words: "See stack trace"},
+	{remark: SaysElsewhere, words: "It usually means the child failed"},
+	{remark: SaysElsewhere, words: "EngineDeadError"},
+	// NCCL says on lines of its own what failed in CUDA.
+	{remark: SaysElsewhere, words: "unhandled cuda error"},
 	{remark: SaysWorker, words: "DataLoader worker"},
 	{remark: SaysKilled, words: "SIGKILL"},
 	{remark: SaysKilled, words: "exitcode: -9"},
@@ -53,6 +91,58 @@ var remarks = []said{
 	{remark: SaysTimeLimit, code: Preempted, words: "DUE TO TIME LIMIT"}, // Slurm
 	{remark: SaysTimeLimit, code: Preempted, words: "walltime"},          // PBS
 	{remark: SaysTimeLimit, code: Preempted, words: "TERM_RUNLIMIT"},     // LSF
+	// The kernel, as dmesg shows it; slurmstepd, srun, sacct; Kubernetes; LSF and PBS.
+	{remark: SaysOOMKill, code: HostOOM, words: "oom-kill"},
+	{remark: SaysOOMKill, code: HostOOM, words: "oom_kill"},
+	{remark: SaysOOMKill, code: HostOOM, words: "ut of memory: Kill"},
+	{remark: SaysOOMKill, code: HostOOM, words: "OOM Killed"},
+	{remark: SaysOOMKill, code: HostOOM, words: "OOMKilled"},
+	{remark: SaysOOMKill, code: HostOOM, words: "srun: error:"},
+	{remark: SaysOOMKill, code: HostOOM, words: "xceeded step memory limit"},
+	{remark: SaysOOMKill, code: HostOOM, words: "xceeded job memory limit"},
+	{remark: SaysOOMKill, code: HostOOM, words: "being killed"},
+	{remark: SaysOOMKill, code: HostOOM, words: "OUT_OF_MEMORY"},
+	{remark: SaysOOMKill, code: HostOOM, words: "low on resource: memory"},
+	{remark: SaysOOMKill, code: HostOOM, words: "TERM_MEMLIMIT"},
+	{remark: SaysOOMKill, code: HostOOM, words: "job killed: mem"},
+	{remark: SaysOOMKill, code: HostOOM, words: " killed due to "},
+	{remark: SaysThrown, words: "terminate called after throwing an instance of"},
+	{remark: SaysThrown, words: "what():"},
+	{remark: SaysThrown, words: " Check failed: "},
+	// What transformers, accelerate, Lightning and PyTorch raise where no GPU is usable.
+	{remark: SaysNoDevice, words: "Your setup doesn't support bf16/gpu"},
+	{remark: SaysNoDevice, words: "requires a GPU"},
+	{remark: SaysNoDevice, words: "require a GPU"},
+	{remark: SaysNoDevice, words: "requires CUDA"},
+	{remark: SaysNoDevice, words: "requires a CUDA"},
+	{remark: SaysNoDevice, words: "requires at least one GPU"},
+	{remark: SaysNoDevice, words: "No GPU found"},
+	{remark: SaysNoDevice, words: "no GPU found"},
+	{remark: SaysNoDevice, words: "o GPU available"},
+	{remark: SaysNoDevice, words: "No supported gpu backend found"},
+	{remark: SaysNoDevice, words: "CUDA is not available"},
+	{remark: SaysNoDevice, words: "CUDA is unavailable"},
+	{remark: SaysNoDevice, words: "CUDA not available"},
+	{remark: SaysNoDevice, words: "cuda is not available"},
+	{remark: SaysNoDevice, words: "cuda.is_available() is False"},
+	{remark: SaysNoDevice, words: "cuda.is_available() should be True"},
+	{remark: SaysNoDevice, words: "nvalid CUDA 'device="}, // Ultralytics
+	{remark: SaysNoDevice, words: "bf16 is not supported"},
+	{remark: SaysNoDevice, words: "only supported on GPU"},
+	{remark: SaysNoDevice, words: "can only be used on CUDA"},
+	{remark: SaysNoDevice, words: "ProcessGroupNCCL is only supported with GPUs"},
+	{remark: SaysIndex, code: UserError, words: "IndexError: "},
+	{remark: SaysMismatch, words: "Driver/library version mismatch"},
+	{remark: SaysDevice, words: "CUDA error"},
+	{remark: SaysDevice, words: "CUDNN_STATUS"},
+	{remark: SaysDevice, words: "CUBLAS_STATUS"},
+	{remark: SaysDevice, words: "HIP error"},
+	{remark: SaysCancelled, code: Preempted, words: "CANCELLED AT"},
+	{remark: SaysNode, code: GPUHardware, words: "DUE TO NODE FAIL"},
+	{remark: SaysNode, code: GPUHardware, words: "Node failure on"},
+	{remark: SaysWatchdog, words: "atchdog"},
+	{remark: SaysWatchdog, words: "eartbeat monitor"},
+	{remark: SaysWatchdog, words: "Some NCCL operations have failed or timed out"},
 }
 
 // Remarks lists what a finding's text tells beside its cause, in the order of the

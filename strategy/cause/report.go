@@ -23,7 +23,8 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 		weight = p.raised()
 	}
 	at := Finding{
-		Code: p.code, Weight: weight, Raised: raised && !t.ignored, Phase: p.phase, Rank: seg.rank, Device: p.device,
+		Code: p.code, Weight: weight, Raised: raised && !t.ignored, Top: raised && t.top && !t.ignored && !t.thread && leavesProgram(t.first, t.second),
+		Quoted: t.quoted, From: t.from, Phase: p.phase, Rank: seg.rank, Device: p.device,
 		Stream: s.stream, Line: s.line + 1, Text: clip(strings.TrimSpace(seg.text), textLimit),
 	}
 	if at.Phase == "" && (t.open || raised || t.frames > 0) {
@@ -54,7 +55,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	}
 	at.Seq = s.number(&at)
 	s.give(at)
-	if at.Code == CUDAOOM || at.Code == HostOOM || at.Raised && at.Weight != WeightSymptom {
+	if at.Code == CUDAOOM || at.Code == HostOOM || at.Code == PortInUse || at.Raised && at.Weight != WeightSymptom {
 		s.remind(w, at, raised && t.top)
 	}
 }
@@ -177,7 +178,9 @@ func hearsay(text string) bool {
 
 func (s *Scanner) give(at Finding) {
 	if s.OnFinding != nil {
-		at.Remarks = Remarks(at.Code, at.Text)
+		if !at.Says(SaysComplaint) {
+			at.Remarks = Remarks(at.Code, at.Text)
+		}
 		s.OnFinding(at)
 	}
 }

@@ -35,6 +35,11 @@ const (
 	tailLimit = 16 << 10
 	// wentOn is the weight of steps that shows that a job goes on.
 	wentOn = 4
+	// startedAgain is the weight of steps, and buffered how much output, after an
+	// exception that left the program that shows that it was started again: Python may
+	// write a full buffer of earlier lines after the traceback.
+	startedAgain = 40
+	buffered     = 64 << 10
 )
 
 // A Scanner reads the output of one stream and reports the findings in it. It
@@ -47,6 +52,7 @@ type Scanner struct {
 	OnFinding func(Finding)
 
 	stream  string
+	whole   bool   // what it reads is an exception of which the process told itself
 	line    int    // the number of the line that the next byte belongs to, less 1
 	partial []byte // the unit that has not ended, up to unitLimit
 	beyond  []byte // the end of what partial left out, up to tailLimit
@@ -63,6 +69,8 @@ type Scanner struct {
 	watch      int     // units for which every unit is looked at
 	opened     int     // writers whose traceback is open
 	last       *writer // who reported the last error that is kept in mind
+	left       int     // the line of the last exception that left the program, 0 for none
+	leftBy     *writer // whose it was
 	hit        int     // the number of the last line with a trigger, 0 for none
 	torn       *writer // whose frame a terminal broke at the end of the line before
 	tornText   string
@@ -73,6 +81,9 @@ type writer struct {
 	traceback traceback
 	closed    traceback // the one that ended last: lines after it belong to it
 	since     int       // units since closed ended
+	told      told      // what closed ended with
+	key       string    // what tells the writer apart, empty for the only one
+	link      link      // what stands between closed and what follows
 	carry     string    // text that another writer's tag interrupted
 	pending   []*pending
 }
@@ -82,6 +93,7 @@ type pending struct {
 	finding Finding
 	top     bool // its traceback leaves the program
 	units   int  // since it was given
+	bytes   int  // since it was given
 	steps   int  // the weight of the steps since
 	last    string
 }
@@ -156,6 +168,10 @@ func (s *Scanner) lastWords() {
 	}
 	seg := segs[len(segs)-1]
 	class, message, ok := exception(seg.text)
+	if !ok && complains(seg.text) {
+		s.complain(seg, s.line-strings.Count(string(s.tail[len(text):]), "\n")+1)
+		return
+	}
 	if !ok || message == "" || class == "Error" || wrapper(class, message) || seg.text[0] == ' ' ||
 		!strings.HasSuffix(class, "Error") && !strings.HasSuffix(class, "Exception") {
 		return
@@ -165,7 +181,7 @@ func (s *Scanner) lastWords() {
 		return // a line with a trigger came after it
 	}
 	s.line = line
-	s.see(s.writer(seg.key), seg, exceptionPattern(class, seg.text), true)
+	s.see(s.writer(seg.key), seg, exceptionPattern(class, seg.text, s.whole), true)
 }
 
 // keyRank recovers the rank of a writer that mpirun tagged.
@@ -297,7 +313,7 @@ func (s *Scanner) writer(key string) *writer {
 		delete(s.writers, s.order[0])
 		s.order = append(s.order[:0], s.order[1:]...)
 	}
-	w := &writer{since: math.MaxInt / 2}
+	w := &writer{since: math.MaxInt / 2, key: key}
 	s.writers[key] = w
 	s.order = append(s.order, key)
 	return w
@@ -332,6 +348,9 @@ func (s *Scanner) text(w *writer, seg segment) {
 	}
 	p := classify(seg.text)
 	if p == nil {
+		return
+	}
+	if class, _, ok := exception(seg.text); ok && quotes(class, seg.text, p, s.whole) {
 		return
 	}
 	s.see(w, seg, p, false)

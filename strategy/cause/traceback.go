@@ -14,6 +14,10 @@ type traceback struct {
 	top     bool // the outermost frame is a module: the exception leaves the program
 	ignored bool // Python says that it ignores the exception
 	thread  bool // it ends a thread, not the program
+	quoted  bool // it begins directly below an exception that left the program
+	from    Code // the cause of the exception that this one is raised from
+	// first and second are the outermost frames, last is the innermost.
+	first, second, last frame
 	// announced is the line of the words that set ignored or thread.
 	announced int
 	quiet     int // lines since the last one that belongs to the traceback
@@ -43,8 +47,8 @@ const (
 
 // begin starts over at a header.
 func (t *traceback) begin(text string) {
-	ignored, thread := t.ignored && !t.open, t.thread && !t.open
-	*t = traceback{open: true, header: true, ignored: ignored, thread: thread}
+	ignored, thread, quoted := t.ignored && !t.open, t.thread && !t.open, t.quoted
+	*t = traceback{open: true, header: true, ignored: ignored, thread: thread, quoted: quoted}
 	t.indent = len(text) - len(strings.TrimLeft(text, " "))
 	if !strings.HasPrefix(strings.TrimLeft(text, " "), "Traceback") {
 		t.indent = 0 // the header is glued to other output
@@ -116,8 +120,8 @@ func (t *traceback) keep(text string) {
 // traceback too: saved output often begins in the middle of one.
 func (t *traceback) frame(f frame, text string) {
 	if !t.open {
-		ignored, thread := t.ignored, t.thread
-		*t = traceback{open: true, ignored: ignored, thread: thread}
+		ignored, thread, quoted := t.ignored, t.thread, t.quoted
+		*t = traceback{open: true, ignored: ignored, thread: thread, quoted: quoted}
 		t.tracker.torn = true
 		t.indent = max(tornIndent, len(text)-len(strings.TrimLeft(text, " "))-len("  "))
 		if i := strings.Index(text, `  File "`); i > 0 && strings.Trim(text[:i], " ") != "" {
@@ -125,8 +129,13 @@ func (t *traceback) frame(f frame, text string) {
 		}
 	}
 	if t.frames == 0 {
-		t.top = t.header && f.function == "<module>"
+		t.top = t.header && (f.function == "<module>" || f.function == "_run_module_as_main")
+		t.first = f
 	}
+	if t.frames == 1 {
+		t.second = f
+	}
+	t.last = f
 	t.frames++
 	t.quiet = 0
 	t.tracker.add(f)

@@ -1,0 +1,107 @@
+package cause
+
+import "strings"
+
+// A link is how Python joins two tracebacks of one exception.
+type link uint8
+
+const (
+	noLink   link = iota
+	explicit      // raise … from: the one is the reason for the other
+	implicit      // the one was being handled when the other was raised
+)
+
+// links are the lines between two tracebacks of a chain; CPython, 3.0 on.
+var links = []struct {
+	link  link
+	words string
+}{
+	{explicit, "The above exception was the direct cause of the following exception:"},
+	{implicit, "During handling of the above exception, another exception occurred:"},
+}
+
+// linkReach is how many lines may stand between a traceback and its link, or the link
+// and the next traceback: blank ones, and those of a longer message.
+const linkReach = 8
+
+// told is what a traceback ended with.
+type told struct {
+	code, from Code
+	text       string
+}
+
+// chained takes the line between two tracebacks of a chain. Python puts blank lines
+// around it: where there is none before it, it is a line of the message above.
+func (s *Scanner) chained(w *writer, text string) bool {
+	if w.traceback.open || w.since > linkReach {
+		return false
+	}
+	for _, l := range links {
+		if strings.HasPrefix(text, l.words) {
+			if s.below(w) && s.line == s.left {
+				s.left++
+			} else {
+				w.link = l.link
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// quotes reports whether a traceback that a writer begins here is a part of the message
+// above it: it stands below an exception that left the program, with one blank line in
+// between at most, and no memory ran out there.
+func (s *Scanner) quotes(w *writer) bool {
+	return w.link == noLink && s.below(w) && s.line <= s.left+1
+}
+
+// below reports whether an exception that left the program stands above, whose message
+// a line of the writer can be a part of. A message may hold the prefixes of other
+// writers, unless its own lines have one.
+func (s *Scanner) below(w *writer) bool {
+	return s.left > 0 && s.line >= s.left && (s.leftBy == w || s.leftBy.key == "")
+}
+
+// from is the cause of the exception that a traceback's own was raised from, empty
+// where that does not count.
+func (w *writer) from(t *traceback, class, text string) Code {
+	inner := w.told
+	code := inner.code
+	if inner.from != "" {
+		code = inner.from
+	}
+	if w.link == noLink || code == UserError || code == "" {
+		return ""
+	}
+	caught := w.closed.first.function == t.last.function && w.closed.first.file == t.last.file
+	if !raisedFrom(w.link, class, text, inner.text, caught) {
+		return ""
+	}
+	return code
+}
+
+// raisedFrom reports whether an exception that is linked to an inner one is there
+// because of it. An explicit link says so. An exception that came up while the inner
+// one was being handled may be the handler's answer to it, or the end of a job that had
+// handled it long ago: it is the answer where the handler itself raises it (caught: the
+// frame that raises it is the one that caught the inner one), and its class is none of
+// a mistake, or where it repeats the inner one's words.
+func raisedFrom(how link, class, text, inner string, caught bool) bool {
+	if how == explicit {
+		return true
+	}
+	_, words, _ := strings.Cut(inner, ": ")
+	repeats := len(words) >= 16 && strings.Contains(text, words[:16])
+	return repeats || caught && !isProgramError(class)
+}
+
+// endsWithQuote reports whether a line ends the traceback by an exception whose message
+// holds another traceback.
+func (t *traceback) endsWithQuote(text string) bool {
+	if !t.open || t.frames == 0 || indented(text, t) || !strings.Contains(text, "Traceback (most recent call last)") {
+		return false
+	}
+	class, message, ok := exception(text)
+	return ok && message != "" && !wrapper(class, message)
+}

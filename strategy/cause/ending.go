@@ -1,0 +1,42 @@
+package cause
+
+import (
+	"math"
+	"strings"
+)
+
+// endings are the words by which training scripts and frameworks say that they are done.
+var endings = []string{
+	"raining complete", "raining is complete", "raining finished", "raining has finished", "inished training", "raining done",
+	"ompleted training", "one training", "raining ended", "raining took", "'train_runtime'", "\"train_runtime\"", "train_runtime  ",
+	"`Trainer.fit` stopped: `max_", "otal training time", "raining time ", "ended successfully", "finished successfully", "completed successfully",
+	"uccessfully completed", "uccessfully finished", "exited with code 0", "finished with exit code 0", "epochs completed in ",
+}
+
+var ends = newPrefilter(endings)
+
+// endsWell reports whether a line says that the training has ended well.
+func endsWell(text string) bool {
+	return len(text) <= complaintLimit && ends.find([]byte(text)) != math.MaxInt && !strings.Contains(text, " not ") && !fails(text)
+}
+
+// progressMarks begin the numbers that jobs count their progress by.
+var progressMarks = []string{"poch", "tep", "teration", "Iter", "iter"}
+
+// progresses reports whether a line counts an epoch or a step, of whatever.
+func progresses(text string) bool {
+	if len(text) > complaintLimit {
+		return false
+	}
+	for _, mark := range progressMarks {
+		if _, ok := numberAfter(text, mark); ok {
+			return !fails(text)
+		}
+	}
+	return false
+}
+
+// fails reports whether a line speaks of a failure.
+func fails(text string) bool {
+	return contains(text, []string{"rror", "ailed", "ailure", "xception", "bort", "illed", "out of memory", "OOM", "srun:", "slurmstepd"})
+}

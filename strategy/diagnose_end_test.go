@@ -1,0 +1,98 @@
+package strategy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+const (
+	oomTop = `Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    main()
+  File "train.py", line 5, in main
+    loss.backward()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 80.00 GiB of which 1.00 GiB is free.
+`
+	thrown      = "terminate called after throwing an instance of 'c10::OutOfMemoryError'\n  what():  CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 80.00 GiB of which 1.00 GiB is free.\n"
+	thrownOut   = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  bad file\n"
+	leftBehind  = "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    dist.barrier()\ntorch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1333, internal error, NCCL version 2.18.1\nncclInternalError: Internal check failed.\n"
+	childFailed = "Traceback (most recent call last):\n  File \"/v/bin/torchrun\", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+	kernelOOM   = "[ 12.3] Memory cgroup out of memory: Killed process 4242 (python) total-vm:103421132kB, anon-rss:98230412kB\n"
+)
+
+// prefixed is what a rank prints with PyTorch's prefix on each line.
+func prefixed(rank int, text string) string {
+	prefix := fmt.Sprintf("[rank%d]: ", rank)
+	return prefix + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+prefix) + "\n"
+}
+
+// tells makes the facts of what a rank's probe told.
+func tells(rank, seconds int, e cause.Exception) []Fact {
+	word := cause.LastWord(e)
+	word.Stream, word.Seq = "probe", 1
+	return one(rank, seconds, Fact{Source: "probe", Finding: &word})
+}
+
+var keyError = cause.Exception{Class: "KeyError", Message: "'loss'"}
+
+// TestEndsOutrankWords: what a rank printed counts as far as its end bears it out.
+func TestEndsOutrankWords(t *testing.T) {
+	oom := cause.Exception{Class: "torch.OutOfMemoryError", Message: "CUDA out of memory. Tried to allocate 2.00 GiB."}
+	for _, c := range []struct {
+		name  string
+		facts []Fact
+		cause cause.Code
+	}{
+		{"its own word names another error", slices.Concat(says(0, 1, oomTop), tells(0, 2, keyError), exits(0, 3, 1)), cause.UserError},
+		{"its own word names the error", slices.Concat(says(0, 1, oomTop), tells(0, 2, oom), exits(0, 3, 139)), cause.CUDAOOM},
+		{"its own word is about a child", slices.Concat(says(0, 1, oomTop), tells(0, 2, cause.Exception{Class: "subprocess.CalledProcessError", Message: "Command '['python', 't.py']' returned non-zero exit status 1."}), exits(0, 3, 1)), cause.CUDAOOM},
+		{"its own word is about a peer, and the text is a sample", slices.Concat(says(0, 1, oomTop), tells(0, 2, cause.Exception{Class: "torch.distributed.DistBackendError", Message: "NCCL error in: x.cpp:1, remote process exited or there was a network error, NCCL version 2.20.5"}), exits(0, 3, 1)), cause.NCCLError},
+		{"its own word is CUDA's through NCCL, which says more on its own lines", slices.Concat(says(0, 1, "node1:77:91 [0] include/alloc.h:205 NCCL WARN Cuda failure 2 'out of memory'\n"),
+			tells(0, 2, cause.Exception{Class: "torch.distributed.DistBackendError", Message: "NCCL error in: x.hpp:219, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.18.1"}), exits(0, 3, 1)), cause.CUDAOOM},
+		{"numbers that are none behind the assertion that it tells of", slices.Concat(says(0, 1, "x.cu:1: f: block: [0,0,0], thread: [0,0,0] Assertion `probability tensor contains either `inf`, `nan` or element < 0` failed.\n"),
+			tells(0, 2, cause.Exception{Class: "RuntimeError", Message: "CUDA error: device-side assert triggered"}), exits(0, 3, 1)), cause.Diverged},
+		{"a text about a port, and a KeyError", slices.Concat(says(0, 1, "RuntimeError: The server socket has failed to listen on any local network address.\n"), tells(0, 2, keyError), exits(0, 3, 1)), cause.UserError},
+		{"SIGSEGV", slices.Concat(says(0, 1, oomTop), exits(0, 3, 139)), cause.Segfault},
+		{"SIGKILL", slices.Concat(says(0, 1, oomTop), exits(0, 3, 137)), cause.Unknown},
+		{"SIGTERM of somebody else", slices.Concat(says(0, 1, oomTop), exits(0, 3, 143)), cause.Preempted},
+		{"gpurun sent the signal", slices.Concat(says(0, 1, oomTop), stopped(0, 3)), cause.CUDAOOM},
+		{"SIGABRT", slices.Concat(says(0, 1, oomTop), exits(0, 3, 134)), cause.Unknown},
+		{"SIGABRT of the same exception", slices.Concat(says(0, 1, thrown), exits(0, 3, 134)), cause.CUDAOOM},
+		{"SIGABRT of another exception", slices.Concat(says(0, 1, oomTop), says(0, 2, thrownOut), exits(0, 3, 134)), cause.Unknown},
+		{"SIGABRT of the watchdog that follows", slices.Concat(says(0, 1, oomTop), says(0, 2, watchdog), exits(0, 3, 134)), cause.CUDAOOM},
+		{"the watchdog came before", slices.Concat(says(0, 1, watchdog), says(0, 2, oomTop), exits(0, 3, 134)), cause.NCCLTimeout},
+		{"a code that is no exception's", slices.Concat(says(0, 1, oomTop), exits(0, 3, 3)), cause.Unknown},
+		{"make's code", slices.Concat(says(0, 1, oomTop), says(0, 2, "make: *** [Makefile:3: train] Error 1\n"), exits(0, 3, 2)), cause.CUDAOOM},
+		{"another exception left the program", slices.Concat(says(0, 1, oomTop), says(0, 2, valueError), exits(0, 3, 1)), cause.UserError},
+		{"a launcher's child ran out, and its peer was left behind", slices.Concat(says(0, 1, oomTop), says(0, 2, leftBehind), says(0, 3, childFailed), exits(0, 4, 1)), cause.CUDAOOM},
+		{"the ranks of a launcher that prefixes their lines", slices.Concat(says(0, 1, prefixed(2, oomTop)+prefixed(1, valueError)), says(0, 3, childFailed), exits(0, 4, 1)), cause.CUDAOOM},
+		{"a launcher's child prints a text, and dies of its own", slices.Concat(says(0, 1, oomTop+valueError), says(0, 3, childFailed), exits(0, 4, 1)), cause.UserError},
+		{"the kernel's line, and SIGKILL", slices.Concat(says(0, 1, kernelOOM), exits(0, 3, 137)), cause.HostOOM},
+		{"the kernel's line, and an exit with 1", slices.Concat(says(0, 1, kernelOOM), says(0, 2, valueError), exits(0, 3, 1)), cause.UserError},
+		{"the kernel's line, and a loader's worker that was killed", slices.Concat(says(0, 1, kernelOOM), says(0, 2, workerDied), exits(0, 3, 1)), cause.HostOOM},
+		{"another rank ended for a cause of its own", slices.Concat(says(0, 1, oomTop), tells(1, 2, keyError), exits(1, 3, 1), stopped(0, 4)), cause.UserError},
+		{"another rank crashed", slices.Concat(says(0, 1, oomTop), exits(1, 3, 139), stopped(0, 4)), cause.Segfault},
+		{"another rank is a victim", slices.Concat(says(0, 1, oomTop), says(1, 2, watchdog), exits(1, 3, 134), stopped(0, 4)), cause.CUDAOOM},
+		{"another rank hung after it, too", slices.Concat(says(0, 1, oomTop), says(1, 2, oomTop), stopped(1, 4), stopped(0, 4)), cause.CUDAOOM},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := Diagnose(Evidence{Ranks: 2, Facts: c.facts})
+			checkBecause(t, d, c.facts)
+			if d.Cause != c.cause || !d.Fatal {
+				t.Errorf("%s (fatal %v), %q; want %s", d.Cause, d.Fatal, d.Error, c.cause)
+			}
+		})
+	}
+}
+
+// TestTheWordIsTheError: what people are shown is what the process told, not a text.
+func TestTheWordIsTheError(t *testing.T) {
+	d := Diagnose(Evidence{Ranks: 1, Facts: slices.Concat(tells(0, 1, keyError), says(0, 2, oomTop), exits(0, 3, 1))})
+	if d.Error != "KeyError: 'loss'" || d.Requested != nil {
+		t.Errorf("error %q, %v bytes requested", d.Error, d.Requested)
+	}
+}
