@@ -8,9 +8,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// standstillBound is how many restarts of a job by its scheduler may come one after
+// StandstillBound is how many restarts of a job by its scheduler may come one after
 // the other without any progress: Slurm requeues a job without end.
-const standstillBound = 5
+const StandstillBound = 5
 
 // A start is one start of a run by a scheduler, as the journal has it.
 type start struct {
@@ -41,7 +41,7 @@ func Standstill(events []Event, now Began, s State) (strategy.Decision, bool) {
 			break
 		}
 	}
-	if same <= standstillBound {
+	if same <= StandstillBound {
 		return strategy.Decision{}, false
 	}
 	from := "from the beginning, since it has no checkpoint"

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,7 +53,7 @@ func run(ctx context.Context, args []string, s streams) error {
 	defer signals.Close()
 	p, err := prepareOrStop(ctx, j)
 	if err != nil {
-		return err
+		return onlyTried(err, j, own)
 	}
 	defer p.close()
 	if err := p.Startable(); err != nil {
@@ -136,10 +137,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		lines.Mask(secrets)
 		show = lines.Show
 	}
-	store, events, err := place.OpenRun(ctx, dir, show, journal.Patience{Said: func(text string) { fmt.Fprintf(said, "gpurun: %s\n", text) }})
-	if stop := launcher.StoppedEarly(ctx); stop != nil && err != nil {
-		return launcher.Verdict{}, stop
-	}
+	store, events, err := openRun(ctx, place, dir, said, show)
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
@@ -167,7 +165,6 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		return state.Verdict, launcher.Finish(log, state.Verdict)
 	}
 	w.notice.Deadline = deadline
-	signals.OnNotice(w.notice)
 	w.began.Policy, w.launcher.Policy = state.Policy, state.Policy
 	state, notice, err := state.Restart(w.launcher.Job, p.found(began))
 	if err != nil {
@@ -189,9 +186,19 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	return verdict, nil
 }
 
+// openRun opens the run directory, and says so where it has to wait for it.
+func openRun(ctx context.Context, place journal.Search, dir string, said io.Writer, show func(launcher.Event)) (*journal.Journal, []launcher.Event, error) {
+	store, events, err := place.OpenRun(ctx, dir, show, journal.Patience{Said: func(text string) { fmt.Fprintf(said, "gpurun: %s\n", text) }})
+	if stop := launcher.StoppedEarly(ctx); stop != nil && err != nil {
+		err = stop
+	}
+	return store, events, err
+}
+
 // start journals what runs, and what people should know beforehand, and runs the job
 // to its verdict.
 func start(ctx context.Context, w wiring, state launcher.State, log *node.EventLog, signals *node.Signals) (launcher.Verdict, error) {
+	signals.OnNotice(w.notice)
 	if err := log.Append(w.began); err != nil {
 		return state.Verdict, err
 	}

@@ -71,11 +71,18 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 // search says where the run directory of a job is looked for.
 func search(p *prepared, own job.Own) journal.Search {
 	j := p.Job()
+	s := searchOf(&j, own)
+	s.Scheduler, s.Restart, s.Digest = p.Scheduler(), p.Restarts(), p.Digest
+	return s
+}
+
+// searchOf is the part of it that is known before the job is prepared.
+func searchOf(j *job.Job, own job.Own) journal.Search {
 	root := filepath.Join(j.Workdir, ".gpurun", j.Name)
 	if j.Launch.LogDir != "" {
 		root = j.Launch.LogDir // as torchrun: a folder of its own below it for each run
 	}
-	return journal.Search{Named: own.RunDir, Root: root, Scheduler: p.Scheduler(), Restart: p.Restarts(), Digest: p.Digest}
+	return journal.Search{Named: own.RunDir, Root: root}
 }
 
 func streamsOf(s job.Streams) map[int]output.Streams {

@@ -58,13 +58,15 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 		}
 		s.python = python.At(path, j.Workdir, s.env)
 	}
-	if err := s.checkPromise(ctx, m); err != nil {
-		return Inspected{}, err
-	}
 	if s.source, s.sourcePath, err = s.readSource(ctx); err != nil {
 		return Inspected{}, err
 	}
 	s.modules = s.readModules()
+	warnings, err := s.checkPromise(ctx, m)
+	if err != nil {
+		return Inspected{}, err
+	}
+	s.warnings = append(s.warnings, warnings...)
 	return s, nil
 }
 

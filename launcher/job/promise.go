@@ -11,28 +11,32 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // checkPromise refuses a job whose scheduler promised GPUs where it would train on the
 // CPU, in silence and for days: with code 75 where the devices or their driver fail,
 // which another node or another day may mend, and 2 where the job's own PyTorch cannot
-// use any. A job that asks for the CPU is none.
-func (s Inspected) checkPromise(ctx context.Context, m Machine) error {
+// use any. A job that asks for the CPU is none. Where nobody can tell that it is PyTorch
+// that the job trains with, people are warned.
+func (s Inspected) checkPromise(ctx context.Context, m Machine) (warnings []string, err error) {
 	promise := s.promised(environ.Parse(m.Environ))
 	if promise == "" || s.asksForCPU() || s.gpus.Accelerator != "" {
-		return nil
+		return nil, nil
 	}
 	said := "Slurm promised GPUs"
 	if !s.place.Slurm() {
 		said = "the scheduler promised GPUs"
 	}
 	said += " (" + promise + ")"
-	if why, hint := s.torchCannot(ctx, m.NVML); why != "" {
-		return errext.WithCode(errext.Errorf(hint, "%s, and %s", said, why), strategy.CodeUsage)
-	}
-	if s.gpus.Count > 0 {
-		return nil
+	switch why, hint := s.torchCannot(ctx, m.NVML); {
+	case why != "" && s.importsTorch():
+		return nil, errext.WithCode(errext.Errorf(hint, "%s, and %s", said, why), strategy.CodeUsage)
+	case why != "" && s.gpus.Count > 0:
+		return []string{fmt.Sprintf("%s, and %s: if the job uses it, it trains on the CPU", said, why)}, nil
+	case s.gpus.Count > 0:
+		return nil, nil
 	}
 	reason := "no NVIDIA driver is to be seen on " + s.nodeName()
 	if s.gpus.Source != "" && s.gpus.Source != "/dev/nvidia*" {
@@ -41,7 +45,7 @@ func (s Inspected) checkPromise(ctx context.Context, m Machine) error {
 	for _, w := range m.Warnings {
 		reason += "; " + w
 	}
-	return errext.WithCode(errext.Errorf("try another node, or give the container its GPUs; a job that is to train on the CPU says so: CUDA_VISIBLE_DEVICES = \"\" in job.env",
+	return nil, errext.WithCode(errext.Errorf("try another node, or give the container its GPUs; a job that is to train on the CPU says so: CUDA_VISIBLE_DEVICES = \"\" in job.env",
 		"%s, and none is usable: %s", said, reason), strategy.CodeRetry)
 }
 
@@ -95,6 +99,14 @@ func (s Inspected) asksForCPU() bool {
 	}
 	return false
 }
+
+// importsTorch reports whether the job certainly trains with PyTorch: its script, or a
+// local module that this imports, imports it.
+func (s Inspected) importsTorch() bool {
+	return slices.ContainsFunc(s.sources(), func(f format.Source) bool { return torchImport.Match(f.Text) })
+}
+
+var torchImport = regexp.MustCompile(`(?m)^\s*(?:import|from)\s+(?:torch|lightning|pytorch_lightning|accelerate|deepspeed|trl|peft|torchtune|torchtitan|megatron|composer)\b`)
 
 // torchBuilt reads what PyTorch was built for from its own version.py: "cuda = None"
 // or "cuda: Optional[str] = '12.4'".

@@ -79,8 +79,8 @@ func TestPromisedGPUs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := Machine{Environ: strings.Fields(test.env)}
 			s := inspectedAt(t, test.job, m)
-			s.gpus, s.python = test.gpus, withTorch(t, test.torch)
-			err := s.checkPromise(t.Context(), m)
+			s.gpus, s.python, s.source = test.gpus, withTorch(t, test.torch), []byte("import os\nimport torch.nn as nn\n")
+			_, err := s.checkPromise(t.Context(), m)
 			if test.code == 0 && err != nil || test.code != 0 && (err == nil || errext.Code(err, 0) != test.code || errext.Hint(err) == "") {
 				t.Fatalf("%v, code %d, want %d", err, errext.Code(err, 0), test.code)
 			}
@@ -88,6 +88,21 @@ func TestPromisedGPUs(t *testing.T) {
 				t.Errorf("%v, want %q", err, test.says)
 			}
 		})
+	}
+}
+
+// PyTorch may be installed, and the job train with something else.
+func TestAPyTorchThatTheJobMayNotUse(t *testing.T) {
+	m := Machine{Environ: strings.Fields(slurmNode + " SLURM_GPUS_ON_NODE=2")}
+	s := inspectedAt(t, Job{}, m)
+	s.gpus, s.python, s.source = gpu.View{Count: 2, Source: "nvml"}, withTorch(t, torchCPU), []byte("import jax\n")
+	warnings, err := s.checkPromise(t.Context(), m)
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "built without CUDA: if the job uses it, it trains on the CPU") {
+		t.Errorf("%q, %v", warnings, err)
+	}
+	s.gpus.Count = 0
+	if _, err := s.checkPromise(t.Context(), m); errext.Code(err, 0) != strategy.CodeRetry {
+		t.Errorf("no GPU: %v", err)
 	}
 }
 

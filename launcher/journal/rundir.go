@@ -89,6 +89,19 @@ func (s Search) left() (string, error) {
 	return candidates[0], nil
 }
 
+// Known reports whether some start of the scheduler's job has come as far as a run.
+func (s Search) Known() bool {
+	runs, err := Runs(s.Root)
+	if s.Named != "" {
+		runs = []string{s.Named}
+	}
+	return err != nil || slices.ContainsFunc(runs, func(dir string) bool {
+		events, err := Read(dir)
+		first, _ := began(events)
+		return err == nil && sameJob(first.Scheduler, s.Scheduler)
+	})
+}
+
 // claimFile says for which restart of the scheduler's job a run was found again: one
 // that is done is not begun once more, and must not be found a second time either.
 const claimFile = "restart"

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// onlyTried ends a job that its scheduler has started again and again, and of which no
+// start has come as far as a run: "try again" was no answer. Such a run's own restarts
+// are bounded by launcher.Standstill.
+func onlyTried(err error, j *job.Job, own job.Own) error {
+	place, bad := cluster.Detect(os.Environ())
+	if bad != nil || errext.Code(err, 0) != strategy.CodeRetry || place.RestartCount < launcher.StandstillBound {
+		return err
+	}
+	s := searchOf(j, own)
+	s.Scheduler = place.Identity()
+	if s.Scheduler == "" || s.Known() {
+		return err
+	}
+	return errext.WithCode(fmt.Errorf("the scheduler has started this job again %d times, and none has come to run: %w", place.RestartCount, err), strategy.CodeUsage)
+}
