@@ -26,7 +26,8 @@ func planCommand(s streams) *cli.Command {
 }
 
 const planText = `Each rung of the decision tree is shown with what it would change, or why it is not available.
-With --json: {"job", "recipe", "python", "ranks", "plain", "ranks_reason", "ceiling_bytes", "plan", "rungs": [{"rung", "available", "reason", "changed"}]}`
+With --json: {"job", "recipe", "python", "ranks", "plain", "ranks_reason", "ceiling_bytes", "plan",
+"rungs": [{"rung", "available", "reason", "changed"}]}`
 
 // A shownPlan is what plan prints in JSON.
 type shownPlan struct {
@@ -85,7 +86,7 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 	for _, text := range p.Warnings() {
 		page.Printf("warning: %s\n", text)
 	}
-	page.Printf("  %s\n", p.resumption())
+	page.Printf("  %s\n", p.Resumption())
 	page.Printf("\nplan:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows, said := page.On(table), false

@@ -124,10 +124,10 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		return launcher.Verdict{}, err
 	}
 	p = &prepared{Prepared: p.Pinned(filepath.Base(dir)), nvml: p.nvml}
+	secrets := p.secrets()
 	said := output.NewWords(s.err)
 	defer said.Close()
 	people := console.NewPeople(said, dir, own.Quiet, p.propose(dir))
-	secrets := p.secrets()
 	people.Mask(secrets)
 	show := people.Show
 	if own.JSON {
@@ -153,28 +153,10 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	state, done, err := launcher.GoOn(dir, w.began, events, p.Digest)
-	if err != nil {
-		return state.Verdict, err
-	}
-	switch {
-	case done && state.Closed:
-		show(launcher.Finished{Verdict: state.Verdict})
-		return state.Verdict, nil
-	case done:
-		return state.Verdict, launcher.Finish(log, state.Verdict)
-	}
 	w.notice.Deadline = deadline
-	w.began.Policy, w.launcher.Policy = state.Policy, state.Policy
-	state, notice, err := state.Restart(w.launcher.Job, p.found(began))
-	if err != nil {
+	state, over, err := goOn(p, &w, dir, events, log, show)
+	if over || err != nil {
 		return state.Verdict, err
-	}
-	if notice != "" {
-		w.warnings = append(w.warnings, notice)
-	}
-	if d, stuck := launcher.Standstill(events, w.began, state); stuck {
-		return state.Close(log, d)
 	}
 	verdict, err := start(ctx, w, state, log, signals)
 	if err != nil {
@@ -184,6 +166,34 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		console.NewPage(said, secrets).Printf("gpurun: warning: %v\n", err)
 	}
 	return verdict, nil
+}
+
+// goOn finds out where a run stands by its events; over says that it has its verdict,
+// which is written where it was not.
+func goOn(p *prepared, w *wiring, dir string, events []launcher.Event, log *node.EventLog, show func(launcher.Event)) (state launcher.State, over bool, err error) {
+	state, done, err := launcher.GoOn(dir, w.began, events, p.Digest)
+	switch {
+	case err != nil:
+		return state, true, err
+	case done && state.Closed:
+		show(launcher.Finished{Verdict: state.Verdict})
+		return state, true, nil
+	case done:
+		return state, true, launcher.Finish(log, state.Verdict)
+	}
+	w.began.Policy, w.launcher.Policy = state.Policy, state.Policy
+	state, notice, err := state.Restart(w.launcher.Job, p.FoundCheckpoints(launcher.BeganAt(events)))
+	if err != nil {
+		return state, true, err
+	}
+	if notice != "" {
+		w.warnings = append(w.warnings, notice)
+	}
+	if d, stuck := launcher.Standstill(events, w.began, state); stuck {
+		state.Verdict, err = state.Close(log, d)
+		return state, true, err
+	}
+	return state, false, nil
 }
 
 // openRun opens the run directory, and says so where it has to wait for it.

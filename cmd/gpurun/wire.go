@@ -58,7 +58,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 		},
 		world: node.WorldOptions{
 			Accelerator: p.Accelerator(), BF16: func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) }, Devices: before, NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
-			Checkpoint: func() (path string, written time.Time, none string) { return p.newest(began) },
+			Checkpoint: func() (path string, written time.Time, none string) { return p.NewestCheckpoint(began) },
 		},
 		notice: node.NoticeOptions{Mode: launch.OnNotice, Grace: launch.NoticeGrace, Scheduler: p.Ends()},
 	}

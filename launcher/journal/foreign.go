@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -52,32 +53,17 @@ func refuseForeign(dir string) error {
 	}
 }
 
-// The errors for a pipe, a device or a folder in a file's place, and for a file that is
-// too large.
-var (
-	errNotRegular = errors.New("it is no regular file")
-	errTooLarge   = errors.New("it is too large for a journal")
-)
-
-func onlyRegular(f *os.File) error {
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: f.Name(), Err: errNotRegular}
-	}
-	return err
-}
+// errTooLarge is the error for a journal that is none.
+var errTooLarge = errors.New("it is too large for a journal")
 
 // readRegular reads a regular file up to the size that it has now: neither a pipe nor
 // a device, and nothing without an end.
 func readRegular(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := onlyRegular(f); err != nil {
-		return nil, err
-	}
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err

@@ -95,9 +95,6 @@ func acquire(path string) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
-	if err := onlyRegular(lock); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the lock: %w", err), lock.Close())
-	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder := make([]byte, 256)
 		n, _ := lock.ReadAt(holder, 0)

@@ -190,7 +190,7 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
 	case errors.As(err, &untrusted):
 		err = errext.WithCode(errext.WithHint(err, "who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir"), strategy.CodeUsage)
-	case errors.Is(err, errNotRegular), errors.Is(err, errTooLarge):
+	case errors.Is(err, private.ErrNotRegular), errors.Is(err, errTooLarge):
 		err = errext.WithCode(errext.WithHint(err, "name another --run-dir, or none for a new run"), strategy.CodeUsage)
 	case errors.As(err, &unreadable):
 		err = errext.WithCode(errext.WithHint(err, unreadable.Hint()), strategy.CodeUsage)

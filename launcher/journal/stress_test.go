@@ -152,11 +152,11 @@ func (l *life) Finish(v launcher.Verdict) error {
 	return err
 }
 
-func (l *life) Apply(p strategy.Plan, checkpoint, _ string) (launcher.Command, error) {
+func (l *life) Apply(p strategy.Plan, checkpoint, dir string) (launcher.Command, error) {
 	if checkpoint != "" && checkpoint != l.run.checkpoint {
 		l.t.Errorf("attempt %d starts from %q, and %q is there", l.run.started, checkpoint, l.run.checkpoint)
 	}
-	return launcher.Command{Argv: []string{"train.py"}, Files: map[string][]byte{filepath.Join(l.run.dir, "copy.json"): []byte(p.String())}}, nil
+	return launcher.Command{Argv: []string{"train.py"}, Files: map[string][]byte{filepath.Join(dir, "copy.json"): []byte(p.String())}}, nil
 }
 
 func (l *life) Notice() *strategy.Notice                              { return nil }

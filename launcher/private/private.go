@@ -63,6 +63,9 @@ func MkdirBelow(root, dir string) error {
 	return nil
 }
 
+// ErrNotRegular is the error for a pipe, a device or a folder in the place of a file.
+var ErrNotRegular = errors.New("it is not a regular file")
+
 // OpenFile opens a regular file, with the flags of os.OpenFile. It neither follows
 // a link nor waits for the other end of a pipe. The error is an *os.PathError.
 func OpenFile(path string, flag int) (*os.File, error) {
@@ -75,7 +78,7 @@ func OpenFile(path string, flag int) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = &os.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
+		err = &os.PathError{Op: "open", Path: path, Err: ErrNotRegular}
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

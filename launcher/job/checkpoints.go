@@ -1,4 +1,4 @@
-package main
+package job
 
 import (
 	"cmp"
@@ -8,9 +8,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// newest is the newest complete checkpoint of a run that began then, and when it was
+// NewestCheckpoint is the newest complete checkpoint of a run that began then, and when it was
 // written. Where [resume] says where to look and there is none, none says why.
-func (p *prepared) newest(began time.Time) (path string, written time.Time, none string) {
+func (p *Prepared) NewestCheckpoint(began time.Time) (path string, written time.Time, none string) {
 	c := p.Checkpoints()
 	switch path = c.Newest(began); {
 	case path != "":
@@ -21,19 +21,19 @@ func (p *prepared) newest(began time.Time) (path string, written time.Time, none
 	return "", time.Time{}, ""
 }
 
-// found says what there is to start from when the run is started again, beside the
+// FoundCheckpoints says what there is to start from when the run is started again, beside the
 // checkpoint that was decided.
-func (p *prepared) found(began time.Time) func(decided string) strategy.Checkpoints {
+func (p *Prepared) FoundCheckpoints(began time.Time) func(decided string) strategy.Checkpoints {
 	return func(decided string) strategy.Checkpoints {
 		f := strategy.Checkpoints{Decided: decided != "" && p.Checkpoints().Complete(decided, began)}
-		f.Newest, f.Written, _ = p.newest(began)
+		f.Newest, f.Written, _ = p.NewestCheckpoint(began)
 		return f
 	}
 }
 
-// resumption says from where an attempt goes on, and what becomes of a run that has
+// Resumption says from where an attempt goes on, and what becomes of a run that has
 // nothing to go on from.
-func (p *prepared) resumption() string {
+func (p *Prepared) Resumption() string {
 	c, bound := p.Checkpoints(), p.Policy().RestartFromZero
 	ends := fmt.Sprintf("an attempt that runs out of memory after more than %s ends the run with exit code %d (recovery.restart_from_zero)",
 		bound, strategy.CodeExhausted)

@@ -1,6 +1,6 @@
 //go:build linux && cgo
 
-package main
+package proc
 
 // What is checked here fails before Go can say anything: its runtime ends the process
 // with a stack trace, and exit code 2, where it gets no thread or no address space. A
