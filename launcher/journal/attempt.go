@@ -20,17 +20,14 @@ const CommandFile = "command.json"
 // Write puts the plan, the command, the changed files and their diff into an
 // attempt's folder, and links beside each changed file what lay beside its original.
 func (j *Journal) Write(dir string, plan strategy.Plan, c launcher.Command) error {
-	for name, value := range map[string]any{"plan.json": plan, CommandFile: c} {
-		text, err := json.MarshalIndent(value, "", "  ")
-		if err != nil {
-			return fmt.Errorf("encode %s: %w", name, err)
-		}
-		if err := private.WriteFile(filepath.Join(dir, name), append(text, '\n'), private.Mode); err != nil {
-			return err
-		}
+	if err := writeJSON(private.WriteCopy, filepath.Join(dir, "plan.json"), plan); err != nil { // the journal has it
+		return err
+	}
+	if err := writeJSON(private.WriteFile, filepath.Join(dir, CommandFile), c); err != nil {
+		return err
 	}
 	if c.Diff != "" {
-		if err := private.WriteFile(filepath.Join(dir, "diff.patch"), []byte(j.mask.Config(c.Diff)), private.Mode); err != nil {
+		if err := private.WriteCopy(filepath.Join(dir, "diff.patch"), []byte(j.mask.Config(c.Diff)), private.Mode); err != nil {
 			return err
 		}
 	}
@@ -48,6 +45,14 @@ func (j *Journal) Write(dir string, plan strategy.Plan, c launcher.Command) erro
 		}
 	}
 	return nil
+}
+
+func writeJSON(write func(string, []byte, fs.FileMode) error, path string, value any) error {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	return write(path, append(text, '\n'), private.Mode)
 }
 
 // modeOf is the mode of the file that a changed copy was made of: whoever was not

@@ -100,19 +100,31 @@ func ReadFile(path string) ([]byte, error) {
 // in the same folder, synced, then renamed over what was there, be it a link. Its mode is
 // that of another file, of which it is a copy, or Mode; its owner can read it always.
 func WriteFile(path string, content []byte, mode fs.FileMode) error {
+	if err := replace(path, content, mode, (*os.File).Sync); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// WriteCopy is WriteFile for what is kept elsewhere, too: it does not wait for the disk.
+func WriteCopy(path string, content []byte, mode fs.FileMode) error {
+	return replace(path, content, mode, func(*os.File) error { return nil })
+}
+
+func replace(path string, content []byte, mode fs.FileMode, sync func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".gpurun-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(0o400|mode.Perm()), f.Sync(), f.Close())
+	err = errors.Join(err, f.Chmod(0o400|mode.Perm()), sync(f), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
 	}
-	return syncDir(filepath.Dir(path))
+	return nil
 }
 
 // syncDir makes a rename last: the folder's entry is what a crash could lose.
