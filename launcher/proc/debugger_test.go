@@ -14,9 +14,8 @@ import (
 func holdProcess(t *testing.T, pid int, options uintptr) {
 	t.Helper()
 	held, letGo, over := make(chan error), make(chan struct{}), make(chan struct{})
-	go func() {
+	go onThreadOfItsOwn(func() {
 		defer close(over)
-		runtime.LockOSThread() // the tracer is a thread; the thread ends with the goroutine
 		_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, options, 0, 0)
 		if errno != 0 {
 			held <- errno
@@ -24,11 +23,30 @@ func holdProcess(t *testing.T, pid int, options uintptr) {
 		}
 		held <- nil
 		<-letGo
-	}()
+	})
 	if err := <-held; err != nil {
 		t.Skipf("the kernel lets nobody trace here: %v", err)
 	}
 	t.Cleanup(func() { close(letGo); <-over })
+}
+
+// onThreadOfItsOwn calls f on a thread that ends afterwards, since what a tracer holds
+// is let go of when its thread ends. The process's first thread never does: Go parks it
+// for good instead, so that f must not run there.
+func onThreadOfItsOwn(f func()) {
+	runtime.LockOSThread() // the thread ends with the goroutine
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		runtime.LockOSThread() // not on the first one, which this goroutine's caller holds
+		f()
+	}()
+	<-over
+	runtime.UnlockOSThread()
 }
 
 // The end of a rank is told also where a debugger keeps what is left of it; one that
