@@ -88,7 +88,7 @@ func (l *Launcher) decide(ctx context.Context, state State) Decided {
 }
 
 // giveUp ends a run that an error cuts short. A signal that came while no rank ran
-// is none: the run ends with its verdict. Where ranks have run, the error says how
+// is no error: the run ends with its verdict. Where ranks have run, the error says how
 // they ended.
 func (l *Launcher) giveUp(ctx context.Context, state State, evidence strategy.Evidence, err error) (Verdict, error) {
 	var stop *Signal

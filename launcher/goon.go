@@ -9,7 +9,8 @@ import (
 )
 
 // GoOn rebuilds the state of a run whose journal holds events, for the run that
-// would begin now in the directory dir; done says that it has its verdict. A run
+// would begin now in the directory dir; done says that it has been
+// decided, whether its verdict was written (State.Closed) or not. A run
 // goes on with the policy that it began with, whatever this gpurun's defaults are.
 //
 // A run of another job is an error with a hint. Jobs are told apart by the digest

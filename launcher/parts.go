@@ -41,7 +41,7 @@ type World interface {
 	// Settle waits, within a bound, until the devices' memory is back at the
 	// level before the first attempt, and reports who else holds it.
 	Settle(ctx context.Context, bound time.Duration) []strategy.Fact
-	// Notice is the last signal by which somebody announced that the time here
+	// Notice is the first signal by which somebody announced that the time here
 	// ends, SIGUSR1 for example; nil for none.
 	Notice() *strategy.Notice
 }

@@ -20,9 +20,9 @@ type start struct {
 	cause   cause.Code // of the last attempt that ended, empty for none
 }
 
-// Standstill says how a run ends that a scheduler starts again and again without its
-// getting any further: each time with the same plan, from the same checkpoint. That
-// is false where it may go on. now is how the run begins this time, and s where it
+// Standstill says how a run ends that a scheduler starts again and again without
+// progress: each time with the same plan, from the same checkpoint. It reports false
+// where the run may go on. now is how the run begins this time, and s where it
 // stands.
 func Standstill(events []Event, now Began, s State) (strategy.Decision, bool) {
 	if now.Restart == 0 {

@@ -11,7 +11,7 @@ import (
 // trainerState is the rule for checkpoints of the Hugging Face Trainer. From
 // transformers 4.36 to 5.1 a resumed run takes its batch size from the
 // checkpoint and not from the arguments
-// (https://github.com/huggingface/transformers/pull/27568, undone by 43770 except
+// (https://github.com/huggingface/transformers/pull/27568, undone by https://github.com/huggingface/transformers/pull/43770 except
 // under auto_find_batch_size), so that a smaller micro batch would be lost.
 var trainerState = format.Rule{Checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){
 	"trainer_state.json": rewriteTrainBatchSize,

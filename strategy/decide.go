@@ -78,7 +78,8 @@ func (s *situation) cause(codes ...cause.Code) bool { return slices.Contains(cod
 
 func (s *situation) outOfMemory() bool { return outOfMemory(s.diagnosis.Cause) }
 
-// recoverable: a cause that some rule would answer with a relaunch.
+// recoverable: memory, or something that passes. A busy port has a rule of its own,
+// which comes before.
 func (s *situation) recoverable() bool {
 	return s.outOfMemory() || s.cause(cause.GPUOccupied, cause.NCCLError, cause.NCCLTimeout)
 }

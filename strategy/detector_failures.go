@@ -80,9 +80,7 @@ func (d *Detector) find(f Fact, now time.Time) {
 // strong reports whether a rank told of its own end. A rank that leaves by
 // SystemExit or KeyboardInterrupt does not fail by it.
 func strong(f Fact) bool {
-	own := f.Source == "error.json" || f.Source == "probe"
-	leaves := f.Finding.Weight == cause.WeightSymptom && (f.Finding.Code == cause.UserError || f.Finding.Code == cause.Preempted)
-	return own && !leaves
+	return ownWord(f.Source) && said(f.Finding)
 }
 
 // deadline is when all ranks have to be stopped because of those that have failed, the
@@ -190,7 +188,7 @@ func (d *Detector) victim(rank int) bool {
 		if s.finding.Weight == cause.WeightCause {
 			return false
 		}
-		victim = victim || s.finding.Weight == cause.WeightSymptom && s.finding.Code != cause.UserError && s.finding.Code != cause.Preempted
+		victim = victim || s.finding.Weight == cause.WeightSymptom && said(s.finding)
 	}
 	return victim
 }

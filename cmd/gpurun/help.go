@@ -76,7 +76,7 @@ torchrun's, before the script (with a train.toml: its [launch] table, or job.com
   --role NAME             ROLE_NAME, and the prefix of the console's lines
   --master-port PORT      by default a free one for each attempt
   --rdzv-id ID            TORCHELASTIC_RUN_ID; by default a fresh one for each attempt
-  --shutdown-timeout S    seconds between SIGTERM and SIGKILL; by default 30
+  --shutdown-timeout S    seconds between SIGTERM and SIGKILL; by default 25
   --nnodes, --node-rank and --master-addr have to name a single node. --standalone and torchrun's other flags for
   rendezvous and monitoring are accepted and have no effect.`
 

@@ -168,8 +168,8 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	return verdict, nil
 }
 
-// goOn finds out where a run stands by its events; over says that it has its verdict,
-// which is written where it was not.
+// goOn finds out where a run stands by its events; over says that nothing is left to
+// run: the verdict is there, or was written now, or an error says why not.
 func goOn(p *prepared, w *wiring, dir string, events []launcher.Event, log *node.EventLog, show func(launcher.Event)) (state launcher.State, over bool, err error) {
 	state, done, err := launcher.GoOn(dir, w.began, events, p.Digest)
 	switch {

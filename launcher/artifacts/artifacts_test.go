@@ -164,3 +164,12 @@ func TestHostileArtifacts(t *testing.T) {
 		t.Errorf("shown: %q", b.String())
 	}
 }
+
+// A file that is called as a folder of torchrun's leads nowhere.
+func TestAFileNamedAsAnAttempt(t *testing.T) {
+	dir := tree(t, map[string]string{"x/attempt_a.txt": "not an attempt\n"})
+	_, err := Collector{Attempt: -1}.Collect(dir)
+	if err == nil || !strings.HasPrefix(err.Error(), dir+" holds no stdout.log") {
+		t.Errorf("%v", err)
+	}
+}

@@ -31,6 +31,7 @@ func (c Collector) directory(dir string) (Artifacts, error) {
 		} else if at, err = c.attemptIn(filepath.Dir(newest(inner))); err != nil {
 			return r, err
 		}
+		at = cmp.Or(at, dir) // what is called so is a file
 	}
 	r.Evidence, err = c.attemptFolder(at)
 	return r, err

@@ -88,7 +88,7 @@ func (s Inspected) count(c choice) (processes, error) {
 	case said && n > mostRanks:
 		return processes{}, errext.Errorf("set nproc_per_node to the number of GPUs of a node", "nproc_per_node is %d: gpurun starts at most %d ranks on a node", n, mostRanks)
 	case said:
-		p = processes{local: n, plain: n == 1 && l.Launcher.Alone, why: "that many were asked for"}
+		p = processes{local: n, plain: n == 1 && l.Launcher.Alone, why: fmt.Sprintf("nproc_per_node is %d", n)}
 	case l.NprocPerNode == "gpu" && s.gpus.Count == 0:
 		return processes{}, errext.Errorf("set CUDA_VISIBLE_DEVICES, or ask for a number of processes", "nproc_per_node is \"gpu\", and no GPU is visible")
 	case l.NprocPerNode == "gpu":

@@ -1,8 +1,6 @@
 package format
 
 import (
-	"slices"
-
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -13,11 +11,4 @@ type Survival struct {
 	// no change of the knob can be.
 	Families [][]strategy.Value
 	Reason   string
-}
-
-// Survives reports whether a checkpoint written with one value loads with another.
-func (s Survival) Survives(from, to strategy.Value) bool {
-	return from == to || slices.ContainsFunc(s.Families, func(family []strategy.Value) bool {
-		return slices.Contains(family, from) && slices.Contains(family, to)
-	})
 }
