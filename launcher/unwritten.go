@@ -3,6 +3,7 @@ package launcher
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
@@ -23,7 +24,7 @@ func (s State) unwritten(d Decided, err error) (Verdict, error) {
 	last := s.History[len(s.History)-1]
 	how := d.Decision.Reason
 	if d.Decision.Relaunch {
-		how = fmt.Sprintf("attempt %d: %s; no attempt is started any more", last.N, d.Diagnosis.Sentence())
+		how = fmt.Sprintf("attempt %d: %s; no further attempt is started", last.N, d.Diagnosis.Sentence())
 	}
 	s.decide(d)
 	return s.Verdict, unwritten(how, d.Decision.Outcome == strategy.Trained, err)
@@ -31,7 +32,13 @@ func (s State) unwritten(d Decided, err error) (Verdict, error) {
 
 func unwritten(how string, trained bool, err error) error {
 	hint := "make room for the run directory, or name another --run-dir, and start gpurun again"
-	if trained {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		hint = "the run directory is gone, and with it what is known of the run: name another --run-dir to start the job again"
+		if trained {
+			hint = "the job has trained: its own files are what it wrote; the run directory is gone, so that another start would train again"
+		}
+	case trained:
 		hint = "the job has trained: its own files are what it wrote; started again with this run directory, once that can be written, gpurun says so and trains nothing"
 	}
 	err = fmt.Errorf("%s; that could not be written down: %w", how, firstOf(err))

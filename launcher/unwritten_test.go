@@ -43,8 +43,8 @@ func TestADiskThatFillsUp(t *testing.T) {
 		trained bool
 	}{
 		{"", 2, false}, // nothing was started
-		{"attempt 0: CUDA out of memory in backward on rank 0; no attempt is started any more; that could not be written down: no space left", 2, false},
-		{"attempt 0: CUDA out of memory in backward on rank 0; no attempt is started any more", 1, false},
+		{"attempt 0: CUDA out of memory in backward on rank 0; no further attempt is started; that could not be written down: no space left", 2, false},
+		{"attempt 0: CUDA out of memory in backward on rank 0; no further attempt is started", 1, false},
 		{"attempt 1 could not be started", 1, false},
 		{"attempt 1: trained; that could not be written down: no space left", 1, true}, // nobody can know it later
 		{"attempt 1: trained; that could not be written down: no space left", 0, true},

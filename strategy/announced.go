@@ -70,7 +70,7 @@ func cutShort(s *situation) Decision {
 }
 
 // Announced is the decision that a notice makes, a signal such as SIGUSR1 by which
-// a scheduler announces the end of the time: no attempt is started any more. What
+// a scheduler announces the end of the time: no further attempt is started. What
 // the last one was answered with is kept for the next start of the run.
 func Announced(signal string, next Decision) Decision {
 	d := Decision{Rule: "announced", Outcome: Retry, Code: CodeRetry, Reason: fmt.Sprintf("after the notice %s no attempt is started", signal)}

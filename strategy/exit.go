@@ -20,9 +20,10 @@ const (
 func failed(e *Exit) bool { return !e.Stopped && (e.Code != 0 || signalOf(e) != 0) }
 
 // signalOf returns the signal that ended a process, also where a shell between
-// the process and its observer turned it into an exit code.
+// the process and its observer turned it into an exit code: of the standard signals,
+// since a code such as 160 or 255 is more often a program's own.
 func signalOf(e *Exit) int {
-	if e.Signal == 0 && e.Code > 128 && e.Code <= 128+64 {
+	if e.Signal == 0 && e.Code > 128 && e.Code <= 128+sigSYS {
 		return e.Code - 128
 	}
 	return e.Signal

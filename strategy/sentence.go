@@ -66,7 +66,7 @@ func (d Diagnosis) title() string {
 		if d.ExitCode == 0 {
 			return "ended for an unknown reason"
 		}
-		if d.ExitCode > 128 {
+		if d.ExitCode > 128 && d.ExitCode <= 128+sigSYS {
 			return fmt.Sprintf("ended by signal %d for an unknown reason", d.ExitCode-128)
 		}
 		return fmt.Sprintf("ended with exit code %d for an unknown reason", d.ExitCode)
@@ -100,10 +100,14 @@ func (d Diagnosis) figures() string {
 	return strings.Join(words, ", ")
 }
 
-// clip shortens a line for a sentence, at a rune boundary.
+// clip shortens a line for a sentence, before a word: half of a secret would not be
+// known for one.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
+	}
+	if blank := strings.LastIndexByte(s[:n+1], ' '); blank > 0 {
+		return s[:blank] + " …"
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }

@@ -95,4 +95,12 @@ func (j *Journal) Check() error {
 	return nil
 }
 
-var errGone = errors.New("the run directory has disappeared")
+// errGone is the error for a run directory that is not there any more.
+var errGone = gone{}
+
+type gone struct{}
+
+func (gone) Error() string { return "the run directory has disappeared" }
+
+// Is makes it one of the errors for files that do not exist.
+func (gone) Is(target error) bool { return target == fs.ErrNotExist }

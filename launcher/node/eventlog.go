@@ -60,7 +60,7 @@ func (l *EventLog) serve() {
 		case <-check.C:
 			if err := l.store.Check(); err != nil {
 				check.Stop()
-				l.tell(fmt.Sprintf("warning: the run directory %s has disappeared: the ranks go on, and no attempt is started any more", l.store.Dir()))
+				l.tell(fmt.Sprintf("warning: the run directory %s has disappeared: the ranks go on, and no further attempt is started", l.store.Dir()))
 			}
 		case <-l.over:
 			return

@@ -106,3 +106,16 @@ func TestTracebacksAreTold(t *testing.T) {
 		}
 	}
 }
+
+// The source code of a frame holds words that the program may never say.
+func TestWordsInTheSourceAreNotSaid(t *testing.T) {
+	source := "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    raise KeyError(\"" + oomWords + "\")\n"
+	if got := LastWord(Exception{Class: "KeyError", Message: "'" + oomWords + "'", Traceback: source}); got.Code != UserError {
+		t.Errorf("told by the process: %s", got.Code)
+	}
+	for _, s := range Scan("stderr", source+"KeyError: '"+oomWords+"'\n") {
+		if s.Code != UserError {
+			t.Errorf("in the output: %+v", s)
+		}
+	}
+}

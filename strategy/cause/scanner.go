@@ -340,10 +340,7 @@ func (s *Scanner) text(w *writer, seg segment) {
 			s.opened++
 		}
 	}
-	if raised {
-		return
-	}
-	if lines.find([]byte(seg.text)) == math.MaxInt {
+	if raised || w.traceback.isSource(seg.text) || lines.find([]byte(seg.text)) == math.MaxInt {
 		return
 	}
 	p := classify(seg.text)

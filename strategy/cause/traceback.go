@@ -142,6 +142,13 @@ func (t *traceback) frame(f frame, text string) {
 	t.keep(text)
 }
 
+// isSource reports whether the line that was read last is the source code of a frame:
+// words in it are in the program, whether or not anybody ever says them.
+func (t *traceback) isSource(text string) bool {
+	text = t.bare(text)
+	return t.open && t.header && t.frames > 0 && t.quiet == 1 && len(text)-len(strings.TrimLeft(text, " ")) >= t.indent+len("    ")
+}
+
 // context takes a line between frames: source code, markers, blank lines.
 func (t *traceback) context(text string) {
 	t.quiet++
