@@ -50,7 +50,7 @@ func Standstill(events []Event, now Began, s State) (strategy.Decision, bool) {
 	}
 	d := strategy.Decision{Rule: "standstill", Outcome: strategy.Failed, Code: strategy.CodeFailed, Reason: fmt.Sprintf(
 		"the scheduler has started this job again %d times without any progress: each time with the same plan, %s", same-1, from)}
-	if last == cause.CUDAOOM || last == cause.HostOOM {
+	if last.OutOfMemory() {
 		d.Outcome, d.Code = strategy.Exhausted, strategy.CodeExhausted
 	}
 	return d, true

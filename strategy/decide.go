@@ -76,7 +76,7 @@ func (s *situation) decide() Decision {
 
 func (s *situation) cause(codes ...cause.Code) bool { return slices.Contains(codes, s.diagnosis.Cause) }
 
-func (s *situation) outOfMemory() bool { return outOfMemory(s.diagnosis.Cause) }
+func (s *situation) outOfMemory() bool { return s.diagnosis.Cause.OutOfMemory() }
 
 // recoverable: memory, or something that passes. A busy port has a rule of its own,
 // which comes before.
@@ -114,7 +114,7 @@ func (s *situation) inARow(c cause.Code) int {
 func (s *situation) restarts() int {
 	n := 0
 	for _, a := range s.history[:len(s.history)-1] {
-		own := !outOfMemory(a.Diagnosis.Cause) && !slices.Contains(transientCauses, a.Diagnosis.Cause) && a.Diagnosis.Cause != cause.PortInUse && a.Diagnosis.Cause != cause.GPUOccupied
+		own := !a.Diagnosis.Cause.OutOfMemory() && !slices.Contains(transientCauses, a.Diagnosis.Cause) && a.Diagnosis.Cause != cause.PortInUse && a.Diagnosis.Cause != cause.GPUOccupied
 		if a.Diagnosis.Fatal && own {
 			n++
 		}

@@ -42,7 +42,7 @@ func (d *Detector) suspects() []int {
 	var all []int
 	for i, s := range c.findings {
 		_, ended := c.exits[s.rank]
-		if outOfMemory(s.finding.Code) && s.finding.Raised && s.finding.Weight == cause.WeightCause && !ended {
+		if s.finding.Code.OutOfMemory() && s.finding.Raised && s.finding.Weight == cause.WeightCause && !ended {
 			all = append(all, i)
 		}
 	}

@@ -33,7 +33,7 @@ func Diagnose(ev Evidence) Diagnosis {
 	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
 	if best.tier == tierWarning && len(c.exits) == 0 && !slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
 		d.Fatal = false // a warning, and nobody saw the job fail
-		if best.code == cause.CUDAOOM || best.code == cause.HostOOM {
+		if best.code.OutOfMemory() {
 			d.Cause = cause.None
 		}
 	}

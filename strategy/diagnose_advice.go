@@ -11,7 +11,7 @@ import (
 // handled quotes the out-of-memory errors that the job outlived.
 func (c *fold) handled(d *Diagnosis) {
 	for _, s := range c.findings {
-		if s.finding.Code == cause.CUDAOOM || s.finding.Code == cause.HostOOM {
+		if s.finding.Code.OutOfMemory() {
 			d.Because = append(d.Because, s.fact)
 		}
 	}
@@ -22,7 +22,7 @@ func (c *fold) handled(d *Diagnosis) {
 // any: a warning without an amount only speaks of such.
 func (c *fold) adviseHandled() string {
 	for _, s := range c.findings {
-		oom := s.finding.Code == cause.CUDAOOM || s.finding.Code == cause.HostOOM
+		oom := s.finding.Code.OutOfMemory()
 		if oom && (!s.finding.Weight.Warning() || s.finding.Figures.Requested != nil) {
 			return "the job handled an out-of-memory error itself, by skipping, retrying or falling back: begin with a smaller batch where that matters"
 		}
@@ -39,7 +39,7 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return fmt.Sprintf("a single request of %s is more than the memory there is: look for a wrong shape, a batch or a sequence that is far too long", GiB(*d.Requested))
 	case d.Growth != nil:
 		return d.leak()
-	case d.Cause == cause.CUDAOOM || d.Cause == cause.HostOOM:
+	case d.Cause.OutOfMemory():
 		return c.spread(d, ev)
 	case d.Cause == cause.None:
 		return c.adviseHandled()

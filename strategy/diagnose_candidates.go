@@ -20,7 +20,7 @@ func (c *fold) candidates(ev Evidence) []candidate {
 		}
 		t := tierOf(s.finding)
 		if c.textOnly(s, ends) {
-			if outOfMemory(s.finding.Code) {
+			if s.finding.Code.OutOfMemory() {
 				continue
 			}
 			t = max(t, tierWarning)

@@ -75,7 +75,7 @@ func (c *fold) lastError(all []candidate, best candidate) string {
 
 // memory works out what the figures of an out-of-memory error say.
 func (c *fold) memory(d *Diagnosis, ev Evidence, best candidate) {
-	if d.Cause != cause.CUDAOOM && d.Cause != cause.HostOOM {
+	if !d.Cause.OutOfMemory() {
 		return
 	}
 	d.Late = c.late(best)

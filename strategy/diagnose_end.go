@@ -79,7 +79,7 @@ func (c *fold) textOnly(s found, ends map[int]*end) bool {
 	if e.word != nil && !passedOn(e.word.finding) {
 		return e.outranks(s.finding)
 	}
-	if !outOfMemory(s.finding.Code) {
+	if !s.finding.Code.OutOfMemory() {
 		return false
 	}
 	if e.exit == nil || e.exit.Stopped {
@@ -96,7 +96,7 @@ func (e *end) outranks(text *cause.Finding) bool {
 	switch {
 	case text.Code == word.Code:
 		return false
-	case outOfMemory(text.Code):
+	case text.Code.OutOfMemory():
 		return true
 	case word.Weight != cause.WeightCause || word.Code == cause.Unknown:
 		return false
@@ -132,7 +132,7 @@ const pythonFails = 1
 // and was not raised from what they say.
 func (c *fold) deniedByTraceback(s found, e *end) bool {
 	left := e.left
-	if left == nil || outOfMemory(left.finding.Code) || outOfMemory(left.finding.From) {
+	if left == nil || left.finding.Code.OutOfMemory() || left.finding.From.OutOfMemory() {
 		return false
 	}
 	if c.passesOn(s.rank) && explains(s.finding.Code, left.finding.Code) || otherProcess(s.finding, left.finding) {

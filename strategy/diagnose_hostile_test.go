@@ -49,7 +49,7 @@ func TestHostileTextOnManyRanks(t *testing.T) {
 				facts = append(append(facts, tells(rank, 6, words[random.IntN(len(words))])...), exits(rank, 7, []int{1, 139}[random.IntN(2)])...)
 			}
 		}
-		if d := Diagnose(Evidence{Ranks: ranks, Facts: facts}); outOfMemory(d.Cause) || d.Cause == cause.GPUOccupied || !d.Fatal {
+		if d := Diagnose(Evidence{Ranks: ranks, Facts: facts}); d.Cause.OutOfMemory() || d.Cause == cause.GPUOccupied || !d.Fatal {
 			t.Fatalf("attempt %d: %s, fatal %v, on rank %d: %q", i, d.Cause, d.Fatal, d.Rank, d.Error)
 		}
 	}

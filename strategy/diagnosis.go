@@ -40,4 +40,4 @@ type Diagnosis struct {
 }
 
 // OutOfMemory reports whether memory is what ended the attempt.
-func (d Diagnosis) OutOfMemory() bool { return d.Fatal && outOfMemory(d.Cause) }
+func (d Diagnosis) OutOfMemory() bool { return d.Fatal && d.Cause.OutOfMemory() }

@@ -1,24 +1,18 @@
 package strategy
 
-import (
-	"slices"
-
-	"github.com/gpurun/gpurun/strategy/cause"
-)
+import "slices"
 
 // ranOut lists the plans of the history that ran out of memory, as the job really
 // ran them.
 func (s *situation) ranOut() []Plan {
 	var plans []Plan
 	for _, a := range s.history {
-		if a.Diagnosis.Fatal && outOfMemory(a.Diagnosis.Cause) {
+		if a.Diagnosis.Fatal && a.Diagnosis.Cause.OutOfMemory() {
 			plans = append(plans, s.job.used(a))
 		}
 	}
 	return plans
 }
-
-func outOfMemory(c cause.Code) bool { return c == cause.CUDAOOM || c == cause.HostOOM }
 
 // hopeless reports whether candidate is bound to need at least the memory that
 // a plan which ran out of it needed: it is that plan, or differs from it only by

@@ -106,7 +106,7 @@ func goesOn(text []byte) bool {
 func isMemory(traceback []byte) (memory bool) {
 	scanner := cause.NewScanner("stderr")
 	scanner.OnFinding = func(seen cause.Finding) {
-		memory = memory || seen.Raised && (seen.Code == cause.CUDAOOM || seen.Code == cause.HostOOM)
+		memory = memory || seen.Raised && seen.Code.OutOfMemory()
 	}
 	scanner.Write(traceback) // It never fails.
 	scanner.Close()

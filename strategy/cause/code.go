@@ -34,6 +34,9 @@ const (
 	None            Code = "none"
 )
 
+// OutOfMemory reports whether the cause is that memory ran out, of a GPU or of the host.
+func (c Code) OutOfMemory() bool { return c == CUDAOOM || c == HostOOM }
+
 // A Phase is the part of training that an attempt was in when it ended.
 type Phase string
 

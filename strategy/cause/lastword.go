@@ -36,7 +36,7 @@ func LastWord(e Exception) Finding {
 		}
 		from := inner.alone()
 		// What another rank's end brings about is no handler's mistake.
-		victim := own.Weight == WeightSymptom && own.Code != UserError && memory(from.Code)
+		victim := own.Weight == WeightSymptom && own.Code != UserError && from.Code.OutOfMemory()
 		if !victim && !raisedFrom(how, outer.Class, outer.line(), inner.line(), outer.Caught) {
 			break
 		}
@@ -46,9 +46,6 @@ func LastWord(e Exception) Finding {
 	}
 	return own
 }
-
-// memory reports whether a cause is that memory ran out.
-func memory(code Code) bool { return code == CUDAOOM || code == HostOOM }
 
 // line is the exception as the first line of its last words.
 func (e *Exception) line() string {

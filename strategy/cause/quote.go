@@ -43,7 +43,7 @@ func isProgramError(class string) bool { return slices.Contains(programErrors, s
 // process has told of the exception itself (whole), it would have told of what it was
 // raised from as well.
 func quotes(class, text string, p *pattern, whole bool) bool {
-	if p.code != CUDAOOM && p.code != HostOOM || p.whole || slices.Contains(memoryErrors, simpleName(class)) {
+	if !p.code.OutOfMemory() || p.whole || slices.Contains(memoryErrors, simpleName(class)) {
 		return false
 	}
 	if p.phase == Load {

@@ -50,12 +50,12 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 	if !s.wanted(&at) {
 		return
 	}
-	if at.Code == CUDAOOM || at.Code == HostOOM {
+	if at.Code.OutOfMemory() {
 		at.Growth = s.Growth()
 	}
 	at.Seq = s.number(&at)
 	s.give(at)
-	if at.Code == CUDAOOM || at.Code == HostOOM || at.Code == PortInUse || at.Raised && at.Weight != WeightSymptom {
+	if at.Code.OutOfMemory() || at.Code == PortInUse || at.Raised && at.Weight != WeightSymptom {
 		s.remind(w, at, raised && t.top)
 	}
 }
