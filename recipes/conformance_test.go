@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"os/exec"
@@ -99,38 +100,56 @@ func environment(t *testing.T, name string) string {
 func realCases(t *testing.T, name string) []realCase {
 	t.Helper()
 	var cases []realCase
-	for _, file := range golden(t) {
-		archive, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := readScene(t, archive)
-		if s.recipe.Name != name || s.own || s.unparsed != "" {
-			continue
-		}
-		plan, _, err := s.recipe.Read(s.cmd, s.at)
-		if err != nil {
-			continue // a golden error
-		}
+	for file, s := range askedScenes(t, name) {
 		folder := t.TempDir()
 		save(t, folder, s.cmd.Files)
 		c := realCase{
 			Name: strings.TrimSuffix(filepath.Base(file), ".txtar") + " before", Argv: s.cmd.Argv, Env: s.cmd.Env,
-			Folder: folder, Attempt: attempt, Ranks: s.at.Ranks, want: plan, rung: s.rung,
+			Folder: folder, Attempt: attempt, Ranks: s.at.Ranks, want: s.held, rung: s.rung,
 		}
 		cases = append(cases, c)
-		change, err := s.recipe.Apply(s.cmd, plan.With(s.plan), s.at, attempt)
+		change, err := s.recipe.Apply(s.cmd, s.held.With(s.plan), s.at, attempt)
 		if err != nil {
 			continue // a golden error
 		}
 		save(t, filepath.Join(folder, attempt), change.Files)
 		link(t, folder, change.Siblings)
 		c.Name = strings.Replace(c.Name, " before", " after", 1)
-		c.Argv, c.Env, c.want, c.turn = change.Argv, maps.Clone(s.cmd.Env), plan.With(s.plan), s.plan
+		c.Argv, c.Env, c.want, c.turn = change.Argv, maps.Clone(s.cmd.Env), s.held.With(s.plan), s.plan
 		maps.Copy(c.Env, change.Env)
 		cases = append(cases, c)
 	}
 	return cases
+}
+
+// An askedScene is a scene with the plan that the recipe reads in its command.
+type askedScene struct {
+	scene
+	held strategy.Plan
+}
+
+// askedScenes are the scenes of a recipe that its framework is asked about, by their
+// files: not those with a golden error.
+func askedScenes(t *testing.T, name string) iter.Seq2[string, askedScene] {
+	return func(yield func(string, askedScene) bool) {
+		for _, file := range golden(t) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := readScene(t, archive)
+			if s.recipe.Name != name || s.own || s.unparsed != "" {
+				continue
+			}
+			held, _, err := s.recipe.Read(s.cmd, s.at)
+			if err != nil {
+				continue // a golden error
+			}
+			if !yield(file, askedScene{scene: s, held: held}) {
+				return
+			}
+		}
+	}
 }
 
 func save(t *testing.T, folder string, files map[string][]byte) {

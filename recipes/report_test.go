@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	"github.com/BurntSushi/toml"
-	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
@@ -100,21 +99,9 @@ func quotedList(words []string) string {
 func digestOf(t *testing.T, name string) string {
 	t.Helper()
 	sum := sha256.New()
-	for _, file := range golden(t) {
-		archive, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := readScene(t, archive)
-		if s.recipe.Name != name || s.own || s.unparsed != "" {
-			continue
-		}
-		plan, _, err := s.recipe.Read(s.cmd, s.at)
-		if err != nil {
-			continue // a golden error
-		}
-		asked := []any{filepath.Base(file), s.rung, s.at.Ranks, s.cmd.Argv, s.cmd.Env, s.cmd.Files, plan}
-		if change, err := s.recipe.Apply(s.cmd, plan.With(s.plan), s.at, attempt); err == nil {
+	for file, s := range askedScenes(t, name) {
+		asked := []any{filepath.Base(file), s.rung, s.at.Ranks, s.cmd.Argv, s.cmd.Env, s.cmd.Files, s.held}
+		if change, err := s.recipe.Apply(s.cmd, s.held.With(s.plan), s.at, attempt); err == nil {
 			asked = append(asked, s.plan, change.Argv, change.Env, change.Files, change.Siblings)
 		}
 		text, err := json.Marshal(asked)
