@@ -10,7 +10,7 @@ ATTEMPTS ?= 200
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test unit lint fuzz stress soak bench conformance corpus-report clean
+.PHONY: help build quickstart test unit lint fuzz stress soak bench conformance corpus-report dist dist-check clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,5 +61,12 @@ conformance: ## the recipes beside the real frameworks (RECIPES="a b" for some o
 corpus-report: ## how well failures are told apart, by cause
 	$(GO) test -count=1 -run Corpus -v ./strategy
 
+dist: ## wheels and plain binaries for x86-64 and arm64 in dist, with their SHA-256 sums
+	@GO='$(GO)' python3 .ci/dist/dist.py build dist
+	GPURUN_DIST='$(CURDIR)/dist' $(GO) test -count=1 -run '^TestDist' ./cmd/gpurun
+
+dist-check: dist ## what dist made is the same from a fresh clone, and its wheel runs the example
+	@GO='$(GO)' .ci/dist/check '$(PYTHON)'
+
 clean: ## remove what was built
-	rm -rf bin .cache
+	rm -rf bin dist .cache
