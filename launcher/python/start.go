@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,12 +29,16 @@ var errTooMuch = errors.New("it prints more than an answer")
 // interpreter and what it started are killed.
 func (i *Interpreter) output(ctx context.Context, args []string) (string, error) {
 	out, errs := &limitedBuffer{limit: largest}, &limitedBuffer{limit: largest}
-	cmd := exec.CommandContext(ctx, i.path, append([]string{"-c", describe}, args...)...)
+	first, err := Search{Dir: i.dir, Env: i.env}.InPath(i.command[0])
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, first, slices.Concat(i.command[1:], []string{"-c", describe}, args)...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = i.dir, i.env.Words(), out, errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = holdBound
-	err := cmd.Run()
+	err = cmd.Run()
 	switch {
 	case out.full || errs.full:
 		return "", errTooMuch
