@@ -98,9 +98,6 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 	}
 	j.Name = nameOf(j.Argv[0])
 	j.origin.words = slices.Concat([]string{"gpurun"}, t.line.Flags, t.words)
-	if t.asProgram {
-		j.origin.words = slices.Concat([]string{"gpurun"}, t.line.Flags, []string{"--"}, t.words)
-	}
 	if err := judge(j); err != nil {
 		return nil, err
 	}
