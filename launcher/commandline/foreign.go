@@ -2,10 +2,9 @@ package commandline
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
-
-	"mvdan.cc/sh/v3/syntax"
 )
 
 // A Foreign is a program that starts a command elsewhere, or several times: on other
@@ -118,13 +117,15 @@ const skipped = "gpurun-skipped"
 func Quote(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
-		var err error
-		if quoted[i], err = syntax.Quote(w, syntax.LangBash); err != nil {
-			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'" // a NUL, which no argument has
+		if quoted[i] = w; !plainWord.MatchString(w) {
+			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 		}
 	}
 	return strings.Join(quoted, " ")
 }
+
+// plainWord is a word in which no shell sees anything but text.
+var plainWord = regexp.MustCompile(`^[\w./:,+@%^-][\w./:,+@%^=-]*$`)
 
 const (
 	onNodes     = "starts the command on the nodes of a job"
