@@ -192,7 +192,7 @@ func noVerb(word, meant string) error {
 	if meant != "" {
 		hint = "did you mean gpurun " + meant + "? gpurun help lists the verbs"
 	}
-	return errext.Errorf(hint, "%q is neither a verb nor an existing script or program", word)
+	return errext.Errorf(hint, "%q is neither a verb nor an existing script", word)
 }
 
 func asksHelp(word string) bool { return word == "--help" || word == "-h" }

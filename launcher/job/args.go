@@ -92,16 +92,3 @@ func notPython(name string) string {
 	}
 	return ""
 }
-
-// lookup makes a function of an environment in the form of os.Environ; of two
-// entries the last counts, as with exec.Cmd.
-func lookup(env []string) func(string) string {
-	return func(name string) string {
-		for i := len(env) - 1; i >= 0; i-- {
-			if value, ok := strings.CutPrefix(env[i], name+"="); ok {
-				return value
-			}
-		}
-		return ""
-	}
-}
