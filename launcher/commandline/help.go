@@ -40,4 +40,5 @@ const ReadHelp = `--json              print one JSON document on stdout
 --no-python         the script is a program
 --python PATH       the interpreter; by default the active environment's, then torchrun's, then python3
 --help, -h          show this
-The other flags of "gpurun run" are accepted, and change nothing here.`
+Those of the policy (--mode, --numerics, --never, --device-memory) count as in "gpurun run", whose other flags
+are accepted, and change nothing here.`
