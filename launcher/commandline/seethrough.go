@@ -37,6 +37,11 @@ func (s *Seen) Installs() bool {
 	return slices.ContainsFunc(s.Wrappers, func(w *Wrapper) bool { return w.Installs })
 }
 
+// Contained reports whether the interpreter's files are out of sight.
+func (s *Seen) Contained() bool {
+	return slices.ContainsFunc(s.Wrappers, func(w *Wrapper) bool { return w.Contained })
+}
+
 // SeeThrough looks behind the wrappers that a command line begins with, as far as it
 // is certain what they start, where, and with which variables.
 func (t *Table) SeeThrough(words []string) Seen {

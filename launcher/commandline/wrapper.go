@@ -29,6 +29,8 @@ type Wrapper struct {
 	Environment bool
 	// Installs: before that, it may install what is missing, which takes minutes.
 	Installs bool
+	// Contained: that has files of its own, too, which gpurun does not see.
+	Contained bool
 	// Runs: a first word that ends in .py is a script that it runs itself.
 	Runs bool
 	// Opaque are the options with which gpurun does not look behind the wrapper, each

@@ -63,7 +63,7 @@ func condaRun(name, holds string) Wrapper {
 // containerised is Apptainer, or Singularity.
 func containerised(name string) Wrapper {
 	return Wrapper{
-		Command: []string{name, "exec"}, Subcommands: []string{"run"}, Operands: 1, Environment: true,
+		Command: []string{name, "exec"}, Subcommands: []string{"run"}, Operands: 1, Environment: true, Contained: true,
 		Opaque: map[string]string{"pwd": moves, "cwd": moves, "W": moves, "workdir": moves, "e": cleans, "cleanenv": cleans, "c": cleans, "contain": cleans, "C": cleans, "containall": cleans},
 		Grammar: getopt("nv nvccli rocm c contain C containall e cleanenv i ipc p pid f fakeroot writable writable-tmpfs w compat no-eval u userns d debug q quiet s silent v verbose",
 			"B bind env env-file H home pwd cwd W workdir o overlay app n net network security scratch S mount cpus memory"),

@@ -21,8 +21,10 @@ type typed struct {
 	// ask starts the interpreter of wrappers that find one; nil for none.
 	ask      []string
 	installs bool
-	dir      string       // its working directory
-	env      environ.Vars // what it inherits, with the variables before it and the job's own
+	// contained: the launcher is where gpurun sees no files.
+	contained bool
+	dir       string       // its working directory
+	env       environ.Vars // what it inherits, with the variables before it and the job's own
 }
 
 // frameworkLaunchers lets the recipes take a framework's launcher off a command. The
@@ -31,8 +33,8 @@ type typed struct {
 func frameworkLaunchers(ctx context.Context, own environ.Vars) Unwrap {
 	return func(words []string, env map[string]string, dir string) (Inner, bool, error) {
 		seen := commandline.Known.SeeThrough(words)
-		t := typed{words: seen.Inner, dir: dir, env: own.With(env)}
-		if seen.Environment() {
+		t := typed{words: seen.Inner, dir: dir, env: own.With(env), contained: seen.Contained()}
+		if seen.Environment() && !t.contained {
 			t.ask, t.installs = append(slices.Clone(seen.Ask), "python"), seen.Installs()
 		}
 		return t.unwrap(ctx)
@@ -80,6 +82,9 @@ func (t typed) interpreter(env environ.Vars) (*python.Interpreter, error) {
 	if t.ask != nil {
 		return python.Through(t.ask, t.dir, inherited(env.Words()), t.installs), nil
 	}
+	if t.contained {
+		return nil, errext.Errorf("name a file of your own", "gpurun does not see the files in the container that the launcher is in")
+	}
 	path, _, err := find(python.Search{Dir: t.dir, Env: env})
 	if err != nil {
 		return nil, err
@@ -90,7 +95,7 @@ func (t typed) interpreter(env environ.Vars) (*python.Interpreter, error) {
 // launcherPython is the interpreter in the first line of the launcher's script; empty
 // where it has none.
 func (t typed) launcherPython() string {
-	if t.ask != nil {
+	if t.ask != nil || t.contained {
 		return "" // the launcher is in an environment that gpurun does not see
 	}
 	path, _, err := python.Search{Launcher: t.words[0], Dir: t.dir}.OfLauncher()

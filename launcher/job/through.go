@@ -24,7 +24,7 @@ type Through struct {
 	// Direct: the last wrapper runs the script by an interpreter that it starts itself.
 	Direct bool
 
-	ask      []string // starts that interpreter; nil where gpurun finds it
+	ask      []string // starts that interpreter; nil where gpurun finds it, or nobody can be asked
 	installs bool     // it may install packages first
 }
 
@@ -42,14 +42,16 @@ func (c *command) behind(seen commandline.Seen) {
 	if c.python == "" {
 		t.Python = "python"
 	}
-	t.ask, t.installs = append(slices.Clone(seen.Ask), t.Python), seen.Installs()
 	c.python, c.torchrun = "", ""
+	if !seen.Contained() {
+		t.ask, t.installs = append(slices.Clone(seen.Ask), t.Python), seen.Installs()
+	}
 }
 
 // interpreter is the one that the command names, as typed; empty where it names none.
 func (c *command) interpreter() string {
 	if c.through.Python != "" {
-		return strings.Join(c.through.ask, " ")
+		return strings.Join(append(slices.Clone(c.through.Wrappers), c.through.Python), " ")
 	}
 	return c.python
 }
@@ -76,10 +78,11 @@ func (j *Job) start(own string) []string {
 // 723): a wrapper that runs it makes an environment for it alone.
 const inlineMetadata = "\n# /// script"
 
-// asked is the interpreter behind the wrappers that find one; false where gpurun finds it.
+// asked is the interpreter behind the wrappers that find one, nil where it cannot be
+// asked from here; false where gpurun finds it.
 func (j *Job) asked(env environ.Vars) (*python.Interpreter, bool) {
 	if j.Through.ask == nil {
-		return nil, false
+		return nil, j.Through.Python != ""
 	}
 	return python.Through(j.Through.ask, j.Workdir, env, j.Through.installs), true
 }

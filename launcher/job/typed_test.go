@@ -77,6 +77,8 @@ func TestTyped(t *testing.T) {
 		"uv run trl sft --output_dir o":                          {Module, "uv run python -u -m | trl.scripts.sft --output_dir o", "auto", AutoLauncher},
 		"poetry run python3 -O train.py":                         {Script, "poetry run python3 -O -u | train.py", "auto", AutoTyped},
 		"conda run -n x --live-stream python train.py":           {Script, "conda run -n x --live-stream python -u | train.py", "auto", AutoTyped},
+		"apptainer exec --nv x.sif python train.py":              {Script, "apptainer exec --nv x.sif python -u | train.py", "auto", AutoTyped},
+		"apptainer exec x.sif accelerate launch train.py":        {Script, "apptainer exec x.sif python -u | train.py", "auto", AutoLauncher},
 		"pixi run train":                                         {Program, "pixi run | train", "auto", AutoTyped},
 		"nohup python -m pkg.train":                              {Module, "nohup PY -u -m | pkg.train", "auto", AutoTyped},
 		"timeout 2h torchrun --nproc-per-node 2 train.py":        {Script, "timeout 2h PY -u | train.py", "2", AutoDevices},

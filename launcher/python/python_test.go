@@ -249,7 +249,7 @@ func TestAnInterpreterIsLetGo(t *testing.T) {
 // looked for in the job's own PATH.
 func TestAnInterpreterBehindAWrapper(t *testing.T) {
 	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "words")
-	write(t, filepath.Join(bin, "uv"), fmt.Sprintf("#!/bin/sh\necho \"$1 $2 $3\" >> %s\nshift 2\nexec %s \"$@\"\n", log, real(t)))
+	write(t, filepath.Join(bin, "uv"), fmt.Sprintf("#!/bin/sh\necho \"$1 $2 $3\" >> %s\n[ $(printf '%%s' \"$*\" | wc -l) = 0 ] || exit 3\nshift 2\nexec %s \"$@\"\n", log, real(t)))
 	env := environ.Parse(os.Environ()).With(map[string]string{"PATH": bin + ":" + os.Getenv("PATH")})
 	i := Through([]string{"uv", "run", "-q"}, t.TempDir(), env, true)
 	if version, err := i.Version(t.Context()); err != nil || !strings.HasPrefix(version, "3.") {
