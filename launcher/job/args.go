@@ -69,7 +69,9 @@ func judge(j *Job) error {
 		return refuseInner(j.Kind, j.Argv)
 	}
 	hint := ""
-	if meant := nearestFile(under(j.Workdir, first)); meant != "" {
+	if name, _, assigned := strings.Cut(first, "="); assigned && !strings.ContainsAny(name, "/.- ") {
+		hint = "write variables in front of gpurun: " + name + "=… gpurun …"
+	} else if meant := nearestFile(under(j.Workdir, first)); meant != "" {
 		hint = "did you mean " + filepath.Join(filepath.Dir(first), filepath.Base(meant)) + "?"
 	} else if strings.HasSuffix(first, ".toml") {
 		hint = "name an existing train.toml"

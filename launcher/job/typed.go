@@ -96,7 +96,7 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 	if err := t.takeFlags(j, c); err != nil {
 		return nil, err
 	}
-	j.Name = nameOf(j.Argv[0])
+	j.Name = t.name(j)
 	j.origin.words = slices.Concat([]string{"gpurun"}, t.line.Flags, t.words)
 	if err := judge(j); err != nil {
 		return nil, err
@@ -143,10 +143,23 @@ func (t typedLine) misplaced() error {
 // onLine turns an error about a command into one about a command line, which has no
 // table launch to set something in.
 func (t typedLine) onLine(err error) error {
-	if hint := errext.Hint(err); strings.Contains(hint, "launch.ranks") {
-		return errext.WithHint(err, `put gpurun in front of the launcher itself, or the command into a train.toml: job.command, and launch.ranks = "self"`)
+	if hint := errext.Hint(err); !strings.Contains(hint, "launch.ranks") {
+		return err
 	}
-	return err
+	const file = `the command into a train.toml: job.command, and launch.ranks = "self"`
+	if commandline.Known.Starts(commandline.Known.SeeThrough(t.words).Inner[0]) {
+		return errext.WithHint(err, "put "+file)
+	}
+	return errext.WithHint(err, "put gpurun in front of the launcher itself, or "+file)
+}
+
+// name is the job's: that of its script, also of one that a shell runs.
+func (t typedLine) name(j *Job) string {
+	shells := []string{"sh", "bash", "dash", "zsh"}
+	if j.Kind == Program && slices.Contains(shells, nameOf(j.Argv[0])) && len(j.Argv) > 1 && !strings.HasPrefix(j.Argv[1], "-") {
+		return nameOf(j.Argv[1])
+	}
+	return nameOf(j.Argv[0])
 }
 
 // takeFlags makes the command the job's, and then the flags of gpurun and of torchrun

@@ -130,10 +130,11 @@ func TestTypedRefuses(t *testing.T) {
 		"none.py":                                     {"none.py does not exist", ""},
 		"nosuch train.py":                             {"nosuch does not exist", "no program of that name is in PATH"},
 		"deepspeed none.py":                           {"none.py does not exist", ""},
+		"A=1 python train.py":                         {"A=1 does not exist", "write variables in front of gpurun: A=… gpurun …"},
 		"run.sh":                                      {"run.sh is a shell script", "gpurun ./…"},
 		"python":                                      {"python would wait for input", "name the script"},
 		"uv run torchrun":                             {"no script or train.toml was given", ""},
-		"horovodrun -np 2 python train.py":            {"horovodrun starts ranks of its own", "put gpurun in front of the launcher itself"},
+		"horovodrun -np 2 python train.py":            {"horovodrun starts ranks of its own", `put the command into a train.toml: job.command, and launch.ranks = "self"`},
 		"bash -c torchrun_x":                          {"bash does not exist", ""},
 		"--nproc-per-node 2 torchrun train.py":        {"--nproc-per-node stands before torchrun", "behind torchrun"},
 		"--nproc-per-node 2 accelerate launch --num_processes 4 train.py": {"--nproc-per-node contradicts the launcher's number of ranks", "keep one"},
@@ -160,6 +161,22 @@ func TestTypedRefuses(t *testing.T) {
 	}
 	if _, _, err := Open(t.Context(), []string{"torchrun", "--help"}, env, dir); !errors.Is(err, ErrHelp) {
 		t.Errorf("torchrun --help: %v", err)
+	}
+}
+
+// A job is named by its script, whoever runs it.
+func TestTypedName(t *testing.T) {
+	dir, env := typedAt(t)
+	bin := strings.TrimPrefix(env[0], "PATH=")
+	put(t, filepath.Join(bin, "bash"), "#!/bin/sh\n")
+	for line, want := range map[string]string{"bash run.sh x": "run", "bash -c true": "bash", "./run.sh": "run", "uv run train.py": "train", "python -m pkg.train": "pkg.train", "mytrainer fit": "mytrainer"} {
+		if j, _, err := Open(t.Context(), strings.Fields(line), env, dir); err != nil || j.Name != want {
+			t.Errorf("%s: %v, %+v, want %s", line, err, j, want)
+		}
+	}
+	_, _, err := Open(t.Context(), []string{"bash", "-c", "torchrun train.py"}, env, dir)
+	if err == nil || !strings.Contains(errext.Hint(err), "put gpurun in front of the launcher itself") {
+		t.Errorf("a launcher in a shell: %v, %s", err, errext.Hint(err))
 	}
 }
 
