@@ -7,6 +7,8 @@ type Policy struct {
 	Mode        Mode     `json:"mode"`
 	MaxAttempts int      `json:"max_attempts"`
 	Numerics    Numerics `json:"numerics"`
+	// NumericsSaid: the user said so in words, in a file or by a flag.
+	NumericsSaid bool `json:"numerics_said,omitempty"`
 	// Never lists rungs, or knobs, to leave alone.
 	Never    []string `json:"never,omitempty"`
 	NVMePath string   `json:"nvme_path,omitempty"`

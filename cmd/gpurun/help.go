@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 )
@@ -18,6 +20,7 @@ import (
 // appHelp follows the list of verbs: enough to start a job with.
 const appHelp = `
 EXAMPLES:
+   gpurun torchrun --nproc-per-node 8 train.py          one word in front of the line that you type today
    gpurun --nproc-per-node 8 train.py --batch-size 64   in place of torchrun; a known framework needs no more
    gpurun plan train.toml                               what gpurun could change, and what not, and why; starts nothing
    gpurun diagnose slurm-1234.out                       why a job died that ran without gpurun
@@ -53,41 +56,6 @@ func status(done string) string {
    2    usage, configuration or environment
    70   a bug in gpurun`
 }
-
-// runFlags are the flags of a run, which package job parses itself.
-const runFlags = `gpurun's own:
-  --json                  print events as JSON lines on stdout, the verdict last; all else goes to stderr
-  --quiet                 say only failures and the end
-  --run-dir DIR           the run directory; one that exists goes on where it stopped
-  --deadline TIME         by when the run is over, such as 4h: it stops at a checkpoint before, with code 75
-  --propagate-exit-code   end with the job's own code, if that is 1-63, where it failed for a reason of its own
-  --python PATH           the interpreter; by default the active environment's, then torchrun's, then python3
-  --help, -h              show this
-
-torchrun's, before the script (with a train.toml: its [launch] table, or job.command):
-  --nproc-per-node N      the number of ranks, or auto, gpu or cpu
-  -m, --module            the script is a module, as in python -m
-  --no-python             the script is a program
-  --max-restarts N        restarts for failures that no rung answers
-  --log-dir DIR           the folder of the job's runs, in place of .gpurun/JOB
-  -r, --redirects STD     streams that go only to files: 1 (out), 2 (err), 3 (both), or RANK:STD,…
-  -t, --tee STD           streams that go to files and to the console
-  --local-ranks-filter R  the ranks whose output reaches the console: 0,1,…
-  --role NAME             ROLE_NAME, and the prefix of the console's lines
-  --master-port PORT      by default a free one for each attempt
-  --rdzv-id ID            TORCHELASTIC_RUN_ID; by default a fresh one for each attempt
-  --shutdown-timeout S    seconds between SIGTERM and SIGKILL; by default 25
-  --nnodes, --node-rank and --master-addr have to name a single node. --standalone and torchrun's other flags for
-  rendezvous and monitoring are accepted and have no effect.`
-
-// readFlags are those of the verbs that read a job and start nothing.
-const readFlags = `--json              print one JSON document on stdout
---nproc-per-node N  the number of ranks, or auto, gpu or cpu
--m, --module        the script is a module, as in python -m
---no-python         the script is a program
---python PATH       the interpreter; by default the active environment's, then torchrun's, then python3
---help, -h          show this
-The other flags of "gpurun run" are accepted, and change nothing here.`
 
 // helpCommand shows the help of gpurun or of one verb.
 func helpCommand() *cli.Command {
@@ -159,7 +127,7 @@ func writeHelp(out io.Writer, c *cli.Command, path string) error {
 		fmt.Fprintln(w)
 	}
 	if c.SkipFlagParsing && c.Name != "help" {
-		section("OPTIONS", map[bool]string{true: runFlags, false: readFlags}[c.Name == "run"])
+		section("OPTIONS", map[bool]string{true: commandline.RunHelp, false: commandline.ReadHelp}[c.Name == "run"])
 	} else {
 		fmt.Fprintf(w, "OPTIONS:\n")
 		for _, f := range c.Flags {
@@ -201,7 +169,16 @@ func misnamed(args []string) error {
 	if strings.HasPrefix(word, "-") || strings.ContainsAny(word, "./") {
 		return nil
 	}
-	if _, err := os.Stat(word); err == nil || newApp(streams{}).Command(word) != nil {
+	if newApp(streams{}).Command(word) != nil || commandline.Known.Starts(word) {
+		return nil
+	}
+	if slices.Contains(commandline.Verbs, word) {
+		return errext.Errorf("gpurun help lists the verbs; a program of that name goes behind --: gpurun -- "+word+" …", "%q is a verb that this version of gpurun does not have yet", word)
+	}
+	if _, err := os.Stat(word); err == nil {
+		return nil
+	}
+	if _, err := exec.LookPath(word); err == nil {
 		return nil
 	}
 	if meant := job.Nearest(word, all); meant != "" {

@@ -55,7 +55,7 @@ func newApp(s streams) *cli.App {
 	app := &cli.App{
 		Name:            "gpurun",
 		Usage:           "run a training job as torchrun would, and rescue it when it runs out of memory",
-		UsageText:       "gpurun [flags] train.toml\ngpurun [flags] script.py [arguments …]\ngpurun VERB …",
+		UsageText:       "gpurun [flags] train.toml\ngpurun [flags] COMMAND…\ngpurun [flags] script.py [arguments …]\ngpurun VERB …",
 		HideVersion:     true,
 		HideHelpCommand: true,
 		Writer:          s.out,

@@ -28,13 +28,16 @@ func runCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:            "run",
 		Usage:           "run a job (the verb may be left out)",
-		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--deadline TIME] [--propagate-exit-code] train.toml\ngpurun [flags] script.py [arguments …]",
+		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--deadline TIME] [--propagate-exit-code] train.toml\ngpurun [flags] COMMAND…\ngpurun [flags] script.py [arguments …]",
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return orHelp(c, run(c.Context, c.Args().Slice(), s)) },
 	}
 }
 
 func run(ctx context.Context, args []string, s streams) error {
+	if err := whereOff(args); err != nil {
+		return err
+	}
 	j, own, err := readJob(ctx, args)
 	if err != nil {
 		return err

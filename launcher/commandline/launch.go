@@ -37,8 +37,11 @@ type Launch struct {
 
 	Kind    Kind
 	Command []string // script, module or program, and its arguments
-	// Flags are the words before those, but a run directory.
-	Flags []string
+	// Flags are the words before those, but a run directory. From is the index of the
+	// word that follows them; Torchrun are those of them that torchrun has, too.
+	Flags    []string
+	From     int
+	Torchrun []string
 	// Python is gpurun's own option, and so are those in Own.
 	Python string
 	Own    Own
@@ -60,6 +63,10 @@ type Own struct {
 	RunDir    string // the run directory, as given
 	Deadline  string // by when the run has to be over, as given
 	Propagate bool   // exit with the job's own code where it failed by itself
+
+	// The policy, as given; empty where nothing is said. Of several --never each counts.
+	Mode, Numerics, MaxAttempts, DeviceMemory string
+	Never                                     string // joined by commas
 }
 
 // ErrHelp says that the command line asks for help.
@@ -93,18 +100,20 @@ func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*Launch, error)
 	if len(read.Rest) == 0 {
 		return nil, errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", "no script or train.toml was given")
 	}
-	l.Command, l.Flags = read.Rest, flags(args[:read.From], read.Given)
+	l.Command, l.From = read.Rest, read.From
+	l.Flags = flags(args[:read.From], read.Given, func(o *Option) bool { return o.Name == "run-dir" })
+	l.Torchrun = flags(args[:read.From], read.Given, func(o *Option) bool { return o.Name == "python" || IsOwnOption(o.Name) })
 	l.LocalRankArg = legacy && !l.useEnv
 	return l, l.finish()
 }
 
-// flags are the words that hold options, without those that name a run directory:
-// the next run has another one.
-func flags(words []string, given []Given) []string {
+// flags are the words that hold options, without some of them: the next run, for
+// example, has another run directory.
+func flags(words []string, given []Given, without func(*Option) bool) []string {
 	drop := map[int]bool{}
 	for _, g := range given {
-		if g.Name == "run-dir" {
-			drop[g.At], drop[g.At+1] = true, drop[g.At+1] || !g.Attached
+		if g.At >= 0 && without(g.Option) {
+			drop[g.At], drop[g.At+1] = true, drop[g.At+1] || !g.Attached && !g.Bare
 		}
 	}
 	var left []string
@@ -235,6 +244,16 @@ func (l *Launch) takeValue(g Given) (err error) {
 		l.Own.RunDir = g.Value
 	case "deadline":
 		l.Own.Deadline = g.Value
+	case "mode":
+		l.Own.Mode = g.Value
+	case "numerics":
+		l.Own.Numerics = g.Value
+	case "max-attempts":
+		l.Own.MaxAttempts = g.Value
+	case "device-memory":
+		l.Own.DeviceMemory = g.Value
+	case "never":
+		l.Own.Never = strings.TrimPrefix(l.Own.Never+","+g.Value, ",")
 	default:
 		return fmt.Errorf("%s has no meaning here", g.Source) // a table without a rule: a test holds that there is none
 	}

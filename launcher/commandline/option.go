@@ -15,6 +15,12 @@ type Option struct {
 	Bare bool
 	// Negated marks a bare option whose name with "no-" in front means "0".
 	Negated bool
+	// Optional marks a bare option that may have a value in the same word.
+	Optional bool
+	// More is how many further words it takes behind its value.
+	More int
+	// Whole marks an option whose name may not be cut short.
+	Whole bool
 	// Last marks an option after whose value no further option is read: -m, -c.
 	Last bool
 	// Variable is the environment variable with the option's default, empty for none.

@@ -17,6 +17,10 @@ type Python struct {
 	Argv []string
 	// Plain: no other option is given than -u.
 	Plain bool
+	// Clear: the other options change neither what is run, nor where it is found.
+	Clear bool
+	// Options are those but -u and -m, as they are written.
+	Options []string
 }
 
 // ReadPython reads an interpreter's command line, from the interpreter on. The
@@ -26,7 +30,7 @@ func ReadPython(words []string) (Python, error) {
 	if err != nil {
 		return Python{}, err
 	}
-	p := Python{Kind: Script, Argv: read.Rest, Plain: true}
+	p := Python{Kind: Script, Argv: read.Rest, Plain: true, Clear: true}
 	for _, g := range read.Given {
 		switch g.Short {
 		case 'u':
@@ -36,6 +40,11 @@ func ReadPython(words []string) (Python, error) {
 			p.Kind, p.Plain = Program, false
 		default:
 			p.Plain = false
+			p.Clear = p.Clear && (g.Name != "" || strings.IndexByte("bBdOPqsvXW", g.Short) >= 0) && !strings.HasPrefix(g.Name, "help") && g.Name != "version"
+			p.Options = append(p.Options, g.String())
+			if !g.Bare {
+				p.Options = append(p.Options, g.Value)
+			}
 		}
 	}
 	if p.Kind == Script && len(p.Argv) > 0 && strings.HasPrefix(p.Argv[0], "-") {

@@ -19,6 +19,8 @@ type Grammar struct {
 	// Mixed: options may stand anywhere among other words, up to a "--", and words
 	// that the grammar does not know are left as they are.
 	Mixed bool
+	// OneDash: a long name may stand behind a single dash.
+	OneDash bool
 }
 
 // A Given is an option as it was given.
@@ -156,6 +158,8 @@ func (p *parser) option(word string) (other bool, err error) {
 		if o != nil {
 			return false, p.take(Given{Option: o, Source: "--" + o.Name, Value: value, At: p.at, Attached: attached}, means)
 		}
+	} else if o, value, attached := p.oneDash(word); o != nil {
+		return false, p.take(Given{Option: o, Source: "-" + o.Name, Value: value, At: p.at, Attached: attached}, "1")
 	} else if p.short(word[1]) != nil {
 		return false, p.cluster(word[1:])
 	}
@@ -163,6 +167,15 @@ func (p *parser) option(word string) (other bool, err error) {
 		return true, nil
 	}
 	return false, p.unknown(word)
+}
+
+// oneDash finds a long option behind a single dash: mpirun's -np.
+func (p *parser) oneDash(word string) (o *Option, value string, attached bool) {
+	if !p.OneDash {
+		return nil, "", false
+	}
+	name, value, attached := strings.Cut(word[1:], "=")
+	return p.named(name), value, attached
 }
 
 // long finds an option by its name or, where that is allowed, by a beginning that
@@ -176,7 +189,7 @@ func (p *parser) long(name string) (found *Option, means string, err error) {
 			if whole = folded(whole); whole == name {
 				return o, value, nil
 			}
-			if name != "" && p.Abbreviations && strings.HasPrefix(whole, name) {
+			if name != "" && p.Abbreviations && !o.Whole && strings.HasPrefix(whole, name) {
 				fits, found, means = append(fits, "--"+whole), o, value
 			}
 		}
@@ -207,7 +220,7 @@ func (p *parser) cluster(letters string) error {
 			return p.unknown("-" + letters)
 		}
 		given, rest := Given{Option: o, Source: "-" + letters[:1], At: at}, letters[1:]
-		if !o.Bare {
+		if !o.Bare || o.Optional && rest != "" {
 			given.Value, given.Attached = strings.TrimPrefix(rest, "="), rest != ""
 			rest = ""
 		}
@@ -223,6 +236,7 @@ func (p *parser) cluster(letters string) error {
 func (p *parser) take(given Given, means string) error {
 	p.at++
 	switch {
+	case given.Bare && given.Attached && given.Optional:
 	case given.Bare && given.Attached:
 		return &Problem{Fault: HasValue, At: given.At, Option: given.Source}
 	case given.Bare:
@@ -233,6 +247,7 @@ func (p *parser) take(given Given, means string) error {
 		given.Value = p.words[p.at]
 		p.at++
 	}
+	p.at = min(p.at+given.More, len(p.words))
 	p.found = append(p.found, given)
 	p.ended = given.Last
 	return nil

@@ -35,6 +35,23 @@ var opaque = []Launcher{
 	{Command: []string{"trl"}}, {Command: []string{"swift"}},
 }
 
+// Starts reports whether a word is the name of what starts other commands: an
+// interpreter, a launcher, a wrapper, or what starts them elsewhere.
+func (t *Table) Starts(word string) bool {
+	name := path.Base(word)
+	if IsPython(name) || t.wrapper(name) != nil {
+		return true
+	}
+	for i := range foreign {
+		if foreign[i].Command[0] == name || slices.Contains(foreign[i].Aliases, name) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(t.Launchers, func(l Launcher) bool {
+		return slices.ContainsFunc(append([][]string{l.Command}, l.Aliases...), func(c []string) bool { return len(c) > 0 && c[0] == name })
+	})
+}
+
 // A Found is a launcher with its command line.
 type Found struct {
 	*Launcher

@@ -75,7 +75,10 @@ const none = "-"
 
 // ownOptions are gpurun's among torchrun's: they may stand before the script or
 // the train.toml. They have no variables: PET_* is torchrun's.
-var ownOptions = append(append(valued("python"), bare("json", "quiet", "propagate-exit-code")...), valued("run-dir", "deadline")...)
+// Those of the policy have to be written in full: a beginning that fits one of
+// torchrun's goes on meaning that.
+var ownOptions = slices.Concat(valued("python"), bare("json", "quiet", "propagate-exit-code"), valued("run-dir", "deadline"),
+	optionsOf([]string{"mode", "numerics", "never", "max-attempts", "device-memory"}, Option{Whole: true}))
 
 // gpurun is the command line that gpurun itself takes in torchrun's place.
 // legacyGpurun is what stands behind python -m torch.distributed.launch.

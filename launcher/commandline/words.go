@@ -3,7 +3,9 @@ package commandline
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -35,20 +37,29 @@ const throughShell = `quote it, or use program = ["sh", "-c", "…"]`
 // backslashes. What a shell would do beyond that is refused, because nothing here
 // would do it. The error is a *ShellError with a hint.
 func Words(line string) ([]Word, error) {
-	s := splitter{line: strings.TrimRight(line, " \t\r\n")}
+	words, _, err := Expand(line, nil)
+	return words, err
+}
+
+// Expand does the same, and puts in the values of variables as a shell does: $NAME,
+// ${NAME} and ${NAME:-word}, cut at blanks where they are not quoted. File names are
+// never looked for in them. Without lookup there are no variables. used are the names
+// that stand in the line, sorted.
+func Expand(line string, lookup func(name string) (value string, set bool)) (words []Word, used []string, err error) {
+	s := splitter{line: strings.TrimRight(line, " \t\r\n"), lookup: lookup, used: map[string]bool{}, assigning: true}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangPOSIX))
 	for w, err := range parser.WordsSeq(strings.NewReader(s.line)) {
 		if err != nil {
-			return nil, s.unparsed(err)
+			return nil, nil, s.unparsed(err)
 		}
 		if err := s.add(w); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if err := s.gap(len(s.line)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return s.words, nil
+	return s.words, slices.Sorted(maps.Keys(s.used)), nil
 }
 
 // A splitter is a command line on its way to words.
@@ -56,6 +67,13 @@ type splitter struct {
 	line  string
 	end   int // of the last word, in bytes
 	words []Word
+
+	lookup func(string) (string, bool)
+	used   map[string]bool
+	// assigning: there are only words NAME=value so far, which are not cut at blanks.
+	// What they set counts for those that follow.
+	assigning bool
+	assigned  environ.Vars
 }
 
 // add takes a word of the line, where it says what it is without a shell.
@@ -65,6 +83,9 @@ func (s *splitter) add(w *syntax.Word) error {
 		return err
 	}
 	word := literal{splitter: s}
+	if s.assigning = s.assigning && assigns(w); !s.assigning {
+		s.assigned = nil
+	}
 	at := start
 	for _, part := range w.Parts {
 		next := int(part.Pos().Offset())
@@ -77,8 +98,11 @@ func (s *splitter) add(w *syntax.Word) error {
 			return err
 		}
 	}
-	s.words = append(s.words, Word{word.text.String(), word.bare})
+	word.flush()
 	s.end = int(w.End().Offset())
+	if s.assigning {
+		s.assigned, _ = Assignments(s.words)
+	}
 	return nil
 }
 
@@ -165,6 +189,10 @@ func (s *splitter) operator(at int) error {
 		return s.refuse(at, "& runs the command in the background", throughShell)
 	case c == '<' || c == '>':
 		return s.refuse(at, string(c)+" redirects", ownFiles)
+	case two == "$(":
+		return s.refuse(at, "$( runs a command", "write the value, or "+throughShell)
+	case c == '$' && s.lookup != nil:
+		return s.refuse(at, "$ stands for more than the value of a variable", "write $NAME, ${NAME} or ${NAME:-word}, or "+throughShell)
 	case c == '$':
 		return s.refuse(at, "$ stands for a variable or a command", "write the value, or "+throughShell)
 	case c == '`':
@@ -193,12 +221,25 @@ func (s *splitter) insteadOfJoin() string {
 type literal struct {
 	*splitter
 	text   strings.Builder
-	quoted bool // a quote or a backslash was in it
+	begun  bool // there is a word, if only an empty one
+	quoted bool // a quote, a backslash or a variable was in it
 	bare   int
+	// inDefault: it is the word of ${NAME:-word}, whose blanks cut where they are not
+	// quoted.
+	inDefault bool
 }
 
-// part takes a part of a word. What is not literal is refused here, and only here:
-// who can tell a variable's value expands a *syntax.ParamExp instead.
+// flush ends a word.
+func (w *literal) flush() {
+	if w.begun {
+		w.words = append(w.words, Word{w.text.String(), w.bare})
+	}
+	w.text.Reset()
+	w.begun, w.quoted, w.bare = false, false, 0
+}
+
+// part takes a part of a word. What is not literal, nor a variable whose value
+// somebody can tell, is refused here, and only here.
 func (w *literal) part(part syntax.WordPart, inQuotes bool) error {
 	at := int(part.Pos().Offset())
 	switch part := part.(type) {
@@ -208,20 +249,30 @@ func (w *literal) part(part syntax.WordPart, inQuotes bool) error {
 		if part.Dollar {
 			return w.operator(at)
 		}
-		w.quoted = true
+		if w.inDefault && inQuotes {
+			return w.refuse(at, "a quote within a quoted ${…} means different things to different shells", throughShell)
+		}
+		w.begun, w.quoted = true, true
 		w.text.WriteString(part.Value)
 		return nil
 	case *syntax.DblQuoted:
 		if part.Dollar {
 			return w.operator(at)
 		}
-		w.quoted = true
+		if w.inDefault && inQuotes {
+			return w.refuse(at, "a quote within a quoted ${…} means different things to different shells", throughShell)
+		}
+		w.begun, w.quoted = true, true
 		for _, inner := range part.Parts {
 			if err := w.part(inner, true); err != nil {
 				return err
 			}
 		}
 		return nil
+	case *syntax.ParamExp:
+		if w.lookup != nil {
+			return w.variable(part, inQuotes)
+		}
 	}
 	return w.operator(at)
 }
@@ -233,14 +284,20 @@ func (w *literal) lit(l *syntax.Lit, inQuotes bool) error {
 	for i := 0; i < len(l.Value); i++ {
 		c := l.Value[i]
 		switch {
+		case w.inDefault && !inQuotes && !w.assigning && isBlank(c):
+			w.flush()
+			w.quoted = true
+			continue
+		case w.inDefault && !inQuotes && (c == '\'' || c == '"'):
+			return w.refuse(at+i, "a quote within ${…} is not closed", throughShell)
 		case c == '\\' && i+1 == len(l.Value) && !inQuotes:
 			return w.fail(at+i, "a backslash at the end quotes nothing", "remove it")
 		case c == '\\' && i+1 < len(l.Value) && l.Value[i+1] == '\n':
 			i++ // a line that goes on
 			continue
-		case c == '\\' && i+1 < len(l.Value) && (!inQuotes || strings.IndexByte("$`\"\\", l.Value[i+1]) >= 0):
+		case c == '\\' && i+1 < len(l.Value) && (!inQuotes || strings.IndexByte("$`\"\\", l.Value[i+1]) >= 0 || w.inDefault && l.Value[i+1] == '}'):
 			i++
-			w.quoted = true
+			w.begun, w.quoted = true, true
 			w.text.WriteByte(l.Value[i])
 			continue
 		case inQuotes && c != '$':
@@ -252,6 +309,7 @@ func (w *literal) lit(l *syntax.Lit, inQuotes bool) error {
 			// A home directory, which can also start the value of an assignment.
 			return w.refuse(at+i, "~ stands for a home directory", "write the path out, or quote the ~")
 		}
+		w.begun = true
 		w.text.WriteByte(c)
 		if !w.quoted {
 			w.bare++

@@ -80,7 +80,7 @@ func TestWordsRefusesWhatOnlyAShellDoes(t *testing.T) {
 		{"a # b\\\nc", "# starts", "remove"},
 		{"a\nb", "line break", "backslash"},
 		{"a ${x:-b c}", "$ stands", "value"},
-		{"a $(b 'c", "$ stands", "value"},
+		{"a $(b 'c", "$( runs", "value"},
 		{"a *(b)", "( groups", "sh"},
 		{`a 'b`, "single quote", "other quote"},
 		{`a "b`, "double quote", "other quote"},

@@ -24,7 +24,26 @@ type Wrapper struct {
 	Assignments bool
 	// TakenOff: without options, gpurun itself does what it would do.
 	TakenOff bool
+	// Environment: the command runs in an environment of the wrapper's, in which the
+	// interpreter is the wrapper's to find.
+	Environment bool
+	// Installs: before that, it may install what is missing, which takes minutes.
+	Installs bool
+	// Contained: that has files of its own, too, which gpurun does not see.
+	Contained bool
+	// Runs: a first word that ends in .py is a script that it runs itself.
+	Runs bool
+	// Opaque are the options with which gpurun does not look behind the wrapper, each
+	// with what it does.
+	Opaque map[string]string
+	// Holds is the reason why the output comes late, unless one of the options Streams
+	// is given; empty where it does not.
+	Holds   string
+	Streams []string
 }
+
+// Name is how the wrapper is told to users.
+func (w *Wrapper) Name() string { return strings.Join(w.Command, " ") }
 
 // Wrapped is a wrapper's command line taken apart.
 type Wrapped struct {
@@ -48,6 +67,11 @@ func (t *Table) Unwrap(words []string) (Wrapped, bool) {
 	if w == nil {
 		return Wrapped{}, false
 	}
+	return w.unwrap(words)
+}
+
+// unwrap takes the wrapper off a command line that begins with its name.
+func (w *Wrapper) unwrap(words []string) (Wrapped, bool) {
 	wrapped := Wrapped{Wrapper: w}
 	rest := words[1:]
 	for i := 1; ; i++ {

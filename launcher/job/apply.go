@@ -51,6 +51,9 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (Command, e
 	maps.Copy(c.Env, change.Env)
 	p.ceiling.withAllocator(r.env, c.Env)
 	maps.Copy(c.Env, p.ceiling.env)
+	if _, set := r.env["PYTHONUNBUFFERED"]; r.job.Through.Direct && !set {
+		c.Env["PYTHONUNBUFFERED"] = "1" // as -u, which the wrapper does not give its interpreter
+	}
 	for name, content := range change.Files {
 		c.Files[filepath.Join(files, filepath.FromSlash(name))] = content
 	}
@@ -93,16 +96,9 @@ func (p *Prepared) Pinned(run string) *Prepared {
 }
 
 // Argv are the words that start one rank of an attempt's command: the interpreter
-// before the job's, as torchrun has it.
+// before the job's, as torchrun has it, or what it is started through.
 func (p *Prepared) Argv(words []string, localRank int) []string {
-	var argv []string
-	switch p.resolved.job.Kind {
-	case Script:
-		argv = []string{p.Python(), "-u"}
-	case Module:
-		argv = []string{p.Python(), "-u", "-m"}
-	}
-	argv = append(argv, recipes.ForRank(words, localRank)...)
+	argv := append(p.resolved.job.start(p.Python()), recipes.ForRank(words, localRank)...)
 	if p.resolved.job.Launch.LocalRankArg {
 		argv = append(argv, "--local-rank="+strconv.Itoa(localRank))
 	}

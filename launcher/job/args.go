@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
@@ -16,11 +15,15 @@ import (
 // directory. Errors have hints; ErrHelp where -h or --help stands before
 // the script.
 func FromArgs(args, env []string, dir string) (*Job, error) {
-	line, err := readTorchrun(args, environ.Parse(env), false)
+	return fromArgs(args, environ.Parse(env), dir, defaults())
+}
+
+// fromArgs makes it the job j, about whose command nothing has been said.
+func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error) {
+	line, err := readTorchrun(args, env, false)
 	if err != nil {
 		return nil, err
 	}
-	j := defaults()
 	j.Kind, j.Argv = line.Kind, slices.Clone(line.Command)
 	j.origin.words = slices.Concat([]string{"gpurun"}, line.Flags, line.Command)
 	j.Workdir = dir
@@ -31,7 +34,7 @@ func FromArgs(args, env []string, dir string) (*Job, error) {
 	if strings.Contains(j.Python, "/") {
 		j.Python = under(dir, j.Python)
 	}
-	j.Warnings = line.Warnings
+	j.Warnings = append(j.Warnings, line.Warnings...)
 	if err := judge(j); err != nil {
 		return nil, err
 	}
@@ -60,25 +63,20 @@ func judge(j *Job) error {
 	case isFolder(under(j.Workdir, first)):
 		return errext.Errorf("name a script, or a train.toml", "%s is a folder, not a script", under(j.Workdir, first))
 	case notPython(first) != "":
-		return errext.Errorf("name a script or a train.toml; a program of your own needs --no-python", "%s is %s, not a Python script", first, notPython(first))
+		return errext.Errorf("name a script or a train.toml; a program is started by its path, once it is executable: gpurun ./…, or once a rank with --no-python",
+			"%s is %s, not a Python script", first, notPython(first))
 	case exists(under(j.Workdir, first)):
 		return refuseInner(j.Kind, j.Argv)
-	case filepath.Base(first) == "torchrun":
-		return errext.Errorf("write gpurun in place of torchrun, with the same flags", "torchrun is not a script")
-	case isPython(first):
-		return errext.Errorf("leave it out: gpurun starts the interpreter itself", "%s is not a script", first)
-	}
-	if name := commandline.Known.StartsRanks(Script, j.Argv); name != "" {
-		return errext.Errorf(`put the command into a train.toml: job.command, and launch.ranks = "self"`,
-			"%s starts ranks of its own", name)
 	}
 	hint := ""
-	if meant := nearestFile(under(j.Workdir, first)); meant != "" {
+	if name, _, assigned := strings.Cut(first, "="); assigned && !strings.ContainsAny(name, "/.- ") {
+		hint = "write variables in front of gpurun: " + name + "=… gpurun …"
+	} else if meant := nearestFile(under(j.Workdir, first)); meant != "" {
 		hint = "did you mean " + filepath.Join(filepath.Dir(first), filepath.Base(meant)) + "?"
 	} else if strings.HasSuffix(first, ".toml") {
 		hint = "name an existing train.toml"
 	} else if !strings.HasSuffix(first, ".py") && !strings.Contains(first, "/") {
-		hint = "gpurun help lists the verbs; a program goes with --no-python, a module with -m"
+		hint = "gpurun help lists the verbs; a module goes with -m, and no program of that name is in PATH, with or without --no-python"
 	}
 	return errext.Errorf(hint, "%s does not exist", under(j.Workdir, first))
 }
@@ -95,17 +93,4 @@ func notPython(name string) string {
 		return "a notebook"
 	}
 	return ""
-}
-
-// lookup makes a function of an environment in the form of os.Environ; of two
-// entries the last counts, as with exec.Cmd.
-func lookup(env []string) func(string) string {
-	return func(name string) string {
-		for i := len(env) - 1; i >= 0; i-- {
-			if value, ok := strings.CutPrefix(env[i], name+"="); ok {
-				return value
-			}
-		}
-		return ""
-	}
 }

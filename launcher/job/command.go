@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // readCommand reads the one of script, module, program and command that is set.
@@ -88,7 +90,8 @@ func (r *reader) needScript(t *table, key, hint string) {
 }
 
 // needProgram reports a program's path at which there is none. A bare name is
-// looked for in PATH when the job starts: a plan can be made where it is not.
+// looked for in PATH when the job starts: a plan can be made where it is not, and so
+// can one behind a wrapper that has an environment of its own.
 func (r *reader) needProgram(t *table, key string) {
 	j := r.job
 	if j.Kind != Program || !isFolder(j.Workdir) || !strings.Contains(j.Argv[0], "/") {
@@ -103,10 +106,15 @@ func (r *reader) needProgram(t *table, key string) {
 // made for it. env is the ranks' environment in the form of os.Environ. A script
 // or a module always can. The error has a hint.
 func Startable(j *Job, env []string) error {
-	if j.Kind != Program {
+	program := ""
+	switch {
+	case len(j.Through.Wrappers) > 0:
+		program = j.Through.Wrappers[0]
+	case j.Kind == Program:
+		program = j.Argv[0]
+	default:
 		return nil
 	}
-	program := j.Argv[0]
 	refuse := func(message string) error {
 		return errext.Errorf("name a program that exists and is executable", "%s", message)
 	}
@@ -116,12 +124,10 @@ func Startable(j *Job, env []string) error {
 		}
 		return nil
 	}
-	for _, folder := range filepath.SplitList(lookup(env)("PATH")) {
-		if executable(filepath.Join(under(j.Workdir, folder), program)) == nil {
-			return nil
-		}
+	if _, err := (python.Search{Dir: j.Workdir, Env: environ.Parse(env)}).InPath(program); err != nil {
+		return refuse(err.Error())
 	}
-	return refuse(program + " is in no folder of PATH")
+	return nil
 }
 
 // needPython reports an interpreter that the job names and that is not there. A
@@ -191,9 +197,22 @@ func (r *reader) readLine(t *table, self bool) {
 	if line == "" {
 		return
 	}
-	r.job.origin = originOfLine(line)
-	c, err := commandFrom(line, self, r.job.Env, r.job.Workdir, r.unwrap)
+	r.job.origin = originOfLine(line, r.variable)
+	c, err := commandFrom(line, words{self: self, env: r.job.Env, dir: r.job.Workdir, hook: r.unwrap}, r.variable)
+	if c != nil && len(c.used) > 0 {
+		// The job stays the same where a variable changes.
+		r.job.digested, r.job.ranksTyped = []string{line}, c.line != nil
+	}
 	r.take(t, "command", c, err)
+}
+
+// variable is the value of a variable in job.command: one of the job's own, or of
+// gpurun's environment.
+func (r *reader) variable(name string) (string, bool) {
+	if value, set := r.job.Env[name]; set {
+		return value, true
+	}
+	return r.env.Lookup(name)
 }
 
 // take makes a command that was taken apart the job's, or reports why it is none.
@@ -207,18 +226,31 @@ func (r *reader) take(t *table, key string, c *command, err error) {
 		return
 	}
 	j := r.job
-	j.Kind, j.Argv, j.torchrun, r.line = c.kind, c.argv, c.torchrun, c.line
+	r.line = c.line
+	for name, value := range c.env {
+		if old, both := j.Env[name]; both && old != value {
+			t.badAt([]string{"env", name}, "contradicts job.%s, which sets it to %q", key, value)
+		}
+	}
+	if named := c.interpreter(); named != "" && j.Python != "" {
+		t.bad("python", "contradicts job.%s, which names %q", key, named)
+	}
+	j.adopt(c)
+	r.needScript(t, key, "")
+	r.needProgram(t, key)
+}
+
+// adopt makes a command that was taken apart the job's.
+func (j *Job) adopt(c *command) {
+	j.Kind, j.Argv, j.Through, j.torchrun = c.kind, c.argv, c.through, c.torchrun
+	if j.digested == nil && c.typed != nil {
+		j.digested = append([]string{string(Program)}, c.typed...)
+	}
 	for name, value := range c.env {
 		if j.Env == nil {
 			j.Env = map[string]string{}
 		}
-		if old, both := j.Env[name]; both && old != value {
-			t.badAt([]string{"env", name}, "contradicts job.%s, which sets it to %q", key, value)
-		}
 		j.Env[name] = value
-	}
-	if c.python != "" && j.Python != "" {
-		t.bad("python", "contradicts job.%s, which names %q", key, c.python)
 	}
 	switch {
 	case strings.Contains(c.python, "/"):
@@ -227,8 +259,7 @@ func (r *reader) take(t *table, key string, c *command, err error) {
 	case c.python != "":
 		j.Python = c.python
 	}
-	r.needScript(t, key, "")
-	r.needProgram(t, key)
+	j.Warnings = append(j.Warnings, c.warnings...)
 	if c.line != nil {
 		// The rest of Launch is not torchrun's, and still what it is by default.
 		j.Launch = launchOf(c.line)
@@ -236,6 +267,7 @@ func (r *reader) take(t *table, key string, c *command, err error) {
 		j.Warnings = append(j.Warnings, c.line.Warnings...)
 	}
 	j.Launch.startedBy(c.launcher, c.line != nil)
+	j.quietTerminal()
 }
 
 // hinted is a message with its hint in one line.

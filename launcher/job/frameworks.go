@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/python"
@@ -16,9 +17,14 @@ const pythonExec = "PYTHON_EXEC"
 
 // A typed command is one that may start with a framework's launcher.
 type typed struct {
-	words []string
-	dir   string       // its working directory
-	env   environ.Vars // what it inherits, with the variables before it and the job's own
+	words []string // behind wrappers
+	// ask starts the interpreter of wrappers that find one; nil for none.
+	ask      []string
+	installs bool
+	// contained: the launcher is where gpurun sees no files.
+	contained bool
+	dir       string       // its working directory
+	env       environ.Vars // what it inherits, with the variables before it and the job's own
 }
 
 // frameworkLaunchers lets the recipes take a framework's launcher off a command. The
@@ -26,7 +32,12 @@ type typed struct {
 // gpurun's own environment.
 func frameworkLaunchers(ctx context.Context, own environ.Vars) Unwrap {
 	return func(words []string, env map[string]string, dir string) (Inner, bool, error) {
-		return typed{words: words, dir: dir, env: own.With(env)}.unwrap(ctx)
+		seen := commandline.Known.SeeThrough(words)
+		t := typed{words: seen.Inner, dir: dir, env: own.With(env), contained: seen.Contained()}
+		if seen.Environment() && !t.contained {
+			t.ask, t.installs = append(slices.Clone(seen.Ask), "python"), seen.Installs()
+		}
+		return t.unwrap(ctx)
 	}
 }
 
@@ -55,24 +66,38 @@ func (t typed) read(ctx context.Context, name string) ([]byte, error) {
 		return readFile(under(t.dir, name), largestFile)
 	}
 	path := t.launcherPython()
-	if path == "" || t.env[pythonExec] != "" {
-		var err error
-		if path, _, err = find(python.Search{Dir: t.dir, Env: t.env}); err != nil {
-			return nil, err
-		}
+	if path != "" && t.env[pythonExec] == "" {
+		return python.At(path, t.dir, inherited(t.env.Words())).ReadFile(ctx, file)
 	}
-	return t.at(path, t.env).ReadFile(ctx, file)
+	interpreter, err := t.interpreter(t.env)
+	if err != nil {
+		return nil, err
+	}
+	return interpreter.ReadFile(ctx, file)
 }
 
-// at is an interpreter as the ranks will run it, so that what it says now need not be
-// asked again for them.
-func (t typed) at(path string, env environ.Vars) *python.Interpreter {
-	return python.At(path, t.dir, inherited(env.Words()))
+// interpreter is the one that the ranks will run on, so that what it says now need not
+// be asked again for them.
+func (t typed) interpreter(env environ.Vars) (*python.Interpreter, error) {
+	if t.ask != nil {
+		return python.Through(t.ask, t.dir, inherited(env.Words()), t.installs), nil
+	}
+	if t.contained {
+		return nil, errext.Errorf("name a file of your own", "gpurun does not see the files in the container that the launcher is in")
+	}
+	path, _, err := find(python.Search{Dir: t.dir, Env: env})
+	if err != nil {
+		return nil, err
+	}
+	return python.At(path, t.dir, inherited(env.Words())), nil
 }
 
 // launcherPython is the interpreter in the first line of the launcher's script; empty
 // where it has none.
 func (t typed) launcherPython() string {
+	if t.ask != nil || t.contained {
+		return "" // the launcher is in an environment that gpurun does not see
+	}
 	path, _, err := python.Search{Launcher: t.words[0], Dir: t.dir}.OfLauncher()
 	if err != nil {
 		return ""
@@ -92,12 +117,10 @@ func (t typed) fillSite(ctx context.Context, inner recipes.Inner) ([]string, err
 	if len(files) == 0 {
 		return argv, nil
 	}
-	env := t.env.With(inner.Env)
-	path, _, err := find(python.Search{Dir: t.dir, Env: env})
+	interpreter, err := t.interpreter(t.env.With(inner.Env))
 	if err != nil {
 		return nil, err
 	}
-	interpreter := t.at(path, env)
 	// The job of a known framework will need the packages, too: one start tells both.
 	_, _ = interpreter.Packages(ctx)
 	paths, err := interpreter.Files(ctx, files...)
@@ -106,7 +129,7 @@ func (t typed) fillSite(ctx context.Context, inner recipes.Inner) ([]string, err
 	}
 	if i := slices.Index(paths, ""); i >= 0 {
 		return nil, errext.Errorf("name an existing file, or the launcher of the environment that has the framework",
-			"%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], path)
+			"%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], interpreter.Path())
 	}
 	for i, word := range argv {
 		if strings.HasPrefix(word, recipes.Site) {

@@ -19,13 +19,14 @@ type Inner struct {
 	Launcher Launcher
 }
 
-// An Unwrap takes a framework's launcher off a command; false where it knows
-// none in it. env are the variables that stand before it and those of the job,
+// An Unwrap takes a framework's launcher off a command, and the wrappers in front of
+// it; false where it knows none in it. env are the variables that stand before it and those of the job,
 // dir is the working directory.
 type Unwrap func(words []string, env map[string]string, dir string) (Inner, bool, error)
 
-// innerCommand asks unwrap; nil where it knows no launcher in the words.
-func innerCommand(words []string, env map[string]string, dir string, unwrap Unwrap) (*command, error) {
+// innerCommand asks unwrap; nil where it knows no launcher in the words, of which
+// inside are those behind wrappers.
+func innerCommand(words, inside []string, env map[string]string, dir string, unwrap Unwrap) (*command, error) {
 	if unwrap == nil {
 		return nil, nil
 	}
@@ -34,8 +35,8 @@ func innerCommand(words []string, env map[string]string, dir string, unwrap Unwr
 		return nil, err
 	}
 	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env), launcher: inner.Launcher}
-	if isPython(words[0]) {
-		c.python = words[0]
+	if isPython(inside[0]) {
+		c.python = inside[0]
 	}
 	if inner.Ranks != "" {
 		c.line = commandline.LaunchOf(inner.Ranks, "the launcher's number of ranks")

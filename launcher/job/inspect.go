@@ -48,18 +48,14 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 	if s.gpus, err = m.visible(j, s.env); err != nil {
 		s.warnings = append(s.warnings, strings.Split(err.Error(), "\n")...)
 	}
-	path, why, err := j.interpreter(s.env)
-	if err != nil {
+	if s.python, err = s.findPython(); err != nil {
 		return Inspected{}, err
-	}
-	if path != "" {
-		if !filepath.IsAbs(path) {
-			return Inspected{}, fmt.Errorf("find the interpreter (%s): %q is not absolute", why, path)
-		}
-		s.python = python.At(path, j.Workdir, s.env)
 	}
 	if s.source, s.sourcePath, err = s.readSource(ctx); err != nil {
 		return Inspected{}, err
+	}
+	if j.Through.Direct && strings.Contains("\n"+string(s.source), inlineMetadata) {
+		s.python = nil // nobody can be asked what is in an environment that is yet to be made
 	}
 	s.modules = s.readModules()
 	warnings, err := s.checkPromise(ctx, m)
@@ -68,6 +64,22 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 	}
 	s.warnings = append(s.warnings, warnings...)
 	return s, nil
+}
+
+// findPython finds the interpreter of the job, nil for a program.
+func (s Inspected) findPython() (*python.Interpreter, error) {
+	j := &s.job
+	if interpreter, asked := j.asked(s.env); asked {
+		return interpreter, nil
+	}
+	path, why, err := j.interpreter(s.env)
+	switch {
+	case err != nil || path == "":
+		return nil, err
+	case !filepath.IsAbs(path):
+		return nil, fmt.Errorf("find the interpreter (%s): %q is not absolute", why, path)
+	}
+	return python.At(path, j.Workdir, s.env), nil
 }
 
 // inherited is what ranks inherit of gpurun's own environment.

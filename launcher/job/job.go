@@ -42,6 +42,8 @@ type Job struct {
 	Kind    Kind
 	// Argv is the script, module or program, then its arguments, as written.
 	Argv []string
+	// Through is what stands before them in the command of each rank.
+	Through Through
 	// Env is set for the ranks on top of the environment that gpurun runs in.
 	Env map[string]string
 	// Python is an absolute path, or a bare name to be found in PATH, or empty:
@@ -53,7 +55,10 @@ type Job struct {
 
 	Launch   Launch
 	Recovery Recovery
-	Limits   Limits
+	// NumericsSaid: the file, a flag or the user's configuration says in words which
+	// numerics are allowed.
+	NumericsSaid bool
+	Limits       Limits
 	// Knobs is the [knobs] table: string, int64, float64, bool, time.Time,
 	// []any and map[string]any. It is nil where there is none.
 	Knobs    map[string]any
@@ -72,6 +77,11 @@ type Job struct {
 	torchrun string
 	// origin is where the user wrote the words of Argv.
 	origin origin
+	// digested are the words that the digest counts in place of kind and Argv; nil for
+	// those.
+	digested []string
+	// ranksTyped: the number of ranks stands among the digested words.
+	ranksTyped bool
 }
 
 // A Count is a number of ranks a node: "auto", "gpu", "cpu", or a whole number

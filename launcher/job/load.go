@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes/document"
 )
@@ -19,6 +20,17 @@ import (
 // be read. unwrap takes other launchers than torchrun off job.command; nil takes
 // none off.
 func Load(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
+	return load(path, base{job: defaults(), unwrap: unwrap}, checks...)
+}
+
+// A base is what a train.toml is read on.
+type base struct {
+	job    *Job         // what holds where the file says nothing
+	env    environ.Vars // gpurun's own, for the variables in job.command
+	unwrap Unwrap
+}
+
+func load(path string, b base, checks ...Check) (*Job, error) {
 	text, err := read(path)
 	if err != nil {
 		return nil, err
@@ -27,7 +39,7 @@ func Load(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", path, err)
 	}
-	j, wrong := parse(absolute, text, unwrap, checks)
+	j, wrong := parse(absolute, text, b, checks)
 	if len(wrong) > 0 {
 		return nil, &Error{File: path, Kind: "job that can be started", Faults: wrong}
 	}
@@ -35,12 +47,12 @@ func Load(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
 }
 
 // parse makes a job of the text of a file.
-func parse(absolute string, text []byte, unwrap Unwrap, checks []Check) (*Job, []Fault) {
+func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault) {
 	root, fault := document.Decode(text, "a train.toml")
 	if fault != nil {
 		return nil, []Fault{*fault}
 	}
-	r := reader{root: root, dir: filepath.Dir(absolute), job: defaults(), unwrap: unwrap}
+	r := reader{root: root, dir: filepath.Dir(absolute), job: b.job, unwrap: b.unwrap, env: b.env, sections: sections}
 	r.job.Path = absolute
 	r.read()
 	for _, check := range checks {
@@ -88,6 +100,8 @@ type reader struct {
 	job      *Job
 	problems []Problem
 	unwrap   Unwrap // nil: no launcher is known but torchrun
+	env      environ.Vars
+	sections map[string][]string // that the file may have
 	// line is what torchrun's flags in job.command said, nil without them.
 	line *commandline.Launch
 }
@@ -111,7 +125,7 @@ func (r *reader) read() {
 	r.readJob()
 	r.readLaunch()
 	r.readRecovery()
-	r.job.Limits.DeviceMemory = r.table("limits").size("device_memory")
+	r.readLimits()
 	if knobs, set := r.root["knobs"]; set {
 		if r.job.Knobs, set = knobs.(map[string]any); !set {
 			r.problem("knobs")
@@ -119,6 +133,13 @@ func (r *reader) read() {
 	}
 	r.readResume()
 	r.readProgress()
+}
+
+// readLimits reads [limits].
+func (r *reader) readLimits() {
+	if t := r.table("limits"); t.has("device_memory") {
+		r.job.Limits.DeviceMemory = t.size("device_memory")
+	}
 }
 
 // table returns a table, empty where the file has none.
@@ -137,9 +158,9 @@ func (r *reader) problem(section string) {
 
 // unknownKeys reports keys that mean nothing, and sections that are no tables.
 func (r *reader) unknownKeys() {
-	names := slices.Sorted(maps.Keys(sections))
+	names := slices.Sorted(maps.Keys(r.sections))
 	for _, section := range slices.Sorted(maps.Keys(r.root)) {
-		keys, known := sections[section]
+		keys, known := r.sections[section]
 		values, isTable := r.root[section].(map[string]any)
 		switch {
 		case !known && isTable:
@@ -147,7 +168,7 @@ func (r *reader) unknownKeys() {
 		case !known:
 			r.unknown([]string{section}, names, "unknown key")
 		case !isTable:
-			if section != "knobs" {
+			if keys != nil {
 				r.problem(section)
 			}
 		case keys != nil:
@@ -167,22 +188,22 @@ func (r *reader) unknown(path, near []string, message string) {
 	name := path[len(path)-1]
 	p := Problem{Key: path, Message: message, Suggest: Nearest(name, near)}
 	if p.Suggest == "" {
-		p.Message += "; " + elsewhere(path, near)
+		p.Message += "; " + r.elsewhere(path, near)
 	}
 	r.problems = append(r.problems, p)
 }
 
 // elsewhere says where a key that is unknown in its table belongs.
-func elsewhere(path, near []string) string {
+func (r *reader) elsewhere(path, near []string) string {
 	name := path[len(path)-1]
 	key := strings.ReplaceAll(name, "-", "_")
-	for _, section := range slices.Sorted(maps.Keys(sections)) {
-		if slices.Contains(sections[section], key) {
+	for _, section := range slices.Sorted(maps.Keys(r.sections)) {
+		if slices.Contains(r.sections[section], key) {
 			return fmt.Sprintf("%s belongs in [%s]", key, section)
 		}
 	}
 	flag := strings.ReplaceAll(name, "_", "-")
-	if commandline.IsTorchrunOption(flag) {
+	if r.sections["job"] != nil && commandline.IsTorchrunOption(flag) {
 		return fmt.Sprintf("a flag of torchrun's goes into job.command = \"torchrun --%s …\"", flag)
 	}
 	if len(path) == 1 {

@@ -111,7 +111,8 @@ func described(j *Job) map[string]string {
 	l, r := j.Launch, j.Recovery
 	return map[string]string{
 		"path": j.Path, "name": j.Name, "workdir": j.Workdir, "kind": string(j.Kind), "argv": fmt.Sprintf("%q", j.Argv),
-		"env": fmt.Sprint(j.Env), "python": j.Python, "recipe": j.Recipe, "warnings": fmt.Sprintf("%q", j.Warnings),
+		"through": strings.Join(j.start("python"), " "),
+		"env":     fmt.Sprint(j.Env), "python": j.Python, "recipe": j.Recipe, "warnings": fmt.Sprintf("%q", j.Warnings),
 
 		"nproc_per_node": string(l.NprocPerNode), "master_port": fmt.Sprint(l.MasterPort), "self": fmt.Sprint(l.Self),
 		"data_parallel": fmt.Sprint(l.DataParallel), "hang_timeout": l.HangTimeout.String(), "probe": fmt.Sprint(l.Probe),
@@ -312,7 +313,7 @@ func TestDeepFile(t *testing.T) {
 		strings.Repeat("a={b.b.b.b.b.b.b=", deep/10),
 		strings.Repeat("[\"]\"", deep/10),
 	} {
-		_, wrong := parse("/train.toml", []byte(text), nil, nil)
+		_, wrong := parse("/train.toml", []byte(text), base{job: defaults()}, nil)
 		if len(wrong) != 1 || !strings.Contains(wrong[0].Message, "64 deep") {
 			t.Errorf("%.20s…: %d faults, want one", text, len(wrong))
 		}
@@ -323,7 +324,7 @@ func TestDeepFile(t *testing.T) {
 		"[job]\nprogram = [" + strings.Repeat("'''[.\n''',", 100) + "]",
 		"[job]\nprogram = ['x']\n[knobs]\na = [" + strings.Repeat("[0.1], {a.b = 0.5},\n", 100) + "]",
 	} {
-		if _, wrong := parse("/train.toml", []byte(text), nil, nil); len(wrong) > 0 {
+		if _, wrong := parse("/train.toml", []byte(text), base{job: defaults()}, nil); len(wrong) > 0 {
 			t.Errorf("%.40s…: %+v", text, wrong[0].Message)
 		}
 	}
@@ -351,7 +352,7 @@ func FuzzLoad(f *testing.F) {
 			text = text[3:]
 		}
 		check := func(table map[string]any) []Problem { return everyPath(table, nil) }
-		_, wrong := parse(filepath.Join(dir, "train.toml"), text, nil, []Check{check})
+		_, wrong := parse(filepath.Join(dir, "train.toml"), text, base{job: defaults()}, []Check{check})
 		lines := strings.Split(string(text), "\n")
 		e := &Error{File: "train.toml", Faults: wrong}
 		for _, fault := range wrong {

@@ -19,10 +19,17 @@ type Own = commandline.Own
 // train.toml there can be nothing but flags of gpurun, so that they may stand
 // there too. Errors have hints; ErrHelp where help is asked for.
 func TrainFile(args, env []string) (file string, own Own, err error) {
-	line, err := readTorchrun(args, environ.Parse(env), false)
+	t, err := readTyped(args, environ.Parse(env), "")
 	if err != nil {
 		return "", own, err
 	}
+	return t.trainFile()
+}
+
+// trainFile is the path of the train.toml that the words name; empty where they are
+// something else.
+func (t typedLine) trainFile() (file string, own Own, err error) {
+	line := t.line
 	if line.Kind != Script || !isTOML(line.Command[0]) {
 		return "", line.Own, nil
 	}

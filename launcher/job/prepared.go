@@ -149,7 +149,7 @@ func (p *Prepared) Policy() strategy.Policy {
 	j := p.resolved.job
 	r := j.Recovery
 	return strategy.Policy{
-		Mode: strategy.Mode(r.Mode), MaxAttempts: r.MaxAttempts, Numerics: strategy.Numerics(r.Numerics), Never: r.Never,
+		Mode: strategy.Mode(r.Mode), MaxAttempts: r.MaxAttempts, Numerics: strategy.Numerics(r.Numerics), NumericsSaid: j.NumericsSaid, Never: r.Never,
 		NVMePath: r.NVMePath, TransientRetries: r.TransientRetries, Restarts: j.Launch.MaxRestarts, RestartFromZero: strategy.Seconds(r.RestartFromZero),
 	}
 }

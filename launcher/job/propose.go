@@ -80,9 +80,9 @@ func (t origin) with(old, argv []string) Proposal {
 }
 
 // originOfLine is where the words of job.command come from.
-func originOfLine(line string) origin {
+func originOfLine(line string, lookup func(string) (string, bool)) origin {
 	t := origin{key: "command"}
-	words, err := commandline.Words(line)
+	words, _, err := commandline.Expand(line, lookup)
 	if err != nil {
 		return t // which is told by whom it keeps from reading the command
 	}

@@ -11,19 +11,35 @@ import (
 // predictWalks is said as long as nothing predicts.
 const predictWalks = `recovery.mode = "predict" is not available yet: gpurun walks the ladder, one rung at a time`
 
+// modes and numerics are the words of the policy.
+var (
+	modes    = []string{string(strategy.Predict), string(strategy.Ladder), string(strategy.Off)}
+	numerics = []string{string(strategy.Preserve), string(strategy.MixedPrecision), string(strategy.Any)}
+)
+
+// warnOfPredict says what a mode is that does not exist yet, where it counts.
+func (j *Job) warnOfPredict() {
+	j.Warnings = slices.DeleteFunc(j.Warnings, func(w string) bool { return w == predictWalks })
+	if j.Recovery.Mode == string(strategy.Predict) {
+		j.Warnings = append(j.Warnings, predictWalks)
+	}
+}
+
 // readRecovery reads [recovery].
 func (r *reader) readRecovery() {
 	t, p := r.table("recovery"), &r.job.Recovery
-	p.Mode = t.choice("mode", p.Mode, string(strategy.Predict), string(strategy.Ladder), string(strategy.Off))
-	if p.Mode == string(strategy.Predict) {
-		r.job.Warnings = append(r.job.Warnings, predictWalks)
-	}
+	p.Mode = t.choice("mode", p.Mode, modes...)
+	r.job.warnOfPredict()
 	p.MaxAttempts = t.whole("max_attempts", p.MaxAttempts, 1, many)
-	p.Numerics = t.choice("numerics", p.Numerics,
-		string(strategy.Preserve), string(strategy.MixedPrecision), string(strategy.Any))
-	p.Never = t.words("never")
-	r.checkNever(t)
-	p.NVMePath = r.path(t.file("nvme_path", ""))
+	p.Numerics = t.choice("numerics", p.Numerics, numerics...)
+	r.job.NumericsSaid = r.job.NumericsSaid || t.has("numerics")
+	if t.has("never") {
+		p.Never = t.words("never")
+		r.checkNever(t)
+	}
+	if t.has("nvme_path") {
+		p.NVMePath = r.path(t.file("nvme_path", ""))
+	}
 	p.TransientRetries = t.whole("transient_retries", p.TransientRetries, 0, many)
 	p.RestartFromZero = t.duration("restart_from_zero", p.RestartFromZero, 0)
 }

@@ -1,9 +1,8 @@
 package job
 
 import (
-	"maps"
-
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -12,48 +11,83 @@ type command struct {
 	kind Kind
 	argv []string
 	env  map[string]string
-	// python and torchrun are the interpreter and the launcher as typed.
+	// through is what stands before argv in the command of each rank.
+	through Through
+	// python and torchrun are the interpreter and the launcher as typed, options those
+	// of the interpreter.
 	python, torchrun string
+	options          []string
 	// line is what torchrun's flags said; nil where there was no torchrun.
 	line *commandline.Launch
 	// inner are the variables that another launcher would have set, and launcher is
 	// which one that is; zero for none.
 	inner    map[string]string
 	launcher Launcher
+	// typed are the words of a command that gpurun looks through: without the variables
+	// in front and the wrappers of which it does the work itself.
+	typed    []string
+	used     []string // variables in the line
+	warnings []string
 }
 
-// commandFrom splits a line as typed into a shell, and takes apart what gpurun
-// does itself: leading variables, torchrun, the interpreter. With self, the line
-// is one process that is run as it is. env holds the job's own variables: PET_*
-// of them count. hook takes other launchers off; it may be nil.
-// The error has a hint.
-func commandFrom(line string, self bool, env map[string]string, dir string, hook Unwrap) (*command, error) {
-	split, err := commandline.Words(line)
+// Words that the user typed, and what of the outside world their meaning rests on.
+type words struct {
+	typed    []string
+	assigned environ.Vars // that stood before them
+	// self: the words are one process that is run as it is.
+	self bool
+	// env are the job's own variables, and inherited gpurun's: PET_* of both count.
+	env, inherited environ.Vars
+	dir            string
+	hook           Unwrap // takes other launchers off; it may be nil
+}
+
+// commandFrom splits a line as typed into a shell, with the values of its variables.
+// w has no words yet. The error has a hint.
+func commandFrom(line string, w words, lookup func(string) (string, bool)) (*command, error) {
+	split, used, err := commandline.Expand(line, lookup)
 	if err != nil {
 		return nil, withHint(err)
 	}
-	assigned, words := commandline.Assignments(split)
-	typed := assigned
-	if len(words) == 0 {
+	w.assigned, w.typed = commandline.Assignments(split)
+	c, err := w.command()
+	if c != nil {
+		c.used = used
+	}
+	return c, err
+}
+
+// command takes words apart into what gpurun does itself: leading variables,
+// torchrun, the interpreter. The error has a hint.
+func (w words) command() (*command, error) {
+	if len(w.typed) == 0 {
 		return nil, errext.Errorf("", "the command is empty")
 	}
-	if self {
-		return &command{kind: Program, argv: words, env: typed}, nil
+	if w.self {
+		return &command{kind: Program, argv: w.typed, env: w.assigned}, nil
 	}
-	words, typed = commandline.Known.TakeOff(words, typed)
-	all := maps.Clone(env)
-	if all == nil {
-		all = map[string]string{}
+	typed, assigned := commandline.Known.TakeOff(w.typed, w.assigned)
+	seen := commandline.Known.SeeThrough(typed)
+	if len(seen.Env) > 0 {
+		assigned = assigned.With(seen.Env)
 	}
-	maps.Copy(all, typed)
-	c, err := innerCommand(words, all, dir, hook)
-	if c == nil && err == nil {
-		c, err = unwrap(words, all)
+	all := w.env.With(assigned)
+	c, err := innerCommand(typed, seen.Inner, all, w.dir, w.hook)
+	switch {
+	case c != nil || err != nil:
+	case seen.Direct:
+		c = &command{kind: Script, argv: seen.Inner}
+	default:
+		c, err = unwrap(seen.Inner, w.inherited.With(all))
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.env = typed
+	c.env, c.warnings = assigned, seen.Warnings
+	c.behind(seen)
+	if len(c.through.Wrappers)+len(c.through.Options) > 0 {
+		c.typed = typed
+	}
 	for name, value := range c.inner {
 		if _, set := all[name]; set {
 			continue // what the user says is stronger
@@ -115,14 +149,14 @@ func refuseInner(kind Kind, argv []string) error {
 }
 
 // unwrapPython takes the interpreter off: gpurun starts it itself, always with
-// -u. With other options it stays, and the command is a program.
+// -u. With options that change what it runs it stays, and the command is a program.
 func unwrapPython(words []string) (*command, error) {
 	p, err := commandline.ReadPython(words)
 	switch {
-	case err != nil || p.Kind == Program || !p.Plain:
+	case err != nil || p.Kind == Program || !p.Clear:
 		return &command{kind: Program, argv: words}, nil
 	case len(p.Argv) == 0:
 		return nil, errext.Errorf("name the script", "%s would wait for input", words[0])
 	}
-	return &command{kind: p.Kind, argv: p.Argv, python: words[0]}, nil
+	return &command{kind: p.Kind, argv: p.Argv, python: words[0], options: p.Options}, nil
 }

@@ -118,6 +118,26 @@ func (s Search) runnable(name, dir string) (string, error) {
 	return path, Executable(path)
 }
 
+// InPath is the path of a program in the folders of the environment's PATH; of a word
+// with a slash it is the word, from Dir on.
+func (s Search) InPath(program string) (string, error) {
+	if strings.Contains(program, "/") {
+		if !filepath.IsAbs(program) {
+			program = filepath.Join(s.Dir, program)
+		}
+		return program, Executable(program)
+	}
+	for _, folder := range filepath.SplitList(s.Env["PATH"]) {
+		if !filepath.IsAbs(folder) {
+			folder = filepath.Join(s.Dir, folder)
+		}
+		if path := filepath.Join(folder, program); Executable(path) == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s is in no folder of PATH", program)
+}
+
 // missing is a file that is not there, which errors.Is knows as os.ErrNotExist.
 type missing struct{ path string }
 

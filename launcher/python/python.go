@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,15 +29,22 @@ import (
 //go:embed describe.py
 var describe string
 
-// bound is how long an interpreter may take to answer.
-const bound = 30 * time.Second
+const (
+	// bound is how long an interpreter may take to answer.
+	bound = 30 * time.Second
+	// installBound is how long it may take where a wrapper such as uv run installs what
+	// is missing before: to be cut short in the middle of that does harm, and the job
+	// would wait for it, too.
+	installBound = 15 * time.Minute
+)
 
 // An Interpreter is one Python, in one environment and one working directory. Its
 // methods may be called from several goroutines; what they return must not be changed.
 type Interpreter struct {
-	path, dir string
-	env       environ.Vars
-	bound     time.Duration
+	command []string // its path, or the words of wrappers and the interpreter's name
+	dir     string
+	env     environ.Vars
+	bound   time.Duration
 
 	asking chan struct{} // holds a token while the interpreter is asked; guards what follows
 	// short is the answer without the packages, whole the one with them; nil where
@@ -61,19 +69,33 @@ var interpreters = struct {
 // At is the interpreter at an absolute path, as it runs in a directory with an
 // environment. It is asked nothing yet.
 func At(path, dir string, env environ.Vars) *Interpreter {
-	key := strings.Join(append([]string{path, dir}, env.Words()...), "\x00")
+	return meet([]string{path}, dir, env, bound)
+}
+
+// Through is the interpreter that a wrapper finds: words are the wrapper's, and the
+// interpreter's name. Where installs is set, to ask it may take minutes.
+func Through(words []string, dir string, env environ.Vars, installs bool) *Interpreter {
+	if installs {
+		return meet(words, dir, env, installBound)
+	}
+	return meet(words, dir, env, bound)
+}
+
+// meet is the one interpreter of a command in a directory and an environment.
+func meet(command []string, dir string, env environ.Vars, bound time.Duration) *Interpreter {
+	key := fmt.Sprintf("%q %q %q", command, dir, env.Words())
 	interpreters.Lock()
 	defer interpreters.Unlock()
 	if i := interpreters.met[key]; i != nil {
 		return i
 	}
-	i := &Interpreter{path: path, dir: dir, env: env.With(), bound: bound, asking: make(chan struct{}, 1)}
+	i := &Interpreter{command: slices.Clone(command), dir: dir, env: env.With(), bound: bound, asking: make(chan struct{}, 1)}
 	interpreters.met[key] = i
 	return i
 }
 
-// Path is where the interpreter is.
-func (i *Interpreter) Path() string { return i.path }
+// Path is where the interpreter is; the words that start it, where a wrapper finds it.
+func (i *Interpreter) Path() string { return strings.Join(i.command, " ") }
 
 // Packages are the versions of the packages that it has, by name in lower case. The
 // error says why it does not tell: it cannot be run, takes longer than half a minute,
@@ -84,7 +106,7 @@ func (i *Interpreter) Packages(ctx context.Context) (map[string]string, error) {
 		err = errors.New("it cannot list them (importlib.metadata came with Python 3.8)")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its packages: %w", i.path, err)
+		return nil, fmt.Errorf("ask %s for its packages: %w", i.Path(), err)
 	}
 	return a.Packages, nil
 }
@@ -93,7 +115,7 @@ func (i *Interpreter) Packages(ctx context.Context) (map[string]string, error) {
 func (i *Interpreter) Version(ctx context.Context) (string, error) {
 	a, err := i.ask(ctx, false)
 	if err != nil {
-		return "", fmt.Errorf("ask %s for its version: %w", i.path, err)
+		return "", fmt.Errorf("ask %s for its version: %w", i.Path(), err)
 	}
 	return a.Version, nil
 }
@@ -104,7 +126,7 @@ func (i *Interpreter) Version(ctx context.Context) (string, error) {
 func (i *Interpreter) Files(ctx context.Context, names ...string) ([]string, error) {
 	a, err := i.ask(ctx, false)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s where %s is: %w", i.path, strings.Join(names, ", "), err)
+		return nil, fmt.Errorf("ask %s where %s is: %w", i.Path(), strings.Join(names, ", "), err)
 	}
 	files := make([]string, len(names))
 	for k, name := range names {
@@ -127,7 +149,7 @@ func (i *Interpreter) ReadFile(ctx context.Context, name string) ([]byte, error)
 		return nil, err
 	}
 	if files[0] == "" {
-		return nil, fmt.Errorf("%s is not among the packages of %s: %w", name, i.path, fs.ErrNotExist)
+		return nil, fmt.Errorf("%s is not among the packages of %s: %w", name, i.Path(), fs.ErrNotExist)
 	}
 	return os.ReadFile(files[0])
 }

@@ -239,8 +239,29 @@ func TestAnInterpreterIsLetGo(t *testing.T) {
 		}
 	}
 	gone(t, child)
-	write(t, i.path, "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"packages\": {}}'\n")
+	write(t, i.Path(), "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"packages\": {}}'\n")
 	if _, err := i.Packages(t.Context()); err != nil {
 		t.Errorf("asked again: %v", err)
+	}
+}
+
+// An interpreter that only a wrapper finds is asked through the wrapper, which is
+// looked for in the job's own PATH.
+func TestAnInterpreterBehindAWrapper(t *testing.T) {
+	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "words")
+	write(t, filepath.Join(bin, "uv"), fmt.Sprintf("#!/bin/sh\necho \"$1 $2 $3\" >> %s\n[ $(printf '%%s' \"$*\" | wc -l) = 0 ] || exit 3\nshift 2\nexec %s \"$@\"\n", log, real(t)))
+	env := environ.Parse(os.Environ()).With(map[string]string{"PATH": bin + ":" + os.Getenv("PATH")})
+	i := Through([]string{"uv", "run", "-q"}, t.TempDir(), env, true)
+	if version, err := i.Version(t.Context()); err != nil || !strings.HasPrefix(version, "3.") {
+		t.Errorf("version %q, %v", version, err)
+	}
+	if text, err := os.ReadFile(log); err != nil || string(text) != "run -q -c\n" {
+		t.Errorf("asked by %q, %v", text, err)
+	}
+	if i.Path() != "uv run -q" || i.bound != installBound {
+		t.Errorf("%q, %v", i.Path(), i.bound)
+	}
+	if _, err := Through([]string{"nowhere", "run", "python"}, t.TempDir(), env, false).Version(t.Context()); err == nil || !strings.Contains(err.Error(), "nowhere is in no folder of PATH") {
+		t.Errorf("a wrapper that is not there: %v", err)
 	}
 }

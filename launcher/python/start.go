@@ -3,10 +3,12 @@ package python
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,12 +30,16 @@ var errTooMuch = errors.New("it prints more than an answer")
 // interpreter and what it started are killed.
 func (i *Interpreter) output(ctx context.Context, args []string) (string, error) {
 	out, errs := &limitedBuffer{limit: largest}, &limitedBuffer{limit: largest}
-	cmd := exec.CommandContext(ctx, i.path, append([]string{"-c", describe}, args...)...)
+	first, err := Search{Dir: i.dir, Env: i.env}.InPath(i.command[0])
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, first, slices.Concat(i.command[1:], []string{"-c", i.question()}, args)...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = i.dir, i.env.Words(), out, errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = holdBound
-	err := cmd.Run()
+	err = cmd.Run()
 	switch {
 	case out.full || errs.full:
 		return "", errTooMuch
@@ -42,6 +48,16 @@ func (i *Interpreter) output(ctx context.Context, args []string) (string, error)
 		return "", withReason(err, errs.text.String())
 	}
 	return out.text.String(), nil
+}
+
+// question is the script that the interpreter is asked with. conda run refuses words
+// with line breaks, and others read words once more as a shell does: for wrappers it has
+// letters and digits in place of them.
+func (i *Interpreter) question() string {
+	if len(i.command) == 1 {
+		return describe
+	}
+	return "import base64;exec(base64.b64decode('" + base64.StdEncoding.EncodeToString([]byte(describe)) + "'))"
 }
 
 // withReason adds the last line that a program wrote about its failure.

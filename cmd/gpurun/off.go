@@ -1,0 +1,24 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/gpurun/gpurun/launcher/job"
+)
+
+// whereOff executes what stands behind gpurun, in its place, where GPURUN=off asks for
+// that; it returns where it does not, or where it cannot be done.
+func whereOff(args []string) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	instead, err := job.Off(args, os.Environ(), dir)
+	if err != nil || instead == nil {
+		return err
+	}
+	err = syscall.Exec(instead.Path, instead.Argv, os.Environ()) // which does not return
+	return fmt.Errorf("execute %s: %w", instead.Path, err)
+}

@@ -1,0 +1,78 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/recipes/document"
+)
+
+// configSections are the tables of the user's own configuration, with their keys. They
+// are those of a train.toml.
+var configSections = map[string][]string{
+	"recovery": sections["recovery"],
+	"limits":   sections["limits"],
+	"notify":   nil,
+}
+
+// notifyWaits is said as long as nobody is notified.
+const notifyWaits = "[notify] in %s has no effect yet: this version notifies nobody"
+
+// ConfigFile is where the user's defaults for all jobs are, below XDG_CONFIG_HOME or
+// ~/.config; empty where the environment names no home.
+func ConfigFile(env environ.Vars) string {
+	folder := env["XDG_CONFIG_HOME"]
+	if !filepath.IsAbs(folder) { // by its specification a relative one counts for nothing
+		if !filepath.IsAbs(env["HOME"]) {
+			return ""
+		}
+		folder = filepath.Join(env["HOME"], ".config")
+	}
+	return filepath.Join(folder, "gpurun", "config.toml")
+}
+
+// configured is a job about which nothing has been said but by the user's own
+// configuration. The error is an *Error with every problem of that file, or has a hint.
+func configured(env environ.Vars) (*Job, error) {
+	j, path := defaults(), ConfigFile(env)
+	if path == "" {
+		return j, nil
+	}
+	text, err := readFile(path, largestJob)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+		return j, nil
+	case errors.Is(err, fs.ErrPermission): // a home that is somebody else's
+		j.Warnings = append(j.Warnings, fmt.Sprintf("%s cannot be read, and counts for nothing", path))
+		return j, nil
+	case err != nil:
+		return nil, errext.WithHint(fmt.Errorf("read your configuration: %w", err), "make it a file that you can read, or remove it")
+	}
+	root, fault := document.Decode(text, "a configuration")
+	if fault != nil {
+		return nil, &Error{File: path, Kind: configKind, Faults: []Fault{*fault}}
+	}
+	r := reader{root: root, dir: filepath.Dir(path), job: j, sections: configSections}
+	r.unknownKeys()
+	r.readRecovery()
+	r.readLimits()
+	if _, set := root["notify"]; set {
+		if _, isTable := root["notify"].(map[string]any); !isTable {
+			r.problem("notify")
+		}
+		j.Warnings = append(j.Warnings, fmt.Sprintf(notifyWaits, path))
+	}
+	if len(r.problems) > 0 {
+		return nil, &Error{File: path, Kind: configKind, Faults: document.Faults(text, r.problems)}
+	}
+	return j, nil
+}
+
+// configKind is what such a file is not, where something in it is wrong.
+const configKind = "configuration that gpurun can use"

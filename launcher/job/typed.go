@@ -1,0 +1,203 @@
+package job
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/python"
+)
+
+// A typedLine is gpurun's command line, in which gpurun stands in front of another one:
+// a launcher, an interpreter, a wrapper, any program.
+type typedLine struct {
+	line *commandline.Launch // gpurun's own flags
+	own  []string            // these, as they were typed
+	// words are the command, as the user's shell has split it.
+	words []string
+	// asProgram: a "--" stands before it, so that no word of it is a verb.
+	asProgram bool
+	env       environ.Vars
+	dir       string
+}
+
+// readTyped reads gpurun's flags, and what follows them.
+func readTyped(args []string, env environ.Vars, dir string) (typedLine, error) {
+	// torchrun's variables are for torchrun: where it is typed, it reads them itself.
+	only := environ.Vars{}
+	if grace, set := env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]; set {
+		only["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = grace
+	}
+	line, err := readTorchrun(args, only, false)
+	if err != nil {
+		return typedLine{}, err
+	}
+	t := typedLine{line: line, own: args[:line.From], words: args[line.From:], env: env, dir: dir}
+	if n := len(t.own); n > 0 && t.own[n-1] == "--" {
+		t.own, t.asProgram = t.own[:n-1], true
+	}
+	return t, nil
+}
+
+// command reports whether the words are a command of their own, rather than a script
+// with its arguments, as torchrun takes them. It is one where the first word is known to
+// start others, is an executable file that is no script of Python's, or is found in PATH and is no
+// file in the working directory.
+func (t typedLine) command() bool {
+	first := t.words[0]
+	switch {
+	case t.line.Kind != Script, first == "", strings.HasSuffix(first, ".py"), isTOML(first):
+		return false
+	case commandline.Known.Starts(first):
+		return true
+	case strings.Contains(first, "/"):
+		file := under(t.dir, first)
+		return executable(file) == nil && !pythonScript(file)
+	}
+	if info, err := os.Stat(under(t.dir, first)); err == nil && !info.IsDir() {
+		return false
+	}
+	_, err := python.Search{Dir: t.dir, Env: t.env}.InPath(first)
+	return err == nil
+}
+
+// pythonScript reports whether a file without a name for it is one of Python's, going
+// by its first line.
+func pythonScript(file string) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start := make([]byte, 256)
+	n, _ := f.Read(start) // what cannot be read is no script
+	first, _, _ := strings.Cut(string(start[:n]), "\n")
+	words := strings.Fields(strings.TrimPrefix(first, "#!"))
+	return strings.HasPrefix(first, "#!") && slices.ContainsFunc(words, python.Named)
+}
+
+// job makes the command a job: what it means without gpurun.
+func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
+	if err := t.misplaced(); err != nil {
+		return nil, err
+	}
+	c, err := words{typed: t.words, inherited: t.env, dir: t.dir, hook: frameworkLaunchers(ctx, t.env)}.command()
+	if err != nil {
+		return nil, t.onLine(err)
+	}
+	j.Workdir = t.dir
+	if named := c.interpreter(); named != "" && t.line.Python != "" {
+		return nil, errext.Errorf("keep one of them", "--python contradicts the command, which names %s", named)
+	}
+	if err := t.takeFlags(j, c); err != nil {
+		return nil, err
+	}
+	j.Name = t.name(j)
+	j.origin.words = slices.Concat([]string{"gpurun"}, t.line.Flags, t.words)
+	if err := judge(j); err != nil {
+		return nil, err
+	}
+	j.Digest = digest(j, nil)
+	return j, nil
+}
+
+// verb refuses a verb in the place of a program or a script.
+func (t typedLine) verb() error {
+	if word := t.words[0]; t.line.Kind == Script && !t.asProgram && slices.Contains(commandline.Verbs, word) {
+		return errext.Errorf("give the verb first; a program of that name goes behind --: gpurun -- "+word+" …", "%s is a verb of gpurun, and stands behind its flags", word)
+	}
+	return nil
+}
+
+// misplaced refuses a command that starts others elsewhere, with the line to type.
+func (t typedLine) misplaced() error {
+	seen := commandline.Known.SeeThrough(t.words)
+	before := t.words[:len(t.words)-len(seen.Inner)]
+	if len(seen.Inner) > len(t.words) {
+		return nil // uv run -m
+	}
+	m, ok := commandline.Known.Misplaced(before, seen.Inner, append([]string{"gpurun"}, t.own...))
+	if !ok {
+		return nil
+	}
+	message := m.Name + " " + m.Where
+	hint := "put gpurun behind " + m.Name + " and its options, in front of the command that it starts"
+	switch {
+	case m.Line != "":
+		hint = m.Line
+	case m.Script != "":
+		hint = "put gpurun into " + m.Script + ", in front of the command that trains, and type: " + commandline.Quote(t.words)
+	case m.Batch:
+		hint = "put gpurun into the script, in front of the command that trains"
+	}
+	if m.Needs != "" {
+		message += ": " + m.Needs
+	}
+	return errext.Errorf(hint, "gpurun cannot stand in front of %s, which %s", m.Name, strings.TrimPrefix(message, m.Name+" "))
+}
+
+// onLine turns an error about a command into one about a command line, which has no
+// table launch to set something in.
+func (t typedLine) onLine(err error) error {
+	if hint := errext.Hint(err); !strings.Contains(hint, "launch.ranks") {
+		return err
+	}
+	const file = `the command into a train.toml: job.command, and launch.ranks = "self"`
+	if commandline.Known.Starts(commandline.Known.SeeThrough(t.words).Inner[0]) {
+		return errext.WithHint(err, "put "+file)
+	}
+	return errext.WithHint(err, "put gpurun in front of the launcher itself, or "+file)
+}
+
+// name is the job's: that of its script, also of one that a shell runs.
+func (t typedLine) name(j *Job) string {
+	shells := []string{"sh", "bash", "dash", "zsh"}
+	if j.Kind == Program && slices.Contains(shells, nameOf(j.Argv[0])) && len(j.Argv) > 1 && !strings.HasPrefix(j.Argv[1], "-") {
+		return nameOf(j.Argv[1])
+	}
+	return nameOf(j.Argv[0])
+}
+
+// takeFlags makes the command the job's, and then the flags of gpurun and of torchrun
+// that stand in front of it.
+func (t typedLine) takeFlags(j *Job, c *command) error {
+	launched := c.line != nil && c.launcher.Name == ""
+	var set []string
+	for name, source := range t.line.Set {
+		if !commandline.IsOwnOption(name) && name != "python" && strings.HasPrefix(source, "-") {
+			set = append(set, source)
+			if launched {
+				return errext.Errorf("write it behind torchrun, among its own flags", "%s stands before torchrun", source)
+			}
+			if c.line != nil && c.line.Set[name] != "" {
+				return errext.Errorf("keep one of them", "%s contradicts %s", source, c.line.Set[name])
+			}
+		}
+	}
+	j.adopt(c)
+	if t.line.Python != "" {
+		if j.Python = t.line.Python; strings.Contains(j.Python, "/") {
+			j.Python = under(t.dir, j.Python)
+		}
+	}
+	if launched {
+		return nil
+	}
+	l := j.Launch
+	j.Launch = launchOf(t.line)
+	j.Launch.LogDir = under(t.dir, j.Launch.LogDir)
+	j.Launch.Auto, j.Launch.Launcher, j.Launch.TTY = l.Auto, l.Launcher, l.TTY
+	if t.line.Set["nproc-per-node"] == "" {
+		j.Launch.NprocPerNode = l.NprocPerNode
+	} else {
+		j.Launch.askedFor(false)
+	}
+	if len(set) > 0 {
+		j.Warnings = append(j.Warnings, t.line.Warnings...)
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package job
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+)
+
+// typedAt makes a working directory with what commands may start, and a PATH with
+// programs that do nothing.
+func typedAt(t *testing.T) (dir string, env []string) {
+	t.Helper()
+	dir, bin := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{
+		"train.py": "", "pkg/train.py": "", "run.sh": "#!/bin/sh\n", "tool": "#!/usr/bin/env python3\n", "plain": "", "deepspeed/__init__.py": "", "a.b": "\x7fELF",
+	} {
+		put(t, filepath.Join(dir, name), text)
+	}
+	for _, name := range []string{"python", "python3", "mytrainer", "report", "uv", "plain"} {
+		put(t, filepath.Join(bin, name), "#!/bin/sh\n")
+	}
+	if err := os.Chmod(filepath.Join(dir, "plain"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir, []string{"PATH=" + bin, "HOME=" + dir}
+}
+
+// TestTyped: what gpurun makes of the command lines that it stands in front of. The
+// words before the bar are what each rank is started through.
+func TestTyped(t *testing.T) {
+	dir, env := typedAt(t)
+	for line, want := range map[string]struct {
+		kind  Kind
+		argv  string // what it is started through | the job's words
+		nproc Count
+		auto  Auto
+	}{
+		// As torchrun takes it.
+		"train.py --x 1":           {Script, "PY -u | train.py --x 1", "1", AutoDevices},
+		"--nproc-per-node 2 plain": {Script, "PY -u | plain", "2", AutoDevices},
+		"./tool --x":               {Script, "PY -u | ./tool --x", "1", AutoDevices},
+		"-m pkg.train":             {Module, "PY -u -m | pkg.train", "1", AutoDevices},
+		"--no-python ./run.sh":     {Program, "| ./run.sh", "1", AutoDevices},
+		"-- train.py":              {Script, "PY -u | train.py", "1", AutoDevices},
+		// A launcher, an interpreter, any program.
+		"torchrun --nproc-per-node 2 train.py --x":            {Script, "PY -u | train.py --x", "2", AutoDevices},
+		"/opt/bin/torchrun --nproc-per-node gpu -m pkg.train": {Module, "PY -u -m | pkg.train", "gpu", AutoDevices},
+		"python -m torch.distributed.run --nproc 2 train.py":  {Script, "PY -u | train.py", "2", AutoDevices},
+		"accelerate launch --num_processes 2 train.py --lr 1": {Script, "PY -u | train.py --lr 1", "2", AutoLauncher},
+		"deepspeed --num_gpus 2 train.py --deepspeed ds.json": {Script, "PY -u | train.py --local_rank={local_rank} --deepspeed ds.json", "2", AutoLauncher},
+		"trl sft --output_dir o":                              {Module, "PY -u -m | trl.scripts.sft --output_dir o", "auto", AutoLauncher},
+		"axolotl train c.yml":                                 {Module, "PY -u -m | axolotl.cli.train c.yml", "auto", AutoLauncher},
+		"python train.py --x 1":                               {Script, "PY -u | train.py --x 1", "auto", AutoTyped},
+		"python -u -m pkg.train --x":                          {Module, "PY -u -m | pkg.train --x", "auto", AutoTyped},
+		"python -W ignore -X dev train.py":                    {Script, "PY -W ignore -X dev -u | train.py", "auto", AutoTyped},
+		"python -I train.py":                                  {Program, "| python -I train.py", "auto", AutoTyped},
+		"python -c pass":                                      {Program, "| python -c pass", "auto", AutoTyped},
+		"mytrainer fit --x":                                   {Program, "| mytrainer fit --x", "auto", AutoTyped},
+		"./run.sh --x":                                        {Program, "| ./run.sh --x", "auto", AutoTyped},
+		"./a.b":                                               {Program, "| ./a.b", "auto", AutoTyped},
+		"sh -c true":                                          {Program, "", "", ""},
+		"-- report train.py":                                  {Program, "| report train.py", "auto", AutoTyped},
+		"--nproc-per-node 4 python train.py":                  {Script, "PY -u | train.py", "4", AutoScript},
+		"--quiet --mode off python train.py":                  {Script, "PY -u | train.py", "auto", AutoTyped},
+		// Wrappers.
+		"uv run train.py --batch-size 8":                         {Script, "uv run | train.py --batch-size 8", "auto", AutoTyped},
+		"uv run --with x python train.py":                        {Script, "uv run --with x python -u | train.py", "auto", AutoTyped},
+		"uv run -m pkg.train --x":                                {Module, "uv run python -u -m | pkg.train --x", "auto", AutoTyped},
+		"uv run --with x torchrun --nproc-per-node 2 train.py":   {Script, "uv run --with x python -u | train.py", "2", AutoDevices},
+		"uv run accelerate launch --num_processes 2 train.py":    {Script, "uv run python -u | train.py", "2", AutoLauncher},
+		"uv run trl sft --output_dir o":                          {Module, "uv run python -u -m | trl.scripts.sft --output_dir o", "auto", AutoLauncher},
+		"poetry run python3 -O train.py":                         {Script, "poetry run python3 -O -u | train.py", "auto", AutoTyped},
+		"conda run -n x --live-stream python train.py":           {Script, "conda run -n x --live-stream python -u | train.py", "auto", AutoTyped},
+		"apptainer exec --nv x.sif python train.py":              {Script, "apptainer exec --nv x.sif python -u | train.py", "auto", AutoTyped},
+		"apptainer exec x.sif accelerate launch train.py":        {Script, "apptainer exec x.sif python -u | train.py", "auto", AutoLauncher},
+		"pixi run train":                                         {Program, "pixi run | train", "auto", AutoTyped},
+		"nohup python -m pkg.train":                              {Module, "nohup PY -u -m | pkg.train", "auto", AutoTyped},
+		"timeout 2h torchrun --nproc-per-node 2 train.py":        {Script, "timeout 2h PY -u | train.py", "2", AutoDevices},
+		"time nice -n 5 numactl -N 0 stdbuf -oL python train.py": {Script, "time nice -n 5 numactl -N 0 stdbuf -oL PY -u | train.py", "auto", AutoTyped},
+		"env A=1 python train.py":                                {Script, "PY -u | train.py", "auto", AutoTyped},
+		"env -u B A=1 python train.py":                           {Script, "env -u B A=1 PY -u | train.py", "auto", AutoTyped},
+		"nohup ./run.sh x":                                       {Program, "nohup | ./run.sh x", "auto", AutoTyped},
+	} {
+		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
+		if want.argv == "" {
+			if err == nil {
+				t.Errorf("%s: %q, want that there is no such program", line, j.Argv)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v (%s)", line, err, errext.Hint(err))
+			continue
+		}
+		got := strings.Join(append(append(j.start("PY"), "|"), j.Argv...), " ")
+		if j.Kind != want.kind || got != want.argv || j.Launch.NprocPerNode != want.nproc || j.Launch.Auto != want.auto {
+			t.Errorf("%s: %s %q, %s ranks (%s); want %+v", line, j.Kind, got, j.Launch.NprocPerNode, j.Launch.Auto, want)
+		}
+		if words := j.origin.words; words[0] != "gpurun" || strings.Join(words[1:], " ") != line {
+			t.Errorf("%s: it was typed as %q", line, words)
+		}
+		if strings.HasPrefix(line, "env ") && j.Env["A"] != "1" {
+			t.Errorf("%s: %v", line, j.Env)
+		}
+	}
+}
+
+func TestTypedRefuses(t *testing.T) {
+	dir, env := typedAt(t)
+	for line, want := range map[string]struct{ message, hint string }{
+		"srun -N2 python train.py":                    {"gpurun cannot stand in front of srun", "srun -N2 gpurun python train.py"},
+		"--mode off srun -N2 python train.py":         {"srun", "srun -N2 gpurun --mode off python train.py"},
+		"--run-dir a_b srun python train.py":          {"srun", "srun gpurun --run-dir a_b python train.py"},
+		"nohup srun -N2 python train.py":              {"srun", "nohup srun -N2 gpurun python train.py"},
+		"mpirun -np 4 python train.py":                {"mpirun", "mpirun -np 4 gpurun python train.py"},
+		"sbatch -N2 job.sh":                           {"sbatch", "put gpurun into job.sh, in front of the command that trains, and type: sbatch -N2 job.sh"},
+		"sbatch --wrap train":                         {"sbatch", "sbatch --wrap 'gpurun train'"},
+		"ssh host python train.py":                    {"ssh", "ssh host gpurun python train.py"},
+		"docker run --gpus all image python train.py": {"gpurun has to be in the image", "docker run --gpus all image gpurun python train.py"},
+		"podman run image":                            {"podman run", "put gpurun behind podman run and its options"},
+		"kubectl exec -it pod -- python train.py":     {"kubectl exec", "kubectl exec -it pod -- gpurun python train.py"},
+		"--quiet report":                              {"report is a verb of gpurun, and stands behind its flags", "gpurun -- report …"},
+		"--quiet plan train.py":                       {"plan is a verb", "give the verb first"},
+		"none.py":                                     {"none.py does not exist", ""},
+		"nosuch train.py":                             {"nosuch does not exist", "no program of that name is in PATH"},
+		"deepspeed none.py":                           {"none.py does not exist", ""},
+		"A=1 python train.py":                         {"A=1 does not exist", "write variables in front of gpurun: A=… gpurun …"},
+		"run.sh":                                      {"run.sh is a shell script", "gpurun ./…"},
+		"python":                                      {"python would wait for input", "name the script"},
+		"uv run torchrun":                             {"no script or train.toml was given", ""},
+		"horovodrun -np 2 python train.py":            {"horovodrun starts ranks of its own", `put the command into a train.toml: job.command, and launch.ranks = "self"`},
+		"bash -c torchrun_x":                          {"bash does not exist", ""},
+		"--nproc-per-node 2 torchrun train.py":        {"--nproc-per-node stands before torchrun", "behind torchrun"},
+		"--nproc-per-node 2 accelerate launch --num_processes 4 train.py": {"--nproc-per-node contradicts the launcher's number of ranks", "keep one"},
+		"--python /x/python python train.py":                              {"--python contradicts the command, which names python", "keep one"},
+		"--python /x/python uv run train.py":                              {"--python contradicts the command, which names uv run python", "keep one"},
+		"torchrun --nnodes 2 train.py":                                    {"more than one node is not supported", ""},
+		"--mode lader python train.py":                                    {`--mode: unknown value "lader"`, "did you mean ladder?"},
+		"--mode x python train.py":                                        {`--mode: unknown value "x"`, `"predict", "ladder" or "off"`},
+		"--numerics mixed python train.py":                                {`--numerics: unknown value "mixed"`, "did you mean mixed-precision?"},
+		"--never micro_batch python train.py":                             {`--never: "micro_batch" is neither a rung nor a knob`, "did you mean micro-batch?"},
+		"--never nvme, python train.py":                                   {`--never: "" is neither`, ""},
+		"--max-attempts 0 python train.py":                                {`--max-attempts: "0" is no number of attempts`, "from 1"},
+		"--device-memory 24G python train.py":                             {"--device-memory: ", "24GiB"},
+		"--mode":                                                          {"--mode needs a value", ""},
+	} {
+		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
+		if err == nil {
+			t.Errorf("%s: %q, want an error", line, j.Argv)
+			continue
+		}
+		if !strings.Contains(err.Error(), want.message) || !strings.Contains(errext.Hint(err), want.hint) {
+			t.Errorf("%s: %q, hint %q; want %q and %q", line, err, errext.Hint(err), want.message, want.hint)
+		}
+	}
+	if _, _, err := Open(t.Context(), []string{"torchrun", "--help"}, env, dir); !errors.Is(err, ErrHelp) {
+		t.Errorf("torchrun --help: %v", err)
+	}
+}
+
+// A job is named by its script, whoever runs it.
+func TestTypedName(t *testing.T) {
+	dir, env := typedAt(t)
+	bin := strings.TrimPrefix(env[0], "PATH=")
+	put(t, filepath.Join(bin, "bash"), "#!/bin/sh\n")
+	for line, want := range map[string]string{"bash run.sh x": "run", "bash -c true": "bash", "./run.sh": "run", "uv run train.py": "train", "python -m pkg.train": "pkg.train", "mytrainer fit": "mytrainer"} {
+		if j, _, err := Open(t.Context(), strings.Fields(line), env, dir); err != nil || j.Name != want {
+			t.Errorf("%s: %v, %+v, want %s", line, err, j, want)
+		}
+	}
+	_, _, err := Open(t.Context(), []string{"bash", "-c", "torchrun train.py"}, env, dir)
+	if err == nil || !strings.Contains(errext.Hint(err), "put gpurun in front of the launcher itself") {
+		t.Errorf("a launcher in a shell: %v, %s", err, errext.Hint(err))
+	}
+}
+
+// torchrun's variables count where torchrun is typed, and nowhere else.
+func TestTypedVariables(t *testing.T) {
+	dir, env := typedAt(t)
+	env = append(env, "PET_NPROC_PER_NODE=3", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7", "OMP_NUM_THREADS=4")
+	for line, want := range map[string]Count{"torchrun train.py": "3", "train.py": "3", "python train.py": "auto", "env PET_NPROC_PER_NODE=2 torchrun train.py": "2"} {
+		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
+		if err != nil || j.Launch.NprocPerNode != want || j.Launch.ShutdownTimeout.Seconds() != 7 {
+			t.Errorf("%s: %v, %+v; want %s ranks", line, err, j, want)
+		}
+	}
+	if _, _, err := Open(t.Context(), []string{"python", "train.py"}, append(env, "PET_NNODES=4"), dir); err != nil {
+		t.Errorf("PET_NNODES and plain python: %v", err)
+	}
+	// What the launcher sets, it sets over what is exported.
+	j, _, err := Open(t.Context(), strings.Fields("accelerate launch --num_cpu_threads_per_process 2 train.py"), env, dir)
+	if err != nil || j.Env["OMP_NUM_THREADS"] != "2" {
+		t.Errorf("accelerate launch: %v, %v", err, j.Env)
+	}
+}
+
+// Each command is a job of its own, and one behind wrappers is the same whoever finds
+// the script in it.
+func TestTypedDigest(t *testing.T) {
+	dir, env := typedAt(t)
+	seen := map[string]string{}
+	for _, line := range []string{"python train.py", "python -O train.py", "uv run train.py", "uv run python train.py", "uv run --with x python train.py", "nohup python train.py", "python -m pkg.train"} {
+		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, same := seen[j.Digest]; same {
+			t.Errorf("%s and %s have one digest", line, other)
+		}
+		seen[j.Digest] = line
+	}
+	file := filepath.Join(dir, "train.toml")
+	put(t, file, "[job]\ncommand = \"nohup uv run python train.py\"\n")
+	j, err := Load(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As it was when the whole was a program.
+	program := &Job{Kind: Program, Argv: []string{"nohup", "uv", "run", "python", "train.py"}, Workdir: dir, Launch: Launch{NprocPerNode: "auto"}}
+	if want := digest(program, text); j.Digest != want {
+		t.Errorf("the digest is %s, want %s", j.Digest, want)
+	}
+}
+
+// Prepared tells the probe what runs behind the wrappers.
+func TestWhatARankRuns(t *testing.T) {
+	dir, env := typedAt(t)
+	for line, want := range map[string][2]string{
+		"uv run train.py": {filepath.Join(dir, "train.py"), ""}, "nohup python -m pkg.train": {"", "pkg.train"}, "poetry run python ./train.py": {filepath.Join(dir, "train.py"), ""},
+		"./run.sh": {"", ""}, "pixi run train": {"", ""},
+	} {
+		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &Prepared{resolved: Resolved{Inspected: Inspected{job: *j}}}
+		if got := [2]string{p.RankScript(), p.RankModule()}; got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}
+
+// A pseudo-terminal would make nohup write to a file.
+func TestNohupGetsNoTerminal(t *testing.T) {
+	dir, env := typedAt(t)
+	j, _, err := Open(t.Context(), strings.Fields("timeout 5 nohup python train.py"), env, dir)
+	if err != nil || j.Launch.TTY != "never" || len(j.Warnings) != 1 || !strings.Contains(j.Warnings[0], "write nohup gpurun …") {
+		t.Errorf("%v: %s, %q", err, j.Launch.TTY, j.Warnings)
+	}
+}
+
+// Variables of a command are those of the job, then gpurun's, and the job stays the
+// same whatever they are.
+func TestCommandVariables(t *testing.T) {
+	dir, env := typedAt(t)
+	file := filepath.Join(dir, "train.toml")
+	put(t, file, "[job]\ncommand = \"OUT=$OUT torchrun --nproc-per-node ${N:-2} train.py --lr $LR $MORE \\\"$MORE\\\" '$LR'\"\nenv = { LR = \"1\" }\n")
+	open := func(more ...string) *Job {
+		t.Helper()
+		j, _, err := Open(t.Context(), []string{file}, append(append([]string{}, env...), more...), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	j := open("LR=2", "MORE=--a b*", "OUT=/o p")
+	if diff := cmp.Diff([]string{"train.py", "--lr", "1", "--a", "b*", "--a b*", "$LR"}, j.Argv); diff != "" {
+		t.Error(diff)
+	}
+	if j.Env["OUT"] != "/o p" || j.Launch.NprocPerNode != "2" {
+		t.Errorf("%v, %s ranks", j.Env, j.Launch.NprocPerNode)
+	}
+	other := open("MORE=x", "OUT=", "N=4")
+	if other.Launch.NprocPerNode != "4" || other.Digest != j.Digest {
+		t.Errorf("with other values: %s ranks, digest %s and %s", other.Launch.NprocPerNode, other.Digest, j.Digest)
+	}
+	_, _, err := Open(t.Context(), []string{file}, append(env, "OUT=x"), dir)
+	if err == nil || !strings.Contains(err.Error(), "job.command: $MORE is not set; set it in job.env or in gpurun's environment, or write ${MORE:-value}") {
+		t.Errorf("an unset variable: %v", err)
+	}
+}
