@@ -24,12 +24,15 @@ const (
 // errTooMuch ends an interpreter that prints without end.
 var errTooMuch = errors.New("it prints more than an answer")
 
-// output runs the script and returns what it prints. When ctx is done, the
-// interpreter and what it started are killed.
-func (i *Interpreter) output(ctx context.Context, args []string) (string, error) {
+// output runs the interpreter with some words and returns what it prints. When ctx is
+// done, the interpreter and what it started are killed.
+func (i *Interpreter) output(ctx context.Context, in []byte, words ...string) (string, error) {
 	out, errs := &limitedBuffer{limit: largest}, &limitedBuffer{limit: largest}
-	cmd := exec.CommandContext(ctx, i.path, append([]string{"-c", describe}, args...)...)
+	cmd := exec.CommandContext(ctx, i.path, words...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = i.dir, i.env.Words(), out, errs
+	if in != nil {
+		cmd.Stdin = bytes.NewReader(in)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = holdBound

@@ -35,6 +35,9 @@ type Knob struct {
 	Given bool
 	// Own: the job's user said where it is kept, who knows the job's arguments.
 	Own bool
+	// Confirm: it was read from the source of a script, and is turned only where the
+	// process has said the same value.
+	Confirm bool
 	// Also are settings that are written when the knob is changed.
 	Also []Setting
 	// Unless are settings of the user's that keep the knob from being turned.
@@ -78,6 +81,8 @@ type Condition struct {
 	Repeated []string
 	// Ranks is a number of ranks, in place of both.
 	Ranks int
+	// Always: it holds whatever the command says.
+	Always bool
 	// Unknown: the knob's value is not what its places say, either.
 	Unknown bool
 	// Missing: it counts only where the command has none of the knob's places.
