@@ -30,7 +30,7 @@ func (s *Script) divisors() []divisor {
 			}
 			if v.Op == "compare" {
 				for _, side := range v.Of {
-					if t, why := s.facts.pure(side); why == "" && names[strategy.GradientAccumulationSteps].MatchString(t.word()) {
+					if t, why := s.facts.pure(side); why == "" && t.speaks(strategy.GradientAccumulationSteps) {
 						all = append(all, divisor{side, g})
 					}
 				}
@@ -55,7 +55,7 @@ func (s *Script) accumulation(micro *Finding) *Finding {
 			if !derived {
 				continue
 			}
-		} else if !names[k].MatchString(t.word()) {
+		} else if !t.speaks(k) {
 			continue // such as when to log
 		}
 		if found != nil && (found.Derived != derived || !derived && found.target.key != t.key) {
@@ -68,10 +68,13 @@ func (s *Script) accumulation(micro *Finding) *Finding {
 		}
 	}
 	if found == nil {
-		return s.noAccumulation(micro)
+		return s.noAccumulation()
 	}
 	found.Why = []string{s.gated(found, of.gate)}
 	found.Doubt = doubt
+	if found.Doubt == "" && !found.Derived && s.divides(found.target) {
+		found.Doubt = "the batch size is divided by it"
+	}
 	if found.Doubt == "" && !found.Derived {
 		found.Doubt = s.doubtOf(k, found.target)
 	}
@@ -93,7 +96,7 @@ func (s *Script) gated(found *Finding, g gate) string {
 	if found.Derived {
 		return fmt.Sprintf("gradient accumulation follows from a total that stays (%s)", g.place)
 	}
-	return said(found.target, what, "", g.place)
+	return said(found.target, what, g.place)
 }
 
 // derived reports whether a number of steps is a total over the micro batch: what the
@@ -123,7 +126,7 @@ func (f Facts) derived(v value, micro target) bool {
 }
 
 // noAccumulation says that there is none, or that one is likely.
-func (s *Script) noAccumulation(micro *Finding) *Finding {
+func (s *Script) noAccumulation() *Finding {
 	const k = strategy.GradientAccumulationSteps
 	how := ""
 	if len(s.facts.Steps) > 0 {
@@ -131,9 +134,7 @@ func (s *Script) noAccumulation(micro *Finding) *Finding {
 		how = fmt.Sprintf("%s() is called for each batch (%s)", first.Text, first.place)
 	}
 	doubt := "nothing that it reaches was seen to gate the optimizer's step"
-	if micro != nil && slices.ContainsFunc(s.named(k), func(one Setting) bool {
-		return slices.ContainsFunc(s.facts.Loaders, func(l loader) bool { return s.dividedBy(l.Batch, one) })
-	}) {
+	if draft := s.likely(k, ""); draft != nil && s.divides(draft.target) {
 		doubt = "the batch size is divided by it"
 	}
 	if draft := s.likely(k, doubt); draft != nil {
@@ -142,14 +143,10 @@ func (s *Script) noAccumulation(micro *Finding) *Finding {
 	return s.miss(k, how)
 }
 
-// dividedBy reports whether a setting divides a value.
-func (s *Script) dividedBy(v value, one Setting) bool {
-	return v.holds(func(part value) bool {
-		if part.Op != "/" && part.Op != "//" {
-			return false
-		}
-		t, why := s.facts.pure(part.Of[1])
-		return why == "" && t.settings != nil && slices.Equal(t.settings[0].Options, one.Options)
+// divides reports whether a batch of some loader is divided by a target.
+func (s *Script) divides(by target) bool {
+	return slices.ContainsFunc(s.facts.Loaders, func(l loader) bool {
+		return l.Batch.holds(func(part value) bool { return (part.Op == "/" || part.Op == "//") && s.facts.uses(part.Of[1], by) })
 	})
 }
 

@@ -64,6 +64,13 @@ func Decide(f Facts, script string, argv []string, read func(path string) []byte
 			s.Found = append(s.Found, *found)
 		}
 	}
+	for i, found := range s.Found {
+		if found.target.hydra {
+			if n, known := s.hydraNumber(found.target.path); known {
+				s.Found[i].target.fallback = float64(n)
+			}
+		}
+	}
 	s.Resume = s.resumption()
 	return s
 }
@@ -122,10 +129,10 @@ func (s *Script) microBatch() *Finding {
 		switch {
 		case why != "":
 			if doubt == "" {
-				doubt = fmt.Sprintf("of the batch size of %s in %s, %s", l.Kind, l.place, why)
+				doubt = fmt.Sprintf("of the batch size of %s in %s, %s", l.maker(), l.place, why)
 			}
 		case found == nil:
-			found = &Finding{Knob: k, target: t, Why: []string{said(t, "reaches", l.Kind, l.place)}}
+			found = &Finding{Knob: k, target: t, Why: []string{said(t, "reaches "+l.maker(), l.place)}}
 		case found.target.key != t.key && doubt == "":
 			doubt = fmt.Sprintf("%s and %s both size batches of training (%s)", found.Name(), t.name(), l.place)
 		}
@@ -153,11 +160,11 @@ func (s *Script) microBatch() *Finding {
 }
 
 // said is one sentence of evidence.
-func said(t target, how, what string, at place) string {
+func said(t target, how string, at place) string {
 	if t.where() == "" {
-		return fmt.Sprintf("%s %s %s (%s)", t.name(), how, what, at)
+		return fmt.Sprintf("%s %s (%s)", t.name(), how, at)
 	}
-	return fmt.Sprintf("%s (%s) %s %s (%s)", t.name(), t.where(), how, what, at)
+	return fmt.Sprintf("%s (%s) %s (%s)", t.name(), t.where(), how, at)
 }
 
 // training are the loaders that training reads from.
@@ -201,18 +208,16 @@ func (s *Script) forTraining(v value) value {
 
 // doubtOf is why a target that goes to the right place may yet not be the knob.
 func (s *Script) doubtOf(k strategy.Knob, t target) string {
-	if !names[k].MatchString(t.word()) {
-		return fmt.Sprintf("%s is a name that gpurun does not know for a %s", t.name(), called[k])
-	}
 	for _, one := range t.settings {
+		if why := one.countsAll(); why != "" && k == strategy.MicroBatchSize {
+			return why
+		}
 		if why := one.whole(); why != "" {
 			return why
 		}
-		if k == strategy.MicroBatchSize {
-			if why := one.countsAll(); why != "" {
-				return why
-			}
-		}
+	}
+	if !t.speaks(k) {
+		return fmt.Sprintf("%s is a name that gpurun does not know for a %s", t.name(), called[k])
 	}
 	if t.settings == nil && k == strategy.MicroBatchSize && ofSum.MatchString(t.word()) {
 		return t.name() + " counts the samples of all ranks, by its name"

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -22,9 +23,9 @@ func (f Finding) Entry() map[string]any {
 	if f.Knob == strategy.ActivationCheckpointing {
 		return f.switchEntry(entry)
 	}
-	if n, known := f.target.number(); known {
+	if n, known := f.target.number(); known && n >= int64(format.Least(f.Knob)) {
 		entry["default"] = n
-	} else if f.target.settings != nil {
+	} else if f.target.settings != nil || f.target.hydra {
 		entry["given"] = true // what it is otherwise is not known
 	}
 	return entry
@@ -38,7 +39,7 @@ func (t target) entry() map[string]any {
 	case t.hydra:
 		return map[string]any{"override": strings.Join(t.path, ".")}
 	}
-	entry := map[string]any{"path": keys(t.path), "via": map[string]any{"arg": t.via.long()[0]}}
+	entry := map[string]any{"path": patch.Join(t.path), "via": map[string]any{"arg": t.via.long()[0]}}
 	if file, ok := t.via.Default.(string); ok && file != "" {
 		entry["file"] = file
 	}
@@ -60,30 +61,15 @@ func argument(options []string) any {
 // long are an argument's names, those with two dashes first.
 func (s Setting) long() []string {
 	options := slices.Clone(s.Options)
-	slices.SortStableFunc(options, func(a, b string) int {
-		return strings.Compare(b[:min(2, len(b))], a[:min(2, len(a))]) * boolInt(strings.HasPrefix(a, "--") != strings.HasPrefix(b, "--"))
-	})
-	if s.Kind == "click" && s.Flag && len(options) == 2 {
+	slices.SortStableFunc(options, func(a, b string) int { return dashes(b) - dashes(a) })
+	if s.Kind == "click" && s.Flag && len(options) == 2 && strings.HasPrefix(options[1], "--no") {
 		return options[:1]
 	}
 	return options
 }
 
-func boolInt(b bool) int {
-	if b {
-		return -1
-	}
-	return 0
-}
-
-// keys joins the keys on the way to a value; dots inside a key are quoted.
-func keys(path []string) string {
-	quoted := make([]string, len(path))
-	for i, key := range path {
-		quoted[i] = strings.ReplaceAll(key, ".", `\.`)
-	}
-	return strings.Join(quoted, ".")
-}
+// dashes counts the dashes before a name, up to two.
+func dashes(option string) int { return len(option) - len(strings.TrimLeft(option, "-")) }
 
 // number is what the argument is where the command does not give it.
 func (t target) number() (int64, bool) {
@@ -102,7 +88,7 @@ func (t target) number() (int64, bool) {
 		}
 	}
 	n, ok := value.(float64)
-	return int64(n), ok && n == float64(int64(n)) && n > 0
+	return int64(n), ok && n == float64(int64(n))
 }
 
 // switchEntry adds the words by which a switch is turned.

@@ -399,6 +399,8 @@ class Program:
                 found.append(self.part(what[0], what[1], at, active, depth))
             elif how == "function":
                 return {"name": name}
+            elif how == "set":
+                found.append({"set": what})
             else:
                 found.append({"name": name})
         if at.has(name):
@@ -537,6 +539,8 @@ class Program:
             found = [self.project(v, key, active, depth, base) for v in of["any"]]
             said = [v for v in found if v is None or len(v) > 1 or "name" not in v]
             return alternatives(said if any(v is not None for v in said) else found, key)
+        if "set" in of and key == "value":
+            return of
         if "namespace" in of:
             return self.setting(key, active, depth, base) or {"name": key}
         if "file" in of:
@@ -594,6 +598,8 @@ class Program:
         for c in self.classes.get(cls, []):
             if (cls, key) in self.fields:
                 found.append({"set": self.fields[cls, key]})
+            elif key in c["fields"] and c["fields"][key][1] is not None and text(c["fields"][key][1]) in self.classes:
+                found.append({"instance": text(c["fields"][key][1])})
             elif key in c["fields"] and c["fields"][key][0] is not None:
                 found.append(self.value(c["fields"][key][0], c["scope"], active, depth))
             for base in c["bases"]:
@@ -761,7 +767,7 @@ class Job(Program):
                 if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
                     target = text(node.targets[0] if isinstance(node, ast.Assign) else node.target)
                     for inner in ast.walk(node.value):
-                        if isinstance(inner, ast.Call):
+                        if isinstance(inner, (ast.Call, ast.BinOp)):
                             self.targets.setdefault(id(inner), target)
         for scope in self.live:
             for call in scope.calls:
@@ -1074,7 +1080,7 @@ class Job(Program):
         found = []
         for scope in self.live:
             for left, right, node in scope.divisions:
-                if re.search(r"loss|criterion|cost|nll|elbo|objective|energy", text(left), re.I):
+                if re.search(r"loss|criterion|cost|nll|elbo|objective|energy", text(left) + " " + self.targets.get(id(node), ""), re.I) and not re.search(r"\blen\(|steps|total", text(left)):
                     value = plain(self.value(right, scope))
                     op = OPERATORS.get(type(node.op), "?")
                     if "const" not in value:
@@ -1115,13 +1121,13 @@ class Job(Program):
                     for p in init.params():
                         if BATCH.match(p) or p in ("B", "batch"):
                             given = self.bound(call, scope, init, p, 1)
-                            if given and given[0] == "value":
+                            if given and given[0] == "value" and self.makes(name, p):
                                 found.append(dict(item, batch=plain(self.value(given[1], given[2])), workers={"name": "absent"}))
                 elif name == "randint":
                     for a in call.args + list(words.values()):
                         if isinstance(a, ast.Tuple) and len(a.elts) == 1 and re.search(r"batch|^B$|bs", text(a.elts[0]), re.I):
                             found.append(dict(item, batch=plain(self.value(a.elts[0], scope)), workers={"name": "absent"}))
-                elif "batch_size" in words and not item["local"] and re.search(r"load|iter|sampl", name, re.I) and not name.endswith("Sampler"):
+                elif "batch_size" in words and not item["local"] and re.search(r"loader|iterator", name, re.I):
                     found.append(dict(item, batch=plain(self.value(words["batch_size"], scope)), workers={"name": "absent"}))
             for node in scope.slices:
                 piece = index(node)
@@ -1136,6 +1142,20 @@ class Job(Program):
                     found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
                                   "local": False, "batch": plain(self.value(loop.iter.args[2], scope)), "workers": {"name": "absent"}})
         return found
+
+    def makes(self, cls, param):
+        """Whether a class makes batches of as many samples as a parameter says."""
+        mine = {param} | {attr for attr, stores in self.stores.items() for value, scope, owner in stores if owner == "self" and scope.cls == cls and last(value) == param}
+        for c in self.classes[cls]:
+            for node in ast.walk(c["node"]):
+                if isinstance(node, ast.Call) and last(node.func) in ("view", "reshape", "randint", "randperm") and any(last(a) in mine for a in node.args[:1]):
+                    return True
+                if isinstance(node, ast.Compare) and isinstance(node.left, ast.Call) and last(node.left.func) == "len" and any(last(b) in mine for b in node.comparators):
+                    return True
+                if isinstance(node, ast.Subscript) and isinstance(index(node), ast.Slice) and any(
+                        isinstance(n, ast.BinOp) and (last(n.left) in mine or last(n.right) in mine) for b in (index(node).lower, index(node).upper) if b is not None for n in ast.walk(b)) and BATCH.match(param):
+                    return True
+        return False
 
     def given(self, node, stars, key, scope):
         if node is not None:

@@ -19,11 +19,11 @@ func (s *Script) evaluation(micro *Finding) *Finding {
 		t, why := s.facts.pure(l.Batch)
 		switch {
 		case why != "":
-			return s.miss(k, fmt.Sprintf("of the batch size of %s in %s, %s", l.Kind, l.place, why))
+			return s.miss(k, fmt.Sprintf("of the batch size of %s in %s, %s", l.maker(), l.place, why))
 		case micro != nil && t.key == micro.target.key:
 			return s.miss(k, fmt.Sprintf("evaluation takes the batches of training, %s (%s)", t.name(), l.place))
 		case found == nil:
-			found = &Finding{Knob: k, target: t, Why: []string{said(t, "reaches", l.Kind, l.place)}, Doubt: s.doubtOf(k, t)}
+			found = &Finding{Knob: k, target: t, Why: []string{said(t, "reaches "+l.maker(), l.place)}, Doubt: s.doubtOf(k, t)}
 		case found.target.key != t.key:
 			found.Doubt = fmt.Sprintf("%s and %s both size batches of evaluations", found.Name(), t.name())
 		}
@@ -45,12 +45,12 @@ func (s *Script) workers() *Finding {
 		t, why := s.facts.pure(l.Workers)
 		switch {
 		case why != "" && found == nil:
-			if draft := s.likely(k, fmt.Sprintf("of the workers of %s in %s, %s", l.Kind, l.place, why)); draft != nil {
+			if draft := s.likely(k, fmt.Sprintf("of the workers of %s in %s, %s", l.maker(), l.place, why)); draft != nil {
 				return draft
 			}
 		case why != "":
 		case found == nil:
-			found = &Finding{Knob: k, target: t, Why: []string{said(t, "reaches", l.Kind, l.place)}, Doubt: s.doubtOf(k, t)}
+			found = &Finding{Knob: k, target: t, Why: []string{said(t, "reaches "+l.maker(), l.place)}, Doubt: s.doubtOf(k, t)}
 		case found.target.key != t.key:
 			found.Doubt = fmt.Sprintf("%s and %s both count workers of training", found.Name(), t.name())
 		}
@@ -87,7 +87,7 @@ func (s *Script) checkpointing() *Finding {
 	for _, u := range s.facts.Checkpoints {
 		var targets []target
 		u.Value.holds(func(v value) bool {
-			if t, ok := s.facts.single(v); ok && names[k].MatchString(t.word()) {
+			if t, ok := s.facts.single(v); ok && t.speaks(k) {
 				targets = append(targets, t)
 			}
 			return false
@@ -95,7 +95,7 @@ func (s *Script) checkpointing() *Finding {
 		for _, t := range targets {
 			switch {
 			case found == nil:
-				found = &Finding{Knob: k, target: t, Why: []string{said(t, "decides over", u.Text, u.place)}, Doubt: s.flagDoubt(t, u)}
+				found = &Finding{Knob: k, target: t, Why: []string{said(t, "decides over "+u.Text, u.place)}, Doubt: s.flagDoubt(t, u)}
 			case found.target.key != t.key:
 				found.Doubt = fmt.Sprintf("%s and %s both decide over it", found.Name(), t.name())
 			}

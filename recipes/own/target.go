@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A target is what a user can change: an argument, or a key of a configuration. Two
@@ -27,11 +29,11 @@ type target struct {
 func (t target) name() string {
 	switch {
 	case t.settings != nil:
-		return t.settings[0].Options[0]
+		return t.settings[0].long()[0]
 	case t.hydra:
 		return strings.Join(t.path, ".")
 	}
-	return strings.Join(t.path, ".") + " in the file of " + t.via.Options[0]
+	return strings.Join(t.path, ".") + " in the file of " + t.via.long()[0]
 }
 
 // word is the last part of its name, as a variable's.
@@ -40,6 +42,16 @@ func (t target) word() string {
 		return strings.ToLower(t.settings[0].Dest)
 	}
 	return strings.ToLower(strings.ReplaceAll(t.path[len(t.path)-1], "-", "_"))
+}
+
+// speaks reports whether one of its names is one of a knob's.
+func (t target) speaks(k strategy.Knob) bool {
+	if names[k].MatchString(t.word()) {
+		return true
+	}
+	return t.settings != nil && slices.ContainsFunc(t.settings[0].Options, func(o string) bool {
+		return names[k].MatchString(strings.ToLower(strings.ReplaceAll(strings.TrimLeft(o, "-"), "-", "_")))
+	})
 }
 
 // where says in which file and line it is defined; empty for a key.

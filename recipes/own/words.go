@@ -100,3 +100,14 @@ func (l loader) role() string {
 	}
 	return ""
 }
+
+// maker is what makes the batches, for people.
+func (l loader) maker() string {
+	switch l.Kind {
+	case "slice":
+		return "the slices of " + l.Data
+	case "range":
+		return "the loop over the samples"
+	}
+	return l.Kind
+}
