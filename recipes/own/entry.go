@@ -140,8 +140,12 @@ var grammars = map[string]format.Grammar{
 // for. unsuited says why an entry cannot be used after all, empty where it can.
 func (s *Script) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 	r := format.Recipe{Name: Name, Title: "a script of one's own", Knobs: map[strategy.Knob]format.Knob{}, Resume: s.Resume.recipe()}
-	for k, why := range s.Missing {
-		r.Knobs[k] = format.Knob{Absent: why}
+	for _, k := range strategy.Knobs {
+		if why, looked := s.Missing[k]; looked {
+			r.Knobs[k] = format.Knob{Absent: why + hint(k, "--…")}
+		} else if k != strategy.Allocator {
+			r.Knobs[k] = format.Knob{Absent: "no [knobs] entry says where it is kept"}
+		}
 	}
 	for i, found := range s.Found {
 		if found.Doubt == "" && !found.Derived && r.Grammar == (format.Grammar{}) && found.target.settings != nil {
@@ -182,7 +186,15 @@ func (s *Script) knob(found Finding) (knob format.Knob, doubt string) {
 
 // uncertain is why a likely knob is left alone.
 func (f Finding) uncertain() string {
-	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt)
+	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt) + hint(f.Knob, f.target.name())
+}
+
+// hint is how a user says what the source does not.
+func hint(k strategy.Knob, name string) string {
+	if strings.Contains(name, " ") {
+		name = "--…"
+	}
+	return fmt.Sprintf("; where there is one, train.toml says so: [knobs] %s = { arg = %q }", k, name)
 }
 
 // Evidence is what speaks for the knobs that are certain, a sentence each.

@@ -44,9 +44,11 @@ type Facts struct {
 	Loads       []use     `json:"loads"`
 	Made        []use     `json:"made"`
 	Split       []use     `json:"split"`
-	Restores    bool      `json:"restores"` // an optimizer's state is loaded
-	Divided     bool      `json:"divided"`  // by a framework, in its backward
-	Parallel    bool      `json:"parallel"` // torch.nn.DataParallel
+	Backwards   []use     `json:"backwards"`
+	Namespace   string    `json:"namespace"` // what parse_args returns is called
+	Restores    bool      `json:"restores"`  // an optimizer's state is loaded
+	Divided     bool      `json:"divided"`   // by a framework, in its backward
+	Parallel    bool      `json:"parallel"`  // torch.nn.DataParallel
 	Hydra       *hydra    `json:"hydra"`
 	Modules     int       `json:"modules"`
 	Failed      []use     `json:"failed"`
@@ -74,6 +76,7 @@ type Setting struct {
 	Known   bool     `json:"known"` // the default is a literal, or there is none
 	Read    bool     `json:"read"`
 	Flag    bool     `json:"flag"`
+	Parser  string   `json:"parser"` // what its argument is added to
 }
 
 // A use is a value somewhere in the sources.

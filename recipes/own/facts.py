@@ -800,7 +800,7 @@ class Job(Program):
             long = [o for o in options if o.startswith("--")] or options
             dest = constant(words["dest"])[0] if "dest" in words else long[0].lstrip("-").replace("-", "_")
             more = {"type": text(words["type"]) if "type" in words else "", "action": str(constant(words["action"])[0] or text(words["action"])) if "action" in words else "",
-                    "nargs": text(words["nargs"]) if "nargs" in words else "", "help": described(words.get("help"))}
+                    "nargs": text(words["nargs"]) if "nargs" in words else "", "help": described(words.get("help")), "parser": text(call.func.value)}
             more.update(literal(words.get("default")))
             if more["action"] == "store_true" and "default" not in words:
                 more.update(default=False, known=True)
@@ -1284,6 +1284,8 @@ class Job(Program):
         gates = self.gates()
         return {"settings": self.settings, "loaders": self.loaders(), "gates": gates, "conditions": self.conditions, "steps": self.all_steps(), "rates": self.rates(), "bounds": self.bounds(), "asserts": self.asserts(), "losses": self.losses(), "checkpoints": self.checkpoints(), "unlike": self.unlike(),
                 "saves": saved, "loads": loaded, "made": made, "restores": restored, "hydra": self.hydra, "split": split, "modules": len(self.files), "failed": self.failed,
+                "namespace": next((t for c, _ in self.calls.get("parse_args", []) + self.calls.get("parse_known_args", []) for t in [self.targets.get(id(c), "")] if re.match(r"^\w+$", t)), ""),
+                "backwards": [{"file": s.file.path, "line": c.lineno, "text": text(c.func.value)} for c, s in self.calls.get("backward", []) if isinstance(c.func, ast.Attribute)],
                 "divided": any(last(c.func) == "backward" and re.search(r"accel|engine|fabric", text(c.func), re.I) for c, _ in self.calls.get("backward", [])),
                 "parallel": bool(self.calls.get("DataParallel"))}
 
