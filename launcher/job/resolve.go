@@ -36,6 +36,9 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 		r.command.Devices = s.gpus.Count
 	}
 	r.warnings = slices.Concat(s.warnings, s.rankWarnings(r.processes), s.sharedCheckpoints(), s.noCeiling())
+	if r.script != nil {
+		r.warnings = append(r.warnings, r.script.Warnings()...)
+	}
 	r.at = recipes.Topology{Ranks: r.local, Plain: r.plain && r.local == 1, DataParallel: r.local, NVMePath: s.job.Recovery.NVMePath}
 	if n := s.job.Launch.DataParallel; n > 0 {
 		if r.local%n != 0 && !r.plain {

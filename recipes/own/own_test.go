@@ -465,6 +465,23 @@ for epoch in range(10):
 	}
 }
 
+// TestFolders: a folder that must not be there keeps a script from being started again.
+func TestFolders(t *testing.T) {
+	const argument = "import argparse, os\np = argparse.ArgumentParser()\np.add_argument('--out', default='runs')\nargs = p.parse_args()\n"
+	for text, warns := range map[string]bool{
+		"os.makedirs(args.out)\n":                                       true,
+		"os.makedirs(args.out, exist_ok=True)\n":                        false,
+		"if not os.path.exists(args.out):\n    os.makedirs(args.out)\n": false,
+		"os.makedirs(os.path.join(args.out, stamp))\n":                  false,
+	} {
+		if got := (decided(t, map[string]string{"train.py": argument + text})).warned(); got != warns {
+			t.Errorf("%q warns: %v", text, got)
+		}
+	}
+}
+
+func (s Script) warned() bool { return len(s.Warnings()) > 0 }
+
 // TestBrokenSources: what is no Python is left out, and what remains is read.
 func TestBrokenSources(t *testing.T) {
 	f := told(t, map[string]string{"train.py": head + loop, "broken.py": "def (:\n", "nul.py": "x = 1\x00\n", "deep.py": strings.Repeat("(", 4000) + strings.Repeat(")", 4000)})

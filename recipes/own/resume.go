@@ -1,6 +1,7 @@
 package own
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -149,3 +150,20 @@ var (
 
 // wild replaces what a text leaves to be filled in.
 func wild(text string) string { return percent.ReplaceAllString(text, "*") }
+
+// Warnings are what keeps the script from being started a second time: folders that it
+// makes and that must not be there.
+func (s *Script) Warnings() []string {
+	var all []string
+	for _, m := range s.facts.Made {
+		t, why := s.facts.pure(m.Value)
+		if why != "" || t.settings == nil || t.settings[0].Action != "" && t.settings[0].Action != "store" {
+			continue
+		}
+		text := fmt.Sprintf("the script makes the folder of %s and fails where it is there already (%s), as it is after an attempt: with exist_ok=True a relaunch would work", t.name(), m.place)
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
+}
