@@ -27,7 +27,7 @@ func initJob(ctx context.Context, args []string, s streams) error {
 	if err != nil {
 		return err
 	}
-	p, _, err := prepareArgs(ctx, args)
+	p, own, err := prepareArgs(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -40,6 +40,9 @@ func initJob(ctx context.Context, args []string, s streams) error {
 		return err
 	}
 	page := console.NewPage(s.out, p.secrets())
+	if own.JSON { // stdout is the plan's
+		page, args = console.NewPage(s.err, p.secrets()), append([]string{"--json"}, args...)
+	}
 	for line := range strings.SplitSeq(text+"\n"+p.Snippet(), "\n") {
 		page.Printf("%s\n", line)
 	}

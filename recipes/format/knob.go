@@ -1,6 +1,8 @@
 package format
 
 import (
+	"strings"
+
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -42,6 +44,18 @@ type Knob struct {
 	Also []Setting
 	// Unless are settings of the user's that keep the knob from being turned.
 	Unless []Condition
+}
+
+// Spelling is where the knob is kept, in one line.
+func (knob Knob) Spelling() string {
+	if knob.Absent != "" {
+		return "absent: " + knob.Absent
+	}
+	words := make([]string, 0, len(knob.Places))
+	for _, p := range knob.Places {
+		words = append(words, p.String())
+	}
+	return strings.Join(words, ", ")
 }
 
 // A Global is a global batch size, from which a framework derives accumulation.

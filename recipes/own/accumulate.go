@@ -75,6 +75,9 @@ func (s *Script) accumulation(micro *Finding) *Finding {
 	if found.Doubt == "" && !found.Derived && s.divides(found.target) {
 		found.Doubt = "the batch size is divided by it"
 	}
+	if found.Doubt == "" && (micro == nil || micro.Doubt != "") {
+		found.Doubt = "what the batch size is, which it may divide, is not certain"
+	}
 	if found.Doubt == "" && !found.Derived {
 		found.Doubt = s.doubtOf(k, found.target)
 	}
@@ -146,7 +149,7 @@ func (s *Script) noAccumulation() *Finding {
 // divides reports whether a batch of some loader is divided by a target.
 func (s *Script) divides(by target) bool {
 	return slices.ContainsFunc(s.facts.Loaders, func(l loader) bool {
-		return l.Batch.holds(func(part value) bool { return (part.Op == "/" || part.Op == "//") && s.facts.uses(part.Of[1], by) })
+		return s.facts.cancelled(l.Batch).holds(func(part value) bool { return (part.Op == "/" || part.Op == "//") && s.facts.uses(part.Of[1], by) })
 	})
 }
 

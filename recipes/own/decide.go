@@ -125,6 +125,9 @@ func (s *Script) microBatch() *Finding {
 	var found *Finding
 	doubt := ""
 	for _, l := range train {
+		if l.Batch.none() {
+			continue // whole batches come from elsewhere
+		}
 		t, why := s.facts.pure(s.forTraining(l.Batch))
 		switch {
 		case why != "":
@@ -198,12 +201,24 @@ func (s *Script) forTraining(v value) value {
 	}
 	left := slices.DeleteFunc(slices.Clone(all), func(one value) bool {
 		t, ok := s.facts.first(one)
-		return ok && evalWord.MatchString(t.word())
+		return ok && evalWord.MatchString(t.word()) || one.fraction()
 	})
 	if len(left) == 0 {
 		return v
 	}
 	return value{Any: left}
+}
+
+// fraction reports whether a value is one and a half times another, as evaluations
+// like to have it.
+func (v value) fraction() bool {
+	return v.Op == "int" && len(v.Of) == 1 && v.Of[0].Op == "*" && v.Of[0].holds(func(part value) bool {
+		if part.Const == nil {
+			return false
+		}
+		n, number := (*part.Const).(float64)
+		return number && n > 1 && n != float64(int64(n))
+	})
 }
 
 // doubtOf is why a target that goes to the right place may yet not be the knob.

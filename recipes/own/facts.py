@@ -8,7 +8,7 @@ import json
 import re
 import sys
 
-DEPTH, STEPS, WIDTH = 24, 60000, 12
+DEPTH, STEPS, ALL, WIDTH = 24, 1500, 120000, 12
 CONFIG = re.compile(r"(^|_)(args?|opts?|options?|cfg|conf|configs?|configuration|hparams?|hps?|hp|flags?|params?|settings?|namespace|parsed|training_args|model_args|data_args)$", re.I)
 OPTIMIZER = re.compile(r"optim|scaler|(^|[._])opts?\d*($|[._\[])|(^|[._])(o|opt_[a-z]+|engine|model_engine)($|\[)", re.I)
 PASSED = {"EasyDict", "edict", "Namespace", "SimpleNamespace", "Munch", "munchify", "AttrDict", "DotMap", "Box", "create", "to_container", "structured",
@@ -139,7 +139,7 @@ class Program:
         self.stores = {}  # attribute or key: [(expression, scope, text of the base)]
         self.calls = {}  # last name of what is called: [(call, scope)]
         self.settings, self.by_dest, self.fields = [], {}, {}
-        self.steps = 0
+        self.steps = self.all = 0  # of one value, and of all
         self.memo = {}
         self.failed = []
         for n, source in enumerate(sources):
@@ -324,14 +324,14 @@ class Program:
 
     def value(self, node, scope, active=(), depth=0):
         """What an expression is, with its names looked up."""
-        self.steps += 1
-        if depth > DEPTH or self.steps > STEPS:
-            return {"name": text(node)}
-        if id(node) in active:
-            return None
         top = not active
         if top and (id(node), id(scope)) in self.memo:
             return self.memo[id(node), id(scope)]
+        self.steps, self.all = (1 if top else self.steps + 1), self.all + 1
+        if depth > DEPTH or self.steps > STEPS or self.all > ALL:
+            return {"name": text(node)}
+        if id(node) in active:
+            return None
         result = self.look(node, scope, active + (id(node),), depth + 1)
         if top:
             self.memo[id(node), id(scope)] = result
@@ -759,6 +759,7 @@ def alternatives(values, name):
 
 class Job(Program):
     def __init__(self, sources):
+        self.inside, self.stepping = {}, {}
         self.params, self.configured, self.taken, self.hydra = {}, {}, {}, None
         super().__init__(sources)
         self.targets = {}
@@ -938,13 +939,17 @@ class Job(Program):
         """Whether an optimizer makes a step in some statements, or in what they call."""
         return self.calls_in(nodes, self.is_step, depth, seen)
 
+    def calls_of(self, node):
+        """All calls inside a node, found once."""
+        if id(node) not in self.inside:
+            self.inside[id(node)] = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+        return self.inside[id(node)]
+
     def steps_under(self, nodes, depth=0, seen=()):
         """Where the optimizer's steps stand that some statements make, or call."""
         found = []
         for node in nodes:
-            for inner in ast.walk(node):
-                if not isinstance(inner, ast.Call):
-                    continue
+            for inner in self.calls_of(node):
                 if self.is_step(inner):
                     found.append(inner.lineno * 1000 + inner.col_offset)
                     continue
@@ -958,6 +963,13 @@ class Job(Program):
         return sorted(set(found))
 
     def is_step(self, call):
+        if last(call.func) != "step":
+            return False
+        if id(call) not in self.stepping:
+            self.stepping[id(call)] = self.steps_optimizer(call)
+        return self.stepping[id(call)]
+
+    def steps_optimizer(self, call):
         return last(call.func) == "step" and not re.search(r"sched|lr", text(call.func), re.I) and bool(
             OPTIMIZER.search(text(call.func.value) if isinstance(call.func, ast.Attribute) else "") or any(OPTIMIZER.search(text(a)) for a in call.args))
 
@@ -1010,9 +1022,7 @@ class Job(Program):
 
     def calls_in(self, nodes, want, depth, seen):
         for node in nodes:
-            for inner in ast.walk(node):
-                if not isinstance(inner, ast.Call):
-                    continue
+            for inner in self.calls_of(node):
                 if want(inner):
                     return True
                 name = last(inner.func)
@@ -1070,6 +1080,16 @@ class Job(Program):
                     if k.arg in ("gradient_accumulation_steps", "accumulate_grad_batches", "num_steps"):
                         found.append({"kind": "framework", "file": scope.file.path, "line": call.lineno, "text": name + "(" + k.arg + "=…)", "call": name, "local": name in self.classes,
                                       "value": plain(self.value(k.value, scope)), "accumulates": bool(self.calls.get("accumulate"))})
+        if any("deepspeed" in text(c.func) for c, _ in self.calls.get("initialize", [])):
+            key = "gradient_accumulation_steps"
+            values = [(v, s) for v, s, owner in self.stores.get(key, []) if owner != "self" and "args" not in owner]
+            for scope in self.live:
+                for node in ast.walk(scope.node):
+                    if isinstance(node, ast.Dict):
+                        values += [(v, scope) for k, v in zip(node.keys, node.values) if k is not None and constant(k)[0] == key]
+            for value, scope in values:
+                found.append({"kind": "framework", "file": scope.file.path, "line": value.lineno, "text": "deepspeed", "call": "deepspeed.initialize", "local": False,
+                              "value": plain(self.value(value, scope)), "accumulates": True})
         return found
 
     def interesting(self, test):

@@ -114,6 +114,48 @@ func (f Facts) byDevices(v value) (value, bool) {
 	return v, false
 }
 
+// cancelled takes off what a value is multiplied with and divided by again.
+func (f Facts) cancelled(v value) value {
+	if v.Op != "//" && v.Op != "/" || len(v.Of) != 2 {
+		return v
+	}
+	by, why := f.pure(v.Of[1])
+	if why != "" {
+		return v
+	}
+	var left []value
+	for _, one := range v.Of[0].alternatives() {
+		rest, found := f.without(one, by)
+		if !found {
+			return v
+		}
+		left = append(left, rest)
+	}
+	if len(left) == 1 {
+		return left[0]
+	}
+	return value{Any: left}
+}
+
+// without takes a factor off a product.
+func (f Facts) without(v value, factor target) (value, bool) {
+	if v.Op != "*" || len(v.Of) != 2 {
+		return v, false
+	}
+	for i, part := range v.Of {
+		if t, ok := f.single(part); ok && t.key == factor.key {
+			return v.Of[1-i], true
+		}
+	}
+	for i, part := range v.Of {
+		if rest, found := f.without(part, factor); found {
+			both := []value{rest, v.Of[1-i]}
+			return value{Op: "*", Of: both}, true
+		}
+	}
+	return v, false
+}
+
 // pure is the one target that a value is, unchanged; why says what else it is.
 func (f Facts) pure(v value) (t target, why string) {
 	var found []target
@@ -122,8 +164,11 @@ func (f Facts) pure(v value) (t target, why string) {
 		if one.none() {
 			continue
 		}
-		one, devices := f.byDevices(one)
+		one, devices := f.byDevices(f.cancelled(one))
 		for _, inner := range one.alternatives() {
+			if inner.Op == "*" && !devices {
+				inner, devices = f.byDevices(inner)
+			}
 			if inner.Const != nil && !devices {
 				constants = append(constants, *inner.Const)
 				continue
