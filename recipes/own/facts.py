@@ -1220,7 +1220,7 @@ class Job(Program):
                 name = last(call.func)
                 for k in call.keywords:
                     if k.arg and switch.match(k.arg) and name != "add_argument" and name not in self.classes and name not in self.functions:
-                        found.append({"file": scope.file.path, "line": call.lineno, "text": name + "(" + k.arg + "=…)", "value": plain(self.value(k.value, scope))})
+                        found.append({"file": scope.file.path, "line": call.lineno, "text": (name or text(call.func)[:40]) + "(" + k.arg + "=…)", "value": plain(self.value(k.value, scope))})
                 if re.match(r"(set|enable)_.*checkpoint", name) and len(call.args) == 1:
                     found.append({"file": scope.file.path, "line": call.lineno, "text": name, "value": plain(self.value(call.args[0], scope))})
         for attr, stores in self.stores.items():

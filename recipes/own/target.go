@@ -81,7 +81,7 @@ func (f Facts) single(v value) (t target, ok bool) {
 		return f.setting(*v.Set), true
 	case v.Op == "int" && len(v.Of) > 0:
 		return f.single(v.Of[0])
-	case v.Hydra != nil && len(v.Hydra) > 0:
+	case len(v.Hydra) > 0:
 		return target{key: "hydra " + strings.Join(v.Hydra, "."), path: v.Hydra, hydra: true}, true
 	case v.File != nil && len(v.Path) > 0:
 		named, ok := f.single(*v.File)

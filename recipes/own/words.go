@@ -12,7 +12,7 @@ import (
 // never enough: its value has to go where the knob's does.
 var names = map[strategy.Knob]*regexp.Regexp{
 	strategy.MicroBatchSize: regexp.MustCompile(
-		`^((per_(device|gpu|rank)|micro|mini|train|training|tr|data|loader|device|local)_?)*(batch_?size|batch_?sz|batch|bs|bsz|minibatch)(_?(per_(gpu|device|rank|process)|gpu|device|train|training))*$|^b$`),
+		`^((per_(device|gpu|rank|replica)|micro|mini|train|training|tr|data|loader|device|local)_?)*(batch_?size|batch_?sz|batch|bs|bsz|minibatch)(_?(per_(gpu|device|rank|process|replica)|gpu|device|train|training))*$|^b$`),
 	strategy.GradientAccumulationSteps: regexp.MustCompile(`accum|grad(ient)?_acc|update_freq|iter_size|^gas$|^ga_steps$|grad_step_freq|optim(izer)?_step_every`),
 	strategy.EvalBatchSize:             regexp.MustCompile(`batch|bs$|bsz`),
 	strategy.ActivationCheckpointing:   regexp.MustCompile(`checkpoint|ckpt|remat|recompute|^with_cp$|^use_cp$`),
@@ -42,7 +42,7 @@ var Knobs = []strategy.Knob{
 }
 
 var (
-	ofAll = regexp.MustCompile(`(?i)\b(total|global|effective|overall|combined|summed)\b|\ball (the )?(available )?(gpus?|devices?|ranks?|nodes?|process(es)?|workers)\b|\bacross\b|among all`)
+	ofAll = regexp.MustCompile(`(?i)\b(total|global|effective|overall|combined|summed)\b|\ball (the )?(available )?(gpus?|devices?|ranks?|nodes?|process(es)?|workers|replicas)\b|\bacross\b|among all`)
 	ofOne = regexp.MustCompile(`(?i)(per|each|single|one|for a|for each|a) ?-?(gpu|device|rank|process|card|worker|node)|_per_(gpu|device)|per_(gpu|device)_`)
 	ofSum = regexp.MustCompile(`(^|_)(total|global|effective|eff|overall|all)(_|$)`)
 )
