@@ -14,6 +14,10 @@ import (
 // trainers are words of which a source that trains with PyTorch has one.
 var trainers = [][]byte{[]byte("torch"), []byte("transformers"), []byte("accelerate"), []byte("lightning"), []byte("deepspeed"), []byte("fabric")}
 
+// mostSource bounds, in bytes, what is taken apart of a job's own code: the script comes
+// first, then the modules in the order in which they are imported.
+const mostSource = 4 << 20
+
 // own reads the settings of a script that no recipe knows out of its source. Where the
 // interpreter does not tell of it, nothing is known, and the job itself will say what
 // is wrong.
@@ -37,8 +41,11 @@ func (s Inspected) script(ctx context.Context) *own.Script {
 		return nil
 	}
 	var sources []own.Source
-	trains := false
+	trains, size := false, 0
 	for _, one := range s.sources() {
+		if size += len(one.Text); size > mostSource {
+			break
+		}
 		sources = append(sources, own.Source{Path: s.shown(one.Path), Text: string(one.Text)})
 		for _, word := range trainers {
 			trains = trains || bytes.Contains(one.Text, word)

@@ -38,7 +38,7 @@ def text(node):
         return text(node.left) + " " + OPERATORS.get(type(node.op), "?") + " " + text(node.right)
     if isinstance(node, ast.Compare):
         return " ".join([text(node.left)] + [text(c) for c in node.comparators])
-    return type(node).__name__
+    return " ".join(text(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr))[:120] or type(node).__name__
 
 
 OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
@@ -402,10 +402,18 @@ class Program:
             elif how == "set":
                 found.append({"set": what})
             else:
-                found.append({"name": name})
+                found += self.elements(name, what, at, active, depth)
         if at.has(name):
             found.append(self.argument(name, at, active, depth))
         return alternatives(found, name)
+
+    def elements(self, name, node, at, active, depth):
+        """What a loop's variable may be."""
+        of = self.value(node, at, active, depth)
+        if of is not None and "literal" in of and isinstance(of["literal"][0], (ast.List, ast.Tuple)):
+            items, scope = of["literal"][0].elts, of["literal"][1]
+            return [self.value(item, scope, active, depth) for item in items[:WIDTH] if not isinstance(item, ast.Tuple)] or [{"name": name}]
+        return [{"name": name}]
 
     def argument(self, name, at, active, depth):
         """What the callers of a function give for one of its parameters."""

@@ -71,8 +71,8 @@ func (s *Script) resumption() Resume {
 // resumeArgument is the one argument whose value is loaded, and where.
 func (s *Script) resumeArgument() (found Setting, at place, ok bool) {
 	for _, l := range s.facts.Loads {
-		t, why := s.facts.pure(l.Value)
-		if why != "" || len(t.settings) != 1 || !resumes.MatchString(t.word()) {
+		t, named := s.resumed(l.Value)
+		if !named {
 			continue
 		}
 		one := t.settings[0]
@@ -83,6 +83,22 @@ func (s *Script) resumeArgument() (found Setting, at place, ok bool) {
 		found, at, ok = one, l.place, true
 	}
 	return found, at, ok
+}
+
+// resumed is the one argument for resuming that a value may be, beside what the script
+// finds by itself.
+func (s *Script) resumed(v value) (found target, ok bool) {
+	for _, one := range v.alternatives() {
+		t, single := s.facts.single(one)
+		switch {
+		case !single || len(t.settings) != 1 || !resumes.MatchString(t.word()):
+		case ok && t.key != found.key:
+			return target{}, false
+		default:
+			found, ok = t, true
+		}
+	}
+	return found, ok
 }
 
 // glob makes a pattern of the path that is saved to. It is false where nothing of the
@@ -117,7 +133,7 @@ func (s *Script) glob(v value) (string, bool) {
 	switch fallback, text := one.Default.(string); {
 	case strings.Contains(one.Type, "int") || strings.Contains(one.Type, "float"):
 		return "*", true
-	case text:
+	case text && fallback != "":
 		return "{" + name + "|" + fallback + "}", true
 	}
 	return "{" + name + "}", true
