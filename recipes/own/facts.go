@@ -1,6 +1,6 @@
 // Package own reads what a script of one's own says of its settings: which of its
 // arguments, or of the keys of its configuration, are knobs, as far as that is
-// certain from its source. The job's interpreter takes the source apart (facts.py,
+// certain from its source. The job's interpreter takes the source apart (facts/,
 // which imports nothing of the job's); what follows from that is decided here.
 package own
 
@@ -12,11 +12,21 @@ import (
 	"strings"
 )
 
+// The parts of the program, each of which is read after those before it.
+var (
+	//go:embed facts/sources.py
+	sourcesPart string
+	//go:embed facts/values.py
+	valuesPart string
+	//go:embed facts/settings.py
+	settingsPart string
+	//go:embed facts/training.py
+	trainingPart string
+)
+
 // Program is what an interpreter runs, given Input on its standard input; what it
 // prints is for Read. It needs Python 3.8.
-//
-//go:embed facts.py
-var Program string
+var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart}, "\n\n")
 
 // A Source is one Python file, by the path under which people know it.
 type Source struct {
