@@ -155,13 +155,13 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 		if k != strategy.GradientAccumulationSteps {
 			scope = "" // plans count each rank
 		}
-		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope}
+		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope, Confirm: knob.Confirm}
 	}
 	values, reason := possible(d, knob, places, format.Writable(k, places), value)
 	if reason != "" {
 		return strategy.Range{Absent: reason}
 	}
-	return strategy.Range{Values: values, Weights: knob.Weights}
+	return strategy.Range{Values: values, Weights: knob.Weights, Confirm: knob.Confirm}
 }
 
 // possible are the values whose arguments the job's parser has. Where no other than

@@ -33,6 +33,7 @@ func rules() []rule {
 		{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
 		{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
 		{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, recoveryOff},
+		{"folder-exists", (*situation).ownFolderExists, ownFolderExists},
 		{"failed-relaunch", (*situation).relaunchFailed, failedRelaunch},
 		{"max-attempts", func(s *situation) bool { return s.outOfMemory() && s.counted() >= s.policy.MaxAttempts }, outOfAttempts},
 		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
@@ -213,6 +214,17 @@ func recoveryOff(s *situation) Decision {
 func failedRelaunch(s *situation) Decision {
 	return s.stop(Failed, CodeFailed, fmt.Sprintf("the relaunch failed earlier than the attempt before, with a new error: the likely reason is the change (%s), not the job",
 		s.history[len(s.history)-2].Plan.Changed(s.plan)))
+}
+
+// ownFolderExists: a relaunch found something that an earlier attempt had made.
+func (s *situation) ownFolderExists() bool {
+	exists := func(d Diagnosis) bool { return slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysExists) }
+	return len(s.history) > 1 && exists(s.diagnosis) && !exists(s.history[0].Diagnosis)
+}
+
+func ownFolderExists(s *situation) Decision {
+	return s.stop(Failed, CodeFailed, "the relaunch found what an earlier attempt had made, which is neither the change nor memory: "+
+		"the job cannot be started twice with the same folder until it makes it with exist_ok=True, or resumes in it ([resume])")
 }
 
 // bound ends the run because one of its bounds was reached.

@@ -189,6 +189,23 @@ func TestFailedRelaunchIsNotBlamedOnTheJob(t *testing.T) {
 	}
 }
 
+// What an attempt made itself is in the way of the next: that is neither the change nor
+// memory, and the job's first attempt had no such trouble.
+func TestAFolderOfAnEarlierAttempt(t *testing.T) {
+	exists := Diagnosis{Cause: cause.UserError, Fatal: true, ExitCode: 1, Error: "FileExistsError: [Errno 17] File exists: 'runs/a'"}
+	first := ended(0, plain, oom(cause.Forward))
+	second := ended(1, plain.With(Plan{Precision: "bf16"}), exists)
+	second.Rung = RungPrecision
+	if got := Decide(defaults, gpt(1), []Attempt{first, second}, h100); got.Rule != "folder-exists" || got.Code != CodeFailed || !strings.Contains(got.Reason, "exist_ok=True") {
+		t.Errorf("got %q, %d: %s", got.Rule, got.Code, got.Reason)
+	}
+	for _, history := range [][]Attempt{{ended(0, plain, exists)}, {ended(0, plain, exists), ended(1, plain, exists)}} {
+		if got := Decide(defaults, gpt(1), history, h100); got.Rule == "folder-exists" {
+			t.Errorf("%d attempts: %s", len(history), got.Reason)
+		}
+	}
+}
+
 func TestRestartFromZero(t *testing.T) {
 	late := ended(0, plain, oom(cause.Forward))
 	late.Ended = late.Started.Add(2 * time.Hour)

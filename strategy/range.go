@@ -19,6 +19,9 @@ type Range struct {
 	// all data-parallel ranks, "derived" where the framework computes it from a
 	// global batch size that stays as it is.
 	Scope string `json:"scope,omitempty"`
+	// Confirm says that the knob was read from the source of a script: it is turned
+	// only where the process has said the same value.
+	Confirm bool `json:"confirm,omitempty"`
 	// Checkpoint says which changes of the knob a checkpoint outlives; nil: all.
 	Checkpoint *Survival `json:"checkpoint,omitempty"`
 }

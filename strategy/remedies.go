@@ -117,7 +117,11 @@ func smallerBatch(s *situation) ([]Plan, string) {
 	}
 	accumulation, known := s.job.Knobs[GradientAccumulationSteps]
 	if !known || accumulation.Absent != "" {
-		return nil, "gradient accumulation cannot be raised, so the global batch would change"
+		reason := "gradient accumulation cannot be raised, so the global batch would change"
+		if accumulation.Absent != "" {
+			reason += ": " + accumulation.Absent
+		}
+		return nil, reason
 	}
 	if accumulation.Scope != ScopeDerived && s.plan[GradientAccumulationSteps] == "" {
 		return nil, "the current gradient accumulation is not known, so the global batch would change"

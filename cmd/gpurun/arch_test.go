@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"recipes/detect":       {"recipes/catalog", "recipes/format", "recipes/patch"},
 	"recipes/document":     {},
 	"recipes/format":       {"strategy", "recipes/document", "recipes/patch", "recipes/source"},
+	"recipes/own":          {"strategy", "recipes/format", "recipes/patch"},
 	"recipes/patch":        {},
 	"recipes/source":       {},
 	"launcher":             {"strategy", "strategy/cause", "recipes", "launcher/errext"},
@@ -39,7 +40,7 @@ var mayImport = map[string][]string{
 	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
 	"launcher/checkpoint":  {},
 	"launcher/errext":      {},
-	"launcher/job":         {"strategy", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/job":         {"strategy", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/python":      {"launcher/environ", "launcher/errext"},
 	"launcher/proc":        {"strategy", "strategy/cause"},
 	"launcher/output":      {"launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
@@ -60,7 +61,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/detect", "recipes/document", "recipes/format", "recipes/patch", "recipes/source"}
+	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/patch", "recipes/source"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

@@ -25,7 +25,9 @@ EXAMPLES:
    gpurun plan train.toml                               what gpurun could change, and what not, and why; starts nothing
    gpurun diagnose slurm-1234.out                       why a job died that ran without gpurun
 
-   A script of your own says in train.toml how its settings are spelled:
+   gpurun init train.py                                 a train.toml with what a script's source says of its settings
+
+   What it does not say stands in train.toml:
 
      [job]
      script = "train.py"
@@ -96,6 +98,7 @@ func orHelp(c *cli.Context, err error) error {
 var exitStatus = map[string]string{
 	"run":      runStatus,
 	"plan":     status("the plan is shown"),
+	"init":     status("the train.toml is written, or shown"),
 	"diagnose": status("everything was read, whatever the diagnosis"),
 	"explain":  status("the journal was read"),
 	"recipes":  status("the recipes are shown"),

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
@@ -68,32 +67,9 @@ type listedRecipe struct {
 func listRecipes(catalog []recipes.Recipe) []listedRecipe {
 	list := []listedRecipe{}
 	for _, r := range catalog {
-		list = append(list, listedRecipe{r.Name, r.Title, turned(r), r.Verified})
+		list = append(list, listedRecipe{r.Name, r.Title, r.Turned(), r.Verified})
 	}
 	return list
-}
-
-// turned lists the knobs that a recipe can turn.
-func turned(r recipes.Recipe) []strategy.Knob {
-	knobs := []strategy.Knob{}
-	for _, k := range strategy.Knobs {
-		if knob, known := r.Knobs[k]; known && knob.Absent == "" {
-			knobs = append(knobs, k)
-		}
-	}
-	return knobs
-}
-
-// spelling is where a recipe keeps a knob, in one line.
-func spelling(k recipes.Knob) string {
-	if k.Absent != "" {
-		return "absent: " + k.Absent
-	}
-	words := make([]string, 0, len(k.Places))
-	for _, p := range k.Places {
-		words = append(words, p.String())
-	}
-	return strings.Join(words, ", ")
 }
 
 func printRecipes(s streams, catalog []recipes.Recipe, whole bool) error {
@@ -109,7 +85,7 @@ func printRecipes(s streams, catalog []recipes.Recipe, whole bool) error {
 		}
 		for _, k := range strategy.Knobs {
 			if knob, known := r.Knobs[k]; known {
-				fmt.Fprintf(table, "  %s\t%s\t\n", k, spelling(knob))
+				fmt.Fprintf(table, "  %s\t%s\t\n", k, knob.Spelling())
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/own"
 )
 
 // A choice is a recipe, why it was chosen, and the command with all that was read
@@ -21,6 +22,7 @@ type choice struct {
 	recipe   recipes.Recipe
 	evidence []string
 	command  recipes.Command
+	script   *own.Script // nil but for a script that no recipe knows
 }
 
 // choose finds the recipe: named, from a file, or recognised; train.toml's own
@@ -32,6 +34,9 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 	}
 	if c.recipe.Name != "" && c.command.Packages == nil {
 		c.command.Packages = s.packages(ctx)
+	}
+	if c.recipe.Name == "" && s.auto() {
+		c = s.own(ctx, c)
 	}
 	over, problems := recipes.FromKnobs(s.job.Knobs)
 	if len(problems) > 0 {
@@ -132,7 +137,7 @@ func (s Inspected) detect(command recipes.Command, among []format.Recipe) (choic
 	if !ok {
 		return choice{command: command}, false
 	}
-	return choice{recipes.Recipe{Recipe: found}, evidence, command}, true
+	return choice{recipe: recipes.Recipe{Recipe: found}, evidence: evidence, command: command}, true
 }
 
 // load adds to a command the configuration files that it names, as a recipe

@@ -53,15 +53,16 @@ func prepared(t *testing.T, dir string, m Machine, words ...string) (*Prepared, 
 	return Prepare(t.Context(), j, m)
 }
 
-// A job of no framework starts no interpreter; one of a framework starts it once, for
-// all that has to be known.
-func TestTheInterpreterIsStartedForFrameworksOnly(t *testing.T) {
+// A job that does not train starts no interpreter; another starts it once, for all that
+// has to be known: of a framework its packages, of a script of one's own its settings.
+func TestTheInterpreterIsStartedForThoseWhoTrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		source string
 		starts int
 		recipe string
 	}{
-		"no framework": {"import torch\n", 0, "none"},
+		"no training":  {"import os\n", 0, "none"},
+		"no framework": {"import torch\n", 1, "none"},
 		"a framework":  {trainer, 1, "hf-trainer"},
 	} {
 		dir, starts := folder(t, map[string]string{"train.py": test.source})

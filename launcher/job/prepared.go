@@ -165,7 +165,7 @@ func (p *Prepared) RecipeName() string {
 	switch r := p.resolved.recipe; {
 	case r.Name != "":
 		return r.Name
-	case len(r.Knobs) > 0:
+	case len(p.resolved.job.Knobs) > 0:
 		return "[knobs]"
 	}
 	return "none"

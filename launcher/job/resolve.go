@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/own"
 )
 
 // A Resolved job is one whose ranks and recipe are known. It does not change.
@@ -15,6 +16,7 @@ type Resolved struct {
 	at       recipes.Topology
 	recipe   recipes.Recipe
 	evidence []string        // why this recipe
+	script   *own.Script     // what the source of a script of one's own says; nil for another
 	command  recipes.Command // with the files that were read to recognise it
 }
 
@@ -26,7 +28,7 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, err
 	}
-	r.recipe, r.evidence, r.command = c.recipe, c.evidence, c.command
+	r.recipe, r.evidence, r.command, r.script = c.recipe, c.evidence, c.command, c.script
 	if r.processes, err = s.count(c); err != nil {
 		return Resolved{}, err
 	}
@@ -34,6 +36,9 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 		r.command.Devices = s.gpus.Count
 	}
 	r.warnings = slices.Concat(s.warnings, s.rankWarnings(r.processes), s.sharedCheckpoints(), s.noCeiling())
+	if r.script != nil {
+		r.warnings = append(r.warnings, r.script.Warnings()...)
+	}
 	r.at = recipes.Topology{Ranks: r.local, Plain: r.plain && r.local == 1, DataParallel: r.local, NVMePath: s.job.Recovery.NVMePath}
 	if n := s.job.Launch.DataParallel; n > 0 {
 		if r.local%n != 0 && !r.plain {

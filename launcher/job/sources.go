@@ -23,10 +23,13 @@ const (
 // A follower reads the local modules that a script imports. Nothing is run for that.
 type follower struct {
 	roots []string // folders of the interpreter's path in which the job's own code is
-	only  string   // where a root has other packages, too: the job's own; empty for all
-	most  int      // files to read
-	seen  map[string]bool
-	found []format.Source
+	// packages are the roots of packages, by name, in which the script itself lies: an
+	// import of them is found where they are installed from.
+	packages map[string]string
+	only     string // where a root has other packages, too: the job's own; empty for all
+	most     int    // files to read
+	seen     map[string]bool
+	found    []format.Source
 }
 
 // readModules reads the local modules that the job's script imports, through four
@@ -45,6 +48,7 @@ func (s Inspected) readModules() []format.Source {
 		}
 	default:
 		f.roots = []string{filepath.Dir(s.sourcePath)}
+		f.packages = s.packagesAbove()
 	}
 	for _, folder := range filepath.SplitList(s.env["PYTHONPATH"]) {
 		if folder != "" && f.only == "" {
@@ -53,6 +57,16 @@ func (s Inspected) readModules() []format.Source {
 	}
 	f.follow([]format.Source{{Path: s.sourcePath, Text: s.source}}, importLevels)
 	return f.found
+}
+
+// packagesAbove are the folders between the working directory and the script, each with
+// the folder that it is in.
+func (s Inspected) packagesAbove() map[string]string {
+	above := map[string]string{}
+	for folder := filepath.Dir(s.sourcePath); strings.HasPrefix(folder, s.job.Workdir+string(filepath.Separator)); folder = filepath.Dir(folder) {
+		above[filepath.Base(folder)] = filepath.Dir(folder)
+	}
+	return above
 }
 
 // follow reads what sources import, through as many levels.
@@ -100,6 +114,8 @@ func (f *follower) imports(source format.Source) []format.Source {
 			roots = []string{folder}
 		} else if top, _, _ := strings.Cut(i.Module, "."); f.only != "" && top != f.only {
 			continue
+		} else if root := f.packages[top]; root != "" {
+			roots = append(slices.Clip(roots), root)
 		}
 		for _, file := range files {
 			for _, root := range roots {

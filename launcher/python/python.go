@@ -8,6 +8,7 @@ package python
 
 import (
 	"context"
+	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -47,6 +48,8 @@ type Interpreter struct {
 	bound   time.Duration
 
 	asking chan struct{} // holds a token while the interpreter is asked; guards what follows
+	// told are the answers to other programs, by program and input.
+	told map[[sha256.Size]byte]told
 	// short is the answer without the packages, whole the one with them; nil where
 	// nobody has asked.
 	short, whole *answer
@@ -185,7 +188,7 @@ func (i *Interpreter) ask(ctx context.Context, packages bool) (*answer, error) {
 func (i *Interpreter) run(ctx context.Context, args []string) *answer {
 	limited, cancel := context.WithTimeout(ctx, i.bound)
 	defer cancel()
-	said, err := i.output(limited, args)
+	said, err := i.output(limited, nil, append([]string{"-c", i.program(describe)}, args...)...)
 	if limited.Err() != nil {
 		return &answer{err: fmt.Errorf("it has not answered after %s", i.bound)}
 	}

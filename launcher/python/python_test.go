@@ -265,3 +265,29 @@ func TestAnInterpreterBehindAWrapper(t *testing.T) {
 		t.Errorf("a wrapper that is not there: %v", err)
 	}
 }
+
+// A program is run once for the same input, apart from the job's surroundings.
+func TestTell(t *testing.T) {
+	path, starts := counting(t, "exec "+real(t)+` "$@"`)
+	work := t.TempDir()
+	write(t, filepath.Join(work, "json.py"), "import os; os.mkdir('imported')\n")
+	i := At(path, work, environ.Parse(os.Environ()).With(map[string]string{"PYTHONPATH": work}))
+	program := "import json, sys\nprint(json.dumps(sys.stdin.read().upper()))"
+	for range 2 {
+		if said, err := i.Tell(t.Context(), program, []byte("abc")); err != nil || strings.TrimSpace(string(said)) != `"ABC"` {
+			t.Errorf("%q, %v", said, err)
+		}
+	}
+	if said, err := i.Tell(t.Context(), program, []byte("d")); err != nil || strings.TrimSpace(string(said)) != `"D"` {
+		t.Errorf("%q, %v", said, err)
+	}
+	if got := starts(); len(got) != 2 {
+		t.Errorf("started %d times", len(got))
+	}
+	if _, err := os.Stat(filepath.Join(work, "imported")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the job's module has run: %v", err)
+	}
+	if _, err := i.Tell(t.Context(), "raise SystemExit('no')", nil); err == nil || !strings.Contains(err.Error(), "no") {
+		t.Error(err)
+	}
+}

@@ -26,16 +26,19 @@ const (
 // errTooMuch ends an interpreter that prints without end.
 var errTooMuch = errors.New("it prints more than an answer")
 
-// output runs the script and returns what it prints. When ctx is done, the
-// interpreter and what it started are killed.
-func (i *Interpreter) output(ctx context.Context, args []string) (string, error) {
+// output runs the interpreter with some words and returns what it prints. When ctx is
+// done, the interpreter and what it started are killed.
+func (i *Interpreter) output(ctx context.Context, in []byte, words ...string) (string, error) {
 	out, errs := &limitedBuffer{limit: largest}, &limitedBuffer{limit: largest}
 	first, err := Search{Dir: i.dir, Env: i.env}.InPath(i.command[0])
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, first, slices.Concat(i.command[1:], []string{"-c", i.question()}, args)...)
+	cmd := exec.CommandContext(ctx, first, slices.Concat(i.command[1:], words)...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = i.dir, i.env.Words(), out, errs
+	if in != nil {
+		cmd.Stdin = bytes.NewReader(in)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = holdBound
@@ -50,14 +53,14 @@ func (i *Interpreter) output(ctx context.Context, args []string) (string, error)
 	return out.text.String(), nil
 }
 
-// question is the script that the interpreter is asked with. conda run refuses words
-// with line breaks, and others read words once more as a shell does: for wrappers it has
-// letters and digits in place of them.
-func (i *Interpreter) question() string {
+// program is a program as the interpreter is given it. conda run refuses words with line
+// breaks, and others read words once more as a shell does: for wrappers it has letters
+// and digits in place of them.
+func (i *Interpreter) program(text string) string {
 	if len(i.command) == 1 {
-		return describe
+		return text
 	}
-	return "import base64;exec(base64.b64decode('" + base64.StdEncoding.EncodeToString([]byte(describe)) + "'))"
+	return "import base64;exec(base64.b64decode('" + base64.StdEncoding.EncodeToString([]byte(text)) + "'))"
 }
 
 // withReason adds the last line that a program wrote about its failure.

@@ -11,6 +11,8 @@ import (
 // Holds reports whether the user's command is what a condition names.
 func (c Condition) Holds(d *Draft, plan strategy.Plan) bool {
 	switch {
+	case c.Always:
+		return true
 	case c.Ranks > 0:
 		return d.At.Ranks == c.Ranks
 	case len(c.Repeated) > 0:

@@ -1,6 +1,8 @@
 package format
 
 import (
+	"strings"
+
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -35,10 +37,25 @@ type Knob struct {
 	Given bool
 	// Own: the job's user said where it is kept, who knows the job's arguments.
 	Own bool
+	// Confirm: it was read from the source of a script, and is turned only where the
+	// process has said the same value.
+	Confirm bool
 	// Also are settings that are written when the knob is changed.
 	Also []Setting
 	// Unless are settings of the user's that keep the knob from being turned.
 	Unless []Condition
+}
+
+// Spelling is where the knob is kept, in one line.
+func (knob Knob) Spelling() string {
+	if knob.Absent != "" {
+		return "absent: " + knob.Absent
+	}
+	words := make([]string, 0, len(knob.Places))
+	for _, p := range knob.Places {
+		words = append(words, p.String())
+	}
+	return strings.Join(words, ", ")
 }
 
 // A Global is a global batch size, from which a framework derives accumulation.
@@ -78,6 +95,8 @@ type Condition struct {
 	Repeated []string
 	// Ranks is a number of ranks, in place of both.
 	Ranks int
+	// Always: it holds whatever the command says.
+	Always bool
 	// Unknown: the knob's value is not what its places say, either.
 	Unknown bool
 	// Missing: it counts only where the command has none of the knob's places.

@@ -44,6 +44,8 @@ const (
 	// SaysComplaint: the last line of the output tells in plain words that something is
 	// wrong, as "sys.exit(words)" does. It explains an exit with 1, and is else nothing.
 	SaysComplaint Remark = "complaint"
+	// SaysExists: the program makes a file or a folder that is there already.
+	SaysExists Remark = "exists"
 )
 
 // A said is one form of words with what it tells beside a cause.
@@ -106,6 +108,7 @@ var remarks = []said{
 	{remark: SaysOOMKill, code: HostOOM, words: "TERM_MEMLIMIT"},
 	{remark: SaysOOMKill, code: HostOOM, words: "job killed: mem"},
 	{remark: SaysOOMKill, code: HostOOM, words: " killed due to "},
+	{remark: SaysExists, words: "FileExistsError:"},
 	{remark: SaysThrown, words: "terminate called after throwing an instance of"},
 	{remark: SaysThrown, words: "what():"},
 	{remark: SaysThrown, words: " Check failed: "},

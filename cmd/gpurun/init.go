@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/job"
+)
+
+func initCommand(s streams) *cli.Command {
+	return &cli.Command{
+		Name:      "init",
+		Usage:     "write a train.toml for a script or a command, with what its source says of its settings",
+		UsageText: "gpurun init [--dry-run] [torchrun's flags] [script.py [arguments …]]",
+		Description: "What is certain is an entry, what is likely a comment with its reason; gpurun plan follows. Without a script it is\n" +
+			"the one in the working directory. With --dry-run nothing is written. A file that exists is never overwritten.",
+		SkipFlagParsing: true,
+		Action:          func(c *cli.Context) error { return orHelp(c, initJob(c.Context, c.Args().Slice(), s)) },
+	}
+}
+
+func initJob(ctx context.Context, args []string, s streams) error {
+	args, dry, err := job.DraftArgs(args)
+	if err != nil {
+		return err
+	}
+	p, own, err := prepareArgs(ctx, args)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	text, err := p.Draft()
+	if err == nil && !dry {
+		err, text, args = job.WriteNew("train.toml", text), "wrote train.toml\n", []string{"train.toml"}
+	}
+	if err != nil {
+		return err
+	}
+	page := console.NewPage(s.out, p.secrets())
+	if own.JSON { // stdout is the plan's
+		page, args = console.NewPage(s.err, p.secrets()), append([]string{"--json"}, args...)
+	}
+	for line := range strings.SplitSeq(text+"\n"+p.Snippet(), "\n") {
+		page.Printf("%s\n", line)
+	}
+	return plan(ctx, args, s)
+}

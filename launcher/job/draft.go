@@ -1,0 +1,285 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/recipes/own"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Draft is a train.toml for a job that was given on a command line, with everything
+// that was found out about it: what is certain as an entry, what is likely as a comment
+// with its reason. It means the same plan as the command line does. The error has a hint.
+func (p *Prepared) Draft() (string, error) {
+	if file := p.resolved.job.Path; file != "" {
+		return "", errext.Errorf("name the script or the command that it is to be written for; gpurun plan shows what the file means", "%s is a train.toml already", file)
+	}
+	d := &draft{Prepared: p}
+	d.line("# Written by gpurun init. gpurun plan train.toml shows what it means, gpurun train.toml runs it.")
+	d.job()
+	d.knobs()
+	d.resume()
+	return d.text.String(), nil
+}
+
+// Snippet says which lines of Python a script of one's own would need to accumulate
+// gradients; empty where it does, or where nobody can tell.
+func (p *Prepared) Snippet() string {
+	if p.resolved.script == nil {
+		return ""
+	}
+	lines := p.resolved.script.Snippet()
+	if lines == nil {
+		return ""
+	}
+	return "The script does not accumulate gradients, so that a smaller micro batch would change the global one. These lines would:\n\n    " +
+		strings.Join(lines, "\n    ") + "\n\n"
+}
+
+// A draft is a file that is being written.
+type draft struct {
+	*Prepared
+	text strings.Builder
+}
+
+func (d *draft) line(format string, args ...any) {
+	fmt.Fprintf(&d.text, strings.TrimRight(format, "\n")+"\n", args...)
+}
+
+// job writes the command, as it was typed.
+func (d *draft) job() {
+	j := d.resolved.job
+	d.line("\n[job]")
+	d.line("name = %s", quote(j.Name))
+	words := j.origin.words
+	flags := words[min(1, len(words)):max(min(1, len(words)), len(words)-len(j.Argv))]
+	switch {
+	case len(flags) > 0:
+		if strings.HasPrefix(flags[0], "-") {
+			flags = append([]string{"torchrun"}, flags...)
+		}
+		d.line("command = %s", quote(shellLine(slices.Concat(flags, j.Argv))))
+	case j.Kind == Program:
+		d.line("program = %s", list(j.Argv))
+	default:
+		key := "script"
+		if j.Kind == Module {
+			key = "module"
+		}
+		d.line("%s = %s", key, quote(j.Argv[0]))
+		if len(j.Argv) > 1 {
+			d.line("args = %s", list(j.Argv[1:]))
+		}
+	}
+	if len(flags) == 0 {
+		defer d.launch()
+	}
+	switch name, evidence := d.Recipe(); {
+	case name != "" && name != own.Name:
+		d.line("# recipe = %s   # recognised by: %s", quote(name), strings.Join(evidence, ", "))
+	case d.resolved.script != nil:
+		d.line("# No recipe of gpurun's knows this script; what follows was read from its source.")
+	}
+}
+
+// launch says how many ranks there are, where the command does not.
+func (d *draft) launch() {
+	count := string(d.resolved.job.Launch.NprocPerNode)
+	if _, number := d.resolved.job.Launch.NprocPerNode.Number(); !number {
+		count = quote(count)
+	}
+	d.line("\n[launch]")
+	d.line("nproc_per_node = %s   # \"auto\": a rank for each usable GPU, where the script is distributed", count)
+}
+
+// knobs writes what is certain as entries, and what is likely as comments.
+func (d *draft) knobs() {
+	s := d.resolved.script
+	if s == nil {
+		d.line("\n# [knobs]")
+		for _, k := range strategy.Knobs {
+			if value := d.Value(k); value != "" {
+				d.line("# %s: %s", k, value)
+			}
+		}
+		return
+	}
+	d.line("\n[knobs]")
+	for _, k := range own.Knobs {
+		i := slices.IndexFunc(s.Found, func(f own.Finding) bool { return f.Knob == k })
+		if i < 0 {
+			d.line("# %s", s.Missing[k])
+			continue
+		}
+		found := s.Found[i]
+		d.line("# %s: %s", k, strings.Join(found.Why, ", "))
+		comment := ""
+		switch {
+		case found.Doubt != "":
+			d.line("# It is not certain: %s.", found.Doubt)
+			comment = "# "
+		case found.Refusal != "":
+			d.line("# It is left as it is: %s.", found.Refusal)
+			comment = "# "
+		}
+		if entry := found.Entry(); entry != nil {
+			d.line("%s%s = %s", comment, k, inline(entry))
+		} else if found.Derived {
+			d.line("%s%s = \"derived\"", comment, k)
+		}
+	}
+	d.line("# The other knobs, such as precision, are not looked for in a source: an entry says where they are kept.")
+}
+
+// resume writes from where an attempt goes on.
+func (d *draft) resume() {
+	c := d.Checkpoints()
+	r := d.resolved.recipe.Resume
+	if d.resolved.script == nil {
+		d.line("\n# [resume]\n# %s", d.Resumption())
+		return
+	}
+	found := d.resolved.script.Resume
+	if found.Doubt == "" && c.Glob != "" {
+		d.line("\n[resume]   # %s", strings.Join(found.Why, ", "))
+		d.line("latest = %s", quote(d.fromHere(c.Glob)))
+		d.line("args = %s", list(r.Args))
+		return
+	}
+	d.line("\n# Without these, a run that runs out of memory late ends: %s.", found.Doubt)
+	d.line("# [resume]\n# latest = \"out/checkpoint-*\"\n# args = [\"--resume\", \"{latest}\"]")
+}
+
+// fromHere is a path as it is written in the working directory.
+func (d *draft) fromHere(path string) string {
+	if rel, err := filepath.Rel(d.resolved.job.Workdir, path); err == nil && filepath.IsAbs(path) && !strings.HasPrefix(rel, "..") {
+		return rel
+	}
+	return path
+}
+
+// inline is a table of TOML in one line, its keys in alphabetical order.
+func inline(table map[string]any) string {
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		parts = append(parts, key+" = "+tomlValue(table[key]))
+	}
+	return "{ " + strings.Join(parts, ", ") + " }"
+}
+
+func tomlValue(value any) string {
+	switch v := value.(type) {
+	case string:
+		return quote(v)
+	case map[string]any:
+		return inline(v)
+	case []any:
+		words := make([]string, len(v))
+		for i, word := range v {
+			words[i] = tomlValue(word)
+		}
+		return "[" + strings.Join(words, ", ") + "]"
+	}
+	return fmt.Sprint(value)
+}
+
+// quote writes a text as TOML has it, which knows no \x and no \a.
+func quote(text string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+func list(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = quote(w)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// shellLine joins words so that job.command splits them again as they are.
+func shellLine(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = w
+		if w == "" || strings.ContainsFunc(w, func(r rune) bool { return !strings.ContainsRune(plainWord, r) }) {
+			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+// plainWord are the characters that mean themselves to a shell.
+const plainWord = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%"
+
+// DraftArgs reads the words of gpurun init: --dry-run, then the job. Where there is no
+// job it is the only script of the working directory that trains. The error has a hint.
+func DraftArgs(args []string) (rest []string, dry bool, err error) {
+	if dry = len(args) > 0 && args[0] == "--dry-run"; dry {
+		args = args[1:]
+	}
+	if len(args) > 0 {
+		return args, dry, nil
+	}
+	script, err := onlyScript(".")
+	return []string{script}, dry, err
+}
+
+// onlyScript is the Python file in a folder that trains: train.py, or the only one that
+// has a backward pass.
+func onlyScript(dir string) (string, error) {
+	if exists(filepath.Join(dir, "train.py")) {
+		return "train.py", nil
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*.py"))
+	if err != nil {
+		return "", fmt.Errorf("look for a script: %w", err)
+	}
+	var found []string
+	for _, name := range names {
+		if text, err := readFile(name, largestFile); err == nil && strings.Contains(string(text), "backward(") {
+			found = append(found, filepath.Base(name))
+		}
+	}
+	if len(found) != 1 {
+		return "", errext.Errorf("name it, with its arguments: gpurun init train.py", "it is not clear which script here trains")
+	}
+	return found[0], nil
+}
+
+// WriteNew writes a file that is not there yet. The error has a hint where it is.
+func WriteNew(name, text string) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return errext.Errorf("gpurun init --dry-run prints what it would hold; gpurun plan "+name+" shows what it means", "%s is there already, and is not overwritten", name)
+	}
+	if err != nil {
+		return fmt.Errorf("write the job: %w", err)
+	}
+	_, err = file.WriteString(text)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write the job: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/own"
+)
+
+// trainers are words of which a source that trains with PyTorch has one.
+var trainers = [][]byte{[]byte("torch"), []byte("transformers"), []byte("accelerate"), []byte("lightning"), []byte("deepspeed"), []byte("fabric")}
+
+// mostSource bounds, in bytes, what is taken apart of a job's own code: the script comes
+// first, then the modules in the order in which they are imported.
+const mostSource = 4 << 20
+
+// own reads the settings of a script that no recipe knows out of its source. Where the
+// interpreter does not tell of it, nothing is known, and the job itself will say what
+// is wrong.
+func (s Inspected) own(ctx context.Context, c choice) choice {
+	found := s.script(ctx)
+	if found == nil {
+		return c
+	}
+	r := found.Recipe(func(r format.Recipe) string { return s.unsuited(c.command, r) })
+	c.script, c.recipe = found, recipes.Recipe{Recipe: r}
+	if c.evidence = found.Evidence(); len(c.evidence) == 0 && r.Resume.Latest == "" {
+		c.recipe.Name = "" // which only says what is missing
+	}
+	return c
+}
+
+// script is what is said by a script's source and its modules; nil where there is
+// none, or where nothing in it trains.
+func (s Inspected) script(ctx context.Context) *own.Script {
+	if s.python == nil || s.source == nil {
+		return nil
+	}
+	var sources []own.Source
+	trains, size := false, 0
+	for _, one := range s.sources() {
+		if size += len(one.Text); size > mostSource {
+			break
+		}
+		sources = append(sources, own.Source{Path: s.shown(one.Path), Text: string(one.Text)})
+		for _, word := range trainers {
+			trains = trains || bytes.Contains(one.Text, word)
+		}
+	}
+	if !trains {
+		return nil
+	}
+	input, err := own.Input(sources)
+	if err != nil {
+		return nil
+	}
+	printed, err := s.python.Tell(ctx, own.Program, input)
+	if err != nil {
+		return nil
+	}
+	facts, err := own.Read(printed)
+	if err != nil {
+		return nil
+	}
+	found := own.Decide(facts, s.shown(s.sourcePath), s.job.Argv, s.beside)
+	return &found
+}
+
+// shown is a path as a person would write it in the job's working directory.
+func (s Inspected) shown(path string) string {
+	if rel, err := filepath.Rel(s.job.Workdir, path); err == nil && !strings.HasPrefix(rel, "..") {
+		return rel
+	}
+	return path
+}
+
+// beside reads a configuration file of the job by a path as shown gives it; nil where
+// there is none.
+func (s Inspected) beside(path string) []byte {
+	text, err := readFile(s.under(path), largestFile)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// unsuited is why a knob cannot be read where the source says that it is kept, such as
+// in a file that is not there.
+func (s Inspected) unsuited(command recipes.Command, r format.Recipe) string {
+	loaded, err := s.load(command, r)
+	if err == nil {
+		_, _, err = recipes.Recipe{Recipe: r}.Read(loaded, recipes.Topology{Ranks: 1})
+	}
+	if err != nil {
+		return strings.Join(strings.Fields(err.Error()), " ")
+	}
+	return ""
+}

@@ -1,0 +1,252 @@
+package own
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A divisor is what decides how many micro batches make one step.
+type divisor struct {
+	value value
+	gate  gate
+}
+
+// divisors are those of all gates.
+func (s *Script) divisors() []divisor {
+	var all []divisor
+	for _, g := range s.facts.Gates {
+		switch g.Kind {
+		case "range", "framework":
+			if !g.Local {
+				all = append(all, divisor{g.Value, g})
+			}
+			continue
+		}
+		g.Value.holds(func(v value) bool {
+			if v.Op == "%" && len(v.Of) == 2 {
+				all = append(all, divisor{v.Of[1], g})
+			}
+			if v.Op == "compare" {
+				for _, side := range v.Of {
+					if t, why := s.facts.pure(side); why == "" && t.speaks(strategy.GradientAccumulationSteps) {
+						all = append(all, divisor{side, g})
+					}
+				}
+			}
+			return false
+		})
+	}
+	return all
+}
+
+// accumulation is what gates the optimizer's step; nil where nothing does.
+func (s *Script) accumulation(micro *Finding) *Finding {
+	const k = strategy.GradientAccumulationSteps
+	var found *Finding
+	var of divisor
+	doubt := ""
+	for _, d := range s.divisors() {
+		t, why := s.facts.pure(d.value)
+		derived := false
+		if why != "" {
+			derived = micro != nil && s.facts.derived(d.value, micro.target)
+			if !derived {
+				continue
+			}
+		} else if !t.speaks(k) {
+			continue // such as when to log
+		}
+		if found != nil && (found.Derived != derived || !derived && found.target.key != t.key) {
+			doubt = fmt.Sprintf("the optimizer's step depends on several numbers (%s and %s)", of.gate.place, d.gate.place)
+			continue
+		}
+		if found == nil {
+			of = d
+			found = &Finding{Knob: k, target: t, Derived: derived}
+		}
+	}
+	if found == nil {
+		return s.noAccumulation()
+	}
+	found.Why = []string{s.gated(found, of.gate)}
+	found.Doubt = doubt
+	if found.Doubt == "" && !found.Derived && s.divides(found.target) {
+		found.Doubt = "the batch size is divided by it"
+	}
+	if found.Doubt == "" && (micro == nil || micro.Doubt != "") {
+		found.Doubt = "what the batch size is, which it may divide, is not certain"
+	}
+	if found.Doubt == "" && !found.Derived {
+		found.Doubt = s.doubtOf(k, found.target)
+	}
+	if found.Doubt == "" {
+		found.Doubt = s.gateDoubt(found, of, micro)
+	}
+	if found.Doubt == "" {
+		s.refuseAccumulation(found, of, micro)
+	}
+	return found
+}
+
+// gated says how the step is gated.
+func (s *Script) gated(found *Finding, g gate) string {
+	what := "gates the optimizer's step"
+	if g.Kind == "framework" {
+		what = "is handed to " + g.Call
+	}
+	if found.Derived {
+		return fmt.Sprintf("gradient accumulation follows from a total that stays (%s)", g.place)
+	}
+	return said(found.target, what, g.place)
+}
+
+// derived reports whether a number of steps is a total over the micro batch: what the
+// total is of, samples or tokens, is all the same.
+func (f Facts) derived(v value, micro target) bool {
+	for _, one := range v.alternatives() {
+		for (one.Op == "int" || one.Op == "max" || one.Op == "round") && len(one.Of) > 0 {
+			inner := slices.IndexFunc(one.Of, func(part value) bool { return f.uses(part, micro) })
+			if inner < 0 {
+				return false
+			}
+			one = one.Of[inner]
+		}
+		if one.Const != nil {
+			continue
+		}
+		over := one
+		for over.Op == "//" || over.Op == "/" {
+			if f.uses(over.Of[1], micro) && !f.uses(over.Of[0], micro) {
+				return true
+			}
+			over = over.Of[0]
+		}
+		return false
+	}
+	return false
+}
+
+// noAccumulation says that there is none, or that one is likely.
+func (s *Script) noAccumulation() *Finding {
+	const k = strategy.GradientAccumulationSteps
+	how := ""
+	if len(s.facts.Steps) > 0 {
+		first := s.facts.Steps[0]
+		how = fmt.Sprintf("%s() is called for each batch (%s)", first.Text, first.place)
+	}
+	doubt := "nothing that it reaches was seen to gate the optimizer's step"
+	if draft := s.likely(k, ""); draft != nil && s.divides(draft.target) {
+		doubt = "the batch size is divided by it"
+	}
+	if draft := s.likely(k, doubt); draft != nil {
+		return draft
+	}
+	return s.miss(k, how)
+}
+
+// divides reports whether a batch of some loader is divided by a target.
+func (s *Script) divides(by target) bool {
+	return slices.ContainsFunc(s.facts.Loaders, func(l loader) bool {
+		return s.facts.cancelled(l.Batch).holds(func(part value) bool { return (part.Op == "/" || part.Op == "//") && s.facts.uses(part.Of[1], by) })
+	})
+}
+
+// gateDoubt is why something else may make steps, too.
+func (s *Script) gateDoubt(found *Finding, d divisor, micro *Finding) string {
+	if d.gate.Kind == "framework" {
+		if d.gate.Call == "Accelerator" && !d.gate.Accumulates {
+			return fmt.Sprintf("nothing calls accelerator.accumulate(), so that Accelerate does not accumulate (%s)", d.gate.place)
+		}
+		return ""
+	}
+	covered := map[int]bool{}
+	for _, c := range s.facts.Conditions {
+		if found.Derived && s.facts.uses(c.Value, micro.target) || !found.Derived && s.facts.uses(c.Value, found.target) {
+			for _, id := range c.Covers {
+				covered[id] = true
+			}
+		}
+	}
+	for _, g := range s.facts.Gates {
+		if g.Kind == "range" && (found.Derived && s.facts.uses(g.Value, micro.target) || !found.Derived && s.facts.uses(g.Value, found.target)) {
+			for _, id := range g.Covers {
+				covered[id] = true
+			}
+		}
+	}
+	for _, one := range s.facts.Steps {
+		if !covered[one.ID] {
+			return fmt.Sprintf("%s() does not depend on it (%s)", one.Text, one.place)
+		}
+	}
+	return ""
+}
+
+// refuseAccumulation: with another number the training would be another.
+func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
+	refused := &found.Refusal
+	if found.Derived {
+		if micro.Doubt != "" {
+			return
+		}
+		refused = &micro.Refusal // which is what would be changed
+	}
+	switch {
+	case !s.lossDivided(found, d):
+		*refused = fmt.Sprintf("the loss is not seen to be divided by it, so that the gradients would grow with it (%s)", d.gate.place)
+		return
+	case found.Derived:
+		return
+	}
+	for _, a := range s.facts.Asserts {
+		if a.Value.holds(func(v value) bool {
+			if v.Op != "%" || len(v.Of) != 2 || micro != nil && s.facts.uses(v.Of[0], micro.target) {
+				return false
+			}
+			t, why := s.facts.pure(v.Of[1])
+			return why == "" && t.key == found.target.key
+		}) {
+			*refused = fmt.Sprintf("the script asserts that another number is a multiple of it (%s)", a.place)
+			return
+		}
+	}
+	for _, b := range s.facts.Bounds {
+		t, why := s.facts.pure(b.Value)
+		if why == "" && b.File == d.gate.File && slices.Contains(d.gate.Counters, b.Counter) && t.key != found.target.key {
+			*refused = fmt.Sprintf("%s counts micro batches (%s), so that with more of them to a step the training would be shorter", t.name(), b.place)
+			return
+		}
+	}
+}
+
+// lossDivided reports whether the loss is divided by the accumulation.
+func (s *Script) lossDivided(found *Finding, d divisor) bool {
+	if d.gate.Kind == "framework" || s.facts.Divided {
+		return true
+	}
+	same := func(v value) bool {
+		if found.Derived {
+			return fmt.Sprint(s.facts.text(v)) == fmt.Sprint(s.facts.text(d.value))
+		}
+		for _, one := range v.alternatives() {
+			for one.Op == "float" && len(one.Of) == 1 || one.Op == "max" && len(one.Of) == 2 {
+				one = one.Of[len(one.Of)-1]
+			}
+			if t, ok := s.facts.single(one); ok && t.key == found.target.key {
+				return true
+			}
+		}
+		return false
+	}
+	for _, l := range s.facts.Losses {
+		switch {
+		case l.Op == "/" && same(l.Value):
+			return true
+		case l.Op == "*" && l.Value.Op == "/" && len(l.Value.Of) == 2 && same(l.Value.Of[1]):
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,222 @@
+// Package own reads what a script of one's own says of its settings: which of its
+// arguments, or of the keys of its configuration, are knobs, as far as that is
+// certain from its source. The job's interpreter takes the source apart (facts/,
+// which imports nothing of the job's); what follows from that is decided here.
+package own
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The parts of the program, each of which is read after those before it.
+var (
+	//go:embed facts/sources.py
+	sourcesPart string
+	//go:embed facts/values.py
+	valuesPart string
+	//go:embed facts/settings.py
+	settingsPart string
+	//go:embed facts/training.py
+	trainingPart string
+)
+
+// Program is what an interpreter runs, given Input on its standard input; what it
+// prints is for Read. It needs Python 3.8.
+var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart}, "\n\n")
+
+// A Source is one Python file, by the path under which people know it.
+type Source struct {
+	Path string `json:"path"`
+	Text string `json:"text"`
+}
+
+// Input is what Program reads: the script, then its local modules.
+func Input(sources []Source) ([]byte, error) { return json.Marshal(sources) }
+
+// Facts are what a job's sources say.
+type Facts struct {
+	Settings    []Setting `json:"settings"`
+	Loaders     []loader  `json:"loaders"`
+	Gates       []gate    `json:"gates"`
+	Conditions  []cover   `json:"conditions"`
+	Steps       []step    `json:"steps"`
+	Losses      []use     `json:"losses"`
+	Rates       []use     `json:"rates"`
+	Bounds      []use     `json:"bounds"`
+	Asserts     []use     `json:"asserts"`
+	Checkpoints []use     `json:"checkpoints"`
+	Unlike      []use     `json:"unlike"`
+	Saves       []use     `json:"saves"`
+	Loads       []use     `json:"loads"`
+	Made        []use     `json:"made"`
+	Split       []use     `json:"split"`
+	Backwards   []use     `json:"backwards"`
+	Namespace   string    `json:"namespace"` // what parse_args returns is called
+	Restores    bool      `json:"restores"`  // an optimizer's state is loaded
+	Divided     bool      `json:"divided"`   // by a framework, in its backward
+	Parallel    bool      `json:"parallel"`  // torch.nn.DataParallel
+	Hydra       *hydra    `json:"hydra"`
+	Modules     int       `json:"modules"`
+	Failed      []use     `json:"failed"`
+}
+
+// A place is where something stands in the sources.
+type place struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+}
+
+func (p place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
+
+// A Setting is an argument, or a field of a class that is read from the command line.
+type Setting struct {
+	place
+	Kind    string   `json:"kind"` // "argparse", "hf", "click" …
+	Options []string `json:"options"`
+	Dest    string   `json:"dest"`
+	Type    string   `json:"type"`
+	Action  string   `json:"action"`
+	Nargs   string   `json:"nargs"`
+	Help    string   `json:"help"`
+	Default any      `json:"default"`
+	Known   bool     `json:"known"` // the default is a literal, or there is none
+	Read    bool     `json:"read"`
+	Flag    bool     `json:"flag"`
+	Parser  string   `json:"parser"` // what its argument is added to
+}
+
+// A use is a value somewhere in the sources.
+type use struct {
+	place
+	Text    string   `json:"text"`
+	Kind    string   `json:"kind"`
+	Call    string   `json:"call"`
+	Op      string   `json:"op"`
+	Counter string   `json:"counter"`
+	Keys    []string `json:"keys"`
+	Value   value    `json:"value"`
+	Path    value    `json:"path"`
+}
+
+type loader struct {
+	place
+	Kind     string `json:"kind"`
+	Target   string `json:"target"`
+	Function string `json:"function"`
+	Data     string `json:"data"`
+	Sampler  string `json:"sampler"`
+	Shuffle  *bool  `json:"shuffle"`
+	Role     string `json:"role"`
+	Batch    value  `json:"batch"`
+	Workers  value  `json:"workers"`
+}
+
+// A gate is what decides when an optimizer makes its step.
+type gate struct {
+	use
+	Counters    []string `json:"counters"`
+	Covers      []int    `json:"covers"`
+	Local       bool     `json:"local"`
+	Accumulates bool     `json:"accumulates"`
+}
+
+// A cover is a condition under which some of the optimizers' steps stand.
+type cover struct {
+	Value  value `json:"value"`
+	Covers []int `json:"covers"`
+}
+
+type step struct {
+	place
+	ID   int    `json:"id"`
+	Text string `json:"text"`
+}
+
+type hydra struct {
+	File   string  `json:"file"`
+	Folder *string `json:"folder"`
+	Name   *string `json:"name"`
+}
+
+// A value is an expression in which names have been looked up. One of the fields is
+// set: a setting, a literal, a name of which nothing is known, an operation, several
+// that it may be, a key of a file, a key of Hydra's configuration.
+type value struct {
+	Set     *int
+	Const   *any
+	Name    string
+	Op      string
+	Of      []value
+	Any     []value
+	File    *value
+	Path    []string
+	Hydra   []string
+	Default any
+}
+
+// UnmarshalJSON tells a literal None from no literal.
+func (v *value) UnmarshalJSON(text []byte) error {
+	var plain struct {
+		Set     *int            `json:"set"`
+		Const   json.RawMessage `json:"const"`
+		Name    string          `json:"name"`
+		Op      string          `json:"op"`
+		Of      []value         `json:"of"`
+		Any     []value         `json:"any"`
+		File    *value          `json:"file"`
+		Path    []string        `json:"path"`
+		Hydra   []string        `json:"hydra"`
+		Default any             `json:"default"`
+	}
+	if err := json.Unmarshal(text, &plain); err != nil {
+		return err
+	}
+	*v = value{plain.Set, nil, plain.Name, plain.Op, plain.Of, plain.Any, plain.File, plain.Path, plain.Hydra, plain.Default}
+	if plain.Const != nil {
+		var literal any
+		if err := json.Unmarshal(plain.Const, &literal); err != nil {
+			return err
+		}
+		v.Const = &literal
+	}
+	return nil
+}
+
+// Read reads what Program printed: its last line, since a sitecustomize may have
+// printed before.
+func Read(printed []byte) (Facts, error) {
+	text := strings.TrimSpace(string(printed))
+	var f Facts
+	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &f); err != nil {
+		return Facts{}, fmt.Errorf("read what the interpreter says of the script: %w", err)
+	}
+	return f, nil
+}
+
+// alternatives are all that the value may be.
+func (v value) alternatives() []value {
+	if v.Any == nil {
+		return []value{v}
+	}
+	var all []value
+	for _, one := range v.Any {
+		all = append(all, one.alternatives()...)
+	}
+	return all
+}
+
+// none reports whether the value is the literal None.
+func (v value) none() bool { return v.Const != nil && *v.Const == nil }
+
+// holds reports whether some part of the value satisfies a condition.
+func (v value) holds(want func(value) bool) bool {
+	if want(v) {
+		return true
+	}
+	inner := func(part value) bool { return part.holds(want) }
+	return slices.ContainsFunc(v.Of, inner) || slices.ContainsFunc(v.Any, inner)
+}

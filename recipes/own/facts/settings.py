@@ -1,0 +1,163 @@
+# The settings that a job takes: arguments, and fields of classes that are read from
+# the command line.
+
+
+class Settings(Values):
+    """The settings of a job."""
+
+    def __init__(self, sources):
+        self.inside, self.stepping = {}, {}
+        self.params, self.configured, self.taken, self.hydra = {}, {}, {}, None
+        super().__init__(sources)
+        self.targets = {}
+        for file in self.files:
+            for node in ast.walk(file.tree):
+                if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+                    target = text(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+                    for inner in ast.walk(node.value):
+                        if isinstance(inner, (ast.Call, ast.BinOp)):
+                            self.targets.setdefault(id(inner), target)
+        for scope in self.live:
+            for call in scope.calls:
+                self.take(call, scope)
+            self.decorated(scope)
+        for name, all_of in self.classes.items():
+            if any("Tap" in c["bases"] for c in all_of):
+                self.take_class(name, "tap", "")
+        for call, _ in self.calls.get("set_defaults", []):
+            for k in call.keywords:
+                for n in self.by_dest.get(k.arg, []):
+                    self.settings[n].update(literal(k.value))
+
+    def add(self, node, scope, kind, options, dest, **more):
+        known = {"id": len(self.settings), "kind": kind, "options": options, "dest": dest, "file": scope.file.path, "line": node.lineno, "read": False}
+        known.update(more)
+        for n in self.by_dest.get(dest, []):
+            old = self.settings[n]
+            if old["file"] == known["file"] and old["line"] == known["line"]:
+                return n
+        self.settings.append(known)
+        self.by_dest.setdefault(dest, []).append(known["id"])
+        return known["id"]
+
+    def take(self, call, scope):
+        name, words = last(call.func), {k.arg: k.value for k in call.keywords}
+        first, known = constant(call.args[0]) if call.args else (None, False)
+        if name == "add_argument" and known and isinstance(first, str) and first.startswith("-"):
+            options = [v for v, known in map(constant, call.args) if known and isinstance(v, str)]
+            long = [o for o in options if o.startswith("--")] or options
+            dest = constant(words["dest"])[0] if "dest" in words else long[0].lstrip("-").replace("-", "_")
+            more = {"type": text(words["type"]) if "type" in words else "", "action": str(constant(words["action"])[0] or text(words["action"])) if "action" in words else "",
+                    "nargs": text(words["nargs"]) if "nargs" in words else "", "help": described(words.get("help")), "parser": text(call.func.value)}
+            more.update(literal(words.get("default")))
+            if more["action"] == "store_true" and "default" not in words:
+                more.update(default=False, known=True)
+            if "required" in words and constant(words["required"])[0] is True:
+                more.update(default=None, known=False)
+            self.add(call, scope, "argparse", options, dest, **more)
+        elif name.startswith("DEFINE_") and known and isinstance(first, str) and len(call.args) + len(words) >= 2:
+            default = call.args[1] if len(call.args) > 1 else words.get("default")
+            kind = {"DEFINE_integer": "int", "DEFINE_bool": "bool", "DEFINE_boolean": "bool", "DEFINE_float": "float"}.get(name, "str")
+            n = self.add(call, scope, "absl", ["--" + first], first, type=kind, help=described(call.args[2] if len(call.args) > 2 else words.get("help")), **literal(default))
+            target = self.targets.get(id(call))
+            if target and "." not in target:
+                scope.assigned[target] = [("set", n)]
+        elif name in ("HfArgumentParser", "TrlParser"):
+            for inner in (call.args[0].elts if call.args and isinstance(call.args[0], (ast.Tuple, ast.List)) else call.args[:1]):
+                self.take_class(last(inner), "hf", "")
+        elif name in ("cli", "parse", "add_arguments", "wrap") and (call.args or words):
+            full = dotted(call.func).split(".")[0]
+            kind = {"tyro": "tyro", "pyrallis": "pyrallis", "draccus": "pyrallis"}.get(full, "simple" if full == "simple_parsing" or name == "add_arguments" else "")
+            inner = words.get("config_class", call.args[0] if call.args else None)
+            if kind and inner is not None and last(inner) in self.classes:
+                self.take_class(last(inner), kind, "")
+            elif kind == "tyro" and inner is not None and last(inner) in self.functions:
+                self.take_function(self.functions[last(inner)][0], "tyro")
+        elif name == "Fire" and call.args and last(call.args[0]) in self.functions:
+            self.take_function(self.functions[last(call.args[0])][0], "fire")
+        elif name == "run" and dotted(call.func) == "typer.run" and call.args and last(call.args[0]) in self.functions:
+            self.take_function(self.functions[last(call.args[0])][0], "typer")
+
+    def take_class(self, name, kind, prefix, depth=0):
+        for c in self.classes.get(name, [])[:1]:
+            for base in c["bases"]:
+                if base in self.classes and depth < 4:
+                    self.take_class(base, kind, prefix, depth + 1)
+            for field, (value, annotation, line) in c["fields"].items():
+                if annotation is None and kind != "hf" or (name, field) in self.fields:
+                    continue
+                of = text(annotation) if annotation is not None else ""
+                if of in self.classes and depth < 4:
+                    self.take_class(of, kind, prefix + field + ".", depth + 1)
+                    continue
+                help_text = None
+                if isinstance(value, ast.Call) and last(value.func) in ("field", "Field", "arg"):
+                    words = {k.arg: k.value for k in value.keywords}
+                    if "metadata" in words and isinstance(words["metadata"], ast.Dict):
+                        for k, v in zip(words["metadata"].keys, words["metadata"].values):
+                            if constant(k)[0] == "help":
+                                help_text = v
+                    help_text = words.get("help", help_text)
+                    value = words.get("default", value.args[0] if value.args else None)
+                option = "--" + prefix + field
+                node = c["node"]
+                at = ast.copy_location(ast.Pass(), node)
+                at.lineno = line
+                scope = c["scope"]
+                options = [option.replace("_", "-"), option] if kind == "tyro" else [option]
+                given = literal(value) if value is not None else {"default": None, "known": False}
+                self.fields[name, field] = self.add(at, scope, kind, options, field, type=of, help=described(help_text), **given)
+
+    def take_function(self, scope, kind):
+        for p in scope.params() + [a.arg for a in scope.node.args.kwonlyargs]:
+            default, annotation = scope.default(p), scope.annotation(p)
+            of, options = text(annotation) if annotation is not None else "", ["--" + p]
+            if kind in ("typer", "tyro"):
+                options = ["--" + p.replace("_", "-")]
+            more = literal(default) if default is not None else {"default": None, "known": False}
+            if isinstance(default, ast.Call) and last(default.func) == "Option":
+                more = literal(default.args[0]) if default.args else {"default": None, "known": False}
+                named = [v for v, known in map(constant, default.args[1:]) if known and isinstance(v, str)]
+                options = [o for n in named for o in n.split("/")] or options
+                more["help"] = described({k.arg: k.value for k in default.keywords}.get("help"))
+            elif default is None and kind == "typer" and (annotation is None or "Option" not in of):
+                continue  # a word, and no option
+            if isinstance(more.get("default"), bool) or of == "bool":
+                of = "bool"
+            elif isinstance(more.get("default"), int) and not of:
+                of = "int"
+            n = self.add(annotation or default or scope.node, scope, kind, options, p, type=of, param=True, **more)
+            self.params.setdefault(id(scope), []).append({"param": p, "id": n})
+
+    def decorated(self, scope):
+        for d in getattr(scope.node, "decorator_list", []):
+            call = d if isinstance(d, ast.Call) else None
+            full = dotted(call.func if call else d)
+            if call and last(call.func) == "option" and call.args and full.split(".")[0] in ("click", "option", "cli"):
+                words = {k.arg: k.value for k in call.keywords}
+                named = [v for v, known in map(constant, call.args) if known and isinstance(v, str)]
+                options = [o for n in named for o in n.split("/") if o.startswith("-")]
+                if not options:
+                    continue
+                plainly = [n for n in named if not n.startswith("-")]
+                dest = plainly[0] if plainly else sorted(options, key=lambda o: (not o.startswith("--"), options.index(o)))[0].lstrip("-").replace("-", "_")
+                of = text(words["type"]) if "type" in words else ""
+                more = literal(words.get("default"))
+                if not of and type(more["default"]) is int:
+                    of = "int"
+                if "is_flag" in words or "/" in "".join(named) or isinstance(more["default"], bool):
+                    of = "bool"
+                n = self.add(d, scope, "click", options, dest.lower(), type=of, param=True, help=described(words.get("help")), flag="is_flag" in words or "/" in "".join(named), **more)
+                self.params.setdefault(id(scope), []).append({"param": dest.lower(), "id": n})
+            elif full in ("hydra.main", "hydra_runner"):
+                words = {k.arg: k.value for k in call.keywords} if call else {}
+                self.configured[scope.node] = {"hydra": []}
+                self.hydra = {"file": scope.file.path, "folder": constant(words.get("config_path"))[0], "name": constant(words.get("config_name"))[0]}
+            elif full in ("pyrallis.wrap", "draccus.wrap", "parser.wrap"):
+                first = [p for p in scope.params() if p not in ("self", "cls")][:1]
+                annotation = scope.annotation(first[0]) if first else None
+                if annotation is not None and text(annotation) in self.classes:
+                    self.take_class(text(annotation), "pyrallis", "")
+                    self.configured[scope.node] = {"instance": text(annotation)}
+            elif full.endswith(".command") and any(m[0] == "typer" or m[1] == "typer" for m in scope.file.imports.values()):
+                self.take_function(scope, "typer")

@@ -1,0 +1,321 @@
+# Reads a job's Python sources, which come as JSON, and says as JSON what they say of
+# the job's own settings: which there are, and where their values go. Nothing of the
+# job is imported or run. Values are expressions whose names are looked up through
+# assignments, attributes and calls of local functions, whatever the order in which
+# they run: what cannot be looked up stays a name.
+import ast
+import json
+import re
+import sys
+
+DEPTH, STEPS, ALL, WIDTH = 24, 1500, 120000, 12
+CONFIG = re.compile(r"(^|_)(args?|opts?|options?|cfg|conf|configs?|configuration|hparams?|hps?|hp|flags?|params?|settings?|namespace|parsed|training_args|model_args|data_args)$", re.I)
+OPTIMIZER = re.compile(r"optim|scaler|(^|[._])opts?\d*($|[._\[])|(^|[._])(o|opt_[a-z]+|engine|model_engine)($|\[)", re.I)
+PASSED = {"EasyDict", "edict", "Namespace", "SimpleNamespace", "Munch", "munchify", "AttrDict", "DotMap", "Box", "create", "to_container", "structured",
+          "dict", "vars", "deepcopy", "copy", "ConfigDict", "Dict", "DictConfig", "asdict", "Path", "str", "abspath", "expanduser", "Config", "CfgNode", "HParams"}
+LOADS = {"yaml.load", "yaml.safe_load", "yaml.full_load", "yaml.unsafe_load", "json.load", "json.loads", "toml.load", "tomllib.load", "OmegaConf.load", "safe_load", "load_yaml"}
+CHECKPOINTS = {"gradient_checkpointing_enable", "enable_gradient_checkpointing", "set_grad_checkpointing", "checkpoint", "checkpoint_sequential",
+               "apply_activation_checkpointing", "_set_gradient_checkpointing", "enable_gradient_checkpoint", "checkpoint_wrapper"}
+BATCH = re.compile(r"^(train_|per_device_train_|per_gpu_train_|micro_)?(batch_?size|bs|bsz)$")
+
+
+def text(node):
+    try:
+        return " ".join(ast.unparse(node).split())[:120]
+    except Exception:  # before Python 3.9
+        pass
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return text(node.value) + "." + node.attr
+    if isinstance(node, ast.Call):
+        return text(node.func) + "(" + ", ".join(text(a) for a in node.args) + ")"
+    if isinstance(node, ast.Subscript):
+        return text(node.value) + "[" + text(index(node)) + "]"
+    if isinstance(node, ast.Constant):
+        return repr(node.value)[:60]
+    if isinstance(node, ast.BinOp):
+        return text(node.left) + " " + OPERATORS.get(type(node.op), "?") + " " + text(node.right)
+    if isinstance(node, ast.Compare):
+        return " ".join([text(node.left)] + [text(c) for c in node.comparators])
+    return " ".join(text(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr))[:120] or type(node).__name__
+
+
+OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
+
+
+def index(node):
+    inner = node.slice
+    return getattr(inner, "value", inner) if type(inner).__name__ == "Index" else inner
+
+
+def dotted(node):
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    elif isinstance(node, ast.Call):
+        parts.append(dotted(node.func) + "()")
+    else:
+        parts.append("?")
+    return ".".join(reversed(parts))
+
+
+def last(node):
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def constant(node):
+    """The value of a literal, and whether it is one."""
+    try:
+        value = ast.literal_eval(node)
+    except Exception:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Pow, ast.Add, ast.Sub, ast.FloorDiv)):
+            (a, known), (b, also) = constant(node.left), constant(node.right)
+            if known and also and type(a) is int and type(b) is int and abs(a) < 1 << 40 and 0 <= b < 1 << 20:
+                if isinstance(node.op, ast.Mult):
+                    return a * b, True
+                if isinstance(node.op, ast.Pow) and b < 40:
+                    return a ** b, abs(a) < 1 << 16
+        return None, False
+    return value, isinstance(value, (int, float, str, bool, type(None)))
+
+
+class Scope:
+    """A module or a function: what is assigned in it."""
+
+    def __init__(self, node, file, parent, cls):
+        self.node, self.file, self.parent, self.cls = node, file, parent, cls
+        self.assigned = {}  # name: [(how, expression)]
+        self.globals = set()
+        self.name = getattr(node, "name", "")
+        self.calls, self.ifs, self.fors, self.divisions, self.returns, self.slices = [], [], [], [], [], []
+
+    def params(self):
+        a = getattr(self.node, "args", None)
+        if a is None:
+            return []
+        return [p.arg for p in getattr(a, "posonlyargs", []) + a.args]
+
+    def default(self, name):
+        a = self.node.args
+        plain = getattr(a, "posonlyargs", []) + a.args
+        for p, d in zip(reversed(plain), reversed(a.defaults)):
+            if p.arg == name:
+                return d
+        for p, d in zip(a.kwonlyargs, a.kw_defaults):
+            if p.arg == name:
+                return d
+        return None
+
+    def annotation(self, name):
+        a = self.node.args
+        for p in getattr(a, "posonlyargs", []) + a.args + a.kwonlyargs:
+            if p.arg == name:
+                return p.annotation
+        return None
+
+    def has(self, name):
+        a = getattr(self.node, "args", None)
+        return a is not None and any(p.arg == name for p in getattr(a, "posonlyargs", []) + a.args + a.kwonlyargs)
+
+
+class File:
+    def __init__(self, path, tree):
+        self.path, self.tree = path, tree
+        self.stem = re.sub(r"(/__init__)?\.py$", "", path).rsplit("/", 1)[-1]
+        self.imports = {}  # local name: (module, name)
+
+
+class Sources:
+    """Everything that the sources hold, by name."""
+
+    def __init__(self, sources):
+        self.files, self.scopes, self.functions, self.classes = [], [], {}, {}
+        self.stores = {}  # attribute or key: [(expression, scope, text of the base)]
+        self.calls = {}  # last name of what is called: [(call, scope)]
+        self.settings, self.by_dest, self.fields = [], {}, {}
+        self.steps = self.all = 0  # of one value, and of all
+        self.memo = {}
+        self.failed = []
+        for n, source in enumerate(sources):
+            try:
+                tree = ast.parse(source["text"])
+            except Exception as fault:
+                self.failed.append({"file": source["path"], "why": type(fault).__name__})
+                continue
+            file = File(source["path"], tree)
+            self.files.append(file)
+            if n:
+                tree.body = [s for s in tree.body if not is_main(s)]
+            self.collect(tree, file, None, None)
+        self.original()
+        self.reach()
+
+    def original(self):
+        """Calls by another name than that of the definition are calls of it, too."""
+        self.aliases = {}
+        for file in self.files:
+            for name, (_, original) in file.imports.items():
+                if name != original and (original in self.classes or original in self.functions):
+                    self.aliases.setdefault(name, set()).add(original)
+        for name, originals in self.aliases.items():
+            for original in originals:
+                self.calls.setdefault(original, []).extend((c, s) for c, s in self.calls.get(name, []) if self.real(name, s) == original)
+
+    def real(self, name, scope):
+        """The name under which something that a file imports is defined."""
+        original = scope.file.imports.get(name, ("", name))[1]
+        return original if original in self.classes or original in self.functions else name
+
+    def collect(self, node, file, parent, cls):
+        scope = Scope(node, file, parent, cls)
+        self.scopes.append(scope)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self.functions.setdefault(node.name, []).append(scope)
+        body = node.body if isinstance(node.body, list) else [node.body]
+        self.walk(body, scope, file, cls)
+        return scope
+
+    def walk(self, nodes, scope, file, cls):
+        todo = list(reversed(nodes))
+        while todo:
+            node = todo.pop()
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                inner = self.collect(node, file, scope, cls)
+                scope.assigned.setdefault(node.name, []).append(("function", inner))
+                todo.extend(node.decorator_list)
+                continue
+            if isinstance(node, ast.ClassDef):
+                self.declare(node, scope, file)
+                continue
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                for a in node.names:
+                    file.imports[a.asname or a.name.split(".")[0]] = (getattr(node, "module", None) or "", a.name)
+            self.note(node, scope)
+            todo.extend(reversed(list(ast.iter_child_nodes(node))))
+
+    def declare(self, node, scope, file):
+        known = {"node": node, "file": file, "methods": {}, "fields": {}, "bases": [last(b) for b in node.bases], "scope": scope,
+                 "decorators": [last(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list]}
+        self.classes.setdefault(node.name, []).append(known)
+        for s in node.body:
+            if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                known["methods"][s.name] = self.collect(s, file, scope, node.name)
+            elif isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name):
+                known["fields"][s.target.id] = (s.value, s.annotation, s.lineno)
+            elif isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name):
+                known["fields"][s.targets[0].id] = (s.value, None, s.lineno)
+            elif isinstance(s, ast.ClassDef):
+                self.declare(s, scope, file)
+
+    def note(self, node, scope):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                self.assign(target, node.value, scope)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self.assign(node.target, node.value, scope)
+        elif isinstance(node, ast.AugAssign):
+            value = ast.BinOp(left=node.target, op=node.op, right=node.value)
+            ast.copy_location(value, node)
+            left = type(node.target)
+            if left in (ast.Name, ast.Attribute):
+                value.left = ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()) if left is ast.Name
+                                               else ast.Attribute(value=node.target.value, attr=node.target.attr, ctx=ast.Load()), node)
+            self.assign(node.target, value, scope)
+            if isinstance(node.op, (ast.Div, ast.FloorDiv, ast.Mult)):
+                scope.divisions.append((node.target, node.value, node))
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)):
+            scope.divisions.append((node.left, node.right, node))
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            for item in node.items:
+                if item.optional_vars is not None:
+                    self.assign(item.optional_vars, item.context_expr, scope)
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            scope.fors.append(node)
+            for n in ast.walk(node.target):
+                if isinstance(n, ast.Name):
+                    scope.assigned.setdefault(n.id, []).append(("loop", node.iter))
+        elif isinstance(node, ast.If):
+            scope.ifs.append(node)
+        elif isinstance(node, ast.IfExp):
+            scope.ifs.append(node)
+        elif isinstance(node, ast.Call):
+            scope.calls.append(node)
+            self.calls.setdefault(last(node.func), []).append((node, scope))
+        elif isinstance(node, ast.Return) and node.value is not None:
+            scope.returns.append(node.value)
+        elif isinstance(node, ast.Global):
+            scope.globals.update(node.names)
+        elif isinstance(node, ast.Subscript) and isinstance(index(node), ast.Slice):
+            scope.slices.append(node)
+        if type(node).__name__ == "NamedExpr":
+            self.assign(node.target, node.value, scope)
+
+    def assign(self, target, value, scope):
+        if isinstance(target, ast.Name):
+            owner = scope
+            if target.id in scope.globals:
+                while owner.parent is not None:
+                    owner = owner.parent
+            owner.assigned.setdefault(target.id, []).append(("value", value))
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for n, part in enumerate(target.elts):
+                if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+                    self.assign(part, value.elts[n], scope)
+                elif isinstance(part, ast.Name):
+                    scope.assigned.setdefault(part.id, []).append(("item", (value, n)))
+        elif isinstance(target, ast.Attribute):
+            self.stores.setdefault(target.attr, []).append((value, scope, text(target.value)))
+        elif isinstance(target, ast.Subscript):
+            key, known = constant(index(target))
+            if known and isinstance(key, str):
+                self.stores.setdefault(key, []).append((value, scope, text(target.value)))
+
+    def reach(self):
+        """Leaves out functions and classes that no code which runs names."""
+        used, todo = set(), [s.node for s in self.scopes if isinstance(s.node, ast.Module)]
+        names = {}
+        for name, scopes in self.functions.items():
+            names.setdefault(name, []).extend(s.node for s in scopes if s.cls is None)
+        for name, all_of in self.classes.items():
+            names.setdefault(name, []).extend(c["node"] for c in all_of)
+        seen = set()
+        while todo:
+            node = todo.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            stack = list(ast.iter_child_nodes(node))
+            while stack:
+                inner = stack.pop()
+                nested = isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+                if nested and isinstance(node, ast.Module):
+                    stack.extend(inner.decorator_list)
+                    if inner.decorator_list and isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                        todo.append(inner)  # called by what decorates it
+                    continue
+                name = inner.id if isinstance(inner, ast.Name) else inner.attr if isinstance(inner, ast.Attribute) else ""
+                if name and name not in used:
+                    used.add(name)
+                    todo.extend(names.get(name, []))
+                    for original in self.aliases.get(name, ()):
+                        used.add(original)
+                        todo.extend(names.get(original, []))
+                stack.extend(ast.iter_child_nodes(inner))
+        self.live = [s for s in self.scopes if self.alive(s, seen, used)]
+        lives = {id(s) for s in self.live}
+        self.calls = {name: [(c, s) for c, s in found if id(s) in lives] for name, found in self.calls.items()}
+        self.stores = {name: [x for x in found if id(x[1]) in lives] for name, found in self.stores.items()}
+
+    def alive(self, scope, seen, used):
+        if isinstance(scope.node, ast.Module) or id(scope.node) in seen:
+            return True
+        if scope.cls is not None:
+            framework = any(set(c["bases"]) - {"object", "ABC"} for c in self.classes.get(scope.cls, []))
+            return scope.cls in used and (framework or scope.name in used or scope.name.startswith("__"))
+        return scope.parent is not None and not isinstance(scope.parent.node, ast.Module) and self.alive(scope.parent, seen, used)

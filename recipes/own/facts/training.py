@@ -1,0 +1,421 @@
+# What the sources say of training: where batches are made, what gates the optimizer's
+# step, what a checkpoint is.
+
+
+class Training(Settings):
+    """What a job does with its settings."""
+
+    def reads(self):
+        names = set()
+        for scope in self.live:
+            stack = list(ast.iter_child_nodes(scope.node))
+            while stack:
+                node = stack.pop()
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    names.add(node.attr)
+                elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    names.add("=" + node.id)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 60:
+                    names.add("'" + node.value)
+                elif isinstance(node, ast.Call) and any(k.arg is None for k in node.keywords) and "vars" in text(node):
+                    names.add("**")
+                stack.extend(ast.iter_child_nodes(node))
+        for s in self.settings:
+            s["read"] = s["dest"] in names or "'" + s["dest"] in names and s["kind"] != "argparse" or bool(s.get("param")) and "=" + s["dest"] in names
+
+    def steps_in(self, nodes, scope, depth=0, seen=()):
+        """Whether an optimizer makes a step in some statements, or in what they call."""
+        return self.calls_in(nodes, self.is_step, depth, seen)
+
+    def calls_of(self, node):
+        """All calls inside a node, found once."""
+        if id(node) not in self.inside:
+            self.inside[id(node)] = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+        return self.inside[id(node)]
+
+    def steps_under(self, nodes, depth=0, seen=()):
+        """Where the optimizer's steps stand that some statements make, or call."""
+        found = []
+        for node in nodes:
+            for inner in self.calls_of(node):
+                if self.is_step(inner):
+                    found.append(inner.lineno * 1000 + inner.col_offset)
+                    continue
+                name = last(inner.func)
+                callees = self.functions.get(name, []) if name not in ("step", "__init__", "train", "eval", "zero_grad") else []
+                if not callees and re.search(r"scaler", name):
+                    callees = self.functions.get("__call__", [])
+                for f in callees[:4]:
+                    if depth < 3 and id(f) not in seen:
+                        found += self.steps_under(f.node.body, depth + 1, seen + (id(f),))
+        return sorted(set(found))
+
+    def is_step(self, call):
+        if last(call.func) != "step":
+            return False
+        if id(call) not in self.stepping:
+            self.stepping[id(call)] = self.steps_optimizer(call)
+        return self.stepping[id(call)]
+
+    def steps_optimizer(self, call):
+        return last(call.func) == "step" and not re.search(r"sched|lr", text(call.func), re.I) and bool(
+            OPTIMIZER.search(text(call.func.value) if isinstance(call.func, ast.Attribute) else "") or any(OPTIMIZER.search(text(a)) for a in call.args))
+
+    def all_steps(self):
+        return [{"id": c.lineno * 1000 + c.col_offset, "file": s.file.path, "line": c.lineno, "text": text(c.func)} for c, s in self.calls.get("step", []) if self.is_step(c)]
+
+    def rates(self):
+        """What learning rates are computed from."""
+        found = []
+        named = re.compile(r"(^|_)(lr|learning_rate|base_lr|max_lr)(_|$)", re.I)
+        for scope in self.live:
+            for name, values in scope.assigned.items():
+                if named.search(name):
+                    found += [(what, scope) for how, what in values if how == "value"]
+            for call in scope.calls:
+                found += [(k.value, scope) for k in call.keywords if k.arg and named.search(k.arg)]
+        for attr, stores in self.stores.items():
+            if named.search(attr):
+                found += [(value, scope) for value, scope, _ in stores]
+        return [{"file": s.file.path, "line": node.lineno, "value": plain(self.value(node, s))} for node, s in found if any(isinstance(n, ast.BinOp) for n in ast.walk(node)) or isinstance(node, ast.Name)]
+
+    def bounds(self):
+        """Which settings a counter is compared with, or counts up to."""
+        found = []
+        for scope in self.live:
+            for node in ast.walk(scope.node):
+                if isinstance(node, (ast.While, ast.If)):
+                    for c in ast.walk(node.test):
+                        if isinstance(c, ast.Compare) and len(c.comparators) == 1:
+                            ends = isinstance(node, ast.While) or any(isinstance(n, (ast.Break, ast.Return)) or isinstance(n, ast.Call) and last(n.func) in ("exit", "_exit") for b in node.body for n in ast.walk(b))
+                            for a, b in ((c.left, c.comparators[0]), (c.comparators[0], c.left)):
+                                if ends and last(a):
+                                    found.append({"counter": last(a), "file": scope.file.path, "line": node.lineno, "value": plain(self.value(b, scope))})
+                elif isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name):
+                    inner = node.iter
+                    if last(inner.func) in ("tqdm", "trange") and inner.args and isinstance(inner.args[0], ast.Call):
+                        inner = inner.args[0]
+                    if last(inner.func) in ("range", "trange") and inner.args:
+                        found.append({"counter": node.target.id, "file": scope.file.path, "line": node.lineno, "value": plain(self.value(inner.args[min(1, len(inner.args) - 1)], scope))})
+        return [b for b in found if "set" in b["value"] or "any" in b["value"] or "file" in b["value"] or "hydra" in b["value"]]
+
+    def asserts(self):
+        return [{"file": s.file.path, "line": n.lineno, "value": plain(self.value(n.test, s))} for s in self.live if not isinstance(s.node, ast.Module) for n in ast.walk(s.node)
+                if isinstance(n, ast.Assert) and any(isinstance(m, ast.Mod) for m in ast.walk(n.test))] + [
+                {"file": s.file.path, "line": n.lineno, "value": plain(self.value(n.test, s))} for s in self.live if isinstance(s.node, ast.Module) for n in s.node.body
+                if isinstance(n, ast.Assert) and any(isinstance(m, ast.Mod) for m in ast.walk(n.test))]
+
+    def backward_in(self, nodes, depth=0, seen=()):
+        return self.calls_in(nodes, lambda call: last(call.func) in ("backward", "manual_backward"), depth, seen)
+
+    def calls_in(self, nodes, want, depth, seen):
+        for node in nodes:
+            for inner in self.calls_of(node):
+                if want(inner):
+                    return True
+                name = last(inner.func)
+                found = self.functions.get(name, []) if name not in ("step", "__init__", "train", "eval", "zero_grad") else []
+                if not found and re.search(r"scaler", name):
+                    found = self.functions.get("__call__", [])
+                for f in found[:4]:
+                    if depth < 3 and id(f) not in seen and self.calls_in(f.node.body, want, depth + 1, seen + (id(f),)):
+                        return True
+        return False
+
+    def blocks(self, body):
+        yield body
+        for s in body:
+            if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                continue
+            for name in ("body", "orelse", "finalbody"):
+                inner = getattr(s, name, None)
+                if isinstance(inner, list) and inner:
+                    for b in self.blocks(inner):
+                        yield b
+            for h in getattr(s, "handlers", []):
+                for b in self.blocks(h.body):
+                    yield b
+
+    def gates(self):
+        """What decides when an optimizer makes its step."""
+        found, self.conditions = [], []
+        for scope in self.live:
+            body = scope.node.body if isinstance(scope.node.body, list) else []
+            for block in self.blocks(body):
+                for n, s in enumerate(block):
+                    if isinstance(s, ast.If) and not is_main(s):
+                        under = self.steps_under(s.body + s.orelse)
+                        if isinstance(s.body[-1], (ast.Continue, ast.Return)):
+                            under += self.steps_under(block[n + 1:])
+                        if under:
+                            self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": under})
+                    where = {"file": scope.file.path, "line": getattr(s, "lineno", 0), "text": text(getattr(s, "test", None) or getattr(s, "iter", s))}
+                    if isinstance(s, ast.If) and not is_main(s) and self.interesting(s.test):
+                        ends = isinstance(s.body[-1], (ast.Continue, ast.Return))
+                        if self.steps_in(s.body, scope) and not self.steps_in(s.orelse, scope) or ends and self.steps_in(block[n + 1:], scope):
+                            found.append(dict(where, kind="if", value=plain(self.value(s.test, scope)), counters=counters(s.test, scope)))
+                    elif isinstance(s, ast.For) and isinstance(s.iter, ast.Call) and last(s.iter.func) in ("range", "trange", "tqdm"):
+                        counted = s.iter.args[0] if s.iter.args else None
+                        if isinstance(counted, ast.Call) and last(counted.func) == "range":
+                            counted = counted.args[0] if counted.args else None
+                        if counted is None or len(s.iter.args) > 1 and last(s.iter.func) == "range" and len(s.iter.args) > 1:
+                            continue
+                        if self.backward_in(s.body) and not self.steps_in(s.body, scope) and self.steps_in(block[n + 1:], scope):
+                            found.append(dict(where, kind="range", value=plain(self.value(counted, scope)), covers=self.steps_under(block[n + 1:])))
+        for name in ("Accelerator", "Trainer", "LightningTrainer", "TrainingArguments", "Seq2SeqTrainingArguments", "GradientAccumulationPlugin", "SFTConfig", "DPOConfig", "GRPOConfig"):
+            for call, scope in self.calls.get(name, []):
+                for k in call.keywords:
+                    if k.arg in ("gradient_accumulation_steps", "accumulate_grad_batches", "num_steps"):
+                        found.append({"kind": "framework", "file": scope.file.path, "line": call.lineno, "text": name + "(" + k.arg + "=…)", "call": name, "local": name in self.classes,
+                                      "value": plain(self.value(k.value, scope)), "accumulates": bool(self.calls.get("accumulate"))})
+        if any("deepspeed" in text(c.func) for c, _ in self.calls.get("initialize", [])):
+            key = "gradient_accumulation_steps"
+            values = [(v, s) for v, s, owner in self.stores.get(key, []) if owner != "self" and "args" not in owner]
+            for scope in self.live:
+                for node in ast.walk(scope.node):
+                    if isinstance(node, ast.Dict):
+                        values += [(v, scope) for k, v in zip(node.keys, node.values) if k is not None and constant(k)[0] == key]
+            for value, scope in values:
+                found.append({"kind": "framework", "file": scope.file.path, "line": value.lineno, "text": "deepspeed", "call": "deepspeed.initialize", "local": False,
+                              "value": plain(self.value(value, scope)), "accumulates": True})
+        return found
+
+    def interesting(self, test):
+        return any(isinstance(n, (ast.Name, ast.Attribute, ast.Mod, ast.Compare)) for n in ast.walk(test))
+
+    def losses(self):
+        """By what a loss is divided, or multiplied."""
+        found = []
+        for scope in self.live:
+            for left, right, node in scope.divisions:
+                if re.search(r"loss|criterion|cost|nll|elbo|objective|energy", text(left) + " " + self.targets.get(id(node), ""), re.I) and not re.search(r"\blen\(|steps|total", text(left)):
+                    value = plain(self.value(right, scope))
+                    op = OPERATORS.get(type(node.op), "?")
+                    if "const" not in value:
+                        found.append({"file": scope.file.path, "line": node.lineno, "op": op, "value": value})
+        return found
+
+    def loaders(self):
+        """Where batches are made."""
+        found = []
+        for scope in self.live:
+            for call in scope.calls:
+                name, words = last(call.func), {k.arg: k.value for k in call.keywords}
+                stars = [k.value for k in call.keywords if k.arg is None]
+                item = {"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.targets.get(id(call), ""), "function": scope.name + " " + (scope.cls or ""),
+                        "data": " ".join(text(a) for a in call.args[:1]) or text(words["dataset"]) if call.args or "dataset" in words else "",
+                        "sampler": text(words["sampler"]) if "sampler" in words else "", "shuffle": constant(words["shuffle"])[0] if "shuffle" in words else None,
+                        "role": "", "local": name in self.classes or name in self.functions}
+                local = name in self.classes
+                if name.endswith("DataLoader") and not local or name in ("BucketIterator", "MultiEpochsDataLoader") or name == "splits" and "Iterator" in text(call.func):
+                    batch = words.get("batch_size", call.args[1] if len(call.args) > 1 and not isinstance(call.args[1], ast.Starred) else None)
+                    item["workers"] = plain(self.given(words.get("num_workers"), stars, "num_workers", scope))
+                    if "batch_sampler" in words and constant(words["batch_sampler"]) != (None, True):
+                        item["batch"] = plain(self.sampled(words["batch_sampler"], scope))
+                    else:
+                        item["batch"] = plain(self.given(batch, stars, "batch_size", scope))
+                        if batch is None and item["batch"].get("name") == "absent":
+                            item["batch"] = {"const": 1}
+                    if item["shuffle"] is None and stars:
+                        shuffled = self.given(None, stars, "shuffle", scope)
+                        item["shuffle"] = shuffled.get("const") if shuffled else None
+                    found.append(item)
+                elif name in ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "GRPOConfig") and not local:
+                    for word, role in (("per_device_train_batch_size", "train"), ("per_device_eval_batch_size", "eval")):
+                        if word in words:
+                            found.append(dict(item, role=role, batch=plain(self.value(words[word], scope)), workers=plain(self.given(words.get("dataloader_num_workers"), stars, "dataloader_num_workers", scope))))
+                elif local and re.search(r"loader|iterator", name, re.I) and "__init__" in self.classes[name][0]["methods"]:
+                    init = self.classes[name][0]["methods"]["__init__"]
+                    for p in init.params():
+                        if BATCH.match(p) or p in ("B", "batch"):
+                            given = self.bound(call, scope, init, p, 1)
+                            if given and given[0] == "value" and self.makes(name, p):
+                                found.append(dict(item, batch=plain(self.value(given[1], given[2])), workers={"name": "absent"}))
+                elif name == "randint":
+                    for a in call.args + list(words.values()):
+                        if isinstance(a, ast.Tuple) and len(a.elts) == 1 and re.search(r"batch|^B$|bs", text(a.elts[0]), re.I):
+                            found.append(dict(item, batch=plain(self.value(a.elts[0], scope)), workers={"name": "absent"}))
+                elif "batch_size" in words and not item["local"] and re.search(r"loader|iterator", name, re.I):
+                    found.append(dict(item, batch=plain(self.value(words["batch_size"], scope)), workers={"name": "absent"}))
+            for node in scope.slices:
+                piece = index(node)
+                for bound in (piece.lower, piece.upper):
+                    if isinstance(bound, ast.BinOp) and isinstance(bound.op, ast.Mult):
+                        for side in (bound.left, bound.right):
+                            if BATCH.match(last(side)) and isinstance(node.ctx, ast.Load):
+                                found.append({"kind": "slice", "file": scope.file.path, "line": node.lineno, "target": self.targets.get(id(node), ""), "function": scope.name, "data": text(node.value),
+                                              "sampler": "", "shuffle": None, "role": "", "local": False, "batch": plain(self.value(side, scope)), "workers": {"name": "absent"}})
+            for loop in scope.fors:
+                if isinstance(loop.iter, ast.Call) and last(loop.iter.func) == "range" and len(loop.iter.args) == 3 and self.backward_in(loop.body):
+                    found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
+                                  "local": False, "batch": plain(self.value(loop.iter.args[2], scope)), "workers": {"name": "absent"}})
+        return found
+
+    def makes(self, cls, param):
+        """Whether a class makes batches of as many samples as a parameter says."""
+        mine = {param} | {attr for attr, stores in self.stores.items() for value, scope, owner in stores if owner == "self" and scope.cls == cls and last(value) == param}
+        for c in self.classes[cls]:
+            for node in ast.walk(c["node"]):
+                if isinstance(node, ast.Call) and last(node.func) in ("view", "reshape", "randint", "randperm") and any(last(a) in mine for a in node.args[:1]):
+                    return True
+                if isinstance(node, ast.Compare) and isinstance(node.left, ast.Call) and last(node.left.func) == "len" and any(last(b) in mine for b in node.comparators):
+                    return True
+                if isinstance(node, ast.Subscript) and isinstance(index(node), ast.Slice) and any(
+                        isinstance(n, ast.BinOp) and (last(n.left) in mine or last(n.right) in mine) for b in (index(node).lower, index(node).upper) if b is not None for n in ast.walk(b)) and BATCH.match(param):
+                    return True
+        return False
+
+    def given(self, node, stars, key, scope):
+        if node is not None:
+            return self.value(node, scope)
+        for s in stars:
+            mark = (("kw", id(s)),)
+            found = self.project(self.value(s, scope), key, mark, 0, text(s))
+            if found is None or found.get("name") != "absent":
+                return found
+        return {"name": "absent"}
+
+    def sampled(self, node, scope):
+        """The batch of a batch sampler."""
+        calls = [(node, scope)] if isinstance(node, ast.Call) else []
+        if isinstance(node, ast.Name):
+            at = scope
+            while at is not None and not calls:
+                calls = [(what, at) for how, what in at.assigned.get(node.id, []) if how == "value" and isinstance(what, ast.Call)]
+                at = at.parent
+        found = []
+        for call, at in calls:
+            words, name = {k.arg: k.value for k in call.keywords}, last(call.func)
+            given = words.get("batch_size", call.args[1] if name.endswith("Sampler") and len(call.args) > 1 else None)
+            if name in self.classes and "__init__" in self.classes[name][0]["methods"]:
+                init, given = self.classes[name][0]["methods"]["__init__"], None
+                for p in init.params():
+                    if BATCH.match(p):
+                        bound = self.bound(call, at, init, p, 1)
+                        given = bound[1] if bound and bound[0] == "value" else None
+            found.append(self.value(given, at) if given is not None else {"name": text(call)})
+        return alternatives(found, text(node))
+
+    def checkpoints(self):
+        """What decides whether activations are recomputed."""
+        found, switch = [], re.compile(r"^(use_|with_|enable_)?(gradient_checkpoint(ing)?|grad_checkpoint(ing)?|activation_checkpoint(ing)?|checkpoint_activations|checkpointing|checkpoint_gradients|grad_ckpt|use_checkpoint|with_cp|use_gradient_checkpointing|use_grad_checkpointing|act_checkpoint|use_ckpt|use_checkpointing)$")
+        for scope in self.live:
+            for node in scope.ifs:
+                body = node.body if isinstance(node.body, list) else [node.body]
+                if any(isinstance(n, ast.Call) and last(n.func) in CHECKPOINTS for b in body for n in ast.walk(b)):
+                    found.append({"file": scope.file.path, "line": node.lineno, "text": text(node.test), "value": plain(self.value(node.test, scope))})
+            for call in scope.calls:
+                name = last(call.func)
+                for k in call.keywords:
+                    if k.arg and switch.match(k.arg) and name != "add_argument" and name not in self.classes and name not in self.functions:
+                        found.append({"file": scope.file.path, "line": call.lineno, "text": (name or text(call.func)[:40]) + "(" + k.arg + "=…)", "value": plain(self.value(k.value, scope))})
+                if re.match(r"(set|enable)_.*checkpoint", name) and len(call.args) == 1:
+                    found.append({"file": scope.file.path, "line": call.lineno, "text": name, "value": plain(self.value(call.args[0], scope))})
+        for attr, stores in self.stores.items():
+            if switch.match(attr):
+                for value, scope, owner in stores:
+                    if owner != "self" and not any(s["dest"] == attr and CONFIG.search(owner) and owner in ("args", "opt", "opts") for s in self.settings):
+                        found.append({"file": scope.file.path, "line": value.lineno, "text": owner + "." + attr, "value": plain(self.value(value, scope))})
+        return found
+
+    def saves(self):
+        saved, loaded, made = [], [], []
+        for scope in self.live:
+            for call in scope.calls:
+                name, full, words = last(call.func), dotted(call.func), {k.arg: k.value for k in call.keywords}
+                where = {"file": scope.file.path, "line": call.lineno}
+                if full.endswith("torch.save") and len(call.args) + ("f" in words) >= 2 or name == "save_on_master" and len(call.args) >= 2:
+                    path = call.args[1] if len(call.args) > 1 else words["f"]
+                    saved.append(dict(where, path=plain(self.value(path, scope)), keys=self.keys(call.args[0], scope)))
+                elif full in ("torch.load",) and call.args:
+                    loaded.append(dict(where, call=full, value=plain(self.value(call.args[0], scope))))
+                elif name in ("load_state",) and call.args:
+                    loaded.append(dict(where, call=name, value=plain(self.value(call.args[0], scope))))
+                elif name == "save_state" and call.args:
+                    saved.append(dict(where, path=plain(self.value(call.args[0], scope)), keys=["optimizer", "state"]))
+                elif name in ("train", "fit"):
+                    for k in ("resume_from_checkpoint", "ckpt_path"):
+                        if k in words:
+                            loaded.append(dict(where, call=name + "(" + k + ")", value=plain(self.value(words[k], scope))))
+                elif name in ("makedirs", "mkdir") and (call.args or isinstance(call.func, ast.Attribute)):
+                    if constant(words.get("exist_ok", ast.Constant(value=False)))[0] is not True and not self.guarded(call, scope):
+                        path = call.args[0] if call.args and full.startswith("os.") else call.func.value if isinstance(call.func, ast.Attribute) else call.args[0]
+                        made.append(dict(where, value=plain(self.value(path, scope))))
+        restored = any(last(c.func) == "load_state_dict" and re.search(r"opt", text(c.func), re.I) for calls in self.calls.values() for c, _ in calls)
+        return saved, loaded, made, restored
+
+    def guarded(self, call, scope):
+        for node in ast.walk(scope.node):
+            if isinstance(node, (ast.If, ast.Try)) and any(inner is call for inner in ast.walk(node)):
+                if isinstance(node, ast.Try) or re.search(r"exists|isdir", text(node.test)):
+                    return True
+        return False
+
+    def keys(self, node, scope):
+        value = self.value(node, scope)
+        found = []
+        for v in (value.get("any", [value]) if value else []):
+            if "literal" in v and isinstance(v["literal"][0], ast.Dict):
+                found += [str(constant(k)[0]) for k in v["literal"][0].keys if k is not None]
+            elif "literal" in v and isinstance(v["literal"][0], ast.Call):
+                found += [k.arg for k in v["literal"][0].keywords if k.arg]
+        return found
+
+    def unlike(self):
+        """What makes a batch more than the sum of its samples: statistics over it, or a loss over its pairs."""
+        found = []
+        norm = re.compile(r"^(Sync)?BatchNorm(\d[dD])?$|^batch_norm$|^convert_sync_batchnorm$")
+        pairs = re.compile(r"InfoNCE|NTXent|NT_Xent|SupCon|contrastive_?loss|ContrastiveLoss|ClipLoss|clip_loss|TripletLoss|triplet_loss|MultipleNegatives|BiEncoderNllLoss|in_batch_neg|inbatch", re.I)
+        for scope in self.live:
+            for call in scope.calls:
+                name, full = last(call.func), dotted(call.func)
+                root = scope.file.imports.get(full.split(".")[0], ("", ""))
+                torchvision = "torchvision.models" in full or root[0].startswith("torchvision.models") or root[0] == "torchvision" and root[1] == "models"
+                where = {"file": scope.file.path, "line": call.lineno, "text": text(call.func)[:60]}
+                if norm.match(name):
+                    found.append(dict(where, kind="norm"))
+                elif torchvision and not re.match(r"vit_|swin|convnext|alexnet|vgg\d+$", name) or name == "create_model" and root[0].startswith("timm"):
+                    found.append(dict(where, kind="models"))
+                elif pairs.search(name):
+                    found.append(dict(where, kind="pairs"))
+                elif name in ("cross_entropy", "CrossEntropyLoss", "criterion", "nll_loss", "loss_fct") and len(call.args) > 1:
+                    target = self.value(call.args[1], scope)
+                    if any("arange" in str(v.get("name", "")) for v in (target.get("any", [target]) if target else [])):
+                        found.append(dict(where, kind="pairs"))
+        return found[:20]
+
+    def facts(self):
+        self.reads()
+        saved, loaded, made, restored = self.saves()
+        split = [{"file": s.file.path, "line": c.lineno} for c, s in self.calls.get("Accelerator", []) + self.calls.get("DataLoaderConfiguration", [])
+                 for k in c.keywords if k.arg == "split_batches" and constant(k.value)[0] is not False]
+        gates = self.gates()
+        return {"settings": self.settings, "loaders": self.loaders(), "gates": gates, "conditions": self.conditions, "steps": self.all_steps(), "rates": self.rates(), "bounds": self.bounds(), "asserts": self.asserts(), "losses": self.losses(), "checkpoints": self.checkpoints(), "unlike": self.unlike(),
+                "saves": saved, "loads": loaded, "made": made, "restores": restored, "hydra": self.hydra, "split": split, "modules": len(self.files), "failed": self.failed,
+                "namespace": next((t for c, _ in self.calls.get("parse_args", []) + self.calls.get("parse_known_args", []) for t in [self.targets.get(id(c), "")] if re.match(r"^\w+$", t)), ""),
+                "backwards": [{"file": s.file.path, "line": c.lineno, "text": text(c.func.value)} for c, s in self.calls.get("backward", []) if isinstance(c.func, ast.Attribute)],
+                "divided": any(last(c.func) == "backward" and re.search(r"accel|engine|fabric", text(c.func), re.I) for c, _ in self.calls.get("backward", [])),
+                "parallel": bool(self.calls.get("DataParallel"))}
+
+
+def described(node):
+    value = constant(node)[0] if node is not None else None
+    if value is None and node is not None:
+        value = " ".join(str(n.value) for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return str(value)[:300] if value else ""
+
+
+def literal(node):
+    if node is None:
+        return {"default": None, "known": True}
+    value, known = constant(node)
+    return {"default": value if known else None, "known": known}
+
+
+def main():
+    sys.setrecursionlimit(5000)
+    sources = json.loads(sys.stdin.buffer.read().decode("utf-8", "replace"))
+    sys.stdout.write("\n" + json.dumps(Training(sources).facts()) + "\n")
+
+
+main()

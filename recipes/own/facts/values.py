@@ -1,0 +1,446 @@
+# What values are: names are looked up through assignments, attributes and calls,
+# whatever the order in which they run.
+
+
+class Values(Sources):
+    """The values of expressions, with their names looked up."""
+
+    def value(self, node, scope, active=(), depth=0):
+        """What an expression is, with its names looked up."""
+        top = not active
+        if top and (id(node), id(scope)) in self.memo:
+            return self.memo[id(node), id(scope)]
+        self.steps, self.all = (1 if top else self.steps + 1), self.all + 1
+        if depth > DEPTH or self.steps > STEPS or self.all > ALL:
+            return {"name": text(node)}
+        if id(node) in active:
+            return None
+        result = self.look(node, scope, active + (id(node),), depth + 1)
+        if top:
+            self.memo[id(node), id(scope)] = result
+        return result
+
+    def look(self, node, scope, active, depth):
+        value, known = constant(node)
+        if known:
+            return {"const": value}
+        if isinstance(node, ast.Name):
+            return self.named(node, scope, active, depth)
+        if isinstance(node, ast.Attribute):
+            return self.member(node.value, node.attr, node, scope, active, depth, None)
+        if isinstance(node, ast.Subscript):
+            return self.item(node, scope, active, depth)
+        if isinstance(node, ast.Call):
+            return self.called(node, scope, active, depth)
+        if isinstance(node, ast.BinOp):
+            left, right = self.value(node.left, scope, active, depth), self.value(node.right, scope, active, depth)
+            if left is None or right is None:
+                return None
+            return {"op": OPERATORS.get(type(node.op), "?"), "of": [plain(left), plain(right)]}
+        if isinstance(node, ast.IfExp):
+            if constant(node.body)[1] and constant(node.orelse)[1] and isinstance(constant(node.body)[0], bool):
+                return self.value(node.test, scope, active, depth)
+            return alternatives([self.value(node.body, scope, active, depth), self.value(node.orelse, scope, active, depth)], text(node))
+        if isinstance(node, ast.BoolOp):
+            if isinstance(node.op, ast.Or):
+                return alternatives([self.value(v, scope, active, depth) for v in node.values], text(node))
+            return {"op": "and", "of": [plain(self.value(v, scope, active, depth)) for v in node.values]}
+        if isinstance(node, ast.UnaryOp):
+            return {"op": "not" if isinstance(node.op, ast.Not) else "-", "of": [plain(self.value(node.operand, scope, active, depth))]}
+        if isinstance(node, ast.Compare):
+            return {"op": "compare", "of": [plain(self.value(v, scope, active, depth)) for v in [node.left] + node.comparators]}
+        if isinstance(node, ast.JoinedStr):
+            return {"op": "text", "of": [plain(self.value(v.value if isinstance(v, ast.FormattedValue) else v, scope, active, depth)) for v in node.values]}
+        if isinstance(node, (ast.Dict, ast.Tuple, ast.List)):
+            return {"literal": (node, scope)}
+        return {"name": text(node)}
+
+    def named(self, node, scope, active, depth):
+        name, at = node.id, scope
+        if name in ("self", "cls") and scope.cls:
+            return {"instance": scope.cls}
+        while at is not None:
+            if name in at.assigned or at.has(name):
+                return self.variable(name, at, active, depth)
+            at = at.parent
+        module, original = scope.file.imports.get(name, (None, None))
+        if module is not None:
+            stem = module.rsplit(".", 1)[-1]
+            for s in self.scopes:
+                if isinstance(s.node, ast.Module) and s.file.stem == stem and original in s.assigned:
+                    return self.variable(original, s, active, depth)
+        if name in self.classes:
+            return {"class": name}
+        return {"name": name}
+
+    def variable(self, name, at, active, depth):
+        found = []
+        for how, what in at.assigned.get(name, []):
+            if how == "value":
+                found.append(self.value(what, at, active, depth))
+            elif how == "item":
+                found.append(self.part(what[0], what[1], at, active, depth))
+            elif how == "function":
+                return {"name": name}
+            elif how == "set":
+                found.append({"set": what})
+            else:
+                found += self.elements(name, what, at, active, depth)
+        if at.has(name):
+            found.append(self.argument(name, at, active, depth))
+        return alternatives(found, name)
+
+    def elements(self, name, node, at, active, depth):
+        """What a loop's variable may be."""
+        of = self.value(node, at, active, depth)
+        if of is not None and "literal" in of and isinstance(of["literal"][0], (ast.List, ast.Tuple)):
+            items, scope = of["literal"][0].elts, of["literal"][1]
+            return [self.value(item, scope, active, depth) for item in items[:WIDTH] if not isinstance(item, ast.Tuple)] or [{"name": name}]
+        return [{"name": name}]
+
+    def argument(self, name, at, active, depth):
+        """What the callers of a function give for one of its parameters."""
+        if id(at) in self.params:
+            for known in self.params[id(at)]:
+                if known.get("param") == name:
+                    return {"set": known["id"]}
+        if at.node in self.configured:
+            first = [p for p in at.params() if p not in ("self", "cls")][:1]
+            if first == [name]:
+                return self.configured[at.node]
+        key = ("param", id(at), name)
+        if key in active:
+            return None
+        active = active + (key,)
+        found, missing, sites = [], False, self.sites(at)
+        for call, scope, bound in sites[:WIDTH]:
+            given = self.bound(call, scope, at, name, bound)
+            if given is None:
+                missing = True
+            elif given[0] == "value":
+                found.append(self.value(given[1], given[2], active, depth))
+            else:
+                found.append(given[1])
+        default = at.default(name)
+        if default is not None and (missing or not sites):
+            value = plain(self.value(default, at, active, depth))
+            if not ("const" in value and value["const"] is None and found):
+                found.append(dict(value, default=True))
+        return alternatives(found, name)
+
+    def sites(self, at):
+        """Where a function is called: the call, its scope, and how many parameters are bound before."""
+        name = at.name
+        found = []
+        if at.cls:
+            if name == "__init__":
+                found = [(c, s, 1) for c, s in self.calls.get(at.cls, [])]
+                for subclass, all_of in self.classes.items():
+                    for c in all_of:
+                        if at.cls in c["bases"]:
+                            if "__init__" in c["methods"]:
+                                inner = c["methods"]["__init__"]
+                                found += [(call, inner, 1) for call in inner.calls if last(call.func) == "__init__" and "super" in text(call.func)]
+                            else:
+                                found += [(call, s, 1) for call, s in self.calls.get(subclass, [])]
+            elif name in ("__call__", "forward"):
+                mine = set(at.params()[1:])
+                for all_of in self.calls.values():
+                    for c, s in all_of:
+                        words = {k.arg for k in c.keywords if k.arg}
+                        if words and words <= mine and last(c.func) not in self.functions and last(c.func) not in self.classes:
+                            found.append((c, s, 1))
+            else:
+                static = any(last(d) == "staticmethod" for d in at.node.decorator_list)
+                found = [(c, s, 0 if static else 1) for c, s in self.calls.get(name, []) if isinstance(c.func, ast.Attribute)]
+        else:
+            found = [(c, s, 0) for c, s in self.calls.get(name, []) if self.means(c.func, s, at)]
+        for c, s in self.calls.get("spawn", []) + self.calls.get("Process", []) + self.calls.get("start_processes", []):
+            words = {k.arg: k.value for k in c.keywords}
+            target = words.get("target", c.args[0] if c.args else words.get("fn"))
+            if target is None or last(target) != name:
+                continue
+            given = words.get("args", c.args[1] if len(c.args) > 1 and isinstance(c.args[1], ast.Tuple) else None)
+            if isinstance(given, ast.Tuple):
+                ahead = 0 if "target" in words else 1
+                called = ast.Call(func=target, args=[ast.Name(id="rank", ctx=ast.Load())] * ahead + given.elts, keywords=[])
+                found.append((ast.copy_location(called, c), s, 1 if at.cls else 0))
+        return found
+
+    def means(self, func, scope, at):
+        """Whether a call by this name may be one of that function."""
+        same = [s for s in self.functions.get(at.name, []) if s.cls is None]
+        if len(same) < 2:
+            return True
+        if isinstance(func, ast.Name):
+            if at.name in scope.file.imports:
+                return scope.file.imports[at.name][0].rsplit(".", 1)[-1] == at.file.stem
+            if any(s.file is scope.file for s in same):
+                return at.file is scope.file
+        elif isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and any(s.file.stem == func.value.id for s in same):
+            return at.file.stem == func.value.id
+        return True
+
+    def bound(self, call, scope, at, name, ahead):
+        params = at.params()
+        for k in call.keywords:
+            if k.arg == name:
+                return "value", k.value, scope
+        if name in params:
+            n = params.index(name) - ahead
+            for i, a in enumerate(call.args):
+                if isinstance(a, ast.Starred) and i <= n:
+                    return "known", {"name": text(a)}
+            if 0 <= n < len(call.args):
+                return "value", call.args[n], scope
+        for k in call.keywords:
+            if k.arg is None:
+                value = self.project(self.value(k.value, scope, (("kw", id(k)),)), name, (("kw", id(k)),), 0)
+                if value is not None and "name" not in value:
+                    return "known", value
+                if value is None or value.get("name") != "absent":
+                    return "known", {"name": "**" + text(k.value)}
+        return None
+
+    def member(self, base, attr, node, scope, active, depth, default):
+        """An attribute, or a key, of what an expression is."""
+        of = self.value(base, scope, active, depth)
+        if isinstance(base, ast.Name) and base.id == "self" and scope.cls:
+            of = {"instance": scope.cls}
+        found = self.project(of, attr, active, depth, text(base))
+        if found is None:
+            return None
+        if "name" in found and len(found) == 1:
+            found = {"name": text(node)}
+            if CONFIG.search(last(base) or "") or isinstance(base, ast.Call) and last(base.func) in PASSED:
+                if not (of and "name" in of and of["name"].split(".")[0] in ("wandb",)):
+                    found = self.setting(attr, active, depth, text(base)) or found
+            elif base is not None and last(base):
+                found = alternatives(self.stored(attr, active, depth, text(base)), attr) if self.stored(attr, active, depth, text(base)) else found
+        if default is not None and "file" in found:
+            value, known = constant(default)
+            if known:
+                found = dict(found, default=value)
+        return found
+
+    def project(self, of, key, active, depth, base=""):
+        if of is None:
+            return None
+        if "any" in of:
+            found = [self.project(v, key, active, depth, base) for v in of["any"]]
+            said = [v for v in found if v is None or len(v) > 1 or "name" not in v]
+            return alternatives(said if any(v is not None for v in said) else found, key)
+        if "set" in of and key == "value":
+            return of
+        if "namespace" in of:
+            return self.setting(key, active, depth, base) or {"name": key}
+        if "file" in of:
+            found = dict(of, path=of["path"] + [key])
+            stored = self.stored(key, active, depth, base)
+            return alternatives([found] + stored, key) if stored else found
+        if "hydra" in of:
+            return {"hydra": of["hydra"] + [key]}
+        if "class" in of or "instance" in of:
+            return self.attribute(of.get("class") or of.get("instance"), key, active, depth)
+        if "literal" in of:
+            return self.within(of["literal"], key, active, depth, base)
+        return {"name": key}
+
+    def within(self, literal, key, active, depth, base):
+        node, scope = literal
+        stored = self.stored(key, active, depth, base)
+        if isinstance(node, ast.Call):
+            for k in node.keywords:
+                if k.arg == key:
+                    return alternatives([self.value(k.value, scope, active, depth)] + stored, key)
+        elif isinstance(node, ast.Dict):
+            for k, v in zip(node.keys, node.values):
+                if k is None:
+                    inner = self.project(self.value(v, scope, active, depth), key, active, depth)
+                    if inner is not None and inner.get("name") not in ("absent", key):
+                        return inner
+                elif constant(k) == (key, True):
+                    return alternatives([self.value(v, scope, active, depth)] + stored, key)
+        return alternatives(stored, key) if stored else {"name": "absent"}
+
+    def stored(self, key, active, depth, base):
+        """What is assigned to this key elsewhere: of the same name, or of any configuration."""
+        found = []
+        end = base.rsplit(".", 1)[-1]
+        for value, scope, owner in self.stores.get(key, []):
+            mark = ("store", id(value))
+            if owner == "self" or mark in active or not (owner.rsplit(".", 1)[-1] == end or CONFIG.search(end) and CONFIG.search(owner)):
+                continue
+            found.append(self.value(value, scope, active + (mark,), depth))
+        return [f for f in found if f is not None]
+
+    def setting(self, dest, active, depth, base):
+        ids = self.by_dest.get(dest, [])
+        found = [{"set": n} for n in ids]
+        for value, scope, owner in self.stores.get(dest, []):
+            mark = ("store", id(value))
+            if owner == "self" or mark in active or not CONFIG.search(owner):
+                continue
+            found.append(self.value(value, scope, active + (mark,), depth))
+        return alternatives(found, dest) if found else None
+
+    def attribute(self, cls, key, active, depth):
+        found = []
+        for c in self.classes.get(cls, []):
+            if (cls, key) in self.fields:
+                found.append({"set": self.fields[cls, key]})
+            elif key in c["fields"] and c["fields"][key][1] is not None and text(c["fields"][key][1]) in self.classes:
+                found.append({"instance": text(c["fields"][key][1])})
+            elif key in c["fields"] and c["fields"][key][0] is not None:
+                found.append(self.value(c["fields"][key][0], c["scope"], active, depth))
+            for base in c["bases"]:
+                if base in self.classes and base != cls:
+                    inner = self.attribute(base, key, active + ("base",), depth + 1) if depth < DEPTH else None
+                    if inner is not None and "name" not in inner:
+                        found.append(inner)
+        for value, scope, owner in self.stores.get(key, []):
+            if owner == "self" and scope.cls == cls or owner != "self" and scope.cls != cls and (cls, key) in self.fields and CONFIG.search(owner):
+                found.append(self.value(value, scope, active, depth))
+        for name, dest in self.taken.get(cls, []):
+            if dest is None:
+                found.append(self.setting(key, active, depth, name))
+        return alternatives(found, key) if found else {"name": key}
+
+    def part(self, node, n, scope, active, depth):
+        """The n-th of what an expression unpacks to."""
+        of = self.value(node, scope, active, depth)
+        if of is None:
+            return None
+        if "namespace" in of:
+            return of
+        return self.nth(of, n, active, depth, text(node))
+
+    def nth(self, of, n, active, depth, name):
+        if "any" in of:
+            return alternatives([self.nth(v, n, active, depth, name) for v in of["any"]], name)
+        if "namespace" in of:
+            return of
+        if "literal" in of:
+            node, scope = of["literal"]
+            if isinstance(node, (ast.Tuple, ast.List)) and n < len(node.elts):
+                return self.value(node.elts[n], scope, active, depth)
+        return {"name": name}
+
+    def item(self, node, scope, active, depth):
+        key, known = constant(index(node))
+        if known and isinstance(key, str):
+            return self.member(node.value, key, node, scope, active, depth, None)
+        if known and isinstance(key, int):
+            return self.part(node.value, key, scope, active, depth)
+        return {"name": text(node)}
+
+    def called(self, node, scope, active, depth):
+        name, full, args = last(node.func), dotted(node.func), node.args
+        if isinstance(node.func, ast.Name):
+            name = self.real(name, scope)
+        words = {k.arg: k.value for k in node.keywords}
+        if name in ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_intermixed_args", "parse_args_and_config", "parse_sys_args") :
+            if full.split(".")[0] in self.classes or name != "parse_args" or isinstance(node.func, ast.Attribute):
+                return {"namespace": True}
+        if name in ("cli", "parse") and full.split(".")[0] in ("tyro", "simple_parsing", "pyrallis", "draccus", "chz"):
+            return {"namespace": True}
+        if name in ("DEFINE_integer", "DEFINE_bool", "DEFINE_boolean", "DEFINE_string", "DEFINE_float") or name == "add_argument":
+            return {"namespace": True}
+        if name == "value" and not args:
+            return self.value(node.func.value, scope, active, depth)
+        if full in LOADS and args:
+            of = self.value(args[0], scope, active, depth)
+            return {"file": plain(opened(of)), "path": []}
+        if name in ("open", "read", "read_text", "load_config_file") or full in ("os.path.join", "osp.join"):
+            inner = args[0] if args else node.func.value if isinstance(node.func, ast.Attribute) else None
+            if full in ("os.path.join", "osp.join"):
+                return {"op": "join", "of": [plain(self.value(a, scope, active, depth)) for a in args]}
+            if inner is not None:
+                return {"op": "open", "of": [plain(self.value(inner, scope, active, depth))]}
+        if name == "get" and args and isinstance(node.func, ast.Attribute):
+            key, known = constant(args[0])
+            if known and isinstance(key, str):
+                return self.member(node.func.value, key, node, scope, active, depth, args[1] if len(args) > 1 else None)
+        if name == "getattr" and len(args) > 1:
+            key, known = constant(args[1])
+            if known and isinstance(key, str):
+                return self.member(args[0], key, node, scope, active, depth, None)
+        if name == "dict" and not args and words:
+            return {"literal": (node, scope)}
+        if name in PASSED and name not in self.classes:
+            for inner in args[:1] or [k.value for k in node.keywords if k.arg is None][:1]:
+                return self.value(inner, scope, active, depth)
+        if name in self.classes and (isinstance(node.func, ast.Name) or name not in self.functions):
+            return {"instance": name}
+        if name in self.functions:
+            found = self.result(node, name, scope, active, depth)
+            if found is not None:
+                return found
+        if name in ("int", "float", "round", "bool", "max", "min", "ceil", "len"):
+            return {"op": name, "of": [plain(self.value(a, scope, active, depth)) for a in args]}
+        if name == "format" and isinstance(node.func, ast.Attribute):
+            of = plain(self.value(node.func.value, scope, active, depth))
+            return {"op": "format", "of": [of] + [plain(self.value(a, scope, active, depth)) for a in args]}
+        return {"name": text(node)}
+
+    def result(self, node, name, scope, active, depth):
+        found = []
+        for f in self.functions[name][:WIDTH]:
+            if f.cls is None and not isinstance(node.func, ast.Attribute) and not self.means(node.func, scope, f):
+                continue
+            if ("call", id(f)) in active:
+                return None
+            for r in f.returns[:WIDTH]:
+                found.append(self.value(r, f, active + (("call", id(f)),), depth))
+        return alternatives(found, text(node)) if found else None
+
+
+def is_main(node):
+    return isinstance(node, ast.If) and "__name__" in text(node.test) and "__main__" in text(node.test)
+
+
+def counters(test, scope):
+    """What is divided in a test: the names of what counts."""
+    found = []
+    for node in ast.walk(test):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            found += [last(n) for n in ast.walk(node.left) if isinstance(n, (ast.Name, ast.Attribute)) and last(n)]
+        elif isinstance(node, ast.Name):
+            for how, what in scope.assigned.get(node.id, []):
+                if how == "value":
+                    for m in ast.walk(what):
+                        if isinstance(m, ast.BinOp) and isinstance(m.op, ast.Mod):
+                            found += [last(n) for n in ast.walk(m.left) if isinstance(n, (ast.Name, ast.Attribute)) and last(n)]
+    return sorted(set(found))
+
+
+def opened(of):
+    if of and of.get("op") == "open":
+        return of["of"][0]
+    if of and "any" in of:
+        return {"any": [opened(v) for v in of["any"]]}
+    return of
+
+
+def plain(value):
+    """A value as it can be told."""
+    if value is None:
+        return {"name": "?"}
+    if "any" in value:
+        return {"any": [plain(v) for v in value["any"]]}
+    for kind in ("literal", "instance", "class", "namespace"):
+        if kind in value:
+            return {"name": kind}
+    return value
+
+
+def alternatives(values, name):
+    """Several values of which any may be; None are those that only repeat themselves."""
+    flat = []
+    for v in values:
+        for one in (v["any"] if v is not None and "any" in v else [v]):
+            if one is not None and one not in flat:
+                flat.append(one)
+    if not flat:
+        return {"name": name} if not values else None
+    return flat[0] if len(flat) == 1 else {"any": flat[:WIDTH]}
