@@ -47,7 +47,7 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	s.History = append(s.History, strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Rung: s.Next.Rung, Diagnosis: d,
 		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
-		Observed: e.Observed(), Halted: e.Halted, Nothing: e.Nothing(), Unstarted: e.Unstarted,
+		Observed: e.Observed(), World: e.World(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstarted: e.Unstarted,
 	})
 	if e.Unstarted == nil {
 		s.begun, s.Next.ran, s.Next.began = true, true, e.Started

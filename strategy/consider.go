@@ -71,6 +71,9 @@ func (s *situation) refused(rung Rung, changes ...Plan) string {
 		if s.policy.Numerics == Preserve {
 			return `recovery.numerics = "preserve" keeps the precision`
 		}
+		if s.job.Knobs[Precision].By == ByHook && !s.policy.NumericsSaid {
+			return `the script has no setting for it, and gpurun puts autocast round the model only if told to: --numerics mixed-precision, or recovery.numerics in a train.toml`
+		}
 	case RungOptimizer, RungSequence:
 		if s.policy.Numerics != Any {
 			return fmt.Sprintf("recovery.numerics = %q keeps the %s; \"any\" allows it", s.policy.Numerics, rung)

@@ -143,7 +143,7 @@ func (s *situation) sameAgain() bool {
 		return false
 	}
 	before := s.history[len(s.history)-2]
-	return maps.Equal(before.Plan, s.plan) && before.Diagnosis.Cause == s.diagnosis.Cause &&
+	return maps.Equal(before.Plan, s.without(s.plan, nil)) && before.Diagnosis.Cause == s.diagnosis.Cause &&
 		before.Diagnosis.Error == s.diagnosis.Error && s.last.Steps <= before.Steps
 }
 
@@ -201,7 +201,7 @@ func (s *situation) stop(o Outcome, code int, why string) Decision {
 func samePlan(how string) func(*situation) Decision {
 	return func(s *situation) Decision {
 		return Decision{
-			Relaunch: true, Next: s.plan, Changed: Changes{}, Resume: s.inventory.Checkpoint,
+			Relaunch: true, Next: s.without(s.plan, nil), Changed: Changes{}, Resume: s.inventory.Checkpoint,
 			Reason: fmt.Sprintf("attempt %d: %s → the same plan %s", s.last.N, s.diagnosis.Sentence(), how),
 		}
 	}
@@ -213,7 +213,7 @@ func recoveryOff(s *situation) Decision {
 
 func failedRelaunch(s *situation) Decision {
 	return s.stop(Failed, CodeFailed, fmt.Sprintf("the relaunch failed earlier than the attempt before, with a new error: the likely reason is the change (%s), not the job",
-		s.history[len(s.history)-2].Plan.Changed(s.plan)))
+		s.history[len(s.history)-2].Plan.Changed(s.without(s.plan, nil))))
 }
 
 // ownFolderExists: a relaunch found something that an earlier attempt had made.
@@ -280,7 +280,7 @@ func relieve(s *situation) Decision {
 	next := s.plan.With(found.changes)
 	changed := s.plan.Changed(next)
 	d := Decision{
-		Relaunch: true, Rung: found.rung, Riders: found.riders, Next: next, Changed: s.last.Plan.Changed(next),
+		Relaunch: true, Rung: found.rung, Riders: found.riders, Next: s.without(next, found.changes), Changed: s.learned.With(s.last.Plan).Changed(next),
 		Skipped: found.skipped, Resume: s.inventory.Checkpoint,
 	}
 	d.Reason = fmt.Sprintf("attempt %d: %s%s → %s%s", s.last.N, s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed))

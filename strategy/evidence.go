@@ -66,7 +66,7 @@ func (f Fact) Same(other Fact) bool {
 
 // Updated is the fact in a later state, under the time of the first.
 func (f Fact) Updated(later Fact) Fact {
-	if later.Sign != nil {
+	if later.Sign != nil || later.Said != nil {
 		return later
 	}
 	if at := latest(later.Time, later.Again); at.After(f.Time) && !f.Time.IsZero() {
@@ -81,9 +81,10 @@ func (f Fact) Updated(later Fact) Fact {
 // Steps is the largest number of training steps that a rank told of.
 func (e *Evidence) Steps() int { return e.folded().steps }
 
-// Observed is the plan that the job says it uses. Of several values of a knob the
-// first counts: a framework that helps itself later starts with what it was given.
-func (e *Evidence) Observed() Plan { return e.folded().observed }
+// Observed is the plan that the job says it uses. What its processes say outranks what
+// was found in its output and its files; of several values of a knob there the first
+// counts: a framework that helps itself later starts with what it was given.
+func (e *Evidence) Observed() Plan { return e.folded().observed.With(e.inProcess()) }
 
 // Fresh reports whether the job says that it starts from the beginning.
 func (e *Evidence) Fresh() bool { return e.folded().fresh }

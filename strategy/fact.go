@@ -31,6 +31,8 @@ type Fact struct {
 	DriverEvent *cause.DriverEvent `json:"driver_event,omitempty"`
 	// Observed is a setting that the job itself says it uses.
 	Observed *ObservedSetting `json:"observed,omitempty"`
+	// Said is what a rank's own process says of itself; what it says later replaces it.
+	Said *Said `json:"said,omitempty"`
 	// Sign is what the rank last let see of itself when the failure detector
 	// looked at it.
 	Sign *Sign `json:"sign,omitempty"`
@@ -53,12 +55,15 @@ type Exit struct {
 
 // Progress sums up the training steps that a rank reported in one attempt.
 type Progress struct {
-	Steps   int     `json:"steps"`           // lines that matched
-	First   int     `json:"first"`           // the first step's number
-	Last    int     `json:"last"`            // the last step's number
-	Total   int     `json:"total,omitempty"` // the number of steps that the job has, 0 if unknown
-	Longest Seconds `json:"longest_seconds,omitempty"`
-	For     Seconds `json:"for_seconds,omitempty"` // from the first step to the last
+	Steps int `json:"steps"`           // lines that matched
+	First int `json:"first"`           // the first step's number
+	Last  int `json:"last"`            // the last step's number
+	Total int `json:"total,omitempty"` // the number of steps that the job has, 0 if unknown
+	// Loss is the last one that a line with a step showed; nil where none did. A loss that
+	// is no number is none.
+	Loss    *float64 `json:"loss,omitempty"`
+	Longest Seconds  `json:"longest_seconds,omitempty"`
+	For     Seconds  `json:"for_seconds,omitempty"` // from the first step to the last
 }
 
 // Kills is a rise of a cgroup's oom_kill counter during the attempt.

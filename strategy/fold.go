@@ -22,6 +22,7 @@ type fold struct {
 	gaps     []int
 	ranks    map[int]bool // that some fact is about
 	signs    map[int]int  // rank to fact
+	said     map[voice]int
 
 	steps    int
 	observed Plan
@@ -48,7 +49,7 @@ type identity struct {
 func newFold(facts []Fact) *fold {
 	c := &fold{
 		facts: facts, exits: map[int]int{}, progress: map[int]int{}, growth: map[int]int{},
-		ranks: map[int]bool{}, signs: map[int]int{}, known: map[identity]int{},
+		ranks: map[int]bool{}, signs: map[int]int{}, said: map[voice]int{}, known: map[identity]int{},
 	}
 	for i := range facts {
 		c.take(i)
@@ -80,6 +81,8 @@ func (c *fold) before(f *Fact) (i int, again bool) {
 		return i, known
 	case f.Sign != nil:
 		i, again = c.signs[f.Rank]
+	case f.Said != nil:
+		i, again = c.said[voice{f.Rank, f.Said.PID}]
 	}
 	return i, again
 }
@@ -112,6 +115,8 @@ func (c *fold) take(i int) {
 		c.observe(f.Observed)
 	case f.Sign != nil:
 		c.signs[f.Rank] = i
+	case f.Said != nil:
+		c.said[voice{f.Rank, f.Said.PID}] = i
 	case f.Gap != "":
 		c.gaps = append(c.gaps, i)
 	}

@@ -42,13 +42,16 @@ func (j Job) BatchBroken(plan, observed Plan) bool {
 	return known && also && asked.scope != ScopeDerived && asked.micro*asked.accumulation != real.micro*real.accumulation
 }
 
-// used is the plan that an attempt really ran with.
-func (j Job) used(a Attempt) Plan { return a.Plan.Using(j.Ineffective(a.Plan, a.Observed)) }
+// used is the plan that an attempt really ran with, with what its processes told of
+// knobs that the plan does not have.
+func (j Job) used(a Attempt) Plan {
+	return a.Observed.With(a.Plan.Using(j.Ineffective(a.Plan, a.Observed)))
+}
 
 // base is the plan that the next one starts from: what the attempt ran with, but
 // with the job's own batch, since half of a change to it must not stay.
 func (j Job) base(a Attempt) Plan {
-	base := j.used(a)
+	base := a.Plan.Using(j.Ineffective(a.Plan, a.Observed))
 	if j.BatchBroken(a.Plan, a.Observed) {
 		for _, k := range []Knob{MicroBatchSize, GradientAccumulationSteps} {
 			if v, known := j.Written[k]; known {
@@ -66,6 +69,9 @@ func (j Job) doubts(history []Attempt) map[Knob]string {
 	for _, a := range history {
 		for k, pair := range j.Ineffective(a.Plan, a.Observed) {
 			doubts[k] = fmt.Sprintf("%s %s did not take effect in attempt %d: the job used %s", k.Short(), pair[0], a.N, pair[1])
+			if reason := a.Refused[k]; reason != "" {
+				doubts[k] += " (" + reason + ")"
+			}
 		}
 		for k, pair := range j.Misread(a.Plan, a.Observed) {
 			doubts[k] = fmt.Sprintf("%s was read as %s, and the job said in attempt %d that it used %s", k.Short(), pair[0], a.N, pair[1])
@@ -131,5 +137,9 @@ func (s *situation) look(history []Attempt) {
 	doubts := s.job.doubts(history)
 	maps.Copy(doubts, s.doubts)
 	s.history, s.last, s.diagnosis, s.doubts = history, last, last.Diagnosis, doubts
-	s.plan = s.job.base(last)
+	s.learned, s.inside = s.job.learn(history)
+	if last.World > s.job.Ranks && s.job.DataParallel == s.job.Ranks {
+		s.job.DataParallel = last.World // ranks that the job started itself
+	}
+	s.plan = s.learned.With(s.job.base(last))
 }

@@ -45,6 +45,18 @@ func offloadParam(s *situation) ([]Plan, string) {
 	return s.withStage(changes, "zero3")
 }
 
+// offloadActivations keeps what the backward pass needs in host memory.
+func offloadActivations(s *situation) ([]Plan, string) {
+	changes, reason := stepRemedy(OffloadActivations)(s)
+	if reason == "" {
+		reason = s.hostTooSmall()
+	}
+	if reason != "" {
+		return nil, reason
+	}
+	return changes, ""
+}
+
 // toNVMe takes to disk what is offloaded to host memory, or would be.
 func toNVMe(s *situation) ([]Plan, string) {
 	if s.policy.NVMePath == "" {

@@ -5,6 +5,14 @@ import "github.com/gpurun/gpurun/strategy/cause"
 // A phaseFilter holds, for each rung that cannot answer a failure in its phase, the reason.
 type phaseFilter map[Rung]string
 
+// serves reports whether a job has no batch of training: an inference server, which makes
+// room for requests of full length while it loads.
+func (s *situation) serves() bool {
+	micro, known := s.job.Knobs[MicroBatchSize]
+	accumulation := s.job.Knobs[GradientAccumulationSteps]
+	return known && micro.Absent != "" && accumulation.Absent != ""
+}
+
 // filterBy is the filter of a phase. Loading the model and the optimizer step hold no
 // activations, so that checkpointing and a smaller micro batch gain nothing there;
 // evaluation touches the evaluation batch only; a save, the gather.

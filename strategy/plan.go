@@ -192,7 +192,11 @@ func (c Changes) String() string {
 	var words []string
 	for _, k := range Knobs {
 		if pair, ok := c[k]; ok {
-			words = append(words, fmt.Sprintf("%s %s→%s", k.Short(), pair[0], pair[1]))
+			old := string(pair[0]) + "→"
+			if pair[0] == "" { // nobody knew it
+				old = ""
+			}
+			words = append(words, fmt.Sprintf("%s %s%s", k.Short(), old, pair[1]))
 		}
 	}
 	return strings.Join(words, ", ")

@@ -7,7 +7,7 @@ type Policy struct {
 	Mode        Mode     `json:"mode"`
 	MaxAttempts int      `json:"max_attempts"`
 	Numerics    Numerics `json:"numerics"`
-	// NumericsSaid: the user said so in words, in a file or by a flag.
+	// NumericsSaid: somebody said it in words; it is not just the default.
 	NumericsSaid bool `json:"numerics_said,omitempty"`
 	// Never lists rungs, or knobs, to leave alone.
 	Never    []string `json:"never,omitempty"`
@@ -114,6 +114,13 @@ type Attempt struct {
 	CutShort string `json:"cut_short,omitempty"`
 	// Observed is what the job itself said that it used; a knob that is absent is not known.
 	Observed Plan `json:"observed,omitempty"`
+	// World is the number of ranks that the job's processes saw, 0 where none said it.
+	World int `json:"world,omitempty"`
+	// Asked says that a process has told of its model: what it then neither has nor
+	// refuses can be turned in it.
+	Asked bool `json:"asked,omitempty"`
+	// Refused says why the process could not, or did not, turn a knob from inside.
+	Refused map[Knob]string `json:"refused,omitempty"`
 	// Halted says that gpurun stopped the ranks because a change had not taken effect.
 	Halted bool `json:"halted,omitempty"`
 	// Nothing is the line by which the job said that it found nothing to do.

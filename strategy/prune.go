@@ -8,7 +8,7 @@ func (s *situation) ranOut() []Plan {
 	var plans []Plan
 	for _, a := range s.history {
 		if a.Diagnosis.Fatal && a.Diagnosis.Cause.OutOfMemory() {
-			plans = append(plans, s.job.used(a))
+			plans = append(plans, s.learned.With(s.job.used(a)))
 		}
 	}
 	return plans
@@ -26,8 +26,8 @@ func hopeless(candidate Plan, failed []Plan) bool {
 func needsNoLess(candidate, failed Plan) bool {
 	for _, k := range Knobs {
 		a, b := candidate[k], failed[k]
-		if a == b || k == GradientAccumulationSteps {
-			continue
+		if a == b || k == GradientAccumulationSteps || a == "" || b == "" {
+			continue // what a process never told is no difference
 		}
 		switch k {
 		case MicroBatchSize:

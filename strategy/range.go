@@ -19,12 +19,27 @@ type Range struct {
 	// all data-parallel ranks, "derived" where the framework computes it from a
 	// global batch size that stays as it is.
 	Scope string `json:"scope,omitempty"`
-	// Confirm says that the knob was read from the source of a script: it is turned
-	// only where the process has said the same value.
+	// By is who turns the knob: "" the recipe, in the job's own configuration, or ByHook.
+	By By `json:"by,omitempty"`
+	// Told: the job's process says the value, which its code computes.
+	Told bool `json:"told,omitempty"`
+	// Confirm: the value was read from the job's source, and is changed only once the
+	// process has said that it runs with it.
 	Confirm bool `json:"confirm,omitempty"`
 	// Checkpoint says which changes of the knob a checkpoint outlives; nil: all.
 	Checkpoint *Survival `json:"checkpoint,omitempty"`
 }
+
+// By is who turns a knob.
+type By string
+
+// ByRecipe changes the job's own configuration, ByHook something inside the process: the
+// probe, at the first call of the root module. What the process does not say of such
+// a knob, or refuses, is left alone.
+const (
+	ByRecipe By = ""
+	ByHook   By = "hook"
+)
 
 // A Survival lists the groups of values between which a job can change and still
 // resume from a checkpoint. No groups: it survives no change at all.

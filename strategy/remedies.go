@@ -20,7 +20,7 @@ var remedies = map[Rung]remedy{
 	RungMicroBatch:         smallerBatch,
 	RungPrecision:          lowerPrecision,
 	RungShard:              shard,
-	RungOffloadActivations: stepRemedy(OffloadActivations),
+	RungOffloadActivations: offloadActivations,
 	RungOffloadOptimizer:   offloadOptimizer,
 	RungOffloadParam:       offloadParam,
 	RungNVMe:               toNVMe,
@@ -50,7 +50,11 @@ func (s *situation) cannot(k Knob) string {
 		return r.Absent
 	case s.doubts[k] != "":
 		return s.doubts[k]
-	case s.plan[k] == "":
+	case r.By == ByHook && s.unturnable(k) != "":
+		return s.unturnable(k)
+	case s.unconfirmed(k) != "":
+		return s.unconfirmed(k)
+	case s.current(k) == "":
 		return fmt.Sprintf("the current %s is not known", k)
 	}
 	return ""
@@ -60,7 +64,7 @@ func (s *situation) cannot(k Knob) string {
 // vocabulary and that the job accepts.
 func (s *situation) beyond(k Knob) []Value {
 	words := vocabulary[k]
-	at := slices.Index(words, s.plan[k])
+	at := slices.Index(words, s.current(k))
 	var next []Value
 	for _, v := range words[at+1:] {
 		if s.job.Knobs[k].Allows(v) {
@@ -78,7 +82,7 @@ func stepRemedy(k Knob) remedy {
 		}
 		next := s.beyond(k)
 		if len(next) == 0 {
-			return nil, fmt.Sprintf("%s is already %s", k.Short(), s.plan[k])
+			return nil, fmt.Sprintf("%s is already %s", k.Short(), s.current(k))
 		}
 		return singles(k, next), ""
 	}
@@ -98,8 +102,8 @@ func attention(s *situation) ([]Plan, string) {
 	if reason := s.cannot(Attention); reason != "" {
 		return nil, reason
 	}
-	if s.plan[Attention] != "eager" {
-		return nil, fmt.Sprintf("attention is already %s", s.plan[Attention])
+	if now := s.current(Attention); now != "eager" {
+		return nil, fmt.Sprintf("attention is already %s", now)
 	}
 	next := s.beyond(Attention)
 	if len(next) == 0 {
@@ -171,7 +175,7 @@ func lowerPrecision(s *situation) ([]Plan, string) {
 		return nil, reason
 	}
 	r := s.job.Knobs[Precision]
-	if now := s.plan[Precision]; now != "fp32" && now != "tf32" {
+	if now := s.current(Precision); now != "fp32" && now != "tf32" {
 		return nil, fmt.Sprintf("precision is already %s", now)
 	}
 	if phase := s.diagnosis.Phase; (phase == cause.Load || phase == cause.Optimizer) && !r.Weights {

@@ -6,7 +6,8 @@ import "github.com/gpurun/gpurun/strategy/cause"
 type Offer struct {
 	Rung      Rung    `json:"rung"`
 	Available bool    `json:"available"`
-	Reason    string  `json:"reason"` // why not, empty where it is available
+	Reason    string  `json:"reason"`       // why not, empty where it is available
+	By        string  `json:"by,omitempty"` // who would turn it: "recipe" or "hook"; empty where nothing is turned
 	Changed   Changes `json:"changed"`
 }
 
@@ -34,5 +35,16 @@ func (s *situation) offer(rung Rung, filter phaseFilter) Offer {
 	if skip != nil {
 		return Offer{Rung: rung, Reason: skip.Reason, Changed: Changes{}}
 	}
-	return Offer{Rung: rung, Available: true, Changed: s.plan.Changed(s.plan.With(changes[0]))}
+	offered := Offer{Rung: rung, Available: true, Changed: s.plan.Changed(s.plan.With(changes[0]))}
+	for k, pair := range offered.Changed {
+		pair[0] = s.current(k)
+		offered.Changed[k] = pair
+		offered.By = "recipe"
+	}
+	for k := range offered.Changed {
+		if s.job.Knobs[k].By == ByHook {
+			offered.By = string(ByHook)
+		}
+	}
+	return offered
 }

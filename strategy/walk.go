@@ -15,7 +15,9 @@ type situation struct {
 	history   []Attempt
 
 	last      Attempt
-	plan      Plan // that the next one starts from: what the last attempt ran with
+	plan      Plan            // that the next one starts from: what the last attempt ran with
+	learned   Plan            // of it what processes told of knobs that the job's plan has not
+	inside    map[Knob]string // why a knob cannot be turned in the process
 	diagnosis Diagnosis
 	doubts    map[Knob]string // why a knob is left alone
 }
@@ -59,17 +61,31 @@ func (s *situation) walk() step {
 // host memory is what the model lives in.
 func (s *situation) route() ([]Rung, phaseFilter) {
 	filter := filterBy(s.diagnosis.Phase)
+	if s.diagnosis.Phase == cause.Load && s.serves() {
+		delete(filter, RungSequence)
+	}
 	onCPU := s.inventory.Accelerator == "cpu"
+	device := s.deviceRungs()
 	if s.diagnosis.Cause == cause.CUDAOOM {
-		return DeviceRungs, filter
+		return device, filter
 	}
 	if onCPU && s.diagnosis.Device == "cpu" {
-		return DeviceRungs, filter.onCPU()
+		return device, filter.onCPU()
 	}
 	if onCPU {
-		return slices.Concat(HostRungs, DeviceRungs), filter.onCPU()
+		return slices.Concat(HostRungs, device), filter.onCPU()
 	}
 	return HostRungs, phaseFilter{}
+}
+
+// deviceRungs is the ladder for device memory. A precision that the probe would put round
+// the model comes after every plan of unchanged numerics without offload.
+func (s *situation) deviceRungs() []Rung {
+	if s.job.Knobs[Precision].By != ByHook {
+		return DeviceRungs
+	}
+	rungs := slices.DeleteFunc(slices.Clone(DeviceRungs), func(r Rung) bool { return r == RungPrecision })
+	return slices.Insert(rungs, slices.Index(rungs, RungShard)+1, RungPrecision)
 }
 
 // try asks one rung for a plan; the skip says why there is none.

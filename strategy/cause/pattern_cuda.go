@@ -5,6 +5,8 @@ var cudaPatterns = []pattern{
 	// torch.OutOfMemoryError by the allocator: 0.4 to 2.x; "HIP" is ROCm, "XPU"
 	// is Intel's (2.3 on), "MPS backend" is Apple's (1.12 on). 1.x and 2.x lay
 	// the figures out differently, see figures.go.
+	// vLLM's trial run takes as many requests as it may have at once.
+	{code: CUDAOOM, words: words("CUDA out of memory occurred when warming up sampler with"), phase: Eval},
 	{code: CUDAOOM, words: words("CUDA out of memory")},
 	{code: CUDAOOM, words: words("HIP out of memory")},
 	{code: CUDAOOM, words: words("XPU out of memory")},

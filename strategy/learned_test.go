@@ -1,0 +1,193 @@
+package strategy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// codeOnly is a job without any setting that gpurun could change: the probe turns what it can.
+func codeOnly() Job {
+	return Job{Ranks: 1, LocalRanks: 1, DataParallel: 1, Written: Plan{Allocator: "default"}, Knobs: map[Knob]Range{
+		Allocator:               {Values: []Value{"default", "expandable"}},
+		MicroBatchSize:          {Absent: "no [knobs] entry says where it is kept"},
+		ActivationCheckpointing: {By: ByHook, Values: []Value{"none", "full"}},
+		OffloadActivations:      {By: ByHook, Values: []Value{"none", "cpu"}},
+		Attention:               {By: ByHook, Values: []Value{"eager", "sdpa"}},
+		Precision:               {By: ByHook, Values: []Value{"fp32", "bf16"}},
+	}}
+}
+
+func told(a Attempt, settings Plan, refused map[Knob]string) Attempt {
+	a.Observed, a.Refused = settings, refused
+	return a
+}
+
+func asked(a Attempt) Attempt { a.Asked = true; return a }
+
+// What the probe turns in the process is decided by what the process says of itself.
+func TestTurnedInTheProcess(t *testing.T) {
+	start := Plan{Allocator: "default"}
+	expandable := Plan{Allocator: "expandable"}
+	plain := Plan{ActivationCheckpointing: "none", OffloadActivations: "none", Attention: "sdpa", Precision: "fp32"}
+	full := expandable.With(Plan{ActivationCheckpointing: "full"})
+	offloaded := full.With(Plan{OffloadActivations: "cpu"})
+	with := func(p Plan, k Knob, v Value) Plan { return p.With(Plan{k: v}) }
+	compiled := map[Knob]string{ActivationCheckpointing: "the model is compiled", OffloadActivations: "the model is compiled", Precision: "the model is compiled", Attention: "the model is compiled"}
+	for name, test := range map[string]struct {
+		history []Attempt
+		said    bool // numerics, in words
+		next    Plan
+		changed Changes
+		reason  string
+	}{
+		"checkpointing first": {
+			history: []Attempt{told(ended(0, start, oom(cause.Forward)), plain, nil)},
+			next:    expandable.With(Plan{ActivationCheckpointing: "full"}),
+			changed: Changes{Allocator: {"default", "expandable"}, ActivationCheckpointing: {"none", "full"}},
+		},
+		"an attention that materialises the scores rides along": {
+			history: []Attempt{told(ended(0, start, oom(cause.Forward)), with(plain, Attention, "eager"), nil)},
+			next:    expandable.With(Plan{ActivationCheckpointing: "full", Attention: "sdpa"}),
+			changed: Changes{Allocator: {"default", "expandable"}, ActivationCheckpointing: {"none", "full"}, Attention: {"eager", "sdpa"}},
+		},
+		"a model with a switch that is on": {
+			history: []Attempt{told(ended(0, start, oom(cause.Forward)), with(plain, ActivationCheckpointing, "full"), nil)},
+			next:    expandable.With(Plan{OffloadActivations: "cpu"}),
+			changed: Changes{Allocator: {"default", "expandable"}, OffloadActivations: {"none", "cpu"}},
+		},
+		"one that cannot be checkpointed": {
+			history: []Attempt{told(ended(0, start, oom(cause.Forward)), plain, map[Knob]string{ActivationCheckpointing: "the model has no repeated blocks"})},
+			next:    expandable.With(Plan{OffloadActivations: "cpu"}),
+			changed: Changes{Allocator: {"default", "expandable"}, OffloadActivations: {"none", "cpu"}},
+		},
+		"checkpointing that has not shown yet": {
+			history: []Attempt{asked(ended(0, start, oom(cause.Forward)))},
+			next:    expandable.With(Plan{ActivationCheckpointing: "full"}),
+			changed: Changes{Allocator: {"default", "expandable"}, ActivationCheckpointing: {"none", "full"}},
+		},
+		"compiled: no relaunch is spent on it": {
+			history: []Attempt{told(ended(0, start, oom(cause.Forward)), plain, compiled), told(ended(1, expandable, oom(cause.Forward)), plain, compiled)},
+			reason:  "every rung was tried or is impossible",
+		},
+		"a process that said nothing": {
+			history: []Attempt{ended(0, start, oom(cause.Forward)), ended(1, expandable, oom(cause.Forward))},
+			reason:  "every rung was tried or is impossible",
+		},
+		"autocast is not put round a model by default": {
+			history: []Attempt{
+				told(ended(0, start, oom(cause.Forward)), plain, nil), told(ended(1, full, oom(cause.Forward)), with(plain, ActivationCheckpointing, "full"), nil),
+				told(ended(2, offloaded, oom(cause.Forward)), plain.With(offloaded), nil),
+			},
+			reason: "the first that only the policy refused is precision: the script has no setting for it, and gpurun puts autocast round the model only if told to",
+		},
+		"in words it is, before anything is offloaded": {
+			history: []Attempt{
+				told(ended(0, start, oom(cause.Forward)), plain, nil), told(ended(1, full, oom(cause.Forward)), with(plain, ActivationCheckpointing, "full"), nil),
+			},
+			said: true, next: full.With(Plan{Precision: "bf16"}), changed: Changes{Precision: {"fp32", "bf16"}},
+		},
+		"what was turned and did not take effect": {
+			history: []Attempt{
+				told(ended(0, start, oom(cause.Forward)), plain, nil),
+				told(ended(1, full, oom(cause.Forward)), plain, map[Knob]string{ActivationCheckpointing: "the hook failed: KeyError"}),
+			},
+			next:    expandable.With(Plan{ActivationCheckpointing: "none", OffloadActivations: "cpu"}),
+			changed: Changes{ActivationCheckpointing: {"full", "none"}, OffloadActivations: {"none", "cpu"}},
+		},
+	} {
+		d := Decide(Policy{Mode: Ladder, MaxAttempts: 20, Numerics: MixedPrecision, NumericsSaid: test.said}, codeOnly(), test.history, Inventory{Accelerator: "cuda", BF16: true})
+		if diff := cmp.Diff(test.next, d.Next); diff != "" && d.Relaunch {
+			t.Errorf("%s: next (-want +got):\n%s%s", name, diff, d.Reason)
+		}
+		if d.Relaunch != (test.next != nil) || !strings.Contains(d.Reason, test.reason) {
+			t.Errorf("%s: relaunch is %v: %s", name, d.Relaunch, d.Reason)
+		}
+		if diff := cmp.Diff(test.changed, d.Changed); diff != "" && d.Relaunch {
+			t.Errorf("%s: changed (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// What a source says is changed only once a process has confirmed it, and what the code
+// computes is what the process says.
+func TestConfirmedByTheProcess(t *testing.T) {
+	j := gpt(1)
+	j.Knobs[MicroBatchSize] = Range{Min: 1, Confirm: true}
+	j.Knobs[GradientAccumulationSteps] = Range{Min: 1, Confirm: true}
+	j.Knobs[Precision], j.Knobs[ActivationCheckpointing] = Range{Absent: "none"}, Range{Absent: "none"}
+	read := Plan{MicroBatchSize: "8", GradientAccumulationSteps: "2", Allocator: "expandable"}
+	unread := Plan{Allocator: "expandable"}
+	for name, test := range map[string]struct {
+		written, observed Plan
+		next              Plan
+		skipped           string
+	}{
+		"confirmed":            {read, Plan{MicroBatchSize: "8"}, read.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"}), ""},
+		"not said":             {read, nil, nil, "micro batch is in the source, and no process of the job has confirmed it yet"},
+		"another":              {read, Plan{MicroBatchSize: "32"}, nil, "micro batch was read as 8, and the job said in attempt 0 that it used 32"},
+		"another accumulation": {read, Plan{MicroBatchSize: "8", GradientAccumulationSteps: "1"}, nil, "accumulation was read as 2, and the job said in attempt 0 that it used 1"},
+		"not read":             {unread, Plan{MicroBatchSize: "16", GradientAccumulationSteps: "1"}, nil, "micro batch is in the source, and no process of the job has confirmed it yet"},
+	} {
+		j.Written = test.written
+		d := Decide(Policy{Mode: Ladder, MaxAttempts: 20, Numerics: Preserve}, j, []Attempt{told(ended(0, test.written, oom(cause.Forward)), test.observed, nil)}, Inventory{Accelerator: "cuda"})
+		if diff := cmp.Diff(test.next, d.Next); diff != "" {
+			t.Errorf("%s: next (-want +got):\n%s%s", name, diff, d.Reason)
+		}
+		skipped := ""
+		for _, s := range d.Skipped {
+			if s.Rung == RungMicroBatch {
+				skipped = s.Reason
+			}
+		}
+		if skipped != test.skipped && test.next == nil {
+			t.Errorf("%s: skipped for %q, want %q", name, skipped, test.skipped)
+		}
+	}
+}
+
+// What the code computes is what the process says.
+func TestOnlyTheProcessSays(t *testing.T) {
+	j, read := gpt(1), Plan{Allocator: "expandable"}
+	j.Written = read
+	said := Plan{MicroBatchSize: "16", GradientAccumulationSteps: "1", ActivationCheckpointing: "full", Precision: "bf16", Attention: "sdpa"}
+	d := Decide(Policy{Mode: Ladder, MaxAttempts: 20, Numerics: Preserve}, j, []Attempt{told(ended(0, read, oom(cause.Forward)), said, nil)}, Inventory{Accelerator: "cuda"})
+	if diff := cmp.Diff(read.With(Plan{MicroBatchSize: "8", GradientAccumulationSteps: "2"}), d.Next); diff != "" {
+		t.Errorf("next (-want +got):\n%s", diff)
+	}
+	if !strings.HasSuffix(d.Reason, "micro batch 16→8, accumulation 1→2 (global batch 16 kept)") {
+		t.Error(d.Reason)
+	}
+}
+
+// A job that starts its own ranks has as many as its processes see.
+func TestRanksThatTheProcessSees(t *testing.T) {
+	j := gpt(1)
+	j.Knobs[ActivationCheckpointing] = Range{Absent: "none"}
+	a := ended(0, plain, oom(cause.Forward))
+	a.World = 4
+	d := Decide(Policy{Mode: Ladder, MaxAttempts: 20, Numerics: Preserve}, j, []Attempt{a}, Inventory{Accelerator: "cuda"})
+	if !strings.HasSuffix(d.Reason, "(global batch 64 kept)") {
+		t.Error(d.Reason)
+	}
+}
+
+// Before any attempt the survey says what would be turned, and by whom.
+func TestSurveyOfHooks(t *testing.T) {
+	by := map[Rung]string{}
+	for _, o := range Survey(Policy{Numerics: MixedPrecision}, codeOnly(), Plan{Allocator: "default"}, Inventory{Accelerator: "cuda", BF16: true}) {
+		if o.Available {
+			by[o.Rung] = o.By + " " + o.Changed.String()
+		}
+	}
+	want := map[Rung]string{
+		RungAllocator: "recipe allocator default→expandable", RungWait: " ", RungAttention: "hook attention eager→sdpa",
+		RungCheckpointing: "hook checkpointing none→full", RungOffloadActivations: "hook activation offload none→cpu",
+	}
+	if diff := cmp.Diff(want, by); diff != "" {
+		t.Errorf("offers (-want +got):\n%s", diff)
+	}
+}
