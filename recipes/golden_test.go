@@ -208,6 +208,7 @@ func playScene(t *testing.T, s scene) map[string]string {
 func after(cmd recipes.Command, change recipes.Change) recipes.Command {
 	next := recipes.Command{Argv: change.Argv, Env: maps.Clone(cmd.Env), Files: maps.Clone(cmd.Files), Script: cmd.Script, Packages: cmd.Packages}
 	maps.Copy(next.Env, change.Env)
+	next.Calls = change.Calls
 	for name, text := range change.Files {
 		next.Files[path.Join(attempt, name)] = text
 		for old := range cmd.Files { // a recipe may know the file by its own path only

@@ -1,6 +1,8 @@
 package recipes
 
 import (
+	"slices"
+
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -26,3 +28,21 @@ func ultralyticsBatch(r *format.Recipe) {
 		r.Knobs[strategy.MicroBatchSize].Places[i].Chosen = true
 	}
 }
+
+// swiftVersion is the rule that tells ms-swift 2 from later ones by the arguments, where
+// its version is not known: their names were changed in 3.0. A model was named by
+// --model_type or --model_id_or_path, and later by --model.
+var swiftVersion = format.Rule{Shape: func(r *format.Recipe) {
+	old := r.Name == "ms-swift-2"
+	for i := range r.Knobs[strategy.SequenceLength].Places {
+		r.Knobs[strategy.SequenceLength].Places[i].Chosen = true // -1: no limit
+	}
+	r.Detection.Not = func(cmd Command) string {
+		d := format.NewDraft(*r, cmd)
+		named := slices.ContainsFunc([]string{"--sft_type", "--model_id_or_path", "--custom_train_dataset_path", "--batch_size"}, d.HasWord)
+		if is := named || d.HasWord("--model_type") && !d.HasWord("--model"); is != old {
+			return "the arguments are those of another version of ms-swift"
+		}
+		return ""
+	}
+}}

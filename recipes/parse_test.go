@@ -41,7 +41,7 @@ func TestFromKnobsProblems(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"unknown knob", `micro_batch = { arg = "--bs" }`, `knobs.micro_batch: unknown key (did you mean "micro_batch_size"?)`},
 		{"unknown key", `micro_batch_size = { args = "--bs" }`, `
-			knobs.micro_batch_size: says no place: want one of arg, env, override, file with path, choose
+			knobs.micro_batch_size: says no place: want one of arg, env, override, file with path, choose, call
 			knobs.micro_batch_size.args: unknown key (did you mean "arg"?)`},
 		{"no dash", `micro_batch_size = { arg = "bs" }`, `knobs.micro_batch_size.arg: an argument starts with a dash (did you mean "--bs"?)`},
 		{"two places", `micro_batch_size = { arg = "--bs", env = "BS" }`, `knobs.micro_batch_size.env: arg and env are two places: make them a list`},
@@ -98,7 +98,7 @@ func TestParseProblems(t *testing.T) {
 		{"nameless", "title = \"x\"\n", "name: a recipe needs a name"},
 		{"rule", "name = \"x\"\nrules = [\"magic\"]\n", `rules: there is no rule "magic"`},
 		{"section", "name = \"x\"\n[detct]\nargs = []\n", `detct: unknown key (did you mean "detect"?)`},
-		{"step", "name = \"x\"\n[progress]\nstep = 'step \\d+'\n", "progress.step: the expression needs a group around the number of the step"},
+		{"step", "name = \"x\"\n[progress]\nstep = 'step \\d+'\n", "progress.step: the expression needs a group around the number of the step; groups with names are step, total and loss"},
 		{"expression", "name = \"x\"\n[progress]\nstep = '('\n", "progress.step: missing closing ): `(`"},
 		{"list", "name = \"x\"\n[resume]\nargs = \"--resume\"\n", `resume.args: want an array of texts, found text; write ["--resume"]`},
 		{"table", "name = \"x\"\nresume = 1\n", "resume: want a table"},

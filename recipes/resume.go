@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -120,7 +119,7 @@ func (r Recipe) Pinned(cmd Command, job string) []string {
 		value := strings.ReplaceAll(o.Value, "{job}", job)
 		switch {
 		case o.Override:
-			if _, given := patch.Override(d.Argv, o.Name); !given {
+			if !d.HasOverride(o.Name) {
 				if under := r.Under(); under != "" && !slices.Contains(words, under) {
 					words = append(words, under)
 				}
@@ -174,9 +173,17 @@ func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, check
 		}
 		words[i] = strings.ReplaceAll(text, "{latest}", checkpoint)
 	}
-	if err := format.NewDraft(r.Recipe, cmd).Resume(&next, format.OptionsOf(words), dir); err != nil {
+	d := format.NewDraft(r.Recipe, cmd)
+	if err := d.Resume(&next, format.OptionsOf(words), dir); err != nil {
 		return Change{}, err
 	}
+	for _, s := range r.Resume.Also {
+		value := strings.ReplaceAll(fmt.Sprint(s.Value), "{latest}", checkpoint)
+		if err := s.Place.Write(d, value, false); err != nil {
+			return Change{}, fmt.Errorf("resume with %s: %w", s.Place, err)
+		}
+	}
+	next.Calls = slices.Concat(change.Calls, d.Calls)
 	return next, nil
 }
 

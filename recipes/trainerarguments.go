@@ -1,48 +1,173 @@
 package recipes
 
 import (
+	"bytes"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/source"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // trainerArguments is the rule for jobs that read TrainingArguments with
 // HfArgumentParser. The parser reads any dataclass: one that is given none of
-// TrainingArguments has arguments of other meanings under the same names.
+// TrainingArguments has arguments of other meanings under the same names, and so has
+// a job that hands them to a loop of its own.
 var trainerArguments = format.Rule{Shape: func(r *format.Recipe) { r.Detection.Not = noTrainerArguments }}
 
-// className matches a class where it is named: TrainingArguments, transformers.X.
-var className = regexp.MustCompile(`^[A-Za-z_][\w.]*$`)
+// trlArguments is the rule for jobs that read TRL's configurations, with TrlParser or
+// with HfArgumentParser. Where TrlParser reads TrainingArguments that are none of
+// TRL's, the defaults are the Trainer's.
+var trlArguments = format.Rule{Shape: func(r *format.Recipe) { r.Detection.Not = noTRLArguments }, Read: trainerDefaults}
 
-// noTrainerArguments is why a command's parser reads no training arguments, empty
-// where it does, or where its source is not known.
+var (
+	// className matches a class where it is named: TrainingArguments, transformers.X.
+	className = regexp.MustCompile(`^[A-Za-z_][\w.]*$`)
+	// trlClass matches TRL's own configurations, each of which extends TrainingArguments.
+	trlClass = regexp.MustCompile(`^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO|NashMD|XPO|BCO|GKD|PRM|IterativeSFT)Config$`)
+	// trainerCall matches the call of a Trainer, whatever its class is called.
+	trainerCall = regexp.MustCompile(`\b(\w*Trainer)\w*[ \t]*\(`)
+)
+
+// parsing is what a job's parsers of dataclasses are made of.
+type parsing struct {
+	calls   int
+	trainer bool // a class extends TrainingArguments, and none of TRL's
+	trl     bool // a class extends one of TRL's configurations
+	unknown bool // a class is computed, or comes from another package
+}
+
+// parsingOf reads what the parsers of these names are given in a command's sources.
+func parsingOf(cmd Command, names ...string) parsing {
+	texts := cmd.Sources()
+	classes := source.ClassesOf(texts...)
+	var p parsing
+	for _, text := range texts {
+		if !bytes.Contains(text, []byte(names[0])) {
+			continue
+		}
+		for _, call := range source.Calls(text, slices.Clone(names)...) {
+			p.calls++
+			given, known := parsed(call)
+			if !known {
+				p.unknown = true
+				continue
+			}
+			for _, name := range given {
+				for _, root := range classes.Roots(name) {
+					p.trl = p.trl || trlClass.MatchString(root)
+					p.trainer = p.trainer || strings.HasSuffix(root, "TrainingArguments")
+					p.unknown = p.unknown || root == name && !trlClass.MatchString(root) && !strings.HasSuffix(root, "TrainingArguments")
+				}
+			}
+		}
+	}
+	return p
+}
+
+// hfParser are the names by which HfArgumentParser is called.
+var hfParser = []string{"HfArgumentParser", "transformers.HfArgumentParser"}
+
+// noTrainerArguments is why a command's parser reads no training arguments of the
+// Trainer's, empty where it does, or where its source is not known.
 func noTrainerArguments(cmd Command) string {
 	if cmd.Script == nil {
 		return ""
 	}
-	texts := cmd.Sources()
 	const reason = "HfArgumentParser reads no TrainingArguments"
-	mentioned := slices.ContainsFunc(texts, func(text []byte) bool { return strings.Contains(string(text), "TrainingArguments") })
-	if !mentioned {
-		return reason
+	p := parsingOf(cmd, hfParser...)
+	switch {
+	case p.trl:
+		return "HfArgumentParser reads a configuration of TRL's"
+	case p.trainer:
+		return noTrainer(cmd)
+	case mentions(cmd, "trl") && mentions(cmd, "Config"):
+		return "the classes that HfArgumentParser reads may be TRL's" // whose defaults are others
+	case p.unknown || p.calls == 0 && mentions(cmd, "TrainingArguments"):
+		return noTrainer(cmd) // what is not known may be
 	}
-	told := false
+	return reason
+}
+
+// noTRLArguments is why a command's parser reads none of TRL's configurations.
+func noTRLArguments(cmd Command) string {
+	if cmd.Script == nil {
+		return ""
+	}
+	if p := parsingOf(cmd, "TrlParser", "trl.TrlParser"); p.trl || p.trainer || p.unknown {
+		return ""
+	}
+	if p := parsingOf(cmd, hfParser...); p.trl {
+		return ""
+	}
+	return "no parser reads a configuration of TRL's"
+}
+
+// noTrainer is why arguments go to no Trainer of the framework's: an Accelerator of
+// the job's own trains, or a class of its own that only is called so.
+func noTrainer(cmd Command) string {
+	texts := cmd.Sources()
+	classes := source.ClassesOf(texts...)
+	called := false
 	for _, text := range texts {
-		for _, call := range source.Calls(text, "HfArgumentParser", "transformers.HfArgumentParser") {
-			names, known := parsed(call)
-			if !known || slices.ContainsFunc(names, func(name string) bool { return source.MayExtend(name, texts...) }) {
-				return "" // what is not known may be
+		if !bytes.Contains(text, []byte("Trainer")) {
+			continue
+		}
+		for _, m := range trainerCall.FindAllSubmatch(text, -1) {
+			called = true
+			roots := classes.Roots(string(m[1]))
+			if slices.ContainsFunc(roots, func(root string) bool { return strings.HasSuffix(root, "Trainer") }) {
+				return ""
 			}
-			told = true
 		}
 	}
-	if told {
-		return reason
+	switch {
+	case called:
+		return "the training arguments go to a trainer of the job's own"
+	case len(source.Calls(cmd.Script, "Accelerator", "accelerate.Accelerator")) > 0:
+		return "the training arguments go to a loop of the job's own"
 	}
 	return ""
+}
+
+// mentions reports whether one of a command's sources has a word.
+func mentions(cmd Command, word string) bool {
+	return slices.ContainsFunc(cmd.Sources(), func(text []byte) bool { return bytes.Contains(text, []byte(word)) })
+}
+
+// trainerDefaults puts right what a job does by default whose parser reads
+// TrainingArguments that are none of TRL's.
+func trainerDefaults(d *format.Draft, _ format.Topology, plan strategy.Plan, _ map[strategy.Knob]strategy.Range) error {
+	p := parsingOf(d.Original, "TrlParser", "trl.TrlParser")
+	if p.trl || !p.trainer {
+		return nil
+	}
+	for _, is := range []struct {
+		knob  strategy.Knob
+		value strategy.Value
+		names []string
+	}{
+		{strategy.ActivationCheckpointing, "none", []string{"--gradient_checkpointing", "--no_gradient_checkpointing", "--activation_checkpointing"}},
+		{strategy.Precision, "fp32", []string{"--bf16", "--fp16"}},
+	} {
+		if _, known := plan[is.knob]; known && !slices.ContainsFunc(is.names, func(name string) bool { return saysArgument(d, name) }) {
+			plan[is.knob] = is.value
+		}
+	}
+	return nil
+}
+
+// saysArgument reports whether an argument is on the command, or in a file that it names.
+func saysArgument(d *format.Draft, name string) bool {
+	key := []byte(strings.TrimLeft(name, "-"))
+	for _, text := range d.Original.Files {
+		if bytes.Contains(text, key) {
+			return true
+		}
+	}
+	return d.Has(name)
 }
 
 // parsed are the classes that a parser is made of; false where they are computed.

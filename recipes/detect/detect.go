@@ -55,8 +55,9 @@ type Candidate struct {
 // Candidates lists the recipes that a command has marks of, enough or not.
 func Candidates(cmd format.Command, among []format.Recipe) []Candidate {
 	var all []Candidate
+	sources := entry(cmd)
 	for _, r := range among {
-		if evidence, matched := detection(r.Detection).match(r, cmd); len(evidence) > 0 {
+		if evidence, matched := detection(r.Detection).match(r, cmd, sources); len(evidence) > 0 {
 			all = append(all, Candidate{Recipe: r, Evidence: evidence, Matched: matched, Own: detection(r.Detection).program(cmd) != ""})
 		}
 	}
@@ -72,8 +73,9 @@ func Candidates(cmd format.Command, among []format.Recipe) []Candidate {
 	return all
 }
 
-// match holds a command against the marks of one framework.
-func (t detection) match(r format.Recipe, cmd format.Command) (evidence []string, matched bool) {
+// match holds a command, and the sources that tell its framework, against the marks
+// of one.
+func (t detection) match(r format.Recipe, cmd format.Command, sources [][]byte) (evidence []string, matched bool) {
 	if outside := r.Versions.Outside(cmd.Packages); outside != "" || t.Not != nil && t.Not(cmd) != "" {
 		return nil, false
 	}
@@ -92,16 +94,16 @@ func (t detection) match(r format.Recipe, cmd format.Command) (evidence []string
 		// its configuration are a framework's own.
 		enough = len(marks.all()) > 1 && len(marks.keys) > 0
 	default:
-		if slices.ContainsFunc(t.Unless, func(name string) bool { return imports(cmd.Script, name) }) {
+		if slices.ContainsFunc(t.Unless, func(name string) bool { return anyImports(sources, name) }) {
 			return nil, false
 		}
 		for _, name := range t.Imports {
-			if imports(cmd.Script, name) {
-				evidence = append(evidence, "the script imports "+name)
+			if anyImports(sources, name) {
+				evidence = append(evidence, who(sources[0], name)+" imports "+name)
 			}
 		}
 		for _, text := range t.Text {
-			if bytes.Contains(cmd.Script, []byte(text)) {
+			if slices.ContainsFunc(sources, func(source []byte) bool { return bytes.Contains(source, []byte(text)) }) {
 				evidence = append(evidence, "the script has "+text)
 			}
 		}
@@ -110,6 +112,14 @@ func (t detection) match(r format.Recipe, cmd format.Command) (evidence []string
 		}
 	}
 	return append(evidence, marks.all()...), enough
+}
+
+// who imports a name: the script, or the module of its own that reads its arguments.
+func who(script []byte, name string) string {
+	if imports(script, name) {
+		return "the script"
+	}
+	return "the module that reads the script's arguments"
 }
 
 // OwnProgram reports whether a command starts the own program of one of the
@@ -136,11 +146,11 @@ func (t detection) source(cmd format.Command) bool {
 	return len(t.Source) > 0 && !slices.ContainsFunc(t.Source, func(text string) bool { return !bytes.Contains(cmd.Script, []byte(text)) })
 }
 
-// marks are the arguments, and the keys of configuration files, that point to a
-// framework, in words for people.
-type marks struct{ arguments, keys []string }
+// marks are the arguments, the variables and the keys of configuration files, and the
+// calls in code, that point to a framework, in words for people.
+type marks struct{ arguments, variables, keys, calls []string }
 
-func (m marks) all() []string { return slices.Concat(m.arguments, m.keys) }
+func (m marks) all() []string { return slices.Concat(m.arguments, m.variables, m.keys, m.calls) }
 
 // marks lists the marks that a command has.
 func (t detection) marks(r format.Recipe, cmd format.Command) marks {
@@ -152,8 +162,16 @@ func (t detection) marks(r format.Recipe, cmd format.Command) marks {
 		}
 	}
 	for _, key := range t.Overrides {
-		if _, given := patch.Override(cmd.Argv, key); given {
+		if d.HasOverride(key) {
 			found.arguments = append(found.arguments, "the command has "+key+"=")
+		}
+	}
+	for _, name := range r.CalledBy(cmd) {
+		found.calls = append(found.calls, "the code calls "+name)
+	}
+	for _, name := range t.Env {
+		if cmd.Env[name] != "" {
+			found.variables = append(found.variables, "the launcher sets "+name)
 		}
 	}
 	for _, file := range r.FilesNamed(cmd) {

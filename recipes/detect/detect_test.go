@@ -79,8 +79,9 @@ func TestDetectNanoGPT(t *testing.T) {
 		t.Fatal(err)
 	}
 	const head = "import torch\nfrom model import GPTConfig, GPT\nout_dir = 'out'\nbatch_size = 12 # micro\n"
+	const divided = "gradient_accumulation_steps //= ddp_world_size\n"
 	const tail = "dtype = 'bfloat16'\nexec(open('configurator.py').read()) # overrides from command line or config file\n"
-	train, bench := []byte(head+"gradient_accumulation_steps = 5 * 8\n"+tail), []byte(head+tail)
+	train, bench := []byte(head+"gradient_accumulation_steps = 5 * 8\n"+tail+divided), []byte(head+tail)
 	config := map[string][]byte{"config/train_gpt2.py": []byte("batch_size = 8\ngradient_accumulation_steps = 5 * 4\n")}
 	for line, micro := range map[string]strategy.Value{
 		"train.py config/train_gpt2.py":                                    "8",

@@ -19,10 +19,11 @@ func Likely(cmd format.Command) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	sources := entry(cmd)
 	likely, faults := make([]bool, len(files)), make([]error, len(files))
 	var reading sync.WaitGroup
 	for i, file := range files {
-		reading.Go(func() { likely[i], faults[i] = mayMatch(file, cmd) })
+		reading.Go(func() { likely[i], faults[i] = mayMatch(file, cmd, sources) })
 	}
 	reading.Wait()
 	found := []string{}
@@ -37,7 +38,7 @@ func Likely(cmd format.Command) ([]string, error) {
 // mayMatch reads the marks of one recipe and tells whether they could be enough:
 // what Detection.match cannot do without. Files have their marks before their
 // knobs; one that has not is always taken for likely.
-func mayMatch(file string, cmd format.Command) (bool, error) {
+func mayMatch(file string, cmd format.Command, sources [][]byte) (bool, error) {
 	text, err := catalog.Text(file)
 	if err != nil {
 		return false, err
@@ -48,7 +49,7 @@ func mayMatch(file string, cmd format.Command) (bool, error) {
 		return true, nil // the whole file is parsed, and complained of, instead
 	}
 	d := detection(marks)
-	others := len(d.Args) + len(d.Overrides) + len(d.Keys)
+	others := len(d.Args) + len(d.Overrides) + len(d.Env) + len(d.Keys)
 	switch {
 	case d.program(cmd) != "" || d.source(cmd):
 		return true, nil
@@ -57,8 +58,10 @@ func mayMatch(file string, cmd format.Command) (bool, error) {
 	case cmd.Script == nil || len(d.Imports)+len(d.Text) == 0:
 		return true, nil // arguments and keys can be marks enough
 	}
-	return slices.ContainsFunc(d.Imports, func(name string) bool {
-		root, _, _ := strings.Cut(name, ".")
-		return bytes.Contains(cmd.Script, []byte(root))
-	}) || slices.ContainsFunc(d.Text, func(t string) bool { return bytes.Contains(cmd.Script, []byte(t)) }), nil
+	return slices.ContainsFunc(sources, func(source []byte) bool {
+		return slices.ContainsFunc(d.Imports, func(name string) bool {
+			root, _, _ := strings.Cut(name, ".")
+			return bytes.Contains(source, []byte(root))
+		}) || slices.ContainsFunc(d.Text, func(t string) bool { return bytes.Contains(source, []byte(t)) })
+	}), nil
 }

@@ -146,7 +146,7 @@ func (a oneFile) flag(names []string, _ string) (any, bool, error) { return a.ge
 // value is an argument's value in the file, or in a word that overrides it.
 func (a oneFile) value(name string) (any, bool, error) {
 	if a.overrides {
-		if value, found := patch.Override(a.d.Argv, a.keyOf(name)); found {
+		if value, found := a.d.grammar.Override(a.d.Argv, a.keyOf(name)); found {
 			return value, true, nil
 		}
 	}
@@ -157,7 +157,7 @@ func (a oneFile) value(name string) (any, bool, error) {
 func (a oneFile) set(names []string, word any) error {
 	name := a.keyOf(names[0])
 	if a.overrides {
-		if _, found := patch.Override(a.d.Argv, name); found {
+		if _, found := a.d.grammar.Override(a.d.Argv, name); found {
 			a.d.Argv = a.d.grammar.SetOverride(a.d.Argv, "", name, fmt.Sprint(word))
 			return nil
 		}

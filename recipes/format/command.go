@@ -1,6 +1,9 @@
 package format
 
-import "github.com/gpurun/gpurun/recipes/source"
+import (
+	"github.com/gpurun/gpurun/recipes/source"
+	"github.com/gpurun/gpurun/strategy"
+)
 
 // A Command is how a job is started, as the user wrote it. Nothing in it is ever
 // changed in place.
@@ -21,6 +24,10 @@ type Command struct {
 	// Parser is what the job's sources say of the arguments that it takes; nil where
 	// nobody has looked.
 	Parser *source.Parser
+	// Calls are arguments that the process gives otherwise than its source says.
+	Calls []strategy.Call
+	// Closed: nothing may be changed inside the job's process.
+	Closed bool
 	// Devices are those that a job of one process sees, over which its framework may
 	// spread each batch; 0 for a job of ranks, each of which has one.
 	Devices int
@@ -72,6 +79,8 @@ type Change struct {
 	Argv []string
 	// Env holds the variables to set, only those that change.
 	Env map[string]string
+	// Calls are arguments that the probe changes as the process makes a call.
+	Calls []strategy.Call
 	// Files are the new files, by slash-separated path relative to the folder
 	// that Apply was given. Argv and Env name them with that folder in front.
 	Files map[string][]byte

@@ -45,7 +45,7 @@ func (d *Draft) Finish(dir string) (Change, error) {
 			change.Files[name] = d.files[file]
 		}
 	}
-	change.Argv, change.Env = d.Argv, d.Env
+	change.Argv, change.Env, change.Calls = d.Argv, d.Env, d.Calls
 	change.Diff = d.diff(change)
 	return change, nil
 }

@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 	"unicode"
 
 	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // diff shows the change as a person would read it: the files, then the command
@@ -30,7 +33,39 @@ func (d *Draft) diff(change Change) string {
 		next.WriteString(name + "=" + change.Env[name] + "\n")
 	}
 	b.Write(Unified("environment", old.Bytes(), "environment", next.Bytes()))
+	b.Write(Unified("calls in the process", callLines(change.Calls, false), "calls in the process", callLines(change.Calls, true)))
 	return b.String()
+}
+
+// callLines are the calls that the process makes, as they would be written; next: with
+// their new arguments.
+func callLines(calls []strategy.Call, next bool) []byte {
+	var b bytes.Buffer
+	for _, c := range calls {
+		value := "…"
+		switch {
+		case next:
+			value = Literal(c.To)
+		case c.From != nil:
+			value = Literal(c.From)
+		}
+		fmt.Fprintf(&b, "%s(%s=%s)\n", c.Name, c.Keyword, value)
+	}
+	return b.Bytes()
+}
+
+// Literal is a number, a word or a truth value as Python writes it.
+func Literal(value any) string {
+	switch v := value.(type) {
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case string:
+		return strconv.Quote(v)
+	}
+	return fmt.Sprint(value)
 }
 
 // Unified is a diff without the line that names the tool. As in git's, a name that

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A Draft is a command on its way from the original to what a plan wants.
@@ -16,6 +17,7 @@ type Draft struct {
 	At       Topology
 	Argv     []string
 	Env      map[string]string // only what changed
+	Calls    []strategy.Call   // to be made otherwise
 
 	grammar patch.Argv
 	args    arguments
@@ -32,6 +34,7 @@ func NewDraft(r Recipe, cmd Command) *Draft {
 		Original: cmd,
 		Argv:     slices.Clone(cmd.Argv),
 		Env:      map[string]string{},
+		Calls:    slices.Clone(cmd.Calls),
 		grammar:  r.argv(),
 		files:    map[string][]byte{},
 		alone:    map[string]bool{},
@@ -50,7 +53,7 @@ func NewDraft(r Recipe, cmd Command) *Draft {
 
 // argv is how the recipe's command line is read.
 func (r Recipe) argv() patch.Argv {
-	argv := patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Equals: r.Grammar.Equals, Short: r.abbreviable()}
+	argv := patch.Argv{Dashes: r.Grammar.Dashes, Booleans: r.Grammar.Booleans, Equals: r.Grammar.Equals, Pairs: r.Grammar.Pairs, Short: r.abbreviable()}
 	for _, p := range r.Places() {
 		if b, ok := p.Kind.(interface{ staysLast() string }); ok && !slices.Contains(argv.Last, b.staysLast()) {
 			argv.Last = append(argv.Last, b.staysLast())
@@ -93,6 +96,13 @@ func (d *Draft) Has(argument string) bool { return d.args.has([]string{argument}
 func (d *Draft) On(flag string) (bool, error) {
 	truth, found, err := d.args.flag([]string{flag}, "")
 	return found && SameWord(truth, true), err
+}
+
+// HasOverride reports whether a word key=value is on the command line, or what the
+// framework has in its place.
+func (d *Draft) HasOverride(key string) bool {
+	_, found := d.grammar.Override(d.Argv, key)
+	return found
 }
 
 // HasWord reports whether an argument is among the command's own words.

@@ -3,7 +3,6 @@ package format
 import (
 	"fmt"
 
-	"github.com/gpurun/gpurun/recipes/patch"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -22,12 +21,12 @@ func (o override) String() string { return "override " + o.key }
 func (o override) Needs() string  { return o.String() }
 
 func (o override) Present(d *Draft) bool {
-	_, found := patch.Override(d.Argv, o.key)
+	_, found := d.grammar.Override(d.Argv, o.key)
 	return found
 }
 
 func (o override) Read(d *Draft) (any, bool, error) {
-	word, found := patch.Override(d.Argv, o.key)
+	word, found := d.grammar.Override(d.Argv, o.key)
 	return word, found, nil
 }
 
@@ -36,7 +35,7 @@ func (o override) Write(d *Draft, word any, _ bool) error {
 	return nil
 }
 
-func (o override) follow(d *Draft) (string, bool) { return patch.Override(d.Argv, o.key) }
+func (o override) follow(d *Draft) (string, bool) { return d.grammar.Override(d.Argv, o.key) }
 
 // standsUnder is the option behind which the override stands, for Recipe.Under.
 func (o override) standsUnder() string { return o.under }

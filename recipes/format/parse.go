@@ -115,7 +115,7 @@ func Marks(head []byte) (Detection, error) {
 // together, and need no other mark.
 func parseDetection(n *table) Detection {
 	defer n.done()
-	d := Detection{Imports: n.texts("imports"), Unless: n.texts("unless"), Keys: n.texts("keys"), Over: n.texts("over"), Programs: n.texts("programs")}
+	d := Detection{Imports: n.texts("imports"), Unless: n.texts("unless"), Keys: n.texts("keys"), Over: n.texts("over"), Programs: n.texts("programs"), Env: n.texts("env")}
 	for _, mark := range n.texts("args") {
 		if key, word := strings.CutSuffix(mark, "="); word {
 			d.Overrides = append(d.Overrides, key)
@@ -167,6 +167,7 @@ func parseResume(n *table) Resume {
 		resume.Latest, resume.Pointed = inLatest.ReplaceAllString(resume.Latest, "*"), resume.Latest
 	}
 	resume.Values, resume.Defaults = parseValues(n)
+	resume.Also = parseSettings(n, "also", "")
 	return resume
 }
 
@@ -223,8 +224,8 @@ func parseProgress(n *table) Progress {
 	p := Progress{Nothing: n.expression("nothing")}
 	if step := n.Expression("step"); step != nil {
 		p.Step = step.String()
-		if step.NumSubexp() < 1 {
-			n.fault("step", "the expression needs a group around the number of the step")
+		if pattern, unknown := strategy.StepPatternOf(step.SubexpNames()); pattern.Step == 0 || len(unknown) > 0 {
+			n.fault("step", "the expression needs a group around the number of the step; groups with names are step, total and loss")
 		}
 	}
 	return p

@@ -12,7 +12,7 @@ var kinds = []struct {
 	parse func(n *table, k strategy.Knob, p *Place) Kind
 }{
 	{"arg", parseArgument}, {"env", parseVariable}, {"override", parseOverride}, {"word", parseBeginning}, {"assigned", parseAssigned},
-	{"path", parseKey}, {"choose", parseChoose},
+	{"path", parseKey}, {"choose", parseChoose}, {"call", parseCalled},
 }
 
 // parsePlace reads one place, of a knob or, without one, of something else.
@@ -44,13 +44,16 @@ func checkPlace(n *table, k strategy.Knob, p Place, said []string) {
 	case len(said) == 0 && n.Has("file"):
 		n.fault("file", "the value's place in the file is missing: path = \"train.batch\"")
 	case len(said) == 0 && !n.hasGone():
-		n.fault("", "says no place: want one of arg, env, override, file with path, choose")
+		n.fault("", "says no place: want one of arg, env, override, file with path, choose, call")
 	case len(said) > 1:
 		n.fault(said[1], "%s and %s are two places: make them a list", said[0], said[1])
 	case len(said) == 1 && p.InFile() != nil && !file:
 		n.fault(said[0], "no file is named: want file = \"conf.yaml\", or via = { arg = \"--config\" }")
 	case len(said) == 1 && p.InFile() == nil && file:
 		n.fault(said[0], "a file goes with a path, not with %s", said[0])
+	}
+	if _, isCall := p.Kind.(called); n.Has("keyword") && !isCall {
+		n.fault("keyword", "a keyword goes with a call")
 	}
 	if no, _ := n.Get("no"); no != nil && !p.flag() {
 		n.fault("no", "only a flag has an opposite: give it values that are true and false")

@@ -22,11 +22,15 @@ type Grammar struct {
 	Overrides bool
 	// Equals: an argument is given as one word, --x=8.
 	Equals bool
+	// Pairs: overrides are two words, KEY VALUE, behind all options.
+	Pairs bool
 }
 
 // parsers are the ways of reading a command line, by the names that recipes use.
 var parsers = map[string]Grammar{
 	"argparse": {Abbreviations: true},
+	// argparse, and behind its options pairs of words for a configuration of yacs.
+	"yacs": {Abbreviations: true, Pairs: true},
 	// click, tyro, and scripts of whose parser nothing is known.
 	"dashes": {Dashes: true},
 	// jsonargparse, and what else splits words at an equals sign only.

@@ -56,7 +56,8 @@ type Place struct {
 	// Auto marks a place that only repeats another: a missing file or key, and
 	// the value "auto", are left alone.
 	Auto bool
-	// Chosen: a number that is no size, such as -1 or 0.7, makes the framework choose.
+	// Chosen: a number that is no size, such as -1 or 0.7, or the word "auto", makes the
+	// framework choose.
 	Chosen bool
 	// There: of alternatives, one that is changed only where it holds a value.
 	There bool

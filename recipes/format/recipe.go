@@ -64,6 +64,9 @@ type Detection struct {
 	Args []string
 	// Overrides are keys of words like train.batch=8; one can stand in for an argument.
 	Overrides []string
+	// Env are variables that the framework's launcher sets; one can stand in for an
+	// argument.
+	Env []string
 	// Text are pieces of the script's source; one can stand in for an import.
 	Text []string
 	// Source are pieces of the script's source that need no other mark, all together.
@@ -89,6 +92,9 @@ type Resume struct {
 	Latest string
 	// Args are put on the command line; "{latest}" in them is the checkpoint.
 	Args []string
+	// Also are settings with which the job resumes, beside Args: "{latest}" in a value is
+	// the checkpoint.
+	Also []Setting
 	// Values are places whose text Latest and Args use, alternatives each.
 	Values map[string][]Place
 	// Defaults are the texts of Values that no place holds.

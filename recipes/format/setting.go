@@ -1,6 +1,7 @@
 package format
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,9 @@ import (
 // TurnedOn reports whether the command holds another value than the setting's.
 func (s Setting) TurnedOn(d *Draft) (bool, error) {
 	word, found, err := s.Place.Read(d)
+	if errors.Is(err, ErrAuto) {
+		return false, nil // the process may say it; nobody else does
+	}
 	if err != nil || !found {
 		return false, err
 	}

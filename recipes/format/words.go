@@ -25,7 +25,7 @@ func (p Place) Get(d *Draft, k strategy.Knob) (strategy.Value, bool, error) {
 // Understand turns the framework's word into the knob's value.
 func (p Place) Understand(k strategy.Knob, word any) (strategy.Value, error) {
 	text := fmt.Sprint(word)
-	if k.Whole() && text == "auto" {
+	if (k.Whole() || p.Chosen) && text == "auto" {
 		return "", ErrAuto // the framework chooses
 	}
 	if k.Whole() {

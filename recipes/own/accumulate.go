@@ -161,24 +161,63 @@ func (s *Script) gateDoubt(found *Finding, d divisor, micro *Finding) string {
 		}
 		return ""
 	}
+	covered := s.covered(found, micro)
+	for _, one := range s.facts.Steps {
+		if !covered[one.ID] {
+			return fmt.Sprintf("%s() does not depend on it (%s)", one.Text, one.place)
+		}
+	}
+	return ""
+}
+
+// covered are the statements, by their ids, that run once for what is accumulated.
+func (s *Script) covered(found, micro *Finding) map[int]bool {
 	covered := map[int]bool{}
+	follows := func(v value) bool {
+		return found.Derived && s.facts.uses(v, micro.target) || !found.Derived && s.facts.uses(v, found.target)
+	}
 	for _, c := range s.facts.Conditions {
-		if found.Derived && s.facts.uses(c.Value, micro.target) || !found.Derived && s.facts.uses(c.Value, found.target) {
+		if follows(c.Value) {
 			for _, id := range c.Covers {
 				covered[id] = true
 			}
 		}
 	}
 	for _, g := range s.facts.Gates {
-		if g.Kind == "range" && (found.Derived && s.facts.uses(g.Value, micro.target) || !found.Derived && s.facts.uses(g.Value, found.target)) {
+		if g.Kind == "range" && follows(g.Value) {
 			for _, id := range g.Covers {
 				covered[id] = true
 			}
 		}
 	}
-	for _, one := range s.facts.Steps {
-		if !covered[one.ID] {
-			return fmt.Sprintf("%s() does not depend on it (%s)", one.Text, one.place)
+	return covered
+}
+
+// scheduleFollows is why the learning rate would take another course with more micro
+// batches to a step: it is set anew for each of them, or its schedule is as long as
+// there are batches. Empty where it would not.
+func (s *Script) scheduleFollows(found *Finding, d divisor, micro *Finding) string {
+	covered := s.covered(found, micro)
+	prepared := d.gate.Kind == "framework" && d.gate.Call == "Accelerator" // its scheduler waits for the step
+	for _, one := range s.facts.Schedules {
+		by := found.target
+		if found.Derived {
+			by = micro.target
+		}
+		uses := s.facts.uses(one.Value, by)
+		switch one.Kind {
+		case "batch":
+			if !covered[one.ID] && !prepared {
+				return fmt.Sprintf("%s sets the learning rate for each micro batch (%s), so that with more of them to a step its schedule would be shorter", one.Text, one.place)
+			}
+		case "batches":
+			if !uses {
+				return fmt.Sprintf("the length of %s follows from the number of micro batches (%s), so that with more of them to a step its schedule would be longer", one.Text, one.place)
+			}
+		case "length":
+			if uses && !found.Derived {
+				return fmt.Sprintf("the length of %s follows from it (%s), and would change with it", one.Text, one.place)
+			}
 		}
 	}
 	return ""
@@ -197,6 +236,9 @@ func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
 	case !s.lossDivided(found, d):
 		*refused = fmt.Sprintf("the loss is not seen to be divided by it, so that the gradients would grow with it (%s)", d.gate.place)
 		return
+	case s.scheduleFollows(found, d, micro) != "":
+		*refused = s.scheduleFollows(found, d, micro)
+		return
 	case found.Derived:
 		return
 	}
@@ -214,7 +256,7 @@ func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
 	}
 	for _, b := range s.facts.Bounds {
 		t, why := s.facts.pure(b.Value)
-		if why == "" && b.File == d.gate.File && slices.Contains(d.gate.Counters, b.Counter) && t.key != found.target.key {
+		if why == "" && b.File == d.gate.File && (b.Kind == "batch" || slices.Contains(d.gate.Counters, b.Counter)) && t.key != found.target.key {
 			*refused = fmt.Sprintf("%s counts micro batches (%s), so that with more of them to a step the training would be shorter", t.name(), b.place)
 			return
 		}

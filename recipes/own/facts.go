@@ -39,29 +39,30 @@ func Input(sources []Source) ([]byte, error) { return json.Marshal(sources) }
 
 // Facts are what a job's sources say.
 type Facts struct {
-	Settings    []Setting `json:"settings"`
-	Loaders     []loader  `json:"loaders"`
-	Gates       []gate    `json:"gates"`
-	Conditions  []cover   `json:"conditions"`
-	Steps       []step    `json:"steps"`
-	Losses      []use     `json:"losses"`
-	Rates       []use     `json:"rates"`
-	Bounds      []use     `json:"bounds"`
-	Asserts     []use     `json:"asserts"`
-	Checkpoints []use     `json:"checkpoints"`
-	Unlike      []use     `json:"unlike"`
-	Saves       []use     `json:"saves"`
-	Loads       []use     `json:"loads"`
-	Made        []use     `json:"made"`
-	Split       []use     `json:"split"`
-	Backwards   []use     `json:"backwards"`
-	Namespace   string    `json:"namespace"` // what parse_args returns is called
-	Restores    bool      `json:"restores"`  // an optimizer's state is loaded
-	Divided     bool      `json:"divided"`   // by a framework, in its backward
-	Parallel    bool      `json:"parallel"`  // torch.nn.DataParallel
-	Hydra       *hydra    `json:"hydra"`
-	Modules     int       `json:"modules"`
-	Failed      []use     `json:"failed"`
+	Settings    []Setting  `json:"settings"`
+	Loaders     []loader   `json:"loaders"`
+	Gates       []gate     `json:"gates"`
+	Conditions  []cover    `json:"conditions"`
+	Steps       []step     `json:"steps"`
+	Losses      []use      `json:"losses"`
+	Rates       []use      `json:"rates"`
+	Schedules   []schedule `json:"schedules"`
+	Bounds      []use      `json:"bounds"`
+	Asserts     []use      `json:"asserts"`
+	Checkpoints []use      `json:"checkpoints"`
+	Unlike      []use      `json:"unlike"`
+	Saves       []use      `json:"saves"`
+	Loads       []use      `json:"loads"`
+	Made        []use      `json:"made"`
+	Split       []use      `json:"split"`
+	Backwards   []use      `json:"backwards"`
+	Namespace   string     `json:"namespace"` // what parse_args returns is called
+	Restores    bool       `json:"restores"`  // an optimizer's state is loaded
+	Divided     bool       `json:"divided"`   // by a framework, in its backward
+	Parallel    bool       `json:"parallel"`  // torch.nn.DataParallel
+	Hydra       *hydra     `json:"hydra"`
+	Modules     int        `json:"modules"`
+	Failed      []use      `json:"failed"`
 }
 
 // A place is where something stands in the sources.
@@ -128,6 +129,14 @@ type gate struct {
 type cover struct {
 	Value  value `json:"value"`
 	Covers []int `json:"covers"`
+}
+
+// A schedule is where the learning rate is set anew for each batch (kind batch), or a
+// number that makes a schedule: computed from how many batches there are (batches), or
+// not (length).
+type schedule struct {
+	use
+	ID int `json:"id"`
 }
 
 type step struct {

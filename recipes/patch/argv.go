@@ -21,6 +21,9 @@ type Argv struct {
 	Other func(word string) bool
 	// Equals: an argument that is absent is appended as one word, "--x=8".
 	Equals bool
+	// Pairs: overrides are two words, KEY VALUE, at the end of the command line, behind
+	// which there are no options.
+	Pairs bool
 	// Last are beginnings of words that stay at the end: nothing is appended
 	// behind them.
 	Last []string
@@ -153,8 +156,11 @@ func (a Argv) Set(argv []string, name, value string) []string {
 }
 
 // Append returns the command line with words at its end, before a bare "--" and
-// before the words that stay last.
+// before the words that stay last: with Pairs right behind the program.
 func (a Argv) Append(argv []string, words ...string) []string {
+	if a.Pairs {
+		return slices.Insert(slices.Clone(argv), min(1, len(argv)), words...)
+	}
 	end := len(argv)
 	for i := 1; i < end; i++ {
 		last := slices.ContainsFunc(a.Last, func(beginning string) bool { return strings.HasPrefix(argv[i], beginning) })
@@ -319,7 +325,14 @@ func Opposite(text string) string {
 
 // Override returns the value of a word key=value. Pluses before the key, as
 // Hydra writes them, do not count. The last one wins.
-func Override(argv []string, key string) (string, bool) {
+func (a Argv) Override(argv []string, key string) (string, bool) {
+	if a.Pairs {
+		i := pair(argv, key)
+		if i < 0 {
+			return "", false
+		}
+		return argv[i+1], true
+	}
 	if i := override(argv, key); i >= 0 {
 		_, value, _ := strings.Cut(argv[i], "=")
 		return value, true
@@ -331,6 +344,9 @@ func Override(argv []string, key string) (string, bool) {
 // put behind the words that follow the option under, which is appended where it
 // is absent itself; where under is empty it is appended.
 func (a Argv) SetOverride(argv []string, under, key, value string) []string {
+	if a.Pairs {
+		return setPair(argv, key, value)
+	}
 	word := key + "=" + value
 	if i := override(argv, key); i >= 0 {
 		next := slices.Clone(argv)
@@ -353,6 +369,9 @@ func (a Argv) SetOverride(argv []string, under, key, value string) []string {
 
 // RemoveOverride returns the command line without the words key=value.
 func (a Argv) RemoveOverride(argv []string, key string) []string {
+	if a.Pairs {
+		return removePairs(argv, key)
+	}
 	next := slices.Clone(argv)
 	for i := override(next, key); i >= 0; i = override(next, key) {
 		next = slices.Delete(next, i, i+1)

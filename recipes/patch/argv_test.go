@@ -138,7 +138,7 @@ func TestOverride(t *testing.T) {
 		if strings.Join(got, " ") != test.want {
 			t.Errorf("SetOverride(%q, %q) = %q, want %q", test.line, test.key, got, test.want)
 		}
-		if value, found := patch.Override(got, test.key); value != "4" || !found {
+		if value, found := (patch.Argv{}).Override(got, test.key); value != "4" || !found {
 			t.Errorf("Override(%q, %q) = %q, %v", got, test.key, value, found)
 		}
 	}

@@ -110,13 +110,25 @@ func Decode(f Format, text []byte) (any, error) {
 	return s.decode(text)
 }
 
-// Get returns the value at a path, and whether there is one.
+// Get returns the value at a path, and whether there is one. A key elsewhere that
+// occurs twice is no fault of the value's.
 func Get(f Format, text []byte, at string) (any, bool, error) {
-	root, err := Decode(f, text)
+	keys := Split(at)
+	root, err := decodeFor(f, text, keys)
 	if err != nil {
 		return nil, false, err
 	}
-	return lookUp(f, root, Split(at))
+	return lookUp(f, root, keys)
+}
+
+// decodeFor decodes a text for who asks for one path.
+func decodeFor(f Format, text []byte, asked []string) (any, error) {
+	if s, ok := f.syntax().(interface {
+		decodeFor(text []byte, asked []string) (any, error)
+	}); ok {
+		return s.decodeFor(text, asked)
+	}
+	return Decode(f, text)
 }
 
 // Set returns the text with the value at a path replaced, or inserted in the

@@ -2,6 +2,7 @@ package patch_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -164,7 +165,7 @@ func TestGet(t *testing.T) {
 func TestGetErrors(t *testing.T) {
 	tests := []struct{ name, text, at, want string }{
 		{"a.json", "{\n  \"a\": 1,\n  \"a\": 2\n}", "a", "duplicate: 3:3: a: the key occurs twice"},
-		{"a.yaml", "x: 1\na:\n  b: 1\n  b: 2\n", "x", "duplicate: 4:3: a.b: the key occurs twice"},
+		{"a.yaml", "x: 1\na:\n  b: 1\n  b: 2\n", "a.b", "duplicate: 4:3: a.b: the key occurs twice"},
 		{"a.toml", "[a]\nb = 1\nb = 2\n", "a.b", "duplicate: 3:1: a.b: the key occurs twice"},
 		{"a.json", "{\"a\": 1", "a", "syntax: 1:8: is not JSON: parsing object after value: unexpected EOF"},
 		{"a.yaml", "a: [1\nb: 2\n", "a", "syntax: 1:1: is not YAML: did not find expected ',' or ']'"},
@@ -180,6 +181,25 @@ func TestGetErrors(t *testing.T) {
 		format, _ := patch.FormatOf(test.name, nil)
 		_, _, err := patch.Get(format, []byte(test.text), test.at)
 		t.Run(test.at+" in "+test.text, func(t *testing.T) { wantError(t, err, test.want) })
+	}
+}
+
+// TestAKeyTwiceElsewhere: PyYAML takes the last of two, and a job that starts with such a
+// file is read with it; what is asked for has to be there once.
+func TestAKeyTwiceElsewhere(t *testing.T) {
+	text := []byte("x: 1\na:\n  b: 1\n  b: 2\n  c: 3\n")
+	for at, want := range map[string]any{"x": 1, "a.c": 3} {
+		if got, there, err := patch.Get(patch.YAML, text, at); err != nil || !there || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %v, %v, %v", at, got, there, err)
+		}
+	}
+	for _, at := range []string{"a.b", "a"} {
+		if got, _, err := patch.Get(patch.YAML, text, at); err == nil {
+			t.Errorf("%s: %v", at, got)
+		}
+	}
+	if _, err := patch.Set(patch.YAML, text, "x", 2); err == nil {
+		t.Error("a file with a key twice is changed")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -67,10 +68,23 @@ func (yamlSyntax) decode(text []byte) (any, error) {
 	return r.value(root, nil)
 }
 
+// decodeFor is decode for who asks for one path: a key elsewhere that occurs twice is
+// the last of them, as PyYAML has it.
+func (yamlSyntax) decodeFor(text []byte, asked []string) (any, error) {
+	root, err := parseYAML(text)
+	if err != nil || root == nil {
+		return nil, err
+	}
+	r := yamlReader{open: map[*yaml.Node]bool{}, asked: asked}
+	return r.value(root, nil)
+}
+
 // A yamlReader turns nodes into plain values.
 type yamlReader struct {
 	open map[*yaml.Node]bool // anchors that are being followed
 	seen int
+	// asked is the path that somebody asks for, nil for all of them.
+	asked []string
 }
 
 func (r *yamlReader) value(n *yaml.Node, at []string) (any, error) {
@@ -101,6 +115,12 @@ func (r *yamlReader) value(n *yaml.Node, at []string) (any, error) {
 	return yamlScalar(n), nil
 }
 
+// matters reports whether what is asked for is at a path, below it or above it.
+func (r *yamlReader) matters(path []string) bool {
+	n := min(len(path), len(r.asked))
+	return r.asked == nil || slices.Equal(path[:n], r.asked[:n])
+}
+
 // mapping reads keys and values; merged values give way to the mapping's own.
 func (r *yamlReader) mapping(n *yaml.Node, at []string) (any, error) {
 	object, merged := make(map[string]any, len(n.Content)/2), map[string]any{}
@@ -118,7 +138,7 @@ func (r *yamlReader) mapping(n *yaml.Node, at []string) (any, error) {
 			merge(merged, plain)
 			continue
 		}
-		if _, twice := object[key.Value]; twice {
+		if _, twice := object[key.Value]; twice && r.matters(path) {
 			return nil, yamlError(key, Duplicate, path, "the key occurs twice")
 		}
 		object[key.Value] = plain

@@ -220,31 +220,3 @@ func (p *Parser) readClasses(classes []class) {
 		}
 	}
 }
-
-// MayExtend reports whether a class of that name is a framework's training arguments,
-// or may extend them: a class that is not among the sources may.
-func MayExtend(name string, sources ...[]byte) bool {
-	var all []class
-	for _, source := range sources {
-		all = append(all, classesOf(withoutComments(string(source)))...)
-	}
-	return mayExtend(name, all, len(all))
-}
-
-func mayExtend(name string, all []class, depth int) bool {
-	if trainerClass.MatchString(name) {
-		return true
-	}
-	known := false
-	for _, c := range all {
-		if c.name != name || depth == 0 {
-			continue
-		}
-		known = true
-		// What a class of another package extends is not known, but such as object.
-		if slices.ContainsFunc(c.bases, func(base string) bool { return base != "object" && base != "ABC" && mayExtend(base, all, depth-1) }) {
-			return true
-		}
-	}
-	return !known
-}

@@ -144,6 +144,6 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) {
 		Parse([]byte(text)).Has("--x", true)
 		Calls([]byte(text), "x")
-		MayExtend("A", []byte(text))
+		ClassesOf([]byte(text)).Roots("A")
 	})
 }

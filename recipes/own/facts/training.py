@@ -97,7 +97,22 @@ class Training(Settings):
                         inner = inner.args[0]
                     if last(inner.func) in ("range", "trange") and inner.args:
                         found.append({"counter": node.target.id, "file": scope.file.path, "line": node.lineno, "value": plain(self.value(inner.args[min(1, len(inner.args) - 1)], scope))})
+        counted = set()
+        for scope in self.live:
+            for loop in self.trains_in(scope):
+                counted |= {last(n.target) for n in loop.body if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add) and constant(n.value) == (1, True)}
+                for call in [n for n in ast.walk(loop.iter) if isinstance(n, ast.Call)] if isinstance(loop, ast.For) else []:
+                    if (last(call.func) == "range" and call is not loop.iter or last(call.func) == "islice") and call.args:
+                        found.append({"counter": "", "kind": "batch", "file": scope.file.path, "line": loop.lineno, "value": plain(self.value(call.args[-1], scope))})
+        for b in found:
+            b["kind"] = "batch" if b["counter"] in counted else b.get("kind", "")
         return [b for b in found if "set" in b["value"] or "any" in b["value"] or "file" in b["value"] or "hydra" in b["value"]]
+
+    def trains_in(self, scope):
+        """The loops of which each round has one backward."""
+        body = scope.node.body if isinstance(scope.node.body, list) else []
+        loops = [n for b in self.blocks(body) for n in b if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
+        return [l for l in loops if any(isinstance(n, ast.Call) and last(n.func) in ("backward", "manual_backward") for n in self.once(l.body))]
 
     def asserts(self):
         return [{"file": s.file.path, "line": n.lineno, "value": plain(self.value(n.test, s))} for s in self.live if not isinstance(s.node, ast.Module) for n in ast.walk(s.node)
@@ -145,8 +160,9 @@ class Training(Settings):
                 for n, s in enumerate(block):
                     if isinstance(s, ast.If) and not is_main(s):
                         under = self.steps_under(s.body + s.orelse)
+                        under += self.rates_under(s.body + s.orelse)
                         if isinstance(s.body[-1], (ast.Continue, ast.Return)):
-                            under += self.steps_under(block[n + 1:])
+                            under += self.steps_under(block[n + 1:]) + self.rates_under(block[n + 1:])
                         if under:
                             self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": under})
                     where = {"file": scope.file.path, "line": getattr(s, "lineno", 0), "text": text(getattr(s, "test", None) or getattr(s, "iter", s))}
@@ -179,6 +195,77 @@ class Training(Settings):
                 found.append({"kind": "framework", "file": scope.file.path, "line": value.lineno, "text": "deepspeed", "call": "deepspeed.initialize", "local": False,
                               "value": plain(self.value(value, scope)), "accumulates": True})
         return found
+
+    def once(self, nodes, depth=0, seen=()):
+        """What runs once whenever some statements do, or what they call: not a loop that
+        trains inside them. What is called with a fraction of the samples is left out."""
+        stack = list(nodes)
+        while stack:
+            node = stack.pop()
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+                continue
+            if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and self.backward_in(node.body):
+                continue
+            if isinstance(node, ast.Call) and last(node.func) != "backward":
+                if any(isinstance(n, ast.Div) or isinstance(n, ast.Call) and last(n.func) == "len" for a in node.args for n in ast.walk(a)):
+                    stack.extend(a for a in node.args if self.backward_in([a]))
+                    continue
+                name = last(node.func)
+                for f in (self.functions.get(name, []) if name not in ("step", "__init__", "train", "eval", "zero_grad") else [])[:4]:
+                    if depth < 3 and id(f) not in seen:
+                        for inner in self.once(f.node.body, depth + 1, seen + (id(f),)):
+                            yield inner
+            yield node
+            stack.extend(ast.iter_child_nodes(node))
+
+    def is_rate(self, node):
+        """Whether a statement or a call sets the learning rate of a step."""
+        if isinstance(node, ast.Call):
+            return last(node.func) in ("step", "step_update") and isinstance(node.func, ast.Attribute) and bool(re.search(r"sched|(^|_|\.)lr", text(node.func.value), re.I))
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+        return any(isinstance(t, ast.Subscript) and constant(index(t))[0] == "lr" for t in targets) and not any(
+            isinstance(n, ast.Call) and last(n.func) == "len" for n in ast.walk(node.value))
+
+    def rates_under(self, nodes):
+        return sorted({n.lineno * 1000 + n.col_offset for n in self.once(nodes) if self.is_rate(n)})
+
+    def schedules(self):
+        """Where each batch sets the learning rate anew, and what the length of a schedule is."""
+        found, loaders = {}, {l["target"] for l in self.loaders()} - {""}
+        for scope in self.live:
+            body = scope.node.body if isinstance(scope.node.body, list) else []
+            for loop in [n for b in self.blocks(body) for n in b if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]:
+                nodes = list(self.once(loop.body))
+                if any(isinstance(n, ast.Call) and last(n.func) in ("backward", "manual_backward") for n in nodes):
+                    for n in nodes:
+                        if self.is_rate(n):
+                            key = n.lineno * 1000 + n.col_offset
+                            found[key] = {"id": key, "kind": "batch", "file": scope.file.path, "line": n.lineno, "text": text(n.func) + "()" if isinstance(n, ast.Call) else text(n)}
+        lengths = []
+        for scope in self.live:
+            for call in scope.calls:
+                name = last(call.func)
+                if re.search(r"(LR|Scheduler)$|^get_\w*schedule|^create_scheduler", name) and name not in self.classes:
+                    for node in call.args[1:] + [k.value for k in call.keywords if k.arg]:
+                        value = plain(self.value(node, scope))
+                        lengths.append({"id": 0, "kind": "batches" if self.counts_batches(node, scope, loaders) else "length", "file": scope.file.path, "line": call.lineno, "text": name, "value": value})
+        return list(found.values()) + lengths
+
+    def counts_batches(self, node, scope, loaders, depth=0):
+        """Whether a number is computed from how many batches a loader has."""
+        for n in ast.walk(node):
+            if isinstance(n, ast.Call) and last(n.func) == "len" and n.args and (last(n.args[0]) in loaders or re.search(r"load|(^|_)(iter|dl)$", text(n.args[0]), re.I)):
+                return True
+            if isinstance(n, (ast.Name, ast.Attribute)) and depth < 4 and isinstance(n.ctx, ast.Load):
+                at, values = scope, []
+                while isinstance(n, ast.Name) and at is not None and not values:
+                    values = [(what, at) for how, what in at.assigned.get(n.id, []) if how == "value"]
+                    at = at.parent
+                if isinstance(n, ast.Attribute):
+                    values = [(v, s) for v, s, _ in self.stores.get(n.attr, [])]
+                if any(self.counts_batches(v, s, loaders, depth + 1) for v, s in values[:4] if isinstance(v, ast.AST)):
+                    return True
+        return False
 
     def interesting(self, test):
         return any(isinstance(n, (ast.Name, ast.Attribute, ast.Mod, ast.Compare)) for n in ast.walk(test))
@@ -390,7 +477,7 @@ class Training(Settings):
         split = [{"file": s.file.path, "line": c.lineno} for c, s in self.calls.get("Accelerator", []) + self.calls.get("DataLoaderConfiguration", [])
                  for k in c.keywords if k.arg == "split_batches" and constant(k.value)[0] is not False]
         gates = self.gates()
-        return {"settings": self.settings, "loaders": self.loaders(), "gates": gates, "conditions": self.conditions, "steps": self.all_steps(), "rates": self.rates(), "bounds": self.bounds(), "asserts": self.asserts(), "losses": self.losses(), "checkpoints": self.checkpoints(), "unlike": self.unlike(),
+        return {"settings": self.settings, "loaders": self.loaders(), "gates": gates, "conditions": self.conditions, "steps": self.all_steps(), "rates": self.rates(), "schedules": self.schedules(), "bounds": self.bounds(), "asserts": self.asserts(), "losses": self.losses(), "checkpoints": self.checkpoints(), "unlike": self.unlike(),
                 "saves": saved, "loads": loaded, "made": made, "restores": restored, "hydra": self.hydra, "split": split, "modules": len(self.files), "failed": self.failed,
                 "namespace": next((t for c, _ in self.calls.get("parse_args", []) + self.calls.get("parse_known_args", []) for t in [self.targets.get(id(c), "")] if re.match(r"^\w+$", t)), ""),
                 "backwards": [{"file": s.file.path, "line": c.lineno, "text": text(c.func.value)} for c, s in self.calls.get("backward", []) if isinstance(c.func, ast.Attribute)],

@@ -1,0 +1,148 @@
+package format
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/gpurun/gpurun/recipes/source"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// called is { call = "transformers.TrainingArguments", keyword = "bf16" }: an argument
+// of a call in the job's code. The source is read; the probe changes the argument as the
+// process makes the call.
+type called struct {
+	onCommand
+	name    string // whole; what is of its family counts, too
+	keyword string
+	knob    strategy.Knob
+	// where are keywords that tell the calls that are meant from others of the name.
+	where map[string]any
+}
+
+// Where is a place with only those of its calls that give a keyword a value; another kind
+// of place stays as it is.
+func Where(p Place, keyword string, value any) Place {
+	if c, ok := p.Kind.(called); ok {
+		c.where = map[string]any{keyword: value}
+		p.Kind = c
+	}
+	return p
+}
+
+func parseCalled(n *table, k strategy.Knob, _ *Place) Kind {
+	return called{name: n.text("call"), keyword: n.text("keyword"), knob: k}
+}
+
+func (c called) String() string { return fmt.Sprintf("%s of %s", c.keyword, c.name) }
+func (c called) Needs() string  { return "call of " + c.name }
+
+// calls are those in the job's own sources that are meant.
+func (c called) calls(d *Draft) []source.Call {
+	var all []source.Call
+	for _, text := range d.Original.Sources() {
+		for _, call := range source.CallsOf(text, c.name) {
+			if c.means(call) {
+				all = append(all, call)
+			}
+		}
+	}
+	return all
+}
+
+func (c called) means(call source.Call) bool {
+	for keyword, want := range c.where {
+		if v, given := call.Given(keyword); !given || !v.Known || literalOf(v.Text) != want {
+			return false
+		}
+	}
+	return true
+}
+
+func (c called) Present(d *Draft) bool { return len(c.calls(d)) > 0 }
+
+// Read is what the one call gives. What is computed, or given by several calls, is left
+// to the process, which says it.
+func (c called) Read(d *Draft) (any, bool, error) {
+	for _, o := range d.Calls {
+		if o.Name == c.name && o.Keyword == c.keyword {
+			return o.To, true, nil
+		}
+	}
+	calls := c.calls(d)
+	if len(calls) != 1 {
+		return nil, false, ErrAuto
+	}
+	v, given := calls[0].Given(c.keyword)
+	switch {
+	case !given, v.None:
+		return nil, false, nil
+	case !v.Known:
+		return nil, false, ErrAuto
+	}
+	return literalOf(v.Text), true, nil
+}
+
+// literalOf is a literal of Python as JSON has it.
+func literalOf(text string) any {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	switch text {
+	case "True":
+		return true
+	case "False":
+		return false
+	}
+	return text
+}
+
+func (c called) Write(d *Draft, word any, _ bool) error {
+	from, found, err := c.Read(d)
+	if err != nil || !found {
+		from = nil
+	}
+	d.Calls = slices.DeleteFunc(d.Calls, func(o strategy.Call) bool { return o.Name == c.name && o.Keyword == c.keyword })
+	d.Calls = append(d.Calls, strategy.Call{Name: c.name, Keyword: c.keyword, Knob: c.knob, Where: c.where, From: from, To: word})
+	return nil
+}
+
+func (c called) Unwritable(d *Draft) string {
+	switch n := len(c.calls(d)); {
+	case n > 1:
+		return fmt.Sprintf("the job's code calls %s in %d places", c.name, n)
+	case n == 0:
+		return c.Missing(d)
+	case d.Original.Closed:
+		return "launch.hooks = false keeps gpurun from changing anything in the process"
+	}
+	return ""
+}
+
+func (c called) Missing(d *Draft) string {
+	if !c.Present(d) {
+		return "the job's code has no call of " + c.name
+	}
+	return ""
+}
+
+// InCode reports whether settings of the recipe are arguments of calls in the job's code.
+func (r Recipe) InCode() bool {
+	return slices.ContainsFunc(r.Places(), func(p Place) bool { _, is := p.Kind.(called); return is })
+}
+
+// CalledBy lists the calls that a command's code makes and this recipe's places are
+// arguments of: the marks of a recipe for settings in code.
+func (r Recipe) CalledBy(cmd Command) []string {
+	var found []string
+	d := NewDraft(r, cmd)
+	for _, p := range r.Places() {
+		c, ok := p.Kind.(called)
+		if ok && !slices.Contains(found, c.name) && c.Present(d) {
+			found = append(found, c.name)
+		}
+	}
+	slices.Sort(found)
+	return found
+}

@@ -1,0 +1,64 @@
+package recipes_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// TestAcceleratorCall: what the script gives its Accelerator is not turned by a variable,
+// unless it is the argument that the recipe turns.
+func TestAcceleratorCall(t *testing.T) {
+	env := map[string]string{"ACCELERATE_MIXED_PRECISION": "no"}
+	for call, turned := range map[string]bool{
+		"Accelerator()": true,
+		"Accelerator(gradient_accumulation_steps=cfg.steps, mixed_precision=None)": true,
+		"Accelerator(mixed_precision=cfg.mixed_precision)":                         false,
+		"accelerate.Accelerator(mixed_precision='bf16')":                           false,
+		"def Accelerator(mixed_precision='bf16'): pass":                            true,
+	} {
+		cmd := recipes.Command{Argv: []string{"train.py", "--config", "c.yaml"}, Env: env, Script: []byte("import accelerate\na = " + call + "\n")}
+		if strings.HasPrefix(call, "def ") {
+			cmd.Script = []byte(call + "\n")
+		}
+		_, ranges, err := catalogued(t, "accelerate").Read(cmd, recipes.Topology{Ranks: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if absent := ranges[strategy.Precision].Absent; (absent == "") != turned {
+			t.Errorf("%s: precision %q", call, absent)
+		}
+	}
+	plugin := recipes.Command{Argv: []string{"train.py"}, Env: env, Script: []byte("Accelerator(deepspeed_plugin=plugin)\n")}
+	_, ranges, err := catalogued(t, "accelerate").Read(plugin, recipes.Topology{Ranks: 2})
+	if err != nil || ranges[strategy.Sharding].Absent == "" || ranges[strategy.Precision].Absent != "" {
+		t.Errorf("%v, %v", ranges, err)
+	}
+}
+
+// TestTrainersDefaultsUnderTrlParser: TrlParser that reads TrainingArguments has the
+// Trainer's defaults, and TRL's where the class is one of TRL's.
+func TestTrainersDefaultsUnderTrlParser(t *testing.T) {
+	argv := []string{"train.py", "--output_dir", "out"}
+	read := func(classes string, argv ...string) strategy.Plan {
+		t.Helper()
+		script := "from trl import TrlParser\n" + classes
+		plan, _, err := catalogued(t, "trl").Read(recipes.Command{Argv: argv, Script: []byte(script)}, recipes.Topology{Ranks: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plan
+	}
+	if plan := read("TrlParser((SFTConfig,))\n", argv...); plan[strategy.ActivationCheckpointing] != "full" || plan[strategy.Precision] != "bf16" {
+		t.Errorf("TRL's: %v", plan)
+	}
+	ours := "class GRPOConfig(TrainingArguments):\n    n: int = 1\nTrlParser((GRPOConfig,))\n"
+	if plan := read(ours, argv...); plan[strategy.ActivationCheckpointing] != "none" || plan[strategy.Precision] != "fp32" {
+		t.Errorf("the Trainer's: %v", plan)
+	}
+	if plan := read(ours, append(argv, "--gradient_checkpointing", "True")...); plan[strategy.ActivationCheckpointing] != "full" {
+		t.Errorf("given: %v", plan)
+	}
+}
