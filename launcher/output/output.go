@@ -134,7 +134,7 @@ func Open(o Options) (*Output, error) {
 		o.MaxBytes = DefaultMaxBytes
 	}
 	o.MaxBytes = max(o.MaxBytes, leastBytes)
-	if o.Step != nil && o.Step.NumSubexp() < 1 {
+	if o.Step != nil && stepPattern(o.Step).Step == 0 {
 		return nil, fmt.Errorf("step pattern %q has no group for the step's number", o.Step)
 	}
 	out := &Output{opts: o, facts: newFacts(o.OnFact)}

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -77,6 +78,9 @@ func (r *rank) spoke(now time.Time) {
 func (r *rank) stepped(source string, now time.Time, n, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if (r.steppedIn == inProcess) != (source == inProcess) && r.steppedIn != "" {
+		return // lines and the process may count different things: who counts first counts on
+	}
 	a, p := &r.activity, &r.progress
 	first := p.Steps == 0
 	if first {
@@ -89,10 +93,30 @@ func (r *rank) stepped(source string, now time.Time, n, total int) {
 		}
 		a.Step = now
 	}
+	seen := 1
+	if source == inProcess { // which does not tell each step
+		seen = max(n-p.Last, 1)
+		if first {
+			seen = 1
+		}
+	}
 	p.Last, p.Total = n, max(p.Total, total)
-	p.Steps++
-	a.Steps++
+	p.Steps += seen
+	a.Steps += seen
 	r.steppedIn = source
+}
+
+// inProcess is the source of steps that a rank's own process counts.
+const inProcess = "probe"
+
+// Stepped takes the number of optimizer steps that a rank's process has made, which
+// came at a time. It counts where the rank's lines show no steps.
+func (o *Output) Stepped(global, n int, at time.Time) {
+	for _, r := range o.ranks {
+		if r.global == global {
+			r.stepped(inProcess, at, n, 0)
+		}
+	}
 }
 
 // stepIn finds the number of a step in a line, and the number of all steps where the
@@ -105,17 +129,37 @@ func (r *rank) stepIn(line []byte) (n, total int, ok bool) {
 	if m == nil {
 		return 0, 0, false
 	}
-	step := max(r.step.SubexpIndex("step"), 1)
-	n, err := numberAt(line, m, step)
+	group := stepPattern(r.step)
+	n, err := numberAt(line, m, group.Step)
 	if err != nil {
 		return 0, 0, false
 	}
-	if all := r.step.SubexpIndex("total"); all > 0 {
-		total, _ = numberAt(line, m, all)
-	} else if of := behindStep.FindSubmatch(line[m[2*step+1]:]); of != nil {
+	if group.Loss > 0 {
+		r.lost(line, m[2*group.Loss:2*group.Loss+2])
+	}
+	if group.Total > 0 {
+		total, _ = numberAt(line, m, group.Total)
+	} else if of := behindStep.FindSubmatch(line[m[2*group.Step+1]:]); of != nil {
 		total, _ = strconv.Atoi(string(of[1]))
 	}
 	return n, total, true
+}
+
+// lost keeps the loss that a line with a step shows.
+func (r *rank) lost(line []byte, at []int) {
+	if at[0] < 0 {
+		return
+	}
+	if loss, err := strconv.ParseFloat(string(line[at[0]:at[1]]), 64); err == nil && !math.IsNaN(loss) && !math.IsInf(loss, 0) {
+		r.mu.Lock()
+		r.progress.Loss = &loss
+		r.mu.Unlock()
+	}
+}
+
+func stepPattern(e *regexp.Regexp) strategy.StepPattern {
+	pattern, _ := strategy.StepPatternOf(e.SubexpNames())
+	return pattern
 }
 
 // behindStep is how a line says how many steps there are, right behind the step.

@@ -62,6 +62,53 @@ func TestProgressSumsUpSteps(t *testing.T) {
 	}
 }
 
+// A rank whose lines show no steps is known by those that its process counts, which
+// tells some of them only.
+func TestStepsThatTheProcessCounts(t *testing.T) {
+	r, end := collect()
+	o := &Output{ranks: []*rank{r}}
+	for _, step := range [][2]int{{1, 10}, {2, 11}, {20, 13}, {20, 14}, {40, 15}} {
+		o.Stepped(3, step[0], t0.Add(time.Duration(step[1])*time.Second))
+	}
+	r.stepped("stdout", t0.Add(20*time.Second), 400, 0) // it counts something else
+	facts := []strategy.Fact{{
+		Time: t0.Add(15 * time.Second), Rank: 3, Source: "probe",
+		Progress: &strategy.Progress{Steps: 41, First: 1, Last: 40, Longest: strategy.Seconds(2 * time.Second), For: strategy.Seconds(5 * time.Second)},
+	}}
+	if diff := cmp.Diff(facts, end()); diff != "" {
+		t.Error(diff)
+	}
+	r, end = collect()
+	o = &Output{ranks: []*rank{r}}
+	r.stepped("stdout", t0, 1, 0)
+	o.Stepped(3, 7, t0.Add(time.Second))
+	if facts := end(); len(facts) != 1 || facts[0].Progress.Last != 1 || facts[0].Source != "stdout" {
+		t.Errorf("steps that lines show first: %+v", facts)
+	}
+}
+
+// The groups of a pattern are known by their names; the first without one is the step.
+func TestGroupsOfAStep(t *testing.T) {
+	loss := 2.5
+	for pattern, want := range map[string]strategy.Progress{
+		`at (\d+) of (\d+)`:                                          {Steps: 1, First: 12, Last: 12, Total: 90},
+		`at (?P<step>\d+) of (?P<total>\d+)`:                         {Steps: 1, First: 12, Last: 12, Total: 90},
+		`at (?P<step>\d+).*of (?P<total>\d+).*loss (?P<loss>[\d.]+)`: {Steps: 1, First: 12, Last: 12, Total: 90, Loss: &loss},
+		`at (\d+) of (?P<total>\d+), loss (?P<loss>\S+)`:             {Steps: 1, First: 12, Last: 12, Total: 90, Loss: &loss},
+	} {
+		var facts []strategy.Fact
+		o := open(t, 1, Options{Step: regexp.MustCompile(pattern), OnFact: func(f strategy.Fact) { facts = append(facts, f) }})
+		stdout, _ := o.Files(0)
+		write(t, stdout, "at 12 of 90, loss 2.5\n")
+		wait(t, o)
+		if len(facts) != 1 {
+			t.Errorf("%s: %+v", pattern, facts)
+		} else if diff := cmp.Diff(&want, facts[0].Progress); diff != "" {
+			t.Errorf("%s: %s", pattern, diff)
+		}
+	}
+}
+
 func TestAStepIsSeenInARanksOutput(t *testing.T) {
 	var facts []strategy.Fact
 	o := open(t, 2, Options{
