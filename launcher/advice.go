@@ -26,7 +26,11 @@ func Advice(d strategy.Diagnosis, ev strategy.Evidence, ceiling int64) string {
 	case ceiling > 0 && d.Advice != "": // on which ranks it ran out
 		return fmt.Sprintf("%s; limits.device_memory holds each of them to %s", d.Advice, strategy.GiB(ceiling))
 	case ceiling > 0:
-		return fmt.Sprintf("limits.device_memory holds each rank to %s: raise it, or make the model or its batch smaller", strategy.GiB(ceiling))
+		smaller := "the model or its batch"
+		if d.Phase == cause.Load || d.Phase == cause.Optimizer {
+			smaller = "the model" // no activations are live: the batch is not what fills it
+		}
+		return fmt.Sprintf("limits.device_memory holds each rank to %s: raise it, or make %s smaller", strategy.GiB(ceiling), smaller)
 	case onCPU && d.Advice == "":
 		return "the job trains on the CPU: use a smaller micro batch or activation checkpointing, or ask for more host memory"
 	}

@@ -58,7 +58,7 @@ func (l *Launcher) start(ctx context.Context, next Next, evidence *strategy.Evid
 		return nil, err
 	}
 	evidence.Started = time.Now()
-	return l.Starter.Start(ctx, Launch{N: next.N, Dir: dir, Command: command, Plan: next.Plan})
+	return l.Starter.Start(ctx, Launch{N: next.N, Dir: dir, Command: command, Plan: next.Plan, Confirm: l.Job.Unproven(next.Plan)})
 }
 
 // unstarted closes an attempt whose ranks could not be started. It is an error as

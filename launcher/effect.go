@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -27,6 +28,12 @@ func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 	if _, known := e.evidence.Observed()[s.Knob]; known {
 		return ""
 	}
+	return e.compare(s)
+}
+
+// compare says where a setting is not what it was to be, or was taken for; empty where
+// it is.
+func (e *effect) compare(s strategy.ObservedSetting) (notice string) {
 	observed := strategy.Plan{s.Knob: s.Value}
 	if pair, lost := e.job.Ineffective(e.plan, observed)[s.Knob]; lost {
 		return fmt.Sprintf("warning: %s (%s)", strategy.Changes{s.Knob: pair}.Lost(), s.Text)
@@ -35,6 +42,17 @@ func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 		return fmt.Sprintf("warning: gpurun reads %s %s from the job, but the job says that it uses %s: gpurun will not change it (%s)", s.Knob.Short(), pair[0], pair[1], s.Text)
 	}
 	return ""
+}
+
+// lostBatch is what of a change to the batch did not take effect, by all that the job has
+// said; empty for nothing. Ranks that have one half of it must not train, either, though
+// they keep the product.
+func (e *effect) lostBatch() strategy.Changes {
+	lost := e.job.Ineffective(e.plan, e.evidence.Observed())
+	maps.DeleteFunc(lost, func(k strategy.Knob, _ [2]strategy.Value) bool {
+		return k != strategy.MicroBatchSize && k != strategy.GradientAccumulationSteps
+	})
+	return lost
 }
 
 // breaksBatch reports whether a change to the batch did not take effect, by all that the

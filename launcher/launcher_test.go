@@ -61,6 +61,7 @@ type stage struct {
 	from    []string // checkpoints that attempts started from
 	stops   []stop
 	parted  []parted
+	freed   []time.Duration // when ranks that waited were let go
 	begin   time.Time
 	inv     strategy.Inventory
 	notice  string
@@ -220,6 +221,12 @@ func (a *played) StopPeers(signal int, of []int) {
 	a.stage.mu.Lock()
 	defer a.stage.mu.Unlock()
 	a.stage.parted = append(a.stage.parted, parted{signal, of, time.Since(a.begin).Truncate(time.Millisecond)})
+}
+
+func (a *played) Release() {
+	a.stage.mu.Lock()
+	defer a.stage.mu.Unlock()
+	a.stage.freed = append(a.stage.freed, time.Since(a.begin).Truncate(time.Millisecond))
 }
 
 func (a *played) Stop(signal int, grace time.Duration) {

@@ -30,6 +30,9 @@ type Attempt interface {
 	// StopPeers sends a signal to all ranks but those given, which go on. Stop has to
 	// come later.
 	StopPeers(signal int, of []int)
+	// Release lets the ranks go on that wait before their first optimizer step, since all
+	// of them run with what they were given.
+	Release()
 	// LastSign is what a rank last let see of itself.
 	LastSign(rank int) strategy.Sign
 }
@@ -66,6 +69,10 @@ type Store interface {
 type Command struct {
 	Argv []string          `json:"argv"`
 	Env  map[string]string `json:"env,omitempty"` // variables that gpurun sets
+	// Calls are arguments that the probe changes as a rank's process makes a call, and
+	// Turn is what it turns there.
+	Calls []strategy.Call `json:"calls,omitempty"`
+	Turn  strategy.Plan   `json:"turn,omitempty"`
 	// Files are changed copies by their path in the attempt's folder.
 	Files map[string][]byte `json:"-"`
 	// Siblings maps a folder of copies to the original folder whose other files
@@ -80,6 +87,9 @@ type Launch struct {
 	Dir     string
 	Command Command
 	Plan    strategy.Plan
+	// Confirm: the batch was changed by what the job's source says, and is trained with
+	// only once the processes have said that it is so.
+	Confirm bool
 }
 
 // Graces are the times that ranks get to end by themselves once stopped.

@@ -24,6 +24,7 @@ type watch struct {
 	draft func() error
 
 	look *time.Timer // when it rings, the detector has to be asked again
+	hold hold        // of ranks that wait to hear from gpurun
 
 	stopping sync.WaitGroup
 	stopped  bool
@@ -36,7 +37,7 @@ func newWatch(l *Launcher, running Attempt, next Next, evidence *strategy.Eviden
 	return &watch{
 		launcher: l, running: running, evidence: evidence, detector: strategy.NewDetector(evidence),
 		effect: effect{job: l.Job, plan: next.Plan, checkpoint: next.Checkpoint, evidence: evidence},
-		look:   look, draft: func() error { return nil },
+		look:   look, draft: func() error { return nil }, hold: newHold(),
 	}
 }
 
@@ -45,6 +46,7 @@ func newWatch(l *Launcher, running Attempt, next Next, evidence *strategy.Eviden
 func (w *watch) run(ctx context.Context) error {
 	defer w.stopping.Wait()
 	defer w.look.Stop()
+	defer w.hold.stop()
 	cancelled := ctx.Done()
 	for {
 		select {
@@ -60,6 +62,8 @@ func (w *watch) run(ctx context.Context) error {
 			w.stop(w.evidence.StopSignal, w.launcher.Graces.User)
 		case <-w.look.C:
 			w.judge()
+		case <-w.hold.over.C:
+			w.unheard()
 		}
 	}
 }
@@ -72,11 +76,17 @@ func (w *watch) add(f strategy.Fact) {
 	if f.Observed != nil {
 		w.tell(w.effect.learn(*f.Observed))
 	}
+	if f.Said != nil {
+		w.hear(f)
+	}
 	if w.detector.Add(f, time.Now()) {
 		w.judge()
 	}
-	if f.Observed != nil {
+	if f.Observed != nil || f.Said != nil {
 		w.heed()
+	}
+	if f.Said != nil {
+		w.release()
 	}
 }
 
@@ -110,8 +120,13 @@ func (w *watch) heed() {
 	if w.stopped || !w.effect.breaksBatch() {
 		return
 	}
+	w.halt("the job would train with another global batch: all ranks are stopped")
+}
+
+// halt ends an attempt that does not run with what it was given.
+func (w *watch) halt(why string) {
 	w.evidence.Halted = true
-	w.tell("the job would train with another global batch: all ranks are stopped")
+	w.tell(why)
 	w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
 }
 

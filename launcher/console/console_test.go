@@ -179,7 +179,7 @@ func TestTheEndOfAJobThatNoRecipeKnows(t *testing.T) {
 		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Because: []int{0}}, Decision: strategy.Decision{Outcome: strategy.Exhausted}},
 		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Reason: "every rung was tried", Attempts: []launcher.AttemptSummary{{}}}})
 	known, _ := cause.Lookup(cause.CUDAOOM)
-	for _, want := range []string{"gpurun: hint: " + known.Hint + "\n", "gpurun: hint: no recipe matches this job: describe its settings under [knobs]"} {
+	for _, want := range []string{"gpurun: hint: " + known.Hint + "\n", "gpurun: hint: no recipe matches this job: gpurun init --dry-run"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A Proposal is a plan as the user could have written the job, in the place where the
@@ -22,10 +24,40 @@ type Proposal struct {
 	NoArgs bool
 	// HasEnv: the job has a table job.env.
 	HasEnv bool
+	// Code are calls in the job's code as they would be written, and Turned is what has
+	// no words in the job at all: gpurun turned it in the process.
+	Code   []string
+	Turned strategy.Plan
+	// Unchanged: the words and variables are those of the job as it is.
+	Unchanged bool
 }
 
 // hints are the sentences that say what to write. Each ends with what can be pasted.
 func (p Proposal) hints() []string {
+	var hints []string
+	if !p.Unchanged || len(p.Code)+len(p.Turned) == 0 {
+		hints = p.commandHints()
+	}
+	if len(p.Code) > 0 {
+		hints = append(hints, "to start with this plan next time, write in the code: "+strings.Join(p.Code, ", "))
+	}
+	for _, k := range strategy.Knobs {
+		if v, turned := p.Turned[k]; turned {
+			hints = append(hints, fmt.Sprintf("gpurun turned %s to %s inside the process; %s", k.Short(), v, inCode[k]))
+		}
+	}
+	return hints
+}
+
+// inCode is how a job turns by itself what gpurun turned in its process.
+var inCode = map[strategy.Knob]string{
+	strategy.ActivationCheckpointing: "to have it without gpurun, call model.gradient_checkpointing_enable() where the model has it, or torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block",
+	strategy.OffloadActivations:      "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
+	strategy.Attention:               `to have it without gpurun, load the model with attn_implementation="sdpa"`,
+	strategy.Precision:               `to have it without gpurun, run the forward pass in: with torch.autocast("cuda", torch.bfloat16)`,
+}
+
+func (p Proposal) commandHints() []string {
 	const next = "to start with this plan next time, "
 	switch p.Key {
 	case "":

@@ -159,7 +159,7 @@ func (p *People) hint(v launcher.Verdict) {
 		p.say("hint: the job ran with %s: activate the environment that has the module, or name its interpreter with --python or job.python", p.began.Python)
 	}
 	if v.Outcome == strategy.Exhausted && p.began.Recipe == noRecipe {
-		p.say("hint: no recipe matches this job: describe its settings under [knobs] in a train.toml (gpurun help has an example)")
+		p.say("hint: no recipe matches this job: gpurun init --dry-run, in front of its line, shows what a train.toml could say of its settings")
 	}
 }
 

@@ -96,7 +96,12 @@ func (b *board) next(bound time.Duration) (alarm, error) {
 	}
 }
 
-func (b *board) close() error { b.closed = true; return nil }
+func (b *board) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	return nil
+}
 
 // use sets how much memory a device holds.
 func (b *board) use(uuid string, bytes int64, holders ...Process) {

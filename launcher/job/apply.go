@@ -19,6 +19,10 @@ import (
 type Command struct {
 	Argv []string
 	Env  map[string]string // variables that gpurun sets
+	// Calls are arguments that the probe changes as the process makes a call, and Turn
+	// is what it turns in the process.
+	Calls []strategy.Call
+	Turn  strategy.Plan
 	// Files are changed copies by their path in the attempt's folder.
 	Files map[string][]byte
 	// Siblings maps a folder of copies to the original folder whose other files are
@@ -34,7 +38,8 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (Command, e
 	r, files := p.resolved, filepath.Join(dir, "files")
 	at := r.at
 	at.NVMePath = host.SwapDir(r.job.Recovery.NVMePath, dir)
-	change, err := r.recipe.Apply(r.command, plan, at, files)
+	written, turned := p.split(plan)
+	change, err := r.recipe.Apply(r.command, written, at, files)
 	if err != nil {
 		return Command{}, err
 	}
@@ -43,11 +48,12 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (Command, e
 		if err != nil {
 			return Command{}, err
 		}
-		if change, err = r.recipe.ResumeFrom(change, command, plan, checkpoint, files); err != nil {
+		if change, err = r.recipe.ResumeFrom(change, command, written, checkpoint, files); err != nil {
 			return Command{}, err
 		}
 	}
-	c := Command{Argv: change.Argv, Env: map[string]string{}, Files: map[string][]byte{}, Siblings: map[string]string{}, Diff: change.Diff}
+	c := Command{Argv: change.Argv, Env: map[string]string{}, Files: map[string][]byte{}, Siblings: map[string]string{}, Diff: change.Diff,
+		Calls: change.Calls, Turn: turned}
 	maps.Copy(c.Env, change.Env)
 	p.ceiling.withAllocator(r.env, c.Env)
 	maps.Copy(c.Env, p.ceiling.env)

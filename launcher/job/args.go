@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // FromArgs reads a command line as torchrun takes it: flags, then a script and
@@ -37,6 +38,10 @@ func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error)
 	j.Warnings = append(j.Warnings, line.Warnings...)
 	if err := judge(j); err != nil {
 		return nil, err
+	}
+	if file := under(dir, j.Argv[0]); j.Python == "" && env[pythonExec] == "" && j.Kind == Script && executable(file) == nil && pythonScript(file) {
+		// A program of some environment, such as pip makes: it runs on that one's Python.
+		j.Python, _, _ = python.Search{Launcher: file, Dir: dir}.OfLauncher()
 	}
 	j.Digest = digest(j, nil)
 	return j, nil

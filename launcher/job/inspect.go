@@ -124,5 +124,6 @@ func (s Inspected) accelerator() string {
 
 // asWritten is the job's command as recipes see it, with no file read yet.
 func (s Inspected) asWritten() recipes.Command {
-	return recipes.Command{Argv: slices.Clone(s.job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source, Modules: s.modules}
+	return recipes.Command{Argv: slices.Clone(s.job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source, Modules: s.modules,
+		Closed: !s.job.Launch.Probe || !s.job.Launch.Hooks}
 }

@@ -115,6 +115,8 @@ type Launch struct {
 	HangTimeout time.Duration
 	// Probe says that the Python hook is put into the ranks.
 	Probe bool
+	// Hooks says that the probe may change settings inside the process.
+	Hooks bool
 	// OnNotice is what a notice means that the time ends: "auto", "stop" or "go-on", and
 	// NoticeGrace how long the ranks train on where that time is not known.
 	OnNotice    string
@@ -207,6 +209,7 @@ func defaults() *Job {
 			Auto:            AutoScript,
 			HangTimeout:     30 * time.Second,
 			Probe:           true,
+			Hooks:           true,
 			OnNotice:        "auto",
 			NoticeGrace:     time.Minute,
 			TTY:             "auto",

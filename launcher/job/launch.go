@@ -27,6 +27,7 @@ func (r *reader) readLaunch() {
 	l.DataParallel = t.whole("data_parallel", 0, 0, many)
 	l.HangTimeout = t.duration("hang_timeout", l.HangTimeout, time.Second)
 	l.Probe = t.truth("probe", l.Probe)
+	l.Hooks = t.truth("hooks", l.Hooks)
 	l.OnNotice = t.choice("on_notice", l.OnNotice, "auto", "stop", "go-on")
 	l.NoticeGrace = t.duration("notice_grace", l.NoticeGrace, 0)
 	l.TTY = t.choice("tty", l.TTY, "auto", "always", "never")

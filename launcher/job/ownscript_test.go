@@ -74,7 +74,7 @@ func TestScriptsMadeFromAFrameworks(t *testing.T) {
 			if !strings.HasPrefix(command, "env ") {
 				command = "python3 " + command
 			}
-			test.files["train.toml"] = "[job]\ncommand = \"" + command + "\"\n[launch]\nnproc_per_node = 2\n"
+			test.files["train.toml"] = "[job]\ncommand = \"" + command + "\"\n[launch]\nnproc_per_node = 2\nhooks = false\n"
 			dir, _ := folder(t, test.files)
 			p, err := prepared(t, dir, machine(dir), "train.toml")
 			if err != nil {

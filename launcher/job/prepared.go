@@ -78,6 +78,8 @@ func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, e
 		delete(plan, strategy.Allocator)
 		knobs[strategy.Allocator] = strategy.Range{Absent: "gpurun does not know the allocator of an " + unknown}
 	}
+	r.keepSchedule(knobs)
+	r.inside(plan, knobs)
 	return plan, knobs, nil
 }
 
@@ -247,6 +249,8 @@ func (p *Prepared) Value(k strategy.Knob) string {
 		return string(p.plan[k])
 	case known && r.Scope == strategy.ScopeDerived:
 		return "derived by the job"
+	case known && r.Absent == "" && p.resolved.job.Launch.Probe && (r.By == strategy.ByHook || p.resolved.recipe.InCode()):
+		return "the job's process says it"
 	case known && r.Absent == "":
 		return "not known: name it in the job, or give the knob a default in [knobs]"
 	}

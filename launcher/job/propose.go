@@ -5,9 +5,11 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -25,6 +27,12 @@ type Proposal struct {
 	NoArgs bool
 	// HasEnv: the job has a table job.env.
 	HasEnv bool
+	// Code are calls in the job's code as they would be written, and Turned is what has
+	// no words in the job at all: gpurun turned it in the process.
+	Code   []string
+	Turned strategy.Plan
+	// Unchanged: the words and variables are those of the job as it is.
+	Unchanged bool
 }
 
 // An origin is where the user wrote the words of a job's command.
@@ -41,7 +49,8 @@ type origin struct {
 // that only gpurun puts on; changed files are those of attempt n of the run in dir.
 func (p *Prepared) Propose(plan strategy.Plan, dir string, n int) (Proposal, error) {
 	r := p.resolved
-	change, err := r.recipe.Apply(r.command, plan, r.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
+	written, turned := p.split(plan)
+	change, err := r.recipe.Apply(r.command, written, r.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
 	if err != nil {
 		return Proposal{}, err
 	}
@@ -54,10 +63,28 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int) (Proposal, err
 		proposal.Env = map[string]string{}
 	}
 	maps.Copy(proposal.Env, change.Env)
+	proposal.Code = inPython(change.Calls)
+	proposal.Turned, proposal.Unchanged = turned, len(change.Env) == 0 && slices.Equal(change.Argv, r.job.Argv)
 	if r.job.Path != "" {
 		proposal.File = filepath.Base(r.job.Path)
 	}
 	return proposal, nil
+}
+
+// inPython writes calls as the code would have them, one for each thing that is called.
+func inPython(calls []strategy.Call) []string {
+	var names, all []string
+	arguments := map[string][]string{}
+	for _, c := range calls {
+		if arguments[c.Name] == nil {
+			names = append(names, c.Name)
+		}
+		arguments[c.Name] = append(arguments[c.Name], c.Keyword+"="+format.Literal(c.To))
+	}
+	for _, name := range names {
+		all = append(all, fmt.Sprintf("%s(…, %s)", name, strings.Join(arguments[name], ", ")))
+	}
+	return all
 }
 
 // with puts new words of the job in the place of the old ones.

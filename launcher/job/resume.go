@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // readResume reads [resume], whose two keys need each other.
@@ -47,7 +49,12 @@ func (r *reader) readProgress() {
 	if step == nil {
 		return
 	}
-	if step.NumSubexp() == 0 {
+	pattern, unknown := strategy.StepPatternOf(step.SubexpNames())
+	switch {
+	case len(unknown) > 0:
+		t.bad("step", "the group %q means nothing; groups can be called step, total and loss", unknown[0])
+		return
+	case pattern.Step == 0:
 		t.bad("step", `has no group for the step's number, such as (\d+)`)
 		return
 	}

@@ -153,9 +153,11 @@ func (t typedLine) onLine(err error) error {
 	return errext.WithHint(err, "put gpurun in front of the launcher itself, or "+file)
 }
 
+// shells run scripts of their own.
+var shells = []string{"sh", "bash", "dash", "zsh"}
+
 // name is the job's: that of its script, also of one that a shell runs.
 func (t typedLine) name(j *Job) string {
-	shells := []string{"sh", "bash", "dash", "zsh"}
 	if j.Kind == Program && slices.Contains(shells, nameOf(j.Argv[0])) && len(j.Argv) > 1 && !strings.HasPrefix(j.Argv[1], "-") {
 		return nameOf(j.Argv[1])
 	}

@@ -289,3 +289,18 @@ func TestCommandVariables(t *testing.T) {
 		t.Errorf("an unset variable: %v", err)
 	}
 }
+
+// A program that pip has made runs on the Python of its environment, and not on the one
+// that is active.
+func TestAProgramOfAnEnvironment(t *testing.T) {
+	dir, env := typedAt(t)
+	own := filepath.Join(dir, "venv/bin/python3")
+	put(t, own, "#!/bin/sh\n")
+	put(t, filepath.Join(dir, "venv/bin/mytool"), "#!"+own+"\nimport sys\n")
+	for words, want := range map[string]string{"venv/bin/mytool --x": own, "--python /other/python venv/bin/mytool --x": "/other/python"} {
+		j, _, err := Open(t.Context(), strings.Fields(words), env, dir)
+		if err != nil || j.Python != want {
+			t.Errorf("%s: %+v, %v, want the interpreter %s", words, j, err, want)
+		}
+	}
+}

@@ -198,6 +198,8 @@ func (r *ranks) Facts() <-chan strategy.Fact { return r.facts }
 // StopPeers stops nobody: they have ended.
 func (r *ranks) StopPeers(int, []int) {}
 
+func (r *ranks) Release() {}
+
 func facts(c *campaign, p strategy.Plan) chan strategy.Fact {
 	micro, _ := p.Number(strategy.MicroBatchSize)
 	end, code := cause.Code(c.end), 1

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/probe"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -28,6 +29,7 @@ type attempt struct {
 	out      *output.Output
 	counters *host.Counters
 	facts    chan strategy.Fact
+	probe    *probe.Installed // nil where the ranks do without
 	// stopProbe ends the watch over what ranks tell of their own end.
 	stopProbe func()
 	// saving looks for checkpoints that grow once a rank has told why it ends.
@@ -80,6 +82,17 @@ func (a *attempt) Stop(signal int, grace time.Duration) {
 
 // StopPeers sends a signal to all ranks but those given.
 func (a *attempt) StopPeers(signal int, of []int) { a.group.StopPeers(syscall.Signal(signal), of) }
+
+// Release lets the ranks go on that wait before their first optimizer step. Where that
+// cannot be told to them they end by themselves, and say why.
+func (a *attempt) Release() {
+	if a.probe == nil {
+		return
+	}
+	if err := a.probe.Go(); err != nil {
+		a.node.log.Note(fmt.Sprintf("warning: the ranks cannot be told to go on: %v", err))
+	}
+}
 
 // kill ends the ranks and all that they started without any grace.
 func (a *attempt) kill() {

@@ -40,8 +40,11 @@ type Options struct {
 	RunID string
 	// MaxRestarts is told to the ranks, as torchrun does.
 	MaxRestarts int
-	// Probe puts gpurun's hook into the ranks' Python.
-	Probe bool
+	// Probe puts gpurun's hook into the ranks' Python; Hooks lets it change settings there.
+	Probe, Hooks bool
+	// Script, an absolute path, or Module is what each rank runs, also behind wrappers;
+	// both are empty where that is not known.
+	Script, Module string
 	// NVMePath is the folder for what a plan offloads to NVMe, empty for none.
 	NVMePath string
 	// Grace is what ranks get after a user's stop, and what they leave behind when

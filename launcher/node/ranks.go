@@ -61,10 +61,25 @@ func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) 
 	if !n.opts.Probe {
 		return none
 	}
-	variables, err := probe.Install(l.Dir, slices.Sorted(maps.Keys(l.Command.Env))...)
+	installed, err := probe.Install(l.Dir, n.orders(a, l), slices.Sorted(maps.Keys(l.Command.Env))...)
 	if err != nil {
 		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: err.Error()})
 		return none
 	}
-	return variables
+	a.probe = installed
+	return installed.Variables
 }
+
+// orders say what the processes of an attempt are to change in themselves.
+func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
+	batch := func(c strategy.Call) bool {
+		return c.Knob == strategy.MicroBatchSize || c.Knob == strategy.GradientAccumulationSteps
+	}
+	return probe.Orders{
+		Script: n.opts.Script, Module: n.opts.Module, Hooks: n.opts.Hooks, Turn: l.Command.Turn, Calls: l.Command.Calls,
+		Batch: l.Confirm || slices.ContainsFunc(l.Command.Calls, batch), Ranks: a.world,
+	}
+}
+
+// stepped takes the optimizer steps that a rank's process counts.
+func (a *attempt) stepped(rank int, s probe.Step) { a.out.Stepped(rank, s.N, s.At) }

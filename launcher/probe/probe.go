@@ -1,37 +1,80 @@
-// Package probe is what the training process itself can tell about its end.
+// Package probe is what runs inside the training process: it tells of its end, of what it
+// runs with and of its steps, and changes what gpurun's orders say.
 //
 // A rank that raised and then hangs, in an atexit function, in a destructor or in a
 // collective that its peers will never join, has no exit that could be waited for.
-// Two files tell of the exception nevertheless:
+// Files in the rank's folder tell of what cannot be seen from outside:
 //
 //   - error.json, which torch.distributed.elastic's @record writes where a script
 //     uses it;
-//   - probe.json, which the probe writes: a sitecustomize.py on the rank's
-//     PYTHONPATH, with a hook before sys.excepthook. It is there before any other
-//     hook, atexit function or destructor runs.
+//   - probe.json, which the probe writes before any other hook, atexit function or
+//     destructor runs: a sitecustomize.py on the rank's PYTHONPATH, with a hook before
+//     sys.excepthook;
+//   - process.json: what the process runs with, read from what it calls, and what was
+//     changed in it;
+//   - steps: the latest optimizer step.
 //
-// Watch sees both as they appear.
+// Watch sees them as they appear. A process that the job starts itself and that trains
+// has files with its number in their names.
+//
+// # The Python parts
+//
+//	sitecustomize.py  the start: who this is, the end's hook, nothing else
+//	rank.py           which process is the rank
+//	imports.py        what is done once a module is imported
+//	children.py       the processes that the job starts itself
+//	process.py        process.json
+//	root.py model.py  the module that is trained, at its first call
+//	precision.py switches.py loaders.py cycles.py
+//	                  what is seen of it, of its batches, and of how many make a step
+//	steps.py gate.py  optimizer steps; where ranks wait for each other
+//	huggingface.py lightning.py deepspeed.py words.py
+//	                  what frameworks are set to
+//	calls.py          orders that change an argument in the job's code
+//	rungs.py …        rungs that are turned inside the model
+//	report.py         the end, and how a file is written
 //
 // # What the probe promises
 //
-// Python goes on as if the probe were not there. The sitecustomize that would have
-// been found is loaded, PYTHONPATH, sys.path and sys.modules are as without the
-// probe when the script starts, and sys.excepthook still is sys.__excepthook__. It
-// imports nothing that Python does not import by itself and takes between half a
-// millisecond and three, depending on whether Python may keep the compiled file.
+// Until torch is imported, Python goes on as if the probe were not there. The
+// sitecustomize that would have been found is loaded, PYTHONPATH, sys.path and
+// sys.modules are as without the probe when the script starts, and sys.excepthook still
+// is sys.__excepthook__. It imports nothing that Python does not import by itself and
+// takes less than a millisecond, or two to three where Python may not keep the compiled
+// files; and as long again once torch is there. A finder in front of sys.meta_path looks
+// names up in a dictionary until the first optimizer step.
 //
-// Only the rank itself writes: neither a fork of it, nor a process that it starts,
-// nor a thread. SystemExit and KeyboardInterrupt are no failures.
+// What listens in the training process is taken away again as soon as it has heard: at
+// the root's first call, or after the first two or three optimizer steps. What stays is
+// one hook that counts steps, in less than a microsecond. torch.compile makes the same of
+// the job. Whatever fails in a hook is noted in process.json, and the job goes on.
+//
+// The rank is the first Python process below gpurun's child that runs the job's script
+// or module, behind any wrapper. A wrapper that is Python itself keeps gpurun's
+// variables for those below it and is otherwise as if the probe were not there. Of a
+// program that gpurun cannot name it is the first process that trains.
+//
+// Only the rank itself tells of its end: neither a fork of it, nor a process that it
+// starts, nor a thread. SystemExit and KeyboardInterrupt are no failures. A process that
+// only loads data writes nothing.
+//
+// What is told is certain, or absent: a loader's batch size is told where the model was
+// seen to be given so many samples, accumulation where two steps in a row took as many
+// batches, and nothing where what a framework is set to is not what was seen.
 //
 // # Limits
 //
-//   - Nothing is written under python -S, -E, -I or -i, by other programs, and by a
-//     Python that a rank's shell script runs without exec.
+//   - Nothing is written under python -S, -E, -I or -i, and by other programs.
+//   - A rank below a shell that the job's own Python starts is not followed, since its
+//     environment is no longer gpurun's; one below a shell that gpurun starts is.
 //   - Where a script's own excepthook neither calls the one before it nor
-//     sys.__excepthook__, the file is written as the last atexit function runs.
+//     sys.__excepthook__, probe.json is written as the last atexit function runs.
 //   - A finally clause that hangs ends no exception: neither the probe nor @record
 //     knows of it, nor does the output.
-//   - os._exit, a signal and a crash in native code leave no file. The exit tells.
+//   - os._exit, a signal and a crash in native code leave no probe.json. The exit tells.
+//   - A model that is only called inside a compiled function is not seen, nor is one
+//     that is called by methods other than its forward; their steps are.
+//   - Settings are read from Python 3.8 on; older ones tell of their end alone.
 package probe
 
 import (
@@ -47,13 +90,16 @@ import (
 
 // hook is the probe's Python part.
 //
-//go:embed sitecustomize.py report.py
+//go:embed *.py
 var hook embed.FS
 
-// The files in a rank's folder that tell how it ended.
+// The files in a rank's folder that tell how it ended, and what it runs with. Those of a
+// process that the job started itself have its number in their names: process-123.json.
 const (
-	probeFile = "probe.json"
-	errorFile = "error.json" // TORCHELASTIC_ERROR_FILE
+	probeFile   = "probe.json"
+	errorFile   = "error.json" // TORCHELASTIC_ERROR_FILE
+	processFile = "process.json"
+	stepsFile   = "steps"
 )
 
 // fileVariable tells the probe where to write, and whether to.
@@ -62,50 +108,64 @@ const fileVariable = "GPURUN_PROBE_FILE"
 // namesVariable tells the probe of which variables it tells the values.
 const namesVariable = "GPURUN_PROBE_NAMES"
 
+// ordersVariable tells the probe where its orders are.
+const ordersVariable = "GPURUN_PROBE_ORDERS"
+
 // Install puts the hook into a new folder below that of the attempt, whose name
 // nobody can guess and which only the user can write to: Python runs what it finds
-// there, a compiled file in its __pycache__ first. Environ gives the variables
-// to set for a rank with the global number rank, whose environment, as KEY=value, is
-// env so far: its PYTHONPATH is kept behind the hook's folder. What a rank tells
-// includes the values that the variables in names then have: see Environ.
+// there, a compiled file in its __pycache__ first. The ranks carry out the orders. What
+// a rank tells of its end includes the values that the variables in names then have:
+// see Environ.
 //
 // An error means that the ranks have to do without the probe.
-func Install(dir string, names ...string) (environ func(rank int, env []string) map[string]string, err error) {
-	dir, err = filepath.Abs(dir)
+func Install(dir string, orders Orders, names ...string) (*Installed, error) {
+	p, err := install(dir, orders)
 	if err != nil {
 		return nil, fmt.Errorf("install the probe: %w", err)
 	}
+	p.names = strings.Join(names, ",")
+	return p, nil
+}
+
+func install(dir string, orders Orders) (*Installed, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
 	if strings.ContainsRune(dir, os.PathListSeparator) {
-		return nil, fmt.Errorf("install the probe: PYTHONPATH cannot hold %q, which contains a colon", dir)
+		return nil, fmt.Errorf("PYTHONPATH cannot hold %q, which contains a colon", dir)
 	}
 	folder, err := os.MkdirTemp(dir, "probe-*")
 	if err != nil {
-		return nil, fmt.Errorf("install the probe: %w", err)
+		return nil, err
+	}
+	// Python without its site module (-S) looks for modules in the folder and does not
+	// run the hook that takes it away: none of the parts may stand for another.
+	if err := os.Mkdir(filepath.Join(folder, "inside"), 0o700); err != nil {
+		return nil, err
 	}
 	files, err := hook.ReadDir(".")
 	if err != nil {
-		return nil, fmt.Errorf("install the probe: %w", err)
+		return nil, err
 	}
 	for _, f := range files {
 		text, err := hook.ReadFile(f.Name())
+		path := filepath.Join(folder, "inside", f.Name())
+		if f.Name() == "sitecustomize.py" {
+			path = filepath.Join(folder, f.Name())
+		}
 		if err == nil {
-			err = plant(filepath.Join(folder, f.Name()), text)
+			err = plant(path, text)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("install the probe: %w", err)
+			return nil, err
 		}
 	}
-	return func(rank int, env []string) map[string]string {
-		path := folder
-		if others := lookup(env, "PYTHONPATH"); others != "" {
-			path += string(os.PathListSeparator) + others
-		}
-		variables := map[string]string{"PYTHONPATH": path, fileVariable: filepath.Join(rankFolder(dir, rank), probeFile)}
-		if len(names) > 0 {
-			variables[namesVariable] = strings.Join(names, ",")
-		}
-		return variables
-	}, nil
+	text, err := orders.text()
+	if err == nil {
+		err = plant(filepath.Join(folder, ordersFile), text)
+	}
+	return &Installed{dir: dir, folder: folder}, err
 }
 
 // plant writes a file that is not there yet.

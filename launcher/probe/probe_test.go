@@ -40,6 +40,11 @@ type trial struct {
 	flags   []string // of the interpreter
 	bare    bool     // without the probe
 	names   []string // of the variables whose values are told
+	orders  Orders
+	parts   map[string]string // parts of the probe that are others than its own
+
+	installed *Installed
+	troubled  bool // the probe is meant to fail
 }
 
 func newTrial(t *testing.T) *trial {
@@ -64,14 +69,15 @@ func (r *trial) command(t *testing.T, script string) *exec.Cmd {
 	cmd.Dir = r.home
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + cmd.Dir, "PYTHONPATH=" + r.modules}
 	if !r.bare {
-		environ, err := Install(r.dir, r.names...)
+		r.orders.Script = filepath.Join(r.modules, "train.py")
+		installed, err := Install(r.dir, r.orders, r.names...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := os.MkdirAll(filepath.Join(r.dir, "rank0"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for k, v := range environ(0, cmd.Env) {
+		for k, v := range installed.Variables(0, cmd.Env) {
 			cmd.Env = append(cmd.Env, k+"="+v)
 		}
 	}
@@ -373,7 +379,7 @@ func TestUnwritable(t *testing.T) {
 
 // A path that PYTHONPATH cannot hold is refused; the ranks run without the probe.
 func TestInstallRefusesAColon(t *testing.T) {
-	if _, err := Install(filepath.Join(t.TempDir(), "12:30")); err == nil {
+	if _, err := Install(filepath.Join(t.TempDir(), "12:30"), Orders{}); err == nil {
 		t.Error("installed")
 	}
 }
@@ -393,19 +399,20 @@ func TestVariablesAreTold(t *testing.T) {
 
 func TestEnviron(t *testing.T) {
 	dir := t.TempDir()
-	environ, err := Install(dir)
+	installed, err := Install(dir, Orders{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	hook, _, _ := strings.Cut(environ(3, nil)["PYTHONPATH"], ":")
+	hook, _, _ := strings.Cut(installed.Variables(3, nil)["PYTHONPATH"], ":")
 	if filepath.Dir(hook) != dir {
 		t.Fatalf("the hook is in %s", hook)
 	}
 	for inherited, want := range map[string]string{
 		"": hook, "PYTHONPATH=": hook, "PYTHONPATH=/a:/b": hook + ":/a:/b", "OTHER=/a": hook,
 	} {
-		got := environ(3, []string{inherited})
-		if diff := cmp.Diff(map[string]string{"PYTHONPATH": want, "GPURUN_PROBE_FILE": filepath.Join(dir, "rank3", "probe.json")}, got); diff != "" {
+		got := installed.Variables(3, []string{inherited})
+		want := map[string]string{"PYTHONPATH": want, "GPURUN_PROBE_FILE": filepath.Join(dir, "rank3", "probe.json"), "GPURUN_PROBE_ORDERS": filepath.Join(hook, "orders.json")}
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", inherited, diff)
 		}
 	}
@@ -432,18 +439,18 @@ func TestNothingCanBePlanted(t *testing.T) {
 	}
 	folders := map[string]bool{}
 	for range 3 {
-		environ, err := Install(dir)
+		installed, err := Install(dir, Orders{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(python(t), "-c", "import sitecustomize")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-		for k, v := range environ(0, nil) {
+		for k, v := range installed.Variables(0, nil) {
 			cmd.Env = append(cmd.Env, k+"="+v)
 		}
 		_ = cmd.Run() // most hosts have no sitecustomize of their own
-		hook := environ(0, nil)["PYTHONPATH"]
+		hook := installed.Variables(0, nil)["PYTHONPATH"]
 		folders[hook] = true
 		err = filepath.WalkDir(hook, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.Name() == "__pycache__" || strings.HasSuffix(path, ".pyc") { // Python's own
@@ -471,14 +478,14 @@ func TestNothingCanBePlanted(t *testing.T) {
 // it, and with one whose compiled form cannot be kept.
 func BenchmarkStart(b *testing.B) {
 	dir := b.TempDir()
-	environ, err := Install(dir)
+	installed, err := Install(dir, Orders{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	path := python(b)
 	plain := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 	var probed []string
-	for k, v := range environ(0, plain) {
+	for k, v := range installed.Variables(0, plain) {
 		probed = append(probed, k+"="+v)
 	}
 	for _, bench := range []struct {

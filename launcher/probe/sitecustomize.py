@@ -1,27 +1,31 @@
 # gpurun puts this file in front of a rank's PYTHONPATH. When an uncaught exception
 # ends the rank's main thread, report.py writes what was raised into a file, before
-# anything else is done about the exception: what follows may hang. In all other
-# respects Python is to behave as if this file were not there.
+# anything else is done about the exception: what follows may hang. What else the probe
+# does begins when the process imports torch. In all other respects Python is to behave
+# as if this file were not there.
 #
 # Any Python reads it at its start, from 2.7 on: keep it short, and import nothing
-# that Python does not import by itself.
+# that Python does not import by itself. So do rank.py and report.py.
 import os
 import sys
 
+NAMES = ("GPURUN_PROBE_FILE", "GPURUN_PROBE_NAMES", "GPURUN_PROBE_ORDERS", "GPURUN_PROBE_JOB")
 
-def is_rank(path):
-    """Tells whether this process is the rank, and not something that it started.
 
-    A rank leads a session, and its parent was not told of the file.
-    """
-    if os.getsid(0) != os.getpid():
-        return False
-    word = "GPURUN_PROBE_FILE=" + path
-    try:
-        with open("/proc/%d/environ" % os.getppid(), "rb") as f:
-            return getattr(os, "fsencode", str)(word) not in f.read().split(b"\0")
-    except (IOError, OSError):
-        return True  # it is another user's, and so was not told
+def load(name):
+    """Gives a part of the probe: inside/<name>.py, run once, under no name in sys.modules."""
+    if name not in parts:
+        path = os.path.join(here, "inside", name + ".py")
+        module = type(sys)("gpurun." + name)
+        module.__file__, module.load = path, load
+        if sys.version_info < (3, 8):
+            with open(path) as f:
+                code = compile(f.read(), path, "exec")
+        else:  # Python keeps the compiled form
+            code = sys.modules["_frozen_importlib_external"].SourceFileLoader(name, path).get_code(name)
+        exec(code, module.__dict__)
+        parts[name] = module
+    return parts[name]
 
 
 def watch(path, names):
@@ -41,10 +45,7 @@ def watch(path, names):
         if "told" in state or os.getpid() != pid or get_ident() != thread:
             return
         if not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-            module = {"__name__": "report"}
-            with open(os.path.join(here, "report.py")) as f:
-                exec(compile(f.read(), f.name, "exec"), module)
-            module["report"](path, names, kind, value, trace)
+            load("report").report(path, names, kind, value, trace)
             state["told"] = True
 
     def excepthook(kind, value, trace):
@@ -85,28 +86,48 @@ def running(frame):
     return False
 
 
-def withdraw():
-    """Leaves Python's path, the environment and the module's name as they were."""
+def hide():
+    """Leaves Python's path and the module's name as they were."""
     sys.path[:] = [p for p in sys.path if p != here]
     sys.path_importer_cache.pop(here, None)
+    return sys.modules.pop("sitecustomize", None)
+
+
+def withdraw():
+    """Leaves the environment as it was."""
     first, _, rest = os.environ.get("PYTHONPATH", "").partition(os.pathsep)
     if first == here:
         os.environ.pop("PYTHONPATH")
         if rest:
             os.environ["PYTHONPATH"] = rest
-    return sys.modules.pop("sitecustomize", None)
+    for name in NAMES:
+        os.environ.pop(name, None)
 
 
 def main():
-    path = os.environ.get("GPURUN_PROBE_FILE")
-    if path and not (sys.flags.inspect or sys.flags.interactive) and is_rank(path):
-        watch(path, os.environ.get("GPURUN_PROBE_NAMES", ""))
-    os.environ.pop("GPURUN_PROBE_FILE", None)
-    os.environ.pop("GPURUN_PROBE_NAMES", None)
+    told = dict((name, os.environ.get(name, "")) for name in NAMES)
+    path = told["GPURUN_PROBE_FILE"]
+    if not path:
+        withdraw()
+        return
+    if sys.flags.inspect or sys.flags.interactive:
+        return
+    role = "rank"
+    try:
+        role = load("rank").role(told)
+    finally:
+        # What a launcher or a wrapper hands on is for the rank below it.
+        if role != "passer":
+            withdraw()
+    if role == "rank":
+        watch(path, told["GPURUN_PROBE_NAMES"])
+    if sys.version_info >= (3, 8):
+        load("imports").follow(role, told, here, watch)
 
 
 here = os.path.dirname(__file__)
-kept = withdraw()  # Python 2 empties a module that nobody keeps
+parts = {}
+kept = hide()  # Python 2 empties a module that nobody keeps
 try:
     # The one that would have been found; without one, the error that says so.
     import sitecustomize

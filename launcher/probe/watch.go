@@ -3,8 +3,11 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +15,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
-	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // A watcher sees the files that ranks write about their own end.
@@ -20,24 +22,41 @@ type watcher struct {
 	dir   string
 	ranks []int
 	emit  func(strategy.Fact)
-	told  map[string]cause.Finding // by path, what was emitted last
+	step  func(rank int, s Step) // may be nil
+	told  map[string]any         // by path, what was emitted last
+	steps map[int]stepped        // by rank
 
 	notify *fsnotify.Watcher // nil where there is none
 	rankOf map[string]int    // by folder
 	done   chan struct{}     // closed when the goroutine has ended
 }
 
-// Watch emits a fact for each rank that writes probe.json or error.json below the
-// attempt's folder, as it happens. A file that is written again with something else
-// to say is emitted again, with the same Stream and Seq. Emit is called by one
+// stepped is the step that a rank has told last, and in which file: of several processes
+// of a rank the one that is ahead speaks.
+type stepped struct {
+	path string
+	Step
+}
+
+// mostFiles bounds how many files of a rank are followed: a rank may start processes
+// without end.
+const mostFiles = 512
+
+// Watch emits a fact for each rank that writes probe.json, error.json or process.json
+// below the attempt's folder, as it happens. A file that is written again with something
+// else to say is emitted again; an end with the same Stream and Seq. Step, which may be
+// nil, is called for each change of a rank's steps. Emit and step are called by one
 // goroutine at a time, and may block.
 //
-// Stop ends the watch. It emits what has not been seen yet, and returns when emit
-// will not be called any more. It may be called more than once, not from emit.
+// Stop ends the watch. It emits what has not been seen yet, and returns when neither
+// will be called any more. It may be called more than once, not from emit or step.
 //
 // Where the kernel cannot watch, a fact says so, and stop finds the files.
-func Watch(dir string, ranks []int, emit func(strategy.Fact)) (stop func()) {
-	w := &watcher{dir: dir, ranks: ranks, emit: emit, told: map[string]cause.Finding{}, rankOf: map[string]int{}, done: make(chan struct{})}
+func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int, s Step)) (stop func()) {
+	w := &watcher{
+		dir: dir, ranks: ranks, emit: emit, step: step, told: map[string]any{}, steps: map[int]stepped{},
+		rankOf: map[string]int{}, done: make(chan struct{}),
+	}
 	err := w.open()
 	go w.run(err)
 	return sync.OnceFunc(func() {
@@ -114,38 +133,108 @@ func (w *watcher) event(e fsnotify.Event) {
 		return
 	}
 	folder, name := filepath.Split(e.Name)
-	if name == probeFile || name == errorFile {
-		if rank, ok := w.rankOf[filepath.Clean(folder)]; ok {
-			w.look(rank, name)
-		}
+	if rank, ok := w.rankOf[filepath.Clean(folder)]; ok {
+		w.look(rank, name)
 		return
 	}
 	if rank, ok := w.rankOf[filepath.Clean(e.Name)]; ok && e.Has(fsnotify.Create) {
 		if err := w.notify.Add(e.Name); err != nil {
 			w.gap(fmt.Errorf("watch %s: %w", e.Name, err))
 		}
-		w.look(rank, errorFile)
-		w.look(rank, probeFile)
+		w.lookAt(rank)
 	}
 }
 
 func (w *watcher) lookAtAll() {
 	for _, rank := range w.ranks {
-		w.look(rank, errorFile)
-		w.look(rank, probeFile)
+		w.lookAt(rank)
 	}
 }
 
-// look emits what a file says, unless it has been told.
+// lookAt looks at all files of a rank: those of its end first.
+func (w *watcher) lookAt(rank int) {
+	w.look(rank, errorFile)
+	w.look(rank, probeFile)
+	folder, err := os.Open(rankFolder(w.dir, rank))
+	if err != nil {
+		return
+	}
+	defer folder.Close()
+	names, _ := folder.Readdirnames(16 * mostFiles) // what there is, if not all of it
+	slices.Sort(names)
+	for _, name := range names {
+		if name != errorFile && name != probeFile {
+			w.look(rank, name)
+		}
+	}
+}
+
+// look emits what a file says, if it is one of ours, unless it has been told.
 func (w *watcher) look(rank int, name string) {
 	path := filepath.Join(rankFolder(w.dir, rank), name)
-	fact, ok := read(path, name, rank)
-	if !ok {
+	switch plain, own := unnumbered(name); {
+	case own && len(w.told) >= mostFiles*len(w.ranks):
+	case name == probeFile, name == errorFile:
+		w.lookAtEnd(rank, name, path)
+	case plain == processFile:
+		w.lookAtProcess(rank, path)
+	case plain == stepsFile && w.step != nil:
+		w.lookAtSteps(rank, path)
+	}
+}
+
+// unnumbered gives the name that a file of a rank would have, and whether it is one of a
+// process that the job started itself: process-123.json, steps-123.
+func unnumbered(name string) (plain string, own bool) {
+	stem, end, dotted := strings.Cut(name, ".")
+	if base, number, ok := strings.Cut(stem, "-"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
+		stem, own = base, true
+	}
+	if dotted {
+		stem += "." + end
+	}
+	return stem, own
+}
+
+func (w *watcher) lookAtEnd(rank int, name, path string) {
+	if fact, ok := read(path, name, rank); ok && w.isNews(path, *fact.Finding) {
+		w.emit(fact)
+	}
+}
+
+func (w *watcher) lookAtProcess(rank int, path string) {
+	text, written, err := slurp(path)
+	if err != nil {
 		return
 	}
-	if before, ok := w.told[path]; ok && reflect.DeepEqual(before, *fact.Finding) {
+	said, problems, ok := parseSaid(text)
+	if !ok || !w.isNews(path, said) {
 		return
 	}
-	w.told[path] = *fact.Finding
-	w.emit(fact)
+	for _, p := range problems {
+		if w.isNews(path+": "+p, true) {
+			w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Gap: "the hook in the training process: " + p})
+		}
+	}
+	w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Said: &said})
+}
+
+// lookAtSteps tells the step of the process that is ahead of a rank's others.
+func (w *watcher) lookAtSteps(rank int, path string) {
+	s, ok := readStep(path)
+	before, told := w.steps[rank]
+	if !ok || told && (s.N <= before.N && path != before.path || s.N == before.N && s.Total == before.Total && s.At.Equal(before.At)) {
+		return
+	}
+	w.steps[rank] = stepped{path, s}
+	w.step(rank, s)
+}
+
+// isNews reports whether a path says something that was not told, and notes it as told.
+func (w *watcher) isNews(path string, says any) bool {
+	if before, ok := w.told[path]; ok && reflect.DeepEqual(before, says) {
+		return false
+	}
+	w.told[path] = says
+	return true
 }

@@ -1,0 +1,105 @@
+package job
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/recipes/detect"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// turnedInside are the knobs that the probe can turn in the process, and their values.
+var turnedInside = map[strategy.Knob][]strategy.Value{
+	strategy.ActivationCheckpointing: {"none", "full"},
+	strategy.OffloadActivations:      {"none", "cpu"},
+	strategy.Attention:               {"eager", "sdpa"},
+	strategy.Precision:               {"fp32", "bf16"},
+}
+
+// inside lets the probe turn what the job has no switch for. A switch of the job's own
+// comes first, and what a setting of the user's rules out stays so.
+func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
+	if !r.job.Launch.Probe {
+		return
+	}
+	reason := r.notInside()
+	for k, own := range knobs {
+		if own.Absent == "" && plan[k] == "" && r.recipe.InCode() {
+			own.Told = true
+			knobs[k] = own
+		}
+	}
+	for k, values := range turnedInside {
+		switch own := knobs[k]; {
+		case own.Confirm && plan[k] == "" && reason == "": // what the source says of it is not known
+			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
+		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
+		case plan[k] != "" && plan[k] != values[0]:
+		case reason != "":
+			own.Absent += "; " + reason
+			knobs[k] = own
+		default:
+			delete(plan, k) // the process says it
+			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
+		}
+	}
+}
+
+// notInside says why nothing can be turned in the process of the job; empty where it
+// may be: the process has the last word.
+func (r Resolved) notInside() string {
+	sources := r.sources()
+	switch {
+	case !r.job.Launch.Hooks:
+		return "launch.hooks = false keeps gpurun from turning it in the process"
+	case len(sources) == 0 && !r.runsOthers():
+		return "the program is no script, and so nothing of Python's that gpurun could turn it in"
+	case len(sources) == 0:
+		return "" // nobody knows what a script of a shell runs
+	case r.recipe.Name == "" && !detect.Torch(sources):
+		return "nothing that the script imports reaches PyTorch, in which gpurun could turn it"
+	}
+	if call := detect.Fixed(r.source); call != "" {
+		return fmt.Sprintf("the code makes the model one piece by %s, into which nothing can be put", call)
+	}
+	return ""
+}
+
+// runsOthers reports whether the job's command may start Python: a module, a shell, a
+// script of one.
+func (r Resolved) runsOthers() bool {
+	first := r.job.Argv[0]
+	if r.job.Kind != Program || slices.Contains(shells, nameOf(first)) || commandline.IsPython(first) {
+		return true
+	}
+	path, err := python.Search{Dir: r.job.Workdir, Env: r.env}.InPath(first)
+	if err != nil {
+		return false
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	start := make([]byte, 2)
+	_, err = io.ReadFull(file, start)
+	return err == nil && string(start) == "#!"
+}
+
+// split parts a plan into what the recipe writes and what the probe turns.
+func (p *Prepared) split(plan strategy.Plan) (written, turned strategy.Plan) {
+	written = strategy.Plan{}
+	for k, v := range plan {
+		switch values := turnedInside[k]; {
+		case p.knobs[k].By != strategy.ByHook:
+			written[k] = v
+		case slices.Contains(values[1:], v):
+			turned = turned.With(strategy.Plan{k: v})
+		}
+	}
+	return written, turned
+}

@@ -1,0 +1,95 @@
+# The models that no rung is turned on, whichever it is.
+
+
+def reason(root):
+    """Gives why nothing is changed inside this model, "" if something may be."""
+    return of_root(root) or of_modules(root) or of_parameters(root)
+
+
+def of_root(root):
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph is being captured"
+    if compiling():
+        return "the model is compiled by torch.compile"
+    names = {base.__name__ for base in type(root).__mro__}
+    if "DataParallel" in names:
+        return "DataParallel makes new replicas of the model in every step"
+    if "PipelineEngine" in names:
+        return "DeepSpeed's pipeline engine calls the blocks itself"
+    return ""
+
+
+def compiling():
+    import sys
+
+    dynamo = sys.modules.get("torch._dynamo")
+    try:
+        return bool(dynamo is not None and dynamo.is_compiling())
+    except AttributeError:
+        return False
+
+
+def of_modules(root):
+    import torch
+
+    scripted = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
+    for path, module in root.named_modules():
+        kind, own = type(module), module.__dict__.get("forward")
+        what = "the model" if module is root or path == "module" else path
+        if isinstance(module, scripted) or isinstance(own, scripted):
+            return what + " is a TorchScript module"
+        if is_compiled(module, own):
+            return what + " is compiled by torch.compile"
+        if "graphed" in getattr(own, "__qualname__", ""):
+            return what + " runs as CUDA graphs"
+        if is_quantised(kind):
+            return "%s is quantised (%s)" % (what, kind.__name__)
+    return ""
+
+
+def is_compiled(module, own):
+    kind = type(module)
+    if kind.__name__ == "OptimizedModule" or module.__dict__.get("_compiled_call_impl") is not None:
+        return True
+    return any(hasattr(forward, "_torchdynamo_orig_callable") for forward in (own, getattr(kind, "forward", None)))
+
+
+QUANTISED = (
+    "bitsandbytes", "torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.qat", "torch.ao.nn.intrinsic.qat",
+    "torch.nn.quantized", "torch.nn.intrinsic.quantized", "torch.nn.qat", "torch.ao.quantization", "torch.quantization",
+    "torchao", "auto_gptq", "gptqmodel", "awq", "hqq", "aqlm", "eetq", "quanto", "optimum.quanto", "transformer_engine",
+)
+
+
+def is_quantised(kind):
+    """Tells whether a layer computes in 8 bits or fewer, or learns to.
+
+    bitsandbytes has embeddings and norms that keep 32 bits.
+    """
+    for base in kind.__mro__:
+        room = base.__module__
+        if any(room == q or room.startswith(q + ".") for q in QUANTISED):
+            return "Linear" in kind.__name__ or not room.startswith(("bitsandbytes", "transformer_engine"))
+    return False
+
+
+def of_parameters(root):
+    for parameter in root.parameters():
+        if hasattr(parameter, "ds_id"):
+            return "DeepSpeed ZeRO-3 gathers the parameters of each block in an order of its own"
+        if parameter.device.type in ("meta", "xla"):
+            return "the model is on the device %s" % parameter.device.type
+        kind = type(parameter)
+        if kind.__module__.startswith(("torchao", "bitsandbytes")) or kind.__name__ in ("Params4bit", "Int8Params"):
+            return "the model is quantised (%s)" % kind.__name__
+    return ""
+
+
+def is_sharded(root):
+    """Tells whether FSDP, of either kind, shards the parameters of the model or of parts of it."""
+    for module in root.modules():
+        if {base.__name__ for base in type(module).__mro__} & {"FullyShardedDataParallel", "FSDPModule"}:
+            return True
+    return False

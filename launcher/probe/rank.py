@@ -1,0 +1,146 @@
+# Which of the Python processes below gpurun's child is the rank: the first one that
+# runs the job's script or module. A wrapper may stand before it that is Python itself
+# (conda run, poetry run, torchrun), and is left alone.
+#
+# Any Python from 2.7 on reads this file at its start: see sitecustomize.py.
+import os
+import sys
+
+
+def role(told):
+    """Says what this process is to the job.
+
+    rank    it runs what the job names, and nobody alive did before it
+    own     the job has started it: by itself, or as one of several that run the same
+    passer  it runs something else; it is one of the job's if it should come to train
+
+    Told are the variables that gpurun has set.
+    """
+    path = told["GPURUN_PROBE_FILE"]
+    if told["GPURUN_PROBE_JOB"]:
+        # A process that has replaced itself by another program is what it was.
+        return "rank" if holder(path) == os.getpid() else "own"
+    orders = read(told["GPURUN_PROBE_ORDERS"])
+    script, module = orders.get("script"), orders.get("module")
+    if not script and not module:
+        return "rank" if leads(path) and claim(path) else "passer"
+    if not runs(words(), script, module):
+        return "passer"
+    return "rank" if claim(path) else "own"
+
+
+def read(path):
+    """Gives the orders, an empty dictionary without any.
+
+    Python's json would take longer than all else here, and what Go writes reads as
+    Python: strings, numbers and three words.
+    """
+    try:
+        with open(path) as f:
+            return eval(f.read(), {"__builtins__": {}, "true": True, "false": False, "null": None})
+    except Exception:
+        return {}
+
+
+def words():
+    """Gives the command line, the interpreter and its options included."""
+    try:
+        return sys.orig_argv
+    except AttributeError:  # before Python 3.10
+        with open("/proc/self/cmdline", "rb") as f:
+            return [getattr(os, "fsdecode", str)(word) for word in f.read().split(b"\0")[:-1]]
+
+
+def runs(words, script, module):
+    """Tells whether a command line runs that script, or that module."""
+    kind, name = runnable(words)
+    if kind == "module":
+        return bool(module) and name == module
+    return kind == "script" and bool(script) and same(name, script)
+
+
+def same(a, b):
+    if os.path.abspath(a) == os.path.abspath(b):
+        return True
+    try:
+        return os.path.samefile(a, b)
+    except (OSError, ValueError):
+        return False
+
+
+def runnable(words):
+    """Gives what an interpreter runs: its kind (script, module or other) and its name."""
+    rest = list(words[1:])
+    while rest:
+        word = rest.pop(0)
+        if word == "-" or not word.startswith("-"):
+            return "script", word
+        if word.startswith("--"):
+            if word == "--check-hash-based-pycs":
+                rest[:1] = []
+            continue
+        for i, letter in enumerate(word[1:], 2):
+            if letter == "m":
+                return "module", word[i:] or (rest[0] if rest else "")
+            if letter == "c":
+                return "other", ""
+            if letter in "WXQ":
+                if not word[i:]:
+                    rest[:1] = []
+                break
+    return "other", ""
+
+
+def leads(path):
+    """Tells whether gpurun itself has started this process, or a shell that became it."""
+    if os.getsid(0) != os.getpid():
+        return False
+    word = "GPURUN_PROBE_FILE=" + path
+    try:
+        with open("/proc/%d/environ" % os.getppid(), "rb") as f:
+            return getattr(os, "fsencode", str)(word) not in f.read().split(b"\0")
+    except (IOError, OSError):
+        return True  # it is another user's, and so was not told
+
+
+def claim(path):
+    """Makes this process the rank, unless a living one is. Claims follow each other:
+    the next one bears the number of the process that held the one before."""
+    folder, name = os.path.dirname(path), "claim"
+    for _ in range(1000):
+        try:
+            fd = os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except OSError:
+            pid = held(os.path.join(folder, name))
+            if pid is None or pid == os.getpid():
+                return pid is not None
+            if os.path.exists("/proc/%d" % pid):
+                return False
+            name = "claim-%d" % pid
+            continue
+        try:
+            os.write(fd, b"%d\n" % os.getpid())
+        finally:
+            os.close(fd)
+        return True
+    return False
+
+
+def holder(path):
+    """Gives the process that is the rank, None for none."""
+    folder, name, pid = os.path.dirname(path), "claim", None
+    for _ in range(1000):
+        found = held(os.path.join(folder, name))
+        if found is None:
+            break
+        pid, name = found, "claim-%d" % found
+    return pid
+
+
+def held(path):
+    """Gives the process that a claim names; None where it is not known (yet)."""
+    try:
+        with open(path) as f:
+            return int(f.read())
+    except (IOError, OSError, ValueError):
+        return None

@@ -1,0 +1,165 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// What a process says comes through whole.
+func TestWhatAProcessSays(t *testing.T) {
+	const text = `{"pid": 7, "rank": 1, "world": 2, "time": 1.5, "versions": {"torch": "2.1"}, "settings": {"micro_batch_size": 16, "pin_memory": true, "precision": "bf16", "optimizer": "adamw"},
+		"told_by": {"micro_batch_size": "Trainer"}, "refused": {"attention": "no"}, "applied": {"activation_checkpointing": ["none", "full"], "micro_batch_size": ["", 8]}, "failed": {"precision": "x"},
+		"model": {"class": "Net", "parameters": 3, "trainable": 2, "bytes": {"float32": 12}, "blocks": [{"path": "h", "class": "B", "count": 4}], "switch": "gradient_checkpointing_enable", "compiled": true},
+		"waiting": true, "total_steps": 9, "problems": ["steps: KeyError"]}`
+	said, problems, ok := parseSaid([]byte(text))
+	want := strategy.Said{
+		PID: 7, World: 2, Settings: strategy.Plan{"micro_batch_size": "16", "pin_memory": "true", "precision": "bf16", "optimizer": "adamw"},
+		By: map[strategy.Knob]string{"micro_batch_size": "Trainer"}, Refused: map[strategy.Knob]string{"attention": "no"},
+		Applied: strategy.Changes{"activation_checkpointing": {"none", "full"}, "micro_batch_size": {"", "8"}}, Failed: map[strategy.Knob]string{"precision": "x"},
+		Model: &strategy.Model{
+			Class: "Net", Parameters: 3, Trainable: 2, Bytes: map[string]int64{"float32": 12}, Switch: "gradient_checkpointing_enable", Compiled: true,
+			Blocks: []strategy.Blocks{{Path: "h", Class: "B", Count: 4}},
+		},
+		Waiting: true, TotalSteps: 9,
+	}
+	if diff := cmp.Diff(want, said); diff != "" || !ok || len(problems) != 1 {
+		t.Errorf("%v, %q: %s", ok, problems, diff)
+	}
+}
+
+// What a job writes in its place is bounded, and what gpurun does not know is left out,
+// knob by knob.
+func TestHostileWords(t *testing.T) {
+	long := strings.Repeat("é", 1<<16)
+	for name, test := range map[string]struct {
+		text string
+		want *strategy.Said // nil: it says nothing
+	}{
+		"empty":         {"", nil},
+		"no object":     {"[]", nil},
+		"null":          {"null", nil},
+		"no process":    {`{"settings": {"micro_batch_size": 8}}`, nil},
+		"half":          {`{"pid": 7, "settings": {"micro_`, nil},
+		"deep":          {`{"pid": 7, "calls": ` + strings.Repeat("[", 20000), nil},
+		"unknown knobs": {`{"pid": 7, "settings": {"batch": 8, "": 1}, "refused": {"batch": "x"}, "failed": {"x": "y"}, "applied": {"batch": [1, 2]}}`, &strategy.Said{PID: 7}},
+		"bad values": {`{"pid": 7, "settings": {"micro_batch_size": -1, "precision": "int3", "gradient_accumulation_steps": {"a": 1}, "pin_memory": 3, "eval_batch_size": 1e400, "optimizer": "", "dataloader_workers": 2}}`,
+			&strategy.Said{PID: 7, Settings: strategy.Plan{"dataloader_workers": "2"}}},
+		"changes to nothing": {`{"pid": 7, "applied": {"micro_batch_size": [16, "few"], "precision": ["int3", "bf16"], "attention": "sdpa", "sharding": []}}`,
+			&strategy.Said{PID: 7, Applied: strategy.Changes{"precision": {"", "bf16"}}}},
+		"who told nothing": {`{"pid": 7, "told_by": {"micro_batch_size": "Trainer"}}`, &strategy.Said{PID: 7}},
+		"negative":         {`{"pid": 7, "world": -3, "total_steps": -9, "model": {"parameters": -1, "bytes": {"x": -1}}}`, &strategy.Said{PID: 7, Model: &strategy.Model{}}},
+		"huge":             {`{"pid": 7, "model": {"parameters": 9000000000000000000}}`, &strategy.Said{PID: 7, Model: &strategy.Model{Parameters: mostNumber}}},
+		"long": {`{"pid": 7, "refused": {"attention": "` + long + `"}, "settings": {"optimizer": "` + long + `"}}`,
+			&strategy.Said{PID: 7, Refused: map[strategy.Knob]string{"attention": long[:longestText]}}},
+	} {
+		said, _, ok := parseSaid([]byte(test.text))
+		if test.want == nil {
+			if ok {
+				t.Errorf("%s says %+v", name, said)
+			}
+			continue
+		}
+		if diff := cmp.Diff(*test.want, said); diff != "" || !ok {
+			t.Errorf("%s: %v: %s", name, ok, diff)
+		}
+	}
+	var many strategy.Model
+	for i := range 10000 {
+		many.Blocks = append(many.Blocks, strategy.Blocks{Path: fmt.Sprint(i)})
+	}
+	text, err := json.Marshal(map[string]any{"pid": 7, "model": many, "problems": strings.Split(long, "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, problems, _ := parseSaid(text); len(said.Model.Blocks) != mostBlocks || len(problems) != mostProblems {
+		t.Errorf("%d blocks, %d problems", len(said.Model.Blocks), len(problems))
+	}
+}
+
+// Words and steps of a rank and of the processes that it starts are told as they come.
+func TestWatchProcesses(t *testing.T) {
+	dir := t.TempDir()
+	facts := make(chan strategy.Fact, 100)
+	type at struct{ rank, n, total int }
+	steps := make(chan at, 100)
+	stop := Watch(dir, []int{0, 1}, func(f strategy.Fact) { facts <- f }, func(rank int, s Step) { steps <- at{rank, s.N, s.Total} })
+	t.Cleanup(stop)
+	in := func(name string) string { return filepath.Join(dir, "rank1", name) }
+	record := func(n int) string { return fmt.Sprintf("%12d %12d %24.10g %20.6f %12d\n", n, 9, 0.5, 1700000000.25, n) }
+	step := func(want at) {
+		t.Helper()
+		select {
+		case got := <-steps:
+			if got != want {
+				t.Errorf("step %+v, want %+v", got, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("step %+v was not told", want)
+		}
+	}
+
+	rename(t, in("process.json"), `{"pid": 7, "settings": {"micro_batch_size": 16}, "problems": ["it broke"]}`)
+	if f := next(t, facts); f.Rank != 1 || f.Gap != "the hook in the training process: it broke" {
+		t.Errorf("fact %+v", f)
+	}
+	if f := next(t, facts); f.Rank != 1 || f.Source != "probe" || f.Said == nil || f.Said.PID != 7 || f.Time.IsZero() {
+		t.Errorf("fact %+v", f)
+	}
+	rename(t, in("process-8.json"), `{"pid": 8, "waiting": true}`)
+	if f := next(t, facts); f.Rank != 1 || f.Said == nil || f.Said.PID != 8 || !f.Said.Waiting {
+		t.Errorf("fact %+v", f)
+	}
+	write(t, in("steps"), record(1))
+	step(at{1, 1, 9})
+	write(t, in("steps-8"), record(3)) // ahead
+	step(at{1, 3, 9})
+	write(t, in("steps"), record(2)) // behind
+	write(t, in("steps-8"), record(4))
+	step(at{1, 4, 9})
+	write(t, in("steps-8"), record(2)) // it began anew
+	step(at{1, 2, 9})
+
+	// What is no news, half a record, and what else lies there.
+	rename(t, in("process.json"), `{"pid": 7, "settings": {"micro_batch_size": 16}, "problems": ["it broke"], "time": 5}`)
+	for _, name := range []string{"process-8.json.part", "process-x.json", "process-.json", "process-8-9.json", "xsteps", "steps-", "steps.1"} {
+		write(t, in(name), `{"pid": 9}`)
+	}
+	for _, text := range []string{"", "\n", "1 2 3 4", "1 2 3 4 1", "1 2 3 4 2\n", "-1 2 3 4 -1\n", "1 -2 3 4 1\n", "1 2 x 4 1\n", "1 2 3 1e300 1\n", "1 2 3 nan 1\n", strings.Repeat("1", 1<<20)} {
+		write(t, in("steps-9"), text)
+	}
+	if err := syscall.Mkfifo(in("steps-10"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if len(facts) > 0 || len(steps) > 0 {
+		t.Errorf("told more: %d facts, %d steps", len(facts), len(steps))
+	}
+}
+
+// A rank that starts processes without end does not fill gpurun's memory.
+func TestManyProcesses(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "rank0"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for pid := 1; pid < 2*mostFiles; pid++ {
+		write(t, filepath.Join(dir, "rank0", fmt.Sprintf("process-%d.json", pid)), fmt.Sprintf(`{"pid": %d}`, pid))
+	}
+	rename(t, filepath.Join(dir, "rank0", "probe.json"), fmt.Sprintf(oom, ""))
+	n := 0
+	stop := Watch(dir, []int{0}, func(strategy.Fact) { n++ }, nil)
+	stop()
+	if n == 0 || n > mostFiles {
+		t.Errorf("%d facts", n)
+	}
+}

@@ -1,0 +1,239 @@
+# Optimizer steps: they are counted, told in the file steps, and the first one is where a
+# rank waits for the others if gpurun has changed its batch.
+import atexit
+import functools
+import os
+import sys
+import time
+import weakref
+
+process = load("process")
+imports = load("imports")
+
+# Those of the job itself, where a framework knows them: a function that gives the number
+# of the step before the first one here, of all steps, and the latest loss; each or None.
+source = []
+
+count = {}  # by the optimizer's id
+clock = {"n": 0, "written": 0, "base": 0, "pid": os.getpid()}
+handles = {}
+made = []  # optimizers, weakly
+
+
+def arm(torch):
+    module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name for it
+    handles["compiling"] = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
+    if hasattr(module, "register_optimizer_step_post_hook"):
+        handles["pre"] = module.register_optimizer_step_pre_hook(before)
+        handles["post"] = module.register_optimizer_step_post_hook(after)
+    watch_classes(module.Optimizer)
+    atexit.register(end)
+
+
+def watch_classes(Optimizer):
+    """Listens to the making of optimizers. PyTorch before 2.0 has no hook for their steps:
+    there each class's own step is wrapped, as PyTorch itself does to profile it."""
+    plain = Optimizer.__init__
+
+    def __init__(self, *args, **kwargs):
+        plain(self, *args, **kwargs)
+        noticed(self)
+
+    @process.guarded
+    def noticed(self):
+        made.append(weakref.ref(self))
+        del made[:-64]
+        if "post" not in handles:
+            wrap(type(self))
+
+    handles["optimizer"] = Optimizer, plain
+    Optimizer.__init__ = functools.wraps(plain)(__init__)
+
+
+def wrap(kind):
+    plain = kind.step
+    if getattr(plain, "gpurun", False):
+        return
+
+    @functools.wraps(plain)
+    def step(*args, **kwargs):
+        changed = before(args[0], args, kwargs)
+        if changed is not None:
+            args, kwargs = changed
+        got = plain(*args, **kwargs)
+        after(args[0], args, kwargs)
+        return got
+
+    step.gpurun = True
+    kind.step = step
+
+
+def name(optimizers):
+    """Tells which optimizer it is, if it is of one kind."""
+    kinds = {load("words").adam(o) for o in optimizers}
+    if len(kinds) == 1:
+        kind = type(next(iter(optimizers)))
+        process.settle("optimizer", kinds.pop(), "%s.%s" % (kind.__module__, kind.__qualname__), process.LOADER)
+    elif kinds:
+        process.settle("optimizer", None, "", process.LOADER)
+
+
+def first(root, compiled):
+    """Begins to count the root's calls between steps."""
+    renew()
+    name([o for o in (r() for r in made) if o is not None and trains(o, root)])
+    if not compiled:
+        load("cycles").cycles.begin(root)
+
+
+def renew():
+    """Begins to count, maybe in a fork. Those of multiprocessing run no atexit functions."""
+    util = sys.modules.get("multiprocessing.util")
+    if os.getpid() != clock["pid"] and util is not None:
+        util.Finalize(None, end, exitpriority=0)
+    clock.update(pid=os.getpid(), n=0, written=0)
+    count.clear()
+
+
+def trains(optimizer, root):
+    """Tells whether an optimizer has a parameter of the root."""
+    own = {id(p) for p in root.parameters()}
+    return any(id(p) in own for group in optimizer.param_groups for p in group["params"])
+
+
+def before(optimizer, args, kwargs):
+    """Comes before each step, until the measuring is over. A step with a closure calls the
+    model itself, and so its beginning is after the closure: gives the arguments with
+    another one then."""
+    if handles["compiling"]():
+        return None
+    if "over" not in clock:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if callable(closure):
+            closure = closed(optimizer, closure)
+            if len(args) > 1:
+                return (args[0], closure) + tuple(args[2:]), kwargs
+            return args, dict(kwargs, closure=closure)
+        begin(optimizer)
+    return None
+
+
+def closed(optimizer, closure):
+    begun = []
+
+    @functools.wraps(closure)
+    def call(*args, **kwargs):
+        loss = closure(*args, **kwargs)
+        if not begun:
+            begun.append(True)
+            begin(optimizer)
+        return loss
+
+    return call
+
+
+@process.guarded
+def begin(optimizer):
+    if os.getpid() != clock["pid"]:
+        if load("root").hook.get("known"):
+            return  # a fork of a process that trains
+        renew()
+    if "over" in clock:
+        return
+    process.trains()
+    cycles = load("cycles").cycles
+    cycles.step(optimizer)
+    if "first" not in clock:
+        clock["first"] = True
+        opening(optimizer)
+    if cycles.finished():
+        clock["over"] = True
+        # Removed by after: while PyTorch goes through its hooks, it could not go on.
+        clock["remove"] = handles.pop("pre", None)
+        load("loaders").disarm()
+
+
+def opening(optimizer):
+    """Is the moment before the first step: all that the job is made of is there."""
+    try:
+        look(optimizer)
+    finally:  # whatever goes wrong in the probe, no rank trains with a batch that others lack
+        load("gate").wait()
+    process.save()
+
+
+def look(optimizer):
+    """Tells what is known by now, and takes the hooks away that were to find it out."""
+    Optimizer, plain = handles["optimizer"]
+    if "post" in handles and getattr(Optimizer.__init__, "__wrapped__", None) is plain:
+        Optimizer.__init__ = plain
+    name([optimizer])
+    load("loaders").over()
+    load("precision").leave()
+    load("switches").leave()
+    load("calls").settle_all()
+    if not load("root").hook.get("known") and process.orders().get("hooks"):
+        process.note("failed", dict.fromkeys(process.orders().get("turn") or {}, "no model was seen to be called before the first optimizer step"))
+    clock["base"] = base()
+    imports.done()
+
+
+def after(optimizer, args, kwargs):
+    """Comes after each step."""
+    if handles["compiling"]() or os.getpid() != clock["pid"]:
+        return
+    try:
+        key = id(optimizer)
+        n = count[key] = count.get(key, 0) + 1
+        if n <= clock["n"]:
+            return
+        clock["n"] = n
+        if clock.get("remove"):
+            clock.pop("remove").remove()
+        now = time.monotonic()
+        if n <= 3 or now - clock["written"] >= 1:
+            clock["written"] = now
+            write()
+    except OSError:
+        pass  # the folder is gone, or full: the job is not to know
+    except Exception as e:
+        clock["pid"] = 0  # never again
+        process.problem("steps", e)
+
+
+def base():
+    """Gives the number of the job's own step before the first here."""
+    for ask in source:
+        found = ask()[0]
+        if found:
+            return int(found)
+    return 0
+
+
+def write():
+    """Tells the step in place: number, total, loss, time, and the number once more."""
+    if not process.state["speaks"]:
+        return
+    total, loss = 0, float("nan")
+    for ask in source:
+        try:
+            _, all_of, latest = ask()
+            total, loss = int(all_of or 0), float("nan" if latest is None else latest)
+        except Exception:
+            pass
+    n = clock["base"] + clock["n"]
+    record = "%12d %12d %24.10g %20.6f %12d\n" % (n, total, loss, time.time(), n)
+    fd = os.open(process.file("steps"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(fd, record.encode("ascii"), 0)
+    finally:
+        os.close(fd)
+
+
+def end():
+    """Tells the last step at the end of the program."""
+    try:
+        if os.getpid() == clock["pid"] and clock["n"]:
+            write()
+    except Exception:
+        pass

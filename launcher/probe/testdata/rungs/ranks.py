@@ -1,0 +1,176 @@
+"""Two ranks over gloo: what wraps a model for them goes on working, and training is the same."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import models
+from harness import AtFirstCall, Training, compare, loss_of
+
+FULL = {"activation_checkpointing": "full"}
+
+
+class Ranks(unittest.TestCase):
+    """Each case is a function of Worker, which both ranks run."""
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            environ = dict(os.environ, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
+            ranks = [
+                subprocess.Popen([sys.executable, __file__, str(rank), folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ)
+                for rank in range(2)
+            ]
+            ends = [rank.communicate() for rank in ranks]
+        cls.told = [json.loads(out.splitlines()[-1]) if rank.returncode == 0 else {} for rank, (out, _) in zip(ranks, ends)]
+        cls.words = b"".join(err for _, err in ends).decode(errors="replace")[-8000:]
+
+
+def case(name):
+    def test(self):
+        for rank, told in enumerate(self.told):
+            outcome = told.get(name, self.words)
+            if outcome.startswith("skip"):
+                self.skipTest(outcome)
+            self.assertFalse(outcome, "rank %d: %s" % (rank, outcome))
+
+    return test
+
+
+class Sometimes(nn.Module):
+    """A model with a part that only some steps use."""
+
+    def __init__(self):
+        super().__init__()
+        self.gpt, self.other, self.step = models.GPT(dropout=0.1), nn.Linear(models.WIDTH, models.WORDS), 0
+
+    def forward(self, idx):
+        self.step += 1
+        x = self.gpt.transformer.wte(idx)
+        for block in self.gpt.transformer.h:
+            x = block(x)
+        return (self.other if self.step % 2 else self.gpt.head)(x)
+
+
+class Worker(unittest.TestCase):
+    def equal(self, make, batch, less=0.75, **options):
+        rank = dist.get_rank()
+        mine = lambda step: batch(2 * step + rank)
+        more = {key: options.pop(key) for key in ("accumulate",) if key in options}
+        wrap = lambda model: DistributedDataParallel(model, **options)
+        untouched = Training(make, mine, wrap=wrap, **more)
+        turned = Training(make, mine, wrap=wrap, turn=FULL, **more)
+        self.assertEqual(turned.result, {"applied": {"activation_checkpointing": ["none", "full"]}, "refused": {}, "failed": {}})
+        compare(self, turned, untouched)
+        self.assertLess(turned.saved[0], less * untouched.saved[0])
+
+    def plain(self):
+        self.equal(lambda: models.GPT(dropout=0.1), models.words)
+
+    def static_graph(self):
+        self.equal(lambda: models.GPT(dropout=0.1), models.words, static_graph=True)
+
+    def unused_parameters(self):
+        self.equal(Sometimes, models.words, find_unused_parameters=True)
+
+    def batch_norm(self):
+        self.equal(models.ConvNet, models.pixels)
+
+    def accumulation(self):
+        self.equal(lambda: models.GPT(dropout=0.1), models.words, accumulate=2)
+
+    def shards(self, wrap, gather):
+        """Trains untouched and turned under FSDP, and compares losses and whole weights."""
+        rank, results = dist.get_rank(), []
+        for turn in (None, FULL):
+            torch.manual_seed(0)
+            model = wrap(models.GPT(dropout=0.1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            first = AtFirstCall(model, turn) if turn else None
+            losses, saved = [], []
+            for step in range(3):
+                torch.manual_seed(10 * step + rank)
+                with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
+                    loss = loss_of(model(models.words(2 * step + rank)), step)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.detach())
+            if first:
+                self.assertEqual(first.result, {"applied": {"activation_checkpointing": ["none", "full"]}, "refused": {}, "failed": {}})
+            results.append((losses, gather(model), sum(saved)))
+        (a, x, much), (b, y, less) = results
+        self.assertEqual([float(v) for v in a], [float(v) for v in b])
+        self.assertEqual(list(x), list(y))
+        for name in x:
+            self.assertTrue(torch.equal(x[name], y[name]), name)
+        self.assertLess(less, 0.75 * much)
+
+    def fully_sharded(self):
+        if torch.__version__.startswith(("1.", "2.0", "2.1.")):
+            return "skip: this PyTorch shards on GPUs only"
+        import functools
+
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+        policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={models.Block})
+
+        def gather(model):
+            with FullyShardedDataParallel.summon_full_params(model):
+                return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+        for original in (True, False):
+            options = {"auto_wrap_policy": policy, "use_orig_params": original, "device_id": torch.device("cpu")}
+            self.shards(lambda model: FullyShardedDataParallel(model, **options), gather)
+
+    def fully_shard(self):
+        try:
+            from torch.distributed.fsdp import fully_shard
+        except (ImportError, ValueError):  # PyTorch 1.13 under Python 3.11
+            return "skip: this PyTorch has no fully_shard"
+        from torch.distributed.device_mesh import init_device_mesh
+
+        mesh = init_device_mesh("cpu", (2,))
+
+        def wrap(model):
+            for block in model.transformer.h:
+                fully_shard(block, mesh=mesh)
+            return fully_shard(model, mesh=mesh)
+
+        self.shards(wrap, lambda model: {name: p.full_tensor().detach().clone() for name, p in model.named_parameters()})
+
+
+NAMES = ("plain", "static_graph", "unused_parameters", "batch_norm", "accumulation", "fully_sharded", "fully_shard")
+for name in NAMES:
+    setattr(Ranks, "test_" + name, case(name))
+
+
+def main(rank, folder):
+    """Runs every case in this rank and prints {case: what went wrong}."""
+    import traceback
+    import warnings
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + os.path.join(folder, "store"), rank=rank, world_size=2)
+    told = {}
+    for name in NAMES:
+        try:
+            told[name] = getattr(Worker(name), name)() or ""
+        except Exception:
+            told[name] = traceback.format_exc()[-3000:]
+    print(json.dumps(told))
+    sys.stdout.flush()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
