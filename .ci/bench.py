@@ -1,6 +1,6 @@
 """gpurun beside torchrun: launch, recovery, output. Prints Markdown tables.
 
-    bench.py GPURUN [startup] [launch] [recovery] [output]
+    bench.py GPURUN [startup] [launch] [recovery] [output] [probe]
 
 The interpreter that runs this must have PyTorch, for torchrun; startup, which is
 about gpurun with and without the GPUs' driver, needs none. Figures are medians;
@@ -22,6 +22,7 @@ PAIRS = 5  # of launches
 STARTS = 15  # of gpurun with the GPUs' driver and without
 RESCUES = 3  # of recoveries; a single one of those that end at BOUND
 BOUND = 40.0  # seconds after which a recovery is given up
+ROUNDS = 20  # of a process with the probe and without
 RANKS = 8  # of the output
 VOLUME = 8 << 20  # bytes that each of them writes
 
@@ -354,9 +355,56 @@ def compare_floods(directory, gpurun):
     print(f"| RSS of the launcher | {them[2]:.0f} MiB | {us[2]:.0f} MiB | {them[2] / us[2]:.1f}× |")
 
 
+# What the probe costs a process: CPU time until its first line, until torch is there
+# (that of plain torch taken off by the pair), and of a step that does next to nothing.
+PROBED = """
+import time
+start = time.process_time()
+import torch
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.ones(1, 1)
+def step():
+    model(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+imported = time.process_time()
+for _ in range(5):  # the probe measures the first ones
+    step()
+steady = time.process_time()
+for _ in range(2000):
+    step()
+print("COST", start, imported - start, steady - imported, (time.process_time() - steady) / 2000)
+"""
+
+
+def compare_probes(directory, gpurun):
+    with open(os.path.join(directory, "probed.py"), "w") as file:
+        file.write(PROBED)
+    results = {"true": [], "false": []}
+    for _ in range(ROUNDS):
+        for probe, values in results.items():
+            name = os.path.join(directory, f"probe-{probe}.toml")
+            with open(name, "w") as file:
+                file.write(f'[job]\ncommand = "{sys.executable} probed.py"\n[launch]\nprobe = {probe}\n')
+            out = subprocess.run([gpurun, "--quiet", name], cwd=directory, env=environment(), capture_output=True, text=True)
+            if out.returncode != 0:
+                sys.exit(f"{name} failed: {out.stderr}")
+            values.append([float(word) for word in out.stdout.split("COST ")[1].split()])
+    print(f"| the probe's part, CPU time, median of {ROUNDS} pairs (quartiles) | | |")
+    print("|---|--:|--:|")
+    rows = ("until the first line of a script", "the import of torch, a model, an optimizer", "the first five steps", "each step after them")
+    for i, row in enumerate(rows):
+        plain = statistics.median(v[i] for v in results["false"])
+        apart = sorted(a[i] - b[i] for a, b in zip(results["true"], results["false"]))
+        low, middle, high = (1e3 * q for q in statistics.quantiles(apart, n=4))
+        note = f"{middle / 50:.4%} of a step of 50 ms" if i == 3 else f"of {1e3 * plain:.0f} ms"
+        print(f"| {row} | {middle:.3f} ms ({low:.3f} to {high:.3f}) | {note} |")
+
+
 def main():
     gpurun = os.path.abspath(sys.argv[1])
-    parts = {"startup": compare_starts, "launch": compare_launches, "recovery": compare_rescues, "output": compare_floods}
+    parts = {"startup": compare_starts, "launch": compare_launches, "recovery": compare_rescues, "output": compare_floods, "probe": compare_probes}
     files = {"launch.py": LAUNCH, "recovery.py": RECOVERY, "output.py": OUTPUT, "torchrun.py": TORCHRUN, "rescue.toml": RESCUE, "auto.toml": AUTO}
     with tempfile.TemporaryDirectory() as directory:
         for name, text in files.items():

@@ -27,7 +27,7 @@ func planCommand(s streams) *cli.Command {
 
 const planText = `Each rung of the decision tree is shown with what it would change, or why it is not available.
 With --json: {"job", "recipe", "python", "ranks", "plain", "ranks_reason", "ceiling_bytes", "plan",
-"rungs": [{"rung", "available", "reason", "changed"}]}`
+"rungs": [{"rung", "available", "reason", "changed", "by"}]}`
 
 // A shownPlan is what plan prints in JSON.
 type shownPlan struct {
@@ -106,6 +106,9 @@ func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
 		word, text := "–", o.Reason
 		if o.Available {
 			word, text = "✓", o.Changed.String()
+			if o.By == string(strategy.ByHook) {
+				text += ", inside the process"
+			}
 		}
 		if o.Available && text == "" {
 			text = "changes nothing in the job"
