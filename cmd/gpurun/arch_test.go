@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"recipes":              {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/source", "launcher/commandline", "launcher/environ"},
 	"recipes/catalog":      {"recipes/format"},
 	"recipes/deepspeed":    {"strategy", "recipes/format", "recipes/source"},
-	"recipes/detect":       {"recipes/catalog", "recipes/format", "recipes/patch"},
+	"recipes/detect":       {"recipes/catalog", "recipes/format", "recipes/patch", "recipes/source"},
 	"recipes/document":     {},
 	"recipes/format":       {"strategy", "recipes/document", "recipes/patch", "recipes/source"},
 	"recipes/own":          {"strategy", "recipes/format", "recipes/patch"},

@@ -3,6 +3,8 @@ package detect
 import (
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/recipes/source"
 )
 
 // An Import is one module that a Python source imports.
@@ -15,18 +17,14 @@ type Import struct {
 }
 
 // Imported lists what a Python source imports, wherever the import stands in it.
-func Imported(source []byte) []Import {
-	text := withoutComments(source)
+func Imported(python []byte) []Import {
 	var all []Import
-	for _, m := range fromImport.FindAllStringSubmatch(text, -1) {
-		all = append(all, Import{Module: m[1], Names: imported(m[2])})
-	}
-	for _, m := range plainImport.FindAllStringSubmatch(text, -1) {
-		for item := range strings.SplitSeq(m[1], ",") {
-			if fields := strings.Fields(item); len(fields) > 0 {
-				all = append(all, Import{Module: fields[0]})
-			}
+	for _, i := range source.Imports(withoutComments(python)) {
+		found := Import{Module: i.Module}
+		for _, n := range i.Names {
+			found.Names = append(found.Names, n.Name)
 		}
+		all = append(all, found)
 	}
 	return all
 }

@@ -40,15 +40,14 @@ func (c called) Needs() string  { return "call of " + c.name }
 
 // calls are those in the job's own sources that are meant.
 func (c called) calls(d *Draft) []source.Call {
-	var all []source.Call
-	for _, text := range d.Original.Sources() {
-		for _, call := range source.CallsOf(text, c.name) {
-			if c.means(call) {
-				all = append(all, call)
-			}
+	all, read := d.called[c.name]
+	if !read {
+		for _, text := range d.Original.Sources() {
+			all = append(all, source.CallsOf(text, c.name)...)
 		}
+		d.called[c.name] = all
 	}
-	return all
+	return slices.DeleteFunc(slices.Clone(all), func(call source.Call) bool { return !c.means(call) })
 }
 
 func (c called) means(call source.Call) bool {

@@ -14,12 +14,17 @@ type Call struct {
 // Calls finds the calls of functions by their whole names, such as
 // "deepspeed.initialize".
 func Calls(text []byte, names ...string) []Call {
-	clean := withoutComments(string(text))
+	return callsIn(withoutComments(string(text)), names)
+}
+
+// callsIn finds them in a text without comments.
+func callsIn(clean string, names []string) []Call {
 	var calls []Call
-	for i := range names {
-		names[i] = regexp.QuoteMeta(names[i])
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = regexp.QuoteMeta(name)
 	}
-	pattern := regexp.MustCompile(`(^|[^\w.])(?:` + strings.Join(names, "|") + `)[ \t]*\(`)
+	pattern := regexp.MustCompile(`(^|[^\w.])(?:` + strings.Join(quoted, "|") + `)[ \t]*\(`)
 	for _, at := range pattern.FindAllStringIndex(clean, -1) {
 		if strings.HasSuffix(strings.TrimRight(clean[:at[0]+1], " \t"), "def") {
 			continue

@@ -2,14 +2,8 @@ package source
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
 	"strings"
-)
-
-var (
-	fromImport  = regexp.MustCompile(`(?m)^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n;]+)`)
-	plainImport = regexp.MustCompile(`(?m)^[ \t]*import[ \t]+([^\n;]+)`)
 )
 
 // locals are the expressions by which a text without comments can call a module's name,
@@ -21,34 +15,30 @@ func locals(text, name string) []string {
 	}
 	module, member := name[:dot], name[dot+1:]
 	var all []string
-	for _, m := range fromImport.FindAllStringSubmatch(text, -1) {
-		for item := range strings.SplitSeq(strings.Trim(m[2], "()"), ",") {
-			fields := strings.Fields(item)
-			if len(fields) == 0 {
-				continue
-			}
-			alias := fields[len(fields)-1]
-			whole := m[1] + "." + fields[0]
-			switch {
-			case fields[0] == member && (m[1] == module || strings.HasPrefix(m[1], module+".")):
-				all = append(all, alias) // also out of a submodule
+	for _, i := range Imports(text) {
+		for _, n := range i.Names {
+			switch whole := i.Module + "." + n.Name; {
+			case n.Name == member && (i.Module == module || strings.HasPrefix(i.Module, module+".")):
+				all = append(all, n.As) // also out of a submodule
 			case strings.HasPrefix(name, whole+"."):
-				all = append(all, alias+name[len(whole):])
+				all = append(all, n.As+name[len(whole):])
 			}
 		}
-	}
-	for _, m := range plainImport.FindAllStringSubmatch(text, -1) {
-		for item := range strings.SplitSeq(m[1], ",") {
-			fields := strings.Fields(item)
-			switch {
-			case len(fields) == 3 && strings.HasPrefix(name, fields[0]+"."):
-				all = append(all, fields[2]+name[len(fields[0]):])
-			case len(fields) == 1 && strings.SplitN(fields[0], ".", 2)[0] == strings.SplitN(name, ".", 2)[0]:
-				all = append(all, name)
-			}
+		switch {
+		case i.Names != nil:
+		case i.As != i.Module && strings.HasPrefix(name, i.Module+"."):
+			all = append(all, i.As+name[len(i.Module):])
+		case i.As == i.Module && top(i.Module) == top(name):
+			all = append(all, name)
 		}
 	}
 	return all
+}
+
+// top is the package that a module is in.
+func top(module string) string {
+	first, _, _ := strings.Cut(module, ".")
+	return first
 }
 
 // families are what is called in place of a name, with the same keywords: its other names
@@ -78,7 +68,7 @@ func CallsOf(text []byte, name string) []Call {
 	if len(names) == 0 {
 		return nil
 	}
-	return Calls(text, names...)
+	return callsIn(clean, names)
 }
 
 // positions are the keywords that a call can give by their place.
