@@ -33,18 +33,12 @@ func (e *ShellError) Error() string { return e.Message }
 // throughShell is the hint for what only a shell can do.
 const throughShell = `quote it, or use program = ["sh", "-c", "…"]`
 
-// Words cuts a command line into words as a POSIX shell does: blanks, quotes,
+// Expand cuts a command line into words as a POSIX shell does: blanks, quotes,
 // backslashes. What a shell would do beyond that is refused, because nothing here
-// would do it. The error is a *ShellError with a hint.
-func Words(line string) ([]Word, error) {
-	words, _, err := Expand(line, nil)
-	return words, err
-}
-
-// Expand does the same, and puts in the values of variables as a shell does: $NAME,
-// ${NAME} and ${NAME:-word}, cut at blanks where they are not quoted. File names are
-// never looked for in them. Without lookup there are no variables. used are the names
-// that stand in the line, sorted.
+// would do it: the error is a *ShellError with a hint. It puts in the values of
+// variables as a shell does: $NAME, ${NAME} and ${NAME:-word}, cut at blanks where they
+// are not quoted. File names are never looked for in them. Without lookup there are no
+// variables. used are the names that stand in the line, sorted.
 func Expand(line string, lookup func(name string) (value string, set bool)) (words []Word, used []string, err error) {
 	s := splitter{line: strings.TrimRight(line, " \t\r\n"), lookup: lookup, used: map[string]bool{}, assigning: true}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangPOSIX))

@@ -172,3 +172,9 @@ func FuzzWords(f *testing.F) {
 		}
 	})
 }
+
+// Words is Expand where there are no variables.
+func Words(line string) ([]Word, error) {
+	words, _, err := Expand(line, nil)
+	return words, err
+}

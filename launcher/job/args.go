@@ -10,16 +10,10 @@ import (
 	"github.com/gpurun/gpurun/launcher/python"
 )
 
-// FromArgs reads a command line as torchrun takes it: flags, then a script and
-// the script's own arguments. env is the environment in the form of os.Environ;
-// its PET_* variables are the flags' defaults. dir is the absolute working
-// directory. Errors have hints; ErrHelp where -h or --help stands before
-// the script.
-func FromArgs(args, env []string, dir string) (*Job, error) {
-	return fromArgs(args, environ.Parse(env), dir, defaults())
-}
-
-// fromArgs makes it the job j, about whose command nothing has been said.
+// fromArgs reads a command line as torchrun takes it: flags, then a script and the
+// script's own arguments, and makes it the job j, about whose command nothing has been
+// said. The PET_* variables of env are the flags' defaults. dir is the absolute working
+// directory. Errors have hints; ErrHelp where -h or --help stands before the script.
 func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error) {
 	line, err := readTorchrun(args, env, false)
 	if err != nil {

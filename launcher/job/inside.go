@@ -2,8 +2,6 @@ package job
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"slices"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -27,8 +25,9 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 		return
 	}
 	reason := r.notInside()
+	inCode := r.recipe.InCode()
 	for k, own := range knobs {
-		if own.Absent == "" && plan[k] == "" && r.recipe.InCode() {
+		if own.Absent == "" && plan[k] == "" && inCode {
 			own.Told = true
 			knobs[k] = own
 		}
@@ -80,14 +79,8 @@ func (r Resolved) runsOthers() bool {
 	if err != nil {
 		return false
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	start := make([]byte, 2)
-	_, err = io.ReadFull(file, start)
-	return err == nil && string(start) == "#!"
+	_, script := interpreterLine(path)
+	return script
 }
 
 // split parts a plan into what the recipe writes and what the probe turns.

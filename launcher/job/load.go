@@ -15,21 +15,16 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// Load reads the train.toml at path. The error is an *Error with every problem
-// of the file, those of checks included, or one with a hint where the file cannot
-// be read. unwrap takes other launchers than torchrun off job.command; nil takes
-// none off.
-func Load(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
-	return load(path, base{job: defaults(), unwrap: unwrap}, checks...)
-}
-
 // A base is what a train.toml is read on.
 type base struct {
-	job    *Job         // what holds where the file says nothing
-	env    environ.Vars // gpurun's own, for the variables in job.command
+	job *Job         // what holds where the file says nothing
+	env environ.Vars // gpurun's own, for the variables in job.command
+	// unwrap takes other launchers than torchrun off job.command; nil takes none off.
 	unwrap Unwrap
 }
 
+// load reads the train.toml at path. The error is an *Error with every problem of the
+// file, those of checks included, or one with a hint where the file cannot be read.
 func load(path string, b base, checks ...Check) (*Job, error) {
 	text, err := read(path)
 	if err != nil {

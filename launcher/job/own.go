@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -14,20 +13,9 @@ import (
 // torchrun's flags, before the script or the train.toml.
 type Own = commandline.Own
 
-// TrainFile reads gpurun's own flags from a command line, and the path of a
-// train.toml where that is what it runs; file is empty for a script. After a
-// train.toml there can be nothing but flags of gpurun, so that they may stand
-// there too. Errors have hints; ErrHelp where help is asked for.
-func TrainFile(args, env []string) (file string, own Own, err error) {
-	t, err := readTyped(args, environ.Parse(env), "")
-	if err != nil {
-		return "", own, err
-	}
-	return t.trainFile()
-}
-
-// trainFile is the path of the train.toml that the words name; empty where they are
-// something else.
+// trainFile is gpurun's own flags, and the path of the train.toml that the words name;
+// empty where they are something else. After a train.toml there can be nothing but flags
+// of gpurun, so that they may stand there too. Errors have hints.
 func (t typedLine) trainFile() (file string, own Own, err error) {
 	line := t.line
 	if line.Kind != Script || !isTOML(line.Command[0]) {

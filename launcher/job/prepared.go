@@ -249,7 +249,7 @@ func (p *Prepared) Value(k strategy.Knob) string {
 		return string(p.plan[k])
 	case known && r.Scope == strategy.ScopeDerived:
 		return "derived by the job"
-	case known && r.Absent == "" && p.resolved.job.Launch.Probe && (r.By == strategy.ByHook || p.resolved.recipe.InCode()):
+	case known && (r.By == strategy.ByHook || r.Told):
 		return "the job's process says it"
 	case known && r.Absent == "":
 		return "not known: name it in the job, or give the knob a default in [knobs]"

@@ -68,16 +68,22 @@ func (t typedLine) command() bool {
 // pythonScript reports whether a file without a name for it is one of Python's, going
 // by its first line.
 func pythonScript(file string) bool {
+	words, _ := interpreterLine(file)
+	return slices.ContainsFunc(words, python.Named)
+}
+
+// interpreterLine are the words behind #! in a file's first line; false where it has none.
+func interpreterLine(file string) ([]string, bool) {
 	f, err := os.Open(file)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	defer f.Close()
 	start := make([]byte, 256)
 	n, _ := f.Read(start) // what cannot be read is no script
 	first, _, _ := strings.Cut(string(start[:n]), "\n")
-	words := strings.Fields(strings.TrimPrefix(first, "#!"))
-	return strings.HasPrefix(first, "#!") && slices.ContainsFunc(words, python.Named)
+	line, is := strings.CutPrefix(first, "#!")
+	return strings.Fields(line), is
 }
 
 // job makes the command a job: what it means without gpurun.

@@ -94,11 +94,8 @@ func (r *rank) stepped(source string, now time.Time, n, total int) {
 		a.Step = now
 	}
 	seen := 1
-	if source == inProcess { // which does not tell each step
+	if source == inProcess && !first { // which does not tell each step
 		seen = max(n-p.Last, 1)
-		if first {
-			seen = 1
-		}
 	}
 	p.Last, p.Total = n, max(p.Total, total)
 	p.Steps += seen

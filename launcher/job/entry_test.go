@@ -1,0 +1,24 @@
+package job
+
+import "github.com/gpurun/gpurun/launcher/environ"
+
+// The three ways in, with nothing else said: Open takes one of them.
+
+// Load reads a train.toml.
+func Load(path string, unwrap Unwrap, checks ...Check) (*Job, error) {
+	return load(path, base{job: defaults(), unwrap: unwrap}, checks...)
+}
+
+// FromArgs reads a command line as torchrun takes it.
+func FromArgs(args, env []string, dir string) (*Job, error) {
+	return fromArgs(args, environ.Parse(env), dir, defaults())
+}
+
+// TrainFile tells a train.toml from everything else.
+func TrainFile(args, env []string) (file string, own Own, err error) {
+	t, err := readTyped(args, environ.Parse(env), "")
+	if err != nil {
+		return "", own, err
+	}
+	return t.trainFile()
+}
