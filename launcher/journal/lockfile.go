@@ -2,6 +2,7 @@ package journal
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func acquireFile(dir string) (*lockFileHeld, error) {
 		if lives {
 			return nil, fmt.Errorf("%w (%s)", ErrLocked, left)
 		}
-		if err := discard(path, left); err != nil {
+		if err := discard(path, left, own); err != nil {
 			return nil, err
 		}
 	}
@@ -115,21 +116,31 @@ func readHolder(path string) (h holder, err error) {
 	return h, err
 }
 
-// discard takes a lock file away that a holder has left behind. Where another gpurun
-// did so before, and holds a new one by now, that is put back.
-func discard(path string, left holder) error {
-	aside := path + "." + rand.Text()
-	err := os.Rename(path, aside)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		if h, _ := readHolder(aside); h.Token != left.Token {
-			err = os.Link(aside, path)
+// discard takes a lock file away that a holder has left behind. Of several that come upon
+// it, one may: the one whose own mark is beside it. Where the lock is another one by then,
+// somebody was faster, and it stays.
+func discard(path string, left, own holder) error {
+	mark := fmt.Sprintf("%s.%x", path, sha256.Sum256([]byte(left.Token)))
+	switch err := create(mark, own); {
+	case errors.Is(err, fs.ErrExist):
+		if _, lives := holds(mark, own); lives {
+			return nil
 		}
-		err = errors.Join(err, os.Remove(aside))
+		return remove(mark) // whoever made it was killed
+	case err != nil:
+		return fmt.Errorf("take away a lock that was left behind: %w", err)
 	}
-	if err != nil {
+	if h, err := readHolder(path); h.Token == left.Token && !errors.Is(err, fs.ErrNotExist) {
+		if err := remove(path); err != nil {
+			return errors.Join(err, remove(mark))
+		}
+	}
+	return remove(mark)
+}
+
+// remove takes a file away that another gpurun may have taken.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("take away a lock that was left behind: %w", err)
 	}
 	return nil

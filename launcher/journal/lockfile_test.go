@@ -82,7 +82,7 @@ func TestALockFile(t *testing.T) {
 
 // Of many that come upon a lock that was left behind, one takes it.
 func TestOneTakesALockThatWasLeftBehind(t *testing.T) {
-	for range 20 {
+	for range 60 {
 		dir := t.TempDir()
 		if err := create(filepath.Join(dir, holderFile), holder{Boot: "another", Token: "old"}); err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestOneTakesALockThatWasLeftBehind(t *testing.T) {
 		}
 		var took atomic.Int32
 		var all sync.WaitGroup
-		for range 8 {
+		for range 16 {
 			all.Go(func() {
 				if _, err := acquireFile(dir); err == nil { // held until the test's end
 					took.Add(1)
