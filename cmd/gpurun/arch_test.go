@@ -24,8 +24,9 @@ const module = "github.com/gpurun/gpurun/"
 // package that is not listed may not exist, and a room that does not exist may not
 // be listed.
 var mayImport = map[string][]string{
-	"strategy":             {"strategy/cause"},
+	"strategy":             {"strategy/cause", "strategy/memory"},
 	"strategy/cause":       {},
+	"strategy/memory":      {},
 	"recipes":              {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/source", "launcher/commandline", "launcher/environ"},
 	"recipes/catalog":      {"recipes/format"},
 	"recipes/deepspeed":    {"strategy", "recipes/format", "recipes/source"},
@@ -35,33 +36,33 @@ var mayImport = map[string][]string{
 	"recipes/own":          {"strategy", "recipes/format", "recipes/patch"},
 	"recipes/patch":        {},
 	"recipes/source":       {},
-	"launcher":             {"strategy", "strategy/cause", "recipes", "launcher/errext"},
+	"launcher":             {"strategy", "strategy/memory", "strategy/cause", "recipes", "launcher/errext"},
 	"launcher/environ":     {},
 	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
 	"launcher/checkpoint":  {},
 	"launcher/errext":      {},
-	"launcher/job":         {"strategy", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/python":      {"launcher/environ", "launcher/errext"},
 	"launcher/proc":        {"strategy", "strategy/cause"},
 	"launcher/output":      {"launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/gpu":         {"strategy", "strategy/cause"},
 	"launcher/host":        {"strategy", "strategy/cause"},
-	"launcher/probe":       {"launcher/private", "strategy", "strategy/cause"},
+	"launcher/probe":       {"launcher/private", "strategy", "strategy/memory", "strategy/cause"},
 	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/errext"},
-	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy"},
+	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy", "strategy/memory"},
 	"launcher/mask":        {"launcher/terminal"},
 	"launcher/private":     {},
 	"launcher/terminal":    {},
-	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "strategy"},
+	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "strategy", "strategy/memory"},
 	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "strategy", "strategy/cause"},
-	"launcher/console":     {"launcher", "launcher/mask", "launcher/terminal", "strategy", "strategy/cause"},
+	"launcher/console":     {"launcher", "launcher/mask", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause"},
 	"cmd/gpurun":           {"*"},
 }
 
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"strategy", "strategy/cause", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/patch", "recipes/source"}
+	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/patch", "recipes/source"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

@@ -1,0 +1,384 @@
+package memory
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// kindLists are the lists of blocks with what a block of each holds for a sample.
+type kindLists struct {
+	lists    []kindList
+	stem     float64
+	more     float64 // the bound's fraction over all lists
+	evidence string
+	unknown  string
+}
+
+type kindList struct {
+	count, parameters float64
+	// each is what a block holds without checkpointing, input what it gets.
+	each, input float64
+	more        float64 // the bound's fraction
+}
+
+// A source is a sight with how its blocks' bytes become those of another mode.
+type source struct {
+	sight    sight
+	ratio    float64
+	more     float64
+	evidence string
+	cap      float64 // in inputs of a block in fp32; 0: none
+}
+
+// source finds the sight that says most about the blocks of a mode.
+func (f *Fit) source(mode Plan) (source, bool) {
+	best, found := source{}, false
+	for _, g := range f.sights {
+		if len(g.lists) == 0 || g.plan.Checkpointing == "full" || g.plan.Checkpointing == "selective" || !anySeen(g) {
+			continue
+		}
+		s := f.translate(g, mode)
+		if s.more += g.prior; !found || s.more < best.more {
+			best, found = s, true
+		}
+	}
+	return best, found
+}
+
+// anySeen says that a block was seen to end.
+func anySeen(g sight) bool {
+	return slices.ContainsFunc(g.lists, func(l listSight) bool { return l.seen > 0 })
+}
+
+// translate says how what a sight's blocks hold becomes what another mode's hold.
+func (f *Fit) translate(g sight, mode Plan) source {
+	s := source{sight: g, ratio: 1, evidence: "blocks seen"}
+	if g.plan.Attention != mode.Attention && (g.plan.Attention == "eager" || mode.Attention == "eager") {
+		s.evidence = "other attention"
+		if mode.Attention == "eager" {
+			s.ratio, s.more = 1/fusedAttentionBlock, 1
+		} else {
+			most := fusedFallbackHalf
+			if computes(mode) == 4 {
+				most = fusedFallback
+			}
+			s.ratio, s.more = fusedAttentionBlock, fusedDoubt*(most/fusedAttentionBlock-1)
+		}
+	}
+	if from, to := kindOf(g.plan), kindOf(mode); from != to {
+		ratio, sd := precisionRatio(mode.Attention, from, to)
+		s.evidence = "other precision"
+		s.ratio *= ratio
+		s.more += .5 * sd / ratio
+		if to == "autocast" && mode.Attention != "eager" {
+			s.cap = autocastMostInputs
+		}
+	}
+	if g.plan.Sharding == "fsdp" && mode.Sharding != "fsdp" {
+		s.more += marginStream
+	}
+	return s
+}
+
+// computes is the bytes of an element of the activations.
+func computes(p Plan) float64 {
+	if p.Compute == "" {
+		return width(p.Weights)
+	}
+	return width(p.Compute)
+}
+
+// stream is the bytes of an element of the hidden state between blocks: autocast adds up in
+// the weights' dtype, FSDP's mixed precision casts what a module gets to its own.
+func stream(p Plan) float64 {
+	if p.Sharding == "fsdp" {
+		return computes(p)
+	}
+	return width(p.Weights)
+}
+
+// kindOf is fp32, autocast or half: what decides the bytes of a block's activations.
+func kindOf(p Plan) string {
+	switch {
+	case autocast(p):
+		return "autocast"
+	case computes(p) < 4:
+		return "half"
+	}
+	return "fp32"
+}
+
+// precisionRatio is what a block holds in one kind over another, and its deviation.
+func precisionRatio(attention, from, to string) (ratio, sd float64) {
+	rel := map[string]float64{"fp32": 1, "autocast": autocastBlock, "half": halfBlock}
+	sd = autocastBlockSD
+	if attention == "eager" {
+		rel["autocast"], sd = autocastEagerBlock, autocastEagerSD
+	}
+	if from != "fp32" && to == "fp32" {
+		sd = .8 // fp32 attention may keep its scores
+	}
+	return rel[to] / rel[from], sd
+}
+
+// lists works out the blocks of a mode.
+func (f *Fit) lists(mode Plan) kindLists {
+	src, ok := f.source(mode)
+	input, seen := f.inputs(mode)
+	if !ok {
+		return f.unseenLists(mode, input, seen)
+	}
+	out := kindLists{stem: src.sight.stem * computesRatio(src.sight.plan, mode), evidence: src.evidence}
+	long := f.longer(mode)
+	out.stem *= long
+	before := kindList{}
+	for _, b := range f.ordered(src.sight) {
+		l := kindList{count: float64(b.Count), parameters: float64(b.Parameters)}
+		g, at := listSight{}, slices.IndexFunc(src.sight.lists, func(l listSight) bool { return l.path == b.Path })
+		if at >= 0 {
+			g = src.sight.lists[at]
+		}
+		l.input = input[b.Path] * long
+		switch {
+		case g.seen > 0:
+			l.each = f.attended(src, mode, g.each, l.input/max(long, 1e-9)*f.fp32Input(mode)) * f.stretched(mode, g.each*src.ratio, l.input/max(long, 1e-9)*f.fp32Input(mode), long)
+			l.more = src.more + f.seenMargin(g.seen, b.Count)
+			if src.cap > 0 && l.input > 0 {
+				l.each = math.Min(l.each, src.cap*l.input*f.fp32Input(mode))
+			}
+		default:
+			l = f.unreached(l, before, g)
+			if f.encoderDecoder() && g.input > 0 && before.input > 0 {
+				l.input = g.input * long * stream(mode) / stream(src.sight.plan)
+				l.each, l.more = before.each*l.input/before.input*decoderBlock, marginUnreached/2
+			}
+			l.each = math.Max(l.each, g.least*src.ratio*long)
+			l.more += src.more
+		}
+		if l.input == 0 {
+			l.input = before.input
+		}
+		if l.input == 0 {
+			l.input = l.each / f.perInput()
+		}
+		l.each = math.Max(l.each, l.input)
+		before = l
+		out.lists = append(out.lists, l)
+	}
+	out.more = totalMore(out.lists)
+	return out
+}
+
+// attended is what a block holds in the mode at the sequence that was seen. A fused kernel
+// keeps no scores, and no less than the rest.
+func (f *Fit) attended(src source, mode Plan, each, input float64) float64 {
+	if src.sight.plan.Attention == "eager" && mode.Attention != "eager" && src.ratio < 1 {
+		return max(each*src.ratio, min(each*src.ratio/fusedAttentionBlock, plain(mode)*input))
+	}
+	return each * src.ratio
+}
+
+// plain is what a block holds beside scores, in inputs in fp32.
+func plain(mode Plan) float64 {
+	if kindOf(mode) == "fp32" {
+		return plainInputs
+	}
+	return plainInputsHalf
+}
+
+// stretched is by how much a block holds more where a sequence is longer by a factor: what
+// attention keeps as scores grows with its square.
+func (f *Fit) stretched(mode Plan, each, input, long float64) float64 {
+	if long == 1 || each <= 0 || mode.Attention != "eager" && (input <= 0 || each < scoresInputs*input) {
+		return long
+	}
+	rest := min(plain(mode)*input/each, 1)
+	return rest*long + (1-rest)*long*long
+}
+
+// fp32Input is an input in fp32 over one in the mode's weights.
+func (f *Fit) fp32Input(mode Plan) float64 { return 4 / stream(mode) }
+
+// perInput is what a block holds in units of its input where nothing is known.
+func (f *Fit) perInput() float64 {
+	if f.model.Convolutional {
+		return convolutionInputs
+	}
+	return blockInputs
+}
+
+// seenMargin is the margin for a list of which so many blocks were seen.
+func (f *Fit) seenMargin(seen, count int) float64 {
+	switch {
+	case seen >= count:
+		return f.margin(marginSeen)
+	case seen >= 2:
+		return f.margin(marginPart)
+	}
+	return f.margin(marginOne)
+}
+
+// totalMore is the bound's fraction over lists by their bytes.
+func totalMore(lists []kindList) float64 {
+	sum, all := 0., 0.
+	for _, l := range lists {
+		sum += l.count * l.each * l.more
+		all += l.count * l.each
+	}
+	return sum / math.Max(all, 1)
+}
+
+// unreached is a list that was not reached, by the one before it. In a convolutional net
+// resolution halves where channels double: a block then has four times the parameters and
+// half the bytes. Elsewhere blocks of one width hold much the same.
+func (f *Fit) unreached(l, before kindList, g listSight) kindList {
+	l.each = before.each
+	if f.encoderDecoder() {
+		l.each *= decoderShare
+		l.input = before.input * decoderShare
+		l.more = decoderMore
+		return l
+	}
+	if f.model.Convolutional && l.parameters > 0 && before.parameters > 0 && l.count > 0 && before.count > 0 {
+		l.each *= math.Min(math.Sqrt(before.parameters/before.count*l.count/l.parameters), 1)
+	}
+	if l.input == 0 && before.each > 0 {
+		l.input = before.input * l.each / before.each
+	}
+	l.more = marginUnreached
+	if g.input > 0 && before.input > 0 { // its first block was reached: its input says its size
+		l.each = math.Max(l.each, before.each*math.Min(g.input/before.input, 1)*.5)
+		l.more = marginUnreached / 2
+	}
+	return l
+}
+
+// encoderDecoder says that the model's lists are an encoder's and a decoder's, which work
+// on sequences of their own.
+func (f *Fit) encoderDecoder() bool {
+	return !f.model.Convolutional && len(f.model.Blocks) == 2 && strings.Contains(f.model.Class, "ForConditionalGeneration")
+}
+
+// ordered are the model's lists, those that a sight saw first and in its order.
+func (f *Fit) ordered(g sight) []BlockList {
+	blocks := slices.Clone(f.model.Blocks)
+	if len(blocks) == 0 {
+		for _, l := range g.lists {
+			blocks = append(blocks, BlockList{Path: l.path, Count: max(l.seen, 1)})
+		}
+	}
+	at := func(b BlockList) int {
+		i := slices.IndexFunc(g.lists, func(l listSight) bool { return l.path == b.Path })
+		if i < 0 {
+			return len(g.lists)
+		}
+		return i
+	}
+	slices.SortStableFunc(blocks, func(a, b BlockList) int { return at(a) - at(b) })
+	return blocks
+}
+
+// inputs are the bytes of a block's input for a sample, by list, in a mode. A hidden state
+// has the dtype of the weights, also under autocast (frameworks: the embedding's output).
+func (f *Fit) inputs(mode Plan) (map[string]float64, bool) {
+	out, seen := map[string]float64{}, false
+	for _, g := range f.sights {
+		for i, l := range g.lists {
+			if l.input > 0 && out[l.path] == 0 {
+				out[l.path], seen = f.inside(g, i)*stream(mode)/stream(g.plan), true
+			}
+		}
+	}
+	return out, seen
+}
+
+// inside is the input of a list's blocks after the first. Where stages differ that is the
+// next stage's input, or half of what the stage got; a bottleneck's stage begins with a
+// quarter of its channels (ResNet's expansion).
+func (f *Fit) inside(g sight, i int) float64 {
+	own := g.lists[i].input
+	switch {
+	case !f.model.Convolutional || len(f.model.Blocks) < 2:
+		return own
+	case i+1 < len(g.lists) && g.lists[i+1].input > 0:
+		return g.lists[i+1].input
+	case i > 0:
+		return own / 2
+	}
+	for _, b := range f.model.Blocks {
+		if b.Path == g.lists[i].path && strings.Contains(b.Class, "Bottleneck") {
+			return 4 * own
+		}
+	}
+	return own
+}
+
+// computesRatio is the bytes of an element of the stem in a mode over those in another.
+func computesRatio(from, to Plan) float64 { return stream(to) / stream(from) }
+
+// longer is how much longer a mode's sequence is than the one that was seen.
+func (f *Fit) longer(mode Plan) float64 {
+	if mode.Sequence == 0 {
+		return 1
+	}
+	for _, g := range f.sights {
+		if g.plan.Sequence > 0 {
+			return float64(mode.Sequence) / float64(g.plan.Sequence)
+		}
+	}
+	return 1
+}
+
+// unseenLists are the blocks where none was seen without checkpointing: by their inputs.
+func (f *Fit) unseenLists(mode Plan, input map[string]float64, seen bool) kindLists {
+	least := map[string]float64{}
+	for _, g := range f.sights {
+		for _, l := range g.lists {
+			least[l.path] = math.Max(least[l.path], l.least)
+		}
+	}
+	if !seen && len(least) == 0 || len(f.model.Blocks) == 0 {
+		return f.wholeForward(mode)
+	}
+	out := kindLists{evidence: "prior", more: marginPrior}
+	before := kindList{}
+	for _, b := range f.model.Blocks {
+		l := kindList{count: float64(b.Count), parameters: float64(b.Parameters), input: input[b.Path] * f.longer(mode), more: marginPrior}
+		if l.input == 0 {
+			l = f.unreached(l, before, listSight{})
+			l.more = marginPrior
+		} else {
+			l.each = l.input * f.perInput() * half(mode)
+		}
+		l.each = math.Max(l.each, 1.1*least[b.Path])
+		if l.input == 0 {
+			l.input = l.each / f.perInput()
+		}
+		before = l
+		out.lists = append(out.lists, l)
+	}
+	return out
+}
+
+// half is .6 where activations are in 16 bit beside inputs in fp32.
+func half(mode Plan) float64 {
+	if autocast(mode) {
+		return autocastBlock
+	}
+	return 1
+}
+
+// wholeForward takes all that a forward held as one block, where no list is known.
+func (f *Fit) wholeForward(mode Plan) kindLists {
+	for _, g := range f.sights {
+		if !g.heldSeen || g.plan.Checkpointing == "full" {
+			continue
+		}
+		s := f.translate(g, mode)
+		l := kindList{count: 1, parameters: float64(f.model.Parameters), each: g.held * s.ratio * f.longer(mode), more: s.more + f.margin(marginSame) + g.prior}
+		l.input = l.each // nothing says what checkpointing would keep
+		return kindLists{lists: []kindList{l}, more: l.more, evidence: s.evidence}
+	}
+	return kindLists{unknown: "nothing was seen of what the model's blocks hold"}
+}

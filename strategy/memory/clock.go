@@ -1,0 +1,167 @@
+package memory
+
+import (
+	"math"
+	"strings"
+)
+
+// A clock is the time of a mode's micro batch: floor seconds where launching kernels
+// bounds it, each second a sample where computing does, and what a step adds. again is
+// how much more a launch takes where gradients are added to those that are there.
+type clock struct{ floor, each, update, again float64 }
+
+// step is the time of an optimizer step in seconds. The fourth powers fit how the one
+// bound passes into the other (landscape: a line is 14 % off at half the batch).
+func (c clock) step(m, accumulation float64) float64 {
+	floor := c.floor
+	if accumulation > 1 {
+		floor *= c.again
+	}
+	x, y := floor*floor, c.each*m*c.each*m
+	return accumulation*math.Sqrt(math.Sqrt(x*x+y*y)) + c.update
+}
+
+const (
+	// launchBlock is seconds a block, forward and backward, on a current host (landscape:
+	// .9–1.5 ms for a transformer's, .5 ms for a ResNet's).
+	launchBlock            = .0011
+	launchConvolution      = .00055
+	launchCheckpointing    = 2.05 // landscape; 2.8 in a convolutional net
+	launchCheckpointConv   = 2.8
+	launchAgain            = 2.0 // landscape: 1.3–2.2 where launches bound the step, else 1
+	launchAgainConv        = 2.0
+	computeCheckpointing   = 1.30 // landscape; published 1.25–1.33
+	computeSelective       = 1.10
+	launchAutocast         = 1.3
+	convolutionPasses      = 20   // times that a step reads or writes its activations (landscape)
+	offloadedOptimizer     = 1.0  // seconds for 1e9 parameters: CPU Adam, .55–1.25 published
+	offloadedNVMe          = 4.0  // the same from one fast disk
+	hostLink               = 20e9 // bytes a second, PCIe in practice
+	offloadedActivationsBy = 1.25 // published 1.02–1.35
+)
+
+// speeds are operations a second that training reaches in fp32 and in 16 bit, and bytes
+// a second of memory, by a part of the device's name: about half of what vendors state.
+var speeds = []struct {
+	name               string
+	full, half, memory float64
+}{
+	{"H200", 47e12, 360e12, 3e12}, {"H100", 45e12, 330e12, 2.3e12}, {"B200", 50e12, 600e12, 5e12},
+	{"A100", 15e12, 150e12, 1.4e12}, {"A800", 15e12, 150e12, 1.4e12}, {"V100", 12e12, 50e12, .7e12}, {"L40", 40e12, 120e12, .7e12},
+	{"4090", 40e12, 100e12, .8e12}, {"3090", 20e12, 50e12, .7e12}, {"A10", 15e12, 50e12, .45e12}, {"L4", 12e12, 45e12, .25e12}, {"T4", 4e12, 20e12, .25e12},
+}
+
+// clock believes a mode's times, by the model's size and the device, and scales them by
+// what was measured. Only the order of plans hangs on it.
+func (f *Fit) clock(mode Plan, s *shape) clock {
+	c := f.believed(mode, s)
+	scale, n := 0., 0.
+	for _, t := range f.timings {
+		own := f.believed(modeOf(t.plan), f.timed(t.plan, s))
+		if v := own.step(float64(t.plan.MicroBatch), float64(max(t.plan.Accumulation, 1))); v > 0 && t.plan.MicroBatch > 0 {
+			w := 1.
+			if modeOf(t.plan) == mode {
+				w = 100
+			}
+			scale, n = scale+w*math.Log(t.seconds/v), n+w
+		}
+	}
+	if n > 0 {
+		r := math.Exp(scale / n)
+		c.floor, c.each, c.update = c.floor*r, c.each*r, c.update*r
+	}
+	return c
+}
+
+// timed is the shape of a plan that was timed; the one at hand where that is its mode.
+func (f *Fit) timed(p Plan, s *shape) *shape {
+	if modeOf(p) == s.mode {
+		return s
+	}
+	other := &shape{mode: modeOf(p), states: f.states(modeOf(p))}
+	f.activations(other)
+	return other
+}
+
+// believed is a mode's clock before anything was timed.
+func (f *Fit) believed(mode Plan, s *shape) clock {
+	speed := speeds[0]
+	speed.full, speed.half, speed.memory = 20e12, 120e12, 1e12 // a card that is not listed
+	for _, v := range speeds {
+		if strings.Contains(f.device.Name, v.name) {
+			speed = v
+			break
+		}
+	}
+	if f.device.CPU {
+		speed.full, speed.half, speed.memory = 2e11, 2e11, 2e10
+	}
+	blocks := 0.
+	for _, b := range f.model.Blocks {
+		blocks += float64(b.Count)
+	}
+	c := clock{floor: launchBlock * math.Max(blocks, 4), again: launchAgain}
+	checkpointing := launchCheckpointing
+	kind, rate := kindOf(mode), speed.full
+	if kind != "fp32" {
+		rate = speed.half
+	}
+	if kind == "autocast" {
+		c.floor, rate = c.floor*launchAutocast, rate*.8
+	}
+	if f.model.Convolutional {
+		c.floor, c.again, checkpointing = launchConvolution*math.Max(blocks, 8), launchAgainConv, launchCheckpointConv
+		c.each = f.freely(s) * convolutionPasses / speed.memory
+	} else {
+		// 6 operations a parameter and token, and the attention's (llm-foundry's count).
+		n := math.Max(f.tokens(mode), 1)
+		c.each = (6*float64(f.model.Parameters) + 12*blocks*float64(f.model.Hidden)*n) * n / rate
+	}
+	switch mode.Checkpointing {
+	case "full":
+		c.floor, c.each = c.floor*checkpointing, c.each*computeCheckpointing
+	case "selective":
+		c.each *= computeSelective
+	}
+	if mode.OffloadActivations == "cpu" {
+		c.each *= offloadedActivationsBy
+	}
+	c.update = 28 * float64(f.model.Trainable) / (1.3 * speed.memory) // Adam reads and writes 28 bytes a parameter
+	f.moved(mode, s, &c)
+	return c
+}
+
+// freely is what a sample's blocks hold without checkpointing.
+func (f *Fit) freely(s *shape) float64 {
+	if s.mode.Checkpointing != "full" || len(s.windows) == 0 {
+		return s.blocks
+	}
+	kinds, sum := f.lists(s.mode), 0.
+	for _, l := range kinds.lists {
+		sum += l.count * l.each
+	}
+	return sum
+}
+
+// moved adds what sharding and offload cost: gathering over the ranks, the link to the
+// host, the host's or the disk's part in the update. The figures are published ones.
+func (f *Fit) moved(mode Plan, s *shape, c *clock) {
+	n, all := float64(max(mode.DataParallel, 1)), float64(f.model.Parameters)
+	w := computes(mode)
+	if (mode.Sharding == "zero3" || mode.Sharding == "fsdp") && n > 1 {
+		c.each *= 1.05
+		c.floor += 3 * all * w / 200e9
+	}
+	if mode.Sharding == "zero2" && n > 1 {
+		c.floor += all * w / 200e9
+	}
+	if mode.OffloadParam != "" && mode.OffloadParam != "none" {
+		c.floor += 2 * all * w / n / hostLink
+	}
+	switch mode.OffloadOptimizer {
+	case "cpu":
+		c.update = all/n*2*w/hostLink + offloadedOptimizer*all/n/1e9
+	case "nvme":
+		c.update = all/n*2*w/hostLink + (offloadedOptimizer+offloadedNVMe)*all/n/1e9
+	}
+}

@@ -1,0 +1,103 @@
+package memory
+
+// A DeepSpeedEstimate is what DeepSpeed's estimators (estimate_zero2_model_states_mem_needs
+// and the one for stage 3, runtime/zero) say of the model's states: bytes of one device, and
+// of the host. They leave out activations, buckets, the context and NCCL. Their
+// documentation of stage 2 is older than the code: it says 4 and 16 bytes where that says 2 and 18.
+type DeepSpeedEstimate struct {
+	Device int64 `json:"device_bytes"`
+	Host   int64 `json:"host_bytes"`
+}
+
+// hostSlack is their additional_buffer_factor.
+const hostSlack = 1.5
+
+// deepSpeedEstimate is for DeepSpeed's stages 2 and 3 with Adam, all ranks on one node, and
+// models that are made whole on the host first (zero_init off).
+func deepSpeedEstimate(a Architecture, p Plan) DeepSpeedEstimate {
+	switch {
+	case !p.DeepSpeed:
+		return DeepSpeedEstimate{}
+	case p.Sharding == "zero2":
+		return estimateZero2(a.Parameters, p.DataParallel, p.OffloadOptimizer != "none")
+	case p.Sharding == "zero3":
+		return estimateZero3(a.Parameters, a.largest(), p.DataParallel, p.OffloadOptimizer != "none", p.OffloadParam != "none", false)
+	}
+	return DeepSpeedEstimate{}
+}
+
+// estimateZero2 is DeepSpeed's formula for stage 2 on one node of n GPUs.
+func estimateZero2(parameters int64, n int, offload bool) DeepSpeedEstimate {
+	all, gpus := float64(parameters), float64(n)
+	if offload {
+		return DeepSpeedEstimate{Device: ceil(2 * all), Host: ceil(all * max(4*gpus, 16) * hostSlack)}
+	}
+	return DeepSpeedEstimate{Device: ceil(2*all + 18*all/gpus), Host: ceil(all * 4 * gpus * hostSlack)}
+}
+
+// estimateZero3 is DeepSpeed's formula for stage 3 on one node of n GPUs; largest is the
+// number of parameters of the largest layer. zeroInit says that the model is made in
+// shards.
+func estimateZero3(parameters, largest int64, n int, optimizer, param, zeroInit bool) DeepSpeedEstimate {
+	all, layer, gpus := float64(parameters), 4*float64(largest), float64(n)
+	device, host := layer+18*all/gpus, 0.0
+	switch {
+	case optimizer && param:
+		device, host = layer, 18.0
+	case optimizer:
+		device, host = layer+2*all/gpus, 16.0
+	case zeroInit:
+		return DeepSpeedEstimate{Device: ceil(device), Host: ceil(layer * gpus * hostSlack)}
+	}
+	if !zeroInit {
+		host = max(host, 4*gpus)
+	}
+	return DeepSpeedEstimate{Device: ceil(device), Host: ceil(host * all * hostSlack)}
+}
+
+// hostBytes are what all ranks together need of their host's memory and of NVMe. loading says
+// that it is for the start only: each rank makes the weights on the host, before they go to the device.
+func hostBytes(a Architecture, p Plan) (host, nvme int64, loading bool) {
+	kept := int64(0)
+	if p.OffloadActivations != "none" { // pinned memory is rounded up to a power of two
+		kept = ceil(float64(a.Layers) * power2(hidden(a, p)*float64(p.MicroBatch)) * float64(p.DataParallel))
+	}
+	if p.OffloadOptimizer == "none" && p.OffloadParam == "none" {
+		each := RateOf(p).Weights
+		if p.DeepSpeed { // whose master copy is made of fp32 weights, unless the model is made in shards
+			each = 4
+		}
+		return max(kept, share(a.Parameters, each, 1)*int64(p.DataParallel)), 0, kept == 0
+	}
+	host = offloaded(a, p)
+	if p.OffloadOptimizer == "nvme" { // master, two states, gradients: 4 buffers of them stay
+		nvme = share(a.Parameters, 16, 1)
+		host = max(host-nvme, share(a.Parameters, 4, 1))
+	}
+	if p.OffloadParam == "nvme" {
+		nvme += share(a.Parameters, 2, 1)
+	}
+	return host + kept, nvme, false
+}
+
+// offloaded are the bytes of states on the host: all of them under FSDP, which offloads all
+// or nothing; else by DeepSpeed's estimator, that of stage 2 also for stage 1.
+func offloaded(a Architecture, p Plan) int64 {
+	if p.Sharding == "fsdp" {
+		r := RateOf(p)
+		return share(a.Parameters, r.Weights+r.Gradients+r.Master+r.States, 1)
+	}
+	if p.Sharding == "zero3" {
+		return estimateZero3(a.Parameters, a.largest(), p.DataParallel, p.OffloadOptimizer != "none", p.OffloadParam != "none", false).Host
+	}
+	return estimateZero2(a.Parameters, p.DataParallel, true).Host
+}
+
+// power2 is the next power of two.
+func power2(bytes float64) float64 {
+	n := 1.0
+	for n < bytes {
+		n *= 2
+	}
+	return n
+}

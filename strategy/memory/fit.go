@@ -1,0 +1,186 @@
+package memory
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// A Fit is what the measurements of a job say about its plans. It is not for use by
+// several goroutines at once: it keeps what it has worked out for a mode.
+type Fit struct {
+	model   Model
+	device  Device
+	outside float64 // bytes of the device that the process holds outside its allocator, as measured
+	// outsideSeen is what is believed of that under the plans that it was measured with.
+	outsideSeen float64
+	base        float64 // bytes of the allocator at the first call beside weights and states
+	unknown     string
+	sights      []sight
+	anchors     []anchor
+	timings     []timing
+	host        float64 // resident bytes of a process beside what offload adds
+	longest     float64 // elements of the longest input for each sample, over all that was seen
+	shapes      map[Plan]*shape
+	lastPlan    Plan
+	last        *shape
+}
+
+// An anchor is a peak that was seen: exactly where the plan trained, at least where it
+// did not.
+type anchor struct {
+	mode     Plan // without its batches
+	micro    float64
+	multiple bool // more than one micro batch a step
+	bytes    float64
+	instant  string
+	failed   bool
+	// evaluation is the samples of the call in evaluation that ran out of memory.
+	evaluation int
+}
+
+// A timing is a step time that was seen, in seconds.
+type timing struct {
+	plan    Plan
+	seconds float64
+}
+
+// NewFit reads measurements of a job on a device. The model may be the zero value where a
+// measurement has it. An order of the measurements does not matter.
+func NewFit(m Model, d Device, seen []Measurement) *Fit {
+	f := &Fit{model: m, device: d, shapes: map[Plan]*shape{}}
+	for _, s := range seen {
+		if f.model.Parameters == 0 && s.Model != nil {
+			f.model = *s.Model
+		}
+	}
+	if f.model.Parameters <= 0 {
+		f.unknown = "the number of the model's parameters is not known"
+		return f
+	}
+	if f.model.Trainable == 0 {
+		f.model.Trainable = f.model.Parameters
+	}
+	for _, s := range seen {
+		f.longest = max(f.longest, longestOf(s))
+	}
+	for _, s := range seen {
+		f.read(s)
+	}
+	slices.SortStableFunc(f.sights, func(a, b sight) int { return cmp.Compare(b.rank(), a.rank()) })
+	return f
+}
+
+// Unknown says why nothing can be predicted for any plan; empty: something can.
+func (f *Fit) Unknown() string { return f.unknown }
+
+// read takes what one measurement says.
+func (f *Fit) read(s Measurement) {
+	f.tellOutside(s)
+	if f.host = max(f.host, float64(s.Host)); f.device.CPU {
+		f.host = 0
+	}
+	if s.Batch == 0 {
+		s.Batch = s.Plan.MicroBatch
+	}
+	if s.Start > 0 && s.Doubt == 0 {
+		f.base = max(f.base, f.beside(s))
+	}
+	if sight, ok := f.sight(s); ok {
+		f.sights = append(f.sights, sight)
+	}
+	if s.Doubt > 0 {
+		return
+	}
+	if a, ok := f.anchor(s); ok {
+		f.anchors = append(f.anchors, a)
+	}
+	if s.Failed == "" && s.StepSeconds > 0 {
+		f.timings = append(f.timings, timing{s.Plan, s.StepSeconds})
+	}
+}
+
+// beside is what is held at the first call beside what the plan's states explain.
+func (f *Fit) beside(s Measurement) float64 {
+	st := f.states(s.Plan)
+	extra := float64(s.Start) - st.weights
+	if s.Plan.DeepSpeed || extra > .8*st.optimizer && st.optimizer > 0 {
+		extra -= st.optimizer // DeepSpeed's are made with the engine; a resumed run's are loaded
+	}
+	return math.Max(extra, 0)
+}
+
+// anchor is the peak of the plan that a measurement ran with.
+func (f *Fit) anchor(s Measurement) (anchor, bool) {
+	a := anchor{mode: modeOf(s.Plan), micro: float64(s.Batch), multiple: s.Plan.Accumulation > 1}
+	if s.Plan.MicroBatch > 0 {
+		a.micro = float64(s.Plan.MicroBatch)
+	}
+	if s.Failed != "" {
+		a.failed, a.instant = true, s.Failed
+		limit := float64(s.Allowed)
+		if limit == 0 {
+			limit = float64(s.Total) - f.outsideOf(s)
+		}
+		if limit <= 0 {
+			limit = float64(s.Allocated + s.Requested)
+		}
+		if s.Failed == "evaluation" {
+			a.evaluation = max(s.EvaluationBatch, s.Plan.Evaluation, 1)
+		}
+		// A failed plan needs more than what was allowed: by 2 % at least, so that a plan
+		// that is hardly smaller is not next; and as much as it held and asked for.
+		a.bytes = max(censored*limit, float64(s.Allocated+s.Requested))
+		return a, a.bytes > 0
+	}
+	if s.Second.OptimizerPeak == 0 && s.Steps < 2 || f.stretch(s) > 1 && s.Longer.Longest == 0 {
+		return a, false // it did not get to its peak, or another rank has longer inputs
+	}
+	a.bytes = float64(max(s.Second.ForwardPeak, s.Second.BackwardPeak, s.Second.OptimizerPeak,
+		s.Second.Micro, s.First.OptimizerPeak, s.Longer.ForwardPeak, s.Longer.BackwardPeak, s.Longer.OptimizerPeak))
+	if s.Steps >= 2 && s.Evaluation == 0 {
+		a.bytes = math.Max(a.bytes, float64(s.Peak))
+	}
+	return a, a.bytes > 0
+}
+
+// censored is what a plan that ran out of memory needs at least, over what was allowed.
+const censored = 1.02
+
+// modeOf is a plan without its batches and its allocator.
+func modeOf(p Plan) Plan {
+	p.MicroBatch, p.Accumulation, p.Evaluation, p.Allocator = 0, 0, 0, ""
+	return p
+}
+
+// Room is what the allocator may give on the device under a plan, in bytes: what it is
+// held to, or what others and what is held outside it leave; less what the allocator
+// itself needs to be able to give that much, which differs between its two kinds.
+func (f *Fit) Room(p Plan) int64 {
+	room := float64(f.device.Total-f.device.Others) - f.heldOutside(p)
+	if f.device.Total == 0 {
+		room = math.Inf(1)
+	}
+	if f.device.Allowed > 0 {
+		room = math.Min(room, float64(f.device.Allowed))
+	}
+	if math.IsInf(room, 1) || room <= 0 {
+		return 0
+	}
+	return int64(room / f.overhead(p))
+}
+
+// Needs is the least that the allocator has to be allowed under a plan to be able to give so
+// many bytes: what Room takes off.
+func (f *Fit) Needs(p Plan, bytes int64) int64 { return whole(float64(bytes) * f.overhead(p)) }
+
+// overhead is the least memory under which the allocator can give a byte.
+func (f *Fit) overhead(p Plan) float64 {
+	switch {
+	case f.device.CPU:
+		return hostRoom
+	case p.Allocator == "expandable":
+		return expandableRoom
+	}
+	return defaultRoom
+}

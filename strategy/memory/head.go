@@ -1,0 +1,156 @@
+package memory
+
+import (
+	"math"
+	"strings"
+)
+
+// logits is the bytes of one sample's logits in fp32; 0 where the model has no output as
+// wide as a vocabulary, or its size is not known.
+func (f *Fit) logits(mode Plan) float64 {
+	v, h := float64(f.model.Vocabulary), float64(f.model.Hidden)
+	if v == 0 || h == 0 || f.model.Convolutional || f.model.Embedding == 0 || f.model.Outside > 0 && float64(f.model.Outside) < .9*v*h {
+		return 0 // the widest module is a block's
+	}
+	return v * 4 * f.tokens(mode)
+}
+
+// tokens is how many tokens a sample has: by the input of the blocks that ran last, a
+// hidden state for each token, else by the sequence length.
+func (f *Fit) tokens(mode Plan) float64 {
+	most := f.reached()
+	for _, g := range f.sights {
+		if len(g.lists) < most || most == 0 {
+			continue
+		}
+		if n := g.lists[most-1].input; n > 0 && f.model.Hidden > 0 {
+			n = n / stream(g.plan) / float64(f.model.Hidden) * f.longer(mode)
+			if f.encoderDecoder() && most == 1 {
+				n *= decoderShare
+			}
+			return n
+		}
+	}
+	return float64(mode.Sequence)
+}
+
+// reached is how many lists of blocks a process got to.
+func (f *Fit) reached() int {
+	most := 0
+	for _, g := range f.sights {
+		most = max(most, len(g.lists))
+	}
+	return most
+}
+
+// headPrior is what head and loss hold and need for a moment, in units of the logits in
+// fp32. transformers' causal language models compute the loss in fp32; others leave it in
+// the dtype of the logits, or to autocast (landscape: BERT).
+func (f *Fit) headPrior(mode Plan) (held, temporary float64) {
+	class := f.model.Class
+	if class == "" || strings.Contains(class, "CausalLM") || strings.Contains(class, "LMHead") {
+		return headHeld, headTemporary
+	}
+	switch kindOf(mode) {
+	case "autocast":
+		return 1.6, 1
+	case "half":
+		return .6, 1
+	}
+	return 1.2, headTemporary
+}
+
+// headOf works out what head and loss need: as seen in this kind of mode, else by the
+// prior, corrected by what was seen in another.
+func (f *Fit) headOf(s *shape) {
+	logits := f.logits(s.mode)
+	held, temporary := f.headPrior(s.mode)
+	s.head, s.temporary = held*logits, temporary*logits
+	s.headMore = f.margin(marginHead)
+	if f.encoderDecoder() && f.reached() < 2 {
+		s.headMore = decoderMore // the targets' length was not seen
+	}
+	if autocast(s.mode) && logits > 0 && s.mode.Checkpointing == "full" {
+		s.inside = headForward * logits
+		if held != headHeld {
+			s.inside = headForwardPlain * logits
+		}
+	}
+	for _, g := range f.sights {
+		h, t := f.headPrior(g.plan)
+		own, long := f.logits(g.plan), f.longer(s.mode)
+		near := kindOf(g.plan) == kindOf(s.mode)
+		switch {
+		case g.headSeen && near:
+			s.head = g.head * long
+		case g.headSeen && own > 0:
+			s.head *= math.Min(math.Max(g.head/(h*own), .1), 3)
+		case g.headSeen:
+			s.head = math.Max(s.head, g.head*long)
+		}
+		switch {
+		case g.temporarySeen && near && (g.plan.Checkpointing == s.mode.Checkpointing || logits > 0):
+			s.temporary = g.temporary * long
+		case g.temporarySeen && own > 0:
+			s.temporary *= math.Min(math.Max(g.temporary/(t*own), .1), 3)
+		}
+		if near && g.temporaryLeast > 0 {
+			s.temporary = max(s.temporary, g.temporaryLeast*long)
+		}
+		if g.headSeen || g.temporarySeen {
+			return // the sights are in order: the one that says most is the first
+		}
+	}
+}
+
+// sameMode takes all that a forward of this mode held in place of the blocks' sum.
+func (f *Fit) sameMode(s *shape) {
+	for _, g := range f.sights {
+		if !g.heldSeen || g.plan.Checkpointing != s.mode.Checkpointing || kindOf(g.plan) != kindOf(s.mode) ||
+			g.plan.Weights != s.mode.Weights || g.plan.Attention != s.mode.Attention || g.plan.Sharding != s.mode.Sharding ||
+			g.plan.OffloadActivations != s.mode.OffloadActivations {
+			continue
+		}
+		held := g.held * f.longer(s.mode)
+		if g.headSeen {
+			held -= s.head
+		} else {
+			s.head = math.Min(s.head, .5*held)
+			held -= s.head
+		}
+		scale := held / math.Max(s.blocks, 1)
+		for i := range s.windows {
+			s.windows[i].held *= scale
+		}
+		s.blocks, s.blocksMore, s.evidence = held, f.margin(marginSame)+g.prior, "same mode"
+		s.headMore = s.blocksMore
+		return
+	}
+}
+
+// lateOf works out what the end of the backward needs beside weights and gradients. The
+// embedding's gradient is the last: it is there twice before it is added to the output's
+// where both are one parameter, or converted (landscape: 2, or 1 under autocast, else 0–1).
+func (f *Fit) lateOf(s *shape) {
+	if f.logits(s.mode) == 0 {
+		s.late = 0.01 * s.states.gradients
+		s.again = float64(f.model.Largest) * width(s.mode.Weights)
+		s.lateMore = float64(f.model.Largest) * width(s.mode.Weights)
+		return
+	}
+	embedding := float64(f.model.Vocabulary*f.model.Hidden) * width(s.mode.Weights)
+	s.again = embedding
+	switch {
+	case f.model.Tied && autocast(s.mode):
+		s.late, s.lateMore = embedding, embedding
+	case f.model.Tied:
+		s.late = 2 * embedding
+	case autocast(s.mode):
+		s.late, s.lateMore = 0, embedding
+	default:
+		s.late = embedding
+	}
+	if n := float64(max(s.mode.DataParallel, 1)); s.mode.Sharding == "zero3" || s.mode.Sharding == "fsdp" {
+		s.late, s.lateMore = s.late/n, embedding
+	}
+}

@@ -1,0 +1,223 @@
+package memory
+
+import "math"
+
+// A shape is a mode with all that does not depend on its batches worked out: what the
+// peak's instants need as lines in the micro batch.
+type shape struct {
+	unknown, evidence string
+	mode              Plan
+	states            states
+	base              float64 // held before the model
+	copies, most      float64 // autocast's, at the end of the forward and inside it
+	// For a sample: held by stem and blocks, by the head, for the loss's backward, the
+	// most inside the forward beside the blocks, and the first block's recomputation.
+	blocks, head, temporary, inside float64
+	windows                         []window
+	workspace                       float64 // bytes that kernels need in the backward
+	late                            float64 // bytes at the end of the backward
+	lateMore                        float64 // what the bound adds to that
+	again                           float64 // the last gradient beside the one that it is added to
+	offloaded                       float64 // a sample's bytes that go to the host
+	evaluation                      float64
+	// Fractions that the bound adds.
+	blocksMore, headMore, windowMore, baseMore, statesMore float64
+	anchors                                                []anchor
+	clock                                                  clock
+}
+
+// A window is an instant of the backward: what is held for a sample then, with the block
+// that runs, and the share of the gradients that is there by then; and the bytes of that
+// block's 16-bit weights and gradients under autocast.
+type window struct{ held, block, gradients, weights float64 }
+
+// shape works out a mode. Neighbouring candidates mostly share one.
+func (f *Fit) shape(p *Plan) *shape {
+	if f.last != nil && sameMode(p, &f.lastPlan) {
+		return f.last
+	}
+	key := modeOf(*p)
+	s := f.shapes[key]
+	if s == nil {
+		s = f.newShape(key)
+		f.shapes[key] = s
+	}
+	f.lastPlan, f.last = key, s
+	return s
+}
+
+// sameMode compares all but batches and allocator.
+func sameMode(a, b *Plan) bool {
+	return a.Checkpointing == b.Checkpointing && a.Compute == b.Compute && a.Attention == b.Attention && a.Weights == b.Weights &&
+		a.Optimizer == b.Optimizer && a.Sharding == b.Sharding && a.DataParallel == b.DataParallel && a.OffloadOptimizer == b.OffloadOptimizer &&
+		a.OffloadParam == b.OffloadParam && a.OffloadActivations == b.OffloadActivations && a.Sequence == b.Sequence && a.DeepSpeed == b.DeepSpeed
+}
+
+// newShape works out a mode that was not asked for before.
+func (f *Fit) newShape(mode Plan) *shape {
+	s := &shape{mode: mode, states: f.states(mode), base: f.base}
+	switch {
+	case f.unknown != "":
+		s.unknown = f.unknown
+	case mode.Sharding == "fsdp" && mode.DataParallel < 1:
+		s.unknown = "the number of ranks that share the model is not known"
+	}
+	if s.unknown != "" {
+		return s
+	}
+	s.copies, s.most = f.copies(mode)
+	s.baseMore, s.statesMore = marginBase, 0
+	if s.states.sharded && !f.ranSharded(mode) {
+		s.statesMore = marginSharded
+	}
+	if f.device.CPU {
+		s.baseMore = marginHost
+	}
+	switch {
+	case f.device.CPU:
+	case f.model.Convolutional:
+		s.workspace = convolutionWorkspace
+	default:
+		s.workspace = multiplyWorkspace
+	}
+	f.activations(s)
+	if s.unknown != "" {
+		return s
+	}
+	for _, g := range f.sights {
+		if g.evaluation > 0 {
+			s.evaluation = math.Max(s.evaluation, g.evaluation)
+		}
+	}
+	for _, a := range f.anchors {
+		if a.mode == mode {
+			s.anchors = append(s.anchors, a)
+		}
+	}
+	s.clock = f.clock(mode, s)
+	return s
+}
+
+// ranSharded says that a process ran with the mode's sharding and offload.
+func (f *Fit) ranSharded(mode Plan) bool {
+	for _, s := range f.sights {
+		if s.heldSeen && s.plan.Sharding == mode.Sharding && s.plan.DataParallel == mode.DataParallel &&
+			s.plan.OffloadOptimizer == mode.OffloadOptimizer && s.plan.OffloadParam == mode.OffloadParam {
+			return true
+		}
+	}
+	return false
+}
+
+// activations works out what a sample needs.
+func (f *Fit) activations(s *shape) {
+	kinds := f.lists(s.mode)
+	if kinds.unknown != "" {
+		s.unknown = kinds.unknown
+		return
+	}
+	s.evidence = kinds.evidence
+	full := s.mode.Checkpointing == "full"
+	held, sum := kinds.stem, 0.
+	for _, l := range kinds.lists {
+		h := l.each
+		switch s.mode.Checkpointing {
+		case "full":
+			h = math.Min(l.input, math.Max(l.each, l.input*.1))
+		case "selective":
+			h = math.Max(l.each*selectiveHeld, l.input)
+		}
+		held += h * l.count
+		sum += h * l.count * l.more
+	}
+	s.blocks, s.blocksMore = held, sum/math.Max(held, 1)
+	if full {
+		s.blocksMore = f.margin(marginCheckpoint)
+		if kinds.more > .1 {
+			s.blocksMore += kinds.more / 4
+		}
+	}
+	if s.mode.Checkpointing == "selective" {
+		s.blocksMore = math.Max(s.blocksMore, 1/selectiveHeld-1)
+	}
+	f.windowsOf(s, kinds)
+	f.headOf(s)
+	f.sameMode(s)
+	f.lateOf(s)
+	f.offloadActivations(s, full)
+	doublings := math.Abs(math.Log2(f.longer(s.mode)))
+	if s.mode.Attention == "eager" {
+		doublings *= 3 // how much of a block is scores is not known
+	}
+	s.blocksMore += marginLonger * doublings
+}
+
+// margin is a margin for this job's kind of model.
+func (f *Fit) margin(of float64) float64 {
+	if f.model.Convolutional {
+		of *= marginConvolution
+	}
+	if f.device.CPU {
+		of *= 2
+	}
+	return of
+}
+
+// windowsOf works out the instants of the backward at the beginning and end of each list.
+func (f *Fit) windowsOf(s *shape, kinds kindLists) {
+	full := s.mode.Checkpointing == "full"
+	all := math.Max(float64(f.model.Parameters), 1)
+	after := float64(f.model.Outside) / 2 / all // the head's gradients are there
+	s.windowMore = f.margin(marginWindow) + kinds.more
+	if kindOf(s.mode) != "fp32" && !f.model.Convolutional {
+		s.windowMore = f.margin(marginWindowHalf) + kinds.more
+	}
+	held := s.blocks
+	for i := len(kinds.lists) - 1; i >= 0; i-- {
+		l := kinds.lists[i]
+		h, block := l.each, l.each*backwardFactor
+		if kindOf(s.mode) != "fp32" {
+			block = l.each * backwardFactorHalf
+		}
+		if full {
+			h, block = math.Min(l.input, l.each), l.each*windowFactor(s.mode, l)
+		}
+		weights := 0.
+		if full && autocast(s.mode) {
+			weights = 2 * 2 * l.parameters / max(l.count, 1)
+		}
+		s.windows = append(s.windows, window{held, block, after, weights})
+		held -= h * math.Max(l.count-1, 0)
+		after += l.parameters / all // the first block's come while it runs
+		s.windows = append(s.windows, window{math.Max(held, 0), block, min(after, 1), weights})
+		held -= h
+	}
+}
+
+// windowFactor is what a block's recomputation takes in units of what it holds.
+func windowFactor(mode Plan, l kindList) float64 {
+	switch {
+	case kindOf(mode) != "fp32":
+		return windowHalf
+	case l.input > 0 && l.each > scoresInputs*l.input:
+		return windowScores
+	}
+	return windowFull
+}
+
+// offloadActivations moves what blocks hold to the host, but for two blocks' share.
+func (f *Fit) offloadActivations(s *shape, full bool) {
+	if s.mode.OffloadActivations != "cpu" {
+		return
+	}
+	stays := offloadedHeld
+	if full && len(s.windows) > 0 {
+		stays = .1
+	}
+	s.offloaded = s.blocks * (1 - stays)
+	s.blocksMore += .5 * (1 - stays) / stays
+	s.blocks *= stays
+	for i := range s.windows {
+		s.windows[i].held *= stays
+	}
+}

@@ -1,0 +1,230 @@
+package memory
+
+import (
+	"math"
+	"slices"
+)
+
+// A sight is what one measurement says of the activations of its mode, in bytes a sample.
+type sight struct {
+	plan Plan
+	// lists are by the model's lists of blocks, in the order in which they ran.
+	lists []listSight
+	// stem is what is held when the first block begins beside what was held before.
+	stem float64
+	// held is all that is held when the first forward has ended; head what of it is not
+	// the blocks', where the end of the blocks was seen, too.
+	held, head         float64
+	heldSeen, headSeen bool
+	// temporary is what the loss's backward needs beside it.
+	temporary     float64
+	temporarySeen bool
+	// temporaryLeast is the least that can be, where memory ran out in it.
+	temporaryLeast float64
+	// states are the optimizer's bytes on the device.
+	states                 float64
+	foreach, optimizerSeen bool
+	class                  string // the optimizer's
+	micro, prior           float64
+	// evaluation is a call's bytes without gradients for a sample.
+	evaluation float64
+}
+
+// A listSight is what was seen of one list of blocks.
+type listSight struct {
+	path string
+	// each is what a block holds for a sample, by the blocks that were seen to end; most
+	// is the same of the largest.
+	each float64
+	// least is what a block holds at least, where memory ran out inside the first one.
+	least float64
+	seen  int
+	// input is the bytes of a block's input for a sample.
+	input float64
+}
+
+// rank orders sights of one mode: the more was seen, the better.
+func (s sight) rank() float64 {
+	r := 0.
+	for _, l := range s.lists {
+		r += math.Min(float64(l.seen), 100)
+	}
+	if s.heldSeen {
+		r += 1000
+	}
+	if s.headSeen {
+		r += 1000
+	}
+	if s.temporarySeen {
+		r += 1000
+	}
+	return r - 10000*s.prior + math.Min(s.micro, 1000)/1000
+}
+
+// longestOf is the elements of the longest input for each sample.
+func longestOf(m Measurement) float64 {
+	if m.Batch == 0 {
+		return 0
+	}
+	n := float64(m.Longest) / float64(m.Batch)
+	for _, s := range []Step{m.First, m.Second, m.Longer} {
+		n = math.Max(n, float64(s.Longest)/float64(m.Batch))
+	}
+	return n
+}
+
+// stretch is how much longer an input of this job can be than that of the steps that were
+// measured: their activations stand for that of the longest.
+func (f *Fit) stretch(m Measurement) float64 {
+	own := float64(m.Longest) / float64(max(m.Batch, 1))
+	if m.First.Longest > 0 {
+		own = float64(m.First.Longest) / float64(max(m.Batch, 1))
+	}
+	if own <= 0 || f.longest <= own {
+		return 1
+	}
+	return f.longest / own
+}
+
+// sight reads a measurement; false: it says nothing of activations.
+func (f *Fit) sight(m Measurement) (sight, bool) {
+	s := sight{plan: m.Plan, micro: float64(m.Batch), prior: m.Doubt}
+	s.plan.Compute = computeOf(m)
+	if m.Optimizer != "" {
+		s.optimizerSeen, s.foreach, s.class = true, m.Foreach, m.Optimizer
+	}
+	s.states = float64(m.States)
+	if m.Evaluation > 0 && m.EvaluationBatch > 0 && m.Start > 0 {
+		s.evaluation = math.Max(float64(m.Evaluation-m.Start), 0) / float64(m.EvaluationBatch)
+	}
+	if s.micro <= 0 || m.Start <= 0 {
+		return s, s.states > 0
+	}
+	each := f.stretch(m) / s.micro
+	marks := slices.Clone(m.Marks)
+	marks = slices.DeleteFunc(marks, func(l Marks) bool { return len(l.Bytes) == 0 })
+	slices.SortStableFunc(marks, func(a, b Marks) int { return int(min(max(a.Bytes[0]-b.Bytes[0], -1), 1)) })
+	for i, l := range marks {
+		next := int64(0)
+		if i+1 < len(marks) {
+			next = marks[i+1].Bytes[0]
+		}
+		s.lists = append(s.lists, f.list(m, s.plan, l, next, each))
+	}
+	if len(marks) > 0 {
+		s.stem = math.Max(float64(marks[0].Bytes[0])-float64(m.Start), 0) * each
+	}
+	f.ends(&s, m, marks, each)
+	return s, true
+}
+
+// computeOf is the dtype of the activations of what ran.
+func computeOf(m Measurement) string {
+	if m.Autocast != "" {
+		return Dtype(m.Autocast)
+	}
+	if m.Plan.Compute != "" {
+		return m.Plan.Compute
+	}
+	return m.Plan.Weights
+}
+
+// list reads the marks of one list. next is what was held when the next list began, where
+// one did. The copies that autocast makes of a block's weights are no activations.
+func (f *Fit) list(m Measurement, p Plan, l Marks, next int64, each float64) listSight {
+	out := listSight{path: l.Path, input: float64(l.Input) * each}
+	count, copies := 0, 0.
+	for _, b := range f.model.Blocks {
+		if b.Path == l.Path {
+			count = b.Count
+			if copied(p) && p.Checkpointing != "full" {
+				copies = 2 * float64(b.Parameters) / math.Max(float64(b.Count), 1) * f.castShare()
+			}
+		}
+	}
+	last, n := l.Bytes[len(l.Bytes)-1], len(l.Bytes)-1
+	if end := max(l.After, next); end > 0 && (count == 0 || n+1 >= count) {
+		last, n = end, n+1
+	}
+	out.seen = n
+	if n > 0 {
+		out.each = math.Max(float64(last-l.Bytes[0])/float64(n)-copies, 0) * each
+		return out
+	}
+	if m.Failed != "" && m.Allocated+m.Requested > last {
+		out.least = math.Max(float64(m.Allocated+m.Requested-last)-copies, 0) * each
+	}
+	return out
+}
+
+// autocast says whether activations have another dtype than the parameters.
+func autocast(p Plan) bool {
+	return p.Compute != "" && p.Weights != "" && p.Compute != p.Weights && !p.DeepSpeed
+}
+
+// copied says whether autocast makes 16-bit copies of weights: not where the weights are
+// gathered in 16 bits (measured with fully_shard's MixedPrecisionPolicy and torch 2.11).
+func copied(p Plan) bool { return autocast(p) && p.Sharding != "fsdp" }
+
+// castShare is the share of the blocks' parameters that autocast copies.
+func (f *Fit) castShare() float64 {
+	inside := float64(f.model.Parameters - f.model.Outside)
+	if f.model.Cast == 0 || inside <= 0 {
+		return 1
+	}
+	return math.Min(math.Max(float64(f.model.Cast-f.model.CastOutside)/inside, 0), 1)
+}
+
+// copies are the bytes of autocast's 16-bit weights when a forward has ended, and the most
+// inside it: under checkpointing those of the blocks are given back when autocast ends.
+func (f *Fit) copies(p Plan) (held, most float64) {
+	if !copied(p) {
+		return 0, 0
+	}
+	all, out := 2*float64(f.model.Cast), 2*float64(f.model.CastOutside)
+	if f.model.Cast == 0 {
+		all, out = 2*float64(f.model.Parameters), 2*float64(f.model.Outside)
+	}
+	if p.Checkpointing == "full" {
+		return out, all
+	}
+	return all, all
+}
+
+// ends reads what is held at the ends of the forward and the backward.
+func (f *Fit) ends(s *sight, m Measurement, marks []Marks, each float64) {
+	copies, _ := f.copies(s.plan)
+	if m.First.Forward <= m.Start {
+		return
+	}
+	s.held, s.heldSeen = math.Max(float64(m.First.Forward-m.Start)-copies, 0)*each, true
+	if len(marks) > 0 {
+		l := marks[len(marks)-1]
+		if l.After > 0 {
+			out := 0.
+			if copied(s.plan) {
+				out = 2 * float64(f.model.CastOutside)
+			}
+			s.head, s.headSeen = math.Max(float64(m.First.Forward-l.After)-out, 0)*each, true
+		}
+	}
+	if wanted := float64(m.Allocated + m.Requested); m.Failed == "loss" || m.Failed == "backward" && m.First.BackwardPeak == 0 &&
+		m.Allocated <= m.First.Forward+2*m.Requested { // in the loss's own backward, or the output's
+		s.temporaryLeast = max(wanted-float64(m.First.Forward), 0) * each
+	}
+	peak := m.First.BackwardPeak
+	if s.plan.Accumulation > 1 {
+		peak = m.First.Micro
+	}
+	if peak == 0 {
+		return
+	}
+	st := f.states(s.plan)
+	late := float64(m.Start) + st.gradients + st.ready + st.bucket
+	if float64(peak) > late*1.05 || s.plan.Accumulation > 1 {
+		s.temporary, s.temporarySeen = math.Max(float64(peak-m.First.Forward), 0)*each, true
+		if s.plan.Checkpointing == "full" && s.temporary > 0 && f.logits(s.plan) == 0 {
+			s.temporarySeen = false // it is the window, not the loss
+		}
+	}
+}
