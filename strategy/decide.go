@@ -26,8 +26,11 @@ func rules() []rule {
 	return []rule{
 		{"cut-short", func(s *situation) bool { return s.last.CutShort != "" }, cutShort},
 		{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
+		{"climb-back", (*situation).climbFailed, climbBack},
 		{"could-not-start", func(s *situation) bool { return s.last.Unstarted != nil }, unstarted},
 		{"unkillable", func(s *situation) bool { return s.last.Stuck != nil }, unkillable},
+		{"climb", func(s *situation) bool { return s.last.Climb != nil && !s.diagnosis.Fatal }, climb},
+		{"remembered-failed", (*situation).rememberedFailed, asWritten},
 		{"did-not-take", (*situation).notTaken, decideAgain},
 		{"did-nothing", func(s *situation) bool { return !s.diagnosis.Fatal && s.last.Nothing != "" }, didNothing},
 		{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
@@ -87,10 +90,13 @@ func (s *situation) recoverable() bool {
 
 // counted is the number of attempts that count: a busy port is not one, nor a failure
 // that passes and has a budget of its own, nor is an attempt whose change did not take
-// effect.
+// effect, nor one that went up to a faster plan or was stopped for that.
 func (s *situation) counted() int {
 	n := 0
-	for _, a := range s.history {
+	for i, a := range s.history {
+		if a.Climb != nil || a.Diagnosis.Fatal && s.wentUp(i) {
+			continue
+		}
 		passes := a.Diagnosis.Cause == cause.PortInUse || a.Diagnosis.Cause == cause.GPUOccupied || slices.Contains(transientCauses, a.Diagnosis.Cause)
 		if !passes && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
 			n++
@@ -111,10 +117,14 @@ func (s *situation) inARow(c cause.Code) int {
 	return n
 }
 
-// restarts counts the relaunches of an unchanged plan after a failure of the job's own.
+// restarts counts the relaunches of an unchanged plan after a failure of the job's own; one
+// that led back from a faster plan is none of them.
 func (s *situation) restarts() int {
 	n := 0
-	for _, a := range s.history[:len(s.history)-1] {
+	for i, a := range s.history[:len(s.history)-1] {
+		if s.wentUp(i) && !maps.Equal(a.Plan, s.history[i+1].Plan) {
+			continue // the run went back from there
+		}
 		own := !a.Diagnosis.Cause.OutOfMemory() && !slices.Contains(transientCauses, a.Diagnosis.Cause) && a.Diagnosis.Cause != cause.PortInUse && a.Diagnosis.Cause != cause.GPUOccupied
 		if a.Diagnosis.Fatal && own {
 			n++
@@ -126,7 +136,13 @@ func (s *situation) restarts() int {
 // relaunchFailed: gpurun changed the plan, and the attempt then died sooner than
 // the one before it, of something that is not memory and was not seen before.
 func (s *situation) relaunchFailed() bool {
-	if len(s.history) < 2 || s.last.Rung == "" || s.recoverable() ||
+	return s.last.Rung != "" && s.diesAnew()
+}
+
+// diesAnew: the attempt died sooner than the one before it, of something that is not
+// memory and was not seen before.
+func (s *situation) diesAnew() bool {
+	if len(s.history) < 2 || s.recoverable() ||
 		!s.cause(cause.UserError, cause.Unknown, cause.Segfault, cause.IllegalAccess, cause.DeviceAssert) {
 		return false
 	}
@@ -183,7 +199,9 @@ func unkillable(s *situation) Decision {
 }
 
 func trained(s *situation) Decision {
-	return Decision{Outcome: Trained, Code: CodeTrained, Reason: fmt.Sprintf("attempt %d: trained%s", s.last.N, s.lost())}
+	d := Decision{Outcome: Trained, Code: CodeTrained, Reason: fmt.Sprintf("attempt %d: trained%s", s.last.N, s.lost()), Headroom: s.headroom()}
+	d.Proposal = s.ascend().summary()
+	return d
 }
 
 // didNothing: an exit code of 0 after words such as "experiment already exists" is
@@ -269,21 +287,28 @@ func jobFailed(s *situation) Decision {
 	return s.stop(Failed, CodeFailed, "no change of its settings can fix that")
 }
 
-// relieve walks the tree for a plan that needs less memory.
+// relieve looks for a plan that needs less memory: by what is predicted, or rung by rung.
 func relieve(s *situation) Decision {
+	d, unpredicted := s.predict()
+	if d.Relaunch {
+		return d
+	}
 	found := s.walk()
 	if found.rung == "" {
 		d := s.stop(Exhausted, CodeExhausted, exhaustion(found.skipped))
-		d.Skipped = found.skipped
+		d.Skipped, d.Unpredicted = found.skipped, unpredicted
 		return d
 	}
 	next := s.plan.With(found.changes)
 	changed := s.plan.Changed(next)
-	d := Decision{
-		Relaunch: true, Rung: found.rung, Riders: found.riders, Next: s.without(next, found.changes), Changed: s.learned.With(s.last.Plan).Changed(next),
-		Skipped: found.skipped, Resume: s.inventory.Checkpoint,
+	d = Decision{
+		Relaunch: true, Rung: found.rung, Riders: found.riders, Rungs: needs(s.plan, next), Next: s.without(next, found.changes),
+		Changed: s.learned.With(s.last.Plan).Changed(next), Skipped: found.skipped, Resume: s.inventory.Checkpoint, Expected: s.expected(next), Unpredicted: unpredicted,
 	}
 	d.Reason = fmt.Sprintf("attempt %d: %s%s → %s%s", s.last.N, s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed))
+	if unpredicted == nothingFits {
+		d.Reason += "; " + nothingFits + ", and this is the next rung"
+	}
 	return d
 }
 

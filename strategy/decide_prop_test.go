@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // drawJob draws a job, its first plan and a policy.
@@ -34,7 +35,8 @@ func drawJob(t *rapid.T) (Job, Plan, Policy) {
 		}
 	}
 	policy := Policy{
-		Mode:        Ladder,
+		Mode:        rapid.SampledFrom([]Mode{Ladder, Predict}).Draw(t, "mode"),
+		Prefer:      rapid.SampledFrom([]Prefer{Speed, Tree}).Draw(t, "prefer"),
 		MaxAttempts: rapid.IntRange(1, 60).Draw(t, "max attempts"),
 		Numerics:    rapid.SampledFrom([]Numerics{Preserve, MixedPrecision, Any}).Draw(t, "numerics"),
 		Never:       rapid.SliceOfN(rapid.SampledFrom([]string{"checkpointing", "shard", "precision", "nvme", "offload_param"}), 0, 2).Draw(t, "never"),
@@ -65,7 +67,11 @@ func TestWalks(t *testing.T) {
 			if hopeless(plan, failed) {
 				t.Fatalf("plan %s runs after %v ran out of memory", plan, failed)
 			}
-			history = append(history, ended(n, plan, d))
+			a := ended(n, plan, d)
+			if micro, known := plan.Number(MicroBatchSize); known && rapid.Bool().Draw(t, "measured") {
+				a.Measured = []memory.Measurement{ranOutInForward(micro, int64(rapid.IntRange(2, 40).Draw(t, "room"))<<30)}
+			}
+			history = append(history, a)
 
 			got := Decide(policy, job, history, inv)
 			if again := Decide(policy, job, history, inv); !cmp.Equal(got, again) {

@@ -1,5 +1,7 @@
 package strategy
 
+import "github.com/gpurun/gpurun/strategy/memory"
+
 // A Decision is what to do after an attempt: relaunch with a plan, or stop with
 // an outcome and an exit code.
 type Decision struct {
@@ -10,10 +12,17 @@ type Decision struct {
 	Reason string `json:"reason"`
 
 	// The next attempt, where there is one.
-	Next    Plan    `json:"next,omitempty"`
-	Rung    Rung    `json:"rung,omitempty"`
-	Riders  []Rung  `json:"riders,omitempty"` // free rungs that ride along
-	Changed Changes `json:"changed,omitempty"`
+	Next   Plan   `json:"next,omitempty"`
+	Rung   Rung   `json:"rung,omitempty"`
+	Riders []Rung `json:"riders,omitempty"` // free rungs that ride along
+	// Rungs are all that the next plan needs beside what ran last, in the tree's order; Rung
+	// is the last of them.
+	Rungs []Rung `json:"rungs,omitempty"`
+	// Expected is what the next plan is predicted to need; nil where nothing predicts.
+	Expected *memory.Prediction `json:"expected,omitempty"`
+	// Outvoted are the plans that lost against it, the runner-up first.
+	Outvoted []Outvoted `json:"outvoted,omitempty"`
+	Changed  Changes    `json:"changed,omitempty"`
 	// Resume is the checkpoint to start from, empty to start from the beginning.
 	Resume string `json:"resume,omitempty"`
 	// Caveat says what the framework does not guarantee about the data when it goes on
@@ -21,6 +30,14 @@ type Decision struct {
 	Caveat string `json:"caveat,omitempty"`
 	// After is how long to wait for the resources before the next attempt.
 	After Seconds `json:"after_seconds,omitempty"`
+
+	// Unpredicted says why the ladder was walked where the mode is predict; empty where the
+	// failure is one that is not predicted for.
+	Unpredicted string `json:"unpredicted,omitempty"`
+
+	// Proposal is a faster plan that was not gone up to, with the reason; empty where there
+	// is none.
+	Proposal string `json:"proposal,omitempty"`
 
 	// The end, where there is no next attempt.
 	Outcome Outcome `json:"outcome,omitempty"`
@@ -30,8 +47,19 @@ type Decision struct {
 	// the value that was asked for and the one in use.
 	Ineffective Changes `json:"untaken,omitempty"`
 
+	// Headroom is what the job needed beside what there was, where it trained and was
+	// measured.
+	Headroom *Headroom `json:"headroom,omitempty"`
+
 	// Skipped lists the rungs that the walk passed over.
 	Skipped []Skip `json:"skipped,omitempty"`
+}
+
+// An Outvoted is a plan that could have come next, and why it did not.
+type Outvoted struct {
+	Plan     Plan              `json:"plan"`
+	Reason   string            `json:"reason"`
+	Expected memory.Prediction `json:"expected"`
 }
 
 // An Outcome is how a run ended.

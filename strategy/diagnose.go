@@ -90,7 +90,7 @@ func (a candidate) compareTime(ev Evidence, b candidate) int {
 // stopped the attempt and no rank had failed before.
 func (c *fold) fine(ev Evidence) bool {
 	if len(c.exits) == 0 {
-		return ev.StopSignal != 0
+		return ev.wanted()
 	}
 	stopped := false
 	for _, i := range c.exits {
@@ -100,8 +100,12 @@ func (c *fold) fine(ev Evidence) bool {
 		}
 		stopped = stopped || exit.Stopped
 	}
-	return !stopped || ev.StopSignal != 0
+	return !stopped || ev.wanted()
 }
+
+// wanted reports whether ranks were stopped that nothing was wrong with: somebody asked
+// for it, or there is a faster plan.
+func (e *Evidence) wanted() bool { return e.StopSignal != 0 || e.Climb != nil }
 
 // undetermined is the diagnosis where nothing was seen to fail, or nothing says why.
 func (c *fold) undetermined() Diagnosis {

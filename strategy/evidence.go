@@ -27,6 +27,10 @@ type Evidence struct {
 	Notice *Notice `json:"notice,omitempty"`
 	// Halted says that gpurun stopped the ranks because a change had not taken effect.
 	Halted bool `json:"halted,omitempty"`
+	// Climb is the decision for which gpurun stopped the ranks: to go up to a faster plan.
+	// It is nil for none. Kept says why the plan was kept where a faster one would fit.
+	Climb *Decision `json:"climb,omitempty"`
+	Kept  string    `json:"kept,omitempty"`
 
 	// Unstarted is why no rank ran; nil where they did.
 	Unstarted *Unstarted `json:"unstarted,omitempty"`
@@ -36,7 +40,7 @@ type Evidence struct {
 
 // Add takes one more fact. It is the one place where facts are put together: a
 // finding that is given again replaces the earlier one in its place, under the time
-// of the first, and so does a rank's newer sign of life. Add has no clock; what the
+// of the first, and so do a rank's newer sign of life and a process's newer figures. Add has no clock; what the
 // time makes of the facts is the Detector's business.
 func (e *Evidence) Add(f Fact) {
 	c := e.folded()
@@ -66,7 +70,7 @@ func (f Fact) Same(other Fact) bool {
 
 // Updated is the fact in a later state, under the time of the first.
 func (f Fact) Updated(later Fact) Fact {
-	if later.Sign != nil || later.Said != nil {
+	if later.Sign != nil || later.Said != nil || later.Memory != nil || later.Progress != nil {
 		return later
 	}
 	if at := latest(later.Time, later.Again); at.After(f.Time) && !f.Time.IsZero() {
@@ -112,6 +116,15 @@ func (e *Evidence) EndedWell() bool {
 		}
 	}
 	return well > 0 && well >= e.Ranks
+}
+
+// StoppedToClimb is the decision for which the ranks were stopped, nil where they ended by
+// themselves before, or somebody stopped the run meanwhile.
+func (e *Evidence) StoppedToClimb() *Decision {
+	if e.StopSignal != 0 || e.CutShort() != "" || e.EndedWell() {
+		return nil
+	}
+	return e.Climb
 }
 
 // EvidenceFromLog makes evidence of the findings in saved output, where nothing

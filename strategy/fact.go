@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // A Fact is one observed thing. Exactly one of the pointers, or Gap, is set.
@@ -33,6 +34,8 @@ type Fact struct {
 	Observed *ObservedSetting `json:"observed,omitempty"`
 	// Said is what a rank's own process says of itself; what it says later replaces it.
 	Said *Said `json:"said,omitempty"`
+	// Memory is what a rank's own process measured; what it says later replaces it.
+	Memory *memory.Measurement `json:"memory,omitempty"`
 	// Sign is what the rank last let see of itself when the failure detector
 	// looked at it.
 	Sign *Sign `json:"sign,omitempty"`

@@ -23,6 +23,7 @@ type fold struct {
 	ranks    map[int]bool // that some fact is about
 	signs    map[int]int  // rank to fact
 	said     map[voice]int
+	measured map[voice]int
 
 	steps    int
 	observed Plan
@@ -49,7 +50,7 @@ type identity struct {
 func newFold(facts []Fact) *fold {
 	c := &fold{
 		facts: facts, exits: map[int]int{}, progress: map[int]int{}, growth: map[int]int{},
-		ranks: map[int]bool{}, signs: map[int]int{}, said: map[voice]int{}, known: map[identity]int{},
+		ranks: map[int]bool{}, signs: map[int]int{}, said: map[voice]int{}, measured: map[voice]int{}, known: map[identity]int{},
 	}
 	for i := range facts {
 		c.take(i)
@@ -83,6 +84,10 @@ func (c *fold) before(f *Fact) (i int, again bool) {
 		i, again = c.signs[f.Rank]
 	case f.Said != nil:
 		i, again = c.said[voice{f.Rank, f.Said.PID}]
+	case f.Progress != nil:
+		i, again = c.progress[f.Rank]
+	case f.Memory != nil:
+		i, again = c.measured[voice{f.Rank, f.Memory.PID}]
 	}
 	return i, again
 }
@@ -117,6 +122,8 @@ func (c *fold) take(i int) {
 		c.signs[f.Rank] = i
 	case f.Said != nil:
 		c.said[voice{f.Rank, f.Said.PID}] = i
+	case f.Memory != nil:
+		c.measured[voice{f.Rank, f.Memory.PID}] = i
 	case f.Gap != "":
 		c.gaps = append(c.gaps, i)
 	}

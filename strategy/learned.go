@@ -35,14 +35,15 @@ func (s *situation) without(next Plan, changes Plan) Plan {
 }
 
 // unconfirmed says why a knob that was read from the job's source is left alone; empty
-// where a process has said that it runs with the value that was read.
+// where a process has said that it runs with the value that was read, or with another
+// that it was given.
 func (s *situation) unconfirmed(k Knob) string {
 	if !s.job.Knobs[k].Confirm || len(s.history) == 0 {
 		return ""
 	}
 	written := s.job.Written[k]
 	for _, a := range s.history {
-		if a.Observed[k] == written {
+		if v := a.Observed[k]; v == written || v != "" && v == a.Plan[k] {
 			return ""
 		}
 	}

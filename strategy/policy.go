@@ -1,6 +1,10 @@
 package strategy
 
-import "time"
+import (
+	"time"
+
+	"github.com/gpurun/gpurun/strategy/memory"
+)
 
 // A Policy is what the user allows a run to do.
 type Policy struct {
@@ -21,6 +25,10 @@ type Policy struct {
 	// RestartFromZero is the work that may be repeated where there is no
 	// checkpoint to resume from.
 	RestartFromZero Seconds `json:"restart_from_zero_seconds"`
+	// Prefer is what decides among plans that fit.
+	Prefer Prefer `json:"prefer,omitempty"`
+	// Climb lets a run go up to a faster plan, once, where there is room for it.
+	Climb bool `json:"climb,omitempty"`
 }
 
 // A Mode is how the decision tree is walked.
@@ -31,6 +39,15 @@ const (
 	Predict Mode = "predict"
 	Ladder  Mode = "ladder"
 	Off     Mode = "off"
+)
+
+// Prefer is what decides among plans that fit: the time of a step, or the order of the tree.
+type Prefer string
+
+// The preferences; an empty one is Speed.
+const (
+	Speed Prefer = "speed"
+	Tree  Prefer = "tree"
 )
 
 // Numerics is how far a plan may change what is computed.
@@ -55,6 +72,14 @@ type Job struct {
 	Ceiling int64 `json:"ceiling_bytes,omitempty"`
 	// Written is the plan of the job as it is written.
 	Written Plan `json:"written,omitempty"`
+	// Remembered is what earlier runs of the job measured, the newest first.
+	Remembered []memory.Measurement `json:"remembered,omitempty"`
+	// Unsure is what they measured when the job's code was another: Priors says when it
+	// counts.
+	Unsure []memory.Measurement `json:"unsure,omitempty"`
+	// Recalled is the plan of an earlier run that attempt 0 ran with in place of Written;
+	// nil where it ran as written.
+	Recalled *Recalled `json:"recalled,omitempty"`
 	// Resumption is what the framework does with the data when it resumes.
 	Resumption Resumption `json:"resumption,omitzero"`
 }
@@ -65,6 +90,12 @@ type Resumption struct {
 	Data string `json:"data,omitempty"`
 	// Shifts says so for a knob that was changed since.
 	Shifts map[Knob]string `json:"shifts,omitempty"`
+	// Own says that the job's user told how it resumes, so that no recipe knows what it
+	// does with the data.
+	Own bool `json:"own,omitempty"`
+	// Exact says that somebody vouches for it, the framework's recipe or the job's user: a
+	// job that resumes goes on with the next sample, whatever the micro batch is by then.
+	Exact bool `json:"exact,omitempty"`
 }
 
 // An Inventory is what there is to work with at one moment.
@@ -77,6 +108,8 @@ type Inventory struct {
 	// HostAvailable is the host memory that can still be had, in bytes, cgroup
 	// limits counted; 0: unknown.
 	HostAvailable int64 `json:"host_available_bytes,omitempty"`
+	// Device is what each rank has to train in.
+	Device memory.Device `json:"device,omitzero"`
 	// NVMeFree is the space that is left below Policy.NVMePath, in bytes; 0: unknown.
 	NVMeFree int64 `json:"nvme_free_bytes,omitempty"`
 	// Missing names, for a rung, the part that it needs and that is not there.
@@ -85,6 +118,8 @@ type Inventory struct {
 	// CheckpointWritten when; the zero time where that is not known.
 	Checkpoint        string    `json:"checkpoint,omitempty"`
 	CheckpointWritten time.Time `json:"checkpoint_written,omitzero"`
+	// Deadline is by when the run has to be over; the zero time where nobody knows, or asked.
+	Deadline time.Time `json:"deadline,omitzero"`
 	// NoCheckpoint says why there is none, where one was looked for.
 	NoCheckpoint string `json:"no_checkpoint,omitempty"`
 }
@@ -114,6 +149,14 @@ type Attempt struct {
 	CutShort string `json:"cut_short,omitempty"`
 	// Observed is what the job itself said that it used; a knob that is absent is not known.
 	Observed Plan `json:"observed,omitempty"`
+	// From is the checkpoint that the attempt started from, empty for none, and Fresh says
+	// that the job started from the beginning all the same.
+	From  string `json:"from,omitempty"`
+	Fresh bool   `json:"fresh,omitempty"`
+	// Climb is the decision for which the attempt was stopped: to go up to a faster plan.
+	// It is nil for none. Kept says why the plan was kept where a faster one would fit.
+	Climb *Decision `json:"climb,omitempty"`
+	Kept  string    `json:"kept,omitempty"`
 	// World is the number of ranks that the job's processes saw, 0 where none said it.
 	World int `json:"world,omitempty"`
 	// Asked says that a process has told of its model: what it then neither has nor
@@ -127,6 +170,11 @@ type Attempt struct {
 	Nothing string `json:"nothing,omitempty"`
 	// Unstarted is why no rank of the attempt ran; nil where they did.
 	Unstarted *Unstarted `json:"unstarted,omitempty"`
+	// Expected is what the plan was predicted to need; nil where nothing predicted it.
+	Expected *memory.Prediction `json:"expected,omitempty"`
+	// Measured is what the ranks' processes measured of their memory, the ranks that say
+	// the most first: the one that ran out, the one with the highest peak.
+	Measured []memory.Measurement `json:"measured,omitempty"`
 }
 
 // Lasted is how long the attempt ran.

@@ -25,7 +25,7 @@ func (s Seconds) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads what MarshalJSON writes, to the nanosecond for durations of
-// up to 50 days. A number that no duration holds is an error.
+// up to 26 days: two roundings of 2^-53 are half of one in 2^51. A number that no duration holds is an error.
 func (s *Seconds) UnmarshalJSON(b []byte) error {
 	var n float64
 	if err := json.Unmarshal(b, &n); err != nil {

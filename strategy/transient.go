@@ -36,6 +36,10 @@ type Stepping struct {
 	Last int `json:"last,omitempty"`
 	// For is the time from the first to the last.
 	For Seconds `json:"for_seconds,omitempty"`
+	// Before is the time from the attempt's start to the first.
+	Before Seconds `json:"before_seconds,omitempty"`
+	// Total is the number of steps that the job has, 0 if unknown.
+	Total int `json:"total,omitempty"`
 }
 
 // Stepping is what was seen of the attempt's steps.
@@ -44,9 +48,28 @@ func (e *Evidence) Stepping() Stepping {
 	c := e.folded()
 	for _, i := range c.progress {
 		p := c.facts[i].Progress
-		s.Steps, s.Last, s.For = max(s.Steps, p.made()), max(s.Last, p.Last), max(s.For, p.For)
+		s.Steps, s.Last, s.For, s.Total = max(s.Steps, p.made()), max(s.Last, p.Last), max(s.For, p.For), max(s.Total, p.Total)
+		if at := c.facts[i].Time; !at.IsZero() && !e.Started.IsZero() {
+			s.Before = max(s.Before, Seconds(at.Sub(e.Started))-p.For)
+		}
+	}
+	if s.Total == 0 && s.Steps > 0 {
+		s.Total = e.told(s.Last)
 	}
 	return s
+}
+
+// told is the number of steps that the job has, as its processes say, where they cannot
+// count something else than its lines do: a step beyond the last. It is 0 if unknown.
+func (e *Evidence) told(last int) int {
+	total := 0
+	for _, said := range e.folded().voices() {
+		total = max(total, said.TotalSteps)
+	}
+	if total < last {
+		return 0
+	}
+	return total
 }
 
 // made is how many steps lie behind the lines that told of them: a job may tell of

@@ -20,6 +20,10 @@ type situation struct {
 	inside    map[Knob]string // why a knob cannot be turned in the process
 	diagnosis Diagnosis
 	doubts    map[Knob]string // why a knob is left alone
+	weighing  *weighing       // what predicts; nil where nothing does
+
+	// scout finds the fastest plan that fits; nil: by what was measured.
+	scout func(*situation, []Plan) (faster, bool)
 }
 
 // A step is where a walk came to: the first rung with a plan that is not
@@ -49,7 +53,8 @@ func (s *situation) walk() step {
 		return found
 	}
 	// Nothing else is left: the free rungs by themselves.
-	if len(riders) > 0 && !hopeless(s.plan.With(free), failed) {
+	alone, _ := s.affordable([]Plan{{}}, free)
+	if len(riders) > 0 && len(alone) > 0 && !hopeless(s.plan.With(free), failed) {
 		found.rung, found.riders, found.changes = riders[0], riders[1:], free
 		found.skipped = slices.DeleteFunc(found.skipped, func(k Skip) bool { return k.Rung == riders[0] })
 	}
@@ -102,6 +107,9 @@ func (s *situation) try(rung Rung, filter phaseFilter, failed []Plan, free Plan)
 		return nil, &Skip{Rung: rung, Reason: lost}
 	}
 	changes, tooLarge := s.fitting(changes, free)
+	if len(changes) > 0 {
+		changes, tooLarge = s.affordable(changes, free)
+	}
 	if len(changes) == 0 {
 		return nil, &Skip{Rung: rung, Reason: tooLarge}
 	}

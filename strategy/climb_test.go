@@ -1,0 +1,353 @@
+package strategy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// Prospects are all that a climb depends on.
+type prospects struct {
+	policy  Policy
+	job     Job
+	history []Attempt
+	now     Attempt
+	inv     Inventory
+	best    faster
+	found   bool
+}
+
+var (
+	ran8 = Plan{MicroBatchSize: "8", GradientAccumulationSteps: "4", ActivationCheckpointing: "none"}
+	ran2 = Plan{MicroBatchSize: "2", GradientAccumulationSteps: "16", ActivationCheckpointing: "none"}
+	ran4 = Plan{MicroBatchSize: "4", GradientAccumulationSteps: "8", ActivationCheckpointing: "none"}
+	dawn = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+)
+
+// promising is a run that goes up: micro batch 8 ran out of memory, 2 has resumed from a
+// checkpoint and trains, and 4 would fit.
+func promising() *prospects {
+	failed := ended(0, ran8, oom(cause.Backward))
+	failed.Stepping = Stepping{Steps: 40, Last: 40, For: Seconds(time.Minute), Before: Seconds(30 * time.Second), Total: 20000}
+	return &prospects{
+		policy:  Policy{Mode: Predict, Climb: true, MaxAttempts: 20, Numerics: MixedPrecision, RestartFromZero: Seconds(time.Hour)},
+		job:     gpt(1),
+		history: []Attempt{failed},
+		now: Attempt{
+			N: 1, Plan: ran2, From: "out/checkpoint-40", Started: dawn.Add(2 * time.Hour), Diagnosis: Diagnosis{Cause: cause.None, Rank: -1},
+			Stepping: Stepping{Steps: 361, Last: 400, For: Seconds(6 * time.Minute), Before: Seconds(time.Minute), Total: 20000},
+			Measured: []memory.Measurement{{Steps: 361, Peak: 31 << 30}},
+		},
+		inv: Inventory{
+			At: dawn.Add(2*time.Hour + 8*time.Minute), Accelerator: "cuda", BF16: true,
+			Checkpoint: "out/checkpoint-400", CheckpointWritten: dawn.Add(2*time.Hour + 7*time.Minute),
+		},
+		best: faster{plan: ran4, gain: 1.6, peak: 31 << 30, room: 80 << 30}, found: true,
+	}
+}
+
+func (o *prospects) climb() Ascent {
+	s := &situation{policy: o.policy, job: o.job, inventory: o.inv}
+	s.scout = func(*situation, []Plan) (faster, bool) { return o.best, o.found }
+	s.look(ran(append(slices.Clone(o.history), o.now)))
+	return s.ascend()
+}
+
+func TestClimb(t *testing.T) {
+	a := promising().climb()
+	want := Decision{
+		Relaunch: true, Rule: "climb", Next: ran4, Resume: "out/checkpoint-400", Expected: &memory.Prediction{},
+		Changed: Changes{MicroBatchSize: {"2", "4"}, GradientAccumulationSteps: {"16", "8"}},
+		Reason: "attempt 1: step 400 of 20000, peak 31.0 of 80.0 GiB → micro batch 2→4, accumulation 16→8 (global batch 32 kept), " +
+			"about 1.6 times as fast, saves about 2 h; from checkpoint-400",
+	}
+	if diff := cmp.Diff(want, a.Decision); diff != "" {
+		t.Error(diff)
+	}
+	if a.Refused != "" || a.Later || a.Proposal != "micro batch 4 would fit and be about 1.6 times as fast" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Each condition by itself keeps the plan, and says so.
+func TestWhatKeepsAPlan(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*prospects)
+		refused string
+		later   bool
+		nothing bool // nothing to propose
+	}{
+		"switched off":       {change: func(o *prospects) { o.policy.Climb = false }, refused: "recovery.climb = false"},
+		"on the ladder":      {change: func(o *prospects) { o.policy.Mode = Ladder }, refused: `recovery.mode = "ladder"`},
+		"recovery off":       {change: func(o *prospects) { o.policy.Mode = Off }, refused: `recovery.mode = "off"`},
+		"nothing measured":   {change: func(o *prospects) { o.now.Measured = nil }, refused: "the first steps have not been measured", later: true, nothing: true},
+		"two steps":          {change: func(o *prospects) { o.now.Measured[0].Steps = 2 }, refused: "the first steps have not been measured", later: true, nothing: true},
+		"one rank is behind": {change: func(o *prospects) { o.now.Measured = append(o.now.Measured, memory.Measurement{Rank: 1, Steps: 1}) }, refused: "the first steps have not been measured", later: true, nothing: true},
+		"a rank ran out":     {change: func(o *prospects) { o.now.Measured[0].Failed = "backward" }, refused: "the first steps have not been measured", later: true, nothing: true},
+		"nothing faster":     {change: func(o *prospects) { o.found = false }, refused: "no faster plan is likely to fit", nothing: true},
+		"gone up before":     {change: func(o *prospects) { o.history[0].Climb = &Decision{Next: ran2} }, refused: "a run goes up once"},
+		"samples are lost":   {change: func(o *prospects) { o.job.Resumption.Data = "it begins the epoch anew" }, refused: "on resuming, it begins the epoch anew"},
+		"nobody knows":       {change: func(o *prospects) { o.job.Resumption.Own = true }, refused: `nothing says that the job goes on with the next sample when it resumes: resume.data = "kept" does`},
+		"a knob that shifts": {change: func(o *prospects) {
+			o.job.Resumption.Shifts = map[Knob]string{MicroBatchSize: "it counts micro batches"}
+		}, refused: "on resuming, it counts micro batches"},
+		"a checkpoint's form": {change: func(o *prospects) {
+			o.job.Knobs[MicroBatchSize] = Range{Checkpoint: &Survival{Reason: "it holds the sampler"}}
+		}, refused: "the checkpoint out/checkpoint-400 does not survive micro batch 2→4: it holds the sampler"},
+		"never resumed":    {change: func(o *prospects) { o.now.From = "" }, refused: "no attempt of this run has resumed from a checkpoint and made a step"},
+		"resumed in words": {change: func(o *prospects) { o.now.Fresh = true }, refused: "no attempt of this run has resumed from a checkpoint and made a step"},
+		"no end":           {change: func(o *prospects) { o.now.Stepping.Total = 0 }, refused: "the remaining steps are not known", later: true},
+		"beyond the end":   {change: func(o *prospects) { o.now.Stepping.Total = 399 }, refused: "the remaining steps are not known", later: true},
+		"one step":         {change: func(o *prospects) { o.now.Stepping.Steps = 1 }, refused: "the remaining steps are not known", later: true},
+		"the last hour":    {change: func(o *prospects) { o.inv.Deadline = o.inv.At.Add(59 * time.Minute) }, refused: "the time here ends within the hour"},
+		"costs unseen":     {change: func(o *prospects) { o.now.Stepping.Before, o.history[0].Stepping.Before = 0, 0 }, refused: "what a relaunch costs has not been seen"},
+		"ten minutes":      {change: func(o *prospects) { o.now.Stepping.Total = 2000 }, refused: "it would save 10m0s, and 10m0s at least are worth a relaunch"},
+		"three times the cost": {change: func(o *prospects) { o.history[0].Stepping.Before = Seconds(41 * time.Minute) },
+			refused: "it would save 2h2m30s, and a relaunch costs 41m0s until the first step"},
+		"no checkpoint":     {change: func(o *prospects) { o.inv.Checkpoint = "" }, refused: "the attempt has written no complete checkpoint", later: true},
+		"an old checkpoint": {change: func(o *prospects) { o.inv.CheckpointWritten = o.now.Started.Add(-time.Second) }, refused: "the attempt has written no complete checkpoint", later: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := promising()
+			test.change(o)
+			a := o.climb()
+			if a.Refused != test.refused || a.Later != test.later || a.Decision.Relaunch || (a.Proposal == "") != test.nothing {
+				t.Errorf("%+v", a)
+			}
+			o.now.Ended = o.inv.At.Add(9 * time.Hour)
+			if said := o.climb().summary(); (said == "") != test.nothing {
+				t.Errorf("in the summary: %q", said)
+			}
+		})
+	}
+}
+
+// What stands beside a condition does not matter.
+func TestWhatDoesNotKeepAPlan(t *testing.T) {
+	for name, change := range map[string]func(*prospects){
+		"somebody vouches for it":    func(o *prospects) { o.now.From, o.job.Resumption = "", Resumption{Own: true, Exact: true} },
+		"the attempt before resumed": func(o *prospects) { o.now.From, o.history[0].From = "", "out/checkpoint-10" },
+		"another knob shifts":        func(o *prospects) { o.job.Resumption.Shifts = map[Knob]string{Sharding: "it is another"} },
+		"an hour is left":            func(o *prospects) { o.inv.Deadline = o.inv.At.Add(time.Hour) },
+		"the checkpoint outlives it": func(o *prospects) {
+			o.job.Knobs[MicroBatchSize] = Range{Checkpoint: &Survival{Groups: [][]Value{{"2", "4"}}}}
+		},
+		"another rank has measured, too": func(o *prospects) { o.now.Measured = append(o.now.Measured, memory.Measurement{Rank: 1, Steps: 3}) },
+		"a plan before had another batch": func(o *prospects) {
+			o.history = append(o.history, ended(1, ran4.With(Plan{ActivationCheckpointing: "full"}), Diagnosis{}))
+		},
+	} {
+		o := promising()
+		change(o)
+		if a := o.climb(); !a.Decision.Relaunch || a.Refused != "" {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+}
+
+// What may be faster keeps the global batch, dtypes and optimizer, and what the policy bars.
+func TestHigherPlans(t *testing.T) {
+	o := promising()
+	at := func(change func(*prospects)) []Plan {
+		o := promising()
+		change(o)
+		s := &situation{policy: o.policy, job: o.job, inventory: o.inv}
+		s.look(ran(append(slices.Clone(o.history), o.now)))
+		return s.higher()
+	}
+	all := at(func(*prospects) {})
+	has := func(plans []Plan, p Plan) bool {
+		return slices.ContainsFunc(plans, func(q Plan) bool { return maps.Equal(p, q) })
+	}
+	for _, p := range []Plan{ran4, ran8.With(Plan{ActivationCheckpointing: "full"}), ran2.With(Plan{ActivationCheckpointing: "full"})} {
+		if !has(all, p) {
+			t.Errorf("no %s", p)
+		}
+	}
+	for _, p := range all {
+		b, known := batchOf(p, o.job)
+		if !known || b.global() != 32 || maps.Equal(p, ran2) || maps.Equal(p, ran8) || len(p) != len(ran2) {
+			t.Errorf("%s", p)
+		}
+		if micro, _ := p.Number(MicroBatchSize); micro >= 8 && p[ActivationCheckpointing] == "none" {
+			t.Errorf("%s needs what has run out", p)
+		}
+	}
+	if barred := at(func(o *prospects) { o.policy.Never = []string{"micro-batch", "activation_checkpointing"} }); len(barred) > 0 {
+		t.Errorf("%v", barred)
+	}
+	offload := at(func(o *prospects) {
+		o.job.Knobs[OffloadOptimizer] = Range{Values: []Value{"none", "cpu", "nvme"}}
+		o.now.Plan = ran2.With(Plan{OffloadOptimizer: "cpu"})
+	})
+	if !has(offload, ran2.With(Plan{OffloadOptimizer: "none"})) || has(offload, ran2.With(Plan{OffloadOptimizer: "nvme"})) {
+		t.Errorf("%v", offload)
+	}
+	if died := at(func(o *prospects) {
+		o.history = append(o.history, ended(1, ran4, Diagnosis{Cause: cause.UserError, Fatal: true}))
+	}); has(died, ran4) {
+		t.Error("a plan that died is gone up to again")
+	}
+}
+
+// climbing is a history in which an attempt was stopped for a faster plan, and what that
+// one came to.
+func climbing(after ...Attempt) []Attempt {
+	o := promising()
+	up := o.climb().Decision
+	o.now.Ended, o.now.Climb = o.inv.At, &up
+	return append([]Attempt{o.history[0], o.now}, after...)
+}
+
+func TestAfterAClimb(t *testing.T) {
+	inv := Inventory{Accelerator: "cuda", BF16: true, Checkpoint: "out/checkpoint-500"}
+	up := func(d Diagnosis, change func(*Attempt)) Attempt {
+		a := ended(2, ran4, d)
+		a.From = "out/checkpoint-400"
+		change(&a)
+		return a
+	}
+	same := func(*Attempt) {}
+	died := Diagnosis{Cause: cause.UserError, Fatal: true, Rank: 0, Error: "RuntimeError: size mismatch"}
+	tests := []struct {
+		name    string
+		history []Attempt
+		rule    string
+		next    Plan
+		reason  string
+	}{
+		{name: "the ranks have been stopped", history: climbing(), rule: "climb", next: ran4,
+			reason: "attempt 1: stopped for a faster plan → micro batch 2→4, accumulation 16→8, from checkpoint-500"},
+		{name: "out of memory", history: climbing(up(oom(cause.Backward), same)), rule: "climb-back", next: ran2,
+			reason: "attempt 2: CUDA out of memory in backward on rank 0 → back to the plan of attempt 1, which trained: micro batch 4→2, accumulation 8→16"},
+		{name: "something new, sooner", history: climbing(up(died, same)), rule: "climb-back", next: ran2},
+		{name: "cannot be started", history: climbing(up(Diagnosis{Fatal: true}, func(a *Attempt) { a.Unstarted = &Unstarted{Reason: "no such file"} })), rule: "climb-back", next: ran2},
+		{name: "no memory to start it", history: climbing(up(Diagnosis{Fatal: true}, func(a *Attempt) { a.Unstarted = &Unstarted{Reason: "fork", Wait: true} })), rule: "could-not-start"},
+		{name: "does not take effect", history: climbing(up(Diagnosis{}, func(a *Attempt) { a.Halted, a.Observed = true, Plan{MicroBatchSize: "2"} })), rule: "climb-back", next: ran2},
+		{name: "something new, later", history: climbing(up(died, func(a *Attempt) { a.Steps = 9000 })), rule: "job-failed"},
+		{name: "the network", history: climbing(up(Diagnosis{Cause: cause.NCCLError, Fatal: true}, same)), rule: "transient", next: ran4},
+		{name: "trained", history: climbing(up(Diagnosis{}, same)), rule: "trained"},
+		{name: "memory, after the network", history: climbing(up(Diagnosis{Cause: cause.NCCLError, Fatal: true}, same), up(oom(cause.Backward), func(a *Attempt) { a.N = 3 })), rule: "climb-back", next: ran2},
+		{name: "the plan before runs out, too", history: climbing(up(oom(cause.Backward), same), ended(3, ran2, oom(cause.Backward))), rule: "out-of-memory"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			o := promising()
+			o.policy.TransientRetries = 3
+			o.policy.MaxAttempts = 2 // the first, and one that counts
+			if test.rule == "out-of-memory" {
+				o.policy.MaxAttempts = 3
+			}
+			d := Decide(o.policy, o.job, test.history, inv)
+			if d.Rule != test.rule || test.next != nil && (!maps.Equal(d.Next, test.next) || d.Resume != inv.Checkpoint || !d.Relaunch || d.Rung != "") {
+				t.Errorf("%+v", d)
+			}
+			if test.reason != "" && d.Reason != test.reason {
+				t.Errorf("%s", d.Reason)
+			}
+		})
+	}
+}
+
+// A run that has trained proposes the plan that it kept away from, with the reason.
+func TestProposal(t *testing.T) {
+	o := promising()
+	o.policy.Climb = false
+	o.now.Ended = o.inv.At.Add(9 * time.Hour)
+	s := &situation{policy: o.policy, job: o.job, inventory: o.inv, scout: func(*situation, []Plan) (faster, bool) { return o.best, true }}
+	s.look(append(slices.Clone(o.history), o.now))
+	if d := s.decide(); d.Rule != "trained" || d.Proposal != "micro batch 4 would fit and be about 1.6 times as fast; gpurun did not go up to it, since recovery.climb = false" {
+		t.Errorf("%+v", d)
+	}
+	s.last.Kept, s.policy.Climb = "the time here ends within the hour", true
+	if d := s.decide(); !strings.HasSuffix(d.Proposal, "since the time here ends within the hour") {
+		t.Errorf("%+v", d)
+	}
+	s.last.Measured = nil
+	if d := s.decide(); d.Proposal != "" {
+		t.Errorf("%+v", d)
+	}
+}
+
+// checkpointed is what a process of the small model measured that trains with full checkpointing
+// under a ceiling: each block holds its input, and one at a time is computed again.
+func checkpointed(micro int, allowed int64, seconds float64) memory.Measurement {
+	x, n := int64(micro)*1024*1024*4, int64(len(ranOutInForward(1, 200<<30).Marks[0].Bytes))
+	held := 4 * small.Bytes["float32"] // with gradients and Adam's state
+	m := memory.Measurement{
+		Model: &small, Batch: micro, Longest: int64(micro) * 1024, Shape: []int{micro, 1024}, Optimizer: "AdamW", Fused: true,
+		Start: 1600e6, States: 3200e6, Calls: 32 / micro, Allowed: allowed, Total: 80 << 30, Outside: 600 << 20,
+		Steps: 361, StepSeconds: seconds, CallSeconds: seconds / float64(32/micro),
+	}
+	marks := memory.Marks{Path: "h", Input: x, After: m.Start + n*x}
+	for i := range n {
+		marks.Bytes = append(marks.Bytes, m.Start+i*x)
+	}
+	m.Marks = []memory.Marks{marks}
+	again := n*x + block*int64(micro)*3/2
+	m.First = memory.Step{Forward: marks.After, ForwardPeak: marks.After, BackwardPeak: m.Start + again + 1600e6, Before: 3200e6, OptimizerPeak: held, After: held}
+	m.Second = memory.Step{Forward: held + n*x, ForwardPeak: held + n*x, BackwardPeak: held + again, Before: held, OptimizerPeak: held, After: held}
+	m.Peak, m.Reserved = held+again, held+again
+	return m
+}
+
+// What was measured leaves half of the room free, and without checkpointing a smaller
+// micro batch is predicted to fit and to be faster.
+func TestClimbByWhatIsMeasured(t *testing.T) {
+	const room = 16 << 30
+	o := promising()
+	o.history[0] = failedAt(0, ran8, room)
+	o.now.Plan = ran4.With(Plan{ActivationCheckpointing: "full"})
+	o.now.Measured = []memory.Measurement{checkpointed(4, room, 1)}
+	a := Climb(o.policy, o.job, o.history, o.now, o.inv)
+	if !a.Decision.Relaunch || a.Decision.Expected == nil || a.Decision.Expected.Mean <= 0 || a.Decision.Expected.Mean > room {
+		t.Fatalf("%+v", a)
+	}
+	if b, _ := batchOf(a.Decision.Next, o.job); a.Decision.Next[ActivationCheckpointing] != "none" || b.global() != 32 || !strings.Contains(a.Decision.Reason, "checkpointing full→none") {
+		t.Errorf("%s: %s", a.Decision.Next, a.Decision.Reason)
+	}
+
+	o.now.Measured[0].Peak = 15 << 30 // the longest input needs nearly all that there is
+	if a := Climb(o.policy, o.job, o.history, o.now, o.inv); a.Decision.Relaunch || a.Refused != "no faster plan is likely to fit" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A job that fails by itself with the plan that it went up to is restarted as often as was
+// asked for, and no more.
+func TestRestartsAfterAClimb(t *testing.T) {
+	o := promising()
+	o.policy.Restarts = 1
+	up := o.now
+	up.Climb, up.Ended = &Decision{Relaunch: true, Next: ran4}, up.Started.Add(time.Hour)
+	history := []Attempt{up}
+	for n, want := range []bool{true, false} {
+		a := ended(2+n, ran4, Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ValueError: " + string(rune('a'+n)), Rank: 0})
+		a.Steps, a.Ended = 1000*(n+1), a.Started.Add(time.Duration(2+n)*time.Hour)
+		history = append(history, a)
+		if d := Decide(o.policy, o.job, history, o.inv); d.Relaunch != want {
+			t.Errorf("failure %d: %v by %s, want %v", n, d.Relaunch, d.Rule, want)
+		}
+	}
+}
+
+// What is offloaded stays so where recovery.never says that in a rung's word.
+func TestNeverKeepsAnOffload(t *testing.T) {
+	for _, never := range [][]string{nil, {"undo-offload"}, {"offload-optimizer"}, {"offload_optimizer"}} {
+		j := gpt(1)
+		j.Knobs[OffloadOptimizer] = Range{Values: []Value{"none", "cpu"}}
+		s := &situation{policy: Policy{Mode: Predict, Climb: true, Never: never}, job: j, inventory: h100}
+		s.look([]Attempt{{Plan: plain.With(Plan{OffloadOptimizer: "cpu"})}})
+		undone := slices.ContainsFunc(s.higher(), func(p Plan) bool { return p[OffloadOptimizer] == "none" })
+		if undone != (never == nil) {
+			t.Errorf("never %q: undone %v", never, undone)
+		}
+	}
+}

@@ -1,0 +1,22 @@
+package strategy
+
+import (
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// TestFitting: what an earlier run measured says whether a plan fits a device of today.
+func TestFitting(t *testing.T) {
+	job := gpt(1)
+	failed := failedAt(0, sixteen, 24<<30)
+	past := []Past{{Plan: sixteen, Measured: job.Measured(failed)}}
+	for room, want := range map[int64]bool{24 << 30: false, 40 << 30: false, 120 << 30: true} {
+		if got := Fitting(job, past, sixteen, memory.Device{Total: room}); got != want {
+			t.Errorf("%s: %v", GiB(room), got)
+		}
+	}
+	if Fitting(job, nil, sixteen, memory.Device{Total: 120 << 30}) {
+		t.Error("nothing was measured")
+	}
+}

@@ -1,0 +1,93 @@
+package strategy
+
+import (
+	"fmt"
+
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// Headroom is what a job needed beside what there was, and what else would have done.
+// Bytes are of the device's allocator.
+type Headroom struct {
+	Peak int64 `json:"peak_bytes"`
+	Room int64 `json:"room_bytes"` // that the allocator could have held
+	// Card is the smallest card that people have on which the plan fits, in gigabytes as it
+	// is sold; 0 where the job's own is no larger, or none is known.
+	Card int `json:"card_gigabytes,omitempty"`
+	// MicroBatch is the largest micro batch, by doubling, that fits beside all else; 0 where
+	// no larger one does.
+	MicroBatch int `json:"micro_batch,omitempty"`
+}
+
+// headroom is that of the last attempt, which trained; nil where nothing was measured.
+func (s *situation) headroom() *Headroom {
+	if len(s.last.Measured) == 0 {
+		return nil
+	}
+	fit, t, why := s.fitted()
+	if why != "" {
+		return nil
+	}
+	ran := t.memory(s.learned.With(s.job.used(s.last)))
+	h := &Headroom{Room: fit.Capacity(ran)}
+	for _, m := range s.last.Measured {
+		h.Peak = max(h.Peak, m.Peak)
+	}
+	if h.Peak == 0 || h.Room == 0 {
+		return nil
+	}
+	h.MicroBatch = largest(fit, ran)
+	if s.inventory.Accelerator != "cpu" {
+		h.Card = smallestCard(fit, ran, s.last.Measured)
+	}
+	return h
+}
+
+// doublings bounds how far beyond what was measured a larger micro batch is vouched for.
+const doublings = 3
+
+// largest is the largest micro batch, by doubling, that fits with a plan's other settings;
+// 0 where its own is that.
+func largest(fit *memory.Fit, plan memory.Plan) int {
+	found, next := 0, plan
+	for range doublings {
+		next.MicroBatch *= 2
+		if next.Accumulation%2 == 0 {
+			next.Accumulation /= 2
+		}
+		p := fit.Predict(next)
+		if next.MicroBatch == 0 || p.Unknown != "" || p.Bound > fit.Room(next) {
+			break
+		}
+		found = next.MicroBatch
+	}
+	return found
+}
+
+// smallestCard is the smallest card that a plan fits on, where it is smaller than the one
+// that it ran on, beside what the process held outside the allocator; 0 for none.
+func smallestCard(fit *memory.Fit, plan memory.Plan, measured []memory.Measurement) int {
+	outside, total := int64(0), int64(0)
+	for _, m := range measured {
+		outside, total = max(outside, m.Outside), max(total, m.Total)
+	}
+	card, found := memory.SmallestCard(fit.Needs(plan, fit.Predict(plan).Bound) + outside)
+	if !found || outside == 0 || card.Bytes >= total {
+		return 0
+	}
+	return card.Gigabytes
+}
+
+// Words says it as a person would: "peak 36.9 of 40.0 GiB (8 % left); micro batch 32 fits;
+// a card of 24 GB would do".
+func (h *Headroom) Words() string {
+	left := 100 * float64(h.Room-h.Peak) / float64(h.Room)
+	words := fmt.Sprintf("peak %s of %s GiB (%.0f %% left)", inGiB(h.Peak), inGiB(h.Room), max(left, 0))
+	if h.MicroBatch > 0 {
+		words += fmt.Sprintf("; micro batch %d fits", h.MicroBatch)
+	}
+	if h.Card > 0 {
+		words += fmt.Sprintf("; a card of %d GB would do", h.Card)
+	}
+	return words
+}

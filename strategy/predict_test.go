@@ -1,0 +1,181 @@
+package strategy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// A model of 24 blocks as a process tells of it: 400 million parameters in fp32, and for
+// each sample and block 100 MiB that its backward needs.
+var (
+	small = memory.Model{
+		Class: "GPT", Parameters: 400e6, Trainable: 400e6, Bytes: map[string]int64{"float32": 1600e6}, Outside: 50e6, Cast: 390e6, CastOutside: 50e6,
+		Largest: 50e6, Embedding: 50e6, Tied: true, Vocabulary: 50000, Hidden: 1024,
+		Blocks: []memory.BlockList{{Path: "h", Class: "Block", Count: 24, Parameters: 350e6}},
+	}
+	block = int64(100 << 20) // for each sample
+)
+
+// ranOutInForward is what a process with a micro batch measured that ran out of a cap in
+// its first forward.
+func ranOutInForward(micro int, allowed int64) memory.Measurement {
+	m := memory.Measurement{
+		Model: &small, Batch: micro, Longest: int64(micro) * 1024, Shape: []int{micro, 1024}, Optimizer: "AdamW", Fused: true,
+		Start: 1600e6, Failed: "forward", Allowed: allowed, Total: 80 << 30, Outside: 600 << 20,
+	}
+	marks := memory.Marks{Path: "h", Input: int64(micro) * 1024 * 1024 * 4}
+	for held := m.Start; held < allowed && len(marks.Bytes) < 24; held += block * int64(micro) {
+		marks.Bytes = append(marks.Bytes, held)
+		m.Allocated, m.Requested = held, allowed-held+1
+	}
+	m.Marks = []memory.Marks{marks}
+	m.Peak, m.Reserved = m.Allocated, allowed
+	return m
+}
+
+// predicting is a policy that predicts.
+func predicting(change func(*Policy)) Policy {
+	p := defaults
+	p.Mode = Predict
+	if change != nil {
+		change(&p)
+	}
+	return p
+}
+
+// failedAt is an attempt of a plan that ran out of a cap in its forward.
+func failedAt(n int, plan Plan, allowed int64) Attempt {
+	a := ended(n, plan, oom(cause.Forward))
+	micro, _ := plan.Number(MicroBatchSize)
+	a.Measured = []memory.Measurement{ranOutInForward(micro, allowed)}
+	return a
+}
+
+var sixteen = Plan{MicroBatchSize: "16", GradientAccumulationSteps: "1", ActivationCheckpointing: "none", Precision: "fp32", Allocator: "default"}
+
+// TestPredict: one attempt is enough to choose by what would fit.
+func TestPredict(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		policy Policy
+		job    Job
+		room   int64
+		inv    Inventory
+		want   func(*testing.T, Decision)
+	}{
+		{"a smaller micro batch without checkpointing, where that is faster", predicting(nil), gpt(1), 24 << 30, h100, func(t *testing.T, d Decision) {
+			if d.Next[ActivationCheckpointing] != "none" || d.Rung != RungMicroBatch || !slices.Contains(d.Rungs, RungMicroBatch) {
+				t.Errorf("%v by %s (%v)", d.Next, d.Rung, d.Rungs)
+			}
+		}},
+		{"numerics are kept where something else fits", predicting(nil), gpt(1), 10 << 30, h100, func(t *testing.T, d Decision) {
+			if d.Next[Precision] != "fp32" {
+				t.Errorf("%v", d.Next)
+			}
+		}},
+		{"the tree's order, where it is preferred", predicting(func(p *Policy) { p.Prefer = Tree }), gpt(1), 24 << 30, h100, func(t *testing.T, d Decision) {
+			if d.Rung != RungCheckpointing || d.Next[MicroBatchSize] != "16" {
+				t.Errorf("%v by %s", d.Next, d.Rung)
+			}
+		}},
+		{"never", predicting(func(p *Policy) { p.Never = []string{"checkpointing"} }), gpt(1), 24 << 30, h100, func(t *testing.T, d Decision) {
+			if d.Next[ActivationCheckpointing] != "none" || !slices.ContainsFunc(d.Skipped, func(k Skip) bool { return k.Rung == RungCheckpointing && k.Refused }) {
+				t.Errorf("%v, skipped %v", d.Next, d.Skipped)
+			}
+		}},
+		{"what the weights alone do not fit in is never tried", predicting(nil), gpt(1), 5 << 30, h100, func(t *testing.T, d Decision) {
+			if d.Relaunch {
+				t.Errorf("16 bytes a parameter are 6.0 GiB: %s", d.Reason)
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := Decide(test.policy, test.job, []Attempt{failedAt(0, sixteen, test.room)}, test.inv)
+			test.want(t, d)
+			if !d.Relaunch {
+				return
+			}
+			if d.Expected == nil || d.Expected.Mean <= 0 || d.Expected.Bound > test.room || d.Expected.Bound < d.Expected.Mean {
+				t.Errorf("expected: %+v of %s", d.Expected, GiB(test.room))
+			}
+			if len(d.Outvoted) == 0 || !strings.Contains(d.Reason, "; the next best, ") || !strings.Contains(d.Reason, "predicted ") {
+				t.Errorf("reason: %s (outvoted: %v)", d.Reason, d.Outvoted)
+			}
+			b, _ := batchOf(d.Next, test.job)
+			if b.global() != 16 {
+				t.Errorf("the global batch is %d: %v", b.global(), d.Next)
+			}
+		})
+	}
+}
+
+// TestPredictionsKeepTheirDoors: what does not follow from the plan is answered as the
+// ladder does.
+func TestPredictionsKeepTheirDoors(t *testing.T) {
+	for name, change := range map[string]func(*Attempt){
+		"late":              func(a *Attempt) { a.Diagnosis.Late = true },
+		"a leak":            func(a *Attempt) { a.Diagnosis.Growth = &cause.Growth{} },
+		"evaluation":        func(a *Attempt) { a.Diagnosis.Phase = cause.Eval },
+		"save":              func(a *Attempt) { a.Diagnosis.Phase = cause.Save },
+		"nothing was heard": func(a *Attempt) { a.Measured = nil },
+	} {
+		a := failedAt(0, sixteen, 24<<30)
+		change(&a)
+		if d, ladder := Decide(predicting(nil), gpt(1), []Attempt{a}, h100), Decide(defaults, gpt(1), []Attempt{a}, h100); d.Rung != ladder.Rung || d.Next.String() != ladder.Next.String() || d.Outvoted != nil {
+			t.Errorf("%s: %s %q, the ladder says %q", name, d.Rung, d.Reason, ladder.Reason)
+		}
+	}
+}
+
+// TestFragmentationIsAnsweredAlone where that may be enough, and only there.
+func TestFragmentationIsAnsweredAlone(t *testing.T) {
+	for room, want := range map[int64]Rung{50 << 30: RungAllocator, 24 << 30: RungMicroBatch} {
+		a := failedAt(0, sixteen, room)
+		a.Diagnosis.Fragmented = true
+		if d := Decide(predicting(nil), gpt(1), []Attempt{a}, h100); d.Rung != want {
+			t.Errorf("%s: %s: %s", GiB(room), d.Rung, d.Reason)
+		}
+	}
+}
+
+// TestFreeRungsStay: what was taken for nothing is kept by every plan that follows.
+func TestFreeRungsStay(t *testing.T) {
+	first, second := failedAt(0, sixteen, 24<<30), failedAt(1, sixteen.With(Plan{Allocator: "expandable"}), 24<<30)
+	second.Rung = RungAllocator
+	d := Decide(predicting(nil), gpt(1), []Attempt{first, second}, h100)
+	if d.Next[Allocator] != "expandable" {
+		t.Errorf("%v: %s", d.Next, d.Reason)
+	}
+	for _, o := range d.Outvoted {
+		if o.Plan[Allocator] != "expandable" {
+			t.Errorf("outvoted: %v", o.Plan)
+		}
+	}
+}
+
+// TestAPredictionThatFailedIsLearnedFrom: the next plan needs less, and none is tried twice.
+func TestAPredictionThatFailedIsLearnedFrom(t *testing.T) {
+	room := int64(12 << 30)
+	history := []Attempt{failedAt(0, sixteen, room)}
+	var tried []Plan
+	for n := 1; n < 20; n++ {
+		d := Decide(predicting(nil), gpt(1), history, h100)
+		if !d.Relaunch {
+			return
+		}
+		for _, p := range tried {
+			if p.String() == d.Next.String() {
+				t.Fatalf("attempt %d runs %v again", n, d.Next)
+			}
+		}
+		tried = append(tried, d.Next)
+		a := failedAt(n, d.Next, room)
+		a.Rung, a.Expected = d.Rung, d.Expected
+		history = append(history, a)
+	}
+	t.Errorf("it never ends: %v", tried)
+}
