@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -94,6 +95,15 @@ func (b *Baseline) Devices(ctx context.Context) []Device {
 		return nil
 	}
 	return b.devices
+}
+
+// Level is the job's devices with the memory that is in use on them when no rank is there.
+// It waits for NVML; without it, or where ctx ends before, there are none.
+func (b *Baseline) Level(ctx context.Context) []Device {
+	if !b.await(ctx) {
+		return nil
+	}
+	return slices.Clone(b.levels())
 }
 
 // Settle waits until the devices' memory is back at its level, as NVML.Settle does, whose

@@ -159,3 +159,25 @@ func TestBaselineTellsWhatIsWrong(t *testing.T) {
 		t.Errorf("without a connection: %+v", facts)
 	}
 }
+
+// What a process holds is known once NVML is up, over all devices of the job.
+func TestWhatAProcessHolds(t *testing.T) {
+	b := newBoard(h100(0), h100(1))
+	b.use(uuids[0], 3*gib, Process{PID: 7, Bytes: 2 * gib}, Process{PID: 8, Bytes: gib})
+	b.use(uuids[1], gib, Process{PID: 7, Bytes: gib})
+	c := slow(b, 0)
+	before := c.Baseline(nil, View{Count: 2})
+	before.Devices(t.Context()) // waits
+	for pid, want := range map[int]int64{7: 3 * gib, 8: gib, 9: 0} {
+		if got := before.usedBy(pid); got != want {
+			t.Errorf("process %d holds %d bytes, want %d", pid, got, want)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	var none *Connection
+	if got := none.Baseline(nil, View{}).Used(7); got != 0 {
+		t.Errorf("without NVML a process holds %d bytes", got)
+	}
+}

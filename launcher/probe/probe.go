@@ -12,6 +12,7 @@
 //     sys.excepthook;
 //   - process.json: what the process runs with, read from what it calls, and what was
 //     changed in it;
+//   - memory.json: what the process measured of its memory;
 //   - steps: the latest optimizer step.
 //
 // Watch sees them as they appear. A process that the job starts itself and that trains
@@ -27,6 +28,11 @@
 //	root.py model.py  the module that is trained, at its first call
 //	precision.py switches.py loaders.py cycles.py
 //	                  what is seen of it, of its batches, and of how many make a step
+//	memory.py         memory.json: what the first steps, and longer inputs, needed
+//	meters.py marks.py figures.py inputs.py optimizers.py ranout.py
+//	                  what is held, by block; of the model, its input, its optimizer;
+//	                  and how memory ran out
+//	rootcalls.py      the calls of the root, for those who count or measure them
 //	steps.py gate.py  optimizer steps; where ranks wait for each other
 //	huggingface.py lightning.py deepspeed.py words.py
 //	                  what frameworks are set to
@@ -45,9 +51,14 @@
 // names up in a dictionary until the first optimizer step.
 //
 // What listens in the training process is taken away again as soon as it has heard: at
-// the root's first call, or after the first two or three optimizer steps. What stays is
-// one hook that counts steps, in less than a microsecond. torch.compile makes the same of
-// the job. Whatever fails in a hook is noted in process.json, and the job goes on.
+// the root's first call, or after the first three optimizer steps. What stays is one hook
+// that counts steps, and one that compares the size of the root's input with the largest
+// so far: some ten microseconds a step, and two lines in a traceback through the root. A
+// longer input has its step measured. torch.compile makes the same of the job, and of a
+// compiled root only steps and their peaks are told.
+//
+// Nothing that the job can read is reset: PyTorch's peaks are what they would be. So the
+// peak of an instant is told where it is a new one of the process. Whatever fails in a hook is noted in process.json, and the job goes on.
 //
 // The rank is the first Python process below gpurun's child that runs the job's script
 // or module, behind any wrapper. A wrapper that is Python itself keeps gpurun's
@@ -99,6 +110,7 @@ const (
 	probeFile   = "probe.json"
 	errorFile   = "error.json" // TORCHELASTIC_ERROR_FILE
 	processFile = "process.json"
+	memoryFile  = "memory.json"
 	stepsFile   = "steps"
 )
 

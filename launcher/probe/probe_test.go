@@ -271,11 +271,11 @@ class cuda:
 // hang while it is asked, and the file must be there before.
 func TestDevicesAreTold(t *testing.T) {
 	free, total := int64(3), int64(80)
-	full := []memory{{Device: 1, Current: true, Allocated: 70, Reserved: 74, Free: &free, Total: &total}}
-	half := []memory{{Device: 1, Current: true, Allocated: 70, Reserved: 74}}
+	full := []onDevice{{Device: 1, Current: true, Allocated: 70, Reserved: 74, Free: &free, Total: &total}}
+	half := []onDevice{{Device: 1, Current: true, Allocated: 70, Reserved: 74}}
 	for _, test := range []struct {
 		name, info, script string
-		want               []memory
+		want               []onDevice
 	}{
 		{"all", "return 3, 80", "import torch; 1/0", full},
 		{"lost device", "raise RuntimeError('CUDA error')", "import torch; 1/0", half},

@@ -26,10 +26,10 @@ type report struct {
 	// Frames is the traceback without the exception's words, and those of its reasons.
 	Frames string `json:"frames"`
 	// Chain is what it was raised from, the nearest first.
-	Chain  []raised `json:"chain"`
-	PID    int      `json:"pid"`
-	Time   float64  `json:"time"` // seconds since 1970
-	Memory []memory `json:"memory"`
+	Chain  []raised   `json:"chain"`
+	PID    int        `json:"pid"`
+	Time   float64    `json:"time"` // seconds since 1970
+	Memory []onDevice `json:"memory"`
 	// Environ are variables that gpurun has set, as they were when the exception
 	// was raised; empty where the job had removed them.
 	Environ map[string]string `json:"environ"`
@@ -44,8 +44,8 @@ type raised struct {
 	Caught   bool   `json:"caught"`   // by the frame that raised the other one
 }
 
-// memory is what PyTorch tells about one device, in bytes.
-type memory struct {
+// onDevice is what PyTorch tells about one device, in bytes.
+type onDevice struct {
 	Device    int    `json:"device"`
 	Current   bool   `json:"current"`
 	Allocated int64  `json:"allocated"`

@@ -18,10 +18,20 @@ def report(path, names, kind, value, trace):
     except Exception:
         pass  # there may be no memory left: the type is known
     save(path, told)
+    measured(value, trace)
     memory = devices()
     if memory:
         told["memory"] = memory
         save(path, told)
+
+
+def measured(value, trace):
+    """Tells what was measured of the process's memory, where that ran out."""
+    try:
+        if "torch" in sys.modules and sys.version_info >= (3, 8):
+            load("memory").last(value, trace)
+    except Exception:
+        pass
 
 
 def describe(told, kind, value, trace):

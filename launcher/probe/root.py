@@ -53,15 +53,33 @@ def arm():
     Module = torch.nn.Module
     plain = Module.__call__
     enabled = torch.is_grad_enabled
-    compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
+    busy = compiling(torch)
 
     def __call__(self, *args, **kwargs):
-        if hook["armed"] and self.training and enabled() and not compiling() and is_root(self):
+        if hook["armed"] and self.training and enabled() and not busy() and is_root(self):
             first(self, args, kwargs)
+            return hook.get("run", called)(plain, self, args, kwargs)
         return plain(self, *args, **kwargs)
 
     hook.update(armed=True, plain=plain, call=__call__)
     Module.__call__ = load("imports").like(plain, __call__)
+
+
+def called(plain, root, args, kwargs):
+    return plain(root, *args, **kwargs)
+
+
+def compiling(torch):
+    """Gives a function that tells whether what is called is only recorded, by torch.compile,
+    torch.jit.trace or a CUDA graph: what the probe then did would become part of it, and to
+    ask for an event's time makes the recording of a CUDA graph fail."""
+    compiles = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
+    tracing = getattr(torch._C, "_get_tracing_state", None) or (lambda: None)
+    cuda = torch.cuda
+    if not hasattr(cuda, "is_current_stream_capturing"):  # before 1.12
+        return lambda: compiles() or tracing() is not None
+    # That is asked only where CUDA is in use: to ask would begin to use it.
+    return lambda: compiles() or tracing() is not None or cuda.is_initialized() and cuda.is_current_stream_capturing()
 
 
 def disarm():
@@ -86,5 +104,6 @@ def first(root, args, kwargs):
     """Hands over to the part that looks at the root, before its first forward."""
     disarm()
     hook["known"] = True
+    hook["run"] = load("rootcalls").run
     process.trains()
     load("model").first(root, args, kwargs)

@@ -112,17 +112,24 @@ func model(m *strategy.Model) *strategy.Model {
 	safe := &strategy.Model{
 		Class: cut(m.Class), Parameters: figure(m.Parameters), Trainable: figure(m.Trainable), Switch: cut(m.Switch), Compiled: m.Compiled,
 	}
-	for _, dtype := range slices.Sorted(maps.Keys(m.Bytes)) {
-		if len(safe.Bytes) == mostBlocks || m.Bytes[dtype] < 0 {
-			break
-		}
-		if safe.Bytes == nil {
-			safe.Bytes = map[string]int64{}
-		}
-		safe.Bytes[cut(dtype)] = figure(m.Bytes[dtype])
-	}
+	safe.Bytes = bytesByType(m.Bytes)
 	for _, b := range m.Blocks[:min(len(m.Blocks), mostBlocks)] {
 		safe.Blocks = append(safe.Blocks, strategy.Blocks{Path: cut(b.Path), Class: cut(b.Class), Count: bounded(b.Count)})
+	}
+	return safe
+}
+
+// bytesByType are the bytes of parameters by the name of their type.
+func bytesByType(of map[string]int64) map[string]int64 {
+	var safe map[string]int64
+	for _, dtype := range slices.Sorted(maps.Keys(of)) {
+		if len(safe) == mostBlocks || of[dtype] < 0 {
+			break
+		}
+		if safe == nil {
+			safe = map[string]int64{}
+		}
+		safe[cut(dtype)] = figure(of[dtype])
 	}
 	return safe
 }

@@ -9,6 +9,7 @@ import weakref
 
 process = load("process")
 imports = load("imports")
+memory = load("memory")
 
 # Those of the job itself, where a framework knows them: a function that gives the number
 # of the step before the first one here, of all steps, and the latest loss; each or None.
@@ -22,7 +23,7 @@ made = []  # optimizers, weakly
 
 def arm(torch):
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name for it
-    handles["compiling"] = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
+    handles["compiling"] = load("root").compiling(torch)
     if hasattr(module, "register_optimizer_step_post_hook"):
         handles["pre"] = module.register_optimizer_step_pre_hook(before)
         handles["post"] = module.register_optimizer_step_post_hook(after)
@@ -79,11 +80,12 @@ def name(optimizers):
 
 
 def first(root, compiled):
-    """Begins to count the root's calls between steps."""
+    """Begins to count the root's calls between steps, and to measure them."""
     renew()
     name([o for o in (r() for r in made) if o is not None and trains(o, root)])
-    if not compiled:
-        load("cycles").cycles.begin(root)
+    cycles = load("cycles").cycles
+    if not compiled and load("rootcalls").listen(root, cycles, memory.hooks):
+        cycles.start(root)
 
 
 def renew():
@@ -107,7 +109,7 @@ def before(optimizer, args, kwargs):
     another one then."""
     if handles["compiling"]():
         return None
-    if "over" not in clock:
+    if "over" not in clock or memory.armed():
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if callable(closure):
             closure = closed(optimizer, closure)
@@ -138,8 +140,13 @@ def begin(optimizer):
         if load("root").hook.get("known"):
             return  # a fork of a process that trains
         renew()
-    if "over" in clock:
-        return
+    if "over" not in clock:
+        opens(optimizer)
+    memory.before(optimizer)
+
+
+def opens(optimizer):
+    """Is one of the first steps: what is told of the job's batches becomes known."""
     process.trains()
     cycles = load("cycles").cycles
     cycles.step(optimizer)
@@ -148,9 +155,13 @@ def begin(optimizer):
         opening(optimizer)
     if cycles.finished():
         clock["over"] = True
-        # Removed by after: while PyTorch goes through its hooks, it could not go on.
-        clock["remove"] = handles.pop("pre", None)
         load("loaders").disarm()
+
+
+def listen():
+    """Looks at the beginning of the next step, too."""
+    if "pre" not in handles and "post" in handles:
+        handles["pre"] = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(before)
 
 
 def opening(optimizer):
@@ -182,14 +193,16 @@ def after(optimizer, args, kwargs):
     """Comes after each step."""
     if handles["compiling"]() or os.getpid() != clock["pid"]:
         return
+    memory.after(optimizer)
+    # Not before: while PyTorch goes through its hooks, none of them can be taken away.
+    if "over" in clock and "pre" in handles and not memory.armed():
+        handles.pop("pre").remove()
     try:
         key = id(optimizer)
         n = count[key] = count.get(key, 0) + 1
         if n <= clock["n"]:
             return
         clock["n"] = n
-        if clock.get("remove"):
-            clock.pop("remove").remove()
         now = time.monotonic()
         if n <= 3 or now - clock["written"] >= 1:
             clock["written"] = now
@@ -232,6 +245,7 @@ def write():
 
 def end():
     """Tells the last step at the end of the program."""
+    memory.end()
     try:
         if os.getpid() == clock["pid"] and clock["n"]:
             write()

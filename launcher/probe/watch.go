@@ -42,8 +42,8 @@ type stepped struct {
 // without end.
 const mostFiles = 512
 
-// Watch emits a fact for each rank that writes probe.json, error.json or process.json
-// below the attempt's folder, as it happens. A file that is written again with something
+// Watch emits a fact for each rank that writes probe.json, error.json, process.json or
+// memory.json// below the attempt's folder, as it happens. A file that is written again with something
 // else to say is emitted again; an end with the same Stream and Seq. Step, which may be
 // nil, is called for each change of a rank's steps. Emit and step are called by one
 // goroutine at a time, and may block.
@@ -178,6 +178,8 @@ func (w *watcher) look(rank int, name string) {
 		w.lookAtEnd(rank, name, path)
 	case plain == processFile:
 		w.lookAtProcess(rank, path)
+	case plain == memoryFile:
+		w.lookAtMemory(rank, path)
 	case plain == stepsFile && w.step != nil:
 		w.lookAtSteps(rank, path)
 	}
@@ -217,6 +219,18 @@ func (w *watcher) lookAtProcess(rank int, path string) {
 		}
 	}
 	w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Said: &said})
+}
+
+// lookAtMemory tells what a process measured.
+func (w *watcher) lookAtMemory(rank int, path string) {
+	text, written, err := slurp(path)
+	if err != nil {
+		return
+	}
+	if m, ok := parseMeasured(text); ok && w.isNews(path, m) {
+		m.Rank = rank
+		w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Memory: &m})
+	}
 }
 
 // lookAtSteps tells the step of the process that is ahead of a rank's others.

@@ -1,0 +1,236 @@
+package probe
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+const mib = 1 << 20
+
+// measure runs one of the ways of testdata/measured.py and gives what was measured.
+func measure(t *testing.T, way string, fails bool) memory.Measurement {
+	t.Helper()
+	return measureIn(t, "measured.py", way, fails)
+}
+
+// measureIn runs one of the ways of a script of testdata.
+func measureIn(t *testing.T, script, way string, fails bool) memory.Measurement {
+	t.Helper()
+	path := needs(t)
+	r := newTrial(t)
+	r.orders.Script = testdata(t, script)
+	cmd := r.job(t, "timeout", "-s", "KILL", "200", path, r.orders.Script, way)
+	// As a job on the CPU has it below a ceiling: what is freed is given back.
+	cmd.Env = append(cmd.Env, "MALLOC_MMAP_THRESHOLD_=131072", "MALLOC_ARENA_MAX=1", "OMP_NUM_THREADS=1")
+	out, err := cmd.CombinedOutput()
+	if (err != nil) != fails {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if fails && !strings.Contains(string(out), "can't allocate memory") {
+		t.Fatalf("another end:\n%s", out)
+	}
+	r.told(t) // that nothing went wrong in the probe
+	text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, ok := parseMeasured(text)
+	if !ok {
+		t.Fatalf("%s", text)
+	}
+	t.Logf("%s", text)
+	return m
+}
+
+// near reports whether two figures differ by 4 MiB at most: the interpreter allocates, too.
+func near(a, b int64) bool { return max(a-b, b-a) <= 4*mib }
+
+// between are the differences of one mark to the next.
+func between(marks []int64) (found []int64) {
+	for i := range marks[1:] {
+		found = append(found, marks[i+1]-marks[i])
+	}
+	return found
+}
+
+// What a block holds is the difference of the marks, and a list of blocks has its own.
+func TestMarks(t *testing.T) {
+	for way, want := range map[string]struct {
+		paths  []string
+		counts []int
+		block  []int64 // MiB that the second block of a list, and those after it, hold: two tensors of each sample
+		input  []int64 // MiB
+	}{
+		"plain":  {[]string{"h"}, []int{8}, []int64{16}, []int64{8}},
+		"pair":   {[]string{"encoder.h", "decoder.layers"}, []int{3, 5}, []int64{8, 16}, []int64{4, 8}},
+		"stages": {[]string{"stages.0", "stages.1"}, []int{2, 3}, []int64{8, 8}, []int64{4, 4}},
+	} {
+		t.Run(way, func(t *testing.T) {
+			m := measure(t, way, false)
+			if len(m.Marks) != len(want.paths) || len(m.Model.Blocks) != len(want.paths) {
+				t.Fatalf("marks %+v of %+v", m.Marks, m.Model.Blocks)
+			}
+			for i, marks := range m.Marks {
+				if b := m.Model.Blocks[i]; marks.Path != want.paths[i] || b.Path != want.paths[i] || b.Class != "Block" || b.Count != want.counts[i] || len(marks.Bytes) != want.counts[i] {
+					t.Errorf("list %d: %+v of %+v", i, marks, b)
+				}
+				for _, n := range between(append(marks.Bytes[1:], marks.After)) {
+					if !near(n, want.block[i]*mib) {
+						t.Errorf("%s: a block holds %d MiB, want %d", marks.Path, n/mib, want.block[i])
+					}
+				}
+				if marks.Input != want.input[i]*mib {
+					t.Errorf("%s: input of %d", marks.Path, marks.Input)
+				}
+			}
+			if m.Failed != "" || m.Steps == 0 || m.Start == 0 || m.First.ForwardPeak < m.First.Forward {
+				t.Errorf("measured %+v", m)
+			}
+		})
+	}
+}
+
+// Under checkpointing the blocks run again in the backward pass, which is no first forward.
+func TestMarksUnderCheckpointing(t *testing.T) {
+	m := measure(t, "recompute", false)
+	if len(m.Marks) != 1 || len(m.Marks[0].Bytes) != 8 {
+		t.Fatalf("marks %+v", m.Marks)
+	}
+	for _, n := range between(m.Marks[0].Bytes) {
+		if !near(n, 4*mib) {
+			t.Errorf("a block holds %d MiB", n/mib)
+		}
+	}
+}
+
+// Gradients are held while micro batches are accumulated; the calls of a step are counted.
+func TestAccumulationIsMeasured(t *testing.T) {
+	m := measure(t, "accumulate", false)
+	if m.Calls != 3 || m.Steps != 4 || m.Batch != 1 || m.Longest != 1<<20 || !slices.Equal(m.Shape, []int{1, 1 << 20}) {
+		t.Errorf("measured %+v", m)
+	}
+	if m.First.Micro == 0 || m.StepSeconds <= m.CallSeconds || m.CallSeconds <= 0 {
+		t.Errorf("the first step %+v, a step of %g s, a call of %g s", m.First, m.StepSeconds, m.CallSeconds)
+	}
+}
+
+// The instants of a model that is nothing but its weights: gradients and two states.
+func TestInstants(t *testing.T) {
+	m := measure(t, "heavy", false)
+	const weight = 64 * mib
+	one, two := m.First, m.Second
+	for name, pair := range map[string][2]int64{
+		"gradients": {one.Before - one.Forward, weight}, "states": {m.States, 2 * weight}, "after the step": {one.After - one.Before, 2 * weight},
+		"the second forward": {two.Forward - one.Before, 2 * weight}, "the peak of the backward": {one.BackwardPeak, one.Before},
+	} {
+		if !near(pair[0], pair[1]) {
+			t.Errorf("%s: %d MiB, want %d", name, pair[0]/mib, pair[1]/mib)
+		}
+	}
+	if one.OptimizerPeak < one.After || m.Peak < one.OptimizerPeak || m.Reserved != 0 || m.Total == 0 || m.Host == 0 || m.Optimizer != "Adam" {
+		t.Errorf("measured %+v", m)
+	}
+	want := &memory.Model{
+		Class: "Heavy", Parameters: 1<<24 + 41, Trainable: 1<<24 + 41, Bytes: map[string]int64{"float32": 4 * (1<<24 + 41)}, Outside: 1<<24 + 41,
+		Cast: 41, CastOutside: 41, Largest: 1 << 24, Embedding: 1 << 24, Vocabulary: 10, Hidden: 4, Blocks: []memory.BlockList{},
+	}
+	if diff := cmp.Diff(want, m.Model); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Where memory runs out, the instant is told, what was held, and how much was wanted.
+func TestWhereMemoryRanOut(t *testing.T) {
+	for _, test := range []struct {
+		way, instant string
+		wanted       int64 // MiB
+		room         int64 // MiB that were left when the root was first called, 0: it was not
+	}{
+		{"load", "load", 10, 0},
+		{"forward", "forward", 16, 112},
+		{"loss", "loss", 16, 104},
+		{"backward", "backward", 64, 40},
+		{"optimizer", "optimizer", 64, 160},
+		{"evaluation", "evaluation", 64, 0},
+		{"later", "forward", 32, 0},
+	} {
+		t.Run(test.way, func(t *testing.T) {
+			m := measure(t, test.way, true)
+			if m.Failed != test.instant || m.Requested != test.wanted*mib {
+				t.Fatalf("failed in %q, wanted %d MiB", m.Failed, m.Requested/mib)
+			}
+			if m.Allowed == 0 || m.Allocated == 0 || m.Allocated > m.Allowed+mib || m.Allocated+m.Requested < m.Allowed-4*mib {
+				t.Errorf("%d MiB were held and %d more wanted, of %d", m.Allocated/mib, m.Requested/mib, m.Allowed/mib)
+			}
+			if test.room > 0 && !near(m.Allowed-m.Start, test.room*mib) {
+				t.Errorf("%d MiB were left at the start", (m.Allowed-m.Start)/mib)
+			}
+			if seen := m.First.Forward > 0; seen != (test.way != "load" && test.way != "forward") || test.way == "evaluation" && m.First.After == 0 {
+				t.Errorf("the first step %+v", m.First)
+			}
+			if test.way == "forward" && (len(m.Marks) != 1 || len(m.Marks[0].Bytes) != 4 || m.Marks[0].After != 0) {
+				t.Errorf("the fourth block was reached: %+v", m.Marks)
+			}
+		})
+	}
+}
+
+// A longer input than all before has its step measured, whenever it comes.
+func TestALongerInput(t *testing.T) {
+	m := measure(t, "longer", false)
+	if m.Longer.Longest != 5<<20 || m.Second.Longest != 2<<20 || m.Longer.Forward == 0 || m.Longer.Before == 0 || m.Longer.After == 0 || m.Longest != 1<<20 || m.Steps != 9 {
+		t.Errorf("longer %+v of %+v", m.Longer, m)
+	}
+	if held := m.Longer.Forward - m.First.Forward; !near(held, 4*8*8*mib) {
+		t.Errorf("a longer forward holds %d MiB more", held/mib)
+	}
+}
+
+// What a job catches itself is no failure, and what was made up before is not measured.
+func TestAJobThatCatches(t *testing.T) {
+	m := measure(t, "catches", false)
+	if m.Failed != "" || m.Batch != 1 || m.Steps != 2 || len(m.Marks) != 1 || len(m.Marks[0].Bytes) != 8 || m.First.Forward == 0 {
+		t.Errorf("measured %+v", m)
+	}
+	if m := measure(t, "catches_and_ends", false); m.Failed != "" || m.Steps != 4 {
+		t.Errorf("measured %+v", m)
+	}
+}
+
+// The peak of calls without gradients is that of an evaluation.
+func TestAnEvaluationIsMeasured(t *testing.T) {
+	m := measure(t, "evaluates", false)
+	if m.EvaluationBatch != 20 || m.Evaluation < m.First.Forward || m.Failed != "" || m.Steps != 3 {
+		t.Errorf("measured %+v", m)
+	}
+}
+
+// A compiled model is left alone: its steps are told, and their peaks.
+func TestACompiledModelIsLeftAlone(t *testing.T) {
+	m := measure(t, "script", false)
+	if !m.Model.Compiled || len(m.Marks) > 0 || m.First.Forward != 0 || m.Steps != 5 || m.Peak == 0 || m.StepSeconds == 0 {
+		t.Errorf("measured %+v", m)
+	}
+}
+
+// A model that the job drops is not kept, and one that comes later is not measured.
+func TestAModelThatIsDropped(t *testing.T) {
+	if m := measure(t, "forgets", false); m.Model.Blocks[0].Count != 8 || m.Steps != 4 {
+		t.Errorf("measured %+v", m)
+	}
+}
+
+// Of two models the one that is trained first counts, with its own optimizer's steps.
+func TestTwoModels(t *testing.T) {
+	m := measure(t, "gan", false)
+	if m.Model.Blocks[0].Count != 2 || m.Calls != 1 || m.Steps != 4 || len(m.Marks[0].Bytes) != 2 {
+		t.Errorf("measured %+v", m)
+	}
+}

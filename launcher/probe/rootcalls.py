@@ -1,0 +1,55 @@
+# The calls of the root, for those who count or measure them: its class has another __call__,
+# which looks whether it is the root that is called. So the root's attributes, its state
+# dict, its pickle and its copies are what they were.
+import os
+import sys
+import weakref
+
+listeners = []  # each with begin(args, kwargs), end(), failed(); another list where one leaves
+
+
+def listen(root, *those):
+    """Tells listeners of every call of the root but the one that is under way."""
+    torch = sys.modules["torch"]
+    kind = type(root)
+    if issubclass(kind, torch.jit.ScriptModule):
+        return False
+    global listeners
+    listeners = list(those)
+    reference, plain, number = weakref.ref(root), kind.__call__, os.getpid()
+    compiling = load("root").compiling(torch)
+    pid = os.getpid
+
+    def __call__(self, *args, **kwargs):
+        if compiling() or reference() is not self or not listeners or pid() != number:
+            return plain(self, *args, **kwargs)
+        for each in listeners:
+            each.begin(args, kwargs)
+        return run(plain, self, args, kwargs)
+
+    kind.__call__ = load("imports").like(plain, __call__)
+    return True
+
+
+def leave(listener):
+    """Tells a listener no more."""
+    global listeners
+    listeners = [each for each in listeners if each is not listener]
+
+
+def run(plain, root, args, kwargs):
+    """Calls the root, and tells how that ends. The first call comes here, too."""
+    try:
+        output = plain(root, *args, **kwargs)
+    except BaseException:
+        for each in listeners:
+            each.failed()
+        raise
+    for each in listeners:
+        each.end()
+    return output
+
+
+def is_call(frame):
+    """Tells whether a frame is that of a call of the root."""
+    return frame.f_code is run.__code__
