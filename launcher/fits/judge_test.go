@@ -1,0 +1,248 @@
+package fits
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+const gib = 1 << 30
+
+var (
+	lastNight = time.Date(2025, 11, 21, 3, 0, 0, 0, time.UTC)
+	here      = Key{Code: "code", Recipe: "hf-trainer", Device: "NVIDIA H100", DeviceBytes: 80 * gib, Torch: "2.11", DataParallel: 2}
+	asIs      = strategy.Plan{strategy.MicroBatchSize: "16", strategy.GradientAccumulationSteps: "1", strategy.ActivationCheckpointing: "none", strategy.Precision: "fp32"}
+	smaller   = asIs.With(strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "2", strategy.ActivationCheckpointing: "full"})
+	inBF16    = asIs.With(strategy.Plan{strategy.Precision: "bf16"})
+)
+
+// job is one that can turn what the plans above turn.
+func job() strategy.Job {
+	return strategy.Job{Written: asIs, DataParallel: 2, Ranks: 2, LocalRanks: 2, Knobs: map[strategy.Knob]strategy.Range{
+		strategy.MicroBatchSize: {Min: 1}, strategy.GradientAccumulationSteps: {Min: 1},
+		strategy.ActivationCheckpointing: {Values: []strategy.Value{"none", "full"}},
+		strategy.Precision:               {Values: []strategy.Value{"fp32", "bf16"}},
+	}}
+}
+
+// today is the morning after lastNight, with nothing changed.
+func today() Today {
+	return Today{Key: here, Job: job(), Room: 79 * gib, Policy: strategy.Policy{Mode: strategy.Ladder, Numerics: strategy.MixedPrecision},
+		Inventory: strategy.Inventory{BF16: true, At: lastNight.Add(24 * time.Hour)}}
+}
+
+// model is what a rank measured; its peak is in GiB.
+func model(parameters int64, peak int64) []memory.Measurement {
+	return []memory.Measurement{{Model: &memory.Model{Class: "GPT", Parameters: parameters}, Peak: peak * gib, Outside: gib, Total: 80 * gib, StepSeconds: 0.5}}
+}
+
+// night runs the job as written, which runs out of memory, and then a plan that trains.
+func night(fits []Fit, key Key, j strategy.Job, plan strategy.Plan) []Fit {
+	failed := strategy.Attempt{Plan: j.Written, Ended: lastNight, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}, Measured: model(1000, 78)}
+	fits = Learn(fits, Seen{Key: key, Job: j, Attempt: failed, Room: 79 * gib})
+	trained := strategy.Attempt{Plan: plan, Ended: lastNight, Measured: model(1000, 70)}
+	return Learn(fits, Seen{Key: key, Job: j, Attempt: trained, Trained: true, Room: 79 * gib})
+}
+
+// TestWhatHoldsToday has one row for each thing that may be different from last night.
+func TestWhatHoldsToday(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Today)
+		// plan is what is started with, nil for the job as written; unused is a part of why.
+		plan   strategy.Plan
+		unused string
+		// sure, unsure: there are such measurements. doubt and times are theirs.
+		sure, unsure bool
+		doubt        float64
+		times        bool
+	}{
+		{"nothing", func(*Today) {}, smaller, "", true, false, 0, true},
+		{"the code", func(d *Today) { d.Code = "new" }, nil, "code, arguments or configuration", false, true, 0, true},
+		{"the card", func(d *Today) { d.Device, d.DeviceBytes = "NVIDIA A100", 40*gib }, nil, "another device: NVIDIA H100", true, false, 0, false},
+		{"the card's memory", func(d *Today) { d.DeviceBytes = 94 * gib }, nil, "another device", true, false, 0, false},
+		{"PyTorch", func(d *Today) { d.Torch = "2.12" }, nil, "another PyTorch", true, false, 0.10, true},
+		{"the ranks", func(d *Today) { d.Key.DataParallel = 4 }, nil, "2 data-parallel ranks", true, false, 0, true},
+		{"the recipe", func(d *Today) { d.Recipe = "accelerate" }, nil, "another recipe", true, false, 0, true},
+		{"the code and the card", func(d *Today) { d.Code, d.Device = "new", "NVIDIA A100" }, nil, "another device", false, true, 0, false},
+		{"the global batch", func(d *Today) { d.Job.Written = asIs.With(strategy.Plan{strategy.MicroBatchSize: "32"}) }, nil, "micro batch 16→32", true, false, 0, true},
+		{"never", func(d *Today) { d.Policy.Never = []string{"checkpointing"} }, nil, `recovery.never lists "checkpointing"`, true, false, 0, true},
+		{"never a knob", func(d *Today) { d.Policy.Never = []string{"micro_batch_size"} }, nil, `recovery.never lists "micro_batch_size"`, true, false, 0, true},
+		{"never another", func(d *Today) { d.Policy.Never = []string{"precision"} }, smaller, "", true, false, 0, true},
+		{"mode", func(d *Today) { d.Policy.Mode = strategy.Off }, nil, `"off"`, true, false, 0, true},
+		{"the job's switch", func(d *Today) {
+			d.Job.Knobs[strategy.ActivationCheckpointing] = strategy.Range{Absent: "launch.hooks = false"}
+		}, nil, "launch.hooks = false", true, false, 0, true},
+		{"the least batch", func(d *Today) { d.Job.Knobs[strategy.MicroBatchSize] = strategy.Range{Min: 16} }, nil, "cannot set the micro batch to 8", true, false, 0, true},
+		{"less room, and the peak fits", func(d *Today) { d.Room = 75 * gib }, smaller, "", true, false, 0, true},
+		{"less room than the peak", func(d *Today) { d.Room = 71 * gib }, nil, "it had 79.0 GiB, and there are 71.0 GiB", true, false, 0, true},
+		{"more room: the failure says nothing", func(d *Today) { d.Room = 85 * gib }, nil, "", true, false, 0, true},
+		{"room that nobody knows", func(d *Today) { d.Room = 0 }, smaller, "", true, false, 0, true},
+		{"a prediction that it fits as written", func(d *Today) {
+			d.Inventory.Device = memory.Device{Name: "NVIDIA H100"}
+			d.Fits = func(past []strategy.Past, p strategy.Plan, on memory.Device) bool {
+				return len(past) == 2 && len(past[1].Measured) == 1 && equal(past[1].Plan, asIs) && equal(p, asIs) && on.Name == "NVIDIA H100"
+			}
+		}, nil, "", true, false, 0, true},
+		{"a prediction that it does not", func(d *Today) {
+			d.Fits = func([]strategy.Past, strategy.Plan, memory.Device) bool { return false }
+		}, smaller, "", true, false, 0, true},
+	} {
+		now := today()
+		c.change(&now)
+		got := Judge(night(nil, here, job(), smaller), nil, now)
+		var plan strategy.Plan
+		if got.Recalled != nil {
+			plan = got.Recalled.Plan
+		}
+		if !equal(plan, c.plan) {
+			t.Errorf("%s: starts with %v, want %v (%s)", c.name, plan, c.plan, got.Unused)
+		}
+		if !strings.Contains(got.Unused, c.unused) || (got.Unused == "") != (c.unused == "") {
+			t.Errorf("%s: unused since %q, want %q", c.name, got.Unused, c.unused)
+		}
+		if len(got.Sure) > 0 != c.sure || len(got.Unsure) > 0 != c.unsure {
+			t.Errorf("%s: %d sure, %d unsure", c.name, len(got.Sure), len(got.Unsure))
+		}
+		for _, m := range append(got.Sure, got.Unsure...) {
+			if m.Doubt != c.doubt || (m.StepSeconds > 0) != c.times || m.Peak == 0 {
+				t.Errorf("%s: doubt %v, step %v s, peak %d", c.name, m.Doubt, m.StepSeconds, m.Peak)
+			}
+		}
+	}
+}
+
+func TestNumericsAreChangedOnlyInWordsOrWhereNeededTwice(t *testing.T) {
+	once := night(nil, here, job(), inBF16)
+	twice := night(once, here, job(), inBF16)
+	again := job()
+	again.Recalled = &strategy.Recalled{Plan: inBF16}
+	// A run that started with the plan did not come to it by itself.
+	repeated := Learn(once, Seen{Key: here, Job: again, Trained: true, Room: 79 * gib, Attempt: strategy.Attempt{Plan: inBF16, Ended: lastNight}})
+	for _, c := range []struct {
+		name   string
+		fits   []Fit
+		change func(*Today)
+		used   bool
+	}{
+		{"once", once, func(*Today) {}, false},
+		{"once, and recalled", repeated, func(*Today) {}, false},
+		{"once, in words", once, func(d *Today) { d.Policy.NumericsSaid = true }, true},
+		{"twice", twice, func(*Today) {}, true},
+		{"twice, preserve", twice, func(d *Today) { d.Policy.Numerics = strategy.Preserve }, false},
+		{"twice, no bf16 here", twice, func(d *Today) { d.Inventory.BF16 = false }, false},
+	} {
+		now := today()
+		c.change(&now)
+		if got := Judge(c.fits, nil, now); (got.Recalled != nil) != c.used || c.used == (got.Unused != "") {
+			t.Errorf("%s: %v, unused %q", c.name, got.Recalled, got.Unused)
+		}
+	}
+}
+
+func TestACopyBesideTheJobStartsNothing(t *testing.T) {
+	fits := night(nil, here, job(), smaller)
+	if got := Judge(nil, fits, today()); got.Recalled != nil || len(got.Sure) != 2 {
+		t.Errorf("%+v", got)
+	}
+	if got := Judge(fits, fits, today()); len(got.Sure) != 2 {
+		t.Errorf("measurements count twice: %d", len(got.Sure))
+	}
+}
+
+func TestTheJobAsWrittenComesBack(t *testing.T) {
+	// It fitted when somebody asked for it.
+	fits := Learn(night(nil, here, job(), smaller), Seen{Key: here, Job: job(), Trained: true, Room: 79 * gib, Attempt: strategy.Attempt{Plan: asIs, Ended: lastNight}})
+	if got := Judge(fits, nil, today()); got.Recalled != nil {
+		t.Errorf("the job as written fitted last, and %v is started", got.Recalled)
+	}
+	// Another model was seen under the same key.
+	other := Learn(night(nil, here, job(), smaller), Seen{Key: here, Job: job(), Trained: true, Room: 79 * gib,
+		Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: model(500, 20)}})
+	got := Judge(other, nil, today())
+	if got.Recalled != nil || len(got.Sure) != 1 || got.Sure[0].Model.Parameters != 500 {
+		t.Errorf("after another model: %+v", got)
+	}
+}
+
+func TestAPlanThatNoLongerFitsIsNotStarted(t *testing.T) {
+	out := Seen{Key: here, Job: job(), Room: 79 * gib, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}}
+	fits := Learn(night(nil, here, job(), smaller), out)
+	if got := Judge(fits, nil, today()); got.Recalled != nil {
+		t.Errorf("%v", got.Recalled)
+	}
+	if fits := Unlearn(night(nil, here, job(), smaller), here, smaller); Judge(fits, nil, today()).Recalled != nil {
+		t.Error("a forgotten plan is started")
+	}
+}
+
+func TestWhatSaysNothingIsNotLearned(t *testing.T) {
+	for name, a := range map[string]strategy.Attempt{
+		"a bug of the job":  {Plan: asIs, Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true}},
+		"never started":     {Plan: asIs, Unstarted: &strategy.Unstarted{}, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}},
+		"halted":            {Plan: asIs, Halted: true, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}},
+		"a leak":            {Plan: asIs, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Growth: &cause.Growth{}}},
+		"another plan used": {Plan: smaller, Observed: strategy.Plan{strategy.MicroBatchSize: "4"}, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}},
+		"another's memory":  {Plan: asIs, Diagnosis: strategy.Diagnosis{Cause: cause.GPUOccupied, Fatal: true}},
+	} {
+		if fits := Learn(nil, Seen{Key: here, Job: job(), Attempt: a}); len(fits) != 0 {
+			t.Errorf("%s: %+v", name, fits)
+		}
+	}
+	out := strategy.Attempt{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}
+	if fits := Learn(nil, Seen{Key: here, Job: strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.Precision: {Absent: "no switch"}}}, Attempt: out}); len(fits) != 0 {
+		t.Errorf("a job that nobody can change: %+v", fits)
+	}
+	// One with nothing set, in whose process something can be turned, is remembered.
+	inside := strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.ActivationCheckpointing: {By: strategy.ByHook, Values: []strategy.Value{"none", "full"}}}}
+	fits := Learn(nil, Seen{Key: here, Job: inside, Attempt: out})
+	turned := strategy.Plan{strategy.ActivationCheckpointing: "full"}
+	fits = Learn(fits, Seen{Key: here, Job: inside, Trained: true, Attempt: strategy.Attempt{Plan: turned, Ended: lastNight, Observed: turned}})
+	now := today()
+	now.Job = inside
+	if got := Judge(fits, nil, now); got.Recalled == nil || !equal(got.Recalled.Plan, turned) {
+		t.Errorf("what was turned inside: %+v, %s", got.Recalled, got.Unused)
+	}
+}
+
+func TestWhatIsKeptIsBounded(t *testing.T) {
+	var fits []Fit
+	j := job()
+	for code := range 2 * mostFits {
+		key := here
+		key.Code = strings.Repeat("x", code)
+		fits = night(fits, key, j, smaller)
+	}
+	for n := range 3 * mostTried {
+		plan := asIs.With(strategy.Plan{strategy.MicroBatchSize: strategy.Number(n + 100)})
+		fits = Learn(fits, Seen{Key: here, Job: j, Trained: true, Attempt: strategy.Attempt{Plan: plan, Ended: lastNight, Measured: append(model(1000, 1), append(model(1000, 2), model(1000, 3)...)...)}})
+		if n == 0 {
+			fits = night(fits, here, j, smaller)
+		}
+	}
+	if len(fits) != mostFits || len(fits[0].Tried) != mostTried || fits[0].plan(asIs) < 0 || len(fits[0].Tried[0].Measured) != mostMeasured {
+		t.Errorf("%d fits, %d plans, that as written %d, %d measurements", len(fits), len(fits[0].Tried), fits[0].plan(asIs), len(fits[0].Tried[0].Measured))
+	}
+	text, err := encode(fits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := decode(text)
+	if err != nil || len(back) != len(fits) {
+		t.Errorf("read back: %d, %v", len(back), err)
+	}
+	huge := model(1000, 1)
+	huge[0].Marks = []memory.Marks{{Path: strings.Repeat("h", largestFile/2)}}
+	fits = Learn(fits, Seen{Key: here, Job: j, Trained: true, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: huge}})
+	fits = Learn(fits, Seen{Key: Key{Code: "y"}, Job: j, Trained: true, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: huge}})
+	if text, err = encode(fits); err != nil || len(text) > largestFile {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	if back, err = decode(text); err != nil || back[0].Code != "y" {
+		t.Errorf("of what is too large, the newest is kept: %v, %v", len(back), err)
+	}
+}
