@@ -6,11 +6,13 @@ FUZZTIME ?= 30s
 COUNT ?= 50
 HOSTILE ?= 1000
 ATTEMPTS ?= 200
+# A file of measured plans; the project's own where none is given.
+LANDSCAPE ?=
 # Where the random suites begin; it is printed.
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test unit lint fuzz stress soak bench conformance corpus-report dist dist-check clean
+.PHONY: help build quickstart test unit lint fuzz stress soak bench conformance corpus-report landscape-report dist dist-check clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +27,7 @@ test: ## everything that decides whether a change is good
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $(MAKE) --no-print-directory lint && $(MAKE) --no-print-directory unit GPURUN_TEST_PYTHON=$$python
 
 unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 10m ./...
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 14m ./...
 
 lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, builds without cgo
 	@unformatted=$$(gofmt -l cmd launcher strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
@@ -51,8 +53,8 @@ stress: ## the process tests and the random suites COUNT times in a row, hostile
 soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow
 	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./cmd/gpurun
 
-bench: build ## launch, recovery and output beside torchrun; the classifier beside grep
-	$(GO) test -run '^$$' -bench 'LargeLog|Grep' ./strategy/cause
+bench: build ## launch, recovery and output beside torchrun; the classifier beside grep; planning
+	$(GO) test -run '^$$' -bench 'LargeLog|Grep|Planning' ./strategy/cause ./strategy/memory
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $$python .ci/bench.py bin/gpurun
 
 conformance: ## the recipes beside the real frameworks (RECIPES="a b" for some of them)
@@ -60,6 +62,11 @@ conformance: ## the recipes beside the real frameworks (RECIPES="a b" for some o
 
 corpus-report: ## how well failures are told apart, by cause
 	$(GO) test -count=1 -run Corpus -v ./strategy
+
+landscape-report: ## the planner replayed on measured plans, the ladder beside it (LANDSCAPE=file for others)
+	@last=$$(mktemp) && trap 'rm -f "$$last"' EXIT && \
+	LANDSCAPE='$(abspath $(LANDSCAPE))' LANDSCAPE_REPORT="$$last" $(GO) test -count=1 -run '^TestLandscapeReport$$' -v ./strategy/memory; \
+	status=$$?; cat "$$last"; exit $$status
 
 dist: ## wheels and plain binaries for x86-64 and arm64 in dist, with their SHA-256 sums
 	@GO='$(GO)' python3 .ci/dist/dist.py build dist

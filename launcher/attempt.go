@@ -27,6 +27,7 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 		return l.unstarted(state, evidence, err)
 	}
 	w := newWatch(l, running, next, &evidence)
+	w.climb.history = state.History
 	w.draft = func() error {
 		return l.Store.Draft(state.Verdict.stopping(next, stopDecision(ctx, strategy.Decision{})))
 	}
@@ -50,7 +51,7 @@ func (l *Launcher) start(ctx context.Context, next Next, evidence *strategy.Evid
 	if err != nil {
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}
-	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
+	started := Started{N: next.N, Plan: next.Plan, Rung: next.Rung, Checkpoint: next.Checkpoint, Expected: next.Expected, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
 	if err := l.Store.Append(started); err != nil {
 		return nil, err
 	}
@@ -84,6 +85,9 @@ func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error)
 // now.
 func (l *Launcher) decide(ctx context.Context, state State) Decided {
 	inventory := l.World.Inventory(ctx)
+	if d := state.History[len(state.History)-1].Climb; d != nil && l.Checkpoints != nil && l.Checkpoints.Complete(d.Resume) {
+		inventory.Checkpoint = d.Resume // what came later may have been cut off
+	}
 	return Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory), Inventory: inventory}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // An Event is one thing that happened in a run. Events are journaled before
@@ -39,10 +40,12 @@ type Started struct {
 	Plan       strategy.Plan `json:"plan"`
 	Rung       strategy.Rung `json:"rung,omitempty"`
 	Checkpoint string        `json:"checkpoint,omitempty"`
-	Dir        string        `json:"dir"`
-	Command    Command       `json:"command"`
-	At         time.Time     `json:"at,omitzero"`
-	Diff       string        `json:"-"` // for people; diff.patch keeps it
+	// Expected is what the plan is predicted to need; nil where nothing predicted it.
+	Expected *memory.Prediction `json:"expected,omitempty"`
+	Dir      string             `json:"dir"`
+	Command  Command            `json:"command"`
+	At       time.Time          `json:"at,omitzero"`
+	Diff     string             `json:"-"` // for people; diff.patch keeps it
 }
 
 // Ended is an attempt that is over, with all that was seen of it.
@@ -53,6 +56,14 @@ type Ended struct {
 // Decided is what was made of the last attempt.
 type Decided struct {
 	Diagnosis strategy.Diagnosis `json:"diagnosis"`
+	Decision  strategy.Decision  `json:"decision"`
+	Inventory strategy.Inventory `json:"inventory"`
+}
+
+// Climbed is the decision to go up to a faster plan, before the ranks of the attempt are
+// stopped for it, with all that it rests on beside the attempts before.
+type Climbed struct {
+	Attempt   strategy.Attempt   `json:"attempt"` // as it stood
 	Decision  strategy.Decision  `json:"decision"`
 	Inventory strategy.Inventory `json:"inventory"`
 }
@@ -71,6 +82,7 @@ func (Began) kind() string    { return "began" }
 func (Started) kind() string  { return "started" }
 func (Ended) kind() string    { return "ended" }
 func (Decided) kind() string  { return "decided" }
+func (Climbed) kind() string  { return "climbed" }
 func (Noticed) kind() string  { return "noticed" }
 func (Finished) kind() string { return "finished" }
 
@@ -120,6 +132,8 @@ func Decode(line []byte) (Event, time.Time, error) {
 		return decodeAs[Ended](env)
 	case "decided":
 		return decodeAs[Decided](env)
+	case "climbed":
+		return decodeAs[Climbed](env)
 	case "noticed":
 		return decodeAs[Noticed](env)
 	case "finished":

@@ -17,7 +17,7 @@ import (
 // that the run began with, in that digest's own version: digest gives the job's for
 // a version, with or without the prefix, and false for one that it does not know.
 func GoOn(dir string, now Began, events []Event, digest func(version int) (string, bool)) (s State, done bool, err error) {
-	policy := now.Policy
+	policy, job := now.Policy, now.Job
 	first := true
 	for _, e := range events {
 		b, ok := e.(Began)
@@ -33,11 +33,14 @@ func GoOn(dir string, now Began, events []Event, digest func(version int) (strin
 			return State{}, false, refuse("the run directory %s is of another job: its command, train.toml or configuration differs", dir)
 		}
 		if first {
-			policy, first = b.Policy, false
+			policy, job, first = b.Policy, b.Job, false
 		}
 	}
-	s, done = Resume(now.Plan, now.Run, events)
-	s.Policy = policy
+	s, done = Resume(firstPlan(now.Plan, job), now.Run, events)
+	s.Policy, s.began, s.fresh = policy, job, first
+	if !first && s.Verdict.Recalled == nil {
+		s.Verdict.Recalled = job.Recalled
+	}
 	return s, done, nil
 }
 

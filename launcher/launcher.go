@@ -21,11 +21,19 @@ type Launcher struct {
 	Recipe      Recipe
 	Starter     Starter
 	World       World
+	// Checkpoints are those that the job writes; nil where none are known.
+	Checkpoints Checkpoints
 	Store       Store
-	Graces      Graces
+	// Memory is asked and told what plans of the job needed; nil: nothing is remembered.
+	Memory Memory
+	Graces Graces
 	// HangTimeout is the silence after an out-of-memory traceback that means
 	// that the rank hangs.
 	HangTimeout time.Duration
+
+	forgetful bool // people know that nothing can be remembered
+	// decideClimb stands in for strategy.Climb in tests; nil: that decides.
+	decideClimb func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Ascent
 }
 
 // Run launches the job, and goes on from where from stopped, until there is a
@@ -34,6 +42,7 @@ type Launcher struct {
 // Cancelling ctx with a *Signal as its cause stops the ranks and the run.
 func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 	state := from
+	state.Job = l.Job
 	for {
 		if !state.undecided {
 			evidence, err := l.attempt(ctx, state)
@@ -47,6 +56,7 @@ func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 			return state.unwritten(decided, err)
 		}
 		state.decide(decided)
+		l.keep(ctx, state, decided)
 		if decided.Decision.Relaunch {
 			state.Next.Facts = l.settle(ctx, decided.Decision.After.Duration())
 		}

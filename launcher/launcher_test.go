@@ -31,6 +31,8 @@ type script struct {
 	talks time.Duration
 	// longest is the ranks' longest step.
 	longest time.Duration
+	// steps is how far the ranks have come, by the time since the start; nil: unknown.
+	steps func(since time.Duration) *strategy.Progress
 	// step is when the last step was made, by the suspect where it is its own.
 	step time.Duration
 	own  bool
@@ -215,6 +217,13 @@ func (a *played) LastSign(int) strategy.Sign {
 		}
 	}
 	return sign
+}
+
+func (a *played) Progress() []strategy.Fact {
+	if a.script.steps == nil {
+		return nil
+	}
+	return []strategy.Fact{{Time: time.Now(), Rank: 0, Source: "stdout", Progress: a.script.steps(time.Since(a.begin))}}
 }
 
 func (a *played) StopPeers(signal int, of []int) {

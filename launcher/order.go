@@ -37,6 +37,7 @@ type order struct {
 	began, begun bool // a gpurun has; ranks have
 	next         int  // the number of the attempt that comes next
 	open         bool // the one before it was started and has not ended
+	climbs       bool // and is being stopped for a faster plan
 	undecided    bool // it has ended, and a decision is missing
 	fresh        bool // a gpurun has begun, and started nothing yet
 	decision     *strategy.Decision
@@ -58,6 +59,8 @@ func (o *order) take(e Event) error {
 		return o.begin(e)
 	case Started:
 		return o.start(e)
+	case Climbed:
+		return o.climb(e)
 	case Ended:
 		return o.end(e.Evidence)
 	case Decided:
@@ -86,8 +89,21 @@ func (o *order) start(s Started) error {
 	case !o.fresh && (o.decision == nil || !o.decision.Relaunch):
 		return fmt.Errorf("attempt %d is started, and that was not decided", s.N)
 	}
-	o.next, o.open, o.fresh = s.N+1, true, false
+	o.next, o.open, o.climbs, o.fresh = s.N+1, true, false, false
 	return s.Plan.Validate()
+}
+
+func (o *order) climb(c Climbed) error {
+	switch {
+	case !o.open || c.Attempt.N != o.next-1:
+		return fmt.Errorf("attempt %d goes up to a faster plan, and does not run", c.Attempt.N)
+	case o.climbs:
+		return fmt.Errorf("attempt %d goes up to a faster plan a second time", c.Attempt.N)
+	case !c.Decision.Relaunch:
+		return fmt.Errorf("attempt %d goes up to a faster plan, and no relaunch was decided", c.Attempt.N)
+	}
+	o.climbs = true
+	return errors.Join(c.Attempt.Plan.Validate(), c.Decision.Next.Validate())
 }
 
 func (o *order) end(e strategy.Evidence) error {

@@ -35,6 +35,19 @@ type Attempt interface {
 	Release()
 	// LastSign is what a rank last let see of itself.
 	LastSign(rank int) strategy.Sign
+	// Progress says how far each rank has come.
+	Progress() []strategy.Fact
+}
+
+// Checkpoints are those that a job writes while it runs.
+type Checkpoints interface {
+	// Saved waits for a complete checkpoint of which something was written at or after
+	// since, and nothing for a while. It reports false where ctx is done before.
+	Saved(ctx context.Context, since time.Time) (path string, found bool)
+	// Complete reports whether one is still there and complete.
+	Complete(path string) bool
+	// Deadline is by when the run has to be over, the zero time where nobody knows.
+	Deadline(ctx context.Context) time.Time
 }
 
 // World is what the launcher asks about its surroundings.

@@ -18,6 +18,9 @@ type Replayed struct {
 	// Recorded is what the journal holds where another version of gpurun decided,
 	// whether it differs or not.
 	Recorded *Recorded `json:"recorded,omitempty"`
+	// Recalled is the plan that attempt 0 ran with in place of the job as written; absent
+	// where it ran as written, and for later attempts.
+	Recalled *strategy.Recalled `json:"recalled,omitempty"`
 	// Stopped is when and why the failure detector stops the attempt's ranks, by the
 	// same facts; absent where they end by themselves.
 	Stopped *strategy.Stop `json:"stopped,omitempty"`
@@ -40,15 +43,32 @@ func Replay(events []Event, version string) []Replayed {
 	var began Began
 	var state State
 	var evidence strategy.Evidence
+	var climbed *Climbed // whose attempt has not ended
+	add := func(r Replayed, then strategy.Decision, diagnosis strategy.Diagnosis) {
+		if !r.Same {
+			r.Then = then.Reason
+		}
+		if began.Version != version {
+			r.Recorded = &Recorded{Version: began.Version, Diagnosis: diagnosis, Decision: then}
+		}
+		out = append(out, r)
+	}
 	for _, e := range events {
 		switch e := e.(type) {
 		case Began:
-			began = e
+			began, state.Job = e, e.Job
 			state.reopen()
 		case Started:
-			state.Next = Next{N: e.N, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}
+			if climbed != nil {
+				state.goUp(*climbed)
+			}
+			climbed = nil
+			state.Next = Next{N: e.N, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected}
+		case Climbed:
+			climbed = &e
+			add(e.replay(began, state.History), e.Decision, e.Attempt.Diagnosis)
 		case Ended:
-			evidence = e.Evidence
+			evidence, climbed = e.Evidence, nil
 			state.End(evidence, strategy.Diagnose(evidence))
 		case Decided:
 			if len(state.History) == 0 {
@@ -57,16 +77,13 @@ func Replay(events []Event, version string) []Replayed {
 			last := state.History[len(state.History)-1]
 			d := strategy.Decide(began.Policy, began.Job, state.History, e.Inventory)
 			r := Replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, Same: sameDecision(d, e.Decision), Evidence: evidence}
+			if last.N == 0 {
+				r.Recalled = began.Job.Recalled
+			}
 			if stop, ok := strategy.Replay(evidence); ok {
 				r.Stopped = &stop
 			}
-			if !r.Same {
-				r.Then = e.Decision.Reason
-			}
-			if began.Version != version {
-				r.Recorded = &Recorded{Version: began.Version, Diagnosis: e.Diagnosis, Decision: e.Decision}
-			}
-			out = append(out, r)
+			add(r, e.Decision, e.Diagnosis)
 			state.decide(e)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // State is where a run stands: what was tried, and what comes next. It can be
@@ -14,11 +15,17 @@ type State struct {
 	Verdict Verdict
 	// Policy is the one that the run began with.
 	Policy strategy.Policy
+	// Job is the job as the newest gpurun of the run has read it.
+	Job strategy.Job
 	// Closed says that the verdict has been written.
 	Closed bool
 
 	// begun: ranks have been started.
 	begun bool
+	// fresh: nothing is known of an earlier gpurun of this run; began is the job that it
+	// began with where there was one.
+	fresh bool
+	began strategy.Job
 	// undecided: the last attempt of the history has no decision yet.
 	undecided bool
 	// ending is how the last attempt of the history ended.
@@ -31,7 +38,8 @@ type Next struct {
 	Plan       strategy.Plan
 	Rung       strategy.Rung // that led to it, empty for the first
 	Checkpoint string
-	Facts      []strategy.Fact // what was seen before it started
+	Expected   *memory.Prediction // what the plan is predicted to need
+	Facts      []strategy.Fact    // what was seen before it started
 
 	// ran says that ranks have run with this plan since it was decided, from began on,
 	// where that is known.
@@ -44,15 +52,25 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	if e.EndedWell() {
 		e.StopSignal = 0 // it came when there was nothing left to stop
 	}
-	s.History = append(s.History, strategy.Attempt{
-		N: e.Attempt, Plan: e.Plan, Rung: s.Next.Rung, Diagnosis: d,
-		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
-		Observed: e.Observed(), World: e.World(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstarted: e.Unstarted,
-	})
+	s.History = append(s.History, attemptOf(e, d, s.Next))
 	if e.Unstarted == nil {
 		s.begun, s.Next.ran, s.Next.began = true, true, e.Started
 	}
 	s.undecided, s.ending = true, endingOf(e, d)
+}
+
+// attemptOf is an attempt as the history remembers it; next is what it was given.
+func attemptOf(e strategy.Evidence, d strategy.Diagnosis, next Next) strategy.Attempt {
+	a := strategy.Attempt{
+		N: e.Attempt, Plan: e.Plan, Rung: next.Rung, Expected: next.Expected, From: next.Checkpoint, Diagnosis: d,
+		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
+		Observed: e.Observed(), World: e.World(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstarted: e.Unstarted,
+		Fresh: e.Fresh(), Measured: e.Measured(), Climb: e.StoppedToClimb(), Kept: e.Kept,
+	}
+	if d.Fatal {
+		a.Climb = nil // it failed before the ranks were stopped
+	}
+	return a
 }
 
 // diagnosis is that of the last attempt.
@@ -70,9 +88,9 @@ func (s *State) decide(d Decided) (done bool) {
 	if n := len(s.Verdict.Attempts); n > 0 && s.Verdict.Attempts[n-1].N == last.N {
 		s.Verdict.Attempts = s.Verdict.Attempts[: n-1 : n-1] // decided anew
 	}
-	s.Verdict.record(*last, s.ending, d.Decision)
+	s.Verdict.record(s.Job, *last, s.ending, d.Decision)
 	if d.Decision.Relaunch {
-		s.Next = Next{N: last.N + 1, Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume}
+		s.Next = Next{N: last.N + 1, Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected}
 		return false
 	}
 	s.Verdict.end(d.Decision)
@@ -98,18 +116,21 @@ func (s *State) reopen() {
 // was.
 func Resume(first strategy.Plan, run string, events []Event) (s State, done bool) {
 	s = State{Next: Next{Plan: first}, Verdict: Verdict{Run: run}}
-	var open *Started // has not ended
+	var open unfinished
 	for _, e := range events {
 		switch e := e.(type) {
 		case Began:
+			s.Job = e.Job
 			s.reopen()
 		case Started:
 			s.undecided = false
 			s.cutOff(open)
-			open, done, s.Closed = &e, false, false
-			s.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint}
+			open, done, s.Closed = unfinished{started: &e}, false, false
+			s.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected}
+		case Climbed:
+			open.climbed = &e
 		case Ended:
-			open = nil
+			open = unfinished{}
 			if s.begun || e.Evidence.Unstarted == nil {
 				s.End(e.Evidence, strategy.Diagnose(e.Evidence))
 			}
@@ -117,18 +138,10 @@ func Resume(first strategy.Plan, run string, events []Event) (s State, done bool
 		case Decided:
 			done = s.decide(e)
 		case Finished:
-			s.Verdict, open = e.Verdict, nil
+			s.Verdict, open = e.Verdict, unfinished{}
 			done, s.Closed = e.Verdict.Outcome.Final(), true
 		}
 	}
 	s.cutOff(open)
 	return s, done
-}
-
-// cutOff takes in an attempt that ended together with gpurun, if there is one.
-func (s *State) cutOff(a *Started) {
-	if a != nil {
-		s.begun, s.Next.ran, s.Next.began = true, true, a.At
-		s.Verdict.cutOff(a)
-	}
 }

@@ -10,11 +10,17 @@ import (
 
 // A Verdict is how the run ended, machine readable: verdict.json.
 type Verdict struct {
-	Outcome  strategy.Outcome `json:"outcome"`
-	Code     int              `json:"code"`
-	Reason   string           `json:"reason"`
-	Run      string           `json:"run"`
-	Attempts []AttemptSummary `json:"attempts"`
+	Outcome strategy.Outcome `json:"outcome"`
+	Code    int              `json:"code"`
+	Reason  string           `json:"reason"`
+	Run     string           `json:"run"`
+	// Recalled is the plan of an earlier run that attempt 0 ran with, and how it differs
+	// from the job as written; nil where it ran as written.
+	Recalled *strategy.Recalled `json:"recalled,omitempty"`
+	Attempts []AttemptSummary   `json:"attempts"`
+	// Proposal is a faster plan that would have fitted, and why the run did not go up to it;
+	// empty where there is none.
+	Proposal string `json:"proposal,omitempty"`
 }
 
 // An AttemptSummary is one attempt in a verdict, with what was decided after it.
@@ -27,8 +33,20 @@ type AttemptSummary struct {
 	// Seconds is how long the attempt ran, 0 where it was cut off together with gpurun.
 	Seconds strategy.Seconds `json:"seconds"`
 	Rung    strategy.Rung    `json:"rung,omitempty"`
+	// Rungs are all that the decision takes; Rung is the last of them.
+	Rungs   []strategy.Rung  `json:"rungs,omitempty"`
 	Changed strategy.Changes `json:"changed"`
 	Skipped []strategy.Skip  `json:"skipped"`
+	// Outvoted are the plans that lost, and why.
+	Outvoted []strategy.Outvoted `json:"outvoted,omitempty"`
+	// Predicted is the peak that the attempt's plan was predicted to have, in bytes of the
+	// device's allocator: the mean and the bound.
+	Predicted []int64 `json:"predicted_peak_bytes,omitempty"`
+	// Peak is the most that a rank held of the device's allocator, or of its own memory where
+	// the job trains on the CPU, in bytes; SamplesPerSecond is the global batch by the median
+	// time of an optimizer step from the third on. Both are absent where they are not known.
+	Peak             int64   `json:"peak_bytes,omitempty"`
+	SamplesPerSecond float64 `json:"samples_per_second,omitempty"`
 	// Untaken are changes that did not take effect: what was asked for, what was used.
 	Untaken strategy.Changes `json:"untaken,omitempty"`
 
@@ -62,12 +80,16 @@ func endingOf(e strategy.Evidence, d strategy.Diagnosis) ending {
 }
 
 // record adds an attempt, how it ended, and the decision that followed it.
-func (v *Verdict) record(a strategy.Attempt, end ending, d strategy.Decision) {
+func (v *Verdict) record(job strategy.Job, a strategy.Attempt, end ending, d strategy.Decision) {
 	t := AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
 		Seconds: strategy.Seconds(a.Lasted()),
-		Rung:    d.Rung, Changed: d.Changed, Skipped: d.Skipped, Untaken: d.Ineffective,
+		Rung:    d.Rung, Rungs: d.Rungs, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted, Untaken: d.Ineffective,
 		ExitCode: end.code, Error: a.Diagnosis.Error, Traceback: end.traceback,
+		Peak: a.Peak(), SamplesPerSecond: job.Throughput(a),
+	}
+	if a.Expected != nil {
+		t.Predicted = []int64{a.Expected.Mean, a.Expected.Bound}
 	}
 	if a.Diagnosis.Rank >= 0 {
 		t.Rank = &a.Diagnosis.Rank
@@ -105,5 +127,5 @@ func (t AttemptSummary) Used() strategy.Plan { return t.Plan.Using(t.Untaken) }
 
 // end sets how the run ended.
 func (v *Verdict) end(d strategy.Decision) {
-	v.Outcome, v.Code, v.Reason = d.Outcome, d.Code, d.Reason
+	v.Outcome, v.Code, v.Reason, v.Proposal = d.Outcome, d.Code, d.Reason, d.Proposal
 }

@@ -26,6 +26,8 @@ type watch struct {
 	look *time.Timer // when it rings, the detector has to be asked again
 	hold hold        // of ranks that wait to hear from gpurun
 
+	climb climb // to a faster plan
+
 	stopping sync.WaitGroup
 	stopped  bool
 	failed   error // of the store
@@ -37,7 +39,7 @@ func newWatch(l *Launcher, running Attempt, next Next, evidence *strategy.Eviden
 	return &watch{
 		launcher: l, running: running, evidence: evidence, detector: strategy.NewDetector(evidence),
 		effect: effect{job: l.Job, plan: next.Plan, checkpoint: next.Checkpoint, evidence: evidence},
-		look:   look, draft: func() error { return nil }, hold: newHold(),
+		look:   look, draft: func() error { return nil }, hold: newHold(), climb: newClimb(l, next),
 	}
 }
 
@@ -47,6 +49,7 @@ func (w *watch) run(ctx context.Context) error {
 	defer w.stopping.Wait()
 	defer w.look.Stop()
 	defer w.hold.stop()
+	defer w.climb.stop()
 	cancelled := ctx.Done()
 	for {
 		select {
@@ -55,6 +58,11 @@ func (w *watch) run(ctx context.Context) error {
 				return w.failed
 			}
 			w.add(f)
+			if f.Memory != nil {
+				w.measured(ctx, f)
+			}
+		case inventory := <-w.climb.moments:
+			w.ascend(inventory)
 		case <-cancelled:
 			cancelled = nil
 			w.evidence.StopSignal = signalled(ctx)

@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"launcher/checkpoint":  {},
 	"launcher/errext":      {},
 	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/estimate":    {"strategy", "strategy/memory", "recipes/patch", "launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/python":      {"launcher/environ", "launcher/errext"},
 	"launcher/proc":        {"strategy", "strategy/cause"},
 	"launcher/output":      {"launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/strategy"
 )
 
 func explainCommand(s streams) *cli.Command {
@@ -55,46 +53,7 @@ func explain(c *cli.Context, s streams) error {
 		return console.WriteJSON(s.out, nil, replayed)
 	}
 	for _, r := range replayed {
-		printReplayed(console.NewPage(s.out, nil), r)
+		console.NewPage(s.out, nil).Replayed(r, version())
 	}
 	return nil
-}
-
-// printReplayed prints one decision and what it rests on. What another version of
-// gpurun decided then stands before it.
-func printReplayed(w *console.Page, r launcher.Replayed) {
-	if r.Recorded != nil {
-		w.Printf("then, by gpurun %s: %s\n", r.Recorded.Version, r.Recorded.Decision.Reason)
-		printRule(w, r.Recorded.Decision)
-		w.Printf("now, by gpurun %s: ", version())
-	}
-	w.Printf("%s\n", r.Decision.Reason)
-	printRule(w, r.Decision)
-	for _, i := range r.Diagnosis.Because {
-		if i >= 0 && i < len(r.Evidence.Facts) {
-			w.Printf("  because %s\n", launcher.Describe(r.Evidence.Facts[i]))
-		}
-	}
-	if r.Stopped != nil {
-		w.Printf("  %s after the start: %s\n", r.Stopped.At.Sub(r.Evidence.Started).Round(time.Millisecond), r.Stopped)
-	}
-	for _, k := range r.Decision.Skipped {
-		w.Printf("  not %s: %s\n", k.Rung, k.Reason)
-	}
-	switch {
-	case r.Recorded != nil && r.Same:
-		w.Printf("  the same as was decided then\n")
-	case r.Recorded != nil:
-		w.Printf("  differs from what was decided then\n")
-	case !r.Same:
-		w.Printf("  differs from what was decided then: %s\n", r.Then)
-	}
-}
-
-func printRule(w *console.Page, d strategy.Decision) {
-	w.Printf("  rule %s", d.Rule)
-	if d.Rung != "" {
-		w.Printf(", rung %s", d.Rung)
-	}
-	w.Printf("\n")
 }

@@ -73,11 +73,11 @@ func asksJSON(app *cli.App, args []string) bool {
 	words = words[2:]
 	for _, sub := range c.Subcommands {
 		if at := slices.Index(words, sub.Name); at >= 0 && sub.SkipFlagParsing {
-			return slices.Contains(words[:at], "--json") || commandline.AsksJSON(words[at+1:])
+			return slices.Contains(words[:at], "--json") || commandline.AsksJSON(sub.Name, words[at+1:])
 		}
 	}
 	if c.SkipFlagParsing {
-		return commandline.AsksJSON(words)
+		return commandline.AsksJSON(c.Name, words)
 	}
 	if at := slices.Index(words, "--"); at >= 0 {
 		words = words[:at]

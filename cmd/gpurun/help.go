@@ -99,6 +99,7 @@ var exitStatus = map[string]string{
 	"run":      runStatus,
 	"plan":     status("the plan is shown"),
 	"init":     status("the train.toml is written, or shown"),
+	"estimate": status("the estimate is shown, whatever fits"),
 	"diagnose": status("everything was read, whatever the diagnosis"),
 	"explain":  status("the journal was read"),
 	"recipes":  status("the recipes are shown"),
@@ -130,7 +131,7 @@ func writeHelp(out io.Writer, c *cli.Command, path string) error {
 		fmt.Fprintln(w)
 	}
 	if c.SkipFlagParsing && c.Name != "help" {
-		section("OPTIONS", map[bool]string{true: commandline.RunHelp, false: commandline.ReadHelp}[c.Name == "run"])
+		section("OPTIONS", commandline.OptionsHelp(c.Name))
 	} else {
 		fmt.Fprintf(w, "OPTIONS:\n")
 		for _, f := range c.Flags {

@@ -46,11 +46,7 @@ func TestJobsWithoutASetting(t *testing.T) {
 			ceiling := fmt.Sprintf("%dMiB", before+int(test.share*float64(peak-before)))
 			words := append([]string{"--run-dir", "run", "--device-memory", ceiling}, test.flags...)
 			rescued := runLine(t, dir, binary(t), append(append(words, python), test.line...)...)
-			var v launcher.Verdict
-			text, err := os.ReadFile(filepath.Join(dir, "run", "verdict.json"))
-			if err != nil || json.Unmarshal(text, &v) != nil {
-				t.Fatal(err)
-			}
+			v := verdictOf(t, filepath.Join(dir, "run"))
 			if len(v.Attempts) != 2 || v.Outcome != strategy.Trained || v.Attempts[0].Changed.String() != test.changed {
 				t.Errorf("%s after %d attempts, under %s: %s", v.Outcome, len(v.Attempts), ceiling, v.Reason)
 				for _, a := range v.Attempts {
@@ -60,11 +56,32 @@ func TestJobsWithoutASetting(t *testing.T) {
 			if strings.Contains(test.name, "ranks") {
 				return // two ranks halve the gradients' noise: the losses are another job's
 			}
+			words[1] = "again" // the next night starts with what was turned inside, or changed in the call
+			again := runLine(t, dir, binary(t), append(append(words, python), test.line...)...)
+			if v := verdictOf(t, filepath.Join(dir, "again")); len(v.Attempts) != 1 || v.Recalled == nil || v.Recalled.Changed.String() != strings.Replace(test.changed, "none→", "", 1) {
+				t.Errorf("the next night: %s after %d attempts, recalled %+v", v.Outcome, len(v.Attempts), v.Recalled)
+			}
 			if diff := cmp.Diff(losses(untouched), losses(rescued)); diff != "" {
 				t.Errorf("losses (-untouched +rescued):\n%s", diff)
 			}
+			if diff := cmp.Diff(losses(untouched), losses(again)); diff != "" {
+				t.Errorf("losses of the next night (-untouched +again):\n%s", diff)
+			}
 		})
 	}
+}
+
+// verdictOf reads the verdict of a run.
+func verdictOf(t *testing.T, run string) (v launcher.Verdict) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(run, "verdict.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 // runLine runs a command in a folder and returns what it writes to stdout.

@@ -67,7 +67,7 @@ func newApp(s streams) *cli.App {
 		DisableSliceFlagSeparator: true,
 		CustomAppHelpTemplate:     cli.AppHelpTemplate + appHelp,
 		Commands: []*cli.Command{
-			runCommand(s), planCommand(s), initCommand(s), diagnoseCommand(s), explainCommand(s), recipesCommand(s), versionCommand(s), helpCommand(),
+			runCommand(s), planCommand(s), estimateCommand(s), initCommand(s), diagnoseCommand(s), explainCommand(s), recipesCommand(s), versionCommand(s), helpCommand(),
 		},
 	}
 	for _, c := range app.Commands {

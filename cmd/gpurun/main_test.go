@@ -20,12 +20,30 @@ import (
 // it starts itself again as the guard of the ranks.
 func TestMain(m *testing.M) {
 	proc.MaybeGuard()
-	if filepath.Base(os.Args[0]) != "gpurun" { // no defaults of whoever runs the tests
+	var tests testscript.TestingM = m
+	if filepath.Base(os.Args[0]) != "gpurun" { // no defaults of whoever runs the tests, and nothing that their jobs needed
+		state, err := os.MkdirTemp("", "gpurun-test-state-")
+		if err != nil {
+			panic(err)
+		}
 		os.Setenv("XDG_CONFIG_HOME", os.DevNull)
+		os.Setenv("XDG_STATE_HOME", state)
+		tests = leavingNone{m, state}
 	}
-	testscript.Main(m, map[string]func(){
+	testscript.Main(tests, map[string]func(){
 		"gpurun": func() { os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr)) },
 	})
+}
+
+// leavingNone are tests that leave a folder behind, which is removed.
+type leavingNone struct {
+	*testing.M
+	dir string
+}
+
+func (m leavingNone) Run() int {
+	defer os.RemoveAll(m.dir)
+	return m.M.Run()
 }
 
 // TestScripts runs testdata/script: one promise a file. Trainers in it are small
@@ -43,6 +61,7 @@ func TestScripts(t *testing.T) {
 				env.Setenv(name, "")
 			}
 			env.Setenv("PYTHON_EXEC", python(t))
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state")) // of this script alone
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -25,22 +23,10 @@ func planCommand(s streams) *cli.Command {
 	}
 }
 
-const planText = `Each rung of the decision tree is shown with what it would change, or why it is not available.
+const planText = `Each rung of the decision tree is shown with what it would change, or why it is not available,
+and, once an earlier run was measured, the candidates: what plans are predicted to need.
 With --json: {"job", "recipe", "python", "ranks", "plain", "ranks_reason", "ceiling_bytes", "plan",
-"rungs": [{"rung", "available", "reason", "changed", "by"}]}`
-
-// A shownPlan is what plan prints in JSON.
-type shownPlan struct {
-	Job     string           `json:"job"`
-	Recipe  string           `json:"recipe"`
-	Python  string           `json:"python"` // empty for a program
-	Ranks   int              `json:"ranks"`
-	Plain   bool             `json:"plain"` // one process that is given no rank
-	Why     string           `json:"ranks_reason"`
-	Ceiling *int64           `json:"ceiling_bytes"` // of each rank; null: none
-	Plan    strategy.Plan    `json:"plan"`
-	Rungs   []strategy.Offer `json:"rungs"`
-}
+"rungs": [{"rung", "available", "reason", "changed", "by"}], "candidates": [{"plan", "peak_bytes", "seconds"}]}`
 
 func plan(ctx context.Context, args []string, s streams) error {
 	p, own, err := prepareArgs(ctx, args)
@@ -52,75 +38,25 @@ func plan(ctx context.Context, args []string, s streams) error {
 	if err != nil {
 		return err
 	}
-	offers := strategy.Survey(p.Policy(), p.StrategyJob(), p.Plan(), node.NewWorld(w.world, nil, nil).Inventory(ctx))
+	inv := node.NewWorld(w.world, nil, nil).Inventory(ctx)
+	job, _ := p.Memory(os.Getenv, false).Recall(ctx, p.Policy(), p.StrategyJob(), func() strategy.Inventory { return inv })
+	shown := p.survey(job, inv)
 	if own.JSON {
-		shown := shownPlan{
-			Job: p.Job().Name, Recipe: p.RecipeName(), Python: p.Python(), Ranks: p.Ranks(), Plain: p.Plain(), Why: p.WhyRanks(), Plan: p.Plan(), Rungs: offers,
-		}
-		if held := p.StrategyJob().Ceiling; held > 0 {
-			shown.Ceiling = &held
-		}
 		return console.WriteJSON(s.out, p.secrets(), shown)
 	}
-	return p.printPlan(s.out, offers)
+	return shown.Show(s.out, p.secrets())
 }
 
-func (p *prepared) printPlan(out *os.File, offers []strategy.Offer) error {
-	j, page := p.Job(), console.NewPage(out, p.secrets())
+// survey is what plan shows of a job, with what is remembered of it.
+func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) console.Survey {
 	_, evidence := p.Recipe()
-	page.Printf("job %s: %s, recipe %s, %s\n", j.Name, count(p.StrategyJob().Ranks), p.RecipeName(), p.Place())
-	kind := ""
-	if p.Plain() {
-		kind = ", a process without a rank"
+	v := console.Survey{
+		Job: p.Job().Name, Recipe: p.RecipeName(), Python: p.Python(), Ranks: p.Ranks(), Plain: p.Plain(), Why: p.WhyRanks(),
+		Plan: p.Plan(), Rungs: strategy.Survey(p.Policy(), job, p.Plan(), inv), Candidates: strategy.Candidates(p.Policy(), job, p.Plan(), inv),
+		Recalled: job.Recalled, Launches: console.Ranks(job.Ranks), Place: p.Place(), Evidence: evidence, Warnings: p.Warnings(), Resumes: p.Resumption(), Value: p.Value,
 	}
-	page.Printf("  ranks: %d%s: %s\n", p.Ranks(), kind, p.WhyRanks())
-	for _, line := range evidence {
-		page.Printf("  recognised by: %s\n", line)
+	if job.Ceiling > 0 {
+		v.Ceiling = &job.Ceiling
 	}
-	if python := p.Python(); python != "" {
-		page.Printf("  interpreter: %s\n", python)
-	}
-	if n := j.Limits.DeviceMemory; n > 0 {
-		page.Printf("  device memory of each rank: at most %s (limits.device_memory)\n", strategy.GiB(n))
-	}
-	for _, text := range p.Warnings() {
-		page.Printf("warning: %s\n", text)
-	}
-	page.Printf("  %s\n", p.Resumption())
-	page.Printf("\nplan:\n")
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	rows, said := page.On(table), false
-	for _, k := range strategy.Knobs {
-		value := p.Value(k)
-		if value != "" {
-			rows.Printf("  %s\t%s\n", k, value)
-			said = true
-		}
-	}
-	table.Flush()
-	if !said {
-		page.Printf("  gpurun does not know this job: no recipe matches, and there is no [knobs] table (gpurun recipes lists the frameworks)\n")
-	}
-	page.Printf("\nrungs:\n")
-	for _, o := range offers {
-		word, text := "–", o.Reason
-		if o.Available {
-			word, text = "✓", o.Changed.String()
-			if o.By == string(strategy.ByHook) {
-				text += ", inside the process"
-			}
-		}
-		if o.Available && text == "" {
-			text = "changes nothing in the job"
-		}
-		rows.Printf("  %s %s\t%s\n", word, o.Rung, text)
-	}
-	return table.Flush()
-}
-
-func count(ranks int) string {
-	if ranks == 1 {
-		return "1 rank"
-	}
-	return fmt.Sprintf("%d ranks", ranks)
+	return v
 }

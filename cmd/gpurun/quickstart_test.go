@@ -17,7 +17,8 @@ import (
 )
 
 // TestQuickstart is the main job, end to end, with the real PyTorch, the real
-// example and the real binary: out of memory twice, then trained.
+// example and the real binary: out of memory, then trained by a plan that was predicted to
+// fit.
 func TestQuickstart(t *testing.T) {
 	python := os.Getenv("GPURUN_TEST_PYTHON")
 	if python == "" {
@@ -44,8 +45,8 @@ func TestQuickstart(t *testing.T) {
 	}
 }
 
-// checkVerdict wants two attempts that ran out of memory, answered by two
-// different rungs, and one that trained.
+// checkVerdict wants attempts that ran out of memory, the first answered by a prediction,
+// and one that trained, with about the peak that was predicted for it.
 func checkVerdict(t *testing.T, run string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(run, "verdict.json"))
@@ -56,12 +57,10 @@ func checkVerdict(t *testing.T, run string) {
 	if err := json.Unmarshal(text, &v); err != nil {
 		t.Fatal(err)
 	}
-	if v.Outcome != strategy.Trained || v.Code != 0 || len(v.Attempts) < 3 {
+	if v.Outcome != strategy.Trained || v.Code != 0 || len(v.Attempts) < 2 {
 		t.Fatalf("outcome %s, code %d after %d attempts", v.Outcome, v.Code, len(v.Attempts))
 	}
-	rungs := map[strategy.Rung]bool{}
 	for i, a := range v.Attempts[:len(v.Attempts)-1] {
-		rungs[a.Rung] = true
 		if a.N != i || a.Cause != cause.HostOOM || a.Rank == nil || a.Seconds <= 0 || len(a.Changed) == 0 {
 			t.Errorf("attempt %d: %+v", i, a)
 		}
@@ -69,8 +68,12 @@ func checkVerdict(t *testing.T, run string) {
 			t.Errorf("attempt %d: phase %s", i, a.Phase)
 		}
 	}
-	if !rungs[strategy.RungCheckpointing] || !rungs[strategy.RungMicroBatch] {
-		t.Errorf("rungs %v, want checkpointing and micro-batch", rungs)
+	if d := v.Attempts[0]; d.Peak <= 0 || len(d.Rungs) == 0 || len(d.Outvoted) == 0 {
+		t.Errorf("the first decision: peak %d, rungs %v, outvoted %v", d.Peak, d.Rungs, d.Outvoted)
+	}
+	const off = 1.25 // on a CPU the process's own memory is what is measured
+	if end := v.Attempts[len(v.Attempts)-1]; len(end.Predicted) != 2 || float64(end.Peak) > off*float64(end.Predicted[1]) || float64(end.Peak)*off < float64(end.Predicted[0]) {
+		t.Errorf("predicted %v, measured %d", end.Predicted, end.Peak)
 	}
 	first, last := v.Attempts[0].Plan, v.Attempts[len(v.Attempts)-1].Plan
 	if a, b := samples(first), samples(last); a != b {

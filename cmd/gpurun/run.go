@@ -156,7 +156,8 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	w.notice.Deadline = deadline
+	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
+	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })
 	state, over, err := goOn(p, &w, dir, events, log, show)
 	if over || err != nil {
 		return state.Verdict, err
@@ -212,6 +213,11 @@ func openRun(ctx context.Context, place journal.Search, dir string, said io.Writ
 // to its verdict.
 func start(ctx context.Context, w wiring, state launcher.State, log *node.EventLog, signals *node.Signals) (launcher.Verdict, error) {
 	signals.OnNotice(w.notice)
+	w.before.Warn = func(text string) { log.Note("warning: " + text) }
+	world := node.NewWorld(w.world, signals, log.Note)
+	w.launcher.Starter, w.launcher.World, w.launcher.Store = node.New(w.node, log, signals), world, log
+	remembered := w.launcher.Recall(ctx, &state)
+	w.began.Job = w.launcher.Job
 	if err := log.Append(w.began); err != nil {
 		return state.Verdict, err
 	}
@@ -223,8 +229,8 @@ func start(ctx context.Context, w wiring, state launcher.State, log *node.EventL
 			return state.Verdict, err
 		}
 	}
-	w.before.Warn = func(text string) { log.Note("warning: " + text) }
-	world := node.NewWorld(w.world, signals, log.Note)
-	w.launcher.Starter, w.launcher.World, w.launcher.Store = node.New(w.node, log, signals), world, log
+	for _, text := range remembered {
+		log.Note(text)
+	}
 	return w.launcher.Run(ctx, state)
 }

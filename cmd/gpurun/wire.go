@@ -54,10 +54,11 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(), Mask: p.secrets(),
 			},
 			Settings: p.Settings(), Growing: p.Checkpoints().Growing,
-			Alarms: before.Watch,
+			Alarms: before.Watch, Used: before.Used,
 		},
 		world: node.WorldOptions{
-			Accelerator: p.Accelerator(), BF16: func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) }, Devices: before, NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
+			Accelerator: p.Accelerator(), BF16: func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) },
+			Device: p.DeviceOf(before.Level), Devices: before, NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
 			Checkpoint: func() (path string, written time.Time, none string) { return p.NewestCheckpoint(began) },
 		},
 		notice: node.NoticeOptions{Mode: launch.OnNotice, Grace: launch.NoticeGrace, Scheduler: p.Ends()},

@@ -5,6 +5,7 @@ const RunHelp = `gpurun's own:
   --json                  print events as JSON lines on stdout, the verdict last; all else goes to stderr
   --quiet                 say only failures and the end
   --run-dir DIR           the run directory; one that exists goes on where it stopped
+  --fresh                 start with the job as written, not with the plan that fitted before
   --deadline TIME         by when the run is over, such as 4h: it stops at a checkpoint before, with code 75
   --propagate-exit-code   end with the job's own code, if that is 1-63, where it failed for a reason of its own
   --python PATH           the interpreter; by default the active environment's, then torchrun's, then python3

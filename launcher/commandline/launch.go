@@ -37,7 +37,7 @@ type Launch struct {
 
 	Kind    Kind
 	Command []string // script, module or program, and its arguments
-	// Flags are the words before those, but a run directory. From is the index of the
+	// Flags are the words before those, but what is of one run only: --run-dir, --fresh. From is the index of the
 	// word that follows them; Torchrun are those of them that torchrun has, too.
 	Flags    []string
 	From     int
@@ -63,6 +63,7 @@ type Own struct {
 	RunDir    string // the run directory, as given
 	Deadline  string // by when the run has to be over, as given
 	Propagate bool   // exit with the job's own code where it failed by itself
+	Fresh     bool   // start with the job as written, whatever is remembered
 
 	// The policy, as given; empty where nothing is said. Of several --never each counts.
 	Mode, Numerics, MaxAttempts, DeviceMemory string
@@ -101,7 +102,7 @@ func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*Launch, error)
 		return nil, errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", "no script or train.toml was given")
 	}
 	l.Command, l.From = read.Rest, read.From
-	l.Flags = flags(args[:read.From], read.Given, func(o *Option) bool { return o.Name == "run-dir" })
+	l.Flags = flags(args[:read.From], read.Given, func(o *Option) bool { return o.Name == "run-dir" || o.Name == "fresh" })
 	l.Torchrun = flags(args[:read.From], read.Given, func(o *Option) bool { return o.Name == "python" || IsOwnOption(o.Name) })
 	l.LocalRankArg = legacy && !l.useEnv
 	return l, l.finish()
@@ -201,7 +202,7 @@ func (l *Launch) take(g Given) (err error) {
 func (l *Launch) truths(name string) *bool {
 	return map[string]*bool{
 		"standalone": &l.standalone, "module": &l.module, "no-python": &l.noPython, "use-env": &l.useEnv,
-		"json": &l.Own.JSON, "quiet": &l.Own.Quiet, "propagate-exit-code": &l.Own.Propagate,
+		"json": &l.Own.JSON, "quiet": &l.Own.Quiet, "propagate-exit-code": &l.Own.Propagate, "fresh": &l.Own.Fresh,
 	}[name]
 }
 

@@ -78,7 +78,7 @@ const none = "-"
 // Those of the policy have to be written in full: a beginning that fits one of
 // torchrun's goes on meaning that.
 var ownOptions = slices.Concat(valued("python"), bare("json", "quiet", "propagate-exit-code"), valued("run-dir", "deadline"),
-	optionsOf([]string{"mode", "numerics", "never", "max-attempts", "device-memory"}, Option{Whole: true}))
+	optionsOf([]string{"fresh"}, Option{Whole: true, Bare: true}), optionsOf([]string{"mode", "numerics", "never", "max-attempts", "device-memory"}, Option{Whole: true}))
 
 // gpurun is the command line that gpurun itself takes in torchrun's place.
 // legacyGpurun is what stands behind python -m torch.distributed.launch.
@@ -107,10 +107,14 @@ func (g *Grammar) named(name string) *Option {
 	return nil
 }
 
-// AsksJSON reports whether --json stands among the options that gpurun takes, also
-// where others are wrong: those of a script do not count, those behind a train.toml do.
-func AsksJSON(words []string) bool {
+// AsksJSON reports whether --json stands among the options that a verb of gpurun takes, also
+// where others are wrong: those of a script do not count, those behind a train.toml do, and
+// those behind a size.
+func AsksJSON(verb string, words []string) bool {
 	p := parser{Grammar: &gpurun, words: words}
+	if verb == "estimate" {
+		p.Grammar = &estimate
+	}
 	for p.at < len(words) && words[p.at] != "--" {
 		at := p.at
 		other, err := p.option(words[at])
@@ -123,5 +127,5 @@ func AsksJSON(words []string) bool {
 	}
 	rest := words[p.at:]
 	return slices.ContainsFunc(p.found, func(g Given) bool { return g.Name == "json" }) ||
-		len(rest) > 0 && strings.HasSuffix(rest[0], ".toml") && slices.Contains(rest, "--json")
+		len(rest) > 0 && (strings.HasSuffix(rest[0], ".toml") || verb == "estimate" && sizeLike.MatchString(rest[0])) && slices.Contains(rest, "--json")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // People prints events as sentences.
@@ -41,6 +42,7 @@ type People struct {
 type attempt struct {
 	n         int
 	from      string // the checkpoint, empty for the beginning
+	expected  *memory.Prediction
 	lasted    time.Duration
 	diagnosis strategy.Diagnosis
 	evidence  strategy.Evidence
@@ -100,25 +102,38 @@ func (p *People) Show(e launcher.Event) {
 	case launcher.Began:
 		p.began = e
 		p.cutOff()
-		p.chat("job %s: %s, recipe %s, %s", e.Name, ranks(e.Job.Ranks), e.Recipe, e.Place)
+		p.chat("job %s: %s, recipe %s, %s", e.Name, Ranks(e.Job.Ranks), e.Recipe, e.Place)
 		p.chat("run directory: %s", p.dir)
+		p.recall(e)
 		p.sayBefore()
 	case launcher.Started:
 		p.start(e)
 	case launcher.Ended:
 		a := attempt{n: e.Evidence.Attempt, lasted: e.Evidence.Ended.Sub(e.Evidence.Started), evidence: e.Evidence}
 		if p.open != nil {
-			a.from = p.open.Checkpoint
+			a.from, a.expected = p.open.Checkpoint, p.open.Expected
 		}
 		p.attempts, p.open = append(p.attempts, a), nil
 	case launcher.Decided:
 		p.decide(e)
+	case launcher.Climbed:
+		p.say("%s", e.Decision.Reason)
 	case launcher.Noticed:
 		p.say("%s", e.Text)
 	case launcher.Finished:
 		p.sayBefore()
 		p.finish(e.Verdict)
 	}
+}
+
+// recall tells of a plan that attempt 0 runs with in place of the job as written, which
+// is then what it is compared with.
+func (p *People) recall(e launcher.Began) {
+	if e.Job.Recalled == nil || p.plan != nil {
+		return
+	}
+	p.plan = e.Plan.With(nil)
+	p.say("%s; --fresh for the job as written", e.Job.Recalled)
 }
 
 // sayBefore tells once what an earlier gpurun left.
@@ -132,7 +147,7 @@ func (p *People) sayBefore() {
 // cutOff takes in an attempt that ended together with an earlier gpurun.
 func (p *People) cutOff() {
 	if p.open != nil {
-		p.attempts, p.open = append(p.attempts, attempt{n: p.open.N, from: p.open.Checkpoint}), nil
+		p.attempts, p.open = append(p.attempts, attempt{n: p.open.N, from: p.open.Checkpoint, expected: p.open.Expected}), nil
 	}
 }
 
@@ -142,7 +157,7 @@ func (p *People) start(e launcher.Started) {
 	if e.Checkpoint != "" {
 		from = ", from checkpoint " + e.Checkpoint
 	}
-	p.chat("attempt %d: %s%s", e.N, p.describe(e.Plan), from)
+	p.chat("attempt %d: %s%s%s", e.N, p.describe(e.Plan), from, predicted(e.Expected))
 	p.plan = e.Plan.With(nil)
 	if e.Diff != p.diff && !p.quiet {
 		p.showDiff(e.Diff)
@@ -185,7 +200,8 @@ func (p *People) decide(e launcher.Decided) {
 	}
 }
 
-func ranks(n int) string {
+// Ranks is a number of ranks in words.
+func Ranks(n int) string {
 	if n == 1 {
 		return "1 rank"
 	}

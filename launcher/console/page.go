@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher/mask"
 )
@@ -22,6 +23,13 @@ func NewPage(w io.Writer, m *mask.Masker) *Page { return &Page{w, m} }
 // nowhere in the arguments.
 func (p *Page) Printf(format string, args ...any) {
 	fmt.Fprint(p.w, p.mask.Sprintf(format, args...))
+}
+
+// Text prints lines that were made elsewhere, each ended.
+func (p *Page) Text(text string) {
+	for line := range strings.Lines(text) {
+		p.Printf("%s\n", strings.TrimSuffix(line, "\n"))
+	}
 }
 
 // On is the same page on another writer, for a table in it.

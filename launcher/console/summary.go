@@ -17,9 +17,11 @@ import (
 func (p *People) finish(v launcher.Verdict) {
 	if v.Outcome == strategy.Trained && len(v.Attempts) == 1 {
 		p.chat("trained in %s; logs: %s", brief(p.total()), p.dir)
+		p.headroom()
 		if lost := v.Attempts[len(v.Attempts)-1].Untaken.Lost(); lost != "" {
 			p.say("warning: trained, but %s", lost)
 		}
+		p.faster(v)
 		return
 	}
 	if v.Outcome != strategy.Trained && len(p.attempts) > 0 {
@@ -31,9 +33,11 @@ func (p *People) finish(v launcher.Verdict) {
 		p.say("  attempt %d%s: %s", a.n, course(a), outcome(a))
 	}
 	if v.Outcome == strategy.Trained {
+		p.headroom()
 		if len(v.Attempts) > 0 {
 			p.proposal(v)
 		}
+		p.faster(v)
 	} else {
 		p.say("error: %s", v.Reason)
 		p.hint(v)
@@ -82,6 +86,8 @@ func outcome(a attempt) string {
 	}
 	words := a.diagnosis.Sentence()
 	switch {
+	case a.decision.Rule == "climb":
+		words = "stopped for a faster plan"
 	case a.evidence.Halted:
 		words = "stopped"
 	case a.evidence.Unstarted != nil:
@@ -92,6 +98,7 @@ func outcome(a attempt) string {
 	if lost := a.decision.Ineffective.Lost(); lost != "" {
 		words += "; " + lost
 	}
+	words += peaks(a)
 	if len(a.decision.Changed) > 0 {
 		words += fmt.Sprintf(" → %s", a.decision.Changed)
 	}
@@ -118,6 +125,13 @@ func (p *People) proposal(v launcher.Verdict) {
 	}
 	if !slices.Equal(masked.hints(), proposal.hints()) {
 		p.say("hint: %s stands for a secret there; %s has the words whole", mask.Mask, filepath.Join(p.dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
+	}
+}
+
+// faster says of a faster plan that it would have fitted.
+func (p *People) faster(v launcher.Verdict) {
+	if v.Proposal != "" {
+		p.say("hint: %s", v.Proposal)
 	}
 }
 

@@ -95,6 +95,7 @@ func (p *Prepared) Pinned(run string) *Prepared {
 		return p
 	}
 	next := *p
+	next.unpinned = p
 	next.resolved.command.Argv = slices.Concat(p.resolved.command.Argv, words)
 	next.resolved.warnings = append(p.Warnings(),
 		fmt.Sprintf("the job gets %s, so that all attempts use one folder and the next one finds the checkpoints", strings.Join(words, " ")))

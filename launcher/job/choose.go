@@ -43,6 +43,7 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 		return choice{}, errors.New(problems[0].Message)
 	}
 	over.Resume = recipes.Resume{Latest: s.job.Resume.Latest, Args: s.job.Resume.Args}
+	over.Resume.Data, over.Resume.Exact = format.ReadData(s.job.Resume.Data)
 	if s.job.Progress.Step != nil {
 		over.Progress.Step = s.job.Progress.Step.String()
 	}

@@ -33,6 +33,8 @@ func TestPrecedenceOfPolicy(t *testing.T) {
 	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), `
 [recovery]
 mode = "off"
+climb = false
+prefer = "tree"
 max_attempts = 3
 never = ["nvme"]
 nvme_path = "swap"
@@ -44,6 +46,7 @@ device_memory = "1GiB"
 	put(t, filepath.Join(dir, "plain.toml"), "[job]\nscript = \"train.py\"\n")
 	configured := defaults().Recovery
 	configured.Mode, configured.MaxAttempts, configured.Never, configured.RestartFromZero = "off", 3, []string{"nvme"}, 5*60e9
+	configured.Climb, configured.Prefer = false, "tree"
 	configured.NVMePath = filepath.Join(dir, ".config/gpurun/swap")
 	for line, want := range map[string]struct {
 		change func(*Recovery)
@@ -83,14 +86,14 @@ device_memory = "1GiB"
 	}
 }
 
-// What a mode does not do yet is said where it counts in the end.
-func TestPredictIsSaidWhereItCounts(t *testing.T) {
+// The mode of one's own configuration holds, and a word before the command outranks it.
+func TestTheModeIsTheLastOneSaid(t *testing.T) {
 	dir, env := typedAt(t)
-	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "[recovery]\nmode = \"predict\"\n")
-	for line, want := range map[string]int{"train.py": 1, "--mode ladder train.py": 0, "--mode predict train.py": 1} {
+	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "[recovery]\nmode = \"off\"\n")
+	for line, want := range map[string]string{"train.py": "off", "--mode ladder train.py": "ladder", "--mode predict train.py": "predict"} {
 		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
-		if err != nil || len(j.Warnings) != want {
-			t.Errorf("%s: %v, %q", line, err, j.Warnings)
+		if err != nil || j.Recovery.Mode != want {
+			t.Errorf("%s: %v, %q", line, err, j.Recovery.Mode)
 		}
 	}
 }

@@ -165,7 +165,10 @@ const (
 
 // Recovery is the policy: what gpurun may do to get the job trained.
 type Recovery struct {
-	Mode        string // "predict", "ladder" or "off"
+	Mode   string // "predict", "ladder" or "off"
+	Prefer string // "speed" or "tree"
+	// Climb lets a run go up to a faster plan, once, where there is room for it.
+	Climb       bool
 	MaxAttempts int    // from 1
 	Numerics    string // "preserve", "mixed-precision" or "any"
 	// Never names rungs and knobs to leave alone.
@@ -191,6 +194,9 @@ type Resume struct {
 	Latest string
 	// Args are added to the command; {latest} in them stands for the newest match.
 	Args []string
+	// Data says what becomes of the samples that were seen: "kept" where the job goes on
+	// with the next one.
+	Data string
 }
 
 // Progress says how the output of the job shows that it trains.
@@ -217,7 +223,9 @@ func defaults() *Job {
 			ShutdownTimeout: commandline.DefaultGrace,
 		},
 		Recovery: Recovery{
-			Mode:             "ladder",
+			Mode:             "predict",
+			Prefer:           "speed",
+			Climb:            true,
 			MaxAttempts:      20,
 			Numerics:         "mixed-precision",
 			TransientRetries: 3,

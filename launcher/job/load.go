@@ -106,10 +106,10 @@ type reader struct {
 var sections = map[string][]string{
 	"job":      {"name", "script", "module", "program", "command", "args", "env", "workdir", "python", "recipe"},
 	"launch":   {"nproc_per_node", "nnodes", "master_port", "ranks", "data_parallel", "hang_timeout", "probe", "hooks", "on_notice", "notice_grace", "tty"},
-	"recovery": {"mode", "max_attempts", "numerics", "never", "nvme_path", "transient_retries", "restart_from_zero"},
+	"recovery": {"mode", "prefer", "climb", "max_attempts", "numerics", "never", "nvme_path", "transient_retries", "restart_from_zero"},
 	"limits":   {"device_memory"},
 	"knobs":    nil,
-	"resume":   {"latest", "args"},
+	"resume":   {"latest", "args", "data"},
 	"progress": {"step"},
 }
 

@@ -120,12 +120,12 @@ func described(j *Job) map[string]string {
 		"tee": fmt.Sprint(l.Tee), "local_ranks_filter": fmt.Sprint(l.LocalRanksFilter), "role": l.Role, "run_id": l.RunID,
 		"shutdown_timeout": l.ShutdownTimeout.String(), "local_rank_arg": fmt.Sprint(l.LocalRankArg),
 
-		"mode": r.Mode, "max_attempts": fmt.Sprint(r.MaxAttempts), "numerics": r.Numerics, "never": fmt.Sprintf("%q", r.Never),
+		"mode": r.Mode, "prefer": r.Prefer, "climb": fmt.Sprint(r.Climb), "max_attempts": fmt.Sprint(r.MaxAttempts), "numerics": r.Numerics, "never": fmt.Sprintf("%q", r.Never),
 		"nvme_path": r.NVMePath, "transient_retries": fmt.Sprint(r.TransientRetries),
 		"restart_from_zero": r.RestartFromZero.String(),
 
 		"device_memory": fmt.Sprint(j.Limits.DeviceMemory), "knobs": fmt.Sprint(j.Knobs),
-		"resume": strings.TrimSpace(fmt.Sprintf("%s %q", j.Resume.Latest, j.Resume.Args)), "step": step,
+		"resume": strings.TrimSpace(fmt.Sprintf("%s %q", j.Resume.Latest, j.Resume.Args)), "data": j.Resume.Data, "step": step,
 	}
 }
 

@@ -42,7 +42,6 @@ func (j *Job) takePolicy(own Own) error {
 		}
 		j.Limits.DeviceMemory = bytes
 	}
-	j.warnOfPredict()
 	return nil
 }
 

@@ -26,6 +26,9 @@ type Prepared struct {
 	knobs    map[strategy.Knob]strategy.Range
 	ceiling  ceiling
 	digests  digests
+	// unpinned is the job without the words that keep a run's attempts in one folder; nil
+	// where it has none.
+	unpinned *Prepared
 }
 
 // Read loads the configuration files of a job, and reads the current plan, what can
@@ -142,8 +145,10 @@ func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.resolved
 	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.local, DataParallel: r.at.DataParallel, Written: p.Plan(),
-		Ceiling:    r.job.Limits.DeviceMemory,
-		Resumption: strategy.Resumption{Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts}}
+		Ceiling: r.job.Limits.DeviceMemory,
+		Resumption: strategy.Resumption{
+			Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts, Own: r.recipe.Name == "" || r.recipe.Resume.Own, Exact: r.recipe.Resume.Exact,
+		}}
 }
 
 // Policy is what gpurun may do to get the job trained.
@@ -151,7 +156,7 @@ func (p *Prepared) Policy() strategy.Policy {
 	j := p.resolved.job
 	r := j.Recovery
 	return strategy.Policy{
-		Mode: strategy.Mode(r.Mode), MaxAttempts: r.MaxAttempts, Numerics: strategy.Numerics(r.Numerics), NumericsSaid: j.NumericsSaid, Never: r.Never,
+		Mode: strategy.Mode(r.Mode), Prefer: strategy.Prefer(r.Prefer), Climb: r.Climb, MaxAttempts: r.MaxAttempts, Numerics: strategy.Numerics(r.Numerics), NumericsSaid: j.NumericsSaid, Never: r.Never,
 		NVMePath: r.NVMePath, TransientRetries: r.TransientRetries, Restarts: j.Launch.MaxRestarts, RestartFromZero: strategy.Seconds(r.RestartFromZero),
 	}
 }

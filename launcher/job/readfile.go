@@ -60,3 +60,6 @@ func tooLarge(most int64) error {
 	}
 	return fmt.Errorf("it is too large: more than %d MiB", most>>20)
 }
+
+// ReadSmall is the content of a regular file of at most most bytes.
+func ReadSmall(path string, most int64) ([]byte, error) { return readFile(path, most) }

@@ -8,28 +8,19 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// predictWalks is said as long as nothing predicts.
-const predictWalks = `recovery.mode = "predict" is not available yet: gpurun walks the ladder, one rung at a time`
-
-// modes and numerics are the words of the policy.
+// modes, prefers and numerics are the words of the policy.
 var (
 	modes    = []string{string(strategy.Predict), string(strategy.Ladder), string(strategy.Off)}
+	prefers  = []string{string(strategy.Speed), string(strategy.Tree)}
 	numerics = []string{string(strategy.Preserve), string(strategy.MixedPrecision), string(strategy.Any)}
 )
-
-// warnOfPredict says what a mode is that does not exist yet, where it counts.
-func (j *Job) warnOfPredict() {
-	j.Warnings = slices.DeleteFunc(j.Warnings, func(w string) bool { return w == predictWalks })
-	if j.Recovery.Mode == string(strategy.Predict) {
-		j.Warnings = append(j.Warnings, predictWalks)
-	}
-}
 
 // readRecovery reads [recovery].
 func (r *reader) readRecovery() {
 	t, p := r.table("recovery"), &r.job.Recovery
 	p.Mode = t.choice("mode", p.Mode, modes...)
-	r.job.warnOfPredict()
+	p.Prefer = t.choice("prefer", p.Prefer, prefers...)
+	p.Climb = t.truth("climb", p.Climb)
 	p.MaxAttempts = t.whole("max_attempts", p.MaxAttempts, 1, many)
 	p.Numerics = t.choice("numerics", p.Numerics, numerics...)
 	r.job.NumericsSaid = r.job.NumericsSaid || t.has("numerics")

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// readResume reads [resume], whose two keys need each other.
+// readResume reads [resume], whose first two keys need each other.
 func (r *reader) readResume() {
 	t := r.table("resume")
 	latest, args := t.file("latest", ""), t.words("args")
@@ -29,7 +29,10 @@ func (r *reader) readResume() {
 	if _, err := filepath.Match(latest, ""); err != nil {
 		t.bad("latest", "%q is not a pattern: a bracket or a backslash is left open", latest)
 	}
-	r.job.Resume = Resume{Latest: r.pattern(latest), Args: args}
+	if t.has("data") && !t.has("latest") {
+		t.bad("data", "says what a job does that resumes: it needs resume.latest and resume.args")
+	}
+	r.job.Resume = Resume{Latest: r.pattern(latest), Args: args, Data: t.filled("data")}
 }
 
 // pattern makes a pattern absolute; what is special in the folder's own name is

@@ -162,6 +162,7 @@ func (l *life) Apply(p strategy.Plan, checkpoint, dir string) (launcher.Command,
 func (l *life) Notice() *strategy.Notice                              { return nil }
 func (l *life) Settle(context.Context, time.Duration) []strategy.Fact { return nil }
 func (l *life) Stop(int, time.Duration)                               {}
+func (l *life) Progress() []strategy.Fact                             { return nil }
 func (l *life) LastSign(int) strategy.Sign                            { return strategy.Sign{} }
 func (l *life) Inventory(context.Context) strategy.Inventory {
 	return strategy.Inventory{Accelerator: "cuda", BF16: true, Checkpoint: l.run.checkpoint}

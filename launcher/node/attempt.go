@@ -116,6 +116,9 @@ func (a *attempt) LastSign(rank int) strategy.Sign {
 	return sign
 }
 
+// Progress says how far each rank has come.
+func (a *attempt) Progress() []strategy.Fact { return a.out.Progress() }
+
 // pause stops the ranks until resume lets them go on.
 func (a *attempt) pause() {
 	a.mu.Lock()

@@ -63,7 +63,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	}
 	ranks := n.ranks(a, l)
 	a.saving = newSavingWatch(n.opts.Growing, a.emit)
-	a.stopProbe = probe.Watch(l.Dir, a.ranks(), a.saving.see, a.stepped)
+	a.stopProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.saving.see), a.stepped)
 	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.alarm)
 	// A signal that comes while ranks start stops them with their grace, like one
 	// that comes later: the first of them may be at work already.

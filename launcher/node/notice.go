@@ -59,7 +59,13 @@ func (o NoticeOptions) meaning(ctx context.Context, sig unix.Signal) (stop bool,
 	if o.Mode == NoticeGoOn {
 		return false, time.Time{}
 	}
-	end, again := time.Time{}, false
+	end, again := o.ends(ctx)
+	return o.Mode == NoticeStop || sig != unix.SIGUSR2 && (again || !end.IsZero()), end
+}
+
+// ends is when the time ends, zero where that is not known, and whether the scheduler
+// starts the job again afterwards.
+func (o NoticeOptions) ends(ctx context.Context) (end time.Time, again bool) {
 	if o.Scheduler != nil {
 		ctx, cancel := context.WithTimeout(ctx, askBound)
 		defer cancel()
@@ -68,7 +74,7 @@ func (o NoticeOptions) meaning(ctx context.Context, sig unix.Signal) (stop bool,
 	if end.IsZero() || !o.Deadline.IsZero() && o.Deadline.Before(end) {
 		end = o.Deadline
 	}
-	return o.Mode == NoticeStop || sig != unix.SIGUSR2 && (again || !end.IsZero()), end
+	return end, again
 }
 
 // until is when ranks are stopped at the latest, for a notice that came now. Where the

@@ -59,6 +59,9 @@ type Options struct {
 	// first attempt what others hold on them, until stop is called; nil: nothing is
 	// watched. It is called right before the ranks are started, and does not wait.
 	Alarms func(ctx context.Context, emit func(strategy.Fact)) (stop func())
+	// Used is what a process holds on the job's devices by the driver's account, in bytes,
+	// 0 where that is not known; nil: nobody is asked.
+	Used func(pid int) int64
 	// Growing looks at the job's checkpoints, and returns how to find out whether they
 	// have grown since; nil: nobody looks.
 	Growing func(context.Context) (grown func(context.Context) bool)

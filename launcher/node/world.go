@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // WorldOptions are what a World has to know of the job and its machine.
@@ -17,6 +18,8 @@ type WorldOptions struct {
 	// computes in bfloat16.
 	Accelerator string
 	BF16        func(context.Context) bool
+	// Device is what each rank has to train in; nil where nobody knows.
+	Device func(context.Context) memory.Device
 	// Devices waits for the devices' memory, nil where nobody can.
 	Devices Settler
 	// NVMePath is the folder for what a plan offloads to NVMe, empty for none.
@@ -56,6 +59,10 @@ func (w *World) Inventory(ctx context.Context) strategy.Inventory {
 	inv.Checkpoint, inv.CheckpointWritten, inv.NoCheckpoint = w.opts.Checkpoint()
 	if m, err := host.This().Memory(); err == nil {
 		inv.HostAvailable = m.Available
+	}
+	if w.opts.Device != nil {
+		inv.Device = w.opts.Device(ctx)
+		inv.Device.Host, inv.Device.NVMe = inv.HostAvailable, inv.NVMeFree
 	}
 	return inv
 }

@@ -113,8 +113,14 @@ func (r *rank) finish() {
 	for _, fact := range rest {
 		r.facts.emit(fact)
 	}
-	if r.progress.Steps > 0 {
-		progress := r.progress
-		r.facts.emit(strategy.Fact{Time: r.activity.Step, Rank: r.global, Source: r.steppedIn, Progress: &progress})
+	if f, ok := r.stepsNow(); ok {
+		r.facts.emit(f)
 	}
+}
+
+// stepsNow is how far the rank has come, and false where it has shown no step. Its lock
+// is held.
+func (r *rank) stepsNow() (strategy.Fact, bool) {
+	progress := r.progress
+	return strategy.Fact{Time: r.activity.Step, Rank: r.global, Source: r.steppedIn, Progress: &progress}, progress.Steps > 0
 }

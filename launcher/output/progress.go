@@ -43,6 +43,21 @@ func (o *Output) Activity(ranks ...int) Activity {
 	return all
 }
 
+// Progress says how far each rank on this node has come, of those that have shown a step.
+// Any goroutine may call it at any time.
+func (o *Output) Progress() []strategy.Fact {
+	var all []strategy.Fact
+	for _, r := range o.ranks {
+		r.mu.Lock()
+		f, ok := r.stepsNow()
+		r.mu.Unlock()
+		if ok {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b

@@ -151,6 +151,18 @@ func parseSource(n *table) (text, together []string) {
 	return text, together
 }
 
+// kept is what data says where a job that resumes is known to go on with the next sample.
+const kept = "kept"
+
+// ReadData takes the text that says what becomes of the data: what is not kept, empty
+// where nothing is said, or that all is.
+func ReadData(text string) (lost string, exact bool) {
+	if text == kept {
+		return "", true
+	}
+	return text, false
+}
+
 // inLatest is where the text of the pointer goes in latest.
 var inLatest = regexp.MustCompile(`\{pointer(?::\d+)?\}`)
 
@@ -158,8 +170,9 @@ func parseResume(n *table) Resume {
 	defer n.done()
 	resume := Resume{
 		Latest: n.text("latest"), Args: n.texts("args"), Pointer: n.text("pointer"), Needs: n.texts("needs"), Pin: n.texts("pin"),
-		Lost: n.expression("lost"), Data: n.text("data"), Shifts: parseShifts(n),
+		Lost: n.expression("lost"), Shifts: parseShifts(n),
 	}
+	resume.Data, resume.Exact = ReadData(n.text("data"))
 	if inLatest.MatchString(resume.Latest) {
 		if resume.Pointer == "" {
 			n.fault("latest", "{pointer} is the text of a file: name it with pointer")

@@ -116,6 +116,9 @@ type Resume struct {
 	// what goes on; Shifts, what a changed knob does to it.
 	Data   string
 	Shifts map[strategy.Knob]string
+	// Exact: somebody vouches for it that a job goes on with the next sample, whatever the
+	// micro batch is by then.
+	Exact bool
 	// Own: the job's user said how, who knows the job's arguments.
 	Own bool
 }

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/estimate"
+	"github.com/gpurun/gpurun/launcher/mask"
+)
+
+func estimateCommand(s streams) *cli.Command {
+	return &cli.Command{
+		Name: "estimate", SkipFlagParsing: true,
+		Usage:       "say what a model or a job needs of a GPU, before anything ran",
+		UsageText:   estimate.Usage,
+		Description: estimate.Description,
+		Action:      func(c *cli.Context) error { return orHelp(c, estimateJob(c.Context, c.Args().Slice(), s)) },
+	}
+}
+
+func estimateJob(ctx context.Context, args []string, s streams) error {
+	asked, err := estimate.Read(args)
+	if err != nil {
+		return err
+	}
+	var secrets *mask.Masker
+	if asked.Job != nil {
+		p, _, err := prepareArgs(ctx, asked.Job)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		asked.Of(p.Prepared, nil)
+		secrets = p.secrets()
+	}
+	answer, err := asked.Answer()
+	if err != nil {
+		return err
+	}
+	if asked.JSON {
+		return console.WriteJSON(s.out, secrets, answer)
+	}
+	console.NewPage(s.out, secrets).Text(answer.Text())
+	return nil
+}

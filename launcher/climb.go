@@ -1,0 +1,130 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// A climb looks, while ranks train, whether to go up to a faster plan: at each checkpoint
+// that they complete. Its goroutine only waits and asks; the watch, which owns the
+// evidence, decides.
+type climb struct {
+	launcher *Launcher
+	history  []strategy.Attempt // before the attempt
+	next     Next               // the attempt's plan, and from where it started
+
+	moments chan strategy.Inventory // what there is to work with, at each checkpoint
+	begun   bool
+	end     context.CancelFunc
+	looking sync.WaitGroup
+}
+
+func newClimb(l *Launcher, next Next) climb {
+	return climb{launcher: l, next: next, moments: make(chan strategy.Inventory), end: func() {}}
+}
+
+// stop ends the looking, and waits for it.
+func (c *climb) stop() {
+	c.end()
+	c.looking.Wait()
+}
+
+// allowed reports whether the run may go up at all.
+func (c *climb) allowed() bool {
+	if c.launcher.Checkpoints == nil || !c.launcher.Policy.Climb || c.launcher.Policy.Mode != strategy.Predict {
+		return false
+	}
+	for _, a := range c.history {
+		if a.Climb != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// begin looks for checkpoints from now on.
+func (c *climb) begin(ctx context.Context) {
+	ctx, c.end = context.WithCancel(ctx)
+	c.begun = true
+	c.looking.Go(func() { c.look(ctx) })
+}
+
+// look tells what there is to work with, now and at each checkpoint, until ctx is done.
+func (c *climb) look(ctx context.Context) {
+	since := time.Now() // at the latest, what is found was written then
+	for path := ""; ; {
+		inventory := c.launcher.World.Inventory(ctx)
+		inventory.Deadline = c.launcher.Checkpoints.Deadline(ctx)
+		if inventory.Checkpoint, inventory.CheckpointWritten = path, since; path == "" {
+			inventory.CheckpointWritten = time.Time{}
+		}
+		select {
+		case c.moments <- inventory:
+		case <-ctx.Done():
+			return
+		}
+		if path != "" {
+			since = time.Now()
+		}
+		var found bool
+		if path, found = c.launcher.Checkpoints.Saved(ctx, since); !found {
+			return
+		}
+	}
+}
+
+// measured begins to look for checkpoints once a process has told of its first steps.
+func (w *watch) measured(ctx context.Context, f strategy.Fact) {
+	if w.stopped || w.climb.begun || f.Memory.Failed != "" || f.Memory.Steps == 0 || !w.climb.allowed() {
+		return
+	}
+	w.climb.begin(ctx)
+}
+
+// ascend goes up to a faster plan where that is worth it now. The decision is on disk
+// before a rank is stopped for it.
+func (w *watch) ascend(inventory strategy.Inventory) {
+	if w.stopped || w.launcher.World.Notice() != nil {
+		return
+	}
+	for _, f := range w.running.Progress() {
+		w.evidence.Add(f)
+	}
+	now := attemptOf(*w.evidence, strategy.Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1}, w.climb.next)
+	ascent := w.launcher.climbs(w.launcher.Policy, w.launcher.Job, w.climb.history, now, inventory)
+	if ascent.Decision.Relaunch {
+		w.climbTo(now, ascent.Decision, inventory)
+		return
+	}
+	if ascent.Proposal != "" {
+		w.evidence.Kept = ascent.Refused
+	}
+	if !ascent.Later {
+		w.climb.end()
+	}
+}
+
+// climbTo stops the ranks for a faster plan.
+func (w *watch) climbTo(now strategy.Attempt, d strategy.Decision, inventory strategy.Inventory) {
+	w.climb.end()
+	if err := w.launcher.Store.Append(Climbed{Attempt: now, Decision: d, Inventory: inventory}); err != nil {
+		w.failed = errors.Join(w.failed, err) // what is not written down is not done
+		return
+	}
+	w.evidence.Climb, w.evidence.Kept = &d, ""
+	w.stop(int(syscall.SIGTERM), w.launcher.Graces.User)
+}
+
+// climbs is strategy.Climb, but where a test decides.
+func (l *Launcher) climbs(p strategy.Policy, j strategy.Job, history []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Ascent {
+	if l.decideClimb != nil {
+		return l.decideClimb(p, j, history, now, inv)
+	}
+	return strategy.Climb(p, j, history, now, inv)
+}

@@ -1,0 +1,56 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// predicted says with an attempt's start what its plan is predicted to need; empty where
+// nothing predicts.
+func predicted(p *memory.Prediction) string {
+	if p == nil || p.Mean == 0 {
+		return ""
+	}
+	return "; predicted peak " + strategy.Interval(p.Mean, p.Bound) + " GiB"
+}
+
+// peaks says what an attempt was predicted to need, and what it needed: "; predicted
+// 36.1–37.8, measured 36.9 of 40.0 GiB". Of one that ran out only the prediction counts:
+// its peak is what there was.
+func peaks(a attempt) string {
+	var words []string
+	if p := a.expected; p != nil && p.Mean > 0 {
+		words = append(words, "predicted "+strategy.Interval(p.Mean, p.Bound))
+	}
+	measured, room := a.peak(), int64(0)
+	if h := a.decision.Headroom; h != nil {
+		room = h.Room
+	}
+	if measured > 0 && (len(words) > 0 || room > 0) {
+		words = append(words, fmt.Sprintf("measured %.1f", float64(measured)/(1<<30)))
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	said := "; " + strings.Join(words, ", ")
+	if room > 0 {
+		said += fmt.Sprintf(" of %.1f", float64(room)/(1<<30))
+	}
+	return said + " GiB"
+}
+
+// peak is the most that any rank's allocator gave, in bytes; 0 where none measured it.
+func (a attempt) peak() int64 { return strategy.Attempt{Measured: a.evidence.Measured()}.Peak() }
+
+// headroom says what the job left, and what else would have done.
+func (p *People) headroom() {
+	if len(p.attempts) == 0 {
+		return
+	}
+	if h := p.attempts[len(p.attempts)-1].decision.Headroom; h != nil {
+		p.chat("  %s", h.Words())
+	}
+}

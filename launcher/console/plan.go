@@ -1,0 +1,136 @@
+package console
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Survey is what the verb plan shows of a job: as it is in JSON, and as a page.
+type Survey struct {
+	Job     string           `json:"job"`
+	Recipe  string           `json:"recipe"`
+	Python  string           `json:"python"` // empty for a program
+	Ranks   int              `json:"ranks"`
+	Plain   bool             `json:"plain"` // one process that is given no rank
+	Why     string           `json:"ranks_reason"`
+	Ceiling *int64           `json:"ceiling_bytes"` // of each rank; null: none
+	Plan    strategy.Plan    `json:"plan"`
+	Rungs   []strategy.Offer `json:"rungs"`
+	// Recalled is the plan that the next run starts with; nil: the job as written.
+	Recalled *strategy.Recalled `json:"recalled,omitempty"`
+	// Candidates are the plans that could come first or next, the preferred one first;
+	// there are none before anything of the job was measured.
+	Candidates []strategy.Candidate `json:"candidates,omitempty"`
+
+	// For the page: the job's ranks in words, its place, what the recipe was recognised by,
+	// warnings, what happens on a restart, and each knob's value or why none shows.
+	Launches string                     `json:"-"`
+	Place    string                     `json:"-"`
+	Evidence []string                   `json:"-"`
+	Warnings []string                   `json:"-"`
+	Resumes  string                     `json:"-"`
+	Value    func(strategy.Knob) string `json:"-"`
+}
+
+// Show prints the survey for people.
+func (v Survey) Show(out io.Writer, m *mask.Masker) error {
+	page := NewPage(out, m)
+	page.Printf("job %s: %s, recipe %s, %s\n", v.Job, v.Launches, v.Recipe, v.Place)
+	kind := ""
+	if v.Plain {
+		kind = ", a process without a rank"
+	}
+	page.Printf("  ranks: %d%s: %s\n", v.Ranks, kind, v.Why)
+	for _, line := range v.Evidence {
+		page.Printf("  recognised by: %s\n", line)
+	}
+	if v.Python != "" {
+		page.Printf("  interpreter: %s\n", v.Python)
+	}
+	if v.Ceiling != nil {
+		page.Printf("  device memory of each rank: at most %s (limits.device_memory)\n", strategy.GiB(*v.Ceiling))
+	}
+	for _, text := range v.Warnings {
+		page.Printf("warning: %s\n", text)
+	}
+	page.Printf("  %s\n", v.Resumes)
+	if v.Recalled != nil {
+		page.Printf("  the next run: %s\n", v.Recalled)
+	}
+	for _, part := range []func(*Page, io.Writer) error{v.knobs, v.rungs, v.candidates} {
+		if err := part(page, out); err != nil {
+			return fmt.Errorf("print the plan: %w", err)
+		}
+	}
+	return nil
+}
+
+func (v Survey) knobs(page *Page, out io.Writer) error {
+	page.Printf("\nplan:\n")
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	rows, said := page.On(table), false
+	for _, k := range strategy.Knobs {
+		if value := v.Value(k); value != "" {
+			rows.Printf("  %s\t%s\n", k, value)
+			said = true
+		}
+	}
+	if !said {
+		page.Printf("  gpurun does not know this job: no recipe matches, and there is no [knobs] table (gpurun recipes lists the frameworks)\n")
+	}
+	return table.Flush()
+}
+
+func (v Survey) rungs(page *Page, out io.Writer) error {
+	page.Printf("\nrungs:\n")
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	rows := page.On(table)
+	for _, o := range v.Rungs {
+		word, text := "–", o.Reason
+		if o.Available {
+			word, text = "✓", o.Changed.String()
+			if o.By == string(strategy.ByHook) {
+				text += ", inside the process"
+			}
+		}
+		if o.Available && text == "" {
+			text = "changes nothing in the job"
+		}
+		rows.Printf("  %s %s\t%s\n", word, o.Rung, text)
+	}
+	return table.Flush()
+}
+
+// candidatesShown is how many plans people are shown; the JSON has all of them.
+const candidatesShown = 12
+
+func (v Survey) candidates(page *Page, out io.Writer) error {
+	if len(v.Candidates) == 0 {
+		return nil
+	}
+	page.Printf("\ncandidates, by what was measured before:\n")
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	rows := page.On(table)
+	rows.Printf("  peak, GiB\ts a step\tplan\tverdict\n")
+	for _, c := range v.Candidates[:min(len(v.Candidates), candidatesShown)] {
+		plan, seconds := v.Plan.Changed(c.Plan).String(), "–"
+		if plan == "" {
+			plan = "as written"
+		}
+		if c.Seconds > 0 {
+			seconds = fmt.Sprintf("%.3g", c.Seconds)
+		}
+		rows.Printf("  %s\t%s\t%s\t%s\n", strategy.Interval(c.Peak[0], c.Peak[1]), seconds, plan, c.Reason)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if more := len(v.Candidates) - candidatesShown; more > 0 {
+		page.Printf("  and %d more: gpurun plan --json has all\n", more)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package console
+
+import (
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Replayed prints one decision and what it rests on, as the gpurun of some version decides
+// now. What another version decided then stands before it.
+func (p *Page) Replayed(r launcher.Replayed, version string) {
+	if r.Recalled != nil {
+		p.Printf("%s\n", r.Recalled)
+	}
+	if r.Recorded != nil {
+		p.Printf("then, by gpurun %s: %s\n", r.Recorded.Version, r.Recorded.Decision.Reason)
+		p.rule(r.Recorded.Decision)
+		p.Printf("now, by gpurun %s: ", version)
+	}
+	p.Printf("%s\n", r.Decision.Reason)
+	p.rule(r.Decision)
+	for _, i := range r.Diagnosis.Because {
+		if i >= 0 && i < len(r.Evidence.Facts) {
+			p.Printf("  because %s\n", launcher.Describe(r.Evidence.Facts[i]))
+		}
+	}
+	if r.Stopped != nil {
+		p.Printf("  %s after the start: %s\n", r.Stopped.At.Sub(r.Evidence.Started).Round(time.Millisecond), r.Stopped)
+	}
+	if why := r.Decision.Unpredicted; why != "" {
+		p.Printf("  by the ladder: %s\n", why)
+	}
+	for _, o := range r.Decision.Outvoted {
+		p.Printf("  rather than %s, predicted %s GiB: %s\n", o.Plan, strategy.Interval(o.Expected.Mean, o.Expected.Bound), o.Reason)
+	}
+	for _, k := range r.Decision.Skipped {
+		p.Printf("  not %s: %s\n", k.Rung, k.Reason)
+	}
+	switch {
+	case r.Recorded != nil && r.Same:
+		p.Printf("  the same as was decided then\n")
+	case r.Recorded != nil:
+		p.Printf("  differs from what was decided then\n")
+	case !r.Same:
+		p.Printf("  differs from what was decided then: %s\n", r.Then)
+	}
+}
+
+func (p *Page) rule(d strategy.Decision) {
+	p.Printf("  rule %s", d.Rule)
+	if d.Rung != "" {
+		p.Printf(", rung %s", d.Rung)
+	}
+	p.Printf("\n")
+}

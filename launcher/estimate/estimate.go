@@ -1,0 +1,92 @@
+// Package estimate answers "gpurun estimate": what a model, or a job that has not run, is
+// expected to need of a GPU. The arithmetic is package memory's; here are the command line,
+// what a job and its model's configuration say, and what is shown. Nothing is started, and
+// nothing is read from a network.
+package estimate
+
+import (
+	"errors"
+	"os"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// Usage and Description are the verb's for its help.
+const (
+	Usage       = "gpurun estimate SIZE --precision WHICH --micro-batch N --sequence N [flags]\ngpurun estimate [flags] train.toml\ngpurun estimate [flags] [torchrun's flags] script.py [arguments …]"
+	Description = `A SIZE is a number of parameters: 7B, 350M, 1.3e9. Weights, gradients, optimizer, activations and buffers are shown at
+each instant of a step, as expected and at most, with the cards that they fit on and what was assumed. Nothing is started.
+With --json: {"parameters", "instants": {"load", "forward", "backward", "optimizer"}, "parts": {"weights", "gradients",
+"optimizer", "activations", "buffers"}, "peak_bytes": [mean, bound], "host_bytes", "cards": [{"bytes", "fits"}]}, and more`
+)
+
+// A Request is a command line of gpurun estimate, with what was learned of its job.
+type Request struct {
+	commandline.Estimate
+	shape memory.Architecture
+	// from says where the shape is from, for people; empty where flags alone said it.
+	from string
+	// trouble says why a job's model is not known, with what could be done.
+	trouble error
+	plan    memory.Plan
+	// known are the names of the flags that the job made needless.
+	known    map[string]bool
+	weights  bool // the precision is also that of the weights
+	notes    []string
+	measured []memory.Measurement
+}
+
+// Read reads the words behind "gpurun estimate". Where Job is not nil the caller prepares
+// it, and gives it to Of. Errors have hints; ErrHelp of package job asks for help.
+func Read(words []string) (*Request, error) {
+	read, err := commandline.ReadEstimate(words, func(word string) bool {
+		_, err := os.Stat(word)
+		return err == nil
+	})
+	var wrong *commandline.Problem
+	switch {
+	case errors.As(err, &wrong) && wrong.Fault == commandline.Unknown:
+		hint := "gpurun help estimate lists its flags"
+		if meant := job.Nearest(wrong.Option, wrong.Options); meant != "" {
+			hint = "did you mean " + meant + "?"
+		}
+		return nil, errext.WithHint(err, hint)
+	case err != nil:
+		return nil, errext.WithHint(err, errext.Hint(err))
+	case len(read.Others) > 0:
+		return nil, errext.Errorf("gpurun help estimate lists its flags", "unexpected argument %q: it goes with a job only", read.Others[0])
+	}
+	if g, given := read.Given["parameters"]; given && read.Size != "" && g.Value != read.Size {
+		return nil, errext.Errorf("keep one of them", "--parameters %s contradicts %s", g.Value, read.Size)
+	} else if given {
+		read.Size = g.Value
+	}
+	return &Request{Estimate: read, known: map[string]bool{}}, nil
+}
+
+// Answer makes the estimate. Errors have hints: what is wrong, or is not known and by
+// which flag it can be said.
+func (r *Request) Answer() (*Answer, error) {
+	shape, err := r.architecture()
+	if err != nil {
+		return nil, err
+	}
+	plan, err := r.planned()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.complete(plan); err != nil {
+		return nil, err
+	}
+	a := &Answer{Estimated: memory.Estimate(shape, plan), weights: r.weightsWord(plan), notes: r.notes, measured: r.same(plan), from: r.from}
+	full := a.Plan
+	full.Checkpointing = "full"
+	if full != a.Plan {
+		checkpointed := memory.Estimate(shape, full)
+		a.checkpointed = &checkpointed
+	}
+	return a, nil
+}

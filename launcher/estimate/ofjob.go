@@ -1,0 +1,203 @@
+package estimate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// modelArguments are the arguments and keys by which frameworks name a model; configArguments
+// those that name its configuration, which count first.
+var (
+	configArguments = []string{"config_name", "model_config_name", "model_config"}
+	modelArguments  = []string{"model_name_or_path", "pretrained_model_name_or_path", "base_model", "model_name", "model_path", "model_id", "model"}
+)
+
+// Of takes in a prepared job: its plan, its ranks, its model's configuration where that is a
+// file on this machine, and what processes of it measured in earlier runs, if anything.
+func (r *Request) Of(p *job.Prepared, remembered []memory.Measurement) {
+	s, plan := p.StrategyJob(), p.Plan()
+	r.measured = remembered
+	r.plan = memory.Plan{
+		Compute: compute(plan[strategy.Precision]), Checkpointing: string(plan[strategy.ActivationCheckpointing]), Attention: string(plan[strategy.Attention]),
+		Optimizer: r.optimizer(string(plan[strategy.Optimizer])), Sharding: string(plan[strategy.Sharding]), DataParallel: cmp.Or(s.DataParallel, s.Ranks, 1),
+		OffloadOptimizer: string(plan[strategy.OffloadOptimizer]), OffloadParam: string(plan[strategy.OffloadParam]), OffloadActivations: string(plan[strategy.OffloadActivations]),
+	}
+	r.plan.MicroBatch, _ = plan.Number(strategy.MicroBatchSize)
+	r.plan.Accumulation, _ = plan.Number(strategy.GradientAccumulationSteps)
+	r.plan.Sequence, _ = plan.Number(strategy.SequenceLength)
+	r.weights = s.Knobs[strategy.Precision].Weights
+	recipe, _ := p.Recipe()
+	r.plan.DeepSpeed = recipe == "deepspeed"
+	r.ofModel(p)
+}
+
+// ofModel finds the shape of the job's model: what a process said of it is the surest.
+func (r *Request) ofModel(p *job.Prepared) {
+	for _, m := range r.measured {
+		if m.Model == nil {
+			continue
+		}
+		if a, whole := memory.OfModel(*m.Model); whole {
+			r.shape, r.from = a, "an earlier run of this job"
+			if r.plan.Sequence == 0 && len(m.Shape) == 2 {
+				r.plan.Sequence = m.Shape[1]
+			}
+			return
+		}
+	}
+	named := modelsNamed(p.Job())
+	for _, name := range named {
+		path := localConfig(name, p.Job().Workdir, p.Environ())
+		if path == "" {
+			continue
+		}
+		a, err := readConfig(path)
+		if err != nil {
+			r.trouble = err
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			return
+		}
+		r.shape, r.from, r.trouble = a, path, nil
+		return
+	}
+	if len(named) > 0 && r.trouble == nil {
+		r.trouble = fmt.Errorf("the job's model %s is not on this machine, and is not looked up in a network", named[0])
+	}
+}
+
+// optimizer is an optimizer's name where its bytes are known; another is counted as AdamW,
+// and said to be.
+func (r *Request) optimizer(name string) string {
+	if name == "" || slices.Contains(memory.Optimizers(), name) {
+		return name
+	}
+	if _, given := r.Given["optimizer"]; !given {
+		r.notes = append(r.notes, fmt.Sprintf("optimizer: the bytes of %s are not known; it is counted as adamw (--optimizer)", name))
+	}
+	return "adamw"
+}
+
+// compute is what a precision computes in.
+func compute(v strategy.Value) string {
+	if v == "fp8" { // activations stay in bfloat16
+		return "bf16"
+	}
+	return string(v)
+}
+
+// modelsNamed are what the job's arguments, and the configuration files that they name, say
+// of its model: configurations first, arguments before files.
+func modelsNamed(j job.Job) []string {
+	var configs, models []string
+	take := func(key, value string) {
+		key = strings.ReplaceAll(strings.TrimLeft(key, "-"), "-", "_")
+		if dot := strings.LastIndexByte(key, '.'); dot >= 0 { // Hydra's model.partial_pretrain
+			key = key[dot+1:]
+		}
+		switch {
+		case value == "" || strings.HasPrefix(value, "-"):
+		case slices.Contains(configArguments, key):
+			configs = append(configs, value)
+		case slices.Contains(modelArguments, key):
+			models = append(models, value)
+		}
+	}
+	for i, word := range j.Argv[min(1, len(j.Argv)):] {
+		if key, value, joined := strings.Cut(word, "="); joined {
+			take(key, value)
+		} else if at := i + 2; strings.HasPrefix(word, "--") && at < len(j.Argv) {
+			take(word, j.Argv[at])
+		}
+	}
+	for _, word := range j.Argv[min(1, len(j.Argv)):] {
+		_, after, joined := strings.Cut(word, "=")
+		if joined {
+			word = after
+		}
+		f, text := fileOf(j.Workdir, word)
+		named(f, text, take)
+	}
+	return slices.Concat(configs, models)
+}
+
+// fileOf is a configuration file's text by a word that may name one, with its format.
+func fileOf(dir, word string) (patch.Format, []byte) {
+	switch filepath.Ext(word) {
+	case ".yaml", ".yml", ".json", ".toml":
+	default:
+		return "", nil
+	}
+	text, err := job.ReadSmall(under(dir, word), largestConfig)
+	if err != nil {
+		return "", nil // whoever runs the job tells of it
+	}
+	f, _ := patch.FormatOf(word, text)
+	return f, text
+}
+
+// named gives the keys with text values of a configuration, those of its tables too.
+func named(f patch.Format, text []byte, take func(key, value string)) {
+	if text == nil {
+		return
+	}
+	root, err := patch.Decode(f, text)
+	if err != nil {
+		return
+	}
+	var walk func(v any)
+	walk = func(v any) {
+		table, _ := v.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(table)) {
+			if value, is := table[key].(string); is {
+				take(key, value)
+			}
+			walk(table[key])
+		}
+	}
+	walk(root)
+}
+
+// localConfig is where the config.json of a model lies on this machine: a file, a folder, or
+// Hugging Face's cache; empty where it does not.
+func localConfig(name, dir string, env map[string]string) string {
+	path := under(dir, name)
+	if info, err := os.Stat(path); err == nil {
+		if info.IsDir() {
+			return filepath.Join(path, "config.json")
+		}
+		if filepath.Ext(path) == ".json" {
+			return path
+		}
+	}
+	hub := cmp.Or(env["HF_HUB_CACHE"], env["HUGGINGFACE_HUB_CACHE"])
+	if hub == "" {
+		hub = filepath.Join(cmp.Or(env["HF_HOME"], filepath.Join(env["HOME"], ".cache", "huggingface")), "hub")
+	}
+	found, err := filepath.Glob(filepath.Join(hub, "models--"+strings.ReplaceAll(name, "/", "--"), "snapshots", "*", "config.json"))
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	return found[0]
+}
+
+// under is a path as the job sees it.
+func under(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}

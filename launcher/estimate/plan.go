@@ -1,0 +1,228 @@
+package estimate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// dtypes are the words for a precision, with their long names.
+var dtypes = map[string]string{
+	"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "fp16": "fp16", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16",
+}
+
+// words of the other flags.
+var (
+	precisions     = []string{"fp32", "tf32", "bf16", "fp16"}
+	weightKinds    = []string{"fp32", "bf16", "fp16", "deepspeed"}
+	checkpointings = []string{"none", "selective", "full"}
+	attentions     = []string{"eager", "sdpa", "flash"}
+	stages         = []string{"0", "1", "2", "3"}
+	offloads       = []string{"optimizer", "param", "activations"}
+)
+
+// word is a flag's value where it is one of some words.
+func (r *Request) word(name string, words []string) (string, error) {
+	g, given := r.Given[name]
+	if !given {
+		return "", nil
+	}
+	value := strings.ToLower(g.Value)
+	if name == "precision" && dtypes[value] != "" {
+		value = dtypes[value]
+	}
+	if !slices.Contains(words, value) {
+		hint := "it is one of " + strings.Join(words, ", ")
+		if meant := job.Nearest(value, words); meant != "" {
+			hint = "did you mean " + meant + "? " + hint
+		}
+		return "", errext.Errorf(hint, "%s: %q is not known", g.Source, g.Value)
+	}
+	return value, nil
+}
+
+// planned is the job's plan with what flags say over it.
+func (r *Request) planned() (memory.Plan, error) {
+	p := r.plan
+	for _, f := range []struct {
+		name  string
+		words []string
+		into  *string
+	}{{"precision", precisions, &p.Compute}, {"optimizer", memory.Optimizers(), &p.Optimizer}, {"checkpointing", checkpointings, &p.Checkpointing}, {"attention", attentions, &p.Attention}} {
+		value, err := r.word(f.name, f.words)
+		if err != nil {
+			return p, err
+		}
+		if value != "" {
+			*f.into = value
+		}
+	}
+	for name, into := range map[string]*int{"gpus": &p.DataParallel, "micro-batch": &p.MicroBatch, "accumulation": &p.Accumulation, "sequence": &p.Sequence} {
+		n, given, err := r.whole(name)
+		if err != nil {
+			return p, err
+		}
+		if given {
+			*into = n
+		}
+	}
+	if p.Optimizer == "" {
+		p.Optimizer = "adamw"
+	}
+	if err := r.shard(&p); err != nil {
+		return p, err
+	}
+	if err := r.offload(&p); err != nil {
+		return p, err
+	}
+	return p, r.weigh(&p)
+}
+
+// shard takes --zero and --fsdp.
+func (r *Request) shard(p *memory.Plan) error {
+	zero, err := r.word("zero", stages)
+	if err != nil {
+		return err
+	}
+	_, fsdp := r.Given["fsdp"]
+	switch {
+	case fsdp && zero != "" && zero != "0":
+		return errext.Errorf("keep one of them: --fsdp shards what --zero 3 does, without DeepSpeed", "--fsdp contradicts --zero %s", zero)
+	case fsdp:
+		p.Sharding = "fsdp"
+	case zero == "0":
+		p.Sharding = "none"
+	case zero != "":
+		p.Sharding = "zero" + zero
+	case p.Sharding == "":
+		p.Sharding = "none"
+	}
+	return nil
+}
+
+// offload takes --offload and its flags, and refuses what no framework does.
+func (r *Request) offload(p *memory.Plan) error {
+	into := map[string]*string{"optimizer": &p.OffloadOptimizer, "param": &p.OffloadParam, "activations": &p.OffloadActivations}
+	if g, given := r.Given["offload"]; given {
+		for word := range strings.SplitSeq(g.Value, ",") {
+			name := strings.TrimSuffix(strings.TrimSpace(word), "s")
+			if name == "activation" || name == "parameter" {
+				name = map[string]string{"activation": "activations", "parameter": "param"}[name]
+			}
+			if into[name] == nil {
+				return errext.Errorf("it takes "+strings.Join(offloads, ", ")+", joined by commas", "%s: %q cannot be offloaded", g.Source, word)
+			}
+			*into[name] = "cpu"
+		}
+	}
+	for name, to := range into {
+		g, given := r.Given["offload-"+name]
+		if !given {
+			continue
+		}
+		switch value := strings.ToLower(g.Value); {
+		case value == "1", value == "cpu":
+			*to = "cpu"
+		case value == "none", value == "nvme" && name != "activations":
+			*to = value
+		default:
+			return errext.Errorf("it takes cpu, or nvme for optimizer and param", "%s: %q is no place to offload to", g.Source, g.Value)
+		}
+	}
+	return offloadable(*p)
+}
+
+// offloadable refuses combinations that neither DeepSpeed nor FSDP has.
+func offloadable(p memory.Plan) error {
+	on := func(word string) bool { return word != "" && word != "none" }
+	switch {
+	case on(p.OffloadParam) && p.Sharding != "zero3" && p.Sharding != "fsdp":
+		return errext.Errorf("add --zero 3, or leave the offload of parameters out", "parameters are offloaded by ZeRO's stage 3 only")
+	case on(p.OffloadOptimizer) && (p.Sharding == "none" || p.Sharding == ""):
+		return errext.Errorf("add --zero 1, 2 or 3 (one GPU is enough)", "the optimizer is offloaded by ZeRO and FSDP only")
+	case (p.OffloadOptimizer == "nvme" || p.OffloadParam == "nvme") && p.Sharding != "zero3":
+		return errext.Errorf("add --zero 3, or offload to cpu", "NVMe is for ZeRO's stage 3 only")
+	}
+	return nil
+}
+
+// weigh decides what the bytes follow: --weights, else DeepSpeed's way where it shards or trains, else
+// the precision where the job's sets the weights' too, else fp32.
+func (r *Request) weigh(p *memory.Plan) error {
+	kind, err := r.word("weights", weightKinds)
+	if err != nil {
+		return err
+	}
+	zero := strings.HasPrefix(p.Sharding, "zero")
+	if kind == "" {
+		switch {
+		case zero, p.DeepSpeed && p.Sharding == "none":
+			kind = "deepspeed"
+		case r.weights && (p.Compute == "bf16" || p.Compute == "fp16"):
+			kind = p.Compute
+		default:
+			kind = "fp32"
+		}
+	}
+	sixteen := p.Compute == "bf16" || p.Compute == "fp16"
+	switch {
+	case kind == "deepspeed" && p.Sharding == "fsdp":
+		return errext.Errorf("leave one of them out: with FSDP the bytes follow fp32 or bf16 weights", "--weights deepspeed contradicts FSDP")
+	case kind == "deepspeed":
+		p.DeepSpeed, p.Weights = true, "fp32"
+		if sixteen {
+			p.Weights = p.Compute
+		}
+	case kind != "fp32" && p.Compute != "" && p.Compute != kind:
+		return errext.Errorf("weights in 16 bits are computed with as they are: give --precision "+kind, "--weights %s contradicts --precision %s", kind, p.Compute)
+	default:
+		p.Weights, p.DeepSpeed = kind, false
+	}
+	return nil
+}
+
+// weightsWord is --weights as it was taken.
+func (r *Request) weightsWord(p memory.Plan) string {
+	if p.DeepSpeed {
+		return "deepspeed"
+	}
+	return p.Weights
+}
+
+// complete says what is still not known, all at once, with the flags that say it.
+func (r *Request) complete(p memory.Plan) error {
+	var flags []string
+	for _, f := range []struct {
+		name    string
+		unknown bool
+	}{{"--precision bf16", p.Compute == ""}, {"--micro-batch N", p.MicroBatch == 0}, {"--sequence N", p.Sequence == 0}} {
+		if f.unknown {
+			flags = append(flags, f.name)
+		}
+	}
+	if len(flags) == 0 {
+		return nil
+	}
+	who := "a size alone does"
+	if r.Job != nil {
+		who = "the job does"
+	}
+	var names []string
+	for _, f := range flags {
+		name, _, _ := strings.Cut(strings.TrimPrefix(f, "--"), " ")
+		names = append(names, strings.ReplaceAll(name, "-", " "))
+	}
+	return errext.Errorf("add "+strings.Join(flags, " "), "%s", fmt.Sprintf("%s not say the %s", who, join(names)))
+}
+
+// join lists words as a person would.
+func join(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}

@@ -1,0 +1,163 @@
+package estimate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// largestConfig is the largest config.json that is read, in bytes.
+const largestConfig = 4 << 20
+
+// shapeFlags set the model's shape, each a whole number.
+var shapeFlags = []struct {
+	name string
+	of   func(*memory.Architecture) *int64
+}{
+	{"layers", func(a *memory.Architecture) *int64 { return &a.Layers }},
+	{"hidden", func(a *memory.Architecture) *int64 { return &a.Hidden }},
+	{"heads", func(a *memory.Architecture) *int64 { return &a.Heads }},
+	{"kv-heads", func(a *memory.Architecture) *int64 { return &a.KVHeads }},
+	{"intermediate", func(a *memory.Architecture) *int64 { return &a.Intermediate }},
+	{"vocab", func(a *memory.Architecture) *int64 { return &a.Vocabulary }},
+}
+
+// architecture is the model's shape: of flags, of its configuration, of a process that ran
+// it, or that of published models of its size, in this order.
+func (r *Request) architecture() (memory.Architecture, error) {
+	said, err := r.saidShape()
+	if err != nil {
+		return said, err
+	}
+	a := r.shape
+	if g, given := r.Given["config"]; given {
+		if a, err = readConfig(g.Value); err != nil {
+			return a, errext.WithHint(fmt.Errorf("--config: %w", err), configHint(err))
+		}
+		r.from = g.Value
+	}
+	whole := said.Layers > 0 && said.Hidden > 0 && said.Vocabulary > 0
+	switch {
+	case r.Size != "":
+		n, err := memory.Size(r.Size)
+		if err != nil {
+			return a, errext.WithHint(err, "write it as 7B, 350M or 1.3e9")
+		}
+		if a.Layers == 0 {
+			a = memory.OfSize(n)
+		}
+		a.Parameters = n
+	case a.Layers == 0 && whole:
+		a = memory.Architecture{Gated: true}
+	case a.Layers == 0:
+		return a, r.unknownModel()
+	}
+	return overlay(a, said, whole), nil
+}
+
+// overlay puts what flags say of a shape over one. What follows from what they say, follows: a
+// shape that is wholly said is not assumed any more.
+func overlay(a, said memory.Architecture, whole bool) memory.Architecture {
+	assumed := a.Assumed
+	if said.Hidden > 0 && said.Hidden != a.Hidden && !assumed {
+		a.HeadWidth = 0
+	}
+	for _, f := range shapeFlags {
+		if n := *f.of(&said); n > 0 {
+			*f.of(&a) = n
+		}
+	}
+	if said.Vocabulary > 0 {
+		a.AssumedVocabulary = false
+	}
+	if whole {
+		a.Assumed = false
+		if said.Heads == 0 && (assumed || a.Heads == 0) {
+			a.Heads = max(a.Hidden/128, 1)
+		}
+		if said.KVHeads == 0 && (assumed || a.KVHeads == 0) {
+			a.KVHeads = a.Heads
+		}
+		if said.Intermediate == 0 && (assumed || a.Intermediate == 0) { // as Llama has it: two thirds of 4 times, in 256s
+			a.Intermediate = (a.Hidden*8/3 + 255) / 256 * 256
+		}
+	}
+	if said != (memory.Architecture{}) && !assumed && a.Parameters > 0 && said.Parameters == 0 && a.Like != "" {
+		a.Parameters = 0 // another shape than the configuration's has another number
+	}
+	return a
+}
+
+// saidShape is what flags say.
+func (r *Request) saidShape() (memory.Architecture, error) {
+	said := memory.Architecture{}
+	for _, f := range shapeFlags {
+		n, given, err := r.whole(f.name)
+		if err != nil {
+			return said, err
+		}
+		if given {
+			*f.of(&said) = int64(n)
+		}
+	}
+	if said.KVHeads > said.Heads && said.Heads > 0 {
+		return said, errext.Errorf("heads of keys are shared by heads of queries, never the other way round", "--kv-heads %d is more than --heads %d", said.KVHeads, said.Heads)
+	}
+	return said, nil
+}
+
+// whole is a flag's whole number, from 1.
+func (r *Request) whole(name string) (int, bool, error) {
+	g, given := r.Given[name]
+	if !given {
+		return 0, false, nil
+	}
+	n, err := strconv.Atoi(g.Value)
+	if err != nil || n < 1 || n > 1<<40 {
+		return 0, true, errext.Errorf("give a whole number from 1, such as 4096", "%s: %q is no whole number", g.Source, g.Value)
+	}
+	return n, true, nil
+}
+
+// unknownModel says that nothing is known of the model, and what would do.
+func (r *Request) unknownModel() error {
+	const flags = "--parameters SIZE (such as 7B), or --config FILE, the model's config.json"
+	switch {
+	case r.trouble != nil:
+		return errext.WithHint(r.trouble, "give "+flags)
+	case r.Job != nil:
+		return errext.Errorf("give "+flags, "the job does not say which model it trains")
+	}
+	return errext.Errorf("gpurun estimate 7B --precision bf16 --micro-batch 4 --sequence 4096, or gpurun estimate train.toml",
+		"estimate takes a number of parameters, or a job")
+}
+
+// readConfig reads a config.json, or that of a folder.
+func readConfig(path string) (memory.Architecture, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, "config.json")
+	}
+	text, err := job.ReadSmall(path, largestConfig)
+	if err != nil {
+		return memory.Architecture{}, err
+	}
+	a, err := memory.OfConfig(text)
+	if err != nil {
+		return a, fmt.Errorf("read the model's shape from %s: %w", path, err)
+	}
+	return a, nil
+}
+
+// configHint is what to do where a configuration cannot be taken.
+func configHint(err error) string {
+	if errors.Is(err, memory.ErrExperts) {
+		return "estimate knows dense models: give the number of all parameters, and --layers, --hidden and --intermediate of the experts that one token sees"
+	}
+	return "give the config.json that transformers keep beside a model's weights, or --parameters SIZE"
+}

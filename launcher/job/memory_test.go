@@ -1,0 +1,190 @@
+package job
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// remembered is a job of files, with a configuration file and a module of its own.
+var remembered = map[string]string{
+	"train.py":       trainer + "import model\n",
+	"model.py":       "from parts import block\n",
+	"parts/block.py": "WIDTH = 64\n",
+	"ds.json":        `{"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 1, "bf16": {"enabled": false}}`,
+}
+
+// codeOf is the digest of the job's code, with some files and words instead.
+func codeOf(t *testing.T, change map[string]string, words ...string) string {
+	t.Helper()
+	files := map[string]string{}
+	for name, text := range remembered {
+		files[name] = text
+	}
+	for name, text := range change {
+		files[name] = text
+	}
+	dir, _ := folder(t, files)
+	p, err := prepared(t, dir, machine(dir), slices.Concat([]string{"train.py", "--output_dir", "out", "--deepspeed", "ds.json"}, words)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.RecipeName() != "hf-trainer" {
+		t.Fatalf("recipe %s", p.RecipeName())
+	}
+	return p.codeDigest()
+}
+
+// TestTheDigestOfTheCode: what the job needs depends on it, but for the settings that
+// gpurun may change.
+func TestTheDigestOfTheCode(t *testing.T) {
+	base := []string{"--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "1"}
+	was := codeOf(t, nil, base...)
+	halved := strings.NewReplacer(`gpu": 8`, `gpu": 4`, `steps": 1`, `steps": 2`).Replace(remembered["ds.json"])
+	for name, c := range map[string]struct {
+		change map[string]string
+		words  []string
+		same   bool
+	}{
+		"nothing":                   {nil, base, true},
+		"a smaller batch":           {map[string]string{"ds.json": halved}, []string{"--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "2"}, true},
+		"another argument":          {nil, append(slices.Clone(base), "--hidden", "128"), false},
+		"the script":                {map[string]string{"train.py": remembered["train.py"] + "LAYERS = 7\n"}, base, false},
+		"a module":                  {map[string]string{"model.py": remembered["model.py"] + "LAYERS = 7\n"}, base, false},
+		"a module's module":         {map[string]string{"parts/block.py": "WIDTH = 128\n"}, base, false},
+		"a file that nobody reads":  {map[string]string{"notes.txt": "LAYERS = 7\n"}, base, true},
+		"the file, beside settings": {map[string]string{"ds.json": strings.Replace(remembered["ds.json"], "{", `{"steps_per_print": 5, `, 1)}, base, false},
+	} {
+		if same := codeOf(t, c.change, c.words...) == was; same != c.same {
+			t.Errorf("%s: the same %v, want %v", name, same, c.same)
+		}
+	}
+}
+
+func TestWhatAShellRunsCounts(t *testing.T) {
+	digest := func(script string) string {
+		dir, _ := folder(t, map[string]string{"train.sh": script})
+		p, err := prepared(t, dir, machine(dir), "--no-python", "sh", "train.sh", "--layers", "6")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.codeDigest()
+	}
+	if a, b, c := digest("echo 1"), digest("echo 1"), digest("echo 2"); a != b || a == c {
+		t.Errorf("%s, %s, %s", a, b, c)
+	}
+}
+
+// TestAJobIsRemembered goes through two nights, with all that may be in between.
+func TestAJobIsRemembered(t *testing.T) {
+	dir, _ := folder(t, remembered)
+	// What PyTorch says of itself, beside an interpreter that finds it there.
+	put(t, filepath.Join(dir, "site", "torch", "version.py"), "__all__ = ['__version__']\n__version__ = '2.11.0+cu130'\n")
+	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"path\": [\""+dir+"/site\"], \"packages\": {\"transformers\": \"4.57.0\"}}'\n")
+	p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.resolved.torchMinor(t.Context()); got != "2.11" {
+		t.Errorf("torch %q", got)
+	}
+	state := t.TempDir()
+	variables := func(name string) string { return map[string]string{"XDG_STATE_HOME": state}[name] }
+	j, inv := p.StrategyJob(), strategy.Inventory{At: time.Now(), Device: p.Device(nil)}
+	policy := strategy.Policy{Mode: strategy.Ladder, Numerics: strategy.MixedPrecision}
+	smaller := j.Written.With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"})
+
+	first := p.Memory(variables, false)
+	none := func() strategy.Inventory {
+		t.Error("the inventory was asked for, and nothing is remembered")
+		return inv
+	}
+	if with, words := first.Recall(t.Context(), policy, j, none); with.Recalled != nil || len(words) != 0 {
+		t.Errorf("the first night: %+v, %v", with.Recalled, words)
+	}
+	if err := first.Keep(t.Context(), j, []strategy.Attempt{{Plan: j.Written, Ended: inv.At}}, strategy.Decision{Outcome: strategy.Trained}, inv); err != nil {
+		t.Fatal(err)
+	}
+	if made, _ := os.ReadDir(state); len(made) > 0 {
+		t.Errorf("of a job that trained as written, %v was made", made)
+	}
+	failed := strategy.Attempt{Plan: j.Written, Ended: inv.At, Diagnosis: strategy.Diagnosis{Cause: cause.HostOOM, Fatal: true}}
+	trained := strategy.Attempt{N: 1, Plan: smaller, Ended: inv.At, Measured: []memory.Measurement{{Peak: 5, Model: &memory.Model{Class: "GPT", Parameters: 9}}}}
+	err = errors.Join(first.Keep(t.Context(), j, []strategy.Attempt{failed}, strategy.Decision{Relaunch: true}, inv),
+		first.Keep(t.Context(), j, []strategy.Attempt{failed, trained}, strategy.Decision{Outcome: strategy.Trained}, inv))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	now := func() strategy.Inventory { return inv }
+	with, words := p.Memory(variables, false).Recall(t.Context(), policy, j, now)
+	if with.Recalled == nil || with.Recalled.Plan[strategy.MicroBatchSize] != "4" || with.Recalled.Fit == "" || len(with.Remembered) != 1 || len(words) != 0 {
+		t.Fatalf("the second night: %+v, %v", with, words)
+	}
+	if with, _ := p.Memory(variables, true).Recall(t.Context(), policy, j, now); with.Recalled != nil || len(with.Remembered) != 0 {
+		t.Errorf("fresh: %+v", with)
+	}
+	if with, words := p.Memory(func(string) string { return "" }, false).Recall(t.Context(), policy, j, now); with.Recalled != nil || len(words) != 1 {
+		t.Errorf("nowhere: %+v, %v", with.Recalled, words)
+	}
+	// The plan failed, and the job as written trained: it was the plan.
+	bug := strategy.Attempt{Plan: smaller, Ended: inv.At, Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ValueError: 4"}}
+	again := strategy.Attempt{N: 1, Plan: j.Written, Ended: inv.At, Diagnosis: failed.Diagnosis}
+	if err := p.Memory(variables, false).Keep(t.Context(), with, []strategy.Attempt{bug, again}, strategy.Decision{Relaunch: true}, inv); err != nil {
+		t.Fatal(err)
+	}
+	if with, _ := p.Memory(variables, false).Recall(t.Context(), policy, j, now); with.Recalled != nil {
+		t.Errorf("a plan that fails by itself is started again: %+v", with.Recalled)
+	}
+	// It trained once more, and then failed so late that nothing else had a turn.
+	if err := p.Memory(variables, false).Keep(t.Context(), j, []strategy.Attempt{failed, trained}, strategy.Decision{Outcome: strategy.Trained}, inv); err != nil {
+		t.Fatal(err)
+	}
+	if with, _ = p.Memory(variables, false).Recall(t.Context(), policy, j, now); with.Recalled == nil {
+		t.Fatal("what trained again is not started with")
+	}
+	if err := p.Memory(variables, false).Keep(t.Context(), with, []strategy.Attempt{bug}, strategy.Decision{Outcome: strategy.Failed}, inv); err != nil {
+		t.Fatal(err)
+	}
+	if with, _ := p.Memory(variables, false).Recall(t.Context(), policy, j, now); with.Recalled != nil {
+		t.Errorf("it is started with every night, and fails: %+v", with.Recalled)
+	}
+}
+
+// Of a job that gets words for its run, those do not count.
+func TestWordsOfTheRunAreNotRemembered(t *testing.T) {
+	p := &Prepared{resolved: Resolved{Inspected: Inspected{job: Job{Workdir: "/job", Argv: []string{"train.py"}, Kind: Script}}}}
+	pinned := *p
+	pinned.resolved.job.Argv, pinned.unpinned = []string{"train.py", "--experiment", "20251121-030000-ab12"}, p
+	none := func(string) string { return "" }
+	if m := pinned.Memory(none, false); m.job != p {
+		t.Error("the words of the run count")
+	}
+}
+
+func TestTheDeviceWithTheLeastRoom(t *testing.T) {
+	dir, _ := folder(t, map[string]string{"train.py": trainer})
+	p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := p.Device([]gpu.Device{{Name: "a", Total: 80, Used: 1}, {Name: "b", Total: 80, Used: 30}, {Name: "c", Total: 94}})
+	if d.Name != "b" || d.Total != 80 || d.Others != 30 {
+		t.Errorf("%+v", d)
+	}
+	if d := p.Device(nil); d.Name != "cpu" || !d.CPU || d.Total != 0 {
+		t.Errorf("%+v", d)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".gpurun")); err == nil {
+		t.Error("a folder was made")
+	}
+}
