@@ -52,6 +52,16 @@ def first():
     process.told["total_steps"] = total(self)
 
 
+def lingers():
+    """Tells whether the gradients of a step are held until after the next forward: the
+    closure of Lightning's automatic optimization clears them between forward and backward
+    (lightning/pytorch/loops/optimization/automatic.py, Closure.closure)."""
+    self = trainers and trainers[-1]()
+    module = self and self.training and self.lightning_module
+    engine = type(self.strategy).__name__.startswith("DeepSpeed") if self else False  # clears them in its step
+    return bool(module and module.automatic_optimization and not engine)
+
+
 def total(self):
     """Gives the number of optimizer steps, 0 where nobody knows."""
     most = [self.max_steps] if (self.max_steps or -1) > 0 else []

@@ -37,6 +37,8 @@ class Memory:
         inputs = load("inputs")
         own = inputs.largest(args, kwargs)
         self.said.update(start_bytes=self.peaks.take()[0], batch=inputs.samples(args, kwargs), autocast=self.autocast(), calls=0)
+        if load("lightning").lingers():
+            self.said["gradients_linger"] = True
         if own is not None:
             self.said.update(shape=[int(n) for n in own.shape], longest=int(inputs.elements(own.shape)))
         self.step, self.part, self.calls, self.made = {}, 0, 0, False

@@ -625,6 +625,10 @@ func TestLightning(t *testing.T) {
 			if s := r.steps(t); s.N != 16 || s.Total != 16 {
 				t.Errorf("steps %+v", s)
 			}
+			text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
+			if m, ok := parseMeasured(text); err != nil || !ok || !m.Linger {
+				t.Errorf("%v: not told that gradients are held through the next forward: %s", err, text)
+			}
 		})
 	}
 }

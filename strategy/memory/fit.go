@@ -20,6 +20,7 @@ type Fit struct {
 	anchors     []anchor
 	timings     []timing
 	host        float64 // resident bytes of a process beside what offload adds
+	linger      bool    // a step's gradients are held until after the next one's forward
 	longest     float64 // elements of the longest input for each sample, over all that was seen
 	shapes      map[Plan]*shape
 	lastPlan    Plan
@@ -62,7 +63,7 @@ func NewFit(m Model, d Device, seen []Measurement) *Fit {
 		f.model.Trainable = f.model.Parameters
 	}
 	for _, s := range seen {
-		f.longest = max(f.longest, longestOf(s))
+		f.longest, f.linger = max(f.longest, longestOf(s)), f.linger || s.Linger
 	}
 	for _, s := range seen {
 		f.read(s)

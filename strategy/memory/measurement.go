@@ -18,6 +18,8 @@ type Measurement struct {
 	Shape   []int `json:"shape,omitempty"`
 	// Autocast is the dtype of autocast in the first root call: "bfloat16"; empty: none.
 	Autocast string `json:"autocast,omitempty"`
+	// Linger says that the gradients of a step are held until after the next one's forward.
+	Linger bool `json:"gradients_linger,omitempty"`
 	// Optimizer is the optimizer's class; Foreach and Fused its implementation.
 	Optimizer string `json:"optimizer,omitempty"`
 	Foreach   bool   `json:"foreach,omitempty"`

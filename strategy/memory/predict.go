@@ -84,11 +84,12 @@ func (s *shape) peak(m float64, multiple bool) (bytes float64, instant string) {
 	st := &s.states
 	kept := s.base + st.weights + st.optimizer
 	during := kept + st.gather + s.copies + given(multiple)*(st.held+st.forming)
+	forward := during + given(s.linger && !multiple)*st.held
 	bytes, instant = s.base+st.weights+st.load, "load"
-	if v := during + (s.blocks+s.head+s.temporary)*m; v > bytes {
+	if v := forward + (s.blocks+s.head+s.temporary)*m; v > bytes {
 		bytes, instant = v, "loss"
 	}
-	if v := during - s.copies + s.most + (s.blocks+s.inside)*m + s.workspace; s.most > s.copies && v > bytes {
+	if v := forward - s.copies + s.most + (s.blocks+s.inside)*m + s.workspace; s.most > s.copies && v > bytes {
 		bytes, instant = v, "forward"
 	}
 	for _, w := range s.windows {
@@ -117,9 +118,10 @@ func (s *shape) bound(m float64, multiple bool) float64 {
 	gather, bucket := st.gather*(1+s.statesMore), st.bucket*(1+s.statesMore)
 	during := kept + gather + given(multiple)*(st.held+st.forming)
 	blocks, head := s.blocks*(1+s.blocksMore), s.head*(1+s.headMore)
-	most := max(s.base+st.weights+st.load, during+s.copies+(blocks+head+s.temporary*(1+s.headMore))*m)
+	forward := during + given(s.linger && !multiple)*st.held
+	most := max(s.base+st.weights+st.load, forward+s.copies+(blocks+head+s.temporary*(1+s.headMore))*m)
 	if s.most > s.copies {
-		most = max(most, during+s.most+(blocks+s.inside*(1+s.headMore))*m+2*s.workspace)
+		most = max(most, forward+s.most+(blocks+s.inside*(1+s.headMore))*m+2*s.workspace)
 	}
 	for _, w := range s.windows {
 		g := w.gradients * st.gradients

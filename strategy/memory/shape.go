@@ -15,6 +15,7 @@ type shape struct {
 	blocks, head, temporary, inside float64
 	windows                         []window
 	workspace                       float64 // bytes that kernels need in the backward
+	linger                          bool    // gradients are held until after the forward
 	late                            float64 // bytes at the end of the backward
 	lateMore                        float64 // what the bound adds to that
 	again                           float64 // the last gradient beside the one that it is added to
@@ -55,7 +56,7 @@ func sameMode(a, b *Plan) bool {
 
 // newShape works out a mode that was not asked for before.
 func (f *Fit) newShape(mode Plan) *shape {
-	s := &shape{mode: mode, states: f.states(mode), base: f.base}
+	s := &shape{mode: mode, states: f.states(mode), base: f.base, linger: f.linger}
 	switch {
 	case f.unknown != "":
 		s.unknown = f.unknown
