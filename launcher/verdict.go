@@ -47,6 +47,9 @@ type AttemptSummary struct {
 	// time of an optimizer step from the third on. Both are absent where they are not known.
 	Peak             int64   `json:"peak_bytes,omitempty"`
 	SamplesPerSecond float64 `json:"samples_per_second,omitempty"`
+	// Price is what the changes that led to this attempt saved and cost; nil: nothing was
+	// changed, or nothing is known.
+	Price *strategy.Price `json:"price,omitempty"`
 	// Untaken are changes that did not take effect: what was asked for, what was used.
 	Untaken strategy.Changes `json:"untaken,omitempty"`
 

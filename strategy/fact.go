@@ -36,6 +36,8 @@ type Fact struct {
 	Said *Said `json:"said,omitempty"`
 	// Memory is what a rank's own process measured; what it says later replaces it.
 	Memory *memory.Measurement `json:"memory,omitempty"`
+	// Snapshot is what a rank's allocator held when memory ran out.
+	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	// Sign is what the rank last let see of itself when the failure detector
 	// looked at it.
 	Sign *Sign `json:"sign,omitempty"`

@@ -1,0 +1,32 @@
+package launcher
+
+import "time"
+
+// A Sample is what a rank let see of itself at one moment of an attempt: a line of the
+// attempt's samples.jsonl. Bytes are of the memory that the job trains in; a zero is not
+// known.
+type Sample struct {
+	Time time.Time `json:"time"`
+	Rank int       `json:"rank"`
+	// Device is "cuda:0", or "cpu".
+	Device string `json:"device,omitempty"`
+	// Step is the number of the latest optimizer step, Total that of all steps.
+	Step  int      `json:"step,omitempty"`
+	Total int      `json:"total,omitempty"`
+	Loss  *float64 `json:"loss,omitempty"`
+	// Phase is "load" before the first step, "train" from then on, "eval" and "save" where
+	// the process says so.
+	Phase string `json:"phase,omitempty"`
+	// Allocated and Reserved are what PyTorch's allocator gives and holds now (on the CPU
+	// Allocated is the process's own memory), Peak the most that it ever gave, Retries how
+	// often it gave its cache back to find room.
+	Allocated int64 `json:"allocated_bytes,omitempty"`
+	Reserved  int64 `json:"reserved_bytes,omitempty"`
+	Peak      int64 `json:"peak_bytes,omitempty"`
+	Retries   int64 `json:"retries,omitempty"`
+	// Allowed is what the rank may hold: the ceiling, else the device's memory. Used is what
+	// all processes hold of the device as the driver tells, Capacity its memory.
+	Allowed  int64 `json:"allowed_bytes,omitempty"`
+	Used     int64 `json:"used_bytes,omitempty"`
+	Capacity int64 `json:"capacity_bytes,omitempty"`
+}
