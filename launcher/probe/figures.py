@@ -21,10 +21,11 @@ def of(root, model, compiled):
     cast = weights(modules)
     embedded = {id(m.weight) for m in modules if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     total = lambda ids: sum(sizes.get(i, 0) for i in ids)
-    lists, inside = blocks(root, sizes)
+    found_blocks = load("blocks").find(root)
+    lists, inside = blocks(found_blocks, sizes)
     found.update(
         blocks=lists, outside=total(sizes.keys() - inside), cast=total(cast), cast_outside=total(cast - inside),
-        embedding=total(embedded), tied=bool(embedded & cast), convolutional=convolutional(modules))
+        embedding=total(embedded), tied=bool(embedded & cast), convolutional=convolutional(modules, found_blocks))
     found["vocabulary"], found["hidden"] = widest(modules)
     return found
 
@@ -53,9 +54,20 @@ def weights(modules):
     return found - {id(None)}
 
 
-def convolutional(modules):
+def convolutional(modules, lists):
+    """Tells whether a model is a convolutional net: most of what computes rolls over its
+    input, or each of its blocks does so over an image. A ConvNeXt's block has one
+    convolution and two linear modules; a ViT's only convolution is not in its blocks."""
     rolls = sum(1 for m in modules if any(name.startswith("Conv") and name[-1] == "d" for name in kinds(m) & set(CAST)))
-    return rolls > sum(1 for m in modules if kinds(m) & {"Linear", "Conv1D"})
+    if rolls > sum(1 for m in modules if kinds(m) & {"Linear", "Conv1D"}):
+        return True
+    inside = [m for each in lists for m in each["modules"]]
+    return bool(inside) and all(any(wide(m) for m in block.modules()) for block in inside)
+
+
+def wide(module):
+    """Tells whether a module is a convolution over an image, or a volume, and neighbours."""
+    return bool(kinds(module) & {"Conv2d", "Conv3d"}) and max(module.kernel_size) > 1
 
 
 def widest(modules):
@@ -64,10 +76,10 @@ def widest(modules):
     return max(wide, default=(0, 0))
 
 
-def blocks(root, sizes):
+def blocks(found, sizes):
     """Gives the innermost lists of blocks, and the ids of the parameters that are in them."""
     lists, inside = [], set()
-    for each in load("blocks").find(root):
+    for each in found:
         own = {id(p) for m in each["modules"] for p in m.parameters()}
         lists.append({"path": each["path"], "class": each["class"], "count": each["count"], "parameters": sum(sizes.get(i, 0) for i in own)})
         inside |= own

@@ -234,3 +234,13 @@ func TestTwoModels(t *testing.T) {
 		t.Errorf("measured %+v", m)
 	}
 }
+
+// What is a convolutional net shows in its blocks: a ConvNeXt has more linear modules than
+// convolutions, as a ViT has.
+func TestConvolutional(t *testing.T) {
+	for way, want := range map[string]bool{"mixed": true, "patches": false} {
+		if m := measureIn(t, "images.py", way, false); m.Model == nil || m.Model.Convolutional != want || len(m.Model.Blocks) != 1 {
+			t.Errorf("%s: %+v", way, m.Model)
+		}
+	}
+}

@@ -26,7 +26,8 @@ type Model struct {
 	// Vocabulary is the width of the widest linear module, Hidden its input's.
 	Vocabulary int64 `json:"vocabulary,omitempty"`
 	Hidden     int64 `json:"hidden,omitempty"`
-	// Convolutional says that more of the calls are convolutions than linear modules.
+	// Convolutional says that more of the calls are convolutions than linear modules, or
+	// that every block has one over an image.
 	Convolutional bool `json:"convolutional,omitempty"`
 	// Compiled says that torch.compile or TorchScript runs some of it.
 	Compiled bool        `json:"compiled,omitempty"`
