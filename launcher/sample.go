@@ -24,8 +24,9 @@ type Sample struct {
 	Reserved  int64 `json:"reserved_bytes,omitempty"`
 	Peak      int64 `json:"peak_bytes,omitempty"`
 	Retries   int64 `json:"retries,omitempty"`
-	// Allowed is what the rank may hold: the ceiling, else the device's memory. Used is what
-	// all processes hold of the device as the driver tells, Capacity its memory.
+	// Allowed is what the rank may hold: the ceiling, else the device's memory, on the CPU its
+	// part of the host's. Used is what all processes hold of the device as the driver tells,
+	// Capacity its memory.
 	Allowed  int64 `json:"allowed_bytes,omitempty"`
 	Used     int64 `json:"used_bytes,omitempty"`
 	Capacity int64 `json:"capacity_bytes,omitempty"`

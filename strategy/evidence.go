@@ -1,6 +1,8 @@
 package strategy
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -70,7 +72,7 @@ func (f Fact) Same(other Fact) bool {
 
 // Updated is the fact in a later state, under the time of the first.
 func (f Fact) Updated(later Fact) Fact {
-	if later.Sign != nil || later.Said != nil || later.Memory != nil || later.Progress != nil {
+	if later.Sign != nil || later.Said != nil || later.Memory != nil || later.Snapshot != nil || later.Progress != nil {
 		return later
 	}
 	if at := latest(later.Time, later.Again); at.After(f.Time) && !f.Time.IsZero() {
@@ -104,6 +106,16 @@ func (e *Evidence) Stuck() *Stuck {
 		return c.facts[c.stuck[n-1]].Stuck
 	}
 	return nil
+}
+
+// Snapshots are what the allocators of ranks held when memory ran out, by rank.
+func (e *Evidence) Snapshots() []Snapshot {
+	c := e.folded()
+	var all []Snapshot
+	for _, rank := range slices.Sorted(maps.Keys(c.snapshots)) {
+		all = append(all, *c.facts[c.snapshots[rank]].Snapshot)
+	}
+	return all
 }
 
 // EndedWell reports whether every rank ended with 0 by itself.

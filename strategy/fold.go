@@ -12,18 +12,19 @@ import (
 type fold struct {
 	facts []Fact
 
-	findings []found
-	exits    map[int]int // rank to fact, as progress and growth
-	progress map[int]int
-	growth   map[int]int
-	kills    []int
-	tenants  []int
-	stuck    []int
-	gaps     []int
-	ranks    map[int]bool // that some fact is about
-	signs    map[int]int  // rank to fact
-	said     map[voice]int
-	measured map[voice]int
+	findings  []found
+	exits     map[int]int // rank to fact, as progress and growth
+	progress  map[int]int
+	growth    map[int]int
+	kills     []int
+	tenants   []int
+	stuck     []int
+	gaps      []int
+	ranks     map[int]bool // that some fact is about
+	signs     map[int]int  // rank to fact
+	said      map[voice]int
+	measured  map[voice]int
+	snapshots map[int]int // rank to fact
 
 	steps    int
 	observed Plan
@@ -50,7 +51,7 @@ type identity struct {
 func newFold(facts []Fact) *fold {
 	c := &fold{
 		facts: facts, exits: map[int]int{}, progress: map[int]int{}, growth: map[int]int{},
-		ranks: map[int]bool{}, signs: map[int]int{}, said: map[voice]int{}, measured: map[voice]int{}, known: map[identity]int{},
+		ranks: map[int]bool{}, signs: map[int]int{}, said: map[voice]int{}, measured: map[voice]int{}, snapshots: map[int]int{}, known: map[identity]int{},
 	}
 	for i := range facts {
 		c.take(i)
@@ -88,6 +89,8 @@ func (c *fold) before(f *Fact) (i int, again bool) {
 		i, again = c.progress[f.Rank]
 	case f.Memory != nil:
 		i, again = c.measured[voice{f.Rank, f.Memory.PID}]
+	case f.Snapshot != nil:
+		i, again = c.snapshots[f.Rank]
 	}
 	return i, again
 }
@@ -124,6 +127,8 @@ func (c *fold) take(i int) {
 		c.said[voice{f.Rank, f.Said.PID}] = i
 	case f.Memory != nil:
 		c.measured[voice{f.Rank, f.Memory.PID}] = i
+	case f.Snapshot != nil:
+		c.snapshots[f.Rank] = i
 	case f.Gap != "":
 		c.gaps = append(c.gaps, i)
 	}

@@ -18,6 +18,8 @@ type Snapshot struct {
 	Free      int64 `json:"free_bytes"`
 	Largest   int64 `json:"largest_free_bytes"`
 	Requested int64 `json:"requested_bytes,omitempty"`
+	// Allowed is what the allocator may hold: its share of the device, or all of it.
+	Allowed int64 `json:"allowed_bytes,omitempty"`
 
 	// Top are the places that hold most, the largest first. Leaks are those whose blocks
 	// come with every step and are not freed by any.
@@ -32,12 +34,14 @@ type Snapshot struct {
 // An Allocation is what one place in the code holds.
 type Allocation struct {
 	Bytes int64 `json:"bytes"`
-	Count int   `json:"count"` // blocks
+	Count int   `json:"count"` // blocks; 0 of a request that failed
 	// File, Line and Function are the innermost place outside PyTorch itself; empty where
 	// no stack was recorded.
 	File     string `json:"file,omitempty"`
 	Line     int    `json:"line,omitempty"`
 	Function string `json:"function,omitempty"`
+	// Module is File as people read it: "model.py", "transformers/trainer.py".
+	Module string `json:"module,omitempty"`
 	// What is what it is, where that is known: "logits"; Shape its shape, and Dtype its
 	// elements' type.
 	What  string `json:"what,omitempty"`

@@ -1,0 +1,198 @@
+package memory
+
+import "math"
+
+// A Breakdown is what a rank's allocator held at one instant, by what it was for: figures
+// that add up to what was measured.
+type Breakdown struct {
+	// Instant is load, forward, loss, backward, optimizer or evaluation: the one in which
+	// memory ran out, else the one of the highest peak.
+	Instant string `json:"instant"`
+	// Weights has the 16-bit copies that autocast makes, too; Gradients the buckets of
+	// DistributedDataParallel; Other what was held before the model, the buckets of
+	// DeepSpeed and what the optimizer's step needs for a moment.
+	Weights     int64 `json:"weights"`
+	Gradients   int64 `json:"gradients"`
+	Optimizer   int64 `json:"optimizer"`
+	Activations int64 `json:"activations"`
+	Other       int64 `json:"other"`
+	// Requested is what more was wanted, where memory ran out.
+	Requested int64 `json:"requested,omitempty"`
+}
+
+// Held is all of it, without what was wanted.
+func (b Breakdown) Held() int64 {
+	return b.Weights + b.Gradients + b.Optimizer + b.Activations + b.Other
+}
+
+// Breakdown says what filled the memory at the instant in which it ran out, else at the
+// highest peak that is known of an instant; false: too little was measured. The sum is
+// measured. The parts are the plan's states by the formulas of this package, taken off
+// one after the other, each at most what is left of the sum:
+//
+//	Weights      parameters × width, and buffers; in the forward autocast's copies of the
+//	             blocks that were reached, later those that are still held
+//	Other        what was held at the first call beside the model's states
+//	Optimizer    none in the first step's forward and backward, as measured or formula after
+//	             it; in DeepSpeed's hands the master copy from the start on
+//	Gradients    none in the forward, but for what an earlier call of the step left or what
+//	             lingers; all in the optimizer's step; in the backward see inBackward
+//	Activations  the rest, in the optimizer's step and while loading Other
+func (m Measurement) Breakdown() (Breakdown, bool) {
+	at := m.moment()
+	if at.held <= 0 || at.held > mostHeld || m.Model == nil || m.Model.Parameters <= 0 {
+		return Breakdown{}, false
+	}
+	f := NewFit(*m.Model, Device{}, []Measurement{m})
+	return f.divide(m, at), true
+}
+
+// mostHeld is more than any device has, and few enough bytes for a float to count.
+const mostHeld = 1 << 50
+
+// A moment is an instant of a measurement.
+type moment struct {
+	instant string
+	held    int64
+	// stepped says that the optimizer's state is there, later that gradients of an earlier
+	// call of the same step are.
+	stepped, later bool
+	// forward is what was held when the forward before it had ended, 0: unknown.
+	forward int64
+}
+
+// moment is the instant that counts: of the failure, else of the highest peak.
+func (m Measurement) moment() moment {
+	if m.Failed != "" {
+		at := moment{instant: m.Failed, held: m.Allocated, stepped: m.First.After > 0}
+		step := m.First
+		if at.stepped {
+			step = m.Second
+		}
+		at.forward = step.Forward
+		at.later = (at.instant == "forward" || at.instant == "loss") && step.Forward > 0 && step.After == 0 && m.Calls > 1
+		return at
+	}
+	best := moment{instant: "evaluation", held: m.Evaluation, stepped: m.First.After > 0}
+	for i, s := range []Step{m.First, m.Second, m.Longer} {
+		for _, at := range []moment{
+			{"forward", s.ForwardPeak, i > 0, false, 0},
+			{"forward", s.LaterPeak, i > 0, true, 0},
+			{"backward", max(s.BackwardPeak, s.Micro), i > 0, false, s.Forward},
+			{"optimizer", s.OptimizerPeak, true, false, 0},
+		} {
+			if at.held > best.held {
+				best = at
+			}
+		}
+	}
+	return best
+}
+
+// A purse gives out what was held, never more than is left of it.
+type purse struct{ left float64 }
+
+func (p *purse) take(bytes float64) float64 {
+	bytes = math.Min(math.Max(bytes, 0), p.left)
+	p.left -= bytes
+	return bytes
+}
+
+// divide takes a moment apart.
+func (f *Fit) divide(m Measurement, at moment) Breakdown {
+	st := f.states(m.Plan)
+	buckets := 0.
+	if unsharded(m.Plan) && m.Plan.DataParallel > 1 { // states counts them with weights and optimizer
+		buckets = st.gradients
+		st.weights, st.optimizer = st.weights-buckets, st.optimizer-buckets
+	}
+	early, base := st.early, float64(m.Start)-st.weights-st.early-buckets
+	if base > .8*st.optimizer && st.optimizer > 0 && !m.Plan.DeepSpeed { // a resumed run has loaded it
+		early, base = st.optimizer, base-st.optimizer
+	}
+	if m.Start == 0 {
+		base = 0
+	}
+	p := purse{float64(at.held)}
+	weights := p.take(st.weights + f.copiesAt(m, at.instant))
+	other := p.take(base)
+	optimizer := p.take(early)
+	if at.stepped {
+		optimizer += p.take(st.optimizer - early)
+	}
+	gradients := p.take(buckets)
+	if at.stepped && at.instant != "optimizer" {
+		gradients += p.take(buckets) // made anew in the second step
+	}
+	switch lingers := m.Linger && at.stepped && at.instant != "evaluation"; {
+	case at.instant == "optimizer":
+		gradients += p.take(st.gradients)
+		other += p.take(p.left)
+	case at.instant == "load":
+		other += p.take(p.left)
+	case at.instant == "backward":
+		gradients += f.inBackward(m, at, st, &p, &other)
+	case at.later || lingers:
+		gradients += p.take(st.held)
+	}
+	b := Breakdown{Instant: at.instant, Weights: whole(weights), Gradients: whole(gradients), Optimizer: whole(optimizer), Other: whole(other)}
+	b.Activations = at.held - b.Held()
+	if b.Activations < 8 { // what rounding left
+		b.Other, b.Activations = b.Other+b.Activations, 0
+	}
+	if m.Failed != "" {
+		b.Requested = m.Requested
+	}
+	return b
+}
+
+// copiesAt are the bytes of autocast's 16-bit weights: in a forward that ended early those
+// of the blocks that had begun.
+func (f *Fit) copiesAt(m Measurement, instant string) float64 {
+	plan := m.Plan
+	plan.Compute = computeOf(m)
+	held, most := f.copies(plan)
+	switch {
+	case instant == "load" || instant == "optimizer":
+		return 0
+	case instant != "forward":
+		return held
+	}
+	begun, count := 0, 0
+	for _, l := range m.Marks {
+		begun += len(l.Bytes)
+	}
+	for _, b := range m.Model.Blocks {
+		count += b.Count
+	}
+	if m.Failed == "" || count == 0 {
+		return most
+	}
+	return most * math.Min(float64(begun)/float64(count), 1)
+}
+
+// inBackward shares out what is left in a backward pass. It begins with the activations A
+// that the forward left and no gradient, and ends with all gradients G and no activation;
+// in between both are taken to change in step. What is left, R, then says how far it was:
+//
+//	R between A and G   gradients (A − R) ÷ (A − G) of G, activations the rest
+//	R above A ≥ G       the beginning: none; beyond A lie DeepSpeed's buckets
+//	R above G > A       the end: all
+func (f *Fit) inBackward(m Measurement, at moment, st states, p *purse, other *float64) float64 {
+	held, _ := f.copies(m.Plan)
+	before := float64(m.Start)
+	if at.stepped {
+		before += st.optimizer - st.early
+	}
+	a, g, rest := math.Max(float64(at.forward)-before-held, 0), st.gradients, p.left
+	switch {
+	case m.Linger && at.stepped && rest >= g: // the loss is made outside the model, before they go
+		return p.take(g)
+	case rest >= a && a >= g:
+		*other += p.take(math.Min(st.ready, rest-a))
+		return 0
+	case a > g:
+		return p.take(math.Min((a-rest)/(a-g), 1) * g)
+	}
+	return p.take(math.Min(math.Max(rest-a, 0)/math.Max(g-a, 1), 1) * g)
+}

@@ -1,0 +1,83 @@
+package strategy
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// trainedWith is an attempt that took steps: what it held at most, and how long each was.
+func trainedWith(n int, plan Plan, peak int64, seconds float64) Attempt {
+	a := ended(n, plan, Diagnosis{})
+	micro, _ := plan.Number(MicroBatchSize)
+	m := ranOutInForward(micro, 200<<30)
+	m.Failed, m.Allocated, m.Requested, m.Allowed = "", 0, 0, 0
+	m.Peak, m.Steps, m.StepSeconds = peak, 20, seconds
+	m.Second.OptimizerPeak = peak
+	a.Measured = []memory.Measurement{m}
+	return a
+}
+
+// A price has measured figures where there are some, and says of the others what they are.
+func TestPrices(t *testing.T) {
+	full := sixteen.With(Plan{ActivationCheckpointing: "full"})
+	halved := sixteen.With(Plan{MicroBatchSize: "8", GradientAccumulationSteps: "2"})
+	counted := oom(cause.Forward)
+	counted.Allocated, counted.Requested = bytes(20*gib), bytes(2*gib)
+	unheard := ended(0, sixteen, counted)
+	host := ended(0, sixteen, Diagnosis{Cause: cause.HostOOM, Fatal: true})
+	for name, test := range map[string]struct {
+		history []Attempt
+		want    string // of the last
+	}{
+		"both measured":            {[]Attempt{trainedWith(0, sixteen, 22*gib, 1), trainedWith(1, full, 9*gib, 1.2)}, "checkpointing none→full saved 13.0 GiB (22.0→9.0) for 1.20 times the step time"},
+		"up again":                 {[]Attempt{trainedWith(0, full, 9*gib, 1.2), trainedWith(1, sixteen, 22*gib, 1)}, "checkpointing full→none took 13.0 GiB more (9.0→22.0) for 0.83 times the step time"},
+		"another global batch":     {[]Attempt{trainedWith(0, sixteen, 22*gib, 1), trainedWith(1, sixteen.With(Plan{MicroBatchSize: "8"}), 12*gib, .5)}, "micro batch 16→8 saved 10.0 GiB (22.0→12.0) for the same step time"},
+		"nothing was heard before": {[]Attempt{unheard, trainedWith(1, halved, 12*gib, 1)}, "micro batch 16→8, accumulation 1→2 saved about "},
+		"nothing was heard after":  {[]Attempt{unheard, ended(1, halved, Diagnosis{})}, ""},
+		"it ran out":               {[]Attempt{failedAt(0, sixteen, 24*gib), trainedWith(1, full, 9*gib, 1.2)}, "checkpointing none→full saved about "},
+		"it ran out twice":         {[]Attempt{failedAt(0, sixteen, 9*gib), failedAt(1, full, 5*gib)}, "checkpointing none→full saved about "},
+		"the same plan":            {[]Attempt{failedAt(0, sixteen, 24*gib), trainedWith(1, sixteen, 30*gib, 1)}, ""},
+		"the host's memory":        {[]Attempt{host, trainedWith(1, full, 9*gib, 1)}, ""},
+		"the allocator alone":      {[]Attempt{unheard, trainedWith(1, sixteen.With(Plan{Allocator: "expandable"}), 23*gib, 1)}, ""},
+		"one attempt":              {[]Attempt{trainedWith(0, full, 9*gib, 1)}, ""},
+		"one that did not start is none": {[]Attempt{trainedWith(0, sixteen, 22*gib, 1), {N: 1, Plan: full, Unstarted: &Unstarted{}}, trainedWith(2, full, 9*gib, 1.2)},
+			"checkpointing none→full saved 13.0 GiB (22.0→9.0) for 1.20 times the step time"},
+	} {
+		prices := Prices(gpt(1), test.history, h100)
+		if len(prices) != len(test.history) || prices[0] != nil {
+			t.Errorf("%s: %v", name, prices)
+			continue
+		}
+		got := ""
+		if last := prices[len(prices)-1]; last != nil {
+			got = last.String()
+		}
+		if !strings.HasPrefix(got, test.want) || got != test.want && (test.want == "" || !strings.HasSuffix(test.want, "about ")) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// What ran out before its peak needed at least what it held and asked for, and more by the
+// planner's word, which the run's own measurements calibrate.
+func TestThePriceOfWhatRanOut(t *testing.T) {
+	full := sixteen.With(Plan{ActivationCheckpointing: "full"})
+	p := Prices(gpt(1), []Attempt{failedAt(0, sixteen, 24*gib), trainedWith(1, full, 9*gib, 1.2)}, h100)[1]
+	if !p.AtLeast || p.BytesBefore < 23*gib || p.PredictedBefore < 38*gib || p.PredictedBefore > 60*gib || p.BytesAfter != 9*gib || p.PredictedAfter != 0 {
+		t.Errorf("24 blocks of 16 samples hold 37.5 GiB beside weights and logits: %+v", p)
+	}
+	if !p.Estimated || p.SecondsAfter != 1.2 || p.SecondsBefore <= .6 || p.SecondsBefore >= 1.2 {
+		t.Errorf("a step without checkpointing is faster: %+v", p)
+	}
+	if len(p.Rungs) != 1 || p.Rungs[0] != RungCheckpointing {
+		t.Errorf("%v", p.Rungs)
+	}
+	text, err := json.Marshal(Price{})
+	if want := `{"rungs":null,"changed":null}`; err != nil || string(text) != want {
+		t.Errorf("what is not known is absent: %s, %v", text, err)
+	}
+}
