@@ -22,7 +22,7 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 		Attempt: next.N, Plan: next.Plan, Ranks: l.Job.Ranks, Facts: next.Facts, Accelerator: l.Accelerator, Started: time.Now(),
 		HangTimeout: strategy.Seconds(l.HangTimeout),
 	}
-	running, err := l.start(ctx, next, &evidence)
+	running, err := l.start(ctx, state, &evidence)
 	if err != nil {
 		return l.unstarted(state, evidence, err)
 	}
@@ -39,7 +39,8 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 }
 
 // start starts all ranks with a plan, or none, and says when.
-func (l *Launcher) start(ctx context.Context, next Next, evidence *strategy.Evidence) (Attempt, error) {
+func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Evidence) (Attempt, error) {
+	next := state.Next
 	if signal := signalled(ctx); signal != 0 {
 		return nil, &Signal{Number: syscall.Signal(signal)}
 	}
@@ -59,7 +60,9 @@ func (l *Launcher) start(ctx context.Context, next Next, evidence *strategy.Evid
 		return nil, err
 	}
 	evidence.Started = time.Now()
-	return l.Starter.Start(ctx, Launch{N: next.N, Dir: dir, Command: command, Plan: next.Plan, Confirm: l.Job.Unproven(next.Plan)})
+	return l.Starter.Start(ctx, Launch{
+		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Confirm: l.Job.Unproven(next.Plan), Closely: strategy.Closely(state.History),
+	})
 }
 
 // unstarted closes an attempt whose ranks could not be started. It is an error as

@@ -1,12 +1,16 @@
 package launcher
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
+
+// ErrOtherJob is why a run is not gone on with: the job is not the one that it began with.
+var ErrOtherJob = errors.New("its command, train.toml or configuration differs")
 
 // GoOn rebuilds the state of a run whose journal holds events, for the run that
 // would begin now in the directory dir; done says that it has been
@@ -30,7 +34,7 @@ func GoOn(dir string, now Began, events []Event, digest func(version int) (strin
 			return State{}, false, refuse("the run directory %s cannot be gone on with: its digest is of version %d, which this gpurun does not know", dir, version)
 		}
 		if _, ours = splitDigest(ours); ours != theirs {
-			return State{}, false, refuse("the run directory %s is of another job: its command, train.toml or configuration differs", dir)
+			return State{}, false, refuse("the run directory %s is of another job: %w", dir, ErrOtherJob)
 		}
 		if first {
 			policy, job, first = b.Policy, b.Job, false

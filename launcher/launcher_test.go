@@ -61,6 +61,7 @@ type stage struct {
 	events  []Event
 	applied []strategy.Plan
 	from    []string // checkpoints that attempts started from
+	closely []bool   // of attempts, whether all their allocations are recorded
 	stops   []stop
 	parted  []parted
 	freed   []time.Duration // when ranks that waited were let go
@@ -136,6 +137,7 @@ func (s *stage) Start(_ context.Context, l Launch) (Attempt, error) {
 	if started, ok := s.events[len(s.events)-1].(Started); !ok || started.N != l.N {
 		s.t.Errorf("attempt %d runs before the journal knows of it", l.N)
 	}
+	s.closely = append(s.closely, l.Closely)
 	if err := s.refuse[l.N]; err != nil {
 		return nil, err
 	}
@@ -298,6 +300,25 @@ func TestFromOutOfMemoryToTrained(t *testing.T) {
 		}
 		if v.Attempts[0].Cause != cause.CUDAOOM || v.Attempts[0].Phase != cause.Backward || v.Attempts[0].Rung != strategy.RungCheckpointing || *v.Attempts[1].Rank != 1 {
 			t.Errorf("attempts %+v", v.Attempts)
+		}
+	})
+}
+
+// An attempt that follows an error that came late records all its allocations.
+func TestAfterALateErrorAllIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := act{time.Minute, strategy.Fact{Rank: 0, Source: "stdout", Progress: &strategy.Progress{Steps: 500, Last: 500}}}
+		s := &stage{t: t, scripts: []script{
+			{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}},
+			{acts: []act{late, raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1)}},
+			{acts: []act{exit(time.Hour, 0, 0), exit(time.Hour, 1, 0)}},
+		}}
+		v, err := newLauncher(s).Run(t.Context(), first())
+		if err != nil || v.Outcome != strategy.Trained {
+			t.Fatalf("verdict %+v, %v", v, err)
+		}
+		if diff := cmp.Diff([]bool{false, false, true}, s.closely); diff != "" {
+			t.Error(diff)
 		}
 	})
 }

@@ -103,6 +103,9 @@ type Launch struct {
 	// Confirm: the batch was changed by what the job's source says, and is trained with
 	// only once the processes have said that it is so.
 	Confirm bool
+	// Closely: an attempt before ran out of memory in a way that only a record of all
+	// allocations can explain.
+	Closely bool
 }
 
 // Graces are the times that ranks get to end by themselves once stopped.

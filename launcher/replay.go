@@ -24,6 +24,8 @@ type Replayed struct {
 	// Stopped is when and why the failure detector stops the attempt's ranks, by the
 	// same facts; absent where they end by themselves.
 	Stopped *strategy.Stop `json:"stopped,omitempty"`
+	// Snapshots are what the ranks' allocators held when memory ran out; absent for none.
+	Snapshots []strategy.Snapshot `json:"snapshots,omitempty"`
 	// Evidence is what both rest on; Diagnosis.Because indexes its facts.
 	Evidence strategy.Evidence `json:"-"`
 }
@@ -76,7 +78,7 @@ func Replay(events []Event, version string) []Replayed {
 			}
 			last := state.History[len(state.History)-1]
 			d := strategy.Decide(began.Policy, began.Job, state.History, e.Inventory)
-			r := Replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, Same: sameDecision(d, e.Decision), Evidence: evidence}
+			r := Replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, Same: sameDecision(d, e.Decision), Evidence: evidence, Snapshots: evidence.Snapshots()}
 			if last.N == 0 {
 				r.Recalled = began.Job.Recalled
 			}

@@ -89,6 +89,7 @@ func (s *State) decide(d Decided) (done bool) {
 		s.Verdict.Attempts = s.Verdict.Attempts[: n-1 : n-1] // decided anew
 	}
 	s.Verdict.record(s.Job, *last, s.ending, d.Decision)
+	s.Verdict.price(s.History, strategy.Prices(s.Job, s.History, d.Inventory))
 	if d.Decision.Relaunch {
 		s.Next = Next{N: last.N + 1, Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected}
 		return false

@@ -106,6 +106,16 @@ func (v *Verdict) record(job strategy.Job, a strategy.Attempt, end ending, d str
 	v.Attempts = append(v.Attempts, t)
 }
 
+// price says of the attempts of a history what the changes that led to them saved and cost,
+// by all that is known by now.
+func (v *Verdict) price(history []strategy.Attempt, prices []*strategy.Price) {
+	for i := range v.Attempts {
+		if at := slices.IndexFunc(history, func(a strategy.Attempt) bool { return a.N == v.Attempts[i].N }); at >= 0 {
+			v.Attempts[i].Price = prices[at]
+		}
+	}
+}
+
 // cutOff adds an attempt that ended together with gpurun. Nobody knows why it did.
 func (v *Verdict) cutOff(a *Started) {
 	v.Attempts = append(v.Attempts, AttemptSummary{

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/gpurun/gpurun/launcher/ranklog"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -31,6 +32,10 @@ func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 			return streamRead{}, notText(name, "a device", "name the file that holds the job's output, or - for standard input")
 		}
 		in = f
+		if log, err := ranklog.Open(name); err == nil { // with what is kept beside it
+			defer log.Close()
+			in = log
+		}
 	}
 	in, err := asText(name, in)
 	if err != nil {

@@ -34,6 +34,8 @@ type People struct {
 	diff     string            // that was shown last
 	before   string            // what an earlier gpurun left of this run, for people
 	plan     strategy.Plan     // of the attempt that was started last; nil before the first
+	hints    []string          // that the summary gave
+	report   string            // the path of the run's report, for the summary
 	// propose gives the words that start the plan of attempt n from the beginning.
 	propose func(plan strategy.Plan, n int) (Proposal, error)
 }
@@ -60,6 +62,9 @@ func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.P
 // Mask sets what the job's secrets are, before the first event. Without it, those
 // are masked whose names or shapes tell.
 func (p *People) Mask(m *mask.Masker) { p.mask = m }
+
+// Report names the run's report, before the summary.
+func (p *People) Report(path string) { p.report = path }
 
 // Recall takes in what an earlier gpurun did in the same run directory, without
 // printing it again.

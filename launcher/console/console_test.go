@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,11 @@ func lessBatch() strategy.Decision {
 	return strategy.Decision{Relaunch: true, Rung: strategy.RungMicroBatch, Next: next, Changed: first.Changed(next), Reason: "attempt 0: CUDA out of memory → micro batch 8→4"}
 }
 
+// priced is what lessBatch saved and cost.
+var priced = &strategy.Price{
+	Changed: first.Changed(next), BytesBefore: 15 << 30, AtLeast: true, BytesAfter: 9 << 30, SecondsBefore: 1, SecondsAfter: 1.1, Estimated: true,
+}
+
 func TestTheEndOfARunThatTrained(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)
@@ -56,7 +62,7 @@ func TestTheEndOfARunThatTrained(t *testing.T) {
 	show(p, launcher.Started{N: 1, Plan: next, Rung: strategy.RungMicroBatch, Diff: "-8\n+4\n"},
 		launcher.Ended{Evidence: strategy.Evidence{Attempt: 1, Plan: next, Started: start, Ended: start.Add(time.Hour)}},
 		launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
-		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{N: 0, Plan: first}, {N: 1, Plan: next}}}})
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{N: 0, Plan: first}, {N: 1, Plan: next, Price: priced}}}})
 	want := `gpurun: job gpt: 2 ranks, recipe none, host
 gpurun: run directory: /runs/r1
 gpurun: attempt 0: micro_batch_size=8 gradient_accumulation_steps=1
@@ -67,6 +73,7 @@ gpurun: attempt 1: micro batch 8→4, accumulation 1→2
 gpurun: summary: trained after 2 attempts in 1h1m30s
 gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1 → micro batch 8→4, accumulation 1→2
 gpurun:   attempt 1, 1h0m0s: trained
+gpurun:   micro batch 8→4, accumulation 1→2 saved at least 6.0 GiB (15.0→9.0) for about 1.10 times the step time
 gpurun:   changed from the job as written: micro batch 8→4, accumulation 1→2
 gpurun: hint: to start with this plan next time, type: A=1 B=2 gpurun train.py --bs 4 'it'\''s'
 gpurun: logs: /runs/r1/attempt-*/rank*
@@ -268,6 +275,79 @@ func TestJSONKeepsItsDurations(t *testing.T) {
 	for _, text := range []string{`{"n": 1, "Text": "<"}`, "", "no JSON", `{"after_seconds":"soon"}`, `{"other_seconds":3}`} {
 		if got := string(WithNanoseconds([]byte(text))); got != text {
 			t.Errorf("%s becomes %s", text, got)
+		}
+	}
+}
+
+// What filled the memory is told in five lines of the last failure, and in one of each
+// attempt before; nothing where an attempt ended by something else.
+func TestWhatFilledTheMemory(t *testing.T) {
+	filled := func(n int, d strategy.Decision, top string) []launcher.Event {
+		events := ranOut(n, d)
+		ended := events[0].(launcher.Ended)
+		ended.Evidence.Facts = append(ended.Evidence.Facts,
+			strategy.Fact{Rank: 0, Snapshot: &strategy.Snapshot{Reserved: 1 << 30}},
+			strategy.Fact{Rank: 1, Snapshot: &strategy.Snapshot{Rank: 1, Reserved: 22 << 30, Allowed: 24 << 30, Requested: 6 << 30,
+				Top: []strategy.Allocation{{Bytes: 9 << 30, Count: 4, File: "/j/" + top, Line: 88, Function: "forward"}}}})
+		events[0] = ended
+		return events
+	}
+	for _, outcome := range []strategy.Outcome{strategy.Exhausted, strategy.Trained} {
+		var out bytes.Buffer
+		p := people(&out, true)
+		show(p, launcher.Began{Name: "gpt", Plan: first})
+		show(p, filled(0, lessBatch(), "mo\x1b[2Jdel.py")...)
+		last := strategy.Decision{Outcome: outcome}
+		if outcome == strategy.Trained {
+			show(p, launcher.Ended{Evidence: strategy.Evidence{Attempt: 1}}, launcher.Decided{Decision: last})
+		} else {
+			show(p, filled(1, last, "train.py")...)
+		}
+		show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: outcome, Attempts: []launcher.AttemptSummary{{N: 0, Plan: first}, {N: 1, Plan: first}}}})
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			if strings.Contains(line, "memory at") || strings.Contains(line, "   9.0 GiB") {
+				got = append(got, strings.TrimPrefix(strings.TrimSpace(line), "gpurun: "))
+			}
+		}
+		want := []string{`    memory at the failure: 22.0 GiB of 24.0 GiB held, 6.0 GiB more wanted, most by mo\x1b[2Jdel.py:88 forward (9.0 GiB)`}
+		if outcome != strategy.Trained {
+			want = append([]string{"memory at the failure: 22.0 GiB of 24.0 GiB held, 6.0 GiB more wanted; by line:", "    9.0 GiB  train.py:88 forward"}, want...)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", outcome, diff)
+		}
+	}
+}
+
+// The summary names the report, and its hints can be had without it; also by who does not
+// know the job.
+func TestHintsAndReport(t *testing.T) {
+	events := []launcher.Event{
+		launcher.Began{Plan: strategy.Plan{strategy.MicroBatchSize: "8"}},
+		launcher.Started{Plan: strategy.Plan{strategy.MicroBatchSize: "8"}}, launcher.Ended{}, launcher.Decided{Decision: strategy.Decision{Relaunch: true}},
+		launcher.Started{N: 1, Plan: strategy.Plan{strategy.MicroBatchSize: "4"}}, launcher.Ended{Evidence: strategy.Evidence{Attempt: 1}}, launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{}, {N: 1, Plan: strategy.Plan{strategy.MicroBatchSize: "4"}}}, Proposal: "a faster plan"}},
+	}
+	propose := func(strategy.Plan, int) (Proposal, error) {
+		return Proposal{Words: []string{"train.py", "--api-key", "abcdefgh1234"}}, nil
+	}
+	want := []string{"to start with this plan next time, type: train.py --api-key '***'", "*** stands for a secret there; /runs/r1/attempt-1/command.json has the words whole", "a faster plan"}
+	if got := Hints(events, "/runs/r1", nil, propose); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if got := Hints(events, "/runs/r1", nil, nil); !slices.Equal(got, want[2:]) {
+		t.Errorf("without the job: %q", got)
+	}
+	for _, quiet := range []bool{false, true} {
+		var out strings.Builder
+		p := NewPeople(&out, "/runs/r1", quiet, propose)
+		p.Report("/runs/r1/report.html")
+		for _, e := range events {
+			p.Show(e)
+		}
+		if !strings.HasSuffix(out.String(), "gpurun: report: /runs/r1/report.html\n") {
+			t.Errorf("quiet %t:\n%s", quiet, out.String())
 		}
 	}
 }

@@ -25,6 +25,9 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 			p.Printf("  because %s\n", launcher.Describe(r.Evidence.Facts[i]))
 		}
 	}
+	for _, line := range filled(r.Diagnosis, &r.Evidence).Words() {
+		p.Printf("  %s\n", line)
+	}
 	if r.Stopped != nil {
 		p.Printf("  %s after the start: %s\n", r.Stopped.At.Sub(r.Evidence.Started).Round(time.Millisecond), r.Stopped)
 	}

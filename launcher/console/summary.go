@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 // finish prints the end of a run so that the last twenty lines say what
 // happened, what was changed, and what to do.
 func (p *People) finish(v launcher.Verdict) {
+	p.hints = nil
 	if v.Outcome == strategy.Trained && len(v.Attempts) == 1 {
 		p.chat("trained in %s; logs: %s", brief(p.total()), p.dir)
 		p.headroom()
@@ -22,15 +24,25 @@ func (p *People) finish(v launcher.Verdict) {
 			p.say("warning: trained, but %s", lost)
 		}
 		p.faster(v)
+		p.reported(p.chat)
 		return
 	}
 	if v.Outcome != strategy.Trained && len(p.attempts) > 0 {
 		p.rootCause(p.attempts[len(p.attempts)-1])
 		p.skipped(v)
+		p.memory(p.attempts[len(p.attempts)-1])
 	}
 	p.say("summary: %s after %s in %s", v.Outcome, attempts(len(v.Attempts)), brief(p.total()))
-	for _, a := range p.attempts {
+	for i, a := range p.attempts {
 		p.say("  attempt %d%s: %s", a.n, course(a), outcome(a))
+		if said := a.filled().Brief(); said != "" && (v.Outcome == strategy.Trained || i < len(p.attempts)-1) {
+			p.say("    %s", said)
+		}
+	}
+	for _, a := range v.Attempts {
+		if a.Price != nil {
+			p.say("  %s", a.Price)
+		}
 	}
 	if v.Outcome == strategy.Trained {
 		p.headroom()
@@ -43,6 +55,30 @@ func (p *People) finish(v launcher.Verdict) {
 		p.hint(v)
 	}
 	p.say("logs: %s", filepath.Join(p.dir, "attempt-*", "rank*"))
+	p.reported(p.say)
+}
+
+// reported names the report of the run, where there is one.
+func (p *People) reported(say func(format string, args ...any)) {
+	if p.report != "" {
+		say("report: %s", p.report)
+	}
+}
+
+// advise prints a hint, and keeps it for the report.
+func (p *People) advise(format string, args ...any) {
+	hint := p.line(format, args...)
+	p.hints = append(p.hints, hint)
+	fmt.Fprintf(p.w, "gpurun: hint: %s\n", hint)
+}
+
+// Hints are what the summary of a run's events tells people to do next, without the
+// secrets that m knows. propose may be nil, as long as nobody knows the job itself.
+func Hints(events []launcher.Event, dir string, m *mask.Masker, propose func(plan strategy.Plan, n int) (Proposal, error)) []string {
+	p := NewPeople(io.Discard, dir, false, propose)
+	p.Mask(m)
+	p.Recall(events)
+	return p.hints
 }
 
 func attempts(n int) string {
@@ -114,6 +150,9 @@ func (p *People) proposal(v launcher.Verdict) {
 		return
 	}
 	p.say("  changed from the job as written: %s", changed)
+	if p.propose == nil {
+		return
+	}
 	proposal, err := p.propose(last.Used(), last.N)
 	if err != nil {
 		return // the words are for convenience
@@ -121,17 +160,17 @@ func (p *People) proposal(v launcher.Verdict) {
 	masked := proposal
 	masked.Words, masked.Env = p.mask.Words(proposal.Words), p.mask.Env(proposal.Env)
 	for _, hint := range masked.hints() {
-		p.say("hint: %s", hint)
+		p.advise("%s", hint)
 	}
 	if !slices.Equal(masked.hints(), proposal.hints()) {
-		p.say("hint: %s stands for a secret there; %s has the words whole", mask.Mask, filepath.Join(p.dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
+		p.advise("%s stands for a secret there; %s has the words whole", mask.Mask, filepath.Join(p.dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
 	}
 }
 
 // faster says of a faster plan that it would have fitted.
 func (p *People) faster(v launcher.Verdict) {
 	if v.Proposal != "" {
-		p.say("hint: %s", v.Proposal)
+		p.advise("%s", v.Proposal)
 	}
 }
 
@@ -161,19 +200,19 @@ func (p *People) hint(v launcher.Verdict) {
 		return
 	}
 	if lost := p.attempts[len(p.attempts)-1].decision.Ineffective; len(lost) > 0 {
-		p.say("hint: the job overrides %s itself: look for it in the script and its configuration", lost.Names())
+		p.advise("the job overrides %s itself: look for it in the script and its configuration", lost.Names())
 		return
 	}
 	attempt := p.attempts[len(p.attempts)-1]
 	last := attempt.diagnosis
 	if advice := launcher.Advice(last, attempt.evidence, p.began.Job.Ceiling); advice != "" {
-		p.say("hint: %s", advice)
+		p.advise("%s", advice)
 	}
 	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.began.Python != "" {
-		p.say("hint: the job ran with %s: activate the environment that has the module, or name its interpreter with --python or job.python", p.began.Python)
+		p.advise("the job ran with %s: activate the environment that has the module, or name its interpreter with --python or job.python", p.began.Python)
 	}
 	if v.Outcome == strategy.Exhausted && p.began.Recipe == noRecipe {
-		p.say("hint: no recipe matches this job: gpurun init --dry-run, in front of its line, shows what a train.toml could say of its settings")
+		p.advise("no recipe matches this job: gpurun init --dry-run, in front of its line, shows what a train.toml could say of its settings")
 	}
 }
 

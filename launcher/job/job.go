@@ -117,6 +117,9 @@ type Launch struct {
 	Probe bool
 	// Hooks says that the probe may change settings inside the process.
 	Hooks bool
+	// Snapshot says when the GPU allocator's snapshot is written: "oom", "always" with all
+	// allocations recorded from the start, or "off".
+	Snapshot string
 	// OnNotice is what a notice means that the time ends: "auto", "stop" or "go-on", and
 	// NoticeGrace how long the ranks train on where that time is not known.
 	OnNotice    string
@@ -124,6 +127,8 @@ type Launch struct {
 	// TTY is "auto", "always" or "never": whether a single rank gets a
 	// pseudo-terminal.
 	TTY string
+	// LogLimit is the cap of a log of a rank, in bytes; 0: none.
+	LogLimit int64
 
 	// MaxRestarts is torchrun's: restarts of the whole group for failures
 	// other than memory.
@@ -216,9 +221,11 @@ func defaults() *Job {
 			HangTimeout:     30 * time.Second,
 			Probe:           true,
 			Hooks:           true,
+			Snapshot:        "oom",
 			OnNotice:        "auto",
 			NoticeGrace:     time.Minute,
 			TTY:             "auto",
+			LogLimit:        DefaultLogLimit,
 			Role:            "default",
 			ShutdownTimeout: commandline.DefaultGrace,
 		},

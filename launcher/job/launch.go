@@ -28,10 +28,36 @@ func (r *reader) readLaunch() {
 	l.HangTimeout = t.duration("hang_timeout", l.HangTimeout, time.Second)
 	l.Probe = t.truth("probe", l.Probe)
 	l.Hooks = t.truth("hooks", l.Hooks)
+	l.Snapshot = t.choice("snapshot", l.Snapshot, "oom", "always", "off")
 	l.OnNotice = t.choice("on_notice", l.OnNotice, "auto", "stop", "go-on")
 	l.NoticeGrace = t.duration("notice_grace", l.NoticeGrace, 0)
 	l.TTY = t.choice("tty", l.TTY, "auto", "always", "never")
+	l.LogLimit = readLogLimit(t, l.LogLimit)
 	r.checkDataParallel(t)
+}
+
+// DefaultLogLimit is the cap of one log of a rank, in bytes: some millions of lines, which
+// is a week of a job that prints a few each second, while the two logs of eight ranks that
+// go astray take 4 GiB of the disk at most.
+const DefaultLogLimit = 256 << 20
+
+// leastLogLimit leaves room for a head, a tail, and the line between them.
+const leastLogLimit = 4 << 10
+
+// readLogLimit reads a size, or "off".
+func readLogLimit(t *table, fallback int64) int64 {
+	v, set := t.get("log_limit")
+	if !set {
+		return fallback
+	}
+	if v == "off" {
+		return 0
+	}
+	bytes := t.size("log_limit")
+	if bytes > 0 && bytes < leastLogLimit {
+		t.bad("log_limit", "%s is less than 4KiB; \"off\" is no limit", shown(v))
+	}
+	return bytes
 }
 
 // readNproc reads a word or a number.

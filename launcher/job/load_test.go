@@ -116,7 +116,7 @@ func described(j *Job) map[string]string {
 
 		"nproc_per_node": string(l.NprocPerNode), "master_port": fmt.Sprint(l.MasterPort), "self": fmt.Sprint(l.Self),
 		"data_parallel": fmt.Sprint(l.DataParallel), "hang_timeout": l.HangTimeout.String(), "probe": fmt.Sprint(l.Probe),
-		"on_notice": l.OnNotice, "notice_grace": l.NoticeGrace.String(), "tty": l.TTY, "max_restarts": fmt.Sprint(l.MaxRestarts), "log_dir": l.LogDir, "redirects": fmt.Sprint(l.Redirects),
+		"snapshot": l.Snapshot, "on_notice": l.OnNotice, "notice_grace": l.NoticeGrace.String(), "tty": l.TTY, "log_limit": fmt.Sprint(l.LogLimit), "max_restarts": fmt.Sprint(l.MaxRestarts), "log_dir": l.LogDir, "redirects": fmt.Sprint(l.Redirects),
 		"tee": fmt.Sprint(l.Tee), "local_ranks_filter": fmt.Sprint(l.LocalRanksFilter), "role": l.Role, "run_id": l.RunID,
 		"shutdown_timeout": l.ShutdownTimeout.String(), "local_rank_arg": fmt.Sprint(l.LocalRankArg),
 

@@ -4,12 +4,14 @@
 //
 //	journal.jsonl     one event a line, synced before anybody acts upon it
 //	verdict.json      how the run ended, written atomically
-//	lock              host and pid of the gpurun that runs here
-//	attempt-<n>/      plan.json, command.json, diff.patch, changed files, rank<k>/…
+//	status.json       where the run stands, for who looks on (Record)
+//	run.json          how the run was started, as it was typed
+//	lock              host and pid of the gpurun that runs here; it holds the journal, too
+//	attempt-<n>/      plan.json, command.json, diff.patch, changed files, samples.jsonl, rank<k>/…
 //
 // What gpurun makes there is for its user alone (package private), and free of the
-// job's secrets (package mask), except for command.json and the changed files: the
-// job is started with them.
+// job's secrets (package mask), except for run.json, command.json and the changed files:
+// the job is started with them.
 //
 // Compatibility: every later gpurun reads a journal, and goes on with it; lines of
 // a newer version than its own are refused, not guessed at.
@@ -69,7 +71,7 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 	if err := refuseForeign(dir); err != nil {
 		return nil, nil, err
 	}
-	lock, err := acquire(filepath.Join(dir, lockFile))
+	lock, err := acquire(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,6 +83,9 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("open the journal: %w", err), lock.Close())
 	}
+	if err := holdJournal(file); err != nil && !errors.Is(err, errNoLocks) {
+		return nil, nil, errors.Join(err, file.Close(), lock.Close())
+	}
 	j := &Journal{dir: dir, file: file, lock: lock, shown: shown}
 	if err := j.cutAt(whole); err != nil {
 		return nil, nil, errors.Join(err, j.Close())
@@ -88,14 +93,14 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 	return j, events, nil
 }
 
-// acquire takes the lock file; the kernel gives it back when the process ends,
-// however it ends.
-func acquire(path string) (io.Closer, error) {
-	lock, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
+// acquire takes the lock file, which it opens with a flag; the kernel gives it back when
+// the process ends, however it ends.
+func acquire(path string, flag int) (io.Closer, error) {
+	lock, err := private.OpenFile(path, flag)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := lockNow(lock); err != nil {
 		holder := make([]byte, 256)
 		n, _ := lock.ReadAt(holder, 0)
 		holder = holder[:n]
@@ -117,6 +122,23 @@ func acquire(path string) (io.Closer, error) {
 	}
 	return lock, nil
 }
+
+// lockNow locks a file, or fails where a gpurun has. Who only looks whether one has
+// (locked) holds it for a moment, and many may look in turn: that is outlasted.
+func lockNow(f *os.File) error {
+	for tries := 0; ; tries++ {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || tries == lockTries {
+			return err
+		}
+		time.Sleep(lockPause)
+	}
+}
+
+const (
+	lockTries = 5
+	lockPause = 20 * time.Millisecond
+)
 
 // Read returns the events of a run directory without locking it.
 func Read(dir string) ([]launcher.Event, error) {
@@ -228,8 +250,8 @@ func Runs(root string) ([]string, error) {
 	}
 	var runs []string
 	for _, e := range entries {
-		if e.IsDir() {
-			runs = append(runs, filepath.Join(root, e.Name()))
+		if path := filepath.Join(root, e.Name()); e.IsDir() && !Leftover(path) {
+			runs = append(runs, path)
 		}
 	}
 	slices.Sort(runs)

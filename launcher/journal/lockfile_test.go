@@ -121,7 +121,7 @@ func TestTheLockOfAnEarlierStartIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said []string
-	patience := Patience{Bound: 300 * time.Millisecond, Look: 10 * time.Millisecond, Tell: 200 * time.Millisecond, Said: func(text string) { said = append(said, text) }}
+	patience := Patience{Bound: 900 * time.Millisecond, Look: 10 * time.Millisecond, Tell: 500 * time.Millisecond, Said: func(text string) { said = append(said, text) }}
 	for name, test := range map[string]struct {
 		search Search
 		code   int

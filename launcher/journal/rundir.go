@@ -8,14 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -205,16 +202,6 @@ func misplaced(dir string, events []launcher.Event) error {
 		return nil
 	}
 	return &Unreadable{Path: filepath.Join(dir, File), Line: wrong.Event + 1, Err: wrong.Err}
-}
-
-// Locked reports whether a gpurun is at work in a run directory.
-func Locked(dir string) bool {
-	f, err := os.Open(filepath.Join(dir, lockFile))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // heldByEarlierStart reports whether the gpurun that holds a run directory is of an

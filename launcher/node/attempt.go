@@ -30,6 +30,7 @@ type attempt struct {
 	counters *host.Counters
 	facts    chan strategy.Fact
 	probe    *probe.Installed // nil where the ranks do without
+	measured measured         // by the ranks' processes
 	// stopProbe ends the watch over what ranks tell of their own end.
 	stopProbe func()
 	// saving looks for checkpoints that grow once a rank has told why it ends.
@@ -39,16 +40,20 @@ type attempt struct {
 	// stopSettings ends the watch over the files in which a framework writes what it
 	// uses, after a last look.
 	stopSettings func()
+	// stopSampling ends the looks at the ranks, after a last one.
+	stopSampling func()
 	swap         *swap // nil where nothing is offloaded to NVMe
 	// lingering is cancelled by linger, when what ranks left behind gets no more
 	// time to finish.
 	lingering context.Context
 	linger    context.CancelFunc
 
-	mu     sync.Mutex   // guards what follows
-	ended  map[int]bool // ranks
-	paused bool         // the ranks are stopped, until SIGCONT
-	awake  time.Time    // when they last went on after a pause
+	mu     sync.Mutex         // guards what follows
+	ended  map[int]bool       // ranks
+	well   map[int]bool       // those of them that ended with 0
+	told   map[int]probe.Step // by rank, the latest of its process
+	paused bool               // the ranks are stopped, until SIGCONT
+	awake  time.Time          // when they last went on after a pause
 }
 
 // Facts delivers what is observed; collect closes it.

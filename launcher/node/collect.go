@@ -43,6 +43,8 @@ func (a *attempt) collect() {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("a rank's log is not complete: %v", err)}
 	}
 	a.stopProbe()
+	a.stopSampling()
+	a.snapshots(context.Background())
 	a.saving.stop()
 	a.stopAlarms()
 	a.stopSettings()
@@ -71,6 +73,7 @@ func (a *attempt) awaitExits() (failed bool) {
 			failed = failed || f.Exit.Code != 0
 			a.mu.Lock()
 			a.ended[f.Rank] = true
+			a.well[f.Rank] = f.Exit.Code == 0
 			a.mu.Unlock()
 			if early.Stop(); left > 0 && !failed && !f.Exit.Stopped {
 				early.Reset(a.node.opts.Early)

@@ -49,6 +49,9 @@ func New(o Options, log *EventLog, signals *Signals) *Node {
 	if o.Alarms == nil {
 		o.Alarms = func(context.Context, func(strategy.Fact)) func() { return func() {} }
 	}
+	if o.Output.Screen != nil {
+		signals.shows(o.Output.Screen)
+	}
 	return &Node{opts: o, token: rand.Text(), log: log, signals: signals, ports: map[int]bool{}}
 }
 
@@ -63,7 +66,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	}
 	ranks := n.ranks(a, l)
 	a.saving = newSavingWatch(n.opts.Growing, a.emit)
-	a.stopProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.saving.see), a.stepped)
+	a.stopProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.saving.see)), a.stepped)
 	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.alarm)
 	// A signal that comes while ranks start stops them with their grace, like one
 	// that comes later: the first of them may be at work already.
@@ -80,13 +83,14 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	}
 	n.signals.adopt(a)
 	a.watchSettings(l.Command.Env)
+	a.startSampling()
 	go a.collect()
 	return a, nil
 }
 
 // open makes an attempt with all that its ranks need, and starts none.
 func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
-	a := &attempt{node: n, n: l.N, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, world: n.opts.Ranks, ended: map[int]bool{}}
+	a := &attempt{node: n, n: l.N, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, world: n.opts.Ranks, ended: map[int]bool{}, well: map[int]bool{}, told: map[int]probe.Step{}}
 	var err error
 	if a.port, err = n.port(ctx, l.N); err != nil {
 		return nil, err

@@ -6,7 +6,9 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/strategy"
@@ -42,6 +44,8 @@ type Options struct {
 	MaxRestarts int
 	// Probe puts gpurun's hook into the ranks' Python; Hooks lets it change settings there.
 	Probe, Hooks bool
+	// Snapshot says when the GPU allocator's snapshot is written: "oom", "always" or "off".
+	Snapshot string
 	// Script, an absolute path, or Module is what each rank runs, also behind wrappers;
 	// both are empty where that is not known.
 	Script, Module string
@@ -62,6 +66,12 @@ type Options struct {
 	// Used is what a process holds on the job's devices by the driver's account, in bytes,
 	// 0 where that is not known; nil: nobody is asked.
 	Used func(pid int) int64
+	// Samples is told once a second what the ranks of an attempt let see of themselves, and
+	// once more when they are gone; nil: nobody looks on. It must not wait.
+	Samples func(attempt int, samples []launcher.Sample)
+	// Devices reads the memory of the job's devices until stop is called, cuda:k at k; now
+	// does not wait for the driver. Nil: nobody reads it.
+	Devices func(context.Context) (now func() []gpu.Device, stop func())
 	// Growing looks at the job's checkpoints, and returns how to find out whether they
 	// have grown since; nil: nobody looks.
 	Growing func(context.Context) (grown func(context.Context) bool)
@@ -73,6 +83,8 @@ type Options struct {
 type Output struct {
 	// Stdin is read by rank 0, Stdout and Stderr are the console.
 	Stdin, Stdout, Stderr *os.File
+	// Screen owns the terminal that the console is; nil: nobody draws there.
+	Screen *output.Screen
 	// TTY is "always", "never", or "auto": a single rank gets a pseudo-terminal
 	// where the console is a terminal.
 	TTY string
@@ -80,6 +92,8 @@ type Output struct {
 	Redirect, Tee map[int]output.Streams
 	Filter        []int
 	Role          string
+	// MaxBytes is the cap of a log, that of output.Options.
+	MaxBytes int64
 	// Step finds a training step in a line, nil for none.
 	Step *regexp.Regexp
 	// Mask takes the job's secrets out of what is gpurun's own on the console.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/output"
 )
 
 // Signals takes in the signals that reach gpurun, and passes each to whom it
@@ -46,7 +47,8 @@ type Signals struct {
 	hurried  bool          // and its ranks get no grace
 	paused   bool
 	onNotice NoticeOptions
-	noticed  *notice // the first; nil for none
+	screen   *output.Screen // on which gpurun draws; nil for none
+	noticed  *notice        // the first; nil for none
 }
 
 // Listen begins to take signals in, until Close. The context ends, with a
@@ -164,11 +166,20 @@ func (s *Signals) pause() {
 	if s.running != nil {
 		s.running.pause()
 	}
-	starting := s.starting
+	starting, screen := s.starting, s.screen
 	s.mu.Unlock()
+	screen.Pause()
 	if !starting {
 		pauseSelf()
 	}
+}
+
+// shows says on which screen gpurun draws: nothing of it is to be left there while gpurun
+// is stopped.
+func (s *Signals) shows(screen *output.Screen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.screen = screen
 }
 
 // pauseSelf returns when somebody has let gpurun go on.
@@ -180,6 +191,7 @@ func (s *Signals) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paused = false
+	s.screen.Resume()
 	if s.running != nil {
 		s.running.resume()
 	}

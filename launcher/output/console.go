@@ -161,6 +161,9 @@ func (c *console) fail(to int, err error) {
 // awaitWritable waits for a descriptor that somebody made non-blocking, such as
 // another program on the same terminal.
 func awaitWritable(w io.Writer) error {
+	if on, ok := w.(*onScreen); ok {
+		w = on.to
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return syscall.EAGAIN

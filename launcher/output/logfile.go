@@ -1,15 +1,12 @@
 package output
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync/atomic"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/ranklog"
 )
 
 const (
@@ -26,19 +23,26 @@ type logFile struct {
 	queue *queue
 	done  chan struct{} // closed when the goroutine has ended
 	told  func(string)  // tells a person, once
-	file  *cappedFile   // the goroutine's own
+	file  logWriter     // the goroutine's own
 
 	dropped atomic.Int64 // bytes that found the queue full and are not marked yet
 	err     error        // first error; read after done
 }
 
+// A logWriter is a *ranklog.Writer.
+type logWriter interface {
+	io.WriteCloser
+	// Undo takes back the last n bytes.
+	Undo(n int)
+}
+
 func openLog(path string, most int64, told func(string)) (*logFile, error) {
-	f, err := private.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	file, err := ranklog.Create(path, most)
 	if err != nil {
 		return nil, err
 	}
 	l := &logFile{
-		path: path, told: told, file: &cappedFile{file: f, most: most},
+		path: path, told: told, file: file,
 		queue: newQueue(logQueue, logPatience), done: make(chan struct{}),
 	}
 	go l.run()
@@ -73,7 +77,7 @@ func (l *logFile) run() {
 			l.fail(err)
 		}
 	}
-	if err := l.file.file.Close(); err != nil {
+	if err := l.file.Close(); err != nil {
 		l.fail(err)
 	}
 }
@@ -84,7 +88,7 @@ func (l *logFile) write(lost int64, buf []byte) (int64, error) {
 	if lost > 0 {
 		mark := fmt.Appendf(nil, "\n[gpurun: %d bytes could not be written here]\n", lost)
 		if n, err := l.file.Write(mark); err != nil {
-			l.file.undo(n)
+			l.file.Undo(n)
 			return lost + int64(len(buf)), err
 		}
 	}
@@ -114,84 +118,4 @@ func (l *logFile) close(until time.Time) error {
 		return fmt.Errorf("write rank log: %w", l.err)
 	}
 	return nil
-}
-
-// A cappedFile keeps the first half of its cap for good and lets the rest slide:
-// when it is full, the older half of the rest is cut out. The file on disk is in
-// order at all times, and each byte is written at most twice.
-type cappedFile struct {
-	file *os.File
-	most int64
-	size int64
-	cut  int64 // bytes cut out so far
-	head int64 // where the cut is, once there is one
-}
-
-// Write appends p, in pieces that fit under the cap.
-func (c *cappedFile) Write(p []byte) (int, error) {
-	done := 0
-	for done < len(p) {
-		if c.size >= c.most {
-			if err := c.slide(); err != nil {
-				return done, err
-			}
-		}
-		piece := p[done:min(len(p), done+int(c.most-c.size))]
-		n, err := c.file.WriteAt(piece, c.size)
-		c.size += int64(n)
-		done += n
-		if err != nil {
-			return done, err
-		}
-	}
-	return done, nil
-}
-
-// undo takes back the last n bytes, a mark that was cut short.
-func (c *cappedFile) undo(n int) {
-	if err := c.file.Truncate(c.size - int64(n)); err == nil {
-		c.size -= int64(n)
-	}
-}
-
-// slide cuts the older half of what follows the head out of a full file. The mark
-// has one length for every count, so that it can be written over.
-func (c *cappedFile) slide() error {
-	if c.head == 0 {
-		c.head = c.afterNewline(c.most / 2)
-	}
-	from := c.afterNewline(c.head + (c.size-c.head)/2)
-	lost := from - c.head
-	if c.cut > 0 {
-		lost -= int64(len(cutMark(0)))
-	}
-	mark := cutMark(c.cut + lost)
-	if _, err := c.file.WriteAt(mark, c.head); err != nil {
-		return err
-	}
-	to := c.head + int64(len(mark))
-	n, err := io.Copy(io.NewOffsetWriter(c.file, to), io.NewSectionReader(c.file, from, c.size-from))
-	if err != nil {
-		return err
-	}
-	c.cut, c.size = c.cut+lost, to+n
-	return c.file.Truncate(c.size)
-}
-
-// afterNewline returns the start of the first line at or after an offset, or the
-// offset itself if no line starts soon.
-func (c *cappedFile) afterNewline(off int64) int64 {
-	var near [4096]byte
-	n, err := c.file.ReadAt(near[:min(int64(len(near)), c.most/16)], off)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return off
-	}
-	if i := bytes.IndexByte(near[:n], '\n'); i >= 0 {
-		return off + int64(i) + 1
-	}
-	return off
-}
-
-func cutMark(n int64) []byte {
-	return fmt.Appendf(nil, "\n[gpurun: %19d bytes cut out here]\n", n)
 }

@@ -51,9 +51,6 @@ import (
 // DefaultMaxBytes is the cap of one log file where Options.MaxBytes is 0.
 const DefaultMaxBytes = 256 << 20
 
-// leastBytes is the least cap that leaves room for the mark of a cut.
-const leastBytes = 4 << 10
-
 // AllRanks is the key of Options.Redirect and Options.Tee for every local rank
 // that has no entry of its own.
 const AllRanks = -1
@@ -78,6 +75,8 @@ type Options struct {
 	// The program has to ask for SIGPIPE (signal.Notify), or a closed console
 	// ends it: that is Go's rule for descriptors 1 and 2.
 	Stdout, Stderr io.Writer
+	// Screen owns the terminal that the console is; nil for none.
+	Screen *Screen
 	// Redirect keeps streams off the console, by local rank (torchrun's -r).
 	Redirect map[int]Streams
 	// Tee shows streams with a prefix a line, by local rank (torchrun's -t). It
@@ -96,7 +95,7 @@ type Options struct {
 	// is asked for the first MiB of each stream, from several goroutines.
 	Observe func(line string) (strategy.ObservedSetting, bool)
 	// MaxBytes caps a log file: its head and its tail are kept and the cut is
-	// marked. 0: DefaultMaxBytes; at least 4 KiB.
+	// marked (package ranklog). 0: DefaultMaxBytes; negative: no cap.
 	MaxBytes int64
 	// Fold shows each traceback of a memory error as one line, where several ranks
 	// share the console. It is meant for a terminal.
@@ -130,10 +129,9 @@ type Output struct {
 // by Wait, whether or not a rank was started. The errors are those of the attempt's
 // folder and of the system's limits on descriptors.
 func Open(o Options) (*Output, error) {
-	if o.MaxBytes <= 0 {
+	if o.MaxBytes == 0 {
 		o.MaxBytes = DefaultMaxBytes
 	}
-	o.MaxBytes = max(o.MaxBytes, leastBytes)
 	if o.Step != nil && stepPattern(o.Step).Step == 0 {
 		return nil, fmt.Errorf("step pattern %q has no group for the step's number", o.Step)
 	}
@@ -160,13 +158,14 @@ func Open(o Options) (*Output, error) {
 // openConsoles starts one console, or two if stdout and stderr lead to different
 // files. With one, both streams keep their order.
 func (o *Output) openConsoles() (stdout, stderr *console) {
+	to, errs := o.opts.Screen.On(o.opts.Stdout), o.opts.Screen.On(o.opts.Stderr)
 	if sameFile(o.opts.Stdout, o.opts.Stderr) {
-		c := newConsole(o.opts.Dir, o.opts.Stdout, o.opts.Stderr, nil)
+		c := newConsole(o.opts.Dir, to, errs, nil)
 		o.consoles = []*console{c}
 		return c, c
 	}
-	stderr = newConsole(o.opts.Dir, nil, o.opts.Stderr, nil)
-	stdout = newConsole(o.opts.Dir, o.opts.Stdout, nil, stderr)
+	stderr = newConsole(o.opts.Dir, nil, errs, nil)
+	stdout = newConsole(o.opts.Dir, to, nil, stderr)
 	o.consoles = []*console{stdout, stderr}
 	return stdout, stderr
 }
@@ -198,7 +197,7 @@ func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
 	if err := errors.Join(private.MkdirAll(o.opts.Dir), private.Mkdir(dir)); err != nil {
 		return fmt.Errorf("create the folder of rank %d: %w", r.global, err)
 	}
-	log, err := openLog(filepath.Join(dir, name+".log"), o.opts.MaxBytes, o.note)
+	log, err := openLog(filepath.Join(dir, name+".log"), max(o.opts.MaxBytes, 0), o.note)
 	if err != nil {
 		return fmt.Errorf("create the log of rank %d: %w", r.global, err)
 	}

@@ -608,9 +608,9 @@ func TestAFullDiskIsToldOnceAndTrainingGoesOn(t *testing.T) {
 	}
 	stdout, stderr := newScreen(), newScreen()
 	o := open(t, 1, Options{Dir: dir, Stdout: stdout, Stderr: stderr, Step: regexp.MustCompile(`step (\d+)`)})
-	log := o.ranks[0].streams[0].log.file // nothing was written yet
+	log := o.ranks[0].streams[0].log // nothing was written yet
 	log.file.Close()
-	log.file = os.NewFile(uintptr(full), filepath.Join(dir, "rank0", "stdout.log"))
+	log.file = disk{os.NewFile(uintptr(full), filepath.Join(dir, "rank0", "stdout.log"))}
 	out, _ := o.Files(0)
 	write(t, out, "step 1\n")
 	stderr.await(t, "gpurun: cannot write a log, training goes on: write "+filepath.Join(dir, "rank0", "stdout.log")+": no space left on device\n")

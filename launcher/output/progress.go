@@ -58,6 +58,27 @@ func (o *Output) Progress() []strategy.Fact {
 	return all
 }
 
+// Shown is the latest step that a rank's own lines show, 0 for none, that of all steps, and
+// the loss. They may count other things than the rank's process.
+type Shown struct {
+	Step, Total int
+	Loss        *float64
+}
+
+// Shown says what the lines of a rank on this node show. Any goroutine may call it at any
+// time.
+func (o *Output) Shown(global int) (s Shown) {
+	for _, r := range o.ranks {
+		if r.global == global {
+			r.mu.Lock()
+			s = r.shown
+			s.Loss = r.progress.Loss
+			r.mu.Unlock()
+		}
+	}
+	return s
+}
+
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
@@ -76,6 +97,7 @@ type rank struct {
 	mu        sync.Mutex
 	activity  Activity // guarded by mu, as all below
 	progress  strategy.Progress
+	shown     Shown     // but the loss
 	began     time.Time // when the first step was seen
 	steppedIn string    // the stream that the last step was seen in
 	logged    budget
@@ -93,6 +115,9 @@ func (r *rank) spoke(now time.Time) {
 func (r *rank) stepped(source string, now time.Time, n, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if source != inProcess {
+		r.shown.Step, r.shown.Total = n, max(r.shown.Total, total)
+	}
 	if (r.steppedIn == inProcess) != (source == inProcess) && r.steppedIn != "" {
 		return // lines and the process may count different things: who counts first counts on
 	}

@@ -86,14 +86,22 @@ func OpenFile(path string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// ReadFile reads a file as OpenFile opens it.
+// mostRead is more than any file has that gpurun reads whole, in bytes.
+const mostRead = 16 << 20
+
+// ReadFile reads a file as OpenFile opens it. One of more than 16 MiB is an error: a job
+// may have written it.
 func ReadFile(path string) ([]byte, error) {
 	f, err := OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(f)
+	text, err := io.ReadAll(io.LimitReader(f, mostRead+1))
+	if err == nil && len(text) > mostRead {
+		err = &os.PathError{Op: "read", Path: path, Err: errors.New("it has more than 16 MiB")}
+	}
+	return text, err
 }
 
 // WriteFile writes a file that is there as a whole or not at all: a temporary file

@@ -206,3 +206,20 @@ func TestAnotherUsersFolder(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+// A file that is too large to be read is not read, whoever made it.
+func TestReadFileIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "large")
+	if err := errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Truncate(path, mostRead)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := ReadFile(path); err != nil || len(text) != mostRead {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), "16 MiB") {
+		t.Errorf("%v", err)
+	}
+}

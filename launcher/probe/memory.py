@@ -391,14 +391,21 @@ def last(value, trace):
     memory.save(words(memory))
 
 
+def meter():
+    """Gives the meter of what is trained: the root's, or before one was seen that of the
+    device in use."""
+    memory, torch = state.get("memory"), sys.modules["torch"]
+    if memory is not None:
+        return memory.meter
+    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+    return load("meters").of(torch.device("cuda", torch.cuda.current_device()) if cuda else None)
+
+
 def unseen(ranout, why):
     """Tells that memory ran out before a model was called in training."""
-    torch = sys.modules["torch"]
-    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
-    meters = load("meters")
-    meter = meters.of(torch.device("cuda", torch.cuda.current_device()) if cuda else None)
-    held, peak = meter.read()
-    told = dict(meter.whole(), rank=process.number("RANK"), pid=os.getpid(), time=time.time(), peak_bytes=peak, failed="load")
+    own = meter()
+    held, peak = own.read()
+    told = dict(own.whole(), rank=process.number("RANK"), pid=os.getpid(), time=time.time(), peak_bytes=peak, failed="load")
     told.update(allocated_bytes=held, requested_bytes=ranout.figure(ranout.SIZE, why))
     write(told)
 

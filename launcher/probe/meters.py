@@ -23,6 +23,13 @@ class CUDA:
         held = self.stats().get("allocated_bytes", {}).get("all", {})
         return int(held.get("current", 0)), int(held.get("peak", 0))
 
+    def now(self):
+        """Gives (the device's number, bytes given, bytes held, the most given since somebody
+        reset it, how often the cache was given back to find room)."""
+        stats = self.stats()
+        given, held = (stats.get(name, {}).get("all", {}) for name in ("allocated_bytes", "reserved_bytes"))
+        return self.device, int(given.get("current", 0)), int(held.get("current", 0)), int(given.get("peak", 0)), int(stats.get("num_alloc_retries", 0))
+
     def stats(self):
         return self.cuda.memory_stats_as_nested_dict(self.device)
 
@@ -92,6 +99,11 @@ class Host:
         if self.limit:
             return now["VmData"], max(now["VmPeak"] - now["VmSize"] + now["VmData"], 0)
         return now["RssAnon"], max(now["VmHWM"] - now["VmRSS"] + now["RssAnon"], 0)
+
+    def now(self):
+        """Gives the same as a GPU's meter, where there is no number and no cache."""
+        held, peak = self.read()
+        return -1, held, 0, peak, 0
 
     def whole(self):
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -28,7 +28,20 @@ type Orders struct {
 	// waits before its first optimizer step until Installed.Go is called.
 	Batch bool `json:"batch"`
 	Ranks int  `json:"ranks"`
+	// Record says which allocations on GPUs are recorded with their stacks, for a snapshot
+	// when memory runs out. Nothing is recorded, nor written, where it is empty.
+	Record Record `json:"record,omitempty"`
 }
+
+// Record is how much of the allocations is recorded.
+type Record string
+
+// What is recorded: up to the third optimizer step, to the end, or nothing.
+const (
+	RecordFirst Record = "first"
+	RecordAll   Record = "all"
+	RecordNone  Record = ""
+)
 
 const (
 	ordersFile = "orders.json"

@@ -13,7 +13,8 @@
 //   - process.json: what the process runs with, read from what it calls, and what was
 //     changed in it;
 //   - memory.json: what the process measured of its memory;
-//   - steps: the latest optimizer step.
+//   - steps: the latest optimizer step;
+//   - snapshot-0.pickle, snapshot-1.pickle: what the allocator held when memory ran out.
 //
 // Watch sees them as they appear. A process that the job starts itself and that trains
 // has files with its number in their names.
@@ -32,6 +33,7 @@
 //	meters.py marks.py figures.py inputs.py optimizers.py ranout.py
 //	                  what is held, by block; of the model, its input, its optimizer;
 //	                  and how memory ran out
+//	snapshot.py       what the allocator holds when memory runs out, by line
 //	rootcalls.py      the calls of the root, for those who count or measure them
 //	steps.py gate.py  optimizer steps; where ranks wait for each other
 //	huggingface.py lightning.py deepspeed.py words.py

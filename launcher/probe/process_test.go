@@ -152,8 +152,12 @@ func TestAPlainLoopIsTold(t *testing.T) {
 			if m := said.Model; m == nil || m.Class != "Net" || m.Parameters != 8529 || m.Trainable != 8529 || m.Bytes["float32"] != 4*8529 || m.Compiled {
 				t.Errorf("model %+v", m)
 			}
-			if s := r.steps(t); s.N != test.steps || time.Since(s.At) > time.Minute {
+			s := r.steps(t)
+			if s.N != test.steps || time.Since(s.At) > time.Minute {
 				t.Errorf("steps %+v, want %d", s, test.steps)
+			}
+			if h := s.Held; h.Device != -1 || h.Allocated < 16<<20 || h.Peak < h.Allocated || h.Reserved != 0 {
+				t.Errorf("the process holds %+v", h)
 			}
 		})
 	}
@@ -347,7 +351,7 @@ func TestBelowTorchrun(t *testing.T) {
 // Whatever fails in the hooks, the job goes on, and gpurun is told.
 func TestAHookThatFails(t *testing.T) {
 	path := needs(t)
-	for _, part := range []string{"rungs", "loaders", "steps", "precision", "gate", "blocks"} {
+	for _, part := range []string{"rungs", "loaders", "steps", "precision", "gate", "blocks", "snapshot"} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
 			r := newTrial(t)

@@ -95,7 +95,9 @@ func TestWatchProcesses(t *testing.T) {
 	stop := Watch(dir, []int{0, 1}, func(f strategy.Fact) { facts <- f }, func(rank int, s Step) { steps <- at{rank, s.N, s.Total} })
 	t.Cleanup(stop)
 	in := func(name string) string { return filepath.Join(dir, "rank1", name) }
-	record := func(n int) string { return fmt.Sprintf("%12d %12d %24.10g %20.6f %12d\n", n, 9, 0.5, 1700000000.25, n) }
+	record := func(n int) string {
+		return fmt.Sprintf("%12d %12d %24.10g %20.6f -1 100 0 200 0 %12d\n", n, 9, 0.5, 1700000000.25, n)
+	}
 	step := func(want at) {
 		t.Helper()
 		select {
@@ -134,7 +136,8 @@ func TestWatchProcesses(t *testing.T) {
 	for _, name := range []string{"process-8.json.part", "process-x.json", "process-.json", "process-8-9.json", "xsteps", "steps-", "steps.1"} {
 		write(t, in(name), `{"pid": 9}`)
 	}
-	for _, text := range []string{"", "\n", "1 2 3 4", "1 2 3 4 1", "1 2 3 4 2\n", "-1 2 3 4 -1\n", "1 -2 3 4 1\n", "1 2 x 4 1\n", "1 2 3 1e300 1\n", "1 2 3 nan 1\n", strings.Repeat("1", 1<<20)} {
+	for _, text := range []string{"", "\n", "1 2 3 4", "1 2 3 4 0 5 6 7 8 1", "1 2 3 4 0 5 6 7 8 2\n", "-1 2 3 4 0 5 6 7 8 -1\n", "1 -2 3 4 0 5 6 7 8 1\n", "1 2 x 4 0 5 6 7 8 1\n",
+		"1 2 3 1e300 0 5 6 7 8 1\n", "1 2 3 nan 0 5 6 7 8 1\n", strings.Repeat("1", 1<<20)} {
 		write(t, in("steps-9"), text)
 	}
 	if err := syscall.Mkfifo(in("steps-10"), 0o600); err != nil {

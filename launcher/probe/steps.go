@@ -16,7 +16,26 @@ type Step struct {
 	Total int       // the number of steps that the job has, 0 if unknown
 	Loss  float64   // NaN if unknown
 	At    time.Time // when it ended
+	Held  Held      // at its end
 }
+
+// Held is the memory of a process, in bytes; a zero is not known.
+type Held struct {
+	// Device is PyTorch's number of the GPU that it trains on, -1 for the CPU.
+	Device int
+	// Allocated and Reserved are what PyTorch's allocator gives and holds, Peak the most that
+	// it ever gave. On the CPU Allocated and Peak are the process's own memory.
+	Allocated, Reserved, Peak int64
+	// Retries is how often the allocator gave its cache back to find room.
+	Retries int64
+}
+
+// The most that is believed of a process: what a job writes into its record need not be
+// from the probe.
+const (
+	mostBytes   = 1 << 50
+	mostDevices = 1 << 10
+)
 
 // recordLength bounds the one record of the file steps, which steps.py writes in place.
 const recordLength = 256
@@ -37,24 +56,25 @@ func readStep(path string) (s Step, ok bool) {
 func parseStep(record string) (s Step, ok bool) {
 	line, _, whole := strings.Cut(record, "\n")
 	fields := strings.Fields(line)
-	if !whole || len(fields) != 5 || fields[0] != fields[4] {
+	if !whole || len(fields) != 10 || fields[0] != fields[9] {
 		return s, false
 	}
-	var err [4]error
-	var at float64
-	s.N, err[0] = strconv.Atoi(fields[0])
-	s.Total, err[1] = strconv.Atoi(fields[1])
-	s.Loss, err[2] = strconv.ParseFloat(fields[2], 64)
-	at, err[3] = strconv.ParseFloat(fields[3], 64)
-	for _, e := range err {
-		if e != nil {
-			return Step{}, false
+	var figures [7]int64 // but the loss and the time
+	for i, k := range []int{0, 1, 4, 5, 6, 7, 8} {
+		n, err := strconv.ParseInt(fields[k], 10, 64)
+		if err != nil || n < 0 && k != 4 || n >= mostBytes {
+			return s, false
 		}
+		figures[i] = n
 	}
-	if s.N <= 0 || s.Total < 0 || !(at > 0 && at < 1<<40) {
-		return Step{}, false
+	loss, err := strconv.ParseFloat(fields[2], 64)
+	at, failed := strconv.ParseFloat(fields[3], 64)
+	if err != nil || failed != nil || figures[0] == 0 || !(at > 0 && at < 1<<40) || figures[2] < -1 || figures[2] >= mostDevices {
+		return s, false
 	}
 	seconds, fraction := math.Modf(at)
-	s.At = time.Unix(int64(seconds), int64(fraction*1e9)).UTC()
-	return s, true
+	return Step{
+		N: int(figures[0]), Total: int(figures[1]), Loss: loss, At: time.Unix(int64(seconds), int64(fraction*1e9)).UTC(),
+		Held: Held{Device: int(figures[2]), Allocated: figures[3], Reserved: figures[4], Peak: figures[5], Retries: figures[6]},
+	}, true
 }

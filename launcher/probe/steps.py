@@ -10,13 +10,14 @@ import weakref
 process = load("process")
 imports = load("imports")
 memory = load("memory")
+snapshot = load("snapshot").state
 
 # Those of the job itself, where a framework knows them: a function that gives the number
 # of the step before the first one here, of all steps, and the latest loss; each or None.
 source = []
 
 count = {}  # by the optimizer's id
-clock = {"n": 0, "written": 0, "base": 0, "pid": os.getpid()}
+clock = {"n": 0, "written": 0, "base": 0, "pid": os.getpid(), "peak": 0}
 handles = {}
 made = []  # optimizers, weakly
 
@@ -93,7 +94,8 @@ def renew():
     util = sys.modules.get("multiprocessing.util")
     if os.getpid() != clock["pid"] and util is not None:
         util.Finalize(None, end, exitpriority=0)
-    clock.update(pid=os.getpid(), n=0, written=0)
+    clock.update(pid=os.getpid(), n=0, written=0, peak=0)
+    clock.pop("meter", None)
     count.clear()
 
 
@@ -203,6 +205,8 @@ def after(optimizer, args, kwargs):
         if n <= clock["n"]:
             return
         clock["n"] = n
+        if snapshot["busy"]:
+            load("snapshot").stepped(n)
         now = time.monotonic()
         if n <= 3 or now - clock["written"] >= 1:
             clock["written"] = now
@@ -224,7 +228,8 @@ def base():
 
 
 def write():
-    """Tells the step in place: number, total, loss, time, and the number once more."""
+    """Tells the step in place: number, total, loss, time, what is held, and the number once
+    more."""
     if not process.state["speaks"]:
         return
     total, loss = 0, float("nan")
@@ -235,12 +240,24 @@ def write():
         except Exception:
             pass
     n = clock["base"] + clock["n"]
-    record = "%12d %12d %24.10g %20.6f %12d\n" % (n, total, loss, time.time(), n)
+    record = "%12d %12d %24.10g %20.6f %s %12d\n" % (n, total, loss, time.time(), "%3d %15d %15d %15d %9d" % held(), n)
     fd = os.open(process.file("steps"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.pwrite(fd, record.encode("ascii"), 0)
     finally:
         os.close(fd)
+
+
+def held():
+    """Gives (the device, -1 for the CPU; bytes given, bytes held, the most that was ever given,
+    retries). What the job resets of its peaks is kept here."""
+    try:
+        meter = clock.get("meter") or clock.setdefault("meter", memory.meter())
+        device, given, reserved, peak, retries = meter.now()
+        clock["peak"] = max(clock["peak"], peak)
+        return device, given, reserved, clock["peak"], retries
+    except Exception:
+        return -1, 0, 0, 0, 0
 
 
 def end():

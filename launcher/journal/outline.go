@@ -1,0 +1,106 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/private"
+)
+
+// How much of a journal an outline rests on, in bytes: how it begins, and how it goes on
+// last. Most journals are shorter than that.
+const (
+	outlineHead = 256 << 10
+	outlineTail = 2 << 20
+	maxVerdict  = 16 << 20
+)
+
+// outlined are the kinds of event that an outline has; those between them are long.
+var outlined = []string{"began", "started", "decided", "finished"}
+
+// Outline reads how a run's journal begins and how it ends, at a cost that does not grow
+// with the run: who began it, the attempts that were started, and what was decided. Of a
+// long journal those in the middle are missing. It tells when the journal was last
+// written to. The error is *Unreadable for a line that cannot be read.
+func Outline(dir string) (events []launcher.Event, written time.Time, err error) {
+	path := filepath.Join(dir, File)
+	f, err := private.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read the journal: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read the journal: %w", err)
+	}
+	head, tail := io.NewSectionReader(f, 0, info.Size()), io.NewSectionReader(f, 0, 0)
+	if info.Size() > outlineHead+outlineTail {
+		head = io.NewSectionReader(f, 0, outlineHead)
+		tail = io.NewSectionReader(f, info.Size()-outlineTail, outlineTail)
+	}
+	for _, part := range []*io.SectionReader{head, tail} {
+		text, err := io.ReadAll(part)
+		if err != nil {
+			return nil, info.ModTime(), fmt.Errorf("read the journal: %w", err)
+		}
+		if part == tail {
+			_, text, _ = bytes.Cut(text, []byte("\n")) // it begins within a line
+		}
+		more, err := outlineOf(text)
+		if err != nil {
+			return events, info.ModTime(), fmt.Errorf("%s: %w", path, err)
+		}
+		events = append(events, more...)
+	}
+	return events, info.ModTime(), nil
+}
+
+// outlineOf decodes the whole lines of a text that an outline has.
+func outlineOf(text []byte) (events []launcher.Event, err error) {
+	for line := range bytes.Lines(text) {
+		if !bytes.HasSuffix(line, []byte("\n")) || bytes.IndexByte(line, 0) >= 0 {
+			return events, nil // torn, or cut where the part ends
+		}
+		if !bytes.HasPrefix(line, opening) {
+			return events, errors.New("it is no event of a run")
+		}
+		if !slices.ContainsFunc(outlined, func(kind string) bool {
+			return bytes.Contains(line[:min(len(line), 64)], []byte(`"kind":"`+kind+`"`))
+		}) {
+			continue
+		}
+		e, _, err := launcher.Decode(line)
+		if err != nil {
+			return events, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// ReadVerdict reads a run's verdict.json, which holds how the run ends if its gpurun does
+// not come to write more. It tells when it was written. The error is fs.ErrNotExist where
+// there is none.
+func ReadVerdict(dir string) (v launcher.Verdict, written time.Time, err error) {
+	f, err := private.OpenFile(filepath.Join(dir, verdictFile), os.O_RDONLY)
+	if err != nil {
+		return v, written, fmt.Errorf("read the verdict: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return v, written, fmt.Errorf("read the verdict: %w", err)
+	}
+	if err := json.NewDecoder(io.LimitReader(f, maxVerdict)).Decode(&v); err != nil {
+		return v, written, fmt.Errorf("read the verdict: %w", err)
+	}
+	return v, info.ModTime(), nil
+}

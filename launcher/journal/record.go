@@ -1,0 +1,68 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/private"
+)
+
+// The files of a run directory that show a run while it goes on. Nothing is decided by them.
+const (
+	// StatusFile is in the run directory, SamplesFile in an attempt's folder.
+	StatusFile  = "status.json"
+	SamplesFile = "samples.jsonl"
+)
+
+// A Record writes what a run lets see of itself while it goes on, beside the Journal and
+// without its promises: nothing is synced, and an error concerns nobody who trains. Its
+// methods are called from one goroutine.
+type Record struct {
+	dir  string
+	mask *mask.Masker
+}
+
+// NewRecord writes into a run directory, which somebody else makes; m may be nil.
+func NewRecord(dir string, m *mask.Masker) *Record { return &Record{dir, m} }
+
+// Status replaces status.json.
+func (r *Record) Status(s launcher.Status) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("encode the status: %w", err)
+	}
+	return private.WriteCopy(filepath.Join(r.dir, StatusFile), append(r.mask.JSON(text), '\n'), private.Mode)
+}
+
+// Samples appends to the samples.jsonl of an attempt, whose folder is there. Lines are
+// written whole, or where the disk is full not at all.
+func (r *Record) Samples(attempt int, samples []launcher.Sample) error {
+	var lines bytes.Buffer
+	for _, s := range samples {
+		line, err := json.Marshal(s)
+		if err != nil {
+			return fmt.Errorf("encode a sample: %w", err)
+		}
+		lines.Write(append(line, '\n'))
+	}
+	f, err := private.OpenFile(filepath.Join(r.dir, fmt.Sprintf("attempt-%d", attempt), SamplesFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND)
+	if err != nil {
+		return fmt.Errorf("write the samples: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil {
+		if _, err = f.Write(lines.Bytes()); err != nil {
+			err = errors.Join(err, f.Truncate(info.Size()))
+		}
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write the samples: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package journal
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher"
+)
+
+func always() error { return nil }
+
+// A job that takes the lock file away does not take the run away.
+func TestARunWhoseLockFileIsGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	lock := filepath.Join(dir, lockFile)
+	j, _ := open(t, dir)
+	if err := errors.Join(j.Append(launcher.Began{}), os.Remove(lock)); err != nil {
+		t.Fatal(err)
+	}
+	if !Locked(dir) {
+		t.Error("it does not look as if it ran")
+	}
+	if err := Remove(dir, always); !errors.Is(err, ErrLocked) {
+		t.Errorf("removed: %v", err)
+	}
+	if _, err := os.Lstat(lock); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("who only looked made a lock file: %v", err)
+	}
+	if _, _, err := Open(dir, nil); !errors.Is(err, ErrLocked) {
+		t.Errorf("another began in it: %v", err)
+	}
+	if host, pid, works := Holder(dir); !works || host != "" || pid != 0 {
+		t.Errorf("the lock file of who came later names %q %d, %v", host, pid, works)
+	}
+	if err := errors.Join(j.Append(launcher.Noticed{}), j.Close(), os.Remove(lock)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Remove(dir, always), emptied(dir)); Locked(dir) || err != nil {
+		t.Errorf("when it has ended: %v", err)
+	}
+}
+
+// emptied wants nothing beside a directory that is gone.
+func emptied(dir string) error {
+	left, err := os.ReadDir(filepath.Dir(dir))
+	if len(left) > 0 {
+		return errors.New(left[0].Name() + " is left")
+	}
+	return err
+}
+
+// A folder that only has the name of what is being removed is somebody's, and a link in
+// the mark's place is no mark.
+func TestLeftover(t *testing.T) {
+	root := t.TempDir()
+	mark := func(name string) string { return filepath.Join(root, name, removedFile) }
+	for _, name := range []string{".removed-named", ".removed-linked", ".removed-marked", "marked", "target"} {
+		if err := os.MkdirAll(filepath.Join(root, name, "data"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := errors.Join(os.WriteFile(mark("target"), nil, 0o600), os.WriteFile(mark("marked"), nil, 0o600),
+		os.WriteFile(mark(".removed-marked"), nil, 0o600), os.Symlink(mark("target"), mark(".removed-linked")),
+		os.Symlink(filepath.Join(root, "target"), filepath.Join(root, ".removed-link")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".removed-named", ".removed-linked", ".removed-link", "marked", ".removed-marked"} {
+		dir, want := filepath.Join(root, name), name == ".removed-marked"
+		if got := Leftover(dir); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+		err := RemoveLeftover(dir)
+		if _, there := os.Lstat(dir); (err == nil) != want || (there != nil) != want {
+			t.Errorf("%s: %v, %v", name, err, there)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(root, "target", "data")); err != nil {
+		t.Error(err)
+	}
+}
+
+// What has the hidden name already is not removed for a run's sake.
+func TestAFolderUnderTheHiddenName(t *testing.T) {
+	root := t.TempDir()
+	dir, other := filepath.Join(root, "run"), filepath.Join(root, ".removed-run", "data")
+	begin(t, dir, "")
+	if err := os.MkdirAll(other, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := Remove(dir, always)
+	for _, path := range []string{dir, other} {
+		if _, there := os.Lstat(path); err == nil || there != nil {
+			t.Errorf("%v, %v", err, there)
+		}
+	}
+}
+
+// Where the system cannot tell whether a run without a lock file runs, one that has ended
+// may go, and no other.
+func TestEnded(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	j, _ := open(t, dir)
+	if err := j.Append(launcher.Began{}); err != nil || ended(dir) {
+		t.Errorf("begun: %v", err)
+	}
+	if err := errors.Join(j.Append(launcher.Finished{}), j.Close()); err != nil || !ended(dir) {
+		t.Errorf("finished: %v", err)
+	}
+}

@@ -1,0 +1,121 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/probe"
+)
+
+// samplePause is how often ranks are looked at for who looks on.
+const samplePause = time.Second
+
+// stepped takes the optimizer steps that a rank's process counts.
+func (a *attempt) stepped(rank int, s probe.Step) {
+	a.mu.Lock()
+	a.told[rank] = s
+	a.mu.Unlock()
+	a.out.Stepped(rank, s.N, s.At)
+}
+
+// startSampling looks at the ranks until stopSampling, and a last time then.
+func (a *attempt) startSampling() {
+	a.stopSampling = func() {}
+	take := a.node.opts.Samples
+	if take == nil {
+		return
+	}
+	over := make(chan struct{})
+	var sampling sync.WaitGroup
+	sampling.Go(func() {
+		memory, _ := host.This().Memory() // nothing, where it is not known
+		share := hostShare(memory, a.world)
+		devices, stop := a.followDevices()
+		defer stop()
+		tick := time.NewTicker(samplePause)
+		defer tick.Stop()
+		for running := true; running; {
+			take(a.n, a.samples(time.Now().UTC(), devices(), share))
+			select {
+			case <-tick.C:
+			case <-over:
+				running = false
+			}
+		}
+		take(a.n, a.samples(time.Now().UTC(), devices(), share))
+	})
+	a.stopSampling = sync.OnceFunc(func() { close(over); sampling.Wait() })
+}
+
+func (a *attempt) followDevices() (now func() []gpu.Device, stop func()) {
+	if a.node.opts.Devices == nil {
+		return func() []gpu.Device { return nil }, func() {}
+	}
+	return a.node.opts.Devices(a.lingering)
+}
+
+// hostShare is a rank's part of memory that some ranks share, in bytes.
+func hostShare(m host.Memory, ranks int) int64 {
+	if m.Limit > 0 {
+		m.Total = min(m.Total, m.Limit)
+	}
+	return m.Total / int64(ranks)
+}
+
+// samples are what each rank lets see of itself now; share is its part of the host's memory.
+func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []launcher.Sample {
+	var all []launcher.Sample
+	for _, rank := range a.ranks() {
+		a.mu.Lock()
+		told, known := a.told[rank]
+		a.mu.Unlock()
+		s := launcher.Sample{Time: now, Rank: rank, Phase: "load"}
+		addSteps(&s, a.out.Shown(rank), told)
+		if s.Step > 0 {
+			s.Phase = "train"
+		}
+		device := rank // of ranks that have not said theirs
+		if known && told.Held.Peak > 0 {
+			device = told.Held.Device
+			addHeld(&s, told.Held)
+		}
+		if device >= 0 && device < len(devices) {
+			s.Device = fmt.Sprintf("cuda:%d", device)
+			s.Used, s.Capacity, s.Allowed = devices[device].Used, devices[device].Total, devices[device].Total
+		}
+		if s.Device == "cpu" {
+			s.Allowed = cmp.Or(a.node.opts.DataLimit, share)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// addSteps adds how far a rank has come: by its lines where they alone say how many steps
+// there are, since the two may count different things, else by its process.
+func addSteps(s *launcher.Sample, lines output.Shown, told probe.Step) {
+	s.Step, s.Total, s.Loss = told.N, told.Total, lines.Loss
+	if told.N == 0 || lines.Total > 0 && told.Total == 0 {
+		s.Step, s.Total = lines.Step, lines.Total
+	}
+	if s.Loss == nil && told.N > 0 && !math.IsNaN(told.Loss) && !math.IsInf(told.Loss, 0) {
+		s.Loss = &told.Loss
+	}
+}
+
+// addHeld adds what a rank's process holds.
+func addHeld(s *launcher.Sample, h probe.Held) {
+	s.Device = "cpu"
+	if h.Device >= 0 {
+		s.Device = fmt.Sprintf("cuda:%d", h.Device)
+	}
+	s.Allocated, s.Reserved, s.Retries = h.Allocated, h.Reserved, h.Retries
+	s.Peak = cmp.Or(h.Peak, h.Allocated)
+}

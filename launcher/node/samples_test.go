@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/probe"
+)
+
+// What ranks print, what their processes tell and what the driver says of the devices is
+// joined while they run, and once more when they are gone.
+func TestRanksAreSampled(t *testing.T) {
+	f := newFixture(t, `#!/bin/sh
+[ $RANK = 1 ] && exit
+echo 'step 3 loss 0.25'
+echo 5 100 nan 1700000000 1 10 20 30 2 5 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
+until [ -e go-on ]; do sleep 0.02; done
+echo 7 100 0.5 1700000001 1 11 21 31 2 7 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
+`)
+	f.opts.Output.Step = regexp.MustCompile(`step (?P<step>\d+) loss (?P<loss>\S+)`)
+	f.opts.Devices = func(context.Context) (func() []gpu.Device, func()) {
+		return func() []gpu.Device { return []gpu.Device{{Used: 50, Total: 100}, {Used: 60, Total: 200}} }, func() {}
+	}
+	var mu sync.Mutex
+	var latest []launcher.Sample
+	f.opts.Samples = func(n int, samples []launcher.Sample) {
+		mu.Lock()
+		defer mu.Unlock()
+		if latest = samples; n != 0 {
+			t.Errorf("samples of attempt %d", n)
+		}
+	}
+	now := func() []launcher.Sample {
+		mu.Lock()
+		defer mu.Unlock()
+		return latest
+	}
+	a, err := f.start(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the steps", func() bool { s := now(); return len(s) == 2 && s[0].Step == 5 && s[0].Loss != nil })
+	loss := .25
+	want := []launcher.Sample{
+		{Rank: 0, Device: "cuda:1", Step: 5, Total: 100, Loss: &loss, Phase: "train", Allocated: 10, Reserved: 20, Peak: 30, Retries: 2, Allowed: 200, Used: 60, Capacity: 200},
+		{Rank: 1, Device: "cuda:1", Phase: "load", Allowed: 200, Used: 60, Capacity: 200},
+	}
+	if diff := cmp.Diff(want, now(), cmpopts.IgnoreFields(launcher.Sample{}, "Time")); diff != "" {
+		t.Error(diff)
+	}
+	if err := os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	drain(a.Facts())
+	if s := now()[0]; s.Step != 7 || s.Peak != 31 || time.Since(s.Time) > time.Minute {
+		t.Errorf("at the end: %+v", s)
+	}
+}
+
+// On the CPU ranks share what the host, or its control group, has.
+func TestHostShare(t *testing.T) {
+	for want, m := range map[int64]host.Memory{50: {Total: 100}, 20: {Total: 100, Limit: 40}, 49: {Total: 98, Limit: 400}, 0: {}} {
+		if got := hostShare(m, 2); got != want {
+			t.Errorf("%+v: %d, want %d", m, got, want)
+		}
+	}
+	a := &attempt{node: &Node{}, world: 1, told: map[int]probe.Step{0: {N: 1, Loss: math.NaN(), Held: probe.Held{Device: -1, Allocated: 5, Peak: 7}}}, out: &output.Output{}}
+	want := launcher.Sample{Device: "cpu", Step: 1, Phase: "train", Allocated: 5, Peak: 7, Allowed: 20}
+	if got := a.samples(time.Time{}, []gpu.Device{{Used: 1, Total: 2}}, 20); len(got) != 1 || got[0] != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// Lines and process may count different things: one of them is taken, with its total.
+func TestAddSteps(t *testing.T) {
+	lost, own := .5, .25
+	for _, test := range []struct {
+		name  string
+		lines output.Shown
+		told  probe.Step
+		want  launcher.Sample
+	}{
+		{"nothing", output.Shown{}, probe.Step{}, launcher.Sample{}},
+		{"lines alone", output.Shown{Step: 3, Loss: &lost}, probe.Step{}, launcher.Sample{Step: 3, Loss: &lost}},
+		{"the process alone", output.Shown{}, probe.Step{N: 5, Total: 9, Loss: own}, launcher.Sample{Step: 5, Total: 9, Loss: &own}},
+		{"the process, which knows the total", output.Shown{Step: 30, Total: 90}, probe.Step{N: 5, Total: 9, Loss: math.NaN()}, launcher.Sample{Step: 5, Total: 9}},
+		{"lines, which know the total", output.Shown{Step: 30, Total: 90, Loss: &lost}, probe.Step{N: 5, Loss: own}, launcher.Sample{Step: 30, Total: 90, Loss: &lost}},
+		{"neither knows it", output.Shown{Step: 30}, probe.Step{N: 5, Loss: math.Inf(1)}, launcher.Sample{Step: 5}},
+	} {
+		var got launcher.Sample
+		addSteps(&got, test.lines, test.told)
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s: %s", test.name, diff)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package ranklog
+
+import (
+	"errors"
+	"io"
+	"math"
+	"os"
+
+	"github.com/gpurun/gpurun/launcher/private"
+)
+
+// A Reader reads a log from its beginning, and goes on with what is added later: io.EOF
+// means that there is no more yet. Where something was cut out before it was read, it reads
+// a line that says how much. It is for one goroutine.
+type Reader struct {
+	path  string
+	first os.FileInfo // of the log's first file
+	file  *os.File    // that is being read
+	at    int64       // in it
+	pos   int64       // in the stream
+	from  int64       // where the file begins in the stream
+	tail  bool        // the file is a part of the tail
+	head  int64       // bytes of the first file, once there is another; else 0
+	end   bool        // nothing comes after the file
+	mark  []byte      // that comes before what is in the file
+}
+
+// Open opens the log at path. It follows no link. The error is fs.ErrNotExist where there
+// is none yet.
+func Open(path string) (*Reader, error) {
+	f, err := private.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{path: path, file: f, from: -1}
+	if r.first, err = f.Stat(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return r, nil
+}
+
+// Close closes what is open.
+func (r *Reader) Close() error { return r.file.Close() }
+
+// Read is io.Reader's.
+func (r *Reader) Read(p []byte) (int, error) {
+	for {
+		if len(r.mark) > 0 {
+			n := copy(p, r.mark)
+			r.mark = r.mark[n:]
+			return n, nil
+		}
+		if n, err := r.more(p); n > 0 || err != nil || r.end || len(p) == 0 {
+			return n, eof(n, err)
+		}
+		next, err := r.next()
+		if err != nil || next == nil {
+			return 0, eof(0, err)
+		}
+		if n, err := r.more(p); n > 0 || err != nil { // it was added before the next file was there
+			return n, eof(n, err)
+		}
+		if err := next(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func eof(n int, err error) error {
+	if n == 0 && err == nil {
+		return io.EOF
+	}
+	return err
+}
+
+// more reads on in the file. At its end there is no error.
+func (r *Reader) more(p []byte) (int, error) {
+	n, err := r.file.ReadAt(p, r.at)
+	r.at, r.pos = r.at+int64(n), r.pos+int64(n)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// next finds what comes after the file, and returns how to go there; nil for nothing yet.
+func (r *Reader) next() (func() error, error) {
+	tails, err := tailsOf(r.path)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := os.Lstat(r.path)
+	if err != nil {
+		return nil, err
+	}
+	if !os.SameFile(whole, r.first) { // all have become one
+		return r.joined, nil
+	}
+	for _, p := range tails {
+		if p.from > r.from && p.from >= r.pos && whole.Size() <= p.head { // else the file has the part
+			return func() error { return r.open(p) }, nil
+		}
+	}
+	return nil, nil
+}
+
+// open goes on with a part. One that was let go meanwhile is passed over.
+func (r *Reader) open(p part) error {
+	f, err := private.OpenFile(p.path, os.O_RDONLY)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.leave()
+	r.to(f, 0, p.from)
+	r.from, r.tail = p.from, true
+	return nil
+}
+
+// leave keeps the length of the first file when it has been read.
+func (r *Reader) leave() {
+	if !r.tail {
+		r.head = r.pos
+	}
+}
+
+// to goes to a place in a file, which is that of the stream.
+func (r *Reader) to(f *os.File, at, pos int64) {
+	_ = r.file.Close() // it was only read
+	if pos > r.pos {
+		r.mark = mark(pos - r.pos)
+	}
+	r.file, r.at, r.pos = f, at, pos
+}
+
+// joined goes on in the one file that the parts have become, where it was in the stream.
+func (r *Reader) joined() error {
+	f, err := private.OpenFile(r.path, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	r.leave()
+	at, from := r.head, r.head // where the tail begins, in the file and in the stream
+	if cut, ok := marked(f, r.head); ok {
+		at, from = at+markLength, from+cut
+	}
+	r.end, r.from = true, math.MaxInt64
+	if r.pos > from {
+		at, from = at+r.pos-from, r.pos
+	}
+	r.to(f, at, from)
+	return nil
+}

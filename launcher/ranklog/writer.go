@@ -1,0 +1,137 @@
+package ranklog
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/private"
+)
+
+// parts is how many files a log has at most: the head and the newest of the tail.
+const parts = 4
+
+// joinPatience is how long the files of a log may take to become one.
+const joinPatience = 3 * time.Second
+
+// A Writer writes a log. It is for one goroutine.
+type Writer struct {
+	path  string
+	most  int64 // 0: no cap
+	file  *os.File
+	size  int64  // of the file
+	at    int64  // in the stream
+	head  int64  // bytes of the first file, once there is a second
+	tails []part // that are there
+	line  bool   // the file ends within a line
+}
+
+// Create makes the log at path, anew where there is one, that takes most bytes of the disk:
+// at least Least; 0 for no cap.
+func Create(path string, most int64) (*Writer, error) {
+	old, err := tailsOf(path)
+	for _, p := range old {
+		err = errors.Join(err, os.Remove(p.path))
+	}
+	if err != nil {
+		return nil, err
+	}
+	_ = dropJoined(path) // else it is in nobody's way
+	f, err := create(path)
+	if err != nil {
+		return nil, err
+	}
+	if most > 0 {
+		most = max(most, Least)
+	}
+	return &Writer{path: path, most: most, file: f}, nil
+}
+
+func create(path string) (*os.File, error) {
+	return private.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+}
+
+// Write appends p. An error leaves the log as far as it was written, and the next Write
+// goes on there.
+func (w *Writer) Write(p []byte) (int, error) {
+	done := 0
+	for done < len(p) {
+		n, last := w.piece(p[done:])
+		n, err := w.file.WriteAt(p[done:done+n], w.size)
+		w.size, w.at, done = w.size+int64(n), w.at+int64(n), done+n
+		if n > 0 {
+			w.line = p[done-1] != '\n'
+		}
+		if err != nil {
+			return done, err
+		}
+		if last && done < len(p) {
+			if err := w.next(); err != nil {
+				return done, err
+			}
+		}
+	}
+	return done, nil
+}
+
+// limit is how large a file may become: together with the mark of a cut, all are as large
+// as the cap.
+func (w *Writer) limit() int64 { return (w.most - markLength) / parts }
+
+// piece is how much of p the file takes, and whether it takes no more. Near its limit it
+// ends where a line does.
+func (w *Writer) piece(p []byte) (n int, last bool) {
+	room := w.limit() - w.size
+	if w.most == 0 || int64(len(p)) < room {
+		return len(p), false
+	}
+	n = int(max(room, 0))
+	near := max(0, n-int(min(4096, w.limit()/4)))
+	if i := bytes.LastIndexByte(p[near:n], '\n'); i >= 0 {
+		return near + i + 1, true
+	}
+	if near == 0 && !w.line { // the line begins in the next file
+		return 0, true
+	}
+	return n, true
+}
+
+// next begins a new part, and lets the oldest go where there are too many.
+func (w *Writer) next() error {
+	if len(w.tails) == 0 {
+		w.head = w.size
+	}
+	if len(w.tails) == parts-1 {
+		if err := os.Remove(w.tails[0].path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		w.tails = w.tails[1:]
+	}
+	p := tailOf(w.path, w.head, w.at)
+	f, err := create(p.path)
+	if err != nil {
+		return err
+	}
+	old := w.file
+	w.file, w.size, w.tails = f, 0, append(w.tails, p)
+	return old.Close()
+}
+
+// Undo takes back the last n bytes, as far as they are in the newest file: something that
+// was written in part.
+func (w *Writer) Undo(n int) {
+	back := min(int64(n), w.size)
+	if err := w.file.Truncate(w.size - back); err == nil {
+		w.size, w.at = w.size-back, w.at-back
+	}
+}
+
+// Close ends the log, and makes one file of it.
+func (w *Writer) Close() error {
+	err := w.file.Close()
+	if err == nil && len(w.tails) > 0 {
+		_ = w.join(time.Now().Add(joinPatience)) // else the parts are read as one
+	}
+	return err
+}

@@ -1,0 +1,50 @@
+package launcher
+
+import (
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Status is where a run stands at one moment: its status.json. What is not known is
+// absent.
+type Status struct {
+	Run string `json:"run"`
+	Job string `json:"job"`
+	// Outcome is how the run ended; absent while it runs.
+	Outcome strategy.Outcome `json:"outcome,omitempty"`
+	// Attempt is the number of the latest attempt, from 0. Running says that its ranks run.
+	Attempt     int  `json:"attempt"`
+	MaxAttempts int  `json:"max_attempts,omitempty"`
+	Running     bool `json:"running"`
+	// Step and Total are those of the rank that has come furthest, Rate is in steps a second.
+	Step  int      `json:"step,omitempty"`
+	Total int      `json:"total,omitempty"`
+	Rate  float64  `json:"rate,omitempty"`
+	Loss  *float64 `json:"loss,omitempty"`
+	// Memory is that of the rank whose peak is the largest part of what it may hold.
+	Memory *StatusMemory `json:"memory,omitempty"`
+	// Seconds is how long the attempt has run, ETA how long it is expected to go on.
+	Seconds strategy.Seconds  `json:"seconds"`
+	ETA     *strategy.Seconds `json:"eta_seconds,omitempty"`
+	Time    time.Time         `json:"time"` // of these figures
+	// Host and PID are those of the gpurun that wrote this.
+	Host string `json:"host"`
+	PID  int    `json:"pid"`
+}
+
+// StatusMemory is the memory of one rank, in bytes of what it trains in.
+type StatusMemory struct {
+	Rank   int    `json:"rank"`
+	Device string `json:"device,omitempty"` // "cuda:0", or "cpu"
+	// Used is what PyTorch gives now, or on the CPU what the process holds; before the first
+	// step, what all processes hold of the device. Reserved is what PyTorch's allocator holds
+	// of it, and Peak the most that it ever gave.
+	Used     int64 `json:"used_bytes,omitempty"`
+	Reserved int64 `json:"reserved_bytes,omitempty"`
+	Peak     int64 `json:"peak_bytes,omitempty"`
+	// Allowed is what the rank may hold.
+	Allowed int64 `json:"allowed_bytes,omitempty"`
+	// Retries is how often the allocator gave its cache back to find room.
+	Retries int64 `json:"retries,omitempty"`
+}

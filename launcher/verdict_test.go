@@ -1,0 +1,41 @@
+package launcher
+
+import (
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// The verdict says of each change what it saved, also beside attempts that were cut off, and
+// the same when it is made from the journal again.
+func TestTheVerdictHasPrices(t *testing.T) {
+	const gib = 1 << 30
+	small := strategy.Plan{strategy.ActivationCheckpointing: "full"}
+	first := strategy.Plan{strategy.ActivationCheckpointing: "none"}
+	measured := func(n int, plan strategy.Plan, m memory.Measurement) Ended {
+		e := strategy.Evidence{Attempt: n, Plan: plan, Ranks: 1}
+		if m.Failed != "" {
+			e.Facts = append(e.Facts, strategy.Fact{Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Text: "CUDA out of memory"}})
+		}
+		e.Facts = append(e.Facts, strategy.Fact{Source: "probe", Memory: &m})
+		return Ended{Evidence: e}
+	}
+	more := Decided{Decision: strategy.Decision{Relaunch: true, Next: small, Rung: strategy.RungCheckpointing, Changed: first.Changed(small)}}
+	state, done := Resume(first, "r", []Event{
+		Began{Plan: first, Job: strategy.Job{Ranks: 1}},
+		Started{N: 0, Plan: first}, measured(0, first, memory.Measurement{Failed: "forward", Allocated: 20 * gib, Requested: 2 * gib}), more,
+		Started{N: 1, Plan: small}, // and its gpurun was killed
+		Began{Plan: first, Job: strategy.Job{Ranks: 1}},
+		Started{N: 2, Plan: small}, measured(2, small, memory.Measurement{Steps: 20, Peak: 9 * gib, StepSeconds: 1}),
+		Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
+	})
+	attempts := state.Verdict.Attempts
+	if !done || len(attempts) != 3 || attempts[0].Price != nil || attempts[1].Price != nil || attempts[2].Price == nil {
+		t.Fatalf("done %v, attempts %+v", done, attempts)
+	}
+	if got, want := attempts[2].Price.String(), "checkpointing none→full saved at least 13.0 GiB (22.0→9.0)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
