@@ -1,0 +1,110 @@
+package runs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/journal"
+)
+
+// Newest is the run below dir that began last, or was last gone on with. An error has a
+// hint.
+func Newest(dir string) (Run, error) {
+	all, err := List(dir)
+	if err != nil {
+		return Run{}, err
+	}
+	if len(all) == 0 {
+		return Run{}, errext.Errorf("name a run's folder, such as .gpurun/job/run, or go to the directory where the job was started",
+			"there are no runs in %s", shown(dir))
+	}
+	return all[0], nil
+}
+
+// shown is a folder as people are told of it: "." says little in a log.
+func shown(dir string) string {
+	if path, err := filepath.Abs(dir); err == nil {
+		return path
+	}
+	return dir
+}
+
+// Find is the run of a name: the path of a run directory, or of a folder above one; job/run
+// or a run's name, or how only one of them begins; a job's name. Of several runs in a folder
+// or of a job it is the newest, and without a name the newest below dir. An error has a hint.
+func Find(dir, name string) (Run, error) {
+	if name == "" {
+		return Newest(dir)
+	}
+	if filepath.Base(name) == journal.File {
+		name = filepath.Dir(name)
+	}
+	all, err := List(dir)
+	if err == nil {
+		if found := named(all, name); len(found) == 1 {
+			return found[0], nil
+		} else if len(found) > 1 {
+			return Run{}, ambiguous(name, found)
+		}
+	}
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, name)
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && !info.IsDir():
+		return Run{}, errext.Errorf("a run directory is a folder, such as .gpurun/job/run", "%s is not a run directory of gpurun", name)
+	case err == nil && isRun(path):
+		path, err := filepath.Abs(path)
+		return Look(path), err
+	case err == nil:
+		if below, err := Newest(path); err == nil {
+			return below, nil
+		}
+		return Run{}, errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is not a run directory of gpurun", name)
+	}
+	return Run{}, errext.Errorf("gpurun runs lists the runs; a run directory has a journal.jsonl", "%s is not a run directory of gpurun, nor the name of a run in %s", name, dir)
+}
+
+// named are the runs that a name means: exactly, else by how it begins. A job's name means
+// the newest of its runs.
+func named(all []Run, name string) []Run {
+	name = strings.TrimSuffix(name, "/")
+	exact := func(r Run) bool { return name == r.Name || name == r.folder()+"/"+r.Name }
+	of := func(r Run) bool { return name == r.folder() || name == r.Job }
+	begins := func(r Run) bool {
+		return strings.HasPrefix(r.Name, name) || strings.HasPrefix(r.folder()+"/"+r.Name, name) && strings.Contains(name, "/")
+	}
+	for i, means := range []func(Run) bool{exact, of, begins} {
+		found := slices.DeleteFunc(slices.Clone(all), func(r Run) bool { return !means(r) })
+		if i == 1 && len(found) > 0 {
+			return found[:1]
+		}
+		if len(found) > 0 {
+			return found
+		}
+	}
+	return nil
+}
+
+// folder is the name of the folder of the run's job.
+func (r Run) folder() string { return filepath.Base(filepath.Dir(r.Path)) }
+
+// shownCandidates is how many runs an ambiguous name is told with.
+const shownCandidates = 5
+
+func ambiguous(name string, found []Run) error {
+	var words []string
+	for _, r := range found[:min(len(found), shownCandidates)] {
+		words = append(words, r.folder()+"/"+r.Name)
+	}
+	if more := len(found) - len(words); more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return errext.Errorf("name one of them: "+strings.Join(words, ", "), "%q may mean %d runs", name, len(found))
+}

@@ -1,0 +1,140 @@
+package runs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/journal"
+)
+
+const (
+	home = ".gpurun"
+	// most is how many entries of a folder are looked at: more runs than these nobody lists.
+	most = 10_000
+)
+
+// List is every run below dir, the latest first: dir is a working directory, its .gpurun,
+// a job's folder in that or of --log-dir, or a run itself. A run that cannot be read is
+// among them. An error means that dir itself cannot be read.
+func List(dir string) ([]Run, error) {
+	paths, err := directories(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []Run
+	for _, path := range paths {
+		all = append(all, Look(path))
+	}
+	slices.SortFunc(all, later)
+	return all, nil
+}
+
+// later puts the run that began last first; one that cannot say when is the oldest.
+func later(a, b Run) int {
+	return cmp.Or(b.Since.Compare(a.Since), strings.Compare(b.Name, a.Name), strings.Compare(a.Path, b.Path))
+}
+
+// directories are the paths of the runs below dir, absolute.
+func directories(dir string) ([]string, error) { return below(dir, isRun) }
+
+// leftovers are the paths of what was being removed below dir, absolute.
+func leftovers(dir string) ([]string, error) {
+	return below(dir, func(path string) bool { return journal.Leftover(path) && holdsRuns(filepath.Dir(path)) })
+}
+
+// holdsRuns reports whether a folder is one for runs: below a .gpurun, or, as a job's in
+// --log-dir, with a run in it.
+func holdsRuns(dir string) bool {
+	if slices.Contains(strings.Split(dir, string(filepath.Separator)), home) {
+		return true
+	}
+	inner, _ := folders(dir)
+	return slices.ContainsFunc(inner, isRun)
+}
+
+// below are the paths of the folders that are wanted: dir itself, those in it, or in its
+// jobs' folders.
+func below(dir string, wanted func(path string) bool) ([]string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the runs: %w", err)
+	}
+	if isRun(dir) {
+		return slices.DeleteFunc([]string{dir}, func(path string) bool { return !wanted(path) }), nil
+	}
+	if inner := filepath.Join(dir, home); filepath.Base(dir) != home {
+		if info, err := os.Stat(inner); err == nil && info.IsDir() { // it may be a link to a larger disk
+			dir = inner
+		}
+	}
+	outer, err := folders(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the runs: %w", err)
+	}
+	var paths []string
+	for _, path := range outer {
+		inner := []string{path}
+		if !isRun(path) && !journal.Leftover(path) {
+			inner, _ = folders(path) // one that cannot be read has no runs for us
+		}
+		paths = append(paths, slices.DeleteFunc(inner, func(path string) bool { return !wanted(path) })...)
+		if len(paths) >= most {
+			return paths[:most], nil
+		}
+	}
+	return paths, nil
+}
+
+// folders are the paths of a folder's folders, links left out, in order.
+func folders(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(most)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	var paths []string
+	for _, e := range entries {
+		if e.IsDir() {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	slices.Sort(paths)
+	return paths, nil
+}
+
+// isRun reports whether a folder looks like a run directory: its journal is a file of its
+// own, and no link, and nobody is removing it.
+func isRun(dir string) bool {
+	if journal.Leftover(dir) {
+		return false
+	}
+	info, err := os.Lstat(filepath.Join(dir, journal.File))
+	return err == nil && info.Mode().Type()&^fs.ModeIrregular == 0
+}
+
+// Measured is List with the size of each run; the list is never nil.
+func Measured(dir string) ([]Run, error) {
+	all, err := List(dir)
+	for i := range all {
+		all[i].Measure()
+	}
+	return append([]Run{}, all...), err
+}
+
+// ListDescription is the help of the verb runs.
+const ListDescription = `The latest run comes first. OUTCOME is running, trained, failed, exhausted, stopped, retry (it goes on when it is
+started again), cut off (its gpurun was killed: gpurun resume goes on with it) or broken; PLAN is what the newest
+attempt runs with other than attempt 0 did. SIZE is what the run directory takes of the disk.
+With --json: [{"path", "job", "run", "began", "since", "ended", "outcome", "code", "reason", "attempts", "changed", "plan",
+"host", "pid", "locked", "bytes", "at_least", "broken"}]; what is not known is absent.`

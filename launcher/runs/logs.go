@@ -1,0 +1,165 @@
+package runs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/ranklog"
+)
+
+// LogsDescription is the help of the verb logs.
+const LogsDescription = `What a rank wrote goes out unchanged: its stdout to stdout, and its stderr to stderr. Without --attempt it is the newest
+attempt, without --rank the rank that failed in it, else rank 0; a line on stderr says which. With --stdout or --stderr
+only that stream is shown, and nothing is added. With -f what comes next is shown, too, and that of later attempts,
+until the run ends. Of a log that was longer than launch.log_limit a line says where it was cut and how much.
+A RUN is named as for gpurun resume. With --json: {"run", "attempt", "rank", "stdout", "stderr"}, the paths of the files.`
+
+// Any stands for an attempt or a rank that is not named.
+const Any = -1
+
+// Logs are those of one rank in one attempt of a run.
+type Logs struct {
+	Run     string `json:"run"` // the run directory
+	Attempt int    `json:"attempt"`
+	Rank    int    `json:"rank"`
+	Stdout  string `json:"stdout"`
+	Stderr  string `json:"stderr"`
+}
+
+// Logs finds the logs of a rank in an attempt, each a number or Any. An error has a hint.
+func (r Run) Logs(attempt, rank int) (Logs, error) {
+	attempts := numbered(r.Path, "attempt-")
+	if len(attempts) == 0 {
+		return Logs{}, errext.Errorf("gpurun runs says how it stands", "the run %s has started nothing yet", r.short())
+	}
+	if attempt == Any {
+		attempt = attempts[len(attempts)-1]
+	} else if !slices.Contains(attempts, attempt) {
+		return Logs{}, errext.Errorf("it has "+spans(attempts), "the run %s has no attempt %d", r.short(), attempt)
+	}
+	at := filepath.Join(r.Path, "attempt-"+strconv.Itoa(attempt))
+	ranks := numbered(at, "rank")
+	if rank == Any {
+		rank = r.failedRank(attempt)
+		if len(ranks) > 0 && !slices.Contains(ranks, rank) {
+			rank = ranks[0]
+		}
+	} else if len(ranks) > 0 && !slices.Contains(ranks, rank) {
+		return Logs{}, errext.Errorf("it has "+spans(ranks), "attempt %d of the run %s has no rank %d", attempt, r.short(), rank)
+	}
+	if len(ranks) == 0 && !r.Locked {
+		return Logs{}, errext.Errorf("--attempt names another one", "attempt %d of the run %s has no logs: no rank was started", attempt, r.short())
+	}
+	dir := filepath.Join(at, "rank"+strconv.Itoa(rank))
+	return Logs{r.Path, attempt, rank, filepath.Join(dir, "stdout.log"), filepath.Join(dir, "stderr.log")}, nil
+}
+
+// Title says which logs these are.
+func (l Logs) Title() string {
+	return fmt.Sprintf("attempt %d, rank %d: %s", l.Attempt, l.Rank, filepath.Dir(l.Stdout))
+}
+
+// failedRank is the rank that an attempt's failure began on, 0 where none is known.
+func (r Run) failedRank(attempt int) int {
+	events, _, _ := journal.Outline(r.Path) // of one that cannot be read, nothing is known
+	n, rank := Any, 0
+	for _, e := range events {
+		switch e := e.(type) {
+		case launcher.Started:
+			n = e.N
+		case launcher.Decided:
+			if n == attempt && e.Diagnosis.Fatal && e.Diagnosis.Rank > 0 {
+				rank = e.Diagnosis.Rank
+			}
+		}
+	}
+	return rank
+}
+
+// numbered are the numbers of the folders in dir that a prefix and a number name, in order.
+func numbered(dir, prefix string) []int {
+	paths, _ := folders(dir) // of one that cannot be read there are none
+	var all []int
+	for _, path := range paths {
+		rest, ok := strings.CutPrefix(filepath.Base(path), prefix)
+		if n, err := strconv.Atoi(rest); ok && err == nil && n >= 0 && strconv.Itoa(n) == rest {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// spans says numbers in order: "0 to 7", "0, 2 to 4".
+func spans(numbers []int) string {
+	var words []string
+	for i := 0; i < len(numbers); {
+		end := i
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		word := strconv.Itoa(numbers[i])
+		if end > i {
+			word += " to " + strconv.Itoa(numbers[end])
+		}
+		words, i = append(words, word), end+1
+	}
+	return strings.Join(words, ", ")
+}
+
+// A Sink takes what a rank wrote, by stream; nil leaves a stream out.
+type Sink struct{ Stdout, Stderr io.Writer }
+
+// A tailing is a rank's logs as they are read on and on.
+type tailing struct {
+	logs    Logs
+	readers [2]*ranklog.Reader
+}
+
+// copy writes what was added since it was called last.
+func (t *tailing) copy(to Sink) error {
+	for i, w := range []io.Writer{to.Stdout, to.Stderr} {
+		path := []string{t.logs.Stdout, t.logs.Stderr}[i]
+		if w == nil || !isFolder(filepath.Dir(path)) {
+			continue
+		}
+		if t.readers[i] == nil {
+			r, err := ranklog.Open(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("read a rank's log: %w", err)
+			}
+			t.readers[i] = r
+		}
+		if _, err := io.Copy(w, t.readers[i]); err != nil {
+			return fmt.Errorf("show a rank's log: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *tailing) close() {
+	for _, r := range t.readers {
+		if r != nil {
+			_ = r.Close() // it was only read
+		}
+	}
+}
+
+// isFolder reports whether a path is that of a folder, and no link that a job put there.
+func isFolder(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}

@@ -1,0 +1,63 @@
+package verb
+
+// appHelp follows the list of verbs: enough to start a job with.
+const appHelp = `
+EXAMPLES:
+   gpurun torchrun --nproc-per-node 8 train.py          one word in front of the line that you type today
+   gpurun --nproc-per-node 8 train.py --batch-size 64   in place of torchrun; a known framework needs no more
+   gpurun plan train.toml                               what gpurun could change, and what not, and why; starts nothing
+   gpurun diagnose slurm-1234.out                       why a job died that ran without gpurun
+
+   gpurun init train.py                                 a train.toml with what a script's source says of its settings
+
+   What it does not say stands in train.toml:
+
+     [job]
+     script = "train.py"
+     args   = ["--batch-size", "64"]
+     [knobs]
+     micro_batch_size            = { arg = "--batch-size" }
+     gradient_accumulation_steps = { arg = "--accum", default = 1 }
+
+   "gpurun help run" lists the flags of a run.
+
+EXIT STATUS:
+` + runStatus + `
+`
+
+// runStatus are the exit codes of a run.
+const runStatus = `   0    trained
+   1    the job failed for a reason of its own
+   2    usage, configuration or environment: nothing was started
+   12   memory: every allowed rung was tried or is impossible, or a bound was reached
+   70   a bug in gpurun
+   74   the run directory cannot be written
+   75   try again later
+   130  stopped by SIGINT; 143 by SIGTERM`
+
+// status are the exit codes of the verbs that start nothing.
+func status(done string) string {
+	return "   0    " + done + `
+   2    usage, configuration or environment
+   70   a bug in gpurun`
+}
+
+// exitStatus are the exit codes of each verb.
+var exitStatus = map[string]string{
+	"run":      runStatus,
+	"plan":     status("the plan is shown"),
+	"init":     status("the train.toml is written, or shown"),
+	"estimate": status("the estimate is shown, whatever fits"),
+	"diagnose": status("everything was read, whatever the diagnosis"),
+	"explain":  status("the journal was read"),
+	"recipes":  status("the recipes are shown"),
+	"detect":   status("the recipe is shown, or that there is none"),
+	"runs":     status("the runs are listed"),
+	"status":   status("where the run stands is shown, however it ended"),
+	"report":   status("the report is written"),
+	"resume":   runStatus,
+	"logs":     status("the logs are shown"),
+	"clean":    status("what could be removed is removed, or nothing had to be"),
+	"version":  status("the version is shown"),
+	"help":     status("the help is shown"),
+}
