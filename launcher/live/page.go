@@ -1,0 +1,148 @@
+package live
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+const (
+	// fresh is how old figures may be that nobody is told the age of.
+	fresh = 15 * time.Second
+	// followPause is how often a run is looked at that is followed.
+	followPause = time.Second
+	// usualColumns is the width of what is no terminal.
+	usualColumns = 120
+)
+
+// public takes out what names and shapes tell to be a secret.
+var public *mask.Masker
+
+// Show prints where runs stand: one in a few lines, several as a table. On a terminal one
+// that runs is followed until it ends, or ctx does.
+func Show(ctx context.Context, out *os.File, all []Run) error {
+	if len(all) > 1 {
+		return table(out, all, time.Now())
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM)
+	defer stop()
+	p := page{out: out, columns: usualColumns}
+	if term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {
+		p.follows, p.colour = true, os.Getenv("NO_COLOR") == ""
+		p.width = func() int {
+			if size, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+				return int(size.Col)
+			}
+			return usualColumns
+		}
+	}
+	return p.show(ctx, all[0])
+}
+
+// A page shows one run.
+type page struct {
+	out     io.Writer
+	columns int
+	width   func() int // of the terminal, nil: columns
+	follows bool
+	colour  bool
+}
+
+func (p page) show(ctx context.Context, r Run) error {
+	p.printf("%s", public.Sprintf("job %s, run %s, %s\n", r.Job, r.Run, where(r)))
+	look := time.NewTicker(followPause)
+	defer look.Stop()
+	for p.follows && r.Live() {
+		p.printf("\r%s\x1b[0m\x1b[J\r", p.line(r))
+		select {
+		case <-ctx.Done():
+			p.printf("%s\n", p.line(r))
+			return nil
+		case <-look.C:
+		}
+		next, err := Read(r.Dir)
+		if err != nil {
+			p.printf("\r\x1b[J")
+			return err // it was removed
+		}
+		r = next
+	}
+	return p.printf("%s\n%s", p.line(r), ending(r))
+}
+
+func (p page) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(p.out, format, args...)
+	return err
+}
+
+// line is the run's line, and how old it is.
+func (p page) line(r Run) string {
+	columns := p.columns
+	if p.width != nil {
+		columns = p.width() - 1
+	}
+	old := ""
+	if age := r.Age(time.Now()); r.Live() && age > fresh {
+		old = fmt.Sprintf("%s%s old", dot, short(age))
+	}
+	return Line(r.Status, columns-len([]rune(old)), p.colour) + old
+}
+
+func where(r Run) string {
+	switch {
+	case r.Gone:
+		return "cut off"
+	case r.Outcome != "":
+		return string(r.Outcome)
+	}
+	return fmt.Sprintf("pid %d on %s", r.PID, r.Host)
+}
+
+// ending is how a run ended, if it did.
+func ending(r Run) string {
+	switch {
+	case r.Gone:
+		return public.Sprintf("gpurun (pid %d) is gone; gpurun resume %s goes on\n", r.PID, r.Dir)
+	case r.Reason != "" && r.Outcome == strategy.Trained:
+		return public.Sprintf("%s: %s\n", r.Outcome, r.Reason)
+	case r.Reason != "":
+		return public.Sprintf("%s: %s\ngpurun logs %s shows what the rank wrote, gpurun report %s why\n", r.Outcome, r.Reason, r.Dir, r.Dir)
+	}
+	return ""
+}
+
+// table prints several runs, a line each.
+func table(out io.Writer, all []Run, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "JOB\tRUN\tATTEMPT\tSTEP\tRATE\tMEMORY\tTIME\tLEFT")
+	for _, r := range all {
+		memory, speed, left := "–", "–", "–"
+		if r.Memory != nil {
+			memory = label(*r.Memory) + " " + sizes(*r.Memory)
+			if r.Memory.Peak > 0 {
+				memory += " (peak " + figure(r.Memory.Peak, largest(*r.Memory)) + ")"
+			}
+		}
+		speed = cmp.Or(rate(r.Rate), speed)
+		if r.ETA != nil {
+			left = "~" + short(r.ETA.Duration())
+		}
+		if age := r.Age(now); r.Live() && age > fresh {
+			left += ", " + short(age) + " old"
+		}
+		fmt.Fprint(w, public.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.Job, r.Run, r.Attempt, strings.TrimPrefix(steps(r.Status), "step "), speed, memory, short(r.Seconds.Duration()), left))
+	}
+	return w.Flush()
+}

@@ -1,0 +1,142 @@
+package live
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/runs"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// largestStatus bounds what is read of a status.json or verdict.json, in bytes.
+const largestStatus = 1 << 20
+
+// A Run is where a run stood when it was last heard of.
+type Run struct {
+	launcher.Status
+	Dir string `json:"-"`
+	// Reason is how it ended, in the verdict's words; empty while it runs.
+	Reason string `json:"-"`
+	// Gone says that its gpurun is gone, without a last word.
+	Gone bool `json:"-"`
+}
+
+// Read reads where the run in a directory stands.
+func Read(dir string) (Run, error) {
+	r := Run{Dir: dir}
+	s := lenient{Status: &r.Status}
+	if err := readJSON(filepath.Join(dir, journal.StatusFile), &s); err != nil {
+		return r, fmt.Errorf("read the status: %w", err)
+	}
+	r.Seconds = strategy.Seconds(max(s.Seconds, 0))
+	if s.ETA != nil && *s.ETA >= 0 {
+		r.ETA = (*strategy.Seconds)(s.ETA)
+	}
+	if r.Outcome == "" && !r.alive() {
+		r.Gone = true
+	}
+	if r.Outcome != "" || r.Gone {
+		var v launcher.Verdict
+		if err := readJSON(filepath.Join(dir, "verdict.json"), &v); err == nil {
+			r.Outcome, r.Reason, r.Gone = v.Outcome, v.Reason, false
+		}
+		r.Running, r.ETA = false, nil
+	}
+	return r, nil
+}
+
+// lenient reads a status whose durations may be such that no run has.
+type lenient struct {
+	*launcher.Status
+	Seconds span  `json:"seconds"`
+	ETA     *span `json:"eta_seconds"`
+}
+
+// A span is a duration, negative for a number that none holds.
+type span strategy.Seconds
+
+func (s *span) UnmarshalJSON(b []byte) error {
+	var number json.Number
+	if err := json.Unmarshal(b, &number); err != nil {
+		return err
+	}
+	if (*strategy.Seconds)(s).UnmarshalJSON(b) != nil {
+		*s = -1
+	}
+	return nil
+}
+
+// Live reports whether there is more to come.
+func (r Run) Live() bool { return r.Outcome == "" && !r.Gone }
+
+// alive reports whether the gpurun of a run is there: one on another host is taken to be.
+func (r Run) alive() bool {
+	host, err := os.Hostname()
+	return err != nil || host != r.Host || r.PID <= 0 || !errors.Is(unix.Kill(r.PID, 0), unix.ESRCH)
+}
+
+func readJSON(path string, into any) error {
+	f, err := private.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return json.NewDecoder(io.LimitReader(f, largestStatus)).Decode(into)
+}
+
+// Find gives the runs that a word means, the newest first: a run's directory or name, or a
+// folder with runs in it. Without a word they are those below the folder here.
+func Find(here, word string) ([]Run, error) {
+	found, err := runs.List(cmp.Or(word, here))
+	if err != nil || len(found) == 0 {
+		one, err := runs.Find(here, word) // by its name, or an error that says what to name
+		if err != nil {
+			return nil, errext.WithCode(err, strategy.CodeUsage)
+		}
+		found = []runs.Run{one}
+	}
+	var all []Run
+	var failed error
+	for _, f := range found {
+		r, err := Read(f.Path)
+		if err != nil { // of a gpurun that kept no status, or before the run began
+			failed = err
+			continue
+		}
+		all = append(all, r)
+	}
+	if len(all) == 0 && errors.Is(failed, fs.ErrNotExist) {
+		failed = errext.Errorf("it begins just now, or was of an older gpurun; gpurun runs lists what is there", "%s does not say yet where it stands", found[0].Path)
+	}
+	if len(all) == 0 {
+		return nil, errext.WithCode(failed, strategy.CodeUsage)
+	}
+	slices.SortStableFunc(all, func(a, b Run) int { return b.Time.Compare(a.Time) })
+	return all, nil
+}
+
+// Asked are the runs that are meant where none is named: those that run, else the newest.
+func Asked(all []Run) []Run {
+	running := slices.DeleteFunc(slices.Clone(all), func(r Run) bool { return !r.Live() })
+	if len(running) > 0 {
+		return running
+	}
+	return all[:min(1, len(all))]
+}
+
+// Age is how old a run's figures are.
+func (r Run) Age(now time.Time) time.Duration { return now.Sub(r.Time) }
