@@ -1,0 +1,94 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// The report is there before the end of the run is shown, has the hints that the summary
+// gives, without secrets, and keeps them when it is written again.
+func TestAtEnd(t *testing.T) {
+	dir := copied(t, "lightning")
+	var shown, told []string
+	var warned bytes.Buffer
+	words := []string{"train.py", "--api-key", "verysecretvalue1", "--checkpointing"}
+	show := AtEnd(func(e launcher.Event) {
+		_, err := os.Stat(filepath.Join(dir, File))
+		shown = append(shown, strings.ToLower(errorOr(err, "there")))
+	}, End{
+		Dir: dir, Version: "v9", Mask: mask.New(words, nil), Told: func(path string) { told = append(told, path) }, Page: console.NewPage(&warned, nil),
+		Propose: func(strategy.Plan, int) (console.Proposal, error) { return console.Proposal{Words: words}, nil },
+	})
+	show(launcher.Noticed{Text: "x"})
+	show(launcher.Finished{})
+	if len(shown) != 2 || shown[0] == "there" || shown[1] != "there" || len(told) != 1 || told[0] != filepath.Join(dir, File) || warned.Len() > 0 {
+		t.Fatalf("shown %q, told %q, warned %q", shown, told, warned.String())
+	}
+	first, err := os.ReadFile(told[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range []string{string(first), pageOf(t, dir)} {
+		if !strings.Contains(page, `<code class="paste">train.py --api-key &#39;***&#39; --checkpointing</code>`) || strings.Contains(page, "verysecretvalue1") {
+			t.Error("the words to start the plan with are not there, or not masked")
+		}
+	}
+	info, err := os.Stat(told[0])
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+func errorOr(err error, word string) string {
+	if err != nil {
+		return err.Error()
+	}
+	return word
+}
+
+// A report that cannot be written is one warning; the run's end is shown all the same.
+func TestAtEndWithoutAReport(t *testing.T) {
+	broken := func(strategy.Plan, int) (console.Proposal, error) { panic("no words") }
+	for name, e := range map[string]End{
+		"no run directory": {Dir: filepath.Join(t.TempDir(), "gone")},
+		"a bug":            {Dir: copied(t, "lightning"), Propose: broken},
+	} {
+		var warned bytes.Buffer
+		ends := 0
+		e.Page, e.Told = console.NewPage(&warned, nil), func(string) { t.Errorf("%s: a report was told of", name) }
+		AtEnd(func(launcher.Event) { ends++ }, e)(launcher.Finished{})
+		if text := warned.String(); ends != 1 || strings.Count(text, "gpurun: warning: the report was not written: ") != 1 || strings.Count(text, "\n") != 1 {
+			t.Errorf("%s: shown %d times, warned %q", name, ends, text)
+		}
+	}
+}
+
+// A report elsewhere leads back to the files of the run; one on stdout names them.
+func TestLinksOfAReportElsewhere(t *testing.T) {
+	at := t.TempDir()
+	run := filepath.Join(at, ".gpurun", "job", "r")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(run), 0o700), os.CopyFS(run, os.DirFS("testdata/lightning"))); err != nil {
+		t.Fatal(err)
+	}
+	path, err := Make(run, filepath.Join(at, "x.html"), "v9", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), `<a href=".gpurun/job/r/attempt-1/diff.patch">diff.patch</a>`) {
+		t.Errorf("no link, %v", err)
+	}
+	var out bytes.Buffer
+	if path, err := Make(run, "-", "v9", &out); err != nil || path != "" || !strings.Contains(out.String(), "journal.jsonl") || strings.Contains(out.String(), `href="journal`) {
+		t.Errorf("%q, %v", path, err)
+	}
+}

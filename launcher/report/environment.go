@@ -1,0 +1,88 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// environment is what the run ran with and on.
+func (d *Data) environment() []fact {
+	b := d.Began
+	var facts []fact
+	add := func(name, value string) {
+		if value != "" {
+			facts = append(facts, fact{name, d.say.sentence(value)})
+		}
+	}
+	add("gpurun", b.Version)
+	add("recipe", b.Recipe)
+	add("interpreter", b.Python)
+	add("place", b.Place)
+	add("device", d.device())
+	add("ranks", ranksOf(b.Job))
+	if b.Job.Ceiling > 0 {
+		add("ceiling", gib(b.Job.Ceiling)+" of device memory for each rank (limits.device_memory)")
+	}
+	add("policy", policyOf(b.Policy))
+	add("job as written", b.Plan.String())
+	if b.Job.Recalled != nil {
+		add("recalled", b.Job.Recalled.String())
+	}
+	add("scheduler", b.Scheduler)
+	if b.Restart > 0 {
+		add("restarts by it", fmt.Sprint(b.Restart))
+	}
+	add("run directory", d.Dir)
+	return facts
+}
+
+// device is what the ranks trained on, as it was seen last.
+func (d *Data) device() string {
+	for i := len(d.Attempts) - 1; i >= 0; i-- {
+		inv := d.Attempts[i].Inventory
+		if inv.Accelerator == "" {
+			continue
+		}
+		said := cmp.Or(inv.Device.Name, inv.Accelerator)
+		if inv.Device.Total > 0 {
+			said += " with " + gib(inv.Device.Total)
+		}
+		if inv.HostAvailable > 0 {
+			said += "; " + gib(inv.HostAvailable) + " of host memory to be had"
+		}
+		return said
+	}
+	return ""
+}
+
+func ranksOf(j strategy.Job) string {
+	if j.Ranks == 0 {
+		return ""
+	}
+	said := fmt.Sprint(j.Ranks)
+	if j.LocalRanks > 0 && j.LocalRanks != j.Ranks {
+		said += fmt.Sprintf(", %d on this node", j.LocalRanks)
+	}
+	if j.DataParallel > 0 && j.DataParallel != j.Ranks {
+		said += fmt.Sprintf(", data parallel %d", j.DataParallel)
+	}
+	return said
+}
+
+// policyOf says the policy in the words of train.toml.
+func policyOf(p strategy.Policy) string {
+	words := []string{
+		"mode " + string(p.Mode), "prefer " + cmp.Or(string(p.Prefer), string(strategy.Speed)), "numerics " + string(p.Numerics),
+		fmt.Sprintf("at most %s", count(p.MaxAttempts, "attempt")),
+	}
+	if len(p.Never) > 0 {
+		words = append(words, "never "+strings.Join(p.Never, ", "))
+	}
+	if !p.Climb {
+		words = append(words, "no climb")
+	}
+	return strings.Join(words, "; ")
+}

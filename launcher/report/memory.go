@@ -1,0 +1,195 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+)
+
+// A memoryChart is the memory of one rank and device over the time of an attempt.
+type memoryChart struct {
+	Chart   *chart
+	N, Rank int
+	Who     string
+	// Peak is the most that was allocated in any sample, Reserved and Used likewise, Allowed
+	// the last of its kind; 0: not known.
+	Peak, Reserved, Used, Allowed               int64
+	PeakText, ReservedText, UsedText, Allowance string
+	Retries                                     int64
+	Slice                                       string // the time that one point stands for
+}
+
+// A point is what a slice of time came to: the most of each figure, and the last phase.
+type point struct {
+	at                              time.Time
+	allocated, peak, reserved, used int64
+	phase                           string
+}
+
+// memoryCharts are those of an attempt, the failing rank's first, with at most so many
+// points each; left says which ranks have none.
+func (d *Data) memoryCharts(a *Attempt, points int) (charts []memoryChart, left string) {
+	series := slices.Clone(a.Series)
+	slices.SortStableFunc(series, func(x, y Series) int {
+		first := func(s Series) int {
+			if a.Diagnosis.Fatal && s.Rank == a.Diagnosis.Rank {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Compare(first(x), first(y))
+	})
+	n := 0
+	for _, s := range series {
+		c, known := d.memoryChart(a, s, points)
+		if !known {
+			continue
+		}
+		if n++; n <= mostRanks {
+			charts = append(charts, c)
+		}
+	}
+	if n > mostRanks {
+		left = fmt.Sprintf("%s more are in %s.", count(n-mostRanks, "rank"), SamplesFile)
+	}
+	return charts, left
+}
+
+// memoryChart draws one; false: no sample has a figure.
+func (d *Data) memoryChart(a *Attempt, s Series, points int) (memoryChart, bool) {
+	c := memoryChart{N: a.N, Rank: s.Rank, Who: d.say.short(fmt.Sprintf("rank %d", s.Rank))}
+	if s.Device != "" {
+		c.Who += ", " + d.say.short(s.Device)
+	}
+	for _, one := range s.Samples {
+		c.Peak, c.Reserved, c.Used = max(c.Peak, one.Peak, one.Allocated), max(c.Reserved, one.Reserved), max(c.Used, one.Used)
+		c.Allowed, c.Retries = cmp.Or(one.Allowed, c.Allowed), max(c.Retries, one.Retries)
+	}
+	if max(c.Peak, c.Reserved, c.Used) == 0 {
+		return c, false
+	}
+	c.PeakText, c.ReservedText, c.UsedText, c.Allowance = gib(c.Peak), gib(c.Reserved), gib(c.Used), gib(c.Allowed)
+	c.Chart = newChart("Memory over time of " + c.Who)
+	begin, end := a.begin(), a.end()
+	last := s.Samples[len(s.Samples)-1].Time
+	if begin.IsZero() || s.Samples[0].Time.Before(begin) {
+		begin = s.Samples[0].Time
+	}
+	if end.Before(last) {
+		end = last
+	}
+	span := max(end.Sub(begin), time.Millisecond)
+	across := func(t time.Time) float64 { return float64(t.Sub(begin)) / float64(span) }
+	most := max(c.Peak, c.Reserved, c.Used)
+	if c.Allowed < 3*most { // further off it would press the rest flat
+		most = max(most, c.Allowed)
+	}
+	top := float64(most) * 1.12
+	slices := decimate(s.Samples, begin, span, points)
+	c.Slice = brief(span / time.Duration(max(points, 1)))
+	c.draw(slices, across, top)
+	c.Chart.bytes(top)
+	c.Chart.axis(0, span.Seconds(), clockSteps, func(v float64) string { return brief(time.Duration(v * float64(time.Second))) })
+	if at := a.failedAt(); !at.IsZero() && (a.Diagnosis.Rank == s.Rank || slicesHas(a.Diagnosis.Ranks, s.Rank)) {
+		words := "failed"
+		if a.Diagnosis.OutOfMemory() {
+			words = "out of memory"
+		}
+		if a.Diagnosis.Phase != "" && a.Diagnosis.Phase != "unknown" {
+			words += ", " + string(a.Diagnosis.Phase)
+		}
+		c.Chart.mark(across(at), d.say.short(words))
+	}
+	return c, true
+}
+
+func slicesHas(ranks []int, rank int) bool { return slices.Contains(ranks, rank) }
+
+// bytes puts ticks on the axis down, from nothing to top.
+func (c *chart) bytes(top float64) {
+	unit, name := float64(1<<30), "GiB"
+	if top < 2*unit {
+		unit, name = 1<<20, "MiB"
+	}
+	c.scale(0, top, unit, func(v float64) string {
+		if v == 0 {
+			return ""
+		}
+		return number(v/unit) + " " + name
+	})
+}
+
+// clockSteps are the steps of an axis of time, in seconds.
+var clockSteps = []float64{.1, .2, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800}
+
+// decimate makes at most so many points of samples: the most in each slice of time.
+func decimate(samples []launcher.Sample, begin time.Time, span time.Duration, most int) []point {
+	var points []point
+	slot := -1
+	for _, s := range samples {
+		if at := int(float64(s.Time.Sub(begin)) / float64(span) * float64(most)); at != slot || len(points) == 0 {
+			slot = at
+			points = append(points, point{at: s.Time})
+		}
+		p := &points[len(points)-1]
+		p.allocated, p.reserved, p.used = max(p.allocated, s.Allocated), max(p.reserved, s.Reserved), max(p.used, s.Used)
+		p.peak = max(p.peak, s.Peak)
+		p.phase = cmp.Or(s.Phase, p.phase)
+	}
+	return points
+}
+
+// draw draws the phases, the figures that are known, and what is allowed.
+func (c *memoryChart) draw(points []point, across func(time.Time) float64, top float64) {
+	for i := 0; i < len(points); {
+		j := i
+		for j < len(points) && points[j].phase == points[i].phase {
+			j++
+		}
+		to := 1.
+		if j < len(points) {
+			to = across(points[j].at)
+		}
+		from := part(across(points[i].at))
+		if class := phases[points[i].phase]; class != "" {
+			c.Chart.Bands = append(c.Chart.Bands, band{class, int(from * 1000), max(int((part(to)-from)*1000), 2)})
+		}
+		i = j
+	}
+	for _, l := range []struct {
+		class string
+		of    func(point) int64
+	}{
+		{"used", func(p point) int64 { return p.used }},
+		{"reserved", func(p point) int64 { return p.reserved }},
+		{"peak", func(p point) int64 { return p.peak }},
+		{"allocated", func(p point) int64 { return p.allocated }},
+	} {
+		var dots []dot
+		for _, p := range points {
+			if v := l.of(p); v > 0 {
+				dots = append(dots, dot{across(p.at), float64(v) / top})
+			}
+		}
+		c.Chart.add(l.class, dots)
+	}
+	if y := float64(c.Allowed) / top; c.Allowed > 0 && y <= 1 {
+		c.Chart.add("allowed", []dot{{0, y}, {1, y}})
+	}
+}
+
+// phases are the colours behind those of a process.
+var phases = map[string]string{"load": "load", "eval": "eval", "save": "save"}
+
+// latest is the newest sample of all ranks.
+func latest(all []Series) (newest launcher.Sample) {
+	for _, s := range all {
+		if n := len(s.Samples); n > 0 && s.Samples[n-1].Time.After(newest.Time) {
+			newest = s.Samples[n-1]
+		}
+	}
+	return newest
+}

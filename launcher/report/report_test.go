@@ -1,0 +1,147 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/journal"
+)
+
+// The figures of the page are those of the journal and of the samples.
+func TestFiguresAreTheJournals(t *testing.T) {
+	dir, d, most := rescued(t)
+	page := pageOf(t, dir)
+	events, err := journal.Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var verdict launcher.Verdict
+	for _, e := range events {
+		if f, ok := e.(launcher.Finished); ok {
+			verdict = f.Verdict
+		}
+	}
+	peaks := elements(page, "data-predicted-mean")
+	if len(peaks) != 2 {
+		t.Fatalf("%d peaks", len(peaks))
+	}
+	for i, a := range verdict.Attempts {
+		if got := peaks[i].number("data-peak-bytes"); got != a.Peak {
+			t.Errorf("attempt %d: the peak is %d, the verdict has %d", i, got, a.Peak)
+		}
+		if i == 0 {
+			continue
+		}
+		if m, b := peaks[i].number("data-predicted-mean"), peaks[i].number("data-predicted-bound"); m != a.Predicted[0] || b != a.Predicted[1] {
+			t.Errorf("attempt %d: predicted %d–%d, the verdict has %d", i, m, b, a.Predicted)
+		}
+	}
+	bars := elements(page, "data-milliseconds")
+	for i, a := range d.Attempts {
+		if got := bars[i].number("data-milliseconds"); got != a.Evidence.Ended.Sub(a.Evidence.Started).Milliseconds() {
+			t.Errorf("attempt %d: a bar of %d ms", i, got)
+		}
+	}
+	charts := elements(page, "data-reserved-bytes")
+	if len(charts) != 4 {
+		t.Fatalf("%d charts", len(charts))
+	}
+	for i, c := range charts {
+		if c["data-attempt"] != fmt.Sprint(i/2) || c["data-rank"] != fmt.Sprint(i%2) || c.number("data-peak-bytes") > most[i/2] || c.number("data-peak-bytes") < most[i/2]*99/100 || c.number("data-allowed-bytes") != 6842909004 {
+			t.Errorf("chart %d: %v, held %d", i, c, most[i/2])
+		}
+	}
+	if got := strings.Count(page, `<rect class="load" x="0"`); got != 4 {
+		t.Errorf("the load is seen from its beginning in %d charts", got)
+	}
+	if !strings.Contains(page, `data-outcome="trained"`) {
+		t.Error("the outcome is missing")
+	}
+}
+
+// The stacks are what was measured, before and after the change, and their parts add up.
+func TestStacksAreWhatWasMeasured(t *testing.T) {
+	for name, held := range map[string][2]int64{"lightning": {9431919616, 7324835328}, "deepspeed": {6782537728, 5019397632}} {
+		page := pageOf(t, copied(t, name))
+		rows := elements(page, "data-held-bytes")
+		if len(rows) != 2 {
+			t.Fatalf("%s: %d stacks", name, len(rows))
+		}
+		for i, row := range rows {
+			sum := int64(0)
+			for _, part := range elements(page, "data-part") {
+				if part["data-attempt"] == fmt.Sprint(i) {
+					sum += part.number("data-bytes")
+				}
+			}
+			if row.number("data-held-bytes") != held[i] || sum != held[i] {
+				t.Errorf("%s, attempt %d: held %v, parts %d, want %d", name, i, row, sum, held[i])
+			}
+		}
+	}
+}
+
+// What somebody asks first stands first: the outcome, the cause, the change, the hint.
+func TestTheOrderOfThePage(t *testing.T) {
+	dir, _, _ := rescued(t)
+	if err := os.WriteFile(filepath.Join(dir, hintsFile), []byte(`["to start with this plan next time, type: torchrun train.py --gradient_checkpointing true"]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	page, at := pageOf(t, dir), 0
+	for _, words := range []string{
+		`data-outcome="trained"`, "after 2 attempts in 1m13s", "<h1>two</h1>", "attempt 0: CUDA out of memory in forward on rank 0", "checkpointing none→full, allocator default→expandable",
+		"to start with this plan next time, type", `<code class="paste">torchrun train.py --gradient_checkpointing true</code>`,
+		"<h2>Attempts</h2>", "<h2>What filled the memory</h2>", "<h2>Loss</h2>", `<details id="attempt-0"`, "runner-up", "slower: a step takes 1.03 times as long", "rank 0, cuda:0: memory over time",
+		"out of memory, forward</text>", "torch.OutOfMemoryError", "precision: precision is already bf16", `<details id="attempt-1"`, "predicted 5.4–5.8 GiB, measured 4.7 GiB: 13.1 % below the mean", "--gradient_checkpointing false",
+		"<h2>Environment</h2>", "hf-trainer", "2 × NVIDIA H200", "mode predict", "<h2>Files</h2>", `<a href="journal.jsonl">`, `<a href="attempt-0/samples.jsonl">`, "written by gpurun v9",
+	} {
+		i := strings.Index(page[at:], words)
+		if i < 0 {
+			t.Fatalf("%q does not follow in %d bytes of %d", words, at, len(page))
+		}
+		at += i
+	}
+}
+
+// What is not known is said in words, or left out: no chart is empty.
+func TestWhatIsNotKnown(t *testing.T) {
+	page := pageOf(t, copied(t, "lightning"))
+	for _, words := range []string{"How memory went over time is not known", "memory by instant"} {
+		if !strings.Contains(page, words) {
+			t.Errorf("%q is missing", words)
+		}
+	}
+	for _, words := range []string{"<h2>Loss</h2>", "saved and cost", `<svg class="chart"`, "NaN", "%!", "<nil>", "ZgotmplZ"} {
+		if strings.Contains(page, words) {
+			t.Errorf("%q is there", words)
+		}
+	}
+}
+
+// A chart's points never lie above what was seen, and its most is there.
+func TestDecimateKeepsTheMost(t *testing.T) {
+	_, d, _ := rescued(t)
+	a := d.Attempts[0]
+	dir := t.TempDir()
+	most := sampled(t, dir, a, course{ranks: 1, steps: 5000, held: 1 << 30, peak: 3 << 30, allowed: 4 << 30})
+	series := readSamples(filepath.Join(dir, "attempt-0", SamplesFile), a.begin(), a.end())
+	points := decimate(series[0].Samples, a.begin(), a.lasted(), 100)
+	if len(points) > 102 || len(points) < 90 {
+		t.Errorf("%d points", len(points))
+	}
+	seen := int64(0)
+	for _, p := range points {
+		seen = max(seen, p.allocated)
+	}
+	if seen != most {
+		t.Errorf("the most is %d, want %d", seen, most)
+	}
+	if got := number(math.Pi); got != "3.142" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,165 @@
+package report
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/private"
+)
+
+// SamplesFile is the name of the file in an attempt's folder that has what its ranks let
+// see of themselves, a launcher.Sample a line.
+const SamplesFile = journal.SamplesFile
+
+// Bounds of what is read of one such file: its bytes, the lines that are looked into, those
+// of its end that always are, a line's length, and how many ranks and devices are told apart.
+const (
+	mostSampleBytes = 128 << 20
+	mostSamples     = 8_000
+	lastSamples     = 256
+	longestSample   = 16 << 10
+	mostSeries      = 256
+)
+
+// A Series is what one rank told of one device, in the order of time.
+type Series struct {
+	Rank    int
+	Device  string
+	Samples []launcher.Sample
+}
+
+// A key tells series apart.
+type key struct {
+	rank   int
+	device string
+}
+
+// only is the series of the one device that a rank names; nil for none, or several.
+func only(all map[key]*Series, rank int) (one *Series) {
+	for k, s := range all {
+		if k.rank != rank || k.device == "" {
+			continue
+		}
+		if one != nil {
+			return nil
+		}
+		one = s
+	}
+	return one
+}
+
+// readSamples reads the samples of an attempt that ran between two times; none where there
+// is no file. Of a long one it looks into a part, spread evenly, and into the end.
+func readSamples(path string, from, to time.Time) []Series {
+	f, err := private.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	all := map[key]*Series{}
+	for line := range someLines(io.LimitReader(f, mostSampleBytes), info.Size()) {
+		s, ok := sampleIn(line, from, to)
+		if !ok {
+			continue
+		}
+		k := key{s.Rank, s.Device}
+		if all[k] == nil {
+			if len(all) == mostSeries {
+				continue
+			}
+			all[k] = &Series{Rank: s.Rank, Device: s.Device}
+		}
+		all[k].Samples = append(all[k].Samples, s)
+	}
+	for k, s := range all { // before its first call a rank does not know where it trains
+		if k.device == "" {
+			if of := only(all, k.rank); of != nil {
+				of.Samples = append(of.Samples, s.Samples...)
+				delete(all, k)
+			}
+		}
+	}
+	var series []Series
+	for _, s := range all {
+		slices.SortStableFunc(s.Samples, func(a, b launcher.Sample) int { return a.Time.Compare(b.Time) })
+		series = append(series, *s)
+	}
+	slices.SortFunc(series, func(a, b Series) int { return cmp.Or(a.Rank-b.Rank, cmp.Compare(a.Device, b.Device)) })
+	return series
+}
+
+// someLines gives lines of a file of a size: all where there are few; else a part that
+// golden-ratio steps choose, so that no rank whose turn comes regularly is left out, and all
+// of the last. How many lines there are is told by those so far; whatever they are like, no
+// more than twice mostSamples are given.
+func someLines(r io.Reader, size int64) func(yield func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		lines := bufio.NewReaderSize(r, 256<<10)
+		const golden = 0x9e3779b97f4a7c15
+		chosen, read, given := uint64(0), int64(0), 0
+		var last [][]byte // the lines passed over since, of the last ones
+		for n := int64(1); ; n++ {
+			line, err := lines.ReadSlice('\n')
+			long := errors.Is(err, bufio.ErrBufferFull)
+			for read += int64(len(line)); errors.Is(err, bufio.ErrBufferFull); read += int64(len(line)) {
+				line, err = lines.ReadSlice('\n')
+			}
+			if err != nil {
+				break // also what has no end: it is being written
+			}
+			share := uint64(1<<64 - 1)
+			if count := size / max(read/n, 1); count > mostSamples {
+				share = share / uint64(count) * mostSamples
+			}
+			switch chosen += golden; {
+			case long || len(line) > longestSample:
+			case chosen <= share && given < 2*mostSamples:
+				if given++; !yield(line) {
+					return
+				}
+			default:
+				last = append(last[max(len(last)-lastSamples+1, 0):], bytes.Clone(line))
+			}
+		}
+		for _, line := range last {
+			if !yield(line) {
+				return
+			}
+		}
+	}
+}
+
+// mostHeld is more bytes than any device has; what claims to be more is no figure.
+const mostHeld = 1 << 50
+
+// sampleIn reads a line. One that is none, or of another time, does not count; a figure
+// that cannot be is not known.
+func sampleIn(line []byte, from, to time.Time) (launcher.Sample, bool) {
+	var s launcher.Sample
+	if json.Unmarshal(line, &s) != nil || s.Rank < 0 || len(s.Device) > 64 {
+		return s, false
+	}
+	const slack = time.Minute // clocks of two processes
+	if s.Time.IsZero() || s.Time.Before(from.Add(-slack)) || s.Time.After(to.Add(slack)) {
+		return s, false
+	}
+	for _, n := range []*int64{&s.Allocated, &s.Reserved, &s.Peak, &s.Allowed, &s.Used, &s.Capacity} {
+		if *n < 0 || *n > mostHeld {
+			*n = 0
+		}
+	}
+	return s, true
+}
