@@ -4,6 +4,7 @@ GO ?= go
 PYTHON ?=
 FUZZTIME ?= 30s
 COUNT ?= 50
+SHOTS ?=
 HOSTILE ?= 1000
 ATTEMPTS ?= 200
 # A file of measured plans; the project's own where none is given.
@@ -12,7 +13,7 @@ LANDSCAPE ?=
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test unit lint fuzz stress soak bench conformance corpus-report landscape-report dist dist-check clean
+.PHONY: help build quickstart test unit lab lint fuzz stress soak bench conformance corpus-report landscape-report dist dist-check clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,10 +25,14 @@ quickstart: build ## run the example: from out of memory to trained
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && PYTHON_EXEC=$$python bin/gpurun examples/quickstart/train.toml
 
 test: ## everything that decides whether a change is good
-	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $(MAKE) --no-print-directory lint && $(MAKE) --no-print-directory unit GPURUN_TEST_PYTHON=$$python
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && $(MAKE) --no-print-directory lint && $(MAKE) --no-print-directory unit GPURUN_TEST_PYTHON=$$python
 
 unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 14m ./...
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 20m ./...
+
+lab: ## more scenes than make test has, on screens and with two ranks; SHOTS is a folder for pictures of the report
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
+		$(GO) test -count=1 -v -run 'TheLineOn|ABarOf|Browser|Phone|Screenshots|JobsWithoutASetting/two' ./cmd/gpurun ./launcher/report
 
 lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, builds without cgo
 	@unformatted=$$(gofmt -l cmd launcher strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }

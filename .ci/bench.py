@@ -1,6 +1,6 @@
 """gpurun beside torchrun: launch, recovery, output. Prints Markdown tables.
 
-    bench.py GPURUN [startup] [launch] [recovery] [output] [probe]
+    bench.py GPURUN [startup] [launch] [recovery] [output] [probe] [live]
 
 The interpreter that runs this must have PyTorch, for torchrun; startup, which is
 about gpurun with and without the GPUs' driver, needs none. Figures are medians;
@@ -12,9 +12,11 @@ import fcntl
 import os
 import signal
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 
@@ -402,9 +404,69 @@ def compare_probes(directory, gpurun):
         print(f"| {row} | {middle:.3f} ms ({low:.3f} to {high:.3f}) | {note} |")
 
 
+# A job with steps of 50 ms, each of which it prints: the line is taken away and drawn again at
+# every one of them.
+WATCHED = """
+import sys, time
+for n in range(1, 100000):
+    print(f"step {n}/100000 loss 0.25", flush=True)
+    time.sleep(0.05)
+"""
+WATCHED_JOB = """
+[job]
+script = "watched.py"
+[launch]
+nproc_per_node = %d
+[progress]
+step = '(?P<step>[0-9]+)/(?P<total>[0-9]+) loss (?P<loss>[0-9.]+)'
+"""
+WATCH = 20.0  # seconds
+
+
+def watch(command, directory):
+    """CPU seconds a second of gpurun on a terminal of 80 columns."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(command, cwd=directory, env=environment(TERM="xterm"), stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+    os.close(slave)
+    threading.Thread(target=lambda: drain(master), daemon=True).start()
+    time.sleep(3)
+    begun, start = used([process.pid])[0], time.perf_counter()
+    time.sleep(WATCH)
+    took, spent = time.perf_counter() - start, used([process.pid])[0] - begun
+    process.terminate()
+    process.wait()
+    return spent / took
+
+
+def drain(fd):
+    try:
+        while os.read(fd, 1 << 16):
+            pass
+    except OSError:
+        pass  # nobody writes any more
+
+
+def compare_watching(directory, gpurun):
+    """What the line on a terminal, and the files beside it, cost gpurun."""
+    with open(os.path.join(directory, "watched.py"), "w") as file:
+        file.write(WATCHED)
+    print("| on a terminal, 20 steps a second and rank | no line (`--quiet`) | with the line | |")
+    print("|--:|--:|--:|--:|")
+    for ranks in (1, 8):
+        with open(os.path.join(directory, "watched.toml"), "w") as file:
+            file.write(WATCHED_JOB % ranks)
+        results = {"quiet": [], "line": []}
+        for _ in range(3):
+            for name, values in results.items():
+                values.append(watch([gpurun, *(["--quiet"] if name == "quiet" else []), "watched.toml"], directory))
+        quiet, line = (100 * statistics.median(values) for values in results.values())
+        print(f"| {ranks} ranks | {quiet:.2f} % of a core | {line:.2f} % | {line - quiet:+.2f} % |", flush=True)
+
+
 def main():
     gpurun = os.path.abspath(sys.argv[1])
-    parts = {"startup": compare_starts, "launch": compare_launches, "recovery": compare_rescues, "output": compare_floods, "probe": compare_probes}
+    parts = {"startup": compare_starts, "launch": compare_launches, "recovery": compare_rescues, "output": compare_floods, "probe": compare_probes, "live": compare_watching}
     files = {"launch.py": LAUNCH, "recovery.py": RECOVERY, "output.py": OUTPUT, "torchrun.py": TORCHRUN, "rescue.toml": RESCUE, "auto.toml": AUTO}
     with tempfile.TemporaryDirectory() as directory:
         for name, text in files.items():

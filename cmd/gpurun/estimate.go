@@ -8,6 +8,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/estimate"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 func estimateCommand(s streams) *cli.Command {
@@ -16,7 +17,7 @@ func estimateCommand(s streams) *cli.Command {
 		Usage:       "say what a model or a job needs of a GPU, before anything ran",
 		UsageText:   estimate.Usage,
 		Description: estimate.Description,
-		Action:      func(c *cli.Context) error { return orHelp(c, estimateJob(c.Context, c.Args().Slice(), s)) },
+		Action:      func(c *cli.Context) error { return verb.OrHelp(c, estimateJob(c.Context, c.Args().Slice(), s)) },
 	}
 }
 

@@ -4,12 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
-	"github.com/urfave/cli/v2"
-
-	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
@@ -63,24 +59,4 @@ func (f failure) program(what failed) int {
 		_ = console.WriteJSON(f.programs, nil, what) // the exit code is what is left to tell it by
 	}
 	return what.Code
-}
-
-// asksJSON reports whether a command line asks for JSON, also one that is wrong: then
-// its error is JSON, too. The --json of a training script does not count.
-func asksJSON(app *cli.App, args []string) bool {
-	words := arrange(app, args)
-	c := app.Command(words[1])
-	words = words[2:]
-	for _, sub := range c.Subcommands {
-		if at := slices.Index(words, sub.Name); at >= 0 && sub.SkipFlagParsing {
-			return slices.Contains(words[:at], "--json") || commandline.AsksJSON(sub.Name, words[at+1:])
-		}
-	}
-	if c.SkipFlagParsing {
-		return commandline.AsksJSON(c.Name, words)
-	}
-	if at := slices.Index(words, "--"); at >= 0 {
-		words = words[:at]
-	}
-	return slices.Contains(words, "--json") || slices.Contains(words, "-json")
 }

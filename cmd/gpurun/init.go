@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 func initCommand(s streams) *cli.Command {
@@ -18,7 +19,7 @@ func initCommand(s streams) *cli.Command {
 		Description: "What is certain is an entry, what is likely a comment with its reason; gpurun plan follows. Without a script it is\n" +
 			"the one in the working directory. With --dry-run nothing is written. A file that exists is never overwritten.",
 		SkipFlagParsing: true,
-		Action:          func(c *cli.Context) error { return orHelp(c, initJob(c.Context, c.Args().Slice(), s)) },
+		Action:          func(c *cli.Context) error { return verb.OrHelp(c, initJob(c.Context, c.Args().Slice(), s)) },
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/node"
+	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -19,7 +20,7 @@ func planCommand(s streams) *cli.Command {
 		UsageText:       "gpurun plan [--json] train.toml\ngpurun plan [torchrun's flags] script.py [arguments …]",
 		Description:     planText,
 		SkipFlagParsing: true,
-		Action:          func(c *cli.Context) error { return orHelp(c, plan(c.Context, c.Args().Slice(), s)) },
+		Action:          func(c *cli.Context) error { return verb.OrHelp(c, plan(c.Context, c.Args().Slice(), s)) },
 	}
 }
 

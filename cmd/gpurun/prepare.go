@@ -11,6 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -19,7 +20,8 @@ import (
 // where the job sees no GPU.
 type prepared struct {
 	*job.Prepared
-	nvml *gpu.Connection
+	nvml  *gpu.Connection
+	begun journal.Start // how the run is started; zero where none is
 }
 
 // prepare answers every question about a job. It starts no rank. The caller

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -27,10 +28,10 @@ func recipesCommand(s streams) *cli.Command {
 			Usage:           "show which recipe a job gets, and why",
 			UsageText:       "gpurun recipes detect [--json] train.toml\ngpurun recipes detect [torchrun's flags] script.py [arguments …]",
 			SkipFlagParsing: true,
-			Action:          func(c *cli.Context) error { return orHelp(c, detectRecipe(c.Context, c.Args().Slice(), s)) },
+			Action:          func(c *cli.Context) error { return verb.OrHelp(c, detectRecipe(c.Context, c.Args().Slice(), s)) },
 		}},
 		Action: func(c *cli.Context) error {
-			if err := atMost(c, 1); err != nil {
+			if err := verb.AtMost(c, 1); err != nil {
 				return err
 			}
 			catalog, err := recipes.Catalog()

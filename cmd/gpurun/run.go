@@ -16,9 +16,13 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/live"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/ranklog"
+	"github.com/gpurun/gpurun/launcher/report"
+	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -30,7 +34,7 @@ func runCommand(s streams) *cli.Command {
 		Usage:           "run a job (the verb may be left out)",
 		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--deadline TIME] [--propagate-exit-code] train.toml\ngpurun [flags] COMMAND…\ngpurun [flags] script.py [arguments …]",
 		SkipFlagParsing: true,
-		Action:          func(c *cli.Context) error { return orHelp(c, run(c.Context, c.Args().Slice(), s)) },
+		Action:          func(c *cli.Context) error { return verb.OrHelp(c, run(c.Context, c.Args().Slice(), s)) },
 	}
 }
 
@@ -38,10 +42,20 @@ func run(ctx context.Context, args []string, s streams) error {
 	if err := whereOff(args); err != nil {
 		return err
 	}
-	j, own, err := readJob(ctx, args)
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	return runJob(ctx, journal.Start{Args: args, Dir: dir}, s, func(*job.Own) {})
+}
+
+// runJob runs the job of a command line, with gpurun's own flags as set leaves them.
+func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.Own)) error {
+	j, own, err := readJob(ctx, begun.Args)
 	if err != nil {
 		return err
 	}
+	set(&own)
 	if err := node.Usable(); err != nil {
 		return err
 	}
@@ -59,6 +73,7 @@ func run(ctx context.Context, args []string, s streams) error {
 		return onlyTried(err, j, own)
 	}
 	defer p.close()
+	p.begun = begun
 	if err := p.Startable(); err != nil {
 		return err
 	}
@@ -126,10 +141,11 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	p = &prepared{Prepared: p.Pinned(filepath.Base(dir)), nvml: p.nvml}
+	p = &prepared{p.Pinned(filepath.Base(dir)), p.nvml, p.begun}
 	secrets := p.secrets()
-	said := output.NewWords(s.err)
-	defer said.Close()
+	monitor := live.Open(live.Options{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: secrets})
+	defer monitor.Close()
+	said := monitor.Words
 	people := console.NewPeople(said, dir, own.Quiet, p.propose(dir))
 	people.Mask(secrets)
 	show := people.Show
@@ -140,6 +156,8 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		lines.Mask(secrets)
 		show = lines.Show
 	}
+	show = report.AtEnd(show, report.End{Dir: dir, Version: version(), Mask: secrets, Propose: p.propose(dir), Told: people.Report, Page: console.NewPage(said, secrets)})
+	show = monitor.Events(show)
 	store, events, err := openRun(ctx, place, dir, said, show)
 	if err != nil {
 		return launcher.Verdict{}, err
@@ -156,11 +174,15 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
+	w.node.Output.Screen, w.node.Samples = monitor.Screen, monitor.Sample
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
 	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })
 	state, over, err := goOn(p, &w, dir, events, log, show)
 	if over || err != nil {
 		return state.Verdict, err
+	}
+	if err := store.KeepStart(p.begun); err != nil {
+		return state.Verdict, launcher.RunDirError(dir, err)
 	}
 	verdict, err := start(ctx, w, state, log, signals)
 	if err != nil {
@@ -205,6 +227,9 @@ func openRun(ctx context.Context, place journal.Search, dir string, said io.Writ
 	store, events, err := place.OpenRun(ctx, dir, show, journal.Patience{Said: func(text string) { fmt.Fprintf(said, "gpurun: %s\n", text) }})
 	if stop := launcher.StoppedEarly(ctx); stop != nil && err != nil {
 		err = stop
+	}
+	if err == nil {
+		ranklog.Sweep(dir)
 	}
 	return store, events, err
 }

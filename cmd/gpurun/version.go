@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 func versionCommand(s streams) *cli.Command {
@@ -18,7 +19,7 @@ func versionCommand(s streams) *cli.Command {
 		UsageText: "gpurun version [--json]",
 		Flags:     []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {
-			if err := atMost(c, 0); err != nil {
+			if err := verb.AtMost(c, 0); err != nil {
 				return err
 			}
 			v := struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 	"time"
@@ -48,13 +49,13 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 		node: node.Options{
 			Run: run, Ranks: p.Ranks(), Plain: p.Plain(), Launcher: launch.Self, Argv: p.Argv, Env: p.Environ(),
 			Workdir: j.Workdir, DataLimit: p.DataLimit(), MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts,
-			Probe: launch.Probe, Hooks: launch.Hooks, Script: p.RankScript(), Module: p.RankModule(), NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
+			Probe: launch.Probe, Hooks: launch.Hooks, Snapshot: launch.Snapshot, Script: p.RankScript(), Module: p.RankModule(), NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
 			Output: node.Output{
 				Stdin: s.in, Stdout: s.out, Stderr: s.err, TTY: launch.TTY, Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
-				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(), Mask: p.secrets(),
+				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(), Mask: p.secrets(), MaxBytes: cmp.Or(launch.LogLimit, -1),
 			},
 			Settings: p.Settings(), Growing: p.Checkpoints().Growing,
-			Alarms: before.Watch, Used: before.Used,
+			Alarms: before.Watch, Used: before.Used, Devices: before.Follow,
 		},
 		world: node.WorldOptions{
 			Accelerator: p.Accelerator(), BF16: func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) },

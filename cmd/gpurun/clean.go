@@ -1,0 +1,48 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/runs"
+	"github.com/gpurun/gpurun/launcher/verb"
+)
+
+func cleanCommand(s streams) *cli.Command {
+	return &cli.Command{
+		Name:        "clean",
+		Usage:       "remove old run directories",
+		UsageText:   "gpurun clean [--older-than AGE] [--keep N] [--dry-run] [--json] [DIRECTORY]",
+		Description: runs.CleanDescription,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "older-than", Value: "14d", Usage: "how long ago a run has to have ended: 14d, 2w, 36h"},
+			&cli.UintFlag{Name: "keep", Value: 5, Usage: "how many of the newest runs of each job stay"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be removed, and remove nothing", DisableDefaultText: true},
+			jsonFlag(),
+		},
+		Action: func(c *cli.Context) error { return clean(c, s) },
+	}
+}
+
+func clean(c *cli.Context, s streams) error {
+	if err := verb.AtMost(c, 1); err != nil {
+		return err
+	}
+	age, err := runs.ParseAge(c.String("older-than"))
+	if err != nil {
+		return err
+	}
+	cleaning := runs.Cleaning{Age: age, Asked: c.IsSet("older-than"), Keep: int(c.Uint("keep")), Dry: c.Bool("dry-run"), Now: time.Now()}
+	done, failed := cleaning.Clean(cmp.Or(c.Args().First(), "."))
+	if c.Bool("json") && failed == nil { // else the error is the one document
+		return console.WriteJSON(s.out, nil, done)
+	}
+	if !c.Bool("json") {
+		_, err = done.WriteTo(s.out)
+	}
+	return errors.Join(failed, err)
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/runs"
+	"github.com/gpurun/gpurun/launcher/verb"
+)
+
+func logsCommand(s streams) *cli.Command {
+	return &cli.Command{
+		Name:        "logs",
+		Usage:       "show what a rank wrote, or follow it",
+		UsageText:   "gpurun logs [-f] [--attempt N] [--rank K] [--stdout | --stderr] [RUN]",
+		Description: runs.LogsDescription,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "show what comes, too, until the run ends", DisableDefaultText: true},
+			&cli.IntFlag{Name: "attempt", Value: runs.Any, Usage: "which attempt `N`", DefaultText: "the newest"},
+			&cli.IntFlag{Name: "rank", Value: runs.Any, Usage: "which rank `K`", DefaultText: "the one that failed, else 0"},
+			&cli.BoolFlag{Name: "stdout", Usage: "only what it wrote to stdout", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "stderr", Usage: "only what it wrote to stderr", DisableDefaultText: true},
+			jsonFlag(),
+		},
+		Action: func(c *cli.Context) error { return logs(c, s) },
+	}
+}
+
+func logs(c *cli.Context, s streams) error {
+	if err := verb.AtMost(c, 1); err != nil {
+		return err
+	}
+	r, err := runs.Find(".", c.Args().First())
+	if err != nil {
+		return err
+	}
+	follow := runs.Follower{Run: r, Attempt: c.Int("attempt"), Rank: c.Int("rank"), Begins: func(l runs.Logs) { console.NewPage(s.err, nil).Printf("gpurun: %s\n", l.Title()) }}
+	if only := c.Bool("stdout") != c.Bool("stderr"); only {
+		follow.Begins = nil
+	}
+	if c.Bool("stdout") || !c.Bool("stderr") {
+		follow.To.Stdout = s.out
+	}
+	if c.Bool("stderr") || !c.Bool("stdout") {
+		follow.To.Stderr = s.err
+	}
+	switch {
+	case c.Bool("json"):
+		l, err := r.Logs(follow.Attempt, follow.Rank)
+		if err != nil {
+			return err
+		}
+		return console.WriteJSON(s.out, nil, l)
+	case c.Bool("follow"):
+		return follow.Follow()
+	}
+	return follow.Show()
+}

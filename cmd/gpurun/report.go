@@ -1,0 +1,37 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/report"
+	"github.com/gpurun/gpurun/launcher/runs"
+	"github.com/gpurun/gpurun/launcher/verb"
+)
+
+func reportCommand(s streams) *cli.Command {
+	return &cli.Command{
+		Name: "report", Usage: "write what happened in a run, and why, as one HTML page", UsageText: "gpurun report [--json] [-o FILE] [RUN]",
+		Description: "RUN is a run directory, a folder above it, or a run's name below .gpurun; without it, the newest run here.\n" +
+			"The page needs nothing but itself. It is written into the run directory, also while the run goes on.",
+		Flags: []cli.Flag{jsonFlag(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write it to `FILE`; - for stdout"}},
+		Action: func(c *cli.Context) error {
+			if err := verb.AtMost(c, 1); err != nil {
+				return err
+			}
+			r, err := runs.Find(".", c.Args().First())
+			if err != nil {
+				return err
+			}
+			path, err := report.Make(r.Path, c.String("output"), version(), s.out)
+			switch {
+			case err != nil || path == "":
+				return err
+			case c.Bool("json"):
+				return console.WriteJSON(s.out, nil, map[string]string{"report": path})
+			}
+			console.NewPage(s.out, nil).Printf("%s\n", path)
+			return nil
+		},
+	}
+}

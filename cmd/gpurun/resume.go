@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/runs"
+	"github.com/gpurun/gpurun/launcher/verb"
+)
+
+func resumeCommand(s streams) *cli.Command {
+	return &cli.Command{
+		Name:        "resume",
+		Usage:       "start a run again where it stopped",
+		UsageText:   "gpurun resume [--json] [--quiet] [--deadline TIME] [RUN]",
+		Description: runs.ResumeDescription,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "print events as JSON lines on stdout, the verdict last", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "quiet", Usage: "say only failures and the end", DisableDefaultText: true},
+			&cli.StringFlag{Name: "deadline", Usage: "by when the run is over, such as 4h; the one that it began with does not count"},
+		},
+		Action: func(c *cli.Context) error { return resume(c, s) },
+	}
+}
+
+func resume(c *cli.Context, s streams) error {
+	if err := verb.AtMost(c, 1); err != nil {
+		return err
+	}
+	r, err := runs.Find(".", c.Args().First())
+	if err != nil {
+		return err
+	}
+	start, err := r.Start()
+	if err != nil {
+		return err
+	}
+	if err := os.Chdir(start.Dir); err != nil {
+		return fmt.Errorf("go to where the run was started: %w", err)
+	}
+	return r.Refused(runJob(c.Context, start, s, func(own *job.Own) {
+		own.RunDir, own.JSON, own.Quiet, own.Deadline = r.Path, c.Bool("json"), c.Bool("quiet"), c.String("deadline")
+	}))
+}

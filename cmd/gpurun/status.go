@@ -1,0 +1,38 @@
+package main
+
+import (
+	"encoding/json"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/live"
+	"github.com/gpurun/gpurun/launcher/verb"
+)
+
+func statusCommand(s streams) *cli.Command {
+	return &cli.Command{
+		Name:      "status",
+		Usage:     "show where a run stands: its step, its speed, its memory",
+		UsageText: "gpurun status [--json] [RUN]",
+		Description: "RUN is a run directory, or the name of a run below .gpurun. Without one it is the run that goes on below\n" +
+			"the working directory, as a table where several do, else the newest. On a terminal a run is followed until it ends.",
+		Flags:  []cli.Flag{jsonFlag()},
+		Action: func(c *cli.Context) error { return showStatus(c, s) },
+	}
+}
+
+func showStatus(c *cli.Context, s streams) error {
+	if err := verb.AtMost(c, 1); err != nil {
+		return err
+	}
+	runs, err := live.Find(".", c.Args().First())
+	switch runs = live.Asked(runs); {
+	case err != nil:
+		return err
+	case !c.Bool("json"):
+		return live.Show(c.Context, s.out, runs)
+	case len(runs) == 1:
+		return json.NewEncoder(s.out).Encode(runs[0])
+	}
+	return json.NewEncoder(s.out).Encode(runs)
+}
