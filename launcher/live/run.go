@@ -22,7 +22,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// largestStatus bounds what is read of a status.json or verdict.json, in bytes.
+// largestStatus bounds what is read of a status.json, in bytes.
 const largestStatus = 1 << 20
 
 // A Run is where a run stood when it was last heard of.
@@ -50,8 +50,7 @@ func Read(dir string) (Run, error) {
 		r.Gone = true
 	}
 	if r.Outcome != "" || r.Gone {
-		var v launcher.Verdict
-		if err := readJSON(filepath.Join(dir, "verdict.json"), &v); err == nil {
+		if v, _, err := journal.ReadVerdict(dir); err == nil {
 			r.Outcome, r.Reason, r.Gone = v.Outcome, v.Reason, false
 		}
 		r.Running, r.ETA = false, nil

@@ -92,16 +92,21 @@ const mostRead = 16 << 20
 // ReadFile reads a file as OpenFile opens it. One of more than 16 MiB is an error: a job
 // may have written it.
 func ReadFile(path string) ([]byte, error) {
+	text, err := ReadHead(path, mostRead+1)
+	if err == nil && len(text) > mostRead {
+		err = &os.PathError{Op: "read", Path: path, Err: errors.New("it has more than 16 MiB")}
+	}
+	return text, err
+}
+
+// ReadHead reads the beginning of a file, up to so many bytes, as OpenFile opens it.
+func ReadHead(path string, most int64) ([]byte, error) {
 	f, err := OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostRead+1))
-	if err == nil && len(text) > mostRead {
-		err = &os.PathError{Op: "read", Path: path, Err: errors.New("it has more than 16 MiB")}
-	}
-	return text, err
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // WriteFile writes a file that is there as a whole or not at all: a temporary file

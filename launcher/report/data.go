@@ -9,6 +9,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -66,6 +67,11 @@ func Load(dir, version string, m *mask.Masker) (Data, error) {
 	if err != nil {
 		return Data{}, err
 	}
+	return loaded(dir, events, version, m), nil
+}
+
+// loaded is Load of a run whose events are known.
+func loaded(dir string, events []launcher.Event, version string, m *mask.Masker) Data {
 	d := Data{Dir: dir, Version: version, Made: time.Now()}
 	for _, e := range events {
 		d.take(e)
@@ -79,7 +85,7 @@ func Load(dir, version string, m *mask.Masker) (Data, error) {
 	}
 	d.say = words{m}
 	d.Hints = d.hints(events)
-	return d, nil
+	return d
 }
 
 // take adds an event.
@@ -137,7 +143,7 @@ func (d *Data) settle() {
 // read takes in what the attempt's folder has beside the journal.
 func (a *Attempt) read(dir string) {
 	folder := filepath.Join(dir, fmt.Sprintf("attempt-%d", a.N))
-	if diff, err := head(filepath.Join(folder, "diff.patch"), 64<<10); err == nil {
+	if diff, err := private.ReadHead(filepath.Join(folder, "diff.patch"), 64<<10); err == nil {
 		a.Diff = string(diff)
 	}
 	from, to := a.begin(), a.end()

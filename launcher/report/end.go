@@ -74,7 +74,7 @@ func (e End) write() (err error) {
 	if err := private.WriteCopy(filepath.Join(e.Dir, hintsFile), append(hints, '\n'), private.Mode); err != nil {
 		return err
 	}
-	return toFile(e.Dir, filepath.Join(e.Dir, File), e.Version, e.Mask)
+	return loaded(e.Dir, events, e.Version, e.Mask).toFile(filepath.Join(e.Dir, File))
 }
 
 // hintsFile keeps what the summary told people to do next: the job's own words for the
@@ -84,7 +84,7 @@ const hintsFile = "hints.json"
 // hints are what to do next: as the end of the run told it, else as far as the journal knows.
 func (d *Data) hints(events []launcher.Event) []string {
 	var hints []string
-	text, err := head(filepath.Join(d.Dir, hintsFile), 64<<10)
+	text, err := private.ReadHead(filepath.Join(d.Dir, hintsFile), 64<<10)
 	if err == nil && json.Unmarshal(text, &hints) == nil && d.Verdict != nil {
 		return hints
 	}

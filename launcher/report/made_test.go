@@ -52,7 +52,7 @@ var day = time.Date(2026, 3, 4, 2, 0, 0, 0, time.UTC)
 func pageOf(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, File)
-	if err := toFile(dir, path, "v9", nil); err != nil {
+	if _, err := Make(dir, "", "v9", nil); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(path)

@@ -12,11 +12,9 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
@@ -45,31 +43,27 @@ func Write(w io.Writer, d Data) error {
 // Make writes the report of the run in dir: to a path, to out for "-", by default into the
 // run directory. It returns the path, empty for out.
 func Make(dir, to, version string, out io.Writer) (path string, err error) {
+	d, err := Load(dir, version, nil)
+	if err != nil {
+		return "", err
+	}
 	if to == "-" {
-		d, err := Load(dir, version, nil)
-		if err != nil {
-			return "", err
-		}
 		return "", Write(out, d)
 	}
 	path = cmp.Or(to, filepath.Join(dir, File))
-	return path, toFile(dir, path, version, nil)
+	return path, d.toFile(path)
 }
 
-// toFile writes the report of the run in dir to a path.
-func toFile(dir, path, version string, m *mask.Masker) error {
-	d, err := Load(dir, version, m)
-	if err != nil {
-		return err
-	}
-	if d.From, err = linksFrom(filepath.Dir(path), dir); err != nil {
+// toFile writes the report to a path.
+func (d Data) toFile(path string) (err error) {
+	if d.From, err = linksFrom(filepath.Dir(path), d.Dir); err != nil {
 		return err
 	}
 	var page bytes.Buffer
 	if err := Write(&page, d); err != nil {
 		return err
 	}
-	return launcher.RunDirError(dir, private.WriteCopy(path, page.Bytes(), private.Mode))
+	return launcher.RunDirError(d.Dir, private.WriteCopy(path, page.Bytes(), private.Mode))
 }
 
 // linksFrom is how a link in a file of one folder begins that leads into another.
@@ -83,14 +77,4 @@ func linksFrom(folder, dir string) (string, error) {
 		return "", fmt.Errorf("find %s: %w", dir, err)
 	}
 	return filepath.Rel(from, to)
-}
-
-// head is the beginning of a file, up to so many bytes. No link is followed.
-func head(path string, most int64) ([]byte, error) {
-	f, err := private.OpenFile(path, os.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, most))
 }
