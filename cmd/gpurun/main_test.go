@@ -28,12 +28,15 @@ func TestMain(m *testing.M) {
 		}
 		os.Setenv("XDG_CONFIG_HOME", os.DevNull)
 		os.Setenv("XDG_STATE_HOME", state)
-		tests = leavingNone{m, state}
+		common, tests = state, leavingNone{m, state}
 	}
 	testscript.Main(tests, map[string]func(){
 		"gpurun": func() { os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr)) },
 	})
 }
+
+// common is a folder that the tests share.
+var common string
 
 // leavingNone are tests that leave a folder behind, which is removed.
 type leavingNone struct {

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -127,12 +129,21 @@ func checkLoss(t *testing.T, out string) {
 // build makes the binary that users have: the test's own is slowed by -race.
 func build(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "gpurun")
-	if out, err := osexec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
+
+// built is one gpurun for all tests, in the folder that TestMain removes.
+var built = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(common, "gpurun")
+	if out, err := osexec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
 
 // copyOf copies a folder's files, so that a test leaves nothing in the tree.
 func copyOf(t *testing.T, from string) string {
