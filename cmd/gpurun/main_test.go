@@ -22,13 +22,13 @@ func TestMain(m *testing.M) {
 	proc.MaybeGuard()
 	var tests testscript.TestingM = m
 	if filepath.Base(os.Args[0]) != "gpurun" { // no defaults of whoever runs the tests, and nothing that their jobs needed
-		state, err := os.MkdirTemp("", "gpurun-test-state-")
+		dir, err := os.MkdirTemp("", "gpurun-test-")
 		if err != nil {
 			panic(err)
 		}
 		os.Setenv("XDG_CONFIG_HOME", os.DevNull)
-		os.Setenv("XDG_STATE_HOME", state)
-		common, tests = state, leavingNone{m, state}
+		os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+		common, tests = dir, leavingNone{m, dir}
 	}
 	testscript.Main(tests, map[string]func(){
 		"gpurun": func() { os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr)) },

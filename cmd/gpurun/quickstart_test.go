@@ -138,7 +138,7 @@ func build(t *testing.T) string {
 
 // built is one gpurun for all tests, in the folder that TestMain removes.
 var built = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(common, "gpurun")
+	path := filepath.Join(common, "bin", "gpurun")
 	if out, err := osexec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
