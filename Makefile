@@ -27,12 +27,18 @@ quickstart: build ## run the example: from out of memory to trained
 test: ## everything that decides whether a change is good
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && $(MAKE) --no-print-directory lint && $(MAKE) --no-print-directory unit GPURUN_TEST_PYTHON=$$python
 
+# The command line's own tests start gpurun some thousand times, which the race detector
+# makes slow: with it run those scripts in which most happens at once, and every room.
+RACY := climb|guard-killed|logs|notice-.*|oom-to-trained|peer-saves|rank-signals|report|resume|signal-.*|status|transient
+
 unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 20m ./...
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -timeout 20m ./cmd/gpurun
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -run 'TestScripts/^($(RACY))$$' ./cmd/gpurun
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/cmd/')
 
 lab: ## more scenes than make test has, on screens and with two ranks; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
-		$(GO) test -count=1 -v -run 'TheLineOn|ABarOf|Browser|Phone|Screenshots|JobsWithoutASetting/two' ./cmd/gpurun ./launcher/report
+		$(GO) test -count=1 -v -run 'TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two' ./cmd/gpurun ./launcher/report
 
 lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, builds without cgo
 	@unformatted=$$(gofmt -l cmd launcher strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }

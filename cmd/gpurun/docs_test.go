@@ -460,6 +460,9 @@ func TestPlainWords(t *testing.T) {
 
 // wordIn is the line in which a word stands, alone or within a name; 0 for none.
 func wordIn(text, word string) int {
+	if !strings.Contains(strings.ToLower(text), word) {
+		return 0
+	}
 	re := regexp.MustCompile(fmt.Sprintf(`(?i:(^|[^a-z])%s)|%s`, word, strings.ToUpper(word[:1])+word[1:]))
 	if word == "remains" {
 		re = regexp.MustCompile(`type remains|\bremains\{|\[\]remains|[a-z]Remains|Remains[({]`) // the verb is a good word

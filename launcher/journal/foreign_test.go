@@ -155,7 +155,7 @@ func TestAPartOfAnEventIsTakenBack(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	// The limit is on all files of this process, the test's own log among them.
-	if err := j.Append(launcher.Began{Run: "r", Name: strings.Repeat("n", 8<<20)}); err != nil {
+	if err := j.Append(launcher.Began{Run: "r", Name: strings.Repeat("n", 256<<10)}); err != nil {
 		t.Fatal(err)
 	}
 	whole, _ := os.ReadFile(filepath.Join(dir, File))
