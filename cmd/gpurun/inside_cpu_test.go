@@ -40,6 +40,7 @@ func TestJobsWithoutASetting(t *testing.T) {
 			if test.name == "two ranks" { // the probe's own tests turn it under DDP, too
 				lab(t)
 			}
+			t.Parallel()
 			dir := copyOf(t, filepath.Join("testdata", "cpu"))
 			untouched := runLine(t, dir, python, test.line[len(test.line)-1])
 			var before, peak int
