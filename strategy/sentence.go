@@ -55,7 +55,10 @@ func (d Diagnosis) title() string {
 		}
 		return "host out of memory"
 	case cause.UserError:
-		if d.Error != "" {
+		switch {
+		case d.Place != nil:
+			return clip(d.Place.String(), 80) + ": " + clip(d.Error, 160)
+		case d.Error != "":
 			return clip(d.Error, 160)
 		}
 	case cause.GPUHardware:
