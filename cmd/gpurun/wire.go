@@ -39,7 +39,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 	w := wiring{
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{
-			Run: run, Name: j.Name, Version: version(), Digest: digest, Recipe: p.RecipeName(), Python: p.Python(),
+			Run: run, Name: j.Name, Version: version(), Digest: digest, Recipe: p.RecipeName(), Python: p.Python(), PythonBy: j.PythonBy(),
 			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
 		},
 		launcher: launcher.Launcher{

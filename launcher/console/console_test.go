@@ -198,14 +198,34 @@ func TestTheEndOfAJobThatNoRecipeKnows(t *testing.T) {
 
 // A module that is missing is mostly one that another environment has.
 func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
-	var out bytes.Buffer
-	p := people(&out, true)
-	show(p, launcher.Began{Name: "gpt", Python: "/usr/bin/python3"},
-		launcher.Ended{},
-		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ModuleNotFoundError: No module named 'torch'"}, Decision: strategy.Decision{Outcome: strategy.Failed}},
-		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.AttemptSummary{{}}}})
-	if want := "gpurun: hint: the job ran with /usr/bin/python3: activate the environment"; !strings.Contains(out.String(), want) {
-		t.Errorf("no %q in:\n%s", want, out.String())
+	for by, want := range map[string]string{
+		"--python":    "or activate the environment that has it, or name its interpreter with --python",
+		"command":     "or write the python of the environment that has it into the command",
+		"job.python":  "or name the interpreter of the environment that has it in job.python",
+		"job.command": "or name the interpreter of the environment that has it in job.command",
+	} {
+		var out bytes.Buffer
+		p := people(&out, true)
+		show(p, launcher.Began{Name: "gpt", Python: "/usr/bin/python3", PythonBy: by},
+			launcher.Ended{},
+			launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ModuleNotFoundError: No module named 'torch'"}, Decision: strategy.Decision{Outcome: strategy.Failed}},
+			launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.AttemptSummary{{}}}})
+		if want := "gpurun: hint: the job ran with /usr/bin/python3: install the module there, " + want + "\n"; !strings.Contains(out.String(), want) {
+			t.Errorf("%s: no %q in:\n%s", by, want, out.String())
+		}
+	}
+}
+
+// A run that is not done names the command that goes on with it, and no other does.
+func TestARunThatGoesOnNamesTheNextCommand(t *testing.T) {
+	for outcome, want := range map[strategy.Outcome]bool{strategy.Stopped: true, strategy.Retry: true, strategy.Failed: false, strategy.Exhausted: false, strategy.Trained: false} {
+		var out bytes.Buffer
+		p := people(&out, true)
+		show(p, launcher.Began{Name: "gpt"}, launcher.Ended{}, launcher.Ended{}, launcher.Decided{},
+			launcher.Finished{Verdict: launcher.Verdict{Outcome: outcome, Attempts: make([]launcher.AttemptSummary, 2)}})
+		if got := strings.Contains(out.String(), "gpurun: hint: gpurun resume "+p.dir+" goes on with it\n"); got != want {
+			t.Errorf("%s: %t\n%s", outcome, got, out.String())
+		}
 	}
 }
 

@@ -196,6 +196,9 @@ func (p *People) hint(v launcher.Verdict) {
 	if len(p.attempts) == 0 {
 		return
 	}
+	if !v.Outcome.Final() { // there is more to do of it
+		defer p.advise("gpurun resume %s goes on with it", p.dir)
+	}
 	if v.Outcome == strategy.Stopped {
 		return
 	}
@@ -209,11 +212,23 @@ func (p *People) hint(v launcher.Verdict) {
 		p.advise("%s", advice)
 	}
 	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.began.Python != "" {
-		p.advise("the job ran with %s: activate the environment that has the module, or name its interpreter with --python or job.python", p.began.Python)
+		p.advise("the job ran with %s: install the module there, or %s", p.began.Python, otherPython(p.began.PythonBy))
 	}
 	if v.Outcome == strategy.Exhausted && p.began.Recipe == noRecipe {
 		p.advise("no recipe matches this job: gpurun init --dry-run, in front of its line, shows what a train.toml could say of its settings")
 	}
+}
+
+// otherPython says how the user has the job run in the environment that has a module, by
+// where the interpreter is named.
+func otherPython(by string) string {
+	switch by {
+	case "command":
+		return "write the python of the environment that has it into the command"
+	case "--python", "":
+		return "activate the environment that has it, or name its interpreter with --python"
+	}
+	return fmt.Sprintf("name the interpreter of the environment that has it in %s", by)
 }
 
 // noRecipe is what Began calls the recipe of a job that has none, and no [knobs].

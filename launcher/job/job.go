@@ -75,6 +75,8 @@ type Job struct {
 	// torchrun is the launcher that the command named, whose interpreter the
 	// job would have had.
 	torchrun string
+	// named: the words of the command name its interpreter.
+	named bool
 	// origin is where the user wrote the words of Argv.
 	origin origin
 	// digested are the words that the digest counts in place of kind and Argv; nil for
