@@ -34,7 +34,8 @@ func WriteTable(w io.Writer, all []Run, now time.Time) error {
 			return err
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, "gpurun status RUN says how one stands or ended, and what to do next\n")
+	return err
 }
 
 func dash(text string) string {
