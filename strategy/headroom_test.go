@@ -110,3 +110,15 @@ func TestACandidateFitsBesideTheDevice(t *testing.T) {
 		}
 	}
 }
+
+// What is free of the host's memory is not what a job can have of it, and is called so.
+func TestHeadroomOfWhatWasFree(t *testing.T) {
+	for want, h := range map[string]Headroom{
+		"peak 1.0 of 20.0 GiB (95 % left)":      {Peak: 1 << 30, Room: 20 << 30},
+		"peak 1.0 of 20.0 GiB free (95 % left)": {Peak: 1 << 30, Room: 20 << 30, Free: true},
+	} {
+		if got := h.Words(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

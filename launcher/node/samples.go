@@ -36,7 +36,7 @@ func (a *attempt) startSampling() {
 	var sampling sync.WaitGroup
 	sampling.Go(func() {
 		memory, _ := host.This().Memory() // nothing, where it is not known
-		share := hostShare(memory, a.world)
+		share := memory.Whole() / int64(a.world) // a rank's part
 		devices, stop := a.followDevices()
 		defer stop()
 		tick := time.NewTicker(samplePause)
@@ -59,14 +59,6 @@ func (a *attempt) followDevices() (now func() []gpu.Device, stop func()) {
 		return func() []gpu.Device { return nil }, func() {}
 	}
 	return a.node.opts.Devices(a.lingering)
-}
-
-// hostShare is a rank's part of memory that some ranks share, in bytes.
-func hostShare(m host.Memory, ranks int) int64 {
-	if m.Limit > 0 {
-		m.Total = min(m.Total, m.Limit)
-	}
-	return m.Total / int64(ranks)
 }
 
 // samples are what each rank lets see of itself now; share is its part of the host's memory.

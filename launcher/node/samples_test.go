@@ -15,7 +15,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/probe"
 )
@@ -104,13 +103,8 @@ func TestRanksOnTheCPUAreSeenBeforeTheirFirstStep(t *testing.T) {
 	}
 }
 
-// On the CPU ranks share what the host, or its control group, has.
+// On the CPU ranks share what the host has.
 func TestHostShare(t *testing.T) {
-	for want, m := range map[int64]host.Memory{50: {Total: 100}, 20: {Total: 100, Limit: 40}, 49: {Total: 98, Limit: 400}, 0: {}} {
-		if got := hostShare(m, 2); got != want {
-			t.Errorf("%+v: %d, want %d", m, got, want)
-		}
-	}
 	a := &attempt{node: &Node{}, world: 1, told: map[int]probe.Step{0: {N: 1, Loss: math.NaN(), Held: probe.Held{Device: -1, Allocated: 5, Peak: 7}}}, out: &output.Output{}}
 	want := launcher.Sample{Device: "cpu", Step: 1, Phase: "train", Allocated: 5, Peak: 7, Allowed: 20}
 	if got := a.samples(time.Time{}, []gpu.Device{{Used: 1, Total: 2}}, 20); len(got) != 1 || got[0] != want {

@@ -50,8 +50,11 @@ func (d *Data) device() string {
 		if inv.Device.Total > 0 {
 			said += " with " + gib(inv.Device.Total)
 		}
-		if inv.HostAvailable > 0 {
-			said += "; " + gib(inv.HostAvailable) + " of host memory to be had"
+		switch {
+		case inv.HostTotal > 0:
+			said += fmt.Sprintf("; %s of host memory, %s of it free then", gib(inv.HostTotal), gib(inv.HostAvailable))
+		case inv.HostAvailable > 0:
+			said += "; " + gib(inv.HostAvailable) + " of host memory free"
 		}
 		return said
 	}
