@@ -35,7 +35,7 @@ func (a *attempt) startSampling() {
 	over := make(chan struct{})
 	var sampling sync.WaitGroup
 	sampling.Go(func() {
-		memory, _ := host.This().Memory() // nothing, where it is not known
+		memory, _ := host.This().Memory()        // nothing, where it is not known
 		share := memory.Whole() / int64(a.world) // a rank's part
 		devices, stop := a.followDevices()
 		defer stop()
