@@ -2,6 +2,9 @@ package launcher
 
 import "time"
 
+// SamplesFile is the name of the file in an attempt's folder that has its samples.
+const SamplesFile = "samples.jsonl"
+
 // A Sample is what a rank let see of itself at one moment of an attempt: a line of the
 // attempt's samples.jsonl. Bytes are of the memory that the job trains in; a zero is not
 // known.

@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -152,7 +154,11 @@ func (p *People) sayBefore() {
 // cutOff takes in an attempt that ended together with an earlier gpurun.
 func (p *People) cutOff() {
 	if p.open != nil {
-		p.attempts, p.open = append(p.attempts, attempt{n: p.open.N, from: p.open.Checkpoint, expected: p.open.Expected}), nil
+		a := attempt{n: p.open.N, from: p.open.Checkpoint, expected: p.open.Expected}
+		if last, err := os.Stat(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), launcher.SamplesFile)); err == nil && !p.open.At.IsZero() {
+			a.lasted = max(last.ModTime().Sub(p.open.At), 0) // when it was last heard of
+		}
+		p.attempts, p.open = append(p.attempts, a), nil
 	}
 }
 

@@ -3,6 +3,9 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -134,18 +137,23 @@ func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 }
 
 // The summary says of each attempt from where it went on, and of one that ended together
-// with an earlier gpurun that it was interrupted.
+// with an earlier gpurun that it was interrupted, and when it was last heard of.
 func TestTheSummarySaysFromWhere(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)
+	p.dir = t.TempDir()
+	heard := filepath.Join(p.dir, "attempt-1", launcher.SamplesFile)
+	if err := errors.Join(os.Mkdir(filepath.Dir(heard), 0o700), os.WriteFile(heard, nil, 0o600), os.Chtimes(heard, start, start.Add(20*time.Minute))); err != nil {
+		t.Fatal(err)
+	}
 	began := launcher.Began{Name: "gpt", Plan: first}
-	p.Recall(append(append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...), launcher.Started{N: 1, Plan: next, Checkpoint: "out/ckpt-10"}))
+	p.Recall(append(append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...), launcher.Started{N: 1, Plan: next, Checkpoint: "out/ckpt-10", At: start}))
 	show(p, began, launcher.Started{N: 2, Plan: next, Checkpoint: "out/ckpt-30"},
 		launcher.Ended{Evidence: strategy.Evidence{Attempt: 2, Plan: next, Started: start, Ended: start.Add(time.Hour)}},
 		launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
 		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{N: 0, Plan: first}, {N: 1, Plan: next}, {N: 2, Plan: next}}}})
 	want := `gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1 → micro batch 8→4, accumulation 1→2
-gpurun:   attempt 1, from checkpoint out/ckpt-10: interrupted
+gpurun:   attempt 1, 20m0s, from checkpoint out/ckpt-10: interrupted
 gpurun:   attempt 2, 1h0m0s, from checkpoint out/ckpt-30: trained
 `
 	if !strings.Contains(out.String(), want) {

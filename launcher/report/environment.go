@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"runtime/debug"
 	"strings"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -17,7 +18,7 @@ func (d *Data) environment() []fact {
 			facts = append(facts, fact{name, d.say.sentence(value)})
 		}
 	}
-	add("gpurun", b.Version)
+	add("gpurun", b.Version+commit(b.Version == d.Version))
 	add("recipe", b.Recipe)
 	add("interpreter", b.Python)
 	add("place", b.Place)
@@ -37,6 +38,25 @@ func (d *Data) environment() []fact {
 	}
 	add("run directory", d.Dir)
 	return facts
+}
+
+// commit names the commit that this gpurun was built from, where it is the one that ran and
+// its version does not say so; empty where nobody knows.
+func commit(same bool) string {
+	info, known := debug.ReadBuildInfo()
+	if !known || !same || strings.Contains(info.Main.Version, "-") {
+		return ""
+	}
+	said := ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			said = ", commit " + s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true" && said != "":
+			said += " with changes"
+		}
+	}
+	return said
 }
 
 // device is what the ranks trained on, as it was seen last.

@@ -77,9 +77,7 @@ func (d *Data) stacks(shown []int) *stacks {
 	}
 	scale := top
 	for _, row := range s.Rows {
-		if row.Allowed < 2*top {
-			scale = max(scale, row.Allowed)
-		}
+		scale = max(scale, row.Allowed)
 	}
 	for i, b := range measured {
 		s.Rows[i].stack(b, float64(scale)*1.02)
