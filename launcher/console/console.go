@@ -38,6 +38,8 @@ type People struct {
 	plan     strategy.Plan     // of the attempt that was started last; nil before the first
 	hints    []string          // that the summary gave
 	report   string            // the path of the run's report, for the summary
+	beside   bool              // the job's own output stands on the same terminal
+	recalled int               // attempts, whose output was on another
 	// propose gives the words that start the plan of attempt n from the beginning.
 	propose func(plan strategy.Plan, n int) (Proposal, error)
 }
@@ -65,6 +67,10 @@ func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.P
 // are masked whose names or shapes tell.
 func (p *People) Mask(m *mask.Masker) { p.mask = m }
 
+// Beside says that the job's own output stands on the same terminal, so that nothing of it has
+// to be said again.
+func (p *People) Beside(output bool) { p.beside = output }
+
 // Report names the run's report, before the summary.
 func (p *People) Report(path string) { p.report = path }
 
@@ -76,7 +82,7 @@ func (p *People) Recall(events []launcher.Event) {
 	for _, e := range events {
 		p.Show(e)
 	}
-	p.w, p.before = w, before(events)
+	p.w, p.before, p.recalled = w, before(events), len(p.attempts)
 }
 
 // before says how far an earlier gpurun came with a run.

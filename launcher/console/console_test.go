@@ -123,6 +123,31 @@ gpurun: logs: /runs/r1/attempt-*/rank*
 	}
 }
 
+// A traceback that the one rank just wrote on the same terminal is not written once more.
+func TestATracebackIsShownOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		ranks    int
+		beside   bool
+		recalled bool
+		want     bool
+	}{"on the same terminal": {1, true, false, false}, "elsewhere": {1, false, false, true}, "of several ranks": {2, true, false, true}, "of an earlier gpurun": {1, true, true, true}} {
+		var out bytes.Buffer
+		p := people(&out, true)
+		p.Beside(test.beside)
+		events := append([]launcher.Event{launcher.Began{Name: "gpt", Job: strategy.Job{Ranks: test.ranks}}}, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted})...)
+		if test.recalled {
+			p.Recall(events)
+		} else {
+			show(p, events...)
+		}
+		show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Attempts: []launcher.AttemptSummary{{}}}})
+		got := strings.Contains(out.String(), "    Traceback (most recent call last):\n")
+		if above := strings.Contains(out.String(), "  traceback : above\n    OutOfMemoryError: CUDA out of memory\n"); got != test.want || above == test.want {
+			t.Errorf("%s: %s", name, out.String())
+		}
+	}
+}
+
 func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)

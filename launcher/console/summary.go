@@ -247,12 +247,31 @@ func (p *People) rootCause(a attempt) {
 	fmt.Fprintf(&b, "  rank      : %d\n", a.diagnosis.Rank)
 	fmt.Fprintf(&b, "  exitcode  : %s\n", exitCode(a))
 	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), fmt.Sprintf("rank%d", a.diagnosis.Rank))))
-	fmt.Fprintf(&b, "  traceback :\n")
-	for _, line := range traceback(a) {
+	lines := traceback(a)
+	if p.justShown(a) {
+		fmt.Fprintf(&b, "  traceback : above\n")
+		lines = lines[len(lines)-1:]
+	} else {
+		fmt.Fprintf(&b, "  traceback :\n")
+	}
+	for _, line := range lines {
 		fmt.Fprintf(&b, "    %s\n", p.line("%s", line))
 	}
 	fmt.Fprintf(&b, "%s\n", bar)
 	fmt.Fprint(p.w, b.String())
+}
+
+// justShown reports whether the traceback of an attempt stands right above, as the job wrote it:
+// of one rank alone, since the output of several is mixed.
+func (p *People) justShown(a attempt) bool {
+	if !p.beside || p.began.Job.Ranks != 1 || len(p.attempts) <= p.recalled {
+		return false
+	}
+	lines := launcher.Traceback(a.evidence, a.diagnosis)
+	return len(lines) > 0 && slices.ContainsFunc(a.evidence.Facts, func(f strategy.Fact) bool {
+		own := f.Source == "stderr" || f.Source == "stdout"
+		return own && f.Finding != nil && f.Finding.Raised && f.Finding.Text == lines[len(lines)-1]
+	})
 }
 
 func exitCode(a attempt) string {
