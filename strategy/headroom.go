@@ -19,6 +19,9 @@ type Headroom struct {
 	// MicroBatch is the largest micro batch, by doubling, that fits beside all else; 0 where
 	// no larger one does.
 	MicroBatch int `json:"micro_batch,omitempty"`
+	// Called is the batch that the model was called with, where no setting of the job is known
+	// to be it: MicroBatch is in its place. 0 where one is.
+	Called int `json:"called_batch,omitempty"`
 }
 
 // headroom is that of the last attempt, which trained; nil where nothing was measured.
@@ -38,7 +41,9 @@ func (s *situation) headroom() *Headroom {
 	if h.Peak == 0 || h.Room == 0 {
 		return nil
 	}
-	h.MicroBatch = largest(fit, ran)
+	if h.MicroBatch = largest(fit, ran); h.MicroBatch > 0 && s.cannot(MicroBatchSize) != "" {
+		h.Called = ran.MicroBatch
+	}
 	if d := s.device(); d.CPU {
 		h.Free = s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
 	} else {
@@ -95,7 +100,10 @@ func (h *Headroom) Of() string {
 func (h *Headroom) Words() string {
 	left := 100 * float64(h.Room-h.Peak) / float64(h.Room)
 	words := fmt.Sprintf("peak %s of %s (%.0f %% left)", inGiB(h.Peak), h.Of(), max(left, 0))
-	if h.MicroBatch > 0 {
+	switch {
+	case h.Called > 0:
+		words += fmt.Sprintf("; the model was called with a batch of %d, and one of %d fits", h.Called, h.MicroBatch)
+	case h.MicroBatch > 0:
 		words += fmt.Sprintf("; micro batch %d fits", h.MicroBatch)
 	}
 	if h.Card > 0 {
