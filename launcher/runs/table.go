@@ -92,17 +92,9 @@ func Age(d time.Duration) string {
 
 // size is what the run takes of the disk: "1.2 GiB", ">1.2 GiB" where that was not all.
 func (r Run) size() string {
-	text := bytesOf(r.Bytes)
+	text := strategy.GiB(r.Bytes)
 	if r.AtLeast {
 		text = ">" + text
 	}
 	return text
-}
-
-// bytesOf is strategy.GiB with kibibytes for what is small.
-func bytesOf(n int64) string {
-	if n < 1<<20 {
-		return fmt.Sprintf("%d KiB", (n+1023)>>10)
-	}
-	return strategy.GiB(n)
 }
