@@ -101,7 +101,7 @@ func (l *Launcher) giveUp(ctx context.Context, state State, evidence strategy.Ev
 	var stop *Signal
 	switch {
 	case errors.As(err, &stop):
-		return l.finish(state.Verdict, stopDecision(ctx, strategy.Decision{}))
+		return l.finish(state, stopDecision(ctx, strategy.Decision{}))
 	case evidence.Ended.IsZero() || evidence.Unstarted != nil && !state.begun:
 		return state.Verdict, err
 	}
@@ -110,9 +110,9 @@ func (l *Launcher) giveUp(ctx context.Context, state State, evidence strategy.Ev
 }
 
 // finish ends a run as it was decided.
-func (l *Launcher) finish(v Verdict, d strategy.Decision) (Verdict, error) {
-	v.end(d)
-	return v, Finish(l.Store, v)
+func (l *Launcher) finish(state State, d strategy.Decision) (Verdict, error) {
+	state.end(d)
+	return state.Verdict, Finish(l.Store, state.Verdict)
 }
 
 // settle waits until the devices are free again, and for at least after; who

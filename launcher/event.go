@@ -20,13 +20,16 @@ type Began struct {
 	Version string `json:"version"` // of gpurun
 	// Digest tells jobs apart. It bears its version, "2:…"; without one it is of
 	// version 1.
-	Digest string          `json:"digest"`
-	Recipe string          `json:"recipe"`
-	Python string          `json:"python,omitempty"`
-	Place  string          `json:"place,omitempty"`
-	Policy strategy.Policy `json:"policy"`
-	Job    strategy.Job    `json:"job"`
-	Plan   strategy.Plan   `json:"plan"`
+	Digest string `json:"digest"`
+	Recipe string `json:"recipe"`
+	Python string `json:"python,omitempty"`
+	// PythonBy is where the user names that interpreter, or could: "command" for the words
+	// that were typed, "--python", or a key of train.toml such as "job.python".
+	PythonBy string          `json:"python_by,omitempty"`
+	Place    string          `json:"place,omitempty"`
+	Policy   strategy.Policy `json:"policy"`
+	Job      strategy.Job    `json:"job"`
+	Plan     strategy.Plan   `json:"plan"`
 	// Scheduler is the scheduler's name for the job, for restarts of it, and Restart
 	// counts those that had been when this process began.
 	Scheduler string    `json:"scheduler,omitempty"`

@@ -61,7 +61,7 @@ func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 			state.Next.Facts = l.settle(ctx, decided.Decision.After.Duration())
 		}
 		if end, called := l.called(ctx, decided.Decision); called || !decided.Decision.Relaunch {
-			return l.finish(state.Verdict, end)
+			return l.finish(state, end)
 		}
 	}
 }

@@ -2,6 +2,9 @@ package launcher
 
 import "time"
 
+// SamplesFile is the name of the file in an attempt's folder that has its samples.
+const SamplesFile = "samples.jsonl"
+
 // A Sample is what a rank let see of itself at one moment of an attempt: a line of the
 // attempt's samples.jsonl. Bytes are of the memory that the job trains in; a zero is not
 // known.
@@ -14,11 +17,10 @@ type Sample struct {
 	Step  int      `json:"step,omitempty"`
 	Total int      `json:"total,omitempty"`
 	Loss  *float64 `json:"loss,omitempty"`
-	// Phase is "load" before the first step, "train" from then on, "eval" and "save" where
-	// the process says so.
+	// Phase is "load" before the first step, and "train" from then on.
 	Phase string `json:"phase,omitempty"`
 	// Allocated and Reserved are what PyTorch's allocator gives and holds now (on the CPU
-	// Allocated is the process's own memory), Peak the most that it ever gave, Retries how
+	// Allocated is the process's own memory, before the first step as well), Peak the most that it ever gave, Retries how
 	// often it gave its cache back to find room.
 	Allocated int64 `json:"allocated_bytes,omitempty"`
 	Reserved  int64 `json:"reserved_bytes,omitempty"`

@@ -78,6 +78,6 @@ func startsOf(events []Event) []start {
 
 // Close ends a run without another attempt, as decided, and writes its verdict.
 func (s *State) Close(store Store, d strategy.Decision) (Verdict, error) {
-	s.Verdict.end(d)
+	s.end(d)
 	return s.Verdict, store.Finish(s.Verdict)
 }

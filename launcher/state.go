@@ -26,6 +26,8 @@ type State struct {
 	// began with where there was one.
 	fresh bool
 	began strategy.Job
+	// inventory is what there was at the last decision.
+	inventory strategy.Inventory
 	// undecided: the last attempt of the history has no decision yet.
 	undecided bool
 	// ending is how the last attempt of the history ended.
@@ -89,13 +91,20 @@ func (s *State) decide(d Decided) (done bool) {
 		s.Verdict.Attempts = s.Verdict.Attempts[: n-1 : n-1] // decided anew
 	}
 	s.Verdict.record(s.Job, *last, s.ending, d.Decision)
-	s.Verdict.price(s.History, strategy.Prices(s.Job, s.History, d.Inventory))
+	s.inventory = d.Inventory
 	if d.Decision.Relaunch {
 		s.Next = Next{N: last.N + 1, Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected}
 		return false
 	}
-	s.Verdict.end(d.Decision)
+	s.end(d.Decision)
 	return d.Decision.Outcome.Final()
+}
+
+// end makes the verdict that of a run that ends as decided. What changes saved and cost is
+// worked out here, by all attempts at once, and not after each of them.
+func (s *State) end(d strategy.Decision) {
+	s.Verdict.price(s.History, strategy.Prices(s.Job, s.History, s.inventory))
+	s.Verdict.end(d)
 }
 
 // reopen lets the last attempt be decided anew when a run is started again that somebody

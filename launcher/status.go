@@ -38,7 +38,7 @@ type StatusMemory struct {
 	Rank   int    `json:"rank"`
 	Device string `json:"device,omitempty"` // "cuda:0", or "cpu"
 	// Used is what PyTorch gives now, or on the CPU what the process holds; before the first
-	// step, what all processes hold of the device. Reserved is what PyTorch's allocator holds
+	// step on a GPU, what all processes hold of the device. Reserved is what PyTorch's allocator holds
 	// of it, and Peak the most that it ever gave.
 	Used     int64 `json:"used_bytes,omitempty"`
 	Reserved int64 `json:"reserved_bytes,omitempty"`

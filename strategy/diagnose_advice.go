@@ -41,6 +41,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return d.leak()
 	case d.Cause.OutOfMemory():
 		return c.spread(d, ev)
+	case d.Place != nil:
+		return "look at " + d.Place.Words()
 	case d.Cause == cause.None:
 		return c.adviseHandled()
 	case d.Cause == cause.Preempted && c.timeUp():

@@ -33,6 +33,7 @@ func (c *fold) describe(d *Diagnosis, ev Evidence, all []candidate, best candida
 		d.ExitCode = c.firstExitCode()
 	}
 	d.Error = c.lastError(all, best)
+	d.Place = c.place(d, all, best)
 	c.memory(d, ev, best)
 	d.Advice = c.advise(d, ev, best)
 	d.Because = c.because(d, all, best)

@@ -199,7 +199,7 @@ func TestDiagnose(t *testing.T) {
 				want.Symptoms = []cause.Code{}
 			}
 			// Words and figures have tests of their own.
-			want.Figures, want.Because, want.Error, want.Advice = got.Figures, got.Because, got.Error, got.Advice
+			want.Figures, want.Because, want.Error, want.Place, want.Advice = got.Figures, got.Because, got.Error, got.Place, got.Advice
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("diagnosis (-want +got):\n%s", diff)
 			}

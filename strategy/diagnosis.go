@@ -33,6 +33,8 @@ type Diagnosis struct {
 	Because []int `json:"because"`
 	// Error is the last line of the failing rank's exception, where there is one.
 	Error string `json:"error,omitempty"`
+	// Place is where the job's own code raised it; nil where no traceback says so.
+	Place *cause.Place `json:"place,omitempty"`
 	// ExitCode is the failing rank's exit code, 0 where none failed by itself.
 	ExitCode int `json:"exit_code"`
 	// Advice is what a person should do, one sentence, for causes that no rung answers.

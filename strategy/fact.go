@@ -60,7 +60,7 @@ type Exit struct {
 
 // Progress sums up the training steps that a rank reported in one attempt.
 type Progress struct {
-	Steps int `json:"steps"`           // lines that matched
+	Steps int `json:"steps"`           // lines that matched, with another number than the one before
 	First int `json:"first"`           // the first step's number
 	Last  int `json:"last"`            // the last step's number
 	Total int `json:"total,omitempty"` // the number of steps that the job has, 0 if unknown

@@ -122,6 +122,6 @@ func (s *situation) scouted(plans []Plan) (faster, bool) {
 		return faster{}, false
 	}
 	return faster{
-		plan: plans[best], expected: fit.Predict(candidates[best].Plan), gain: 1 / (1 - saved), peak: s.last.Measured[0].Peak, room: fit.Room(now),
+		plan: plans[best], expected: fit.Predict(candidates[best].Plan), gain: 1 / (1 - saved), peak: s.last.Measured[0].Peak, room: fit.Capacity(now),
 	}, true
 }

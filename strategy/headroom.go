@@ -11,12 +11,17 @@ import (
 type Headroom struct {
 	Peak int64 `json:"peak_bytes"`
 	Room int64 `json:"room_bytes"` // that the allocator could have held
+	// Free says that this is what was free of the host's memory, and not all of it.
+	Free bool `json:"free,omitempty"`
 	// Card is the smallest card that people have on which the plan fits, in gigabytes as it
 	// is sold; 0 where the job's own is no larger, or none is known.
 	Card int `json:"card_gigabytes,omitempty"`
 	// MicroBatch is the largest micro batch, by doubling, that fits beside all else; 0 where
 	// no larger one does.
 	MicroBatch int `json:"micro_batch,omitempty"`
+	// Called is the batch that the model was called with, where no setting of the job is known
+	// to be it: MicroBatch is in its place. 0 where one is.
+	Called int `json:"called_batch,omitempty"`
 }
 
 // headroom is that of the last attempt, which trained; nil where nothing was measured.
@@ -36,8 +41,12 @@ func (s *situation) headroom() *Headroom {
 	if h.Peak == 0 || h.Room == 0 {
 		return nil
 	}
-	h.MicroBatch = largest(fit, ran)
-	if s.inventory.Accelerator != "cpu" {
+	if h.MicroBatch = largest(fit, ran); h.MicroBatch > 0 && s.cannot(MicroBatchSize) != "" {
+		h.Called = ran.MicroBatch
+	}
+	if d := s.device(); d.CPU {
+		h.Free = s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
+	} else {
 		h.Card = smallestCard(fit, ran, s.last.Measured)
 	}
 	return h
@@ -78,12 +87,23 @@ func smallestCard(fit *memory.Fit, plan memory.Plan, measured []memory.Measureme
 	return card.Gigabytes
 }
 
+// Of says what there was, and whether that is only what was free: "40.0 GiB", "22.3 GiB free".
+func (h *Headroom) Of() string {
+	if h.Free {
+		return inGiB(h.Room) + " GiB free"
+	}
+	return inGiB(h.Room) + " GiB"
+}
+
 // Words says it as a person would: "peak 36.9 of 40.0 GiB (8 % left); micro batch 32 fits;
 // a card of 24 GB would do".
 func (h *Headroom) Words() string {
 	left := 100 * float64(h.Room-h.Peak) / float64(h.Room)
-	words := fmt.Sprintf("peak %s of %s GiB (%.0f %% left)", inGiB(h.Peak), inGiB(h.Room), max(left, 0))
-	if h.MicroBatch > 0 {
+	words := fmt.Sprintf("peak %s of %s (%.0f %% left)", inGiB(h.Peak), h.Of(), max(left, 0))
+	switch {
+	case h.Called > 0:
+		words += fmt.Sprintf("; the model was called with a batch of %d, and one of %d fits", h.Called, h.MicroBatch)
+	case h.MicroBatch > 0:
 		words += fmt.Sprintf("; micro batch %d fits", h.MicroBatch)
 	}
 	if h.Card > 0 {

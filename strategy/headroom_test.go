@@ -110,3 +110,17 @@ func TestACandidateFitsBesideTheDevice(t *testing.T) {
 		}
 	}
 }
+
+// What is free of the host's memory is not what a job can have of it, and is called so.
+func TestHeadroomOfWhatWasFree(t *testing.T) {
+	for want, h := range map[string]Headroom{
+		"peak 1.0 of 20.0 GiB (95 % left)":                                                                 {Peak: 1 << 30, Room: 20 << 30},
+		"peak 1.0 of 20.0 GiB free (95 % left)":                                                            {Peak: 1 << 30, Room: 20 << 30, Free: true},
+		"peak 1.0 of 20.0 GiB (95 % left); micro batch 32 fits":                                            {Peak: 1 << 30, Room: 20 << 30, MicroBatch: 32},
+		"peak 1.0 of 20.0 GiB (95 % left); the model was called with a batch of 256, and one of 1024 fits": {Peak: 1 << 30, Room: 20 << 30, MicroBatch: 1024, Called: 256},
+	} {
+		if got := h.Words(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

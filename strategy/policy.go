@@ -108,6 +108,9 @@ type Inventory struct {
 	// HostAvailable is the host memory that can still be had, in bytes, cgroup
 	// limits counted; 0: unknown.
 	HostAvailable int64 `json:"host_available_bytes,omitempty"`
+	// HostTotal is what a job can have of it, whoever holds how much now: the machine's, or
+	// what a cgroup allows; 0: unknown.
+	HostTotal int64 `json:"host_total_bytes,omitempty"`
 	// Device is what each rank has to train in.
 	Device memory.Device `json:"device,omitzero"`
 	// NVMeFree is the space that is left below Policy.NVMePath, in bytes; 0: unknown.

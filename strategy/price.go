@@ -181,34 +181,49 @@ func (p *Price) bytes() (before, after int64, known bool) {
 // "at least".
 func (p *Price) String() string {
 	words := []string{p.Changed.String()}
-	if before, after, known := p.bytes(); known {
-		saved, verb := before-after, "saved"
-		if saved < 0 {
-			saved, verb = -saved, "took"
-		}
-		words = append(words, verb)
-		switch {
-		case p.PredictedBefore > 0 || p.PredictedAfter > 0:
-			words = append(words, "about")
-		case p.AtLeast:
-			words = append(words, "at least")
-		}
-		words = append(words, fmt.Sprintf("%s GiB", inGiB(saved)))
-		if verb == "took" {
-			words = append(words, "more")
-		}
-		words = append(words, fmt.Sprintf("(%s→%s)", inGiB(before), inGiB(after)))
+	if memory := p.Memory(); memory != "" {
+		words = append(words, memory)
 	}
-	if p.SecondsBefore > 0 && p.SecondsAfter > 0 {
-		about := ""
-		if p.Estimated {
-			about = "about "
-		}
-		times := fmt.Sprintf("%.2f times the", p.SecondsAfter/p.SecondsBefore)
-		if times == "1.00 times the" {
-			times = "the same"
-		}
-		words = append(words, "for "+about+times+" step time")
+	if time := p.Time(); time != "" {
+		words = append(words, "for "+time)
 	}
 	return strings.Join(words, " ")
+}
+
+// Memory is its part about bytes: "saved about 3.0 GiB (9.0→6.0)"; empty where it is not known.
+func (p *Price) Memory() string {
+	before, after, known := p.bytes()
+	if !known {
+		return ""
+	}
+	sure := ""
+	switch {
+	case p.PredictedBefore > 0 || p.PredictedAfter > 0:
+		sure = "about "
+	case p.AtLeast:
+		sure = "at least "
+	}
+	span := fmt.Sprintf(" (%s→%s)", inGiB(before), inGiB(after))
+	if min(before, after) < 1<<30 {
+		span = fmt.Sprintf(" (%s→%s)", GiB(before), GiB(after))
+	}
+	if before < after {
+		return "took " + sure + GiB(after-before) + " more" + span
+	}
+	return "saved " + sure + GiB(before-after) + span
+}
+
+// Time is its part about a step: "about 1.30 times the step time"; empty where it is not known.
+func (p *Price) Time() string {
+	if p.SecondsBefore <= 0 || p.SecondsAfter <= 0 {
+		return ""
+	}
+	times := fmt.Sprintf("%.2f times the", p.SecondsAfter/p.SecondsBefore)
+	if times == "1.00 times the" {
+		times = "the same"
+	}
+	if p.Estimated {
+		times = "about " + times
+	}
+	return times + " step time"
 }

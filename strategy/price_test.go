@@ -81,3 +81,19 @@ func TestThePriceOfWhatRanOut(t *testing.T) {
 		t.Errorf("what is not known is absent: %s, %v", text, err)
 	}
 }
+
+// What is small is told in its own unit, what was not measured as such.
+func TestThePriceInWords(t *testing.T) {
+	changed := Changes{ActivationCheckpointing: {"none", "full"}}
+	for want, p := range map[string]Price{
+		"checkpointing none→full saved 238 MiB (1.2 GiB→986 MiB) for about the same step time":   {BytesBefore: 1224 << 20, BytesAfter: 986 << 20, SecondsBefore: 4.81, SecondsAfter: 4.82, Estimated: true},
+		"checkpointing none→full took about 2.0 GiB more (4.0→6.0) for 1.30 times the step time": {PredictedBefore: 4 << 30, BytesAfter: 6 << 30, SecondsBefore: 1, SecondsAfter: 1.3},
+		"checkpointing none→full saved at least 1.0 GiB (6.0→5.0)":                               {BytesBefore: 6 << 30, AtLeast: true, BytesAfter: 5 << 30},
+		"checkpointing none→full": {BytesBefore: 4 << 30, AtLeast: true, BytesAfter: 5 << 30},
+	} {
+		p.Changed = changed
+		if got := p.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -8,9 +8,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// GiB writes bytes as a person reads them: "2.0 GiB", "512 MiB".
+// GiB writes bytes as a person reads them: "2.0 GiB", "512 MiB", "3 KiB".
 func GiB(bytes int64) string {
-	const mib, gib = 1 << 20, 1 << 30
+	const kib, mib, gib = 1 << 10, 1 << 20, 1 << 30
 	switch {
 	case bytes >= 100*gib:
 		return fmt.Sprintf("%.0f GiB", float64(bytes)/gib)
@@ -18,6 +18,8 @@ func GiB(bytes int64) string {
 		return fmt.Sprintf("%.1f GiB", float64(bytes)/gib)
 	case bytes >= mib:
 		return fmt.Sprintf("%.0f MiB", float64(bytes)/mib)
+	case bytes >= kib:
+		return fmt.Sprintf("%.0f KiB", float64(bytes)/kib)
 	}
 	return fmt.Sprintf("%d bytes", bytes)
 }
@@ -55,7 +57,10 @@ func (d Diagnosis) title() string {
 		}
 		return "host out of memory"
 	case cause.UserError:
-		if d.Error != "" {
+		switch {
+		case d.Place != nil:
+			return clip(d.Place.String(), 80) + ": " + clip(d.Error, 160)
+		case d.Error != "":
 			return clip(d.Error, 160)
 		}
 	case cause.GPUHardware:

@@ -148,6 +148,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	said := monitor.Words
 	people := console.NewPeople(said, dir, own.Quiet, p.propose(dir))
 	people.Mask(secrets)
+	people.Beside(monitor.Screen != nil && p.Job().Launch.Shown())
 	show := people.Show
 	if own.JSON {
 		events := output.NewWords(s.json)

@@ -39,7 +39,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 	w := wiring{
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{
-			Run: run, Name: j.Name, Version: version(), Digest: digest, Recipe: p.RecipeName(), Python: p.Python(),
+			Run: run, Name: j.Name, Version: version(), Digest: digest, Recipe: p.RecipeName(), Python: p.Python(), PythonBy: j.PythonBy(),
 			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
 		},
 		launcher: launcher.Launcher{
@@ -48,7 +48,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 		},
 		node: node.Options{
 			Run: run, Ranks: p.Ranks(), Plain: p.Plain(), Launcher: launch.Self, Argv: p.Argv, Env: p.Environ(),
-			Workdir: j.Workdir, DataLimit: p.DataLimit(), MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts,
+			Workdir: j.Workdir, Accelerator: p.Accelerator(), DataLimit: p.DataLimit(), MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts,
 			Probe: launch.Probe, Hooks: launch.Hooks, Snapshot: launch.Snapshot, Script: p.RankScript(), Module: p.RankModule(), NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
 			Output: node.Output{
 				Stdin: s.in, Stdout: s.out, Stderr: s.err, TTY: launch.TTY, Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),

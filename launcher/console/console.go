@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -36,6 +38,8 @@ type People struct {
 	plan     strategy.Plan     // of the attempt that was started last; nil before the first
 	hints    []string          // that the summary gave
 	report   string            // the path of the run's report, for the summary
+	beside   bool              // the job's own output stands on the same terminal
+	recalled int               // attempts, whose output was on another
 	// propose gives the words that start the plan of attempt n from the beginning.
 	propose func(plan strategy.Plan, n int) (Proposal, error)
 }
@@ -63,6 +67,10 @@ func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.P
 // are masked whose names or shapes tell.
 func (p *People) Mask(m *mask.Masker) { p.mask = m }
 
+// Beside says that the job's own output stands on the same terminal, so that nothing of it has
+// to be said again.
+func (p *People) Beside(output bool) { p.beside = output }
+
 // Report names the run's report, before the summary.
 func (p *People) Report(path string) { p.report = path }
 
@@ -74,7 +82,7 @@ func (p *People) Recall(events []launcher.Event) {
 	for _, e := range events {
 		p.Show(e)
 	}
-	p.w, p.before = w, before(events)
+	p.w, p.before, p.recalled = w, before(events), len(p.attempts)
 }
 
 // before says how far an earlier gpurun came with a run.
@@ -152,7 +160,11 @@ func (p *People) sayBefore() {
 // cutOff takes in an attempt that ended together with an earlier gpurun.
 func (p *People) cutOff() {
 	if p.open != nil {
-		p.attempts, p.open = append(p.attempts, attempt{n: p.open.N, from: p.open.Checkpoint, expected: p.open.Expected}), nil
+		a := attempt{n: p.open.N, from: p.open.Checkpoint, expected: p.open.Expected}
+		if last, err := os.Stat(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), launcher.SamplesFile)); err == nil && !p.open.At.IsZero() {
+			a.lasted = max(last.ModTime().Sub(p.open.At), 0) // when it was last heard of
+		}
+		p.attempts, p.open = append(p.attempts, a), nil
 	}
 }
 

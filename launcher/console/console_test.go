@@ -3,6 +3,9 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -120,6 +123,31 @@ gpurun: logs: /runs/r1/attempt-*/rank*
 	}
 }
 
+// A traceback that the one rank just wrote on the same terminal is not written once more.
+func TestATracebackIsShownOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		ranks    int
+		beside   bool
+		recalled bool
+		want     bool
+	}{"on the same terminal": {1, true, false, false}, "elsewhere": {1, false, false, true}, "of several ranks": {2, true, false, true}, "of an earlier gpurun": {1, true, true, true}} {
+		var out bytes.Buffer
+		p := people(&out, true)
+		p.Beside(test.beside)
+		events := append([]launcher.Event{launcher.Began{Name: "gpt", Job: strategy.Job{Ranks: test.ranks}}}, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted})...)
+		if test.recalled {
+			p.Recall(events)
+		} else {
+			show(p, events...)
+		}
+		show(p, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Attempts: []launcher.AttemptSummary{{}}}})
+		got := strings.Contains(out.String(), "    Traceback (most recent call last):\n")
+		if above := strings.Contains(out.String(), "  traceback : above\n    OutOfMemoryError: CUDA out of memory\n"); got != test.want || above == test.want {
+			t.Errorf("%s: %s", name, out.String())
+		}
+	}
+}
+
 func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)
@@ -134,18 +162,23 @@ func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 }
 
 // The summary says of each attempt from where it went on, and of one that ended together
-// with an earlier gpurun that it was interrupted.
+// with an earlier gpurun that it was interrupted, and when it was last heard of.
 func TestTheSummarySaysFromWhere(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)
+	p.dir = t.TempDir()
+	heard := filepath.Join(p.dir, "attempt-1", launcher.SamplesFile)
+	if err := errors.Join(os.Mkdir(filepath.Dir(heard), 0o700), os.WriteFile(heard, nil, 0o600), os.Chtimes(heard, start, start.Add(20*time.Minute))); err != nil {
+		t.Fatal(err)
+	}
 	began := launcher.Began{Name: "gpt", Plan: first}
-	p.Recall(append(append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...), launcher.Started{N: 1, Plan: next, Checkpoint: "out/ckpt-10"}))
+	p.Recall(append(append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...), launcher.Started{N: 1, Plan: next, Checkpoint: "out/ckpt-10", At: start}))
 	show(p, began, launcher.Started{N: 2, Plan: next, Checkpoint: "out/ckpt-30"},
 		launcher.Ended{Evidence: strategy.Evidence{Attempt: 2, Plan: next, Started: start, Ended: start.Add(time.Hour)}},
 		launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}},
 		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{N: 0, Plan: first}, {N: 1, Plan: next}, {N: 2, Plan: next}}}})
 	want := `gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1 → micro batch 8→4, accumulation 1→2
-gpurun:   attempt 1, from checkpoint out/ckpt-10: interrupted
+gpurun:   attempt 1, 20m0s, from checkpoint out/ckpt-10: interrupted
 gpurun:   attempt 2, 1h0m0s, from checkpoint out/ckpt-30: trained
 `
 	if !strings.Contains(out.String(), want) {
@@ -198,14 +231,34 @@ func TestTheEndOfAJobThatNoRecipeKnows(t *testing.T) {
 
 // A module that is missing is mostly one that another environment has.
 func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
-	var out bytes.Buffer
-	p := people(&out, true)
-	show(p, launcher.Began{Name: "gpt", Python: "/usr/bin/python3"},
-		launcher.Ended{},
-		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ModuleNotFoundError: No module named 'torch'"}, Decision: strategy.Decision{Outcome: strategy.Failed}},
-		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.AttemptSummary{{}}}})
-	if want := "gpurun: hint: the job ran with /usr/bin/python3: activate the environment"; !strings.Contains(out.String(), want) {
-		t.Errorf("no %q in:\n%s", want, out.String())
+	for by, want := range map[string]string{
+		"--python":    "or activate the environment that has it, or name its interpreter with --python",
+		"command":     "or write the python of the environment that has it into the command",
+		"job.python":  "or name the interpreter of the environment that has it in job.python",
+		"job.command": "or name the interpreter of the environment that has it in job.command",
+	} {
+		var out bytes.Buffer
+		p := people(&out, true)
+		show(p, launcher.Began{Name: "gpt", Python: "/usr/bin/python3", PythonBy: by},
+			launcher.Ended{},
+			launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Error: "ModuleNotFoundError: No module named 'torch'"}, Decision: strategy.Decision{Outcome: strategy.Failed}},
+			launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.AttemptSummary{{}}}})
+		if want := "gpurun: hint: the job ran with /usr/bin/python3: install the module there, " + want + "\n"; !strings.Contains(out.String(), want) {
+			t.Errorf("%s: no %q in:\n%s", by, want, out.String())
+		}
+	}
+}
+
+// A run that is not done names the command that goes on with it, and no other does.
+func TestARunThatGoesOnNamesTheNextCommand(t *testing.T) {
+	for outcome, want := range map[strategy.Outcome]bool{strategy.Stopped: true, strategy.Retry: true, strategy.Failed: false, strategy.Exhausted: false, strategy.Trained: false} {
+		var out bytes.Buffer
+		p := people(&out, true)
+		show(p, launcher.Began{Name: "gpt"}, launcher.Ended{}, launcher.Ended{}, launcher.Decided{},
+			launcher.Finished{Verdict: launcher.Verdict{Outcome: outcome, Attempts: make([]launcher.AttemptSummary, 2)}})
+		if got := strings.Contains(out.String(), "gpurun: hint: gpurun resume "+p.dir+" goes on with it\n"); got != want {
+			t.Errorf("%s: %t\n%s", outcome, got, out.String())
+		}
 	}
 }
 

@@ -25,19 +25,16 @@ func peaks(a attempt) string {
 	if p := a.expected; p != nil && p.Mean > 0 {
 		words = append(words, "predicted "+strategy.Interval(p.Mean, p.Bound))
 	}
-	measured, room := a.peak(), int64(0)
-	if h := a.decision.Headroom; h != nil {
-		room = h.Room
-	}
-	if measured > 0 && (len(words) > 0 || room > 0) {
+	measured, room := a.peak(), a.decision.Headroom
+	if measured > 0 && (len(words) > 0 || room != nil) {
 		words = append(words, fmt.Sprintf("measured %.1f", float64(measured)/(1<<30)))
 	}
 	if len(words) == 0 {
 		return ""
 	}
 	said := "; " + strings.Join(words, ", ")
-	if room > 0 {
-		said += fmt.Sprintf(" of %.1f", float64(room)/(1<<30))
+	if room != nil {
+		return said + " of " + room.Of()
 	}
 	return said + " GiB"
 }

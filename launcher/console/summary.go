@@ -196,6 +196,9 @@ func (p *People) hint(v launcher.Verdict) {
 	if len(p.attempts) == 0 {
 		return
 	}
+	if !v.Outcome.Final() { // there is more to do of it
+		defer p.advise("gpurun resume %s goes on with it", p.dir)
+	}
 	if v.Outcome == strategy.Stopped {
 		return
 	}
@@ -209,11 +212,23 @@ func (p *People) hint(v launcher.Verdict) {
 		p.advise("%s", advice)
 	}
 	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.began.Python != "" {
-		p.advise("the job ran with %s: activate the environment that has the module, or name its interpreter with --python or job.python", p.began.Python)
+		p.advise("the job ran with %s: install the module there, or %s", p.began.Python, otherPython(p.began.PythonBy))
 	}
 	if v.Outcome == strategy.Exhausted && p.began.Recipe == noRecipe {
 		p.advise("no recipe matches this job: gpurun init --dry-run, in front of its line, shows what a train.toml could say of its settings")
 	}
+}
+
+// otherPython says how the user has the job run in the environment that has a module, by
+// where the interpreter is named.
+func otherPython(by string) string {
+	switch by {
+	case "command":
+		return "write the python of the environment that has it into the command"
+	case "--python", "":
+		return "activate the environment that has it, or name its interpreter with --python"
+	}
+	return fmt.Sprintf("name the interpreter of the environment that has it in %s", by)
 }
 
 // noRecipe is what Began calls the recipe of a job that has none, and no [knobs].
@@ -232,12 +247,31 @@ func (p *People) rootCause(a attempt) {
 	fmt.Fprintf(&b, "  rank      : %d\n", a.diagnosis.Rank)
 	fmt.Fprintf(&b, "  exitcode  : %s\n", exitCode(a))
 	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), fmt.Sprintf("rank%d", a.diagnosis.Rank))))
-	fmt.Fprintf(&b, "  traceback :\n")
-	for _, line := range traceback(a) {
+	lines := traceback(a)
+	if p.justShown(a) {
+		fmt.Fprintf(&b, "  traceback : above\n")
+		lines = lines[len(lines)-1:]
+	} else {
+		fmt.Fprintf(&b, "  traceback :\n")
+	}
+	for _, line := range lines {
 		fmt.Fprintf(&b, "    %s\n", p.line("%s", line))
 	}
 	fmt.Fprintf(&b, "%s\n", bar)
 	fmt.Fprint(p.w, b.String())
+}
+
+// justShown reports whether the traceback of an attempt stands right above, as the job wrote it:
+// of one rank alone, since the output of several is mixed.
+func (p *People) justShown(a attempt) bool {
+	if !p.beside || p.began.Job.Ranks != 1 || len(p.attempts) <= p.recalled {
+		return false
+	}
+	lines := launcher.Traceback(a.evidence, a.diagnosis)
+	return len(lines) > 0 && slices.ContainsFunc(a.evidence.Facts, func(f strategy.Fact) bool {
+		own := f.Source == "stderr" || f.Source == "stdout"
+		return own && f.Finding != nil && f.Finding.Raised && f.Finding.Text == lines[len(lines)-1]
+	})
 }
 
 func exitCode(a attempt) string {

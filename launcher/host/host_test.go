@@ -59,6 +59,11 @@ func TestMemory(t *testing.T) {
 			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
 	}
+	for want, m := range map[int64]Memory{100: {Total: 100, Available: 7}, 40: {Total: 100, Limit: 40}, 98: {Total: 98, Limit: 400}, 0: {}} {
+		if got := m.Whole(); got != want {
+			t.Errorf("%+v: a job can have %d, want %d", m, got, want)
+		}
+	}
 	bare := fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal: 64 kB\nMemAvailable: 16 kB\n")}}
 	got, err := at(bare).Memory()
 	if diff := cmp.Diff(Memory{Total: 64 << 10, Available: 16 << 10}, got); diff != "" || err != nil {

@@ -23,6 +23,15 @@ type Memory struct {
 	Group string
 }
 
+// Whole is what a job can have of the machine, in bytes: all of it, or what a control group
+// allows, whoever holds how much of that now.
+func (m Memory) Whole() int64 {
+	if m.Limit > 0 {
+		return min(m.Total, m.Limit)
+	}
+	return m.Total
+}
+
 // Memory measures the machine. An error means that /proc/meminfo cannot be read;
 // control groups that cannot be read do not limit.
 func (m Machine) Memory() (Memory, error) {

@@ -24,3 +24,17 @@ func find(s python.Search) (path, why string, err error) {
 
 // executable says why a file cannot be run.
 func executable(path string) error { return python.Executable(path) }
+
+// PythonBy is where the user names the job's interpreter, or could: "command" for the words
+// that were typed, "--python", or a key of train.toml.
+func (j *Job) PythonBy() string {
+	switch {
+	case j.named && j.Path != "":
+		return "job." + j.origin.key
+	case j.named:
+		return "command"
+	case j.Path != "":
+		return "job.python"
+	}
+	return "--python"
+}

@@ -53,3 +53,19 @@ func TestInterpreterOfAJob(t *testing.T) {
 		t.Errorf("a program: %q, %q, %v", path, why, err)
 	}
 }
+
+// Who wants another interpreter has to name it where the job's is named.
+func TestPythonBy(t *testing.T) {
+	dir, env := typedAt(t)
+	plain, line := filepath.Join(dir, "plain.toml"), filepath.Join(dir, "line.toml")
+	put(t, plain, "[job]\nscript = \"train.py\"\n")
+	put(t, line, "[job]\ncommand = \"python train.py\"\n")
+	for line, want := range map[string]string{
+		"python train.py": "command", "uv run python train.py": "command", "torchrun train.py": "--python", "train.py": "--python",
+		plain: "job.python", line: "job.command",
+	} {
+		if j, _, err := Open(t.Context(), strings.Fields(line), env, dir); err != nil || j.PythonBy() != want {
+			t.Errorf("%s: %v, %v, want %s", line, j, err, want)
+		}
+	}
+}

@@ -14,6 +14,7 @@ package job
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,6 +76,8 @@ type Job struct {
 	// torchrun is the launcher that the command named, whose interpreter the
 	// job would have had.
 	torchrun string
+	// named: the words of the command name its interpreter.
+	named bool
 	// origin is where the user wrote the words of Argv.
 	origin origin
 	// digested are the words that the digest counts in place of kind and Argv; nil for
@@ -152,6 +155,11 @@ type Launch struct {
 	// LocalRankArg appends --local-rank=N to each rank's arguments, as
 	// torch.distributed.launch does without --use-env.
 	LocalRankArg bool
+}
+
+// Shown reports whether all that the first rank writes reaches the console.
+func (l Launch) Shown() bool {
+	return l.Redirects.For(0) == NoStd && (l.LocalRanksFilter == nil || slices.Contains(l.LocalRanksFilter, 0))
 }
 
 // Std is a set of standard streams, Streams chooses them by local rank.

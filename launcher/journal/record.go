@@ -17,7 +17,7 @@ import (
 const (
 	// StatusFile is in the run directory, SamplesFile in an attempt's folder.
 	StatusFile  = "status.json"
-	SamplesFile = "samples.jsonl"
+	SamplesFile = launcher.SamplesFile
 )
 
 // A Record writes what a run lets see of itself while it goes on, beside the Journal and

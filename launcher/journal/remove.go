@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -76,12 +77,17 @@ func removeMarked(hidden string) error {
 		return err
 	}
 	defer folder.Close()
-	if !Leftover(hidden) || !marked(folder) { // somebody may have put another in its place
+	if !Leftover(hidden) { // somebody may have put another in its place
 		return fmt.Errorf("%s is none that gpurun was removing", hidden)
 	}
 	entries, err := fs.ReadDir(folder.FS(), ".")
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case len(entries) == 0:
+		return os.Remove(hidden)
+	case !marked(folder):
+		return fmt.Errorf("%s is none that gpurun was removing", hidden)
 	}
 	for _, e := range entries {
 		if e.Name() != removedFile {
@@ -97,14 +103,28 @@ func removeMarked(hidden string) error {
 	return os.Remove(hidden)
 }
 
-// Leftover reports whether a folder is a run directory that gpurun was removing.
+// Leftover reports whether a folder is a run directory that gpurun was removing: one with the
+// mark, or an empty one, from which the mark had been taken.
 func Leftover(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || !strings.HasPrefix(filepath.Base(dir), removedPrefix) {
 		return false
 	}
 	mark, err := os.Lstat(filepath.Join(dir, removedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return emptyFolder(dir)
+	}
 	return err == nil && mark.Mode().IsRegular()
+}
+
+func emptyFolder(dir string) bool {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	_, err = f.ReadDir(1)
+	return errors.Is(err, io.EOF)
 }
 
 func marked(folder *os.Root) bool {

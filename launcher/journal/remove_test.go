@@ -68,8 +68,11 @@ func TestLeftover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{".removed-named", ".removed-linked", ".removed-link", "marked", ".removed-marked"} {
-		dir, want := filepath.Join(root, name), name == ".removed-marked"
+	if err := errors.Join(os.Mkdir(filepath.Join(root, ".removed-empty"), 0o755), os.Mkdir(filepath.Join(root, "empty"), 0o755)); err != nil { // killed between the mark and the folder
+		t.Fatal(err)
+	}
+	for _, name := range []string{".removed-named", ".removed-linked", ".removed-link", "marked", "empty", ".removed-marked", ".removed-empty"} {
+		dir, want := filepath.Join(root, name), name == ".removed-marked" || name == ".removed-empty"
 		if got := Leftover(dir); got != want {
 			t.Errorf("%s: %v", name, got)
 		}

@@ -26,6 +26,7 @@ func TestAStatusThatCannotBe(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, journal.StatusFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		hold(t, dir)
 		r, err := Read(dir)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)

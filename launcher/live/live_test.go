@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -176,14 +177,28 @@ func written(t *testing.T, dir string, s launcher.Status) {
 	}
 }
 
+// hold locks a run directory as a gpurun does that is at work there.
+func hold(t *testing.T, dir string) {
+	t.Helper()
+	lock, err := os.Create(filepath.Join(dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lock.Close() })
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestFind(t *testing.T) {
 	here := t.TempDir()
 	host, _ := os.Hostname()
 	now := time.Now().UTC()
 	root := filepath.Join(here, ".gpurun")
 	written(t, filepath.Join(root, "a", "one"), launcher.Status{Run: "one", Outcome: strategy.Trained, Time: now.Add(-time.Hour)})
-	written(t, filepath.Join(root, "a", "two"), launcher.Status{Run: "two", Time: now.Add(-2 * time.Hour), Host: host, PID: os.Getpid()})
-	written(t, filepath.Join(root, "b", "three"), launcher.Status{Run: "three", Time: now, Host: host, PID: 1 << 22}) // beyond any
+	written(t, filepath.Join(root, "a", "two"), launcher.Status{Run: "two", Time: now.Add(-2 * time.Hour), Host: host})
+	written(t, filepath.Join(root, "b", "three"), launcher.Status{Run: "three", Time: now, Host: host, PID: os.Getpid()}) // somebody else by now
+	hold(t, filepath.Join(root, "a", "two"))
 	if err := os.MkdirAll(filepath.Join(root, "b", "none"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -236,10 +251,10 @@ func TestPage(t *testing.T) {
 	}
 	out.Reset()
 	s.Outcome, s.ETA = strategy.Exhausted, nil
-	if err := p.show(t.Context(), Run{Status: s, Dir: "/r", Reason: "every rung was tried"}); err != nil {
+	if err := p.show(t.Context(), Run{Status: s, Dir: "/r", Reason: "every rung was tried", Next: []string{"raise \x1b[2J it"}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); !strings.HasSuffix(got, Line(s, 120, false)+"\nexhausted: every rung was tried\ngpurun logs /r shows what the rank wrote, gpurun report /r why\n") {
+	if got := out.String(); !strings.HasSuffix(got, Line(s, 120, false)+"\nexhausted: every rung was tried\nnext: raise \\x1b[2J it\ngpurun logs /r shows what the rank wrote, gpurun report /r why\n") {
 		t.Errorf("%q", got)
 	}
 	out.Reset()

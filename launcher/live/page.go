@@ -23,6 +23,8 @@ const (
 	fresh = 15 * time.Second
 	// followPause is how often a run is looked at that is followed.
 	followPause = time.Second
+	// mostNext is how much of what to do next is told.
+	mostNext = 5
 	// usualColumns is the width of what is no terminal.
 	usualColumns = 120
 )
@@ -115,12 +117,17 @@ func ending(r Run) string {
 	switch {
 	case r.Gone:
 		return public.Sprintf("gpurun (pid %d) is gone; gpurun resume %s goes on\n", r.PID, r.Dir)
-	case r.Reason != "" && r.Outcome == strategy.Trained:
-		return public.Sprintf("%s: %s\n", r.Outcome, r.Reason)
-	case r.Reason != "":
-		return public.Sprintf("%s: %s\ngpurun logs %s shows what the rank wrote, gpurun report %s why\n", r.Outcome, r.Reason, r.Dir, r.Dir)
+	case r.Reason == "":
+		return ""
 	}
-	return ""
+	said := public.Sprintf("%s: %s\n", r.Outcome, r.Reason)
+	for _, hint := range r.Next[:min(len(r.Next), mostNext)] {
+		said += public.Sprintf("next: %s\n", hint)
+	}
+	if r.Outcome != strategy.Trained {
+		said += public.Sprintf("gpurun logs %s shows what the rank wrote, gpurun report %s why\n", r.Dir, r.Dir)
+	}
+	return said
 }
 
 // table prints several runs, a line each.

@@ -12,8 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
@@ -31,6 +29,8 @@ type Run struct {
 	Dir string `json:"-"`
 	// Reason is how it ended, in the verdict's words; empty while it runs.
 	Reason string `json:"-"`
+	// Next is what the summary told people to do; nil while it runs.
+	Next []string `json:"-"`
 	// Gone says that its gpurun is gone, without a last word.
 	Gone bool `json:"-"`
 }
@@ -46,14 +46,13 @@ func Read(dir string) (Run, error) {
 	if s.ETA != nil && *s.ETA >= 0 {
 		r.ETA = (*strategy.Seconds)(s.ETA)
 	}
-	if r.Outcome == "" && !r.alive() {
-		r.Gone = true
-	}
+	r.Gone = r.Outcome == "" && !r.alive()
 	if r.Outcome != "" || r.Gone {
 		if v, _, err := journal.ReadVerdict(dir); err == nil {
 			r.Outcome, r.Reason, r.Gone = v.Outcome, v.Reason, false
 		}
 		r.Running, r.ETA = false, nil
+		r.Next, _ = journal.ReadHints(dir)
 	}
 	return r, nil
 }
@@ -82,10 +81,14 @@ func (s *span) UnmarshalJSON(b []byte) error {
 // Live reports whether there is more to come.
 func (r Run) Live() bool { return r.Outcome == "" && !r.Gone }
 
-// alive reports whether the gpurun of a run is there: one on another host is taken to be.
+// alive reports whether the gpurun of a run is there, by its lock. That of another host may
+// not be seen here: figures that are new come from somewhere.
 func (r Run) alive() bool {
+	if journal.Locked(r.Dir) {
+		return true
+	}
 	host, err := os.Hostname()
-	return err != nil || host != r.Host || r.PID <= 0 || !errors.Is(unix.Kill(r.PID, 0), unix.ESRCH)
+	return (err != nil || host != r.Host) && r.Age(time.Now()) < linePause
 }
 
 func readJSON(path string, into any) error {

@@ -34,6 +34,8 @@ type Options struct {
 	Env environ.Vars
 	// Workdir is the ranks' working directory.
 	Workdir string
+	// Accelerator is what the job trains on, "cuda" or "cpu".
+	Accelerator string
 	// DataLimit is RLIMIT_DATA of each rank in bytes, 0 for none.
 	DataLimit int64
 	// MasterPort is the port that the user fixed, 0 for a new one in each attempt.

@@ -35,8 +35,8 @@ func (a *attempt) startSampling() {
 	over := make(chan struct{})
 	var sampling sync.WaitGroup
 	sampling.Go(func() {
-		memory, _ := host.This().Memory() // nothing, where it is not known
-		share := hostShare(memory, a.world)
+		memory, _ := host.This().Memory()        // nothing, where it is not known
+		share := memory.Whole() / int64(a.world) // a rank's part
 		devices, stop := a.followDevices()
 		defer stop()
 		tick := time.NewTicker(samplePause)
@@ -61,21 +61,11 @@ func (a *attempt) followDevices() (now func() []gpu.Device, stop func()) {
 	return a.node.opts.Devices(a.lingering)
 }
 
-// hostShare is a rank's part of memory that some ranks share, in bytes.
-func hostShare(m host.Memory, ranks int) int64 {
-	if m.Limit > 0 {
-		m.Total = min(m.Total, m.Limit)
-	}
-	return m.Total / int64(ranks)
-}
-
 // samples are what each rank lets see of itself now; share is its part of the host's memory.
 func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []launcher.Sample {
 	var all []launcher.Sample
 	for _, rank := range a.ranks() {
-		a.mu.Lock()
-		told, known := a.told[rank]
-		a.mu.Unlock()
+		told, known := a.latest(rank)
 		s := launcher.Sample{Time: now, Rank: rank, Phase: "load"}
 		addSteps(&s, a.out.Shown(rank), told)
 		if s.Step > 0 {
@@ -96,6 +86,25 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []la
 		all = append(all, s)
 	}
 	return all
+}
+
+// latest is what a rank's process told last. Before its first step, or without a hook that
+// counts them, one that trains on the CPU is seen from outside.
+func (a *attempt) latest(rank int) (told probe.Step, known bool) {
+	a.mu.Lock()
+	told, known = a.told[rank]
+	a.mu.Unlock()
+	if told.N > 0 || a.node.opts.Accelerator != "cpu" {
+		return told, known
+	}
+	seen := a.group.Held(rank)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if told = a.told[rank]; told.N == 0 && seen.Now > 0 { // of one that is gone, what was seen last
+		told.Held = probe.Held{Device: -1, Allocated: seen.Now, Peak: max(seen.Peak, told.Held.Peak)}
+		a.told[rank] = told
+	}
+	return told, true
 }
 
 // addSteps adds how far a rank has come: by its lines where they alone say how many steps

@@ -15,7 +15,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/probe"
 )
@@ -70,13 +69,42 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 7 >$(dirname $TORCHELASTIC_ERROR_FILE)/st
 	}
 }
 
-// On the CPU ranks share what the host, or its control group, has.
-func TestHostShare(t *testing.T) {
-	for want, m := range map[int64]host.Memory{50: {Total: 100}, 20: {Total: 100, Limit: 40}, 49: {Total: 98, Limit: 400}, 0: {}} {
-		if got := hostShare(m, 2); got != want {
-			t.Errorf("%+v: %d, want %d", m, got, want)
-		}
+// A job on the CPU that has made no step is seen all the same, and what was seen last stays
+// when it is gone.
+func TestRanksOnTheCPUAreSeenBeforeTheirFirstStep(t *testing.T) {
+	f := newFixture(t, "#!/bin/sh\nuntil [ -e go-on ]; do sleep 0.02; done\n")
+	f.opts.Accelerator, f.opts.DataLimit = "cpu", 1<<40
+	var mu sync.Mutex
+	var latest []launcher.Sample
+	f.opts.Samples = func(_ int, samples []launcher.Sample) {
+		mu.Lock()
+		defer mu.Unlock()
+		latest = samples
 	}
+	now := func() launcher.Sample {
+		mu.Lock()
+		defer mu.Unlock()
+		return append(latest, launcher.Sample{})[0]
+	}
+	a, err := f.start(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "memory", func() bool { return now().Allocated > 0 })
+	if s := now(); s.Device != "cpu" || s.Phase != "load" || s.Peak < s.Allocated || s.Allowed != 1<<40 {
+		t.Errorf("%+v", s)
+	}
+	if err := os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	drain(a.Facts())
+	if s := now(); s.Allocated == 0 || s.Device != "cpu" {
+		t.Errorf("at the end: %+v", s)
+	}
+}
+
+// On the CPU ranks share what the host has.
+func TestHostShare(t *testing.T) {
 	a := &attempt{node: &Node{}, world: 1, told: map[int]probe.Step{0: {N: 1, Loss: math.NaN(), Held: probe.Held{Device: -1, Allocated: 5, Peak: 7}}}, out: &output.Output{}}
 	want := launcher.Sample{Device: "cpu", Step: 1, Phase: "train", Allocated: 5, Peak: 7, Allowed: 20}
 	if got := a.samples(time.Time{}, []gpu.Device{{Used: 1, Total: 2}}, 20); len(got) != 1 || got[0] != want {

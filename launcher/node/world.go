@@ -58,7 +58,7 @@ func (w *World) Inventory(ctx context.Context) strategy.Inventory {
 	}
 	inv.Checkpoint, inv.CheckpointWritten, inv.NoCheckpoint = w.opts.Checkpoint()
 	if m, err := host.This().Memory(); err == nil {
-		inv.HostAvailable = m.Available
+		inv.HostAvailable, inv.HostTotal = m.Available, m.Whole()
 	}
 	if w.opts.Device != nil {
 		inv.Device = w.opts.Device(ctx)

@@ -16,7 +16,7 @@ type Activity struct {
 	Output time.Time // the last byte on either stream
 	Step   time.Time // the last line with a step's number other than the one before
 	Raised time.Time // the last finding that ended a traceback
-	Steps  int       // lines with a step's number
+	Steps  int       // lines with a step's number other than the one before
 	// Longest is the longest time between two steps. What came before the first
 	// step, such as loading and compiling, does not count.
 	Longest time.Duration
@@ -122,25 +122,23 @@ func (r *rank) stepped(source string, now time.Time, n, total int) {
 		return // lines and the process may count different things: who counts first counts on
 	}
 	a, p := &r.activity, &r.progress
-	first := p.Steps == 0
-	if first {
-		p.First, r.began = n, now
-	}
-	if first || n != p.Last {
-		if !first {
-			a.Longest = max(a.Longest, now.Sub(a.Step))
-			p.Longest, p.For = strategy.Seconds(a.Longest), strategy.Seconds(now.Sub(r.began))
-		}
-		a.Step = now
-	}
+	p.Total, r.steppedIn = max(p.Total, total), source
 	seen := 1
-	if source == inProcess && !first { // which does not tell each step
-		seen = max(n-p.Last, 1)
+	switch {
+	case p.Steps == 0:
+		p.First, r.began = n, now
+	case n == p.Last:
+		return // also of a process, which tells its last step once more at its end
+	default:
+		a.Longest = max(a.Longest, now.Sub(a.Step))
+		p.Longest, p.For = strategy.Seconds(a.Longest), strategy.Seconds(now.Sub(r.began))
+		if source == inProcess { // which does not tell each step
+			seen = max(n-p.Last, 1)
+		}
 	}
-	p.Last, p.Total = n, max(p.Total, total)
+	a.Step, p.Last = now, n
 	p.Steps += seen
 	a.Steps += seen
-	r.steppedIn = source
 }
 
 // inProcess is the source of steps that a rank's own process counts.

@@ -45,17 +45,17 @@ func TestProgressSumsUpSteps(t *testing.T) {
 	at(125, 12)
 	at(126, 13)
 	o := &Output{ranks: []*rank{r, {global: 4, activity: Activity{Output: t0, Longest: time.Hour, Steps: 1}}}}
-	want := Activity{Step: t0.Add(126 * time.Second), Steps: 5, Longest: 15 * time.Second}
+	want := Activity{Step: t0.Add(126 * time.Second), Steps: 4, Longest: 15 * time.Second}
 	if diff := cmp.Diff(want, o.Activity(3)); diff != "" {
 		t.Error(diff)
 	}
-	want.Output, want.Steps, want.Longest = t0, 6, time.Hour
+	want.Output, want.Steps, want.Longest = t0, 5, time.Hour
 	if diff := cmp.Diff(want, o.Activity()); diff != "" {
 		t.Error(diff)
 	}
 	facts := []strategy.Fact{{
 		Time: t0.Add(126 * time.Second), Rank: 3, Source: "stdout",
-		Progress: &strategy.Progress{Steps: 5, First: 10, Last: 13, Longest: strategy.Seconds(15 * time.Second), For: strategy.Seconds(26 * time.Second)},
+		Progress: &strategy.Progress{Steps: 4, First: 10, Last: 13, Longest: strategy.Seconds(15 * time.Second), For: strategy.Seconds(26 * time.Second)},
 	}}
 	if diff := cmp.Diff(facts, end()); diff != "" {
 		t.Error(diff)
@@ -63,17 +63,17 @@ func TestProgressSumsUpSteps(t *testing.T) {
 }
 
 // A rank whose lines show no steps is known by those that its process counts, which
-// tells some of them only.
+// tells some of them only, and the last one twice.
 func TestStepsThatTheProcessCounts(t *testing.T) {
 	r, end := collect()
 	o := &Output{ranks: []*rank{r}}
-	for _, step := range [][2]int{{1, 10}, {2, 11}, {20, 13}, {20, 14}, {40, 15}} {
+	for _, step := range [][2]int{{1, 10}, {2, 11}, {20, 13}, {20, 14}, {40, 15}, {40, 16}} {
 		o.Stepped(3, step[0], t0.Add(time.Duration(step[1])*time.Second))
 	}
 	r.stepped("stdout", t0.Add(20*time.Second), 400, 0) // it counts something else
 	facts := []strategy.Fact{{
 		Time: t0.Add(15 * time.Second), Rank: 3, Source: "probe",
-		Progress: &strategy.Progress{Steps: 41, First: 1, Last: 40, Longest: strategy.Seconds(2 * time.Second), For: strategy.Seconds(5 * time.Second)},
+		Progress: &strategy.Progress{Steps: 40, First: 1, Last: 40, Longest: strategy.Seconds(2 * time.Second), For: strategy.Seconds(5 * time.Second)},
 	}}
 	if diff := cmp.Diff(facts, end()); diff != "" {
 		t.Error(diff)

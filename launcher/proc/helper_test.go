@@ -45,6 +45,8 @@ func init() { // not a literal: the supervisor looks helpers up
 		"hopper":      hopper,
 		"floods":      floods,
 		"eats":        eats,
+		"holds":       func([]string) { eats([]string{"64"}); forever() },
+		"hoards":      func([]string) { say(startHelper(nil, false, "holds"), os.Getpid()); forever() },
 		"killGuards":  killGuards,
 		"leaveOrphan": leaveOrphan,
 		"files":       files,
@@ -120,8 +122,10 @@ func floods([]string) {
 	}
 }
 
+var hoard []byte // held to the end
+
 func eats(args []string) {
-	hoard := make([]byte, number(args[0])<<20)
+	hoard = make([]byte, number(args[0])<<20)
 	for i := 0; i < len(hoard); i += os.Getpagesize() {
 		hoard[i] = 1
 	}

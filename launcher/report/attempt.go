@@ -5,7 +5,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -20,6 +19,7 @@ type attemptView struct {
 	Cause           string
 	Evidence        []string
 	Traceback       []string
+	Own             bool // it failed, and not for want of memory: its error comes first
 	Decision, Rule  string
 	RunnerUp        string
 	Outvoted        []string
@@ -28,7 +28,8 @@ type attemptView struct {
 	Peaks           peaks
 	Charts          []memoryChart
 	ChartsLeft      string
-	NoCharts        string // why there are none
+	Legend          []legend // of what stands behind the charts' lines
+	NoCharts        string   // why there are none
 	Instants        []instantRow
 	InstantsOf      string
 	Snapshots       []snapshotView
@@ -54,14 +55,11 @@ func (d *Data) attempt(i int, l level, charts, shown int) attemptView {
 	v.Lost = say.sentence(a.Decision.Ineffective.Lost())
 	v.Cause = d.cause(a)
 	v.Evidence = d.evidence(a)
-	for _, line := range launcher.Traceback(a.Evidence, a.Diagnosis) {
-		v.Traceback = append(v.Traceback, say.text(line, longLine))
-	}
-	v.Traceback = v.Traceback[max(len(v.Traceback)-min(l.lines, 30), 0):]
+	v.Traceback, v.Own = d.traceback(a, l), a.failedByItself()
 	d.decision(a, &v)
 	v.Peaks = peaksOf(a)
 	v.Charts, v.ChartsLeft = d.memoryCharts(a, min(max(l.points/max(charts, 1)/4, 12), 240))
-	if len(v.Charts) == 0 {
+	if v.Legend = legendOf(v.Charts); len(v.Charts) == 0 {
 		v.NoCharts = noCharts(a)
 	}
 	if len(a.Measured) > 0 {
@@ -157,20 +155,6 @@ func (d *Data) cause(a *Attempt) string {
 		said += "; what the allocator held in no tensor would have served the request"
 	}
 	return d.say.sentence(said)
-}
-
-// evidence are the facts that the diagnosis rests on, the strongest first.
-func (d *Data) evidence(a *Attempt) (lines []string) {
-	for _, i := range a.Diagnosis.Because {
-		if i < 0 || i >= len(a.Evidence.Facts) {
-			continue
-		}
-		if len(lines) == mostListed {
-			return append(lines, fmt.Sprintf("… and %d more", len(a.Diagnosis.Because)-mostListed))
-		}
-		lines = append(lines, d.say.text(launcher.Describe(a.Evidence.Facts[i]), longLine/2))
-	}
-	return lines
 }
 
 // decision says what was decided, and against what.

@@ -165,7 +165,7 @@ func (a *Attempt) end() time.Time {
 	if a.Ran {
 		return a.Evidence.Ended
 	}
-	return time.Time{}
+	return latest(a.Series).Time // of one that was cut off, or goes on
 }
 
 // lasted is how long the attempt ran, 0 where that is not known.

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
-	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -67,25 +65,15 @@ func (e End) write() (err error) {
 	if err != nil {
 		return err
 	}
-	hints, err := json.Marshal(console.Hints(events, e.Dir, e.Mask, e.Propose))
-	if err != nil {
-		return err
-	}
-	if err := private.WriteCopy(filepath.Join(e.Dir, hintsFile), append(hints, '\n'), private.Mode); err != nil {
+	if err := journal.KeepHints(e.Dir, console.Hints(events, e.Dir, e.Mask, e.Propose)); err != nil {
 		return err
 	}
 	return loaded(e.Dir, events, e.Version, e.Mask).toFile(filepath.Join(e.Dir, File))
 }
 
-// hintsFile keeps what the summary told people to do next: the job's own words for the
-// plan that trained are known while the run's gpurun is there, and not afterwards.
-const hintsFile = "hints.json"
-
 // hints are what to do next: as the end of the run told it, else as far as the journal knows.
 func (d *Data) hints(events []launcher.Event) []string {
-	var hints []string
-	text, err := private.ReadHead(filepath.Join(d.Dir, hintsFile), 64<<10)
-	if err == nil && json.Unmarshal(text, &hints) == nil && d.Verdict != nil {
+	if hints, known := journal.ReadHints(d.Dir); known && d.Verdict != nil {
 		return hints
 	}
 	return console.Hints(events, d.Dir, d.say.mask, nil)

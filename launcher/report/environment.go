@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"runtime/debug"
 	"strings"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -17,7 +18,7 @@ func (d *Data) environment() []fact {
 			facts = append(facts, fact{name, d.say.sentence(value)})
 		}
 	}
-	add("gpurun", b.Version)
+	add("gpurun", b.Version+commit(b.Version == d.Version))
 	add("recipe", b.Recipe)
 	add("interpreter", b.Python)
 	add("place", b.Place)
@@ -39,6 +40,25 @@ func (d *Data) environment() []fact {
 	return facts
 }
 
+// commit names the commit that this gpurun was built from, where it is the one that ran and
+// its version does not say so; empty where nobody knows.
+func commit(same bool) string {
+	info, known := debug.ReadBuildInfo()
+	if !known || !same || strings.Contains(info.Main.Version, "-") {
+		return ""
+	}
+	said := ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			said = ", commit " + s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true" && said != "":
+			said += " with changes"
+		}
+	}
+	return said
+}
+
 // device is what the ranks trained on, as it was seen last.
 func (d *Data) device() string {
 	for i := len(d.Attempts) - 1; i >= 0; i-- {
@@ -50,8 +70,11 @@ func (d *Data) device() string {
 		if inv.Device.Total > 0 {
 			said += " with " + gib(inv.Device.Total)
 		}
-		if inv.HostAvailable > 0 {
-			said += "; " + gib(inv.HostAvailable) + " of host memory to be had"
+		switch {
+		case inv.HostTotal > 0:
+			said += fmt.Sprintf("; %s of host memory, %s of it free then", gib(inv.HostTotal), gib(inv.HostAvailable))
+		case inv.HostAvailable > 0:
+			said += "; " + gib(inv.HostAvailable) + " of host memory free"
 		}
 		return said
 	}

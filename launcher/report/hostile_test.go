@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -65,7 +66,7 @@ func hostile(t *testing.T, text string, attempts int) string {
 		}
 	}
 	hints := `["to start with this plan next time, type: ` + secret + `"]`
-	if err := os.WriteFile(filepath.Join(dir, hintsFile), []byte(hints), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, journal.HintsFile), []byte(hints), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -111,7 +111,7 @@ func slicesHas(ranks []int, rank int) bool { return slices.Contains(ranks, rank)
 // bytes puts ticks on the axis down, from nothing to top.
 func (c *chart) bytes(top float64) {
 	unit, name := float64(1<<30), "GiB"
-	if top < 2*unit {
+	if top < unit {
 		unit, name = 1<<20, "MiB"
 	}
 	c.scale(0, top, unit, func(v float64) string {
@@ -183,6 +183,26 @@ func (c *memoryChart) draw(points []point, across func(time.Time) float64, top f
 
 // phases are the colours behind those of a process.
 var phases = map[string]string{"load": "load", "eval": "eval", "save": "save"}
+
+// A legend says what a colour means.
+type legend struct{ Class, Name string }
+
+// legendOf explains the bands and marks that charts have.
+func legendOf(charts []memoryChart) (all []legend) {
+	shown := map[string]bool{}
+	for _, c := range charts {
+		for _, b := range c.Chart.Bands {
+			shown[b.Class] = true
+		}
+		shown["mark"] = shown["mark"] || len(c.Chart.Marks) > 0
+	}
+	for _, l := range []legend{{"load", "loading"}, {"eval", "evaluation"}, {"save", "saving"}, {"mark", "failure"}} {
+		if shown[l.Class] {
+			all = append(all, l)
+		}
+	}
+	return all
+}
 
 // latest is the newest sample of all ranks.
 func latest(all []Series) (newest launcher.Sample) {

@@ -39,6 +39,7 @@ type page struct {
 	Style    template.CSS
 	Title    string
 	Head     headline
+	Error    *ownError
 	Timeline timeline
 	Stacks   *stacks
 	Prices   []price
@@ -60,7 +61,7 @@ func write(w io.Writer, d Data, l level) error {
 	say := d.say
 	p := page{
 		Policy: policy, Style: template.CSS(style()), Title: say.short("gpurun: " + d.Began.Name + ", " + d.outcome()),
-		Head: d.headline(), Timeline: d.timeline(shown), Stacks: d.stacks(shown), Prices: d.prices(), Loss: d.loss(l),
+		Head: d.headline(), Error: d.ownError(l), Timeline: d.timeline(shown), Stacks: d.stacks(shown), Prices: d.prices(), Loss: d.loss(l),
 		Left: d.leftOut(shown), Facts: d.environment(), Notices: d.notices(), Files: d.files(shown),
 		Made: "written by gpurun " + say.short(d.Version) + " at " + at(d.Made),
 	}

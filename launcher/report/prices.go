@@ -25,47 +25,22 @@ func (d *Data) prices() (all []price) {
 		}
 		all = append(all, price{
 			N: d.Attempts[i].N, Rungs: d.say.text(joined(p.Rungs), longLine), Changed: d.say.text(p.Changed.String(), longLine),
-			Memory: saved(p), Time: spent(p), BytesBefore: p.BytesBefore, BytesAfter: p.BytesAfter, SecondsBefore: p.SecondsBefore, SecondsAfter: p.SecondsAfter,
+			Memory: cmp.Or(p.Memory(), "not known"), Time: seconds(p), BytesBefore: p.BytesBefore, BytesAfter: p.BytesAfter, SecondsBefore: p.SecondsBefore, SecondsAfter: p.SecondsAfter,
 		})
 	}
 	return all
 }
 
-// saved says the bytes: "8.8 → 6.8 GiB, at least 2.0 GiB less".
-func saved(p *strategy.Price) string {
-	before, after := max(p.BytesBefore, p.PredictedBefore), cmp.Or(p.BytesAfter, p.PredictedAfter)
-	if before <= 0 || after <= 0 {
-		return "not known"
-	}
-	words, less := gib(before)+" → "+gib(after), before-after
-	estimated := p.PredictedBefore > 0 || p.PredictedAfter > 0
-	most := ""
-	switch {
-	case estimated:
-		most = "about "
-	case p.AtLeast:
-		most = "at least "
-	}
-	switch {
-	case less > 0:
-		words += fmt.Sprintf(": %s%s less (%.0f %%)", most, gib(less), 100*float64(less)/float64(before))
-	case less < 0 && (estimated || !p.AtLeast):
-		words += ": " + gib(-less) + " more"
-	}
-	return words
-}
-
-// spent says the time of a step: "0.20 → 0.26 s: 1.30 × as long".
-func spent(p *strategy.Price) string {
-	switch {
+// seconds says how long a step takes, and where that was only estimated.
+func seconds(p *strategy.Price) string {
+	switch after := fmt.Sprintf("%.3g s", p.SecondsAfter); {
 	case p.SecondsAfter <= 0:
 		return "not known"
 	case p.SecondsBefore <= 0:
-		return fmt.Sprintf("%.3g s; before, no step was measured", p.SecondsAfter)
+		return after + "; before, no step was measured"
+	case p.Estimated:
+		return fmt.Sprintf("%s: %s measured, the time before is the planner's estimate", p.Time(), after)
+	default:
+		return fmt.Sprintf("%s: %.3g → %s", p.Time(), p.SecondsBefore, after)
 	}
-	words := fmt.Sprintf("%.3g → %.3g s: %.2f × as long", p.SecondsBefore, p.SecondsAfter, p.SecondsAfter/p.SecondsBefore)
-	if p.Estimated {
-		words += ", by the planner's estimate of the time before"
-	}
-	return words
 }

@@ -89,7 +89,7 @@ func TestStacksAreWhatWasMeasured(t *testing.T) {
 // What somebody asks first stands first: the outcome, the cause, the change, the hint.
 func TestTheOrderOfThePage(t *testing.T) {
 	dir, _, _ := rescued(t)
-	if err := os.WriteFile(filepath.Join(dir, hintsFile), []byte(`["to start with this plan next time, type: torchrun train.py --gradient_checkpointing true"]`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, journal.HintsFile), []byte(`["to start with this plan next time, type: torchrun train.py --gradient_checkpointing true"]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	page, at := pageOf(t, dir), 0

@@ -56,7 +56,7 @@ func (d *Data) stacks(shown []int) *stacks {
 		}
 		row := stack{N: a.N, Rank: m.Rank, Held: b.Held(), HeldText: gib(b.Held()), Limit: -1}
 		_, row.Class = d.ended(a)
-		row.Allowed = cmp.Or(m.Allowed, a.allowed(), m.Total)
+		row.Allowed = cmp.Or(m.Allowed, a.allowed(), a.allowedTo(m.Rank), m.Total)
 		row.Room = gib(row.Allowed)
 		row.Words = "at its peak, in " + instants[b.Instant]
 		if m.Failed != "" {
@@ -77,9 +77,7 @@ func (d *Data) stacks(shown []int) *stacks {
 	}
 	scale := top
 	for _, row := range s.Rows {
-		if row.Allowed < 2*top {
-			scale = max(scale, row.Allowed)
-		}
+		scale = max(scale, row.Allowed)
 	}
 	for i, b := range measured {
 		s.Rows[i].stack(b, float64(scale)*1.02)
@@ -103,6 +101,18 @@ func (a *Attempt) allowed() int64 {
 		return *p
 	}
 	return cmp.Or(a.Inventory.Device.Allowed, a.Inventory.Device.Total)
+}
+
+// allowedTo is what its samples say that a rank could hold, 0 where they do not.
+func (a *Attempt) allowedTo(rank int) (bytes int64) {
+	for _, s := range a.Series {
+		for _, one := range s.Samples {
+			if s.Rank == rank && one.Allowed > 0 {
+				bytes = one.Allowed
+			}
+		}
+	}
+	return bytes
 }
 
 // instants are the words for those of package memory.

@@ -69,11 +69,8 @@ func clip(text string, most int) string {
 
 // gib writes bytes for people, and "–" for what is not known or none.
 func gib(bytes int64) string {
-	switch {
-	case bytes <= 0:
+	if bytes <= 0 {
 		return "–"
-	case bytes < 1<<20:
-		return "< 1 MiB"
 	}
 	return strategy.GiB(bytes)
 }

@@ -165,7 +165,7 @@ func (d Cleaned) WriteTo(w io.Writer) (int64, error) {
 	if len(d.Removed) == 1 {
 		runs = "run"
 	}
-	fmt.Fprintf(&b, "%s %d %s, %s", verb, len(d.Removed), runs, bytesOf(d.Bytes))
+	fmt.Fprintf(&b, "%s %d %s, %s", verb, len(d.Removed), runs, strategy.GiB(d.Bytes))
 	stay := map[string]int{}
 	for _, k := range d.Kept {
 		stay[k.Reason]++

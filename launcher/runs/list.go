@@ -136,5 +136,5 @@ func Measured(dir string) ([]Run, error) {
 const ListDescription = `The latest run comes first. OUTCOME is running, trained, failed, exhausted, stopped, retry (it goes on when it is
 started again), cut off (its gpurun was killed: gpurun resume goes on with it) or broken; PLAN is what the newest
 attempt runs with other than attempt 0 did. SIZE is what the run directory takes of the disk.
-With --json: [{"path", "job", "run", "began", "since", "ended", "outcome", "code", "reason", "attempts", "changed", "plan",
-"host", "pid", "locked", "bytes", "at_least", "broken"}]; what is not known is absent.`
+With --json: [{"path", "job", "run", "script", "began", "since", "ended", "outcome", "code", "reason", "attempts", "changed",
+"plan", "host", "pid", "locked", "bytes", "at_least", "broken"}]; what is not known is absent.`

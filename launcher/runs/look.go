@@ -2,6 +2,8 @@ package runs
 
 import (
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -43,7 +45,7 @@ func Look(path string) Run {
 
 // A standing is what the outline of a journal says of its run.
 type standing struct {
-	job          string
+	job, script  string
 	began, since time.Time
 	first, last  strategy.Plan // of the attempts
 	attempts     int
@@ -63,6 +65,7 @@ func (s *standing) take(e launcher.Event) {
 			s.first = e.Plan
 		}
 		s.last, s.attempts, s.started, s.ended = e.Plan, e.N+1, e.At, nil
+		s.script = scriptOf(e.Command.Argv, s.job)
 	case launcher.Decided:
 		if d := e.Decision; !d.Relaunch {
 			s.ended = &launcher.Verdict{Outcome: d.Outcome, Code: d.Code, Reason: d.Reason}
@@ -70,6 +73,18 @@ func (s *standing) take(e launcher.Event) {
 	case launcher.Finished:
 		s.ended = &e.Verdict
 	}
+}
+
+// scriptOf is the word of a command that a job has its name from.
+func scriptOf(argv []string, job string) string {
+	named := func(word string) bool {
+		base := filepath.Base(word)
+		return job != "" && strings.TrimSuffix(base, filepath.Ext(base)) == job
+	}
+	if at := slices.IndexFunc(argv, named); at >= 0 {
+		return argv[at]
+	}
+	return ""
 }
 
 // draft takes the verdict of a run that was killed while it ended, unless it is of an
@@ -85,7 +100,7 @@ func (s *standing) tell(r *Run) {
 	if s.job != "" {
 		r.Job = s.job
 	}
-	r.Began, r.Since, r.Attempts, r.Outcome = s.began, s.since, s.attempts, CutOff
+	r.Script, r.Began, r.Since, r.Attempts, r.Outcome = s.script, s.began, s.since, s.attempts, CutOff
 	if r.Changed = s.first.Changed(s.last); len(r.Changed) > 0 {
 		r.Plan = r.Changed.String()
 	}

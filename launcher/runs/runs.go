@@ -32,6 +32,8 @@ type Run struct {
 	Path string `json:"path"` // absolute
 	Job  string `json:"job"`
 	Name string `json:"run"`
+	// Script is the one that the job has its name from, as it was typed; empty where there is none.
+	Script string `json:"script,omitempty"`
 	// Began is when the run's first gpurun did, Since when its latest one did, which differ
 	// where it was started again. Ended is when it last wrote something; zero while it runs.
 	Began time.Time `json:"began,omitzero"`

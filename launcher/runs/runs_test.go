@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,26 @@ func started(n int, batch string) launcher.Started {
 
 func finished(o strategy.Outcome, code int) launcher.Finished {
 	return launcher.Finished{Verdict: launcher.Verdict{Outcome: o, Code: code, Reason: string(o)}}
+}
+
+// Several scripts of one name are told apart by their folders, and by nothing where one is.
+func TestScriptsOfOneName(t *testing.T) {
+	of := func(argv ...string) launcher.Started { return launcher.Started{Command: launcher.Command{Argv: argv}} }
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, ".gpurun", name) }
+	write(t, at("train/3"), began("train", 3), of("python3", "vision/train.py", "--bs", "8"), finished(strategy.Trained, 0))
+	write(t, at("train/2"), began("train", 2), of("train.py"), finished(strategy.Trained, 0))
+	write(t, at("eval/1"), began("eval", 1), of("vision/eval.py"), finished(strategy.Trained, 0))
+	all, err := List(dir)
+	var out strings.Builder
+	if err := errors.Join(err, WriteTable(&out, all, morning)); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"JOB", "train (vision)  3", "train (.)       2", "eval            1"} {
+		if line := strings.Split(out.String(), "\n")[i]; !strings.HasPrefix(line, want) {
+			t.Errorf("%q, want %q", line, want)
+		}
+	}
 }
 
 // shelf is a working directory with a run of each kind.

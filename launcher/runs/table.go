@@ -3,6 +3,7 @@ package runs
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -16,12 +17,13 @@ func WriteTable(w io.Writer, all []Run, now time.Time) error {
 	var secrets *mask.Masker // nobody knows a job's own secrets here
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "JOB\tRUN\tAGE\tOUTCOME\tATTEMPTS\tPLAN\tSIZE\tHOST")
-	for _, r := range all {
+	names := jobNames(all)
+	for i, r := range all {
 		plan := r.Plan
 		if plan == "" && r.Broken == "" {
 			plan = "unchanged"
 		}
-		fmt.Fprint(table, secrets.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Job, r.Name, r.age(now), r.Outcome, r.Attempts, dash(plan), r.size(), dash(r.Host)))
+		fmt.Fprint(table, secrets.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", names[i], r.Name, r.age(now), r.Outcome, r.Attempts, dash(plan), r.size(), dash(r.Host)))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -34,7 +36,29 @@ func WriteTable(w io.Writer, all []Run, now time.Time) error {
 			return err
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, "gpurun status RUN says how one stands or ended, and what to do next\n")
+	return err
+}
+
+// jobNames are what people call the runs' jobs: their names, with the script's folder where
+// jobs of one name have scripts in several.
+func jobNames(all []Run) []string {
+	folders := map[string]map[string]bool{}
+	for _, r := range all {
+		if folders[r.Job] == nil {
+			folders[r.Job] = map[string]bool{}
+		}
+		if r.Script != "" {
+			folders[r.Job][filepath.Dir(r.Script)] = true
+		}
+	}
+	names := make([]string, len(all))
+	for i, r := range all {
+		if names[i] = r.Job; len(folders[r.Job]) > 1 && r.Script != "" {
+			names[i] += " (" + filepath.Dir(r.Script) + ")"
+		}
+	}
+	return names
 }
 
 func dash(text string) string {
@@ -68,17 +92,9 @@ func Age(d time.Duration) string {
 
 // size is what the run takes of the disk: "1.2 GiB", ">1.2 GiB" where that was not all.
 func (r Run) size() string {
-	text := bytesOf(r.Bytes)
+	text := strategy.GiB(r.Bytes)
 	if r.AtLeast {
 		text = ">" + text
 	}
 	return text
-}
-
-// bytesOf is strategy.GiB with kibibytes for what is small.
-func bytesOf(n int64) string {
-	if n < 1<<20 {
-		return fmt.Sprintf("%d KiB", (n+1023)>>10)
-	}
-	return strategy.GiB(n)
 }

@@ -1,0 +1,28 @@
+package proc
+
+import (
+	"testing"
+	"time"
+)
+
+// Of a rank and what it started, that counts which holds the most: a wrapper holds little.
+// Under a limit it is what the limit counts.
+func TestHeldIsThatOfTheLargestProcess(t *testing.T) {
+	h := newHarness(t)
+	g := h.start(Options{Marker: t.Name()}, h.rank(0, "sleep"), h.rank(1, "hoards"))
+	ids := h.readProcesses(3)
+	small, large := g.Held(0), g.Held(1)
+	if small.Now <= 0 || small.Now > 48<<20 || large.Now < 64<<20 || large.Peak < large.Now {
+		t.Errorf("held %+v and %+v", small, large)
+	}
+	g.Stop(time.Second)
+	h.gone(ids...)
+	if left, none := g.Held(1), g.Held(7); left != (Held{}) || none != left {
+		t.Errorf("of a rank that is gone: %+v, of none: %+v", left, none)
+	}
+	limited := h.start(Options{Marker: t.Name(), Limits: Limits{Data: 64 << 30}}, h.rank(0, "sleep"))
+	h.readProcesses(1)
+	if all := limited.Held(0); all.Now <= small.Now || all.Peak < all.Now {
+		t.Errorf("under a limit: %+v", all)
+	}
+}

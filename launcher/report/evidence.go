@@ -1,0 +1,102 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// evidence are the facts that the diagnosis rests on, the strongest first. What several ranks,
+// or several sources of one, say in the same words is one line.
+func (d *Data) evidence(a *Attempt) (lines []string) {
+	var said []*saying
+	for _, i := range a.Diagnosis.Because {
+		if i < 0 || i >= len(a.Evidence.Facts) {
+			continue
+		}
+		f := a.Evidence.Facts[i]
+		same := func(s *saying) bool { return s.words == wordsOf(f) }
+		at := slices.IndexFunc(said, same)
+		if at < 0 {
+			at = len(said)
+			said = append(said, &saying{first: f, words: wordsOf(f)})
+		}
+		said[at].by(f)
+	}
+	for n, s := range said {
+		if n == mostListed {
+			return append(lines, fmt.Sprintf("… and %d more", len(said)-n))
+		}
+		lines = append(lines, d.say.text(s.String(), longLine/2))
+	}
+	return lines
+}
+
+// A saying is what facts say in the same words.
+type saying struct {
+	first   strategy.Fact
+	words   string
+	ranks   []int
+	sources []string
+}
+
+// wordsOf is what a fact says, whoever says it.
+func wordsOf(f strategy.Fact) string {
+	switch {
+	case f.Rank < 0:
+		return launcher.Describe(f)
+	case f.Finding != nil:
+		return f.Finding.Text
+	}
+	f.Rank = 0
+	return launcher.Describe(f)
+}
+
+func (s *saying) by(f strategy.Fact) {
+	if !slices.Contains(s.ranks, f.Rank) {
+		s.ranks = append(s.ranks, f.Rank)
+	}
+	if !slices.Contains(s.sources, f.Source) {
+		s.sources = append(s.sources, f.Source)
+	}
+}
+
+// String is the line of one fact as it is, and of several with all that said it: "ranks 0–7,
+// probe and stderr: RuntimeError: …".
+func (s *saying) String() string {
+	if len(s.ranks) == 1 && len(s.sources) == 1 || s.first.Rank < 0 {
+		return launcher.Describe(s.first)
+	}
+	who := "rank " + fmt.Sprint(s.ranks[0])
+	if len(s.ranks) > 1 {
+		who = "ranks " + ranges(s.ranks)
+	}
+	if s.first.Finding != nil {
+		return fmt.Sprintf("%s, %s: %s", who, strings.Join(s.sources, " and "), s.words)
+	}
+	_, rest, _ := strings.Cut(s.words, "rank 0")
+	return who + rest
+}
+
+// ranges are ranks in words: "0–7, 12".
+func ranges(ranks []int) string {
+	ranks = slices.Sorted(slices.Values(ranks))
+	var words []string
+	for i := 0; i < len(ranks); {
+		j := i
+		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
+			j++
+		}
+		switch {
+		case j == i:
+			words = append(words, fmt.Sprint(ranks[i]))
+		default:
+			words = append(words, fmt.Sprintf("%d–%d", ranks[i], ranks[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(words, ", ")
+}

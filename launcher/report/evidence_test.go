@@ -1,0 +1,83 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+func TestRanges(t *testing.T) {
+	for want, ranks := range map[string][]int{"3": {3}, "0–7": {7, 1, 2, 3, 0, 4, 5, 6}, "0–1, 4, 6–7": {0, 1, 4, 7, 6}} {
+		if got := ranges(ranks); got != want {
+			t.Errorf("%v: %q, want %q", ranks, got, want)
+		}
+	}
+}
+
+// failedAlike is a run of eight ranks that all fail with the same error of the job's own.
+func failedAlike() []launcher.Event {
+	lines := []string{"Traceback (most recent call last):", `  File "/home/u/train.py", line 41, in setup`, `    return cfg["lr"]`}
+	var facts []strategy.Fact
+	for rank := range 8 {
+		for _, source := range []string{"probe", "stderr"} {
+			facts = append(facts, strategy.Fact{Time: day.Add(time.Minute), Rank: rank, Source: source, Finding: &cause.Finding{
+				Code: cause.UserError, Raised: true, Top: true, Rank: -1, Stream: fmt.Sprint(source, rank), Seq: 1, Line: 7 + rank, Text: "KeyError: 'lr'", Traceback: lines}})
+		}
+		facts = append(facts, strategy.Fact{Time: day.Add(time.Minute), Rank: rank, Source: "exit", Exit: &strategy.Exit{Code: 1, PID: 100 + rank}})
+	}
+	evidence := strategy.Evidence{Ranks: 8, Facts: facts, Started: day, Ended: day.Add(time.Minute)}
+	diagnosis := strategy.Diagnose(evidence)
+	decision := strategy.Decision{Rule: "job-failed", Outcome: strategy.Failed, Code: 1, Reason: "attempt 0: " + diagnosis.Sentence()}
+	return []launcher.Event{
+		launcher.Began{Run: "r", Name: "gpt", At: day, Job: strategy.Job{Ranks: 8}}, launcher.Started{N: 0, At: day},
+		launcher.Ended{Evidence: evidence}, launcher.Decided{Diagnosis: diagnosis, Decision: decision},
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Code: 1, Reason: decision.Reason}},
+	}
+}
+
+// What a job failed of by itself comes before its memory, and once for all ranks.
+func TestAnErrorOfTheJobsOwnComesFirst(t *testing.T) {
+	dir := journaled(t, failedAlike()...)
+	d, err := Load(dir, "v9", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sampled(t, dir, d.Attempts[0], course{ranks: 8, steps: 60, held: 1 << 30, peak: 2 << 30, allowed: 8 << 30})
+	page := pageOf(t, dir)
+	before := -1
+	for _, part := range []string{
+		`<section id="error">`, "KeyError: &#39;lr&#39;", "/home/u/train.py:41, in setup: return cfg[&#34;lr&#34;]", "</section>", `id="attempt-0"`,
+		"<li>ranks 0–7, probe and stderr: KeyError: &#39;lr&#39;</li>", "<summary>traceback</summary>", "<figure",
+	} {
+		at := strings.Index(page[max(before, 0):], part)
+		if at < 0 {
+			t.Fatalf("%q is missing, or comes before the one before it", part)
+		}
+		before = max(before, 0) + at
+	}
+	if n := strings.Count(page, "ended with exit code 1"); n != 1 {
+		t.Errorf("the exits are told %d times", n)
+	}
+	if strings.Contains(page, "</i>saving</span>") != strings.Contains(page, `rect class="save"`) {
+		t.Error("the legend has what is not there")
+	}
+	rescued, _, _ := rescued(t)
+	if strings.Contains(pageOf(t, rescued), `<section id="error">`) {
+		t.Error("a run that trained has an error")
+	}
+}
+
+// An attempt that ended together with gpurun lasted until it was last heard of.
+func TestWhatWasCutOffHasATime(t *testing.T) {
+	dir := journaled(t, launcher.Began{Run: "r", Name: "gpt", At: day}, launcher.Started{N: 0, At: day}, launcher.Began{Run: "r", Name: "gpt", At: day.Add(time.Hour)}, launcher.Started{N: 1, At: day.Add(time.Hour)})
+	a := Attempt{Started: launcher.Started{N: 0, At: day}, Ran: true, Evidence: strategy.Evidence{Started: day, Ended: day.Add(90 * time.Second)}}
+	sampled(t, dir, a, course{ranks: 1, steps: 60, held: 1 << 30, peak: 2 << 30, allowed: 8 << 30})
+	if page := pageOf(t, dir); !strings.Contains(page, "1m30s</span>") || !strings.Contains(page, "cut off together with gpurun") {
+		t.Error("no time of the attempt that was cut off")
+	}
+}

@@ -1,0 +1,57 @@
+package cause
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A Place is a line of code as a traceback tells it.
+type Place struct {
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+	Function string `json:"function,omitempty"`
+	Code     string `json:"code,omitempty"` // the line itself
+}
+
+// String is what people call it: "train.py:41".
+func (p *Place) String() string { return fmt.Sprintf("%s:%d", path.Base(p.File), p.Line) }
+
+// Words say all of it: "/home/u/train.py:41, in setup: return cfg["lr"]".
+func (p *Place) Words() string {
+	said := fmt.Sprintf("%s:%d", p.File, p.Line)
+	if p.Function != "" && p.Function != "<module>" {
+		said += ", in " + p.Function
+	}
+	if p.Code != "" {
+		said += ": " + p.Code
+	}
+	return said
+}
+
+// frameLine is a traceback's line of a frame; what does not parse is in no function.
+var frameLine = regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, in (.+))?$`)
+
+// Place is where the finding's exception comes from: the innermost line of the job's own code,
+// else of any; nil where its traceback names none.
+func (f *Finding) Place() (found *Place) {
+	for i, line := range f.Traceback {
+		m := frameLine.FindStringSubmatch(line)
+		if m == nil || found != nil && installed(m[1]) && !installed(found.File) {
+			continue
+		}
+		found = &Place{File: m[1], Function: m[3]}
+		found.Line, _ = strconv.Atoi(m[2])
+		if i+1 < len(f.Traceback) && strings.HasPrefix(f.Traceback[i+1], "    ") && !frameLine.MatchString(f.Traceback[i+1]) {
+			found.Code = strings.TrimSpace(f.Traceback[i+1])
+		}
+	}
+	return found
+}
+
+// installed reports whether a file is of a package, or of Python itself.
+func installed(file string) bool {
+	return strings.Contains(file, "-packages/") || strings.Contains(file, "/lib/python3")
+}
