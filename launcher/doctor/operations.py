@@ -1,0 +1,34 @@
+# Which of DeepSpeed's operations are built, or can be, as one line of JSON.
+import os, sys
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+sys.path[:] = [p for p in sys.path if p]
+import contextlib, io, json
+
+told = {"operations": [], "error": ""}
+try:
+    from deepspeed.ops.op_builder.all_ops import ALL_OPS
+    try:
+        from deepspeed.git_version_info import installed_ops
+    except Exception:
+        installed_ops = {}
+    for name in ("cpu_adam", "fused_adam", "async_io"):
+        builder = ALL_OPS.get(name)
+        if builder is None:
+            continue
+        one = {"name": name, "built": bool(installed_ops.get(name)), "compatible": False, "why": ""}
+        words = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(words):
+                one["compatible"] = bool(builder.is_compatible(verbose=True))
+        except BaseException as e:
+            one["why"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])
+        if not one["compatible"] and not one["why"]:
+            lines = [line for line in words.getvalue().split("\n") if line.strip()]
+            one["why"] = lines[-1].strip() if lines else ""
+        told["operations"].append(one)
+except BaseException as e:
+    told["error"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])
+out.write(json.dumps(told) + "\n")
+out.flush()
+os._exit(0)
