@@ -21,7 +21,7 @@ const (
 	largest = 256 << 10
 	// peers is how long the others may go on after one process has failed: they wait for
 	// it, or have the better reason.
-	peers = 2 * time.Second
+	peers = time.Second
 	// killBound is how long processes may take to die.
 	killBound = 3 * time.Second
 )

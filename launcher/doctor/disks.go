@@ -56,9 +56,10 @@ func checkpoints(_ context.Context, p *patient) Result {
 // at least so many bytes.
 func room(path string, least int64, fix string) Result {
 	dir := existing(path)
-	disk, err := host.DiskAt(dir)
+	var disk host.Disk
+	err := tryWriting(dir)
 	if err == nil {
-		err = tryWriting(dir)
+		disk, err = host.DiskAt(dir)
 	}
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):

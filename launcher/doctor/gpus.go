@@ -22,7 +22,7 @@ var gpuChecks = []check{
 	{name: "devices", look: devices, late: driverHangs},
 	{name: "health", look: health, late: driverHangs},
 	{name: "other users", look: others, late: driverHangs},
-	{name: "allocator", lane: "gpus", torch: true, look: allocator, bound: 25 * time.Second, late: driverHangs},
+	{name: "allocator", lane: "gpus", torch: true, look: allocator, bound: 20 * time.Second, late: driverHangs},
 }
 
 const driverHangs = "the driver hangs: dmesg says why (Xid); reset the GPU or restart the node"
@@ -136,19 +136,13 @@ func health(_ context.Context, p *patient) Result {
 	fix, hottest := "", 0
 	for k, d := range c.view.Devices {
 		h, err := c.nvml.Health(d)
-		switch {
-		case err != nil:
-			bad, fix = append(bad, err.Error()), "have the GPU replaced, or the node restarted"
-		case h.Failed:
-			bad, fix = append(bad, fmt.Sprintf("GPU %d: broken memory, and no spare rows left", k)), "have the GPU replaced: its memory is worn out"
-		case h.Pending:
-			bad, fix = append(bad, fmt.Sprintf("GPU %d: broken memory waits to be remapped", k)), "have the GPU reset when nobody uses it: nvidia-smi --gpu-reset"
-		case h.Uncorrected > 0:
-			bad, fix = append(bad, fmt.Sprintf("GPU %d: %s of its memory that ECC could not correct", k, counted(int(h.Uncorrected), "error"))), "have the GPU reset, and watched: nvidia-smi -q -d ECC"
+		hottest = max(hottest, h.Celsius)
+		switch fault, mend := faultOf(h, err); {
+		case fault != "":
+			bad, fix = append(bad, fmt.Sprintf("GPU %d: %s", k, fault)), mend
 		case h.Slowed != "":
 			slow = append(slow, fmt.Sprintf("GPU %d: slowed down by %s at %d °C", k, h.Slowed, h.Celsius))
 		}
-		hottest = max(hottest, h.Celsius)
 	}
 	switch {
 	case len(bad) > 0:
@@ -157,6 +151,21 @@ func health(_ context.Context, p *patient) Result {
 		return warn("see to cooling and power: nvidia-smi -q -d PERFORMANCE", "%s", strings.Join(slow, "; "))
 	}
 	return found("no memory errors, not slowed down, %d °C at most", hottest)
+}
+
+// faultOf says what is broken of a device, and what to do; empty where nothing is.
+func faultOf(h gpu.Health, err error) (fault, fix string) {
+	switch {
+	case err != nil:
+		return err.Error(), "have the GPU replaced, or the node restarted"
+	case h.Failed:
+		return "broken memory, and no spare rows left", "have the GPU replaced: its memory is worn out"
+	case h.Pending:
+		return "broken memory waits to be remapped", "have the GPU reset when nobody uses it: nvidia-smi --gpu-reset"
+	case h.Uncorrected > 0:
+		return counted(int(h.Uncorrected), "error") + " of its memory that ECC could not correct", "have the GPU reset, and watched: nvidia-smi -q -d ECC"
+	}
+	return "", ""
 }
 
 // idleUse is what may be in use on a device that nobody uses: drivers before 510 count

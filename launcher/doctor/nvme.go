@@ -49,7 +49,7 @@ func nvmeSpeed(ctx context.Context, p *patient) Result {
 	if lack := host.LackOfNVMe(p.nvme); lack != "" {
 		return problem(fix, "%s", strings.TrimPrefix(lack, "recovery.nvme_path "))
 	}
-	write, read, err := measure(ctx, existing(p.nvme))
+	write, read, err := measure(ctx, existing(p.nvme), largestTrial)
 	switch {
 	case errors.Is(err, unix.EINVAL):
 		return problem(fix, "%s: its file system has no direct input and output (O_DIRECT)", p.nvme)
@@ -58,7 +58,12 @@ func nvmeSpeed(ctx context.Context, p *patient) Result {
 	case err != nil:
 		return problem(fix, "%s: %v", p.nvme, err)
 	}
-	text := fmt.Sprintf("%s: writes %s, reads %s", p.nvme, speed(write), speed(read))
+	return fastEnough(p.nvme, write, read)
+}
+
+// fastEnough judges what was measured, in bytes a second.
+func fastEnough(path string, write, read float64) Result {
+	text := fmt.Sprintf("%s: writes %s, reads %s", path, speed(write), speed(read))
 	if write < needed || read < needed {
 		return warn("name a folder on a local NVMe drive, or on several as RAID 0", "%s; offload waits for less than %s", text, speed(needed))
 	}
@@ -68,8 +73,9 @@ func nvmeSpeed(ctx context.Context, p *patient) Result {
 // speed is a number of bytes a second for people.
 func speed(bytes float64) string { return fmt.Sprintf("%.1f GB/s", bytes/1e9) }
 
-// measure writes a file that no cache holds, and reads it back, in bytes a second.
-func measure(ctx context.Context, dir string) (write, read float64, err error) {
+// measure writes a file of at most so many bytes that no cache holds, and reads it back,
+// in bytes a second.
+func measure(ctx context.Context, dir string, most int64) (write, read float64, err error) {
 	f, err := scratch(dir, unix.O_DIRECT)
 	if err != nil {
 		return 0, 0, err
@@ -79,7 +85,7 @@ func measure(ctx context.Context, dir string) (write, read float64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	t := trial{file: f, blocks: min(largestTrial, disk.Free/2) / blockSize}
+	t := trial{file: f, blocks: min(most, disk.Free/2) / blockSize}
 	if t.blocks == 0 {
 		return 0, 0, unix.ENOSPC
 	}

@@ -3,7 +3,7 @@ import os, sys
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 sys.path[:] = [p for p in sys.path if p]
-import contextlib, io, json
+import contextlib, io, json, re
 
 told = {"operations": [], "error": ""}
 try:
@@ -24,8 +24,8 @@ try:
         except BaseException as e:
             one["why"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])
         if not one["compatible"] and not one["why"]:
-            lines = [line for line in words.getvalue().split("\n") if line.strip()]
-            one["why"] = lines[-1].strip() if lines else ""
+            lines = [re.sub(r"\x1b\[[0-9;]*m|\[WARNING\]", "", line).strip() for line in words.getvalue().split("\n")]
+            one["why"] = next((line for line in lines if line), "")
         told["operations"].append(one)
 except BaseException as e:
     told["error"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])

@@ -13,8 +13,8 @@ import (
 
 // rankChecks: whether ranks reach each other, as they would in the job.
 var rankChecks = []check{
-	{name: "NCCL", lane: "gpus", torch: true, look: nccl, bound: 25 * time.Second, late: "NCCL_DEBUG=INFO says where it waits; " + transports},
-	{name: "gloo", lane: "torch", torch: true, look: gloo, bound: 25 * time.Second, late: glooFix},
+	{name: "NCCL", lane: "gpus", torch: true, look: nccl, bound: 20 * time.Second, late: "NCCL_DEBUG=INFO says where it waits; " + transports},
+	{name: "gloo", lane: "torch", torch: true, look: gloo, bound: 20 * time.Second, late: glooFix},
 }
 
 const (

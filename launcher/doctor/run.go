@@ -9,7 +9,7 @@ import (
 
 const (
 	// whole is how long all checks may take together.
-	whole = 50 * time.Second
+	whole = 45 * time.Second
 	// settle is how long a check whose time is over may take to end its processes; one
 	// that the kernel holds, on a dead file system for example, is left to itself then.
 	settle = 6 * time.Second

@@ -13,7 +13,7 @@ where = "cpu"
 if backend == "nccl":
     torch.cuda.set_device(device)
     where = "cuda"
-dist.init_process_group(backend, init_method="tcp://127.0.0.1:%d" % port, rank=rank, world_size=world, timeout=datetime.timedelta(seconds=20))
+dist.init_process_group(backend, init_method="tcp://127.0.0.1:%d" % port, rank=rank, world_size=world, timeout=datetime.timedelta(seconds=15))
 elements = (64 << 20 if backend == "nccl" else 1 << 20) // 4
 numbers = torch.full((elements,), float(rank + 1), device=where)
 dist.all_reduce(numbers)

@@ -3,8 +3,9 @@
 //   1  belongs to somebody else
 //   2  has fallen off the bus
 //   3  is cut into two MIG instances, with a gap between them
-// With ALONE, GPU 0 is the only one; with IDLE nobody is on it; with SICK it has had errors
-// of its memory, and is held down by heat.
+// With ALONE, GPU 0 is the only one; with IDLE nobody is on it; with ERRORS its memory has
+// had some, with HOT heat holds it down, and with SICK both, and no spare memory but with
+// SPARE.
 // With OLD it is the library of a driver that knows neither MIG nor the second
 // form of the memory figures. Signatures and numbers are those of nvml.h.
 
@@ -152,16 +153,31 @@ int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device *part, device **whole) {
 
 #endif
 
-#ifdef SICK
-enum { ERRORS = 2, ROWS = 1, FAILED = 1, SLOWED = 0x40 };
+#if defined(SICK) || defined(ERRORS)
+enum { COUNT = 2 };
 #else
-enum { ERRORS = 0, ROWS = 0, FAILED = 0, SLOWED = 0x1 };
+enum { COUNT = 0 };
+#endif
+#ifdef SICK
+enum { ROWS = 1 };
+#else
+enum { ROWS = 0 };
+#endif
+#if defined(SICK) && !defined(SPARE)
+enum { FAILED = 1 };
+#else
+enum { FAILED = 0 };
+#endif
+#if defined(SICK) || defined(HOT)
+enum { SLOWED = 0x40 };
+#else
+enum { SLOWED = 0x1 }; // idle
 #endif
 
 #ifndef OLD
 // Uncorrected errors since the driver was loaded are asked for, and no others.
 int nvmlDeviceGetTotalEccErrors(device *d, int type, int counter, u64 *count) {
-	*count = ERRORS;
+	*count = COUNT;
 	return type == 1 && counter == 0 ? SUCCESS : INVALID_ARGUMENT;
 }
 int nvmlDeviceGetRetiredPagesPendingStatus(device *d, int *pending) { return NOT_SUPPORTED; }
