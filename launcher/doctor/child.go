@@ -36,6 +36,9 @@ type said struct {
 // start runs processes as gpurun runs ranks, until all have ended, one has failed, or
 // ctx is done; none is left, nor what they started.
 func start(ctx context.Context, ranks []proc.Rank) ([]said, error) {
+	if err := proc.Usable(); err != nil {
+		return nil, err
+	}
 	streams := &streams{}
 	for i := range ranks {
 		ranks[i].Rank, ranks[i].LocalRank = i, i

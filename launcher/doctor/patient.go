@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/environ"
@@ -94,7 +96,7 @@ func Examine(ctx context.Context, o Options) (Report, error) {
 func stopped(ctx context.Context) error {
 	var s *launcher.Signal
 	if errors.As(context.Cause(ctx), &s) {
-		return errext.WithCode(s, 128+int(s.Number))
+		return errext.WithCode(fmt.Errorf("stopped by %s", unix.SignalName(s.Number)), 128+int(s.Number))
 	}
 	return ctx.Err()
 }
