@@ -7,6 +7,8 @@ sys.path[:] = [p for p in sys.path if p]
 import json
 import torch
 
+print("ready", file=sys.stderr, flush=True)
+
 device = int(sys.argv[1])
 new = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2] if n.isdigit()) >= (2, 1)
 told = {"total": 0, "free": 0, "largest": 0, "wanted": 0, "regained": False, "expandable": False, "error": ""}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -163,6 +164,9 @@ func (p *patient) script(ctx context.Context, s script, answers ...any) error {
 		ranks = append(ranks, proc.Rank{Argv: argv, Dir: dir, Env: env.Words()})
 	}
 	all, err := start(ctx, ranks)
+	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one said) bool { return !strings.Contains(one.err, ready) }) {
+		return errBusy
+	}
 	if err != nil {
 		return err
 	}
@@ -178,6 +182,12 @@ func (p *patient) script(ctx context.Context, s script, answers ...any) error {
 	}
 	return nil
 }
+
+// ready is what a process writes to stderr once it has imported what it needs; errBusy is
+// the error where that took all of its time, which says nothing of what it was to try.
+const ready = "ready"
+
+var errBusy = errors.New("not tried: PyTorch was not imported in time, the machine is busy")
 
 // unknown is the code of a process that had to be ended.
 const unknown = -1

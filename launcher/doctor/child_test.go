@@ -53,6 +53,23 @@ func TestAHangingChildIsKilledWithItsDescendants(t *testing.T) {
 	}
 }
 
+// One that had no time to import PyTorch says nothing of what it was to try.
+func TestNotReadyInTime(t *testing.T) {
+	p := withTorch(t, nil)
+	for words, want := range map[string]error{"busy": errBusy, ready: context.DeadlineExceeded} {
+		mark := filepath.Join(t.TempDir(), "mark")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() {
+			awaitFile(t, mark)
+			cancel(context.DeadlineExceeded)
+		}()
+		text := "import sys, time; print(sys.argv[1], file=sys.stderr, flush=True); open(sys.argv[2], 'w').close(); time.sleep(1000)"
+		if err := p.script(ctx, script{text: text, words: [][]string{{words, mark}}}, &together{}); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", words, err, want)
+		}
+	}
+}
+
 // One that fails takes the others along, which wait for it; its words are the error.
 func TestAFailureEndsTheOthers(t *testing.T) {
 	begin := time.Now()

@@ -283,7 +283,10 @@ func allocator(ctx context.Context, p *patient) Result {
 	for i, k := range free {
 		s.words, answers[i] = append(s.words, []string{fmt.Sprint(k)}), &all[i]
 	}
-	if err := p.script(ctx, s, answers...); err != nil {
+	switch err := p.script(ctx, s, answers...); {
+	case errors.Is(err, errBusy):
+		return skip("%v", err)
+	case err != nil:
 		return problem("nvidia-smi and dmesg say whether the GPU works", "%v", err)
 	}
 	return judge(free, all)

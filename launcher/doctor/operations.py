@@ -5,6 +5,7 @@ os.dup2(2, 1)
 sys.path[:] = [p for p in sys.path if p]
 import contextlib, io, json, re
 
+print("ready", file=sys.stderr, flush=True)
 told = {"operations": [], "error": ""}
 try:
     from deepspeed.ops.op_builder.all_ops import ALL_OPS

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -78,6 +79,8 @@ func nccl(ctx context.Context, p *patient) Result {
 	}
 	t, err := p.meet(ctx, "nccl", devices)
 	switch {
+	case errors.Is(err, errBusy):
+		return skip("%v", err)
 	case err != nil:
 		return problem(ncclFix(wordsOf(err)), "%d ranks: %v", len(devices), err)
 	case !t.Sum:
@@ -107,6 +110,8 @@ func gloo(ctx context.Context, p *patient) Result {
 	}
 	t, err := p.meet(ctx, "gloo", []int{0, 1})
 	switch {
+	case errors.Is(err, errBusy):
+		return skip("%v", err)
 	case err != nil:
 		return problem(glooFix, "2 ranks: %v", err)
 	case !t.Sum:

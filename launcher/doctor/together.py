@@ -8,6 +8,8 @@ import datetime, json, time
 import torch
 import torch.distributed as dist
 
+print("ready", file=sys.stderr, flush=True)
+
 backend, rank, world, port, device = sys.argv[1], *map(int, sys.argv[2:6])
 where = "cpu"
 if backend == "nccl":
