@@ -118,7 +118,7 @@ func TestBaselineOfADriverThatHangs(t *testing.T) {
 			t.Errorf("devices %+v", devices)
 		}
 		begin := time.Now()
-		if err := c.Close(); err == nil || time.Since(begin) != closeBound {
+		if err := c.Close(); err == nil || time.Since(begin) != CloseBound {
 			t.Errorf("closed after %s: %v", time.Since(begin), err)
 		}
 		time.Sleep(2 * time.Hour)

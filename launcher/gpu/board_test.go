@@ -31,7 +31,9 @@ func newBoard(gpus ...Device) *board {
 	}
 }
 
-func (b *board) cuda() (int, error) { return 12, nil }
+func (b *board) cuda() (int, error)            { return 12, nil }
+func (b *board) version() (string, error)      { return "580.65.06", nil }
+func (b *board) health(string) (Health, error) { return Health{}, nil }
 
 func (b *board) devices() ([]Device, error) {
 	b.mu.Lock()

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// closeBound is how long Close waits for a driver that does not come up; a healthy one
+// CloseBound is how long Close waits for a driver that does not come up; a healthy one
 // takes part of a second, or a few seconds where it has to wake the GPUs.
-const closeBound = 5 * time.Second
+const CloseBound = 5 * time.Second
 
 // A Connection is NVML that comes up while the caller does something else: loading the
 // driver's library takes longer than all else that is done before ranks run. Nil is one
@@ -59,7 +59,7 @@ func (c *Connection) Close() error {
 	}()
 	select {
 	case <-done:
-	case <-time.After(closeBound):
+	case <-time.After(CloseBound):
 		return errors.New("close NVML: the driver does not answer")
 	}
 	if c.nvml == nil {

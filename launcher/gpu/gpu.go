@@ -51,6 +51,8 @@ type driver interface {
 	instances(index int) ([]Device, error) // the MIG instances of a GPU, in order
 	processes(uuid string) ([]Process, error)
 	cuda() (major int, err error)
+	version() (string, error)
+	health(uuid string) (Health, error)
 	subscribe(uuids []string) (subscription, error)
 	close() error
 }

@@ -93,6 +93,26 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
+// No GPU can be made sick at will.
+func TestLibraryHealth(t *testing.T) {
+	d := inChild(t, "-DSICK")
+	if d == nil {
+		return
+	}
+	n := &NVML{driver: d}
+	got, err := n.Health(Device{UUID: "GPU-zero"})
+	want := Health{Uncorrected: 2, Remapped: 1, Pending: true, Failed: true, Slowed: "heat", Celsius: 41}
+	if got != want || err != nil {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	if _, err := n.Health(Device{UUID: "GPU-two"}); !errors.Is(err, errLost) {
+		t.Errorf("a lost device: %v", err)
+	}
+	if v, err := n.Driver(); v != "520.61.05" || err != nil {
+		t.Errorf("driver %q, %v", v, err)
+	}
+}
+
 func TestLibraryAlarms(t *testing.T) {
 	d := inChild(t)
 	if d == nil {
@@ -148,6 +168,9 @@ func TestLibraryOfOldDriver(t *testing.T) {
 	}
 	if processes, err := d.processes("GPU-zero"); len(processes) != 2 || err != nil {
 		t.Errorf("processes: %v, %v", processes, err)
+	}
+	if h, err := d.health("GPU-zero"); h != (Health{}) || err != nil {
+		t.Errorf("health: %+v, %v", h, err)
 	}
 }
 

@@ -133,25 +133,30 @@ func (g group) fields(file string) (map[string]int64, bool) {
 // without a memory controller are left out.
 func (m Machine) groups() []group {
 	var levels []group
-	mounts := m.groupMounts()
-	membership := m.membership()
 	for version, files := range []groupFiles{1: filesV1, 2: filesV2} {
-		self, member := membership[version]
-		if !member {
-			continue
-		}
-		for _, dir := range m.levels(mounts[version], self) {
-			g := group{root: m.root, dir: dir, files: files}
-			if _, err := fs.Stat(m.root, path.Join(dir, files.events)); err == nil {
-				levels = append(levels, g)
-			}
+		for _, dir := range m.folders("memory", version, files.events) {
+			levels = append(levels, group{root: m.root, dir: dir, files: files})
 		}
 	}
 	return levels
 }
 
-// membership reads the path of this process's group in each version.
-func (m Machine) membership() map[int]string {
+// folders lists the levels above this process, innermost first, that a controller has
+// in a version of the interface: those in which it keeps a file of that name.
+func (m Machine) folders(controller string, version int, file string) []string {
+	self, member := m.membership(controller)[version]
+	if !member {
+		return nil
+	}
+	return slices.DeleteFunc(m.levels(m.groupMounts(controller)[version], self), func(dir string) bool {
+		_, err := fs.Stat(m.root, path.Join(dir, file))
+		return err != nil
+	})
+}
+
+// membership reads the path of this process's group in each version, as far as the
+// controller is there.
+func (m Machine) membership(controller string) map[int]string {
 	text, err := fs.ReadFile(m.root, "proc/self/cgroup")
 	if err != nil {
 		return nil
@@ -165,7 +170,7 @@ func (m Machine) membership() map[int]string {
 		switch {
 		case parts[0] == "0" && parts[1] == "":
 			paths[2] = parts[2]
-		case slices.Contains(strings.Split(parts[1], ","), "memory"):
+		case slices.Contains(strings.Split(parts[1], ","), controller):
 			paths[1] = parts[2]
 		}
 	}
@@ -178,10 +183,10 @@ type groupMount struct {
 	top   string // the group that is seen there
 }
 
-// groupMounts finds the hierarchies that can account for memory, by version.
+// groupMounts finds the hierarchies that a controller can be in, by version.
 // A line of mountinfo is: id parent dev root point options [tag …] - type source
 // superoptions (proc_pid_mountinfo(5)).
-func (m Machine) groupMounts() map[int][]groupMount {
+func (m Machine) groupMounts(controller string) map[int][]groupMount {
 	text, err := fs.ReadFile(m.root, "proc/self/mountinfo")
 	if err != nil {
 		return nil
@@ -200,7 +205,7 @@ func (m Machine) groupMounts() map[int][]groupMount {
 		switch {
 		case system[0] == "cgroup2":
 			mounts[2] = append(mounts[2], mount)
-		case system[0] == "cgroup" && slices.Contains(strings.Split(system[2], ","), "memory"):
+		case system[0] == "cgroup" && slices.Contains(strings.Split(system[2], ","), controller):
 			mounts[1] = append(mounts[1], mount)
 		}
 	}

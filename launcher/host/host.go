@@ -14,3 +14,6 @@ type Machine struct{ root fs.FS }
 
 // This is the machine that gpurun runs on.
 func This() Machine { return Machine{os.DirFS("/")} }
+
+// At is a machine whose /proc and /sys lie below root.
+func At(root fs.FS) Machine { return Machine{root} }

@@ -79,6 +79,33 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// The limit counts that leaves the least room, at whatever level and in either version.
+func TestProcesses(t *testing.T) {
+	root := fstest.MapFS{}
+	for name, text := range map[string]string{
+		"proc/self/cgroup":                              "8:pids:/kubepods/pod1\n4:memory:/\n0::/\n",
+		"proc/self/mountinfo":                           "36 31 0:33 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n",
+		"sys/fs/cgroup/pids/kubepods/pids.max":          "5000",
+		"sys/fs/cgroup/pids/kubepods/pids.current":      "4900",
+		"sys/fs/cgroup/pids/kubepods/pod1/pids.max":     "1024\n",
+		"sys/fs/cgroup/pids/kubepods/pod1/pids.current": "7\n",
+	} {
+		root[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	want := Processes{Limit: 5000, Used: 4900, Group: "/sys/fs/cgroup/pids/kubepods"}
+	if got := at(root).Processes(); got != want {
+		t.Errorf("version 1: %+v, want %+v", got, want)
+	}
+	two := fixture(t, "kubernetes-v2")
+	if got := at(two).Processes(); got != (Processes{}) {
+		t.Errorf("without a limit: %+v", got)
+	}
+	two["sys/fs/cgroup/pids.max"] = &fstest.MapFile{Data: []byte("100\n")}
+	if got := at(two).Processes(); got != (Processes{Limit: 100, Group: "/sys/fs/cgroup"}) {
+		t.Errorf("version 2: %+v", got)
+	}
+}
+
 // rise changes files between the two readings and returns the facts.
 func rise(root fstest.MapFS, files map[string]string) []strategy.Fact {
 	root = maps.Clone(root)

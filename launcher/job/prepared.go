@@ -13,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/strategy"
@@ -103,6 +104,10 @@ func (p *Prepared) Python() string {
 	}
 	return p.resolved.python.Path()
 }
+
+// Interpreter is the one that runs the job's script or module; nil for a program, and
+// where a wrapper makes it as the job starts.
+func (p *Prepared) Interpreter() *python.Interpreter { return p.resolved.python }
 
 // GPUs are those that the job would see.
 func (p *Prepared) GPUs() gpu.View { return p.resolved.gpus }

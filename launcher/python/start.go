@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/environ"
 )
 
 const (
@@ -51,6 +53,12 @@ func (i *Interpreter) output(ctx context.Context, in []byte, words ...string) (s
 		return "", withReason(err, errs.text.String())
 	}
 	return out.text.String(), nil
+}
+
+// Command is what runs a program in the interpreter with some words as its arguments: the
+// command, its working directory and its environment.
+func (i *Interpreter) Command(program string, words ...string) (argv []string, dir string, env environ.Vars) {
+	return slices.Concat(i.command, []string{"-c", i.program(program)}, words), i.dir, i.env.With()
 }
 
 // program is a program as the interpreter is given it. conda run refuses words with line

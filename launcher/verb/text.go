@@ -1,5 +1,7 @@
 package verb
 
+import "strings"
+
 // appHelp follows the list of verbs: enough to start a job with.
 const appHelp = `
 EXAMPLES:
@@ -48,6 +50,7 @@ var exitStatus = map[string]string{
 	"plan":     status("the plan is shown"),
 	"init":     status("the train.toml is written, or shown"),
 	"estimate": status("the estimate is shown, whatever fits"),
+	"doctor":   strings.Replace(status("nothing was found that keeps jobs from training; there may be warnings"), "\n", "\n   1    there is a problem: a line with ✗\n", 1) + "\n   130  stopped by SIGINT; 143 by SIGTERM",
 	"diagnose": status("everything was read, whatever the diagnosis"),
 	"explain":  status("the journal was read"),
 	"recipes":  status("the recipes are shown"),

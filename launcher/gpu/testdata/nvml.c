@@ -3,6 +3,9 @@
 //   1  belongs to somebody else
 //   2  has fallen off the bus
 //   3  is cut into two MIG instances, with a gap between them
+// With ALONE, GPU 0 is the only one; with IDLE nobody is on it; with ERRORS its memory has
+// had some, with HOT heat holds it down, and with SICK both, and no spare memory but with
+// SPARE.
 // With OLD it is the library of a driver that knows neither MIG nor the second
 // form of the memory figures. Signatures and numbers are those of nvml.h.
 
@@ -24,8 +27,16 @@ typedef struct device {
 	struct device *whole;
 } device;
 
+#ifdef IDLE
+#define HELD 0
+#define HOLDERS 0
+#else
+#define HELD (3ull << 30)
+#define HOLDERS 2
+#endif
+
 static device gpus[4] = {
-	{"GPU-zero", "NVIDIA H200", 150754820096, 600 << 20, 3ull << 30, 0, 0, 0, 0},
+	{"GPU-zero", "NVIDIA H200", 150754820096, 600 << 20, HELD, 0, 0, 0, 0},
 	{"GPU-one", "NVIDIA H200", 1, 0, 0, 0, 1, 0, 0},
 	{"GPU-two", "NVIDIA H200", 1, 0, 0, 0, 2, 0, 0},
 	{"GPU-three", "NVIDIA H200", 150754820096, 600 << 20, 0, 1, 3, 0, 0},
@@ -51,7 +62,11 @@ const char *nvmlErrorString(int code) {
 // The driver knows CUDA 11.8.
 int nvmlSystemGetCudaDriverVersion(int *version) { *version = 11080; return SUCCESS; }
 
+#ifdef ALONE
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 1; return SUCCESS; }
+#else
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 4; return SUCCESS; }
+#endif
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device **d) {
 	*d = &gpus[index];
@@ -78,6 +93,7 @@ int nvmlDeviceGetUUID(device *d, char *uuid, unsigned size) {
 	return d ? copy(uuid, size, d->uuid) : INVALID_ARGUMENT;
 }
 int nvmlDeviceGetName(device *d, char *name, unsigned size) { return copy(name, size, d->name); }
+int nvmlSystemGetDriverVersion(char *version, unsigned size) { return copy(version, size, "520.61.05"); }
 
 int nvmlDeviceGetMemoryInfo(device *d, u64 figures[3]) {
 	figures[0] = d->total;
@@ -137,12 +153,52 @@ int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device *part, device **whole) {
 
 #endif
 
+#if defined(SICK) || defined(ERRORS)
+enum { COUNT = 2 };
+#else
+enum { COUNT = 0 };
+#endif
+#ifdef SICK
+enum { ROWS = 1 };
+#else
+enum { ROWS = 0 };
+#endif
+#if defined(SICK) && !defined(SPARE)
+enum { FAILED = 1 };
+#else
+enum { FAILED = 0 };
+#endif
+#if defined(SICK) || defined(HOT)
+enum { SLOWED = 0x40 };
+#else
+enum { SLOWED = 0x1 }; // idle
+#endif
+
+#ifndef OLD
+// Uncorrected errors since the driver was loaded are asked for, and no others.
+int nvmlDeviceGetTotalEccErrors(device *d, int type, int counter, u64 *count) {
+	*count = COUNT;
+	return type == 1 && counter == 0 ? SUCCESS : INVALID_ARGUMENT;
+}
+int nvmlDeviceGetRetiredPagesPendingStatus(device *d, int *pending) { return NOT_SUPPORTED; }
+int nvmlDeviceGetRemappedRows(device *d, unsigned *correctable, unsigned *uncorrectable, unsigned *pending, unsigned *failed) {
+	*correctable = 0;
+	*uncorrectable = *pending = ROWS;
+	*failed = FAILED;
+	return d->whole ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(device *d, u64 *reasons) { *reasons = SLOWED; return SUCCESS; }
+int nvmlDeviceGetTemperature(device *d, int sensor, unsigned *celsius) { *celsius = 41; return SUCCESS; }
+#endif
+
 // Two processes, more than the caller first has room for, one of them without a figure.
 int PROCESSES(device *d, unsigned *count, process *p) {
 	unsigned room = *count;
-	*count = 2;
-	if (room < 2)
+	*count = HOLDERS;
+	if (room < HOLDERS)
 		return INSUFFICIENT_SIZE;
+	if (!HOLDERS)
+		return SUCCESS;
 	memset(p, 0, 2 * sizeof *p);
 	p[0].pid = 4711;
 	p[0].used = 2ull << 30;

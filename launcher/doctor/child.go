@@ -1,0 +1,247 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/proc"
+)
+
+const (
+	// largest is how much of each stream of a process is kept, in bytes.
+	largest = 256 << 10
+	// peers is how long the others may go on after one process has failed: they wait for
+	// it, or have the better reason.
+	peers = time.Second
+	// killBound is how long processes may take to die.
+	killBound = 3 * time.Second
+)
+
+// said is what a process wrote, and how it ended.
+type said struct {
+	out, err string
+	code     int
+	signal   int
+}
+
+// start runs processes as gpurun runs ranks, until all have ended, one has failed, or
+// ctx is done; none is left, nor what they started.
+func start(ctx context.Context, ranks []proc.Rank) ([]said, error) {
+	if err := proc.Usable(); err != nil {
+		return nil, err
+	}
+	streams := &streams{}
+	for i := range ranks {
+		ranks[i].Rank, ranks[i].LocalRank = i, i
+		var err error
+		if ranks[i].Stdout, err = streams.open(); err == nil {
+			ranks[i].Stderr, err = streams.open()
+		}
+		if err != nil {
+			streams.close()
+			return nil, fmt.Errorf("open a pipe: %w", err)
+		}
+	}
+	group, err := proc.Start(ctx, ranks, proc.Options{Marker: fmt.Sprintf("doctor-%d-%d", os.Getpid(), time.Now().UnixNano()), KillTimeout: killBound})
+	streams.close()
+	if err != nil {
+		streams.wait()
+		return nil, err
+	}
+	all := make([]said, len(ranks))
+	await(ctx, group, all)
+	group.Stop(0)
+	texts := streams.wait()
+	for i := range all {
+		all[i].out, all[i].err = texts[2*i], texts[2*i+1]
+	}
+	if ctx.Err() != nil {
+		return all, context.Cause(ctx)
+	}
+	return all, nil
+}
+
+// await takes in how the processes end.
+func await(ctx context.Context, group *proc.Group, all []said) {
+	for i := range all {
+		all[i].code = unknown
+	}
+	var failed <-chan time.Time
+	for {
+		select {
+		case f, more := <-group.Exits():
+			if !more {
+				return
+			}
+			all[f.Rank].code, all[f.Rank].signal = f.Exit.Code, f.Exit.Signal
+			if f.Exit.Code != 0 && failed == nil {
+				failed = time.After(peers)
+			}
+		case <-failed:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// streams are the pipes that processes write to.
+type streams struct {
+	reading sync.WaitGroup
+	ours    []*os.File
+	theirs  []*os.File
+	texts   []*bytes.Buffer
+}
+
+// open makes a pipe, whose beginning is kept.
+func (s *streams) open() (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	text := &bytes.Buffer{}
+	s.ours, s.theirs, s.texts = append(s.ours, r), append(s.theirs, w), append(s.texts, text)
+	s.reading.Go(func() {
+		_, err := io.CopyN(text, r, largest)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, r) // more than an answer
+		}
+	})
+	return w, nil
+}
+
+// close gives up the processes' ends.
+func (s *streams) close() {
+	for _, w := range s.theirs {
+		w.Close()
+	}
+}
+
+// wait returns what was written. Whoever still holds a pipe after its process is gone
+// cannot be killed, and is not waited for.
+func (s *streams) wait() []string {
+	for _, r := range s.ours {
+		_ = r.SetReadDeadline(time.Now().Add(time.Second))
+	}
+	s.reading.Wait()
+	var texts []string
+	for i, r := range s.ours {
+		r.Close()
+		texts = append(texts, s.texts[i].String())
+	}
+	return texts
+}
+
+// A script is Python that the job's interpreter runs, in as many processes as it is given
+// words for; each prints one line of JSON.
+type script struct {
+	text  string
+	words [][]string
+	env   environ.Vars // on top of the job's; an empty value takes a variable away
+}
+
+// script starts the processes of a script and decodes the answer of each into answers[i]. The error of
+// one that failed is its last words.
+func (p *patient) script(ctx context.Context, s script, answers ...any) error {
+	var ranks []proc.Rank
+	for _, words := range s.words {
+		argv, dir, env := p.python.Command(s.text, words...)
+		for name, value := range s.env {
+			if env[name] = value; value == "" {
+				delete(env, name)
+			}
+		}
+		ranks = append(ranks, proc.Rank{Argv: argv, Dir: dir, Env: env.Words()})
+	}
+	all, err := start(ctx, ranks)
+	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one said) bool { return !strings.Contains(one.err, ready) }) {
+		return errBusy
+	}
+	if err != nil {
+		return err
+	}
+	for i, one := range all {
+		if err := one.decode(answers[i]); err != nil && one.code != unknown {
+			return err
+		}
+	}
+	for _, one := range all {
+		if one.code == unknown { // it was ended because of another one, whose words are above
+			return errors.New("it was ended before it answered")
+		}
+	}
+	return nil
+}
+
+// ready is what a process writes to stderr once it has imported what it needs; errBusy is
+// the error where that took all of its time, which says nothing of what it was to try.
+const ready = "ready"
+
+var errBusy = errors.New("not tried: PyTorch was not imported in time, the machine is busy")
+
+// unknown is the code of a process that had to be ended.
+const unknown = -1
+
+// failure is a process that gave no answer.
+type failure struct {
+	last string // the last line of its words, or how it ended
+	all  string
+}
+
+func (f *failure) Error() string { return f.last }
+
+// decode reads the answer of a process: what a sitecustomize prints comes before.
+func (s said) decode(answer any) error {
+	lines := strings.Split(strings.TrimSpace(s.out), "\n")
+	err := json.Unmarshal([]byte(lines[len(lines)-1]), answer)
+	if s.code == 0 && err == nil {
+		return nil
+	}
+	f := &failure{all: s.out + "\n" + s.err}
+	switch words := lastLine(s.err); {
+	case s.signal != 0:
+		f.last = fmt.Sprintf("ended by signal %d", s.signal)
+	case words != "":
+		f.last = words
+	case s.code == 0:
+		f.last = "what it prints is no answer"
+	default:
+		f.last = fmt.Sprintf("ended with code %d", s.code)
+	}
+	return f
+}
+
+// lastLine is the last line of a text that says something, not too long for people.
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return shorten(strings.TrimSpace(lines[len(lines)-1]))
+}
+
+// longestWords is how much of another program's words is shown, in characters.
+const longestWords = 240
+
+func shorten(text string) string {
+	if runes := []rune(text); len(runes) > longestWords {
+		return string(runes[:longestWords]) + " …"
+	}
+	return text
+}
+
+// wordsOf is all that a failed process wrote; empty for another error.
+func wordsOf(err error) string {
+	var f *failure
+	if errors.As(err, &f) {
+		return f.all
+	}
+	return ""
+}

@@ -1,0 +1,43 @@
+package doctor
+
+import (
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+)
+
+func TestOperations(t *testing.T) {
+	p := withTorch(t, nil)
+	wants(t, operations(t.Context(), p), Warning, "DeepSpeed 0.16.4: cpu_adam (built), fused_adam; cannot be used: async_io (async_io requires libaio)", "env_report")
+	p.nvme = p.dir
+	wants(t, operations(t.Context(), p), Problem, "async_io", "env_report")
+	p.env = p.env.With(environ.Vars{"FAKE_DEEPSPEED": "cannot import name 'log' from 'torch.distributed.elastic'"})
+	p.python = pythonAt(p)
+	wants(t, operations(t.Context(), p), Problem, "cannot be imported: ImportError: cannot import name 'log'", "pip install --upgrade deepspeed")
+	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0"}, nil }
+	wants(t, operations(t.Context(), p), Skipped, "no DeepSpeed", "")
+	wants(t, compilers(t.Context(), p), Skipped, "no DeepSpeed", "")
+
+	wants(t, p.judgeOperations("0.18", []operation{{Name: "cpu_adam", Compatible: true}, {Name: "async_io", Built: true}}), OK, "cpu_adam, async_io (built)", "")
+	wants(t, p.judgeOperations("0.18", []operation{{Name: "cpu_adam"}}), Warning, "DeepSpeed 0.18: cannot be used: cpu_adam", "env_report")
+}
+
+// Toolkits of several versions cannot be had on one machine.
+func TestCompilers(t *testing.T) {
+	p := withTorch(t, nil)
+	for _, c := range []struct {
+		facts      torchFacts
+		state      State
+		found, fix string
+	}{
+		{torchFacts{}, Warning, "no C++ compiler", "g++"},
+		{torchFacts{Compiler: true}, OK, "needs no nvcc", ""},
+		{torchFacts{Compiler: true, CUDA: "12.8"}, Warning, "no nvcc", "toolkit 12.8"},
+		{torchFacts{Compiler: true, CUDA: "12.8", NVCC: "/opt/cuda/bin/nvcc", NVCCCUDA: "11.5"}, Warning, "/opt/cuda/bin/nvcc is of CUDA 11.5, and torch is built for 12.8", "toolkit 12.8"},
+		{torchFacts{Compiler: true, CUDA: "12.8", NVCC: "/opt/cuda/bin/nvcc", NVCCCUDA: "12.4"}, OK, "/opt/cuda/bin/nvcc of CUDA 12.4", ""},
+	} {
+		c.facts.DeepSpeed = "0.18"
+		p.torch = func() (torchFacts, error) { return c.facts, nil }
+		wants(t, compilers(t.Context(), p), c.state, c.found, c.fix)
+	}
+}

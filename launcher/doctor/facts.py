@@ -1,0 +1,72 @@
+# What an interpreter's PyTorch is and has, as one line of JSON. The GPUs are counted and
+# left alone.
+import os, sys
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+sys.path[:] = [p for p in sys.path if p]  # the working directory is none of its packages
+import ctypes, json, re, shutil, subprocess
+
+print("ready", file=sys.stderr, flush=True)  # to import PyTorch is what is tried
+facts = {}
+
+
+def tell():
+    out.write(json.dumps(facts) + "\n")
+    out.flush()
+    os._exit(0)  # libraries that hang at the end are not asked about
+
+
+def loads(*names):
+    for name in names:
+        try:
+            ctypes.CDLL(name)
+            return True
+        except OSError:
+            pass
+    return False
+
+
+def version_of(package):
+    try:
+        from importlib.metadata import version
+        return version(package)
+    except Exception:
+        return ""
+
+
+facts["libaio"] = loads("libaio.so.1", "libaio.so.1t64", "libaio.so")
+facts["deepspeed"] = version_of("deepspeed")
+facts["compiler"] = any(shutil.which(name) for name in ("c++", "g++", "clang++"))
+try:
+    import torch
+except BaseException as e:
+    facts["missing"] = getattr(e, "name", None) == "torch"
+    facts["error"] = "%s: %s" % (type(e).__name__, e)
+    tell()
+facts["torch"] = str(torch.__version__)
+facts["cuda"], facts["hip"] = getattr(torch.version, "cuda", None) or "", getattr(torch.version, "hip", None) or ""
+try:
+    facts["architectures"] = torch.cuda.get_arch_list()
+except Exception:
+    facts["architectures"] = []
+if facts["cuda"] or facts["hip"]:
+    try:
+        facts["devices"] = torch.cuda.device_count()
+        torch.cuda.is_available() or torch._C._cuda_init()
+    except Exception as e:
+        facts["cuda_error"] = str(e).split("\n")[0]
+try:
+    facts["nccl"] = torch.distributed.is_available() and torch.distributed.is_nccl_available()
+    facts["gloo"] = torch.distributed.is_available() and torch.distributed.is_gloo_available()
+except AttributeError:
+    facts["gloo"] = torch.distributed.is_available()
+home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or ""
+nvcc = shutil.which("nvcc", path=os.pathsep.join([os.path.join(home or "/usr/local/cuda", "bin"), os.environ.get("PATH", "")]))
+if nvcc:
+    facts["nvcc"] = nvcc
+    try:
+        said = subprocess.run([nvcc, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=5).stdout.decode()
+        facts["nvcc_cuda"] = re.search(r"release (\d+\.\d+)", said).group(1)
+    except Exception:
+        facts["nvcc_cuda"] = ""
+tell()

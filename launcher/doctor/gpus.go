@@ -1,0 +1,319 @@
+package doctor
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// gpuChecks: the devices that the job would see, what the driver says of their state,
+// who else is on them, and what their allocator gives.
+var gpuChecks = []check{
+	{name: "devices", look: devices, late: driverHangs},
+	{name: "health", look: health, late: driverHangs},
+	{name: "other users", look: others, late: driverHangs},
+	{name: "allocator", lane: "gpus", torch: true, look: allocator, bound: 20 * time.Second, late: driverHangs},
+}
+
+const driverHangs = "the driver hangs: dmesg says why (Xid); reset the GPU or restart the node"
+
+// cards are the GPUs that the job would see, as they were before anything was tried on
+// them.
+type cards struct {
+	nvml    *gpu.NVML // nil without a driver that answers
+	err     error     // what it answered instead
+	view    gpu.View
+	version string          // of the driver
+	cuda    int             // the newest major version that the driver knows, 0 if unknown
+	users   [][]gpu.Process // of each of the view's devices
+	hidden  bool            // CUDA_VISIBLE_DEVICES hides all that there are
+}
+
+// lookAtCards asks NVML.
+func (p *patient) lookAtCards() cards {
+	var c cards
+	var failed error
+	c.nvml, c.err = p.driver.NVML()
+	c.view, failed = gpu.Visible(p.env.Words(), c.nvml)
+	c.err = errors.Join(c.err, failed)
+	c.hidden = gpu.Hidden(p.env.Words())
+	if c.nvml == nil {
+		return c
+	}
+	c.version, _ = c.nvml.Driver() // unknown where it does not say
+	c.cuda, _ = c.nvml.CUDA()
+	for i, d := range c.view.Devices {
+		if now, err := c.nvml.Processes(d); err == nil {
+			c.users = append(c.users, now)
+		} else {
+			c.users = append(c.users, nil)
+		}
+		c.view.Devices[i] = d
+	}
+	return c
+}
+
+// count is the number of NVIDIA's GPUs that the job would see.
+func (c cards) count() int {
+	if c.view.Accelerator != "" {
+		return 0
+	}
+	return c.view.Count
+}
+
+func devices(_ context.Context, p *patient) Result {
+	c := p.cards()
+	switch {
+	case c.err != nil:
+		return problem("nvidia-smi and dmesg say which; reset the GPU, restart the node, or load the driver of its kernel", "%v", c.err)
+	case c.view.Name != "":
+		return found("%d × %s (%s), which gpurun does not know: ceilings and health are off", c.view.Count, c.view.Name, c.view.Source)
+	case c.view.Count == 0:
+		return none(p, c)
+	case c.view.Devices == nil:
+		if !gpu.BuiltIn() {
+			return warn("install the gpurun of the release page, which has NVML built in", "%s (%s); this gpurun is built without NVML, and cannot look at them", counted(c.view.Count, "GPU"), c.view.Source)
+		}
+		if c.nvml == nil {
+			return problem("give the container the driver's utilities (NVIDIA_DRIVER_CAPABILITIES=compute,utility), or install them", "%s (%s), and the driver's library NVML cannot be loaded", counted(c.view.Count, "GPU"), c.view.Source)
+		}
+		return warn("set CUDA_DEVICE_ORDER=PCI_BUS_ID: else CUDA numbers different models by speed", "%s of different models, in an order that is not known (%s)", counted(c.view.Count, "GPU"), c.view.Source)
+	}
+	first := c.view.Devices[0]
+	text := fmt.Sprintf("%d × %s, %s", c.view.Count, first.Name, strategy.GiB(first.Total))
+	if c.version != "" {
+		text += fmt.Sprintf(", driver %s for CUDA %d", c.version, c.cuda)
+	}
+	return found("%s", text)
+}
+
+// none says why there are no GPUs, as far as that can be seen.
+func none(p *patient, c cards) Result {
+	switch {
+	case c.hidden:
+		return warn("unset CUDA_VISIBLE_DEVICES, or name devices in it, unless the job is to train on the CPU", "none: CUDA_VISIBLE_DEVICES hides all")
+	case c.nvml != nil:
+		return problem("compare CUDA_VISIBLE_DEVICES with nvidia-smi -L; ask the scheduler or docker for GPUs", "none that may be used (%s)", c.view.Source)
+	case onTheBus(p.root):
+		return problem("install the NVIDIA driver, or load it (modprobe nvidia); start a container with --gpus all", "a GPU of NVIDIA is on the bus, and its driver is not there")
+	}
+	return warn("ask for one (Slurm: --gpus=1, docker: --gpus all, Kubernetes: nvidia.com/gpu), or train on the CPU", "none")
+}
+
+// onTheBus reports whether the machine has a display or 3D controller of NVIDIA (PCI
+// vendor 0x10de, class 0x03).
+func onTheBus(root fs.FS) bool {
+	vendors, err := fs.Glob(root, "sys/bus/pci/devices/*/vendor")
+	if err != nil {
+		return false
+	}
+	for _, name := range vendors {
+		vendor, _ := fs.ReadFile(root, name)
+		class, _ := fs.ReadFile(root, path.Join(path.Dir(name), "class"))
+		if strings.HasPrefix(string(vendor), "0x10de") && strings.HasPrefix(string(class), "0x03") {
+			return true
+		}
+	}
+	return false
+}
+
+func health(_ context.Context, p *patient) Result {
+	c := p.cards()
+	if c.nvml == nil || len(c.view.Devices) == 0 {
+		return skip("there is no GPU whose driver answers")
+	}
+	var bad, slow []string
+	fix, hottest := "", 0
+	for k, d := range c.view.Devices {
+		h, err := c.nvml.Health(d)
+		hottest = max(hottest, h.Celsius)
+		switch fault, mend := faultOf(h, err); {
+		case fault != "":
+			bad, fix = append(bad, fmt.Sprintf("GPU %d: %s", k, fault)), mend
+		case h.Slowed != "":
+			slow = append(slow, fmt.Sprintf("GPU %d: slowed down by %s at %d °C", k, h.Slowed, h.Celsius))
+		}
+	}
+	switch {
+	case len(bad) > 0:
+		return problem(fix, "%s", strings.Join(bad, "; "))
+	case len(slow) > 0:
+		return warn("see to cooling and power: nvidia-smi -q -d PERFORMANCE", "%s", strings.Join(slow, "; "))
+	}
+	return found("no memory errors, not slowed down, %d °C at most", hottest)
+}
+
+// faultOf says what is broken of a device, and what to do; empty where nothing is.
+func faultOf(h gpu.Health, err error) (fault, fix string) {
+	switch {
+	case err != nil:
+		return err.Error(), "have the GPU replaced, or the node restarted"
+	case h.Failed:
+		return "broken memory, and no spare rows left", "have the GPU replaced: its memory is worn out"
+	case h.Pending:
+		return "broken memory waits to be remapped", "have the GPU reset when nobody uses it: nvidia-smi --gpu-reset"
+	case h.Uncorrected > 0:
+		return counted(int(h.Uncorrected), "error") + " of its memory that ECC could not correct", "have the GPU reset, and watched: nvidia-smi -q -d ECC"
+	}
+	return "", ""
+}
+
+// idleUse is what may be in use on a device that nobody uses: drivers before 510 count
+// their own reserve, and some displays hold a little.
+const idleUse = 1 << 30
+
+// inUse reports whether others use device k.
+func (c cards) inUse(k int) bool {
+	if k >= len(c.view.Devices) {
+		return false
+	}
+	return c.view.Devices[k].Used > idleUse || len(c.users[k]) > 0
+}
+
+func others(_ context.Context, p *patient) Result {
+	c := p.cards()
+	if len(c.view.Devices) == 0 {
+		return skip("there is no GPU whose driver answers")
+	}
+	var busy []string
+	for k, d := range c.view.Devices {
+		if c.inUse(k) {
+			busy = append(busy, fmt.Sprintf("GPU %d: %s in use%s", k, strategy.GiB(d.Used), who(c.users[k])))
+		}
+	}
+	if len(busy) > 0 {
+		return warn("end them, or train on other GPUs (CUDA_VISIBLE_DEVICES); gpurun counts what they hold", "%s", strings.Join(busy, "; "))
+	}
+	return found("nobody")
+}
+
+// mostUsers is how many processes of a device are named.
+const mostUsers = 4
+
+// who names processes as far as they can be seen from here: in a container the driver's
+// numbers are those of another namespace.
+func who(users []gpu.Process) string {
+	var names []string
+	for i, u := range users {
+		if i == mostUsers {
+			names = append(names, fmt.Sprintf("%d more", len(users)-i))
+			break
+		}
+		name := fmt.Sprintf("process %d", u.PID)
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", u.PID)); err == nil {
+			name += " " + strings.TrimSpace(string(comm))
+		}
+		if u.Bytes > 0 {
+			name += ", " + strategy.GiB(u.Bytes)
+		}
+		names = append(names, name)
+	}
+	if names == nil {
+		return ""
+	}
+	return " (" + strings.Join(names, "; ") + ")"
+}
+
+// free are the devices that may be tried: all, or those that nobody uses.
+func (p *patient) free() []int {
+	c, facts := p.cards(), torchFacts{}
+	if known, err := p.torch(); err == nil {
+		facts = known
+	}
+	count := c.count()
+	if facts.HIP != "" {
+		count = facts.Devices
+	}
+	var free []int
+	for k := range min(count, facts.Devices) {
+		if p.busy || !c.inUse(k) {
+			free = append(free, k)
+		}
+	}
+	return free
+}
+
+// triable says why nothing can be tried on the GPUs, empty where it can.
+func (p *patient) triable(least int) string {
+	facts, _ := p.torch()
+	switch free := p.free(); {
+	case facts.Devices == 0 || facts.CUDAError != "":
+		return "there is no GPU that torch can use"
+	case facts.Devices < least:
+		return "there is one GPU"
+	case len(free) < least:
+		return "others use the GPUs; --busy tries it all the same"
+	}
+	return ""
+}
+
+//go:embed allocator.py
+var allocatorScript string
+
+// allocated is what allocator.py tells of one device, in bytes.
+type allocated struct {
+	Total, Free, Largest int64
+	Wanted               int64  // of the fragmented memory, in one piece; 0 where that was not tried
+	Regained             bool   // it was had
+	Expandable           bool   // by segments that grow
+	Error                string // of the device itself
+}
+
+// enough is the share of what is free that one allocation must be able to get.
+const enough = 0.9
+
+func allocator(ctx context.Context, p *patient) Result {
+	if why := p.triable(1); why != "" {
+		return skip("%s", why)
+	}
+	free := p.free()
+	s := script{text: allocatorScript, env: environ.Vars{"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": ""}}
+	all := make([]allocated, len(free))
+	answers := make([]any, len(free))
+	for i, k := range free {
+		s.words, answers[i] = append(s.words, []string{fmt.Sprint(k)}), &all[i]
+	}
+	switch err := p.script(ctx, s, answers...); {
+	case errors.Is(err, errBusy):
+		return skip("%v", err)
+	case err != nil:
+		return problem("nvidia-smi and dmesg say whether the GPU works", "%v", err)
+	}
+	return judge(free, all)
+}
+
+// judge says what the devices' allocators gave, the worst first.
+func judge(devices []int, all []allocated) Result {
+	least := all[0]
+	for i, a := range all {
+		k := devices[i]
+		switch {
+		case a.Error != "":
+			return problem("nvidia-smi and dmesg say whether the GPU works", "GPU %d: %s", k, shorten(a.Error))
+		case float64(a.Largest) < enough*float64(a.Free):
+			return warn("the memory is in pieces: end what uses the GPU, or have it reset", "GPU %d: one allocation gets %s at most of %s that are free", k, strategy.GiB(a.Largest), strategy.GiB(a.Free))
+		case a.Wanted > 0 && !a.Expandable:
+			return warn("nothing to mend, unless a newer driver has them; never = [\"allocator\"] in train.toml says so", "GPU %d: PyTorch has no expandable segments here, which mend fragmentation", k)
+		case a.Wanted > 0 && !a.Regained:
+			return warn("update the driver or PyTorch; never = [\"allocator\"] in train.toml leaves it alone", "GPU %d: freed pieces do not come together again, also with expandable segments", k)
+		}
+		if a.Largest < least.Largest {
+			least = a
+		}
+	}
+	text := fmt.Sprintf("one allocation gets %s of %s", strategy.GiB(least.Largest), strategy.GiB(least.Total))
+	if least.Wanted > 0 {
+		text += "; freed pieces come together again (expandable segments)"
+	}
+	return found("%s", text)
+}

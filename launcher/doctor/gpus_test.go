@@ -1,0 +1,160 @@
+package doctor
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/gpu"
+)
+
+// fakeNVML builds the library that stands in for the driver's in the tests of
+// launcher/gpu: no GPU can be made to break, and most machines that run these have none.
+func fakeNVML(t *testing.T, flags ...string) (folder string) {
+	t.Helper()
+	compiler, err := exec.LookPath("cc")
+	if err != nil || !gpu.BuiltIn() {
+		t.Skipf("needs a C compiler and a build with NVML: %v", err)
+	}
+	folder = t.TempDir()
+	args := append(flags, "-shared", "-fPIC", "-o", filepath.Join(folder, "libnvidia-ml.so.1"), filepath.Join("..", "gpu", "testdata", "nvml.c"))
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		t.Fatalf("compile: %v\n%s", err, out)
+	}
+	return folder
+}
+
+func TestGPUs(t *testing.T) {
+	type want struct {
+		check      string
+		state      State
+		found, fix string
+	}
+	for name, c := range map[string]struct {
+		flags []string
+		env   environ.Vars
+		wants []want
+	}{
+		"well and idle": {[]string{"-DALONE", "-DIDLE"}, nil, []want{
+			{"devices", OK, "1 × NVIDIA H200, 140 GiB, driver 520.61.05 for CUDA 11", ""}, {"health", OK, "no memory errors, not slowed down, 41 °C", ""}, {"other users", OK, "nobody", ""},
+		}},
+		"sick": {[]string{"-DALONE", "-DSICK"}, nil, []want{
+			{"health", Problem, "GPU 0: broken memory, and no spare rows left", "replaced"},
+			{"other users", Warning, "GPU 0: 3.0 GiB in use (process 42", "CUDA_VISIBLE_DEVICES"},
+		}},
+		"hot":       {[]string{"-DALONE", "-DHOT"}, nil, []want{{"health", Warning, "GPU 0: slowed down by heat at 41 °C", "cooling"}}},
+		"lost":      {nil, environ.Vars{"CUDA_VISIBLE_DEVICES": "0"}, []want{{"devices", Problem, "GPU 2: GPU is lost", "dmesg"}}},
+		"hidden":    {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": ""}, []want{{"devices", Warning, "hides all", "unset CUDA_VISIBLE_DEVICES"}, {"health", Skipped, "no GPU", ""}}},
+		"not there": {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": "7"}, []want{{"devices", Problem, "none that may be used", "nvidia-smi -L"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			results := inChild(t, examination{Only: []string{"devices", "health", "other users"}}, c.env.With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, c.flags...)}))
+			for _, w := range c.wants {
+				wants(t, results[w.check], w.state, w.found, w.fix)
+			}
+		})
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		health     gpu.Health
+		err        error
+		fault, fix string
+	}{
+		{gpu.Health{Remapped: 3, Celsius: 50}, nil, "", ""},
+		{gpu.Health{Uncorrected: 1}, nil, "1 error of its memory that ECC could not correct", "-q -d ECC"},
+		{gpu.Health{Uncorrected: 2, Pending: true}, nil, "broken memory waits to be remapped", "--gpu-reset"},
+		{gpu.Health{Pending: true, Failed: true}, nil, "no spare rows left", "replaced"},
+		{gpu.Health{}, errors.New("GPU is lost"), "GPU is lost", "restarted"},
+	} {
+		if fault, fix := faultOf(c.health, c.err); !strings.Contains(fault, c.fault) || !strings.Contains(fix, c.fix) || (fault == "") != (c.fault == "") {
+			t.Errorf("%+v, %v: %q, %q", c.health, c.err, fault, fix)
+		}
+	}
+}
+
+// A PyTorch for a newer CUDA than the driver's, on the one GPU.
+func TestTorchBesideADriver(t *testing.T) {
+	env := pretend(t, map[string]any{"cuda": "12.8", "devices": 1}).With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, "-DALONE", "-DIDLE")})
+	results := inChild(t, examination{Only: []string{"torch", "allocator"}}, env)
+	wants(t, results["torch"], Problem, "driver 520.61.05 knows CUDA 11 at most", "525.60")
+	wants(t, results["allocator"], OK, "one allocation gets", "")
+}
+
+// A machine without GPUs says why, where that can be seen.
+func TestNoGPU(t *testing.T) {
+	wants(t, devices(t.Context(), onPaper(t, nil)), Warning, "none", "--gpus all")
+	p := onPaper(t, map[string]string{
+		"sys/bus/pci/devices/0000:00:02.0/vendor": "0x8086\n", "sys/bus/pci/devices/0000:00:02.0/class": "0x030000\n",
+		"sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n", "sys/bus/pci/devices/0000:01:00.0/class": "0x030200\n",
+	})
+	wants(t, devices(t.Context(), p), Problem, "on the bus, and its driver is not there", "install the NVIDIA driver")
+	p.cards = func() cards { return cards{view: gpu.View{Count: 2, Source: "/dev/nvidia*"}} }
+	if gpu.BuiltIn() {
+		wants(t, devices(t.Context(), p), Problem, "2 GPUs (/dev/nvidia*), and the driver's library NVML cannot be loaded", "utility")
+	} else {
+		wants(t, devices(t.Context(), p), Warning, "built without NVML", "install")
+	}
+	p.cards = func() cards { return cards{view: gpu.View{Count: 2, Name: "AMD GPU", Accelerator: "rocm"}} }
+	wants(t, devices(t.Context(), p), OK, "2 × AMD GPU", "")
+}
+
+// tries is a patient on whose GPUs things can be tried.
+func tries(t *testing.T, settings map[string]any, devices int) *patient {
+	t.Helper()
+	p := withTorch(t, settings)
+	p.cards = func() cards { return cards{view: gpu.View{Count: 2}} }
+	p.torch = func() (torchFacts, error) {
+		return torchFacts{Torch: "2.9.0", CUDA: "12.8", NCCL: true, Devices: devices}, nil
+	}
+	return p
+}
+
+// What an allocator gives; no GPU fragments at will.
+func TestAllocator(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings   map[string]any
+		state      State
+		found, fix string
+	}{
+		"whole":              {map[string]any{"version": "2.9.0+cu128"}, OK, "one allocation gets 64.0 GiB of 80.0 GiB; freed pieces come together again", ""},
+		"in pieces":          {map[string]any{"pieces": 33 << 30}, Warning, "one allocation gets 33.0 GiB at most of 64.0 GiB", "in pieces"},
+		"pieces stay pieces": {map[string]any{"version": "2.9.0", "lost": true}, Warning, "do not come together", "update the driver"},
+		"broken":             {map[string]any{"broken": "CUDA error: uncorrectable ECC error encountered"}, Problem, "GPU 0: RuntimeError: CUDA error: uncorrectable ECC", "nvidia-smi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := tries(t, c.settings, 1)
+			wants(t, allocator(t.Context(), p), c.state, c.found, c.fix)
+		})
+	}
+	wants(t, allocator(t.Context(), tries(t, nil, 0)), Skipped, "no GPU that torch can use", "")
+}
+
+func TestJudge(t *testing.T) {
+	whole := allocated{Total: 80 << 30, Free: 79 << 30, Largest: 79 << 30}
+	wants(t, judge([]int{0}, []allocated{whole}), OK, "one allocation gets 79.0 GiB of 80.0 GiB", "")
+	grown := whole
+	grown.Wanted, grown.Regained = 30<<30, true
+	wants(t, judge([]int{0, 3}, []allocated{whole, grown}), Warning, "GPU 3: PyTorch has no expandable segments here", "nothing to mend")
+	less := whole
+	less.Largest -= 2 << 30
+	wants(t, judge([]int{0, 1}, []allocated{whole, less}), OK, "one allocation gets 77.0 GiB", "")
+}
+
+// A GPU that others use is tried on request only.
+func TestBusyGPUs(t *testing.T) {
+	p := tries(t, nil, 2)
+	p.cards = func() cards {
+		return cards{view: gpu.View{Count: 2, Devices: []gpu.Device{{Used: 70 << 30}, {Index: 1}}}, users: [][]gpu.Process{nil, {{PID: 1}}}}
+	}
+	wants(t, allocator(t.Context(), p), Skipped, "--busy", "")
+	wants(t, nccl(t.Context(), p), Skipped, "--busy", "")
+	p.busy = true
+	wants(t, allocator(t.Context(), p), OK, "one allocation gets", "")
+}

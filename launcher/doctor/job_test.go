@@ -1,0 +1,99 @@
+package doctor
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+)
+
+// jobOf is a patient with the job of a train.toml beside a script.
+func jobOf(t *testing.T, toml, interpreter string) (*patient, error) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"train.toml": toml, "train.py": "print(1)\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := onPaper(t, nil)
+	p.dir, p.environ = dir, p.env.With(map[string]string{"PYTHON_EXEC": interpreter, "XDG_CONFIG_HOME": os.DevNull, "CUDA_VISIBLE_DEVICES": ""}).Words()
+	p.env = environ.Parse(p.environ)
+	err := p.read(t.Context(), filepath.Join(dir, "train.toml"))
+	if err == nil {
+		p.findPython()
+	}
+	return p, err
+}
+
+// What a train.toml says is looked at: its interpreter, folders and ranks.
+func TestJob(t *testing.T) {
+	p, err := jobOf(t, "[job]\nscript = \"train.py\"\nname = \"x\"\n[launch]\nnproc_per_node = 2\n[recovery]\nnvme_path = \"/no/such/nvme\"\n[resume]\nlatest = \"out/ckpt-*\"\nargs = [\"--resume\", \"{latest}\"]\n[knobs]\nmicro_batch_size = { arg = \"--b\", default = 4 }\n", anyPython(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(t, theJob(t.Context(), p), OK, "x: recipe [knobs], 2 ranks", "")
+	wants(t, nvmeSpeed(t.Context(), p), Problem, "/no/such/nvme", "nvme_path")
+	wants(t, interpreter(t.Context(), p), OK, "(the job's)", "")
+	if r := checkpoints(t.Context(), p); r.State == Skipped || r.State == Problem {
+		t.Errorf("%+v", r)
+	}
+	if want := filepath.Join(p.job.Workdir, ".gpurun", "x"); p.runDir != want || p.ranks() != 2 {
+		t.Errorf("%s with %d ranks, want %s", p.runDir, p.ranks(), want)
+	}
+	wants(t, theJob(t.Context(), onPaper(t, nil)), Skipped, "train.toml", "")
+	wants(t, checkpoints(t.Context(), onPaper(t, nil)), Skipped, "train.toml", "")
+}
+
+// A job that cannot be prepared is a problem; what is wrong with its file is an error.
+func TestJobThatCannotStart(t *testing.T) {
+	p, err := jobOf(t, "[job]\nscript = \"train.py\"\n", "/nowhere/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(t, theJob(t.Context(), p), Problem, "/nowhere/python does not exist", "name an interpreter")
+	wants(t, interpreter(t.Context(), p), Problem, "/nowhere/python does not exist", "name an interpreter")
+
+	p.environ = append(p.environ, "PET_NNODES=2")
+	if err := p.read(t.Context(), p.job.Path); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, theJob(t.Context(), p), Problem, "the job spans 2 nodes", "gpurun runs on one node")
+
+	if p, err = jobOf(t, "[job]\nprogram = [\"no-such-program\"]\n", anyPython(t)); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, theJob(t.Context(), p), Problem, "no-such-program", "")
+	wants(t, interpreter(t.Context(), p), Skipped, "a program", "")
+	wants(t, torchFits(t.Context(), p), Skipped, "a program", "")
+
+	if _, err = jobOf(t, "[job]\nscrip = 1\n", anyPython(t)); err == nil {
+		t.Error("a wrong train.toml is no error")
+	}
+}
+
+// A warning of the job's is one.
+func TestJobWithWarnings(t *testing.T) {
+	p, err := jobOf(t, "[job]\nscript = \"train.py\"\nenv = { RANK = \"3\" }\n[launch]\nnproc_per_node = 2\n", anyPython(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(t, theJob(t.Context(), p), Warning, "RANK", "gpurun plan")
+}
+
+// A signal ends an examination, with its exit code.
+func TestStopped(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	if err := stopped(ctx); err != nil {
+		t.Error(err)
+	}
+	cancel(&launcher.Signal{Number: syscall.SIGINT})
+	if err := stopped(ctx); errext.Code(err, 0) != 130 {
+		t.Errorf("%v, code %d", err, errext.Code(err, 0))
+	}
+}

@@ -1,0 +1,115 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/host"
+)
+
+// tmpfs mounts a file system of that many bytes, which takes root.
+func tmpfs(t *testing.T, options string, flags uintptr) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, options); err != nil {
+		t.Skipf("mount a tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil { // busy: something was left open
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// group are the files of a container with limits.
+func group(files map[string]string) map[string]string {
+	all := map[string]string{
+		"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": "9 1 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+		"sys/fs/cgroup/memory.events": "oom_kill 0\n",
+	}
+	for name, text := range files {
+		all["sys/fs/cgroup/"+name] = text
+	}
+	return all
+}
+
+func TestMemory(t *testing.T) {
+	wants(t, memory(t.Context(), onPaper(t, nil)), OK, "57.2 GiB available of 64.0 GiB", "")
+	limited := onPaper(t, group(map[string]string{"memory.max": "2147483648", "memory.current": "1500000000"}))
+	wants(t, memory(t.Context(), limited), Problem, "at most 2.0 GiB (cgroup /sys/fs/cgroup), for 1 rank", "--mem (Slurm)")
+	limited = onPaper(t, group(map[string]string{"memory.max": "2147483648", "memory.current": "500000000"}))
+	wants(t, memory(t.Context(), limited), Warning, "for 1 rank", "--mem (Slurm)")
+	large := onPaper(t, nil)
+	large.cards = func() cards { return cards{view: gpu.View{Count: 1, Devices: []gpu.Device{card(9, 0)}}} }
+	wants(t, memory(t.Context(), large), Warning, "less than a GPU has (80.0 GiB)", "--mem (Slurm)")
+	large.cards = func() cards { return cards{view: gpu.View{Count: 64}} }
+	wants(t, memory(t.Context(), large), Problem, "for 64 ranks", "--mem (Slurm)")
+	large.host = host.At(fstest.MapFS{})
+	wants(t, memory(t.Context(), large), Problem, "meminfo", "mount /proc")
+}
+
+func TestSharedMemory(t *testing.T) {
+	p := onPaper(t, nil)
+	p.shm = filepath.Join(p.dir, "none", "shm")
+	wants(t, sharedMemory(t.Context(), p), Problem, "cannot be used", "--shm-size")
+	p.shm = p.dir // a disk
+	wants(t, sharedMemory(t.Context(), p), Warning, "on a disk", "mount a tmpfs")
+	p.shm = tmpfs(t, "size=64m", 0)
+	wants(t, sharedMemory(t.Context(), p), Problem, "64 MiB free of 64 MiB: NCCL and data loaders end with a bus error", "--shm-size")
+	p.shm = tmpfs(t, "size=512m", 0)
+	wants(t, sharedMemory(t.Context(), p), Warning, "512 MiB free of 512 MiB", "--shm-size")
+	p.shm = tmpfs(t, "size=2g", 0)
+	wants(t, sharedMemory(t.Context(), p), OK, "2.0 GiB free", "")
+	p.shm = tmpfs(t, "size=2g", unix.MS_RDONLY)
+	wants(t, sharedMemory(t.Context(), p), Problem, "cannot be used", "--shm-size")
+}
+
+// No test sets the machine's clock.
+func TestClock(t *testing.T) {
+	wants(t, clockOf(unix.TIME_OK, unix.Timex{Maxerror: 12345}), OK, "synchronised, within 12ms", "")
+	wants(t, clockOf(unix.TIME_ERROR, unix.Timex{}), Warning, "not synchronised", "timedatectl")
+	wants(t, clockOf(unix.TIME_OK, unix.Timex{Status: unix.STA_UNSYNC}), Warning, "not synchronised", "timedatectl")
+	if r := clock(t.Context(), nil); r.State == Problem || r.Found == "" {
+		t.Errorf("this machine's: %+v", r)
+	}
+}
+
+func TestRoom(t *testing.T) {
+	dir := t.TempDir()
+	wants(t, room(filepath.Join(dir, "to", "be", "made"), 0, "free some"), OK, dir+": ", "")
+	wants(t, room(dir, 1<<60, "free some"), Warning, "that may be needed", "free some")
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, room(filepath.Join(file, "x"), 0, "free some"), Problem, "cannot be written: not a directory", "make it writable")
+	wants(t, room(tmpfs(t, "size=100m", 0), 0, "free some"), Problem, "100 MiB free", "free some")
+	wants(t, room(tmpfs(t, "size=2g", unix.MS_RDONLY), 0, "free some"), Problem, "cannot be written: read-only file system", "make it writable")
+	full := tmpfs(t, "size=1m", 0)
+	if err := os.WriteFile(filepath.Join(full, "data"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, room(full, 0, "free some"), Problem, "is full: no space left on device", "free some")
+}
+
+// A folder that only others may write, as a user who is not root.
+func TestRoomOfOthers(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root writes everywhere")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, room(dir, 0, "free some"), Problem, "permission denied", "make it writable")
+}

@@ -1,0 +1,100 @@
+package doctor
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/python"
+)
+
+func pythonAt(p *patient) *python.Interpreter { return python.At(p.env["PYTHON_EXEC"], p.dir, p.env) }
+
+func TestInterpreter(t *testing.T) {
+	p := withTorch(t, nil)
+	p.why = "PYTHON_EXEC"
+	wants(t, interpreter(t.Context(), p), OK, "(PYTHON_EXEC)", "")
+
+	p = onPaper(t, nil)
+	p.env = p.env.With(map[string]string{"PYTHON_EXEC": "/nowhere/python"})
+	p.findPython()
+	wants(t, interpreter(t.Context(), p), Problem, "/nowhere/python does not exist", "name an interpreter that exists")
+
+	broken := filepath.Join(p.dir, "python")
+	if err := os.WriteFile(broken, []byte("#!/bin/sh\necho 'libpython3.so: cannot open' >&2\nexit 127\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.env["PYTHON_EXEC"] = broken
+	p.findPython()
+	wants(t, interpreter(t.Context(), p), Problem, "libpython3.so: cannot open", "name an interpreter that runs")
+}
+
+func card(major, minor int) gpu.Device {
+	return gpu.Device{Name: "NVIDIA X", Total: 80 << 30, Capability: [2]int{major, minor}}
+}
+
+// Whether a PyTorch fits the driver and the GPUs: no machine has all of them.
+func TestTorchFits(t *testing.T) {
+	hopper := cards{view: gpu.View{Count: 1, Devices: []gpu.Device{card(9, 0)}}, cuda: 12, version: "550.54.15"}
+	binaries := []string{"sm_80", "sm_90"}
+	for name, c := range map[string]struct {
+		facts      torchFacts
+		cards      cards
+		state      State
+		found, fix string
+	}{
+		"fits":                  {torchFacts{Torch: "2.9.0", CUDA: "12.8", Architectures: binaries, Devices: 1}, hopper, OK, "CUDA 12.8, which sees 1 GPU", ""},
+		"for the CPU":           {torchFacts{Torch: "2.9.0"}, hopper, Problem, "built for the CPU, and there is 1 GPU", "install a PyTorch with CUDA"},
+		"no GPU":                {torchFacts{Torch: "2.9.0"}, cards{}, OK, "for the CPU", ""},
+		"no GPU, CUDA":          {torchFacts{Torch: "2.9.0", CUDA: "12.8", CUDAError: "no driver"}, cards{}, OK, "for CUDA 12.8", ""},
+		"newer than the driver": {torchFacts{Torch: "2.9.0", CUDA: "13.0", Devices: 1}, hopper, Problem, "driver 550.54.15 knows CUDA 12 at most", "580 or newer"},
+		"newer GPU":             {torchFacts{Torch: "2.4.0", CUDA: "12.1", Architectures: binaries, Devices: 1}, cards{view: gpu.View{Count: 1, Devices: []gpu.Device{card(12, 0)}}}, Problem, "capability 12.0 (it has sm_80 sm_90)", "built for it"},
+		"older GPU":             {torchFacts{Torch: "2.9.0", CUDA: "12.8", Architectures: binaries, Devices: 1}, cards{view: gpu.View{Count: 1, Devices: []gpu.Device{card(7, 0)}}}, Problem, "capability 7.0", "built for it"},
+		"cannot be initialised": {torchFacts{Torch: "2.9.0", CUDA: "12.8", Architectures: binaries, CUDAError: "CUDA unknown error"}, hopper, Problem, "cannot use the GPUs: CUDA unknown error", "nvidia-smi"},
+		"sees fewer":            {torchFacts{Torch: "2.9.0", CUDA: "12.8", Architectures: binaries, Devices: 2}, hopper, Warning, "sees 2 GPUs, and there is 1 GPU", "CUDA_VISIBLE_DEVICES"},
+		"ROCm":                  {torchFacts{Torch: "2.9.0", HIP: "6.4", Devices: 8}, cards{view: gpu.View{Count: 8, Accelerator: "rocm"}}, OK, "ROCm 6.4, which sees 8 GPUs", ""},
+	} {
+		t.Run(name, func(t *testing.T) { wants(t, c.facts.fits(c.cards), c.state, c.found, c.fix) })
+	}
+}
+
+// The rules of CUDA for binaries and for text that the driver translates.
+func TestArchitectures(t *testing.T) {
+	for _, c := range []struct {
+		list       string
+		capability [2]int
+		want       bool
+	}{
+		{"sm_80 sm_90", [2]int{8, 0}, true}, {"sm_80", [2]int{8, 6}, true}, {"sm_86", [2]int{8, 0}, false}, {"sm_80", [2]int{9, 0}, false},
+		{"sm_80 compute_80", [2]int{9, 0}, true}, {"sm_80 compute_90", [2]int{8, 9}, true}, {"compute_90", [2]int{8, 0}, false},
+		{"sm_90a", [2]int{9, 0}, true}, {"sm_100a", [2]int{10, 3}, false}, {"sm_120", [2]int{12, 0}, true}, {"", [2]int{9, 0}, true},
+		{"sm_80", [2]int{0, 0}, true}, {"gfx942", [2]int{9, 4}, true},
+	} {
+		if got := (torchFacts{Architectures: strings.Fields(c.list)}).has(c.capability); got != c.want {
+			t.Errorf("%q has %v: %v", c.list, c.capability, got)
+		}
+	}
+}
+
+// What an interpreter's PyTorch says of itself, and that it has none or a broken one.
+func TestTorchFacts(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings   map[string]any
+		state      State
+		found, fix string
+	}{
+		"there":   {map[string]any{"version": "2.9.0+cu128", "cuda": "12.8", "devices": 2}, OK, "2.9.0+cu128 for CUDA 12.8", ""},
+		"missing": {map[string]any{"missing": true}, Problem, "there is none: ModuleNotFoundError", "pytorch.org"},
+		"broken":  {map[string]any{"error": "libcudart.so.12: cannot open shared object file"}, Problem, "cannot be imported: OSError: libcudart.so.12", "install it again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wants(t, torchFits(t.Context(), withTorch(t, c.settings)), c.state, c.found, c.fix)
+		})
+	}
+	p := withTorch(t, nil)
+	p.torch = func() (torchFacts, error) { return torchFacts{}, errors.New("ended by signal 11") }
+	wants(t, torchFits(t.Context(), p), Problem, "ended by signal 11", "by hand")
+}

@@ -1,0 +1,87 @@
+package doctor
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+)
+
+// NCCL needs GPUs; what it does wrong is a fake's.
+func TestNCCL(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings   map[string]any
+		state      State
+		found, fix string
+	}{
+		"well":             {nil, OK, "2 ranks: all_reduce at ", ""},
+		"wrong sum":        {map[string]any{"sum": "wrong"}, Problem, "the sum is wrong", "NCCL_P2P_DISABLE"},
+		"no shared memory": {map[string]any{"collective": "Error while creating shared memory segment /dev/shm/nccl-x"}, Problem, "2 ranks: RuntimeError: NCCL error", "--shm-size"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wants(t, nccl(t.Context(), tries(t, c.settings, 2)), c.state, c.found, c.fix)
+		})
+	}
+	wants(t, nccl(t.Context(), tries(t, nil, 1)), Skipped, "there is one GPU", "")
+	p := tries(t, nil, 2)
+	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0", Devices: 2}, nil }
+	wants(t, nccl(t.Context(), p), Problem, "without NCCL", "for CUDA")
+}
+
+func TestNCCLFix(t *testing.T) {
+	for words, want := range map[string]string{
+		"write to /dev/shm/nccl-1 failed: No space left on device": "--shm-size", "Call to ibv_reg_mr failed": "memlock", "CUDA driver version is insufficient": "update the driver", "connect timed out": "NCCL_DEBUG=INFO",
+	} {
+		if got := ncclFix(words); !strings.Contains(got, want) {
+			t.Errorf("%q: %q, want %q", words, got, want)
+		}
+	}
+}
+
+// Ranks that wait for each other for good are ended when their time is over, and that is
+// a problem.
+func TestNCCLHangs(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "hangs")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		awaitFile(t, mark+"0")
+		awaitFile(t, mark+"1")
+		cancel(context.DeadlineExceeded)
+	}()
+	wants(t, nccl(ctx, tries(t, map[string]any{"collective": mark}, 2)), Problem, "deadline exceeded", "NCCL_DEBUG=INFO")
+}
+
+func TestGlooIsSkipped(t *testing.T) {
+	p := tries(t, nil, 1)
+	wants(t, gloo(t.Context(), p), Skipped, "NCCL", "")
+	p.cards = func() cards { return cards{} }
+	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0"}, nil }
+	wants(t, gloo(t.Context(), p), Warning, "without gloo", "another build")
+}
+
+// This machine, with its own PyTorch, which takes seconds to import.
+func TestDoctorHere(t *testing.T) {
+	interpreter := os.Getenv("GPURUN_TEST_PYTHON")
+	if interpreter == "" || os.Getenv("GPURUN_LAB") == "" {
+		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch, or GPURUN_LAB is not set (make lab)")
+	}
+	env := environ.Vars{"PYTHON_EXEC": interpreter, "CUDA_VISIBLE_DEVICES": ""}
+	results := inChild(t, examination{}, env)
+	wants(t, results["interpreter"], OK, interpreter, "")
+	wants(t, results["torch"], OK, "", "")
+	wants(t, results["gloo"], OK, "2 ranks: all_reduce at ", "")
+	if len(results) != len(checks()) {
+		t.Errorf("%d results of %d checks", len(results), len(checks()))
+	}
+	for name, r := range results {
+		if r.Group == "" || r.Found == "" || r.State == "" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	env["GLOO_SOCKET_IFNAME"] = "nosuch0"
+	wants(t, inChild(t, examination{Only: []string{"gloo"}}, env)["gloo"], Problem, "nosuch0", "GLOO_SOCKET_IFNAME")
+}

@@ -1,0 +1,178 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/gpurun/gpurun/launcher/mask"
+)
+
+// A Report is what all checks found, in the words of --json.
+type Report struct {
+	Checks   []Result `json:"checks"`
+	Problems int      `json:"problems"`
+	Warnings int      `json:"warnings"`
+}
+
+// newReport counts the results. What comes from elsewhere is made safe to show, and
+// without secrets.
+func newReport(results []Result, secrets *mask.Masker) Report {
+	r := Report{Checks: results}
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		c.Found, c.Fix = secrets.Sprintf("%s", c.Found), secrets.Sprintf("%s", c.Fix)
+		switch c.State {
+		case Problem:
+			r.Problems++
+		case Warning:
+			r.Warnings++
+		}
+	}
+	return r
+}
+
+// Code is the exit code: 1 where there is a problem.
+func (r Report) Code() int {
+	if r.Problems > 0 {
+		return 1
+	}
+	return 0
+}
+
+// Summary is the last line: "2 problems, 1 warning".
+func (r Report) Summary() string {
+	text := "no problems"
+	if r.Problems > 0 {
+		text = counted(r.Problems, "problem")
+	}
+	if r.Warnings > 0 {
+		text += ", " + counted(r.Warnings, "warning")
+	}
+	return text
+}
+
+func counted(n int, word string) string {
+	if n != 1 {
+		word += "s"
+	}
+	return fmt.Sprintf("%d %s", n, word)
+}
+
+// WriteJSON writes the report as one document.
+func (r Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(r)
+}
+
+// titles are the headings of the groups.
+var titles = map[string]string{
+	"job": "Job", "python": "Python", "gpus": "GPUs", "machine": "Machine", "limits": "Limits", "disks": "Disks",
+	"nvme": "NVMe", "deepspeed": "DeepSpeed", "ranks": "Ranks together", "scheduler": "Scheduler",
+}
+
+// A style is how a report is shown.
+type style struct{ colour, ascii bool }
+
+// styleOf is what a file and an environment ask for.
+func styleOf(out *os.File, getenv func(string) string) style {
+	locale := getenv("LC_ALL")
+	for _, name := range []string{"LC_CTYPE", "LANG"} {
+		if locale == "" {
+			locale = getenv(name)
+		}
+	}
+	locale = strings.ToLower(strings.ReplaceAll(locale, "-", ""))
+	return style{
+		colour: term.IsTerminal(int(out.Fd())) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
+		ascii:  !strings.Contains(locale, "utf8"),
+	}
+}
+
+// Write writes the report for people: on a terminal in colour, and in ASCII where the
+// locale is not UTF-8.
+func (r Report) Write(out *os.File, getenv func(string) string) error {
+	_, err := io.WriteString(out, r.text(styleOf(out, getenv)))
+	return err
+}
+
+const (
+	width = 80
+	// indent is where what was found begins: after the mark and the name.
+	indent = 19
+)
+
+var (
+	marks  = map[State]string{OK: "✓", Warning: "!", Problem: "✗", Skipped: "–"}
+	paints = map[State]string{Warning: "\x1b[33m", Problem: "\x1b[31m"}
+	plain  = strings.NewReplacer("✓", "+", "✗", "x", "–", "-", "→", ">", "×", "x", "…", "...", "≥", ">=")
+)
+
+// text is the report in lines.
+func (r Report) text(s style) string {
+	var b strings.Builder
+	group := ""
+	for _, c := range r.Checks {
+		if c.Group != group {
+			group = c.Group
+			if why := r.untouched(group); why != "" {
+				fmt.Fprintf(&b, "%s\n", wrap(titles[group]+" – "+why, 2))
+				continue
+			}
+			fmt.Fprintf(&b, "%s\n", titles[group])
+		}
+		if r.untouched(group) != "" {
+			continue
+		}
+		mark := marks[c.State]
+		if paint := paints[c.State]; paint != "" && s.colour {
+			mark = paint + mark + "\x1b[0m"
+		}
+		fmt.Fprintf(&b, "  %s %-*s%s\n", mark, indent-4, c.Name, wrap(c.Found, indent))
+		if c.Fix != "" {
+			fmt.Fprintf(&b, "%*s→ %s\n", indent-2, "", wrap(c.Fix, indent))
+		}
+	}
+	fmt.Fprintf(&b, "%s\n", r.Summary())
+	if s.ascii {
+		return plain.Replace(b.String())
+	}
+	return b.String()
+}
+
+// untouched is why nothing of a group was looked at, empty where something was.
+func (r Report) untouched(group string) (why string) {
+	for _, c := range r.Checks {
+		switch {
+		case c.Group != group:
+		case c.State != Skipped:
+			return ""
+		case why == "":
+			why = c.Found
+		}
+	}
+	return why
+}
+
+// wrap breaks a text at blanks so that each line, indented, fits the width; a word that
+// does not fit stands alone.
+func wrap(text string, indent int) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width-indent {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return strings.Join(append(lines, line), "\n"+strings.Repeat(" ", indent))
+}

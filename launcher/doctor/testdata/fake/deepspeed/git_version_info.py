@@ -1,0 +1,1 @@
+installed_ops = {"cpu_adam": True}
