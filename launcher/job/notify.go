@@ -162,8 +162,8 @@ func (j *Job) takeNotify(env environ.Vars) {
 	var err error
 	if n.URL == "" {
 		n.URL, err = lookUp(env, from.urlEnv, from.urlFile)
-		if why := badAddress(n.URL); err == nil && n.URL != "" && why != "" {
-			err = fmt.Errorf("what %s holds %s", from.urlEnv+from.urlFile, why)
+		if err == nil && n.URL != "" && badAddress(n.URL) != "" {
+			err = fmt.Errorf("%s holds no address that begins with https:// or http:// and a host", from.urlEnv+from.urlFile)
 		}
 	}
 	if err == nil && n.Command == nil {

@@ -24,7 +24,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/console"
-	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 )
 
@@ -226,7 +225,7 @@ func (n *Notifier) collect() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if dropped > 0 {
-		n.warn(fmt.Sprintf("%d notifications that nobody could be told of for more than %.0f hours were dropped", dropped, keepFor.Hours()))
+		n.warn(fmt.Sprintf("notifications older than %.0f hours were dropped unsent: %d", keepFor.Hours(), dropped))
 	}
 	for _, id := range slices.Backward(left) {
 		if !slices.ContainsFunc(n.waiting, func(l letter) bool { return l.id == id }) {
@@ -235,35 +234,33 @@ func (n *Notifier) collect() {
 	}
 }
 
-// deliverAll tries to send all that waits, in order. What fails for now stays, and is tried
-// again when the next event comes.
+// deliverAll tries to send all that waits, in order, up to what fails for now: that and the
+// rest is tried again when the next event comes.
 func (n *Notifier) deliverAll(ctx context.Context) {
 	n.mu.Lock()
 	todo := n.waiting
 	n.waiting = nil
 	n.mu.Unlock()
-	var kept []letter
-	for _, l := range todo {
-		if n.sender == nil || ctx.Err() != nil || n.deliver(ctx, l) {
-			kept = append(kept, l)
-		}
+	for n.sender != nil && len(todo) > 0 && n.deliver(ctx, todo[0]) {
+		todo = todo[1:]
 	}
 	n.mu.Lock()
-	n.waiting = append(kept, n.waiting...)
+	n.waiting = slices.Concat(todo, n.waiting)
 	n.mu.Unlock()
 }
 
-// deliver sends one letter, and reports whether it has to be sent again.
-func (n *Notifier) deliver(ctx context.Context, l letter) (again bool) {
+// deliver sends one letter, and reports whether it is done with: it was sent, by this gpurun
+// or another one, or never will be.
+func (n *Notifier) deliver(ctx context.Context, l letter) (done bool) {
 	body := l.body
 	if body == nil {
 		held, err := n.box.hold(l.id)
 		if err != nil {
-			return !errors.Is(err, journal.ErrLocked) // another gpurun sends it
+			return true // another gpurun sends it; or it stays for the next one
 		}
 		defer held.Close()
 		if body, err = n.box.read(l.id); err != nil {
-			return false // another gpurun has sent it
+			return true // another one has sent it
 		}
 	}
 	m, err := decode(body)
@@ -274,19 +271,19 @@ func (n *Notifier) deliver(ctx context.Context, l letter) (again bool) {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		return true
+		return false
 	case errors.As(err, &refused):
 		n.say(fmt.Sprintf("nobody was told that the run %s has %s: %v", m.Run, happened(m.Event), err))
 	default:
 		n.say(fmt.Sprintf("nobody could be told that the run %s has %s: %v; the next start tries again", m.Run, happened(m.Event), err))
-		return true
+		return false
 	}
 	if l.body == nil {
 		if err := n.box.sent(l.id); err != nil {
 			n.say(fmt.Sprintf("that a notification was sent cannot be written down, and the next start sends it again: %v", err))
 		}
 	}
-	return false
+	return true
 }
 
 func (n *Notifier) say(text string) {

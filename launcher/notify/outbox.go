@@ -97,8 +97,14 @@ func (o outbox) left(now time.Time) (ids []string, dropped int) {
 	return ids, dropped
 }
 
-// state is when an entry was made, and which of its files it has.
+// state is which of its files an entry has, and when its event happened, or when the entry
+// was made.
 func (o outbox) state(id string) (at time.Time, name string) {
+	if text, err := o.read(id); err == nil {
+		if m, err := decode(text); err == nil {
+			return m.Time, eventFile
+		}
+	}
 	for _, name := range []string{sentFile, eventFile, ""} {
 		if info, err := os.Lstat(filepath.Join(o.dir, id, name)); err == nil {
 			return info.ModTime(), name
