@@ -202,12 +202,22 @@ func lookUp(env environ.Vars, variable, path string) (string, error) {
 	return text, nil
 }
 
-// Hidden are the secrets of [notify] as they could come to stand in a text.
-func (n Notify) Hidden() []string {
+// Hidden are the secrets of [notify] as they could come to stand in a text: the address, its
+// path where that is no word that means something elsewhere, and the key of the signature.
+func (n Notify) Hidden() (secrets []string) {
 	_, address, _ := strings.Cut(n.URL, "://")
 	_, path, _ := strings.Cut(address, "/")
-	return []string{address, path, n.Secret}
+	if path != "" {
+		secrets = append(secrets, address)
+	}
+	if len(path) >= shortestPath && strings.ContainsAny(path, "0123456789") {
+		secrets = append(secrets, path)
+	}
+	return append(secrets, n.Secret)
 }
+
+// shortestPath is how many bytes the path of an address has that is a secret by itself.
+const shortestPath = 12
 
 // Notify is whom gpurun tells of the job's runs.
 func (p *Prepared) Notify() Notify { return p.resolved.job.Notify }

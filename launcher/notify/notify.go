@@ -1,15 +1,15 @@
 // Package notify tells others how a run goes: a web server, a chat, or a program.
 //
-//	story.go    the events of a run that others are told of
-//	outbox.go   what is to be sent, on the disk, until it has been
-//	catchup.go  what runs that were killed have left untold
-//	hook.go     delivery to a URL, by go-retryablehttp
-//	program.go  delivery to a program
-//	style.go    the bodies that chats want
-//	notify.go   one run: events in, deliveries out
+//	story.go     the events of a run that others are told of
+//	outbox.go    what is to be sent, on the disk, until it has been
+//	catchup.go   what runs that were killed have left untold
+//	webhook.go   delivery to a URL, by go-retryablehttp
+//	program.go   delivery to a program
+//	style.go     the bodies that chats want
+//	notify.go    one run: events in, deliveries out
 //
 // A run waits for none of it: an event is put into the outbox once the journal has it, and
-// sent by a goroutine. Close waits for that one, for a bounded time; what is not sent by then
+// sent by a goroutine. The end of a run waits for that one, for a bounded time; what is not sent by then
 // stays in the outbox, and the next gpurun that starts in the same folder sends it.
 package notify
 
@@ -38,8 +38,8 @@ type Settings struct {
 	Missing string        // why nobody can be told at present
 }
 
-// closePatience is how long the end of a run waits for what is being sent.
-const closePatience = 5 * time.Second
+// endPatience is how long the end of a run waits for what is being sent.
+const endPatience = 5 * time.Second
 
 // A Run is what is told of.
 type Run struct {
@@ -93,7 +93,7 @@ func Tell(s Settings, r Run, show func(launcher.Event)) (*Notifier, func(launche
 		wake: make(chan struct{}, 1), over: make(chan struct{}), said: map[string]bool{},
 	}
 	return n, func(e launcher.Event) {
-		n.close(e)
+		n.last(e)
 		show(e)
 		n.see(e)
 	}
@@ -107,7 +107,7 @@ func senderOf(s Settings, r Run) sender {
 	case s.Command != nil:
 		return &program{argv: s.Command, dir: r.Workdir, timeout: s.Timeout}
 	}
-	return newHook(s, r.Version)
+	return newWebhook(s, r.Version)
 }
 
 // Begin takes in what an earlier gpurun did in the run directory, and begins to send: what
@@ -120,7 +120,10 @@ func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func(
 	n.note = note
 	n.recall()
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
-	n.owner.Go(func() { n.serve(sending) })
+	n.owner.Go(func() {
+		defer n.survive()
+		n.serve(sending)
+	})
 	return func() {
 		close(n.over)
 		ended := make(chan struct{})
@@ -128,7 +131,7 @@ func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func(
 			n.owner.Wait()
 			close(ended)
 		}()
-		patience := time.NewTimer(closePatience)
+		patience := time.NewTimer(endPatience)
 		defer patience.Stop()
 		select {
 		case <-ended:
@@ -156,8 +159,8 @@ func (n *Notifier) recall() {
 	}
 }
 
-// close notes that the verdict is the last event: people are told by other means then.
-func (n *Notifier) close(e launcher.Event) {
+// last notes that the verdict is the last event: people are told by other means then.
+func (n *Notifier) last(e launcher.Event) {
 	if _, last := e.(launcher.Finished); last {
 		n.mu.Lock()
 		n.finished = true
@@ -215,6 +218,13 @@ func (n *Notifier) serve(ctx context.Context) {
 			}
 			return
 		}
+	}
+}
+
+// survive keeps a bug in here from ending the run.
+func (n *Notifier) survive() {
+	if bug := recover(); bug != nil {
+		n.say(fmt.Sprintf("nobody is told any more; this is a bug in gpurun: %v", bug))
 	}
 }
 

@@ -238,7 +238,7 @@ func TestTheEndIsBounded(t *testing.T) {
 	for name, test := range map[string]struct {
 		stopped bool
 		took    time.Duration
-	}{"the end": {false, closePatience}, "stopped": {true, 0}} {
+	}{"the end": {false, endPatience}, "stopped": {true, 0}} {
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())

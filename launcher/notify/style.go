@@ -31,8 +31,8 @@ func styled(style string, m Message, event []byte) ([]byte, error) {
 	return nil, fmt.Errorf("there is no style %q", style)
 }
 
-// place is where a run is, for people.
-func place(m Message) string {
+// where says where a run is, for people.
+func where(m Message) string {
 	words := fmt.Sprintf("run %s on %s", clean(m.Run), clean(m.Host))
 	if m.Code != nil && *m.Code != 0 {
 		words += fmt.Sprintf(", exit code %d", *m.Code)
@@ -42,7 +42,7 @@ func place(m Message) string {
 
 // slack is a message of an incoming webhook: https://docs.slack.dev/messaging
 func slack(m Message) any {
-	text := escaped(slackEscapes, clean(m.Summary), slackMost) + "\n" + escaped(slackEscapes, place(m), slackMost)
+	text := escaped(slackEscapes, clean(m.Summary), slackMost) + "\n" + escaped(slackEscapes, where(m), slackMost)
 	return map[string]any{"text": text, "mrkdwn": false, "unfurl_links": false, "unfurl_media": false}
 }
 
@@ -51,7 +51,7 @@ var slackEscapes = map[rune]string{'&': "&amp;", '<': "&lt;", '>': "&gt;"}
 
 // discord executes a webhook: https://discord.com/developers/docs/resources/webhook
 func discord(m Message) any {
-	at := escaped(discordEscapes, place(m), discordMost/4)
+	at := escaped(discordEscapes, where(m), discordMost/4)
 	const suppressEmbeds = 1 << 2
 	return map[string]any{
 		"content":          escaped(discordEscapes, clean(m.Summary), discordMost-len(at)-1) + "\n" + at,
@@ -85,7 +85,7 @@ func teams(m Message) any {
 	card := map[string]any{
 		"$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4",
 		"msteams": map[string]any{"width": "Full"},
-		"body":    []any{line(clean(m.Summary), map[string]any{"weight": "Bolder"}), line(place(m), map[string]any{"isSubtle": true})},
+		"body":    []any{line(clean(m.Summary), map[string]any{"weight": "Bolder"}), line(where(m), map[string]any{"isSubtle": true})},
 	}
 	return map[string]any{"type": "message", "attachments": []any{
 		map[string]any{"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": nil, "content": card},

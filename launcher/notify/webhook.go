@@ -40,8 +40,8 @@ type refusal struct{ why string }
 
 func (r *refusal) Error() string { return r.why }
 
-// A hook posts events to a URL.
-type hook struct {
+// A webhook posts events to a URL.
+type webhook struct {
 	url, host string
 	style     string
 	secret    string
@@ -49,8 +49,8 @@ type hook struct {
 	client    *retryablehttp.Client
 }
 
-func newHook(s Settings, version string) *hook {
-	h := &hook{url: s.URL, host: "its URL", style: s.Style, secret: s.Secret, agent: "gpurun/" + version}
+func newWebhook(s Settings, version string) *webhook {
+	h := &webhook{url: s.URL, host: "its URL", style: s.Style, secret: s.Secret, agent: "gpurun/" + version}
 	if u, err := url.Parse(s.URL); err == nil {
 		h.host = u.Host
 	}
@@ -70,7 +70,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	first := before[0]
 	switch {
 	case next.URL.Host != first.URL.Host || next.URL.Scheme != first.URL.Scheme:
-		return &refusal{"it redirects to another host, which is refused"}
+		return &refusal{fmt.Sprintf("it redirects to %s://%s; only redirects within a host are followed", next.URL.Scheme, next.URL.Host)}
 	case next.Method != http.MethodPost:
 		return &refusal{fmt.Sprintf("it redirects with status %d, which drops what is posted", next.Response.StatusCode)}
 	case len(before) > redirects:
@@ -103,7 +103,7 @@ func passing(status int) bool {
 		status >= 500 && status != http.StatusNotImplemented
 }
 
-func (h *hook) send(ctx context.Context, m Message, event []byte) error {
+func (h *webhook) send(ctx context.Context, m Message, event []byte) error {
 	body, err := styled(h.style, m, event)
 	if err != nil {
 		return &refusal{err.Error()}
