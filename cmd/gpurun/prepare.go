@@ -61,8 +61,10 @@ func prepareArgs(ctx context.Context, args []string) (*prepared, job.Own, error)
 
 func (p *prepared) close() error { return p.nvml.Close() }
 
-// secrets are those in the job's command and environment.
-func (p *prepared) secrets() *mask.Masker { return mask.New(p.Job().Argv, p.Environ()) }
+// secrets are those in the job's command and environment, and of whom others are told by.
+func (p *prepared) secrets() *mask.Masker {
+	return mask.New(p.Job().Argv, p.Environ(), p.Notify().Hidden()...)
+}
 
 // Apply makes a prepared job the launcher's Recipe.
 func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.Command, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/live"
 	"github.com/gpurun/gpurun/launcher/node"
+	"github.com/gpurun/gpurun/launcher/notify"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/ranklog"
@@ -158,7 +159,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		show = lines.Show
 	}
 	show = report.AtEnd(show, report.End{Dir: dir, Version: version(), Mask: secrets, Propose: p.propose(dir), Told: people.Report, Page: console.NewPage(said, secrets)})
-	show = monitor.Events(show)
+	told, show := notify.Tell(notify.Settings(p.Notify()), notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: version(), Mask: secrets, Page: console.NewPage(said, secrets)}, monitor.Events(show))
 	store, events, err := openRun(ctx, place, dir, said, show)
 	if err != nil {
 		return launcher.Verdict{}, err
@@ -169,6 +170,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	signals.Record(log)
 	defer signals.Record(nil)
 	people.Recall(events)
+	defer told.Begin(ctx, log.Note)()
 
 	began := launcher.BeganAt(events)
 	w, err := wire(p, filepath.Base(dir), began, s)

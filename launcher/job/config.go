@@ -18,11 +18,8 @@ import (
 var configSections = map[string][]string{
 	"recovery": sections["recovery"],
 	"limits":   sections["limits"],
-	"notify":   nil,
+	"notify":   sections["notify"],
 }
-
-// notifyWaits is said as long as nobody is notified.
-const notifyWaits = "[notify] in %s has no effect yet: this version notifies nobody"
 
 // ConfigFile is where the user's defaults for all jobs are, below XDG_CONFIG_HOME or
 // ~/.config; empty where the environment names no home.
@@ -56,20 +53,15 @@ func configured(env environ.Vars) (*Job, error) {
 	}
 	root, fault := document.Decode(text, "a configuration")
 	if fault != nil {
-		return nil, &Error{File: path, Kind: configKind, Faults: []Fault{*fault}}
+		return nil, &Error{File: path, Kind: configKind, Faults: unaddressed([]Fault{*fault})}
 	}
 	r := reader{root: root, dir: filepath.Dir(path), job: j, sections: configSections}
 	r.unknownKeys()
 	r.readRecovery()
 	r.readLimits()
-	if _, set := root["notify"]; set {
-		if _, isTable := root["notify"].(map[string]any); !isTable {
-			r.problem("notify")
-		}
-		j.Warnings = append(j.Warnings, fmt.Sprintf(notifyWaits, path))
-	}
+	r.readNotify()
 	if len(r.problems) > 0 {
-		return nil, &Error{File: path, Kind: configKind, Faults: document.Faults(text, r.problems)}
+		return nil, &Error{File: path, Kind: configKind, Faults: unaddressed(document.Faults(text, r.problems))}
 	}
 	return j, nil
 }

@@ -120,11 +120,6 @@ func TestConfigIsJudged(t *testing.T) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	put(t, file, "[notify]\nurl = \"https://x\"\n")
-	j, _, err := Open(t.Context(), []string{"train.py"}, env, dir)
-	if err != nil || len(j.Warnings) != 1 || !strings.Contains(j.Warnings[0], "has no effect yet") {
-		t.Errorf("[notify]: %v, %+v", err, j)
-	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

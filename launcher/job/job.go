@@ -65,6 +65,7 @@ type Job struct {
 	Knobs    map[string]any
 	Resume   Resume
 	Progress Progress
+	Notify   Notify
 
 	// Digest is the SHA-256, in hexadecimal, of what makes this job this job:
 	// kind and words of the command, working directory, number of ranks, and
@@ -73,6 +74,8 @@ type Job struct {
 	// Warnings are sentences for people: what was asked for and has no effect.
 	Warnings []string
 
+	// notifyFrom is where the secrets of Notify stand.
+	notifyFrom notifyFrom
 	// torchrun is the launcher that the command named, whose interpreter the
 	// job would have had.
 	torchrun string
@@ -246,5 +249,6 @@ func defaults() *Job {
 			TransientRetries: 3,
 			RestartFromZero:  30 * time.Minute,
 		},
+		Notify: Notify{Style: notifyStyles[0], On: notifyEvents, Timeout: defaultNotifyTimeout},
 	}
 }

@@ -45,7 +45,7 @@ func load(path string, b base, checks ...Check) (*Job, error) {
 func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault) {
 	root, fault := document.Decode(text, "a train.toml")
 	if fault != nil {
-		return nil, []Fault{*fault}
+		return nil, unaddressed([]Fault{*fault})
 	}
 	r := reader{root: root, dir: filepath.Dir(absolute), job: b.job, unwrap: b.unwrap, env: b.env, sections: sections}
 	r.job.Path = absolute
@@ -54,7 +54,7 @@ func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault)
 		r.problems = append(r.problems, check(root)...)
 	}
 	if len(r.problems) > 0 {
-		return nil, document.Faults(text, r.problems)
+		return nil, unaddressed(document.Faults(text, r.problems))
 	}
 	r.job.Digest = digest(r.job, text)
 	return r.job, nil
@@ -108,6 +108,7 @@ var sections = map[string][]string{
 	"launch":   {"nproc_per_node", "nnodes", "master_port", "ranks", "data_parallel", "hang_timeout", "probe", "hooks", "snapshot", "on_notice", "notice_grace", "tty", "log_limit"},
 	"recovery": {"mode", "prefer", "climb", "max_attempts", "numerics", "never", "nvme_path", "transient_retries", "restart_from_zero"},
 	"limits":   {"device_memory"},
+	"notify":   slices.Concat(notifyWhere, []string{"style", "on", "timeout"}, notifySecret),
 	"knobs":    nil,
 	"resume":   {"latest", "args", "data"},
 	"progress": {"step"},
@@ -121,6 +122,7 @@ func (r *reader) read() {
 	r.readLaunch()
 	r.readRecovery()
 	r.readLimits()
+	r.readNotify()
 	if knobs, set := r.root["knobs"]; set {
 		if r.job.Knobs, set = knobs.(map[string]any); !set {
 			r.problem("knobs")

@@ -43,5 +43,6 @@ func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error
 	if err := j.takePolicy(own); err != nil {
 		return nil, own, err
 	}
+	j.takeNotify(vars)
 	return j, own, nil
 }

@@ -13,6 +13,10 @@ import (
 // home is the folder of all runs in a working directory.
 const home = ".gpurun"
 
+// MakeFolder makes a folder of gpurun's own below .gpurun, as run directories are made: those
+// above it that are missing, too, and not where somebody else could write to it.
+func MakeFolder(dir string) error { return makeRunDir(dir) }
+
 // makeRunDir makes a run directory, and those above it that are missing. A run
 // directory that somebody else could write to is refused, and so is one in such a
 // .gpurun. Links are followed up to it.

@@ -93,6 +93,10 @@ func Open(dir string, shown func(launcher.Event)) (*Journal, []launcher.Event, e
 	return j, events, nil
 }
 
+// Lock takes a lock file that is none of a run directory's, and makes it where it is missing.
+// Its folder has one lock only. The error is ErrLocked where another process has it.
+func Lock(path string) (io.Closer, error) { return acquire(path, os.O_CREATE|os.O_RDWR) }
+
 // acquire takes the lock file, which it opens with a flag; the kernel gives it back when
 // the process ends, however it ends.
 func acquire(path string, flag int) (io.Closer, error) {

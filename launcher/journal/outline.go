@@ -63,27 +63,42 @@ func Outline(dir string) (events []launcher.Event, written time.Time, err error)
 	return events, info.ModTime(), nil
 }
 
+// Walk visits the events of a journal that an outline has, all of them, with the time at
+// which each was written.
+func Walk(dir string, visit func(e launcher.Event, at time.Time)) error {
+	text, err := readRegular(filepath.Join(dir, File))
+	if err != nil {
+		return fmt.Errorf("read the journal: %w", err)
+	}
+	return walk(text, visit)
+}
+
 // outlineOf decodes the whole lines of a text that an outline has.
 func outlineOf(text []byte) (events []launcher.Event, err error) {
+	err = walk(text, func(e launcher.Event, _ time.Time) { events = append(events, e) })
+	return events, err
+}
+
+func walk(text []byte, visit func(e launcher.Event, at time.Time)) error {
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) || bytes.IndexByte(line, 0) >= 0 {
-			return events, nil // torn, or cut where the part ends
+			return nil // torn, or cut where the part ends
 		}
 		if !bytes.HasPrefix(line, opening) {
-			return events, errors.New("it is no event of a run")
+			return errors.New("it is no event of a run")
 		}
 		if !slices.ContainsFunc(outlined, func(kind string) bool {
 			return bytes.Contains(line[:min(len(line), 64)], []byte(`"kind":"`+kind+`"`))
 		}) {
 			continue
 		}
-		e, _, err := launcher.Decode(line)
+		e, at, err := launcher.Decode(line)
 		if err != nil {
-			return events, err
+			return err
 		}
-		events = append(events, e)
+		visit(e, at)
 	}
-	return events, nil
+	return nil
 }
 
 // ReadVerdict reads a run's verdict.json, which holds how the run ends if its gpurun does

@@ -28,15 +28,17 @@ type Masker struct {
 	pattern *regexp.Regexp // any of the values
 }
 
-// New learns the secrets in a job's command and environment: from then on they are
-// masked wherever they stand, also in the words of an error.
-func New(argv []string, env map[string]string) *Masker {
+// New learns the secrets in a job's command and environment, and those that are told, whatever
+// they look like: from then on they are masked wherever they stand, also in the words of an
+// error.
+func New(argv []string, env map[string]string, told ...string) *Masker {
 	var found []string
 	learn := func(value string) { found = append(found, value) }
 	maskWords(argv, learn)
 	maskEnv(env, learn)
 	var patterns []string
-	values := spellings(found)
+	values := slices.Concat(spellings(found), slices.DeleteFunc(told, func(v string) bool { return len(v) < shortest }))
+	slices.SortFunc(values, longest)
 	for _, value := range values {
 		pattern := regexp.QuoteMeta(value)
 		if isWord(value) {
@@ -70,8 +72,13 @@ func spellings(values []string) []string {
 	all = slices.DeleteFunc(all, func(v string) bool {
 		return len(v) < shortest || isWord(v) && len(v) < shortestWord || trivial(v)
 	})
-	slices.SortFunc(all, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
+	slices.SortFunc(all, longest)
 	return slices.Compact(all)
+}
+
+// longest puts the longer of two values first.
+func longest(a, b string) int {
+	return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
 }
 
 // Text masks a sentence or a line of output. One value's name and the value are

@@ -1,0 +1,87 @@
+package job
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Where to send is said as a whole, by the train.toml or else by the user's configuration;
+// the events and the timeout each by itself.
+func TestNotify(t *testing.T) {
+	dir, env := typedAt(t)
+	t.Chdir(dir)
+	config := filepath.Join(dir, ".config/gpurun")
+	put(t, filepath.Join(config, "config.toml"), "[notify]\nurl_file = \"hook\"\nstyle = \"slack\"\nsecret_env = \"KEY\"\ntimeout = \"3s\"\non = [\"failed\"]\n")
+	put(t, filepath.Join(config, "hook"), "https://hooks.example/services/T0\n")
+	put(t, filepath.Join(dir, "key"), " signed \n")
+	put(t, filepath.Join(dir, "two"), "a\nb\n")
+	env = append(env, "KEY=very secret", "HOOK=http://10.0.0.1:8080/x", "WRONG=mailto:me")
+	own := Notify{URL: "https://hooks.example/services/T0", Style: "slack", Secret: "very secret", On: []string{"failed"}, Timeout: 3 * time.Second}
+	place := func(change func(*Notify)) Notify {
+		n := Notify{Style: "json", On: own.On, Timeout: own.Timeout}
+		change(&n)
+		return n
+	}
+	for text, want := range map[string]Notify{
+		"":                             own,
+		"[notify]\non = [\"trained\"]": {URL: own.URL, Style: "slack", Secret: own.Secret, On: []string{"trained"}, Timeout: own.Timeout},
+		"[notify]\non = []":            {URL: own.URL, Style: "slack", Secret: own.Secret, On: []string{}, Timeout: own.Timeout},
+		"[notify]\nurl = \"https://x.example/y\"\ntimeout = \"1s\"": place(func(n *Notify) { n.URL, n.Timeout = "https://x.example/y", time.Second }),
+		"[notify]\nurl_env = \"HOOK\"\nsecret_file = \"key\"":       place(func(n *Notify) { n.URL, n.Secret = "http://10.0.0.1:8080/x", "signed" }),
+		"[notify]\ncommand = [\"./tell\", \"-v\"]":                  place(func(n *Notify) { n.Command = []string{filepath.Join(dir, "tell"), "-v"} }),
+		"[notify]\ncommand = [\"tell\"]":                            place(func(n *Notify) { n.Command = []string{"tell"} }),
+		"[notify]\nurl_env = \"NONE\"":                              place(func(n *Notify) { n.Missing = "the variable NONE is not set" }),
+		"[notify]\nurl_env = \"NONE\"\non = []":                     place(func(n *Notify) { n.On = []string{} }),
+		"[notify]\nurl_env = \"WRONG\"": place(func(n *Notify) {
+			n.Missing = "WRONG holds no address that begins with https:// or http:// and a host"
+		}),
+		"[notify]\nurl_file = \"none\"":                       place(func(n *Notify) { n.Missing = filepath.Join(dir, "none") + " cannot be read: no such file or directory" }),
+		"[notify]\nurl_file = \"two\"":                        place(func(n *Notify) { n.Missing = filepath.Join(dir, "two") + " does not hold one line" }),
+		"[notify]\nurl_env = \"HOOK\"\nsecret_env = \"NONE\"": place(func(n *Notify) { n.Missing = "the variable NONE is not set" }),
+	} {
+		put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\n"+text+"\n")
+		j, _, err := Open(t.Context(), []string{"train.toml"}, env, dir)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if diff := cmp.Diff(want, j.Notify); diff != "" || (want.Missing != "") != strings.Contains(strings.Join(j.Warnings, "\n"), "[notify]: "+want.Missing+"; nobody is told") {
+			t.Errorf("%q: warned %q (-want +got):\n%s", text, j.Warnings, diff)
+		}
+	}
+	for url, want := range map[string][]string{
+		"https://hooks.example/services/T012/x": {"hooks.example/services/T012/x", "services/T012/x", "key"},
+		"https://ci.example:8443/gpurun":        {"ci.example:8443/gpurun", "key"}, // a word that stands elsewhere, too
+		"http://localhost:8080":                 {"key"}, "http://localhost:8080/": {"key"}, "": {"key"},
+	} {
+		if diff := cmp.Diff(want, Notify{URL: url, Secret: "key"}.Hidden()); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", url, diff)
+		}
+	}
+}
+
+// However a file with an address is wrong, the address is not shown.
+func TestAddressesAreNotShown(t *testing.T) {
+	dir, env := typedAt(t)
+	for _, text := range []string{
+		"[notify]\nurl = \"https://hooks.example/very-secret", "[notify]\nurl = hooks.example/very-secret", "[notify]\nurll = \"https://hooks.example/very-secret\"",
+		"[notify]\nurl = \"hooks.example/very-secret\"", "notify = { url = \"https://hooks.example/very-secret\", styl = \"slack\" }", "[notify]\nurl = [\"https://hooks.example/very-secret\"]",
+		"[notify]\nurl = 'ftp://hooks.example/very-secret?very-secret'", "[notify]\nurl_env = \"https://hooks.example/very-secret\"",
+	} {
+		for _, file := range []string{"train.toml", ".config/gpurun/config.toml"} {
+			put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "")
+			put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\n")
+			put(t, filepath.Join(dir, file), text+"\n")
+			_, _, err := Open(t.Context(), []string{filepath.Join(dir, "train.toml")}, env, dir)
+			var wrong *Error
+			if !errors.As(err, &wrong) || !strings.Contains(err.Error(), "^") || strings.Contains(err.Error(), "very-secret") {
+				t.Errorf("%s: %q: %v", file, text, err)
+			}
+		}
+	}
+}

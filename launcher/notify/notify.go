@@ -1,0 +1,316 @@
+// Package notify tells others how a run goes: a web server, a chat, or a program.
+//
+//	story.go     the events of a run that others are told of
+//	outbox.go    what is to be sent, on the disk, until it has been
+//	catchup.go   what runs that were killed have left untold
+//	webhook.go   delivery to a URL, by go-retryablehttp
+//	program.go   delivery to a program
+//	style.go     the bodies that chats want
+//	notify.go    one run: events in, deliveries out
+//
+// A run waits for none of it: an event is put into the outbox once the journal has it, and
+// sent by a goroutine. The end of a run waits for that one, for a bounded time; what is not sent by then
+// stays in the outbox, and the next gpurun that starts in the same folder sends it.
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/mask"
+)
+
+// Settings are whom to tell, and of what: the [notify] of a job.
+type Settings struct {
+	URL     string
+	Command []string
+	Style   string
+	Secret  string
+	On      []string
+	Timeout time.Duration // of each try
+	Missing string        // why nobody can be told at present
+}
+
+// endPatience is how long the end of a run waits for what is being sent.
+const endPatience = 5 * time.Second
+
+// A Run is what is told of.
+type Run struct {
+	Dir     string // the run directory
+	Workdir string // the job's, with the outbox below its .gpurun
+	Version string // of gpurun
+	// Mask takes the job's secrets out of what is told.
+	Mask *mask.Masker
+	// Page gets what people should know after the verdict.
+	Page *console.Page
+}
+
+// A Notifier tells of one run. Nil tells nobody.
+type Notifier struct {
+	run    Run
+	on     []string
+	sender sender
+	box    outbox
+	note   func(text string) // tells people, as long as there is no verdict
+	wake   chan struct{}     // something waits to be sent
+	over   chan struct{}     // nothing more comes
+	owner  sync.WaitGroup    // of the goroutine that sends
+
+	mu       sync.Mutex // guards what follows
+	story    story
+	waiting  []letter
+	finished bool // the verdict has been shown
+	said     map[string]bool
+}
+
+// A letter is one event that waits to be sent: in the outbox, or here where that cannot be
+// written.
+type letter struct {
+	id   string
+	body []byte // nil: it is in the outbox
+}
+
+// A sender delivers one event. An error that is a refusal says that no later try would do.
+type sender interface {
+	send(ctx context.Context, m Message, body []byte) error
+}
+
+// Tell gives the notifier of a run, and show with the notifier behind it: what is told has
+// been journaled, and shown, before.
+func Tell(s Settings, r Run, show func(launcher.Event)) (*Notifier, func(launcher.Event)) {
+	if len(s.On) == 0 || s.URL == "" && s.Command == nil && s.Missing == "" {
+		return nil, show
+	}
+	n := &Notifier{
+		run: r, on: s.On, sender: senderOf(s, r), box: outbox{filepath.Join(r.Workdir, ".gpurun", "outbox")}, story: story{dir: r.Dir, host: hostname()},
+		wake: make(chan struct{}, 1), over: make(chan struct{}), said: map[string]bool{},
+	}
+	return n, func(e launcher.Event) {
+		n.last(e)
+		show(e)
+		n.see(e)
+	}
+}
+
+// senderOf is who delivers, nil where nobody can at present.
+func senderOf(s Settings, r Run) sender {
+	switch {
+	case s.Missing != "":
+		return nil
+	case s.Command != nil:
+		return &program{argv: s.Command, dir: r.Workdir, timeout: s.Timeout}
+	}
+	return newWebhook(s, r.Version)
+}
+
+// Begin takes in what an earlier gpurun did in the run directory, and begins to send: what
+// is left in the outbox first. note tells people, until the verdict. The caller calls end
+// when the run is over, which waits for what is being sent, unless ctx is done.
+func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func()) {
+	if n == nil {
+		return func() {}
+	}
+	n.note = note
+	n.recall()
+	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.owner.Go(func() {
+		defer n.survive()
+		n.serve(sending)
+	})
+	return func() {
+		close(n.over)
+		ended := make(chan struct{})
+		go func() {
+			n.owner.Wait()
+			close(ended)
+		}()
+		patience := time.NewTimer(endPatience)
+		defer patience.Stop()
+		select {
+		case <-ended:
+		case <-patience.C:
+		case <-ctx.Done():
+		}
+		stop()
+		<-ended
+	}
+}
+
+// recall takes in what the journal says of the run so far, and puts into the outbox what a
+// gpurun that was killed has not.
+func (n *Notifier) recall() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	told := n.box.watched(n.run.Dir)
+	for _, m := range n.story.read(n.run.Dir) {
+		if told && n.wanted(m) && time.Since(m.Time) < keepFor {
+			n.put(m)
+		}
+	}
+	if err := n.box.watch(n.run.Dir, n.on); err != nil {
+		n.warn(fmt.Sprintf("the outbox for notifications cannot be written (%v): one that cannot be sent at once is lost", err))
+	}
+}
+
+// last notes that the verdict is the last event: people are told by other means then.
+func (n *Notifier) last(e launcher.Event) {
+	if _, last := e.(launcher.Finished); last {
+		n.mu.Lock()
+		n.finished = true
+		n.mu.Unlock()
+	}
+}
+
+// see puts an event into the outbox, where others are to be told of it.
+func (n *Notifier) see(e launcher.Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m, told := n.story.take(e, time.Now().UTC())
+	if told && n.wanted(m) {
+		n.put(m)
+	}
+	if n.story.over {
+		n.box.unwatch(n.run.Dir)
+	}
+}
+
+func (n *Notifier) wanted(m Message) bool { return slices.Contains(n.on, m.Event) }
+
+// put has an event sent. The caller holds mu.
+func (n *Notifier) put(m Message) {
+	body, err := m.encode(n.run.Mask)
+	if err != nil {
+		n.warn(fmt.Sprintf("a notification was not made: %v", err))
+		return
+	}
+	l := letter{id: m.ID}
+	if fresh, err := n.box.put(m.ID, body); err != nil {
+		l.body = body
+	} else if !fresh {
+		return
+	}
+	n.waiting = append(n.waiting, l)
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// serve sends what waits, until nothing more comes.
+func (n *Notifier) serve(ctx context.Context) {
+	n.collect()
+	for {
+		n.deliverAll(ctx)
+		select {
+		case <-n.wake:
+		case <-n.over:
+			select {
+			case <-n.wake:
+				n.deliverAll(ctx)
+			default:
+			}
+			return
+		}
+	}
+}
+
+// survive keeps a bug in here from ending the run.
+func (n *Notifier) survive() {
+	if bug := recover(); bug != nil {
+		n.say(fmt.Sprintf("nobody is told any more; this is a bug in gpurun: %v", bug))
+	}
+}
+
+// collect adds what other runs have left, the oldest first.
+func (n *Notifier) collect() {
+	n.catchUp()
+	left, dropped := n.box.left(time.Now())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if dropped > 0 {
+		n.warn(fmt.Sprintf("notifications older than %.0f hours were dropped unsent: %d", keepFor.Hours(), dropped))
+	}
+	for _, id := range slices.Backward(left) {
+		if !slices.ContainsFunc(n.waiting, func(l letter) bool { return l.id == id }) {
+			n.waiting = slices.Insert(n.waiting, 0, letter{id: id})
+		}
+	}
+}
+
+// deliverAll tries to send all that waits, in order, up to what fails for now: that and the
+// rest is tried again when the next event comes.
+func (n *Notifier) deliverAll(ctx context.Context) {
+	n.mu.Lock()
+	todo := n.waiting
+	n.waiting = nil
+	n.mu.Unlock()
+	for n.sender != nil && len(todo) > 0 && n.deliver(ctx, todo[0]) {
+		todo = todo[1:]
+	}
+	n.mu.Lock()
+	n.waiting = slices.Concat(todo, n.waiting)
+	n.mu.Unlock()
+}
+
+// deliver sends one letter, and reports whether it is done with: it was sent, by this gpurun
+// or another one, or never will be.
+func (n *Notifier) deliver(ctx context.Context, l letter) (done bool) {
+	body := l.body
+	if body == nil {
+		held, err := n.box.hold(l.id)
+		if err != nil {
+			return true // another gpurun sends it; or it stays for the next one
+		}
+		defer held.Close()
+		if body, err = n.box.read(l.id); err != nil {
+			return true // another one has sent it
+		}
+	}
+	m, err := decode(body)
+	if err == nil {
+		err = n.sender.send(ctx, m, body)
+	}
+	var refused *refusal
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return false
+	case errors.As(err, &refused):
+		n.say(fmt.Sprintf("nobody was told that the run %s has %s: %v", m.Run, happened(m.Event), err))
+	default:
+		n.say(fmt.Sprintf("nobody could be told that the run %s has %s: %v; the next start tries again", m.Run, happened(m.Event), err))
+		return false
+	}
+	if l.body == nil {
+		if err := n.box.sent(l.id); err != nil {
+			n.say(fmt.Sprintf("that a notification was sent cannot be written down, and the next start sends it again: %v", err))
+		}
+	}
+	return true
+}
+
+func (n *Notifier) say(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.warn(text)
+}
+
+// warn tells people something once. The caller holds mu.
+func (n *Notifier) warn(text string) {
+	if n.said[text] {
+		return
+	}
+	n.said[text] = true
+	if n.finished {
+		n.run.Page.Printf("gpurun: warning: %s\n", text)
+		return
+	}
+	n.note("warning: " + text)
+}

@@ -1,0 +1,491 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A post is a sender that keeps what it is given, and answers as it is told to.
+type post struct {
+	mu     sync.Mutex
+	sent   []Message
+	answer func(ctx context.Context, m Message) error
+}
+
+func (p *post) send(ctx context.Context, m Message, body []byte) error {
+	if p.answer != nil {
+		if err := p.answer(ctx, m); err != nil {
+			return err
+		}
+	}
+	var whole Message
+	if err := json.Unmarshal(body, &whole); err != nil || whole.ID != m.ID {
+		return fmt.Errorf("the body is another: %s, %w", body, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent = append(p.sent, m)
+	return nil
+}
+
+func (p *post) events() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var words []string
+	for _, m := range p.sent {
+		words = append(words, m.Run+" "+m.Event)
+	}
+	return strings.Join(words, ", ")
+}
+
+// A stage is a run that tells others, with its journal.
+type stage struct {
+	*journal.Journal
+	*Notifier
+	post   *post
+	notes  []string // while the run goes on
+	page   bytes.Buffer
+	before []launcher.Event
+	end    func()
+}
+
+// began is the same moment in every life of a run.
+var began = time.Now().UTC().Add(-time.Minute)
+
+// begin opens the run of that name below a folder, and tells of it by p.
+func begin(t *testing.T, ctx context.Context, dir, name string, p *post, on ...string) *stage {
+	t.Helper()
+	if on == nil {
+		on = []string{Rescued, Exhausted, Failed, Trained}
+	}
+	s := &stage{post: p}
+	run := filepath.Join(dir, ".gpurun", "gpt", name)
+	r := Run{Dir: run, Workdir: dir, Version: "v9", Mask: mask.New([]string{"--api-key", "verysecretvalue1"}, nil), Page: console.NewPage(&s.page, nil)}
+	var show func(launcher.Event)
+	s.Notifier, show = Tell(Settings{URL: "https://example.org/x", Style: "json", On: on, Timeout: time.Second}, r, func(launcher.Event) {})
+	if s.Notifier != nil {
+		s.sender = p
+	}
+	var err error
+	if s.Journal, s.before, err = journal.Open(run, show); err != nil {
+		t.Fatal(err)
+	}
+	s.end = s.Begin(ctx, func(text string) { s.notes = append(s.notes, text) })
+	return s
+}
+
+// events appends events to the journal.
+func (s *stage) events(t *testing.T, events ...launcher.Event) {
+	t.Helper()
+	for _, e := range events {
+		if err := s.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// over ends the run's gpurun.
+func (s *stage) over(t *testing.T) {
+	t.Helper()
+	s.end()
+	if err := s.Journal.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func opening() []launcher.Event {
+	return []launcher.Event{
+		launcher.Began{Run: "r", Name: "gpt", At: began, Plan: strategy.Plan{"micro_batch_size": "8"}},
+		launcher.Started{N: 0, Plan: strategy.Plan{"micro_batch_size": "8"}, At: began},
+	}
+}
+
+func rescue() []launcher.Event {
+	return []launcher.Event{
+		launcher.Ended{Evidence: strategy.Evidence{Attempt: 0, Ranks: 1}},
+		launcher.Decided{
+			Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true},
+			Decision: strategy.Decision{Relaunch: true, Rung: "micro-batch", Rule: "out-of-memory", Reason: "attempt 0: out of memory at\x1b[31m --api-key verysecretvalue1 → micro batch 8→4",
+				Next: strategy.Plan{"micro_batch_size": "4"}, Changed: strategy.Changes{"micro_batch_size": {"8", "4"}}},
+		},
+		launcher.Started{N: 1, Plan: strategy.Plan{"micro_batch_size": "4"}, At: began},
+	}
+}
+
+func ending(outcome strategy.Outcome, code int) []launcher.Event {
+	return []launcher.Event{
+		launcher.Ended{Evidence: strategy.Evidence{Attempt: 1, Ranks: 1}},
+		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.None}, Decision: strategy.Decision{Outcome: outcome, Code: code, Reason: "attempt 1: the end"}},
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: outcome, Code: code, Reason: "attempt 1: the end"}},
+	}
+}
+
+func entries(t *testing.T, dir, file string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, ".gpurun", "outbox", "*", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// An event is told after it was journaled and put into the outbox, once, and as it is written
+// down: what it says, without secrets and escape sequences. Training does not wait for it:
+// the next attempt is started while the server hangs.
+func TestARunIsTold(t *testing.T) {
+	dir := t.TempDir()
+	asked, hang := make(chan struct{}), make(chan struct{})
+	p := &post{}
+	p.answer = func(_ context.Context, m Message) error {
+		events, err := journal.Read(filepath.Join(dir, ".gpurun", "gpt", "night"))
+		if _, err := os.Stat(filepath.Join(dir, ".gpurun", "outbox", m.ID, eventFile)); err != nil {
+			t.Error(err)
+		}
+		if err != nil || len(events) < 4 {
+			t.Errorf("%d events are journaled, %v", len(events), err)
+		}
+		if m.Event == Rescued {
+			close(asked)
+			<-hang
+		}
+		return nil
+	}
+	s := begin(t, t.Context(), dir, "night", p)
+	s.events(t, opening()...)
+	s.events(t, rescue()...) // with the next attempt
+	<-asked
+	s.events(t, ending(strategy.Trained, 0)...)
+	close(hang)
+	s.over(t)
+	if got := p.events(); got != "night rescued, night trained" {
+		t.Fatal(got)
+	}
+	first, last := p.sent[0], p.sent[1]
+	if first.Job != "gpt" || first.Attempt != 0 || first.Cause != cause.CUDAOOM || first.Code != nil || first.Outcome != "" || first.Changed.String() != "micro batch 8→4" ||
+		first.Reason != `attempt 0: out of memory at\x1b[31m --api-key *** → micro batch 8→4` || first.Summary != "gpt: "+first.Reason || first.Host == "" || !identity.MatchString(first.ID) {
+		t.Errorf("rescued: %+v", first)
+	}
+	if last.ID == first.ID || last.Outcome != strategy.Trained || last.Code == nil || *last.Code != 0 || last.Attempt != 1 || last.Changed.String() != "micro batch 8→4" || last.Summary != "gpt: trained after 2 attempts, with micro batch 8→4" {
+		t.Errorf("trained: %+v", last)
+	}
+	if len(entries(t, dir, eventFile)) > 0 || len(entries(t, dir, sentFile)) != 2 || s.notes != nil || s.page.Len() > 0 {
+		t.Errorf("left %v, said %q %q", entries(t, dir, eventFile), s.notes, s.page.String())
+	}
+	if found, _ := filepath.Glob(filepath.Join(dir, ".gpurun", "outbox", "run-*")); len(found) > 0 {
+		t.Errorf("%v is left", found)
+	}
+	again := begin(t, t.Context(), dir, "other", p)
+	again.over(t)
+	if got := p.events(); got != "night rescued, night trained" {
+		t.Errorf("after another start: %s", got)
+	}
+}
+
+// What is told, and of what nobody is.
+func TestWhatIsTold(t *testing.T) {
+	passing := launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.NCCLError, Fatal: true}, Decision: strategy.Decision{Relaunch: true}}
+	for name, test := range map[string]struct {
+		events []launcher.Event
+		on     []string
+		want   string
+	}{
+		"failed":        {ending(strategy.Failed, 1), nil, "r failed"},
+		"exhausted":     {slices.Concat(rescue(), ending(strategy.Exhausted, 12)), nil, "r rescued, r exhausted"},
+		"not asked for": {slices.Concat(rescue(), ending(strategy.Exhausted, 12)), []string{Trained, Stalled}, ""},
+		"stopped":       {[]launcher.Event{launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped, Code: 130}}}, nil, ""},
+		"to be retried": {[]launcher.Event{launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75}}}, nil, ""},
+		"a lost peer":   {[]launcher.Event{launcher.Ended{}, passing}, nil, ""},
+	} {
+		p := &post{}
+		s := begin(t, t.Context(), t.TempDir(), "r", p, test.on...)
+		s.events(t, slices.Concat(opening(), test.events)...)
+		s.over(t)
+		if got := p.events(); got != test.want {
+			t.Errorf("%s: told %q, want %q", name, got, test.want)
+		}
+	}
+	if n, _ := Tell(Settings{URL: "https://example.org", On: []string{}}, Run{}, nil); n != nil {
+		t.Error("nobody is to be told of nothing")
+	}
+}
+
+// The end of a run waits for a server that hangs, but not for long, and not at all once
+// somebody stops gpurun. The next start sends what is left, with the same id.
+func TestTheEndIsBounded(t *testing.T) {
+	for name, test := range map[string]struct {
+		stopped bool
+		took    time.Duration
+	}{"the end": {false, endPatience}, "stopped": {true, 0}} {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			asked := make(chan string, 1)
+			s := begin(t, ctx, dir, "night", &post{answer: func(ctx context.Context, m Message) error {
+				asked <- m.ID
+				<-ctx.Done()
+				return ctx.Err()
+			}})
+			s.events(t, opening()...)
+			s.events(t, ending(strategy.Failed, 1)...)
+			id := <-asked
+			if test.stopped {
+				stop()
+			}
+			at := time.Now()
+			s.over(t)
+			if took := time.Since(at); took != test.took || s.page.Len() > 0 {
+				t.Errorf("%s: it took %v, want %v; said %q", name, took, test.took, s.page.String())
+			}
+			p := &post{}
+			begin(t, t.Context(), dir, "next", p).over(t)
+			if p.events() != "night failed" || p.sent[0].ID != id {
+				t.Errorf("%s: the next start told %+v, want %s", name, p.sent, id)
+			}
+		})
+	}
+}
+
+// A gpurun that is killed after the journal has an event, and before the outbox has, is
+// caught up with: by the next one in the run, and by one of another run. What was sent
+// before is not sent again, and a run that told nobody is not told of.
+func TestKilledBeforeTheOutbox(t *testing.T) {
+	for name, next := range map[string]string{"the same run": "night", "another run": "day"} {
+		dir, ids := t.TempDir(), map[string]bool{}
+		p := &post{}
+		s := begin(t, t.Context(), dir, "night", p)
+		s.events(t, opening()...)
+		s.events(t, rescue()...)
+		s.over(t)
+		ids[p.sent[0].ID] = true
+		silent, _, err := journal.Open(s.run.Dir, nil) // it is killed while it tells
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range ending(strategy.Trained, 0) {
+			if err := silent.Append(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		busy := begin(t, t.Context(), dir, "busy", p) // while somebody works in it, it tells by itself
+		busy.over(t)
+		if got := p.events(); got != "night rescued" {
+			t.Errorf("%s: told while it was locked: %s", name, got)
+		}
+		if err := silent.Close(); err != nil {
+			t.Fatal(err)
+		}
+		untold, _, err := journal.Open(filepath.Join(dir, ".gpurun", "gpt", "untold"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {
+			if err := untold.Append(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := untold.Close(); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, t.Context(), dir, next, p).over(t)
+		begin(t, t.Context(), dir, next, p).over(t)
+		if got := p.events(); got != "night rescued, night trained" || p.sent[1].ID == p.sent[0].ID {
+			t.Errorf("%s: told %s", name, got)
+		}
+	}
+}
+
+// What is a day old is dropped with a word, whether it lies in the outbox or in a journal
+// only; what was sent is forgotten a day later.
+func TestOldEvents(t *testing.T) {
+	dir := t.TempDir()
+	box := outbox{filepath.Join(dir, ".gpurun", "outbox")}
+	add := func(id string, age time.Duration) {
+		body, err := json.Marshal(Message{ID: id, Event: Trained, Run: "old", Time: time.Now().Add(-age)})
+		if err == nil {
+			_, err = box.put(id, body)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(strings.Repeat("a", 32), 25*time.Hour)
+	add(strings.Repeat("b", 32), 23*time.Hour)
+	add(strings.Repeat("c", 32), 23*time.Hour)
+	long := time.Now().Add(-49 * time.Hour)
+	if err := errors.Join(box.sent(strings.Repeat("c", 32)), os.Chtimes(filepath.Join(box.dir, strings.Repeat("c", 32), sentFile), long, long)); err != nil {
+		t.Fatal(err)
+	}
+	run := filepath.Join(dir, ".gpurun", "gpt", "killed")
+	if err := errors.Join(box.watch(run, []string{Failed}), os.MkdirAll(run, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	var text []byte
+	for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {
+		line, err := launcher.Encode(e, time.Now().Add(-25*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, append(line, '\n')...)
+	}
+	if err := os.WriteFile(filepath.Join(run, journal.File), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &post{}
+	s := begin(t, t.Context(), dir, "now", p)
+	s.over(t)
+	if got := p.events(); got != "old trained" || len(s.notes) != 1 || !strings.Contains(s.notes[0], "notifications older than 24 hours were dropped unsent: 1") {
+		t.Errorf("told %s, said %q", got, s.notes)
+	}
+	if left := box.names(); len(left) != 2 || left[0] != strings.Repeat("b", 32) && left[1] != strings.Repeat("b", 32) { // and the run
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Several gpuruns that start at once send each event once between them.
+func TestStartsAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	box := outbox{filepath.Join(dir, ".gpurun", "outbox")}
+	for i := range 20 {
+		m := Message{ID: fmt.Sprintf("%032x", i), Event: Trained, Run: fmt.Sprint(i), Time: time.Now()}
+		body, err := json.Marshal(m)
+		if err == nil {
+			_, err = box.put(m.ID, body)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &post{}
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() { begin(t, t.Context(), dir, fmt.Sprint("run", i), p).over(t) })
+	}
+	all.Wait()
+	told := map[string]int{}
+	for _, m := range p.sent {
+		told[m.ID]++
+	}
+	if len(told) != 20 || len(p.sent) != 20 {
+		t.Errorf("%d of 20 events were sent, %d times", len(told), len(p.sent))
+	}
+}
+
+// What cannot be sent is told once: while the run goes on among its notices, after the
+// verdict on the page. What is refused is not tried again; what failed for now is, when the
+// next event comes, and before that.
+func TestWhatFailsIsTold(t *testing.T) {
+	dir := t.TempDir()
+	broken := true
+	seen := make(chan struct{}, 10)
+	p := &post{}
+	p.answer = func(_ context.Context, m Message) error {
+		defer func() { seen <- struct{}{} }()
+		if m.Event == Trained {
+			return &refusal{"hooks.example answers 404"}
+		}
+		if broken {
+			return errors.New("hooks.example: no route")
+		}
+		return nil
+	}
+	s := begin(t, t.Context(), dir, "night", p)
+	s.events(t, opening()...)
+	s.events(t, rescue()...)
+	<-seen
+	await(t, "the note", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.notes) == 1 && len(s.waiting) == 1 })
+	broken = false
+	s.events(t, ending(strategy.Trained, 0)...)
+	s.over(t)
+	if got := p.events(); got != "night rescued" {
+		t.Errorf("told %s", got)
+	}
+	if s.notes[0] != "warning: nobody could be told that the run night has run out of memory and goes on: hooks.example: no route; the next start tries again" ||
+		s.page.String() != "gpurun: warning: nobody was told that the run night has trained: hooks.example answers 404\n" {
+		t.Errorf("said %q, then %q", s.notes, s.page.String())
+	}
+	begin(t, t.Context(), dir, "next", p).over(t)
+	if len(p.sent) != 1 {
+		t.Errorf("told again: %s", p.events())
+	}
+}
+
+// await waits until something is so, which takes no time that counts.
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// Where there can be no outbox, events are sent all the same, and people know what is missing.
+func TestWithoutAnOutbox(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &post{}
+	s := begin(t, t.Context(), dir, "night", p)
+	s.end()
+	s.Notifier, _ = Tell(Settings{URL: "https://example.org", On: []string{Failed}}, Run{Dir: s.run.Dir, Workdir: filepath.Join(dir, "file"), Page: s.run.Page}, nil)
+	s.sender = p
+	s.end = s.Begin(t.Context(), func(text string) { s.notes = append(s.notes, text) })
+	for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {
+		s.see(e)
+	}
+	s.over(t)
+	if p.events() != "night failed" || len(s.notes) != 1 || !strings.Contains(s.notes[0], "the outbox for notifications cannot be written") {
+		t.Errorf("told %q, said %q", p.events(), s.notes)
+	}
+}
+
+// Nobody but the user reads the outbox, and it has no address: only what is told.
+func TestTheOutboxIsPrivate(t *testing.T) {
+	dir := t.TempDir()
+	s := begin(t, t.Context(), dir, "night", &post{answer: func(context.Context, Message) error { return errors.New("down") }})
+	s.events(t, opening()...)
+	s.events(t, ending(strategy.Failed, 1)...)
+	s.over(t)
+	files := 0
+	err := filepath.WalkDir(filepath.Join(dir, ".gpurun", "outbox"), func(path string, d fs.DirEntry, err error) error {
+		info, infoErr := d.Info()
+		want := fs.FileMode(0o600)
+		if d.IsDir() {
+			want = 0o700
+		} else if text, err := os.ReadFile(path); err != nil || bytes.Contains(text, []byte("example.org")) {
+			t.Errorf("%s: %s, %v", path, text, err)
+		}
+		if files++; infoErr != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, info.Mode(), infoErr)
+		}
+		return err
+	})
+	if err != nil || files < 4 {
+		t.Errorf("%d files, %v", files, err)
+	}
+}

@@ -1,0 +1,175 @@
+package notify
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/private"
+)
+
+// An outbox is the folder of what is to be sent. It knows neither addresses nor secrets:
+// who sends has those.
+//
+//	ID/event.json     an event that is to be sent
+//	ID/sent.json      one that has been, kept so that nobody puts it there again
+//	ID/lock           held by who sends it
+//	run-….json        a run that tells others, until it is over
+type outbox struct{ dir string }
+
+const (
+	eventFile = "event.json"
+	sentFile  = "sent.json"
+	lockFile  = "lock"
+	runPrefix = "run-"
+
+	// keepFor is how old an event may be that is sent.
+	keepFor = 24 * time.Hour
+	// largest bounds a file of the outbox, in bytes, and most its entries.
+	largest = 64 << 10
+	most    = 10_000
+)
+
+// put keeps an event until it is sent. It is not fresh where it is there already, or has
+// been sent.
+func (o outbox) put(id string, body []byte) (fresh bool, err error) {
+	folder := filepath.Join(o.dir, id)
+	if err := errors.Join(journal.MakeFolder(o.dir), private.Mkdir(folder)); err != nil {
+		return false, err
+	}
+	for _, name := range []string{eventFile, sentFile} {
+		if _, err := os.Lstat(filepath.Join(folder, name)); err == nil {
+			return false, nil
+		}
+	}
+	return true, private.WriteFile(filepath.Join(folder, eventFile), body, private.Mode)
+}
+
+// hold takes an entry, so that no other gpurun sends it. The error is journal.ErrLocked
+// where one does.
+func (o outbox) hold(id string) (io.Closer, error) {
+	return journal.Lock(filepath.Join(o.dir, id, lockFile))
+}
+
+// read is an event that is to be sent. The error is fs.ErrNotExist where it has been.
+func (o outbox) read(id string) ([]byte, error) {
+	if _, err := os.Lstat(filepath.Join(o.dir, id, sentFile)); err == nil {
+		return nil, fs.ErrNotExist
+	}
+	return private.ReadHead(filepath.Join(o.dir, id, eventFile), largest)
+}
+
+// sent records that an event was sent, or that it never will be.
+func (o outbox) sent(id string) error {
+	folder := filepath.Join(o.dir, id)
+	return os.Rename(filepath.Join(folder, eventFile), filepath.Join(folder, sentFile))
+}
+
+// left are the events that are to be sent, the oldest first. Those that are too old are
+// dropped, and so is what was sent long ago.
+func (o outbox) left(now time.Time) (ids []string, dropped int) {
+	written := map[string]time.Time{}
+	for _, name := range o.names() {
+		if !identity.MatchString(name) {
+			continue
+		}
+		at, state := o.state(name)
+		switch age := now.Sub(at); {
+		case state == eventFile && age < keepFor:
+			written[name] = at
+			ids = append(ids, name)
+		case state == eventFile && o.remove(name):
+			dropped++
+		case age > 2*keepFor:
+			o.remove(name)
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return written[a].Compare(written[b]) })
+	return ids, dropped
+}
+
+// state is which of its files an entry has, and when its event happened, or when the entry
+// was made.
+func (o outbox) state(id string) (at time.Time, name string) {
+	if text, err := o.read(id); err == nil {
+		if m, err := decode(text); err == nil {
+			return m.Time, eventFile
+		}
+	}
+	for _, name := range []string{sentFile, eventFile, ""} {
+		if info, err := os.Lstat(filepath.Join(o.dir, id, name)); err == nil {
+			return info.ModTime(), name
+		}
+	}
+	return time.Time{}, ""
+}
+
+// remove removes an entry, unless somebody sends it just now.
+func (o outbox) remove(id string) bool {
+	held, err := o.hold(id)
+	if err != nil {
+		return false
+	}
+	defer held.Close()
+	return os.RemoveAll(filepath.Join(o.dir, id)) == nil
+}
+
+// names are those of the folders and files in the outbox.
+func (o outbox) names() []string {
+	f, err := os.Open(o.dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	entries, _ := f.ReadDir(most)
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() || e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// A watched run tells others, and is not over.
+type watched struct {
+	Dir string   `json:"dir"`
+	On  []string `json:"on"`
+}
+
+func (o outbox) watchFile(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return filepath.Join(o.dir, runPrefix+hex.EncodeToString(sum[:8])+".json")
+}
+
+// watch notes that a run tells others: the next gpurun here looks whether it was killed
+// before it could.
+func (o outbox) watch(dir string, on []string) error {
+	text, err := json.Marshal(watched{dir, on})
+	if err != nil {
+		return fmt.Errorf("encode the run: %w", err)
+	}
+	if err := journal.MakeFolder(o.dir); err != nil {
+		return err
+	}
+	return private.WriteFile(o.watchFile(dir), text, private.Mode)
+}
+
+// watched reports whether a run has been told of before.
+func (o outbox) watched(dir string) bool {
+	_, err := os.Lstat(o.watchFile(dir))
+	return err == nil
+}
+
+// unwatch notes that all of a run is in the outbox. Where it stays, the next gpurun looks in
+// vain.
+func (o outbox) unwatch(dir string) { _ = os.Remove(o.watchFile(dir)) }

@@ -1,0 +1,187 @@
+package notify
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/terminal"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// The events that others are told of. Of a stalled run nothing tells yet.
+const (
+	Rescued   = "rescued"   // out of memory, and a relaunch was decided
+	Exhausted = "exhausted" // nothing is left to try
+	Failed    = "failed"
+	Trained   = "trained"
+	Stalled   = "stalled"
+)
+
+// A Message is one event as others are told of it; its JSON is the body of style "json".
+type Message struct {
+	// ID is the same whenever the event is told.
+	ID    string    `json:"id"`
+	Event string    `json:"event"`
+	Time  time.Time `json:"time"`
+	Run   string    `json:"run"`
+	Job   string    `json:"job"`
+	Host  string    `json:"host"`
+	// Outcome and Code are the verdict's, absent as long as the run goes on.
+	Outcome strategy.Outcome `json:"outcome,omitempty"`
+	Code    *int             `json:"code,omitempty"`
+	Reason  string           `json:"reason"`
+	Attempt int              `json:"attempt"`
+	// Cause is why that attempt ended.
+	Cause cause.Code `json:"cause,omitempty"`
+	// Changed is what the next attempt runs with, or, at the end, how the plan that ran last
+	// differs from the job as written.
+	Changed strategy.Changes `json:"changed,omitempty"`
+	// Summary is a sentence for people.
+	Summary string `json:"summary"`
+}
+
+// longestReason bounds what a message takes from a job, in characters.
+const longestReason = 1000
+
+// encode is a message as it is sent, without the job's secrets.
+func (m Message) encode(secrets *mask.Masker) ([]byte, error) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode the event: %w", err)
+	}
+	return secrets.JSON(text), nil
+}
+
+// identity is what the id of a message looks like.
+var identity = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// decode reads a message from the outbox.
+func decode(body []byte) (m Message, err error) {
+	if err := json.Unmarshal(body, &m); err != nil {
+		return m, &refusal{"it cannot be read"}
+	}
+	if !identity.MatchString(m.ID) {
+		return m, &refusal{"it has no id"}
+	}
+	return m, nil
+}
+
+// A story is a run as far as its events have told it.
+type story struct {
+	dir, host string
+	name      string        // the job's
+	began     time.Time     // of attempt 0
+	first     strategy.Plan // as written
+	plan      strategy.Plan // of the newest attempt
+	attempt   int
+	cause     cause.Code // why it ended
+	over      bool       // the run has its last verdict
+}
+
+// take takes in one event, and gives the message where others are told of it.
+func (s *story) take(e launcher.Event, at time.Time) (m Message, told bool) {
+	switch e := e.(type) {
+	case launcher.Began:
+		if s.name = e.Name; s.began.IsZero() {
+			s.began, s.first, s.plan = e.At, e.Plan, e.Plan
+			if e.Job.Written != nil {
+				s.first = e.Job.Written
+			}
+		}
+	case launcher.Started:
+		s.attempt, s.plan, s.cause = e.N, e.Plan, ""
+	case launcher.Decided:
+		s.cause = e.Diagnosis.Cause
+		if d := e.Decision; d.Relaunch && e.Diagnosis.Fatal && s.cause.OutOfMemory() {
+			return s.message(Rescued, at, d.Reason, d.Changed), true
+		}
+	case launcher.Finished:
+		if v := e.Verdict; v.Outcome.Final() && !s.over {
+			s.over = true
+			m := s.message(string(v.Outcome), at, v.Reason, s.first.Changed(s.plan))
+			m.Outcome, m.Code = v.Outcome, &v.Code
+			if v.Outcome == strategy.Trained {
+				m.Summary = fmt.Sprintf("%s: trained%s", m.Job, s.course())
+			}
+			return m, true
+		}
+	}
+	return Message{}, false
+}
+
+// course is what it took to train.
+func (s *story) course() string {
+	if s.attempt == 0 {
+		return ""
+	}
+	words := fmt.Sprintf(" after %d attempts", s.attempt+1)
+	if changed := s.first.Changed(s.plan); len(changed) > 0 {
+		words += ", with " + changed.String()
+	}
+	return words
+}
+
+func (s *story) message(event string, at time.Time, reason string, changed strategy.Changes) Message {
+	m := Message{
+		Event: event, Time: at, Run: filepath.Base(s.dir), Job: clean(s.name), Host: clean(s.host), Reason: clean(reason),
+		Attempt: s.attempt, Cause: s.cause, Changed: changed,
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s %d", m.Run, s.began.UnixNano(), event, s.attempt))
+	m.ID = hex.EncodeToString(sum[:16])
+	m.Summary = m.Job + ": " + m.Reason
+	if event == string(strategy.Failed) || event == string(strategy.Exhausted) {
+		m.Summary = m.Job + ": " + event + ": " + m.Reason
+	}
+	return m
+}
+
+// read takes in a journal from its beginning, and gives all messages. What cannot be read
+// is nothing to tell of: whoever runs there says so.
+func (s *story) read(dir string) (all []Message) {
+	_ = journal.Walk(dir, func(e launcher.Event, at time.Time) {
+		if m, told := s.take(e, at); told {
+			all = append(all, m)
+		}
+	})
+	return all
+}
+
+// clean is a text of one line that no terminal obeys, and not too long.
+func clean(text string) string {
+	return cut(terminal.Line(text), longestReason)
+}
+
+// cut shortens a text to so many characters.
+func cut(text string, most int) string {
+	if chars := []rune(text); len(chars) > most {
+		return string(chars[:most-1]) + "…"
+	}
+	return text
+}
+
+// happened is an event in a sentence.
+func happened(event string) string {
+	switch event {
+	case Rescued:
+		return "run out of memory and goes on"
+	case Exhausted:
+		return "run out of memory for good"
+	}
+	return strings.TrimSpace(clean(event))
+}
+
+func hostname() string {
+	host, _ := os.Hostname()
+	return host
+}

@@ -1,0 +1,215 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const secretPath = "/services/T0/very-secret"
+
+var (
+	event   = []byte(`{"id":"0123456789abcdef0123456789abcdef","event":"trained","run":"r"}`)
+	message = Message{ID: "0123456789abcdef0123456789abcdef", Event: Trained, Run: "r"}
+)
+
+// A desk is a server that checks what it is sent, and answers one way after the other; the
+// last way stays.
+type desk struct {
+	*httptest.Server
+	mu   sync.Mutex
+	seen int
+	ways []http.HandlerFunc
+}
+
+func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	mac := hmac.New(sha256.New, []byte("key"))
+	mac.Write(body)
+	if err != nil || !bytes.Equal(body, event) || r.Method != http.MethodPost || r.Header.Get("X-Gpurun-Delivery") != message.ID ||
+		r.Header.Get("X-Gpurun-Signature") != "sha256="+hex.EncodeToString(mac.Sum(nil)) || r.UserAgent() != "gpurun/v9" || r.Header.Get("Content-Type") != "application/json" {
+		w.WriteHeader(http.StatusTeapot)
+		return
+	}
+	d.mu.Lock()
+	way := d.ways[min(d.seen, len(d.ways)-1)]
+	d.seen++
+	d.mu.Unlock()
+	way(w, r)
+}
+
+func (d *desk) asked() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.seen
+}
+
+func open(t *testing.T, start func(http.Handler) *httptest.Server, ways ...http.HandlerFunc) *desk {
+	d := &desk{ways: ways}
+	d.Server = start(d)
+	d.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(d.Close)
+	return d
+}
+
+func webhookTo(url string) *webhook {
+	h := newWebhook(Settings{URL: url, Style: "json", Secret: "key", Timeout: 10 * time.Second}, "v9")
+	h.client.RetryWaitMin, h.client.RetryWaitMax = time.Millisecond, time.Millisecond
+	return h
+}
+
+func answers(status int, header ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(status)
+	}
+}
+
+// dies breaks the connection after some bytes.
+func dies(bytes string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		_, _ = io.WriteString(conn, bytes)
+		_ = conn.Close()
+	}
+}
+
+// endless writes until the other end has enough.
+func endless(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		for {
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// What servers do, and what is made of it: how often each is asked, and whether the event
+// is sent, refused for good, or kept.
+func TestServers(t *testing.T) {
+	ok := answers(http.StatusNoContent)
+	elsewhere := open(t, httptest.NewServer, ok)
+	for name, test := range map[string]struct {
+		ways  []http.HandlerFunc
+		asked int
+		why   string // "" : sent; "!…": refused
+	}{
+		"takes it":                    {[]http.HandlerFunc{ok}, 1, ""},
+		"fails, then takes it":        {[]http.HandlerFunc{answers(500), answers(502), ok}, 3, ""},
+		"fails":                       {[]http.HandlerFunc{answers(503)}, tries, "answers 503 Service Unavailable"},
+		"is asked too much":           {[]http.HandlerFunc{answers(429, "Retry-After", "0"), ok}, 2, ""},
+		"is asked too much for hours": {[]http.HandlerFunc{answers(429, "Retry-After", "7200"), ok}, 1, "answers 429 Too Many Requests"},
+		"is asked too much for good":  {[]http.HandlerFunc{answers(429, "Retry-After", "9223372036854775807"), ok}, 1, "answers 429 Too Many Requests"},
+		"is not there":                {[]http.HandlerFunc{answers(404)}, 1, "!answers 404 Not Found"},
+		"knows nothing of it":         {[]http.HandlerFunc{answers(501)}, 1, "!answers 501 Not Implemented"},
+		"sends elsewhere":             {[]http.HandlerFunc{answers(307, "Location", elsewhere.URL+"/x")}, 1, "!it redirects to " + elsewhere.URL + "; only redirects within a host are followed"},
+		"sends to another door":       {[]http.HandlerFunc{answers(308, "Location", "/x"), ok}, 2, ""},
+		"sends in a circle":           {[]http.HandlerFunc{answers(307, "Location", "/x")}, redirects + 1, "!it redirects in a circle"},
+		"sends to a page":             {[]http.HandlerFunc{answers(302, "Location", "/x"), ok}, 1, "!it redirects with status 302, which drops what is posted"},
+		"sends to nowhere":            {[]http.HandlerFunc{answers(307)}, 1, "!answers 307"},
+		"dies mid-answer":             {[]http.HandlerFunc{dies("HTTP/1.1 200 O"), ok}, 2, ""},
+		"dies after its answer":       {[]http.HandlerFunc{dies("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nx")}, 1, ""},
+		"answers without end":         {[]http.HandlerFunc{endless(200)}, 1, ""},
+		"fails without end":           {[]http.HandlerFunc{endless(500), ok}, 2, ""},
+		"refuses without end":         {[]http.HandlerFunc{endless(400)}, 1, "!answers 400 Bad Request"},
+	} {
+		d := open(t, httptest.NewServer, test.ways...)
+		err := webhookTo(d.URL+secretPath).send(t.Context(), message, event)
+		why, refused := strings.CutPrefix(test.why, "!")
+		var final *refusal
+		switch {
+		case (err == nil) != (test.why == "") || errors.As(err, &final) != refused || err != nil && !strings.Contains(err.Error(), why):
+			t.Errorf("%s: %v, want %q", name, err, test.why)
+		case d.asked() != test.asked:
+			t.Errorf("%s: asked %d times, want %d", name, d.asked(), test.asked)
+		case err != nil && (strings.Contains(err.Error(), "secret") || !strings.HasPrefix(err.Error(), strings.TrimPrefix(d.URL, "http://"))):
+			t.Errorf("%s: it is told as %q", name, err)
+		}
+	}
+	if elsewhere.asked() > 0 {
+		t.Error("a redirect to another host was followed")
+	}
+}
+
+// A server that hangs is given up for now, one that nobody vouches for is not told
+// anything, and one that is gone is kept for later. Each is told without its path.
+func TestServersThatDoNotAnswer(t *testing.T) {
+	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	deaf, masked, gone := open(t, httptest.NewServer, hang), open(t, httptest.NewTLSServer, answers(200)), open(t, httptest.NewServer, hang)
+	gone.Close()
+	for name, test := range map[string]struct {
+		*desk
+		asked int
+		why   string
+	}{"hangs": {deaf, tries, "Client.Timeout exceeded"}, "unknown CA": {masked, 0, "certificate signed by unknown authority"}, "gone": {gone, 0, "connection refused"}} {
+		h := webhookTo(test.URL + secretPath)
+		if test.desk == deaf {
+			h.client.HTTPClient.Timeout = 100 * time.Millisecond
+		}
+		err := h.send(t.Context(), message, event)
+		var refused *refusal
+		if err == nil || errors.As(err, &refused) || !strings.Contains(err.Error(), test.why) || strings.Contains(err.Error(), "secret") || test.desk.asked() != test.asked {
+			t.Errorf("%s: %v, asked %d times", name, err, test.desk.asked())
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancelling := open(t, httptest.NewServer, func(w http.ResponseWriter, r *http.Request) {
+		cancel()
+		hang(w, r)
+	})
+	if err := webhookTo(cancelling.URL).send(ctx, message, event); !errors.Is(err, context.Canceled) || cancelling.asked() != 1 {
+		t.Errorf("cancelled: %v, asked %d times", err, cancelling.asked())
+	}
+}
+
+// A trip answers without a network, so that time can be the test's own.
+type trip func() *http.Response
+
+func (f trip) RoundTrip(*http.Request) (*http.Response, error) { return f(), nil }
+
+// The pauses between tries grow, are bounded in number, and are the server's where it says.
+func TestPauses(t *testing.T) {
+	answer := func(status int, after string) *http.Response {
+		return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {after}}, Body: io.NopCloser(strings.NewReader(""))}
+	}
+	for name, test := range map[string]struct {
+		answers []*http.Response
+		took    time.Duration
+		sent    bool
+	}{
+		"fails for good":   {[]*http.Response{answer(500, ""), answer(500, ""), answer(500, ""), answer(500, ""), answer(500, ""), answer(200, "")}, 15 * time.Second, false},
+		"says how long":    {[]*http.Response{answer(429, "30"), answer(503, "45"), answer(200, "")}, 75 * time.Second, true},
+		"says too long":    {[]*http.Response{answer(429, "61"), answer(200, "")}, 0, false},
+		"says, then fails": {[]*http.Response{answer(429, "60"), answer(502, ""), answer(200, "")}, 62 * time.Second, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newWebhook(Settings{URL: "https://hooks.example/x", Style: "json", Timeout: 10 * time.Second}, "v9")
+			n := 0
+			h.client.HTTPClient.Transport = trip(func() *http.Response { n++; return test.answers[n-1] })
+			began := time.Now()
+			err := h.send(t.Context(), message, event)
+			if took := time.Since(began); took != test.took || (err == nil) != test.sent {
+				t.Errorf("%s: it took %v, want %v; %v", name, took, test.took, err)
+			}
+		})
+	}
+}
