@@ -17,6 +17,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/live"
+	"github.com/gpurun/gpurun/launcher/metrics"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/proc"
@@ -157,7 +158,8 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		show = lines.Show
 	}
 	show = report.AtEnd(show, report.End{Dir: dir, Version: version(), Mask: secrets, Propose: p.propose(dir), Told: people.Report, Page: console.NewPage(said, secrets)})
-	show = monitor.Events(show)
+	told := metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), secrets, monitor.Rate)
+	show = told.Events(monitor.Events(show))
 	store, events, err := openRun(ctx, place, dir, said, show)
 	if err != nil {
 		return launcher.Verdict{}, err
@@ -174,7 +176,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	w.node.Output.Screen, w.node.Samples = monitor.Screen, monitor.Sample
+	w.node.Output.Screen, w.node.Samples = monitor.Screen, told.Samples(monitor.Sample)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
 	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })
 	state, over, err := goOn(p, &w, dir, events, log, show)
@@ -184,6 +186,8 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err := store.KeepStart(p.begun); err != nil {
 		return state.Verdict, launcher.RunDirError(dir, err)
 	}
+	told.Start(events, log.Note)
+	defer told.Close()
 	verdict, err := start(ctx, w, state, log, signals)
 	if err != nil {
 		return verdict, err

@@ -19,6 +19,7 @@ var configSections = map[string][]string{
 	"recovery": sections["recovery"],
 	"limits":   sections["limits"],
 	"notify":   nil,
+	"metrics":  inMetrics,
 }
 
 // notifyWaits is said as long as nobody is notified.
@@ -62,6 +63,7 @@ func configured(env environ.Vars) (*Job, error) {
 	r.unknownKeys()
 	r.readRecovery()
 	r.readLimits()
+	r.readMetrics(true)
 	if _, set := root["notify"]; set {
 		if _, isTable := root["notify"].(map[string]any); !isTable {
 			r.problem("notify")

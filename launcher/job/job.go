@@ -64,6 +64,7 @@ type Job struct {
 	Knobs    map[string]any
 	Resume   Resume
 	Progress Progress
+	Metrics  Metrics
 
 	// Digest is the SHA-256, in hexadecimal, of what makes this job this job:
 	// kind and words of the command, working directory, number of ranks, and

@@ -111,6 +111,7 @@ var sections = map[string][]string{
 	"knobs":    nil,
 	"resume":   {"latest", "args", "data"},
 	"progress": {"step"},
+	"metrics":  inMetrics,
 }
 
 // read reads all tables. The order matters where one looks at another: the
@@ -128,6 +129,7 @@ func (r *reader) read() {
 	}
 	r.readResume()
 	r.readProgress()
+	r.readMetrics(false)
 }
 
 // readLimits reads [limits].
