@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -61,13 +62,16 @@ func badTextFile(path string, forAll bool) string {
 	return ""
 }
 
-// badAddress says why nobody can listen there, empty if somebody may. An empty address is none.
+// badAddress says why nobody can listen there, empty if somebody may. An empty address is none,
+// and a name would have to be looked up before the job can start.
 func badAddress(address string) string {
 	if address == "" {
 		return ""
 	}
-	_, port, err := net.SplitHostPort(address)
-	if n, wrong := strconv.Atoi(port); err != nil || wrong != nil || n < 0 || n > 65535 {
+	host, port, err := net.SplitHostPort(address)
+	_, named := netip.ParseAddr(host)
+	n, wrong := strconv.Atoi(port)
+	if err != nil || host != "" && host != "localhost" && named != nil || wrong != nil || n < 0 || n > 65535 {
 		return fmt.Sprintf(`%q is no address with a port, such as "127.0.0.1:9400"`, address)
 	}
 	return ""
