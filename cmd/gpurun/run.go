@@ -186,8 +186,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err := store.KeepStart(p.begun); err != nil {
 		return state.Verdict, launcher.RunDirError(dir, err)
 	}
-	told.Start(events, log.Note)
-	defer told.Close()
+	defer told.Start(events, log.Note)()
 	verdict, err := start(ctx, w, state, log, signals)
 	if err != nil {
 		return verdict, err

@@ -85,8 +85,8 @@ func (m *Metrics) Samples(next func(int, []launcher.Sample)) func(int, []launche
 }
 
 // Start begins to tell of a run that goes on after events. What goes wrong is told to note,
-// which must not wait. Close ends it.
-func (m *Metrics) Start(events []launcher.Event, note func(text string)) {
+// which must not wait. It returns Close, which ends it.
+func (m *Metrics) Start(events []launcher.Event, note func(text string)) (end func()) {
 	for _, e := range events {
 		m.see(e)
 	}
@@ -96,6 +96,7 @@ func (m *Metrics) Start(events []launcher.Event, note func(text string)) {
 	if m.options.Listen != "" {
 		m.server = listen(m.options.Listen, m.registry, note)
 	}
+	return m.Close
 }
 
 // closePatience bounds the wait for a disk, and for who reads an answer, at the end.
