@@ -172,7 +172,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	people.Recall(events)
 
 	began := launcher.BeganAt(events)
-	w, err := wire(p, filepath.Base(dir), began, s)
+	w, err := wire(p, filepath.Base(dir), launcher.TrackedAs(filepath.Base(dir), events), began, s)
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
