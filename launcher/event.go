@@ -30,6 +30,8 @@ type Began struct {
 	Policy   strategy.Policy `json:"policy"`
 	Job      strategy.Job    `json:"job"`
 	Plan     strategy.Plan   `json:"plan"`
+	// Tracked is the run's name for experiment trackers.
+	Tracked string `json:"tracked,omitempty"`
 	// Scheduler is the scheduler's name for the job, for restarts of it, and Restart
 	// counts those that had been when this process began.
 	Scheduler string    `json:"scheduler,omitempty"`

@@ -110,7 +110,7 @@ func keysIn(value any, at string, used map[string]bool) {
 	case map[string]any:
 		for key, inner := range v {
 			switch {
-			case at == "reads" || at == "choose" || at == "versions" || at == "shifts" || at == "values" && !isPlaces(inner):
+			case at == "reads" || at == "choose" || at == "versions" || at == "env" || at == "shifts" || at == "values" && !isPlaces(inner):
 				continue
 			case at == "values", at == "knobs" && slices.Contains(strategy.Knobs, strategy.Knob(key)):
 				keysIn(inner, "", used)

@@ -101,6 +101,8 @@ func TestParseProblems(t *testing.T) {
 		{"step", "name = \"x\"\n[progress]\nstep = 'step \\d+'\n", "progress.step: the expression needs a group around the number of the step; groups with names are step, total and loss"},
 		{"expression", "name = \"x\"\n[progress]\nstep = '('\n", "progress.step: missing closing ): `(`"},
 		{"list", "name = \"x\"\n[resume]\nargs = \"--resume\"\n", `resume.args: want an array of texts, found text; write ["--resume"]`},
+		{"variable", "name = \"x\"\n[resume]\nenv = { wandb = \"x\" }\n", "resume.env.wandb: want a variable of a tracker's, such as WANDB_RUN_ID"},
+		{"variable's value", "name = \"x\"\n[resume]\nenv = { WANDB_RESUME = 1 }\n", `resume.env.WANDB_RESUME: want text, found a whole number; write "1"`},
 		{"table", "name = \"x\"\nresume = 1\n", "resume: want a table"},
 		{"truth", "name = \"x\"\n[deepspeed]\narg = \"--ds\"\nauto = \"yes\"\n", "deepspeed.auto: want true or false"},
 	}

@@ -46,6 +46,16 @@ func (b batch) global() int {
 	return b.micro * b.accumulation * b.dataParallel
 }
 
+// GlobalBatch is the number of samples in one optimizer step of a plan, all ranks together;
+// 0 where that is not known.
+func (j Job) GlobalBatch(p Plan) int {
+	b, known := batchOf(p, j)
+	if !known {
+		return 0
+	}
+	return b.global()
+}
+
 // mostSamples bounds the samples that are split up by trial division, some 2^20
 // steps of it. No real batch comes near.
 const mostSamples = 1 << 40

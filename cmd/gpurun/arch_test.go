@@ -59,6 +59,7 @@ var mayImport = map[string][]string{
 	"launcher/ranklog":     {"launcher/private"},
 	"launcher/terminal":    {},
 	"launcher/live":        {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/output", "launcher/private", "launcher/runs", "strategy"},
+	"launcher/metrics":     {"launcher", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "launcher/snapshot", "strategy", "strategy/memory"},
 	"launcher/notify":      {"launcher", "launcher/console", "launcher/journal", "launcher/mask", "launcher/private", "launcher/proc", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy", "strategy/cause"},

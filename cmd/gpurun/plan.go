@@ -35,7 +35,7 @@ func plan(ctx context.Context, args []string, s streams) error {
 		return err
 	}
 	defer p.close()
-	w, err := wire(p, "", time.Now(), s)
+	w, err := wire(p, "", "", time.Now(), s)
 	if err != nil {
 		return err
 	}

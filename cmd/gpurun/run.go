@@ -17,6 +17,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/live"
+	"github.com/gpurun/gpurun/launcher/metrics"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/notify"
 	"github.com/gpurun/gpurun/launcher/output"
@@ -160,6 +161,8 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	}
 	show = report.AtEnd(show, report.End{Dir: dir, Version: version(), Mask: secrets, Propose: p.propose(dir), Told: people.Report, Page: console.NewPage(said, secrets)})
 	told, show := notify.Tell(notify.Settings(p.Notify()), notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: version(), Mask: secrets, Page: console.NewPage(said, secrets)}, monitor.Events(show))
+	meters := metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), secrets, monitor.Rate)
+	show = meters.Events(show)
 	store, events, err := openRun(ctx, place, dir, said, show)
 	if err != nil {
 		return launcher.Verdict{}, err
@@ -173,11 +176,11 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	defer told.Begin(ctx, log.Note)()
 
 	began := launcher.BeganAt(events)
-	w, err := wire(p, filepath.Base(dir), began, s)
+	w, err := wire(p, filepath.Base(dir), launcher.TrackedAs(filepath.Base(dir), events), began, s)
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	w.node.Output.Screen, w.node.Samples = monitor.Screen, monitor.Sample
+	w.node.Output.Screen, w.node.Samples = monitor.Screen, meters.Samples(monitor.Sample)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
 	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })
 	state, over, err := goOn(p, &w, dir, events, log, show)
@@ -187,6 +190,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err := store.KeepStart(p.begun); err != nil {
 		return state.Verdict, launcher.RunDirError(dir, err)
 	}
+	defer meters.Start(events, log.Note)()
 	verdict, err := start(ctx, w, state, log, signals)
 	if err != nil {
 		return verdict, err

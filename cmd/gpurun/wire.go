@@ -26,8 +26,9 @@ type wiring struct {
 }
 
 // wire is the one place where a prepared job is taken apart for those who launch it.
-// run is the run's name, and began when its attempt 0 did.
-func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
+// run is the run's name, tracked that for trackers, and began when its attempt 0 did.
+func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring, error) {
+	p = &prepared{p.Tracked(tracked), p.nvml, p.begun}
 	j := p.Job()
 	launch := j.Launch
 	step, err := p.Step()
@@ -39,7 +40,7 @@ func wire(p *prepared, run string, began time.Time, s streams) (wiring, error) {
 	w := wiring{
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{
-			Run: run, Name: j.Name, Version: version(), Digest: digest, Recipe: p.RecipeName(), Python: p.Python(), PythonBy: j.PythonBy(),
+			Run: run, Name: j.Name, Version: version(), Digest: digest, Tracked: tracked, Recipe: p.RecipeName(), Python: p.Python(), PythonBy: j.PythonBy(),
 			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
 		},
 		launcher: launcher.Launcher{

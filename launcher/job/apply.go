@@ -54,6 +54,7 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (Command, e
 	}
 	c := Command{Argv: change.Argv, Env: map[string]string{}, Files: map[string][]byte{}, Siblings: map[string]string{}, Diff: change.Diff,
 		Calls: change.Calls, Turn: turned}
+	maps.Copy(c.Env, p.tracked)
 	maps.Copy(c.Env, change.Env)
 	p.ceiling.withAllocator(r.env, c.Env)
 	maps.Copy(c.Env, p.ceiling.env)

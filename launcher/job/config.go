@@ -19,6 +19,7 @@ var configSections = map[string][]string{
 	"recovery": sections["recovery"],
 	"limits":   sections["limits"],
 	"notify":   sections["notify"],
+	"metrics":  inMetrics,
 }
 
 // ConfigFile is where the user's defaults for all jobs are, below XDG_CONFIG_HOME or
@@ -60,6 +61,7 @@ func configured(env environ.Vars) (*Job, error) {
 	r.readRecovery()
 	r.readLimits()
 	r.readNotify()
+	r.readMetrics(true)
 	if len(r.problems) > 0 {
 		return nil, &Error{File: path, Kind: configKind, Faults: unaddressed(document.Faults(text, r.problems))}
 	}

@@ -66,6 +66,7 @@ type Job struct {
 	Resume   Resume
 	Progress Progress
 	Notify   Notify
+	Metrics  Metrics
 
 	// Digest is the SHA-256, in hexadecimal, of what makes this job this job:
 	// kind and words of the command, working directory, number of ranks, and

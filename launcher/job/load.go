@@ -112,6 +112,7 @@ var sections = map[string][]string{
 	"knobs":    nil,
 	"resume":   {"latest", "args", "data"},
 	"progress": {"step"},
+	"metrics":  inMetrics,
 }
 
 // read reads all tables. The order matters where one looks at another: the
@@ -130,6 +131,7 @@ func (r *reader) read() {
 	}
 	r.readResume()
 	r.readProgress()
+	r.readMetrics(false)
 }
 
 // readLimits reads [limits].

@@ -112,14 +112,14 @@ func (r *reader) address(t *table, fallback string) string {
 		return fallback
 	}
 	text := t.filled("url")
-	if why := badAddress(text); text != "" && why != "" {
+	if why := badURL(text); text != "" && why != "" {
 		t.bad("url", "%s", why)
 	}
 	return text
 }
 
-// badAddress says why nothing can be posted to an address; empty where it can.
-func badAddress(text string) string {
+// badURL says why nothing can be posted to an address; empty where it can.
+func badURL(text string) string {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
@@ -162,7 +162,7 @@ func (j *Job) takeNotify(env environ.Vars) {
 	var err error
 	if n.URL == "" {
 		n.URL, err = lookUp(env, from.urlEnv, from.urlFile)
-		if err == nil && n.URL != "" && badAddress(n.URL) != "" {
+		if err == nil && n.URL != "" && badURL(n.URL) != "" {
 			err = fmt.Errorf("%s holds no address that begins with https:// or http:// and a host", from.urlEnv+from.urlFile)
 		}
 	}

@@ -30,6 +30,8 @@ type Prepared struct {
 	// unpinned is the job without the words that keep a run's attempts in one folder; nil
 	// where it has none.
 	unpinned *Prepared
+	// tracked are the variables by which trackers go on with one run in all attempts.
+	tracked map[string]string
 }
 
 // Read loads the configuration files of a job, and reads the current plan, what can

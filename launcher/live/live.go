@@ -152,6 +152,13 @@ func (m *Monitor) Sample(attempt int, samples []launcher.Sample) {
 	})
 }
 
+// Rate is how many steps come in a second now, 0 where that is not known.
+func (m *Monitor) Rate() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.standing.Rate
+}
+
 // keep has samples written, unless the disk is too slow for them. The caller holds mu.
 func (m *Monitor) keep(b batch) {
 	if m.latest = (batch{}); len(b.samples) > 0 && len(m.samples) < mostWaiting {

@@ -32,7 +32,7 @@ var keys = map[string][]string{
 		"checkpoint", "proof",
 	},
 	inDetect:     {"imports", "unless", "args", "env", "keys", "over", "source", "programs"},
-	inResume:     {"latest", "args", "pointer", "needs", "pin", "lost", "data", "shifts", "values", "also"},
+	inResume:     {"latest", "args", "pointer", "needs", "pin", "env", "lost", "data", "shifts", "values", "also"},
 	inProgress:   {"step", "nothing"},
 	inDeepSpeed:  {"arg", "env", "auto"},
 	inKnob:       {"default", "min", "max", "scope", "weights", "given", "absent", "alternatives", "places", "global", "also", "unless"},

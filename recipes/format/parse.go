@@ -170,7 +170,7 @@ func parseResume(n *table) Resume {
 	defer n.done()
 	resume := Resume{
 		Latest: n.text("latest"), Args: n.texts("args"), Pointer: n.text("pointer"), Needs: n.texts("needs"), Pin: n.texts("pin"),
-		Lost: n.expression("lost"), Shifts: parseShifts(n),
+		Lost: n.expression("lost"), Shifts: parseShifts(n), Env: parseVariables(n),
 	}
 	resume.Data, resume.Exact = ReadData(n.text("data"))
 	if inLatest.MatchString(resume.Latest) {
@@ -199,6 +199,26 @@ func parseShifts(n *table) map[strategy.Knob]string {
 		shifts[strategy.Knob(name)] = inner.text(name)
 	}
 	return shifts
+}
+
+// variableName is how variables of trackers are called: the part before the first underscore
+// says whose they are.
+var variableName = regexp.MustCompile(`^[A-Z]+_[A-Z0-9_]+$`)
+
+// parseVariables reads [resume] env.
+func parseVariables(n *table) map[string]string {
+	if n.known("env"); !n.Has("env") {
+		return nil
+	}
+	variables := map[string]string{}
+	inner := n.child("env", inWords)
+	for _, name := range inner.Keys() {
+		if !variableName.MatchString(name) {
+			inner.fault(name, "want a variable of a tracker's, such as WANDB_RUN_ID")
+		}
+		variables[name] = inner.text(name)
+	}
+	return variables
 }
 
 // parseValues reads [resume.values]: places, and defaults as plain texts in a list's end.

@@ -112,6 +112,9 @@ type Resume struct {
 	// Pin is put on the first command line already, where absent, so that every
 	// attempt uses the same folder; "{job}" in it is a name of the run.
 	Pin []string
+	// Env are variables that every attempt gets, by which an experiment tracker goes on with
+	// one run; "{job}" in them is a name of the run.
+	Env map[string]string
 	// Data says what becomes of the samples that were seen, where that is not just
 	// what goes on; Shifts, what a changed knob does to it.
 	Data   string
@@ -150,8 +153,9 @@ func (r Recipe) With(over Recipe) Recipe {
 	}
 	maps.Copy(r.Knobs, over.Knobs)
 	if over.Resume.Latest != "" {
+		env := r.Resume.Env // which only recipes say
 		r.Resume = over.Resume
-		r.Resume.Own = true
+		r.Resume.Own, r.Resume.Env = true, env
 	}
 	if over.Progress.Step != "" {
 		r.Progress.Step = over.Progress.Step

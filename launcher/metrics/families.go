@@ -1,0 +1,196 @@
+package metrics
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// A family is one metric. All have the labels job_name and run, so that the files of several
+// jobs can be read together.
+type family struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+var families []family
+
+func gauge(name, help string, labels ...string) family {
+	return newFamily(prometheus.GaugeValue, name, help, labels)
+}
+
+func counter(name, help string, labels ...string) family {
+	return newFamily(prometheus.CounterValue, name, help, labels)
+}
+
+func newFamily(kind prometheus.ValueType, name, help string, labels []string) family {
+	f := family{prometheus.NewDesc(name, help, append([]string{"job_name", "run"}, labels...), nil), kind}
+	families = append(families, f)
+	return f
+}
+
+// The metrics. The labels cause, rung and outcome have the words of verdict.json.
+var (
+	runInfo     = gauge("gpurun_run_info", "The run: gpurun's version, and the recipe that knows the job; always 1.", "version", "recipe")
+	runStart    = gauge("gpurun_run_start_timestamp_seconds", "When the run began, in seconds since 1970.")
+	runEnd      = gauge("gpurun_run_end_timestamp_seconds", "When the run ended, in seconds since 1970; absent while it goes on.")
+	runOutcome  = gauge("gpurun_run_outcome", "1 for how the run ended, else 0: all are 0 while it goes on.", "outcome")
+	runExitCode = gauge("gpurun_run_exit_code", "The exit code that the run ended with; absent while it goes on.")
+
+	attemptsStarted = counter("gpurun_attempts_total", "Attempts that were started.")
+	attemptsLimit   = gauge("gpurun_attempts_limit", "Attempts that the run may have.")
+	attemptsEnded   = counter("gpurun_attempts_ended_total", "Attempts that ended, by cause; none for one that trained to its end.", "cause")
+	rungsTaken      = counter("gpurun_rungs_taken_total", "Remedies that were taken, by rung.", "rung")
+	attemptNumber   = gauge("gpurun_attempt", "The number of the latest attempt, from 0.")
+	attemptRunning  = gauge("gpurun_attempt_running", "1 while the ranks of the latest attempt run, else 0.")
+	attemptStart    = gauge("gpurun_attempt_start_timestamp_seconds", "When the latest attempt was started, in seconds since 1970.")
+
+	trainingStep     = gauge("gpurun_training_step", "The latest optimizer step of a rank.", "rank")
+	trainingSteps    = gauge("gpurun_training_steps", "How many optimizer steps there are in all, where the job says so.")
+	lastStep         = gauge("gpurun_last_step_timestamp_seconds", "When the step last changed, in seconds since 1970; before the first step, when the attempt was started.")
+	stepDuration     = gauge("gpurun_step_duration_seconds", "The mean time of an optimizer step in the last minute.")
+	samplesPerSecond = gauge("gpurun_samples_per_second", "Samples that all ranks together train with in a second, in the last minute.")
+
+	memoryUsed      = gauge("gpurun_memory_used_bytes", "Memory that PyTorch's allocator gives to a rank now; on the CPU, the process's own.", "rank", "device")
+	memoryReserved  = gauge("gpurun_memory_reserved_bytes", "Memory that PyTorch's allocator holds for a rank now.", "rank", "device")
+	memoryPeak      = gauge("gpurun_memory_peak_bytes", "The most memory that a rank was given in the latest attempt.", "rank", "device")
+	memoryAllowed   = gauge("gpurun_memory_allowed_bytes", "Memory that a rank may hold.", "rank", "device")
+	deviceUsed      = gauge("gpurun_device_memory_used_bytes", "Memory of a rank's device that all processes hold, by the driver's account.", "rank", "device")
+	deviceCapacity  = gauge("gpurun_device_memory_capacity_bytes", "The memory of a rank's device.", "rank", "device")
+	retries         = counter("gpurun_allocator_retries_total", "How often PyTorch's allocator gave its cache back to find room, in the latest attempt.", "rank", "device")
+	predictedPeak   = gauge("gpurun_predicted_peak_bytes", "What the latest attempt was predicted to need of a device: the mean and the bound.", "estimate")
+	measuredMaximum = gauge("gpurun_measured_peak_bytes", "The most that a rank of the latest attempt was given.")
+)
+
+// outcomes are all that a run can have.
+var outcomes = []strategy.Outcome{strategy.Trained, strategy.Failed, strategy.Exhausted, strategy.Stopped, strategy.Retry}
+
+// Describe is prometheus.Collector's.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, f := range families {
+		to <- f.desc
+	}
+}
+
+// Collect is prometheus.Collector's. Of a run that has not begun there is nothing to tell.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.standing
+	if s.began.Run == "" {
+		return
+	}
+	run := []string{m.label(s.began.Name), m.label(s.began.Run)}
+	told := teller(func(f family, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(f.desc, f.kind, value, append(run[:2:2], labels...)...)
+	})
+	told(runInfo, 1, m.label(s.began.Version), m.label(s.began.Recipe))
+	told.run(s)
+	if s.attempt == nil {
+		return
+	}
+	told.attempt(s)
+	told.pace(s, m.rate())
+	for _, sample := range s.samples {
+		told.sample(sample, m.label(sample.Device))
+	}
+}
+
+// A teller tells the value of a metric.
+type teller func(f family, value float64, labels ...string)
+
+// known tells a value that is not zero: zero is not known.
+func (t teller) known(f family, value float64, labels ...string) {
+	if value != 0 {
+		t(f, value, labels...)
+	}
+}
+
+func (t teller) run(s *standing) {
+	t.known(runStart, seconds(s.first))
+	t(attemptsStarted, float64(s.attempts()))
+	t.known(attemptsLimit, float64(s.began.Policy.MaxAttempts))
+	var outcome strategy.Outcome
+	if s.verdict != nil {
+		outcome = s.verdict.Outcome
+		t(runEnd, seconds(s.over))
+		t(runExitCode, float64(s.verdict.Code))
+	}
+	for _, o := range outcomes {
+		t(runOutcome, number(o == outcome), string(o))
+	}
+	causes, rungs := map[cause.Code]int{}, map[strategy.Rung]int{}
+	for _, e := range s.ended {
+		causes[e.cause]++
+		for _, rung := range e.rungs {
+			rungs[rung]++
+		}
+	}
+	for c, n := range causes {
+		t(attemptsEnded, float64(n), string(c))
+	}
+	for rung, n := range rungs {
+		t(rungsTaken, float64(n), string(rung))
+	}
+}
+
+func (t teller) attempt(s *standing) {
+	t(attemptNumber, float64(s.attempt.N))
+	t(attemptRunning, number(s.running))
+	t.known(attemptStart, seconds(s.attempt.At))
+	t.known(lastStep, seconds(s.stepped))
+	if p := s.attempt.Expected; p != nil && p.Unknown == "" {
+		t(predictedPeak, float64(p.Mean), "mean")
+		t(predictedPeak, float64(p.Bound), "bound")
+	}
+	t.known(measuredMaximum, float64(s.peak))
+}
+
+// pace tells how fast steps come while they do.
+func (t teller) pace(s *standing, rate float64) {
+	if !s.running || rate <= 0 {
+		return
+	}
+	t(stepDuration, 1/rate)
+	t.known(samplesPerSecond, rate*float64(s.began.Job.GlobalBatch(s.attempt.Plan)))
+}
+
+func (t teller) sample(sample launcher.Sample, device string) {
+	rank := strconv.Itoa(sample.Rank)
+	t.known(trainingStep, float64(sample.Step), rank)
+	if sample.Rank == 0 {
+		t.known(trainingSteps, float64(sample.Total))
+	}
+	if device == "" {
+		return
+	}
+	t.known(memoryUsed, float64(sample.Allocated), rank, device)
+	t.known(memoryReserved, float64(sample.Reserved), rank, device)
+	t.known(memoryPeak, float64(sample.Peak), rank, device)
+	t.known(memoryAllowed, float64(sample.Allowed), rank, device)
+	t.known(deviceUsed, float64(sample.Used), rank, device)
+	t.known(deviceCapacity, float64(sample.Capacity), rank, device)
+	if sample.Peak > 0 {
+		t(retries, float64(sample.Retries), rank, device)
+	}
+}
+
+// seconds is a moment in seconds since 1970, 0 where it is not known.
+func seconds(at time.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return float64(at.UnixMilli()) / 1000
+}
+
+func number(truth bool) float64 {
+	if truth {
+		return 1
+	}
+	return 0
+}

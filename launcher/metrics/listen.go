@@ -1,0 +1,71 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
+)
+
+// Bounds of what others can take of gpurun through the listener.
+const (
+	mostConnections = 16
+	largestHeader   = 16 << 10 // bytes
+	headerTimeout   = 5 * time.Second
+	answerTimeout   = 10 * time.Second
+	idleTimeout     = 3 * time.Minute // longer than scrapes are apart
+)
+
+// A server answers Prometheus until close. A nil one does nothing.
+type server struct {
+	http    http.Server
+	serving sync.WaitGroup
+}
+
+// listen serves metrics on an address. Where that cannot be, it says so and is nil: the job
+// trains without.
+func listen(address string, from prometheus.Gatherer, note func(string)) *server {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		note(fmt.Sprintf("warning: no metrics are served, and the job trains without: %v", err))
+		return nil
+	}
+	if _, port, _ := net.SplitHostPort(address); port == "0" {
+		note(fmt.Sprintf("the metrics are served on http://%s/metrics", listener.Addr()))
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{}))
+	s := &server{http: http.Server{
+		Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: largestHeader, ErrorLog: log.New(io.Discard, "", 0),
+	}}
+	s.serving.Go(func() {
+		err := s.http.Serve(netutil.LimitListener(listener, mostConnections))
+		if !errors.Is(err, http.ErrServerClosed) {
+			note(fmt.Sprintf("warning: the metrics are served no longer: %v", err))
+		}
+	})
+	return s
+}
+
+// close lets answers that are on their way arrive, for a moment.
+func (s *server) close() {
+	if s == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience/4)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		_ = s.http.Close() // nobody reads them
+	}
+	s.serving.Wait()
+}

@@ -1,0 +1,120 @@
+// Package metrics tells Prometheus of a run while it goes on: in a file for node_exporter's
+// textfile collector, and over HTTP.
+//
+//	metrics.go   what is seen of the run, and when it is told
+//	standing.go  events and samples to where the run stands
+//	families.go  the metrics, and their values
+//	labels.go    texts that may be values of labels
+//	textfile.go  the file
+//	listen.go    the server
+//
+// Nothing of the run waits for any of it: a disk that is full and a scraper that is slow
+// concern the metrics only.
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/mask"
+)
+
+// Options say where metrics go to.
+type Options struct {
+	// TextFile is the path of a file, Listen an address such as "127.0.0.1:9400"; empty for
+	// none.
+	TextFile, Listen string
+}
+
+// Metrics are those of one run. Their methods may be called from several goroutines, and wait
+// for no disk and no network, but Close.
+type Metrics struct {
+	options  Options
+	mask     *mask.Masker
+	rate     func() float64
+	registry *prometheus.Registry
+	wake     chan struct{}
+	over     chan struct{}
+	writing  sync.WaitGroup
+	server   *server
+
+	mu       sync.Mutex // guards standing
+	standing standing
+}
+
+// New are the metrics of a run of which nothing is known; nothing is told before Start. The
+// mask takes the job's secrets out of them, and may be nil. Rate is how many steps come in a
+// second now, 0 where that is not known.
+func New(o Options, m *mask.Masker, rate func() float64) *Metrics {
+	metrics := &Metrics{
+		options: o, mask: m, rate: rate, registry: prometheus.NewRegistry(), wake: make(chan struct{}, 1), over: make(chan struct{}), standing: newStanding(),
+	}
+	metrics.registry.MustRegister(metrics)
+	return metrics
+}
+
+// Events is show, with the metrics' own eyes before it.
+func (m *Metrics) Events(show func(launcher.Event)) func(launcher.Event) {
+	return func(e launcher.Event) {
+		m.see(e)
+		select {
+		case m.wake <- struct{}{}:
+		default:
+		}
+		show(e)
+	}
+}
+
+func (m *Metrics) see(e launcher.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.standing.see(e, time.Now())
+}
+
+// Samples is next, which gets the samples of an attempt first, with the metrics behind it.
+func (m *Metrics) Samples(next func(int, []launcher.Sample)) func(int, []launcher.Sample) {
+	return func(attempt int, samples []launcher.Sample) {
+		next(attempt, samples)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.standing.take(attempt, samples, time.Now())
+	}
+}
+
+// Start begins to tell of a run that goes on after events. What goes wrong is told to note,
+// which must not wait. It returns Close, which ends it.
+func (m *Metrics) Start(events []launcher.Event, note func(text string)) (end func()) {
+	for _, e := range events {
+		m.see(e)
+	}
+	if m.options.TextFile != "" {
+		m.writing.Go(func() { m.write(note) })
+	}
+	if m.options.Listen != "" {
+		m.server = listen(m.options.Listen, m.registry, note)
+	}
+	return m.Close
+}
+
+// closePatience bounds the wait for a disk, and for who reads an answer, at the end.
+const closePatience = 2 * time.Second
+
+// Close writes the file a last time, which stays, and closes the listener.
+func (m *Metrics) Close() {
+	close(m.over)
+	written := make(chan struct{})
+	go func() {
+		m.writing.Wait()
+		close(written)
+	}()
+	m.server.close()
+	timer := time.NewTimer(closePatience)
+	defer timer.Stop()
+	select {
+	case <-written:
+	case <-timer.C: // the disk hangs, and so may the process's end without it
+	}
+}

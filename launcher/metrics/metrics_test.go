@@ -1,0 +1,239 @@
+package metrics
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
+	"go.uber.org/goleak"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const gib = 1 << 30
+
+var (
+	at    = time.Unix(1_800_000_000, 0)
+	began = launcher.Began{
+		Run: "20270115-080000-ab12", Name: "gpt", Version: "v1.2.3", Recipe: "trl", At: at,
+		Policy: strategy.Policy{MaxAttempts: 20}, Job: strategy.Job{Ranks: 2, DataParallel: 2, Ceiling: 20 * gib},
+	}
+	plan  = strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "2"}
+	story = []launcher.Event{
+		began,
+		launcher.Started{N: 0, Plan: plan, At: at.Add(time.Second)},
+		launcher.Ended{},
+		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM}, Decision: strategy.Decision{Relaunch: true, Rung: strategy.RungMicroBatch, Rungs: []strategy.Rung{strategy.RungAllocator, strategy.RungMicroBatch}}},
+		launcher.Started{N: 1, Plan: plan, At: at.Add(time.Minute), Expected: &memory.Prediction{Mean: 10 * gib, Bound: 12 * gib}},
+	}
+)
+
+// sampled are two ranks of which the second lags behind.
+func sampled() []launcher.Sample {
+	return []launcher.Sample{
+		{Rank: 0, Device: "cuda:0", Step: 40, Total: 100, Allocated: 8 * gib, Reserved: 9 * gib, Peak: 10 * gib, Retries: 3, Allowed: 24 * gib, Used: 11 * gib, Capacity: 24 * gib},
+		{Rank: 1, Device: "cuda:1", Step: 30, Total: 100, Allocated: 7 * gib, Reserved: 9 * gib, Peak: 11 * gib, Retries: 1, Allowed: 16 * gib, Used: 11 * gib, Capacity: 24 * gib},
+	}
+}
+
+func made(t *testing.T, o Options, m *mask.Masker) *Metrics {
+	t.Helper()
+	return New(o, m, func() float64 { return 0.5 })
+}
+
+// tell has metrics see events and samples as a run would show them.
+func tell(m *Metrics, samples []launcher.Sample, events ...launcher.Event) {
+	show, take := m.Events(func(launcher.Event) {}), m.Samples(func(int, []launcher.Sample) {})
+	for _, e := range events {
+		show(e)
+	}
+	if samples != nil {
+		take(1, samples)
+	}
+}
+
+// exposed is what a scraper gets; a registry that forgives nothing looks at it.
+func exposed(t *testing.T, m *Metrics) string {
+	t.Helper()
+	strict := prometheus.NewPedanticRegistry()
+	strict.MustRegister(m)
+	all, err := strict.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	for _, f := range all {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return text.String()
+}
+
+const both = `{job_name="gpt",run="20270115-080000-ab12"}`
+
+// values are lines of an exposition without help, types, and the labels that all have.
+func values(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") {
+			line = strings.ReplaceAll(line, both, "")
+			lines = append(lines, strings.NewReplacer(`,job_name="gpt"`, "", `job_name="gpt",`, "", `,run="20270115-080000-ab12"`, "", `run="20270115-080000-ab12",`, "").Replace(line))
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// A run that was rescued once tells all of it, and promlint has nothing to say; at its end,
+// what is over is told no more.
+func TestMetricsOfARun(t *testing.T) {
+	m := made(t, Options{}, nil)
+	if text := exposed(t, m); text != "" {
+		t.Errorf("before the run:\n%s", text)
+	}
+	tell(m, sampled(), story...)
+	m.standing.stepped = at.Add(2 * time.Minute)
+	running := exposed(t, m)
+	if got := values(running); got != readTest(t, "running.txt") {
+		t.Errorf("while it runs:\n%s", got)
+	}
+	tell(m, nil, launcher.Ended{}, launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.None}}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Code: 12}})
+	m.standing.over = at.Add(time.Hour)
+	over := exposed(t, m)
+	if got := values(over); got != readTest(t, "over.txt") {
+		t.Errorf("at the end:\n%s", got)
+	}
+	for _, f := range families {
+		if name := nameOf(f); !strings.Contains(running+over, "# HELP "+name+" ") {
+			t.Errorf("%s is never told", name)
+		}
+	}
+	problems, err := testutil.GatherAndLint(m.registry)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("promlint: %v %v", problems, err)
+	}
+	promtool(t, running, "check", "metrics")
+	promtool(t, over, "check", "metrics")
+}
+
+func readTest(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var described = regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)"`)
+
+func nameOf(f family) string { return described.FindStringSubmatch(f.desc.String())[1] }
+
+// promtool runs Prometheus' own tool, where it is installed.
+func promtool(t *testing.T, stdin string, args ...string) {
+	t.Helper()
+	tool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Log("no promtool here: install prometheus to hear what it says")
+		return
+	}
+	cmd := exec.Command(tool, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "gpurun_") {
+		t.Errorf("promtool %q: %v\n%s", args, err, out)
+	}
+}
+
+// The rules that come with gpurun hold what their tests say, and use metrics that exist.
+func TestRules(t *testing.T) {
+	dir := filepath.Join("..", "..", "examples", "prometheus")
+	text, err := os.ReadFile(filepath.Join(dir, "gpurun.rules.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, used := range regexp.MustCompile(`gpurun_\w+`).FindAllString(string(text), -1) {
+		if !slices.ContainsFunc(families, func(f family) bool { return nameOf(f) == used }) {
+			t.Errorf("the rules use %s, which is none of the metrics", used)
+		}
+	}
+	promtool(t, "", "check", "rules", filepath.Join(dir, "gpurun.rules.yml"))
+	promtool(t, "", "test", "rules", filepath.Join(dir, "gpurun.test.yml"))
+}
+
+// Every metric has its row in the docs, with the words of its HELP, and there are no others.
+func TestDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `(gpurun_\\w+)` \\|").FindAllStringSubmatch(string(page), -1)
+	if len(rows) != len(families) {
+		t.Errorf("%d rows for %d metrics", len(rows), len(families))
+	}
+	for _, f := range families {
+		parts := described.FindStringSubmatch(f.desc.String())
+		if row := regexp.MustCompile("(?m)^\\| `" + parts[1] + "` \\| .* \\| " + regexp.QuoteMeta(strings.TrimSuffix(parts[2], ".")) + " \\|$"); !row.Match(page) {
+			t.Errorf("docs/metrics.md has no row for %s: %s", parts[1], parts[2])
+		}
+	}
+}
+
+// What comes from the job, or holds a secret of it, is cleaned before it is a label.
+func TestLabels(t *testing.T) {
+	m := made(t, Options{}, mask.New([]string{"train.py", "--api-key", "verysecretvalue1"}, nil))
+	for text, want := range map[string]string{
+		"gpt":                      "gpt",
+		"a\nb\x1b[2J\"\xff":        `a\nb\x1b[2J"\xff`,
+		"with verysecretvalue1":    "with ***",
+		strings.Repeat("ä", 100):   strings.Repeat("ä", 62) + "…",
+		strings.Repeat("x", 128):   strings.Repeat("x", 128),
+		strings.Repeat("x", 1<<20): strings.Repeat("x", 125) + "…",
+		"\u202egnp.exe":            `\u202egnp.exe`,
+	} {
+		if got := m.label(text); got != want {
+			t.Errorf("%.40q: %q, want %q", text, got, want)
+		}
+	}
+	hostile := began
+	hostile.Name, hostile.Recipe = "a\nb{} 1\xff", "x\"} 5\n# HELP y"
+	tell(m, nil, hostile)
+	promtool(t, exposed(t, m), "check", "metrics")
+}
+
+// A run that goes on counts what its earlier gpurun saw, and nothing twice; samples of an
+// attempt that is over change nothing.
+func TestARunThatGoesOn(t *testing.T) {
+	m := made(t, Options{}, nil)
+	m.Start(story, func(text string) { t.Error(text) })
+	defer m.Close()
+	again := began
+	again.At = at.Add(time.Hour)
+	tell(m, sampled(), again)
+	text := values(exposed(t, m))
+	for _, want := range []string{
+		"gpurun_attempts_total 2\n", `gpurun_attempts_ended_total{cause="cuda-oom"} 1` + "\n", `gpurun_rungs_taken_total{rung="micro-batch"} 1` + "\n",
+		"gpurun_attempt_running 0\n", "gpurun_run_start_timestamp_seconds 1.8e+09\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "gpurun_memory") {
+		t.Errorf("memory of ranks that do not run:\n%s", text)
+	}
+}
