@@ -43,5 +43,6 @@ func resume(c *cli.Context, s streams) error {
 	}
 	return r.Refused(runJob(c.Context, start, s, func(own *job.Own) {
 		own.RunDir, own.JSON, own.Quiet, own.Deadline = r.Path, c.Bool("json"), c.Bool("quiet"), c.String("deadline")
+		own.RunID, own.IfTrained = "", ""
 	}))
 }

@@ -32,7 +32,7 @@ func runCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:            "run",
 		Usage:           "run a job (the verb may be left out)",
-		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--deadline TIME] [--propagate-exit-code] train.toml\ngpurun [flags] COMMAND…\ngpurun [flags] script.py [arguments …]",
+		UsageText:       "gpurun [--json] [--quiet] [--run-id ID] [--deadline TIME] [--junit FILE] [--propagate-exit-code] train.toml\ngpurun [flags] COMMAND…\ngpurun [flags] script.py [arguments …]",
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return verb.OrHelp(c, run(c.Context, c.Args().Slice(), s)) },
 	}

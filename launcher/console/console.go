@@ -79,7 +79,7 @@ func (p *People) Recall(events []launcher.Event) {
 
 // before says how far an earlier gpurun came with a run.
 func before(events []launcher.Event) string {
-	const done = "this run has already ended with the verdict below; use another --run-dir to start the job again"
+	const done = "this run has already ended with the verdict below; another --run-dir or --run-id starts the job again"
 	said := ""
 	for _, e := range events {
 		switch e := e.(type) {

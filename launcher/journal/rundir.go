@@ -26,6 +26,9 @@ type Search struct {
 	Named string
 	// Root is the folder of the job's runs.
 	Root string
+	// IfTrained is what to do where a run of the job has trained: SkipTrained, RunTrained,
+	// or nothing in particular.
+	IfTrained string
 	// Scheduler is the scheduler's name for the job, and Restart counts how often it
 	// has started the job again. They find the run that was cut off.
 	Scheduler string
@@ -35,9 +38,13 @@ type Search struct {
 	Digest func(version int) (string, bool)
 }
 
-// Find gives the path of the run directory: the named one, or the one that a
-// scheduler's restart of the same job left behind, or a new one, which is not made.
+// Find gives the path of the run directory: one that has trained, where that is to be
+// enough, or the named one, or the one that a scheduler's restart of the same job left
+// behind, or a new one, which is not made.
 func (s Search) Find() (string, error) {
+	if dir, err := s.ifTrained(); dir != "" || err != nil {
+		return dir, err
+	}
 	if s.Named != "" {
 		return filepath.Abs(s.Named)
 	}
@@ -166,7 +173,7 @@ type Patience struct {
 // scheduler's job holds it for longer than is waited, 74 where the system refuses it.
 func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Event), p Patience) (*Journal, []launcher.Event, error) {
 	j, events, err := Open(dir, shown)
-	if errors.Is(err, ErrLocked) && s.heldByEarlierStart(dir) {
+	if errors.Is(err, ErrLocked) && (s.heldByEarlierStart(dir) || s.IfTrained == SkipTrained && s.trained(dir)) {
 		j, events, err = s.await(ctx, dir, shown, p.withDefaults(), err)
 	}
 	if err == nil {
@@ -184,11 +191,11 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 	case errext.Code(err, 0) != 0 || ctx.Err() != nil:
 		return nil, nil, err
 	case errors.Is(err, ErrLocked):
-		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
+		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir or --run-id", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
 	case errors.As(err, &untrusted):
-		err = errext.WithCode(errext.WithHint(err, "who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir"), strategy.CodeUsage)
+		err = errext.WithCode(errext.WithHint(err, "who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir or --run-id"), strategy.CodeUsage)
 	case errors.Is(err, private.ErrNotRegular), errors.Is(err, errTooLarge):
-		err = errext.WithCode(errext.WithHint(err, "name another --run-dir, or none for a new run"), strategy.CodeUsage)
+		err = errext.WithCode(errext.WithHint(err, "name another --run-dir or --run-id, or none for a new run"), strategy.CodeUsage)
 	case errors.As(err, &unreadable):
 		err = errext.WithCode(errext.WithHint(err, unreadable.Hint()), strategy.CodeUsage)
 	}
@@ -248,6 +255,6 @@ func (s Search) await(ctx context.Context, dir string, shown func(launcher.Event
 			held = err
 		}
 	}
-	return nil, nil, errext.WithCode(errext.Errorf("start the job again once that process is gone, or name another --run-dir",
+	return nil, nil, errext.WithCode(errext.Errorf("start the job again once that process is gone, or name another --run-dir or --run-id",
 		"an earlier start of this job has held the run directory %s for %s: %w", dir, p.Bound, held), strategy.CodeRetry)
 }
