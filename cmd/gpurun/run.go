@@ -176,6 +176,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	}
 	w.node.Output.Screen, w.node.Samples = monitor.Screen, monitor.Sample
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
+	w.world.Deadline = w.notice.Ends
 	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })
 	state, over, err := goOn(p, &w, dir, events, log, show)
 	if over || err != nil {
