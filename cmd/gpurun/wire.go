@@ -84,10 +84,7 @@ func searchOf(j *job.Job, own job.Own) journal.Search {
 	if j.Launch.LogDir != "" {
 		root = j.Launch.LogDir // as torchrun: a folder of its own below it for each run
 	}
-	if own.RunID != "" {
-		own.RunDir = filepath.Join(root, own.RunID)
-	}
-	return journal.Search{Named: own.RunDir, Root: root, IfTrained: own.IfTrained}
+	return journal.Search{Named: own.RunDir, ID: own.RunID, Root: root, IfTrained: own.IfTrained}
 }
 
 func streamsOf(s job.Streams) map[int]output.Streams {

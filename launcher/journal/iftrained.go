@@ -27,8 +27,8 @@ func (s Search) ifTrained() (string, error) {
 	switch {
 	case s.IfTrained == SkipTrained:
 		return s.newestTrained()
-	case s.IfTrained == RunTrained && s.Named != "" && s.trained(s.Named):
-		return "", setAside(s.Named)
+	case s.IfTrained == RunTrained && s.named() != "" && s.trained(s.named()):
+		return "", setAside(s.named())
 	}
 	return "", nil
 }
@@ -41,8 +41,8 @@ func (s Search) newestTrained() (string, error) {
 		return "", launcher.RunDirError(s.Root, err)
 	}
 	slices.SortFunc(runs, func(a, b string) int { return written(b).Compare(written(a)) })
-	if s.Named != "" {
-		runs = append([]string{s.Named}, runs...)
+	if named := s.named(); named != "" {
+		runs = append([]string{named}, runs...)
 	}
 	for _, dir := range runs {
 		if s.trained(dir) {

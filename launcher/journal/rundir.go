@@ -24,6 +24,9 @@ import (
 type Search struct {
 	// Named is the one that the user named, empty for none.
 	Named string
+	// ID is the run's name in the folder of the job's runs, as the user gave it; empty for
+	// none.
+	ID string
 	// Root is the folder of the job's runs.
 	Root string
 	// IfTrained is what to do where a run of the job has trained: SkipTrained, RunTrained,
@@ -45,8 +48,8 @@ func (s Search) Find() (string, error) {
 	if dir, err := s.ifTrained(); dir != "" || err != nil {
 		return dir, err
 	}
-	if s.Named != "" {
-		return filepath.Abs(s.Named)
+	if named := s.named(); named != "" {
+		return filepath.Abs(named)
 	}
 	if s.Scheduler != "" && s.Restart > 0 {
 		dir, err := s.left()
@@ -59,6 +62,14 @@ func (s Search) Find() (string, error) {
 		return "", fmt.Errorf("name the run: %w", err)
 	}
 	return filepath.Join(s.Root, time.Now().UTC().Format("20060102-150405-")+hex.EncodeToString(tail)), nil
+}
+
+// named is the run directory that the user named, empty for none.
+func (s Search) named() string {
+	if s.ID != "" {
+		return filepath.Join(s.Root, s.ID)
+	}
+	return s.Named
 }
 
 // left is the run that an earlier start of the scheduler's job left behind, empty for
@@ -96,8 +107,8 @@ func (s Search) left() (string, error) {
 // Known reports whether some start of the scheduler's job has come as far as a run.
 func (s Search) Known() bool {
 	runs, err := Runs(s.Root)
-	if s.Named != "" {
-		runs = []string{s.Named}
+	if named := s.named(); named != "" {
+		runs = []string{named}
 	}
 	return err != nil || slices.ContainsFunc(runs, func(dir string) bool {
 		events, err := Read(dir)

@@ -43,6 +43,7 @@ func TestFindARunDirectory(t *testing.T) {
 		want   string // empty: a new one
 	}{
 		"named":         {Search{Named: "/runs/mine", Root: root, Scheduler: "slurm 7 0", Restart: 1}, "/runs/mine"},
+		"by its name":   {Search{ID: "mine", Root: root, Scheduler: "slurm 7 0", Restart: 1}, filepath.Join(root, "mine")},
 		"restarted":     {Search{Root: root, Scheduler: "slurm 7 0", Restart: 1}, filepath.Join(root, "20260102-000000-0002")},
 		"first start":   {Search{Root: root, Scheduler: "slurm 7 0"}, ""},
 		"another job":   {Search{Root: root, Scheduler: "slurm 9 0", Restart: 1}, ""},
