@@ -70,6 +70,7 @@ func (c *course) take(e launcher.Event) {
 		c.cutOff()
 	case launcher.Started:
 		c.cutOff()
+		c.goOn()
 		c.open = &e
 	case launcher.Ended:
 		c.ended, c.open = e.Evidence, nil
@@ -89,6 +90,15 @@ func (c *course) cutOff() {
 		c.add(outcome{name: attemptName(c.open.N), fate: skipped, kind: string(cause.Unknown), message: "cut off together with gpurun"})
 	}
 	c.open = nil
+}
+
+// goOn takes in that the run goes on: what its attempts ended with was not its end.
+func (c *course) goOn() {
+	for i := range c.cases {
+		if c.cases[i].fate != passed {
+			c.cases[i].fate = skipped
+		}
+	}
 }
 
 func (c *course) decide(d strategy.Diagnosis, next strategy.Decision) {

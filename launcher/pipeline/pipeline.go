@@ -37,8 +37,8 @@ type Pipeline struct {
 	opts   Options
 	course course
 	before []launcher.Event // of an earlier gpurun
-	github *github // nil elsewhere
-	gitlab *gitlab // nil elsewhere
+	github *github          // nil elsewhere
+	gitlab *gitlab          // nil elsewhere
 }
 
 // Open finds out what system runs gpurun, and writes a JUnit report that says that the run

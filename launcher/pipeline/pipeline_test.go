@@ -154,6 +154,7 @@ func TestReport(t *testing.T) {
 		"bad usage":  {nil, errors.New("the run directory is of another job"), "run broken by exit code 2"},
 		"unwritten": {over(attempt(0, nil, well, stopped(strategy.Trained, 0, "attempt 0: trained"))), errext.WithCode(errors.New("no space left"), 74),
 			"attempt 0 passed, run broken by exit code 74"},
+		"a later start": {over(attempt(0, frames, lost, retry), attempt(1, nil, well, trained)), nil, "attempt 0 skipped, attempt 1 passed, run passed"},
 		"gone on with": {append([]launcher.Event{launcher.Began{Run: "night", At: start}, launcher.Started{N: 0}}, over(attempt(1, nil, well, trained))...), nil,
 			"attempt 0 skipped, attempt 1 passed, run passed"},
 	} {
