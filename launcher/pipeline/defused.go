@@ -5,6 +5,17 @@ import (
 	"regexp"
 )
 
+// Words is w for what gpurun says to people, without anything that the system that runs it
+// would obey.
+func Words(w io.Writer, getenv func(string) string) io.Writer {
+	if onGitHub(getenv) {
+		return defused{w}
+	}
+	return w
+}
+
+func onGitHub(getenv func(string) string) bool { return getenv("GITHUB_ACTIONS") == "true" }
+
 // defused is a writer that lets GitHub's runner find no command of its own in what it is
 // given: neither "::add-mask::…", which begins a line, nor "##[add-mask]…", which may stand
 // anywhere in one. A line of a job's traceback can look like that.

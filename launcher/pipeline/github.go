@@ -100,7 +100,7 @@ const (
 )
 
 // summarize adds a section to the summary of GitHub's job.
-func (g *github) summarize(c *course, run outcome) (err error) {
+func (g *github) summarize(text string) (err error) {
 	if g.summary == "" {
 		return nil
 	}
@@ -109,7 +109,6 @@ func (g *github) summarize(c *course, run outcome) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	text := markdown(c, run)
 	if info, err := f.Stat(); err != nil || info.Size()+int64(len(text)) > mostSummary {
 		return errors.Join(err, errors.New("it has no room for more: GitHub takes 1 MiB"))
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// onGitHub tells GitHub of a run, and returns what stdout and the summary have.
-func onGitHub(t *testing.T, summary string, events []launcher.Event) (out, added, warned string) {
+// toGitHub tells GitHub of a run, and returns what stdout and the summary have.
+func toGitHub(t *testing.T, summary string, events []launcher.Event) (out, added, warned string) {
 	t.Helper()
 	var stdout, stderr strings.Builder
 	env := map[string]string{"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": summary, "GITHUB_WORKSPACE": "/ci/repo"}
@@ -35,7 +35,7 @@ func TestAnnotations(t *testing.T) {
 	if err := os.WriteFile(summary, []byte("before\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, added, warned := onGitHub(t, summary, over(attempt(0, frames, oom, smaller), attempt(1, nil, well, stopped(strategy.Trained, 0, "attempt 1: trained"))))
+	out, added, warned := toGitHub(t, summary, over(attempt(0, frames, oom, smaller), attempt(1, nil, well, stopped(strategy.Trained, 0, "attempt 1: trained"))))
 	want := `
 ::warning title=gpurun%3A gpt%2C attempt 0,file=src/train.py,line=10::attempt 0: CUDA out of memory → micro batch 8→4
 ::notice title=gpurun%3A gpt%2C run::attempt 1: trained
@@ -49,7 +49,7 @@ func TestAnnotations(t *testing.T) {
 		}
 	}
 	hostile := []string{"Traceback (most recent call last):", `  File "train.py", line 3, in f`, "ValueError: </pre>\n::set-env name=PATH::/evil 100% | `x` [a](http://b)"}
-	out, added, _ = onGitHub(t, summary, over(attempt(0, hostile, wrong, stopped(strategy.Failed, 1, "attempt 0: "+hostile[2]))))
+	out, added, _ = toGitHub(t, summary, over(attempt(0, hostile, wrong, stopped(strategy.Failed, 1, "attempt 0: "+hostile[2]))))
 	want = `
 ::error title=gpurun%3A gpt%2C run,file=src/train.py,line=3::attempt 0: ValueError: </pre>\n::set-env name=PATH::/evil 100%25 | ` + "`x` [a](http://b)\n"
 	if out != want {
@@ -73,7 +73,7 @@ func TestSummariesThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{link: "symbolic link", full: "no room for more", filepath.Join(dir, "x", "y"): "no such file"} {
-		if _, _, warned := onGitHub(t, path, nil); !strings.HasPrefix(warned, "gpurun: warning: GITHUB_STEP_SUMMARY: ") || !strings.Contains(warned, want) {
+		if _, _, warned := toGitHub(t, path, nil); !strings.HasPrefix(warned, "gpurun: warning: GITHUB_STEP_SUMMARY: ") || !strings.Contains(warned, want) {
 			t.Errorf("%s: %q", path, warned)
 		}
 	}

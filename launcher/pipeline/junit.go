@@ -73,10 +73,12 @@ func (p *Pipeline) write(run outcome) error {
 	if err != nil {
 		return fmt.Errorf("encode the report: %w", err)
 	}
-	if info, err := os.Lstat(p.opts.JUnit); err == nil && !info.Mode().IsRegular() {
-		return errors.New("it is not a regular file")
-	}
-	return private.WriteCopy(p.opts.JUnit, append([]byte(xml.Header), append(text, '\n')...), reportMode)
+	return inTime(func() error {
+		if info, err := os.Lstat(p.opts.JUnit); err == nil && !info.Mode().IsRegular() {
+			return errors.New("it is not a regular file")
+		}
+		return private.WriteCopy(p.opts.JUnit, append([]byte(xml.Header), append(text, '\n')...), reportMode)
+	})
 }
 
 // report has a case for each attempt, and one for the run.

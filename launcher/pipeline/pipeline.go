@@ -47,7 +47,7 @@ type Pipeline struct {
 func Open(o Options) (*Pipeline, error) {
 	host, _ := os.Hostname() // empty where nobody knows
 	p := &Pipeline{opts: o, course: course{job: o.Job, host: host, began: time.Now()}}
-	if o.Getenv("GITHUB_ACTIONS") == "true" {
+	if onGitHub(o.Getenv) {
 		p.github = &github{stdout: o.Stdout, summary: o.Getenv("GITHUB_STEP_SUMMARY"), workspace: o.Getenv("GITHUB_WORKSPACE"), workdir: o.Workdir}
 	}
 	if o.Getenv("GITLAB_CI") == "true" {
@@ -67,17 +67,14 @@ func Open(o Options) (*Pipeline, error) {
 	return p, nil
 }
 
-// Words is w for what gpurun says to people, without anything that the system would obey.
-// m knows the job's secrets. It comes before the first event.
+// Words is w for what gpurun says to people of the run. m knows the job's secrets. It comes
+// before the first event.
 func (p *Pipeline) Words(w io.Writer, m *mask.Masker) io.Writer {
 	p.course.mask = m
 	if p.gitlab != nil {
 		p.gitlab.words = w
 	}
-	if p.github != nil {
-		return defused{w}
-	}
-	return w
+	return Words(w, p.opts.Getenv)
 }
 
 // Recall takes in what an earlier gpurun did in the same run directory. It counts once this
@@ -111,7 +108,25 @@ func (p *Pipeline) End(err error) {
 	}
 	if p.github != nil {
 		p.github.annotate(&p.course, end)
-		p.warn("GITHUB_STEP_SUMMARY", p.github.summarize(&p.course, end))
+		text := markdown(&p.course, end)
+		p.warn("GITHUB_STEP_SUMMARY", inTime(func() error { return p.github.summarize(text) }))
+	}
+}
+
+// patience is how long gpurun waits for a file that it writes here: a disk may hang.
+const patience = 15 * time.Second
+
+// inTime writes a file, or gives up to wait for it.
+func inTime(write func() error) error {
+	written := make(chan error, 1)
+	go func() { written <- write() }()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-written:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("it took longer than %s", patience)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -286,5 +287,19 @@ func TestSecretsOfTheJob(t *testing.T) {
 		if strings.Contains(text, "horse") || !strings.Contains(text, "***") && !strings.Contains(text, `\*\*\*`) {
 			t.Errorf("%s: %s", name, text)
 		}
+	}
+}
+
+// A disk that hangs does not keep gpurun from ending.
+func TestAWriteThatHangsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := make(chan struct{})
+		defer close(back)
+		if err := inTime(func() error { <-back; return nil }); err == nil || !strings.Contains(err.Error(), "longer than 15s") {
+			t.Error(err)
+		}
+	})
+	if err := inTime(func() error { return os.ErrNotExist }); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 }
