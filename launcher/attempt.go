@@ -137,8 +137,8 @@ func (l *Launcher) settle(ctx context.Context, after time.Duration) []strategy.F
 	return l.World.Settle(ctx, settleBound)
 }
 
-// called reports whether a signal forbids the relaunch that was decided, and how
-// the run ends: then, or as it was decided.
+// called reports whether a signal, or the end of the time, forbids the relaunch that was
+// decided, and how the run ends: then, or as it was decided.
 func (l *Launcher) called(ctx context.Context, next strategy.Decision) (strategy.Decision, bool) {
 	if !next.Relaunch {
 		return next, false
@@ -148,6 +148,9 @@ func (l *Launcher) called(ctx context.Context, next strategy.Decision) (strategy
 	}
 	if notice := l.World.Notice(); notice != nil {
 		return strategy.Announced(notice.Signal, next), true
+	}
+	if next.Late != "" {
+		return strategy.Postponed(next), true
 	}
 	return next, false
 }

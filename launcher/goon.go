@@ -49,7 +49,7 @@ func GoOn(dir string, now Began, events []Event, digest func(version int) (strin
 }
 
 func refuse(format string, args ...any) error {
-	return errext.WithCode(errext.Errorf("name another --run-dir, or none for a new run", format, args...), strategy.CodeUsage)
+	return errext.WithCode(errext.Errorf("name another --run-dir or --run-id, or none for a new run", format, args...), strategy.CodeUsage)
 }
 
 // splitDigest takes the version off a digest: "2:…"; without one it is of version 1.

@@ -57,7 +57,7 @@ func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 		}
 		state.decide(decided)
 		l.keep(ctx, state, decided)
-		if decided.Decision.Relaunch {
+		if decided.Decision.Relaunch && decided.Decision.Late == "" {
 			state.Next.Facts = l.settle(ctx, decided.Decision.After.Duration())
 		}
 		if end, called := l.called(ctx, decided.Decision); called || !decided.Decision.Relaunch {

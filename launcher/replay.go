@@ -94,5 +94,5 @@ func Replay(events []Event, version string) []Replayed {
 
 // sameDecision reports whether two decisions do the same, in whatever words.
 func sameDecision(a, b strategy.Decision) bool {
-	return maps.Equal(a.Next, b.Next) && a.Outcome == b.Outcome && a.Rung == b.Rung
+	return maps.Equal(a.Next, b.Next) && a.Outcome == b.Outcome && a.Rung == b.Rung && (a.Late == "") == (b.Late == "")
 }

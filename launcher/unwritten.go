@@ -31,10 +31,10 @@ func (s State) unwritten(d Decided, err error) (Verdict, error) {
 }
 
 func unwritten(how string, trained bool, err error) error {
-	hint := "make room for the run directory, or name another --run-dir, and start gpurun again"
+	hint := "make room for the run directory, or name another --run-dir or --run-id, and start gpurun again"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		hint = "the run directory is gone, and with it what is known of the run: name another --run-dir to start the job again"
+		hint = "the run directory is gone, and with it what is known of the run: name another --run-dir or --run-id to start the job again"
 		if trained {
 			hint = "the job has trained: its own files are what it wrote; the run directory is gone, so that another start would train again"
 		}

@@ -72,6 +72,7 @@ func (s *situation) decide() Decision {
 			if d.Relaunch && d.Resume == "" && s.inventory.NoCheckpoint != "" {
 				d.Reason += "; it starts from the beginning: " + s.inventory.NoCheckpoint
 			}
+			d.Late = s.late(d)
 			return d
 		}
 	}

@@ -30,6 +30,9 @@ type Decision struct {
 	Caveat string `json:"caveat,omitempty"`
 	// After is how long to wait for the resources before the next attempt.
 	After Seconds `json:"after_seconds,omitempty"`
+	// Late says why the next attempt is not begun before the run is started again: it could
+	// not end in time. It is empty where it is begun now.
+	Late string `json:"late,omitempty"`
 
 	// Unpredicted says why the ladder was walked where the mode is predict; empty where the
 	// failure is one that is not predicted for.

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/pipeline"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/strategy"
@@ -33,7 +34,7 @@ type streams struct {
 func Main(args []string, in, out, errs *os.File) (code int) {
 	s := streams{in: in, out: out, err: errs, json: out}
 	app := newApp(s)
-	fail := failure{people: errs}
+	fail := failure{people: pipeline.Words(errs, os.Getenv)}
 	if verb.AsksJSON(app, args) {
 		fail.programs = out
 	}

@@ -42,6 +42,6 @@ func resume(c *cli.Context, s streams) error {
 		return fmt.Errorf("go to where the run was started: %w", err)
 	}
 	return r.Refused(runJob(c.Context, start, s, func(own *job.Own) {
-		own.RunDir, own.JSON, own.Quiet, own.Deadline = r.Path, c.Bool("json"), c.Bool("quiet"), c.String("deadline")
+		own.RunDir, own.JSON, own.Quiet, own.Deadline, own.RunID, own.IfTrained = r.Path, c.Bool("json"), c.Bool("quiet"), c.String("deadline"), "", ""
 	}))
 }

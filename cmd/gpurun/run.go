@@ -21,6 +21,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/notify"
 	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/pipeline"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/ranklog"
 	"github.com/gpurun/gpurun/launcher/report"
@@ -34,7 +35,7 @@ func runCommand(s streams) *cli.Command {
 	return &cli.Command{
 		Name:            "run",
 		Usage:           "run a job (the verb may be left out)",
-		UsageText:       "gpurun [--json] [--quiet] [--run-dir DIR] [--deadline TIME] [--propagate-exit-code] train.toml\ngpurun [flags] COMMAND…\ngpurun [flags] script.py [arguments …]",
+		UsageText:       "gpurun [--json] [--quiet] [--run-id ID] [--deadline TIME] [--junit FILE] [--propagate-exit-code] train.toml\ngpurun [flags] COMMAND…\ngpurun [flags] script.py [arguments …]",
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return verb.OrHelp(c, run(c.Context, c.Args().Slice(), s)) },
 	}
@@ -65,30 +66,41 @@ func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.O
 	if err != nil {
 		return err
 	}
+	o := pipeline.Options{JUnit: own.JUnit, Job: j.Name, Workdir: j.Workdir, Getenv: os.Getenv, Stdout: s.out, Stderr: s.err}
 	if own.JSON {
-		s.out = s.err // stdout carries the events only
+		s.out, o.Stdout = s.err, nil // stdout carries the events only
 	}
+	pipe, err := pipeline.Open(o)
+	if err != nil {
+		return err
+	}
+	verdict, err := prepareAndLaunch(ctx, j, own, begun, s, pipe, deadline)
+	if pipe.End(err); err != nil {
+		return err
+	}
+	return verdictError(verdict, own)
+}
+
+// prepareAndLaunch prepares the job and runs it. The error says why there is no verdict, or
+// why it was not written down.
+func prepareAndLaunch(ctx context.Context, j *job.Job, own job.Own, begun journal.Start, s streams, pipe *pipeline.Pipeline, deadline time.Time) (verdict launcher.Verdict, err error) {
 	ctx, signals := node.Listen(ctx)
 	defer signals.Close()
 	p, err := prepareOrStop(ctx, j)
 	if err != nil {
-		return onlyTried(err, j, own)
+		return verdict, onlyTried(err, j, own)
 	}
 	defer p.close()
 	p.begun = begun
 	if err := p.Startable(); err != nil {
-		return err
+		return verdict, err
 	}
 	release, err := proc.Reap() // as the first process of a container, also between attempts
 	if err != nil {
-		return err
+		return verdict, err
 	}
 	defer release()
-	verdict, err := launch(ctx, p, own, s, signals, deadline)
-	if err != nil {
-		return err
-	}
-	return verdictError(verdict, own)
+	return launch(ctx, p, own, s, signals, pipe, deadline)
 }
 
 // prepareOrStop prepares the job, or gives up at a signal: nothing runs yet, and
@@ -137,7 +149,7 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 }
 
 // launch opens the run directory and runs the job in it.
-func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *node.Signals, deadline time.Time) (launcher.Verdict, error) {
+func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time) (launcher.Verdict, error) {
 	place := search(p, own)
 	dir, err := place.Find()
 	if err != nil {
@@ -147,7 +159,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	secrets := p.secrets()
 	monitor := live.Open(live.Options{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: secrets})
 	defer monitor.Close()
-	said := monitor.Words
+	said := pipe.Words(monitor.Words, secrets)
 	people := console.NewPeople(said, dir, own.Quiet, p.propose(dir))
 	people.Mask(secrets)
 	people.Beside(monitor.Screen != nil && p.Job().Launch.Shown())
@@ -163,6 +175,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	told, show := notify.Tell(notify.Settings(p.Notify()), notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: version(), Mask: secrets, Page: console.NewPage(said, secrets)}, monitor.Events(show))
 	meters := metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), secrets, monitor.Rate)
 	show = meters.Events(show)
+	show = pipe.Events(show)
 	store, events, err := openRun(ctx, place, dir, said, show)
 	if err != nil {
 		return launcher.Verdict{}, err
@@ -174,6 +187,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	defer signals.Record(nil)
 	people.Recall(events)
 	defer told.Begin(ctx, log.Note)()
+	pipe.Recall(events)
 
 	began := launcher.BeganAt(events)
 	w, err := wire(p, filepath.Base(dir), launcher.TrackedAs(filepath.Base(dir), events), began, s)
@@ -182,6 +196,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	}
 	w.node.Output.Screen, w.node.Samples = monitor.Screen, meters.Samples(monitor.Sample)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
+	w.world.Deadline = w.notice.Ends
 	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })
 	state, over, err := goOn(p, &w, dir, events, log, show)
 	if over || err != nil {

@@ -3,6 +3,7 @@ package commandline
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,8 +38,8 @@ type Launch struct {
 
 	Kind    Kind
 	Command []string // script, module or program, and its arguments
-	// Flags are the words before those, but what is of one run only: --run-dir, --fresh. From is the index of the
-	// word that follows them; Torchrun are those of them that torchrun has, too.
+	// Flags are the words before those, but what is of one run only: --run-dir, --run-id, --fresh. From is the index of
+	// the word that follows them; Torchrun are those of them that torchrun has, too.
 	Flags    []string
 	From     int
 	Torchrun []string
@@ -61,6 +62,9 @@ type Own struct {
 	JSON      bool   // events and verdict as JSON lines on stdout
 	Quiet     bool   // of gpurun's words only failures and the end
 	RunDir    string // the run directory, as given
+	RunID     string // its name in the folder of the job's runs; torchrun's run id is Launch.RunID
+	IfTrained string // "skip" or "run", as given: what to do where the job has trained before
+	JUnit     string // the file for a JUnit report, as given
 	Deadline  string // by when the run has to be over, as given
 	Propagate bool   // exit with the job's own code where it failed by itself
 	Fresh     bool   // start with the job as written, whatever is remembered
@@ -102,7 +106,7 @@ func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*Launch, error)
 		return nil, errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", "no script or train.toml was given")
 	}
 	l.Command, l.From = read.Rest, read.From
-	l.Flags = flags(args[:read.From], read.Given, func(o *Option) bool { return o.Name == "run-dir" || o.Name == "fresh" })
+	l.Flags = flags(args[:read.From], read.Given, func(o *Option) bool { return slices.Contains(ofOneRun, o.Name) })
 	l.Torchrun = flags(args[:read.From], read.Given, func(o *Option) bool { return o.Name == "python" || IsOwnOption(o.Name) })
 	l.LocalRankArg = legacy && !l.useEnv
 	return l, l.finish()
@@ -243,6 +247,12 @@ func (l *Launch) takeValue(g Given) (err error) {
 		l.Python = g.Value
 	case "run-dir":
 		l.Own.RunDir = g.Value
+	case "run-id":
+		l.Own.RunID = g.Value
+	case "if-trained":
+		l.Own.IfTrained = g.Value
+	case "junit":
+		l.Own.JUnit = g.Value
 	case "deadline":
 		l.Own.Deadline = g.Value
 	case "mode":

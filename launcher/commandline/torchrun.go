@@ -75,10 +75,13 @@ const none = "-"
 
 // ownOptions are gpurun's among torchrun's: they may stand before the script or
 // the train.toml. They have no variables: PET_* is torchrun's.
-// Those of the policy have to be written in full: a beginning that fits one of
+// Those of the policy and of pipelines have to be written in full: a beginning that fits one of
 // torchrun's goes on meaning that.
 var ownOptions = slices.Concat(valued("python"), bare("json", "quiet", "propagate-exit-code"), valued("run-dir", "deadline"),
-	optionsOf([]string{"fresh"}, Option{Whole: true, Bare: true}), optionsOf([]string{"mode", "numerics", "never", "max-attempts", "device-memory"}, Option{Whole: true}))
+	optionsOf([]string{"fresh"}, Option{Whole: true, Bare: true}), optionsOf([]string{"mode", "numerics", "never", "max-attempts", "device-memory", "run-id", "if-trained", "junit"}, Option{Whole: true}))
+
+// ofOneRun are those of them that say something of one run only.
+var ofOneRun = []string{"run-dir", "run-id", "fresh"}
 
 // gpurun is the command line that gpurun itself takes in torchrun's place.
 // legacyGpurun is what stands behind python -m torch.distributed.launch.

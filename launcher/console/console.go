@@ -87,7 +87,13 @@ func (p *People) Recall(events []launcher.Event) {
 
 // before says how far an earlier gpurun came with a run.
 func before(events []launcher.Event) string {
-	const done = "this run has already ended with the verdict below; use another --run-dir to start the job again"
+	done := func(o strategy.Outcome) string {
+		again := "another --run-dir or --run-id"
+		if o == strategy.Trained {
+			again = "--if-trained run"
+		}
+		return fmt.Sprintf("this run has already ended with the verdict below; %s starts the job again", again)
+	}
 	said := ""
 	for _, e := range events {
 		switch e := e.(type) {
@@ -97,12 +103,12 @@ func before(events []launcher.Event) string {
 			said = fmt.Sprintf("resuming the run after attempt %d", e.Evidence.Attempt)
 		case launcher.Decided:
 			if !e.Decision.Relaunch && e.Decision.Outcome.Final() {
-				said = done
+				said = done(e.Decision.Outcome)
 			}
 		case launcher.Finished:
 			said = "resuming the run: " + e.Verdict.Reason
 			if e.Verdict.Outcome.Final() {
-				said = done
+				said = done(e.Verdict.Outcome)
 			}
 		}
 	}

@@ -281,11 +281,11 @@ func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 	began := launcher.Began{Name: "gpt", Plan: first}
 	finished := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: first}}}}
 	for want, events := range map[string][]launcher.Event{
-		"gpurun: resuming the run: attempt 0 was interrupted\n":                                                     {began, launcher.Started{N: 0, Plan: first}},
-		"gpurun: resuming the run after attempt 0\n":                                                                append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
-		"gpurun: this run has already ended with the verdict below; use another --run-dir to start the job again\n": {began, launcher.Started{N: 0, Plan: first}, finished},
-		"gpurun: resuming the run: attempt 0: stopped by SIGTERM\n":                                                 {began, launcher.Started{N: 0, Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped, Code: 143, Reason: "attempt 0: stopped by SIGTERM"}}},
-		"gpurun: resuming the run: try again later\n":                                                               {began, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75, Reason: "try again later"}}},
+		"gpurun: resuming the run: attempt 0 was interrupted\n":                                              {began, launcher.Started{N: 0, Plan: first}},
+		"gpurun: resuming the run after attempt 0\n":                                                         append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
+		"gpurun: this run has already ended with the verdict below; --if-trained run starts the job again\n": {began, launcher.Started{N: 0, Plan: first}, finished},
+		"gpurun: resuming the run: attempt 0: stopped by SIGTERM\n":                                          {began, launcher.Started{N: 0, Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped, Code: 143, Reason: "attempt 0: stopped by SIGTERM"}}},
+		"gpurun: resuming the run: try again later\n":                                                        {began, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75, Reason: "try again later"}}},
 	} {
 		var out bytes.Buffer
 		p := people(&out, false)
@@ -298,7 +298,7 @@ func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 	var decided bytes.Buffer
 	p := people(&decided, false)
 	p.Recall(append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted, Code: 12})...))
-	if show(p, finished); !strings.Contains(decided.String(), "this run has already ended with the verdict below") {
+	if show(p, finished); !strings.Contains(decided.String(), "this run has already ended with the verdict below; another --run-dir or --run-id starts") {
 		t.Errorf("decided, without a verdict: %s", decided.String())
 	}
 	var out bytes.Buffer

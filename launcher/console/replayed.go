@@ -31,6 +31,9 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 	if r.Stopped != nil {
 		p.Printf("  %s after the start: %s\n", r.Stopped.At.Sub(r.Evidence.Started).Round(time.Millisecond), r.Stopped)
 	}
+	if r.Decision.Late != "" {
+		p.Printf("  not begun at once: %s\n", r.Decision.Late)
+	}
 	if why := r.Decision.Unpredicted; why != "" {
 		p.Printf("  by the ladder: %s\n", why)
 	}

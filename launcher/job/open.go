@@ -22,6 +22,9 @@ func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error
 	if err == nil {
 		err = t.verb()
 	}
+	if err == nil {
+		err = checkPipeline(own)
+	}
 	if err != nil {
 		return nil, own, err
 	}

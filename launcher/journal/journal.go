@@ -243,7 +243,8 @@ func (j *Journal) Close() error {
 	return errors.Join(j.file.Close(), j.lock.Close())
 }
 
-// Runs lists the run directories of a job below its folder, the newest last.
+// Runs lists the run directories of a job below its folder by their names: of those that
+// nobody named, the newest last.
 func Runs(root string) ([]string, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {

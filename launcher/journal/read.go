@@ -25,7 +25,7 @@ func (e *Unreadable) Unwrap() error { return e.Err }
 
 // Hint says what can be done about it.
 func (e *Unreadable) Hint() string {
-	return "use the gpurun that wrote the run directory, or name another --run-dir; the ranks' output is still in its attempts' folders"
+	return "use the gpurun that wrote the run directory, or name another --run-dir or --run-id; the ranks' output is still in its attempts' folders"
 }
 
 // opening is how every line begins. A file that begins otherwise is somebody else's, and

@@ -24,8 +24,14 @@ import (
 type Search struct {
 	// Named is the one that the user named, empty for none.
 	Named string
+	// ID is the run's name in the folder of the job's runs, as the user gave it; empty for
+	// none.
+	ID string
 	// Root is the folder of the job's runs.
 	Root string
+	// IfTrained is what to do where a run of the job has trained: SkipTrained, RunTrained,
+	// or nothing in particular.
+	IfTrained string
 	// Scheduler is the scheduler's name for the job, and Restart counts how often it
 	// has started the job again. They find the run that was cut off.
 	Scheduler string
@@ -35,11 +41,15 @@ type Search struct {
 	Digest func(version int) (string, bool)
 }
 
-// Find gives the path of the run directory: the named one, or the one that a
-// scheduler's restart of the same job left behind, or a new one, which is not made.
+// Find gives the path of the run directory: one that has trained, where that is to be
+// enough, or the named one, or the one that a scheduler's restart of the same job left
+// behind, or a new one, which is not made.
 func (s Search) Find() (string, error) {
-	if s.Named != "" {
-		return filepath.Abs(s.Named)
+	if dir, err := s.ifTrained(); dir != "" || err != nil {
+		return dir, err
+	}
+	if named := s.named(); named != "" {
+		return filepath.Abs(named)
 	}
 	if s.Scheduler != "" && s.Restart > 0 {
 		dir, err := s.left()
@@ -52,6 +62,14 @@ func (s Search) Find() (string, error) {
 		return "", fmt.Errorf("name the run: %w", err)
 	}
 	return filepath.Join(s.Root, time.Now().UTC().Format("20060102-150405-")+hex.EncodeToString(tail)), nil
+}
+
+// named is the run directory that the user named, empty for none.
+func (s Search) named() string {
+	if s.ID != "" {
+		return filepath.Join(s.Root, s.ID)
+	}
+	return s.Named
 }
 
 // left is the run that an earlier start of the scheduler's job left behind, empty for
@@ -89,8 +107,8 @@ func (s Search) left() (string, error) {
 // Known reports whether some start of the scheduler's job has come as far as a run.
 func (s Search) Known() bool {
 	runs, err := Runs(s.Root)
-	if s.Named != "" {
-		runs = []string{s.Named}
+	if named := s.named(); named != "" {
+		runs = []string{named}
 	}
 	return err != nil || slices.ContainsFunc(runs, func(dir string) bool {
 		events, err := Read(dir)
@@ -166,7 +184,7 @@ type Patience struct {
 // scheduler's job holds it for longer than is waited, 74 where the system refuses it.
 func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Event), p Patience) (*Journal, []launcher.Event, error) {
 	j, events, err := Open(dir, shown)
-	if errors.Is(err, ErrLocked) && s.heldByEarlierStart(dir) {
+	if errors.Is(err, ErrLocked) && (s.heldByEarlierStart(dir) || s.IfTrained == SkipTrained && s.trained(dir)) {
 		j, events, err = s.await(ctx, dir, shown, p.withDefaults(), err)
 	}
 	if err == nil {
@@ -184,11 +202,11 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 	case errext.Code(err, 0) != 0 || ctx.Err() != nil:
 		return nil, nil, err
 	case errors.Is(err, ErrLocked):
-		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
+		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir or --run-id", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
 	case errors.As(err, &untrusted):
-		err = errext.WithCode(errext.WithHint(err, "who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir"), strategy.CodeUsage)
+		err = errext.WithCode(errext.WithHint(err, "who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir or --run-id"), strategy.CodeUsage)
 	case errors.Is(err, private.ErrNotRegular), errors.Is(err, errTooLarge):
-		err = errext.WithCode(errext.WithHint(err, "name another --run-dir, or none for a new run"), strategy.CodeUsage)
+		err = errext.WithCode(errext.WithHint(err, "name another --run-dir or --run-id, or none for a new run"), strategy.CodeUsage)
 	case errors.As(err, &unreadable):
 		err = errext.WithCode(errext.WithHint(err, unreadable.Hint()), strategy.CodeUsage)
 	}
@@ -248,6 +266,6 @@ func (s Search) await(ctx context.Context, dir string, shown func(launcher.Event
 			held = err
 		}
 	}
-	return nil, nil, errext.WithCode(errext.Errorf("start the job again once that process is gone, or name another --run-dir",
+	return nil, nil, errext.WithCode(errext.Errorf("start the job again once that process is gone, or name another --run-dir or --run-id",
 		"an earlier start of this job has held the run directory %s for %s: %w", dir, p.Bound, held), strategy.CodeRetry)
 }

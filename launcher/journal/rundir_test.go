@@ -43,6 +43,7 @@ func TestFindARunDirectory(t *testing.T) {
 		want   string // empty: a new one
 	}{
 		"named":         {Search{Named: "/runs/mine", Root: root, Scheduler: "slurm 7 0", Restart: 1}, "/runs/mine"},
+		"by its name":   {Search{ID: "mine", Root: root, Scheduler: "slurm 7 0", Restart: 1}, filepath.Join(root, "mine")},
 		"restarted":     {Search{Root: root, Scheduler: "slurm 7 0", Restart: 1}, filepath.Join(root, "20260102-000000-0002")},
 		"first start":   {Search{Root: root, Scheduler: "slurm 7 0"}, ""},
 		"another job":   {Search{Root: root, Scheduler: "slurm 9 0", Restart: 1}, ""},
@@ -85,7 +86,7 @@ func TestOpenRunSaysWhyNot(t *testing.T) {
 		code int
 		hint string
 	}{
-		"in use":       {used, strategy.CodeUsage, "wait for it, or name another --run-dir"},
+		"in use":       {used, strategy.CodeUsage, "wait for it, or name another --run-dir or --run-id"},
 		"newer":        {newer, strategy.CodeUsage, "use the gpurun that wrote the run directory"},
 		"below a file": {filepath.Join(file, "run"), strategy.CodeRunDir, "run directory that it can write"},
 	} {
@@ -96,5 +97,67 @@ func TestOpenRunSaysWhyNot(t *testing.T) {
 	}
 	if _, _, err := (Search{}).OpenRun(t.Context(), used, nil, Patience{}); !errors.Is(err, ErrLocked) {
 		t.Errorf("in use: %v", err)
+	}
+}
+
+// Where one run that has trained is to be enough, it is found: of this job only, the one
+// that is named before all others. A run that was decided and whose verdict is missing has
+// trained, too.
+func TestFindARunThatHasTrained(t *testing.T) {
+	root := t.TempDir()
+	trained := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained}}
+	make := func(name, digest string, last ...launcher.Event) {
+		t.Helper()
+		j, _, err := Open(filepath.Join(root, name), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range append([]launcher.Event{launcher.Began{Run: name, Digest: digest}}, last...) {
+			if err := j.Append(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	make("first", "2:a", trained)
+	make("second", "2:a", launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Trained}})
+	make("failed", "2:a", launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Code: 1}})
+	make("open", "2:a")
+	make("other", "2:b", trained)
+	of := func(digest string) func(int) (string, bool) { return func(int) (string, bool) { return digest, true } }
+	for _, test := range []struct {
+		search Search
+		want   string
+	}{
+		{Search{Root: root, Digest: of("2:a"), IfTrained: SkipTrained}, "second"},
+		{Search{Root: root, Digest: of("2:a"), IfTrained: SkipTrained, Named: filepath.Join(root, "first")}, "first"},
+		{Search{Root: root, Digest: of("2:a"), IfTrained: SkipTrained, Named: filepath.Join(root, "failed")}, "second"},
+		{Search{Root: root, Digest: of("2:a"), Named: filepath.Join(root, "new")}, "new"},
+		{Search{Root: root, Digest: of("2:b"), IfTrained: SkipTrained}, "other"},
+		{Search{Root: root, Digest: of("2:c"), IfTrained: SkipTrained, Named: filepath.Join(root, "new")}, "new"},
+		{Search{Root: root, Digest: of("2:a"), IfTrained: RunTrained, Named: filepath.Join(root, "failed")}, "failed"},
+	} {
+		if got, err := test.search.Find(); err != nil || filepath.Base(got) != test.want {
+			t.Errorf("%+v: %s, %v, want %s", test.search, got, err, test.want)
+		}
+	}
+	held, _, err := Open(filepath.Join(root, "first"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := Search{Root: root, Digest: of("2:a"), IfTrained: RunTrained, Named: filepath.Join(root, "first")}
+	if got, err := again.Find(); err != nil || filepath.Base(got) != "first" {
+		t.Errorf("a run that is looked at is not set aside: %s, %v", got, err)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := again.Find(); err != nil || filepath.Base(got) != "first" {
+		t.Errorf("%s, %v", got, err)
+	}
+	if !again.trained(filepath.Join(root, "first.1")) || again.trained(filepath.Join(root, "first")) {
+		t.Error("a run that has trained was not set aside for another of its name")
 	}
 }

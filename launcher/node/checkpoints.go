@@ -44,6 +44,5 @@ func (c checkpoints) Complete(path string) bool { return c.complete(path) }
 
 // Deadline is by when the run has to be over, the zero time where nobody knows.
 func (c checkpoints) Deadline(ctx context.Context) time.Time {
-	end, _ := c.notice.ends(ctx)
-	return end
+	return c.notice.Ends(ctx)
 }

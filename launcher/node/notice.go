@@ -77,6 +77,12 @@ func (o NoticeOptions) ends(ctx context.Context) (end time.Time, again bool) {
 	return end, again
 }
 
+// Ends is by when the run has to be over, the zero time where nobody knows.
+func (o NoticeOptions) Ends(ctx context.Context) time.Time {
+	end, _ := o.ends(ctx)
+	return end
+}
+
 // until is when ranks are stopped at the latest, for a notice that came now. Where the
 // end is nearer than the reserve, half of what is left is theirs.
 func (o NoticeOptions) until(now, end time.Time) time.Time {

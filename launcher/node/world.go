@@ -26,6 +26,9 @@ type WorldOptions struct {
 	NVMePath string
 	// Missing names, for each rung, the part that it needs and that is not there.
 	Missing func() map[strategy.Rung]string
+	// Deadline is by when the run has to be over, the zero time where nobody knows; nil:
+	// nobody is asked.
+	Deadline func(context.Context) time.Time
 	// Checkpoint is the newest complete checkpoint of this run, and when it was written;
 	// without one, none says why, where the user told where to look.
 	Checkpoint func() (path string, written time.Time, none string)
@@ -57,6 +60,9 @@ func (w *World) Inventory(ctx context.Context) strategy.Inventory {
 		Missing: w.opts.Missing(), NVMeFree: freeAt(w.opts.NVMePath),
 	}
 	inv.Checkpoint, inv.CheckpointWritten, inv.NoCheckpoint = w.opts.Checkpoint()
+	if w.opts.Deadline != nil {
+		inv.Deadline = w.opts.Deadline(ctx)
+	}
 	if m, err := host.This().Memory(); err == nil {
 		inv.HostAvailable, inv.HostTotal = m.Available, m.Whole()
 	}

@@ -1,0 +1,102 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// What Search.IfTrained asks for where a run of the job has trained: that it is enough,
+// and the run ends at once with its verdict; or that another run begins, also where that
+// one has the name.
+const (
+	SkipTrained = "skip"
+	RunTrained  = "run"
+)
+
+// ifTrained gives the run that is enough, empty for none, or makes room for another of the
+// same name.
+func (s Search) ifTrained() (string, error) {
+	switch {
+	case s.IfTrained == SkipTrained:
+		return s.newestTrained()
+	case s.IfTrained == RunTrained && s.named() != "" && s.trained(s.named()):
+		return "", setAside(s.named())
+	}
+	return "", nil
+}
+
+// newestTrained is the run of the job that has trained, the one named before all others
+// and the newest of these; empty for none.
+func (s Search) newestTrained() (string, error) {
+	runs, err := Runs(s.Root)
+	if err != nil {
+		return "", launcher.RunDirError(s.Root, err)
+	}
+	slices.SortFunc(runs, func(a, b string) int { return written(b).Compare(written(a)) })
+	if named := s.named(); named != "" {
+		runs = append([]string{named}, runs...)
+	}
+	for _, dir := range runs {
+		if s.trained(dir) {
+			return filepath.Abs(dir)
+		}
+	}
+	return "", nil
+}
+
+// written is when something last happened in a run.
+func written(dir string) time.Time {
+	info, err := os.Lstat(filepath.Join(dir, File))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// trained reports whether the run in a directory is of this job and has trained, whether
+// its verdict was written or not.
+func (s Search) trained(dir string) bool {
+	events, _, err := Outline(dir)
+	first, _ := began(events)
+	if err != nil || len(events) == 0 || s.Digest != nil && !launcher.SameJob(first.Digest, s.Digest) {
+		return false
+	}
+	switch last := events[len(events)-1].(type) {
+	case launcher.Finished:
+		return last.Verdict.Outcome == strategy.Trained
+	case launcher.Decided:
+		return last.Decision.Outcome == strategy.Trained
+	}
+	return false
+}
+
+// mostAside bounds how many runs lie aside under one name.
+const mostAside = 10000
+
+// setAside renames a run directory in which no gpurun is at work: run becomes run.1, or
+// the first that is free.
+func setAside(dir string) error {
+	locks, err := holdIdle(dir)
+	if err != nil {
+		if errors.Is(err, ErrLocked) {
+			return nil // opening it says who is at work there
+		}
+		return launcher.RunDirError(dir, err)
+	}
+	for n := 1; n < mostAside; n++ {
+		aside := fmt.Sprintf("%s.%d", filepath.Clean(dir), n)
+		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+			err := os.Rename(dir, aside)
+			return launcher.RunDirError(dir, errors.Join(err, locks.Close()))
+		}
+	}
+	return errors.Join(fmt.Errorf("%d runs lie beside %s", mostAside, dir), locks.Close())
+}

@@ -1,0 +1,155 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/gpurun/gpurun/launcher/private"
+)
+
+// github annotates the step that gpurun is, and adds to the summary of its job.
+type github struct {
+	stdout    io.Writer // nil: nothing is said there
+	summary   string    // a file, empty for none
+	workspace string    // the checked-out repository
+	workdir   string
+}
+
+// mostWarnings is how many a step may have; GitHub drops what is more.
+const mostWarnings = 9
+
+// annotate says of each attempt that was rescued that it was, and how the run ended.
+func (g *github) annotate(c *course, run outcome) {
+	if g.stdout == nil {
+		return
+	}
+	fmt.Fprintln(g.stdout) // the job may have ended within a line
+	warned := 0
+	for _, o := range c.cases {
+		if o.fate == skipped && warned < mostWarnings {
+			g.say("warning", c, o)
+			warned++
+		}
+	}
+	if run.fate == passed {
+		g.say("notice", c, run)
+		return
+	}
+	g.say("error", c, run)
+}
+
+// say writes one annotation.
+func (g *github) say(level string, c *course, o outcome) {
+	where := ""
+	if file, line := g.place(o.traceback); file != "" {
+		where = fmt.Sprintf(",file=%s,line=%s", escapeProperty(file), line)
+	}
+	title := fmt.Sprintf("gpurun: %s, %s", c.line(c.job, longLine), o.name)
+	fmt.Fprintf(g.stdout, "::%s title=%s%s::%s\n", level, escapeProperty(title), where, escapeData(o.message))
+}
+
+// escapeData and escapeProperty write text as the runner reads it: nothing in it ends the
+// line, or the property.
+func escapeData(text string) string {
+	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(text)
+}
+
+func escapeProperty(text string) string {
+	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C").Replace(text)
+}
+
+// frame is a line of a traceback that names a place in a file.
+var frame = regexp.MustCompile(`^\s*File "([^"]+)", line (\d{1,9})\b`)
+
+// place is the innermost place of a traceback in the repository itself, empty where there
+// is none.
+func (g *github) place(traceback []string) (file, line string) {
+	if g.workspace == "" {
+		return "", ""
+	}
+	for _, text := range slices.Backward(traceback) {
+		m := frame.FindStringSubmatch(text)
+		if m == nil || strings.Contains(m[1], "site-packages") {
+			continue
+		}
+		path := m[1]
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(g.workdir, path)
+		}
+		if below, err := filepath.Rel(g.workspace, path); err == nil && filepath.IsLocal(below) {
+			return below, m[2]
+		}
+	}
+	return "", ""
+}
+
+// The bounds of a summary: of a step's, in bytes, as GitHub has it, and of what is told.
+const (
+	mostSummary = 1 << 20
+	mostRows    = 50
+	longCell    = 400
+)
+
+// summarize adds a section to the summary of GitHub's job.
+func (g *github) summarize(text string) (err error) {
+	if g.summary == "" {
+		return nil
+	}
+	f, err := private.OpenFile(g.summary, os.O_WRONLY|os.O_APPEND|os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if info, err := f.Stat(); err != nil || info.Size()+int64(len(text)) > mostSummary {
+		return errors.Join(err, errors.New("it has no room for more: GitHub takes 1 MiB"))
+	}
+	_, err = f.WriteString(text)
+	return err
+}
+
+// markdown is the section: how the run ended, a table of its attempts, the last traceback.
+func markdown(c *course, run outcome) string {
+	var b strings.Builder
+	end := run.kind
+	if c.verdict != nil && run.kind != "unfinished" {
+		end = string(c.verdict.Outcome)
+	}
+	fmt.Fprintf(&b, "\n### gpurun: %s: %s\n\n", plainText(c.line(c.job, longCell)), plainText(end))
+	if run.fate != passed {
+		fmt.Fprintf(&b, "%s\n\n", plainText(run.message))
+	}
+	if len(c.cases) > 0 {
+		b.WriteString("| attempt | took | cause | decision |\n|---|---|---|---|\n")
+	}
+	for _, o := range c.cases[max(0, len(c.cases)-mostRows):] {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.TrimPrefix(o.name, "attempt "), o.took.Round(100*time.Millisecond), plainText(o.kind), plainText(c.line(o.message, longCell)))
+	}
+	if run.fate != passed && len(run.traceback) > 0 {
+		fmt.Fprintf(&b, "\n<details><summary>traceback</summary>\n<pre>%s</pre>\n</details>\n", html.EscapeString(strings.Join(run.traceback, "\n")))
+	}
+	if c.run != "" {
+		fmt.Fprintf(&b, "\nrun: %s\n", plainText(c.line(c.run, longCell)))
+	}
+	return b.String()
+}
+
+// plainText is text that Markdown shows as it is.
+func plainText(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r < unicode.MaxASCII && (unicode.IsPunct(r) || unicode.IsSymbol(r)) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -1,0 +1,129 @@
+package pipeline
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/private"
+)
+
+// reportMode lets others read the report: the system that picks it up is often another
+// user, outside of the job's container.
+const reportMode fs.FileMode = 0o644
+
+// The report in the form that Jenkins' schema (junit-10.xsd) describes, and that of
+// Maven's Surefire but for the attributes of the suite.
+type (
+	testsuites struct {
+		XMLName xml.Name `xml:"testsuites"`
+		Name    string   `xml:"name,attr"`
+		Time    seconds  `xml:"time,attr"`
+		counts
+		Suite testsuite `xml:"testsuite"`
+	}
+	testsuite struct {
+		Name string  `xml:"name,attr"`
+		Time seconds `xml:"time,attr"`
+		counts
+		Skipped    int        `xml:"skipped,attr"`
+		Hostname   string     `xml:"hostname,attr"`
+		Timestamp  string     `xml:"timestamp,attr"`
+		Properties []property `xml:"properties>property"`
+		Cases      []testcase `xml:"testcase"`
+	}
+	counts struct {
+		Tests    int `xml:"tests,attr"`
+		Failures int `xml:"failures,attr"`
+		Errors   int `xml:"errors,attr"`
+	}
+	property struct {
+		Name  string `xml:"name,attr"`
+		Value string `xml:"value,attr"`
+	}
+	testcase struct {
+		Classname string  `xml:"classname,attr"`
+		Name      string  `xml:"name,attr"`
+		Time      seconds `xml:"time,attr"`
+		Failure   *result `xml:"failure"`
+		Skipped   *result `xml:"skipped"`
+		Error     *result `xml:"error"`
+		Out       string  `xml:"system-out,omitempty"`
+	}
+	result struct {
+		Message string `xml:"message,attr"`
+		Type    string `xml:"type,attr,omitempty"`
+		Text    string `xml:",cdata"`
+	}
+	seconds time.Duration
+)
+
+// MarshalText writes seconds with their thousandths.
+func (s seconds) MarshalText() ([]byte, error) {
+	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', 3, 64), nil
+}
+
+// write writes the report of a run that ended so, as a whole or not at all.
+func (p *Pipeline) write(run outcome) error {
+	text, err := xml.MarshalIndent(p.course.report(run), "", " ")
+	if err != nil {
+		return fmt.Errorf("encode the report: %w", err)
+	}
+	return inTime(func() error {
+		if info, err := os.Lstat(p.opts.JUnit); err == nil && !info.Mode().IsRegular() {
+			return errors.New("it is not a regular file")
+		}
+		return private.WriteCopy(p.opts.JUnit, append([]byte(xml.Header), append(text, '\n')...), reportMode)
+	})
+}
+
+// report has a case for each attempt, and one for the run.
+func (c *course) report(run outcome) testsuites {
+	job := c.line(c.job, longLine)
+	s := testsuite{Name: job, Time: seconds(c.took()), Hostname: c.line(c.host, longLine), Timestamp: c.began.UTC().Format("2006-01-02T15:04:05")}
+	s.Properties = append(s.Properties, property{"run", c.line(c.run, longLine)})
+	if c.verdict != nil {
+		s.Properties = append(s.Properties, property{"outcome", string(c.verdict.Outcome)}, property{"code", strconv.Itoa(c.verdict.Code)})
+	}
+	if c.left > 0 {
+		s.Properties = append(s.Properties, property{"earlier attempts", strconv.Itoa(c.left)})
+	}
+	for _, o := range append(c.cases[:len(c.cases):len(c.cases)], run) {
+		s.add(o.testcase("gpurun." + job))
+	}
+	return testsuites{Name: "gpurun", Time: s.Time, counts: s.counts, Suite: s}
+}
+
+func (s *testsuite) add(c testcase) {
+	s.Cases = append(s.Cases, c)
+	s.Tests++
+	switch {
+	case c.Failure != nil:
+		s.Failures++
+	case c.Error != nil:
+		s.Errors++
+	case c.Skipped != nil:
+		s.Skipped++
+	}
+}
+
+// testcase is an outcome as a case. A rescued attempt is skipped: no reader takes that for
+// a failure of the whole, and all show why.
+func (o outcome) testcase(class string) testcase {
+	t := testcase{Classname: class, Name: o.name, Time: seconds(o.took)}
+	switch o.fate {
+	case passed:
+		t.Out = o.message
+	case skipped:
+		t.Skipped = &result{Message: o.message, Text: o.text}
+	case failed:
+		t.Failure = &result{Message: o.message, Type: o.kind, Text: o.text}
+	case broken:
+		t.Error = &result{Message: o.message, Type: o.kind, Text: o.text}
+	}
+	return t
+}
