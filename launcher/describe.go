@@ -31,6 +31,10 @@ func Describe(f strategy.Fact) string {
 		return fmt.Sprintf("%s: process %d is held by a debugger, %s", who, f.Stuck.PID, f.Stuck.Debugger)
 	case f.Stuck != nil:
 		return fmt.Sprintf("%s: process %d cannot be ended (%s)", who, f.Stuck.PID, f.Stuck.Channel)
+	case f.Stall != nil:
+		return fmt.Sprintf("no rank made a step for %s", f.Stall.For.Duration().Round(time.Second))
+	case f.Stack != nil:
+		return fmt.Sprintf("%s, process %d: %s", who, f.Stack.PID, f.Stack.Calls(4))
 	}
 	return fmt.Sprintf("%s: %s", who, f.Gap)
 }

@@ -30,6 +30,8 @@ type Launcher struct {
 	// HangTimeout is the silence after an out-of-memory traceback that means
 	// that the rank hangs.
 	HangTimeout time.Duration
+	// Stalls says when a job that makes no step counts as one that hangs; nil: never.
+	Stalls *strategy.StallRule
 
 	forgetful bool // people know that nothing can be remembered
 	// decideClimb stands in for strategy.Climb in tests; nil: that decides.

@@ -36,6 +36,8 @@ type script struct {
 	// step is when the last step was made, by the suspect where it is its own.
 	step time.Duration
 	own  bool
+	// stacks are where the ranks are when they are asked.
+	stacks []strategy.Fact
 }
 
 // act is a fact that comes some time after the start.
@@ -207,13 +209,19 @@ func (a *played) sign() {
 	a.last = time.Now()
 }
 
+func (a *played) Stacks() {
+	for _, f := range a.script.stacks {
+		a.facts <- f
+	}
+}
+
 func (a *played) Facts() <-chan strategy.Fact { return a.facts }
 func (a *played) LastSign(int) strategy.Sign {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	sign := strategy.Sign{Output: a.last, Longest: strategy.Seconds(a.script.longest)}
+	sign := strategy.Sign{Output: a.last, Longest: strategy.Seconds(a.script.longest), Anyone: a.last}
 	if now := time.Since(a.begin); a.script.step > 0 && now >= a.script.step {
-		sign.Others = a.begin.Add(a.script.step)
+		sign.Others, sign.Steps = a.begin.Add(a.script.step), 3
 		if a.script.own {
 			sign.Step = sign.Others
 		}

@@ -35,6 +35,8 @@ type Attempt interface {
 	Release()
 	// LastSign is what a rank last let see of itself.
 	LastSign(rank int) strategy.Sign
+	// Stacks has each rank tell where it is, as facts, within a bound.
+	Stacks()
 	// Progress says how far each rank has come.
 	Progress() []strategy.Fact
 }

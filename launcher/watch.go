@@ -51,6 +51,7 @@ func (w *watch) run(ctx context.Context) error {
 	defer w.hold.stop()
 	defer w.climb.stop()
 	cancelled := ctx.Done()
+	w.judge()
 	for {
 		select {
 		case f, open := <-w.running.Facts():
@@ -105,13 +106,16 @@ func (w *watch) judge() {
 	if w.stopped {
 		return
 	}
-	for _, rank := range w.detector.Suspects() {
+	for _, rank := range w.detector.Watched() {
 		sign, now := w.running.LastSign(rank), time.Now()
 		w.detector.Add(strategy.Fact{Time: now, Rank: rank, Source: "gpurun", Sign: &sign}, now)
 	}
 	switch stop, now := w.detector.Verdict(time.Now()); {
 	case now && stop.Reason == strategy.StopPeers:
 		w.running.StopPeers(int(syscall.SIGTERM), w.detector.Named())
+	case now && stop.Reason == strategy.StopStalled:
+		w.stalled(stop)
+		return
 	case now:
 		w.tell(stop.Notice())
 		w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
@@ -120,6 +124,17 @@ func (w *watch) judge() {
 	if at := w.detector.Next(); !at.IsZero() {
 		w.look.Reset(time.Until(at))
 	}
+}
+
+// stalled ends an attempt that makes no steps, once its ranks have told where they are.
+func (w *watch) stalled(stop strategy.Stop) {
+	w.detector.Add(strategy.Fact{Time: stop.At, Rank: -1, Source: "gpurun", Stall: &strategy.Stall{For: stop.For}}, stop.At)
+	w.tell(stop.Notice())
+	w.stopped = true
+	w.stopping.Go(func() {
+		w.running.Stacks()
+		w.running.Stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
+	})
 }
 
 // heed stops the ranks at once where a change to the batch did not take effect: the

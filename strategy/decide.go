@@ -86,7 +86,7 @@ func (s *situation) outOfMemory() bool { return s.diagnosis.Cause.OutOfMemory() 
 // recoverable: memory, or something that passes. A busy port has a rule of its own,
 // which comes before.
 func (s *situation) recoverable() bool {
-	return s.outOfMemory() || s.cause(cause.GPUOccupied, cause.NCCLError, cause.NCCLTimeout)
+	return s.outOfMemory() || s.cause(cause.GPUOccupied) || s.cause(transientCauses...)
 }
 
 // counted is the number of attempts that count: a busy port is not one, nor a failure

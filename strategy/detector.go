@@ -77,5 +77,8 @@ func (d *Detector) Verdict(now time.Time) (Stop, bool) {
 		rank, _, _ := d.lingering()
 		return Stop{At: now, Reason: StopPeers, Rank: rank}, true
 	}
-	return d.silence(now)
+	if stop, silent := d.silence(now); silent {
+		return stop, true
+	}
+	return d.stalled(now)
 }

@@ -18,7 +18,7 @@ import (
 // the ranks. Evidence without a hang timeout, of a journal of version 1 or of saved output,
 // does not tell whether a rank was silent: no rank is suspected then.
 func Replay(e Evidence) (Stop, bool) {
-	again := Evidence{Ranks: e.Ranks, HangTimeout: e.HangTimeout}
+	again := Evidence{Ranks: e.Ranks, Started: e.Started, HangTimeout: e.HangTimeout, Stalls: e.Stalls}
 	if again.HangTimeout == 0 {
 		again.HangTimeout = unlimited
 	}
@@ -27,6 +27,9 @@ func Replay(e Evidence) (Stop, bool) {
 		if f.Sign != nil {
 			d.Add(f, e.Started)
 		}
+	}
+	if stop, ok := d.Verdict(e.Started); ok {
+		return stop, true
 	}
 	for _, m := range moments(e) {
 		before := m.at.Add(-1) // what comes at that instant counts

@@ -43,6 +43,9 @@ func (c *fold) candidates(ev Evidence) []candidate {
 		}
 		all = append(all, k)
 	}
+	if h, stalled := c.hangs(); stalled {
+		all = append(all, h)
+	}
 	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.fact, b.fact) })
 	for i := range all {
 		all[i].order = i

@@ -34,9 +34,15 @@ func (c *fold) describe(d *Diagnosis, ev Evidence, all []candidate, best candida
 	}
 	d.Error = c.lastError(all, best)
 	d.Place = c.place(d, all, best)
+	if best.code == cause.Hang {
+		c.hung(d)
+	}
 	c.memory(d, ev, best)
 	d.Advice = c.advise(d, ev, best)
 	d.Because = c.because(d, all, best)
+	if best.code == cause.Hang {
+		d.Because = append(d.Because, c.stackFacts()...)
+	}
 }
 
 // quote takes figures, device and phase from a finding of the cause, the chosen

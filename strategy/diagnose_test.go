@@ -90,6 +90,11 @@ var diagnoses = []struct {
 			Fragmented: true},
 	},
 	{
+		name:  "no rank makes a step, and all are stopped",
+		facts: slices.Concat([]Fact{at(-1, 40, Fact{Source: "gpurun", Stall: &Stall{For: Seconds(time.Minute)}})}, stopped(0, 41), stopped(1, 41)),
+		want:  Diagnosis{Cause: cause.Hang, Fatal: true, Rank: -1},
+	},
+	{
 		name:  "somebody stops the run",
 		facts: slices.Concat(says(0, 1, oomCaught), stopped(0, 2), stopped(1, 2)),
 		stop:  15,

@@ -23,6 +23,8 @@ type Evidence struct {
 	// HangTimeout is the silence after an out-of-memory traceback that meant that a
 	// rank hangs, 0 where nobody watched the ranks.
 	HangTimeout Seconds `json:"hang_timeout_seconds,omitempty"`
+	// Stalls says when the job counted as one that hangs; nil: never.
+	Stalls *StallRule `json:"stalls,omitempty"`
 	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.
 	StopSignal int `json:"stop_signal,omitempty"`
 	// Notice is by which signal somebody announced that the time here ends; nil for none.

@@ -41,6 +41,10 @@ type Fact struct {
 	// Sign is what the rank last let see of itself when the failure detector
 	// looked at it.
 	Sign *Sign `json:"sign,omitempty"`
+	// Stall says that all ranks were stopped because none made a step, and Stack where one
+	// was by then.
+	Stall *Stall `json:"stall,omitempty"`
+	Stack *Stack `json:"stack,omitempty"`
 	// Gap names something that could not be observed: "no NVML on node 3".
 	Gap string `json:"gap,omitempty"`
 }
@@ -114,6 +118,10 @@ type Sign struct {
 	Step    time.Time `json:"step,omitzero"`             // its last step
 	Others  time.Time `json:"others,omitzero"`           // the last step on any rank, its own included
 	Longest Seconds   `json:"longest_seconds,omitempty"` // the longest step so far, on any rank
+	Steps   int       `json:"steps,omitempty"`           // that all ranks made so far, together
+	Anyone  time.Time `json:"anyone,omitzero"`           // the last byte that any rank wrote
+	// Awake is when the ranks last went on after a pause.
+	Awake time.Time `json:"awake,omitzero"`
 	// Saved is when the job's checkpoint was seen to grow after a rank had told of its
 	// own end. It is given for no rank, since nobody knows who writes.
 	Saved time.Time `json:"saved,omitzero"`

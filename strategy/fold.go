@@ -25,6 +25,7 @@ type fold struct {
 	said      map[voice]int
 	measured  map[voice]int
 	snapshots map[int]int // rank to fact
+	stacks    map[int]int // rank to fact
 
 	steps    int
 	observed Plan
@@ -51,7 +52,7 @@ type identity struct {
 func newFold(facts []Fact) *fold {
 	c := &fold{
 		facts: facts, exits: map[int]int{}, progress: map[int]int{}, growth: map[int]int{},
-		ranks: map[int]bool{}, signs: map[int]int{}, said: map[voice]int{}, measured: map[voice]int{}, snapshots: map[int]int{}, known: map[identity]int{},
+		ranks: map[int]bool{}, signs: map[int]int{}, said: map[voice]int{}, measured: map[voice]int{}, snapshots: map[int]int{}, stacks: map[int]int{}, known: map[identity]int{},
 	}
 	for i := range facts {
 		c.take(i)
@@ -129,6 +130,10 @@ func (c *fold) take(i int) {
 		c.measured[voice{f.Rank, f.Memory.PID}] = i
 	case f.Snapshot != nil:
 		c.snapshots[f.Rank] = i
+	case f.Stack != nil:
+		if _, told := c.stacks[f.Rank]; !told {
+			c.stacks[f.Rank] = i
+		}
 	case f.Gap != "":
 		c.gaps = append(c.gaps, i)
 	}

@@ -99,6 +99,9 @@ func (d Diagnosis) figures() string {
 	if d.Growth != nil {
 		words = append(words, fmt.Sprintf("a leak: %s grew by %s a step", d.Growth.Word, GiB(d.Growth.PerStep)))
 	}
+	if d.Cause == cause.Hang && d.Error != "" {
+		words = append(words, clip(d.Error, 240))
+	}
 	if d.Impossible {
 		words = append(words, "one request larger than the device can hold")
 	}

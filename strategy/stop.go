@@ -22,12 +22,13 @@ type StopReason string
 // The reasons. Ranks have failed and the others cannot go on; a rank has named a root
 // cause and is ending, and the others, which alone are stopped, cannot go on; a rank
 // told of its own end and lives on; a rank printed an out-of-memory traceback and then
-// nothing.
+// nothing; no rank has made a step.
 const (
 	StopFailed    StopReason = "failed"
 	StopPeers     StopReason = "peers"
 	StopLingering StopReason = "lingering"
 	StopSilent    StopReason = "silent"
+	StopStalled   StopReason = "stalled"
 )
 
 // String says what is done and why, in one sentence.
@@ -47,6 +48,8 @@ func (s Stop) Notice() string {
 		return fmt.Sprintf("rank %d raised an exception and has not ended for %s: it hangs, and all ranks are stopped", s.Rank, since)
 	case StopSilent:
 		return fmt.Sprintf("rank %d printed an out-of-memory traceback and then nothing for %s: it hangs, and all ranks are stopped", s.Rank, since)
+	case StopStalled:
+		return fmt.Sprintf("no rank has made a step for %s: the job hangs, and all ranks are stopped", since)
 	}
 	return ""
 }

@@ -25,7 +25,7 @@ const unprovenRefills = 20
 var waits = []time.Duration{0, 0, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute}
 
 // transientCauses are the causes that pass by themselves.
-var transientCauses = []cause.Code{cause.NCCLError, cause.NCCLTimeout}
+var transientCauses = []cause.Code{cause.NCCLError, cause.NCCLTimeout, cause.Hang}
 
 // A Stepping is what was seen of the training steps of one attempt: of each figure the
 // largest that a rank showed. It is zero where no steps can be seen.

@@ -44,13 +44,13 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
 		},
 		launcher: launcher.Launcher{
-			Policy: p.Policy(), Job: p.StrategyJob(), Accelerator: p.Accelerator(), Recipe: p, HangTimeout: launch.HangTimeout,
+			Policy: p.Policy(), Job: p.StrategyJob(), Accelerator: p.Accelerator(), Recipe: p, HangTimeout: launch.HangTimeout, Stalls: launch.Stalls,
 			Graces: launcher.Graces{User: launch.ShutdownTimeout, Failure: node.FailureGrace},
 		},
 		node: node.Options{
 			Run: run, Ranks: p.Ranks(), Plain: p.Plain(), Launcher: launch.Self, Argv: p.Argv, Env: p.Environ(),
 			Workdir: j.Workdir, Accelerator: p.Accelerator(), DataLimit: p.DataLimit(), MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts,
-			Probe: launch.Probe, Hooks: launch.Hooks, Snapshot: launch.Snapshot, Script: p.RankScript(), Module: p.RankModule(), NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
+			Probe: launch.Probe, Hooks: launch.Hooks, Snapshot: launch.Snapshot, Stalls: launch.Stalls != nil, Script: p.RankScript(), Module: p.RankModule(), NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
 			Output: node.Output{
 				Stdin: s.in, Stdout: s.out, Stderr: s.err, TTY: launch.TTY, Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
 				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(), Mask: p.secrets(), MaxBytes: cmp.Or(launch.LogLimit, -1),

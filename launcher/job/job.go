@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A Kind says what the first word of a job's command is.
@@ -120,6 +121,8 @@ type Launch struct {
 	// HangTimeout is the silence after an out-of-memory traceback that means
 	// that the rank hangs.
 	HangTimeout time.Duration
+	// Stalls says when a job that makes no step counts as one that hangs; nil: never.
+	Stalls *strategy.StallRule
 	// Probe says that the Python hook is put into the ranks.
 	Probe bool
 	// Hooks says that the probe may change settings inside the process.

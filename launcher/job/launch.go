@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // readLaunch reads [launch] over what torchrun's flags in the command said.
@@ -26,6 +27,7 @@ func (r *reader) readLaunch() {
 	l.MasterPort = port
 	l.DataParallel = t.whole("data_parallel", 0, 0, many)
 	l.HangTimeout = t.duration("hang_timeout", l.HangTimeout, time.Second)
+	l.Stalls = readStalls(t)
 	l.Probe = t.truth("probe", l.Probe)
 	l.Hooks = t.truth("hooks", l.Hooks)
 	l.Snapshot = t.choice("snapshot", l.Snapshot, "oom", "always", "off")
@@ -34,6 +36,24 @@ func (r *reader) readLaunch() {
 	l.TTY = t.choice("tty", l.TTY, "auto", "always", "never")
 	l.LogLimit = readLogLimit(t, l.LogLimit)
 	r.checkDataParallel(t)
+}
+
+// leastStall leaves a job room for a step of usual length.
+const leastStall = time.Second
+
+// readStalls reads "off", "auto" or a duration.
+func readStalls(t *table) *strategy.StallRule {
+	switch v, set := t.get("stall_timeout"); {
+	case !set || v == "off":
+		return nil
+	case v == "auto":
+		return &strategy.StallRule{}
+	}
+	after := t.duration("stall_timeout", 0, leastStall)
+	if after == 0 {
+		return nil // the problem is noted
+	}
+	return &strategy.StallRule{After: strategy.Seconds(after)}
 }
 
 // DefaultLogLimit is the cap of one log of a rank, in bytes: some millions of lines, which

@@ -105,7 +105,7 @@ type reader struct {
 // nil list is a table that is checked elsewhere.
 var sections = map[string][]string{
 	"job":      {"name", "script", "module", "program", "command", "args", "env", "workdir", "python", "recipe"},
-	"launch":   {"nproc_per_node", "nnodes", "master_port", "ranks", "data_parallel", "hang_timeout", "probe", "hooks", "snapshot", "on_notice", "notice_grace", "tty", "log_limit"},
+	"launch":   {"nproc_per_node", "nnodes", "master_port", "ranks", "data_parallel", "hang_timeout", "stall_timeout", "probe", "hooks", "snapshot", "on_notice", "notice_grace", "tty", "log_limit"},
 	"recovery": {"mode", "prefer", "climb", "max_attempts", "numerics", "never", "nvme_path", "transient_retries", "restart_from_zero"},
 	"limits":   {"device_memory"},
 	"notify":   slices.Concat(notifyWhere, []string{"style", "on", "timeout"}, notifySecret),

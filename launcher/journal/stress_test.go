@@ -164,6 +164,7 @@ func (l *life) Settle(context.Context, time.Duration) []strategy.Fact { return n
 func (l *life) Stop(int, time.Duration)                               {}
 func (l *life) Progress() []strategy.Fact                             { return nil }
 func (l *life) LastSign(int) strategy.Sign                            { return strategy.Sign{} }
+func (l *life) Stacks()                                               {}
 func (l *life) Inventory(context.Context) strategy.Inventory {
 	return strategy.Inventory{Accelerator: "cuda", BF16: true, Checkpoint: l.run.checkpoint}
 }

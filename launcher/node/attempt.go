@@ -109,12 +109,12 @@ func (a *attempt) kill() {
 // write.
 func (a *attempt) LastSign(rank int) strategy.Sign {
 	own, all := a.out.Activity(rank), a.out.Activity()
-	sign := strategy.Sign{Output: own.Output, Step: own.Step, Others: all.Step, Longest: strategy.Seconds(all.Longest)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	sign := strategy.Sign{Output: own.Output, Step: own.Step, Others: all.Step, Longest: strategy.Seconds(all.Longest), Steps: all.Steps, Anyone: all.Output, Awake: a.awake}
 	switch {
 	case a.paused:
-		sign.Output = time.Now()
+		sign.Output, sign.Awake = time.Now(), time.Now()
 	case a.awake.After(sign.Output):
 		sign.Output = a.awake
 	}

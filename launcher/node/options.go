@@ -48,6 +48,8 @@ type Options struct {
 	Probe, Hooks bool
 	// Snapshot says when the GPU allocator's snapshot is written: "oom", "always" or "off".
 	Snapshot string
+	// Stalls says that the ranks may be asked where they are.
+	Stalls bool
 	// Script, an absolute path, or Module is what each rank runs, also behind wrappers;
 	// both are empty where that is not known.
 	Script, Module string

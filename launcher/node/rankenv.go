@@ -1,6 +1,7 @@
 package node
 
 import (
+	"path/filepath"
 	"strconv"
 
 	"github.com/gpurun/gpurun/launcher/environ"
@@ -45,6 +46,14 @@ func (r rankEnvironment) vars(inherited environ.Vars) map[string]string {
 	}
 	if _, set := inherited.Lookup("TORCH_NCCL_ASYNC_ERROR_HANDLING"); !set {
 		env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
+	}
+	// Where NCCL's watchdog leaves its flight record: in the rank's folder, not in /tmp, where
+	// the next attempt's would replace it. The rank is added to the name. Newer versions of
+	// PyTorch read a second name first (TORCH_FR_DUMP_TEMP_FILE, as of 2.11).
+	_, set := inherited.Lookup("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+	_, newer := inherited.Lookup("TORCH_FR_DUMP_TEMP_FILE")
+	if !set && !newer {
+		env["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = filepath.Join(filepath.Dir(r.ErrorFile), "nccl_trace_rank_")
 	}
 	if _, set := inherited.Lookup("OMP_NUM_THREADS"); !set && r.LocalWorld > 1 {
 		env["OMP_NUM_THREADS"] = "1"

@@ -78,6 +78,6 @@ func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
 	return probe.Orders{
 		Script: n.opts.Script, Module: n.opts.Module, Hooks: n.opts.Hooks, Turn: l.Command.Turn, Calls: l.Command.Calls,
 		Batch: l.Confirm || slices.ContainsFunc(l.Command.Calls, batch), Ranks: a.world,
-		Record: n.record(l),
+		Record: n.record(l), Stalls: n.opts.stacks(),
 	}
 }

@@ -31,6 +31,8 @@ type Orders struct {
 	// Record says which allocations on GPUs are recorded with their stacks, for a snapshot
 	// when memory runs out. Nothing is recorded, nor written, where it is empty.
 	Record Record `json:"record,omitempty"`
+	// Stalls is the signal by which a process may be asked where it is; 0: nobody will ask.
+	Stalls int `json:"stalls,omitempty"`
 }
 
 // Record is how much of the allocations is recorded.

@@ -14,6 +14,7 @@
 //     changed in it;
 //   - memory.json: what the process measured of its memory;
 //   - steps: the latest optimizer step;
+//   - stacks: where it was, each time that it was asked;
 //   - snapshot-0.pickle, snapshot-1.pickle: what the allocator held when memory ran out.
 //
 // Watch sees them as they appear. A process that the job starts itself and that trains
@@ -34,6 +35,7 @@
 //	                  what is held, by block; of the model, its input, its optimizer;
 //	                  and how memory ran out
 //	snapshot.py       what the allocator holds when memory runs out, by line
+//	stacks.py         where the process is, when the job has stalled
 //	rootcalls.py      the calls of the root, for those who count or measure them
 //	steps.py gate.py  optimizer steps; where ranks wait for each other
 //	huggingface.py lightning.py deepspeed.py words.py

@@ -30,6 +30,8 @@ def arrived(name, module):
     arm()
     late(sys.modules["torch.utils.data.dataloader"].DataLoader, "__iter__", "loaders")
     late(sys.modules["torch.optim.optimizer"].Optimizer, "__init__", "steps")
+    if process.orders().get("stalls"):
+        process.guarded(lambda: load("stacks").arm(process.orders()["stalls"]))()
     if process.orders().get("record"):
         process.guarded(lambda: load("snapshot").arrived(torch))()
     if process.orders().get("calls"):

@@ -42,6 +42,8 @@ var catalogue = []Cause{
 		[]Code{NCCLTimeout, NCCLError}},
 	{Preempted, "the job was stopped from outside", "",
 		[]Code{NCCLTimeout, NCCLError, Segfault}},
+	{Hang, "the job hung", "look at where the ranks were: one that is not where the others wait took another branch, or waits for something else",
+		[]Code{NCCLTimeout, NCCLError, Preempted}},
 	{Segfault, "a process crashed in native code", "run with PYTHONFAULTHANDLER=1 to see where it crashed",
 		[]Code{NCCLTimeout, NCCLError}},
 	{Diverged, "the training diverged", "loss or gradients are no longer finite: lower the learning rate, or use a precision with a larger range",

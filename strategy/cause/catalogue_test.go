@@ -76,6 +76,7 @@ func TestCatalogue(t *testing.T) {
 func TestEveryCauseShows(t *testing.T) {
 	inferred := map[Code]string{
 		GPUOccupied: "the figures of an out-of-memory error", UserError: "an exception that nothing else explains", None: "no failure",
+		Hang: "that no rank makes a step",
 	}
 	for _, code := range codes(t) {
 		shown := slices.ContainsFunc(patterns, func(p pattern) bool { return p.code == code })

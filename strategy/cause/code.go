@@ -27,6 +27,7 @@ const (
 	Driver          Code = "driver"
 	PortInUse       Code = "port-in-use"
 	Preempted       Code = "preempted"
+	Hang            Code = "hang"
 	Segfault        Code = "segfault"
 	Diverged        Code = "diverged"
 	UserError       Code = "user-error"

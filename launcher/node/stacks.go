@@ -1,0 +1,55 @@
+package node
+
+import (
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// How long the ranks have to tell where they are, and how often they are looked at.
+const (
+	stacksBound = 3 * time.Second
+	stacksPause = 50 * time.Millisecond
+)
+
+// stacks is the signal by which the ranks may be asked; 0: nobody will.
+func (o *Options) stacks() int {
+	if !o.Stalls {
+		return 0
+	}
+	return int(probe.StackSignal)
+}
+
+// Stacks has each rank tell where it is. Of one that does not tell, for want of the probe,
+// py-spy may know, where it is installed.
+func (a *attempt) Stacks() {
+	silent := map[int][]int{}
+	for rank, pid := range a.group.PIDs() {
+		if proc.State(pid) != "" { // it has not ended
+			silent[rank] = []int{pid}
+		}
+	}
+	for rank, pids := range a.group.Ask(probe.StackSignal) {
+		silent[rank] = pids
+	}
+	tell := func(rank int, s strategy.Stack) {
+		delete(silent, rank)
+		a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Stack: &s})
+	}
+	for until := time.Now().Add(stacksBound); len(silent) > 0 && time.Now().Before(until); time.Sleep(stacksPause) {
+		for rank, pids := range silent {
+			if s, ok := probe.Stacks(a.dir, rank, pids[0]); ok {
+				tell(rank, s)
+			}
+		}
+	}
+	for rank, pids := range silent {
+		s, ok := probe.Spied(pids[0])
+		if !ok {
+			s = strategy.Stack{PID: pids[0], State: proc.State(pids[0])}
+		}
+		tell(rank, s)
+	}
+}

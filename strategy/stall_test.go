@@ -1,0 +1,55 @@
+package strategy
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// Who hangs is told from where all ranks are.
+func TestWhoHangs(t *testing.T) {
+	train := cause.StackFrame{File: "/home/u/train.py", Line: 52, Function: "step"}
+	load := cause.StackFrame{File: "/home/u/train.py", Line: 41, Function: "load"}
+	reduce := cause.StackFrame{File: "/v/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py", Line: 2501, Function: "all_reduce"}
+	backward := cause.StackFrame{File: "/v/lib/python3.12/site-packages/torch/autograd/graph.py", Line: 9, Function: "_engine_run_backward"}
+	sleep := cause.StackFrame{File: "/usr/lib/python3.12/queue.py", Line: 180, Function: "get"}
+	waits, backs, away, loads := []cause.StackFrame{reduce, train}, []cause.StackFrame{backward, train}, []cause.StackFrame{load, train}, []cause.StackFrame{sleep, load}
+	for name, test := range map[string]struct {
+		stacks [][]cause.StackFrame
+		ranks  []int
+		words  string
+	}{
+		"one is elsewhere":        {[][]cause.StackFrame{waits, away, waits, waits}, []int{1}, "rank 1 at train.py:41 in load; ranks 0, 2–3 waiting at train.py:52 in step, in all_reduce"},
+		"a loader's queue":        {[][]cause.StackFrame{loads, backs}, []int{0}, "rank 0 at train.py:41 in load; rank 1 waiting at train.py:52 in step, in _engine_run_backward"},
+		"two are elsewhere":       {[][]cause.StackFrame{away, waits, loads}, []int{0, 2}, "ranks 0, 2 at train.py:41 in load; rank 1 waiting at train.py:52 in step, in all_reduce"},
+		"another collective":      {[][]cause.StackFrame{waits, waits, {reduce, load}}, []int{2}, "rank 2 waiting at train.py:41 in load, in all_reduce; ranks 0–1 waiting at train.py:52 in step, in all_reduce"},
+		"all wait at one place":   {[][]cause.StackFrame{waits, waits}, nil, "ranks 0–1 waiting at train.py:52 in step, in all_reduce"},
+		"two, and nobody waits":   {[][]cause.StackFrame{{train}, {load}}, nil, "rank 0 at train.py:52 in step; rank 1 at train.py:41 in load"},
+		"most are at one place":   {[][]cause.StackFrame{{train}, {train}, {load}}, []int{2}, "rank 2 at train.py:41 in load; ranks 0–1 at train.py:52 in step"},
+		"one process":             {[][]cause.StackFrame{loads}, []int{0}, "rank 0 at train.py:41 in load"},
+		"one told nothing":        {[][]cause.StackFrame{waits, nil}, []int{1}, "rank 1 silent, stopped; rank 0 waiting at train.py:52 in step, in all_reduce"},
+		"a library's own file":    {[][]cause.StackFrame{waits, {reduce}}, nil, "rank 0 waiting at train.py:52 in step, in all_reduce; rank 1 waiting at distributed_c10d.py:2501 in all_reduce"},
+		"nobody tells":            {nil, nil, ""},
+		"none of them tells more": {[][]cause.StackFrame{nil, nil}, nil, "ranks 0–1 silent, stopped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ev := Evidence{Ranks: len(test.stacks)}
+			ev.Add(Fact{Rank: -1, Source: "gpurun", Stall: &Stall{For: 60}})
+			for rank, frames := range test.stacks {
+				ev.Add(Fact{Rank: rank, Source: "probe", Stack: &Stack{PID: rank, Frames: frames, State: "stopped"}})
+			}
+			d := Diagnose(ev)
+			if d.Cause != cause.Hang || !slices.Equal(d.Ranks, test.ranks) || d.Error != test.words {
+				t.Errorf("%s on %v: %q\nwant %v: %q", d.Cause, d.Ranks, d.Error, test.ranks, test.words)
+			}
+			if want := -1; len(test.ranks) > 0 {
+				if want = test.ranks[0]; d.Rank != want {
+					t.Errorf("rank %d, want %d", d.Rank, want)
+				}
+			} else if d.Rank != want {
+				t.Errorf("rank %d, want %d", d.Rank, want)
+			}
+		})
+	}
+}
