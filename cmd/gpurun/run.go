@@ -12,19 +12,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/launcher/live"
-	"github.com/gpurun/gpurun/launcher/metrics"
 	"github.com/gpurun/gpurun/launcher/node"
-	"github.com/gpurun/gpurun/launcher/notify"
-	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/pipeline"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/ranklog"
-	"github.com/gpurun/gpurun/launcher/report"
 	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -156,62 +150,43 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		return launcher.Verdict{}, err
 	}
 	p = &prepared{p.Pinned(filepath.Base(dir)), p.nvml, p.begun}
-	secrets := p.secrets()
-	monitor := live.Open(live.Options{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: secrets})
-	defer monitor.Close()
-	said := pipe.Words(monitor.Words, secrets)
-	people := console.NewPeople(said, dir, own.Quiet, p.propose(dir))
-	people.Mask(secrets)
-	people.Beside(monitor.Screen != nil && p.Job().Launch.Shown())
-	show := people.Show
-	if own.JSON {
-		events := output.NewWords(s.json)
-		defer events.Close()
-		lines := console.NewJSON(events)
-		lines.Mask(secrets)
-		show = lines.Show
-	}
-	show = report.AtEnd(show, report.End{Dir: dir, Version: version(), Mask: secrets, Propose: p.propose(dir), Told: people.Report, Page: console.NewPage(said, secrets)})
-	told, show := notify.Tell(notify.Settings(p.Notify()), notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: version(), Mask: secrets, Page: console.NewPage(said, secrets)}, monitor.Events(show))
-	meters := metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), secrets, monitor.Rate)
-	show = meters.Events(show)
-	show = pipe.Events(show)
-	store, events, err := openRun(ctx, place, dir, said, show)
+	a := newAudience(p, dir, own, s, pipe)
+	defer a.close()
+	store, events, err := openRun(ctx, place, dir, a.said, a.show)
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	store.Mask(secrets)
+	store.Mask(a.secrets)
 	log := node.OpenEventLog(store)
 	defer log.Close()
 	signals.Record(log)
 	defer signals.Record(nil)
-	people.Recall(events)
-	defer told.Begin(ctx, log.Note)()
-	pipe.Recall(events)
+	a.recall(events)
+	defer a.others.Begin(ctx, log.Note)()
 
 	began := launcher.BeganAt(events)
 	w, err := wire(p, filepath.Base(dir), launcher.TrackedAs(filepath.Base(dir), events), began, s)
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	w.node.Output.Screen, w.node.Samples = monitor.Screen, meters.Samples(monitor.Sample)
+	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, a.meters.Samples(a.monitor.Sample)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
 	w.world.Deadline = w.notice.Ends
 	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })
-	state, over, err := goOn(p, &w, dir, events, log, show)
+	state, over, err := goOn(p, &w, dir, events, log, a.show)
 	if over || err != nil {
 		return state.Verdict, err
 	}
 	if err := store.KeepStart(p.begun); err != nil {
 		return state.Verdict, launcher.RunDirError(dir, err)
 	}
-	defer meters.Start(events, log.Note)()
+	defer a.meters.Start(events, log.Note)()
 	verdict, err := start(ctx, w, state, log, signals)
 	if err != nil {
 		return verdict, err
 	}
 	if err := node.TellParent(environ.Parse(os.Environ()), dir, verdict, log.Last()); err != nil {
-		console.NewPage(said, secrets).Printf("gpurun: warning: %v\n", err)
+		a.page().Printf("gpurun: warning: %v\n", err)
 	}
 	return verdict, nil
 }
