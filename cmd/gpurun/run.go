@@ -148,6 +148,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	said := monitor.Words
 	people := console.NewPeople(said, dir, own.Quiet, p.propose(dir))
 	people.Mask(secrets)
+	people.Typed(p.begun.Args)
 	people.Beside(monitor.Screen != nil && p.Job().Launch.Shown())
 	show := people.Show
 	if own.JSON {
@@ -157,7 +158,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		lines.Mask(secrets)
 		show = lines.Show
 	}
-	show = report.AtEnd(show, report.End{Dir: dir, Version: version(), Mask: secrets, Propose: p.propose(dir), Told: people.Report, Page: console.NewPage(said, secrets)})
+	show = report.AtEnd(show, report.End{Dir: dir, Version: version(), Mask: secrets, Propose: p.propose(dir), Typed: p.begun.Args, Told: people.Report, Page: console.NewPage(said, secrets)})
 	show = monitor.Events(show)
 	store, events, err := openRun(ctx, place, dir, said, show)
 	if err != nil {
