@@ -65,7 +65,7 @@ var mayImport = map[string][]string{
 	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy", "strategy/cause"},
 	"launcher/verb":        {"launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/runs":        {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy"},
-	"launcher/console":     {"launcher", "launcher/mask", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause"},
+	"launcher/console":     {"launcher", "recipes", "launcher/mask", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause"},
 	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/memory"},
 	"cmd/gpurun":           {"*"},

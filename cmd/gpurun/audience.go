@@ -14,6 +14,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/pipeline"
 	"github.com/gpurun/gpurun/launcher/report"
+	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 // An audience is who is told how a run goes: each event goes through show, to all of them.
@@ -35,6 +36,7 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 	a.said = pipe.Words(a.monitor.Words, a.secrets)
 	a.people = console.NewPeople(a.said, dir, own.Quiet, p.propose(dir))
 	a.people.Mask(a.secrets)
+	a.people.Typed(p.begun.Args)
 	a.people.Beside(a.monitor.Screen != nil && p.Job().Launch.Shown())
 	show := a.people.Show
 	if own.JSON {
@@ -43,8 +45,8 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 		lines.Mask(a.secrets)
 		a.events, show = events, lines.Show
 	}
-	show = report.AtEnd(show, report.End{Dir: dir, Version: version(), Mask: a.secrets, Propose: p.propose(dir), Told: a.people.Report, Page: a.page()})
-	a.others, show = notify.Tell(notify.Settings(p.Notify()), notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: version(), Mask: a.secrets, Page: a.page()}, a.monitor.Events(show))
+	show = report.AtEnd(show, report.End{Dir: dir, Version: verb.Version(), Mask: a.secrets, Propose: p.propose(dir), Typed: p.begun.Args, Told: a.people.Report, Page: a.page()})
+	a.others, show = notify.Tell(notify.Settings(p.Notify()), notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: verb.Version(), Mask: a.secrets, Page: a.page()}, a.monitor.Events(show))
 	a.meters = metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), a.secrets, a.monitor.Rate)
 	a.show = pipe.Events(a.meters.Events(show))
 	return a

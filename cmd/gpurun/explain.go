@@ -40,7 +40,7 @@ func explain(c *cli.Context, s streams) error {
 	if err != nil {
 		return errext.WithHint(err, "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder")
 	}
-	replayed := launcher.Replay(events, version())
+	replayed := launcher.Replay(events, verb.Version())
 	if len(replayed) == 0 {
 		console.NewPage(s.err, nil).Printf("gpurun: nothing has been decided yet in %s\n", r.Path)
 	}
@@ -48,7 +48,7 @@ func explain(c *cli.Context, s streams) error {
 		return console.WriteJSON(s.out, nil, replayed)
 	}
 	for _, d := range replayed {
-		console.NewPage(s.out, nil).Replayed(d, version())
+		console.NewPage(s.out, nil).Replayed(d, verb.Version())
 	}
 	return nil
 }

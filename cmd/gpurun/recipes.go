@@ -1,18 +1,16 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/recipes"
-	"github.com/gpurun/gpurun/strategy"
 )
 
 func recipesCommand(s streams) *cli.Command {
@@ -49,46 +47,7 @@ func recipesCommand(s streams) *cli.Command {
 				}
 				catalog = catalog[i : i+1]
 			}
-			if c.Bool("json") {
-				return json.NewEncoder(s.out).Encode(listRecipes(catalog))
-			}
-			return printRecipes(s, catalog, c.Args().Present())
+			return console.Recipes{Catalog: catalog, Whole: c.Args().Present(), JSON: c.Bool("json")}.Write(s.out)
 		},
 	}
-}
-
-// listedRecipe is one recipe in JSON.
-type listedRecipe struct {
-	Name     string            `json:"name"`
-	Title    string            `json:"title"`
-	Knobs    []strategy.Knob   `json:"knobs"`
-	Verified *recipes.Verified `json:"verified"`
-}
-
-func listRecipes(catalog []recipes.Recipe) []listedRecipe {
-	list := []listedRecipe{}
-	for _, r := range catalog {
-		list = append(list, listedRecipe{r.Name, r.Title, r.Turned(), r.Verified})
-	}
-	return list
-}
-
-func printRecipes(s streams, catalog []recipes.Recipe, whole bool) error {
-	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
-	for _, r := range catalog {
-		verified := "not verified"
-		if r.Verified != nil {
-			verified = "verified with " + r.Verified.Version
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", r.Name, r.Title, verified)
-		if !whole {
-			continue
-		}
-		for _, k := range strategy.Knobs {
-			if knob, known := r.Knobs[k]; known {
-				fmt.Fprintf(table, "  %s\t%s\t\n", k, knob.Spelling())
-			}
-		}
-	}
-	return table.Flush()
 }

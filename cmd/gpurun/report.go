@@ -23,7 +23,7 @@ func reportCommand(s streams) *cli.Command {
 			if err != nil {
 				return err
 			}
-			path, err := report.Make(r.Path, c.String("output"), version(), s.out)
+			path, err := report.Make(r.Path, c.String("output"), verb.Version(), s.out)
 			switch {
 			case err != nil || path == "":
 				return err

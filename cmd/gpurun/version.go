@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/urfave/cli/v2"
 
@@ -26,7 +25,7 @@ func versionCommand(s streams) *cli.Command {
 				Version string `json:"version"`
 				Go      string `json:"go"`
 				NVML    bool   `json:"nvml"`
-			}{version(), runtime.Version(), gpu.BuiltIn()}
+			}{verb.Version(), runtime.Version(), gpu.BuiltIn()}
 			if c.Bool("json") {
 				return json.NewEncoder(s.out).Encode(v)
 			}
@@ -38,23 +37,6 @@ func versionCommand(s streams) *cli.Command {
 			return err
 		},
 	}
-}
-
-// version is the module's version, or the commit that it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return "devel-" + s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return "devel"
 }
 
 func jsonFlag() cli.Flag {

@@ -39,6 +39,7 @@ type People struct {
 	hints    []string          // that the summary gave
 	report   string            // the path of the run's report, for the summary
 	beside   bool              // the job's own output stands on the same terminal
+	typed    []string          // how gpurun was started, without its name; nil where nobody knows
 	recalled int               // attempts, whose output was on another
 	// propose gives the words that start the plan of attempt n from the beginning.
 	propose func(plan strategy.Plan, n int) (Proposal, error)
@@ -70,6 +71,9 @@ func (p *People) Mask(m *mask.Masker) { p.mask = m }
 // Beside says that the job's own output stands on the same terminal, so that nothing of it has
 // to be said again.
 func (p *People) Beside(output bool) { p.beside = output }
+
+// Typed says how gpurun was started, for what to type next.
+func (p *People) Typed(args []string) { p.typed = args }
 
 // Report names the run's report, before the summary.
 func (p *People) Report(path string) { p.report = path }

@@ -249,6 +249,23 @@ func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
 	}
 }
 
+// A job that failed by itself is started anew by the command that was typed, where that can be
+// typed again.
+func TestWhatFailedIsStartedAnew(t *testing.T) {
+	for want, typed := range map[string][]string{
+		"gpurun: hint: once that is mended, type: gpurun python 'my train.py' --lr 1\n": {"python", "my train.py", "--lr", "1"},
+		"": {"--run-dir", "r", "train.py"}, " ": {"train.py", "--token", "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"}, "  ": nil,
+	} {
+		var out bytes.Buffer
+		p := people(&out, true)
+		p.Typed(typed)
+		show(p, launcher.Began{Name: "gpt"}, launcher.Ended{}, launcher.Decided{}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: make([]launcher.AttemptSummary, 1)}})
+		if want = strings.TrimSpace(want); strings.Contains(out.String(), "once that is mended") != (want != "") || !strings.Contains(out.String(), want) {
+			t.Errorf("%q: %s", typed, out.String())
+		}
+	}
+}
+
 // A run that is not done names the command that goes on with it, and no other does.
 func TestARunThatGoesOnNamesTheNextCommand(t *testing.T) {
 	for outcome, want := range map[strategy.Outcome]bool{strategy.Stopped: true, strategy.Retry: true, strategy.Failed: false, strategy.Exhausted: false, strategy.Trained: false} {
@@ -386,10 +403,10 @@ func TestHintsAndReport(t *testing.T) {
 		return Proposal{Words: []string{"train.py", "--api-key", "abcdefgh1234"}}, nil
 	}
 	want := []string{"to start with this plan next time, type: train.py --api-key '***'", "*** stands for a secret there; /runs/r1/attempt-1/command.json has the words whole", "a faster plan"}
-	if got := Hints(events, "/runs/r1", nil, propose); !slices.Equal(got, want) {
+	if got := Hints(events, "/runs/r1", nil, propose, nil); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if got := Hints(events, "/runs/r1", nil, nil); !slices.Equal(got, want[2:]) {
+	if got := Hints(events, "/runs/r1", nil, nil, nil); !slices.Equal(got, want[2:]) {
 		t.Errorf("without the job: %q", got)
 	}
 	for _, quiet := range []bool{false, true} {

@@ -73,9 +73,10 @@ func (p *People) advise(format string, args ...any) {
 }
 
 // Hints are what the summary of a run's events tells people to do next, without the
-// secrets that m knows. propose may be nil, as long as nobody knows the job itself.
-func Hints(events []launcher.Event, dir string, m *mask.Masker, propose func(plan strategy.Plan, n int) (Proposal, error)) []string {
+// secrets that m knows. propose and typed may be nil, as long as nobody knows the job itself.
+func Hints(events []launcher.Event, dir string, m *mask.Masker, propose func(plan strategy.Plan, n int) (Proposal, error), typed []string) []string {
 	p := NewPeople(io.Discard, dir, false, propose)
+	p.Typed(typed)
 	p.Mask(m)
 	p.Recall(events)
 	return p.hints
@@ -214,8 +215,20 @@ func (p *People) hint(v launcher.Verdict) {
 	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.began.Python != "" {
 		p.advise("the job ran with %s: install the module there, or %s", p.began.Python, otherPython(p.began.PythonBy))
 	}
+	if v.Outcome == strategy.Failed {
+		p.again()
+	}
 	if v.Outcome == strategy.Exhausted && p.began.Recipe == noRecipe {
 		p.advise("no recipe matches this job: gpurun init --dry-run, in front of its line, shows what a train.toml could say of its settings")
+	}
+}
+
+// again names the command that starts the job anew, where it does: with a secret it could not
+// be typed, and a run directory that is named has its verdict.
+func (p *People) again() {
+	named := func(word string) bool { return strings.HasPrefix(word, "--run-dir") }
+	if len(p.typed) > 0 && !slices.ContainsFunc(p.typed, named) && slices.Equal(p.mask.Words(p.typed), p.typed) {
+		p.advise("once that is mended, type: %s", shellLine(nil, append([]string{"gpurun"}, p.typed...)))
 	}
 }
 

@@ -18,6 +18,8 @@ type End struct {
 	Mask         *mask.Masker // knows the job's secrets
 	// Propose gives the words that start a plan, for what to do next.
 	Propose func(plan strategy.Plan, n int) (console.Proposal, error)
+	// Typed is how gpurun was started, for the same.
+	Typed []string
 	// Told gets the report's path, Page the warning where there is none.
 	Told func(path string)
 	Page *console.Page
@@ -65,7 +67,7 @@ func (e End) write() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := journal.KeepHints(e.Dir, console.Hints(events, e.Dir, e.Mask, e.Propose)); err != nil {
+	if err := journal.KeepHints(e.Dir, console.Hints(events, e.Dir, e.Mask, e.Propose, e.Typed)); err != nil {
 		return err
 	}
 	return loaded(e.Dir, events, e.Version, e.Mask).toFile(filepath.Join(e.Dir, File))
@@ -76,5 +78,5 @@ func (d *Data) hints(events []launcher.Event) []string {
 	if hints, known := journal.ReadHints(d.Dir); known && d.Verdict != nil {
 		return hints
 	}
-	return console.Hints(events, d.Dir, d.say.mask, nil)
+	return console.Hints(events, d.Dir, d.say.mask, nil, nil)
 }

@@ -82,7 +82,7 @@ func (d *Data) line() string {
 	case d.Verdict != nil:
 		return fmt.Sprintf("after %s in %s", count(n, "attempt"), brief(sum))
 	case !d.Running:
-		return fmt.Sprintf("in attempt %d, together with gpurun: the same command with --run-dir goes on", d.Attempts[n-1].N)
+		return fmt.Sprintf("in attempt %d, together with gpurun: gpurun resume %s goes on with it", d.Attempts[n-1].N, d.say.text(d.Dir, longLine))
 	}
 	last := &d.Attempts[n-1]
 	said := fmt.Sprintf("attempt %d", last.N)

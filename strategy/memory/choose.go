@@ -229,11 +229,11 @@ func (f *Fit) reason(r *rated, p Prediction, all []rated, best int) string {
 	case r.host && p.NVMe > 0:
 		return fmt.Sprintf("needs %s GiB of host memory and %s GiB of NVMe a rank", gib(float64(max(p.Host, p.Pinned))), gib(float64(p.NVMe)))
 	case r.host:
-		return fmt.Sprintf("needs %s of %s GiB of host memory", gib(float64(max(p.Host, p.Pinned))*float64(max(f.device.LocalRanks, 1))), gib(float64(f.device.Host)))
+		return fmt.Sprintf("needs %s of %s GiB of free host memory", gib(float64(max(p.Host, p.Pinned))*float64(max(f.device.LocalRanks, 1))), gib(float64(f.device.Host)))
 	case !r.fits() && gib(float64(p.Mean)) == gib(float64(p.Bound)):
-		return fmt.Sprintf("needs %s GiB of %s", gib(float64(p.Mean)), room)
+		return fmt.Sprintf("needs %s GiB of %s that can be used", gib(float64(p.Mean)), room)
 	case !r.fits():
-		return fmt.Sprintf("needs %s–%s GiB of %s", gib(float64(p.Mean)), gib(float64(p.Bound)), room)
+		return fmt.Sprintf("needs %s–%s GiB of %s that can be used", gib(float64(p.Mean)), gib(float64(p.Bound)), room)
 	case best < 0:
 		return ""
 	}
