@@ -78,15 +78,20 @@ func nccl(ctx context.Context, p *patient) Result {
 		devices = devices[:min(p.prepared.Ranks(), len(devices))]
 	}
 	t, err := p.meet(ctx, "nccl", devices)
+	return t.overNCCL(len(devices), err)
+}
+
+// overNCCL judges what ranks on GPUs told, or why they did not.
+func (t together) overNCCL(ranks int, err error) Result {
 	switch {
 	case errors.Is(err, errBusy):
 		return skip("%v", err)
 	case err != nil:
-		return problem(ncclFix(wordsOf(err)), "%d ranks: %v", len(devices), err)
+		return problem(ncclFix(wordsOf(err)), "%d ranks: %v", ranks, err)
 	case !t.Sum:
-		return problem("GPUs read each other's memory wrongly: switch off PCI ACS and IOMMU, or set NCCL_P2P_DISABLE=1", "%d ranks: the sum is wrong", len(devices))
+		return problem("GPUs read each other's memory wrongly: switch off PCI ACS and IOMMU, or set NCCL_P2P_DISABLE=1", "%d ranks: the sum is wrong", ranks)
 	}
-	return found("%d ranks: all_reduce at %s (bus)", len(devices), speed(t.Speed))
+	return found("%d ranks: all_reduce at %s (bus)", ranks, speed(t.Speed))
 }
 
 // ncclFix is what NCCL's own words ask for.
