@@ -139,7 +139,7 @@ func TestJudge(t *testing.T) {
 	wants(t, judge([]int{0}, []allocated{whole}), OK, "one allocation gets 79.0 GiB of 80.0 GiB", "")
 	grown := whole
 	grown.Wanted, grown.Regained = 30<<30, true
-	wants(t, judge([]int{0, 3}, []allocated{whole, grown}), Warning, "GPU 3: PyTorch has no expandable segments here", "nothing to mend")
+	wants(t, judge([]int{0, 3}, []allocated{whole, grown}), Warning, "GPU 3: PyTorch has no expandable segments here", "newer driver")
 	grown.Expandable, grown.Regained = true, false
 	wants(t, judge([]int{0}, []allocated{grown}), Warning, "do not come together", "update the driver")
 	less := whole

@@ -29,7 +29,7 @@ func TestInterpreter(t *testing.T) {
 	}
 	p.env["PYTHON_EXEC"] = broken
 	p.findPython()
-	wants(t, interpreter(t.Context(), p), Problem, "libpython3.so: cannot open", "name an interpreter that runs")
+	wants(t, interpreter(t.Context(), p), Problem, "libpython3.so: cannot open", "name one that runs")
 }
 
 func card(major, minor int) gpu.Device {

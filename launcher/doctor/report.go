@@ -136,7 +136,7 @@ func (r Report) text(s style) string {
 		}
 		fmt.Fprintf(&b, "  %s %-*s%s\n", mark, indent-4, c.Name, wrap(c.Found, indent))
 		if c.Fix != "" {
-			fmt.Fprintf(&b, "%*s→ %s\n", indent-2, "", wrap(c.Fix, indent))
+			fmt.Fprintf(&b, "    → %s\n", wrap(c.Fix, 6))
 		}
 	}
 	fmt.Fprintf(&b, "%s\n", r.Summary())
