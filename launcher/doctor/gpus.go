@@ -22,7 +22,7 @@ var gpuChecks = []check{
 	{name: "devices", look: devices, late: driverHangs},
 	{name: "health", look: health, late: driverHangs},
 	{name: "other users", look: others, late: driverHangs},
-	{name: "allocator", lane: "gpus", torch: true, look: allocator, bound: 20 * time.Second, late: driverHangs},
+	{name: "allocator", lane: "gpus", torch: true, look: underWatch(allocator), bound: 20 * time.Second, late: driverHangs},
 }
 
 const driverHangs = "the driver hangs: dmesg says why (Xid); reset the GPU or restart the node"
@@ -73,7 +73,10 @@ func (c cards) count() int {
 
 func devices(_ context.Context, p *patient) Result {
 	c := p.cards()
+	_, chosen := p.env.Lookup("CUDA_VISIBLE_DEVICES")
 	switch {
+	case c.err != nil && chosen && c.view.Devices != nil: // the job's own are there
+		return warn("dmesg says why (Xid); reset the GPU, or restart the node", "%v; the job sees %s of others", c.err, counted(c.view.Count, "GPU"))
 	case c.err != nil:
 		return problem("dmesg says why (Xid); reset the GPU, or restart the node", "%v", c.err)
 	case c.view.Name != "":

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"os/exec"
 	"path/filepath"
@@ -45,10 +46,11 @@ func TestGPUs(t *testing.T) {
 			{"health", Problem, "GPU 0: broken memory, and no spare rows left", "replaced"},
 			{"other users", Warning, "GPU 0: 3.0 GiB in use (process 42", "CUDA_VISIBLE_DEVICES"},
 		}},
-		"hot":       {[]string{"-DALONE", "-DHOT"}, nil, []want{{"health", Warning, "GPU 0: slowed down by heat at 41 °C", "cooling"}}},
-		"lost":      {nil, environ.Vars{"CUDA_VISIBLE_DEVICES": "0"}, []want{{"devices", Problem, "GPU 2: GPU is lost", "dmesg"}}},
-		"hidden":    {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": ""}, []want{{"devices", Warning, "hides all", "unset CUDA_VISIBLE_DEVICES"}, {"health", Skipped, "no GPU", ""}}},
-		"not there": {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": "7"}, []want{{"devices", Problem, "none that may be used", "nvidia-smi -L"}}},
+		"hot":             {[]string{"-DALONE", "-DHOT"}, nil, []want{{"health", Warning, "GPU 0: slowed down by heat at 41 °C", "cooling"}}},
+		"lost":            {nil, nil, []want{{"devices", Problem, "GPU 2: GPU is lost", "dmesg"}}},
+		"lost, another's": {nil, environ.Vars{"CUDA_VISIBLE_DEVICES": "0"}, []want{{"devices", Warning, "GPU 2: GPU is lost; the job sees 1 GPU of others", "dmesg"}}},
+		"hidden":          {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": ""}, []want{{"devices", Warning, "hides all", "unset CUDA_VISIBLE_DEVICES"}, {"health", Skipped, "no GPU", ""}}},
+		"not there":       {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": "7"}, []want{{"devices", Problem, "none that may be used", "nvidia-smi -L"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,4 +160,12 @@ func TestBusyGPUs(t *testing.T) {
 	if p.busy = true; p.triable(2) != "" || len(p.free()) != 2 {
 		t.Errorf("with --busy: %q, %v", p.triable(2), p.free())
 	}
+}
+
+// The stand-in for the driver raises an Xid as soon as somebody listens.
+func TestAlarms(t *testing.T) {
+	env := pretend(t, map[string]any{"cuda": "11.8", "devices": 1}).With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, "-DALONE", "-DIDLE")})
+	wants(t, inChild(t, examination{Only: []string{"allocator"}}, env)["allocator"], Problem, "Xid 79 on GPU-zero: the GPU has fallen off the bus, as it was tried", "dmesg")
+	without := underWatch(func(context.Context, *patient) Result { return found("fine") })
+	wants(t, without(t.Context(), onPaper(t, nil)), OK, "fine", "")
 }

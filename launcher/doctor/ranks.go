@@ -14,7 +14,7 @@ import (
 
 // rankChecks: whether ranks reach each other, as they would in the job.
 var rankChecks = []check{
-	{name: "NCCL", lane: "gpus", torch: true, look: nccl, bound: 20 * time.Second, late: ncclMore},
+	{name: "NCCL", lane: "gpus", torch: true, look: underWatch(nccl), bound: 20 * time.Second, late: ncclMore},
 	{name: "gloo", lane: "torch", torch: true, look: gloo, bound: 20 * time.Second, late: glooFix},
 }
 
