@@ -14,6 +14,8 @@ var shown = []Result{
 	{"torch", "python", Problem, "2.9.0 is built for CUDA 13.0, and driver 550.54.15 knows CUDA 12 at most", "have the driver updated (580 or newer), or install a PyTorch for CUDA 12"},
 	{"speed", "nvme", Skipped, "no folder is named", ""},
 	{"libaio", "nvme", Skipped, "no folder is named", ""},
+	{"operations", "deepspeed", Skipped, "busy", ""},
+	{"compilers", "deepspeed", Skipped, "no torch", ""},
 	{"NCCL", "ranks", Skipped, "there is one GPU", ""},
 	{"gloo", "ranks", Warning, "slow", "wait"},
 }
@@ -24,6 +26,9 @@ const page = `Python
                    12 at most
     → have the driver updated (580 or newer), or install a PyTorch for CUDA 12
 NVMe – no folder is named
+DeepSpeed
+  – operations     busy
+  – compilers      no torch
 Ranks together
   – NCCL           there is one GPU
   ! gloo           slow
