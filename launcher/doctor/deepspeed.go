@@ -77,7 +77,7 @@ func (p *patient) judgeOperations(version string, operations []operation) Result
 		text += "; "
 	}
 	text += "cannot be used: " + strings.Join(lacking, ", ")
-	const fix = "python -m deepspeed.env_report says what each lacks: nvcc, a C++ compiler, libaio"
+	const fix = "python -m deepspeed.env_report says what each lacks: nvcc, g++, libaio"
 	if p.nvme != "" && slices.ContainsFunc(operations, func(o operation) bool { return o.Name == "async_io" && !o.Built && !o.Compatible }) {
 		return problem(fix, "%s", text)
 	}

@@ -8,9 +8,8 @@ import (
 
 func TestOperations(t *testing.T) {
 	p := withTorch(t, nil)
+	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0", DeepSpeed: "0.16.4"}, nil }
 	wants(t, operations(t.Context(), p), Warning, "DeepSpeed 0.16.4: cpu_adam (built), fused_adam; cannot be used: async_io (async_io requires libaio)", "env_report")
-	p.nvme = p.dir
-	wants(t, operations(t.Context(), p), Problem, "async_io", "env_report")
 	p.env = p.env.With(environ.Vars{"FAKE_DEEPSPEED": "cannot import name 'log' from 'torch.distributed.elastic'"})
 	p.python = pythonAt(p)
 	wants(t, operations(t.Context(), p), Problem, "cannot be imported: ImportError: cannot import name 'log'", "pip install --upgrade deepspeed")
@@ -19,6 +18,10 @@ func TestOperations(t *testing.T) {
 	wants(t, compilers(t.Context(), p), Skipped, "no DeepSpeed", "")
 
 	wants(t, p.judgeOperations("0.18", []operation{{Name: "cpu_adam", Compatible: true}, {Name: "async_io", Built: true}}), OK, "cpu_adam, async_io (built)", "")
+	lacking := []operation{{Name: "async_io", Why: "async_io requires libaio"}}
+	wants(t, p.judgeOperations("0.18", lacking), Warning, "cannot be used: async_io (async_io requires libaio)", "env_report")
+	p.nvme = p.dir
+	wants(t, p.judgeOperations("0.18", lacking), Problem, "cannot be used: async_io", "env_report")
 	wants(t, p.judgeOperations("0.18", []operation{{Name: "cpu_adam"}}), Warning, "DeepSpeed 0.18: cannot be used: cpu_adam", "env_report")
 }
 

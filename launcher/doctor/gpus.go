@@ -22,7 +22,7 @@ var gpuChecks = []check{
 	{name: "devices", look: devices, late: driverHangs},
 	{name: "health", look: health, late: driverHangs},
 	{name: "other users", look: others, late: driverHangs},
-	{name: "allocator", lane: "gpus", torch: true, look: allocator, bound: 20 * time.Second, late: driverHangs},
+	{name: "allocator", lane: "gpus", torch: true, look: underWatch(allocator), bound: 20 * time.Second, late: driverHangs},
 }
 
 const driverHangs = "the driver hangs: dmesg says why (Xid); reset the GPU or restart the node"
@@ -73,9 +73,12 @@ func (c cards) count() int {
 
 func devices(_ context.Context, p *patient) Result {
 	c := p.cards()
+	_, chosen := p.env.Lookup("CUDA_VISIBLE_DEVICES")
 	switch {
+	case c.err != nil && chosen && c.view.Devices != nil: // the job's own are there
+		return warn("dmesg says why (Xid); reset the GPU, or restart the node", "%v; the job sees %s of others", c.err, counted(c.view.Count, "GPU"))
 	case c.err != nil:
-		return problem("nvidia-smi and dmesg say which; reset the GPU, restart the node, or load the driver of its kernel", "%v", c.err)
+		return problem("dmesg says why (Xid); reset the GPU, or restart the node", "%v", c.err)
 	case c.view.Name != "":
 		return found("%d × %s (%s), which gpurun does not know: ceilings and health are off", c.view.Count, c.view.Name, c.view.Source)
 	case c.view.Count == 0:
@@ -85,9 +88,9 @@ func devices(_ context.Context, p *patient) Result {
 			return warn("install the gpurun of the release page, which has NVML built in", "%s (%s); this gpurun is built without NVML, and cannot look at them", counted(c.view.Count, "GPU"), c.view.Source)
 		}
 		if c.nvml == nil {
-			return problem("give the container the driver's utilities (NVIDIA_DRIVER_CAPABILITIES=compute,utility), or install them", "%s (%s), and the driver's library NVML cannot be loaded", counted(c.view.Count, "GPU"), c.view.Source)
+			return problem("in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility", "%s (%s), and the driver's library NVML cannot be loaded", counted(c.view.Count, "GPU"), c.view.Source)
 		}
-		return warn("set CUDA_DEVICE_ORDER=PCI_BUS_ID: else CUDA numbers different models by speed", "%s of different models, in an order that is not known (%s)", counted(c.view.Count, "GPU"), c.view.Source)
+		return warn("set CUDA_DEVICE_ORDER=PCI_BUS_ID: else CUDA orders models by speed", "%s of different models, in an order that is not known (%s)", counted(c.view.Count, "GPU"), c.view.Source)
 	}
 	first := c.view.Devices[0]
 	text := fmt.Sprintf("%d × %s, %s", c.view.Count, first.Name, strategy.GiB(first.Total))
@@ -101,13 +104,13 @@ func devices(_ context.Context, p *patient) Result {
 func none(p *patient, c cards) Result {
 	switch {
 	case c.hidden:
-		return warn("unset CUDA_VISIBLE_DEVICES, or name devices in it, unless the job is to train on the CPU", "none: CUDA_VISIBLE_DEVICES hides all")
+		return warn("unset CUDA_VISIBLE_DEVICES, unless the job is to train on the CPU", "none: CUDA_VISIBLE_DEVICES hides all")
 	case c.nvml != nil:
-		return problem("compare CUDA_VISIBLE_DEVICES with nvidia-smi -L; ask the scheduler or docker for GPUs", "none that may be used (%s)", c.view.Source)
+		return problem("compare CUDA_VISIBLE_DEVICES with what nvidia-smi -L lists", "none that may be used (%s)", c.view.Source)
 	case onTheBus(p.root):
-		return problem("install the NVIDIA driver, or load it (modprobe nvidia); start a container with --gpus all", "a GPU of NVIDIA is on the bus, and its driver is not there")
+		return problem("install the NVIDIA driver, or load it: modprobe nvidia; docker: --gpus all", "a GPU of NVIDIA is on the bus, and its driver is not there")
 	}
-	return warn("ask for one (Slurm: --gpus=1, docker: --gpus all, Kubernetes: nvidia.com/gpu), or train on the CPU", "none")
+	return warn("Slurm: --gpus=1; docker: --gpus all; Kubernetes: limit nvidia.com/gpu", "none")
 }
 
 // onTheBus reports whether the machine has a display or 3D controller of NVIDIA (PCI
@@ -192,7 +195,7 @@ func others(_ context.Context, p *patient) Result {
 		}
 	}
 	if len(busy) > 0 {
-		return warn("end them, or train on other GPUs (CUDA_VISIBLE_DEVICES); gpurun counts what they hold", "%s", strings.Join(busy, "; "))
+		return warn("end them, or train on other GPUs: CUDA_VISIBLE_DEVICES", "%s", strings.Join(busy, "; "))
 	}
 	return found("nobody")
 }
@@ -303,9 +306,9 @@ func judge(devices []int, all []allocated) Result {
 		case float64(a.Largest) < enough*float64(a.Free):
 			return warn("the memory is in pieces: end what uses the GPU, or have it reset", "GPU %d: one allocation gets %s at most of %s that are free", k, strategy.GiB(a.Largest), strategy.GiB(a.Free))
 		case a.Wanted > 0 && !a.Expandable:
-			return warn("nothing to mend, unless a newer driver has them; never = [\"allocator\"] in train.toml says so", "GPU %d: PyTorch has no expandable segments here, which mend fragmentation", k)
+			return warn("try a newer driver; gpurun does without them", "GPU %d: PyTorch has no expandable segments here, which mend fragmentation", k)
 		case a.Wanted > 0 && !a.Regained:
-			return warn("update the driver or PyTorch; never = [\"allocator\"] in train.toml leaves it alone", "GPU %d: freed pieces do not come together again, also with expandable segments", k)
+			return warn("update the driver or PyTorch, or set never = [\"allocator\"] in train.toml", "GPU %d: freed pieces do not come together again, also with expandable segments", k)
 		}
 		if a.Largest < least.Largest {
 			least = a

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"os/exec"
 	"path/filepath"
@@ -45,10 +46,11 @@ func TestGPUs(t *testing.T) {
 			{"health", Problem, "GPU 0: broken memory, and no spare rows left", "replaced"},
 			{"other users", Warning, "GPU 0: 3.0 GiB in use (process 42", "CUDA_VISIBLE_DEVICES"},
 		}},
-		"hot":       {[]string{"-DALONE", "-DHOT"}, nil, []want{{"health", Warning, "GPU 0: slowed down by heat at 41 °C", "cooling"}}},
-		"lost":      {nil, environ.Vars{"CUDA_VISIBLE_DEVICES": "0"}, []want{{"devices", Problem, "GPU 2: GPU is lost", "dmesg"}}},
-		"hidden":    {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": ""}, []want{{"devices", Warning, "hides all", "unset CUDA_VISIBLE_DEVICES"}, {"health", Skipped, "no GPU", ""}}},
-		"not there": {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": "7"}, []want{{"devices", Problem, "none that may be used", "nvidia-smi -L"}}},
+		"hot":             {[]string{"-DALONE", "-DHOT"}, nil, []want{{"health", Warning, "GPU 0: slowed down by heat at 41 °C", "cooling"}}},
+		"lost":            {nil, nil, []want{{"devices", Problem, "GPU 2: GPU is lost", "dmesg"}}},
+		"lost, another's": {nil, environ.Vars{"CUDA_VISIBLE_DEVICES": "0"}, []want{{"devices", Warning, "GPU 2: GPU is lost; the job sees 1 GPU of others", "dmesg"}}},
+		"hidden":          {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": ""}, []want{{"devices", Warning, "hides all", "unset CUDA_VISIBLE_DEVICES"}, {"health", Skipped, "no GPU", ""}}},
+		"not there":       {[]string{"-DALONE"}, environ.Vars{"CUDA_VISIBLE_DEVICES": "7"}, []want{{"devices", Problem, "none that may be used", "nvidia-smi -L"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,9 +83,8 @@ func TestFaults(t *testing.T) {
 // A PyTorch for a newer CUDA than the driver's, on the one GPU.
 func TestTorchBesideADriver(t *testing.T) {
 	env := pretend(t, map[string]any{"cuda": "12.8", "devices": 1}).With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, "-DALONE", "-DIDLE")})
-	results := inChild(t, examination{Only: []string{"torch", "allocator"}}, env)
+	results := inChild(t, examination{Only: []string{"torch"}}, env)
 	wants(t, results["torch"], Problem, "driver 520.61.05 knows CUDA 11 at most", "525.60")
-	wants(t, results["allocator"], OK, "one allocation gets", "")
 }
 
 // A machine without GPUs says why, where that can be seen.
@@ -122,10 +123,9 @@ func TestAllocator(t *testing.T) {
 		state      State
 		found, fix string
 	}{
-		"whole":              {map[string]any{"version": "2.9.0+cu128"}, OK, "one allocation gets 64.0 GiB of 80.0 GiB; freed pieces come together again", ""},
-		"in pieces":          {map[string]any{"pieces": 33 << 30}, Warning, "one allocation gets 33.0 GiB at most of 64.0 GiB", "in pieces"},
-		"pieces stay pieces": {map[string]any{"version": "2.9.0", "lost": true}, Warning, "do not come together", "update the driver"},
-		"broken":             {map[string]any{"broken": "CUDA error: uncorrectable ECC error encountered"}, Problem, "GPU 0: RuntimeError: CUDA error: uncorrectable ECC", "nvidia-smi"},
+		"whole":     {map[string]any{"version": "2.9.0+cu128"}, OK, "one allocation gets 64.0 GiB of 80.0 GiB; freed pieces come together again", ""},
+		"in pieces": {map[string]any{"pieces": 33 << 30}, Warning, "one allocation gets 33.0 GiB at most of 64.0 GiB", "in pieces"},
+		"broken":    {map[string]any{"broken": "CUDA error: uncorrectable ECC error encountered"}, Problem, "GPU 0: RuntimeError: CUDA error: uncorrectable ECC", "nvidia-smi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +141,9 @@ func TestJudge(t *testing.T) {
 	wants(t, judge([]int{0}, []allocated{whole}), OK, "one allocation gets 79.0 GiB of 80.0 GiB", "")
 	grown := whole
 	grown.Wanted, grown.Regained = 30<<30, true
-	wants(t, judge([]int{0, 3}, []allocated{whole, grown}), Warning, "GPU 3: PyTorch has no expandable segments here", "nothing to mend")
+	wants(t, judge([]int{0, 3}, []allocated{whole, grown}), Warning, "GPU 3: PyTorch has no expandable segments here", "newer driver")
+	grown.Expandable, grown.Regained = true, false
+	wants(t, judge([]int{0}, []allocated{grown}), Warning, "do not come together", "update the driver")
 	less := whole
 	less.Largest -= 2 << 30
 	wants(t, judge([]int{0, 1}, []allocated{whole, less}), OK, "one allocation gets 77.0 GiB", "")
@@ -155,6 +157,15 @@ func TestBusyGPUs(t *testing.T) {
 	}
 	wants(t, allocator(t.Context(), p), Skipped, "--busy", "")
 	wants(t, nccl(t.Context(), p), Skipped, "--busy", "")
-	p.busy = true
-	wants(t, allocator(t.Context(), p), OK, "one allocation gets", "")
+	if p.busy = true; p.triable(2) != "" || len(p.free()) != 2 {
+		t.Errorf("with --busy: %q, %v", p.triable(2), p.free())
+	}
+}
+
+// The stand-in for the driver raises an Xid as soon as somebody listens.
+func TestAlarms(t *testing.T) {
+	env := pretend(t, map[string]any{"cuda": "11.8", "devices": 1}).With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, "-DALONE", "-DIDLE")})
+	wants(t, inChild(t, examination{Only: []string{"allocator"}}, env)["allocator"], Problem, "Xid 79 on GPU-zero: the GPU has fallen off the bus, as it was tried", "dmesg")
+	without := underWatch(func(context.Context, *patient) Result { return found("fine") })
+	wants(t, without(t.Context(), onPaper(t, nil)), OK, "fine", "")
 }

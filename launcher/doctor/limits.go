@@ -65,7 +65,7 @@ func lockedMemory(_ context.Context, p *patient) Result {
 	if l.locked == unlimited {
 		return found("unlimited")
 	}
-	const fix = "ulimit -l unlimited, LimitMEMLOCK=infinity (systemd), or docker run --ulimit memlock=-1"
+	const fix = "ulimit -l unlimited; systemd: LimitMEMLOCK; docker: --ulimit memlock=-1"
 	text := size(int64(min(l.locked, math.MaxInt64)))
 	if cards, _ := fs.ReadDir(p.root, "sys/class/infiniband"); len(cards) > 0 {
 		return problem(fix, "%s, and NCCL registers more with %s (InfiniBand)", text, cards[0].Name())
@@ -87,7 +87,7 @@ func openFiles(_ context.Context, p *patient) Result {
 	if err != nil {
 		return skip("%v", err)
 	}
-	const fix = "ulimit -n 65536, LimitNOFILE=65536 (systemd), or docker run --ulimit nofile=65536"
+	const fix = "ulimit -n 65536; systemd: LimitNOFILE; docker: --ulimit nofile=65536"
 	switch {
 	case l.files < fewFiles:
 		return problem(fix, "%d: less than a rank with data loaders needs", l.files)
@@ -112,7 +112,7 @@ func processes(_ context.Context, p *patient) Result {
 	if room == unlimited {
 		return found("unlimited")
 	}
-	const fix = "ulimit -u 65536, TasksMax=infinity (systemd), docker run --pids-limit=-1, podPidsLimit (kubelet)"
+	const fix = "ulimit -u 65536; systemd: TasksMax; docker: --pids-limit=-1"
 	text := fmt.Sprintf("%d more %s", room, what)
 	if what == "for the user" {
 		text = fmt.Sprintf("%d %s", room, what)

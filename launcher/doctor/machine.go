@@ -28,7 +28,7 @@ const (
 	enoughShared = 1 << 30
 )
 
-const moreMemory = "ask for more: --mem (Slurm), resources.limits.memory (Kubernetes), --memory (docker)"
+const moreMemory = "Slurm: --mem; docker: --memory; Kubernetes: resources.limits.memory"
 
 func memory(_ context.Context, p *patient) Result {
 	m, err := p.host.Memory()
@@ -64,7 +64,7 @@ func (p *patient) ranks() int {
 	return max(p.cards().count(), 1)
 }
 
-const moreShared = "docker run --shm-size=16g (or --ipc=host); Kubernetes: an emptyDir with medium: Memory at /dev/shm"
+const moreShared = "docker: --shm-size=16g; Kubernetes: emptyDir medium: Memory at /dev/shm"
 
 func sharedMemory(_ context.Context, p *patient) Result {
 	disk, err := host.DiskAt(p.shm)
@@ -72,7 +72,7 @@ func sharedMemory(_ context.Context, p *patient) Result {
 		err = unix.Access(p.shm, unix.W_OK|unix.X_OK)
 	}
 	if err != nil {
-		return problem("mount a tmpfs there: "+moreShared, "%s cannot be used: %v", p.shm, err)
+		return problem(moreShared, "%s cannot be used: %v", p.shm, err)
 	}
 	text := fmt.Sprintf("%s free of %s", size(disk.Free), size(disk.Total))
 	switch {

@@ -42,14 +42,14 @@ func group(files map[string]string) map[string]string {
 func TestMemory(t *testing.T) {
 	wants(t, memory(t.Context(), onPaper(t, nil)), OK, "57.2 GiB available of 64.0 GiB", "")
 	limited := onPaper(t, group(map[string]string{"memory.max": "2147483648", "memory.current": "1500000000"}))
-	wants(t, memory(t.Context(), limited), Problem, "at most 2.0 GiB (cgroup /sys/fs/cgroup), for 1 rank", "--mem (Slurm)")
+	wants(t, memory(t.Context(), limited), Problem, "at most 2.0 GiB (cgroup /sys/fs/cgroup), for 1 rank", "Slurm: --mem")
 	limited = onPaper(t, group(map[string]string{"memory.max": "2147483648", "memory.current": "500000000"}))
-	wants(t, memory(t.Context(), limited), Warning, "for 1 rank", "--mem (Slurm)")
+	wants(t, memory(t.Context(), limited), Warning, "for 1 rank", "Slurm: --mem")
 	large := onPaper(t, nil)
 	large.cards = func() cards { return cards{view: gpu.View{Count: 1, Devices: []gpu.Device{card(9, 0)}}} }
-	wants(t, memory(t.Context(), large), Warning, "less than a GPU has (80.0 GiB)", "--mem (Slurm)")
+	wants(t, memory(t.Context(), large), Warning, "less than a GPU has (80.0 GiB)", "Slurm: --mem")
 	large.cards = func() cards { return cards{view: gpu.View{Count: 64}} }
-	wants(t, memory(t.Context(), large), Problem, "for 64 ranks", "--mem (Slurm)")
+	wants(t, memory(t.Context(), large), Problem, "for 64 ranks", "Slurm: --mem")
 	large.host = host.At(fstest.MapFS{})
 	wants(t, memory(t.Context(), large), Problem, "meminfo", "mount /proc")
 }

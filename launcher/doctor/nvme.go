@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync"
@@ -85,15 +84,24 @@ func measure(ctx context.Context, dir string, most int64) (write, read float64, 
 	if err != nil {
 		return 0, 0, err
 	}
-	t := trial{file: f, blocks: min(most, disk.Free/2) / blockSize}
+	t := trial{blocks: min(most, disk.Free/2) / blockSize}
 	if t.blocks == 0 {
 		return 0, 0, unix.ENOSPC
 	}
-	if write, err = t.run(ctx, func(block []byte, at int64) error { _, err := f.WriteAt(block, at); return err }); err != nil {
+	memory, err := unix.Mmap(-1, 0, depth*blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return 0, 0, fmt.Errorf("map buffers: %w", err)
+	}
+	defer unix.Munmap(memory) //nolint:errcheck // it was mapped above
+	rand.Read(memory[:blockSize])
+	for at := blockSize; at < len(memory); at += blockSize {
+		copy(memory[at:at+blockSize], memory) // what compresses would be moved faster
+	}
+	if write, err = t.run(ctx, memory, f.WriteAt); err != nil {
 		return 0, 0, err
 	}
 	t.blocks = t.done.Load() // what was written
-	if read, err = t.run(ctx, func(block []byte, at int64) error { _, err := f.ReadAt(block, at); return err }); err != nil {
+	if read, err = t.run(ctx, memory, f.ReadAt); err != nil {
 		return 0, 0, err
 	}
 	return write, read, nil
@@ -101,32 +109,27 @@ func measure(ctx context.Context, dir string, most int64) (write, read float64, 
 
 // A trial moves the blocks of a file, several at once.
 type trial struct {
-	file   *os.File
 	blocks int64        // to move
 	done   atomic.Int64 // that were moved, from the first on without a gap
 }
 
-// run moves blocks until all are moved or the time is over, and returns bytes a second.
-func (t *trial) run(ctx context.Context, move func(block []byte, at int64) error) (float64, error) {
+// run moves blocks between the file and buffers until all are moved or the time is over,
+// and returns bytes a second.
+func (t *trial) run(ctx context.Context, memory []byte, move func(block []byte, at int64) (int, error)) (float64, error) {
 	var next atomic.Int64
 	var moving sync.WaitGroup
 	t.done.Store(0)
 	errs := make([]error, depth)
 	begin := time.Now()
 	for i := range depth {
-		block, err := unix.Mmap(-1, 0, blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-		if err != nil {
-			return 0, fmt.Errorf("map a buffer: %w", err)
-		}
+		block := memory[i*blockSize : (i+1)*blockSize]
 		moving.Go(func() {
-			defer unix.Munmap(block)                     //nolint:errcheck // the process ends soon
-			_, errs[i] = io.ReadFull(rand.Reader, block) // what compresses would be moved faster
 			for errs[i] == nil && ctx.Err() == nil && time.Since(begin) < trialTime {
 				at := next.Add(1) - 1
 				if at >= t.blocks {
 					return
 				}
-				if errs[i] = move(block, at*blockSize); errs[i] == nil {
+				if _, errs[i] = move(block, at*blockSize); errs[i] == nil {
 					t.done.Add(1)
 				}
 			}

@@ -15,8 +15,8 @@ import (
 
 // pythonChecks: the interpreter, and whether its PyTorch fits the GPUs and their driver.
 var pythonChecks = []check{
-	{name: "interpreter", look: interpreter, late: "run it by hand: what hangs is its sitecustomize, or the file system it lies on"},
-	{name: "torch", look: torchFits, bound: factsBound + 5*time.Second, late: "import torch by hand: what hangs is the file system it lies on, or the driver"},
+	{name: "interpreter", look: interpreter, late: "run it by hand: its sitecustomize hangs, or the disk that it lies on"},
+	{name: "torch", look: torchFits, bound: factsBound + 5*time.Second, late: "import torch by hand: the disk that it lies on hangs, or the driver"},
 }
 
 func interpreter(ctx context.Context, p *patient) Result {
@@ -28,7 +28,7 @@ func interpreter(ctx context.Context, p *patient) Result {
 	}
 	version, err := p.python.Version(ctx)
 	if err != nil {
-		return problem("name an interpreter that runs: job.python, PYTHON_EXEC, or an active environment", "%v", err)
+		return problem("name one that runs: job.python, PYTHON_EXEC, or an active environment", "%v", err)
 	}
 	return found("Python %s, %s (%s)", version, p.python.Path(), p.why)
 }
@@ -107,7 +107,7 @@ func torchFits(_ context.Context, p *patient) Result {
 	facts, err := p.torch()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return problem("import torch by hand: what hangs is the file system it lies on, or the driver", "not imported after %s", factsBound)
+		return problem("import torch by hand: the disk that it lies on hangs, or the driver", "not imported after %s", factsBound)
 	case err != nil:
 		return problem("run "+p.python.Path()+" by hand", "%v", err)
 	case facts.Missing:
@@ -132,7 +132,7 @@ func (f torchFacts) fits(c cards) Result {
 		return found("%s for %s", f.Torch, cuda)
 	}
 	if has := c.cuda; has > 0 && major(f.CUDA) > has {
-		return problem(fmt.Sprintf("have the driver updated (%s), or install a PyTorch for CUDA %d", leastDriver(major(f.CUDA)), has),
+		return problem(fmt.Sprintf("have the driver updated (%s), or install a torch for CUDA %d", leastDriver(major(f.CUDA)), has),
 			"%s is built for %s, and driver %s knows CUDA %d at most", f.Torch, cuda, c.version, has)
 	}
 	for _, d := range c.devices() {
@@ -142,7 +142,7 @@ func (f torchFacts) fits(c cards) Result {
 		}
 	}
 	if f.CUDAError != "" {
-		return problem("nvidia-smi says whether the driver works; in a container, start it with its GPUs", "%s for %s cannot use the GPUs: %s", f.Torch, cuda, shorten(f.CUDAError))
+		return problem("nvidia-smi says whether the driver works; docker: --gpus all", "%s for %s cannot use the GPUs: %s", f.Torch, cuda, shorten(f.CUDAError))
 	}
 	if f.Devices != c.count() {
 		return warn("compare CUDA_VISIBLE_DEVICES with nvidia-smi -L", "%s for %s sees %s, and there %s", f.Torch, cuda, counted(f.Devices, "GPU"), are(c.count()))

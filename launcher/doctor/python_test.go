@@ -29,7 +29,7 @@ func TestInterpreter(t *testing.T) {
 	}
 	p.env["PYTHON_EXEC"] = broken
 	p.findPython()
-	wants(t, interpreter(t.Context(), p), Problem, "libpython3.so: cannot open", "name an interpreter that runs")
+	wants(t, interpreter(t.Context(), p), Problem, "libpython3.so: cannot open", "name one that runs")
 }
 
 func card(major, minor int) gpu.Device {
@@ -86,15 +86,18 @@ func TestTorchFacts(t *testing.T) {
 		state      State
 		found, fix string
 	}{
-		"there":   {map[string]any{"version": "2.9.0+cu128", "cuda": "12.8", "devices": 2}, OK, "2.9.0+cu128 for CUDA 12.8", ""},
-		"missing": {map[string]any{"missing": true}, Problem, "there is none: ModuleNotFoundError", "pytorch.org"},
-		"broken":  {map[string]any{"error": "libcudart.so.12: cannot open shared object file"}, Problem, "cannot be imported: OSError: libcudart.so.12", "install it again"},
+		"there":  {map[string]any{"version": "2.9.0+cu128", "cuda": "12.8", "devices": 2}, OK, "2.9.0+cu128 for CUDA 12.8", ""},
+		"broken": {map[string]any{"error": "libcudart.so.12: cannot open shared object file"}, Problem, "cannot be imported: OSError: libcudart.so.12", "install it again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wants(t, torchFits(t.Context(), withTorch(t, c.settings)), c.state, c.found, c.fix)
 		})
 	}
 	p := withTorch(t, nil)
+	p.torch = func() (torchFacts, error) {
+		return torchFacts{Missing: true, Error: "ModuleNotFoundError: No module named 'torch'"}, nil
+	}
+	wants(t, torchFits(t.Context(), p), Problem, "there is none: ModuleNotFoundError", "pytorch.org")
 	p.torch = func() (torchFacts, error) { return torchFacts{}, errors.New("ended by signal 11") }
 	wants(t, torchFits(t.Context(), p), Problem, "ended by signal 11", "by hand")
 }

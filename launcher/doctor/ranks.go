@@ -14,13 +14,13 @@ import (
 
 // rankChecks: whether ranks reach each other, as they would in the job.
 var rankChecks = []check{
-	{name: "NCCL", lane: "gpus", torch: true, look: nccl, bound: 20 * time.Second, late: "NCCL_DEBUG=INFO says where it waits; " + transports},
+	{name: "NCCL", lane: "gpus", torch: true, look: underWatch(nccl), bound: 20 * time.Second, late: ncclMore},
 	{name: "gloo", lane: "torch", torch: true, look: gloo, bound: 20 * time.Second, late: glooFix},
 }
 
 const (
-	transports = "NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1 or NCCL_IB_DISABLE=1 tell which transport fails"
-	glooFix    = "let the host's name resolve (/etc/hosts), or name an interface: GLOO_SOCKET_IFNAME=lo"
+	ncclMore = "NCCL_DEBUG=INFO says more; NCCL_P2P_DISABLE=1 tries another way"
+	glooFix  = "let the host's name resolve: /etc/hosts; or set GLOO_SOCKET_IFNAME=lo"
 )
 
 //go:embed together.py
@@ -78,15 +78,20 @@ func nccl(ctx context.Context, p *patient) Result {
 		devices = devices[:min(p.prepared.Ranks(), len(devices))]
 	}
 	t, err := p.meet(ctx, "nccl", devices)
+	return t.overNCCL(len(devices), err)
+}
+
+// overNCCL judges what ranks on GPUs told, or why they did not.
+func (t together) overNCCL(ranks int, err error) Result {
 	switch {
 	case errors.Is(err, errBusy):
 		return skip("%v", err)
 	case err != nil:
-		return problem(ncclFix(wordsOf(err)), "%d ranks: %v", len(devices), err)
+		return problem(ncclFix(wordsOf(err)), "%d ranks: %v", ranks, err)
 	case !t.Sum:
-		return problem("GPUs read each other's memory wrongly: switch off PCI ACS and IOMMU, or set NCCL_P2P_DISABLE=1", "%d ranks: the sum is wrong", len(devices))
+		return problem("switch off PCI ACS and the IOMMU, or set NCCL_P2P_DISABLE=1", "%d ranks: the sum is wrong", ranks)
 	}
-	return found("%d ranks: all_reduce at %s (bus)", len(devices), speed(t.Speed))
+	return found("%d ranks: all_reduce at %s (bus)", ranks, speed(t.Speed))
 }
 
 // ncclFix is what NCCL's own words ask for.
@@ -99,14 +104,14 @@ func ncclFix(words string) string {
 	case strings.Contains(words, "no kernel image"), strings.Contains(words, "driver version is insufficient"):
 		return "update the driver, or install a PyTorch for the one that is there"
 	}
-	return "NCCL_DEBUG=INFO says more; " + transports
+	return ncclMore
 }
 
 func gloo(ctx context.Context, p *patient) Result {
 	if facts, _ := p.torch(); p.cards().count() > 0 || facts.Devices > 0 {
 		return skip("ranks on GPUs use NCCL")
 	} else if !facts.Gloo {
-		return warn("install another build of PyTorch where several ranks are to train on the CPU", "torch %s is built without gloo", facts.Torch)
+		return warn("install another build of PyTorch, unless one rank is all that trains here", "torch %s is built without gloo", facts.Torch)
 	}
 	t, err := p.meet(ctx, "gloo", []int{0, 1})
 	switch {

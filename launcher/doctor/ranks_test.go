@@ -18,7 +18,6 @@ func TestNCCL(t *testing.T) {
 		found, fix string
 	}{
 		"well":             {nil, OK, "2 ranks: all_reduce at ", ""},
-		"wrong sum":        {map[string]any{"sum": "wrong"}, Problem, "the sum is wrong", "NCCL_P2P_DISABLE"},
 		"no shared memory": {map[string]any{"collective": "Error while creating shared memory segment /dev/shm/nccl-x"}, Problem, "2 ranks: RuntimeError: NCCL error", "--shm-size"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -26,6 +25,8 @@ func TestNCCL(t *testing.T) {
 			wants(t, nccl(t.Context(), tries(t, c.settings, 2)), c.state, c.found, c.fix)
 		})
 	}
+	wants(t, together{}.overNCCL(8, nil), Problem, "8 ranks: the sum is wrong", "NCCL_P2P_DISABLE")
+	wants(t, together{}.overNCCL(8, errBusy), Skipped, "machine is busy", "")
 	wants(t, nccl(t.Context(), tries(t, nil, 1)), Skipped, "there is one GPU", "")
 	p := tries(t, nil, 2)
 	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0", Devices: 2}, nil }

@@ -136,7 +136,7 @@ func (r Report) text(s style) string {
 		}
 		fmt.Fprintf(&b, "  %s %-*s%s\n", mark, indent-4, c.Name, wrap(c.Found, indent))
 		if c.Fix != "" {
-			fmt.Fprintf(&b, "%*s→ %s\n", indent-2, "", wrap(c.Fix, indent))
+			fmt.Fprintf(&b, "    → %s\n", wrap(c.Fix, 6))
 		}
 	}
 	fmt.Fprintf(&b, "%s\n", r.Summary())
@@ -146,12 +146,13 @@ func (r Report) text(s style) string {
 	return b.String()
 }
 
-// untouched is why nothing of a group was looked at, empty where something was.
+// untouched is the one reason why nothing of a group was looked at, empty where something
+// was, or where there are several.
 func (r Report) untouched(group string) (why string) {
 	for _, c := range r.Checks {
 		switch {
 		case c.Group != group:
-		case c.State != Skipped:
+		case c.State != Skipped, why != "" && c.Found != why:
 			return ""
 		case why == "":
 			why = c.Found

@@ -14,6 +14,8 @@ var shown = []Result{
 	{"torch", "python", Problem, "2.9.0 is built for CUDA 13.0, and driver 550.54.15 knows CUDA 12 at most", "have the driver updated (580 or newer), or install a PyTorch for CUDA 12"},
 	{"speed", "nvme", Skipped, "no folder is named", ""},
 	{"libaio", "nvme", Skipped, "no folder is named", ""},
+	{"operations", "deepspeed", Skipped, "busy", ""},
+	{"compilers", "deepspeed", Skipped, "no torch", ""},
 	{"NCCL", "ranks", Skipped, "there is one GPU", ""},
 	{"gloo", "ranks", Warning, "slow", "wait"},
 }
@@ -22,13 +24,15 @@ const page = `Python
   ✓ interpreter    Python 3.12.3, /usr/bin/python3
   ✗ torch          2.9.0 is built for CUDA 13.0, and driver 550.54.15 knows CUDA
                    12 at most
-                 → have the driver updated (580 or newer), or install a PyTorch
-                   for CUDA 12
+    → have the driver updated (580 or newer), or install a PyTorch for CUDA 12
 NVMe – no folder is named
+DeepSpeed
+  – operations     busy
+  – compilers      no torch
 Ranks together
   – NCCL           there is one GPU
   ! gloo           slow
-                 → wait
+    → wait
 1 problem, 1 warning
 `
 
@@ -43,7 +47,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	ascii := r.text(style{ascii: true})
-	if !strings.Contains(ascii, "  x torch") || !strings.Contains(ascii, " > have") || strings.IndexFunc(ascii, func(r rune) bool { return r > 127 }) >= 0 {
+	if !strings.Contains(ascii, "  x torch") || !strings.Contains(ascii, "    > have") || strings.IndexFunc(ascii, func(r rune) bool { return r > 127 }) >= 0 {
 		t.Errorf("not ASCII:\n%s", ascii)
 	}
 	coloured := r.text(style{colour: true})

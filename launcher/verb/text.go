@@ -1,7 +1,5 @@
 package verb
 
-import "strings"
-
 // appHelp follows the list of verbs: enough to start a job with.
 const appHelp = `
 EXAMPLES:
@@ -44,13 +42,20 @@ func status(done string) string {
    70   a bug in gpurun`
 }
 
+// doctorStatus are the exit codes of the verb that looks at a machine.
+const doctorStatus = `   0    nothing keeps jobs from training; there may be warnings
+   1    there is a problem: a line with ✗
+   2    usage or configuration
+   70   a bug in gpurun
+   130  stopped by SIGINT; 143 by SIGTERM`
+
 // exitStatus are the exit codes of each verb.
 var exitStatus = map[string]string{
 	"run":      runStatus,
 	"plan":     status("the plan is shown"),
 	"init":     status("the train.toml is written, or shown"),
 	"estimate": status("the estimate is shown, whatever fits"),
-	"doctor":   strings.Replace(status("nothing was found that keeps jobs from training; there may be warnings"), "\n", "\n   1    there is a problem: a line with ✗\n", 1) + "\n   130  stopped by SIGINT; 143 by SIGTERM",
+	"doctor":   doctorStatus,
 	"diagnose": status("everything was read, whatever the diagnosis"),
 	"explain":  status("the journal was read"),
 	"recipes":  status("the recipes are shown"),

@@ -3,9 +3,8 @@
 //   1  belongs to somebody else
 //   2  has fallen off the bus
 //   3  is cut into two MIG instances, with a gap between them
-// With ALONE, GPU 0 is the only one; with IDLE nobody is on it; with ERRORS its memory has
-// had some, with HOT heat holds it down, and with SICK both, and no spare memory but with
-// SPARE.
+// With ALONE, GPU 0 is the only one; with IDLE nobody is on it; with HOT heat holds it down,
+// with SICK also errors of its memory, which has no spare rows left.
 // With OLD it is the library of a driver that knows neither MIG nor the second
 // form of the memory figures. Signatures and numbers are those of nvml.h.
 
@@ -153,22 +152,13 @@ int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device *part, device **whole) {
 
 #endif
 
-#if defined(SICK) || defined(ERRORS)
-enum { COUNT = 2 };
-#else
-enum { COUNT = 0 };
-#endif
 #ifdef SICK
-enum { ROWS = 1 };
+#define HOT
+enum { COUNT = 2, ROWS = 1, FAILED = 1 };
 #else
-enum { ROWS = 0 };
+enum { COUNT = 0, ROWS = 0, FAILED = 0 };
 #endif
-#if defined(SICK) && !defined(SPARE)
-enum { FAILED = 1 };
-#else
-enum { FAILED = 0 };
-#endif
-#if defined(SICK) || defined(HOT)
+#ifdef HOT
 enum { SLOWED = 0x40 };
 #else
 enum { SLOWED = 0x1 }; // idle

@@ -5,8 +5,6 @@ import json, os, subprocess, sys, time
 fake = json.loads(os.environ.get("FAKE_TORCH") or "{}") or {}
 if "error" in fake:
     raise OSError(fake["error"])
-if "missing" in fake:
-    raise ModuleNotFoundError("No module named 'torch'", name="torch")
 if "hang" in fake:  # with a child of its own, in a session of its own
     child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     with open(fake["hang"] + ".new", "w") as f:
@@ -59,7 +57,7 @@ def ones(*_, **__):
 
 def empty(size, **_):
     largest = fake.get("pieces", 64 << 30) if Tensor.held == 0 else 64 << 30
-    if size > largest or Tensor.held + size > 64 << 30 or "lost" in fake and 0 < Tensor.held < 34 << 30 and size > 2 << 30:
+    if size > largest or Tensor.held + size > 64 << 30:
         raise RuntimeError("CUDA out of memory")
     return Tensor(size)
 
@@ -69,7 +67,7 @@ class numbers(list):
         return self
 
     def all(self):
-        return "sum" not in fake
+        return True
 
     def zero_(self):
         pass
