@@ -9,8 +9,9 @@
 //	notify.go    one run: events in, deliveries out
 //
 // A run waits for none of it: an event is put into the outbox once the journal has it, and
-// sent by a goroutine. The end of a run waits for that one, for a bounded time; what is not sent by then
-// stays in the outbox, and the next gpurun that starts in the same folder sends it.
+// sent by a goroutine. The end of a run waits for that one, for a bounded time; what is not
+// sent by then stays in the outbox, and the next gpurun that starts in the same folder sends
+// it.
 package notify
 
 import (
