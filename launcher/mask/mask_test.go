@@ -315,3 +315,14 @@ func BenchmarkJSON(b *testing.B) {
 		m.JSON(line)
 	}
 }
+
+// What is told to be a secret is one, whatever it looks like; what is too short is not looked for.
+func TestSecretsThatAreTold(t *testing.T) {
+	m := New(nil, nil, "hooks.example/a/b", "a/b", "hooks")
+	if got := m.Text("POST https://hooks.example/a/b failed: no a/b at hooks"); got != "POST https://*** failed: no a/b at hooks" {
+		t.Error(got)
+	}
+	if New(nil, nil, "", "short") != nil {
+		t.Error("a masker that masks nothing")
+	}
+}

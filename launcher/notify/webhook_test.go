@@ -9,10 +9,12 @@ import (
 	"errors"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,7 +156,18 @@ func TestServers(t *testing.T) {
 // anything, and one that is gone is kept for later. Each is told without its path.
 func TestServersThatDoNotAnswer(t *testing.T) {
 	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-	deaf, masked, gone := open(t, httptest.NewServer, hang), open(t, httptest.NewTLSServer, answers(200)), open(t, httptest.NewServer, hang)
+	var calls atomic.Int32
+	unknown := func(h http.Handler) *httptest.Server {
+		s := httptest.NewUnstartedServer(h)
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				calls.Add(1)
+			}
+		}
+		s.StartTLS()
+		return s
+	}
+	deaf, masked, gone := open(t, httptest.NewServer, hang), open(t, unknown, answers(200)), open(t, httptest.NewServer, hang)
 	gone.Close()
 	for name, test := range map[string]struct {
 		*desk
@@ -170,6 +183,9 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 		if err == nil || errors.As(err, &refused) || !strings.Contains(err.Error(), test.why) || strings.Contains(err.Error(), "secret") || test.desk.asked() != test.asked {
 			t.Errorf("%s: %v, asked %d times", name, err, test.desk.asked())
 		}
+	}
+	if calls.Load() != 1 {
+		t.Errorf("a server that nobody vouches for was called %d times", calls.Load())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancelling := open(t, httptest.NewServer, func(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,113 @@
+package notify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// errOver is why an event was not sent that was being sent when the run was over.
+var errOver = errors.New("there was not enough time at the end")
+
+// serve sends what waits, until nothing more comes.
+func (n *Notifier) serve(ctx context.Context) {
+	n.collect()
+	for {
+		n.deliverAll(ctx)
+		select {
+		case <-n.wake:
+		case <-n.over:
+			select {
+			case <-n.wake:
+				n.deliverAll(ctx)
+			default:
+			}
+			return
+		}
+	}
+}
+
+// survive keeps a bug in here from ending the run.
+func (n *Notifier) survive() {
+	if bug := recover(); bug != nil {
+		n.say(fmt.Sprintf("nobody is told any more; this is a bug in gpurun: %v", bug))
+	}
+}
+
+// collect adds what other runs have left, the oldest first.
+func (n *Notifier) collect() {
+	n.catchUp()
+	left, dropped := n.box.left(time.Now())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if dropped > 0 {
+		n.warn(fmt.Sprintf("notifications older than %.0f hours were dropped unsent: %d", keepFor.Hours(), dropped))
+	}
+	for _, id := range slices.Backward(left) {
+		if !slices.ContainsFunc(n.waiting, func(l letter) bool { return l.id == id }) {
+			n.waiting = slices.Insert(n.waiting, 0, letter{id: id})
+		}
+	}
+}
+
+// deliverAll tries to send all that waits, in order, up to what fails for now: that and the
+// rest is tried again when the next event comes. What has failed goes last, so that one
+// event that a server chokes on does not keep the others from it.
+func (n *Notifier) deliverAll(ctx context.Context) {
+	n.mu.Lock()
+	todo := n.waiting
+	n.waiting = nil
+	n.mu.Unlock()
+	slices.SortStableFunc(todo, func(a, b letter) int { return cmp.Compare(a.failures, b.failures) })
+	for n.sender != nil && len(todo) > 0 {
+		if !n.deliver(ctx, todo[0]) {
+			todo[0].failures++
+			break
+		}
+		todo = todo[1:]
+	}
+	n.mu.Lock()
+	n.waiting = slices.Concat(todo, n.waiting)
+	n.mu.Unlock()
+}
+
+// deliver sends one letter, and reports whether it is done with: it was sent, by this gpurun
+// or another one, or never will be.
+func (n *Notifier) deliver(ctx context.Context, l letter) (done bool) {
+	body := l.body
+	if body == nil {
+		held, err := n.box.hold(l.id)
+		if err != nil {
+			return true // another gpurun sends it; or it stays for the next one
+		}
+		defer held.Close()
+		if body, err = n.box.read(l.id); err != nil {
+			return true // another one has sent it
+		}
+	}
+	m, err := decode(body)
+	if err == nil {
+		err = n.sender.send(ctx, m, body)
+	}
+	var refused *refusal
+	switch {
+	case err == nil:
+	case errors.As(err, &refused):
+		n.say(fmt.Sprintf("nobody was told that the run %s has %s: %v", m.Run, happened(m.Event), err))
+	default:
+		if ctx.Err() != nil {
+			err = errOver
+		}
+		n.say(fmt.Sprintf("nobody could be told that the run %s has %s: %v; the next start tries again", m.Run, happened(m.Event), err))
+		return false
+	}
+	if l.body == nil {
+		if err := n.box.sent(l.id); err != nil {
+			n.say(fmt.Sprintf("that a notification was sent cannot be written down, and the next start sends it again: %v", err))
+		}
+	}
+	return true
+}
