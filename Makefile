@@ -32,7 +32,7 @@ unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
 
 lab: ## more scenes than make test has, on screens and with two ranks; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
-		$(GO) test -count=1 -v -run 'PrometheusAnd|TheLineOn|ABarOf|Browser|Phone|Screenshots|JobsWithoutASetting/two' ./cmd/gpurun ./launcher/report
+		$(GO) test -count=1 -v -run 'PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|JobsWithoutASetting/two' ./cmd/gpurun ./launcher/report
 
 lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, builds without cgo
 	@unformatted=$$(gofmt -l cmd launcher strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
