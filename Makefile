@@ -36,9 +36,12 @@ unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
 	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -run 'TestScripts/^($(RACY))$$' ./cmd/gpurun
 	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/cmd/')
 
+# Scenes that take long, or more of the machine than a test should.
+SCENES := Nights|NightlyByCron|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere
+
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
-		$(GO) test -count=1 -v -run 'Nights|NightlyByCron|PrometheusAnd|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere' ./cmd/gpurun ./launcher/report ./launcher/doctor
+		$(GO) test -count=1 -v -run '$(SCENES)' ./cmd/gpurun ./launcher/report ./launcher/doctor
 
 lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, builds without cgo
 	@unformatted=$$(gofmt -l cmd launcher strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }

@@ -16,6 +16,7 @@ func served(t *testing.T) (m *Metrics, address string) {
 	var notes []string
 	m = made(t, Options{Listen: "127.0.0.1:0"}, nil)
 	m.Start(nil, func(text string) { notes = append(notes, text) })
+	tell(m, nil, began)
 	if len(notes) != 1 {
 		t.Fatalf("notes: %q", notes)
 	}
@@ -77,6 +78,7 @@ func TestListen(t *testing.T) {
 	second := made(t, Options{Listen: address}, nil)
 	var notes []string
 	second.Start(nil, func(text string) { notes = append(notes, text) })
+	tell(second, nil, began)
 	second.Close()
 	if len(notes) != 1 || !strings.HasPrefix(notes[0], "warning: no metrics are served, and the job trains without: ") || !strings.Contains(notes[0], "address already in use") {
 		t.Errorf("a port in use: %q", notes)

@@ -35,7 +35,9 @@ type Metrics struct {
 	options  Options
 	mask     *mask.Masker
 	rate     func() float64
+	note     func(string) // nil before Start
 	registry *prometheus.Registry
+	begun    sync.Once
 	wake     chan struct{}
 	over     chan struct{}
 	writing  sync.WaitGroup
@@ -60,6 +62,9 @@ func New(o Options, m *mask.Masker, rate func() float64) *Metrics {
 func (m *Metrics) Events(show func(launcher.Event)) func(launcher.Event) {
 	return func(e launcher.Event) {
 		m.see(e)
+		if _, begins := e.(launcher.Began); begins && m.note != nil {
+			m.begun.Do(m.begin)
+		}
 		select {
 		case m.wake <- struct{}{}:
 		default:
@@ -84,19 +89,24 @@ func (m *Metrics) Samples(next func(int, []launcher.Sample)) func(int, []launche
 	}
 }
 
-// Start begins to tell of a run that goes on after events. What goes wrong is told to note,
-// which must not wait. It returns Close, which ends it.
+// Start has metrics told from the moment when this process begins the run, or goes on with it
+// after events. What goes wrong is told to note, which must not wait. It returns Close, which
+// ends it.
 func (m *Metrics) Start(events []launcher.Event, note func(text string)) (end func()) {
 	for _, e := range events {
 		m.see(e)
 	}
+	m.note = note
+	return m.Close
+}
+
+func (m *Metrics) begin() {
 	if m.options.TextFile != "" {
-		m.writing.Go(func() { m.write(note) })
+		m.writing.Go(m.write)
 	}
 	if m.options.Listen != "" {
-		m.server = listen(m.options.Listen, m.registry, note)
+		m.server = listen(m.options.Listen, m.registry, m.note)
 	}
-	return m.Close
 }
 
 // closePatience bounds the wait for a disk, and for who reads an answer, at the end.

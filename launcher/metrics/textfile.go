@@ -20,7 +20,7 @@ const (
 
 // write writes the file after each event and every textPause, until Close and once more. A
 // file that cannot be written is one warning, however often that is tried again.
-func (m *Metrics) write(note func(string)) {
+func (m *Metrics) write() {
 	tick := time.NewTicker(textPause)
 	defer tick.Stop()
 	warned := false
@@ -33,7 +33,7 @@ func (m *Metrics) write(note func(string)) {
 		}
 		if err := m.writeFile(); err != nil && !warned {
 			warned = true
-			note(fmt.Sprintf("warning: the metrics are not written, and tried again: %v", err))
+			m.note(fmt.Sprintf("warning: the metrics are not written, and tried again: %v", err))
 		}
 	}
 }
