@@ -79,7 +79,7 @@ var began = time.Now().UTC().Add(-time.Minute)
 func begin(t *testing.T, ctx context.Context, dir, name string, p *post, on ...string) *stage {
 	t.Helper()
 	if on == nil {
-		on = []string{Rescued, Exhausted, Failed, Trained}
+		on = []string{Rescued, Exhausted, Failed, Trained, Stalled}
 	}
 	s := &stage{post: p}
 	run := filepath.Join(dir, ".gpurun", "gpt", name)
@@ -207,11 +207,13 @@ func TestARunIsTold(t *testing.T) {
 // What is told, and of what nobody is.
 func TestWhatIsTold(t *testing.T) {
 	passing := launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.NCCLError, Fatal: true}, Decision: strategy.Decision{Relaunch: true}}
+	hung := launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.Hang, Fatal: true}, Decision: strategy.Decision{Relaunch: true, Reason: "attempt 0: the job hung"}}
 	for name, test := range map[string]struct {
 		events []launcher.Event
 		on     []string
 		want   string
 	}{
+		"stalled":       {slices.Concat([]launcher.Event{launcher.Ended{}, hung}, ending(strategy.Trained, 0)), nil, "r stalled, r trained"},
 		"failed":        {ending(strategy.Failed, 1), nil, "r failed"},
 		"exhausted":     {slices.Concat(rescue(), ending(strategy.Exhausted, 12)), nil, "r rescued, r exhausted"},
 		"not asked for": {slices.Concat(rescue(), ending(strategy.Exhausted, 12)), []string{Trained, Stalled}, ""},

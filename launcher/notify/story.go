@@ -19,13 +19,13 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// The events that others are told of. Of a stalled run nothing tells yet.
+// The events that others are told of.
 const (
 	Rescued   = "rescued"   // out of memory, and a relaunch was decided
 	Exhausted = "exhausted" // nothing is left to try
 	Failed    = "failed"
 	Trained   = "trained"
-	Stalled   = "stalled"
+	Stalled   = "stalled" // no rank made a step for launch.stall_timeout
 )
 
 // A Message is one event as others are told of it; its JSON is the body of style "json".
@@ -106,6 +106,9 @@ func (s *story) take(e launcher.Event, at time.Time) (m Message, told bool) {
 		if d := e.Decision; d.Relaunch && e.Diagnosis.Fatal && s.cause.OutOfMemory() {
 			return s.message(Rescued, at, d.Reason, d.Changed), true
 		}
+		if s.cause == cause.Hang && e.Diagnosis.Fatal {
+			return s.message(Stalled, at, e.Decision.Reason, nil), true
+		}
 	case launcher.Finished:
 		if v := e.Verdict; v.Outcome.Final() && !s.over {
 			s.over = true
@@ -177,6 +180,8 @@ func happened(event string) string {
 		return "run out of memory and goes on"
 	case Exhausted:
 		return "run out of memory for good"
+	case Stalled:
+		return "made no step"
 	}
 	return strings.TrimSpace(clean(event))
 }
