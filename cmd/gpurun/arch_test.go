@@ -61,6 +61,7 @@ var mayImport = map[string][]string{
 	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "launcher/snapshot", "strategy", "strategy/memory"},
 	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy", "strategy/cause"},
 	"launcher/verb":        {"launcher/commandline", "launcher/errext", "launcher/job"},
+	"launcher/manual":      {"launcher/commandline", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/runs", "launcher/verb", "recipes"},
 	"launcher/runs":        {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy"},
 	"launcher/console":     {"launcher", "launcher/mask", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause"},
 	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/memory"},

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
@@ -24,9 +25,10 @@ func versionCommand(s streams) *cli.Command {
 			}
 			v := struct {
 				Version string `json:"version"`
+				Commit  string `json:"commit,omitempty"`
 				Go      string `json:"go"`
 				NVML    bool   `json:"nvml"`
-			}{version(), runtime.Version(), gpu.BuiltIn()}
+			}{version(), manual.Commit(), runtime.Version(), gpu.BuiltIn()}
 			if c.Bool("json") {
 				return json.NewEncoder(s.out).Encode(v)
 			}
@@ -34,28 +36,13 @@ func versionCommand(s streams) *cli.Command {
 			if !v.NVML {
 				nvml = "built without NVML (cgo was off): GPUs are counted, their memory is not watched"
 			}
-			_, err := fmt.Fprintf(s.out, "gpurun %s, %s, %s\n", v.Version, v.Go, nvml)
+			_, err := fmt.Fprintf(s.out, "gpurun %s, commit %s, %s, %s\n", v.Version, cmp.Or(v.Commit, "unknown"), v.Go, nvml)
 			return err
 		},
 	}
 }
 
-// version is the module's version, or the commit that it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return "devel-" + s.Value[:min(12, len(s.Value))]
-		}
-	}
-	return "devel"
-}
+func version() string { return manual.Version() }
 
 func jsonFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "json", Usage: "print one JSON document on stdout", DisableDefaultText: true}

@@ -13,13 +13,13 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// configSections are the tables of the user's own configuration, with their keys. They
-// are those of a train.toml.
-var configSections = map[string][]string{
-	"recovery": sections["recovery"],
-	"limits":   sections["limits"],
-	"notify":   nil,
-}
+// configSections are the tables of the user's own configuration, which are those of a
+// train.toml.
+var configSections = func() map[string][]string {
+	tables := sectionsOf(func(s Section) bool { return s.Config })
+	tables["notify"] = nil
+	return tables
+}()
 
 // notifyWaits is said as long as nobody is notified.
 const notifyWaits = "[notify] in %s has no effect yet: this version notifies nobody"
