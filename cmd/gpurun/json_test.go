@@ -130,6 +130,11 @@ func TestJSONIsDocumented(t *testing.T) {
 	for _, headline := range slices.Sorted(maps.Keys(jsonSections)) {
 		walk(reflect.TypeOf(jsonSections[headline]), false)
 	}
+	for _, c := range newApp(streams{}).Commands {
+		if row := regexp.MustCompile("(?m)^\\| .*`" + c.Name + "`.* \\| "); c.Name != "run" && c.Name != "help" && !row.MatchString(page(t, "docs/json.md")) {
+			t.Errorf("docs/json.md does not say what gpurun %s --json prints", c.Name)
+		}
+	}
 	if len(seen) < 40 {
 		t.Errorf("only %d types were looked at", len(seen))
 	}
