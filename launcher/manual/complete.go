@@ -1,6 +1,7 @@
 package manual
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -79,7 +80,7 @@ type line struct {
 	command *cli.Command
 	first   bool // no verb was named: one may follow
 	named   int  // arguments that are no flags
-	train   bool // the first of them is a train.toml
+	more    bool // flags may follow the first of them: it is a train.toml, or a size
 }
 
 // complete walks over the words before the last one, which is typed.
@@ -100,9 +101,9 @@ func (l line) complete(before []string, typed string) Answer {
 			}
 			continue
 		case l.named == 0:
-			l.train = strings.HasSuffix(word, ".toml")
+			l.more = strings.HasSuffix(word, ".toml") || l.command.Name == "estimate" && word != "" && word[0] >= '0' && word[0] <= '9'
 		}
-		if l.named++; l.command.SkipFlagParsing && !l.train && l.command.Name != "help" {
+		if l.named++; l.command.SkipFlagParsing && !l.more && l.command.Name != "help" {
 			return Answer{Paths: AnyFile} // what follows is the job's own
 		}
 	}
@@ -143,9 +144,13 @@ func (l line) options() []option {
 			all = append(all, s.option)
 		}
 	}
+	var known []option // of a run, for those that a verb's own help only mentions
+	for _, s := range parse(commandline.RunHelp) {
+		known = append(known, s.option)
+	}
 	add := func(name, value string) {
 		if find(all, name).names == nil {
-			all = append(all, option{names: []string{name}, value: value})
+			all = append(all, option{names: []string{name}, value: cmp.Or(find(known, name).value, value), about: find(known, name).about})
 		}
 	}
 	for _, name := range flagLike.FindAllString(l.command.UsageText, -1) {
@@ -226,7 +231,7 @@ func (l line) arguments() Answer {
 		a.Words = recipeNames()
 	case has("[RUN]"):
 		a.Words, a.Paths = runNames(), Folders
-	case l.train:
+	case l.more:
 	case has("FILE|"):
 		a.Paths = AnyFile
 	case has("DIRECTORY]"):
