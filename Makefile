@@ -13,7 +13,7 @@ LANDSCAPE ?=
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test unit lab lint fuzz stress soak bench conformance corpus-report landscape-report dist dist-check clean
+.PHONY: help build quickstart test unit lab lint fuzz stress soak bench conformance corpus-report landscape-report generate dist dist-check clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,7 +82,11 @@ landscape-report: ## the planner replayed on measured plans, the ladder beside i
 	LANDSCAPE='$(abspath $(LANDSCAPE))' LANDSCAPE_REPORT="$$last" $(GO) test -count=1 -run '^TestLandscapeReport$$' -v ./strategy/memory; \
 	status=$$?; cat "$$last"; exit $$status
 
-dist: ## wheels and plain binaries for x86-64 and arm64 in dist, with their SHA-256 sums
+generate: build ## write the pages that are made of gpurun's own tables: docs/config.md, docs/train.schema.json
+	bin/gpurun help config --markdown >docs/config.md.new && mv docs/config.md.new docs/config.md
+	bin/gpurun help schema >docs/train.schema.json.new && mv docs/train.schema.json.new docs/train.schema.json
+
+dist: ## wheels, debs, rpms and plain binaries for x86-64 and arm64 in dist, with bills of materials and SHA-256 sums
 	@GO='$(GO)' python3 .ci/dist/dist.py build dist
 	GPURUN_DIST='$(CURDIR)/dist' $(GO) test -count=1 -run '^TestDist' ./cmd/gpurun
 

@@ -51,6 +51,9 @@ func FromKnobs(table map[string]any) (Recipe, []Problem) {
 	return Recipe{r}, problems
 }
 
+// KnobKeys are the keys that an entry of [knobs] may have.
+func KnobKeys() []string { return format.KnobKeys() }
+
 // Catalog returns the recipes that come with gpurun, sorted by name.
 func Catalog() ([]Recipe, error) {
 	embedded, err := Embedded(nil)

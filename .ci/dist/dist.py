@@ -1,8 +1,10 @@
 """Builds what users install.
 
-    dist.py build OUT            wheels and plain binaries for both architectures, and their SHA-256 sums
+    dist.py build OUT            wheels, debs, rpms and plain binaries for both architectures, each binary's bill
+                                 of materials, and the SHA-256 sums of them all
     dist.py wheel BINARY OUT     a wheel of a binary, which says itself what it was built for, and from what
     dist.py version VERSION...   versions of Go's as Python's packages spell them, a line each
+    dist.py packaged VERSION...  the same as debs and rpms spell them
 
 The binaries need glibc 2.17 or newer, which zig's C compiler links against; it is
 installed into .cache. What is built depends on the commit and on Go's and zig's
@@ -23,6 +25,8 @@ import time
 import venv
 import zipfile
 from pathlib import Path
+
+import packages
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -132,6 +136,18 @@ def pep440(version):
     return spelt + ("+" + ".".join(local) if local else "")
 
 
+def packaged(version):
+    """A version of Go's as debs and rpms spell it; all have the same order."""
+    if version in ("", "(devel)"):
+        return "0.0.0~0"
+    m = GO_VERSION.fullmatch(version)
+    if not m:
+        die(f"{version} is no version that packages know", "tag releases v1.2.3 or v1.2.3-rc.1")
+    before = ([m["kind"] + m["number"]] if m["kind"] else []) + ([m["time"], "g" + m["commit"]] if m["time"] else [])
+    # What follows a tilde comes before the version without it.
+    return m["release"] + ("~" + ".".join(before) if before else "") + (m["dirty"] or "")
+
+
 def third_party(*more):
     """The licences of all that is in a binary: its modules', Go's own, and those of the folders more."""
     listed = run(GO, "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}\t{{.Dir}}{{end}}{{end}}", "./cmd/gpurun",
@@ -184,22 +200,38 @@ def build(out):
     out = Path(out)
     compiler = zig()
     licences = third_party(("zig", compiler.parent))
-    with tempfile.TemporaryDirectory(dir=str(CACHE)) as scratch:
+    with tempfile.TemporaryDirectory(dir=str(CACHE)) as scratch, tempfile.TemporaryDirectory(dir=str(CACHE)) as staged:
         made = Path(scratch)
         (made / LICENCES).write_text(licences, encoding="utf-8")
         for arch, machine in MACHINES.items():
             print(f"gpurun: building for {machine}", file=sys.stderr)
             compiled(arch, compiler, made / f"gpurun-linux-{machine}")
             wheel(made / f"gpurun-linux-{machine}", made, licences)
+        finish(made, Path(staged), licences)
         files = sorted(made.iterdir())
         sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
         out.mkdir(parents=True, exist_ok=True)
-        for old in [*out.glob("gpurun-*"), *out.glob(SUMS)]:
+        for old in [*out.glob("gpurun[-_]*"), *out.glob(SUMS)]:
             old.unlink()
         for path in files:
             shutil.move(str(path), str(out / path.name))
     (out / SUMS).write_text(sums)
     print(sums, end="")
+
+
+def finish(made, scratch, licences):
+    """Adds debs, rpms and bills of materials to the binaries in made."""
+    tools = packages.tools(run, GO, CACHE)
+    print("gpurun: writing packages and bills of materials", file=sys.stderr)
+    host = scratch / "gpurun"
+    run(GO, "build", "-trimpath", "-o", host, "./cmd/gpurun", env=dict(os.environ, CGO_ENABLED="0"))
+    layout = scratch / "layout"
+    packages.stage(layout, run, host, licences)
+    for machine in MACHINES.values():
+        binary = made / f"gpurun-linux-{machine}"
+        built = Built(binary)
+        packages.package(layout, tools / "nfpm", binary, built, packaged(built.version), made)
+        packages.materials(tools / "cyclonedx-gomod", binary, built.version or "(devel)", made / f"gpurun-linux-{machine}.cdx.json")
 
 
 def main(words):
@@ -209,6 +241,8 @@ def main(words):
         wheel(Path(words[1]).resolve(), words[2], third_party())
     elif len(words) > 1 and words[0] == "version":
         print(*map(pep440, words[1:]), sep="\n")
+    elif len(words) > 1 and words[0] == "packaged":
+        print(*map(packaged, words[1:]), sep="\n")
     else:
         sys.exit(__doc__)
 

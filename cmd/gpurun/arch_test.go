@@ -64,6 +64,7 @@ var mayImport = map[string][]string{
 	"launcher/notify":      {"launcher", "launcher/console", "launcher/journal", "launcher/mask", "launcher/private", "launcher/proc", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy", "strategy/cause"},
 	"launcher/verb":        {"launcher/commandline", "launcher/errext", "launcher/job"},
+	"launcher/manual":      {"launcher/commandline", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/runs", "launcher/verb", "recipes"},
 	"launcher/runs":        {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy"},
 	"launcher/console":     {"launcher", "recipes", "launcher/mask", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause"},
 	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},

@@ -8,13 +8,13 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/live"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/metrics"
 	"github.com/gpurun/gpurun/launcher/notify"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/pipeline"
 	"github.com/gpurun/gpurun/launcher/report"
-	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 // An audience is who is told how a run goes: each event goes through show, to all of them.
@@ -45,8 +45,8 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 		lines.Mask(a.secrets)
 		a.events, show = events, lines.Show
 	}
-	show = report.AtEnd(show, report.End{Dir: dir, Version: verb.Version(), Mask: a.secrets, Propose: p.propose(dir), Typed: p.begun.Args, Told: a.people.Report, Page: a.page()})
-	a.others, show = notify.Tell(notify.Settings(p.Notify()), notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: verb.Version(), Mask: a.secrets, Page: a.page()}, a.monitor.Events(show))
+	show = report.AtEnd(show, report.End{Dir: dir, Version: manual.Version(), Mask: a.secrets, Propose: p.propose(dir), Typed: p.begun.Args, Told: a.people.Report, Page: a.page()})
+	a.others, show = notify.Tell(notify.Settings(p.Notify()), notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}, a.monitor.Events(show))
 	a.meters = metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), a.secrets, a.monitor.Rate)
 	a.show = pipe.Events(a.meters.Events(show))
 	return a

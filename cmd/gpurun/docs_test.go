@@ -385,7 +385,7 @@ func TestKeysAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manual, seen := page(t, "docs/train-toml.md"), 0
+	manual, seen := page(t, "docs/config.md"), 0
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -397,7 +397,7 @@ func TestKeysAreDocumented(t *testing.T) {
 		for _, m := range regexp.MustCompile(`\bt\.[a-zA-Z]+\("([a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
 			seen++
 			if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(manual) {
-				t.Errorf("docs/train-toml.md does not have the key %s, which %s reads", m[1], filepath.Base(name))
+				t.Errorf("docs/config.md does not have the key %s, which %s reads", m[1], filepath.Base(name))
 			}
 		}
 	}
@@ -406,13 +406,20 @@ func TestKeysAreDocumented(t *testing.T) {
 	}
 }
 
-// README.md has a line for each page of the manual.
-func TestThePagesAreLinkedFromTheReadme(t *testing.T) {
-	readme := page(t, "README.md")
+// docs/README.md has a line for each page of the manual, and README.md leads there.
+func TestThePagesAreInTheIndex(t *testing.T) {
+	index := page(t, "docs/README.md")
 	for _, name := range pages(t) {
-		if name != "README.md" && name != "CHANGELOG.md" && !strings.Contains(readme, "]("+name+")") {
-			t.Errorf("README.md, Learn more: no link to %s", name)
+		link := "](../" + name + ")"
+		if below, ok := strings.CutPrefix(name, "docs/"); ok {
+			link = "](" + below + ")"
 		}
+		if name != "docs/README.md" && !strings.Contains(index, link) {
+			t.Errorf("docs/README.md: no link to %s", name)
+		}
+	}
+	if !strings.Contains(page(t, "README.md"), "](docs/README.md)") {
+		t.Error("README.md does not lead to docs/README.md")
 	}
 }
 

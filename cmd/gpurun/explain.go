@@ -9,6 +9,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/runs"
 	"github.com/gpurun/gpurun/launcher/verb"
 )
@@ -40,7 +41,7 @@ func explain(c *cli.Context, s streams) error {
 	if err != nil {
 		return errext.WithHint(err, "gpurun diagnose reads the ranks' output without the journal: name an attempt's folder")
 	}
-	replayed := launcher.Replay(events, verb.Version())
+	replayed := launcher.Replay(events, manual.Version())
 	if len(replayed) == 0 {
 		console.NewPage(s.err, nil).Printf("gpurun: nothing has been decided yet in %s\n", r.Path)
 	}
@@ -48,7 +49,7 @@ func explain(c *cli.Context, s streams) error {
 		return console.WriteJSON(s.out, nil, replayed)
 	}
 	for _, d := range replayed {
-		console.NewPage(s.out, nil).Replayed(d, verb.Version())
+		console.NewPage(s.out, nil).Replayed(d, manual.Version())
 	}
 	return nil
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/launcher/manual"
 )
 
 func helpCommand() *cli.Command {
@@ -11,8 +11,9 @@ func helpCommand() *cli.Command {
 		Name:            "help",
 		Aliases:         []string{"h"},
 		Usage:           "show this, or the help of a verb",
-		UsageText:       "gpurun help [VERB]\ngpurun VERB --help",
+		UsageText:       manual.HelpUsage,
+		Description:     manual.HelpDescription,
 		SkipFlagParsing: true,
-		Action:          verb.Show,
+		Action:          manual.Help,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/report"
 	"github.com/gpurun/gpurun/launcher/runs"
 	"github.com/gpurun/gpurun/launcher/verb"
@@ -23,7 +24,7 @@ func reportCommand(s streams) *cli.Command {
 			if err != nil {
 				return err
 			}
-			path, err := report.Make(r.Path, c.String("output"), verb.Version(), s.out)
+			path, err := report.Make(r.Path, c.String("output"), manual.Version(), s.out)
 			switch {
 			case err != nil || path == "":
 				return err

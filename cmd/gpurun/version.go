@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -8,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
@@ -23,9 +25,10 @@ func versionCommand(s streams) *cli.Command {
 			}
 			v := struct {
 				Version string `json:"version"`
+				Commit  string `json:"commit,omitempty"`
 				Go      string `json:"go"`
 				NVML    bool   `json:"nvml"`
-			}{verb.Version(), runtime.Version(), gpu.BuiltIn()}
+			}{manual.Version(), manual.Commit(), runtime.Version(), gpu.BuiltIn()}
 			if c.Bool("json") {
 				return json.NewEncoder(s.out).Encode(v)
 			}
@@ -33,7 +36,7 @@ func versionCommand(s streams) *cli.Command {
 			if !v.NVML {
 				nvml = "built without NVML (cgo was off): GPUs are counted, their memory is not watched"
 			}
-			_, err := fmt.Fprintf(s.out, "gpurun %s, %s, %s\n", v.Version, v.Go, nvml)
+			_, err := fmt.Fprintf(s.out, "gpurun %s, commit %s, %s, %s\n", v.Version, cmp.Or(v.Commit, "unknown"), v.Go, nvml)
 			return err
 		},
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/output"
-	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 // A wiring is what the parts of a launch have to know of a prepared job.
@@ -41,7 +41,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 	w := wiring{
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{
-			Run: run, Name: j.Name, Version: verb.Version(), Digest: digest, Tracked: tracked, Recipe: p.RecipeName(), Python: p.Python(), PythonBy: j.PythonBy(),
+			Run: run, Name: j.Name, Version: manual.Version(), Digest: digest, Tracked: tracked, Recipe: p.RecipeName(), Python: p.Python(), PythonBy: j.PythonBy(),
 			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
 		},
 		launcher: launcher.Launcher{

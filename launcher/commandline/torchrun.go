@@ -100,6 +100,20 @@ func IsOwnOption(name string) bool {
 	return own.named(name) != nil && name != "python"
 }
 
+// OwnOptions are the names of the options that a verb which reads its command line itself has
+// beside torchrun's, with their dashes, and whether each has a value.
+func OwnOptions(verb string) map[string]bool {
+	options := ownOptions
+	if verb == "estimate" {
+		options = estimateOptions
+	}
+	valued := map[string]bool{}
+	for _, o := range options {
+		valued["--"+o.Name] = !o.Bare
+	}
+	return valued
+}
+
 // named finds an option by its name, written in full.
 func (g *Grammar) named(name string) *Option {
 	for i := range g.Options {

@@ -17,8 +17,8 @@ type Recipes struct {
 	JSON    bool
 }
 
-// listedRecipe is one recipe in JSON.
-type listedRecipe struct {
+// A ListedRecipe is one recipe in JSON.
+type ListedRecipe struct {
 	Name     string            `json:"name"`
 	Title    string            `json:"title"`
 	Knobs    []strategy.Knob   `json:"knobs"`
@@ -28,9 +28,9 @@ type listedRecipe struct {
 // Write writes the list. The error is the writer's.
 func (r Recipes) Write(w io.Writer) error {
 	if r.JSON {
-		list := []listedRecipe{}
+		list := []ListedRecipe{}
 		for _, one := range r.Catalog {
-			list = append(list, listedRecipe{one.Name, one.Title, one.Turned(), one.Verified})
+			list = append(list, ListedRecipe{one.Name, one.Title, one.Turned(), one.Verified})
 		}
 		return json.NewEncoder(w).Encode(list)
 	}

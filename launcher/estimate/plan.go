@@ -25,6 +25,14 @@ var (
 	offloads       = []string{"optimizer", "param", "activations"}
 )
 
+// Values are the words that flags of a few words can have, by the flag's name.
+func Values() map[string][]string {
+	return map[string][]string{
+		"precision": precisions, "weights": weightKinds, "optimizer": memory.Optimizers(), "checkpointing": checkpointings,
+		"attention": attentions, "zero": stages, "offload": offloads,
+	}
+}
+
 // word is a flag's value where it is one of some words.
 func (r *Request) word(name string, words []string) (string, error) {
 	g, given := r.Given[name]

@@ -13,14 +13,9 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 )
 
-// configSections are the tables of the user's own configuration, with their keys. They
-// are those of a train.toml.
-var configSections = map[string][]string{
-	"recovery": sections["recovery"],
-	"limits":   sections["limits"],
-	"notify":   sections["notify"],
-	"metrics":  inMetrics,
-}
+// configSections are the tables of the user's own configuration, which are those of a
+// train.toml.
+var configSections = sectionsOf(func(s Section) bool { return s.Config })
 
 // ConfigFile is where the user's defaults for all jobs are, below XDG_CONFIG_HOME or
 // ~/.config; empty where the environment names no home.

@@ -12,7 +12,7 @@ import (
 // readLaunch reads [launch] over what torchrun's flags in the command said.
 func (r *reader) readLaunch() {
 	t, l := r.table("launch"), &r.job.Launch
-	l.Self = t.choice("ranks", "gpurun", "gpurun", "self") == "self"
+	l.Self = t.choice("ranks", "gpurun", launchers...) == "self"
 	r.readNproc(t)
 	if v, set := t.get("nnodes"); set && v != "auto" && v != int64(1) {
 		switch n, isNumber := v.(int64); {
@@ -30,10 +30,10 @@ func (r *reader) readLaunch() {
 	l.Stalls = readStalls(t)
 	l.Probe = t.truth("probe", l.Probe)
 	l.Hooks = t.truth("hooks", l.Hooks)
-	l.Snapshot = t.choice("snapshot", l.Snapshot, "oom", "always", "off")
-	l.OnNotice = t.choice("on_notice", l.OnNotice, "auto", "stop", "go-on")
+	l.Snapshot = t.choice("snapshot", l.Snapshot, snapshots...)
+	l.OnNotice = t.choice("on_notice", l.OnNotice, onNotices...)
 	l.NoticeGrace = t.duration("notice_grace", l.NoticeGrace, 0)
-	l.TTY = t.choice("tty", l.TTY, "auto", "always", "never")
+	l.TTY = t.choice("tty", l.TTY, ttys...)
 	l.LogLimit = readLogLimit(t, l.LogLimit)
 	r.checkDataParallel(t)
 }
@@ -97,10 +97,9 @@ func (r *reader) readNproc(t *table) {
 				t.bad("nproc_per_node", "want a number, found text; write %s without quotes", v)
 				return
 			}
-			words := []string{"auto", "gpu", "cpu"}
 			t.Report(Problem{
-				Key: t.Path("nproc_per_node"), AtValue: true, Suggest: Nearest(v, words),
-				Message: fmt.Sprintf("unknown value %q, want a number, %s", v, document.Either(words)),
+				Key: t.Path("nproc_per_node"), AtValue: true, Suggest: Nearest(v, counts),
+				Message: fmt.Sprintf("unknown value %q, want a number, %s", v, document.Either(counts)),
 			})
 			return
 		}

@@ -101,19 +101,8 @@ type reader struct {
 	line *commandline.Launch
 }
 
-// sections are the tables of a train.toml, with the keys that each may have. A
-// nil list is a table that is checked elsewhere.
-var sections = map[string][]string{
-	"job":      {"name", "script", "module", "program", "command", "args", "env", "workdir", "python", "recipe"},
-	"launch":   {"nproc_per_node", "nnodes", "master_port", "ranks", "data_parallel", "hang_timeout", "stall_timeout", "probe", "hooks", "snapshot", "on_notice", "notice_grace", "tty", "log_limit"},
-	"recovery": {"mode", "prefer", "climb", "max_attempts", "numerics", "never", "nvme_path", "transient_retries", "restart_from_zero"},
-	"limits":   {"device_memory"},
-	"notify":   slices.Concat(notifyWhere, []string{"style", "on", "timeout"}, notifySecret),
-	"knobs":    nil,
-	"resume":   {"latest", "args", "data"},
-	"progress": {"step"},
-	"metrics":  inMetrics,
-}
+// sections are the tables of a train.toml, with the keys that each may have.
+var sections = sectionsOf(func(Section) bool { return true })
 
 // read reads all tables. The order matters where one looks at another: the
 // command's flags are known before [launch] is read.

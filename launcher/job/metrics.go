@@ -17,9 +17,6 @@ type Metrics struct {
 	TextFile, Listen string
 }
 
-// inMetrics are the tables' keys.
-var inMetrics = []string{"textfile", "listen"}
-
 // readMetrics reads [metrics]. What is said for all jobs has to give each a file of its own.
 func (r *reader) readMetrics(forAll bool) {
 	t, m := r.table("metrics"), &r.job.Metrics

@@ -57,7 +57,9 @@ func barrable() []string {
 		names = append(names, string(rung))
 	}
 	for _, knob := range strategy.Knobs {
-		names = append(names, string(knob))
+		if !slices.Contains(names, string(knob)) { // precision is both
+			names = append(names, string(knob))
+		}
 	}
 	return names
 }

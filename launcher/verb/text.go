@@ -49,23 +49,27 @@ const doctorStatus = `   0    nothing keeps jobs from training; there may be war
    70   a bug in gpurun
    130  stopped by SIGINT; 143 by SIGTERM`
 
+// ExitStatus are the exit codes of a verb, a line each.
+func ExitStatus(verb string) string { return exitStatus[verb] }
+
 // exitStatus are the exit codes of each verb.
 var exitStatus = map[string]string{
-	"run":      runStatus,
-	"plan":     status("the plan is shown"),
-	"init":     status("the train.toml is written, or shown"),
-	"estimate": status("the estimate is shown, whatever fits"),
-	"doctor":   doctorStatus,
-	"diagnose": status("everything was read, whatever the diagnosis"),
-	"explain":  status("the journal was read"),
-	"recipes":  status("the recipes are shown"),
-	"detect":   status("the recipe is shown, or that there is none"),
-	"runs":     status("the runs are listed"),
-	"status":   status("where the run stands is shown, however it ended"),
-	"report":   status("the report is written"),
-	"resume":   runStatus,
-	"logs":     status("the logs are shown"),
-	"clean":    status("what could be removed is removed, or nothing had to be"),
-	"version":  status("the version is shown"),
-	"help":     status("the help is shown"),
+	"run":        runStatus,
+	"plan":       status("the plan is shown"),
+	"init":       status("the train.toml is written, or shown"),
+	"estimate":   status("the estimate is shown, whatever fits"),
+	"doctor":     doctorStatus,
+	"diagnose":   status("everything was read, whatever the diagnosis"),
+	"explain":    status("the journal was read"),
+	"recipes":    status("the recipes are shown"),
+	"detect":     status("the recipe is shown, or that there is none"),
+	"runs":       status("the runs are listed"),
+	"status":     status("where the run stands is shown, however it ended"),
+	"report":     status("the report is written"),
+	"resume":     runStatus,
+	"logs":       status("the logs are shown"),
+	"clean":      status("what could be removed is removed, or nothing had to be"),
+	"completion": status("the script, or what fits, is printed"),
+	"version":    status("the version is shown"),
+	"help":       status("the help is shown"),
 }

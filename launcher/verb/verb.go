@@ -25,6 +25,12 @@ func Prepare(app *cli.App) {
 	}
 }
 
+// Topics are what help knows besides verbs.
+var Topics = []string{"config", "schema", "man"}
+
+// IsTopic reports whether a word names one of them.
+func IsTopic(word string) bool { return slices.Contains(Topics, word) }
+
 // Arrange puts the verb first, and a verb's flags before its arguments: flags
 // may stand anywhere. A command line without a verb is one of run.
 func Arrange(app *cli.App, args []string) []string {

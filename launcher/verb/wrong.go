@@ -34,8 +34,8 @@ func Misnamed(app *cli.App, args []string) error {
 	}
 	word, all := args[1], verbs(app)
 	if word == "help" && len(args) > 2 && !asksHelp(args[2]) {
-		if app.Command(args[2]) == nil {
-			return noVerb(args[2], job.Nearest(args[2], all))
+		if app.Command(args[2]) == nil && !IsTopic(args[2]) {
+			return noVerb(args[2], job.Nearest(args[2], slices.Concat(all, Topics)))
 		}
 	}
 	if strings.HasPrefix(word, "-") || strings.ContainsAny(word, "./") {

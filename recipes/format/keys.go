@@ -56,6 +56,11 @@ func Keys() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
+// KnobKeys are the keys that a knob, or a place of it, may have, sorted, each once.
+func KnobKeys() []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(keys[inKnob], keys[inPlace]))))
+}
+
 // gone are keys that the language had, and what to write in their place.
 var gone = map[string]string{
 	"grammar":   `write parser = "argparse", "dashes", "equals" or "HfArgumentParser"`,

@@ -1,0 +1,176 @@
+package job
+
+import (
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Section is one table of a train.toml, and what can be written in it.
+type Section struct {
+	Name  string
+	About string // one line
+	// Config: the user's own configuration may have it, too.
+	Config bool
+	// Keys are in the order in which they are shown; nil where the recipes judge the table.
+	Keys []Key
+}
+
+// A Key is one key of a table: what the reader takes for it, and what help, the schema
+// for editors and the manual say of it.
+type Key struct {
+	Name string
+	Form Form
+	// Words are what a text may be, what a list may hold, or what may stand in place of a
+	// number or a size; nil: any, or none.
+	Words []string
+	// Least and Most bound a number.
+	Least, Most int
+	// Default is what holds where the key is not set, spelt as in a train.toml; empty where
+	// there is no such value.
+	Default string
+	// Example is a value where there is no default.
+	Example string
+	About   string // one line
+}
+
+// A Form is how a value is spelt.
+type Form string
+
+// The forms.
+const (
+	TextForm     Form = "text"
+	PathForm     Form = "path"
+	DurationForm Form = "duration" // "30s", "2h30m"
+	SizeForm     Form = "size"     // "24GiB"
+	PatternForm  Form = "pattern"  // a regular expression
+	NumberForm   Form = "number"   // whole
+	TruthForm    Form = "true or false"
+	ListForm     Form = "list"  // of texts
+	TableForm    Form = "table" // of texts, by the names of variables
+)
+
+// The words that some keys can have.
+var (
+	launchers = []string{"gpurun", "self"}
+	counts    = []string{"auto", "gpu", "cpu"}
+	stalls    = []string{"off", "auto"}
+	snapshots = []string{"oom", "always", "off"}
+	onNotices = []string{"auto", "stop", "go-on"}
+	ttys      = []string{"auto", "always", "never"}
+)
+
+// Sections are the tables of a train.toml: the one list of its keys.
+var Sections = []Section{
+	{Name: "job", About: "the command, and where it runs: one of script, module, program and command", Keys: jobKeys},
+	{Name: "launch", About: "how the ranks are started", Keys: launchKeys},
+	{Name: "recovery", About: "what gpurun may do to get the job trained", Config: true, Keys: recoveryKeys},
+	{Name: "limits", About: "ceilings that gpurun puts on each rank", Config: true, Keys: []Key{
+		{Name: "device_memory", Form: SizeForm, Example: `"24GiB"`, About: "of the memory that the model trains in, for each rank"},
+	}},
+	{Name: "knobs", About: "where a script of your own keeps its settings (recipes/README.md); a recipe's entries are replaced"},
+	{Name: "resume", About: "how the job goes on from a checkpoint", Keys: []Key{
+		{Name: "latest", Form: PathForm, Example: `"out/ckpt-*"`, About: "the checkpoints, as a glob: the newest complete match is resumed from"},
+		{Name: "args", Form: ListForm, Example: `["--resume", "{latest}"]`, About: "are added to the command, {latest} replaced by the checkpoint"},
+		{Name: "data", Form: TextForm, Example: `"kept"`, About: `"kept": the job goes on with the next sample; any other text says what becomes of the samples`},
+	}},
+	{Name: "progress", About: "how the job's output shows that it trains", Keys: []Key{
+		{Name: "step", Form: PatternForm, Example: `'step (\d+)'`, About: "its first group is a step's number; groups with names are step, total and loss"},
+	}},
+	{Name: "notify", About: "who is told how a run goes: url, url_env, url_file or command", Config: true, Keys: notifyKeys},
+	{Name: "metrics", About: "where Prometheus finds a run", Config: true, Keys: []Key{
+		{Name: "textfile", Form: PathForm, Default: `""`, About: "a file for node_exporter, such as /var/lib/prometheus/node-exporter/gpurun-{job}.prom"},
+		{Name: "listen", Form: TextForm, Default: `""`, About: "an address that is scraped, such as 127.0.0.1:9400; port 0: the system chooses one"},
+	}},
+}
+
+var notifyKeys = []Key{
+	{Name: "url", Form: TextForm, Example: `"https://ci.example.org/hook"`, About: "where events are posted"},
+	{Name: "url_env", Form: TextForm, Example: `"GPURUN_NOTIFY_URL"`, About: "or a variable with the URL"},
+	{Name: "url_file", Form: PathForm, Example: `"/home/me/.hook"`, About: "or a file with the URL"},
+	{Name: "command", Form: ListForm, Example: `["tell", "gpurun"]`, About: "or a program that gets each event on its standard input, tried once"},
+	{Name: "style", Form: TextForm, Words: notifyStyles, Default: `"json"`, About: "how an event is spelt"},
+	{Name: "on", Form: ListForm, Words: notifyEvents, Default: `["rescued", "exhausted", "failed", "trained", "stalled"]`, About: "which events are told"},
+	{Name: "timeout", Form: DurationForm, Default: `"10s"`, About: "of each try, at most 1m"},
+	{Name: "secret_env", Form: TextForm, Example: `"GPURUN_NOTIFY_SECRET"`, About: "a variable with what signs each event"},
+	{Name: "secret_file", Form: PathForm, Example: `"/home/me/.hook-secret"`, About: "or a file with it"},
+}
+
+var jobKeys = []Key{
+	{Name: "name", Form: TextForm, Example: `"gpt-small"`, About: "names the folder of the job's runs; by default the file's name"},
+	{Name: "script", Form: PathForm, Example: `"train.py"`, About: "a Python file"},
+	{Name: "module", Form: TextForm, Example: `"pkg.train"`, About: "or a Python module, as with python -m"},
+	{Name: "program", Form: ListForm, Example: `["./run.sh"]`, About: "or a program and its arguments"},
+	{Name: "command", Form: TextForm, Example: `"torchrun --nproc-per-node 8 train.py"`, About: "or a command line as you type it today"},
+	{Name: "args", Form: ListForm, Example: `["--batch-size", "64"]`, About: "the arguments of script, module or program"},
+	{Name: "env", Form: TableForm, Example: `{ HF_HOME = "/data/hf" }`, About: "variables for the ranks, on top of gpurun's own"},
+	{Name: "workdir", Form: PathForm, Default: `"."`, About: "where the ranks run; relative paths count from this file"},
+	{Name: "python", Form: PathForm, Default: `""`, About: `"": PYTHON_EXEC, the active venv or conda, torchrun's own, python3`},
+	{Name: "recipe", Form: TextForm, Default: `"auto"`, About: `a name, a path to a recipe file, or "none"`},
+}
+
+var launchKeys = []Key{
+	{Name: "nproc_per_node", Form: NumberForm, Words: counts, Least: 1, Most: mostRanks, Default: `"auto"`, About: "ranks; auto: one for each usable GPU where the script is distributed, else one process"},
+	{Name: "nnodes", Form: NumberForm, Words: []string{"auto"}, Least: 1, Most: 1, Default: `"auto"`, About: "one node"},
+	{Name: "master_port", Form: NumberForm, Most: 65535, Default: "0", About: "0: a free one for each attempt"},
+	{Name: "ranks", Form: TextForm, Words: launchers, Default: `"gpurun"`, About: "who starts the ranks; self: the command starts its own"},
+	{Name: "data_parallel", Form: NumberForm, Most: many, Default: "0", About: "0: all ranks; set it where tensor, pipeline or context parallelism takes part of them"},
+	{Name: "hang_timeout", Form: DurationForm, Default: `"30s"`, About: "silence after an out-of-memory traceback that means the rank hangs; at least 1s"},
+	{Name: "stall_timeout", Form: DurationForm, Words: stalls, Default: `"off"`, About: "no step on any rank for so long means that the job hangs; auto: ten times the longest step, at least 10m"},
+	{Name: "probe", Form: TruthForm, Default: "true", About: "the small Python hook: what the process says, and what is turned there"},
+	{Name: "hooks", Form: TruthForm, Default: "true", About: "settings may be changed inside the process; false: it is asked, and nothing is changed"},
+	{Name: "snapshot", Form: TextForm, Words: snapshots, Default: `"oom"`, About: "when the GPU allocator's snapshot is written: what filled its memory, by line of code"},
+	{Name: "on_notice", Form: TextForm, Words: onNotices, Default: `"auto"`, About: "SIGUSR1; stop: at the next checkpoint; auto: stop under a scheduler that ends the time"},
+	{Name: "notice_grace", Form: DurationForm, Default: `"60s"`, About: "how long to train on after a notice where the end of the time is not known"},
+	{Name: "tty", Form: TextForm, Words: ttys, Default: `"auto"`, About: "a pseudo-terminal for a single rank"},
+	{Name: "log_limit", Form: SizeForm, Words: []string{"off"}, Default: `"256MiB"`, About: "of each log of a rank: head and tail are kept; off: no limit"},
+}
+
+var recoveryKeys = []Key{
+	{Name: "mode", Form: TextForm, Words: modes, Default: `"predict"`, About: "ladder: one rung at a time; off: run, name the cause, change nothing"},
+	{Name: "prefer", Form: TextForm, Words: prefers, Default: `"speed"`, About: "tree: among plans that fit, the first in the order of the rungs"},
+	{Name: "climb", Form: TruthForm, Default: "true", About: "one relaunch, at a checkpoint, to a faster plan where memory is left; false: only proposed"},
+	{Name: "max_attempts", Form: NumberForm, Least: 1, Most: many, Default: "20", About: "how often the job is started at most"},
+	{Name: "numerics", Form: TextForm, Words: numerics, Default: `"mixed-precision"`, About: "preserve: same dtypes and optimizer; any: also rung 7"},
+	{Name: "never", Form: ListForm, Words: barrable(), Default: "[]", Example: `["nvme"]`, About: "rungs or knobs to leave alone"},
+	{Name: "nvme_path", Form: PathForm, Default: `""`, About: "a folder on a local disk, for rung 6"},
+	{Name: "transient_retries", Form: NumberForm, Most: many, Default: "3", About: "restarts for failures that pass, such as a lost network"},
+	{Name: "restart_from_zero", Form: DurationForm, Default: `"30m"`, About: "work that may be repeated where there is no checkpoint"},
+}
+
+// sectionsOf are the tables that a file may have, by name, with the keys that each may
+// have. A nil list is a table that is checked elsewhere.
+func sectionsOf(wanted func(Section) bool) map[string][]string {
+	named := map[string][]string{}
+	for _, s := range Sections {
+		if !wanted(s) {
+			continue
+		}
+		named[s.Name] = nil
+		for _, k := range s.Keys {
+			named[s.Name] = append(named[s.Name], k.Name)
+		}
+	}
+	return named
+}
+
+// Said is a key's description by its table and its name; nil where there is none.
+func Said(section, name string) *Key {
+	for _, s := range Sections {
+		for i := range s.Keys {
+			if s.Name == section && s.Keys[i].Name == name {
+				return &s.Keys[i]
+			}
+		}
+	}
+	return nil
+}
+
+// KnobNames are the knobs that a [knobs] table may have.
+func KnobNames() []string {
+	var names []string
+	for _, k := range strategy.Knobs {
+		if k != strategy.Allocator { // it is the same for every job
+			names = append(names, string(k))
+		}
+	}
+	return names
+}

@@ -1,0 +1,306 @@
+package manual
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/estimate"
+	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/runs"
+	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/recipes"
+)
+
+// An Answer is what may stand in the place of the last word of a command line.
+type Answer struct {
+	Words []Candidate
+	// Paths says which of the shell's own may stand there, too: AnyFile, Folders, TrainFiles,
+	// or empty for none.
+	Paths string
+}
+
+// What the shell itself completes.
+const (
+	AnyFile    = "files"
+	Folders    = "folders"
+	TrainFiles = "toml"
+)
+
+// A Candidate is a word that fits, and its line of help.
+type Candidate struct{ Word, About string }
+
+// shownRuns is how many runs are offered, the newest first.
+const shownRuns = 50
+
+// Complete says what may stand in the place of the last of words, which follow "gpurun".
+func Complete(app *cli.App, words []string) Answer {
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	before, typed := words[:len(words)-1], words[len(words)-1]
+	c, rest := command(app, before)
+	l := line{app: app, command: c, first: len(rest) == len(before)}
+	answer := l.complete(rest, typed)
+	answer.Words = slices.DeleteFunc(answer.Words, func(c Candidate) bool { return !strings.HasPrefix(c.Word, typed) })
+	return answer
+}
+
+// command is the verb of a line, run where there is none, and the words behind it.
+func command(app *cli.App, words []string) (*cli.Command, []string) {
+	c := app.Command("run")
+	for i, word := range words {
+		if named := app.Command(word); named != nil {
+			c, words = named, words[i+1:]
+			break
+		}
+		if word != "--json" && word != "--quiet" {
+			return c, words
+		}
+	}
+	for _, sub := range c.Subcommands {
+		if i := slices.Index(words, sub.Name); i >= 0 {
+			return sub, words[i+1:]
+		}
+	}
+	return c, words
+}
+
+// A line is a command line up to the word that is completed.
+type line struct {
+	app     *cli.App
+	command *cli.Command
+	first   bool // no verb was named: one may follow
+	named   int  // arguments that are no flags
+	more    bool // flags may follow the first of them: it is a train.toml, or a size
+}
+
+// complete walks over the words before the last one, which is typed.
+func (l line) complete(before []string, typed string) Answer {
+	options := l.options()
+	for i := 0; i < len(before); i++ {
+		word := before[i]
+		o := find(options, word)
+		switch {
+		case word == "--":
+			return Answer{Paths: AnyFile}
+		case strings.HasPrefix(word, "-") && len(word) > 1:
+			if o.value != "" && i == len(before)-1 {
+				return l.valueOf(o, "", typed)
+			}
+			if o.value != "" {
+				i++
+			}
+			continue
+		case l.named == 0:
+			l.more = strings.HasSuffix(word, ".toml") || l.command.Name == "estimate" && word != "" && word[0] >= '0' && word[0] <= '9'
+		}
+		if l.named++; l.command.SkipFlagParsing && !l.more && l.command.Name != "help" {
+			return Answer{Paths: AnyFile} // what follows is the job's own
+		}
+	}
+	if name, value, assigned := strings.Cut(typed, "="); assigned && strings.HasPrefix(name, "--") {
+		return l.valueOf(find(options, name), name+"=", value)
+	}
+	if strings.HasPrefix(typed, "-") {
+		var all Answer
+		for _, o := range options {
+			for _, name := range o.names {
+				all.Words = append(all.Words, Candidate{name, o.about})
+			}
+		}
+		return all
+	}
+	return l.arguments()
+}
+
+// find is the option that a word of the line is.
+func find(all []option, word string) option {
+	if strings.Contains(word, "=") {
+		return option{}
+	}
+	for _, o := range all {
+		if slices.Contains(o.names, strings.ReplaceAll(word, "_", "-")) {
+			return o
+		}
+	}
+	return option{}
+}
+
+// options are those of the verb: as its help has them, and those that only its usage or the
+// reader of its line knows.
+func (l line) options() []option {
+	var all []option
+	for _, s := range optionsOf(l.command) {
+		if s.names != nil {
+			all = append(all, s.option)
+		}
+	}
+	var known []option // of a run, for those that a verb's own help only mentions
+	for _, s := range parse(commandline.RunHelp) {
+		known = append(known, s.option)
+	}
+	add := func(name, value string) {
+		if find(all, name).names == nil {
+			all = append(all, option{names: []string{name}, value: cmp.Or(find(known, name).value, value), about: find(known, name).about})
+		}
+	}
+	for _, name := range flagLike.FindAllString(l.command.UsageText, -1) {
+		add(name, "")
+	}
+	if l.command.SkipFlagParsing && l.command.Name != "help" {
+		for name, valued := range commandline.OwnOptions(l.command.Name) {
+			add(name, map[bool]string{true: "VALUE"}[valued])
+		}
+	}
+	slices.SortFunc(all, func(a, b option) int { return strings.Compare(a.names[0], b.names[0]) })
+	return all
+}
+
+var flagLike = regexp.MustCompile(`--[a-z][a-z-]+`)
+
+// values are the words that flags of a few words can have.
+func values() map[string][]string {
+	all := map[string][]string{
+		"mode":           job.Said("recovery", "mode").Words,
+		"numerics":       job.Said("recovery", "numerics").Words,
+		"never":          job.Said("recovery", "never").Words,
+		"nproc-per-node": job.Said("launch", "nproc_per_node").Words,
+		"nnodes":         {"1"},
+	}
+	maps.Copy(all, estimate.Values())
+	return all
+}
+
+// listed are the flags whose value is a list with commas.
+var listed = []string{"never", "offload"}
+
+// valueOf completes an option's value; lead is what stands before it in the same word.
+func (l line) valueOf(o option, lead, typed string) Answer {
+	for _, name := range o.names {
+		name = strings.TrimLeft(name, "-")
+		words := values()[name]
+		if i := strings.LastIndex(typed, ","); i >= 0 && slices.Contains(listed, name) {
+			lead += typed[:i+1]
+		}
+		if words != nil {
+			return Answer{Words: candidates(lead, words)}
+		}
+	}
+	switch {
+	case lead != "" && o.value != "": // the shell would complete the whole word
+		return Answer{}
+	case o.value == "FILE" || o.value == "PATH":
+		return Answer{Paths: AnyFile}
+	case o.value == "DIR":
+		return Answer{Paths: Folders}
+	}
+	return Answer{}
+}
+
+func candidates(lead string, words []string) []Candidate {
+	var all []Candidate
+	for _, w := range words {
+		all = append(all, Candidate{Word: lead + w})
+	}
+	return all
+}
+
+// arguments are what may stand where a verb takes something that is no flag: its usage
+// says what.
+func (l line) arguments() Answer {
+	usage := l.command.UsageText
+	has := func(word string) bool { return strings.Contains(usage, word) }
+	var a Answer
+	switch {
+	case l.command.Name == "help":
+		a.Words = candidates("", verb.Topics)
+		a.Words = append(a.Words, l.verbs()...)
+	case l.command.Name == "completion" && l.named == 0:
+		a.Words = candidates("", Shells)
+	case l.named > 0 && !has("…"):
+	case has("[NAME]") && l.named == 0:
+		a.Words = recipeNames()
+	case has("[RUN]"):
+		a.Words, a.Paths = runNames(), Folders
+	case l.more:
+	case has("FILE|"):
+		a.Paths = AnyFile
+	case has("DIRECTORY]"):
+		a.Paths = Folders
+	case has("script.py"), has("COMMAND…"):
+		a.Paths = AnyFile
+	case has("train.toml"):
+		a.Paths = TrainFiles
+	}
+	for _, sub := range l.command.Subcommands {
+		if l.named == 0 {
+			a.Words = append(a.Words, Candidate{sub.Name, sub.Usage})
+		}
+	}
+	if l.first && l.named == 0 {
+		a.Words = append(a.Words, l.verbs()...)
+	}
+	return a
+}
+
+func (l line) verbs() []Candidate {
+	var all []Candidate
+	for _, c := range l.app.Commands {
+		all = append(all, Candidate{c.Name, c.Usage})
+	}
+	return all
+}
+
+func recipeNames() []Candidate {
+	catalog, err := recipes.Catalog()
+	if err != nil {
+		return nil // a shell has no place for it
+	}
+	var all []Candidate
+	for _, r := range catalog {
+		all = append(all, Candidate{r.Name, r.Title})
+	}
+	return all
+}
+
+// plain is a name that no shell has to quote.
+var plain = regexp.MustCompile(`^[\w./+@%-]+$`)
+
+// runNames are the newest runs below the working directory, by job and name.
+func runNames() []Candidate {
+	all, err := runs.List(".")
+	if err != nil {
+		return nil
+	}
+	var found []Candidate
+	for _, r := range all[:min(len(all), shownRuns)] {
+		name := filepath.Base(filepath.Dir(r.Path)) + "/" + filepath.Base(r.Path)
+		if plain.MatchString(name) {
+			found = append(found, Candidate{name, string(r.Outcome)})
+		}
+	}
+	return found
+}
+
+// WriteTo writes a word a line, behind a tab its help, and last the kind of paths.
+func (a Answer) WriteTo(w io.Writer) (int64, error) {
+	var b strings.Builder
+	for _, c := range a.Words {
+		about := strings.Join(strings.Fields(c.About), " ")
+		fmt.Fprintf(&b, "%s\t%s\n", c.Word, about)
+	}
+	if a.Paths != "" {
+		fmt.Fprintf(&b, ":%s\n", a.Paths)
+	}
+	n, err := io.WriteString(w, b.String())
+	return int64(n), err
+}

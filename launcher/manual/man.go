@@ -1,0 +1,203 @@
+package manual
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/verb"
+)
+
+// about gpurun, on its own page.
+const manDescription = `gpurun runs a PyTorch or DeepSpeed training job in place of torchrun, and when the job runs out of memory, changes its
+settings to a plan that fits and runs it again. It works with unmodified scripts, never writes to your files, and never changes
+the global batch or the learning rate.`
+
+// manFiles are the files that gpurun reads and writes of its own accord.
+var manFiles = []option{
+	{names: []string{"~/.config/gpurun/config.toml"}, about: "defaults for all your jobs: the tables of a train.toml that gpurun help config names"},
+	{names: []string{".gpurun/JOB/RUN/"}, about: "a run: journal.jsonl, verdict.json, report.html, and the ranks' output"},
+	{names: []string{"~/.local/state/gpurun/"}, about: "what fitted, remembered from run to run"},
+}
+
+// manVariables are the variables that mean something to gpurun itself.
+var manVariables = []option{
+	{names: []string{"GPURUN"}, about: "off: what stands behind gpurun is executed as it is"},
+	{names: []string{"PYTHON_EXEC"}, about: "the interpreter of the ranks"},
+	{names: []string{"PET_NPROC_PER_NODE, PET_…"}, about: "torchrun's flags, as torchrun counts them"},
+}
+
+// WriteMan writes gpurun's own manual page, gpurun(1).
+func WriteMan(w io.Writer, app *cli.App) error {
+	p := begun("gpurun", app.Usage, app.UsageText)
+	p.head("DESCRIPTION")
+	p.text(manDescription)
+	p.head("VERBS")
+	var pages []string
+	for _, c := range app.Commands {
+		p.entry(`\fBgpurun `+bold(c.Name)+`\fR`, c.Usage)
+		pages = append(pages, c.Name)
+	}
+	p.head("OPTIONS")
+	p.text("Those of a run; gpurun help VERB has a verb's.")
+	p.options(parse(commandline.OptionsHelp("run")))
+	p.status("run")
+	p.head("FILES")
+	p.list(manFiles)
+	p.head("ENVIRONMENT")
+	p.list(manVariables)
+	p.also(pages)
+	return p.to(w)
+}
+
+// WriteManOf writes the manual page of a verb, gpurun-VERB(1).
+func WriteManOf(w io.Writer, c *cli.Command) error {
+	p := begun("gpurun-"+c.Name, c.Usage, c.UsageText)
+	if c.Description != "" {
+		p.head("DESCRIPTION")
+		p.text(c.Description)
+	}
+	if len(c.Subcommands) > 0 {
+		p.head("COMMANDS")
+		for _, sub := range c.Subcommands {
+			p.entry(bold(sub.Name), sub.Usage)
+		}
+	}
+	p.head("OPTIONS")
+	p.options(optionsOf(c))
+	p.status(c.Name)
+	p.also([]string{""})
+	return p.to(w)
+}
+
+// A roff is a manual page being written.
+type roff struct{ strings.Builder }
+
+// begun is a page up to its synopsis.
+func begun(name, usage, synopsis string) *roff {
+	p := &roff{}
+	// There is no date: the same source gives the same page.
+	fmt.Fprintf(p, ".TH %s 1 \"\" \"gpurun\" \"gpurun\"\n", strings.ToUpper(strings.ReplaceAll(name, "-", `\-`)))
+	p.head("NAME")
+	fmt.Fprintf(p, "%s \\- %s\n", escaped(name), escaped(usage))
+	p.head("SYNOPSIS")
+	p.table(synopsis)
+	return p
+}
+
+func (p *roff) head(title string) { fmt.Fprintf(p, ".SH %s\n", title) }
+
+// table writes lines as they are.
+func (p *roff) table(text string) { fmt.Fprintf(p, ".nf\n%s\n.fi\n", escaped(text)) }
+
+// text writes lines as they are, where one is a table's or an example's, else filled.
+func (p *roff) text(text string) {
+	if strings.Contains(text, "\n ") {
+		p.table(text)
+		return
+	}
+	fmt.Fprintf(p, "%s\n", escaped(text))
+}
+
+// entry writes a term, which is escaped, and what it is.
+func (p *roff) entry(term, about string) { fmt.Fprintf(p, ".TP\n%s\n%s\n", term, escaped(about)) }
+
+// list writes entries whose names are all of them.
+func (p *roff) list(all []option) {
+	for _, o := range all {
+		p.entry(bold(o.names[0]), o.about)
+	}
+}
+
+// options writes the options and what stands between them.
+func (p *roff) options(all []said) {
+	for _, s := range all {
+		switch {
+		case s.names != nil:
+			term := ""
+			for i, name := range s.names {
+				if i > 0 {
+					term += ", "
+				}
+				term += bold(name)
+			}
+			if s.value != "" {
+				term += ` \fI` + escaped(s.value) + `\fR`
+			}
+			p.entry(term, s.about)
+		case strings.HasSuffix(s.text, ":"):
+			fmt.Fprintf(p, ".SS %s\n", escaped(upperFirst(strings.TrimSuffix(s.text, ":"))))
+		default:
+			fmt.Fprintf(p, ".PP\n%s\n", escaped(s.text))
+		}
+	}
+}
+
+var code = regexp.MustCompile(`^ *(\d+) +(.*)$`)
+
+// status writes the exit codes of a verb.
+func (p *roff) status(name string) {
+	p.head("EXIT STATUS")
+	for line := range strings.SplitSeq(verb.ExitStatus(name), "\n") {
+		if m := code.FindStringSubmatch(line); m != nil {
+			p.entry(bold(m[1]), m[2])
+		}
+	}
+}
+
+// also names other pages; the empty name is gpurun's own.
+func (p *roff) also(names []string) {
+	p.head("SEE ALSO")
+	for i, name := range names {
+		page, comma := "gpurun-"+name, ","
+		if name == "" {
+			page = "gpurun"
+		}
+		if i == len(names)-1 {
+			comma = ""
+		}
+		fmt.Fprintf(p, ".BR %s (1)%s\n", escaped(page), comma)
+	}
+}
+
+func (p *roff) to(w io.Writer) error {
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+func bold(text string) string { return `\fB` + escaped(text) + `\fR` }
+
+// escaped is text as troff shows it: what is special in it is spelt out, characters beyond
+// ASCII by their number, and no line is taken for a request.
+func escaped(text string) string {
+	var b strings.Builder
+	first := true
+	for _, r := range text {
+		switch {
+		case first && (r == '.' || r == '\''):
+			b.WriteString(`\&` + string(r))
+		case r == '\\':
+			b.WriteString(`\e`)
+		case r == '-':
+			b.WriteString(`\-`)
+		case r == '\'':
+			b.WriteString(`\(aq`)
+		case r == '`':
+			b.WriteString(`\(ga`)
+		case r == '^':
+			b.WriteString(`\(ha`)
+		case r == '~':
+			b.WriteString(`\(ti`)
+		case r > '~':
+			fmt.Fprintf(&b, `\[u%04X]`, r)
+		default:
+			b.WriteRune(r)
+		}
+		first = r == '\n'
+	}
+	return b.String()
+}

@@ -1,0 +1,57 @@
+// Package manual is what gpurun says of itself beside its help: the keys of a train.toml,
+// as text, as a page and as a schema for editors; manual pages; and what completes a
+// command line in a shell. All of it is made of the tables that the readers use: the verbs
+// with their flags, the help of the options, and the keys of package job.
+package manual
+
+import (
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/verb"
+)
+
+// HelpUsage is how the verb help is called.
+const HelpUsage = "gpurun help [VERB]\ngpurun VERB --help\ngpurun help config [--markdown]\ngpurun help schema\ngpurun help man [VERB]"
+
+// HelpDescription says what there is besides the help of verbs.
+const HelpDescription = `config shows all keys of a train.toml with their defaults, as a file; schema is its JSON Schema, for editors;
+man is a manual page, for "man -l -".`
+
+// Help is what the verb help does: it shows a topic, the help of a verb, or gpurun's own.
+func Help(c *cli.Context) error {
+	words := c.Args().Slice()
+	if len(words) == 0 || !verb.IsTopic(words[0]) {
+		return verb.Show(c)
+	}
+	topic, rest := words[0], words[1:]
+	if topic == "man" {
+		return showMan(c, rest)
+	}
+	write := map[string]func(io.Writer) error{"config": WriteConfig, "schema": WriteSchema}[topic]
+	if topic == "config" && len(rest) == 1 && rest[0] == "--markdown" {
+		write, rest = WriteConfigPage, nil
+	}
+	if len(rest) > 0 {
+		return errext.Errorf("gpurun help help shows what there is", "unexpected argument %q for gpurun help %s", rest[0], topic)
+	}
+	return write(c.App.Writer)
+}
+
+// showMan writes the manual page of gpurun, or of a verb.
+func showMan(c *cli.Context, words []string) error {
+	if len(words) == 0 {
+		return WriteMan(c.App.Writer, c.App)
+	}
+	of := c.App.Command(words[0])
+	switch {
+	case of == nil:
+		return errext.Errorf("gpurun help lists the verbs", "%q is no verb", words[0])
+	case len(words) > 1:
+		return errext.Errorf("gpurun help help shows what there is", "unexpected argument %q for gpurun help man", strings.Join(words[1:], " "))
+	}
+	return WriteManOf(c.App.Writer, of)
+}
