@@ -60,6 +60,7 @@ func relate(tables object) {
 	of := func(table string) object { return tables[table].(object) }
 	of("job")["oneOf"] = commands
 	of("job")["dependencies"] = object{"command": object{"not": object{"required": []string{"args"}}}}
+	of("notify")["properties"].(object)["command"].(object)["minItems"] = 1
 	of("resume")["dependencies"] = object{"latest": []string{"args"}, "args": []string{"latest"}, "data": []string{"latest"}}
 }
 
