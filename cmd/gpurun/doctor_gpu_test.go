@@ -97,7 +97,7 @@ func TestAStoppedDoctorFreesTheGPU(t *testing.T) {
 		cmd, out := c.start(t, t.TempDir(), binary(t), "doctor")
 		await(t, "the doctor to hold the GPU", func() bool {
 			used, _ := c.level(t)
-			return used > c.before+8<<30
+			return used > c.before+2<<30
 		})
 		if err := cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)

@@ -33,11 +33,13 @@ def largest(free):
             torch.cuda.empty_cache()
             return size // MiB * MiB
         size -= max(free // 64, 2 * MiB)
-    return size // MiB * MiB
+    return 0
 
 
-def fragment(free):
-    piece = max(free // 64 // (64 * MiB), 1) * 64 * MiB
+def fragment(free, total):
+    room = min(free, 16 << 30)  # the rest says nothing more, and takes seconds
+    torch.cuda.set_per_process_memory_fraction(room / total)
+    piece = max(room // 64 // (64 * MiB), 1) * 64 * MiB
     pieces = []
     while len(pieces) < 64:
         got = take(piece)
@@ -61,7 +63,7 @@ try:
     if new:
         torch.cuda.empty_cache()
         torch.cuda.memory._set_allocator_settings("expandable_segments:True")
-        fragment(told["free"])
+        fragment(told["free"], told["total"])
 except Exception as e:
     told["error"] = "%s: %s" % (type(e).__name__, str(e).split("\n")[0])
 out.write(json.dumps(told) + "\n")

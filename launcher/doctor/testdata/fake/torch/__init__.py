@@ -36,7 +36,7 @@ class cuda:
     get_arch_list = staticmethod(lambda: fake.get("arch", []))
     mem_get_info = staticmethod(lambda: (64 << 30, 80 << 30))
     memory_snapshot = staticmethod(lambda: [{"is_expandable": fake.get("expandable", True)}])
-    set_device = empty_cache = synchronize = staticmethod(lambda *_: None)
+    set_device = empty_cache = synchronize = set_per_process_memory_fraction = staticmethod(lambda *_: None)
 
 
 class Tensor:
