@@ -14,6 +14,9 @@ type Sample struct {
 	Step  int      `json:"step,omitempty"`
 	Total int      `json:"total,omitempty"`
 	Loss  *float64 `json:"loss,omitempty"`
+	// Batches says that both are by the job's lines, which may count micro batches: the process
+	// counts optimizer steps.
+	Batches bool `json:"-"`
 	// Phase is "load" before the first step, "train" from then on, "eval" and "save" where
 	// the process says so.
 	Phase string `json:"phase,omitempty"`

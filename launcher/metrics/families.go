@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -53,7 +54,7 @@ var (
 	trainingStep     = gauge("gpurun_training_step", "The latest step of a rank; of ranks that count alike.", "rank")
 	trainingSteps    = gauge("gpurun_training_steps", "How many steps there are in all, where the job says so.")
 	lastStep         = gauge("gpurun_last_step_timestamp_seconds", "When the step last changed, in seconds since 1970; before the first step, when the attempt was started.")
-	stepDuration     = gauge("gpurun_step_duration_seconds", "The mean time of an optimizer step in the last minute.")
+	stepDuration     = gauge("gpurun_step_duration_seconds", "The mean time of a step in the last minute.")
 	samplesPerSecond = gauge("gpurun_samples_per_second", "Samples that all ranks together train with in a second, in the last minute.")
 
 	memoryUsed      = gauge("gpurun_memory_used_bytes", "Memory that PyTorch's allocator gives to a rank now; on the CPU, the process's own.", "rank", "device")
@@ -161,7 +162,9 @@ func (t teller) pace(s *standing, rate float64) {
 		return
 	}
 	t(stepDuration, 1/rate)
-	t.known(samplesPerSecond, rate*float64(s.began.Job.GlobalBatch(s.attempt.Plan)))
+	if !slices.ContainsFunc(s.samples, func(sample launcher.Sample) bool { return sample.Batches }) {
+		t.known(samplesPerSecond, rate*float64(s.began.Job.GlobalBatch(s.attempt.Plan)))
+	}
 }
 
 func (t teller) memory(sample launcher.Sample, device string) {
