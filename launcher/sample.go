@@ -17,6 +17,9 @@ type Sample struct {
 	Step  int      `json:"step,omitempty"`
 	Total int      `json:"total,omitempty"`
 	Loss  *float64 `json:"loss,omitempty"`
+	// Batches says that both are by the job's lines, which may count micro batches: the process
+	// counts optimizer steps.
+	Batches bool `json:"-"`
 	// Phase is "load" before the first step, and "train" from then on.
 	Phase string `json:"phase,omitempty"`
 	// Allocated and Reserved are what PyTorch's allocator gives and holds now (on the CPU

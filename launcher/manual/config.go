@@ -65,6 +65,8 @@ func otherWords(k job.Key) string {
 	switch {
 	case k.Form == job.NumberForm && k.Words != nil && k.Most == 1:
 		others = append(others, "1")
+	case k.Form == job.DurationForm && k.Words != nil:
+		others = append(others, "a duration")
 	case k.Form == job.NumberForm && k.Words != nil:
 		others = append(others, "a number")
 	}

@@ -46,7 +46,7 @@ func TestGeneratedFilesAreNew(t *testing.T) {
 // What help config prints is a train.toml, in which a script is all that is missing.
 func TestConfigIsATrainFile(t *testing.T) {
 	t.Chdir(t.TempDir())
-	config := strings.Replace(text(t, WriteConfig), "# script ", "script ", 1)
+	config := strings.NewReplacer("# script ", "script ", "# url_env ", "url_env ").Replace(text(t, WriteConfig))
 	if _, wrong := open(t, config); wrong != nil {
 		t.Errorf("%v\n%s", wrong, config)
 	}

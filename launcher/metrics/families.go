@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -50,10 +51,10 @@ var (
 	attemptRunning  = gauge("gpurun_attempt_running", "1 while the ranks of the latest attempt run, else 0.")
 	attemptStart    = gauge("gpurun_attempt_start_timestamp_seconds", "When the latest attempt was started, in seconds since 1970.")
 
-	trainingStep     = gauge("gpurun_training_step", "The latest optimizer step of a rank.", "rank")
-	trainingSteps    = gauge("gpurun_training_steps", "How many optimizer steps there are in all, where the job says so.")
+	trainingStep     = gauge("gpurun_training_step", "The latest step of a rank; of ranks that count alike.", "rank")
+	trainingSteps    = gauge("gpurun_training_steps", "How many steps there are in all, where the job says so.")
 	lastStep         = gauge("gpurun_last_step_timestamp_seconds", "When the step last changed, in seconds since 1970; before the first step, when the attempt was started.")
-	stepDuration     = gauge("gpurun_step_duration_seconds", "The mean time of an optimizer step in the last minute.")
+	stepDuration     = gauge("gpurun_step_duration_seconds", "The mean time of a step in the last minute.")
 	samplesPerSecond = gauge("gpurun_samples_per_second", "Samples that all ranks together train with in a second, in the last minute.")
 
 	memoryUsed      = gauge("gpurun_memory_used_bytes", "Memory that PyTorch's allocator gives to a rank now; on the CPU, the process's own.", "rank", "device")
@@ -97,7 +98,10 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	told.attempt(s)
 	told.pace(s, m.rate())
 	for _, sample := range s.samples {
-		told.sample(sample, m.label(sample.Device))
+		if sample.Total == s.total { // some may count micro batches, others steps of the optimizer
+			told.known(trainingStep, float64(sample.Step), strconv.Itoa(sample.Rank))
+		}
+		told.memory(sample, m.label(sample.Device))
 	}
 }
 
@@ -148,6 +152,7 @@ func (t teller) attempt(s *standing) {
 		t(predictedPeak, float64(p.Mean), "mean")
 		t(predictedPeak, float64(p.Bound), "bound")
 	}
+	t.known(trainingSteps, float64(s.total))
 	t.known(measuredMaximum, float64(s.peak))
 }
 
@@ -157,18 +162,16 @@ func (t teller) pace(s *standing, rate float64) {
 		return
 	}
 	t(stepDuration, 1/rate)
-	t.known(samplesPerSecond, rate*float64(s.began.Job.GlobalBatch(s.attempt.Plan)))
+	if !slices.ContainsFunc(s.samples, func(sample launcher.Sample) bool { return sample.Batches }) {
+		t.known(samplesPerSecond, rate*float64(s.began.Job.GlobalBatch(s.attempt.Plan)))
+	}
 }
 
-func (t teller) sample(sample launcher.Sample, device string) {
-	rank := strconv.Itoa(sample.Rank)
-	t.known(trainingStep, float64(sample.Step), rank)
-	if sample.Rank == 0 {
-		t.known(trainingSteps, float64(sample.Total))
-	}
+func (t teller) memory(sample launcher.Sample, device string) {
 	if device == "" {
 		return
 	}
+	rank := strconv.Itoa(sample.Rank)
 	t.known(memoryUsed, float64(sample.Allocated), rank, device)
 	t.known(memoryReserved, float64(sample.Reserved), rank, device)
 	t.known(memoryPeak, float64(sample.Peak), rank, device)

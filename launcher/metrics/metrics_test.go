@@ -131,6 +131,17 @@ func TestMetricsOfARun(t *testing.T) {
 	promtool(t, over, "check", "metrics")
 }
 
+// A rank whose lines count micro batches, beside one whose process counts steps, does not make
+// the other one lag behind.
+func TestRanksThatCountOtherwise(t *testing.T) {
+	m, samples := made(t, Options{}, nil), sampled()
+	samples[0].Batches, samples[1].Total = true, 0
+	tell(m, samples, story...)
+	if text := values(exposed(t, m)); !strings.Contains(text, `gpurun_training_step{rank="0"} 40`) || strings.Contains(text, `gpurun_training_step{rank="1"}`) || strings.Contains(text, "gpurun_samples_per_second") {
+		t.Errorf("steps of\n%s", text)
+	}
+}
+
 func readTest(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))

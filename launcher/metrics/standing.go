@@ -21,6 +21,7 @@ type standing struct {
 
 	samples []launcher.Sample // of the latest attempt, by rank
 	step    int               // the furthest
+	total   int               // steps in all, 0 where nobody says so
 	stepped time.Time         // when that was seen first
 	peak    int64             // bytes of the rank that held most in the attempt
 }
@@ -43,7 +44,7 @@ func (s *standing) see(e launcher.Event, now time.Time) {
 		}
 	case launcher.Started:
 		s.attempt, s.running, s.verdict = &e, true, nil
-		s.samples, s.step, s.stepped, s.peak = nil, 0, e.At, 0
+		s.samples, s.step, s.total, s.stepped, s.peak = nil, 0, 0, e.At, 0
 	case launcher.Ended:
 		s.running = false
 		for i := range s.samples { // what was held is free
@@ -72,12 +73,13 @@ func (s *standing) take(attempt int, samples []launcher.Sample, now time.Time) {
 	}
 	s.samples = slices.Clone(samples)
 	step := 0
+	s.total = 0
 	for i := range s.samples {
 		sample := &s.samples[i]
 		if ceiling := s.began.Job.Ceiling; ceiling > 0 && (sample.Allowed == 0 || ceiling < sample.Allowed) {
 			sample.Allowed = ceiling
 		}
-		step, s.peak = max(step, sample.Step), max(s.peak, sample.Peak)
+		step, s.total, s.peak = max(step, sample.Step), max(s.total, sample.Total), max(s.peak, sample.Peak)
 	}
 	if step != s.step {
 		s.step, s.stepped = step, now

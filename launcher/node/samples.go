@@ -112,7 +112,7 @@ func (a *attempt) latest(rank int) (told probe.Step, known bool) {
 func addSteps(s *launcher.Sample, lines output.Shown, told probe.Step) {
 	s.Step, s.Total, s.Loss = told.N, told.Total, lines.Loss
 	if told.N == 0 || lines.Total > 0 && told.Total == 0 {
-		s.Step, s.Total = lines.Step, lines.Total
+		s.Step, s.Total, s.Batches = lines.Step, lines.Total, told.N > 0
 	}
 	if s.Loss == nil && told.N > 0 && !math.IsNaN(told.Loss) && !math.IsInf(told.Loss, 0) {
 		s.Loss = &told.Loss

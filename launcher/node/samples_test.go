@@ -125,7 +125,7 @@ func TestAddSteps(t *testing.T) {
 		{"lines alone", output.Shown{Step: 3, Loss: &lost}, probe.Step{}, launcher.Sample{Step: 3, Loss: &lost}},
 		{"the process alone", output.Shown{}, probe.Step{N: 5, Total: 9, Loss: own}, launcher.Sample{Step: 5, Total: 9, Loss: &own}},
 		{"the process, which knows the total", output.Shown{Step: 30, Total: 90}, probe.Step{N: 5, Total: 9, Loss: math.NaN()}, launcher.Sample{Step: 5, Total: 9}},
-		{"lines, which know the total", output.Shown{Step: 30, Total: 90, Loss: &lost}, probe.Step{N: 5, Loss: own}, launcher.Sample{Step: 30, Total: 90, Loss: &lost}},
+		{"lines, which know the total", output.Shown{Step: 30, Total: 90, Loss: &lost}, probe.Step{N: 5, Loss: own}, launcher.Sample{Step: 30, Total: 90, Loss: &lost, Batches: true}},
 		{"neither knows it", output.Shown{Step: 30}, probe.Step{N: 5, Loss: math.Inf(1)}, launcher.Sample{Step: 5}},
 	} {
 		var got launcher.Sample
