@@ -31,20 +31,26 @@ func (p *Place) Words() string {
 	return said
 }
 
+// What is longer is nothing to be told in a sentence, in bytes.
+const (
+	longestFile = 512
+	longestCode = 200
+)
+
 // frameLine is a traceback's line of a frame; what does not parse is in no function.
-var frameLine = regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, in (.+))?$`)
+var frameLine = regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, in (.{1,200}))?$`)
 
 // Place is where the finding's exception comes from: the innermost line of the job's own code,
 // else of any; nil where its traceback names none.
 func (f *Finding) Place() (found *Place) {
 	for i, line := range f.Traceback {
 		m := frameLine.FindStringSubmatch(line)
-		if m == nil || found != nil && installed(m[1]) && !installed(found.File) {
+		if m == nil || len(m[1]) > longestFile || found != nil && installed(m[1]) && !installed(found.File) {
 			continue
 		}
 		found = &Place{File: m[1], Function: m[3]}
 		found.Line, _ = strconv.Atoi(m[2])
-		if i+1 < len(f.Traceback) && strings.HasPrefix(f.Traceback[i+1], "    ") && !frameLine.MatchString(f.Traceback[i+1]) {
+		if i+1 < len(f.Traceback) && strings.HasPrefix(f.Traceback[i+1], "    ") && len(f.Traceback[i+1]) <= longestCode && !frameLine.MatchString(f.Traceback[i+1]) {
 			found.Code = strings.TrimSpace(f.Traceback[i+1])
 		}
 	}

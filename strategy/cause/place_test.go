@@ -1,6 +1,9 @@
 package cause
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // The line that counts is the innermost of the job's own code, wherever below it the
 // exception was raised.
@@ -18,6 +21,8 @@ func TestPlace(t *testing.T) {
 		{"below it a library", append(own, library...), `/home/u/train.py:5, in main: return cfg["lr"]`},
 		{"a library alone", library, `/opt/venv/lib/python3.11/site-packages/torch/nn/module.py:9, in _call: return f(x)`},
 		{"what does not parse", []string{`  File "train.py", line 3`, `    def f(:`}, `train.py:3: def f(:`},
+		{"a name that is too long", []string{`  File "/` + strings.Repeat("x", 600) + `", line 1, in f`}, ""},
+		{"a line that is too long", []string{`  File "/a.py", line 1, in f`, "    " + strings.Repeat("x", 600)}, "/a.py:1, in f"},
 		{"a module", own[:3], `/home/u/train.py:12: main()`},
 	} {
 		got := ""
