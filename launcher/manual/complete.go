@@ -175,6 +175,7 @@ func values() map[string][]string {
 		"never":          job.Said("recovery", "never").Words,
 		"nproc-per-node": job.Said("launch", "nproc_per_node").Words,
 		"nnodes":         {"1"},
+		"if-trained":     {"skip", "run"},
 	}
 	maps.Copy(all, estimate.Values())
 	return all
