@@ -162,7 +162,7 @@ func TestSchemaIsTheReaders(t *testing.T) {
 				continue // its keys need each other: below
 			}
 			for _, value := range slices.Concat(odd, oddOfForm[k.Form]) {
-				text := trainFile(section.Name, k.Name, value)
+				text := trainFile(section, k.Name, value)
 				_, wrong := open(t, text)
 				why := refused(t, s, text)
 				switch means := k.Form == job.TextForm && k.Words == nil || k.Form == job.PathForm || k.Form == job.PatternForm || section.Name == "job" && k.Form == job.ListForm; {
@@ -177,13 +177,10 @@ func TestSchemaIsTheReaders(t *testing.T) {
 }
 
 // trainFile is a job with one key.
-func trainFile(section, key, value string) string {
-	text := "[job]\nscript = \"train.py\"\n"
-	if section == "job" && strings.Contains("script module program command", key) {
-		text = "[job]\n"
-	}
-	if section != "job" {
-		text += "[" + section + "]\n"
+func trainFile(s job.Section, key, value string) string {
+	text := "[" + s.Name + "]\n" + s.Company(key)
+	if s.Name != "job" {
+		text = "[job]\nscript = \"train.py\"\n" + text
 	}
 	return text + key + " = " + value + "\n"
 }
