@@ -1,6 +1,8 @@
 package job
 
 import (
+	"slices"
+
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -10,6 +12,8 @@ type Section struct {
 	About string // one line
 	// Config: the user's own configuration may have it, too.
 	Config bool
+	// OneOf are keys of which the table needs one, and no more; nil: it needs none.
+	OneOf []string
 	// Keys are in the order in which they are shown; nil where the recipes judge the table.
 	Keys []Key
 }
@@ -60,7 +64,7 @@ var (
 
 // Sections are the tables of a train.toml: the one list of its keys.
 var Sections = []Section{
-	{Name: "job", About: "the command, and where it runs: one of script, module, program and command", Keys: jobKeys},
+	{Name: "job", About: "the command, and where it runs: one of script, module, program and command", OneOf: []string{"script", "module", "program", "command"}, Keys: jobKeys},
 	{Name: "launch", About: "how the ranks are started", Keys: launchKeys},
 	{Name: "recovery", About: "what gpurun may do to get the job trained", Config: true, Keys: recoveryKeys},
 	{Name: "limits", About: "ceilings that gpurun puts on each rank", Config: true, Keys: []Key{
@@ -150,6 +154,15 @@ func sectionsOf(wanted func(Section) bool) map[string][]string {
 		}
 	}
 	return named
+}
+
+// Company is the setting that a key of the table cannot be without, as a line; empty for
+// none.
+func (s Section) Company(key string) string {
+	if s.OneOf == nil || slices.Contains(s.OneOf, key) {
+		return ""
+	}
+	return s.OneOf[0] + " = " + Said(s.Name, s.OneOf[0]).Example + "\n"
 }
 
 // Said is a key's description by its table and its name; nil where there is none.

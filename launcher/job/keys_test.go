@@ -17,18 +17,15 @@ import (
 )
 
 // withKey reads a train.toml that sets one key, and nothing else that need not be.
-func withKey(t *testing.T, section, key, value string) (*Job, []Fault) {
+func withKey(t *testing.T, s Section, key, value string) (*Job, []Fault) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "train.py"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	text := "[job]\nscript = \"train.py\"\n"
-	if section == "job" && (key == "script" || key == "module" || key == "program" || key == "command") {
-		text = "[job]\n"
-	}
-	if section != "job" {
-		text += "[" + section + "]\n"
+	text := "[" + s.Name + "]\n" + s.Company(key)
+	if s.Name != "job" {
+		text = "[job]\nscript = \"train.py\"\n" + text
 	}
 	if section == "notify" && !slices.Contains(notifyWhere, key) {
 		text += "url_env = \"GPURUN_NOTIFY_URL\"\n" // which the table needs
@@ -53,7 +50,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	seen := 0
 	every(func(s Section, k Key) {
 		seen++
-		_, faults := withKey(t, s.Name, k.Name, "3.5")
+		_, faults := withKey(t, s, k.Name, "3.5")
 		told := false
 		for _, f := range faults {
 			told = told || f.Key == s.Name+"."+k.Name && !strings.HasPrefix(f.Message, "unknown") && !strings.HasPrefix(f.Message, "needs")
@@ -79,8 +76,8 @@ func TestDefaultsOfTheTableAreTheReaders(t *testing.T) {
 		if k.Default == "" {
 			return
 		}
-		bare, faults := withKey(t, s.Name, "", "")
-		said, more := withKey(t, s.Name, k.Name, k.Default)
+		bare, faults := withKey(t, s, "", "")
+		said, more := withKey(t, s, k.Name, k.Default)
 		if len(faults)+len(more) > 0 {
 			t.Errorf("%s.%s = %s: %v %v", s.Name, k.Name, k.Default, faults, more)
 			return
@@ -102,7 +99,7 @@ func TestValuesOfTheTableAreTheReaders(t *testing.T) {
 		if k.Form == ListForm {
 			value = "[" + value + "]"
 		}
-		if _, faults := withKey(t, s.Name, k.Name, value); (len(faults) == 0) != good {
+		if _, faults := withKey(t, s, k.Name, value); (len(faults) == 0) != good {
 			t.Errorf("%s.%s = %s: %v", s.Name, k.Name, value, faults)
 		}
 	}
@@ -128,7 +125,7 @@ func TestKeysThatAreNotInTheTableAreRefused(t *testing.T) {
 		if s.Keys == nil {
 			continue // package recipes judges it
 		}
-		if _, faults := withKey(t, s.Name, "nonesuch", "1"); len(faults) == 0 {
+		if _, faults := withKey(t, s, "nonesuch", "1"); len(faults) == 0 {
 			t.Errorf("%s.nonesuch is accepted", s.Name)
 		}
 	}

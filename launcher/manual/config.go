@@ -15,26 +15,31 @@ import (
 func WriteConfig(w io.Writer) error {
 	var b strings.Builder
 	for i, s := range job.Sections {
+		lead := ""
 		if i > 0 {
 			b.WriteString("\n")
+			if s.OneOf != nil {
+				lead = "# " // without one of them the table means nothing
+			}
 		}
-		fmt.Fprintf(&b, "[%s]  # %s\n", s.Name, s.About)
+		fmt.Fprintf(&b, "%s[%s]  # %s\n", lead, s.Name, s.About)
 		keys, values := 0, 0
 		for _, k := range s.Keys {
-			keys, values = max(keys, len(setting(k))), max(values, utf8.RuneCountInString(spelt(k)))
+			keys, values = max(keys, len(setting(k, lead))), max(values, utf8.RuneCountInString(spelt(k)))
 		}
 		for _, k := range s.Keys {
 			value := spelt(k)
-			fmt.Fprintf(&b, "%-*s = %s%s  # %s\n", keys, setting(k), value, strings.Repeat(" ", min(values, 22)-min(utf8.RuneCountInString(value), values, 22)), about(k))
+			fmt.Fprintf(&b, "%-*s = %s%s  # %s\n", keys, setting(k, lead), value, strings.Repeat(" ", min(values, 22)-min(utf8.RuneCountInString(value), values, 22)), about(k))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// setting is a key as a file has it: in a comment where it has no default.
-func setting(k job.Key) string {
-	if k.Default == "" {
+// setting is a key as a file has it: in a comment where it has no default, or where its
+// table is in one.
+func setting(k job.Key, lead string) string {
+	if k.Default == "" || lead != "" {
 		return "# " + k.Name
 	}
 	return k.Name

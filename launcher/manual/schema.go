@@ -54,7 +54,7 @@ func WriteSchema(w io.Writer) error {
 // relate adds what holds between keys.
 func relate(tables object) {
 	var commands []object
-	for _, name := range []string{"script", "module", "program", "command"} {
+	for _, name := range job.Sections[0].OneOf { // of another table your configuration may say it
 		commands = append(commands, object{"required": []string{name}})
 	}
 	of := func(table string) object { return tables[table].(object) }
