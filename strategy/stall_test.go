@@ -3,6 +3,7 @@ package strategy
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -27,6 +28,7 @@ func TestWhoHangs(t *testing.T) {
 		"all wait at one place":   {[][]cause.StackFrame{waits, waits}, nil, "ranks 0–1 waiting at train.py:52 in step, in all_reduce"},
 		"two, and nobody waits":   {[][]cause.StackFrame{{train}, {load}}, nil, "rank 0 at train.py:52 in step; rank 1 at train.py:41 in load"},
 		"most are at one place":   {[][]cause.StackFrame{{train}, {train}, {load}}, []int{2}, "rank 2 at train.py:41 in load; ranks 0–1 at train.py:52 in step"},
+		"the hook of gpurun":      {[][]cause.StackFrame{{{File: "/r/attempt-0/probe-21/inside/root.py", Line: 65, Function: "called"}, load}, backs}, []int{0}, "rank 0 at train.py:41 in load; rank 1 waiting at train.py:52 in step, in _engine_run_backward"},
 		"one process":             {[][]cause.StackFrame{loads}, []int{0}, "rank 0 at train.py:41 in load"},
 		"one told nothing":        {[][]cause.StackFrame{waits, nil}, []int{1}, "rank 1 silent, stopped; rank 0 waiting at train.py:52 in step, in all_reduce"},
 		"a library's own file":    {[][]cause.StackFrame{waits, {reduce}}, nil, "rank 0 waiting at train.py:52 in step, in all_reduce; rank 1 waiting at distributed_c10d.py:2501 in all_reduce"},
@@ -51,5 +53,26 @@ func TestWhoHangs(t *testing.T) {
 				t.Errorf("rank %d, want %d", d.Rank, want)
 			}
 		})
+	}
+}
+
+// A job that hangs at the same place each time has no use for another day.
+func TestTheSameHangAgain(t *testing.T) {
+	hang := func(n int, at string) Attempt {
+		return ended(n, plain, Diagnosis{Cause: cause.Hang, Fatal: true, Rank: 1, Error: at})
+	}
+	for name, test := range map[string]struct {
+		history []Attempt
+		code    int // 0: again
+	}{
+		"the first":      {[]Attempt{hang(0, "a")}, 0},
+		"the last":       {[]Attempt{hang(0, "a"), hang(1, "a"), hang(2, "a"), hang(3, "a")}, CodeFailed},
+		"elsewhere":      {[]Attempt{hang(0, "a"), hang(1, "b"), hang(2, "a"), hang(3, "a")}, CodeRetry},
+		"nobody told":    {[]Attempt{hang(0, ""), hang(1, ""), hang(2, ""), hang(3, "")}, CodeRetry},
+		"a lost network": {[]Attempt{network(0, Stepping{}, ""), hang(1, "a"), hang(2, "a"), hang(3, "a")}, CodeRetry},
+	} {
+		if d := Decide(Policy{TransientRetries: 3, RestartFromZero: Seconds(100 * time.Hour)}, Job{}, test.history, Inventory{}); d.Code != test.code || d.Relaunch != (test.code == 0) {
+			t.Errorf("%s: %d, %s", name, d.Code, d.Reason)
+		}
 	}
 }

@@ -155,6 +155,8 @@ func (a Attempt) newCheckpoint(before Attempt) bool {
 func transient(s *situation) Decision {
 	n := s.spent(transientCauses...)
 	switch {
+	case n.counted > s.policy.TransientRetries && n.counted > 1 && s.hungAlike(n.counted):
+		return s.stop(Failed, CodeFailed, fmt.Sprintf("it hung at the same place %d times, so that it would again", n.counted))
 	case n.counted > s.policy.TransientRetries:
 		return s.stop(Retry, CodeRetry, fmt.Sprintf("recovery.transient_retries = %d are used up", s.policy.TransientRetries))
 	case n.unproven > unprovenRefills:
@@ -170,4 +172,13 @@ func transient(s *situation) Decision {
 	d := samePlan(how)(s)
 	d.After = Seconds(wait)
 	return d
+}
+
+// hungAlike reports whether the last so many attempts all hung, with the ranks at the same
+// places.
+func (s *situation) hungAlike(n int) bool {
+	last := s.history[len(s.history)-min(n, len(s.history)):]
+	return !slices.ContainsFunc(last, func(a Attempt) bool {
+		return a.Diagnosis.Cause != cause.Hang || a.Diagnosis.Error == "" || a.Diagnosis.Error != s.diagnosis.Error
+	})
 }

@@ -3,6 +3,7 @@ package cause
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -30,7 +31,10 @@ func (f StackFrame) Waits() bool {
 	return slices.Contains(waitsIn, f.Function) || slices.ContainsFunc(waitsInside, func(p string) bool { return strings.Contains(f.File, p) })
 }
 
+// probes matches the path of a file of gpurun's own hook (launcher/probe).
+var probes = regexp.MustCompile(`/probe-\d+/inside/[^/]+$`)
+
 // Library reports whether a call is of Python's or of an installed library's code.
 func (f StackFrame) Library() bool {
-	return f.Waits() || strings.Contains(f.File, "-packages/") || strings.Contains(f.File, "/lib/python") || strings.HasPrefix(f.File, "<")
+	return f.Waits() || probes.MatchString(f.File) || strings.Contains(f.File, "-packages/") || strings.Contains(f.File, "/lib/python") || strings.HasPrefix(f.File, "<")
 }
