@@ -79,23 +79,23 @@ var Sections = []Section{
 	{Name: "progress", About: "how the job's output shows that it trains", Keys: []Key{
 		{Name: "step", Form: PatternForm, Example: `'step (\d+)'`, About: "its first group is a step's number; groups with names are step, total and loss"},
 	}},
-	{Name: "notify", About: "who is told how a run goes: url, url_env, url_file or command", Config: true, Keys: notifyKeys},
-	{Name: "metrics", About: "where Prometheus finds a run", Config: true, Keys: []Key{
-		{Name: "textfile", Form: PathForm, Default: `""`, About: "a file for node_exporter, such as /var/lib/prometheus/node-exporter/gpurun-{job}.prom"},
-		{Name: "listen", Form: TextForm, Default: `""`, About: "an address that is scraped, such as 127.0.0.1:9400; port 0: the system chooses one"},
+	{Name: "notify", About: "who is told how a run goes (docs/notifications.md)", Config: true, OneOf: notifyWhere, Keys: notifyKeys},
+	{Name: "metrics", About: "what Prometheus reads (docs/metrics.md)", Config: true, Keys: []Key{
+		{Name: "textfile", Form: PathForm, Default: `""`, About: "a file for node_exporter that ends in .prom; {job} and {run} in it are the names"},
+		{Name: "listen", Form: TextForm, Default: `""`, About: "an address that Prometheus scrapes, such as 127.0.0.1:9400; with port 0 the system chooses one"},
 	}},
 }
 
 var notifyKeys = []Key{
-	{Name: "url", Form: TextForm, Example: `"https://ci.example.org/hook"`, About: "where events are posted"},
+	{Name: "url", Form: TextForm, Example: `"https://example.com/hook"`, About: "where events are posted; a chat's URL is a secret: better one of the next two"},
 	{Name: "url_env", Form: TextForm, Example: `"GPURUN_NOTIFY_URL"`, About: "or a variable with the URL"},
-	{Name: "url_file", Form: PathForm, Example: `"/home/me/.hook"`, About: "or a file with the URL"},
-	{Name: "command", Form: ListForm, Example: `["tell", "gpurun"]`, About: "or a program that gets each event on its standard input, tried once"},
-	{Name: "style", Form: TextForm, Words: notifyStyles, Default: `"json"`, About: "how an event is spelt"},
-	{Name: "on", Form: ListForm, Words: notifyEvents, Default: `["rescued", "exhausted", "failed", "trained", "stalled"]`, About: "which events are told"},
-	{Name: "timeout", Form: DurationForm, Default: `"10s"`, About: "of each try, at most 1m"},
-	{Name: "secret_env", Form: TextForm, Example: `"GPURUN_NOTIFY_SECRET"`, About: "a variable with what signs each event"},
-	{Name: "secret_file", Form: PathForm, Example: `"/home/me/.hook-secret"`, About: "or a file with it"},
+	{Name: "url_file", Form: PathForm, Example: `"/etc/gpurun/url"`, About: "or a file with the URL"},
+	{Name: "command", Form: ListForm, Example: `["./tell.sh"]`, About: "or a program and its arguments, which gets each event on its stdin"},
+	{Name: "style", Form: TextForm, Words: notifyStyles, Default: `"json"`, About: "how what is posted is written"},
+	{Name: "on", Form: ListForm, Words: notifyEvents, Default: `["rescued", "exhausted", "failed", "trained", "stalled"]`, About: "what is told"},
+	{Name: "timeout", Form: DurationForm, Default: `"10s"`, About: "of each try, from 1s to 1m"},
+	{Name: "secret_env", Form: TextForm, Example: `"GPURUN_NOTIFY_SECRET"`, About: "a variable with the secret that signs what is posted"},
+	{Name: "secret_file", Form: PathForm, Example: `"/etc/gpurun/secret"`, About: "or a file with it"},
 }
 
 var jobKeys = []Key{

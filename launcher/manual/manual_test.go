@@ -46,7 +46,7 @@ func TestGeneratedFilesAreNew(t *testing.T) {
 // What help config prints is a train.toml, in which a script is all that is missing.
 func TestConfigIsATrainFile(t *testing.T) {
 	t.Chdir(t.TempDir())
-	config := strings.NewReplacer("# script ", "script ", "# url_env ", "url_env ").Replace(text(t, WriteConfig))
+	config := strings.Replace(text(t, WriteConfig), "# script ", "script ", 1)
 	if _, wrong := open(t, config); wrong != nil {
 		t.Errorf("%v\n%s", wrong, config)
 	}
@@ -184,9 +184,6 @@ func trainFile(s job.Section, key, value string) string {
 	text := "[" + s.Name + "]\n" + s.Company(key)
 	if s.Name != "job" {
 		text = "[job]\nscript = \"train.py\"\n" + text
-	}
-	if section == "notify" && !strings.HasPrefix(key, "url") && key != "command" {
-		text += "url_env = \"GPURUN_NOTIFY_URL\"\n" // which the table needs
 	}
 	return text + key + " = " + value + "\n"
 }
