@@ -26,6 +26,7 @@ func TestQuickstart(t *testing.T) {
 	if python == "" {
 		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
 	}
+	t.Parallel()
 	job := copyOf(t, filepath.Join("..", "..", "examples", "quickstart"))
 	before := contents(t, job)
 	run := filepath.Join(t.TempDir(), "run")
