@@ -27,7 +27,7 @@ func withKey(t *testing.T, s Section, key, value string) (*Job, []Fault) {
 	if s.Name != "job" {
 		text = "[job]\nscript = \"train.py\"\n" + text
 	}
-	if section == "notify" && !slices.Contains(notifyWhere, key) {
+	if s.Name == "notify" && !slices.Contains(notifyWhere, key) {
 		text += "url_env = \"GPURUN_NOTIFY_URL\"\n" // which the table needs
 	}
 	if key != "" {
@@ -83,7 +83,7 @@ func TestDefaultsOfTheTableAreTheReaders(t *testing.T) {
 			return
 		}
 		for _, j := range []*Job{bare, said} {
-			j.Path, j.Workdir, j.Digest, j.NumericsSaid = "", filepath.Base(j.Workdir), "", false
+			j.Path, j.Workdir, j.Digest, j.digests3, j.NumericsSaid = "", filepath.Base(j.Workdir), "", [2]string{}, false
 		}
 		bare.Workdir, said.Workdir = "", ""
 		if diff := cmp.Diff(bare, said, cmpopts.EquateEmpty(), cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {

@@ -32,6 +32,9 @@ type Search struct {
 	// IfTrained is what to do where a run of the job has trained: SkipTrained, RunTrained,
 	// or nothing in particular.
 	IfTrained string
+	// Fresh begins anew under the name of a run that has failed. A scheduler's restart goes
+	// on with what was begun: nobody has mended anything.
+	Fresh bool
 	// Scheduler is the scheduler's name for the job, and Restart counts how often it
 	// has started the job again. They find the run that was cut off.
 	Scheduler string

@@ -185,7 +185,7 @@ func trainFile(s job.Section, key, value string) string {
 	if s.Name != "job" {
 		text = "[job]\nscript = \"train.py\"\n" + text
 	}
-	if section == "notify" && !strings.HasPrefix(key, "url") && key != "command" {
+	if s.Name == "notify" && !strings.HasPrefix(key, "url") && key != "command" {
 		text += "url_env = \"GPURUN_NOTIFY_URL\"\n" // which the table needs
 	}
 	return text + key + " = " + value + "\n"
