@@ -305,8 +305,8 @@ func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 		"gpurun: resuming the run: attempt 0 was interrupted\n": {began, launcher.Started{N: 0, Plan: first}},
 		"gpurun: resuming the run after attempt 0\n":            append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
 		"gpurun: job gpt has trained in run r1, on 22 Nov 07:30: this run has already ended with the verdict below; --if-trained run starts the job again\n": {began, launcher.Started{N: 0, Plan: first}, over, finished},
-		"gpurun: resuming the run: attempt 0: stopped by SIGTERM\n":                                                                                     {began, launcher.Started{N: 0, Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped, Code: 143, Reason: "attempt 0: stopped by SIGTERM"}}},
-		"gpurun: resuming the run: try again later\n":                                                                                                   {began, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75, Reason: "try again later"}}},
+		"gpurun: resuming the run: attempt 0: stopped by SIGTERM\n": {began, launcher.Started{N: 0, Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped, Code: 143, Reason: "attempt 0: stopped by SIGTERM"}}},
+		"gpurun: resuming the run: try again later\n":               {began, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75, Reason: "try again later"}}},
 	} {
 		var out bytes.Buffer
 		p := people(&out, false)

@@ -75,6 +75,9 @@ func (s Search) named() string {
 	return s.Named
 }
 
+// Held reports whether a gpurun is at work in the run directory that the user named.
+func (s Search) Held() bool { return s.named() != "" && Locked(s.named()) }
+
 // left is the run that an earlier start of the scheduler's job left behind, empty for
 // none. A batch script may run the same command several times: they come in the same
 // order again, so that of several runs it is the oldest that this start of the job
