@@ -12,6 +12,32 @@ import (
 // ErrOtherJob is why a run is not gone on with: the job is not the one that it began with.
 var ErrOtherJob = errors.New("its command, train.toml or configuration differs")
 
+// otherJob is an ErrOtherJob that knows what differs.
+type otherJob struct{ what string }
+
+func (o otherJob) Error() string     { return o.what }
+func (o otherJob) Is(err error) bool { return err == ErrOtherJob }
+
+// differing says in what two digests differ whose parts are known, which is so from their
+// third version on.
+func differing(theirs, ours string) error {
+	a, b := strings.Split(theirs, "."), strings.Split(ours, ".")
+	parts := []string{"its command, working directory or number of ranks", "its train.toml", "a configuration file that it names"}
+	var what []string
+	for i, part := range parts {
+		if len(a) != len(parts) || len(b) != len(parts) {
+			return ErrOtherJob
+		}
+		if a[i] != b[i] {
+			what = append(what, part)
+		}
+	}
+	if len(what) == 1 {
+		return otherJob{what[0] + " differs"}
+	}
+	return otherJob{strings.Join(what, ", and ") + " differ"}
+}
+
 // GoOn rebuilds the state of a run whose journal holds events, for the run that
 // would begin now in the directory dir; done says that it has been
 // decided, whether its verdict was written (State.Closed) or not. A run
@@ -34,7 +60,7 @@ func GoOn(dir string, now Began, events []Event, digest func(version int) (strin
 			return State{}, false, refuse("the run directory %s cannot be gone on with: its digest is of version %d, which this gpurun does not know", dir, version)
 		}
 		if _, ours = splitDigest(ours); ours != theirs {
-			return State{}, false, refuse("the run directory %s is of another job: %w", dir, ErrOtherJob)
+			return State{}, false, refuse("the run directory %s is of another job: %w", dir, differing(theirs, ours))
 		}
 		if first {
 			policy, job, first = b.Policy, b.Job, false

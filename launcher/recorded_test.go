@@ -2,9 +2,11 @@ package launcher
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,6 +190,12 @@ func TestGoOnTellsJobsApart(t *testing.T) {
 		}
 		if want && state.Policy.MaxAttempts != 7 {
 			t.Errorf("digest %q: policy %+v", theirs, state.Policy)
+		}
+	}
+	for theirs, want := range map[string]string{"3:a.b.d": "another job: a configuration file that it names differs", "3:x.y.c": "ranks, and its train.toml differ", "3:x": "another job: its command, train.toml or configuration differs"} {
+		_, _, err := GoOn("run", Began{}, []Event{Began{Digest: theirs}}, func(int) (string, bool) { return "3:a.b.c", true })
+		if !errors.Is(err, ErrOtherJob) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("digest %q: %v, want %s", theirs, err, want)
 		}
 	}
 	state, _, err := GoOn("run", Began{Policy: strategy.Policy{MaxAttempts: 3}}, nil, digest)

@@ -67,7 +67,7 @@ var mayImport = map[string][]string{
 	"launcher/manual":      {"launcher/commandline", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/runs", "launcher/verb", "recipes"},
 	"launcher/runs":        {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy"},
 	"launcher/console":     {"launcher", "recipes", "launcher/mask", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause"},
-	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
+	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/memory"},
 	"cmd/gpurun":           {"*"},
 }

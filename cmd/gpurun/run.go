@@ -56,11 +56,11 @@ func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.O
 	if err := node.Usable(); err != nil {
 		return err
 	}
-	deadline, err := node.Deadline(own.Deadline, time.Now())
+	deadline, err := node.NoticeOptions{Mode: j.Launch.OnNotice, Grace: j.Launch.NoticeGrace}.ReadDeadline(own.Deadline, time.Now())
 	if err != nil {
 		return err
 	}
-	o := pipeline.Options{JUnit: own.JUnit, Job: j.Name, Workdir: j.Workdir, Getenv: os.Getenv, Stdout: s.out, Stderr: s.err}
+	o := pipeline.Options{JUnit: own.JUnit, Held: searchOf(j, own).Held(), Job: j.Name, Workdir: j.Workdir, Getenv: os.Getenv, Stdout: s.out, Stderr: s.err}
 	if own.JSON {
 		s.out, o.Stdout = s.err, nil // stdout carries the events only
 	}

@@ -86,7 +86,7 @@ func searchOf(j *job.Job, own job.Own) journal.Search {
 	if j.Launch.LogDir != "" {
 		root = j.Launch.LogDir // as torchrun: a folder of its own below it for each run
 	}
-	return journal.Search{Named: own.RunDir, ID: own.RunID, Root: root, IfTrained: own.IfTrained}
+	return journal.Search{Named: own.RunDir, ID: own.RunID, Root: root, IfTrained: own.IfTrained, Fresh: own.Fresh}
 }
 
 func streamsOf(s job.Streams) map[int]output.Streams {

@@ -7,8 +7,9 @@ const RunHelp = `gpurun's own:
   --run-dir DIR           the run directory; one that exists goes on where it stopped
   --run-id ID             its name in .gpurun/JOB: letters, digits, ".", "_", "-"; the same ID goes on with the same run
   --if-trained WHAT       where this job has trained before: skip ends at once with 0, run begins anew
-  --fresh                 start with the job as written, not with the plan that fitted before
-  --deadline TIME         by when the run is over, such as 4h: it stops at a checkpoint before, with code 75, and begins
+  --fresh                 start with the job as written, not with the plan that fitted before; a named run that failed
+                          is set aside for a new one
+  --deadline TIME         by when the run is over, such as 4h or 07:30: it stops at a checkpoint before, with code 75, and begins
                           no attempt that would be cut off before it gets anywhere
   --junit FILE            write a JUnit report: a case for each attempt and one for the run
   --propagate-exit-code   end with the job's own code, if that is 1-63, where it failed for a reason of its own

@@ -103,13 +103,28 @@ func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*Launch, error)
 		return nil, err
 	}
 	if len(read.Rest) == 0 {
-		return nil, errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", "no script or train.toml was given")
+		return nil, nothingGiven(read.Given)
 	}
 	l.Command, l.From = read.Rest, read.From
 	l.Flags = flags(args[:read.From], read.Given, func(o *Option) bool { return slices.Contains(ofOneRun, o.Name) })
 	l.Torchrun = flags(args[:read.From], read.Given, func(o *Option) bool { return o.Name == "python" || IsOwnOption(o.Name) })
 	l.LocalRankArg = legacy && !l.useEnv
 	return l, l.finish()
+}
+
+// nothingGiven says that there is nothing to run, or which flag has taken it for its value.
+func nothingGiven(given []Given) error {
+	const missing = "no script or train.toml was given"
+	if n := len(given) - 1; n >= 0 && given[n].At >= 0 && !given[n].Bare && !given[n].Attached {
+		if g := given[n]; strings.HasSuffix(g.Value, ".toml") || strings.HasSuffix(g.Value, ".py") {
+			value, hint := "a value", "write its value behind "+g.Source
+			if g.Name == "if-trained" {
+				value, hint = "skip or run", fmt.Sprintf("write --if-trained skip %[1]s, or --if-trained run %[1]s", g.Value)
+			}
+			return errext.Errorf(hint, "%s wants %s, and has taken %q for it: %s", g.Source, value, g.Value, missing)
+		}
+	}
+	return errext.Errorf("gpurun [flags] script.py args…, or gpurun train.toml", missing)
 }
 
 // flags are the words that hold options, without some of them: the next run, for

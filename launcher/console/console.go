@@ -86,18 +86,23 @@ func (p *People) Recall(events []launcher.Event) {
 	for _, e := range events {
 		p.Show(e)
 	}
-	p.w, p.before, p.recalled = w, before(events), len(p.attempts)
+	p.w, p.before, p.recalled = w, p.resuming(events), len(p.attempts)
 }
 
-// before says how far an earlier gpurun came with a run.
-func before(events []launcher.Event) string {
-	done := func(o strategy.Outcome) string {
-		again := "another --run-dir or --run-id"
-		if o == strategy.Trained {
-			again = "--if-trained run"
-		}
-		return fmt.Sprintf("this run has already ended with the verdict below; %s starts the job again", again)
+// ended says of a run that it needs nothing more, and what begins another.
+func (p *People) ended(o strategy.Outcome) string {
+	if o != strategy.Trained {
+		return "this run has already ended with the verdict below; --fresh starts the job again, or another --run-dir or --run-id"
 	}
+	when := ""
+	if n := len(p.attempts); n > 0 && !p.attempts[n-1].evidence.Ended.IsZero() {
+		when = ", on " + p.attempts[n-1].evidence.Ended.Local().Format("2 Jan 15:04")
+	}
+	return fmt.Sprintf("job %s has trained in run %s%s: this run has already ended with the verdict below; --if-trained run starts the job again", p.began.Name, filepath.Base(p.dir), when)
+}
+
+// resuming says how far an earlier gpurun came with a run.
+func (p *People) resuming(events []launcher.Event) string {
 	said := ""
 	for _, e := range events {
 		switch e := e.(type) {
@@ -107,12 +112,12 @@ func before(events []launcher.Event) string {
 			said = fmt.Sprintf("resuming the run after attempt %d", e.Evidence.Attempt)
 		case launcher.Decided:
 			if !e.Decision.Relaunch && e.Decision.Outcome.Final() {
-				said = done(e.Decision.Outcome)
+				said = p.ended(e.Decision.Outcome)
 			}
 		case launcher.Finished:
 			said = "resuming the run: " + e.Verdict.Reason
 			if e.Verdict.Outcome.Final() {
-				said = done(e.Verdict.Outcome)
+				said = p.ended(e.Verdict.Outcome)
 			}
 		}
 	}
@@ -128,7 +133,7 @@ func (p *People) Show(e launcher.Event) {
 		p.chat("job %s: %s, recipe %s, %s", e.Name, Ranks(e.Job.Ranks), e.Recipe, e.Place)
 		p.chat("run directory: %s", p.dir)
 		p.recall(e)
-		p.sayBefore()
+		p.sayBefore(p.chat)
 	case launcher.Started:
 		p.start(e)
 	case launcher.Ended:
@@ -144,7 +149,7 @@ func (p *People) Show(e launcher.Event) {
 	case launcher.Noticed:
 		p.say("%s", e.Text)
 	case launcher.Finished:
-		p.sayBefore()
+		p.sayBefore(p.say) // nothing more is done: that counts for those who want it quiet, too
 		p.finish(e.Verdict)
 	}
 }
@@ -160,9 +165,9 @@ func (p *People) recall(e launcher.Began) {
 }
 
 // sayBefore tells once what an earlier gpurun left.
-func (p *People) sayBefore() {
+func (p *People) sayBefore(say func(format string, args ...any)) {
 	if p.before != "" {
-		p.chat("%s", p.before)
+		say("%s", p.before)
 	}
 	p.before = ""
 }

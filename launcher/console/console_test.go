@@ -253,8 +253,11 @@ func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
 // typed again.
 func TestWhatFailedIsStartedAnew(t *testing.T) {
 	for want, typed := range map[string][]string{
-		"gpurun: hint: once that is mended, type: gpurun python 'my train.py' --lr 1\n": {"python", "my train.py", "--lr", "1"},
-		"": {"--run-dir", "r", "train.py"}, " ": {"train.py", "--token", "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"}, "  ": nil,
+		"gpurun: hint: once that is mended, type: gpurun python 'my train.py' --lr 1\n":         {"python", "my train.py", "--lr", "1"},
+		"gpurun: hint: once that is mended, type: gpurun --fresh --quiet --run-id=r train.py\n": {"--quiet", "--run-id=r", "train.py"},
+		"gpurun: hint: once that is mended, type: gpurun --fresh --run-dir r train.py\n":        {"--run-dir", "r", "train.py"},
+		"gpurun: hint: once that is mended, type: gpurun --run-dir r --fresh train.py\n":        {"--run-dir", "r", "--fresh", "train.py"},
+		" ": {"train.py", "--token", "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"}, "  ": nil,
 	} {
 		var out bytes.Buffer
 		p := people(&out, true)
@@ -297,12 +300,13 @@ func TestQuietStillTellsOfARescue(t *testing.T) {
 func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 	began := launcher.Began{Name: "gpt", Plan: first}
 	finished := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: first}}}}
+	over := launcher.Ended{Evidence: strategy.Evidence{Ended: time.Date(2026, 11, 22, 7, 30, 0, 0, time.Local)}}
 	for want, events := range map[string][]launcher.Event{
-		"gpurun: resuming the run: attempt 0 was interrupted\n":                                              {began, launcher.Started{N: 0, Plan: first}},
-		"gpurun: resuming the run after attempt 0\n":                                                         append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
-		"gpurun: this run has already ended with the verdict below; --if-trained run starts the job again\n": {began, launcher.Started{N: 0, Plan: first}, finished},
-		"gpurun: resuming the run: attempt 0: stopped by SIGTERM\n":                                          {began, launcher.Started{N: 0, Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped, Code: 143, Reason: "attempt 0: stopped by SIGTERM"}}},
-		"gpurun: resuming the run: try again later\n":                                                        {began, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75, Reason: "try again later"}}},
+		"gpurun: resuming the run: attempt 0 was interrupted\n": {began, launcher.Started{N: 0, Plan: first}},
+		"gpurun: resuming the run after attempt 0\n":            append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, lessBatch())...),
+		"gpurun: job gpt has trained in run r1, on 22 Nov 07:30: this run has already ended with the verdict below; --if-trained run starts the job again\n": {began, launcher.Started{N: 0, Plan: first}, over, finished},
+		"gpurun: resuming the run: attempt 0: stopped by SIGTERM\n": {began, launcher.Started{N: 0, Plan: first}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped, Code: 143, Reason: "attempt 0: stopped by SIGTERM"}}},
+		"gpurun: resuming the run: try again later\n":               {began, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75, Reason: "try again later"}}},
 	} {
 		var out bytes.Buffer
 		p := people(&out, false)
@@ -315,7 +319,7 @@ func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 	var decided bytes.Buffer
 	p := people(&decided, false)
 	p.Recall(append([]launcher.Event{began, launcher.Started{N: 0, Plan: first}}, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted, Code: 12})...))
-	if show(p, finished); !strings.Contains(decided.String(), "this run has already ended with the verdict below; another --run-dir or --run-id starts") {
+	if show(p, finished); !strings.Contains(decided.String(), "this run has already ended with the verdict below; --fresh starts the job again, or another") {
 		t.Errorf("decided, without a verdict: %s", decided.String())
 	}
 	var out bytes.Buffer

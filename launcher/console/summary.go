@@ -223,13 +223,23 @@ func (p *People) hint(v launcher.Verdict) {
 	}
 }
 
-// again names the command that starts the job anew, where it does: with a secret it could not
-// be typed, and a run directory that is named has its verdict.
+// again names the command that starts the job anew, where it can be typed: with a secret it
+// cannot. A run that was named has its verdict, and goes aside for a fresh one only.
 func (p *People) again() {
-	named := func(word string) bool { return strings.HasPrefix(word, "--run-dir") }
-	if len(p.typed) > 0 && !slices.ContainsFunc(p.typed, named) && slices.Equal(p.mask.Words(p.typed), p.typed) {
-		p.advise("once that is mended, type: %s", shellLine(nil, append([]string{"gpurun"}, p.typed...)))
+	if len(p.typed) == 0 || !slices.Equal(p.mask.Words(p.typed), p.typed) {
+		return
 	}
+	words := []string{"gpurun"}
+	if slices.ContainsFunc(p.typed, names) && !slices.Contains(p.typed, "--fresh") {
+		words = append(words, "--fresh")
+	}
+	p.advise("once that is mended, type: %s", shellLine(nil, append(words, p.typed...)))
+}
+
+// names reports whether a word is the flag that names the run.
+func names(word string) bool {
+	flag, _, _ := strings.Cut(strings.ReplaceAll(word, "_", "-"), "=")
+	return flag == "--run-id" || flag == "--run-dir"
 }
 
 // otherPython says how the user has the job run in the environment that has a module, by

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 )
 
 // digest tells jobs apart: SHA-256 over kind and words of the command, working
@@ -35,4 +37,31 @@ func digest(j *Job, text []byte) string {
 	}
 	part(string(text))
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// asides are the tables and keys of a train.toml that tell nothing about the job: whom
+// gpurun tells of it, and how it looks on.
+var asides = map[string][]string{"notify": nil, "metrics": nil, "launch": {"stall_timeout", "log_limit"}}
+
+// fileDigest is a short digest of what a train.toml says of the job, however it is laid out.
+func fileDigest(root map[string]any) string {
+	said := maps.Clone(root)
+	for name, keys := range asides {
+		table, set := said[name].(map[string]any)
+		if !set {
+			continue
+		}
+		table = maps.Clone(table)
+		maps.DeleteFunc(table, func(key string, _ any) bool { return keys == nil || slices.Contains(keys, key) })
+		if said[name] = table; len(table) == 0 {
+			delete(said, name)
+		}
+	}
+	return short(fmt.Appendf(nil, "%#v", said)) // with the keys of its maps in order
+}
+
+// short is 128 bits of SHA-256, in hexadecimal.
+func short(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
 }

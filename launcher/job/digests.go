@@ -11,7 +11,7 @@ import (
 )
 
 // DigestVersion is the version of the digest that a new run is stored with.
-const DigestVersion = 2
+const DigestVersion = 3
 
 // digests tell a job from every other, as each version of gpurun did it.
 type digests map[int]string
@@ -42,23 +42,35 @@ func (p *Prepared) Same(stored string) (same, known bool) {
 // digests computes the digest in every version. Version 1 has all files that any
 // recipe that might have fitted takes the command to name, so that another gpurun
 // with other recipes can come to another one; version 2 has those of the job's own
-// recipe, and all of them only for a job of no framework.
+// recipe, and all of them only for a job of no framework. Version 3 has three parts, so
+// that it can be told which of them differs (launcher.GoOn): the command, what the
+// train.toml says of the job, and those files.
 func (r Resolved) digests() digests {
 	all := slices.Sorted(maps.Keys(r.command.Files))
 	own := all
 	if r.recipe.Name != "" {
 		own = slices.Sorted(slices.Values(r.recipe.FilesNamed(r.command)))
 	}
-	return digests{1: r.digestOver(all), 2: "2:" + r.digestOver(own)}
+	return digests{1: r.digestOver(all), 2: "2:" + r.digestOver(own), 3: "3:" + strings.Join(append(r.job.digests3[:], short(r.listed(own))), ".")}
 }
 
 // digestOver is SHA-256, in hexadecimal, over the job's own digest and files that
 // its command names.
 func (r Resolved) digestOver(files []string) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%s\n", r.job.Digest)
+	sum := sha256.Sum256(append([]byte(r.job.Digest+"\n"), r.listed(files)...))
+	return hex.EncodeToString(sum[:])
+}
+
+// listed has a line for each file, with its name and the digest of what it holds.
+func (r Resolved) listed(files []string) (text []byte) {
 	for _, name := range files {
-		fmt.Fprintf(h, "%q %x\n", name, sha256.Sum256(r.command.Files[name]))
+		text = fmt.Appendf(text, "%q %x\n", name, sha256.Sum256(r.command.Files[name]))
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return text
+}
+
+// identify computes the digests of a job, and of the train.toml that it was read from.
+func (j *Job) identify(text []byte, root map[string]any) {
+	j.Digest = digest(j, text)
+	j.digests3 = [2]string{short([]byte(digest(j, nil))), fileDigest(root)}
 }

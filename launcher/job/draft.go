@@ -233,11 +233,14 @@ func shellLine(words []string) string {
 // plainWord are the characters that mean themselves to a shell.
 const plainWord = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%"
 
-// DraftArgs reads the words of gpurun init: --dry-run, then the job. Where there is no
+// DraftArgs reads the words of gpurun init: the job, with --dry-run before or behind it. Where there is no
 // job it is the only script of the working directory that trains. The error has a hint.
 func DraftArgs(args []string) (rest []string, dry bool, err error) {
-	if dry = len(args) > 0 && args[0] == "--dry-run"; dry {
-		args = args[1:]
+	const flag = "--dry-run"
+	if n := len(args) - 1; n >= 0 && args[0] == flag {
+		args, dry = args[1:], true
+	} else if n >= 0 && args[n] == flag {
+		args, dry = args[:n], true
 	}
 	if len(args) > 0 {
 		return args, dry, nil

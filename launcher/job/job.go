@@ -85,6 +85,9 @@ type Job struct {
 	named bool
 	// origin is where the user wrote the words of Argv.
 	origin origin
+	// digests3 are the parts of the digest's version 3 that are known before the
+	// configuration is: those of the command and of the train.toml.
+	digests3 [2]string
 	// digested are the words that the digest counts in place of kind and Argv; nil for
 	// those.
 	digested []string

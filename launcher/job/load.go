@@ -56,7 +56,7 @@ func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault)
 	if len(r.problems) > 0 {
 		return nil, unaddressed(document.Faults(text, r.problems))
 	}
-	r.job.Digest = digest(r.job, text)
+	r.job.identify(text, root)
 	return r.job, nil
 }
 

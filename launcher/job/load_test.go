@@ -301,6 +301,32 @@ func TestDigestTellsJobsApart(t *testing.T) {
 	}
 }
 
+// Whom gpurun tells of a job, and how it looks on, makes no other job of it.
+func TestWhatIsNotTheJob(t *testing.T) {
+	const job = "[job]\nscript = \"train.py\"\n"
+	of := func(text string) [2]string {
+		t.Helper()
+		j, err := Load(write(t, text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return [2]string{j.digests3[1], fmt.Sprint(j.digests3[1] != "")}
+	}
+	want := of(job)
+	for text, same := range map[string]bool{
+		job + "[notify]\nurl = \"https://example.org/a\"\n": true, job + "[metrics]\nlisten = \":0\"\n": true, "# why\n" + job + "\n": true,
+		job + "[launch]\nstall_timeout = \"auto\"\nlog_limit = \"1GiB\"\n": true, job + "[launch]\nnproc_per_node = 2\nlog_limit = \"off\"\n": false,
+		job + "args = [\"a\", \"b\"]\n": false, job + "[recovery]\nnumerics = \"any\"\n": false,
+	} {
+		if got := of(text); (got == want) != same {
+			t.Errorf("%s: %s, %s", text, got, want)
+		}
+	}
+	if of(job+"args = [\"a\", \"b\"]\n") == of(job+"args = [\"a b\"]\n") || of(job+"args = [\"1\"]\n[knobs]\nx = 1\n") == of(job+"args = [\"1\"]\n[knobs]\nx = \"1\"\n") {
+		t.Error("values that differ have one digest")
+	}
+}
+
 // TestDeepFile holds that nesting, as deep as a file can be, costs neither time
 // nor memory.
 func TestDeepFile(t *testing.T) {

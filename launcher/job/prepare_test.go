@@ -228,8 +228,12 @@ func TestDigestVersions(t *testing.T) {
 	if !known || !strings.HasPrefix(now, "2:") {
 		t.Errorf("version 2: %s, %v", now, known)
 	}
+	newest, known := p.Digest(3)
+	if !known || !strings.HasPrefix(newest, "3:") || DigestVersion != 3 {
+		t.Errorf("version 3: %s, %v", newest, known)
+	}
 	for stored, want := range map[string][2]bool{
-		old: {true, true}, now: {true, true}, own: {false, true}, "2:" + own: {false, true}, "": {false, true}, "3:" + old: {false, false}, "x:" + old: {false, false}, "1:" + old: {false, true},
+		newest: {true, true}, old: {true, true}, now: {true, true}, own: {false, true}, "2:" + own: {false, true}, "": {false, true}, "4:" + old: {false, false}, "x:" + old: {false, false}, "1:" + old: {false, true},
 	} {
 		if same, known := p.Same(stored); same != want[0] || known != want[1] {
 			t.Errorf("%s: %v, %v, want %v", stored, same, known, want)
@@ -253,7 +257,7 @@ func TestDigestVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, stored := range []string{old, now} {
+	for _, stored := range []string{old, now, newest} {
 		if same, known := changed.Same(stored); same || !known {
 			t.Errorf("a changed configuration: %v, %v", same, known)
 		}

@@ -107,7 +107,7 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 	if err := judge(j); err != nil {
 		return nil, err
 	}
-	j.Digest = digest(j, nil)
+	j.identify(nil, nil)
 	return j, nil
 }
 

@@ -22,12 +22,14 @@ const (
 )
 
 // ifTrained gives the run that is enough, empty for none, or makes room for another of the
-// same name.
+// same name, also where that one has failed and the user wants a fresh one.
 func (s Search) ifTrained() (string, error) {
 	switch {
 	case s.IfTrained == SkipTrained:
 		return s.newestTrained()
-	case s.IfTrained == RunTrained && s.named() != "" && s.trained(s.named()):
+	case s.named() == "":
+		return "", nil
+	case s.IfTrained == RunTrained && s.trained(s.named()), s.Fresh && s.Restart == 0 && failed(s.named()):
 		return "", setAside(s.named())
 	}
 	return "", nil
@@ -66,16 +68,34 @@ func written(dir string) time.Time {
 func (s Search) trained(dir string) bool {
 	events, _, err := Outline(dir)
 	first, _ := began(events)
-	if err != nil || len(events) == 0 || s.Digest != nil && !launcher.SameJob(first.Digest, s.Digest) {
+	if err != nil || s.Digest != nil && !launcher.SameJob(first.Digest, s.Digest) {
 		return false
+	}
+	return ending(events) == strategy.Trained
+}
+
+// failed reports whether the run in a directory, of whatever job, has failed for good. What is
+// mended may be its train.toml, which makes another job of it.
+func failed(dir string) bool {
+	events, _, err := Outline(dir)
+	outcome := ending(events)
+	return err == nil && (outcome == strategy.Failed || outcome == strategy.Exhausted)
+}
+
+// ending is how a run ended, whether its verdict was written or not; empty where it has not.
+func ending(events []launcher.Event) strategy.Outcome {
+	if len(events) == 0 {
+		return ""
 	}
 	switch last := events[len(events)-1].(type) {
 	case launcher.Finished:
-		return last.Verdict.Outcome == strategy.Trained
+		return last.Verdict.Outcome
 	case launcher.Decided:
-		return last.Decision.Outcome == strategy.Trained
+		if !last.Decision.Relaunch {
+			return last.Decision.Outcome
+		}
 	}
-	return false
+	return ""
 }
 
 // mostAside bounds how many runs lie aside under one name.

@@ -32,6 +32,9 @@ type Search struct {
 	// IfTrained is what to do where a run of the job has trained: SkipTrained, RunTrained,
 	// or nothing in particular.
 	IfTrained string
+	// Fresh begins anew under the name of a run that has failed. A scheduler's restart goes
+	// on with what was begun: nobody has mended anything.
+	Fresh bool
 	// Scheduler is the scheduler's name for the job, and Restart counts how often it
 	// has started the job again. They find the run that was cut off.
 	Scheduler string
@@ -71,6 +74,9 @@ func (s Search) named() string {
 	}
 	return s.Named
 }
+
+// Held reports whether a gpurun is at work in the run directory that the user named.
+func (s Search) Held() bool { return s.named() != "" && Locked(s.named()) }
 
 // left is the run that an earlier start of the scheduler's job left behind, empty for
 // none. A batch script may run the same command several times: they come in the same

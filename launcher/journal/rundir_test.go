@@ -160,4 +160,16 @@ func TestFindARunThatHasTrained(t *testing.T) {
 	if !again.trained(filepath.Join(root, "first.1")) || again.trained(filepath.Join(root, "first")) {
 		t.Error("a run that has trained was not set aside for another of its name")
 	}
+	mended := Search{Root: root, ID: "failed", Digest: of("2:b"), Fresh: true, Restart: 1}
+	if _, err := mended.Find(); err != nil || !failed(filepath.Join(root, "failed")) {
+		t.Errorf("a scheduler's restart sets a failed run aside: %v", err)
+	}
+	mended.Restart = 0
+	if got, err := mended.Find(); err != nil || filepath.Base(got) != "failed" || !failed(filepath.Join(root, "failed.1")) || failed(got) {
+		t.Errorf("a failed run is not set aside for a fresh one: %s, %v", got, err)
+	}
+	mended.ID = "second"
+	if _, err := mended.Find(); err != nil || !(Search{}).trained(filepath.Join(root, "second")) {
+		t.Errorf("a run that has trained is set aside for a fresh one: %v", err)
+	}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -8,10 +9,11 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Deadline reads by when a run has to be over: a time as RFC 3339 has it, seconds since
-// 1970, or how long from now, such as "4h" or "90m". Empty is no deadline. The error
-// carries its exit code.
-func Deadline(text string, now time.Time) (time.Time, error) {
+// ReadDeadline reads by when a run has to be over: a time as RFC 3339 has it, seconds since
+// 1970, the next time that a clock shows, "07:30", or how long from now, such as "4h" or
+// "90m". Empty is no deadline. A run that may last less than the notice's grace and the last
+// minute would be stopped before it has begun. The error carries its exit code.
+func (o NoticeOptions) ReadDeadline(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -21,13 +23,28 @@ func Deadline(text string, now time.Time) (time.Time, error) {
 			at, err = time.Unix(seconds, 0), nil
 		} else if d, bad := time.ParseDuration(text); bad == nil {
 			at, err = now.Add(d), nil
+			if o.Mode != NoticeGoOn && d > 0 && d <= o.Grace+reserve {
+				err = errext.Errorf(fmt.Sprintf("write more than %s: launch.notice_grace (%s) and a minute for the end are taken off", o.Grace+reserve, o.Grace), "--deadline: %s is too short to start anything", text)
+				return time.Time{}, errext.WithCode(err, strategy.CodeUsage)
+			}
+		} else if clock, bad := time.Parse("15:04", text); bad == nil {
+			at, err = nextClock(clock, now), nil
 		}
 	}
 	switch {
 	case err != nil:
-		err = errext.Errorf("write a duration such as 4h, a time such as 2026-01-31T18:00:00+01:00, or seconds since 1970", "--deadline: %q is no time", text)
+		err = errext.Errorf("write a duration such as 4h, a time such as 07:30 or 2026-01-31T18:00:00+01:00, or seconds since 1970", "--deadline: %q is no time", text)
 	case !at.After(now):
 		err = errext.Errorf("give a time to come", "--deadline: %s is over", text)
 	}
 	return at, errext.WithCode(err, strategy.CodeUsage)
+}
+
+// nextClock is when a clock here shows a time next.
+func nextClock(clock, now time.Time) time.Time {
+	at := time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())
+	if !at.After(now) {
+		at = time.Date(now.Year(), now.Month(), now.Day()+1, clock.Hour(), clock.Minute(), 0, 0, now.Location())
+	}
+	return at
 }

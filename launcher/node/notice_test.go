@@ -117,17 +117,26 @@ func TestTheEndThatWasAnnounced(t *testing.T) {
 }
 
 func TestADeadlineIsATimeToCome(t *testing.T) {
+	o := NoticeOptions{Grace: time.Minute}
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{
 		"": {}, "4h": now.Add(4 * time.Hour), "2026-01-31T18:00:00+01:00": now.Add(5 * time.Hour), "1769864400": now.Add(time.Hour),
+		"13:30": now.Add(90 * time.Minute), "12:00": now.Add(24 * time.Hour), "7:30": now.Add(19*time.Hour + 30*time.Minute), "2m1s": now.Add(121 * time.Second),
+		"2026-01-31T12:00:30Z": now.Add(30 * time.Second), // who starts it again until then is to go on doing so
 	} {
-		if got, err := Deadline(text, now); err != nil || !got.Equal(want) {
+		if got, err := o.ReadDeadline(text, now); err != nil || !got.Equal(want) {
 			t.Errorf("%q: %s, %v, want %s", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"tomorrow", "-1h", "17", "2025-01-31T18:00:00Z", "0s"} {
-		if _, err := Deadline(text, now); errext.Code(err, 0) != strategy.CodeUsage || !strings.Contains(err.Error(), "--deadline") {
+	for _, text := range []string{"tomorrow", "-1h", "17", "2025-01-31T18:00:00Z", "0s", "25:00", "2m", "45s"} {
+		if _, err := o.ReadDeadline(text, now); errext.Code(err, 0) != strategy.CodeUsage || !strings.Contains(err.Error(), "--deadline") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+	if _, err := o.ReadDeadline("90s", now); !strings.Contains(errext.Hint(err), "write more than 2m0s") {
+		t.Errorf("%v, %s", err, errext.Hint(err))
+	}
+	if at, err := (NoticeOptions{Mode: NoticeGoOn}).ReadDeadline("5s", now); err != nil || at.IsZero() {
+		t.Errorf("where no notice is given: %s, %v", at, err)
 	}
 }

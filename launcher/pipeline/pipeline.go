@@ -8,6 +8,7 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -23,6 +25,7 @@ import (
 // Options are what a Pipeline is made of.
 type Options struct {
 	JUnit   string // the report's path, as given; empty for none
+	Held    bool   // another gpurun runs in the run directory: the report is that one's
 	Job     string // the job's name
 	Workdir string // where the job runs
 	// Getenv asks gpurun's own environment, which says what system runs it.
@@ -59,6 +62,8 @@ func Open(o Options) (*Pipeline, error) {
 	path, err := filepath.Abs(o.JUnit)
 	if err == nil {
 		p.opts.JUnit = path
+	}
+	if err == nil && !o.Held {
 		err = p.write(p.course.unfinished("gpurun has not ended: it is at work, or was killed"))
 	}
 	if err != nil {
@@ -87,7 +92,7 @@ func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 		for _, before := range p.before {
 			p.course.take(before)
 		}
-		p.before = nil
+		p.before, p.opts.Held = nil, false
 		p.course.take(e)
 		p.gitlab.take(e)
 		show(e)
@@ -99,11 +104,12 @@ func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 }
 
 // End tells how the run ended: by its verdict, or by err, which ended gpurun without one or
-// while it was written. What cannot be told is a warning, and does not change how gpurun ends.
+// while it was written. One that could not have the run directory leaves the report to the
+// gpurun that has it. What cannot be told is a warning, and does not change how gpurun ends.
 func (p *Pipeline) End(err error) {
 	p.gitlab.end()
 	end := p.course.end(err)
-	if p.opts.JUnit != "" {
+	if p.opts.JUnit != "" && !p.opts.Held && !errors.Is(err, journal.ErrLocked) {
 		p.warn("--junit", p.write(end))
 	}
 	if p.github != nil {

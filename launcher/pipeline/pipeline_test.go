@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -53,6 +54,33 @@ func stopped(o strategy.Outcome, code int, reason string) strategy.Decision {
 // finished is how a run ends that decided so.
 func finished(d strategy.Decision) launcher.Event {
 	return launcher.Finished{Verdict: launcher.Verdict{Outcome: d.Outcome, Code: d.Code, Reason: d.Reason, Run: "night"}}
+}
+
+// The report is that of the gpurun that has the run directory.
+func TestAReportOfAnothersRunIsLeftAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "junit.xml")
+	if err := os.WriteFile(file, []byte("the other's"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{errors.New("no such script"), fmt.Errorf("in use: %w", journal.ErrLocked)} {
+		p, wrong := Open(Options{JUnit: file, Held: true, Getenv: func(string) string { return "" }, Stderr: t.Output()})
+		if wrong != nil {
+			t.Fatal(wrong)
+		}
+		p.End(err)
+		if text, _ := os.ReadFile(file); string(text) != "the other's" {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+	p, err := Open(Options{JUnit: file, Held: true, Getenv: func(string) string { return "" }, Stderr: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Events(func(launcher.Event) {})(launcher.Began{Run: "night"}) // the other has ended meanwhile
+	p.End(nil)
+	if text, _ := os.ReadFile(file); !strings.Contains(string(text), "night") {
+		t.Errorf("%s", text)
+	}
 }
 
 // over is a run of events, whose last decision is its verdict.
