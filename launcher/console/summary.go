@@ -11,6 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // finish prints the end of a run so that the last twenty lines say what
@@ -307,7 +308,7 @@ const tracebackShown = 13
 // proves the diagnosis.
 func traceback(a attempt) []string {
 	if lines := launcher.Traceback(a.evidence, a.diagnosis); len(lines) > 0 {
-		return lines[max(0, len(lines)-tracebackShown):]
+		return cause.Shown(lines, tracebackShown)
 	}
 	for _, i := range a.diagnosis.Because {
 		if i < 0 || i >= len(a.evidence.Facts) {
