@@ -116,3 +116,13 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 		t.Errorf("%+v", d.Place)
 	}
 }
+
+// Of one rank nobody else waits.
+func TestTheHintForAHangOfOneRank(t *testing.T) {
+	for ranks, others := range map[int]bool{1: false, 2: true} {
+		d := Diagnose(Evidence{Ranks: ranks, Facts: []Fact{{Rank: -1, Stall: &Stall{}}}})
+		if d.Cause != cause.Hang || d.Advice == "" || strings.Contains(d.Advice, "others") != others {
+			t.Errorf("%d ranks: %s, %q", ranks, d.Cause, d.Advice)
+		}
+	}
+}
