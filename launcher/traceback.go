@@ -13,7 +13,7 @@ import (
 const tracebackLines = 50
 
 // Traceback is the failing rank's traceback, oldest line first and with the
-// exception last: the one that the diagnosis rests on, else the rank's own word of
+// exception last, without the frames of gpurun's own: the one that the diagnosis rests on, else the rank's own word of
 // its end (error.json, the probe's), else the last that it printed. It is nil where
 // no rank is known to have failed, or where the rank printed none.
 func Traceback(e strategy.Evidence, d strategy.Diagnosis) []string {
@@ -58,7 +58,7 @@ func linesOf(s *cause.Finding) []string {
 	if !sameLine(lines[len(lines)-1], s.Text) {
 		lines = append(lines, s.Text)
 	}
-	return lines[max(0, len(lines)-tracebackLines):]
+	return cause.Shown(lines, tracebackLines)
 }
 
 // sameLine reports whether two lines are one, of which either may be shortened.

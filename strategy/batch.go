@@ -56,6 +56,17 @@ func (j Job) GlobalBatch(p Plan) int {
 	return b.global()
 }
 
+// Floored is the knob's own minimum of the micro batch where that is what keeps a plan's from
+// being smaller.
+func (j Job) Floored(p Plan) (floor int, stops bool) {
+	b, known := batchOf(p, j)
+	r := j.Knobs[MicroBatchSize]
+	if !known || r.Absent != "" || r.Min < 2 {
+		return 0, false
+	}
+	return r.Min, len(b.smaller(r.Min)) == 0 && len(b.smaller(1)) > 0
+}
+
 // mostSamples bounds the samples that are split up by trial division, some 2^20
 // steps of it. No real batch comes near.
 const mostSamples = 1 << 40

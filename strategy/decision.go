@@ -1,6 +1,10 @@
 package strategy
 
-import "github.com/gpurun/gpurun/strategy/memory"
+import (
+	"fmt"
+
+	"github.com/gpurun/gpurun/strategy/memory"
+)
 
 // A Decision is what to do after an attempt: relaunch with a plan, or stop with
 // an outcome and an exit code.
@@ -91,6 +95,14 @@ const (
 // Final reports whether a run that ended so is done: it does not go on when it is
 // started again.
 func (o Outcome) Final() bool { return o == Trained || o == Failed || o == Exhausted }
+
+// Words are what people are told: a run that goes on when it is started again is not finished.
+func (o Outcome) Words() string {
+	if o == Retry {
+		return fmt.Sprintf("not finished (%d)", CodeRetry)
+	}
+	return string(o)
+}
 
 // Valid reports whether there is such an outcome.
 func (o Outcome) Valid() bool { return o.Final() || o == Stopped || o == Retry }

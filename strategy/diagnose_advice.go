@@ -43,6 +43,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return c.spread(d, ev)
 	case d.Place != nil:
 		return "look at " + d.Place.Words()
+	case d.Cause == cause.Hang && ev.Ranks == 1:
+		return "look at where it was: it waits for something that does not come, such as a lock, a loader's worker, a file or the network"
 	case d.Cause == cause.None:
 		return c.adviseHandled()
 	case d.Cause == cause.Preempted && c.timeUp():

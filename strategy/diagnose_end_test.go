@@ -96,3 +96,33 @@ func TestTheWordIsTheError(t *testing.T) {
 		t.Errorf("error %q, %v bytes requested", d.Error, d.Requested)
 	}
 }
+
+// Where memory ran out is told as well: the line of the job's own, not of gpurun's in its process.
+func TestThePlaceWhereMemoryRanOut(t *testing.T) {
+	text := `Traceback (most recent call last):
+  File "/home/u/train.py", line 25, in <module>
+    loss = model(x).sum()
+  File "/home/u/.gpurun/t/r/attempt-0/probe-77/inside/root.py", line 9, in call
+    return plain(self, x)
+  File "/v/lib/python3.11/site-packages/torch/nn/modules/linear.py", line 134, in forward
+    return F.linear(input, self.weight, self.bias)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+`
+	d := Diagnose(Evidence{Ranks: 1, Facts: slices.Concat(says(0, 1, text), exits(0, 3, 1))})
+	if got := d.Sentence(); got != "CUDA out of memory in forward on rank 0 at train.py:25 (wanted 2.0 GiB)" {
+		t.Errorf("%q", got)
+	}
+	if d.Place == nil || d.Place.Words() != "/home/u/train.py:25: loss = model(x).sum()" {
+		t.Errorf("%+v", d.Place)
+	}
+}
+
+// Of one rank nobody else waits.
+func TestTheHintForAHangOfOneRank(t *testing.T) {
+	for ranks, others := range map[int]bool{1: false, 2: true} {
+		d := Diagnose(Evidence{Ranks: ranks, Facts: []Fact{{Rank: -1, Stall: &Stall{}}}})
+		if d.Cause != cause.Hang || d.Advice == "" || strings.Contains(d.Advice, "others") != others {
+			t.Errorf("%d ranks: %s, %q", ranks, d.Cause, d.Advice)
+		}
+	}
+}

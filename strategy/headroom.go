@@ -89,17 +89,24 @@ func smallestCard(fit *memory.Fit, plan memory.Plan, measured []memory.Measureme
 
 // Of says what there was, and whether that is only what was free: "40.0 GiB", "22.3 GiB free".
 func (h *Headroom) Of() string {
+	size, unit := inUnit(h.Room)
 	if h.Free {
-		return inGiB(h.Room) + " GiB free"
+		unit += " free"
 	}
-	return inGiB(h.Room) + " GiB"
+	return size(h.Room) + unit
+}
+
+// Measured writes bytes beside what Of says, in its unit: "36.9".
+func (h *Headroom) Measured(bytes int64) string {
+	size, _ := inUnit(h.Room)
+	return size(bytes)
 }
 
 // Words says it as a person would: "peak 36.9 of 40.0 GiB (8 % left); micro batch 32 fits;
 // a card of 24 GB would do".
 func (h *Headroom) Words() string {
 	left := 100 * float64(h.Room-h.Peak) / float64(h.Room)
-	words := fmt.Sprintf("peak %s of %s (%.0f %% left)", inGiB(h.Peak), h.Of(), max(left, 0))
+	words := fmt.Sprintf("peak %s of %s (%.0f %% left)", h.Measured(h.Peak), h.Of(), max(left, 0))
 	switch {
 	case h.Called > 0:
 		words += fmt.Sprintf("; the model was called with a batch of %d, and one of %d fits", h.Called, h.MicroBatch)

@@ -75,7 +75,7 @@ func (c *pricing) price(a, b Attempt) *Price {
 	case a.Diagnosis.Cause == cause.HostOOM && a.Diagnosis.Device != "cpu": // the host's memory is another
 		return nil
 	}
-	p := &Price{Rungs: needs(from, to), Changed: changed}
+	p := &Price{Rungs: rungsOf(changed), Changed: changed}
 	if p.Rungs == nil {
 		p.Rungs = []Rung{}
 	}
@@ -92,6 +92,15 @@ func (c *pricing) price(a, b Attempt) *Price {
 		return nil
 	}
 	return p
+}
+
+// rungsOf are the rungs of some changes: what a process only told of its plan is none.
+func rungsOf(changed Changes) []Rung {
+	from, to := Plan{}, Plan{}
+	for k, pair := range changed {
+		from[k], to[k] = pair[0], pair[1]
+	}
+	return needs(from, to)
 }
 
 // time adds the times of a step, for the global batch that was before.
@@ -203,14 +212,12 @@ func (p *Price) Memory() string {
 	case p.AtLeast:
 		sure = "at least "
 	}
-	span := fmt.Sprintf(" (%s→%s)", inGiB(before), inGiB(after))
-	if min(before, after) < 1<<30 {
-		span = fmt.Sprintf(" (%s→%s)", GiB(before), GiB(after))
-	}
+	size, unit := inUnit(before, after)
+	span := fmt.Sprintf(" (%s→%s)", size(before), size(after))
 	if before < after {
-		return "took " + sure + GiB(after-before) + " more" + span
+		return "took " + sure + size(after-before) + unit + " more" + span
 	}
-	return "saved " + sure + GiB(before-after) + span
+	return "saved " + sure + size(before-after) + unit + span
 }
 
 // Time is its part about a step: "about 1.30 times the step time"; empty where it is not known.

@@ -76,6 +76,11 @@ func TestThePriceOfWhatRanOut(t *testing.T) {
 	if len(p.Rungs) != 1 || p.Rungs[0] != RungCheckpointing {
 		t.Errorf("%v", p.Rungs)
 	}
+	after := trainedWith(1, Plan{MicroBatchSize: "8"}, 9*gib, 1)
+	after.Observed = Plan{ActivationCheckpointing: "none"} // it told of it once it trained
+	if told := Prices(gpt(1), []Attempt{failedAt(0, Plan{MicroBatchSize: "16"}, 24*gib), after}, h100)[1]; told == nil || len(told.Rungs) != 1 || told.Rungs[0] != RungMicroBatch {
+		t.Errorf("what a process tells of itself is no change: %+v", told)
+	}
 	text, err := json.Marshal(Price{})
 	if want := `{"rungs":null,"changed":null}`; err != nil || string(text) != want {
 		t.Errorf("what is not known is absent: %s, %v", text, err)
@@ -86,8 +91,9 @@ func TestThePriceOfWhatRanOut(t *testing.T) {
 func TestThePriceInWords(t *testing.T) {
 	changed := Changes{ActivationCheckpointing: {"none", "full"}}
 	for want, p := range map[string]Price{
-		"checkpointing none→full saved 238 MiB (1.2 GiB→986 MiB) for about the same step time":   {BytesBefore: 1224 << 20, BytesAfter: 986 << 20, SecondsBefore: 4.81, SecondsAfter: 4.82, Estimated: true},
+		"checkpointing none→full saved 0.23 GiB (1.20→0.96) for about the same step time":        {BytesBefore: 1224 << 20, BytesAfter: 986 << 20, SecondsBefore: 4.81, SecondsAfter: 4.82, Estimated: true},
 		"checkpointing none→full took about 2.0 GiB more (4.0→6.0) for 1.30 times the step time": {PredictedBefore: 4 << 30, BytesAfter: 6 << 30, SecondsBefore: 1, SecondsAfter: 1.3},
+		"checkpointing none→full saved 63 MiB (900→837)":                                         {BytesBefore: 900 << 20, BytesAfter: 837 << 20},
 		"checkpointing none→full saved at least 1.0 GiB (6.0→5.0)":                               {BytesBefore: 6 << 30, AtLeast: true, BytesAfter: 5 << 30},
 		"checkpointing none→full": {BytesBefore: 4 << 30, AtLeast: true, BytesAfter: 5 << 30},
 	} {

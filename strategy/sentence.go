@@ -25,7 +25,7 @@ func GiB(bytes int64) string {
 }
 
 // Sentence says the diagnosis in a few words, without a full stop: "CUDA out of
-// memory in backward on rank 5 (wanted 2.0 GiB, 0.3 GiB free of 80 GiB)".
+// memory in backward on rank 5 at train.py:25 (wanted 2.0 GiB, 0.3 GiB free of 80 GiB)".
 func (d Diagnosis) Sentence() string {
 	if !d.Fatal {
 		return "nothing fatal"
@@ -40,6 +40,9 @@ func (d Diagnosis) Sentence() string {
 	}
 	if d.Rank >= 0 {
 		fmt.Fprintf(&b, " on rank %d", d.Rank)
+	}
+	if d.Place != nil && d.Cause.OutOfMemory() {
+		fmt.Fprintf(&b, " at %s", clip(d.Place.String(), 80))
 	}
 	if figures := d.figures(); figures != "" {
 		fmt.Fprintf(&b, " (%s)", figures)

@@ -75,7 +75,7 @@ func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.C
 // propose gives the words that start a plan from the beginning, in the run in dir.
 func (p *prepared) propose(dir string) func(strategy.Plan, int) (console.Proposal, error) {
 	return func(plan strategy.Plan, n int) (console.Proposal, error) {
-		proposal, err := p.Propose(plan, dir, n)
+		proposal, err := p.Propose(plan, dir, n, os.Getenv)
 		return console.Proposal(proposal), err
 	}
 }

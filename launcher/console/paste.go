@@ -30,6 +30,8 @@ type Proposal struct {
 	Turned strategy.Plan
 	// Unchanged: the words and variables are those of the job as it is.
 	Unchanged bool
+	// Remembered: the next start begins with the plan by itself.
+	Remembered bool
 }
 
 // hints are the sentences that say what to write. Each ends with what can be pasted.
@@ -39,7 +41,7 @@ func (p Proposal) hints() []string {
 		hints = p.commandHints()
 	}
 	if len(p.Code) > 0 {
-		hints = append(hints, "to start with this plan next time, write in the code: "+strings.Join(p.Code, ", "))
+		hints = append(hints, p.next()+"write in the code: "+strings.Join(p.Code, ", "))
 	}
 	for _, k := range strategy.Knobs {
 		if v, turned := p.Turned[k]; turned {
@@ -57,8 +59,16 @@ var inCode = map[strategy.Knob]string{
 	strategy.Precision:               `to have it without gpurun, run the forward pass in: with torch.autocast("cuda", torch.bfloat16)`,
 }
 
+// next is what the words of the plan are good for.
+func (p Proposal) next() string {
+	if p.Remembered {
+		return "the next start begins with this plan by itself; to write it down all the same, "
+	}
+	return "to start with this plan next time, "
+}
+
 func (p Proposal) commandHints() []string {
-	const next = "to start with this plan next time, "
+	next := p.next()
 	switch p.Key {
 	case "":
 		return []string{next + "type: " + shellLine(p.Env, p.Words)}

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -22,12 +21,19 @@ func predicted(p *memory.Prediction) string {
 // its peak is what there was.
 func peaks(a attempt) string {
 	var words []string
-	if p := a.expected; p != nil && p.Mean > 0 {
-		words = append(words, "predicted "+strategy.Interval(p.Mean, p.Bound))
-	}
 	measured, room := a.peak(), a.decision.Headroom
+	figure := func(bytes int64) string { return strategy.Interval(bytes, bytes) }
+	if room != nil {
+		figure = room.Measured
+	}
+	if p := a.expected; p != nil && p.Mean > 0 {
+		words = append(words, "predicted "+figure(p.Mean))
+		if mean, bound := figure(p.Mean), figure(p.Bound); mean != bound {
+			words[0] += "–" + bound
+		}
+	}
 	if measured > 0 && (len(words) > 0 || room != nil) {
-		words = append(words, fmt.Sprintf("measured %.1f", float64(measured)/(1<<30)))
+		words = append(words, "measured "+figure(measured))
 	}
 	if len(words) == 0 {
 		return ""

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // finish prints the end of a run so that the last twenty lines say what
@@ -18,7 +19,7 @@ import (
 func (p *People) finish(v launcher.Verdict) {
 	p.hints = nil
 	if v.Outcome == strategy.Trained && len(v.Attempts) == 1 {
-		p.chat("trained in %s; logs: %s", brief(p.total()), p.dir)
+		p.say("trained in %s; logs: %s", brief(p.total()), p.dir)
 		p.headroom()
 		if lost := v.Attempts[len(v.Attempts)-1].Untaken.Lost(); lost != "" {
 			p.say("warning: trained, but %s", lost)
@@ -32,7 +33,7 @@ func (p *People) finish(v launcher.Verdict) {
 		p.skipped(v)
 		p.memory(p.attempts[len(p.attempts)-1])
 	}
-	p.say("summary: %s after %s in %s", v.Outcome, attempts(len(v.Attempts)), brief(p.total()))
+	p.say("summary: %s after %s in %s", v.Outcome.Words(), attempts(len(v.Attempts)), brief(p.total()))
 	for i, a := range p.attempts {
 		p.say("  attempt %d%s: %s", a.n, course(a), outcome(a))
 		if said := a.filled().Brief(); said != "" && (v.Outcome == strategy.Trained || i < len(p.attempts)-1) {
@@ -130,7 +131,7 @@ func outcome(a attempt) string {
 	case a.evidence.Unstarted != nil:
 		words = "could not be started"
 	case !a.diagnosis.Fatal && !a.decision.Relaunch:
-		words = string(a.decision.Outcome)
+		words = a.decision.Outcome.Words()
 	}
 	if lost := a.decision.Ineffective.Lost(); lost != "" {
 		words += "; " + lost
@@ -209,8 +210,11 @@ func (p *People) hint(v launcher.Verdict) {
 	}
 	attempt := p.attempts[len(p.attempts)-1]
 	last := attempt.diagnosis
+	if floor, stops := p.began.Job.Floored(attempt.evidence.Plan); stops && v.Outcome == strategy.Exhausted {
+		p.advise("micro_batch_size has min = %d, which stopped the search: lower it where a smaller micro batch will do", floor)
+	}
 	if advice := launcher.Advice(last, attempt.evidence, p.began.Job.Ceiling); advice != "" {
-		p.advise("%s", advice)
+		p.advise("%s", p.bySource(advice))
 	}
 	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.began.Python != "" {
 		p.advise("the job ran with %s: install the module there, or %s", p.began.Python, otherPython(p.began.PythonBy))
@@ -221,6 +225,15 @@ func (p *People) hint(v launcher.Verdict) {
 	if v.Outcome == strategy.Exhausted && p.began.Recipe == noRecipe {
 		p.advise("no recipe matches this job: gpurun init --dry-run, in front of its line, shows what a train.toml could say of its settings")
 	}
+}
+
+// bySource names the flag in place of the key where that is how the ceiling was set.
+func (p *People) bySource(advice string) string {
+	const flag = "--device-memory"
+	if slices.ContainsFunc(p.typed, func(word string) bool { return word == flag || strings.HasPrefix(word, flag+"=") }) {
+		return strings.ReplaceAll(advice, "limits.device_memory", flag)
+	}
+	return advice
 }
 
 // again names the command that starts the job anew, where it can be typed: with a secret it
@@ -317,7 +330,7 @@ const tracebackShown = 13
 // proves the diagnosis.
 func traceback(a attempt) []string {
 	if lines := launcher.Traceback(a.evidence, a.diagnosis); len(lines) > 0 {
-		return lines[max(0, len(lines)-tracebackShown):]
+		return cause.Shown(lines, tracebackShown)
 	}
 	for _, i := range a.diagnosis.Because {
 		if i < 0 || i >= len(a.evidence.Facts) {

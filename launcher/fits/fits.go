@@ -72,5 +72,13 @@ func (f Fit) plan(p strategy.Plan) int {
 	return slices.IndexFunc(f.Tried, func(t Tried) bool { return equal(t.Plan, p) })
 }
 
+// Begins reports whether a run of the job as it is written begins with a plan: the newest one
+// that fitted, where the one as written ran out of memory.
+func (f Fit) Begins(written, plan strategy.Plan) bool {
+	at := f.plan(f.Written)
+	newest := slices.IndexFunc(f.Tried, func(t Tried) bool { return t.Fitted })
+	return equal(f.Written, written) && at >= 0 && !f.Tried[at].Fitted && newest >= 0 && equal(f.Tried[newest].Plan, plan)
+}
+
 // equal plans set the same knobs to the same values.
 func equal(a, b strategy.Plan) bool { return len(a) == len(b) && len(a.Changed(b)) == 0 }

@@ -75,6 +75,15 @@ func (m *Memory) Recall(ctx context.Context, p strategy.Policy, j strategy.Job, 
 	return j, words
 }
 
+// startsWith reports whether what was remembered last has the next run begin with a plan.
+func (m *Memory) startsWith(plan strategy.Plan) bool {
+	if m.nowhere != nil {
+		return false
+	}
+	known, err := m.store.Load()
+	return err == nil && len(known) > 0 && known[0].Begins(m.job.Plan(), plan)
+}
+
 // told says why something remembered is not used.
 func told(what string, err error) string {
 	return fmt.Sprintf("warning: %s is not used: %s", what, strings.ReplaceAll(err.Error(), "\n", "; "))

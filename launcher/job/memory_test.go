@@ -84,6 +84,9 @@ func TestWhatAShellRunsCounts(t *testing.T) {
 	}
 }
 
+// nowhere gives variables that name no folder.
+func nowhere(string) string { return "" }
+
 // TestAJobIsRemembered goes through two nights, with all that may be in between.
 func TestAJobIsRemembered(t *testing.T) {
 	dir, _ := folder(t, remembered)
@@ -123,6 +126,15 @@ func TestAJobIsRemembered(t *testing.T) {
 		first.Keep(t.Context(), j, []strategy.Attempt{failed, trained}, strategy.Decision{Outcome: strategy.Trained}, inv))
 	if err != nil {
 		t.Fatal(err)
+	}
+	// People are told that the plan is remembered, and only of that plan.
+	for at, want := range map[*strategy.Plan]bool{&smaller: true, &j.Written: false} {
+		if words, err := p.Propose(*at, dir, 1, variables); err != nil || words.Remembered != want {
+			t.Errorf("%s is said to be remembered: %v, %v", *at, words.Remembered, err)
+		}
+	}
+	if words, _ := p.Propose(smaller, dir, 1, nowhere); words.Remembered {
+		t.Error("nothing is remembered nowhere")
 	}
 
 	now := func() strategy.Inventory { return inv }

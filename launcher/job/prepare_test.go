@@ -127,7 +127,7 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	pinned := p.Pinned("r1")
-	change, err := pinned.Propose(pinned.Plan(), "/run", 0)
+	change, err := pinned.Propose(pinned.Plan(), "/run", 0, nowhere)
 	if err != nil || !slices.Equal(change.Words, []string{"--run_name", "r1"}) {
 		t.Errorf("%q, %v", change.Words, err)
 	}
@@ -137,7 +137,7 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 	if c := pinned.Checkpoints(); c.Glob != "r1/c-*" || c.Dir != dir || c.Pointer != "" || c.Only {
 		t.Errorf("%+v", c)
 	}
-	if change, err := p.Propose(p.Plan(), "/run", 0); err != nil || len(change.Words) != 0 || len(p.Warnings()) != 0 || p.Checkpoints().Glob != "" {
+	if change, err := p.Propose(p.Plan(), "/run", 0, nowhere); err != nil || len(change.Words) != 0 || len(p.Warnings()) != 0 || p.Checkpoints().Glob != "" {
 		t.Errorf("the job itself: %q, %v, %q", change.Words, err, p.Warnings())
 	}
 	a, _ := p.Digest(DigestVersion)

@@ -33,6 +33,8 @@ type Proposal struct {
 	Turned strategy.Plan
 	// Unchanged: the words and variables are those of the job as it is.
 	Unchanged bool
+	// Remembered: the next start begins with the plan by itself.
+	Remembered bool
 }
 
 // An origin is where the user wrote the words of a job's command.
@@ -46,8 +48,9 @@ type origin struct {
 }
 
 // Propose gives the words that start a plan from the beginning, without the ceiling
-// that only gpurun puts on; changed files are those of attempt n of the run in dir.
-func (p *Prepared) Propose(plan strategy.Plan, dir string, n int) (Proposal, error) {
+// that only gpurun puts on; changed files are those of attempt n of the run in dir. variable
+// gives those of gpurun's own environment.
+func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(name string) string) (Proposal, error) {
 	r := p.resolved
 	written, turned := p.split(plan)
 	change, err := r.recipe.Apply(r.command, written, r.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
@@ -65,6 +68,7 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int) (Proposal, err
 	maps.Copy(proposal.Env, change.Env)
 	proposal.Code = inPython(change.Calls)
 	proposal.Turned, proposal.Unchanged = turned, len(change.Env) == 0 && slices.Equal(change.Argv, r.job.Argv)
+	proposal.Remembered = p.Memory(variable, false).startsWith(plan)
 	if r.job.Path != "" {
 		proposal.File = filepath.Base(r.job.Path)
 	}

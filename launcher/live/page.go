@@ -107,7 +107,7 @@ func where(r Run) string {
 	case r.Gone:
 		return "cut off"
 	case r.Outcome != "":
-		return string(r.Outcome)
+		return r.Outcome.Words()
 	}
 	return fmt.Sprintf("pid %d on %s", r.PID, r.Host)
 }
@@ -120,7 +120,10 @@ func ending(r Run) string {
 	case r.Reason == "":
 		return ""
 	}
-	said := public.Sprintf("%s: %s\n", r.Outcome, r.Reason)
+	said := public.Sprintf("%s: %s\n", r.Outcome.Words(), r.Reason)
+	if attempt, trained := strings.CutSuffix(r.Reason, ": trained"); trained && r.Outcome == strategy.Trained {
+		said = public.Sprintf("trained in %s\n", attempt)
+	}
 	for _, hint := range r.Next[:min(len(r.Next), mostNext)] {
 		said += public.Sprintf("next: %s\n", hint)
 	}

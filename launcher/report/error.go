@@ -3,6 +3,7 @@ package report
 import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // An ownError is what a run ended with that no change of its memory answers: it comes before
@@ -33,8 +34,7 @@ func (a *Attempt) failedByItself() bool { return a.Diagnosis.Fatal && !a.Diagnos
 
 // traceback is the failing rank's, its last lines.
 func (d *Data) traceback(a *Attempt, l level) (shown []string) {
-	lines := launcher.Traceback(a.Evidence, a.Diagnosis)
-	for _, line := range lines[max(len(lines)-min(l.lines, 30), 0):] {
+	for _, line := range cause.Shown(launcher.Traceback(a.Evidence, a.Diagnosis), min(l.lines, 30)) {
 		shown = append(shown, d.say.text(line, longLine))
 	}
 	return shown

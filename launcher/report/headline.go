@@ -37,7 +37,7 @@ var classes = map[string]string{"trained": "good", "running": "run", "failed": "
 
 func (d *Data) headline() headline {
 	say := d.say
-	h := headline{Outcome: say.short(d.outcome()), Class: classes[d.outcome()], Job: say.short(d.Began.Name), Run: say.short(d.Began.Run), When: at(d.Start)}
+	h := headline{Outcome: say.short(strategy.Outcome(d.outcome()).Words()), Class: classes[d.outcome()], Job: say.short(d.Began.Name), Run: say.short(d.Began.Run), When: at(d.Start)}
 	if h.Class == "" {
 		h.Class = "stop"
 	}
@@ -103,7 +103,7 @@ func (d *Data) line() string {
 
 // hintOf finds the words in a hint that are to be pasted.
 func hintOf(text string) hint {
-	if before, words, found := strings.Cut(text, ": "); found && strings.HasPrefix(text, "to start with this plan next time") {
+	if before, words, found := strings.Cut(text, ": "); found && (strings.HasPrefix(text, "to start with this plan next time") || strings.HasPrefix(text, "the next start begins with this plan by itself")) {
 		return hint{before, words}
 	}
 	return hint{text, ""}

@@ -47,7 +47,7 @@ func (d *Data) ended(a *Attempt) (words, class string) {
 	case a.Decided && !a.Decision.Relaunch && a.Decision.Outcome == strategy.Trained:
 		return "trained", "good"
 	case a.Decided && !a.Decision.Relaunch:
-		return string(a.Decision.Outcome), "stop"
+		return a.Decision.Outcome.Words(), "stop"
 	}
 	return "nothing fatal", "stop"
 }

@@ -45,7 +45,7 @@ var frameLine = regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, 
 func (f *Finding) Place() (found *Place) {
 	for i, line := range f.Traceback {
 		m := frameLine.FindStringSubmatch(line)
-		if m == nil || len(m[1]) > longestFile || found != nil && installed(m[1]) && !installed(found.File) {
+		if m == nil || len(m[1]) > longestFile || ofProbe.MatchString(m[1]) || found != nil && installed(m[1]) && found.Own() {
 			continue
 		}
 		found = &Place{File: m[1], Function: m[3]}
@@ -56,6 +56,9 @@ func (f *Finding) Place() (found *Place) {
 	}
 	return found
 }
+
+// Own reports whether the line is of the job's own code, and not of a package's.
+func (p *Place) Own() bool { return !installed(p.File) }
 
 // installed reports whether a file is of a package, or of Python itself.
 func installed(file string) bool {

@@ -43,7 +43,7 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) {
 		at.Phase = Collective // of whatever it is a part
 	}
 	if raised {
-		at.Traceback = append([]string(nil), t.lines...)
+		at.Traceback = t.kept()
 	}
 	s.refine(&at, &t, raised)
 	s.weigh(&at, &t, p.weight == WeightCause && !raised)

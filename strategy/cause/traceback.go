@@ -1,6 +1,7 @@
 package cause
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -23,6 +24,10 @@ type traceback struct {
 	quiet     int // lines since the last one that belongs to the traceback
 	tracker   tracker
 	lines     []string // the last ones
+	dropped   int      // how many were before them
+	// own are the lines of the innermost frame of the job's own code, ownAt the number of the first.
+	own   []string
+	ownAt int
 	// prefix is what a logger put before the first line: time, level, name.
 	prefix string
 	// half is the first part of a frame that a terminal broke in two.
@@ -112,8 +117,28 @@ func (t *traceback) keep(text string) {
 	if len(t.lines) == tracebackLines {
 		copy(t.lines, t.lines[1:])
 		t.lines = t.lines[:tracebackLines-1]
+		t.dropped++
 	}
 	t.lines = append(t.lines, text)
+}
+
+// keepOwn keeps what was kept last as a line of the job's own code.
+func (t *traceback) keepOwn(first bool) {
+	at := t.dropped + len(t.lines) - 1
+	switch {
+	case first:
+		t.own, t.ownAt = []string{t.lines[len(t.lines)-1]}, at
+	case len(t.own) == 1 && at == t.ownAt+1:
+		t.own = append(t.own, t.lines[len(t.lines)-1])
+	}
+}
+
+// kept are the lines for people to read: the last ones, and those of the job's own code.
+func (t *traceback) kept() []string {
+	if len(t.own) == 0 || t.ownAt >= t.dropped {
+		return slices.Clone(t.lines)
+	}
+	return slices.Concat(t.own, []string{cut}, t.lines[len(t.own)+1:])
 }
 
 // frame takes a line that names a frame. A frame without a header opens a
@@ -140,6 +165,9 @@ func (t *traceback) frame(f frame, text string) {
 	t.quiet = 0
 	t.tracker.add(f)
 	t.keep(text)
+	if !installed(f.file) && !strings.HasPrefix(f.file, "<") && !ofProbe.MatchString(f.file) {
+		t.keepOwn(true)
+	}
 }
 
 // isSource reports whether the line that was read last is the source code of a frame:
@@ -170,6 +198,7 @@ func (t *traceback) context(text string) {
 	}
 	if t.quiet == 1 {
 		t.keep(text)
+		t.keepOwn(false)
 	}
 }
 

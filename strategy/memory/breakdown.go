@@ -1,6 +1,9 @@
 package memory
 
-import "math"
+import (
+	"math"
+	"strings"
+)
 
 // A Breakdown is what a rank's allocator held at one instant, by what it was for: figures
 // that add up to what was measured.
@@ -107,7 +110,7 @@ func (f *Fit) divide(m Measurement, at moment) Breakdown {
 		st.weights, st.optimizer = st.weights-buckets, st.optimizer-buckets
 	}
 	early, base := st.early, float64(m.Start)-st.weights-st.early-buckets
-	if base > .8*st.optimizer && st.optimizer > 0 && !m.Plan.DeepSpeed { // a resumed run has loaded it
+	if base > .8*st.optimizer && st.optimizer > 0 && !m.Plan.DeepSpeed && f.hasState(m.Plan) { // a resumed run has loaded it
 		early, base = st.optimizer, base-st.optimizer
 	}
 	if m.Start == 0 {
@@ -144,6 +147,19 @@ func (f *Fit) divide(m Measurement, at moment) Breakdown {
 		b.Requested = m.Requested
 	}
 	return b
+}
+
+// hasState reports whether an optimizer is certain to keep a state: SGD does so only with a
+// momentum, which nobody knows before a step was measured, and so of one without a name. What
+// was held at the first call beside the weights may then be anything.
+func (f *Fit) hasState(p Plan) bool {
+	for _, s := range f.sights {
+		if s.states > 0 {
+			return true
+		}
+	}
+	name := strings.ToLower(f.named(p))
+	return name != "" && !strings.Contains(name, "sgd")
 }
 
 // copiesAt are the bytes of autocast's 16-bit weights: in a forward that ended early those

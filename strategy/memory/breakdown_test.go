@@ -133,3 +133,18 @@ func TestBreakdownInTheBackward(t *testing.T) {
 		t.Error("nothing is known of the model, and it was taken apart")
 	}
 }
+
+// What was there before the first call is an optimizer's state that a resumed run has loaded
+// only where the optimizer is certain to have one: plain SGD has none.
+func TestNoOptimizerBeforeTheFirstStep(t *testing.T) {
+	m := measurements(t, "testdata/h200-lightning.jsonl")[0]
+	m.States = 0
+	m.Start += 4 * m.Model.Parameters * 2 // the data set is on the device, too
+	m.Allocated += 4 * m.Model.Parameters * 2
+	for name, want := range map[string]bool{"sgd": false, "": false, "adamw": true} {
+		m.Optimizer, m.Plan.Optimizer = "", name
+		if b, known := m.Breakdown(); !known || b.Optimizer > 0 != want || b.Held() != m.Allocated {
+			t.Errorf("%q: %+v", name, b)
+		}
+	}
+}

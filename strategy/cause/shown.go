@@ -1,0 +1,61 @@
+package cause
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// ofProbe are gpurun's own files in the process of a job, by their paths: calls go through
+// them, and whoever looks for an error has nothing to look for there.
+var ofProbe = regexp.MustCompile(`/probe-\d+/(?:inside/\w+|sitecustomize)\.py$`)
+
+// frameBeginning is any line of a frame, whatever a logger put before it.
+var frameBeginning = regexp.MustCompile(`^(.{0,200}?)File "([^"]*)", line \d`)
+
+// cut stands for lines of a traceback that are left out.
+const cut = "  …"
+
+// Shown is a traceback as people are shown it: without the frames of gpurun's own, its last
+// lines, at most so many, and with the innermost frame of the job's own code whatever lies
+// below it.
+func Shown(traceback []string, most int) []string {
+	lines, own := withoutProbe(traceback)
+	from := max(0, len(lines)-most)
+	if own < 0 || own >= from || most < 6 {
+		return lines[from:]
+	}
+	kept := lines[own : own+1 : own+1]
+	if next := lines[own+1]; !frameBeginning.MatchString(next) && deeper(next, lines[own]) {
+		kept = append(kept, next)
+	}
+	return slices.Concat(kept, []string{cut}, lines[len(lines)-most+len(kept)+1:])
+}
+
+// withoutProbe leaves out the frames of gpurun's own. own is the index of the innermost frame
+// of the job's code that is left, -1 for none.
+func withoutProbe(traceback []string) (lines []string, own int) {
+	own = -1
+	dropped := "" // the frame that is being left out, empty for none
+	for _, line := range traceback {
+		m := frameBeginning.FindStringSubmatch(line)
+		switch {
+		case m != nil && ofProbe.MatchString(m[2]):
+			dropped = line
+			continue
+		case m == nil && dropped != "" && deeper(line, dropped):
+			continue // its source
+		case m != nil && !installed(m[2]) && !strings.HasPrefix(m[2], "<"):
+			own = len(lines)
+		}
+		dropped = ""
+		lines = append(lines, line)
+	}
+	return lines, own
+}
+
+// deeper reports whether a line stands further in than a frame's.
+func deeper(line, frame string) bool {
+	in := func(s string) int { return len(s) - len(strings.TrimLeft(s, " ")) }
+	return in(line) > in(frame)
+}
