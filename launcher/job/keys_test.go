@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,7 +26,7 @@ func withKey(t *testing.T, s Section, key, value string) (*Job, []Fault) {
 	if s.Name != "job" {
 		text = "[job]\nscript = \"train.py\"\n" + text
 	}
-	if section == "notify" && !slices.Contains(notifyWhere, key) {
+	if s.Name == "notify" && !strings.Contains(strings.Join(notifyWhere, " ")+" ", key+" ") {
 		text += "url_env = \"GPURUN_NOTIFY_URL\"\n" // which the table needs
 	}
 	if key != "" {

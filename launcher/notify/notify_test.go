@@ -532,3 +532,103 @@ func TestTheOutboxIsPrivate(t *testing.T) {
 		t.Errorf("%d files, %v", files, err)
 	}
 }
+
+// A folder that holds more than an entry does is none: it is neither read nor removed, however
+// old it is and whatever its name.
+func TestWhatIsNoEntryStays(t *testing.T) {
+	box := outbox{filepath.Join(t.TempDir(), ".gpurun", journal.OutboxName)}
+	run := filepath.Join(box.dir, strings.Repeat("a", 32))
+	if err := os.MkdirAll(run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-100 * time.Hour)
+	for _, name := range []string{eventFile, journal.File} {
+		if err := errors.Join(os.WriteFile(filepath.Join(run, name), []byte("{}"), 0o600), os.Chtimes(filepath.Join(run, name), long, long)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ids, dropped := box.left(t.Context(), time.Now()); len(ids) > 0 || dropped > 0 {
+		t.Errorf("left %v, dropped %d", ids, dropped)
+	}
+	if names, err := os.ReadDir(run); len(names) != 2 {
+		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// An outbox, or an entry, that others could have written is not sent.
+func TestWhatOthersCouldHaveWrittenIsNotSent(t *testing.T) {
+	for name, open := range map[string]string{"the outbox": "", "an entry": strings.Repeat("a", 32), "an event": filepath.Join(strings.Repeat("a", 32), eventFile)} {
+		dir := t.TempDir()
+		box := outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}
+		m := Message{ID: strings.Repeat("a", 32), Event: Trained, Run: "planted", Time: time.Now()}
+		body, err := json.Marshal(m)
+		if err == nil {
+			_, err = box.put(m.ID, body)
+		}
+		if err = errors.Join(err, os.Chmod(filepath.Join(box.dir, open), 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		p := &post{}
+		begin(t, t.Context(), dir, "now", p).over(t)
+		if p.events() != "" {
+			t.Errorf("%s: sent %s", name, p.events())
+		}
+	}
+}
+
+// What cannot be cut off is left behind: the end of a run waits for it within its bound.
+func TestWhatCannotBeCutOff(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		asked, hang := make(chan struct{}), make(chan struct{})
+		s := begin(t, t.Context(), dir, "night", &post{answer: func(context.Context, Message) error {
+			close(asked)
+			<-hang
+			return errors.New("late")
+		}})
+		s.events(t, opening()...)
+		s.events(t, ending(strategy.Failed, 1)...)
+		<-asked
+		at := time.Now()
+		s.over(t)
+		close(hang)
+		synctest.Wait()
+		if took := time.Since(at); took != endPatience || strings.Count(s.page.String(), "\n") != 1 || !strings.Contains(s.page.String(), "left behind") {
+			t.Errorf("it took %v, said %q", took, s.page.String())
+		}
+	})
+}
+
+// Journals are read within bounds, and not once nobody waits any more.
+func TestCatchingUpIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	n := &Notifier{run: Run{Dir: "now"}, box: outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}}
+	add := func(name string, size int64) {
+		run := filepath.Join(dir, ".gpurun", "gpt", name)
+		var text []byte
+		for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {
+			line, err := launcher.Encode(e, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(text, append(line, '\n')...)
+		}
+		path := filepath.Join(run, journal.File)
+		if err := errors.Join(os.MkdirAll(run, 0o700), os.WriteFile(path, text, 0o600), os.Truncate(path, max(size, int64(len(text)))), n.box.watch(run, []string{Failed})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("large", largestJournal+1)
+	ctx, cancel := context.WithCancel(t.Context())
+	n.catchUp(ctx)
+	add("small", 0)
+	cancel()
+	n.catchUp(ctx)
+	if found := entries(t, dir, eventFile); len(found) > 0 {
+		t.Errorf("caught up with %v", found)
+	}
+	n.catchUp(t.Context())
+	if found := entries(t, dir, eventFile); len(found) != 1 {
+		t.Errorf("caught up with %v", found)
+	}
+}

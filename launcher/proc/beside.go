@@ -56,8 +56,11 @@ func Beside(ctx context.Context, c Command) (err error) {
 		defer close(heard)
 		_, _ = io.Copy(c.Stderr, errs)
 	}()
-	if err == nil {
+	switch {
+	case err == nil:
 		err = g.outcome(ctx)
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
 	}
 	held := time.NewTimer(besideHeld)
 	defer held.Stop()
