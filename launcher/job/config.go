@@ -49,7 +49,7 @@ func configured(env environ.Vars) (*Job, error) {
 	}
 	root, fault := document.Decode(text, "a configuration")
 	if fault != nil {
-		return nil, &Error{File: path, Kind: configKind, Faults: unaddressed([]Fault{*fault})}
+		return nil, &Error{File: path, Kind: configKind, Faults: hushed(text, []Fault{*fault})}
 	}
 	r := reader{root: root, dir: filepath.Dir(path), job: j, sections: configSections}
 	r.unknownKeys()
@@ -58,7 +58,7 @@ func configured(env environ.Vars) (*Job, error) {
 	r.readNotify()
 	r.readMetrics(true)
 	if len(r.problems) > 0 {
-		return nil, &Error{File: path, Kind: configKind, Faults: unaddressed(document.Faults(text, r.problems))}
+		return nil, &Error{File: path, Kind: configKind, Faults: hushed(text, document.Faults(text, r.problems))}
 	}
 	return j, nil
 }

@@ -45,7 +45,7 @@ func load(path string, b base, checks ...Check) (*Job, error) {
 func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault) {
 	root, fault := document.Decode(text, "a train.toml")
 	if fault != nil {
-		return nil, unaddressed([]Fault{*fault})
+		return nil, hushed(text, []Fault{*fault})
 	}
 	r := reader{root: root, dir: filepath.Dir(absolute), job: b.job, unwrap: b.unwrap, env: b.env, sections: sections}
 	r.job.Path = absolute
@@ -54,7 +54,7 @@ func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault)
 		r.problems = append(r.problems, check(root)...)
 	}
 	if len(r.problems) > 0 {
-		return nil, unaddressed(document.Faults(text, r.problems))
+		return nil, hushed(text, document.Faults(text, r.problems))
 	}
 	r.job.identify(text, root)
 	return r.job, nil

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/recipes/document"
 )
 
 // Notify is whom gpurun tells of a run, and of what. It is zero where it tells nobody.
@@ -55,28 +56,36 @@ func (r *reader) readNotify() {
 		return
 	}
 	t, n, from := r.table("notify"), &r.job.Notify, &r.job.notifyFrom
-	if slices.ContainsFunc(notifyWhere, t.has) {
+	where := slices.ContainsFunc(notifyWhere, t.has)
+	if where {
 		*n, *from = Notify{Style: notifyStyles[0], On: n.On, Timeout: n.Timeout}, notifyFrom{}
 	}
 	t.oneOf(notifyWhere)
 	t.oneOf(notifySecret)
+	t = r.formed(t)
 	n.URL = r.address(t, n.URL)
 	if t.has("command") {
 		n.Command = r.notifyCommand(t)
 	}
-	from.urlEnv, from.urlFile = t.source("url_env", from.urlEnv), r.path(t.file("url_file", from.urlFile))
-	from.secretEnv, from.secretFile = t.source("secret_env", from.secretEnv), r.path(t.file("secret_file", from.secretFile))
-	n.Style = t.choice("style", n.Style, notifyStyles...)
+	from.urlEnv, from.urlFile = t.source("url_env", from.urlEnv), r.path(t.secretFile("url_file", from.urlFile))
+	from.secretEnv, from.secretFile = t.source("secret_env", from.secretEnv), r.path(t.secretFile("secret_file", from.secretFile))
+	if n.Style = t.text("style", n.Style); !slices.Contains(notifyStyles, n.Style) {
+		t.badWord([]string{"style"}, n.Style, notifyStyles)
+	}
 	for _, key := range append([]string{"style"}, notifySecret...) {
 		if t.has(key) && t.has("command") {
 			t.bad(key, "is for what is posted to a URL; a command gets the event as JSON")
 		}
 	}
-	if n.Timeout = t.duration("timeout", n.Timeout, time.Second); n.Timeout > longestNotifyTimeout {
-		t.bad("timeout", "is more than %v", longestNotifyTimeout)
+	if text := t.text("timeout", ""); t.has("timeout") {
+		d, err := parseDuration(text)
+		if err != nil || d < time.Second || d > longestNotifyTimeout {
+			t.bad("timeout", "want a duration from %v to %v, such as \"30s\"", time.Second, longestNotifyTimeout)
+		}
+		n.Timeout = d
 	}
 	r.notifyOn(t)
-	if r.job.Path != "" && n.URL == "" && n.Command == nil && *from == (notifyFrom{}) && !slices.ContainsFunc(notifyWhere, t.has) {
+	if r.job.Path != "" && n.URL == "" && n.Command == nil && *from == (notifyFrom{}) && !where {
 		r.problems = append(r.problems, Problem{Key: []string{"notify"}, Message: "says nothing of where to: it needs " + strings.Join(notifyWhere, ", ")})
 	}
 }
@@ -94,16 +103,63 @@ func (t *table) oneOf(keys []string) {
 	}
 }
 
+// formed is [notify] without the values that are of another form than they must be, which are
+// told. Like all that is said of [notify] it is told without the value: whichever key that is
+// at, it may be a secret which was meant for another.
+func (r *reader) formed(t *table) *table {
+	kept := map[string]any{}
+	for _, key := range notifyKeys {
+		value, set := t.get(key.Name)
+		list, isList := value.([]any)
+		_, isText := value.(string)
+		switch {
+		case !set:
+		case key.Form != ListForm && !isText:
+			t.bad(key.Name, "want text")
+		case key.Form == ListForm && (!isList || slices.ContainsFunc(list, func(e any) bool { _, text := e.(string); return !text })):
+			t.bad(key.Name, "want an array of texts, such as %s", cmp.Or(key.Example, key.Default))
+		default:
+			kept[key.Name] = value
+		}
+	}
+	return &table{document.NewTable(kept, &r.problems, "notify")}
+}
+
+// variableName is what variables are called: nothing else is said to be the name of one.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
 // source reads the name of a variable.
 func (t *table) source(key, fallback string) string {
 	if !t.has(key) {
 		return fallback
 	}
-	name := t.filled(key)
-	if strings.ContainsAny(name, "=$ ") || strings.Contains(name, "://") {
+	name := t.text(key, "")
+	if !variableName.MatchString(name) {
 		t.bad(key, "want the name of a variable, such as \"GPURUN_NOTIFY_URL\"")
 	}
 	return name
+}
+
+// secretFile reads the path of a file with a secret, which is not the secret itself.
+func (t *table) secretFile(key, fallback string) string {
+	if !t.has(key) {
+		return fallback
+	}
+	path := t.text(key, "")
+	switch {
+	case strings.Contains(path, "://"):
+		t.bad(key, "is an address; want the path of a file that holds it")
+	case path == "" || strings.Contains(path, "\x00"):
+		t.bad(key, "want the path of a file")
+	case strings.HasPrefix(path, "~"):
+		t.bad(key, "only a shell expands ~; write the path out")
+	}
+	return path
+}
+
+// badWord reports a word that is none of those allowed, with the one that was probably meant.
+func (t *table) badWord(path []string, got string, words []string) {
+	t.Report(Problem{Key: t.Path(path...), AtValue: true, Suggest: document.Nearest(got, words), Message: "unknown value, want " + document.Either(words)})
 }
 
 // address reads notify.url. What is wrong is told without the address.
@@ -150,7 +206,7 @@ func (r *reader) notifyOn(t *table) {
 	r.job.Notify.On = t.words("on")
 	for i, event := range r.job.Notify.On {
 		if !slices.Contains(notifyEvents, event) {
-			t.BadWord([]string{"on", strconv.Itoa(i)}, event, notifyEvents)
+			t.badWord([]string{"on", strconv.Itoa(i)}, event, notifyEvents)
 		}
 	}
 }
@@ -161,13 +217,13 @@ func (j *Job) takeNotify(env environ.Vars) {
 	n, from := &j.Notify, j.notifyFrom
 	var err error
 	if n.URL == "" {
-		n.URL, err = lookUp(env, from.urlEnv, from.urlFile)
+		n.URL, err = lookUp(env, "url", from.urlEnv, from.urlFile)
 		if err == nil && n.URL != "" && badURL(n.URL) != "" {
-			err = fmt.Errorf("%s holds no address that begins with https:// or http:// and a host", from.urlEnv+from.urlFile)
+			err = fmt.Errorf("what %s names holds no address that begins with https:// or http:// and a host", from.urlKey())
 		}
 	}
 	if err == nil && n.Command == nil {
-		n.Secret, err = lookUp(env, from.secretEnv, from.secretFile)
+		n.Secret, err = lookUp(env, "secret", from.secretEnv, from.secretFile)
 	}
 	if err == nil || len(n.On) == 0 {
 		return
@@ -176,13 +232,22 @@ func (j *Job) takeNotify(env environ.Vars) {
 	j.Warnings = append(j.Warnings, fmt.Sprintf("[notify]: %v; nobody is told of this run until that is mended", err))
 }
 
-// lookUp reads a secret from a variable or a file; it is empty where neither is named.
-func lookUp(env environ.Vars, variable, path string) (string, error) {
+// urlKey is the key that says where the address stands.
+func (f notifyFrom) urlKey() string {
+	if f.urlEnv != "" {
+		return "url_env"
+	}
+	return "url_file"
+}
+
+// lookUp reads a secret from a variable or a file; it is empty where neither is named. An
+// error tells the key alone: a secret may stand there by mistake.
+func lookUp(env environ.Vars, what, variable, path string) (string, error) {
 	switch {
 	case variable != "":
 		text := strings.TrimSpace(env[variable])
 		if text == "" {
-			return "", fmt.Errorf("the variable %s is not set", variable)
+			return "", fmt.Errorf("the variable that %s_env names is not set", what)
 		}
 		return text, nil
 	case path == "":
@@ -193,11 +258,11 @@ func lookUp(env environ.Vars, variable, path string) (string, error) {
 	var inner *fs.PathError
 	switch {
 	case errors.As(err, &inner):
-		return "", fmt.Errorf("%s cannot be read: %w", path, inner.Err)
+		return "", fmt.Errorf("the file that %s_file names cannot be read: %w", what, inner.Err)
 	case err != nil:
-		return "", err
+		return "", fmt.Errorf("the file that %s_file names cannot be read", what)
 	case text == "" || strings.ContainsAny(text, "\n\x00"):
-		return "", fmt.Errorf("%s does not hold one line", path)
+		return "", fmt.Errorf("the file that %s_file names does not hold one line", what)
 	}
 	return text, nil
 }
@@ -221,19 +286,3 @@ const shortestPath = 12
 
 // Notify is whom gpurun tells of the job's runs.
 func (p *Prepared) Notify() Notify { return p.resolved.job.Notify }
-
-// addressed is an address in a line of a file, with a scheme or as the value of a url. What
-// follows its host is a secret.
-var addressed = regexp.MustCompile(`([A-Za-z]+:/+[^/"'\s]*|\burl\s*=\s*["']*[^/:"'\s]+/)([^"'\s]*)`)
-
-// unaddressed are faults whose lines may be shown: stars stand for what is secret in an
-// address, one for each character, so that the caret stands right.
-func unaddressed(faults []Fault) []Fault {
-	for i, f := range faults {
-		faults[i].Source = addressed.ReplaceAllStringFunc(f.Source, func(at string) string {
-			host := addressed.FindStringSubmatch(at)[1]
-			return host + strings.Repeat("*", utf8.RuneCountInString(at[len(host):]))
-		})
-	}
-	return faults
-}

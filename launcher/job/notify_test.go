@@ -35,14 +35,14 @@ func TestNotify(t *testing.T) {
 		"[notify]\nurl_env = \"HOOK\"\nsecret_file = \"key\"":       place(func(n *Notify) { n.URL, n.Secret = "http://10.0.0.1:8080/x", "signed" }),
 		"[notify]\ncommand = [\"./tell\", \"-v\"]":                  place(func(n *Notify) { n.Command = []string{filepath.Join(dir, "tell"), "-v"} }),
 		"[notify]\ncommand = [\"tell\"]":                            place(func(n *Notify) { n.Command = []string{"tell"} }),
-		"[notify]\nurl_env = \"NONE\"":                              place(func(n *Notify) { n.Missing = "the variable NONE is not set" }),
+		"[notify]\nurl_env = \"NONE\"":                              place(func(n *Notify) { n.Missing = "the variable that url_env names is not set" }),
 		"[notify]\nurl_env = \"NONE\"\non = []":                     place(func(n *Notify) { n.On = []string{} }),
 		"[notify]\nurl_env = \"WRONG\"": place(func(n *Notify) {
-			n.Missing = "WRONG holds no address that begins with https:// or http:// and a host"
+			n.Missing = "what url_env names holds no address that begins with https:// or http:// and a host"
 		}),
-		"[notify]\nurl_file = \"none\"":                       place(func(n *Notify) { n.Missing = filepath.Join(dir, "none") + " cannot be read: no such file or directory" }),
-		"[notify]\nurl_file = \"two\"":                        place(func(n *Notify) { n.Missing = filepath.Join(dir, "two") + " does not hold one line" }),
-		"[notify]\nurl_env = \"HOOK\"\nsecret_env = \"NONE\"": place(func(n *Notify) { n.Missing = "the variable NONE is not set" }),
+		"[notify]\nurl_file = \"none\"":                       place(func(n *Notify) { n.Missing = "the file that url_file names cannot be read: no such file or directory" }),
+		"[notify]\nurl_file = \"two\"":                        place(func(n *Notify) { n.Missing = "the file that url_file names does not hold one line" }),
+		"[notify]\nurl_env = \"HOOK\"\nsecret_env = \"NONE\"": place(func(n *Notify) { n.Missing = "the variable that secret_env names is not set" }),
 	} {
 		put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\n"+text+"\n")
 		j, _, err := Open(t.Context(), []string{"train.toml"}, env, dir)
@@ -83,5 +83,44 @@ func TestAddressesAreNotShown(t *testing.T) {
 				t.Errorf("%s: %q: %v", file, text, err)
 			}
 		}
+	}
+}
+
+// Whatever stands in [notify] by mistake is not repeated: neither a value, nor its line, nor
+// what a parser quotes of it.
+func TestValuesOfNotifyAreNotShown(t *testing.T) {
+	dir, env := typedAt(t)
+	for _, text := range []string{
+		`url = "https://h.example/a\"HUSH"` + "\nurl = \"https://h.example/b\"", `command = "curl -H 'Authorization: Bearer HUSH'"`, `command = ["curl", 7, "HUSH"]`,
+		`secret_env = "HUSH HUSH"`, `secret_env = "a.HUSH"`, `url_env = "HUSH=x"`, `url_file = "https://h.example/HUSH"`, `secret_file = "x://HUSH"`, `url_file = "~/HUSH"`,
+		`style = "HUSH"`, `on = ["HUSH"]`, `on = "HUSH"`, `timeout = "HUSH"`, `timeout = "99h HUSH"`, `url = HUSH`, `url = "HUSH`, `url = "https://h.example/" HUSH`,
+		`"https://h.example/HUSH" = "url"`, "url_env = \"HOOK\"\nurl_file = \"HUSH\"", "command = [\n  \"HUSH\",\n  HUSH,\n]", `secret_env = ["HUSH"]`, `url = "https://HUSH\u0000"`,
+		"url_env = \"HOOK\" # HUSH\nx = 1 # HUSH", `url = { HUSH = "HUSH" }`,
+	} {
+		for _, whole := range []string{"[notify]\n" + text + "\n[launch]\n", "[ notify ]\n" + text + "\n", "[launch]\n[\"notify\"]\n" + text + "\n"} {
+			put(t, filepath.Join(dir, "train.toml"), whole+"[job]\nscript = \"train.py\"\n")
+			_, _, err := Open(t.Context(), []string{filepath.Join(dir, "train.toml")}, env, dir)
+			var wrong *Error
+			if !errors.As(err, &wrong) || strings.Contains(err.Error(), "HUSH") || !strings.Contains(err.Error(), "notify") && !strings.Contains(err.Error(), "not TOML") {
+				t.Errorf("%s: %v", whole, err)
+			}
+		}
+	}
+	// What is wrong elsewhere is shown as before, and a file that is not there is not named.
+	put(t, filepath.Join(dir, "train.toml"), "[notify]\nurl_file = \"HUSH/HUSH\"\n[job]\nscript = \"train.py\"\n[launch]\nnproc = 1 1\n")
+	if _, _, err := Open(t.Context(), []string{filepath.Join(dir, "train.toml")}, env, dir); err == nil || !strings.Contains(err.Error(), "nproc = 1 1") {
+		t.Error(err)
+	}
+	put(t, filepath.Join(dir, "train.toml"), "[notify]\nurl_file = \"HUSH/HUSH\"\n[job]\nscript = \"train.py\"\n")
+	j, _, err := Open(t.Context(), []string{filepath.Join(dir, "train.toml")}, env, dir)
+	if err != nil || strings.Contains(j.Notify.Missing+strings.Join(j.Warnings, ""), "HUSH") || j.Notify.Missing == "" {
+		t.Errorf("%v, %q, %q", err, j.Notify.Missing, j.Warnings)
+	}
+}
+
+// The outbox is in .gpurun beside the jobs' folders, and no job's.
+func TestAJobIsNotTheOutbox(t *testing.T) {
+	if badName(".outbox") == "" || badName("outbox") != "" || nameOf("./.outbox.py") != "job" {
+		t.Error("a job's folder can be the outbox")
 	}
 }

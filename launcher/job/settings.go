@@ -46,6 +46,8 @@ func badName(name string) string {
 		return "is empty"
 	case name == "." || name == ".." || strings.Contains(name, "/"):
 		return fmt.Sprintf("%q cannot name a folder", name)
+	case name == ".outbox" || name == ".gitignore": // beside the jobs' folders in .gpurun
+		return fmt.Sprintf("%q is the name of something of gpurun's own", name)
 	case len(name) > 100:
 		return "is longer than 100 bytes"
 	case strings.ContainsFunc(name, unicode.IsControl):

@@ -13,6 +13,20 @@ import (
 // home is the folder of all runs in a working directory.
 const home = ".gpurun"
 
+// OutboxName is the folder below .gpurun that is no job's: no job may have its name.
+const OutboxName = ".outbox"
+
+// CheckFolder refuses a folder of gpurun's own that somebody else could write to, or that is
+// in such a .gpurun.
+func CheckFolder(dir string) error {
+	for _, folder := range ownFolders(dir) {
+		if err := private.CheckOwner(folder); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // MakeFolder makes a folder of gpurun's own below .gpurun, as run directories are made: those
 // above it that are missing, too, and not where somebody else could write to it.
 func MakeFolder(dir string) error { return makeRunDir(dir) }

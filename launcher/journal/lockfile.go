@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/private"
 )
 
 // Where the file system has no locks (Lustre that is mounted without -o flock, some
@@ -27,6 +29,8 @@ const (
 	// another machine takes it for left behind: clocks of two machines differ.
 	beat  = 10 * time.Second
 	stale = 2 * time.Minute
+	// largestHolder bounds the file, in bytes.
+	largestHolder = 64 << 10
 )
 
 // locksMissing reports whether flock failed because the file system has none.
@@ -109,7 +113,7 @@ func holds(path string, own holder) (holder, bool) {
 }
 
 func readHolder(path string) (h holder, err error) {
-	text, err := os.ReadFile(path)
+	text, err := private.ReadHead(path, largestHolder) // a job may have put a pipe there
 	if err == nil {
 		err = json.Unmarshal(text, &h)
 	}

@@ -64,8 +64,8 @@ func Outline(dir string) (events []launcher.Event, written time.Time, err error)
 }
 
 // Walk visits the events of a journal that an outline has, all of them, with the time at
-// which each was written.
-func Walk(dir string, visit func(e launcher.Event, at time.Time)) error {
+// which each was written, until visit reports that it has enough.
+func Walk(dir string, visit func(e launcher.Event, at time.Time) (more bool)) error {
 	text, err := readRegular(filepath.Join(dir, File))
 	if err != nil {
 		return fmt.Errorf("read the journal: %w", err)
@@ -75,11 +75,14 @@ func Walk(dir string, visit func(e launcher.Event, at time.Time)) error {
 
 // outlineOf decodes the whole lines of a text that an outline has.
 func outlineOf(text []byte) (events []launcher.Event, err error) {
-	err = walk(text, func(e launcher.Event, _ time.Time) { events = append(events, e) })
+	err = walk(text, func(e launcher.Event, _ time.Time) bool {
+		events = append(events, e)
+		return true
+	})
 	return events, err
 }
 
-func walk(text []byte, visit func(e launcher.Event, at time.Time)) error {
+func walk(text []byte, visit func(e launcher.Event, at time.Time) (more bool)) error {
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) || bytes.IndexByte(line, 0) >= 0 {
 			return nil // torn, or cut where the part ends
@@ -96,7 +99,9 @@ func walk(text []byte, visit func(e launcher.Event, at time.Time)) error {
 		if err != nil {
 			return err
 		}
-		visit(e, at)
+		if !visit(e, at) {
+			return nil
+		}
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ var errOver = errors.New("there was not enough time at the end")
 
 // serve sends what waits, until nothing more comes.
 func (n *Notifier) serve(ctx context.Context) {
-	n.collect()
+	n.collect(ctx)
 	for {
 		n.deliverAll(ctx)
 		select {
@@ -37,10 +37,20 @@ func (n *Notifier) survive() {
 	}
 }
 
-// collect adds what other runs have left, the oldest first.
-func (n *Notifier) collect() {
-	n.catchUp()
-	left, dropped := n.box.left(time.Now())
+// collectPatience is how long it may take to look for what other runs have left. What is not
+// found by then is for the next start.
+const collectPatience = 2 * time.Second
+
+// collect adds what other runs have left, the oldest first. Where somebody else could have
+// left it, nothing is.
+func (n *Notifier) collect(ctx context.Context) {
+	if n.box.check() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, collectPatience)
+	defer cancel()
+	n.catchUp(ctx)
+	left, dropped := n.box.left(ctx, time.Now())
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if dropped > 0 {
@@ -98,7 +108,7 @@ func (n *Notifier) deliver(ctx context.Context, l letter) (done bool) {
 	case errors.As(err, &refused):
 		n.say(fmt.Sprintf("nobody was told that the run %s has %s: %v", m.Run, happened(m.Event), err))
 	default:
-		if ctx.Err() != nil {
+		if errors.Is(err, context.Canceled) {
 			err = errOver
 		}
 		n.say(fmt.Sprintf("nobody could be told that the run %s has %s: %v; the next start tries again", m.Run, happened(m.Event), err))

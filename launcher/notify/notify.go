@@ -25,6 +25,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 )
 
@@ -39,8 +40,12 @@ type Settings struct {
 	Missing string        // why nobody can be told at present
 }
 
-// endPatience is how long the end of a run waits for what is being sent.
-const endPatience = 5 * time.Second
+const (
+	// endPatience is how long the end of a run waits in all, and cutPatience how much of that
+	// is for what is cut off then, or by a signal.
+	endPatience = 5 * time.Second
+	cutPatience = 500 * time.Millisecond
+)
 
 // A Run is what is told of.
 type Run struct {
@@ -69,6 +74,7 @@ type Notifier struct {
 	waiting  []letter
 	finished bool // the verdict has been shown
 	said     map[string]bool
+	gone     bool // nobody waits for the goroutine any more, and nobody listens
 }
 
 // A letter is one event that waits to be sent: in the outbox, or here where that cannot be
@@ -91,7 +97,7 @@ func Tell(s Settings, r Run, show func(launcher.Event)) (*Notifier, func(launche
 		return nil, show
 	}
 	n := &Notifier{
-		run: r, on: s.On, sender: senderOf(s, r), box: outbox{filepath.Join(r.Workdir, ".gpurun", "outbox")}, story: story{dir: r.Dir, host: hostname()},
+		run: r, on: s.On, sender: senderOf(s, r), box: outbox{filepath.Join(r.Workdir, ".gpurun", journal.OutboxName)}, story: story{dir: r.Dir, host: hostname()},
 		wake: make(chan struct{}, 1), over: make(chan struct{}), said: map[string]bool{},
 	}
 	return n, func(e launcher.Event) {
@@ -114,7 +120,9 @@ func senderOf(s Settings, r Run) sender {
 
 // Begin takes in what an earlier gpurun did in the run directory, and begins to send: what
 // is left in the outbox first. note tells people, until the verdict. The caller calls end
-// when the run is over, which waits for what is being sent, unless ctx is done.
+// when the run is over, which waits for what is being sent, for endPatience at most, and no
+// longer than it takes to cut that off once ctx is done. A disk that does not answer, or a
+// program that cannot be killed, is left behind.
 func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func()) {
 	if n == nil {
 		return func() {}
@@ -133,16 +141,34 @@ func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func(
 			n.owner.Wait()
 			close(ended)
 		}()
-		patience := time.NewTimer(endPatience)
-		defer patience.Stop()
-		select {
-		case <-ended:
-		case <-patience.C:
-		case <-ctx.Done():
-		}
+		within(ctx, endPatience-cutPatience, ended)
 		stop()
-		<-ended
+		if !within(context.WithoutCancel(ctx), cutPatience, ended) {
+			n.abandon()
+		}
 	}
+}
+
+// within waits until something has ended, and reports whether it has before the time is up
+// or ctx is done.
+func within(ctx context.Context, patience time.Duration, ended <-chan struct{}) bool {
+	up := time.NewTimer(patience)
+	defer up.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-up.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// abandon gives up waiting for the goroutine.
+func (n *Notifier) abandon() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.warn("what was to be sent cannot be cut off, and is left behind: somebody may not have been told; the next start tries again")
+	n.gone = true
 }
 
 // recall takes in what the journal says of the run so far, and puts into the outbox what a
@@ -150,8 +176,8 @@ func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func(
 func (n *Notifier) recall() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	told := n.box.watched(n.run.Dir)
-	for _, m := range n.story.read(n.run.Dir) {
+	told := n.box.check() == nil && n.box.watched(n.run.Dir)
+	for _, m := range n.story.read(context.Background(), n.run.Dir) { // which has been opened, and so is in order
 		if told && n.wanted(m) && time.Since(m.Time) < keepFor {
 			n.put(m)
 		}
@@ -213,7 +239,7 @@ func (n *Notifier) say(text string) {
 
 // warn tells people something once. The caller holds mu.
 func (n *Notifier) warn(text string) {
-	if n.said[text] {
+	if n.gone || n.said[text] {
 		return
 	}
 	n.said[text] = true

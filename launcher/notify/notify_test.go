@@ -22,11 +22,15 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	proc.MaybeGuard()
+	goleak.VerifyTestMain(m)
+}
 
 // A post is a sender that keeps what it is given, and answers as it is told to.
 type post struct {
@@ -145,7 +149,7 @@ func ending(outcome strategy.Outcome, code int) []launcher.Event {
 
 func entries(t *testing.T, dir, file string) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(dir, ".gpurun", "outbox", "*", file))
+	found, err := filepath.Glob(filepath.Join(dir, ".gpurun", journal.OutboxName, "*", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +165,7 @@ func TestARunIsTold(t *testing.T) {
 	p := &post{}
 	p.answer = func(_ context.Context, m Message) error {
 		events, err := journal.Read(filepath.Join(dir, ".gpurun", "gpt", "night"))
-		if _, err := os.Stat(filepath.Join(dir, ".gpurun", "outbox", m.ID, eventFile)); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, ".gpurun", journal.OutboxName, m.ID, eventFile)); err != nil {
 			t.Error(err)
 		}
 		if err != nil || len(events) < 4 {
@@ -194,7 +198,7 @@ func TestARunIsTold(t *testing.T) {
 	if len(entries(t, dir, eventFile)) > 0 || len(entries(t, dir, sentFile)) != 2 || s.notes != nil || s.page.Len() > 0 {
 		t.Errorf("left %v, said %q %q", entries(t, dir, eventFile), s.notes, s.page.String())
 	}
-	if found, _ := filepath.Glob(filepath.Join(dir, ".gpurun", "outbox", "run-*")); len(found) > 0 {
+	if found, _ := filepath.Glob(filepath.Join(dir, ".gpurun", journal.OutboxName, "run-*")); len(found) > 0 {
 		t.Errorf("%v is left", found)
 	}
 	again := begin(t, t.Context(), dir, "other", p)
@@ -240,7 +244,7 @@ func TestTheEndIsBounded(t *testing.T) {
 	for name, test := range map[string]struct {
 		stopped bool
 		took    time.Duration
-	}{"the end": {false, endPatience}, "stopped": {true, 0}} {
+	}{"the end": {false, endPatience - cutPatience}, "stopped": {true, 0}} {
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
@@ -325,7 +329,7 @@ func TestKilledBeforeTheOutbox(t *testing.T) {
 // only; what was sent is forgotten a day later.
 func TestOldEvents(t *testing.T) {
 	dir := t.TempDir()
-	box := outbox{filepath.Join(dir, ".gpurun", "outbox")}
+	box := outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}
 	add := func(id string, age time.Duration) {
 		body, err := json.Marshal(Message{ID: id, Event: Trained, Run: "old", Time: time.Now().Add(-age)})
 		if err == nil {
@@ -372,7 +376,7 @@ func TestOldEvents(t *testing.T) {
 // sends the others only. What was sent stays so, also where it is put there once more.
 func TestOneSendsAnEvent(t *testing.T) {
 	dir := t.TempDir()
-	box := outbox{filepath.Join(dir, ".gpurun", "outbox")}
+	box := outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}
 	for i := range 3 {
 		m := Message{ID: fmt.Sprintf("%032x", i), Event: Trained, Run: fmt.Sprint(i), Time: time.Now().Add(time.Duration(i) * time.Minute)}
 		body, err := json.Marshal(m)
@@ -399,7 +403,7 @@ func TestOneSendsAnEvent(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(box.dir, id, eventFile), []byte("{}"), 0o600); err != nil { // by one that looked before it was sent
 		t.Fatal(err)
 	}
-	left, _ := box.left(time.Now())
+	left, _ := box.left(t.Context(), time.Now())
 	if _, err := box.read(id); !errors.Is(err, fs.ErrNotExist) || len(left) > 0 {
 		t.Errorf("what was sent is to be sent again: %v, %v", left, err)
 	}
@@ -511,7 +515,7 @@ func TestTheOutboxIsPrivate(t *testing.T) {
 	s.events(t, ending(strategy.Failed, 1)...)
 	s.over(t)
 	files := 0
-	err := filepath.WalkDir(filepath.Join(dir, ".gpurun", "outbox"), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(dir, ".gpurun", journal.OutboxName), func(path string, d fs.DirEntry, err error) error {
 		info, infoErr := d.Info()
 		want := fs.FileMode(0o600)
 		if d.IsDir() {
@@ -526,5 +530,105 @@ func TestTheOutboxIsPrivate(t *testing.T) {
 	})
 	if err != nil || files < 4 {
 		t.Errorf("%d files, %v", files, err)
+	}
+}
+
+// A folder that holds more than an entry does is none: it is neither read nor removed, however
+// old it is and whatever its name.
+func TestWhatIsNoEntryStays(t *testing.T) {
+	box := outbox{filepath.Join(t.TempDir(), ".gpurun", journal.OutboxName)}
+	run := filepath.Join(box.dir, strings.Repeat("a", 32))
+	if err := os.MkdirAll(run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-100 * time.Hour)
+	for _, name := range []string{eventFile, journal.File} {
+		if err := errors.Join(os.WriteFile(filepath.Join(run, name), []byte("{}"), 0o600), os.Chtimes(filepath.Join(run, name), long, long)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ids, dropped := box.left(t.Context(), time.Now()); len(ids) > 0 || dropped > 0 {
+		t.Errorf("left %v, dropped %d", ids, dropped)
+	}
+	if names, err := os.ReadDir(run); len(names) != 2 {
+		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// An outbox, or an entry, that others could have written is not sent.
+func TestWhatOthersCouldHaveWrittenIsNotSent(t *testing.T) {
+	for name, open := range map[string]string{"the outbox": "", "an entry": strings.Repeat("a", 32), "an event": filepath.Join(strings.Repeat("a", 32), eventFile)} {
+		dir := t.TempDir()
+		box := outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}
+		m := Message{ID: strings.Repeat("a", 32), Event: Trained, Run: "planted", Time: time.Now()}
+		body, err := json.Marshal(m)
+		if err == nil {
+			_, err = box.put(m.ID, body)
+		}
+		if err = errors.Join(err, os.Chmod(filepath.Join(box.dir, open), 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		p := &post{}
+		begin(t, t.Context(), dir, "now", p).over(t)
+		if p.events() != "" {
+			t.Errorf("%s: sent %s", name, p.events())
+		}
+	}
+}
+
+// What cannot be cut off is left behind: the end of a run waits for it within its bound.
+func TestWhatCannotBeCutOff(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		asked, hang := make(chan struct{}), make(chan struct{})
+		s := begin(t, t.Context(), dir, "night", &post{answer: func(context.Context, Message) error {
+			close(asked)
+			<-hang
+			return errors.New("late")
+		}})
+		s.events(t, opening()...)
+		s.events(t, ending(strategy.Failed, 1)...)
+		<-asked
+		at := time.Now()
+		s.over(t)
+		close(hang)
+		synctest.Wait()
+		if took := time.Since(at); took != endPatience || strings.Count(s.page.String(), "\n") != 1 || !strings.Contains(s.page.String(), "left behind") {
+			t.Errorf("it took %v, said %q", took, s.page.String())
+		}
+	})
+}
+
+// Journals are read within bounds, and not once nobody waits any more.
+func TestCatchingUpIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	n := &Notifier{run: Run{Dir: "now"}, box: outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}}
+	add := func(name string, size int64) {
+		run := filepath.Join(dir, ".gpurun", "gpt", name)
+		var text []byte
+		for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {
+			line, err := launcher.Encode(e, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(text, append(line, '\n')...)
+		}
+		path := filepath.Join(run, journal.File)
+		if err := errors.Join(os.MkdirAll(run, 0o700), os.WriteFile(path, text, 0o600), os.Truncate(path, max(size, int64(len(text)))), n.box.watch(run, []string{Failed})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("large", largestJournal+1)
+	ctx, cancel := context.WithCancel(t.Context())
+	n.catchUp(ctx)
+	add("small", 0)
+	cancel()
+	n.catchUp(ctx)
+	if found := entries(t, dir, eventFile); len(found) > 0 {
+		t.Errorf("caught up with %v", found)
+	}
+	n.catchUp(t.Context())
+	if found := entries(t, dir, eventFile); len(found) != 1 {
+		t.Errorf("caught up with %v", found)
 	}
 }

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/journal"
@@ -18,7 +20,7 @@ import (
 )
 
 // An outbox is the folder of what is to be sent. It knows neither addresses nor secrets:
-// who sends has those.
+// who sends has those. What others could have written there is not read.
 //
 //	ID/event.json     an event that is to be sent
 //	ID/sent.json      one that has been, kept so that nobody puts it there again
@@ -43,7 +45,7 @@ const (
 // been sent.
 func (o outbox) put(id string, body []byte) (fresh bool, err error) {
 	folder := filepath.Join(o.dir, id)
-	if err := errors.Join(journal.MakeFolder(o.dir), private.Mkdir(folder)); err != nil {
+	if err := errors.Join(journal.MakeFolder(o.dir), private.Mkdir(folder), private.CheckOwn(folder)); err != nil {
 		return false, err
 	}
 	for _, name := range []string{eventFile, sentFile} {
@@ -53,6 +55,9 @@ func (o outbox) put(id string, body []byte) (fresh bool, err error) {
 	}
 	return true, private.WriteFile(filepath.Join(folder, eventFile), body, private.Mode)
 }
+
+// check refuses an outbox that somebody else could write to.
+func (o outbox) check() error { return journal.CheckFolder(o.dir) }
 
 // hold takes an entry, so that no other gpurun sends it. The error is journal.ErrLocked
 // where one does.
@@ -65,7 +70,19 @@ func (o outbox) read(id string) ([]byte, error) {
 	if _, err := os.Lstat(filepath.Join(o.dir, id, sentFile)); err == nil {
 		return nil, fs.ErrNotExist
 	}
-	return private.ReadHead(filepath.Join(o.dir, id, eventFile), largest)
+	if err := private.CheckOwn(filepath.Join(o.dir, id)); err != nil {
+		return nil, err
+	}
+	return o.readOwn(filepath.Join(id, eventFile))
+}
+
+// readOwn reads a file of the outbox that the caller's gpurun has made.
+func (o outbox) readOwn(name string) ([]byte, error) {
+	path := filepath.Join(o.dir, name)
+	if err := private.CheckOwn(path); err != nil {
+		return nil, err
+	}
+	return private.ReadHead(path, largest)
 }
 
 // sent records that an event was sent, or that it never will be.
@@ -75,11 +92,14 @@ func (o outbox) sent(id string) error {
 }
 
 // left are the events that are to be sent, the oldest first. Those that are too old are
-// dropped, and so is what was sent long ago.
-func (o outbox) left(now time.Time) (ids []string, dropped int) {
+// dropped, and so is what was sent long ago. It looks until ctx is done.
+func (o outbox) left(ctx context.Context, now time.Time) (ids []string, dropped int) {
 	written := map[string]time.Time{}
 	for _, name := range o.names() {
-		if !identity.MatchString(name) {
+		if ctx.Err() != nil {
+			break
+		}
+		if !identity.MatchString(name) || !o.isEntry(name) {
 			continue
 		}
 		at, state := o.state(name)
@@ -120,7 +140,42 @@ func (o outbox) remove(id string) bool {
 		return false
 	}
 	defer held.Close()
-	return os.RemoveAll(filepath.Join(o.dir, id)) == nil
+	folder := filepath.Join(o.dir, id)
+	for _, name := range o.files(id) {
+		if isEntryFile(name) {
+			_ = os.Remove(filepath.Join(folder, name)) // or the folder stays, with what else is in it
+		}
+	}
+	return os.Remove(folder) == nil
+}
+
+// isEntry reports whether a folder is one of the caller's with nothing but what an entry
+// holds: any other is left alone.
+func (o outbox) isEntry(id string) bool {
+	info, err := os.Lstat(filepath.Join(o.dir, id))
+	if err != nil || !info.IsDir() || private.CheckOwn(filepath.Join(o.dir, id)) != nil {
+		return false
+	}
+	return !slices.ContainsFunc(o.files(id), func(name string) bool { return !isEntryFile(name) })
+}
+
+// isEntryFile reports whether an entry has files of that name, or what a kill has left of one.
+func isEntryFile(name string) bool {
+	return name == eventFile || name == sentFile || name == lockFile || strings.HasPrefix(name, lockFile+".holder") || strings.HasPrefix(name, ".gpurun-")
+}
+
+// mostFiles is more than an entry has, also after kills.
+const mostFiles = 100
+
+// files are the names in an entry.
+func (o outbox) files(id string) []string {
+	f, err := os.Open(filepath.Join(o.dir, id))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(mostFiles)
+	return names
 }
 
 // names are those of the folders and files in the outbox.

@@ -1,11 +1,11 @@
 package notify
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
+	"io/fs"
+	"regexp"
 	"strings"
 	"time"
 
@@ -24,24 +24,34 @@ func (p *program) send(ctx context.Context, _ Message, event []byte) error {
 	timed, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("it took longer than %v and was ended", p.timeout))
 	defer cancel()
 	errs := &head{}
-	cmd := exec.Command(p.argv[0], p.argv[1:]...)
-	cmd.Dir, cmd.Stdin, cmd.Stderr = p.dir, bytes.NewReader(append(event, '\n')), errs
-	err := proc.Beside(timed, cmd)
+	err := proc.Beside(timed, proc.Command{Argv: p.argv, Dir: p.dir, Stdin: append(event, '\n'), Stderr: errs})
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	var missing *exec.Error
+	var missing *fs.PathError // with a path that may be all of a command line
 	if errors.As(err, &missing) {
 		err = missing.Err
 	}
-	words := fmt.Sprintf("%s: %v", p.argv[0], err)
+	words := fmt.Sprintf("%s: %v", p.name(), err)
 	if line := strings.TrimSpace(string(errs.text)); line != "" {
 		words += ": " + cut(terminal.Line(line[strings.LastIndexByte(line, '\n')+1:]), mostSaid)
 	}
 	return &refusal{words}
+}
+
+// plainName is the path of a program that has no argument in it.
+var plainName = regexp.MustCompile(`^[\w./+-]+$`)
+
+// name is what the program is called before people. Who writes a whole command line in its
+// place may have a secret there.
+func (p *program) name() string {
+	if !plainName.MatchString(p.argv[0]) {
+		return "the program of notify.command"
+	}
+	return p.argv[0]
 }
 
 // A head keeps the beginning of what is written to it.

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -149,15 +150,19 @@ func (s *story) message(event string, at time.Time, reason string, changed strat
 	return m
 }
 
-// read takes in a journal from its beginning, and gives all messages. What cannot be read
-// is nothing to tell of: whoever runs there says so.
-func (s *story) read(dir string) (all []Message) {
-	_ = journal.Walk(dir, func(e launcher.Event, at time.Time) {
+// mostTold is how many events of a journal are told at once, the newest.
+const mostTold = 100
+
+// read takes in a journal from its beginning until ctx is done, and gives the newest messages.
+// What cannot be read is nothing to tell of: whoever runs there says so.
+func (s *story) read(ctx context.Context, dir string) (newest []Message) {
+	_ = journal.Walk(dir, func(e launcher.Event, at time.Time) bool {
 		if m, told := s.take(e, at); told {
-			all = append(all, m)
+			newest = append(newest, m)
 		}
+		return ctx.Err() == nil
 	})
-	return all
+	return newest[max(0, len(newest)-mostTold):]
 }
 
 // clean is a text of one line that no terminal obeys, and not too long.

@@ -11,8 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -46,13 +48,16 @@ type webhook struct {
 	style     string
 	secret    string
 	agent     string
+	secrets   []string // of the URL, as nothing that is said may have them
 	client    *retryablehttp.Client
+	// last is why the last try has failed. One event is sent at a time.
+	last error
 }
 
 func newWebhook(s Settings, version string) *webhook {
 	h := &webhook{url: s.URL, host: "its URL", style: s.Style, secret: s.Secret, agent: "gpurun/" + version}
 	if u, err := url.Parse(s.URL); err == nil {
-		h.host = u.Host
+		h.host, h.secrets = u.Host, hiddenOf(u)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() // its proxies are those of the environment
 	transport.DisableKeepAlives = true                           // events are rare
@@ -60,7 +65,7 @@ func newWebhook(s Settings, version string) *webhook {
 	h.client = &retryablehttp.Client{
 		HTTPClient: &http.Client{Transport: transport, Timeout: s.Timeout, CheckRedirect: sameHost},
 		RetryMax:   tries - 1, RetryWaitMin: shortestWait, RetryWaitMax: longestWait,
-		CheckRetry: again, Backoff: retryablehttp.DefaultBackoff, ErrorHandler: retryablehttp.PassthroughErrorHandler,
+		CheckRetry: h.again, Backoff: retryablehttp.DefaultBackoff, ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
 	return h
 }
@@ -79,13 +84,19 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// again reports whether another try soon may succeed.
-func again(ctx context.Context, answer *http.Response, err error) (bool, error) {
+// again reports whether another try soon may succeed, and keeps why this one has not.
+func (h *webhook) again(ctx context.Context, answer *http.Response, err error) (bool, error) {
 	var refused *refusal
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
+	case err != nil:
+		h.last = bare(err)
+	default:
+		h.last = fmt.Errorf("the last answer was %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+	}
+	switch {
 	case errors.As(err, &refused), errors.As(err, &untrusted):
 		return false, err
 	case err != nil:
@@ -103,6 +114,15 @@ func passing(status int) bool {
 		status >= 500 && status != http.StatusNotImplemented
 }
 
+// bare is an error without the whole URL that the client puts before it.
+func bare(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
+}
+
 func (h *webhook) send(ctx context.Context, m Message, event []byte) error {
 	body, err := styled(h.style, m, event)
 	if err != nil {
@@ -118,26 +138,37 @@ func (h *webhook) send(ctx context.Context, m Message, event []byte) error {
 	if h.secret != "" {
 		request.Header.Set("X-Gpurun-Signature", "sha256="+signature(body, h.secret))
 	}
+	h.last = nil
 	answer, err := h.client.Do(request)
 	if answer != nil {
 		defer answer.Body.Close()
 	}
-	var wrapped *url.Error // which has the whole URL
-	if errors.As(err, &wrapped) {
-		err = wrapped.Err
+	err = bare(err)
+	if err != nil && ctx.Err() != nil {
+		err = cmp.Or(h.last, errOver)
 	}
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused):
-		return &refusal{h.host + ": " + refused.why}
+		return &refusal{h.host + ": " + h.without(refused.why)}
 	case err != nil:
-		return fmt.Errorf("%s: %w", h.host, err)
+		return fmt.Errorf("%s: %s", h.host, h.wrong(err))
 	case answer.StatusCode/100 == 2:
 		return nil
 	case passing(answer.StatusCode):
-		return fmt.Errorf("%s answers %s", h.host, said(answer))
+		return fmt.Errorf("%s answers %s", h.host, h.said(answer))
 	}
-	return &refusal{h.host + " answers " + said(answer)}
+	return &refusal{h.host + " answers " + h.said(answer)}
+}
+
+// wrong is an error in words that people may see: it may quote the server, unless it is the
+// network's own.
+func (h *webhook) wrong(err error) string {
+	var network *net.OpError
+	if errors.As(err, &network) {
+		return err.Error()
+	}
+	return h.without(terminal.Line(err.Error()))
 }
 
 // signature is the HMAC-SHA-256 of a body, in hexadecimal.
@@ -148,12 +179,61 @@ func signature(body []byte, secret string) string {
 }
 
 // said is a status, and what the server says to it.
-func said(answer *http.Response) string {
+func (h *webhook) said(answer *http.Response) string {
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, mostRead))
 	line, _, _ := strings.Cut(string(bytes.TrimSpace(text)), "\n")
 	words := fmt.Sprintf("%d %s", answer.StatusCode, cmp.Or(http.StatusText(answer.StatusCode), "(a status of its own)"))
 	if line != "" && !strings.HasPrefix(line, "<") { // a page for browsers says nothing
-		words += ": " + cut(terminal.Line(line), mostSaid)
+		words += ": " + cut(terminal.Line(h.without(line)), mostSaid)
 	}
 	return words
 }
+
+// telling is how many bytes of the path of a URL tell it.
+const telling = 6
+
+// hiddenOf are the parts of a URL that are told to nobody: each run of so many bytes of what
+// is before and after its host, and its shorter words.
+func hiddenOf(u *url.URL) (parts []string) {
+	whole := strings.ToLower(u.Path + " " + u.RawQuery + " " + u.User.String())
+	if query, err := url.QueryUnescape(u.RawQuery); err == nil {
+		whole += " " + strings.ToLower(query)
+	}
+	for _, word := range strings.FieldsFunc(whole, func(r rune) bool { return strings.ContainsRune(" /?&=:", r) }) {
+		switch {
+		case len(word) < 3:
+		case len(word) <= telling:
+			parts = append(parts, word)
+		default:
+			for at := range len(word) - telling + 1 {
+				parts = append(parts, word[at:at+telling])
+			}
+		}
+	}
+	if path := strings.Trim(whole, " "); path != "/" && path != "" {
+		parts = append(parts, path)
+	}
+	return parts
+}
+
+// without is what a server, or an error, says, where that tells nothing of the URL but its
+// host, however it is spelt.
+func (h *webhook) without(words string) string {
+	spelt := strings.ToLower(strings.ReplaceAll(words, `\`, ""))
+	for {
+		if slices.ContainsFunc(h.secrets, func(part string) bool { return strings.Contains(spelt, part) }) {
+			return "(it repeats the URL, and is not shown)"
+		}
+		next := strings.ToLower(percents.ReplaceAllStringFunc(spelt, func(byte string) string {
+			char, _ := url.PathUnescape(byte)
+			return char
+		}))
+		if next == spelt {
+			return words
+		}
+		spelt = next
+	}
+}
+
+// percents are the bytes that a URL may spell in another way.
+var percents = regexp.MustCompile(`%[0-9a-fA-F]{2}`)

@@ -192,7 +192,7 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 		cancel()
 		hang(w, r)
 	})
-	if err := webhookTo(cancelling.URL).send(ctx, message, event); !errors.Is(err, context.Canceled) || cancelling.asked() != 1 {
+	if err := webhookTo(cancelling.URL).send(ctx, message, event); err == nil || !strings.HasSuffix(err.Error(), errOver.Error()) || cancelling.asked() != 1 {
 		t.Errorf("cancelled: %v, asked %d times", err, cancelling.asked())
 	}
 }
@@ -227,5 +227,38 @@ func TestPauses(t *testing.T) {
 				t.Errorf("%s: it took %v, want %v; %v", name, took, test.took, err)
 			}
 		})
+	}
+}
+
+// What a server says is not shown where it repeats the URL, in whatever spelling; what else it
+// says is.
+func TestAnAnswerThatRepeatsTheURL(t *testing.T) {
+	for answer, shown := range map[string]bool{
+		"no hook /services/AbCd/tokenwithoutdigits": false, "tokenwithoutdigits is gone": false, `{"path":"\/services\/abcd\/x"}`: false, "TOKENWITHOUTDIG": false,
+		"100% no: %74oken%77ithout": false, "invalid_payload": true,
+	} {
+		d := open(t, httptest.NewServer, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, answer)
+		})
+		err := webhookTo(d.URL+"/services/AbCd/tokenwithoutdigits").send(t.Context(), message, event)
+		if err == nil || strings.Contains(err.Error(), answer) != shown || !strings.Contains(err.Error(), "404 Not Found") {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}
+
+// Where the end cuts off the tries, it is told why the last one has failed, and at which host.
+func TestTheLastErrorIsTold(t *testing.T) {
+	gone := open(t, httptest.NewServer, answers(200))
+	gone.Close()
+	h := webhookTo(gone.URL + secretPath)
+	ctx, cancel := context.WithCancel(t.Context())
+	h.client.Backoff = func(time.Duration, time.Duration, int, *http.Response) time.Duration {
+		cancel()
+		return time.Hour
+	}
+	if err := h.send(ctx, message, event); err == nil || !strings.HasPrefix(err.Error(), strings.TrimPrefix(gone.URL, "http://")) || !strings.Contains(err.Error(), "connection refused") {
+		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package private
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 
@@ -76,17 +77,47 @@ func asShown(dir string, shown os.FileInfo) bool {
 	if !ok {
 		return false
 	}
+	own, ok := shownIn(dir)
+	const others = 0o002
+	open := shown.IsDir() && stat.Mode&others != 0 && stat.Mode&unix.S_ISVTX == 0
+	return ok && own.Uid == stat.Uid && (!open || own.Mode&others != 0)
+}
+
+// shownIn is how the file system shows a file that is made in a folder for the caller alone.
+func shownIn(dir string) (own unix.Stat_t, ok bool) {
 	f, err := os.CreateTemp(dir, ".gpurun-*")
 	if err != nil {
-		return false
+		return own, false
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	var own unix.Stat_t
-	if unix.Fstat(int(f.Fd()), &own) != nil {
-		return false
+	return own, unix.Fstat(int(f.Fd()), &own) == nil
+}
+
+// CheckOwn refuses a file or folder that gpurun has not made for the caller alone, and a link
+// to one: what others have put there is not acted upon. What the file system shows as another
+// owner's or mode wherever the caller makes a file is none of this. The error is an
+// *os.PathError, of an *Untrusted or the system's.
+func CheckOwn(path string) error {
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		return &os.PathError{Op: "use", Path: path, Err: err}
 	}
-	const others = 0o002
-	open := shown.IsDir() && stat.Mode&others != 0 && stat.Mode&unix.S_ISVTX == 0
-	return own.Uid == stat.Uid && (!open || own.Mode&others != 0)
+	const groupAndOthers = 0o022
+	why := ""
+	switch {
+	case stat.Mode&unix.S_IFMT == unix.S_IFLNK:
+		why = "it is a link"
+	case int64(stat.Uid) != int64(os.Geteuid()):
+		why = fmt.Sprintf("it belongs to another user (uid %d)", stat.Uid)
+	case stat.Mode&groupAndOthers != 0:
+		why = fmt.Sprintf("others can write to it (mode %#o)", stat.Mode&0o777)
+	default:
+		return nil
+	}
+	own, ok := shownIn(filepath.Dir(path))
+	if ok && stat.Mode&unix.S_IFMT != unix.S_IFLNK && own.Uid == stat.Uid && stat.Mode&groupAndOthers&^own.Mode == 0 {
+		return nil
+	}
+	return &os.PathError{Op: "use", Path: path, Err: &Untrusted{why}}
 }

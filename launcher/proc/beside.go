@@ -3,69 +3,95 @@ package proc
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 const (
 	// besideBound is how long the kernel has to end what was killed.
 	besideBound = 2 * time.Second
 	// besideHeld is how long to wait for the output of a command that is gone, where
-	// something that it started holds it open.
+	// something that could not be ended holds it open.
 	besideHeld = 200 * time.Millisecond
 )
 
-// Beside runs a command that is none of the ranks, until it ends or ctx is done, and ends
-// all that it started: what descends from it, is in its session, or has lost its parents and
-// bears the marker of this call. The command must not have been started.
-func Beside(ctx context.Context, cmd *exec.Cmd) error {
-	mark := "beside-" + rand.Text()
-	cmd.Env = append(cmd.Environ(), MarkerVariable+"="+mark)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.WaitDelay = besideHeld
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	first, err := readProcess(cmd.Process.Pid) // it is there until it is waited for
+// A Command is a program that is none of the ranks. It has gpurun's environment.
+type Command struct {
+	Argv   []string
+	Dir    string
+	Stdin  []byte
+	Stderr io.Writer // gets what the program says there; its stdout is for nobody
+}
+
+// Beside runs a command until it ends or ctx is done, and ends all that it started, as Stop
+// does. It has guards of its own, so that nothing of it is left where gpurun is killed. The
+// error is that of Start, the cause of ctx, or how the command has failed.
+func Beside(ctx context.Context, c Command) (err error) {
+	stdin, feed, err := os.Pipe()
 	if err != nil {
-		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+		return fmt.Errorf("open a pipe: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	select {
-	case err = <-ended:
-		endBeside(first.identity, mark)
-	case <-ctx.Done():
-		endBeside(first.identity, mark)
+	errs, stderr, err := os.Pipe()
+	if err != nil {
+		stdin.Close()
+		feed.Close()
+		return fmt.Errorf("open a pipe: %w", err)
+	}
+	rank := Rank{Argv: c.Argv, Env: os.Environ(), Dir: c.Dir, Stdin: stdin, Stderr: stderr}
+	g, err := Start(ctx, []Rank{rank}, Options{Marker: "beside-" + rand.Text(), KillTimeout: besideBound})
+	stdin.Close()
+	stderr.Close()
+	fed, heard := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(fed)
+		_, _ = feed.Write(c.Stdin) // a command may end without having read it
+		feed.Close()
+	}()
+	go func() {
+		defer close(heard)
+		_, _ = io.Copy(c.Stderr, errs)
+	}()
+	switch {
+	case err == nil:
+		err = g.outcome(ctx)
+	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-		select {
-		case <-ended:
-		case <-time.After(besideBound): // the kernel has it in a call that no signal interrupts
-			return fmt.Errorf("%w, and it cannot be ended", err)
-		}
 	}
-	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // it has ended well
+	held := time.NewTimer(besideHeld)
+	defer held.Stop()
+	select {
+	case <-heard:
+	case <-held.C:
 	}
+	feed.Close() // what could not be ended may still have the other ends
+	errs.Close()
+	<-fed
+	<-heard
 	return err
 }
 
-// endBeside kills what is left of a command.
-func endBeside(first identity, mark string) {
-	m := newMarker(mark, first.Start, os.Getpid())
-	find := func(t table) []process {
-		set := map[int]bool{}
-		if t.is(first) {
-			t.add(set, first.PID)
-		}
-		t.addBelonging(set, map[int]bool{first.PID: true}, first.Start, m)
-		return t.alive(set, map[int]bool{os.Getpid(): true})
+// outcome waits for the only rank, stops the group, and says how the rank has failed.
+func (g *Group) outcome(ctx context.Context) error {
+	var fact strategy.Fact
+	select {
+	case fact = <-g.Exits():
+	case <-ctx.Done():
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), besideBound)
-	defer cancel()
-	sweeper{find: find, direct: func() []process { return nil }}.sweep(ctx)
+	report := g.Stop(0)
+	switch {
+	case fact.Exit == nil && len(report.Leftover) > 0: // the kernel has it in a call that no signal interrupts
+		return fmt.Errorf("%w, and it cannot be ended", context.Cause(ctx))
+	case fact.Exit == nil:
+		return context.Cause(ctx)
+	case fact.Exit.Signal != 0:
+		return fmt.Errorf("signal: %v", syscall.Signal(fact.Exit.Signal))
+	case fact.Exit.Code != 0:
+		return fmt.Errorf("exit status %d", fact.Exit.Code)
+	}
+	return nil
 }

@@ -3,8 +3,8 @@ package proc
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,8 +26,7 @@ until [ -e session ] && [ -e orphan ]; do sleep 0.01; done
 		want error
 	}{"it is ended": {"echo yes >ready; sleep 1000", errors.New("time is up")}, "it ends": {"echo yes >ready", nil}} {
 		dir := t.TempDir()
-		cmd := exec.Command("sh", "-c", starts+test.rest)
-		cmd.Dir = dir
+		cmd := Command{Argv: []string{"sh", "-c", starts + test.rest}, Dir: dir, Stderr: io.Discard}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error)
 		go func() { ended <- Beside(ctx, cmd) }()
