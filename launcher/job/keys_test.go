@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,9 +25,6 @@ func withKey(t *testing.T, s Section, key, value string) (*Job, []Fault) {
 	text := "[" + s.Name + "]\n" + s.Company(key)
 	if s.Name != "job" {
 		text = "[job]\nscript = \"train.py\"\n" + text
-	}
-	if section == "notify" && !slices.Contains(notifyWhere, key) {
-		text += "url_env = \"GPURUN_NOTIFY_URL\"\n" // which the table needs
 	}
 	if key != "" {
 		text += key + " = " + value + "\n"

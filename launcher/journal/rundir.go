@@ -39,6 +39,8 @@ type Search struct {
 	// Digest gives the job's digest in a version, false for one that is not known; nil:
 	// every run of the scheduler's job is this job's.
 	Digest func(version int) (string, bool)
+	// Files are the configuration files that the job's command names, as in Began.
+	Files map[string]string
 }
 
 // Find gives the path of the run directory: one that has trained, where that is to be

@@ -125,9 +125,12 @@ func TestADeadlineIsATimeToCome(t *testing.T) {
 			t.Errorf("%q: %s, %v, want %s", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"tomorrow", "-1h", "17", "2025-01-31T18:00:00Z", "0s"} {
+	for _, text := range []string{"tomorrow", "-1h", "17", "2025-01-31T18:00:00Z", "0s", "1769864400000", "9000h"} {
 		if _, err := Deadline(text, now); errext.Code(err, 0) != strategy.CodeUsage || !strings.Contains(err.Error(), "--deadline") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+	if _, err := Deadline("1769864400000", now); err == nil || !strings.Contains(err.Error(), "is in the year 58054") {
+		t.Errorf("milliseconds: %v", err)
 	}
 }
