@@ -194,6 +194,7 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 			err = s.claim(dir)
 		}
 		if err == nil {
+			sweep(dir)
 			return j, events, nil
 		}
 		err = errors.Join(err, j.Close())
