@@ -15,6 +15,13 @@ func TestOpenRunSweeps(t *testing.T) {
 		filepath.Join(dir, "attempt-0", ".gpurun-12"): false, filepath.Join(dir, "attempt-1", "config", ".gpurun-3"): false,
 		filepath.Join(dir, ".gpurun-4"): true, filepath.Join(elsewhere, ".gpurun-5"): true,
 	}
+	first, _, err := (Search{}).OpenRun(t.Context(), dir, nil, Patience{})
+	if err == nil {
+		err = first.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for path := range left {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
 			t.Fatal(err)
