@@ -21,8 +21,11 @@ type Began struct {
 	// Digest tells jobs apart. It bears its version, "2:…"; without one it is of
 	// version 1.
 	Digest string `json:"digest"`
-	Recipe string `json:"recipe"`
-	Python string `json:"python,omitempty"`
+	// Files are the configuration files that the command names, as they were: SHA-256, in
+	// hexadecimal, by name. Gpuruns of old have not written them.
+	Files  map[string]string `json:"files,omitempty"`
+	Recipe string            `json:"recipe"`
+	Python string            `json:"python,omitempty"`
 	// PythonBy is where the user names that interpreter, or could: "command" for the words
 	// that were typed, "--python", or a key of train.toml such as "job.python".
 	PythonBy string          `json:"python_by,omitempty"`

@@ -38,6 +38,10 @@ func differing(theirs, ours string) error {
 	return otherJob{strings.Join(what, ", and ") + " differ"}
 }
 
+// errOtherFiles is why the verdict of a run that is done says nothing of the job as it is
+// now. One that is not done goes on: its job may have written the file.
+var errOtherFiles = errors.New("a configuration file that its command names has changed since it began")
+
 // GoOn rebuilds the state of a run whose journal holds events, for the run that
 // would begin now in the directory dir; done says that it has been
 // decided, whether its verdict was written (State.Closed) or not. A run
@@ -48,6 +52,7 @@ func differing(theirs, ours string) error {
 // a version, with or without the prefix, and false for one that it does not know.
 func GoOn(dir string, now Began, events []Event, digest func(version int) (string, bool)) (s State, done bool, err error) {
 	policy, job := now.Policy, now.Job
+	var files map[string]string
 	first := true
 	for _, e := range events {
 		b, ok := e.(Began)
@@ -63,10 +68,13 @@ func GoOn(dir string, now Began, events []Event, digest func(version int) (strin
 			return State{}, false, refuse("the run directory %s is of another job: %w", dir, differing(theirs, ours))
 		}
 		if first {
-			policy, job, first = b.Policy, b.Job, false
+			policy, job, files, first = b.Policy, b.Job, b.Files, false
 		}
 	}
 	s, done = Resume(firstPlan(now.Plan, job), now.Run, events)
+	if done && now.Restart == 0 && !SameFiles(files, now.Files) {
+		return State{}, false, refuse("the run directory %s is of another job: %w", dir, errOtherFiles)
+	}
 	s.Policy, s.began, s.fresh = policy, job, first
 	if !first && s.Verdict.Recalled == nil {
 		s.Verdict.Recalled = job.Recalled

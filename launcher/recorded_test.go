@@ -204,6 +204,31 @@ func TestGoOnTellsJobsApart(t *testing.T) {
 	}
 }
 
+// TestGoOnWithOtherFiles: what is done is not the job whose files are others now, unless a
+// scheduler starts it again; what was cut off goes on, and so does one of old.
+func TestGoOnWithOtherFiles(t *testing.T) {
+	digest := func(int) (string, bool) { return "2:aa", true }
+	done := Finished{Verdict: Verdict{Outcome: strategy.Trained}}
+	old, same, other := map[string]string{"c.yaml": "a"}, map[string]string{"c.yaml": "a", "out.json": "b"}, map[string]string{"c.yaml": "b"}
+	for _, test := range []struct {
+		name       string
+		began, now map[string]string
+		restart    int
+		done, want bool
+	}{
+		{"the same", old, same, 0, true, true}, {"another", old, other, 0, true, false}, {"one that is gone", old, nil, 0, true, false},
+		{"a restart", old, other, 1, true, true}, {"cut off", old, other, 0, false, true}, {"of old", nil, other, 0, true, true},
+	} {
+		events := []Event{Began{Digest: "2:aa", Files: test.began}, Began{Digest: "2:aa", Files: test.now}}
+		if test.done {
+			events = append(events, done)
+		}
+		if _, _, err := GoOn("run", Began{Digest: "2:aa", Files: test.now, Restart: test.restart}, events, digest); (err == nil) != test.want {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+}
+
 // TestReplayOfAnotherVersion: a decision that has become another one is told with
 // both, of this version as a difference.
 func TestReplayOfAnotherVersion(t *testing.T) {

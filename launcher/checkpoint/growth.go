@@ -31,6 +31,18 @@ func (s Search) Growing(ctx context.Context) (grown func(context.Context) bool) 
 	}
 }
 
+// Size is what a checkpoint takes, in bytes, as far as one look sees.
+func (s Search) Size(ctx context.Context, path string) int64 {
+	path = s.absolute(path)
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	var sum amount
+	sum.add(ctx, []entry{{path, info}})
+	return sum.bytes
+}
+
 // An amount is how much there is of checkpoints.
 type amount struct {
 	files  int

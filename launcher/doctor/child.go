@@ -19,7 +19,7 @@ import (
 
 const (
 	// largest is how much of each stream of a process is kept, in bytes.
-	largest = 256 << 10
+	largest = 4 << 20
 	// peers is how long the others may go on after one process has failed: they wait for
 	// it, or have the better reason.
 	peers = time.Second

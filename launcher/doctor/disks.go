@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,16 +26,18 @@ const diskHangs = "its file system does not answer: ask who runs it, or use anot
 const (
 	// little is what is left on a disk that is as good as full, in bytes.
 	little = 1 << 30
-	// runRoom and checkpointRoom are what a run's logs, and a model's checkpoints, may take.
-	runRoom        = 5 << 30
-	checkpointRoom = 50 << 30
+	// runRoom is what a run's logs may take, and checkpoints of which none is there yet.
+	runRoom = 5 << 30
+	// copies is how many checkpoints of the newest one's size there must be room for: one
+	// is written before another one is removed.
+	copies = 3
 )
 
 func runDirectory(_ context.Context, p *patient) Result {
 	return room(p.runDir, runRoom, "free some, or name another folder: --run-dir, launch.log_dir")
 }
 
-func checkpoints(_ context.Context, p *patient) Result {
+func checkpoints(ctx context.Context, p *patient) Result {
 	if p.prepared == nil {
 		return skip("they are a job's: gpurun doctor train.toml looks where they go")
 	}
@@ -49,7 +52,11 @@ func checkpoints(_ context.Context, p *patient) Result {
 	if at := strings.IndexAny(glob, "*?[{"); at >= 0 {
 		glob = glob[:at] + "x"
 	}
-	return room(filepath.Dir(absolute(p.dir, glob)), checkpointRoom, "free some, or have the job write its checkpoints elsewhere")
+	least := int64(runRoom)
+	if newest := c.Newest(time.Time{}); newest != "" {
+		least = copies * c.Size(ctx, newest)
+	}
+	return room(filepath.Dir(absolute(p.dir, glob)), least, "free some, or have the job write its checkpoints elsewhere")
 }
 
 // room says whether a folder, which may still be to be made, can be written, and holds

@@ -71,7 +71,7 @@ func (c cards) count() int {
 	return c.view.Count
 }
 
-func devices(_ context.Context, p *patient) Result {
+func devices(ctx context.Context, p *patient) Result {
 	c := p.cards()
 	_, chosen := p.env.Lookup("CUDA_VISIBLE_DEVICES")
 	switch {
@@ -82,7 +82,7 @@ func devices(_ context.Context, p *patient) Result {
 	case c.view.Name != "":
 		return found("%d × %s (%s), which gpurun does not know: ceilings and health are off", c.view.Count, c.view.Name, c.view.Source)
 	case c.view.Count == 0:
-		return none(p, c)
+		return none(ctx, p, c)
 	case c.view.Devices == nil:
 		if !gpu.BuiltIn() {
 			return warn("install the gpurun of the release page, which has NVML built in", "%s (%s); this gpurun is built without NVML, and cannot look at them", counted(c.view.Count, "GPU"), c.view.Source)
@@ -101,8 +101,10 @@ func devices(_ context.Context, p *patient) Result {
 }
 
 // none says why there are no GPUs, as far as that can be seen.
-func none(p *patient, c cards) Result {
+func none(ctx context.Context, p *patient, c cards) Result {
 	switch {
+	case p.forCPU(ctx) && (c.hidden || !onTheBus(p.root)):
+		return found("none, and the job trains on the CPU")
 	case c.hidden:
 		return warn("unset CUDA_VISIBLE_DEVICES, unless the job is to train on the CPU", "none: CUDA_VISIBLE_DEVICES hides all")
 	case c.nvml != nil:
@@ -111,6 +113,27 @@ func none(p *patient, c cards) Result {
 		return problem("install the NVIDIA driver, or load it: modprobe nvidia; docker: --gpus all", "a GPU of NVIDIA is on the bus, and its driver is not there")
 	}
 	return warn("Slurm: --gpus=1; docker: --gpus all; Kubernetes: limit nvidia.com/gpu", "none")
+}
+
+// meansBound is how long none waits for what PyTorch was built for.
+const meansBound = 5 * time.Second
+
+// forCPU reports whether the job is meant to train on the CPU: it hides the GPUs itself, or
+// its PyTorch could not use any.
+func (p *patient) forCPU(ctx context.Context) bool {
+	if p.prepared == nil || p.prepared.Accelerator() != "cpu" {
+		return false
+	}
+	if devices, set := p.job.Env["CUDA_VISIBLE_DEVICES"]; set && gpu.Hidden([]string{"CUDA_VISIBLE_DEVICES=" + devices}) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, meansBound)
+	defer cancel()
+	if p.lacksTorch(ctx) != "" {
+		return false
+	}
+	facts, err := p.torch()
+	return err == nil && facts.CUDA == "" && facts.HIP == ""
 }
 
 // onTheBus reports whether the machine has a display or 3D controller of NVIDIA (PCI

@@ -8,12 +8,19 @@ import (
 )
 
 // jobChecks: whether the job of a train.toml can be started as it is written.
-var jobChecks = []check{{name: "train.toml", look: theJob}}
+var jobChecks = []check{
+	{name: "train.toml", look: theJob},
+	{name: "notify", look: notified},
+	{name: "metrics", look: measured, late: diskHangs},
+}
+
+// noJob is why nothing of a job is looked at.
+const noJob = "none is named: gpurun doctor train.toml looks at a job, too"
 
 func theJob(_ context.Context, p *patient) Result {
 	switch {
 	case p.job == nil:
-		return skip("none is named: gpurun doctor train.toml looks at a job, too")
+		return skip(noJob)
 	case p.refused != nil:
 		return problem(fixOr(p.refused, "gpurun plan "+p.job.Path+" says more"), "%v", p.refused)
 	}

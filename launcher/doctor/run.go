@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 const (
@@ -18,6 +20,7 @@ const (
 // run makes all checks, those of one lane one after another, and returns their results
 // in the order of the checks.
 func (p *patient) run(ctx context.Context, checks []check) []Result {
+	ctx = python.RunBy(ctx, guarded)
 	results := make([]Result, len(checks))
 	lanes := map[string][]int{}
 	var running sync.WaitGroup

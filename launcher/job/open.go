@@ -23,7 +23,7 @@ func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error
 		err = t.verb()
 	}
 	if err == nil {
-		err = checkPipeline(own)
+		err = checkPipeline(own, t.line.Set)
 	}
 	if err != nil {
 		return nil, own, err

@@ -14,9 +14,19 @@ var runID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // ifTrained are the values of --if-trained.
 var ifTrained = []string{"skip", "run"}
 
-// checkPipeline judges the flags by which pipelines say which run is meant. The error has
-// a hint.
-func checkPipeline(own Own) error {
+// filled are the flags of pipelines that have to say something: empty they would mean that
+// they are not there, where it is a variable of the pipeline that is not set.
+var filled = []string{"run-id", "if-trained", "deadline", "junit"}
+
+// checkPipeline judges the flags by which pipelines say which run is meant; set are those
+// that are there. The error has a hint.
+func checkPipeline(own Own, set map[string]string) error {
+	values := map[string]string{"run-id": own.RunID, "if-trained": own.IfTrained, "deadline": own.Deadline, "junit": own.JUnit}
+	for _, name := range filled {
+		if _, there := set[name]; there && values[name] == "" {
+			return errext.Errorf("leave the flag out, or see whether the variable that it comes from is set", "--%s is empty", name)
+		}
+	}
 	switch {
 	case own.RunID != "" && own.RunDir != "":
 		return errext.Errorf("keep one of them", "--run-id and --run-dir both name the run directory")

@@ -68,7 +68,7 @@ func written(dir string) time.Time {
 func (s Search) trained(dir string) bool {
 	events, _, err := Outline(dir)
 	first, _ := began(events)
-	if err != nil || s.Digest != nil && !launcher.SameJob(first.Digest, s.Digest) {
+	if err != nil || len(events) == 0 || s.Digest != nil && !launcher.SameJob(first.Digest, s.Digest) || !launcher.SameFiles(first.Files, s.Files) {
 		return false
 	}
 	return ending(events) == strategy.Trained

@@ -42,6 +42,8 @@ type Search struct {
 	// Digest gives the job's digest in a version, false for one that is not known; nil:
 	// every run of the scheduler's job is this job's.
 	Digest func(version int) (string, bool)
+	// Files are the configuration files that the job's command names, as in Began.
+	Files map[string]string
 }
 
 // Find gives the path of the run directory: one that has trained, where that is to be
@@ -198,6 +200,7 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 			err = s.claim(dir)
 		}
 		if err == nil {
+			sweep(dir)
 			return j, events, nil
 		}
 		err = errors.Join(err, j.Close())

@@ -106,13 +106,14 @@ func TestOpenRunSaysWhyNot(t *testing.T) {
 func TestFindARunThatHasTrained(t *testing.T) {
 	root := t.TempDir()
 	trained := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained}}
+	files := map[string]map[string]string{"other": {"c.yaml": "a"}}
 	make := func(name, digest string, last ...launcher.Event) {
 		t.Helper()
 		j, _, err := Open(filepath.Join(root, name), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range append([]launcher.Event{launcher.Began{Run: name, Digest: digest}}, last...) {
+		for _, e := range append([]launcher.Event{launcher.Began{Run: name, Digest: digest, Files: files[name]}}, last...) {
 			if err := j.Append(e); err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +136,8 @@ func TestFindARunThatHasTrained(t *testing.T) {
 		{Search{Root: root, Digest: of("2:a"), IfTrained: SkipTrained, Named: filepath.Join(root, "first")}, "first"},
 		{Search{Root: root, Digest: of("2:a"), IfTrained: SkipTrained, Named: filepath.Join(root, "failed")}, "second"},
 		{Search{Root: root, Digest: of("2:a"), Named: filepath.Join(root, "new")}, "new"},
-		{Search{Root: root, Digest: of("2:b"), IfTrained: SkipTrained}, "other"},
+		{Search{Root: root, Digest: of("2:b"), IfTrained: SkipTrained, Files: files["other"]}, "other"},
+		{Search{Root: root, Digest: of("2:b"), IfTrained: SkipTrained, Files: map[string]string{"c.yaml": "b"}, Named: filepath.Join(root, "new")}, "new"},
 		{Search{Root: root, Digest: of("2:c"), IfTrained: SkipTrained, Named: filepath.Join(root, "new")}, "new"},
 		{Search{Root: root, Digest: of("2:a"), IfTrained: RunTrained, Named: filepath.Join(root, "failed")}, "failed"},
 	} {

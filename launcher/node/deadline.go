@@ -9,6 +9,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
+// farthest is how far ahead a deadline may be, in years. What is farther has another unit: the year
+// of milliseconds since 1970 could not even be written down.
+const farthest = 1
+
 // ReadDeadline reads by when a run has to be over: a time as RFC 3339 has it, seconds since
 // 1970, the next time that a clock shows, "07:30", or how long from now, such as "4h" or
 // "90m". Empty is no deadline. A run that may last less than the notice's grace and the last
@@ -36,6 +40,8 @@ func (o NoticeOptions) ReadDeadline(text string, now time.Time) (time.Time, erro
 		err = errext.Errorf("write a duration such as 4h, a time such as 07:30 or 2026-01-31T18:00:00+01:00, or seconds since 1970", "--deadline: %q is no time", text)
 	case !at.After(now):
 		err = errext.Errorf("give a time to come", "--deadline: %s is over", text)
+	case at.After(now.AddDate(farthest, 0, 0)):
+		err = errext.Errorf("give a time within a year; a number is seconds since 1970", "--deadline: %s is in the year %d", text, at.UTC().Year())
 	}
 	return at, errext.WithCode(err, strategy.CodeUsage)
 }

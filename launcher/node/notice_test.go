@@ -128,7 +128,7 @@ func TestADeadlineIsATimeToCome(t *testing.T) {
 			t.Errorf("%q: %s, %v, want %s", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"tomorrow", "-1h", "17", "2025-01-31T18:00:00Z", "0s", "25:00", "2m", "45s"} {
+	for _, text := range []string{"tomorrow", "-1h", "17", "2025-01-31T18:00:00Z", "0s", "25:00", "2m", "45s", "1769864400000", "9000h"} {
 		if _, err := o.ReadDeadline(text, now); errext.Code(err, 0) != strategy.CodeUsage || !strings.Contains(err.Error(), "--deadline") {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -138,5 +138,8 @@ func TestADeadlineIsATimeToCome(t *testing.T) {
 	}
 	if at, err := (NoticeOptions{Mode: NoticeGoOn}).ReadDeadline("5s", now); err != nil || at.IsZero() {
 		t.Errorf("where no notice is given: %s, %v", at, err)
+	}
+	if _, err := o.ReadDeadline("1769864400000", now); err == nil || !strings.Contains(err.Error(), "is in the year 58054") {
+		t.Errorf("milliseconds: %v", err)
 	}
 }
