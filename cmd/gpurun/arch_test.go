@@ -68,7 +68,7 @@ var mayImport = map[string][]string{
 	"launcher/runs":        {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy"},
 	"launcher/console":     {"launcher", "recipes", "launcher/mask", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause"},
 	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
-	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/memory"},
+	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause", "strategy/memory"},
 	"cmd/gpurun":           {"*"},
 }
 
