@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strconv"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,7 +27,7 @@ func withKey(t *testing.T, s Section, key, value string) (*Job, []Fault) {
 	if s.Name != "job" {
 		text = "[job]\nscript = \"train.py\"\n" + text
 	}
-	if s.Name == "notify" && !strings.Contains(strings.Join(notifyWhere, " ")+" ", key+" ") {
+	if s.Name == "notify" && !slices.Contains(notifyWhere, key) {
 		text += "url_env = \"GPURUN_NOTIFY_URL\"\n" // which the table needs
 	}
 	if key != "" {
