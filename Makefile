@@ -13,7 +13,7 @@ LANDSCAPE ?=
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test unit lab lint fuzz stress soak bench conformance corpus-report landscape-report generate dist dist-check clean
+.PHONY: help build quickstart test unit unit-command unit-rooms lab lint fuzz stress soak bench conformance corpus-report landscape-report generate dist dist-check clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,24 +32,28 @@ test: ## everything that decides whether a change is good
 RACY := climb|guard-killed|logs|notice-.*|oom-to-trained|peer-saves|rank-signals|report|resume|signal-.*|status|transient
 
 unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
+	@$(MAKE) --no-print-directory -j2 unit-command unit-rooms
+
+unit-command:
 	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -timeout 20m ./cmd/gpurun
 	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -run 'TestScripts/^($(RACY))$$' ./cmd/gpurun
+
+unit-rooms:
 	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/cmd/')
 
 # Scenes that take long, or more of the machine than a test should.
-SCENES := Nights|NightlyByCron|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere
+SCENES := SecondNight|Nights|NightlyByCron|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere
 
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
 		$(GO) test -count=1 -v -run '$(SCENES)' ./cmd/gpurun ./launcher/report ./launcher/doctor
 
-lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, builds without cgo
+lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, a build without cgo for arm64
 	@unformatted=$$(gofmt -l cmd launcher strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	@GO='$(GO)' .ci/vulncheck
-	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/gpurun
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/gpurun
 
 fuzz: ## each fuzz target for FUZZTIME

@@ -21,6 +21,7 @@ func TestSecondNight(t *testing.T) {
 	if python == "" {
 		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
 	}
+	lab(t) // TestJobsWithoutASetting has a second night, too
 	t.Parallel()
 	n := nights{job: copyOf(t, filepath.Join("..", "..", "examples", "quickstart")), program: binary(t), state: t.TempDir(), python: python}
 	n.edit(t, "train.toml", `"--steps", "6", "--save-every", "3"`, `"--steps", "2", "--save-every", "2"`)
