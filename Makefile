@@ -38,8 +38,9 @@ unit-command:
 	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -timeout 20m ./cmd/gpurun
 	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -run 'TestScripts/^($(RACY))$$' ./cmd/gpurun
 
+# The probe's tests take longest, and begin first.
 unit-rooms:
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '/cmd/')
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 20m $$($(GO) list ./launcher/probe ./... | grep -v '/cmd/')
 
 # Scenes that take long, or more of the machine than a test should.
 SCENES := SecondNight|Nights|NightlyByCron|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere
