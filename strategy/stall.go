@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -157,27 +156,27 @@ func (c *fold) stackRanks() []int {
 	return ranks
 }
 
+// awaitedFirst are the ranks that told where they are, those that the others wait for first.
+func (c *fold) awaitedFirst() []int {
+	absent := c.absent()
+	return append(absent, slices.DeleteFunc(c.stackRanks(), func(r int) bool { return slices.Contains(absent, r) })...)
+}
+
 // whoWaits says where each rank is, those that the others wait for first: "rank 1 at
 // train.py:41 in load; ranks 0, 2–3 waiting at train.py:52 in step, in all_reduce". It is empty
 // where no rank told.
 func (c *fold) whoWaits() string {
-	absent := c.absent()
-	var first, then []string // places, in the order of the ranks
+	var places []string
 	ranks := map[string][]int{}
-	for _, rank := range c.stackRanks() {
+	for _, rank := range c.awaitedFirst() {
 		place := c.facts[c.stacks[rank]].Stack.place()
-		if ranks[place] = append(ranks[place], rank); len(ranks[place]) > 1 {
-			continue
+		if ranks[place] == nil {
+			places = append(places, place)
 		}
-		if slices.Contains(absent, rank) {
-			first = append(first, place)
-		} else {
-			then = append(then, place)
-		}
+		ranks[place] = append(ranks[place], rank)
 	}
-	places := append(first, then...)
 	for i, place := range places {
-		places[i] = ranksWords(ranks[place]) + " " + place
+		places[i] = RankWords(ranks[place]) + " " + place
 	}
 	return strings.Join(places, "; ")
 }
@@ -196,26 +195,6 @@ func (s *Stack) place() string {
 		return "waiting at " + own.String()
 	}
 	return fmt.Sprintf("waiting at %s, in %s", own, f.Function)
-}
-
-// ranksWords names ranks, which ascend: "rank 3", "ranks 0, 2–4".
-func ranksWords(ranks []int) string {
-	if len(ranks) == 1 {
-		return fmt.Sprintf("rank %d", ranks[0])
-	}
-	var words []string
-	for i := 0; i < len(ranks); {
-		to := i
-		for to+1 < len(ranks) && ranks[to+1] == ranks[to]+1 {
-			to++
-		}
-		word := strconv.Itoa(ranks[i])
-		if to > i {
-			word += "–" + strconv.Itoa(ranks[to])
-		}
-		words, i = append(words, word), to+1
-	}
-	return "ranks " + strings.Join(words, ", ")
 }
 
 // hangs is the candidate that a stall is.
@@ -239,15 +218,9 @@ func (c *fold) hung(d *Diagnosis) {
 // stackFacts are the facts of where the ranks were, those that others wait for first.
 func (c *fold) stackFacts() []int {
 	const most = 16 // lines of evidence
-	absent := c.absent()
-	var first, then []int
-	for _, rank := range c.stackRanks() {
-		if slices.Contains(absent, rank) {
-			first = append(first, c.stacks[rank])
-		} else {
-			then = append(then, c.stacks[rank])
-		}
+	var all []int
+	for _, rank := range c.awaitedFirst() {
+		all = append(all, c.stacks[rank])
 	}
-	all := append(first, then...)
 	return all[:min(most, len(all))]
 }

@@ -119,13 +119,19 @@ GO_VERSION = re.compile(r"""v(?P<release>\d+\.\d+\.\d+)
     (?P<dirty>\+dirty)?""", re.VERBOSE)
 
 
+def parts(version, packages):
+    """The parts of a version of Go's; those packages have none for another."""
+    m = GO_VERSION.fullmatch(version)
+    if not m:
+        die(f"{version} is no version that {packages} know", "tag releases v1.2.3 or v1.2.3-rc.1")
+    return m
+
+
 def pep440(version):
     """A version of Go's as Python's packages spell it; both have the same order."""
     if version in ("", "(devel)"):
         return "0.0.0.dev0"
-    m = GO_VERSION.fullmatch(version)
-    if not m:
-        die(f"{version} is no version that Python's packages know", "tag releases v1.2.3 or v1.2.3-rc.1")
+    m = parts(version, "Python's packages")
     spelt = m["release"]
     if m["kind"]:
         spelt += {"alpha": "a", "beta": "b", "rc": "rc"}[m["kind"]] + m["number"]
@@ -140,9 +146,7 @@ def packaged(version):
     """A version of Go's as debs and rpms spell it; all have the same order."""
     if version in ("", "(devel)"):
         return "0.0.0~0"
-    m = GO_VERSION.fullmatch(version)
-    if not m:
-        die(f"{version} is no version that packages know", "tag releases v1.2.3 or v1.2.3-rc.1")
+    m = parts(version, "packages")
     before = ([m["kind"] + m["number"]] if m["kind"] else []) + ([m["time"], "g" + m["commit"]] if m["time"] else [])
     # What follows a tilde comes before the version without it.
     return m["release"] + ("~" + ".".join(before) if before else "") + (m["dirty"] or "")

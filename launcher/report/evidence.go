@@ -70,33 +70,10 @@ func (s *saying) String() string {
 	if len(s.ranks) == 1 && len(s.sources) == 1 || s.first.Rank < 0 {
 		return launcher.Describe(s.first)
 	}
-	who := "rank " + fmt.Sprint(s.ranks[0])
-	if len(s.ranks) > 1 {
-		who = "ranks " + ranges(s.ranks)
-	}
+	who := strategy.RankWords(s.ranks)
 	if s.first.Finding != nil {
 		return fmt.Sprintf("%s, %s: %s", who, strings.Join(s.sources, " and "), s.words)
 	}
 	_, rest, _ := strings.Cut(s.words, "rank 0")
 	return who + rest
-}
-
-// ranges are ranks in words: "0–7, 12".
-func ranges(ranks []int) string {
-	ranks = slices.Sorted(slices.Values(ranks))
-	var words []string
-	for i := 0; i < len(ranks); {
-		j := i
-		for j+1 < len(ranks) && ranks[j+1] == ranks[j]+1 {
-			j++
-		}
-		switch {
-		case j == i:
-			words = append(words, fmt.Sprint(ranks[i]))
-		default:
-			words = append(words, fmt.Sprintf("%d–%d", ranks[i], ranks[j]))
-		}
-		i = j + 1
-	}
-	return strings.Join(words, ", ")
 }

@@ -11,14 +11,6 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-func TestRanges(t *testing.T) {
-	for want, ranks := range map[string][]int{"3": {3}, "0–7": {7, 1, 2, 3, 0, 4, 5, 6}, "0–1, 4, 6–7": {0, 1, 4, 7, 6}} {
-		if got := ranges(ranks); got != want {
-			t.Errorf("%v: %q, want %q", ranks, got, want)
-		}
-	}
-}
-
 // failedAlike is a run of eight ranks that all fail with the same error of the job's own.
 func failedAlike() []launcher.Event {
 	lines := []string{"Traceback (most recent call last):", `  File "/home/u/train.py", line 41, in setup`, `    return cfg["lr"]`}
