@@ -1,0 +1,202 @@
+package gang
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Message is one thing that a node says to another. Both sides run the same version, so
+// that there is no schema beside these types.
+type Message interface{ kind() string }
+
+// What a follower says to the head.
+type (
+	// Hello says who wants to be part of the launch.
+	Hello struct {
+		Node    int    `json:"node"`    // its number, from 1
+		Inc     string `json:"inc"`     // a name of this life of its gpurun, random
+		Run     string `json:"run"`     // the launch: what its engine calls it
+		Restart int    `json:"restart"` // how often the engine had started it again
+		Version string `json:"version"` // of gpurun
+		Digest  string `json:"digest"`  // of the job, as this node reads it
+		Ranks   int    `json:"ranks"`   // that it would start
+		Host    string `json:"host"`    // its name, for people
+		Attempt int    `json:"attempt"` // that its ranks run in, -1 for none
+		Seq     int    `json:"seq"`     // of the last event that it has of that attempt
+	}
+	// Ready says that all is in place to start the ranks of an attempt. Facts are what was
+	// found beforehand, memory that somebody else holds for example.
+	Ready struct {
+		Attempt int             `json:"attempt"`
+		Digest  string          `json:"digest"` // of what the ranks would be started with
+		Facts   []strategy.Fact `json:"facts,omitempty"`
+	}
+	// NotReady says why not. Nothing was started.
+	NotReady struct {
+		Attempt int    `json:"attempt"`
+		Why     string `json:"why"`
+		Hint    string `json:"hint,omitempty"`
+		Code    int    `json:"code"` // strategy.Code…: whether waiting helps
+	}
+	// Started says that the node's ranks run.
+	Started struct {
+		Attempt int `json:"attempt"`
+	}
+	// Event is a fact about the node's ranks. It is said again after a lost connection until
+	// the head has it.
+	Event struct {
+		Attempt int           `json:"attempt"`
+		Seq     int           `json:"seq"` // from 1 in each attempt
+		Fact    strategy.Fact `json:"fact"`
+		At      time.Time     `json:"at"` // on the node's clock, when it was sent
+	}
+	// Stopped says that the node's ranks are gone, and all of their facts sent.
+	Stopped struct {
+		Attempt   int                `json:"attempt"`
+		Seq       int                `json:"seq"` // of the last event
+		Inventory strategy.Inventory `json:"inventory"`
+	}
+	// Note is something that people should know.
+	Note struct {
+		Text string `json:"text"`
+	}
+	// Bye is the last that a follower says: it has the verdict.
+	Bye struct{}
+)
+
+// What the head says to a follower.
+type (
+	// Welcome takes a node into the launch.
+	Welcome struct {
+		Gen string `json:"gen"` // a name of this life of the head, random
+		Dir string `json:"dir"` // the run directory
+		Seq int    `json:"seq"` // of the last event that the head has of the node's attempt
+	}
+	// Reject refuses it.
+	Reject struct {
+		Why  string `json:"why"`
+		Code int    `json:"code"` // with which the refused gpurun ends
+	}
+	// Prepare asks for everything that comes before the ranks' start.
+	Prepare struct {
+		Attempt    int           `json:"attempt"`
+		Plan       strategy.Plan `json:"plan"`
+		Checkpoint string        `json:"checkpoint,omitempty"`
+		Digest     string        `json:"digest"` // of what the head's ranks are started with
+		Offset     int           `json:"offset"` // the global rank of the node's first one
+		World      int           `json:"world"`  // ranks of all nodes
+		Nodes      int           `json:"nodes"`
+		Confirm    bool          `json:"confirm,omitempty"`
+		Closely    bool          `json:"closely,omitempty"`
+	}
+	// Start starts the ranks of a prepared attempt.
+	Start struct {
+		Attempt int    `json:"attempt"`
+		Addr    string `json:"addr"` // where rank 0 serves the rendezvous
+		Port    int    `json:"port"`
+	}
+	// Ack says up to which event the head has heard a node.
+	Ack struct {
+		Attempt int `json:"attempt"`
+		Seq     int `json:"seq"`
+	}
+	// Stop ends ranks: all of the node's, or with Spare all but these, which go on.
+	Stop struct {
+		Attempt int           `json:"attempt"`
+		Signal  int           `json:"signal"`
+		Grace   time.Duration `json:"grace"`
+		Spare   []int         `json:"spare,omitempty"` // global ranks
+	}
+	// Release lets ranks go on that wait before their first optimizer step.
+	Release struct {
+		Attempt int `json:"attempt"`
+	}
+	// Stacks has each rank tell where it is.
+	Stacks struct {
+		Attempt int `json:"attempt"`
+	}
+	// Final ends the launch.
+	Final struct {
+		Code   int    `json:"code"`
+		Reason string `json:"reason"`
+	}
+)
+
+// Beat says on both ways that a node lives, every beat; a follower's says how far its
+// ranks are.
+type Beat struct {
+	Attempt int `json:"attempt"`
+	// Signs are what each of the node's ranks last let see of itself, by its global rank,
+	// and Progress how far it has come.
+	Signs    map[int]strategy.Sign `json:"signs,omitempty"`
+	Progress []strategy.Fact       `json:"progress,omitempty"`
+	At       time.Time             `json:"at"` // on the sender's clock
+}
+
+func (Hello) kind() string    { return "hello" }
+func (Ready) kind() string    { return "ready" }
+func (NotReady) kind() string { return "not-ready" }
+func (Started) kind() string  { return "started" }
+func (Event) kind() string    { return "event" }
+func (Stopped) kind() string  { return "stopped" }
+func (Note) kind() string     { return "note" }
+func (Bye) kind() string      { return "bye" }
+func (Welcome) kind() string  { return "welcome" }
+func (Reject) kind() string   { return "reject" }
+func (Prepare) kind() string  { return "prepare" }
+func (Start) kind() string    { return "start" }
+func (Ack) kind() string      { return "ack" }
+func (Stop) kind() string     { return "stop" }
+func (Release) kind() string  { return "release" }
+func (Stacks) kind() string   { return "stacks" }
+func (Final) kind() string    { return "final" }
+func (Beat) kind() string     { return "beat" }
+
+// An envelope is a message on its way.
+type envelope struct {
+	Kind string          `json:"kind"`
+	Body json.RawMessage `json:"body"`
+}
+
+// Encode writes a message as one JSON document.
+func Encode(m Message) ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode the message %q: %w", m.kind(), err)
+	}
+	return json.Marshal(envelope{m.kind(), body})
+}
+
+// readers decode a message's body, by its kind.
+var readers = map[string]func(json.RawMessage) (Message, error){
+	"hello": body[Hello], "ready": body[Ready], "not-ready": body[NotReady], "started": body[Started], "event": body[Event],
+	"stopped": body[Stopped], "note": body[Note], "bye": body[Bye], "welcome": body[Welcome], "reject": body[Reject],
+	"prepare": body[Prepare], "start": body[Start], "ack": body[Ack], "stop": body[Stop], "release": body[Release],
+	"stacks": body[Stacks], "final": body[Final], "beat": body[Beat],
+}
+
+func body[M Message](text json.RawMessage) (Message, error) {
+	var m M
+	err := json.Unmarshal(text, &m)
+	return m, err
+}
+
+// Decode reads what Encode wrote.
+func Decode(text []byte) (Message, error) {
+	var e envelope
+	if err := json.Unmarshal(text, &e); err != nil {
+		return nil, fmt.Errorf("read a message: %w", err)
+	}
+	read, known := readers[e.Kind]
+	if !known {
+		return nil, fmt.Errorf("read a message: unknown kind %q", e.Kind)
+	}
+	m, err := read(e.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the message %q: %w", e.Kind, err)
+	}
+	return m, nil
+}
