@@ -24,8 +24,7 @@ type (
 		Digest  string `json:"digest"`  // of the job, as this node reads it
 		Ranks   int    `json:"ranks"`   // that it would start
 		Host    string `json:"host"`    // its name, for people
-		Attempt int    `json:"attempt"` // that its ranks run in, -1 for none
-		Seq     int    `json:"seq"`     // of the last event that it has of that attempt
+		Attempt int    `json:"attempt"` // that it has begun and not ended, -1 for none
 	}
 	// Ready says that all is in place to start the ranks of an attempt. Facts are what was
 	// found beforehand, memory that somebody else holds for example.
@@ -71,9 +70,11 @@ type (
 type (
 	// Welcome takes a node into the launch.
 	Welcome struct {
-		Gen string `json:"gen"` // a name of this life of the head, random
-		Dir string `json:"dir"` // the run directory
-		Seq int    `json:"seq"` // of the last event that the head has of the node's attempt
+		Gen     string    `json:"gen"`     // a name of this life of the head, random
+		Dir     string    `json:"dir"`     // the run directory
+		Tracked string    `json:"tracked"` // the run's name for experiment trackers
+		Began   time.Time `json:"began"`   // when attempt 0 did
+		Seq     int       `json:"seq"`     // of the last event that the head has of the node's attempt
 	}
 	// Reject refuses it.
 	Reject struct {
@@ -125,9 +126,8 @@ type (
 	}
 )
 
-// Beat says on both ways that a node lives, every beat; a follower's says how far its
-// ranks are.
-type Beat struct {
+// Alive says on both ways that a node lives; a follower's says how far its ranks are.
+type Alive struct {
 	Attempt int `json:"attempt"`
 	// Signs are what each of the node's ranks last let see of itself, by its global rank,
 	// and Progress how far it has come.
@@ -153,7 +153,7 @@ func (Stop) kind() string     { return "stop" }
 func (Release) kind() string  { return "release" }
 func (Stacks) kind() string   { return "stacks" }
 func (Final) kind() string    { return "final" }
-func (Beat) kind() string     { return "beat" }
+func (Alive) kind() string    { return "alive" }
 
 // An envelope is a message on its way.
 type envelope struct {
@@ -175,7 +175,7 @@ var readers = map[string]func(json.RawMessage) (Message, error){
 	"hello": body[Hello], "ready": body[Ready], "not-ready": body[NotReady], "started": body[Started], "event": body[Event],
 	"stopped": body[Stopped], "note": body[Note], "bye": body[Bye], "welcome": body[Welcome], "reject": body[Reject],
 	"prepare": body[Prepare], "start": body[Start], "ack": body[Ack], "stop": body[Stop], "release": body[Release],
-	"stacks": body[Stacks], "final": body[Final], "beat": body[Beat],
+	"stacks": body[Stacks], "final": body[Final], "alive": body[Alive],
 }
 
 func body[M Message](text json.RawMessage) (Message, error) {

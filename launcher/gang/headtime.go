@@ -1,0 +1,114 @@
+package gang
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// Tick looks at the time: who is lost, and whether it is time for a sign of life.
+func (h *Head) Tick(now time.Duration) []Effect {
+	beat := now-h.beat >= Beat
+	if beat {
+		h.beat = now
+	}
+	for k := 1; k < len(h.members); k++ {
+		if h.members[k].link != 0 {
+			if beat {
+				h.send(k, Alive{Attempt: h.attempt})
+			}
+			h.listen(now, k)
+		}
+		if why := h.overdue(now, &h.members[k]); why != "" {
+			h.lose(now, k, why)
+		}
+	}
+	h.look()
+	return h.take()
+}
+
+// Gone says that a link is over.
+func (h *Head) Gone(now time.Duration, link int) []Effect {
+	for k := 1; k < len(h.members); k++ {
+		if h.members[k].link == link {
+			h.unlink(now, k)
+		}
+	}
+	h.look()
+	return h.take()
+}
+
+func (h *Head) unlink(now time.Duration, k int) {
+	m := &h.members[k]
+	m.link, m.gone = 0, now
+	switch {
+	case h.final != nil:
+		m.move(now, Left)
+	case m.stage == Idle:
+		m.move(now, Absent)
+	}
+}
+
+// listen tells of a node that says nothing, and closes its link in the end.
+func (h *Head) listen(now time.Duration, k int) {
+	m := &h.members[k]
+	silence := now - m.heard
+	switch {
+	case silence >= lostAfter:
+		h.effects = append(h.effects, Drop{m.link})
+		h.unlink(now, k)
+		h.lose(now, k, silent(silence))
+	case silence >= suspectAfter && now-m.told >= suspectAfter:
+		m.told = now
+		h.effects = append(h.effects, Silent{k, silence})
+	}
+}
+
+func silent(d time.Duration) string {
+	return fmt.Sprintf("nothing was heard of it for %s", d.Round(time.Second))
+}
+
+// overdue says why a node that takes part is given up, empty where it is not. A node that
+// is silent may go on while its ranks do: it is given up early only where ranks are to be
+// stopped.
+func (h *Head) overdue(now time.Duration, m *member) string {
+	in := now - m.since
+	switch {
+	case h.final != nil:
+		if m.stage != Left && in >= byeBound {
+			m.move(now, Left)
+		}
+	case m.lost || m.stage < Preparing:
+	case m.link == 0 && now-m.gone >= rejoinBound:
+		return "its gpurun is gone"
+	case m.stage == Stopping && now-m.heard >= suspectAfter && in >= rejoinBound:
+		return silent(now - m.heard)
+	case m.stage == Stopping && in >= m.grace+stopBound:
+		return fmt.Sprintf("it has not ended its ranks in %s", in.Round(time.Second))
+	case m.stage == Preparing && in >= prepareBound, m.stage == Starting && in >= startBound:
+		return fmt.Sprintf("it has not started its ranks in %s", in.Round(time.Second))
+	}
+	return ""
+}
+
+// lose gives a node up for the attempt. If it is heard of again it ends its ranks first.
+func (h *Head) lose(now time.Duration, k int, why string) {
+	m := &h.members[k]
+	if m.lost || m.stage < Preparing || h.final != nil {
+		return
+	}
+	m.lost = true
+	h.effects = append(h.effects, Lost{k, why})
+	m.move(now, Absent)
+	if m.link != 0 {
+		h.clear(now, k, h.attempt)
+	}
+}
+
+// clear has a node end ranks that are not to be. It takes part again once they are gone.
+func (h *Head) clear(now time.Duration, k, attempt int) {
+	m := &h.members[k]
+	m.lost, m.stale, m.order = true, attempt, Stop{Attempt: attempt, Signal: int(syscall.SIGTERM)}
+	m.move(now, Stopping)
+	h.send(k, m.order)
+}
