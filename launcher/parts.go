@@ -102,12 +102,25 @@ type Launch struct {
 	Dir     string
 	Command Command
 	Plan    strategy.Plan
+	// Checkpoint is where the ranks start from, empty for the beginning.
+	Checkpoint string
 	// Confirm: the batch was changed by what the job's source says, and is trained with
 	// only once the processes have said that it is so.
 	Confirm bool
 	// Closely: an attempt before ran out of memory in a way that only a record of all
 	// allocations can explain.
 	Closely bool
+	// Meeting is where the ranks of all nodes find each other; nil on one node.
+	Meeting *Meeting
+}
+
+// A Meeting is one node's place among all nodes of an attempt.
+type Meeting struct {
+	Node, Nodes int
+	Offset      int // the global rank of the node's first one
+	World       int // ranks of all nodes
+	Addr        string
+	Port        int // where rank 0 serves the rendezvous
 }
 
 // Graces are the times that ranks get to end by themselves once stopped.

@@ -277,6 +277,9 @@ func occupied(s *situation) Decision {
 }
 
 func retryLater(s *situation) Decision {
+	if s.diagnosis.Lost != nil {
+		return s.stop(Retry, CodeRetry, "started again, the job goes on with the same plan")
+	}
 	return s.stop(Retry, CodeRetry, "no setting of the job can fix that; try again later, or on another node")
 }
 

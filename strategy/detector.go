@@ -43,6 +43,8 @@ func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 		if f.Kills.Count > 0 {
 			d.name(now)
 		}
+	case f.Lost != nil:
+		d.lose(*f.Lost, now)
 	case f.DriverEvent != nil:
 		if finding, ok := f.DriverEvent.Finding(); ok && finding.Weight == cause.WeightCause {
 			d.name(now)

@@ -43,6 +43,14 @@ func (d *Detector) exit(f Fact, now time.Time) {
 	}
 }
 
+// lose takes a node's loss for the bad end of its ranks: the others wait for them in vain.
+func (d *Detector) lose(l Lost, now time.Time) {
+	d.name(now)
+	for _, rank := range l.Ranks {
+		d.exits[rank] = failure{at: now}
+	}
+}
+
 // crash reports whether a signal is a cause in itself. SIGABRT is not: NCCL's
 // watchdog ends the rank with it when another one is lost.
 func crash(signal int) bool {

@@ -89,7 +89,7 @@ func (a candidate) compareTime(ev Evidence, b candidate) int {
 // fine reports whether nothing failed: every rank ended with 0, or somebody
 // stopped the attempt and no rank had failed before.
 func (c *fold) fine(ev Evidence) bool {
-	if len(c.exits) == 0 {
+	if len(c.exits) == 0 || len(c.lost) > 0 {
 		return ev.wanted()
 	}
 	stopped := false

@@ -32,7 +32,7 @@ func (c *fold) describe(d *Diagnosis, ev Evidence, all []candidate, best candida
 	} else if c.event(best) && best.rank < 0 {
 		d.ExitCode = c.firstExitCode()
 	}
-	d.Error = c.lastError(all, best)
+	d.Error, d.Lost = c.lastError(all, best), c.facts[best.fact].Lost
 	d.Place = c.place(d, all, best)
 	if best.code == cause.Hang {
 		c.hung(d)

@@ -37,6 +37,8 @@ type Diagnosis struct {
 	Place *cause.Place `json:"place,omitempty"`
 	// ExitCode is the failing rank's exit code, 0 where none failed by itself.
 	ExitCode int `json:"exit_code"`
+	// Lost is the node whose loss ended the attempt; nil for another cause.
+	Lost *Lost `json:"lost,omitempty"`
 	// Advice is what a person should do, one sentence, for causes that no rung answers.
 	Advice string `json:"advice,omitempty"`
 }

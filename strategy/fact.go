@@ -45,6 +45,8 @@ type Fact struct {
 	// was by then.
 	Stall *Stall `json:"stall,omitempty"`
 	Stack *Stack `json:"stack,omitempty"`
+	// Lost is a node that takes no part in the attempt any more.
+	Lost *Lost `json:"lost,omitempty"`
 	// Gap names something that could not be observed: "no NVML on node 3".
 	Gap string `json:"gap,omitempty"`
 }

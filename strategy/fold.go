@@ -19,6 +19,7 @@ type fold struct {
 	kills     []int
 	tenants   []int
 	stuck     []int
+	lost      []int
 	gaps      []int
 	ranks     map[int]bool // that some fact is about
 	signs     map[int]int  // rank to fact
@@ -107,6 +108,9 @@ func (c *fold) take(i int) {
 		if finding, ok := f.DriverEvent.Finding(); ok {
 			c.findings = append(c.findings, found{fact: i, rank: f.Rank, finding: &finding})
 		}
+	case f.Lost != nil:
+		c.lost = append(c.lost, i)
+		c.findings = append(c.findings, found{fact: i, rank: -1, finding: f.Lost.finding()})
 	case f.Exit != nil:
 		c.exits[f.Rank] = i
 	case f.Kills != nil && f.Kills.Count > 0:

@@ -67,6 +67,9 @@ func (d Diagnosis) title() string {
 			return clip(d.Error, 160)
 		}
 	case cause.GPUHardware:
+		if d.Lost != nil {
+			return d.Lost.String()
+		}
 		if slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysNode) {
 			return "a node failed"
 		}

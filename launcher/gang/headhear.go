@@ -45,6 +45,8 @@ func (h *Head) counts(now time.Duration, node int, message Message) bool {
 		return said.Attempt == h.attempt && !m.lost
 	case Note:
 		return true
+	case Leaving:
+		h.lose(now, node, said.Why)
 	case Bye:
 		if h.final != nil {
 			m.move(now, Left)

@@ -62,6 +62,10 @@ type (
 	Note struct {
 		Text string `json:"text"`
 	}
+	// Leaving says why the node takes no part any more, before it ends its ranks.
+	Leaving struct {
+		Why string `json:"why"`
+	}
 	// Bye is the last that a follower says: it has the verdict.
 	Bye struct{}
 )
@@ -143,6 +147,7 @@ func (Started) kind() string  { return "started" }
 func (Event) kind() string    { return "event" }
 func (Stopped) kind() string  { return "stopped" }
 func (Note) kind() string     { return "note" }
+func (Leaving) kind() string  { return "leaving" }
 func (Bye) kind() string      { return "bye" }
 func (Welcome) kind() string  { return "welcome" }
 func (Reject) kind() string   { return "reject" }
@@ -173,7 +178,7 @@ func Encode(m Message) ([]byte, error) {
 // readers decode a message's body, by its kind.
 var readers = map[string]func(json.RawMessage) (Message, error){
 	"hello": body[Hello], "ready": body[Ready], "not-ready": body[NotReady], "started": body[Started], "event": body[Event],
-	"stopped": body[Stopped], "note": body[Note], "bye": body[Bye], "welcome": body[Welcome], "reject": body[Reject],
+	"stopped": body[Stopped], "note": body[Note], "leaving": body[Leaving], "bye": body[Bye], "welcome": body[Welcome], "reject": body[Reject],
 	"prepare": body[Prepare], "start": body[Start], "ack": body[Ack], "stop": body[Stop], "release": body[Release],
 	"stacks": body[Stacks], "final": body[Final], "alive": body[Alive],
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/probe"
@@ -23,8 +24,8 @@ type attempt struct {
 	n        int // the attempt's number
 	began    time.Time
 	dir      string
-	world    int // the number of ranks
-	port     int // of the rendezvous, 0 where there is none
+	local    int // the number of ranks here
+	meeting  launcher.Meeting
 	group    *proc.Group
 	out      *output.Output
 	counters *host.Counters
@@ -72,8 +73,8 @@ func (a *attempt) alarm(f strategy.Fact) {
 // ranks are the global ranks on this machine.
 func (a *attempt) ranks() []int {
 	var ranks []int
-	for k := range a.world {
-		ranks = append(ranks, k)
+	for k := range a.local {
+		ranks = append(ranks, a.meeting.Offset+k)
 	}
 	return ranks
 }
@@ -145,7 +146,7 @@ func (a *attempt) state(now time.Time) string {
 	a.mu.Lock()
 	ended := len(a.ended)
 	a.mu.Unlock()
-	said := fmt.Sprintf("attempt %d has run for %s, %d of %d ranks have ended", a.n, now.Sub(a.began).Round(time.Second), ended, a.world)
+	said := fmt.Sprintf("attempt %d has run for %s, %d of %d ranks have ended", a.n, now.Sub(a.began).Round(time.Second), ended, a.local)
 	ranks := make([]int, 0, len(pids))
 	for k := range pids {
 		ranks = append(ranks, k)

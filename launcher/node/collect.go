@@ -63,7 +63,7 @@ func (a *attempt) awaitExits() (failed bool) {
 	early := time.NewTimer(time.Hour)
 	early.Stop()
 	defer early.Stop()
-	for left := a.world; ; {
+	for left := a.local; ; {
 		select {
 		case f, open := <-a.group.Exits():
 			if !open {
@@ -90,13 +90,13 @@ func (a *attempt) unfinished() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var gone []string
-	for k := range a.world {
+	for _, k := range a.ranks() {
 		if a.ended[k] {
 			gone = append(gone, fmt.Sprint(k))
 		}
 	}
 	return fmt.Sprintf("warning: rank %s ended with exit code 0 %s ago, and %d of %d are still running; if they wait for it in a collective, the job hangs",
-		strings.Join(gone, ", "), a.node.opts.Early, a.world-len(gone), a.world)
+		strings.Join(gone, ", "), a.node.opts.Early, a.local-len(gone), a.local)
 }
 
 // awaitLeft gives what the ranks left behind the long grace without a signal, since

@@ -16,7 +16,7 @@ func (n *Node) openOutput(a *attempt) (*output.Output, error) {
 	return output.Open(output.Options{
 		Ranks: a.ranks(), Dir: a.dir, Stdout: o.Stdout, Stderr: o.Stderr, Screen: o.Screen,
 		Redirect: o.Redirect, Tee: o.Tee, Filter: o.Filter, Role: o.Role, Template: template, Restarts: a.n,
-		Fold: o.isTerminal(), Mask: o.Mask, TTY: a.world == 1 && o.wantsTTY(), Step: o.Step, OnFact: a.emit, Observe: o.Observe, MaxBytes: o.MaxBytes,
+		Fold: o.isTerminal(), Mask: o.Mask, TTY: a.local == 1 && o.wantsTTY(), Step: o.Step, OnFact: a.emit, Observe: o.Observe, MaxBytes: o.MaxBytes,
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -23,9 +24,19 @@ const portBound = 3 * time.Second
 // of them than a run has attempts, unless something is wrong.
 const portTries = 100
 
-// port is the one that rank 0 of attempt n serves the rendezvous on: a free one that
+// meet is where the ranks of an attempt find each other: those of all nodes where they were
+// told, those of this one here.
+func (n *Node) meet(ctx context.Context, l launcher.Launch) (launcher.Meeting, error) {
+	if l.Meeting != nil {
+		return *l.Meeting, nil
+	}
+	port, err := n.Port(ctx, l.N)
+	return launcher.Meeting{Nodes: 1, World: n.opts.Ranks, Addr: "127.0.0.1", Port: port}, err
+}
+
+// Port is the one that rank 0 of attempt n serves the rendezvous on: a free one that
 // no attempt before has had, or the one that the user fixed; 0 where nobody meets.
-func (n *Node) port(ctx context.Context, attempt int) (int, error) {
+func (n *Node) Port(ctx context.Context, attempt int) (int, error) {
 	if n.opts.Plain {
 		return 0, nil // it meets nobody, or in its own way
 	}

@@ -48,7 +48,7 @@ func TestAFixedPortThatIsBusy(t *testing.T) {
 	defer l.Close()
 	n := New(Options{MasterPort: l.Addr().(*net.TCPAddr).Port}, nil, nil)
 	for attempt, want := range []int{strategy.CodeUsage, strategy.CodeRetry} {
-		_, err := n.port(t.Context(), attempt)
+		_, err := n.Port(t.Context(), attempt)
 		if errext.Code(err, 0) != want || !strings.Contains(errext.Hint(err), "leave master_port out") {
 			t.Errorf("attempt %d: %v, code %d", attempt, err, errext.Code(err, 0))
 		}
@@ -64,7 +64,7 @@ func TestOneProcessNeedsNoPort(t *testing.T) {
 	}
 	defer l.Close()
 	n := New(Options{Plain: true, MasterPort: l.Addr().(*net.TCPAddr).Port}, nil, nil)
-	if port, err := n.port(t.Context(), 0); port != 0 || err != nil {
+	if port, err := n.Port(t.Context(), 0); port != 0 || err != nil {
 		t.Errorf("port %d, %v", port, err)
 	}
 }

@@ -7,11 +7,12 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 )
 
-// A rankEnvironment is one rank's place among all ranks of an attempt on one node,
-// as torchrun tells it to a worker.
+// A rankEnvironment is one rank's place among all ranks of an attempt, as torchrun
+// tells it to a worker.
 type rankEnvironment struct {
 	Rank, LocalRank       int
 	WorldSize, LocalWorld int
+	Node, Nodes           int
 	MasterAddr            string
 	MasterPort            int
 	RunID                 string // of the attempt
@@ -31,8 +32,8 @@ func (r rankEnvironment) vars(inherited environ.Vars) map[string]string {
 		"LOCAL_RANK":                   strconv.Itoa(r.LocalRank),
 		"WORLD_SIZE":                   strconv.Itoa(r.WorldSize),
 		"LOCAL_WORLD_SIZE":             strconv.Itoa(r.LocalWorld),
-		"GROUP_RANK":                   "0",
-		"GROUP_WORLD_SIZE":             "1",
+		"GROUP_RANK":                   strconv.Itoa(r.Node),
+		"GROUP_WORLD_SIZE":             strconv.Itoa(r.Nodes),
 		"ROLE_NAME":                    r.Role,
 		"ROLE_RANK":                    strconv.Itoa(r.Rank),
 		"ROLE_WORLD_SIZE":              strconv.Itoa(r.WorldSize),

@@ -17,10 +17,10 @@ import (
 func (n *Node) ranks(a *attempt, l launcher.Launch) []proc.Rank {
 	hook := n.hook(a, l)
 	var ranks []proc.Rank
-	for k := range a.world {
-		env := n.opts.Env.With(l.Command.Env, n.rankEnv(a, k))
+	for local, k := range a.ranks() {
+		env := n.opts.Env.With(l.Command.Env, n.rankEnv(a, local))
 		env = env.With(hook(k, env.Words()))
-		r := proc.Rank{Rank: k, LocalRank: k, Argv: n.opts.Argv(l.Command.Argv, k), Env: env.Words(), Dir: n.opts.Workdir}
+		r := proc.Rank{Rank: k, LocalRank: local, Argv: n.opts.Argv(l.Command.Argv, local), Env: env.Words(), Dir: n.opts.Workdir}
 		if k == 0 {
 			r.Stdin = n.opts.Output.stdin()
 		}
@@ -32,9 +32,11 @@ func (n *Node) ranks(a *attempt, l launcher.Launch) []proc.Rank {
 
 // rankEnv gives a rank its place. A job that is one process gets none, or it would
 // take itself for a rank that torchrun has started.
-func (n *Node) rankEnv(a *attempt, k int) map[string]string {
+func (n *Node) rankEnv(a *attempt, local int) map[string]string {
+	k := a.meeting.Offset + local
 	r := rankEnvironment{
-		Rank: k, LocalRank: k, WorldSize: a.world, LocalWorld: a.world, MasterAddr: "127.0.0.1", MasterPort: a.port,
+		Rank: k, LocalRank: local, WorldSize: a.meeting.World, LocalWorld: a.local, Node: a.meeting.Node, Nodes: a.meeting.Nodes,
+		MasterAddr: a.meeting.Addr, MasterPort: a.meeting.Port,
 		RunID: n.runID(a.n), Attempt: a.n, MaxRestarts: n.opts.MaxRestarts, Role: n.opts.Output.Role,
 		ErrorFile: filepath.Join(a.dir, fmt.Sprintf("rank%d", k), "error.json"),
 	}
@@ -77,7 +79,7 @@ func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
 	}
 	return probe.Orders{
 		Script: n.opts.Script, Module: n.opts.Module, Hooks: n.opts.Hooks, Turn: l.Command.Turn, Calls: l.Command.Calls,
-		Batch: l.Confirm || slices.ContainsFunc(l.Command.Calls, batch), Ranks: a.world,
+		Batch: l.Confirm || slices.ContainsFunc(l.Command.Calls, batch), Ranks: a.meeting.World,
 		Record: n.record(l), Stalls: n.opts.stacks(),
 	}
 }

@@ -36,7 +36,7 @@ func (a *attempt) startSampling() {
 	var sampling sync.WaitGroup
 	sampling.Go(func() {
 		memory, _ := host.This().Memory()        // nothing, where it is not known
-		share := memory.Whole() / int64(a.world) // a rank's part
+		share := memory.Whole() / int64(a.local) // a rank's part
 		devices, stop := a.followDevices()
 		defer stop()
 		tick := time.NewTicker(samplePause)
@@ -71,7 +71,7 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []la
 		if s.Step > 0 {
 			s.Phase = "train"
 		}
-		device := rank // of ranks that have not said theirs
+		device := rank - a.meeting.Offset // of ranks that have not said theirs
 		if known && told.Held.Peak > 0 {
 			device = told.Held.Device
 			addHeld(&s, told.Held)

@@ -57,8 +57,8 @@ func TestSnapshotsThatTakeTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &attempt{node: &Node{opts: Options{Snapshot: "oom"}}, dir: t.TempDir(), facts: make(chan strategy.Fact, 2)}
-	a.world = 2
-	for rank := range a.world {
+	a.local = 2
+	for rank := range a.local {
 		folder := filepath.Join(a.dir, fmt.Sprintf("rank%d", rank))
 		if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "snapshot-0.pickle"), content, 0o600)); err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestSnapshotsThatTakeTooLong(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	a.snapshots(over)
-	for rank := range a.world {
+	for rank := range a.local {
 		if f := <-a.facts; f.Rank != rank || f.Snapshot == nil || f.Snapshot.Reserved != 0 || !strings.Contains(f.Snapshot.Missing, "not read in time") {
 			t.Errorf("rank %d: %+v", rank, f.Snapshot)
 		}

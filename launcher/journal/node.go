@@ -1,0 +1,51 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Node is what another node than the head's keeps of a run: what it was told and saw, in
+// a folder of its own, and the attempts' folders of its ranks. Nothing is decided by it.
+//
+//	node-<k>/journal.jsonl          the node's own events
+//	attempt-<n>/node-<k>/rank<r>/…  its ranks
+type Node struct {
+	*Journal
+	run  string
+	node int
+}
+
+// OpenNode opens a node's part of the run directory run, which may be on a file system of
+// its own.
+func OpenNode(run string, node int, shown func(launcher.Event)) (*Node, error) {
+	if err := makeRunDir(run); err != nil {
+		return nil, launcher.RunDirError(run, err)
+	}
+	dir := filepath.Join(run, nodeFolder(node))
+	j, _, err := Open(dir, shown)
+	switch {
+	case errors.Is(err, ErrLocked):
+		return nil, errext.WithCode(fmt.Errorf("another gpurun is node %d of this run: %w", node, err), strategy.CodeRetry)
+	case err != nil:
+		return nil, launcher.RunDirError(dir, err)
+	}
+	return &Node{Journal: j, run: run, node: node}, nil
+}
+
+func nodeFolder(node int) string { return fmt.Sprintf("node-%d", node) }
+
+// Prepare makes the node's folder of attempt n.
+func (n *Node) Prepare(attempt int) (string, error) {
+	dir := filepath.Join(n.run, fmt.Sprintf("attempt-%d", attempt), nodeFolder(n.node))
+	if err := private.MkdirAll(dir); err != nil {
+		return "", fmt.Errorf("make the attempt's folder: %w", err)
+	}
+	return dir, nil
+}

@@ -1,0 +1,168 @@
+package nodes
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// An attempt is the running ranks of all nodes.
+type attempt struct {
+	lead  *Lead
+	local launcher.Attempt
+	facts *queue // of the other nodes
+	out   chan strategy.Fact
+	over  chan struct{} // closed when no rank of another node runs any more
+
+	mu       sync.Mutex
+	signs    map[int]strategy.Sign // of the other nodes' ranks
+	progress map[int][]strategy.Fact
+}
+
+func newAttempt(l *Lead, local launcher.Attempt, facts []strategy.Fact) *attempt {
+	a := &attempt{
+		lead: l, local: local, facts: newQueue(), out: make(chan strategy.Fact), over: make(chan struct{}),
+		signs: map[int]strategy.Sign{}, progress: map[int][]strategy.Fact{},
+	}
+	for _, f := range facts {
+		a.facts.add(f)
+	}
+	return a
+}
+
+// Facts delivers what is observed on all nodes.
+func (a *attempt) Facts() <-chan strategy.Fact { return a.out }
+
+// merge passes on what the nodes see, until no rank is left on any.
+func (a *attempt) merge() {
+	defer close(a.out)
+	local, last, done := a.local.Facts(), false, a.lead.done.Done()
+	for local != nil || !last {
+		select {
+		case f, open := <-local:
+			if !open {
+				local = nil
+				continue
+			}
+			a.out <- f
+		case <-a.facts.news:
+			var facts []strategy.Fact
+			facts, last = a.facts.take()
+			for _, f := range facts {
+				a.out <- f
+			}
+		case <-done:
+			done, last = nil, true
+		}
+	}
+}
+
+// alive takes what a node's ranks last let see of themselves.
+func (a *attempt) alive(c *clock, m gang.Alive) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for rank, sign := range m.Signs {
+		a.signs[rank] = c.sign(sign)
+	}
+	for _, f := range m.Progress {
+		a.progress[f.Rank] = []strategy.Fact{c.fact(f)}
+	}
+}
+
+// lose makes a fact of a node's loss.
+func (a *attempt) lose(node int, lost strategy.Lost) {
+	per := a.lead.opts.Launch.Ranks
+	for k := range per {
+		lost.Ranks = append(lost.Ranks, node*per+k)
+	}
+	a.facts.add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Lost: &lost})
+}
+
+// Stop ends the ranks of all nodes.
+func (a *attempt) Stop(signal int, grace time.Duration) {
+	a.order(gang.Stop{Signal: signal, Grace: grace})
+	a.local.Stop(signal, grace)
+	select {
+	case <-a.over:
+	case <-a.lead.done.Done():
+	}
+}
+
+// StopPeers sends a signal to all ranks but those given.
+func (a *attempt) StopPeers(signal int, of []int) {
+	a.order(gang.Stop{Signal: signal, Spare: of})
+	a.local.StopPeers(signal, of)
+}
+
+func (a *attempt) order(s gang.Stop) {
+	a.lead.do(func() {
+		if a.lead.running == a {
+			a.lead.carry(a.lead.head.Stop(a.lead.now(), s))
+		}
+	})
+}
+
+func (a *attempt) pass(m gang.Message) {
+	a.lead.do(func() { a.lead.carry(a.lead.head.Pass(m)) })
+}
+
+// Release lets the ranks go on that wait before their first optimizer step.
+func (a *attempt) Release() {
+	a.pass(gang.Release{})
+	a.local.Release()
+}
+
+// Stacks has each rank tell where it is. Those of other nodes tell it on their way.
+func (a *attempt) Stacks() {
+	a.pass(gang.Stacks{})
+	a.local.Stacks()
+}
+
+// LastSign is what a rank last let see of itself.
+func (a *attempt) LastSign(rank int) strategy.Sign {
+	own := a.local.LastSign(rank) // of another node's rank: what the head's own let see
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	sign, other := a.signs[rank]
+	if !other {
+		sign = own
+	}
+	nodes := map[int]bool{}
+	for _, k := range slices.Sorted(maps.Keys(a.signs)) {
+		s, node := a.signs[k], k/a.lead.opts.Launch.Ranks
+		sign.Others, sign.Anyone = later(sign.Others, s.Others), later(sign.Anyone, s.Anyone)
+		sign.Longest = max(sign.Longest, s.Longest)
+		if !nodes[node] && (!other || node != rank/a.lead.opts.Launch.Ranks) {
+			sign.Steps += s.Steps // of all of a node's ranks
+		}
+		nodes[node] = true
+	}
+	if other {
+		sign.Others, sign.Anyone = later(sign.Others, own.Others), later(sign.Anyone, own.Anyone)
+		sign.Longest, sign.Steps = max(sign.Longest, own.Longest), sign.Steps+own.Steps
+	}
+	return sign
+}
+
+// Progress says how far each rank has come.
+func (a *attempt) Progress() []strategy.Fact {
+	all := a.local.Progress()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, k := range slices.Sorted(maps.Keys(a.progress)) {
+		all = append(all, a.progress[k]...)
+	}
+	return all
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,257 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// FollowOptions are what a follower has to know.
+type FollowOptions struct {
+	Hello    gang.Hello
+	Patience Patience
+	// Dialer reaches the head.
+	Dialer gang.Dialer
+	// Begin makes what runs attempts here, once the head has said in which run.
+	Begin func(gang.Welcome) (Here, error)
+	// Grace is what ranks get that nobody leads any more.
+	Grace time.Duration
+}
+
+// Here is what runs attempts on a follower's own machine.
+type Here struct {
+	Recipe  launcher.Recipe
+	Starter launcher.Starter
+	World   launcher.World
+	Store   launcher.Store
+}
+
+// An End is how the launch ended for a follower.
+type End struct {
+	Code   int
+	Reason string
+	Told   bool // by the head: it is the end of the run, which people read there
+}
+
+// A follower does as the head says. The goroutine of Follow owns its state machine.
+type follower struct {
+	opts  FollowOptions
+	began time.Time
+	todo  chan func()
+	done  context.Context
+	owner sync.WaitGroup
+
+	machine *gang.Follower
+	link    gang.Link // nil without one
+	end     *End
+	final   bool // what was heard last is how the run ends
+	here    *Here
+	unable  error // why there is no here
+	local   *local
+}
+
+// Follow takes part in a launch until it ends, and says how. No rank runs then.
+func Follow(ctx context.Context, o FollowOptions) End {
+	done, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f := &follower{opts: o, began: time.Now(), todo: make(chan func()), done: done, machine: gang.NewFollower(o.Hello, o.Patience)}
+	f.owner.Go(f.dial)
+	defer f.owner.Wait()
+	defer cancel()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	stopped := ctx.Done()
+	for f.end == nil || f.local != nil {
+		select {
+		case do := <-f.todo:
+			do()
+		case <-tick.C:
+			f.carry(f.machine.Tick(f.now()))
+		case <-stopped:
+			stopped = nil
+			f.stopped(context.Cause(ctx))
+		}
+	}
+	if f.link != nil {
+		_ = f.link.Close() // after what was sent on it
+	}
+	return *f.end
+}
+
+func (f *follower) now() time.Duration { return time.Since(f.began) }
+
+// do has the owner do something, where there still is one.
+func (f *follower) do(what func()) {
+	select {
+	case f.todo <- what:
+	case <-f.done.Done():
+	}
+}
+
+// say tells the head something.
+func (f *follower) say(m gang.Message) {
+	f.do(func() { f.carry(f.machine.Say(f.now(), m)) })
+}
+
+// stopped ends this node's part at a signal of its own.
+func (f *follower) stopped(why error) {
+	end := End{Code: strategy.CodeRetry, Reason: "it was stopped"}
+	var signal *launcher.Signal
+	if errors.As(why, &signal) {
+		end.Code, end.Reason = 128+int(signal.Number), signal.Error()
+	}
+	f.carry(f.machine.Say(f.now(), gang.Leaving{Why: end.Reason}))
+	if f.end == nil {
+		f.end = &end
+	}
+	f.abandon(f.opts.Grace)
+}
+
+// dialPause is how soon the head is tried again.
+const dialPause = 300 * time.Millisecond
+
+// dial keeps a link to the head, and hears it.
+func (f *follower) dial() {
+	for f.done.Err() == nil {
+		link, err := f.opts.Dialer.Dial(f.done)
+		if err != nil {
+			f.do(func() {
+				if errors.Is(err, gang.ErrRefused) {
+					f.carry(f.machine.Refused(f.now()))
+				} else {
+					f.machine.Unreached()
+				}
+			})
+			select {
+			case <-time.After(dialPause):
+			case <-f.done.Done():
+			}
+			continue
+		}
+		f.hear(link)
+	}
+}
+
+// hear takes what comes on a link, to its end.
+func (f *follower) hear(link gang.Link) {
+	f.do(func() {
+		f.link = link
+		f.carry(f.machine.Linked(f.now()))
+	})
+	for {
+		m, err := link.Receive(f.done)
+		if err != nil {
+			break
+		}
+		f.do(func() {
+			_, f.final = m.(gang.Final)
+			f.carry(f.machine.Hear(f.now(), m))
+		})
+	}
+	f.do(func() {
+		if f.link == link {
+			f.link = nil
+		}
+		f.carry(f.machine.Gone(f.now()))
+	})
+	if f.done.Err() == nil {
+		_ = link.Close()
+	}
+}
+
+// carry does what the state machine says.
+func (f *follower) carry(effects []gang.Effect) {
+	for _, e := range effects {
+		switch e := e.(type) {
+		case gang.Send:
+			if f.link != nil {
+				_ = f.link.Send(stamped(e.Message)) // a link that is over is seen by who hears it
+			}
+		case gang.Drop:
+			if link := f.link; link != nil {
+				f.link = nil
+				f.owner.Go(func() { _ = link.Close() })
+			}
+		case gang.Tell:
+			f.carry(f.machine.Say(f.now(), f.local.alive()))
+		case gang.Abandon:
+			f.abandon(f.opts.Grace)
+		case gang.Leave:
+			if f.end == nil {
+				f.end = &End{Code: e.Code, Reason: e.Reason, Told: f.final}
+			}
+		case gang.Do:
+			f.obey(e.Message)
+		}
+	}
+}
+
+// stamped has the time at which a message was sent, where that matters.
+func stamped(m gang.Message) gang.Message {
+	switch m := m.(type) {
+	case gang.Event:
+		m.At = time.Now()
+		return m
+	case gang.Alive:
+		m.At = time.Now()
+		return m
+	}
+	return m
+}
+
+// obey carries out an order of the head's.
+func (f *follower) obey(order gang.Message) {
+	switch o := order.(type) {
+	case gang.Welcome:
+		f.begin(o)
+	case gang.Prepare:
+		f.local = newLocal(f, o)
+		f.owner.Go(f.local.prepare)
+	case gang.Start:
+		f.local.start(o)
+	case gang.Stop:
+		if len(o.Spare) > 0 {
+			f.local.stopPeers(o)
+			return
+		}
+		f.local.stop(o.Signal, o.Grace)
+	case gang.Release:
+		f.local.release()
+	case gang.Stacks:
+		f.local.stacks()
+	}
+}
+
+// begin makes what runs attempts here, once.
+func (f *follower) begin(w gang.Welcome) {
+	if f.here != nil || f.unable != nil {
+		return
+	}
+	here, err := f.opts.Begin(w)
+	if err != nil {
+		f.unable = err
+		return
+	}
+	f.here = &here
+}
+
+// abandon ends ranks that nobody leads.
+func (f *follower) abandon(grace time.Duration) {
+	if f.local != nil {
+		f.local.stop(sigterm, grace)
+	}
+}
+
+// over takes that none of an attempt's ranks runs any more.
+func (f *follower) over(l *local, m gang.Message) {
+	f.do(func() {
+		if f.local == l {
+			f.local = nil
+		}
+		f.carry(f.machine.Say(f.now(), m))
+	})
+}

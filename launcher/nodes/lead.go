@@ -1,0 +1,352 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// LeadOptions are what the head has to know.
+type LeadOptions struct {
+	Launch  Launch
+	Welcome gang.Welcome
+	// Links are where followers come in.
+	Links gang.Links
+	// Local starts the ranks of the head's own node, and Port finds the port on which rank 0
+	// serves the rendezvous of an attempt.
+	Local launcher.Starter
+	Port  func(ctx context.Context, attempt int) (int, error)
+	// Join is how long nodes may take to come.
+	Join time.Duration
+	// Note tells people something.
+	Note func(string)
+}
+
+// A Lead is the head of a launch on many nodes: a launcher.Starter. One goroutine owns its
+// state machine.
+type Lead struct {
+	opts  LeadOptions
+	began time.Time
+	todo  chan func()
+	done  context.Context
+	end   context.CancelFunc
+	owner sync.WaitGroup
+
+	// What follows belongs to the goroutine of loop.
+	head        *gang.Head
+	links       map[int]gang.Link
+	next        int // number of a link
+	clocks      map[int]*clock
+	inventories map[int]strategy.Inventory
+	addr        string // of the head, as followers reach it
+	waits       *wait
+	running     *attempt // nil between attempts
+}
+
+// A wait is for all nodes to come to a point.
+type wait struct {
+	for_  gang.Point
+	facts []strategy.Fact // that came with it
+	over  chan error
+}
+
+// NewLead begins to take followers in. Close ends that.
+func NewLead(o LeadOptions) *Lead {
+	l := &Lead{
+		opts: o, began: time.Now(), todo: make(chan func()), head: gang.NewHead(o.Launch, o.Welcome),
+		links: map[int]gang.Link{}, clocks: map[int]*clock{}, inventories: map[int]strategy.Inventory{},
+	}
+	l.done, l.end = context.WithCancel(context.Background())
+	l.owner.Go(l.loop)
+	l.owner.Go(l.accept)
+	return l
+}
+
+// Close ends all connections.
+func (l *Lead) Close() error {
+	l.end()
+	err := l.opts.Links.Close()
+	l.owner.Wait()
+	return err
+}
+
+func (l *Lead) now() time.Duration { return time.Since(l.began) }
+
+// loop is the goroutine that owns the state machine.
+func (l *Lead) loop() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case f := <-l.todo:
+			f()
+		case <-tick.C:
+			l.carry(l.head.Tick(l.now()))
+		case <-l.done.Done():
+			return
+		}
+	}
+}
+
+// do has the owner do something, and waits until that is done. Where the Lead is closed
+// nothing is.
+func (l *Lead) do(f func()) {
+	over := make(chan struct{})
+	select {
+	case l.todo <- func() { f(); close(over) }:
+		<-over
+	case <-l.done.Done():
+	}
+}
+
+// accept takes links in until the Lead is closed.
+func (l *Lead) accept() {
+	for {
+		link, err := l.opts.Links.Accept(l.done)
+		if err != nil {
+			return
+		}
+		l.owner.Go(func() { l.serve(link) })
+	}
+}
+
+// serve hears a link to its end.
+func (l *Lead) serve(link gang.Link) {
+	n := 0
+	l.do(func() {
+		l.next++
+		n = l.next
+		l.links[n] = link
+	})
+	for {
+		m, err := link.Receive(l.done)
+		if err != nil {
+			break
+		}
+		l.do(func() {
+			l.addr = link.Addr()
+			l.carry(l.head.Hear(l.now(), n, link.Peer(), m))
+		})
+	}
+	l.do(func() {
+		delete(l.links, n)
+		l.carry(l.head.Gone(l.now(), n))
+	})
+	_ = link.Close()
+}
+
+// carry does what the state machine says.
+func (l *Lead) carry(effects []gang.Effect) {
+	for _, e := range effects {
+		switch e := e.(type) {
+		case gang.Send:
+			if link := l.links[e.Link]; link != nil && link.Send(e.Message) != nil {
+				l.drop(e.Link)
+			}
+		case gang.Drop:
+			l.drop(e.Link)
+		case gang.Heard:
+			l.heard(e.Node, e.Message)
+		case gang.Reached:
+			l.reached(e.Point)
+		case gang.Lost:
+			l.lost(e)
+		case gang.Silent:
+			l.opts.Note(fmt.Sprintf("warning: nothing was heard of %s for %s", l.name(e.Node), e.For.Round(time.Second)))
+		case gang.Superseded:
+			l.fail(errext.WithCode(fmt.Errorf("the job was started again (start %d)", e.Restart), strategy.CodeRetry))
+		}
+	}
+}
+
+// drop ends a link: its goroutine sees it. What was sent last is given time on the way,
+// which nobody here waits for.
+func (l *Lead) drop(n int) {
+	if link := l.links[n]; link != nil {
+		l.owner.Go(func() { _ = link.Close() })
+	}
+}
+
+func (l *Lead) name(node int) string { return strategy.NodeName(node, l.head.Host(node)) }
+
+// heard takes a message that counts.
+func (l *Lead) heard(node int, m gang.Message) {
+	switch said := m.(type) {
+	case gang.Ready:
+		if l.waits != nil {
+			l.waits.facts = append(l.waits.facts, said.Facts...)
+		}
+	case gang.NotReady:
+		l.unable(node, said)
+	case gang.Event:
+		c := l.clock(node)
+		c.heard(said.At, time.Now())
+		if l.running != nil {
+			l.running.facts.add(c.fact(said.Fact))
+		}
+	case gang.Alive:
+		c := l.clock(node)
+		c.heard(said.At, time.Now())
+		if l.running != nil {
+			l.running.alive(c, said)
+		}
+	case gang.Stopped:
+		l.inventories[node] = said.Inventory
+	case gang.Note:
+		l.opts.Note(l.name(node) + ": " + said.Text)
+	}
+}
+
+func (l *Lead) clock(node int) *clock {
+	if l.clocks[node] == nil {
+		l.clocks[node] = &clock{}
+	}
+	return l.clocks[node]
+}
+
+// unable ends an attempt that a node cannot start.
+func (l *Lead) unable(node int, said gang.NotReady) {
+	err := errors.New(l.name(node) + ": " + said.Why)
+	if l.running != nil { // others run already
+		l.running.lose(node, strategy.Lost{Node: node, Host: l.head.Host(node), Why: "it could not start its ranks: " + said.Why})
+		return
+	}
+	if said.Hint != "" {
+		err = errext.WithHint(err, said.Hint)
+	}
+	l.fail(errext.WithCode(err, said.Code))
+}
+
+// lost takes that a node takes no part any more.
+func (l *Lead) lost(e gang.Lost) {
+	if l.running != nil {
+		l.running.lose(e.Node, strategy.Lost{Node: e.Node, Host: l.head.Host(e.Node), Why: e.Why})
+		return
+	}
+	l.fail(errext.WithCode(fmt.Errorf("%s was lost: %s", l.name(e.Node), e.Why), strategy.CodeRetry))
+}
+
+// reached takes that all nodes are where they were waited for.
+func (l *Lead) reached(p gang.Point) {
+	if p == gang.AllOver && l.running != nil {
+		l.running.facts.close()
+		close(l.running.over)
+		l.running = nil
+	}
+	if l.waits != nil && l.waits.for_ == p {
+		l.waits.over <- nil
+		l.waits = nil
+	}
+}
+
+// fail ends what is waited for.
+func (l *Lead) fail(err error) {
+	if l.waits != nil {
+		l.waits.over <- err
+		l.waits = nil
+	}
+}
+
+// await orders something and waits for all nodes to come to a point, or for the first that
+// does not.
+func (l *Lead) await(ctx context.Context, p gang.Point, order func() []gang.Effect) ([]strategy.Fact, error) {
+	w := &wait{for_: p, over: make(chan error, 1)}
+	l.do(func() {
+		l.waits = w
+		l.carry(order())
+	})
+	select {
+	case err := <-w.over:
+		return w.facts, err
+	case <-ctx.Done():
+		l.do(func() { l.waits = nil })
+		return nil, context.Cause(ctx)
+	case <-l.done.Done():
+		return nil, context.Canceled
+	}
+}
+
+// errJoin is the cause of a wait for nodes that took too long.
+var errJoin = errors.New("nodes are missing")
+
+// gather waits for all nodes.
+func (l *Lead) gather(ctx context.Context) error {
+	bounded, cancel := context.WithTimeoutCause(ctx, l.opts.Join, errJoin)
+	defer cancel()
+	_, err := l.await(bounded, gang.AllThere, l.head.Gather)
+	if !errors.Is(err, errJoin) {
+		return err
+	}
+	var missing []string
+	l.do(func() {
+		for _, k := range l.head.Missing() {
+			missing = append(missing, l.name(k))
+		}
+	})
+	return errext.WithCode(errext.Errorf("each node starts gpurun with the same command; what the missing ones print says why they did not come",
+		"%s of %d did not come within %s", strings.Join(missing, ", "), l.opts.Launch.Nodes, l.opts.Join), strategy.CodeRetry)
+}
+
+// Start starts the ranks of all nodes, or none.
+func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Attempt, error) {
+	if err := l.gather(ctx); err != nil {
+		return nil, stopped(ctx, err)
+	}
+	prepare := gang.Prepare{
+		Attempt: launch.N, Plan: launch.Plan, Checkpoint: launch.Checkpoint, Digest: launch.Command.Digest(launch.Dir),
+		Confirm: launch.Confirm, Closely: launch.Closely,
+	}
+	facts, err := l.await(ctx, gang.AllReady, func() []gang.Effect { return l.head.Prepare(l.now(), prepare) })
+	if err != nil {
+		l.clear()
+		return nil, stopped(ctx, err)
+	}
+	port, err := l.opts.Port(ctx, launch.N)
+	if err != nil {
+		l.clear()
+		return nil, err
+	}
+	launch.Meeting = &launcher.Meeting{Nodes: l.opts.Launch.Nodes, World: l.opts.Launch.Nodes * l.opts.Launch.Ranks, Port: port}
+	l.do(func() { launch.Meeting.Addr = l.addr })
+	local, err := l.opts.Local.Start(ctx, launch)
+	if err != nil {
+		l.clear()
+		return nil, err
+	}
+	a := newAttempt(l, local, facts)
+	l.do(func() {
+		l.running = a
+		l.carry(l.head.Start(l.now(), gang.Start{Addr: launch.Meeting.Addr, Port: port}))
+	})
+	l.owner.Go(a.merge)
+	return a, nil
+}
+
+// clear has all nodes give up what they have prepared.
+func (l *Lead) clear() {
+	l.do(func() { l.carry(l.head.Stop(l.now(), gang.Stop{})) })
+}
+
+// stopped is the error of a start that somebody's signal cut short.
+func stopped(ctx context.Context, err error) error {
+	var stop *launcher.Signal
+	if cause := context.Cause(ctx); errors.As(cause, &stop) {
+		return stop
+	}
+	return err
+}
+
+// Finish tells all nodes how the run ended, and waits until they know, or are not there.
+func (l *Lead) Finish(code int, reason string) {
+	_, _ = l.await(context.Background(), gang.AllLeft, func() []gang.Effect {
+		return l.head.Finish(l.now(), gang.Final{Code: code, Reason: reason})
+	})
+}

@@ -1,0 +1,517 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// A pipe is a Link within the process.
+type pipe struct {
+	peer int
+	in   chan []byte
+	out  *pipe
+	over chan struct{}
+	once *sync.Once
+}
+
+func newPipe(node int) (head, follower *pipe) {
+	over, once := make(chan struct{}), &sync.Once{}
+	head = &pipe{peer: node, in: make(chan []byte, 1000), over: over, once: once}
+	follower = &pipe{peer: 0, in: make(chan []byte, 1000), over: over, once: once}
+	head.out, follower.out = follower, head
+	return head, follower
+}
+
+func (p *pipe) Peer() int    { return p.peer }
+func (p *pipe) Addr() string { return "10.0.0.1" }
+
+func (p *pipe) Send(m gang.Message) error {
+	text, err := gang.Encode(m)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.over:
+		return errors.New("closed")
+	case p.out.in <- text:
+		return nil
+	}
+}
+
+func (p *pipe) Receive(ctx context.Context) (gang.Message, error) {
+	select {
+	case text := <-p.in:
+		return gang.Decode(text)
+	default:
+	}
+	select {
+	case text := <-p.in:
+		return gang.Decode(text)
+	case <-p.over:
+		return nil, errors.New("closed")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *pipe) Close() error { p.once.Do(func() { close(p.over) }); return nil }
+
+// A net is where followers reach the head.
+type net struct {
+	links chan gang.Link
+	mu    sync.Mutex
+	pipes map[int]*pipe
+	down  bool // nobody listens
+	dead  int  // the node from which nothing comes any more
+}
+
+func (n *net) Accept(ctx context.Context) (gang.Link, error) {
+	select {
+	case l := <-n.links:
+		return l, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (n *net) Close() error { return nil }
+
+func (n *net) cut(node int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_ = n.pipes[node].Close()
+}
+
+type dialer struct {
+	net  *net
+	node int
+}
+
+func (d dialer) Dial(ctx context.Context) (gang.Link, error) {
+	d.net.mu.Lock()
+	down, dead := d.net.down, d.net.dead == d.node
+	d.net.mu.Unlock()
+	switch {
+	case down:
+		return nil, gang.ErrRefused
+	case dead:
+		return nil, errors.New("no route to host")
+	}
+	head, follower := newPipe(d.node)
+	select {
+	case d.net.links <- head:
+		d.net.mu.Lock()
+		d.net.pipes[d.node] = follower
+		d.net.mu.Unlock()
+		return follower, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// ranks stands in for the ranks of a node: what they do in each attempt is a function.
+type ranks struct {
+	node int
+	do   func(ctx context.Context, a *fake)
+}
+
+// A fake is running ranks. Their context ends when they are stopped.
+type fake struct {
+	launch launcher.Launch
+	facts  chan strategy.Fact
+	over   chan struct{}
+	end    context.CancelFunc
+}
+
+func (r ranks) Start(_ context.Context, l launcher.Launch) (launcher.Attempt, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	a := &fake{launch: l, facts: make(chan strategy.Fact), over: make(chan struct{}), end: cancel}
+	go func() {
+		defer close(a.over)
+		defer close(a.facts)
+		r.do(ctx, a)
+	}()
+	return a, nil
+}
+
+func (a *fake) Facts() <-chan strategy.Fact        { return a.facts }
+func (a *fake) Stop(int, time.Duration)            { a.end(); <-a.over }
+func (a *fake) StopPeers(int, []int)               { a.end() }
+func (a *fake) Release()                           {}
+func (a *fake) LastSign(int) strategy.Sign         { return strategy.Sign{} }
+func (a *fake) Stacks()                            {}
+func (a *fake) Progress() []strategy.Fact          { return nil }
+func (a *fake) exit(code int, ctx context.Context) { a.exits(code, ctx.Err() != nil) }
+
+func (a *fake) exits(code int, stopped bool) {
+	for k := range perNode {
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: a.launch.Meeting.Offset + k, Source: "exit", Exit: &strategy.Exit{Code: code, Stopped: stopped, PID: 7}}
+	}
+}
+
+const perNode = 2
+
+type recipe struct{}
+
+func (recipe) Apply(p strategy.Plan, checkpoint, dir string) (launcher.Command, error) {
+	return launcher.Command{Argv: []string{"train.py", dir, string(p[strategy.MicroBatchSize])}}, nil
+}
+
+type inventory struct{ has strategy.Inventory }
+
+func (i inventory) Inventory(context.Context) strategy.Inventory {
+	i.has.At = time.Now()
+	return i.has
+}
+func (inventory) Settle(context.Context, time.Duration) []strategy.Fact { return nil }
+func (inventory) Notice() *strategy.Notice                              { return nil }
+
+// A store remembers events, and nothing else.
+type store struct {
+	mu     sync.Mutex
+	dir    string
+	events []launcher.Event
+}
+
+func (s *store) Append(e launcher.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, e)
+	return nil
+}
+func (s *store) Prepare(n int) (string, error)                       { return fmt.Sprintf("%s/%d", s.dir, n), nil }
+func (s *store) Write(string, strategy.Plan, launcher.Command) error { return nil }
+func (s *store) Draft(launcher.Verdict) error                        { return nil }
+func (s *store) Finish(v launcher.Verdict) error                     { return s.Append(launcher.Finished{Verdict: v}) }
+
+// A launchOf three nodes, each with ranks that do what a function says.
+type threeNodes struct {
+	net     *net
+	lead    *Lead
+	job     launcher.Launcher
+	store   *store
+	ends    [3]chan End
+	stop    [3]context.CancelFunc
+	verdict launcher.Verdict
+}
+
+func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeNodes {
+	n := &threeNodes{net: &net{links: make(chan gang.Link), pipes: map[int]*pipe{}}, store: &store{dir: "/0"}}
+	launch := Launch{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode}
+	n.lead = NewLead(LeadOptions{
+		Launch: launch, Welcome: gang.Welcome{Gen: "g", Dir: "/run"}, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute,
+		Port: func(context.Context, int) (int, error) { return 29500, nil }, Note: func(text string) { _ = n.store.Append(launcher.Noticed{Text: text}) },
+	})
+	for k := 1; k < 3; k++ {
+		n.follow(k, do(k), "")
+	}
+	n.job = launcher.Launcher{
+		Policy: strategy.Policy{Mode: strategy.Ladder, MaxAttempts: 20, TransientRetries: 3, Numerics: "mixed-precision"},
+		Job: strategy.Job{
+			Knobs: map[strategy.Knob]strategy.Range{strategy.MicroBatchSize: {Min: 1}, strategy.GradientAccumulationSteps: {Min: 1}},
+			Ranks: 6, LocalRanks: perNode, DataParallel: 6,
+		},
+		Accelerator: "cuda", Recipe: recipe{}, Starter: n.lead, World: n.lead.World(inventory{}), Store: n.store, HangTimeout: 30 * time.Second,
+		Graces: launcher.Graces{User: 25 * time.Second, Failure: 3 * time.Second},
+	}
+	return n
+}
+
+func (n *threeNodes) follow(k int, do func(context.Context, *fake), inc string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	n.stop[k], n.ends[k] = cancel, make(chan End, 1)
+	end := n.ends[k]
+	o := FollowOptions{
+		Hello:    gang.Hello{Node: k, Inc: fmt.Sprint(k, inc), Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode, Host: fmt.Sprintf("n%d", k+1)},
+		Patience: Patience{Join: 5 * time.Minute}, Dialer: dialer{n.net, k}, Grace: 3 * time.Second,
+		Begin: func(gang.Welcome) (Here, error) {
+			return Here{Recipe: recipe{}, Starter: ranks{k, do}, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
+		},
+	}
+	go func() { end <- Follow(ctx, o) }()
+}
+
+// run runs the job to its end, and gives the verdict and how each follower ended.
+func (n *threeNodes) run(t *testing.T, ctx context.Context) (launcher.Verdict, []End) {
+	t.Helper()
+	plan := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1"}
+	state := launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: plan}}
+	v, err := n.job.Run(ctx, state)
+	if err != nil {
+		t.Errorf("run: %v", err)
+	}
+	n.lead.Finish(v.Code, v.Reason)
+	if err := n.lead.Close(); err != nil {
+		t.Error(err)
+	}
+	n.net.mu.Lock()
+	n.net.down = true
+	n.net.mu.Unlock()
+	var ends []End
+	for k := 1; k < 3; k++ {
+		ends = append(ends, <-n.ends[k])
+	}
+	return v, ends
+}
+
+func oom(rank int) strategy.Fact {
+	return strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Finding: &cause.Finding{
+		Code: cause.CUDAOOM, Weight: cause.WeightCause, Raised: true, Top: true, Phase: cause.Backward, Rank: -1, Stream: "probe", Seq: 1,
+		Text: "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"}}
+}
+
+// Memory runs out on one node: all nodes get one next plan, and train.
+func TestOutOfMemoryOnOneNodeIsOnePlanForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		batches := map[int][]string{}
+		n := begin(t, func(node int) func(context.Context, *fake) {
+			return func(ctx context.Context, a *fake) {
+				mu.Lock()
+				batches[node] = append(batches[node], string(a.launch.Plan[strategy.MicroBatchSize]))
+				mu.Unlock()
+				if a.launch.Meeting.Offset != node*perNode || a.launch.Meeting.World != 6 || a.launch.Meeting.Addr != "10.0.0.1" {
+					t.Errorf("node %d: %+v", node, a.launch.Meeting)
+				}
+				if a.launch.N > 0 {
+					a.exits(0, false)
+					return
+				}
+				if node == 2 {
+					time.Sleep(5 * time.Second)
+					a.facts <- oom(5)
+					a.exits(1, false)
+					return
+				}
+				<-ctx.Done()
+				a.exit(143, ctx)
+			}
+		})
+		v, ends := n.run(t, t.Context())
+		if v.Outcome != strategy.Trained || len(v.Attempts) != 2 || v.Attempts[0].Cause != cause.CUDAOOM || *v.Attempts[0].Rank != 5 {
+			t.Errorf("%+v", v)
+		}
+		for node, got := range batches {
+			if !slices.Equal(got, []string{"8", "4"}) {
+				t.Errorf("node %d trained with micro batches %q", node, got)
+			}
+		}
+		for _, end := range ends {
+			if end.Code != 0 || !end.Told {
+				t.Errorf("a follower ended with %+v", end)
+			}
+		}
+	})
+}
+
+// good ranks train for a minute, unless they are stopped.
+func good(ctx context.Context, a *fake) {
+	select {
+	case <-time.After(time.Minute):
+		a.exits(0, false)
+	case <-ctx.Done():
+		a.exits(143, true)
+	}
+}
+
+func all(do func(context.Context, *fake)) func(int) func(context.Context, *fake) {
+	return func(int) func(context.Context, *fake) { return do }
+}
+
+// A connection that breaks and comes back costs nothing, and no fact is lost or doubled.
+func TestAConnectionThatBreaksCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		go func() {
+			for range 5 {
+				time.Sleep(7 * time.Second)
+				n.net.cut(1)
+				n.net.cut(2)
+			}
+		}()
+		v, ends := n.run(t, t.Context())
+		if v.Outcome != strategy.Trained || len(v.Attempts) != 1 || ends[0].Code != 0 || ends[1].Code != 0 {
+			t.Errorf("%+v, %+v", v, ends)
+		}
+		exits := map[int]int{}
+		for _, e := range n.store.events {
+			if ended, ok := e.(launcher.Ended); ok {
+				for _, f := range ended.Evidence.Facts {
+					if f.Exit != nil {
+						exits[f.Rank]++
+					}
+				}
+			}
+		}
+		for rank := range 6 {
+			if exits[rank] != 1 {
+				t.Errorf("rank %d ended %d times: %v", rank, exits[rank], exits)
+			}
+		}
+	})
+}
+
+// A node that is gone ends the attempt on all others, with 75, and is named.
+func TestANodeThatIsGoneIsNoRung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		go func() {
+			time.Sleep(20 * time.Second)
+			n.net.mu.Lock()
+			defer n.net.mu.Unlock()
+			_ = n.net.pipes[2].Close()
+			n.net.dead = 2
+		}()
+		v, ends := n.run(t, t.Context())
+		if v.Outcome != strategy.Retry || v.Code != 75 || len(v.Attempts) != 1 || !strings.Contains(v.Reason, "node 2 (n3) was lost: its gpurun is gone") {
+			t.Errorf("%+v", v)
+		}
+		if ends[0].Code != 75 || !ends[0].Told {
+			t.Errorf("the node that is there ended with %+v", ends[0])
+		}
+		if ends[1].Code != 75 || ends[1].Told || !strings.Contains(ends[1].Reason, "nothing was heard of node 0") && !strings.Contains(ends[1].Reason, "gone") {
+			t.Errorf("the one that is not, with %+v", ends[1])
+		}
+	})
+}
+
+// Where the head is gone each node ends its own ranks, and says 75.
+func TestWithoutAHeadEachNodeEndsItsRanks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		began := time.Now()
+		var lasted [3]time.Duration
+		go n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}}) //nolint:errcheck // it is killed
+		time.Sleep(20 * time.Second)
+		n.net.mu.Lock()
+		n.net.down = true
+		n.net.mu.Unlock()
+		if err := n.lead.Close(); err != nil {
+			t.Error(err)
+		}
+		for k := 1; k < 3; k++ {
+			end := <-n.ends[k]
+			lasted[k] = time.Since(began)
+			if end.Code != 75 || end.Told || !strings.Contains(end.Reason, "the gpurun of node 0 is gone") || lasted[k] > 60*time.Second {
+				t.Errorf("node %d ended after %s with %+v", k, lasted[k], end)
+			}
+		}
+		time.Sleep(2 * time.Minute) // the head's own ranks are those of its guards
+	})
+}
+
+// A node that does not come is named, and nothing is started.
+func TestAMissingNodeIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(func(context.Context, *fake) { t.Error("ranks were started") }))
+		n.stop[2]()
+		<-n.ends[2]
+		n.ends[2] <- End{}
+		_, err := n.lead.Start(t.Context(), launcher.Launch{})
+		if err == nil || !strings.Contains(err.Error(), "node 2 of 3 did not come within 5m0s") || errext.Code(err, 0) != 75 {
+			t.Error(err)
+		}
+		n.lead.Finish(75, "")
+		_ = n.lead.Close()
+		<-n.ends[1]
+	})
+}
+
+// Where one node cannot start, none does, and its reason is the run's.
+func TestWhereOneNodeCannotStartNoneDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(func(context.Context, *fake) { t.Error("ranks were started") }))
+		n.job.Recipe = other{}
+		_, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
+		if err == nil || !strings.Contains(err.Error(), "(n2): it would start another command for the same plan than node 0") && !strings.Contains(err.Error(), "(n3): it would") || errext.Code(err, 0) != 2 {
+			t.Error(err)
+		}
+		n.lead.Finish(2, "")
+		_ = n.lead.Close()
+		if end := <-n.ends[1]; end.Code != 2 {
+			t.Errorf("%+v", end)
+		}
+		<-n.ends[2]
+	})
+}
+
+type other struct{ recipe }
+
+func (other) Apply(strategy.Plan, string, string) (launcher.Command, error) {
+	return launcher.Command{Argv: []string{"another.py"}}, nil
+}
+
+// A node of another job, version, size or configuration is told why it has no place here.
+func TestWhoHasNoPlaceHereIsToldWhy(t *testing.T) {
+	for want, change := range map[string]func(*gang.Hello){
+		"another job":     func(h *gang.Hello) { h.Run = "slurm 8" },
+		"earlier start":   func(h *gang.Hello) { h.Restart = -1 },
+		"runs gpurun old": func(h *gang.Hello) { h.Version = "old" },
+		"would start 4":   func(h *gang.Hello) { h.Ranks = 4 },
+		"train.toml":      func(h *gang.Hello) { h.Digest = "e" },
+		"credentials":     func(h *gang.Hello) { h.Node = 2 },
+		"node 7":          func(h *gang.Hello) { h.Node = 7 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := begin(t, all(good))
+			h := gang.Hello{Node: 1, Inc: "x", Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}
+			change(&h)
+			n.stop[1]()
+			<-n.ends[1]
+			end := Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dialer: dialer{n.net, 1}})
+			if !strings.Contains(end.Reason, want) || end.Code != 2 && want != "earlier start" {
+				t.Errorf("%s: %+v", want, end)
+			}
+			n.stop[2]()
+			<-n.ends[2]
+			_ = n.lead.Close()
+		})
+	}
+}
+
+// A signal to the head stops all nodes; one to another node is a node that is lost.
+func TestSignals(t *testing.T) {
+	for _, test := range []struct{ node, code int }{{0, 143}, {1, 75}} {
+		synctest.Test(t, func(t *testing.T) {
+			n := begin(t, all(good))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			go func() {
+				time.Sleep(20 * time.Second)
+				if test.node == 0 {
+					cancel(&launcher.Signal{Number: syscall.SIGTERM})
+				} else {
+					n.stop[1]()
+				}
+			}()
+			v, ends := n.run(t, ctx)
+			if v.Code != test.code || ends[1].Code != test.code || ends[1].Told != true {
+				t.Errorf("signal to node %d: %+v, %+v", test.node, v, ends)
+			}
+		})
+	}
+}
+
+// What there is to work with is the least that any node has.
+func TestTheLeastOfAllNodes(t *testing.T) {
+	a := strategy.Inventory{BF16: true, HostAvailable: 8, HostTotal: 10, Device: memory.Device{Total: 80, Host: 8}}
+	b := strategy.Inventory{BF16: false, HostAvailable: 4, NVMeFree: 3, Device: memory.Device{Total: 40, Host: 4}, Missing: map[strategy.Rung]string{"nvme": "no libaio"}}
+	got := least(a, b)
+	if got.BF16 || got.HostAvailable != 4 || got.HostTotal != 10 || got.NVMeFree != 3 || got.Device.Total != 40 || got.Device.Host != 4 || got.Missing["nvme"] == "" {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,32 @@
+package strategy
+
+import (
+	"fmt"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// A Lost is a node that takes no part in the attempt any more: its machine, its network or
+// its gpurun is gone. How its ranks ended is not known, nor whether they have.
+type Lost struct {
+	Node  int    `json:"node"`
+	Host  string `json:"host,omitempty"`
+	Why   string `json:"why"`
+	Ranks []int  `json:"ranks"` // the global ranks that it ran
+}
+
+// NodeName says which node it is: "node 2 (n3)".
+func NodeName(node int, host string) string {
+	if host == "" {
+		return fmt.Sprintf("node %d", node)
+	}
+	return fmt.Sprintf("node %d (%s)", node, host)
+}
+
+// String says it: "node 2 (n3) was lost: its gpurun is gone".
+func (l Lost) String() string { return NodeName(l.Node, l.Host) + " was lost: " + l.Why }
+
+// finding is what the loss says about why an attempt ended.
+func (l Lost) finding() *cause.Finding {
+	return &cause.Finding{Code: cause.GPUHardware, Weight: cause.WeightCause, Rank: -1, Remarks: []cause.Remark{cause.SaysNode}, Text: l.String()}
+}
