@@ -193,9 +193,9 @@ func (d *dialer) open(ctx context.Context, conn *tls.Conn) (*link, error) {
 		cancel()
 		client.Close()
 		conn.Close()
-		return nil, reason(err)
+		return nil, fmt.Errorf("it does not go on with this node: %w", reason(err))
 	}
-	l := newLink(streaming, 0, address(conn.LocalAddr()), cancel)
+	l := newLink(0, address(conn.LocalAddr()), cancel)
 	go l.readFrom(s)
 	go func() {
 		defer close(l.done)

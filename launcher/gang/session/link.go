@@ -56,12 +56,12 @@ type link struct {
 	wake    chan struct{}
 }
 
-func newLink(ctx context.Context, peer int, addr string, cut func()) *link {
+func newLink(peer int, addr string, cut func()) *link {
 	l := &link{
 		peer: peer, addr: addr, cut: cut, in: make(chan gang.Message), wake: make(chan struct{}, 1),
 		read: make(chan struct{}), closed: make(chan struct{}), done: make(chan struct{}),
 	}
-	l.ctx, l.end = context.WithCancelCause(ctx)
+	l.ctx, l.end = context.WithCancelCause(context.Background())
 	return l
 }
 

@@ -66,6 +66,11 @@ func Listen(ctx context.Context, c *Credentials, port int) (gang.Links, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newLinks(c, listener), nil
+}
+
+// newLinks takes the nodes that come to a listener.
+func newLinks(c *Credentials, listener net.Listener) *links {
 	l := &links{half: &halfOpen{most: c.nodes + spareHandshakes}, came: make(chan *link), open: map[*link]bool{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	l.server = grpc.NewServer(
@@ -79,7 +84,7 @@ func Listen(ctx context.Context, c *Credentials, port int) (gang.Links, error) {
 		StreamName: method, ServerStreams: true, ClientStreams: true, Handler: func(_ any, s grpc.ServerStream) error { return l.serve(s) },
 	}}}, nil)
 	l.served.Go(func() { _ = l.server.Serve(listener) })
-	return l, nil
+	return l
 }
 
 const service, method = "gpurun", "Session"
@@ -108,7 +113,7 @@ func (h *links) serve(s grpc.ServerStream) error {
 	if !ok {
 		return errStranger
 	}
-	l := newLink(s.Context(), who.node, address(who.conn.LocalAddr()), func() { who.conn.Close() })
+	l := newLink(who.node, address(who.conn.LocalAddr()), func() { who.conn.Close() })
 	defer close(l.done)
 	if !h.add(l) {
 		return errClosed
