@@ -97,11 +97,14 @@ func readSecret(f *os.File) ([]byte, error) {
 	if err := isPrivate(f.Name(), stat); err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(f, mostSecretText))
+	text, err := io.ReadAll(io.LimitReader(f, mostSecretText+1))
 	if err != nil {
 		return nil, err
 	}
 	defer clear(text)
+	if len(text) > mostSecretText {
+		return nil, errext.Errorf(makeOne, "%s has more than %d bytes", f.Name(), mostSecretText)
+	}
 	secret, err := parseSecret(string(text))
 	return secret, errext.WithHint(prefix(f.Name(), err), errext.Hint(err))
 }
