@@ -33,6 +33,7 @@ type pmi struct {
 	in        *bufio.Reader
 	job, rank string
 	size      int
+	spent     bool // Slurm takes one exchange a task, and there was one
 }
 
 // openPMI takes the connection, which nobody inherits from then on. It is nil where there
@@ -97,8 +98,7 @@ func readCard(text string) (c card, err error) {
 
 // exchange publishes a node's card, waits until all nodes have done so, and reads theirs.
 func (p *pmi) exchange(ctx context.Context, node int, own card) ([]card, error) {
-	stop := context.AfterFunc(ctx, func() { p.conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer p.until(ctx)()
 	cards, err := p.talk(node, own)
 	if ctx.Err() != nil && err != nil {
 		return nil, fmt.Errorf("not all nodes came: %w", context.Cause(ctx))
@@ -106,10 +106,12 @@ func (p *pmi) exchange(ctx context.Context, node int, own card) ([]card, error) 
 	return cards, err
 }
 
+// until has what waits for Slurm end with ctx.
+func (p *pmi) until(ctx context.Context) (done func() bool) {
+	return context.AfterFunc(ctx, func() { p.conn.SetDeadline(time.Unix(1, 0)) })
+}
+
 func (p *pmi) talk(node int, own card) ([]card, error) {
-	if err := p.begin(); err != nil {
-		return nil, err
-	}
 	for _, say := range []string{
 		fmt.Sprintf("cmd=fullinit;pmijobid=%s;pmirank=%s;threaded=FALSE;", p.job, p.rank),
 		fmt.Sprintf("cmd=kvs-put;key=gpurun-%d;value=%s;", node, own),
@@ -137,7 +139,8 @@ func (p *pmi) talk(node int, own card) ([]card, error) {
 }
 
 // begin agrees on the second version of the protocol, in words of the first.
-func (p *pmi) begin() error {
+func (p *pmi) begin(ctx context.Context) error {
+	defer p.until(ctx)()
 	if _, err := io.WriteString(p.conn, "cmd=init pmi_version=2 pmi_subversion=0\n"); err != nil {
 		return err
 	}

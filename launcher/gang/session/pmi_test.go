@@ -225,10 +225,24 @@ func TestANodeThatDoesNotComeToSlurm(t *testing.T) {
 		done <- err
 	}()
 	stop(why)
-	if err := <-done; !errors.Is(err, why) || errext.Code(err, 2) != 75 {
+	if err := <-done; !errors.Is(err, why) {
 		t.Errorf("%v", err)
 	}
 	close(s.all)
+}
+
+// Slurm has done with a task once that has ended an exchange.
+func TestASecondExchange(t *testing.T) {
+	s := newStep(t, 1)
+	vars := s.task(t, 0)
+	fd, _ := strconv.Atoi(vars["PMI_FD"])
+	if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Trust(t.Context(), Options{Run: "run", Nodes: 1, Environ: vars})
+	if err == nil || !strings.Contains(err.Error(), "one exchange") || !strings.Contains(errext.Hint(err), "srun") || errext.Code(err, 2) != 2 {
+		t.Errorf("%v (%s)", err, errext.Hint(err))
+	}
 }
 
 // Two gpuruns that both believe to be the same node are found.

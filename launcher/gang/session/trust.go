@@ -70,12 +70,23 @@ func Trust(ctx context.Context, o Options) (*Credentials, error) {
 	defer p.close()
 	c := &Credentials{node: o.Node, nodes: o.Nodes, ports: candidates(o.Run, o.Restart)}
 	for _, way := range []way{c.bySecret, c.bySlurm, c.byFolder} {
-		if applies, err := way(ctx, o, p); err != nil || applies {
-			return c, err
+		if applies, err := way(ctx, o, p); err != nil {
+			return nil, err
+		} else if applies {
+			return c, nil
 		}
 	}
-	return nil, errext.Errorf("on one of them `(umask 077; gpurun secret > FILE)`, then GPURUN_SECRET_FILE=FILE on all of them, each with a copy; under Slurm `srun --mpi=pmi2 gpurun …` does without",
-		"the %d nodes of this launch have nothing to know each other by", o.Nodes)
+	return nil, nothing(o.Nodes, p != nil && p.spent)
+}
+
+// nothing says what to do where no way applies.
+func nothing(nodes int, spent bool) error {
+	const what = "the %d nodes of this launch have nothing to know each other by"
+	if spent {
+		return errext.Errorf("start each gpurun with an srun of its own", what+": Slurm carries one exchange a task, and there was one before", nodes)
+	}
+	return errext.Errorf("on one of them `(umask 077; gpurun secret > FILE)`, then GPURUN_SECRET_FILE=FILE on all of them, each with a copy; under Slurm `srun --mpi=pmi2 gpurun …` does without",
+		what, nodes)
 }
 
 // A way makes credentials, if it applies.
@@ -111,6 +122,12 @@ func (c *Credentials) byFolder(ctx context.Context, o Options, _ *pmi) (bool, er
 // bySlurm is the way of certificates that Slurm hands round.
 func (c *Credentials) bySlurm(ctx context.Context, o Options, p *pmi) (bool, error) {
 	if p == nil || p.size != o.Nodes {
+		return false, nil
+	}
+	if err := p.begin(ctx); ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	} else if err != nil {
+		p.spent = true
 		return false, nil
 	}
 	own, err := selfSigned(name(o.Node))
