@@ -70,6 +70,9 @@ var mayImport = map[string][]string{
 	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause", "strategy/memory"},
 	"cmd/gpurun":           {"*"},
+
+	"launcher/gang":         {"strategy"},
+	"launcher/gang/session": {"launcher/environ", "launcher/errext", "launcher/gang", "launcher/private"},
 }
 
 // strategy imports the standard library only, and of that nothing that does I/O

@@ -7,7 +7,7 @@ import (
 
 // RankEnv returns a copy of an environment for the ranks, without what describes
 // gpurun itself and would mislead them: torchrun's own options (PET_…), which a
-// torchrun inside the job would take for its own; gpurun's token; and the
+// torchrun inside the job would take for its own; the secret of gpurun's nodes; and the
 // numbering of tasks by Slurm and MPI. Lightning, DeepSpeed and mpi4py prefer that
 // numbering to torchrun's RANK and would see a world of one task a node. What
 // describes the job (its id, nodes, GPUs, memory) stays.
@@ -28,7 +28,7 @@ var taskNumbers = []string{
 
 // foreign are the beginnings of names that belong to another launcher.
 var foreign = []string{
-	"PET_", "GPURUN_TOKEN", "PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_", "MV2_COMM_WORLD_", "MPI_LOCAL",
+	"PET_", "GPURUN_SECRET", "PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_", "MV2_COMM_WORLD_", "MPI_LOCAL",
 }
 
 func misleads(name string) bool {

@@ -69,6 +69,7 @@ var exitStatus = map[string]string{
 	"resume":     runStatus,
 	"logs":       status("the logs are shown"),
 	"clean":      status("what could be removed is removed, or nothing had to be"),
+	"secret":     status("the secret is printed"),
 	"completion": status("the script, or what fits, is printed"),
 	"version":    status("the version is shown"),
 	"help":       status("the help is shown"),

@@ -1,0 +1,177 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/gang"
+)
+
+func TestPortsOfALaunch(t *testing.T) {
+	ports := candidates("slurm 7|abc", 0)
+	if len(ports) != portCount {
+		t.Errorf("%d ports", len(ports))
+	}
+	for _, p := range ports {
+		if p < firstPort || p >= firstPort+portRange {
+			t.Errorf("port %d", p)
+		}
+	}
+	for what, other := range map[string][]int{"run": candidates("slurm 8|abc", 0), "restart": candidates("slurm 7|abc", 1)} {
+		if other[0] == ports[0] && other[1] == ports[1] {
+			t.Errorf("another %s has the same ports", what)
+		}
+	}
+	if got := candidates("slurm 7|abc", 0); fmt.Sprint(got) != fmt.Sprint(ports) {
+		t.Error("two nodes name other ports")
+	}
+}
+
+// A head whose first ports are taken, one by somebody who answers and one by somebody who
+// does not, is found at the next.
+func TestPortsThatAreTaken(t *testing.T) {
+	run := "run " + t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
+	head, node := credentialsOf(t, testSecret, run, 0, 2), credentialsOf(t, testSecret, run, 1, 2)
+	for _, port := range head.ports[:2] {
+		squatter, err := net.Listen("tcp", ":"+strconv.Itoa(port))
+		if err != nil {
+			t.Skip(err)
+		}
+		defer squatter.Close()
+	}
+	links, err := Listen(t.Context(), head, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer links.Close()
+	began := time.Now()
+	follower, err := Dialer(node, "localhost", 0).Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follower.Close()
+	if took := time.Since(began); took > handshake {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestAPortThatIsTaken(t *testing.T) {
+	squatter, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer squatter.Close()
+	if _, err := Listen(t.Context(), credentialsOf(t, testSecret, "run", 0, 2), squatter.Addr().(*net.TCPAddr).Port); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Both families of addresses, where the machine has them.
+func TestFamiliesOfAddresses(t *testing.T) {
+	l := newLaunch(t, 2)
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		if c, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(l.port))); err != nil {
+			t.Logf("%s cannot be reached here: %v", host, err)
+			continue
+		} else {
+			c.Close()
+		}
+		follower, err := Dialer(credentialsOf(t, testSecret, "run", 1, 2), host, l.port).Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := l.links.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head.Addr() != host || follower.Addr() != host {
+			t.Errorf("by %s the head is at %s, the node at %s", host, head.Addr(), follower.Addr())
+		}
+		follower.Close()
+		head.Close()
+	}
+}
+
+// A proxy of the environment has no part in it.
+func TestNoProxy(t *testing.T) {
+	for _, variable := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY", "GRPC_PROXY"} {
+		t.Setenv(variable, "http://127.0.0.1:1")
+	}
+	newLaunch(t, 2).join(t, 1)
+}
+
+func TestNobodyListens(t *testing.T) {
+	c := credentialsOf(t, testSecret, "run "+t.Name(), 1, 2)
+	for what, d := range map[string]gang.Dialer{"a port": Dialer(c, "127.0.0.1", freePort(t)), "all ports": Dialer(c, "127.0.0.1", 0)} {
+		if _, err := d.Dial(t.Context()); !errors.Is(err, gang.ErrRefused) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := Dialer(c, "nowhere.invalid", 0).Dial(t.Context()); err == nil || errors.Is(err, gang.ErrRefused) || !strings.Contains(err.Error(), "nowhere.invalid") {
+		t.Errorf("a name that nobody has: %v", err)
+	}
+	why := errors.New("enough")
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(why)
+	if _, err := Dialer(c, "127.0.0.1", 0).Dial(ctx); !errors.Is(err, why) {
+		t.Errorf("a call that is over: %v", err)
+	}
+}
+
+// Slurm tells addresses of the head's machine, which help where its name does not.
+func TestAddressesBesideTheName(t *testing.T) {
+	l := newLaunch(t, 2)
+	c := credentialsOf(t, testSecret, "run", 1, 2)
+	c.hosts = []string{"127.0.0.1"}
+	follower, err := Dialer(c, "nowhere.invalid", l.port).Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower.Close()
+}
+
+// Who says what of a machine's places. Only one that answers and has no head is without one.
+func TestWhyNobodyIsReached(t *testing.T) {
+	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	stranger := fmt.Errorf("port 1: %w: eof", errNobody)
+	unreachable := fmt.Errorf("dial: %w", syscall.ENETUNREACH)
+	silent := fmt.Errorf("dial: %w", context.DeadlineExceeded)
+	for what, test := range map[string]struct {
+		errs    []error
+		refused bool
+		is      error
+	}{
+		"refused":              {[]error{refused, refused}, true, gang.ErrRefused},
+		"a stranger":           {[]error{stranger, refused}, true, errNobody},
+		"one family is not up": {[]error{unreachable, refused}, true, gang.ErrRefused},
+		"none is up":           {[]error{unreachable, unreachable}, false, syscall.ENETUNREACH},
+		"a port is silent":     {[]error{refused, silent, stranger}, false, context.DeadlineExceeded},
+	} {
+		if err := judge(test.errs); errors.Is(err, gang.ErrRefused) != test.refused || !errors.Is(err, test.is) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// The head may not know a node that knows the head. The node is told so when it dials.
+func TestANodeThatTheHeadDoesNotKnow(t *testing.T) {
+	l := newLaunch(t, 2)
+	c := credentialsOf(t, testSecret, "run", 1, 2)
+	c.own, _ = selfSigned("node-1")
+	link, err := Dialer(c, "127.0.0.1", l.port).Dial(t.Context())
+	if err == nil {
+		link.Close()
+		t.Fatal("it got through")
+	}
+	t.Log(err)
+	if errors.Is(err, gang.ErrRefused) {
+		t.Errorf("%v", err)
+	}
+}
