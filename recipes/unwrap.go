@@ -56,6 +56,13 @@ func Unwrap(words []string, env map[string]string, read ReadFile) (inner Inner, 
 			_, err := read(name)
 			return err == nil
 		},
+		Text: func(name string) (string, error) {
+			text, err := read(name)
+			if err != nil {
+				return "", fmt.Errorf("read %s: %w", name, err)
+			}
+			return string(text), nil
+		},
 		Table: func(name string) ([]commandline.Pair, error) {
 			table, err := launcherTable(name, read)
 			if err != nil {

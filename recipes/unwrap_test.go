@@ -91,7 +91,7 @@ func TestUnwrap(t *testing.T) {
 			t.Errorf("%s: %v, %v", test.line, known, err)
 			continue
 		}
-		want := recipes.Inner{Wrapper: inner.Wrapper, Kind: test.kind, Argv: strings.Fields(test.argv), Ranks: test.rank, Env: test.env, Alone: inner.Alone, NUMA: inner.NUMA}
+		want := recipes.Inner{Wrapper: inner.Wrapper, Kind: test.kind, Argv: strings.Fields(test.argv), Ranks: test.rank, Env: test.env, Alone: inner.Alone, NUMA: inner.NUMA, Nodes: inner.Nodes}
 		if diff := cmp.Diff(want, inner); diff != "" || inner.Wrapper == "" {
 			t.Errorf("%s (-want +got):\n%s", test.line, diff)
 		}
@@ -111,22 +111,21 @@ func TestForRank(t *testing.T) {
 func TestUnwrapRefuses(t *testing.T) {
 	read := func(string) ([]byte, error) { return nil, errors.New("there is none") }
 	for line, want := range map[string]string{
-		"accelerate launch --num_machines 2 train.py":        "launch.nnodes",
+		"accelerate launch --num_machines 2:3 train.py":      "a fixed number of nodes",
 		"accelerate launch --use_megatron_lm train.py":       "use_megatron_lm",
 		"accelerate launch --config_file none.yaml train.py": "none.yaml",
 		"accelerate launch --new_option 1 train.py":          "--new_option",
 		"accelerate launch --num_processes 2":                "no script",
 		"accelerate launch --mixed_precision fp8 train.py":   "fp8",
 		"deepspeed --hostfile hosts train.py":                "--hostfile",
-		"deepspeed --num_nodes 2 train.py":                   "launch.nnodes",
-		"deepspeed --include worker-1:0 train.py":            "each node",
-		"tune run --nnodes 2 full --config a.yaml":           "--nnodes",
+		"deepspeed --num_nodes 2 train.py":                   "no hostfile",
+		"deepspeed --include worker-1:0 train.py":            "no hostfile",
+		"tune run --nnodes 2:3 full --config a.yaml":         "--nnodes",
 		"tune run --new_option x full --config a.yaml":       "--new_option",
 		"tune run --nproc_per_node 2":                        "nothing to start",
-		"swift sft --model m":                                "NNODES is 2",
 		"swift sft none.yaml":                                "none.yaml",
 	} {
-		if _, known, err := recipes.Unwrap(strings.Fields(line), map[string]string{"NNODES": "2"}, read); !known || err == nil || !strings.Contains(err.Error(), want) {
+		if _, known, err := recipes.Unwrap(strings.Fields(line), nil, read); !known || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; want %q", line, known, err, want)
 		}
 	}

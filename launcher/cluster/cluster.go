@@ -8,7 +8,8 @@ package cluster
 
 import "time"
 
-// A Kind is what placed gpurun on this node.
+// A Kind is what placed gpurun on this node, whoever counts the nodes. Torchrun is a
+// host of which flags or variables like torchrun's say that it is one of several.
 type Kind string
 
 // The kinds. A step is what srun starts, a batch script what sbatch starts, and
@@ -42,13 +43,28 @@ type Place struct {
 	// Nodes counts the nodes of the launch, NodeRank is this one's number, from
 	// 0. One node is 1 and 0.
 	Nodes, NodeRank int
+	// By is the flag or the variable that counts the nodes, empty where the scheduler
+	// itself does.
+	By string
+	// Head is the address or the host name at which node 0 can be reached. It is empty
+	// for one node, and may be so on node 0.
+	Head string
+	// HeadPort is the port that was named for node 0, 0 where gpurun chooses. It is
+	// never MASTER_PORT, which belongs to the ranks.
+	HeadPort int
+	// GangID is the same on all nodes of the launch and after a restart of it, empty
+	// where nothing says it. One that is made of names is that of a later launch under
+	// these names, too.
+	GangID string
 	// TasksPerNode is the largest number of gpuruns that the launch starts on
 	// one node; more than 1 is a mistake.
 	TasksPerNode int
-	// RestartCount counts the scheduler's own restarts of the job.
+	// RestartCount counts the scheduler's own restarts of the job, or of all nodes.
 	RestartCount int
 	// Leaked says that variables of another Slurm step were found and ignored.
 	Leaked bool
+	// Warnings are sentences for people, about a launch that may be no single one.
+	Warnings []string
 	// Evidence is one line for people: what was found and which variable says it.
 	Evidence string
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,32 +10,39 @@ import (
 
 // Detect says where a process with this environment runs. It only reads; whether
 // gpurun can work there is Refuse's answer. An error means variables that cannot
-// be read as what they are.
-//
-// The order: what the user says about nodes (GPURUN_NNODES, then torchrun's
-// variables), Slurm, MPI, clouds, Kubernetes, a plain host. A launch that would
-// start several gpuruns side by side goes before the user's word that there is
-// only one node, because each of them has been told so.
-func Detect(env []string) (Place, error) {
+// be read as what they are, or that contradict each other.
+func Detect(env []string) (Place, error) { return Asked{}.Detect(env) }
+
+// Detect says where a process runs that was asked for nodes in words, too. The order:
+// flags, the user's variables (GPURUN_NNODES), torchrun's, RANK with WORLD_SIZE, Slurm,
+// MPI, clouds, Kubernetes, a plain host. A launch that would start several gpuruns side
+// by side goes before the user's word, because each of them has been told so.
+func (a Asked) Detect(env []string) (Place, error) {
 	vars := readVars(env)
-	said, err := fromUser(vars)
-	if err != nil {
-		return Place{}, err
-	}
 	found, err := fromSurroundings(vars)
 	if err != nil {
 		return Place{}, err
 	}
-	if said.Kind == "" || found.TasksPerNode > 1 || said.Nodes == 1 && found.Nodes > 1 {
+	if found.RestartCount, err = vars.restarts(); err != nil {
+		return Place{}, err
+	}
+	if found.TasksPerNode > 1 {
 		return found, nil
 	}
-	// The scheduler's identity of the job remains, whoever counts the nodes.
-	said.Job, said.Element, said.End, said.Step, said.Node = found.Job, found.Element, found.End, found.Step, found.Node
-	said.RestartCount, said.Leaked = found.RestartCount, found.Leaked
-	if said.Job != "" {
-		said.Evidence = fmt.Sprintf("%s job=%s %s", said.Kind, jobStep(said), strings.TrimPrefix(said.Evidence, string(said.Kind)+" "))
+	if p, err := vars.fromProcess(); err != nil || p.TasksPerNode > 1 {
+		return p, err
 	}
-	return said, nil
+	claims, err := vars.claims(a)
+	if err != nil {
+		return Place{}, err
+	}
+	p, err := vars.settle(claims, found, a.How)
+	if err != nil {
+		return Place{}, err
+	}
+	p.GangID = vars.gangID(p, a)
+	p.Warnings = vars.warnings(p)
+	return p, nil
 }
 
 // fromSurroundings asks each scheduler's variables in turn.
@@ -69,80 +75,49 @@ func (v variables) count(name string, fallback int) (int, error) {
 	if v[name] == "" {
 		return fallback, nil
 	}
-	n, err := strconv.Atoi(v[name])
+	return v.said(name).whole()
+}
+
+// whole reads a whole number from 0.
+func (s Said) whole() (int, error) {
+	n, err := strconv.Atoi(s.Value)
 	if err != nil || n < 0 {
-		return 0, errext.Errorf("unset it, or set it to what the launch has",
-			"%s=%q is no whole number", name, v[name])
+		return 0, errext.Errorf("unset it, or set it to what the launch has", "%s=%q is no whole number", s.By, s.Value)
 	}
 	return n, nil
 }
 
-// fromUser reads what the user, or an operator that follows torchrun, says
-// about nodes.
-func fromUser(vars variables) (Place, error) {
-	switch {
-	case vars["GPURUN_NNODES"] != "":
-		return nodesFrom(vars, Torchrun, "GPURUN_NNODES", "GPURUN_NODE_RANK")
-	case vars["PET_NNODES"] != "":
-		// An elastic range, "2:4": the launch may grow to its upper end.
-		_, upper, elastic := strings.Cut(vars["PET_NNODES"], ":")
-		if elastic {
-			vars = variables{"PET_NNODES": upper, "PET_NODE_RANK": vars["PET_NODE_RANK"]}
-		}
-		return nodesFrom(vars, Torchrun, "PET_NNODES", "PET_NODE_RANK")
-	case vars["WORLD_SIZE"] != "" && vars["RANK"] != "":
-		return fromRank(vars)
+// fromProcess knows a gpurun that is one of several on its node: with LOCAL_RANK, RANK
+// and WORLD_SIZE number processes, each of which has started a gpurun of its own.
+func (v variables) fromProcess() (Place, error) {
+	if v["LOCAL_RANK"] == "" || v["RANK"] == "" || v["WORLD_SIZE"] == "" {
+		return Place{}, nil
 	}
-	return Place{}, nil
-}
-
-// fromRank reads RANK and WORLD_SIZE. Operators (PyTorchJob, Volcano) number
-// nodes with them. With LOCAL_RANK they number processes, and then each process
-// of a launch has started a gpurun of its own.
-func fromRank(vars variables) (Place, error) {
-	p, err := nodesFrom(vars, Torchrun, "WORLD_SIZE", "RANK")
-	if err != nil || vars["LOCAL_RANK"] == "" {
-		return p, err
-	}
-	local, err := vars.count("LOCAL_WORLD_SIZE", p.Nodes)
+	size, err := v.count("WORLD_SIZE", 1)
 	if err != nil {
 		return Place{}, err
 	}
-	p.TasksPerNode = max(local, 1)
-	p.Nodes = max(p.Nodes/p.TasksPerNode, 1)
-	p.NodeRank /= p.TasksPerNode
-	p.Evidence = fmt.Sprintf("%s process %s/%s via LOCAL_RANK", Torchrun, vars["RANK"], vars["WORLD_SIZE"])
-	return p, nil
-}
-
-// nodesFrom makes a place of two variables that hold a number of nodes and this
-// node's number.
-func nodesFrom(vars variables, kind Kind, nodes, rank string) (Place, error) {
-	n, err := vars.count(nodes, 1)
+	rank, err := v.count("RANK", 0)
 	if err != nil {
 		return Place{}, err
 	}
-	k, err := vars.count(rank, 0)
+	local, err := v.count("LOCAL_WORLD_SIZE", size)
 	if err != nil {
 		return Place{}, err
 	}
-	n = max(n, 1)
-	if k >= n {
-		return Place{}, errext.Errorf("nodes are numbered from 0",
-			"%s=%s but %s=%s", rank, vars[rank], nodes, cmp.Or(vars[nodes], "1"))
-	}
+	local = max(local, 1)
 	return Place{
-		Kind: kind, Nodes: n, NodeRank: k, TasksPerNode: 1,
-		Evidence: fmt.Sprintf("%s node %d/%d via %s", kind, k+1, n, nodes),
+		Kind: Torchrun, Nodes: max(size/local, 1), NodeRank: rank / local, TasksPerNode: local,
+		Evidence: fmt.Sprintf("%s process %d/%d via LOCAL_RANK", Torchrun, rank, size),
 	}, nil
 }
 
 // fromMPI reads what mpirun tells its processes.
 func fromMPI(vars variables) (Place, error) {
-	for _, names := range [][2]string{
-		{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-		{"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"},
-		{"PMI_SIZE", "MPI_LOCALNRANKS"},
+	for _, names := range [][3]string{
+		{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"},
+		{"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK"},
+		{"PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK"},
 	} {
 		if vars[names[0]] == "" {
 			continue
@@ -155,29 +130,15 @@ func fromMPI(vars variables) (Place, error) {
 		if err != nil {
 			return Place{}, err
 		}
+		rank, err := vars.count(names[2], 0)
+		if err != nil {
+			return Place{}, err
+		}
 		local = max(local, 1)
 		return Place{
-			Kind: MPI, Nodes: max(size/local, 1), TasksPerNode: local,
+			Kind: MPI, Nodes: max(size/local, 1), NodeRank: rank / local, TasksPerNode: local,
 			Evidence: fmt.Sprintf("%s %d processes via %s", MPI, size, names[0]),
 		}, nil
-	}
-	return Place{}, nil
-}
-
-// clouds are the services that number nodes in variables of their own.
-var clouds = []struct{ nodes, rank, job string }{
-	{"SKYPILOT_NUM_NODES", "SKYPILOT_NODE_RANK", "SKYPILOT_TASK_ID"},
-	{"DSTACK_NODES_NUM", "DSTACK_NODE_RANK", "DSTACK_RUN_ID"},
-	{"AWS_BATCH_JOB_NUM_NODES", "AWS_BATCH_JOB_NODE_INDEX", "AWS_BATCH_JOB_ID"},
-}
-
-func fromCloud(vars variables) (Place, error) {
-	for _, c := range clouds {
-		if vars[c.nodes] != "" {
-			p, err := nodesFrom(vars, Cloud, c.nodes, c.rank)
-			p.Job = vars[c.job]
-			return p, err
-		}
 	}
 	return Place{}, nil
 }
@@ -185,12 +146,40 @@ func fromCloud(vars variables) (Place, error) {
 // fromKubernetes recognises a pod. Nothing in it tells how many pods there are;
 // operators say so through torchrun's variables.
 func fromKubernetes(vars variables) (Place, error) {
-	if vars["KUBERNETES_SERVICE_HOST"] == "" {
+	if vars["KUBERNETES_SERVICE_HOST"] == "" && vars["JOB_COMPLETION_INDEX"] == "" {
 		return Place{}, nil
 	}
-	evidence := fmt.Sprintf("%s node 1/1 via KUBERNETES_SERVICE_HOST", Kubernetes)
+	p := Place{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1}
+	p.Evidence = p.evidence("KUBERNETES_SERVICE_HOST")
 	if index := vars["JOB_COMPLETION_INDEX"]; index != "" {
-		evidence += ", index " + index + " of its job"
+		p.Evidence += ", index " + index + " of its job"
 	}
-	return Place{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1, Evidence: evidence}, nil
+	return p, nil
+}
+
+// warnings are about a pod of an indexed Job that was told of no others: as far as it
+// knows the whole job is its own, and so do all others think.
+func (v variables) warnings(p Place) []string {
+	index := v["JOB_COMPLETION_INDEX"]
+	if p.Kind != Kubernetes || index == "" || p.By != "" {
+		return nil
+	}
+	return []string{"this is pod " + index + " of an indexed Job, and nothing says how many there are: each of them trains the whole job. " +
+		"GPURUN_NNODES and GPURUN_HEAD make them one training, GPURUN_NNODES=1 says that each is one"}
+}
+
+// evidence: "slurm-step job=123.0 node 2/4 (n3) via SLURM_STEP_NODELIST".
+func (p Place) evidence(variable string) string {
+	text := string(p.Kind)
+	if p.Slurm() {
+		text += " job=" + jobStep(p)
+	}
+	text += fmt.Sprintf(" node %d/%d", p.NodeRank+1, p.Nodes)
+	if p.Node != "" {
+		text += " (" + p.Node + ")"
+	}
+	if p.TasksPerNode > 1 {
+		text += fmt.Sprintf(" %d tasks a node", p.TasksPerNode)
+	}
+	return text + " via " + variable
 }

@@ -1,27 +1,50 @@
 package cluster
 
-import "github.com/gpurun/gpurun/launcher/errext"
+import (
+	"fmt"
 
-const oneNode = "gpurun runs on one node: ask for --nodes=1, or put `srun -N1 -n1 --ntasks-per-node=1` before gpurun"
+	"github.com/gpurun/gpurun/launcher/errext"
+)
 
-// Refuse returns an error with a hint where gpurun must not start: where it would run
-// several times side by side, each believing to be the whole job and writing to
-// the same folders, or on a machine outside the allocation. It is nil elsewhere.
+// Refuse returns an error with a hint where gpurun can never work: where it would run
+// several times side by side, each believing to be the whole job and writing to the
+// same folders, on one of a job's nodes only, or on a machine outside the allocation.
+// It is nil elsewhere.
 func (p Place) Refuse() error {
 	switch {
 	case p.TasksPerNode > 1:
 		return p.refuseTasks()
-	case p.Kind == SlurmLogin:
-		return errext.Errorf("put `srun -N1 -n1 --ntasks-per-node=1` before gpurun, so that it runs on the job's node",
-			"this machine is not part of Slurm job %s", p.Job)
-	case p.Nodes <= 1:
+	case p.By != "":
 		return nil
+	case p.Kind == SlurmLogin:
+		return errext.Errorf(p.srun(), "this machine is not part of Slurm job %s", p.Job)
+	case p.Kind == SlurmBatch && p.Nodes > 1:
+		return errext.Errorf(p.srun(), "Slurm job %s has %d nodes, and gpurun was started on one of them", p.Job, p.Nodes)
+	}
+	return nil
+}
+
+// srun is what starts gpurun on each of a job's nodes.
+func (p Place) srun() string {
+	if p.Nodes == 1 {
+		return "put `srun -N1 -n1 --ntasks-per-node=1` before gpurun, so that it runs on the job's node"
+	}
+	return fmt.Sprintf("start one gpurun a node: srun --mpi=pmi2 --nodes=%d --ntasks-per-node=1 gpurun …", p.Nodes)
+}
+
+const oneNode = "gpurun runs on one node: ask for --nodes=1, or put `srun -N1 -n1 --ntasks-per-node=1` before gpurun"
+
+// OneNodeOnly refuses several nodes. What can never work is Refuse's.
+func (p Place) OneNodeOnly() error {
+	switch {
+	case p.Nodes <= 1 || p.TasksPerNode > 1:
+		return nil
+	case p.Kind == SlurmLogin:
+		return errext.Errorf(oneNode, "this machine is not part of Slurm job %s", p.Job)
 	case p.Kind == SlurmBatch:
-		return errext.Errorf(oneNode,
-			"Slurm job %s has %d nodes, and gpurun was started on one of them", p.Job, p.Nodes)
+		return errext.Errorf(oneNode, "Slurm job %s has %d nodes, and gpurun was started on one of them", p.Job, p.Nodes)
 	case p.Kind == SlurmStep:
-		return errext.Errorf(oneNode,
-			"Slurm step %s starts gpurun on %d nodes", jobStep(p), p.Nodes)
+		return errext.Errorf(oneNode, "Slurm step %s starts gpurun on %d nodes", jobStep(p), p.Nodes)
 	}
 	return errext.Errorf("gpurun runs on one node: start the job with a single one",
 		"the job spans %d nodes (%s)", p.Nodes, p.Evidence)

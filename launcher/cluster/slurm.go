@@ -20,17 +20,15 @@ func fromSlurm(vars variables) (Place, error) {
 	if vars["SLURM_JOB_ID"] == "" {
 		return Place{}, nil
 	}
-	restarts, err := vars.count("SLURM_RESTART_COUNT", 0)
-	if err != nil {
-		return Place{}, err
-	}
-	p := Place{Job: slurmJob(vars), Element: vars["SLURM_ARRAY_TASK_ID"], End: slurmEnd(vars), Node: vars["SLURMD_NODENAME"], RestartCount: restarts}
+	p := Place{Job: slurmJob(vars), Element: vars["SLURM_ARRAY_TASK_ID"], End: slurmEnd(vars), Node: vars["SLURMD_NODENAME"]}
 
 	step, reason := readStep(vars)
 	if reason == "" {
 		p.Kind, p.Step = SlurmStep, step.id
 		p.Nodes, p.NodeRank, p.TasksPerNode = len(step.hosts), step.node, slices.Max(step.tasks)
-		p.Evidence = slurmEvidence(p, "SLURM_STEP_NODELIST")
+		// Not SLURM_LAUNCH_NODE_IPADDR: that is srun's own host.
+		p.Head = step.hosts[0]
+		p.Evidence = p.evidence("SLURM_STEP_NODELIST")
 		return p, nil
 	}
 	nodes, variable := jobNodes(vars)
@@ -38,7 +36,7 @@ func fromSlurm(vars variables) (Place, error) {
 	if p.Node == "" {
 		p.Kind = SlurmLogin
 	}
-	p.Evidence = slurmEvidence(p, variable)
+	p.Evidence = p.evidence(variable)
 	if vars["SLURM_STEP_ID"] != "" && vars["SLURM_STEP_ID"] != interactiveStep {
 		p.Leaked = true
 		p.Evidence += fmt.Sprintf(", SLURM_STEP_ID=%s ignored: %s", vars["SLURM_STEP_ID"], reason)
@@ -155,20 +153,6 @@ func tasksPerNode(text string) ([]int, error) {
 		tasks = append(tasks, slices.Repeat([]int{n}, count)...)
 	}
 	return tasks, nil
-}
-
-// slurmEvidence: "slurm-step job=123.0 node 2/4 (n3) via SLURM_STEP_NODELIST".
-func slurmEvidence(p Place, variable string) string {
-	where := ""
-	if p.Node != "" {
-		where = " (" + p.Node + ")"
-	}
-	tasks := ""
-	if p.TasksPerNode > 1 {
-		tasks = fmt.Sprintf(" %d tasks a node", p.TasksPerNode)
-	}
-	return fmt.Sprintf("%s job=%s node %d/%d%s%s via %s",
-		p.Kind, jobStep(p), p.NodeRank+1, p.Nodes, where, tasks, variable)
 }
 
 func jobStep(p Place) string {

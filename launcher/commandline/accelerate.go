@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -80,6 +81,13 @@ func takeAccelerate(_ *Launcher, c Call) (Inner, error) {
 	}
 	inner := Inner{Argv: read.Rest, Env: v.environment(config)}
 	inner.Ranks, inner.Alone = v.processes()
+	if inner.Nodes, err = v.nodes(options); err != nil {
+		return Inner{}, err
+	}
+	if inner.Nodes.Several() {
+		inner.Alone = false
+		inner.Ranks = v.onThisNode(inner.Ranks)
+	}
 	inner.Kind, _ = read.understood()
 	if v["module"] != "" { // as its configuration file can say, too
 		inner.Kind = Module
@@ -174,9 +182,6 @@ func (v launchValues) refuse() error {
 	if v["compute_environment"] != "" && v["compute_environment"] != "LOCAL_MACHINE" {
 		return fmt.Errorf("its configuration is for %s", v["compute_environment"])
 	}
-	if n := v["num_machines"]; n != "" && n != "1" {
-		return fmt.Errorf("num_machines is %s: start gpurun on each node, with launch.nnodes", n)
-	}
 	if v["mixed_precision"] == "fp8" {
 		return errors.New("gpurun cannot take mixed_precision fp8 over: set launch.ranks = \"self\"")
 	}
@@ -193,6 +198,38 @@ func (v launchValues) processes() (ranks string, alone bool) {
 		return "1", true
 	}
 	return v["num_processes"], !sharded && v["multi_gpu"] == "" && v["distributed_type"] != "MULTI_GPU"
+}
+
+// nodes is what flags and file say of the nodes. The file is often the same on all of
+// them, and numbers each of them 0: only where nobody else numbers them does it count.
+func (v launchValues) nodes(flags map[string]string) (Nodes, error) {
+	said := func(name string) Said {
+		if flags[name] == "" {
+			return Said{v[name], name}
+		}
+		return Said{v[name], "--" + name}
+	}
+	n := Nodes{Count: said("num_machines"), Default: said("machine_rank"), Head: said("main_process_ip")}
+	if flags["machine_rank"] != "" {
+		n.Rank = n.Default
+	}
+	if n.Count.Value != "" {
+		if err := (Given{Source: n.Count.By, Value: n.Count.Value}).nodes(); err != nil {
+			return Nodes{}, err
+		}
+	}
+	return n, nil
+}
+
+// onThisNode is the share of one node in the processes of all of them, as the launcher
+// parts them (prepare_multi_gpu_env).
+func (v launchValues) onThisNode(all string) string {
+	processes, err := strconv.Atoi(all)
+	machines, bad := strconv.Atoi(v["num_machines"])
+	if err != nil || bad != nil || machines < 1 || processes < machines {
+		return all
+	}
+	return strconv.Itoa(processes / machines)
 }
 
 func on(value string) bool { return strings.EqualFold(value, "true") }

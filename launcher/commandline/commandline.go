@@ -38,6 +38,8 @@ type Inner struct {
 	// Ranks is how many the command line asks for on this node, in torchrun's
 	// words; empty where it does not say: a rank for each GPU then, else one.
 	Ranks string
+	// Nodes is what the command line says of the nodes of the launch.
+	Nodes Nodes
 	// Alone: where there is one rank, the launcher starts it as a process that has
 	// no rank.
 	Alone bool
@@ -79,7 +81,7 @@ type Starts struct {
 	// option, taken off. A user's own script in its place is what is started.
 	Site string
 	// Ranks and Nodes are the variables with the number of ranks on a node, and of
-	// nodes, of which gpurun takes one over.
+	// nodes.
 	Ranks, Nodes string
 	// One: there is one rank where nothing says how many.
 	One bool
@@ -123,8 +125,9 @@ type Call struct {
 
 // Files are the files that a launcher would read, as it would find them.
 type Files struct {
-	// Exists reports whether there is a file.
+	// Exists reports whether there is a file, and Text reads one.
 	Exists func(path string) bool
+	Text   func(path string) (string, error)
 	// Table reads a YAML or JSON file whose top level is a table, in its order. The
 	// error names the file.
 	Table func(path string) ([]Pair, error)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// deepspeed is DeepSpeed's (deepspeed/launcher/runner.py). gpurun starts the nodes
-// itself, and chooses no devices in another way than by CUDA_VISIBLE_DEVICES.
+// deepspeed is DeepSpeed's (deepspeed/launcher/runner.py). gpurun is started on each
+// node, and chooses no devices in another way than by CUDA_VISIBLE_DEVICES.
 var deepspeed = Launcher{
 	Command: []string{"deepspeed"},
 	Modules: []string{"deepspeed", "deepspeed.launcher.runner"},
@@ -15,9 +15,9 @@ var deepspeed = Launcher{
 	Grammar: Grammar{Abbreviations: true, Remainder: true, Options: slices.Concat(
 		[]Option{
 			{Name: "module", Bare: true, Means: AsModule}, {Name: "no_python", Bare: true, Means: AsProgram},
-			{Name: "num_gpus", Means: Ranks}, {Name: "num_accelerators", Means: Ranks}, {Name: "num_nodes", Means: OneNode},
+			{Name: "num_gpus", Means: Ranks}, {Name: "num_accelerators", Means: Ranks}, {Name: "num_nodes"},
 			{Name: "include", Short: 'i'}, {Name: "quiet", Short: 'q', Bare: true},
-			{Name: "hostfile", Short: 'H', Means: Refused}, {Name: "exclude", Short: 'e', Means: Refused}, {Name: "help", Short: 'h', Bare: true, Means: Help},
+			{Name: "hostfile", Short: 'H'}, {Name: "exclude", Short: 'e', Means: Refused}, {Name: "help", Short: 'h', Bare: true, Means: Help},
 		},
 		meaning(Refused, valued("launcher_args", "autotuning", "venv_script")), meaning(Refused, bare("elastic_training")),
 		bare("no_local_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid", "bind_cores_to_rank"),
@@ -44,13 +44,98 @@ func takeDeepSpeed(l *Launcher, c Call) (Inner, error) {
 	if _, without := read.Last("no_local_rank"); !without {
 		inner.Argv = slices.Concat(read.Rest[:1], []string{LocalRank}, read.Rest[1:])
 	}
-	if include, _ := read.Last("include"); include.Value != "" {
-		host, slots, found := strings.Cut(include.Value, ":")
-		if !found || host != "localhost" || strings.Contains(slots, "@") {
-			return Inner{}, fmt.Errorf("--include %s: start gpurun on each node", include.Value)
-		}
-		inner.Env["CUDA_VISIBLE_DEVICES"] = slots
-		inner.Ranks = fmt.Sprint(strings.Count(slots, ",") + 1)
+	return inner, inner.onHosts(l, read, c)
+}
+
+// defaultHostfile is read where none is named (DLTS_HOSTFILE).
+const defaultHostfile = "/job/hostfile"
+
+// onHosts reads which hosts the launch has, and which devices of each. The launcher would
+// start the ranks there by itself, which gpurun would not see: it is started on each.
+func (inner *Inner) onHosts(l *Launcher, read Reading, c Call) error {
+	hosts, by, err := hostfile(read, c.Files)
+	if err != nil {
+		return err
 	}
-	return inner, nil
+	include, _ := read.Last("include")
+	switch {
+	case hosts == nil:
+		return inner.onThisHost(read, include.Value)
+	case include.Value != "":
+		devices := ""
+		if hosts, devices, err = included(hosts, include.Value); err != nil {
+			return err
+		}
+		inner.use(devices)
+	}
+	if g, given := read.Last("num_nodes"); given && g.Value != "-1" {
+		n, err := g.whole(g.Value, 1, len(hosts))
+		if err != nil {
+			return err
+		}
+		hosts = hosts[:n]
+	}
+	if inner.Ranks == "" {
+		inner.Ranks = sameSlots(hosts)
+	}
+	inner.Nodes = Nodes{Count: Said{fmt.Sprint(len(hosts)), by}, Head: Said{hosts[0].name, by}, How: oneANodeOf(l, c.Args, len(hosts))}
+	if address, given := read.Last("master_addr"); given {
+		inner.Nodes.Head = Said{address.Value, address.Source}
+	}
+	if rank, given := read.Last("node_rank"); given && rank.Value != "-1" { // with --no_ssh
+		inner.Nodes.Rank = Said{rank.Value, rank.Source}
+	}
+	return nil
+}
+
+// hostfile are the hosts of the file that is named, or of the default one; none where
+// there is none.
+func hostfile(read Reading, files Files) (hosts []host, by string, err error) {
+	name := defaultHostfile
+	by = name
+	if g, given := read.Last("hostfile"); given {
+		name, by = g.Value, "--hostfile "+g.Value
+	} else if !files.Exists(name) {
+		return nil, "", nil
+	}
+	text, err := files.Text(name)
+	if err == nil {
+		hosts, err = hostsOf(text)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w", by, err)
+	}
+	return hosts, by, nil
+}
+
+// onThisHost is a launch without other hosts.
+func (inner *Inner) onThisHost(read Reading, include string) error {
+	if g, given := read.Last("num_nodes"); given && g.Value != "-1" && g.Value != "1" {
+		return fmt.Errorf("%s %s: there is no hostfile that names the nodes", g.Source, g.Value)
+	}
+	if include == "" {
+		return nil
+	}
+	host, slots, found := strings.Cut(include, ":")
+	if !found || host != "localhost" || strings.Contains(slots, "@") {
+		return fmt.Errorf("--include %s: there is no hostfile that names the nodes", include)
+	}
+	inner.use(slots)
+	return nil
+}
+
+// use makes the devices that were chosen the only ones, with a rank for each.
+func (inner *Inner) use(devices string) {
+	if devices == "" {
+		return
+	}
+	inner.Env["CUDA_VISIBLE_DEVICES"] = devices
+	inner.Ranks = fmt.Sprint(strings.Count(devices, ",") + 1)
+}
+
+// oneANodeOf says how the launch is started with a gpurun on each node.
+func oneANodeOf(l *Launcher, args []string, nodes int) string {
+	line := Quote(append([]string{"gpurun", l.Name()}, args...))
+	return fmt.Sprintf("deepspeed's own pdsh would start the ranks behind gpurun's back, so start gpurun once a node: "+
+		"srun --mpi=pmi2 --nodes=%d --ntasks-per-node=1 %s; or by ssh on each host, numbered from 0 as in the hostfile: GPURUN_NODE_RANK=0 %s", nodes, line, line)
 }

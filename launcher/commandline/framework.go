@@ -49,20 +49,11 @@ func readLauncher(g *Grammar, args []string) (Reading, error) {
 		return r, err
 	}
 	for _, g := range r.Given {
-		last, _ := r.Last(g.Name)
-		switch {
-		case g.Means == Refused, g.Means == Help:
+		if g.Means == Refused || g.Means == Help {
 			return r, fmt.Errorf("gpurun cannot take %s over: set launch.ranks = \"self\", or leave it out", g.Source)
-		case g.Means == OneNode && g.At == last.At && !isOneNode(g.Value):
-			return r, fmt.Errorf("%s %s: start gpurun on each node, with launch.nnodes", g.Source, g.Value)
 		}
 	}
 	return r, nil
-}
-
-// isOneNode reports whether a number of nodes is one, or the launcher's own choice.
-func isOneNode(count string) bool {
-	return count == "1" || count == "1:1" || count == "-1" || count == ""
 }
 
 // understood is what the options' meanings say: how many ranks there are, and what
@@ -100,6 +91,9 @@ func takeFramework(l *Launcher, c Call) (Inner, error) {
 		args = slices.Concat(args, []string{"--"}, read.Beyond)
 	}
 	inner := Inner{Env: map[string]string{}}
+	if inner.Nodes, err = nodesOf(read.Given); err != nil {
+		return Inner{}, err
+	}
 	kind, ranks := read.understood()
 	if l.Starts.Expand && len(args) > 0 && isConfig(args[0]) {
 		words, err := expand(args[0], c, inner.Env)
@@ -120,33 +114,38 @@ func takeFramework(l *Launcher, c Call) (Inner, error) {
 		inner.Kind, inner.Argv = kind, args
 	}
 	inner.Alone = s.Alone && !slices.Contains([]string{"1", "true", "y", "yes", "on"}, strings.ToLower(c.Env[s.Forced]))
-	if inner.Ranks, err = s.count(ranks, c.Env, inner.Env); err != nil {
-		return Inner{}, err
-	}
+	s.count(&inner, ranks, c.Env)
 	s.name(&inner, c.Files)
 	return inner, nil
 }
 
-// count is the number of ranks. The user's variables are stronger than those of an
-// expanded file.
-func (s *Starts) count(given string, env, file map[string]string) (string, error) {
+// count is the number of ranks, and what variables say of the nodes. The user's are
+// stronger than those of an expanded file.
+func (s *Starts) count(inner *Inner, given string, env map[string]string) {
 	variable := func(name string) string {
 		if value, set := env[name]; set || name == "" {
 			return value
 		}
-		return file[name]
+		return inner.Env[name]
 	}
-	if nodes := variable(s.Nodes); nodes != "" && nodes != "1" {
-		return "", fmt.Errorf("%s is %s: start gpurun on each node, with launch.nnodes", s.Nodes, nodes)
+	if s.Nodes != "" && variable(s.Nodes) != "" {
+		inner.Nodes = Nodes{
+			Count: Said{variable(s.Nodes), s.Nodes}, Rank: Said{variable(nodeRank), nodeRank}, Head: Said{variable(masterAddr), masterAddr},
+		}
 	}
+	inner.Alone = inner.Alone && !inner.Nodes.Several()
+	inner.Ranks = given
 	if given == "" {
-		given = variable(s.Ranks)
+		inner.Ranks = variable(s.Ranks)
 	}
-	if given == "" && s.One {
-		given = "1"
+	if inner.Ranks == "" && s.One {
+		inner.Ranks = "1"
 	}
-	return given, nil
 }
+
+// The variables by which frameworks that count nodes in one number them, and find the
+// first.
+const nodeRank, masterAddr = "NODE_RANK", "MASTER_ADDR"
 
 // name replaces arguments that name a file of the framework by its path.
 func (s *Starts) name(inner *Inner, files Files) {

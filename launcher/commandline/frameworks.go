@@ -22,7 +22,7 @@ var composer = Launcher{
 var tune = Launcher{
 	Command: []string{"tune", "run"},
 	takes:   takeFramework,
-	Grammar: Grammar{Options: without(torchrunOptions(), "rdzv-endpoint", "node-rank", "no-python", "module"), Abbreviations: true, Remainder: true},
+	Grammar: Grammar{Options: without(torchrunOptions(), "no-python", "module"), Abbreviations: true, Remainder: true},
 	Starts:  Starts{Site: "recipes/{1}.py", One: true, Alone: true, Files: map[string]string{"config": "recipes/configs/{}.yaml"}},
 }
 

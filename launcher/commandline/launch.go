@@ -30,6 +30,8 @@ type Launch struct {
 	Role             string
 	// RunID is empty where the user chose none.
 	RunID string
+	// Nodes is what is said of the nodes of the launch.
+	Nodes Nodes
 	// ShutdownTimeout is the grace between SIGTERM and SIGKILL.
 	ShutdownTimeout time.Duration
 	// LocalRankArg: each rank's arguments get --local-rank=N, as
@@ -50,6 +52,7 @@ type Launch struct {
 	Set      map[string]string
 	Warnings []string
 
+	given              []Given
 	standalone, useEnv bool
 	module, noPython   bool
 	// idle lists options without effect here, in the order given.
@@ -99,7 +102,8 @@ func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*Launch, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.takeAll(append(grammar.fromVariables(read.Given, env), read.Given...)); err != nil {
+	l.given = append(grammar.fromVariables(read.Given, env), read.Given...)
+	if err := l.takeAll(l.given); err != nil {
 		return nil, err
 	}
 	if len(read.Rest) == 0 {
@@ -180,15 +184,37 @@ func (l *Launch) finish() error {
 		l.MasterPort = 0
 		l.idle = append(l.idle, source)
 	}
+	var err error
+	if l.Nodes, err = nodesOf(l.given); err != nil {
+		return err
+	}
+	l.warnOfMeeting()
+	return nil
+}
+
+// warnOfMeeting says which options have no effect: on one node its ranks need not find
+// others.
+func (l *Launch) warnOfMeeting() {
+	where := " on one node"
+	if l.Nodes.Several() {
+		where = ""
+		l.idle = slices.DeleteFunc(l.idle, func(source string) bool {
+			return slices.ContainsFunc(l.given, func(g Given) bool { return g.Source == source && slices.Contains(onOneNode, g.Name) })
+		})
+	} else if g, ok := (Reading{Given: l.given}).Last("master-addr"); ok && !slices.Contains(loopbacks, g.Value) {
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s=%s has no effect on one node: ranks meet at 127.0.0.1", g.Source, g.Value))
+	}
 	if len(l.idle) > 0 {
 		verb := "have"
 		if len(l.idle) == 1 {
 			verb = "has"
 		}
-		l.Warnings = append(l.Warnings, fmt.Sprintf("%s %s no effect with gpurun on one node", strings.Join(l.idle, ", "), verb))
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s %s no effect with gpurun%s", strings.Join(l.idle, ", "), verb, where))
 	}
-	return nil
 }
+
+// loopbacks are the addresses at which ranks of one node meet.
+var loopbacks = []string{"127.0.0.1", "localhost", "::1", "[::1]"}
 
 // take understands one option.
 func (l *Launch) take(g Given) (err error) {
@@ -228,8 +254,6 @@ func (l *Launch) truths(name string) *bool {
 // takeValue understands an option with a value.
 func (l *Launch) takeValue(g Given) (err error) {
 	switch g.Name {
-	case "nnodes":
-		return takeNodes(g)
 	case "nproc-per-node":
 		return l.takeNproc(g)
 	case "max-restarts":
@@ -248,10 +272,7 @@ func (l *Launch) takeValue(g Given) (err error) {
 		if g.Value != "none" { // torchrun's word for no choice
 			l.RunID = g.Value
 		}
-	case "node-rank":
-		return takeNodeRank(g)
-	case "master-addr":
-		l.takeMasterAddr(g)
+	case "nnodes", "node-rank", "master-addr": // nodesOf reads them together
 	case "master-port":
 		l.MasterPort, err = g.whole(g.Value, 0, 65535)
 	case "signals-to-handle":
@@ -320,41 +341,6 @@ func (g Given) streams() (Streams, error) {
 // many bounds numbers that have no bound of their own.
 const many = 1 << 30
 
-// oneNode is the hint for everything that wants more than one node.
-const oneNode = "start gpurun with --nnodes=1, or use torchrun for this job"
-
-// takeNodes accepts one node: "1" or "1:1".
-func takeNodes(g Given) error {
-	least, most, isRange := strings.Cut(g.Value, ":")
-	if !isRange {
-		most = least
-	}
-	low, err := g.whole(least, 1, many)
-	if err != nil {
-		return err
-	}
-	high, err := g.whole(most, 1, many)
-	if err != nil {
-		return err
-	}
-	if high < low {
-		return errext.Errorf("write MIN:MAX", "%s: %s ends before it starts", g.Source, g.Value)
-	}
-	if high > 1 {
-		return errext.Errorf(oneNode, "%s=%s: more than one node is not supported", g.Source, g.Value)
-	}
-	return nil
-}
-
-// takeNodeRank accepts the only node's rank.
-func takeNodeRank(g Given) error {
-	n, err := g.whole(g.Value, 0, many)
-	if err == nil && n > 0 {
-		return errext.Errorf(oneNode, "%s=%d: more than one node is not supported", g.Source, n)
-	}
-	return err
-}
-
 func (l *Launch) takeNproc(g Given) error {
 	switch g.Value {
 	case "auto", "gpu", "cpu":
@@ -373,15 +359,6 @@ func (l *Launch) takeNproc(g Given) error {
 	}
 	l.NprocPerNode = strconv.Itoa(n)
 	return nil
-}
-
-// takeMasterAddr warns of an address that no rank of a single node needs.
-func (l *Launch) takeMasterAddr(g Given) {
-	switch g.Value {
-	case "127.0.0.1", "localhost", "::1", "[::1]":
-		return
-	}
-	l.Warnings = append(l.Warnings, fmt.Sprintf("%s=%s has no effect on one node: ranks meet at 127.0.0.1", g.Source, g.Value))
 }
 
 // takeSignals warns of a list that is not the default: gpurun handles these four.

@@ -41,8 +41,8 @@ const (
 	Idle
 	// Ranks: how many ranks a node has.
 	Ranks
-	// OneNode: it counts nodes, of which gpurun takes one over.
-	OneNode
+	// NodeCount: how many nodes the launch has.
+	NodeCount
 	// AsModule and AsProgram: what is to be started is a module, or a program.
 	AsModule
 	AsProgram

@@ -29,7 +29,7 @@ func TestTableGrowsByData(t *testing.T) {
 			takes: takeFramework,
 			Grammar: Grammar{Remainder: true, Options: []Option{
 				{Name: "workers", Aliases: []string{"procs"}, Short: 'w', Means: Ranks}, {Name: "as-module", Bare: true, Means: AsModule},
-				{Name: "hosts", Means: OneNode}, {Name: "tpu", Bare: true, Means: Refused}, {Name: "color", Bare: true, Negated: true},
+				{Name: "hosts", Means: NodeCount}, {Name: "tpu", Bare: true, Means: Refused}, {Name: "color", Bare: true, Negated: true},
 			}},
 			Starts: Starts{Ranks: "SWARM_WORKERS", Nodes: "SWARM_HOSTS", Env: map[string]string{"SWARM": "1"}},
 		}),
@@ -42,14 +42,19 @@ func TestTableGrowsByData(t *testing.T) {
 		"/opt/swarm-start -w4 --as-module pkg.train":            {Wrapper: "swarm-start", Kind: Module, Argv: []string{"pkg.train"}, Ranks: "4", Env: map[string]string{"SWARM": "1"}},
 		"python -m swarm start train.py":                        {Wrapper: "swarm start", Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
 		"python3 -u -m swarm.cli --hosts 1 train.py -- -x":      {Wrapper: "swarm start", Kind: Script, Argv: []string{"train.py", "-x"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
+		"swarm start --hosts 2 train.py":                        {Wrapper: "swarm start", Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
 	} {
 		inner, known, err := table.UnwrapLauncher(strings.Fields(line), environ.Vars{"SWARM_WORKERS": "7"}, noFiles)
+		if inner.Nodes.Several() != strings.Contains(line, "--hosts 2") {
+			t.Errorf("%s: nodes are %+v", line, inner.Nodes)
+		}
+		inner.Nodes = Nodes{}
 		if diff := cmp.Diff(want, inner); !known || err != nil || diff != "" {
 			t.Errorf("%s: %v, %v (-want +got):\n%s", line, known, err, diff)
 		}
 	}
 	for line, want := range map[string]string{
-		"swarm start --hosts 2 train.py": "swarm start: --hosts 2: start gpurun on each node", "swarm start --tpu train.py": "cannot take --tpu over",
+		"swarm start --hosts 2:4 train.py": "swarm start: --hosts=2:4: gpurun wants a fixed number of nodes", "swarm start --tpu train.py": "cannot take --tpu over",
 		"swarm start --new train.py": "does not know the option --new", "swarm start": "names nothing to start", "swarm start --workers": "--workers needs a value",
 	} {
 		if _, known, err := table.UnwrapLauncher(strings.Fields(line), nil, noFiles); !known || err == nil || !strings.Contains(err.Error(), want) {

@@ -89,7 +89,7 @@ func (s *Starts) config(option, value string, files Files) string {
 }
 
 // takeTorchrun takes torchrun's options off that a launcher hands on to it. Of them
-// the number of ranks matters: the ranks' output and where they meet are gpurun's.
+// the numbers of ranks and nodes matter: the ranks' output is gpurun's.
 func takeTorchrun(args []string) (Inner, error) {
 	read, err := readLauncher(&torchrun.Grammar, args)
 	if err != nil {
@@ -102,5 +102,6 @@ func takeTorchrun(args []string) (Inner, error) {
 	if ranks == "" {
 		ranks = "1" // as torchrun does
 	}
-	return Inner{Kind: kind, Argv: read.Rest, Ranks: ranks}, nil
+	nodes, err := nodesOf(read.Given)
+	return Inner{Kind: kind, Argv: read.Rest, Ranks: ranks, Nodes: nodes}, err
 }

@@ -24,7 +24,7 @@ var (
 func torchrunOptions() []Option {
 	const filters = "leave it out, and filter the files that --tee writes"
 	options := []Option{
-		{Name: "nnodes", Means: OneNode},
+		{Name: "nnodes", Means: NodeCount},
 		{Name: "nproc-per-node", Means: Ranks},
 		{Name: "standalone", Bare: true},
 		{Name: "max-restarts"},

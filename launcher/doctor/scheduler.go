@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -18,7 +19,7 @@ var schedulerChecks = []check{
 func place(_ context.Context, p *patient) Result {
 	at, err := cluster.Detect(p.environ)
 	if err == nil {
-		err = at.Refuse()
+		err = cmp.Or(at.OneNodeOnly(), at.Refuse())
 	}
 	if err != nil {
 		return problem(errext.Hint(err), "%v", err)

@@ -23,7 +23,7 @@ func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error)
 	j.origin.words = slices.Concat([]string{"gpurun"}, line.Flags, line.Command)
 	j.Workdir = dir
 	j.Name = nameOf(j.Argv[0])
-	j.Launch = launchOf(line)
+	j.Launch, j.nodes = launchOf(line), line.Nodes
 	j.Launch.LogDir = under(dir, j.Launch.LogDir)
 	j.Python = line.Python
 	if strings.Contains(j.Python, "/") {

@@ -242,7 +242,7 @@ func (r *reader) take(t *table, key string, c *command, err error) {
 
 // adopt makes a command that was taken apart the job's.
 func (j *Job) adopt(c *command) {
-	j.Kind, j.Argv, j.Through, j.torchrun = c.kind, c.argv, c.through, c.torchrun
+	j.Kind, j.Argv, j.Through, j.torchrun, j.nodes = c.kind, c.argv, c.through, c.torchrun, c.nodes
 	j.named = c.interpreter() != ""
 	if j.digested == nil && c.typed != nil {
 		j.digested = append([]string{string(Program)}, c.typed...)

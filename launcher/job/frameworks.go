@@ -54,7 +54,7 @@ func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
 	if err != nil {
 		return Inner{}, true, err
 	}
-	return Inner{Kind: inner.Kind, Argv: argv, Env: inner.Env, Ranks: inner.Ranks,
+	return Inner{Kind: inner.Kind, Argv: argv, Env: inner.Env, Ranks: inner.Ranks, Nodes: inner.Nodes,
 		Launcher: Launcher{Name: inner.Wrapper, Alone: inner.Alone, NUMA: inner.NUMA}}, true, nil
 }
 

@@ -15,6 +15,8 @@ type Inner struct {
 	Env map[string]string
 	// Ranks is the number of ranks that the launcher was asked for, empty for none.
 	Ranks string
+	// Nodes is what the launcher was told of the nodes of the launch.
+	Nodes commandline.Nodes
 	// Launcher is who would have started them.
 	Launcher Launcher
 }
@@ -34,7 +36,7 @@ func innerCommand(words, inside []string, env map[string]string, dir string, unw
 	if err != nil || !known {
 		return nil, err
 	}
-	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env), launcher: inner.Launcher}
+	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env), launcher: inner.Launcher, nodes: inner.Nodes}
 	if isPython(inside[0]) {
 		c.python = inside[0]
 	}

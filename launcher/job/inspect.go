@@ -37,14 +37,11 @@ type Inspected struct {
 // the GPUs, the interpreter and the script's source. It refuses a launch of several
 // nodes.
 func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
-	place, err := cluster.Detect(m.Environ)
+	place, err := j.place(m.Environ)
 	if err != nil {
 		return Inspected{}, err
 	}
-	if err := place.Refuse(); err != nil {
-		return Inspected{}, err
-	}
-	s := Inspected{job: *j, place: place, env: inherited(m.Environ).With(j.Env), warnings: slices.Concat(j.Warnings, m.Warnings)}
+	s := Inspected{job: *j, place: place, env: inherited(m.Environ).With(j.Env), warnings: slices.Concat(j.Warnings, m.Warnings, place.Warnings)}
 	if s.gpus, err = m.visible(j, s.env); err != nil {
 		s.warnings = append(s.warnings, strings.Split(err.Error(), "\n")...)
 	}

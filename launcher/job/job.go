@@ -81,6 +81,8 @@ type Job struct {
 	// torchrun is the launcher that the command named, whose interpreter the
 	// job would have had.
 	torchrun string
+	// nodes is what the command, or the train.toml, says of the nodes of the launch.
+	nodes commandline.Nodes
 	// named: the words of the command name its interpreter.
 	named bool
 	// origin is where the user wrote the words of Argv.

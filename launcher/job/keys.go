@@ -113,7 +113,7 @@ var jobKeys = []Key{
 
 var launchKeys = []Key{
 	{Name: "nproc_per_node", Form: NumberForm, Words: counts, Least: 1, Most: mostRanks, Default: `"auto"`, About: "ranks; auto: one for each usable GPU where the script is distributed, else one process"},
-	{Name: "nnodes", Form: NumberForm, Words: []string{"auto"}, Least: 1, Most: 1, Default: `"auto"`, About: "one node"},
+	{Name: "nnodes", Form: NumberForm, Words: []string{"auto"}, Least: 1, Most: mostNodes, Default: `"auto"`, About: "how many nodes the launch has to have; `\"auto\"`: as many as it is started on"},
 	{Name: "master_port", Form: NumberForm, Most: 65535, Default: "0", About: "0: a free one for each attempt"},
 	{Name: "ranks", Form: TextForm, Words: launchers, Default: `"gpurun"`, About: "who starts the ranks; self: the command starts its own"},
 	{Name: "data_parallel", Form: NumberForm, Most: many, Default: "0", About: "0: all ranks; set it where tensor, pipeline or context parallelism takes part of them"},

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -14,14 +15,7 @@ func (r *reader) readLaunch() {
 	t, l := r.table("launch"), &r.job.Launch
 	l.Self = t.choice("ranks", "gpurun", launchers...) == "self"
 	r.readNproc(t)
-	if v, set := t.get("nnodes"); set && v != "auto" && v != int64(1) {
-		switch n, isNumber := v.(int64); {
-		case isNumber && n > 1:
-			t.bad("nnodes", "%d: more than one node is not supported; write 1 or \"auto\"", n)
-		default:
-			t.bad("nnodes", "want 1 or \"auto\", found %s", shown(v))
-		}
-	}
+	r.readNodes(t)
 	port := t.whole("master_port", l.MasterPort, 0, 65535)
 	r.contradiction(t, "master_port", "master-port", port != l.MasterPort)
 	l.MasterPort = port
@@ -36,6 +30,27 @@ func (r *reader) readLaunch() {
 	l.TTY = t.choice("tty", l.TTY, ttys...)
 	l.LogLimit = readLogLimit(t, l.LogLimit)
 	r.checkDataParallel(t)
+}
+
+// mostNodes bounds the nodes of a launch.
+const mostNodes = 1 << 16
+
+// readNodes reads how many nodes there have to be.
+func (r *reader) readNodes(t *table) {
+	v, set := t.get("nnodes")
+	if !set || v == "auto" {
+		return
+	}
+	n, isNumber := v.(int64)
+	if !isNumber || n < 1 || n > mostNodes {
+		t.bad("nnodes", "want a number of nodes from 1 to %d, or \"auto\", found %s", mostNodes, shown(v))
+		return
+	}
+	count := strconv.FormatInt(n, 10)
+	if said := r.job.nodes.Count; said.Value != "" && said.Value != count {
+		t.bad("nnodes", "contradicts %s in the command, which says %s; keep one", said.By, said.Value)
+	}
+	r.job.nodes.Count = commandline.Said{Value: count, By: "launch.nnodes"}
 }
 
 // leastStall leaves a job room for a step of usual length.

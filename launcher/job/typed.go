@@ -196,6 +196,7 @@ func (t typedLine) takeFlags(j *Job, c *command) error {
 		return nil
 	}
 	l := j.Launch
+	j.nodes = t.line.Nodes.Over(j.nodes)
 	j.Launch = launchOf(t.line)
 	j.Launch.LogDir = under(t.dir, j.Launch.LogDir)
 	j.Launch.Auto, j.Launch.Launcher, j.Launch.TTY = l.Auto, l.Launcher, l.TTY

@@ -140,7 +140,7 @@ func TestTypedRefuses(t *testing.T) {
 		"--nproc-per-node 2 accelerate launch --num_processes 4 train.py": {"--nproc-per-node contradicts the launcher's number of ranks", "keep one"},
 		"--python /x/python python train.py":                              {"--python contradicts the command, which names python", "keep one"},
 		"--python /x/python uv run train.py":                              {"--python contradicts the command, which names uv run python", "keep one"},
-		"torchrun --nnodes 2 train.py":                                    {"more than one node is not supported", ""},
+		"torchrun --nnodes 2:4 train.py":                                  {"--nnodes=2:4: gpurun wants a fixed number of nodes", "give the number"},
 		"--mode lader python train.py":                                    {`--mode: unknown value "lader"`, "did you mean ladder?"},
 		"--mode x python train.py":                                        {`--mode: unknown value "x"`, `"predict", "ladder" or "off"`},
 		"--numerics mixed python train.py":                                {`--numerics: unknown value "mixed"`, "did you mean mixed-precision?"},

@@ -19,6 +19,8 @@ type command struct {
 	options          []string
 	// line is what torchrun's flags said; nil where there was no torchrun.
 	line *commandline.Launch
+	// nodes is what a launcher's words said of the nodes of the launch.
+	nodes commandline.Nodes
 	// inner are the variables that another launcher would have set, and launcher is
 	// which one that is; zero for none.
 	inner    map[string]string
@@ -135,7 +137,7 @@ func unwrapTorchrun(words []string, env map[string]string) (*command, error) {
 	if line.Python != "" {
 		return nil, errext.Errorf("set job.python", "torchrun has no flag --python")
 	}
-	c.kind, c.argv, c.line = line.Kind, line.Command, line
+	c.kind, c.argv, c.line, c.nodes = line.Kind, line.Command, line, line.Nodes
 	return c, refuseInner(c.kind, c.argv)
 }
 
