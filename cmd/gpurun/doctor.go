@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/doctor"
 	"github.com/gpurun/gpurun/launcher/node"
+	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 func doctorCommand(s streams) *cli.Command {
@@ -18,7 +19,7 @@ func doctorCommand(s streams) *cli.Command {
 			if err != nil || code == 0 {
 				return err
 			}
-			return &ended{code: code}
+			return &verb.Ended{Code: code}
 		},
 	}
 }

@@ -34,20 +34,20 @@ type streams struct {
 func Main(args []string, in, out, errs *os.File) (code int) {
 	s := streams{in: in, out: out, err: errs, json: out}
 	app := newApp(s)
-	fail := failure{people: pipeline.Words(errs, os.Getenv)}
+	fail := verb.Failure{People: pipeline.Words(errs, os.Getenv)}
 	if verb.AsksJSON(app, args) {
-		fail.programs = out
+		fail.Programs = out
 	}
 	defer func() {
 		if bug := recover(); bug != nil {
-			code = fail.tell(errext.WithCode(errext.Errorf("report it with the lines above and the run directory's journal.jsonl",
+			code = fail.Tell(errext.WithCode(errext.Errorf("report it with the lines above and the run directory's journal.jsonl",
 				"this is a bug in gpurun: %v\n%s", bug, debug.Stack()), strategy.CodeBug))
 		}
 	}()
 	if err := verb.Misnamed(app, args); err != nil {
-		return fail.tell(err)
+		return fail.Tell(err)
 	}
-	return fail.tell(app.Run(verb.Arrange(app, args)))
+	return fail.Tell(app.Run(verb.Arrange(app, args)))
 }
 
 // newApp describes the command line. What is not a verb is a job to run.

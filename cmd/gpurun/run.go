@@ -16,6 +16,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/node"
+	"github.com/gpurun/gpurun/launcher/nodes"
 	"github.com/gpurun/gpurun/launcher/pipeline"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/ranklog"
@@ -94,7 +95,15 @@ func prepareAndLaunch(ctx context.Context, j *job.Job, own job.Own, begun journa
 		return verdict, err
 	}
 	defer release()
-	return launch(ctx, p, own, s, signals, pipe, deadline)
+	part, err := take(ctx, p, own)
+	if err != nil {
+		return verdict, err
+	}
+	if part.Follows() {
+		return verdict, follow(ctx, p, part, signals)
+	}
+	defer func() { part.End(verdict, err) }()
+	return launch(ctx, p, own, s, signals, pipe, deadline, part)
 }
 
 // prepareOrStop prepares the job, or gives up at a signal: nothing runs yet, and
@@ -120,14 +129,6 @@ func prepareOrStop(ctx context.Context, j *job.Job) (*prepared, error) {
 	}
 }
 
-// ended is how a run ended that did not train, which people know by its verdict.
-type ended struct {
-	reason string
-	code   int
-}
-
-func (e *ended) Error() string { return e.reason }
-
 // verdictError is nil for a run that trained; people have read the verdict by then.
 func verdictError(v launcher.Verdict, own job.Own) error {
 	if v.Code == 0 {
@@ -139,11 +140,11 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 			code = c
 		}
 	}
-	return &ended{reason: v.Reason, code: code}
+	return &verb.Ended{Reason: v.Reason, Code: code}
 }
 
 // launch opens the run directory and runs the job in it.
-func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time) (launcher.Verdict, error) {
+func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time, part *nodes.Part) (launcher.Verdict, error) {
 	place := search(p, own)
 	dir, err := place.Find()
 	if err != nil {
@@ -169,6 +170,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
+	w.part, w.run = part, nodes.Run{Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note}
 	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, a.meters.Samples(a.monitor.Sample)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
 	w.world.Deadline = w.notice.Ends
@@ -237,7 +239,10 @@ func start(ctx context.Context, w wiring, state launcher.State, log *node.EventL
 	signals.OnNotice(w.notice)
 	w.before.Warn = func(text string) { log.Note("warning: " + text) }
 	world := node.NewWorld(w.world, signals, log.Note)
-	w.launcher.Starter, w.launcher.World, w.launcher.Store = node.New(w.node, log, signals), world, log
+	own := node.New(w.node, log, signals)
+	w.launcher.Starter, w.launcher.World, w.launcher.Store = own, world, log
+	w.run.Port = own.Port
+	w.part.Lead(&w.launcher, w.run)
 	remembered := w.launcher.Recall(ctx, &state)
 	w.began.Job = w.launcher.Job
 	if err := log.Append(w.began); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
+	"github.com/gpurun/gpurun/launcher/nodes"
 	"github.com/gpurun/gpurun/launcher/output"
 )
 
@@ -24,6 +25,8 @@ type wiring struct {
 	world    node.WorldOptions
 	before   *gpu.Baseline
 	notice   node.NoticeOptions
+	part     *nodes.Part // of a launch on several nodes, nil for one
+	run      nodes.Run
 }
 
 // wire is the one place where a prepared job is taken apart for those who launch it.

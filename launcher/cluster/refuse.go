@@ -32,24 +32,6 @@ func (p Place) srun() string {
 	return fmt.Sprintf("start one gpurun a node: srun --mpi=pmi2 --nodes=%d --ntasks-per-node=1 gpurun …", p.Nodes)
 }
 
-const oneNode = "gpurun runs on one node: ask for --nodes=1, or put `srun -N1 -n1 --ntasks-per-node=1` before gpurun"
-
-// OneNodeOnly refuses several nodes. What can never work is Refuse's.
-func (p Place) OneNodeOnly() error {
-	switch {
-	case p.Nodes <= 1 || p.TasksPerNode > 1:
-		return nil
-	case p.Kind == SlurmLogin:
-		return errext.Errorf(oneNode, "this machine is not part of Slurm job %s", p.Job)
-	case p.Kind == SlurmBatch:
-		return errext.Errorf(oneNode, "Slurm job %s has %d nodes, and gpurun was started on one of them", p.Job, p.Nodes)
-	case p.Kind == SlurmStep:
-		return errext.Errorf(oneNode, "Slurm step %s starts gpurun on %d nodes", jobStep(p), p.Nodes)
-	}
-	return errext.Errorf("gpurun runs on one node: start the job with a single one",
-		"the job spans %d nodes (%s)", p.Nodes, p.Evidence)
-}
-
 // refuseTasks: one gpurun a node starts all of the node's ranks.
 func (p Place) refuseTasks() error {
 	if p.Kind == SlurmStep {

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,7 +18,7 @@ var schedulerChecks = []check{
 func place(_ context.Context, p *patient) Result {
 	at, err := cluster.Detect(p.environ)
 	if err == nil {
-		err = cmp.Or(at.OneNodeOnly(), at.Refuse())
+		err = at.Refuse()
 	}
 	if err != nil {
 		return problem(errext.Hint(err), "%v", err)

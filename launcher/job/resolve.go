@@ -39,11 +39,15 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	if r.script != nil {
 		r.warnings = append(r.warnings, r.script.Warnings()...)
 	}
-	r.at = recipes.Topology{Ranks: r.local, Plain: r.plain && r.local == 1, DataParallel: r.local, NVMePath: s.job.Recovery.NVMePath}
+	if err := s.refusePlain(r.processes); err != nil {
+		return Resolved{}, err
+	}
+	world := r.local * max(1, s.place.Nodes)
+	r.at = recipes.Topology{Ranks: world, Plain: r.plain && r.local == 1, DataParallel: world, NVMePath: s.job.Recovery.NVMePath}
 	if n := s.job.Launch.DataParallel; n > 0 {
-		if r.local%n != 0 && !r.plain {
+		if world%n != 0 && !r.plain {
 			return Resolved{}, errext.Errorf("it is the world size divided by tensor, pipeline and context parallel sizes",
-				"launch.data_parallel = %d does not divide the %d ranks", n, r.local)
+				"launch.data_parallel = %d does not divide the %d ranks", n, world)
 		}
 		r.at.DataParallel = n
 	}

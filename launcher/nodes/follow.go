@@ -17,8 +17,9 @@ type FollowOptions struct {
 	Patience Patience
 	// Dialer reaches the head.
 	Dialer gang.Dialer
-	// Begin makes what runs attempts here, once the head has said in which run.
-	Begin func(gang.Welcome) (Here, error)
+	// Begin makes what runs attempts here, once the head has said in which run; note tells
+	// people something, where the head is.
+	Begin func(w gang.Welcome, note func(string)) (Here, error)
 	// Grace is what ranks get that nobody leads any more.
 	Grace time.Duration
 }
@@ -231,7 +232,7 @@ func (f *follower) begin(w gang.Welcome) {
 	if f.here != nil || f.unable != nil {
 		return
 	}
-	here, err := f.opts.Begin(w)
+	here, err := f.opts.Begin(w, func(text string) { f.say(gang.Note{Text: text}) })
 	if err != nil {
 		f.unable = err
 		return

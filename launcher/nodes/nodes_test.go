@@ -239,7 +239,7 @@ func (n *threeNodes) follow(k int, do func(context.Context, *fake), inc string) 
 	o := FollowOptions{
 		Hello:    gang.Hello{Node: k, Inc: fmt.Sprint(k, inc), Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode, Host: fmt.Sprintf("n%d", k+1)},
 		Patience: Patience{Join: 5 * time.Minute}, Dialer: dialer{n.net, k}, Grace: 3 * time.Second,
-		Begin: func(gang.Welcome) (Here, error) {
+		Begin: func(gang.Welcome, func(string)) (Here, error) {
 			return Here{Recipe: recipe{}, Starter: ranks{k, do}, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
 		},
 	}

@@ -1,4 +1,4 @@
-package main
+package verb
 
 import (
 	"errors"
@@ -14,10 +14,19 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A failure tells an error to people, and with --json to programs.
-type failure struct {
-	people   io.Writer
-	programs io.Writer // nil without --json
+// Ended is how a verb ended whose outcome people and programs have already: its exit code
+// is all that is left to say.
+type Ended struct {
+	Reason string
+	Code   int
+}
+
+func (e *Ended) Error() string { return e.Reason }
+
+// A Failure tells an error to people, and with --json to programs.
+type Failure struct {
+	People   io.Writer
+	Programs io.Writer // nil without --json
 }
 
 // failed is an error in JSON.
@@ -27,21 +36,21 @@ type failed struct {
 	Code  int    `json:"code"`
 }
 
-// tell prints an error, and turns it into an exit code: the error's own, or 2, since
+// Tell prints an error, and turns it into an exit code: the error's own, or 2, since
 // what has none arose before anything was started.
-func (f failure) tell(err error) int {
-	page := console.NewPage(f.people, nil)
-	var known *ended
+func (f Failure) Tell(err error) int {
+	page := console.NewPage(f.People, nil)
+	var known *Ended
 	var file *job.Error
 	switch {
 	case err == nil, errors.Is(err, job.ErrHelp):
 		return 0
 	case errors.As(err, &known):
-		return known.code // people and programs have the verdict
+		return known.Code // people and programs have the verdict
 	case errors.As(err, &file):
 		page.Printf("gpurun: error: %s is not a %s\n", file.File, file.Kind)
 		blocks := strings.ReplaceAll(file.Error(), file.File, terminal.Line(file.File))
-		fmt.Fprintln(f.people, terminal.Lines((*mask.Masker)(nil).Config(blocks))) // they quote the file
+		fmt.Fprintln(f.People, terminal.Lines((*mask.Masker)(nil).Config(blocks))) // they quote the file
 		return f.program(failed{fmt.Sprintf("%s is not a %s\n%v", file.File, file.Kind, file), "", strategy.CodeUsage})
 	}
 	for line := range strings.Lines(err.Error()) {
@@ -54,9 +63,9 @@ func (f failure) tell(err error) int {
 	return f.program(failed{err.Error(), hint, errext.Code(err, strategy.CodeUsage)})
 }
 
-func (f failure) program(what failed) int {
-	if f.programs != nil {
-		_ = console.WriteJSON(f.programs, nil, what) // the exit code is what is left to tell it by
+func (f Failure) program(what failed) int {
+	if f.Programs != nil {
+		_ = console.WriteJSON(f.Programs, nil, what) // the exit code is what is left to tell it by
 	}
 	return what.Code
 }

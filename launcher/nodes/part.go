@@ -1,0 +1,132 @@
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/launcher/gang/session"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// PartOptions are what this node's part of a launch depends on.
+type PartOptions struct {
+	At cluster.Place
+	// Name and Digest are the job's, Version gpurun's.
+	Name, Digest, Version string
+	// Ranks are those of this node.
+	Ranks   int
+	Environ environ.Vars
+	// Folder is where the job's runs are, which all nodes may see.
+	Folder string
+}
+
+// A Part is this node's part of a launch on several nodes, nil where there is one node.
+type Part struct {
+	opts   PartOptions
+	launch Launch
+	secret string     // a file that the head leaves for the others, empty for none
+	links  gang.Links // of the head
+	dialer gang.Dialer
+	lead   *Lead
+}
+
+// Take opens this node's part: what the nodes know each other by, the head's port, or the
+// way to it. It waits for other nodes where that is how they come to know each other.
+func Take(ctx context.Context, o PartOptions) (*Part, error) {
+	if o.At.Nodes <= 1 {
+		return nil, nil
+	}
+	p := &Part{opts: o, launch: Launch{
+		Run: cmp.Or(o.At.GangID, o.Name), Restart: o.At.RestartCount, Version: o.Version, Digest: o.Digest, Nodes: o.At.Nodes, Ranks: o.Ranks,
+	}}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d", p.launch.Run, p.launch.Restart))
+	p.secret = filepath.Join(o.Folder, ".nodes", hex.EncodeToString(sum[:8])+".secret")
+	ctx, cancel := context.WithTimeoutCause(ctx, o.At.JoinTimeout(), errJoin)
+	defer cancel()
+	trust, err := session.Trust(ctx, session.Options{
+		Run: p.launch.Run, Restart: p.launch.Restart, Node: o.At.NodeRank, Nodes: o.At.Nodes, Environ: o.Environ, Shared: p.secret,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("meet the other nodes: %w", err)
+	}
+	if p.Follows() {
+		p.dialer = session.Dialer(trust, o.At.Head, o.At.HeadPort)
+		return p, nil
+	}
+	if p.links, err = session.Listen(ctx, trust, o.At.HeadPort); err != nil {
+		return nil, fmt.Errorf("meet the other nodes: %w", err)
+	}
+	return p, nil
+}
+
+// Follows reports whether another node's gpurun decides.
+func (p *Part) Follows() bool { return p != nil && p.opts.At.NodeRank > 0 }
+
+// Follow does as the head says until the launch is over. An error says why this node left
+// before; the run's own end is none, but its code.
+func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gang.Welcome, note func(string)) (Here, error)) (code int, err error) {
+	host, _ := os.Hostname()
+	end := Follow(ctx, FollowOptions{
+		Hello: gang.Hello{
+			Node: p.opts.At.NodeRank, Inc: rand.Text(), Run: p.launch.Run, Restart: p.launch.Restart, Version: p.launch.Version, Digest: p.launch.Digest,
+			Ranks: p.launch.Ranks, Host: cmp.Or(p.opts.At.Node, host),
+		},
+		Patience: Patience{Join: p.opts.At.JoinTimeout(), Replaces: p.opts.At.Replaces()},
+		Dialer:   p.dialer, Begin: begin, Grace: grace,
+	})
+	if end.Told {
+		return end.Code, nil
+	}
+	return end.Code, errext.WithCode(errext.Errorf("what node 0 prints says how the run ended", "%s: %s", strategy.NodeName(p.opts.At.NodeRank, p.opts.At.Node), end.Reason), end.Code)
+}
+
+// Lead makes the launcher of one node that of all.
+func (p *Part) Lead(l *launcher.Launcher, run Run) {
+	if p == nil {
+		return
+	}
+	p.lead = NewLead(LeadOptions{
+		Launch: p.launch, Welcome: gang.Welcome{Gen: rand.Text(), Dir: run.Dir, Tracked: run.Tracked, Began: run.Began}, Links: p.links,
+		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note,
+	})
+	l.Starter, l.World = p.lead, p.lead.World(l.World)
+}
+
+// A Run is what followers have to know of it.
+type Run struct {
+	Dir, Tracked string
+	Began        time.Time
+	// Port finds the port on which rank 0 serves the rendezvous of an attempt.
+	Port func(ctx context.Context, attempt int) (int, error)
+	Note func(string) // tells people something
+}
+
+// End tells all nodes how the run ended, whether it was led or never came to that, and
+// closes the connections.
+func (p *Part) End(v launcher.Verdict, err error) {
+	if p == nil || p.links == nil {
+		return
+	}
+	code, reason := v.Code, v.Reason
+	if err != nil {
+		code, reason = errext.Code(err, strategy.CodeUsage), err.Error()
+	}
+	if p.lead == nil {
+		p.Lead(&launcher.Launcher{}, Run{})
+	}
+	p.lead.Finish(code, reason)
+	_ = p.lead.Close()
+	_ = os.Remove(p.secret) // where there is one
+}
