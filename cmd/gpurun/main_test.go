@@ -183,10 +183,10 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// until asks again and again, for at most half a minute: it is a bound for a
+// until asks again and again, for at most three minutes: it is a bound for a
 // failing test, not a time that a passing one waits.
 func until(ts *testscript.TestScript, what string, ok func() bool) {
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if ok() {
 			return
 		}

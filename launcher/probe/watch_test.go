@@ -36,7 +36,7 @@ func next(t *testing.T, facts <-chan strategy.Fact) strategy.Fact {
 	select {
 	case f := <-facts:
 		return f
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("nothing was emitted")
 		return strategy.Fact{}
 	}
