@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,6 +30,9 @@ func TestMain(m *testing.M) {
 		os.Setenv("XDG_CONFIG_HOME", os.DevNull)
 		os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
 		common, tests = dir, leavingNone{m, dir}
+		if signal.Ignored(syscall.SIGHUP) { // under nohup; what is caught has its default action again behind exec
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		}
 	}
 	testscript.Main(tests, map[string]func(){
 		"gpurun": func() { os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr)) },
