@@ -13,7 +13,7 @@ LANDSCAPE ?=
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test unit unit-command unit-rooms lab lint fuzz stress soak bench conformance corpus-report landscape-report generate dist dist-check clean
+.PHONY: help build quickstart test unit unit-command unit-rooms unit-lively unit-calm lab lint lint-beside fuzz stress soak bench conformance corpus-report landscape-report generate dist dist-check clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ quickstart: build ## run the example: from out of memory to trained
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && PYTHON_EXEC=$$python bin/gpurun examples/quickstart/train.toml
 
 test: ## everything that decides whether a change is good
-	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && $(MAKE) --no-print-directory lint && $(MAKE) --no-print-directory unit GPURUN_TEST_PYTHON=$$python
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && $(MAKE) --no-print-directory -j3 lint-beside unit-command unit-rooms GPURUN_TEST_PYTHON=$$python
 
 # The command line's own tests start gpurun some thousand times, which the race detector
 # makes slow: with it run those scripts in which most happens at once, and every room.
@@ -34,13 +34,25 @@ RACY := climb|guard-killed|logs|notice-.*|oom-to-trained|peer-saves|rank-signals
 unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
 	@$(MAKE) --no-print-directory -j2 unit-command unit-rooms
 
+# Most of them wait for processes, so that more run at once than there are processors. make
+# lint vets: go test need not do so again.
 unit-command:
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -timeout 20m ./cmd/gpurun
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -run 'TestScripts/^($(RACY))$$' ./cmd/gpurun
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m -parallel 4 ./cmd/gpurun
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -race -parallel 4 -run 'TestScripts/^($(RACY))$$' ./cmd/gpurun
 
-# The probe's tests take longest, and begin first.
-unit-rooms:
-	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -race -timeout 20m $$($(GO) list ./launcher/probe ./... | grep -v '/cmd/')
+unit-rooms: unit-lively unit-calm
+
+# A room is lively where its code runs things at once. In the others the race detector would
+# find nothing, and make the tests some five times as slow. The probe's take longest, and
+# begin first.
+AT_ONCE := \bgo (func|[a-zA-Z_.]+\()|\.Go\(|AfterFunc\(|^[[:space:]]"sync(/atomic)?"
+LIVELY = grep -rlE '$(AT_ONCE)' --include='*.go' --exclude='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u | xargs $(GO) list ./launcher/probe
+
+unit-lively:
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -race -timeout 20m $$($(LIVELY))
+
+unit-calm:
+	@GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m $$($(GO) list ./... | grep -v '/cmd/' | grep -vxF "$$($(LIVELY))")
 
 # Scenes that take long, or more of the machine than a test should.
 SCENES := SecondNight|Nights|NightlyByCron|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere
@@ -48,6 +60,10 @@ SCENES := SecondNight|Nights|NightlyByCron|PrometheusAnd|TestTrackers|TheLineOn|
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
 		$(GO) test -count=1 -v -run '$(SCENES)' ./cmd/gpurun ./launcher/report ./launcher/doctor
+
+# lint beside the tests, many of which wait: what it says stands together.
+lint-beside:
+	@said=$$($(MAKE) --no-print-directory lint 2>&1); code=$$?; echo "$$said"; exit $$code
 
 lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, a build without cgo for arm64
 	@unformatted=$$(gofmt -l cmd launcher strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }

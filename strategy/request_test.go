@@ -121,7 +121,7 @@ func TestAVastBatchIsBounded(t *testing.T) {
 			}
 		}
 	}
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("took %s", took)
 	}
 }

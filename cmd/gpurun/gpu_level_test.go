@@ -90,8 +90,8 @@ func TestAKilledGpurunFreesTheGPU(t *testing.T) {
 	_ = cmd.Wait() // it was killed
 	const idle = 512 << 20
 	for used, _ := c.level(t); used > c.before+idle; used, _ = c.level(t) {
-		if time.Since(killed) > 2*time.Second {
-			t.Fatalf("%s are in use 2 s after gpurun was killed, and were before: %s", strategy.GiB(used), strategy.GiB(c.before))
+		if time.Since(killed) > time.Minute {
+			t.Fatalf("%s are in use a minute after gpurun was killed, and were before: %s", strategy.GiB(used), strategy.GiB(c.before))
 		}
 	}
 	t.Logf("the memory is free %s after gpurun was killed", time.Since(killed).Round(time.Millisecond))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,6 +30,9 @@ func TestMain(m *testing.M) {
 		os.Setenv("XDG_CONFIG_HOME", os.DevNull)
 		os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
 		common, tests = dir, leavingNone{m, dir}
+		if signal.Ignored(syscall.SIGHUP) { // under nohup; what is caught has its default action again behind exec
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+		}
 	}
 	testscript.Main(tests, map[string]func(){
 		"gpurun": func() { os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr)) },
@@ -183,10 +187,10 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// until asks again and again, for at most half a minute: it is a bound for a
+// until asks again and again, for at most three minutes: it is a bound for a
 // failing test, not a time that a passing one waits.
 func until(ts *testscript.TestScript, what string, ok func() bool) {
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if ok() {
 			return
 		}

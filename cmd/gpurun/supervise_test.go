@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// await asks again and again, for at most half a minute.
+// await asks again and again, for at most three minutes: see until.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if ok() {
 			return
 		}
@@ -56,7 +56,8 @@ func unshared(t *testing.T, flags ...string) []string {
 func TestAsTheFirstProcess(t *testing.T) {
 	words := unshared(t, "--pid", "--fork", "--mount-proc", "--kill-child")
 	dir := home(t, map[string]string{"train.sh": `#!/bin/sh
-sh -c 'sleep 0.1 & exit 0'
+sh -c 'sleep 0.1 & echo $! >orphan'
+while [ -e /proc/$(cat orphan) ]; do sleep 0.02; done
 trap 'for p in /proc/[0-9]*; do grep -s "State:.*zombie" $p/status; done >zombies; exit 0' TERM
 echo $PPID >ready.new; mv ready.new ready
 while :; do sleep 0.1; done
@@ -69,8 +70,7 @@ while :; do sleep 0.1; done
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the rank", func() bool { _, err := os.Stat(filepath.Join(dir, "ready")); return err == nil })
-	time.Sleep(200 * time.Millisecond) // the orphan ends meanwhile
+	await(t, "the end of the orphan", func() bool { _, err := os.Stat(filepath.Join(dir, "ready")); return err == nil })
 	first := onlyChild(t, cmd.Process.Pid)
 	if err := syscall.Kill(first, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ import os, signal, subprocess, sys, time
 os.system("stty tostop")
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 job = subprocess.Popen(sys.argv[1:], preexec_fn=lambda: (os.setpgid(0, 0), signal.signal(signal.SIGTTOU, signal.SIG_DFL)))
-end = time.time() + 30
+end = time.time() + 180
 while time.time() < end and job.poll() is None:
     time.sleep(0.05)
 if job.poll() is None:

@@ -19,7 +19,7 @@ import (
 // awaitFile waits for a file that a process renames into place.
 func awaitFile(t *testing.T, path string) string {
 	t.Helper()
-	for range 1000 {
+	for range 6000 { // two minutes, for what never comes
 		if text, err := os.ReadFile(path); err == nil {
 			return string(text)
 		}
@@ -79,7 +79,7 @@ func TestAFailureEndsTheOthers(t *testing.T) {
 	if err == nil || err.Error() != "the reason" || !strings.Contains(wordsOf(err), "NCCL WARN a") {
 		t.Errorf("%v, of %q", err, wordsOf(err))
 	}
-	if took := time.Since(begin); took > 30*time.Second {
+	if took := time.Since(begin); took > 2*time.Minute {
 		t.Errorf("took %s", took)
 	}
 }

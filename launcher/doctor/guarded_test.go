@@ -36,7 +36,7 @@ func strayed(t *testing.T) (path, pids string) {
 func areGone(t *testing.T, pids string) {
 	t.Helper()
 	for pid := range strings.FieldsSeq(awaitFile(t, pids)) {
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 			stat, err := os.ReadFile("/proc/" + pid + "/stat")
 			if err != nil || bytes.Contains(stat, []byte(") Z ")) {
 				break

@@ -121,7 +121,7 @@ func parentGroup(own group) string {
 
 // removeGroup waits for the kernel to let go of the group's last process.
 func removeGroup(dir string) error {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		err := syscall.Rmdir(dir)
 		if err != syscall.EBUSY || time.Now().After(deadline) {

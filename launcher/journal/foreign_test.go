@@ -85,7 +85,7 @@ func TestAJournalWithoutAnEnd(t *testing.T) {
 		if _, err := Read(dir); err == nil {
 			t.Errorf("%s was read", name)
 		}
-		if took := time.Since(begin); took > 2*time.Second {
+		if took := time.Since(begin); took > time.Minute {
 			t.Errorf("%s: %s", name, took)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -109,45 +110,69 @@ func TestOneTakesALockThatWasLeftBehind(t *testing.T) {
 	}
 }
 
-// A directory that an earlier start of the same job holds is waited for, and then is a
-// matter of trying again; any other is not.
+// A directory that an earlier start of the same job holds is waited for, which people are
+// told of once a minute, and then is a matter of trying again; any other is not.
 func TestTheLockOfAnEarlierStartIsWaitedFor(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	earlier, _, err := Open(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := earlier.Append(launcher.Began{Run: "run", Scheduler: "slurm 7", Restart: 1}); err != nil {
-		t.Fatal(err)
-	}
-	var said []string
-	patience := Patience{Bound: 900 * time.Millisecond, Look: 10 * time.Millisecond, Tell: 500 * time.Millisecond, Said: func(text string) { said = append(said, text) }}
+	const bound = 150 * time.Second
 	for name, test := range map[string]struct {
 		search Search
 		code   int
+		took   time.Duration
 		said   int
 	}{
-		"the same job's":       {Search{Scheduler: "slurm 7", Restart: 2}, strategy.CodeRetry, 2},
-		"the same start's":     {Search{Scheduler: "slurm 7", Restart: 1}, strategy.CodeUsage, 0},
-		"another job's":        {Search{Scheduler: "slurm 8", Restart: 2}, strategy.CodeUsage, 0},
-		"without a scheduler":  {Search{}, strategy.CodeUsage, 0},
-		"the job's first one?": {Search{Scheduler: "slurm 7"}, strategy.CodeUsage, 0},
+		"the same job's":       {Search{Scheduler: "slurm 7", Restart: 2}, strategy.CodeRetry, bound, 3},
+		"the same start's":     {Search{Scheduler: "slurm 7", Restart: 1}, strategy.CodeUsage, 0, 0},
+		"another job's":        {Search{Scheduler: "slurm 8", Restart: 2}, strategy.CodeUsage, 0, 0},
+		"without a scheduler":  {Search{}, strategy.CodeUsage, 0, 0},
+		"the job's first one?": {Search{Scheduler: "slurm 7"}, strategy.CodeUsage, 0, 0},
 	} {
-		said = nil
-		_, _, err := test.search.OpenRun(t.Context(), dir, nil, patience)
-		if !errors.Is(err, ErrLocked) || errext.Code(err, 0) != test.code || len(said) != test.said {
-			t.Errorf("%s: %v, code %d, said %q", name, err, errext.Code(err, 0), said)
-		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir, earlier := heldByRestart1(t)
+				defer earlier.Close()
+				var said []string
+				began := time.Now()
+				_, _, err := test.search.OpenRun(t.Context(), dir, nil, Patience{Bound: bound, Said: func(text string) { said = append(said, text) }})
+				if !errors.Is(err, ErrLocked) || errext.Code(err, 0) != test.code || len(said) != test.said {
+					t.Errorf("%v, code %d, said %q", err, errext.Code(err, 0), said)
+				}
+				if took := time.Since(began); took < test.took || took >= test.took+time.Second {
+					t.Errorf("waited for %s, want %s", took, test.took)
+				}
+			})
+		})
 	}
-	time.AfterFunc(100*time.Millisecond, func() { earlier.Close() }) //nolint:errcheck // its events are synced
-	patience.Bound = time.Minute
-	j, events, err := Search{Scheduler: "slurm 7", Restart: 2}.OpenRun(t.Context(), dir, nil, patience)
-	if err != nil || len(events) != 1 {
-		t.Fatalf("%d events, %v", len(events), err)
+	t.Run("it is given back", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			dir, earlier := heldByRestart1(t)
+			began := time.Now()
+			time.AfterFunc(90*time.Second, func() { earlier.Close() }) //nolint:errcheck // its events are synced
+			j, events, err := Search{Scheduler: "slurm 7", Restart: 2}.OpenRun(t.Context(), dir, nil, Patience{})
+			if err != nil || len(events) != 1 {
+				t.Fatalf("%d events, %v", len(events), err)
+			}
+			if took := time.Since(began); took < 90*time.Second || took > 92*time.Second {
+				t.Errorf("found after %s", took)
+			}
+			if err := j.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// heldByRestart1 is a run directory that the first restart of Slurm's job 7 holds.
+func heldByRestart1(t *testing.T) (dir string, holder *Journal) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "run")
+	holder, _, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := j.Close(); err != nil {
-		t.Error(err)
+	if err := holder.Append(launcher.Began{Run: "run", Scheduler: "slurm 7", Restart: 1}); err != nil {
+		t.Fatal(err)
 	}
+	return dir, holder
 }
 
 // A batch script that runs another step first, or the same command several times, goes

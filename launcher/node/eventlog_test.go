@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -46,25 +47,27 @@ func TestTheEventLogsErrorsHaveACode(t *testing.T) {
 
 // A notice is journaled soon, and never after the verdict.
 func TestNotices(t *testing.T) {
-	store := &kept{dir: t.TempDir()}
-	l := OpenEventLog(store)
-	l.Note("before")
-	await(t, "the notice", func() bool { return len(store.notices()) == 1 })
-	if err := l.Append(launcher.Ended{Evidence: strategy.Evidence{Attempt: 3}}); err != nil {
-		t.Fatal(err)
-	}
-	if last := l.Last(); last.Attempt != 3 {
-		t.Errorf("the last attempt is %d", last.Attempt)
-	}
-	if err := l.Finish(launcher.Verdict{}); err != nil {
-		t.Fatal(err)
-	}
-	l.Note("after")
-	time.Sleep(50 * time.Millisecond)
-	l.Close()
-	if got := store.notices(); len(got) != 1 || got[0] != "before" {
-		t.Errorf("notices %q", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := &kept{dir: t.TempDir()}
+		l := OpenEventLog(store)
+		l.Note("before")
+		synctest.Wait()
+		if err := l.Append(launcher.Ended{Evidence: strategy.Evidence{Attempt: 3}}); err != nil {
+			t.Fatal(err)
+		}
+		if last := l.Last(); last.Attempt != 3 {
+			t.Errorf("the last attempt is %d", last.Attempt)
+		}
+		if err := l.Finish(launcher.Verdict{}); err != nil {
+			t.Fatal(err)
+		}
+		l.Note("after")
+		synctest.Wait()
+		l.Close()
+		if got := store.notices(); len(got) != 1 || got[0] != "before" {
+			t.Errorf("notices %q", got)
+		}
+	})
 }
 
 // lost is a run directory that disappears.
@@ -83,17 +86,20 @@ func (l *lost) Check() error {
 // A run directory that disappears is told once, and soon, whether anything is to be
 // journaled or not.
 func TestALostRunDirectoryIsTold(t *testing.T) {
-	store := &lost{kept: kept{dir: "/runs/r"}}
-	l := OpenEventLog(store)
-	defer l.Close()
-	time.Sleep(checkInterval + checkInterval/4)
-	if got := store.notices(); len(got) > 0 {
-		t.Errorf("told %q of a directory that is there", got)
-	}
-	store.gone.Store(true)
-	await(t, "the notice", func() bool { return len(store.notices()) == 1 })
-	time.Sleep(checkInterval + checkInterval/4)
-	if got := store.notices(); len(got) != 1 || !strings.Contains(got[0], "the run directory /runs/r has disappeared: the ranks go on") {
-		t.Errorf("told %q", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := &lost{kept: kept{dir: "/runs/r"}}
+		l := OpenEventLog(store)
+		defer l.Close()
+		time.Sleep(10 * checkInterval)
+		if got := store.notices(); len(got) > 0 {
+			t.Errorf("told %q of a directory that is there", got)
+		}
+		store.gone.Store(true)
+		for range 10 { // the first of them is soon
+			time.Sleep(checkInterval + checkInterval/4)
+			if got := store.notices(); len(got) != 1 || !strings.Contains(got[0], "the run directory /runs/r has disappeared: the ranks go on") {
+				t.Fatalf("told %q", got)
+			}
+		}
+	})
 }

@@ -107,10 +107,11 @@ func (f *fixture) start(t *testing.T) (launcher.Attempt, error) {
 	return New(f.opts, f.log, f.signals).Start(t.Context(), launcher.Launch{Dir: dir, Command: launcher.Command{Argv: []string{"./train.sh"}}})
 }
 
-// await asks again and again, for at most half a minute.
+// await asks again and again. The bound is for what never comes; nothing that comes waits
+// for it.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if ok() {
 			return
 		}

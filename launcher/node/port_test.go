@@ -4,6 +4,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
@@ -46,13 +48,19 @@ func TestAFixedPortThatIsBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	n := New(Options{MasterPort: l.Addr().(*net.TCPAddr).Port}, nil, nil)
-	for attempt, want := range []int{strategy.CodeUsage, strategy.CodeRetry} {
-		_, err := n.Port(t.Context(), attempt)
-		if errext.Code(err, 0) != want || !strings.Contains(errext.Hint(err), "leave master_port out") {
-			t.Errorf("attempt %d: %v, code %d", attempt, err, errext.Code(err, 0))
+	synctest.Test(t, func(t *testing.T) {
+		n := New(Options{MasterPort: l.Addr().(*net.TCPAddr).Port}, nil, nil)
+		for attempt, want := range []int{strategy.CodeUsage, strategy.CodeRetry} {
+			began := time.Now()
+			_, err := n.Port(t.Context(), attempt)
+			if errext.Code(err, 0) != want || !strings.Contains(errext.Hint(err), "leave master_port out") {
+				t.Errorf("attempt %d: %v, code %d", attempt, err, errext.Code(err, 0))
+			}
+			if took := time.Since(began); took != portBound {
+				t.Errorf("attempt %d: given up after %s", attempt, took)
+			}
 		}
-	}
+	})
 }
 
 // A process without a rank meets nobody at a port, whoever has it.

@@ -31,9 +31,7 @@ func TestATenantIsToldOf(t *testing.T) {
 	a := &attempt{node: &Node{log: log}, facts: make(chan strategy.Fact, 1)}
 	a.alarm(held)
 	got = append(got, []strategy.Fact{<-a.facts})
-	for end := time.Now().Add(10 * time.Second); len(store.notices()) == 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	await(t, "the notice", func() bool { return len(store.notices()) > 0 })
 	notes = append(notes, store.notices()...)
 	if diff := cmp.Diff([][]strategy.Fact{{held}, {held}}, got); diff != "" {
 		t.Errorf("facts (-want +got):\n%s", diff)

@@ -479,7 +479,7 @@ func (s *stage) whole(t *testing.T, events []launcher.Event) {
 // await waits until something is so, which takes no time that counts.
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}

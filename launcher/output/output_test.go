@@ -121,7 +121,7 @@ func (s *screen) String() string {
 // await waits until the screen shows exactly a text.
 func (s *screen) await(t *testing.T, want string) {
 	t.Helper()
-	late := time.AfterFunc(20*time.Second, func() {
+	late := time.AfterFunc(2*time.Minute, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.text.WriteString("<waited too long>")

@@ -193,34 +193,36 @@ func TestAFullTerminal(t *testing.T) {
 
 // What a full terminal left of an erased line, and of a line drawn again, comes first.
 func TestWhatIsOwed(t *testing.T) {
-	room := 1 << 20
-	terminal := &full{room: func(n int) int { return min(n, room) }}
-	s := still(terminal)
-	job := s.On(terminal)
-	s.Show(func(int) (string, string) { return "line", "" })
-	room = 2
-	s.paint(time.Now()) // "li"
-	room = 12
-	n, err := io.WriteString(job, "LINE 1\n") // all that is owed, and "\r"
-	if n != 0 || err != syscall.EAGAIN {
-		t.Errorf("took %d, %v", n, err)
-	}
-	room = 8
-	if n, err = io.WriteString(job, "LINE 1\n"); n != 6 || err != syscall.EAGAIN {
-		t.Errorf("took %d, %v", n, err)
-	}
-	s.last, room = time.Time{}, 3
-	if n, err = io.WriteString(job, "\n"); n != 1 || err != nil { // and "li"
-		t.Errorf("took %d, %v", n, err)
-	}
-	room = 1 << 20
-	if n, err = io.WriteString(job, "LINE 2\n"); n != 7 || err != nil {
-		t.Errorf("took %d, %v", n, err)
-	}
-	const line = "line\x1b[0m\x1b[J\r"
-	if got, want := terminal.all.String(), line+"\r\x1b[J"+"LINE 1\n"+line+"\r\x1b[J"+"LINE 2\n"; got != want {
-		t.Errorf("the terminal got %q\nwant %q", got, want)
-	}
+	synctest.Test(t, func(t *testing.T) { // no while passes but those that are made to
+		room := 1 << 20
+		terminal := &full{room: func(n int) int { return min(n, room) }}
+		s := still(terminal)
+		job := s.On(terminal)
+		s.Show(func(int) (string, string) { return "line", "" })
+		room = 2
+		s.paint(time.Now()) // "li"
+		room = 12
+		n, err := io.WriteString(job, "LINE 1\n") // all that is owed, and "\r"
+		if n != 0 || err != syscall.EAGAIN {
+			t.Errorf("took %d, %v", n, err)
+		}
+		room = 8
+		if n, err = io.WriteString(job, "LINE 1\n"); n != 6 || err != syscall.EAGAIN {
+			t.Errorf("took %d, %v", n, err)
+		}
+		s.last, room = time.Time{}, 3
+		if n, err = io.WriteString(job, "\n"); n != 1 || err != nil { // and "li"
+			t.Errorf("took %d, %v", n, err)
+		}
+		room = 1 << 20
+		if n, err = io.WriteString(job, "LINE 2\n"); n != 7 || err != nil {
+			t.Errorf("took %d, %v", n, err)
+		}
+		const line = "line\x1b[0m\x1b[J\r"
+		if got, want := terminal.all.String(), line+"\r\x1b[J"+"LINE 1\n"+line+"\r\x1b[J"+"LINE 2\n"; got != want {
+			t.Errorf("the terminal got %q\nwant %q", got, want)
+		}
+	})
 }
 
 // endsFresh reports whether all behind the last newline is no text.

@@ -54,7 +54,7 @@ func onThreadOfItsOwn(f func()) {
 func TestARankHeldByADebugger(t *testing.T) {
 	t.Run("after its end", func(t *testing.T) {
 		h := newHarness(t)
-		g := h.start(Options{}, h.rank(0, "sleep"))
+		g := h.start(Options{KillTimeout: 3 * time.Minute}, h.rank(0, "sleep"))
 		id := h.readProcesses(1)[0]
 		holdProcess(t, id.PID, 0)
 		if err := unix.Kill(id.PID, unix.SIGKILL); err != nil {
@@ -65,11 +65,11 @@ func TestARankHeldByADebugger(t *testing.T) {
 			if f.Exit.Signal != int(unix.SIGKILL) || f.Exit.Code != 137 || f.Exit.Stopped {
 				t.Errorf("exit %+v", f.Exit)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("the end of the rank is not told")
 		}
 		began := time.Now()
-		if report := g.Stop(time.Hour); len(report.Leftover) > 0 || time.Since(began) > 20*time.Second {
+		if report := g.Stop(time.Hour); len(report.Leftover) > 0 || time.Since(began) > 2*time.Minute {
 			t.Errorf("%+v after %s", report, time.Since(began))
 		}
 	})

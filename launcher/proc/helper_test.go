@@ -344,10 +344,11 @@ func (h *harness) gone(ids ...identity) {
 	}
 }
 
-// awaitGone waits until all have ended, 2 s at most, and says how long it took.
+// awaitGone waits until all have ended, and says how long it took. That comes by an event,
+// and not when a guard gives up.
 func (h *harness) awaitGone(ids ...identity) time.Duration {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), guardBound*3/4)
 	defer cancel()
 	var fds []int
 	for _, id := range ids {

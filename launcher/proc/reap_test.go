@@ -62,7 +62,7 @@ func newOrphan(apart bool) (int, func() error, error) {
 	}
 	return pid, func() error {
 		w.Close()
-		for range 5000 {
+		for range 120_000 { // two minutes, for one that never is
 			if _, err := readProcess(pid); err != nil {
 				return nil
 			}

@@ -208,7 +208,7 @@ func TestSuspendAndResume(t *testing.T) {
 // await waits for what the kernel tells nobody about.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(5 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("waited in vain for %s", what)
 		}

@@ -187,7 +187,7 @@ func gone(t *testing.T, child string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
@@ -200,16 +200,17 @@ func gone(t *testing.T, child string) {
 
 // One that hangs is given up, with all that it started.
 func TestAnInterpreterThatHangs(t *testing.T) {
-	i, child := hanging(t)
-	i.bound = 300 * time.Millisecond
-	began := time.Now()
-	if _, err := i.Packages(t.Context()); err == nil || !strings.Contains(err.Error(), "has not answered after 300ms") {
-		t.Error(err)
+	for bound := 300 * time.Millisecond; ; bound *= 2 {
+		i, child := hanging(t)
+		i.bound = bound
+		if _, err := i.Packages(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("has not answered after %s", bound)) {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(child); err == nil { // it had time to start one
+			gone(t, child)
+			break
+		}
 	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it took %s", took)
-	}
-	gone(t, child)
 }
 
 // Who stops waiting has an end at once, and does not spoil the answer for others.
@@ -224,7 +225,7 @@ func TestAnInterpreterIsLetGo(t *testing.T) {
 			result <- err
 		}()
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(child); err == nil {
 			break
 		}
