@@ -169,10 +169,14 @@ func (v variables) settle(claims []claim, found Place, how string) (Place, error
 	}
 	claims = slices.DeleteFunc(claims, func(c claim) bool { return c.counts() && c.nodes != p.Nodes })
 	rank, ranked, err := number(claims, p)
+	if p.By == "" && p.Nodes > 1 { // who counts all nodes numbers them: a rank alone is that of no launch
+		rank, ranked, err = found.NodeRank, !found.byHand(), nil
+	}
+	alone := p.Nodes == 1 && (found.Nodes > 1 || found.Kind == SlurmLogin)
 	switch {
 	case err != nil:
 		return Place{}, err
-	case found.byHand() && found.Nodes > 1 && (!ranked || p.Nodes == 1):
+	case found.byHand() && (alone || !ranked):
 		return found, nil // which Refuse knows
 	case !ranked:
 		return Place{}, unnumbered(p, how)

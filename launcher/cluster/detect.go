@@ -29,8 +29,10 @@ func (a Asked) Detect(env []string) (Place, error) {
 	if found.TasksPerNode > 1 {
 		return found, nil
 	}
-	if p, err := vars.fromProcess(); err != nil || p.TasksPerNode > 1 {
-		return p, err
+	for _, ask := range []func(variables) (Place, error){fromProcess, fromMPI} {
+		if p, err := ask(vars); err != nil || p.TasksPerNode > 1 {
+			return p, err
+		}
 	}
 	claims, err := vars.claims(a)
 	if err != nil {
@@ -89,7 +91,7 @@ func (s Said) whole() (int, error) {
 
 // fromProcess knows a gpurun that is one of several on its node: with LOCAL_RANK, RANK
 // and WORLD_SIZE number processes, each of which has started a gpurun of its own.
-func (v variables) fromProcess() (Place, error) {
+func fromProcess(v variables) (Place, error) {
 	if v["LOCAL_RANK"] == "" || v["RANK"] == "" || v["WORLD_SIZE"] == "" {
 		return Place{}, nil
 	}
@@ -112,14 +114,16 @@ func (v variables) fromProcess() (Place, error) {
 	}, nil
 }
 
-// fromMPI reads what mpirun tells its processes.
+// fromMPI reads what mpirun tells its processes. Within a Slurm job it starts its daemons
+// by srun, one a node, whose variables the processes see, too. Slurm's own PMI says how
+// many processes there are, and not how many on a node: that is in the step.
 func fromMPI(vars variables) (Place, error) {
 	for _, names := range [][3]string{
 		{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"},
 		{"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK"},
 		{"PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK"},
 	} {
-		if vars[names[0]] == "" {
+		if vars[names[0]] == "" || vars[names[1]] == "" && vars["SLURM_JOB_ID"] != "" {
 			continue
 		}
 		size, err := vars.count(names[0], 1)
@@ -146,12 +150,17 @@ func fromMPI(vars variables) (Place, error) {
 // fromKubernetes recognises a pod. Nothing in it tells how many pods there are;
 // operators say so through torchrun's variables.
 func fromKubernetes(vars variables) (Place, error) {
-	if vars["KUBERNETES_SERVICE_HOST"] == "" && vars["JOB_COMPLETION_INDEX"] == "" {
+	p := Place{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1}
+	index := vars["JOB_COMPLETION_INDEX"]
+	switch {
+	case vars["KUBERNETES_SERVICE_HOST"] != "":
+		p.Evidence = p.evidence("KUBERNETES_SERVICE_HOST")
+	case index != "":
+		p.Evidence = p.evidence("JOB_COMPLETION_INDEX")
+	default:
 		return Place{}, nil
 	}
-	p := Place{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1}
-	p.Evidence = p.evidence("KUBERNETES_SERVICE_HOST")
-	if index := vars["JOB_COMPLETION_INDEX"]; index != "" {
+	if index != "" {
 		p.Evidence += ", index " + index + " of its job"
 	}
 	return p, nil

@@ -96,6 +96,11 @@ func TestDetectPlace(t *testing.T) {
 		{[]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2"}, Place{Kind: MPI, Nodes: 2, TasksPerNode: 2}},
 		{[]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_RANK=3", "GPURUN_HEAD=h"},
 			Place{Kind: MPI, Nodes: 4, NodeRank: 3, Head: "h", TasksPerNode: 1}},
+		// mpirun's daemons are a step of one task a node, and gpurun several of their processes.
+		{append(slices.Clone(envs["step3.p1"]), "OMPI_COMM_WORLD_SIZE=6", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "OMPI_COMM_WORLD_RANK=3"),
+			Place{Kind: MPI, Nodes: 3, NodeRank: 1, TasksPerNode: 2}},
+		{append(slices.Clone(envs["step3.p1"]), "PMI_SIZE=3", "PMI_RANK=1", "PMI_FD=5"),
+			Place{Kind: SlurmStep, Job: "1", Step: "0", Node: "n2", Nodes: 3, NodeRank: 1, Head: "n1", GangID: "1", TasksPerNode: 1}},
 		{pod("JOB_COMPLETION_INDEX=2", "GPURUN_NNODES=1"), Place{Kind: Kubernetes, Nodes: 1, By: "GPURUN_NNODES", TasksPerNode: 1}},
 		{pod(), Place{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1}},
 	}

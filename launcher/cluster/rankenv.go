@@ -11,6 +11,21 @@ import (
 // numbering of tasks by Slurm and MPI. Lightning, DeepSpeed and mpi4py prefer that
 // numbering to torchrun's RANK and would see a world of one task a node. What
 // describes the job (its id, nodes, GPUs, memory) stays.
+//
+// On several nodes, too, torchrun's variables are what frameworks read:
+//
+//   - Lightning 2.6: TORCHELASTIC_RUN_ID makes it TorchElasticEnvironment, before
+//     SLURMEnvironment; of it RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and
+//     GROUP_RANK for the node (fabric/plugins/environments/torchelastic.py). NODE_RANK is
+//     read only without that id. Trainer(num_nodes=…) has to be the number of nodes, with as
+//     many ranks on each, as under torchrun.
+//   - Accelerate 1.15: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, before PMI_* and
+//     OMPI_* (utils/environment.py, get_cpu_distributed_information). accelerate launch tells
+//     ranks nothing of machine_rank beside torchrun's variables (utils/launch.py).
+//   - DeepSpeed 0.19: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, else it looks for
+//     MPI (comm/comm.py, init_distributed). Its launcher also sets CROSS_RANK, CROSS_SIZE and
+//     LOCAL_SIZE, Composer's NODE_RANK: commandline.NodeVars.
+//   - Transformers 5.23: what Accelerate reads (training_args.py).
 func RankEnv(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
@@ -28,7 +43,7 @@ var taskNumbers = []string{
 
 // foreign are the beginnings of names that belong to another launcher.
 var foreign = []string{
-	"PET_", "GPURUN_SECRET", "PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_", "MV2_COMM_WORLD_", "MPI_LOCAL",
+	"PET_", "GPURUN_TOKEN", "GPURUN_SECRET", "PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_", "MV2_COMM_WORLD_", "MPI_LOCAL",
 }
 
 func misleads(name string) bool {

@@ -75,6 +75,7 @@ var ways = []way{
 	{"c10d takes a pod's index", said("--nnodes=4 --rdzv-endpoint=h:1"), pods + "JOB_COMPLETION_INDEX=3", "kubernetes 3/4 h|1 id="},
 	{"c10d takes a cloud's number", said("--nnodes=2 --rdzv-endpoint=h:1"), "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=1", "cloud 1/2 h|1 id="},
 	{"no number of nodes, and an endpoint", said("--rdzv-endpoint=other:7"), slurm, "slurm-step 1/2 other|7 id=7"},
+	{"a rank without a number of nodes", said("--node-rank=0"), slurm + "GPURUN_NODE_RANK=0", "slurm-step 1/2 n2 id=7"},
 	{"a step a node", said("--nnodes=3 --node-rank=2 --master-addr=n1"), one, "slurm-step 2/3 n1 id=7"},
 	{"several jobs", said("--nnodes=4 --node-rank=2 --master-addr=n1 --rdzv-id=x"), one, "slurm-step 2/4 n1 id=x"},
 	{"a batch script that says all", said("--nnodes=3 --node-rank=0 --master-addr=n1"), batch, "slurm-batch 0/3 n1 id=7"},
@@ -223,6 +224,22 @@ func TestABatchScriptOnSeveralNodes(t *testing.T) {
 		err = p.Refuse()
 		if err == nil || !strings.Contains(err.Error(), "Slurm job 7 has 3 nodes") || !strings.Contains(errext.Hint(err), "srun --mpi=pmi2 --nodes=3 --ntasks-per-node=1 gpurun …") {
 			t.Errorf("%+v: %v, %s", asked, err, errext.Hint(err))
+		}
+	}
+}
+
+// A machine outside of the allocation trains nothing, also where one node was asked for.
+func TestALoginShell(t *testing.T) {
+	for _, list := range []string{"n1", "n[1-2]"} {
+		for _, asked := range []Asked{{}, said("--nnodes=1"), said("--nnodes=2 --rdzv-endpoint=n1:1"), said("default=0 --nnodes=2 --master-addr=n1")} {
+			p, err := asked.Detect([]string{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=" + list})
+			if err != nil || p.Kind != SlurmLogin {
+				t.Errorf("%+v: %+v, %v", asked, p, err)
+				continue
+			}
+			if err := p.Refuse(); err == nil || !strings.Contains(err.Error(), "this machine is not part of Slurm job 7") || !strings.Contains(errext.Hint(err), "srun") {
+				t.Errorf("%+v: %v", asked, err)
+			}
 		}
 	}
 }

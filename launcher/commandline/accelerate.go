@@ -204,7 +204,10 @@ func (v launchValues) processes() (ranks string, alone bool) {
 // them, and numbers each of them 0: only where nobody else numbers them does it count.
 func (v launchValues) nodes(flags map[string]string) (Nodes, error) {
 	said := func(name string) Said {
-		if flags[name] == "" {
+		switch {
+		case v[name] == "":
+			return Said{}
+		case flags[name] == "":
 			return Said{v[name], name}
 		}
 		return Said{v[name], "--" + name}

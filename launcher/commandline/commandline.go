@@ -45,7 +45,13 @@ type Inner struct {
 	Alone bool
 	// NUMA: without GPUs there is a rank for each NUMA node.
 	NUMA bool
+	// Vars are the variables by which the launcher tells a rank of its node.
+	Vars NodeVars
 }
+
+// NodeVars are names of variables: of the node's number, of how many nodes there are,
+// and of the ranks on this one. Empty ones there are not.
+type NodeVars struct{ Rank, Count, Local string }
 
 // Site is the beginning of words of Inner.Argv that name a file which the
 // framework brings with it: the rest is its path in the interpreter's packages.
@@ -67,6 +73,8 @@ type Launcher struct {
 	Modules, Programs []string
 	Grammar           Grammar
 	Starts            Starts
+	// Vars are the variables by which it tells a rank of its node, beside torchrun's.
+	Vars NodeVars
 	// takes understands the words behind the command: what gpurun does in the
 	// launcher's place. nil: gpurun refuses to start the launcher on a rank, and
 	// cannot take it over; torchrun's options are read by [ReadTorchrun].

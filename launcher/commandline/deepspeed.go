@@ -12,6 +12,9 @@ var deepspeed = Launcher{
 	Command: []string{"deepspeed"},
 	Modules: []string{"deepspeed", "deepspeed.launcher.runner"},
 	takes:   takeDeepSpeed,
+	// As deepspeed/launcher/launch.py sets them: runtime/model_checkpointing/utils.py reads the
+	// first two, accelerator/cpu_accelerator.py and csrc/cpu/comm the last.
+	Vars: NodeVars{Rank: "CROSS_RANK", Count: "CROSS_SIZE", Local: "LOCAL_SIZE"},
 	Grammar: Grammar{Abbreviations: true, Remainder: true, Options: slices.Concat(
 		[]Option{
 			{Name: "module", Bare: true, Means: AsModule}, {Name: "no_python", Bare: true, Means: AsProgram},

@@ -22,7 +22,7 @@ func (t *Table) UnwrapLauncher(words []string, env environ.Vars, files Files) (I
 	if err != nil {
 		return Inner{}, true, fmt.Errorf("%s: %w", f.Name, err)
 	}
-	inner.Wrapper = f.Name
+	inner.Wrapper, inner.Vars = f.Name, f.Vars
 	for name, value := range f.Starts.Env {
 		if _, set := env[name]; set {
 			continue

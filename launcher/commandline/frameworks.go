@@ -7,6 +7,7 @@ var composer = Launcher{
 	Command: []string{"composer"},
 	Modules: []string{"composer.cli.launcher"},
 	takes:   takeFramework,
+	Vars:    NodeVars{Rank: "NODE_RANK"}, // composer.utils.dist.get_node_rank
 	Grammar: Grammar{Abbreviations: true, Remainder: true, Options: slices.Concat(
 		[]Option{
 			{Name: "nproc", Short: 'n', Means: Ranks}, {Name: "module_mode", Short: 'm', Bare: true, Means: AsModule},

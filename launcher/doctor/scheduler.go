@@ -23,6 +23,9 @@ func place(_ context.Context, p *patient) Result {
 	if err != nil {
 		return problem(errext.Hint(err), "%v", err)
 	}
+	if len(at.Warnings) > 0 {
+		return warn("set GPURUN_NNODES", "%s", at.Warnings[0])
+	}
 	if at.Kind == cluster.Host {
 		return found("a plain host: no Slurm, Kubernetes or torchrun variables")
 	}

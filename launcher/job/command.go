@@ -245,7 +245,7 @@ func (j *Job) adopt(c *command) {
 	j.Kind, j.Argv, j.Through, j.torchrun, j.nodes = c.kind, c.argv, c.through, c.torchrun, c.nodes
 	j.named = c.interpreter() != ""
 	if j.digested == nil && c.typed != nil {
-		j.digested = append([]string{string(Program)}, c.typed...)
+		j.digested = append([]string{string(Program)}, unnumbered(c.typed, len(c.argv))...)
 	}
 	for name, value := range c.env {
 		if j.Env == nil {

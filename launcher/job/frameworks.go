@@ -55,7 +55,7 @@ func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
 		return Inner{}, true, err
 	}
 	return Inner{Kind: inner.Kind, Argv: argv, Env: inner.Env, Ranks: inner.Ranks, Nodes: inner.Nodes,
-		Launcher: Launcher{Name: inner.Wrapper, Alone: inner.Alone, NUMA: inner.NUMA}}, true, nil
+		Launcher: Launcher{Name: inner.Wrapper, Alone: inner.Alone, NUMA: inner.NUMA, Vars: inner.Vars}}, true, nil
 }
 
 // read reads a file as the launcher would: one that the framework brings with it is

@@ -2,18 +2,18 @@ package job
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// place says which node of which launch this is, by the job's command and by an
-// environment. It refuses what cannot work.
+// place says which node of which launch this is. It refuses what cannot work.
 func (j *Job) place(environ []string) (cluster.Place, error) {
-	asked, variables := asked(j.nodes)
-	place, err := asked.Detect(append(slices.Clone(environ), variables...))
+	place, err := j.where(environ)
 	if err != nil {
 		return cluster.Place{}, err
 	}
@@ -33,6 +33,12 @@ func (s Inspected) refusePlain(p processes) error {
 		"the job is one process that is given no rank (%s), and on %d nodes each would train all of it", p.why, s.place.Nodes)
 }
 
+// where says which node this is by the job's command and by an environment.
+func (j *Job) where(environ []string) (cluster.Place, error) {
+	asked, variables := asked(j.nodes)
+	return asked.Detect(append(slices.Clone(environ), variables...))
+}
+
 // asked parts what a command line says of nodes into flags, and torchrun's variables that
 // stand in it, which are as strong as such variables are.
 func asked(n commandline.Nodes) (a cluster.Asked, variables []string) {
@@ -45,4 +51,31 @@ func asked(n commandline.Nodes) (a cluster.Asked, variables []string) {
 	}
 	a = cluster.Asked{Nodes: flag(n.Count), Rank: flag(n.Rank), Default: flag(n.Default), Head: flag(n.Head), ID: flag(n.ID), How: n.How}
 	return a, variables
+}
+
+// nodeVars are the variables by which the launcher that was typed tells a rank of its
+// node. torchrun's own, GROUP_RANK and GROUP_WORLD_SIZE, are set with the ranks' numbers.
+func (s Inspected) nodeVars(local int) environ.Vars {
+	vars, names := environ.Vars{}, s.job.Launch.Launcher.Vars
+	for name, value := range map[string]int{names.Rank: s.place.NodeRank, names.Count: s.place.Nodes, names.Local: local} {
+		if name != "" {
+			vars[name] = strconv.Itoa(value)
+		}
+	}
+	return vars
+}
+
+// unnumbered are the words of a command without those that differ from node to node, so
+// that all nodes have one job. rest is how many words of the script's stand at their end.
+func unnumbered(words []string, rest int) []string {
+	var left []string
+	for i := 0; i < len(words); i++ {
+		name, _, attached := strings.Cut(strings.ReplaceAll(words[i], "_", "-"), "=")
+		if i >= len(words)-rest || name != "--node-rank" && name != "--machine-rank" {
+			left = append(left, words[i])
+		} else if !attached {
+			i++
+		}
+	}
+	return left
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes/detect"
 )
@@ -39,6 +40,8 @@ type Launcher struct {
 	Alone bool
 	// NUMA: without GPUs there is a rank for each NUMA node.
 	NUMA bool
+	// Vars are the variables by which it tells a rank of its node.
+	Vars commandline.NodeVars
 }
 
 // startedBy takes over who would have started a command as it was typed; told says
@@ -71,7 +74,9 @@ type processes struct {
 	// plain: it is one process, which is given no rank: it may use all devices, and
 	// start ranks of its own.
 	plain bool
-	why   string // there are that many, for people
+	// single: nothing shows that it would train together with the other nodes.
+	single bool
+	why    string // there are that many, for people
 }
 
 // mostRanks bounds the ranks of one node: no machine has as many processors, and a
@@ -102,6 +107,21 @@ func (s Inspected) count(c choice) (processes, error) {
 	}
 	if l.Self {
 		p.plain, p.why = true, "the job starts its ranks itself, by launch.ranks; "+p.why
+		return p, nil
+	}
+	return s.together(p)
+}
+
+// together makes a single process of each of several nodes a rank, and refuses one that
+// would train the whole job there.
+func (s Inspected) together(p processes) (processes, error) {
+	switch {
+	case s.place.Nodes <= 1:
+	case p.single:
+		return processes{}, errext.Errorf("start it by a launcher, gpurun torchrun …; or say GPURUN_NNODES=1 where each node is to train by itself",
+			"%d nodes would each train the whole job: %s", s.place.Nodes, p.why)
+	default:
+		p.plain = false
 	}
 	return p, nil
 }
@@ -115,7 +135,7 @@ func (s Inspected) countAuto(c choice) processes {
 	case l.Auto == AutoDevices:
 		return processes{local: gpus, why: "one for each usable GPU, as torchrun does"}
 	case l.Auto == AutoTyped:
-		return processes{local: 1, plain: true, why: "the command is one process, as it was typed"}
+		return processes{local: 1, plain: true, single: true, why: "the command is one process, as it was typed"}
 	case l.Auto == AutoLauncher && gpus == 0 && l.Launcher.NUMA:
 		return processes{local: numaNodes(s.env["LOCAL_SIZE"]), why: "one for each NUMA node, as " + l.Launcher.Name + " does without a GPU"}
 	case l.Auto == AutoLauncher && gpus == 0:
@@ -135,11 +155,11 @@ func (s Inspected) countByScript(c choice) processes {
 	}
 	switch {
 	case j.Spawns:
-		return processes{local: 1, plain: true, why: j.By}
+		return processes{local: 1, plain: true, single: true, why: j.By}
 	case !joins && s.source == nil:
-		return processes{local: 1, plain: true, why: "nothing shows that the job joins a process group"}
+		return processes{local: 1, plain: true, single: true, why: "nothing shows that the job joins a process group"}
 	case !joins:
-		return processes{local: 1, plain: true, why: "neither " + filepath.Base(s.sourcePath) + " nor what it imports joins a process group"}
+		return processes{local: 1, plain: true, single: true, why: "neither " + filepath.Base(s.sourcePath) + " nor what it imports joins a process group"}
 	case s.gpus.Count == 0:
 		return processes{local: 1, plain: j.Alone, why: j.By + ", and no GPU is usable"}
 	}

@@ -34,6 +34,8 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	}
 	if r.plain {
 		r.command.Devices = s.gpus.Count
+	} else {
+		r.env = r.env.With(s.nodeVars(r.local))
 	}
 	r.warnings = slices.Concat(s.warnings, s.rankWarnings(r.processes), s.sharedCheckpoints(), s.noCeiling())
 	if r.script != nil {
