@@ -37,6 +37,9 @@ type Diagnosis struct {
 	Place *cause.Place `json:"place,omitempty"`
 	// ExitCode is the failing rank's exit code, 0 where none failed by itself.
 	ExitCode int `json:"exit_code"`
+	// Hardware is what the driver told of a GPU, where that may have ended the attempt; nil
+	// for nothing.
+	Hardware *Hardware `json:"hardware,omitempty"`
 	// Advice is what a person should do, one sentence, for causes that no rung answers.
 	Advice string `json:"advice,omitempty"`
 }

@@ -4,7 +4,7 @@
 //   2  has fallen off the bus
 //   3  is cut into two MIG instances, with a gap between them
 // With ALONE, GPU 0 is the only one; with IDLE nobody is on it; with HOT heat holds it down,
-// with SICK also errors of its memory, which has no spare rows left.
+// with SICK also errors of its memory, which has no spare rows left, and of its NVLinks.
 // With OLD it is the library of a driver that knows neither MIG nor the second
 // form of the memory figures. Signatures and numbers are those of nvml.h.
 
@@ -177,6 +177,34 @@ int nvmlDeviceGetRemappedRows(device *d, unsigned *correctable, unsigned *uncorr
 	*failed = FAILED;
 	return d->whole ? NOT_SUPPORTED : SUCCESS;
 }
+
+// What the driver says that the GPU needs, as field 230.
+typedef struct { unsigned id, scope; long long at, took; unsigned type, ret; union { unsigned ui; u64 ull; } value; } field;
+int nvmlDeviceGetFieldValues(device *d, int count, field *f) {
+	f->ret = count == 1 && f->id == 230 ? SUCCESS : NOT_SUPPORTED;
+	f->value.ui = COUNT ? 4 : 0; // drain and reset
+	return SUCCESS;
+}
+
+// Three links, of which one is down where the GPU is sick.
+int nvmlDeviceGetNvLinkState(device *d, unsigned link, unsigned *active) {
+	*active = !(COUNT && link == 1);
+	return link < 3 && !d->whole ? SUCCESS : INVALID_ARGUMENT;
+}
+int nvmlDeviceGetNvLinkErrorCounter(device *d, unsigned link, int counter, u64 *count) {
+	*count = COUNT ? 3 : 0;
+	return counter == 1 ? SUCCESS : INVALID_ARGUMENT;
+}
+typedef struct { unsigned char cluster[16]; int status; unsigned clique; unsigned char state; } fabric;
+int nvmlDeviceGetGpuFabricInfo(device *d, fabric *f) {
+	f->state = 3; // completed
+	f->status = COUNT ? UNKNOWN : SUCCESS;
+	return SUCCESS;
+}
+
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char name[32]; } place;
+int nvmlDeviceGetPciInfo_v3(device *d, place *p) { strcpy(p->name, "00000000:4B:00.0"); return SUCCESS; }
+
 int nvmlDeviceGetCurrentClocksThrottleReasons(device *d, u64 *reasons) { *reasons = SLOWED; return SUCCESS; }
 int nvmlDeviceGetTemperature(device *d, int sensor, unsigned *celsius) { *celsius = 41; return SUCCESS; }
 #endif
