@@ -56,7 +56,7 @@ func (b *Baseline) examine() Findings {
 			Kind: cause.UnfitEvent, Index: b.lost.index, Recovery: cause.RecoverByReboot, Fault: fmt.Sprintf("the driver lists GPU %d and gets no answer from it: %v", b.lost.index, b.lost.err),
 		})
 	}
-	healths := make([]strategy.Health, len(b.devices))
+	healths := map[int]strategy.Health{}
 	links := map[string]int{}
 	for k, d := range b.devices {
 		h, err := b.nvml.driver.health(d.UUID)
@@ -73,11 +73,17 @@ func (b *Baseline) examine() Findings {
 		if unfit.Fault != "" {
 			found.Unfit = append(found.Unfit, unfit)
 		}
-		healths[k], links[d.Name] = h, max(links[d.Name], h.Links)
+		if err == nil {
+			healths[k], links[d.Name] = h, max(links[d.Name], h.Links)
+		}
 	}
-	for k, h := range healths {
-		for _, text := range h.Notable(links[b.devices[k].Name]) {
-			found.Notable = append(found.Notable, named(k, b.devices[k])+": "+text)
+	for k, d := range b.devices {
+		h, told := healths[k]
+		if !told {
+			continue
+		}
+		for _, text := range h.Notable(links[d.Name]) {
+			found.Notable = append(found.Notable, named(k, d)+": "+text)
 		}
 	}
 	return found

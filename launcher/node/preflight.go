@@ -4,25 +4,32 @@ import (
 	"context"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// preflight looks at the devices before the first attempt of this gpurun. Where one of them
-// should not be trained on, the attempt is one that has no ranks.
+// preflight looks at the devices before the first attempt of this gpurun, and returns what
+// keeps it from being started. An error is the journal's, or says that ctx has ended.
 func (n *Node) preflight(ctx context.Context) ([]strategy.Fact, error) {
 	if n.opts.Preflight == nil || n.checked {
 		return nil, nil
 	}
-	n.log.Note("preflight: each GPU is tried before the ranks are started, for a minute at most")
-	unfit := n.opts.Preflight(ctx, func(text string) { n.log.Note("warning: " + text) })
+	var told error
+	tell := func(text string) {
+		if told == nil {
+			told = n.log.Append(launcher.Noticed{Text: text})
+		}
+	}
+	tell("preflight: each GPU is tried before the ranks are started, for a minute at most")
+	unfit := n.opts.Preflight(ctx, func(text string) { tell("warning: " + text) })
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	n.checked = true
 	for _, f := range unfit {
-		n.log.Note("warning: " + f.DriverEvent.Text())
+		tell("warning: " + f.DriverEvent.Text())
 	}
-	return unfit, nil
+	return unfit, told
 }
 
 // grounded is an attempt without ranks: its facts are what was found before they were to
