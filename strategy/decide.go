@@ -42,8 +42,9 @@ func rules() []rule {
 		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
 		{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
 		{"out-of-memory", (*situation).outOfMemory, relieve},
-		{"transient", func(s *situation) bool { return s.cause(transientCauses...) }, transient},
-		{"hardware", func(s *situation) bool { return s.cause(cause.GPUHardware, cause.Driver, cause.Preempted) }, retryLater},
+		{"hardware", (*situation).hardwareFailed, notOnThisNode},
+		{"transient", func(s *situation) bool { return s.diagnosis.passes() }, transient},
+		{"hardware", func(s *situation) bool { return s.cause(cause.Driver, cause.Preempted) }, retryLater},
 		{"deterministic", (*situation).sameAgain, sameAgain},
 		{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, as --max-restarts asks")},
 		{"job-failed", func(*situation) bool { return true }, jobFailed},
@@ -86,7 +87,7 @@ func (s *situation) outOfMemory() bool { return s.diagnosis.Cause.OutOfMemory() 
 // recoverable: memory, or something that passes. A busy port has a rule of its own,
 // which comes before.
 func (s *situation) recoverable() bool {
-	return s.outOfMemory() || s.cause(cause.GPUOccupied) || s.cause(transientCauses...)
+	return s.outOfMemory() || s.cause(cause.GPUOccupied) || s.diagnosis.passes()
 }
 
 // counted is the number of attempts that count: a busy port is not one, nor a failure
@@ -98,7 +99,7 @@ func (s *situation) counted() int {
 		if a.Climb != nil || a.Diagnosis.Fatal && s.wentUp(i) {
 			continue
 		}
-		passes := a.Diagnosis.Cause == cause.PortInUse || a.Diagnosis.Cause == cause.GPUOccupied || slices.Contains(transientCauses, a.Diagnosis.Cause)
+		passes := a.Diagnosis.Cause == cause.PortInUse || a.Diagnosis.Cause == cause.GPUOccupied || a.Diagnosis.passes()
 		if !passes && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
 			n++
 		}
@@ -126,7 +127,7 @@ func (s *situation) restarts() int {
 		if s.wentUp(i) && !maps.Equal(a.Plan, s.history[i+1].Plan) {
 			continue // the run went back from there
 		}
-		own := !a.Diagnosis.Cause.OutOfMemory() && !slices.Contains(transientCauses, a.Diagnosis.Cause) && a.Diagnosis.Cause != cause.PortInUse && a.Diagnosis.Cause != cause.GPUOccupied
+		own := !a.Diagnosis.Cause.OutOfMemory() && !a.Diagnosis.passes() && a.Diagnosis.Cause != cause.PortInUse && a.Diagnosis.Cause != cause.GPUOccupied
 		if a.Diagnosis.Fatal && own {
 			n++
 		}
@@ -267,7 +268,7 @@ func tooMuchLost(s *situation) Decision {
 // occupied waits for memory that another process holds: a shrunk job would be
 // the wrong answer.
 func occupied(s *situation) Decision {
-	n := s.spent(cause.GPUOccupied)
+	n := s.spent(func(d Diagnosis) bool { return d.Cause == cause.GPUOccupied })
 	if slices.Contains(s.policy.Never, string(RungWait)) || n.counted > s.policy.TransientRetries || n.unproven > unprovenRefills {
 		return s.stop(Retry, CodeRetry, "another process holds the device's memory")
 	}

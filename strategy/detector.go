@@ -25,6 +25,8 @@ type Detector struct {
 	// apart says that the peers of the ranks that named a cause have been stopped:
 	// what any rank says or how it ends from then on may be gpurun's own doing.
 	apart bool
+	// unfit says that a GPU was found broken on which the ranks have just been started.
+	unfit bool
 }
 
 // NewDetector returns a detector that fills the evidence of an attempt that begins.
@@ -49,6 +51,7 @@ func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 		if finding, ok := f.DriverEvent.Finding(); ok && finding.Weight == cause.WeightCause {
 			d.name(now)
 		}
+		d.unfit = d.unfit || f.DriverEvent.Kind == cause.UnfitEvent
 	case f.Finding != nil:
 		d.find(f, now)
 	default:
@@ -64,10 +67,13 @@ func (d *Detector) Next() time.Time {
 	return earlier(earlier(d.peersDue(), d.deadline()), d.due)
 }
 
-// Verdict reports whether ranks have to be stopped now, which, and why: because some have
-// failed, or because one that may hang was silent for long enough. After StopPeers, which
+// Verdict reports whether ranks have to be stopped now, which, and why: because a GPU was
+// found broken before the first step, because some have failed, or because one that may hang was silent for long enough. After StopPeers, which
 // comes once, it has to be asked again as before.
 func (d *Detector) Verdict(now time.Time) (Stop, bool) {
+	if d.unfit && !d.stepped() {
+		return Stop{At: now, Reason: StopUnfit, Rank: -1}, true
+	}
 	if at := d.deadline(); !at.IsZero() && !now.Before(at) {
 		if rank, f, ok := d.lingering(); ok {
 			return Stop{At: now, Reason: StopLingering, Rank: rank, For: Seconds(now.Sub(f.at))}, true
@@ -83,4 +89,15 @@ func (d *Detector) Verdict(now time.Time) (Stop, bool) {
 		return stop, true
 	}
 	return d.stalled(now)
+}
+
+// stepped reports whether a rank has made a training step.
+func (d *Detector) stepped() bool {
+	c := d.evidence.folded()
+	for _, i := range c.signs {
+		if c.facts[i].Sign.Steps > 0 {
+			return true
+		}
+	}
+	return c.steps > 0
 }

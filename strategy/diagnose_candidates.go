@@ -50,7 +50,7 @@ func (c *fold) candidates(ev Evidence) []candidate {
 	for i := range all {
 		all[i].order = i
 	}
-	return c.ownEvents(c.warnedOf(all))
+	return c.unfit(c.ownEvents(c.warnedOf(all)))
 }
 
 // outlived reports whether the job went on after a finding: by its own words,

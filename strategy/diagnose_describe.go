@@ -37,6 +37,7 @@ func (c *fold) describe(d *Diagnosis, ev Evidence, all []candidate, best candida
 	if best.code == cause.Hang {
 		c.hung(d)
 	}
+	c.endedBy(d)
 	c.memory(d, ev, best)
 	d.Advice = c.advise(d, ev, best)
 	d.Because = c.because(d, all, best)

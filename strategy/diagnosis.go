@@ -39,6 +39,9 @@ type Diagnosis struct {
 	ExitCode int `json:"exit_code"`
 	// Lost is the node whose loss ended the attempt; nil for another cause.
 	Lost *Lost `json:"lost,omitempty"`
+	// Hardware is what the driver told of a GPU, where that may have ended the attempt; nil
+	// for nothing.
+	Hardware *Hardware `json:"hardware,omitempty"`
 	// Advice is what a person should do, one sentence, for causes that no rung answers.
 	Advice string `json:"advice,omitempty"`
 }

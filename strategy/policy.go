@@ -125,6 +125,8 @@ type Inventory struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	// NoCheckpoint says why there is none, where one was looked for.
 	NoCheckpoint string `json:"no_checkpoint,omitempty"`
+	// Node is where the ranks ran.
+	Node Node `json:"node,omitzero"`
 }
 
 // An Attempt is one launch of all ranks, as history remembers it.

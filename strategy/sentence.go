@@ -89,7 +89,7 @@ func (d Diagnosis) title() string {
 }
 
 func (d Diagnosis) figures() string {
-	var words []string
+	words := d.faulty()
 	if d.Requested != nil {
 		words = append(words, "wanted "+GiB(*d.Requested))
 	}

@@ -56,7 +56,7 @@ func (s *Stack) Calls(most int) string {
 // Watched are the ranks of which a sign of life should be added before Verdict is asked.
 func (d *Detector) Watched() []int {
 	ranks := d.Suspects()
-	if d.evidence.Stalls != nil && !slices.Contains(ranks, 0) {
+	if (d.evidence.Stalls != nil || d.unfit) && !slices.Contains(ranks, 0) {
 		ranks = append(ranks, 0) // each sign tells of all ranks' steps
 	}
 	return ranks

@@ -22,13 +22,14 @@ type StopReason string
 // The reasons. Ranks have failed and the others cannot go on; a rank has named a root
 // cause and is ending, and the others, which alone are stopped, cannot go on; a rank
 // told of its own end and lives on; a rank printed an out-of-memory traceback and then
-// nothing; no rank has made a step.
+// nothing; no rank has made a step; a GPU was found broken before one has.
 const (
 	StopFailed    StopReason = "failed"
 	StopPeers     StopReason = "peers"
 	StopLingering StopReason = "lingering"
 	StopSilent    StopReason = "silent"
 	StopStalled   StopReason = "stalled"
+	StopUnfit     StopReason = "unfit"
 )
 
 // String says what is done and why, in one sentence.
@@ -50,6 +51,8 @@ func (s Stop) Notice() string {
 		return fmt.Sprintf("rank %d printed an out-of-memory traceback and then nothing for %s: it hangs, and all ranks are stopped", s.Rank, since)
 	case StopStalled:
 		return fmt.Sprintf("no rank has made a step for %s: the job hangs, and all ranks are stopped", since)
+	case StopUnfit:
+		return "a GPU is not fit to train on, and no step was made yet: the attempt is ended"
 	}
 	return ""
 }

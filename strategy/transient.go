@@ -91,9 +91,9 @@ type spending struct {
 	unproven int
 }
 
-// spent goes through the history's failures of these causes. What the job reached
+// spent goes through the history's failures of one kind. What the job reached
 // between two of them refills the budget.
-func (s *situation) spent(codes ...cause.Code) spending {
+func (s *situation) spent(kind func(Diagnosis) bool) spending {
 	var sum spending
 	var since, before Attempt // what lies between two failures; the one before
 	furthest := 0
@@ -102,7 +102,7 @@ func (s *situation) spent(codes ...cause.Code) spending {
 		since.Stepping.For += a.Stepping.For
 		since.Stepping.Last = max(since.Stepping.Last, a.Stepping.Last)
 		since.Checkpoint, since.CheckpointWritten = a.Checkpoint, a.CheckpointWritten
-		if !slices.Contains(codes, a.Diagnosis.Cause) {
+		if !kind(a.Diagnosis) {
 			continue
 		}
 		sum.add(since.progress(before), since.Stepping.Last > furthest)
@@ -153,10 +153,12 @@ func (a Attempt) newCheckpoint(before Attempt) bool {
 
 // transient runs the same plan again, as long as the budget lasts.
 func transient(s *situation) Decision {
-	n := s.spent(transientCauses...)
+	n := s.spent(Diagnosis.passes)
 	switch {
 	case n.counted > s.policy.TransientRetries && n.counted > 1 && s.hungAlike(n.counted):
 		return s.stop(Failed, CodeFailed, fmt.Sprintf("it hung at the same place %d times, so that it would again", n.counted))
+	case n.counted > s.policy.TransientRetries && s.cause(cause.GPUHardware):
+		return notOnThisNode(s)
 	case n.counted > s.policy.TransientRetries:
 		return s.stop(Retry, CodeRetry, fmt.Sprintf("recovery.transient_retries = %d are used up", s.policy.TransientRetries))
 	case n.unproven > unprovenRefills:

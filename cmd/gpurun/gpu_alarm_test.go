@@ -18,7 +18,7 @@ import (
 // fakeNVML builds a library with the functions of the driver's, whose GPU 0 raises
 // an Xid 79 as soon as somebody listens. No real GPU can be made to fall off the
 // bus, so that this is as near as a test comes; TestRealAlarm hears a real Xid.
-func fakeNVML(t *testing.T) (folder string) {
+func fakeNVML(t *testing.T, flags ...string) (folder string) {
 	t.Helper()
 	compiler, err := osexec.LookPath("cc")
 	if err != nil || !gpu.BuiltIn() {
@@ -26,7 +26,8 @@ func fakeNVML(t *testing.T) (folder string) {
 	}
 	folder = t.TempDir()
 	source := filepath.Join("..", "..", "launcher", "gpu", "testdata", "nvml.c")
-	if out, err := osexec.Command(compiler, "-shared", "-fPIC", "-o", filepath.Join(folder, "libnvidia-ml.so.1"), source).CombinedOutput(); err != nil {
+	args := append(flags, "-shared", "-fPIC", "-o", filepath.Join(folder, "libnvidia-ml.so.1"), source)
+	if out, err := osexec.Command(compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
 	return folder

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/nodes"
 	"github.com/gpurun/gpurun/launcher/pipeline"
+	"github.com/gpurun/gpurun/launcher/preflight"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/ranklog"
 	"github.com/gpurun/gpurun/launcher/verb"
@@ -171,6 +172,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 		return launcher.Verdict{}, err
 	}
 	w.part, w.run = part, nodes.Run{Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note}
+	w.node.Preflight = preflight.Of(p.Prepared, w.before, launcher.AfterHardware(events))
 	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, a.meters.Samples(a.monitor.Sample)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
 	w.world.Deadline = w.notice.Ends

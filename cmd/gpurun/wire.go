@@ -40,7 +40,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 		return wiring{}, err
 	}
 	digest, _ := p.Digest(job.DigestVersion)
-	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs())
+	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs(), launch.Preflight != job.PreflightOff)
 	w := wiring{
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{
@@ -63,7 +63,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 			Alarms: before.Watch, Used: before.Used, Devices: before.Follow,
 		},
 		world: node.WorldOptions{
-			Accelerator: p.Accelerator(), BF16: func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) },
+			Accelerator: p.Accelerator(), Node: p.Node(), BF16: func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) },
 			Device: p.DeviceOf(before.Level), Devices: before, NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
 			Checkpoint: func() (path string, written time.Time, none string) { return p.NewestCheckpoint(began) },
 		},

@@ -197,3 +197,16 @@ func TestChecksAreWhole(t *testing.T) {
 		t.Errorf("an examination may take %s", total)
 	}
 }
+
+// awaitFile waits for a file that a process renames into place.
+func awaitFile(t *testing.T, path string) string {
+	t.Helper()
+	for range 1000 {
+		if text, err := os.ReadFile(path); err == nil {
+			return string(text)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("%s does not come", path)
+	return ""
+}

@@ -13,7 +13,9 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/tryout"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // gpuChecks: the devices that the job would see, what the driver says of their state,
@@ -180,14 +182,16 @@ func health(_ context.Context, p *patient) Result {
 }
 
 // faultOf says what is broken of a device, and what to do; empty where nothing is.
-func faultOf(h gpu.Health, err error) (fault, fix string) {
+func faultOf(h strategy.Health, err error) (fault, fix string) {
 	switch {
 	case err != nil:
 		return err.Error(), "have the GPU replaced, or the node restarted"
 	case h.Failed:
-		return "broken memory, and no spare rows left", "have the GPU replaced: its memory is worn out"
-	case h.Pending:
-		return "broken memory waits to be remapped", "have the GPU reset when nobody uses it: nvidia-smi --gpu-reset"
+		return h.Unfit(), "have the GPU replaced: its memory is worn out"
+	case h.Recovery == cause.RecoverByReboot:
+		return h.Unfit(), "have the node restarted"
+	case h.Unfit() != "":
+		return h.Unfit(), "have the GPU reset when nobody uses it: nvidia-smi --gpu-reset"
 	case h.Uncorrected > 0:
 		return counted(int(h.Uncorrected), "error") + " of its memory that ECC could not correct", "have the GPU reset, and watched: nvidia-smi -q -d ECC"
 	}
@@ -303,14 +307,14 @@ func allocator(ctx context.Context, p *patient) Result {
 		return skip("%s", why)
 	}
 	free := p.free()
-	s := script{text: allocatorScript, env: environ.Vars{"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": ""}}
+	s := tryout.Script{Text: allocatorScript, Env: environ.Vars{"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": ""}}
 	all := make([]allocated, len(free))
 	answers := make([]any, len(free))
 	for i, k := range free {
-		s.words, answers[i] = append(s.words, []string{fmt.Sprint(k)}), &all[i]
+		s.Words, answers[i] = append(s.Words, []string{fmt.Sprint(k)}), &all[i]
 	}
-	switch err := p.script(ctx, s, answers...); {
-	case errors.Is(err, errBusy):
+	switch err := s.Run(ctx, p.python, answers...); {
+	case errors.Is(err, tryout.ErrBusy):
 		return skip("%v", err)
 	case err != nil:
 		return problem("nvidia-smi and dmesg say whether the GPU works", "%v", err)
@@ -325,7 +329,7 @@ func judge(devices []int, all []allocated) Result {
 		k := devices[i]
 		switch {
 		case a.Error != "":
-			return problem("nvidia-smi and dmesg say whether the GPU works", "GPU %d: %s", k, shorten(a.Error))
+			return problem("nvidia-smi and dmesg say whether the GPU works", "GPU %d: %s", k, tryout.Shorten(a.Error))
 		case float64(a.Largest) < enough*float64(a.Free):
 			return warn("the memory is in pieces: end what uses the GPU, or have it reset", "GPU %d: one allocation gets %s at most of %s that are free", k, strategy.GiB(a.Largest), strategy.GiB(a.Free))
 		case a.Wanted > 0 && !a.Expandable:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // fakeNVML builds the library that stands in for the driver's in the tests of
@@ -64,15 +65,15 @@ func TestGPUs(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
-		health     gpu.Health
+		health     strategy.Health
 		err        error
 		fault, fix string
 	}{
-		{gpu.Health{Remapped: 3, Celsius: 50}, nil, "", ""},
-		{gpu.Health{Uncorrected: 1}, nil, "1 error of its memory that ECC could not correct", "-q -d ECC"},
-		{gpu.Health{Uncorrected: 2, Pending: true}, nil, "broken memory waits to be remapped", "--gpu-reset"},
-		{gpu.Health{Pending: true, Failed: true}, nil, "no spare rows left", "replaced"},
-		{gpu.Health{}, errors.New("GPU is lost"), "GPU is lost", "restarted"},
+		{strategy.Health{Remapped: 3, Celsius: 50}, nil, "", ""},
+		{strategy.Health{Uncorrected: 1}, nil, "1 error of its memory that ECC could not correct", "-q -d ECC"},
+		{strategy.Health{Uncorrected: 2, Pending: true}, nil, "broken memory waits to be remapped", "--gpu-reset"},
+		{strategy.Health{Pending: true, Failed: true}, nil, "no spare rows left", "replaced"},
+		{strategy.Health{}, errors.New("GPU is lost"), "GPU is lost", "restarted"},
 	} {
 		if fault, fix := faultOf(c.health, c.err); !strings.Contains(fault, c.fault) || !strings.Contains(fix, c.fix) || (fault == "") != (c.fault == "") {
 			t.Errorf("%+v, %v: %q, %q", c.health, c.err, fault, fix)

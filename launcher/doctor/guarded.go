@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/tryout"
 )
 
 // guarded runs what asks the interpreter as ranks are run: nothing that it starts is left,
@@ -29,17 +30,17 @@ func guarded(ctx context.Context, cmd *exec.Cmd) error {
 		defer in.Close()
 		rank.Stdin = in
 	}
-	all, err := start(ctx, []proc.Rank{rank})
+	all, err := tryout.Start(ctx, []proc.Rank{rank})
 	if err != nil {
 		return err
 	}
-	_, outErr := io.WriteString(cmd.Stdout, all[0].out)
-	_, errsErr := io.WriteString(cmd.Stderr, all[0].err)
-	if all[0].signal != 0 {
-		return fmt.Errorf("ended by %s", unix.SignalName(unix.Signal(all[0].signal)))
+	_, outErr := io.WriteString(cmd.Stdout, all[0].Out)
+	_, errsErr := io.WriteString(cmd.Stderr, all[0].Err)
+	if all[0].Signal != 0 {
+		return fmt.Errorf("ended by %s", unix.SignalName(unix.Signal(all[0].Signal)))
 	}
-	if all[0].code != 0 {
-		return fmt.Errorf("ended with code %d", all[0].code)
+	if all[0].Code != 0 {
+		return fmt.Errorf("ended with code %d", all[0].Code)
 	}
 	return errors.Join(outErr, errsErr)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/tryout"
 )
 
 // limitChecks: what the kernel allows each rank.
@@ -29,11 +30,11 @@ const unlimited = math.MaxUint64
 // readLimits asks a process that was started as ranks are: gpurun's own limits are not
 // theirs, since Go raises that of open files for itself.
 func (p *patient) readLimits(ctx context.Context) (limits, error) {
-	all, err := start(ctx, []proc.Rank{{Argv: []string{"cat", "/proc/self/limits"}, Env: p.env.Words()}})
+	all, err := tryout.Start(ctx, []proc.Rank{{Argv: []string{"cat", "/proc/self/limits"}, Env: p.env.Words()}})
 	if err != nil {
 		return limits{}, fmt.Errorf("read the limits: %w", err)
 	}
-	return parseLimits(all[0].out)
+	return parseLimits(all[0].Out)
 }
 
 // parseLimits reads lines such as "Max open files   1024   524288   files".

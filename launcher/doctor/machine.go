@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/tryout"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -64,7 +65,7 @@ func (p *patient) ranks() int {
 	return max(p.cards().count(), 1)
 }
 
-const moreShared = "docker: --shm-size=16g; Kubernetes: emptyDir medium: Memory at /dev/shm"
+const moreShared = tryout.MoreShared
 
 func sharedMemory(_ context.Context, p *patient) Result {
 	disk, err := host.DiskAt(p.shm)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/tryout"
 )
 
 // NCCL needs GPUs; what it does wrong is a fake's.
@@ -25,22 +25,12 @@ func TestNCCL(t *testing.T) {
 			wants(t, nccl(t.Context(), tries(t, c.settings, 2)), c.state, c.found, c.fix)
 		})
 	}
-	wants(t, together{}.overNCCL(8, nil), Problem, "8 ranks: the sum is wrong", "NCCL_P2P_DISABLE")
-	wants(t, together{}.overNCCL(8, errBusy), Skipped, "machine is busy", "")
+	wants(t, overNCCL(tryout.Together{}, 8, nil), Problem, "8 ranks: the sum is wrong", "NCCL_P2P_DISABLE")
+	wants(t, overNCCL(tryout.Together{}, 8, tryout.ErrBusy), Skipped, "machine is busy", "")
 	wants(t, nccl(t.Context(), tries(t, nil, 1)), Skipped, "there is one GPU", "")
 	p := tries(t, nil, 2)
 	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0", Devices: 2}, nil }
 	wants(t, nccl(t.Context(), p), Problem, "without NCCL", "for CUDA")
-}
-
-func TestNCCLFix(t *testing.T) {
-	for words, want := range map[string]string{
-		"write to /dev/shm/nccl-1 failed: No space left on device": "--shm-size", "Call to ibv_reg_mr failed": "memlock", "CUDA driver version is insufficient": "update the driver", "connect timed out": "NCCL_DEBUG=INFO",
-	} {
-		if got := ncclFix(words); !strings.Contains(got, want) {
-			t.Errorf("%q: %q, want %q", words, got, want)
-		}
-	}
 }
 
 // Ranks that wait for each other for good are ended when their time is over, and that is

@@ -32,46 +32,63 @@ type Baseline struct {
 	devices []Device
 	at      time.Time       // of reading
 	facts   []strategy.Fact // what others hold, and what could not be found out
+	lost    *silentGPU      // a GPU that the job would use and that does not answer; nil for none
+
+	examined chan struct{} // closed when what follows is there
+	findings Findings
 
 	mu    sync.Mutex
 	began time.Time // when the first ranks were about to start
 	told  bool      // facts were emitted
+	heard bool      // and findings
 	level []Device  // nil until it is first asked for
 	late  bool
 }
 
 // Baseline begins to read the level of the devices that a job with this environment
 // sees. Known is what the job goes by: where that is the kernel's list, what NVML says
-// otherwise is told.
-func (c *Connection) Baseline(env []string, known View) *Baseline {
-	b := &Baseline{read: make(chan struct{})}
+// otherwise is told. Where health is set, the devices' health is looked at, after that.
+func (c *Connection) Baseline(env []string, known View, health bool) *Baseline {
+	b := &Baseline{read: make(chan struct{}), examined: make(chan struct{})}
 	if c == nil {
 		close(b.read)
+		close(b.examined)
 		return b
 	}
 	c.reading.Go(func() {
-		defer close(b.read)
-		n, err := c.NVML()
-		var view View
-		if n != nil {
-			var failed error
-			view, failed = Visible(env, n)
-			err = errors.Join(err, failed)
+		defer close(b.examined)
+		b.readLevel(c, env, known)
+		close(b.read)
+		if health {
+			b.findings = b.examine()
 		}
-		listed := known.Model != ""
-		if listed && err != nil {
-			b.gap(err.Error())
-		}
-		if n == nil {
-			return
-		}
-		if listed && view.Count != known.Count {
-			b.gap(fmt.Sprintf("the job was told of %d GPUs, and NVML knows %d that it can use", known.Count, view.Count))
-		}
-		b.nvml, b.devices, b.at = n, view.Devices, time.Now()
-		b.facts = append(b.facts, n.held(unused(b.devices))...)
 	})
 	return b
+}
+
+func (b *Baseline) readLevel(c *Connection, env []string, known View) {
+	n, err := c.NVML()
+	var view View
+	if n != nil {
+		var failed error
+		view, failed = Visible(env, n)
+		err = errors.Join(err, failed)
+	}
+	listed := known.Model != ""
+	if listed && err != nil {
+		b.gap(err.Error())
+	}
+	if n == nil {
+		return
+	}
+	if listed && view.Count != known.Count {
+		b.gap(fmt.Sprintf("the job was told of %d GPUs, and NVML knows %d that it can use", known.Count, view.Count))
+	}
+	b.nvml, b.devices, b.at = n, view.Devices, time.Now()
+	if _, chosen := lookup(env, "CUDA_VISIBLE_DEVICES"); !chosen || view.Count < known.Count {
+		errors.As(err, &b.lost)
+	}
+	b.facts = append(b.facts, n.held(unused(b.devices))...)
 }
 
 func (b *Baseline) gap(text string) {
@@ -158,8 +175,8 @@ func (b *Baseline) adopt(facts []strategy.Fact) {
 
 // Watch begins to emit the driver's critical events, as NVML.Watch does, once NVML is up,
 // and returns at once. The first time, it emits before them what others hold on the
-// devices, and what could not be found out. Ranks are started after the call. stop is that
-// of NVML.Watch.
+// devices, and what could not be found out; then, beside them, which devices are not fit to
+// train on. Ranks are started after the call. stop is that of NVML.Watch.
 func (b *Baseline) Watch(ctx context.Context, emit func(strategy.Fact)) (stop func()) {
 	b.mu.Lock()
 	if b.began.IsZero() {
@@ -180,6 +197,7 @@ func (b *Baseline) Watch(ctx context.Context, emit func(strategy.Fact)) (stop fu
 			emit(f)
 		}
 		inner = b.nvml.Watch(ctx, b.devices, emit)
+		b.tell(ctx, emit)
 	})
 	return func() { cancel(); starting.Wait(); inner() }
 }

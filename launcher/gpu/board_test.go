@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // board is a driver with GPUs that a test makes, loses and fills. A real driver
@@ -16,7 +18,10 @@ type board struct {
 	parts   map[int][]Device     // MIG instances by index
 	holders map[string][]Process // by UUID
 	broken  map[string]error     // by UUID
-	asked   int                  // calls of device
+	healths map[string]strategy.Health
+	ill     map[string]error // by UUID: what health answers
+	looking chan struct{}    // health waits until it is closed; nil: it does not
+	asked   int              // calls of device
 
 	alarms     chan func() (alarm, error)
 	subscribed []string
@@ -27,13 +32,22 @@ type board struct {
 func newBoard(gpus ...Device) *board {
 	return &board{
 		gpus: gpus, parts: map[int][]Device{}, holders: map[string][]Process{}, broken: map[string]error{},
+		healths: map[string]strategy.Health{}, ill: map[string]error{},
 		alarms: make(chan func() (alarm, error), 8),
 	}
 }
 
-func (b *board) cuda() (int, error)            { return 12, nil }
-func (b *board) version() (string, error)      { return "580.65.06", nil }
-func (b *board) health(string) (Health, error) { return Health{}, nil }
+func (b *board) cuda() (int, error)       { return 12, nil }
+func (b *board) version() (string, error) { return "580.65.06", nil }
+
+func (b *board) health(uuid string) (strategy.Health, error) {
+	if b.looking != nil {
+		<-b.looking
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.healths[uuid], b.ill[uuid]
+}
 
 func (b *board) devices() ([]Device, error) {
 	b.mu.Lock()

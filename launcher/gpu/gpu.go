@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // ErrAbsent is wrapped by Open's error where there is no NVML to talk to: no
@@ -52,7 +54,7 @@ type driver interface {
 	processes(uuid string) ([]Process, error)
 	cuda() (major int, err error)
 	version() (string, error)
-	health(uuid string) (Health, error)
+	health(uuid string) (strategy.Health, error)
 	subscribe(uuids []string) (subscription, error)
 	close() error
 }
@@ -82,6 +84,15 @@ var (
 	errQuiet = errors.New("no alarm")
 	errLost  = errors.New("GPU is lost")
 )
+
+// A silentGPU is one that did not answer when GPUs were listed.
+type silentGPU struct {
+	index int // NVML's number
+	err   error
+}
+
+func (s *silentGPU) Error() string { return fmt.Sprintf("GPU %d: %v", s.index, s.err) }
+func (s *silentGPU) Unwrap() error { return s.err }
 
 // NVML is an open connection to the driver. Its methods may be called from
 // several goroutines.

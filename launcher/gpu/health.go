@@ -1,28 +1,13 @@
 package gpu
 
-import "fmt"
+import (
+	"fmt"
 
-// Health is what the driver says of a device's state. What it does not tell is zero: a
-// GPU without ECC, a driver before 450, an MIG instance.
-type Health struct {
-	// Uncorrected counts the memory errors since the driver was loaded that ECC found and
-	// could not correct.
-	Uncorrected int64
-	// Remapped counts the rows of memory that spare ones stand in for after such errors.
-	Remapped int
-	// Pending says that rows are to be remapped, or pages retired, at the GPU's next reset.
-	Pending bool
-	// Failed says that a row could not be remapped: no spare one was left.
-	Failed bool
-	// Slowed is why the clocks are held down, and not by the load: "heat", "power brake",
-	// "hardware"; empty where they are not.
-	Slowed string
-	// Celsius is the temperature of the chip, 0 where it is not told.
-	Celsius int
-}
+	"github.com/gpurun/gpurun/strategy"
+)
 
-// Health asks for a device's state.
-func (n *NVML) Health(d Device) (Health, error) {
+// Health asks for a device's state; an MIG instance is asked for its GPU's.
+func (n *NVML) Health(d Device) (strategy.Health, error) {
 	h, err := n.driver.health(d.UUID)
 	if err != nil {
 		return h, fmt.Errorf("ask for the health of GPU %d: %w", d.Index, err)

@@ -77,12 +77,12 @@ func (l *library) devices() ([]Device, error) {
 			continue
 		}
 		if ret != nvml.SUCCESS {
-			errs = append(errs, fmt.Errorf("GPU %d: %w", i, failure(ret)))
+			errs = append(errs, &silentGPU{i, failure(ret)})
 			continue
 		}
 		d, err := l.describe(handle)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("GPU %d: %w", i, err))
+			errs = append(errs, &silentGPU{i, err})
 			continue
 		}
 		d.Index = i

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // libraryVariable names a library to a child of the test. A process can bind the
@@ -101,7 +104,10 @@ func TestLibraryHealth(t *testing.T) {
 	}
 	n := &NVML{driver: d}
 	got, err := n.Health(Device{UUID: "GPU-zero"})
-	want := Health{Uncorrected: 2, Remapped: 1, Pending: true, Failed: true, Slowed: "heat", Celsius: 41}
+	want := strategy.Health{
+		Uncorrected: 2, Remapped: 1, Pending: true, Failed: true, Recovery: cause.RecoverByDrainAndReset, Links: 2, Recovered: 6,
+		Fabric: "it could not join the NVLink fabric: Some Error", Slowed: "heat", Celsius: 41, Bus: "00000000:4B:00.0",
+	}
 	if got != want || err != nil {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
@@ -169,7 +175,7 @@ func TestLibraryOfOldDriver(t *testing.T) {
 	if processes, err := d.processes("GPU-zero"); len(processes) != 2 || err != nil {
 		t.Errorf("processes: %v, %v", processes, err)
 	}
-	if h, err := d.health("GPU-zero"); h != (Health{}) || err != nil {
+	if h, err := d.health("GPU-zero"); h != (strategy.Health{}) || err != nil {
 		t.Errorf("health: %+v, %v", h, err)
 	}
 }

@@ -116,6 +116,25 @@ func (w *watch) report(a alarm) {
 	if w.told[event]++; w.told[event] <= alarmLimit {
 		w.tell(fact(strategy.Fact{DriverEvent: &event}))
 	}
+	if event.XID == recoveryChanged && a.uuid != "" {
+		w.recovery(event)
+	}
+}
+
+// recoveryChanged is the Xid by which the driver tells that a GPU needs something else than
+// before; NVML tells what.
+const recoveryChanged = 154
+
+// recovery tells what the driver says that the GPU of an event needs, once.
+func (w *watch) recovery(event cause.DriverEvent) {
+	h, err := w.driver.health(event.UUID)
+	if err != nil || h.Recovery == "" {
+		return
+	}
+	event.Kind, event.XID, event.Recovery = cause.RecoveryEvent, 0, h.Recovery
+	if w.told[event]++; w.told[event] == 1 {
+		w.tell(fact(strategy.Fact{DriverEvent: &event}))
+	}
 }
 
 // loss tells of the GPUs that do not answer. The driver does not say which it has

@@ -41,7 +41,7 @@ func digest(j *Job, text []byte) string {
 
 // asides are the tables and keys of a train.toml that tell nothing about the job: whom
 // gpurun tells of it, and how it looks on.
-var asides = map[string][]string{"notify": nil, "metrics": nil, "launch": {"stall_timeout", "log_limit"}}
+var asides = map[string][]string{"notify": nil, "metrics": nil, "launch": {"stall_timeout", "log_limit", "preflight"}}
 
 // fileDigest is a short digest of what a train.toml says of the job, however it is laid out.
 func fileDigest(root map[string]any) string {

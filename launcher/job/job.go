@@ -128,6 +128,8 @@ type Launch struct {
 	HangTimeout time.Duration
 	// Stalls says when a job that makes no step counts as one that hangs; nil: never.
 	Stalls *strategy.StallRule
+	// Preflight says what is looked at before the first attempt.
+	Preflight Preflight
 	// Probe says that the Python hook is put into the ranks.
 	Probe bool
 	// Hooks says that the probe may change settings inside the process.
@@ -239,6 +241,7 @@ func defaults() *Job {
 			NprocPerNode:    "auto",
 			Auto:            AutoScript,
 			HangTimeout:     30 * time.Second,
+			Preflight:       PreflightAuto,
 			Probe:           true,
 			Hooks:           true,
 			Snapshot:        "oom",

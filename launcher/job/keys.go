@@ -119,6 +119,7 @@ var launchKeys = []Key{
 	{Name: "data_parallel", Form: NumberForm, Most: many, Default: "0", About: "0: all ranks; set it where tensor, pipeline or context parallelism takes part of them"},
 	{Name: "hang_timeout", Form: DurationForm, Default: `"30s"`, About: "silence after an out-of-memory traceback that means the rank hangs; at least 1s"},
 	{Name: "stall_timeout", Form: DurationForm, Words: stalls, Default: `"off"`, About: "no step on any rank for so long means that the job hangs; auto: ten times the longest step, at least 10m"},
+	{Name: "preflight", Form: TruthForm, Words: []string{string(PreflightAuto)}, Default: `"auto"`, About: "auto: ask the driver whether the GPUs are well, beside the start; true: also try each of them before, for a minute at most"},
 	{Name: "probe", Form: TruthForm, Default: "true", About: "the small Python hook: what the process says, and what is turned there"},
 	{Name: "hooks", Form: TruthForm, Default: "true", About: "settings may be changed inside the process; false: it is asked, and nothing is changed"},
 	{Name: "snapshot", Form: TextForm, Words: snapshots, Default: `"oom"`, About: "when the GPU allocator's snapshot is written: what filled its memory, by line of code"},

@@ -22,6 +22,7 @@ func (r *reader) readLaunch() {
 	l.DataParallel = t.whole("data_parallel", 0, 0, many)
 	l.HangTimeout = t.duration("hang_timeout", l.HangTimeout, time.Second)
 	l.Stalls = readStalls(t)
+	l.Preflight = readPreflight(t)
 	l.Probe = t.truth("probe", l.Probe)
 	l.Hooks = t.truth("hooks", l.Hooks)
 	l.Snapshot = t.choice("snapshot", l.Snapshot, snapshots...)

@@ -72,6 +72,8 @@ func otherWords(k job.Key) string {
 		others = append(others, "1")
 	case k.Form == job.DurationForm && k.Words != nil:
 		others = append(others, "a duration")
+	case k.Form == job.TruthForm && k.Words != nil:
+		others = append(others, string(k.Form))
 	case k.Form == job.NumberForm && k.Words != nil:
 		others = append(others, "a number")
 	}

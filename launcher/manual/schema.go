@@ -86,7 +86,7 @@ func keySchema(k job.Key) (object, error) {
 	case job.NumberForm:
 		schema = either(object{"type": "integer", "minimum": k.Least, "maximum": k.Most}, words)
 	case job.TruthForm:
-		schema["type"] = "boolean"
+		schema = either(object{"type": "boolean"}, words)
 	case job.ListForm:
 		items := object{"type": "string"}
 		if k.Words != nil {

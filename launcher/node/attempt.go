@@ -16,6 +16,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/probe"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // An attempt is the running ranks of this machine.
@@ -62,8 +63,12 @@ func (a *attempt) Facts() <-chan strategy.Fact { return a.facts }
 
 func (a *attempt) emit(f strategy.Fact) { a.facts <- f }
 
-// alarm passes on what is known of the devices, and tells people what others hold there.
+// alarm passes on what is known of the devices, and tells people what others hold there,
+// and which are broken.
 func (a *attempt) alarm(f strategy.Fact) {
+	if e := f.DriverEvent; e != nil && e.Kind == cause.UnfitEvent {
+		a.node.log.Note("warning: " + e.Text())
+	}
 	if f.Tenant != nil {
 		a.node.log.Note(tenancy(f.Tenant))
 	}

@@ -36,6 +36,7 @@ type Node struct {
 	log     *EventLog
 	signals *Signals
 	ports   map[int]bool // that attempts of this run have had
+	checked bool         // the devices, before the first attempt
 }
 
 // New makes a node. Its ranks are told to signals while they run, and notices go to log.
@@ -60,6 +61,13 @@ func New(o Options, log *EventLog, signals *Signals) *Node {
 // the attempt's folder, 2 for what the job asks for and cannot have. It is a
 // *launcher.Signal where somebody asked gpurun to stop meanwhile.
 func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, error) {
+	unfit, err := n.preflight(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(unfit) > 0:
+		return ground(unfit), nil
+	}
 	a, err := n.open(ctx, l)
 	if err != nil {
 		return nil, cannotStart(err)

@@ -67,6 +67,9 @@ type Options struct {
 	// first attempt what others hold on them, until stop is called; nil: nothing is
 	// watched. It is called right before the ranks are started, and does not wait.
 	Alarms func(ctx context.Context, emit func(strategy.Fact)) (stop func())
+	// Preflight looks at the job's devices before the first attempt, and returns what keeps
+	// it from being started; nil: nobody looks. It is cut short where ctx ends.
+	Preflight func(ctx context.Context, warn func(text string)) []strategy.Fact
 	// Used is what a process holds on the job's devices by the driver's account, in bytes,
 	// 0 where that is not known; nil: nobody is asked.
 	Used func(pid int) int64

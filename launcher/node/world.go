@@ -18,6 +18,8 @@ type WorldOptions struct {
 	// computes in bfloat16.
 	Accelerator string
 	BF16        func(context.Context) bool
+	// Node is where the ranks run.
+	Node strategy.Node
 	// Device is what each rank has to train in; nil where nobody knows.
 	Device func(context.Context) memory.Device
 	// Devices waits for the devices' memory, nil where nobody can.
@@ -56,7 +58,7 @@ func NewWorld(o WorldOptions, signals *Signals, note func(string)) *World {
 // Inventory says what there is to work with now.
 func (w *World) Inventory(ctx context.Context) strategy.Inventory {
 	inv := strategy.Inventory{
-		At: time.Now().UTC(), Accelerator: w.opts.Accelerator, BF16: w.opts.BF16(ctx),
+		At: time.Now().UTC(), Accelerator: w.opts.Accelerator, BF16: w.opts.BF16(ctx), Node: w.opts.Node,
 		Missing: w.opts.Missing(), NVMeFree: freeAt(w.opts.NVMePath),
 	}
 	inv.Checkpoint, inv.CheckpointWritten, inv.NoCheckpoint = w.opts.Checkpoint()

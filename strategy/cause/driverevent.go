@@ -7,12 +7,15 @@ type DriverEventKind string
 
 // What a driver tells of.
 const (
-	XIDEvent  DriverEventKind = "xid"  // an error that the driver gives a number
-	ECCEvent  DriverEventKind = "ecc"  // memory that could not be corrected
-	LostEvent DriverEventKind = "lost" // a GPU does not answer any more
+	XIDEvent      DriverEventKind = "xid"      // an error that the driver gives a number
+	ECCEvent      DriverEventKind = "ecc"      // memory that could not be corrected
+	LostEvent     DriverEventKind = "lost"     // a GPU does not answer any more
+	RecoveryEvent DriverEventKind = "recovery" // what the driver says that a GPU needs
+	UnfitEvent    DriverEventKind = "unfit"    // a GPU that was found broken before training began
 )
 
-// A DriverEvent is one critical event that the GPU driver told of.
+// A DriverEvent is one critical event that the GPU driver told of, or what was found
+// when a GPU was looked at before ranks trained on it.
 type DriverEvent struct {
 	Kind DriverEventKind `json:"kind"`
 	XID  int             `json:"xid,omitempty"` // the number of an XIDEvent
@@ -20,6 +23,15 @@ type DriverEvent struct {
 	// does not say which it is.
 	Device string `json:"device,omitempty"`
 	UUID   string `json:"uuid,omitempty"` // "GPU-…" or "MIG-…", empty likewise
+	// Recovery is what a RecoveryEvent asks for, and what an UnfitEvent's GPU needs where
+	// that is known.
+	Recovery Recovery `json:"recovery,omitempty"`
+	// Fault is what was found of an UnfitEvent, in a few words; Index is NVML's number of
+	// that GPU, and Bus its place on the PCI bus, "00000000:4B:00.0", empty where the
+	// driver does not say.
+	Fault string `json:"fault,omitempty"`
+	Index int    `json:"index,omitempty"`
+	Bus   string `json:"bus,omitempty"`
 }
 
 // Text says the event in a few words: "Xid 79 on GPU-…: the GPU has fallen off the bus".
@@ -33,6 +45,10 @@ func (e DriverEvent) Text() string {
 		return "uncorrectable ECC error on " + on
 	case LostEvent:
 		return "the driver has lost " + on
+	case RecoveryEvent:
+		return e.Recovery.Text() + ", " + on
+	case UnfitEvent:
+		return e.unfit()
 	}
 	text := fmt.Sprintf("Xid %d on %s", e.XID, on)
 	if _, meaning := XID(e.XID); meaning != "" {
@@ -41,14 +57,56 @@ func (e DriverEvent) Text() string {
 	return text
 }
 
+// unfit names the device in all ways by which people look for one, where it is one.
+func (e DriverEvent) unfit() string {
+	switch {
+	case e.UUID != "":
+	case e.Device != "":
+		return e.Device + ": " + e.Fault
+	default:
+		return e.Fault
+	}
+	where := fmt.Sprintf("%s, index %d", e.UUID, e.Index)
+	if e.Bus != "" {
+		where += ", PCI " + e.Bus
+	}
+	return fmt.Sprintf("%s (%s): %s", e.Device, where, e.Fault)
+}
+
+// Need is what the event says that has to be done before the GPU is used again; empty
+// where it says nothing of that.
+func (e DriverEvent) Need() Need {
+	switch e.Kind {
+	case XIDEvent:
+		return xids[e.XID].need
+	case ECCEvent:
+		return ResetUnlessContained
+	case RecoveryEvent:
+		return e.Recovery.need()
+	case LostEvent:
+		return Reboot
+	case UnfitEvent:
+		if e.Recovery == "" {
+			return Check
+		}
+		return e.Recovery.need()
+	}
+	return ""
+}
+
 // Finding is what the event says about why an attempt ended. It is false for an
 // event that says nothing about it: one that is not in the table, and one that
 // follows the end of an application instead of bringing it about.
 func (e DriverEvent) Finding() (Finding, bool) {
 	s := Finding{Code: GPUHardware, Rank: -1, Device: e.Device, Text: e.Text()}
-	if e.Kind == XIDEvent {
+	switch e.Kind {
+	case XIDEvent:
 		s.Code, _ = XID(e.XID)
 		if xids[e.XID].survivable {
+			s.Weight = WeightWarning
+		}
+	case RecoveryEvent:
+		if !e.Recovery.ends() {
 			s.Weight = WeightWarning
 		}
 	}

@@ -1,37 +1,61 @@
 package cause
 
-// xids are the Xid events that end a job, as NVIDIA describes them:
-// https://docs.nvidia.com/deploy/xid-errors/. An event that is not here says
-// nothing certain.
+// xids are the Xid events that end a job, or tell that its GPU should not be used any
+// more, as NVIDIA's catalogue describes them:
+// https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. What a GPU needs
+// is the catalogue's immediate action: RESTART_APP, RESET_GPU, RESTART_BM (the node). Of
+// those that older GPUs raise, https://docs.nvidia.com/deploy/xid-errors/ tells. An event
+// that is not here says nothing certain.
 var xids = map[int]struct {
 	code Code
 	text string
+	need Need
 	// survivable events are of the GPU's state: applications go on after them.
 	survivable bool
 }{
+	// The job's own doing.
 	13:  {code: IllegalAccess, text: "graphics engine exception: a kernel accessed memory out of range"},
 	31:  {code: IllegalAccess, text: "GPU memory page fault: a kernel accessed an illegal address"},
 	43:  {code: IllegalAccess, text: "GPU stopped processing: a user application hit a software error"},
 	45:  {code: Preempted, text: "preemptive cleanup: the application was ended"},
-	48:  {code: GPUHardware, text: "double bit ECC error"},
-	61:  {code: GPUHardware, text: "internal micro-controller breakpoint"},
-	62:  {code: GPUHardware, text: "internal micro-controller halt"},
+	137: {code: IllegalAccess, text: "NVLink privilege error: a kernel accessed an illegal address of another GPU"},
+	// Memory. A contained error is also told as one that is not correctable (48, 171, 172).
+	48:  {code: GPUHardware, text: "double bit ECC error", need: ResetUnlessContained},
 	63:  {code: GPUHardware, text: "row remapping or page retirement was recorded", survivable: true},
-	64:  {code: GPUHardware, text: "row remapping or page retirement failed", survivable: true},
-	74:  {code: GPUHardware, text: "NVLink error"},
-	79:  {code: GPUHardware, text: "the GPU has fallen off the bus"},
+	64:  {code: GPUHardware, text: "row remapping or page retirement failed", need: Reset, survivable: true},
 	92:  {code: GPUHardware, text: "high single bit ECC error rate", survivable: true},
-	94:  {code: GPUHardware, text: "contained ECC error"},
-	95:  {code: GPUHardware, text: "uncontained ECC error"},
-	109: {code: IllegalAccess, text: "context switch timeout"},
-	119: {code: GPUHardware, text: "the GPU's system processor (GSP) timed out"},
-	120: {code: GPUHardware, text: "error in the GPU's system processor (GSP)"},
-	136: {code: GPUHardware, text: "link training failed"},
-	140: {code: GPUHardware, text: "unrecovered ECC error"},
-	143: {code: GPUHardware, text: "GPU initialisation error"},
+	94:  {code: GPUHardware, text: "contained ECC error", need: Restart},
+	95:  {code: GPUHardware, text: "uncontained ECC error", need: Reset},
+	140: {code: GPUHardware, text: "unrecovered ECC error", need: Reset},
+	156: {code: GPUHardware, text: "a part of the GPU is to be retired", need: Reset, survivable: true},
+	157: {code: GPUHardware, text: "a part of the GPU could not be retired", survivable: true},
+	171: {code: GPUHardware, text: "uncorrectable error of the GPU's DRAM", need: ResetUnlessContained},
+	172: {code: GPUHardware, text: "uncorrectable error of the GPU's SRAM", need: ResetUnlessContained},
+	// NVLink. From the fifth generation on, 144 to 150, a code that NVML does not tell
+	// decides how bad it is: the driver's recovery action says so.
+	74:  {code: GPUHardware, text: "NVLink error", need: Reset},
+	136: {code: GPUHardware, text: "link training failed", need: Reset},
+	144: {code: GPUHardware, text: "NVLink SAW error", survivable: true},
 	145: {code: GPUHardware, text: "NVLink RLW error"},
+	146: {code: GPUHardware, text: "NVLink TLW error", survivable: true},
+	147: {code: GPUHardware, text: "NVLink TREX error", survivable: true},
+	148: {code: GPUHardware, text: "NVLink NVLPW_CTRL error", survivable: true},
 	149: {code: GPUHardware, text: "NVLink NETIR error"},
-	154: {code: GPUHardware, text: "GPU recovery action changed: the GPU needs a reset", survivable: true},
+	150: {code: GPUHardware, text: "NVLink MSE error", survivable: true},
+	// The GPU as a whole.
+	46:  {code: GPUHardware, text: "the GPU stopped processing", need: Reset},
+	61:  {code: GPUHardware, text: "internal micro-controller breakpoint", need: Reset},
+	62:  {code: GPUHardware, text: "internal micro-controller halt", need: Reset},
+	79:  {code: GPUHardware, text: "the GPU has fallen off the bus", need: Reboot},
+	109: {code: GPUHardware, text: "context switch timeout", need: Reset},
+	110: {code: GPUHardware, text: "security fault", need: Reset},
+	119: {code: GPUHardware, text: "the GPU's system processor (GSP) timed out", need: Reset},
+	120: {code: GPUHardware, text: "error in the GPU's system processor (GSP)", need: Reset},
+	143: {code: GPUHardware, text: "GPU initialisation error", need: Reset},
+	151: {code: GPUHardware, text: "key rotation error", need: Reboot},
+	154: {code: GPUHardware, text: "GPU recovery action changed: the GPU needs a reset", need: Reset, survivable: true},
+	158: {code: GPUHardware, text: "fatal timeout of the GPU", need: Reset},
+	167: {code: GPUHardware, text: "fatal timeout on the PCI bus", need: Reboot},
 }
 
 // XID says what an Xid event of the NVIDIA driver means for a job that ran on

@@ -1,4 +1,7 @@
-package doctor
+// Package tryout tries out what a job will need, as the job would do it: small Python
+// programs that the job's interpreter runs, in processes that are started as ranks are, with
+// an end in time and nothing left behind.
+package tryout
 
 import (
 	"bytes"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 const (
@@ -27,16 +31,16 @@ const (
 	killBound = 3 * time.Second
 )
 
-// said is what a process wrote, and how it ended.
-type said struct {
-	out, err string
-	code     int
-	signal   int
+// Said is what a process wrote, and how it ended.
+type Said struct {
+	Out, Err string
+	Code     int // Unknown where it had to be ended
+	Signal   int // 0 for none
 }
 
-// start runs processes as gpurun runs ranks, until all have ended, one has failed, or
+// Start runs processes as gpurun runs ranks, until all have ended, one has failed, or
 // ctx is done; none is left, nor what they started.
-func start(ctx context.Context, ranks []proc.Rank) ([]said, error) {
+func Start(ctx context.Context, ranks []proc.Rank) ([]Said, error) {
 	if err := proc.Usable(); err != nil {
 		return nil, err
 	}
@@ -52,18 +56,18 @@ func start(ctx context.Context, ranks []proc.Rank) ([]said, error) {
 			return nil, fmt.Errorf("open a pipe: %w", err)
 		}
 	}
-	group, err := proc.Start(ctx, ranks, proc.Options{Marker: fmt.Sprintf("doctor-%d-%d", os.Getpid(), time.Now().UnixNano()), KillTimeout: killBound})
+	group, err := proc.Start(ctx, ranks, proc.Options{Marker: fmt.Sprintf("tryout-%d-%d", os.Getpid(), time.Now().UnixNano()), KillTimeout: killBound})
 	streams.close()
 	if err != nil {
 		streams.wait()
 		return nil, err
 	}
-	all := make([]said, len(ranks))
+	all := make([]Said, len(ranks))
 	await(ctx, group, all)
 	group.Stop(0)
 	texts := streams.wait()
 	for i := range all {
-		all[i].out, all[i].err = texts[2*i], texts[2*i+1]
+		all[i].Out, all[i].Err = texts[2*i], texts[2*i+1]
 	}
 	if ctx.Err() != nil {
 		return all, context.Cause(ctx)
@@ -72,9 +76,9 @@ func start(ctx context.Context, ranks []proc.Rank) ([]said, error) {
 }
 
 // await takes in how the processes end.
-func await(ctx context.Context, group *proc.Group, all []said) {
+func await(ctx context.Context, group *proc.Group, all []Said) {
 	for i := range all {
-		all[i].code = unknown
+		all[i].Code = Unknown
 	}
 	var failed <-chan time.Time
 	for {
@@ -83,7 +87,7 @@ func await(ctx context.Context, group *proc.Group, all []said) {
 			if !more {
 				return
 			}
-			all[f.Rank].code, all[f.Rank].signal = f.Exit.Code, f.Exit.Signal
+			all[f.Rank].Code, all[f.Rank].Signal = f.Exit.Code, f.Exit.Signal
 			if f.Exit.Code != 0 && failed == nil {
 				failed = time.After(peers)
 			}
@@ -142,55 +146,56 @@ func (s *streams) wait() []string {
 	return texts
 }
 
-// A script is Python that the job's interpreter runs, in as many processes as it is given
-// words for; each prints one line of JSON.
-type script struct {
-	text  string
-	words [][]string
-	env   environ.Vars // on top of the job's; an empty value takes a variable away
+// A Script is Python that the job's interpreter runs, in as many processes as it is given
+// words for; each prints one line of JSON, and Ready to stderr before that.
+type Script struct {
+	Text  string
+	Words [][]string
+	Env   environ.Vars // on top of the job's; an empty value takes a variable away
 }
 
-// script starts the processes of a script and decodes the answer of each into answers[i]. The error of
-// one that failed is its last words.
-func (p *patient) script(ctx context.Context, s script, answers ...any) error {
+// Run starts the processes of a script and decodes the answer of each into answers[i]. The
+// error of one that failed is its last words.
+func (s Script) Run(ctx context.Context, by *python.Interpreter, answers ...any) error {
 	var ranks []proc.Rank
-	for _, words := range s.words {
-		argv, dir, env := p.python.Command(s.text, words...)
-		for name, value := range s.env {
+	for _, words := range s.Words {
+		argv, dir, env := by.Command(s.Text, words...)
+		for name, value := range s.Env {
 			if env[name] = value; value == "" {
 				delete(env, name)
 			}
 		}
 		ranks = append(ranks, proc.Rank{Argv: argv, Dir: dir, Env: env.Words()})
 	}
-	all, err := start(ctx, ranks)
-	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one said) bool { return !strings.Contains(one.err, ready) }) {
-		return errBusy
+	all, err := Start(ctx, ranks)
+	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one Said) bool { return !strings.Contains(one.Err, Ready) }) {
+		return ErrBusy
 	}
 	if err != nil {
 		return err
 	}
 	for i, one := range all {
-		if err := one.decode(answers[i]); err != nil && one.code != unknown {
+		if err := one.decode(answers[i]); err != nil && one.Code != Unknown {
 			return err
 		}
 	}
 	for _, one := range all {
-		if one.code == unknown { // it was ended because of another one, whose words are above
+		if one.Code == Unknown { // it was ended because of another one, whose words are above
 			return errors.New("it was ended before it answered")
 		}
 	}
 	return nil
 }
 
-// ready is what a process writes to stderr once it has imported what it needs; errBusy is
+// Ready is what a process writes to stderr once it has imported what it needs; ErrBusy is
 // the error where that took all of its time, which says nothing of what it was to try.
-const ready = "ready"
+const Ready = "ready"
 
-var errBusy = errors.New("not tried: PyTorch was not imported in time, the machine is busy")
+// ErrBusy says that nothing was tried.
+var ErrBusy = errors.New("not tried: PyTorch was not imported in time, the machine is busy")
 
-// unknown is the code of a process that had to be ended.
-const unknown = -1
+// Unknown is the code of a process that had to be ended.
+const Unknown = -1
 
 // failure is a process that gave no answer.
 type failure struct {
@@ -201,22 +206,22 @@ type failure struct {
 func (f *failure) Error() string { return f.last }
 
 // decode reads the answer of a process: what a sitecustomize prints comes before.
-func (s said) decode(answer any) error {
-	lines := strings.Split(strings.TrimSpace(s.out), "\n")
+func (s Said) decode(answer any) error {
+	lines := strings.Split(strings.TrimSpace(s.Out), "\n")
 	err := json.Unmarshal([]byte(lines[len(lines)-1]), answer)
-	if s.code == 0 && err == nil {
+	if s.Code == 0 && err == nil {
 		return nil
 	}
-	f := &failure{all: s.out + "\n" + s.err}
-	switch words := lastLine(s.err); {
-	case s.signal != 0:
-		f.last = fmt.Sprintf("ended by signal %d", s.signal)
+	f := &failure{all: s.Out + "\n" + s.Err}
+	switch words := lastLine(s.Err); {
+	case s.Signal != 0:
+		f.last = fmt.Sprintf("ended by signal %d", s.Signal)
 	case words != "":
 		f.last = words
-	case s.code == 0:
+	case s.Code == 0:
 		f.last = "what it prints is no answer"
 	default:
-		f.last = fmt.Sprintf("ended with code %d", s.code)
+		f.last = fmt.Sprintf("ended with code %d", s.Code)
 	}
 	return f
 }
@@ -224,21 +229,22 @@ func (s said) decode(answer any) error {
 // lastLine is the last line of a text that says something, not too long for people.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return shorten(strings.TrimSpace(lines[len(lines)-1]))
+	return Shorten(strings.TrimSpace(lines[len(lines)-1]))
 }
 
 // longestWords is how much of another program's words is shown, in characters.
 const longestWords = 240
 
-func shorten(text string) string {
+// Shorten cuts another program's words for people.
+func Shorten(text string) string {
 	if runes := []rune(text); len(runes) > longestWords {
 		return string(runes[:longestWords]) + " …"
 	}
 	return text
 }
 
-// wordsOf is all that a failed process wrote; empty for another error.
-func wordsOf(err error) string {
+// WordsOf is all that a failed process wrote; empty for another error.
+func WordsOf(err error) string {
 	var f *failure
 	if errors.As(err, &f) {
 		return f.all

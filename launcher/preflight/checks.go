@@ -1,0 +1,130 @@
+package preflight
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gpurun/gpurun/launcher/tryout"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// health asks the driver. A driver that does not answer is as bad as its devices.
+func health(ctx context.Context, f *Preflight) ([]cause.DriverEvent, string) {
+	found := f.driver.Findings(ctx) // people are told of what is notable beside the start
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return []cause.DriverEvent{{Kind: cause.UnfitEvent, Fault: fmt.Sprintf("the GPUs' driver gives no answer for %s", answer)}}, ""
+	}
+	return found.Unfit, ""
+}
+
+//go:embed device.py
+var deviceScript string
+
+// device is what device.py tells.
+type device struct {
+	Absent string // why there is no CUDA to try
+	Full   bool   // there was too little memory
+	Wrong  int    // words that were not read as they were written
+	Error  string
+}
+
+// tryDevices has each device hold 256 MiB, all at once.
+func tryDevices(ctx context.Context, f *Preflight) (unfit []cause.DriverEvent, warning string) {
+	if f.python == nil {
+		return nil, "the GPUs are not tried: the job is a program, whose interpreter nobody knows"
+	}
+	faults, warnings := make([]string, len(f.devices)), make([]string, len(f.devices))
+	var trying sync.WaitGroup
+	for i, k := range f.devices {
+		trying.Go(func() {
+			var d device
+			err := tryout.Script{Text: deviceScript, Words: [][]string{{fmt.Sprint(k)}}}.Run(ctx, f.python, &d)
+			faults[i], warnings[i] = d.judge(err)
+		})
+	}
+	trying.Wait()
+	for i, k := range f.devices {
+		if faults[i] != "" {
+			unfit = append(unfit, f.driver.Unfit(k, faults[i]))
+		}
+		if warnings[i] != "" {
+			warning = fmt.Sprintf("cuda:%d is not tried: %s", k, warnings[i])
+		}
+	}
+	return unfit, warning
+}
+
+// judge says what is wrong with a device, or why nothing was tried.
+func (d device) judge(err error) (fault, warning string) {
+	switch {
+	case err != nil:
+		return blame(err, "256 MiB written and read back")
+	case d.Absent != "":
+		return "", d.Absent
+	case d.Full, mismatch(d.Error):
+		return "", tryout.Shorten(d.Error)
+	case d.Error != "":
+		return "256 MiB cannot be written and read back: " + tryout.Shorten(d.Error), ""
+	case d.Wrong > 0:
+		return fmt.Sprintf("of 256 MiB, %d words were not read as they were written", d.Wrong), ""
+	}
+	return "", ""
+}
+
+// tryTogether lets a rank on each device sum up with the others, by NCCL.
+func tryTogether(ctx context.Context, f *Preflight) (unfit []cause.DriverEvent, warning string) {
+	if !f.together || len(f.devices) < 2 || f.python == nil {
+		return nil, ""
+	}
+	t, err := tryout.Meet(ctx, f.python, "nccl", f.devices)
+	what := fmt.Sprintf("NCCL between %d GPUs", len(f.devices))
+	fault := ""
+	switch {
+	case err != nil:
+		fault, warning = blame(err, what)
+	case !t.Sum:
+		fault = what + ": the sum over all is wrong"
+	}
+	if fault != "" {
+		unfit = []cause.DriverEvent{{Kind: cause.UnfitEvent, Fault: fault}}
+	}
+	if warning != "" {
+		warning = what + " is not tried: " + warning
+	}
+	return unfit, warning
+}
+
+// noNCCL is what a PyTorch says that is built without.
+const noNCCL = "have NCCL built in"
+
+// blame says whether a trial failed by the devices' fault. Where PyTorch could not even be
+// imported, and where what failed is the software or the container, the job itself says so
+// better.
+func blame(err error, what string) (fault, warning string) {
+	words := tryout.WordsOf(err)
+	switch {
+	case errors.Is(err, tryout.ErrBusy), errors.Is(err, context.Canceled):
+		return "", err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("%s: no end after %s", what, each), ""
+	case words == "": // no process ran to its end
+		return "", err.Error()
+	case !strings.Contains(words, tryout.Ready), strings.Contains(words, noNCCL):
+		return "", err.Error()
+	case mismatch(words):
+		return "", err.Error()
+	case tryout.NCCLFix(words) != "":
+		return "", fmt.Sprintf("%v (%s)", err, tryout.NCCLFix(words))
+	}
+	return fmt.Sprintf("%s: %v", what, err), ""
+}
+
+// mismatch reports whether the words are about a driver and a PyTorch that do not fit.
+func mismatch(words string) bool {
+	return slices.ContainsFunc(cause.Scan("stderr", words), func(f cause.Finding) bool { return f.Code == cause.Driver })
+}
