@@ -130,7 +130,11 @@ func (p *People) Show(e launcher.Event) {
 	case launcher.Began:
 		p.began = e
 		p.cutOff()
-		p.chat("job %s: %s, recipe %s, %s", e.Name, Ranks(e.Job.Ranks), e.Recipe, e.Place)
+		held := ""
+		if e.Job.Ceiling > 0 { // gpurun diagnose reads it in saved output
+			held = fmt.Sprintf(", at most %s in each rank", strategy.GiB(e.Job.Ceiling))
+		}
+		p.chat("job %s: %s, recipe %s, %s%s", e.Name, Ranks(e.Job.Ranks), e.Recipe, e.Place, held)
 		p.chat("run directory: %s", p.dir)
 		p.recall(e)
 		p.sayBefore(p.chat)
