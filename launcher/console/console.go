@@ -216,13 +216,14 @@ func (p *People) describe(plan strategy.Plan) string {
 	}
 }
 
-// showDiff prints a diff. No line of it can be taken for one of gpurun's own.
+// showDiff prints a diff, marked as gpurun's: it stands between lines of the job's. No line
+// of it can be taken for another one of gpurun's own.
 func (p *People) showDiff(diff string) {
 	for line := range strings.Lines(terminal.Lines(p.mask.Config(diff))) {
 		if !strings.ContainsRune("+-@ ", rune(line[0])) {
 			line = " " + line
 		}
-		fmt.Fprint(p.w, line)
+		fmt.Fprint(p.w, "gpurun:   "+line)
 	}
 }
 
