@@ -76,12 +76,12 @@ func Again(p Policy, j Job, history []Attempt, next Pending, found Checkpoints) 
 // wroteIt is the plan of the attempt that wrote the newest checkpoint: the last that
 // had begun by then.
 func wroteIt(history []Attempt, next Pending, found Checkpoints) Plan {
-	if next.Ran && (next.Began.IsZero() || found.Written.IsZero() || !found.Written.Before(next.Began.Truncate(time.Second))) {
+	if next.Ran && (next.Began.IsZero() || found.Written.IsZero() || !WrittenBefore(found.Written, next.Began)) {
 		return next.Plan
 	}
 	plan := next.Plan
 	for _, a := range history {
-		if found.Written.IsZero() || !found.Written.Before(a.Started.Truncate(time.Second)) {
+		if found.Written.IsZero() || !WrittenBefore(found.Written, a.Started) {
 			plan = a.Plan
 		}
 	}

@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"launcher":             {"strategy", "strategy/memory", "strategy/cause", "recipes", "launcher/errext"},
 	"launcher/environ":     {},
 	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
-	"launcher/checkpoint":  {},
+	"launcher/checkpoint":  {"strategy"},
 	"launcher/errext":      {},
 	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/doctor":      {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/gpu", "launcher/host", "launcher/job", "launcher/mask", "launcher/proc", "launcher/python", "launcher/tryout", "launcher/verb", "strategy", "strategy/cause"},

@@ -54,6 +54,7 @@ func (c Collector) Collect(name string) (Artifacts, error) {
 	}
 	r.Empty = found.bytes == 0 && c.ExitCode == nil
 	r.Evidence.Facts = append(found.facts, c.told()...)
+	r.under(name, &found.head)
 	return r, nil
 }
 

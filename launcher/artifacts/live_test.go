@@ -96,6 +96,10 @@ func TestAdvice(t *testing.T) {
 		"held/journal.jsonl":  began(`"ceiling_bytes":1824522240`),
 		"small/journal.jsonl": began(`"ceiling_bytes":268435456`),
 		"free/journal.jsonl":  began(``),
+		"saved.out":           "gpurun: job train: 2 ranks, recipe [knobs], host, CPU, at most 600 MiB in each rank\nstep 1\n" + cpuOOM,
+		"gpu.out":             "gpurun: job train: 2 ranks, recipe [knobs], host, 2 × H100, at most 6.0 GiB in each rank\nstep 1\n" + cpuOOM,
+
+		"held/attempt-0/rank0/stderr.log": cpuOOM,
 	})
 	for name, want := range map[string]string{
 		"slurm.out":     "the scheduler's time limit ended the job: ask for more time, or let the job save checkpoints",
@@ -104,7 +108,11 @@ func TestAdvice(t *testing.T) {
 		"cpu.out":       "use fewer loader workers",
 		"held":          "limits.device_memory holds each rank to 1.7 GiB: raise it",
 		"small":         "a single request of 384 MiB is more than limits.device_memory = 256 MiB: raise it",
+		"saved.out":     "limits.device_memory holds each rank to 600 MiB: raise it",
+		"gpu.out":       "use fewer loader workers",
 		"free":          "the job trains on the CPU: use a smaller micro batch",
+
+		"held/attempt-0/rank0/stderr.log": "limits.device_memory holds each rank to 1.7 GiB: raise it",
 	} {
 		_, d := said(t, filepath.Join(dir, name))
 		if want == "" && d.Advice != "" || !strings.HasPrefix(d.Advice, want) {

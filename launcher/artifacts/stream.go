@@ -13,7 +13,8 @@ import (
 // A streamRead is what one stream showed.
 type streamRead struct {
 	facts []strategy.Fact
-	step  int   // the last one
+	step  int // the last one
+	head  head
 	bytes int64 // that it had
 }
 
@@ -51,7 +52,7 @@ func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 		}
 		evidence.Add(strategy.Fact{Rank: of, Source: source, Finding: &s})
 	}
-	if read.bytes, err = io.Copy(scanner, in); err != nil {
+	if read.bytes, err = io.Copy(io.MultiWriter(scanner, &read.head), in); err != nil {
 		return read, fmt.Errorf("read the job's output %s: %w", name, err)
 	}
 	scanner.Close()

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // Newest finds the newest complete checkpoint that a glob matches and
@@ -39,7 +41,7 @@ func newestCheckpoint(o opener, dir, glob string, since time.Time, needs []strin
 	}
 	for len(left) > 0 {
 		newest := slices.MaxFunc(left, compareCheckpoints)
-		if !newest.written().Before(since) && o.complete(newest.path, needs) == nil {
+		if !strategy.WrittenBefore(newest.written(), since) && o.complete(newest.path, needs) == nil {
 			return asGlob(dir, glob, newest.path), nil
 		}
 		left = slices.DeleteFunc(left, func(c *checkpoint) bool { return c == newest })
@@ -70,7 +72,7 @@ func Complete(dir, path string, since time.Time, needs ...string) (string, error
 	if err := (opener{os.Open}).complete(absolute, needs); err != nil {
 		return "", fmt.Errorf("look at the checkpoint %s: %w", path, err)
 	}
-	if lastWritten(absolute).Before(since) {
+	if strategy.WrittenBefore(lastWritten(absolute), since) {
 		return "", fmt.Errorf("look at the checkpoint %s: it is older than the run", path)
 	}
 	return path, nil

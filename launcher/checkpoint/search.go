@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A Search says where the checkpoints of a job are.
@@ -66,7 +68,7 @@ func (s Search) None(since time.Time) string {
 	switch {
 	case err != nil || len(matches) == 0:
 		return "nothing matches " + s.Glob
-	case !slices.ContainsFunc(matches, func(path string) bool { return !lastWritten(path).Before(since) }):
+	case !slices.ContainsFunc(matches, func(path string) bool { return !strategy.WrittenBefore(lastWritten(path), since) }):
 		return "what matches " + s.Glob + " is older than this run"
 	}
 	return "nothing that matches " + s.Glob + " is complete"
@@ -79,7 +81,7 @@ func (s Search) pointed(since time.Time) string {
 		return ""
 	}
 	info, err := os.Stat(s.Pointer)
-	if err != nil || info.ModTime().Before(since) {
+	if err != nil || strategy.WrittenBefore(info.ModTime(), since) {
 		return ""
 	}
 	text, err := os.ReadFile(s.Pointer)

@@ -130,7 +130,11 @@ func (p *People) Show(e launcher.Event) {
 	case launcher.Began:
 		p.began = e
 		p.cutOff()
-		p.chat("job %s: %s, recipe %s, %s", e.Name, Ranks(e.Job.Ranks), e.Recipe, e.Place)
+		held := ""
+		if e.Job.Ceiling > 0 { // gpurun diagnose reads it in saved output
+			held = fmt.Sprintf(", at most %s in each rank", strategy.GiB(e.Job.Ceiling))
+		}
+		p.chat("job %s: %s, recipe %s, %s%s", e.Name, Ranks(e.Job.Ranks), e.Recipe, e.Place, held)
 		p.chat("run directory: %s", p.dir)
 		p.recall(e)
 		p.sayBefore(p.chat)
@@ -212,13 +216,14 @@ func (p *People) describe(plan strategy.Plan) string {
 	}
 }
 
-// showDiff prints a diff. No line of it can be taken for one of gpurun's own.
+// showDiff prints a diff, marked as gpurun's: it stands between lines of the job's. No line
+// of it can be taken for another one of gpurun's own.
 func (p *People) showDiff(diff string) {
 	for line := range strings.Lines(terminal.Lines(p.mask.Config(diff))) {
 		if !strings.ContainsRune("+-@ ", rune(line[0])) {
 			line = " " + line
 		}
-		fmt.Fprint(p.w, line)
+		fmt.Fprint(p.w, "gpurun:   "+line)
 	}
 }
 

@@ -71,8 +71,8 @@ gpurun: run directory: /runs/r1
 gpurun: attempt 0: micro_batch_size=8 gradient_accumulation_steps=1
 gpurun: attempt 0: CUDA out of memory → micro batch 8→4
 gpurun: attempt 1: micro batch 8→4, accumulation 1→2
--8
-+4
+gpurun:   -8
+gpurun:   +4
 gpurun: summary: trained after 2 attempts in 1h1m30s
 gpurun:   attempt 0, 1m30s: CUDA out of memory in forward on rank 1 → micro batch 8→4, accumulation 1→2
 gpurun:   attempt 1, 1h0m0s: trained

@@ -27,7 +27,7 @@ func TestWhatPipelinesNeed(t *testing.T) {
 		found, fix string
 	}{
 		{"", "notify", Skipped, "names nobody", ""},
-		{"[notify]\nurl_env = \"GPURUN_NOWHERE\"\n", "notify", Warning, "the variable that url_env names is not set", "set the variable"},
+		{"[notify]\nurl_env = \"GPURUN_NOWHERE\"\n", "notify", Warning, "the variable GPURUN_NOWHERE, which url_env names, is not set", "set the variable"},
 		{"[notify]\nurl_file = \"$DIR/none\"\n", "notify", Warning, "the file that url_file names cannot be read", "write the file"},
 		{"[notify]\nurl_file = \"$DIR/url\"\n", "notify", OK, "posted nothing", ""},
 		{"[notify]\ncommand = [\"sh\", \"x\"]\n", "notify", OK, "/sh", ""},

@@ -133,6 +133,17 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
+// A unit that is mistyped makes a model that nobody has: it is refused with the likely one.
+func TestAnAbsurdSize(t *testing.T) {
+	_, err := ask(t, "70T --precision bf16 --micro-batch 1 --sequence 1")
+	if err == nil || !strings.Contains(err.Error(), "ten trillion") || errext.Hint(err) != "B is for a billion: did you mean 70B?" {
+		t.Errorf("%v, hint %q", err, errext.Hint(err))
+	}
+	if _, err := ask(t, "1T --precision bf16 --micro-batch 1 --sequence 1"); err != nil {
+		t.Error(err)
+	}
+}
+
 // The promised keys of the JSON, with sums that are sums.
 func TestJSON(t *testing.T) {
 	text, err := json.Marshal(answered(t, "8B --precision bf16 --micro-batch 2 --sequence 2048 --zero 3 --gpus 8"))

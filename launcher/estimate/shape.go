@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
@@ -47,7 +48,11 @@ func (r *Request) architecture() (memory.Architecture, error) {
 	case r.Size != "":
 		n, err := memory.Size(r.Size)
 		if err != nil {
-			return a, errext.WithHint(err, "write it as 7B, 350M or 1.3e9")
+			hint := "write it as 7B, 350M or 1.3e9"
+			if number, has := strings.CutSuffix(strings.ToUpper(r.Size), "T"); has {
+				hint = fmt.Sprintf("B is for a billion: did you mean %sB?", number)
+			}
+			return a, errext.WithHint(err, hint)
 		}
 		if a.Layers == 0 {
 			a = memory.OfSize(n)

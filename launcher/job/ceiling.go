@@ -19,9 +19,6 @@ type ceiling struct {
 }
 
 const (
-	// leastData is the least RLIMIT_DATA: below it OpenBLAS spins for ever in its
-	// own allocator instead of failing.
-	leastData = 512 << 20
 	// fractionSince is the first PyTorch that reads per_process_memory_fraction
 	// from its allocator's variable (pytorch pull request 161035).
 	fractionMajor, fractionMinor = 2, 10
@@ -35,7 +32,7 @@ func (r Resolved) limit(ctx context.Context) (ceiling, error) {
 		return ceiling{}, nil
 	}
 	if r.accelerator() == "cpu" {
-		return limitData(bytes)
+		return limitData(bytes), r.roomForTorch(ctx, bytes)
 	}
 	if r.gpus.Name != "" {
 		return ceiling{}, nil // resolve has warned
@@ -55,12 +52,8 @@ func (s Inspected) noCeiling() []string {
 // limitData holds a job on the CPU to its ceiling. glibc keeps freed memory to
 // itself in arenas and below its mmap threshold, which would hide what a smaller
 // plan saves, so that it is told to give everything large back at once.
-func limitData(bytes int64) (ceiling, error) {
-	if bytes < leastData {
-		return ceiling{}, errext.Errorf("a job that trains on the CPU needs at least 512MiB: below that OpenBLAS never returns instead of failing",
-			"limits.device_memory = %s is too small", strategy.GiB(bytes))
-	}
-	return ceiling{data: bytes, env: map[string]string{"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}}, nil
+func limitData(bytes int64) ceiling {
+	return ceiling{data: bytes, env: map[string]string{"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}}
 }
 
 func (r Resolved) limitFraction(ctx context.Context, bytes int64) (ceiling, error) {

@@ -103,9 +103,12 @@ func (r *reader) needProgram(t *table, key string) {
 }
 
 // Startable says why the program of a job cannot be started, before anything is
-// made for it. env is the ranks' environment in the form of os.Environ. A script
-// or a module always can. The error has a hint.
+// made for it, or why its metrics cannot be written. env is the ranks' environment in the
+// form of os.Environ. A script or a module always can. The error has a hint.
 func Startable(j *Job, env []string) error {
+	if err := j.textFolder(); err != nil {
+		return err
+	}
 	program := ""
 	switch {
 	case len(j.Through.Wrappers) > 0:

@@ -77,7 +77,8 @@ type Job struct {
 	Warnings []string
 
 	// notifyFrom is where the secrets of Notify stand.
-	notifyFrom notifyFrom
+	notifyFrom   notifyFrom
+	textFileHere bool // metrics.textfile is of this job, and not said for all
 	// torchrun is the launcher that the command named, whose interpreter the
 	// job would have had.
 	torchrun string

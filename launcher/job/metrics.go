@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 // Metrics say where Prometheus finds the metrics of a run.
@@ -25,7 +28,7 @@ func (r *reader) readMetrics(forAll bool) {
 		if why := badTextFile(file, forAll); why != "" {
 			t.bad("textfile", "%s", why)
 		}
-		m.TextFile = r.path(file)
+		m.TextFile, r.job.textFileHere = r.path(file), !forAll
 	}
 	if t.has("listen") {
 		m.Listen = t.text("listen", "")
@@ -57,6 +60,19 @@ func badTextFile(path string, forAll bool) string {
 		return `all jobs would write one file; put {job} into its name, as in "gpurun-{job}.prom"`
 	}
 	return ""
+}
+
+// textFolder refuses a folder of this job's metrics that is not there. What is said for all
+// jobs may be meant for machines that have one: there it is a warning while the job trains.
+func (j *Job) textFolder() error {
+	folder := filepath.Dir(strings.ReplaceAll(j.Metrics.TextFile, "{job}", j.Name))
+	if !j.textFileHere || j.Metrics.TextFile == "" || filledIn.MatchString(folder) {
+		return nil
+	}
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return errext.Errorf("make it, or name the folder that node_exporter reads (--collector.textfile.directory)", "metrics.textfile: there is no folder %s", folder)
+	}
+	return nil
 }
 
 // badListen says why nobody can listen there, empty if somebody may. An empty address is none,

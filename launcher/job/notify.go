@@ -240,13 +240,20 @@ func (f notifyFrom) urlKey() string {
 	return "url_file"
 }
 
+// plainName matches names of variables that nobody takes for a secret which was put there by
+// mistake: words of capital letters, a number behind them.
+var plainName = regexp.MustCompile(`^[A-Z]{2,16}(_[A-Z]{1,16}|_\d{1,3}){0,6}$`)
+
 // lookUp reads a secret from a variable or a file; it is empty where neither is named. An
-// error tells the key alone: a secret may stand there by mistake.
+// error tells the key, and of names only the plain ones: a secret may stand there by mistake.
 func lookUp(env environ.Vars, what, variable, path string) (string, error) {
 	switch {
 	case variable != "":
 		text := strings.TrimSpace(env[variable])
 		if text == "" {
+			if plainName.MatchString(variable) {
+				return "", fmt.Errorf("the variable %s, which %s_env names, is not set", variable, what)
+			}
 			return "", fmt.Errorf("the variable that %s_env names is not set", what)
 		}
 		return text, nil

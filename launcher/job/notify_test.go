@@ -35,14 +35,16 @@ func TestNotify(t *testing.T) {
 		"[notify]\nurl_env = \"HOOK\"\nsecret_file = \"key\"":       place(func(n *Notify) { n.URL, n.Secret = "http://10.0.0.1:8080/x", "signed" }),
 		"[notify]\ncommand = [\"./tell\", \"-v\"]":                  place(func(n *Notify) { n.Command = []string{filepath.Join(dir, "tell"), "-v"} }),
 		"[notify]\ncommand = [\"tell\"]":                            place(func(n *Notify) { n.Command = []string{"tell"} }),
-		"[notify]\nurl_env = \"NONE\"":                              place(func(n *Notify) { n.Missing = "the variable that url_env names is not set" }),
+		"[notify]\nurl_env = \"NONE\"":                              place(func(n *Notify) { n.Missing = "the variable NONE, which url_env names, is not set" }),
+		"[notify]\nurl_env = \"https_T00_abcdef\"":                  place(func(n *Notify) { n.Missing = "the variable that url_env names is not set" }),
+		"[notify]\nurl_env = \"AKIAIOSFODNN7EXAMPLE\"":              place(func(n *Notify) { n.Missing = "the variable that url_env names is not set" }),
 		"[notify]\nurl_env = \"NONE\"\non = []":                     place(func(n *Notify) { n.On = []string{} }),
 		"[notify]\nurl_env = \"WRONG\"": place(func(n *Notify) {
 			n.Missing = "what url_env names holds no address that begins with https:// or http:// and a host"
 		}),
 		"[notify]\nurl_file = \"none\"":                       place(func(n *Notify) { n.Missing = "the file that url_file names cannot be read: no such file or directory" }),
 		"[notify]\nurl_file = \"two\"":                        place(func(n *Notify) { n.Missing = "the file that url_file names does not hold one line" }),
-		"[notify]\nurl_env = \"HOOK\"\nsecret_env = \"NONE\"": place(func(n *Notify) { n.Missing = "the variable that secret_env names is not set" }),
+		"[notify]\nurl_env = \"HOOK\"\nsecret_env = \"NONE\"": place(func(n *Notify) { n.Missing = "the variable NONE, which secret_env names, is not set" }),
 	} {
 		put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\n"+text+"\n")
 		j, _, err := Open(t.Context(), []string{"train.toml"}, env, dir)

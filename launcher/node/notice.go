@@ -240,7 +240,7 @@ type candidate struct {
 // one meanwhile.
 func (c *candidate) complete(newest func(since time.Time) string, came, now time.Time) bool {
 	if c.path == "" {
-		if c.path = newest(came.Truncate(time.Second)); c.path != "" {
+		if c.path = newest(came); c.path != "" {
 			c.seen = now
 		}
 		return false

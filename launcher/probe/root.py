@@ -30,6 +30,7 @@ def arrived(name, module):
     arm()
     late(sys.modules["torch.utils.data.dataloader"].DataLoader, "__iter__", "loaders")
     late(sys.modules["torch.optim.optimizer"].Optimizer, "__init__", "steps")
+    process.guarded(lambda: load("scratch").arrived(torch))()
     if process.orders().get("stalls"):
         process.guarded(lambda: load("stacks").arm(process.orders()["stalls"]))()
     if process.orders().get("record"):

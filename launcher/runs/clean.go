@@ -66,7 +66,7 @@ const (
 // was killed. An error tells of those that could not be removed; the others are.
 func (c Cleaning) Clean(dir string) (Cleaned, error) {
 	done := Cleaned{Dry: c.Dry, Removed: []Run{}, Kept: []Kept{}}
-	all, err := List(dir)
+	all, err := listHere(dir)
 	if err != nil {
 		return done, err
 	}

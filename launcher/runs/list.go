@@ -21,19 +21,34 @@ const (
 )
 
 // List is every run below dir, the latest first: dir is a working directory, its .gpurun,
-// a job's folder in that or of --log-dir, or a run itself. A run that cannot be read is
-// among them. An error means that dir itself cannot be read.
+// a job's folder in that or of --log-dir, or a run itself; or a folder above the working
+// directories of several jobs. A run that cannot be read is among them. An error means that
+// dir itself cannot be read.
 func List(dir string) ([]Run, error) {
 	paths, err := directories(dir)
 	if err != nil {
 		return nil, err
 	}
+	if len(paths) == 0 {
+		paths = farBelow(dir)
+	}
+	return look(paths), nil
+}
+
+// listHere is the same, of dir alone.
+func listHere(dir string) ([]Run, error) {
+	paths, err := directories(dir)
+	return look(paths), err
+}
+
+// look looks at the runs at some paths, and puts the latest first.
+func look(paths []string) []Run {
 	var all []Run
 	for _, path := range paths {
 		all = append(all, Look(path))
 	}
 	slices.SortFunc(all, later)
-	return all, nil
+	return all
 }
 
 // later puts the run that began last first; one that cannot say when is the oldest.
@@ -69,10 +84,8 @@ func below(dir string, wanted func(path string) bool) ([]string, error) {
 	if isRun(dir) {
 		return slices.DeleteFunc([]string{dir}, func(path string) bool { return !wanted(path) }), nil
 	}
-	if inner := filepath.Join(dir, home); filepath.Base(dir) != home {
-		if info, err := os.Stat(inner); err == nil && info.IsDir() { // it may be a link to a larger disk
-			dir = inner
-		}
+	if filepath.Base(dir) != home && hasHome(dir) {
+		dir = filepath.Join(dir, home)
 	}
 	outer, err := folders(dir)
 	if err != nil {
@@ -90,6 +103,12 @@ func below(dir string, wanted func(path string) bool) ([]string, error) {
 		}
 	}
 	return paths, nil
+}
+
+// hasHome reports whether a folder has a .gpurun, which may be a link to a larger disk.
+func hasHome(dir string) bool {
+	info, err := os.Stat(filepath.Join(dir, home))
+	return err == nil && info.IsDir()
 }
 
 // folders are the paths of a folder's folders, links left out, in order.

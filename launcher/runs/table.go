@@ -3,6 +3,7 @@ package runs
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"text/tabwriter"
 	"time"
@@ -40,9 +41,13 @@ func WriteTable(w io.Writer, all []Run, now time.Time) error {
 	return err
 }
 
-// jobNames are what people call the runs' jobs: their names, with the script's folder where
-// jobs of one name have scripts in several.
+// jobNames are what people call the runs' jobs: their names, with the working directory
+// where the runs are of several, and else with the script's folder where jobs of one name
+// have scripts in several.
 func jobNames(all []Run) []string {
+	if names := placedNames(all); names != nil {
+		return names
+	}
 	folders := map[string]map[string]bool{}
 	for _, r := range all {
 		if folders[r.Job] == nil {
@@ -57,6 +62,24 @@ func jobNames(all []Run) []string {
 		if names[i] = r.Job; len(folders[r.Job]) > 1 && r.Script != "" {
 			names[i] += " (" + filepath.Dir(r.Script) + ")"
 		}
+	}
+	return names
+}
+
+// placedNames are the jobs' names with their working directories; nil where there is one.
+func placedNames(all []Run) []string {
+	here, _ := os.Getwd()
+	names, homes := make([]string, len(all)), map[string]bool{}
+	for i, r := range all {
+		dir := filepath.Dir(filepath.Dir(filepath.Dir(r.Path)))
+		homes[dir] = true
+		if near, err := filepath.Rel(here, dir); err == nil && filepath.IsLocal(near) {
+			dir = near
+		}
+		names[i] = r.Job + " (" + dir + ")"
+	}
+	if len(homes) < 2 {
+		return nil
 	}
 	return names
 }

@@ -118,6 +118,8 @@ func TestCertain(t *testing.T) {
 	}{
 		"argparse": {map[string]string{"train.py": head + loop},
 			map[strategy.Knob]string{strategy.DataloaderWorkers: "--workers"}, "argument --batch-size"},
+		"argparse by a short name": {map[string]string{"train.py": strings.NewReplacer("parser.add_argument(", "add(", "ArgumentParser()", "ArgumentParser()\nadd = parser.add_argument").Replace(head) + loop},
+			map[strategy.Knob]string{strategy.DataloaderWorkers: "--workers"}, "argument --batch-size"},
 		"through modules and attributes": {map[string]string{
 			"train.py":   "from options import get\nfrom loop import Runner\nimport data\ndef main(opt):\n    Runner(opt, data.loaders(opt.batch_size, workers=opt.workers)).run()\nif __name__ == '__main__':\n    main(get())\n",
 			"options.py": "import argparse\ndef get():\n    p = argparse.ArgumentParser()\n    p.add_argument('--batch-size', type=int, default=8)\n    p.add_argument('--accum', type=int, default=1)\n    p.add_argument('--workers', type=int, default=2)\n    opt = p.parse_args()\n    return opt\nif __name__ == '__main__':\n    p.add_argument('--other')\n",
@@ -511,5 +513,22 @@ func TestTheProgramIsOld(t *testing.T) {
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The example's own script is read: its arguments are added by a short name, and it takes
+// the last of a list that is empty at first.
+func TestTheExample(t *testing.T) {
+	text, err := os.ReadFile("../../examples/quickstart/train.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := decided(t, map[string]string{"train.py": string(text)}, "--micro-batch-size", "64")
+	for knob, want := range map[strategy.Knob]string{
+		strategy.MicroBatchSize: "--micro-batch-size ? ", strategy.GradientAccumulationSteps: "--accumulation ? ", strategy.DataloaderWorkers: "--data-workers",
+	} {
+		if got := s.summary(knob); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, want %q", knob, got, want)
+		}
 	}
 }

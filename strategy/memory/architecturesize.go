@@ -20,8 +20,8 @@ func Size(word string) (int64, error) {
 		return 0, fmt.Errorf("%q is no number of parameters", word)
 	}
 	n *= factor
-	if n < 1e6 || n > 1e14 {
-		return 0, fmt.Errorf("%q is not between a million and a hundred trillion parameters", word)
+	if n < 1e6 || n > 1e13 {
+		return 0, fmt.Errorf("%q is not between a million and ten trillion parameters", word)
 	}
 	return int64(math.Round(n)), nil
 }

@@ -41,14 +41,15 @@ class Settings(Values):
         return known["id"]
 
     def take(self, call, scope):
-        name, words = last(call.func), {k.arg: k.value for k in call.keywords}
+        func = self.shortened(call.func, scope)
+        name, words = last(func), {k.arg: k.value for k in call.keywords}
         first, known = constant(call.args[0]) if call.args else (None, False)
         if name == "add_argument" and known and isinstance(first, str) and first.startswith("-"):
             options = [v for v, known in map(constant, call.args) if known and isinstance(v, str)]
             long = [o for o in options if o.startswith("--")] or options
             dest = constant(words["dest"])[0] if "dest" in words else long[0].lstrip("-").replace("-", "_")
             more = {"type": text(words["type"]) if "type" in words else "", "action": str(constant(words["action"])[0] or text(words["action"])) if "action" in words else "",
-                    "nargs": text(words["nargs"]) if "nargs" in words else "", "help": described(words.get("help")), "parser": text(call.func.value)}
+                    "nargs": text(words["nargs"]) if "nargs" in words else "", "help": described(words.get("help")), "parser": text(func.value) if isinstance(func, ast.Attribute) else ""}
             more.update(literal(words.get("default")))
             if more["action"] == "store_true" and "default" not in words:
                 more.update(default=False, known=True)
@@ -77,6 +78,14 @@ class Settings(Values):
             self.take_function(self.functions[last(call.args[0])][0], "fire")
         elif name == "run" and dotted(call.func) == "typer.run" and call.args and last(call.args[0]) in self.functions:
             self.take_function(self.functions[last(call.args[0])][0], "typer")
+
+    def shortened(self, func, scope):
+        """What is called by a short name: parser.add_argument, after add = parser.add_argument."""
+        if isinstance(func, ast.Name):
+            given = [what for how, what in scope.assigned.get(func.id, []) if how == "value"]
+            if len(given) == 1 and isinstance(given[0], ast.Attribute) and given[0].attr == "add_argument":
+                return given[0]
+        return func
 
     def take_class(self, name, kind, prefix, depth=0):
         for c in self.classes.get(name, [])[:1]:

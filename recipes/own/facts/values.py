@@ -322,7 +322,7 @@ class Values(Sources):
             return of
         if "literal" in of:
             node, scope = of["literal"]
-            if isinstance(node, (ast.Tuple, ast.List)) and n < len(node.elts):
+            if isinstance(node, (ast.Tuple, ast.List)) and -len(node.elts) <= n < len(node.elts):
                 return self.value(node.elts[n], scope, active, depth)
         return {"name": name}
 
