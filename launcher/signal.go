@@ -21,6 +21,30 @@ type Signal struct {
 
 func (s *Signal) Error() string { return fmt.Sprintf("stopped by %s", s.Number) }
 
+// OrStop does what comes before anything runs, or gives up at a signal: what hangs, a file
+// system for example, must not keep gpurun from ending.
+func OrStop[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := do()
+		done <- result{value, err}
+	}()
+	var none T
+	select {
+	case r := <-done:
+		if stop := StoppedEarly(ctx); stop != nil && r.err != nil {
+			return none, stop
+		}
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, StoppedEarly(ctx)
+	}
+}
+
 // signalled is the signal that ended the context: SIGTERM where it was cancelled
 // for another reason, 0 where it was not cancelled.
 func signalled(ctx context.Context) int {

@@ -82,7 +82,7 @@ func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.O
 func prepareAndLaunch(ctx context.Context, j *job.Job, own job.Own, begun journal.Start, s streams, pipe *pipeline.Pipeline, deadline time.Time) (verdict launcher.Verdict, err error) {
 	ctx, signals := node.Listen(ctx)
 	defer signals.Close()
-	p, err := prepareOrStop(ctx, j)
+	p, err := launcher.OrStop(ctx, func() (*prepared, error) { return prepare(ctx, j, true) })
 	if err != nil {
 		return verdict, onlyTried(err, j, own)
 	}
@@ -105,29 +105,6 @@ func prepareAndLaunch(ctx context.Context, j *job.Job, own job.Own, begun journa
 	}
 	defer func() { part.End(verdict, err) }()
 	return launch(ctx, p, own, s, signals, pipe, deadline, part)
-}
-
-// prepareOrStop prepares the job, or gives up at a signal: nothing runs yet, and
-// what hangs, a file system for example, must not keep gpurun from ending.
-func prepareOrStop(ctx context.Context, j *job.Job) (*prepared, error) {
-	type result struct {
-		p   *prepared
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		p, err := prepare(ctx, j, true)
-		done <- result{p, err}
-	}()
-	select {
-	case r := <-done:
-		if stop := launcher.StoppedEarly(ctx); stop != nil && r.err != nil {
-			return nil, stop
-		}
-		return r.p, r.err
-	case <-ctx.Done():
-		return nil, launcher.StoppedEarly(ctx)
-	}
 }
 
 // verdictError is nil for a run that trained; people have read the verdict by then.

@@ -73,8 +73,8 @@ func TestSilence(t *testing.T) {
 	head, node := credentialsOf(t, testSecret, "run", 0, 2), credentialsOf(t, testSecret, "run", 1, 2)
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipe(t, head, node)
-		send(t, p.head, gang.Beat{Attempt: 3})
-		if got := receive[gang.Beat](t, p.follower); got.Attempt != 3 {
+		send(t, p.head, gang.Alive{Attempt: 3})
+		if got := receive[gang.Alive](t, p.follower); got.Attempt != 3 {
 			t.Errorf("%+v", got)
 		}
 		p.mute.Store(true)
