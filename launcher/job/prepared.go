@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/checkpoint"
+	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
@@ -216,6 +217,9 @@ func (p *Prepared) Place() string {
 	}
 	return strings.TrimSpace(p.resolved.place.Evidence + ", " + device)
 }
+
+// Where is which node of which launch this is.
+func (p *Prepared) Where() cluster.Place { return p.resolved.place }
 
 // Scheduler names the scheduler's job, the same after a restart of it; empty without
 // one.
