@@ -21,7 +21,7 @@ func take(ctx context.Context, p *prepared, own job.Own) (*nodes.Part, error) {
 	j := p.Job()
 	digest, _ := p.Digest(job.DigestVersion)
 	return nodes.Take(ctx, nodes.PartOptions{
-		At: p.At(), Name: j.Name, Digest: digest, Version: manual.Version(), Ranks: p.Processes(), Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
+		At: p.Where(), Name: j.Name, Digest: digest, Version: manual.Version(), Ranks: p.Processes(), Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
 	})
 }
 
@@ -41,7 +41,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		if err != nil {
 			return nodes.Here{}, err
 		}
-		store, err := journal.OpenNode(w.Dir, p.At().NodeRank, func(e launcher.Event) {
+		store, err := journal.OpenNode(w.Dir, p.Where().NodeRank, func(e launcher.Event) {
 			if n, ok := e.(launcher.Noticed); ok {
 				note(n.Text)
 			}

@@ -8,7 +8,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 // place says which node of which launch this is. It refuses what cannot work.
@@ -18,19 +17,6 @@ func (j *Job) place(environ []string) (cluster.Place, error) {
 		return cluster.Place{}, err
 	}
 	return place, place.Refuse()
-}
-
-// At is which node of which launch this is.
-func (p *Prepared) At() cluster.Place { return p.resolved.place }
-
-// refusePlain refuses a job of several nodes that gpurun would start as one process on each,
-// which is given no rank: every node would train the whole job by itself.
-func (s Inspected) refusePlain(p processes) error {
-	if s.place.Nodes <= 1 || !p.plain {
-		return nil
-	}
-	return errext.Errorf("put torchrun before the script, or write it into train.toml: then gpurun gives each process its rank",
-		"the job is one process that is given no rank (%s), and on %d nodes each would train all of it", p.why, s.place.Nodes)
 }
 
 // where says which node this is by the job's command and by an environment.

@@ -41,9 +41,6 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	if r.script != nil {
 		r.warnings = append(r.warnings, r.script.Warnings()...)
 	}
-	if err := s.refusePlain(r.processes); err != nil {
-		return Resolved{}, err
-	}
 	world := r.local * max(1, s.place.Nodes)
 	r.at = recipes.Topology{Ranks: world, Plain: r.plain && r.local == 1, DataParallel: world, NVMePath: s.job.Recovery.NVMePath}
 	if n := s.job.Launch.DataParallel; n > 0 {
