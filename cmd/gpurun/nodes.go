@@ -13,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/nodes"
+	"github.com/gpurun/gpurun/launcher/preflight"
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
@@ -51,6 +52,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		}
 		store.Mask(p.secrets())
 		log = node.OpenEventLog(store)
+		wired.node.Preflight = preflight.Of(p.Prepared, wired.before, false)
 		wired.before.Warn = func(text string) { log.Note("warning: " + text) }
 		return nodes.Here{Recipe: wired.launcher.Recipe, Starter: node.New(wired.node, log, signals), World: node.NewWorld(wired.world, signals, log.Note), Store: log}, nil
 	})
