@@ -59,12 +59,15 @@ func TestAQueueOfSmallMessages(t *testing.T) {
 
 func TestTooLargeToBeSent(t *testing.T) {
 	head, follower := newLaunch(t, 2).join(t, 1)
-	if err := head.Send(gang.Note{Text: strings.Repeat("x", MaxMessage)}); err == nil || !strings.Contains(err.Error(), "too large") {
-		t.Errorf("%v", err)
-	}
 	send(t, head, gang.Note{Text: strings.Repeat("x", MaxMessage-100)})
 	if got := receive[gang.Note](t, follower); len(got.Text) != MaxMessage-100 {
 		t.Errorf("%d bytes", len(got.Text))
+	}
+	if err := head.Send(gang.Note{Text: strings.Repeat("x", MaxMessage)}); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("%v", err)
+	}
+	if _, err := head.Receive(t.Context()); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -111,7 +111,7 @@ func TestOwnersOfSecrets(t *testing.T) {
 
 // Node 0 leaves a secret that the others find, and keeps it when the launch is started again.
 func TestASecretInASharedFolder(t *testing.T) {
-	shared := filepath.Join(t.TempDir(), "secret")
+	shared := filepath.Join(t.TempDir(), "runs", ".nodes", "secret")
 	trust := func(node int) *Credentials {
 		c, err := Trust(t.Context(), Options{Run: "run", Node: node, Nodes: 2, Shared: shared})
 		if err != nil {
