@@ -233,7 +233,7 @@ func newClient(conn net.Conn) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the connection is TLS already
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithIdleTimeout(0), grpc.WithMaxHeaderListSize(maxHeaders),
-		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer), grpc.WithSharedWriteBuffer(true),
+		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer),
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silent, Timeout: unanswered}),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(codec{}), grpc.MaxCallRecvMsgSize(MaxMessage)),

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// MaxMessage is how many bytes a message may have as JSON. A larger one is not sent,
-	// and ends the connection of who sends it all the same.
-	MaxMessage = 256 << 10
+	// MaxMessage is how many bytes a message may have as JSON. A larger one ends the
+	// connection, on either side.
+	MaxMessage = 1 << 20
 
 	mostQueued      = 4096    // messages that wait to be sent
 	mostQueuedBytes = 4 << 20 // and what they weigh
@@ -76,7 +76,9 @@ func (l *link) Send(m gang.Message) error {
 		return err
 	}
 	if len(text) > MaxMessage {
-		return fmt.Errorf("a message of %d bytes is too large to be sent (%T, at most %d)", len(text), m, MaxMessage)
+		err := fmt.Errorf("a message of %d bytes is too large to be sent (%T, at most %d)", len(text), m, MaxMessage)
+		l.fail(err)
+		return err
 	}
 	if err := l.enqueue(text); err != nil {
 		return fmt.Errorf("send to node %d: %w", l.peer, err)

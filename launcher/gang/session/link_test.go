@@ -18,12 +18,13 @@ func TestAFullQueue(t *testing.T) {
 			if side == "follower" {
 				from, to = to, from
 			}
+			const large = 100_000
 			var err error
 			sent := 0
 			for ; err == nil; sent++ {
-				err = from.Send(gang.Note{Text: strings.Repeat("x", 1000)})
+				err = from.Send(gang.Note{Text: strings.Repeat("x", large)})
 			}
-			if !errors.Is(err, errFull) || sent < 1000 || sent > 3*mostQueued {
+			if !errors.Is(err, errFull) || sent < mostQueuedBytes/large-1 || sent > 2*mostQueuedBytes/large {
 				t.Errorf("after %d messages: %v", sent, err)
 			}
 			if err := from.Send(gang.Bye{}); !errors.Is(err, errFull) {
@@ -39,27 +40,34 @@ func TestAFullQueue(t *testing.T) {
 	}
 }
 
-// A queue is bounded by what it weighs, too.
-func TestAHeavyQueue(t *testing.T) {
-	head, _ := newLaunch(t, 2).join(t, 1)
-	var err error
-	sent := 0
-	for ; err == nil; sent++ {
-		err = head.Send(gang.Note{Text: strings.Repeat("x", MaxMessage-100)})
+// Small messages are bounded, too. The connection is cut at once.
+func TestAQueueOfSmallMessages(t *testing.T) {
+	cut := false
+	l := newLink(1, "", func() { cut = true })
+	for sent := range mostQueued {
+		if err := l.Send(gang.Bye{}); err != nil {
+			t.Fatalf("after %d messages: %v", sent, err)
+		}
 	}
-	if !errors.Is(err, errFull) || sent > 2*mostQueuedBytes/MaxMessage {
-		t.Errorf("after %d messages: %v", sent, err)
+	if cut {
+		t.Error("it is cut already")
+	}
+	if err := l.Send(gang.Bye{}); !errors.Is(err, errFull) || !cut {
+		t.Errorf("%v, cut: %v", err, cut)
 	}
 }
 
 func TestTooLargeToBeSent(t *testing.T) {
 	head, follower := newLaunch(t, 2).join(t, 1)
-	if err := head.Send(gang.Note{Text: strings.Repeat("x", MaxMessage)}); err == nil || !strings.Contains(err.Error(), "too large") {
-		t.Errorf("%v", err)
-	}
 	send(t, head, gang.Note{Text: strings.Repeat("x", MaxMessage-100)})
 	if got := receive[gang.Note](t, follower); len(got.Text) != MaxMessage-100 {
 		t.Errorf("%d bytes", len(got.Text))
+	}
+	if err := head.Send(gang.Note{Text: strings.Repeat("x", MaxMessage)}); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("%v", err)
+	}
+	if _, err := head.Receive(t.Context()); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -76,7 +76,7 @@ func newLinks(c *Credentials, listener net.Listener) *links {
 	l.server = grpc.NewServer(
 		grpc.Creds(&proof{TransportCredentials: credentials.NewTLS(c.tlsConfig()), c: c, half: l.half}), grpc.ForceServerCodec(codec{}),
 		grpc.ConnectionTimeout(handshake), grpc.WaitForHandlers(true), grpc.MaxConcurrentStreams(1), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxRecvMsgSize(MaxMessage),
-		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.SharedWriteBuffer(true), grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
+		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: silent, Timeout: unanswered, MaxConnectionIdle: handshake}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: silent / 2}),
 	)

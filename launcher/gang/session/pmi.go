@@ -149,7 +149,7 @@ func (p *pmi) begin(ctx context.Context) error {
 		return err
 	}
 	if said := strings.Fields(string(line)); len(said) < 2 || said[0] != "cmd=response_to_init" || said[1] != "pmi_version=2" && said[1] != "rc=0" {
-		return fmt.Errorf("Slurm answered %.80q", line)
+		return fmt.Errorf("the answer %.80q is of another protocol", line)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (p *pmi) call(say string) (map[string]string, error) {
 	}
 	said, err := parseAnswer(text)
 	if err == nil && said["rc"] != "0" {
-		err = fmt.Errorf("Slurm refused it (rc=%.20q): %.80q", said["rc"], said["errmsg"])
+		err = fmt.Errorf("it was refused (rc=%.20q): %.80q", said["rc"], said["errmsg"])
 	}
 	return said, err
 }
@@ -177,7 +177,7 @@ func readFrame(in io.Reader) (string, error) {
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(string(head[:])))
 	if err != nil || n < 0 || n > mostPMI {
-		return "", fmt.Errorf("Slurm's answer begins with %q, which is no length", head)
+		return "", fmt.Errorf("the answer begins with %q, which is no length", head)
 	}
 	text := make([]byte, n)
 	_, err = io.ReadFull(in, text)
@@ -191,7 +191,7 @@ func parseAnswer(text string) (map[string]string, error) {
 	for text != "" {
 		name, rest, ok := strings.Cut(text, "=")
 		if !ok || strings.Contains(name, ";") {
-			return nil, errors.New("Slurm's answer cannot be read")
+			return nil, errors.New("the answer cannot be read")
 		}
 		var value strings.Builder
 		for {

@@ -142,6 +142,15 @@ func TestTrustBySlurm(t *testing.T) {
 		}
 		follower.Close()
 	}
+	other := freePort(t) // where a follower passes for the head
+	posing, err := Listen(t.Context(), all[1], other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer posing.Close()
+	if _, err := Dialer(all[2], "127.0.0.1", other).Dial(t.Context()); !errors.Is(err, errNobody) {
+		t.Errorf("a follower in the head's place: %v", err)
+	}
 	stranger := credentialsOf(t, testSecret, "run", 1, nodes)
 	if _, err := Dialer(stranger, "127.0.0.1", port).Dial(t.Context()); !errors.Is(err, gang.ErrRefused) {
 		t.Errorf("one that Slurm does not know: %v", err)

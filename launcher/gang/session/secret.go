@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +33,15 @@ func NewSecret() string {
 	secret := make([]byte, secretBytes)
 	rand.Read(secret) // it never fails
 	return hex.EncodeToString(secret)
+}
+
+// PrintSecret writes a new secret, on a line of its own or as a JSON document.
+func PrintSecret(to io.Writer, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(to).Encode(map[string]string{"secret": NewSecret()})
+	}
+	_, err := fmt.Fprintln(to, NewSecret())
+	return err
 }
 
 // givenSecret is the secret that the environment gives, nil where it gives none, and the

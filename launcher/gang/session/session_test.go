@@ -128,7 +128,7 @@ func TestCloseSaysWhatIsQueued(t *testing.T) {
 			if side == "follower" {
 				from, to = follower, head
 			}
-			const messages = 500
+			const messages = 200
 			for range messages {
 				send(t, from, gang.Note{Text: strings.Repeat("x", 1000)})
 			}

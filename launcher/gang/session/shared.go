@@ -27,6 +27,9 @@ func leaveSecret(_ context.Context, path string) ([]byte, error) {
 		return secret, err
 	}
 	text := NewSecret()
+	if err := private.MkdirAll(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("leave a secret for the other nodes: %w", err)
+	}
 	if err := private.WriteFile(path, []byte(text+"\n"), private.Mode); err != nil {
 		return nil, fmt.Errorf("leave a secret for the other nodes: %w", err)
 	}

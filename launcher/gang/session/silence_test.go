@@ -117,3 +117,19 @@ func TestCloseInSilence(t *testing.T) {
 		}
 	})
 }
+
+// Who connects and says nothing is let go.
+func TestASilentHandshake(t *testing.T) {
+	head := credentialsOf(t, testSecret, "run", 0, 2)
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		door := one{make(chan net.Conn, 1), make(chan struct{})}
+		links := newLinks(head, door)
+		began := time.Now()
+		door.conn <- far
+		if n, err := near.Read(make([]byte, 1)); n > 0 || err == nil || time.Since(began) > 2*handshake {
+			t.Errorf("%d bytes after %v, %v", n, time.Since(began), err)
+		}
+		links.Close()
+	})
+}

@@ -204,21 +204,42 @@ func overhear(front net.Listener, to string) []byte {
 	return []byte(said.String())
 }
 
-// Those who begin handshakes and do not go on take no node's place: the oldest of them goes.
+// Those who begin handshakes and do not go on take no node's place.
 func TestSlowHandshakes(t *testing.T) {
 	l := newLaunch(t, 2)
-	var slow []net.Conn
-	for range 3 * (2 + spareHandshakes) {
+	for range 2 * (2 + spareHandshakes) {
 		conn, err := net.Dial("tcp", l.at())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
 		_, _ = conn.Write([]byte{0x16})
-		slow = append(slow, conn)
 	}
 	l.stillServes(t)
-	refused(t, slow[0])
+}
+
+// Of too many the oldest goes, and of those that are through none.
+func TestTooManyHandshakes(t *testing.T) {
+	half := halfOpen{most: 2}
+	var near, far [4]net.Conn
+	for i := range near {
+		near[i], far[i] = net.Pipe()
+		defer near[i].Close()
+		half.add(far[i])
+		if i == 0 {
+			half.remove(far[i])
+		}
+	}
+	for i, open := range []bool{true, false, true, true} {
+		if err := far[i].SetDeadline(time.Time{}); (err == nil) != open {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+	half.close()
+	if far[0].SetDeadline(time.Time{}) != nil || far[3].SetDeadline(time.Time{}) == nil {
+		t.Error("at the end those go that are not through")
+	}
+	far[0].Close()
 }
 
 // A node that leaves the protocol harms nobody else: another service, a message that is too

@@ -36,8 +36,8 @@ type Options struct {
 	Node, Nodes int
 	// Environ is gpurun's own environment.
 	Environ environ.Vars
-	// Shared is the file for a secret in a folder that all nodes see, empty where there is
-	// none. The head writes it, and has to be the folder's only one.
+	// Shared is a file for a secret in a folder that all nodes may see, empty for none. The
+	// head leaves one there, or takes what a start of the same launch before it has left.
 	Shared string
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -24,6 +25,20 @@ func TestNewSecret(t *testing.T) {
 	key, err := parseSecret(one)
 	if err != nil || len(key) != 32 || one == two {
 		t.Errorf("%d bytes, %v", len(key), err)
+	}
+}
+
+func TestPrintSecret(t *testing.T) {
+	var plain, asJSON strings.Builder
+	if err := errors.Join(PrintSecret(&plain, false), PrintSecret(&asJSON, true)); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := parseSecret(plain.String()); err != nil || len(key) != 32 || strings.Count(plain.String(), "\n") != 1 {
+		t.Errorf("%q: %v", plain.String(), err)
+	}
+	var said struct{ Secret string }
+	if err := json.Unmarshal([]byte(asJSON.String()), &said); err != nil || len(said.Secret) != 64 {
+		t.Errorf("%s: %v", asJSON.String(), err)
 	}
 }
 
@@ -111,7 +126,7 @@ func TestOwnersOfSecrets(t *testing.T) {
 
 // Node 0 leaves a secret that the others find, and keeps it when the launch is started again.
 func TestASecretInASharedFolder(t *testing.T) {
-	shared := filepath.Join(t.TempDir(), "secret")
+	shared := filepath.Join(t.TempDir(), "runs", ".nodes", "secret")
 	trust := func(node int) *Credentials {
 		c, err := Trust(t.Context(), Options{Run: "run", Node: node, Nodes: 2, Shared: shared})
 		if err != nil {
