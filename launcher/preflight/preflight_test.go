@@ -166,8 +166,8 @@ func TestPreflightOnAGPU(t *testing.T) {
 	c := gpu.Connect()
 	defer c.Close()
 	env := environ.Parse(os.Environ())
-	before := c.Baseline(env.Words(), gpu.View{}, true)
-	f := &Preflight{driver: before, python: python.At(interpreter, t.TempDir(), env), together: true}
+	before := c.Baseline(env.Words(), gpu.View{}, 1)
+	f := &Preflight{driver: before, python: python.At(interpreter, t.TempDir(), env)}
 	for k, d := range before.Devices(t.Context()) {
 		f.devices = append(f.devices, k)
 		t.Logf("cuda:%d: %+v", k, d)
