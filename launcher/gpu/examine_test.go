@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,19 +112,25 @@ func TestHealthIsBesideTheStart(t *testing.T) {
 		b.healths[uuids[0]] = strategy.Health{Pending: true}
 		c := connect(func() (*NVML, error) { return &NVML{driver: b}, nil })
 		before := c.Baseline(nil, View{Count: 1}, 1)
+		var mu sync.Mutex
 		var order []string
+		happens := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, what)
+		}
 		emit := func(f strategy.Fact) {
 			switch {
 			case f.Tenant != nil:
-				order = append(order, "tenant")
+				happens("tenant")
 			case f.DriverEvent != nil:
-				order = append(order, string(f.DriverEvent.Kind))
+				happens(string(f.DriverEvent.Kind))
 			}
 		}
 		begin := time.Now()
 		stop := before.Watch(t.Context(), emit)
-		order = append(order, "ranks start")
 		synctest.Wait()
+		happens("ranks start")
 		b.alarms <- func() (alarm, error) { return alarm{uuid: uuids[0], kind: xidAlarm, xid: 79}, nil }
 		synctest.Wait()
 		if before.Level(t.Context()) == nil || time.Since(begin) != 0 {
@@ -131,12 +138,12 @@ func TestHealthIsBesideTheStart(t *testing.T) {
 		}
 		stop()
 		stop = before.Watch(t.Context(), emit)
-		order = append(order, "ranks start")
+		happens("ranks start")
 		synctest.Wait()
 		close(b.looking)
 		synctest.Wait()
 		stop()
-		if want := []string{"ranks start", "tenant", "xid", "ranks start", "unfit"}; !slices.Equal(order, want) {
+		if want := []string{"tenant", "ranks start", "xid", "ranks start", "unfit"}; !slices.Equal(order, want) {
 			t.Errorf("%q, want %q", order, want)
 		}
 		if err := c.Close(); err != nil {
