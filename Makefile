@@ -55,11 +55,11 @@ unit-calm:
 	@GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m $$($(GO) list ./... | grep -v '/cmd/' | grep -vxF "$$($(LIVELY))")
 
 # Scenes that take long, or more of the machine than a test should.
-SCENES := SecondNight|Nights|NightlyByCron|OnKubernetes|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere
+SCENES := SecondNight|Nights|NightlyByCron|OnKubernetes|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere|ScriptWithoutAGPU|TestScale
 
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
-		$(GO) test -count=1 -v -run '$(SCENES)' ./cmd/gpurun ./launcher/report ./launcher/doctor
+		$(GO) test -count=1 -v -run '$(SCENES)' ./cmd/gpurun ./launcher/report ./launcher/doctor ./launcher/preflight ./launcher/gang/session
 
 # lint beside the tests, many of which wait: what it says stands together.
 lint-beside:

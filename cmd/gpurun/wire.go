@@ -40,7 +40,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 		return wiring{}, err
 	}
 	digest, _ := p.Digest(job.DigestVersion)
-	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs(), launch.Preflight != job.PreflightOff)
+	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs(), p.Examined())
 	w := wiring{
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{

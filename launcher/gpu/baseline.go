@@ -32,7 +32,7 @@ type Baseline struct {
 	devices []Device
 	at      time.Time       // of reading
 	facts   []strategy.Fact // what others hold, and what could not be found out
-	lost    *silentGPU      // a GPU that the job would use and that does not answer; nil for none
+	lost    *silentGPU      // a GPU that does not answer; nil for none
 
 	examined chan struct{} // closed when what follows is there
 	findings Findings
@@ -47,8 +47,9 @@ type Baseline struct {
 
 // Baseline begins to read the level of the devices that a job with this environment
 // sees. Known is what the job goes by: where that is the kernel's list, what NVML says
-// otherwise is told. Where health is set, the devices' health is looked at, after that.
-func (c *Connection) Baseline(env []string, known View, health bool) *Baseline {
+// otherwise is told. After that the devices' health is looked at, unless used is 0: that is
+// how many of them, the first, the job uses for certain.
+func (c *Connection) Baseline(env []string, known View, used int) *Baseline {
 	b := &Baseline{read: make(chan struct{}), examined: make(chan struct{})}
 	if c == nil {
 		close(b.read)
@@ -59,8 +60,8 @@ func (c *Connection) Baseline(env []string, known View, health bool) *Baseline {
 		defer close(b.examined)
 		b.readLevel(c, env, known)
 		close(b.read)
-		if health {
-			b.findings = b.examine()
+		if used > 0 {
+			b.findings = b.examine(used)
 		}
 	})
 	return b
@@ -85,9 +86,7 @@ func (b *Baseline) readLevel(c *Connection, env []string, known View) {
 		b.gap(fmt.Sprintf("the job was told of %d GPUs, and NVML knows %d that it can use", known.Count, view.Count))
 	}
 	b.nvml, b.devices, b.at = n, view.Devices, time.Now()
-	if _, chosen := lookup(env, "CUDA_VISIBLE_DEVICES"); !chosen || view.Count < known.Count {
-		errors.As(err, &b.lost)
-	}
+	errors.As(err, &b.lost)
 	b.facts = append(b.facts, n.held(unused(b.devices))...)
 }
 

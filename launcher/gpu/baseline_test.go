@@ -40,7 +40,7 @@ func TestBaselineBesideTheStart(t *testing.T) {
 		b.use(uuids[1], 20*gib)
 		begin := time.Now()
 		c := slow(b, 60*time.Millisecond)
-		before := c.Baseline(nil, View{Count: 2}, false)
+		before := c.Baseline(nil, View{Count: 2}, 0)
 		var emitted []strategy.Fact
 		stop := before.Watch(t.Context(), func(f strategy.Fact) { emitted = append(emitted, f) })
 		if took := time.Since(begin); took != 0 {
@@ -81,7 +81,7 @@ func TestBaselineTooLate(t *testing.T) {
 		b := newBoard(h100(0))
 		c := slow(b, 3*time.Second)
 		defer c.Close()
-		before := c.Baseline(nil, View{Count: 1}, false)
+		before := c.Baseline(nil, View{Count: 1}, 0)
 		var emitted []strategy.Fact
 		stop := before.Watch(t.Context(), func(f strategy.Fact) { emitted = append(emitted, f) })
 		b.use(uuids[0], 70*gib) // the rank's own
@@ -106,7 +106,7 @@ func TestBaselineOfADriverThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0))
 		c := slow(b, time.Hour)
-		before := c.Baseline(nil, View{Count: 1}, false)
+		before := c.Baseline(nil, View{Count: 1}, 0)
 		stop := before.Watch(t.Context(), func(f strategy.Fact) { t.Errorf("emitted %+v", f) })
 		stop()
 		if facts := before.Settle(t.Context(), 10*time.Second); facts != nil {
@@ -140,7 +140,7 @@ func TestBaselineTellsWhatIsWrong(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := connect(c.open)
-			before := conn.Baseline([]string{"CUDA_VISIBLE_DEVICES=0,1"}, View{Count: c.listed, Model: "NVIDIA H200"}, false)
+			before := conn.Baseline([]string{"CUDA_VISIBLE_DEVICES=0,1"}, View{Count: c.listed, Model: "NVIDIA H200"}, 0)
 			var told, gaps []string
 			before.Warn = func(text string) { told = append(told, text) }
 			stop := before.Watch(t.Context(), func(f strategy.Fact) { gaps = append(gaps, f.Gap) })
@@ -155,7 +155,7 @@ func TestBaselineTellsWhatIsWrong(t *testing.T) {
 		})
 	}
 	var nobody *Connection
-	if facts := nobody.Baseline(nil, View{}, false).Settle(t.Context(), time.Hour); facts != nil || nobody.Close() != nil {
+	if facts := nobody.Baseline(nil, View{}, 0).Settle(t.Context(), time.Hour); facts != nil || nobody.Close() != nil {
 		t.Errorf("without a connection: %+v", facts)
 	}
 }
@@ -166,7 +166,7 @@ func TestWhatAProcessHolds(t *testing.T) {
 	b.use(uuids[0], 3*gib, Process{PID: 7, Bytes: 2 * gib}, Process{PID: 8, Bytes: gib})
 	b.use(uuids[1], gib, Process{PID: 7, Bytes: gib})
 	c := slow(b, 0)
-	before := c.Baseline(nil, View{Count: 2}, false)
+	before := c.Baseline(nil, View{Count: 2}, 0)
 	before.Devices(t.Context()) // waits
 	for pid, want := range map[int]int64{7: 3 * gib, 8: gib, 9: 0} {
 		if got := before.usedBy(pid); got != want {
@@ -177,7 +177,7 @@ func TestWhatAProcessHolds(t *testing.T) {
 		t.Error(err)
 	}
 	var none *Connection
-	if got := none.Baseline(nil, View{}, false).Used(7); got != 0 {
+	if got := none.Baseline(nil, View{}, 0).Used(7); got != 0 {
 		t.Errorf("without NVML a process holds %d bytes", got)
 	}
 }

@@ -48,30 +48,21 @@ func (b *Baseline) tell(ctx context.Context, emit func(strategy.Fact)) {
 	}
 }
 
-// examine looks at each device.
-func (b *Baseline) examine() Findings {
+// examine looks at each device. What is wrong with one that the job may not use is notable.
+func (b *Baseline) examine(used int) Findings {
 	var found Findings
 	if b.lost != nil {
-		found.Unfit = append(found.Unfit, cause.DriverEvent{
-			Kind: cause.UnfitEvent, Index: b.lost.index, Recovery: cause.RecoverByReboot, Fault: fmt.Sprintf("the driver lists GPU %d and gets no answer from it: %v", b.lost.index, b.lost.err),
-		})
+		found.add(len(b.devices) < used, b.unlisted())
 	}
-	healths := map[int]strategy.Health{}
-	links := map[string]int{}
+	healths, links := map[int]strategy.Health{}, map[string]int{}
 	for k, d := range b.devices {
 		h, err := b.nvml.driver.health(d.UUID)
-		unfit := b.Unfit(k, h.Unfit())
-		unfit.Bus, unfit.Recovery = h.Bus, h.Recovery
-		switch {
-		case errors.Is(err, errLost):
-			unfit.Fault, unfit.Recovery = "the driver has lost it", cause.RecoverByReboot
-		case err != nil:
+		if err != nil && !errors.Is(err, errLost) {
 			found.Notable = append(found.Notable, fmt.Sprintf("%s does not tell of its health: %v", named(k, d), err))
-		case h.Pending && h.Recovery == "" && !h.Failed:
-			unfit.Recovery = cause.RecoverByReset
+			continue
 		}
-		if unfit.Fault != "" {
-			found.Unfit = append(found.Unfit, unfit)
+		if event := b.judge(k, h, err); event.Fault != "" {
+			found.add(k < used, event)
 		}
 		if err == nil {
 			healths[k], links[d.Name] = h, max(links[d.Name], h.Links)
@@ -87,6 +78,37 @@ func (b *Baseline) examine() Findings {
 		}
 	}
 	return found
+}
+
+// add takes in what is wrong with a device.
+func (f *Findings) add(used bool, event cause.DriverEvent) {
+	if used {
+		f.Unfit = append(f.Unfit, event)
+	} else {
+		f.Notable = append(f.Notable, event.Text())
+	}
+}
+
+// unlisted is the event of a GPU that the driver knows and does not list.
+func (b *Baseline) unlisted() cause.DriverEvent {
+	return cause.DriverEvent{
+		Kind: cause.UnfitEvent, Index: b.lost.index, Recovery: cause.RecoverByReboot,
+		Fault: fmt.Sprintf("the driver lists GPU %d and gets no answer from it: %v", b.lost.index, b.lost.err),
+	}
+}
+
+// judge is the event of device k, without a fault where it is fit to train on. An err says
+// that the driver has lost it.
+func (b *Baseline) judge(k int, h strategy.Health, err error) cause.DriverEvent {
+	event := b.Unfit(k, h.Unfit())
+	event.Bus, event.Recovery = h.Bus, h.Recovery
+	switch {
+	case err != nil:
+		event.Fault, event.Recovery = "the driver has lost it", cause.RecoverByReboot
+	case h.Pending && h.Recovery == "" && !h.Failed:
+		event.Recovery = cause.RecoverByReset
+	}
+	return event
 }
 
 // Unfit is the event of device k that has a fault. It is to be called once the level is read.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +16,11 @@ import (
 )
 
 // examined is what a baseline with a look at the devices' health emits and warns of.
-func examined(t *testing.T, b *board, env []string, known View) (events []cause.DriverEvent, warned []string) {
+func examined(t *testing.T, b *board, env []string, used int) (events []cause.DriverEvent, warned []string) {
 	t.Helper()
 	c := connect(func() (*NVML, error) { return &NVML{driver: b}, nil })
 	defer c.Close()
-	before := c.Baseline(env, known, true)
+	before := c.Baseline(env, View{Count: used}, used)
 	before.Warn = func(text string) { warned = append(warned, text) }
 	for range 2 { // attempts
 		stop := before.Watch(t.Context(), func(f strategy.Fact) {
@@ -64,7 +65,7 @@ func TestUnfitDevices(t *testing.T) {
 					c.health.Bus = ""
 				}
 				b.healths[uuids[0]], b.healths[uuids[1]], b.ill[uuids[1]] = strategy.Health{Links: 18}, c.health, c.err
-				got, warned := examined(t, b, nil, View{Count: 2})
+				got, warned := examined(t, b, nil, 2)
 				if diff := cmp.Diff(c.want, got); diff != "" {
 					t.Errorf("-want +got\n%s", diff)
 				}
@@ -76,17 +77,27 @@ func TestUnfitDevices(t *testing.T) {
 	}
 }
 
-// A GPU that is not listed any more concerns a job that would use it.
-func TestUnlistedDevice(t *testing.T) {
+// A GPU that is not listed any more ends the start of a job that would use it, and what is
+// wrong with one that is not used is told.
+func TestDevicesThatAreNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0), h100(1))
 		b.broken[uuids[1]] = &silentGPU{1, errLost}
-		got, _ := examined(t, b, nil, View{Count: 2})
-		if len(got) != 1 || got[0].Text() != "the driver lists GPU 1 and gets no answer from it: GPU is lost" || got[0].Need() != cause.Reboot {
+		const lost = "the driver lists GPU 1 and gets no answer from it: GPU is lost"
+		if got, _ := examined(t, b, nil, 2); len(got) != 1 || got[0].Text() != lost || got[0].Need() != cause.Reboot {
 			t.Errorf("%+v", got)
 		}
-		if got, _ := examined(t, b, []string{"CUDA_VISIBLE_DEVICES=" + uuids[0]}, View{Count: 1}); got != nil {
-			t.Errorf("a job on the other GPU: %+v", got)
+		if got, warned := examined(t, b, nil, 1); got != nil || !slices.Equal(warned, []string{lost}) {
+			t.Errorf("a job on the other GPU: %+v, %q", got, warned)
+		}
+		b = newBoard(h100(0), h100(1))
+		b.healths[uuids[1]] = strategy.Health{Pending: true}
+		if got, warned := examined(t, b, nil, 1); got != nil || len(warned) != 1 || !strings.Contains(warned[0], "cuda:1 ("+uuids[1]+", index 1): broken memory waits") {
+			t.Errorf("a job on the other GPU: %+v, %q", got, warned)
+		}
+		b.looking = make(chan struct{}) // for good: nobody may ask
+		if got, warned := examined(t, b, nil, 0); got != nil || warned != nil {
+			t.Errorf("nobody is to look: %+v, %q", got, warned)
 		}
 	})
 }
@@ -100,20 +111,26 @@ func TestHealthIsBesideTheStart(t *testing.T) {
 		b.looking = make(chan struct{})
 		b.healths[uuids[0]] = strategy.Health{Pending: true}
 		c := connect(func() (*NVML, error) { return &NVML{driver: b}, nil })
-		before := c.Baseline(nil, View{Count: 1}, true)
+		before := c.Baseline(nil, View{Count: 1}, 1)
+		var mu sync.Mutex
 		var order []string
+		happens := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, what)
+		}
 		emit := func(f strategy.Fact) {
 			switch {
 			case f.Tenant != nil:
-				order = append(order, "tenant")
+				happens("tenant")
 			case f.DriverEvent != nil:
-				order = append(order, string(f.DriverEvent.Kind))
+				happens(string(f.DriverEvent.Kind))
 			}
 		}
 		begin := time.Now()
 		stop := before.Watch(t.Context(), emit)
-		order = append(order, "ranks start")
 		synctest.Wait()
+		happens("ranks start")
 		b.alarms <- func() (alarm, error) { return alarm{uuid: uuids[0], kind: xidAlarm, xid: 79}, nil }
 		synctest.Wait()
 		if before.Level(t.Context()) == nil || time.Since(begin) != 0 {
@@ -121,12 +138,12 @@ func TestHealthIsBesideTheStart(t *testing.T) {
 		}
 		stop()
 		stop = before.Watch(t.Context(), emit)
-		order = append(order, "ranks start")
+		happens("ranks start")
 		synctest.Wait()
 		close(b.looking)
 		synctest.Wait()
 		stop()
-		if want := []string{"ranks start", "tenant", "xid", "ranks start", "unfit"}; !slices.Equal(order, want) {
+		if want := []string{"tenant", "ranks start", "xid", "ranks start", "unfit"}; !slices.Equal(order, want) {
 			t.Errorf("%q, want %q", order, want)
 		}
 		if err := c.Close(); err != nil {

@@ -13,7 +13,7 @@ func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard(h100(0), h100(1))
 		c := slow(b, time.Minute)
-		before := c.Baseline(nil, View{Count: 2}, false)
+		before := c.Baseline(nil, View{Count: 2}, 0)
 		now, stop := before.Follow(t.Context())
 		if got := now(); got != nil {
 			t.Errorf("before NVML is up: %+v", got)
@@ -44,7 +44,7 @@ func TestFollowEndsBeforeNVML(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := slow(newBoard(h100(0)), time.Hour)
 		begin := time.Now()
-		now, stop := c.Baseline(nil, View{}, false).Follow(t.Context())
+		now, stop := c.Baseline(nil, View{}, 0).Follow(t.Context())
 		stop()
 		if took := time.Since(begin); took != 0 || now() != nil {
 			t.Errorf("took %s: %+v", took, now())
@@ -52,7 +52,7 @@ func TestFollowEndsBeforeNVML(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 	})
 	var none *Connection
-	now, stop := none.Baseline(nil, View{}, false).Follow(t.Context())
+	now, stop := none.Baseline(nil, View{}, 0).Follow(t.Context())
 	stop()
 	if now() != nil {
 		t.Error("devices without a driver")

@@ -33,3 +33,13 @@ func readPreflight(t *table) Preflight {
 	}
 	return PreflightAuto
 }
+
+// Examined is how many GPUs are looked at before the first attempt, the first that the job
+// sees: one a rank. A process that starts no ranks uses one for certain. It is 0 where nobody
+// is to look, and for a job that trains on the CPU.
+func (p *Prepared) Examined() int {
+	if l := p.resolved.job.Launch; l.Preflight == PreflightOff || l.NprocPerNode == "cpu" || p.Accelerator() != "cuda" {
+		return 0
+	}
+	return min(p.GPUs().Count, p.Ranks())
+}

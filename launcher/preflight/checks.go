@@ -78,7 +78,7 @@ func (d device) judge(err error) (fault, warning string) {
 
 // tryTogether lets a rank on each device sum up with the others, by NCCL.
 func tryTogether(ctx context.Context, f *Preflight) (unfit []cause.DriverEvent, warning string) {
-	if !f.together || len(f.devices) < 2 || f.python == nil {
+	if len(f.devices) < 2 || f.python == nil {
 		return nil, ""
 	}
 	t, err := tryout.Meet(ctx, f.python, "nccl", f.devices)

@@ -34,8 +34,6 @@ type Preflight struct {
 	python *python.Interpreter // nil where nobody knows the job's
 	// devices are the numbers of those that the job uses, as CUDA counts them.
 	devices []int
-	// together: the devices' ranks exchange data.
-	together bool
 }
 
 // driver is what is asked of package gpu's Baseline.
@@ -56,15 +54,12 @@ var checks = []check{{answer, health}, {each, tryDevices}, {each, tryTogether}}
 // the job uses no GPU of NVIDIA's. A run that goes on after a GPU had failed asks for one by
 // itself, unless its user said no.
 func Of(p *job.Prepared, devices *gpu.Baseline, failed bool) func(context.Context, func(warning string)) []strategy.Fact {
-	setting, count := p.Job().Launch.Preflight, p.GPUs().Count
-	if setting == job.PreflightOff || setting == job.PreflightAuto && !failed || p.Accelerator() != "cuda" || count == 0 {
+	used := p.Examined()
+	if p.Job().Launch.Preflight != job.PreflightOn && !failed || used == 0 {
 		return nil
 	}
-	f := &Preflight{driver: devices, python: p.Interpreter(), together: !p.Plain() && p.Ranks() > 1}
-	if !p.Plain() {
-		count = min(count, p.Ranks())
-	}
-	for k := range count {
+	f := &Preflight{driver: devices, python: p.Interpreter()}
+	for k := range used {
 		f.devices = append(f.devices, k)
 	}
 	return f.Run

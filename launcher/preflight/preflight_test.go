@@ -83,7 +83,10 @@ func TestTryDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &Preflight{driver: told{}, python: anyPython(t, c.torch), devices: []int{0, 1}}
+			f := &Preflight{driver: told{}, python: anyPython(t, c.torch), devices: []int{1}}
+			if name == "a device fails" { // and the other one is full
+				f.devices = []int{0, 1}
+			}
 			unfit, warned := run(t, f)
 			if unfit != c.unfit && (c.unfit == "" || !strings.HasPrefix(unfit, c.unfit)) || !strings.Contains(warned, c.warned) {
 				t.Errorf("unfit %q, warned %q", unfit, warned)
@@ -166,8 +169,8 @@ func TestPreflightOnAGPU(t *testing.T) {
 	c := gpu.Connect()
 	defer c.Close()
 	env := environ.Parse(os.Environ())
-	before := c.Baseline(env.Words(), gpu.View{}, true)
-	f := &Preflight{driver: before, python: python.At(interpreter, t.TempDir(), env), together: true}
+	before := c.Baseline(env.Words(), gpu.View{}, 1)
+	f := &Preflight{driver: before, python: python.At(interpreter, t.TempDir(), env)}
 	for k, d := range before.Devices(t.Context()) {
 		f.devices = append(f.devices, k)
 		t.Logf("cuda:%d: %+v", k, d)
