@@ -143,7 +143,7 @@ func headless([]string) {
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	_, _, errno := unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // init has locked main to the main thread
+	_, _, errno := unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // init has locked main to the main thread; the processor is free for others
 	panic(errno)
 }
 
