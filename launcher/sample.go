@@ -20,7 +20,8 @@ type Sample struct {
 	// Batches says that both are by the job's lines, which may count micro batches: the process
 	// counts optimizer steps.
 	Batches bool `json:"-"`
-	// Phase is "load" before the first step, and "train" from then on.
+	// Phase is "load" before the first step, and "train" from then on, but "eval" and "save"
+	// where the process tells that it evaluates or writes a checkpoint.
 	Phase string `json:"phase,omitempty"`
 	// Allocated and Reserved are what PyTorch's allocator gives and holds now (on the CPU
 	// Allocated is the process's own memory, before the first step as well), Peak the most that it ever gave, Retries how

@@ -20,8 +20,12 @@ const samplePause = time.Second
 // stepped takes the optimizer steps that a rank's process counts.
 func (a *attempt) stepped(rank int, s probe.Step) {
 	a.mu.Lock()
+	again := a.told[rank].N == s.N && a.told[rank].At.Equal(s.At)
 	a.told[rank] = s
 	a.mu.Unlock()
+	if again { // another phase is no step
+		return
+	}
 	a.out.Stepped(rank, s.N, s.At)
 }
 
@@ -69,7 +73,7 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []la
 		s := launcher.Sample{Time: now, Rank: rank, Phase: "load"}
 		addSteps(&s, a.out.Shown(rank), told)
 		if s.Step > 0 {
-			s.Phase = "train"
+			s.Phase = cmp.Or(told.Phase, "train")
 		}
 		device := rank - a.meeting.Offset // of ranks that have not said theirs
 		if known && told.Held.Peak > 0 {

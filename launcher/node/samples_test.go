@@ -25,9 +25,9 @@ func TestRanksAreSampled(t *testing.T) {
 	f := newFixture(t, `#!/bin/sh
 [ $RANK = 1 ] && exit
 echo 'step 3 loss 0.25'
-echo 5 100 nan 1700000000 1 10 20 30 2 5 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
+echo 5 100 nan 1700000000 1 10 20 30 2 train 5 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
 until [ -e go-on ]; do sleep 0.02; done
-echo 7 100 0.5 1700000001 1 11 21 31 2 7 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
+echo 7 100 0.5 1700000001 1 11 21 31 2 eval 7 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
 `)
 	f.opts.Output.Step = regexp.MustCompile(`step (?P<step>\d+) loss (?P<loss>\S+)`)
 	f.opts.Devices = func(context.Context) (func() []gpu.Device, func()) {
@@ -64,7 +64,7 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 7 >$(dirname $TORCHELASTIC_ERROR_FILE)/st
 		t.Fatal(err)
 	}
 	drain(a.Facts())
-	if s := now()[0]; s.Step != 7 || s.Peak != 31 || time.Since(s.Time) > time.Hour {
+	if s := now()[0]; s.Step != 7 || s.Peak != 31 || s.Phase != "eval" || time.Since(s.Time) > time.Hour {
 		t.Errorf("at the end: %+v", s)
 	}
 }

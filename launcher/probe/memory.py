@@ -50,6 +50,7 @@ class Memory:
     def begin(self, args, kwargs):
         if not (self.root().training and self.enabled()):
             self.phase = "evaluation"
+            load("steps").phase("eval")
             self.evaluates(args, kwargs)
             return
         self.phase = "forward"

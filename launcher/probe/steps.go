@@ -3,6 +3,7 @@ package probe
 import (
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,8 @@ type Step struct {
 	Total int       // the number of steps that the job has, 0 if unknown
 	Loss  float64   // NaN if unknown
 	At    time.Time // when it ended
-	Held  Held      // at its end
+	Held  Held      // at its end, or since
+	Phase string    // what the process does since: "train", "eval" or "save"
 }
 
 // Held is the memory of a process, in bytes; a zero is not known.
@@ -37,6 +39,9 @@ const (
 	mostDevices = 1 << 10
 )
 
+// phases are what a process does between two steps.
+var phases = []string{"train", "eval", "save"}
+
 // recordLength bounds the one record of the file steps, which steps.py writes in place.
 const recordLength = 256
 
@@ -56,7 +61,7 @@ func readStep(path string) (s Step, ok bool) {
 func parseStep(record string) (s Step, ok bool) {
 	line, _, whole := strings.Cut(record, "\n")
 	fields := strings.Fields(line)
-	if !whole || len(fields) != 10 || fields[0] != fields[9] {
+	if !whole || len(fields) != 11 || fields[0] != fields[10] || !slices.Contains(phases, fields[9]) {
 		return s, false
 	}
 	var figures [7]int64 // but the loss and the time
@@ -75,6 +80,6 @@ func parseStep(record string) (s Step, ok bool) {
 	seconds, fraction := math.Modf(at)
 	return Step{
 		N: int(figures[0]), Total: int(figures[1]), Loss: loss, At: time.Unix(int64(seconds), int64(fraction*1e9)).UTC(),
-		Held: Held{Device: int(figures[2]), Allocated: figures[3], Reserved: figures[4], Peak: figures[5], Retries: figures[6]},
+		Phase: fields[9], Held: Held{Device: int(figures[2]), Allocated: figures[3], Reserved: figures[4], Peak: figures[5], Retries: figures[6]},
 	}, true
 }

@@ -17,7 +17,7 @@ snapshot = load("snapshot").state
 source = []
 
 count = {}  # by the optimizer's id
-clock = {"n": 0, "written": 0, "base": 0, "pid": os.getpid(), "peak": 0}
+clock = {"n": 0, "written": 0, "base": 0, "pid": os.getpid(), "peak": 0, "phase": "train", "at": 0}
 handles = {}
 made = []  # optimizers, weakly
 
@@ -29,7 +29,34 @@ def arm(torch):
         handles["pre"] = module.register_optimizer_step_pre_hook(before)
         handles["post"] = module.register_optimizer_step_post_hook(after)
     watch_classes(module.Optimizer)
+    follow_saves(torch)
     atexit.register(end)
+
+
+def follow_saves(torch):
+    plain = torch.save
+
+    @functools.wraps(plain)
+    def save(*args, **kwargs):
+        before, at = clock["phase"], clock["n"]
+        process.guarded(phase)("save")
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            if clock["n"] == at:
+                process.guarded(phase)(before)
+
+    torch.save = save
+
+
+def phase(name):
+    """Is told what the process does between two steps: train, eval or save."""
+    if clock["phase"] != name and clock["n"] and os.getpid() == clock["pid"]:
+        clock["phase"] = name
+        try:
+            write()
+        except OSError:
+            pass  # the folder is gone, or full
 
 
 def watch_classes(Optimizer):
@@ -204,11 +231,12 @@ def after(optimizer, args, kwargs):
         n = count[key] = count.get(key, 0) + 1
         if n <= clock["n"]:
             return
-        clock["n"] = n
+        turned, clock["phase"] = clock["phase"] != "train", "train"
+        clock["n"], clock["at"] = n, time.time()
         if snapshot["busy"]:
             load("snapshot").stepped(n)
         now = time.monotonic()
-        if n <= 3 or now - clock["written"] >= 1:
+        if n <= 3 or turned or now - clock["written"] >= 1:
             clock["written"] = now
             write()
     except OSError:
@@ -228,8 +256,8 @@ def base():
 
 
 def write():
-    """Tells the step in place: number, total, loss, time, what is held, and the number once
-    more."""
+    """Tells the step in place: number, total, loss, time, what is held, what the process does
+    since, and the number once more."""
     if not process.state["speaks"]:
         return
     total, loss = 0, float("nan")
@@ -240,7 +268,7 @@ def write():
         except Exception:
             pass
     n = clock["base"] + clock["n"]
-    record = "%12d %12d %24.10g %20.6f %s %12d\n" % (n, total, loss, time.time(), "%3d %15d %15d %15d %9d" % held(), n)
+    record = "%12d %12d %24.10g %20.6f %s %5s %12d\n" % (n, total, loss, clock["at"], "%3d %15d %15d %15d %9d" % held(), clock["phase"], n)
     fd = os.open(process.file("steps"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.pwrite(fd, record.encode("ascii"), 0)
@@ -265,6 +293,7 @@ def end():
     memory.end()
     try:
         if os.getpid() == clock["pid"] and clock["n"]:
+            clock["phase"] = "train"
             write()
     except Exception:
         pass

@@ -237,7 +237,7 @@ func (w *watcher) lookAtMemory(rank int, path string) {
 func (w *watcher) lookAtSteps(rank int, path string) {
 	s, ok := readStep(path)
 	before, told := w.steps[rank]
-	if !ok || told && (s.N <= before.N && path != before.path || s.N == before.N && s.Total == before.Total && s.At.Equal(before.At)) {
+	if !ok || told && (s.N <= before.N && path != before.path || s.N == before.N && s.Total == before.Total && s.At.Equal(before.At) && s.Phase == before.Phase) {
 		return
 	}
 	w.steps[rank] = stepped{path, s}
