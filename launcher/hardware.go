@@ -8,7 +8,7 @@ func AfterHardware(events []Event) bool {
 	failed := false
 	for _, e := range events {
 		if d, decided := e.(Decided); decided {
-			failed = d.Diagnosis.Cause == cause.GPUHardware
+			failed = d.Diagnosis.Cause == cause.GPUHardware && d.Diagnosis.Lost == nil
 		}
 	}
 	return failed

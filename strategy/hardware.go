@@ -16,6 +16,8 @@ type Hardware struct {
 	// Device is "cuda:1", empty where the driver did not say.
 	Device string     `json:"device,omitempty"`
 	Need   cause.Need `json:"need"`
+	// Node is the host that has the GPU, empty for the one that decides.
+	Node string `json:"node,omitempty"`
 }
 
 // hardware is what the driver's events come to, nil where none says that something has to
@@ -35,7 +37,7 @@ func (c *fold) hardware() *Hardware {
 			continue
 		}
 		if worst == nil || e.Need().Worse(worst.Need) {
-			worst = &Hardware{Text: e.Text(), Device: e.Device, Need: e.Need()}
+			worst = &Hardware{Text: e.Text(), Device: e.Device, Need: e.Need(), Node: e.Node}
 		}
 	}
 	return worst
@@ -84,7 +86,7 @@ func (s *situation) hardwareFailed() bool {
 }
 
 func notOnThisNode(s *situation) Decision {
-	if slices.Contains(cause.Remarks(s.diagnosis.Cause, s.diagnosis.Error), cause.SaysNode) {
+	if s.diagnosis.Lost != nil || slices.Contains(cause.Remarks(s.diagnosis.Cause, s.diagnosis.Error), cause.SaysNode) {
 		return retryLater(s) // another node, which the scheduler names
 	}
 	return s.stop(Retry, CodeRetry, s.inventory.Node.avoid(s.diagnosis.Hardware))
@@ -102,6 +104,9 @@ type Node struct {
 
 // avoid says that the job may not be started on the node again, and how that is done.
 func (n Node) avoid(h *Hardware) string {
+	if h != nil && h.Node != "" {
+		n.Name = h.Node
+	}
 	words := "not on this node"
 	if n.Name != "" && n.Scheduler != "kubernetes" {
 		words = "not on " + n.Name

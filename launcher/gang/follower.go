@@ -28,6 +28,7 @@ type Follower struct {
 	gone     time.Duration // since when there is no link
 	refusing bool          // the head's machine answers, and nobody listens there
 	refused  time.Duration // since when
+	why      string        // there is no link, in words
 	alive    time.Duration // when it last said that it is
 	effects  []Effect
 }
@@ -64,16 +65,14 @@ func (f *Follower) Gone(now time.Duration) []Effect {
 	return f.take()
 }
 
-// Refused says that the head's machine answers, and that nobody listens there.
-func (f *Follower) Refused(now time.Duration) []Effect {
-	if !f.refusing {
-		f.refusing, f.refused = true, now
+// Unreached says why there is no link, and whether the head's machine answers and nobody
+// listens there.
+func (f *Follower) Unreached(now time.Duration, why string, refused bool) {
+	if refused && !f.refusing {
+		f.refused = now
 	}
-	return f.take()
+	f.refusing, f.why = refused, why
 }
-
-// Unreached says that nobody answered at all.
-func (f *Follower) Unreached() { f.refusing = false }
 
 // Hear takes what the head says.
 func (f *Follower) Hear(now time.Duration, message Message) []Effect {
@@ -207,10 +206,11 @@ func (f *Follower) forget(seq int) {
 func (f *Follower) Tick(now time.Duration) []Effect {
 	switch {
 	case f.left:
-	case f.linked && now-f.heard >= lostAfter:
+	case f.linked && now-f.heard >= suspectAfter:
+		// A network that heals may take minutes to bring an old connection back, and none
+		// for a new one.
 		f.effects = append(f.effects, Drop{})
 		f.linked, f.gone = false, now
-		f.alone(now, "nothing was heard of node 0 for "+(now-f.heard).Round(time.Second).String())
 	case f.linked:
 		if every := f.every(); now-f.alive >= every {
 			f.alive = now
@@ -221,7 +221,7 @@ func (f *Follower) Tick(now time.Duration) []Effect {
 	case f.gen != "" && now-f.heard >= lostAfter:
 		f.alone(now, "nothing was heard of node 0 for "+(now-f.heard).Round(time.Second).String())
 	case now-f.gone >= f.patience.Join:
-		f.leave(strategy.CodeRetry, fmt.Sprintf("node 0 cannot be reached, and was looked for for %s", f.patience.Join))
+		f.leave(strategy.CodeRetry, fmt.Sprintf("node 0 cannot be reached, and was looked for for %s: %s", f.patience.Join, f.why))
 	}
 	return f.take()
 }

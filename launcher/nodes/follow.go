@@ -121,11 +121,7 @@ func (f *follower) dial() {
 		link, err := f.opts.Dialer.Dial(f.done)
 		if err != nil {
 			f.do(func() {
-				if errors.Is(err, gang.ErrRefused) {
-					f.carry(f.machine.Refused(f.now()))
-				} else {
-					f.machine.Unreached()
-				}
+				f.machine.Unreached(f.now(), err.Error(), errors.Is(err, gang.ErrRefused))
 			})
 			select {
 			case <-time.After(dialPause):

@@ -190,7 +190,7 @@ func (l *Lead) heard(node int, m gang.Message) {
 		c := l.clock(node)
 		c.heard(said.At, time.Now())
 		if l.running != nil {
-			l.running.facts.add(c.fact(said.Fact))
+			l.running.facts.add(named(c.fact(said.Fact), l.head.Host(node)))
 		}
 	case gang.Alive:
 		c := l.clock(node)
@@ -203,6 +203,16 @@ func (l *Lead) heard(node int, m gang.Message) {
 	case gang.Note:
 		l.opts.Note(l.name(node) + ": " + said.Text)
 	}
+}
+
+// named says of which node's GPU the driver told.
+func named(f strategy.Fact, host string) strategy.Fact {
+	if f.DriverEvent != nil {
+		e := *f.DriverEvent
+		e.Node = host
+		f.DriverEvent = &e
+	}
+	return f
 }
 
 func (l *Lead) clock(node int) *clock {

@@ -32,10 +32,16 @@ type DriverEvent struct {
 	Fault string `json:"fault,omitempty"`
 	Index int    `json:"index,omitempty"`
 	Bus   string `json:"bus,omitempty"`
+	// Node is the host that has the GPU, empty for the one that decides.
+	Node string `json:"node,omitempty"`
 }
 
 // Text says the event in a few words: "Xid 79 on GPU-…: the GPU has fallen off the bus".
 func (e DriverEvent) Text() string {
+	if node := e.Node; node != "" {
+		e.Node = ""
+		return e.Text() + " (" + node + ")"
+	}
 	on := e.UUID
 	if on == "" {
 		on = "a GPU"
