@@ -30,6 +30,13 @@ type (
 		Node int
 		For  time.Duration
 	}
+	// Refused says that a node cannot be part of the launch as it is. Waiting does not mend
+	// that.
+	Refused struct {
+		Node int
+		Host string
+		Why  string
+	}
 	// Superseded says that the engine has started the launch again: this one is over.
 	Superseded struct{ Restart int }
 
@@ -52,6 +59,7 @@ func (Heard) effect()      {}
 func (Reached) effect()    {}
 func (Lost) effect()       {}
 func (Silent) effect()     {}
+func (Refused) effect()    {}
 func (Superseded) effect() {}
 func (Do) effect()         {}
 func (Tell) effect()       {}

@@ -21,18 +21,19 @@ type Head struct {
 
 // A member is what the head knows of a node.
 type member struct {
-	link  int // 0: none
-	hello Hello
-	stage Stage
-	since time.Duration // of the stage
-	lost  bool          // it takes no part in the attempt any more
-	seq   int           // of the last event heard of the attempt
-	heard time.Duration // when anything was
-	gone  time.Duration // when its link broke, while there is none
-	told  time.Duration // when people were last told of its silence
-	order Message       // the last one, which it gets again after a lost connection
-	stale int           // the attempt of which it has ranks that are not to be, while it is Stopping
-	grace time.Duration // that its ranks have to end
+	link    int // 0: none
+	hello   Hello
+	stage   Stage
+	since   time.Duration // of the stage
+	lost    bool          // it takes no part in the attempt any more
+	refused bool          // it cannot be part of the launch as it is
+	seq     int           // of the last event heard of the attempt
+	heard   time.Duration // when anything was
+	gone    time.Duration // when its link broke, while there is none
+	told    time.Duration // when people were last told of its silence
+	order   Message       // the last one, which it gets again after a lost connection
+	stale   int           // the attempt of which it has ranks that are not to be, while it is Stopping
+	grace   time.Duration // that its ranks have to end
 }
 
 // NewHead makes the head of a launch, which answers followers with welcome.
@@ -102,16 +103,16 @@ func (h *Head) Pass(m Message) []Effect {
 	return h.take()
 }
 
-// Finish tells all nodes that the launch is over, and how it ended.
+// Finish tells all nodes that the launch is over, and how it ended. Those that have not come
+// yet would look for a head for long: they are given a little time.
 func (h *Head) Finish(now time.Duration, f Final) []Effect {
 	h.final = &f
 	for k := 1; k < len(h.members); k++ {
 		m := &h.members[k]
-		if m.link == 0 {
-			m.stage = Left
-			continue
-		}
 		m.since = now
+		if m.link == 0 && (m.refused || m.hello.Inc != "") {
+			m.stage = Left
+		}
 		h.send(k, f)
 	}
 	return h.await(AllLeft)

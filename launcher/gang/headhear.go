@@ -105,6 +105,10 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 	}
 	if reject != nil {
 		h.effects = append(h.effects, Send{link, *reject}, Drop{link})
+		if reject.Code == strategy.CodeUsage && h.members[node].stage == Absent {
+			h.members[node].refused = true
+			h.effects = append(h.effects, Refused{node, hello.Host, reject.Why})
+		}
 		return
 	}
 	m := &h.members[node]

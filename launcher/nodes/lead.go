@@ -49,6 +49,7 @@ type Lead struct {
 	addr        string // of the head, as followers reach it
 	waits       *wait
 	running     *attempt // nil between attempts
+	refused     error    // why a node that is waited for will not come
 }
 
 // A wait is for all nodes to come to a point.
@@ -161,6 +162,8 @@ func (l *Lead) carry(effects []gang.Effect) {
 			l.lost(e)
 		case gang.Silent:
 			l.opts.Note(fmt.Sprintf("warning: nothing was heard of %s for %s", l.name(e.Node), e.For.Round(time.Second)))
+		case gang.Refused:
+			l.refuse(e)
 		case gang.Superseded:
 			l.fail(errext.WithCode(fmt.Errorf("the job was started again (start %d)", e.Restart), strategy.CodeRetry))
 		}
@@ -244,6 +247,15 @@ func (l *Lead) lost(e gang.Lost) {
 	l.fail(errext.WithCode(fmt.Errorf("%s was lost: %s", l.name(e.Node), e.Why), strategy.CodeRetry))
 }
 
+// refuse takes that a node which is waited for will not come.
+func (l *Lead) refuse(e gang.Refused) {
+	l.refused = errext.WithCode(errext.Errorf("start gpurun with the same command and files on each node",
+		"%s cannot take part: %s", strategy.NodeName(e.Node, e.Host), e.Why), strategy.CodeUsage)
+	if l.waits != nil && l.waits.for_ == gang.AllThere {
+		l.fail(l.refused)
+	}
+}
+
 // reached takes that all nodes are where they were waited for.
 func (l *Lead) reached(p gang.Point) {
 	if p == gang.AllOver && l.running != nil {
@@ -291,7 +303,13 @@ var errJoin = errors.New("nodes are missing")
 func (l *Lead) gather(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, l.opts.Join, errJoin)
 	defer cancel()
-	_, err := l.await(bounded, gang.AllThere, l.head.Gather)
+	_, err := l.await(bounded, gang.AllThere, func() []gang.Effect {
+		if l.refused != nil {
+			l.fail(l.refused)
+			return nil
+		}
+		return l.head.Gather()
+	})
 	if !errors.Is(err, errJoin) {
 		return err
 	}

@@ -78,10 +78,11 @@ func (p *Part) Follows() bool { return p != nil && p.opts.At.NodeRank > 0 }
 // before; the run's own end is none, but its code.
 func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gang.Welcome, note func(string)) (Here, error)) (code int, err error) {
 	host, _ := os.Hostname()
+	host = cmp.Or(p.opts.At.Node, host)
 	end := Follow(ctx, FollowOptions{
 		Hello: gang.Hello{
 			Node: p.opts.At.NodeRank, Inc: rand.Text(), Run: p.launch.Run, Restart: p.launch.Restart, Version: p.launch.Version, Digest: p.launch.Digest,
-			Ranks: p.launch.Ranks, Host: cmp.Or(p.opts.At.Node, host),
+			Ranks: p.launch.Ranks, Host: host,
 		},
 		Patience: Patience{Join: p.opts.At.JoinTimeout(), Replaces: p.opts.At.Replaces()},
 		Dialer:   p.dialer, Begin: begin, Grace: grace,
@@ -89,7 +90,7 @@ func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gan
 	if end.Told {
 		return end.Code, nil
 	}
-	return end.Code, errext.WithCode(errext.Errorf("what node 0 prints says how the run ended", "%s: %s", strategy.NodeName(p.opts.At.NodeRank, p.opts.At.Node), end.Reason), end.Code)
+	return end.Code, errext.WithCode(errext.Errorf("what node 0 prints says how the run ended", "%s: %s", strategy.NodeName(p.opts.At.NodeRank, host), end.Reason), end.Code)
 }
 
 // Lead makes the launcher of one node that of all.
