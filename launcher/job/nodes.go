@@ -20,6 +20,13 @@ func (j *Job) place(environ []string) (cluster.Place, error) {
 	return place, place.Refuse()
 }
 
+// Follows reports whether gpurun on another node decides for this job, and tells of it. Of
+// variables that contradict each other Prepare tells.
+func (j *Job) Follows(environ []string) bool {
+	place, err := j.where(environ)
+	return err == nil && place.NodeRank > 0
+}
+
 // At is which node of which launch this is.
 func (p *Prepared) At() cluster.Place { return p.resolved.place }
 
