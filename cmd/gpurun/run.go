@@ -62,7 +62,7 @@ func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.O
 	if err != nil {
 		return err
 	}
-	o := pipeline.Options{JUnit: own.JUnit, Held: searchOf(j, own).Held(), Job: j.Name, Workdir: j.Workdir, Getenv: os.Getenv, Stdout: s.out, Stderr: s.err}
+	o := pipeline.Options{JUnit: own.JUnit, Held: searchOf(j, own).Held(), Follows: j.Follows(os.Environ()), Job: j.Name, Workdir: j.Workdir, Getenv: os.Getenv, Stdout: s.out, Stderr: s.err}
 	if own.JSON {
 		s.out, o.Stdout = s.err, nil // stdout carries the events only
 	}

@@ -87,6 +87,9 @@ var errNothingThere = errors.New("holds no stdout.log, stderr.log or error.json 
 func (c Collector) attemptFolder(dir string) (strategy.Evidence, error) {
 	ev := strategy.Evidence{}
 	folders := foldersOf(dir, "rank", "")
+	for _, node := range foldersOf(dir, "node-") { // of other nodes than the first
+		folders = append(folders, foldersOf(node.path, "rank")...)
+	}
 	alone := len(folders) == 0
 	if alone {
 		folders = []folder{{rankOf(dir), dir}}

@@ -57,6 +57,9 @@ func (c Collector) run(dir string) (Artifacts, error) {
 // RunIn is the run of gpurun that a directory is or, of those below it (a job's, those
 // of all jobs, or those of a working directory), the newest; empty where there is none.
 func RunIn(dir string) string {
+	if journal.IsNode(dir) {
+		dir = filepath.Dir(dir)
+	}
 	if _, err := os.Stat(filepath.Join(dir, journal.File)); err == nil {
 		return dir
 	}
@@ -65,6 +68,7 @@ func RunIn(dir string) string {
 		journals, _ := filepath.Glob(filepath.Join(quotePattern(dir), below, journal.File)) // the pattern is whole
 		found = append(found, journals...)
 	}
+	found = slices.DeleteFunc(found, func(path string) bool { return journal.IsNode(filepath.Dir(path)) })
 	if len(found) == 0 {
 		return ""
 	}

@@ -3,6 +3,8 @@ package console
 import (
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/ranklog"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -55,8 +58,25 @@ func (p *People) finish(v launcher.Verdict) {
 		p.say("error: %s", v.Reason)
 		p.hint(v)
 	}
-	p.say("logs: %s", filepath.Join(p.dir, "attempt-*", "rank*"))
+	p.say("logs: %s%s", filepath.Join(p.dir, "attempt-*", "rank*"), p.otherNodes())
 	p.reported(p.say)
+}
+
+// otherNodes says where the logs of other nodes' ranks are, where they are seen here.
+func (p *People) otherNodes() string {
+	pattern := filepath.Join("attempt-*", "node-*")
+	if found, _ := fs.Glob(os.DirFS(p.dir), pattern); len(found) == 0 {
+		return ""
+	}
+	return "; those of other nodes: " + filepath.Join(pattern, "rank*")
+}
+
+// Verdict shows how a run ended, as the summary of its events does.
+func Verdict(w io.Writer, dir string, events []launcher.Event, v launcher.Verdict, report string) {
+	p := NewPeople(w, dir, false, nil)
+	p.Recall(events)
+	p.before, p.report = "", report
+	p.Show(launcher.Finished{Verdict: v})
 }
 
 // reported names the report of the run, where there is one.
@@ -282,7 +302,7 @@ func (p *People) rootCause(a attempt) {
 	fmt.Fprintf(&b, "Root Cause (first observed failure):\n")
 	fmt.Fprintf(&b, "  rank      : %d\n", a.diagnosis.Rank)
 	fmt.Fprintf(&b, "  exitcode  : %s\n", exitCode(a))
-	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), fmt.Sprintf("rank%d", a.diagnosis.Rank))))
+	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", ranklog.FolderOf(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n)), a.diagnosis.Rank)))
 	lines := traceback(a)
 	if p.justShown(a) {
 		fmt.Fprintf(&b, "  traceback : above\n")

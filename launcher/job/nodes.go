@@ -19,6 +19,13 @@ func (j *Job) place(environ []string) (cluster.Place, error) {
 	return place, place.Refuse()
 }
 
+// Follows reports whether gpurun on another node decides for this job, and tells of it. Of
+// variables that contradict each other Prepare tells.
+func (j *Job) Follows(environ []string) bool {
+	place, err := j.where(environ)
+	return err == nil && place.NodeRank > 0
+}
+
 // where says which node this is by the job's command and by an environment.
 func (j *Job) where(environ []string) (cluster.Place, error) {
 	asked, variables := asked(j.nodes)

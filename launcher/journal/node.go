@@ -3,7 +3,10 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -40,6 +43,17 @@ func OpenNode(run string, node int, shown func(launcher.Event)) (*Node, error) {
 }
 
 func nodeFolder(node int) string { return fmt.Sprintf("node-%d", node) }
+
+// IsNode reports whether a folder is what another node than the head's keeps of a run: the
+// run is the folder above it.
+func IsNode(dir string) bool {
+	number, named := strings.CutPrefix(filepath.Base(dir), "node-")
+	if _, err := strconv.Atoi(number); !named || err != nil {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(filepath.Dir(dir), File))
+	return err == nil
+}
 
 // Prepare makes the node's folder of attempt n.
 func (n *Node) Prepare(attempt int) (string, error) {

@@ -10,18 +10,20 @@ import (
 )
 
 // writing is longer than anybody takes who writes into a run directory beside the run's own
-// gpurun: a report, for example.
+// gpurun: a report, for example, or another node.
 const writing = time.Minute
 
 // sweep removes what a gpurun that was killed has left half written in a run directory. The
 // caller holds its lock: nobody else writes into its attempts.
 func sweep(dir string) {
 	private.Sweep(dir, writing)
-	attempts, _ := fs.Glob(os.DirFS(dir), "attempt-*") // the pattern is well formed
-	for _, name := range attempts {
-		path := filepath.Join(dir, name)
-		if info, err := os.Lstat(path); err == nil && info.IsDir() {
-			private.Sweep(path, 0)
+	for pattern, age := range map[string]time.Duration{"attempt-*": 0, "attempt-*/node-*": writing} { // a node may be left behind
+		folders, _ := fs.Glob(os.DirFS(dir), pattern) // the pattern is well formed
+		for _, name := range folders {
+			path := filepath.Join(dir, name)
+			if info, err := os.Lstat(path); err == nil && info.IsDir() {
+				private.Sweep(path, age)
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/ranklog"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -30,7 +31,8 @@ func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.
 	if tried.Rank == nil {
 		return nil
 	}
-	text, err := private.ReadFile(filepath.Join(dir, fmt.Sprintf("attempt-%d", tried.N), fmt.Sprintf("rank%d", *tried.Rank), "error.json"))
+	folder := ranklog.FolderOf(filepath.Join(dir, fmt.Sprintf("attempt-%d", tried.N)), *tried.Rank)
+	text, err := private.ReadFile(filepath.Join(folder, "error.json"))
 	if err != nil {
 		return nil // most scripts write none
 	}

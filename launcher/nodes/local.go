@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -166,10 +167,20 @@ func (l *local) run(launch launcher.Launch) {
 	l.mu.Unlock()
 	l.f.say(gang.Started{})
 	for f := range ranks.Facts() {
-		l.f.say(gang.Event{Fact: f})
+		l.f.say(gang.Event{Fact: l.placed(f)})
 	}
 	l.stops.Wait()
 	l.f.over(l, gang.Stopped{Inventory: l.f.here.World.Inventory(l.ctx)})
+}
+
+// placed names the files of a fact as they are found from the attempt's folder.
+func (l *local) placed(f strategy.Fact) strategy.Fact {
+	if f.Snapshot != nil && f.Snapshot.File != "" {
+		s := *f.Snapshot
+		s.File = filepath.Join(filepath.Base(l.dir), s.File)
+		f.Snapshot = &s
+	}
+	return f
 }
 
 // stop ends the ranks, or what comes before them. It does not wait.

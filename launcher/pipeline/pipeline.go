@@ -26,6 +26,7 @@ import (
 type Options struct {
 	JUnit   string // the report's path, as given; empty for none
 	Held    bool   // another gpurun runs in the run directory: the report is that one's
+	Follows bool   // another node's gpurun tells how the run goes: this one tells nothing
 	Job     string // the job's name
 	Workdir string // where the job runs
 	// Getenv asks gpurun's own environment, which says what system runs it.
@@ -48,6 +49,9 @@ type Pipeline struct {
 // has not ended: a step that is killed leaves that one, and not the one of the night before.
 // The error has exit code 2: the report cannot be written.
 func Open(o Options) (*Pipeline, error) {
+	if o.Follows {
+		o = Options{Job: o.Job, Workdir: o.Workdir, Getenv: func(string) string { return "" }, Stderr: o.Stderr}
+	}
 	host, _ := os.Hostname() // empty where nobody knows
 	p := &Pipeline{opts: o, course: course{job: o.Job, host: host, began: time.Now()}}
 	if onGitHub(o.Getenv) {

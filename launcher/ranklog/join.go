@@ -107,16 +107,18 @@ func dropJoined(path string) error {
 }
 
 // Sweep removes what kills left in the attempts of a run directory while logs were joined,
-// on file systems where that has a name. No gpurun may be at work in it.
+// on file systems where that has a name. No gpurun may be at work in it; that of a node which
+// an earlier start has left behind, and that joins a log now, leaves it in parts.
 func Sweep(run string) {
-	ranks, _ := fs.Glob(os.DirFS(run), "attempt-*/rank*") // the pattern is well formed
-	for _, rank := range ranks {
-		rank = filepath.Join(run, rank)
-		if info, err := os.Lstat(rank); err != nil || !info.IsDir() {
-			continue
+	for _, attempt := range numbered(run, "attempt-") {
+		for _, rank := range Folders(attempt) {
+			sweepRank(rank)
 		}
-		for _, stream := range []string{"stdout.log", "stderr.log"} {
-			_ = dropJoined(filepath.Join(rank, stream)) // else it is in nobody's way
-		}
+	}
+}
+
+func sweepRank(rank string) {
+	for _, stream := range []string{"stdout.log", "stderr.log"} {
+		_ = dropJoined(filepath.Join(rank, stream)) // else it is in nobody's way
 	}
 }

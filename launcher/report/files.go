@@ -2,9 +2,13 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+
+	"github.com/gpurun/gpurun/launcher/ranklog"
 )
 
 // files are those of one folder, as links relative to the report.
@@ -17,9 +21,6 @@ type files struct {
 // A link leads to a file of the run; without an address it names it.
 type link struct{ Name, Address string }
 
-// mostLooked is for how many ranks the output is looked for.
-const mostLooked = 1024
-
 // files lists what is worth a look, as far as it is there.
 func (d *Data) files(shown []int) []files {
 	all := []files{d.folder("", []string{"journal.jsonl", "verdict.json"})}
@@ -28,9 +29,10 @@ func (d *Data) files(shown []int) []files {
 		name := fmt.Sprintf("attempt-%d", a.N)
 		names := []string{"command.json", "plan.json", "diff.patch", SamplesFile}
 		ranks := 0
-		for rank := 0; rank < min(max(d.Began.Job.Ranks, 1), mostLooked) && ranks < mostRanks; rank++ {
-			out := fmt.Sprintf("rank%d", rank)
-			if _, err := os.Lstat(filepath.Join(d.Dir, name, out)); err == nil {
+		folders := ranklog.Folders(filepath.Join(d.Dir, name))
+		for _, rank := range slices.Sorted(maps.Keys(folders))[:min(len(folders), mostRanks)] {
+			out, err := filepath.Rel(filepath.Join(d.Dir, name), folders[rank])
+			if err == nil {
 				names = append(names, out+"/stdout.log", out+"/stderr.log")
 				ranks++
 			}

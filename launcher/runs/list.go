@@ -135,7 +135,7 @@ func folders(dir string) ([]string, error) {
 // isRun reports whether a folder looks like a run directory: its journal is a file of its
 // own, and no link, and nobody is removing it.
 func isRun(dir string) bool {
-	if journal.Leftover(dir) {
+	if journal.Leftover(dir) || journal.IsNode(dir) {
 		return false
 	}
 	info, err := os.Lstat(filepath.Join(dir, journal.File))

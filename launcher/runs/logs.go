@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,19 +49,20 @@ func (r Run) Logs(attempt, rank int) (Logs, error) {
 		return Logs{}, errext.Errorf("it has "+spans(attempts), "the run %s has no attempt %d", r.short(), attempt)
 	}
 	at := filepath.Join(r.Path, "attempt-"+strconv.Itoa(attempt))
-	ranks := numbered(at, "rank")
+	folders := ranklog.Folders(at)
+	ranks := slices.Sorted(maps.Keys(folders))
 	if rank == Any {
 		rank = r.failedRank(attempt)
 		if len(ranks) > 0 && !slices.Contains(ranks, rank) {
 			rank = ranks[0]
 		}
 	} else if len(ranks) > 0 && !slices.Contains(ranks, rank) {
-		return Logs{}, errext.Errorf("it has "+spans(ranks), "attempt %d of the run %s has no rank %d", attempt, r.short(), rank)
+		return Logs{}, errext.Errorf("it has "+spans(ranks)+"; nodes that do not share the run directory keep their ranks' logs on disks of their own", "attempt %d of the run %s has no rank %d", attempt, r.short(), rank)
 	}
 	if len(ranks) == 0 && !r.Locked {
 		return Logs{}, errext.Errorf("--attempt names another one", "attempt %d of the run %s has no logs: no rank was started", attempt, r.short())
 	}
-	dir := filepath.Join(at, "rank"+strconv.Itoa(rank))
+	dir := ranklog.FolderOf(at, rank)
 	return Logs{r.Path, attempt, rank, filepath.Join(dir, "stdout.log"), filepath.Join(dir, "stderr.log")}, nil
 }
 

@@ -1,0 +1,71 @@
+package ranklog
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mostFolders is how many names of a folder are looked at: no launch has as many ranks.
+const mostFolders = 1 << 16
+
+// Folders are the folders of an attempt's ranks, by rank, as far as they are seen here:
+// rank<k> of node 0, and node-<n>/rank<k> of each other node.
+func Folders(attempt string) map[int]string {
+	all := numbered(attempt, "rank")
+	nodes := numbered(attempt, "node-")
+	for _, n := range slices.Sorted(maps.Keys(nodes)) {
+		for rank, path := range numbered(nodes[n], "rank") {
+			if all[rank] == "" && len(all) < mostFolders {
+				all[rank] = path
+			}
+		}
+	}
+	return all
+}
+
+// FolderOf is the folder of one rank of an attempt; of one that is not seen here it is the
+// folder that it has on node 0.
+func FolderOf(attempt string, rank int) string {
+	own := fmt.Sprintf("rank%d", rank)
+	path := filepath.Join(attempt, own)
+	if isFolder(path) {
+		return path
+	}
+	nodes := numbered(attempt, "node-")
+	for _, n := range slices.Sorted(maps.Keys(nodes)) {
+		if other := filepath.Join(nodes[n], own); isFolder(other) {
+			return other
+		}
+	}
+	return path
+}
+
+// numbered are the folders in dir that a prefix and a number name, links left out; of one
+// that cannot be read there are none.
+func numbered(dir, prefix string) map[int]string {
+	all := map[int]string{}
+	f, err := os.Open(dir)
+	if err != nil {
+		return all
+	}
+	defer f.Close()
+	entries, _ := f.ReadDir(mostFolders) // what there is, if not all of it
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), prefix)
+		if n, err := strconv.Atoi(rest); ok && err == nil && n >= 0 && strconv.Itoa(n) == rest && e.IsDir() {
+			all[n] = filepath.Join(dir, e.Name())
+		}
+	}
+	return all
+}
+
+// isFolder reports whether a path is that of a folder, and no link that a job put there.
+func isFolder(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}

@@ -1,0 +1,81 @@
+package runs
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A verdict is the one that was recorded; where there is none that counts, 75 says so.
+func TestTellVerdict(t *testing.T) {
+	t.Chdir(shelf(t))
+	lock(t, write(t, ".gpurun/gpt/live", began("gpt", 40), started(0, "8")))
+	requeued := write(t, ".gpurun/gpt/requeued", began("gpt", 10), started(0, "8"), finished(strategy.Retry, 75), began("gpt", 20), started(1, "8"))
+	put(t, filepath.Join(requeued, "verdict.json"), `{"outcome": "failed", "code": 1, "reason": "of the start before", "attempts": []}`)
+	old := morning
+	if err := os.Chtimes(filepath.Join(requeued, "verdict.json"), old, old.Add(-1)); err != nil {
+		t.Fatal(err)
+	}
+	whole := write(t, ".gpurun/gpt/whole", began("gpt", 15), started(0, "8"), finished(strategy.Failed, 1))
+	put(t, filepath.Join(whole, "verdict.json"), `{"outcome": "failed", "code": 1, "reason": "in the file", "attempts": [{"n": 0, "exit_code": 3}]}`)
+	for name, test := range map[string]struct {
+		outcome strategy.Outcome
+		code    int
+		says    string
+	}{
+		"20260504-0800-aaaa": {strategy.Trained, 0, "summary: trained after"},
+		"whole":              {strategy.Failed, 1, "error: in the file"},
+		"20260504-0820-dddd": {strategy.Exhausted, 12, "summary: "}, // decided, not yet written
+		"20260504-0810-cccc": {strategy.Retry, 75, "error: retry"},
+		"20260504-0830-bbbb": {strategy.Retry, 75, "gpurun: gpurun ended without a verdict, in attempt 0"},
+		"requeued":           {strategy.Retry, 75, "in attempt 1"},
+		"live":               {strategy.Retry, 75, "gpurun: the run still runs (host node7"},
+	} {
+		var said, document strings.Builder
+		v, err := TellVerdict(&said, name, false)
+		if err != nil || v.Outcome != test.outcome || v.Code != test.code || !strings.Contains(said.String(), test.says) {
+			t.Errorf("%s: %s %d, %v\n%s\nwant %s %d %q", name, v.Outcome, v.Code, err, said.String(), test.outcome, test.code, test.says)
+		}
+		var read launcher.Verdict
+		if _, err := TellVerdict(&document, name, true); err != nil || json.Unmarshal([]byte(document.String()), &read) != nil || read.Code != test.code {
+			t.Errorf("%s: %v\n%s", name, err, document.String())
+		}
+	}
+	for _, name := range []string{"torn", "nowhere"} {
+		if v, err := TellVerdict(io.Discard, name, false); err == nil {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+// What another node keeps of a run is no run.
+func TestNodesAreNoRuns(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "logs/night", began("gpt", 0), started(0, "8"), finished(strategy.Trained, 0))
+	write(t, "logs/night/node-1", began("gpt", 1))
+	write(t, "logs/night/attempt-0/node-1/rank2")
+	for _, dir := range []string{"logs", "logs/night"} {
+		if all, err := List(dir); err != nil || names(all) != "night" {
+			t.Errorf("%s: %s, %v", dir, names(all), err)
+		}
+	}
+	l, err := Look(filepath.Join(mustAbs(t, "logs/night"))).Logs(Any, 2)
+	if err != nil || !strings.HasSuffix(l.Stdout, "/attempt-0/node-1/rank2/stdout.log") {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+func mustAbs(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
