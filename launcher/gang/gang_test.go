@@ -241,7 +241,7 @@ func TestWhateverTheNetworkDoes(t *testing.T) {
 				w.finish()
 				continue
 			}
-			w.carry(w.head.Start(w.now, Start{}))
+			w.carry(w.head.Start(w.now))
 			w.trouble(rapid.IntRange(0, 60).Draw(t, "steps"))
 			w.finish()
 		}

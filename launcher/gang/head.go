@@ -58,8 +58,8 @@ func (h *Head) Prepare(now time.Duration, p Prepare) []Effect {
 }
 
 // Start has all nodes start their ranks.
-func (h *Head) Start(now time.Duration, s Start) []Effect {
-	s.Attempt = h.attempt
+func (h *Head) Start(now time.Duration) []Effect {
+	s := Start{Attempt: h.attempt}
 	for k := range h.followers() {
 		m := &h.members[k]
 		m.order = s

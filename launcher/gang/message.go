@@ -96,12 +96,14 @@ type (
 		Nodes      int           `json:"nodes"`
 		Confirm    bool          `json:"confirm,omitempty"`
 		Closely    bool          `json:"closely,omitempty"`
+		Addr       string        `json:"addr"` // where rank 0 will serve the rendezvous
+		Port       int           `json:"port"`
+		// Reach: somebody listens there now, to see that all nodes reach it.
+		Reach bool `json:"reach,omitempty"`
 	}
 	// Start starts the ranks of a prepared attempt.
 	Start struct {
-		Attempt int    `json:"attempt"`
-		Addr    string `json:"addr"` // where rank 0 serves the rendezvous
-		Port    int    `json:"port"`
+		Attempt int `json:"attempt"`
 	}
 	// Ack says up to which event the head has heard a node.
 	Ack struct {

@@ -209,7 +209,7 @@ func (f *follower) obey(order gang.Message) {
 		f.local = newLocal(f, o)
 		f.owner.Go(f.local.prepare)
 	case gang.Start:
-		f.local.start(o)
+		f.local.start()
 	case gang.Stop:
 		if len(o.Spare) > 0 {
 			f.local.stopPeers(o)

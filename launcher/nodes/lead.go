@@ -26,6 +26,8 @@ type LeadOptions struct {
 	Port  func(ctx context.Context, attempt int) (int, error)
 	// Join is how long nodes may take to come.
 	Join time.Duration
+	// Reach has all nodes try the address of the rendezvous before ranks are started.
+	Reach bool
 	// Note tells people something.
 	Note func(string)
 }
@@ -328,22 +330,17 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 	if err := l.gather(ctx); err != nil {
 		return nil, stopped(ctx, err)
 	}
-	prepare := gang.Prepare{
-		Attempt: launch.N, Plan: launch.Plan, Checkpoint: launch.Checkpoint, Digest: launch.Command.Digest(launch.Dir),
-		Confirm: launch.Confirm, Closely: launch.Closely,
-	}
-	facts, err := l.await(ctx, gang.AllReady, func() []gang.Effect { return l.head.Prepare(l.now(), prepare) })
-	if err != nil {
-		l.clear()
-		return nil, stopped(ctx, err)
-	}
 	port, err := l.opts.Port(ctx, launch.N)
 	if err != nil {
-		l.clear()
 		return nil, err
 	}
 	launch.Meeting = &launcher.Meeting{Nodes: l.opts.Launch.Nodes, World: l.opts.Launch.Nodes * l.opts.Launch.Ranks, Port: port}
 	l.do(func() { launch.Meeting.Addr = l.addr })
+	facts, err := l.prepare(ctx, launch)
+	if err != nil {
+		l.clear()
+		return nil, stopped(ctx, err)
+	}
 	local, err := l.opts.Local.Start(ctx, launch)
 	if err != nil {
 		l.clear()
@@ -352,10 +349,24 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 	a := newAttempt(l, local, facts)
 	l.do(func() {
 		l.running = a
-		l.carry(l.head.Start(l.now(), gang.Start{Addr: launch.Meeting.Addr, Port: port}))
+		l.carry(l.head.Start(l.now()))
 	})
 	l.owner.Go(a.merge)
 	return a, nil
+}
+
+// prepare has all nodes do what comes before their ranks' start.
+func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.Fact, error) {
+	order := gang.Prepare{
+		Attempt: launch.N, Plan: launch.Plan, Checkpoint: launch.Checkpoint, Digest: launch.Command.Digest(launch.Dir),
+		Confirm: launch.Confirm, Closely: launch.Closely, Addr: launch.Meeting.Addr, Port: launch.Meeting.Port,
+	}
+	if l.opts.Reach {
+		d := openDoor(ctx, order.Port)
+		defer d.shut()
+		order.Reach = d != nil
+	}
+	return l.await(ctx, gang.AllReady, func() []gang.Effect { return l.head.Prepare(l.now(), order) })
 }
 
 // clear has all nodes give up what they have prepared.

@@ -96,6 +96,11 @@ func (l *local) ready() ([]strategy.Fact, error) {
 	if here == nil {
 		return nil, l.f.unable
 	}
+	if l.order.Reach {
+		if err := reach(l.ctx, l.order.Addr, l.order.Port); err != nil {
+			return nil, err
+		}
+	}
 	if err := l.seen(l.order.Checkpoint); err != nil {
 		return nil, err
 	}
@@ -140,14 +145,14 @@ func (l *local) seen(path string) error {
 }
 
 // start starts the ranks, and passes on what is seen of them.
-func (l *local) start(s gang.Start) {
+func (l *local) start() {
 	if !l.advance(starting) {
 		return
 	}
 	o := l.order
 	launch := launcher.Launch{
 		N: o.Attempt, Dir: l.dir, Command: l.command, Plan: o.Plan, Checkpoint: o.Checkpoint, Confirm: o.Confirm, Closely: o.Closely,
-		Meeting: &launcher.Meeting{Node: l.f.opts.Hello.Node, Nodes: o.Nodes, Offset: o.Offset, World: o.World, Addr: s.Addr, Port: s.Port},
+		Meeting: &launcher.Meeting{Node: l.f.opts.Hello.Node, Nodes: o.Nodes, Offset: o.Offset, World: o.World, Addr: o.Addr, Port: o.Port},
 	}
 	l.f.owner.Go(func() { l.run(launch) })
 }

@@ -6,6 +6,7 @@
 //	world.go     what there is to work with on all nodes: the least of each
 //	follow.go    Follow: a node that does as the head says
 //	local.go     what a follower does on its own machine
+//	reach.go        whether the nodes reach each other, before ranks wait for that
 //	clock.go     another machine's times on this one's clock
 //	queue.go     facts on their way, of which none is lost and nobody waits
 package nodes

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -71,8 +72,8 @@ func (p *pipe) Receive(ctx context.Context) (gang.Message, error) {
 
 func (p *pipe) Close() error { p.once.Do(func() { close(p.over) }); return nil }
 
-// A net is where followers reach the head.
-type net struct {
+// wires are how followers reach the head.
+type wires struct {
 	links chan gang.Link
 	mu    sync.Mutex
 	pipes map[int]*pipe
@@ -80,7 +81,7 @@ type net struct {
 	dead  int  // the node from which nothing comes any more
 }
 
-func (n *net) Accept(ctx context.Context) (gang.Link, error) {
+func (n *wires) Accept(ctx context.Context) (gang.Link, error) {
 	select {
 	case l := <-n.links:
 		return l, nil
@@ -89,16 +90,16 @@ func (n *net) Accept(ctx context.Context) (gang.Link, error) {
 	}
 }
 
-func (n *net) Close() error { return nil }
+func (n *wires) Close() error { return nil }
 
-func (n *net) cut(node int) {
+func (n *wires) cut(node int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_ = n.pipes[node].Close()
 }
 
 type dialer struct {
-	net  *net
+	net  *wires
 	node int
 }
 
@@ -201,7 +202,7 @@ func (s *store) Finish(v launcher.Verdict) error                     { return s.
 
 // A launchOf three nodes, each with ranks that do what a function says.
 type threeNodes struct {
-	net     *net
+	net     *wires
 	lead    *Lead
 	job     launcher.Launcher
 	store   *store
@@ -211,7 +212,7 @@ type threeNodes struct {
 }
 
 func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeNodes {
-	n := &threeNodes{net: &net{links: make(chan gang.Link), pipes: map[int]*pipe{}}, store: &store{dir: "/0"}}
+	n := &threeNodes{net: &wires{links: make(chan gang.Link), pipes: map[int]*pipe{}}, store: &store{dir: "/0"}}
 	launch := Launch{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode}
 	n.lead = NewLead(LeadOptions{
 		Launch: launch, Welcome: gang.Welcome{Gen: "g", Dir: "/run"}, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute,
@@ -513,5 +514,34 @@ func TestTheLeastOfAllNodes(t *testing.T) {
 	got := least(a, b)
 	if got.BF16 || got.HostAvailable != 4 || got.HostTotal != 10 || got.NVMeFree != 3 || got.Device.Total != 40 || got.Device.Host != 4 || got.Missing["nvme"] == "" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A node that does not reach the address of the rendezvous says so before ranks start.
+func TestAFirewallIsFoundBeforeRanksWait(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d := openDoor(t.Context(), port)
+	if err := reach(t.Context(), "127.0.0.1", port); err != nil {
+		t.Error(err)
+	}
+	d.shut()
+	err = reach(t.Context(), "127.0.0.1", port)
+	if errext.Code(err, 0) != 2 || !strings.Contains(errext.Hint(err), "launch.master_port") {
+		t.Error(err)
+	}
+	again, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatalf("the port is not free for rank 0: %v", err)
+	}
+	_ = again.Close()
+	if d := openDoor(t.Context(), -1); d != nil {
+		t.Error("a door without a port")
 	}
 }

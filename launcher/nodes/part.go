@@ -100,7 +100,7 @@ func (p *Part) Lead(l *launcher.Launcher, run Run) {
 	}
 	p.lead = NewLead(LeadOptions{
 		Launch: p.launch, Welcome: gang.Welcome{Gen: rand.Text(), Dir: run.Dir, Tracked: run.Tracked, Began: run.Began}, Links: p.links,
-		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note,
+		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note, Reach: run.Reach,
 	})
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
 }
@@ -112,6 +112,8 @@ type Run struct {
 	// Port finds the port on which rank 0 serves the rendezvous of an attempt.
 	Port func(ctx context.Context, attempt int) (int, error)
 	Note func(string) // tells people something
+	// Reach has all nodes try the address of the rendezvous before ranks are started.
+	Reach bool
 }
 
 // End tells all nodes how the run ended, whether it was led or never came to that, and
