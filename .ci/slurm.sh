@@ -169,7 +169,7 @@ x) inside chroot "$ROOT" bash -c "cd /shared && $*" ;;
 on)
     node=$1
     shift
-    inside sh -c 'exec nsenter -t "$(cat "$0/run/slurmd-$1.pid")" -m -n -u -r bash -c "cd /shared && $2"' "$ROOT" "$node" "$*"
+    inside sh -c 'exec nsenter -t "$(cat "$0/run/slurmd-$1.pid")" -m -n -u -r -w bash -c "cd /shared && $2"' "$ROOT" "$node" "$*"
     ;;
 cut) inside chroot "$ROOT" /sbin/ip link set "v${1#n}" down ;;
 heal) inside chroot "$ROOT" /sbin/ip link set "v${1#n}" up ;;
