@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -128,12 +127,8 @@ func marked(variable string) (pids []int) {
 // verdict is that of the run in the folder "run".
 func (c *crew) verdict(t *testing.T) (v launcher.Verdict) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.dir, "run", "verdict.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &v)
-	}
-	if err != nil || len(v.Attempts) == 0 {
-		t.Fatalf("verdict %s: %v", text, err)
+	if v = readVerdict(t, filepath.Join(c.dir, "run")); len(v.Attempts) == 0 {
+		t.Fatalf("%+v", v)
 	}
 	return v
 }

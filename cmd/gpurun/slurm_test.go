@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -57,15 +56,29 @@ func slurmScenarios(t *testing.T, s *slurm) {
 }
 
 // slurm is a Slurm, with a folder that this machine and the nodes share.
-type slurm struct{ lab, here, there string }
+type slurm struct {
+	lab, here, there string
+	env              []string // of lab
+}
+
+func (s *slurm) do(words ...string) *exec.Cmd {
+	cmd := exec.Command(s.lab, words...)
+	cmd.Env = s.env
+	return cmd
+}
+
+func (s *slurm) run(t *testing.T, words ...string) string {
+	t.Helper()
+	out, err := s.do(words...).Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", words, err, out)
+	}
+	return string(out)
+}
 
 func (s *slurm) x(t *testing.T, command string) string {
 	t.Helper()
-	out, err := exec.Command(s.lab, "x", command).Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, out)
-	}
-	return string(out)
+	return s.run(t, "x", command)
 }
 
 // slurmJob is one scenario's job in a folder of its own. Its trainer makes a step and a
@@ -73,6 +86,7 @@ func (s *slurm) x(t *testing.T, command string) string {
 type slurmJob struct {
 	*slurm
 	name, here, there, id string
+	prelude               string // of its batch script
 }
 
 const slurmTrainer = `i=0
@@ -131,7 +145,7 @@ exit $c
 `)
 	j.id = strings.TrimSpace(j.x(t, "sbatch --parsable "+j.there+"/job.sh"))
 	t.Cleanup(func() {
-		_ = exec.Command(j.lab, "x", "scancel "+j.id).Run() // it has ended, or the test has
+		_ = j.do("x", "scancel "+j.id).Run() // it has ended, or the test has
 		if t.Failed() {
 			t.Logf("output of job %s:\n%s", j.id, j.out())
 		}
@@ -173,15 +187,7 @@ func (j *slurmJob) runs(t *testing.T, want int) []string {
 
 func (j *slurmJob) verdict(t *testing.T) launcher.Verdict {
 	t.Helper()
-	var v launcher.Verdict
-	text, err := os.ReadFile(filepath.Join(j.runs(t, 1)[0], "verdict.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &v)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return readVerdict(t, j.runs(t, 1)[0])
 }
 
 // A notice stops the job at its next checkpoint, and the requeued job goes on from there.
@@ -312,10 +318,10 @@ func slurmLock(t *testing.T, j *slurmJob) {
 	j.submit(t, "", `export STEPS=140; srun gpurun train.toml`)
 	j.await(t, `step 3\n`)
 	node := regexp.MustCompile(`=== start 0 on (\S+)`).FindStringSubmatch(j.out())[1]
-	if err := exec.Command(j.lab, "cut", node).Run(); err != nil {
+	if err := j.do("cut", node).Run(); err != nil {
 		t.Skipf("%s cannot cut a node off", j.lab)
 	}
-	t.Cleanup(func() { _ = exec.Command(j.lab, "heal", node).Run() })
+	t.Cleanup(func() { _ = j.do("heal", node).Run() })
 	j.await(t, `an earlier start of this job still holds the run directory .*\(host `+node+`, pid \d+\); waiting for it, 0s of at most 4m0s`)
 	j.await(t, `=== code 0`)
 	j.has(t, `=== start 1`, 1)

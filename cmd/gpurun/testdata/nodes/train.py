@@ -2,6 +2,7 @@
 afterwards, so that its loss does not depend on how; what a step needs of memory does."""
 
 import argparse
+import datetime
 import os
 import re
 import resource
@@ -20,7 +21,7 @@ arguments = parser.parse_args()
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
-dist.init_process_group("gloo")
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=int(os.environ.get("TIMEOUT", 1800))))
 rank, world = dist.get_rank(), dist.get_world_size()
 layer = torch.nn.Linear(16, 16)
 model = DistributedDataParallel(layer)
