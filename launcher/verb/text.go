@@ -52,11 +52,11 @@ const doctorStatus = `   0    nothing keeps jobs from training; there may be war
 // ExitStatus are the exit codes of a verb, a line each.
 func ExitStatus(verb string) string { return exitStatus[verb] }
 
-const verdictStatus = `   the run's own, as in "gpurun help run"; in place of what it means there
-   0    the run trained
-   2    there is no such run, or it cannot be read, or the run itself ended with 2
-   75   it still runs, its gpurun is gone without a verdict, or it is to be started again
-`
+// verdictStatus are the exit codes of the verb that tells those of runs.
+const verdictStatus = `   0    the run trained; one that did not: its own code, as in "gpurun help run"
+   2    there is no such run, or it cannot be read
+   70   a bug in gpurun
+   75   it ended with 75, still runs, or its gpurun is gone without a verdict`
 
 // exitStatus are the exit codes of each verb.
 var exitStatus = map[string]string{
