@@ -162,6 +162,46 @@ var paths = map[string]string{
 	"TrainingRuntime": "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainingruntimes", "TrainJob": "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs",
 }
 
+// The indexed Job on a real API server: its pods are one launch; one whose GPU is lost has all
+// of them replaced, and goes on with its run; memory that nothing can find ends it at once.
+func TestManyNodesOnKubernetes(t *testing.T) {
+	lab(t)
+	c := newKubernetes(t)
+	for name, test := range map[string]struct {
+		script, condition string
+		codes             []int
+	}{
+		"75": {"", "Complete", []int{0, 0, 75, 75}}, // the script that loses its GPU once
+		"12": {"echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB is free.' >&2\nexit 1\n", "Failed", []int{12, 12}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &kubelet{&kubernetes{t, c.url, c.http}, newUnwatched(t), map[string]bool{}, map[string]int{}, map[string]*osexec.Cmd{}}
+			if test.script != "" {
+				put(t, filepath.Join(k.n.dir, "train.sh"), test.script)
+			}
+			secret := filepath.Join(k.n.dir, "secret")
+			if err := os.WriteFile(secret, []byte(strings.Repeat("07", 32)), 0o400); err != nil {
+				t.Fatal(err)
+			}
+			text := strings.NewReplacer("/runs/gpt", "/srv/gpt", `value: "4"`, `value: "2"`, "completions: 4", "completions: 2", "parallelism: 4", "parallelism: 2",
+				"train-0.train", "127.0.0.1", "/run/gpurun/secret", secret).Replace(examples(t, "kubernetes/*.yaml")["job.yaml"])
+			if said, code := k.make(jobs, documents(t, text)[1]); code != 201 {
+				t.Fatalf("%d: %v", code, at(said, "message"))
+			}
+			condition, codes := k.waits("train", nil)
+			if condition["type"] != test.condition || !slices.Equal(codes, test.codes) {
+				t.Errorf("%v after %v", condition, codes)
+			}
+			runs, _ := filepath.Glob(filepath.Join(k.n.dir, ".gpurun", "*", "*", "verdict.json"))
+			if len(runs) != 1 {
+				t.Errorf("%d runs", len(runs))
+			}
+			k.clears()
+			k.await("the end of the Job", func() bool { _, code, _ := k.ask("GET", jobs+"/train", nil); return code == 404 })
+		})
+	}
+}
+
 // A real API server takes the manifests as they are written. Those that Kubernetes itself does
 // not have need their CRDs, in files of the folder GPURUN_KUBE_CRDS.
 func TestExamplesOnKubernetes(t *testing.T) {

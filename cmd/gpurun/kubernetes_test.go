@@ -168,8 +168,12 @@ func (k *kubelet) runs(name string, pod any) {
 	container := at(pod, "spec", "containers", 0)
 	env := map[string]string{}
 	for _, e := range list(container, "env") {
-		label := strings.TrimSuffix(strings.TrimPrefix(at(e, "valueFrom", "fieldRef", "fieldPath").(string), "metadata.labels['"), "']")
-		env[at(e, "name").(string)] = at(pod, "metadata", "labels", label).(string)
+		value, given := at(e, "value").(string)
+		if path, _ := at(e, "valueFrom", "fieldRef", "fieldPath").(string); !given { // metadata.labels['name']
+			kind, name, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(path, "metadata."), "']"), "['")
+			value, _ = at(pod, "metadata", kind, name).(string)
+		}
+		env[at(e, "name").(string)] = value
 	}
 	var words []string
 	for _, w := range list(container, "command") {

@@ -45,7 +45,7 @@ func (c Collector) Collect(name string) (Artifacts, error) {
 		return c.directory(name)
 	}
 	if name != "-" && filepath.Base(name) == journal.File {
-		return c.run(filepath.Dir(name))
+		return c.run(runOf(filepath.Dir(name)))
 	}
 	r := Artifacts{Name: name}
 	found, err := c.stream(-1, "stdout", name)

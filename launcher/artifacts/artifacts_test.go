@@ -58,6 +58,12 @@ func TestCollect(t *testing.T) {
 		"cut/attempt-0/rank0/stdout.log":  "step 1\n",
 		"cut/attempt-0/rank3/stderr.log":  oom,
 		"cut/journal.jsonl":               `{"v":1,"kind":"started","event":{"n":0}}` + "\n",
+
+		"three/attempt-0/rank0/stdout.log":        "step 1\n",
+		"three/attempt-0/node-1/rank1/stdout.log": "step 1\n",
+		"three/attempt-0/node-2/rank2/stderr.log": oom,
+		"three/journal.jsonl":                     `{"v":1,"kind":"started","event":{"n":0}}` + "\n",
+		"three/node-2/journal.jsonl":              "",
 	}
 	dir := tree(t, files)
 	tests := []struct {
@@ -74,6 +80,11 @@ func TestCollect(t *testing.T) {
 		{"run/rdzv/attempt_0/1", -1, cause.CUDAOOM, 1, 0},
 		{"cut", -1, cause.CUDAOOM, 3, 2},
 		{"cut/journal.jsonl", 0, cause.CUDAOOM, 3, 2},
+		{"three", -1, cause.CUDAOOM, 2, 3},
+		{"three/attempt-0", -1, cause.CUDAOOM, 2, 3},
+		{"three/attempt-0/node-2/rank2", -1, cause.CUDAOOM, 2, 0},
+		{"three/node-2", -1, cause.CUDAOOM, 2, 3},
+		{"three/node-2/journal.jsonl", 0, cause.CUDAOOM, 2, 3},
 	}
 	for _, test := range tests {
 		in, err := Collector{Attempt: test.attempt}.Collect(filepath.Join(dir, test.name))

@@ -57,9 +57,7 @@ func (c Collector) run(dir string) (Artifacts, error) {
 // RunIn is the run of gpurun that a directory is or, of those below it (a job's, those
 // of all jobs, or those of a working directory), the newest; empty where there is none.
 func RunIn(dir string) string {
-	if journal.IsNode(dir) {
-		dir = filepath.Dir(dir)
-	}
+	dir = runOf(dir)
 	if _, err := os.Stat(filepath.Join(dir, journal.File)); err == nil {
 		return dir
 	}
@@ -73,6 +71,14 @@ func RunIn(dir string) string {
 		return ""
 	}
 	return filepath.Dir(newest(found))
+}
+
+// runOf is the run directory that a node's part of it is in, else dir itself.
+func runOf(dir string) string {
+	if journal.IsNode(dir) {
+		return filepath.Dir(dir)
+	}
+	return dir
 }
 
 // quotePattern is a path as filepath.Glob takes it literally.

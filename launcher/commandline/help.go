@@ -36,8 +36,10 @@ torchrun's, before the script (with a train.toml: its [launch] table, or job.com
   --master-port PORT      by default a free one for each attempt
   --rdzv-id ID            TORCHELASTIC_RUN_ID; by default a fresh one for each attempt
   --shutdown-timeout S    seconds between SIGTERM and SIGKILL; by default 25
-  --nnodes, --node-rank and --master-addr have to name a single node. --standalone and torchrun's other flags for
-  rendezvous and monitoring are accepted and have no effect.`
+  --nnodes N              the number of nodes, each of which starts gpurun with the same command; fixed, not 2:4
+  --node-rank K           which of them this is, from 0
+  --master-addr HOST      where node 0 is; or --rdzv-endpoint HOST
+  --standalone and torchrun's other flags for rendezvous and monitoring are accepted and have no effect.`
 
 // ReadHelp says what those of the verbs are that read a job and start nothing.
 const ReadHelp = `--json              print one JSON document on stdout

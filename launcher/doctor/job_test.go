@@ -59,11 +59,11 @@ func TestJobThatCannotStart(t *testing.T) {
 	wants(t, theJob(t.Context(), p), Problem, "/nowhere/python does not exist", "name an interpreter")
 	wants(t, interpreter(t.Context(), p), Problem, "/nowhere/python does not exist", "name an interpreter")
 
-	p.environ = append(p.environ, "PET_NNODES=2")
+	p.environ = append(p.environ, "PET_NNODES=2:4")
 	if err := p.read(t.Context(), p.job.Path); err != nil {
 		t.Fatal(err)
 	}
-	wants(t, theJob(t.Context(), p), Problem, "the job spans 2 nodes", "gpurun runs on one node")
+	wants(t, theJob(t.Context(), p), Problem, "gpurun wants a fixed number of nodes", "give the number of nodes")
 
 	if p, err = jobOf(t, "[job]\nprogram = [\"no-such-program\"]\n", anyPython(t)); err != nil {
 		t.Fatal(err)

@@ -55,6 +55,9 @@ func Find(dir, name string) (Run, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, name)
 	}
+	if journal.IsNode(path) {
+		path = filepath.Dir(path)
+	}
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && !info.IsDir():

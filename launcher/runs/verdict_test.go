@@ -65,6 +65,9 @@ func TestNodesAreNoRuns(t *testing.T) {
 			t.Errorf("%s: %s, %v", dir, names(all), err)
 		}
 	}
+	if r, err := Find(".", "logs/night/node-1"); err != nil || r.Name != "night" {
+		t.Errorf("%+v, %v", r, err)
+	}
 	l, err := Look(filepath.Join(mustAbs(t, "logs/night"))).Logs(Any, 2)
 	if err != nil || !strings.HasSuffix(l.Stdout, "/attempt-0/node-1/rank2/stdout.log") {
 		t.Errorf("%+v, %v", l, err)

@@ -52,6 +52,12 @@ const doctorStatus = `   0    nothing keeps jobs from training; there may be war
 // ExitStatus are the exit codes of a verb, a line each.
 func ExitStatus(verb string) string { return exitStatus[verb] }
 
+// verdictStatus are the exit codes of the verb that tells those of runs.
+const verdictStatus = `   0    the run trained; one that did not: its own code, as in "gpurun help run"
+   2    there is no such run, or it cannot be read
+   70   a bug in gpurun
+   75   it ended with 75, still runs, or its gpurun is gone without a verdict`
+
 // exitStatus are the exit codes of each verb.
 var exitStatus = map[string]string{
 	"run":        runStatus,
@@ -67,6 +73,7 @@ var exitStatus = map[string]string{
 	"status":     status("where the run stands is shown, however it ended"),
 	"report":     status("the report is written"),
 	"resume":     runStatus,
+	"verdict":    verdictStatus,
 	"logs":       status("the logs are shown"),
 	"clean":      status("what could be removed is removed, or nothing had to be"),
 	"secret":     status("the secret is printed"),
