@@ -44,9 +44,6 @@ func Misnamed(app *cli.App, args []string) error {
 	if app.Command(word) != nil || commandline.Known.Starts(word) {
 		return nil
 	}
-	if slices.Contains(commandline.Verbs, word) {
-		return errext.Errorf("gpurun help lists the verbs; a program of that name goes behind --: gpurun -- "+word+" …", "%q is a verb that this version of gpurun does not have yet", word)
-	}
 	if _, err := os.Stat(word); err == nil {
 		return nil
 	}
