@@ -76,6 +76,7 @@ func Verdict(w io.Writer, dir string, events []launcher.Event, v launcher.Verdic
 	p := NewPeople(w, dir, false, nil)
 	p.Recall(events)
 	p.before, p.report = "", report
+	p.cutOff() // gpurun was killed before it could say how the last attempt ended
 	p.Show(launcher.Finished{Verdict: v})
 }
 

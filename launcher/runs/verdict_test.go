@@ -24,6 +24,8 @@ func TestTellVerdict(t *testing.T) {
 	}
 	whole := write(t, ".gpurun/gpt/whole", began("gpt", 15), started(0, "8"), finished(strategy.Failed, 1))
 	put(t, filepath.Join(whole, "verdict.json"), `{"outcome": "failed", "code": 1, "reason": "in the file", "attempts": [{"n": 0, "exit_code": 3}]}`)
+	drafted := write(t, ".gpurun/gpt/drafted", began("gpt", 20), started(0, "8"))
+	put(t, filepath.Join(drafted, "verdict.json"), `{"outcome": "stopped", "code": 143, "reason": "stopped by SIGTERM", "attempts": []}`)
 	for name, test := range map[string]struct {
 		outcome strategy.Outcome
 		code    int
@@ -34,6 +36,7 @@ func TestTellVerdict(t *testing.T) {
 		"20260504-0820-dddd": {strategy.Exhausted, 12, "summary: "}, // decided, not yet written
 		"20260504-0810-cccc": {strategy.Retry, 75, "error: retry"},
 		"20260504-0830-bbbb": {strategy.Retry, 75, "gpurun: gpurun ended without a verdict, in attempt 0"},
+		"drafted":            {strategy.Stopped, 143, "attempt 0: interrupted\ngpurun: error: stopped by SIGTERM"},
 		"requeued":           {strategy.Retry, 75, "in attempt 1"},
 		"live":               {strategy.Retry, 75, "gpurun: the run still runs (host node7"},
 	} {
