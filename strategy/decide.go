@@ -42,6 +42,7 @@ func rules() []rule {
 		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
 		{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
 		{"out-of-memory", (*situation).outOfMemory, relieve},
+		{"lost-node", func(s *situation) bool { return s.diagnosis.Lost != nil }, lostNode},
 		{"hardware", (*situation).hardwareFailed, notOnThisNode},
 		{"transient", func(s *situation) bool { return s.diagnosis.passes() }, transient},
 		{"hardware", func(s *situation) bool { return s.cause(cause.Driver, cause.Preempted) }, retryLater},
@@ -278,9 +279,6 @@ func occupied(s *situation) Decision {
 }
 
 func retryLater(s *situation) Decision {
-	if s.diagnosis.Lost != nil {
-		return s.stop(Retry, CodeRetry, "started again, the job goes on with the same plan")
-	}
 	return s.stop(Retry, CodeRetry, "no setting of the job can fix that; try again later, or on another node")
 }
 

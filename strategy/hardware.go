@@ -86,7 +86,7 @@ func (s *situation) hardwareFailed() bool {
 }
 
 func notOnThisNode(s *situation) Decision {
-	if s.diagnosis.Lost != nil || slices.Contains(cause.Remarks(s.diagnosis.Cause, s.diagnosis.Error), cause.SaysNode) {
+	if slices.Contains(cause.Remarks(s.diagnosis.Cause, s.diagnosis.Error), cause.SaysNode) {
 		return retryLater(s) // another node, which the scheduler names
 	}
 	return s.stop(Retry, CodeRetry, s.inventory.Node.avoid(s.diagnosis.Hardware))

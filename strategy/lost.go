@@ -13,6 +13,10 @@ type Lost struct {
 	Host  string `json:"host,omitempty"`
 	Why   string `json:"why"`
 	Ranks []int  `json:"ranks"` // the global ranks that it ran
+	// Left says that it told so itself: somebody stopped it.
+	Left bool `json:"left,omitempty"`
+	// Code is that of its NotReady where it could not start its ranks, 0 else.
+	Code int `json:"code,omitempty"`
 }
 
 // NodeName says which node it is: "node 2 (n3)".
@@ -28,5 +32,21 @@ func (l Lost) String() string { return NodeName(l.Node, l.Host) + " was lost: " 
 
 // finding is what the loss says about why an attempt ended.
 func (l Lost) finding() *cause.Finding {
-	return &cause.Finding{Code: cause.GPUHardware, Weight: cause.WeightCause, Rank: -1, Remarks: []cause.Remark{cause.SaysNode}, Text: l.String()}
+	f := &cause.Finding{Code: cause.GPUHardware, Weight: cause.WeightCause, Rank: -1, Remarks: []cause.Remark{cause.SaysNode}, Text: l.String()}
+	switch {
+	case l.Left:
+		f.Code, f.Remarks = cause.Preempted, nil
+	case l.Code != 0:
+		f.Code, f.Remarks = cause.Unknown, nil
+	}
+	return f
+}
+
+// lostNode: nothing is wrong with the plan. A node whose ranks could not be started may not
+// be able to next time, either.
+func lostNode(s *situation) Decision {
+	if code := s.diagnosis.Lost.Code; code != 0 && code != CodeRetry {
+		return s.stop(Failed, CodeFailed, "another start would not change that")
+	}
+	return s.stop(Retry, CodeRetry, "started again, the job goes on with the same plan")
 }

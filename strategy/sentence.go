@@ -51,6 +51,9 @@ func (d Diagnosis) Sentence() string {
 }
 
 func (d Diagnosis) title() string {
+	if d.Lost != nil {
+		return d.Lost.String()
+	}
 	switch d.Cause {
 	case cause.CUDAOOM:
 		return "CUDA out of memory"
@@ -67,9 +70,6 @@ func (d Diagnosis) title() string {
 			return clip(d.Error, 160)
 		}
 	case cause.GPUHardware:
-		if d.Lost != nil {
-			return d.Lost.String()
-		}
 		if slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysNode) {
 			return "a node failed"
 		}

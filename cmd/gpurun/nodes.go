@@ -33,7 +33,6 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		return err
 	}
 	defer nobody.Close()
-	var log *node.EventLog
 	grace := p.Job().Launch.ShutdownTimeout
 	code, err := part.Follow(ctx, grace, func(w gang.Welcome, note func(string)) (nodes.Here, error) {
 		run := filepath.Base(w.Dir)
@@ -51,14 +50,11 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 			return nodes.Here{}, err
 		}
 		store.Mask(p.secrets())
-		log = node.OpenEventLog(store)
+		log := node.OpenEventLog(store)
 		wired.node.Preflight = preflight.Of(p.Prepared, wired.before, false)
 		wired.before.Warn = func(text string) { log.Note("warning: " + text) }
-		return nodes.Here{Recipe: wired.launcher.Recipe, Starter: node.New(wired.node, log, signals), World: node.NewWorld(wired.world, signals, log.Note), Store: log}, nil
+		return nodes.Here{Recipe: wired.launcher.Recipe, Starter: node.New(wired.node, log, signals), World: node.NewWorld(wired.world, signals, log.Note), Store: log, Close: log.Close}, nil
 	})
-	if log != nil {
-		log.Close()
-	}
 	if err == nil && code != 0 {
 		err = &verb.Ended{Code: code}
 	}

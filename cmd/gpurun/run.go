@@ -148,7 +148,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	w.part, w.run = part, nodes.Run{Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note, Reach: p.Job().Launch.Preflight != job.PreflightOff}
+	w.part, w.run = part, nodes.Run{Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note, Grace: node.FailureGrace, Reach: p.Job().Launch.Preflight != job.PreflightOff}
 	w.node.Preflight = preflight.Of(p.Prepared, w.before, launcher.AfterHardware(events))
 	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, a.meters.Samples(a.monitor.Sample)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)

@@ -24,6 +24,7 @@ type (
 	Lost struct {
 		Node int
 		Why  string
+		Left bool // it said so itself
 	}
 	// Silent says for how long nothing was heard of a node that may be lost.
 	Silent struct {
@@ -38,7 +39,7 @@ type (
 		Why  string
 	}
 	// Superseded says that the engine has started the launch again: this one is over.
-	Superseded struct{ Restart int }
+	Superseded struct{ Node, Restart int }
 
 	// Do is an order of the head's that a follower has to carry out.
 	Do struct{ Message Message }

@@ -50,6 +50,9 @@ func NewFollower(h Hello, p Patience) *Follower {
 
 // Linked says that there is a link to the head now.
 func (f *Follower) Linked(now time.Duration) []Effect {
+	if f.left {
+		return nil
+	}
 	f.linked, f.refusing, f.heard = true, false, now
 	f.hello.Attempt = -1
 	if f.stage > Idle {

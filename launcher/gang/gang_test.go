@@ -235,7 +235,7 @@ func TestWhateverTheNetworkDoes(t *testing.T) {
 			w.carry(w.head.Gather())
 			w.waitFor(AllThere, 20*time.Minute)
 			w.heard, w.lost, w.attempt, w.reached = map[int][]string{}, map[int]bool{}, attempt, nil
-			w.carry(w.head.Prepare(w.now, Prepare{Attempt: attempt}))
+			w.carry(w.head.Prepare(w.now, Prepare{Attempt: attempt}, func(int) string { return "" }))
 			w.trouble(rapid.IntRange(0, 20).Draw(t, "before"))
 			if !slices.Contains(w.reached, AllReady) || len(w.lost) > 0 {
 				w.finish()

@@ -44,12 +44,12 @@ func NewHead(l Launch, welcome Welcome) *Head {
 // Gather begins to wait for all nodes. Those that were lost count again once they are there.
 func (h *Head) Gather() []Effect { return h.await(AllThere) }
 
-// Prepare tells all nodes of the plan that comes next.
-func (h *Head) Prepare(now time.Duration, p Prepare) []Effect {
+// Prepare tells all nodes of the plan that comes next, and each where it reaches the head.
+func (h *Head) Prepare(now time.Duration, p Prepare, addr func(node int) string) []Effect {
 	h.attempt, p.World, p.Nodes = p.Attempt, h.launch.Nodes*h.launch.Ranks, h.launch.Nodes
 	for k := range h.followers() {
 		m := &h.members[k]
-		p.Offset = k * h.launch.Ranks
+		p.Offset, p.Addr = k*h.launch.Ranks, addr(k)
 		m.seq, m.order = 0, p
 		m.move(now, Preparing)
 		h.send(k, p)

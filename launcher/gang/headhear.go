@@ -46,7 +46,7 @@ func (h *Head) counts(now time.Duration, node int, message Message) bool {
 	case Note:
 		return true
 	case Leaving:
-		h.lose(now, node, said.Why)
+		h.lose(now, node, Lost{Why: said.Why, Left: true})
 	case Bye:
 		if h.final != nil {
 			m.move(now, Left)
@@ -101,7 +101,9 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 		reject = &Reject{Code: strategy.CodeUsage, Why: "it says that it is another node than its credentials do"}
 	case hello.Restart > h.launch.Restart && hello.Run == h.launch.Run:
 		reject = &Reject{Code: strategy.CodeRetry, Why: "the head is of an earlier start of the job, and ends"}
-		h.effects = append(h.effects, Superseded{hello.Restart})
+		h.effects = append(h.effects, Superseded{node, hello.Restart})
+	case reject == nil && h.lives(now, node, hello):
+		reject = &Reject{Code: strategy.CodeRetry, Why: "another gpurun is this node already, and its ranks run"}
 	}
 	if reject != nil {
 		h.effects = append(h.effects, Send{link, *reject}, Drop{link})
@@ -127,12 +129,19 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 	h.resume(now, node)
 }
 
+// lives reports whether another gpurun than the one that says hello is a node, and has ranks
+// and was heard of a moment ago.
+func (h *Head) lives(now time.Duration, node int, hello Hello) bool {
+	m := &h.members[node]
+	return m.link != 0 && m.hello.Inc != hello.Inc && m.stage > Idle && now-m.heard <= 2*Beat
+}
+
 // replace gives up what another life of a node had of the attempt: its ranks are gone with
 // it.
 func (h *Head) replace(now time.Duration, node int) {
 	m := &h.members[node]
 	m.link = 0
-	h.lose(now, node, "its gpurun was started again")
+	h.lose(now, node, Lost{Why: "its gpurun was started again"})
 	m.move(now, Absent)
 	m.order = nil
 }

@@ -20,7 +20,7 @@ func (h *Head) Tick(now time.Duration) []Effect {
 			h.listen(now, k)
 		}
 		if why := h.overdue(now, &h.members[k]); why != "" {
-			h.lose(now, k, why)
+			h.lose(now, k, Lost{Why: why})
 		}
 	}
 	h.look()
@@ -57,7 +57,7 @@ func (h *Head) listen(now time.Duration, k int) {
 	case silence >= lostAfter:
 		h.effects = append(h.effects, Drop{m.link})
 		h.unlink(now, k)
-		h.lose(now, k, silent(silence))
+		h.lose(now, k, Lost{Why: silent(silence)})
 	case silence >= suspectAfter && now-m.told >= suspectAfter:
 		m.told = now
 		h.effects = append(h.effects, Silent{k, silence})
@@ -75,7 +75,7 @@ func (h *Head) overdue(now time.Duration, m *member) string {
 	in := now - m.since
 	switch {
 	case h.final != nil:
-		if m.stage != Left && in >= byeBound {
+		if m.stage != Left && (in >= comeBound || m.hello.Inc != "" && in >= byeBound) {
 			m.move(now, Left)
 		}
 	case m.lost || m.stage < Preparing:
@@ -92,13 +92,14 @@ func (h *Head) overdue(now time.Duration, m *member) string {
 }
 
 // lose gives a node up for the attempt. If it is heard of again it ends its ranks first.
-func (h *Head) lose(now time.Duration, k int, why string) {
+func (h *Head) lose(now time.Duration, k int, l Lost) {
 	m := &h.members[k]
 	if m.lost || m.stage < Preparing || h.final != nil {
 		return
 	}
 	m.lost = true
-	h.effects = append(h.effects, Lost{k, why})
+	l.Node = k
+	h.effects = append(h.effects, l)
 	m.move(now, Absent)
 	if m.link != 0 {
 		h.clear(now, k, h.attempt)

@@ -38,6 +38,9 @@ const (
 	stopBound = 2 * time.Minute
 	// byeBound is how long the head waits for followers to take the verdict.
 	byeBound = 10 * time.Second
+	// comeBound is how long it waits for nodes to come that have not been there, to be told
+	// the same.
+	comeBound = 30 * time.Second
 )
 
 // refuses says why a node cannot be part of the launch, nil where it can.

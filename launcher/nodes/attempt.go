@@ -75,10 +75,10 @@ func (a *attempt) alive(c *clock, m gang.Alive) {
 }
 
 // lose makes a fact of a node's loss.
-func (a *attempt) lose(node int, lost strategy.Lost) {
+func (a *attempt) lose(lost strategy.Lost) {
 	per := a.lead.opts.Launch.Ranks
 	for k := range per {
-		lost.Ranks = append(lost.Ranks, node*per+k)
+		lost.Ranks = append(lost.Ranks, lost.Node*per+k)
 	}
 	a.facts.add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Lost: &lost})
 }

@@ -7,18 +7,36 @@ import (
 )
 
 // A clock translates the times of another machine. Its offset is the least difference of
-// any message between its sending there and its arrival here: the two clocks' own, and the
-// shortest way.
+// late messages between their sending there and their arrival here: the two clocks' own,
+// and the shortest way.
 type clock struct {
-	known  bool
-	offset time.Duration // to add to the other machine's times
+	since        time.Time // when the newer of two windows began
+	newer, older *time.Duration
 }
+
+// window is how long a difference counts at least, and half of how long at most: a clock
+// may be set right.
+const window = time.Minute
 
 // heard learns from a message that was sent at a time there and came at a time here.
 func (c *clock) heard(sent, came time.Time) {
-	if d := came.Sub(sent); !c.known || d < c.offset {
-		c.known, c.offset = true, d
+	if came.Sub(c.since) >= window {
+		c.since, c.older, c.newer = came, c.newer, nil
 	}
+	if d := came.Round(0).Sub(sent); c.newer == nil || d < *c.newer {
+		c.newer = &d
+	}
+}
+
+// offset is what to add to the other machine's times.
+func (c *clock) offset() time.Duration {
+	switch {
+	case c.newer == nil:
+		return 0
+	case c.older != nil && *c.older < *c.newer:
+		return *c.older
+	}
+	return *c.newer
 }
 
 // here is a time on this machine's clock; the zero time stays.
@@ -26,7 +44,7 @@ func (c *clock) here(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	return t.Add(c.offset)
+	return t.Add(c.offset())
 }
 
 // fact translates what was seen.

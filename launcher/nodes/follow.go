@@ -30,6 +30,7 @@ type Here struct {
 	Starter launcher.Starter
 	World   launcher.World
 	Store   launcher.Store
+	Close   func() // nil for nothing to close
 }
 
 // An End is how the launch ended for a follower.
@@ -45,12 +46,16 @@ type follower struct {
 	began time.Time
 	todo  chan func()
 	done  context.Context
+	dials context.Context // over once the node has left: it looks for the head no more
+	leave context.CancelFunc
 	owner sync.WaitGroup
 
 	machine *gang.Follower
 	link    gang.Link // nil without one
 	end     *End
-	final   bool // what was heard last is how the run ends
+	final   bool         // what was heard last is how the run ends
+	welcome gang.Welcome // of the head that it follows
+	begun   string       // the head's generation for which there is a here
 	here    *Here
 	unable  error // why there is no here
 	local   *local
@@ -60,6 +65,7 @@ type follower struct {
 func Follow(ctx context.Context, o FollowOptions) End {
 	done, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &follower{opts: o, began: time.Now(), todo: make(chan func()), done: done, machine: gang.NewFollower(o.Hello, o.Patience)}
+	f.dials, f.leave = context.WithCancel(done)
 	f.owner.Go(f.dial)
 	defer f.owner.Wait()
 	defer cancel()
@@ -80,6 +86,7 @@ func Follow(ctx context.Context, o FollowOptions) End {
 	if f.link != nil {
 		_ = f.link.Close() // after what was sent on it
 	}
+	f.close()
 	return *f.end
 }
 
@@ -117,15 +124,15 @@ const dialPause = 300 * time.Millisecond
 
 // dial keeps a link to the head, and hears it.
 func (f *follower) dial() {
-	for f.done.Err() == nil {
-		link, err := f.opts.Dialer.Dial(f.done)
+	for f.dials.Err() == nil {
+		link, err := f.opts.Dialer.Dial(f.dials)
 		if err != nil {
 			f.do(func() {
 				f.machine.Unreached(f.now(), err.Error(), errors.Is(err, gang.ErrRefused))
 			})
 			select {
 			case <-time.After(dialPause):
-			case <-f.done.Done():
+			case <-f.dials.Done():
 			}
 			continue
 		}
@@ -140,7 +147,7 @@ func (f *follower) hear(link gang.Link) {
 		f.carry(f.machine.Linked(f.now()))
 	})
 	for {
-		m, err := link.Receive(f.done)
+		m, err := link.Receive(f.dials)
 		if err != nil {
 			break
 		}
@@ -181,6 +188,7 @@ func (f *follower) carry(effects []gang.Effect) {
 			if f.end == nil {
 				f.end = &End{Code: e.Code, Reason: e.Reason, Told: f.final}
 			}
+			f.leave()
 		case gang.Do:
 			f.obey(e.Message)
 		}
@@ -204,8 +212,9 @@ func stamped(m gang.Message) gang.Message {
 func (f *follower) obey(order gang.Message) {
 	switch o := order.(type) {
 	case gang.Welcome:
-		f.begin(o)
+		f.welcome = o
 	case gang.Prepare:
+		f.begin(f.welcome)
 		f.local = newLocal(f, o)
 		f.owner.Go(f.local.prepare)
 	case gang.Start:
@@ -223,17 +232,29 @@ func (f *follower) obey(order gang.Message) {
 	}
 }
 
-// begin makes what runs attempts here, once.
+// begin makes what runs attempts here, once for each head. No rank runs then.
 func (f *follower) begin(w gang.Welcome) {
-	if f.here != nil || f.unable != nil {
+	if f.begun == w.Gen {
 		return
 	}
-	here, err := f.opts.Begin(w, func(text string) { f.say(gang.Note{Text: text}) })
+	f.close()
+	f.begun = w.Gen
+	here, err := f.opts.Begin(w, func(text string) {
+		f.owner.Go(func() { f.say(gang.Note{Text: text}) }) // who notes something must not wait for the owner
+	})
 	if err != nil {
 		f.unable = err
 		return
 	}
 	f.here = &here
+}
+
+// close ends what runs attempts here.
+func (f *follower) close() {
+	if f.here != nil && f.here.Close != nil {
+		f.here.Close()
+	}
+	f.here, f.unable = nil, nil
 }
 
 // abandon ends ranks that nobody leads.
@@ -246,9 +267,10 @@ func (f *follower) abandon(grace time.Duration) {
 // over takes that none of an attempt's ranks runs any more.
 func (f *follower) over(l *local, m gang.Message) {
 	f.do(func() {
-		if f.local == l {
-			f.local = nil
+		if f.local != l {
+			return // it has said so
 		}
+		f.local = nil
 		f.carry(f.machine.Say(f.now(), m))
 	})
 }

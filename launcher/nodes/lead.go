@@ -1,9 +1,13 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +30,8 @@ type LeadOptions struct {
 	Port  func(ctx context.Context, attempt int) (int, error)
 	// Join is how long nodes may take to come.
 	Join time.Duration
+	// Grace is what the head's own ranks get where an attempt cannot be started.
+	Grace time.Duration
 	// Reach has all nodes try the address of the rendezvous before ranks are started.
 	Reach bool
 	// Note tells people something.
@@ -48,9 +54,10 @@ type Lead struct {
 	next        int // number of a link
 	clocks      map[int]*clock
 	inventories map[int]strategy.Inventory
-	addr        string // of the head, as followers reach it
+	addrs       map[int]string // of the head, as each follower reaches it
 	waits       *wait
 	running     *attempt // nil between attempts
+	failed      error    // why the attempt that is being started cannot be
 	refused     error    // why a node that is waited for will not come
 }
 
@@ -65,7 +72,7 @@ type wait struct {
 func NewLead(o LeadOptions) *Lead {
 	l := &Lead{
 		opts: o, began: time.Now(), todo: make(chan func()), head: gang.NewHead(o.Launch, o.Welcome),
-		links: map[int]gang.Link{}, clocks: map[int]*clock{}, inventories: map[int]strategy.Inventory{},
+		links: map[int]gang.Link{}, clocks: map[int]*clock{}, addrs: map[int]string{}, inventories: map[int]strategy.Inventory{},
 	}
 	l.done, l.end = context.WithCancel(context.Background())
 	l.owner.Go(l.loop)
@@ -135,7 +142,7 @@ func (l *Lead) serve(link gang.Link) {
 			break
 		}
 		l.do(func() {
-			l.addr = link.Addr()
+			l.addrs[link.Peer()] = link.Addr()
 			l.carry(l.head.Hear(l.now(), n, link.Peer(), m))
 		})
 	}
@@ -167,7 +174,7 @@ func (l *Lead) carry(effects []gang.Effect) {
 		case gang.Refused:
 			l.refuse(e)
 		case gang.Superseded:
-			l.fail(errext.WithCode(fmt.Errorf("the job was started again (start %d)", e.Restart), strategy.CodeRetry))
+			l.superseded(e)
 		}
 	}
 }
@@ -231,7 +238,7 @@ func (l *Lead) clock(node int) *clock {
 func (l *Lead) unable(node int, said gang.NotReady) {
 	err := errors.New(l.name(node) + ": " + said.Why)
 	if l.running != nil { // others run already
-		l.running.lose(node, strategy.Lost{Node: node, Host: l.head.Host(node), Why: "it could not start its ranks: " + said.Why})
+		l.running.lose(strategy.Lost{Node: node, Host: l.head.Host(node), Why: "it could not start its ranks: " + said.Why, Code: said.Code})
 		return
 	}
 	if said.Hint != "" {
@@ -243,10 +250,19 @@ func (l *Lead) unable(node int, said gang.NotReady) {
 // lost takes that a node takes no part any more.
 func (l *Lead) lost(e gang.Lost) {
 	if l.running != nil {
-		l.running.lose(e.Node, strategy.Lost{Node: e.Node, Host: l.head.Host(e.Node), Why: e.Why})
+		l.running.lose(strategy.Lost{Node: e.Node, Host: l.head.Host(e.Node), Why: e.Why, Left: e.Left})
 		return
 	}
 	l.fail(errext.WithCode(fmt.Errorf("%s was lost: %s", l.name(e.Node), e.Why), strategy.CodeRetry))
+}
+
+// superseded ends what runs: the engine has started the job again.
+func (l *Lead) superseded(e gang.Superseded) {
+	why := fmt.Sprintf("the job was started again (start %d)", e.Restart)
+	if l.running != nil {
+		l.running.lose(strategy.Lost{Node: e.Node, Host: l.head.Host(e.Node), Why: why, Left: true})
+	}
+	l.fail(errext.WithCode(errors.New(why), strategy.CodeRetry))
 }
 
 // refuse takes that a node which is waited for will not come.
@@ -273,6 +289,7 @@ func (l *Lead) reached(p gang.Point) {
 
 // fail ends what is waited for.
 func (l *Lead) fail(err error) {
+	l.failed = err
 	if l.waits != nil {
 		l.waits.over <- err
 		l.waits = nil
@@ -284,7 +301,7 @@ func (l *Lead) fail(err error) {
 func (l *Lead) await(ctx context.Context, p gang.Point, order func() []gang.Effect) ([]strategy.Fact, error) {
 	w := &wait{for_: p, over: make(chan error, 1)}
 	l.do(func() {
-		l.waits = w
+		l.waits, l.failed = w, nil
 		l.carry(order())
 	})
 	select {
@@ -300,6 +317,25 @@ func (l *Lead) await(ctx context.Context, p gang.Point, order func() []gang.Effe
 
 // errJoin is the cause of a wait for nodes that took too long.
 var errJoin = errors.New("nodes are missing")
+
+// address is where a node reaches the head: as it came, but not by an address that means
+// every machine itself, where another has come by a real one.
+func (l *Lead) address(node int) string {
+	if addr := l.addrs[node]; addr != "" && !loopback(addr) {
+		return addr
+	}
+	for _, k := range slices.Sorted(maps.Keys(l.addrs)) {
+		if !loopback(l.addrs[k]) {
+			return l.addrs[k]
+		}
+	}
+	return cmp.Or(l.addrs[node], "127.0.0.1")
+}
+
+func loopback(addr string) bool {
+	ip, err := netip.ParseAddr(addr)
+	return err == nil && ip.IsLoopback()
+}
 
 // gather waits for all nodes.
 func (l *Lead) gather(ctx context.Context) error {
@@ -335,7 +371,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 		return nil, err
 	}
 	launch.Meeting = &launcher.Meeting{Nodes: l.opts.Launch.Nodes, World: l.opts.Launch.Nodes * l.opts.Launch.Ranks, Port: port}
-	l.do(func() { launch.Meeting.Addr = l.addr })
+	l.do(func() { launch.Meeting.Addr = l.address(0) })
 	facts, err := l.prepare(ctx, launch)
 	if err != nil {
 		l.clear()
@@ -348,9 +384,18 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 	}
 	a := newAttempt(l, local, facts)
 	l.do(func() {
+		if err = l.failed; err != nil { // meanwhile
+			return
+		}
 		l.running = a
 		l.carry(l.head.Start(l.now()))
 	})
+	if err != nil {
+		go drain(local.Facts())
+		local.Stop(sigterm, l.opts.Grace)
+		l.clear()
+		return nil, err
+	}
 	l.owner.Go(a.merge)
 	return a, nil
 }
@@ -366,7 +411,12 @@ func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.
 		defer d.shut()
 		order.Reach = d != nil
 	}
-	return l.await(ctx, gang.AllReady, func() []gang.Effect { return l.head.Prepare(l.now(), order) })
+	return l.await(ctx, gang.AllReady, func() []gang.Effect { return l.head.Prepare(l.now(), order, l.address) })
+}
+
+func drain(facts <-chan strategy.Fact) {
+	for range facts {
+	}
 }
 
 // clear has all nodes give up what they have prepared.

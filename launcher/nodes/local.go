@@ -30,6 +30,8 @@ const (
 // follower's owner, but prepare and run, which are goroutines of their own.
 type local struct {
 	f      *follower
+	here   *Here // nil where there is none
+	unable error // why not
 	order  gang.Prepare
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -56,7 +58,7 @@ const (
 )
 
 func newLocal(f *follower, order gang.Prepare) *local {
-	l := &local{f: f, order: order}
+	l := &local{f: f, here: f.here, unable: f.unable, order: order}
 	l.ctx, l.cancel = context.WithCancelCause(f.done)
 	return l
 }
@@ -92,9 +94,9 @@ func notReady(err error) gang.NotReady {
 }
 
 func (l *local) ready() ([]strategy.Fact, error) {
-	here := l.f.here
+	here := l.here
 	if here == nil {
-		return nil, l.f.unable
+		return nil, l.unable
 	}
 	if l.order.Reach {
 		if err := reach(l.ctx, l.order.Addr, l.order.Port); err != nil {
@@ -159,7 +161,7 @@ func (l *local) start() {
 
 // run runs the ranks to their end.
 func (l *local) run(launch launcher.Launch) {
-	ranks, err := l.f.here.Starter.Start(l.ctx, launch)
+	ranks, err := l.here.Starter.Start(l.ctx, launch)
 	if err != nil {
 		l.f.over(l, notReady(err))
 		return
@@ -175,7 +177,7 @@ func (l *local) run(launch launcher.Launch) {
 		l.f.say(gang.Event{Fact: l.placed(f)})
 	}
 	l.stops.Wait()
-	l.f.over(l, gang.Stopped{Inventory: l.f.here.World.Inventory(l.ctx)})
+	l.f.over(l, gang.Stopped{Inventory: l.here.World.Inventory(l.ctx)})
 }
 
 // placed names the files of a fact as they are found from the attempt's folder.

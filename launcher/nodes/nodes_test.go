@@ -234,6 +234,10 @@ func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeN
 }
 
 func (n *threeNodes) follow(k int, do func(context.Context, *fake), inc string) {
+	n.followWith(k, inc, ranks{k, do})
+}
+
+func (n *threeNodes) followWith(k int, inc string, starter launcher.Starter) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop[k], n.ends[k] = cancel, make(chan End, 1)
 	end := n.ends[k]
@@ -241,7 +245,7 @@ func (n *threeNodes) follow(k int, do func(context.Context, *fake), inc string) 
 		Hello:    gang.Hello{Node: k, Inc: fmt.Sprint(k, inc), Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode, Host: fmt.Sprintf("n%d", k+1)},
 		Patience: Patience{Join: 5 * time.Minute}, Dialer: dialer{n.net, k}, Grace: 3 * time.Second,
 		Begin: func(gang.Welcome, func(string)) (Here, error) {
-			return Here{Recipe: recipe{}, Starter: ranks{k, do}, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
+			return Here{Recipe: recipe{}, Starter: starter, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
 		},
 	}
 	go func() { end <- Follow(ctx, o) }()
@@ -544,4 +548,130 @@ func TestAFirewallIsFoundBeforeRanksWait(t *testing.T) {
 	if d := openDoor(t.Context(), -1); d != nil {
 		t.Error("a door without a port")
 	}
+}
+
+// A clock that is an hour off, and is put right, is off for two windows at most.
+func TestClocks(t *testing.T) {
+	var c clock
+	came := time.Now()
+	for k := range 300 { // seconds
+		off := time.Hour
+		if k >= 100 {
+			off = 0
+		}
+		sent := came.Add(off - 5*time.Millisecond)
+		c.heard(sent, came)
+		got := c.here(sent)
+		if wrong := k >= 100 && k < 230; !wrong && got.Sub(came).Abs() > 10*time.Millisecond {
+			t.Errorf("after %d s: %s", k, got.Sub(came))
+		}
+		came = came.Add(time.Second)
+	}
+	if !c.here(time.Time{}).IsZero() {
+		t.Error("no time has become one")
+	}
+}
+
+// slowStart is ranks that take a while to start, or cannot be.
+type slowStart struct {
+	ranks
+	takes time.Duration
+	err   error
+}
+
+func (s slowStart) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, error) {
+	time.Sleep(s.takes)
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.ranks.Start(ctx, l)
+}
+
+// A node that is lost while the head starts its own ranks ends the attempt, too.
+func TestANodeThatIsLostWhileTheHeadStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		n.lead.opts.Local = slowStart{ranks: ranks{0, good}, takes: 40 * time.Second}
+		go func() {
+			time.Sleep(5 * time.Second)
+			n.stop[2]()
+		}()
+		v, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
+		if err == nil || errext.Code(err, 0) != 75 || !strings.Contains(err.Error(), "node 2 (n3) was lost") {
+			t.Errorf("%+v, %v", v, err)
+		}
+		n.lead.Finish(75, "")
+		_ = n.lead.Close()
+		<-n.ends[1]
+		<-n.ends[2]
+	})
+}
+
+// A node whose ranks cannot be started is no broken GPU, and trying again is not asked for
+// where it would not help.
+func TestANodeThatCannotStartItsRanks(t *testing.T) {
+	for code, want := range map[int]int{2: 1, 75: 75} {
+		synctest.Test(t, func(t *testing.T) {
+			n := begin(t, all(good))
+			n.stop[2]()
+			<-n.ends[2]
+			n.followWith(2, "again", slowStart{err: errext.WithCode(errors.New("no such file"), code)})
+			v, _ := n.run(t, t.Context())
+			if v.Code != want || len(v.Attempts) != 1 || v.Attempts[0].Cause == cause.GPUHardware || !strings.Contains(v.Reason, "node 2 (n3) was lost: it could not start its ranks: no such file") {
+				t.Errorf("code %d: %+v", code, v)
+			}
+		})
+	}
+}
+
+// The newer start of a job ends the older one.
+func TestTheNewerStartEndsTheOlder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		go func() {
+			time.Sleep(20 * time.Second)
+			h := gang.Hello{Node: 1, Inc: "new", Run: "slurm 7", Restart: 1, Version: "v", Digest: "d", Ranks: perNode}
+			Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dialer: dialer{n.net, 1}})
+		}()
+		v, _ := n.run(t, t.Context())
+		if v.Code != 75 || !strings.Contains(v.Reason, "the job was started again (start 1)") {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// Another gpurun does not take the place of one that trains.
+func TestATwinIsSentAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		twin := make(chan End, 1)
+		go func() {
+			time.Sleep(20 * time.Second)
+			h := gang.Hello{Node: 1, Inc: "twin", Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}
+			twin <- Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dialer: dialer{n.net, 1}})
+		}()
+		v, _ := n.run(t, t.Context())
+		if end := <-twin; v.Code != 0 || end.Code != 75 || !strings.Contains(end.Reason, "another gpurun is this node already") {
+			t.Errorf("%+v, %+v", v, end)
+		}
+	})
+}
+
+// Those who come after the end are told of it, for a while.
+func TestWhoComesAfterTheEndIsToldOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		for k := 1; k < 3; k++ {
+			n.stop[k]()
+			<-n.ends[k]
+		}
+		n.lead.head = gang.NewHead(n.lead.opts.Launch, n.lead.opts.Welcome) // nobody has been there
+		go n.lead.Finish(12, "the end")
+		time.Sleep(15 * time.Second)
+		n.follow(1, good, "late")
+		if end := <-n.ends[1]; end.Code != 12 || !end.Told {
+			t.Errorf("%+v", end)
+		}
+		_ = n.lead.Close()
+	})
 }

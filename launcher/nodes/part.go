@@ -49,7 +49,7 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 		return nil, nil
 	}
 	p := &Part{opts: o, launch: Launch{
-		Run: cmp.Or(o.At.GangID, o.Name), Restart: o.At.RestartCount, Version: o.Version, Digest: o.Digest, Nodes: o.At.Nodes, Ranks: o.Ranks,
+		Run: cmp.Or(o.At.GangID, o.Name+" in "+o.Folder), Restart: o.At.RestartCount, Version: o.Version, Digest: o.Digest, Nodes: o.At.Nodes, Ranks: o.Ranks,
 	}}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d", p.launch.Run, p.launch.Restart))
 	p.secret = filepath.Join(o.Folder, ".nodes", hex.EncodeToString(sum[:8])+".secret")
@@ -100,7 +100,7 @@ func (p *Part) Lead(l *launcher.Launcher, run Run) {
 	}
 	p.lead = NewLead(LeadOptions{
 		Launch: p.launch, Welcome: gang.Welcome{Gen: rand.Text(), Dir: run.Dir, Tracked: run.Tracked, Began: run.Began}, Links: p.links,
-		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note, Reach: run.Reach,
+		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note, Reach: run.Reach, Grace: run.Grace,
 	})
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
 }
@@ -112,6 +112,8 @@ type Run struct {
 	// Port finds the port on which rank 0 serves the rendezvous of an attempt.
 	Port func(ctx context.Context, attempt int) (int, error)
 	Note func(string) // tells people something
+	// Grace is what the head's own ranks get where an attempt cannot be started.
+	Grace time.Duration
 	// Reach has all nodes try the address of the rendezvous before ranks are started.
 	Reach bool
 }
