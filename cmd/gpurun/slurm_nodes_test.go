@@ -22,7 +22,7 @@ func openSlurm(t *testing.T, settings ...string) *slurm {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	s := &slurm{lab: program, env: append(os.Environ(), append(settings, "SLURM_RUN="+filepath.Join(dir, "slurm"))...), here: filepath.Join(dir, "slurm", "share"), there: "/shared"}
+	s := &slurm{lab: program, env: append(os.Environ(), append(settings, "SLURM_RUN="+filepath.Join(dir, "slurm"), "SLURM_OWNER="+strconv.Itoa(os.Getpid()))...), here: filepath.Join(dir, "slurm", "share"), there: "/shared"}
 	out, err := s.do("up").CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 3 {
