@@ -12,7 +12,8 @@
 # What is built lies in the user's cache, and what is up in the folder SLURM_RUN, so that several
 # can be. Commands run in /shared, which all nodes have, and which is share in SLURM_RUN. Needs
 # root, Debian and overlayfs; where that cannot be had, build and up say why and end with 3.
-# SLURMD_TIMEOUT is after how many seconds Slurm gives a silent node up.
+# SLURM_OWNER is a process with whose end all of it ends at the latest; SLURMD_TIMEOUT is after
+# how many seconds Slurm gives a silent node up.
 set -eu
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/gpurun/slurm
 LAB=${SLURM_RUN:-$CACHE/up}
@@ -72,6 +73,9 @@ up() {
     done
     [ -e "$LAB/ready" ] || unable "its nodes did not come up: $(tail -n 1 "$LAB/up.log")"
     tr -d ' ' <"/proc/$above/task/$above/children" >"$LAB/pid"
+    if [ -n "${SLURM_OWNER:-}" ]; then
+        setsid sh -c 'tail --pid="$1" -f /dev/null; exec "$0" down' "$0" "$SLURM_OWNER" >/dev/null 2>&1 9>&- </dev/null &
+    fi
 }
 
 _nodes() {

@@ -33,7 +33,7 @@ func (c *fold) describe(d *Diagnosis, ev Evidence, all []candidate, best candida
 		d.ExitCode = c.firstExitCode()
 	}
 	d.Error, d.Lost = c.lastError(all, best), c.facts[best.fact].Lost
-	d.Place = c.place(d, all, best)
+	d.Place, d.Node = c.place(d, all, best), c.nodeOf(ev, d.Rank)
 	if best.code == cause.Hang {
 		c.hung(d)
 	}

@@ -13,6 +13,8 @@ type Diagnosis struct {
 	Late bool `json:"late"`
 	// Rank is where it began, -1 where that cannot be known.
 	Rank int `json:"rank"`
+	// Node is where that rank ran, "node 2 (n3)", where there are several nodes.
+	Node string `json:"node,omitempty"`
 	// Ranks are all ranks that show the same cause.
 	Ranks []int `json:"ranks,omitempty"`
 	// Device is "cuda:3", "cpu", or empty where nothing says it.

@@ -45,6 +45,9 @@ type Fact struct {
 	// was by then.
 	Stall *Stall `json:"stall,omitempty"`
 	Stack *Stack `json:"stack,omitempty"`
+	// Nodes are the hosts of all nodes of the attempt, by their numbers, where there are
+	// several.
+	Nodes []string `json:"nodes,omitempty"`
 	// Lost is a node that takes no part in the attempt any more.
 	Lost *Lost `json:"lost,omitempty"`
 	// Gap names something that could not be observed: "no NVML on node 3".

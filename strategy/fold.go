@@ -20,6 +20,7 @@ type fold struct {
 	tenants   []int
 	stuck     []int
 	lost      []int
+	nodes     []string // the hosts of several nodes
 	gaps      []int
 	ranks     map[int]bool // that some fact is about
 	signs     map[int]int  // rank to fact
@@ -108,6 +109,8 @@ func (c *fold) take(i int) {
 		if finding, ok := f.DriverEvent.Finding(); ok {
 			c.findings = append(c.findings, found{fact: i, rank: f.Rank, finding: &finding})
 		}
+	case f.Nodes != nil:
+		c.nodes = f.Nodes
 	case f.Lost != nil:
 		c.lost = append(c.lost, i)
 		c.findings = append(c.findings, found{fact: i, rank: -1, finding: f.Lost.finding()})

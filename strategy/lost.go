@@ -42,6 +42,16 @@ func (l Lost) finding() *cause.Finding {
 	return f
 }
 
+// nodeOf names the node of a rank, where there are several; each has as many ranks.
+func (c *fold) nodeOf(ev Evidence, rank int) string {
+	n := len(c.nodes)
+	if n < 2 || rank < 0 || ev.Ranks < n {
+		return ""
+	}
+	node := rank / (ev.Ranks / n)
+	return NodeName(node, c.nodes[min(node, n-1)])
+}
+
 // lostNode: nothing is wrong with the plan. A node whose ranks could not be started may not
 // be able to next time, either.
 func lostNode(s *situation) Decision {

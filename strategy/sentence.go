@@ -40,6 +40,9 @@ func (d Diagnosis) Sentence() string {
 	}
 	if d.Rank >= 0 {
 		fmt.Fprintf(&b, " on rank %d", d.Rank)
+		if d.Node != "" {
+			b.WriteString(" of " + d.Node)
+		}
 	}
 	if d.Place != nil && d.Cause.OutOfMemory() {
 		fmt.Fprintf(&b, " at %s", clip(d.Place.String(), 80))

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gang"
 	"github.com/gpurun/gpurun/launcher/job"
@@ -27,12 +28,19 @@ func take(ctx context.Context, p *prepared, own job.Own) (*nodes.Part, error) {
 }
 
 // follow starts the ranks of this node as node 0 says, until the run is over.
-func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Signals) error {
+func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Signals, s streams) error {
 	nobody, err := os.OpenFile(os.DevNull, os.O_RDWR, 0) // node 0 shows its own ranks; all have logs
 	if err != nil {
 		return err
 	}
 	defer nobody.Close()
+	at := p.Where()
+	say := func(format string, args ...any) {
+		if !at.Slurm() { // which shows the words of all nodes as one text
+			console.NewPage(s.err, nil).Printf("gpurun: node %d of %d: "+format+"\n", append([]any{at.NodeRank, at.Nodes}, args...)...)
+		}
+	}
+	say("node 0 decides, on %s, and shows the run", at.Head)
 	grace := p.Job().Launch.ShutdownTimeout
 	code, err := part.Follow(ctx, grace, func(w gang.Welcome, note func(string)) (nodes.Here, error) {
 		run := filepath.Base(w.Dir)
@@ -55,6 +63,9 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		wired.before.Warn = func(text string) { log.Note("warning: " + text) }
 		return nodes.Here{Recipe: wired.launcher.Recipe, Starter: node.New(wired.node, log, signals), World: node.NewWorld(wired.world, signals, log.Note), Store: log, Close: log.Close}, nil
 	})
+	if err == nil {
+		say("the run ended with %d, and node 0 says why", code)
+	}
 	if err == nil && code != 0 {
 		err = &verb.Ended{Code: code}
 	}

@@ -21,7 +21,6 @@ import (
 // A crew is a launch on several nodes, of gpuruns that all run on this machine.
 type crew struct {
 	dir   string // of the job; what the crew's processes have in their environment tells them
-	env   []string
 	nodes []*crewNode
 }
 

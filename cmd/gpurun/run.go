@@ -101,7 +101,7 @@ func prepareAndLaunch(ctx context.Context, j *job.Job, own job.Own, begun journa
 		return verdict, err
 	}
 	if part.Follows() {
-		return verdict, follow(ctx, p, part, signals)
+		return verdict, follow(ctx, p, part, signals, s)
 	}
 	defer func() { part.End(verdict, err) }()
 	return launch(ctx, p, own, s, signals, pipe, deadline, part)

@@ -333,3 +333,24 @@ func (w *world) spoil(on []Message) []Message {
 	on[i-1], on[i] = on[i], on[i-1]
 	return on
 }
+
+// A node that cannot be part of the launch is not waited for at its end; one that has not
+// come yet is, so that it need not look for a head that is gone.
+func TestWhoIsToldOfAnEarlyEnd(t *testing.T) {
+	h := NewHead(launch, Welcome{})
+	h.Gather()
+	other := Hello{Node: 1, Inc: "1", Run: launch.Run, Version: "v2", Digest: launch.Digest, Ranks: launch.Ranks}
+	if got := h.Hear(0, 1, 1, other); len(got) != 3 || got[2] != (Effect)(Refused{Node: 1, Why: "it runs gpurun v2, and node 0 runs v1"}) {
+		t.Fatalf("%+v", got)
+	}
+	if got := h.Finish(time.Second, Final{Code: strategy.CodeUsage}); len(got) != 0 {
+		t.Fatalf("nobody was waited for: %+v", got)
+	}
+	late := Hello{Node: 2, Inc: "2", Run: launch.Run, Version: launch.Version, Digest: launch.Digest, Ranks: launch.Ranks, Attempt: -1}
+	if got := h.Hear(2*time.Second, 2, 2, late); !slices.Contains(got, Effect(Send{2, Final{Code: strategy.CodeUsage}})) {
+		t.Fatalf("the late node is not told: %+v", got)
+	}
+	if got := h.Hear(3*time.Second, 2, 2, Bye{}); !slices.Contains(got, Effect(Reached{AllLeft})) {
+		t.Errorf("%+v", got)
+	}
+}

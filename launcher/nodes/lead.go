@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -382,7 +383,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 		l.clear()
 		return nil, err
 	}
-	a := newAttempt(l, local, facts)
+	a := newAttempt(l, local, append(facts, l.hosts()))
 	l.do(func() {
 		if err = l.failed; err != nil { // meanwhile
 			return
@@ -417,6 +418,18 @@ func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.
 func drain(facts <-chan strategy.Fact) {
 	for range facts {
 	}
+}
+
+// hosts names all nodes.
+func (l *Lead) hosts() strategy.Fact {
+	own, _ := os.Hostname()
+	hosts := []string{own}
+	l.do(func() {
+		for k := 1; k < l.opts.Launch.Nodes; k++ {
+			hosts = append(hosts, l.head.Host(k))
+		}
+	})
+	return strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Nodes: hosts}
 }
 
 // clear has all nodes give up what they have prepared.

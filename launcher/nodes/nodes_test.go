@@ -311,6 +311,11 @@ func TestOutOfMemoryOnOneNodeIsOnePlanForAll(t *testing.T) {
 		if v.Outcome != strategy.Trained || len(v.Attempts) != 2 || v.Attempts[0].Cause != cause.CUDAOOM || *v.Attempts[0].Rank != 5 {
 			t.Errorf("%+v", v)
 		}
+		for _, e := range n.store.events {
+			if d, ok := e.(launcher.Decided); ok && d.Diagnosis.Fatal && !strings.Contains(d.Decision.Reason, "out of memory in backward on rank 5 of node 2 (n3)") {
+				t.Errorf("the node is not named: %s", d.Decision.Reason)
+			}
+		}
 		for node, got := range batches {
 			if !slices.Equal(got, []string{"8", "4"}) {
 				t.Errorf("node %d trained with micro batches %q", node, got)

@@ -90,7 +90,7 @@ func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gan
 	if end.Told {
 		return end.Code, nil
 	}
-	return end.Code, errext.WithCode(errext.Errorf("what node 0 prints says how the run ended", "%s: %s", strategy.NodeName(p.opts.At.NodeRank, host), end.Reason), end.Code)
+	return end.Code, errext.WithCode(errext.Errorf("gpurun verdict RUNDIR says how the run ended, and so does what node 0 printed", "%s: %s", strategy.NodeName(p.opts.At.NodeRank, host), end.Reason), end.Code)
 }
 
 // Lead makes the launcher of one node that of all.

@@ -62,6 +62,8 @@ var networkPatterns = []pattern{
 	// Gloo's peers, and NCCL's bootstrap over the store.
 	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection closed by peer")},
 	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection reset by peer")},
+	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "] connect ["), phase: Load}, // No route to host, for example
+	{code: NCCLError, weight: WeightSymptom, words: words("Gloo connectFullMesh failed"), phase: Load},
 	{code: NCCLError, weight: WeightSymptom, words: words("is setting up NCCL communicator and retrieving ncclUniqueId")},
 	// Stores and peers that are gone.
 	{code: Unknown, weight: WeightSymptom, words: words("recvValueWithTimeout failed")},
