@@ -202,13 +202,12 @@ func (s *store) Finish(v launcher.Verdict) error                     { return s.
 
 // A launchOf three nodes, each with ranks that do what a function says.
 type threeNodes struct {
-	net     *wires
-	lead    *Lead
-	job     launcher.Launcher
-	store   *store
-	ends    [3]chan End
-	stop    [3]context.CancelFunc
-	verdict launcher.Verdict
+	net   *wires
+	lead  *Lead
+	job   launcher.Launcher
+	store *store
+	ends  [3]chan End
+	stop  [3]context.CancelFunc
 }
 
 func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeNodes {
@@ -460,7 +459,7 @@ func TestWhereOneNodeCannotStartNoneDoes(t *testing.T) {
 	})
 }
 
-type other struct{ recipe }
+type other struct{}
 
 func (other) Apply(strategy.Plan, string, string) (launcher.Command, error) {
 	return launcher.Command{Argv: []string{"another.py"}}, nil
