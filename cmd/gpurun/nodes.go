@@ -61,7 +61,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		log := node.OpenEventLog(store)
 		wired.node.Preflight = preflight.Of(p.Prepared, wired.before, false)
 		wired.before.Warn = func(text string) { log.Note("warning: " + text) }
-		return nodes.Here{Recipe: wired.launcher.Recipe, Starter: node.New(wired.node, log, signals), World: node.NewWorld(wired.world, signals, log.Note), Store: log, Close: log.Close}, nil
+		return nodes.Here{Recipe: wired.launcher.Recipe, Starter: node.New(wired.node, log, signals), World: node.NewWorld(wired.world, signals, log.Note), Store: log, Notice: signals.Heed, Close: log.Close}, nil
 	})
 	if err == nil {
 		say("the run ended with %d, and node 0 says why", code)

@@ -94,7 +94,7 @@ func (f *Follower) Hear(now time.Duration, message Message) []Effect {
 		}
 	case Stop:
 		f.stop(said)
-	case Release, Stacks:
+	case Release, Stacks, Notice:
 		if f.stage == Running {
 			f.do(said)
 		}

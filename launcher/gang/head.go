@@ -93,7 +93,7 @@ func (h *Head) stop(now time.Duration, k int, s Stop) {
 	h.send(k, s)
 }
 
-// Pass tells all nodes that have ranks something that is soon over: Release, Stacks.
+// Pass tells all nodes that have ranks something that is soon over: Release, Stacks, Notice.
 func (h *Head) Pass(m Message) []Effect {
 	for k := range h.followers() {
 		if h.members[k].stage == Running {

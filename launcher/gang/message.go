@@ -125,6 +125,10 @@ type (
 	Stacks struct {
 		Attempt int `json:"attempt"`
 	}
+	// Notice passes a signal on by which the end of the time was announced to the head.
+	Notice struct {
+		Signal int `json:"signal"`
+	}
 	// Final ends the launch.
 	Final struct {
 		Code   int    `json:"code"`
@@ -159,6 +163,7 @@ func (Ack) kind() string      { return "ack" }
 func (Stop) kind() string     { return "stop" }
 func (Release) kind() string  { return "release" }
 func (Stacks) kind() string   { return "stacks" }
+func (Notice) kind() string   { return "notice" }
 func (Final) kind() string    { return "final" }
 func (Alive) kind() string    { return "alive" }
 
@@ -182,7 +187,7 @@ var readers = map[string]func(json.RawMessage) (Message, error){
 	"hello": body[Hello], "ready": body[Ready], "not-ready": body[NotReady], "started": body[Started], "event": body[Event],
 	"stopped": body[Stopped], "note": body[Note], "leaving": body[Leaving], "bye": body[Bye], "welcome": body[Welcome], "reject": body[Reject],
 	"prepare": body[Prepare], "start": body[Start], "ack": body[Ack], "stop": body[Stop], "release": body[Release],
-	"stacks": body[Stacks], "final": body[Final], "alive": body[Alive],
+	"stacks": body[Stacks], "notice": body[Notice], "final": body[Final], "alive": body[Alive],
 }
 
 func body[M Message](text json.RawMessage) (Message, error) {

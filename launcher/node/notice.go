@@ -138,12 +138,34 @@ func (s *Signals) announce(name string, sig unix.Signal) {
 	caught := s.pass(sig)
 	s.mu.Lock()
 	n.caught = n.caught || caught
+	share := s.share
 	s.mu.Unlock()
+	if share != nil {
+		share(sig)
+	}
 	if first {
 		s.owner.Go(func() { s.heed(n) })
 		return
 	}
 	s.note("%s: another notice, passed to the ranks that listen for it", name)
+}
+
+// Share has each notice from now on passed on to the other nodes, too.
+func (s *Signals) Share(tell func(unix.Signal)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.share = tell
+}
+
+// Heed takes in a notice that node 0 was given. A scheduler that told all nodes has told
+// this one's ranks already.
+func (s *Signals) Heed(sig unix.Signal) {
+	s.mu.Lock()
+	known := s.noticed != nil
+	s.mu.Unlock()
+	if !known {
+		s.announce(unix.SignalName(sig), sig)
+	}
 }
 
 // heed decides what a notice means, and stops the run in time where it means that.

@@ -47,8 +47,9 @@ type Signals struct {
 	hurried  bool          // and its ranks get no grace
 	paused   bool
 	onNotice NoticeOptions
-	screen   *output.Screen // on which gpurun draws; nil for none
-	noticed  *notice        // the first; nil for none
+	screen   *output.Screen    // on which gpurun draws; nil for none
+	noticed  *notice           // the first; nil for none
+	share    func(unix.Signal) // tells other nodes of a notice; nil for none
 }
 
 // Listen begins to take signals in, until Close. The context ends, with a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -30,7 +31,10 @@ type Here struct {
 	Starter launcher.Starter
 	World   launcher.World
 	Store   launcher.Store
-	Close   func() // nil for nothing to close
+	// Notice passes a notice on to the ranks that listen for it, and Close ends what is not
+	// needed any more; nil for nobody and nothing.
+	Notice func(syscall.Signal)
+	Close  func()
 }
 
 // An End is how the launch ended for a follower.
@@ -229,6 +233,10 @@ func (f *follower) obey(order gang.Message) {
 		f.local.release()
 	case gang.Stacks:
 		f.local.stacks()
+	case gang.Notice:
+		if f.here.Notice != nil {
+			f.here.Notice(syscall.Signal(o.Signal))
+		}
 	}
 }
 

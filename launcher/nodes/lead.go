@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -444,6 +445,11 @@ func stopped(ctx context.Context, err error) error {
 		return stop
 	}
 	return err
+}
+
+// Notice passes a notice on to the ranks of all other nodes that listen for it.
+func (l *Lead) Notice(signal syscall.Signal) {
+	l.do(func() { l.carry(l.head.Pass(gang.Notice{Signal: int(signal)})) })
 }
 
 // Finish tells all nodes how the run ended, and waits until they know, or are not there.

@@ -202,12 +202,13 @@ func (s *store) Finish(v launcher.Verdict) error                     { return s.
 
 // A launchOf three nodes, each with ranks that do what a function says.
 type threeNodes struct {
-	net   *wires
-	lead  *Lead
-	job   launcher.Launcher
-	store *store
-	ends  [3]chan End
-	stop  [3]context.CancelFunc
+	net     *wires
+	lead    *Lead
+	job     launcher.Launcher
+	store   *store
+	ends    [3]chan End
+	stop    [3]context.CancelFunc
+	noticed [3]chan syscall.Signal
 }
 
 func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeNodes {
@@ -238,13 +239,13 @@ func (n *threeNodes) follow(k int, do func(context.Context, *fake), inc string) 
 
 func (n *threeNodes) followWith(k int, inc string, starter launcher.Starter) {
 	ctx, cancel := context.WithCancel(context.Background())
-	n.stop[k], n.ends[k] = cancel, make(chan End, 1)
+	n.stop[k], n.ends[k], n.noticed[k] = cancel, make(chan End, 1), make(chan syscall.Signal, 1)
 	end := n.ends[k]
 	o := FollowOptions{
 		Hello:    gang.Hello{Node: k, Inc: fmt.Sprint(k, inc), Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode, Host: fmt.Sprintf("n%d", k+1)},
 		Patience: Patience{Join: 5 * time.Minute}, Dialer: dialer{n.net, k}, Grace: 3 * time.Second,
 		Begin: func(gang.Welcome, func(string)) (Here, error) {
-			return Here{Recipe: recipe{}, Starter: starter, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
+			return Here{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
 		},
 	}
 	go func() { end <- Follow(ctx, o) }()
@@ -677,5 +678,24 @@ func TestWhoComesAfterTheEndIsToldOfIt(t *testing.T) {
 			t.Errorf("%+v", end)
 		}
 		_ = n.lead.Close()
+	})
+}
+
+// A notice to the head is one to the ranks of all nodes.
+func TestANoticeReachesAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		go func() {
+			time.Sleep(20 * time.Second)
+			n.lead.Notice(syscall.SIGUSR1)
+		}()
+		if v, _ := n.run(t, t.Context()); v.Code != 0 {
+			t.Errorf("%+v", v)
+		}
+		for k := 1; k < 3; k++ {
+			if got := <-n.noticed[k]; got != syscall.SIGUSR1 {
+				t.Errorf("node %d: %s", k, got)
+			}
+		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -103,6 +104,15 @@ func (p *Part) Lead(l *launcher.Launcher, run Run) {
 		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note, Reach: run.Reach, Grace: run.Grace,
 	})
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
+}
+
+// Notice passes a notice on to the ranks of all other nodes that listen for it; nil where
+// there are none.
+func (p *Part) Notice() func(syscall.Signal) {
+	if p == nil {
+		return nil
+	}
+	return p.lead.Notice
 }
 
 // A Run is what followers have to know of it.
