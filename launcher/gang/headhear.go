@@ -47,6 +47,9 @@ func (h *Head) counts(now time.Duration, node int, message Message) bool {
 		return true
 	case Leaving:
 		h.lose(now, node, Lost{Why: said.Why, Left: true})
+		if m.stage == Idle {
+			m.move(now, Absent)
+		}
 	case Bye:
 		if h.final != nil {
 			m.move(now, Left)

@@ -55,6 +55,7 @@ const (
 	prepared
 	starting
 	running
+	over // nothing is left to stop
 )
 
 func newLocal(f *follower, order gang.Prepare) *local {
@@ -176,6 +177,9 @@ func (l *local) run(launch launcher.Launch) {
 	for f := range ranks.Facts() {
 		l.f.say(gang.Event{Fact: l.placed(f)})
 	}
+	l.mu.Lock()
+	l.step = over
+	l.mu.Unlock()
 	l.stops.Wait()
 	l.f.over(l, gang.Stopped{Inventory: l.here.World.Inventory(l.ctx)})
 }

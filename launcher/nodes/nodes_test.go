@@ -431,6 +431,7 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 		n := begin(t, all(func(context.Context, *fake) { t.Error("ranks were started") }))
 		n.stop[2]()
 		<-n.ends[2]
+		synctest.Wait() // until the head knows
 		n.ends[2] <- End{}
 		_, err := n.lead.Start(t.Context(), launcher.Launch{})
 		if err == nil || !strings.Contains(err.Error(), "node 2 of 3 did not come within 5m0s") || errext.Code(err, 0) != 75 {
@@ -670,7 +671,7 @@ func TestWhoComesAfterTheEndIsToldOfIt(t *testing.T) {
 			n.stop[k]()
 			<-n.ends[k]
 		}
-		n.lead.head = gang.NewHead(n.lead.opts.Launch, n.lead.opts.Welcome) // nobody has been there
+		n.lead.do(func() { n.lead.head = gang.NewHead(n.lead.opts.Launch, n.lead.opts.Welcome) }) // nobody has been there
 		go n.lead.Finish(12, "the end")
 		time.Sleep(15 * time.Second)
 		n.follow(1, good, "late")

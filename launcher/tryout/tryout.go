@@ -29,6 +29,9 @@ const (
 	peers = time.Second
 	// killBound is how long processes may take to die.
 	killBound = 3 * time.Second
+	// holdBound is how long what was written may take to be read, where somebody still holds
+	// a pipe.
+	holdBound = 10 * time.Second
 )
 
 // Said is what a process wrote, and how it ended.
@@ -135,7 +138,7 @@ func (s *streams) close() {
 // cannot be killed, and is not waited for.
 func (s *streams) wait() []string {
 	for _, r := range s.ours {
-		_ = r.SetReadDeadline(time.Now().Add(time.Second))
+		_ = r.SetReadDeadline(time.Now().Add(holdBound))
 	}
 	s.reading.Wait()
 	var texts []string
