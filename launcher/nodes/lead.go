@@ -317,6 +317,9 @@ func (l *Lead) await(ctx context.Context, p gang.Point, order func() []gang.Effe
 	}
 }
 
+// tellAfter is after which time people are told that nodes are waited for.
+const tellAfter = 10 * time.Second
+
 // errJoin is the cause of a wait for nodes that took too long.
 var errJoin = errors.New("nodes are missing")
 
@@ -343,6 +346,10 @@ func loopback(addr string) bool {
 func (l *Lead) gather(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, l.opts.Join, errJoin)
 	defer cancel()
+	tell := time.AfterFunc(tellAfter, func() {
+		l.opts.Note(fmt.Sprintf("waiting for %s of %d, for %s at most", l.missing(), l.opts.Launch.Nodes, l.opts.Join))
+	})
+	defer tell.Stop()
 	_, err := l.await(bounded, gang.AllThere, func() []gang.Effect {
 		if l.refused != nil {
 			l.fail(l.refused)
@@ -353,14 +360,19 @@ func (l *Lead) gather(ctx context.Context) error {
 	if !errors.Is(err, errJoin) {
 		return err
 	}
-	var missing []string
+	return errext.WithCode(errext.Errorf("each node starts gpurun with the same command; what the missing ones print says why they did not come",
+		"%s of %d did not come within %s", l.missing(), l.opts.Launch.Nodes, l.opts.Join), strategy.CodeRetry)
+}
+
+// missing names the nodes that have not come.
+func (l *Lead) missing() string {
+	var names []string
 	l.do(func() {
 		for _, k := range l.head.Missing() {
-			missing = append(missing, l.name(k))
+			names = append(names, l.name(k))
 		}
 	})
-	return errext.WithCode(errext.Errorf("each node starts gpurun with the same command; what the missing ones print says why they did not come",
-		"%s of %d did not come within %s", strings.Join(missing, ", "), l.opts.Launch.Nodes, l.opts.Join), strategy.CodeRetry)
+	return strings.Join(names, ", ")
 }
 
 // Start starts the ranks of all nodes, or none.

@@ -437,6 +437,11 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "node 2 of 3 did not come within 5m0s") || errext.Code(err, 0) != 75 {
 			t.Error(err)
 		}
+		n.store.mu.Lock()
+		if told, ok := n.store.events[0].(launcher.Noticed); !ok || told.Text != "waiting for node 2 of 3, for 5m0s at most" {
+			t.Errorf("%+v", n.store.events)
+		}
+		n.store.mu.Unlock()
 		n.lead.Finish(75, "")
 		_ = n.lead.Close()
 		<-n.ends[1]
