@@ -9,7 +9,7 @@ def init_process_group(backend, rank=0, **_):
         open(fake["collective"] + str(rank), "w").close()
         time.sleep(1000)
     if "collective" in fake and rank == 1:
-        print("NCCL WARN " + fake["collective"])
+        print("NCCL WARN " + fake["collective"], flush=True)  # as C does, before the exception
         raise RuntimeError("NCCL error in: unhandled system error")
 
 
