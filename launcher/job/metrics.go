@@ -28,7 +28,7 @@ func (r *reader) readMetrics(forAll bool) {
 		if why := badTextFile(file, forAll); why != "" {
 			t.bad("textfile", "%s", why)
 		}
-		m.TextFile, r.job.textFileHere = r.path(file), !forAll
+		m.TextFile, r.job.textFileHere = r.path(file), !forAll && file != ""
 	}
 	if t.has("listen") {
 		m.Listen = t.text("listen", "")
