@@ -30,7 +30,6 @@ type (
 	// found beforehand, memory that somebody else holds for example.
 	Ready struct {
 		Attempt int             `json:"attempt"`
-		Digest  string          `json:"digest"` // of what the ranks would be started with
 		Facts   []strategy.Fact `json:"facts,omitempty"`
 	}
 	// NotReady says why not. Nothing was started.
@@ -118,13 +117,9 @@ type (
 		Spare   []int         `json:"spare,omitempty"` // global ranks
 	}
 	// Release lets ranks go on that wait before their first optimizer step.
-	Release struct {
-		Attempt int `json:"attempt"`
-	}
+	Release struct{}
 	// Stacks has each rank tell where it is.
-	Stacks struct {
-		Attempt int `json:"attempt"`
-	}
+	Stacks struct{}
 	// Notice passes a signal on by which the end of the time was announced to the head.
 	Notice struct {
 		Signal int `json:"signal"`

@@ -21,13 +21,14 @@ type attempt struct {
 
 	mu       sync.Mutex
 	signs    map[int]strategy.Sign // of the other nodes' ranks
-	progress map[int][]strategy.Fact
+	nodes    map[int]strategy.Sign // of each of these nodes one, which tells of all of its ranks
+	progress map[int]strategy.Fact // by rank
 }
 
 func newAttempt(l *Lead, local launcher.Attempt, facts []strategy.Fact) *attempt {
 	a := &attempt{
 		lead: l, local: local, facts: newQueue(), out: make(chan strategy.Fact), over: make(chan struct{}),
-		signs: map[int]strategy.Sign{}, progress: map[int][]strategy.Fact{},
+		signs: map[int]strategy.Sign{}, nodes: map[int]strategy.Sign{}, progress: map[int]strategy.Fact{},
 	}
 	for _, f := range facts {
 		a.facts.add(f)
@@ -63,14 +64,15 @@ func (a *attempt) merge() {
 }
 
 // alive takes what a node's ranks last let see of themselves.
-func (a *attempt) alive(c *clock, m gang.Alive) {
+func (a *attempt) alive(node int, c *clock, m gang.Alive) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for rank, sign := range m.Signs {
 		a.signs[rank] = c.sign(sign)
+		a.nodes[node] = a.signs[rank]
 	}
 	for _, f := range m.Progress {
-		a.progress[f.Rank] = []strategy.Fact{c.fact(f)}
+		a.progress[f.Rank] = c.fact(f)
 	}
 }
 
@@ -123,7 +125,7 @@ func (a *attempt) Stacks() {
 	a.local.Stacks()
 }
 
-// LastSign is what a rank last let see of itself.
+// LastSign is what a rank last let see of itself, and what all ranks did of all nodes.
 func (a *attempt) LastSign(rank int) strategy.Sign {
 	own := a.local.LastSign(rank) // of another node's rank: what the head's own let see
 	a.mu.Lock()
@@ -132,19 +134,10 @@ func (a *attempt) LastSign(rank int) strategy.Sign {
 	if !other {
 		sign = own
 	}
-	nodes := map[int]bool{}
-	for _, k := range slices.Sorted(maps.Keys(a.signs)) {
-		s, node := a.signs[k], k/a.lead.opts.Launch.Ranks
+	sign.Others, sign.Anyone, sign.Longest, sign.Steps = own.Others, own.Anyone, own.Longest, own.Steps
+	for _, s := range a.nodes {
 		sign.Others, sign.Anyone = later(sign.Others, s.Others), later(sign.Anyone, s.Anyone)
-		sign.Longest = max(sign.Longest, s.Longest)
-		if !nodes[node] && (!other || node != rank/a.lead.opts.Launch.Ranks) {
-			sign.Steps += s.Steps // of all of a node's ranks
-		}
-		nodes[node] = true
-	}
-	if other {
-		sign.Others, sign.Anyone = later(sign.Others, own.Others), later(sign.Anyone, own.Anyone)
-		sign.Longest, sign.Steps = max(sign.Longest, own.Longest), sign.Steps+own.Steps
+		sign.Longest, sign.Steps = max(sign.Longest, s.Longest), sign.Steps+s.Steps
 	}
 	return sign
 }
@@ -155,7 +148,7 @@ func (a *attempt) Progress() []strategy.Fact {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, k := range slices.Sorted(maps.Keys(a.progress)) {
-		all = append(all, a.progress[k]...)
+		all = append(all, a.progress[k])
 	}
 	return all
 }

@@ -210,7 +210,7 @@ func (l *Lead) heard(node int, m gang.Message) {
 		c := l.clock(node)
 		c.heard(said.At, time.Now())
 		if l.running != nil {
-			l.running.alive(c, said)
+			l.running.alive(node, c, said)
 		}
 	case gang.Stopped:
 		l.inventories[node] = said.Inventory

@@ -76,7 +76,7 @@ func (l *local) prepare() {
 	case err != nil:
 		l.f.over(l, notReady(err))
 	default:
-		l.f.say(gang.Ready{Digest: l.order.Digest, Facts: facts})
+		l.f.say(gang.Ready{Facts: facts})
 	}
 }
 

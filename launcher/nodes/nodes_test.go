@@ -705,3 +705,35 @@ func TestANoticeReachesAllNodes(t *testing.T) {
 		}
 	})
 }
+
+// What a rank let see of itself is its own; what all ranks did is that of all nodes.
+func TestTheLastSignOfARank(t *testing.T) {
+	at := time.Now()
+	a := newAttempt(&Lead{}, signing{strategy.Sign{Output: at, Steps: 2, Longest: 3, Others: at}}, nil)
+	var c clock
+	c.heard(at, at)
+	for node := 1; node < 3; node++ {
+		steps := at.Add(time.Duration(node) * time.Minute)
+		a.alive(node, &c, gang.Alive{Signs: map[int]strategy.Sign{
+			2 * node: {Output: steps, Steps: 5, Longest: 7, Others: steps}, 2*node + 1: {Output: at, Steps: 5, Longest: 7, Others: steps},
+		}})
+	}
+	last := at.Add(2 * time.Minute)
+	for rank, output := range map[int]time.Time{0: at, 1: at, 2: at.Add(time.Minute), 3: at, 4: last, 5: at} {
+		got := a.LastSign(rank)
+		if !got.Output.Equal(output) || got.Steps != 12 || got.Longest != 7 || !got.Others.Equal(last) {
+			t.Errorf("rank %d: %+v", rank, got)
+		}
+	}
+}
+
+// signing is ranks that all let see the same.
+type signing struct{ sign strategy.Sign }
+
+func (s signing) LastSign(int) strategy.Sign { return s.sign }
+func (signing) Facts() <-chan strategy.Fact  { return nil }
+func (signing) Stop(int, time.Duration)      {}
+func (signing) StopPeers(int, []int)         {}
+func (signing) Release()                     {}
+func (signing) Stacks()                      {}
+func (signing) Progress() []strategy.Fact    { return nil }
