@@ -146,7 +146,7 @@ func Resume(first strategy.Plan, run string, events []Event) (s State, done bool
 			}
 			s.Next.N = e.Evidence.Attempt + 1
 		case Decided:
-			done = s.decide(e)
+			done, s.Closed = s.decide(e), false
 		case Finished:
 			s.Verdict, open = e.Verdict, unfinished{}
 			done, s.Closed = e.Verdict.Outcome.Final(), true

@@ -184,6 +184,23 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// A decision that is made anew has no verdict yet, whatever an earlier one had.
+func TestDecidedAgainIsNotClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, scripts: []script{{acts: []act{raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1), exit(time.Hour, 1, 1)}}}}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute+time.Second, func() { cancel(&Signal{Number: syscall.SIGINT}) })
+		if v, err := newLauncher(s).Run(ctx, first()); err != nil || v.Outcome != strategy.Stopped {
+			t.Fatalf("%+v, %v", v, err)
+		}
+		exhausted := Decided{Decision: strategy.Decision{Outcome: strategy.Exhausted, Code: strategy.CodeExhausted}}
+		state, done := Resume(plan0, "r", slices.Concat([]Event{Began{}}, s.events, []Event{Began{}, exhausted}))
+		if !done || state.Closed || state.Verdict.Outcome != strategy.Exhausted {
+			t.Errorf("done %v, closed %v, %+v", done, state.Closed, state.Verdict)
+		}
+	})
+}
+
 // A plan that ran out of memory does not run again, also where somebody stopped gpurun at
 // that moment.
 func TestStoppedWhileOutOfMemory(t *testing.T) {
