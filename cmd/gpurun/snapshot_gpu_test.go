@@ -44,6 +44,9 @@ func TestSnapshotOnAGPU(t *testing.T) {
 					t.Errorf("nothing of %s in\n%s", lineNumbers(t, want), tail(out, 60))
 				}
 			}
+			if strings.Contains(all, "attention") {
+				t.Error("the model has no attention")
+			}
 			if len(test.want) == 0 && len(said) > 0 || len(said) > 5 {
 				t.Errorf("%d lines", len(said))
 			}

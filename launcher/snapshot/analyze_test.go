@@ -12,7 +12,7 @@ import (
 // measured is what a GPT-2 says of itself, its input 16 × 2048 tokens.
 var measured = &memory.Measurement{
 	Shape: []int{16, 2048}, Longest: 16 * 2048, Autocast: "bfloat16",
-	Model: &memory.Model{Vocabulary: 50257, Hidden: 768, Bytes: map[string]int64{"float32": 1 << 29}},
+	Model: &memory.Model{Vocabulary: 50257, Hidden: 768, Attention: true, Bytes: map[string]int64{"float32": 1 << 29}},
 }
 
 // text gives a file of testdata, which make.py has made with Python's pickle.
@@ -88,7 +88,7 @@ memory at the failure: 1020 MiB held; by line:
 
 // What a tensor is by its size: nothing that could as well be another one.
 func TestShapes(t *testing.T) {
-	square := &memory.Measurement{Shape: []int{4, 1024}, Longest: 4096, Model: &memory.Model{Vocabulary: 32768, Hidden: 1024, Bytes: map[string]int64{"bfloat16": 1}}}
+	square := &memory.Measurement{Shape: []int{4, 1024}, Longest: 4096, Model: &memory.Model{Vocabulary: 32768, Hidden: 1024, Attention: true, Bytes: map[string]int64{"bfloat16": 1}}}
 	for _, test := range []struct {
 		name  string
 		m     *memory.Measurement
@@ -103,6 +103,8 @@ func TestShapes(t *testing.T) {
 		{"of another length", measured, 16 * 2000 * 50257 * 4, place{}, "logits", []int{64000, 50257}, "bf16"},
 		{"the output's weight", measured, 768 * 50257 * 2, place{}, "", nil, ""},
 		{"scores", measured, 16 * 12 * 2048 * 2048 * 2, place{}, "attention scores", []int{16, 12, 2048, 2048}, "bf16"},
+		{"a model without attention", &memory.Measurement{Shape: []int{4, 1024}, Model: &memory.Model{Vocabulary: 512, Hidden: 512}}, 4 * 8 * 1024 * 1024 * 4, place{}, "", nil, ""},
+		{"of heads that are too narrow", &memory.Measurement{Shape: []int{4, 1024}, Model: &memory.Model{Vocabulary: 512, Hidden: 512, Attention: true}}, 512 << 20, place{}, "", nil, ""},
 		{"a linear module's output", square, 4 * 1024 * 4096 * 2, place{}, "", nil, ""},
 		{"the same where attention is named", square, 4 * 1024 * 4096 * 2, place{attention: true}, "attention scores", []int{4, 4, 1024, 1024}, "bf16"},
 		{"a round vocabulary", square, 4 * 1024 * 32768 * 2, place{}, "logits", []int{4, 1024, 32768}, "bf16"},

@@ -187,12 +187,13 @@ func otherLogits(c claim, element int64, m *memory.Measurement) []int {
 // heads are so wide.
 const (
 	widestLayer   = 8
-	narrowestHead = 16
+	narrowestHead = 32
 	widestHead    = 256
 )
 
 // scores are attention's: of each head a square of the length. What a linear module makes is
-// a small multiple of the hidden width.
+// a small multiple of the hidden width. Where the stack names no attention, the model must
+// have one, and its heads their usual width.
 func scores(c claim, element int64, m *memory.Measurement) []int {
 	batch, length := tokens(m)
 	if batch == 0 || length < 128 {
@@ -204,7 +205,7 @@ func scores(c claim, element int64, m *memory.Measurement) []int {
 		return nil
 	}
 	hidden, width := m.Model.Hidden, heads*length
-	if !c.place.attention && (hidden <= 0 || hidden%heads != 0 || hidden/heads < narrowestHead || hidden/heads > widestHead || width%hidden == 0 && width/hidden <= widestLayer) {
+	if !c.place.attention && (!m.Model.Attention || hidden <= 0 || hidden%heads != 0 || hidden/heads < narrowestHead || hidden/heads > widestHead || width%hidden == 0 && width/hidden <= widestLayer) {
 		return nil
 	}
 	return []int{int(batch), int(heads), int(length), int(length)}

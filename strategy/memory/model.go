@@ -29,6 +29,8 @@ type Model struct {
 	// Convolutional says that more of the calls are convolutions than linear modules, or
 	// that every block has one over an image.
 	Convolutional bool `json:"convolutional,omitempty"`
+	// Attention says that one of the modules is called attention.
+	Attention bool `json:"attention,omitempty"`
 	// Compiled says that torch.compile or TorchScript runs some of it.
 	Compiled bool        `json:"compiled,omitempty"`
 	Blocks   []BlockList `json:"blocks,omitempty"`
