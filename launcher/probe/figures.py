@@ -25,7 +25,7 @@ def of(root, model, compiled):
     lists, inside = blocks(found_blocks, sizes)
     found.update(
         blocks=lists, outside=total(sizes.keys() - inside), cast=total(cast), cast_outside=total(cast - inside),
-        embedding=total(embedded), tied=bool(embedded & cast), convolutional=convolutional(modules, found_blocks))
+        embedding=total(embedded), tied=bool(embedded & cast), convolutional=convolutional(modules, found_blocks), attention=any(attends(m) for m in modules))
     found["vocabulary"], found["hidden"] = widest(modules)
     return found
 
@@ -68,6 +68,12 @@ def convolutional(modules, lists):
 def wide(module):
     """Tells whether a module is a convolution over an image, or a volume, and neighbours."""
     return bool(kinds(module) & {"Conv2d", "Conv3d"}) and max(module.kernel_size) > 1
+
+
+def attends(module):
+    """Tells whether a module is called attention. There is no other sign of one: what it computes
+    are products of matrices."""
+    return any("attention" in name or "attn" in name for name in map(str.lower, kinds(module)))
 
 
 def widest(modules):

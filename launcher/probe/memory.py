@@ -339,10 +339,13 @@ def observed(device, wanted, allowed, free):
 
 
 def running(memory):
-    """Gives the instant that the job's main thread is in: the backward pass runs in another."""
+    """Gives the instant that the job's main thread is in: the backward pass runs in another.
+
+    No name may stand for a frame here: it may be this one, which would then hold itself, its
+    callers, and with them the tensors of a job that catches the exception and goes on.
+    """
     ranout = load("ranout")
-    frame = sys._current_frames().get(state["thread"])
-    return named(memory, ranout.instant(ranout.frames_from(frame)))
+    return named(memory, ranout.instant(ranout.frames_from(sys._current_frames().get(state["thread"]))))
 
 
 def named(memory, instant):

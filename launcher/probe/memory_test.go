@@ -236,10 +236,10 @@ func TestTwoModels(t *testing.T) {
 }
 
 // What is a convolutional net shows in its blocks: a ConvNeXt has more linear modules than
-// convolutions, as a ViT has.
+// convolutions, as a ViT has. Only that one has attention.
 func TestConvolutional(t *testing.T) {
 	for way, want := range map[string]bool{"mixed": true, "patches": false} {
-		if m := measureIn(t, "images.py", way, false); m.Model == nil || m.Model.Convolutional != want || len(m.Model.Blocks) != 1 {
+		if m := measureIn(t, "images.py", way, false); m.Model == nil || m.Model.Convolutional != want || m.Model.Attention == want || len(m.Model.Blocks) != 1 {
 			t.Errorf("%s: %+v", way, m.Model)
 		}
 	}

@@ -123,6 +123,11 @@ def trouble(text):
         save()
 
 
+def where(place):
+    """Gives file and line of a traceback."""
+    return "%s:%d" % (os.path.basename(place.tb_frame.f_code.co_filename), place.tb_lineno)
+
+
 def guarded(function):
     """Keeps what goes wrong in a hook from the job. The wrapper then gives None."""
     def call(*args, **kwargs):
@@ -130,8 +135,7 @@ def guarded(function):
             return function(*args, **kwargs)
         except Exception as e:
             try:
-                place = e.__traceback__.tb_next or e.__traceback__
-                problem("%s:%d" % (os.path.basename(place.tb_frame.f_code.co_filename), place.tb_lineno), e)
+                problem(where(e.__traceback__.tb_next or e.__traceback__), e)
             except Exception:
                 pass
 

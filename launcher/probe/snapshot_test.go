@@ -22,6 +22,7 @@ type heard struct {
 	Heard     []map[string]any `json:"heard"`
 	Observers int              `json:"observers"`
 	Restored  bool             `json:"restored"` // the job's own function is in its place
+	Stays     bool             `json:"stays"`    // what a forward held that failed, and whose exception was caught
 	files     []string
 }
 
@@ -81,6 +82,7 @@ func TestWhatIsRecorded(t *testing.T) {
 		"dies":      {[]map[string]any{on}, 1, "0", false},
 		"twice":     {[]map[string]any{on}, 1, "0 1", false},
 		"outlived":  {[]map[string]any{on, off}, 1, "", true},
+		"caught":    {[]map[string]any{on, off}, 1, "", true},
 		"own":       {[]map[string]any{on, off}, 1, "0", false}, // off is the job's own call
 		"already":   {nil, 1, "0", false},                       // the watch is not needed, and stays
 		"legacy":    {[]map[string]any{old}, 1, "0", false},
@@ -107,6 +109,9 @@ func TestWhatIsRecorded(t *testing.T) {
 				w := test.want[h.Way]
 				if diff := cmp.Diff(w, want{h.Heard, h.Observers, strings.Join(h.files, " "), h.Restored}, cmp.AllowUnexported(want{}), cmpopts.EquateEmpty()); diff != "" {
 					t.Errorf("%s: %s", h.Way, diff)
+				}
+				if h.Stays {
+					t.Errorf("%s: what was held when memory ran out is not freed", h.Way)
 				}
 			}
 		})

@@ -18,10 +18,10 @@ class Mixed(nn.Module):
 class Patches(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.down = nn.Linear(8, 32), nn.Linear(32, 8)
+        self.up, self.down, self.attend = nn.Linear(8, 32), nn.Linear(32, 8), nn.MultiheadAttention(8, 2)
 
     def forward(self, x):
-        return x + self.down(self.up(x).relu())
+        return x + self.down(self.up(self.attend(x, x, x)[0]).relu())
 
 
 class Net(nn.Module):

@@ -1,9 +1,11 @@
 # A job on the CPU, with a stand-in for PyTorch's CUDA allocator: functions of the same names
 # and signatures that note how they are called. Nothing here asks a GPU. Of several ways, joined
 # by commas, each is a fork.
+import gc
 import json
 import os
 import sys
+import weakref
 
 import torch
 from torch import nn
@@ -72,6 +74,8 @@ class Net(nn.Module):
         self.linear = nn.Linear(4, 4)
 
     def forward(self, x):
+        held = x + 1
+        known.append(weakref.ref(held))
         if n in {"late": [6], "twice": [2, 2, 2], "dies": [2], "outlived": [2, 5]}.get(way, [1]):
             runs_out()
             if way in ("twice",):
@@ -83,15 +87,20 @@ class Net(nn.Module):
 
 net = Net()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-failed = 0
-n = 0
+n, known, stays = 0, [], False
+gc.disable()  # what is caught is to be freed without the collector
 try:
     for n in range(8):
         if way == "own" and n == 1:
             memory._record_memory_history(None)
-        net(torch.ones(2, 4)).sum().backward()
+        try:
+            net(torch.ones(2, 4)).sum().backward()
+        except RuntimeError:
+            if way != "caught":
+                raise
+        stays = stays or known[-1]() is not None
         optimizer.step()
 finally:
-    print(json.dumps({"way": way, "number": number, "heard": heard, "observers": len(observers), "ours": len(ours), "restored": memory._record_memory_history in (record, record_2_0, record_1_13)}), flush=True)
+    print(json.dumps({"way": way, "number": number, "heard": heard, "observers": len(observers), "stays": stays, "ours": len(ours), "restored": memory._record_memory_history in (record, record_2_0, record_1_13)}), flush=True)
     if number:
         os._exit(1)  # Python takes a second to take PyTorch apart in a fork
