@@ -162,23 +162,18 @@ func (s *situation) predict() (Decision, string) {
 	return s.chosen(w, choice), ""
 }
 
-// defragmented reports whether the allocator alone may be enough where the memory was
-// fragmented, by what the same plan is predicted to need with it.
+// defragmented reports whether the allocator alone is likely to be enough where the memory was
+// fragmented, by what the same plan is predicted to need with it: without the failure, which
+// says that the plan needs more than there is, and may say so of the fragments only.
 func (s *situation) defragmented(w *weighing) bool {
 	riders, free := s.riders(phaseFilter{})
 	if !slices.Contains(riders, RungAllocator) {
 		return false
 	}
 	plan := w.translator.memory(s.plan.With(Plan{Allocator: free[Allocator]}))
-	p := w.fit.Predict(plan)
-	return p.Unknown != "" || float64(p.Mean) <= defragmenting*float64(w.fit.Room(plan))
+	p := w.fit.WithoutFailures().Predict(plan)
+	return p.Unknown != "" || p.Mean <= w.fit.Room(plan)
 }
-
-// defragmenting is how much more than the room a plan may be predicted to need for
-// expandable segments to be tried alone where the memory was fragmented: they are worth 3
-// to 11 % of a card (least cards of six plans on an H200, PyTorch 2.11), and the failure
-// itself has raised the prediction above the room.
-const defragmenting = 1.1
 
 // nothingFits is why the ladder is walked although plans are predicted.
 const nothingFits = "no plan is predicted to fit"

@@ -133,7 +133,7 @@ func TestPredictionsKeepTheirDoors(t *testing.T) {
 
 // TestFragmentationIsAnsweredAlone where that may be enough, and only there.
 func TestFragmentationIsAnsweredAlone(t *testing.T) {
-	for room, want := range map[int64]Rung{50 << 30: RungAllocator, 24 << 30: RungMicroBatch} {
+	for room, want := range map[int64]Rung{54 << 30: RungAllocator, 52 << 30: RungMicroBatch, 24 << 30: RungMicroBatch} {
 		a := failedAt(0, sixteen, room)
 		a.Diagnosis.Fragmented = true
 		if d := Decide(predicting(nil), gpt(1), []Attempt{a}, h100); d.Rung != want {

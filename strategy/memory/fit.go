@@ -72,6 +72,15 @@ func NewFit(m Model, d Device, seen []Measurement) *Fit {
 	return f
 }
 
+// WithoutFailures is a fit of the same measurements to which a plan that ran out of memory
+// needs what was seen of it, and not for that reason more than there is.
+func (f *Fit) WithoutFailures() *Fit {
+	g := *f
+	g.anchors = slices.DeleteFunc(slices.Clone(f.anchors), func(a anchor) bool { return a.failed })
+	g.shapes, g.last = map[Plan]*shape{}, nil
+	return &g
+}
+
 // Unknown says why nothing can be predicted for any plan; empty: something can.
 func (f *Fit) Unknown() string { return f.unknown }
 
