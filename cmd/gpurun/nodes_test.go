@@ -52,17 +52,23 @@ func (s *said) String() string {
 // crewMark marks the processes of a crew.
 const crewMark = "GPURUN_TEST_CREW="
 
-// newCrew starts three gpuruns in a job's folder, each with the variables that env has for
-// its number; FILE names another train.toml.
+// newCrew starts three gpuruns in a job's folder.
 func newCrew(t *testing.T, dir string, env map[int][]string) *crew {
+	t.Helper()
+	return crewOf(t, 3, dir, env)
+}
+
+// crewOf starts gpuruns in a job's folder, each with the variables that env has for its
+// number; FILE names another train.toml.
+func crewOf(t *testing.T, nodes int, dir string, env map[int][]string) *crew {
 	t.Helper()
 	c := &crew{dir: dir}
 	t.Cleanup(func() { c.end(t) })
-	for k := range 3 {
+	for k := range nodes {
 		n := &crewNode{Cmd: osexec.Command("sh", "-c", `exec "$0" --run-dir run "${FILE:-train.toml}"`, binary(t)), over: make(chan struct{})}
 		n.Dir, n.Stdout, n.Stderr = dir, &n.said, &n.said
 		n.Env = append(os.Environ(), crewMark+dir, "XDG_STATE_HOME="+filepath.Join(dir, "state"), "GPURUN_JOB_ID="+dir, "GPURUN_SECRET="+strings.Repeat("0123456789abcdef", 4),
-			"GPURUN_NNODES=3", "GPURUN_NODE_RANK="+strconv.Itoa(k), "GPURUN_HEAD=127.0.0.1")
+			"GPURUN_NNODES="+strconv.Itoa(nodes), "GPURUN_NODE_RANK="+strconv.Itoa(k), "GPURUN_HEAD=127.0.0.1")
 		n.Env = append(n.Env, env[k]...)
 		if err := n.Start(); err != nil {
 			t.Fatal(err)
