@@ -110,11 +110,11 @@ type Launch struct {
 	// Closely: an attempt before ran out of memory in a way that only a record of all
 	// allocations can explain.
 	Closely bool
-	// Meeting is where the ranks of all nodes find each other; nil on one node.
-	Meeting *Meeting
+	// Meeting is where the ranks find each other.
+	Meeting Meeting
 }
 
-// A Meeting is one node's place among all nodes of an attempt.
+// A Meeting is one node's place among all nodes of an attempt, of which there may be one.
 type Meeting struct {
 	Node, Nodes int
 	Offset      int // the global rank of the node's first one

@@ -18,12 +18,12 @@ import (
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-// take takes this node's part of a launch on several nodes; nil on one.
+// take takes this node's part of a launch.
 func take(ctx context.Context, p *prepared, own job.Own) (*nodes.Part, error) {
 	j := p.Job()
 	digest, _ := p.Digest(job.DigestVersion)
 	return nodes.Take(ctx, nodes.PartOptions{
-		At: p.Where(), Name: j.Name, Digest: digest, Version: manual.Version(), Ranks: p.Processes(), Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
+		At: p.Where(), Name: j.Name, Digest: digest, Version: manual.Version(), Ranks: p.Ranks(), Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
 	})
 }
 

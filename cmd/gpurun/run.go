@@ -222,7 +222,7 @@ func start(ctx context.Context, w wiring, state launcher.State, log *node.EventL
 	w.launcher.Starter, w.launcher.World, w.launcher.Store = own, world, log
 	w.run.Port = own.Port
 	w.part.Lead(&w.launcher, w.run)
-	signals.Share(w.part.Notice())
+	signals.Share(w.part.Notice)
 	remembered := w.launcher.Recall(ctx, &state)
 	w.began.Job = w.launcher.Job
 	if err := log.Append(w.began); err != nil {

@@ -25,7 +25,7 @@ type wiring struct {
 	world    node.WorldOptions
 	before   *gpu.Baseline
 	notice   node.NoticeOptions
-	part     *nodes.Part // of a launch on several nodes, nil for one
+	part     *nodes.Part
 	run      nodes.Run
 }
 

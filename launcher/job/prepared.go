@@ -138,14 +138,6 @@ func (p *Prepared) BF16(devices []gpu.Device) bool {
 // and is one process for gpurun.
 func (p *Prepared) Ranks() int { return p.resolved.local }
 
-// Processes is the number of processes that gpurun starts on this node.
-func (p *Prepared) Processes() int {
-	if p.resolved.plain {
-		return 1
-	}
-	return p.resolved.local
-}
-
 // Plan is a copy of what the job sets as it is written.
 func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 

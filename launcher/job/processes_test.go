@@ -145,8 +145,8 @@ func TestRankVariablesOfOneProcess(t *testing.T) {
 		if w := p.Warnings(); len(w) != want {
 			t.Errorf("%s: %q", toml, w)
 		}
-		if p.Plain() != (want == 0) || p.Processes() < 1 || filepath.Base(p.Job().Argv[0]) != "train.py" {
-			t.Errorf("%s: plain %v, %d processes", toml, p.Plain(), p.Processes())
+		if p.Plain() != (want == 0) || p.Ranks() < 1 || filepath.Base(p.Job().Argv[0]) != "train.py" {
+			t.Errorf("%s: plain %v, %d ranks", toml, p.Plain(), p.Ranks())
 		}
 	}
 }

@@ -97,6 +97,11 @@ func newFixture(t *testing.T, script string) *fixture {
 	return f
 }
 
+// launch is one of ./train.sh on this node alone.
+func (f *fixture) launch(n int, dir string) launcher.Launch {
+	return launcher.Launch{N: n, Dir: dir, Command: launcher.Command{Argv: []string{"./train.sh"}}, Meeting: launcher.Meeting{Nodes: 1, World: f.opts.Ranks, Addr: "127.0.0.1", Port: 29500}}
+}
+
 // start starts attempt 0 in a folder of its own.
 func (f *fixture) start(t *testing.T) (launcher.Attempt, error) {
 	t.Helper()
@@ -104,7 +109,7 @@ func (f *fixture) start(t *testing.T) (launcher.Attempt, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(f.opts, f.log, f.signals).Start(t.Context(), launcher.Launch{Dir: dir, Command: launcher.Command{Argv: []string{"./train.sh"}}})
+	return New(f.opts, f.log, f.signals).Start(t.Context(), f.launch(0, dir))
 }
 
 // await asks again and again. The bound is for what never comes; nothing that comes waits
@@ -199,7 +204,7 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := New(f.opts, f.log, f.signals).Start(t.Context(), launcher.Launch{Dir: dir, Command: launcher.Command{Argv: []string{"./train.sh"}}})
+	_, err := New(f.opts, f.log, f.signals).Start(t.Context(), f.launch(0, dir))
 	if errext.Code(err, 0) != strategy.CodeRunDir {
 		t.Errorf("an attempt's folder that is a file: %v, code %d", err, errext.Code(err, 0))
 	}

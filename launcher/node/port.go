@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -23,16 +22,6 @@ const portBound = 3 * time.Second
 // is held meanwhile, so that the kernel gives another one every time: there are more
 // of them than a run has attempts, unless something is wrong.
 const portTries = 100
-
-// meet is where the ranks of an attempt find each other: those of all nodes where they were
-// told, those of this one here.
-func (n *Node) meet(ctx context.Context, l launcher.Launch) (launcher.Meeting, error) {
-	if l.Meeting != nil {
-		return *l.Meeting, nil
-	}
-	port, err := n.Port(ctx, l.N)
-	return launcher.Meeting{Nodes: 1, World: n.opts.Ranks, Addr: "127.0.0.1", Port: port}, err
-}
 
 // Port is the one that rank 0 of attempt n serves the rendezvous on: a free one that
 // no attempt before has had, or the one that the user fixed; 0 where nobody meets.

@@ -60,7 +60,7 @@ func TestAPreflightThatFindsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := n.Start(t.Context(), launcher.Launch{N: i, Dir: dir, Command: launcher.Command{Argv: []string{"./train.sh"}}})
+		a, err := n.Start(t.Context(), f.launch(i, dir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestAPreflightIsCutShort(t *testing.T) {
 		cancel(&launcher.Signal{Number: syscall.SIGTERM})
 		return nil
 	}
-	_, err := New(f.opts, f.log, f.signals).Start(ctx, launcher.Launch{Dir: t.TempDir(), Command: launcher.Command{Argv: []string{"./train.sh"}}})
+	_, err := New(f.opts, f.log, f.signals).Start(ctx, f.launch(0, t.TempDir()))
 	var stop *launcher.Signal
 	if !errors.As(err, &stop) {
 		t.Errorf("%v", err)

@@ -24,7 +24,7 @@ import (
 type LeadOptions struct {
 	Launch  Launch
 	Welcome gang.Welcome
-	// Links are where followers come in.
+	// Links are where followers come in; nil on one node.
 	Links gang.Links
 	// Local starts the ranks of the head's own node, and Port finds the port on which rank 0
 	// serves the rendezvous of an attempt.
@@ -40,8 +40,8 @@ type LeadOptions struct {
 	Note func(string)
 }
 
-// A Lead is the head of a launch on many nodes: a launcher.Starter. One goroutine owns its
-// state machine.
+// A Lead is the head of a launch on one node or many: a launcher.Starter. One goroutine owns
+// its state machine.
 type Lead struct {
 	opts  LeadOptions
 	began time.Time
@@ -78,17 +78,24 @@ func NewLead(o LeadOptions) *Lead {
 	}
 	l.done, l.end = context.WithCancel(context.Background())
 	l.owner.Go(l.loop)
-	l.owner.Go(l.accept)
+	if o.Links != nil {
+		l.owner.Go(l.accept)
+	}
 	return l
 }
 
 // Close ends all connections.
 func (l *Lead) Close() error {
 	l.end()
-	err := l.opts.Links.Close()
+	var err error
+	if l.opts.Links != nil {
+		err = l.opts.Links.Close()
+	}
 	l.owner.Wait()
 	return err
 }
+
+func (l *Lead) several() bool { return l.opts.Launch.Nodes > 1 }
 
 func (l *Lead) now() time.Duration { return time.Since(l.began) }
 
@@ -384,7 +391,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 	if err != nil {
 		return nil, err
 	}
-	launch.Meeting = &launcher.Meeting{Nodes: l.opts.Launch.Nodes, World: l.opts.Launch.Nodes * l.opts.Launch.Ranks, Port: port}
+	launch.Meeting = launcher.Meeting{Nodes: l.opts.Launch.Nodes, World: l.opts.Launch.Nodes * l.opts.Launch.Ranks, Port: port}
 	l.do(func() { launch.Meeting.Addr = l.address(0) })
 	facts, err := l.prepare(ctx, launch)
 	if err != nil {
@@ -396,7 +403,10 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 		l.clear()
 		return nil, err
 	}
-	a := newAttempt(l, local, append(facts, l.hosts()))
+	if l.several() {
+		facts = append(facts, l.hosts())
+	}
+	a := newAttempt(l, local, facts)
 	l.do(func() {
 		if err = l.failed; err != nil { // meanwhile
 			return
@@ -420,7 +430,7 @@ func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.
 		Attempt: launch.N, Plan: launch.Plan, Checkpoint: launch.Checkpoint, Digest: launch.Command.Digest(launch.Dir),
 		Confirm: launch.Confirm, Closely: launch.Closely, Addr: launch.Meeting.Addr, Port: launch.Meeting.Port,
 	}
-	if l.opts.Reach {
+	if l.opts.Reach && l.several() {
 		d := openDoor(ctx, order.Port)
 		defer d.shut()
 		order.Reach = d != nil

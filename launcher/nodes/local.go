@@ -155,7 +155,7 @@ func (l *local) start() {
 	o := l.order
 	launch := launcher.Launch{
 		N: o.Attempt, Dir: l.dir, Command: l.command, Plan: o.Plan, Checkpoint: o.Checkpoint, Confirm: o.Confirm, Closely: o.Closely,
-		Meeting: &launcher.Meeting{Node: l.f.opts.Hello.Node, Nodes: o.Nodes, Offset: o.Offset, World: o.World, Addr: o.Addr, Port: o.Port},
+		Meeting: launcher.Meeting{Node: l.f.opts.Hello.Node, Nodes: o.Nodes, Offset: o.Offset, World: o.World, Addr: o.Addr, Port: o.Port},
 	}
 	l.f.owner.Go(func() { l.run(launch) })
 }

@@ -1,4 +1,4 @@
-// Package nodes makes many nodes one for package launcher: the head's gpurun starts the
+// Package nodes makes one node or many one for package launcher: the head's gpurun starts the
 // ranks of all nodes as if they were its own, and each other gpurun follows it.
 //
 //	lead.go      Lead: a launcher.Starter over all nodes, by the state machine of package gang

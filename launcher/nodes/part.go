@@ -33,7 +33,8 @@ type PartOptions struct {
 	Folder string
 }
 
-// A Part is this node's part of a launch on several nodes, nil where there is one node.
+// A Part is this node's part of a launch. Where there is one node it is all of it, and has no
+// connections.
 type Part struct {
 	opts   PartOptions
 	launch Launch
@@ -46,12 +47,12 @@ type Part struct {
 // Take opens this node's part: what the nodes know each other by, the head's port, or the
 // way to it. It waits for other nodes where that is how they come to know each other.
 func Take(ctx context.Context, o PartOptions) (*Part, error) {
-	if o.At.Nodes <= 1 {
-		return nil, nil
-	}
 	p := &Part{opts: o, launch: Launch{
-		Run: cmp.Or(o.At.GangID, o.Name+" in "+o.Folder), Restart: o.At.RestartCount, Version: o.Version, Digest: o.Digest, Nodes: o.At.Nodes, Ranks: o.Ranks,
+		Run: cmp.Or(o.At.GangID, o.Name+" in "+o.Folder), Restart: o.At.RestartCount, Version: o.Version, Digest: o.Digest, Nodes: max(o.At.Nodes, 1), Ranks: o.Ranks,
 	}}
+	if p.launch.Nodes == 1 {
+		return p, nil
+	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d", p.launch.Run, p.launch.Restart))
 	p.secret = filepath.Join(o.Folder, ".nodes", hex.EncodeToString(sum[:8])+".secret")
 	ctx, cancel := context.WithTimeoutCause(ctx, o.At.JoinTimeout(), errJoin)
@@ -73,7 +74,7 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 }
 
 // Follows reports whether another node's gpurun decides.
-func (p *Part) Follows() bool { return p != nil && p.opts.At.NodeRank > 0 }
+func (p *Part) Follows() bool { return p.launch.Nodes > 1 && p.opts.At.NodeRank > 0 }
 
 // Follow does as the head says until the launch is over. An error says why this node left
 // before; the run's own end is none, but its code.
@@ -96,9 +97,6 @@ func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gan
 
 // Lead makes the launcher of one node that of all.
 func (p *Part) Lead(l *launcher.Launcher, run Run) {
-	if p == nil {
-		return
-	}
 	p.lead = NewLead(LeadOptions{
 		Launch: p.launch, Welcome: gang.Welcome{Gen: rand.Text(), Dir: run.Dir, Tracked: run.Tracked, Began: run.Began}, Links: p.links,
 		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note, Reach: run.Reach, Grace: run.Grace,
@@ -106,14 +104,8 @@ func (p *Part) Lead(l *launcher.Launcher, run Run) {
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
 }
 
-// Notice passes a notice on to the ranks of all other nodes that listen for it; nil where
-// there are none.
-func (p *Part) Notice() func(syscall.Signal) {
-	if p == nil {
-		return nil
-	}
-	return p.lead.Notice
-}
+// Notice passes a notice on to the ranks of all other nodes that listen for it.
+func (p *Part) Notice(signal syscall.Signal) { p.lead.Notice(signal) }
 
 // A Run is what followers have to know of it.
 type Run struct {
@@ -131,7 +123,7 @@ type Run struct {
 // End tells all nodes how the run ended, whether it was led or never came to that, and
 // closes the connections.
 func (p *Part) End(v launcher.Verdict, err error) {
-	if p == nil || p.links == nil {
+	if p.lead == nil && p.links == nil { // one node, which started nothing
 		return
 	}
 	code, reason := v.Code, v.Reason

@@ -1,0 +1,75 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// One node goes through the same machine, without any connection: it is told of no other,
+// is rescued, and leaves nothing behind. synctest waits for what would run on.
+func TestOneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := Take(t.Context(), PartOptions{At: cluster.Place{Nodes: 1}, Name: "train", Ranks: perNode})
+		if err != nil || p.Follows() || p.links != nil {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		var meetings []launcher.Meeting
+		kept := &store{dir: "/0"}
+		l := launcher.Launcher{
+			Policy: strategy.Policy{Mode: strategy.Ladder, MaxAttempts: 3, Numerics: "mixed-precision"}, Accelerator: "cuda", Recipe: recipe{}, World: inventory{}, Store: kept,
+			Job: strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.MicroBatchSize: {Min: 1}, strategy.GradientAccumulationSteps: {Min: 1}}, Ranks: perNode, LocalRanks: perNode, DataParallel: perNode},
+			Starter: ranks{0, func(ctx context.Context, a *fake) {
+				meetings = append(meetings, a.launch.Meeting)
+				if a.launch.N == 0 {
+					a.facts <- oom(1)
+				}
+				a.exits(1-min(a.launch.N, 1), false)
+			}},
+		}
+		port := func(_ context.Context, attempt int) (int, error) { return 29500 + attempt, nil }
+		p.Lead(&l, Run{Port: port, Reach: true, Note: func(text string) { t.Errorf("noted: %s", text) }})
+		plan := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1"}
+		v, err := l.Run(t.Context(), launcher.State{Policy: l.Policy, Job: l.Job, Next: launcher.Next{Plan: plan}})
+		p.End(v, err)
+		if err != nil || v.Outcome != strategy.Trained || len(v.Attempts) != 2 {
+			t.Errorf("%+v, %v", v, err)
+		}
+		for n, m := range meetings {
+			if want := (launcher.Meeting{Nodes: 1, World: perNode, Addr: "127.0.0.1", Port: 29500 + n}); m != want {
+				t.Errorf("attempt %d meets at %+v, want %+v", n, m, want)
+			}
+		}
+		for _, e := range kept.events {
+			if d, ok := e.(launcher.Decided); ok && (d.Diagnosis.Node != "" || strings.Contains(d.Decision.Reason, "node")) {
+				t.Errorf("%+v", d)
+			}
+		}
+	})
+}
+
+// What keeps the one node from starting is its own error, and a run that started nothing has
+// nothing to end.
+func TestOneNodeThatDoesNotStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := Take(t.Context(), PartOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.End(launcher.Verdict{}, errors.New("the run directory is in use"))
+
+		busy := errors.New("the port is in use")
+		var l launcher.Launcher
+		p.Lead(&l, Run{Port: func(context.Context, int) (int, error) { return 0, busy }})
+		if _, err := l.Starter.Start(t.Context(), launcher.Launch{}); !errors.Is(err, busy) {
+			t.Errorf("%v", err)
+		}
+		p.End(launcher.Verdict{}, busy)
+	})
+}
