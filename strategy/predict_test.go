@@ -133,9 +133,10 @@ func TestPredictionsKeepTheirDoors(t *testing.T) {
 
 // TestFragmentationIsAnsweredAlone where that may be enough, and only there.
 func TestFragmentationIsAnsweredAlone(t *testing.T) {
-	for room, want := range map[int64]Rung{54 << 30: RungAllocator, 52 << 30: RungMicroBatch, 24 << 30: RungMicroBatch} {
+	for room, want := range map[int64]Rung{55 << 30: RungAllocator, 52 << 30: RungMicroBatch, 24 << 30: RungMicroBatch} {
 		a := failedAt(0, sixteen, room)
 		a.Diagnosis.Fragmented = true
+		a.Measured[0].Requested = 64 << 20 // more than that lies free in pieces
 		if d := Decide(predicting(nil), gpt(1), []Attempt{a}, h100); d.Rung != want {
 			t.Errorf("%s: %s: %s", GiB(room), d.Rung, d.Reason)
 		}

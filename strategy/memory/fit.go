@@ -36,6 +36,7 @@ type anchor struct {
 	bytes    float64
 	instant  string
 	failed   bool
+	held     float64 // what was held and asked for when it failed
 	// evaluation is the samples of the call in evaluation that ran out of memory.
 	evaluation int
 }
@@ -73,10 +74,15 @@ func NewFit(m Model, d Device, seen []Measurement) *Fit {
 }
 
 // WithoutFailures is a fit of the same measurements to which a plan that ran out of memory
-// needs what was seen of it, and not for that reason more than there is.
+// needs what it held and asked for, and not for that reason more than there is.
 func (f *Fit) WithoutFailures() *Fit {
 	g := *f
-	g.anchors = slices.DeleteFunc(slices.Clone(f.anchors), func(a anchor) bool { return a.failed })
+	g.anchors = slices.Clone(f.anchors)
+	for i := range g.anchors {
+		if a := &g.anchors[i]; a.failed {
+			a.bytes = a.held
+		}
+	}
 	g.shapes, g.last = map[Plan]*shape{}, nil
 	return &g
 }
@@ -114,7 +120,8 @@ func (f *Fit) read(s Measurement) {
 func (f *Fit) beside(s Measurement) float64 {
 	st := f.states(s.Plan)
 	extra := float64(s.Start) - st.weights
-	if s.Plan.DeepSpeed || extra > .8*st.optimizer && st.optimizer > 0 {
+	made := float64(s.First.After-s.First.Before) > .5*st.optimizer // in the first step
+	if s.Plan.DeepSpeed || !made && extra > .8*st.optimizer && st.optimizer > 0 {
 		extra -= st.optimizer // DeepSpeed's are made with the engine; a resumed run's are loaded
 	}
 	return math.Max(extra, 0)
@@ -140,7 +147,8 @@ func (f *Fit) anchor(s Measurement) (anchor, bool) {
 		}
 		// A failed plan needs more than what was allowed: by 2 % at least, so that a plan
 		// that is hardly smaller is not next; and as much as it held and asked for.
-		a.bytes = max(censored*limit, float64(s.Allocated+s.Requested))
+		a.held = float64(s.Allocated + s.Requested)
+		a.bytes = max(censored*limit, a.held)
 		return a, a.bytes > 0
 	}
 	if s.Second.OptimizerPeak == 0 && s.Steps < 2 || f.stretch(s) > 1 && s.Longer.Longest == 0 {
