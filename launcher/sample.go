@@ -20,6 +20,10 @@ type Sample struct {
 	// Batches says that both are by the job's lines, which may count micro batches: the process
 	// counts optimizer steps.
 	Batches bool `json:"-"`
+	// Counted is how many optimizer steps the process counts, whatever Step shows, and
+	// CountedAt when the latest of them ended; 0 for a rank that has ended, too.
+	Counted   int       `json:"-"`
+	CountedAt time.Time `json:"-"`
 	// Phase is "load" before the first step, and "train" from then on, but "eval" and "save"
 	// where the process tells that it evaluates or writes a checkpoint.
 	Phase string `json:"phase,omitempty"`

@@ -24,6 +24,9 @@ type Status struct {
 	Loss  *float64 `json:"loss,omitempty"`
 	// Memory is that of the rank whose peak is the largest part of what it may hold.
 	Memory *StatusMemory `json:"memory,omitempty"`
+	// Ranks are those of all nodes, where there are several ranks; of more than 256 on several
+	// nodes, those whose peak is the largest part of what they may hold.
+	Ranks []StatusRank `json:"ranks,omitempty"`
 	// Seconds is how long the attempt has run, ETA how long it is expected to go on.
 	Seconds strategy.Seconds  `json:"seconds"`
 	ETA     *strategy.Seconds `json:"eta_seconds,omitempty"`
@@ -31,6 +34,12 @@ type Status struct {
 	// Host and PID are those of the gpurun that wrote this.
 	Host string `json:"host"`
 	PID  int    `json:"pid"`
+}
+
+// StatusRank is where one rank stands: what it holds, and its latest step.
+type StatusRank struct {
+	StatusMemory
+	Step int `json:"step,omitempty"`
 }
 
 // StatusMemory is the memory of one rank, in bytes of what it trains in.

@@ -130,6 +130,7 @@ func (w *watch) judge() {
 func (w *watch) stalled(stop strategy.Stop) {
 	w.detector.Add(strategy.Fact{Time: stop.At, Rank: -1, Source: "gpurun", Stall: &strategy.Stall{For: stop.For}}, stop.At)
 	w.tell(stop.Notice())
+	w.tell(w.evidence.Behind(w.running.Progress()))
 	w.stopped = true
 	w.stopping.Go(func() {
 		w.running.Stacks()

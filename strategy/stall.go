@@ -197,6 +197,19 @@ func (s *Stack) place() string {
 	return fmt.Sprintf("waiting at %s, in %s", own, f.Function)
 }
 
+// awaited are the ranks that the others wait for: by where they are, else by their steps.
+func (c *fold) awaited() []int {
+	if away := c.absent(); len(away) > 0 {
+		return away
+	}
+	var progress []Fact
+	for _, i := range c.progress {
+		progress = append(progress, c.facts[i])
+	}
+	ranks, _, _ := behind(progress)
+	return ranks
+}
+
 // hangs is the candidate that a stall is.
 func (c *fold) hangs() (candidate, bool) {
 	i := slices.IndexFunc(c.facts, func(f Fact) bool { return f.Stall != nil })
@@ -204,7 +217,7 @@ func (c *fold) hangs() (candidate, bool) {
 		return candidate{}, false
 	}
 	h := candidate{fact: i, code: cause.Hang, tier: tierCause, rank: -1}
-	if away := c.absent(); len(away) > 0 {
+	if away := c.awaited(); len(away) > 0 {
 		h.rank = away[0]
 	}
 	return h, true
@@ -212,7 +225,7 @@ func (c *fold) hangs() (candidate, bool) {
 
 // hung says who hangs, and where each rank was.
 func (c *fold) hung(d *Diagnosis) {
-	d.Ranks, d.Error = c.absent(), c.whoWaits()
+	d.Ranks, d.Error = c.awaited(), c.whoWaits()
 }
 
 // stackFacts are the facts of where the ranks were, those that others wait for first.

@@ -59,6 +59,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		}
 		store.Mask(p.secrets())
 		log := node.OpenEventLog(store)
+		wired.node.Samples = part.Sampled
 		wired.node.Preflight = preflight.Of(p.Prepared, wired.before, false)
 		wired.before.Warn = func(text string) { log.Note("warning: " + text) }
 		return nodes.Here{Recipe: wired.launcher.Recipe, Starter: node.New(wired.node, log, signals), World: node.NewWorld(wired.world, signals, log.Note), Store: log, Notice: signals.Heed, Close: log.Close}, nil

@@ -150,7 +150,7 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	}
 	w.part, w.run = part, nodes.Run{Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note, Grace: node.FailureGrace, Reach: p.Job().Launch.Preflight != job.PreflightOff}
 	w.node.Preflight = preflight.Of(p.Prepared, w.before, launcher.AfterHardware(events))
-	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, a.meters.Samples(a.monitor.Sample)
+	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, part.Samples(a.meters.Samples(a.monitor.Sample), log.Note)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
 	w.world.Deadline = w.notice.Ends
 	w.launcher.Checkpoints = w.notice.Checkpoints(func(path string) bool { return p.Checkpoints().Complete(path, began) })

@@ -138,7 +138,9 @@ type Alive struct {
 	// and Progress how far it has come.
 	Signs    map[int]strategy.Sign `json:"signs,omitempty"`
 	Progress []strategy.Fact       `json:"progress,omitempty"`
-	At       time.Time             `json:"at"` // on the sender's clock
+	// Samples are what they hold, every few seconds.
+	Samples []Sample  `json:"samples,omitempty"`
+	At      time.Time `json:"at"` // on the sender's clock
 }
 
 func (Hello) kind() string    { return "hello" }

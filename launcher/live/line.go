@@ -96,7 +96,7 @@ func parts(s launcher.Status) []part {
 		all = append(all, part{text: speed, behind: dot, worth: 5})
 	}
 	if m := s.Memory; m != nil {
-		all = append(all, memoryParts(*m)...)
+		all = append(all, memoryParts(*m, len(s.Ranks) > 1)...)
 	}
 	all = append(all, part{text: short(s.Seconds.Duration()), behind: dot, worth: 3})
 	if s.ETA != nil && s.Outcome == "" {
@@ -105,11 +105,15 @@ func parts(s launcher.Status) []part {
 	return all
 }
 
-func memoryParts(m launcher.StatusMemory) []part {
+// memoryParts say whose memory it is where there are several ranks.
+func memoryParts(m launcher.StatusMemory, several bool) []part {
 	colour := level(m)
 	all := []part{{text: label(m) + " " + sizes(m), behind: dot, colour: colour, worth: 8}}
 	if m.Peak > 0 {
 		all = append(all, part{text: "(peak " + figure(m.Peak, largest(m)) + ")", behind: " ", colour: colour, worth: 4})
+	}
+	if several {
+		all = append(all, part{text: fmt.Sprintf("rank %d", m.Rank), behind: " ", colour: colour})
 	}
 	if bar := bar(share(m)); bar != "" {
 		all = append(all, part{text: bar, behind: " ", colour: colour, worth: 1})

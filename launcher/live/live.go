@@ -130,7 +130,7 @@ func (m *Monitor) Sample(attempt int, samples []launcher.Sample) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	steps := m.standing.Step
+	steps, ranks := m.standing.Step, len(m.standing.Ranks)
 	if !m.standing.take(attempt, samples, now) {
 		return
 	}
@@ -139,7 +139,7 @@ func (m *Monitor) Sample(attempt int, samples []launcher.Sample) {
 		m.kept = now
 		m.keep(m.latest)
 	}
-	if now.Sub(m.saved) >= statusPause || steps == 0 && m.standing.Step > 0 {
+	if now.Sub(m.saved) >= statusPause || steps == 0 && m.standing.Step > 0 || ranks < len(m.standing.Ranks) {
 		m.unsaved = true
 	}
 	status := m.standing.Status

@@ -94,7 +94,11 @@ func TestARunIsShown(t *testing.T) {
 		if s.Memory == nil || *s.Memory != want || s.Step < 250 || s.Total != 1000 || s.Rate != 2 || s.Loss == nil || s.ETA == nil || time.Since(s.Time) > statusPause {
 			t.Errorf("in the midst of it: %+v, %+v", s, s.Memory)
 		}
-		line := "gpurun: attempt 0/20 · step 120/1000 · loss 0.5 · 2.0 it/s · GPU 20/40 GiB (peak 25) ██▌ · 2 retries · 1m · ~7m left\n"
+		second := launcher.StatusRank{StatusMemory: launcher.StatusMemory{Rank: 1, Device: "cuda:1", Used: 10 * gib, Peak: 15 * gib, Allowed: 40 * gib}, Step: s.Step}
+		if len(s.Ranks) != 2 || s.Ranks[0].StatusMemory != want || s.Ranks[1] != second {
+			t.Errorf("the ranks: %+v", s.Ranks)
+		}
+		line := "gpurun: attempt 0/20 · step 120/1000 · loss 0.5 · 2.0 it/s · GPU 20/40 GiB (peak 25) rank 0 ██▌ · 2 retries · 1m · ~7m left\n"
 		if got := said(); !strings.HasPrefix(got, line) || strings.Count(got, "\n") != 2 {
 			t.Errorf("said %q, want %q and another", got, line)
 		}

@@ -51,7 +51,7 @@ func (s *standing) take(attempt int, samples []launcher.Sample, now time.Time) b
 	}
 	s.Time, s.Seconds = now.UTC(), strategy.Seconds(now.Sub(s.began))
 	lead := samples[0]
-	s.Memory = nil
+	s.Memory, s.Ranks = nil, nil
 	for i := range samples {
 		samples[i].Allowed = s.allowed(samples[i])
 		if lead.Step < samples[i].Step {
@@ -60,6 +60,9 @@ func (s *standing) take(attempt int, samples []launcher.Sample, now time.Time) b
 		m := memoryOf(samples[i])
 		if m != nil && (s.Memory == nil || share(*m) > share(*s.Memory)) {
 			s.Memory = m
+		}
+		if len(samples) > 1 {
+			s.Ranks = append(s.Ranks, rankOf(samples[i], m))
 		}
 	}
 	if lead.Total != s.Total {
@@ -81,6 +84,13 @@ func (s *standing) allowed(sample launcher.Sample) int64 {
 		return s.ceiling
 	}
 	return sample.Allowed
+}
+
+func rankOf(s launcher.Sample, m *launcher.StatusMemory) launcher.StatusRank {
+	if m == nil {
+		m = &launcher.StatusMemory{Rank: s.Rank, Device: s.Device}
+	}
+	return launcher.StatusRank{StatusMemory: *m, Step: s.Step}
 }
 
 // memoryOf is what a sample knows of memory, nil for nothing.

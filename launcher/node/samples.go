@@ -75,6 +75,9 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []la
 		if s.Step > 0 {
 			s.Phase = cmp.Or(told.Phase, "train")
 		}
+		if !a.gone(rank) {
+			s.Counted, s.CountedAt = told.N, told.At
+		}
 		device := rank - a.meeting.Offset // of ranks that have not said theirs
 		if known && told.Held.Peak > 0 {
 			device = told.Held.Device
@@ -90,6 +93,12 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []la
 		all = append(all, s)
 	}
 	return all
+}
+
+func (a *attempt) gone(rank int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ended[rank]
 }
 
 // latest is what a rank's process told last. Before its first step, or without a hook that

@@ -54,7 +54,7 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 eval 7 >$(dirname $TORCHELASTIC_ERROR_FIL
 	await(t, "the steps", func() bool { s := now(); return len(s) == 2 && s[0].Step == 5 && s[0].Loss != nil })
 	loss := .25
 	want := []launcher.Sample{
-		{Rank: 0, Device: "cuda:1", Step: 5, Total: 100, Loss: &loss, Phase: "train", Allocated: 10, Reserved: 20, Peak: 30, Retries: 2, Allowed: 200, Used: 60, Capacity: 200},
+		{Rank: 0, Device: "cuda:1", Step: 5, Total: 100, Loss: &loss, Counted: 5, CountedAt: time.Unix(1700000000, 0), Phase: "train", Allocated: 10, Reserved: 20, Peak: 30, Retries: 2, Allowed: 200, Used: 60, Capacity: 200},
 		{Rank: 1, Device: "cuda:1", Phase: "load", Allowed: 200, Used: 60, Capacity: 200},
 	}
 	if diff := cmp.Diff(want, now(), cmpopts.IgnoreFields(launcher.Sample{}, "Time")); diff != "" {
@@ -64,7 +64,7 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 eval 7 >$(dirname $TORCHELASTIC_ERROR_FIL
 		t.Fatal(err)
 	}
 	drain(a.Facts())
-	if s := now()[0]; s.Step != 7 || s.Peak != 31 || s.Phase != "eval" || time.Since(s.Time) > time.Hour {
+	if s := now()[0]; s.Step != 7 || s.Counted != 0 || s.Peak != 31 || s.Phase != "eval" || time.Since(s.Time) > time.Hour {
 		t.Errorf("at the end: %+v", s)
 	}
 }
@@ -106,7 +106,7 @@ func TestRanksOnTheCPUAreSeenBeforeTheirFirstStep(t *testing.T) {
 // On the CPU ranks share what the host has.
 func TestHostShare(t *testing.T) {
 	a := &attempt{node: &Node{}, local: 1, told: map[int]probe.Step{0: {N: 1, Loss: math.NaN(), Held: probe.Held{Device: -1, Allocated: 5, Peak: 7}}}, out: &output.Output{}}
-	want := launcher.Sample{Device: "cpu", Step: 1, Phase: "train", Allocated: 5, Peak: 7, Allowed: 20}
+	want := launcher.Sample{Device: "cpu", Step: 1, Counted: 1, Phase: "train", Allocated: 5, Peak: 7, Allowed: 20}
 	if got := a.samples(time.Time{}, []gpu.Device{{Used: 1, Total: 2}}, 20); len(got) != 1 || got[0] != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

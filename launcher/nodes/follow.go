@@ -23,6 +23,8 @@ type FollowOptions struct {
 	Begin func(w gang.Welcome, note func(string)) (Here, error)
 	// Grace is what ranks get that nobody leads any more.
 	Grace time.Duration
+	// Seen has what this node's ranks let see of themselves; nil: nobody looks on.
+	Seen *seen
 }
 
 // Here is what runs attempts on a follower's own machine.

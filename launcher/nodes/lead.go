@@ -38,6 +38,8 @@ type LeadOptions struct {
 	Reach bool
 	// Note tells people something.
 	Note func(string)
+	// Seen learns what the other nodes' ranks let see of themselves; nil: nobody looks on.
+	Seen *seen
 }
 
 // A Lead is the head of a launch on one node or many: a launcher.Starter. One goroutine owns
@@ -218,6 +220,7 @@ func (l *Lead) heard(node int, m gang.Message) {
 		c.heard(said.At, time.Now())
 		if l.running != nil {
 			l.running.alive(node, c, said)
+			l.opts.Seen.hear(node, l.opts.Launch.Ranks, l.head.Host(node), c, said)
 		}
 	case gang.Stopped:
 		l.inventories[node] = said.Inventory

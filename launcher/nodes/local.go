@@ -247,7 +247,7 @@ func (l *local) alive() gang.Alive {
 	if a == nil {
 		return gang.Alive{}
 	}
-	m := gang.Alive{Signs: map[int]strategy.Sign{}, Progress: a.Progress()}
+	m := gang.Alive{Signs: map[int]strategy.Sign{}, Progress: a.Progress(), Samples: l.f.opts.Seen.digest(l.order.Attempt)}
 	for k := range l.f.opts.Hello.Ranks {
 		m.Signs[l.order.Offset+k] = a.LastSign(l.order.Offset + k)
 	}

@@ -7,6 +7,8 @@
 //	follow.go    Follow: a node that does as the head says
 //	local.go     what a follower does on its own machine
 //	reach.go        whether the nodes reach each other, before ranks wait for that
+//	seen.go      what the ranks of all nodes let see of themselves, for who looks on
+//	slow.go      ranks that are behind the others for a while
 //	clock.go     another machine's times on this one's clock
 //	queue.go     facts on their way, of which none is lost and nobody waits
 package nodes

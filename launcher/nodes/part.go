@@ -42,6 +42,7 @@ type Part struct {
 	links  gang.Links // of the head
 	dialer gang.Dialer
 	lead   *Lead
+	seen   seen
 }
 
 // Take opens this node's part: what the nodes know each other by, the head's port, or the
@@ -87,7 +88,7 @@ func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gan
 			Ranks: p.launch.Ranks, Host: host,
 		},
 		Patience: Patience{Join: p.opts.At.JoinTimeout(), Replaces: p.opts.At.Replaces()},
-		Dialer:   p.dialer, Begin: begin, Grace: grace,
+		Dialer:   p.dialer, Begin: begin, Grace: grace, Seen: &p.seen,
 	})
 	if end.Told {
 		return end.Code, nil
@@ -99,7 +100,7 @@ func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gan
 func (p *Part) Lead(l *launcher.Launcher, run Run) {
 	p.lead = NewLead(LeadOptions{
 		Launch: p.launch, Welcome: gang.Welcome{Gen: rand.Text(), Dir: run.Dir, Tracked: run.Tracked, Began: run.Began}, Links: p.links,
-		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note, Reach: run.Reach, Grace: run.Grace,
+		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note, Reach: run.Reach, Grace: run.Grace, Seen: &p.seen,
 	})
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
 }

@@ -1,0 +1,174 @@
+package nodes
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/gang"
+)
+
+func ranksOf(all []launcher.Sample) (ranks []int) {
+	for _, s := range all {
+		ranks = append(ranks, s.Rank)
+	}
+	return ranks
+}
+
+// The head's samples have those of all nodes among them, for as long as they are news and of
+// the attempt that runs.
+func TestTheMemoryOfAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		head, follower := &Part{launch: Launch{Nodes: 3, Ranks: 2}}, &Part{}
+		var got []launcher.Sample
+		take := head.Samples(func(_ int, all []launcher.Sample) { got = all }, func(string) {})
+		own := []launcher.Sample{{Rank: 0, Peak: 5}, {Rank: 1}}
+		loss := .5
+		there := time.Now().Add(-time.Hour) // another clock
+		far := launcher.Sample{Time: there, Rank: 4, Device: "cuda:0", Step: 7, Total: 9, Loss: &loss, Counted: 7, CountedAt: there, Phase: "train", Allocated: 1, Reserved: 2, Peak: 3, Retries: 4, Allowed: 5, Used: 6, Capacity: 7}
+		follower.Sampled(0, []launcher.Sample{far})
+		var c clock
+		c.heard(there, time.Now())
+		hear := func(m gang.Alive) { head.seen.hear(2, 2, "n3", &c, sent(t, m)) }
+
+		take(0, own)
+		if len(got) != 2 {
+			t.Errorf("alone: %+v", got)
+		}
+		hear(gang.Alive{Samples: follower.seen.digest(0)})
+		if again := follower.seen.digest(0); again != nil {
+			t.Errorf("told again at once: %+v", again)
+		}
+		take(0, own)
+		far.Time, far.CountedAt = time.Now(), time.Now()
+		if diff := cmp.Diff(append(slices.Clone(own), far), got, cmp.Comparer(time.Time.Equal)); diff != "" {
+			t.Error(diff)
+		}
+		if own[0].Peak != 5 || len(own) != 2 {
+			t.Errorf("the head's own: %+v", own)
+		}
+
+		time.Sleep(digestPause)
+		if stale := follower.seen.digest(1); stale != nil {
+			t.Errorf("of the attempt before: %+v", stale)
+		}
+		hear(gang.Alive{}) // each second, without figures
+		if take(0, own); len(got) != 3 {
+			t.Errorf("between two digests: %+v", got)
+		}
+		if take(1, own); len(got) != 2 {
+			t.Errorf("the next attempt: %+v", got)
+		}
+		hear(gang.Alive{Attempt: 1, Samples: []gang.Sample{{Rank: 5}}})
+		take(1, own)
+		if ranks := ranksOf(got); !slices.Equal(ranks, []int{0, 1, 5}) {
+			t.Errorf("the next attempt: %v", ranks)
+		}
+		time.Sleep(silentBound)
+		if take(1, own); len(got) != 2 {
+			t.Errorf("of a silent node: %+v", got)
+		}
+	})
+}
+
+// sent is a message as it comes.
+func sent(t *testing.T, m gang.Alive) gang.Alive {
+	t.Helper()
+	text, err := gang.Encode(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := gang.Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.(gang.Alive)
+}
+
+// A node tells of its own ranks only, and of each once.
+func TestOfWhichRanksANodeMayTell(t *testing.T) {
+	s := &seen{}
+	s.hear(1, 2, "n2", &clock{}, gang.Alive{Samples: []gang.Sample{
+		{Rank: 2, Peak: 1}, {Rank: 2, Peak: 2}, {Rank: 1}, {Rank: 4}, {Rank: -3}, {Rank: 3, Device: strings.Repeat("x", 65)},
+	}})
+	if got := s.beside(0, nil, time.Now()); len(got) != 1 || got[0].Rank != 2 || got[0].Peak != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Of a thousand nodes the ranks are shown that are nearest to their limit, and a message is
+// small however many ranks a node has.
+func TestManyNodes(t *testing.T) {
+	head := &Part{launch: Launch{Nodes: 1000, Ranks: 8}}
+	var got []launcher.Sample
+	take := head.Samples(func(_ int, all []launcher.Sample) { got = all }, func(string) {})
+	for node := 1; node < 1000; node++ {
+		m := gang.Alive{}
+		for k := range 8 {
+			m.Samples = append(m.Samples, gang.Sample{Rank: 8*node + k, Peak: int64(node), Allowed: 1000})
+		}
+		head.seen.hear(node, 8, fmt.Sprint("n", node), &clock{}, m)
+	}
+	take(0, []launcher.Sample{{Rank: 0}, {Rank: 1}})
+	if len(got) != mostSeen || got[0].Rank != 0 || got[1].Rank < 8*900 || got[mostSeen-1].Rank != 7999 || !slices.IsSorted(ranksOf(got)) {
+		t.Errorf("%d ranks, %v", len(got), ranksOf(got))
+	}
+
+	follower := &Part{}
+	large := make([]launcher.Sample, 10_000)
+	for k := range large {
+		large[k] = launcher.Sample{Time: time.Now(), Rank: k, Device: "cuda:0", Step: 1 << 40, Counted: 1 << 40, CountedAt: time.Now(), Allocated: 1 << 50, Peak: 1 << 50, Allowed: 1 << 50}
+	}
+	follower.Sampled(0, large)
+	text, err := json.Marshal(follower.seen.digest(0))
+	if err != nil || len(text) > 32<<10 {
+		t.Errorf("a digest of %d bytes: %v", len(text), err)
+	}
+}
+
+// Ranks that are slow for a while are named once in ten minutes, with their node.
+func TestASlowNodeIsNamed(t *testing.T) {
+	start := time.Unix(1700000000, 0)
+	for name, test := range map[string]struct {
+		ranks int // of each node
+		took  func(rank int, at time.Duration) time.Duration
+		want  []string
+	}{
+		"in step":   {2, func(int, time.Duration) time.Duration { return time.Second }, nil},
+		"one":       {2, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/5)) * time.Second }, []string{"2m0s rank 5 of node 2 (n2) is slow: a step takes 3 s, and the others' 1 s", "12m0s rank 5 of node 2 (n2) is slow: a step takes 3 s, and the others' 1 s"}},
+		"a node":    {2, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/4)) * time.Second }, []string{"2m0s ranks 4–5 of node 2 (n2) are slow: a step takes 3 s, and the others' 1 s", "12m0s ranks 4–5 of node 2 (n2) are slow: a step takes 3 s, and the others' 1 s"}},
+		"no nodes":  {0, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/5)) * time.Second }, []string{"2m0s rank 5 is slow: a step takes 3 s, and the others' 1 s", "12m0s rank 5 is slow: a step takes 3 s, and the others' 1 s"}},
+		"a moment":  {2, func(rank int, at time.Duration) time.Duration { return time.Second }, nil},
+		"no counts": {2, func(int, time.Duration) time.Duration { return 0 }, nil},
+	} {
+		s := slowness{ranks: test.ranks, host: func(node int) string { return fmt.Sprint("n", node) }}
+		var said []string
+		for at := time.Duration(0); at <= 15*time.Minute; at += time.Second {
+			var all []launcher.Sample
+			for rank := range 6 {
+				sample := launcher.Sample{Rank: rank}
+				if took := test.took(rank, at); took > 0 {
+					sample.Counted = 1 + int(at/took)
+					sample.CountedAt = start.Add(at.Truncate(took))
+				}
+				if name == "a moment" && rank == 3 && at > 170*time.Second && at < 190*time.Second {
+					sample.Counted, sample.CountedAt = 100, start.Add(100*time.Second) // it saves
+				}
+				all = append(all, sample)
+			}
+			if text := s.look(start.Add(at), 0, all); text != "" {
+				said = append(said, fmt.Sprint(at, " ", text))
+			}
+		}
+		if !slices.Equal(said, test.want) {
+			t.Errorf("%s: %q\nwant %q", name, said, test.want)
+		}
+	}
+}

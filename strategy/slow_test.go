@@ -1,0 +1,88 @@
+package strategy
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestStragglers(t *testing.T) {
+	const s = Seconds(time.Second)
+	at := func(step int, took Seconds) Pace { return Pace{Step: step, Took: took, Idle: s} }
+	for name, test := range map[string]struct {
+		paces []Pace
+		slow  []int // the slowest first
+		words string
+	}{
+		"nobody":                      {nil, nil, ""},
+		"alone":                       {[]Pace{at(9, s)}, nil, ""},
+		"in step":                     {[]Pace{at(100, s), at(100, s), at(99, s), at(100, s)}, nil, ""},
+		"one lags":                    {[]Pace{at(100, s), at(40, s), at(99, s)}, []int{1}, "at step 40, where the others are at 99"},
+		"one has stopped":             {[]Pace{at(400, s), {Step: 40, Idle: 360 * s}, at(399, s)}, []int{1}, "at step 40, where the others are at 399; its last step was 6m0s ago"},
+		"a few steps":                 {[]Pace{at(100, 60*s), at(91, 60*s)}, nil, ""},
+		"many steps that take little": {[]Pace{at(10_000, s/100), at(9_000, s/100)}, nil, ""},
+		"its steps take long":         {[]Pace{at(100, s), at(95, 4*s+s/10), at(100, s)}, []int{1}, "a step takes 4.1 s, and the others' 1 s"},
+		"not so long":                 {[]Pace{at(100, s), at(95, 2*s), at(100, s)}, nil, ""},
+		"of two the faster counts":    {[]Pace{at(100, 3*s), at(300, s)}, []int{0}, "a step takes 3 s, and the others' 1 s"},
+		"a whole node":                {[]Pace{at(400, s), at(400, s), at(40, s), at(30, s)}, []int{3, 2}, "at step 30, where the others are at 400"},
+		"one that makes no steps":     {[]Pace{at(100, s), at(0, 0), at(100, s)}, nil, ""},
+		"one that is ahead":           {[]Pace{at(100, s), at(100, s), at(900, s/9)}, nil, ""},
+		"no time is known":            {[]Pace{at(100, 0), at(40, 0)}, nil, ""},
+		"a time that cannot be":       {[]Pace{at(100, s), at(100, -s), at(100, 1<<62)}, []int{2}, ""},
+	} {
+		for i := range test.paces {
+			test.paces[i].Rank = i
+		}
+		var ranks []int
+		slow := Stragglers(test.paces)
+		for _, one := range slow {
+			ranks = append(ranks, one.Rank)
+		}
+		if !slices.Equal(ranks, test.slow) {
+			t.Errorf("%s: %v, want %v", name, ranks, test.slow)
+		}
+		if test.words != "" && len(slow) > 0 && slow[0].String() != test.words {
+			t.Errorf("%s: %q, want %q", name, slow[0], test.words)
+		}
+	}
+}
+
+// Who is behind when all have stopped is told by what the processes count, as far as that is
+// new enough.
+func TestBehind(t *testing.T) {
+	at := func(source string, step int, each time.Duration) Fact {
+		return Fact{Source: source, Progress: &Progress{First: 1, Last: step, For: Seconds(time.Duration(step-1) * each)}}
+	}
+	probe := func(step int) Fact { return at("probe", step, 3*time.Second) }
+	for name, test := range map[string]struct {
+		progress []Fact
+		ranks    []int
+		words    string
+	}{
+		"in step":             {[]Fact{probe(42), probe(42), probe(42)}, nil, ""},
+		"one step":            {[]Fact{probe(42), probe(42), probe(42), probe(41)}, []int{3}, "rank 3 of node 1 (n1) is behind the others: at step 41, and they are at 42"},
+		"two":                 {[]Fact{probe(42), probe(40), probe(41), probe(42), probe(42)}, []int{1, 2}, "ranks 1–2 are behind the others: at step 40, and they are at 42"},
+		"one is ahead":        {[]Fact{probe(42), probe(43), probe(42)}, nil, ""},
+		"half of them":        {[]Fact{probe(41), probe(42)}, []int{0}, "rank 0 of node 0 (n0) is behind the others: at step 41, and they are at 42"},
+		"short steps":         {[]Fact{at("probe", 42, time.Second), at("probe", 42, time.Second), at("probe", 40, time.Second)}, nil, ""},
+		"lines are no counts": {[]Fact{at("stdout", 42, time.Hour), at("stdout", 42, time.Hour), at("stdout", 1, time.Hour)}, nil, ""},
+		"one step was made":   {[]Fact{probe(1), probe(1), probe(0)}, nil, ""},
+		"nothing":             {nil, nil, ""},
+	} {
+		ev := Evidence{Ranks: 4}
+		ev.Add(Fact{Rank: -1, Source: "gpurun", Nodes: []string{"n0", "n1"}})
+		ev.Add(Fact{Rank: -1, Source: "gpurun", Stall: &Stall{For: 60}})
+		for rank := range test.progress {
+			test.progress[rank].Rank = rank
+		}
+		if got := ev.Behind(test.progress); got != test.words {
+			t.Errorf("%s: %q, want %q", name, got, test.words)
+		}
+		for _, f := range test.progress {
+			ev.Add(f)
+		}
+		if d := Diagnose(ev); !slices.Equal(d.Ranks, test.ranks) {
+			t.Errorf("%s: named %v, want %v", name, d.Ranks, test.ranks)
+		}
+	}
+}
