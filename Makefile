@@ -55,11 +55,11 @@ unit-calm:
 	@GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m $$($(GO) list ./... | grep -v '/cmd/' | grep -vxF "$$($(LIVELY))")
 
 # Scenes that take long, or more of the machine than a test should.
-SCENES := SecondNight|SlurmNodes|NodesOutlive|Nights|NightlyByCron|OnKubernetes|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere|ScriptWithoutAGPU|TestScale
+SCENES := SecondNight|SlurmNodes|NodesOutlive|Nights|NightlyByCron|OnKubernetes|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere|ScriptWithoutAGPU
 
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
-		$(GO) test -count=1 -v -run '$(SCENES)' ./cmd/gpurun ./launcher/report ./launcher/doctor ./launcher/preflight ./launcher/gang/session
+		$(GO) test -count=1 -v -run '$(SCENES)' ./cmd/gpurun ./launcher/report ./launcher/doctor ./launcher/preflight
 
 # lint beside the tests, many of which wait: what it says stands together.
 lint-beside:
@@ -88,8 +88,9 @@ stress: ## the process tests and the random suites COUNT times in a row, hostile
 soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow
 	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./cmd/gpurun
 
-bench: build ## launch, recovery and output beside torchrun; the classifier beside grep; planning
+bench: build ## launch, recovery and output beside torchrun; many nodes; the classifier beside grep; planning
 	$(GO) test -run '^$$' -bench 'LargeLog|Grep|Planning' ./strategy/cause ./strategy/memory
+	$(GO) test -run '^$$' -bench ThousandNodes -benchtime 1x ./launcher/nodes
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $$python .ci/bench.py bin/gpurun
 
 conformance: ## the recipes beside the real frameworks (RECIPES="a b" for some of them)

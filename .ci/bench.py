@@ -1,6 +1,6 @@
-"""gpurun beside torchrun: launch, recovery, output. Prints Markdown tables.
+"""gpurun beside torchrun: launch, recovery, three nodes, output. Prints Markdown tables.
 
-    bench.py GPURUN [startup] [launch] [recovery] [output] [probe] [live]
+    bench.py GPURUN [startup] [launch] [recovery] [nodes] [output] [probe] [live]
 
 The interpreter that runs this must have PyTorch, for torchrun; startup, which is
 about gpurun with and without the GPUs' driver, needs none. Figures are medians;
@@ -11,6 +11,7 @@ both. The trainers import nothing: what is measured is the launcher.
 import fcntl
 import os
 import signal
+import socket
 import statistics
 import struct
 import subprocess
@@ -23,6 +24,7 @@ import time
 PAIRS = 5  # of launches
 STARTS = 15  # of gpurun with the GPUs' driver and without
 RESCUES = 3  # of recoveries; a single one of those that end at BOUND
+NODES = 3  # on this host, a launcher and a rank each
 BOUND = 40.0  # seconds after which a recovery is given up
 ROUNDS = 20  # of a process with the probe and without
 RANKS = 8  # of the output
@@ -37,27 +39,28 @@ LAUNCH = "import os, time\nos.write(1, b'first line\\n')\ntime.sleep(1.0)\n"
 # that do not heed SIGTERM.
 RECOVERY = """
 import atexit, os, signal, subprocess, sys, time
-kind, rank, here = os.environ["KIND"], os.environ["RANK"], os.environ["HERE"]
+kind, here, rank, world = (os.environ[name] for name in ("KIND", "HERE", "RANK", "WORLD_SIZE"))
 def note(name, *words):
     with open(os.path.join(here, name + ".new"), "w") as file:
         print(*words, file=file)
     os.rename(os.path.join(here, name + ".new"), os.path.join(here, name))
-if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
+if os.path.exists(os.path.join(here, "raised")):  # torchrun counts restarts on the node that failed only
     note("again" + rank, time.time())
     sys.exit(0)
 pids = [os.getpid()]
 if kind == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pids += [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]).pid for _ in range(2)]
+note("begun" + rank, time.time())
 note("pids" + rank, *pids)
-while not all(os.path.exists(os.path.join(here, "pids" + r)) for r in "01"):
+while not all(os.path.exists(os.path.join(here, "pids" + str(r))) for r in range(int(world))):
     time.sleep(0.01)
-if rank == "1" and kind != "raise":
+if rank != os.environ["RAISES"] and kind != "raise":
     time.sleep(1000)
 if kind == "atexit":
     atexit.register(time.sleep, 1000)
 time.sleep(0.3)
-if rank == "0":
+if rank == os.environ["RAISES"]:
     note("raised", time.time())
 raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.90 GiB total capacity; "
                    "14.80 GiB already allocated; 2.81 MiB free; 15.00 GiB reserved in total by PyTorch)")
@@ -237,38 +240,57 @@ def read(path):
         return []
 
 
-def rescue(command, directory, kind):
-    """Seconds from the exception until the first attempt's ranks and workers are
-    gone, and until the next attempt's first rank runs; None for never within BOUND."""
-    with tempfile.TemporaryDirectory(dir=directory) as here:
-        process = subprocess.Popen(command, cwd=directory, env=environment(KIND=kind, HERE=here),
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        path = lambda name: os.path.join(here, name)
-        pids, raised, gone, again = [], None, None, None
-        end = time.time() + 60
-        while time.time() < end and (gone is None or again is None):
+class Rescue:
+    """A job that runs out of memory on one rank, under one launcher or one a node. Seconds
+    from its start until all ranks run, and from the exception until the first attempt's
+    ranks and workers are gone, until the next attempt's first rank runs and until all of
+    them do; None for never within BOUND."""
+
+    def __init__(self, commands, directory, kind, ranks=2, raises=0, env=lambda here, node: {}):
+        with tempfile.TemporaryDirectory(dir=directory) as self.here:
+            start = time.time()
+            self.ranks, self.launchers = range(ranks), []
+            for node, command in enumerate(commands):
+                more = dict(env(self.here, node), KIND=kind, HERE=self.here, RAISES=str(raises))
+                self.launchers.append(subprocess.Popen(command, cwd=directory, env=environment(**more),
+                                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True))
+            self.begun = self.raised = self.gone = self.again = self.all = None
+            self.pids = []
+            self.watch(start)
+            left = [pid for pid in self.pids if alive(pid)]
+            self.left = len(left)
+            for pid in [*left, *(pid for one in self.launchers if one.poll() is None for pid in descendants(one.pid))]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            for one in self.launchers:
+                one.wait()
+        if self.raised is None:
+            sys.exit(f"{commands[0][0]} failed with {kind}: no rank raised")
+
+    def noted(self, name):
+        """What the ranks noted under a name, of those that did."""
+        return [words for rank in self.ranks if (words := read(os.path.join(self.here, f"{name}{rank}")))]
+
+    def watch(self, start):
+        end = start + 60
+        while time.time() < end and (self.gone is None or self.all is None):
             time.sleep(0.004)
-            if raised is None and read(path("raised")):
-                raised = float(read(path("raised"))[0])
-                pids = [int(pid) for rank in "01" for pid in read(path("pids" + rank))]
-                end = raised + BOUND
-            if raised and gone is None and not any(map(alive, pids)):
-                gone = time.time() - raised
-            if raised and again is None:
-                starts = [float(words[0]) for rank in "01" if (words := read(path("again" + rank)))]
-                again = min(starts) - raised if starts else None
-            if process.poll() is not None and again is not None and time.time() - raised - again > 3:
-                break  # the launcher is through; what is alive now stays
-        left = [pid for pid in pids if alive(pid)]
-        for pid in [*left, *(descendants(process.pid) if process.poll() is None else [])]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        process.wait()
-        if raised is None:
-            sys.exit(f"{command[0]} failed with {kind}: no rank raised")
-        return gone, again, len(left)
+            if self.raised is None and (raised := read(os.path.join(self.here, "raised"))):
+                self.raised = float(raised[0])
+                self.begun = max(float(words[0]) for words in self.noted("begun")) - start
+                self.pids = [int(pid) for words in self.noted("pids") for pid in words]
+                end = self.raised + BOUND
+            if self.raised is None:
+                continue
+            if self.gone is None and not any(map(alive, self.pids)):
+                self.gone = time.time() - self.raised
+            starts = [float(words[0]) - self.raised for words in self.noted("again")]
+            self.again = min(starts, default=None)
+            self.all = max(starts) if len(starts) == len(self.ranks) else None
+            if self.all is not None and all(one.poll() is not None for one in self.launchers) and time.time() - self.raised - self.all > 3:
+                break  # the launchers are through; what is alive now stays
 
 
 def ratio(them, us):
@@ -289,17 +311,45 @@ def compare_rescues(directory, gpurun):
         results = {name: [] for name in commands}
         for _ in range(RESCUES):
             for name, command in commands.items():
-                if not any(gone is None or again > 20 for gone, again, _ in results[name]):
-                    results[name].append(rescue(command, directory, kind))
+                if not any(one.gone is None or one.again > 20 for one in results[name]):
+                    results[name].append(Rescue([command], directory, kind))
         cells = []
-        for i in (0, 1):
-            them, us = (seconds([result[i] for result in results[name]]) for name in ("torchrun", "gpurun"))
-            lost = max(result[2] for result in results["torchrun"])
-            shown = f"{them:.2f} s" if them is not None else f"never, {lost} live on" if i == 0 else f"> {BOUND:.0f} s"
+        for what in ("gone", "again"):
+            them, us = (seconds([getattr(one, what) for one in results[name]]) for name in ("torchrun", "gpurun"))
+            lost = max(one.left for one in results["torchrun"])
+            shown = f"{them:.2f} s" if them is not None else f"never, {lost} live on" if what == "gone" else f"> {BOUND:.0f} s"
             mine = f"{us:.2f} s" if us is not None else f"> {BOUND:.0f} s"
-            times = "" if us is None or i == 0 and them is None else ("> " if them is None else "") + ratio(them or BOUND, us)
+            times = "" if us is None or what == "gone" and them is None else ("> " if them is None else "") + ratio(them or BOUND, us)
             cells += [shown, mine, times]
         print(f"| {words} | {' | '.join(cells)} |", flush=True)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def compare_nodes(directory, gpurun):
+    """Several launchers as the nodes of one job, of which the last one's rank runs out of
+    memory while the others wait for it. torchrun restarts it with the same settings."""
+    def of_gpurun(here, node):
+        return {"GPURUN_NNODES": str(NODES), "GPURUN_NODE_RANK": str(node), "GPURUN_HEAD": "127.0.0.1", "GPURUN_SECRET": "0123456789abcdef" * 4,
+                "GPURUN_JOB_ID": here, "XDG_STATE_HOME": here}
+
+    results = {"torchrun": [], "gpurun": []}
+    for _ in range(PAIRS):
+        flags = (f"--nnodes={NODES}", "--rdzv_backend=c10d", f"--rdzv_endpoint=127.0.0.1:{free_port()}", "--rdzv_id=bench")
+        torchrun = [word for word in launchers(directory, gpurun, 1, "recovery.py", "--bs", "8", flags=flags, restarts=1)["torchrun"] if word != "--standalone"]
+        results["torchrun"].append(Rescue([torchrun] * NODES, directory, "peer", NODES, NODES - 1))
+        results["gpurun"].append(Rescue([[gpurun, "--quiet", "nodes.toml"]] * NODES, directory, "peer", NODES, NODES - 1, of_gpurun))
+    print(f"| {NODES} nodes on this host, a rank each; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores | torchrun | gpurun | |")
+    print("|---|--:|--:|--:|")
+    for what, words in (("begun", "from the start to the first line on all nodes"), ("gone", "from out of memory on the last node until all ranks are gone"),
+                        ("all", "to the first line of the next attempt on all nodes")):
+        them, us = (seconds([getattr(one, what) for one in results[name]]) for name in results)
+        cells = [f"> {BOUND:.0f} s" if one is None else f"{one:.2f} s" for one in (them, us)]
+        print(f"| {words} | {' | '.join(cells)} | {'' if them is None or us is None else ratio(them, us)} |", flush=True)
 
 
 def used(pids):
@@ -466,8 +516,10 @@ def compare_watching(directory, gpurun):
 
 def main():
     gpurun = os.path.abspath(sys.argv[1])
-    parts = {"startup": compare_starts, "launch": compare_launches, "recovery": compare_rescues, "output": compare_floods, "probe": compare_probes, "live": compare_watching}
-    files = {"launch.py": LAUNCH, "recovery.py": RECOVERY, "output.py": OUTPUT, "torchrun.py": TORCHRUN, "rescue.toml": RESCUE, "auto.toml": AUTO}
+    parts = {"startup": compare_starts, "launch": compare_launches, "recovery": compare_rescues, "nodes": compare_nodes,
+             "output": compare_floods, "probe": compare_probes, "live": compare_watching}
+    files = {"launch.py": LAUNCH, "recovery.py": RECOVERY, "output.py": OUTPUT, "torchrun.py": TORCHRUN, "rescue.toml": RESCUE,
+             "nodes.toml": RESCUE.replace("nproc_per_node = 2", "nproc_per_node = 1"), "auto.toml": AUTO}
     with tempfile.TemporaryDirectory() as directory:
         for name, text in files.items():
             with open(os.path.join(directory, name), "w") as file:

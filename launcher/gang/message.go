@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -164,30 +165,24 @@ func (Notice) kind() string   { return "notice" }
 func (Final) kind() string    { return "final" }
 func (Alive) kind() string    { return "alive" }
 
-// An envelope is a message on its way.
-type envelope struct {
-	Kind string          `json:"kind"`
-	Body json.RawMessage `json:"body"`
-}
-
-// Encode writes a message as one JSON document.
+// Encode writes a message: a line with its kind, and its body as JSON.
 func Encode(m Message) ([]byte, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode the message %q: %w", m.kind(), err)
 	}
-	return json.Marshal(envelope{m.kind(), body})
+	return append([]byte(m.kind()+"\n"), body...), nil
 }
 
 // readers decode a message's body, by its kind.
-var readers = map[string]func(json.RawMessage) (Message, error){
+var readers = map[string]func([]byte) (Message, error){
 	"hello": body[Hello], "ready": body[Ready], "not-ready": body[NotReady], "started": body[Started], "event": body[Event],
 	"stopped": body[Stopped], "note": body[Note], "leaving": body[Leaving], "bye": body[Bye], "welcome": body[Welcome], "reject": body[Reject],
 	"prepare": body[Prepare], "start": body[Start], "ack": body[Ack], "stop": body[Stop], "release": body[Release],
 	"stacks": body[Stacks], "notice": body[Notice], "final": body[Final], "alive": body[Alive],
 }
 
-func body[M Message](text json.RawMessage) (Message, error) {
+func body[M Message](text []byte) (Message, error) {
 	var m M
 	err := json.Unmarshal(text, &m)
 	return m, err
@@ -195,17 +190,14 @@ func body[M Message](text json.RawMessage) (Message, error) {
 
 // Decode reads what Encode wrote.
 func Decode(text []byte) (Message, error) {
-	var e envelope
-	if err := json.Unmarshal(text, &e); err != nil {
-		return nil, fmt.Errorf("read a message: %w", err)
-	}
-	read, known := readers[e.Kind]
+	kind, body, _ := bytes.Cut(text, []byte("\n"))
+	read, known := readers[string(kind)]
 	if !known {
-		return nil, fmt.Errorf("read a message: unknown kind %q", e.Kind)
+		return nil, fmt.Errorf("read a message: unknown kind %.32q", kind)
 	}
-	m, err := read(e.Body)
+	m, err := read(body)
 	if err != nil {
-		return nil, fmt.Errorf("read the message %q: %w", e.Kind, err)
+		return nil, fmt.Errorf("read the message %q: %w", kind, err)
 	}
 	return m, nil
 }

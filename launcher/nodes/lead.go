@@ -333,18 +333,21 @@ const tellAfter = 10 * time.Second
 // errJoin is the cause of a wait for nodes that took too long.
 var errJoin = errors.New("nodes are missing")
 
-// address is where a node reaches the head: as it came, but not by an address that means
-// every machine itself, where another has come by a real one.
-func (l *Lead) address(node int) string {
-	if addr := l.addrs[node]; addr != "" && !loopback(addr) {
-		return addr
-	}
+// addresses are where each node reaches the head: as it came, but not by an address that
+// means every machine itself, where another has come by a real one.
+func (l *Lead) addresses() func(node int) string {
+	var another string
 	for _, k := range slices.Sorted(maps.Keys(l.addrs)) {
-		if !loopback(l.addrs[k]) {
-			return l.addrs[k]
+		if another == "" && !loopback(l.addrs[k]) {
+			another = l.addrs[k]
 		}
 	}
-	return cmp.Or(l.addrs[node], "127.0.0.1")
+	return func(node int) string {
+		if addr := l.addrs[node]; addr != "" && !loopback(addr) {
+			return addr
+		}
+		return cmp.Or(another, l.addrs[node], "127.0.0.1")
+	}
 }
 
 func loopback(addr string) bool {
@@ -395,7 +398,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 		return nil, err
 	}
 	launch.Meeting = launcher.Meeting{Nodes: l.opts.Launch.Nodes, World: l.opts.Launch.Nodes * l.opts.Launch.Ranks, Port: port}
-	l.do(func() { launch.Meeting.Addr = l.address(0) })
+	l.do(func() { launch.Meeting.Addr = l.addresses()(0) })
 	facts, err := l.prepare(ctx, launch)
 	if err != nil {
 		l.clear()
@@ -438,7 +441,7 @@ func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.
 		defer d.shut()
 		order.Reach = d != nil
 	}
-	return l.await(ctx, gang.AllReady, func() []gang.Effect { return l.head.Prepare(l.now(), order, l.address) })
+	return l.await(ctx, gang.AllReady, func() []gang.Effect { return l.head.Prepare(l.now(), order, l.addresses()) })
 }
 
 func drain(facts <-chan strategy.Fact) {

@@ -221,16 +221,21 @@ func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeN
 	for k := 1; k < 3; k++ {
 		n.follow(k, do(k), "")
 	}
-	n.job = launcher.Launcher{
+	n.job = jobOn(n.lead, n.store, 3)
+	return n
+}
+
+// jobOn is a job on so many nodes.
+func jobOn(l *Lead, s launcher.Store, nodes int) launcher.Launcher {
+	return launcher.Launcher{
 		Policy: strategy.Policy{Mode: strategy.Ladder, MaxAttempts: 20, TransientRetries: 3, Numerics: "mixed-precision"},
 		Job: strategy.Job{
 			Knobs: map[strategy.Knob]strategy.Range{strategy.MicroBatchSize: {Min: 1}, strategy.GradientAccumulationSteps: {Min: 1}},
-			Ranks: 6, LocalRanks: perNode, DataParallel: 6,
+			Ranks: nodes * perNode, LocalRanks: perNode, DataParallel: nodes * perNode,
 		},
-		Accelerator: "cuda", Recipe: recipe{}, Starter: n.lead, World: n.lead.World(inventory{}), Store: n.store, HangTimeout: 30 * time.Second,
+		Accelerator: "cuda", Recipe: recipe{}, Starter: l, World: l.World(inventory{}), Store: s, HangTimeout: 30 * time.Second,
 		Graces: launcher.Graces{User: 25 * time.Second, Failure: 3 * time.Second},
 	}
-	return n
 }
 
 func (n *threeNodes) follow(k int, do func(context.Context, *fake), inc string) {
@@ -251,12 +256,16 @@ func (n *threeNodes) followWith(k int, inc string, starter launcher.Starter) {
 	go func() { end <- Follow(ctx, o) }()
 }
 
+// train runs a job from its first attempt on.
+func train(ctx context.Context, job launcher.Launcher) (launcher.Verdict, error) {
+	plan := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1"}
+	return job.Run(ctx, launcher.State{Policy: job.Policy, Job: job.Job, Next: launcher.Next{Plan: plan}})
+}
+
 // run runs the job to its end, and gives the verdict and how each follower ended.
 func (n *threeNodes) run(t *testing.T, ctx context.Context) (launcher.Verdict, []End) {
 	t.Helper()
-	plan := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1"}
-	state := launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: plan}}
-	v, err := n.job.Run(ctx, state)
+	v, err := train(ctx, n.job)
 	if err != nil {
 		t.Errorf("run: %v", err)
 	}

@@ -1,0 +1,207 @@
+package nodes
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/launcher/gang/session"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+const (
+	manyNodes = 1000 // beside the head
+	// manyRun, in the environment of this test, makes it the other side: all nodes but the
+	// head, in one process, of the launch that it names.
+	manyRun = "GPURUN_TEST_NODES_OF"
+	// What is aimed at: the same over bare gRPC with TLS, on two cores.
+	joinGoal, rescueGoal, memoryGoal = 1.9, 0.5, 136.0
+)
+
+// BenchmarkThousandNodes is one head with 1,000 nodes, each over a session of its own: how
+// long until all have joined, how long a rescue takes them all, and what the head holds. Only
+// the ranks are none: one runs out of memory once all run, and the others then end with 8 KiB
+// of what they saw.
+func BenchmarkThousandNodes(b *testing.B) {
+	if run := os.Getenv(manyRun); run != "" {
+		followMany(b, run)
+		return
+	}
+	run := fmt.Sprint("bench ", os.Getpid())
+	links, err := session.Listen(b.Context(), trusted(b, run, 0), 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	others := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^"+b.Name()+"$", "-test.benchtime=1x")
+	others.Env, others.Stderr = append(os.Environ(), manyRun+"="+run), os.Stderr
+	said, err := others.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	was := held(b)
+	began := time.Now()
+	if err := others.Start(); err != nil {
+		b.Fatal(err)
+	}
+	times, cpu := lead(b, links)
+	most := held(b)
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		if what, at, ok := strings.Cut(lines.Text(), " at "); ok {
+			ns, _ := strconv.ParseInt(at, 10, 64)
+			times[what] = time.Unix(0, ns)
+		}
+	}
+	if err := others.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	since := func(from time.Time, to string) float64 { return times[to].Sub(from).Seconds() }
+	waited := strategy.PeerWindow.Seconds()
+	fmt.Printf("\n| %d nodes, one head, on this machine | | goal |\n|---|--:|--:|\n"+
+		"| all joined | %.2f s | %.1f s |\n| all ranks stopped, %.1f s for other last words taken off | %.2f s | |\n| decided | %.3f s | |\n| started on all | %.2f s | |\n"+
+		"| from out of memory to started on all, less these %.1f s | %.2f s | %.1f s |\n"+
+		"| the head's CPU time until all joined | %.2f s | |\n| for both attempts and the end | %.2f s | |\n| the head's peak RSS (%.0f MB before) | %.0f MB | %.0f MB |\n",
+		manyNodes, since(began, "joined"), joinGoal, waited, since(times["oom"], "ended")-waited, since(times["ended"], "decided"), since(times["decided"], "again"),
+		waited, since(times["oom"], "again")-waited, rescueGoal, cpu.Seconds(), (spent(b) - cpu).Seconds(), was, most, memoryGoal)
+}
+
+// trusted are the credentials of one of the nodes.
+func trusted(b *testing.B, run string, node int) *session.Credentials {
+	c, err := session.Trust(b.Context(), session.Options{
+		Run: run, Node: node, Nodes: manyNodes + 1, Environ: environ.Vars{"GPURUN_SECRET": strings.Repeat("0123456789abcdef", 4)},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+// A timed store remembers when what happened.
+type timed struct {
+	*store
+	times map[string]time.Time
+}
+
+func (s timed) Append(e launcher.Event) error {
+	switch e := e.(type) {
+	case launcher.Ended:
+		if e.Evidence.Attempt == 0 {
+			s.times["ended"] = time.Now()
+		}
+	case launcher.Decided:
+		if e.Decision.Relaunch {
+			s.times["decided"] = time.Now()
+		}
+	}
+	return s.store.Append(e)
+}
+
+// lead is the head's side of the job, from its start to its end: when what happened, and
+// what CPU time it had taken when all were there.
+func lead(b *testing.B, links gang.Links) (times map[string]time.Time, cpu time.Duration) {
+	s := timed{&store{dir: "/0"}, map[string]time.Time{}}
+	l := NewLead(LeadOptions{
+		Launch: Launch{Run: "many", Nodes: manyNodes + 1, Ranks: perNode}, Welcome: gang.Welcome{Gen: "g"}, Links: links,
+		Local: ranks{0, untilStopped}, Join: time.Minute, Note: func(text string) { b.Log(text) },
+		Port: func(_ context.Context, attempt int) (int, error) { // is asked for once all are there
+			if attempt == 0 {
+				s.times["joined"], cpu = time.Now(), spent(b)
+			}
+			return 29500, nil
+		},
+	})
+	defer l.Close()
+	v, err := train(b.Context(), jobOn(l, s, manyNodes+1))
+	if err != nil || v.Outcome != strategy.Trained || len(v.Attempts) != 2 || v.Attempts[0].Cause != cause.CUDAOOM {
+		b.Errorf("%+v, %v", v, err)
+	}
+	l.Finish(v.Code, v.Reason)
+	return s.times, cpu
+}
+
+// untilStopped are ranks that the first attempt's out-of-memory error leaves waiting.
+func untilStopped(ctx context.Context, a *fake) {
+	if a.launch.N > 0 {
+		a.exits(0, false)
+		return
+	}
+	<-ctx.Done()
+	f := oom(a.launch.Meeting.Offset)
+	f.Finding.Code, f.Finding.Weight, f.Finding.Text = cause.NCCLError, cause.WeightSymptom, strings.Repeat("e", 8<<10)
+	a.facts <- f
+	a.exits(143, true)
+}
+
+// followMany is the other side: all nodes but the head, each with a session of its own.
+func followMany(b *testing.B, run string) {
+	var started [2]atomic.Int32 // by attempt
+	all := make(chan struct{})  // closed once the first attempt's ranks run on all nodes
+	do := func(ctx context.Context, a *fake) {
+		last := started[a.launch.N].Add(1) == manyNodes
+		switch {
+		case a.launch.N == 0 && last:
+			close(all)
+		case a.launch.N == 1 && last:
+			fmt.Println("again at", time.Now().UnixNano())
+		}
+		if a.launch.N == 0 && a.launch.Meeting.Node == manyNodes/2 {
+			<-all
+			fmt.Println("oom at", time.Now().UnixNano())
+			a.facts <- oom(a.launch.Meeting.Offset)
+			a.exits(1, false)
+			return
+		}
+		untilStopped(ctx, a)
+	}
+	var nodes sync.WaitGroup
+	for k := 1; k <= manyNodes; k++ {
+		nodes.Go(func() {
+			end := Follow(b.Context(), FollowOptions{
+				Hello:    gang.Hello{Node: k, Inc: strconv.Itoa(k), Run: "many", Ranks: perNode, Host: fmt.Sprintf("n%d", k)},
+				Patience: Patience{Join: time.Minute}, Dialer: session.Dialer(trusted(b, run, k), "127.0.0.1", 0), Grace: 3 * time.Second,
+				Begin: func(gang.Welcome, func(string)) (Here, error) {
+					return Here{Recipe: recipe{}, Starter: ranks{k, do}, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
+				},
+			})
+			if end.Code != 0 || !end.Told {
+				b.Errorf("node %d ended with %+v", k, end)
+			}
+		})
+	}
+	nodes.Wait()
+}
+
+// held is the most memory that this process has had, in MB.
+func held(b *testing.B) float64 {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return kib * 1024 / 1e6
+}
+
+// spent is the CPU time that this process has taken.
+func spent(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
