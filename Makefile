@@ -25,8 +25,9 @@ quickstart: build ## run the example: from out of memory to trained
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && PYTHON_EXEC=$$python bin/gpurun examples/quickstart/train.toml
 
 # What several of its parts need is compiled before them: beside each other each would do so.
+# What takes longest begins first, and lint, which waits for nothing, fills the gaps.
 test: ## everything that decides whether a change is good
-	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && $(GO) build ./... && $(MAKE) --no-print-directory -j3 lint-beside unit-command unit-rooms GPURUN_TEST_PYTHON=$$python
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && $(GO) build ./... && $(MAKE) --no-print-directory -j3 unit-command unit-rooms lint-beside GPURUN_TEST_PYTHON=$$python
 
 # The command line's own tests start gpurun some thousand times, which the race detector
 # makes slow: with it run those scripts in which most happens at once, and every room.
