@@ -177,13 +177,15 @@ func (v variables) warnings(p Place) []string {
 		"GPURUN_NNODES and GPURUN_HEAD make them one training, GPURUN_NNODES=1 says that each is one"}
 }
 
-// evidence: "slurm-step job=123.0 node 2/4 (n3) via SLURM_STEP_NODELIST".
+// evidence: "slurm-step job=123.0 node 1 of 4 (n3) via SLURM_STEP_NODELIST".
 func (p Place) evidence(variable string) string {
 	text := string(p.Kind)
 	if p.Slurm() {
 		text += " job=" + jobStep(p)
 	}
-	text += fmt.Sprintf(" node %d/%d", p.NodeRank+1, p.Nodes)
+	if p.Nodes > 1 {
+		text += fmt.Sprintf(" node %d of %d", p.NodeRank, p.Nodes)
+	}
 	if p.Node != "" {
 		text += " (" + p.Node + ")"
 	}

@@ -13,8 +13,8 @@ func TestPlace(t *testing.T) {
 		found, fix string
 	}{
 		{nil, OK, "a plain host", ""},
-		{[]string{"KUBERNETES_SERVICE_HOST=10.0.0.1"}, OK, "kubernetes node 1/1 via KUBERNETES_SERVICE_HOST", ""},
-		{[]string{"SLURM_JOB_ID=7", "SLURMD_NODENAME=n1", "SLURM_JOB_NODELIST=n1"}, OK, "slurm-batch job=7 node 1/1 (n1) via SLURM_JOB_NODELIST", ""},
+		{[]string{"KUBERNETES_SERVICE_HOST=10.0.0.1"}, OK, "kubernetes via KUBERNETES_SERVICE_HOST", ""},
+		{[]string{"SLURM_JOB_ID=7", "SLURMD_NODENAME=n1", "SLURM_JOB_NODELIST=n1"}, OK, "slurm-batch job=7 (n1) via SLURM_JOB_NODELIST", ""},
 		{[]string{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2]"}, Problem, "this machine is not part of Slurm job 7", "srun --mpi=pmi2 --nodes=2"},
 		{[]string{"PET_NNODES=many"}, Problem, `PET_NNODES="many" is no whole number`, "unset it"},
 	} {
