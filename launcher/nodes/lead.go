@@ -61,6 +61,7 @@ type Lead struct {
 	running     *attempt // nil between attempts
 	failed      error    // why the attempt that is being started cannot be
 	refused     error    // why a node that is waited for will not come
+	outlived    error    // why this start of the job is over: there is a newer one
 }
 
 // A wait is for all nodes to come to a point.
@@ -264,7 +265,8 @@ func (l *Lead) superseded(e gang.Superseded) {
 	if l.running != nil {
 		l.running.lose(strategy.Lost{Node: e.Node, Host: l.head.Host(e.Node), Why: why, Left: true})
 	}
-	l.fail(errext.WithCode(errors.New(why), strategy.CodeRetry))
+	l.outlived = errext.WithCode(errors.New(why), strategy.CodeRetry)
+	l.fail(l.outlived)
 }
 
 // refuse takes that a node which is waited for will not come.
@@ -304,6 +306,10 @@ func (l *Lead) await(ctx context.Context, p gang.Point, order func() []gang.Effe
 	w := &wait{for_: p, over: make(chan error, 1)}
 	l.do(func() {
 		l.waits, l.failed = w, nil
+		if l.outlived != nil && p != gang.AllLeft { // whenever it was found
+			l.fail(l.outlived)
+			return
+		}
 		l.carry(order())
 	})
 	select {

@@ -651,6 +651,28 @@ func TestTheNewerStartEndsTheOlder(t *testing.T) {
 	})
 }
 
+// One that is found between two attempts ends the older one before the next, too.
+func TestTheNewerStartComesBetweenAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		if err := n.lead.gather(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n.lead.do(func() { n.lead.carry([]gang.Effect{gang.Superseded{Node: 1, Restart: 1}}) })
+		v, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
+		if err == nil || errext.Code(err, 0) != 75 || !strings.Contains(err.Error(), "the job was started again (start 1)") {
+			t.Errorf("%+v, %v", v, err)
+		}
+		n.lead.Finish(75, "")
+		_ = n.lead.Close()
+		for k := 1; k < 3; k++ {
+			if end := <-n.ends[k]; end.Code != 75 || !end.Told {
+				t.Errorf("node %d: %+v", k, end)
+			}
+		}
+	})
+}
+
 // Another gpurun does not take the place of one that trains.
 func TestATwinIsSentAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
