@@ -63,6 +63,7 @@ type follower struct {
 	here    *Here
 	unable  error // why there is no here
 	local   *local
+	why     string // its ranks were ended last that nobody led any more; empty: none were
 }
 
 // Follow takes part in a launch until it ends, and says how. No rank runs then.
@@ -117,6 +118,9 @@ func (f *follower) stopped(why error) {
 		end.Code, end.Reason = 128+int(signal.Number), signal.Error()
 	}
 	f.carry(f.machine.Say(f.now(), gang.Leaving{Why: end.Reason}))
+	if f.why != "" {
+		end.Reason += "; its ranks were ended before: " + f.why
+	}
 	if f.end == nil {
 		f.end = &end
 	}
@@ -187,7 +191,7 @@ func (f *follower) carry(effects []gang.Effect) {
 		case gang.Tell:
 			f.carry(f.machine.Say(f.now(), f.local.alive()))
 		case gang.Abandon:
-			f.abandon(f.opts.Grace)
+			f.forsaken(e.Why)
 		case gang.Leave:
 			if f.end == nil {
 				f.end = &End{Code: e.Code, Reason: e.Reason, Told: f.final}
@@ -219,6 +223,7 @@ func (f *follower) obey(order gang.Message) {
 		f.welcome = o
 	case gang.Prepare:
 		f.begin(f.welcome)
+		f.why = ""
 		f.local = newLocal(f, o)
 		f.owner.Go(f.local.prepare)
 	case gang.Start:
@@ -269,6 +274,16 @@ func (f *follower) close() {
 func (f *follower) abandon(grace time.Duration) {
 	if f.local != nil {
 		f.local.stop(sigterm, grace)
+	}
+}
+
+// forsaken ends ranks that have no head any more, and says why where this node's part of the
+// run is kept: the head may never hear of it.
+func (f *follower) forsaken(why string) {
+	f.why = why
+	f.abandon(f.opts.Grace)
+	if f.here != nil {
+		_ = f.here.Store.Append(launcher.Noticed{Text: "the ranks of this node are ended: " + why}) // as good as it can be kept
 	}
 }
 

@@ -209,6 +209,7 @@ type threeNodes struct {
 	ends    [3]chan End
 	stop    [3]context.CancelFunc
 	noticed [3]chan syscall.Signal
+	kept    [3]*store
 }
 
 func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeNodes {
@@ -240,12 +241,13 @@ func (n *threeNodes) follow(k int, do func(context.Context, *fake), inc string) 
 func (n *threeNodes) followWith(k int, inc string, starter launcher.Starter) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop[k], n.ends[k], n.noticed[k] = cancel, make(chan End, 1), make(chan syscall.Signal, 1)
+	n.kept[k] = &store{dir: fmt.Sprintf("/%d", k)}
 	end := n.ends[k]
 	o := FollowOptions{
 		Hello:    gang.Hello{Node: k, Inc: fmt.Sprint(k, inc), Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode, Host: fmt.Sprintf("n%d", k+1)},
 		Patience: Patience{Join: 5 * time.Minute}, Dialer: dialer{n.net, k}, Grace: 3 * time.Second,
 		Begin: func(gang.Welcome, func(string)) (Here, error) {
-			return Here{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
+			return Here{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: n.kept[k]}, nil
 		},
 	}
 	go func() { end <- Follow(ctx, o) }()
@@ -420,8 +422,23 @@ func TestWithoutAHeadEachNodeEndsItsRanks(t *testing.T) {
 			if end.Code != 75 || end.Told || !strings.Contains(end.Reason, "the gpurun of node 0 is gone") || lasted[k] > 60*time.Second {
 				t.Errorf("node %d ended after %s with %+v", k, lasted[k], end)
 			}
+			if why := (launcher.Noticed{Text: "the ranks of this node are ended: the gpurun of node 0 is gone"}); !slices.Contains(n.kept[k].events, launcher.Event(why)) {
+				t.Errorf("node %d keeps %+v", k, n.kept[k].events)
+			}
 		}
 		time.Sleep(2 * time.Minute) // the head's own ranks are those of its guards
+	})
+}
+
+// A node that waits for another head, and is stopped, still says what became of its ranks.
+func TestTheLastWordNamesWhyRanksWereEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &follower{opts: FollowOptions{}, todo: make(chan func()), done: t.Context(), machine: gang.NewFollower(gang.Hello{}, Patience{})}
+		f.forsaken("the gpurun of node 0 is gone")
+		f.stopped(&launcher.Signal{Number: syscall.SIGTERM})
+		if f.end.Code != 143 || !strings.HasSuffix(f.end.Reason, "; its ranks were ended before: the gpurun of node 0 is gone") {
+			t.Errorf("%+v", f.end)
+		}
 	})
 }
 
