@@ -31,7 +31,8 @@ type Here struct {
 	Starter launcher.Starter
 	World   launcher.World
 	Store   launcher.Store
-	// Notice passes a notice on to the ranks that listen for it, and Close ends what is not
+	// Notice passes a notice on to the ranks that listen for it, and pauses them at TSTP until
+	// CONT; Close ends what is not
 	// needed any more; nil for nobody and nothing.
 	Notice func(syscall.Signal)
 	Close  func()
@@ -239,9 +240,18 @@ func (f *follower) obey(order gang.Message) {
 	case gang.Stacks:
 		f.local.stacks()
 	case gang.Notice:
-		if f.here.Notice != nil {
-			f.here.Notice(syscall.Signal(o.Signal))
-		}
+		f.notice(syscall.Signal(o.Signal))
+	case gang.Pause:
+		f.notice(syscall.SIGTSTP)
+	case gang.Resume:
+		f.notice(syscall.SIGCONT)
+	}
+}
+
+// notice passes on what node 0 was told by a signal.
+func (f *follower) notice(signal syscall.Signal) {
+	if f.here != nil && f.here.Notice != nil {
+		f.here.Notice(signal)
 	}
 }
 

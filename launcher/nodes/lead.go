@@ -61,6 +61,7 @@ type Lead struct {
 	running     *attempt // nil between attempts
 	failed      error    // why the attempt that is being started cannot be
 	refused     error    // why a node that is waited for will not come
+	quiet       func()   // takes that the ranks of all nodes are paused
 	outlived    error    // why this start of the job is over: there is a newer one
 }
 
@@ -76,6 +77,7 @@ func NewLead(o LeadOptions) *Lead {
 	l := &Lead{
 		opts: o, began: time.Now(), todo: make(chan func()), head: gang.NewHead(o.Launch, o.Welcome),
 		links: map[int]gang.Link{}, clocks: map[int]*clock{}, addrs: map[int]string{}, inventories: map[int]strategy.Inventory{},
+		quiet: func() {},
 	}
 	l.done, l.end = context.WithCancel(context.Background())
 	l.owner.Go(l.loop)
@@ -178,6 +180,8 @@ func (l *Lead) carry(effects []gang.Effect) {
 			l.refuse(e)
 		case gang.Superseded:
 			l.superseded(e)
+		case gang.AllPaused:
+			l.quiet()
 		}
 	}
 }
@@ -465,8 +469,17 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// Notice passes a notice on to the ranks of all other nodes that listen for it.
+// Notice passes a notice on to the ranks of all other nodes that listen for it. At TSTP it
+// pauses them, until CONT.
 func (l *Lead) Notice(signal syscall.Signal) {
+	switch signal {
+	case syscall.SIGTSTP:
+		l.pause()
+		return
+	case syscall.SIGCONT:
+		l.resume()
+		return
+	}
 	l.do(func() { l.carry(l.head.Pass(gang.Notice{Signal: int(signal)})) })
 }
 

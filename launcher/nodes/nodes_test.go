@@ -745,6 +745,32 @@ func TestANoticeReachesAllNodes(t *testing.T) {
 	})
 }
 
+// While the head is stopped the ranks of all nodes pause, and nothing of that counts as silence.
+func TestAPauseReachesAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		go func() {
+			time.Sleep(20 * time.Second)
+			n.lead.Notice(syscall.SIGTSTP)
+			for k := 1; k < 3; k++ {
+				if got := <-n.noticed[k]; got != syscall.SIGTSTP {
+					t.Errorf("node %d: %s", k, got)
+				}
+			}
+			time.Sleep(20 * time.Second)
+			n.lead.Notice(syscall.SIGCONT)
+		}()
+		if v, _ := n.run(t, t.Context()); v.Code != 0 {
+			t.Errorf("%+v", v)
+		}
+		for k := 1; k < 3; k++ {
+			if got := <-n.noticed[k]; got != syscall.SIGCONT {
+				t.Errorf("node %d: %s", k, got)
+			}
+		}
+	})
+}
+
 // What a rank let see of itself is its own; what all ranks did is that of all nodes.
 func TestTheLastSignOfARank(t *testing.T) {
 	at := time.Now()
