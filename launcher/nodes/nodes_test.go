@@ -187,6 +187,8 @@ type store struct {
 	mu     sync.Mutex
 	dir    string
 	events []launcher.Event
+
+	prepare, write error // why that is not possible
 }
 
 func (s *store) Append(e launcher.Event) error {
@@ -195,8 +197,10 @@ func (s *store) Append(e launcher.Event) error {
 	s.events = append(s.events, e)
 	return nil
 }
-func (s *store) Prepare(n int) (string, error)                       { return fmt.Sprintf("%s/%d", s.dir, n), nil }
-func (s *store) Write(string, strategy.Plan, launcher.Command) error { return nil }
+func (s *store) Prepare(n int) (string, error) {
+	return fmt.Sprintf("%s/%d", s.dir, n), s.prepare
+}
+func (s *store) Write(string, strategy.Plan, launcher.Command) error { return s.write }
 func (s *store) Draft(launcher.Verdict) error                        { return nil }
 func (s *store) Finish(v launcher.Verdict) error                     { return s.Append(launcher.Finished{Verdict: v}) }
 
@@ -638,7 +642,7 @@ func TestANodeThatIsLostWhileTheHeadStarts(t *testing.T) {
 // A node whose ranks cannot be started is no broken GPU, and trying again is not asked for
 // where it would not help.
 func TestANodeThatCannotStartItsRanks(t *testing.T) {
-	for code, want := range map[int]int{2: 1, 75: 75} {
+	for code, want := range map[int]int{2: 1, 74: 74, 75: 75} {
 		synctest.Test(t, func(t *testing.T) {
 			n := begin(t, all(good))
 			n.stop[2]()
@@ -648,6 +652,26 @@ func TestANodeThatCannotStartItsRanks(t *testing.T) {
 			if v.Code != want || len(v.Attempts) != 1 || v.Attempts[0].Cause == cause.GPUHardware || !strings.Contains(v.Reason, "node 2 (n3) was lost: it could not start its ranks: no such file") {
 				t.Errorf("code %d: %+v", code, v)
 			}
+		})
+	}
+}
+
+// A follower's disk that is full is no failure of the job: once there is room it goes on.
+func TestAFollowersFullDisk(t *testing.T) {
+	for what, fill := range map[string]func(*store){
+		"its folder": func(s *store) { s.prepare = syscall.ENOSPC }, "its files": func(s *store) { s.write = syscall.ENOSPC },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := begin(t, all(func(context.Context, *fake) { t.Error("ranks were started") }))
+			fill(n.kept[2])
+			_, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
+			if errext.Code(err, 0) != strategy.CodeRunDir || !strings.Contains(err.Error(), "node 2 (n3): ") {
+				t.Errorf("%s: %v", what, err)
+			}
+			n.lead.Finish(74, "")
+			_ = n.lead.Close()
+			<-n.ends[1]
+			<-n.ends[2]
 		})
 	}
 }
