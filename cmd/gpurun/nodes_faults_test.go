@@ -75,10 +75,10 @@ type campaign struct {
 	done   map[string]int // by kind
 	starts int
 
-	*crew              // that runs
-	cables [3]*cable     // of its followers
-	codes map[int]bool // with which its gpuruns may end
-	hurt  bool         // something was done that may end it
+	*crew               // that runs
+	cables [3]*cable    // of its followers
+	codes  map[int]bool // with which its gpuruns may end
+	hurt   bool         // something was done that may end it
 }
 
 // startsOfAJob bounds how often one is cut off: gpurun bounds its attempts.
@@ -186,7 +186,7 @@ func (c *campaign) fault(t *testing.T) (over bool) {
 		{"kill any process", func() bool { c.killAny(); c.kill(node); return true }},
 		{"kill several", func() bool { c.kill(node, c.random.IntN(3)); return true }},
 		{"stop and continue", func() bool { c.suspend(node); return false }},
-		{"slow link", func() bool { c.slow(follower); return false }},
+		{"pause", func() bool { c.pause(); return false }},
 		{"slow link", func() bool { c.slow(follower); return false }},
 		{"broken link", func() bool { c.cables[follower].reset(); return false }},
 		{"cut and heal", func() bool { c.cut(follower); return false }},
@@ -234,6 +234,13 @@ func (c *campaign) suspend(node int) {
 	_ = c.nodes[node].Process.Signal(syscall.SIGSTOP)
 	time.Sleep(time.Duration(c.random.IntN(1500)) * time.Millisecond)
 	_ = c.nodes[node].Process.Signal(syscall.SIGCONT)
+}
+
+// pause is Ctrl-Z at node 0, and fg.
+func (c *campaign) pause() {
+	_ = c.nodes[0].Process.Signal(syscall.SIGTSTP)
+	time.Sleep(time.Duration(c.random.IntN(5000)) * time.Millisecond)
+	_ = c.nodes[0].Process.Signal(syscall.SIGCONT)
 }
 
 // slow has a link carry everything late, from now on.
