@@ -184,8 +184,9 @@ func TestNodes(t *testing.T) {
 }
 
 // nodesTrainer runs out of memory on node 2 with more than 4 samples, and makes steps while
-// the file "more" is there. BUG has rank 1 fail.
+// the file "more" is there, PACE seconds each. BUG has rank 1 fail.
 const nodesTrainer = `#!/bin/sh
+trap '' 25 # a disk that is full is none of its business
 batch=8
 [ "$1" = --batch-size ] && batch=$2
 [ "$3" = --accum ] && accum=$4
@@ -198,7 +199,7 @@ fi
 echo "rank $RANK trains with $batch x ${accum:-1}"
 i=0
 while [ $i -lt 3 ] || [ -e more ]; do
-    i=$((i+1)); sleep 0.1
+    i=$((i+1)); sleep ${PACE:-0.1}
     echo "step $i"
     [ $i = 2 ] && echo $$ >rank$RANK.new && mv rank$RANK.new rank$RANK
 done
@@ -321,6 +322,35 @@ func TestNodesKilled(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 	})
+}
+
+// Ctrl-Z at node 0 pauses the ranks of all nodes, and all go on with it.
+func TestNodesPaused(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t, nodesJob(t), nil)
+	pids := c.awaitSteps(t)
+	head := c.nodes[0].Process
+	if err := head.Signal(syscall.SIGTSTP); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range append(pids, head.Pid) {
+		await(t, "a pause", func() bool { return stateOf(pid) == "T" })
+	}
+	if err := head.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range append(pids, head.Pid) {
+		await(t, "the end of the pause", func() bool { return stateOf(pid) != "T" })
+	}
+	rest(t, c.dir)
+	c.exits(t, 0, 0, 0)
+}
+
+// stateOf is the letter that the kernel has for what a process does: "T" is one that is stopped.
+func stateOf(pid int) string {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return after[:min(1, len(after))]
 }
 
 // A bug of the job's is its own on all nodes.

@@ -38,6 +38,8 @@ type (
 		Host string
 		Why  string
 	}
+	// AllPaused says that the ranks of all nodes that can be reached are paused.
+	AllPaused struct{}
 	// Superseded says that the engine has started the launch again: this one is over.
 	Superseded struct{ Node, Restart int }
 
@@ -61,6 +63,7 @@ func (Reached) effect()    {}
 func (Lost) effect()       {}
 func (Silent) effect()     {}
 func (Refused) effect()    {}
+func (AllPaused) effect()  {}
 func (Superseded) effect() {}
 func (Do) effect()         {}
 func (Tell) effect()       {}

@@ -22,6 +22,7 @@ type Follower struct {
 	unheard  []Event // that the head may not have
 	last     Message // the last step that it told of, which it says again on a new link
 	left     bool
+	paused   bool // until the head says otherwise
 	forsaken bool // its ranks were ended, or are being, since nobody led them
 
 	heard    time.Duration // when anything was, of the head
@@ -94,6 +95,10 @@ func (f *Follower) Hear(now time.Duration, message Message) []Effect {
 		}
 	case Stop:
 		f.stop(said)
+	case Pause:
+		f.pause()
+	case Resume:
+		f.resume()
 	case Release, Stacks, Notice:
 		if f.stage == Running {
 			f.do(said)
@@ -117,6 +122,7 @@ func (f *Follower) welcome(w Welcome) {
 	}
 	f.gen = w.Gen
 	f.do(w)
+	f.resume()
 	f.forget(w.Seq)
 	for _, e := range f.unheard {
 		f.send(e)
@@ -170,6 +176,9 @@ func (f *Follower) Say(now time.Duration, message Message) []Effect {
 	case Started:
 		said.Attempt = f.attempt
 		f.step(Starting, Running, said)
+		if f.paused && f.stage == Running {
+			f.do(Pause{})
+		}
 	case Event:
 		f.seq++
 		said.Attempt, said.Seq = f.attempt, f.seq
@@ -209,6 +218,11 @@ func (f *Follower) forget(seq int) {
 func (f *Follower) Tick(now time.Duration) []Effect {
 	switch {
 	case f.left:
+	case f.paused && !f.refusing: // its silence was announced
+		if f.linked && now-f.alive >= Beat {
+			f.alive = now
+			f.effects = append(f.effects, Tell{})
+		}
 	case f.linked && now-f.heard >= suspectAfter:
 		// A network that heals may take minutes to bring an old connection back, and none
 		// for a new one.

@@ -7,6 +7,7 @@
 //	message.go   what nodes say to each other
 //	head.go      the head's side: who is there, how far they are, who is lost
 //	follower.go  a follower's side: what it was told, and when it is on its own
+//	pause.go     both sides while node 0 is stopped, by Ctrl-Z for example
 //	link.go      a connection between two nodes, whatever carries it
 //
 // Trust is between nodes: whoever holds the launch's credentials is one, and nobody else

@@ -27,6 +27,8 @@ type world struct {
 	reached []Point
 	lost    map[int]bool
 	attempt int
+
+	pausedAll bool // the head has heard
 }
 
 // A node is a follower and what its owner does for it.
@@ -40,6 +42,7 @@ type node struct {
 	of, said int       // the latest attempt that they ran in, and its events
 	left     *Leave
 	cut      bool // the network is
+	paused   bool // its ranks are
 }
 
 func newWorld(t *rapid.T) *world {
@@ -83,6 +86,8 @@ func (w *world) carry(effects []Effect) {
 			w.check(e.Point)
 		case Lost:
 			w.lost[e.Node] = true
+		case AllPaused:
+			w.pausedAll = true
 		case Heard:
 			if event, ok := e.Message.(Event); ok {
 				w.heard[e.Node] = append(w.heard[e.Node], event.Fact.Gap)
@@ -136,10 +141,14 @@ func (w *world) do(n *node, order Message) {
 		if n.ranks >= 0 {
 			w.t.Fatalf("node %d was to start attempt %d and has ranks of %d", n.k, o.Attempt, n.ranks)
 		}
-		n.ranks, n.of, n.said = o.Attempt, o.Attempt, 0
+		n.ranks, n.of, n.said, n.paused = o.Attempt, o.Attempt, 0, false
 		w.serve(n, n.f.Say(w.now, Started{}))
 	case Stop:
 		w.end(n)
+	case Pause:
+		n.paused = true
+	case Resume:
+		n.paused = false
 	}
 }
 
@@ -264,6 +273,7 @@ func (w *world) heal() {
 
 // finish stops the attempt, and holds that it ends, and that what was heard is right.
 func (w *world) finish() {
+	w.carry(w.head.Resume(w.now))
 	w.reached = nil
 	w.carry(w.head.Stop(w.now, Stop{Signal: 15, Grace: 3 * time.Second}))
 	w.waitFor(AllOver, 10*time.Minute)
@@ -280,7 +290,7 @@ func (w *world) finish() {
 func (w *world) trouble(steps int) {
 	for range steps {
 		n := w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(w.t, "node")]
-		switch rapid.IntRange(0, 13).Draw(w.t, "what") {
+		switch rapid.IntRange(0, 15).Draw(w.t, "what") {
 		case 0, 1, 2:
 			w.pass(n, rapid.IntRange(1, 5).Draw(w.t, "messages"))
 		case 3, 4, 5:
@@ -304,6 +314,10 @@ func (w *world) trouble(steps int) {
 			n.up = w.spoil(n.up)
 		case 12:
 			n.down = w.spoil(n.down)
+		case 14:
+			w.carry(w.head.Pause())
+		case 15:
+			w.carry(w.head.Resume(w.now))
 		case 13: // kill -9, and the engine starts another
 			w.unlink(n, true)
 			for i := range w.nodes {
@@ -316,6 +330,7 @@ func (w *world) trouble(steps int) {
 			w.linkUp(n)
 		}
 	}
+	w.carry(w.head.Resume(w.now))
 }
 
 // spoil loses, doubles or swaps messages.

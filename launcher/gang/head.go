@@ -15,6 +15,7 @@ type Head struct {
 	attempt int      // the latest, -1 before the first
 	awaits  Point
 	final   *Final
+	paused  bool
 	beat    time.Duration // when the last one was sent
 	effects []Effect
 }
@@ -27,6 +28,7 @@ type member struct {
 	since   time.Duration // of the stage
 	lost    bool          // it takes no part in the attempt any more
 	refused bool          // it cannot be part of the launch as it is
+	paused  bool          // it has said that its ranks are
 	seq     int           // of the last event heard of the attempt
 	heard   time.Duration // when anything was
 	gone    time.Duration // when its link broke, while there is none

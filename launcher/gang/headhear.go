@@ -43,6 +43,9 @@ func (h *Head) counts(now time.Duration, node int, message Message) bool {
 		return h.over(now, m, said)
 	case Alive:
 		return said.Attempt == h.attempt && !m.lost
+	case Paused:
+		m.paused = true
+		h.lookPaused()
 	case Note:
 		return true
 	case Leaving:
@@ -155,6 +158,9 @@ func (h *Head) resume(now time.Duration, node int) {
 	welcome := h.welcome
 	welcome.Seq = m.seq
 	h.send(node, welcome)
+	if h.paused {
+		h.send(node, Pause{})
+	}
 	has := m.hello.Attempt >= 0 // begun an attempt
 	switch {
 	case h.final != nil:

@@ -8,6 +8,9 @@ import (
 
 // Tick looks at the time: who is lost, and whether it is time for a sign of life.
 func (h *Head) Tick(now time.Duration) []Effect {
+	if h.paused {
+		return nil
+	}
 	beat := now-h.beat >= Beat
 	if beat {
 		h.beat = now
@@ -41,6 +44,7 @@ func (h *Head) Gone(now time.Duration, link int) []Effect {
 func (h *Head) unlink(now time.Duration, k int) {
 	m := &h.members[k]
 	m.link, m.gone = 0, now
+	h.lookPaused()
 	switch {
 	case h.final != nil:
 		m.move(now, Left)

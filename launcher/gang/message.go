@@ -66,6 +66,8 @@ type (
 	Leaving struct {
 		Why string `json:"why"`
 	}
+	// Paused says that none of the node's ranks goes on before Resume.
+	Paused struct{}
 	// Bye is the last that a follower says: it has the verdict.
 	Bye struct{}
 )
@@ -125,6 +127,11 @@ type (
 	Notice struct {
 		Signal int `json:"signal"`
 	}
+	// Pause has the node pause its ranks, and not wait for a sign of the head until Resume or,
+	// on a new link, Welcome.
+	Pause struct{}
+	// Resume lets them go on.
+	Resume struct{}
 	// Final ends the launch.
 	Final struct {
 		Code   int    `json:"code"`
@@ -152,6 +159,9 @@ func (Event) kind() string    { return "event" }
 func (Stopped) kind() string  { return "stopped" }
 func (Note) kind() string     { return "note" }
 func (Leaving) kind() string  { return "leaving" }
+func (Paused) kind() string   { return "paused" }
+func (Pause) kind() string    { return "pause" }
+func (Resume) kind() string   { return "resume" }
 func (Bye) kind() string      { return "bye" }
 func (Welcome) kind() string  { return "welcome" }
 func (Reject) kind() string   { return "reject" }
@@ -179,7 +189,7 @@ var readers = map[string]func([]byte) (Message, error){
 	"hello": body[Hello], "ready": body[Ready], "not-ready": body[NotReady], "started": body[Started], "event": body[Event],
 	"stopped": body[Stopped], "note": body[Note], "leaving": body[Leaving], "bye": body[Bye], "welcome": body[Welcome], "reject": body[Reject],
 	"prepare": body[Prepare], "start": body[Start], "ack": body[Ack], "stop": body[Stop], "release": body[Release],
-	"stacks": body[Stacks], "notice": body[Notice], "final": body[Final], "alive": body[Alive],
+	"stacks": body[Stacks], "notice": body[Notice], "final": body[Final], "pause": body[Pause], "paused": body[Paused], "resume": body[Resume], "alive": body[Alive],
 }
 
 func body[M Message](text []byte) (Message, error) {

@@ -145,6 +145,17 @@ func (a *attempt) resume() {
 	a.group.Signal(unix.SIGCONT)
 }
 
+// heed pauses the ranks, if any run, or lets them go on.
+func (a *attempt) heed(pause bool) {
+	switch {
+	case a == nil:
+	case pause:
+		a.pause()
+	default:
+		a.resume()
+	}
+}
+
 // state says what the ranks do, for SIGQUIT.
 func (a *attempt) state(now time.Time) string {
 	pids := a.group.PIDs()

@@ -150,7 +150,7 @@ func (s *Signals) announce(name string, sig unix.Signal) {
 	s.note("%s: another notice, passed to the ranks that listen for it", name)
 }
 
-// Share has each notice from now on passed on to the other nodes, too.
+// Share has each notice from now on passed on to the other nodes, too, and TSTP and CONT.
 func (s *Signals) Share(tell func(unix.Signal)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,11 +158,15 @@ func (s *Signals) Share(tell func(unix.Signal)) {
 }
 
 // Heed takes in a notice that node 0 was given. A scheduler that told all nodes has told
-// this one's ranks already.
+// this one's ranks already. At TSTP and CONT the ranks pause and go on, and gpurun does not.
 func (s *Signals) Heed(sig unix.Signal) {
 	s.mu.Lock()
-	known := s.noticed != nil
+	known, ranks := s.noticed != nil, s.running
 	s.mu.Unlock()
+	if sig == unix.SIGTSTP || sig == unix.SIGCONT {
+		ranks.heed(sig == unix.SIGTSTP)
+		return
+	}
 	if !known {
 		s.announce(unix.SignalName(sig), sig)
 	}

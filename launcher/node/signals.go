@@ -23,7 +23,7 @@ import (
 //	QUIT        tells where the run stands, which goes on
 //	USR1, USR2  a notice that the time here ends (notice.go): journaled, and passed to
 //	            the ranks that have a handler; no attempt is started after it
-//	TSTP, CONT  stop the ranks and then gpurun; let both go on
+//	TSTP, CONT  stop the ranks, those of other nodes too, and then gpurun; let all go on
 //	WINCH       the rank's pseudo-terminal takes the size of the console
 //	PIPE        nothing, so that a closed console does not end gpurun
 //	TTOU        ignored: words from the background would stop gpurun, and not the ranks
@@ -49,7 +49,7 @@ type Signals struct {
 	onNotice NoticeOptions
 	screen   *output.Screen    // on which gpurun draws; nil for none
 	noticed  *notice           // the first; nil for none
-	share    func(unix.Signal) // tells other nodes of a notice; nil for none
+	share    func(unix.Signal) // tells other nodes of a notice, a pause and its end; nil for none
 }
 
 // Listen begins to take signals in, until Close. The context ends, with a
@@ -167,9 +167,12 @@ func (s *Signals) pause() {
 	if s.running != nil {
 		s.running.pause()
 	}
-	starting, screen := s.starting, s.screen
+	starting, screen, share := s.starting, s.screen, s.share
 	s.mu.Unlock()
 	screen.Pause()
+	if share != nil {
+		share(unix.SIGTSTP)
+	}
 	if !starting {
 		pauseSelf()
 	}
@@ -190,11 +193,15 @@ func pauseSelf() {
 
 func (s *Signals) resume() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.paused = false
 	s.screen.Resume()
 	if s.running != nil {
 		s.running.resume()
+	}
+	share := s.share
+	s.mu.Unlock()
+	if share != nil {
+		share(unix.SIGCONT)
 	}
 }
 

@@ -23,6 +23,7 @@ type attempt struct {
 	signs    map[int]strategy.Sign // of the other nodes' ranks
 	nodes    map[int]strategy.Sign // of each of these nodes one, which tells of all of its ranks
 	progress map[int]strategy.Fact // by rank
+	awake    time.Time             // when these ranks went on after a pause
 }
 
 func newAttempt(l *Lead, local launcher.Attempt, facts []strategy.Fact) *attempt {
@@ -133,6 +134,8 @@ func (a *attempt) LastSign(rank int) strategy.Sign {
 	sign, other := a.signs[rank]
 	if !other {
 		sign = own
+	} else if a.awake.After(sign.Output) {
+		sign.Output, sign.Awake = a.awake, a.awake
 	}
 	sign.Others, sign.Anyone, sign.Longest, sign.Steps = own.Others, own.Anyone, own.Longest, own.Steps
 	for _, s := range a.nodes {

@@ -33,7 +33,8 @@ type Here struct {
 	Starter launcher.Starter
 	World   launcher.World
 	Store   launcher.Store
-	// Notice passes a notice on to the ranks that listen for it, and Close ends what is not
+	// Notice passes a notice on to the ranks that listen for it, and pauses them at TSTP until
+	// CONT; Close ends what is not
 	// needed any more; nil for nobody and nothing.
 	Notice func(syscall.Signal)
 	Close  func()
@@ -65,6 +66,7 @@ type follower struct {
 	here    *Here
 	unable  error // why there is no here
 	local   *local
+	why     string // its ranks were ended last that nobody led any more; empty: none were
 }
 
 // Follow takes part in a launch until it ends, and says how. No rank runs then.
@@ -119,6 +121,9 @@ func (f *follower) stopped(why error) {
 		end.Code, end.Reason = 128+int(signal.Number), signal.Error()
 	}
 	f.carry(f.machine.Say(f.now(), gang.Leaving{Why: end.Reason}))
+	if f.why != "" {
+		end.Reason += "; its ranks were ended before: " + f.why
+	}
 	if f.end == nil {
 		f.end = &end
 	}
@@ -189,7 +194,7 @@ func (f *follower) carry(effects []gang.Effect) {
 		case gang.Tell:
 			f.carry(f.machine.Say(f.now(), f.local.alive()))
 		case gang.Abandon:
-			f.abandon(f.opts.Grace)
+			f.forsaken(e.Why)
 		case gang.Leave:
 			if f.end == nil {
 				f.end = &End{Code: e.Code, Reason: e.Reason, Told: f.final}
@@ -221,6 +226,7 @@ func (f *follower) obey(order gang.Message) {
 		f.welcome = o
 	case gang.Prepare:
 		f.begin(f.welcome)
+		f.why = ""
 		f.local = newLocal(f, o)
 		f.owner.Go(f.local.prepare)
 	case gang.Start:
@@ -236,9 +242,18 @@ func (f *follower) obey(order gang.Message) {
 	case gang.Stacks:
 		f.local.stacks()
 	case gang.Notice:
-		if f.here.Notice != nil {
-			f.here.Notice(syscall.Signal(o.Signal))
-		}
+		f.notice(syscall.Signal(o.Signal))
+	case gang.Pause:
+		f.notice(syscall.SIGTSTP)
+	case gang.Resume:
+		f.notice(syscall.SIGCONT)
+	}
+}
+
+// notice passes on what node 0 was told by a signal.
+func (f *follower) notice(signal syscall.Signal) {
+	if f.here != nil && f.here.Notice != nil {
+		f.here.Notice(signal)
 	}
 }
 
@@ -271,6 +286,16 @@ func (f *follower) close() {
 func (f *follower) abandon(grace time.Duration) {
 	if f.local != nil {
 		f.local.stop(sigterm, grace)
+	}
+}
+
+// forsaken ends ranks that have no head any more, and says why where this node's part of the
+// run is kept: the head may never hear of it.
+func (f *follower) forsaken(why string) {
+	f.why = why
+	f.abandon(f.opts.Grace)
+	if f.here != nil {
+		_ = f.here.Store.Append(launcher.Noticed{Text: "the ranks of this node are ended: " + why}) // as good as it can be kept
 	}
 }
 

@@ -63,6 +63,8 @@ type Lead struct {
 	running     *attempt // nil between attempts
 	failed      error    // why the attempt that is being started cannot be
 	refused     error    // why a node that is waited for will not come
+	quiet       func()   // takes that the ranks of all nodes are paused
+	outlived    error    // why this start of the job is over: there is a newer one
 }
 
 // A wait is for all nodes to come to a point.
@@ -77,6 +79,7 @@ func NewLead(o LeadOptions) *Lead {
 	l := &Lead{
 		opts: o, began: time.Now(), todo: make(chan func()), head: gang.NewHead(o.Launch, o.Welcome),
 		links: map[int]gang.Link{}, clocks: map[int]*clock{}, addrs: map[int]string{}, inventories: map[int]strategy.Inventory{},
+		quiet: func() {},
 	}
 	l.done, l.end = context.WithCancel(context.Background())
 	l.owner.Go(l.loop)
@@ -186,6 +189,8 @@ func (l *Lead) carry(effects []gang.Effect) {
 			l.refuse(e)
 		case gang.Superseded:
 			l.superseded(e)
+		case gang.AllPaused:
+			l.quiet()
 		}
 	}
 }
@@ -274,7 +279,8 @@ func (l *Lead) superseded(e gang.Superseded) {
 	if l.running != nil {
 		l.running.lose(strategy.Lost{Node: e.Node, Host: l.head.Host(e.Node), Why: why, Left: true})
 	}
-	l.fail(errext.WithCode(errors.New(why), strategy.CodeRetry))
+	l.outlived = errext.WithCode(errors.New(why), strategy.CodeRetry)
+	l.fail(l.outlived)
 }
 
 // refuse takes that a node which is waited for will not come.
@@ -314,6 +320,10 @@ func (l *Lead) await(ctx context.Context, p gang.Point, order func() []gang.Effe
 	w := &wait{for_: p, over: make(chan error, 1)}
 	l.do(func() {
 		l.waits, l.failed = w, nil
+		if l.outlived != nil && p != gang.AllLeft { // whenever it was found
+			l.fail(l.outlived)
+			return
+		}
 		l.carry(order())
 	})
 	select {
@@ -475,8 +485,17 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// Notice passes a notice on to the ranks of all other nodes that listen for it.
+// Notice passes a notice on to the ranks of all other nodes that listen for it. At TSTP it
+// pauses them, until CONT.
 func (l *Lead) Notice(signal syscall.Signal) {
+	switch signal {
+	case syscall.SIGTSTP:
+		l.pause()
+		return
+	case syscall.SIGCONT:
+		l.resume()
+		return
+	}
 	l.do(func() { l.carry(l.head.Pass(gang.Notice{Signal: int(signal)})) })
 }
 

@@ -33,6 +33,7 @@ type local struct {
 	here   *Here // nil where there is none
 	unable error // why not
 	order  gang.Prepare
+	rundir string
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -59,7 +60,7 @@ const (
 )
 
 func newLocal(f *follower, order gang.Prepare) *local {
-	l := &local{f: f, here: f.here, unable: f.unable, order: order}
+	l := &local{f: f, here: f.here, unable: f.unable, order: order, rundir: f.welcome.Dir}
 	l.ctx, l.cancel = context.WithCancelCause(f.done)
 	return l
 }
@@ -110,7 +111,7 @@ func (l *local) ready() ([]strategy.Fact, error) {
 	facts := here.World.Settle(l.ctx, settleBound)
 	dir, err := here.Store.Prepare(l.order.Attempt)
 	if err != nil {
-		return nil, err
+		return nil, launcher.RunDirError(l.rundir, err)
 	}
 	command, err := here.Recipe.Apply(l.order.Plan, l.order.Checkpoint, dir)
 	if err != nil {
@@ -121,7 +122,7 @@ func (l *local) ready() ([]strategy.Fact, error) {
 			"it would start another command for the same plan than node 0"), strategy.CodeUsage)
 	}
 	l.command, l.dir = command, dir
-	return facts, here.Store.Write(dir, l.order.Plan, command)
+	return facts, launcher.RunDirError(l.rundir, here.Store.Write(dir, l.order.Plan, command))
 }
 
 // seen waits until a checkpoint is seen here.

@@ -3,6 +3,7 @@
 //
 //	lead.go      Lead: a launcher.Starter over all nodes, by the state machine of package gang
 //	attempt.go   the ranks of all nodes as one launcher.Attempt
+//	pause.go        all nodes pause while node 0 is stopped
 //	world.go     what there is to work with on all nodes: the least of each
 //	follow.go    Follow: a node that does as the head says
 //	local.go     what a follower does on its own machine

@@ -187,6 +187,8 @@ type store struct {
 	mu     sync.Mutex
 	dir    string
 	events []launcher.Event
+
+	prepare, write error // why that is not possible
 }
 
 func (s *store) Append(e launcher.Event) error {
@@ -195,8 +197,10 @@ func (s *store) Append(e launcher.Event) error {
 	s.events = append(s.events, e)
 	return nil
 }
-func (s *store) Prepare(n int) (string, error)                       { return fmt.Sprintf("%s/%d", s.dir, n), nil }
-func (s *store) Write(string, strategy.Plan, launcher.Command) error { return nil }
+func (s *store) Prepare(n int) (string, error) {
+	return fmt.Sprintf("%s/%d", s.dir, n), s.prepare
+}
+func (s *store) Write(string, strategy.Plan, launcher.Command) error { return s.write }
 func (s *store) Draft(launcher.Verdict) error                        { return nil }
 func (s *store) Finish(v launcher.Verdict) error                     { return s.Append(launcher.Finished{Verdict: v}) }
 
@@ -209,6 +213,7 @@ type threeNodes struct {
 	ends    [3]chan End
 	stop    [3]context.CancelFunc
 	noticed [3]chan syscall.Signal
+	kept    [3]*store
 }
 
 func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeNodes {
@@ -245,12 +250,13 @@ func (n *threeNodes) follow(k int, do func(context.Context, *fake), inc string) 
 func (n *threeNodes) followWith(k int, inc string, starter launcher.Starter) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop[k], n.ends[k], n.noticed[k] = cancel, make(chan End, 1), make(chan syscall.Signal, 1)
+	n.kept[k] = &store{dir: fmt.Sprintf("/%d", k)}
 	end := n.ends[k]
 	o := FollowOptions{
 		Hello:    gang.Hello{Node: k, Inc: fmt.Sprint(k, inc), Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode, Host: fmt.Sprintf("n%d", k+1)},
 		Patience: Patience{Join: 5 * time.Minute}, Dialer: dialer{n.net, k}, Grace: 3 * time.Second,
 		Begin: func(gang.Welcome, func(string)) (Here, error) {
-			return Here{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
+			return Here{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: n.kept[k]}, nil
 		},
 	}
 	go func() { end <- Follow(ctx, o) }()
@@ -429,8 +435,23 @@ func TestWithoutAHeadEachNodeEndsItsRanks(t *testing.T) {
 			if end.Code != 75 || end.Told || !strings.Contains(end.Reason, "the gpurun of node 0 is gone") || lasted[k] > 60*time.Second {
 				t.Errorf("node %d ended after %s with %+v", k, lasted[k], end)
 			}
+			if why := (launcher.Noticed{Text: "the ranks of this node are ended: the gpurun of node 0 is gone"}); !slices.Contains(n.kept[k].events, launcher.Event(why)) {
+				t.Errorf("node %d keeps %+v", k, n.kept[k].events)
+			}
 		}
 		time.Sleep(2 * time.Minute) // the head's own ranks are those of its guards
+	})
+}
+
+// A node that waits for another head, and is stopped, still says what became of its ranks.
+func TestTheLastWordNamesWhyRanksWereEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &follower{opts: FollowOptions{}, todo: make(chan func()), done: t.Context(), machine: gang.NewFollower(gang.Hello{}, Patience{})}
+		f.forsaken("the gpurun of node 0 is gone")
+		f.stopped(&launcher.Signal{Number: syscall.SIGTERM})
+		if f.end.Code != 143 || !strings.HasSuffix(f.end.Reason, "; its ranks were ended before: the gpurun of node 0 is gone") {
+			t.Errorf("%+v", f.end)
+		}
 	})
 }
 
@@ -630,7 +651,7 @@ func TestANodeThatIsLostWhileTheHeadStarts(t *testing.T) {
 // A node whose ranks cannot be started is no broken GPU, and trying again is not asked for
 // where it would not help.
 func TestANodeThatCannotStartItsRanks(t *testing.T) {
-	for code, want := range map[int]int{2: 1, 75: 75} {
+	for code, want := range map[int]int{2: 1, 74: 74, 75: 75} {
 		synctest.Test(t, func(t *testing.T) {
 			n := begin(t, all(good))
 			n.stop[2]()
@@ -640,6 +661,26 @@ func TestANodeThatCannotStartItsRanks(t *testing.T) {
 			if v.Code != want || len(v.Attempts) != 1 || v.Attempts[0].Cause == cause.GPUHardware || !strings.Contains(v.Reason, "node 2 (n3) was lost: it could not start its ranks: no such file") {
 				t.Errorf("code %d: %+v", code, v)
 			}
+		})
+	}
+}
+
+// A follower's disk that is full is no failure of the job: once there is room it goes on.
+func TestAFollowersFullDisk(t *testing.T) {
+	for what, fill := range map[string]func(*store){
+		"its folder": func(s *store) { s.prepare = syscall.ENOSPC }, "its files": func(s *store) { s.write = syscall.ENOSPC },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := begin(t, all(func(context.Context, *fake) { t.Error("ranks were started") }))
+			fill(n.kept[2])
+			_, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
+			if errext.Code(err, 0) != strategy.CodeRunDir || !strings.Contains(err.Error(), "node 2 (n3): ") {
+				t.Errorf("%s: %v", what, err)
+			}
+			n.lead.Finish(74, "")
+			_ = n.lead.Close()
+			<-n.ends[1]
+			<-n.ends[2]
 		})
 	}
 }
@@ -656,6 +697,28 @@ func TestTheNewerStartEndsTheOlder(t *testing.T) {
 		v, _ := n.run(t, t.Context())
 		if v.Code != 75 || !strings.Contains(v.Reason, "the job was started again (start 1)") {
 			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// One that is found between two attempts ends the older one before the next, too.
+func TestTheNewerStartComesBetweenAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		if err := n.lead.gather(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n.lead.do(func() { n.lead.carry([]gang.Effect{gang.Superseded{Node: 1, Restart: 1}}) })
+		v, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
+		if err == nil || errext.Code(err, 0) != 75 || !strings.Contains(err.Error(), "the job was started again (start 1)") {
+			t.Errorf("%+v, %v", v, err)
+		}
+		n.lead.Finish(75, "")
+		_ = n.lead.Close()
+		for k := 1; k < 3; k++ {
+			if end := <-n.ends[k]; end.Code != 75 || !end.Told {
+				t.Errorf("node %d: %+v", k, end)
+			}
 		}
 	})
 }
@@ -709,6 +772,32 @@ func TestANoticeReachesAllNodes(t *testing.T) {
 		}
 		for k := 1; k < 3; k++ {
 			if got := <-n.noticed[k]; got != syscall.SIGUSR1 {
+				t.Errorf("node %d: %s", k, got)
+			}
+		}
+	})
+}
+
+// While the head is stopped the ranks of all nodes pause, and nothing of that counts as silence.
+func TestAPauseReachesAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		go func() {
+			time.Sleep(20 * time.Second)
+			n.lead.Notice(syscall.SIGTSTP)
+			for k := 1; k < 3; k++ {
+				if got := <-n.noticed[k]; got != syscall.SIGTSTP {
+					t.Errorf("node %d: %s", k, got)
+				}
+			}
+			time.Sleep(20 * time.Second)
+			n.lead.Notice(syscall.SIGCONT)
+		}()
+		if v, _ := n.run(t, t.Context()); v.Code != 0 {
+			t.Errorf("%+v", v)
+		}
+		for k := 1; k < 3; k++ {
+			if got := <-n.noticed[k]; got != syscall.SIGCONT {
 				t.Errorf("node %d: %s", k, got)
 			}
 		}

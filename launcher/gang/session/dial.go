@@ -139,6 +139,9 @@ func (d *dialer) try(ctx context.Context, place string) (*tls.Conn, error) {
 	conn := tls.Client(raw, d.c.tlsConfig())
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
+		if ctx.Err() != nil { // it has said nothing: the head may be stopped, or the way to it be cut
+			return nil, fmt.Errorf("%s does not answer: %w", place, err)
+		}
 		return nil, fmt.Errorf("%s: %w: %w", place, errNobody, err)
 	}
 	return conn, nil

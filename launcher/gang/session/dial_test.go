@@ -175,3 +175,22 @@ func TestANodeThatTheHeadDoesNotKnow(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Who takes a connection and says nothing may be the head, stopped, or a way to it that is
+// cut: it is not gone.
+func TestWhoSaysNothingIsNotGone(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	d := &dialer{c: credentialsOf(t, testSecret, "run", 1, 2)}
+	if conn, err := d.try(ctx, mute.Addr().String()); err == nil {
+		conn.Close()
+		t.Error("it got through")
+	} else if err := judge([]error{err}); errors.Is(err, gang.ErrRefused) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
