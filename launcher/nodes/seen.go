@@ -51,7 +51,7 @@ func (p *Part) Sampled(attempt int, own []launcher.Sample) {
 func (p *Part) Samples(next func(int, []launcher.Sample), note func(string)) func(int, []launcher.Sample) {
 	var others *seen
 	ranks := 0
-	if p != nil {
+	if p.launch.Nodes > 1 {
 		others, ranks = &p.seen, p.launch.Ranks
 	}
 	slow := slowness{ranks: ranks, host: others.host}

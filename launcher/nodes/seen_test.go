@@ -172,3 +172,26 @@ func TestASlowNodeIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// One node is not named where there is no other.
+func TestASlowRankOfOneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := Take(t.Context(), PartOptions{Ranks: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said []string
+		take := p.Samples(func(int, []launcher.Sample) {}, func(text string) { said = append(said, text) })
+		for n := range 5 {
+			all := make([]launcher.Sample, 3)
+			for rank, steps := range []int{60, 60, 20} {
+				all[rank] = launcher.Sample{Rank: rank, Counted: 1 + n*steps, CountedAt: time.Now()}
+			}
+			take(0, all)
+			time.Sleep(lookPause)
+		}
+		if !slices.Equal(said, []string{"rank 2 is slow: a step takes 3 s, and the others' 1 s"}) {
+			t.Errorf("%q", said)
+		}
+	})
+}
