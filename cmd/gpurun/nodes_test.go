@@ -152,13 +152,17 @@ func lossesOf(out string) []string {
 }
 
 // TestNodes is one training on three nodes with the real PyTorch: the plan that the rescue
-// of node 2 comes to has the losses that it has when nothing happens.
+// of node 2 comes to has the losses that it has when nothing happens. Where there can be a
+// Slurm, TestSlurmNodes shows that on its nodes, and here only make lab does.
 func TestNodes(t *testing.T) {
 	python := os.Getenv("GPURUN_TEST_PYTHON")
 	if python == "" {
 		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
 	}
 	t.Parallel()
+	if err := osexec.CommandContext(t.Context(), filepath.Join("..", "..", ".ci", "slurm.sh"), "build").Run(); err == nil {
+		lab(t)
+	}
 	interpreter := []string{"PYTHON_EXEC=" + python}
 	tight := map[int][]string{0: interpreter, 1: interpreter, 2: {interpreter[0], "ROOM_MIB=560"}}
 
