@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/node"
@@ -103,9 +105,13 @@ func prepareAndLaunch(ctx context.Context, j *job.Job, own job.Own, begun journa
 	if part.Follows() {
 		return verdict, follow(ctx, p, part, signals, s)
 	}
+	err = errBug
 	defer func() { part.End(verdict, err) }()
 	return launch(ctx, p, own, s, signals, pipe, deadline, part)
 }
+
+// errBug is what all nodes are told of a run that comes to no other end.
+var errBug = errext.WithCode(errors.New("node 0 ended by a bug in gpurun"), strategy.CodeBug)
 
 // verdictError is nil for a run that trained; people have read the verdict by then.
 func verdictError(v launcher.Verdict, own job.Own) error {

@@ -8,7 +8,7 @@ import (
 
 // Tick looks at the time: who is lost, and whether it is time for a sign of life.
 func (h *Head) Tick(now time.Duration) []Effect {
-	if h.paused {
+	if h.paused && h.final == nil {
 		return nil
 	}
 	beat := now-h.beat >= Beat

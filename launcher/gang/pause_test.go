@@ -87,3 +87,18 @@ func TestAHeadThatIsKilledInAPause(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A head that could not be stopped, as the first process of a container, and ends while all
+// are paused waits no longer for a node than else.
+func TestTheEndOfAPausedLaunch(t *testing.T) {
+	h := NewHead(Launch{Run: "r", Version: "v", Digest: "d", Nodes: 2, Ranks: 1}, Welcome{Gen: "g"})
+	h.Hear(0, 1, 1, Hello{Node: 1, Inc: "a", Run: "r", Version: "v", Digest: "d", Ranks: 1, Attempt: -1})
+	h.Pause()
+	h.Finish(0, Final{})
+	for now := time.Second; now <= byeBound; now += time.Second {
+		if slices.Contains(h.Tick(now), Effect(Reached{AllLeft})) {
+			return
+		}
+	}
+	t.Errorf("the head waits beyond %s", byeBound)
+}

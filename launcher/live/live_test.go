@@ -298,3 +298,17 @@ func TestARunIsFollowed(t *testing.T) {
 		}
 	})
 }
+
+// Of ranks that print no steps their processes count them, beyond the latest line of the one
+// that does, and know of no end: what is shown is of the rank that does.
+func TestTheRankThatKnowsTheEndIsShown(t *testing.T) {
+	lines, counts := launcher.Sample{Step: 10, Total: 1000, Batches: true}, launcher.Sample{Step: 17}
+	for _, samples := range [][]launcher.Sample{{lines, counts}, {counts, lines}, {lines, counts, {Step: 9, Total: 1000}}} {
+		s := newStanding()
+		s.see(launcher.Began{Run: "train"}, time.Now())
+		s.see(launcher.Started{}, time.Now())
+		if !s.take(0, samples, time.Now()) || s.Step != 10 || s.Total != 1000 {
+			t.Errorf("%+v: step %d of %d", samples, s.Step, s.Total)
+		}
+	}
+}

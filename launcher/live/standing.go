@@ -54,7 +54,7 @@ func (s *standing) take(attempt int, samples []launcher.Sample, now time.Time) b
 	s.Memory, s.Ranks = nil, nil
 	for i := range samples {
 		samples[i].Allowed = s.allowed(samples[i])
-		if lead.Step < samples[i].Step {
+		if leads(samples[i], lead) {
 			lead = samples[i]
 		}
 		m := memoryOf(samples[i])
@@ -76,6 +76,15 @@ func (s *standing) take(attempt int, samples []launcher.Sample, now time.Time) b
 		s.ETA = &eta
 	}
 	return true
+}
+
+// leads reports whether a sample tells more of the training than another: of how many steps,
+// which one rank alone may print, else a later step.
+func leads(s, other launcher.Sample) bool {
+	if (s.Total > 0) != (other.Total > 0) {
+		return s.Total > 0
+	}
+	return s.Step > other.Step
 }
 
 // allowed is what a rank may hold.

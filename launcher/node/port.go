@@ -24,11 +24,17 @@ const portBound = 3 * time.Second
 const portTries = 100
 
 // Port is the one that rank 0 of attempt n serves the rendezvous on: a free one that
-// no attempt before has had, or the one that the user fixed; 0 where nobody meets.
+// no attempt before has had, or the one that the user fixed; 0 where nobody meets. An error
+// is as Start's.
 func (n *Node) Port(ctx context.Context, attempt int) (int, error) {
 	if n.opts.Plain {
 		return 0, nil // it meets nobody, or in its own way
 	}
+	port, err := n.port(ctx, attempt)
+	return port, cannotStart(err)
+}
+
+func (n *Node) port(ctx context.Context, attempt int) (int, error) {
 	fixed := n.opts.MasterPort
 	if fixed == 0 {
 		return n.newPort()

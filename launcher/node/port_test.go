@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -74,5 +76,30 @@ func TestOneProcessNeedsNoPort(t *testing.T) {
 	n := New(Options{Plain: true, MasterPort: l.Addr().(*net.TCPAddr).Port}, nil, nil)
 	if port, err := n.Port(t.Context(), 0); port != 0 || err != nil {
 		t.Errorf("port %d, %v", port, err)
+	}
+}
+
+// A port that cannot be had at all is the user's matter; a machine that is short of
+// descriptors may have them later.
+func TestAPortThatCannotBeHad(t *testing.T) {
+	_, err := New(Options{MasterPort: 1 << 16}, nil, nil).Port(t.Context(), 0)
+	if errext.Code(err, 0) != strategy.CodeUsage {
+		t.Errorf("%v, code %d", err, errext.Code(err, 0))
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	n := New(Options{}, nil, nil)
+	none := unix.Rlimit{Cur: 0, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	_, err = n.Port(t.Context(), 0)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if errext.Code(err, 0) != strategy.CodeRetry || !strings.Contains(errext.Hint(err), "ulimit") {
+		t.Errorf("%v, code %d, hint %q", err, errext.Code(err, 0), errext.Hint(err))
 	}
 }

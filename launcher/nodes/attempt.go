@@ -40,26 +40,33 @@ func newAttempt(l *Lead, local launcher.Attempt, facts []strategy.Fact) *attempt
 // Facts delivers what is observed on all nodes.
 func (a *attempt) Facts() <-chan strategy.Fact { return a.out }
 
-// merge passes on what the nodes see, until no rank is left on any.
+// merge passes on what the nodes see, until no rank is left on any. Where the Lead is closed
+// before, nobody reads it any more.
 func (a *attempt) merge() {
 	defer close(a.out)
-	local, last, done := a.local.Facts(), false, a.lead.done.Done()
+	local, last := a.local.Facts(), false
 	for local != nil || !last {
+		var facts []strategy.Fact
 		select {
 		case f, open := <-local:
 			if !open {
 				local = nil
 				continue
 			}
-			a.out <- f
+			facts = []strategy.Fact{f}
 		case <-a.facts.news:
-			var facts []strategy.Fact
 			facts, last = a.facts.take()
-			for _, f := range facts {
-				a.out <- f
+		case <-a.lead.done.Done():
+		}
+		for _, f := range facts {
+			select {
+			case a.out <- f:
+			case <-a.lead.done.Done():
 			}
-		case <-done:
-			done, last = nil, true
+		}
+		if a.lead.done.Err() != nil {
+			go drain(a.local.Facts())
+			return
 		}
 	}
 }

@@ -73,3 +73,27 @@ func TestOneNodeThatDoesNotStart(t *testing.T) {
 		p.End(launcher.Verdict{}, busy)
 	})
 }
+
+// A bug of gpurun's own is told: nobody reads what the ranks see any more, and the end does
+// not wait for them.
+func TestTheEndOfOneNodeBesideItsRanks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := Take(t.Context(), PartOptions{At: cluster.Place{Nodes: 1}, Name: "train", Ranks: perNode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		over := make(chan struct{})
+		l := launcher.Launcher{World: inventory{}, Starter: ranks{0, func(_ context.Context, a *fake) {
+			a.facts <- oom(0)
+			<-over
+			a.exits(0, false)
+		}}}
+		p.Lead(&l, Run{Port: func(context.Context, int) (int, error) { return 29500, nil }})
+		if _, err := l.Starter.Start(t.Context(), launcher.Launch{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		p.End(launcher.Verdict{}, errors.New("this is a bug in gpurun"))
+		close(over)
+	})
+}
