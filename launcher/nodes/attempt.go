@@ -71,16 +71,22 @@ func (a *attempt) merge() {
 	}
 }
 
-// alive takes what a node's ranks last let see of themselves.
+// alive takes what a node's ranks last let see of themselves; of other ranks it cannot know.
 func (a *attempt) alive(node int, c *clock, m gang.Alive) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	per := a.lead.opts.Launch.Ranks
 	for rank, sign := range m.Signs {
+		if rank/per != node {
+			continue
+		}
 		a.signs[rank] = c.sign(sign)
 		a.nodes[node] = a.signs[rank]
 	}
 	for _, f := range m.Progress {
-		a.progress[f.Rank] = c.fact(f)
+		if f.Rank/per == node {
+			a.progress[f.Rank] = c.fact(f)
+		}
 	}
 }
 

@@ -804,19 +804,24 @@ func TestAPauseReachesAllNodes(t *testing.T) {
 	})
 }
 
-// What a rank let see of itself is its own; what all ranks did is that of all nodes.
+// What a rank let see of itself is its own; what all ranks did is that of all nodes. Of
+// another node's ranks a node can say nothing.
 func TestTheLastSignOfARank(t *testing.T) {
 	at := time.Now()
-	a := newAttempt(&Lead{}, signing{strategy.Sign{Output: at, Steps: 2, Longest: 3, Others: at}}, nil)
+	a := newAttempt(&Lead{opts: LeadOptions{Launch: Launch{Nodes: 3, Ranks: 2}}}, signing{strategy.Sign{Output: at, Steps: 2, Longest: 3, Others: at}}, nil)
 	var c clock
 	c.heard(at, at)
 	for node := 1; node < 3; node++ {
 		steps := at.Add(time.Duration(node) * time.Minute)
 		a.alive(node, &c, gang.Alive{Signs: map[int]strategy.Sign{
 			2 * node: {Output: steps, Steps: 5, Longest: 7, Others: steps}, 2*node + 1: {Output: at, Steps: 5, Longest: 7, Others: steps},
-		}})
+			0: {Output: at.Add(time.Hour)},
+		}, Progress: []strategy.Fact{{Rank: 2 * node}, {Rank: 0}, {Rank: 600}}})
 	}
 	last := at.Add(2 * time.Minute)
+	if len(a.progress) != 2 {
+		t.Errorf("progress of %v", a.progress)
+	}
 	for rank, output := range map[int]time.Time{0: at, 1: at, 2: at.Add(time.Minute), 3: at, 4: last, 5: at} {
 		got := a.LastSign(rank)
 		if !got.Output.Equal(output) || got.Steps != 12 || got.Longest != 7 || !got.Others.Equal(last) {
