@@ -759,6 +759,16 @@ func TestWhoComesAfterTheEndIsToldOfIt(t *testing.T) {
 	})
 }
 
+// hear wants the ranks of all other nodes to be told of a signal next.
+func (n *threeNodes) hear(t *testing.T, want syscall.Signal) {
+	t.Helper()
+	for k := 1; k < 3; k++ {
+		if got := <-n.noticed[k]; got != want {
+			t.Errorf("node %d: %s, want %s", k, got, want)
+		}
+	}
+}
+
 // A notice to the head is one to the ranks of all nodes.
 func TestANoticeReachesAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -770,11 +780,7 @@ func TestANoticeReachesAllNodes(t *testing.T) {
 		if v, _ := n.run(t, t.Context()); v.Code != 0 {
 			t.Errorf("%+v", v)
 		}
-		for k := 1; k < 3; k++ {
-			if got := <-n.noticed[k]; got != syscall.SIGUSR1 {
-				t.Errorf("node %d: %s", k, got)
-			}
-		}
+		n.hear(t, syscall.SIGUSR1)
 	})
 }
 
@@ -785,22 +791,14 @@ func TestAPauseReachesAllNodes(t *testing.T) {
 		go func() {
 			time.Sleep(20 * time.Second)
 			n.lead.Notice(syscall.SIGTSTP)
-			for k := 1; k < 3; k++ {
-				if got := <-n.noticed[k]; got != syscall.SIGTSTP {
-					t.Errorf("node %d: %s", k, got)
-				}
-			}
+			n.hear(t, syscall.SIGTSTP)
 			time.Sleep(20 * time.Second)
 			n.lead.Notice(syscall.SIGCONT)
 		}()
 		if v, _ := n.run(t, t.Context()); v.Code != 0 {
 			t.Errorf("%+v", v)
 		}
-		for k := 1; k < 3; k++ {
-			if got := <-n.noticed[k]; got != syscall.SIGCONT {
-				t.Errorf("node %d: %s", k, got)
-			}
-		}
+		n.hear(t, syscall.SIGCONT)
 	})
 }
 
