@@ -65,7 +65,7 @@ func (a *attempt) merge() {
 			}
 		}
 		if a.lead.done.Err() != nil {
-			go drain(a.local.Facts())
+			go drain(a.local.Facts()) // until the process ends: the Lead does not wait for ranks
 			return
 		}
 	}

@@ -431,7 +431,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 		l.carry(l.head.Start(l.now()))
 	})
 	if err != nil {
-		go drain(local.Facts())
+		l.owner.Go(func() { drain(local.Facts()) })
 		local.Stop(sigterm, l.opts.Grace)
 		l.clear()
 		return nil, err
