@@ -21,8 +21,11 @@ import (
 
 const (
 	connect = 10 * time.Second
-	// stagger is how long a place has for itself before the next is tried beside it.
-	stagger   = 100 * time.Millisecond
+	// stagger is how long a place has for itself before the next is tried beside it, and
+	// answering how long from its answer: a head to which a thousand nodes come at once takes
+	// its time, and tries at all of its ports would take more of it.
+	stagger   = 300 * time.Millisecond
+	answering = 2 * time.Second
 	mostHosts = 16 // addresses of one name
 )
 
@@ -87,7 +90,7 @@ func (d *dialer) places(ctx context.Context) ([]string, error) {
 }
 
 // race tries one place after the other, the next as soon as one has failed or taken a
-// while, and keeps the first at which the head is.
+// while, longer where somebody is there, and keeps the first at which the head is.
 func (d *dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs []error) {
 	type outcome struct {
 		conn *tls.Conn
@@ -95,6 +98,7 @@ func (d *dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs
 	}
 	ctx, stop := context.WithCancel(ctx)
 	outcomes := make(chan outcome, len(places))
+	answered := make(chan struct{}, len(places))
 	var running sync.WaitGroup
 	pending := 0
 	for won == nil && (len(places) > 0 || pending > 0) {
@@ -102,16 +106,21 @@ func (d *dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs
 		if len(places) > 0 {
 			place := places[0]
 			running.Go(func() {
-				conn, err := d.try(ctx, place)
+				conn, err := d.try(ctx, place, answered)
 				outcomes <- outcome{conn, err}
 			})
 			places, pending, next = places[1:], pending+1, time.After(stagger)
 		}
-		select {
-		case o := <-outcomes:
-			pending--
-			won, errs = o.conn, append(errs, o.err)
-		case <-next:
+		for waiting := true; waiting; {
+			select {
+			case o := <-outcomes:
+				pending--
+				won, errs, waiting = o.conn, append(errs, o.err), false
+			case <-answered:
+				next = time.After(answering)
+			case <-next:
+				waiting = false
+			}
 		}
 	}
 	stop()
@@ -127,16 +136,17 @@ func (d *dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs
 // errNobody is why a place that answers is not the head's.
 var errNobody = errors.New("who answers is not the head of this launch")
 
-// try connects, and has the other side prove that it is the head.
-func (d *dialer) try(ctx context.Context, place string) (*tls.Conn, error) {
+// try connects, says so, and has the other side prove that it is the head.
+func (d *dialer) try(ctx context.Context, place string, answered chan<- struct{}) (*tls.Conn, error) {
 	dial := net.Dialer{Timeout: connect, KeepAlive: -1}
 	raw, err := dial.DialContext(ctx, "tcp", place)
 	if err != nil {
 		return nil, err
 	}
+	answered <- struct{}{}
 	ctx, stop := context.WithTimeout(ctx, handshake)
 	defer stop()
-	conn := tls.Client(raw, d.c.tlsConfig())
+	conn := tls.Client(raw, d.c.tlsConfig(new(int)))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
 		if ctx.Err() != nil { // it has said nothing: the head may be stopped, or the way to it be cut

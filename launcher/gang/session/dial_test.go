@@ -187,7 +187,7 @@ func TestWhoSaysNothingIsNotGone(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
 	d := &dialer{c: credentialsOf(t, testSecret, "run", 1, 2)}
-	if conn, err := d.try(ctx, mute.Addr().String()); err == nil {
+	if conn, err := d.try(ctx, mute.Addr().String(), make(chan struct{}, 1)); err == nil {
 		conn.Close()
 		t.Error("it got through")
 	} else if err := judge([]error{err}); errors.Is(err, gang.ErrRefused) || !errors.Is(err, context.DeadlineExceeded) {

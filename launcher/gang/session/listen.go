@@ -74,7 +74,7 @@ func newLinks(c *Credentials, listener net.Listener) *links {
 	l := &links{half: &halfOpen{most: c.nodes + spareHandshakes}, came: make(chan *link), open: map[*link]bool{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	l.server = grpc.NewServer(
-		grpc.Creds(&proof{TransportCredentials: credentials.NewTLS(c.tlsConfig()), c: c, half: l.half}), grpc.ForceServerCodec(codec{}),
+		grpc.Creds(&proof{TransportCredentials: credentials.NewTLS(c.tlsConfig(new(int))), c: c, half: l.half}), grpc.ForceServerCodec(codec{}),
 		grpc.ConnectionTimeout(handshake), grpc.WaitForHandlers(true), grpc.MaxConcurrentStreams(1), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.ReadBufferSize(buffer), grpc.WriteBufferSize(buffer), grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: silent, Timeout: unanswered, MaxConnectionIdle: handshake}),
@@ -216,13 +216,12 @@ type proof struct {
 func (p *proof) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	p.half.add(raw)
 	defer p.half.remove(raw)
-	conn, info, err := p.TransportCredentials.ServerHandshake(raw)
+	var node int
+	conn, info, err := credentials.NewTLS(p.c.tlsConfig(&node)).ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
 	}
-	with := info.(credentials.TLSInfo)
-	node, err := p.c.peer(with.State)
-	return conn, proven{with, node, raw}, err
+	return conn, proven{info.(credentials.TLSInfo), node, raw}, nil
 }
 
 func (p *proof) Clone() credentials.TransportCredentials {

@@ -58,7 +58,7 @@ func newPipe(t *testing.T, head, node *Credentials) *pipe {
 	p := &pipe{links: newLinks(head, door)}
 	door.conn <- muted{far, &p.mute}
 	var err error
-	if p.follower, err = (&dialer{c: node}).open(t.Context(), tls.Client(muted{near, &p.mute}, node.tlsConfig())); err != nil {
+	if p.follower, err = (&dialer{c: node}).open(t.Context(), tls.Client(muted{near, &p.mute}, node.tlsConfig(new(int)))); err != nil {
 		t.Fatal(err)
 	}
 	if p.head, err = p.links.Accept(t.Context()); err != nil {

@@ -144,7 +144,7 @@ func TestGarbage(t *testing.T) {
 			t.Errorf("%s: the head says %q", what, said)
 		}
 	}
-	old := credentialsOf(t, testSecret, "run", 1, 2).tlsConfig()
+	old := credentialsOf(t, testSecret, "run", 1, 2).tlsConfig(new(int))
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 	if conn, err := tls.Dial("tcp", l.at(), old); err == nil {
 		conn.Close()
@@ -281,7 +281,7 @@ func TestANodeThatMisbehaves(t *testing.T) {
 // rawSession is a node's that says what it likes.
 func rawSession(t *testing.T, l *testLaunch, node int, path string) (grpc.ClientStream, func()) {
 	t.Helper()
-	client, err := grpc.NewClient("passthrough:///"+l.at(), grpc.WithTransportCredentials(credentials.NewTLS(credentialsOf(t, testSecret, "run", node, l.nodes).tlsConfig())),
+	client, err := grpc.NewClient("passthrough:///"+l.at(), grpc.WithTransportCredentials(credentials.NewTLS(credentialsOf(t, testSecret, "run", node, l.nodes).tlsConfig(new(int)))),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(codec{})))
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +361,7 @@ func TestCertificatesAndClocks(t *testing.T) {
 	if n, err := a.whose(parsed, x509.ExtKeyUsageClientAuth); n != 1 || err != nil {
 		t.Errorf("node %d, %v", n, err)
 	}
-	config := credentialsOf(t, testSecret, "run", 0, 2).tlsConfig()
+	config := credentialsOf(t, testSecret, "run", 0, 2).tlsConfig(new(int))
 	if config.Time != nil || !config.InsecureSkipVerify || config.VerifyConnection == nil {
 		t.Error("clocks are asked, or nobody is")
 	}
