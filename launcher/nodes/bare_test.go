@@ -1,0 +1,207 @@
+package nodes
+
+import (
+	"bufio"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+)
+
+// bareAt, in the environment of this test, makes it the other side: all sessions but the
+// head's end, to the address that it names.
+const bareAt = "GPURUN_TEST_BARE_AT"
+
+// BenchmarkBareSessions is the peer of BenchmarkThousandNodes: as many gRPC streams under
+// mutual TLS, on which the messages of one rescue go there and back, and nobody thinks about
+// them. It prints how long both took, in seconds, and what the head held, in MB.
+func BenchmarkBareSessions(b *testing.B) {
+	if at := os.Getenv(bareAt); at != "" {
+		bareNodes(b, at)
+		return
+	}
+	h := &bareHead{came: make(chan bareMessage, manyNodes)}
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(bareTLS(b, "head"))), grpc.ForceServerCodec(bareCodec{}))
+	server.RegisterService(&grpc.ServiceDesc{ServiceName: "bare", Streams: []grpc.StreamDesc{bareStream(h.serve)}}, nil)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	serving.Go(func() { _ = server.Serve(listener) })
+	defer server.Stop()
+
+	began := time.Now()
+	others := sameBenchmark(b, bareAt, listener.Addr().String())
+	if err := others.Start(); err != nil {
+		b.Fatal(err)
+	}
+	h.hears(b, "join")
+	joined := time.Since(began)
+	h.asks(b, "prepare", "start")
+	began = time.Now()
+	h.asks(b, "stop", "prepare", "start")
+	fmt.Printf("bare %.3f %.3f %.0f\n", joined.Seconds(), time.Since(began).Seconds(), held(b))
+	h.all(b, "final")
+	if err := others.Wait(); err != nil {
+		b.Error(err)
+	}
+}
+
+// sameBenchmark is the calling benchmark in a process of its own, as another side.
+func sameBenchmark(b *testing.B, variable, value string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^"+b.Name()+"$", "-test.benchtime=1x")
+	cmd.Env, cmd.Stderr = append(os.Environ(), variable+"="+value), os.Stderr
+	return cmd
+}
+
+// bareFigures are what BenchmarkBareSessions measures, in a process of its own.
+func bareFigures(b *testing.B) (joined, rescue, mb float64) {
+	cmd := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkBareSessions$", "-test.benchtime=1x")
+	out, err := cmd.Output()
+	if err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
+		if n, _ := fmt.Sscanf(lines.Text(), "bare %f %f %f", &joined, &rescue, &mb); n == 3 {
+			return joined, rescue, mb
+		}
+	}
+	b.Fatalf("no figures: %s", out)
+	return 0, 0, 0
+}
+
+// A bareMessage is of a kind, and has a text.
+type bareMessage struct{ Kind, Text string }
+
+type bareCodec struct{}
+
+func (bareCodec) Name() string                       { return "json" }
+func (bareCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
+func (bareCodec) Unmarshal(text []byte, v any) error { return json.Unmarshal(text, v) }
+
+func bareStream(serve func(grpc.ServerStream) error) grpc.StreamDesc {
+	return grpc.StreamDesc{StreamName: "Session", ServerStreams: true, ClientStreams: true, Handler: func(_ any, s grpc.ServerStream) error { return serve(s) }}
+}
+
+// A bareHead has all streams.
+type bareHead struct {
+	came chan bareMessage
+	mu   sync.Mutex
+	out  []grpc.ServerStream
+}
+
+func (h *bareHead) serve(s grpc.ServerStream) error {
+	h.mu.Lock()
+	h.out = append(h.out, s)
+	h.mu.Unlock()
+	for {
+		var m bareMessage
+		if err := s.RecvMsg(&m); err != nil {
+			return err
+		}
+		h.came <- m
+	}
+}
+
+// all sends one message to all.
+func (h *bareHead) all(b *testing.B, kind string) {
+	m := bareMessage{kind, strings.Repeat("p", 4<<10)}
+	for _, s := range h.out {
+		if err := s.SendMsg(&m); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// hears waits for a message of each.
+func (h *bareHead) hears(b *testing.B, kind string) {
+	for range manyNodes {
+		if m := <-h.came; m.Kind != kind {
+			b.Fatalf("%q instead of %q", m.Kind, kind)
+		}
+	}
+}
+
+// asks sends messages to all, each once all have answered the one before.
+func (h *bareHead) asks(b *testing.B, kinds ...string) {
+	for _, kind := range kinds {
+		h.all(b, kind)
+		h.hears(b, kind)
+	}
+}
+
+// bareNodes are the other side.
+func bareNodes(b *testing.B, at string) {
+	var nodes sync.WaitGroup
+	for range manyNodes {
+		nodes.Go(func() {
+			conn, err := grpc.NewClient("passthrough:///"+at, grpc.WithTransportCredentials(credentials.NewTLS(bareTLS(b, "node"))), grpc.WithDefaultCallOptions(grpc.ForceCodec(bareCodec{})))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer conn.Close()
+			desc := bareStream(nil)
+			s, err := conn.NewStream(b.Context(), &desc, "/bare/Session")
+			m := bareMessage{"join", strings.Repeat("j", 1<<10)}
+			for err == nil && m.Kind != "final" {
+				if err = s.SendMsg(&m); err == nil {
+					err = s.RecvMsg(&m)
+				}
+				m.Text = ""
+				if m.Kind == "stop" {
+					m.Text = strings.Repeat("e", 8<<10)
+				}
+			}
+			if err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	nodes.Wait()
+}
+
+// bareTLS proves by a key that both sides derive that they belong together.
+func bareTLS(b *testing.B, name string) *tls.Config {
+	key := ed25519.NewKeyFromSeed([]byte(strings.Repeat("s", ed25519.SeedSize)))
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bare"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}
+	parsed, err := x509.ParseCertificate(bareSigned(b, ca, ca, key.Public(), key))
+	if err != nil {
+		b.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	public, own, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		b.Fatal(err)
+	}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, NotAfter: ca.NotAfter}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, ServerName: "head", RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{bareSigned(b, leaf, parsed, public, key)}, PrivateKey: own}},
+	}
+}
+
+func bareSigned(b *testing.B, template, by *x509.Certificate, public any, with ed25519.PrivateKey) []byte {
+	der, err := x509.CreateCertificate(rand.Reader, template, by, public, with)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return der
+}
