@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,8 +13,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// TestNodesOnGPUs is one training over NCCL on as many nodes as there are GPUs, each of which
-// sees one. The last has less room: what rescues it changes no loss.
+// TestNodesOnGPUs is one training on nodes that see one GPU each. The last has less room: what
+// rescues it changes no loss. NCCL takes as many nodes as there are GPUs, since it has no two
+// ranks on one; where they are fewer than four, four nodes share them, over gloo.
 func TestNodesOnGPUs(t *testing.T) {
 	python := os.Getenv("GPURUN_TEST_PYTHON")
 	nvml, err := gpu.Open()
@@ -25,28 +27,44 @@ func TestNodesOnGPUs(t *testing.T) {
 	if err != nil || len(devices) < 2 {
 		t.Skipf("needs two NVIDIA GPUs: %d, %v", len(devices), err)
 	}
-	calm, tight := map[int][]string{}, map[int][]string{}
-	for k := range devices {
-		calm[k] = []string{"PYTHON_EXEC=" + python, "CUDA_VISIBLE_DEVICES=" + strconv.Itoa(k)}
-		tight[k] = calm[k]
+	ways := map[string]int{"nccl": len(devices)}
+	if len(devices) < 4 {
+		ways["gloo"] = 4
 	}
-	last := len(devices) - 1
-	tight[last] = append([]string{"TAKEN_MIB=3000"}, calm[last]...)
-	zeros := make([]int, len(devices))
+	for backend, nodes := range ways {
+		t.Run(fmt.Sprintf("%s/%d", backend, nodes), func(t *testing.T) {
+			calm, tight := map[int][]string{}, map[int][]string{}
+			for k := range nodes {
+				calm[k] = []string{"PYTHON_EXEC=" + python, "CUDA_VISIBLE_DEVICES=" + strconv.Itoa(k%len(devices)), "BACKEND=" + backend}
+				tight[k] = calm[k]
+			}
+			tight[nodes-1] = append([]string{"TAKEN_MIB=3000"}, calm[nodes-1]...)
+			rescuedOnGPUs(t, calm, tight)
+			for _, d := range devices {
+				if now, err := nvml.Devices(); err != nil || now[d.Index].Used > d.Used+512<<20 {
+					t.Errorf("GPU %d: %+v in use, %d before, %v", d.Index, now, d.Used, err)
+				}
+			}
+		})
+	}
+}
 
-	undisturbed := crewOf(t, len(devices), copyOf(t, filepath.Join("testdata", "nodes_gpu")), calm)
+// rescuedOnGPUs trains with room on all nodes, and with less on the last: the same losses.
+func rescuedOnGPUs(t *testing.T, calm, tight map[int][]string) {
+	zeros := make([]int, len(calm))
+	undisturbed := crewOf(t, len(calm), copyOf(t, filepath.Join("testdata", "nodes_gpu")), calm)
 	undisturbed.exits(t, zeros...)
 	want := lossesOf(undisturbed.nodes[0].said.String())
 	if v := undisturbed.verdict(t); v.Code != 0 || len(v.Attempts) != 1 || len(want) != 3 {
 		t.Fatalf("%+v, losses %q", v, want)
 	}
 
-	c := crewOf(t, len(devices), copyOf(t, filepath.Join("testdata", "nodes_gpu")), tight)
+	c := crewOf(t, len(tight), copyOf(t, filepath.Join("testdata", "nodes_gpu")), tight)
 	c.exits(t, zeros...)
 	t.Logf("node 0 says\n%s", c.nodes[0].said.String())
 	v := c.verdict(t)
 	first, final := v.Attempts[0], v.Attempts[len(v.Attempts)-1]
-	if v.Outcome != strategy.Trained || len(v.Attempts) != 2 || first.Rank == nil || *first.Rank != last || first.Cause != "cuda-oom" {
+	if v.Outcome != strategy.Trained || len(v.Attempts) != 2 || first.Rank == nil || *first.Rank != len(tight)-1 || first.Cause != "cuda-oom" {
 		t.Errorf("%+v", v)
 	}
 	if samples(first.Plan) != samples(final.Plan) {
@@ -56,11 +74,6 @@ func TestNodesOnGPUs(t *testing.T) {
 	for k := range want {
 		if k >= len(got) || math.Abs(lossOf(t, got[k])/lossOf(t, want[k])-1) > 1e-4 {
 			t.Errorf("losses %q, and undisturbed %q", got, want)
-		}
-	}
-	for _, d := range devices {
-		if now, err := nvml.Devices(); err != nil || now[d.Index].Used > d.Used+512<<20 {
-			t.Errorf("GPU %d: %+v in use, %d before, %v", d.Index, now, d.Used, err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-"""A model on all ranks, over NCCL. A step's samples are drawn for all ranks at once and cut
+"""A model on all ranks. A step's samples are drawn for all ranks at once and cut
 afterwards, so that its loss does not depend on how; what a step needs of memory does."""
 
 import argparse
@@ -18,7 +18,7 @@ arguments = parser.parse_args()
 
 torch.manual_seed(0)
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
+dist.init_process_group(os.environ["BACKEND"])
 rank, world = dist.get_rank(), dist.get_world_size()
 
 
