@@ -1,6 +1,10 @@
 package launcher
 
-import "time"
+import (
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+)
 
 // SamplesFile is the name of the file in an attempt's folder that has its samples.
 const SamplesFile = "samples.jsonl"
@@ -24,6 +28,10 @@ type Sample struct {
 	// CountedAt when the latest of them ended; 0 for a rank that has ended, too.
 	Counted   int       `json:"-"`
 	CountedAt time.Time `json:"-"`
+	// Data is how long the process waits for data in a step, and Forward what its forward
+	// passes take of one; 0 is not known.
+	Data    strategy.Seconds `json:"-"`
+	Forward strategy.Seconds `json:"-"`
 	// Phase is "load" before the first step, and "train" from then on, but "eval" and "save"
 	// where the process tells that it evaluates or writes a checkpoint.
 	Phase string `json:"phase,omitempty"`

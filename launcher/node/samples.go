@@ -12,6 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // samplePause is how often ranks are looked at for who looks on.
@@ -77,6 +78,7 @@ func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []la
 		}
 		if !a.gone(rank) {
 			s.Counted, s.CountedAt = told.N, told.At
+			s.Data, s.Forward = strategy.Seconds(told.Data), strategy.Seconds(told.Forward)
 		}
 		device := rank - a.meeting.Offset // of ranks that have not said theirs
 		if known && told.Held.Peak > 0 {

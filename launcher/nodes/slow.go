@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -38,7 +39,8 @@ func (s *slowness) look(now time.Time, attempt int, samples []launcher.Sample) s
 	if attempt != s.attempt {
 		s.attempt, s.marks = attempt, nil
 	}
-	if now.Sub(s.looked) < lookPause {
+	begun := slices.ContainsFunc(samples, func(sample launcher.Sample) bool { return sample.Counted > 0 })
+	if now.Sub(s.looked) < lookPause || !begun {
 		return ""
 	}
 	s.looked = now
@@ -46,7 +48,9 @@ func (s *slowness) look(now time.Time, attempt int, samples []launcher.Sample) s
 	s.marks = map[int]mark{}
 	var paces []strategy.Pace
 	for _, sample := range samples {
-		p := strategy.Pace{Rank: sample.Rank, Step: sample.Counted, Idle: strategy.Seconds(now.Sub(sample.CountedAt))}
+		p := strategy.Pace{
+			Rank: sample.Rank, Step: sample.Counted, Idle: strategy.Seconds(now.Sub(sample.CountedAt)), Data: sample.Data, Forward: sample.Forward,
+		}
 		if m := before[p.Rank]; m.step > 0 && p.Step > m.step {
 			p.Took = strategy.Seconds(sample.CountedAt.Sub(m.at) / time.Duration(p.Step-m.step))
 		}

@@ -38,6 +38,7 @@
 //	stacks.py         where the process is, when the job has stalled
 //	rootcalls.py      the calls of the root, for those who count or measure them
 //	steps.py gate.py  optimizer steps; where ranks wait for each other
+//	pace.py           what a rank of several takes of a step for itself
 //	huggingface.py lightning.py deepspeed.py words.py
 //	                  what frameworks are set to
 //	calls.py          orders that change an argument in the job's code
@@ -57,8 +58,9 @@
 // What listens in the training process is taken away again as soon as it has heard: at
 // the root's first call, or after the first three optimizer steps. What stays is one hook
 // that counts steps, and one that compares the size of the root's input with the largest
-// so far: some ten microseconds a step, and two lines in a traceback through the root. A
-// longer input has its step measured. torch.compile makes the same of the job, and of a
+// so far: some ten microseconds a step, and two lines in a traceback through the root. In a
+// job of several ranks two more add as much, and a line, for what each takes of a step for
+// itself. A longer input has its step measured. torch.compile makes the same of the job, and of a
 // compiled root only steps and their peaks are told.
 //
 // Nothing that the job can read is reset: PyTorch's peaks are what they would be. So the

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"math"
 	"os"
 	"slices"
@@ -19,6 +20,9 @@ type Step struct {
 	At    time.Time // when it ended
 	Held  Held      // at its end, or since
 	Phase string    // what the process does since: "train", "eval" or "save"
+	// Data is how long the process waits for data in a step, and Forward what its forward
+	// passes take of one, of late; 0 is not known, and for a process that is not one of several.
+	Data, Forward time.Duration
 }
 
 // Held is the memory of a process, in bytes; a zero is not known.
@@ -37,6 +41,7 @@ type Held struct {
 const (
 	mostBytes   = 1 << 50
 	mostDevices = 1 << 10
+	mostOwn     = 24 * time.Hour
 )
 
 // phases are what a process does between two steps.
@@ -61,7 +66,7 @@ func readStep(path string) (s Step, ok bool) {
 func parseStep(record string) (s Step, ok bool) {
 	line, _, whole := strings.Cut(record, "\n")
 	fields := strings.Fields(line)
-	if !whole || len(fields) != 11 || fields[0] != fields[10] || !slices.Contains(phases, fields[9]) {
+	if !whole || len(fields) != 13 || fields[0] != fields[12] || !slices.Contains(phases, fields[9]) {
 		return s, false
 	}
 	var figures [7]int64 // but the loss and the time
@@ -74,12 +79,24 @@ func parseStep(record string) (s Step, ok bool) {
 	}
 	loss, err := strconv.ParseFloat(fields[2], 64)
 	at, failed := strconv.ParseFloat(fields[3], 64)
-	if err != nil || failed != nil || figures[0] == 0 || !(at > 0 && at < 1<<40) || figures[2] < -1 || figures[2] >= mostDevices {
+	data, unknown := parseOwn(fields[10])
+	forward, either := parseOwn(fields[11])
+	if errors.Join(err, failed, unknown, either) != nil || figures[0] == 0 || !(at > 0 && at < 1<<40) || figures[2] < -1 || figures[2] >= mostDevices {
 		return s, false
 	}
 	seconds, fraction := math.Modf(at)
 	return Step{
 		N: int(figures[0]), Total: int(figures[1]), Loss: loss, At: time.Unix(int64(seconds), int64(fraction*1e9)).UTC(),
 		Phase: fields[9], Held: Held{Device: int(figures[2]), Allocated: figures[3], Reserved: figures[4], Peak: figures[5], Retries: figures[6]},
+		Data: data, Forward: forward,
 	}, true
+}
+
+// parseOwn reads a part of a step, in seconds.
+func parseOwn(field string) (time.Duration, error) {
+	seconds, err := strconv.ParseFloat(field, 64)
+	if err == nil && !(seconds >= 0 && seconds < mostOwn.Seconds()) {
+		err = strconv.ErrRange
+	}
+	return time.Duration(seconds * float64(time.Second)), err
 }

@@ -185,6 +185,7 @@ def opens(optimizer):
     if cycles.finished():
         clock["over"] = True
         load("loaders").disarm()
+        load("pace").arm(memory.state.get("memory"))
 
 
 def listen():
@@ -235,6 +236,8 @@ def after(optimizer, args, kwargs):
         clock["n"], clock["at"] = n, time.time()
         if snapshot["busy"]:
             load("snapshot").stepped(n)
+        if "over" in clock:
+            load("pace").tell("step")
         now = time.monotonic()
         if n <= 3 or turned or now - clock["written"] >= 1:
             clock["written"] = now
@@ -257,7 +260,7 @@ def base():
 
 def write():
     """Tells the step in place: number, total, loss, time, what is held, what the process does
-    since, and the number once more."""
+    since, its own part of a step, and the number once more."""
     if not process.state["speaks"]:
         return
     total, loss = 0, float("nan")
@@ -268,7 +271,8 @@ def write():
         except Exception:
             pass
     n = clock["base"] + clock["n"]
-    record = "%12d %12d %24.10g %20.6f %s %5s %12d\n" % (n, total, loss, clock["at"], "%3d %15d %15d %15d %9d" % held(), clock["phase"], n)
+    own = "%12.6f %12.6f" % (load("pace").own() if "over" in clock else (0, 0))
+    record = "%12d %12d %24.10g %20.6f %s %5s %s %12d\n" % (n, total, loss, clock["at"], "%3d %15d %15d %15d %9d" % held(), clock["phase"], own, n)
     fd = os.open(process.file("steps"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.pwrite(fd, record.encode("ascii"), 0)

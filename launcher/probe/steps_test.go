@@ -9,30 +9,33 @@ import (
 )
 
 func TestParseStep(t *testing.T) {
-	const good = "  412  2000  2.5  1700000000.250000  0  100  200  300  4  eval   412\n"
-	want := Step{N: 412, Total: 2000, Loss: 2.5, At: time.Unix(1700000000, 250e6).UTC(), Held: Held{Device: 0, Allocated: 100, Reserved: 200, Peak: 300, Retries: 4}, Phase: "eval"}
+	const good = "  412  2000  2.5  1700000000.250000  0  100  200  300  4  eval  0.25 1.5  412\n"
+	want := Step{N: 412, Total: 2000, Loss: 2.5, At: time.Unix(1700000000, 250e6).UTC(), Held: Held{Device: 0, Allocated: 100, Reserved: 200, Peak: 300, Retries: 4}, Phase: "eval", Data: 250 * time.Millisecond, Forward: 1500 * time.Millisecond}
 	if got, ok := parseStep(good); !ok || got != want {
 		t.Errorf("%+v (%v), want %+v", got, ok, want)
 	}
-	cpu, ok := parseStep("1 0 nan 1700000000 -1 100 0 300 0 train 1\nrest of a longer record")
+	cpu, ok := parseStep("1 0 nan 1700000000 -1 100 0 300 0 train 0 0 1\nrest of a longer record")
 	if !ok || cpu.Held.Device != -1 || !math.IsNaN(cpu.Loss) {
 		t.Errorf("on the CPU: %+v (%v)", cpu, ok)
 	}
 	for name, record := range map[string]string{
 		"torn":              strings.TrimSuffix(good, "\n"),
 		"two halves":        strings.Replace(good, " 412\n", " 413\n", 1),
-		"of an older probe": "412 2000 2.5 1700000000 412\n",
+		"of an older probe": "412 2000 2.5 1700000000 0 100 200 300 4 eval 412\n",
 		"a number too many": strings.Replace(good, "100", "100 100", 1),
-		"no step":           "0 0 nan 1700000000 -1 0 0 0 0 train 0\n",
+		"no step":           "0 0 nan 1700000000 -1 0 0 0 0 train 0 0 0\n",
 		"less than nothing": strings.Replace(good, "100", "-100", 1),
 		"more than there is": strings.Replace(good, "300",
 			"1125899906842624", 1),
-		"no number":     strings.Replace(good, "200", "0x10", 1),
-		"no device":     strings.Replace(good, "  0  ", "  -2  ", 1),
-		"devices":       strings.Replace(good, "  0  ", "  1024  ", 1),
-		"before it all": strings.Replace(good, "1700000000.250000", "-1", 1),
-		"no phase":      strings.Replace(good, "eval", "\x1b[2J", 1),
-		"nothing":       "",
+		"no number":      strings.Replace(good, "200", "0x10", 1),
+		"no device":      strings.Replace(good, "  0  ", "  -2  ", 1),
+		"devices":        strings.Replace(good, "  0  ", "  1024  ", 1),
+		"before it all":  strings.Replace(good, "1700000000.250000", "-1", 1),
+		"no phase":       strings.Replace(good, "eval", "\x1b[2J", 1),
+		"waits for ever": strings.Replace(good, "0.25", "inf", 1),
+		"gives time":     strings.Replace(good, "1.5", "-1.5", 1),
+		"is nothing":     strings.Replace(good, "0.25", "nan", 1),
+		"nothing":        "",
 	} {
 		if got, ok := parseStep(record); ok {
 			t.Errorf("%s: %+v", name, got)
@@ -65,6 +68,55 @@ model.train()
 step()
 print("trains:", said())
 `
+
+// apart is one of several ranks, as far as the probe can tell. In each step it waits for four
+// samples, and its forward passes take a while. It ends once both are told, or after some steps.
+const apart = `import os, sys, time, torch
+steps, os.environ["WORLD_SIZE"] = sys.argv[1:]
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, i):
+        time.sleep(.01)
+        return torch.ones(4)
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        time.sleep(.03)
+        return super().forward(x)
+model = Net(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+n = 0
+def told():
+    return os.environ["WORLD_SIZE"] == "1" and n > 40 or n > 3 and min(float(word) for word in open(steps).read().split()[10:12]) > 0
+while not told():
+    for i, x in enumerate(torch.utils.data.DataLoader(Slow(), batch_size=2)):
+        model(x).sum().backward()
+        if i % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+            n += 1
+    with torch.no_grad():
+        for x in torch.utils.data.DataLoader(Slow(), batch_size=20):
+            model.eval()(x)
+    model.train()
+`
+
+// A rank of several tells its own part of a step. An evaluation is none of it.
+func TestTheOwnPartOfAStep(t *testing.T) {
+	path := needs(t)
+	for _, world := range []string{"1", "2"} {
+		r := newTrial(t)
+		r.orders.Script = r.module(t, "apart", apart)
+		r.train(t, path, r.orders.Script, filepath.Join(r.dir, "rank0", "steps"), world)
+		s := r.steps(t)
+		switch alone := s.Data == 0 && s.Forward == 0; {
+		case world == "1" && !alone:
+			t.Errorf("alone: %+v", s)
+		case world == "2" && (s.Data < 40*time.Millisecond || s.Data > 300*time.Millisecond || s.Forward < 60*time.Millisecond):
+			t.Errorf("of two: %v for data, forward %v", s.Data, s.Forward)
+		}
+	}
+}
 
 // What a process does between two steps is told at once, and is over with the next one.
 func TestPhasesAreTold(t *testing.T) {
