@@ -1,6 +1,6 @@
-# How a rung gets between a module and its forward without touching the module: the
-# class's forward looks up whether it was called on one of the modules that were asked
-# for. So the module's attributes, its state dict, its pickle and its copies are what
+# How the probe gets between a module and its forward, or its call, without touching the
+# module: the class's forward looks up whether it was called on one of the modules that were
+# asked for. So the module's attributes, its state dict, its pickle and its copies are what
 # they were, and others' hooks run where they ran.
 import functools
 import types
@@ -10,8 +10,8 @@ import weakref
 class Table(dict):
     """The modules of one class, by id: (weak reference, what runs their forward).
 
-    Where a class is pickled by value, as cloudpickle does with a script's own, an empty
-    table goes along: over there nothing is changed.
+    Where a class is pickled by value, as cloudpickle and so MLflow do with a script's own, an
+    empty table goes along: over there nothing is changed.
     """
 
     def __reduce__(self):
@@ -68,9 +68,10 @@ def add(table, module, run):
     table[key] = (weakref.ref(module, gone), run)
 
 
-def layer(kind):
-    """Puts a forward before the class's own, and gives (its table, it, whether the class had one)."""
-    table, original, own = Table(), kind.forward, "forward" in kind.__dict__
+def layer(kind, name="forward"):
+    """Puts a forward, or what else has the name, before the class's own, and gives (its table,
+    it, whether the class had one)."""
+    table, original, own = Table(), getattr(kind, name), name in kind.__dict__
     number = id
 
     def forward(self, *args, **kwargs):
@@ -81,7 +82,7 @@ def layer(kind):
 
     # TorchScript reads the original's source, and looks its names up in this function.
     forward = types.FunctionType(forward.__code__, original.__globals__, closure=forward.__closure__)
-    kind.forward = functools.wraps(original)(forward)
+    setattr(kind, name, functools.wraps(original)(forward))
     return table, forward, own
 
 

@@ -690,3 +690,73 @@ func TestCheckpointingIsSeen(t *testing.T) {
 		}
 	}
 }
+
+// byValue pickles a script's own classes and functions with what they refer to, as cloudpickle
+// does, and so MLflow, Ray and submitit.
+const byValue = `import importlib, marshal, pickle, sys, types
+def function(code, names, defaults, cells, more):
+    made = types.FunctionType(marshal.loads(code), dict(names, __builtins__=__builtins__), None, defaults, tuple(types.CellType(c) for c in cells))
+    made.__dict__.update(more)
+    return made
+def found(f):
+    at = sys.modules.get(f.__module__)
+    for name in f.__qualname__.split("."):
+        at = getattr(at, name, None)
+    return at is f
+class Pickler(pickle.Pickler):
+    def reducer_override(self, it):
+        if isinstance(it, types.FunctionType) and (it.__module__ == "__main__" or not found(it)):
+            names = {name: it.__globals__[name] for name in it.__code__.co_names if name in it.__globals__}
+            return function, (marshal.dumps(it.__code__), names, it.__defaults__, [c.cell_contents for c in it.__closure__ or ()], it.__dict__)
+        if isinstance(it, type) and it.__module__ == "__main__":
+            return type, (it.__name__, it.__bases__, {k: v for k, v in it.__dict__.items() if k not in ("__dict__", "__weakref__")})
+        if isinstance(it, types.ModuleType):
+            return importlib.import_module, (it.__name__,)
+        return NotImplemented
+`
+
+const pickled = `import os, subprocess, sys, torch
+import byvalue
+os.environ["WORLD_SIZE"] = "2"
+class Net(torch.nn.Module):
+    def __init__(self):
+        torch.nn.Module.__init__(self)
+        self.layer = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.layer(x)
+class Descent(torch.optim.SGD):
+    def step(self, closure=None):
+        return torch.optim.SGD.step(self, closure)
+model = Net()
+optimizer = Descent(model.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader(torch.ones(20, 4), batch_size=4):
+    model(x).sum().backward()
+    optimizer.step()
+with open("model", "wb") as file:
+    byvalue.Pickler(file).dump((model, Descent, torch.save))
+print(*(type(model).__dict__.keys() & {"__call__"}))
+`
+
+const unpickled = `import pickle, torch
+with open("model", "rb") as file:
+    model, kind, save = pickle.load(file)
+optimizer = kind(model.parameters(), lr=0.1)
+model(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+print("it trains")
+`
+
+// What a script pickles by value has nothing of gpurun in it, and works where there is none.
+func TestPickledByValue(t *testing.T) {
+	path := needs(t)
+	r := newTrial(t)
+	r.module(t, "byvalue", byValue)
+	r.orders.Script = r.module(t, "pickled", pickled)
+	if out := r.train(t, path, r.orders.Script); out != "__call__\n" {
+		t.Errorf("the model's class is not what this test is about: %q", out)
+	}
+	r.bare = true
+	if out := r.train(t, path, "-c", unpickled); out != "it trains\n" {
+		t.Errorf("%s", out)
+	}
+}

@@ -1,11 +1,10 @@
 # The calls of the root, for those who count or measure them: its class has another __call__,
-# which looks whether it is the root that is called. So the root's attributes, its state
-# dict, its pickle and its copies are what they were.
+# which looks whether it is the root that is called (forwards.py).
 import os
 import sys
-import weakref
 
 listeners = []  # each with begin(args, kwargs), end(), failed(); another list where one leaves
+state = {}
 
 
 def listen(root, *those):
@@ -16,19 +15,18 @@ def listen(root, *those):
         return False
     global listeners
     listeners = list(those)
-    reference, plain, number = weakref.ref(root), kind.__call__, os.getpid()
-    compiling = load("root").compiling(torch)
-    pid = os.getpid
-
-    def __call__(self, *args, **kwargs):
-        if compiling() or reference() is not self or not listeners or pid() != number:
-            return plain(self, *args, **kwargs)
-        for each in listeners:
-            each.begin(args, kwargs)
-        return run(plain, self, args, kwargs)
-
-    kind.__call__ = load("imports").like(plain, __call__)
+    state.update(pid=os.getpid(), compiling=load("root").compiling(torch))
+    forwards = load("forwards")
+    forwards.add(forwards.layer(kind, "__call__")[0], root, called)
     return True
+
+
+def called(root, plain, args, kwargs):
+    if state["compiling"]() or not listeners or os.getpid() != state["pid"]:
+        return plain(root, *args, **kwargs)
+    for each in listeners:
+        each.begin(args, kwargs)
+    return run(plain, root, args, kwargs)
 
 
 def leave(listener):

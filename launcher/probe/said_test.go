@@ -96,7 +96,7 @@ func TestWatchProcesses(t *testing.T) {
 	t.Cleanup(stop)
 	in := func(name string) string { return filepath.Join(dir, "rank1", name) }
 	record := func(n int) string {
-		return fmt.Sprintf("%12d %12d %24.10g %20.6f -1 100 0 200 0 train %12d\n", n, 9, 0.5, 1700000000.25, n)
+		return fmt.Sprintf("%12d %12d %24.10g %20.6f -1 100 0 200 0 train 0 0 %12d\n", n, 9, 0.5, 1700000000.25, n)
 	}
 	step := func(want at) {
 		t.Helper()

@@ -5,6 +5,7 @@ import functools
 import os
 import sys
 import time
+import types
 import weakref
 
 process = load("process")
@@ -47,6 +48,8 @@ def follow_saves(torch):
                 process.guarded(phase)(before)
 
     torch.save = save
+    if torch.serialization.save is plain:  # a pickle of the function looks for it there
+        torch.serialization.save = save
 
 
 def phase(name):
@@ -83,18 +86,22 @@ def wrap(kind):
     plain = kind.step
     if getattr(plain, "gpurun", False):
         return
+    # Where the class is pickled by value, none of the probe goes along: see forwards.py.
+    hooks = load("forwards").Table(before=before, after=after)
 
-    @functools.wraps(plain)
     def step(*args, **kwargs):
-        changed = before(args[0], args, kwargs)
+        if not hooks:
+            return plain(*args, **kwargs)
+        changed = hooks["before"](args[0], args, kwargs)
         if changed is not None:
             args, kwargs = changed
         got = plain(*args, **kwargs)
-        after(args[0], args, kwargs)
+        hooks["after"](args[0], args, kwargs)
         return got
 
-    step.gpurun = True
-    kind.step = step
+    step = types.FunctionType(step.__code__, getattr(plain, "__globals__", {}), closure=step.__closure__)
+    kind.step = functools.wraps(plain)(step)
+    kind.step.gpurun = True
 
 
 def name(optimizers):
