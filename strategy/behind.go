@@ -16,15 +16,18 @@ func (e *Evidence) Behind(progress []Fact) string {
 	if len(ranks) == 0 {
 		return ""
 	}
-	is := "is"
+	is, theOthers, they := "is", "the others", "they are"
 	if len(ranks) > 1 {
 		is = "are"
+	}
+	if e.Ranks == 2 {
+		theOthers, they = "the other", "it is"
 	}
 	words := RankWords(ranks)
 	if node := e.folded().nodeOf(*e, ranks[0]); node != "" && len(ranks) == 1 {
 		words += " of " + node
 	}
-	return fmt.Sprintf("%s %s behind the others: at step %d, and they are at %d", words, is, step, others)
+	return fmt.Sprintf("%s %s behind %s: at step %d, and %s at %d", words, is, theOthers, step, they, others)
 }
 
 // behind are the ranks that have made fewer steps than most, the first of them furthest

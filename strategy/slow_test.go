@@ -89,6 +89,9 @@ func TestBehind(t *testing.T) {
 		if got := ev.Behind(test.progress); got != test.words {
 			t.Errorf("%s: %q, want %q", name, got, test.words)
 		}
+		if pair := (&Evidence{Ranks: 2}).Behind(test.progress); name == "half of them" && pair != "rank 0 is behind the other: at step 41, and it is at 42" {
+			t.Errorf("of two: %q", pair)
+		}
 		for _, f := range test.progress {
 			ev.Add(f)
 		}
