@@ -14,7 +14,7 @@ type Pace struct {
 	Took Seconds // a step, of late; 0: not known
 	Idle Seconds // since the latest step
 	// Data is how long the rank waits for data in a step, Forward what its forward passes take
-	// of one; 0: not known.
+	// of one, without other ranks; 0: not known.
 	Data, Forward Seconds
 }
 
@@ -23,8 +23,9 @@ type Slow struct {
 	Pace
 	// Others are the medians of all ranks.
 	Others Pace
-	// Own says that it makes steps as fast as the others, which wait for its own part of each.
-	Own bool
+	// Own says that it makes steps as fast as the others, which wait for its own part of each;
+	// ByData that it is its data that come late, not its forward pass that takes long.
+	Own, ByData bool
 	// Pair says that there is one other rank.
 	Pair bool
 }
@@ -74,24 +75,35 @@ func (p Pace) lags(others Pace) bool {
 }
 
 // awaited are the ranks whose own part of a step is what the others wait for, the largest
-// first. Where that were more than half, the ranks are of several kinds: the stages of a
-// pipeline, say.
+// first. Only what all ranks tell can be compared: where some load data for others, or compute
+// something else, they do not. Nor is more than half of them what the rest waits for.
 func awaited(all []Pace, others Pace) (slow []Slow) {
-	own := middle(all, Pace.own)
+	data := !slices.ContainsFunc(all, func(p Pace) bool { return p.Data == 0 })
+	forward := !slices.ContainsFunc(all, func(p Pace) bool { return p.Forward == 0 })
+	own := func(p Pace) (sum Seconds) {
+		if data {
+			sum += p.Data
+		}
+		if forward {
+			sum += p.Forward
+		}
+		return sum
+	}
+	usual := middle(all, own)
 	for _, p := range all {
-		if timed(p) && p.own()-own > p.Took/slowShare {
+		if timed(p) && own(p)-usual > p.Took/slowShare {
 			slow = append(slow, Slow{Pace: p, Others: others, Own: true, Pair: len(all) == 2})
 		}
 	}
 	if len(slow) > len(all)/2 {
 		return nil
 	}
-	slices.SortStableFunc(slow, func(a, b Slow) int { return cmp.Compare(b.own(), a.own()) })
+	slices.SortStableFunc(slow, func(a, b Slow) int { return cmp.Compare(own(b.Pace), own(a.Pace)) })
+	for i := range slow {
+		slow[i].ByData = data && (!forward || slow[i].Data-others.Data >= slow[i].Forward-others.Forward)
+	}
 	return slow
 }
-
-// own is what a rank takes of a step for itself.
-func (p Pace) own() Seconds { return p.Data + p.Forward }
 
 // timed reports whether a step's time is known.
 func timed(p Pace) bool { return p.Took > 0 }
@@ -119,7 +131,7 @@ func (s Slow) String() string {
 	}
 	seconds := func(d Seconds) string { return fmt.Sprintf("%.3g s", d.Duration().Seconds()) }
 	switch idle := s.Idle.Duration(); {
-	case s.Own && s.Data-s.Others.Data >= s.Forward-s.Others.Forward:
+	case s.Own && s.ByData:
 		return fmt.Sprintf("a step of %s waits %s for data, and %s %s", seconds(s.Took), seconds(s.Data), possessive, seconds(s.Others.Data))
 	case s.Own:
 		return fmt.Sprintf("the forward pass takes %s of a step's %s, and %s %s", seconds(s.Forward), seconds(s.Took), possessive, seconds(s.Others.Forward))

@@ -7,7 +7,7 @@ import (
 )
 
 func TestStragglers(t *testing.T) {
-	const s = Seconds(time.Second)
+	const s, ms = Seconds(time.Second), Seconds(time.Millisecond)
 	at := func(step int, took Seconds) Pace { return Pace{Step: step, Took: took, Idle: s} }
 	own := func(data, forward Seconds) Pace { return Pace{Step: 100, Took: s, Data: data, Forward: forward} }
 	for name, test := range map[string]struct {
@@ -30,13 +30,19 @@ func TestStragglers(t *testing.T) {
 		"one that is ahead":           {[]Pace{at(100, s), at(100, s), at(900, s/9)}, nil, ""},
 		"no time is known":            {[]Pace{at(100, 0), at(40, 0)}, nil, ""},
 		"all wait for its data":       {[]Pace{own(s/50, s/4), own(s/2, s/4), own(s/50, s/4)}, []int{1}, "a step of 1 s waits 0.5 s for data, and the others' 0.02 s"},
-		"for its forward pass":        {[]Pace{own(0, s/4), own(0, s/4), own(0, s/2)}, []int{2}, "the forward pass takes 0.5 s of a step's 1 s, and the others' 0.25 s"},
-		"one waits for the other":     {[]Pace{own(0, s/4), own(0, s/2)}, []int{1}, "the forward pass takes 0.5 s of a step's 1 s, and the other's 0.25 s"},
-		"the longest first":           {[]Pace{own(0, 0), own(s/3, 0), own(0, 0), own(s/2, 0), own(0, 0)}, []int{3, 1}, ""},
-		"a fifth of a step":           {[]Pace{own(0, s/4), own(s/5, s/4), own(0, s/4)}, nil, ""},
-		"data instead of computing":   {[]Pace{own(0, s/2), own(s/3, s/6), own(0, s/2)}, nil, ""},
-		"a little of both":            {[]Pace{own(0, s/2), own(s*8/10, s/10)}, []int{1}, "a step of 1 s waits 0.8 s for data, and the other's 0 s"},
-		"two kinds of ranks":          {[]Pace{own(0, s/4), own(0, s/2), own(0, s/2)}, nil, ""},
+		"for its forward pass":        {[]Pace{own(ms, s/4), own(ms, s/4), own(ms, s/2)}, []int{2}, "the forward pass takes 0.5 s of a step's 1 s, and the others' 0.25 s"},
+		"one waits for the other":     {[]Pace{own(ms, s/4), own(ms, s/2)}, []int{1}, "the forward pass takes 0.5 s of a step's 1 s, and the other's 0.25 s"},
+		"the longest first":           {[]Pace{own(ms, ms), own(s/3, ms), own(ms, ms), own(s/2, ms), own(ms, ms)}, []int{3, 1}, ""},
+		"one node of two":             {[]Pace{own(ms, ms), own(ms, ms), own(s/2, ms), own(s/2, ms)}, []int{2, 3}, "a step of 1 s waits 0.5 s for data, and the others' 0.001 s"},
+		"a fifth of a step":           {[]Pace{own(ms, s/4), own(s/5, s/4), own(ms, s/4)}, nil, ""},
+		"data instead of computing":   {[]Pace{own(ms, s/2), own(s/3, s/6), own(ms, s/2)}, nil, ""},
+		"a little of both":            {[]Pace{own(ms, s/2), own(s*8/10, s/10)}, []int{1}, "a step of 1 s waits 0.8 s for data, and the other's 0.001 s"},
+		"two kinds of ranks":          {[]Pace{own(ms, s/4), own(ms, s/2), own(ms, s/2)}, nil, ""},
+		"all is sharded":              {[]Pace{own(ms, 0), own(s/2, 0), own(ms, 0)}, []int{1}, "a step of 1 s waits 0.5 s for data, and the others' 0.001 s"},
+		"sharded on some":             {[]Pace{own(ms, s/2), own(s/2, 0), own(ms, s/2)}, []int{1}, "a step of 1 s waits 0.5 s for data, and the others' 0.001 s"},
+		"one loads for all":           {[]Pace{own(s/2, s/4), own(0, s/4), own(0, s/4)}, nil, ""},
+		"no loaders":                  {[]Pace{own(0, s/4), own(0, s/2), own(0, s/4)}, []int{1}, "the forward pass takes 0.5 s of a step's 1 s, and the others' 0.25 s"},
+		"one forward pass is known":   {[]Pace{own(0, s/2), own(0, 0)}, nil, ""},
 		"who waits is slow, too":      {[]Pace{own(0, 0), {Step: 100, Took: 3 * s, Data: 2 * s}, own(0, 0)}, []int{1}, "a step takes 3 s, and the others' 1 s"},
 		"its step's time is unknown":  {[]Pace{own(0, 0), {Step: 100, Data: 2 * s}, own(0, 0)}, nil, ""},
 		"a time that cannot be":       {[]Pace{at(100, s), at(100, -s), at(100, 1<<62)}, []int{2}, ""},

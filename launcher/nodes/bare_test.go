@@ -131,9 +131,15 @@ func (h *bareHead) all(b *testing.B, kind string) {
 
 // hears waits for a message of each.
 func (h *bareHead) hears(b *testing.B, kind string) {
+	late := time.After(time.Minute)
 	for range manyNodes {
-		if m := <-h.came; m.Kind != kind {
-			b.Fatalf("%q instead of %q", m.Kind, kind)
+		select {
+		case m := <-h.came:
+			if m.Kind != kind {
+				b.Fatalf("%q instead of %q", m.Kind, kind)
+			}
+		case <-late:
+			b.Fatalf("not all nodes say %q", kind)
 		}
 	}
 }
@@ -193,7 +199,7 @@ func bareTLS(b *testing.B, name string) *tls.Config {
 	}
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, NotAfter: ca.NotAfter}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, ServerName: "head", RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		MinVersion: tls.VersionTLS13, CurvePreferences: []tls.CurveID{tls.X25519}, ServerName: "head", RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{bareSigned(b, leaf, parsed, public, key)}, PrivateKey: own}},
 	}
 }

@@ -146,7 +146,7 @@ func TestASlowNodeIsNamed(t *testing.T) {
 		"one":       {2, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/5)) * time.Second }, []string{"2m0s rank 5 of node 2 (n2) is slow: a step takes 3 s, and the others' 1 s", "12m0s rank 5 of node 2 (n2) is slow: a step takes 3 s, and the others' 1 s"}},
 		"a node":    {2, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/4)) * time.Second }, []string{"2m0s ranks 4–5 of node 2 (n2) are slow: a step takes 3 s, and the others' 1 s", "12m0s ranks 4–5 of node 2 (n2) are slow: a step takes 3 s, and the others' 1 s"}},
 		"no nodes":  {0, func(rank int, _ time.Duration) time.Duration { return time.Duration(1+2*(rank/5)) * time.Second }, []string{"2m0s rank 5 is slow: a step takes 3 s, and the others' 1 s", "12m0s rank 5 is slow: a step takes 3 s, and the others' 1 s"}},
-		"waits":     {2, func(int, time.Duration) time.Duration { return time.Second }, []string{"2m0s rank 5 of node 2 (n2) is slow: a step of 1 s waits 0.4 s for data, and the others' 0 s", "12m0s rank 5 of node 2 (n2) is slow: a step of 1 s waits 0.4 s for data, and the others' 0 s"}},
+		"waits":     {2, func(int, time.Duration) time.Duration { return time.Second }, []string{"2m0s rank 5 of node 2 (n2) is slow: a step of 1 s waits 0.4 s for data, and the others' 0.001 s", "12m0s rank 5 of node 2 (n2) is slow: a step of 1 s waits 0.4 s for data, and the others' 0.001 s"}},
 		"a moment":  {2, func(rank int, at time.Duration) time.Duration { return time.Second }, nil},
 		"no counts": {2, func(int, time.Duration) time.Duration { return 0 }, nil},
 	} {
@@ -163,8 +163,8 @@ func TestASlowNodeIsNamed(t *testing.T) {
 				if name == "a moment" && rank == 3 && at > 170*time.Second && at < 190*time.Second {
 					sample.Counted, sample.CountedAt = 100, start.Add(100*time.Second) // it saves
 				}
-				if name == "waits" && rank == 5 {
-					sample.Data = strategy.Seconds(400 * time.Millisecond)
+				if name == "waits" {
+					sample.Data = strategy.Seconds(time.Duration(1+399*(rank/5)) * time.Millisecond)
 				}
 				all = append(all, sample)
 			}

@@ -68,10 +68,9 @@ def add(table, module, run):
     table[key] = (weakref.ref(module, gone), run)
 
 
-def layer(kind, name="forward"):
-    """Puts a forward, or what else has the name, before the class's own, and gives (its table,
-    it, whether the class had one)."""
-    table, original, own = Table(), getattr(kind, name), name in kind.__dict__
+def layer(kind):
+    """Puts a forward before the class's own, and gives (its table, it, whether the class had one)."""
+    table, original, own = Table(), kind.forward, "forward" in kind.__dict__
     number = id
 
     def forward(self, *args, **kwargs):
@@ -82,8 +81,28 @@ def layer(kind, name="forward"):
 
     # TorchScript reads the original's source, and looks its names up in this function.
     forward = types.FunctionType(forward.__code__, original.__globals__, closure=forward.__closure__)
-    setattr(kind, name, functools.wraps(original)(forward))
+    kind.forward = functools.wraps(original)(forward)
     return table, forward, own
+
+
+def call(module, run):
+    """Lets run(module, call, args, kwargs) make each call of a module, for as long as it is."""
+    kind = type(module)
+    table, original = Table(), kind.__dict__.get("__call__")
+    base = next(c for c in kind.__mro__ if "__call__" in c.__dict__)
+    number, look = id, getattr
+
+    def __call__(self, *args, **kwargs):
+        # Others, as torch.fx, put their own in place of Module.__call__ for a while.
+        plain = look(base, "__call__") if original is None else original
+        entry = table.get(number(self))
+        if entry is None:
+            return plain(self, *args, **kwargs)
+        return entry[1](self, plain, args, kwargs)
+
+    plain = kind.__call__
+    kind.__call__ = functools.wraps(plain)(types.FunctionType(__call__.__code__, plain.__globals__, closure=__call__.__closure__))
+    add(table, module, run)
 
 
 def undo(layers):

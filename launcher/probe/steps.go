@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"errors"
 	"math"
 	"os"
 	"slices"
@@ -79,24 +78,22 @@ func parseStep(record string) (s Step, ok bool) {
 	}
 	loss, err := strconv.ParseFloat(fields[2], 64)
 	at, failed := strconv.ParseFloat(fields[3], 64)
-	data, unknown := parseOwn(fields[10])
-	forward, either := parseOwn(fields[11])
-	if errors.Join(err, failed, unknown, either) != nil || figures[0] == 0 || !(at > 0 && at < 1<<40) || figures[2] < -1 || figures[2] >= mostDevices {
+	if err != nil || failed != nil || figures[0] == 0 || !(at > 0 && at < 1<<40) || figures[2] < -1 || figures[2] >= mostDevices {
 		return s, false
 	}
 	seconds, fraction := math.Modf(at)
 	return Step{
 		N: int(figures[0]), Total: int(figures[1]), Loss: loss, At: time.Unix(int64(seconds), int64(fraction*1e9)).UTC(),
 		Phase: fields[9], Held: Held{Device: int(figures[2]), Allocated: figures[3], Reserved: figures[4], Peak: figures[5], Retries: figures[6]},
-		Data: data, Forward: forward,
+		Data: parseOwn(fields[10]), Forward: parseOwn(fields[11]),
 	}, true
 }
 
-// parseOwn reads a part of a step, in seconds.
-func parseOwn(field string) (time.Duration, error) {
+// parseOwn reads a part of a step, in seconds; what cannot be one is not known.
+func parseOwn(field string) time.Duration {
 	seconds, err := strconv.ParseFloat(field, 64)
-	if err == nil && !(seconds >= 0 && seconds < mostOwn.Seconds()) {
-		err = strconv.ErrRange
+	if err != nil || !(seconds >= 0 && seconds < mostOwn.Seconds()) {
+		return 0
 	}
-	return time.Duration(seconds * float64(time.Second)), err
+	return time.Duration(seconds * float64(time.Second))
 }

@@ -56,6 +56,8 @@ def phase(name):
     """Is told what the process does between two steps: train, eval or save."""
     if clock["phase"] != name and clock["n"] and os.getpid() == clock["pid"]:
         clock["phase"] = name
+        if "over" in clock:
+            load("pace").tell("spoilt")
         try:
             write()
         except OSError:

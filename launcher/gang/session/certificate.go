@@ -143,13 +143,13 @@ func known(cards []card) whose {
 // usual checks, of host names against a list of authorities at a time, are replaced by our
 // own, of nodes.
 //
-// The key exchange is X25519 alone: Go's own choice adds ML-KEM, which keeps what is said
-// for decades from who records it now and takes as long as all else. What nodes say is of no
-// use after the launch.
+// The key exchange is X25519, or P-256 where only what FIPS 140 approves may be used. Go's own
+// choice adds ML-KEM, which keeps what is said for decades from who records it now and takes as
+// long as all else: what nodes say is of no use after the launch.
 func (c *Credentials) tlsConfig(peer *int) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, NextProtos: []string{"h2"}, SessionTicketsDisabled: true,
-		CurvePreferences: []tls.CurveID{tls.X25519}, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
+		CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP256}, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) (err error) {
 			*peer, err = c.peer(s)
 			return err

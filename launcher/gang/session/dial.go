@@ -21,9 +21,9 @@ import (
 
 const (
 	connect = 10 * time.Second
-	// stagger is how long a place has for itself before the next is tried beside it, and
-	// answering how long from its answer: a head to which a thousand nodes come at once takes
-	// its time, and tries at all of its ports would take more of it.
+	// stagger is how long a place has for itself before the next is tried beside it. From the
+	// first that takes the call on, no other is tried for as long as answering: a head to which a
+	// thousand nodes come at once takes its time, and calls at all of its ports would take more.
 	stagger   = 300 * time.Millisecond
 	answering = 2 * time.Second
 	mostHosts = 16 // addresses of one name
@@ -100,6 +100,7 @@ func (d *dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs
 	outcomes := make(chan outcome, len(places))
 	answered := make(chan struct{}, len(places))
 	var running sync.WaitGroup
+	var patient time.Time // until when who has answered is waited for
 	pending := 0
 	for won == nil && (len(places) > 0 || pending > 0) {
 		var next <-chan time.Time
@@ -117,7 +118,10 @@ func (d *dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs
 				pending--
 				won, errs, waiting = o.conn, append(errs, o.err), false
 			case <-answered:
-				next = time.After(answering)
+				if patient.IsZero() {
+					patient = time.Now().Add(answering)
+				}
+				next = time.After(max(stagger, time.Until(patient)))
 			case <-next:
 				waiting = false
 			}

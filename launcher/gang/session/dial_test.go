@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,6 +64,78 @@ func TestPortsThatAreTaken(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 }
+
+// A head that takes its time with a handshake is not called at another port meanwhile.
+func TestAHeadThatIsBusy(t *testing.T) {
+	l := newLaunch(t, 2)
+	busy, beside := listenHere(t), listenHere(t)
+	go func() {
+		near, err := busy.Accept()
+		if err != nil {
+			return
+		}
+		defer near.Close()
+		time.Sleep(2 * stagger) // is what it is busy for
+		far, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(l.port)))
+		if err != nil {
+			return
+		}
+		defer far.Close()
+		go func() { _, _ = io.Copy(far, near) }()
+		_, _ = io.Copy(near, far)
+	}()
+	d := &dialer{credentialsOf(t, testSecret, "run", 1, 2), "127.0.0.1", []int{portOf(busy), portOf(beside)}}
+	follower, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follower.Close()
+	_ = beside.(*net.TCPListener).SetDeadline(time.Now().Add(stagger)) // who has called waits already
+	if called, err := beside.Accept(); err == nil {
+		called.Close()
+		t.Error("it was called at another port")
+	}
+}
+
+// Who says nothing is waited for once, however many they are.
+func TestPortsThatSayNothing(t *testing.T) {
+	l := newLaunch(t, 2)
+	var ports []int
+	for range 6 {
+		ports = append(ports, portOf(listenHere(t)))
+	}
+	d := &dialer{credentialsOf(t, testSecret, "run", 1, 2), "127.0.0.1", append(ports, l.port)}
+	began := time.Now()
+	follower, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower.Close()
+	if took := time.Since(began); took > 3*answering {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Where only what FIPS 140 approves may be used, nodes still meet.
+func TestNodesMeetUnderFIPS(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestNoProxy$", "-test.v")
+	cmd.Env = append(os.Environ(), "GODEBUG=fips140=on")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestNoProxy") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+func listenHere(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return listener
+}
+
+func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
 
 func TestAPortThatIsTaken(t *testing.T) {
 	squatter, err := net.Listen("tcp", ":0")
