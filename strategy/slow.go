@@ -129,7 +129,7 @@ func (s Slow) String() string {
 	if s.Pair {
 		others, possessive, are = "the other", "the other's", "is"
 	}
-	seconds := func(d Seconds) string { return fmt.Sprintf("%.3g s", d.Duration().Seconds()) }
+	seconds := func(d Seconds) string { return fmt.Sprintf("%.3g s", d.Duration().Round(time.Millisecond).Seconds()) }
 	switch idle := s.Idle.Duration(); {
 	case s.Own && s.ByData:
 		return fmt.Sprintf("a step of %s waits %s for data, and %s %s", seconds(s.Took), seconds(s.Data), possessive, seconds(s.Others.Data))
