@@ -17,6 +17,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // What ranks print, what their processes tell and what the driver says of the devices is
@@ -25,9 +26,9 @@ func TestRanksAreSampled(t *testing.T) {
 	f := newFixture(t, `#!/bin/sh
 [ $RANK = 1 ] && exit
 echo 'step 3 loss 0.25'
-echo 5 100 nan 1700000000 1 10 20 30 2 train 5 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
+echo 5 100 nan 1700000000 1 10 20 30 2 train 0.25 0.5 5 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
 until [ -e go-on ]; do sleep 0.02; done
-echo 7 100 0.5 1700000001 1 11 21 31 2 eval 7 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
+echo 7 100 0.5 1700000001 1 11 21 31 2 eval 0 0 7 >$(dirname $TORCHELASTIC_ERROR_FILE)/steps
 `)
 	f.opts.Output.Step = regexp.MustCompile(`step (?P<step>\d+) loss (?P<loss>\S+)`)
 	f.opts.Devices = func(context.Context) (func() []gpu.Device, func()) {
@@ -54,7 +55,7 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 eval 7 >$(dirname $TORCHELASTIC_ERROR_FIL
 	await(t, "the steps", func() bool { s := now(); return len(s) == 2 && s[0].Step == 5 && s[0].Loss != nil })
 	loss := .25
 	want := []launcher.Sample{
-		{Rank: 0, Device: "cuda:1", Step: 5, Total: 100, Loss: &loss, Counted: 5, CountedAt: time.Unix(1700000000, 0), Phase: "train", Allocated: 10, Reserved: 20, Peak: 30, Retries: 2, Allowed: 200, Used: 60, Capacity: 200},
+		{Rank: 0, Device: "cuda:1", Step: 5, Total: 100, Loss: &loss, Counted: 5, CountedAt: time.Unix(1700000000, 0), Data: strategy.Seconds(time.Second / 4), Forward: strategy.Seconds(time.Second / 2), Phase: "train", Allocated: 10, Reserved: 20, Peak: 30, Retries: 2, Allowed: 200, Used: 60, Capacity: 200},
 		{Rank: 1, Device: "cuda:1", Phase: "load", Allowed: 200, Used: 60, Capacity: 200},
 	}
 	if diff := cmp.Diff(want, now(), cmpopts.IgnoreFields(launcher.Sample{}, "Time")); diff != "" {
