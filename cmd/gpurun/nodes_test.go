@@ -338,7 +338,7 @@ func TestNodesPaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pid := range append(pids, head.Pid) {
-		await(t, "a pause", func() bool { return stateOf(pid) == "T" })
+		await(t, "a pause", func() bool { return paused(pid) })
 	}
 	if err := head.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -348,6 +348,14 @@ func TestNodesPaused(t *testing.T) {
 	}
 	rest(t, c.dir)
 	c.exits(t, 0, 0, 0)
+}
+
+// paused reports whether a process stands still. A shell that has just begun a program waits,
+// in a state of its own, for a child that was paused before it became the program.
+func paused(pid int) bool {
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	child, err := strconv.Atoi(strings.TrimSpace(string(children)))
+	return stateOf(pid) == "T" || err == nil && stateOf(pid) == "D" && stateOf(child) == "T"
 }
 
 // stateOf is the letter that the kernel has for what a process does: "T" is one that is stopped.
