@@ -47,7 +47,7 @@ func BenchmarkBareSessions(b *testing.B) {
 	defer server.Stop()
 
 	began := time.Now()
-	others := sameBenchmark(b, bareAt, listener.Addr().String())
+	others := benchmark(b.Name(), bareAt+"="+listener.Addr().String())
 	if err := others.Start(); err != nil {
 		b.Fatal(err)
 	}
@@ -63,17 +63,16 @@ func BenchmarkBareSessions(b *testing.B) {
 	}
 }
 
-// sameBenchmark is the calling benchmark in a process of its own, as another side.
-func sameBenchmark(b *testing.B, variable, value string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^"+b.Name()+"$", "-test.benchtime=1x")
-	cmd.Env, cmd.Stderr = append(os.Environ(), variable+"="+value), os.Stderr
+// benchmark is one of this package in a process of its own, with more in its environment.
+func benchmark(name string, env ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^"+name+"$", "-test.benchtime=1x")
+	cmd.Env, cmd.Stderr = append(os.Environ(), env...), os.Stderr
 	return cmd
 }
 
 // bareFigures are what BenchmarkBareSessions measures, in a process of its own.
 func bareFigures(b *testing.B) (joined, rescue, mb float64) {
-	cmd := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkBareSessions$", "-test.benchtime=1x")
-	out, err := cmd.Output()
+	out, err := benchmark("BenchmarkBareSessions").Output()
 	if err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}

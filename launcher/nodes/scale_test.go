@@ -45,7 +45,7 @@ func BenchmarkThousandNodes(b *testing.B) {
 		b.Fatal(err)
 	}
 	bareJoined, bareRescue, bareMemory := bareFigures(b)
-	others := sameBenchmark(b, manyRun, run)
+	others := benchmark(b.Name(), manyRun+"="+run)
 	said, err := others.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)

@@ -78,7 +78,7 @@ class CUDA:
 
     def between(self, first, last):
         """Gives the seconds between two timers, 0 while the device has not come so far."""
-        return first.elapsed_time(last) / 1e3 if last.query() else 0.0
+        return first.elapsed_time(last) / 1e3 if self.over(last) else 0.0
 
 
 class Host:

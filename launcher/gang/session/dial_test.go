@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -68,8 +69,10 @@ func TestPortsThatAreTaken(t *testing.T) {
 // A head that takes its time with a handshake is not called at another port meanwhile.
 func TestAHeadThatIsBusy(t *testing.T) {
 	l := newLaunch(t, 2)
+	var served sync.WaitGroup
+	t.Cleanup(served.Wait)
 	busy, beside := listenHere(t), listenHere(t)
-	go func() {
+	served.Go(func() {
 		near, err := busy.Accept()
 		if err != nil {
 			return
@@ -81,9 +84,9 @@ func TestAHeadThatIsBusy(t *testing.T) {
 			return
 		}
 		defer far.Close()
-		go func() { _, _ = io.Copy(far, near) }()
+		served.Go(func() { _, _ = io.Copy(far, near) })
 		_, _ = io.Copy(near, far)
-	}()
+	})
 	d := &dialer{credentialsOf(t, testSecret, "run", 1, 2), "127.0.0.1", []int{portOf(busy), portOf(beside)}}
 	follower, err := d.Dial(t.Context())
 	if err != nil {
@@ -254,11 +257,7 @@ func TestANodeThatTheHeadDoesNotKnow(t *testing.T) {
 // Who takes a connection and says nothing may be the head, stopped, or a way to it that is
 // cut: it is not gone.
 func TestWhoSaysNothingIsNotGone(t *testing.T) {
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mute.Close()
+	mute := listenHere(t)
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
 	d := &dialer{c: credentialsOf(t, testSecret, "run", 1, 2)}
