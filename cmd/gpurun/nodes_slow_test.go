@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -14,10 +13,7 @@ import (
 // nodes. What one of them is slow at is told on node 0 after some minutes: its data, or its
 // forward pass. With two GPUs it is over NCCL.
 func TestASlowNodeIsNamed(t *testing.T) {
-	python := os.Getenv("GPURUN_TEST_PYTHON")
-	if python == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
-	}
+	python := torchPython(t)
 	lab(t)
 	gpus := 0
 	if nvml, err := gpu.Open(); err == nil {

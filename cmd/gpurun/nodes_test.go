@@ -155,10 +155,7 @@ func lossesOf(out string) []string {
 // of node 2 comes to has the losses that it has when nothing happens. Where there can be a
 // Slurm, TestSlurmNodes shows that on its nodes, and here only make lab does.
 func TestNodes(t *testing.T) {
-	python := os.Getenv("GPURUN_TEST_PYTHON")
-	if python == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
-	}
+	python := torchPython(t)
 	t.Parallel()
 	if err := osexec.CommandContext(t.Context(), filepath.Join("..", "..", ".ci", "slurm.sh"), "build").Run(); err == nil {
 		lab(t)

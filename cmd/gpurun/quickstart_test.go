@@ -22,10 +22,7 @@ import (
 // example and the real binary: out of memory, then trained by a plan that was predicted to
 // fit.
 func TestQuickstart(t *testing.T) {
-	python := os.Getenv("GPURUN_TEST_PYTHON")
-	if python == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
-	}
+	python := torchPython(t)
 	t.Parallel()
 	job := copyOf(t, filepath.Join("..", "..", "examples", "quickstart"))
 	before := contents(t, job)
@@ -145,6 +142,16 @@ var built = sync.OnceValues(func() (string, error) {
 	}
 	return path, nil
 })
+
+// torchPython is an interpreter that has PyTorch, or skips the test.
+func torchPython(t *testing.T) string {
+	t.Helper()
+	python := os.Getenv("GPURUN_TEST_PYTHON")
+	if python == "" {
+		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
+	}
+	return python
+}
 
 // copyOf copies a folder's files, so that a test leaves nothing in the tree.
 func copyOf(t *testing.T, from string) string {

@@ -17,10 +17,7 @@ import (
 // first, right from the start then, and as written where the model has grown or somebody
 // asks for that.
 func TestSecondNight(t *testing.T) {
-	python := os.Getenv("GPURUN_TEST_PYTHON")
-	if python == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
-	}
+	python := torchPython(t)
 	lab(t) // TestJobsWithoutASetting has a second night, too
 	t.Parallel()
 	n := nights{job: copyOf(t, filepath.Join("..", "..", "examples", "quickstart")), program: binary(t), state: t.TempDir(), python: python}

@@ -93,10 +93,7 @@ exit $c
 // torch makes it one with the real PyTorch.
 func (j *slurmJob) torch(t *testing.T) {
 	t.Helper()
-	python := os.Getenv("GPURUN_TEST_PYTHON")
-	if python == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
-	}
+	python := torchPython(t)
 	for file, text := range contents(t, filepath.Join("testdata", "nodes")) {
 		j.write(t, file, text)
 	}
