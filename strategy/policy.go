@@ -82,6 +82,8 @@ type Job struct {
 	Recalled *Recalled `json:"recalled,omitempty"`
 	// Resumption is what the framework does with the data when it resumes.
 	Resumption Resumption `json:"resumption,omitzero"`
+	// Loss is what is known of the job's loss before it runs.
+	Loss Loss `json:"loss,omitzero"`
 }
 
 // A Resumption says what becomes of the samples that a job has seen when it goes on

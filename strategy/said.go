@@ -24,6 +24,8 @@ type Said struct {
 	Waiting bool `json:"waiting,omitempty"`
 	// TotalSteps is the number of optimizer steps that the job has, 0 if unknown.
 	TotalSteps int `json:"total_steps,omitempty"`
+	// Loss is what the process found out of its loss; nil: nothing yet.
+	Loss *LossSeen `json:"loss,omitempty"`
 }
 
 // A Model is the root module that a process trains.

@@ -31,6 +31,7 @@ type process struct {
 	Waiting    bool                       `json:"waiting"`
 	TotalSteps int                        `json:"total_steps"`
 	Problems   []string                   `json:"problems"`
+	Loss       *strategy.LossSeen         `json:"loss"`
 }
 
 // parseSaid reads process.json: what the process says, and what went wrong in the probe.
@@ -42,6 +43,7 @@ func parseSaid(text []byte) (said strategy.Said, problems []string, ok bool) {
 	said = strategy.Said{
 		PID: p.PID, World: bounded(p.World), Waiting: p.Waiting, TotalSteps: bounded(p.TotalSteps),
 		Settings: p.settings(), Refused: reasons(p.Refused), Failed: reasons(p.Failed), Applied: p.applied(), Model: model(p.Model),
+		Loss: lossSeen(p.Loss),
 	}
 	by := reasons(p.By)
 	maps.DeleteFunc(by, func(k strategy.Knob, _ string) bool { _, known := said.Settings[k]; return !known })
@@ -142,3 +144,18 @@ func cut(s string) string {
 func bounded(n int) int { return int(figure(int64(n))) }
 
 func figure(n int64) int64 { return min(max(n, 0), mostNumber) }
+
+// lossSeen keeps the words that are known.
+func lossSeen(l *strategy.LossSeen) *strategy.LossSeen {
+	if l == nil {
+		return nil
+	}
+	safe := strategy.LossSeen{Reason: cut(l.Reason)}
+	if l.Scale == strategy.ScaleKept || l.Scale == strategy.ScaleWrong {
+		safe.Scale = l.Scale
+	}
+	if l.Uniform == "yes" || l.Uniform == "no" {
+		safe.Uniform = l.Uniform
+	}
+	return &safe
+}
