@@ -22,7 +22,8 @@ type Began struct {
 	// version 1.
 	Digest string `json:"digest"`
 	// Files are the configuration files that the command names, as they were: SHA-256, in
-	// hexadecimal, by name. Gpuruns of old have not written them.
+	// hexadecimal, by name; and keyed digests of the variables that the job's source reads,
+	// by "$NAME". Earlier versions have not written them.
 	Files  map[string]string `json:"files,omitempty"`
 	Recipe string            `json:"recipe"`
 	Python string            `json:"python,omitempty"`

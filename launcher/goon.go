@@ -22,12 +22,12 @@ func (o otherJob) Is(err error) bool { return err == ErrOtherJob }
 // third version on.
 func differing(theirs, ours string) error {
 	a, b := strings.Split(theirs, "."), strings.Split(ours, ".")
-	parts := []string{"its command, working directory or number of ranks", "its train.toml", "a configuration file that it names"}
+	parts := []string{"its command, working directory or number of ranks", "its train.toml", "a configuration file that it names", "its index in an array, or a variable that its command names or sets,"}
+	if len(a) < 3 || len(a) > len(parts) || len(b) != len(a) {
+		return ErrOtherJob
+	}
 	var what []string
-	for i, part := range parts {
-		if len(a) != len(parts) || len(b) != len(parts) {
-			return ErrOtherJob
-		}
+	for i, part := range parts[:len(a)] {
 		if a[i] != b[i] {
 			what = append(what, part)
 		}
@@ -40,7 +40,7 @@ func differing(theirs, ours string) error {
 
 // errOtherFiles is why the verdict of a run that is done says nothing of the job as it is
 // now. One that is not done goes on: its job may have written the file.
-var errOtherFiles = errors.New("a configuration file that its command names has changed since it began")
+var errOtherFiles = errors.New("a configuration file that its command names, or a variable that its source reads, has changed since it began")
 
 // GoOn rebuilds the state of a run whose journal holds events, for the run that
 // would begin now in the directory dir; done says that it has been
@@ -62,7 +62,7 @@ func GoOn(dir string, now Began, events []Event, digest func(version int) (strin
 		version, theirs := splitDigest(b.Digest)
 		ours, known := digest(version)
 		if !known {
-			return State{}, false, refuse("the run directory %s cannot be gone on with: its digest is of version %d, which this gpurun does not know", dir, version)
+			return State{}, false, refuse("the run directory %s cannot be gone on with: its digest, of version %d, cannot be compared with this job's", dir, version)
 		}
 		if _, ours = splitDigest(ours); ours != theirs {
 			return State{}, false, refuse("the run directory %s is of another job: %w", dir, differing(theirs, ours))

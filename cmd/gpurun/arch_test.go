@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
 	"launcher/checkpoint":  {"strategy"},
 	"launcher/errext":      {},
-	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/mask", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/doctor":      {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/gpu", "launcher/host", "launcher/job", "launcher/mask", "launcher/proc", "launcher/python", "launcher/tryout", "launcher/verb", "strategy", "strategy/cause"},
 	"launcher/tryout":      {"launcher/environ", "launcher/proc", "launcher/python"},
 	"launcher/preflight":   {"launcher/gpu", "launcher/job", "launcher/python", "launcher/tryout", "strategy", "strategy/cause"},

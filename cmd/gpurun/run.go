@@ -93,6 +93,11 @@ func prepareAndLaunch(ctx context.Context, j *job.Job, own job.Own, begun journa
 	if err := p.Startable(); err != nil {
 		return verdict, err
 	}
+	if own.IfTrained == journal.SkipTrained {
+		if err := p.Comparable(); err != nil {
+			return verdict, err
+		}
+	}
 	release, err := proc.Reap() // as the first process of a container, also between attempts
 	if err != nil {
 		return verdict, err

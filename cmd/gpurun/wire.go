@@ -44,7 +44,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 	w := wiring{
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{
-			Run: run, Name: j.Name, Version: manual.Version(), Digest: digest, Files: p.NamedFiles(), Tracked: tracked, Recipe: p.RecipeName(), Python: p.Python(), PythonBy: j.PythonBy(),
+			Run: run, Name: j.Name, Version: manual.Version(), Digest: digest, Files: p.Inputs(), Tracked: tracked, Recipe: p.RecipeName(), Python: p.Python(), PythonBy: j.PythonBy(),
 			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
 		},
 		launcher: launcher.Launcher{
@@ -79,7 +79,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 func search(p *prepared, own job.Own) journal.Search {
 	j := p.Job()
 	s := searchOf(&j, own)
-	s.Scheduler, s.Restart, s.Digest, s.Files = p.Scheduler(), p.Restarts(), p.Digest, p.NamedFiles()
+	s.Scheduler, s.Restart, s.Digest, s.Files = p.Scheduler(), p.Restarts(), p.Digest, p.Inputs()
 	return s
 }
 

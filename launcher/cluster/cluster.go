@@ -31,7 +31,7 @@ type Place struct {
 	// Job is the scheduler's name for the job, an element of an array as
 	// "array_element"; the same after a requeue. Empty where nothing says it.
 	Job string
-	// Element is the number of the element of an array, empty for a job of its own.
+	// Element is the index of this job in an array of them, empty for a job of its own.
 	Element string
 	// End is when the scheduler said, as the job started, that its time is over; zero
 	// where it has not.

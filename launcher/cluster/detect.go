@@ -42,7 +42,7 @@ func (a Asked) Detect(env []string) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
-	p.GangID = vars.gangID(p, a)
+	p.GangID, p.Element = vars.gangID(p, a), vars.element(p)
 	p.Warnings = vars.warnings(p)
 	return p, nil
 }

@@ -101,7 +101,7 @@ func TestDetectPlace(t *testing.T) {
 			Place{Kind: MPI, Nodes: 3, NodeRank: 1, TasksPerNode: 2}},
 		{append(slices.Clone(envs["step3.p1"]), "PMI_SIZE=3", "PMI_RANK=1", "PMI_FD=5"),
 			Place{Kind: SlurmStep, Job: "1", Step: "0", Node: "n2", Nodes: 3, NodeRank: 1, Head: "n1", GangID: "1", TasksPerNode: 1}},
-		{pod("JOB_COMPLETION_INDEX=2", "GPURUN_NNODES=1"), Place{Kind: Kubernetes, Nodes: 1, By: "GPURUN_NNODES", TasksPerNode: 1}},
+		{pod("JOB_COMPLETION_INDEX=2", "GPURUN_NNODES=1"), Place{Kind: Kubernetes, Element: "2", Nodes: 1, By: "GPURUN_NNODES", TasksPerNode: 1}},
 		{pod(), Place{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1}},
 	}
 	for _, test := range tests {
@@ -203,6 +203,20 @@ func TestTasksPerNode(t *testing.T) {
 	for _, text := range []string{"", "x", "1(x0)", "1(x-1)", "1(xx)", "-1", "1(x999999999)", fmt.Sprintf("1,%d(x65536)", 1)} {
 		if got, err := tasksPerNode(text); err == nil {
 			t.Errorf("%q: %d numbers, want an error", text, len(got))
+		}
+	}
+}
+
+// The index in an array is known from every scheduler that has arrays.
+func TestArrayIndex(t *testing.T) {
+	for env, want := range map[string]string{
+		"SLURM_JOB_ID=8 SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3 SLURMD_NODENAME=n1 SLURM_JOB_NODELIST=n1": "3",
+		"PBS_ARRAY_INDEX=4": "4", "PBS_ARRAYID=4": "4", "SGE_TASK_ID=5": "5", "SGE_TASK_ID=undefined": "", "LSB_JOBINDEX=6": "6", "LSB_JOBINDEX=0": "",
+		"AWS_BATCH_JOB_ARRAY_INDEX=0": "0", "JOB_COMPLETION_INDEX=2": "2", "JOB_COMPLETION_INDEX=1 GPURUN_NNODES=2 GPURUN_HEAD=h": "", "SEED=1": "",
+	} {
+		p, err := Detect(strings.Fields(env))
+		if err != nil || p.Element != want {
+			t.Errorf("%s: %q, %v", env, p.Element, err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func fromSlurm(vars variables) (Place, error) {
 	if vars["SLURM_JOB_ID"] == "" {
 		return Place{}, nil
 	}
-	p := Place{Job: slurmJob(vars), Element: vars["SLURM_ARRAY_TASK_ID"], End: slurmEnd(vars), Node: vars["SLURMD_NODENAME"]}
+	p := Place{Job: slurmJob(vars), End: slurmEnd(vars), Node: vars["SLURMD_NODENAME"]}
 
 	step, reason := readStep(vars)
 	if reason == "" {

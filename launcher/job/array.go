@@ -16,6 +16,6 @@ func (s Inspected) sharedCheckpoints() []string {
 	if element == "" || latest == "" || slices.Contains(anyNumber.FindAllString(latest, -1), element) {
 		return nil
 	}
-	return []string{fmt.Sprintf("this is element %s of array job %s, and every element looks for checkpoints in %s: one may go on from another's; give each a folder of its own",
-		element, s.place.Job, latest)}
+	return []string{fmt.Sprintf("this is element %s of an array, and every element looks for checkpoints in %s: one may go on from another's; give each a folder of its own",
+		element, latest)}
 }

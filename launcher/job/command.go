@@ -203,8 +203,8 @@ func (r *reader) readLine(t *table, self bool) {
 	r.job.origin = originOfLine(line, r.variable)
 	c, err := commandFrom(line, words{self: self, env: r.job.Env, dir: r.job.Workdir, hook: r.unwrap}, r.variable)
 	if c != nil && len(c.used) > 0 {
-		// The job stays the same where a variable changes.
-		r.job.digested, r.job.ranksTyped = []string{line}, c.line != nil
+		// The job stays the same where a variable changes that has nothing to do with it.
+		r.job.digested, r.job.ranksTyped, r.job.variables = []string{line}, c.line != nil, c.used
 	}
 	r.take(t, "command", c, err)
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -8,10 +9,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // DigestVersion is the version of the digest that a new run is stored with.
-const DigestVersion = 3
+const DigestVersion = 4
 
 // digests tell a job from every other, as each version of gpurun did it.
 type digests map[int]string
@@ -44,14 +50,60 @@ func (p *Prepared) Same(stored string) (same, known bool) {
 // with other recipes can come to another one; version 2 has those of the job's own
 // recipe, and all of them only for a job of no framework. Version 3 has three parts, so
 // that it can be told which of them differs (launcher.GoOn): the command, what the
-// train.toml says of the job, and those files.
+// train.toml says of the job, and those files. Version 4 adds what of the environment
+// makes another job; where that is something, an earlier version says too little.
 func (r Resolved) digests() digests {
 	all := slices.Sorted(maps.Keys(r.command.Files))
 	own := all
 	if r.recipe.Name != "" {
 		own = slices.Sorted(slices.Values(r.recipe.FilesNamed(r.command)))
 	}
-	return digests{1: r.digestOver(all), 2: "2:" + r.digestOver(own), 3: "3:" + strings.Join(append(r.job.digests3[:], short(r.listed(own))), ".")}
+	parts := strings.Join(append(r.job.digests3[:], short(r.listed(own))), ".")
+	environment := r.environment()
+	if environment == "" {
+		return digests{1: r.digestOver(all), 2: "2:" + r.digestOver(own), 3: "3:" + parts, 4: "4:" + parts + "."}
+	}
+	return digests{4: "4:" + parts + "." + r.keyed(environment)}
+}
+
+// environment has a line for the index in an array, and for each variable that the
+// command names or sets; empty where there is none. Secrets, and variables that differ
+// with each start of the same job, are left out.
+func (r Resolved) environment() string {
+	var b strings.Builder
+	if r.place.Element != "" {
+		fmt.Fprintf(&b, "%q\n", r.place.Element)
+	}
+	names := slices.Concat(r.job.variables, slices.Collect(maps.Keys(r.job.Env)))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if value, set := r.env.Lookup(name); !passing(name) {
+			fmt.Fprintf(&b, "%s %v %q\n", name, set, value)
+		}
+	}
+	return b.String()
+}
+
+// passing reports whether a variable may change and the job stay the same.
+func passing(name string) bool { return cluster.Volatile(name) || mask.Named(name) }
+
+// Comparable says why nothing shows whether a run that has trained is of this job: a shell
+// script reads what variables it likes. The error has a hint.
+func (p *Prepared) Comparable() error {
+	script := p.resolved.job.shellScript()
+	if script == "" {
+		return nil
+	}
+	return errext.WithCode(errext.Errorf("write the command that the script runs in its place; or leave --if-trained out, and name each run by --run-id: one that has trained ends at once",
+		"--if-trained skip: %s is run by a shell, and which variables it reads cannot be known: a run that has trained may have had others", script), strategy.CodeUsage)
+}
+
+// keyed is a short digest of values that may be short themselves, such as a seed: no list
+// of digests of such values has it, since the key is the job.
+func (r Resolved) keyed(text string) string {
+	mac := hmac.New(sha256.New, []byte(r.job.digests3[0]))
+	mac.Write([]byte(text)) // a hash takes every write
+	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
 // digestOver is SHA-256, in hexadecimal, over the job's own digest and files that

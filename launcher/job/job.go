@@ -94,6 +94,8 @@ type Job struct {
 	// digested are the words that the digest counts in place of kind and Argv; nil for
 	// those.
 	digested []string
+	// variables are the names of those that the command line has.
+	variables []string
 	// ranksTyped: the number of ranks stands among the digested words.
 	ranksTyped bool
 }

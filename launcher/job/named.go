@@ -3,7 +3,9 @@ package job
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -19,11 +21,17 @@ const (
 // Python.
 var configEndings = []string{".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".py"}
 
-// NamedFiles are the configuration files that the command's arguments name, as they are
-// now: SHA-256, in hexadecimal, by the name as written. They tell whether what has trained
-// is what would train now. They are not part of the digest: an argument may as well name a
-// file that the job writes, and a run that was cut off must go on then.
-func (p *Prepared) NamedFiles() map[string]string {
+// readsVariable matches where a source in Python, or a configuration that OmegaConf
+// resolves, reads a variable by its name.
+var readsVariable = regexp.MustCompile(`(?:environb?(?:\.\w+)?\s*[\[(]|getenvb?\s*\()\s*[bru]?["'](\w+)["']|\$\{(?:oc\.)?env:(\w+)`)
+
+// Inputs are the configuration files that the command's arguments name, as they are
+// now: SHA-256, in hexadecimal, by the name as written; and a keyed digest of each
+// variable that the job's own source or configuration reads, by "$NAME", empty where it is
+// not set. They show whether what has trained is what would train now. They are not part of
+// the digest: an argument may as well name a file that the job writes, and a run that was
+// cut off must go on then.
+func (p *Prepared) Inputs() map[string]string {
 	j := &p.resolved.job
 	if len(j.Argv) == 0 {
 		return nil
@@ -45,5 +53,31 @@ func (p *Prepared) NamedFiles() map[string]string {
 			break
 		}
 	}
+	maps.Copy(files, p.resolved.variablesRead())
 	return files
+}
+
+// variablesRead are the variables that the sources read, and that say what is trained.
+func (r Resolved) variablesRead() map[string]string {
+	read := map[string]string{}
+	look := func(text []byte) {
+		for _, m := range readsVariable.FindAllSubmatch(text, -1) {
+			name := string(m[1]) + string(m[2])
+			if passing(name) {
+				continue
+			}
+			if value, set := r.env.Lookup(name); set {
+				read["$"+name] = r.keyed(value)
+			} else {
+				read["$"+name] = ""
+			}
+		}
+	}
+	for _, s := range r.sources() {
+		look(s.Text)
+	}
+	for _, text := range r.command.Files {
+		look(text)
+	}
+	return read
 }

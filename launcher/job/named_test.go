@@ -13,7 +13,7 @@ import (
 
 // Configuration files that arguments name are told apart by what is in them, and nothing
 // else is read.
-func TestNamedFiles(t *testing.T) {
+func TestInputs(t *testing.T) {
 	dir, _ := folder(t, map[string]string{
 		"train.py": "", "c.yaml": "a", "d.JSON": "", "e.toml": "a", "model.py": "", "data.bin": "", "big.json": strings.Repeat("x", largestNamed+1),
 		"train.toml": "[job]\nscript = \"train.py\"\nargs = [\"--config\", \"c.yaml\"]\n",
@@ -29,7 +29,7 @@ func TestNamedFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := p.NamedFiles()
+	before := p.Inputs()
 	if got := slices.Sorted(maps.Keys(before)); !slices.Equal(got, []string{"c.yaml", "d.JSON", "e.toml", "model.py"}) {
 		t.Errorf("%q", got)
 	}
@@ -37,13 +37,13 @@ func TestNamedFiles(t *testing.T) {
 		t.Errorf("%q", before)
 	}
 	put(t, filepath.Join(dir, "c.yaml"), "b")
-	if after := p.NamedFiles(); after["c.yaml"] == before["c.yaml"] || after["e.toml"] != before["e.toml"] {
+	if after := p.Inputs(); after["c.yaml"] == before["c.yaml"] || after["e.toml"] != before["e.toml"] {
 		t.Errorf("%q became %q", before, after)
 	}
 	if p, err = prepared(t, dir, machine(dir), "train.toml"); err != nil {
 		t.Fatal(err)
 	}
-	if got := slices.Collect(maps.Keys(p.NamedFiles())); !slices.Equal(got, []string{"c.yaml"}) {
+	if got := slices.Collect(maps.Keys(p.Inputs())); !slices.Equal(got, []string{"c.yaml"}) {
 		t.Errorf("of a train.toml: %q", got)
 	}
 }

@@ -228,12 +228,13 @@ func TestDigestVersions(t *testing.T) {
 	if !known || !strings.HasPrefix(now, "2:") {
 		t.Errorf("version 2: %s, %v", now, known)
 	}
-	newest, known := p.Digest(3)
-	if !known || !strings.HasPrefix(newest, "3:") || DigestVersion != 3 {
-		t.Errorf("version 3: %s, %v", newest, known)
+	third, known := p.Digest(3)
+	newest, known4 := p.Digest(4)
+	if !known || !known4 || newest != strings.Replace(third, "3:", "4:", 1)+"." || DigestVersion != 4 {
+		t.Errorf("version 3: %s, %v; version 4: %s, %v", third, known, newest, known4)
 	}
 	for stored, want := range map[string][2]bool{
-		newest: {true, true}, old: {true, true}, now: {true, true}, own: {false, true}, "2:" + own: {false, true}, "": {false, true}, "4:" + old: {false, false}, "x:" + old: {false, false}, "1:" + old: {false, true},
+		newest: {true, true}, old: {true, true}, now: {true, true}, own: {false, true}, "2:" + own: {false, true}, "": {false, true}, third: {true, true}, "5:" + old: {false, false}, "x:" + old: {false, false}, "1:" + old: {false, true},
 	} {
 		if same, known := p.Same(stored); same != want[0] || known != want[1] {
 			t.Errorf("%s: %v, %v, want %v", stored, same, known, want)
@@ -257,7 +258,7 @@ func TestDigestVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, stored := range []string{old, now, newest} {
+	for _, stored := range []string{old, now, third, newest} {
 		if same, known := changed.Same(stored); same || !known {
 			t.Errorf("a changed configuration: %v, %v", same, known)
 		}

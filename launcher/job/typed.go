@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -160,7 +161,25 @@ func (t typedLine) onLine(err error) error {
 }
 
 // shells run scripts of their own.
-var shells = []string{"sh", "bash", "dash", "zsh"}
+var shells = []string{"sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish"}
+
+// shellScript is the script that a shell runs as the job, or the shell; empty where the
+// job is something else.
+func (j *Job) shellScript() string {
+	isShell := func(word string) bool { return slices.Contains(shells, filepath.Base(word)) }
+	switch {
+	case j.Kind != Program:
+		return ""
+	case isShell(j.Argv[0]) && len(j.Argv) > 1 && !strings.HasPrefix(j.Argv[1], "-"):
+		return j.Argv[1]
+	case isShell(j.Argv[0]):
+		return j.Argv[0]
+	}
+	if words, _ := interpreterLine(under(j.Workdir, j.Argv[0])); slices.ContainsFunc(words, isShell) {
+		return j.Argv[0]
+	}
+	return ""
+}
 
 // name is the job's: that of its script, also of one that a shell runs.
 func (t typedLine) name(j *Job) string {

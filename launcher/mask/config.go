@@ -46,7 +46,7 @@ type block struct {
 // opened is the block that a line begins, if it does.
 func opened(line string) block {
 	m := begun.FindStringSubmatch(line)
-	if m == nil || !named(m[3]) {
+	if m == nil || !Named(m[3]) {
 		return block{}
 	}
 	if m[4] != "" && strings.Contains(m[5], m[4]) {

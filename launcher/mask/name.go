@@ -50,8 +50,8 @@ func Secret(name, value string) bool {
 	return false
 }
 
-// named reports whether a name can be one of a secret, whatever its value.
-func named(name string) bool { return Secret(name, "x7Fq2w9Zk4") }
+// Named reports whether a name can be one of a secret, whatever its value.
+func Named(name string) bool { return Secret(name, "x7Fq2w9Zk4") }
 
 // wordsOf splits a name as options, variables and keys of configurations are put
 // together: --hub_token, HF_TOKEN, trainer.apiKey, in lower case.

@@ -48,7 +48,7 @@ func maskText(text string, as reading, found func(string)) string {
 	var b strings.Builder
 	done := 0
 	for _, at := range nameAt.FindAllStringIndex(text, -1) {
-		if at[0] < done || at[0] > 0 && text[at[0]-1] == '/' || !named(text[at[0]:at[1]]) {
+		if at[0] < done || at[0] > 0 && text[at[0]-1] == '/' || !Named(text[at[0]:at[1]]) {
 			continue
 		}
 		from, to := valueAfter(text, at[0], at[1], as)
@@ -150,7 +150,7 @@ func bareLength(value string, as reading, colon, first bool) int {
 // isCode reports whether a value is a variable of a program: token=args.hub_token,
 // token=token.
 func isCode(value, name string) bool {
-	return value == name || variable.MatchString(value) && named(value)
+	return value == name || variable.MatchString(value) && Named(value)
 }
 
 // firstName is where the first name of a line begins.
