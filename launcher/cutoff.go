@@ -22,7 +22,7 @@ func (s *State) cutOff(u unfinished) {
 		return
 	}
 	s.goUp(*u.climbed)
-	s.Verdict.record(s.Job, s.History[len(s.History)-1], ending{}, u.climbed.Decision)
+	s.Verdict.record(s.Job, s.History, ending{}, u.climbed.Decision)
 }
 
 // goUp takes in an attempt that was stopped for a faster plan, and whose end nobody saw.

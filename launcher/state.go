@@ -67,7 +67,7 @@ func attemptOf(e strategy.Evidence, d strategy.Diagnosis, next Next) strategy.At
 		N: e.Attempt, Plan: e.Plan, Rung: next.Rung, Expected: next.Expected, From: next.Checkpoint, Diagnosis: d,
 		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
 		Observed: e.Observed(), World: e.World(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstarted: e.Unstarted,
-		Fresh: e.Fresh(), Measured: e.Measured(), Climb: e.StoppedToClimb(), Kept: e.Kept,
+		Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Climb: e.StoppedToClimb(), Kept: e.Kept,
 	}
 	if d.Fatal {
 		a.Climb = nil // it failed before the ranks were stopped
@@ -90,7 +90,7 @@ func (s *State) decide(d Decided) (done bool) {
 	if n := len(s.Verdict.Attempts); n > 0 && s.Verdict.Attempts[n-1].N == last.N {
 		s.Verdict.Attempts = s.Verdict.Attempts[: n-1 : n-1] // decided anew
 	}
-	s.Verdict.record(s.Job, *last, s.ending, d.Decision)
+	s.Verdict.record(s.Job, s.History, s.ending, d.Decision)
 	s.inventory = d.Inventory
 	if d.Decision.Relaunch {
 		s.Next = Next{N: last.N + 1, Plan: d.Decision.Next, Rung: d.Decision.Rung, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected}

@@ -30,6 +30,9 @@ type AttemptSummary struct {
 	Cause cause.Code    `json:"cause"`
 	Phase cause.Phase   `json:"phase"`
 	Rank  *int          `json:"rank"` // where it began, null if that is not known
+	// Training is what the plan does to the training, beside the job as it is written, by all
+	// that the run had seen when the attempt ended.
+	Training strategy.Training `json:"training,omitempty"`
 	// Seconds is how long the attempt ran, 0 where it was cut off together with gpurun.
 	Seconds strategy.Seconds `json:"seconds"`
 	Rung    strategy.Rung    `json:"rung,omitempty"`
@@ -83,7 +86,8 @@ func endingOf(e strategy.Evidence, d strategy.Diagnosis) ending {
 }
 
 // record adds an attempt, how it ended, and the decision that followed it.
-func (v *Verdict) record(job strategy.Job, a strategy.Attempt, end ending, d strategy.Decision) {
+func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end ending, d strategy.Decision) {
+	a := history[len(history)-1]
 	t := AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
 		Seconds: strategy.Seconds(a.Lasted()),
@@ -91,6 +95,7 @@ func (v *Verdict) record(job strategy.Job, a strategy.Attempt, end ending, d str
 		ExitCode: end.code, Error: a.Diagnosis.Error, Traceback: end.traceback,
 		Peak: a.Peak(), SamplesPerSecond: job.Throughput(a),
 	}
+	t.Training, _ = job.Training(a.Plan, history)
 	if a.Expected != nil {
 		t.Predicted = []int64{a.Expected.Mean, a.Expected.Bound}
 	}

@@ -48,7 +48,7 @@ func (s *situation) freed(origin Plan) Plan {
 		}
 	}
 	for _, rung := range []Rung{RungAllocator, RungAttention} {
-		for _, k := range turns[rung] {
+		for _, k := range rungRows[rung].turns {
 			if saves(k, origin[k], s.plan[k]) && s.doubts[k] == "" {
 				free[k] = s.plan[k]
 			}
@@ -218,7 +218,7 @@ func group(p, origin Plan) int {
 func needs(from, to Plan) []Rung {
 	var rungs []Rung
 	for _, rung := range DeviceRungs {
-		if slices.ContainsFunc(turns[rung], func(k Knob) bool { return rung.accounts(k, from, to) && saves(k, from[k], to[k]) }) {
+		if slices.ContainsFunc(rungRows[rung].turns, func(k Knob) bool { return rung.accounts(k, from, to) && saves(k, from[k], to[k]) }) {
 			rungs = append(rungs, rung)
 		}
 	}

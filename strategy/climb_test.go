@@ -224,9 +224,9 @@ func TestAfterAClimb(t *testing.T) {
 		reason  string
 	}{
 		{name: "the ranks have been stopped", history: climbing(), rule: "climb", next: ran4,
-			reason: "attempt 1: stopped for a faster plan → micro batch 2→4, accumulation 16→8, from checkpoint-500"},
+			reason: "attempt 1: stopped for a faster plan → micro batch 2→4, accumulation 16→8, from checkpoint-500" + unprovenLoss},
 		{name: "out of memory", history: climbing(up(oom(cause.Backward), same)), rule: "climb-back", next: ran2,
-			reason: "attempt 2: CUDA out of memory in backward on rank 0 → back to the plan of attempt 1, which trained: micro batch 4→2, accumulation 8→16"},
+			reason: "attempt 2: CUDA out of memory in backward on rank 0 → back to the plan of attempt 1, which trained: micro batch 4→2, accumulation 8→16" + unprovenLoss},
 		{name: "something new, sooner", history: climbing(up(died, same)), rule: "climb-back", next: ran2},
 		{name: "cannot be started", history: climbing(up(Diagnosis{Fatal: true}, func(a *Attempt) { a.Unstarted = &Unstarted{Reason: "no such file"} })), rule: "climb-back", next: ran2},
 		{name: "no memory to start it", history: climbing(up(Diagnosis{Fatal: true}, func(a *Attempt) { a.Unstarted = &Unstarted{Reason: "fork", Wait: true} })), rule: "could-not-start"},

@@ -75,10 +75,23 @@ func (s *situation) decide() Decision {
 				d.Reason += "; it starts from the beginning: " + s.inventory.NoCheckpoint
 			}
 			d.Late = s.late(d)
+			s.classify(&d)
 			return d
 		}
 	}
 	panic("strategy: the last rule applies always")
+}
+
+// classify says what the next plan does to the training.
+func (s *situation) classify(d *Decision) {
+	if !d.Relaunch || d.Training != "" { // it was decided before
+		return
+	}
+	class, why := s.job.Training(d.Next, s.all)
+	if class == Average && len(d.Changed) > 0 {
+		d.Reason += "; " + class.Words(why)
+	}
+	d.Training = class
 }
 
 func (s *situation) cause(codes ...cause.Code) bool { return slices.Contains(codes, s.diagnosis.Cause) }

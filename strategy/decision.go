@@ -27,6 +27,8 @@ type Decision struct {
 	// Outvoted are the plans that lost against it, the runner-up first.
 	Outvoted []Outvoted `json:"outvoted,omitempty"`
 	Changed  Changes    `json:"changed,omitempty"`
+	// Training is what the next plan does to the training, beside the job as it is written.
+	Training Training `json:"training,omitempty"`
 	// Resume is the checkpoint to start from, empty to start from the beginning.
 	Resume string `json:"resume,omitempty"`
 	// Caveat says what the framework does not guarantee about the data when it goes on

@@ -134,6 +134,9 @@ func decideAgain(s *situation) Decision {
 // about knobs from later ones stays known.
 func (s *situation) look(history []Attempt) {
 	last := history[len(history)-1]
+	if len(history) > len(s.all) {
+		s.all = history
+	}
 	doubts := s.job.doubts(history)
 	maps.Copy(doubts, s.doubts)
 	s.history, s.last, s.diagnosis, s.doubts = history, last, last.Diagnosis, doubts

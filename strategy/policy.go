@@ -179,6 +179,8 @@ type Attempt struct {
 	Unstarted *Unstarted `json:"unstarted,omitempty"`
 	// Expected is what the plan was predicted to need; nil where nothing predicted it.
 	Expected *memory.Prediction `json:"expected,omitempty"`
+	// Loss is what its processes found out of the job's loss.
+	Loss LossSeen `json:"loss,omitzero"`
 	// Measured is what the ranks' processes measured of their memory, the ranks that say
 	// the most first: the one that ran out, the one with the highest peak.
 	Measured []memory.Measurement `json:"measured,omitempty"`

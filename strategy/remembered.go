@@ -120,7 +120,7 @@ func takes(rung Rung, changed Changes) bool {
 	case RungWait:
 		return false
 	}
-	return to(turns[rung][0])
+	return to(rungRows[rung].turns[0])
 }
 
 // lacking says what a remembered plan needs and the machine does not have today.

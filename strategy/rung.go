@@ -36,29 +36,38 @@ var (
 	HostRungs = []Rung{RungWorkers, RungPinnedMemory, RungUndoOffload}
 )
 
-// turns lists the knobs that each rung changes; naming one of them in
-// recovery.never keeps the rung from being taken, except that a partner knob
-// (accumulation, sharding under offload) only bars what would change it.
-var turns = map[Rung][]Knob{
-	RungAllocator:          {Allocator},
-	RungAttention:          {Attention},
-	RungCheckpointing:      {ActivationCheckpointing},
-	RungMicroBatch:         {MicroBatchSize, GradientAccumulationSteps, EvalBatchSize},
-	RungPrecision:          {Precision},
-	RungShard:              {Sharding},
-	RungOffloadActivations: {OffloadActivations},
-	RungOffloadOptimizer:   {OffloadOptimizer, Sharding},
-	RungOffloadParam:       {OffloadParam, OffloadOptimizer, Sharding},
-	RungNVMe:               {OffloadOptimizer, OffloadParam, Sharding},
-	RungOptimizer:          {Optimizer},
-	RungSequence:           {SequenceLength},
-	RungWorkers:            {DataloaderWorkers},
-	RungPinnedMemory:       {PinMemory},
-	RungUndoOffload:        {OffloadParam, OffloadOptimizer},
+// A rungRow is what there is to know of a rung.
+type rungRow struct {
+	// turns are the knobs that the rung changes; naming one of them in recovery.never keeps
+	// the rung from being taken, except that a partner knob (accumulation, sharding under
+	// offload) only bars what would change it.
+	turns []Knob
+	// training is what a change of these knobs does to the training. That of a smaller micro
+	// batch is the job's own, and Average where nothing proves more.
+	training Training
+}
+
+var rungRows = map[Rung]rungRow{
+	RungAllocator:          {[]Knob{Allocator}, Exact},
+	RungWait:               {nil, Exact},
+	RungAttention:          {[]Knob{Attention}, Exact},
+	RungCheckpointing:      {[]Knob{ActivationCheckpointing}, Exact},
+	RungMicroBatch:         {[]Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, Average},
+	RungPrecision:          {[]Knob{Precision}, Changed},
+	RungShard:              {[]Knob{Sharding}, Exact},
+	RungOffloadActivations: {[]Knob{OffloadActivations}, Exact},
+	RungOffloadOptimizer:   {[]Knob{OffloadOptimizer, Sharding}, Exact},
+	RungOffloadParam:       {[]Knob{OffloadParam, OffloadOptimizer, Sharding}, Exact},
+	RungNVMe:               {[]Knob{OffloadOptimizer, OffloadParam, Sharding}, Exact},
+	RungOptimizer:          {[]Knob{Optimizer}, Changed},
+	RungSequence:           {[]Knob{SequenceLength}, Changed},
+	RungWorkers:            {[]Knob{DataloaderWorkers}, Exact},
+	RungPinnedMemory:       {[]Knob{PinMemory}, Exact},
+	RungUndoOffload:        {[]Knob{OffloadParam, OffloadOptimizer}, Exact},
 }
 
 // Turns lists the knobs that a rung may change.
-func (r Rung) Turns() []Knob { return slices.Clone(turns[r]) }
+func (r Rung) Turns() []Knob { return slices.Clone(rungRows[r].turns) }
 
 // A Skip is a rung that was not taken, and why.
 type Skip struct {

@@ -55,8 +55,11 @@ func TestEveryRungIsWhole(t *testing.T) {
 		if remedies[rung] == nil {
 			t.Errorf("%s has no remedy: add one to the table in remedies.go", rung)
 		}
-		if len(turns[rung]) == 0 && rung != RungWait {
-			t.Errorf("%s turns no knob: add it to turns (rung.go)", rung)
+		if len(rungRows[rung].turns) == 0 && rung != RungWait {
+			t.Errorf("%s turns no knob: add it to its row (rung.go)", rung)
+		}
+		if rungRows[rung].training == "" {
+			t.Errorf("%s does not say what it does to the training: add it to its row (rung.go)", rung)
 		}
 		if !strings.Contains(string(manual), "`"+string(rung)+"`") {
 			t.Errorf("%s is not in docs/recovery.md", rung)

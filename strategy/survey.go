@@ -4,11 +4,14 @@ import "github.com/gpurun/gpurun/strategy/cause"
 
 // An Offer is what one rung could do for a job that runs with a plan.
 type Offer struct {
-	Rung      Rung    `json:"rung"`
-	Available bool    `json:"available"`
-	Reason    string  `json:"reason"`       // why not, empty where it is available
-	By        string  `json:"by,omitempty"` // who would turn it: "recipe" or "hook"; empty where nothing is turned
-	Changed   Changes `json:"changed"`
+	Rung      Rung `json:"rung"`
+	Available bool `json:"available"`
+	// Reason is why it is not available; where it is, what its training rests on.
+	Reason  string  `json:"reason"`
+	By      string  `json:"by,omitempty"` // who would turn it: "recipe" or "hook"; empty where nothing is turned
+	Changed Changes `json:"changed"`
+	// Training is what the change does to the training; empty where it is not available.
+	Training Training `json:"training,omitempty"`
 }
 
 // Survey goes through every rung, those for host memory last, and says what the
@@ -46,5 +49,8 @@ func (s *situation) offer(rung Rung, filter phaseFilter) Offer {
 			offered.By = string(ByHook)
 		}
 	}
+	job := s.job
+	job.Written = s.plan
+	offered.Training, offered.Reason = job.Training(s.plan.With(changes[0]), nil)
 	return offered
 }

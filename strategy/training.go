@@ -1,5 +1,10 @@
 package strategy
 
+import (
+	"cmp"
+	"slices"
+)
+
 // A Training is what a plan does to the training, beside the job as it is written.
 type Training string
 
@@ -46,3 +51,133 @@ const (
 	ScaleKept  LossScale = "kept"
 	ScaleWrong LossScale = "wrong"
 )
+
+// weakness orders the classes, the strongest first.
+var weakness = []Training{Exact, Average, Changed}
+
+// Weaker reports whether another class is stronger; one that is not known counts as exact.
+func (t Training) Weaker(than Training) bool {
+	return slices.Index(weakness, t) > max(slices.Index(weakness, than), 0)
+}
+
+// Words are what people are told of a class and what it rests on: "equal on average: the
+// batches are padded".
+func (t Training) Words(reason string) string {
+	words := map[Training]string{Exact: "exact", Average: "equal on average", Changed: "changes the training"}[t]
+	if reason != "" && words != "" {
+		words += ": " + reason
+	}
+	return words
+}
+
+// with adds what another process, or the same one later, says: the worse word counts, and
+// its reason.
+func (l LossSeen) with(other LossSeen) LossSeen {
+	worse := other.Scale == ScaleWrong && l.Scale != ScaleWrong || other.Uniform == "no" && l.Uniform != "no" && l.Scale != ScaleWrong
+	if worse || l.Reason == "" {
+		l.Reason = other.Reason
+	}
+	if l.Scale == "" || other.Scale == ScaleWrong {
+		l.Scale = cmp.Or(other.Scale, l.Scale)
+	}
+	if l.Uniform == "" || other.Uniform == "no" {
+		l.Uniform = cmp.Or(other.Uniform, l.Uniform)
+	}
+	return l
+}
+
+// Loss is what the job's processes found out of its loss, of all ranks.
+func (e *Evidence) Loss() LossSeen {
+	var seen LossSeen
+	for _, said := range e.folded().voices() {
+		if said.Loss != nil {
+			seen = seen.with(*said.Loss)
+		}
+	}
+	return seen
+}
+
+// lossSeen is what the processes of a run's attempts found out of the job's loss.
+func lossSeen(history []Attempt) LossSeen {
+	var seen LossSeen
+	for _, a := range history {
+		seen = seen.with(a.Loss)
+	}
+	return seen
+}
+
+// Training is what a plan does to the training beside the job as it is written, by all that
+// was seen in the attempts of the run, and why where that is not plain.
+func (j Job) Training(plan Plan, history []Attempt) (class Training, reason string) {
+	class = Exact
+	original := j.original(history)
+	differs := func(k Knob) bool { v, set := plan[k]; return set && v != original[k] }
+	for _, rung := range slices.Concat(DeviceRungs, HostRungs) {
+		row := rungRows[rung]
+		if !slices.ContainsFunc(row.turns, differs) {
+			continue
+		}
+		of, why := row.training, ""
+		switch {
+		case rung == RungMicroBatch && !differs(MicroBatchSize) && (original[GradientAccumulationSteps] == "" || !differs(GradientAccumulationSteps)):
+			of = Exact // an evaluation trains nothing
+		case rung == RungMicroBatch:
+			of, why = j.divided(history)
+		}
+		if of.Weaker(class) || of == class && reason == "" {
+			class, reason = of, why
+		}
+	}
+	return class, reason
+}
+
+// original is the job as it is written, with what its processes said of knobs that no plan
+// had set by then.
+func (j Job) original(history []Attempt) Plan {
+	original := Plan{}
+	for _, a := range history {
+		for k, v := range a.Observed {
+			_, set := a.Plan[k]
+			if _, known := original[k]; !set && !known {
+				original[k] = v
+			}
+		}
+	}
+	return original.With(j.Written)
+}
+
+// divided is what a smaller micro batch with more accumulation does to the training: it is
+// exact where the framework's recipe or the script's source proves it, and the process has
+// confirmed it.
+func (j Job) divided(history []Attempt) (class Training, reason string) {
+	seen := lossSeen(history)
+	switch {
+	case seen.Scale == ScaleWrong:
+		return Changed, seen.wrong()
+	case j.Loss.Class != Exact:
+		return Average, cmp.Or(j.Loss.Reason, "nothing proves that the loss is a mean that is divided by the accumulation")
+	case len(history) == 0:
+		return Exact, andThen(j.Loss.Reason, "to be confirmed by the process")
+	case seen.Scale != ScaleKept:
+		return Average, andThen(j.Loss.Reason, "the process has not confirmed it")
+	case j.Loss.Weighted || seen.Uniform == "yes":
+		return Exact, andThen(j.Loss.Reason, "confirmed by the process")
+	case seen.Uniform == "no":
+		return Average, cmp.Or(seen.Reason, padded)
+	}
+	return Average, "no process has said whether the batches are padded"
+}
+
+const padded = "the batches are padded and the mean is taken per micro batch"
+
+// wrong says why the accumulation is not offered.
+func (l LossSeen) wrong() string {
+	return cmp.Or(l.Reason, "the gradients do not keep their scale with another accumulation")
+}
+
+func andThen(first, then string) string {
+	if first == "" {
+		return then
+	}
+	return first + "; " + then
+}

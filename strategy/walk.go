@@ -13,6 +13,7 @@ type situation struct {
 	job       Job
 	inventory Inventory
 	history   []Attempt
+	all       []Attempt // of the run, where history ends before its last attempt
 
 	last      Attempt
 	plan      Plan            // that the next one starts from: what the last attempt ran with

@@ -27,7 +27,7 @@ func planCommand(s streams) *cli.Command {
 const planText = `Each rung of the decision tree is shown with what it would change, or why it is not available,
 and, once an earlier run was measured, the candidates: what plans are predicted to need.
 With --json: {"job", "recipe", "python", "ranks", "plain", "ranks_reason", "ceiling_bytes", "plan",
-"rungs": [{"rung", "available", "reason", "changed", "by"}], "candidates": [{"plan", "peak_bytes", "seconds"}]}`
+"rungs": [{"rung", "available", "reason", "changed", "by", "training"}], "candidates": [{"plan", "peak_bytes", "seconds"}]}`
 
 func plan(ctx context.Context, args []string, s streams) error {
 	p, own, err := prepareArgs(ctx, args)

@@ -99,6 +99,8 @@ func (v Survey) rungs(page *Page, out io.Writer) error {
 		}
 		if o.Available && text == "" {
 			text = "changes nothing in the job"
+		} else if o.Available && o.Reason != "" {
+			text += "; " + o.Training.Words(o.Reason)
 		}
 		rows.Printf("  %s %s\t%s\n", word, o.Rung, text)
 	}

@@ -20,6 +20,9 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 	}
 	p.Printf("%s\n", r.Decision.Reason)
 	p.rule(r.Decision)
+	if words := r.Decision.Training.Words(""); words != "" {
+		p.Printf("  training: %s\n", words)
+	}
 	for _, i := range r.Diagnosis.Because {
 		if i >= 0 && i < len(r.Evidence.Facts) {
 			p.Printf("  because %s\n", launcher.Describe(r.Evidence.Facts[i]))
