@@ -244,3 +244,14 @@ func TestASearchSaysWhatItLacks(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestAFaultInTheReaderMakesACheckpointIncomplete(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "step-1.pt"), make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := opener{func(string) (*os.File, error) { panic("planted") }}
+	if newest, err := newestCheckpoint(o, dir, "step-*.pt", time.Time{}, nil); newest != "" || err != nil {
+		t.Errorf("%q, %v", newest, err)
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 var errIncomplete = errors.New("the checkpoint is not complete")
@@ -39,6 +41,10 @@ type opener struct {
 // complete is nil for a checkpoint that is whole. One that is still being written,
 // or was cut off, is errIncomplete.
 func (o opener) complete(path string, needs []string) error {
+	return errext.Recovered(func() error { return o.whole(path, needs) })
+}
+
+func (o opener) whole(path string, needs []string) error {
 	files := 0
 	err := filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -61,3 +61,24 @@ func Code(err error, otherwise int) int {
 	}
 	return otherwise
 }
+
+// Recovered calls f and returns a panic in it as an error: for readers of foreign text that
+// must not end what goes on around them.
+func Recovered(f func() error) (err error) {
+	defer func() {
+		if bug := recover(); bug != nil {
+			err = &panicked{bug}
+		}
+	}()
+	return f()
+}
+
+type panicked struct{ value any }
+
+func (e *panicked) Error() string { return fmt.Sprintf("this is a bug in gpurun: %v", e.value) }
+
+// Panicked reports whether an error was a panic that Recovered caught.
+func Panicked(err error) bool {
+	var p *panicked
+	return errors.As(err, &p)
+}

@@ -91,14 +91,18 @@ func (r Resolved) withFiles(names []string) (recipes.Command, error) {
 // run in one folder, where the recipe knows some and the user has none, and a
 // warning that tells people of it.
 func (p *Prepared) Pinned(run string) *Prepared {
-	words := p.resolved.recipe.Pinned(p.resolved.command, run)
-	if len(words) == 0 {
-		return p
-	}
+	var words []string
 	next := *p
+	next.resolved.warnings = append(p.Warnings(), guest(oneFolder, func() error {
+		words = p.resolved.recipe.Pinned(p.resolved.command, run)
+		return nil
+	})...)
+	if len(words) == 0 {
+		return &next
+	}
 	next.unpinned = p
 	next.resolved.command.Argv = slices.Concat(p.resolved.command.Argv, words)
-	next.resolved.warnings = append(p.Warnings(),
+	next.resolved.warnings = append(next.resolved.warnings,
 		fmt.Sprintf("the job gets %s, so that all attempts use one folder and the next one finds the checkpoints", strings.Join(words, " ")))
 	return &next
 }

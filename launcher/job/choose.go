@@ -23,6 +23,9 @@ type choice struct {
 	evidence []string
 	command  recipes.Command
 	script   *own.Script // nil but for a script that no recipe knows
+	// written is what the user wrote in train.toml, without what was recognised.
+	written  recipes.Recipe
+	warnings []string
 }
 
 // choose finds the recipe: named, from a file, or recognised; train.toml's own
@@ -36,7 +39,10 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 		c.command.Packages = s.packages(ctx)
 	}
 	if c.recipe.Name == "" && s.auto() {
-		c = s.own(ctx, c)
+		c.warnings = append(c.warnings, guest(scriptSettings, func() (err error) {
+			c, err = s.own(ctx, c)
+			return err
+		})...)
 	}
 	over, problems := recipes.FromKnobs(s.job.Knobs)
 	if len(problems) > 0 {
@@ -50,9 +56,12 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 	if c.recipe.Name == "" && len(over.Knobs) > 0 {
 		c.evidence = []string{"[knobs] in train.toml"}
 	}
-	c.recipe = c.recipe.With(over)
+	c.recipe, c.written = c.recipe.With(over), recipes.Recipe{}.With(over)
 	if c.recipe.Name != "" && s.source != nil {
-		c.command.Parser = s.parser(ctx, c.recipe.Recipe)
+		c.warnings = append(c.warnings, guest(scriptArguments, func() error {
+			c.command.Parser = s.parser(ctx, c.recipe.Recipe)
+			return nil
+		})...)
 	}
 	return c, nil
 }
@@ -65,7 +74,10 @@ func (s Inspected) base(ctx context.Context) (choice, error) {
 	switch name := s.job.Recipe; {
 	case name == "none":
 	case s.auto():
-		return s.recognise(ctx)
+		c.warnings = guest(usedFramework, func() (err error) {
+			c, err = s.recognise(ctx)
+			return err
+		})
 	case strings.ContainsRune(name, filepath.Separator):
 		c.recipe, err = recipeFile(name)
 	default:

@@ -48,13 +48,16 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 	if s.python, err = s.findPython(); err != nil {
 		return Inspected{}, err
 	}
-	if s.source, s.sourcePath, err = s.readSource(ctx); err != nil {
+	if err = s.readSource(ctx); err != nil {
 		return Inspected{}, err
 	}
 	if j.Through.Direct && strings.Contains("\n"+string(s.source), inlineMetadata) {
 		s.python = nil // nobody can be asked what is in an environment that is yet to be made
 	}
-	s.modules = s.readModules()
+	s.warnings = append(s.warnings, guest(importedModules, func() error {
+		s.modules = s.readModules()
+		return nil
+	})...)
 	warnings, err := s.checkPromise(ctx, m)
 	if err != nil {
 		return Inspected{}, err
@@ -84,24 +87,27 @@ func inherited(words []string) environ.Vars { return environ.Parse(cluster.RankE
 
 // readSource reads the source, by which a recipe is recognised, and makes sure that
 // a script is there before anything starts.
-func (s Inspected) readSource(ctx context.Context) (source []byte, path string, err error) {
+func (s *Inspected) readSource(ctx context.Context) (err error) {
 	switch s.job.Kind {
 	case Script:
 	case Module:
-		source, path = s.moduleSource(ctx)
-		return source, path, nil
+		s.warnings = append(s.warnings, guest(moduleSource, func() error {
+			s.source, s.sourcePath = s.moduleSource(ctx)
+			return nil
+		})...)
+		return nil
 	default:
-		return nil, "", nil
+		return nil
 	}
-	path = s.under(s.job.Argv[0])
-	source, err = readFile(path, largestFile)
+	s.sourcePath = s.under(s.job.Argv[0])
+	s.source, err = readFile(s.sourcePath, largestFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
+		return errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("read the script: %w", err)
+		return fmt.Errorf("read the script: %w", err)
 	}
-	return source, path, nil
+	return nil
 }
 
 // under resolves a path as the job's own process would.

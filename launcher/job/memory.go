@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/fits"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -44,7 +45,19 @@ func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Memory
 // Recall puts into a job what is remembered of it, as far as it holds now. The inventory
 // is asked for only where something is remembered. The words tell people what is
 // remembered and not used.
-func (m *Memory) Recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (strategy.Job, []string) {
+func (m *Memory) Recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (known strategy.Job, words []string) {
+	known = j
+	warnings := guest(rememberedPlans, func() error {
+		known, words = m.recall(ctx, p, j, inventory)
+		return nil
+	})
+	for _, text := range warnings {
+		words = append(words, "warning: "+text)
+	}
+	return known, words
+}
+
+func (m *Memory) recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (strategy.Job, []string) {
 	if m.nowhere != nil {
 		return j, []string{fmt.Sprintf("what this job needs is not remembered: %v", m.nowhere)}
 	}
@@ -99,12 +112,15 @@ func (m *Memory) Keep(ctx context.Context, j strategy.Job, history []strategy.At
 	if !wrong && (!seen.Telling() || m.uneventful(seen)) {
 		return nil
 	}
-	seen.Key = m.keyOf(ctx, j, inv)
-	err := m.store.Update(func(known []fits.Fit) []fits.Fit {
-		if wrong {
-			known = fits.Unlearn(known, seen.Key, j.Recalled.Plan)
-		}
-		return fits.Learn(known, seen)
+	err := errext.Recovered(func() error {
+		beforeReading(rememberedPlans)
+		seen.Key = m.keyOf(ctx, j, inv)
+		return m.store.Update(func(known []fits.Fit) []fits.Fit {
+			if wrong {
+				known = fits.Unlearn(known, seen.Key, j.Recalled.Plan)
+			}
+			return fits.Learn(known, seen)
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("what this job needs is not remembered: %w", err)

@@ -2,13 +2,23 @@ package job
 
 import (
 	"github.com/gpurun/gpurun/launcher/checkpoint"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // Observer finds in a line of the job's output what the job says of the settings
 // that it was given; nil where the recipe knows no such line.
 func (p *Prepared) Observer() func(line string) (strategy.ObservedSetting, bool) {
-	return p.resolved.recipe.Prover()
+	prove := p.resolved.recipe.Prover()
+	if prove == nil {
+		return nil
+	}
+	return func(line string) (seen strategy.ObservedSetting, found bool) {
+		if len(guest(settingsInUse, func() error { seen, found = prove(line); return nil })) > 0 {
+			return strategy.ObservedSetting{}, false
+		}
+		return seen, found
+	}
 }
 
 // Settings knows where a job's framework writes which settings it uses, apart from
@@ -22,8 +32,12 @@ func (p *Prepared) Settings() Settings { return Settings{p.resolved} }
 func (s Settings) Files() []string { return s.resolved.recipe.ProofFiles(s.resolved.command) }
 
 // InFile gives the settings that a file shows which one of those globs matched.
-func (s Settings) InFile(glob string, text []byte) []strategy.ObservedSetting {
-	return s.resolved.recipe.ProofFile(s.resolved.command, glob, text)
+func (s Settings) InFile(glob string, text []byte) (seen []strategy.ObservedSetting) {
+	_ = guest(settingsInUse, func() error { // the file may be half written
+		seen = s.resolved.recipe.ProofFile(s.resolved.command, glob, text)
+		return nil
+	})
+	return seen
 }
 
 // InVariable gives the knobs that a variable of the environment sets otherwise with
@@ -48,15 +62,42 @@ func (s Settings) InVariable(name, asked, used string) strategy.Plan {
 func (s Settings) with(name, value string) (strategy.Plan, error) {
 	command := s.resolved.command
 	command.Env = s.resolved.env.With(map[string]string{name: value})
-	plan, _, err := s.resolved.recipe.Read(command, s.resolved.at)
+	var plan strategy.Plan
+	err := errext.Recovered(func() (err error) {
+		plan, _, err = s.resolved.recipe.Read(command, s.resolved.at)
+		return err
+	})
 	return plan, err
 }
 
 // Checkpoints says where the checkpoints of the job are.
 func (p *Prepared) Checkpoints() checkpoint.Search {
-	r := p.resolved
+	c, _ := p.checkpoints() // Warnings has those since the job was prepared
+	return c
+}
+
+func (p *Prepared) checkpoints() (c checkpoint.Search, warnings []string) {
+	warnings = guest(checkpointPlaces, func() error {
+		c = p.resolved.checkpoints()
+		return nil
+	})
+	if len(warnings) > 0 {
+		c = checkpoint.Search{Dir: p.resolved.job.Workdir}
+	}
+	return c, warnings
+}
+
+// pointedAt is the checkpoint that the framework's pointer file means by its text.
+func (r Resolved) pointedAt(text string) (path string, ok bool) {
+	if len(guest(checkpointPlaces, func() error { path, ok = r.recipe.PointedAt(r.command, text); return nil })) > 0 {
+		return "", false
+	}
+	return path, ok
+}
+
+func (r Resolved) checkpoints() checkpoint.Search {
 	c := checkpoint.Search{Dir: r.job.Workdir, Pointer: r.recipe.Pointer(r.command), Only: r.recipe.FollowsPointer(), Needs: r.recipe.Resume.Needs,
-		Meant: func(text string) (string, bool) { return r.recipe.PointedAt(r.command, text) }}
+		Meant: r.pointedAt}
 	if c.Pointer != "" {
 		c.Pointer = r.under(c.Pointer)
 	}

@@ -38,19 +38,11 @@ type Prepared struct {
 // Read loads the configuration files of a job, and reads the current plan, what can
 // be done with each knob, and the ceiling that each rank is held to.
 func Read(ctx context.Context, r Resolved) (*Prepared, error) {
-	var err error
-	if r.command, err = r.load(r.command, r.recipe.Recipe); err != nil {
+	p, err := r.understand()
+	if err != nil {
 		return nil, err
 	}
-	if r.job.Launch.DataParallel == 0 {
-		if r.at, err = r.recipe.Parallel(r.command, r.at); err != nil {
-			return nil, errext.WithHint(fmt.Errorf("count the data-parallel ranks: %w", err), "set launch.data_parallel")
-		}
-	}
-	p := &Prepared{resolved: r}
-	if p.plan, p.knobs, err = r.readPlan(); err != nil {
-		return nil, err
-	}
+	r = p.resolved
 	if p.ceiling, err = r.limit(ctx); err != nil {
 		return nil, err
 	}
@@ -61,6 +53,61 @@ func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 		}
 	}
 	p.digests = r.digests()
+	return p, nil
+}
+
+// understand reads the plan by the job's recipe. Where one that was only recognised
+// cannot, what the user wrote in train.toml counts alone.
+func (r Resolved) understand() (p *Prepared, err error) {
+	inferred := r.auto()
+	for _, recipe := range []recipes.Recipe{r.recipe, r.written} {
+		r.recipe = recipe
+		var refused error
+		warnings := guest(currentPlan, func() error {
+			p, refused = r.byRecipe()
+			if refused != nil && inferred {
+				return refused
+			}
+			return nil
+		})
+		if len(warnings) == 0 {
+			return p, refused
+		}
+		r.warnings = slices.Concat(r.warnings, warnings)
+		r.evidence, r.script, inferred = nil, nil, false
+	}
+	r.recipe = recipes.Recipe{}
+	return r.byRecipe()
+}
+
+// byRecipe loads the configuration files that the recipe names, and reads the plan.
+func (r Resolved) byRecipe() (*Prepared, error) {
+	var err error
+	if r.command, err = r.load(r.command, r.recipe.Recipe); err != nil {
+		return nil, err
+	}
+	if r.job.Launch.DataParallel == 0 {
+		if r.at, err = r.recipe.Parallel(r.command, r.at); err != nil {
+			return nil, errext.WithHint(fmt.Errorf("count the data-parallel ranks: %w", err), "set launch.data_parallel")
+		}
+	}
+	plan, knobs, err := r.readPlan()
+	if err != nil {
+		return nil, err
+	}
+	p := &Prepared{plan: plan, knobs: knobs}
+	r.warnings = slices.Concat(r.warnings,
+		r.keepSchedule(knobs),
+		guest(inProcess, func() error {
+			plan, knobs := maps.Clone(plan), maps.Clone(knobs)
+			r.inside(plan, knobs)
+			p.plan, p.knobs = plan, knobs
+			return nil
+		}),
+	)
+	p.resolved = r
+	_, warnings := p.checkpoints()
+	p.resolved.warnings = append(p.resolved.warnings, warnings...)
 	return p, nil
 }
 
@@ -85,8 +132,6 @@ func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, e
 		delete(plan, strategy.Allocator)
 		knobs[strategy.Allocator] = strategy.Range{Absent: "gpurun does not know the allocator of an " + unknown}
 	}
-	r.keepSchedule(knobs)
-	r.inside(plan, knobs)
 	return plan, knobs, nil
 }
 

@@ -77,6 +77,8 @@ type processes struct {
 	// single: nothing shows that it would train together with the other nodes.
 	single bool
 	why    string // there are that many, for people
+	// unknown are warnings of what could not be read about the ranks.
+	unknown []string
 }
 
 // mostRanks bounds the ranks of one node: no machine has as many processors, and a
@@ -149,27 +151,32 @@ func (s Inspected) countAuto(c choice) processes {
 // countByScript goes by what the script does: copies of one that knows nothing of
 // ranks would write the same folder.
 func (s Inspected) countByScript(c choice) processes {
-	j, joins := detect.Joins(s.sources())
+	var j detect.Joining
+	joins := false
+	unknown := guest(joinsGroup, func() error {
+		j, joins = detect.Joins(s.sources())
+		return nil
+	})
 	if !joins && c.recipe.Name != "" {
 		j, joins = detect.Joining{By: "the job is of " + c.recipe.Title}, true
 	}
 	switch {
 	case j.Spawns:
-		return processes{local: 1, plain: true, single: true, why: j.By}
+		return processes{local: 1, plain: true, single: true, why: j.By, unknown: unknown}
 	case !joins && s.source == nil:
-		return processes{local: 1, plain: true, single: true, why: "nothing shows that the job joins a process group"}
+		return processes{local: 1, plain: true, single: true, why: "nothing shows that the job joins a process group", unknown: unknown}
 	case !joins:
-		return processes{local: 1, plain: true, single: true, why: "neither " + filepath.Base(s.sourcePath) + " nor what it imports joins a process group"}
+		return processes{local: 1, plain: true, single: true, why: "neither " + filepath.Base(s.sourcePath) + " nor what it imports joins a process group", unknown: unknown}
 	case s.gpus.Count == 0:
-		return processes{local: 1, plain: j.Alone, why: j.By + ", and no GPU is usable"}
+		return processes{local: 1, plain: j.Alone, why: j.By + ", and no GPU is usable", unknown: unknown}
 	}
-	return processes{local: s.gpus.Count, plain: s.gpus.Count == 1 && j.Alone, why: "one for each usable GPU: " + j.By}
+	return processes{local: s.gpus.Count, plain: s.gpus.Count == 1 && j.Alone, why: "one for each usable GPU: " + j.By, unknown: unknown}
 }
 
 // rankWarnings are sentences about ranks that have to share GPUs, and about variables
 // of the job that ranks do not see.
 func (s Inspected) rankWarnings(p processes) []string {
-	var sentences []string
+	sentences := p.unknown
 	l, gpus := s.job.Launch, s.gpus
 	if p.local > gpus.Count && gpus.Count > 0 && !l.Self && l.NprocPerNode != "cpu" {
 		sentences = append(sentences, fmt.Sprintf("%d ranks share %d visible GPUs (%s)", p.local, gpus.Count, gpus.Source))

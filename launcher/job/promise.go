@@ -30,13 +30,19 @@ func (s Inspected) checkPromise(ctx context.Context, m Machine) (warnings []stri
 		said = "the scheduler promised GPUs"
 	}
 	said += " (" + promise + ")"
-	switch why, hint := s.torchCannot(ctx, m.NVML); {
-	case why != "" && s.importsTorch():
+	why, hint, torch := "", "", false
+	warnings = guest(promisedGPUs, func() error {
+		why, hint = s.torchCannot(ctx, m.NVML)
+		torch = why != "" && s.importsTorch()
+		return nil
+	})
+	switch {
+	case torch:
 		return nil, errext.WithCode(errext.Errorf(hint, "%s, and %s", said, why), strategy.CodeUsage)
 	case why != "" && s.gpus.Count > 0:
 		return []string{fmt.Sprintf("%s, and %s: if the job uses it, it trains on the CPU", said, why)}, nil
 	case s.gpus.Count > 0:
-		return nil, nil
+		return warnings, nil
 	}
 	reason := "no NVIDIA driver is to be seen on " + s.nodeName()
 	if s.gpus.Source != "" && s.gpus.Source != "/dev/nvidia*" {

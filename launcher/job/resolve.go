@@ -17,6 +17,7 @@ type Resolved struct {
 	recipe   recipes.Recipe
 	evidence []string        // why this recipe
 	script   *own.Script     // what the source of a script of one's own says; nil for another
+	written  recipes.Recipe  // of which the user wrote every part in train.toml
 	command  recipes.Command // with the files that were read to recognise it
 }
 
@@ -28,7 +29,7 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, err
 	}
-	r.recipe, r.evidence, r.command, r.script = c.recipe, c.evidence, c.command, c.script
+	r.recipe, r.evidence, r.command, r.script, r.written = c.recipe, c.evidence, c.command, c.script, c.written
 	if r.processes, err = s.count(c); err != nil {
 		return Resolved{}, err
 	}
@@ -37,10 +38,7 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	} else {
 		r.env = r.env.With(s.nodeVars(r.local))
 	}
-	r.warnings = slices.Concat(s.warnings, s.rankWarnings(r.processes), s.sharedCheckpoints(), s.noCeiling())
-	if r.script != nil {
-		r.warnings = append(r.warnings, r.script.Warnings()...)
-	}
+	r.warnings = slices.Concat(s.warnings, s.rankWarnings(r.processes), s.sharedCheckpoints(), s.noCeiling(), c.warnings)
 	world := r.local * max(1, s.place.Nodes)
 	r.at = recipes.Topology{Ranks: world, Plain: r.plain && r.local == 1, DataParallel: world, NVMePath: s.job.Recovery.NVMePath}
 	if n := s.job.Launch.DataParallel; n > 0 {

@@ -18,27 +18,26 @@ var trainers = [][]byte{[]byte("torch"), []byte("transformers"), []byte("acceler
 // first, then the modules in the order in which they are imported.
 const mostSource = 4 << 20
 
-// own reads the settings of a script that no recipe knows out of its source. Where the
-// interpreter does not tell of it, nothing is known, and the job itself will say what
-// is wrong.
-func (s Inspected) own(ctx context.Context, c choice) choice {
-	found := s.script(ctx)
+// own reads the settings of a script that no recipe knows out of its source.
+func (s Inspected) own(ctx context.Context, c choice) (choice, error) {
+	found, err := s.script(ctx)
 	if found == nil {
-		return c
+		return c, err
 	}
 	r := found.Recipe(func(r format.Recipe) string { return s.unsuited(c.command, r) })
 	c.script, c.recipe = found, recipes.Recipe{Recipe: r}
 	if c.evidence = found.Evidence(); len(c.evidence) == 0 && r.Resume.Latest == "" {
 		c.recipe.Name = "" // which only says what is missing
 	}
-	return c
+	c.warnings = append(c.warnings, found.Warnings()...)
+	return c, nil
 }
 
 // script is what is said by a script's source and its modules; nil where there is
 // none, or where nothing in it trains.
-func (s Inspected) script(ctx context.Context) *own.Script {
+func (s Inspected) script(ctx context.Context) (*own.Script, error) {
 	if s.python == nil || s.source == nil {
-		return nil
+		return nil, nil
 	}
 	var sources []own.Source
 	trains, size := false, 0
@@ -52,22 +51,22 @@ func (s Inspected) script(ctx context.Context) *own.Script {
 		}
 	}
 	if !trains {
-		return nil
+		return nil, nil
 	}
 	input, err := own.Input(sources)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	printed, err := s.python.Tell(ctx, own.Program, input)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	facts, err := own.Read(printed)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	found := own.Decide(facts, s.shown(s.sourcePath), s.job.Argv, s.beside)
-	return &found
+	return &found, nil
 }
 
 // shown is a path as a person would write it in the job's working directory.

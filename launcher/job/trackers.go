@@ -41,18 +41,26 @@ const mlflowTags = "MLFLOW_RUN_CONTEXT"
 // Tracked returns the job with the variables by which experiment trackers know its attempts as
 // one run of that name.
 func (p *Prepared) Tracked(name string) *Prepared {
-	next, r := *p, p.resolved
-	next.tracked = r.recipe.Tracked(r.command, name)
-	maps.DeleteFunc(next.tracked, func(variable, _ string) bool {
+	next := *p
+	next.resolved.warnings = append(p.Warnings(), guest(experimentTrackers, func() error {
+		next.tracked = p.resolved.trackedAs(name)
+		return nil
+	})...)
+	return &next
+}
+
+func (r Resolved) trackedAs(name string) map[string]string {
+	tracked := r.recipe.Tracked(r.command, name)
+	maps.DeleteFunc(tracked, func(variable, _ string) bool {
 		return slices.ContainsFunc(trackers, func(t tracker) bool { return strings.HasPrefix(variable, t.prefix) && !r.tracks(t) })
 	})
 	if _, set := r.env.Lookup(mlflowTags); !set && r.installed("mlflow", "mlflow-skinny") {
 		tags, err := json.Marshal(map[string]string{"gpurun.run": name})
 		if err == nil { // texts are encoded always
-			next.tracked[mlflowTags] = string(tags)
+			tracked[mlflowTags] = string(tags)
 		}
 	}
-	return &next
+	return tracked
 }
 
 // tracks reports whether a tracker is left to the job's framework.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -35,7 +36,11 @@ func Newest(ctx context.Context, dir string, rank int, m *memory.Measurement) (s
 	if newest == "" {
 		return strategy.Snapshot{}, false
 	}
-	s, err := read(ctx, filepath.Join(folder, newest), m)
+	var s strategy.Snapshot
+	err := errext.Recovered(func() (err error) {
+		s, err = read(ctx, filepath.Join(folder, newest), m)
+		return err
+	})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		s = strategy.Snapshot{Missing: "the allocator's snapshot was not read in time: gpurun reads those of all ranks for a few seconds only"}

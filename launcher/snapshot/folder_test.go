@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,5 +92,26 @@ func TestMemoryVizOpensThem(t *testing.T) {
 				t.Errorf("%s of %s: %v\n%s", plot, name, err, out)
 			}
 		}
+	}
+}
+
+// faulty panics when it is first asked.
+type faulty struct {
+	context.Context
+	asked int
+}
+
+func (f *faulty) Err() error {
+	if f.asked++; f.asked == 1 {
+		panic("planted")
+	}
+	return f.Context.Err()
+}
+
+func TestAFaultInTheReaderIsAGap(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "snapshot-0.pickle", text(t, "leak"), 0)
+	if s, found := Newest(&faulty{Context: t.Context()}, dir, 3, measured); !found || !strings.Contains(s.Missing, "a bug in gpurun: planted") {
+		t.Errorf("%v %+v", found, s)
 	}
 }

@@ -186,6 +186,9 @@ func (s *Script) knob(found Finding) (knob format.Knob, doubt string) {
 
 // uncertain is why a likely knob is left alone.
 func (f Finding) uncertain() string {
+	if f.Derived { // which has no name
+		return fmt.Sprintf("%s, but it is not certain: %s", strings.Join(f.Why, ", "), f.Doubt) + hint(f.Knob, "--…")
+	}
 	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt) + hint(f.Knob, f.target.name())
 }
 

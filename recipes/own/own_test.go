@@ -504,6 +504,29 @@ func TestBrokenSources(t *testing.T) {
 	}
 }
 
+// Of a namespace that is read from a file, as YOLOv5 does, the accumulation may follow from
+// a total and yet not be certain.
+func TestADerivedAccumulationInDoubt(t *testing.T) {
+	s := decided(t, map[string]string{"train.py": `import argparse, yaml, torch
+from torch.utils.data import DataLoader
+p = argparse.ArgumentParser()
+p.add_argument("--batch-size", type=int, default=16, help="total batch size for all GPUs")
+opt = p.parse_args()
+if opt.resume:
+    opt = argparse.Namespace(**yaml.safe_load(f))
+opt.batch_size = opt.total_batch_size
+accumulate = max(round(64 / opt.batch_size), 1)
+for i, x in enumerate(DataLoader(data, batch_size=opt.batch_size)):
+    loss.backward()
+    if i % accumulate == 0:
+        optimizer.step()
+`})
+	r := s.Recipe(func(format.Recipe) string { return "" })
+	if absent := r.Knobs[strategy.GradientAccumulationSteps].Absent; !strings.Contains(absent, "follows from a total that stays (train.py:") || !strings.Contains(absent, "not certain") {
+		t.Errorf("accumulation: %q", absent)
+	}
+}
+
 // TestTheProgramIsOld: Python 3.8 can read it.
 func TestTheProgramIsOld(t *testing.T) {
 	cmd := exec.Command("python3", "-c", "import ast, sys; ast.parse(sys.stdin.read(), feature_version=(3, 8))")

@@ -1,0 +1,46 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+)
+
+// An inference is something about a job that is read from its source, its configuration or
+// its files. What cannot be read is unknown; the job runs nevertheless.
+type inference string
+
+// The inferences.
+const (
+	moduleSource       inference = "the source of the job's module"
+	importedModules    inference = "what the script imports"
+	promisedGPUs       inference = "whether PyTorch can use the promised GPUs"
+	usedFramework      inference = "the job's framework"
+	scriptSettings     inference = "where the script keeps its settings"
+	scriptArguments    inference = "the arguments of the script"
+	joinsGroup         inference = "whether the script joins a process group"
+	batchSchedule      inference = "whether the learning rate follows from the number of batches"
+	inProcess          inference = "what can be changed in the process"
+	currentPlan        inference = "the job's plan"
+	checkpointPlaces   inference = "where the job keeps its checkpoints"
+	oneFolder          inference = "how to keep all attempts in one folder"
+	experimentTrackers inference = "the job's experiment trackers"
+	rememberedPlans    inference = "what is remembered of this job"
+	settingsInUse      inference = "the settings that the framework uses"
+)
+
+// beforeReading is called before each reader. Tests plant faults with it.
+var beforeReading = func(inference) {}
+
+// guest calls a reader. A panic or an error in it becomes a warning.
+func guest(what inference, read func() error) (warnings []string) {
+	err := errext.Recovered(func() error {
+		beforeReading(what)
+		return read()
+	})
+	if err == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s is not known: %s", what, strings.Join(strings.Fields(err.Error()), " "))}
+}
