@@ -2,6 +2,7 @@
 
     dist.py build OUT            wheels, debs, rpms and plain binaries for both architectures, each binary's bill
                                  of materials, and the SHA-256 sums of them all
+    dist.py binary OUT           the plain binary for this machine's architecture
     dist.py wheel BINARY OUT     a wheel of a binary, which says itself what it was built for, and from what
     dist.py version VERSION...   versions of Go's as Python's packages spell them, a line each
     dist.py packaged VERSION...  the same as debs and rpms spell them
@@ -241,6 +242,8 @@ def finish(made, scratch, licences):
 def main(words):
     if len(words) == 2 and words[0] == "build":
         build(words[1])
+    elif len(words) == 2 and words[0] == "binary":
+        compiled(run(GO, "env", "GOARCH").strip(), zig(), Path(words[1]).resolve())
     elif len(words) == 3 and words[0] == "wheel":
         wheel(Path(words[1]).resolve(), words[2], third_party())
     elif len(words) > 1 and words[0] == "version":

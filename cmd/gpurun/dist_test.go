@@ -208,3 +208,15 @@ func nvmlIsLazy(t *testing.T, f *elf.File) (wrong []string) {
 	}
 	return wrong
 }
+
+// The image's binary is copied into older images: it is built as the packages are, against
+// glibc 2.17, and not with the C compiler of the image.
+func TestContainerfileBuildsAsDistDoes(t *testing.T) {
+	text, err := os.ReadFile("../../.ci/dist/Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(text, []byte("\n    python3 .ci/dist/dist.py binary /usr/bin/gpurun")) || bytes.Contains(text, []byte("go build")) {
+		t.Errorf("the Containerfile does not build with dist.py:\n%s", text)
+	}
+}
