@@ -56,6 +56,10 @@ type AttemptSummary struct {
 	// Untaken are changes that did not take effect: what was asked for, what was used.
 	Untaken strategy.Changes `json:"untaken,omitempty"`
 
+	// Alone is the number of ranks that trained the whole job each, for want of a process
+	// group; 0 for none.
+	Alone int `json:"alone,omitempty"`
+
 	// ExitCode, Error and Traceback are the failing rank's own; of a traceback, the
 	// last lines. Where no rank failed by itself, the code is that of the first that did
 	// not end with 0. It is 0 where no rank's end was seen.
@@ -91,7 +95,7 @@ func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end endin
 	t := AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
 		Seconds: strategy.Seconds(a.Lasted()),
-		Rung:    d.Rung, Rungs: d.Rungs, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted, Untaken: d.Ineffective,
+		Rung:    d.Rung, Rungs: d.Rungs, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted, Untaken: d.Ineffective, Alone: a.Alone,
 		ExitCode: end.code, Error: a.Diagnosis.Error, Traceback: end.traceback,
 		Peak: a.Peak(), SamplesPerSecond: job.Throughput(a),
 	}

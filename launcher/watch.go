@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"syscall"
 	"time"
@@ -27,6 +28,8 @@ type watch struct {
 	hold hold        // of ranks that wait to hear from gpurun
 
 	climb climb // to a faster plan
+
+	alone bool // people know that each rank trains by itself
 
 	stopping sync.WaitGroup
 	stopped  bool
@@ -96,6 +99,16 @@ func (w *watch) add(f strategy.Fact) {
 	}
 	if f.Said != nil {
 		w.release()
+		w.apart()
+	}
+}
+
+// apart warns where each rank trains the whole job by itself.
+func (w *watch) apart() {
+	if n := w.evidence.Alone(); n > 0 && !w.alone {
+		w.alone = true
+		w.tell(fmt.Sprintf("warning: none of the %d ranks has joined a process group by its first step: each trains the whole job by itself, and all write the same files; "+
+			"the script has to call torch.distributed.init_process_group for RANK of WORLD_SIZE, or wants --nproc-per-node 1 on one node", n))
 	}
 }
 

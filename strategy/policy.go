@@ -166,6 +166,9 @@ type Attempt struct {
 	Kept  string    `json:"kept,omitempty"`
 	// World is the number of ranks that the job's processes saw, 0 where none said it.
 	World int `json:"world,omitempty"`
+	// Alone is the number of ranks that trained the whole job each, without a process group;
+	// 0: they trained together, or it is not known.
+	Alone int `json:"alone,omitempty"`
 	// Asked says that a process has told of its model: what it then neither has nor
 	// refuses can be turned in it.
 	Asked bool `json:"asked,omitempty"`

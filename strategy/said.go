@@ -22,6 +22,8 @@ type Said struct {
 	// Waiting says that the process waits before its first optimizer step, until all
 	// ranks have said what they run with.
 	Waiting bool `json:"waiting,omitempty"`
+	// Stepping says that the process has come to its first optimizer step.
+	Stepping bool `json:"stepping,omitempty"`
 	// TotalSteps is the number of optimizer steps that the job has, 0 if unknown.
 	TotalSteps int `json:"total_steps,omitempty"`
 	// Loss is what the process found out of its loss; nil: nothing yet.

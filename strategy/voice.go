@@ -67,6 +67,23 @@ func (e *Evidence) unheard() bool {
 	return len(e.Silent()) > 0 || processes > 0 && processes < e.World()
 }
 
+// Alone is the number of ranks where there are several, each has come to its first optimizer
+// step, and none has joined a process group with another: each trains the whole job. Else
+// it is 0.
+func (e *Evidence) Alone() int {
+	c := e.folded()
+	stepping := map[int]bool{}
+	for v, i := range c.said {
+		if c.facts[i].Said.Stepping {
+			stepping[v.rank] = true
+		}
+	}
+	if e.Ranks < 2 || len(stepping) < e.Ranks || e.World() > 1 {
+		return 0
+	}
+	return e.Ranks
+}
+
 // World is the number of ranks that the job's processes see, 0 where none says it.
 func (e *Evidence) World() int {
 	world := 0

@@ -55,7 +55,7 @@ func TestSlurmNodes(t *testing.T) {
 		for name, scene := range map[string]func(*testing.T, *slurmJob){
 			"head killed": nodesHeadKilled, "rank killed": nodesRankKilled, "exhausted": nodesExhausted, "bug": nodesBug, "requeued": nodesRequeued,
 			"array": nodesArray, "cancelled": nodesCancelled, "notice": nodesNotice, "other version": nodesOtherVersion, "stranger": nodesStranger,
-			"two generations": nodesTwoGenerations,
+			"two generations": nodesTwoGenerations, "task numbers": nodesTaskNumbers,
 		} {
 			t.Run(name, func(t *testing.T) {
 				lab(t)
@@ -157,6 +157,21 @@ func nodesRescued(t *testing.T, j *slurmJob) {
 	}
 	if a, b := lossesOf(j.out()), lossesOf(calm.out()); len(a) != 3 || strings.Join(a, "\n") != strings.Join(b, "\n") {
 		t.Errorf("losses %q, and undisturbed %q", a, b)
+	}
+}
+
+// A script that starts by the numbers of Slurm's tasks is one training of all ranks.
+func nodesTaskNumbers(t *testing.T, j *slurmJob) {
+	python := torchPython(t)
+	j.write(t, "train.py", contents(t, filepath.Join("testdata", "tasks"))["train.py"])
+	j.write(t, "train.toml", "[job]\nscript = \"train.py\"\n[launch]\nnproc_per_node = 2\n")
+	j.prelude = "export PYTHON_EXEC=" + python + "\n"
+	j.launch(t, "", onNodes)
+	j.await(t, `=== code 0`)
+	j.has(t, `warning: none of the`, 0)
+	log := j.x(t, "cd "+j.there+"; cat .gpurun/train/*/attempt-0/rank*/stdout.log .gpurun/train/*/attempt-0/node-*/rank*/stdout.log | sort")
+	if want := "rank 0 of 6\nrank 1 of 6\nrank 2 of 6\nrank 3 of 6\nrank 4 of 6\nrank 5 of 6\n"; log != want {
+		t.Errorf("%q, want %q", log, want)
 	}
 }
 

@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
@@ -52,7 +54,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 			Graces: launcher.Graces{User: launch.ShutdownTimeout, Failure: node.FailureGrace},
 		},
 		node: node.Options{
-			Run: run, Ranks: p.Ranks(), Plain: p.Plain(), Launcher: launch.Self, Argv: p.Argv, Env: p.Environ(),
+			Run: run, Ranks: p.Ranks(), Plain: p.Plain(), Launcher: launch.Self, Argv: p.Argv, Env: p.Environ(), Numbers: cluster.TaskNumbers(os.Environ()),
 			Workdir: j.Workdir, Accelerator: p.Accelerator(), DataLimit: p.DataLimit(), MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts,
 			Probe: launch.Probe, Hooks: launch.Hooks, Snapshot: launch.Snapshot, Stalls: launch.Stalls != nil, Script: p.RankScript(), Module: p.RankModule(), NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
 			Output: node.Output{

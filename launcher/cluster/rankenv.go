@@ -8,9 +8,9 @@ import (
 // RankEnv returns a copy of an environment for the ranks, without what describes
 // gpurun itself and would mislead them: torchrun's own options (PET_…), which a
 // torchrun inside the job would take for its own; the secret of gpurun's nodes; and the
-// numbering of tasks by Slurm and MPI. Lightning, DeepSpeed and mpi4py prefer that
-// numbering to torchrun's RANK and would see a world of one task a node. What
-// describes the job (its id, nodes, GPUs, memory) stays.
+// numbering of tasks by Slurm and MPI, which counts one task a node: ranks get their own
+// numbers in its place (TaskNumbers). What describes the job (its id, nodes, GPUs, memory)
+// stays.
 //
 // On several nodes, too, torchrun's variables are what frameworks read:
 //
@@ -39,6 +39,32 @@ var taskNumbers = []string{
 	"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_GTIDS",
 	"SLURM_TASKS_PER_NODE", "SLURM_TASK_PID", "SLURM_NTASKS_PER_NODE",
 	"SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_CORE",
+}
+
+// numbersAs are the variables by which scripts start as tasks of Slurm or of MPI, with
+// torchrun's variable of the same meaning. PMI_RANK is none: it belongs to a connection
+// that ranks do not have.
+var numbersAs = map[string]string{
+	"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_NPROCS": "WORLD_SIZE", "SLURM_STEP_NUM_TASKS": "WORLD_SIZE",
+	"SLURM_LOCALID": "LOCAL_RANK", "SLURM_NTASKS_PER_NODE": "LOCAL_WORLD_SIZE", "SLURM_NODEID": "GROUP_RANK",
+	"OMPI_COMM_WORLD_RANK": "RANK", "OMPI_COMM_WORLD_SIZE": "WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
+	"OMPI_COMM_WORLD_LOCAL_SIZE": "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_NODE_RANK": "LOCAL_RANK",
+	"MV2_COMM_WORLD_RANK": "RANK", "MV2_COMM_WORLD_SIZE": "WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE": "LOCAL_WORLD_SIZE",
+}
+
+// slurmTask are those that every task of Slurm has.
+var slurmTask = []string{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID"}
+
+// TaskNumbers are the variables that number a task of Slurm or MPI, as far as gpurun itself
+// has them or is in a job of Slurm, each with torchrun's variable that has a rank's value.
+func TaskNumbers(env []string) map[string]string {
+	vars, numbers := readVars(env), map[string]string{}
+	for name, same := range numbersAs {
+		if _, set := vars[name]; set || vars["SLURM_JOB_ID"] != "" && slices.Contains(slurmTask, name) {
+			numbers[name] = same
+		}
+	}
+	return numbers
 }
 
 // foreign are the beginnings of names that belong to another launcher.

@@ -46,3 +46,19 @@ func TestRankEnvRecorded(t *testing.T) {
 		}
 	}
 }
+
+// A rank gets its own number in each variable that numbered gpurun as a task, and in no other.
+func TestTaskNumbers(t *testing.T) {
+	for env, want := range map[string]map[string]string{
+		"PATH=/bin SLURM_CPUS_PER_TASK=4": {},
+		"SLURM_JOB_ID=7":                  {"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_LOCALID": "LOCAL_RANK", "SLURM_NODEID": "GROUP_RANK"},
+		"SLURM_JOB_ID=7 SLURM_PROCID=1 SLURM_NTASKS_PER_NODE=1 PMI_RANK=1 SLURM_GTIDS=1": {
+			"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_LOCALID": "LOCAL_RANK", "SLURM_NODEID": "GROUP_RANK", "SLURM_NTASKS_PER_NODE": "LOCAL_WORLD_SIZE"},
+		"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_LOCAL_RANK=0": {
+			"OMPI_COMM_WORLD_SIZE": "WORLD_SIZE", "OMPI_COMM_WORLD_RANK": "RANK", "OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK"},
+	} {
+		if diff := cmp.Diff(want, TaskNumbers(strings.Fields(env))); diff != "" {
+			t.Errorf("%s: -want +got\n%s", env, diff)
+		}
+	}
+}

@@ -21,6 +21,7 @@ import (
 // happened, what was changed, and what to do.
 func (p *People) finish(v launcher.Verdict) {
 	p.hints = nil
+	p.apart(v)
 	if v.Outcome == strategy.Trained && len(v.Attempts) == 1 {
 		p.say("trained in %s; logs: %s", brief(p.total()), p.dir)
 		p.headroom()
@@ -60,6 +61,13 @@ func (p *People) finish(v launcher.Verdict) {
 	}
 	p.say("logs: %s%s", filepath.Join(p.dir, "attempt-*", "rank*"), p.otherNodes())
 	p.reported(p.say)
+}
+
+// apart warns where what has trained is a training for each rank.
+func (p *People) apart(v launcher.Verdict) {
+	if n := len(v.Attempts); n > 0 && v.Outcome == strategy.Trained && v.Attempts[n-1].Alone > 0 {
+		p.say("warning: trained %d times rather than once: each rank trained the whole job by itself, without a process group", v.Attempts[n-1].Alone)
+	}
 }
 
 // otherNodes says where the logs of other nodes' ranks are, where they are seen here.

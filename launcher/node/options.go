@@ -32,6 +32,9 @@ type Options struct {
 	Argv func(words []string, local int) []string
 	// Env is what the ranks inherit, the job's own variables on top.
 	Env environ.Vars
+	// Numbers are further variables that number a rank, each with torchrun's variable that
+	// has its value.
+	Numbers map[string]string
 	// Workdir is the ranks' working directory.
 	Workdir string
 	// Accelerator is what the job trains on, "cuda" or "cpu".

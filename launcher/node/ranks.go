@@ -46,7 +46,11 @@ func (n *Node) rankEnv(a *attempt, local int) map[string]string {
 	case n.opts.Plain:
 		return nil
 	}
-	return r.vars(n.opts.Env)
+	vars := r.vars(n.opts.Env)
+	for name, same := range n.opts.Numbers {
+		vars[name] = vars[same]
+	}
+	return vars
 }
 
 func (n *Node) runID(attempt int) string {

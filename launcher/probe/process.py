@@ -160,8 +160,10 @@ def number(name):
 
 def world():
     """Gives the number of ranks, 0 where there is no process group."""
-    distributed = sys.modules.get("torch.distributed")
+    distributed, horovod = sys.modules.get("torch.distributed"), sys.modules.get("horovod.torch")
     try:
+        if horovod is not None and horovod.is_initialized():
+            return horovod.size()
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             return distributed.get_world_size()
     except Exception:

@@ -29,6 +29,7 @@ type process struct {
 	Applied    map[string]json.RawMessage `json:"applied"`
 	Model      *strategy.Model            `json:"model"`
 	Waiting    bool                       `json:"waiting"`
+	Stepping   bool                       `json:"stepping"`
 	TotalSteps int                        `json:"total_steps"`
 	Problems   []string                   `json:"problems"`
 	Loss       *strategy.LossSeen         `json:"loss"`
@@ -41,7 +42,7 @@ func parseSaid(text []byte) (said strategy.Said, problems []string, ok bool) {
 		return said, nil, false
 	}
 	said = strategy.Said{
-		PID: p.PID, World: bounded(p.World), Waiting: p.Waiting, TotalSteps: bounded(p.TotalSteps),
+		PID: p.PID, World: bounded(p.World), Waiting: p.Waiting, Stepping: p.Stepping, TotalSteps: bounded(p.TotalSteps),
 		Settings: p.settings(), Refused: reasons(p.Refused), Failed: reasons(p.Failed), Applied: p.applied(), Model: model(p.Model),
 		Loss: lossSeen(p.Loss),
 	}

@@ -209,6 +209,7 @@ def opening(optimizer):
         look(optimizer)
     finally:  # whatever goes wrong in the probe, no rank trains with a batch that others lack
         load("gate").wait()
+    process.told["stepping"] = True
     process.save()
 
 
