@@ -13,7 +13,7 @@ LANDSCAPE ?=
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test unit unit-command unit-rooms unit-lively unit-calm lab lint lint-beside fuzz stress soak bench conformance corpus-report landscape-report generate dist dist-check clean
+.PHONY: help build quickstart test unit unit-command unit-rooms unit-lively unit-calm lab lint lint-beside fuzz stress soak bench conformance transformers corpus-report landscape-report generate dist dist-check clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ bench: build ## launch, recovery and output beside torchrun; many nodes; the cla
 
 conformance: ## the recipes beside the real frameworks (RECIPES="a b" for some of them)
 	GPURUN_CONFORMANCE='$(or $(RECIPES),all)' $(GO) test -count=1 -timeout 120m -run 'TestConformance' -v ./recipes
+
+transformers: ## the probe beside transformers 4 and 5, which are installed first
+	@pythons=$${GPURUN_TEST_TRANSFORMERS:-$$(.ci/transformers.sh)} && GPURUN_TEST_TRANSFORMERS=$$pythons $(GO) test -count=1 -timeout 60m -run 'TestTransformers' -v ./launcher/probe
 
 corpus-report: ## how well failures are told apart, by cause
 	$(GO) test -count=1 -run Corpus -v ./strategy

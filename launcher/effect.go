@@ -58,3 +58,17 @@ func (e *effect) lostBatch() strategy.Changes {
 // breaksBatch reports whether a change to the batch did not take effect, by all that the
 // job has said.
 func (e *effect) breaksBatch() bool { return e.job.BatchBroken(e.plan, e.evidence.Observed()) }
+
+// lostScale says why the gradients would not keep their scale with the plan's accumulation;
+// empty where they would, or where the job's processes have not said it.
+func (e *effect) lostScale() string {
+	seen := e.evidence.Loss()
+	if seen.Scale != strategy.ScaleWrong || !e.job.Redivides(e.plan) {
+		return ""
+	}
+	return "the gradients would not have the scale that they had: " + seen.Reason
+}
+
+// inProcess reports whether the batch was changed in the processes, or by what only the
+// job's source says: then a rank that has said nothing may not have it.
+func (e *effect) inProcess() bool { return e.job.Unproven(e.plan) || e.evidence.AppliedBatch() }

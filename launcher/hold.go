@@ -50,18 +50,27 @@ func (w *watch) release() {
 	case len(w.effect.lostBatch()) > 0:
 		w.halt("the ranks would not train with the same batch: all of them are stopped")
 	case all:
-		w.hold.released = true
-		w.hold.stop()
-		w.running.Release()
+		w.letGo()
 	case !w.hold.set:
 		w.hold.set = true
 		w.hold.over.Reset(holdBound)
 	}
 }
 
-// unheard stops the ranks: some of them would train with another batch than the others.
+func (w *watch) letGo() {
+	w.hold.released = true
+	w.hold.stop()
+	w.running.Release()
+}
+
+// unheard stops the ranks where some of them may train with another batch than the others.
+// What the job's own configuration says holds for all ranks: they go on.
 func (w *watch) unheard() {
 	if w.stopped || w.hold.released {
+		return
+	}
+	if !w.effect.inProcess() {
+		w.letGo()
 		return
 	}
 	waiting, _ := w.evidence.Waiting()

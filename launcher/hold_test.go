@@ -23,6 +23,13 @@ func TestEveryRankHasTheBatchOrNoneTrains(t *testing.T) {
 		}
 		return act{after, strategy.Fact{Rank: rank, Source: "probe", Said: &said}}
 	}
+	scaled := func(a act, scale strategy.LossScale, applied bool) act {
+		a.fact.Said.Loss = &strategy.LossSeen{Scale: scale, Reason: "Net ignores the number of items"}
+		if !applied {
+			a.fact.Said.Applied = nil
+		}
+		return a
+	}
 	written := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1"}
 	for name, test := range map[string]struct {
 		second []act
@@ -44,6 +51,16 @@ func TestEveryRankHasTheBatchOrNoneTrains(t *testing.T) {
 		"one says nothing": {
 			second: []act{says(time.Second, 0, "4", "2")}, stops: []stop{{1, 15, time.Second + holdBound}},
 			notes: "1 of 2 ranks have said that they run with the batch that they were given, the others nothing: all ranks are stopped",
+		},
+		"the loss keeps its scale": {
+			second: []act{scaled(says(time.Second, 0, "4", "2"), strategy.ScaleKept, true), says(2*time.Second, 1, "4", "2")}, freed: []time.Duration{2 * time.Second},
+		},
+		"the loss loses its scale": {
+			second: []act{scaled(says(time.Second, 0, "4", "2"), strategy.ScaleWrong, true)}, stops: []stop{{1, 15, time.Second}},
+			notes: "the gradients would not have the scale that they had: Net ignores the number of items: all ranks are stopped",
+		},
+		"one says nothing of an argument": {
+			second: []act{scaled(says(time.Second, 0, "4", "2"), strategy.ScaleKept, false)}, freed: []time.Duration{time.Second + holdBound},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -104,8 +104,8 @@ type Launch struct {
 	Plan    strategy.Plan
 	// Checkpoint is where the ranks start from, empty for the beginning.
 	Checkpoint string
-	// Confirm: the batch was changed by what the job's source says, and is trained with
-	// only once the processes have said that it is so.
+	// Confirm: the batch was changed by what the job's source says, or its accumulation, and
+	// is trained with only once the processes have said that it is so.
 	Confirm bool
 	// Closely: an attempt before ran out of memory in a way that only a record of all
 	// allocations can explain.

@@ -151,13 +151,16 @@ func (w *watch) stalled(stop strategy.Stop) {
 	})
 }
 
-// heed stops the ranks at once where a change to the batch did not take effect: the
-// job would train something else.
+// heed stops the ranks at once where a change to the batch did not take effect, or changes
+// the scale of the gradients: the job would train something else.
 func (w *watch) heed() {
-	if w.stopped || !w.effect.breaksBatch() {
-		return
+	switch {
+	case w.stopped:
+	case w.effect.breaksBatch():
+		w.halt("the job would train with another global batch: all ranks are stopped")
+	case w.effect.lostScale() != "":
+		w.halt(w.effect.lostScale() + ": all ranks are stopped")
 	}
-	w.halt("the job would train with another global batch: all ranks are stopped")
 }
 
 // halt ends an attempt that does not run with what it was given.

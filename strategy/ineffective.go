@@ -126,7 +126,11 @@ func decideAgain(s *situation) Decision {
 	if d.Relaunch {
 		d.Changed = s.last.Plan.Changed(d.Next)
 	}
-	d.Reason = fmt.Sprintf("attempt %d: %s; %s", s.last.N, strings.TrimPrefix(s.lost(), "; "), d.Reason)
+	why := strings.TrimPrefix(s.lost(), "; ")
+	if seen := s.last.Loss; why == "" && seen.Scale == ScaleWrong {
+		why = seen.wrong()
+	}
+	d.Reason = fmt.Sprintf("attempt %d: %s; %s", s.last.N, why, d.Reason)
 	return d
 }
 

@@ -1,5 +1,7 @@
 package strategy
 
+import "cmp"
+
 import "maps"
 
 // learn is what the job's processes told of knobs that no plan has, the newest word of
@@ -62,6 +64,13 @@ func (j Job) Unproven(plan Plan) bool {
 		}
 	}
 	return false
+}
+
+// Redivides reports whether a plan divides the batch among another number of micro batches
+// than the job as it is written: its processes confirm the scale of the loss before they train.
+func (j Job) Redivides(plan Plan) bool {
+	v, set := plan[GradientAccumulationSteps]
+	return set && v != cmp.Or(j.Written[GradientAccumulationSteps], "1")
 }
 
 // unturnable says why the probe cannot turn a knob in the process; empty where it can.

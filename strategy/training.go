@@ -36,6 +36,8 @@ type Loss struct {
 type LossSeen struct {
 	// Scale is how the loss is scaled with another accumulation: ScaleKept or ScaleWrong.
 	Scale LossScale `json:"scale,omitempty"`
+	// Weighted says that micro batches are weighted by their tokens or samples, as Loss.Weighted.
+	Weighted bool `json:"weighted,omitempty"`
 	// Uniform says whether all batches seen so far had one shape and no padding: "yes" or "no".
 	Uniform string `json:"uniform,omitempty"`
 	// Reason is how the process found out, as the end of a sentence.
@@ -76,6 +78,9 @@ func (l LossSeen) with(other LossSeen) LossSeen {
 	worse := other.Scale == ScaleWrong && l.Scale != ScaleWrong || other.Uniform == "no" && l.Uniform != "no" && l.Scale != ScaleWrong
 	if worse || l.Reason == "" {
 		l.Reason = other.Reason
+	}
+	if other.Scale != "" {
+		l.Weighted = other.Weighted && (l.Weighted || l.Scale == "")
 	}
 	if l.Scale == "" || other.Scale == ScaleWrong {
 		l.Scale = cmp.Or(other.Scale, l.Scale)
@@ -160,7 +165,7 @@ func (j Job) divided(history []Attempt) (class Training, reason string) {
 		return Exact, andThen(j.Loss.Reason, "to be confirmed by the process")
 	case seen.Scale != ScaleKept:
 		return Average, andThen(j.Loss.Reason, "the process has not confirmed it")
-	case j.Loss.Weighted || seen.Uniform == "yes":
+	case j.Loss.Weighted || seen.Weighted || seen.Uniform == "yes":
 		return Exact, andThen(j.Loss.Reason, "confirmed by the process")
 	case seen.Uniform == "no":
 		return Average, cmp.Or(seen.Reason, padded)

@@ -55,6 +55,15 @@ func (e *Evidence) Waiting() (ranks []int, all bool) {
 	return ranks, len(ranks) > 0 && len(ranks) == e.Ranks && processes >= e.World()
 }
 
+// AppliedBatch reports whether a process has changed the batch in itself.
+func (e *Evidence) AppliedBatch() bool {
+	return slices.ContainsFunc(e.folded().voices(), func(s *Said) bool {
+		_, micro := s.Applied[MicroBatchSize]
+		_, accumulation := s.Applied[GradientAccumulationSteps]
+		return micro || accumulation
+	})
+}
+
 // unheard reports whether there is a rank, or a process that a rank started as one, that
 // said nothing of a model.
 func (e *Evidence) unheard() bool {

@@ -107,9 +107,28 @@ def trainer(kind):
     def again(self, *args, **kwargs):
         withhold(self)
         remember(self)
+        scale(kind)
         return train(self, *args, **kwargs)
 
     kind.__init__, kind.train = __init__, again
+
+
+@process.guarded
+def scale(kind):
+    """Has the scale of the loss measured before the first training step."""
+    plain = kind.training_step
+    if hasattr(plain, "gpurun") or not process.here():
+        return
+
+    @functools.wraps(plain)
+    def training_step(self, model, inputs, *args, **kwargs):
+        kind.training_step = plain
+        items = args[0] if args else kwargs.get("num_items_in_batch")
+        load("trainerloss").before(self, plain, model, inputs, items)
+        return plain(self, model, inputs, *args, **kwargs)
+
+    training_step.gpurun = True
+    kind.training_step = training_step
 
 
 @process.guarded

@@ -151,7 +151,7 @@ func lossSeen(l *strategy.LossSeen) *strategy.LossSeen {
 	if l == nil {
 		return nil
 	}
-	safe := strategy.LossSeen{Reason: cut(l.Reason)}
+	safe := strategy.LossSeen{Reason: cut(l.Reason), Weighted: l.Weighted}
 	if l.Scale == strategy.ScaleKept || l.Scale == strategy.ScaleWrong {
 		safe.Scale = l.Scale
 	}
