@@ -347,6 +347,26 @@ func TestNodesPaused(t *testing.T) {
 	c.exits(t, 0, 0, 0)
 }
 
+// A second Ctrl-C at node 0 kills the ranks of all nodes, however long their grace is.
+func TestSecondSignalKillsAllNodes(t *testing.T) {
+	t.Parallel()
+	const deaf = "trap '' INT TERM\necho x >rank$RANK.new; mv rank$RANK.new rank$RANK\nwhile :; do sleep 0.1; done\n"
+	c := newCrew(t, home(t, map[string]string{"train.sh": deaf, "train.toml": "[job]\ncommand = \"torchrun --shutdown-timeout 1h --nproc-per-node 1 --no-python sh train.sh\"\n"}), nil)
+	for rank := range c.nodes {
+		path := filepath.Join(c.dir, "rank"+strconv.Itoa(rank))
+		await(t, path, func() bool { _, err := os.Stat(path); return err == nil })
+	}
+	head := c.nodes[0]
+	if err := head.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a grace", func() bool { return strings.Contains(head.said.String(), "a second Ctrl-C kills them at once") })
+	if err := head.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	c.exits(t, 130, 130, 130)
+}
+
 // paused reports whether a process stands still. A shell that has just begun a program waits,
 // in a state of its own, for a child that was paused before it became the program.
 func paused(pid int) bool {

@@ -87,6 +87,9 @@ func (a *attempt) ranks() []int {
 // Stop ends the ranks and all that they started. What cannot be ended is told by
 // collect.
 func (a *attempt) Stop(signal int, grace time.Duration) {
+	if signal == int(syscall.SIGKILL) {
+		a.kill() // also what has grace left
+	}
 	a.linger()
 	a.group.Stop(grace, syscall.Signal(signal))
 }

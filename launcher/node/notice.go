@@ -150,7 +150,8 @@ func (s *Signals) announce(name string, sig unix.Signal) {
 	s.note("%s: another notice, passed to the ranks that listen for it", name)
 }
 
-// Share has each notice from now on passed on to the other nodes, too, and TSTP and CONT.
+// Share has each notice from now on passed on to the other nodes, too, TSTP and CONT, and a
+// second INT as KILL.
 func (s *Signals) Share(tell func(unix.Signal)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -127,8 +127,11 @@ func (s *Signals) stop(as, reason unix.Signal, hurry bool) {
 	if hurry && s.running != nil {
 		s.running.kill()
 	}
-	grace := s.grace
+	grace, share := s.grace, s.share
 	s.mu.Unlock()
+	if hurry && share != nil {
+		share(unix.SIGKILL)
+	}
 	cause := &launcher.Signal{Number: as}
 	if as == unix.SIGTERM {
 		cause.Notice = s.stopsFor() // the end that was announced

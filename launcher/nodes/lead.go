@@ -486,7 +486,7 @@ func stopped(ctx context.Context, err error) error {
 }
 
 // Notice passes a notice on to the ranks of all other nodes that listen for it. At TSTP it
-// pauses them, until CONT.
+// pauses them, until CONT, and at KILL it ends them without any grace.
 func (l *Lead) Notice(signal syscall.Signal) {
 	switch signal {
 	case syscall.SIGTSTP:
@@ -494,6 +494,13 @@ func (l *Lead) Notice(signal syscall.Signal) {
 		return
 	case syscall.SIGCONT:
 		l.resume()
+		return
+	case syscall.SIGKILL:
+		l.do(func() {
+			if l.running != nil {
+				l.carry(l.head.Stop(l.now(), gang.Stop{Signal: int(signal)}))
+			}
+		})
 		return
 	}
 	l.do(func() { l.carry(l.head.Pass(gang.Notice{Signal: int(signal)})) })

@@ -44,6 +44,7 @@ type local struct {
 	mu      sync.Mutex
 	step    step
 	stopped bool
+	killed  bool             // without any grace
 	running launcher.Attempt // nil before the ranks run
 	stops   sync.WaitGroup
 }
@@ -170,7 +171,10 @@ func (l *local) run(launch launcher.Launch) {
 	}
 	l.mu.Lock()
 	l.running, l.step = ranks, running
-	if l.stopped { // meanwhile
+	switch { // meanwhile
+	case l.killed:
+		l.stops.Go(func() { ranks.Stop(int(syscall.SIGKILL), 0) })
+	case l.stopped:
 		l.stops.Go(func() { ranks.Stop(sigterm, l.f.opts.Grace) })
 	}
 	l.mu.Unlock()
@@ -203,7 +207,7 @@ func (l *local) stop(signal int, grace time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first := !l.stopped
-	l.stopped = true
+	l.stopped, l.killed = true, l.killed || signal == int(syscall.SIGKILL)
 	switch {
 	case l.step == running:
 		ranks := l.running
