@@ -45,6 +45,10 @@ func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 		if f.Kills.Count > 0 {
 			d.name(now)
 		}
+	case f.ProcessEnd != nil:
+		if d.evidence.Ranks == 1 { // the shell above it may start another one
+			delete(d.raised, f.Rank)
+		}
 	case f.Lost != nil:
 		d.lose(*f.Lost, now)
 	case f.DriverEvent != nil:

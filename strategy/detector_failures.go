@@ -32,6 +32,8 @@ type failure struct {
 func (d *Detector) exit(f Fact, now time.Time) {
 	switch {
 	case f.Exit.Stopped:
+	case f.Exit.Code == 0 && d.evidence.folded().masked(f.Rank):
+		d.exits[f.Rank] = failure{at: now}
 	case f.Exit.Code == 0 && d.apart: // too late: others have been stopped by its word
 	case f.Exit.Code == 0:
 		delete(d.raised, f.Rank) // it ended well nevertheless
@@ -88,7 +90,7 @@ func (d *Detector) find(f Fact, now time.Time) {
 // strong reports whether a rank told of its own end. A rank that leaves by
 // SystemExit or KeyboardInterrupt does not fail by it.
 func strong(f Fact) bool {
-	return ownWord(f.Source) && said(f.Finding)
+	return ownWord(f.Source) && said(f.Finding) && !f.Finding.Beside
 }
 
 // deadline is when all ranks have to be stopped because of those that have failed, the

@@ -93,9 +93,9 @@ func (c *fold) fine(ev Evidence) bool {
 		return ev.wanted()
 	}
 	stopped := false
-	for _, i := range c.exits {
+	for rank, i := range c.exits {
 		exit := c.facts[i].Exit
-		if failed(exit) {
+		if failed(exit) || c.masked(rank) || rank < 0 && c.maskedText() {
 			return false
 		}
 		stopped = stopped || exit.Stopped

@@ -12,7 +12,7 @@ func (c *fold) candidates(ev Evidence) []candidate {
 	var all []candidate
 	ends := c.ends()
 	for _, s := range c.findings {
-		if c.outlived(s) {
+		if c.outlived(s) || c.aside(s) {
 			continue
 		}
 		if s.finding.Says(cause.SaysComplaint) && !c.endsWith(s.rank, pythonFails) {
@@ -65,7 +65,7 @@ func (c *fold) outlived(s found) bool {
 			return true
 		}
 		e := c.facts[exit].Exit
-		return !e.Stopped && !failed(e)
+		return !e.Stopped && !failed(e) && !c.masked(s.rank)
 	}
 	return false
 }

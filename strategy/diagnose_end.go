@@ -36,10 +36,10 @@ func (c *fold) ends() map[int]*end {
 		e := at(s.rank)
 		switch source := c.facts[s.fact].Source; {
 		case ownWord(source):
-			if !said(s.finding) {
+			if !said(s.finding) || c.aside(*s) {
 				continue
 			}
-			if e.word == nil || source == "probe" {
+			if e.word == nil || source == "probe" && (!passedOn(s.finding) || passedOn(e.word.finding)) {
 				e.word = s
 			}
 		case leaves(s.finding) && (e.left == nil || c.facts[e.left.fact].Source != "stderr" || source == "stderr"):

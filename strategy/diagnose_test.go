@@ -288,7 +288,9 @@ func TestEvidenceFromLog(t *testing.T) {
 		fatal bool
 	}{
 		{"an error and no exit code", oomForward, nil, cause.CUDAOOM, true},
-		{"an error and exit code 0", oomForward, code(0), cause.None, false},
+		{"an error at the end and exit code 0", oomForward, code(0), cause.CUDAOOM, true},
+		{"an error, steps and exit code 0", oomForward + "step 1 loss 2\n", code(0), cause.None, false},
+		{"an error, a good end and exit code 0", oomForward + "Training completed.\n", code(0), cause.None, false},
 		{"a caught error and no exit code", oomCaught, nil, cause.None, false},
 		{"nothing and no exit code", "step 1 loss 2\n", nil, cause.None, false},
 		{"nothing and an exit code", "step 1 loss 2\n", code(3), cause.Unknown, true},

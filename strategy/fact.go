@@ -34,6 +34,8 @@ type Fact struct {
 	Observed *ObservedSetting `json:"observed,omitempty"`
 	// Said is what a rank's own process says of itself; what it says later replaces it.
 	Said *Said `json:"said,omitempty"`
+	// ProcessEnd is how a process of a rank ended that is not the rank's first.
+	ProcessEnd *ProcessEnd `json:"process_end,omitempty"`
 	// Memory is what a rank's own process measured; what it says later replaces it.
 	Memory *memory.Measurement `json:"memory,omitempty"`
 	// Snapshot is what a rank's allocator held when memory ran out.

@@ -12,22 +12,24 @@ import (
 type fold struct {
 	facts []Fact
 
-	findings  []found
-	exits     map[int]int // rank to fact, as progress and growth
-	progress  map[int]int
-	growth    map[int]int
-	kills     []int
-	tenants   []int
-	stuck     []int
-	lost      []int
-	nodes     []string // the hosts of several nodes
-	gaps      []int
-	ranks     map[int]bool // that some fact is about
-	signs     map[int]int  // rank to fact
-	said      map[voice]int
-	measured  map[voice]int
-	snapshots map[int]int // rank to fact
-	stacks    map[int]int // rank to fact
+	findings []found
+	exits    map[int]int // rank to fact, as progress and growth
+	progress map[int]int
+	growth   map[int]int
+	kills    []int
+	tenants  []int
+	stuck    []int
+	lost     []int
+	nodes    []string // the hosts of several nodes
+	gaps     []int
+
+	processEnds []int
+	ranks       map[int]bool // that some fact is about
+	signs       map[int]int  // rank to fact
+	said        map[voice]int
+	measured    map[voice]int
+	snapshots   map[int]int // rank to fact
+	stacks      map[int]int // rank to fact
 
 	steps    int
 	observed Plan
@@ -141,6 +143,8 @@ func (c *fold) take(i int) {
 		if _, told := c.stacks[f.Rank]; !told {
 			c.stacks[f.Rank] = i
 		}
+	case f.ProcessEnd != nil:
+		c.processEnds = append(c.processEnds, i)
 	case f.Gap != "":
 		c.gaps = append(c.gaps, i)
 	}

@@ -73,8 +73,10 @@
 // variables for those below it and is otherwise as if the probe were not there. Of a
 // program that gpurun cannot name it is the first process that trains.
 //
-// Only the rank itself tells of its end: neither a fork of it, nor a process that it
-// starts, nor a thread. SystemExit and KeyboardInterrupt are no failures. A process that
+// The rank reports its end, and so does each Python process below a shell that imports
+// torch, with whether it trained (probe-123.json): a shell can end with 0 after a training
+// that failed. A fork of them, a process that a Python program of the job's own starts, and
+// a thread report none. SystemExit and KeyboardInterrupt are no failures. A process that
 // only loads data writes nothing.
 //
 // What is told is certain, or absent: a loader's batch size is told where the model was

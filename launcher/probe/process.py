@@ -18,7 +18,7 @@ said = {}
 SHAPE, LOADER, MEASURED, ARGUMENT, FRAMEWORK, MODEL, GPURUN = range(7)
 
 # Which process this is; a fork of it is another one.
-state = {"pid": os.getpid(), "speaks": start.get("role") == "rank", "path": "", "text": "", "problems": []}
+state = {"pid": os.getpid(), "speaks": start.get("role") == "rank", "trains": False, "path": "", "text": "", "problems": []}
 
 
 def here():
@@ -46,18 +46,19 @@ def trains():
     """Is told that this process trains a model. From now on it speaks, unless it did."""
     if not here():
         fork()
+    state["trains"] = True
     if state["speaks"]:
         return
     rank, path = load("rank"), start["told"]["GPURUN_PROBE_FILE"]
+    told["above"] = [pid for pid, _ in rank.above(path)]
     if start["role"] == "passer" and rank.claim(path):
         start["role"] = "rank"
-        start["watch"](path, start["told"]["GPURUN_PROBE_NAMES"])
     state["speaks"] = True
 
 
 def fork():
     """Begins anew in a process that was forked."""
-    state.update(pid=os.getpid(), speaks=False, path="", text="", problems=[])
+    state.update(pid=os.getpid(), speaks=False, trains=False, path="", text="", problems=[])
     if start["role"] == "rank":
         start["role"] = "own"
 

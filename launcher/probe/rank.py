@@ -91,6 +91,51 @@ def runnable(words):
     return "other", ""
 
 
+# Python programs that end as the command does that they start.
+PASSING = (
+    "torchrun", "accelerate", "accelerate-launch", "deepspeed", "composer", "tune", "axolotl", "llamafactory-cli", "swift", "trl",
+    "conda", "mamba", "poetry", "pdm", "pipenv", "hatch", "torch.distributed.run", "torch.distributed.launch",
+    "accelerate.commands.launch", "deepspeed.launcher.runner", "deepspeed.launcher.launch",
+)
+
+
+def above(path):
+    """Gives the programs between gpurun and this process, the nearest first: their numbers
+    and command lines."""
+    word = getattr(os, "fsencode", str)("GPURUN_PROBE_FILE=" + path)
+    found, pid = [], os.getppid()
+    try:
+        while len(found) < 64:
+            with open("/proc/%d/environ" % pid, "rb") as f:
+                if word not in f.read().split(b"\0"):
+                    break
+            with open("/proc/%d/cmdline" % pid, "rb") as f:
+                found.append((pid, [getattr(os, "fsdecode", str)(w) for w in f.read().split(b"\0")[:-1]]))
+            with open("/proc/%d/stat" % pid, "rb") as f:
+                pid = int(f.read().rpartition(b")")[2].split()[1])
+    except (IOError, OSError, ValueError):
+        pass  # it ended, or is another user's
+    return found
+
+
+def masked(path):
+    """Tells whether programs stand above this process whose exit code may hide its own:
+    shells, and what passes an exit code on. A Python program of the job's own is none: it
+    decides itself what its children's ends mean."""
+    programs = above(path)
+    return bool(programs) and all(passes(words) for _, words in programs)
+
+
+def passes(words):
+    """Tells whether a program ends as what it starts does, or is not Python."""
+    if not words or not os.path.basename(words[0]).startswith(("python", "pypy")):
+        return True
+    kind, name = runnable(words)
+    if kind == "module":
+        return name in PASSING
+    return os.path.basename(name) in PASSING or name.endswith(("/torch/distributed/run.py", "/torch/distributed/launch.py"))
+
+
 def leads(path):
     """Tells whether gpurun itself has started this process, or a shell that became it."""
     if os.getsid(0) != os.getpid():

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/private"
@@ -30,6 +31,10 @@ type report struct {
 	PID    int        `json:"pid"`
 	Time   float64    `json:"time"` // seconds since 1970
 	Memory []onDevice `json:"memory"`
+	Began  float64    `json:"began"`  // when Python began to watch the process
+	Masked bool       `json:"masked"` // by programs above it, whose exit code may hide its own
+	// Trained says that the process, or one that it started, trained a model.
+	Trained bool `json:"trained"`
 	// Environ are variables that gpurun has set, as they were when the exception
 	// was raised; empty where the job had removed them.
 	Environ map[string]string `json:"environ"`
@@ -64,7 +69,7 @@ func read(path, name string, rank int) (strategy.Fact, bool) {
 	fact := strategy.Fact{Rank: rank, Source: "probe"}
 	var said cause.Finding
 	var ok bool
-	switch name {
+	switch plain, _ := unnumbered(name); plain {
 	case errorFile:
 		fact.Source = "error.json"
 		said, fact.Time, ok = cause.ErrorFile(text)
@@ -76,9 +81,38 @@ func read(path, name string, rank int) (strategy.Fact, bool) {
 		said, fact.Time, ok = parse(text)
 	}
 	// What is written again replaces what was there.
-	said.Stream, said.Seq = fact.Source, 1
+	said.Stream, said.Seq = stream(name), 1
+	_, said.Beside = unnumbered(name)
 	fact.Finding = &said
 	return fact, ok
+}
+
+// stream is the name under which a file's findings are known: probe, probe-123, error.json.
+func stream(name string) string {
+	if name == errorFile {
+		return name
+	}
+	return strings.TrimSuffix(name, ".json")
+}
+
+// processEnd is how a process ended whose end a program above it may hide; false for
+// others.
+func processEnd(path, name string, f strategy.Fact) (strategy.Fact, bool) {
+	text, _, err := slurp(path)
+	var r report
+	if err != nil || json.Unmarshal(text, &r) != nil || !r.Masked || r.PID <= 0 {
+		return strategy.Fact{}, false
+	}
+	end := &strategy.ProcessEnd{PID: r.PID, Stream: stream(name), Began: unixTime(r.Began), At: unixTime(r.Time), Trained: r.Trained}
+	if f.Finding != nil {
+		end.Failed = f.Finding.Code
+	}
+	return strategy.Fact{Rank: f.Rank, Source: "probe", ProcessEnd: end}, true
+}
+
+func unixTime(seconds float64) time.Time {
+	whole, fraction := math.Modf(seconds)
+	return time.Unix(int64(whole), int64(fraction*1e9)).UTC()
 }
 
 // Environ returns what the variables that Install was given were set to when a rank
@@ -119,8 +153,7 @@ func parse(text []byte) (s cause.Finding, at time.Time, ok bool) {
 	if json.Unmarshal(text, &r) != nil || r.Type == "" {
 		return s, at, false
 	}
-	seconds, fraction := math.Modf(r.Time)
-	at = time.Unix(int64(seconds), int64(fraction*1e9)).UTC()
+	at = unixTime(r.Time)
 	s = cause.LastWord(r.exception())
 	if s.Code == cause.CUDAOOM {
 		r.complete(&s)

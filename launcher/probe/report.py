@@ -4,14 +4,13 @@ import os
 import sys
 
 
-def report(path, names, kind, value, trace):
+def report(path, names, began, kind, value, trace):
     """Writes what was raised, and then the devices' memory, which may take time.
 
     Names are variables of the environment that gpurun has set, joined by commas.
     """
-    import time
-
-    told = {"type": kind.__name__, "pid": os.getpid(), "time": time.time()}
+    told = end(path, began)
+    told["type"] = kind.__name__
     told["environ"] = dict((name, os.environ.get(name, "")) for name in names.split(",") if name)
     try:
         describe(told, kind, value, trace)
@@ -23,6 +22,43 @@ def report(path, names, kind, value, trace):
     if memory:
         told["memory"] = memory
         save(path, told)
+
+
+def ended(path, began):
+    """Writes that the process ends without an exception, where a program above it may end
+    in another way."""
+    told = end(path, began)
+    if told["masked"]:
+        save(path, told)
+
+
+def end(path, began):
+    """Gives what is known of any end of this process."""
+    import time
+
+    told = {"pid": os.getpid(), "began": began, "time": time.time(), "masked": False, "trained": False}
+    try:
+        told["masked"] = load("rank").masked(os.path.join(os.path.dirname(path), "probe.json"))
+        told["trained"] = told["masked"] and trained(os.path.dirname(path))
+    except Exception:
+        pass  # it is not known
+    return told
+
+
+def trained(folder):
+    """Tells whether this process, or one that it started, trained a model."""
+    if "torch" not in sys.modules:
+        return False
+    if load("process").state["trains"]:
+        return True
+    import json
+
+    for name in os.listdir(folder):
+        if name.startswith("process") and name.endswith(".json"):
+            with open(os.path.join(folder, name)) as f:
+                if os.getpid() in json.load(f).get("above", ()):
+                    return True
+    return False
 
 
 def measured(value, trace):

@@ -27,6 +27,9 @@ def arrived(name, module):
     if module is None:
         return
     torch = module
+    if process.start["role"] == "passer":  # it may fail before it trains
+        told = process.start["told"]
+        process.start["watch"](lambda: process.file("probe.json"), told["GPURUN_PROBE_NAMES"])
     arm()
     late(sys.modules["torch.utils.data.dataloader"].DataLoader, "__iter__", "loaders")
     late(sys.modules["torch.optim.optimizer"].Optimizer, "__init__", "steps")

@@ -28,15 +28,18 @@ def load(name):
     return parts[name]
 
 
-def watch(path, names):
-    """Chains the hook that tells of the exception that ends the main thread."""
+def watch(where, names):
+    """Chains the hook that tells of the exception that ends the main thread. Where gives
+    the file to tell it in.
+    """
     try:
         from _thread import get_ident
     except ImportError:
         from thread import get_ident
     import atexit
+    import time
 
-    pid, thread = os.getpid(), get_ident()
+    pid, thread, began = os.getpid(), get_ident(), time.time()
     state = {}
 
     def tell(kind, value, trace):
@@ -45,8 +48,8 @@ def watch(path, names):
         if "told" in state or os.getpid() != pid or get_ident() != thread:
             return
         if not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-            load("report").report(path, names, kind, value, trace)
-            state["told"] = True
+            load("report").report(where(), names, began, kind, value, trace)
+        state["told"] = True
 
     def excepthook(kind, value, trace):
         try:
@@ -65,6 +68,8 @@ def watch(path, names):
             value = getattr(sys, "last_value", None)
             if value is not None and state.get("printed") != id(value):
                 tell(sys.last_type, value, sys.last_traceback)
+            if "told" not in state and os.getpid() == pid:
+                load("report").ended(where(), began)
         except BaseException:
             pass
 
@@ -120,7 +125,7 @@ def main():
         if role != "passer":
             withdraw()
     if role == "rank":
-        watch(path, told["GPURUN_PROBE_NAMES"])
+        watch(lambda: path, told["GPURUN_PROBE_NAMES"])
     if sys.version_info >= (3, 8):
         load("imports").follow(role, told, here, watch)
 

@@ -24,6 +24,7 @@ made = []  # optimizers, weakly
 
 
 def arm(torch):
+    process.state["trains"] = True  # who makes an optimizer does
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name for it
     handles["compiling"] = load("root").compiling(torch)
     if hasattr(module, "register_optimizer_step_post_hook"):

@@ -29,6 +29,7 @@ type watcher struct {
 	notify *fsnotify.Watcher // nil where there is none
 	rankOf map[string]int    // by folder
 	done   chan struct{}     // closed when the goroutine has ended
+	ends   *processEnds
 }
 
 // stepped is the step that a rank has told last, and in which file: of several processes
@@ -43,7 +44,7 @@ type stepped struct {
 const mostFiles = 512
 
 // Watch emits a fact for each rank that writes probe.json, error.json, process.json or
-// memory.json// below the attempt's folder, as it happens. A file that is written again with something
+// memory.json below the attempt's folder, as it happens. A file that is written again with something
 // else to say is emitted again; an end with the same Stream and Seq. Step, which may be
 // nil, is called for each change of a rank's steps. Emit and step are called by one
 // goroutine at a time, and may block.
@@ -55,7 +56,7 @@ const mostFiles = 512
 func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int, s Step)) (stop func()) {
 	w := &watcher{
 		dir: dir, ranks: ranks, emit: emit, step: step, told: map[string]any{}, steps: map[int]stepped{},
-		rankOf: map[string]int{}, done: make(chan struct{}),
+		rankOf: map[string]int{}, done: make(chan struct{}), ends: newProcessEnds(),
 	}
 	err := w.open()
 	go w.run(err)
@@ -65,6 +66,7 @@ func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int
 		}
 		<-w.done
 		w.lookAtAll()
+		w.ends.stop(emit)
 	})
 }
 
@@ -108,6 +110,8 @@ func (w *watcher) run(err error) {
 	}
 	for {
 		select {
+		case pid := <-w.ends.gone:
+			w.ends.tell(pid, w.emit)
 		case event, open := <-w.notify.Events:
 			if !open {
 				return
@@ -174,7 +178,7 @@ func (w *watcher) look(rank int, name string) {
 	path := filepath.Join(rankFolder(w.dir, rank), name)
 	switch plain, own := unnumbered(name); {
 	case own && len(w.told) >= mostFiles*len(w.ranks):
-	case name == probeFile, name == errorFile:
+	case plain == probeFile, name == errorFile:
 		w.lookAtEnd(rank, name, path)
 	case plain == processFile:
 		w.lookAtProcess(rank, path)
@@ -199,8 +203,16 @@ func unnumbered(name string) (plain string, own bool) {
 }
 
 func (w *watcher) lookAtEnd(rank int, name, path string) {
-	if fact, ok := read(path, name, rank); ok && w.isNews(path, *fact.Finding) {
+	fact, raised := read(path, name, rank)
+	if !raised {
+		fact = strategy.Fact{Rank: rank}
+	}
+	end, masked := processEnd(path, name, fact)
+	if raised && w.isNews(path, *fact.Finding) {
 		w.emit(fact)
+	}
+	if masked && w.isNews(fmt.Sprintf("%s of %d", path, end.ProcessEnd.PID), *end.ProcessEnd) {
+		w.ends.add(end)
 	}
 }
 

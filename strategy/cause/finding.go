@@ -32,6 +32,11 @@ type Finding struct {
 	// went on after it. Seq is 0 where findings are not numbered.
 	Stream string `json:"stream,omitempty"`
 	Seq    int    `json:"seq,omitempty"`
+	// Last says that saved output ends with it: no step and no word of a good end follow.
+	Last bool `json:"last,omitempty"`
+	// Beside says that a process reported it that is not the rank: one of several below a
+	// shell, or one that never trained.
+	Beside bool `json:"beside,omitempty"`
 	// Step is the number of the last training step that the stream told of before
 	// it, 0 for none.
 	Step int `json:"step,omitempty"`

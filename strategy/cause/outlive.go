@@ -29,6 +29,7 @@ func (s *Scanner) advance(w *writer, text string) {
 	for _, p := range w.pending {
 		p.units++
 		p.bytes += len(text) + 1
+		p.well = p.well || well
 		switch {
 		case isStep && text != p.last:
 			p.steps += weight

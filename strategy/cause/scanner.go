@@ -3,6 +3,7 @@ package cause
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -95,6 +96,7 @@ type pending struct {
 	units   int  // since it was given
 	bytes   int  // since it was given
 	steps   int  // the weight of the steps since
+	well    bool // a line since said that the training ended well
 	last    string
 }
 
@@ -155,6 +157,20 @@ func (s *Scanner) Close() {
 	}
 	if s.seq == 0 {
 		s.lastWords()
+	}
+	for _, key := range s.order {
+		s.writers[key].close(s)
+	}
+}
+
+// close gives the exception again with which the writer's output ends.
+func (w *writer) close(s *Scanner) {
+	for _, p := range slices.Backward(w.pending) {
+		if p.top && p.finding.Weight == WeightCause && p.steps == 0 && !p.well && p.units <= wordsReach {
+			p.finding.Last = true
+			s.give(p.finding)
+			return
+		}
 	}
 }
 
