@@ -181,19 +181,19 @@ func (s *situation) undone(p Plan) bool {
 }
 
 // A group is what is tried before what: a plan of a later one is not chosen while one of
-// an earlier one fits.
+// an earlier one fits. Each place for what is offloaded has the three classes of training in
+// it: exact, equal on average, and another precision that the policy allows in words. One
+// that it only does not forbid comes after all that keep the precision.
 const (
-	groupPlain    = iota // numerics kept, nothing offloaded
-	groupNumerics        // another precision, nothing offloaded
-	groupHost            // offload to host memory, numerics kept
-	groupHostNumerics
-	groupNVMe
-	groupNVMeNumerics
-	groupAllowed // another optimizer, or shorter sequences
+	groupPlain   = 0 // nothing offloaded
+	groupHost    = 3 // offload to host memory
+	groupNVMe    = 6
+	groupUnasked = 9  // another precision that nobody asked for, with each of those places
+	groupAllowed = 12 // another optimizer, or shorter sequences
 )
 
 // group is a plan's, beside the job as it is written.
-func group(p, origin Plan) int {
+func (s *situation) group(p, origin Plan, classes *classifier) int {
 	differs := func(k Knob) bool { return p[k] != origin[k] }
 	moved := func(to Value) bool {
 		return slices.ContainsFunc([]Knob{OffloadOptimizer, OffloadParam, OffloadActivations}, func(k Knob) bool { return differs(k) && p[k] == to })
@@ -207,7 +207,13 @@ func group(p, origin Plan) int {
 	case moved("cpu"):
 		g = groupHost
 	}
-	if differs(Precision) {
+	class, _ := classes.class(p)
+	switch {
+	case differs(Precision) && !s.policy.NumericsSaid && s.policy.Prefer != Tree:
+		return groupUnasked + g/groupHost
+	case differs(Precision):
+		g += 2
+	case class == Average && s.policy.exactFirst():
 		g++
 	}
 	return g

@@ -24,8 +24,12 @@ func (s *situation) higher() []Plan {
 			plans = append(plans, p.With(b))
 		}
 	}
-	failed := s.ranOut()
-	return slices.DeleteFunc(plans[1:], func(p Plan) bool { return hopeless(p, failed) || s.died(p) })
+	failed, classes := s.ranOut(), s.job.classifier(s.all)
+	now, _ := classes.class(s.plan)
+	return slices.DeleteFunc(plans[1:], func(p Plan) bool {
+		class, _ := classes.class(p)
+		return hopeless(p, failed) || s.died(p) || class.Weaker(now) && s.policy.Prefer != Speed
+	})
 }
 
 // others are the values that a knob can have beside its own: of what is offloaded only

@@ -170,7 +170,7 @@ func TestRanksThatTheProcessSees(t *testing.T) {
 	a := ended(0, plain, oom(cause.Forward))
 	a.World = 4
 	d := Decide(Policy{Mode: Ladder, MaxAttempts: 20, Numerics: Preserve}, j, []Attempt{a}, Inventory{Accelerator: "cuda"})
-	if !strings.HasSuffix(d.Reason, "(global batch 64 kept)") {
+	if !strings.HasSuffix(d.Reason, "(global batch 64 kept)"+unprovenLoss) {
 		t.Error(d.Reason)
 	}
 }

@@ -41,14 +41,21 @@ const (
 	Off     Mode = "off"
 )
 
-// Prefer is what decides among plans that fit: the time of a step, or the order of the tree.
+// Prefer is what decides among plans that fit.
 type Prefer string
 
-// The preferences; an empty one is Speed.
+// The preferences: plans that train the same come before those that are equal on average,
+// and of each the fastest; the fastest of both; or the order of the tree. An empty one is
+// ExactFirst.
 const (
-	Speed Prefer = "speed"
-	Tree  Prefer = "tree"
+	ExactFirst Prefer = "exact"
+	Speed      Prefer = "speed"
+	Tree       Prefer = "tree"
 )
+
+// exactFirst reports whether a plan that trains the same is preferred to a faster one that
+// is equal on average.
+func (p Policy) exactFirst() bool { return p.Prefer != Speed && p.Prefer != Tree }
 
 // Numerics is how far a plan may change what is computed.
 type Numerics string

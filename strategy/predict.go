@@ -46,8 +46,9 @@ func (s *situation) weigh() (*weighing, string) {
 	origin := s.origin()
 	w.plans, w.skips = s.candidates()
 	w.candidates = make([]memory.Candidate, len(w.plans))
+	classes := s.job.classifier(s.all)
 	for i, p := range w.plans {
-		w.candidates[i] = memory.Candidate{Plan: translate.memory(p), Group: group(p, origin), Order: order(p, origin)}
+		w.candidates[i] = memory.Candidate{Plan: translate.memory(p), Group: s.group(p, origin, &classes), Order: order(p, origin)}
 	}
 	return w, ""
 }

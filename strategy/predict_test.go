@@ -55,6 +55,12 @@ func failedAt(n int, plan Plan, allowed int64) Attempt {
 	return a
 }
 
+// proven is a job whose source proves that its loss is a mean.
+func proven(j Job) Job {
+	j.Loss = Loss{Class: Exact, Reason: "the loss is a mean"}
+	return j
+}
+
 var sixteen = Plan{MicroBatchSize: "16", GradientAccumulationSteps: "1", ActivationCheckpointing: "none", Precision: "fp32", Allocator: "default"}
 
 // TestPredict: one attempt is enough to choose by what would fit.
@@ -67,7 +73,22 @@ func TestPredict(t *testing.T) {
 		inv    Inventory
 		want   func(*testing.T, Decision)
 	}{
-		{"a smaller micro batch without checkpointing, where that is faster", predicting(nil), gpt(1), 24 << 30, h100, func(t *testing.T, d Decision) {
+		{"checkpointing, where a smaller micro batch is faster and equal on average", predicting(nil), gpt(1), 24 << 30, h100, func(t *testing.T, d Decision) {
+			if d.Next[MicroBatchSize] != "16" || d.Next[ActivationCheckpointing] == "none" || d.Training != Exact {
+				t.Errorf("%v, %s", d.Next, d.Training)
+			}
+		}},
+		{"a smaller micro batch, where nothing exact fits", predicting(func(p *Policy) { p.Never = []string{"checkpointing"} }), gpt(1), 24 << 30, h100, func(t *testing.T, d Decision) {
+			if d.Next[MicroBatchSize] == "16" || d.Training != Average || !strings.Contains(d.Reason, "; equal on average: ") {
+				t.Errorf("%v, %s: %s", d.Next, d.Training, d.Reason)
+			}
+		}},
+		{"a smaller micro batch that is proven to be exact", predicting(nil), proven(gpt(1)), 24 << 30, h100, func(t *testing.T, d Decision) {
+			if d.Next[ActivationCheckpointing] != "none" || d.Rung != RungMicroBatch || d.Training != Exact {
+				t.Errorf("%v by %s, %s", d.Next, d.Rung, d.Training)
+			}
+		}},
+		{"a smaller micro batch without checkpointing, where speed is preferred", predicting(func(p *Policy) { p.Prefer = Speed }), gpt(1), 24 << 30, h100, func(t *testing.T, d Decision) {
 			if d.Next[ActivationCheckpointing] != "none" || d.Rung != RungMicroBatch || !slices.Contains(d.Rungs, RungMicroBatch) {
 				t.Errorf("%v by %s (%v)", d.Next, d.Rung, d.Rungs)
 			}
@@ -94,7 +115,9 @@ func TestPredict(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := Decide(test.policy, test.job, []Attempt{failedAt(0, sixteen, test.room)}, test.inv)
+			failed := failedAt(0, sixteen, test.room)
+			failed.Loss = LossSeen{Scale: ScaleKept, Uniform: "yes"}
+			d := Decide(test.policy, test.job, []Attempt{failed}, test.inv)
 			test.want(t, d)
 			if !d.Relaunch {
 				return
@@ -137,7 +160,7 @@ func TestFragmentationIsAnsweredAlone(t *testing.T) {
 		a := failedAt(0, sixteen, room)
 		a.Diagnosis.Fragmented = true
 		a.Measured[0].Requested = 64 << 20 // more than that lies free in pieces
-		if d := Decide(predicting(nil), gpt(1), []Attempt{a}, h100); d.Rung != want {
+		if d := Decide(predicting(func(p *Policy) { p.Prefer = Speed }), gpt(1), []Attempt{a}, h100); d.Rung != want {
 			t.Errorf("%s: %s: %s", GiB(room), d.Rung, d.Reason)
 		}
 	}

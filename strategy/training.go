@@ -114,32 +114,61 @@ func lossSeen(history []Attempt) LossSeen {
 // Training is what a plan does to the training beside the job as it is written, by all that
 // was seen in the attempts of the run, and why where that is not plain.
 func (j Job) Training(plan Plan, history []Attempt) (class Training, reason string) {
+	c := j.classifier(history)
+	return c.class(plan)
+}
+
+// A classifier knows what was seen in a run, and classifies its plans.
+type classifier struct {
+	original Plan
+	// divided is what a smaller micro batch does to the training, and why.
+	divided Training
+	why     string
+}
+
+func (j Job) classifier(history []Attempt) classifier {
+	c := classifier{original: j.original(history)}
+	c.divided, c.why = j.divided(history)
+	return c
+}
+
+// class is that of the plan's weakest rung.
+func (c *classifier) class(plan Plan) (class Training, reason string) {
 	class = Exact
-	original := j.original(history)
-	differs := func(k Knob) bool { v, set := plan[k]; return set && v != original[k] }
-	for _, rung := range slices.Concat(DeviceRungs, HostRungs) {
-		row := rungRows[rung]
-		if !slices.ContainsFunc(row.turns, differs) {
-			continue
-		}
-		of, why := row.training, ""
+	for k, v := range plan {
+		written := c.original[k]
 		switch {
-		case rung == RungMicroBatch && !differs(MicroBatchSize) && (original[GradientAccumulationSteps] == "" || !differs(GradientAccumulationSteps)):
-			of = Exact // an evaluation trains nothing
-		case rung == RungMicroBatch:
-			of, why = j.divided(history)
-		}
-		if of.Weaker(class) || of == class && reason == "" {
-			class, reason = of, why
+		case v == written, k == EvalBatchSize, k == GradientAccumulationSteps && written == "":
+			// An evaluation trains nothing, and an accumulation that is not known follows from the batch.
+		case k == MicroBatchSize, k == GradientAccumulationSteps:
+			if !class.Weaker(c.divided) {
+				class, reason = c.divided, c.why
+			}
+		case knobTraining[k].Weaker(class):
+			class, reason = knobTraining[k], ""
 		}
 	}
 	return class, reason
 }
 
+// knobTraining is what a change of a knob does to the training, by the rungs that turn it.
+var knobTraining = func() map[Knob]Training {
+	of := map[Knob]Training{}
+	for _, row := range rungRows {
+		for _, k := range row.turns {
+			of[k] = row.training
+		}
+	}
+	return of
+}()
+
 // original is the job as it is written, with what its processes said of knobs that no plan
 // had set by then.
 func (j Job) original(history []Attempt) Plan {
 	original := Plan{}
+	if len(history) > 0 && j.Recalled == nil {
+		original = history[0].Plan.With(nil)
+	}
 	for _, a := range history {
 		for k, v := range a.Observed {
 			_, set := a.Plan[k]

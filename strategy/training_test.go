@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -8,12 +9,11 @@ import (
 // unprovenLoss ends a sentence about a smaller micro batch of a job of whose loss nothing is known.
 const unprovenLoss = "; equal on average: nothing proves that the loss is a mean that is divided by the accumulation"
 
-// trainedExactly is a job whose source proves that its loss is a mean.
-func trainedExactly() Job {
-	return Job{
+// meanLoss is a job whose source proves that its loss is a mean.
+func meanLoss() Job {
+	return proven(Job{
 		Written: Plan{MicroBatchSize: "8", GradientAccumulationSteps: "1", ActivationCheckpointing: "none", Precision: "fp32", Sharding: "none", OffloadOptimizer: "none", EvalBatchSize: "8"},
-		Loss:    Loss{Class: Exact, Reason: "the loss is a mean (train.py:4)"},
-	}
+	})
 }
 
 func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
@@ -33,7 +33,7 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 		{"offload and sharding", Plan{Sharding: "zero3", OffloadOptimizer: "cpu"}, nil, nil, Exact, ""},
 		{"evaluation alone", Plan{EvalBatchSize: "4"}, unproven, nil, Exact, ""},
 		{"precision", Plan{Precision: "bf16"}, nil, nil, Changed, ""},
-		{"before a run", smaller, nil, nil, Exact, "the loss is a mean (train.py:4); to be confirmed by the process"},
+		{"before a run", smaller, nil, nil, Exact, "the loss is a mean; to be confirmed by the process"},
 		{"confirmed", smaller, nil, []LossSeen{kept}, Exact, "confirmed by the process"},
 		{"nothing proves it", smaller, unproven, []LossSeen{kept}, Average, "nothing proves"},
 		{"not confirmed", smaller, nil, []LossSeen{{}}, Average, "has not confirmed"},
@@ -46,7 +46,7 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 		{"average beside checkpointing", smaller.With(Plan{ActivationCheckpointing: "full"}), unproven, nil, Average, "nothing proves"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			j := trainedExactly()
+			j := meanLoss()
 			if test.of != nil {
 				test.of(&j)
 			}
@@ -64,7 +64,7 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 
 // What a process says of a knob that no plan sets is how the job is written.
 func TestSettingsThatAProcessReportsAreNoChange(t *testing.T) {
-	j := trainedExactly()
+	j := meanLoss()
 	delete(j.Written, Precision)
 	history := []Attempt{{Plan: j.Written, Observed: Plan{Precision: "bf16"}}, {Plan: j.Written.With(Plan{Precision: "fp16"}), Observed: Plan{Precision: "fp16"}}}
 	if class, _ := j.Training(j.Written.With(Plan{Precision: "bf16"}), history); class != Exact {
@@ -76,7 +76,7 @@ func TestSettingsThatAProcessReportsAreNoChange(t *testing.T) {
 }
 
 func TestWrongScaleBarsAccumulation(t *testing.T) {
-	j := trainedExactly()
+	j := meanLoss()
 	j.Knobs = map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}}
 	p := Policy{Mode: Predict, MaxAttempts: 20, Numerics: MixedPrecision}
 	attempt := Attempt{Plan: j.Written, Diagnosis: oom("backward"), Loss: LossSeen{Scale: ScaleWrong, Reason: "the loss ignores num_items_in_batch"}}
@@ -93,7 +93,7 @@ func TestWrongScaleBarsAccumulation(t *testing.T) {
 }
 
 func TestRelaunchSaysWhatIsEqualOnAverage(t *testing.T) {
-	j := trainedExactly()
+	j := meanLoss()
 	j.Knobs = map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}}
 	p := Policy{Mode: Predict, MaxAttempts: 20, Numerics: MixedPrecision}
 	attempt := Attempt{Plan: j.Written, Diagnosis: oom("backward"), Loss: LossSeen{Scale: ScaleKept, Uniform: "no"}}
@@ -105,5 +105,62 @@ func TestRelaunchSaysWhatIsEqualOnAverage(t *testing.T) {
 	d = Decide(p, j, []Attempt{attempt}, Inventory{Accelerator: "cuda"})
 	if d.Training != Exact || strings.Contains(d.Reason, "average") {
 		t.Errorf("%s: %s", d.Training, d.Reason)
+	}
+}
+
+// Each plan of the table comes before the next one, unless the preference joins them.
+func TestGroupsOfPlans(t *testing.T) {
+	j := meanLoss()
+	j.Loss = Loss{}
+	smaller, bf16 := Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"}, Plan{Precision: "bf16"}
+	host, nvme := Plan{OffloadOptimizer: "cpu", Sharding: "zero2"}, Plan{OffloadOptimizer: "nvme", Sharding: "zero3"}
+	order := []Plan{
+		{ActivationCheckpointing: "full", Sharding: "zero1"}, smaller, bf16, host, host.With(smaller), host.With(bf16), nvme, nvme.With(smaller), {Optimizer: "adafactor"},
+	}
+	groups := func(p Policy) []int {
+		s := &situation{policy: p, job: j, all: []Attempt{{Plan: j.Written}}}
+		classes := j.classifier(s.all)
+		all := make([]int, len(order))
+		for i, changes := range order {
+			all[i] = s.group(j.Written.With(changes), j.Written, &classes)
+		}
+		return all
+	}
+	for _, test := range []struct {
+		name   string
+		policy Policy
+		want   []int
+	}{
+		{"exact plans first", Policy{Prefer: ExactFirst, NumericsSaid: true}, []int{0, 1, 2, 3, 4, 5, 6, 7, 12}},
+		{"which is the default", Policy{NumericsSaid: true}, []int{0, 1, 2, 3, 4, 5, 6, 7, 12}},
+		{"the fastest", Policy{Prefer: Speed, NumericsSaid: true}, []int{0, 0, 2, 3, 3, 5, 6, 6, 12}},
+		{"the order of the tree", Policy{Prefer: Tree}, []int{0, 0, 2, 3, 3, 5, 6, 6, 12}},
+		{"a precision that nobody asked for", Policy{}, []int{0, 1, 9, 3, 4, 10, 6, 7, 12}},
+	} {
+		if got := groups(test.policy); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+	j.Loss = Loss{Class: Exact}
+	s := &situation{job: j, all: []Attempt{{Plan: j.Written, Loss: LossSeen{Scale: ScaleKept, Uniform: "yes"}}}}
+	classes := j.classifier(s.all)
+	if got := s.group(j.Written.With(smaller), j.Written, &classes); got != 0 {
+		t.Errorf("a proven micro batch is of group %d", got)
+	}
+}
+
+// A run goes up to a faster plan only where that trains no less the same.
+func TestClimbKeepsTheClass(t *testing.T) {
+	j := meanLoss()
+	j.Loss = Loss{}
+	j.Knobs = map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, ActivationCheckpointing: {Values: vocabulary[ActivationCheckpointing]}}
+	full := j.Written.With(Plan{ActivationCheckpointing: "full"})
+	for prefer, want := range map[Prefer]bool{ExactFirst: false, Speed: true, Tree: false} {
+		s := &situation{policy: Policy{Mode: Predict, Climb: true, Prefer: prefer}, job: j}
+		s.look([]Attempt{{Plan: j.Written, Diagnosis: oom("backward")}, {N: 1, Plan: full}})
+		divided := slices.ContainsFunc(s.higher(), func(p Plan) bool { return p[MicroBatchSize] == "4" })
+		if divided != want {
+			t.Errorf("%s: a smaller micro batch is one to go up to: %v", prefer, divided)
+		}
 	}
 }

@@ -399,7 +399,7 @@ type rescue struct {
 // where nothing trained.
 func (m *match) under(t *testing.T, mode string, share float64, ceiling int64, best trial) (rescue, bool) {
 	t.Helper()
-	c := call{dir: m.folderWith(t, m.written), flags: append([]string{"--mode", mode, "--device-memory", strconv.FormatInt(ceiling>>20, 10) + "MiB"}, m.fresh...)}
+	c := call{dir: m.folderWith(t, m.written), flags: append([]string{"--mode", mode, "--numerics", "mixed-precision", "--device-memory", strconv.FormatInt(ceiling>>20, 10) + "MiB"}, m.fresh...)}
 	v, said, err := m.timed(t, c)
 	t.Logf("%s at %.2f:\n%s", mode, share, said)
 	if err != nil || len(v.Attempts) == 0 {

@@ -275,7 +275,7 @@ func (c call) run(ctx context.Context, t *testing.T) (told, string, error) {
 	}
 	cmd := osexec.CommandContext(ctx, binary(t), words...)
 	cmd.Dir = c.dir
-	cmd.Env = slices.Concat(insideEnv(), []string{"PYTHON_EXEC=" + c.python, "XDG_STATE_HOME=" + c.state, "CUDA_VISIBLE_DEVICES=" + c.visible}, c.env)
+	cmd.Env = slices.Concat(insideEnv(), []string{"PYTHON_EXEC=" + c.python, "XDG_STATE_HOME=" + c.state, "XDG_CONFIG_HOME=" + fastest(t), "CUDA_VISIBLE_DEVICES=" + c.visible}, c.env)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	var out, errs bytes.Buffer
@@ -294,6 +294,19 @@ func (c call) run(ctx context.Context, t *testing.T) (told, string, error) {
 		err = json.NewDecoder(bytes.NewReader(out.Bytes()[at+len("RESULT "):])).Decode(&v.own)
 	}
 	return v, said, err
+}
+
+// fastest is a user's configuration in which the fastest plan is preferred.
+func fastest(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "gpurun"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "gpurun", "config.toml"), []byte("[recovery]\nprefer = \"speed\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // TestPlannerJobs starts each job of the contests once on the CPU, in small, with its

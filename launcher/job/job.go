@@ -196,7 +196,7 @@ const (
 // Recovery is the policy: what gpurun may do to get the job trained.
 type Recovery struct {
 	Mode   string // "predict", "ladder" or "off"
-	Prefer string // "speed" or "tree"
+	Prefer string // "exact", "speed" or "tree"
 	// Climb lets a run go up to a faster plan, once, where there is room for it.
 	Climb       bool
 	MaxAttempts int    // from 1
@@ -257,7 +257,7 @@ func defaults() *Job {
 		},
 		Recovery: Recovery{
 			Mode:             "predict",
-			Prefer:           "speed",
+			Prefer:           string(strategy.ExactFirst),
 			Climb:            true,
 			MaxAttempts:      20,
 			Numerics:         "mixed-precision",

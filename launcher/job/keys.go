@@ -131,7 +131,7 @@ var launchKeys = []Key{
 
 var recoveryKeys = []Key{
 	{Name: "mode", Form: TextForm, Words: modes, Default: `"predict"`, About: "ladder: one rung at a time; off: run, name the cause, change nothing"},
-	{Name: "prefer", Form: TextForm, Words: prefers, Default: `"speed"`, About: "tree: among plans that fit, the first in the order of the rungs"},
+	{Name: "prefer", Form: TextForm, Words: prefers, Default: `"exact"`, About: "exact: plans that train the same come before those that are equal on average; speed: the fastest of both; tree: the order of the rungs"},
 	{Name: "climb", Form: TruthForm, Default: "true", About: "one relaunch, at a checkpoint, to a faster plan where memory is left; false: only proposed"},
 	{Name: "max_attempts", Form: NumberForm, Least: 1, Most: many, Default: "20", About: "how often the job is started at most"},
 	{Name: "numerics", Form: TextForm, Words: numerics, Default: `"mixed-precision"`, About: "preserve: same dtypes and optimizer; any: also rung 7"},

@@ -11,7 +11,7 @@ import (
 // modes, prefers and numerics are the words of the policy.
 var (
 	modes    = []string{string(strategy.Predict), string(strategy.Ladder), string(strategy.Off)}
-	prefers  = []string{string(strategy.Speed), string(strategy.Tree)}
+	prefers  = []string{string(strategy.ExactFirst), string(strategy.Speed), string(strategy.Tree)}
 	numerics = []string{string(strategy.Preserve), string(strategy.MixedPrecision), string(strategy.Any)}
 )
 

@@ -98,7 +98,7 @@ func ranksOf(j strategy.Job) string {
 // policyOf says the policy in the words of train.toml.
 func policyOf(p strategy.Policy) string {
 	words := []string{
-		"mode " + string(p.Mode), "prefer " + cmp.Or(string(p.Prefer), string(strategy.Speed)), "numerics " + string(p.Numerics),
+		"mode " + string(p.Mode), "prefer " + cmp.Or(string(p.Prefer), string(strategy.ExactFirst)), "numerics " + string(p.Numerics),
 		fmt.Sprintf("at most %s", count(p.MaxAttempts, "attempt")),
 	}
 	if len(p.Never) > 0 {

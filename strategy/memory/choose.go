@@ -10,8 +10,7 @@ import (
 type Candidate struct {
 	Plan Plan
 	// Group orders kinds of change: a plan of a group is taken only where no lower group
-	// has one that fits. 0 is unchanged numerics without offload, then come a permitted
-	// change of numerics, host offload, NVMe, and the last rung's changes.
+	// has one that fits. 0 trains the same, without offload.
 	Group int
 	// Order is the plan's place in the tree's order.
 	Order int
@@ -240,7 +239,7 @@ func (f *Fit) reason(r *rated, p Prediction, all []rated, best int) string {
 	b := &all[best]
 	switch {
 	case r.group > b.group:
-		return "changes more of the job than is needed"
+		return "changes more of the job or its training than is needed"
 	case r.seconds > b.seconds*(1+tie) && b.seconds > 0:
 		return fmt.Sprintf("slower: a step takes %.2f times as long", r.seconds/b.seconds)
 	case r.seconds > 0 && r.seconds < b.seconds*(1-tie): // the tree's order was preferred

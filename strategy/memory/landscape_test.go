@@ -22,6 +22,9 @@ type report struct {
 	LadderRatio    float64 `json:"ladder_ratio_mean"`
 	ErrorMedian    float64 `json:"peak_error_median"`
 	Under5         float64 `json:"under_5_percent"`
+	// ExactRatio is the mean ratio where a plan with the written micro batch comes first.
+	ExactRatio    float64 `json:"exact_ratio_mean"`
+	ExactAttempts float64 `json:"exact_attempts_mean"`
 }
 
 // A trial is a first plan and a cap at which it fails, while some row fits.
@@ -36,6 +39,7 @@ type result struct {
 	trial
 	attempts, ladder   int
 	ratio, ladderRatio float64
+	exact              *result // where exact plans come first
 	chosen             []chosen
 	best               string
 	expected           Prediction // of the best, before the first choice
@@ -148,8 +152,17 @@ func (t trial) walk(options []option) (attempts int, samples float64) {
 	return attempts, 0
 }
 
+// group is an option's: a smaller micro batch counts as equal on average where exact plans
+// come first.
+func (o option) group(exactFirst bool) int {
+	if o.changed {
+		return 2
+	}
+	return int(given(exactFirst && o.accum > 1))
+}
+
 // play lets the planner go about a trial.
-func (t trial) play() result {
+func (t trial) play(exactFirst bool) result {
 	options := t.options()
 	best, what := t.best(options)
 	out := result{trial: t, attempts: 1, best: what}
@@ -167,7 +180,7 @@ func (t trial) play() result {
 		}
 		var candidates []Candidate
 		for _, o := range options {
-			candidates = append(candidates, Candidate{Plan: o.s.plan(o.accum), Group: int(given(o.changed)), Order: o.order})
+			candidates = append(candidates, Candidate{Plan: o.s.plan(o.accum), Group: o.group(exactFirst), Order: o.order})
 		}
 		c := Choose(f, candidates, "fastest")
 		at := c.Index
@@ -211,7 +224,9 @@ func TestLandscapeReport(t *testing.T) {
 	for _, l := range readLandscape(t, file) {
 		var results []result
 		for _, c := range trials(l) {
-			results = append(results, c.play())
+			played, exact := c.play(false), c.play(true)
+			played.exact = &exact
+			results = append(results, played)
 		}
 		if len(results) > 0 {
 			t.Logf("%-22s %s", l.head.Model, line(summary(results)))
@@ -266,6 +281,8 @@ func summary(all []result) report {
 		r.RatioMean += c.ratio / n
 		r.LadderAttempts += float64(c.ladder) / n
 		r.LadderRatio += c.ladderRatio / n
+		r.ExactRatio += c.exact.ratio / n
+		r.ExactAttempts += float64(c.exact.attempts) / n
 		ratios = append(ratios, c.ratio)
 		for _, p := range c.chosen {
 			errors = append(errors, math.Abs(p.mean-p.actual)/p.actual)
@@ -293,7 +310,7 @@ func quantile(v []float64, q float64) float64 {
 
 // line is a report in JSON, its figures to three digits.
 func line(r report) string {
-	for _, v := range []*float64{&r.AttemptsLE2, &r.AttemptsMean, &r.RatioMedian, &r.RatioMean, &r.RatioP10, &r.LadderAttempts, &r.LadderRatio, &r.ErrorMedian, &r.Under5} {
+	for _, v := range []*float64{&r.AttemptsLE2, &r.AttemptsMean, &r.RatioMedian, &r.RatioMean, &r.RatioP10, &r.LadderAttempts, &r.LadderRatio, &r.ErrorMedian, &r.Under5, &r.ExactRatio, &r.ExactAttempts} {
 		*v = math.Round(*v*1e4) / 1e4
 	}
 	b, err := json.Marshal(r)
