@@ -14,6 +14,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/own"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A choice is a recipe, why it was chosen, and the command with all that was read
@@ -26,6 +27,8 @@ type choice struct {
 	// written is what the user wrote in train.toml, without what was recognised.
 	written  recipes.Recipe
 	warnings []string
+	// loss is what recipe and source show of the job's loss.
+	loss strategy.Loss
 }
 
 // choose finds the recipe: named, from a file, or recognised; train.toml's own
@@ -41,6 +44,15 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 	if c.recipe.Name == "" && s.auto() {
 		c.warnings = append(c.warnings, guest(scriptSettings, func() (err error) {
 			c, err = s.own(ctx, c)
+			return err
+		})...)
+	}
+	switch {
+	case c.script != nil:
+		c.loss = c.script.Loss()
+	case c.recipe.Name != "":
+		c.warnings = append(c.warnings, guest(lossOfSource, func() (err error) {
+			c, err = s.judge(ctx, c)
 			return err
 		})...)
 	}

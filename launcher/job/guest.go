@@ -19,6 +19,7 @@ const (
 	usedFramework      inference = "the job's framework"
 	scriptSettings     inference = "where the script keeps its settings"
 	scriptArguments    inference = "the arguments of the script"
+	lossOfSource       inference = "what the loss is"
 	joinsGroup         inference = "whether the script joins a process group"
 	batchSchedule      inference = "whether the learning rate follows from the number of batches"
 	inProcess          inference = "what can be changed in the process"

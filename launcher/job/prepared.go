@@ -74,7 +74,7 @@ func (r Resolved) understand() (p *Prepared, err error) {
 			return p, refused
 		}
 		r.warnings = slices.Concat(r.warnings, warnings)
-		r.evidence, r.script, inferred = nil, nil, false
+		r.evidence, r.script, r.loss, inferred = nil, nil, strategy.Loss{}, false
 	}
 	r.recipe = recipes.Recipe{}
 	return r.byRecipe()
@@ -190,7 +190,7 @@ func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.resolved
 	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.local, DataParallel: r.at.DataParallel, Written: p.Plan(),
-		Ceiling: r.job.Limits.DeviceMemory,
+		Ceiling: r.job.Limits.DeviceMemory, Loss: r.loss,
 		Resumption: strategy.Resumption{
 			Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts, Own: r.recipe.Name == "" || r.recipe.Resume.Own, Exact: r.recipe.Resume.Exact,
 		}}

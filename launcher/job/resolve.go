@@ -7,6 +7,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/own"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A Resolved job is one whose ranks and recipe are known. It does not change.
@@ -19,6 +20,7 @@ type Resolved struct {
 	script   *own.Script     // what the source of a script of one's own says; nil for another
 	written  recipes.Recipe  // of which the user wrote every part in train.toml
 	command  recipes.Command // with the files that were read to recognise it
+	loss     strategy.Loss   // as recipe and source show it
 }
 
 // Resolve finds out how many ranks a job has, and which recipe. Only a job of some
@@ -29,7 +31,7 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, err
 	}
-	r.recipe, r.evidence, r.command, r.script, r.written = c.recipe, c.evidence, c.command, c.script, c.written
+	r.recipe, r.evidence, r.command, r.script, r.written, r.loss = c.recipe, c.evidence, c.command, c.script, c.written, c.loss
 	if r.processes, err = s.count(c); err != nil {
 		return Resolved{}, err
 	}

@@ -20,6 +20,7 @@ const (
 	inCondition  = "condition"
 	inCheckpoint = "checkpoint"
 	inProof      = "proof"
+	inLoss       = "loss"
 	// inWords has the reader's own names for keys: knobs, values, packages.
 	inWords = "words"
 )
@@ -29,7 +30,7 @@ const (
 var keys = map[string][]string{
 	inRecipe: {
 		"name", "title", "rules", "parser", "arguments", "versions", "detect", "resume", "progress", "knobs", "parallel", "deepspeed", "own_oom", "also",
-		"checkpoint", "proof",
+		"checkpoint", "proof", "loss",
 	},
 	inDetect:     {"imports", "unless", "args", "env", "keys", "over", "source", "programs"},
 	inResume:     {"latest", "args", "pointer", "needs", "pin", "env", "lost", "data", "shifts", "values", "also"},
@@ -43,6 +44,7 @@ var keys = map[string][]string{
 	inCondition:  {"knob", "ranks", "is", "values", "reason", "unknown", "missing"},
 	inCheckpoint: {"knob", "survives", "reason"},
 	inProof:      {"knob", "line", "file", "path", "values"},
+	inLoss:       {"class", "reason", "versions", "source", "unless"},
 }
 
 // Keys are the names of all keys of the language, sorted, each once.

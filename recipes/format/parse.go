@@ -64,6 +64,7 @@ func parse(text []byte, rules Rules) (Recipe, []Problem, *document.Fault) {
 	r.Relaunch = parseSettings(n, "also", "")
 	r.Checkpoint = parseCheckpoint(n)
 	r.Proofs = parseProofs(n)
+	r.Losses = parseLosses(n)
 	n.done()
 	for _, name := range r.Rules {
 		rule, known := rules[name]

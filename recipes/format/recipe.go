@@ -51,6 +51,9 @@ type Recipe struct {
 	Checkpoint []Survival
 	// Proofs are where it shows that a change took effect.
 	Proofs []Proof
+	// Losses say what the framework does with the loss of a micro batch; the first that is
+	// for the installed versions counts.
+	Losses []Loss
 }
 
 // Detection says by which marks a command is recognised as the framework's.
@@ -178,6 +181,11 @@ func (r Recipe) Places() []Place {
 			all = append(all, c.Place)
 		}
 		settings = append(settings, knob.Also...)
+	}
+	for _, l := range r.Losses {
+		for _, c := range l.Unless {
+			all = append(all, c.Place)
+		}
 	}
 	for _, places := range r.Resume.Values {
 		all = append(all, places...)

@@ -232,7 +232,11 @@ func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
 		}
 		refused = &micro.Refusal // which is what would be changed
 	}
-	switch {
+	s.loss = s.ownLoss(found, d)
+	switch why := s.scaled(found, d); {
+	case why != "":
+		*refused = why
+		return
 	case !s.lossDivided(found, d):
 		*refused = fmt.Sprintf("the loss is not seen to be divided by it, so that the gradients would grow with it (%s)", d.gate.place)
 		return
@@ -265,28 +269,22 @@ func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
 
 // lossDivided reports whether the loss is divided by the accumulation.
 func (s *Script) lossDivided(found *Finding, d divisor) bool {
-	if d.gate.Kind == "framework" || s.facts.Divided {
-		return true
+	return d.gate.Kind == "framework" || slices.ContainsFunc(s.facts.Losses, func(l use) bool {
+		return l.Op == "/" && s.isAccumulation(l.Value, found, d) ||
+			l.Op == "*" && l.Value.Op == "/" && len(l.Value.Of) == 2 && s.isAccumulation(l.Value.Of[1], found, d)
+	})
+}
+
+// isAccumulation reports whether a value is the number of micro batches to a step.
+func (s *Script) isAccumulation(v value, found *Finding, d divisor) bool {
+	if found.Derived {
+		return fmt.Sprint(s.facts.text(v)) == fmt.Sprint(s.facts.text(d.value))
 	}
-	same := func(v value) bool {
-		if found.Derived {
-			return fmt.Sprint(s.facts.text(v)) == fmt.Sprint(s.facts.text(d.value))
+	for _, one := range v.alternatives() {
+		for one.Op == "float" && len(one.Of) == 1 || one.Op == "max" && len(one.Of) == 2 {
+			one = one.Of[len(one.Of)-1]
 		}
-		for _, one := range v.alternatives() {
-			for one.Op == "float" && len(one.Of) == 1 || one.Op == "max" && len(one.Of) == 2 {
-				one = one.Of[len(one.Of)-1]
-			}
-			if t, ok := s.facts.single(one); ok && t.key == found.target.key {
-				return true
-			}
-		}
-		return false
-	}
-	for _, l := range s.facts.Losses {
-		switch {
-		case l.Op == "/" && same(l.Value):
-			return true
-		case l.Op == "*" && l.Value.Op == "/" && len(l.Value.Of) == 2 && same(l.Value.Of[1]):
+		if t, ok := s.facts.single(one); ok && t.key == found.target.key {
 			return true
 		}
 	}

@@ -40,6 +40,7 @@ type Script struct {
 	Resume  Resume
 
 	facts  Facts
+	loss   strategy.Loss
 	script string
 	argv   []string
 	read   func(path string) []byte
@@ -245,19 +246,9 @@ func (s *Script) equivalent(micro, accumulation *Finding) {
 	if micro.Doubt != "" {
 		return
 	}
-	for _, u := range s.facts.Unlike {
-		switch u.Kind {
-		case "norm":
-			micro.Refusal = fmt.Sprintf("BatchNorm (%s) has the statistics of one micro batch, whatever is accumulated", u.place)
-		case "models":
-			micro.Refusal = fmt.Sprintf("the model of %s (%s) may have BatchNorm, with the statistics of one micro batch", u.Text, u.place)
-		case "pairs":
-			micro.Refusal = fmt.Sprintf("the loss compares the samples of one micro batch with each other (%s)", u.place)
-		}
-		if micro.Refusal != "" {
-			micro.Refusal += ": an entry micro_batch_size in [knobs] with min = … says how small it may be"
-			return
-		}
+	if why := s.unequal(accumulation, micro); why != "" {
+		micro.Refusal = why + bounded
+		return
 	}
 	if at, follows := s.rateFollows(micro.target, accumulation); follows {
 		micro.Refusal = fmt.Sprintf("the learning rate is computed from it (%s), and would change with it", at)

@@ -22,11 +22,19 @@ var (
 	settingsPart string
 	//go:embed facts/training.py
 	trainingPart string
+	//go:embed facts/loss.py
+	lossPart string
 )
 
 // Program is what an interpreter runs, given Input on its standard input; what it
-// prints is for Read. It needs Python 3.8.
-var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart}, "\n\n")
+// prints is for Read. It needs Python 3.8. The parts come with the input, since together
+// they are longer than one argument of a command may be.
+const Program = `import json, sys
+given = json.loads(sys.stdin.buffer.read().decode("utf-8", "replace"))
+exec(compile(given["program"], "facts", "exec"), {"__name__": "facts", "sources": given["sources"]})`
+
+// reader is what reads the sources.
+var reader = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, lossPart}, "\n\n")
 
 // A Source is one Python file, by the path under which people know it.
 type Source struct {
@@ -35,7 +43,9 @@ type Source struct {
 }
 
 // Input is what Program reads: the script, then its local modules.
-func Input(sources []Source) ([]byte, error) { return json.Marshal(sources) }
+func Input(sources []Source) ([]byte, error) {
+	return json.Marshal(map[string]any{"program": reader, "sources": sources})
+}
 
 // Facts are what a job's sources say.
 type Facts struct {
@@ -50,7 +60,9 @@ type Facts struct {
 	Bounds      []use      `json:"bounds"`
 	Asserts     []use      `json:"asserts"`
 	Checkpoints []use      `json:"checkpoints"`
-	Unlike      []use      `json:"unlike"`
+	Unlike      []unlike   `json:"unlike"`
+	Trained     []trained  `json:"trained"`
+	Draws       []use      `json:"draws"` // of random numbers, for each micro batch
 	Saves       []use      `json:"saves"`
 	Loads       []use      `json:"loads"`
 	Made        []use      `json:"made"`
@@ -58,7 +70,6 @@ type Facts struct {
 	Backwards   []use      `json:"backwards"`
 	Namespace   string     `json:"namespace"` // what parse_args returns is called
 	Restores    bool       `json:"restores"`  // an optimizer's state is loaded
-	Divided     bool       `json:"divided"`   // by a framework, in its backward
 	Parallel    bool       `json:"parallel"`  // torch.nn.DataParallel
 	Hydra       *hydra     `json:"hydra"`
 	Modules     int        `json:"modules"`
@@ -137,6 +148,23 @@ type cover struct {
 type schedule struct {
 	use
 	ID int `json:"id"`
+}
+
+// An unlike is what makes a batch more than the sum of its samples. ID is that of a
+// statement that the optimizer's gate may cover, 0 for none.
+type unlike struct {
+	use
+	ID int `json:"id"`
+}
+
+// A trained is an expression that is backpropagated, as a loss.
+type trained struct {
+	place
+	Kind string  `json:"kind"` // "mean", "masked", "sum", "pairs", "unknown", "data", "handed"
+	Text string  `json:"text"` // what it is, or why it is no plain mean
+	By   []value `json:"by"`   // what it is divided by
+	Root string  `json:"root"` // "backward", "engine", "training_step", "compute_loss", "forward"
+	At   int     `json:"at"`   // the line on which it is backpropagated
 }
 
 type step struct {

@@ -1,4 +1,4 @@
-# Reads a job's Python sources, which come as JSON, and says as JSON what they say of
+# Reads a job's Python sources, which are given as sources, and says as JSON what they say of
 # the job's own settings: which there are, and where their values go. Nothing of the
 # job is imported or run. Values are expressions whose names are looked up through
 # assignments, attributes and calls of local functions, whatever the order in which

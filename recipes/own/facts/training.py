@@ -481,7 +481,6 @@ class Training(Settings):
                 "saves": saved, "loads": loaded, "made": made, "restores": restored, "hydra": self.hydra, "split": split, "modules": len(self.files), "failed": self.failed,
                 "namespace": next((t for c, _ in self.calls.get("parse_args", []) + self.calls.get("parse_known_args", []) for t in [self.targets.get(id(c), "")] if re.match(r"^\w+$", t)), ""),
                 "backwards": [{"file": s.file.path, "line": c.lineno, "text": text(c.func.value)} for c, s in self.calls.get("backward", []) if isinstance(c.func, ast.Attribute)],
-                "divided": any(last(c.func) == "backward" and re.search(r"accel|engine|fabric", text(c.func), re.I) for c, _ in self.calls.get("backward", [])),
                 "parallel": bool(self.calls.get("DataParallel"))}
 
 
@@ -497,12 +496,3 @@ def literal(node):
         return {"default": None, "known": True}
     value, known = constant(node)
     return {"default": value if known else None, "known": known}
-
-
-def main():
-    sys.setrecursionlimit(5000)
-    sources = json.loads(sys.stdin.buffer.read().decode("utf-8", "replace"))
-    sys.stdout.write("\n" + json.dumps(Training(sources).facts()) + "\n")
-
-
-main()

@@ -1,0 +1,67 @@
+package recipes_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// TestRecipesSayWhatTheyDoWithTheLoss: a recipe whose micro batch can be changed says what
+// that does to the training.
+func TestRecipesSayWhatTheyDoWithTheLoss(t *testing.T) {
+	all, err := recipes.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if micro, there := r.Knobs[strategy.MicroBatchSize]; there && micro.Absent == "" && len(r.Losses) == 0 {
+			t.Errorf("%s changes the micro batch, and says nothing of the loss", r.Name)
+		}
+	}
+}
+
+// TestLossOfARecipe: the first entry counts that is for the installed versions, the script
+// and the command.
+func TestLossOfARecipe(t *testing.T) {
+	r, err := recipes.ParseFile("x.toml", []byte(`name = "x"
+[[loss]]
+class = "average"
+reason = "KTO compares"
+source = ["KTOTrainer"]
+[[loss]]
+class = "weighted"
+reason = "by tokens"
+versions = { transformers = ">=4.46" }
+unless = [{ arg = "--loss", is = ["kto"], reason = "kto has statistics" }]
+[[loss]]
+class = "script"
+reason = "divided"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		version, script string
+		argv            []string
+		want            strategy.Loss
+		computed        bool
+	}{
+		"a new version":   {"4.57", "", nil, strategy.Loss{Class: strategy.Exact, Reason: "by tokens", Weighted: true}, false},
+		"an old one":      {"4.40", "", nil, strategy.Loss{Class: strategy.Average, Reason: "the loss was not recognised"}, true},
+		"another method":  {"4.57", "trainer = KTOTrainer(model)", nil, strategy.Loss{Class: strategy.Average, Reason: "KTO compares"}, false},
+		"another setting": {"4.57", "", []string{"--loss", "kto"}, strategy.Loss{Class: strategy.Average, Reason: "kto has statistics"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := r.LossOf(recipes.Command{Argv: append([]string{"train.py"}, test.argv...), Script: []byte(test.script), Packages: map[string]string{"transformers": test.version}})
+			if got := found.Known(); got != test.want || found.Computed() != test.computed {
+				t.Errorf("%+v, computed by the job %v", got, found.Computed())
+			}
+		})
+	}
+	_, err = recipes.ParseFile("x.toml", []byte("name = \"x\"\n[[loss]]\nclass = \"exakt\"\n"))
+	if err == nil || !strings.Contains(err.Error(), `x.toml:3:9: loss[0].class: unknown value "exakt"`) || !strings.Contains(err.Error(), "what the framework does with the loss is missing") {
+		t.Errorf("%v", err)
+	}
+}

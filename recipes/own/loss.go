@@ -1,0 +1,160 @@
+package own
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// bounded is how a user says that a smaller micro batch is right nevertheless.
+const bounded = ": an entry micro_batch_size in [knobs] with min = … says how small it may be"
+
+// unknownLoss is why the class of a job is not exact of whose loss nothing is known.
+const unknownLoss = "the loss was not recognised"
+
+// Loss is what the source says of the job's loss; empty where it says nothing of the
+// accumulation either.
+func (s *Script) Loss() strategy.Loss { return s.loss }
+
+// LibraryLoss is what the source says of a loss that a framework divides by the
+// accumulation. found is false where the job's own code computes none.
+func (s *Script) LibraryLoss() (loss strategy.Loss, found bool) {
+	all := s.facts.roots(nil)
+	return s.classified(all, nil), len(all) > 0
+}
+
+// Unequal is why a smaller micro batch is another training, whatever is accumulated, where
+// a framework trains the job; empty where nothing says so.
+func (s *Script) Unequal() string {
+	if why := s.unequal(nil, nil); why != "" {
+		return why + bounded
+	}
+	if t, is := s.facts.sum(nil); is {
+		return fmt.Sprintf("the loss is a sum over the samples (%s: %s), and is divided by the accumulation: smaller micro batches would have smaller gradients", t.place, t.Text) + bounded
+	}
+	return ""
+}
+
+// unequal is what makes a batch more than the sum of its samples. What the gate of the
+// accumulation covers is done once a step; nil is the gate of a framework.
+func (s *Script) unequal(accumulation, micro *Finding) string {
+	var covered map[int]bool
+	if accumulation != nil && micro != nil {
+		covered = s.covered(accumulation, micro)
+	}
+	for _, u := range s.facts.Unlike {
+		framework := micro == nil
+		switch {
+		case u.Kind == "norm" && !(framework && strings.Contains(u.Text, "convert")):
+			return fmt.Sprintf("BatchNorm (%s) has the statistics of one micro batch, whatever is accumulated", u.place)
+		case u.Kind == "models" && !framework:
+			return fmt.Sprintf("the model of %s (%s) may have BatchNorm, with the statistics of one micro batch", u.Text, u.place)
+		case u.Kind == "pairs":
+			return fmt.Sprintf("the loss compares the samples of one micro batch with each other (%s)", u.place)
+		case u.Kind == "state" && !covered[u.ID]:
+			return fmt.Sprintf("each micro batch updates what later ones use (%s: %s)", u.place, u.Text)
+		case u.Kind == "optimizers":
+			return fmt.Sprintf("two optimizers make steps in one loop, as for a GAN (%s: %s)", u.place, u.Text)
+		}
+	}
+	return ""
+}
+
+// roots are what is backpropagated. In a job that makes its own steps, by way of a gate,
+// that is what its loops backpropagate.
+func (f Facts) roots(g *gate) []trained {
+	var all, handed []trained
+	for _, t := range f.Trained {
+		switch {
+		case g != nil && g.Kind != "framework" && t.Root != "backward" && t.Root != "engine", g != nil && t.Root == "forward":
+		case t.Kind == "handed":
+			handed = append(handed, t)
+		default:
+			all = append(all, t)
+		}
+	}
+	if len(all) == 0 {
+		return handed
+	}
+	return all
+}
+
+// sum is a loss that adds up the samples.
+func (f Facts) sum(g *gate) (trained, bool) {
+	all := f.roots(g)
+	if i := slices.IndexFunc(all, func(t trained) bool { return t.Kind == "sum" }); i >= 0 {
+		return all[i], true
+	}
+	return trained{}, false
+}
+
+// divisions counts by how many factors a loss is divided that are the accumulation.
+func (s *Script) divisions(t trained, found *Finding, d divisor) int {
+	n := 0
+	if d.gate.Kind == "framework" {
+		n = 1
+	}
+	for _, by := range t.By {
+		if s.isAccumulation(by, found, d) {
+			n++
+		}
+	}
+	return n
+}
+
+// scaled is why the gradients would have another scale with another accumulation.
+func (s *Script) scaled(found *Finding, d divisor) string {
+	for _, t := range s.facts.roots(&d.gate) {
+		n := s.divisions(t, found, d)
+		switch {
+		case n > 1:
+			return fmt.Sprintf("the loss is divided by it more than once (%s:%d), so that the gradients would shrink with it", t.File, t.At)
+		case n == 1 && t.Kind == "sum":
+			return fmt.Sprintf("the loss is a sum over the samples (%s: %s), and is divided by it: smaller micro batches would have smaller gradients", t.place, t.Text)
+		}
+	}
+	return ""
+}
+
+// ownLoss is what the source says of a loss that the script's own loop divides.
+func (s *Script) ownLoss(found *Finding, d divisor) strategy.Loss {
+	return s.classified(s.facts.roots(&d.gate), func(t trained) (by string, ok bool) {
+		return cmp.Or(found.Name(), s.facts.text(d.value)), s.divisions(t, found, d) == 1
+	})
+}
+
+// classified is the weakest class of several losses. divided says by what one is divided;
+// nil: by the framework.
+func (s *Script) classified(all []trained, divided func(trained) (by string, ok bool)) strategy.Loss {
+	average := func(reason string, args ...any) strategy.Loss {
+		return strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf(reason, args...)}
+	}
+	if len(all) == 0 {
+		return average(unknownLoss)
+	}
+	loss := strategy.Loss{}
+	for _, t := range all {
+		by, ok := "the framework", true
+		if divided != nil {
+			by, ok = divided(t)
+		}
+		switch {
+		case t.Kind == "masked":
+			return average("%s (%s)", t.Text, t.place)
+		case t.Kind == "unknown":
+			return average("the loss was not recognised as a mean: %s (%s)", t.Text, t.place)
+		case t.Kind != "mean":
+			return average("%s (%s)", unknownLoss, t.place)
+		case !ok:
+			return average("the loss is not seen to be divided by %s (%s:%d)", by, t.File, t.At)
+		case len(s.facts.Draws) > 0:
+			return average("random numbers are drawn for each micro batch (%s: %s)", s.facts.Draws[0].place, s.facts.Draws[0].Text)
+		case loss.Class == "":
+			loss = strategy.Loss{Class: strategy.Exact, Reason: fmt.Sprintf("the loss is a mean over the samples (%s), divided by %s", t.place, by)}
+		}
+	}
+	return loss
+}

@@ -1,0 +1,69 @@
+package own
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// trains is a script whose loop has a loss of its own: what is computed before the loop, and
+// the statements that make loss of out and y.
+func trains(before, loss string) string {
+	return head + "import torch.nn as nn\nimport torch.nn.functional as F\nmodel = torch.nn.Linear(4, 4)\n" + before + `
+train_loader = DataLoader(train_set, batch_size=args.batch_size, shuffle=True)
+for i, (x, y) in enumerate(train_loader):
+    out = model(x)
+` + "    " + strings.ReplaceAll(strings.TrimSpace(loss), "\n", "\n    ") + `
+    if (i + 1) % args.accum == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+`
+}
+
+// TestLossIsRecognised: the class of a script's loss, and what it rests on.
+func TestLossIsRecognised(t *testing.T) {
+	const exact, average = strategy.Exact, strategy.Average
+	for name, test := range map[string]struct {
+		before, loss string
+		class        strategy.Training
+		reason       string
+	}{
+		"a function":                     {"", "loss = F.cross_entropy(out, y) / args.accum\nloss.backward()", exact, "the loss is a mean over the samples (train.py:15), divided by --accum"},
+		"in two steps":                   {"", "loss = F.mse_loss(out, y)\nloss = loss / args.accum\nloss.backward()", exact, "(train.py:15), divided by --accum"},
+		"in place":                       {"", "loss = F.mse_loss(out, y)\nloss /= args.accum\nloss.backward()", exact, ""},
+		"a criterion":                    {"criterion = nn.CrossEntropyLoss(label_smoothing=.1).cuda()", "loss = criterion(out, y)\n(loss / args.accum).backward()", exact, ""},
+		"where there are several":        {"criterion = nn.BCEWithLogitsLoss()", "loss = criterion(out, y)\nif args.accum > 1:\n    loss = loss / args.accum\nloss.backward()", exact, ""},
+		"a scaler":                       {"scaler = torch.cuda.amp.GradScaler()", "with torch.autocast('cuda'):\n    loss = F.l1_loss(out, y)\nscaler.scale(loss / args.accum).backward()", exact, ""},
+		"an expression":                  {"", "loss = ((out - y) ** 2).mean()\n(loss / args.accum).backward()", exact, ""},
+		"per sample, then their mean":    {"", "loss = F.cross_entropy(out, y, reduction='none').mean()\n(loss / args.accum).backward()", exact, ""},
+		"a sum over the samples' number": {"", "loss = F.mse_loss(out, y, reduction='sum') / x.size(0)\n(loss / args.accum).backward()", exact, ""},
+		"the inverse":                    {"", "loss = F.mse_loss(out, y) * (1.0 / args.accum)\nloss.backward()", exact, ""},
+		"two of them":                    {"", "a = F.mse_loss(out, y)\nb = F.l1_loss(out, y)\nloss = a + 0.1 * b\n(loss / args.accum).backward()", exact, ""},
+		"a penalty on weights":           {"", "loss = F.mse_loss(out, y) + 1e-4 * sum(p.pow(2).sum() for p in model.parameters())\n(loss / args.accum).backward()", exact, ""},
+		"a model that computes it":       {"class Net(nn.Module):\n    def forward(self, x, y):\n        out = self.net(x)\n        return out, F.cross_entropy(out, y)\nnet = Net()", "_, loss = net(x, y)\n(loss / args.accum).backward()", exact, "(train.py:14)"},
+		"a library's classifier":         {"from transformers import AutoModelForSequenceClassification\nnet = AutoModelForSequenceClassification.from_pretrained('bert')", "loss = net(input_ids=x, labels=y).loss\n(loss / args.accum).backward()", exact, ""},
+		"a library's language model":     {"from transformers import AutoModelForCausalLM\nnet = AutoModelForCausalLM.from_pretrained('gpt2')", "loss = net(input_ids=x, labels=y).loss\n(loss / args.accum).backward()", average, "leaves out labels of -100 (train.py:16)"},
+		"its labels are its inputs":      {"from transformers import AutoModelForCausalLM\nnet = AutoModelForCausalLM.from_pretrained('gpt2')", "loss = net(input_ids=x, labels=x).loss\n(loss / args.accum).backward()", exact, ""},
+		"tokens that are left out":       {"", "loss = F.cross_entropy(out, y, ignore_index=0) / args.accum\nloss.backward()", average, "the mean leaves out ignore_index (train.py:15)"},
+		"classes with weights":           {"criterion = nn.CrossEntropyLoss(weight=torch.ones(4))", "loss = criterion(out, y) / args.accum\nloss.backward()", average, "the mean is weighted by classes"},
+		"a mask":                         {"", "mask = y > 0\nloss = (F.cross_entropy(out, y, reduction='none') * mask).sum() / mask.sum()\n(loss / args.accum).backward()", average, "it is divided by mask.sum()"},
+		"some of the elements":           {"", "mask = y > 0\nloss = F.cross_entropy(out, y, reduction='none')[mask].mean()\n(loss / args.accum).backward()", average, "some of the elements"},
+		"the root of a mean":             {"", "loss = torch.sqrt(F.mse_loss(out, y))\n(loss / args.accum).backward()", average, "it is no plain mean"},
+		"a product of means":             {"", "loss = F.mse_loss(out, y) * F.l1_loss(out, y)\n(loss / args.accum).backward()", average, "it is no plain mean"},
+		"a part that is not known":       {"", "loss = F.mse_loss(out, y) + penalty(out)\n(loss / args.accum).backward()", average, "penalty(out), was not recognised"},
+		"noise":                          {"", "loss = F.mse_loss(out + torch.randn_like(out), y)\n(loss / args.accum).backward()", average, "random numbers are drawn for each micro batch (train.py:15"},
+		"nothing that is known":          {"", "loss = distance(out, y)\n(loss / args.accum).backward()", average, "the loss was not recognised (train.py:16)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := decided(t, map[string]string{"train.py": trains(test.before, test.loss)})
+			if got := s.Loss(); got.Class != test.class || !strings.Contains(got.Reason, test.reason) || got.Reason == "" {
+				t.Errorf("%+v, want %s, %s", got, test.class, test.reason)
+			}
+			if got := s.summary(strategy.MicroBatchSize); got != "--batch-size" {
+				t.Errorf("the micro batch is %s", got)
+			}
+		})
+	}
+}
