@@ -1,9 +1,12 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
+
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // Ineffective lists the changes that did not take effect: knobs that a plan has with
@@ -73,6 +76,9 @@ func (j Job) doubts(history []Attempt) map[Knob]string {
 				doubts[k] += " (" + reason + ")"
 			}
 		}
+		if why := j.gaveUp(a); why != "" {
+			doubts[ActivationCheckpointing] = why
+		}
 		for k, pair := range j.Misread(a.Plan, a.Observed) {
 			doubts[k] = fmt.Sprintf("%s was read as %s, and the job said in attempt %d that it used %s", k.Short(), pair[0], a.N, pair[1])
 		}
@@ -114,7 +120,18 @@ func (s *situation) lost() string {
 
 // notTaken: the attempt says nothing about its plan, since it ran with another one.
 func (s *situation) notTaken() bool {
-	return len(s.history) > 1 && (s.last.Halted || s.diagnosis.Fatal && s.job.BatchBroken(s.last.Plan, s.last.Observed))
+	return len(s.history) > 1 && (s.last.Halted || s.diagnosis.Fatal && s.job.BatchBroken(s.last.Plan, s.last.Observed) || s.job.gaveUp(s.last) != "")
+}
+
+// gaveUp says why a process ended itself: blocks that it recomputed gave something else than
+// before, so that its gradients would not have been the job's own. Empty where it did not.
+func (j Job) gaveUp(a Attempt) string {
+	k := ActivationCheckpointing
+	failed := a.Diagnosis.Cause == cause.UserError || a.Diagnosis.Cause == cause.Unknown
+	if v := a.Plan[k]; v == "" || v == "none" || j.Knobs[k].By != ByHook || !failed {
+		return ""
+	}
+	return a.Refused[k]
 }
 
 // decideAgain answers the attempt before once more, without the knobs that have
@@ -130,6 +147,7 @@ func decideAgain(s *situation) Decision {
 	if seen := s.last.Loss; why == "" && seen.Scale == ScaleWrong {
 		why = seen.wrong()
 	}
+	why = cmp.Or(why, s.job.gaveUp(s.last))
 	d.Reason = fmt.Sprintf("attempt %d: %s; %s", s.last.N, why, d.Reason)
 	return d
 }

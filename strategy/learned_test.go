@@ -98,6 +98,15 @@ func TestTurnedInTheProcess(t *testing.T) {
 			next:    expandable.With(Plan{ActivationCheckpointing: "none", OffloadActivations: "cpu"}),
 			changed: Changes{ActivationCheckpointing: {"full", "none"}, OffloadActivations: {"none", "cpu"}},
 		},
+		"blocks that computed something else when they were run again": {
+			history: []Attempt{
+				told(ended(0, start, oom(cause.Forward)), plain, nil),
+				told(ended(1, full, Diagnosis{Cause: cause.UserError, Fatal: true, Rank: 0}), with(plain, ActivationCheckpointing, "full"), map[Knob]string{ActivationCheckpointing: "Block computes something else"}),
+			},
+			next:    expandable.With(Plan{OffloadActivations: "cpu"}),
+			changed: Changes{OffloadActivations: {"", "cpu"}},
+			reason:  "attempt 1: Block computes something else; attempt 0: CUDA out of memory in forward on rank 0 → ",
+		},
 	} {
 		d := Decide(Policy{Mode: Ladder, MaxAttempts: 20, Numerics: MixedPrecision, NumericsSaid: test.said}, codeOnly(), test.history, Inventory{Accelerator: "cuda", BF16: true})
 		if diff := cmp.Diff(test.next, d.Next); diff != "" && d.Relaunch {

@@ -33,24 +33,25 @@ def refusal(root, value="full"):
     return cached(root) if lists else ""
 
 
-def turn(root, value="full", tell=None):
+def turn(root, value="full", tell=None, count=None):
     """Turns it on: "full" for every block, "selective" for every second.
 
     It gives [what was, what is]. tell(reason) is called where it has to be given up in
-    a later step: the blocks then run as they would have.
+    a later step: the blocks then run as they would have. count() gives the number of the
+    job's optimizer steps so far.
     """
     switches, lists = parts(root)
     done = []
     try:
         for switch in switches:
             done.append(lambda switch=switch: flip(switch, False))
-            flip(switch, True)
+            flip(switch, True, tell, count)
             if value == "selective":
                 thin(switch)
         modules = [m for each in lists for m in each["modules"][:: 2 if value == "selective" else 1]]
         if modules:
             block = load("recompute").Block
-            done.append(load("forwards").wrap("checkpointing", unique(modules), lambda module: block(tell)))
+            done.append(load("forwards").wrap("checkpointing", unique(modules), lambda module: block(tell, count)))
     except BaseException:
         for undo in reversed(done):
             undo()
@@ -113,13 +114,16 @@ def has_switch(module):
     return flagged and not any(load("recompute").is_norm(m) for m in module.modules())
 
 
-def flip(switch, on):
+def flip(switch, on, tell=None, count=None):
     """Turns a switch, without the hook on the embeddings that reentrant checkpointing needs."""
     import functools
 
     from torch.utils import checkpoint
 
     function = functools.partial(checkpoint.checkpoint, use_reentrant=False)
+    if on:
+        compared = load("compared")
+        function = compared.checkpoint(function, tell, compared.Steps(count), "a block of " + type(switch).__name__)
     switch._set_gradient_checkpointing(enable=on, gradient_checkpointing_func=function)
     if not on:
         return

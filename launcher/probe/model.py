@@ -37,7 +37,7 @@ def turn(root):
     wanted = orders.get("turn")
     if not wanted or not orders.get("hooks"):
         return
-    made = rungs.apply(root, wanted, given_up)
+    made = rungs.apply(root, wanted, given_up, lambda: load("steps").clock["n"])
     for key in ("refused", "applied", "failed"):
         process.note(key, made.get(key) or {})
     short = {"activation_checkpointing": "checkpointing", "offload_activations": "activation offload"}

@@ -45,6 +45,7 @@
 //	                  what frameworks are set to
 //	calls.py          orders that change an argument in the job's code
 //	rungs.py …        rungs that are turned inside the model
+//	compared.py       recomputed blocks beside their first run
 //	report.py         the end, and how a file is written
 //
 // # What the probe promises

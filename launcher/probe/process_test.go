@@ -508,7 +508,7 @@ func TestCompiledModelsAreLeftAlone(t *testing.T) {
 			t.Parallel()
 			r := newTrial(t)
 			r.orders = Orders{Script: testdata(t, "compiled.py"), Hooks: true, Turn: strategy.Plan{strategy.ActivationCheckpointing: "full"}}
-			r.parts = map[string]string{"rungs": "def survey(root): return {}\ndef apply(root, turn, tell): return {'refused': {k: 'compiled' for k in turn}}\n"}
+			r.parts = map[string]string{"rungs": "def survey(root): return {}\ndef apply(root, turn, tell, count): return {'refused': {k: 'compiled' for k in turn}}\n"}
 			with := r.train(t, path, r.orders.Script, what)
 			said, _ := r.told(t)
 			r.bare = true

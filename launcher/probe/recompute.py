@@ -1,17 +1,22 @@
 # One block under activation checkpointing: what its forward saves is dropped, and its
 # backward runs the forward once more. That second run must see what the first saw, and
 # leave no trace: statistics, counters and random numbers are as if it had not been.
+import functools
+import inspect
 import random
 import sys
+import types
 import weakref
 
 
 class Block:
     """Runs the forward of one block, in every step."""
 
-    def __init__(self, tell=None):
+    def __init__(self, tell=None, count=None):
         self.tell = tell
         self.given_up = False
+        self.compared = load("compared")
+        self.steps = self.compared.Steps(count)
         self.state = None  # what its forward changes: known after the first call
 
     def __call__(self, module, forward, args, kwargs):
@@ -45,6 +50,7 @@ class Call:
 
         self.block, self.module, self.forward = block, module, forward
         self.phase, self.output, self.error = "new", None, None
+        self.compares, self.sketch = block.steps.forward(), None
         self.tensors = []
         # What is a list now may be longer by the time of the second run.
         self.args = [self.put(value, torch.Tensor) for value in args]
@@ -76,7 +82,11 @@ class Call:
             self.copied = self.first or self.state.writes_inputs
             saved = [kept(t) for t in self.tensors] if self.copied else self.tensors
             versions = [version(t) for t in self.tensors]
-            output = checkpoint(self.step, *saved, use_reentrant=False)
+            if self.compares:
+                with self.block.compared.early_stop_off():
+                    output = checkpoint(self.step, *saved, use_reentrant=False)
+            else:
+                output = checkpoint(self.step, *saved, use_reentrant=False)
             self.output = None
         except Exception as e:
             if self.phase == "begun":
@@ -113,11 +123,13 @@ class Call:
             # do not see it.
             self.error = e
         self.phase = "done"
-        if self.error is None and self.first:
-            try:
+        try:
+            if self.error is None and self.first:
                 self.before = self.state.keep(self.before)
-            except Exception as e:
-                self.block.give_up("%s: %s" % (type(e).__name__, e))
+            if self.error is None and self.compares:
+                self.sketch = self.block.compared.sketch(self.output)
+        except Exception as e:
+            self.block.give_up("%s: %s" % (type(e).__name__, e))
         return self.output
 
     def again(self, tensors):
@@ -127,7 +139,13 @@ class Call:
         args = [self.get(value, tensors) for value in self.args]
         kwargs = {key: self.get(value, tensors) for key, value in self.kwargs.items()}
         with Rewound(self.state, self.before, self.modes):
-            return self.forward(self.module, *args, **kwargs)
+            output = self.forward(self.module, *args, **kwargs)
+        self.block.steps.backward = True
+        if self.sketch is not None:
+            why = self.block.compared.difference(self.sketch, self.block.compared.sketch(output))
+            if why:
+                self.block.compared.fail(type(self.module).__name__, why, self.block.give_up)
+        return output
 
 
 class Slot:
@@ -223,6 +241,7 @@ class State:
         self.places = [Buffer(m, name) for m in modules if id(m) not in plain for name in m._buffers]
         self.places += [Attribute(m, name) for m in modules for name in m.__dict__ if not is_internal(name)]
         self.places += [Names(m) for m in modules]
+        self.places += around(modules)
         self.places += [PythonRandom(), NumpyRandom()]
 
     def read(self):
@@ -339,15 +358,18 @@ class Buffer(Place):
 class Attribute(Place):
     """An attribute of a module, which may be replaced or, if it is a list, changed."""
 
+    def names(self):
+        return self.module.__dict__
+
     def read(self):
-        value = self.module.__dict__.get(self.name, MISSING)
+        value = self.names().get(self.name, MISSING)
         return value, (value.copy() if type(value) in (list, dict, set) else None)
 
     take = read
 
     def changed(self, before):
         value, copy = before
-        now = self.module.__dict__.get(self.name, MISSING)
+        now = self.names().get(self.name, MISSING)
         if now is not value:
             return not (type(now) in (int, float, str, bool, tuple) and type(now) is type(value) and now == value)
         return copy is not None and not same(now, copy)
@@ -358,11 +380,66 @@ class Attribute(Place):
             value.clear()
             value.extend(copy) if type(value) is list else value.update(copy)
         if value is MISSING:
-            self.module.__dict__.pop(self.name, None)
+            self.names().pop(self.name, None)
         else:
-            self.module.__dict__[self.name] = value
+            self.names()[self.name] = value
 
     rewind = put_back
+
+
+class Global(Attribute):
+    """A global of the file that a forward is in, or an attribute of what no weak reference
+    can be had of."""
+
+    def __init__(self, space, name):
+        self.space, self.name = space, name
+
+    def names(self):
+        return self.space
+
+
+def around(modules):
+    """Gives what forwards may change that is no module's of the block: globals that they
+    name, and attributes of other objects that the modules hold, as of their parent."""
+    found, own = {}, {id(m) for m in modules}
+    for module in modules:
+        forward = inspect.unwrap(type(module).forward)
+        space = getattr(forward, "__globals__", {})
+        for name in named(getattr(forward, "__code__", None)):
+            if plain(space.get(name)):
+                found[id(space), name] = Global(space, name)
+        for other in [o for value in list(module.__dict__.values()) for o in held(value) if id(o) not in own]:
+            for name, value in vars(other).items():
+                if plain(value) and not is_internal(name):
+                    found[id(other), name] = of(other, name)
+    return list(found.values())
+
+
+def named(code):
+    """Gives the names that a function's code looks up, also inside it."""
+    if code is None:
+        return set()
+    return set(code.co_names).union(*(named(each) for each in code.co_consts if isinstance(each, types.CodeType)))
+
+
+def plain(value):
+    """Tells whether it is a number or a small container, whose changes are seen and undone."""
+    return type(value) in (int, float) or type(value) in (list, dict, set) and len(value) <= 10000
+
+
+def held(value):
+    """Gives the objects that an attribute refers to, which may be the parent of the block."""
+    values = value if type(value) in (list, tuple) and len(value) <= 4 else [value]
+    values = [v() if isinstance(v, weakref.ref) else v for v in values]
+    skipped = (type, types.ModuleType, types.FunctionType, types.MethodType, functools.partial)
+    return [v for v in values if type(getattr(v, "__dict__", None)) is dict and not isinstance(v, skipped) and not hasattr(v, "element_size")]
+
+
+def of(other, name):
+    try:
+        return Attribute(other, name)
+    except TypeError:
+        return Global(vars(other), name)
 
 
 def same(one, other):

@@ -23,7 +23,7 @@ def looked(rung, root, *value):
         return "the model could not be looked at: " + describe(e)
 
 
-def apply(root, turn, tell=None):
+def apply(root, turn, tell=None, count=None):
     """Turns what turn asks for: {knob: value}.
 
     It is called while the first call of root begins, and gives {"applied": {knob: [old,
@@ -38,11 +38,11 @@ def apply(root, turn, tell=None):
             result["refused"][knob] = "it cannot be turned inside the process"
     for knob, name in ORDER:
         if knob in turn:
-            one(root, knob, name, turn[knob], tell, result)
+            one(root, knob, name, turn[knob], tell, count, result)
     return result
 
 
-def one(root, knob, name, value, tell, result):
+def one(root, knob, name, value, tell, count, result):
     try:
         rung = load(name)
         if value not in rung.VALUES:
@@ -52,7 +52,8 @@ def one(root, knob, name, value, tell, result):
         if reason:
             result["refused"][knob] = reason
             return
-        result["applied"][knob] = rung.turn(root, value, teller(tell, knob))
+        more = {"count": count} if name == "checkpointing" else {}
+        result["applied"][knob] = rung.turn(root, value, teller(tell, knob), **more)
     except Exception as e:
         result["failed"][knob] = describe(e)
 

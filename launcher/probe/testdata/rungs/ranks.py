@@ -86,6 +86,18 @@ class Worker(unittest.TestCase):
     def accumulation(self):
         self.equal(lambda: models.GPT(dropout=0.1), models.words, accumulate=2)
 
+    def second_run_differs(self):
+        """The backward pass fails in each rank before any gradient is reduced."""
+        import differs
+
+        model = DistributedDataParallel(differs.Cooling())
+        AtFirstCall(model, FULL)
+        loss = loss_of(model(models.words(dist.get_rank())), 0)
+        with self.assertRaisesRegex(RuntimeError, "gpurun checkpoints no block"):
+            loss.backward()
+        blocks = model.module.transformer.h
+        self.assertTrue(all(p.grad is None or not p.grad.any() for block in blocks for p in block.parameters()))
+
     def shards(self, wrap, gather):
         """Trains untouched and turned under FSDP, and compares losses and whole weights."""
         rank, results = dist.get_rank(), []
@@ -148,7 +160,7 @@ class Worker(unittest.TestCase):
         self.shards(wrap, lambda model: {name: p.full_tensor().detach().clone() for name, p in model.named_parameters()})
 
 
-NAMES = ("plain", "static_graph", "unused_parameters", "batch_norm", "accumulation", "fully_sharded", "fully_shard")
+NAMES = ("plain", "static_graph", "unused_parameters", "batch_norm", "accumulation", "second_run_differs", "fully_sharded", "fully_shard")
 for name in NAMES:
     setattr(Ranks, "test_" + name, case(name))
 

@@ -1,0 +1,126 @@
+# A recomputed block's second run beside its first, in the first steps: where it gives
+# something else, the gradients would be others than the job's own. Of the first output
+# little is kept: the sums of every 1021st element, and its length.
+import sys
+
+STEPS = 2
+BUCKETS = 1021  # a prime: no dimension of a model is a multiple of it
+
+# How far two runs of kernels that are not deterministic may be apart, by the bits of a number.
+APART = {16: 1e-2, 32: 1e-3, 64: 1e-6}
+
+
+class Differs(RuntimeError):
+    """Ends a backward pass whose gradients would be others than the job's own."""
+
+
+class Steps:
+    """Says of which forwards the second run is compared: those of the first two steps. Where
+    nothing counts steps these are a forward, and the next after a backward."""
+
+    def __init__(self, count=None):
+        self.count, self.rounds, self.backward = count, 0, False
+
+    def forward(self):
+        """Comes before a forward; tells whether its second run is to be compared."""
+        if self.backward:
+            self.rounds, self.backward = self.rounds + 1, False
+        return self.rounds < STEPS or self.count is not None and self.count() < STEPS
+
+
+def sketch(output):
+    """Gives what is kept of an output, as a list: (shape, type, sums, length) of each tensor."""
+    import torch
+
+    found = []
+    with torch.no_grad():
+        for tensor in tensors(output, torch, 0):
+            flat = torch.view_as_real(tensor).reshape(-1) if tensor.is_complex() else tensor.detach().reshape(-1)
+            whole = flat.numel() // BUCKETS * BUCKETS if flat.numel() > 4 * BUCKETS else 0
+            sums = flat[:whole].view(-1, BUCKETS).sum(0, dtype=torch.float32) if whole else flat[:0].float()
+            found.append((tuple(tensor.shape), tensor.dtype, torch.cat([sums, flat[whole:].float()]), torch.linalg.vector_norm(flat, dtype=torch.float32)))
+    return found
+
+
+def tensors(value, torch, depth):
+    """Gives the floating-point tensors in what a block returns."""
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
+        return [value] if (value.is_floating_point() or value.is_complex()) and value.layout == torch.strided and value.numel() else []
+    if depth < 4 and isinstance(value, dict):
+        value = list(value.values())
+    elif depth < 4 and hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, torch.nn.Module, type)):
+        value = list(vars(value).values())
+    if depth > 3 or not isinstance(value, (list, tuple)):
+        return []
+    return [tensor for each in value for tensor in tensors(each, torch, depth + 1)]
+
+
+def difference(first, second):
+    """Says how a second run's output is not the first one's; "" where it is."""
+    if [one[:2] for one in first] != [other[:2] for other in second]:
+        return "its output has another shape or type"
+    if not first:
+        return ""
+    import torch
+
+    with torch.no_grad():
+        far = torch.stack([torch.stack([(a - b).norm(), n, m]) for (_, _, a, n), (_, _, b, m) in zip(first, second)]).tolist()
+    for (_, dtype, _, _), (apart, one, other) in zip(first, far):
+        size, least = max(one, other), APART.get(torch.finfo(dtype).bits, 1e-1)
+        if not finite(one) and not finite(other):
+            continue
+        if not finite(apart) or apart > least * size:
+            return "its output is another, by %.2g %%" % (100 * apart / size) if finite(apart) else "its output is not finite"
+    return ""
+
+
+def finite(number):
+    return abs(number) < float("inf")
+
+
+def fail(kind, why, tell):
+    """Is told that a second run differs: the step must not be taken."""
+    reason = "%s computes something else when it is run again in the backward pass: %s" % (kind, why)
+    if tell:
+        tell(reason)
+    raise Differs("gpurun checkpoints no block of this job: " + reason)
+
+
+class early_stop_off:
+    """Has PyTorch run a block to its end in the backward pass, and not only as far as needed."""
+
+    def __enter__(self):
+        checkpoint = sys.modules["torch.utils.checkpoint"]
+        make = getattr(checkpoint, "set_checkpoint_early_stop", None)
+        self.inner = make(False) if make else None
+        if self.inner:
+            self.inner.__enter__()
+
+    def __exit__(self, *exception):
+        if self.inner:
+            self.inner.__exit__(*exception)
+
+
+def checkpoint(function, tell, steps, kind):
+    """Gives a function to checkpoint with, for a model's own switch, that compares the runs."""
+
+    def checked(run, *args, **kwargs):
+        if not steps.forward():
+            return function(run, *args, **kwargs)
+        kept = []
+
+        def compared(*args, **kwargs):
+            output = run(*args, **kwargs)
+            if not kept:
+                kept.append(sketch(output))
+            else:
+                steps.backward = True
+                why = difference(kept[0], sketch(output))
+                if why:
+                    fail(kind, why, tell)
+            return output
+
+        with early_stop_off():
+            return function(compared, *args, **kwargs)
+
+    return checked
