@@ -36,7 +36,7 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 	a.said = pipe.Words(a.monitor.Words, a.secrets)
 	a.people = console.NewPeople(a.said, dir, own.Quiet, p.propose(dir))
 	a.people.Mask(a.secrets)
-	a.people.Typed(p.begun.Args)
+	a.people.Typed(p.WithoutNumber(p.begun.Args))
 	a.people.Beside(a.monitor.Screen != nil && p.Job().Launch.Shown())
 	show := a.people.Show
 	if own.JSON {
@@ -45,7 +45,7 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 		lines.Mask(a.secrets)
 		a.events, show = events, lines.Show
 	}
-	show = report.AtEnd(show, report.End{Dir: dir, Version: manual.Version(), Mask: a.secrets, Propose: p.propose(dir), Typed: p.begun.Args, Told: a.people.Report, Page: a.page()})
+	show = report.AtEnd(show, report.End{Dir: dir, Version: manual.Version(), Mask: a.secrets, Propose: p.propose(dir), Typed: p.WithoutNumber(p.begun.Args), Told: a.people.Report, Page: a.page()})
 	a.others, show = notify.Tell(notify.Settings(p.Notify()), notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}, a.monitor.Events(show))
 	a.meters = metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), a.secrets, a.monitor.Rate)
 	a.show = pipe.Events(a.meters.Events(show))

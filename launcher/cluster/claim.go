@@ -169,6 +169,11 @@ func (v variables) settle(claims []claim, found Place, how string) (Place, error
 	}
 	claims = slices.DeleteFunc(claims, func(c claim) bool { return c.counts() && c.nodes != p.Nodes })
 	rank, ranked, err := number(claims, p)
+	if found.Kind == SlurmStep && found.Nodes == p.Nodes && p.By != "" && ranked && rank != found.NodeRank {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s says that this is node %d, and Slurm says node %d, which counts: where the batch script itself puts in a variable such as $SLURM_NODEID, it is the same on all nodes",
+			numberedBy(claims), rank, found.NodeRank))
+		claims, rank = []claim{found.claim()}, found.NodeRank
+	}
 	if p.By == "" && p.Nodes > 1 { // who counts all nodes numbers them: a rank alone is that of no launch
 		rank, ranked, err = found.NodeRank, !found.byHand(), nil
 	}
@@ -203,6 +208,16 @@ func number(claims []claim, p Place) (rank int, ranked bool, err error) {
 			"%s=%d, but the launch has %s", claims[at].ranked, claims[at].rank, nodeCount(p.Nodes))
 	}
 	return claims[at].rank, true, nil
+}
+
+// numberedBy is who numbers this node.
+func numberedBy(claims []claim) string {
+	for _, c := range claims {
+		if c.ranked != "" {
+			return c.ranked
+		}
+	}
+	return ""
 }
 
 // unnumbered refuses a launch in which this node could be any.

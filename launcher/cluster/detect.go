@@ -43,7 +43,7 @@ func (a Asked) Detect(env []string) (Place, error) {
 		return Place{}, err
 	}
 	p.GangID, p.Element = vars.gangID(p, a), vars.element(p)
-	p.Warnings = vars.warnings(p)
+	p.Warnings = append(p.Warnings, vars.warnings(p)...)
 	return p, nil
 }
 

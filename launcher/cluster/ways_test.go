@@ -71,7 +71,7 @@ var ways = []way{
 	{"an endpoint of IPv6", said("--nnodes=2 --node-rank=1 --rdzv-endpoint=[fe80::1]:29400"), "", "torchrun 1/2 fe80::1|29400 id="},
 	{"c10d takes Slurm's index", said("--nnodes=2 --rdzv-endpoint=n2:29400 --rdzv-id=night"), slurm, "slurm-step 1/2 n2|29400 id=7"},
 	{"torchrun in a step takes Slurm's, not node 0", said("--nnodes=2 default=0 --master-addr=n2"), slurm, "slurm-step 1/2 n2 id=7"},
-	{"flags over Slurm's numbers", said("--nnodes=2 --node-rank=0 --master-addr=other"), slurm, "slurm-step 0/2 other id=7"},
+	{"flags with Slurm's number", said("--nnodes=2 --node-rank=1 --master-addr=other"), slurm, "slurm-step 1/2 other id=7"},
 	{"c10d takes a pod's index", said("--nnodes=4 --rdzv-endpoint=h:1"), pods + "JOB_COMPLETION_INDEX=3", "kubernetes 3/4 h|1 id="},
 	{"c10d takes a cloud's number", said("--nnodes=2 --rdzv-endpoint=h:1"), "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=1", "cloud 1/2 h|1 id="},
 	{"no number of nodes, and an endpoint", said("--rdzv-endpoint=other:7"), slurm, "slurm-step 1/2 other|7 id=7"},
@@ -100,7 +100,7 @@ var ways = []way{
 
 	{"a step of Slurm", Asked{}, slurm, "slurm-step 1/2 n2 id=7"},
 	{"an address that a script exports is torch's", Asked{}, slurm + "MASTER_ADDR=n2.cluster MASTER_PORT=6000", "slurm-step 1/2 n2 id=7"},
-	{"torchrun's variables in a step", Asked{}, slurm + "PET_NNODES=2 PET_NODE_RANK=0", "slurm-step 0/2 n2 id=7"},
+	{"torchrun's variables in a step", Asked{}, slurm + "PET_NNODES=2 PET_NODE_RANK=1", "slurm-step 1/2 n2 id=7"},
 
 	{"SkyPilot", Asked{}, "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=1 SKYPILOT_TASK_ID=sky-1 SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2", "cloud 1/2 10.0.0.1 id=sky-1"},
 	{"SkyPilot on Kubernetes", Asked{}, pods + "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=0 SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2", "cloud 0/2 10.0.0.1 id="},
@@ -132,6 +132,20 @@ func TestWays(t *testing.T) {
 		}
 		if p.Evidence == "" || p.By != "" && !strings.HasSuffix(p.Evidence, "via "+p.By) {
 			t.Errorf("%s: the evidence is %q", w.name, p.Evidence)
+		}
+	}
+}
+
+// A number that the batch script has put in is 0 on all nodes of a step: Slurm's own counts,
+// and one line says so.
+func TestSlurmsNumberCounts(t *testing.T) {
+	for env, asked := range map[string]Asked{
+		slurm: said("--nnodes=2 --node-rank=0 --master-addr=other"), slurm + "PET_NNODES=2 PET_NODE_RANK=0": {}, slurm + "RANK=0 WORLD_SIZE=2": {},
+		slurm + "GPURUN_NNODES=2 GPURUN_NODE_RANK=0 GPURUN_HEAD=other": {},
+	} {
+		p, err := asked.Detect(words(env))
+		if err != nil || p.line() != "slurm-step 1/2 n2 id=7" || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "says that this is node 0, and Slurm says node 1, which counts") {
+			t.Errorf("%s: %s, %q, %v", env, p.line(), p.Warnings, err)
 		}
 	}
 }

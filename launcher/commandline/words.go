@@ -19,6 +19,10 @@ type Word struct {
 	Text string
 	// bare is how many bytes at the start of Text were not quoted.
 	bare int
+	// Source is the word as it was written, where a variable stands in it. A value with blanks
+	// makes several words of one: all but the first of them are More.
+	Source string
+	More   bool
 }
 
 // A ShellError is what only a shell could do with a line, or what no shell would
@@ -64,6 +68,8 @@ type splitter struct {
 
 	lookup func(string) (string, bool)
 	used   map[string]bool
+	// variables counts those that were put in.
+	variables int
 	// assigning: there are only words NAME=value so far, which are not cut at blanks.
 	// What they set counts for those that follow.
 	assigning bool
@@ -80,7 +86,7 @@ func (s *splitter) add(w *syntax.Word) error {
 	if s.assigning = s.assigning && assigns(w); !s.assigning {
 		s.assigned = nil
 	}
-	at := start
+	at, first, variables := start, len(s.words), s.variables
 	for _, part := range w.Parts {
 		next := int(part.Pos().Offset())
 		if i := strings.IndexByte(s.line[at:next], '#'); i >= 0 {
@@ -94,6 +100,9 @@ func (s *splitter) add(w *syntax.Word) error {
 	}
 	word.flush()
 	s.end = int(w.End().Offset())
+	for i := first; i < len(s.words) && s.variables > variables; i++ {
+		s.words[i].Source, s.words[i].More = s.line[start:s.end], i > first
+	}
 	if s.assigning {
 		s.assigned, _ = Assignments(s.words)
 	}
@@ -226,7 +235,7 @@ type literal struct {
 // flush ends a word.
 func (w *literal) flush() {
 	if w.begun {
-		w.words = append(w.words, Word{w.text.String(), w.bare})
+		w.words = append(w.words, Word{Text: w.text.String(), bare: w.bare})
 	}
 	w.text.Reset()
 	w.begun, w.quoted, w.bare = false, false, 0
@@ -265,6 +274,7 @@ func (w *literal) part(part syntax.WordPart, inQuotes bool) error {
 		return nil
 	case *syntax.ParamExp:
 		if w.lookup != nil {
+			w.variables++
 			return w.variable(part, inQuotes)
 		}
 	}

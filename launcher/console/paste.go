@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,11 @@ type Proposal struct {
 	// empty for a command line, and "argv" for words that have no such place.
 	Key   string
 	Words []string
+	// Sources are words as they were written, by their index: with the variables whose values
+	// Words has. An empty one belongs to that before it. EnvSources are those of Env, with the
+	// name.
+	Sources    map[int]string
+	EnvSources map[string]string
 	// NoArgs: the words hold those of job.args, which is to go.
 	NoArgs bool
 	// HasEnv: the job has a table job.env.
@@ -75,7 +81,7 @@ func (p Proposal) commandHints() []string {
 	case "argv":
 		return []string{next + "give the job: " + shellLine(p.Env, p.Words)}
 	case "command":
-		return []string{fmt.Sprintf("%sset in [job] of %s: command = %s", next, p.File, tomlText(shellLine(p.Env, p.Words)))}
+		return []string{fmt.Sprintf("%sset in [job] of %s: command = %s", next, p.File, tomlText(p.line()))}
 	}
 	hints := []string{fmt.Sprintf("%sset in [job] of %s: %s = %s", next, p.File, p.Key, tomlWords(p.Words))}
 	if p.NoArgs {
@@ -93,6 +99,22 @@ func (p Proposal) commandHints() []string {
 		}
 	}
 	return hints
+}
+
+// line writes the command with the variables that the user wrote.
+func (p Proposal) line() string {
+	var line []string
+	for _, k := range slices.Sorted(maps.Keys(p.Env)) {
+		line = append(line, cmp.Or(p.EnvSources[k], shellLine(map[string]string{k: p.Env[k]}, nil)))
+	}
+	for i, w := range p.Words {
+		if source, written := p.Sources[i]; !written {
+			line = append(line, shellWord(w))
+		} else if source != "" {
+			line = append(line, source)
+		}
+	}
+	return strings.Join(line, " ")
 }
 
 // shellLine writes a command as one could type it.

@@ -84,3 +84,13 @@ func TestWhatIsProposedCanBePastedIntoATrainFile(t *testing.T) {
 		t.Errorf("command: %s", got)
 	}
 }
+
+// Variables that the user wrote stay variables in what is proposed.
+func TestVariablesStay(t *testing.T) {
+	p := Proposal{File: "train.toml", Key: "command", Words: []string{"train.py", "--seed", "3", "--a", "b", "--bs", "4"}, Env: map[string]string{"LR": "2", "X": "1"},
+		Sources: map[int]string{2: "$SEED", 3: "$MORE", 4: ""}, EnvSources: map[string]string{"LR": "LR=$LR"}}
+	want := `command = "LR=$LR X=1 train.py --seed $SEED $MORE --bs 4"`
+	if got := p.hints(); len(got) != 1 || !strings.HasSuffix(got[0], want) {
+		t.Errorf("%q, want %s", got, want)
+	}
+}

@@ -58,6 +58,15 @@ func (s Inspected) nodeVars(local int) environ.Vars {
 	return vars
 }
 
+// WithoutNumber are words that were typed, without this node's number where a step of Slurm
+// numbers the nodes: a line that starts all of them has none.
+func (p *Prepared) WithoutNumber(typed []string) []string {
+	if place := p.resolved.place; place.Kind != cluster.SlurmStep || place.Nodes == 1 {
+		return typed
+	}
+	return unnumbered(typed, len(p.resolved.job.Argv))
+}
+
 // unnumbered are the words of a command without those that differ from node to node, so
 // that all nodes have one job. rest is how many words of the script's stand at their end.
 func unnumbered(words []string, rest int) []string {

@@ -42,7 +42,7 @@ func TestPlacesOfCommands(t *testing.T) {
 		{"accelerate launch --num_machines 2 --machine_rank 1 --main_process_ip n1 --num_processes 4 train.py", nil, "torchrun 1/2 n1 0 --num_machines"},
 		{"accelerate launch --config_file acc.yaml train.py", nil, "torchrun 0/2 n1 0 num_machines"},
 		{"accelerate launch --config_file acc.yaml train.py", step, "slurm-step 1/2 n1 0 num_machines"},
-		{"accelerate launch --config_file acc.yaml --machine_rank 0 train.py", step, "slurm-step 0/2 n1 0 num_machines"},
+		{"accelerate launch --config_file acc.yaml --machine_rank 0 train.py", step, "slurm-step 1/2 n1 0 num_machines"},
 		{"deepspeed --hostfile hosts train.py", step, "slurm-step 1/2 n1 0 --hostfile hosts"},
 		{"deepspeed --hostfile hosts train.py", []string{"GPURUN_NODE_RANK=1"}, "torchrun 1/2 n1 0 --hostfile hosts"},
 		{"--node-rank 1 deepspeed --hostfile hosts train.py", nil, "torchrun 1/2 n1 0 --hostfile hosts"},
@@ -166,6 +166,27 @@ func TestNodeVariables(t *testing.T) {
 	for name, want := range map[string]string{"CROSS_RANK": "0", "CROSS_SIZE": "1", "LOCAL_SIZE": "2"} {
 		if got := p.Environ()[name]; got != want {
 			t.Errorf("%s=%q, want %s", name, got, want)
+		}
+	}
+}
+
+// A line that is printed to be typed again has no number of a node where Slurm has them.
+func TestPrintedLinesHaveNoNodeNumber(t *testing.T) {
+	dir, _ := folder(t, map[string]string{"train.py": trainer})
+	words := []string{"torchrun", "--nnodes", "2", "--node_rank", "0", "--master-addr", "n1", "train.py", "--node_rank", "3"}
+	step := strings.Fields("SLURM_JOB_ID=7 SLURM_STEP_ID=1 SLURMD_NODENAME=n1 SLURM_JOB_NODELIST=n[1-2] SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_NUM_NODES=2 SLURM_NODEID=0")
+	for _, test := range []struct {
+		env  []string
+		want string
+	}{{step, "torchrun --nnodes 2 --master-addr n1 train.py --node_rank 3"}, {nil, strings.Join(words, " ")}} {
+		m := machine(dir)
+		m.Environ = append(m.Environ, test.env...)
+		p, err := prepared(t, dir, m, words...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(p.WithoutNumber(words), " "); got != test.want {
+			t.Errorf("%s, want %s", got, test.want)
 		}
 	}
 }

@@ -23,6 +23,11 @@ type Proposal struct {
 	// empty for a command line, and "argv" for words that have no such place.
 	Key   string
 	Words []string
+	// Sources are words as they were written, by their index: with the variables whose values
+	// Words has. An empty one belongs to that before it. EnvSources are those of Env, with the
+	// name.
+	Sources    map[int]string
+	EnvSources map[string]string
 	// NoArgs: the words hold those of job.args, which is to go.
 	NoArgs bool
 	// HasEnv: the job has a table job.env.
@@ -44,7 +49,11 @@ type origin struct {
 	// gpurun's flags, a launcher.
 	words []string
 	env   map[string]string // that stood before the words of job.command
-	own   int               // of job.program's words, those that are not of job.args
+	// sources are the words as they were written, by index, as in Proposal, and envSources
+	// those of env.
+	sources    map[int]string
+	envSources map[string]string
+	own        int // of job.program's words, those that are not of job.args
 }
 
 // Propose gives the words that start a plan from the beginning, without the ceiling
@@ -61,11 +70,16 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(
 		return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == recipes.LocalRank })
 	}
 	proposal := r.job.origin.with(own(r.job.Argv), own(change.Argv))
+	if proposal.Key == "" {
+		proposal.Words = p.WithoutNumber(proposal.Words)
+	}
 	proposal.Env, proposal.HasEnv = maps.Clone(r.job.origin.env), len(r.job.Env) > 0
 	if proposal.Env == nil {
 		proposal.Env = map[string]string{}
 	}
 	maps.Copy(proposal.Env, change.Env)
+	proposal.EnvSources = maps.Clone(r.job.origin.envSources)
+	maps.DeleteFunc(proposal.EnvSources, func(name, _ string) bool { _, changed := change.Env[name]; return changed })
 	proposal.Code = inPython(change.Calls)
 	proposal.Turned, proposal.Unchanged = turned, len(change.Env) == 0 && slices.Equal(change.Argv, r.job.Argv)
 	proposal.Remembered = p.Memory(variable, false).startsWith(plan)
@@ -103,7 +117,7 @@ func (t origin) with(old, argv []string) Proposal {
 	words := slices.Concat(t.words[:at], argv)
 	switch {
 	case t.key != "program" || t.own == len(t.words):
-		return Proposal{Key: t.key, Words: words}
+		return Proposal{Key: t.key, Words: words, Sources: t.sourcesIn(words)}
 	case t.own <= len(words) && slices.Equal(t.words[:t.own], words[:t.own]):
 		return Proposal{Key: "args", Words: words[t.own:]}
 	}
@@ -118,5 +132,49 @@ func originOfLine(line string, lookup func(string) (string, bool)) origin {
 		return t // which is told by whom it keeps from reading the command
 	}
 	t.env, t.words = commandline.Assignments(words)
+	before := len(words) - len(t.words)
+	for i, w := range words {
+		switch {
+		case w.Source == "":
+		case i < before:
+			name, _, _ := strings.Cut(w.Text, "=")
+			t.envSources = withEntry(t.envSources, name, w.Source)
+		case w.More:
+			t.sources = withEntry(t.sources, i-before, "")
+		default:
+			t.sources = withEntry(t.sources, i-before, w.Source)
+		}
+	}
 	return t
+}
+
+func withEntry[K comparable](m map[K]string, key K, value string) map[K]string {
+	if m == nil {
+		m = map[K]string{}
+	}
+	m[key] = value
+	return m
+}
+
+// sourcesIn are the sources of words of which some were changed, or added at the end.
+func (t origin) sourcesIn(words []string) map[int]string {
+	var kept map[int]string
+	for i := 0; i < len(t.words); {
+		end := i + 1
+		for t.sources[i] != "" && end < len(t.words) && isMore(t.sources, end) {
+			end++
+		}
+		if t.sources[i] != "" && end <= len(words) && slices.Equal(t.words[i:end], words[i:end]) {
+			for k := i; k < end; k++ {
+				kept = withEntry(kept, k, t.sources[k])
+			}
+		}
+		i = end
+	}
+	return kept
+}
+
+func isMore(sources map[int]string, at int) bool {
+	source, known := sources[at]
+	return known && source == ""
 }

@@ -14,6 +14,8 @@ import (
 // the flags of gpurun, but for the run directory, which is another one next time.
 func TestAProposalIsWhereTheJobWasWritten(t *testing.T) {
 	dir := t.TempDir()
+	t.Setenv("SEED", "3")
+	t.Setenv("MORE", "--a b")
 	for _, name := range []string{"train.py", "train.sh"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("import torch\n"), 0o755); err != nil {
 			t.Fatal(err)
@@ -52,6 +54,11 @@ func TestAProposalIsWhereTheJobWasWritten(t *testing.T) {
 		"command": {
 			job:  "command = \"A=1 torchrun --nproc-per-node 2 train.py --bs 8\"",
 			want: Proposal{File: "train.toml", Key: "command", Words: []string{"torchrun", "--nproc-per-node", "2", "train.py", "--bs", "4"}, Env: map[string]string{"A": "1"}, HasEnv: true},
+		},
+		"command with variables": {
+			job: "command = \"SEED=$SEED torchrun --nproc-per-node 2 train.py --seed $SEED $MORE \\\"$MORE\\\" --bs 8\"",
+			want: Proposal{File: "train.toml", Key: "command", Words: []string{"torchrun", "--nproc-per-node", "2", "train.py", "--seed", "3", "--a", "b", "--a b", "--bs", "4"},
+				Sources: map[int]string{5: "$SEED", 6: "$MORE", 7: "", 8: `"$MORE"`}, Env: map[string]string{"SEED": "3"}, EnvSources: map[string]string{"SEED": "SEED=$SEED"}, HasEnv: true},
 		},
 		"command line": {
 			args: []string{"--run-dir", "old", "--nproc-per-node", "2", "--run-dir=older", "--quiet", "train.py", "--bs", "8"},
