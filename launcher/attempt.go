@@ -27,7 +27,7 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 		return l.unstarted(state, evidence, err)
 	}
 	w := newWatch(l, running, next, &evidence)
-	w.climb.history = state.History
+	w.climb.history, w.effect.history = state.History, state.History
 	w.draft = func() error {
 		return l.Store.Draft(state.Verdict.stopping(next, stopDecision(ctx, strategy.Decision{})))
 	}

@@ -96,7 +96,7 @@ func (w *watch) ascend(inventory strategy.Inventory) {
 	for _, f := range w.running.Progress() {
 		w.evidence.Add(f)
 	}
-	now := attemptOf(*w.evidence, strategy.Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1}, w.climb.next)
+	now := attemptOf(w.effect.job, *w.evidence, strategy.Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1}, w.climb.next)
 	ascent := w.launcher.climbs(w.launcher.Policy, w.launcher.Job, w.climb.history, now, inventory)
 	if ascent.Decision.Relaunch {
 		w.climbTo(now, ascent.Decision, inventory)

@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -14,6 +15,9 @@ type effect struct {
 	plan       strategy.Plan // that the attempt was to run with
 	checkpoint string        // that it was to resume from, empty for none
 	evidence   *strategy.Evidence
+
+	history []strategy.Attempt // before the attempt
+	average bool               // people know that the plan is equal on average
 }
 
 // learn takes one more setting, before the evidence has it, and returns what people
@@ -25,7 +29,7 @@ func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 	case s.Knob == "":
 		return ""
 	}
-	if _, known := e.evidence.Observed()[s.Knob]; known {
+	if _, known := e.evidence.Observed(e.job)[s.Knob]; known {
 		return ""
 	}
 	return e.compare(s)
@@ -48,7 +52,7 @@ func (e *effect) compare(s strategy.ObservedSetting) (notice string) {
 // said; empty for nothing. Ranks that have one half of it must not train, either, though
 // they keep the product.
 func (e *effect) lostBatch() strategy.Changes {
-	lost := e.job.Ineffective(e.plan, e.evidence.Observed())
+	lost := e.job.Ineffective(e.plan, e.evidence.Observed(e.job))
 	maps.DeleteFunc(lost, func(k strategy.Knob, _ [2]strategy.Value) bool {
 		return k != strategy.MicroBatchSize && k != strategy.GradientAccumulationSteps
 	})
@@ -57,7 +61,7 @@ func (e *effect) lostBatch() strategy.Changes {
 
 // breaksBatch reports whether a change to the batch did not take effect, by all that the
 // job has said.
-func (e *effect) breaksBatch() bool { return e.job.BatchBroken(e.plan, e.evidence.Observed()) }
+func (e *effect) breaksBatch() bool { return e.job.BatchBroken(e.plan, e.evidence.Observed(e.job)) }
 
 // lostScale says why the gradients would not keep their scale with the plan's accumulation;
 // empty where they would, or where the job's processes have not said it.
@@ -72,3 +76,19 @@ func (e *effect) lostScale() string {
 // inProcess reports whether the batch was changed in the processes, or by what only the
 // job's source says: then a rank that has said nothing may not have it.
 func (e *effect) inProcess() bool { return e.job.Unproven(e.plan) || e.evidence.AppliedBatch() }
+
+// padded is what people should know, once, where padding shows in an attempt whose plan was
+// exact without it.
+func (e *effect) padded() (notice string) {
+	seen := e.evidence.Loss()
+	before, _ := e.job.Training(e.plan, e.history)
+	if e.average || seen.Uniform != "no" || before != strategy.Exact {
+		return ""
+	}
+	now := strategy.Attempt{Plan: e.plan, Loss: seen, Observed: e.evidence.Observed(e.job)}
+	class, why := e.job.Training(e.plan, append(slices.Clone(e.history), now))
+	if e.average = class == strategy.Average; !e.average {
+		return ""
+	}
+	return "the plan is " + class.Words(why)
+}

@@ -78,3 +78,54 @@ func TestWhatTheJobSaysOfItsSettings(t *testing.T) {
 		})
 	}
 }
+
+// Padding that shows in a later step makes a plan equal on average: people are told once, and
+// the verdict has it.
+func TestPaddingThatShowsLaterIsSaidOnce(t *testing.T) {
+	said := func(after time.Duration, uniform string) act {
+		return act{after, strategy.Fact{Rank: 0, Source: "probe", Said: &strategy.Said{PID: 100, Loss: &strategy.LossSeen{Scale: strategy.ScaleKept, Uniform: uniform}}}}
+	}
+	const notice = "the plan is equal on average: the batches are padded and the mean is taken per micro batch"
+	for name, test := range map[string]struct {
+		second []act
+		class  strategy.Training
+		notes  []string
+	}{
+		"one shape":      {[]act{said(time.Minute, "yes"), said(time.Hour, "yes")}, strategy.Exact, nil},
+		"padded":         {[]act{said(time.Minute, "yes"), said(time.Hour, "no"), said(2*time.Hour, "no")}, strategy.Average, []string{notice}},
+		"padded at once": {[]act{said(time.Minute, "no")}, strategy.Average, []string{notice}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &stage{t: t, scripts: []script{
+					{acts: []act{said(time.Second, "yes"), raised(time.Minute, 0, cause.CUDAOOM), exit(time.Minute, 0, 1), exit(time.Minute, 1, 1)}},
+					{acts: append(test.second, exit(3*time.Hour, 0, 0), exit(3*time.Hour, 1, 0))},
+				}}
+				l := newLauncher(s)
+				written := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1"}
+				l.Job.Written, l.Job.Loss = written, strategy.Loss{Class: strategy.Exact}
+				v, err := l.Run(t.Context(), State{Next: Next{Plan: written}})
+				if err != nil || v.Outcome != strategy.Trained || len(v.Attempts) != 2 {
+					t.Fatalf("verdict %+v, %v", v, err)
+				}
+				if v.Attempts[0].Training != strategy.Exact || v.Attempts[1].Training != test.class {
+					t.Errorf("the attempts are %s and %s, want exact and %s", v.Attempts[0].Training, v.Attempts[1].Training, test.class)
+				}
+				var notes []string
+				for _, e := range s.events {
+					switch e := e.(type) {
+					case Noticed:
+						notes = append(notes, e.Text)
+					case Decided:
+						if e.Decision.Relaunch && e.Decision.Training != strategy.Exact {
+							t.Errorf("the journal has %s", e.Decision.Training)
+						}
+					}
+				}
+				if diff := cmp.Diff(test.notes, notes); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
+}

@@ -30,8 +30,9 @@ func (h *hold) stop() { h.over.Stop() }
 
 // hear tells people what a process says that is not as it was meant.
 func (w *watch) hear(f strategy.Fact) {
+	settings, observed := w.effect.job.Planned(f.Said.Settings, f.Said.World), w.evidence.Observed(w.effect.job)
 	for _, k := range strategy.Knobs {
-		if v, said := f.Said.Settings[k]; said && w.evidence.Observed()[k] != v {
+		if v, said := settings[k]; said && observed[k] != v {
 			by := f.Said.By[k]
 			if by == "" {
 				by = "the process"

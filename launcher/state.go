@@ -54,7 +54,7 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	if e.EndedWell() {
 		e.StopSignal = 0 // it came when there was nothing left to stop
 	}
-	s.History = append(s.History, attemptOf(e, d, s.Next))
+	s.History = append(s.History, attemptOf(s.Job, e, d, s.Next))
 	if e.Unstarted == nil {
 		s.begun, s.Next.ran, s.Next.began = true, true, e.Started
 	}
@@ -62,11 +62,11 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 }
 
 // attemptOf is an attempt as the history remembers it; next is what it was given.
-func attemptOf(e strategy.Evidence, d strategy.Diagnosis, next Next) strategy.Attempt {
+func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next Next) strategy.Attempt {
 	a := strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Rung: next.Rung, Expected: next.Expected, From: next.Checkpoint, Diagnosis: d,
 		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
-		Observed: e.Observed(), World: e.World(), Alone: e.Alone(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstarted: e.Unstarted,
+		Observed: e.Observed(j), World: e.World(), Alone: e.Alone(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstarted: e.Unstarted,
 		Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Climb: e.StoppedToClimb(), Kept: e.Kept,
 	}
 	if d.Fatal {

@@ -98,6 +98,7 @@ func (w *watch) add(f strategy.Fact) {
 		w.heed()
 	}
 	if f.Said != nil {
+		w.tell(w.effect.padded())
 		w.release()
 		w.apart()
 	}

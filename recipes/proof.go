@@ -11,7 +11,10 @@ import (
 )
 
 // shown is what a line of the output shows.
-type shown struct{ format.Proof }
+type shown struct {
+	format.Proof
+	ranks int // that the value counts, which a plan counts one by one
+}
 
 // in reads a line of the job's output.
 func (p shown) in(line string) (strategy.ObservedSetting, bool) {
@@ -20,18 +23,25 @@ func (p shown) in(line string) (strategy.ObservedSetting, bool) {
 		return strategy.ObservedSetting{}, false
 	}
 	v, ok := p.Value(m[1])
+	if n, whole := v.Number(); ok && whole && p.ranks > 1 {
+		v, ok = strategy.Number(n/p.ranks), n%p.ranks == 0
+	}
 	return strategy.ObservedSetting{Knob: p.Knob, Value: v, Text: line}, ok
 }
 
 // Prover returns what finds in a line of the job's output what the job says of the
 // settings that it was given: a value that it uses, that it starts anew although it
 // was told to resume, that there was nothing to do. It is nil where the recipe knows
-// no such line.
-func (r Recipe) Prover() func(line string) (strategy.ObservedSetting, bool) {
+// no such line. A batch that the recipe counts over all ranks is said of them, too.
+func (r Recipe) Prover(at Topology) func(line string) (strategy.ObservedSetting, bool) {
 	var finders []func(string) (strategy.ObservedSetting, bool)
 	for _, p := range r.Proofs {
 		if p.Line != nil {
-			finders = append(finders, shown{p}.in)
+			ranks := 1
+			if p.Knob != strategy.GradientAccumulationSteps && r.Knobs[p.Knob].Scope == strategy.ScopeGlobal {
+				ranks = at.Sharing()
+			}
+			finders = append(finders, shown{p, ranks}.in)
 		}
 	}
 	finders = append(finders, saying(r.Resume.Lost, strategy.ObservedSetting{Fresh: true})...)

@@ -33,7 +33,7 @@ func TestFamilies(t *testing.T) {
 // TestProof: the framework's own words say what it uses.
 func TestProof(t *testing.T) {
 	hf := catalogued(t, "hf-trainer")
-	prove := hf.Prover()
+	prove := hf.Prover(recipes.Topology{})
 	for line, want := range map[string]strategy.ObservedSetting{
 		"  Instantaneous batch size per device = 4":                 {Knob: strategy.MicroBatchSize, Value: "4"},
 		"[INFO|trainer.py:1]   Gradient Accumulation steps = 1,024": {Knob: strategy.GradientAccumulationSteps, Value: "1024"},
@@ -56,14 +56,29 @@ func TestProof(t *testing.T) {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
 	own := recipes.Recipe{Recipe: format.Recipe{Knobs: map[strategy.Knob]recipes.Knob{strategy.MicroBatchSize: {}}}}
-	if proof, ok := hf.With(own).Prover()("  Instantaneous batch size per device = 4"); ok {
+	if proof, ok := hf.With(own).Prover(recipes.Topology{})("  Instantaneous batch size per device = 4"); ok {
 		t.Errorf("a knob of the user's own is proved by the framework's words: %+v", proof)
 	}
 }
 
 // TestProverHearsWhatIsNoSetting: that a job starts anew, or does nothing.
+// Ultralytics' batch is that of all ranks, and a plan's that of one.
+func TestProofCountsRanksAsThePlanDoes(t *testing.T) {
+	const line = "engine/trainer: agnostic_nms=False, amp=True, batch=16, bgr=0.0"
+	for ranks, want := range map[int]strategy.Value{1: "16", 2: "8"} {
+		prove := catalogued(t, "ultralytics").Prover(recipes.Topology{Ranks: ranks, DataParallel: ranks})
+		if got, ok := prove(line); !ok || got.Value != want {
+			t.Errorf("on %d ranks: %+v, %v, want %s", ranks, got, ok, want)
+		}
+	}
+	nanoGPT := catalogued(t, "nanogpt").Prover(recipes.Topology{Ranks: 2, DataParallel: 2})
+	if got, ok := nanoGPT("Overriding: gradient_accumulation_steps = 32"); !ok || got.Value != "32" {
+		t.Errorf("nanoGPT's accumulation: %+v, %v, want 32, which is the plan's", got, ok)
+	}
+}
+
 func TestProverHearsWhatIsNoSetting(t *testing.T) {
-	prove := catalogued(t, "open-clip").Prover()
+	prove := catalogued(t, "open-clip").Prover(recipes.Topology{})
 	for line, want := range map[string]strategy.ObservedSetting{
 		"No latest resume checkpoint found in logs/x.": {Fresh: true},
 		"Error. Experiment already exists. Use --name": {Nothing: true},
@@ -73,7 +88,7 @@ func TestProverHearsWhatIsNoSetting(t *testing.T) {
 			t.Errorf("%s: %+v, %v", line, got, ok)
 		}
 	}
-	if (recipes.Recipe{}).Prover() != nil {
+	if (recipes.Recipe{}).Prover(recipes.Topology{}) != nil {
 		t.Error("a recipe without proofs looks at every line")
 	}
 }

@@ -46,6 +46,25 @@ func (b batch) global() int {
 	return b.micro * b.accumulation * b.dataParallel
 }
 
+// Planned are settings that a process says of itself as a plan has them: a process counts
+// its own accumulation, and a plan that of all ranks, where the job does. world is the number
+// of ranks that the job's processes see.
+func (j Job) Planned(said Plan, world int) Plan {
+	n, whole := said.Number(GradientAccumulationSteps)
+	if !whole || j.Knobs[GradientAccumulationSteps].Scope != ScopeGlobal {
+		return said
+	}
+	return said.With(Plan{GradientAccumulationSteps: Number(n * max(j.seeing(world).DataParallel, 1))})
+}
+
+// seeing is the job with the ranks that its processes see, where it started them itself.
+func (j Job) seeing(world int) Job {
+	if world > j.Ranks && j.DataParallel == j.Ranks {
+		j.DataParallel = world
+	}
+	return j
+}
+
 // GlobalBatch is the number of samples in one optimizer step of a plan, all ranks together;
 // 0 where that is not known.
 func (j Job) GlobalBatch(p Plan) int {

@@ -92,7 +92,7 @@ func (e *Evidence) Steps() int { return e.folded().steps }
 // Observed is the plan that the job says it uses. What its processes say outranks what
 // was found in its output and its files; of several values of a knob there the first
 // counts: a framework that helps itself later starts with what it was given.
-func (e *Evidence) Observed() Plan { return e.folded().observed.With(e.inProcess()) }
+func (e *Evidence) Observed(j Job) Plan { return e.folded().observed.With(e.inProcess(j)) }
 
 // Fresh reports whether the job says that it starts from the beginning.
 func (e *Evidence) Fresh() bool { return e.folded().fresh }

@@ -56,13 +56,18 @@ func (j Job) used(a Attempt) Plan {
 func (j Job) base(a Attempt) Plan {
 	base := a.Plan.Using(j.Ineffective(a.Plan, a.Observed))
 	if j.BatchBroken(a.Plan, a.Observed) {
-		for _, k := range []Knob{MicroBatchSize, GradientAccumulationSteps} {
-			if v, known := j.Written[k]; known {
-				base[k] = v
-			}
-		}
+		j.restoreBatch(base)
 	}
 	return base
+}
+
+// restoreBatch gives a plan the job's own batch.
+func (j Job) restoreBatch(p Plan) {
+	for _, k := range []Knob{MicroBatchSize, GradientAccumulationSteps} {
+		if v, known := j.Written[k]; known {
+			p[k] = v
+		}
+	}
 }
 
 // doubts says for each knob why it is left alone: an attempt has shown that it
@@ -163,8 +168,9 @@ func (s *situation) look(history []Attempt) {
 	maps.Copy(doubts, s.doubts)
 	s.history, s.last, s.diagnosis, s.doubts = history, last, last.Diagnosis, doubts
 	s.learned, s.inside = s.job.learn(history)
-	if last.World > s.job.Ranks && s.job.DataParallel == s.job.Ranks {
-		s.job.DataParallel = last.World // ranks that the job started itself
-	}
+	s.job = s.job.seeing(last.World)
 	s.plan = s.learned.With(s.job.base(last))
+	if lossSeen(s.all).Scale == ScaleWrong {
+		s.job.restoreBatch(s.plan)
+	}
 }

@@ -29,7 +29,7 @@ func TestTheFirstValueOfASettingCounts(t *testing.T) {
 	} {
 		ev.Add(Fact{Observed: &s})
 	}
-	if diff := cmp.Diff(Plan{MicroBatchSize: "8", Precision: "bf16"}, ev.Observed()); diff != "" {
+	if diff := cmp.Diff(Plan{MicroBatchSize: "8", Precision: "bf16"}, ev.Observed(Job{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -184,4 +184,39 @@ func TestWalksWithDeafKnobs(t *testing.T) {
 			plan = got.Next
 		}
 	})
+}
+
+// nanoGPT's accumulation is that of all ranks, and each of them says its own part.
+func TestAccumulationOfAllRanksIsComparedWithEachRanksPart(t *testing.T) {
+	plan := Plan{MicroBatchSize: "16", GradientAccumulationSteps: "32"}
+	written := Plan{MicroBatchSize: "32", GradientAccumulationSteps: "16"}
+	for _, test := range []struct {
+		name                 string
+		scope                string
+		ranks, world         int
+		asked                Plan
+		said                 Value
+		ineffective, misread bool
+	}{
+		{"changed", ScopeGlobal, 2, 2, plan, "16", false, false},
+		{"changed in vain", ScopeGlobal, 2, 2, plan, "8", true, false},
+		{"as written", ScopeGlobal, 2, 2, written, "8", false, false},
+		{"misread", ScopeGlobal, 2, 2, written, "16", false, true},
+		{"of ranks that the job started", ScopeGlobal, 1, 4, plan, "8", false, false},
+		{"one rank", ScopeGlobal, 1, 1, plan, "32", false, false},
+		{"of each rank", "", 2, 2, plan, "32", false, false},
+	} {
+		j := Job{Ranks: test.ranks, DataParallel: test.ranks, Written: written, Knobs: map[Knob]Range{MicroBatchSize: {}, GradientAccumulationSteps: {Scope: test.scope}}}
+		ev := Evidence{Plan: test.asked, Ranks: test.ranks}
+		for rank := range test.ranks {
+			ev.Add(Fact{Rank: rank, Source: "probe", Said: &Said{PID: 10 + rank, World: test.world, Settings: Plan{GradientAccumulationSteps: test.said}}})
+		}
+		observed := ev.Observed(j)
+		if lost := j.Ineffective(test.asked, observed); len(lost) > 0 != test.ineffective || j.BatchBroken(test.asked, observed) != test.ineffective {
+			t.Errorf("%s: did not take effect: %v", test.name, lost)
+		}
+		if misread := j.Misread(test.asked, observed); len(misread) > 0 != test.misread {
+			t.Errorf("%s: misread: %v", test.name, misread)
+		}
+	}
 }

@@ -32,9 +32,7 @@ func (e *Evidence) Measured() []memory.Measurement {
 // Measured is what the ranks of an attempt measured, each with the plan that it ran with:
 // the attempt's, as far as it took effect, and what the processes told of themselves.
 func (j Job) Measured(a Attempt) []memory.Measurement {
-	if a.World > j.Ranks && j.DataParallel == j.Ranks {
-		j.DataParallel = a.World // ranks that the job started itself
-	}
+	j = j.seeing(a.World)
 	ran := j.used(a)
 	all := make([]memory.Measurement, 0, len(a.Measured))
 	for _, m := range a.Measured {

@@ -164,3 +164,28 @@ func TestClimbKeepsTheClass(t *testing.T) {
 		}
 	}
 }
+
+// What was found out only with another accumulation: neither that plan nor one that is made
+// of it runs again.
+func TestWrongScaleThatShowsLaterRestoresTheBatch(t *testing.T) {
+	j := meanLoss()
+	j.Knobs = map[Knob]Range{
+		MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, ActivationCheckpointing: {Values: vocabulary[ActivationCheckpointing]},
+		Precision: {Values: vocabulary[Precision]},
+	}
+	p := Policy{Mode: Ladder, MaxAttempts: 20, Numerics: Preserve, Never: []string{"checkpointing"}}
+	four, two := j.Written.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"}), j.Written.With(Plan{MicroBatchSize: "2", GradientAccumulationSteps: "4"})
+	wrong := LossSeen{Scale: ScaleWrong, Reason: "the loss ignores num_items_in_batch"}
+	history := []Attempt{
+		{Plan: j.Written, Diagnosis: oom("backward")}, {N: 1, Plan: four, Rung: RungMicroBatch, Diagnosis: oom("backward")},
+		{N: 2, Plan: two, Rung: RungMicroBatch, Halted: true, Loss: wrong},
+	}
+	if d := Decide(p, j, history, Inventory{Accelerator: "cuda"}); d.Relaunch || !strings.Contains(d.Reason, wrong.Reason) {
+		t.Errorf("%v: %s", d.Next, d.Reason)
+	}
+	p.Never = nil
+	d := Decide(p, j, history, Inventory{Accelerator: "cuda"})
+	if d.Next[MicroBatchSize] != "8" || d.Next[GradientAccumulationSteps] != "1" || d.Rung != RungCheckpointing || d.Training != Exact {
+		t.Errorf("%v: %s", d.Next, d.Reason)
+	}
+}

@@ -105,14 +105,14 @@ func (e *Evidence) World() int {
 // inProcess is what the job's processes say that they run with. Where they differ, or
 // some rank was silent to the end on what others turned from inside, a change did not
 // take effect: then it is the value that the plan does not have.
-func (e *Evidence) inProcess() Plan {
+func (e *Evidence) inProcess(j Job) Plan {
 	c := e.folded()
 	if len(c.said) == 0 {
 		return nil
 	}
 	settings, silent := Plan{}, !e.Ended.IsZero() && e.unheard()
 	for _, said := range c.voices() {
-		for k, v := range said.Settings {
+		for k, v := range j.Planned(said.Settings, e.World()) {
 			if pair, turned := said.Applied[k]; turned && silent && pair[0] != "" {
 				v = pair[0]
 			}

@@ -17,7 +17,7 @@ func TestTheProcessIsTheAuthority(t *testing.T) {
 	ev.Add(Fact{Observed: &ObservedSetting{Knob: MicroBatchSize, Value: "8"}})
 	ev.Add(Fact{Observed: &ObservedSetting{Knob: Precision, Value: "bf16"}})
 	ev.Add(say(0, Said{PID: 7, Settings: Plan{MicroBatchSize: "4", Attention: "sdpa"}, Refused: map[Knob]string{ActivationCheckpointing: "the model is compiled"}}))
-	if diff := cmp.Diff(Plan{MicroBatchSize: "4", Precision: "bf16", Attention: "sdpa"}, ev.Observed()); diff != "" {
+	if diff := cmp.Diff(Plan{MicroBatchSize: "4", Precision: "bf16", Attention: "sdpa"}, ev.Observed(Job{})); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(map[Knob]string{ActivationCheckpointing: "the model is compiled"}, ev.Refused()); diff != "" {
@@ -52,11 +52,11 @@ func TestEveryRankOrNone(t *testing.T) {
 		for _, f := range test.facts {
 			ev.Add(f)
 		}
-		if got := ev.Observed()[ActivationCheckpointing]; got != test.want {
+		if got := ev.Observed(Job{})[ActivationCheckpointing]; got != test.want {
 			t.Errorf("%s: checkpointing is %s, want %s", name, got, test.want)
 		}
 		fresh := Evidence{Ranks: test.ranks, Plan: plan, Facts: ev.Facts, Ended: ev.Ended}
-		if diff := cmp.Diff(ev.Observed(), fresh.Observed()); diff != "" {
+		if diff := cmp.Diff(ev.Observed(Job{}), fresh.Observed(Job{})); diff != "" {
 			t.Errorf("%s: from the journal: %s", name, diff)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // Observer finds in a line of the job's output what the job says of the settings
 // that it was given; nil where the recipe knows no such line.
 func (p *Prepared) Observer() func(line string) (strategy.ObservedSetting, bool) {
-	prove := p.resolved.recipe.Prover()
+	prove := p.resolved.recipe.Prover(p.resolved.at)
 	if prove == nil {
 		return nil
 	}

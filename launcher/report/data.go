@@ -127,7 +127,7 @@ func (d *Data) take(e launcher.Event) {
 func (d *Data) settle() {
 	for i := range d.Attempts {
 		a := &d.Attempts[i]
-		ran := strategy.Attempt{N: a.N, Plan: a.Plan, Measured: a.Evidence.Measured(), Observed: a.Evidence.Observed(), World: a.Evidence.World()}
+		ran := strategy.Attempt{N: a.N, Plan: a.Plan, Measured: a.Evidence.Measured(), Observed: a.Evidence.Observed(d.Began.Job), World: a.Evidence.World()}
 		a.Measured, a.Peak = d.Began.Job.Measured(ran), ran.Peak()
 		if d.Verdict == nil {
 			continue
