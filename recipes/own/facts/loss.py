@@ -18,7 +18,7 @@ class Loss(Training):
     """What a job's loss is."""
 
     def __init__(self, sources):
-        self.tree, self.looks, self.compared, self.scanned = {}, 0, {}, set()
+        self.tree, self.looks, self.compared, self.scanned, self.batches = {}, 0, {}, set(), None
         super().__init__(sources)
 
     # Where statements stand.
@@ -75,12 +75,16 @@ class Loss(Training):
             return found or [(node, scope, n)]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SAME and node.func.attr != "prepare":
             return self.origins(node.args[0] if node.func.attr == "compile" and node.args else node.func.value, scope, depth + 1, n)
-        if isinstance(node, ast.Call) and last(node.func) in ("DistributedDataParallel", "DDP", "DataParallel", "FullyShardedDataParallel", "FSDP", "prepare", "setup") and node.args:
+        if isinstance(node, ast.Call) and last(node.func) in ("DistributedDataParallel", "DDP", "DataParallel", "FullyShardedDataParallel", "FSDP", "convert_sync_batchnorm", "prepare", "setup") and node.args:
             if last(node.func) in ("prepare", "setup") and n is not None and n < len(node.args):
                 return self.origins(node.args[n], scope, depth + 1)
             return self.origins(node.args[0], scope, depth + 1)
         if isinstance(node, ast.Call) and dotted(node.func) == "deepspeed.initialize":
             return [o for k in node.keywords if k.arg == "model" for o in self.origins(k.value, scope, depth + 1)] or [(node, scope, n)]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            of = [f for f in self.functions.get(self.real(node.func.id, scope), [])[:4] if f.cls is None]
+            if of:
+                return [o for f in of for r in f.returns[:WIDTH] for o in self.origins(r, f, depth + 1, n)] or [(node, scope, n)]
         if isinstance(node, ast.IfExp):
             return self.origins(node.body, scope, depth + 1, n) + self.origins(node.orelse, scope, depth + 1, n)
         if isinstance(node, (ast.Tuple, ast.List)) and n is not None and n < len(node.elts):
@@ -201,6 +205,7 @@ class Loss(Training):
         return bool(SIZE.match(last(node)))
 
     def binary(self, node, scope, follow):
+        self.paths(scope).setdefault(id(node.left), self.path(node, scope))
         left, right = follow(node.left), follow(node.right)
         if left is None or right is None:
             return left or right
@@ -336,7 +341,8 @@ class Loss(Training):
                 self.scan(f)
                 found += [self.returned(f, n, depth, active)]
             return self.worse(found, node, scope)
-        for made, at, _ in self.origins(node.func, scope):
+        called = node.func.value if name == "forward" and isinstance(node.func, ast.Attribute) else node.func
+        for made, at, _ in self.origins(called, scope):
             if not isinstance(made, ast.Call):
                 continue
             kind = last(made.func)
@@ -635,7 +641,14 @@ class Loss(Training):
         return isinstance(node, ast.Call) and (last(node.func) in ("lerp_", "copy_") or last(node.func) == "mul_" and isinstance(node.func, ast.Attribute) and ".grad" not in text(node.func))
 
     def rates_under(self, nodes):
-        return sorted(set(Training.rates_under(self, nodes)) | {n.lineno * 1000 + n.col_offset for n in self.once(nodes) if self.is_state(n)})
+        return sorted({n.lineno * 1000 + n.col_offset for n in self.once(nodes) if self.is_rate(n) or self.is_state(n)})
+
+    def micro_batches(self):
+        """What runs once for each micro batch, and the scope whose loop it is."""
+        if self.batches is None:
+            self.batches = [(scope, list(self.once(body))) for scope in self.live
+                            for body in [l.body for l in self.trains_in(scope)] + ([scope.node.body] if scope.name == "training_step" else [])]
+        return self.batches
 
     def synchronized(self, scope):
         """The statements that a framework's own word gates: if accelerator.sync_gradients."""
@@ -656,12 +669,15 @@ class Loss(Training):
                 again = any(own(n) == name for n in ast.walk(node.value))
                 return again and any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult) and any(own(m) == name for m in ast.walk(n)) for n in ast.walk(node.value)) or again and any(
                     isinstance(c, ast.Call) and last(c.func) == "cat" for c in ast.walk(node.value))
+        if isinstance(node, ast.Call) and re.search(r"(^|_)ema_(inplace|update)|update_ema|ema_step|moving_average|momentum_update|enqueue|update_(center|queue|memory)", last(node.func)) and (
+                not any(f.cls == cls for f in self.functions.get(last(node.func), []))):
+            return True
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("mul_", "add_", "sub_", "lerp_", "copy_"):
             base = node.func.value
             while isinstance(base, (ast.Attribute, ast.Call, ast.Subscript)) and not own(base):
                 base = base.func if isinstance(base, ast.Call) else base.value
             plainly = not node.args or constant(node.args[0])[1] and node.func.attr in ("add_", "sub_")
-            return bool(own(base)) and not plainly and not re.search(r"loss|count|step|grad", own(base), re.I) and not (node.func.attr == "mul_" and constant(node.args[0])[1] and False)
+            return bool(own(base)) and not plainly and not re.search(r"loss|count|step|grad", own(base), re.I)
         return False
 
     def forwards(self):
@@ -684,15 +700,11 @@ class Loss(Training):
                 if self.keeps(node, scope.cls) or isinstance(node, ast.For) and self.is_state(node):
                     what = text(node)[:60] if isinstance(node, (ast.Assign, ast.Call)) else "for %s in %s" % (text(node.target), text(node.iter)[:40])
                     found.append({"kind": "state", "id": 0, "file": scope.file.path, "line": node.lineno, "text": what})
-        for scope in self.live:
-            gated = None
-            for loop in self.trains_in(scope):
-                for node in self.once(loop.body):
-                    if self.is_state(node):
-                        gated = self.synchronized(scope) if gated is None else gated
-                        if id(node) not in gated:
-                            what = text(node)[:60] if not isinstance(node, ast.For) else "for %s in %s" % (text(node.target), text(node.iter)[:40])
-                            found.append({"kind": "state", "id": node.lineno * 1000 + node.col_offset, "file": self.owner(node, scope), "line": node.lineno, "text": what})
+        for scope, nodes in self.micro_batches():
+            for node in nodes:
+                if self.is_state(node) and id(node) not in self.synchronized(scope):
+                    what = text(node)[:60] if not isinstance(node, ast.For) else "for %s in %s" % (text(node.target), text(node.iter)[:40])
+                    found.append({"kind": "state", "id": node.lineno * 1000 + node.col_offset, "file": self.owner(node, scope), "line": node.lineno, "text": what})
         return found[:10]
 
     def owner(self, node, scope):
@@ -707,28 +719,23 @@ class Loss(Training):
     def adversaries(self):
         """Two optimizers that make steps in one loop, each after a backward pass of its own."""
         found = []
-        for scope in self.live:
-            bodies = [l.body for l in self.trains_in(scope)] + ([scope.node.body] if scope.name == "training_step" else [])
-            for body in bodies:
-                nodes = [n for n in self.once(body) if isinstance(n, ast.Call)]
-                steps = {}
-                for n in nodes:
-                    if self.is_step(n):
-                        by = [text(a) for a in n.args if OPTIMIZER.search(text(a))] if "scaler" in text(n.func) else []
-                        steps.setdefault(by[0] if by else text(n.func.value), n)
-                losses = {(n.lineno, n.col_offset) for n in nodes if last(n.func) in ("backward", "manual_backward")}
-                order = sorted(steps.items(), key=lambda s: s[1].lineno)
-                if len(order) > 1 and len(losses) > 1 and any(order[0][1].lineno < l[0] <= order[-1][1].lineno for l in losses):
-                    found.append({"kind": "optimizers", "id": 0, "file": self.owner(order[1][1], scope), "line": order[1][1].lineno, "text": "%s and %s" % (order[0][0], order[1][0])})
+        for scope, nodes in self.micro_batches():
+            calls, steps = [n for n in nodes if isinstance(n, ast.Call)], {}
+            for n in calls:
+                if self.is_step(n):
+                    by = [text(a) for a in n.args if OPTIMIZER.search(text(a))] if "scaler" in text(n.func) else []
+                    steps.setdefault(by[0] if by else text(n.func.value), n)
+            losses = {(n.lineno, n.col_offset) for n in calls if last(n.func) in ("backward", "manual_backward")}
+            order = sorted(steps.items(), key=lambda s: s[1].lineno)
+            if len(order) > 1 and len(losses) > 1 and any(order[0][1].lineno < l[0] <= order[-1][1].lineno for l in losses):
+                found.append({"kind": "optimizers", "id": 0, "file": self.owner(order[1][1], scope), "line": order[1][1].lineno, "text": "%s and %s" % (order[0][0], order[1][0])})
         return found[:2]
 
     def draws(self):
         """Where random numbers are drawn for each micro batch, beside dropout and the loader."""
         loaders = {(l["file"], l["line"]) for l in self.loaders()}
         nodes = [(n, s) for s in self.forwards() for n in s.calls]
-        for scope in self.live:
-            for loop in self.trains_in(scope):
-                nodes += [(n, scope) for n in self.once(loop.body) if isinstance(n, ast.Call)]
+        nodes += [(n, scope) for scope, inner in self.micro_batches() for n in inner if isinstance(n, ast.Call)]
         found = []
         for call, scope in nodes:
             name, full = last(call.func), dotted(call.func)

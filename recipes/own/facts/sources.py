@@ -269,6 +269,9 @@ class Sources:
                     self.assign(part, value.elts[n], scope)
                 elif isinstance(part, ast.Name):
                     scope.assigned.setdefault(part.id, []).append(("item", (value, n)))
+                elif isinstance(part, ast.Attribute):
+                    item = ast.Subscript(value=value, slice=ast.Constant(value=n), ctx=ast.Load())
+                    self.assign(part, ast.copy_location(item, value), scope)
         elif isinstance(target, ast.Attribute):
             self.stores.setdefault(target.attr, []).append((value, scope, text(target.value)))
         elif isinstance(target, ast.Subscript):

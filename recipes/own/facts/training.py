@@ -463,7 +463,7 @@ class Training(Settings):
                     found.append(dict(where, kind="norm"))
                 elif torchvision and not re.match(r"vit_|swin|convnext|alexnet|vgg\d+$", name) or name == "create_model" and root[0].startswith("timm"):
                     found.append(dict(where, kind="models"))
-                elif pairs.search(name):
+                elif pairs.search(name) and not re.search(r"(Net|Model|Encoder|Dataset|Sampler|Collator)$", name):
                     found.append(dict(where, kind="pairs"))
                 elif name in ("cross_entropy", "CrossEntropyLoss", "criterion", "nll_loss", "loss_fct") and len(call.args) > 1:
                     target = self.value(call.args[1], scope)
