@@ -4,6 +4,7 @@ GO ?= go
 PYTHON ?=
 FUZZTIME ?= 30s
 COUNT ?= 50
+KILLS ?= 300
 SHOTS ?=
 HOSTILE ?= 1000
 ATTEMPTS ?= 200
@@ -89,6 +90,7 @@ stress: ## the process tests and the random suites COUNT times in a row, hostile
 	GPURUN_SEED=$(SEED) $(GO) test -race -count=$(COUNT) -timeout 60m -run Stress ./launcher/journal
 	$(GO) test -count=1 -timeout 30m ./strategy -run 'Ends|Walks' -rapid.checks=20000 -rapid.seed=$(SEED)
 	$(GO) test -race -count=$(COUNT) -timeout 60m ./launcher/proc ./launcher/output ./launcher
+	GPURUN_SEED=$(SEED) GPURUN_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run 'KillsAroundTheEnd|ShellsHide' -v ./cmd/gpurun
 	$(GO) test -race -count=$(COUNT) -timeout 120m -run 'Scripts|FirstProcess|FullDisk|Terminal|EndsEarly' ./cmd/gpurun
 
 soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow

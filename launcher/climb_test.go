@@ -96,7 +96,7 @@ func TestClimbsAtACheckpoint(t *testing.T) {
 		if diff := cmp.Diff([]string{"", "ckpt-newest", "ckpt-10m0s"}, s.from); diff != "" {
 			t.Error(diff)
 		}
-		want := []string{"started", "ended", "decided", "started", "climbed", "ended", "decided", "started", "ended", "decided", "finished"}
+		want := []string{"started", "ended", "decided", "started", "climbed", "ended", "decided", "started", "exited", "ended", "decided", "finished"}
 		if diff := cmp.Diff(want, kinds(s.events)); diff != "" {
 			t.Error(diff)
 		}

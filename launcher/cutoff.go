@@ -2,17 +2,24 @@ package launcher
 
 import "github.com/gpurun/gpurun/strategy"
 
-// unfinished is an attempt of a journal that has not ended, and the climb for which its
-// ranks were to be stopped, nil for none.
+// unfinished is an attempt of a journal that has not ended, the climb for which its ranks
+// were to be stopped, and how they ended; nil where nothing says so.
 type unfinished struct {
 	started *Started
 	climbed *Climbed
+	exited  *Exited
 }
 
 // cutOff takes in an attempt that ended together with gpurun, if there is one. One that
 // was being stopped for a faster plan is part of the history, and that plan comes next.
 func (s *State) cutOff(u unfinished) {
 	if u.started == nil {
+		return
+	}
+	if u.exited != nil {
+		e := u.exited.Evidence
+		s.End(e, strategy.Diagnose(e))
+		s.Next.N = e.Attempt + 1
 		return
 	}
 	s.begun = true

@@ -57,6 +57,13 @@ type Started struct {
 	Diff     string             `json:"-"` // for people; diff.patch keeps it
 }
 
+// Exited is an attempt whose ranks have all ended, before what they left behind is waited
+// for: how the attempt ends is known, whatever becomes of gpurun meanwhile. It is written
+// where the ranks ended well or ran out of memory.
+type Exited struct {
+	Evidence strategy.Evidence `json:"evidence"` // up to then
+}
+
 // Ended is an attempt that is over, with all that was seen of it.
 type Ended struct {
 	Evidence strategy.Evidence `json:"evidence"`
@@ -89,6 +96,7 @@ type Finished struct {
 
 func (Began) kind() string    { return "began" }
 func (Started) kind() string  { return "started" }
+func (Exited) kind() string   { return "exited" }
 func (Ended) kind() string    { return "ended" }
 func (Decided) kind() string  { return "decided" }
 func (Climbed) kind() string  { return "climbed" }
@@ -137,6 +145,8 @@ func Decode(line []byte) (Event, time.Time, error) {
 		return decodeAs[Began](env)
 	case "started":
 		return decodeAs[Started](env)
+	case "exited":
+		return decodeAs[Exited](env)
 	case "ended":
 		return decodeAs[Ended](env)
 	case "decided":

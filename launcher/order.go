@@ -38,6 +38,7 @@ type order struct {
 	next         int  // the number of the attempt that comes next
 	open         bool // the one before it was started and has not ended
 	climbs       bool // and is being stopped for a faster plan
+	exited       bool // and all its ranks have ended
 	undecided    bool // it has ended, and a decision is missing
 	fresh        bool // a gpurun has begun, and started nothing yet
 	decision     *strategy.Decision
@@ -61,6 +62,8 @@ func (o *order) take(e Event) error {
 		return o.start(e)
 	case Climbed:
 		return o.climb(e)
+	case Exited:
+		return o.exit(e.Evidence)
 	case Ended:
 		return o.end(e.Evidence)
 	case Decided:
@@ -74,6 +77,9 @@ func (o *order) take(e Event) error {
 // begin takes in a gpurun that begins. The ranks of the one before it are gone.
 func (o *order) begin(b Began) error {
 	o.begun = o.begun || o.open
+	if o.open && o.exited {
+		o.undecided, o.decision = true, nil
+	}
 	o.began, o.open, o.fresh = true, false, true
 	return errors.Join(b.Job.Written.Validate(), b.Plan.Validate())
 }
@@ -89,7 +95,7 @@ func (o *order) start(s Started) error {
 	case !o.fresh && (o.decision == nil || !o.decision.Relaunch):
 		return fmt.Errorf("attempt %d is started, and that was not decided", s.N)
 	}
-	o.next, o.open, o.climbs, o.fresh = s.N+1, true, false, false
+	o.next, o.open, o.climbs, o.exited, o.fresh = s.N+1, true, false, false, false
 	return s.Plan.Validate()
 }
 
@@ -104,6 +110,14 @@ func (o *order) climb(c Climbed) error {
 	}
 	o.climbs = true
 	return errors.Join(c.Attempt.Plan.Validate(), c.Decision.Next.Validate())
+}
+
+func (o *order) exit(e strategy.Evidence) error {
+	if !o.open || e.Attempt != o.next-1 || o.exited {
+		return fmt.Errorf("the ranks of attempt %d have ended, and do not run", e.Attempt)
+	}
+	o.exited = true
+	return e.Plan.Validate()
 }
 
 func (o *order) end(e strategy.Evidence) error {

@@ -15,6 +15,7 @@ func TestCheckOrder(t *testing.T) {
 	began := Began{}
 	started := func(n int) Event { return Started{N: n} }
 	ended := func(n int) Event { return Ended{strategy.Evidence{Attempt: n, Ranks: 1}} }
+	exited := func(n int) Event { return Exited{strategy.Evidence{Attempt: n, Ranks: 1}} }
 	unstarted := func(n int) Event {
 		return Ended{strategy.Evidence{Attempt: n, Unstarted: &strategy.Unstarted{Reason: "short"}}}
 	}
@@ -45,6 +46,10 @@ func TestCheckOrder(t *testing.T) {
 		"a later one not started":     {[]Event{began, started(0), ended(0), again, unstarted(1), decided(strategy.Failed), finished(strategy.Failed, 1)}, "", 0},
 		"trained again by an old one": {[]Event{began, started(0), ended(0), decided(strategy.Trained), began, started(1)}, "", 0},
 
+		"its ranks ended before":       {[]Event{began, started(0), exited(0), ended(0), decided(strategy.Trained)}, "", 0},
+		"cut off after its ranks":      {[]Event{began, started(0), exited(0), began, decided(strategy.Trained)}, "", 0},
+		"ranks that do not run":        {[]Event{began, exited(0)}, "the ranks of attempt 0 have ended, and do not run", 1},
+		"ranks that ended twice":       {[]Event{began, started(0), exited(0), exited(0)}, "the ranks of attempt 0 have ended", 3},
 		"decided without its end":      {[]Event{began, started(0), again}, "a decision follows no attempt that has ended", 2},
 		"decided twice":                {[]Event{began, started(0), ended(0), again, again}, "a decision follows no attempt", 4},
 		"decided of nothing":           {[]Event{began, decided(strategy.Trained)}, "a decision follows no attempt", 1},

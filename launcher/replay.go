@@ -46,6 +46,7 @@ func Replay(events []Event, version string) []Replayed {
 	var state State
 	var evidence strategy.Evidence
 	var climbed *Climbed // whose attempt has not ended
+	var exited *Exited   // as well
 	add := func(r Replayed, then strategy.Decision, diagnosis strategy.Diagnosis) {
 		if !r.Same {
 			r.Then = then.Reason
@@ -59,6 +60,10 @@ func Replay(events []Event, version string) []Replayed {
 		switch e := e.(type) {
 		case Began:
 			began, state.Job = e, e.Job
+			if exited != nil {
+				evidence, climbed, exited = exited.Evidence, nil, nil
+				state.End(evidence, strategy.Diagnose(evidence))
+			}
 			state.reopen()
 		case Started:
 			if climbed != nil {
@@ -69,8 +74,10 @@ func Replay(events []Event, version string) []Replayed {
 		case Climbed:
 			climbed = &e
 			add(e.replay(began, state.History), e.Decision, e.Attempt.Diagnosis)
+		case Exited:
+			exited = &e
 		case Ended:
-			evidence, climbed = e.Evidence, nil
+			evidence, climbed, exited = e.Evidence, nil, nil
 			state.End(evidence, strategy.Diagnose(evidence))
 		case Decided:
 			if len(state.History) == 0 {

@@ -131,6 +131,10 @@ func Resume(first strategy.Plan, run string, events []Event) (s State, done bool
 		switch e := e.(type) {
 		case Began:
 			s.Job = e.Job
+			if open.exited != nil {
+				s.cutOff(open)
+				open = unfinished{}
+			}
 			s.reopen()
 		case Started:
 			s.undecided = false
@@ -139,6 +143,8 @@ func Resume(first strategy.Plan, run string, events []Event) (s State, done bool
 			s.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected}
 		case Climbed:
 			open.climbed = &e
+		case Exited:
+			open.exited = &e
 		case Ended:
 			open = unfinished{}
 			if s.begun || e.Evidence.Unstarted == nil {

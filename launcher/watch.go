@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -94,6 +95,9 @@ func (w *watch) add(f strategy.Fact) {
 	if w.detector.Add(f, time.Now()) {
 		w.judge()
 	}
+	if f.Exit != nil {
+		w.exited()
+	}
 	if f.Observed != nil || f.Said != nil {
 		w.heed()
 	}
@@ -110,6 +114,21 @@ func (w *watch) apart() {
 		w.alone = true
 		w.tell(fmt.Sprintf("warning: none of the %d ranks has joined a process group by its first step: each trains the whole job by itself, and all write the same files; "+
 			"the script has to call torch.distributed.init_process_group for RANK of WORLD_SIZE, or wants --nproc-per-node 1 on one node", n))
+	}
+}
+
+// exited writes down how the ranks ended, once all have: what they left behind is waited
+// for, and gpurun may be killed meanwhile. What ended otherwise is known only once all
+// output is read.
+func (w *watch) exited() {
+	e := *w.evidence
+	if e.Exits() < e.Ranks {
+		return
+	}
+	e.Ended, e.Notice = time.Now(), w.launcher.World.Notice()
+	e.Facts = slices.Concat(e.Facts, w.running.Progress())
+	if e.EndedWell() || !w.stopped && strategy.Diagnose(e).OutOfMemory() {
+		w.failed = errors.Join(w.failed, w.launcher.Store.Append(Exited{Evidence: e}))
 	}
 }
 

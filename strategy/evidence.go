@@ -120,12 +120,15 @@ func (e *Evidence) Snapshots() []Snapshot {
 	return all
 }
 
-// EndedWell reports whether every rank ended with 0 by itself.
+// Exits is how many ranks have ended.
+func (e *Evidence) Exits() int { return len(e.folded().exits) }
+
+// EndedWell reports whether every rank ended with 0 by itself, and hides no failure by it.
 func (e *Evidence) EndedWell() bool {
 	c := e.folded()
 	well := 0
-	for _, i := range c.exits {
-		if exit := c.facts[i].Exit; exit.Code == 0 && !exit.Stopped {
+	for rank, i := range c.exits {
+		if exit := c.facts[i].Exit; exit.Code == 0 && !exit.Stopped && !c.masked(rank) {
 			well++
 		}
 	}

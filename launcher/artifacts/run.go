@@ -34,6 +34,8 @@ func (c Collector) run(dir string) (Artifacts, error) {
 			if c.Attempt < 0 {
 				wanted = e.N
 			}
+		case launcher.Exited:
+			ended[e.Evidence.Attempt] = e.Evidence
 		case launcher.Ended:
 			ended[e.Evidence.Attempt] = e.Evidence
 		}

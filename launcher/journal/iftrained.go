@@ -90,6 +90,10 @@ func ending(events []launcher.Event) strategy.Outcome {
 	switch last := events[len(events)-1].(type) {
 	case launcher.Finished:
 		return last.Verdict.Outcome
+	case launcher.Exited:
+		if last.Evidence.EndedWell() && last.Evidence.CutShort() == "" {
+			return strategy.Trained
+		}
 	case launcher.Decided:
 		if !last.Decision.Relaunch {
 			return last.Decision.Outcome

@@ -24,7 +24,7 @@ const (
 )
 
 // outlined are the kinds of event that an outline has; those between them are long.
-var outlined = []string{"began", "started", "decided", "finished"}
+var outlined = []string{"began", "started", "exited", "decided", "finished"}
 
 // Outline reads how a run's journal begins and how it ends, at a cost that does not grow
 // with the run: who began it, the attempts that were started, and what was decided. Of a

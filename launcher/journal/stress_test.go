@@ -112,8 +112,15 @@ func (l *life) Append(e launcher.Event) error {
 		panic(killed{})
 	}
 	err := l.own.Append(e)
-	if ended, ok := e.(launcher.Ended); ok && err == nil {
-		l.run.ended(ended.Evidence)
+	switch e := e.(type) {
+	case launcher.Exited:
+		if err == nil {
+			l.run.ended(e.Evidence)
+		}
+	case launcher.Ended:
+		if err == nil {
+			l.run.ended(e.Evidence)
+		}
 	}
 	_ = l.step() // killed between the write and what follows from it
 	return err
@@ -398,7 +405,10 @@ func goOn(t *testing.T, whole *campaign, text []byte, events []launcher.Event) {
 		t.Fatal(err)
 	}
 	for _, e := range events {
-		if e, ok := e.(launcher.Ended); ok {
+		switch e := e.(type) {
+		case launcher.Exited:
+			c.ended(e.Evidence)
+		case launcher.Ended:
 			c.ended(e.Evidence)
 		}
 	}

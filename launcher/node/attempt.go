@@ -33,8 +33,9 @@ type attempt struct {
 	facts    chan strategy.Fact
 	probe    *probe.Installed // nil where the ranks do without
 	measured measured         // by the ranks' processes
-	// stopProbe ends the watch over what ranks tell of their own end.
-	stopProbe func()
+	// stopProbe ends the watch over what ranks tell of their own end, and lookAtProbe passes
+	// on what they have by now.
+	stopProbe, lookAtProbe func()
 	// saving looks for checkpoints that grow once a rank has told why it ends.
 	saving *savingWatch
 	// stopAlarms ends the watch over the devices' alarms.

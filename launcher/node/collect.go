@@ -69,7 +69,9 @@ func (a *attempt) awaitExits() (failed bool) {
 			if !open {
 				return failed
 			}
-			left--
+			if left--; left == 0 {
+				a.lookAtProbe() // what says that an exit code of 0 hides a failure comes first
+			}
 			failed = failed || f.Exit.Code != 0
 			a.mu.Lock()
 			a.ended[f.Rank] = true

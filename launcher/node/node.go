@@ -74,7 +74,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	}
 	ranks := n.ranks(a, l)
 	a.saving = newSavingWatch(n.opts.Growing, a.emit)
-	a.stopProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.saving.see)), a.stepped)
+	a.stopProbe, a.lookAtProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.saving.see)), a.stepped)
 	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.alarm)
 	// A signal that comes while ranks start stops them with their grace, like one
 	// that comes later: the first of them may be at work already.

@@ -61,6 +61,10 @@ func (e *processEnds) tell(pid int, emit func(strategy.Fact)) {
 func (e *processEnds) stop(emit func(strategy.Fact)) {
 	close(e.quit)
 	e.waits.Wait()
+	e.tellAll(emit)
+}
+
+func (e *processEnds) tellAll(emit func(strategy.Fact)) {
 	for len(e.pending) > 0 {
 		e.tell(e.pending[0].ProcessEnd.PID, emit)
 	}

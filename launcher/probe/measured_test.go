@@ -84,7 +84,7 @@ func TestMeasurementsAreTold(t *testing.T) {
 		}
 	}
 	facts := make(chan strategy.Fact, 100)
-	stop := Watch(dir, []int{1}, func(f strategy.Fact) { facts <- f }, nil)
+	stop, _ := Watch(dir, []int{1}, func(f strategy.Fact) { facts <- f }, nil)
 	t.Cleanup(stop)
 	write("memory.json", `{"pid": 7, "time": 1, "peak_bytes": 5}`)
 	if f := next(t, facts); f.Memory == nil || f.Rank != 1 || f.Memory.Rank != 1 || f.Memory.Peak != 5 || f.Source != "probe" {

@@ -419,7 +419,7 @@ func TestRanksWaitForEachOther(t *testing.T) {
 	cmd := r.job(t, path, r.orders.Script)
 	facts := make(chan strategy.Fact, 100)
 	steps := make(chan Step, 100)
-	stop := Watch(r.dir, []int{0}, func(f strategy.Fact) { facts <- f }, func(_ int, s Step) { steps <- s })
+	stop, _ := Watch(r.dir, []int{0}, func(f strategy.Fact) { facts <- f }, func(_ int, s Step) { steps <- s })
 	t.Cleanup(stop)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -94,7 +94,7 @@ func TestWatchProcesses(t *testing.T) {
 	facts := make(chan strategy.Fact, 100)
 	type at struct{ rank, n, total int }
 	steps := make(chan at, 100)
-	stop := Watch(dir, []int{0, 1}, func(f strategy.Fact) { facts <- f }, func(rank int, s Step) { steps <- at{rank, s.N, s.Total} })
+	stop, _ := Watch(dir, []int{0, 1}, func(f strategy.Fact) { facts <- f }, func(rank int, s Step) { steps <- at{rank, s.N, s.Total} })
 	t.Cleanup(stop)
 	in := func(name string) string { return filepath.Join(dir, "rank1", name) }
 	record := func(n int) string {
@@ -162,7 +162,7 @@ func TestManyProcesses(t *testing.T) {
 	}
 	rename(t, filepath.Join(dir, "rank0", "probe.json"), fmt.Sprintf(oom, ""))
 	n := 0
-	stop := Watch(dir, []int{0}, func(strategy.Fact) { n++ }, nil)
+	stop, _ := Watch(dir, []int{0}, func(strategy.Fact) { n++ }, nil)
 	stop()
 	if n == 0 || n > mostFiles {
 		t.Errorf("%d facts", n)

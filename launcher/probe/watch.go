@@ -30,6 +30,7 @@ type watcher struct {
 	rankOf map[string]int    // by folder
 	done   chan struct{}     // closed when the goroutine has ended
 	ends   *processEnds
+	asked  chan chan struct{} // to look at once
 }
 
 // stepped is the step that a rank has told last, and in which file: of several processes
@@ -50,17 +51,18 @@ const mostFiles = 512
 // goroutine at a time, and may block.
 //
 // Stop ends the watch. It emits what has not been seen yet, and returns when neither
-// will be called any more. It may be called more than once, not from emit or step.
+// will be called any more. It may be called more than once, not from emit or step. Look,
+// before stop, emits what is there by now.
 //
 // Where the kernel cannot watch, a fact says so, and stop finds the files.
-func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int, s Step)) (stop func()) {
+func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int, s Step)) (stop, look func()) {
 	w := &watcher{
 		dir: dir, ranks: ranks, emit: emit, step: step, told: map[string]any{}, steps: map[int]stepped{},
-		rankOf: map[string]int{}, done: make(chan struct{}), ends: newProcessEnds(),
+		rankOf: map[string]int{}, done: make(chan struct{}), ends: newProcessEnds(), asked: make(chan chan struct{}),
 	}
 	err := w.open()
 	go w.run(err)
-	return sync.OnceFunc(func() {
+	stop = sync.OnceFunc(func() {
 		if w.notify != nil {
 			w.notify.Close()
 		}
@@ -68,6 +70,20 @@ func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int
 		w.lookAtAll()
 		w.ends.stop(emit)
 	})
+	return stop, w.now
+}
+
+// now has the goroutine look at all files, and returns when what they say is emitted. The
+// goroutine ends early where the kernel cannot watch.
+func (w *watcher) now() {
+	looked := make(chan struct{})
+	select {
+	case w.asked <- looked:
+		<-looked
+	case <-w.done:
+		w.lookAtAll()
+		w.ends.tellAll(w.emit)
+	}
 }
 
 func (w *watcher) gap(err error) {
@@ -110,6 +126,10 @@ func (w *watcher) run(err error) {
 	}
 	for {
 		select {
+		case looked := <-w.asked:
+			w.lookAtAll()
+			w.ends.tellAll(w.emit)
+			close(looked)
 		case pid := <-w.ends.gone:
 			w.ends.tell(pid, w.emit)
 		case event, open := <-w.notify.Events:

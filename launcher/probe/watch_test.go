@@ -25,7 +25,7 @@ const recorded = `{"message": {"message": "ValueError: bad", "extraInfo": {"py_c
 // watching starts a watch of ranks 0 and 1, and delivers what it emits.
 func watching(t *testing.T, dir string) (facts chan strategy.Fact, stop func()) {
 	facts = make(chan strategy.Fact, 100)
-	stop = Watch(dir, []int{0, 1}, func(f strategy.Fact) { facts <- f }, nil)
+	stop, _ = Watch(dir, []int{0, 1}, func(f strategy.Fact) { facts <- f }, nil)
 	t.Cleanup(stop)
 	return facts, stop
 }
@@ -190,7 +190,7 @@ func TestWatchLosesNothing(t *testing.T) {
 	}
 	dir := t.TempDir()
 	facts, hold := make(chan strategy.Fact, 100), make(chan struct{})
-	stop := Watch(dir, []int{0, 1}, func(f strategy.Fact) { <-hold; facts <- f }, nil)
+	stop, _ := Watch(dir, []int{0, 1}, func(f strategy.Fact) { <-hold; facts <- f }, nil)
 	t.Cleanup(stop)
 	rename(t, filepath.Join(dir, "rank0", "probe.json"), fmt.Sprintf(oom, "")) // the watch waits for hold
 	for i := range limit/2 + 1000 {
