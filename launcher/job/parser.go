@@ -75,7 +75,7 @@ func definedIn(folder, name string) []format.Source {
 		return nil
 	}
 	top, _, _ := strings.Cut(name, "/")
-	f := &follower{roots: []string{folder}, only: top, most: mostDefinitions, seen: map[string]bool{}}
+	f := &follower{roots: []string{folder}, only: top, most: mostDefinitions, library: true, seen: map[string]bool{}}
 	if first, ok := f.read(path); ok {
 		f.follow([]format.Source{first}, definitionLevels)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
@@ -17,6 +18,10 @@ var trainers = [][]byte{[]byte("torch"), []byte("transformers"), []byte("acceler
 // mostSource bounds, in bytes, what is taken apart of a job's own code: the script comes
 // first, then the modules in the order in which they are imported.
 const mostSource = 4 << 20
+
+// readingBudget is how long the settings of a script are looked for before it starts, once
+// its interpreter runs. What is not found by then is unknown.
+var readingBudget = 300 * time.Millisecond
 
 // own reads the settings of a script that no recipe knows out of its source.
 func (s Inspected) own(ctx context.Context, c choice) (choice, error) {
@@ -42,6 +47,9 @@ func (s Inspected) script(ctx context.Context) (*own.Script, error) {
 	var sources []own.Source
 	trains, size := false, 0
 	for _, one := range s.sources() {
+		if installed(one.Path) {
+			continue
+		}
 		if size += len(one.Text); size > mostSource {
 			break
 		}
@@ -50,10 +58,10 @@ func (s Inspected) script(ctx context.Context) (*own.Script, error) {
 			trains = trains || bytes.Contains(one.Text, word)
 		}
 	}
-	if !trains {
+	if !trains || installed(s.sourcePath) {
 		return nil, nil
 	}
-	input, err := own.Input(sources)
+	input, err := own.Input(sources, readingBudget.Seconds())
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -28,6 +29,7 @@ type follower struct {
 	packages map[string]string
 	only     string // where a root has other packages, too: the job's own; empty for all
 	most     int    // files to read
+	library  bool   // installed packages are read, too
 	seen     map[string]bool
 	found    []format.Source
 }
@@ -38,7 +40,7 @@ func (s Inspected) readModules() []format.Source {
 	if s.source == nil || s.sourcePath == "" {
 		return nil
 	}
-	f := &follower{most: mostModules, seen: map[string]bool{s.sourcePath: true}}
+	f := &follower{most: mostModules, library: installed(s.sourcePath), seen: map[string]bool{s.sourcePath: true}}
 	switch s.job.Kind {
 	case Module:
 		f.roots = []string{moduleRoot(s.sourcePath, s.job.Argv[0])}
@@ -88,6 +90,12 @@ func (s Inspected) sources() []format.Source {
 	return append([]format.Source{{Path: s.sourcePath, Text: s.source}}, s.modules...)
 }
 
+// libraries matches the folders in which Python has its own and installed modules.
+var libraries = regexp.MustCompile(`/(site|dist)-packages/|/lib(64)?/python\d+(\.\d+)?/`)
+
+// installed reports whether a file is one of a library, and not of the job's own code.
+func installed(path string) bool { return libraries.MatchString(path) }
+
 // moduleRoot is the folder of the interpreter's path that a module's file is below.
 func moduleRoot(file, module string) string {
 	root := filepath.Dir(file)
@@ -131,7 +139,7 @@ func (f *follower) imports(source format.Source) []format.Source {
 
 // read reads a file that has not been read; one that is too large is no module.
 func (f *follower) read(path string) (format.Source, bool) {
-	if f.seen[path] || len(f.found) >= f.most {
+	if f.seen[path] || len(f.found) >= f.most || !f.library && installed(path) {
 		return format.Source{}, false
 	}
 	f.seen[path] = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 )
 
 // told is what the interpreter said to a program, or why it did not.
@@ -11,6 +12,10 @@ type told struct {
 	text []byte
 	err  error
 }
+
+// fromInput runs the program that comes before the rest of its standard input, after its
+// length: a whole program as a word would be what ps shows of it.
+const fromInput = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 
 // Tell runs a program that imports nothing but what comes with Python, with some
 // bytes on its standard input, and returns what it prints, up to 4 MiB. It runs apart
@@ -31,7 +36,7 @@ func (i *Interpreter) Tell(ctx context.Context, program string, in []byte) ([]by
 	}
 	limited, cancel := context.WithTimeout(ctx, i.bound)
 	defer cancel()
-	said, err := i.output(limited, in, "-I", "-S", "-c", i.program(program))
+	said, err := i.output(limited, slices.Concat(fmt.Appendf(nil, "%d\n", len(program)), []byte(program), in), "-I", "-S", "-c", i.program(fromInput))
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx) // it may answer another time

@@ -27,14 +27,8 @@ var (
 )
 
 // Program is what an interpreter runs, given Input on its standard input; what it
-// prints is for Read. It needs Python 3.8. The parts come with the input, since together
-// they are longer than one argument of a command may be.
-const Program = `import json, sys
-given = json.loads(sys.stdin.buffer.read().decode("utf-8", "replace"))
-exec(compile(given["program"], "facts", "exec"), {"__name__": "facts", "sources": given["sources"]})`
-
-// reader is what reads the sources.
-var reader = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, lossPart}, "\n\n")
+// prints is for Read. It needs Python 3.8.
+var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, lossPart}, "\n\n")
 
 // A Source is one Python file, by the path under which people know it.
 type Source struct {
@@ -42,9 +36,13 @@ type Source struct {
 	Text string `json:"text"`
 }
 
-// Input is what Program reads: the script, then its local modules.
-func Input(sources []Source) ([]byte, error) {
-	return json.Marshal(map[string]any{"program": reader, "sources": sources})
+// Input is what Program reads: the script, then its local modules; and how many seconds
+// it may take. Program fails where these do not suffice.
+func Input(sources []Source, seconds float64) ([]byte, error) {
+	return json.Marshal(struct {
+		Sources []Source `json:"sources"`
+		Seconds float64  `json:"seconds"`
+	}{sources, seconds})
 }
 
 // Facts are what a job's sources say.

@@ -1,7 +1,7 @@
 package own
 
 import (
-	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -28,12 +28,12 @@ func told(t *testing.T, files map[string]string) Facts {
 		}
 	}
 	slices.SortStableFunc(sources, func(a, b Source) int { return first(b) - first(a) })
-	input, err := Input(sources)
+	input, err := Input(sources, 60)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, "-I", "-S", "-c", Program)
-	cmd.Stdin = bytes.NewReader(input)
+	cmd := exec.Command(python, "-I", "-S", "-c", "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))")
+	cmd.Stdin = strings.NewReader(fmt.Sprintf("%d\n%s%s", len(Program), Program, input))
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -530,7 +530,7 @@ for i, x in enumerate(DataLoader(data, batch_size=opt.batch_size)):
 // TestTheProgramIsOld: Python 3.8 can read it.
 func TestTheProgramIsOld(t *testing.T) {
 	cmd := exec.Command("python3", "-c", "import ast, sys; ast.parse(sys.stdin.read(), feature_version=(3, 8))")
-	cmd.Stdin = strings.NewReader(Program + "\n\n" + reader)
+	cmd.Stdin = strings.NewReader(Program)
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skipf("this machine has no Python: %v", err)
 	}

@@ -640,8 +640,11 @@ class Loss(Training):
             return any(isinstance(t, ast.Attribute) and t.attr == "data" for t in node.targets)
         return isinstance(node, ast.Call) and (last(node.func) in ("lerp_", "copy_") or last(node.func) == "mul_" and isinstance(node.func, ast.Attribute) and ".grad" not in text(node.func))
 
-    def rates_under(self, nodes):
-        return sorted({n.lineno * 1000 + n.col_offset for n in self.once(nodes) if self.is_rate(n) or self.is_state(n)})
+    def marked(self, node):
+        return isinstance(node, ast.Call) and (last(node.func) in ("backward", "manual_backward") or self.is_step(node) or self.is_draw(node)) or self.each_step(node)
+
+    def each_step(self, node):
+        return self.is_rate(node) or self.is_state(node)
 
     def micro_batches(self):
         """What runs once for each micro batch, and the scope whose loop it is."""
@@ -651,6 +654,9 @@ class Loss(Training):
         return self.batches
 
     def synchronized(self, scope):
+        return self.once_known(("synchronized", id(scope)), lambda: self.gated_in(scope))
+
+    def gated_in(self, scope):
         """The statements that a framework's own word gates: if accelerator.sync_gradients."""
         return {id(n) for i in ast.walk(scope.node) if isinstance(i, ast.If) and re.search(r"sync_gradients|accumulation_boundary|require_backward_grad_sync", text(i.test)) for b in i.body for n in ast.walk(b)}
 
@@ -738,13 +744,18 @@ class Loss(Training):
         nodes += [(n, scope) for scope, inner in self.micro_batches() for n in inner if isinstance(n, ast.Call)]
         found = []
         for call, scope in nodes:
-            name, full = last(call.func), dotted(call.func)
-            outside = re.match(r"(np|numpy)\.random\.|random\.", full) and name not in ("seed", "shuffle", "choice", "sample")
-            if (name in RANDOM or outside or re.search(r"mixup|cutmix", name, re.I)) and name not in self.functions:
+            if self.is_draw(call):
                 where = self.owner(call, scope), call.lineno
                 if where not in loaders:
-                    found.append({"file": where[0], "line": where[1], "text": full})
-        return found[:5]
+                    found.append({"file": where[0], "line": where[1], "text": dotted(call.func)})
+                if len(found) == 5:
+                    break
+        return found
+
+    def is_draw(self, call):
+        name, full = last(call.func), dotted(call.func)
+        outside = re.match(r"(np|numpy)\.random\.|random\.", full) and name not in ("seed", "shuffle", "choice", "sample")
+        return bool(name in RANDOM or outside or re.search(r"mixup|cutmix", name, re.I)) and name not in self.functions
 
     # What is backpropagated.
 
@@ -798,5 +809,26 @@ class Loss(Training):
         return found
 
 
-sys.setrecursionlimit(5000)
-sys.stdout.write("\n" + json.dumps(Loss(sources).facts()) + "\n")
+class Late(BaseException):
+    """The time for reading is over."""
+
+
+def late(*_):
+    raise Late
+
+
+def main():
+    sys.setrecursionlimit(5000)
+    gc.disable()  # it ends soon
+    given = json.loads(sys.stdin.buffer.read().decode("utf-8", "replace"))
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, given["seconds"])
+    try:
+        said = json.dumps(Loss(given["sources"]).facts())
+    except Late:
+        sys.exit("the sources take longer than %g s to read" % given["seconds"])
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    sys.stdout.write("\n" + said + "\n")
+
+
+main()

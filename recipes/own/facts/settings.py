@@ -6,17 +6,9 @@ class Settings(Values):
     """The settings of a job."""
 
     def __init__(self, sources):
-        self.inside, self.stepping = {}, {}
+        self.splits, self.courses, self.stepping, self.made = {}, {}, {}, None
         self.params, self.configured, self.taken, self.hydra = {}, {}, {}, None
         super().__init__(sources)
-        self.targets = {}
-        for file in self.files:
-            for node in ast.walk(file.tree):
-                if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-                    target = text(node.targets[0] if isinstance(node, ast.Assign) else node.target)
-                    for inner in ast.walk(node.value):
-                        if isinstance(inner, (ast.Call, ast.BinOp)):
-                            self.targets.setdefault(id(inner), target)
         for scope in self.live:
             for call in scope.calls:
                 self.take(call, scope)
@@ -60,7 +52,7 @@ class Settings(Values):
             default = call.args[1] if len(call.args) > 1 else words.get("default")
             kind = {"DEFINE_integer": "int", "DEFINE_bool": "bool", "DEFINE_boolean": "bool", "DEFINE_float": "float"}.get(name, "str")
             n = self.add(call, scope, "absl", ["--" + first], first, type=kind, help=described(call.args[2] if len(call.args) > 2 else words.get("help")), **literal(default))
-            target = self.targets.get(id(call))
+            target = self.target(call)
             if target and "." not in target:
                 scope.assigned[target] = [("set", n)]
         elif name in ("HfArgumentParser", "TrlParser"):

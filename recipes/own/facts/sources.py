@@ -4,11 +4,14 @@
 # assignments, attributes and calls of local functions, whatever the order in which
 # they run: what cannot be looked up stays a name.
 import ast
+import gc
+import itertools
 import json
 import re
+import signal
 import sys
 
-DEPTH, STEPS, ALL, WIDTH = 24, 1500, 120000, 12
+DEPTH, STEPS, ALL, WIDTH, LARGEST = 24, 600, 20000, 12, 400
 CONFIG = re.compile(r"(^|_)(args?|opts?|options?|cfg|conf|configs?|configuration|hparams?|hps?|hp|flags?|params?|settings?|namespace|parsed|training_args|model_args|data_args)$", re.I)
 OPTIMIZER = re.compile(r"optim|scaler|(^|[._])opts?\d*($|[._\[])|(^|[._])(o|opt_[a-z]+|engine|model_engine)($|\[)", re.I)
 PASSED = {"EasyDict", "edict", "Namespace", "SimpleNamespace", "Munch", "munchify", "AttrDict", "DotMap", "Box", "create", "to_container", "structured",
@@ -19,7 +22,32 @@ CHECKPOINTS = {"gradient_checkpointing_enable", "enable_gradient_checkpointing",
 BATCH = re.compile(r"^(train_|per_device_train_|per_gpu_train_|micro_)?(batch_?size|bs|bsz)$")
 
 
+def children(node):
+    """The nodes in a node but operators and contexts, looked up once."""
+    known = getattr(node, "gpurun_inner", None)
+    if known is None:
+        known = node.gpurun_inner = []
+        for name in node._fields:
+            value = getattr(node, name, None)
+            for part in value if isinstance(value, list) else (value,):
+                if isinstance(part, ast.AST) and part._fields:
+                    known.append(part)
+    return known
+
+
 def text(node):
+    """A node as Python is written, made once."""
+    known = getattr(node, "gpurun_text", None)
+    if known is None:
+        known = written(node)
+        try:
+            node.gpurun_text = known
+        except AttributeError:  # None, where an expression is left out
+            pass
+    return known
+
+
+def written(node):
     try:
         return " ".join(ast.unparse(node).split())[:120]
     except Exception:  # before Python 3.9
@@ -71,18 +99,23 @@ def last(node):
 
 def constant(node):
     """The value of a literal, and whether it is one."""
-    try:
-        value = ast.literal_eval(node)
-    except Exception:
-        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Pow, ast.Add, ast.Sub, ast.FloorDiv)):
-            (a, known), (b, also) = constant(node.left), constant(node.right)
-            if known and also and type(a) is int and type(b) is int and abs(a) < 1 << 40 and 0 <= b < 1 << 20:
-                if isinstance(node.op, ast.Mult):
-                    return a * b, True
-                if isinstance(node.op, ast.Pow) and b < 40:
-                    return a ** b, abs(a) < 1 << 16
-        return None, False
-    return value, isinstance(value, (int, float, str, bool, type(None)))
+    kind = type(node)
+    if kind is ast.Constant:
+        return node.value, isinstance(node.value, (int, float, str, bool, type(None)))
+    if kind is ast.UnaryOp and isinstance(node.op, (ast.USub, ast.UAdd)) and isinstance(node.operand, ast.Constant) and type(node.operand.value) in (int, float):
+        return -node.operand.value if isinstance(node.op, ast.USub) else node.operand.value, True
+    if kind is ast.BinOp and isinstance(node.op, (ast.Mult, ast.Pow)):
+        (a, known), (b, also) = constant(node.left), constant(node.right)
+        if known and also and type(a) is int and type(b) is int and abs(a) < 1 << 40 and 0 <= b < 1 << 20:
+            if isinstance(node.op, ast.Mult):
+                return a * b, True
+            if b < 40:
+                return a ** b, abs(a) < 1 << 16
+    return None, False
+
+
+READ = {ast.Name, ast.Attribute, ast.Constant}
+NOTED = {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.BinOp, ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.If, ast.While, ast.Assert, ast.IfExp, ast.Call, ast.Return, ast.Global, ast.Subscript}
 
 
 class Scope:
@@ -94,6 +127,7 @@ class Scope:
         self.globals = set()
         self.name = getattr(node, "name", "")
         self.calls, self.ifs, self.fors, self.divisions, self.returns, self.slices = [], [], [], [], [], []
+        self.tests, self.asserts = [], []
 
     def params(self):
         a = getattr(self.node, "args", None)
@@ -139,8 +173,9 @@ class Sources:
         self.stores = {}  # attribute or key: [(expression, scope, text of the base)]
         self.calls = {}  # last name of what is called: [(call, scope)]
         self.settings, self.by_dest, self.fields = [], {}, {}
-        self.steps = self.all = 0  # of one value, and of all
+        self.steps = self.all = self.cuts = 0  # of one value, of all, and where a value was cut short
         self.memo = {}
+        self.read = set()  # names, keys and attributes that are read somewhere
         self.failed = []
         for n, source in enumerate(sources):
             try:
@@ -155,6 +190,18 @@ class Sources:
             self.collect(tree, file, None, None)
         self.original()
         self.reach()
+        self.modules, self.subclasses, self.mine = {}, {}, {}
+        for name, stores in self.stores.items():
+            for store in stores:
+                if store[2] == "self":
+                    self.mine.setdefault((name, store[1].cls), []).append(store)
+        for scope in self.scopes:
+            if isinstance(scope.node, ast.Module):
+                self.modules.setdefault(scope.file.stem, []).append(scope)
+        for name, all_of in self.classes.items():
+            for c in all_of:
+                for base in set(c["bases"]):
+                    self.subclasses.setdefault(base, []).append((name, c))
 
     def original(self):
         """Calls by another name than that of the definition are calls of it, too."""
@@ -189,6 +236,7 @@ class Sources:
                 inner = self.collect(node, file, scope, cls)
                 scope.assigned.setdefault(node.name, []).append(("function", inner))
                 todo.extend(node.decorator_list)
+                self.reads_all([node.args] + [n for n in [node.returns] if n is not None])
                 continue
             if isinstance(node, ast.ClassDef):
                 self.declare(node, scope, file)
@@ -196,8 +244,15 @@ class Sources:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 for a in node.names:
                     file.imports[a.asname or a.name.split(".")[0]] = (getattr(node, "module", None) or "", a.name)
-            self.note(node, scope)
-            todo.extend(reversed(list(ast.iter_child_nodes(node))))
+            kind = type(node)
+            if kind in READ:
+                self.reads(node)
+            elif kind in NOTED or kind.__name__ == "NamedExpr":
+                self.note(node, scope)
+            inner = children(node)
+            for child in inner:
+                child.gpurun_up = node
+            todo.extend(reversed(inner))
 
     def declare(self, node, scope, file):
         known = {"node": node, "file": file, "methods": {}, "fields": {}, "bases": [last(b) for b in node.bases], "scope": scope,
@@ -212,6 +267,38 @@ class Sources:
                 known["fields"][s.targets[0].id] = (s.value, None, s.lineno)
             elif isinstance(s, ast.ClassDef):
                 self.declare(s, scope, file)
+            if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self.reads_all([s.args] + s.decorator_list)
+            elif not isinstance(s, ast.ClassDef):
+                self.reads_all([s])
+        self.reads_all(node.decorator_list + node.bases + [k.value for k in node.keywords])
+
+    def reads_all(self, nodes):
+        for node in nodes:
+            for part in ast.walk(node):
+                self.reads(part)
+
+    def reads(self, node):
+        """Notes what a node reads, by name."""
+        kind = type(node)
+        if kind is ast.Attribute:
+            if isinstance(node.ctx, ast.Load):
+                self.read.add(node.attr)
+        elif kind is ast.Name:
+            if isinstance(node.ctx, ast.Load):
+                self.read.add("=" + node.id)
+        elif kind is ast.Constant:
+            if isinstance(node.value, str) and len(node.value) < 60:
+                self.read.add("'" + node.value)
+
+    def target(self, node):
+        """What an expression is assigned to, as a whole or as a part; empty where it is not."""
+        above = node
+        while above is not None and not isinstance(above, ast.stmt):
+            node, above = above, getattr(above, "gpurun_up", None)
+        if isinstance(above, (ast.Assign, ast.AnnAssign)) and node is above.value:
+            return text(above.targets[0] if isinstance(above, ast.Assign) else above.target)
+        return ""
 
     def note(self, node, scope):
         if isinstance(node, ast.Assign):
@@ -242,6 +329,11 @@ class Sources:
                     scope.assigned.setdefault(n.id, []).append(("loop", node.iter))
         elif isinstance(node, ast.If):
             scope.ifs.append(node)
+            scope.tests.append(node)
+        elif isinstance(node, ast.While):
+            scope.tests.append(node)
+        elif isinstance(node, ast.Assert):
+            scope.asserts.append(node)
         elif isinstance(node, ast.IfExp):
             scope.ifs.append(node)
         elif isinstance(node, ast.Call):
@@ -293,9 +385,11 @@ class Sources:
             if id(node) in seen:
                 continue
             seen.add(id(node))
-            stack = list(ast.iter_child_nodes(node))
+            stack = list(children(node))
             while stack:
                 inner = stack.pop()
+                if type(inner) is ast.Constant:
+                    continue
                 nested = isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
                 if nested and isinstance(node, ast.Module):
                     stack.extend(inner.decorator_list)
@@ -309,7 +403,7 @@ class Sources:
                     for original in self.aliases.get(name, ()):
                         used.add(original)
                         todo.extend(names.get(original, []))
-                stack.extend(ast.iter_child_nodes(inner))
+                stack.extend(children(inner))
         self.live = [s for s in self.scopes if self.alive(s, seen, used)]
         lives = {id(s) for s in self.live}
         self.calls = {name: [(c, s) for c, s in found if id(s) in lives] for name, found in self.calls.items()}

@@ -2,53 +2,95 @@
 # step, what a checkpoint is.
 
 
+NOTHING, MOST = frozenset(), 64
+LEAVES = {ast.Name, ast.Constant}
+
+
+def place(node):
+    return node.lineno * 1000 + node.col_offset
+
+
+def is_backward(node):
+    return isinstance(node, ast.Call) and last(node.func) in ("backward", "manual_backward")
+
+
+def joined(some, more):
+    """Two sets, of which no more than a few are kept: what is left out is in doubt."""
+    if not more or not some:
+        return some or more
+    both = some | more
+    return both if len(both) <= MOST else frozenset(sorted(both)[:MOST])
+
+
+def few(marked):
+    return marked if len(marked) <= 4 * MOST else dict(itertools.islice(marked.items(), 4 * MOST))
+
+
 class Training(Settings):
     """What a job does with its settings."""
 
-    def reads(self):
-        names = set()
-        for scope in self.live:
-            stack = list(ast.iter_child_nodes(scope.node))
-            while stack:
-                node = stack.pop()
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    names.add(node.attr)
-                elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    names.add("=" + node.id)
-                elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 60:
-                    names.add("'" + node.value)
-                elif isinstance(node, ast.Call) and any(k.arg is None for k in node.keywords) and "vars" in text(node):
-                    names.add("**")
-                stack.extend(ast.iter_child_nodes(node))
+    def mark_read(self):
+        """Which settings something reads."""
         for s in self.settings:
-            s["read"] = s["dest"] in names or "'" + s["dest"] in names and s["kind"] != "argparse" or bool(s.get("param")) and "=" + s["dest"] in names
+            s["read"] = s["dest"] in self.read or "'" + s["dest"] in self.read and s["kind"] != "argparse" or bool(s.get("param")) and "=" + s["dest"] in self.read
 
-    def steps_in(self, nodes, scope, depth=0, seen=()):
-        """Whether an optimizer makes a step in some statements, or in what they call."""
-        return self.calls_in(nodes, self.is_step, depth, seen)
-
-    def calls_of(self, node):
-        """All calls inside a node, found once."""
-        if id(node) not in self.inside:
-            self.inside[id(node)] = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-        return self.inside[id(node)]
-
-    def steps_under(self, nodes, depth=0, seen=()):
-        """Where the optimizer's steps stand that some statements make, or call."""
-        found = []
-        for node in nodes:
-            for inner in self.calls_of(node):
-                if self.is_step(inner):
-                    found.append(inner.lineno * 1000 + inner.col_offset)
+    def split(self, node):
+        """The calls of a node outside of the statements in it, and these statements: each
+        part of the source is visited once, however deep it is."""
+        if id(node) not in self.splits:
+            calls, inner, stack = [], [], [node]
+            while stack:
+                part = stack.pop()
+                if part is not node and isinstance(part, ast.stmt):
+                    inner.append(part)
                     continue
-                name = last(inner.func)
-                callees = self.functions.get(name, []) if name not in ("step", "__init__", "train", "eval", "zero_grad") else []
-                if not callees and re.search(r"scaler", name):
-                    callees = self.functions.get("__call__", [])
-                for f in callees[:4]:
-                    if depth < 3 and id(f) not in seen:
-                        found += self.steps_under(f.node.body, depth + 1, seen + (id(f),))
-        return sorted(set(found))
+                if isinstance(part, ast.Call):
+                    calls.append(part)
+                stack.extend(p for p in children(part) if type(p) not in LEAVES)
+            self.splits[id(node)] = calls, inner
+        return self.splits[id(node)]
+
+    def callees(self, call):
+        name = last(call.func)
+        return self.functions.get(name, [])[:4] if name not in ("step", "__init__", "train", "eval", "zero_grad") else []
+
+    def under(self, node, depth=0):
+        """Where the optimizer's steps are that a node makes, or what it calls, and whether
+        there is a backward pass."""
+        key = (id(node), depth)
+        if key not in self.courses:
+            steps, backward = NOTHING, False
+            calls, inner = self.split(node)
+            found = [self.under(part, depth) for part in inner]
+            for call in calls:
+                if self.is_step(call):
+                    steps = joined(steps, frozenset([place(call)]))
+                backward = backward or is_backward(call)
+                if depth < 3:
+                    callees = self.callees(call)
+                    if not callees and "scaler" in last(call.func):
+                        callees = self.functions.get("__call__", [])[:4]
+                    found += [self.inside(f, depth + 1) for f in callees]
+            for more, back in found:
+                steps, backward = joined(steps, more), backward or back
+            self.courses[key] = steps, backward
+        return self.courses[key]
+
+    def inside(self, f, depth):
+        key = (id(f), depth)
+        if key not in self.courses:
+            self.courses[key] = self.under_all(f.node.body, depth)
+        return self.courses[key]
+
+    def under_all(self, nodes, depth=0):
+        steps, backward = NOTHING, False
+        for node in nodes:
+            more, back = self.under(node, depth)
+            steps, backward = joined(steps, more), backward or back
+        return steps, backward
+
+    def backward_in(self, nodes):
+        return any(self.under(node)[1] for node in nodes)
 
     def is_step(self, call):
         if last(call.func) != "step":
@@ -62,7 +104,7 @@ class Training(Settings):
             OPTIMIZER.search(text(call.func.value) if isinstance(call.func, ast.Attribute) else "") or any(OPTIMIZER.search(text(a)) for a in call.args))
 
     def all_steps(self):
-        return [{"id": c.lineno * 1000 + c.col_offset, "file": s.file.path, "line": c.lineno, "text": text(c.func)} for c, s in self.calls.get("step", []) if self.is_step(c)]
+        return [{"id": place(c), "file": s.file.path, "line": c.lineno, "text": text(c.func)} for c, s in self.calls.get("step", []) if self.is_step(c)]
 
     def rates(self):
         """What learning rates are computed from."""
@@ -83,15 +125,16 @@ class Training(Settings):
         """Which settings a counter is compared with, or counts up to."""
         found = []
         for scope in self.live:
-            for node in ast.walk(scope.node):
-                if isinstance(node, (ast.While, ast.If)):
-                    for c in ast.walk(node.test):
-                        if isinstance(c, ast.Compare) and len(c.comparators) == 1:
-                            ends = isinstance(node, ast.While) or any(isinstance(n, (ast.Break, ast.Return)) or isinstance(n, ast.Call) and last(n.func) in ("exit", "_exit") for b in node.body for n in ast.walk(b))
-                            for a, b in ((c.left, c.comparators[0]), (c.comparators[0], c.left)):
-                                if ends and last(a):
-                                    found.append({"counter": last(a), "file": scope.file.path, "line": node.lineno, "value": plain(self.value(b, scope))})
-                elif isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name):
+            for node in scope.tests:
+                compared = [c for c in ast.walk(node.test) if isinstance(c, ast.Compare) and len(c.comparators) == 1]
+                if not compared or not (isinstance(node, ast.While) or any(isinstance(n, (ast.Break, ast.Return)) or isinstance(n, ast.Call) and last(n.func) in ("exit", "_exit") for b in node.body for n in ast.walk(b))):
+                    continue
+                for c in compared:
+                    for a, b in ((c.left, c.comparators[0]), (c.comparators[0], c.left)):
+                        if last(a):
+                            found.append({"counter": last(a), "file": scope.file.path, "line": node.lineno, "value": plain(self.value(b, scope))})
+            for node in scope.fors:
+                if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Name):
                     inner = node.iter
                     if last(inner.func) in ("tqdm", "trange") and inner.args and isinstance(inner.args[0], ast.Call):
                         inner = inner.args[0]
@@ -112,44 +155,35 @@ class Training(Settings):
         """The loops of which each round has one backward."""
         body = scope.node.body if isinstance(scope.node.body, list) else []
         loops = [n for b in self.blocks(body) for n in b if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
-        return [l for l in loops if any(isinstance(n, ast.Call) and last(n.func) in ("backward", "manual_backward") for n in self.once(l.body))]
+        return [l for l in loops if self.course(l.body)[0]]
 
     def asserts(self):
-        return [{"file": s.file.path, "line": n.lineno, "value": plain(self.value(n.test, s))} for s in self.live if not isinstance(s.node, ast.Module) for n in ast.walk(s.node)
-                if isinstance(n, ast.Assert) and any(isinstance(m, ast.Mod) for m in ast.walk(n.test))] + [
-                {"file": s.file.path, "line": n.lineno, "value": plain(self.value(n.test, s))} for s in self.live if isinstance(s.node, ast.Module) for n in s.node.body
-                if isinstance(n, ast.Assert) and any(isinstance(m, ast.Mod) for m in ast.walk(n.test))]
-
-    def backward_in(self, nodes, depth=0, seen=()):
-        return self.calls_in(nodes, lambda call: last(call.func) in ("backward", "manual_backward"), depth, seen)
-
-    def calls_in(self, nodes, want, depth, seen):
-        for node in nodes:
-            for inner in self.calls_of(node):
-                if want(inner):
-                    return True
-                name = last(inner.func)
-                found = self.functions.get(name, []) if name not in ("step", "__init__", "train", "eval", "zero_grad") else []
-                if not found and re.search(r"scaler", name):
-                    found = self.functions.get("__call__", [])
-                for f in found[:4]:
-                    if depth < 3 and id(f) not in seen and self.calls_in(f.node.body, want, depth + 1, seen + (id(f),)):
-                        return True
-        return False
+        return [{"file": s.file.path, "line": n.lineno, "value": plain(self.value(n.test, s))} for s in self.live for n in s.asserts if any(isinstance(m, ast.Mod) for m in ast.walk(n.test))]
 
     def blocks(self, body):
-        yield body
-        for s in body:
-            if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                continue
-            for name in ("body", "orelse", "finalbody"):
-                inner = getattr(s, name, None)
-                if isinstance(inner, list) and inner:
-                    for b in self.blocks(inner):
-                        yield b
-            for h in getattr(s, "handlers", []):
-                for b in self.blocks(h.body):
-                    yield b
+        """A list of statements, and all lists of statements inside them but those of functions."""
+        stack = [body]
+        while stack:
+            block = stack.pop()
+            yield block
+            inner = []
+            for s in block:
+                if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                    continue
+                for part in [s] + list(getattr(s, "handlers", [])):
+                    for name in ("body", "orelse", "finalbody"):
+                        if isinstance(getattr(part, name, None), list) and getattr(part, name):
+                            inner.append(getattr(part, name))
+            stack.extend(reversed(inner))
+
+    def suffixes(self, block):
+        """What statements do together with all those behind them in a block."""
+        steps, rates, found = NOTHING, NOTHING, [(NOTHING, NOTHING)]
+        for node in reversed(block):
+            steps, rates = joined(steps, self.under(node)[0]), joined(rates, self.rates_under([node]))
+            found.append((steps, rates))
+        found.reverse()
+        return found
 
     def gates(self):
         """What decides when an optimizer makes its step."""
@@ -157,27 +191,21 @@ class Training(Settings):
         for scope in self.live:
             body = scope.node.body if isinstance(scope.node.body, list) else []
             for block in self.blocks(body):
+                behind = None
                 for n, s in enumerate(block):
+                    if isinstance(s, (ast.If, ast.For)) and behind is None:
+                        behind = self.suffixes(block)
                     if isinstance(s, ast.If) and not is_main(s):
-                        under = self.steps_under(s.body + s.orelse)
-                        under += self.rates_under(s.body + s.orelse)
-                        if isinstance(s.body[-1], (ast.Continue, ast.Return)):
-                            under += self.steps_under(block[n + 1:]) + self.rates_under(block[n + 1:])
-                        if under:
-                            self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": under})
-                    where = {"file": scope.file.path, "line": getattr(s, "lineno", 0), "text": text(getattr(s, "test", None) or getattr(s, "iter", s))}
-                    if isinstance(s, ast.If) and not is_main(s) and self.interesting(s.test):
-                        ends = isinstance(s.body[-1], (ast.Continue, ast.Return))
-                        if self.steps_in(s.body, scope) and not self.steps_in(s.orelse, scope) or ends and self.steps_in(block[n + 1:], scope):
-                            found.append(dict(where, kind="if", value=plain(self.value(s.test, scope)), counters=counters(s.test, scope)))
+                        self.gate(s, scope, behind[n + 1], found)
                     elif isinstance(s, ast.For) and isinstance(s.iter, ast.Call) and last(s.iter.func) in ("range", "trange", "tqdm"):
                         counted = s.iter.args[0] if s.iter.args else None
                         if isinstance(counted, ast.Call) and last(counted.func) == "range":
                             counted = counted.args[0] if counted.args else None
                         if counted is None or len(s.iter.args) > 1 and last(s.iter.func) == "range" and len(s.iter.args) > 1:
                             continue
-                        if self.backward_in(s.body) and not self.steps_in(s.body, scope) and self.steps_in(block[n + 1:], scope):
-                            found.append(dict(where, kind="range", value=plain(self.value(counted, scope)), covers=self.steps_under(block[n + 1:])))
+                        steps, backward = self.under_all(s.body)
+                        if backward and not steps and behind[n + 1][0]:
+                            found.append({"file": scope.file.path, "line": s.lineno, "text": text(s.iter), "kind": "range", "value": plain(self.value(counted, scope)), "covers": sorted(behind[n + 1][0])})
         for name in ("Accelerator", "Trainer", "LightningTrainer", "TrainingArguments", "Seq2SeqTrainingArguments", "GradientAccumulationPlugin", "SFTConfig", "DPOConfig", "GRPOConfig"):
             for call, scope in self.calls.get(name, []):
                 for k in call.keywords:
@@ -196,27 +224,91 @@ class Training(Settings):
                               "value": plain(self.value(value, scope)), "accumulates": True})
         return found
 
-    def once(self, nodes, depth=0, seen=()):
-        """What runs once whenever some statements do, or what they call: not a loop that
-        trains inside them. What is called with a fraction of the samples is left out."""
-        stack = list(nodes)
+    def gate(self, s, scope, behind, found):
+        """What an if decides of the optimizer's steps and of the learning rate."""
+        ends = isinstance(s.body[-1], (ast.Continue, ast.Return))
+        body, otherwise = self.under_all(s.body)[0], self.under_all(s.orelse)[0]
+        under = body | otherwise | self.rates_under(s.body + s.orelse)
+        if ends:
+            under |= behind[0] | behind[1]
+        if under:
+            self.conditions.append({"value": plain(self.value(s.test, scope)), "covers": sorted(under)})
+        if self.interesting(s.test) and (body and not otherwise or ends and behind[0]):
+            found.append({"file": scope.file.path, "line": s.lineno, "text": text(s.test), "kind": "if", "value": plain(self.value(s.test, scope)), "counters": counters(s.test, scope)})
+
+    def once(self, nodes):
+        """What is marked of what runs once whenever some statements do, or what they call: not
+        in a loop that trains inside them. What is called with a fraction of the samples is
+        left out."""
+        return list(self.course(nodes)[1].values())
+
+    def course(self, nodes, depth=0):
+        """Whether there is a backward pass in what runs once, and what once gives, by id."""
+        backward, marked = False, {}
+        for node in nodes:
+            back, more = self.course_of(node, depth)
+            backward = backward or back
+            marked.update(more)
+        return backward, few(marked)
+
+    def course_of(self, node, depth):
+        key = ("course", id(node), depth)
+        if key not in self.courses:
+            backward, marked, calls, inner = self.events(node)
+            found = [self.course_of(part, depth) for part in inner]
+            if depth < 3:
+                found += [self.course_within(f, depth + 1) for call in calls for f in self.callees(call)]
+            marked = dict(marked)
+            for back, more in found:
+                backward = backward or back
+                marked.update(more)
+            self.courses[key] = backward, few(marked)
+        return self.courses[key]
+
+    def course_within(self, f, depth):
+        key = ("course", id(f), depth)
+        if key not in self.courses:
+            self.courses[key] = self.course(f.node.body, depth)
+        return self.courses[key]
+
+    def marked(self, node):
+        """Whether a node is of interest among what runs once."""
+        return self.is_rate(node)
+
+    def each_step(self, node):
+        """Whether a node is for each step, and not for each micro batch."""
+        return self.is_rate(node)
+
+    def events(self, node):
+        """Of a node without the statements in it: whether it has a backward pass, what is marked,
+        what it calls; and these statements."""
+        key = ("events", id(node))
+        if key in self.courses:
+            return self.courses[key]
+        backward, marked, calls, inner, stack = False, {}, [], [], [node]
         while stack:
-            node = stack.pop()
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            part = stack.pop()
+            if part is not node and isinstance(part, ast.stmt):
+                inner.append(part)
                 continue
-            if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and self.backward_in(node.body):
+            if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
                 continue
-            if isinstance(node, ast.Call) and last(node.func) != "backward":
-                if any(isinstance(n, ast.Div) or isinstance(n, ast.Call) and last(n.func) == "len" for a in node.args for n in ast.walk(a)):
-                    stack.extend(a for a in node.args if self.backward_in([a]))
+            if isinstance(part, (ast.For, ast.AsyncFor, ast.While)) and self.backward_in(part.body):
+                continue
+            if isinstance(part, ast.Call) and last(part.func) != "backward":
+                if any(isinstance(n, ast.Div) or isinstance(n, ast.Call) and last(n.func) == "len" for a in part.args for n in ast.walk(a)):
+                    stack.extend(a for a in part.args if self.backward_in([a]))
                     continue
-                name = last(node.func)
-                for f in (self.functions.get(name, []) if name not in ("step", "__init__", "train", "eval", "zero_grad") else [])[:4]:
-                    if depth < 3 and id(f) not in seen:
-                        for inner in self.once(f.node.body, depth + 1, seen + (id(f),)):
-                            yield inner
-            yield node
-            stack.extend(ast.iter_child_nodes(node))
+                calls.append(part)
+            backward = backward or is_backward(part)
+            if self.marked(part):
+                marked[id(part)] = part
+            stack.extend(p for p in children(part) if type(p) not in LEAVES)
+        self.courses[key] = backward, marked, calls, inner
+        return self.courses[key]
+
+    def rates_under(self, nodes):
+        return frozenset(place(n) for n in self.once(nodes) if self.each_step(n))
 
     def is_rate(self, node):
         """Whether a statement or a call sets the learning rate of a step."""
@@ -226,21 +318,16 @@ class Training(Settings):
         return any(isinstance(t, ast.Subscript) and constant(index(t))[0] == "lr" for t in targets) and not any(
             isinstance(n, ast.Call) and last(n.func) == "len" for n in ast.walk(node.value))
 
-    def rates_under(self, nodes):
-        return sorted({n.lineno * 1000 + n.col_offset for n in self.once(nodes) if self.is_rate(n)})
-
     def schedules(self):
         """Where each batch sets the learning rate anew, and what the length of a schedule is."""
         found, loaders = {}, {l["target"] for l in self.loaders()} - {""}
         for scope in self.live:
-            body = scope.node.body if isinstance(scope.node.body, list) else []
-            for loop in [n for b in self.blocks(body) for n in b if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]:
-                nodes = list(self.once(loop.body))
-                if any(isinstance(n, ast.Call) and last(n.func) in ("backward", "manual_backward") for n in nodes):
-                    for n in nodes:
-                        if self.is_rate(n):
-                            key = n.lineno * 1000 + n.col_offset
-                            found[key] = {"id": key, "kind": "batch", "file": scope.file.path, "line": n.lineno, "text": text(n.func) + "()" if isinstance(n, ast.Call) else text(n)}
+            for loop in self.trains_in(scope):
+                for n in self.once(loop.body):
+                    if not self.is_rate(n):
+                        continue
+                    key = place(n)
+                    found[key] = {"id": key, "kind": "batch", "file": scope.file.path, "line": n.lineno, "text": text(n.func) + "()" if isinstance(n, ast.Call) else text(n)}
         lengths = []
         for scope in self.live:
             for call in scope.calls:
@@ -253,6 +340,12 @@ class Training(Settings):
 
     def counts_batches(self, node, scope, loaders, depth=0):
         """Whether a number is computed from how many batches a loader has."""
+        key = ("batches", id(node), id(scope), depth)
+        if key not in self.courses:
+            self.courses[key] = self.computes_batches(node, scope, loaders, depth)
+        return self.courses[key]
+
+    def computes_batches(self, node, scope, loaders, depth):
         for n in ast.walk(node):
             if isinstance(n, ast.Call) and last(n.func) == "len" and n.args and (last(n.args[0]) in loaders or re.search(r"load|(^|_)(iter|dl)$", text(n.args[0]), re.I)):
                 return True
@@ -275,7 +368,7 @@ class Training(Settings):
         found = []
         for scope in self.live:
             for left, right, node in scope.divisions:
-                if re.search(r"loss|criterion|cost|nll|elbo|objective|energy", text(left) + " " + self.targets.get(id(node), ""), re.I) and not re.search(r"\blen\(|steps|total", text(left)):
+                if re.search(r"loss|criterion|cost|nll|elbo|objective|energy", text(left) + " " + self.target(node), re.I) and not re.search(r"\blen\(|steps|total", text(left)):
                     value = plain(self.value(right, scope))
                     op = OPERATORS.get(type(node.op), "?")
                     if "const" not in value:
@@ -283,13 +376,20 @@ class Training(Settings):
         return found
 
     def loaders(self):
+        if self.made is None:
+            self.made = self.find_loaders()
+        return self.made
+
+    def find_loaders(self):
         """Where batches are made."""
-        found = []
+        found, makes = [], re.compile(r"loader|iterator|^splits$|^randint$|^(Seq2Seq)?TrainingArguments$|^(SFT|DPO|GRPO)Config$", re.I)
         for scope in self.live:
             for call in scope.calls:
                 name, words = last(call.func), {k.arg: k.value for k in call.keywords}
+                if not makes.search(name):
+                    continue
                 stars = [k.value for k in call.keywords if k.arg is None]
-                item = {"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.targets.get(id(call), ""), "function": scope.name + " " + (scope.cls or ""),
+                item = {"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""),
                         "data": " ".join(text(a) for a in call.args[:1]) or text(words["dataset"]) if call.args or "dataset" in words else "",
                         "sampler": text(words["sampler"]) if "sampler" in words else "", "shuffle": constant(words["shuffle"])[0] if "shuffle" in words else None,
                         "role": "", "local": name in self.classes or name in self.functions}
@@ -330,7 +430,7 @@ class Training(Settings):
                     if isinstance(bound, ast.BinOp) and isinstance(bound.op, ast.Mult):
                         for side in (bound.left, bound.right):
                             if BATCH.match(last(side)) and isinstance(node.ctx, ast.Load):
-                                found.append({"kind": "slice", "file": scope.file.path, "line": node.lineno, "target": self.targets.get(id(node), ""), "function": scope.name, "data": text(node.value),
+                                found.append({"kind": "slice", "file": scope.file.path, "line": node.lineno, "target": self.target(node), "function": scope.name, "data": text(node.value),
                                               "sampler": "", "shuffle": None, "role": "", "local": False, "batch": plain(self.value(side, scope)), "workers": {"name": "absent"}})
             for loop in scope.fors:
                 if isinstance(loop.iter, ast.Call) and last(loop.iter.func) == "range" and len(loop.iter.args) == 3 and self.backward_in(loop.body):
@@ -425,17 +525,18 @@ class Training(Settings):
                         if k in words:
                             loaded.append(dict(where, call=name + "(" + k + ")", value=plain(self.value(words[k], scope))))
                 elif name in ("makedirs", "mkdir") and (call.args or isinstance(call.func, ast.Attribute)):
-                    if constant(words.get("exist_ok", ast.Constant(value=False)))[0] is not True and not self.guarded(call, scope):
+                    if constant(words.get("exist_ok", ast.Constant(value=False)))[0] is not True and not self.guarded(call):
                         path = call.args[0] if call.args and full.startswith("os.") else call.func.value if isinstance(call.func, ast.Attribute) else call.args[0]
                         made.append(dict(where, value=plain(self.value(path, scope))))
         restored = any(last(c.func) == "load_state_dict" and re.search(r"opt", text(c.func), re.I) for calls in self.calls.values() for c, _ in calls)
         return saved, loaded, made, restored
 
-    def guarded(self, call, scope):
-        for node in ast.walk(scope.node):
-            if isinstance(node, (ast.If, ast.Try)) and any(inner is call for inner in ast.walk(node)):
-                if isinstance(node, ast.Try) or re.search(r"exists|isdir", text(node.test)):
-                    return True
+    def guarded(self, call):
+        node = getattr(call, "gpurun_up", None)
+        while node is not None and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if isinstance(node, ast.Try) or isinstance(node, ast.If) and re.search(r"exists|isdir", text(node.test)):
+                return True
+            node = getattr(node, "gpurun_up", None)
         return False
 
     def keys(self, node, scope):
@@ -458,28 +559,30 @@ class Training(Settings):
                 name, full = last(call.func), dotted(call.func)
                 root = scope.file.imports.get(full.split(".")[0], ("", ""))
                 torchvision = "torchvision.models" in full or root[0].startswith("torchvision.models") or root[0] == "torchvision" and root[1] == "models"
-                where = {"file": scope.file.path, "line": call.lineno, "text": text(call.func)[:60]}
+                kind = ""
                 if norm.match(name):
-                    found.append(dict(where, kind="norm"))
+                    kind = "norm"
                 elif torchvision and not re.match(r"vit_|swin|convnext|alexnet|vgg\d+$", name) or name == "create_model" and root[0].startswith("timm"):
-                    found.append(dict(where, kind="models"))
+                    kind = "models"
                 elif pairs.search(name) and not re.search(r"(Net|Model|Encoder|Dataset|Sampler|Collator)$", name):
-                    found.append(dict(where, kind="pairs"))
+                    kind = "pairs"
                 elif name in ("cross_entropy", "CrossEntropyLoss", "criterion", "nll_loss", "loss_fct") and len(call.args) > 1:
                     target = self.value(call.args[1], scope)
                     if any("arange" in str(v.get("name", "")) for v in (target.get("any", [target]) if target else [])):
-                        found.append(dict(where, kind="pairs"))
-        return found[:20]
+                        kind = "pairs"
+                if kind and len(found) < 20:
+                    found.append({"file": scope.file.path, "line": call.lineno, "text": text(call.func)[:60], "kind": kind})
+        return found
 
     def facts(self):
-        self.reads()
+        self.mark_read()
         saved, loaded, made, restored = self.saves()
         split = [{"file": s.file.path, "line": c.lineno} for c, s in self.calls.get("Accelerator", []) + self.calls.get("DataLoaderConfiguration", [])
                  for k in c.keywords if k.arg == "split_batches" and constant(k.value)[0] is not False]
         gates = self.gates()
         return {"settings": self.settings, "loaders": self.loaders(), "gates": gates, "conditions": self.conditions, "steps": self.all_steps(), "rates": self.rates(), "schedules": self.schedules(), "bounds": self.bounds(), "asserts": self.asserts(), "losses": self.losses(), "checkpoints": self.checkpoints(), "unlike": self.unlike(),
                 "saves": saved, "loads": loaded, "made": made, "restores": restored, "hydra": self.hydra, "split": split, "modules": len(self.files), "failed": self.failed,
-                "namespace": next((t for c, _ in self.calls.get("parse_args", []) + self.calls.get("parse_known_args", []) for t in [self.targets.get(id(c), "")] if re.match(r"^\w+$", t)), ""),
+                "namespace": next((t for c, _ in self.calls.get("parse_args", []) + self.calls.get("parse_known_args", []) for t in [self.target(c)] if re.match(r"^\w+$", t)), ""),
                 "backwards": [{"file": s.file.path, "line": c.lineno, "text": text(c.func.value)} for c, s in self.calls.get("backward", []) if isinstance(c.func, ast.Attribute)],
                 "parallel": bool(self.calls.get("DataParallel"))}
 

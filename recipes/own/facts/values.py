@@ -7,18 +7,33 @@ class Values(Sources):
 
     def value(self, node, scope, active=(), depth=0):
         """What an expression is, with its names looked up."""
-        top = not active
-        if top and (id(node), id(scope)) in self.memo:
-            return self.memo[id(node), id(scope)]
+        top, key = not active, (id(node), id(scope))
         self.steps, self.all = (1 if top else self.steps + 1), self.all + 1
+        if key in self.memo:
+            return self.memo[key]
         if depth > DEPTH or self.steps > STEPS or self.all > ALL:
+            self.cuts += 1
             return {"name": text(node)}
         if id(node) in active:
+            self.cuts += 1
             return None
+        cuts = self.cuts
         result = self.look(node, scope, active + (id(node),), depth + 1)
-        if top:
-            self.memo[id(node), id(scope)] = result
+        if result is not None and sized(result) > LARGEST:
+            result = {"name": text(node)}
+        if top or cuts == self.cuts:
+            self.memo[key] = result
         return result
+
+    def once_known(self, key, find):
+        """What find returns: kept, unless it was cut short by what is being looked up."""
+        if key not in self.memo:
+            cuts = self.cuts
+            found = find()
+            if cuts != self.cuts:
+                return found
+            self.memo[key] = found
+        return self.memo[key]
 
     def look(self, node, scope, active, depth):
         value, known = constant(node)
@@ -65,15 +80,17 @@ class Values(Sources):
             at = at.parent
         module, original = scope.file.imports.get(name, (None, None))
         if module is not None:
-            stem = module.rsplit(".", 1)[-1]
-            for s in self.scopes:
-                if isinstance(s.node, ast.Module) and s.file.stem == stem and original in s.assigned:
+            for s in self.modules.get(module.rsplit(".", 1)[-1], []):
+                if original in s.assigned:
                     return self.variable(original, s, active, depth)
         if name in self.classes:
             return {"class": name}
         return {"name": name}
 
     def variable(self, name, at, active, depth):
+        return self.once_known(("variable", name, id(at)), lambda: self.assigned(name, at, active, depth))
+
+    def assigned(self, name, at, active, depth):
         found = []
         for how, what in at.assigned.get(name, []):
             if how == "value":
@@ -110,10 +127,11 @@ class Values(Sources):
                 return self.configured[at.node]
         key = ("param", id(at), name)
         if key in active:
+            self.cuts += 1
             return None
         active = active + (key,)
         found, missing, sites = [], False, self.sites(at)
-        for call, scope, bound in sites[:WIDTH]:
+        for call, scope, bound in sites:
             given = self.bound(call, scope, at, name, bound)
             if given is None:
                 missing = True
@@ -129,32 +147,51 @@ class Values(Sources):
         return alternatives(found, name)
 
     def sites(self, at):
-        """Where a function is called: the call, its scope, and how many parameters are bound before."""
+        """Where a function is called first: the call, its scope, and how many parameters are bound before."""
+        return self.once_known(("sites", id(at)), lambda: list(itertools.islice(self.callers(at), WIDTH)))
+
+    def by_keywords(self):
+        """Calls with keywords of what is not defined here, by the first keyword."""
+        found = {}
+        for name, calls in self.calls.items():
+            if name in self.functions or name in self.classes:
+                continue
+            for call, scope in calls:
+                words = {k.arg for k in call.keywords if k.arg}
+                if words:
+                    found.setdefault(min(words), []).append((call, scope, words))
+        return found
+
+    def callers(self, at):
         name = at.name
-        found = []
-        if at.cls:
-            if name == "__init__":
-                found = [(c, s, 1) for c, s in self.calls.get(at.cls, [])]
-                for subclass, all_of in self.classes.items():
-                    for c in all_of:
-                        if at.cls in c["bases"]:
-                            if "__init__" in c["methods"]:
-                                inner = c["methods"]["__init__"]
-                                found += [(call, inner, 1) for call in inner.calls if last(call.func) == "__init__" and "super" in text(call.func)]
-                            else:
-                                found += [(call, s, 1) for call, s in self.calls.get(subclass, [])]
-            elif name in ("__call__", "forward"):
-                mine = set(at.params()[1:])
-                for all_of in self.calls.values():
-                    for c, s in all_of:
-                        words = {k.arg for k in c.keywords if k.arg}
-                        if words and words <= mine and last(c.func) not in self.functions and last(c.func) not in self.classes:
-                            found.append((c, s, 1))
-            else:
-                static = any(last(d) == "staticmethod" for d in at.node.decorator_list)
-                found = [(c, s, 0 if static else 1) for c, s in self.calls.get(name, []) if isinstance(c.func, ast.Attribute)]
+        if at.cls and name == "__init__":
+            for c, s in self.calls.get(at.cls, []):
+                yield c, s, 1
+            for subclass, c in self.subclasses.get(at.cls, []):
+                if "__init__" in c["methods"]:
+                    inner = c["methods"]["__init__"]
+                    for call in inner.calls:
+                        if last(call.func) == "__init__" and "super" in text(call.func):
+                            yield call, inner, 1
+                else:
+                    for call, s in self.calls.get(subclass, []):
+                        yield call, s, 1
+        elif at.cls and name in ("__call__", "forward"):
+            mine = set(at.params()[1:])
+            known = self.once_known("keywords", self.by_keywords)
+            for word in sorted(mine):
+                for c, s, words in known.get(word, []):
+                    if words <= mine:
+                        yield c, s, 1
+        elif at.cls:
+            static = any(last(d) == "staticmethod" for d in at.node.decorator_list)
+            for c, s in self.calls.get(name, []):
+                if isinstance(c.func, ast.Attribute):
+                    yield c, s, 0 if static else 1
         else:
-            found = [(c, s, 0) for c, s in self.calls.get(name, []) if self.means(c.func, s, at)]
+            for c, s in self.calls.get(name, []):
+                if self.means(c.func, s, at):
+                    yield c, s, 0
         for c, s in self.calls.get("spawn", []) + self.calls.get("Process", []) + self.calls.get("start_processes", []):
             words = {k.arg: k.value for k in c.keywords}
             target = words.get("target", c.args[0] if c.args else words.get("fn"))
@@ -164,8 +201,7 @@ class Values(Sources):
             if isinstance(given, ast.Tuple):
                 ahead = 0 if "target" in words else 1
                 called = ast.Call(func=target, args=[ast.Name(id="rank", ctx=ast.Load())] * ahead + given.elts, keywords=[])
-                found.append((ast.copy_location(called, c), s, 1 if at.cls else 0))
-        return found
+                yield ast.copy_location(called, c), s, 1 if at.cls else 0
 
     def means(self, func, scope, at):
         """Whether a call by this name may be one of that function."""
@@ -265,26 +301,34 @@ class Values(Sources):
 
     def stored(self, key, active, depth, base):
         """What is assigned to this key elsewhere: of the same name, or of any configuration."""
-        found = []
+        if key not in self.stores:
+            return []
         end = base.rsplit(".", 1)[-1]
+        return self.once_known(("stored", key, end), lambda: self.given_to(key, active, depth, lambda owner: owner.rsplit(".", 1)[-1] == end or CONFIG.search(end) and CONFIG.search(owner)))
+
+    def given_to(self, key, active, depth, fits):
+        """What is assigned to a key of something whose name fits."""
+        found = []
         for value, scope, owner in self.stores.get(key, []):
+            if owner == "self" or not fits(owner):
+                continue
             mark = ("store", id(value))
-            if owner == "self" or mark in active or not (owner.rsplit(".", 1)[-1] == end or CONFIG.search(end) and CONFIG.search(owner)):
+            if mark in active:
+                self.cuts += 1
                 continue
             found.append(self.value(value, scope, active + (mark,), depth))
         return [f for f in found if f is not None]
 
     def setting(self, dest, active, depth, base):
-        ids = self.by_dest.get(dest, [])
-        found = [{"set": n} for n in ids]
-        for value, scope, owner in self.stores.get(dest, []):
-            mark = ("store", id(value))
-            if owner == "self" or mark in active or not CONFIG.search(owner):
-                continue
-            found.append(self.value(value, scope, active + (mark,), depth))
+        found = [{"set": n} for n in self.by_dest.get(dest, [])]
+        if dest in self.stores:
+            found += self.once_known(("setting", dest), lambda: self.given_to(dest, active, depth, CONFIG.search))
         return alternatives(found, dest) if found else None
 
     def attribute(self, cls, key, active, depth):
+        return self.once_known(("attribute", cls, key), lambda: self.of_class(cls, key, active, depth))
+
+    def of_class(self, cls, key, active, depth):
         found = []
         for c in self.classes.get(cls, []):
             if (cls, key) in self.fields:
@@ -295,12 +339,16 @@ class Values(Sources):
                 found.append(self.value(c["fields"][key][0], c["scope"], active, depth))
             for base in c["bases"]:
                 if base in self.classes and base != cls:
+                    if depth >= DEPTH:
+                        self.cuts += 1
                     inner = self.attribute(base, key, active + ("base",), depth + 1) if depth < DEPTH else None
                     if inner is not None and "name" not in inner:
                         found.append(inner)
-        for value, scope, owner in self.stores.get(key, []):
-            if owner == "self" and scope.cls == cls or owner != "self" and scope.cls != cls and (cls, key) in self.fields and CONFIG.search(owner):
-                found.append(self.value(value, scope, active, depth))
+        stores = self.mine.get((key, cls), [])
+        if (cls, key) in self.fields:
+            stores = [(value, scope, owner) for value, scope, owner in self.stores.get(key, []) if owner == "self" and scope.cls == cls or owner != "self" and scope.cls != cls and CONFIG.search(owner)]
+        for value, scope, owner in stores:
+            found.append(self.value(value, scope, active, depth))
         for name, dest in self.taken.get(cls, []):
             if dest is None:
                 found.append(self.setting(key, active, depth, name))
@@ -389,6 +437,7 @@ class Values(Sources):
             if f.cls is None and not isinstance(node.func, ast.Attribute) and not self.means(node.func, scope, f):
                 continue
             if ("call", id(f)) in active:
+                self.cuts += 1
                 return None
             for r in f.returns[:WIDTH]:
                 found.append(self.value(r, f, active + (("call", id(f)),), depth))
@@ -422,12 +471,23 @@ def opened(of):
     return of
 
 
+def sized(value):
+    """How many parts a value has: those that several parts share are counted for each, as
+    they are written."""
+    if "size" not in value:
+        parts = value.get("of") or value.get("any")
+        if not parts:
+            return 1
+        value["size"] = 1 + sum(sized(v) for v in parts if v is not None)
+    return value["size"]
+
+
 def plain(value):
     """A value as it can be told."""
     if value is None:
         return {"name": "?"}
     if "any" in value:
-        return {"any": [plain(v) for v in value["any"]]}
+        return {"any": [plain(v) for v in value["any"]], "size": sized(value)}
     for kind in ("literal", "instance", "class", "namespace"):
         if kind in value:
             return {"name": kind}
@@ -439,8 +499,8 @@ def alternatives(values, name):
     flat = []
     for v in values:
         for one in (v["any"] if v is not None and "any" in v else [v]):
-            if one is not None and one not in flat:
+            if one is not None and len(flat) < WIDTH and one not in flat:
                 flat.append(one)
     if not flat:
         return {"name": name} if not values else None
-    return flat[0] if len(flat) == 1 else {"any": flat[:WIDTH]}
+    return flat[0] if len(flat) == 1 else {"any": flat}

@@ -1,0 +1,124 @@
+package own
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// counting runs a program and prints how many lines of Python that took.
+const counting = `
+import sys, io
+program, count = sys.stdin.buffer.read(int(sys.stdin.buffer.readline())), 0
+def trace(frame, event, arg):
+    global count
+    count += 1
+    return trace
+code, out = compile(program, "program", "exec"), sys.stdout
+sys.stdout = said = io.StringIO()
+sys.settrace(trace)
+try:
+    exec(code, {"__name__": "reader"})
+finally:
+    sys.settrace(None)
+assert '"failed": []' in said.getvalue(), said.getvalue()[-500:]
+out.write(str(count))
+`
+
+// effort is how many lines of Python it takes to read a script.
+func effort(t *testing.T, python, script string) float64 {
+	t.Helper()
+	input, err := Input([]Source{{"train.py", script}}, 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-I", "-S", "-c", counting)
+	cmd.Stdin = strings.NewReader(fmt.Sprintf("%d\n%s%s", len(Program), Program, input))
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, errs.String())
+	}
+	n, err := strconv.ParseFloat(string(out), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// each repeats a part of a script; #1 is its number, #2 to #4 are those of parts before it.
+func each(n int, part string) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.NewReplacer("#1", strconv.Itoa(i), "#2", strconv.Itoa(max(0, i-1)), "#3", strconv.Itoa(max(0, i-3)), "#4", strconv.Itoa(i/2)).Replace(part))
+	}
+	return b.String()
+}
+
+// The effort of reading a script grows with its length, and no faster, whatever is in it.
+func TestReadingIsLinear(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skipf("this machine has no Python: %v", err)
+	}
+	for name, script := range map[string]func(n int) string{
+		"functions that call each other": func(n int) string {
+			return each(n, `def f#1(x, opt_size, cfg):
+    size = opt_size * 2 if cfg else args.batch_size
+    for i, y in enumerate(x):
+        if i % args.accum == 0:
+            f#2(x, size, cfg); f#3(y, size, cfg); f#4(y, cfg, size)
+        lr = size * args.accum
+    return f#2(x, size, cfg)
+`) + fmt.Sprintf("f%d(data, args.batch_size, args)\n", n-1)
+		},
+		"methods of one name": func(n int) string {
+			return each(n, `class C#1:
+    def __init__(self, batch_size):
+        self.batch_size = batch_size
+    def run(self, other):
+        for batch in DataLoader(self.data, batch_size=self.batch_size):
+            other.run(batch); C#2(self.batch_size).run(self)
+        optimizer.step()
+C#1(args.batch_size).run(args)
+`)
+		},
+		"returns": func(n int) string {
+			return "def f(x):\n" + each(n, "    if x.n#1 == args.n: return x\n    optimizer.step()\n") + "f(1)\n"
+		},
+		"choices": func(n int) string {
+			return "if args.a == 0:\n    pass\n" + each(n/4, "elif args.a == #1:\n    optimizer.step()\n")
+		},
+		"one setting":  func(n int) string { return each(n, "cfg.size = args.batch_size * #1\nlr = cfg.size * 2\n") },
+		"one variable": func(n int) string { return each(n, "size = size * #1 + args.batch_size\nlr = size * 2\n") },
+		"models": func(n int) string {
+			return each(n, "class M#1(Module):\n    def forward(self, x, mask):\n        return blocks(x=x, mask=mask)\nM#1()\n")
+		},
+		"subclasses": func(n int) string {
+			return each(n, "class S#1(Base):\n    def __init__(self, b):\n        super().__init__(b)\nS#1(args.batch_size)\n")
+		},
+		"training loops": func(n int) string {
+			return "def step(loss):\n    loss.backward(); optimizer.step()\n" + each(n, "for i, x in enumerate(loader):\n    step(x / args.accum)\n    if i % args.accum == 0:\n        scheduler.step()\n")
+		},
+		"nested calls": func(n int) string { return each(n, "g(g(g(g(g(a % #1, b / 2)))))\n") },
+		"folders": func(n int) string {
+			return "def f():\n" + each(n, "    if not os.path.exists(d):\n        os.makedirs(args.out)\n") + "f()\n"
+		},
+		"helper of steps": func(n int) string {
+			return "def h():\n" + each(n, "    a.b(#1)\n") + each(n, "for x in y:\n    h()\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const head = "import argparse, torch, os\nfrom torch.utils.data import DataLoader\np = argparse.ArgumentParser()\np.add_argument('--batch-size', type=int)\np.add_argument('--accum', type=int)\nargs = p.parse_args()\n"
+			once, twice := effort(t, python, head+script(100)), effort(t, python, head+script(200))
+			t.Logf("%.0f, %.0f: %.2f", once, twice, twice/once)
+			if twice > 2.4*once {
+				t.Errorf("twice the script takes %.1f times the effort (%.0f lines of Python, then %.0f)", twice/once, once, twice)
+			}
+		})
+	}
+}
