@@ -62,6 +62,9 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 	}
 	over.Resume = recipes.Resume{Latest: s.job.Resume.Latest, Args: s.job.Resume.Args}
 	over.Resume.Data, over.Resume.Exact = format.ReadData(s.job.Resume.Data)
+	if arguments := accumulationArguments(over); c.script != nil && len(arguments) > 0 {
+		c.loss = c.script.LossDividedBy(arguments)
+	}
 	if s.job.Progress.Step != nil {
 		over.Progress.Step = s.job.Progress.Step.String()
 	}
@@ -76,6 +79,14 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 		})...)
 	}
 	return c, nil
+}
+
+// accumulationArguments are the names of the arguments that a recipe keeps the accumulation in.
+func accumulationArguments(r recipes.Recipe) (names []string) {
+	for _, place := range r.Knobs[strategy.GradientAccumulationSteps].Places {
+		names = append(names, place.Arguments()...)
+	}
+	return names
 }
 
 // base finds the recipe that train.toml's tables override; a zero one where there is

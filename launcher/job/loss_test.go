@@ -48,3 +48,31 @@ func TestLossOfAJob(t *testing.T) {
 		})
 	}
 }
+
+// A user who names the accumulation in [knobs] knows where it is; what the source says of the
+// loss counts then too, though gpurun would not have found the accumulation.
+func TestLossDividedByTheNamedAccumulation(t *testing.T) {
+	const file = "[job]\nscript = \"train.py\"\n[knobs]\nmicro_batch_size = { arg = \"--micro\", default = 8 }\ngradient_accumulation_steps = { arg = \"--parts\", default = 1 }\n"
+	script := func(loss string) string {
+		return "import argparse, torch\nimport torch.nn.functional as F\nparser = argparse.ArgumentParser()\nparser.add_argument('--micro', type=int, default=8)\n" +
+			"parser.add_argument('--parts', type=int, default=1)\nargs = parser.parse_args()\nmodel = torch.nn.Linear(4, 4)\noptimizer = torch.optim.SGD(model.parameters(), 1)\n" +
+			"for step in range(9):\n    for part in range(args.parts):\n        x, y = draw(args.micro)\n        " + loss + "\n        loss.backward()\n    optimizer.step()\n"
+	}
+	for name, test := range map[string]struct {
+		loss   string
+		class  strategy.Training
+		reason string
+	}{
+		"a mean":              {"loss = F.cross_entropy(model(x), y) / args.parts", strategy.Exact, "the loss is a mean over the samples (train.py:12), divided by --parts"},
+		"a mean, not divided": {"loss = F.cross_entropy(model(x), y)", strategy.Average, "the loss is not seen to be divided by --parts (train.py:1"},
+		"a sum":               {"loss = F.cross_entropy(model(x), y, reduction='sum') / args.parts", strategy.Average, "the loss is a sum over the samples"},
+		"pairs":               {"a = model(x); loss = F.cross_entropy(a @ model(y).t(), torch.arange(len(a))) / args.parts", strategy.Average, "the loss compares the samples of one micro batch with each other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, p := ownScript(t, map[string]string{"train.toml": file, "train.py": script(test.loss)}, "train.toml")
+			if loss := p.StrategyJob().Loss; loss.Class != test.class || !strings.Contains(loss.Reason, test.reason) {
+				t.Errorf("%+v, want %s: %s", loss, test.class, test.reason)
+			}
+		})
+	}
+}

@@ -19,6 +19,26 @@ const unknownLoss = "the loss was not recognised"
 // accumulation either.
 func (s *Script) Loss() strategy.Loss { return s.loss }
 
+// LossDividedBy is what the source says of the loss of a job whose user named the argument
+// that is its accumulation.
+func (s *Script) LossDividedBy(options []string) strategy.Loss {
+	i := slices.IndexFunc(s.facts.Settings, func(known Setting) bool {
+		return slices.ContainsFunc(known.Options, func(o string) bool { return slices.Contains(options, o) })
+	})
+	if i < 0 {
+		return s.loss
+	}
+	accumulation := &Finding{target: s.facts.setting(i)}
+	why := s.unequal(accumulation, &Finding{})
+	if why == "" {
+		why = s.scaled(accumulation, divisor{})
+	}
+	if why != "" {
+		return strategy.Loss{Class: strategy.Average, Reason: why}
+	}
+	return s.ownLoss(accumulation, divisor{})
+}
+
 // LibraryLoss is what the source says of a loss that a framework divides by the
 // accumulation. found is false where the job's own code computes none.
 func (s *Script) LibraryLoss() (loss strategy.Loss, found bool) {
