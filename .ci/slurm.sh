@@ -95,7 +95,7 @@ _nodes() {
         mkdir -m 1777 "$LAB/tmp.n$n"
         nsenter --net="$ROOT/run/netns/n$n" unshare -u -m sh -c "hostname n$n; mount --bind '$LAB/tmp.n$n' '$ROOT/tmp'; exec chroot '$ROOT' slurmd -N n$n"
     done
-    until [ "$(chroot "$ROOT" sinfo -h -N -t idle | wc -l)" = 3 ]; do sleep 0.1; done
+    until [ "$(chroot "$ROOT" sinfo -h -N -p main -t idle | wc -l)" = 3 ]; do sleep 0.1; done
     touch "$LAB/ready"
     sleep infinity
 }
@@ -147,7 +147,10 @@ AuthInfo=cred_expire=5
 SchedulerParameters=batch_sched_delay=1,sched_interval=2,bf_interval=2
 GresTypes=gpu
 NodeName=n[1-3] CPUs=12 RealMemory=16000 Gres=gpu:2 State=UNKNOWN
-PartitionName=main Nodes=n[1-3] Default=YES MaxTime=INFINITE State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes=n[1-3] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=40
+PartitionName=urgent Nodes=n[1-3] MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 C
     # Slurm 23 and later look for cgroups by themselves.
     if [ "$(chroot "$ROOT" slurmctld -V | sed 's/[^0-9]*//; s/\..*//')" -lt 23 ]; then

@@ -35,6 +35,9 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 	// run can go on.
 	_ = w.run(ctx)
 	evidence.Ended, evidence.Notice = time.Now(), l.World.Notice()
+	if signal := signalled(ctx); evidence.StopSignal == 0 && signal != 0 && evidence.EndedBy(signal) >= 0 {
+		evidence.StopSignal = signal // it reached the ranks, too, and ended them before it was clear what it meant
+	}
 	return evidence, l.Store.Append(Ended{Evidence: evidence})
 }
 

@@ -25,15 +25,23 @@ func (e *Evidence) CutShort() string {
 	if e.EndedWell() {
 		return e.endedAfter(n)
 	}
-	for _, i := range e.folded().exitFacts() {
-		if x := e.Facts[i].Exit; n.Number != 0 && !x.Stopped && signalOf(x) == n.Number {
-			return fmt.Sprintf("the notice %s ended rank %d, which has no handler for it", n.Signal, e.Facts[i].Rank)
-		}
+	if rank := e.EndedBy(n.Number); n.Number != 0 && rank >= 0 {
+		return fmt.Sprintf("the notice %s ended rank %d, which has no handler for it", n.Signal, rank)
 	}
 	if n.Stop && e.StopSignal != 0 {
 		return fmt.Sprintf("stopped after the notice %s, before the time here ends", n.Signal)
 	}
 	return ""
+}
+
+// EndedBy is the first rank that a signal ended which gpurun did not send; -1 for none.
+func (e *Evidence) EndedBy(signal int) int {
+	for _, i := range e.folded().exitFacts() {
+		if x := e.Facts[i].Exit; !x.Stopped && signalOf(x) == signal {
+			return e.Facts[i].Rank
+		}
+	}
+	return -1
 }
 
 // endedAfter judges ranks that all ended with 0 after a notice. Where nobody knows

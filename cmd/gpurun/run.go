@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
@@ -84,6 +85,9 @@ func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.O
 func prepareAndLaunch(ctx context.Context, j *job.Job, own job.Own, begun journal.Start, s streams, pipe *pipeline.Pipeline, deadline time.Time) (verdict launcher.Verdict, err error) {
 	ctx, signals := node.Listen(ctx)
 	defer signals.Close()
+	if at, err := cluster.Detect(os.Environ()); err == nil && at.Slurm() {
+		signals.AskWhether(at.Preempted)
+	}
 	p, err := launcher.OrStop(ctx, func() (*prepared, error) { return prepare(ctx, j, true) })
 	if err != nil {
 		return verdict, onlyTried(err, j, own)

@@ -72,6 +72,96 @@ func TestSlurmNodes(t *testing.T) {
 	}
 }
 
+// TestSlurmNodesDocumented runs the batch scripts of the docs and the examples as they are
+// there, but for GPUs: one that Slurm preempts is requeued and trains, one that is cancelled
+// is not.
+func TestSlurmNodesDocumented(t *testing.T) {
+	lab(t)
+	s := openSlurm(t)
+	for _, how := range []string{"preempted", "cancelled"} {
+		var jobs []*slurmJob
+		for name, script := range documentedScripts(t) {
+			j := s.nodesJob(t, name+" "+how)
+			j.documented(t, script)
+			jobs = append(jobs, j)
+		}
+		for _, j := range jobs {
+			await(t, "steps of "+j.name, func() bool { _, err := os.Stat(filepath.Join(j.here, "rank0")); return err == nil })
+		}
+		if how == "preempted" {
+			s.x(t, `sbatch --partition=urgent --nodes=3 --exclusive -o /dev/null --wrap "sleep 1"`)
+		}
+		for _, j := range jobs {
+			if how == "preempted" {
+				j.preempted(t)
+				continue
+			}
+			j.x(t, "scancel "+j.id)
+			await(t, "the end of "+j.name, func() bool { return j.field(t, "JobState") == "CANCELLED" })
+			if v := j.verdict(t); v.Code != 143 || v.Outcome != strategy.Stopped || j.field(t, "Restarts") != "0" {
+				t.Errorf("%s: %+v", j.name, v)
+			}
+		}
+	}
+}
+
+// preempted wants that a job ends with 75 at its preemption, is requeued by its script, and
+// trains.
+func (j *slurmJob) preempted(t *testing.T) {
+	t.Helper()
+	await(t, "the requeue of "+j.name, func() bool { return j.field(t, "Restarts") == "1" })
+	rest(t, j.here)
+	await(t, "the end of "+j.name, func() bool { return j.field(t, "JobState") == "COMPLETED" })
+	j.has(t, `preemption: a notice that the time here ends at `, 1)
+	j.has(t, `resuming the run: `, 1)
+	if v := j.verdict(t); v.Code != 0 || len(v.Attempts) != 2 {
+		t.Errorf("%s: %+v", j.name, v)
+	}
+}
+
+// documentedScripts are the batch scripts of docs and examples that run one command, by name.
+func documentedScripts(t *testing.T) map[string]string {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	examples := contents(t, filepath.Join(root, "examples", "slurm"))
+	scripts := map[string]string{"one-node": examples["one-node.sbatch"], "many-nodes": examples["many-nodes.sbatch"]}
+	docs := contents(t, filepath.Join(root, "docs"))
+	for _, page := range []string{"cluster.md", "schedulers.md"} {
+		block := regexp.MustCompile(`(?m)(^    .*\n)*^    #SBATCH.*\n(^    .*\n)*`).FindString(docs[page])
+		scripts[page] = regexp.MustCompile(`(?m)^    `).ReplaceAllString(block, "")
+	}
+	for name, text := range scripts {
+		if !strings.Contains(text, "scontrol requeue") || !strings.Contains(text, "srun") {
+			t.Fatalf("%s: %q", name, text)
+		}
+	}
+	return scripts
+}
+
+// documented submits a script, with what this Slurm and the job need put in.
+func (j *slurmJob) documented(t *testing.T, script string) {
+	t.Helper()
+	t.Cleanup(func() { _ = j.do("x", "scancel "+j.id).Run() }) // it has ended, or the test has
+	script = regexp.MustCompile(` ?--gpus-per-node=\d+`).ReplaceAllString(strings.ReplaceAll(script, "--nodes=4", "--nodes=3"), "")
+	script = regexp.MustCompile(`(?m)^#SBATCH\n|^#!.*\n`).ReplaceAllString(script, "")
+	own := "#!/bin/bash\n#SBATCH --mem=100 -o " + j.there + "/out\n"
+	begin := "cd " + j.there + "; export PATH=$PATH:" + j.slurm.there + " FITS=8 XDG_STATE_HOME=" + j.there + "/state " + crewMark + j.here + "\n"
+	at := strings.LastIndex(script, "#SBATCH")
+	at += strings.Index(script[at:], "\n") + 1
+	j.write(t, "job.sh", own+script[:at]+begin+script[at:])
+	j.id = strings.TrimSpace(j.x(t, "sbatch --parsable "+j.there+"/job.sh"))
+}
+
+// field is what Slurm says of the job.
+func (j *slurmJob) field(t *testing.T, name string) string {
+	t.Helper()
+	m := regexp.MustCompile(`\b` + name + `=(\S*)`).FindStringSubmatch(j.x(t, "scontrol --oneliner show job "+j.id))
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}
+
 // nodesJob is a job of TestNodes on three nodes.
 func (s *slurm) nodesJob(t *testing.T, name string) *slurmJob {
 	t.Helper()

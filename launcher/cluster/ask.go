@@ -25,25 +25,44 @@ func (p Place) Ends(ctx context.Context) (end time.Time, again bool) {
 	if !p.Slurm() {
 		return end, again
 	}
-	if asked, requeue, err := askSlurm(ctx, p.Job); err == nil {
-		return asked, requeue
+	if job, err := askSlurm(ctx, p.Job); err == nil {
+		return job.end, job.requeue
 	}
 	return end, again
 }
 
-// askSlurm asks for a job's end and whether it may be requeued.
-func askSlurm(ctx context.Context, job string) (end time.Time, requeue bool, err error) {
+// Preempted reports whether Slurm takes the nodes away now for another job, and this one is
+// to end within its grace time: SIGTERM is not the end of the job then. Where Slurm does not
+// answer it is false.
+func (p Place) Preempted(ctx context.Context) bool {
+	if !p.Slurm() {
+		return false
+	}
+	job, err := askSlurm(ctx, p.Job)
+	return err == nil && job.preempted
+}
+
+// A slurmAnswer is what Slurm says of a job: when it ends, zero for never, and whether it may
+// be requeued or is being preempted.
+type slurmAnswer struct {
+	end                time.Time
+	requeue, preempted bool
+}
+
+func askSlurm(ctx context.Context, job string) (slurmAnswer, error) {
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", job)
 	cmd.Stdout, cmd.WaitDelay = &said, time.Second
 	if err := cmd.Run(); err != nil {
-		return end, false, fmt.Errorf("ask Slurm about job %s: %w", job, err)
+		return slurmAnswer{}, fmt.Errorf("ask Slurm about job %s: %w", job, err)
 	}
 	return readJob(said.String())
 }
 
-// readJob reads scontrol's one line of a job: "JobId=7 … Requeue=1 … EndTime=… …".
-func readJob(line string) (end time.Time, requeue bool, err error) {
+// readJob reads scontrol's one line of a job: "JobId=7 … Requeue=1 … EndTime=… …". At
+// preemption a job has PreemptTime, and still runs; one that is cancelled or requeued does
+// not run any more when it gets SIGTERM.
+func readJob(line string) (slurmAnswer, error) {
 	fields := map[string]string{}
 	for word := range strings.FieldsSeq(line) {
 		if name, value, ok := strings.Cut(word, "="); ok && fields[name] == "" {
@@ -51,13 +70,15 @@ func readJob(line string) (end time.Time, requeue bool, err error) {
 		}
 	}
 	if fields["JobId"] == "" {
-		return end, false, fmt.Errorf("ask Slurm about a job: %q is no answer", line)
+		return slurmAnswer{}, fmt.Errorf("ask Slurm about a job: %q is no answer", line)
 	}
-	requeue = fields["Requeue"] == "1"
+	_, none := time.ParseInLocation(slurmTime, fields["PreemptTime"], time.Local)
+	runs := fields["JobState"] == "RUNNING" || fields["JobState"] == "SIGNALING"
+	answer := slurmAnswer{requeue: fields["Requeue"] == "1", preempted: none == nil && runs}
 	start, started := time.ParseInLocation(slurmTime, fields["StartTime"], time.Local)
 	end, known := time.ParseInLocation(slurmTime, fields["EndTime"], time.Local)
-	if started != nil || known != nil || fields["TimeLimit"] == "UNLIMITED" || end.Sub(start) >= unlimited {
-		return time.Time{}, requeue, nil
+	if started == nil && known == nil && (answer.preempted || fields["TimeLimit"] != "UNLIMITED") && end.Sub(start) < unlimited {
+		answer.end = end
 	}
-	return end, requeue, nil
+	return answer, nil
 }

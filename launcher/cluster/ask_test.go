@@ -29,19 +29,51 @@ func TestWhenAJobEnds(t *testing.T) {
 		"nor says it much":   {"slurm_load_jobs error: Invalid job id specified", Place{Kind: SlurmStep, Job: "7", End: end, RestartCount: 1}, end, true},
 		"no Slurm":           {"JobId=7 Requeue=1 EndTime=2026-11-21T19:30:00", Place{Kind: Kubernetes}, time.Time{}, false},
 	} {
-		bin := t.TempDir()
-		if test.answer != "" { // a stand-in: the real one is asked in the command's own test with a Slurm
-			script := "#!/bin/sh\n[ \"$*\" = '--oneliner show job 7' ] && echo '" + test.answer + "'\n"
-			if err := os.WriteFile(filepath.Join(bin, "scontrol"), []byte(script), 0o755); err != nil {
-				t.Fatal(err)
-			}
+		t.Setenv("PATH", t.TempDir())
+		if test.answer != "" {
+			answerWith(t, test.answer)
 		}
-		t.Setenv("PATH", bin)
 		got, again := test.place.Ends(t.Context())
 		if !got.Equal(test.end) || again != test.again {
 			t.Errorf("%s: %s, %v; want %s, %v", name, got, again, test.end, test.again)
 		}
 	}
+}
+
+// A job that still runs and has the time of its preemption is preempted: the answers are of
+// Slurm 22.05 at SIGTERM. One that is cancelled, or requeued at the end of its grace, is not.
+func TestPreempted(t *testing.T) {
+	const times = " TimeLimit=UNLIMITED StartTime=2026-11-23T08:04:10 EndTime=2026-11-23T08:04:55 "
+	for answer, want := range map[string]bool{
+		"JobId=7 JobState=RUNNING Reason=None" + times + "PreemptEligibleTime=2026-11-23T08:04:10 PreemptTime=2026-11-23T08:04:15":   true,
+		"JobId=7 JobState=SIGNALING Reason=None" + times + "PreemptEligibleTime=2026-11-23T08:04:10 PreemptTime=2026-11-23T08:04:15": true,
+		"JobId=7 JobState=RUNNING Reason=None" + times + "PreemptEligibleTime=2026-11-23T08:04:10 PreemptTime=None":                  false,
+		"JobId=7 JobState=COMPLETING Restarts=1" + times:                                                                             false,
+		"JobId=7 JobState=CANCELLED" + times + "PreemptTime=2026-11-23T08:04:15":                                                     false,
+		"slurm_load_jobs error: Invalid job id specified":                                                                            false,
+	} {
+		answerWith(t, answer)
+		for _, p := range []Place{{Kind: SlurmStep, Job: "7"}, {Kind: Kubernetes, Job: "7"}} {
+			if got := p.Preempted(t.Context()); got != (want && p.Slurm()) {
+				t.Errorf("%s on %s: %v", answer, p.Kind, got)
+			}
+		}
+		if end, _ := (Place{Kind: SlurmStep, Job: "7"}).Ends(t.Context()); want == end.IsZero() {
+			t.Errorf("%s: the end is %s", answer, end)
+		}
+	}
+}
+
+// answerWith has a stand-in of scontrol say something of job 7; the real one is asked in the
+// command's own test with a Slurm.
+func answerWith(t *testing.T, answer string) {
+	t.Helper()
+	bin := t.TempDir()
+	script := "#!/bin/sh\n[ \"$*\" = '--oneliner show job 7' ] && echo '" + answer + "'\n"
+	if err := os.WriteFile(filepath.Join(bin, "scontrol"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
 }
 
 // The environment says when the job ends since Slurm 23.02; a job without a limit is

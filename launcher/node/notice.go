@@ -23,6 +23,14 @@ const (
 	askBound = 5 * time.Second
 )
 
+// preemptedBound is how long the scheduler may take to say whether a SIGTERM is a preemption.
+// The ranks' grace has to fit behind it.
+const preemptedBound = 3 * time.Second
+
+// PreemptionNotice is what a notice is called that came as SIGTERM, since the scheduler
+// preempts the job.
+const PreemptionNotice = "preemption"
+
 // DeadlineNotice is what a notice is called that gpurun gives itself, since its own
 // deadline is near.
 const DeadlineNotice = "deadline"
@@ -125,8 +133,49 @@ func (s *Signals) OnNotice(o NoticeOptions) {
 	})
 }
 
+// AskWhether says how the scheduler is asked at SIGTERM whether it preempts the job.
+func (s *Signals) AskWhether(preempted func(context.Context) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.preempted = preempted
+}
+
+// terminate takes a SIGTERM in, which ends the run, or is a notice where the job is
+// preempted. Slurm sends two.
+func (s *Signals) terminate() {
+	s.mu.Lock()
+	ask, known := s.preempted, s.asking
+	if ask != nil && known == nil {
+		s.asking = make(chan struct{})
+	}
+	s.mu.Unlock()
+	switch {
+	case ask == nil:
+		s.stop(unix.SIGTERM, unix.SIGTERM, false)
+	case known == nil:
+		s.owner.Go(func() { s.learn(ask) })
+	}
+}
+
+// learn asks whether the SIGTERM that came is a preemption.
+func (s *Signals) learn(ask func(context.Context) bool) {
+	ctx, cancel := s.untilOver()
+	defer cancel()
+	bounded, stop := context.WithTimeout(ctx, preemptedBound)
+	defer stop()
+	if ask(bounded) {
+		s.announce(PreemptionNotice, unix.SIGTERM)
+	} else {
+		s.stop(unix.SIGTERM, unix.SIGTERM, false)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.asking)
+	s.asking = nil
+}
+
 // announce takes a notice in: the first decides about the run, and each is passed to the
-// ranks that listen for it.
+// ranks that listen for it, SIGTERM as SIGUSR1, since ranks end by it.
 func (s *Signals) announce(name string, sig unix.Signal) {
 	s.mu.Lock()
 	n, first := s.noticed, s.noticed == nil
@@ -135,6 +184,9 @@ func (s *Signals) announce(name string, sig unix.Signal) {
 		s.noticed = n
 	}
 	s.mu.Unlock()
+	if sig == unix.SIGTERM {
+		sig = unix.SIGUSR1
+	}
 	caught := s.pass(sig)
 	s.mu.Lock()
 	n.caught = n.caught || caught
@@ -185,15 +237,8 @@ func (s *Signals) heed(n *notice) {
 	s.mu.Lock()
 	o := s.onNotice
 	s.mu.Unlock()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := s.untilOver()
 	defer cancel()
-	s.owner.Go(func() {
-		select {
-		case <-s.over:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
 	stop, end := o.meaning(ctx, n.sig)
 	s.mu.Lock()
 	n.stop = stop
@@ -212,6 +257,19 @@ func (s *Signals) heed(n *notice) {
 		s.note("%s: the run stops, and goes on when it is started again", why)
 		s.cancel(&launcher.Signal{Number: unix.SIGTERM, Notice: n.name})
 	})
+}
+
+// untilOver is a context that ends with what Listen began.
+func (s *Signals) untilOver() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.owner.Go(func() {
+		select {
+		case <-s.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return ctx, cancel
 }
 
 // plan says what a notice leads to.
@@ -277,6 +335,12 @@ func (c *candidate) complete(newest func(since time.Time) string, came, now time
 
 // notice is the first notice that came, nil for none.
 func (s *Signals) notice() *strategy.Notice {
+	s.mu.Lock()
+	asking := s.asking
+	s.mu.Unlock()
+	if asking != nil {
+		<-asking
+	}
 	s.mu.Lock()
 	n := s.noticed
 	s.mu.Unlock()

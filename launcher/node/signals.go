@@ -17,7 +17,8 @@ import (
 // Signals takes in the signals that reach gpurun, and passes each to whom it
 // concerns, whether ranks run at that moment or not:
 //
-//	TERM        stops the ranks and the run; another changes nothing, since Slurm sends two
+//	TERM        stops the ranks and the run; another changes nothing, since Slurm sends two. Where
+//	            the scheduler says that the job is preempted it is a notice
 //	INT         the same; a second one, whenever it comes, kills the ranks at once
 //	HUP         as TERM, unless it was ignored when gpurun started (nohup)
 //	QUIT        tells where the run stands, which goes on
@@ -47,9 +48,13 @@ type Signals struct {
 	hurried  bool          // and its ranks get no grace
 	paused   bool
 	onNotice NoticeOptions
-	screen   *output.Screen    // on which gpurun draws; nil for none
-	noticed  *notice           // the first; nil for none
-	share    func(unix.Signal) // tells other nodes of a notice, a pause and its end; nil for none
+	screen   *output.Screen // on which gpurun draws; nil for none
+	noticed  *notice        // the first; nil for none
+	// preempted asks the scheduler whether it preempts the job; nil: there is none. asking is
+	// closed when that is known of a SIGTERM, nil while none came.
+	preempted func(context.Context) bool
+	asking    chan struct{}
+	share     func(unix.Signal) // tells other nodes of a notice, a pause and its end; nil for none
 }
 
 // Listen begins to take signals in, until Close. The context ends, with a
@@ -96,7 +101,9 @@ func (s *Signals) serve() {
 
 func (s *Signals) handle(sig unix.Signal, hurry bool) {
 	switch sig {
-	case unix.SIGTERM, unix.SIGINT:
+	case unix.SIGTERM:
+		s.terminate()
+	case unix.SIGINT:
 		s.stop(sig, sig, hurry)
 	case unix.SIGHUP:
 		s.stop(unix.SIGTERM, sig, false)
