@@ -135,7 +135,7 @@ func perRank(d *format.Draft, k strategy.Knob, knob format.Knob, p format.Place,
 // rangeOf tells what can be done with a knob.
 func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.Value) strategy.Range {
 	if knob.Absent != "" {
-		return strategy.Range{Absent: knob.Absent}
+		return strategy.Range{Absent: knob.Absent, Follows: knob.Follows}
 	}
 	if len(knob.Places) > 0 && len(d.Places(knob)) == 0 {
 		return strategy.Range{Absent: knob.Places[0].Versions.Outside(d.Original.Packages) + " has no " + knob.Places[0].String()}

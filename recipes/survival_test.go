@@ -92,3 +92,13 @@ func TestProverHearsWhatIsNoSetting(t *testing.T) {
 		t.Error("a recipe without proofs looks at every line")
 	}
 }
+
+// What nanoGPT evaluates with is of the training's size: a smaller micro batch helps there.
+func TestEvaluationFollowsTheMicroBatch(t *testing.T) {
+	for name, want := range map[string]strategy.Knob{"nanogpt": strategy.MicroBatchSize, "nanogpt-ranks": strategy.MicroBatchSize, "detectron2": ""} {
+		knob := catalogued(t, name).Knobs[strategy.EvalBatchSize]
+		if knob.Absent == "" || knob.Follows != want {
+			t.Errorf("%s: the evaluation's batch follows %q, want %q", name, knob.Follows, want)
+		}
+	}
+}

@@ -185,6 +185,8 @@ type Attempt struct {
 	Halted bool `json:"halted,omitempty"`
 	// Nothing is the line by which the job said that it found nothing to do.
 	Nothing string `json:"nothing,omitempty"`
+	// Unstepped says that the job trained, and its optimizer made no step.
+	Unstepped bool `json:"unstepped,omitempty"`
 	// Unstarted is why no rank of the attempt ran; nil where they did.
 	Unstarted *Unstarted `json:"unstarted,omitempty"`
 	// Expected is what the plan was predicted to need; nil where nothing predicted it.

@@ -12,6 +12,9 @@ type Range struct {
 	Max int `json:"max,omitempty"`
 	// Absent is the reason why the job cannot turn the knob; empty: it can.
 	Absent string `json:"absent,omitempty"`
+	// Follows is the knob that an absent one has its value from: the evaluation's batch is the
+	// training's.
+	Follows Knob `json:"follows,omitempty"`
 	// Weights says that the precision also sets the dtype of the weights, so
 	// that lowering it shrinks what is held between steps.
 	Weights bool `json:"weights,omitempty"`

@@ -115,7 +115,7 @@ func attention(s *situation) ([]Plan, string) {
 }
 
 func smallerBatch(s *situation) ([]Plan, string) {
-	if s.diagnosis.Phase == cause.Eval {
+	if s.diagnosis.Phase == cause.Eval && !s.evaluatesAlike() {
 		return halve(s, EvalBatchSize)
 	}
 	if reason := s.cannot(MicroBatchSize); reason != "" {
@@ -150,6 +150,28 @@ func smallerBatch(s *situation) ([]Plan, string) {
 		return nil, fmt.Sprintf("no smaller micro batch of at least %d keeps the global batch whole", floor)
 	}
 	return plans, ""
+}
+
+// evaluatesAlike reports whether an evaluation has the training's micro batch, and no setting
+// of its own: its framework says so, or the job's processes called the model with as many
+// samples in both.
+func (s *situation) evaluatesAlike() bool {
+	r, known := s.job.Knobs[EvalBatchSize]
+	if known && r.Absent == "" {
+		return false
+	}
+	alike := r.Follows == MicroBatchSize
+	for _, a := range s.history {
+		for _, m := range a.Measured {
+			if m.EvaluationBatch == 0 || m.Batch == 0 || r.Follows != "" {
+				continue
+			}
+			if alike = m.EvaluationBatch == m.Batch; !alike {
+				return false
+			}
+		}
+	}
+	return alike
 }
 
 // halve lists half of a whole-number knob, and half of that, down to its minimum.

@@ -115,3 +115,26 @@ var insideLoss = regexp.MustCompile(`(?m)^loss .*$`)
 
 // losses are those of the last attempt: a job without a checkpoint begins anew.
 func losses(out string) []string { return insideLoss.FindAllString(out, -1) }
+
+// A job that ends with 0 after its batch was changed has not trained where its optimizer
+// made no step.
+func TestLoopThatNeverStepsHasNotTrained(t *testing.T) {
+	python := os.Getenv("GPURUN_TEST_PYTHON")
+	if python == "" {
+		t.Skip("GPURUN_TEST_PYTHON names no interpreter with PyTorch")
+	}
+	t.Parallel()
+	dir := copyOf(t, filepath.Join("testdata", "cpu"))
+	var before, peak int
+	if _, err := fmt.Sscanf(lastLine(runLine(t, dir, python, "offsets.py"), "data "), "data %d %d", &before, &peak); err != nil {
+		t.Fatal(err)
+	}
+	cmd := osexec.CommandContext(t.Context(), binary(t), "--run-dir", "run", "--device-memory", fmt.Sprintf("%dMiB", before+(peak-before)*3/4), "offsets.toml")
+	cmd.Dir, cmd.Env = dir, append(insideEnv(), "PYTHON_EXEC="+python, "XDG_STATE_HOME="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	v := verdictOf(t, filepath.Join(dir, "run"))
+	if cmd.ProcessState.ExitCode() != 1 || v.Outcome != strategy.Failed || len(v.Attempts) < 2 ||
+		!strings.Contains(v.Reason, "its optimizer made no step with micro batch 32→") {
+		t.Errorf("%v, %s after %d attempts: %s\n%s", err, v.Outcome, len(v.Attempts), v.Reason, out)
+	}
+}

@@ -36,7 +36,7 @@ var keys = map[string][]string{
 	inResume:     {"latest", "args", "pointer", "needs", "pin", "env", "lost", "data", "shifts", "values", "also"},
 	inProgress:   {"step", "nothing"},
 	inDeepSpeed:  {"arg", "env", "auto"},
-	inKnob:       {"default", "min", "max", "scope", "weights", "given", "absent", "alternatives", "places", "global", "also", "unless"},
+	inKnob:       {"default", "min", "max", "scope", "weights", "given", "absent", "knob", "alternatives", "places", "global", "also", "unless"},
 	inPlace:      {"arg", "no", "env", "override", "under", "word", "assigned", "file", "path", "via", "alone", "auto", "there", "choose", "call", "keyword", "values", "reads", "versions"},
 	inParallel:   {"alternatives"},
 	inVia:        {"arg", "env", "override", "word", "path", "via", "any"},

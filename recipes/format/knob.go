@@ -32,6 +32,8 @@ type Knob struct {
 	Weights bool
 	// Absent is the reason why the framework cannot turn the knob.
 	Absent string
+	// Follows is the knob that the framework takes this one's value from; empty for none.
+	Follows strategy.Knob
 	// Given limits the knob to commands in which a place is present: the recipe
 	// cannot know whether every script takes the argument.
 	Given bool

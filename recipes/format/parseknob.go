@@ -101,6 +101,12 @@ func ofKnob(n *table, k strategy.Knob, knob *Knob) {
 	if absent := n.text("absent"); absent != "" {
 		knob.Absent = absent
 	}
+	if followed := n.text("knob"); followed != "" {
+		knob.Follows = strategy.Knob(followed)
+		if k != strategy.EvalBatchSize || knob.Follows != strategy.MicroBatchSize || knob.Absent == "" {
+			n.fault("knob", `only an eval_batch_size that is absent follows another knob, "micro_batch_size"`)
+		}
+	}
 	parseGlobal(n, k, knob)
 	knob.Also = append(knob.Also, parseSettings(n, "also", k)...)
 	knob.Unless = append(knob.Unless, parseConditions(n, k)...)

@@ -1,0 +1,62 @@
+package strategy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+func TestUnsteppedNeedsAProcessThatCountsSteps(t *testing.T) {
+	said := Said{PID: 1, Model: &Model{}, Settings: Plan{Optimizer: "sgd"}}
+	calls := memory.Measurement{PID: 1, Calls: 8}
+	for name, test := range map[string]struct {
+		of   func(*Said, *memory.Measurement)
+		want bool
+	}{
+		"no step":                       {func(*Said, *memory.Measurement) {}, true},
+		"a first step began":            {func(s *Said, _ *memory.Measurement) { s.Stepping = true }, false},
+		"steps were measured":           {func(_ *Said, m *memory.Measurement) { m.Steps = 1 }, false},
+		"no optimizer that is known":    {func(s *Said, _ *memory.Measurement) { s.Settings = nil }, false},
+		"the model is compiled":         {func(s *Said, _ *memory.Measurement) { s.Model.Compiled = true }, false},
+		"the model was not seen":        {func(s *Said, _ *memory.Measurement) { s.Model = nil }, false},
+		"the model was only tried once": {func(_ *Said, m *memory.Measurement) { m.Calls = 1 }, false},
+	} {
+		s, model, m := said, *said.Model, calls
+		s.Model = &model
+		test.of(&s, &m)
+		ev := Evidence{Ranks: 1}
+		ev.Add(Fact{Rank: 0, Source: "probe", Said: &s})
+		ev.Add(Fact{Rank: 0, Source: "probe", Memory: &m})
+		if ev.Unstepped() != test.want {
+			t.Errorf("%s: %v", name, !test.want)
+		}
+	}
+	if (&Evidence{Ranks: 1}).Unstepped() {
+		t.Error("a job of which nothing is known has made no step")
+	}
+}
+
+func TestChangedJobWithoutAStepHasNotTrained(t *testing.T) {
+	j := meanLoss()
+	smaller := j.Written.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"})
+	failed := Attempt{Plan: j.Written, Diagnosis: oom("backward")}
+	for name, test := range map[string]struct {
+		history []Attempt
+		failed  bool
+	}{
+		"no step":                                 {[]Attempt{failed, {N: 1, Plan: smaller, Unstepped: true}}, true},
+		"no step, though lines look like steps":   {[]Attempt{failed, {N: 1, Plan: smaller, Unstepped: true, Steps: 9}}, true},
+		"no step in an attempt that resumes, too": {[]Attempt{failed, {N: 1, Plan: smaller, Unstepped: true, Diagnosis: oom("save")}, {N: 2, Plan: smaller, Unstepped: true, From: "ckpt"}}, true},
+		"steps":                                    {[]Attempt{failed, {N: 1, Plan: smaller, Steps: 9}}, false},
+		"resumed at its last step":                 {[]Attempt{{Plan: j.Written, Diagnosis: oom("eval"), Steps: 100}, {N: 1, Plan: smaller, From: "ckpt", Unstepped: true}}, false},
+		"nothing counts steps":                     {[]Attempt{failed, {N: 1, Plan: smaller}}, false},
+		"the batch is as written":                  {[]Attempt{failed, {N: 1, Plan: j.Written.With(Plan{ActivationCheckpointing: "full"}), Unstepped: true}}, false},
+		"only the batch of evaluations is changed": {[]Attempt{failed, {N: 1, Plan: j.Written.With(Plan{EvalBatchSize: "4"}), Unstepped: true}}, false},
+	} {
+		d := Decide(Policy{Mode: Predict, MaxAttempts: 20}, j, test.history, Inventory{Accelerator: "cuda"})
+		if test.failed != (d.Outcome == Failed && d.Code == CodeFailed && strings.Contains(d.Reason, "its optimizer made no step with micro batch 8→4, accumulation 1→2: it has not trained")) || !test.failed && d.Outcome != Trained {
+			t.Errorf("%s: %s, %d: %s", name, d.Outcome, d.Code, d.Reason)
+		}
+	}
+}
