@@ -22,4 +22,5 @@ var rules = format.Rules{
 	"swift-accumulation":      {Shape: swiftAccumulation},
 	"ultralytics-batch":       {Shape: ultralyticsBatch},
 	"training-loader":         trainingLoader,
+	"accumulated-features":    accumulatedFeatures,
 }

@@ -200,3 +200,24 @@ func TestSurveyOfHooks(t *testing.T) {
 		t.Errorf("offers (-want +got):\n%s", diff)
 	}
 }
+
+// TestDoubtfulPrecision: nothing is assumed of a precision that the job's code may set, and
+// what its process says counts.
+func TestDoubtfulPrecision(t *testing.T) {
+	for _, test := range []struct {
+		doubtful bool
+		observed Plan
+		want     string // the reason why it is not lowered; empty: it is
+	}{
+		{false, nil, ""},
+		{true, nil, "the current precision is not known"},
+		{true, Plan{Precision: "fp32"}, ""},
+		{true, Plan{Precision: "bf16"}, "precision is already bf16"},
+	} {
+		s := situation{job: Job{Knobs: map[Knob]Range{Precision: {By: ByHook, Values: []Value{"fp32", "bf16"}, Doubtful: test.doubtful}}}, plan: test.observed, inventory: Inventory{BF16: true}}
+		plans, why := lowerPrecision(&s)
+		if why != test.want || (len(plans) > 0) != (test.want == "") {
+			t.Errorf("%+v: %v, %q", test, plans, why)
+		}
+	}
+}

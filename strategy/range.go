@@ -29,6 +29,9 @@ type Range struct {
 	// Confirm: the value was read from the job's source, and is changed only once the
 	// process has said that it runs with it.
 	Confirm bool `json:"confirm,omitempty"`
+	// Doubtful: nothing is assumed of the value before a process has said it, since the
+	// job's code may set it.
+	Doubtful bool `json:"doubtful,omitempty"`
 	// Checkpoint says which changes of the knob a checkpoint outlives; nil: all.
 	Checkpoint *Survival `json:"checkpoint,omitempty"`
 }

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -38,6 +39,9 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
 		case plan[k] != "" && plan[k] != values[0]:
+		case against(r.job.Argv, k) != "":
+			own.Absent = "the command has " + against(r.job.Argv, k)
+			knobs[k] = own
 		case reason != "":
 			own.Absent += "; " + reason
 			knobs[k] = own
@@ -46,6 +50,29 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
 		}
 	}
+}
+
+// refusals match a word of a command, with its value where it has one, by which the user
+// keeps a knob from being turned.
+var refusals = map[strategy.Knob]*regexp.Regexp{
+	strategy.ActivationCheckpointing: regexp.MustCompile(`(?i)^--?(?:(?:no|disable)[-_](?:use[-_])?(?:(?:gradient|grad|activation|act)[-_])?(?:checkpoint(?:ing)?|ckpt|recompute)|(?:use[-_])?(?:gradient|grad|activation)[-_](?:checkpoint(?:ing)?|ckpt)[= ](?:false|0|no|off|none))$`),
+	strategy.Precision:               regexp.MustCompile(`(?i)^--?(?:(?:no|disable)[-_](?:amp|mixed[-_]precision|autocast|fp16|bf16)|fp32|float32|full[-_]precision|(?:precision|dtype|mixed[-_]precision|amp)[= ](?:32|32-true|fp32|float32|full|no|none|false|0))$`),
+	strategy.Attention:               regexp.MustCompile(`(?i)^--?(?:(?:no|disable)[-_](?:sdpa|flash(?:[-_](?:attn|attention))?)|attn[-_]implementation[= ]eager)$`),
+}
+
+// against is the word of a command by which the user keeps a knob as it is; empty for none.
+func against(argv []string, k strategy.Knob) string {
+	refusal := refusals[k]
+	for i := range argv {
+		switch {
+		case refusal == nil:
+		case refusal.MatchString(argv[i]):
+			return argv[i]
+		case i > 0 && refusal.MatchString(argv[i-1]+" "+argv[i]):
+			return argv[i-1] + " " + argv[i]
+		}
+	}
+	return ""
 }
 
 // notInside says why nothing can be turned in the process of the job; empty where it

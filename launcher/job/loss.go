@@ -12,7 +12,7 @@ import (
 
 // computes matches source that may compute a loss of its own, or change more than gradients
 // in a forward pass.
-var computes = regexp.MustCompile(`(?m)^\s*(?:async )?def (?:forward|compute_loss|training_step|loss\w*|\w*_loss)\b|\bbackward\(|\bcross_entropy\(|Loss\(`)
+var computes = regexp.MustCompile(`(?m)^\s*(?:async )?def (?:forward|compute_loss|training_step|loss\w*|\w*_loss)\b|\bbackward\(|\bcross_entropy\(|Loss\(|return_loss`)
 
 // judge says what the recipe and the job's own code show of the loss, and keeps the micro
 // batch of a loss that compares its samples.
@@ -30,7 +30,7 @@ func (s Inspected) judge(ctx context.Context, c choice) (choice, error) {
 	if found == nil {
 		return c, err
 	}
-	if why := found.Unequal(); why != "" {
+	if why := found.Unequal(of.Computed()); why != "" {
 		c.recipe.Knobs = maps.Clone(c.recipe.Knobs)
 		micro := c.recipe.Knobs[strategy.MicroBatchSize]
 		micro.Unless = append(slices.Clip(micro.Unless), format.Condition{Always: true, Reason: why})

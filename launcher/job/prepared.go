@@ -101,6 +101,7 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 		guest(inProcess, func() error {
 			plan, knobs := maps.Clone(plan), maps.Clone(knobs)
 			r.inside(plan, knobs)
+			r.doubtPrecision(plan, knobs)
 			p.plan, p.knobs = plan, knobs
 			return nil
 		}),

@@ -47,12 +47,17 @@ func (s *Script) LibraryLoss() (loss strategy.Loss, found bool) {
 }
 
 // Unequal is why a smaller micro batch is another training, whatever is accumulated, where
-// a framework trains the job; empty where nothing says so.
-func (s *Script) Unequal() string {
-	if why := s.unequal(nil, nil); why != "" {
+// a framework trains the job; empty where nothing says so. computed: the job's own code
+// computes loss and model, and what is among its modules is not the framework's.
+func (s *Script) Unequal(computed bool) string {
+	known := *s
+	known.facts.Unlike = slices.DeleteFunc(slices.Clone(s.facts.Unlike), func(u unlike) bool {
+		return u.Kind == "models" || u.Kind == "norm" && (!computed || strings.Contains(u.Text, "convert"))
+	})
+	if why := known.unequal(nil, nil); why != "" {
 		return why + bounded
 	}
-	if t, is := s.facts.sum(nil); is {
+	if t, is := s.facts.sum(nil); is && computed {
 		return fmt.Sprintf("the loss is a sum over the samples (%s: %s), and is divided by the accumulation: smaller micro batches would have smaller gradients", t.place, t.Text) + bounded
 	}
 	return ""
@@ -66,11 +71,10 @@ func (s *Script) unequal(accumulation, micro *Finding) string {
 		covered = s.covered(accumulation, micro)
 	}
 	for _, u := range s.facts.Unlike {
-		framework := micro == nil
 		switch {
-		case u.Kind == "norm" && !(framework && strings.Contains(u.Text, "convert")):
+		case u.Kind == "norm":
 			return fmt.Sprintf("BatchNorm (%s) has the statistics of one micro batch, whatever is accumulated", u.place)
-		case u.Kind == "models" && !framework:
+		case u.Kind == "models":
 			return fmt.Sprintf("the model of %s (%s) may have BatchNorm, with the statistics of one micro batch", u.Text, u.place)
 		case u.Kind == "pairs":
 			return fmt.Sprintf("the loss compares the samples of one micro batch with each other (%s)", u.place)

@@ -191,6 +191,8 @@ class Loss(Training):
 
     def counts(self, node, scope, depth=0):
         """Whether a number is how many samples, or elements, a micro batch has."""
+        if re.search(r"num_items(_in_batch)?$", last(node)):
+            return True
         if isinstance(node, ast.Call) and last(node.func) in ("len", "float", "int", "max") and node.args:
             return last(node.func) == "len" or self.counts(node.args[0], scope, depth)
         if isinstance(node, ast.Call) and last(node.func) in ("size", "numel", "__len__"):
@@ -804,6 +806,9 @@ class Loss(Training):
         names = {(u["file"], u["line"]) for u in found["unlike"]}
         pairs = [{"kind": "pairs", "id": 0, "file": f, "line": l, "text": how} for (f, l), how in sorted(self.compared.items()) if (f, l) not in names]
         pairs += [{"kind": "pairs", "id": 0, "file": t["file"], "line": t["line"], "text": t["text"]} for t in found["trained"] if t["kind"] == "pairs" and (t["file"], t["line"]) not in names]
+        pairs += [{"kind": "pairs", "id": 0, "file": s.file.path, "line": getattr(n, "lineno", 0) or n.value.lineno, "text": "return_loss"} for s in self.live for n in ast.walk(s.node)
+                  if isinstance(n, ast.keyword) and n.arg == "return_loss" and constant(n.value)[0] is True
+                  or isinstance(n, ast.Dict) and any(k is not None and constant(k)[0] == "return_loss" and constant(v)[0] is True for k, v in zip(n.keys, n.values))][:1]
         found["unlike"] = found["unlike"] + self.adversaries() + pairs + self.states()
         found["draws"] = self.draws()
         return found

@@ -1,0 +1,72 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// TestPrecisionIsDoubted: a precision is assumed only where nothing in the job's code may
+// have made it another.
+func TestPrecisionIsDoubted(t *testing.T) {
+	const loop = "import torch\nloader = torch.utils.data.DataLoader(data, batch_size=8)\n"
+	const trainer = "from transformers import HfArgumentParser, TrainingArguments, Trainer\nHfArgumentParser(TrainingArguments)\n"
+	for name, test := range map[string]struct {
+		script, version string
+		argv            []string
+		doubtful        bool
+	}{
+		"a loop of one's own":          {loop, "", nil, false},
+		"a model that is cast":         {loop + "model = Net().to(device, torch.bfloat16)\n", "", nil, true},
+		"halves":                       {loop + "model = Net().half()\n", "", nil, true},
+		"autocast":                     {loop + "with torch.autocast('cuda', torch.bfloat16):\n    model(x)\n", "", nil, true},
+		"the Trainer":                  {trainer, "4.57.0", []string{"--output_dir", "out"}, false},
+		"a Trainer's model":            {trainer + "m = AutoModel.from_pretrained('x')\n", "4.57.0", []string{"--output_dir", "out"}, false},
+		"one of transformers 5":        {trainer + "m = AutoModel.from_pretrained('x')\n", "5.1.0", []string{"--output_dir", "out"}, true},
+		"one that is loaded as bf16":   {trainer + "m = AutoModel.from_pretrained('x', torch_dtype=torch.bfloat16)\n", "4.57.0", []string{"--output_dir", "out"}, true},
+		"autocast that a recipe knows": {trainer + "with torch.autocast('cuda'):\n    pass\n", "4.57.0", []string{"--output_dir", "out"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, _ := folder(t, map[string]string{"train.py": test.script})
+			if test.version != "" {
+				put(t, dir+"/python3", "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"packages\": {\"transformers\": \""+test.version+"\"}}'\n")
+			}
+			p, err := prepared(t, dir, machine(dir), append([]string{"train.py"}, test.argv...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			knob := p.StrategyJob().Knobs[strategy.Precision]
+			if knob.Absent != "" || knob.Doubtful != test.doubtful || test.doubtful && p.Plan()[strategy.Precision] != "" {
+				t.Errorf("precision %q, %+v", p.Plan()[strategy.Precision], knob)
+			}
+		})
+	}
+}
+
+// TestTypedLineKeepsAKnob: what the user has typed against a change is not turned in the
+// process either.
+func TestTypedLineKeepsAKnob(t *testing.T) {
+	const loop = "import torch\nloader = torch.utils.data.DataLoader(data, batch_size=8)\n"
+	for _, test := range []struct {
+		argv []string
+		k    strategy.Knob
+		want string
+	}{
+		{[]string{"--no-gradient-checkpointing"}, strategy.ActivationCheckpointing, "the command has --no-gradient-checkpointing"},
+		{[]string{"--use_grad_ckpt", "off"}, strategy.ActivationCheckpointing, "the command has --use_grad_ckpt off"},
+		{[]string{"--no-amp"}, strategy.Precision, "the command has --no-amp"},
+		{[]string{"--dtype=float32"}, strategy.Precision, "the command has --dtype=float32"},
+		{[]string{"--attn_implementation", "eager"}, strategy.Attention, "the command has --attn_implementation eager"},
+		{[]string{"--checkpoint", "none", "--dtype", "auto"}, strategy.ActivationCheckpointing, ""},
+		{[]string{"--gradient-checkpointing"}, strategy.Precision, ""},
+	} {
+		dir, _ := folder(t, map[string]string{"train.py": loop})
+		p, err := prepared(t, dir, machine(dir), append([]string{"train.py"}, test.argv...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.StrategyJob().Knobs[test.k].Absent; got != test.want {
+			t.Errorf("%q: %s is absent %q, want %q", test.argv, test.k, got, test.want)
+		}
+	}
+}
