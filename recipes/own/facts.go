@@ -60,7 +60,8 @@ type Facts struct {
 	Checkpoints []use      `json:"checkpoints"`
 	Unlike      []unlike   `json:"unlike"`
 	Trained     []trained  `json:"trained"`
-	Draws       []use      `json:"draws"` // of random numbers, for each micro batch
+	Offsets     []use      `json:"offsets"` // loops that count samples, and not batches
+	Draws       []use      `json:"draws"`   // of random numbers, for each micro batch
 	Saves       []use      `json:"saves"`
 	Loads       []use      `json:"loads"`
 	Made        []use      `json:"made"`

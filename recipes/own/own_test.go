@@ -383,6 +383,8 @@ func TestTraps(t *testing.T) {
 		"batches that Accelerate cuts":          {with("train_loader", "from accelerate import Accelerator\nacc = Accelerator(split_batches=True)\ntrain_loader"), micro, "--batch-size ? Accelerate splits"},
 		"Accelerate that does not":              {head + "from accelerate import Accelerator\nacc = Accelerator(gradient_accumulation_steps=args.accum)\nfor b in DataLoader(train_set, args.batch_size):\n    acc.backward(model(b))\n    optimizer.step()\n", accumulation, "--accum ? nothing calls accelerator.accumulate()"},
 		"a parser of another program":           {"if False:\n    pass\n" + head + loop + "\ndef other():\n    p = argparse.ArgumentParser()\n    p.add_argument('--batch-size', type=str)\n", micro, "--batch-size"},
+		"a gate that counts samples":            {head + "for i in range(0, len(X), args.batch_size):\n    loss = model(X[i:i + args.batch_size]) / args.accum\n    loss.backward()\n    if (i + 1) % args.accum == 0:\n        optimizer.step()\n", accumulation, "--accum ! i counts samples and not micro batches (train.py:8), so that with another number the optimizer may never make a step (train.py:11)"},
+		"a gate that divides them":              {head + "for i in range(0, len(X), args.batch_size):\n    loss = model(X[i:i + args.batch_size]) / args.accum\n    loss.backward()\n    if (i // args.batch_size + 1) % args.accum == 0:\n        optimizer.step()\n", accumulation, "--accum"},
 		"none":                                  {"import torch\nfor x in DataLoader(train_set, batch_size=8):\n    model(x).backward()\n    optimizer.step()\n", micro, "none: no batch size found: looked for --batch-size, --batch_size, --bs, --per-gpu-batch-size … in train.py; of the batch size of DataLoader in train.py:2, it is the constant 8"},
 		"no accumulation":                       {"import torch\nfor x in DataLoader(train_set, batch_size=8):\n    model(x).backward()\n    optimizer.step()\n", accumulation, "none: no gradient accumulation found: looked for --gradient-accumulation-steps, --accum-iter, --update-freq, --grad-acc … in train.py; optimizer.step() is called for each batch (train.py:4)"},
 		"evaluation of its own":                 {with("for i,", "parser.add_argument('--eval-bs', type=int, default=64)\nval_loader = DataLoader(val_set, batch_size=args.eval_bs)\nfor i,"), strategy.EvalBatchSize, "--eval-bs"},
@@ -552,6 +554,28 @@ func TestTheExample(t *testing.T) {
 	} {
 		if got := s.summary(knob); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %q, want %q", knob, got, want)
+		}
+	}
+}
+
+// TestSnippetIsForLoopsOverBatches: in a loop that counts samples, and for a loss that is a
+// sum, the lines that accumulate would be wrong.
+func TestSnippetIsForLoopsOverBatches(t *testing.T) {
+	const before = "import argparse, torch\nimport torch.nn.functional as F\nparser = argparse.ArgumentParser()\nparser.add_argument('--bs', type=int, default=8)\nargs = parser.parse_args()\n"
+	const body = "    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
+	for name, test := range map[string]struct {
+		script string
+		lines  bool
+	}{
+		"batches":            {before + "for i, (x, y) in enumerate(DataLoader(train_set, batch_size=args.bs)):\n" + body, true},
+		"offsets":            {before + "for i in range(0, len(X), args.bs):\n    x, y = X[i:i + args.bs], Y[i:i + args.bs]\n" + body, false},
+		"a while loop":       {before + "i = 0\nwhile i < len(X):\n    x, y = X[i:i + args.bs], Y[i:i + args.bs]\n" + body + "    i += args.bs\n", false},
+		"numbers of batches": {before + "for i in range(len(X) // args.bs):\n    x, y = X[i * args.bs:(i + 1) * args.bs], Y[i * args.bs:(i + 1) * args.bs]\n" + body, true},
+		"a sum":              {before + "for i, (x, y) in enumerate(DataLoader(train_set, batch_size=args.bs)):\n" + strings.Replace(body, "y)", "y, reduction='sum')", 1), false},
+	} {
+		s := decided(t, map[string]string{"train.py": test.script})
+		if got := s.Snippet(); (got != nil) != test.lines {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

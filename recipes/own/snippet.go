@@ -17,6 +17,9 @@ func (s *Script) Snippet() []string {
 	if micro, known := s.Certain(strategy.MicroBatchSize); known && micro.Refusal != "" {
 		return nil // it would not help
 	}
+	if _, sum := s.facts.sum(nil); sum || len(s.facts.Offsets) > 0 {
+		return nil // of a sum the lines would be wrong, and in a loop over samples they would never step
+	}
 	made, back := s.facts.Steps[0], s.facts.Backwards[0]
 	call := strings.TrimSuffix(made.Text, ".step")
 	value, lines := "accum", []string{}
