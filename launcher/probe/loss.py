@@ -6,10 +6,20 @@ process = load("process")
 def scale(word, reason, weighted=False):
     """Says whether an optimizer step of more micro batches keeps the scale of the loss:
     "kept", "wrong", or "" for not known."""
+    if known().get("uniform") == "no" and word != "wrong":
+        reason = known().get("reason")
     say(scale=word, reason=reason, weighted=weighted)
 
 
+def no(why):
+    """Says that some samples weigh more than others where the batch is divided."""
+    say(uniform="no", **({} if known().get("scale") == "wrong" else {"reason": why}))
+
+
+def known():
+    return process.told.get("loss") or {}
+
+
 def say(**words):
-    told = dict(process.told.get("loss") or {}, **words)
-    process.told["loss"] = {key: value for key, value in told.items() if value}
+    process.told["loss"] = {key: value for key, value in dict(known(), **words).items() if value}
     process.save()

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,4 +74,62 @@ func TestTransformersLossScale(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A loop of the job's own is said to keep the scale of its loss where what it backpropagates
+// shows it for certain, and to lose it likewise.
+func TestLoopLossScale(t *testing.T) {
+	path := needs(t)
+	kept, wrong, unknown := strategy.ScaleKept, strategy.ScaleWrong, strategy.LossScale("")
+	for _, test := range []struct {
+		kind         string
+		accumulation string
+		batch        bool // gpurun has changed the accumulation
+		want         strategy.LossScale
+	}{
+		{"mean", "1", false, kept}, {"mean", "4", false, kept}, {"mean", "4", true, kept}, {"times", "4", true, kept}, {"mse", "1", false, kept},
+		{"smoothed", "4", true, kept}, {"two", "4", true, kept}, {"sum", "1", false, wrong}, {"sum", "4", true, wrong},
+		{"undivided sum", "1", false, kept}, {"undivided sum", "4", true, kept},
+		{"undivided", "1", false, unknown}, {"undivided", "4", false, unknown}, {"undivided", "4", true, wrong},
+		{"half", "4", true, unknown}, {"by hand", "4", true, unknown}, {"std", "4", true, unknown},
+	} {
+		t.Run(fmt.Sprint(test.kind, test.accumulation, test.batch), func(t *testing.T) {
+			t.Parallel()
+			r := newTrial(t)
+			r.orders = Orders{Script: testdata(t, "loop_loss.py"), Batch: test.batch}
+			cmd := r.job(t, path, r.orders.Script, test.kind, test.accumulation)
+			if err := r.installed.Go(); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v:\n%s", err, out)
+			}
+			said, _ := r.told(t)
+			if said == nil || said.Loss == nil || said.Loss.Scale != test.want || (test.want != "") != (said.Loss.Reason != "") {
+				t.Errorf("told %+v, want %q", said.Loss, test.want)
+			}
+		})
+	}
+}
+
+// Batches of one shape without padding are said to be so, and others as soon as one is seen.
+func TestUniformBatches(t *testing.T) {
+	path := needs(t)
+	for kind, want := range map[string]string{
+		"mean": "yes", "words": "yes", "words, prompts": "yes", "words, mask": "yes", "last": "batches are of several shapes: 0 4×6, then 2×6",
+		"words, ignored": "the batches are padded (the loss ignores labels of -100)", "words, ignored later": "the batches are padded (the loss ignores labels of -100)",
+		"words, zeros": "the batches are padded (the loss ignores labels of 0)", "words, masked": "the batches are padded (attention_mask)",
+		"words, masked later": "the batches are padded (attention_mask)", "words, lengths": "batches are of several shapes: 0 4×6, then 4×7",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := newTrial(t)
+			r.orders.Script = testdata(t, "loop_loss.py")
+			r.train(t, path, r.orders.Script, kind, "1", "8")
+			said, _ := r.told(t)
+			if said == nil || said.Loss == nil || want == "yes" != (said.Loss.Uniform == "yes") || want != "yes" && (said.Loss.Uniform != "no" || said.Loss.Reason != want) {
+				t.Errorf("told %+v, want %s", said.Loss, want)
+			}
+		})
+	}
 }

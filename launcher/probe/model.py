@@ -20,7 +20,7 @@ def first(root, args, kwargs):
         lambda: load("lightning").first(),
         lambda: turn(root),
         lambda: load("memory").first(root, model, compiled(root), args, kwargs),
-        lambda: load("steps").first(root, compiled(root)),
+        lambda: load("steps").first(root, compiled(root), args, kwargs),
     ):
         process.guarded(look)()  # what fails keeps the others from nothing
     process.save()

@@ -37,8 +37,9 @@
 //	snapshot.py       what the allocator holds when memory runs out, by line
 //	stacks.py         where the process is, when the job has stalled
 //	rootcalls.py      the calls of the root, for those who count or measure them
-//	loss.py trainerloss.py
-//	                  whether the loss keeps its scale with another accumulation
+//	loss.py trainerloss.py backward.py batches.py
+//	                  whether the loss keeps its scale with another accumulation, and
+//	                  whether all batches have one shape and no padding
 //	steps.py gate.py  optimizer steps; where ranks wait for each other
 //	pace.py           what a rank of several takes of a step for itself
 //	huggingface.py lightning.py deepspeed.py words.py

@@ -117,13 +117,14 @@ def name(optimizers):
         process.settle("optimizer", None, "", process.LOADER)
 
 
-def first(root, compiled):
+def first(root, compiled, args, kwargs):
     """Begins to count the root's calls between steps, and to measure them."""
     renew()
     name([o for o in (r() for r in made) if o is not None and trains(o, root)])
     cycles = load("cycles").cycles
-    if not compiled and load("rootcalls").listen(root, cycles, memory.hooks):
+    if not compiled and load("rootcalls").listen(root, cycles, memory.hooks, load("batches").first(root, args, kwargs)):
         cycles.start(root)
+        process.guarded(load("backward").arm)(sys.modules["torch"])
 
 
 def renew():
@@ -188,6 +189,7 @@ def opens(optimizer):
     """Is one of the first steps: what is told of the job's batches becomes known."""
     process.trains()
     cycles = load("cycles").cycles
+    process.guarded(load("backward").step)(cycles.calls, len(cycles.optimizers | {id(optimizer)}))
     cycles.step(optimizer)
     if "first" not in clock:
         clock["first"] = True
@@ -195,6 +197,8 @@ def opens(optimizer):
     if cycles.finished():
         clock["over"] = True
         load("loaders").disarm()
+        load("backward").leave()
+        process.guarded(load("batches").follow)()
         load("pace").arm(memory.state.get("memory"))
 
 
