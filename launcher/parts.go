@@ -93,7 +93,9 @@ type Command struct {
 	// Siblings maps a folder of copies to the original folder whose other files
 	// are linked beside them, so that relative includes resolve as they did.
 	Siblings map[string]string `json:"-"`
-	Diff     string            `json:"-"` // unified, as a person would read it
+	// Whole is the folder with the copy of a checkpoint, which needs all of its siblings.
+	Whole string `json:"-"`
+	Diff  string `json:"-"` // unified, as a person would read it
 }
 
 // A Launch is one attempt to be started.

@@ -28,7 +28,9 @@ type Command struct {
 	// Siblings maps a folder of copies to the original folder whose other files are
 	// to be linked beside them, so that relative includes resolve as they did.
 	Siblings map[string]string
-	Diff     string // unified, as a person would read it
+	// Whole is the folder with the copy of a checkpoint, which needs all of its siblings.
+	Whole string
+	Diff  string // unified, as a person would read it
 }
 
 // Apply gives the command for a plan, always from the job as the user wrote it,
@@ -65,7 +67,11 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (Command, e
 		c.Files[filepath.Join(files, filepath.FromSlash(name))] = content
 	}
 	for copies, original := range change.Siblings {
-		c.Siblings[filepath.Join(files, filepath.FromSlash(copies))] = r.under(original)
+		folder := filepath.Join(files, filepath.FromSlash(copies))
+		c.Siblings[folder] = r.under(original)
+		if checkpoint != "" && original == checkpoint {
+			c.Whole = folder
+		}
 	}
 	return c, nil
 }

@@ -2,8 +2,10 @@ package journal
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -147,6 +149,60 @@ func TestChangedFilesLieBesideTheirSiblings(t *testing.T) {
 		if err != nil || string(got) != want {
 			t.Errorf("%s = %q, %v; want %q", path, got, err, want)
 		}
+	}
+}
+
+// Beside a changed file in a folder of many lie those that the job names, and folders: never
+// the run directory, through which whoever follows links would come back for ever. A copy of a
+// checkpoint has all of its files.
+func TestSiblingsAreBounded(t *testing.T) {
+	original := t.TempDir()
+	for n := range mostSiblings + 200 {
+		if err := os.WriteFile(filepath.Join(original, fmt.Sprintf("sample-%d.json", n)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"model", ".gpurun", "runs"} {
+		if err := os.Mkdir(filepath.Join(original, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var said []string
+	j, _, err := Open(filepath.Join(original, "runs", "a"), func(e launcher.Event) {
+		if n, ok := e.(launcher.Noticed); ok {
+			said = append(said, n.Text)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	dir, err := j.Prepare(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copies, whole := filepath.Join(dir, "files", "config"), filepath.Join(dir, "files", "checkpoint")
+	c := launcher.Command{Argv: []string{"train.py", "--valid=data/sample-7.json"}, Siblings: map[string]string{copies: original, whole: original}, Whole: whole,
+		Files: map[string][]byte{filepath.Join(copies, "conf.yaml"): []byte("defaults: [sample-11]\n"), filepath.Join(whole, "state.json"): nil}}
+	if err := j.Write(dir, nil, c); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(copies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if diff := cmp.Diff([]string{"conf.yaml", "model", "sample-11.json", "sample-7.json"}, names); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "has more than 1000 entries") || !strings.Contains(said[0], "1198 were left out") {
+		t.Errorf("%q", said)
+	}
+	if all, err := os.ReadDir(whole); err != nil || len(all) != mostSiblings+200+2 {
+		t.Errorf("%d files of the checkpoint, %v", len(all), err)
 	}
 }
 

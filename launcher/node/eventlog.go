@@ -122,6 +122,8 @@ func (l *EventLog) Prepare(n int) (string, error) {
 
 // Write puts an attempt's plan and files into its folder.
 func (l *EventLog) Write(dir string, plan strategy.Plan, c launcher.Command) error {
+	l.mu.Lock() // it may have something to say
+	defer l.mu.Unlock()
 	return l.refused(l.store.Write(dir, plan, c))
 }
 
