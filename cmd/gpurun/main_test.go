@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Setenv("XDG_CONFIG_HOME", os.DevNull)
 		os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+		os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 		common, tests = dir, leavingNone{m, dir}
 		if signal.Ignored(syscall.SIGHUP) { // under nohup; what is caught has its default action again behind exec
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)

@@ -22,6 +22,7 @@ import (
 // TestMain lets the test binary be the guard of the ranks that it starts.
 func TestMain(m *testing.M) {
 	proc.MaybeGuard()
+	os.Setenv("XDG_CACHE_HOME", os.DevNull) // nothing is left in a home
 	os.Exit(m.Run())
 }
 

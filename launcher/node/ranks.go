@@ -18,9 +18,11 @@ func (n *Node) ranks(a *attempt, l launcher.Launch) []proc.Rank {
 	hook := n.hook(a, l)
 	var ranks []proc.Rank
 	for local, k := range a.ranks() {
-		env := n.opts.Env.With(l.Command.Env, n.rankEnv(a, local))
-		env = env.With(hook(k, env.Words()))
-		r := proc.Rank{Rank: k, LocalRank: local, Argv: n.opts.Argv(l.Command.Argv, local), Env: env.Words(), Dir: n.opts.Workdir}
+		env, argv := n.opts.Env.With(l.Command.Env, n.rankEnv(a, local)), n.opts.Argv(l.Command.Argv, local)
+		if !probe.Frozen(argv[0], n.opts.Workdir) { // whose children would have the variables
+			env = env.With(hook(k, env.Words()))
+		}
+		r := proc.Rank{Rank: k, LocalRank: local, Argv: argv, Env: env.Words(), Dir: n.opts.Workdir}
 		if k == 0 {
 			r.Stdin = n.opts.Output.stdin()
 		}

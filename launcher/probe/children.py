@@ -6,6 +6,9 @@ import sys
 
 like = load("imports").like
 
+# What PyInstaller's programs have in so many bytes before their end.
+FROZEN, FROZEN_TAIL = b"MEI\014\013\012\013\016", 1 << 16
+
 
 def given():
     """Gives gpurun's variables for a child, the probe's folder as its PYTHONPATH."""
@@ -112,7 +115,17 @@ def is_python(program):
     """Tells whether a program is Python, or a script that Python runs."""
     name = os.path.basename(program)
     if name.startswith(("python", "pypy")) or program == sys.executable:
-        return True
+        return not is_frozen(program)
     with open(program, "rb") as f:
         start = f.read(256).split(b"\n")[0]
     return start[:2] == b"#!" and b"python" in start
+
+
+def is_frozen(program):
+    """Tells whether PyInstaller or the like has made a program, whose Python reads no
+    variable and would not take them out again."""
+    if program == sys.executable:
+        return bool(getattr(sys, "frozen", False))
+    with open(program, "rb") as f:
+        f.seek(max(os.path.getsize(program) - FROZEN_TAIL, 0))
+        return FROZEN in f.read()

@@ -81,7 +81,7 @@ def layer(kind):
 
     # TorchScript reads the original's source, and looks its names up in this function.
     forward = types.FunctionType(forward.__code__, original.__globals__, closure=forward.__closure__)
-    kind.forward = functools.wraps(original)(forward)
+    load("imports").placed(kind, "forward", functools.wraps(original)(forward))
     return table, forward, own
 
 
@@ -101,7 +101,7 @@ def call(module, run):
         return entry[1](self, plain, args, kwargs)
 
     plain = kind.__call__
-    kind.__call__ = functools.wraps(plain)(types.FunctionType(__call__.__code__, plain.__globals__, closure=__call__.__closure__))
+    load("imports").placed(kind, "__call__", functools.wraps(plain)(types.FunctionType(__call__.__code__, plain.__globals__, closure=__call__.__closure__)))
     add(table, module, run)
 
 

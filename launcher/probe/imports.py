@@ -1,7 +1,9 @@
 # What the probe does once a module is imported, and nothing before: a finder in front
 # of sys.meta_path that looks names up in a dictionary.
+import _thread
 import os
 import sys
+import time
 
 # By module, which part of the probe is told that it is there.
 ARRIVALS = {
@@ -34,9 +36,12 @@ def follow(role, told, folder, watch):
     if role == "passer":
         del wanted[CHILDREN]  # they inherit the environment
     else:
+        import posix
+
         for name in ("execv", "execve", "posix_spawn", "posix_spawnp"):
             plain[name] = getattr(os, name)
             setattr(os, name, late(name))
+            setattr(posix, name, getattr(os, name))  # where pickle looks it up
         if plain["execve"] in os.supports_fd:
             os.supports_fd.add(os.execve)
     for name in list(wanted):
@@ -58,6 +63,7 @@ def late(name):
             function = plain[name]
         return function(*args, **kwargs)
 
+    call.__wrapped__ = plain[name]  # for inspect.signature
     return like(plain[name], call)
 
 
@@ -68,10 +74,19 @@ def like(function, wrapper):
     return wrapper
 
 
+def placed(kind, name, wrapper):
+    """Gives a class a method in place of another: pickle finds it by the name that it has there."""
+    wrapper.__module__, wrapper.__qualname__ = kind.__module__, kind.__qualname__ + "." + name
+    setattr(kind, name, wrapper)
+    return wrapper
+
+
 class Finder:
-    wanted = {}
+    wanted, gone = {}, False
 
     def find_spec(self, name, path=None, target=None):
+        if self.gone:
+            return found(name, path, target)  # the caller may pass over the next finder
         if name not in self.wanted:
             return None
         try:
@@ -154,7 +169,32 @@ def tell(part, what, name, module):
 
 def done():
     """Takes the finder away: what is imported from now on comes too late to matter."""
-    finder.wanted = {name: part for name, part in finder.wanted.items() if name == CHILDREN}
-    if not finder.wanted and finder in sys.meta_path:
-        # Another list: a thread that goes through this one would pass over a finder.
-        sys.meta_path = [other for other in sys.meta_path if other is not finder]
+    if CHILDREN in finder.wanted:
+        try:
+            __import__(CHILDREN)  # a part of Python itself, which torch needs, too
+        except ImportError:
+            pass
+    finder.wanted = {}
+    # The same list, since others may have kept it. A thread that goes through it now would
+    # pass over a finder: it is waited for. One that comes later is helped by find_spec.
+    finder.gone = True
+    for _ in range(50):
+        if not looking():
+            break
+        time.sleep(0.001)
+    else:
+        finder.gone = False
+        return
+    if finder in sys.meta_path:
+        sys.meta_path.remove(finder)
+
+
+def looking():
+    """Tells whether another thread goes through the finders."""
+    mine = _thread.get_ident()
+    for thread, frame in sys._current_frames().items():
+        while thread != mine and frame is not None:
+            if frame.f_code.co_name == "_find_spec" and "importlib" in frame.f_code.co_filename:
+                return True
+            frame = frame.f_back
+    return False

@@ -31,8 +31,8 @@ class Marks:
             end(entry)
             return output
 
-        mine = load("imports").like(plain, __call__)
-        kind.__call__ = mine
+        imports = load("imports")
+        mine = imports.placed(kind, "__call__", imports.like(plain, __call__))
         self.kinds.append((kind, plain, own, mine))
 
     def begin(self, entry, args, kwargs):

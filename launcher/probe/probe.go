@@ -55,8 +55,8 @@
 // sitecustomize that would have been found is loaded, PYTHONPATH, sys.path and
 // sys.modules are as without the probe when the script starts, and sys.excepthook still
 // is sys.__excepthook__. It imports nothing that Python does not import by itself and
-// takes less than a millisecond, or two to three where Python may not keep the compiled
-// files; and as long again once torch is there. A finder in front of sys.meta_path looks
+// takes less than a millisecond: the compiled parts are kept in the user's cache folder for all
+// attempts and runs; and as long again once torch is there. A finder in front of sys.meta_path looks
 // names up in a dictionary until the first optimizer step.
 //
 // What listens in the training process is taken away again as soon as it has heard: at
@@ -101,12 +101,15 @@
 package probe
 
 import (
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher/private"
 )
@@ -168,10 +171,24 @@ func install(dir string, orders Orders) (*Installed, error) {
 	if err := os.Mkdir(filepath.Join(folder, "inside"), 0o700); err != nil {
 		return nil, err
 	}
-	files, err := hook.ReadDir(".")
-	if err != nil {
+	if err := plantParts(folder); err != nil {
 		return nil, err
 	}
+	text, err := orders.text()
+	if err == nil {
+		err = plant(filepath.Join(folder, ordersFile), text)
+	}
+	return &Installed{dir: dir, folder: folder}, err
+}
+
+// plantParts writes the Python parts. Their compiled forms are kept for all attempts and
+// runs where that is safe.
+func plantParts(folder string) error {
+	files, err := hook.ReadDir(".")
+	if err != nil {
+		return err
+	}
+	digest := sha256.New()
 	for _, f := range files {
 		text, err := hook.ReadFile(f.Name())
 		path := filepath.Join(folder, "inside", f.Name())
@@ -181,15 +198,54 @@ func install(dir string, orders Orders) (*Installed, error) {
 		if err == nil {
 			err = plant(path, text)
 		}
+		if err == nil {
+			err = os.Chtimes(path, sourceTime, sourceTime)
+		}
 		if err != nil {
-			return nil, err
+			return err
+		}
+		fmt.Fprintf(digest, "%s %d\n%s", f.Name(), len(text), text)
+	}
+	compiled, err := compiledFolder(hex.EncodeToString(digest.Sum(nil)[:16]))
+	if err != nil {
+		return nil // Python compiles the parts in each attempt
+	}
+	for _, link := range []string{"__pycache__", filepath.Join("inside", "__pycache__")} {
+		if err := os.Symlink(compiled, filepath.Join(folder, link)); err != nil {
+			return err
 		}
 	}
-	text, err := orders.text()
-	if err == nil {
-		err = plant(filepath.Join(folder, ordersFile), text)
+	return nil
+}
+
+// sourceTime is when the parts were written, for Python: a compiled form is that of a source
+// of the same time and size, and the folder's name has the digest of all of them.
+var sourceTime = time.Unix(1_000_000_000, 0)
+
+// compiledFolder is where Python keeps the compiled forms of this probe, for each of its own
+// versions. It is the user's alone, since Python runs what it finds there; the error says why
+// it cannot be trusted, or made.
+func compiledFolder(digest string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
 	}
-	return &Installed{dir: dir, folder: folder}, err
+	if _, err := os.Stat(filepath.Dir(cache)); err != nil {
+		return "", err // there is no home to make one in
+	}
+	folder := filepath.Join(cache, "gpurun", "probe-"+digest)
+	if err := private.MkdirAll(folder); err != nil {
+		return "", err
+	}
+	if err := private.CheckOwner(cache); err != nil {
+		return "", err
+	}
+	for _, path := range []string{filepath.Dir(folder), folder} {
+		if err := private.CheckOwn(path); err != nil {
+			return "", err
+		}
+	}
+	return folder, nil
 }
 
 // plant writes a file that is not there yet.

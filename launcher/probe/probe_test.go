@@ -17,7 +17,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	os.Setenv("XDG_CACHE_HOME", os.DevNull) // each test compiles for itself
+	goleak.VerifyTestMain(m)
+}
 
 // python is any Python; the scripts import nothing that does not come with it.
 func python(t testing.TB) string {

@@ -69,8 +69,8 @@ def arm():
             return hook.get("run", called)(plain, self, args, kwargs)
         return plain(self, *args, **kwargs)
 
-    hook.update(armed=True, plain=plain, call=__call__)
-    Module.__call__ = load("imports").like(plain, __call__)
+    imports = load("imports")
+    hook.update(armed=True, plain=plain, call=imports.placed(Module, "__call__", imports.like(plain, __call__)))
 
 
 def called(plain, root, args, kwargs):

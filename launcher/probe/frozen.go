@@ -1,0 +1,41 @@
+package probe
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// frozenMark is what the bootloader of PyInstaller looks for, in frozenTail bytes at the end
+// of a program.
+const (
+	frozenMark = "MEI\x0c\x0b\x0a\x0b\x0e"
+	frozenTail = 64 << 10
+)
+
+// Frozen reports whether a program, as a command in a folder names it, was made by
+// PyInstaller. Its Python reads no PYTHONPATH: the probe cannot work there, and would not take
+// its variables out of the environment of what the program starts.
+func Frozen(program, dir string) bool {
+	path := program
+	if !strings.Contains(program, "/") {
+		path, _ = exec.LookPath(program)
+	} else if !filepath.IsAbs(program) {
+		path = filepath.Join(dir, program)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if _, err := f.Seek(-frozenTail, io.SeekEnd); err != nil { // it is shorter
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return false
+		}
+	}
+	end, err := io.ReadAll(io.LimitReader(f, frozenTail))
+	return err == nil && bytes.Contains(end, []byte(frozenMark))
+}
