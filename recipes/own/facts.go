@@ -24,11 +24,13 @@ var (
 	trainingPart string
 	//go:embed facts/loss.py
 	lossPart string
+	//go:embed facts/mixing.py
+	mixingPart string
 )
 
 // Program is what an interpreter runs, given Input on its standard input; what it
 // prints is for Read. It needs Python 3.8.
-var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, lossPart}, "\n\n")
+var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, lossPart, mixingPart}, "\n\n")
 
 // A Source is one Python file, by the path under which people know it.
 type Source struct {
@@ -162,8 +164,10 @@ type trained struct {
 	Kind string  `json:"kind"` // "mean", "masked", "sum", "pairs", "unknown", "data", "handed"
 	Text string  `json:"text"` // what it is, or why it is no plain mean
 	By   []value `json:"by"`   // what it is divided by
-	Root string  `json:"root"` // "backward", "engine", "training_step", "compute_loss", "forward"
-	At   int     `json:"at"`   // the line on which it is backpropagated
+	// Least is what each of its parts is divided by, at least.
+	Least []value `json:"least"`
+	Root  string  `json:"root"` // "backward", "engine", "training_step", "compute_loss", "forward"
+	At    int     `json:"at"`   // the line on which it is backpropagated
 }
 
 type step struct {

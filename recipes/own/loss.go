@@ -117,11 +117,15 @@ func (f Facts) sum(g *gate) (trained, bool) {
 
 // divisions counts by how many factors a loss is divided that are the accumulation.
 func (s *Script) divisions(t trained, found *Finding, d divisor) int {
-	n := 0
+	n := s.factors(t.By, found, d)
 	if d.gate.Kind == "framework" {
-		n = 1
+		n++
 	}
-	for _, by := range t.By {
+	return n
+}
+
+func (s *Script) factors(of []value, found *Finding, d divisor) (n int) {
+	for _, by := range of {
 		if s.isAccumulation(by, found, d) {
 			n++
 		}
@@ -134,10 +138,30 @@ func (s *Script) scaled(found *Finding, d divisor) string {
 	for _, t := range s.facts.roots(&d.gate) {
 		n := s.divisions(t, found, d)
 		switch {
+		case s.factors(t.Least, found, d) < s.factors(t.By, found, d):
+			return fmt.Sprintf("a part of the loss is not divided by it (%s:%d), so that its gradients would grow with it", t.File, t.At)
 		case n > 1:
 			return fmt.Sprintf("the loss is divided by it more than once (%s:%d), so that the gradients would shrink with it", t.File, t.At)
 		case n == 1 && t.Kind == "sum":
 			return fmt.Sprintf("the loss is a sum over the samples (%s: %s), and is divided by it: smaller micro batches would have smaller gradients", t.place, t.Text)
+		}
+	}
+	return ""
+}
+
+// offbeat is what a loop does to the gradients of each micro batch, or how its optimizer
+// makes steps at others than the last ones.
+func (s *Script) offbeat(found *Finding, d divisor, micro *Finding) string {
+	covered := s.covered(found, micro)
+	own := d.gate.Kind != "framework" // which waits for the step by itself
+	for _, u := range s.facts.Unlike {
+		switch {
+		case u.Kind == "gradients" && own && !covered[u.ID]:
+			return fmt.Sprintf("%s changes the gradients of each micro batch (%s)", u.Text, u.place)
+		case u.Kind == "rescaled" && s.isAccumulation(u.Value, found, d):
+			return fmt.Sprintf("the gradients are divided by it as well as the loss (%s)", u.place)
+		case u.Kind == "offset" && u.place == d.gate.place:
+			return fmt.Sprintf("%s counts samples and not micro batches (%s), so that the optimizer would make other steps", u.Text, u.place)
 		}
 	}
 	return ""
@@ -160,6 +184,14 @@ func (s *Script) classified(all []trained, divided func(trained) (by string, ok 
 		return average(unknownLoss)
 	}
 	loss := strategy.Loss{}
+	for _, u := range s.facts.Unlike {
+		switch u.Kind {
+		case "mixes":
+			return average("the samples of a micro batch are mixed (%s: %s)", u.place, u.Text)
+		case "early":
+			return average("the first step is made after one micro batch (%s)", u.place)
+		}
+	}
 	for _, t := range all {
 		by, ok := "the framework", true
 		if divided != nil {

@@ -53,6 +53,14 @@ func TestLossIsRecognised(t *testing.T) {
 		"a product of means":             {"", "loss = F.mse_loss(out, y) * F.l1_loss(out, y)\n(loss / args.accum).backward()", average, "it is no plain mean"},
 		"a part that is not known":       {"", "loss = F.mse_loss(out, y) + penalty(out)\n(loss / args.accum).backward()", average, "penalty(out), was not recognised"},
 		"noise":                          {"", "loss = F.mse_loss(out + torch.randn_like(out), y)\n(loss / args.accum).backward()", average, "random numbers are drawn for each micro batch (train.py:15"},
+		"a method divides":               {"", "loss = F.mse_loss(out, y)\nloss = loss.div(args.accum)\nloss.backward()", exact, "(train.py:15), divided by --accum"},
+		"parts that are added up":        {"", "loss = F.mse_loss(out, y)\nloss += 0.4 * F.l1_loss(out, y)\nloss /= args.accum\nloss.backward()", exact, ""},
+		"a named tuple":                  {"from collections import namedtuple\nOutput = namedtuple('Output', 'loss logits')\nclass Net(nn.Module):\n    def forward(self, x, y):\n        out = self.net(x)\n        return Output(F.cross_entropy(out, y), out)\nnet = Net()", "loss = net(x, y).loss\n(loss / args.accum).backward()", exact, ""},
+		"the hardest samples":            {"", "losses = F.mse_loss(out, y, reduction='none')\nloss = losses.topk(4).values.mean()\n(loss / args.accum).backward()", average, "some of the samples"},
+		"the best of each sample":        {"", "loss = out.max(dim=1).values.mean()\n(loss / args.accum).backward()", exact, ""},
+		"samples that are shifted":       {"", "loss = F.mse_loss(out, out.roll(1, 0))\n(loss / args.accum).backward()", average, "the samples of a micro batch are mixed (train.py:15"},
+		"statistics in a layer":          {"class Net(nn.Module):\n    def forward(self, x):\n        return self.head(x / x.std(0))\nnet = Net()", "loss = F.mse_loss(net(x), y)\n(loss / args.accum).backward()", average, "are mixed (train.py:13: x.std(0))"},
+		"a weight of several layers":     {"class Net(nn.Module):\n    def forward(self, x):\n        return x * self.mix.softmax(0)[0]\nnet = Net()", "loss = F.mse_loss(net(x), y)\n(loss / args.accum).backward()", exact, ""},
 		"nothing that is known":          {"", "loss = distance(out, y)\n(loss / args.accum).backward()", average, "the loss was not recognised (train.py:16)"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,5 +73,14 @@ func TestLossIsRecognised(t *testing.T) {
 				t.Errorf("the micro batch is %s", got)
 			}
 		})
+	}
+}
+
+// A step after the first micro batch is one of fewer samples.
+func TestStepAfterTheFirstMicroBatchIsNotExact(t *testing.T) {
+	script := strings.Replace(trains("", "loss = F.mse_loss(out, y) / args.accum\nloss.backward()"), "(i + 1) % args.accum", "i % args.accum", 1)
+	s := decided(t, map[string]string{"train.py": script})
+	if got := s.Loss(); got.Class != strategy.Average || !strings.Contains(got.Reason, "after one micro batch") {
+		t.Errorf("%+v", got)
 	}
 }

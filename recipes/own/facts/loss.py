@@ -18,7 +18,7 @@ class Loss(Training):
     """What a job's loss is."""
 
     def __init__(self, sources):
-        self.tree, self.looks, self.compared, self.scanned, self.batches = {}, 0, {}, set(), None
+        self.tree, self.looks, self.compared, self.scanned, self.batches, self.quotients = {}, 0, {}, set(), None, []
         super().__init__(sources)
 
     # Where statements stand.
@@ -42,6 +42,7 @@ class Loss(Training):
         paths = self.paths(scope)
         if id(node) not in paths and isinstance(node, ast.BinOp):
             node = node.right  # of an augmented assignment, which was made into a sum or a quotient
+        node = getattr(node, "beside", node)
         return paths.get(id(node), ())
 
     def reaching(self, name, scope, use):
@@ -118,7 +119,7 @@ class Loss(Training):
     # What an expression is as a loss.
 
     def kind(self, kind, node, scope, why="", by=()):
-        return {"kind": kind, "file": scope.file.path, "line": getattr(node, "lineno", 0), "text": why or text(node)[:60], "by": list(by)}
+        return {"kind": kind, "file": scope.file.path, "line": getattr(node, "lineno", 0), "text": why or text(node)[:60], "by": list(by), "least": list(by)}
 
     def worse(self, found, node, scope):
         """What several that are added up are, or of which one is in force."""
@@ -128,7 +129,18 @@ class Loss(Training):
         worst = max(found, key=lambda f: RANKS[f["kind"]])
         if worst["kind"] == "data" and any(f["kind"] == "mean" for f in found):
             worst = dict(worst, kind="unknown", text="part of it, %s, was not recognised" % worst["text"])
-        return dict(worst, by=max((f["by"] for f in found), key=len))
+        return dict(worst, by=max((f["by"] for f in found), key=len), least=max((f["least"] for f in found), key=len))
+
+    def added(self, parts, node, scope):
+        """What the sum of two parts is; of a number, or what is not known, no part is looked for."""
+        whole = self.worse([f for f, _ in parts], node, scope)
+        counted = [f for f, of in parts if f["kind"] != "data" and not constant(of)[1]]
+        if len(counted) > 1:
+            whole = dict(whole, least=min((f["least"] for f in counted), key=len))
+        return whole
+
+    def divided(self, whole, by):
+        return dict(whole, by=whole["by"] + [by], least=whole["least"] + [by])
 
     def loss(self, node, scope, depth=0, n=None, active=()):
         """What an expression is: free of the batch, a mean over it, a sum …"""
@@ -218,7 +230,7 @@ class Loss(Training):
         if isinstance(node.op, (ast.Add, ast.Sub)):
             if not lossy(left) and not lossy(right):
                 return self.kind("data" if "data" in (left["kind"], right["kind"]) else "free", node, scope)
-            return self.worse([left, right], node, scope)
+            return self.added([(left, node.left), (right, node.right)], node, scope)
         if isinstance(node.op, (ast.Div, ast.Mult)) and lossy(left) != lossy(right):
             whole, other, factor = (left, right, node.right) if lossy(left) else (right, left, node.left)
             if isinstance(node.op, ast.Div) and whole is right:
@@ -229,9 +241,9 @@ class Loss(Training):
                 return self.kind("masked" if isinstance(node.op, ast.Div) else "unknown", node, scope, "it has a normalisation of its own, %s" % text(factor)[:40]) if whole["kind"] != "pairs" else whole
             if isinstance(node.op, ast.Mult):
                 if isinstance(factor, ast.BinOp) and isinstance(factor.op, ast.Div) and constant(factor.left)[1]:
-                    return dict(whole, by=whole["by"] + [plain(self.value(factor.right, scope))])
+                    return self.divided(whole, plain(self.value(factor.right, scope)))
                 return whole
-            return dict(whole, by=whole["by"] + [plain(self.value(factor, scope))])
+            return self.divided(whole, plain(self.value(factor, scope)))
         if not lossy(left) and not lossy(right):
             return self.kind("data" if "data" in (left["kind"], right["kind"]) else "free", node, scope)
         if isinstance(node.op, ast.Div) and left["kind"] == "sum":
@@ -244,6 +256,12 @@ class Loss(Training):
         """Whether a call is of a method, and not of a module's function."""
         full = dotted(call.func)
         return isinstance(call.func, ast.Attribute) and ("()" in full or "?" in full or full.split(".")[0] not in ("torch", "F", "nn", "np"))
+
+    def operation(self, call, left, right, op):
+        """A call of div or mul as the quotient or the product that it is."""
+        made = ast.copy_location(ast.BinOp(left=left, op=op(), right=right), call)
+        self.quotients.append(made)  # keeps its id
+        return made
 
     def over(self, call):
         """Over what a reduction goes: all, the first dimension, or other ones."""
@@ -269,6 +287,10 @@ class Loss(Training):
             return self.loss(node.args[0] if name in ("scale", "prepare") and node.args else of, scope, depth + 1, n, active)
         if name in ("stack", "cat") and node.args and isinstance(node.args[0], (ast.List, ast.Tuple)):
             return self.loss(node.args[0], scope, depth + 1, None, active)
+        if name in ("div", "divide", "true_divide", "mul", "multiply") and of is not None and name not in self.functions:
+            factors = node.args if method else node.args[1:]
+            if len(factors) == 1:
+                return self.binary(self.operation(node, of, factors[0], ast.Mult if "mul" in name else ast.Div), scope, lambda inner: self.loss(inner, scope, depth + 1, None, active))
         known = self.through(node, scope, depth, n, active)
         if known is not None:
             return known
@@ -297,6 +319,9 @@ class Loss(Training):
             return self.kind("masked", node, scope, "it is taken over some of the elements, %s" % text(node)[:40])
         if over == "other":
             return dict(inner, kind="data")
+        chosen = self.chosen(of, scope)
+        if chosen:
+            return self.kind("masked", node, scope, "it is taken over some of the samples, %s" % chosen)
         if "mean" in last(node.func):
             return self.kind("mean", node, scope)
         return self.kind("sum", node, scope)
@@ -385,9 +410,20 @@ class Loss(Training):
                 r = next((v for k, v in zip(r.keys, r.values) if k is not None and constant(k)[0] == "loss"), r)
             elif isinstance(r, ast.Call) and any(k.arg == "loss" for k in r.keywords):
                 r = next(k.value for k in r.keywords if k.arg == "loss")
+            elif isinstance(r, ast.Call) and n is None and "loss" in self.field_names(r, f)[:len(r.args)]:
+                r = r.args[self.field_names(r, f).index("loss")]
             found.append(self.loss(r, f, depth + 1, n, active))
         found = [x for x in found if x and x["kind"] != "data"] or found
         return self.worse(found, f.node, f)
+
+    def field_names(self, call, scope):
+        """The names of what a named tuple, or a class of fields, is made of in their order."""
+        name = self.real(last(call.func), scope) if isinstance(call.func, ast.Name) else last(call.func)
+        for made, _, _ in self.origins(call.func, scope):
+            if isinstance(made, ast.Call) and last(made.func) == "namedtuple" and len(made.args) > 1:
+                names = made.args[1]
+                return [constant(e)[0] for e in names.elts] if isinstance(names, (ast.List, ast.Tuple)) else str(constant(names)[0]).replace(",", " ").split()
+        return [field for c in self.classes.get(name, [])[:1] for field in c["fields"]]
 
     def part_loss(self, node, scope, depth, active):
         """An attribute or an item: outputs.loss, outputs["loss"], outputs[0]."""
@@ -814,7 +850,7 @@ class Loss(Training):
                 continue
             if one["kind"] == "data" and isinstance(node, ast.Name) and scope.has(node.id) and node.id not in scope.assigned:
                 one = dict(one, kind="handed")
-            found.append({"kind": one["kind"], "file": one["file"], "line": one["line"], "text": one["text"], "by": one["by"], "root": root, "at": at.lineno})
+            found.append({"kind": one["kind"], "file": one["file"], "line": one["line"], "text": one["text"], "by": one["by"], "least": one["least"], "root": root, "at": at.lineno})
         return found
 
     def facts(self):
@@ -830,28 +866,3 @@ class Loss(Training):
         found["draws"] = self.draws()
         found["offsets"] = self.offsets()
         return found
-
-
-class Late(BaseException):
-    """The time for reading is over."""
-
-
-def late(*_):
-    raise Late
-
-
-def main():
-    sys.setrecursionlimit(5000)
-    gc.disable()  # it ends soon
-    given = json.loads(sys.stdin.buffer.read().decode("utf-8", "replace"))
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, given["seconds"])
-    try:
-        said = json.dumps(Loss(given["sources"]).facts())
-    except Late:
-        sys.exit("the sources take longer than %g s to read" % given["seconds"])
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    sys.stdout.write("\n" + said + "\n")
-
-
-main()

@@ -313,6 +313,7 @@ class Sources:
             if left in (ast.Name, ast.Attribute):
                 value.left = ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()) if left is ast.Name
                                                else ast.Attribute(value=node.target.value, attr=node.target.attr, ctx=ast.Load()), node)
+                value.left.beside = node.value
             self.assign(node.target, value, scope)
             if isinstance(node.op, (ast.Div, ast.FloorDiv, ast.Mult)):
                 scope.divisions.append((node.target, node.value, node))
