@@ -105,7 +105,7 @@ conformance: ## the recipes beside the real frameworks (RECIPES="a b" for some o
 	GPURUN_CONFORMANCE='$(or $(RECIPES),all)' $(GO) test -count=1 -timeout 120m -run 'TestConformance' -v ./recipes
 
 transformers: ## the probe beside transformers 4 and 5, which are installed first
-	@pythons=$${GPURUN_TEST_TRANSFORMERS:-$$(.ci/transformers.sh)} && GPURUN_TEST_TRANSFORMERS=$$pythons $(GO) test -count=1 -timeout 60m -run 'TestTransformers' -v ./launcher/probe
+	@pythons=$${GPURUN_TEST_TRANSFORMERS:-$$(.ci/transformers.sh)} && GPURUN_TEST_TRANSFORMERS=$$pythons $(GO) test -count=1 -timeout 60m -run 'TestTransformers' -v ./launcher/probe ./cmd/gpurun
 
 corpus-report: ## how well failures are told apart, by cause
 	$(GO) test -count=1 -run Corpus -v ./strategy

@@ -88,13 +88,15 @@ func verdictOf(t *testing.T, run string) (v launcher.Verdict) {
 	return v
 }
 
+// onCPU are variables as gpurun has them for a job under a ceiling on the CPU.
+var onCPU = []string{"MALLOC_ARENA_MAX=1", "MALLOC_MMAP_THRESHOLD_=131072", "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1"}
+
 // runLine runs a command in a folder and returns what it writes to stdout.
 func runLine(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	cmd := osexec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = dir
-	// As gpurun has it for a job under a ceiling.
-	cmd.Env = append(os.Environ(), "MALLOC_ARENA_MAX=1", "MALLOC_MMAP_THRESHOLD_=131072", "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1")
+	cmd.Env = append(os.Environ(), onCPU...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

@@ -1,0 +1,27 @@
+import argparse
+import copy
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--accum", type=int, default=1)
+args = parser.parse_args()
+torch.manual_seed(0)
+student = nn.Linear(10, 6)
+teacher = copy.deepcopy(student).requires_grad_(False)
+with torch.no_grad():
+    teacher.weight.add_(0.1)
+optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(48, 10), torch.randint(4, (48,))), batch_size=args.batch_size)
+for i, (x, y) in enumerate(loader):
+    loss = F.mse_loss(student(x), teacher(x)) / args.accum
+    loss.backward()
+    if (i + 1) % args.accum == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for t, s in zip(teacher.parameters(), student.parameters()):
+                t.lerp_(s, 0.1)
