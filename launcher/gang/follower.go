@@ -30,8 +30,11 @@ type Follower struct {
 	refusing bool          // the head's machine answers, and nobody listens there
 	refused  time.Duration // since when
 	why      string        // there is no link, in words
-	alive    time.Duration // when it last said that it is
-	effects  []Effect
+	// mistrusted is since when the head is there and has another secret, while mistrusts is set.
+	mistrusts  bool
+	mistrusted time.Duration
+	alive      time.Duration // when it last said that it is
+	effects    []Effect
 }
 
 // Patience is what a follower knows of the engine that started it.
@@ -54,7 +57,7 @@ func (f *Follower) Linked(now time.Duration) []Effect {
 	if f.left {
 		return nil
 	}
-	f.linked, f.refusing, f.heard = true, false, now
+	f.linked, f.refusing, f.mistrusts, f.heard = true, false, false, now
 	f.hello.Attempt = -1
 	if f.stage > Idle {
 		f.hello.Attempt = f.attempt
@@ -70,8 +73,12 @@ func (f *Follower) Gone(now time.Duration) []Effect {
 }
 
 // Unreached says why there is no link, and whether the head's machine answers and nobody
-// listens there.
-func (f *Follower) Unreached(now time.Duration, why string, refused bool) {
+// listens there, or somebody with another secret.
+func (f *Follower) Unreached(now time.Duration, why string, refused, mistrusted bool) {
+	if mistrusted && !f.mistrusts {
+		f.mistrusted = now
+	}
+	f.mistrusts = mistrusted
 	if refused && !f.refusing {
 		f.refused = now
 	}
@@ -237,6 +244,8 @@ func (f *Follower) Tick(now time.Duration) []Effect {
 		f.alone(now, "the gpurun of node 0 is gone")
 	case f.gen != "" && now-f.heard >= lostAfter:
 		f.alone(now, "nothing was heard of node 0 for "+(now-f.heard).Round(time.Second).String())
+	case f.gen == "" && f.mistrusts && now-f.mistrusted >= mistrustBound:
+		f.leave(strategy.CodeUsage, f.why+": GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes, and two launches want two names (GPURUN_JOB_ID)")
 	case now-f.gone >= f.patience.Join:
 		f.leave(strategy.CodeRetry, fmt.Sprintf("node 0 cannot be reached, and was looked for for %s: %s", f.patience.Join, f.why))
 	}

@@ -31,6 +31,9 @@ const (
 	// refusedBound is how long nobody may listen at the head's until its gpurun counts as
 	// gone.
 	refusedBound = 15 * time.Second
+	// mistrustBound is how long a node may find a head with another secret, and no other: an
+	// earlier launch of this name may have its port for a while.
+	mistrustBound = 10 * time.Second
 	// prepareBound and startBound are how long a node may take to get ready, memory that
 	// comes back from the attempt before included, and to start its ranks.
 	prepareBound, startBound = 3 * time.Minute, 90 * time.Second

@@ -33,6 +33,22 @@ type Dialer interface {
 	Dial(context.Context) (Link, error)
 }
 
+// A Mistake is a gpurun that says that it is a node of this launch, and cannot be one: it does
+// not know what the nodes know each other by, or it is another head that does, Node 0. Addr is
+// where it is. That it is no stranger is not proved but of a head.
+type Mistake struct {
+	Node int
+	Addr string
+}
+
+// ErrMistrusted is why a head cannot be reached that is there: it knows another secret than
+// this node.
+var ErrMistrusted = mistrusted{}
+
+type mistrusted struct{}
+
+func (mistrusted) Error() string { return "node 0 is there, and has another secret than this node" }
+
 // ErrRefused is why a head cannot be reached whose machine answers: its gpurun is not there.
 var ErrRefused = refused{}
 

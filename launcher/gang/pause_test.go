@@ -82,7 +82,7 @@ func TestAHeadThatIsKilledInAPause(t *testing.T) {
 		t.Errorf("in the pause: %+v", got)
 	}
 	f.Gone(time.Hour)
-	f.Unreached(time.Hour, "nobody", true)
+	f.Unreached(time.Hour, "nobody", true, false)
 	if got := f.Tick(time.Hour + refusedBound); len(got) != 2 || got[0] != (Effect)(Abandon{"the gpurun of node 0 is gone"}) {
 		t.Errorf("%+v", got)
 	}

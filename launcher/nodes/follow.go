@@ -139,7 +139,8 @@ func (f *follower) dial() {
 		link, err := f.opts.Dialer.Dial(f.dials)
 		if err != nil {
 			f.do(func() {
-				f.machine.Unreached(f.now(), err.Error(), errors.Is(err, gang.ErrRefused))
+				mistrusted := errors.Is(err, gang.ErrMistrusted)
+				f.machine.Unreached(f.now(), err.Error(), mistrusted || errors.Is(err, gang.ErrRefused), mistrusted)
 			})
 			select {
 			case <-time.After(dialPause):

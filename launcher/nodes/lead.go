@@ -26,6 +26,12 @@ type LeadOptions struct {
 	Welcome gang.Welcome
 	// Links are where followers come in; nil on one node.
 	Links gang.Links
+	// Mistakes are gpuruns that say they are a node of this launch and cannot be one, and Way is
+	// what nodes know each other by. Rival is where another gpurun says that it is node 0; empty
+	// for nowhere. Each may be nil.
+	Mistakes <-chan gang.Mistake
+	Way      string
+	Rival    func(context.Context) string
 	// Local starts the ranks of the head's own node, and Port finds the port on which rank 0
 	// serves the rendezvous of an attempt.
 	Local launcher.Starter
@@ -60,11 +66,13 @@ type Lead struct {
 	inventories map[int]strategy.Inventory
 	addrs       map[int]string // of the head, as each follower reaches it
 	waits       *wait
-	running     *attempt // nil between attempts
-	failed      error    // why the attempt that is being started cannot be
-	refused     error    // why a node that is waited for will not come
-	quiet       func()   // takes that the ranks of all nodes are paused
-	outlived    error    // why this start of the job is over: there is a newer one
+	running     *attempt       // nil between attempts
+	failed      error          // why the attempt that is being started cannot be
+	refused     error          // why a node that is waited for will not come
+	quiet       func()         // takes that the ranks of all nodes are paused
+	gathered    bool           // all nodes were there once
+	mistaken    map[int]string // why a node may not have come, by its number
+	outlived    error          // why this start of the job is over: there is a newer one
 }
 
 // A wait is for all nodes to come to a point.
@@ -79,12 +87,15 @@ func NewLead(o LeadOptions) *Lead {
 	l := &Lead{
 		opts: o, began: time.Now(), todo: make(chan func()), head: gang.NewHead(o.Launch, o.Welcome),
 		links: map[int]gang.Link{}, clocks: map[int]*clock{}, addrs: map[int]string{}, inventories: map[int]strategy.Inventory{},
-		quiet: func() {},
+		quiet: func() {}, mistaken: map[int]string{},
 	}
 	l.done, l.end = context.WithCancel(context.Background())
 	l.owner.Go(l.loop)
 	if o.Links != nil {
 		l.owner.Go(l.accept)
+	}
+	if o.Mistakes != nil {
+		l.owner.Go(l.learn)
 	}
 	return l
 }
@@ -294,6 +305,7 @@ func (l *Lead) refuse(e gang.Refused) {
 
 // reached takes that all nodes are where they were waited for.
 func (l *Lead) reached(p gang.Point) {
+	l.gathered = l.gathered || p == gang.AllThere
 	if p == gang.AllOver && l.running != nil {
 		l.running.facts.close()
 		close(l.running.over)
@@ -373,6 +385,9 @@ func (l *Lead) gather(ctx context.Context) error {
 		l.opts.Note(fmt.Sprintf("waiting for %s of %d, for %s at most", l.missing(), l.opts.Launch.Nodes, l.opts.Join))
 	})
 	defer tell.Stop()
+	if l.opts.Rival != nil && l.several() {
+		l.owner.Go(func() { l.lookForRivals(bounded) })
+	}
 	_, err := l.await(bounded, gang.AllThere, func() []gang.Effect {
 		if l.refused != nil {
 			l.fail(l.refused)
@@ -382,6 +397,10 @@ func (l *Lead) gather(ctx context.Context) error {
 	})
 	if !errors.Is(err, errJoin) {
 		return err
+	}
+	if why := l.whyMissing(); why != "" {
+		return errext.WithCode(errext.Errorf("give all nodes the same secret, or a folder that all of them see",
+			"%s of %d did not come within %s: %s", l.missing(), l.opts.Launch.Nodes, l.opts.Join, why), strategy.CodeUsage)
 	}
 	return errext.WithCode(errext.Errorf("each node starts gpurun with the same command; what the missing ones print says why they did not come",
 		"%s of %d did not come within %s", l.missing(), l.opts.Launch.Nodes, l.opts.Join), strategy.CodeRetry)

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,6 +41,7 @@ type Part struct {
 	launch Launch
 	secret string     // a file that the head leaves for the others, empty for none
 	links  gang.Links // of the head
+	trust  *session.Credentials
 	dialer gang.Dialer
 	lead   *Lead
 	seen   seen
@@ -59,17 +61,21 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.At.JoinTimeout(), errJoin)
 	defer cancel()
 	trust, err := session.Trust(ctx, session.Options{
-		Run: p.launch.Run, Restart: p.launch.Restart, Node: o.At.NodeRank, Nodes: o.At.Nodes, Environ: o.Environ, Shared: p.secret,
+		Run: p.launch.Run, Restart: p.launch.Restart, Node: o.At.NodeRank, Nodes: o.At.Nodes, Environ: o.Environ, Shared: p.secret, Head: o.At.Head, HeadPort: o.At.HeadPort,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("meet the other nodes: %w", err)
 	}
+	p.trust = trust
 	if p.Follows() {
 		p.dialer = session.Dialer(trust, o.At.Head, o.At.HeadPort)
 		return p, nil
 	}
 	if p.links, err = session.Listen(ctx, trust, o.At.HeadPort); err != nil {
 		return nil, fmt.Errorf("meet the other nodes: %w", err)
+	}
+	if at := p.rival(ctx); at != "" { // before the run directory, which the other one holds
+		return nil, errors.Join(rivalError(at), p.links.Close())
 	}
 	return p, nil
 }
@@ -100,9 +106,35 @@ func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gan
 func (p *Part) Lead(l *launcher.Launcher, run Run) {
 	p.lead = NewLead(LeadOptions{
 		Launch: p.launch, Welcome: gang.Welcome{Gen: rand.Text(), Dir: run.Dir, Tracked: run.Tracked, Began: run.Began}, Links: p.links,
+		Mistakes: p.mistakes(), Rival: p.rival, Way: p.way(),
 		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note, Reach: run.Reach, Grace: run.Grace, Seen: &p.seen,
 	})
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
+}
+
+// mistakes are those of gpuruns that came to the head.
+func (p *Part) mistakes() <-chan gang.Mistake {
+	if p.trust == nil {
+		return nil
+	}
+	return p.trust.Mistakes()
+}
+
+// way is what the nodes know each other by.
+func (p *Part) way() string {
+	if p.trust == nil {
+		return ""
+	}
+	return p.trust.Way
+}
+
+// rival is where another gpurun says that it is node 0 of this launch; empty for none. Where
+// the engine replaces nodes, the old one may be there for a while.
+func (p *Part) rival(ctx context.Context) string {
+	if p.trust == nil || p.opts.At.Replaces() {
+		return ""
+	}
+	return session.Rival(ctx, p.trust, cmp.Or(p.opts.At.Head, "127.0.0.1"), p.opts.At.HeadPort)
 }
 
 // Notice passes a notice on to the ranks of all other nodes that listen for it.

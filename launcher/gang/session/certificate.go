@@ -8,9 +8,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,6 +58,7 @@ type authority struct {
 	key  ed25519.PrivateKey
 	cert *x509.Certificate
 	pool *x509.CertPool // of cert alone
+	tag  string         // of the launch
 }
 
 func newAuthority(secret []byte, run string) (*authority, error) {
@@ -76,12 +79,12 @@ func newAuthority(secret []byte, run string) (*authority, error) {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(parsed)
-	return &authority{key, parsed, pool}, nil
+	return &authority{key, parsed, pool, tagOf(run)}, nil
 }
 
 // sign makes a certificate of its own for a process.
 func (a *authority) sign(name string) (tls.Certificate, error) {
-	return signed(name, a.cert, a.key)
+	return signed(name, a.cert, a.key, a.tag)
 }
 
 func (a *authority) whose(cert *x509.Certificate, use x509.ExtKeyUsage) (int, error) {
@@ -92,14 +95,16 @@ func (a *authority) whose(cert *x509.Certificate, use x509.ExtKeyUsage) (int, er
 }
 
 // selfSigned makes a certificate that others know by its fingerprint alone.
-func selfSigned(name string) (tls.Certificate, error) { return signed(name, nil, nil) }
+func selfSigned(name string, tag ...string) (tls.Certificate, error) {
+	return signed(name, nil, nil, tag...)
+}
 
-func signed(name string, by *x509.Certificate, with ed25519.PrivateKey) (tls.Certificate, error) {
+func signed(name string, by *x509.Certificate, with ed25519.PrivateKey, tag ...string) (tls.Certificate, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make this node's key: %w", err)
 	}
-	template := certificate(name)
+	template := certificate(name, tag...)
 	if by == nil {
 		by, with = template, private
 	}
@@ -111,15 +116,32 @@ func signed(name string, by *x509.Certificate, with ed25519.PrivateKey) (tls.Cer
 }
 
 // certificate is what all have in common. The head serves, the others are clients.
-func certificate(of string) *x509.Certificate {
+func certificate(of string, tag ...string) *x509.Certificate {
 	use := x509.ExtKeyUsageClientAuth
 	if of == name(0) {
 		use = x509.ExtKeyUsageServerAuth
 	}
 	return &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: of}, NotBefore: notBefore, NotAfter: notAfter,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: of, Organization: tag}, NotBefore: notBefore, NotAfter: notAfter,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{use},
 	}
+}
+
+// tagOf is what the certificates of a launch show beside the node. It proves nothing: by it a
+// gpurun of the launch that has another secret is told apart from a stranger.
+func tagOf(run string) string {
+	sum := sha256.Sum256([]byte("gpurun launch " + run))
+	return hex.EncodeToString(sum[:8])
+}
+
+// claims is the node of this launch that a certificate says it is of; false where it says no
+// such thing.
+func (c *Credentials) claims(s tls.ConnectionState) (node int, says bool) {
+	if len(s.PeerCertificates) == 0 || c.tag == "" || !slices.Contains(s.PeerCertificates[0].Subject.Organization, c.tag) {
+		return 0, false
+	}
+	node, err := number(s.PeerCertificates[0])
+	return node, err == nil
 }
 
 type fingerprint = [sha256.Size]byte

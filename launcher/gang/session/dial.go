@@ -150,13 +150,28 @@ func (d *dialer) try(ctx context.Context, place string, answered chan<- struct{}
 	answered <- struct{}{}
 	ctx, stop := context.WithTimeout(ctx, handshake)
 	defer stop()
-	conn := tls.Client(raw, d.c.tlsConfig(new(int)))
+	config, mistrusts := d.c.tlsConfig(new(int)), false
+	verify := config.VerifyConnection
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		err := verify(s)
+		if node, says := d.c.claims(s); err != nil && says && node == 0 {
+			mistrusts = true // the handshake goes on, so that the head learns of this node
+			return nil
+		}
+		return err
+	}
+	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
 		if ctx.Err() != nil { // it has said nothing: the head may be stopped, or the way to it be cut
 			return nil, fmt.Errorf("%s does not answer: %w", place, err)
 		}
 		return nil, fmt.Errorf("%s: %w: %w", place, errNobody, err)
+	}
+	if mistrusts {
+		hearRefusal(conn)
+		conn.Close()
+		return nil, fmt.Errorf("%s: %w", place, gang.ErrMistrusted)
 	}
 	return conn, nil
 }
@@ -167,6 +182,8 @@ func judge(errs []error) error {
 	var answers, other error
 	for _, err := range errs {
 		switch {
+		case errors.Is(err, gang.ErrMistrusted):
+			return err
 		case errors.Is(err, errNobody):
 			answers = fmt.Errorf("%w: %w", gang.ErrRefused, err)
 		case errors.Is(err, syscall.ECONNREFUSED):

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -217,7 +218,16 @@ func (p *proof) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	p.half.add(raw)
 	defer p.half.remove(raw)
 	var node int
-	conn, info, err := credentials.NewTLS(p.c.tlsConfig(&node)).ServerHandshake(raw)
+	config := p.c.tlsConfig(&node)
+	verify := config.VerifyConnection
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		err := verify(s)
+		if err != nil {
+			p.c.mistaken(s, raw.RemoteAddr())
+		}
+		return err
+	}
+	conn, info, err := credentials.NewTLS(config).ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
 	}

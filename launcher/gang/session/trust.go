@@ -11,6 +11,7 @@
 //	listen.go       the head's side
 //	dial.go         a follower's
 //	link.go         a connection, on either side
+//	mistake.go      gpuruns of the launch that cannot be part of it
 //
 // Nothing of what a stranger sends is read but his TLS handshake, which is bounded in
 // size, time and number. Within a launch the boundary is the user: who can read the
@@ -24,6 +25,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/gang"
 )
 
 // Options are what a node's credentials depend on.
@@ -39,6 +41,9 @@ type Options struct {
 	// Shared is a file for a secret in a folder that all nodes may see, empty for none. The
 	// head leaves one there, or takes what a start of the same launch before it has left.
 	Shared string
+	// Head and HeadPort are where node 0 can be reached, the port 0 where gpurun chooses.
+	Head     string
+	HeadPort int
 }
 
 // Credentials are what a node shows to others, and knows them by.
@@ -51,6 +56,8 @@ type Credentials struct {
 	hosts       []string // addresses of the head's machine, where they are known
 	own         tls.Certificate
 	whose       whose
+	tag         string // of the launch; empty where Slurm vouches for its nodes
+	mistakes    chan gang.Mistake
 }
 
 // Trust takes the first way that applies for nodes to know each other: a secret in the
@@ -68,7 +75,7 @@ func Trust(ctx context.Context, o Options) (*Credentials, error) {
 	}
 	p := openPMI(o.Environ)
 	defer p.close()
-	c := &Credentials{node: o.Node, nodes: o.Nodes, ports: candidates(o.Run, o.Restart)}
+	c := &Credentials{node: o.Node, nodes: o.Nodes, ports: candidates(o.Run, o.Restart), mistakes: make(chan gang.Mistake, mostMistakes)}
 	for _, way := range []way{c.bySecret, c.bySlurm, c.byFolder} {
 		if applies, err := way(ctx, o, p); err != nil {
 			return nil, err
@@ -107,11 +114,13 @@ func (c *Credentials) byFolder(ctx context.Context, o Options, _ *pmi) (bool, er
 	if o.Shared == "" {
 		return false, nil
 	}
-	read := awaitSecret
+	var secret []byte
+	var err error
 	if o.Node == 0 {
-		read = leaveSecret
+		secret, err = leaveSecret(o.Shared)
+	} else {
+		secret, err = awaitSecret(ctx, o.Shared, c.headThere(o))
 	}
-	secret, err := read(ctx, o.Shared)
 	if err != nil || secret == nil {
 		return false, err
 	}
@@ -151,6 +160,6 @@ func (c *Credentials) derive(secret []byte, run string) error {
 	}
 	defer clear(a.key)
 	c.own, err = a.sign(name(c.node))
-	c.whose = a.whose
+	c.whose, c.tag = a.whose, a.tag
 	return err
 }
