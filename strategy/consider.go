@@ -19,6 +19,9 @@ func (s *situation) consider(rung Rung, filter phaseFilter) ([]Plan, *Skip) {
 	}
 	changes, reason := offer(s)
 	if reason == "" {
+		changes, reason = s.job.staged(changes)
+	}
+	if reason == "" {
 		changes, reason = s.trusted(changes)
 	}
 	if reason == "" {
@@ -31,6 +34,18 @@ func (s *situation) consider(rung Rung, filter phaseFilter) ([]Plan, *Skip) {
 		return nil, &Skip{Rung: rung, Reason: reason, Refused: true}
 	}
 	return changes, nil
+}
+
+// staged leaves out changes to a stage of ZeRO that the job's pipeline refuses at its start,
+// and says why if none remains.
+func (j Job) staged(changes []Plan) (left []Plan, reason string) {
+	left = slices.DeleteFunc(slices.Clone(changes), func(c Plan) bool {
+		return j.Pipeline && (c[Sharding] == "zero2" || c[Sharding] == "zero3")
+	})
+	if len(left) == 0 {
+		reason = "DeepSpeed's pipeline refuses ZeRO 2 and 3 at its start; it works with ZeRO 1"
+	}
+	return left, reason
 }
 
 // trusted leaves out changes that need a knob which is left alone, and says why if

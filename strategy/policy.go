@@ -87,6 +87,8 @@ type Job struct {
 	// Recalled is the plan of an earlier run that attempt 0 ran with in place of Written;
 	// nil where it ran as written.
 	Recalled *Recalled `json:"recalled,omitempty"`
+	// Pipeline says that DeepSpeed trains the model as a pipeline, which knows ZeRO 1 only.
+	Pipeline bool `json:"pipeline,omitempty"`
 	// Resumption is what the framework does with the data when it resumes.
 	Resumption Resumption `json:"resumption,omitzero"`
 	// Loss is what is known of the job's loss before it runs.

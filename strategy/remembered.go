@@ -46,6 +46,9 @@ func Admit(p Policy, j Job, inv Inventory, past Past) string {
 			return fmt.Sprintf("the job cannot set the %s to %s", k.Short(), pair[1])
 		}
 	}
+	if _, reason := j.staged([]Plan{{Sharding: changed[Sharding][1]}}); reason != "" {
+		return reason
+	}
 	if reason := keepsBatch(j, plan); reason != "" {
 		return reason
 	}

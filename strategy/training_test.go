@@ -189,3 +189,31 @@ func TestWrongScaleThatShowsLaterRestoresTheBatch(t *testing.T) {
 		t.Errorf("%v: %s", d.Next, d.Reason)
 	}
 }
+
+// DeepSpeed refuses ZeRO 2 and 3 beside a pipeline as it starts.
+func TestPipelineTakesNoZeROBeyondTheFirst(t *testing.T) {
+	j := zero(8)
+	plan := Plan{MicroBatchSize: "8", GradientAccumulationSteps: "1", Precision: "bf16", Sharding: "zero1", OffloadOptimizer: "none", OffloadParam: "none"}
+	offers := func(j Job, plan Plan) map[Rung]Offer {
+		all := map[Rung]Offer{}
+		for _, o := range Survey(Policy{NVMePath: "/scratch"}, j, plan, Inventory{Accelerator: "cuda"}) {
+			all[o.Rung] = o
+		}
+		return all
+	}
+	whole := offers(j, plan)
+	j.Pipeline = true
+	for _, rung := range []Rung{RungShard, RungOffloadOptimizer, RungOffloadParam, RungNVMe} {
+		if got := offers(j, plan)[rung]; !whole[rung].Available || got.Available || !strings.Contains(got.Reason, "pipeline refuses ZeRO 2 and 3") {
+			t.Errorf("%s: %+v, without a pipeline %+v", rung, got, whole[rung])
+		}
+	}
+	plan[Sharding] = "none"
+	if got := offers(j, plan)[RungShard]; !got.Available || got.Changed[Sharding][1] != "zero1" {
+		t.Errorf("the first stage: %+v", got)
+	}
+	j.Written = plan
+	if why := Admit(Policy{Mode: Predict}, j, Inventory{}, Past{Plan: plan.With(Plan{Sharding: "zero2"})}); !strings.Contains(why, "pipeline") {
+		t.Errorf("a remembered stage: %q", why)
+	}
+}

@@ -191,7 +191,7 @@ func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.resolved
 	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.local, DataParallel: r.at.DataParallel, Written: p.Plan(),
-		Ceiling: r.job.Limits.DeviceMemory, Loss: r.loss,
+		Ceiling: r.job.Limits.DeviceMemory, Loss: r.loss, Pipeline: detect.Pipeline(r.sources()),
 		Resumption: strategy.Resumption{
 			Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts, Own: r.recipe.Name == "" || r.recipe.Resume.Own, Exact: r.recipe.Resume.Exact,
 		}}

@@ -64,3 +64,13 @@ func conditional(lines []string, at int) bool {
 }
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }
+
+// pipeline matches what makes a model one that DeepSpeed trains as a pipeline.
+var pipeline = regexp.MustCompile(`\bPipelineModule[ \t]*\(|\bclass[ \t]+\w+[ \t]*\([^)]*\bPipelineModule\b`)
+
+// Pipeline reports whether a source makes a model that DeepSpeed trains as a pipeline.
+func Pipeline(sources []format.Source) bool {
+	return slices.ContainsFunc(sources, func(s format.Source) bool {
+		return pipeline.MatchString(withoutComments(s.Text)) && imports(s.Text, "deepspeed")
+	})
+}
