@@ -106,6 +106,7 @@ def trainer(kind):
     @functools.wraps(train)
     def again(self, *args, **kwargs):
         withhold(self)
+        pass_gradients(self)
         remember(self)
         scale(kind)
         return train(self, *args, **kwargs)
@@ -145,6 +146,30 @@ def withhold(self):
             (process.told.get("applied") or {}).pop(o.get("knob"), None)
             calls.failed(o, "%s has no gradient_checkpointing_enable" % type(self.model).__name__)
             process.say("gradient_checkpointing stays False: %s has no method for it" % type(self.model).__name__)
+
+
+@process.guarded
+def pass_gradients(self):
+    """Has blocks checkpointed in the way that needs no gradient of their input, where nothing
+    before them trains, as under an adapter. The other way, the default before transformers 5,
+    would end the first backward pass with an error."""
+    args, keyword = self.args, "gradient_checkpointing_kwargs"
+    if not process.orders().get("hooks") or not getattr(args, "gradient_checkpointing", False) or getattr(args, keyword, 0) is not None:
+        return
+    first = self.model.get_input_embeddings() if hasattr(self.model, "get_input_embeddings") else None
+    if first is None or first._forward_hooks or any(p.requires_grad for p in first.parameters()) or not reentrant(self.model):
+        return
+    setattr(args, keyword, {"use_reentrant": False})
+    process.say("%s: %s None→{'use_reentrant': False}: the embeddings of %s are frozen" % (type(args).__name__, keyword, type(self.model).__name__))
+
+
+def reentrant(model):
+    """Tells whether a model of transformers checkpoints so where nothing is said."""
+    import inspect
+
+    enable = getattr(model, "gradient_checkpointing_enable", None)
+    text = inspect.getsource(enable) if enable is not None else ""
+    return '"use_reentrant": True' in text
 
 
 @process.guarded

@@ -133,3 +133,23 @@ func TestUniformBatches(t *testing.T) {
 		})
 	}
 }
+
+// Checkpointing under an adapter trains as without it: nothing before the blocks has gradients.
+func TestTransformersAdapterWithCheckpointing(t *testing.T) {
+	withTransformers(t, func(t *testing.T, path string) {
+		var weights []string
+		for _, args := range [][]string{nil, {"checkpoint"}, {"checkpoint", "inputs"}} {
+			r := newTrial(t)
+			r.orders = Orders{Script: testdata(t, "adapter.py"), Hooks: true}
+			out := r.train(t, append([]string{path, r.orders.Script}, args...)...)
+			r.told(t)
+			if changed := strings.Contains(out, "gpurun: "); changed && len(args) != 1 {
+				t.Errorf("%q: changed what works:\n%s", args, out)
+			}
+			weights = append(weights, lastLine(out))
+		}
+		if weights[0] == "" || weights[1] != weights[0] || weights[2] != weights[0] {
+			t.Errorf("trained %q", weights)
+		}
+	}, "peft")
+}
