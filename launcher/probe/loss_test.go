@@ -153,3 +153,20 @@ func TestTransformersAdapterWithCheckpointing(t *testing.T) {
 		}
 	}, "peft")
 }
+
+// A process that trains and makes no optimizer step can be told from one whose steps nothing
+// counts: it names its optimizer, measured several calls, and does not say that it steps.
+func TestNoStepIsKnown(t *testing.T) {
+	path := needs(t)
+	for kind, steps := range map[string]bool{"3": true, "100": false} { // micro batches a step, of 8
+		r := newTrial(t)
+		r.orders.Script = testdata(t, "loop_loss.py")
+		r.train(t, path, r.orders.Script, "mean", kind)
+		evidence := strategy.Evidence{Ranks: 1}
+		stop, _ := Watch(r.dir, []int{0}, func(f strategy.Fact) { evidence.Add(f) }, nil)
+		stop()
+		if evidence.Unstepped() == steps {
+			t.Errorf("%s micro batches a step: without a step is %v", kind, evidence.Unstepped())
+		}
+	}
+}
