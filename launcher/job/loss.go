@@ -27,6 +27,9 @@ func (s Inspected) judge(ctx context.Context, c choice) (choice, error) {
 		return c, nil
 	}
 	found, err := s.script(ctx)
+	if err != nil {
+		c.loss = strategy.Loss{Class: strategy.Average, Reason: "the job's own code, which may compute a loss, was not read"}
+	}
 	if found == nil {
 		return c, err
 	}

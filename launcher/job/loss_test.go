@@ -3,6 +3,7 @@ package job
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -74,5 +75,17 @@ func TestLossDividedByTheNamedAccumulation(t *testing.T) {
 				t.Errorf("%+v, want %s: %s", loss, test.class, test.reason)
 			}
 		})
+	}
+}
+
+// TestLossOfUnreadCode: a recipe alone proves nothing of a job whose own code may compute a
+// loss and could not be read.
+func TestLossOfUnreadCode(t *testing.T) {
+	defer func(before time.Duration) { readingBudget = before }(readingBudget)
+	readingBudget = time.Nanosecond
+	_, p := ownScript(t, map[string]string{"train.py": "from transformers import HfArgumentParser, Trainer, TrainingArguments\nHfArgumentParser(TrainingArguments)\nclass Mine(Trainer):\n    def compute_loss(self, model, inputs):\n        pass\n"},
+		"train.py", "--output_dir", "out")
+	if got := p.StrategyJob().Loss; p.RecipeName() != "hf-trainer" || got.Class != strategy.Average || !strings.Contains(got.Reason, "was not read") {
+		t.Errorf("%s, %+v", p.RecipeName(), got)
 	}
 }

@@ -64,6 +64,7 @@ func TestEqualMicroBatches(t *testing.T) {
 		"positions":                    {"class Net(nn.Module):\n    def forward(self, x):\n        t = torch.arange(x.shape[1])\n        f = torch.einsum('i,j->ij', t, self.inv_freq)\n        d = t[None] - t[:, None]\n        return self.head(x, f, d)\nnet = Net()", "loss = F.cross_entropy(net(x), y)" + divided},
 		"places that are picked":       {"", "loss = -out[torch.arange(len(x)), y].mean()" + divided},
 		"statistics of a sample":       {"", "mean = y.mean(dim=-1, keepdim=True)\nvar = y.var(dim=-1, keepdim=True)\nloss = F.mse_loss(out, (y - mean) / var)" + divided},
+		"a gain of a layer":            {"class Net(nn.Module):\n    def forward(self, x):\n        return self.act(x).mul_(self.gain)\nnet = Net()", "loss = F.mse_loss(net(x), y)" + divided},
 		"a cache of positions":         {"class Net(nn.Module):\n    def forward(self, x):\n        self.cos_cached = self.cos(x)\n        self.step += 1\n        return self.head(x)\nnet = Net()", "loss = F.mse_loss(net(x), y)" + divided},
 		"an average that is logged":    {"", "loss = F.mse_loss(out, y)\nrunning_loss = 0.9 * running_loss + 0.1 * loss.item()" + divided},
 		"a moving average once a step": {"", "loss = F.mse_loss(out, y)" + divided + "\nif (i + 1) % args.accum == 0:\n    model_ema.update(model)"},

@@ -51,7 +51,7 @@ class Loss(Training):
         given = [(how, what) for how, what in scope.assigned.get(name, []) if how in ("value", "item")]
         where = lambda what: what[0] if isinstance(what, tuple) else what
         line, around = getattr(use, "lineno", 0), {(a, b) for a, b, _ in self.path(use, scope)}
-        before = [g for g in given if getattr(where(g[1]), "lineno", 0) < line]
+        before = [g for g in given if getattr(where(g[1]), "end_lineno", 0) < line]
         for how, what in sorted(before, key=lambda g: -where(g[1]).lineno):
             at = self.path(where(what), scope)
             if any((a, b) not in around and any(a == c and b != d for c, d in around) and isinstance(n, ast.If) for a, b, n in at):
@@ -76,7 +76,7 @@ class Loss(Training):
             return found or [(node, scope, n)]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SAME and node.func.attr != "prepare":
             return self.origins(node.args[0] if node.func.attr == "compile" and node.args else node.func.value, scope, depth + 1, n)
-        if isinstance(node, ast.Call) and last(node.func) in ("DistributedDataParallel", "DDP", "DataParallel", "FullyShardedDataParallel", "FSDP", "convert_sync_batchnorm", "prepare", "setup") and node.args:
+        if isinstance(node, ast.Call) and last(node.func) in ("DistributedDataParallel", "DDP", "DataParallel", "FullyShardedDataParallel", "FSDP", "convert_sync_batchnorm", "get_peft_model", "prepare_model_for_kbit_training", "prepare", "setup") and node.args:
             if last(node.func) in ("prepare", "setup") and n is not None and n < len(node.args):
                 return self.origins(node.args[n], scope, depth + 1)
             return self.origins(node.args[0], scope, depth + 1)
@@ -142,6 +142,14 @@ class Loss(Training):
     def divided(self, whole, by):
         return dict(whole, by=whole["by"] + [by], least=whole["least"] + [by])
 
+    def either(self, found, node, scope):
+        """What a loss is of which one of several is in force, which is not known."""
+        kinds = {f["kind"] for f in found if f is not None} - {"free"}
+        worst = self.worse(found, node, scope)
+        if "sum" in kinds and len(kinds) > 1 and worst["kind"] == "sum":
+            return self.kind("unknown", node, scope, "it may be a sum, %s" % worst["text"])
+        return worst
+
     def loss(self, node, scope, depth=0, n=None, active=()):
         """What an expression is: free of the batch, a mean over it, a sum …"""
         key = (id(node), id(scope), n)
@@ -157,7 +165,7 @@ class Loss(Training):
         if isinstance(node, ast.UnaryOp):
             return follow(node.operand)
         if isinstance(node, ast.IfExp):
-            return self.worse([self.loss(node.body, scope, depth + 1, n, active), self.loss(node.orelse, scope, depth + 1, n, active)], node, scope)
+            return self.either([self.loss(node.body, scope, depth + 1, n, active), self.loss(node.orelse, scope, depth + 1, n, active)], node, scope)
         if isinstance(node, ast.BinOp):
             return self.binary(node, scope, follow)
         if isinstance(node, (ast.Tuple, ast.List)):
@@ -194,7 +202,7 @@ class Loss(Training):
                     found.append(self.loss(given[1], given[2], depth + 1, n, active))
             if not found:
                 return self.kind("free" if at.default(node.id) is not None and constant(at.default(node.id))[1] else "data", node, scope)
-        return self.worse(found, node, scope)
+        return self.either(found, node, scope)
 
     def scalar(self, node, scope):
         """Whether a factor is the same for all samples, as far as one can see."""
@@ -367,7 +375,7 @@ class Loss(Training):
             for f in functions[:4]:
                 self.scan(f)
                 found += [self.returned(f, n, depth, active)]
-            return self.worse(found, node, scope)
+            return self.either(found, node, scope)
         called = node.func.value if name == "forward" and isinstance(node.func, ast.Attribute) else node.func
         for made, at, _ in self.origins(called, scope):
             if not isinstance(made, ast.Call):
@@ -388,7 +396,7 @@ class Loss(Training):
                 found.append(self.library(node, dotted(made.func).split(".")[0], scope))
         if isinstance(node.func, ast.Call) and last(node.func.func) in CRITERIA:
             found.append(self.criterion(node, node.func, scope, last(node.func.func)))
-        return self.worse(found, node, scope) if found else None
+        return self.either(found, node, scope) if found else None
 
     def library(self, call, name, scope):
         words = {k.arg: text(k.value) for k in call.keywords if k.arg}
@@ -414,7 +422,7 @@ class Loss(Training):
                 r = r.args[self.field_names(r, f).index("loss")]
             found.append(self.loss(r, f, depth + 1, n, active))
         found = [x for x in found if x and x["kind"] != "data"] or found
-        return self.worse(found, f.node, f)
+        return self.either(found, f.node, f)
 
     def field_names(self, call, scope):
         """The names of what a named tuple, or a class of fields, is made of in their order."""
@@ -611,6 +619,8 @@ class Loss(Training):
                 how = self.product(inner, scope)
                 if how:
                     return self.kind("pairs", inner, scope, how)
+                if isinstance(inner, ast.Call) and last(inner.func) in ("std", "var") and isinstance(inner.func, ast.Attribute) and self.over(inner) == "all":
+                    return self.kind("masked", inner, scope, "it is scaled by %s of each micro batch" % text(inner)[:40])
             if isinstance(inner, ast.Call):
                 found = self.results(inner, scope, None, depth, seen)
                 if found:
@@ -719,7 +729,9 @@ class Loss(Training):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("mul_", "add_", "sub_", "lerp_", "copy_"):
             base = node.func.value
             while isinstance(base, (ast.Attribute, ast.Call, ast.Subscript)) and not own(base):
-                base = base.func if isinstance(base, ast.Call) else base.value
+                if isinstance(base, ast.Call) and (own(base.func) or not isinstance(base.func, ast.Attribute)):
+                    return False  # of what a layer has computed
+                base = base.func.value if isinstance(base, ast.Call) else base.value
             plainly = not node.args or constant(node.args[0])[1] and node.func.attr in ("add_", "sub_")
             return bool(own(base)) and not plainly and not re.search(r"loss|count|step|grad", own(base), re.I)
         return False
@@ -822,7 +834,7 @@ class Loss(Training):
                 if not isinstance(call.func, ast.Attribute):
                     continue
                 of = call.func.value
-                engine = call.args and (name == "manual_backward" or re.search(r"accel|engine|fabric|model|strategy|self|amp|optim|scaler", text(of), re.I))
+                engine = call.args and (name == "manual_backward" or not re.search(r"loss|cost|err|elbo|nll", text(of), re.I) or re.search("loss", text(call.args[0]), re.I))
                 if engine or not (isinstance(of, ast.Call) and last(of.func) in ("forward",)):
                     found.append((call.args[0] if engine else of, scope, "engine" if engine else "backward", call))
         for name, calls in self.calls.items():
