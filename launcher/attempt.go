@@ -94,7 +94,11 @@ func (l *Launcher) decide(ctx context.Context, state State) Decided {
 	if d := state.History[len(state.History)-1].Climb; d != nil && l.Checkpoints != nil && l.Checkpoints.Complete(d.Resume) {
 		inventory.Checkpoint = d.Resume // what came later may have been cut off
 	}
-	return Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory), Inventory: inventory}
+	d := Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory), Inventory: inventory}
+	if l.Conditions != nil && strategy.Settled(d.Decision, state.History[len(state.History)-1], inventory) {
+		d.Conditions = l.Conditions(ctx, inventory)
+	}
+	return d
 }
 
 // giveUp ends a run that an error cuts short. A signal that came while no rank ran

@@ -74,6 +74,9 @@ type Decided struct {
 	Diagnosis strategy.Diagnosis `json:"diagnosis"`
 	Decision  strategy.Decision  `json:"decision"`
 	Inventory strategy.Inventory `json:"inventory"`
+	// Conditions is a digest of all that the end of the run rests on beside the job itself,
+	// where another run under the same would end the same; empty elsewhere.
+	Conditions string `json:"conditions,omitempty"`
 }
 
 // Climbed is the decision to go up to a faster plan, before the ranks of the attempt are

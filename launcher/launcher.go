@@ -27,6 +27,9 @@ type Launcher struct {
 	// Memory is asked and told what plans of the job needed; nil: nothing is remembered.
 	Memory Memory
 	Graces Graces
+	// Conditions is a digest of what a run's end rests on: code, versions, policy, device.
+	// Empty, or nil: not known.
+	Conditions func(ctx context.Context, inv strategy.Inventory) string
 	// HangTimeout is the silence after an out-of-memory traceback that means
 	// that the rank hangs.
 	HangTimeout time.Duration

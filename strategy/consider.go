@@ -24,11 +24,13 @@ func (s *situation) consider(rung Rung, filter phaseFilter) ([]Plan, *Skip) {
 	if reason == "" {
 		changes, reason = s.trusted(changes)
 	}
+	passing := reason != "" && (reason == s.hostTooSmall() || reason == s.diskTooSmall())
 	if reason == "" {
 		reason = s.inventory.Missing[rung]
+		passing = reason != ""
 	}
 	if reason != "" {
-		return nil, &Skip{Rung: rung, Reason: reason}
+		return nil, &Skip{Rung: rung, Reason: reason, Passing: passing}
 	}
 	if reason = s.refused(rung, changes...); reason != "" {
 		return nil, &Skip{Rung: rung, Reason: reason, Refused: true}

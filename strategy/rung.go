@@ -75,4 +75,7 @@ type Skip struct {
 	Reason string `json:"reason"`
 	// Refused says that only the policy stood in the way.
 	Refused bool `json:"refused,omitempty"`
+	// Passing: the reason may be gone tomorrow, as host memory that others hold, or a part
+	// that is installed meanwhile.
+	Passing bool `json:"-"`
 }

@@ -139,6 +139,7 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 // launch opens the run directory and runs the job in it.
 func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time, part *nodes.Part) (launcher.Verdict, error) {
 	place := search(p, own)
+	place.Settled = p.settled(ctx)
 	dir, err := place.Find()
 	if err != nil {
 		return launcher.Verdict{}, err

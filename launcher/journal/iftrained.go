@@ -54,6 +54,32 @@ func (s Search) newestTrained() (string, error) {
 	return "", nil
 }
 
+// exhausted is the newest run of the job, where it ended without a plan that fits and a new
+// one would, too; empty where it did not.
+func (s Search) exhausted() string {
+	if s.Settled == nil || s.Fresh {
+		return ""
+	}
+	runs, err := Runs(s.Root)
+	if err != nil {
+		return ""
+	}
+	slices.SortFunc(runs, func(a, b string) int { return written(b).Compare(written(a)) })
+	for _, dir := range runs {
+		events, _, err := Outline(dir)
+		first, _ := began(events)
+		if err != nil || len(events) == 0 || !launcher.SameJob(first.Digest, s.Digest) || !launcher.SameFiles(first.Files, s.Files) {
+			continue
+		}
+		i := slices.IndexFunc(events, func(e launcher.Event) bool { d, ok := e.(launcher.Decided); return ok && d.Conditions != "" })
+		if ending(events) == strategy.Exhausted && i >= 0 && s.Settled(events[i].(launcher.Decided)) {
+			return dir
+		}
+		return ""
+	}
+	return ""
+}
+
 // written is when something last happened in a run.
 func written(dir string) time.Time {
 	info, err := os.Lstat(filepath.Join(dir, File))

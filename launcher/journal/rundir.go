@@ -44,11 +44,15 @@ type Search struct {
 	Digest func(version int) (string, bool)
 	// Files are the configuration files that the job's command names, as in Began.
 	Files map[string]string
+	// Settled reports whether a run that was decided under the conditions of d would end
+	// the same today; nil: no run would.
+	Settled func(d launcher.Decided) bool
 }
 
 // Find gives the path of the run directory: one that has trained, where that is to be
 // enough, or the named one, or the one that a scheduler's restart of the same job left
-// behind, or a new one, which is not made.
+// behind, or the newest, where that found no plan that fits and nothing has changed since,
+// or a new one, which is not made.
 func (s Search) Find() (string, error) {
 	if dir, err := s.ifTrained(); dir != "" || err != nil {
 		return dir, err
@@ -61,6 +65,9 @@ func (s Search) Find() (string, error) {
 		if err != nil || dir != "" {
 			return dir, err
 		}
+	}
+	if dir := s.exhausted(); dir != "" {
+		return filepath.Abs(dir)
 	}
 	tail := make([]byte, 2)
 	if _, err := rand.Read(tail); err != nil {

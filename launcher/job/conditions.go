@@ -1,0 +1,35 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Conditions is a digest of what decides whether the job fits into memory: its code and
+// settings, the versions of gpurun and of packages, the policy and the device. It is empty
+// where not all of it can be known, as what a shell script runs.
+func (p *Prepared) Conditions(ctx context.Context, version string, inv strategy.Inventory) (digest string) {
+	if p.unpinned != nil {
+		p = p.unpinned // those words name the run
+	}
+	if p.Comparable() != nil {
+		return ""
+	}
+	err := errext.Recovered(func() error {
+		job, device := p.StrategyJob(), inv.Device
+		device.Others, device.Host, device.NVMe = 0, 0, 0 // what others hold changes
+		text, err := json.Marshal([]any{
+			version, p.codeDigest(), p.resolved.torchMinor(ctx), p.resolved.command.Packages, p.RecipeName(), p.Python(),
+			p.Policy(), job, p.Plan(), inv.Accelerator, device,
+		})
+		digest = short(text)
+		return err
+	})
+	if err != nil {
+		return ""
+	}
+	return digest
+}

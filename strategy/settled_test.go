@@ -1,0 +1,49 @@
+package strategy
+
+import (
+	"testing"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+func TestSettledIsWhatAnotherRunWouldFind(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		with func(d *Decision, last *Attempt, inv *Inventory)
+		want bool
+	}{
+		{"every rung is impossible", func(*Decision, *Attempt, *Inventory) {}, true},
+		{"a bound was reached", func(d *Decision, _ *Attempt, _ *Inventory) { d.Skipped = nil }, false},
+		{"the host ran out", func(_ *Decision, last *Attempt, _ *Inventory) { last.Diagnosis.Cause = cause.HostOOM }, false},
+		{"another process is there", func(_ *Decision, _ *Attempt, inv *Inventory) { inv.Device.Others = 1 << 30 }, false},
+		{"the host is too small for an offload", func(d *Decision, _ *Attempt, _ *Inventory) { d.Skipped[0].Passing = true }, false},
+		{"a checkpoint binds the plan", func(_ *Decision, _ *Attempt, inv *Inventory) { inv.Checkpoint = "ckpt-1" }, false},
+		{"somebody stopped it", func(_ *Decision, last *Attempt, _ *Inventory) { last.StopSignal = 15 }, false},
+		{"it trained", func(d *Decision, _ *Attempt, _ *Inventory) { d.Outcome = Trained }, false},
+	} {
+		d := Decision{Outcome: Exhausted, Code: CodeExhausted, Skipped: []Skip{{Rung: RungShard, Reason: "there is one rank"}}}
+		last, inv := Attempt{Diagnosis: Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}, Inventory{Device: memory.Device{Total: 80 << 30}}
+		c.with(&d, &last, &inv)
+		if got := Settled(d, last, inv); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// What keeps an offload from being tried today may be gone tomorrow, a setting that the job
+// does not have is not there then either.
+func TestHostMemoryMayBeThereTomorrow(t *testing.T) {
+	held := int64(8 << 30)
+	s := &situation{
+		job:       Job{Ranks: 1, LocalRanks: 1, Knobs: map[Knob]Range{OffloadActivations: {Values: []Value{"none", "cpu"}}}},
+		plan:      Plan{OffloadActivations: "none"},
+		inventory: Inventory{HostAvailable: 1 << 30},
+		diagnosis: Diagnosis{Cause: cause.CUDAOOM, Figures: cause.Figures{Allocated: &held}},
+	}
+	for rung, want := range map[Rung]bool{RungOffloadActivations: true, RungShard: false} {
+		if _, skip := s.consider(rung, phaseFilter{}); skip == nil || skip.Passing != want {
+			t.Errorf("%s: %+v, want passing %v", rung, skip, want)
+		}
+	}
+}
