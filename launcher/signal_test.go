@@ -20,6 +20,7 @@ func TestTheVerdictDoesNotWaitForTheRanks(t *testing.T) {
 		code    int
 		says    string
 	}{
+		{&Signal{Number: syscall.SIGHUP}, strategy.Stopped, 129, "stopped by SIGHUP"},
 		{&Signal{Number: syscall.SIGTERM}, strategy.Stopped, 143, "stopped by SIGTERM"},
 		{&Signal{Number: syscall.SIGTERM, Notice: "SIGUSR1"}, strategy.Retry, strategy.CodeRetry, "after the notice SIGUSR1 no attempt is started"},
 	} {

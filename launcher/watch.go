@@ -72,7 +72,7 @@ func (w *watch) run(ctx context.Context) error {
 			cancelled = nil
 			w.evidence.StopSignal = signalled(ctx)
 			w.failed = errors.Join(w.failed, w.draft())
-			w.stop(w.evidence.StopSignal, w.launcher.Graces.User)
+			w.stop(forRanks(w.evidence.StopSignal), w.launcher.Graces.User)
 		case <-w.look.C:
 			w.judge()
 		case <-w.hold.over.C:
@@ -195,6 +195,15 @@ func (w *watch) tell(text string) {
 	if text != "" {
 		w.failed = errors.Join(w.failed, w.launcher.Store.Append(Noticed{Text: text}))
 	}
+}
+
+// forRanks is the signal that ends ranks when gpurun is stopped by another one: jobs that
+// save their state at the end wait for SIGTERM, and have no handler for SIGHUP.
+func forRanks(signal int) int {
+	if signal == int(syscall.SIGHUP) {
+		return int(syscall.SIGTERM)
+	}
+	return signal
 }
 
 // stop ends the ranks, once; the facts keep flowing meanwhile.

@@ -189,11 +189,11 @@ func (s *situation) losesTooMuch() bool {
 
 // Interrupted is the decision that a signal makes: the run ends, and its state is kept.
 func Interrupted(signal int) Decision {
-	code, name := 143, "SIGTERM"
-	if signal == 2 {
-		code, name = 130, "SIGINT"
+	name := map[int]string{sigHUP: "SIGHUP", sigINT: "SIGINT"}[signal]
+	if name == "" {
+		signal, name = sigTERM, "SIGTERM"
 	}
-	return Decision{Rule: "stopped", Outcome: Stopped, Code: code, Reason: "stopped by " + name}
+	return Decision{Rule: "stopped", Outcome: Stopped, Code: 128 + signal, Reason: "stopped by " + name}
 }
 
 func interrupted(s *situation) Decision {

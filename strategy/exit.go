@@ -2,6 +2,8 @@ package strategy
 
 // The signals that say something about a cause.
 const (
+	sigHUP  = 1
+	sigINT  = 2
 	sigILL  = 4
 	sigTRAP = 5
 	sigABRT = 6
@@ -11,6 +13,7 @@ const (
 	sigSEGV = 11
 	sigPIPE = 13
 	sigALRM = 14
+	sigTERM = 15
 	sigXCPU = 24
 	sigXFSZ = 25
 	sigSYS  = 31

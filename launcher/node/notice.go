@@ -151,7 +151,7 @@ func (s *Signals) terminate() {
 	s.mu.Unlock()
 	switch {
 	case ask == nil:
-		s.stop(unix.SIGTERM, unix.SIGTERM, false)
+		s.stop(unix.SIGTERM, false)
 	case known == nil:
 		s.owner.Go(func() { s.learn(ask) })
 	}
@@ -166,7 +166,7 @@ func (s *Signals) learn(ask func(context.Context) bool) {
 	if ask(bounded) {
 		s.announce(PreemptionNotice, unix.SIGTERM)
 	} else {
-		s.stop(unix.SIGTERM, unix.SIGTERM, false)
+		s.stop(unix.SIGTERM, false)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

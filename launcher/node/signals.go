@@ -103,10 +103,8 @@ func (s *Signals) handle(sig unix.Signal, hurry bool) {
 	switch sig {
 	case unix.SIGTERM:
 		s.terminate()
-	case unix.SIGINT:
-		s.stop(sig, sig, hurry)
-	case unix.SIGHUP:
-		s.stop(unix.SIGTERM, sig, false)
+	case unix.SIGINT, unix.SIGHUP:
+		s.stop(sig, hurry)
 	case unix.SIGQUIT:
 		s.tellState()
 	case unix.SIGUSR1, unix.SIGUSR2:
@@ -125,8 +123,8 @@ func (s *Signals) handle(sig unix.Signal, hurry bool) {
 	}
 }
 
-// stop asks the run to end as for the signal as; reason is the one that came.
-func (s *Signals) stop(as, reason unix.Signal, hurry bool) {
+// stop asks the run to end, for the signal that came.
+func (s *Signals) stop(reason unix.Signal, hurry bool) {
 	s.mu.Lock()
 	first := !s.stopped
 	s.stopped = true
@@ -139,8 +137,8 @@ func (s *Signals) stop(as, reason unix.Signal, hurry bool) {
 	if hurry && share != nil {
 		share(unix.SIGKILL)
 	}
-	cause := &launcher.Signal{Number: as}
-	if as == unix.SIGTERM {
+	cause := &launcher.Signal{Number: reason}
+	if reason != unix.SIGINT {
 		cause.Notice = s.stopsFor() // the end that was announced
 	}
 	s.cancel(cause)

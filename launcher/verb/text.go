@@ -33,7 +33,7 @@ const runStatus = `   0    trained
    70   a bug in gpurun
    74   the run directory cannot be written
    75   try again later
-   130  stopped by SIGINT; 143 by SIGTERM`
+   129  stopped by SIGHUP; 130 by SIGINT, 143 by SIGTERM`
 
 // status are the exit codes of the verbs that start nothing.
 func status(done string) string {
@@ -47,7 +47,7 @@ const doctorStatus = `   0    nothing keeps jobs from training; there may be war
    1    there is a problem: a line with ✗
    2    usage or configuration
    70   a bug in gpurun
-   130  stopped by SIGINT; 143 by SIGTERM`
+   129  stopped by SIGHUP; 130 by SIGINT, 143 by SIGTERM`
 
 // ExitStatus are the exit codes of a verb, a line each.
 func ExitStatus(verb string) string { return exitStatus[verb] }
