@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )

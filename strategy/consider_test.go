@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 

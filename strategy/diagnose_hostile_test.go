@@ -2,11 +2,9 @@ package strategy
 
 import (
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
-	"time"
 
+	"github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
@@ -14,15 +12,7 @@ import (
 // which each ends for another cause or is stopped for one that does, none ran out of
 // memory. GPURUN_SEED repeats a run.
 func TestHostileTextOnManyRanks(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("GPURUN_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("GPURUN_SEED=%d", seed)
-	random := rand.New(rand.NewPCG(seed, 2))
+	random := rand.New(rand.NewPCG(testseed.Of(t), 2))
 	texts := []string{oomTop, oomForward, oomCrowded, oomHuge, kernelOOM, "MemoryError\n", "epoch 3 of 10\n", "step 7 loss 0.3\n", "KeyError: 'x'\n", "\n"}
 	words := []cause.Exception{
 		keyError, {Class: "ValueError", Message: "bad row: " + oomTop}, {Class: "RuntimeError", Message: "CUDA error: device-side assert triggered"},

@@ -60,6 +60,7 @@ var mayImport = map[string][]string{
 	"launcher/private":     {},
 	"launcher/ranklog":     {"launcher/private"},
 	"launcher/terminal":    {},
+	"launcher/testseed":    {},
 	"launcher/live":        {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/output", "launcher/private", "launcher/runs", "strategy"},
 	"launcher/metrics":     {"launcher", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "launcher/ranklog", "launcher/snapshot", "strategy", "strategy/memory", "strategy/cause"},

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/testseed"
 )
 
 // endings are jobs whose ends gpurun is killed at: each writes "began" and "done" into runs.
@@ -20,27 +22,18 @@ var endings = map[string]string{
 	"lives on a little":     "echo done >>runs; sleep 0.1",
 }
 
-// numberFrom is a variable's number, or another one.
-func numberFrom(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // TestKillsAroundTheEnd kills gpurun at random times around a job's end and starts it
 // again. A job whose ranks were seen to end never trains again, and one that was cut off
 // before is never called trained. GPURUN_KILLS is the number of kills, GPURUN_SEED where
 // their times come from.
 func TestKillsAroundTheEnd(t *testing.T) {
-	kills, seed := numberFrom(t, "GPURUN_KILLS", 6), numberFrom(t, "GPURUN_SEED", 24)
-	t.Logf("GPURUN_SEED=%d", seed)
+	kills, seed := uint64(6), testseed.Of(t)
+	if text := os.Getenv("GPURUN_KILLS"); text != "" {
+		var err error
+		if kills, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
 	program := build(t)
 	var mu sync.Mutex
 	wrong, seen := 0, 0

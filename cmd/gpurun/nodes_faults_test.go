@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -40,8 +41,8 @@ func TestNodesOutliveFaults(t *testing.T) {
 		return n
 	}
 	campaigns := number("GPURUN_CAMPAIGNS", 6)
-	faults, seed := (number("GPURUN_FAULTS", 30)+campaigns-1)/campaigns, number("GPURUN_SEED", uint64(time.Now().UnixNano()))
-	t.Logf("GPURUN_SEED=%d GPURUN_CAMPAIGNS=%d", seed, campaigns)
+	faults, seed := (number("GPURUN_FAULTS", 30)+campaigns-1)/campaigns, testseed.Of(t)
+	t.Logf("GPURUN_CAMPAIGNS=%d", campaigns)
 	var mu sync.Mutex
 	all, starts := map[string]int{}, 0
 	t.Run("campaign", func(t *testing.T) {

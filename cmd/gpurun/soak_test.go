@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/testseed"
 )
 
 // soakTrainer has a loader worker, one in its own session without an environment,
@@ -49,9 +51,7 @@ func TestSoak(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := json.NewDecoder(bufio.NewReader(out))
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	chance := rand.New(rand.NewPCG(seed, 0))
+	chance := rand.New(rand.NewPCG(testseed.Of(t), 0))
 	var warm, last usage
 	n := 0
 	for events.More() {

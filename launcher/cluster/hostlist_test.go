@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 )
 
 // readVectors returns what Slurm makes of each list, nil names with ok false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 )
 
 func TestExpand(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -29,17 +29,11 @@ const campaigns = 20
 
 var seeds atomic.Uint64
 
-// chance is where a test's random choices come from: GPURUN_SEED where that is set, the
-// clock else, and another one each time that a test is repeated.
+// chance is where a test's random choices come from: another seed each time that a test is
+// repeated.
 func chance(t *testing.T) *rand.Rand {
 	t.Helper()
-	seed, err := strconv.ParseUint(os.Getenv("GPURUN_SEED"), 10, 64)
-	if err != nil {
-		seed = uint64(time.Now().UnixNano())
-	}
-	seed += seeds.Add(1) - 1
-	t.Logf("GPURUN_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
+	return rand.New(rand.NewPCG(testseed.Of(t)+seeds.Add(1)-1, 0))
 }
 
 // killed is what a store and ranks panic with when gpurun is killed.

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpurun/gpurun/launcher"
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy"
 )
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 )
 
 // noSecrets are arguments and variables as frameworks have them: Trainer, TRL,
@@ -313,6 +315,14 @@ func BenchmarkJSON(b *testing.B) {
 	b.SetBytes(int64(len(line)))
 	for b.Loop() {
 		m.JSON(line)
+	}
+}
+
+// A secret with commas and an equals sign is no list of settings.
+func TestSecretsAreNoLists(t *testing.T) {
+	m := New([]string{"train.py", "+dyslbd_db_token=N5,8,i=!OD4B"}, nil)
+	if got := m.Text("bad value N5,8,i=!OD4B"); got != "bad value ***" {
+		t.Error(got)
 	}
 }
 

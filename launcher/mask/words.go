@@ -44,11 +44,15 @@ func maskWord(word string, found func(string)) string {
 	return maskText(word, prose, found)
 }
 
-// isList reports whether a value starts with a word as lists of settings do, and
-// not with a secret that has a comma in it.
+// isList reports whether a value consists of words, numbers and paths, as lists of settings
+// do, and is no secret that has commas in it.
 func isList(value string) bool {
-	first, _, _ := strings.Cut(value, ",")
-	return isWord(first) || trivial(first)
+	for _, part := range strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(",;&=:", r) }) {
+		if part = strings.Trim(part, ` "'{}[]`); !isWord(part) && !trivial(part) {
+			return false
+		}
+	}
+	return true
 }
 
 // isOption reports whether a word is an option, and so no option's value. What

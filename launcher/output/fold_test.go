@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpurun/gpurun/launcher/mask"
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 )
 
 const (

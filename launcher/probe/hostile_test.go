@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -215,15 +216,7 @@ func hostileRuns(t *testing.T) int {
 // TestHostileText: of random mixes of such texts, whatever the end, none is taken for an
 // out-of-memory error. GPURUN_SEED repeats a run.
 func TestHostileText(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("GPURUN_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("GPURUN_SEED=%d", seed)
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := rand.New(rand.NewPCG(testseed.Of(t), 1))
 	for i := range hostileRuns(t) {
 		quoted := pick(random, quotations)
 		text := quotations[quoted]

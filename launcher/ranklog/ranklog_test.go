@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 )
 
 var cutPattern = regexp.MustCompile(`\n\[gpurun: +(\d+) bytes cut out here\]\n`)

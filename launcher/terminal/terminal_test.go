@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 )
 
 func TestLine(t *testing.T) {

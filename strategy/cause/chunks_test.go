@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 )
 
 // pieces are what training logs are made of, in an order that no job would

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/gpurun/gpurun/launcher/testseed"
 )
 
 const gb = 1e9

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rootEntries are what may lie in the repository's root.
+var rootEntries = []string{
+	".ci", ".gitattributes", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
+	"cmd", "docs", "examples", "go.mod", "go.sum", "launcher", "recipes", "strategy",
+}
+
+// What a tool or a test leaves in the root, such as a train.toml, is not committed with the
+// next change.
+func TestRootHasNoStrayFiles(t *testing.T) {
+	cmd := osexec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+	cmd.Dir = filepath.Join("..", "..")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skipf("this is no clone: %v", err)
+	}
+	for _, stray := range strayFiles(strings.Split(strings.TrimRight(string(out), "\x00"), "\x00")) {
+		t.Errorf("%s does not belong in the root", stray)
+	}
+	if got := strayFiles([]string{"go.mod", "c.yaml", "cmd/gpurun/main.go", "out/x"}); !slices.Equal(got, []string{"c.yaml", "out"}) {
+		t.Errorf("stray files: %q", got)
+	}
+}
+
+// strayFiles are the entries of the root, by the paths of all files, that may not be there.
+func strayFiles(paths []string) []string {
+	entries := map[string]bool{}
+	for _, path := range paths {
+		entry, _, _ := strings.Cut(path, "/")
+		entries[entry] = true
+	}
+	maps.DeleteFunc(entries, func(entry string, _ bool) bool { return slices.Contains(rootEntries, entry) })
+	return slices.Sorted(maps.Keys(entries))
+}
+
+// A package whose tests use rapid imports launcher/testseed, which gives them a fixed seed.
+func TestRandomTestsHaveAFixedSeed(t *testing.T) {
+	random, fixed := map[string]bool{}, map[string]bool{}
+	for _, room := range []string{"cmd", "launcher", "recipes", "strategy"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", room), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+			if err != nil {
+				return err
+			}
+			for _, i := range f.Imports {
+				random[filepath.Dir(path)] = random[filepath.Dir(path)] || i.Path.Value == `"pgregory.net/rapid"`
+				fixed[filepath.Dir(path)] = fixed[filepath.Dir(path)] || i.Path.Value == `"`+module+`launcher/testseed"`
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := 0
+	for dir, is := range random {
+		if is {
+			found++
+		}
+		if is && !fixed[dir] {
+			t.Errorf("%s: its tests use rapid, and none imports launcher/testseed", dir)
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d packages use rapid", found)
+	}
+}
