@@ -18,6 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/nodes"
 	"github.com/gpurun/gpurun/launcher/pipeline"
@@ -139,7 +140,9 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 // launch opens the run directory and runs the job in it.
 func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time, part *nodes.Part) (launcher.Verdict, error) {
 	place := search(p, own)
-	place.Settled = p.settled(ctx)
+	place.Settled = func(d launcher.Decided) bool {
+		return p.Unchanged(ctx, manual.Version(), d.Conditions, d.Inventory, p.DeviceOf(p.nvml.Baseline(p.Environ().Words(), p.GPUs(), 0).Level))
+	}
 	dir, err := place.Find()
 	if err != nil {
 		return launcher.Verdict{}, err

@@ -16,7 +16,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/nodes"
 	"github.com/gpurun/gpurun/launcher/output"
-	"github.com/gpurun/gpurun/strategy"
 )
 
 // A wiring is what the parts of a launch have to know of a prepared job.
@@ -51,7 +50,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
 		},
 		launcher: launcher.Launcher{
-			Policy: p.Policy(), Job: p.StrategyJob(), Accelerator: p.Accelerator(), Recipe: p, Conditions: p.conditions, HangTimeout: launch.HangTimeout, Stalls: launch.Stalls,
+			Policy: p.Policy(), Job: p.StrategyJob(), Accelerator: p.Accelerator(), Recipe: p, Conditions: p.Conditions(manual.Version()), HangTimeout: launch.HangTimeout, Stalls: launch.Stalls,
 			Graces: launcher.Graces{User: launch.ShutdownTimeout, Failure: node.FailureGrace},
 		},
 		node: node.Options{
@@ -84,22 +83,6 @@ func search(p *prepared, own job.Own) journal.Search {
 	s := searchOf(&j, own)
 	s.Scheduler, s.Restart, s.Digest, s.Files = p.Scheduler(), p.Restarts(), p.Digest, p.Inputs()
 	return s
-}
-
-// conditions is the digest of what a run's end rests on.
-func (p *prepared) conditions(ctx context.Context, inv strategy.Inventory) string {
-	return p.Conditions(ctx, manual.Version(), inv)
-}
-
-// settled reports whether a run that found no plan that fits would find none today: under
-// the same conditions, and with no more room.
-func (p *prepared) settled(ctx context.Context) func(launcher.Decided) bool {
-	return func(d launcher.Decided) bool {
-		now := d.Inventory
-		now.Accelerator, now.Device = p.Accelerator(), p.DeviceOf(p.nvml.Baseline(p.Environ().Words(), p.GPUs(), 0).Level)(ctx)
-		then := d.Inventory.Device
-		return now.Device.Total-now.Device.Others <= (then.Total-then.Others)/100*101 && p.conditions(ctx, now) == d.Conditions
-	}
 }
 
 // searchOf is the part of it that is known before the job is prepared.

@@ -6,12 +6,25 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // Conditions is a digest of what decides whether the job fits into memory: its code and
 // settings, the versions of gpurun and of packages, the policy and the device. It is empty
 // where not all of it can be known, as what a shell script runs.
-func (p *Prepared) Conditions(ctx context.Context, version string, inv strategy.Inventory) (digest string) {
+func (p *Prepared) Conditions(version string) func(context.Context, strategy.Inventory) string {
+	return func(ctx context.Context, inv strategy.Inventory) string { return p.conditions(ctx, version, inv) }
+}
+
+// Unchanged reports whether the conditions are those of a run before, with no more room on
+// the device than there was then.
+func (p *Prepared) Unchanged(ctx context.Context, version, digest string, then strategy.Inventory, device func(context.Context) memory.Device) bool {
+	now := strategy.Inventory{Accelerator: p.Accelerator(), Device: device(ctx)}
+	room, had := now.Device.Total-now.Device.Others, then.Device.Total-then.Device.Others
+	return room <= had/100*101 && p.conditions(ctx, version, now) == digest
+}
+
+func (p *Prepared) conditions(ctx context.Context, version string, inv strategy.Inventory) (digest string) {
 	if p.unpinned != nil {
 		p = p.unpinned // those words name the run
 	}
