@@ -79,7 +79,7 @@ func TestTransformersRescueKeepsTrainLoss(t *testing.T) {
 			untouched := resultOf(t, runLine(t, dir, python, arguments...))
 			for _, flags := range [][]string{nil, {"--never", "checkpointing", "--never", "precision"}} {
 				words := append(append([]string{"--fresh", "--run-dir", filepath.Join(t.TempDir(), "run"), "--device-memory", untouched.ceiling(.7)}, flags...), python)
-				l := runUnder(t, dir, words, arguments)
+				l := runUnder(t, dir, onCPU, words, arguments)
 				v := l.verdict
 				if v.Outcome != strategy.Trained {
 					refused := slices.ContainsFunc(v.Attempts[0].Skipped, func(s strategy.Skip) bool {
@@ -109,12 +109,15 @@ type launched struct {
 	verdict   launcher.Verdict
 }
 
+// falseEffect are words that nothing here deserves.
+var falseEffect = regexp.MustCompile("did not take effect|gpurun reads accumulation")
+
 // runUnder runs a job under gpurun, whatever its verdict is.
-func runUnder(t *testing.T, dir string, words, line []string) (l launched) {
+func runUnder(t *testing.T, dir string, environ, words, line []string) (l launched) {
 	t.Helper()
 	cmd := osexec.CommandContext(t.Context(), binary(t), append(slices.Clone(words), line...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), onCPU...)
+	cmd.Env = append(os.Environ(), environ...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); cmd.ProcessState == nil {
@@ -166,10 +169,10 @@ func TestNanoGPTIsRescuedOutOfItsEvaluation(t *testing.T) {
 				line = append(line, "--block_size=32")
 			}
 			words := []string{"--run-dir", filepath.Join(dir, "untouched"), python}
-			untouched := runUnder(t, dir, words, line)
+			untouched := runUnder(t, dir, onCPU, words, line)
 			words = []string{"--fresh", "--never", "checkpointing", "--never", "precision", "--run-dir", filepath.Join(dir, "run"),
 				"--device-memory", resultOf(t, untouched.out).ceiling(test.share), python}
-			rescued := runUnder(t, dir, words, line)
+			rescued := runUnder(t, dir, onCPU, words, line)
 			v := rescued.verdict
 			if v.Outcome != strategy.Trained || len(v.Attempts) < 2 {
 				t.Fatalf("%s after %d attempts: %s", v.Outcome, len(v.Attempts), v.Reason)
@@ -182,7 +185,7 @@ func TestNanoGPTIsRescuedOutOfItsEvaluation(t *testing.T) {
 				t.Errorf("losses (-untouched +rescued):\n%s", diff)
 			}
 			for _, l := range []launched{untouched, rescued} {
-				if at := regexp.MustCompile("did not take effect|gpurun reads accumulation").FindString(l.errs); at != "" {
+				if at := falseEffect.FindString(l.errs); at != "" {
 					t.Errorf("gpurun says that the accumulation %s:\n%s", at, l.errs)
 				}
 			}

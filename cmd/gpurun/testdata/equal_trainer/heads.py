@@ -1,4 +1,4 @@
-"""Small transformers with random weights and without dropout, trained by the Trainer with SGD.
+"""Small transformers with random weights, trained by the Trainer with SGD.
 
 What it prints last is the loss of the training, and how much memory it had before the first
 forward and at the end of one: of the GPU, or of the process's data where there is none.
@@ -35,13 +35,14 @@ class Options:
     layers: int = field(default=2)
     length: int = field(default=16)
     samples: int = field(default=96)
+    dropout: float = field(default=0.0)
     padded: bool = field(default=False, metadata={"help": "samples of several lengths"})
 
 
 def encoder(o):
     return BertConfig(
         vocab_size=VOCABULARY, hidden_size=o.width, num_hidden_layers=o.layers, num_attention_heads=4, intermediate_size=4 * o.width,
-        max_position_embeddings=o.length, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=LABELS,
+        max_position_embeddings=o.length, hidden_dropout_prob=o.dropout, attention_probs_dropout_prob=o.dropout, num_labels=LABELS,
     )
 
 
