@@ -11,7 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -162,6 +164,52 @@ func (e *equalTrial) check(t *testing.T) {
 		t.Errorf("offered as %s: %s", e.offer.Training, e.offer.Reason)
 	case e.label == unproven && e.offer.Training == strategy.Exact || e.label == notOffered && offered:
 		t.Errorf("offered as %s: %s", e.offer.Training, e.offer.Reason)
+	}
+}
+
+// What the process of a job sees of its batches decides whether a plan is still exact: all of
+// one shape without padding, or not.
+func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
+	python := torchPython(t)
+	dir, err := filepath.Abs(filepath.Join("testdata", "equal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]strategy.Training{
+		"mean":                strategy.Exact,
+		"endless_iterator":    strategy.Exact,
+		"einsum_attention":    strategy.Exact,
+		"ignored_labels":      strategy.Average,
+		"padded_without_mask": strategy.Average,
+		"last_batch_shorter":  strategy.Average,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &equalTrial{name: name}
+			e.survey(t, dir, python)
+			run := filepath.Join(t.TempDir(), "run")
+			l := runUnder(t, dir, append(onCPU, "PYTHONDONTWRITEBYTECODE=1", "XDG_STATE_HOME="+t.TempDir()), []string{"--run-dir", run, python}, []string{name + ".py"})
+			if l.verdict.Outcome != strategy.Trained {
+				t.Fatalf("%s: %s", l.verdict.Outcome, l.verdict.Reason)
+			}
+			events, err := journal.Read(run)
+			if err != nil {
+				t.Fatal(err)
+			}
+			history := []strategy.Attempt{{Plan: e.job.Written}}
+			for _, event := range events {
+				if ended, is := event.(launcher.Ended); is {
+					history[0].Loss = ended.Evidence.Loss()
+				}
+			}
+			plan := e.job.Written
+			for k, pair := range e.offer.Changed {
+				plan = plan.With(strategy.Plan{k: pair[1]})
+			}
+			if class, reason := e.job.Training(plan, history); class != want || e.offer.Training != strategy.Exact {
+				t.Errorf("%s before the run, then %s: %s; the process said %+v", e.offer.Training, class, reason, history[0].Loss)
+			}
+		})
 	}
 }
 
