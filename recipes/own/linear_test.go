@@ -104,6 +104,24 @@ C#1(args.batch_size).run(args)
 		"training loops": func(n int) string {
 			return "def step(loss):\n    loss.backward(); optimizer.step()\n" + each(n, "for i, x in enumerate(loader):\n    step(x / args.accum)\n    if i % args.accum == 0:\n        scheduler.step()\n")
 		},
+		"losses": func(n int) string {
+			return each(n, `class M#1(nn.Module):
+    def forward(self, x, y):
+        self.queue = torch.cat([self.queue, x])
+        loss = F.cross_entropy(self.a(x), y) + torch.randn(1)
+        return loss
+def train#1(model):
+    for x, y in loader:
+        loss = model(x, y) / args.accum
+        loss.backward()
+        ema.update(model)
+        optimizer.step()
+train#1(M#1())
+`)
+		},
+		"a long loop": func(n int) string {
+			return "for x, y in loader:\n" + each(n, "    a#1 = a#2 @ b#3.t() + x * 2\n") + "    loss = F.mse_loss(a5, y)\n    loss.backward()\n    optimizer.step()\n"
+		},
 		"nested calls": func(n int) string { return each(n, "g(g(g(g(g(a % #1, b / 2)))))\n") },
 		"folders": func(n int) string {
 			return "def f():\n" + each(n, "    if not os.path.exists(d):\n        os.makedirs(args.out)\n") + "f()\n"
