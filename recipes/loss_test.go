@@ -65,3 +65,36 @@ reason = "divided"
 		t.Errorf("%v", err)
 	}
 }
+
+// TestMethodsWithStatisticsAreNotExact: a method that has statistics over a micro batch is
+// equal on average only, whatever the framework divides.
+func TestMethodsWithStatisticsAreNotExact(t *testing.T) {
+	all, err := recipes.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		recipe string
+		argv   []string
+		files  map[string][]byte
+		script string
+		want   strategy.Training
+	}{
+		{"llama-factory", []string{"launcher.py", "sft.yaml"}, map[string][]byte{"sft.yaml": []byte("stage: sft\n")}, "", strategy.Exact},
+		{"llama-factory", []string{"launcher.py", "kto.yaml"}, map[string][]byte{"kto.yaml": []byte("stage: kto\n")}, "", strategy.Average},
+		{"axolotl", []string{"-m", "axolotl.cli.train", "a.yaml"}, map[string][]byte{"a.yaml": []byte("micro_batch_size: 1\n")}, "", strategy.Exact},
+		{"trl", []string{"train.py"}, nil, "from trl import SFTTrainer\n", strategy.Exact},
+		{"trl", []string{"train.py"}, nil, "from trl import KTOTrainer\n", strategy.Average},
+		{"ms-swift", []string{"rlhf.py", "--rlhf_type", "kto"}, nil, "", strategy.Average},
+		{"ms-swift", []string{"rlhf.py", "--rlhf_type", "dpo"}, nil, "", strategy.Exact},
+	} {
+		for _, r := range all {
+			if r.Name != test.recipe {
+				continue
+			}
+			if got := r.LossOf(recipes.Command{Argv: test.argv, Files: test.files, Script: []byte(test.script)}).Known(); got.Class != test.want {
+				t.Errorf("%s %q: %+v, want %s", test.recipe, test.argv, got, test.want)
+			}
+		}
+	}
+}

@@ -82,8 +82,8 @@ func TestLossDividedByTheNamedAccumulation(t *testing.T) {
 // loss and could not be read.
 func TestLossOfUnreadCode(t *testing.T) {
 	defer func(before time.Duration) { readingBudget = before }(readingBudget)
-	readingBudget = time.Nanosecond
-	_, p := ownScript(t, map[string]string{"train.py": "from transformers import HfArgumentParser, Trainer, TrainingArguments\nHfArgumentParser(TrainingArguments)\nclass Mine(Trainer):\n    def compute_loss(self, model, inputs):\n        pass\n"},
+	readingBudget = time.Millisecond
+	_, p := ownScript(t, map[string]string{"train.py": "from transformers import HfArgumentParser, Trainer, TrainingArguments\nHfArgumentParser(TrainingArguments)\nclass Mine(Trainer):\n    def compute_loss(self, model, inputs):\n        pass\n" + strings.Repeat("def more(x):\n    x = x + 1\n    return more(x)\n", 4000)},
 		"train.py", "--output_dir", "out")
 	if got := p.StrategyJob().Loss; p.RecipeName() != "hf-trainer" || got.Class != strategy.Average || !strings.Contains(got.Reason, "was not read") {
 		t.Errorf("%s, %+v", p.RecipeName(), got)

@@ -18,6 +18,10 @@ var (
 	inType    = format.Versions{"transformers": "<5"}
 )
 
+// loadsAsSaved are the recipes whose framework loads a model in the type that it was saved in
+// where no argument says another (LLaMA-Factory: model/patcher.py).
+var loadsAsSaved = []string{"llama-factory"}
+
 // doubtPrecision forgets a precision that is assumed, and that the job's code may change.
 // What a process says of it counts.
 func (r Resolved) doubtPrecision(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
@@ -26,7 +30,7 @@ func (r Resolved) doubtPrecision(plan strategy.Plan, knobs map[strategy.Knob]str
 	if own.Absent != "" || r.recipe.Knobs[strategy.Precision].Own || !told && plan[strategy.Precision] != "fp32" {
 		return
 	}
-	if !slices.ContainsFunc(r.sources(), func(f format.Source) bool {
+	if !slices.Contains(loadsAsSaved, r.recipe.Name) && !slices.ContainsFunc(r.sources(), func(f format.Source) bool {
 		return casts.Match(f.Text) || told && autocasts.Match(f.Text) || inType.Outside(r.command.Packages) != "" && loads.Match(f.Text)
 	}) {
 		return

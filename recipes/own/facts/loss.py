@@ -841,7 +841,7 @@ class Loss(Training):
             if re.search(r"scaler", name, re.I) and name not in ("GradScaler", "get_grad_scaler"):
                 found += [(c.args[0], s, "backward", c) for c, s in calls if len(c.args) > 1 and re.search("loss", text(c.args[0]), re.I)]
         for scope in self.live:
-            if scope.name in ("training_step", "compute_loss") and scope.cls:
+            if scope.name in ("training_step", "compute_loss", "loss") and scope.cls and any(c["bases"] for c in self.classes.get(scope.cls, [])):
                 found += [(r, scope, scope.name, r) for r in scope.returns]
             elif scope.name == "forward" and scope.cls:
                 found += [(r, scope, "forward", r) for r in scope.returns if re.search(r"loss", text(r), re.I)]
@@ -858,7 +858,7 @@ class Loss(Training):
             elif isinstance(node, (ast.Tuple, ast.List)):
                 node = next((e for e in node.elts if re.search("loss", text(e), re.I)), node)
             one = self.loss(node, scope)
-            if one is None or one["kind"] == "free" or one["kind"] == "data" and root in ("forward", "training_step", "compute_loss") and not re.search("loss", text(node), re.I):
+            if one is None or one["kind"] == "free" or one["kind"] == "data" and root in ("forward", "training_step", "compute_loss", "loss") and not re.search("loss", text(node), re.I):
                 continue
             if one["kind"] == "data" and isinstance(node, ast.Name) and scope.has(node.id) and node.id not in scope.assigned:
                 one = dict(one, kind="handed")
