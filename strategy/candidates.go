@@ -213,7 +213,7 @@ func (s *situation) group(p, origin Plan, classes *classifier) int {
 		return groupUnasked + g/groupHost
 	case differs(Precision):
 		g += 2
-	case class == Average && s.policy.exactFirst():
+	case class == Average && s.policy.ExactFirst():
 		g++
 	}
 	return g

@@ -53,9 +53,11 @@ const (
 	Tree       Prefer = "tree"
 )
 
-// exactFirst reports whether a plan that trains the same is preferred to a faster one that
+// ExactFirst reports whether a plan that trains the same is preferred to a faster one that
 // is equal on average.
-func (p Policy) exactFirst() bool { return p.Prefer != Speed && p.Prefer != Tree }
+func (p Policy) ExactFirst() bool {
+	return p.Prefer != Speed && p.Prefer != Tree && p.Mode != Ladder
+}
 
 // Numerics is how far a plan may change what is computed.
 type Numerics string

@@ -14,6 +14,8 @@ type Recalled struct {
 	Plan Plan   `json:"plan"`
 	// Changed is how it differs from the job as written.
 	Changed Changes `json:"changed"`
+	// Training is what it does to the training, by what was seen when it fitted.
+	Training Training `json:"training,omitempty"`
 	// At is when it fitted, and Age how long before this run began that was.
 	At  time.Time `json:"at"`
 	Age Seconds   `json:"age_seconds"`
@@ -49,6 +51,9 @@ func (r Recalled) In(place *time.Location) string {
 		default:
 			words = append(words, fmt.Sprintf("%s %s", pair[1], k.Short()))
 		}
+	}
+	if r.Training == Average {
+		words = append(words, r.Training.Words(""))
 	}
 	if r.Peak > 0 && r.Room > 0 {
 		words = append(words, "peak "+portion(r.Peak, r.Room))

@@ -62,6 +62,11 @@ func (t Training) Weaker(than Training) bool {
 	return slices.Index(weakness, t) > max(slices.Index(weakness, than), 0)
 }
 
+// Compare orders two classes, the stronger first; one that is not known counts as exact.
+func (t Training) Compare(other Training) int {
+	return max(slices.Index(weakness, t), 0) - max(slices.Index(weakness, other), 0)
+}
+
 // Words are what people are told of a class and what it rests on: "equal on average: the
 // batches are padded".
 func (t Training) Words(reason string) string {

@@ -43,6 +43,9 @@ type Fit struct {
 // A Tried is how one plan ended when it last ran.
 type Tried struct {
 	Plan strategy.Plan `json:"plan"`
+	// Training is what the plan does to the training, by all that its run saw; empty where an
+	// earlier version has written it.
+	Training strategy.Training `json:"training,omitempty"`
 	// Fitted: the job trained to its end with it. Otherwise it ran out of memory.
 	Fitted bool `json:"fitted"`
 	// Room is the memory that each rank had on its device, in bytes; Peak what it held of
@@ -73,11 +76,11 @@ func (f Fit) plan(p strategy.Plan) int {
 }
 
 // Begins reports whether a run of the job as it is written begins with a plan: the newest one
-// that fitted, where the one as written ran out of memory.
+// of the strongest class that fitted, where the one as written ran out of memory.
 func (f Fit) Begins(written, plan strategy.Plan) bool {
 	at := f.plan(f.Written)
-	newest := slices.IndexFunc(f.Tried, func(t Tried) bool { return t.Fitted })
-	return equal(f.Written, written) && at >= 0 && !f.Tried[at].Fitted && newest >= 0 && equal(f.Tried[newest].Plan, plan)
+	fitted := f.fitted(strategy.Policy{}, strategy.Job{Written: f.Written})
+	return equal(f.Written, written) && at >= 0 && !f.Tried[at].Fitted && len(fitted) > 0 && equal(f.Tried[fitted[0]].Plan, plan)
 }
 
 // equal plans set the same knobs to the same values.

@@ -97,17 +97,20 @@ func (r *Remembered) choose(f Fit, today Today) {
 	if today.Fits != nil && today.Fits(past, f.Written, today.Inventory.Device) {
 		return
 	}
-	for i, t := range f.Tried {
-		if !t.Fitted {
-			continue
-		}
+	exact := today.exactFits(f, r.Sure)
+	for _, i := range f.fitted(today.Policy, today.Job) {
+		t := f.Tried[i]
+		class := t.class(today.Job)
 		why := strategy.Admit(today.Policy, today.Job, today.Inventory, past[i])
 		if why == "" {
 			why = tight(t, today.Room)
 		}
+		if why == "" && class == strategy.Average && exact {
+			why = "it is equal on average, and a plan that trains the same is predicted to fit"
+		}
 		if why == "" {
 			r.Recalled, r.Unused = &strategy.Recalled{
-				Plan: clone(t.Plan), Changed: f.Written.Changed(t.Plan), At: t.At, Peak: t.Peak, Room: t.Room,
+				Plan: clone(t.Plan), Changed: f.Written.Changed(t.Plan), Training: class, At: t.At, Peak: t.Peak, Room: t.Room,
 				Age: strategy.Seconds(today.Inventory.At.Sub(t.At)),
 			}, ""
 			return
@@ -116,6 +119,47 @@ func (r *Remembered) choose(f Fit, today Today) {
 			r.Unused = why
 		}
 	}
+}
+
+// class is what the plan does to the training; of one that does not say so, what is known
+// of the job before it runs.
+func (t Tried) class(j strategy.Job) strategy.Training {
+	if t.Training != "" {
+		return t.Training
+	}
+	class, _ := j.Training(t.Plan, nil)
+	return class
+}
+
+// fitted are the plans that fitted, by their index: those that train the same first where the
+// policy prefers them, and of each the newest first.
+func (f Fit) fitted(p strategy.Policy, j strategy.Job) []int {
+	var all []int
+	for i, t := range f.Tried {
+		if t.Fitted {
+			all = append(all, i)
+		}
+	}
+	if p.ExactFirst() {
+		slices.SortStableFunc(all, func(a, b int) int { return f.Tried[a].class(j).Compare(f.Tried[b].class(j)) })
+	}
+	return all
+}
+
+// exactFits reports whether a plan that trains the same is predicted to fit.
+func (today Today) exactFits(f Fit, measured []memory.Measurement) bool {
+	if today.Fits == nil {
+		return false
+	}
+	var ranOut []strategy.Plan
+	for _, t := range f.Tried {
+		if !t.Fitted {
+			ranOut = append(ranOut, t.Plan)
+		}
+	}
+	j := today.Job
+	j.Remembered = measured
+	return strategy.ExactFits(today.Policy, j, today.Inventory, ranOut)
 }
 
 // rescued reports whether a plan fitted that is not the job as written.

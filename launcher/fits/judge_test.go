@@ -246,3 +246,48 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 		t.Errorf("of what is too large, the newest is kept: %v, %v", len(back), err)
 	}
 }
+
+// A plan that is equal on average is not started with while one that trains the same has
+// fitted, or is predicted to fit.
+func TestExactPlansAreRecalledFirst(t *testing.T) {
+	full := asIs.With(strategy.Plan{strategy.ActivationCheckpointing: "full"})
+	halved := asIs.With(strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "2"})
+	both := func(classes ...strategy.Training) []Fit {
+		fits := night(night(nil, here, job(), full), here, job(), halved)
+		for i := range fits[0].Tried {
+			if t := &fits[0].Tried[i]; len(classes) > 0 && equal(t.Plan, halved) {
+				t.Training = classes[0]
+			}
+		}
+		return fits
+	}
+	predict := func(p *strategy.Policy) { p.Mode = strategy.Predict }
+	for name, test := range map[string]struct {
+		fits   []Fit
+		policy func(*strategy.Policy)
+		want   strategy.Plan
+		class  strategy.Training
+	}{
+		"an exact one is older":         {both(strategy.Average), predict, full, strategy.Exact},
+		"the newest was proven":         {both(strategy.Exact), predict, halved, strategy.Exact},
+		"an earlier version wrote them": {both(), predict, full, strategy.Exact},
+		"speed is preferred":            {both(strategy.Average), func(p *strategy.Policy) { p.Mode, p.Prefer = strategy.Predict, strategy.Speed }, halved, strategy.Average},
+		"the ladder":                    {both(strategy.Average), func(*strategy.Policy) {}, halved, strategy.Average},
+		"nothing else fitted":           {night(nil, here, job(), halved), predict, halved, strategy.Average},
+	} {
+		d := today()
+		test.policy(&d.Policy)
+		r := Judge(test.fits, nil, d).Recalled
+		if r == nil || !equal(r.Plan, test.want) || r.Training != test.class {
+			t.Errorf("%s: %+v, want %s, %s", name, r, test.want, test.class)
+		}
+	}
+}
+
+func TestClassIsKeptWithThePlan(t *testing.T) {
+	trained := strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: model(1000, 70)}
+	fits := Learn(nil, Seen{Key: here, Job: job(), Attempt: trained, Training: strategy.Average, Trained: true})
+	if got := fits[0].Tried[0].Training; got != strategy.Average {
+		t.Errorf("the plan is kept as %q", got)
+	}
+}

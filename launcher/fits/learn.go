@@ -12,6 +12,8 @@ type Seen struct {
 	Key
 	Job     strategy.Job
 	Attempt strategy.Attempt
+	// Training is what the attempt's plan does to the training.
+	Training strategy.Training
 	// Trained: the job has trained to its end.
 	Trained bool
 	Room    int64 // that each rank had, in bytes; 0: not known
@@ -87,7 +89,7 @@ func (s Seen) recalled() bool {
 // tried is what the attempt says of its plan.
 func (s Seen) tried() Tried {
 	a := s.Attempt
-	t := Tried{Plan: clone(a.Plan), Fitted: s.Trained, Room: s.Room, At: a.Ended.UTC()}
+	t := Tried{Plan: clone(a.Plan), Training: s.Training, Fitted: s.Trained, Room: s.Room, At: a.Ended.UTC()}
 	if d := a.Diagnosis; t.Room == 0 && d.Allowed != nil {
 		t.Room = *d.Allowed
 	} else if t.Room == 0 && d.Capacity != nil {

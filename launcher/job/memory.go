@@ -108,6 +108,7 @@ func (m *Memory) Keep(ctx context.Context, j strategy.Job, history []strategy.At
 		return nil // said before
 	}
 	seen := fits.Seen{Job: j, Attempt: history[len(history)-1], Trained: !d.Relaunch && d.Outcome == strategy.Trained, Room: roomOf(j, inv)}
+	seen.Training, _ = j.Training(seen.Attempt.Plan, history)
 	wrong := misremembered(j, history, d)
 	if !wrong && (!seen.Telling() || m.uneventful(seen)) {
 		return nil
