@@ -629,6 +629,9 @@ func TestLightning(t *testing.T) {
 			if s := r.steps(t); s.N != 16 || s.Total != 16 {
 				t.Errorf("steps %+v", s)
 			}
+			if said.Loss == nil || said.Loss.Scale != strategy.ScaleKept {
+				t.Errorf("told %+v of a loss that Lightning divides", said.Loss)
+			}
 			text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
 			if m, ok := parseMeasured(text); err != nil || !ok || !m.Linger {
 				t.Errorf("%v: not told that gradients are held through the next forward: %s", err, text)
@@ -675,6 +678,9 @@ func TestAccelerate(t *testing.T) {
 	}
 	if diff := cmp.Diff(plan, said.Settings); diff != "" || !strings.Contains(out, "gpurun: Accelerator: mixed_precision bf16→no, gradient_accumulation_steps 2→4\n") || r.steps(t).N != 2 {
 		t.Errorf("%s; output:\n%s", diff, out)
+	}
+	if said.Loss == nil || said.Loss.Scale != strategy.ScaleKept {
+		t.Errorf("told %+v of a loss that Accelerate divides", said.Loss)
 	}
 }
 
