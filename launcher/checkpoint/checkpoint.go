@@ -23,7 +23,7 @@ import (
 //
 // Only the newest is opened, and those before it only where it is not complete.
 func Newest(dir, glob string, since time.Time, needs ...string) (string, error) {
-	return newestCheckpoint(opener{os.Open}, dir, glob, since, needs)
+	return newestCheckpoint(opener{os.Open, time.Now().Add(patience)}, dir, glob, since, needs)
 }
 
 func newestCheckpoint(o opener, dir, glob string, since time.Time, needs []string) (string, error) {
@@ -31,20 +31,22 @@ func newestCheckpoint(o opener, dir, glob string, since time.Time, needs []strin
 	if !filepath.IsAbs(glob) {
 		absolute = filepath.Join(dir, glob)
 	}
-	matches, err := search(absolute, mostNames)
+	matches, err := search(absolute, mostNames, o.until)
 	if err != nil {
 		return "", fmt.Errorf("look for checkpoints: %w", err)
 	}
 	left := make([]*checkpoint, 0, len(matches))
 	for _, path := range matches {
-		left = append(left, &checkpoint{path: path, numbers: numbersIn(path)})
+		left = append(left, &checkpoint{path: path, numbers: numbersIn(path), until: o.until})
 	}
-	for len(left) > 0 {
-		newest := slices.MaxFunc(left, compareCheckpoints)
+	slices.SortFunc(left, func(a, b *checkpoint) int { return compareCheckpoints(b, a) })
+	for _, newest := range left {
+		if time.Now().After(o.until) {
+			return "", fmt.Errorf("look for checkpoints: %w", ErrSlow)
+		}
 		if !strategy.WrittenBefore(newest.written(), since) && o.complete(newest.path, needs) == nil {
 			return asGlob(dir, glob, newest.path), nil
 		}
-		left = slices.DeleteFunc(left, func(c *checkpoint) bool { return c == newest })
 	}
 	return "", nil
 }
@@ -69,10 +71,11 @@ func Complete(dir, path string, since time.Time, needs ...string) (string, error
 	if !filepath.IsAbs(path) {
 		absolute = filepath.Join(dir, path)
 	}
-	if err := (opener{os.Open}).complete(absolute, needs); err != nil {
+	until := time.Now().Add(patience)
+	if err := (opener{os.Open, until}).complete(absolute, needs); err != nil {
 		return "", fmt.Errorf("look at the checkpoint %s: %w", path, err)
 	}
-	if strategy.WrittenBefore(lastWritten(absolute), since) {
+	if strategy.WrittenBefore(lastWritten(absolute, until), since) {
 		return "", fmt.Errorf("look at the checkpoint %s: it is older than the run", path)
 	}
 	return path, nil
@@ -84,13 +87,14 @@ type checkpoint struct {
 	numbers []uint64 // in its path
 	at      time.Time
 	looked  bool // at is known
+	until   time.Time
 }
 
 // written is when the newest of the checkpoint's files was written. It is asked
 // only where it matters: a folder may have many.
 func (c *checkpoint) written() time.Time {
 	if !c.looked {
-		c.at, c.looked = lastWritten(c.path), true
+		c.at, c.looked = lastWritten(c.path, c.until), true
 	}
 	return c.at
 }

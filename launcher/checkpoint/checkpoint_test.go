@@ -96,7 +96,7 @@ func TestOnlyTheNewestIsOpened(t *testing.T) {
 		o := opener{func(path string) (*os.File, error) {
 			opened = append(opened, path)
 			return os.Open(path)
-		}}
+		}, time.Now().Add(time.Hour)}
 		got, err := newestCheckpoint(o, dir, "checkpoint-*", test.since, nil)
 		if err != nil || got != test.want || len(opened) != test.opens {
 			t.Errorf("%s: %q, %v, and %d files were opened: %q", test.name, got, err, len(opened), opened)
@@ -250,7 +250,7 @@ func TestAFaultInTheReaderMakesACheckpointIncomplete(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "step-1.pt"), make([]byte, 100), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := opener{func(string) (*os.File, error) { panic("planted") }}
+	o := opener{func(string) (*os.File, error) { panic("planted") }, time.Now().Add(time.Hour)}
 	if newest, err := newestCheckpoint(o, dir, "step-*.pt", time.Time{}, nil); newest != "" || err != nil {
 		t.Errorf("%q, %v", newest, err)
 	}

@@ -19,9 +19,12 @@ var errIncomplete = errors.New("the checkpoint is not complete")
 
 // lastWritten is when the newest file of a checkpoint was written, the zero time
 // where it has none that can be seen. It opens no file.
-func lastWritten(path string) time.Time {
+func lastWritten(path string, until time.Time) time.Time {
 	var newest time.Time
 	_ = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+		if time.Now().After(until) {
+			return fs.SkipAll
+		}
 		if err != nil || entry.IsDir() {
 			return err // complete tells of what cannot be read
 		}
@@ -36,6 +39,8 @@ func lastWritten(path string) time.Time {
 // An opener opens the files of checkpoints.
 type opener struct {
 	open func(path string) (*os.File, error)
+	// until is when it gives up.
+	until time.Time
 }
 
 // complete is nil for a checkpoint that is whole. One that is still being written,
@@ -49,6 +54,9 @@ func (o opener) whole(path string, needs []string) error {
 	err := filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		if time.Now().After(o.until) {
+			return ErrSlow
 		}
 		if unfinished(entry.Name()) {
 			return errIncomplete

@@ -7,36 +7,50 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // mostNames is how many names of files a search looks at. It reads them in about a
 // second; a pattern that needs more, such as "/*/*/*/*", was not meant.
 const mostNames = 250_000
 
+// patience is how long a search may take: the folders may be on a slow file system, and
+// what a pattern matches may hold any number of files.
+const patience = 2 * time.Second
+
+// ErrSlow says that a search ended because it took too long.
+var ErrSlow = errors.New("looking through what it matches takes more than 2s")
+
 // ErrTooMany says that a pattern's folders hold too many files to look through.
 var ErrTooMany = errors.New("its folders hold more than 250000 files")
 
 // Check looks a pattern up, relative to dir, and returns ErrTooMany, or what is wrong
-// with the pattern.
+// with the pattern. A file system that is slow now may be faster later.
 func Check(dir, glob string) error {
 	if !filepath.IsAbs(glob) {
 		glob = filepath.Join(dir, glob)
 	}
-	_, err := search(glob, mostNames)
+	_, err := search(glob, mostNames, time.Now().Add(patience))
+	if errors.Is(err, ErrSlow) {
+		return nil
+	}
 	return err
 }
 
-// search is filepath.Glob, and ends after a number of names.
-func search(pattern string, names int) ([]string, error) {
+// search is filepath.Glob, and ends after a number of names, and at a time.
+func search(pattern string, names int, until time.Time) ([]string, error) {
 	if _, err := filepath.Match(pattern, ""); err != nil {
 		return nil, err
 	}
-	g := globber{left: names}
+	g := globber{left: names, until: until}
 	return g.expand(pattern)
 }
 
-// A globber has a number of names left to look at.
-type globber struct{ left int }
+// A globber has a number of names left to look at, until a time.
+type globber struct {
+	left  int
+	until time.Time
+}
 
 func (g *globber) expand(pattern string) ([]string, error) {
 	if !special(pattern) {
@@ -81,6 +95,9 @@ func (g *globber) matching(dir, pattern string) (found []string, err error) {
 		names, end := f.Readdirnames(batch)
 		if g.left -= len(names); g.left < 0 {
 			return nil, ErrTooMany
+		}
+		if time.Now().After(g.until) {
+			return nil, ErrSlow
 		}
 		for _, name := range names {
 			if fits, err := filepath.Match(pattern, name); err != nil {

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,7 +56,7 @@ func (s Search) Written(path string) time.Time {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(s.Dir, path)
 	}
-	return lastWritten(path)
+	return lastWritten(path, time.Now().Add(patience))
 }
 
 // None says why the glob gives no checkpoint.
@@ -64,11 +65,17 @@ func (s Search) None(since time.Time) string {
 	if !filepath.IsAbs(glob) {
 		glob = filepath.Join(s.Dir, glob)
 	}
-	matches, err := filepath.Glob(glob)
+	until := time.Now().Add(patience)
+	matches, err := search(glob, mostNames, until)
+	late := func(path string) bool {
+		return time.Now().After(until) || !strategy.WrittenBefore(lastWritten(path, until), since)
+	}
 	switch {
+	case errors.Is(err, ErrTooMany), errors.Is(err, ErrSlow):
+		return s.Glob + " matches too much: " + err.Error()
 	case err != nil || len(matches) == 0:
 		return "nothing matches " + s.Glob
-	case !slices.ContainsFunc(matches, func(path string) bool { return !strategy.WrittenBefore(lastWritten(path), since) }):
+	case !slices.ContainsFunc(matches, late):
 		return "what matches " + s.Glob + " is older than this run"
 	}
 	return "nothing that matches " + s.Glob + " is complete"

@@ -208,6 +208,7 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 		}
 		if err == nil {
 			sweep(dir)
+			sweepAround(s.Root)
 			return j, events, nil
 		}
 		err = errors.Join(err, j.Close())

@@ -13,6 +13,15 @@ import (
 // gpurun: a report, for example, or another node.
 const writing = time.Minute
 
+// sweepAround removes what any gpurun that was killed has left in the folder of a job's runs
+// and in the .gpurun that it is in.
+func sweepAround(root string) {
+	private.SweepFolder(root, writing)
+	if above := filepath.Dir(root); filepath.Base(above) == home {
+		private.SweepFolder(above, writing)
+	}
+}
+
 // sweep removes what a gpurun that was killed has left half written in a run directory. The
 // caller holds its lock: nobody else writes into its attempts.
 func sweep(dir string) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // A run that goes on drops what a kill left half written in its attempts; what others may
@@ -31,6 +32,32 @@ func TestOpenRunSweeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	j, _, err := (Search{}).OpenRun(t.Context(), dir, nil, Patience{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for path, stays := range left {
+		if _, err := os.Lstat(path); (err == nil) != stays {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// A new run removes what an older one that was killed left half written around it, and
+// looks into no other run.
+func TestOpenRunSweepsAround(t *testing.T) {
+	root := filepath.Join(t.TempDir(), home, "job")
+	left := map[string]bool{
+		filepath.Join(root, ".gpurun-1"): false, filepath.Join(root, "..", ".gpurun-2"): false,
+		filepath.Join(root, "..", "..", ".gpurun-3"): true, filepath.Join(root, "other", ".gpurun-4"): true, filepath.Join(root, "..", "job.fits.json"): true,
+	}
+	old := time.Now().Add(-2 * writing)
+	for path := range left {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600), os.Chtimes(path, old, old)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j, _, err := (Search{Root: root}).OpenRun(t.Context(), filepath.Join(root, "run"), nil, Patience{})
 	if err != nil {
 		t.Fatal(err)
 	}

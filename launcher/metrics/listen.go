@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/net/netutil"
 )
 
 // Bounds of what others can take of gpurun through the listener.
@@ -44,12 +43,13 @@ func listen(address string, from prometheus.Gatherer, note func(string)) *server
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(from, promhttp.HandlerOpts{}))
+	clients := &connections{most: mostConnections}
 	s := &server{http: http.Server{
-		Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
+		Handler: clients.answering(mux), ConnContext: clients.context, ConnState: clients.state, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: largestHeader, ErrorLog: log.New(io.Discard, "", 0),
 	}}
 	s.serving.Go(func() {
-		err := s.http.Serve(netutil.LimitListener(listener, mostConnections))
+		err := s.http.Serve(listener)
 		if !errors.Is(err, http.ErrServerClosed) {
 			note(fmt.Sprintf("warning: the metrics are served no longer: %v", err))
 		}

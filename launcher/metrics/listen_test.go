@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // served are metrics on a port that the system chose, and the address that people are told.
@@ -106,5 +107,31 @@ func TestIdleClients(t *testing.T) {
 		}
 	}
 	tell(m, sampled(), story...)
+	m.Close()
+}
+
+// Clients that connect and never finish their request keep nobody else out, however many.
+func TestHalfOpenClientsKeepNobodyOut(t *testing.T) {
+	m, address := served(t)
+	tell(m, sampled(), story...)
+	for i := range 600 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if i%2 == 0 {
+			if _, err := io.WriteString(c, "GET /metr"); err != nil {
+				t.Logf("client %d was hung up on: %v", i, err)
+			}
+		}
+	}
+	began := time.Now()
+	if code, body := ask(t, address, "GET /metrics HTTP/1.1"); code != http.StatusOK || !strings.Contains(body, "gpurun_") {
+		t.Errorf("%d: %.80q", code, body)
+	}
+	if took := time.Since(began); took >= headerTimeout {
+		t.Errorf("the answer took %s", took)
+	}
 	m.Close()
 }

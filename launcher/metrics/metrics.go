@@ -13,6 +13,7 @@
 package metrics
 
 import (
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/private"
 )
 
 // Options say where metrics go to.
@@ -102,6 +104,7 @@ func (m *Metrics) Start(events []launcher.Event, note func(text string)) (end fu
 
 func (m *Metrics) begin() {
 	if m.options.TextFile != "" {
+		private.SweepFolder(filepath.Dir(m.options.TextFile), time.Minute) // of one that was killed
 		m.writing.Go(m.write)
 	}
 	if m.options.Listen != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -67,6 +68,7 @@ func Open(o Options) (*Pipeline, error) {
 	if err == nil {
 		p.opts.JUnit = path
 	}
+	private.SweepFolder(filepath.Dir(p.opts.JUnit), time.Minute) // of one that was killed
 	if err == nil && !o.Held {
 		err = p.write(p.course.unfinished("gpurun has not ended: it is at work, or was killed"))
 	}

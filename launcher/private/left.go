@@ -32,6 +32,12 @@ func Sweep(dir string, age time.Duration) {
 	}
 }
 
+// SweepFolder is Sweep of one folder, without those below.
+func SweepFolder(dir string, age time.Duration) {
+	left := sweptEntries
+	sweepOne(dir, age, &left)
+}
+
 // sweepOne sweeps a folder, and returns those in it.
 func sweepOne(dir string, age time.Duration, left *int) (folders []string) {
 	f, err := os.Open(dir)

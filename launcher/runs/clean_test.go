@@ -1,6 +1,8 @@
 package runs
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -200,5 +202,30 @@ func TestParseAge(t *testing.T) {
 		if got, err := ParseAge(text); err == nil {
 			t.Errorf("%q is %v", text, got)
 		}
+	}
+}
+
+// A .gpurun that is a link is followed, and no link in it.
+func TestCleanFollowsALinkedHome(t *testing.T) {
+	dir, large, elsewhere := shelf(t), filepath.Join(t.TempDir(), "runs"), shelf(t)
+	aged(t, dir)
+	aged(t, elsewhere)
+	if err := errors.Join(
+		os.Rename(filepath.Join(dir, ".gpurun"), large), os.Symlink(large, filepath.Join(dir, ".gpurun")),
+		os.Symlink(filepath.Join(elsewhere, ".gpurun", "gpt"), filepath.Join(large, "linked")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	done, err := Cleaning{Now: morning.Add(5 * day), Age: day, Asked: true}.Clean(dir)
+	if err != nil || len(done.Removed) == 0 {
+		t.Fatalf("removed %d, %v", len(done.Removed), err)
+	}
+	for _, r := range done.Removed {
+		if _, err := os.Stat(filepath.Join(large, filepath.Base(filepath.Dir(r.Path)), r.Name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", r.Path, err)
+		}
+	}
+	if left, err := List(elsewhere); err != nil || len(left) != 5 {
+		t.Errorf("behind a link %d runs are left, %v", len(left), err)
 	}
 }
