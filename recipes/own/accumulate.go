@@ -238,9 +238,6 @@ func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
 	case why != "":
 		*refused = why
 		return
-	case s.countsSamples(d) != "":
-		*refused = s.countsSamples(d)
-		return
 	case !s.lossDivided(found, d):
 		*refused = fmt.Sprintf("the loss is not seen to be divided by it, so that the gradients would grow with it (%s)", d.gate.place)
 		return
@@ -269,18 +266,6 @@ func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
 			return
 		}
 	}
-}
-
-// countsSamples is why a gate does not count micro batches: its counter goes up by as many as
-// a micro batch has. Empty where it counts them.
-func (s *Script) countsSamples(d divisor) string {
-	for _, o := range s.facts.Offsets {
-		if d.gate.Kind == "if" && d.gate.File == o.File && slices.Contains(d.gate.Counters, o.Counter) &&
-			!d.gate.Value.holds(func(v value) bool { return v.Op == "//" || v.Op == "/" }) {
-			return fmt.Sprintf("%s counts samples and not micro batches (%s), so that with another number the optimizer may never make a step (%s)", o.Counter, o.place, d.gate.place)
-		}
-	}
-	return ""
 }
 
 // lossDivided reports whether the loss is divided by the accumulation.
