@@ -4,6 +4,7 @@
 import sys
 
 STEPS = 2
+LATEST = 16  # steps after which blocks that are never run again are not compared
 BUCKETS = 1021  # a prime: no dimension of a model is a multiple of it
 
 # How far two runs of kernels that are not deterministic may be apart, by the bits of a number.
@@ -25,7 +26,9 @@ class Steps:
         """Comes before a forward; tells whether its second run is to be compared."""
         if self.backward:
             self.rounds, self.backward = self.rounds + 1, False
-        return self.rounds < STEPS or self.count is not None and self.count() < STEPS
+        if self.count is None:
+            return self.rounds < STEPS
+        return self.count() < (STEPS if self.rounds >= STEPS else LATEST)
 
 
 def sketch(output):

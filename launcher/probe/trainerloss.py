@@ -37,11 +37,17 @@ def unfit(trainer, model):
 def ask(trainer, step, model, inputs, items):
     """Gives (scale, reason, weighted)."""
     model = inner(model)
-    few, each_twice = rows(inputs)
+    # Ranks that wait for each other in a forward must all make as many: there the batch is
+    # taken whole, as the job itself does next.
+    few, each_twice = (inputs, None) if is_sharded(model) else rows(inputs)
     twice = None if items is None else 2 * items
     run = Run(trainer, step, model)
     one, more = run(few, items, 1), run(few, twice, MORE)
-    doubled = run(each_twice, items, 1) if each_twice is not None else None
+    doubled = None
+    if each_twice is not None:
+        doubled = run(each_twice, items, 1)
+    elif process.world() > 1 and not is_sharded(model):
+        run(few, items, 1)
     return judge(one, more, doubled, items is not None, run.exact, type(load("model").unwrapped(model)).__name__)
 
 
@@ -66,6 +72,10 @@ def judge(one, more, doubled, counted, exact, name):
     if not near(doubled, 1):
         return "wrong", "the loss of %s is no mean over its rows: it compares them" % name
     return "kept", "the loss is a mean, and Trainer divides it by the accumulation"
+
+
+def is_sharded(model):
+    return load("rungs").load("exclusions").is_sharded(model) or any(hasattr(p, "ds_id") for p in model.parameters())
 
 
 def inner(model):
