@@ -71,10 +71,10 @@ func TestEqualTrainingOfBERT(t *testing.T) {
 		if width := slices.Max(losses) - slices.Min(losses); math.Abs(got.TrainLoss-losses[0]) > max(2*width, .02*losses[0]) {
 			t.Errorf("a smaller micro batch has train_loss %v, seeds have %v", got.TrainLoss, losses)
 		}
-	case !slices.ContainsFunc(v.Attempts[0].Skipped, func(s strategy.Skip) bool {
+	case !slices.ContainsFunc(v.Attempts[len(v.Attempts)-1].Skipped, func(s strategy.Skip) bool {
 		return s.Rung == strategy.RungMicroBatch && strings.Contains(s.Reason, "num_items_in_batch")
 	}):
-		t.Errorf("%s: %s", v.Outcome, v.Reason)
+		t.Errorf("%s: %s; skipped: %v", v.Outcome, v.Reason, v.Attempts[len(v.Attempts)-1].Skipped)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestEqualTrainingOfNanoGPT(t *testing.T) {
 			if l.verdict.Outcome != strategy.Trained || len(l.verdict.Attempts) < 2 {
 				t.Fatalf("%s after %d attempts: %s\n%s", l.verdict.Outcome, len(l.verdict.Attempts), l.verdict.Reason, tail([]byte(l.errs), 30))
 			}
-			if first := l.verdict.Attempts[0]; test.phase != "" && string(first.Phase) != test.phase || test.changed != "" && first.Changed.String() != test.changed {
+			if first := l.verdict.Attempts[0]; test.phase != "" && string(first.Phase) != test.phase || !strings.HasPrefix(first.Changed.String(), test.changed) {
 				t.Errorf("attempt 0 ended in %s, changed %s", first.Phase, first.Changed)
 			}
 			want, got := iterationLosses(t, untouched.out, 6), iterationLosses(t, l.out, 6)
