@@ -112,7 +112,7 @@ func (j *slurmJob) preempted(t *testing.T) {
 	await(t, "the requeue of "+j.name, func() bool { return j.field(t, "Restarts") == "1" })
 	rest(t, j.here)
 	await(t, "the end of "+j.name, func() bool { return j.field(t, "JobState") == "COMPLETED" })
-	j.has(t, `preemption: a notice that the time here ends at `, 1)
+	j.has(t, `preemption: a notice that the time here ends`, 1)
 	j.has(t, `resuming the run: `, 1)
 	if v := j.verdict(t); v.Code != 0 || len(v.Attempts) != 2 {
 		t.Errorf("%s: %+v", j.name, v)

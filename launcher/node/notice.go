@@ -61,14 +61,14 @@ type NoticeOptions struct {
 }
 
 // meaning says whether the run stops for a notice, and when the time ends, zero where
-// that is not known. SIGUSR2 stops a run only where somebody has said so: to many
-// programs it means something else.
+// that is not known. A preemption, SIGTERM, always has an end. SIGUSR2 stops a run only where
+// somebody has said so: to many programs it means something else.
 func (o NoticeOptions) meaning(ctx context.Context, sig unix.Signal) (stop bool, end time.Time) {
 	if o.Mode == NoticeGoOn {
 		return false, time.Time{}
 	}
 	end, again := o.ends(ctx)
-	return o.Mode == NoticeStop || sig != unix.SIGUSR2 && (again || !end.IsZero()), end
+	return o.Mode == NoticeStop || sig == unix.SIGTERM || sig != unix.SIGUSR2 && (again || !end.IsZero()), end
 }
 
 // ends is when the time ends, zero where that is not known, and whether the scheduler

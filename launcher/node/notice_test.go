@@ -26,19 +26,20 @@ func TestWhatANoticeMeans(t *testing.T) {
 		stop  bool
 		lasts time.Duration
 	}{
-		"a plain host":               {NoticeOptions{Mode: NoticeAuto}, unix.SIGUSR1, false, 0},
-		"a known end":                {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(5*time.Minute), false)}, unix.SIGUSR1, true, 4 * time.Minute},
-		"a requeue":                  {NoticeOptions{Mode: NoticeAuto, Scheduler: at(time.Time{}, true), Grace: 90 * time.Second}, unix.SIGUSR1, true, 90 * time.Second},
-		"neither":                    {NoticeOptions{Mode: NoticeAuto, Scheduler: at(time.Time{}, false)}, unix.SIGUSR1, false, 0},
-		"a deadline":                 {NoticeOptions{Mode: NoticeAuto, Deadline: now.Add(3 * time.Minute)}, unix.SIGUSR1, true, 2 * time.Minute},
-		"a deadline before the end":  {NoticeOptions{Mode: NoticeAuto, Deadline: now.Add(3 * time.Minute), Scheduler: at(now.Add(time.Hour), true)}, unix.SIGUSR1, true, 2 * time.Minute},
-		"an end before the deadline": {NoticeOptions{Mode: NoticeAuto, Deadline: now.Add(time.Hour), Scheduler: at(now.Add(3*time.Minute), true)}, unix.SIGUSR1, true, 2 * time.Minute},
-		"go on, whatever ends":       {NoticeOptions{Mode: NoticeGoOn, Scheduler: at(now.Add(time.Minute), true)}, unix.SIGUSR1, false, 0},
-		"stop, whatever is known":    {NoticeOptions{Mode: NoticeStop, Grace: time.Minute}, unix.SIGUSR1, true, time.Minute},
-		"SIGUSR2":                    {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(5*time.Minute), true)}, unix.SIGUSR2, false, 0},
-		"SIGUSR2, as is told":        {NoticeOptions{Mode: NoticeStop, Scheduler: at(now.Add(5*time.Minute), true)}, unix.SIGUSR2, true, 4 * time.Minute},
-		"an end that is near":        {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(50*time.Second), false)}, unix.SIGUSR1, true, 25 * time.Second},
-		"an end that is over":        {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(-time.Second), false)}, unix.SIGUSR1, true, 0},
+		"a plain host":                    {NoticeOptions{Mode: NoticeAuto}, unix.SIGUSR1, false, 0},
+		"a known end":                     {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(5*time.Minute), false)}, unix.SIGUSR1, true, 4 * time.Minute},
+		"a requeue":                       {NoticeOptions{Mode: NoticeAuto, Scheduler: at(time.Time{}, true), Grace: 90 * time.Second}, unix.SIGUSR1, true, 90 * time.Second},
+		"neither":                         {NoticeOptions{Mode: NoticeAuto, Scheduler: at(time.Time{}, false)}, unix.SIGUSR1, false, 0},
+		"a deadline":                      {NoticeOptions{Mode: NoticeAuto, Deadline: now.Add(3 * time.Minute)}, unix.SIGUSR1, true, 2 * time.Minute},
+		"a deadline before the end":       {NoticeOptions{Mode: NoticeAuto, Deadline: now.Add(3 * time.Minute), Scheduler: at(now.Add(time.Hour), true)}, unix.SIGUSR1, true, 2 * time.Minute},
+		"an end before the deadline":      {NoticeOptions{Mode: NoticeAuto, Deadline: now.Add(time.Hour), Scheduler: at(now.Add(3*time.Minute), true)}, unix.SIGUSR1, true, 2 * time.Minute},
+		"go on, whatever ends":            {NoticeOptions{Mode: NoticeGoOn, Scheduler: at(now.Add(time.Minute), true)}, unix.SIGUSR1, false, 0},
+		"stop, whatever is known":         {NoticeOptions{Mode: NoticeStop, Grace: time.Minute}, unix.SIGUSR1, true, time.Minute},
+		"SIGUSR2":                         {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(5*time.Minute), true)}, unix.SIGUSR2, false, 0},
+		"SIGUSR2, as is told":             {NoticeOptions{Mode: NoticeStop, Scheduler: at(now.Add(5*time.Minute), true)}, unix.SIGUSR2, true, 4 * time.Minute},
+		"an end that is near":             {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(50*time.Second), false)}, unix.SIGUSR1, true, 25 * time.Second},
+		"a preemption, its end not known": {NoticeOptions{Mode: NoticeAuto, Scheduler: at(time.Time{}, false), Grace: time.Minute}, unix.SIGTERM, true, time.Minute},
+		"an end that is over":             {NoticeOptions{Mode: NoticeAuto, Scheduler: at(now.Add(-time.Second), false)}, unix.SIGUSR1, true, 0},
 	} {
 		stop, end := test.opts.meaning(t.Context(), test.sig)
 		if stop != test.stop {
