@@ -103,6 +103,39 @@ func TestTransformersRescueKeepsTrainLoss(t *testing.T) {
 	}
 }
 
+// The models of transformers: where another accumulation gives the gradients another scale, it
+// is not offered once the process has said so; where the plan is exact, they are equal.
+func TestTransformersScaleIsKeptOrNotOffered(t *testing.T) {
+	for _, python := range transformersPythons(t) {
+		t.Run(strings.ReplaceAll(python, "/", "-"), func(t *testing.T) {
+			dir := copyOf(t, filepath.Join("testdata", "equal_trainer"))
+			var trials []*equalTrial
+			var pairs []gradientPair
+			for _, of := range []string{"classification", "tokens --padded", "masked", "gpt2 --padded", "seq2seq", "seq2seq --padded"} {
+				line := trainerArguments(append([]string{"--use_cpu", "--max_steps", "3", "--per_device_train_batch_size", "8", "--head"}, strings.Fields(of)...)...)
+				e := &equalTrial{name: of}
+				e.survey(t, dir, python, line...)
+				smaller := append(slices.Clone(line[1:]), "--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "2")
+				trials, pairs = append(trials, e), append(pairs, gradientPair{filepath.Join(dir, line[0]), [][]string{line[1:], smaller}})
+			}
+			runBothWays(t, python, pairs, trials, "transformers.trainer", "accelerate")
+			for i, e := range trials {
+				run := filepath.Join(t.TempDir(), "run")
+				runUnder(t, dir, append(onCPU, "XDG_STATE_HOME="+t.TempDir()), []string{"--run-dir", run, python}, append([]string{"heads.py"}, pairs[i].Lines[0]...))
+				seen := lossSeenIn(t, run)
+				class, reason := e.after(seen)
+				t.Logf("%s: %s, gradients differ by %.1e; %+v", e.name, class, e.Differences, seen)
+				switch far := len(e.Differences) == 0 || e.Differences[0] > 1e-5; {
+				case e.Error != "" || !e.offer.Available:
+					t.Errorf("%s: %s%s", e.name, e.Error, e.offer.Reason)
+				case far && class == strategy.Exact, far && e.Differences[0] > .5 && class != strategy.Changed, !far && class == strategy.Changed:
+					t.Errorf("%s: %s: %s, and the gradients differ by %.2g", e.name, class, reason, e.Differences)
+				}
+			}
+		})
+	}
+}
+
 // launched is a job that gpurun ran.
 type launched struct {
 	out, errs string

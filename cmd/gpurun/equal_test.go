@@ -186,31 +186,43 @@ func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := &equalTrial{name: name}
-			e.survey(t, dir, python)
+			e.survey(t, dir, python, name+".py")
 			run := filepath.Join(t.TempDir(), "run")
 			l := runUnder(t, dir, append(onCPU, "PYTHONDONTWRITEBYTECODE=1", "XDG_STATE_HOME="+t.TempDir()), []string{"--run-dir", run, python}, []string{name + ".py"})
 			if l.verdict.Outcome != strategy.Trained {
 				t.Fatalf("%s: %s", l.verdict.Outcome, l.verdict.Reason)
 			}
-			events, err := journal.Read(run)
-			if err != nil {
-				t.Fatal(err)
-			}
-			history := []strategy.Attempt{{Plan: e.job.Written}}
-			for _, event := range events {
-				if ended, is := event.(launcher.Ended); is {
-					history[0].Loss = ended.Evidence.Loss()
-				}
-			}
-			plan := e.job.Written
-			for k, pair := range e.offer.Changed {
-				plan = plan.With(strategy.Plan{k: pair[1]})
-			}
-			if class, reason := e.job.Training(plan, history); class != want || e.offer.Training != strategy.Exact {
-				t.Errorf("%s before the run, then %s: %s; the process said %+v", e.offer.Training, class, reason, history[0].Loss)
+			seen := lossSeenIn(t, run)
+			if class, reason := e.after(seen); class != want || e.offer.Training != strategy.Exact {
+				t.Errorf("%s before the run, then %s: %s; the process said %+v", e.offer.Training, class, reason, seen)
 			}
 		})
 	}
+}
+
+// lossSeenIn is what the processes of a run's first attempt said of the job's loss.
+func lossSeenIn(t *testing.T, run string) strategy.LossSeen {
+	t.Helper()
+	events, err := journal.Read(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, event := range events {
+		if ended, is := event.(launcher.Ended); is {
+			return ended.Evidence.Loss()
+		}
+	}
+	t.Fatalf("no attempt of %s has ended", run)
+	return strategy.LossSeen{}
+}
+
+// after is what the plan that is offered does to the training, once a process has said this.
+func (e *equalTrial) after(seen strategy.LossSeen) (strategy.Training, string) {
+	plan := e.job.Written
+	for k, pair := range e.offer.Changed {
+		plan = plan.With(strategy.Plan{k: pair[1]})
+	}
+	return e.job.Training(plan, []strategy.Attempt{{Plan: e.job.Written, Loss: seen}})
 }
 
 // surveyed asks gpurun what it offers for each job.
@@ -237,7 +249,7 @@ func surveyed(t *testing.T, python string) []*equalTrial {
 		all.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			e.survey(t, dir, python)
+			e.survey(t, dir, python, e.name+".py")
 		})
 	}
 	all.Wait()
@@ -245,9 +257,9 @@ func surveyed(t *testing.T, python string) []*equalTrial {
 }
 
 // survey reads a job as plan does.
-func (e *equalTrial) survey(t *testing.T, dir, python string) {
+func (e *equalTrial) survey(t *testing.T, dir, python string, line ...string) {
 	environ := []string{"PATH=" + os.Getenv("PATH"), "CUDA_VISIBLE_DEVICES=", "PYTHON_EXEC=" + python}
-	j, _, err := job.Open(t.Context(), []string{"python3", e.name + ".py"}, environ, dir)
+	j, _, err := job.Open(t.Context(), append([]string{python}, line...), environ, dir)
 	if err != nil {
 		t.Error(e.name, err)
 		return
@@ -264,12 +276,12 @@ func (e *equalTrial) survey(t *testing.T, dir, python string) {
 		}
 	}
 	if e.offer.Available {
-		e.line = e.argv(t, p)
+		e.line = e.argv(t, p, line[0])
 	}
 }
 
 // argv are the script's arguments with the plan that is offered.
-func (e *equalTrial) argv(t *testing.T, p *job.Prepared) []string {
+func (e *equalTrial) argv(t *testing.T, p *job.Prepared, script string) []string {
 	plan := p.Plan()
 	for k, pair := range e.offer.Changed {
 		plan = plan.With(strategy.Plan{k: pair[1]})
@@ -279,7 +291,7 @@ func (e *equalTrial) argv(t *testing.T, p *job.Prepared) []string {
 		t.Error(e.name, err)
 		return nil
 	}
-	at := slices.Index(c.Argv, e.name+".py")
+	at := slices.Index(c.Argv, script)
 	if at < 0 || len(c.Files) > 0 {
 		t.Errorf("%s: no arguments in %q, and %d files", e.name, c.Argv, len(c.Files))
 		return nil
@@ -287,14 +299,16 @@ func (e *equalTrial) argv(t *testing.T, p *job.Prepared) []string {
 	return c.Argv[at+1:]
 }
 
+// A gradientPair is a script with the arguments of its two ways.
+type gradientPair struct {
+	Script string     `json:"script"`
+	Lines  [][]string `json:"lines"`
+}
+
 // measureGradients runs each job as it is written, and with the plan that is offered.
 func measureGradients(t *testing.T, python string, trials []*equalTrial) {
 	t.Helper()
-	type pair struct {
-		Script string     `json:"script"`
-		Lines  [][]string `json:"lines"`
-	}
-	var pairs []pair
+	var pairs []gradientPair
 	for _, e := range trials {
 		if e.line == nil {
 			e.line = []string{}
@@ -303,13 +317,19 @@ func measureGradients(t *testing.T, python string, trials []*equalTrial) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pairs = append(pairs, pair{script, [][]string{{}, e.line}})
+		pairs = append(pairs, gradientPair{script, [][]string{{}, e.line}})
 	}
+	runBothWays(t, python, pairs, trials)
+}
+
+// runBothWays fills trials with the differences of the gradients; modules are imported once.
+func runBothWays(t *testing.T, python string, pairs []gradientPair, trials []*equalTrial, modules ...string) {
+	t.Helper()
 	input, err := json.Marshal(pairs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := osexec.CommandContext(t.Context(), python, filepath.Join("testdata", "equal_gradients.py"))
+	cmd := osexec.CommandContext(t.Context(), python, append([]string{filepath.Join("testdata", "equal_gradients.py")}, modules...)...)
 	cmd.Stdin = bytes.NewReader(input)
 	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
 	var failed bytes.Buffer

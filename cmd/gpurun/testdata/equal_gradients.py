@@ -94,8 +94,10 @@ def compare(job, folder):
     return {"differences": [difference(a, b) for a, b in zip(one, other)], "error": ""}
 
 
+stdout = os.dup(1)
+os.dup2(2, 1)  # modules and jobs print
 compared = []
 for job in json.load(sys.stdin):
     with tempfile.TemporaryDirectory() as folder:
         compared.append(compare(job, folder))
-json.dump(compared, sys.stdout)
+os.write(stdout, json.dumps(compared).encode())
