@@ -19,8 +19,8 @@ var trainers = [][]byte{[]byte("torch"), []byte("transformers"), []byte("acceler
 // first, then the modules in the order in which they are imported.
 const mostSource = 4 << 20
 
-// readingBudget is how long the settings of a script are looked for before it starts, once
-// its interpreter runs. What is not found by then is unknown.
+// readingBudget is the processor time in which the settings of a script are looked for before
+// it starts, once its interpreter runs. What is not found by then is unknown.
 var readingBudget = 300 * time.Millisecond
 
 // own reads the settings of a script that no recipe knows out of its source.
