@@ -62,7 +62,7 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 	}
 	over.Resume = recipes.Resume{Latest: s.job.Resume.Latest, Args: s.job.Resume.Args}
 	over.Resume.Data, over.Resume.Exact = format.ReadData(s.job.Resume.Data)
-	if arguments := accumulationArguments(over); c.script != nil && len(arguments) > 0 {
+	if arguments := accumulationArguments(over); c.script != nil && c.loss.Class == "" && len(arguments) > 0 {
 		c.loss = c.script.LossDividedBy(arguments)
 	}
 	if s.job.Progress.Step != nil {

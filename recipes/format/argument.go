@@ -19,12 +19,6 @@ type argument struct {
 // Argument is the place of an argument that is no flag.
 func Argument(name string) Place { return Place{Kind: argument{names: []string{name}}} }
 
-// Arguments are the names of the argument that holds a place's value; nil for another kind.
-func (p Place) Arguments() []string {
-	a, _ := p.Kind.(argument)
-	return a.names
-}
-
 func parseArgument(n *table, k strategy.Knob, p *Place) Kind {
 	a := argument{names: n.names("arg"), no: n.text("no"), flag: p.flag()}
 	for i, name := range a.names {
