@@ -55,7 +55,7 @@ func TestSlurmNodes(t *testing.T) {
 		for name, scene := range map[string]func(*testing.T, *slurmJob){
 			"head killed": nodesHeadKilled, "rank killed": nodesRankKilled, "exhausted": nodesExhausted, "bug": nodesBug, "requeued": nodesRequeued,
 			"array": nodesArray, "cancelled": nodesCancelled, "notice": nodesNotice, "other version": nodesOtherVersion, "stranger": nodesStranger,
-			"two generations": nodesTwoGenerations, "task numbers": nodesTaskNumbers,
+			"two generations": nodesTwoGenerations, "task numbers": nodesTaskNumbers, "pipe": nodesPipe,
 		} {
 			t.Run(name, func(t *testing.T) {
 				lab(t)
@@ -194,6 +194,9 @@ func (j *slurmJob) torch(t *testing.T) {
 // prints begins with its number.
 const onNodes = `srun --mpi=pmi2 -l sh each.sh`
 
+// withSmallNode is onNodes where the first plan needs more memory than node 2 has.
+const withSmallNode = `srun --mpi=pmi2 -l sh -c '[ $SLURM_NODEID = 2 ] && export ROOM_MIB=560; . ./each.sh'`
+
 // launch submits it. The marks tell its processes.
 func (j *slurmJob) launch(t *testing.T, options, script string) {
 	t.Helper()
@@ -233,7 +236,7 @@ func nodesRescued(t *testing.T, j *slurmJob) {
 	calm.torch(t)
 	nights{job: calm.here}.edit(t, "train.toml", `"64"`, `"32", "--accum", "2"`)
 	calm.launch(t, "", onNodes)
-	j.launch(t, "", strings.Replace(onNodes, "sh each.sh", `sh -c '[ $SLURM_NODEID = 2 ] && export ROOM_MIB=560; . ./each.sh'`, 1))
+	j.launch(t, "", withSmallNode)
 	for _, each := range []*slurmJob{calm, j} {
 		each.await(t, `=== code 0`)
 		each.has(t, `(?m)^\d: ended with 0$`, 3)
@@ -247,6 +250,24 @@ func nodesRescued(t *testing.T, j *slurmJob) {
 	}
 	if a, b := lossesOf(j.out()), lossesOf(calm.out()); len(a) != 3 || strings.Join(a, "\n") != strings.Join(b, "\n") {
 		t.Errorf("losses %q, and undisturbed %q", a, b)
+	}
+}
+
+// A launch script that ends in a pipe ends with 0 on all nodes, also on the one whose rank
+// ran out of memory. The job is rescued and trains.
+func nodesPipe(t *testing.T, j *slurmJob) {
+	j.torch(t)
+	j.write(t, "launch.sh", `"$PYTHON_EXEC" train.py "$@" 2>&1 | tee log$RANK`)
+	nights{job: j.here}.edit(t, "train.toml", `script = "train.py"`, `program = ["sh", "launch.sh"]`)
+	j.launch(t, "", withSmallNode)
+	j.await(t, `=== code`)
+	j.has(t, `(?m)^\d: ended with 0$`, 3)
+	v := j.verdict(t)
+	if v.Code != 0 || len(v.Attempts) != 2 || v.Attempts[0].Rank == nil || *v.Attempts[0].Rank != 2 || v.Attempts[1].Plan[strategy.MicroBatchSize] != "32" {
+		t.Fatalf("%+v", v)
+	}
+	if losses := lossesOf(j.out()); len(losses) != 3 {
+		t.Errorf("losses %q", losses)
 	}
 }
 
