@@ -26,11 +26,13 @@ var (
 	lossPart string
 	//go:embed facts/mixing.py
 	mixingPart string
+	//go:embed facts/doubts.py
+	doubtsPart string
 )
 
 // Program is what an interpreter runs, given Input on its standard input; what it
 // prints is for Read. It needs Python 3.8.
-var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, lossPart, mixingPart}, "\n\n")
+var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, lossPart, mixingPart, doubtsPart}, "\n\n")
 
 // A Source is one Python file, by the path under which people know it.
 type Source struct {

@@ -212,5 +212,9 @@ func (s *Script) classified(all []trained, divided func(trained) (by string, ok 
 			loss = strategy.Loss{Class: strategy.Exact, Reason: fmt.Sprintf("the loss is a mean over the samples (%s), divided by %s", t.place, by)}
 		}
 	}
+	if i := slices.IndexFunc(s.facts.Unlike, func(u unlike) bool { return u.Kind == "doubt" }); i >= 0 && loss.Class == strategy.Exact {
+		u := s.facts.Unlike[i]
+		return average("the loss is a mean, but this may not work on each sample by itself: %s (%s)", u.Text, u.place)
+	}
 	return loss
 }

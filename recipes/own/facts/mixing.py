@@ -201,28 +201,3 @@ class Mixing(Loss):
         found = Loss.facts(self)
         found["unlike"] += self.mixes() + self.gradients() + self.offbeat()
         return found
-
-
-class Late(BaseException):
-    """The time for reading is over."""
-
-
-def late(*_):
-    raise Late
-
-
-def main():
-    sys.setrecursionlimit(5000)
-    gc.disable()  # it ends soon
-    given = json.loads(sys.stdin.buffer.read().decode("utf-8", "replace"))
-    signal.signal(signal.SIGVTALRM, late)
-    signal.setitimer(signal.ITIMER_VIRTUAL, given["seconds"])  # a busy machine changes no answer
-    try:
-        said = json.dumps(Mixing(given["sources"]).facts())
-    except Late:
-        sys.exit("the sources take longer than %g s to read" % given["seconds"])
-    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    sys.stdout.write("\n" + said + "\n")
-
-
-main()
