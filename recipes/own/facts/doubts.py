@@ -20,11 +20,13 @@ class Doubts(Mixing):
 
     def doubts(self):
         found = []
+        called = {id(c.func) for s in self.live for c in s.calls}
         for scope in self.live:
-            self.anywhere(scope, found)
-        for scope in {id(s): s for s in list(self.forwards()) + self.reached()}.values():
+            self.anywhere(scope, called, found)
+        computing = list(self.forwards()) + [s for s in self.scopes if id(s) in self.scanned]
+        for scope in {id(s): s for s in computing + self.reached()}.values():
             self.inside_of(scope, scope.node, found)
-        for scope in list(self.forwards()) + [s for s in self.scopes if id(s) in self.scanned]:
+        for scope in computing:
             self.remembers(scope, found)
         for scope in self.live:
             for loop in self.trains_in(scope):
@@ -33,15 +35,15 @@ class Doubts(Mixing):
         return found[:5]
 
     def reached(self):
-        """The functions of the job's own that a training loop calls, or that compute a loss."""
-        found = [s for s in self.scopes if id(s) in self.scanned]
+        """The functions of the job's own that a training loop calls."""
+        found = []
         for scope in self.live:
             for loop in self.trains_in(scope):
                 for call in [n for n in ast.walk(loop) if isinstance(n, ast.Call)]:
                     found += [f for f in self.functions.get(last(call.func), [])[:4] if not isinstance(f.node, ast.Lambda) and last(call.func) not in QUIET | {"__init__", "step"}]
         return found
 
-    def anywhere(self, scope, found):
+    def anywhere(self, scope, called, found):
         """Hooks, functions with a backward pass of their own, and what makes batches."""
         if not isinstance(scope.node, ast.Module) and METHODS.match(scope.name or ""):
             self.doubt(scope.node.body[0], scope, found)
@@ -49,18 +51,16 @@ class Doubts(Mixing):
             self.doubt(scope.node.args.kwarg, scope, found)  # the Trainer does not divide its loss
         if scope.name == "backward" and scope.cls:
             self.doubt(scope.node.body[0], scope, found)
-        called = {id(c.func) for c in scope.calls}
         for call in scope.calls:
             name, words = last(call.func), {k.arg: k.value for k in call.keywords}
-            ordered = name in RECURRENT and constant(words.get("batch_first"))[0] is not True if "batch_first" in words else name in RECURRENT
+            ordered = name in RECURRENT and not ("batch_first" in words and constant(words["batch_first"])[0] is True)
             chosen = name == "getattr" and len(call.args) > 1 and last(call.args[0]) == "nn" and not constant(call.args[1])[1]
             first = name == "Softmax" and constant(words.get("dim", call.args[0] if call.args else None))[0] == 0
-            own = "batch_sampler" in words or any(self.reduces(f) for f in self.functions.get(last(words["collate_fn"]), [])) if "batch_sampler" in words or "collate_fn" in words else False
+            own = "batch_sampler" in words or "collate_fn" in words and any(self.reduces(f) for f in self.functions.get(last(words["collate_fn"]), []))
             if HOOKS.match(name) or name not in self.classes and ordered or chosen or first or own or "compute_loss_func" in words:
                 self.doubt(call, scope, found)
         for node in ast.walk(scope.node) if isinstance(scope.node, ast.Module) else []:
-            if isinstance(node, (ast.Attribute, ast.Name)) and re.match(r"(Sync)?BatchNorm\d?d?$|LazyBatchNorm", last(node)) and id(node) not in called and isinstance(node.ctx, ast.Load) and not any(
-                    id(node) in {id(c.func) for c in s.calls} for s in self.live):
+            if isinstance(node, (ast.Attribute, ast.Name)) and re.match(r"(Sync)?BatchNorm\d?d?$|LazyBatchNorm", last(node)) and id(node) not in called and isinstance(node.ctx, ast.Load):
                 self.doubt(node, scope, found)
 
     def reduces(self, f):
@@ -102,8 +102,7 @@ class Doubts(Mixing):
         """Whether a call names a dimension that is not the first."""
         words = {k.arg: k.value for k in call.keywords}
         given = words.get("dim", words.get("axis"))
-        method = isinstance(call.func, ast.Attribute) and dotted(call.func).split(".")[0] not in ("torch", "F", "nn", "functional")
-        args = call.args if method else call.args[1:]
+        args = call.args if self.method(call) else call.args[1:]
         if given is None:
             given = args[-1] if args and (len(args) > 1 or last(call.func).startswith("cum")) else None
         value, known = constant(given) if given is not None else (None, False)
