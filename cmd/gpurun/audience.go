@@ -45,8 +45,12 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 		lines.Mask(a.secrets)
 		a.events, show = events, lines.Show
 	}
-	show = report.AtEnd(show, report.End{Dir: dir, Version: manual.Version(), Mask: a.secrets, Propose: p.propose(dir), Typed: p.WithoutNumber(p.begun.Args), Told: a.people.Report, Page: a.page()})
-	a.others, show = notify.Tell(notify.Settings(p.Notify()), notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}, a.monitor.Events(show))
+	show = report.AtEnd(show, report.End{
+		Dir: dir, Version: manual.Version(), Mask: a.secrets, Page: a.page(),
+		Propose: p.propose(dir), Typed: p.WithoutNumber(p.begun.Args), Told: a.people.Report,
+	})
+	notified := notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
+	a.others, show = notify.Tell(notify.Settings(p.Notify()), notified, a.monitor.Events(show))
 	a.meters = metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), a.secrets, a.monitor.Rate)
 	a.show = pipe.Events(a.meters.Events(show))
 	return a

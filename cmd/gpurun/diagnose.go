@@ -28,13 +28,16 @@ func diagnoseCommand(s streams) *cli.Command {
 
 // diagnose prints a diagnosis of each argument; what cannot be read is told at the end.
 func diagnose(c *cli.Context, s streams) error {
-	ask := artifacts.Question{Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in, Show: func(d artifacts.Diagnosis) error {
-		if c.Bool("json") {
-			return console.WriteJSON(s.out, nil, d)
-		}
-		_, err := d.WriteTo(s.out)
-		return err
-	}}
+	ask := artifacts.Question{
+		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in,
+		Show: func(d artifacts.Diagnosis) error {
+			if c.Bool("json") {
+				return console.WriteJSON(s.out, nil, d)
+			}
+			_, err := d.WriteTo(s.out)
+			return err
+		},
+	}
 	if c.IsSet("exit-code") {
 		code := c.Int("exit-code")
 		ask.ExitCode = &code

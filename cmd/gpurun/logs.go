@@ -34,9 +34,9 @@ func logs(c *cli.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	follow := runs.Follower{Run: r, Attempt: c.Int("attempt"), Rank: c.Int("rank"), Begins: func(l runs.Logs) { console.NewPage(s.err, nil).Printf("gpurun: %s\n", l.Title()) }}
-	if only := c.Bool("stdout") != c.Bool("stderr"); only {
-		follow.Begins = nil
+	follow := runs.Follower{Run: r, Attempt: c.Int("attempt"), Rank: c.Int("rank")}
+	if oneStream := c.Bool("stdout") != c.Bool("stderr"); !oneStream {
+		follow.Begins = func(l runs.Logs) { console.NewPage(s.err, nil).Printf("gpurun: %s\n", l.Title()) }
 	}
 	if c.Bool("stdout") || !c.Bool("stderr") {
 		follow.To.Stdout = s.out

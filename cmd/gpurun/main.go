@@ -64,7 +64,25 @@ func newApp(s streams) *cli.App {
 		// A file's name may hold a comma.
 		DisableSliceFlagSeparator: true,
 		Commands: []*cli.Command{
-			runCommand(s), planCommand(s), estimateCommand(s), initCommand(s), doctorCommand(s), diagnoseCommand(s), explainCommand(s), runsCommand(s), statusCommand(s), reportCommand(s), logsCommand(s), verdictCommand(s), resumeCommand(s), cleanCommand(s), recipesCommand(s), secretCommand(s), completionCommand(s), versionCommand(s), helpCommand(),
+			runCommand(s),
+			planCommand(s),
+			estimateCommand(s),
+			initCommand(s),
+			doctorCommand(s),
+			diagnoseCommand(s),
+			explainCommand(s),
+			runsCommand(s),
+			statusCommand(s),
+			reportCommand(s),
+			logsCommand(s),
+			verdictCommand(s),
+			resumeCommand(s),
+			cleanCommand(s),
+			recipesCommand(s),
+			secretCommand(s),
+			completionCommand(s),
+			versionCommand(s),
+			helpCommand(),
 		},
 	}
 	verb.Prepare(app)

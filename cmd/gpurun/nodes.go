@@ -23,7 +23,8 @@ func take(ctx context.Context, p *prepared, own job.Own) (*nodes.Part, error) {
 	j := p.Job()
 	digest, _ := p.Digest(job.DigestVersion)
 	return nodes.Take(ctx, nodes.PartOptions{
-		At: p.Where(), Name: j.Name, Digest: digest, Version: manual.Version(), Ranks: p.Ranks(), Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
+		At: p.Where(), Name: j.Name, Digest: digest, Version: manual.Version(),
+		Ranks: p.Ranks(), Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
 	})
 }
 
@@ -62,7 +63,12 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		wired.node.Samples = part.Sampled
 		wired.node.Preflight = preflight.Of(p.Prepared, wired.before, false)
 		wired.before.Warn = func(text string) { log.Note("warning: " + text) }
-		return nodes.Here{Recipe: wired.launcher.Recipe, Starter: node.New(wired.node, log, signals), World: node.NewWorld(wired.world, signals, log.Note), Store: log, Notice: signals.Heed, Close: log.Close}, nil
+		return nodes.Here{
+			Recipe:  wired.launcher.Recipe,
+			Starter: node.New(wired.node, log, signals),
+			World:   node.NewWorld(wired.world, signals, log.Note),
+			Store:   log, Notice: signals.Heed, Close: log.Close,
+		}, nil
 	})
 	if err == nil {
 		say("the run ended with %d, and node 0 says why", code)

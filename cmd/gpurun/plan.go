@@ -52,9 +52,11 @@ func plan(ctx context.Context, args []string, s streams) error {
 func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) console.Survey {
 	_, evidence := p.Recipe()
 	v := console.Survey{
-		Job: p.Job().Name, Recipe: p.RecipeName(), Python: p.Python(), Ranks: p.Ranks(), Plain: p.Plain(), Why: p.WhyRanks(),
-		Plan: p.Plan(), Rungs: strategy.Survey(p.Policy(), job, p.Plan(), inv), Candidates: strategy.Candidates(p.Policy(), job, p.Plan(), inv),
-		Recalled: job.Recalled, Launches: console.Ranks(job.Ranks), Place: p.Place(), Evidence: evidence, Warnings: p.Warnings(), Resumes: p.Resumption(), Value: p.Value,
+		Job: p.Job().Name, Recipe: p.RecipeName(), Evidence: evidence, Python: p.Python(), Place: p.Place(),
+		Ranks: p.Ranks(), Launches: console.Ranks(job.Ranks), Plain: p.Plain(), Why: p.WhyRanks(),
+		Plan: p.Plan(), Value: p.Value, Recalled: job.Recalled, Resumes: p.Resumption(), Warnings: p.Warnings(),
+		Rungs:      strategy.Survey(p.Policy(), job, p.Plan(), inv),
+		Candidates: strategy.Candidates(p.Policy(), job, p.Plan(), inv),
 	}
 	if job.Ceiling > 0 {
 		v.Ceiling = &job.Ceiling

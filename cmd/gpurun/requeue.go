@@ -24,5 +24,6 @@ func onlyTried(err error, j *job.Job, own job.Own) error {
 	if s.Scheduler == "" || s.Known() {
 		return err
 	}
-	return errext.WithCode(fmt.Errorf("the scheduler has started this job again %d times, and none has come to run: %w", place.RestartCount, err), strategy.CodeUsage)
+	err = fmt.Errorf("the scheduler has started this job again %d times, and none has come to run: %w", place.RestartCount, err)
+	return errext.WithCode(err, strategy.CodeUsage)
 }

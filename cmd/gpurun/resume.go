@@ -42,6 +42,7 @@ func resume(c *cli.Context, s streams) error {
 		return fmt.Errorf("go to where the run was started: %w", err)
 	}
 	return r.Refused(runJob(c.Context, start, s, func(own *job.Own) {
-		own.RunDir, own.JSON, own.Quiet, own.Deadline, own.RunID, own.IfTrained = r.Path, c.Bool("json"), c.Bool("quiet"), c.String("deadline"), "", ""
+		own.RunDir, own.RunID, own.IfTrained = r.Path, "", ""
+		own.JSON, own.Quiet, own.Deadline = c.Bool("json"), c.Bool("quiet"), c.String("deadline")
 	}))
 }

@@ -33,9 +33,11 @@ import (
 // parse them: package job does.
 func runCommand(s streams) *cli.Command {
 	return &cli.Command{
-		Name:            "run",
-		Usage:           "run a job (the verb may be left out)",
-		UsageText:       "gpurun [--json] [--quiet] [--run-id ID] [--deadline TIME] [--junit FILE] [--propagate-exit-code] train.toml\ngpurun [flags] COMMAND…\ngpurun [flags] script.py [arguments …]",
+		Name:  "run",
+		Usage: "run a job (the verb may be left out)",
+		UsageText: "gpurun [--json] [--quiet] [--run-id ID] [--deadline TIME] [--junit FILE] [--propagate-exit-code] train.toml\n" +
+			"gpurun [flags] COMMAND…\n" +
+			"gpurun [flags] script.py [arguments …]",
 		SkipFlagParsing: true,
 		Action:          func(c *cli.Context) error { return verb.OrHelp(c, run(c.Context, c.Args().Slice(), s)) },
 	}
@@ -66,7 +68,10 @@ func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.O
 	if err != nil {
 		return err
 	}
-	o := pipeline.Options{JUnit: own.JUnit, Held: searchOf(j, own).Held(), Follows: j.Follows(os.Environ()), Job: j.Name, Workdir: j.Workdir, Getenv: os.Getenv, Stdout: s.out, Stderr: s.err}
+	o := pipeline.Options{
+		JUnit: own.JUnit, Held: searchOf(j, own).Held(), Follows: j.Follows(os.Environ()),
+		Job: j.Name, Workdir: j.Workdir, Getenv: os.Getenv, Stdout: s.out, Stderr: s.err,
+	}
 	if own.JSON {
 		s.out, o.Stdout = s.err, nil // stdout carries the events only
 	}
@@ -83,7 +88,9 @@ func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.O
 
 // prepareAndLaunch prepares the job and runs it. The error says why there is no verdict, or
 // why it was not written down.
-func prepareAndLaunch(ctx context.Context, j *job.Job, own job.Own, begun journal.Start, s streams, pipe *pipeline.Pipeline, deadline time.Time) (verdict launcher.Verdict, err error) {
+func prepareAndLaunch(
+	ctx context.Context, j *job.Job, own job.Own, begun journal.Start, s streams, pipe *pipeline.Pipeline, deadline time.Time,
+) (verdict launcher.Verdict, err error) {
 	ctx, signals := node.Listen(ctx)
 	defer signals.Close()
 	if at, err := cluster.Detect(os.Environ()); err == nil && at.Slurm() {
@@ -138,10 +145,14 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 }
 
 // launch opens the run directory and runs the job in it.
-func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time, part *nodes.Part) (launcher.Verdict, error) {
+func launch(
+	ctx context.Context, p *prepared, own job.Own, s streams,
+	signals *node.Signals, pipe *pipeline.Pipeline, deadline time.Time, part *nodes.Part,
+) (launcher.Verdict, error) {
 	place := search(p, own)
 	place.Settled = func(d launcher.Decided) bool {
-		return p.Unchanged(ctx, manual.Version(), d.Conditions, d.Inventory, p.DeviceOf(p.nvml.Baseline(p.Environ().Words(), p.GPUs(), 0).Level))
+		level := p.nvml.Baseline(p.Environ().Words(), p.GPUs(), 0).Level
+		return p.Unchanged(ctx, manual.Version(), d.Conditions, d.Inventory, p.DeviceOf(level))
 	}
 	dir, err := place.Find()
 	if err != nil {
@@ -167,7 +178,10 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	w.part, w.run = part, nodes.Run{Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note, Grace: node.FailureGrace, Reach: p.Job().Launch.Preflight != job.PreflightOff}
+	w.part, w.run = part, nodes.Run{
+		Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note,
+		Grace: node.FailureGrace, Reach: p.Job().Launch.Preflight != job.PreflightOff,
+	}
 	w.node.Preflight = preflight.Of(p.Prepared, w.before, launcher.AfterHardware(events))
 	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, part.Samples(a.meters.Samples(a.monitor.Sample), log.Note)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
@@ -193,7 +207,9 @@ func launch(ctx context.Context, p *prepared, own job.Own, s streams, signals *n
 
 // goOn finds out where a run stands by its events; over says that nothing is left to
 // run: the verdict is there, or was written now, or an error says why not.
-func goOn(p *prepared, w *wiring, dir string, events []launcher.Event, log *node.EventLog, show func(launcher.Event)) (state launcher.State, over bool, err error) {
+func goOn(
+	p *prepared, w *wiring, dir string, events []launcher.Event, log *node.EventLog, show func(launcher.Event),
+) (state launcher.State, over bool, err error) {
 	state, done, err := launcher.GoOn(dir, w.began, events, p.Digest)
 	switch {
 	case err != nil:
@@ -220,8 +236,11 @@ func goOn(p *prepared, w *wiring, dir string, events []launcher.Event, log *node
 }
 
 // openRun opens the run directory, and says so where it has to wait for it.
-func openRun(ctx context.Context, place journal.Search, dir string, said io.Writer, show func(launcher.Event)) (*journal.Journal, []launcher.Event, error) {
-	store, events, err := place.OpenRun(ctx, dir, show, journal.Patience{Said: func(text string) { fmt.Fprintf(said, "gpurun: %s\n", text) }})
+func openRun(
+	ctx context.Context, place journal.Search, dir string, said io.Writer, show func(launcher.Event),
+) (*journal.Journal, []launcher.Event, error) {
+	say := func(text string) { fmt.Fprintf(said, "gpurun: %s\n", text) }
+	store, events, err := place.OpenRun(ctx, dir, show, journal.Patience{Said: say})
 	if stop := launcher.StoppedEarly(ctx); stop != nil && err != nil {
 		err = stop
 	}

@@ -9,7 +9,10 @@ import (
 
 func secretCommand(s streams) *cli.Command {
 	return &cli.Command{
-		Name: "secret", Usage: "print a new secret, by which the nodes of a launch know each other", UsageText: "gpurun secret [--json]", Flags: []cli.Flag{jsonFlag()},
+		Name:      "secret",
+		Usage:     "print a new secret, by which the nodes of a launch know each other",
+		UsageText: "gpurun secret [--json]",
+		Flags:     []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {
 			if err := verb.AtMost(c, 0); err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -46,27 +47,22 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 	w := wiring{
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{
-			Run: run, Name: j.Name, Version: manual.Version(), Digest: digest, Files: p.Inputs(), Tracked: tracked, Recipe: p.RecipeName(), Python: p.Python(), PythonBy: j.PythonBy(),
-			Place: p.Place(), Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(), Scheduler: p.Scheduler(), Restart: p.Restarts(), At: time.Now().UTC(),
+			Run: run, Name: j.Name, Version: manual.Version(), At: time.Now().UTC(),
+			Digest: digest, Files: p.Inputs(), Tracked: tracked, Recipe: p.RecipeName(),
+			Python: p.Python(), PythonBy: j.PythonBy(),
+			Place: p.Place(), Scheduler: p.Scheduler(), Restart: p.Restarts(),
+			Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(),
 		},
 		launcher: launcher.Launcher{
-			Policy: p.Policy(), Job: p.StrategyJob(), Accelerator: p.Accelerator(), Recipe: p, Conditions: p.Conditions(manual.Version()), HangTimeout: launch.HangTimeout, Stalls: launch.Stalls,
+			Policy: p.Policy(), Job: p.StrategyJob(), Accelerator: p.Accelerator(), Recipe: p,
+			Conditions: p.Conditions(manual.Version()), HangTimeout: launch.HangTimeout, Stalls: launch.Stalls,
 			Graces: launcher.Graces{User: launch.ShutdownTimeout, Failure: node.FailureGrace},
 		},
-		node: node.Options{
-			Run: run, Ranks: p.Ranks(), Plain: p.Plain(), Launcher: launch.Self, Argv: p.Argv, Env: p.Environ(), Numbers: cluster.TaskNumbers(os.Environ()),
-			Workdir: j.Workdir, Accelerator: p.Accelerator(), DataLimit: p.DataLimit(), MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts,
-			Probe: launch.Probe, Hooks: launch.Hooks, Snapshot: launch.Snapshot, Stalls: launch.Stalls != nil, Script: p.RankScript(), Module: p.RankModule(), NVMePath: j.Recovery.NVMePath, Grace: launch.ShutdownTimeout,
-			Output: node.Output{
-				Stdin: s.in, Stdout: s.out, Stderr: s.err, TTY: launch.TTY, Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
-				Filter: launch.LocalRanksFilter, Role: launch.Role, Step: step, Observe: p.Observer(), Mask: p.secrets(), MaxBytes: cmp.Or(launch.LogLimit, -1),
-			},
-			Settings: p.Settings(), Growing: p.Checkpoints().Growing,
-			Alarms: before.Watch, Used: before.Used, Devices: before.Follow,
-		},
+		node: nodeOptions(p, run, before, outputOf(p, step, s)),
 		world: node.WorldOptions{
-			Accelerator: p.Accelerator(), Node: p.Node(), BF16: func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) },
-			Device: p.DeviceOf(before.Level), Devices: before, NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
+			Accelerator: p.Accelerator(), Node: p.Node(), Device: p.DeviceOf(before.Level), Devices: before,
+			NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
+			BF16:       func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) },
 			Checkpoint: func() (path string, written time.Time, none string) { return p.NewestCheckpoint(began) },
 		},
 		notice: node.NoticeOptions{Mode: launch.OnNotice, Grace: launch.NoticeGrace, Scheduler: p.Ends()},
@@ -75,6 +71,32 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 		w.notice.Checkpoint = c.Newest
 	}
 	return w, nil
+}
+
+// nodeOptions is what this node has to know to start its ranks.
+func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Output) node.Options {
+	j := p.Job()
+	launch := j.Launch
+	return node.Options{
+		Run: run, Output: out, Ranks: p.Ranks(), Plain: p.Plain(), Launcher: launch.Self, Argv: p.Argv,
+		Script: p.RankScript(), Module: p.RankModule(), Workdir: j.Workdir,
+		Env: p.Environ(), Numbers: cluster.TaskNumbers(os.Environ()), Settings: p.Settings(),
+		MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts, Grace: launch.ShutdownTimeout,
+		Probe: launch.Probe, Hooks: launch.Hooks, Snapshot: launch.Snapshot, Stalls: launch.Stalls != nil,
+		NVMePath: j.Recovery.NVMePath, DataLimit: p.DataLimit(), Growing: p.Checkpoints().Growing,
+		Accelerator: p.Accelerator(), Alarms: before.Watch, Used: before.Used, Devices: before.Follow,
+	}
+}
+
+// outputOf says where the ranks' output goes.
+func outputOf(p *prepared, step *regexp.Regexp, s streams) node.Output {
+	launch := p.Job().Launch
+	return node.Output{
+		Stdin: s.in, Stdout: s.out, Stderr: s.err, TTY: launch.TTY, Step: step,
+		Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
+		Filter: launch.LocalRanksFilter, Role: launch.Role,
+		Observe: p.Observer(), Mask: p.secrets(), MaxBytes: cmp.Or(launch.LogLimit, -1),
+	}
 }
 
 // search says where the run directory of a job is looked for.
