@@ -73,7 +73,7 @@ lint-beside:
 	@said=$$($(MAKE) --no-print-directory lint 2>&1); code=$$?; echo "$$said"; exit $$code
 
 lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, a build without cgo for arm64
-	@unformatted=$$(gofmt -l cmd launcher strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
+	@unformatted=$$(gofmt -l cmd launcher model strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...

@@ -19,6 +19,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/terminal"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -180,7 +181,7 @@ func (p *People) sayBefore(say func(format string, args ...any)) {
 func (p *People) cutOff() {
 	if p.open != nil {
 		a := attempt{n: p.open.N, from: p.open.Checkpoint, expected: p.open.Expected}
-		if last, err := os.Stat(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), launcher.SamplesFile)); err == nil && !p.open.At.IsZero() {
+		if last, err := os.Stat(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), model.SamplesFile)); err == nil && !p.open.At.IsZero() {
 			a.lasted = max(last.ModTime().Sub(p.open.At), 0) // when it was last heard of
 		}
 		p.attempts, p.open = append(p.attempts, a), nil

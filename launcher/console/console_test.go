@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -167,7 +168,7 @@ func TestTheSummarySaysFromWhere(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)
 	p.dir = t.TempDir()
-	heard := filepath.Join(p.dir, "attempt-1", launcher.SamplesFile)
+	heard := filepath.Join(p.dir, "attempt-1", model.SamplesFile)
 	if err := errors.Join(os.Mkdir(filepath.Dir(heard), 0o700), os.WriteFile(heard, nil, 0o600), os.Chtimes(heard, start, start.Add(20*time.Minute))); err != nil {
 		t.Fatal(err)
 	}

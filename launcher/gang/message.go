@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -147,8 +148,8 @@ type Alive struct {
 	Signs    map[int]strategy.Sign `json:"signs,omitempty"`
 	Progress []strategy.Fact       `json:"progress,omitempty"`
 	// Samples are what they hold, every few seconds.
-	Samples []Sample  `json:"samples,omitempty"`
-	At      time.Time `json:"at"` // on the sender's clock
+	Samples []model.Sample `json:"samples,omitempty"`
+	At      time.Time      `json:"at"` // on the sender's clock
 }
 
 func (Hello) kind() string    { return "hello" }

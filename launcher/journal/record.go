@@ -7,18 +7,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/model"
 )
 
-// The files of a run directory that show a run while it goes on. Nothing is decided by them.
-const (
-	// StatusFile is in the run directory, SamplesFile in an attempt's folder.
-	StatusFile  = "status.json"
-	SamplesFile = launcher.SamplesFile
-)
+// StatusFile, in the run directory, shows a run while it goes on, as model.SamplesFile does.
+// Nothing is decided by them.
+const StatusFile = "status.json"
 
 // A Record writes what a run lets see of itself while it goes on, beside the Journal and
 // without its promises: nothing is synced, and an error concerns nobody who trains. Its
@@ -42,16 +41,17 @@ func (r *Record) Status(s launcher.Status) error {
 
 // Samples appends to the samples.jsonl of an attempt, whose folder is there. Lines are
 // written whole, or where the disk is full not at all.
-func (r *Record) Samples(attempt int, samples []launcher.Sample) error {
+func (r *Record) Samples(attempt int, samples []model.Sample) error {
 	var lines bytes.Buffer
 	for _, s := range samples {
+		s.Batches, s.Counted, s.CountedAt, s.Data, s.Forward = false, 0, time.Time{}, 0, 0 // they compare ranks while these run
 		line, err := json.Marshal(s)
 		if err != nil {
 			return fmt.Errorf("encode a sample: %w", err)
 		}
 		lines.Write(append(line, '\n'))
 	}
-	f, err := private.OpenFile(filepath.Join(r.dir, fmt.Sprintf("attempt-%d", attempt), SamplesFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND)
+	f, err := private.OpenFile(filepath.Join(r.dir, fmt.Sprintf("attempt-%d", attempt), model.SamplesFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return fmt.Errorf("write the samples: %w", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/model"
 )
 
 const (
@@ -77,7 +78,7 @@ type Monitor struct {
 // A batch is the samples of one moment.
 type batch struct {
 	attempt int
-	samples []launcher.Sample
+	samples []model.Sample
 }
 
 // Open begins to show a run, until Close.
@@ -126,7 +127,7 @@ func (m *Monitor) see(e launcher.Event) {
 }
 
 // Sample takes what the ranks of an attempt let see of themselves now.
-func (m *Monitor) Sample(attempt int, samples []launcher.Sample) {
+func (m *Monitor) Sample(attempt int, samples []model.Sample) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -67,9 +68,9 @@ func began(show func(launcher.Event)) {
 }
 
 // two are samples of two ranks, the second of which has come further and holds less.
-func two(step int) []launcher.Sample {
+func two(step int) []model.Sample {
 	now := time.Now()
-	return []launcher.Sample{
+	return []model.Sample{
 		{Time: now, Rank: 0, Device: "cuda:0", Step: step - 1, Total: 1000, Allocated: 20 * gib, Reserved: 30 * gib, Peak: 25 * gib, Allowed: 80 * gib, Retries: 2},
 		{Time: now, Rank: 1, Device: "cuda:1", Step: step, Total: 1000, Loss: ptr(.5), Allocated: 10 * gib, Peak: 15 * gib, Allowed: 80 * gib},
 	}
@@ -129,8 +130,8 @@ func TestSamplesAreKept(t *testing.T) {
 		}
 		m.see(launcher.Ended{})
 		m.Close()
-		lines := strings.Split(strings.TrimSuffix(read(t, filepath.Join(dir, "attempt-0", journal.SamplesFile)), "\n"), "\n")
-		var last launcher.Sample
+		lines := strings.Split(strings.TrimSuffix(read(t, filepath.Join(dir, "attempt-0", model.SamplesFile)), "\n"), "\n")
+		var last model.Sample
 		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
 			t.Fatal(err)
 		}
@@ -302,8 +303,8 @@ func TestARunIsFollowed(t *testing.T) {
 // Of ranks that print no steps their processes count them, beyond the latest line of the one
 // that does, and know of no end: what is shown is of the rank that does.
 func TestTheRankThatKnowsTheEndIsShown(t *testing.T) {
-	lines, counts := launcher.Sample{Step: 10, Total: 1000, Batches: true}, launcher.Sample{Step: 17}
-	for _, samples := range [][]launcher.Sample{{lines, counts}, {counts, lines}, {lines, counts, {Step: 9, Total: 1000}}} {
+	lines, counts := model.Sample{Step: 10, Total: 1000, Batches: true}, model.Sample{Step: 17}
+	for _, samples := range [][]model.Sample{{lines, counts}, {counts, lines}, {lines, counts, {Step: 9, Total: 1000}}} {
 		s := newStanding()
 		s.see(launcher.Began{Run: "train"}, time.Now())
 		s.see(launcher.Started{}, time.Now())

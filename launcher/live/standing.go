@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -45,7 +46,7 @@ func (s *standing) see(e launcher.Event, now time.Time) bool {
 }
 
 // take takes samples of the attempt that runs, and reports whether it is that one.
-func (s *standing) take(attempt int, samples []launcher.Sample, now time.Time) bool {
+func (s *standing) take(attempt int, samples []model.Sample, now time.Time) bool {
 	if !s.Running || attempt != s.Attempt || len(samples) == 0 {
 		return false
 	}
@@ -80,7 +81,7 @@ func (s *standing) take(attempt int, samples []launcher.Sample, now time.Time) b
 
 // leads reports whether a sample tells more of the training than another: of how many steps,
 // which one rank alone may print, else a later step.
-func leads(s, other launcher.Sample) bool {
+func leads(s, other model.Sample) bool {
 	if (s.Total > 0) != (other.Total > 0) {
 		return s.Total > 0
 	}
@@ -88,14 +89,14 @@ func leads(s, other launcher.Sample) bool {
 }
 
 // allowed is what a rank may hold.
-func (s *standing) allowed(sample launcher.Sample) int64 {
+func (s *standing) allowed(sample model.Sample) int64 {
 	if s.ceiling > 0 && (sample.Allowed == 0 || s.ceiling < sample.Allowed) {
 		return s.ceiling
 	}
 	return sample.Allowed
 }
 
-func rankOf(s launcher.Sample, m *launcher.StatusMemory) launcher.StatusRank {
+func rankOf(s model.Sample, m *launcher.StatusMemory) launcher.StatusRank {
 	if m == nil {
 		m = &launcher.StatusMemory{Rank: s.Rank, Device: s.Device}
 	}
@@ -103,7 +104,7 @@ func rankOf(s launcher.Sample, m *launcher.StatusMemory) launcher.StatusRank {
 }
 
 // memoryOf is what a sample knows of memory, nil for nothing.
-func memoryOf(s launcher.Sample) *launcher.StatusMemory {
+func memoryOf(s model.Sample) *launcher.StatusMemory {
 	m := launcher.StatusMemory{
 		Rank: s.Rank, Device: s.Device, Used: cmp.Or(s.Allocated, s.Used), Reserved: s.Reserved, Peak: s.Peak, Allowed: s.Allowed, Retries: s.Retries,
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -162,12 +162,12 @@ func (t teller) pace(s *standing, rate float64) {
 		return
 	}
 	t(stepDuration, 1/rate)
-	if !slices.ContainsFunc(s.samples, func(sample launcher.Sample) bool { return sample.Batches }) {
+	if !slices.ContainsFunc(s.samples, func(sample model.Sample) bool { return sample.Batches }) {
 		t.known(samplesPerSecond, rate*float64(s.began.Job.GlobalBatch(s.attempt.Plan)))
 	}
 }
 
-func (t teller) memory(sample launcher.Sample, device string) {
+func (t teller) memory(sample model.Sample, device string) {
 	if device == "" {
 		return
 	}

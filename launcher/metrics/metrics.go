@@ -22,6 +22,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/model"
 )
 
 // Options say where metrics go to.
@@ -82,8 +83,8 @@ func (m *Metrics) see(e launcher.Event) {
 }
 
 // Samples is next, which gets the samples of an attempt first, with the metrics behind it.
-func (m *Metrics) Samples(next func(int, []launcher.Sample)) func(int, []launcher.Sample) {
-	return func(attempt int, samples []launcher.Sample) {
+func (m *Metrics) Samples(next func(int, []model.Sample)) func(int, []model.Sample) {
+	return func(attempt int, samples []model.Sample) {
 		next(attempt, samples)
 		m.mu.Lock()
 		defer m.mu.Unlock()

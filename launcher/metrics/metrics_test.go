@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -44,8 +45,8 @@ var (
 )
 
 // sampled are two ranks of which the second lags behind.
-func sampled() []launcher.Sample {
-	return []launcher.Sample{
+func sampled() []model.Sample {
+	return []model.Sample{
 		{Rank: 0, Device: "cuda:0", Step: 40, Total: 100, Allocated: 8 * gib, Reserved: 9 * gib, Peak: 10 * gib, Retries: 3, Allowed: 24 * gib, Used: 11 * gib, Capacity: 24 * gib},
 		{Rank: 1, Device: "cuda:1", Step: 30, Total: 100, Allocated: 7 * gib, Reserved: 9 * gib, Peak: 11 * gib, Retries: 1, Allowed: 16 * gib, Used: 11 * gib, Capacity: 24 * gib},
 	}
@@ -57,8 +58,8 @@ func made(t *testing.T, o Options, m *mask.Masker) *Metrics {
 }
 
 // tell has metrics see events and samples as a run would show them.
-func tell(m *Metrics, samples []launcher.Sample, events ...launcher.Event) {
-	show, take := m.Events(func(launcher.Event) {}), m.Samples(func(int, []launcher.Sample) {})
+func tell(m *Metrics, samples []model.Sample, events ...launcher.Event) {
+	show, take := m.Events(func(launcher.Event) {}), m.Samples(func(int, []model.Sample) {})
 	for _, e := range events {
 		show(e)
 	}

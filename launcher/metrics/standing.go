@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -19,11 +20,11 @@ type standing struct {
 	verdict *launcher.Verdict
 	over    time.Time // when the verdict was seen
 
-	samples []launcher.Sample // of the latest attempt, by rank
-	step    int               // the furthest
-	total   int               // steps in all, 0 where nobody says so
-	stepped time.Time         // when that was seen first
-	peak    int64             // bytes of the rank that held most in the attempt
+	samples []model.Sample // of the latest attempt, by rank
+	step    int            // the furthest
+	total   int            // steps in all, 0 where nobody says so
+	stepped time.Time      // when that was seen first
+	peak    int64          // bytes of the rank that held most in the attempt
 }
 
 // An end is what was made of an attempt.
@@ -67,7 +68,7 @@ func rungsOf(d strategy.Decision) []strategy.Rung {
 }
 
 // take takes samples of the attempt that runs.
-func (s *standing) take(attempt int, samples []launcher.Sample, now time.Time) {
+func (s *standing) take(attempt int, samples []model.Sample, now time.Time) {
 	if !s.running || s.attempt.N != attempt {
 		return
 	}

@@ -6,11 +6,11 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -78,7 +78,7 @@ type Options struct {
 	Used func(pid int) int64
 	// Samples is told once a second what the ranks of an attempt let see of themselves, and
 	// once more when they are gone; nil: nobody looks on. It must not wait.
-	Samples func(attempt int, samples []launcher.Sample)
+	Samples func(attempt int, samples []model.Sample)
 	// Devices reads the memory of the job's devices until stop is called, cuda:k at k; now
 	// does not wait for the driver. Nil: nobody reads it.
 	Devices func(context.Context) (now func() []gpu.Device, stop func())

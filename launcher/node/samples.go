@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -67,11 +67,11 @@ func (a *attempt) followDevices() (now func() []gpu.Device, stop func()) {
 }
 
 // samples are what each rank lets see of itself now; share is its part of the host's memory.
-func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []launcher.Sample {
-	var all []launcher.Sample
+func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []model.Sample {
+	var all []model.Sample
 	for _, rank := range a.ranks() {
 		told, known := a.latest(rank)
-		s := launcher.Sample{Time: now, Rank: rank, Phase: "load"}
+		s := model.Sample{Time: now, Rank: rank, Phase: "load"}
 		addSteps(&s, a.out.Shown(rank), told)
 		if s.Step > 0 {
 			s.Phase = cmp.Or(told.Phase, "train")
@@ -124,7 +124,7 @@ func (a *attempt) latest(rank int) (told probe.Step, known bool) {
 
 // addSteps adds how far a rank has come: by its lines where they alone say how many steps
 // there are, since the two may count different things, else by its process.
-func addSteps(s *launcher.Sample, lines output.Shown, told probe.Step) {
+func addSteps(s *model.Sample, lines output.Shown, told probe.Step) {
 	s.Step, s.Total, s.Loss = told.N, told.Total, lines.Loss
 	if told.N == 0 || lines.Total > 0 && told.Total == 0 {
 		s.Step, s.Total, s.Batches = lines.Step, lines.Total, told.N > 0
@@ -135,7 +135,7 @@ func addSteps(s *launcher.Sample, lines output.Shown, told probe.Step) {
 }
 
 // addHeld adds what a rank's process holds.
-func addHeld(s *launcher.Sample, h probe.Held) {
+func addHeld(s *model.Sample, h probe.Held) {
 	s.Device = "cpu"
 	if h.Device >= 0 {
 		s.Device = fmt.Sprintf("cuda:%d", h.Device)

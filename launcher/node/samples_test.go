@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -35,15 +35,15 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 eval 0 0 7 >$(dirname $TORCHELASTIC_ERROR
 		return func() []gpu.Device { return []gpu.Device{{Used: 50, Total: 100}, {Used: 60, Total: 200}} }, func() {}
 	}
 	var mu sync.Mutex
-	var latest []launcher.Sample
-	f.opts.Samples = func(n int, samples []launcher.Sample) {
+	var latest []model.Sample
+	f.opts.Samples = func(n int, samples []model.Sample) {
 		mu.Lock()
 		defer mu.Unlock()
 		if latest = samples; n != 0 {
 			t.Errorf("samples of attempt %d", n)
 		}
 	}
-	now := func() []launcher.Sample {
+	now := func() []model.Sample {
 		mu.Lock()
 		defer mu.Unlock()
 		return latest
@@ -54,11 +54,11 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 eval 0 0 7 >$(dirname $TORCHELASTIC_ERROR
 	}
 	await(t, "the steps", func() bool { s := now(); return len(s) == 2 && s[0].Step == 5 && s[0].Loss != nil })
 	loss := .25
-	want := []launcher.Sample{
+	want := []model.Sample{
 		{Rank: 0, Device: "cuda:1", Step: 5, Total: 100, Loss: &loss, Counted: 5, CountedAt: time.Unix(1700000000, 0), Data: strategy.Seconds(time.Second / 4), Forward: strategy.Seconds(time.Second / 2), Phase: "train", Allocated: 10, Reserved: 20, Peak: 30, Retries: 2, Allowed: 200, Used: 60, Capacity: 200},
 		{Rank: 1, Device: "cuda:1", Phase: "load", Allowed: 200, Used: 60, Capacity: 200},
 	}
-	if diff := cmp.Diff(want, now(), cmpopts.IgnoreFields(launcher.Sample{}, "Time")); diff != "" {
+	if diff := cmp.Diff(want, now(), cmpopts.IgnoreFields(model.Sample{}, "Time")); diff != "" {
 		t.Error(diff)
 	}
 	if err := os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644); err != nil {
@@ -76,16 +76,16 @@ func TestRanksOnTheCPUAreSeenBeforeTheirFirstStep(t *testing.T) {
 	f := newFixture(t, "#!/bin/sh\nuntil [ -e go-on ]; do sleep 0.02; done\n")
 	f.opts.Accelerator, f.opts.DataLimit = "cpu", 1<<40
 	var mu sync.Mutex
-	var latest []launcher.Sample
-	f.opts.Samples = func(_ int, samples []launcher.Sample) {
+	var latest []model.Sample
+	f.opts.Samples = func(_ int, samples []model.Sample) {
 		mu.Lock()
 		defer mu.Unlock()
 		latest = samples
 	}
-	now := func() launcher.Sample {
+	now := func() model.Sample {
 		mu.Lock()
 		defer mu.Unlock()
-		return append(latest, launcher.Sample{})[0]
+		return append(latest, model.Sample{})[0]
 	}
 	a, err := f.start(t)
 	if err != nil {
@@ -107,7 +107,7 @@ func TestRanksOnTheCPUAreSeenBeforeTheirFirstStep(t *testing.T) {
 // On the CPU ranks share what the host has.
 func TestHostShare(t *testing.T) {
 	a := &attempt{node: &Node{}, local: 1, told: map[int]probe.Step{0: {N: 1, Loss: math.NaN(), Held: probe.Held{Device: -1, Allocated: 5, Peak: 7}}}, out: &output.Output{}}
-	want := launcher.Sample{Device: "cpu", Step: 1, Counted: 1, Phase: "train", Allocated: 5, Peak: 7, Allowed: 20}
+	want := model.Sample{Device: "cpu", Step: 1, Counted: 1, Phase: "train", Allocated: 5, Peak: 7, Allowed: 20}
 	if got := a.samples(time.Time{}, []gpu.Device{{Used: 1, Total: 2}}, 20); len(got) != 1 || got[0] != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -120,16 +120,16 @@ func TestAddSteps(t *testing.T) {
 		name  string
 		lines output.Shown
 		told  probe.Step
-		want  launcher.Sample
+		want  model.Sample
 	}{
-		{"nothing", output.Shown{}, probe.Step{}, launcher.Sample{}},
-		{"lines alone", output.Shown{Step: 3, Loss: &lost}, probe.Step{}, launcher.Sample{Step: 3, Loss: &lost}},
-		{"the process alone", output.Shown{}, probe.Step{N: 5, Total: 9, Loss: own}, launcher.Sample{Step: 5, Total: 9, Loss: &own}},
-		{"the process, which knows the total", output.Shown{Step: 30, Total: 90}, probe.Step{N: 5, Total: 9, Loss: math.NaN()}, launcher.Sample{Step: 5, Total: 9}},
-		{"lines, which know the total", output.Shown{Step: 30, Total: 90, Loss: &lost}, probe.Step{N: 5, Loss: own}, launcher.Sample{Step: 30, Total: 90, Loss: &lost, Batches: true}},
-		{"neither knows it", output.Shown{Step: 30}, probe.Step{N: 5, Loss: math.Inf(1)}, launcher.Sample{Step: 5}},
+		{"nothing", output.Shown{}, probe.Step{}, model.Sample{}},
+		{"lines alone", output.Shown{Step: 3, Loss: &lost}, probe.Step{}, model.Sample{Step: 3, Loss: &lost}},
+		{"the process alone", output.Shown{}, probe.Step{N: 5, Total: 9, Loss: own}, model.Sample{Step: 5, Total: 9, Loss: &own}},
+		{"the process, which knows the total", output.Shown{Step: 30, Total: 90}, probe.Step{N: 5, Total: 9, Loss: math.NaN()}, model.Sample{Step: 5, Total: 9}},
+		{"lines, which know the total", output.Shown{Step: 30, Total: 90, Loss: &lost}, probe.Step{N: 5, Loss: own}, model.Sample{Step: 30, Total: 90, Loss: &lost, Batches: true}},
+		{"neither knows it", output.Shown{Step: 30}, probe.Step{N: 5, Loss: math.Inf(1)}, model.Sample{Step: 5}},
 	} {
-		var got launcher.Sample
+		var got model.Sample
 		addSteps(&got, test.lines, test.told)
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)

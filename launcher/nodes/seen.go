@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/model"
 )
 
 const (
@@ -27,20 +27,20 @@ const (
 type seen struct {
 	mu      sync.Mutex
 	attempt int
-	own     []launcher.Sample // of a follower
-	told    time.Time         // when the head was
-	nodes   map[int]glimpse   // of the head
+	own     []model.Sample  // of a follower
+	told    time.Time       // when the head was
+	nodes   map[int]glimpse // of the head
 }
 
 // A glimpse is what a node told last.
 type glimpse struct {
 	host    string
 	came    time.Time
-	samples []launcher.Sample
+	samples []model.Sample
 }
 
 // Sampled takes the samples of a follower's ranks, which the head hears of.
-func (p *Part) Sampled(attempt int, own []launcher.Sample) {
+func (p *Part) Sampled(attempt int, own []model.Sample) {
 	p.seen.mu.Lock()
 	defer p.seen.mu.Unlock()
 	p.seen.attempt, p.seen.own = attempt, own
@@ -48,14 +48,14 @@ func (p *Part) Sampled(attempt int, own []launcher.Sample) {
 
 // Samples is next, which gets the samples of the head's ranks with those of all other nodes;
 // note is told of ranks that are slow. On one node there are no others.
-func (p *Part) Samples(next func(int, []launcher.Sample), note func(string)) func(int, []launcher.Sample) {
+func (p *Part) Samples(next func(int, []model.Sample), note func(string)) func(int, []model.Sample) {
 	var others *seen
 	ranks := 0
 	if p.launch.Nodes > 1 {
 		others, ranks = &p.seen, p.launch.Ranks
 	}
 	slow := slowness{ranks: ranks, host: others.host}
-	return func(attempt int, own []launcher.Sample) {
+	return func(attempt int, own []model.Sample) {
 		now := time.Now()
 		all := others.beside(attempt, own, now)
 		if text := slow.look(now, attempt, all); text != "" {
@@ -67,7 +67,7 @@ func (p *Part) Samples(next func(int, []launcher.Sample), note func(string)) fun
 
 // digest is what the head is to hear of an attempt's ranks now; nothing where it has just
 // heard.
-func (s *seen) digest(attempt int) (all []gang.Sample) {
+func (s *seen) digest(attempt int) []model.Sample {
 	if s == nil {
 		return nil
 	}
@@ -76,13 +76,10 @@ func (s *seen) digest(attempt int) (all []gang.Sample) {
 	if s.attempt != attempt || time.Since(s.told) < digestPause {
 		return nil
 	}
-	for _, sample := range nearest(s.own, mostDigest) {
-		all = append(all, gang.Sample(sample))
-	}
-	if len(all) > 0 {
+	if len(s.own) > 0 {
 		s.told = time.Now()
 	}
-	return all
+	return nearest(s.own, mostDigest)
 }
 
 // hear takes what a node says of its ranks. What it cannot know does not count.
@@ -91,9 +88,8 @@ func (s *seen) hear(node, ranks int, host string, c *clock, m gang.Alive) {
 		return
 	}
 	g := glimpse{host: host, came: time.Now()}
-	for _, told := range m.Samples[:min(len(m.Samples), mostDigest)] {
-		sample := launcher.Sample(told)
-		again := slices.ContainsFunc(g.samples, func(other launcher.Sample) bool { return other.Rank == sample.Rank })
+	for _, sample := range m.Samples[:min(len(m.Samples), mostDigest)] {
+		again := slices.ContainsFunc(g.samples, func(other model.Sample) bool { return other.Rank == sample.Rank })
 		if again || sample.Rank/ranks != node || len(sample.Device) > longestDevice {
 			continue
 		}
@@ -111,7 +107,7 @@ func (s *seen) hear(node, ranks int, host string, c *clock, m gang.Alive) {
 const longestDevice = 64 // bytes; "cuda:0" is one
 
 // beside are samples of the head's ranks and those of all others, by rank.
-func (s *seen) beside(attempt int, own []launcher.Sample, now time.Time) []launcher.Sample {
+func (s *seen) beside(attempt int, own []model.Sample, now time.Time) []model.Sample {
 	if s == nil {
 		return own
 	}
@@ -126,7 +122,7 @@ func (s *seen) beside(attempt int, own []launcher.Sample, now time.Time) []launc
 			all = append(all, g.samples...)
 		}
 	}
-	slices.SortFunc(all, func(a, b launcher.Sample) int { return a.Rank - b.Rank })
+	slices.SortFunc(all, func(a, b model.Sample) int { return a.Rank - b.Rank })
 	return all
 }
 
@@ -143,18 +139,18 @@ func (s *seen) host(node int) string {
 
 // nearest are at most so many samples, by rank: those of the first rank, which stands for the
 // training, and of the ranks whose memory is nearest to its limit.
-func nearest(all []launcher.Sample, most int) []launcher.Sample {
+func nearest(all []model.Sample, most int) []model.Sample {
 	if len(all) <= most {
 		return all
 	}
 	rest := slices.Clone(all[1:])
-	slices.SortStableFunc(rest, func(a, b launcher.Sample) int { return cmp.Compare(share(b), share(a)) })
+	slices.SortStableFunc(rest, func(a, b model.Sample) int { return cmp.Compare(share(b), share(a)) })
 	chosen := append(all[:1:1], rest[:most-1]...)
-	slices.SortFunc(chosen, func(a, b launcher.Sample) int { return a.Rank - b.Rank })
+	slices.SortFunc(chosen, func(a, b model.Sample) int { return a.Rank - b.Rank })
 	return chosen
 }
 
 // share is how much of what is allowed a rank needed so far.
-func share(s launcher.Sample) float64 {
+func share(s model.Sample) float64 {
 	return float64(max(s.Peak, cmp.Or(s.Allocated, s.Used))) / float64(max(s.Allowed, 1))
 }

@@ -11,12 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-func ranksOf(all []launcher.Sample) (ranks []int) {
+func ranksOf(all []model.Sample) (ranks []int) {
 	for _, s := range all {
 		ranks = append(ranks, s.Rank)
 	}
@@ -28,13 +28,13 @@ func ranksOf(all []launcher.Sample) (ranks []int) {
 func TestTheMemoryOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		head, follower := &Part{launch: Launch{Nodes: 3, Ranks: 2}}, &Part{}
-		var got []launcher.Sample
-		take := head.Samples(func(_ int, all []launcher.Sample) { got = all }, func(string) {})
-		own := []launcher.Sample{{Rank: 0, Peak: 5}, {Rank: 1}}
+		var got []model.Sample
+		take := head.Samples(func(_ int, all []model.Sample) { got = all }, func(string) {})
+		own := []model.Sample{{Rank: 0, Peak: 5}, {Rank: 1}}
 		loss := .5
 		there := time.Now().Add(-time.Hour) // another clock
-		far := launcher.Sample{Time: there, Rank: 4, Device: "cuda:0", Step: 7, Total: 9, Loss: &loss, Counted: 7, CountedAt: there, Phase: "train", Allocated: 1, Reserved: 2, Peak: 3, Retries: 4, Allowed: 5, Used: 6, Capacity: 7}
-		follower.Sampled(0, []launcher.Sample{far})
+		far := model.Sample{Time: there, Rank: 4, Device: "cuda:0", Step: 7, Total: 9, Loss: &loss, Counted: 7, CountedAt: there, Phase: "train", Allocated: 1, Reserved: 2, Peak: 3, Retries: 4, Allowed: 5, Used: 6, Capacity: 7}
+		follower.Sampled(0, []model.Sample{far})
 		var c clock
 		c.heard(there, time.Now())
 		hear := func(m gang.Alive) { head.seen.hear(2, 2, "n3", &c, sent(t, m)) }
@@ -67,7 +67,7 @@ func TestTheMemoryOfAllNodes(t *testing.T) {
 		if take(1, own); len(got) != 2 {
 			t.Errorf("the next attempt: %+v", got)
 		}
-		hear(gang.Alive{Attempt: 1, Samples: []gang.Sample{{Rank: 5}}})
+		hear(gang.Alive{Attempt: 1, Samples: []model.Sample{{Rank: 5}}})
 		take(1, own)
 		if ranks := ranksOf(got); !slices.Equal(ranks, []int{0, 1, 5}) {
 			t.Errorf("the next attempt: %v", ranks)
@@ -96,7 +96,7 @@ func sent(t *testing.T, m gang.Alive) gang.Alive {
 // A node tells of its own ranks only, and of each once.
 func TestOfWhichRanksANodeMayTell(t *testing.T) {
 	s := &seen{}
-	s.hear(1, 2, "n2", &clock{}, gang.Alive{Samples: []gang.Sample{
+	s.hear(1, 2, "n2", &clock{}, gang.Alive{Samples: []model.Sample{
 		{Rank: 2, Peak: 1}, {Rank: 2, Peak: 2}, {Rank: 1}, {Rank: 4}, {Rank: -3}, {Rank: 3, Device: strings.Repeat("x", 65)},
 	}})
 	if got := s.beside(0, nil, time.Now()); len(got) != 1 || got[0].Rank != 2 || got[0].Peak != 1 {
@@ -108,24 +108,24 @@ func TestOfWhichRanksANodeMayTell(t *testing.T) {
 // small however many ranks a node has.
 func TestManyNodes(t *testing.T) {
 	head := &Part{launch: Launch{Nodes: 1000, Ranks: 8}}
-	var got []launcher.Sample
-	take := head.Samples(func(_ int, all []launcher.Sample) { got = all }, func(string) {})
+	var got []model.Sample
+	take := head.Samples(func(_ int, all []model.Sample) { got = all }, func(string) {})
 	for node := 1; node < 1000; node++ {
 		m := gang.Alive{}
 		for k := range 8 {
-			m.Samples = append(m.Samples, gang.Sample{Rank: 8*node + k, Peak: int64(node), Allowed: 1000})
+			m.Samples = append(m.Samples, model.Sample{Rank: 8*node + k, Peak: int64(node), Allowed: 1000})
 		}
 		head.seen.hear(node, 8, fmt.Sprint("n", node), &clock{}, m)
 	}
-	take(0, []launcher.Sample{{Rank: 0}, {Rank: 1}})
+	take(0, []model.Sample{{Rank: 0}, {Rank: 1}})
 	if len(got) != mostSeen || got[0].Rank != 0 || got[1].Rank < 8*900 || got[mostSeen-1].Rank != 7999 || !slices.IsSorted(ranksOf(got)) {
 		t.Errorf("%d ranks, %v", len(got), ranksOf(got))
 	}
 
 	follower := &Part{}
-	large := make([]launcher.Sample, 10_000)
+	large := make([]model.Sample, 10_000)
 	for k := range large {
-		large[k] = launcher.Sample{Time: time.Now(), Rank: k, Device: "cuda:0", Step: 1 << 40, Counted: 1 << 40, CountedAt: time.Now(), Allocated: 1 << 50, Peak: 1 << 50, Allowed: 1 << 50}
+		large[k] = model.Sample{Time: time.Now(), Rank: k, Device: "cuda:0", Step: 1 << 40, Counted: 1 << 40, CountedAt: time.Now(), Allocated: 1 << 50, Peak: 1 << 50, Allowed: 1 << 50}
 	}
 	follower.Sampled(0, large)
 	text, err := json.Marshal(follower.seen.digest(0))
@@ -153,9 +153,9 @@ func TestASlowNodeIsNamed(t *testing.T) {
 		s := slowness{ranks: test.ranks, host: func(node int) string { return fmt.Sprint("n", node) }}
 		var said []string
 		for at := time.Duration(0); at <= 15*time.Minute; at += time.Second {
-			var all []launcher.Sample
+			var all []model.Sample
 			for rank := range 6 {
-				sample := launcher.Sample{Rank: rank}
+				sample := model.Sample{Rank: rank}
 				if took := test.took(rank, at); took > 0 {
 					sample.Counted = 1 + int(at/took)
 					sample.CountedAt = start.Add(at.Truncate(took))
@@ -186,11 +186,11 @@ func TestASlowRankOfOneNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said []string
-		take := p.Samples(func(int, []launcher.Sample) {}, func(text string) { said = append(said, text) })
+		take := p.Samples(func(int, []model.Sample) {}, func(text string) { said = append(said, text) })
 		for n := range 5 {
-			all := make([]launcher.Sample, 3)
+			all := make([]model.Sample, 3)
 			for rank, steps := range []int{60, 60, 20} {
-				all[rank] = launcher.Sample{Rank: rank, Counted: 1 + n*steps, CountedAt: time.Now()}
+				all[rank] = model.Sample{Rank: rank, Counted: 1 + n*steps, CountedAt: time.Now()}
 			}
 			take(0, all)
 			time.Sleep(lookPause)

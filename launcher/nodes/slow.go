@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -35,11 +35,11 @@ type mark struct {
 }
 
 // look compares the ranks where it is time to, and says which are slow, or nothing.
-func (s *slowness) look(now time.Time, attempt int, samples []launcher.Sample) string {
+func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) string {
 	if attempt != s.attempt {
 		s.attempt, s.marks = attempt, nil
 	}
-	begun := slices.ContainsFunc(samples, func(sample launcher.Sample) bool { return sample.Counted > 0 })
+	begun := slices.ContainsFunc(samples, func(sample model.Sample) bool { return sample.Counted > 0 })
 	if now.Sub(s.looked) < lookPause || !begun {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -150,7 +151,7 @@ func (a *Attempt) read(dir string) {
 	if to.IsZero() {
 		to = time.Now()
 	}
-	a.Series = readSamples(filepath.Join(folder, SamplesFile), from, to)
+	a.Series = readSamples(filepath.Join(folder, model.SamplesFile), from, to)
 }
 
 // begin and end are when the attempt ran; the zero time where that is not known.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/gpurun/gpurun/launcher/ranklog"
+	"github.com/gpurun/gpurun/model"
 )
 
 // files are those of one folder, as links relative to the report.
@@ -27,7 +28,7 @@ func (d *Data) files(shown []int) []files {
 	for _, i := range shown {
 		a := &d.Attempts[i]
 		name := fmt.Sprintf("attempt-%d", a.N)
-		names := []string{"command.json", "plan.json", "diff.patch", SamplesFile}
+		names := []string{"command.json", "plan.json", "diff.patch", model.SamplesFile}
 		ranks := 0
 		folders := ranklog.Folders(filepath.Join(d.Dir, name))
 		for _, rank := range slices.Sorted(maps.Keys(folders))[:min(len(folders), mostRanks)] {

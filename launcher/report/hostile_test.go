@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -60,7 +61,7 @@ func hostile(t *testing.T, text string, attempts int) string {
 	for k := range attempts {
 		folder := filepath.Join(dir, fmt.Sprintf("attempt-%d", k))
 		err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, "diff.patch"), joinedBytes(strings.Repeat("+"+n+"\n", times), "+token: "+secret+"\n"), 0o600),
-			os.WriteFile(filepath.Join(folder, SamplesFile), hostileSamples(n), 0o600))
+			os.WriteFile(filepath.Join(folder, model.SamplesFile), hostileSamples(n), 0o600))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,13 +192,13 @@ func TestSizeOfALongRun(t *testing.T) {
 	}
 	d := Attempt{Ran: true, Evidence: evidence(0)}
 	sampled(t, dir, d, course{ranks: 8, steps: different / 8, held: 20 << 30, peak: 70 << 30, allowed: 80 << 30, loss: 4})
-	path := filepath.Join(dir, "attempt-0", SamplesFile)
+	path := filepath.Join(dir, "attempt-0", model.SamplesFile)
 	if text, err := os.ReadFile(path); err != nil || os.WriteFile(path, bytes.Repeat(text, samples/different), 0o600) != nil {
 		t.Fatal(err)
 	}
 	for k := 1; k < 40; k++ {
 		folder := filepath.Join(dir, fmt.Sprintf("attempt-%d", k))
-		if err := errors.Join(os.Mkdir(folder, 0o700), os.Link(path, filepath.Join(folder, SamplesFile))); err != nil {
+		if err := errors.Join(os.Mkdir(folder, 0o700), os.Link(path, filepath.Join(folder, model.SamplesFile))); err != nil {
 			t.Fatal(err)
 		}
 	}

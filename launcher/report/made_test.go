@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/model"
 )
 
 // copied is a real run's directory, to which a test may add: "lightning", rescued on one
@@ -84,7 +85,7 @@ func sampled(t *testing.T, dir string, a Attempt, c course) int64 {
 	for i := range c.steps {
 		x := float64(i) / float64(c.steps-1)
 		for rank := range c.ranks {
-			s := launcher.Sample{Time: begin.Add(time.Duration(x*float64(span)) + time.Duration(rank)), Rank: rank, Device: fmt.Sprintf("cuda:%d", rank), Phase: "train", Total: c.steps, Allowed: c.allowed}
+			s := model.Sample{Time: begin.Add(time.Duration(x*float64(span)) + time.Duration(rank)), Rank: rank, Device: fmt.Sprintf("cuda:%d", rank), Phase: "train", Total: c.steps, Allowed: c.allowed}
 			wave := .5 + .5*math.Sin(float64(i)*1.7+float64(rank))
 			s.Allocated = c.held + int64(wave*float64(c.peak-c.held))
 			switch {
@@ -122,7 +123,7 @@ func sampled(t *testing.T, dir string, a Attempt, c course) int64 {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, SamplesFile), lines, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, model.SamplesFile), lines, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return most

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/model"
 )
 
 // A memoryChart is the memory of one rank and device over the time of an attempt.
@@ -53,7 +53,7 @@ func (d *Data) memoryCharts(a *Attempt, points int) (charts []memoryChart, left 
 		}
 	}
 	if n > mostRanks {
-		left = fmt.Sprintf("%s more are in %s.", count(n-mostRanks, "rank"), SamplesFile)
+		left = fmt.Sprintf("%s more are in %s.", count(n-mostRanks, "rank"), model.SamplesFile)
 	}
 	return charts, left
 }
@@ -126,7 +126,7 @@ func (c *chart) bytes(top float64) {
 var clockSteps = []float64{.1, .2, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800}
 
 // decimate makes at most so many points of samples: the most in each slice of time.
-func decimate(samples []launcher.Sample, begin time.Time, span time.Duration, most int) []point {
+func decimate(samples []model.Sample, begin time.Time, span time.Duration, most int) []point {
 	var points []point
 	slot := -1
 	for _, s := range samples {
@@ -205,7 +205,7 @@ func legendOf(charts []memoryChart) (all []legend) {
 }
 
 // latest is the newest sample of all ranks.
-func latest(all []Series) (newest launcher.Sample) {
+func latest(all []Series) (newest model.Sample) {
 	for _, s := range all {
 		if n := len(s.Samples); n > 0 && s.Samples[n-1].Time.After(newest.Time) {
 			newest = s.Samples[n-1]

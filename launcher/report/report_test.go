@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/model"
 )
 
 // The figures of the page are those of the journal and of the samples.
@@ -129,7 +130,7 @@ func TestDecimateKeepsTheMost(t *testing.T) {
 	a := d.Attempts[0]
 	dir := t.TempDir()
 	most := sampled(t, dir, a, course{ranks: 1, steps: 5000, held: 1 << 30, peak: 3 << 30, allowed: 4 << 30})
-	series := readSamples(filepath.Join(dir, "attempt-0", SamplesFile), a.begin(), a.end())
+	series := readSamples(filepath.Join(dir, "attempt-0", model.SamplesFile), a.begin(), a.end())
 	points := decimate(series[0].Samples, a.begin(), a.lasted(), 100)
 	if len(points) > 102 || len(points) < 90 {
 		t.Errorf("%d points", len(points))

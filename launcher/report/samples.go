@@ -11,14 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/model"
 )
-
-// SamplesFile is the name of the file in an attempt's folder that has what its ranks let
-// see of themselves, a launcher.Sample a line.
-const SamplesFile = journal.SamplesFile
 
 // Bounds of what is read of one such file: its bytes, the lines that are looked into, those
 // of its end that always are, a line's length, and how many ranks and devices are told apart.
@@ -34,7 +29,7 @@ const (
 type Series struct {
 	Rank    int
 	Device  string
-	Samples []launcher.Sample
+	Samples []model.Sample
 }
 
 // A key tells series apart.
@@ -94,7 +89,7 @@ func readSamples(path string, from, to time.Time) []Series {
 	}
 	var series []Series
 	for _, s := range all {
-		slices.SortStableFunc(s.Samples, func(a, b launcher.Sample) int { return a.Time.Compare(b.Time) })
+		slices.SortStableFunc(s.Samples, func(a, b model.Sample) int { return a.Time.Compare(b.Time) })
 		series = append(series, *s)
 	}
 	slices.SortFunc(series, func(a, b Series) int { return cmp.Or(a.Rank-b.Rank, cmp.Compare(a.Device, b.Device)) })
@@ -147,8 +142,8 @@ const mostHeld = 1 << 50
 
 // sampleIn reads a line. One that is none, or of another time, does not count; a figure
 // that cannot be is not known.
-func sampleIn(line []byte, from, to time.Time) (launcher.Sample, bool) {
-	var s launcher.Sample
+func sampleIn(line []byte, from, to time.Time) (model.Sample, bool) {
+	var s model.Sample
 	if json.Unmarshal(line, &s) != nil || s.Rank < 0 || len(s.Device) > 64 {
 		return s, false
 	}

@@ -1,4 +1,4 @@
-package launcher
+package model
 
 import (
 	"time"
@@ -9,12 +9,12 @@ import (
 // SamplesFile is the name of the file in an attempt's folder that has its samples.
 const SamplesFile = "samples.jsonl"
 
-// A Sample is what a rank let see of itself at one moment of an attempt: a line of the
-// attempt's samples.jsonl. Bytes are of the memory that the job trains in; a zero is not
+// A Sample is one reading of a rank's state: a line of an attempt's samples.jsonl, and what
+// other nodes send to node 0. Bytes are of the memory that the job trains in; a zero is not
 // known.
 type Sample struct {
 	Time time.Time `json:"time"`
-	Rank int       `json:"rank"`
+	Rank int       `json:"rank"` // over all nodes
 	// Device is "cuda:0", or "cpu".
 	Device string `json:"device,omitempty"`
 	// Step is the number of the latest optimizer step, Total that of all steps.
@@ -22,16 +22,16 @@ type Sample struct {
 	Total int      `json:"total,omitempty"`
 	Loss  *float64 `json:"loss,omitempty"`
 	// Batches says that both are by the job's lines, which may count micro batches: the process
-	// counts optimizer steps.
-	Batches bool `json:"-"`
+	// counts optimizer steps. This, and what follows up to Forward, is in no file.
+	Batches bool `json:"batches,omitempty"`
 	// Counted is how many optimizer steps the process counts, whatever Step shows, and
 	// CountedAt when the latest of them ended; 0 for a rank that has ended, too.
-	Counted   int       `json:"-"`
-	CountedAt time.Time `json:"-"`
+	Counted   int       `json:"counted,omitempty"`
+	CountedAt time.Time `json:"counted_at,omitzero"`
 	// Data is how long the process waits for data in a step, and Forward what its forward
 	// passes take of one; 0 is not known.
-	Data    strategy.Seconds `json:"-"`
-	Forward strategy.Seconds `json:"-"`
+	Data    strategy.Seconds `json:"data,omitempty"`
+	Forward strategy.Seconds `json:"forward,omitempty"`
 	// Phase is "load" before the first step, and "train" from then on, but "eval" and "save"
 	// where the process tells that it evaluates or writes a checkpoint.
 	Phase string `json:"phase,omitempty"`
