@@ -7,13 +7,6 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// candidateRungs are the rungs whose remedies together make the plans that could come
-// next, in the tree's order: what a later one does starts from each plan of those before.
-var candidateRungs = []Rung{
-	RungCheckpointing, RungMicroBatch, RungPrecision, RungShard, RungOffloadActivations,
-	RungOffloadOptimizer, RungOffloadParam, RungNVMe, RungOptimizer, RungSequence,
-}
-
 // mostCandidates bounds the plans that are weighed; a job with every knob has some
 // thousands.
 const mostCandidates = 1 << 14
@@ -47,8 +40,8 @@ func (s *situation) freed(origin Plan) Plan {
 			free[k] = s.plan[k]
 		}
 	}
-	for _, rung := range []Rung{RungAllocator, RungAttention} {
-		for _, k := range rungRows[rung].turns {
+	for _, row := range freeRows() {
+		for _, k := range row.turns {
 			if saves(k, origin[k], s.plan[k]) && s.doubts[k] == "" {
 				free[k] = s.plan[k]
 			}
@@ -95,23 +88,27 @@ func (s *situation) accumulate(plan Plan) {
 	}
 }
 
-// products are the plans that the rungs make of one, in all combinations.
+// products are the plans that the rungs make of one, in all combinations: what a later rung
+// of the ladder does starts from each plan of those before.
 func (s *situation) products(filter phaseFilter) (plans []Plan, skips []Skip) {
 	plans = []Plan{s.plan}
 	look := *s
-	for _, rung := range candidateRungs {
+	for _, row := range rungRows {
+		if row.host || row.free || len(row.turns) == 0 {
+			continue
+		}
 		var why *Skip
 		taken := false
 		for _, p := range slices.Clone(plans) {
 			look.plan = p
-			changes, skip := look.consider(rung, filter)
+			changes, skip := look.consider(row.rung, filter)
 			if skip != nil {
 				why = skip
 				continue
 			}
 			taken = true
-			if rung == RungMicroBatch {
-				changes = look.divided()
+			if row.plans != nil {
+				changes = row.plans(&look)
 			}
 			for _, c := range changes {
 				plans = append(plans, p.With(c))
@@ -194,60 +191,23 @@ const (
 
 // group is a plan's, beside the job as it is written.
 func (s *situation) group(p, origin Plan, classes *classifier) int {
-	differs := func(k Knob) bool { return p[k] != origin[k] }
-	moved := func(to Value) bool {
-		return slices.ContainsFunc([]Knob{OffloadOptimizer, OffloadParam, OffloadActivations}, func(k Knob) bool { return differs(k) && p[k] == to })
-	}
 	g := groupPlain
-	switch {
-	case differs(Optimizer) || differs(SequenceLength):
-		return groupAllowed
-	case moved("nvme"):
-		g = groupNVMe
-	case moved("cpu"):
-		g = groupHost
+	for _, rung := range needs(origin, p) {
+		g = max(g, rung.row().group)
+	}
+	if g == groupAllowed {
+		return g
 	}
 	class, _ := classes.class(p)
 	switch {
-	case differs(Precision) && !s.policy.NumericsSaid && s.policy.Prefer != Tree:
+	case p[Precision] != origin[Precision] && !s.policy.NumericsSaid && s.policy.Prefer != Tree:
 		return groupUnasked + g/groupHost
-	case differs(Precision):
+	case p[Precision] != origin[Precision]:
 		g += 2
 	case class == Average && s.policy.ExactFirst():
 		g++
 	}
 	return g
-}
-
-// needs are the rungs that lead from one plan to another, in the tree's order: those with
-// a knob that goes to what takes less memory.
-func needs(from, to Plan) []Rung {
-	var rungs []Rung
-	for _, rung := range DeviceRungs {
-		if slices.ContainsFunc(rungRows[rung].turns, func(k Knob) bool { return rung.accounts(k, from, to) && saves(k, from[k], to[k]) }) {
-			rungs = append(rungs, rung)
-		}
-	}
-	return rungs
-}
-
-// accounts reports whether a change of a knob is this rung's: more than one turns the
-// sharding and the offload.
-func (r Rung) accounts(k Knob, from, to Plan) bool {
-	offloads := func(k Knob, v Value) bool { return from[k] != to[k] && to[k] == v }
-	nvme := offloads(OffloadOptimizer, "nvme") || offloads(OffloadParam, "nvme")
-	host := offloads(OffloadOptimizer, "cpu") || offloads(OffloadParam, "cpu")
-	switch r {
-	case RungShard:
-		return !nvme && !host
-	case RungOffloadOptimizer:
-		return k == OffloadOptimizer && to[k] == "cpu" && !offloads(OffloadParam, "cpu")
-	case RungOffloadParam:
-		return k == OffloadParam && to[k] == "cpu"
-	case RungNVMe:
-		return (k == OffloadOptimizer || k == OffloadParam) && to[k] == "nvme"
-	}
-	return k != GradientAccumulationSteps // that follows the micro batch
 }
 
 // saves reports whether a knob goes to a value that takes less memory.
@@ -260,7 +220,7 @@ func saves(k Knob, from, to Value) bool {
 		b, also := to.Number()
 		return !known || also && b < a
 	}
-	words := vocabulary[k]
+	words := k.words()
 	return len(words) == 0 || slices.Index(words, to) > slices.Index(words, from)
 }
 

@@ -13,11 +13,7 @@ func (s *situation) consider(rung Rung, filter phaseFilter) ([]Plan, *Skip) {
 	if reason := filter[rung]; reason != "" {
 		return nil, &Skip{Rung: rung, Reason: reason}
 	}
-	offer, known := remedies[rung]
-	if !known {
-		panic(fmt.Sprintf("strategy: the rung %s has no remedy: add one to remedies.go", rung))
-	}
-	changes, reason := offer(s)
+	changes, reason := rung.row().remedy(s)
 	if reason == "" {
 		changes, reason = s.job.staged(changes)
 	}

@@ -33,7 +33,7 @@ func TestSurveysAndWalksAgree(t *testing.T) {
 				if !o.Available {
 					t.Errorf("%s is taken, and the survey says: %s", o.Rung, o.Reason)
 				}
-			case isFree(o.Rung) && o.Available:
+			case o.Rung.row().free && o.Available:
 				if !slices.Contains(got.Riders, o.Rung) {
 					t.Errorf("%s is free and does not ride along: %s", o.Rung, got.Skipped[i].Reason)
 				}

@@ -30,8 +30,8 @@ func drawJob(t *rapid.T) (Job, Plan, Policy) {
 	}
 	for _, k := range []Knob{ActivationCheckpointing, Precision, Sharding, OffloadOptimizer, OffloadParam, OffloadActivations, Allocator, Attention} {
 		if rapid.Bool().Draw(t, string(k)) {
-			j.Knobs[k] = Range{Values: vocabulary[k]}
-			p[k] = rapid.SampledFrom(vocabulary[k]).Draw(t, "first "+string(k))
+			j.Knobs[k] = Range{Values: k.words()}
+			p[k] = rapid.SampledFrom(k.words()).Draw(t, "first "+string(k))
 		}
 	}
 	policy := Policy{

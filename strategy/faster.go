@@ -39,7 +39,7 @@ func (s *situation) others(k Knob) []Value {
 		return nil
 	}
 	var values []Value
-	for _, v := range vocabulary[k] {
+	for _, v := range k.words() {
 		barred := slices.ContainsFunc(offloads(k), func(name string) bool { return slices.Contains(s.policy.Never, name) })
 		if k == ActivationCheckpointing {
 			barred = s.refused(RungCheckpointing, Plan{k: v}) != ""

@@ -90,8 +90,8 @@ func (s *situation) unturnable(k Knob) string {
 // taken for what most jobs have.
 func (s *situation) current(k Knob) Value {
 	r := s.job.Knobs[k]
-	if v := s.plan[k]; v != "" || len(s.history) > 0 || len(vocabulary[k]) == 0 || r.By != ByHook && !r.Told || r.Doubtful {
+	if v := s.plan[k]; v != "" || len(s.history) > 0 || len(k.words()) == 0 || r.By != ByHook && !r.Told || r.Doubtful {
 		return v
 	}
-	return vocabulary[k][0]
+	return k.words()[0]
 }

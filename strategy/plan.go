@@ -4,68 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 )
-
-// A Knob is one setting of a training job, under a name that no framework owns.
-type Knob string
-
-// The knobs. The global batch size is none of them: it is the product of micro
-// batch size, gradient accumulation steps and data-parallel ranks.
-const (
-	MicroBatchSize            Knob = "micro_batch_size"
-	GradientAccumulationSteps Knob = "gradient_accumulation_steps"
-	EvalBatchSize             Knob = "eval_batch_size"
-	SequenceLength            Knob = "sequence_length"
-	ActivationCheckpointing   Knob = "activation_checkpointing"
-	Precision                 Knob = "precision"
-	Attention                 Knob = "attention"
-	Optimizer                 Knob = "optimizer"
-	Sharding                  Knob = "sharding"
-	OffloadOptimizer          Knob = "offload_optimizer"
-	OffloadParam              Knob = "offload_param"
-	OffloadActivations        Knob = "offload_activations"
-	Allocator                 Knob = "allocator"
-	DataloaderWorkers         Knob = "dataloader_workers"
-	PinMemory                 Knob = "pin_memory"
-)
-
-// Knobs lists every knob in the order in which plans are printed.
-var Knobs = []Knob{
-	MicroBatchSize, GradientAccumulationSteps, EvalBatchSize, SequenceLength,
-	ActivationCheckpointing, Precision, Attention, Optimizer, Sharding,
-	OffloadOptimizer, OffloadParam, OffloadActivations, Allocator,
-	DataloaderWorkers, PinMemory,
-}
-
-// vocabulary holds the values of the knobs that have names for values. Order is
-// from the value that needs the most device memory to the one that needs least.
-var vocabulary = map[Knob][]Value{
-	ActivationCheckpointing: {"none", "selective", "full"},
-	Precision:               {"fp32", "tf32", "fp16", "bf16", "fp8"},
-	Attention:               {"eager", "sdpa", "flash"},
-	Sharding:                {"none", "zero1", "zero2", "zero3", "fsdp"},
-	OffloadOptimizer:        {"none", "cpu", "nvme"},
-	OffloadParam:            {"none", "cpu", "nvme"},
-	OffloadActivations:      {"none", "cpu"},
-	Allocator:               {"default", "expandable"},
-	PinMemory:               {"true", "false"},
-}
-
-// Vocabulary returns the values that a knob can have, or nil for a knob whose
-// values are whole numbers or open words (an optimizer's name).
-func Vocabulary(k Knob) []Value { return slices.Clone(vocabulary[k]) }
-
-// Whole reports whether a knob's values are whole numbers.
-func (k Knob) Whole() bool {
-	switch k {
-	case MicroBatchSize, GradientAccumulationSteps, EvalBatchSize, SequenceLength, DataloaderWorkers:
-		return true
-	}
-	return false
-}
 
 // A Value is what a knob is set to, in the knob's own words: "8", "bf16",
 // "true". In JSON a whole number is a number and "true" is true.
@@ -169,23 +110,6 @@ func (p Plan) String() string {
 
 // Changes maps a knob to its old and its new value.
 type Changes map[Knob][2]Value
-
-// shortNames are the words for knobs in sentences.
-var shortNames = map[Knob]string{
-	MicroBatchSize: "micro batch", GradientAccumulationSteps: "accumulation", EvalBatchSize: "eval batch",
-	SequenceLength: "sequence length", ActivationCheckpointing: "checkpointing", Precision: "precision",
-	Attention: "attention", Optimizer: "optimizer", Sharding: "sharding", OffloadOptimizer: "optimizer offload",
-	OffloadParam: "parameter offload", OffloadActivations: "activation offload", Allocator: "allocator",
-	DataloaderWorkers: "loader workers", PinMemory: "pinned memory",
-}
-
-// Short is the knob's name in a sentence: "micro batch".
-func (k Knob) Short() string {
-	if s, ok := shortNames[k]; ok {
-		return s
-	}
-	return string(k)
-}
 
 // String says the changes as a person would: "micro batch 8→4, accumulation 2→4".
 func (c Changes) String() string {

@@ -197,7 +197,7 @@ func (s *situation) chosen(w *weighing, choice memory.Choice) Decision {
 		d.Rung = rungs[len(rungs)-1]
 	}
 	d.Skipped = slices.DeleteFunc(w.skips, func(k Skip) bool { return k.Rung == d.Rung || slices.Contains(rungs, k.Rung) })
-	d.Riders = slices.DeleteFunc(slices.Clone(rungs), func(r Rung) bool { return !isFree(r) || r == d.Rung })
+	d.Riders = slices.DeleteFunc(slices.Clone(rungs), func(r Rung) bool { return !r.row().free || r == d.Rung })
 	for _, o := range choice.Outvoted {
 		d.Outvoted = append(d.Outvoted, Outvoted{Plan: s.without(w.plans[o.Index], s.plan.changes(w.plans[o.Index])), Reason: o.Reason, Expected: o.Prediction})
 	}

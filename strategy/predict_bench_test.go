@@ -10,7 +10,7 @@ import (
 func BenchmarkDecide(b *testing.B) {
 	job := zero(8)
 	for _, k := range []Knob{ActivationCheckpointing, OffloadActivations, Precision} {
-		job.Knobs[k] = Range{Values: vocabulary[k]}
+		job.Knobs[k] = Range{Values: k.words()}
 	}
 	policy := predicting(func(p *Policy) { p.NVMePath, p.Numerics = "/scratch", Any })
 	plan := Plan{

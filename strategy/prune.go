@@ -37,7 +37,7 @@ func needsNoLess(candidate, failed Plan) bool {
 				return false
 			}
 		case ActivationCheckpointing:
-			if slices.Index(vocabulary[k], a) > slices.Index(vocabulary[k], b) {
+			if slices.Index(k.words(), a) > slices.Index(k.words(), b) {
 				return false
 			}
 		default:

@@ -11,26 +11,6 @@ import (
 // gentlest first, or says why it cannot change anything.
 type remedy func(s *situation) (changes []Plan, reason string)
 
-// remedies has one entry for each rung; the two tables of rungs give the order.
-var remedies = map[Rung]remedy{
-	RungAllocator:          stepRemedy(Allocator),
-	RungWait:               wait,
-	RungAttention:          attention,
-	RungCheckpointing:      stepRemedy(ActivationCheckpointing),
-	RungMicroBatch:         smallerBatch,
-	RungPrecision:          lowerPrecision,
-	RungShard:              shard,
-	RungOffloadActivations: offloadActivations,
-	RungOffloadOptimizer:   offloadOptimizer,
-	RungOffloadParam:       offloadParam,
-	RungNVMe:               toNVMe,
-	RungOptimizer:          leanerOptimizer,
-	RungSequence:           shorterSequence,
-	RungWorkers:            fewerWorkers,
-	RungPinnedMemory:       stepRemedy(PinMemory),
-	RungUndoOffload:        undoOffload,
-}
-
 // wait changes nothing. Before any attempt it is possible; a walk begins where an attempt
 // failed for another reason than memory that somebody else holds.
 func wait(s *situation) ([]Plan, string) {
@@ -65,7 +45,7 @@ func (s *situation) cannot(k Knob) string {
 // beyond lists the values of a knob that come after its current one in the
 // vocabulary and that the job accepts.
 func (s *situation) beyond(k Knob) []Value {
-	words := vocabulary[k]
+	words := k.words()
 	at := slices.Index(words, s.current(k))
 	var next []Value
 	for _, v := range words[at+1:] {

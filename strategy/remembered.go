@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,18 +80,16 @@ func keepsBatch(j Job, plan Plan) string {
 // forbidden says by which words the policy keeps a remembered change from being made.
 func forbidden(p Policy, j Job, inv Inventory, changed Changes, needed int) string {
 	s := &situation{policy: p, job: j, inventory: inv}
-	changes := Plan{}
+	before, changes := Plan{}, Plan{}
 	for k, pair := range changed {
-		changes[k] = pair[1]
+		before[k], changes[k] = pair[0], pair[1]
 	}
-	for _, rung := range slices.Concat(DeviceRungs, HostRungs) {
-		if !takes(rung, changed) {
+	for i := range rungRows {
+		row := &rungRows[i]
+		if !row.leads(before, changes) {
 			continue
 		}
-		if reason := s.refused(rung, changes); reason != "" {
-			return reason
-		}
-		if reason := inv.Missing[rung]; reason != "" {
+		if reason := cmp.Or(s.refused(row.rung, changes), inv.Missing[row.rung]); reason != "" {
 			return reason
 		}
 	}
@@ -100,30 +99,6 @@ func forbidden(p Policy, j Job, inv Inventory, changed Changes, needed int) stri
 		}
 	}
 	return ""
-}
-
-// takes reports whether changes are those that a rung makes: a partner knob, such as the
-// sharding that an offload needs, is no sign of it.
-func takes(rung Rung, changed Changes) bool {
-	to := func(k Knob, values ...Value) bool {
-		pair, turned := changed[k]
-		return turned && (len(values) == 0 || slices.Contains(values, pair[1]))
-	}
-	switch rung {
-	case RungMicroBatch:
-		return to(MicroBatchSize) || to(EvalBatchSize) || to(GradientAccumulationSteps)
-	case RungOffloadOptimizer:
-		return to(OffloadOptimizer, "cpu") && !to(OffloadParam)
-	case RungOffloadParam:
-		return to(OffloadParam, "cpu")
-	case RungNVMe:
-		return to(OffloadOptimizer, "nvme") || to(OffloadParam, "nvme")
-	case RungUndoOffload:
-		return to(OffloadOptimizer, "none") || to(OffloadParam, "none")
-	case RungWait:
-		return false
-	}
-	return to(rungRows[rung].turns[0])
 }
 
 // lacking says what a remembered plan needs and the machine does not have today.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // declaredRungs are the rungs that rung.go declares.
@@ -50,19 +52,60 @@ func TestEveryRungIsWhole(t *testing.T) {
 	walked := slices.Concat(DeviceRungs, HostRungs)
 	for _, rung := range declaredRungs(t) {
 		if n := len(slices.DeleteFunc(slices.Clone(walked), func(r Rung) bool { return r != rung })); n != 1 {
-			t.Errorf("%s is %d times in DeviceRungs and HostRungs (rung.go), want once", rung, n)
+			t.Errorf("%s has %d rows in rungrows.go, want one", rung, n)
 		}
-		if remedies[rung] == nil {
-			t.Errorf("%s has no remedy: add one to the table in remedies.go", rung)
+		row := rung.row()
+		if row.remedy == nil {
+			t.Errorf("%s has no remedy: add it to its row (rungrows.go)", rung)
 		}
-		if len(rungRows[rung].turns) == 0 && rung != RungWait {
-			t.Errorf("%s turns no knob: add it to its row (rung.go)", rung)
+		if len(row.turns) == 0 && rung != RungWait {
+			t.Errorf("%s turns no knob: add it to its row (rungrows.go)", rung)
 		}
-		if rungRows[rung].training == "" {
-			t.Errorf("%s does not say what it does to the training: add it to its row (rung.go)", rung)
+		if row.training == "" {
+			t.Errorf("%s does not say what it does to the training: add it to its row (rungrows.go)", rung)
 		}
 		if !strings.Contains(string(manual), "`"+string(rung)+"`") {
 			t.Errorf("%s is not in docs/recovery.md", rung)
 		}
+	}
+}
+
+// TestNewRungNeedsOneRow: a rung and a knob that are added by a row each are offered by plan,
+// weighed by the planner, walked by the ladder, and barred by the policy.
+func TestNewRungNeedsOneRow(t *testing.T) {
+	const lossChunks, rung = Knob("loss_chunks"), Rung("loss-chunks")
+	knobs, rungs := knobRows, rungRows
+	defer func() { setKnobs(knobs); setRungs(rungs) }()
+	setKnobs(append(slices.Clone(knobs), knobRow{lossChunks, "loss chunks", []Value{"off", "on"}, false}))
+	at := slices.IndexFunc(rungs, func(r rungRow) bool { return r.rung == RungMicroBatch })
+	setRungs(slices.Insert(slices.Clone(rungs), at, rungRow{
+		rung: rung, turns: []Knob{lossChunks}, training: Exact, onCPU: true, remedy: stepRemedy(lossChunks), idle: actsOnCalls,
+	}))
+
+	job := Job{Written: Plan{lossChunks: "off"}, Knobs: map[Knob]Range{lossChunks: {Values: lossChunks.words()}}, DataParallel: 1}
+	policy := Policy{MaxAttempts: 20, Numerics: MixedPrecision}
+	ran := Attempt{Plan: job.Written, Diagnosis: Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Backward, Fatal: true, Rank: 0}}
+
+	offered := Survey(policy, job, job.Written, Inventory{})
+	i := slices.IndexFunc(offered, func(o Offer) bool { return o.Rung == rung })
+	if i < 0 || !offered[i].Available || offered[i].Training != Exact || offered[i].Changed.String() != "loss chunks off→on" {
+		t.Errorf("plan shows %+v", offered)
+	}
+	s := &situation{policy: policy, job: job}
+	s.look([]Attempt{ran})
+	if plans, _ := s.candidates(); len(plans) != 1 || plans[0][lossChunks] != "on" {
+		t.Errorf("the planner weighs %v, want the plan with loss_chunks on", plans)
+	}
+	if d := Decide(policy, job, []Attempt{ran}, Inventory{}); d.Rung != rung || d.Next[lossChunks] != "on" || d.Training != Exact {
+		t.Errorf("decided %s %v (%s)", d.Rung, d.Next, d.Reason)
+	}
+	policy.Never = []string{string(rung)}
+	if d := Decide(policy, job, []Attempt{ran}, Inventory{}); d.Relaunch {
+		t.Errorf("decided %s %v although the policy bars it", d.Rung, d.Next)
+	}
+	ran.Diagnosis.Phase = cause.Load
+	policy.Never = nil
+	if d := Decide(policy, job, []Attempt{ran}, Inventory{}); d.Relaunch {
+		t.Errorf("decided %s %v where loading the model failed", d.Rung, d.Next)
 	}
 }

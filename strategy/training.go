@@ -149,23 +149,22 @@ func (c *classifier) class(plan Plan) (class Training, reason string) {
 			if !class.Weaker(c.divided) {
 				class, reason = c.divided, c.why
 			}
-		case knobTraining[k].Weaker(class):
-			class, reason = knobTraining[k], ""
+		case k.training().Weaker(class):
+			class, reason = k.training(), ""
 		}
 	}
 	return class, reason
 }
 
-// knobTraining is what a change of a knob does to the training, by the rungs that turn it.
-var knobTraining = func() map[Knob]Training {
-	of := map[Knob]Training{}
+// training is what a change of a knob does to the training, by the rung that turns it.
+func (k Knob) training() Training {
 	for _, row := range rungRows {
-		for _, k := range row.turns {
-			of[k] = row.training
+		if slices.Contains(row.turns, k) {
+			return row.training
 		}
 	}
-	return of
-}()
+	return Exact
+}
 
 // original is the job as it is written, with what its processes said of knobs that no plan
 // had set by then.

@@ -153,7 +153,7 @@ func TestGroupsOfPlans(t *testing.T) {
 func TestClimbKeepsTheClass(t *testing.T) {
 	j := meanLoss()
 	j.Loss = Loss{}
-	j.Knobs = map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, ActivationCheckpointing: {Values: vocabulary[ActivationCheckpointing]}}
+	j.Knobs = map[Knob]Range{MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, ActivationCheckpointing: {Values: ActivationCheckpointing.words()}}
 	full := j.Written.With(Plan{ActivationCheckpointing: "full"})
 	for prefer, want := range map[Prefer]bool{ExactFirst: false, Speed: true, Tree: false} {
 		s := &situation{policy: Policy{Mode: Predict, Climb: true, Prefer: prefer}, job: j}
@@ -170,8 +170,8 @@ func TestClimbKeepsTheClass(t *testing.T) {
 func TestWrongScaleThatShowsLaterRestoresTheBatch(t *testing.T) {
 	j := meanLoss()
 	j.Knobs = map[Knob]Range{
-		MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, ActivationCheckpointing: {Values: vocabulary[ActivationCheckpointing]},
-		Precision: {Values: vocabulary[Precision]},
+		MicroBatchSize: {Min: 1}, GradientAccumulationSteps: {Min: 1}, ActivationCheckpointing: {Values: ActivationCheckpointing.words()},
+		Precision: {Values: Precision.words()},
 	}
 	p := Policy{Mode: Ladder, MaxAttempts: 20, Numerics: Preserve, Never: []string{"checkpointing"}}
 	four, two := j.Written.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"}), j.Written.With(Plan{MicroBatchSize: "2", GradientAccumulationSteps: "4"})

@@ -100,7 +100,7 @@ func (s *situation) try(rung Rung, filter phaseFilter, failed []Plan, free Plan)
 	if skip != nil {
 		return nil, skip
 	}
-	if isFree(rung) && !(rung == RungAllocator && s.diagnosis.Fragmented) {
+	if rung.row().free && !(rung == RungAllocator && s.diagnosis.Fragmented) {
 		return nil, &Skip{Rung: rung, Reason: "free: it rides along with the rung that is taken"}
 	}
 	changes, lost := s.resumable(changes)
@@ -139,10 +139,12 @@ func (s *situation) resumable(changes []Plan) (left []Plan, lost string) {
 	return left, lost
 }
 
-// isFree: an allocator that fragments less and an attention kernel that keeps no
-// scores cost nothing, so they are no attempt of their own, unless the evidence
-// says that one of them suffices.
-func isFree(r Rung) bool { return r == RungAllocator || r == RungAttention }
+// freeRows are the rungs that cost nothing, an allocator that fragments less and an attention
+// kernel that keeps no scores: they are no attempt, unless the evidence says that one of them
+// suffices.
+func freeRows() []rungRow {
+	return slices.DeleteFunc(slices.Clone(rungRows), func(r rungRow) bool { return !r.free })
+}
 
 // riders are the free rungs that the job can take, and their changes together.
 func (s *situation) riders(filter phaseFilter) ([]Rung, Plan) {
@@ -151,9 +153,9 @@ func (s *situation) riders(filter phaseFilter) ([]Rung, Plan) {
 	if s.diagnosis.Cause != cause.CUDAOOM {
 		return nil, free
 	}
-	for _, rung := range []Rung{RungAllocator, RungAttention} {
-		if changes, skip := s.consider(rung, filter); skip == nil {
-			riders = append(riders, rung)
+	for _, row := range freeRows() {
+		if changes, skip := s.consider(row.rung, filter); skip == nil {
+			riders = append(riders, row.rung)
 			free = free.With(changes[0])
 		}
 	}
