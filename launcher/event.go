@@ -18,12 +18,11 @@ type Began struct {
 	Run     string `json:"run"`
 	Name    string `json:"name"`
 	Version string `json:"version"` // of gpurun
-	// Digest tells jobs apart. It bears its version, "2:…"; without one it is of
-	// version 1.
+	// Digest tells jobs apart.
 	Digest string `json:"digest"`
 	// Files are the configuration files that the command names, as they were: SHA-256, in
 	// hexadecimal, by name; and keyed digests of the variables that the job's source reads,
-	// by "$NAME". Earlier versions have not written them.
+	// by "$NAME".
 	Files  map[string]string `json:"files,omitempty"`
 	Recipe string            `json:"recipe"`
 	Python string            `json:"python,omitempty"`
@@ -106,9 +105,7 @@ func (Climbed) kind() string  { return "climbed" }
 func (Noticed) kind() string  { return "noticed" }
 func (Finished) kind() string { return "finished" }
 
-// journalVersion is raised when the meaning of a line changes. Lines of every
-// earlier version are read for good (upgrade.go). In version 2, durations are
-// seconds, under keys that end in _seconds.
+// journalVersion is raised when the meaning of a line changes.
 const journalVersion = 2
 
 type envelope struct {
@@ -127,21 +124,17 @@ func Encode(e Event, at time.Time) ([]byte, error) {
 	return json.Marshal(envelope{Version: journalVersion, Kind: e.kind(), Time: at, Event: body})
 }
 
-// Decode reads what Encode wrote, in this version of gpurun or an earlier one.
+// Decode reads what Encode wrote.
 func Decode(line []byte) (Event, time.Time, error) {
 	var env envelope
 	if err := json.Unmarshal(line, &env); err != nil {
 		return nil, time.Time{}, fmt.Errorf("decode an event: %w", err)
 	}
-	if env.Version > journalVersion {
+	switch {
+	case env.Version > journalVersion:
 		return nil, env.Time, fmt.Errorf("decode an event: version %d is newer than this gpurun", env.Version)
-	}
-	if env.Version < 2 {
-		event, err := upgradeV1(env.Kind, env.Event)
-		if err != nil {
-			return nil, env.Time, fmt.Errorf("decode the event %q of version 1: %w", env.Kind, err)
-		}
-		env.Event = event
+	case env.Version < journalVersion:
+		return nil, env.Time, fmt.Errorf("decode an event: this gpurun does not read version %d", env.Version)
 	}
 	switch env.Kind {
 	case "began":

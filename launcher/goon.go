@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -18,21 +17,23 @@ type otherJob struct{ what string }
 func (o otherJob) Error() string     { return o.what }
 func (o otherJob) Is(err error) bool { return err == ErrOtherJob }
 
-// differing says in what two digests differ whose parts are known, which is so from their
-// third version on.
+// differing says in which of their parts two digests differ.
 func differing(theirs, ours string) error {
-	a, b := strings.Split(theirs, "."), strings.Split(ours, ".")
+	a, b := digestParts(theirs), digestParts(ours)
 	parts := []string{"its command, working directory or number of ranks", "its train.toml", "a configuration file that it names", "its index in an array, or a variable that its command names or sets,"}
-	if len(a) < 3 || len(a) > len(parts) || len(b) != len(a) {
+	if len(a) != len(parts) || len(b) != len(parts) {
 		return ErrOtherJob
 	}
 	var what []string
-	for i, part := range parts[:len(a)] {
+	for i, part := range parts {
 		if a[i] != b[i] {
 			what = append(what, part)
 		}
 	}
-	if len(what) == 1 {
+	switch len(what) {
+	case 0: // the digest is of another version
+		return ErrOtherJob
+	case 1:
 		return otherJob{what[0] + " differs"}
 	}
 	return otherJob{strings.Join(what, ", and ") + " differ"}
@@ -47,10 +48,8 @@ var errOtherFiles = errors.New("a configuration file that its command names, or 
 // decided, whether its verdict was written (State.Closed) or not. A run
 // goes on with the policy that it began with, whatever this gpurun's defaults are.
 //
-// A run of another job is an error with a hint. Jobs are told apart by the digest
-// that the run began with, in that digest's own version: digest gives the job's for
-// a version, with or without the prefix, and false for one that it does not know.
-func GoOn(dir string, now Began, events []Event, digest func(version int) (string, bool)) (s State, done bool, err error) {
+// A run of another job is an error with a hint.
+func GoOn(dir string, now Began, events []Event) (s State, done bool, err error) {
 	policy, job := now.Policy, now.Job
 	var files map[string]string
 	first := true
@@ -59,13 +58,8 @@ func GoOn(dir string, now Began, events []Event, digest func(version int) (strin
 		if !ok {
 			continue
 		}
-		version, theirs := splitDigest(b.Digest)
-		ours, known := digest(version)
-		if !known {
-			return State{}, false, refuse("the run directory %s cannot be gone on with: its digest, of version %d, cannot be compared with this job's", dir, version)
-		}
-		if _, ours = splitDigest(ours); ours != theirs {
-			return State{}, false, refuse("the run directory %s is of another job: %w", dir, differing(theirs, ours))
+		if b.Digest != now.Digest {
+			return State{}, false, refuse("the run directory %s is of another job: %w", dir, differing(b.Digest, now.Digest))
 		}
 		if first {
 			policy, job, files, first = b.Policy, b.Job, b.Files, false
@@ -86,12 +80,19 @@ func refuse(format string, args ...any) error {
 	return errext.WithCode(errext.Errorf("name another --run-dir or --run-id, or none for a new run", format, args...), strategy.CodeUsage)
 }
 
-// splitDigest takes the version off a digest: "2:…"; without one it is of version 1.
-func splitDigest(digest string) (version int, rest string) {
-	if number, rest, ok := strings.Cut(digest, ":"); ok {
-		if n, err := strconv.Atoi(number); err == nil && n > 1 {
-			return n, rest
+// digestParts takes a digest apart behind its "4:".
+func digestParts(digest string) []string {
+	_, parts, _ := strings.Cut(digest, ":")
+	return strings.Split(parts, ".")
+}
+
+// SameFiles reports whether the configuration files that a run began with are still what
+// they were. One that has come since is no input of it.
+func SameFiles(began, now map[string]string) bool {
+	for name, sum := range began {
+		if now[name] != sum {
+			return false
 		}
 	}
-	return 1, digest
+	return true
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// recorded reads the journals of real runs, of each version: testdata/runs/README.md.
+// recorded reads the journals of real runs: testdata/runs/README.md.
 func recorded(t testing.TB) map[string][]Event {
 	t.Helper()
-	paths, err := filepath.Glob("testdata/runs/v*/*/journal.jsonl")
+	paths, err := filepath.Glob("testdata/runs/*/journal.jsonl")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no recorded runs: %v", err)
 	}
@@ -31,7 +31,7 @@ func recorded(t testing.TB) map[string][]Event {
 		if err != nil {
 			t.Fatal(err)
 		}
-		name, _ := filepath.Rel("testdata/runs", filepath.Dir(path))
+		name := filepath.Base(filepath.Dir(path))
 		for line := range bytes.Lines(text) {
 			e, _, err := Decode(line)
 			if err != nil {
@@ -40,8 +40,8 @@ func recorded(t testing.TB) map[string][]Event {
 			runs[name] = append(runs[name], e)
 		}
 	}
-	for _, name := range []string{"v1/quickstart", "v1/several", "v2/quickstart", "v2/several"} {
-		if len(runs[name]) < 10 {
+	for _, name := range []string{"quickstart", "several"} {
+		if len(runs[name]) < 8 {
 			t.Errorf("%s: %d events", name, len(runs[name]))
 		}
 	}
@@ -59,7 +59,7 @@ func only[E Event](events []Event) []E {
 	return found
 }
 
-// TestRecordedRunsReplay: a run of each version gives the decisions that it gave.
+// TestRecordedRunsReplay: a run gives the decisions that it gave.
 func TestRecordedRunsReplay(t *testing.T) {
 	for name, events := range recorded(t) {
 		decided := only[Decided](events)
@@ -85,37 +85,33 @@ func TestRecordedRunsReplay(t *testing.T) {
 	}
 }
 
-// TestRecordedDurations: what version 1 had in nanoseconds is what it was.
+// TestRecordedDurations: a journal has durations in seconds.
 func TestRecordedDurations(t *testing.T) {
-	runs := recorded(t)
-	for _, version := range []string{"v1/", "v2/"} {
-		several := runs[version+"several"]
-		if got := only[Began](several)[0].Policy.RestartFromZero; got != strategy.Seconds(90*time.Second) {
-			t.Errorf("%s: restart_from_zero is %s", version, got)
-		}
-		if got := only[Decided](several)[1].Decision.After; got != strategy.Seconds(time.Minute) {
-			t.Errorf("%s: the wait for the GPU's memory is %s", version, got)
-		}
-		for _, ended := range only[Ended](several) {
-			steps := 0
-			for _, f := range ended.Evidence.Facts {
-				if f.Progress == nil {
-					continue
-				}
-				steps++
-				if longest := f.Progress.Longest.Duration(); longest < 20*time.Millisecond || longest > 20*time.Second {
-					t.Errorf("%s: the longest step is %s", version, longest)
-				}
+	several := recorded(t)["several"]
+	if got := only[Began](several)[0].Policy.RestartFromZero; got != strategy.Seconds(90*time.Second) {
+		t.Errorf("restart_from_zero is %s", got)
+	}
+	if got := only[Decided](several)[1].Decision.After; got != strategy.Seconds(time.Minute) {
+		t.Errorf("the wait for the GPU's memory is %s", got)
+	}
+	for _, ended := range only[Ended](several) {
+		steps := 0
+		for _, f := range ended.Evidence.Facts {
+			if f.Progress == nil {
+				continue
 			}
-			if steps != 2 {
-				t.Errorf("%s: %d ranks made steps", version, steps)
+			steps++
+			if longest := f.Progress.Longest.Duration(); longest < 20*time.Millisecond || longest > 20*time.Second {
+				t.Errorf("the longest step is %s", longest)
 			}
+		}
+		if steps != 2 {
+			t.Errorf("%d ranks made steps", steps)
 		}
 	}
 }
 
-// TestRecordedEventsAreWrittenAgain: what an older version wrote can be written by
-// this one without a loss.
+// TestRecordedEventsAreWrittenAgain: without a loss.
 func TestRecordedEventsAreWrittenAgain(t *testing.T) {
 	for name, events := range recorded(t) {
 		for i, want := range events {
@@ -138,10 +134,8 @@ func TestRecordedRunsGoOn(t *testing.T) {
 		began := only[Began](events)[0]
 		now := began
 		now.Policy = strategy.Policy{Mode: strategy.Off} // of a later gpurun's defaults
-		own, _ := splitDigest(began.Digest)
-		digest := func(version int) (string, bool) { return began.Digest, version == own }
 		for cut := 1; cut < len(events)-2; cut++ {
-			state, done, err := GoOn("run", now, events[:cut], digest)
+			state, done, err := GoOn("run", now, events[:cut])
 			if err != nil || done {
 				t.Fatalf("%s: cut at %d: done %v, %v", name, cut, done, err)
 			}
@@ -150,7 +144,7 @@ func TestRecordedRunsGoOn(t *testing.T) {
 			}
 			goOnToTheEnd(t, name, cut, state, events)
 		}
-		state, done, err := GoOn("run", now, events, digest)
+		state, done, err := GoOn("run", now, events)
 		if diff := cmp.Diff(only[Finished](events)[0].Verdict, state.Verdict); err != nil || !done || diff != "" {
 			t.Errorf("%s: at its end: done %v, %v %s", name, done, err, diff)
 		}
@@ -177,37 +171,31 @@ func goOnToTheEnd(t *testing.T, name string, cut int, state State, events []Even
 	})
 }
 
-// TestGoOnTellsJobsApart: by the digest in the version that the run began with.
+// TestGoOnTellsJobsApart: by the digest, whose parts say what differs.
 func TestGoOnTellsJobsApart(t *testing.T) {
-	digest := func(version int) (string, bool) {
-		return map[int]string{1: "aa", 2: "2:bb"}[version], version <= 2
+	const ours = "4:a.b.c."
+	state, _, err := GoOn("run", Began{Digest: ours}, []Event{Began{Digest: ours, Policy: strategy.Policy{MaxAttempts: 7}}, Began{Digest: ours}})
+	if err != nil || state.Policy.MaxAttempts != 7 {
+		t.Errorf("the same job: policy %+v, %v", state.Policy, err)
 	}
-	for theirs, want := range map[string]bool{"aa": true, "2:bb": true, "bb": false, "2:aa": false, "3:cc": false, "": false} {
-		began := Began{Digest: theirs, Policy: strategy.Policy{MaxAttempts: 7}}
-		state, _, err := GoOn("run", Began{Digest: "2:bb"}, []Event{began, Began{Digest: theirs}}, digest)
-		if (err == nil) != want {
-			t.Errorf("digest %q: %v", theirs, err)
-		}
-		if want && state.Policy.MaxAttempts != 7 {
-			t.Errorf("digest %q: policy %+v", theirs, state.Policy)
-		}
-	}
-	for theirs, want := range map[string]string{"3:a.b.d": "another job: a configuration file that it names differs", "3:x.y.c": "ranks, and its train.toml differ", "3:x": "another job: its command, train.toml or configuration differs"} {
-		_, _, err := GoOn("run", Began{}, []Event{Began{Digest: theirs}}, func(int) (string, bool) { return "3:a.b.c", true })
+	for theirs, want := range map[string]string{
+		"4:a.b.d.": "another job: a configuration file that it names differs", "4:x.y.c.": "ranks, and its train.toml differ",
+		"4:a.b.c.e": "a variable that its command names or sets, differs", "4:x": "another job: its command, train.toml or configuration differs", "": "configuration differs",
+	} {
+		_, _, err := GoOn("run", Began{Digest: ours}, []Event{Began{Digest: theirs}})
 		if !errors.Is(err, ErrOtherJob) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("digest %q: %v, want %s", theirs, err, want)
 		}
 	}
-	state, _, err := GoOn("run", Began{Policy: strategy.Policy{MaxAttempts: 3}}, nil, digest)
+	state, _, err = GoOn("run", Began{Policy: strategy.Policy{MaxAttempts: 3}}, nil)
 	if err != nil || state.Policy.MaxAttempts != 3 {
 		t.Errorf("a new run: %+v, %v", state.Policy, err)
 	}
 }
 
 // TestGoOnWithOtherFiles: what is done is not the job whose files are others now, unless a
-// scheduler starts it again; what was cut off goes on, and so does one of old.
+// scheduler starts it again; what was cut off goes on.
 func TestGoOnWithOtherFiles(t *testing.T) {
-	digest := func(int) (string, bool) { return "2:aa", true }
 	done := Finished{Verdict: Verdict{Outcome: strategy.Trained}}
 	old, same, other := map[string]string{"c.yaml": "a"}, map[string]string{"c.yaml": "a", "out.json": "b"}, map[string]string{"c.yaml": "b"}
 	for _, test := range []struct {
@@ -217,13 +205,13 @@ func TestGoOnWithOtherFiles(t *testing.T) {
 		done, want bool
 	}{
 		{"the same", old, same, 0, true, true}, {"another", old, other, 0, true, false}, {"one that is gone", old, nil, 0, true, false},
-		{"a restart", old, other, 1, true, true}, {"cut off", old, other, 0, false, true}, {"of old", nil, other, 0, true, true},
+		{"a restart", old, other, 1, true, true}, {"cut off", old, other, 0, false, true}, {"none", nil, other, 0, true, true},
 	} {
-		events := []Event{Began{Digest: "2:aa", Files: test.began}, Began{Digest: "2:aa", Files: test.now}}
+		events := []Event{Began{Digest: "4:aa", Files: test.began}, Began{Digest: "4:aa", Files: test.now}}
 		if test.done {
 			events = append(events, done)
 		}
-		if _, _, err := GoOn("run", Began{Digest: "2:aa", Files: test.now, Restart: test.restart}, events, digest); (err == nil) != test.want {
+		if _, _, err := GoOn("run", Began{Digest: "4:aa", Files: test.now, Restart: test.restart}, events); (err == nil) != test.want {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
@@ -249,7 +237,7 @@ func TestReplayOfAnotherVersion(t *testing.T) {
 // them, a journal that can be decoded can be replayed and gone on with.
 func FuzzStrangeJournals(f *testing.F) {
 	var lines [][]byte
-	paths, _ := filepath.Glob("testdata/runs/v*/several/journal.jsonl")
+	paths, _ := filepath.Glob("testdata/runs/several/journal.jsonl")
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -267,10 +255,10 @@ func FuzzStrangeJournals(f *testing.F) {
 	f.Add(order, []byte(nil))
 	for _, own := range []string{
 		`{"v":2,"kind":"decided","event":{"diagnosis":{"because":[-1,99]}}}`,
-		`{"v":1,"kind":"finished","event":{"verdict":{"outcome":"trained"}}}`,
-		`{"v":1,"kind":"ended","event":{"evidence":{"facts":[null,{"progress":{"longest":1e300}}]}}}`,
+		`{"v":2,"kind":"finished","event":{"verdict":{"outcome":"trained"}}}`,
+		`{"v":2,"kind":"ended","event":{"evidence":{"facts":[null,{"progress":{"longest_seconds":1e9}}]}}}`,
 		`{"v":2,"kind":"ended","event":{"evidence":{"ranks":-1,"facts":[{"rank":-7,"exit":{"code":1}}]}}}`,
-		`{"v":1,"kind":"began","event":{"policy":null,"job":{"knobs":{"micro_batch_size":{"min":-1}}}}}`,
+		`{"v":2,"kind":"began","event":{"policy":null,"job":{"knobs":{"micro_batch_size":{"min":-1}}}}}`,
 	} {
 		f.Add([]byte{0, 1, 2, 255, 3, 255}, []byte(own))
 	}
@@ -299,8 +287,7 @@ func FuzzStrangeJournals(f *testing.F) {
 		if state, done := Resume(nil, "run", events); ordered && done && len(state.Verdict.Attempts) == 0 {
 			t.Fatal("done without an attempt")
 		}
-		digest := func(int) (string, bool) { return only[Began](events)[0].Digest, true }
-		if state, _, err := GoOn("run", Began{}, events, digest); err == nil && state.undecided && len(state.History) == 0 {
+		if state, _, err := GoOn("run", Began{}, events); err == nil && state.undecided && len(state.History) == 0 {
 			t.Fatal("a decision is missing, and no attempt")
 		}
 	})

@@ -46,7 +46,7 @@ func begun(t *testing.T, l *Launcher, s *stage, earlier []Event) (Verdict, []str
 	now := Began{Run: "r", Policy: l.Policy, Job: l.Job, Plan: plan0}
 	now.Job.Written = plan0
 	l.Job = now.Job
-	state, _, err := GoOn("run", now, earlier, func(int) (string, bool) { return "", true })
+	state, _, err := GoOn("run", now, earlier)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,9 +21,8 @@ import (
 // take takes this node's part of a launch.
 func take(ctx context.Context, p *prepared, own job.Own) (*nodes.Part, error) {
 	j := p.Job()
-	digest, _ := p.Digest(job.DigestVersion)
 	return nodes.Take(ctx, nodes.PartOptions{
-		At: p.Where(), Name: j.Name, Digest: digest, Version: manual.Version(),
+		At: p.Where(), Name: j.Name, Digest: p.Digest(), Version: manual.Version(),
 		Ranks: p.Ranks(), Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
 	})
 }

@@ -210,7 +210,7 @@ func launch(
 func goOn(
 	p *prepared, w *wiring, dir string, events []launcher.Event, log *node.EventLog, show func(launcher.Event),
 ) (state launcher.State, over bool, err error) {
-	state, done, err := launcher.GoOn(dir, w.began, events, p.Digest)
+	state, done, err := launcher.GoOn(dir, w.began, events)
 	switch {
 	case err != nil:
 		return state, true, err

@@ -42,13 +42,12 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 	if err != nil {
 		return wiring{}, err
 	}
-	digest, _ := p.Digest(job.DigestVersion)
 	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs(), p.Examined())
 	w := wiring{
 		warnings: p.Warnings(), before: before,
 		began: launcher.Began{
 			Run: run, Name: j.Name, Version: manual.Version(), At: time.Now().UTC(),
-			Digest: digest, Files: p.Inputs(), Tracked: tracked, Recipe: p.RecipeName(),
+			Digest: p.Digest(), Files: p.Inputs(), Tracked: tracked, Recipe: p.RecipeName(),
 			Python: p.Python(), PythonBy: j.PythonBy(),
 			Place: p.Place(), Scheduler: p.Scheduler(), Restart: p.Restarts(),
 			Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(),
@@ -103,7 +102,7 @@ func outputOf(p *prepared, step *regexp.Regexp, s streams) node.Output {
 func search(p *prepared, own job.Own) journal.Search {
 	j := p.Job()
 	s := searchOf(&j, own)
-	s.Scheduler, s.Restart, s.Digest, s.Files = p.Scheduler(), p.Restarts(), p.Digest, p.Inputs()
+	s.Scheduler, s.Restart, s.Digest, s.Files = p.Scheduler(), p.Restarts(), p.Digest(), p.Inputs()
 	return s
 }
 

@@ -57,12 +57,12 @@ func TestCollect(t *testing.T) {
 		"run/rdzv/attempt_1/0/stdout.log": "step 1\n",
 		"cut/attempt-0/rank0/stdout.log":  "step 1\n",
 		"cut/attempt-0/rank3/stderr.log":  oom,
-		"cut/journal.jsonl":               `{"v":1,"kind":"started","event":{"n":0}}` + "\n",
+		"cut/journal.jsonl":               `{"v":2,"kind":"started","event":{"n":0}}` + "\n",
 
 		"three/attempt-0/rank0/stdout.log":        "step 1\n",
 		"three/attempt-0/node-1/rank1/stdout.log": "step 1\n",
 		"three/attempt-0/node-2/rank2/stderr.log": oom,
-		"three/journal.jsonl":                     `{"v":1,"kind":"started","event":{"n":0}}` + "\n",
+		"three/journal.jsonl":                     `{"v":2,"kind":"started","event":{"n":0}}` + "\n",
 		"three/node-2/journal.jsonl":              "",
 	}
 	dir := tree(t, files)

@@ -28,7 +28,7 @@ func said(t *testing.T, name string) (string, Diagnosis) {
 // A run that goes on is not spoken of as if it had ended, whether its ranks have
 // written something or not.
 func TestARunThatGoesOn(t *testing.T) {
-	const started = `{"v":1,"kind":"started","event":{"n":0}}` + "\n"
+	const started = `{"v":2,"kind":"started","event":{"n":0}}` + "\n"
 	dir := tree(t, map[string]string{
 		"quiet/journal.jsonl": started, "quiet/attempt-0/plan.json": "{}", "quiet/lock": "",
 		"steps/journal.jsonl": started, "steps/attempt-0/rank0/stdout.log": "step 1\n", "steps/lock": "",
@@ -66,7 +66,7 @@ func TestARunThatGoesOn(t *testing.T) {
 // The folder in which jobs were started is named as well as a run in it.
 func TestAFolderAboveTheRuns(t *testing.T) {
 	dir := tree(t, map[string]string{
-		"work/.gpurun/job/r1/journal.jsonl":              `{"v":1,"kind":"started","event":{"n":0}}` + "\n",
+		"work/.gpurun/job/r1/journal.jsonl":              `{"v":2,"kind":"started","event":{"n":0}}` + "\n",
 		"work/.gpurun/job/r1/attempt-0/rank3/stderr.log": oom,
 		"work/train.py": "",
 		"work/out/checkpoint-1/attempt-0/rank0/stdout.log": "",

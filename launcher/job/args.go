@@ -37,7 +37,7 @@ func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error)
 		// A program of some environment, such as pip makes: it runs on that one's Python.
 		j.Python, _, _ = python.Search{Launcher: file, Dir: dir}.OfLauncher()
 	}
-	j.identify(nil, nil)
+	j.identify(nil)
 	return j, nil
 }
 

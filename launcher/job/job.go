@@ -69,10 +69,6 @@ type Job struct {
 	Notify   Notify
 	Metrics  Metrics
 
-	// Digest is the SHA-256, in hexadecimal, of what makes this job this job:
-	// kind and words of the command, working directory, number of ranks, and
-	// the bytes of train.toml. A change in any of them is another job.
-	Digest string
 	// Warnings are sentences for people: what was asked for and has no effect.
 	Warnings []string
 
@@ -88,9 +84,9 @@ type Job struct {
 	named bool
 	// origin is where the user wrote the words of Argv.
 	origin origin
-	// digests3 are the parts of the digest's version 3 that are known before the
-	// configuration is: those of the command and of the train.toml.
-	digests3 [2]string
+	// digests are the parts of the digest that are known before the configuration is: those
+	// of the command and of the train.toml.
+	digests [2]string
 	// digested are the words that the digest counts in place of kind and Argv; nil for
 	// those.
 	digested []string

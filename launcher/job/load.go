@@ -56,7 +56,7 @@ func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault)
 	if len(r.problems) > 0 {
 		return nil, hushed(text, document.Faults(text, r.problems))
 	}
-	r.job.identify(text, root)
+	r.job.identify(root)
 	return r.job, nil
 }
 

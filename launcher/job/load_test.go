@@ -95,8 +95,8 @@ func TestGoodFiles(t *testing.T) {
 					t.Errorf("%s = %s, want %s", name, got, value)
 				}
 			}
-			if len(j.Digest) != 64 {
-				t.Errorf("Digest = %q", j.Digest)
+			if len(j.digests[0]) != 32 {
+				t.Errorf("digests = %q", j.digests)
 			}
 		})
 	}
@@ -258,13 +258,13 @@ func TestResumePatternQuotesTheFolder(t *testing.T) {
 }
 
 func TestDigestTellsJobsApart(t *testing.T) {
-	load := func(file string) string {
+	load := func(file string) [2]string {
 		t.Helper()
 		j, err := Load(file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return j.Digest
+		return j.digests
 	}
 	file := write(t, "[job]\nscript = \"train.py\"\n")
 	first := load(file)
@@ -278,7 +278,7 @@ func TestDigestTellsJobsApart(t *testing.T) {
 		t.Error("a changed file has the same digest")
 	}
 	dir := filepath.Dir(file)
-	digests := map[string][]string{}
+	digests := map[[2]string][]string{}
 	for _, args := range [][]string{
 		{"train.py"}, {"train.py", "a", "b"}, {"train.py", "a b"}, {"train.py", "ab"}, {"--nproc-per-node", "2", "train.py"},
 		{"-m", "train.py"},
@@ -287,16 +287,16 @@ func TestDigestTellsJobsApart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if other, same := digests[j.Digest]; same {
+		if other, same := digests[j.digests]; same {
 			t.Errorf("%q and %q have the same digest", args, other)
 		}
-		digests[j.Digest] = args
+		digests[j.digests] = args
 	}
 	moved, err := FromArgs([]string{"--master-port", "1", "--rdzv-id", "x", "train.py"}, nil, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, same := digests[moved.Digest]; !same {
+	if _, same := digests[moved.digests]; !same {
 		t.Error("port and run id make another job")
 	}
 }
@@ -310,7 +310,7 @@ func TestWhatIsNotTheJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return [2]string{j.digests3[1], fmt.Sprint(j.digests3[1] != "")}
+		return [2]string{j.digests[1], fmt.Sprint(j.digests[1] != "")}
 	}
 	want := of(job)
 	for text, same := range map[string]bool{

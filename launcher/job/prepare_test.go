@@ -140,8 +140,7 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 	if change, err := p.Propose(p.Plan(), "/run", 0, nowhere); err != nil || len(change.Words) != 0 || len(p.Warnings()) != 0 || p.Checkpoints().Glob != "" {
 		t.Errorf("the job itself: %q, %v, %q", change.Words, err, p.Warnings())
 	}
-	a, _ := p.Digest(DigestVersion)
-	if b, _ := pinned.Digest(DigestVersion); a != b {
+	if p.Digest() != pinned.Digest() {
 		t.Error("the run's name makes another job")
 	}
 }
@@ -201,67 +200,35 @@ func TestSettingsInVariables(t *testing.T) {
 	}
 }
 
-// ofFiles is version 1 of the digest, as gpurun computed it before digests had versions.
-func ofFiles(job string, files ...string) string {
-	text := job + "\n"
-	for i := 0; i < len(files); i += 2 {
-		text += fmt.Sprintf("%q %x\n", files[i], sha256.Sum256([]byte(files[i+1])))
-	}
-	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
-}
-
-// A run that was begun before digests had versions goes on, and so does one whose
-// command another gpurun's recipes take to name other files.
-func TestDigestVersions(t *testing.T) {
+// TestDigestCountsTheJobsOwnFiles: not those that only the detection of another framework
+// looked at.
+func TestDigestCountsTheJobsOwnFiles(t *testing.T) {
 	const zero, more = `{"train_micro_batch_size_per_gpu": 8}`, "batch: 4\n"
 	dir, _ := folder(t, map[string]string{"train.py": trainer, "ds.json": zero, "more.yaml": more})
-	p, err := prepared(t, dir, machine(dir), "train.py", "--per_device_train_batch_size", "8", "--output_dir", "out", "--deepspeed", "ds.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := p.Job().Digest
-	old, known := p.Digest(1)
-	if want := ofFiles(own, "ds.json", zero); !known || old != want {
-		t.Errorf("version 1: %s, want %s", old, want)
-	}
-	now, known := p.Digest(2)
-	if !known || !strings.HasPrefix(now, "2:") {
-		t.Errorf("version 2: %s, %v", now, known)
-	}
-	third, known := p.Digest(3)
-	newest, known4 := p.Digest(4)
-	if !known || !known4 || newest != strings.Replace(third, "3:", "4:", 1)+"." || DigestVersion != 4 {
-		t.Errorf("version 3: %s, %v; version 4: %s, %v", third, known, newest, known4)
-	}
-	for stored, want := range map[string][2]bool{
-		newest: {true, true}, old: {true, true}, now: {true, true}, own: {false, true}, "2:" + own: {false, true}, "": {false, true}, third: {true, true}, "5:" + old: {false, false}, "x:" + old: {false, false}, "1:" + old: {false, true},
-	} {
-		if same, known := p.Same(stored); same != want[0] || known != want[1] {
-			t.Errorf("%s: %v, %v, want %v", stored, same, known, want)
+	digest := func() (*Prepared, string) {
+		t.Helper()
+		p, err := prepared(t, dir, machine(dir), "train.py", "--per_device_train_batch_size", "8", "--output_dir", "out", "--deepspeed", "ds.json")
+		if err != nil {
+			t.Fatal(err)
 		}
+		return p, p.Digest()
 	}
-
-	// Files that only the detection looked at count in version 1 alone.
+	p, first := digest()
+	if parts := strings.Split(first, "."); !strings.HasPrefix(first, "4:") || len(parts) != 4 || parts[3] != "" {
+		t.Errorf("the digest is %s", first)
+	}
 	r := p.resolved
 	r.command.Files = map[string][]byte{"ds.json": []byte(zero), "more.yaml": []byte(more)}
-	if d := r.digests(); d[2] != now || d[1] != ofFiles(own, "ds.json", zero, "more.yaml", more) {
-		t.Errorf("with a file of another recipe: %v", d)
+	if d := r.digest(); d != first {
+		t.Errorf("with a file of another recipe: %s, want %s", d, first)
 	}
 	r.recipe.Name = ""
-	if d := r.digests(); d[2] != "2:"+d[1] {
-		t.Errorf("without a recipe: %v", d)
+	if d := r.digest(); d == first {
+		t.Error("without a recipe a file does not count")
 	}
-
-	// A changed configuration is another job in every version.
 	put(t, filepath.Join(dir, "ds.json"), zero+" ")
-	changed, err := prepared(t, dir, machine(dir), "train.py", "--per_device_train_batch_size", "8", "--output_dir", "out", "--deepspeed", "ds.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, stored := range []string{old, now, third, newest} {
-		if same, known := changed.Same(stored); same || !known {
-			t.Errorf("a changed configuration: %v, %v", same, known)
-		}
+	if _, changed := digest(); changed == first {
+		t.Error("a changed configuration is the same job")
 	}
 }
 
@@ -270,10 +237,10 @@ func TestDigestVersions(t *testing.T) {
 func TestTheJobsOwnDigestStays(t *testing.T) {
 	j := &Job{Kind: Script, Workdir: "/work", Argv: []string{"train.py", "--lr", "1e-4"}, Launch: Launch{NprocPerNode: "2"}}
 	parts := ""
-	for _, part := range []string{"script", "/work", "2", "3", "train.py", "--lr", "1e-4", "[job]\n"} {
+	for _, part := range []string{"script", "/work", "2", "3", "train.py", "--lr", "1e-4", ""} {
 		parts += fmt.Sprintf("%d:%s", len(part), part)
 	}
-	if got, want := digest(j, []byte("[job]\n")), fmt.Sprintf("%x", sha256.Sum256([]byte(parts))); got != want {
+	if got, want := digest(j), fmt.Sprintf("%x", sha256.Sum256([]byte(parts))); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -27,7 +27,7 @@ type Prepared struct {
 	plan     strategy.Plan
 	knobs    map[strategy.Knob]strategy.Range
 	ceiling  ceiling
-	digests  digests
+	digest   string
 	// unpinned is the job without the words that keep a run's attempts in one folder; nil
 	// where it has none.
 	unpinned *Prepared
@@ -52,7 +52,7 @@ func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 				"name the folder of the checkpoints before the first *")
 		}
 	}
-	p.digests = r.digests()
+	p.digest = r.digest()
 	return p, nil
 }
 

@@ -108,7 +108,7 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 	if err := judge(j); err != nil {
 		return nil, err
 	}
-	j.identify(nil, nil)
+	j.identify(nil)
 	return j, nil
 }
 

@@ -204,16 +204,16 @@ func TestTypedVariables(t *testing.T) {
 // the script in it.
 func TestTypedDigest(t *testing.T) {
 	dir, env := typedAt(t)
-	seen := map[string]string{}
+	seen := map[[2]string]string{}
 	for _, line := range []string{"python train.py", "python -O train.py", "uv run train.py", "uv run python train.py", "uv run --with x python train.py", "nohup python train.py", "python -m pkg.train"} {
 		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if other, same := seen[j.Digest]; same {
+		if other, same := seen[j.digests]; same {
 			t.Errorf("%s and %s have one digest", line, other)
 		}
-		seen[j.Digest] = line
+		seen[j.digests] = line
 	}
 	file := filepath.Join(dir, "train.toml")
 	put(t, file, "[job]\ncommand = \"nohup uv run python train.py\"\n")
@@ -221,14 +221,10 @@ func TestTypedDigest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// As it was when the whole was a program.
+	// As where the whole is a program.
 	program := &Job{Kind: Program, Argv: []string{"nohup", "uv", "run", "python", "train.py"}, Workdir: dir, Launch: Launch{NprocPerNode: "auto"}}
-	if want := digest(program, text); j.Digest != want {
-		t.Errorf("the digest is %s, want %s", j.Digest, want)
+	if want := short([]byte(digest(program))); j.digests[0] != want {
+		t.Errorf("the digest is %s, want %s", j.digests[0], want)
 	}
 }
 
@@ -281,8 +277,8 @@ func TestCommandVariables(t *testing.T) {
 		t.Errorf("%v, %s ranks", j.Env, j.Launch.NprocPerNode)
 	}
 	other := open("MORE=x", "OUT=", "N=4")
-	if other.Launch.NprocPerNode != "4" || other.Digest != j.Digest {
-		t.Errorf("with other values: %s ranks, digest %s and %s", other.Launch.NprocPerNode, other.Digest, j.Digest)
+	if other.Launch.NprocPerNode != "4" || other.digests != j.digests {
+		t.Errorf("with other values: %s ranks, digest %s and %s", other.Launch.NprocPerNode, other.digests, j.digests)
 	}
 	_, _, err := Open(t.Context(), []string{file}, append(env, "OUT=x"), dir)
 	if err == nil || !strings.Contains(err.Error(), "job.command: $MORE is not set; set it in job.env or in gpurun's environment, or write ${MORE:-value}") {

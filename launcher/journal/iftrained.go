@@ -68,7 +68,7 @@ func (s Search) exhausted() string {
 	for _, dir := range runs {
 		events, _, err := Outline(dir)
 		first, _ := began(events)
-		if err != nil || len(events) == 0 || !launcher.SameJob(first.Digest, s.Digest) || !launcher.SameFiles(first.Files, s.Files) {
+		if err != nil || len(events) == 0 || first.Digest != s.Digest || !launcher.SameFiles(first.Files, s.Files) {
 			continue
 		}
 		i := slices.IndexFunc(events, func(e launcher.Event) bool { d, ok := e.(launcher.Decided); return ok && d.Conditions != "" })
@@ -94,7 +94,7 @@ func written(dir string) time.Time {
 func (s Search) trained(dir string) bool {
 	events, _, err := Outline(dir)
 	first, _ := began(events)
-	if err != nil || len(events) == 0 || s.Digest != nil && !launcher.SameJob(first.Digest, s.Digest) || !launcher.SameFiles(first.Files, s.Files) {
+	if err != nil || len(events) == 0 || s.Digest != "" && first.Digest != s.Digest || !launcher.SameFiles(first.Files, s.Files) {
 		return false
 	}
 	return ending(events) == strategy.Trained

@@ -212,7 +212,7 @@ func TestAWholeLastLineIsNeverDropped(t *testing.T) {
 	for text, readable := range map[string]bool{
 		`{"v":99,"kind":"began"}` + "\n":       false,
 		"rubbish\n":                            false,
-		`{"v":1,"kind":"no` + "\x00\x00\x00\n": true,
+		`{"v":2,"kind":"no` + "\x00\x00\x00\n": true,
 		`{"v":99,"kind":"began"}`:              true,
 	} {
 		dir := t.TempDir()

@@ -176,15 +176,12 @@ func heldByRestart1(t *testing.T) (dir string, holder *Journal) {
 }
 
 // A batch script that runs another step first, or the same command several times, goes
-// on with the run that each gpurun left, also where an earlier gpurun named them.
+// on with the run that each gpurun left.
 func TestFindWhatEachGpurunLeft(t *testing.T) {
 	root := t.TempDir()
 	begin(t, filepath.Join(root, "1"), "slurm 7")
 	begin(t, filepath.Join(root, "2"), "slurm 7")
-	begin(t, filepath.Join(root, "3"), "slurm-step 8 0")
-	digests := func(digest string) func(int) (string, bool) {
-		return func(int) (string, bool) { return digest, true }
-	}
+	begin(t, filepath.Join(root, "3"), "slurm 8")
 	find := func(s Search) string {
 		t.Helper()
 		s.Root = root
@@ -204,16 +201,16 @@ func TestFindWhatEachGpurunLeft(t *testing.T) {
 		}
 		return filepath.Base(dir)
 	}
-	if got := find(Search{Scheduler: "slurm 7", Restart: 1, Digest: digests("other")}); got != "" {
+	if got := find(Search{Scheduler: "slurm 7", Restart: 1, Digest: "other"}); got != "" {
 		t.Errorf("another job goes on with %s", got)
 	}
 	for restart := 1; restart <= 2; restart++ {
-		again := Search{Scheduler: "slurm 7", Restart: restart, Digest: digests("")}
+		again := Search{Scheduler: "slurm 7", Restart: restart, Digest: ""}
 		if got := [3]string{find(again), find(again), find(again)}; got != [3]string{"1", "2", ""} {
 			t.Errorf("restart %d goes on with %q", restart, got)
 		}
 	}
 	if got := find(Search{Scheduler: "slurm 8", Restart: 1}); got != "3" {
-		t.Errorf("a run of an earlier gpurun: %q", got)
+		t.Errorf("a run of another job of the scheduler: %q", got)
 	}
 }

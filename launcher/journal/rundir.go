@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -39,9 +38,8 @@ type Search struct {
 	// has started the job again. They find the run that was cut off.
 	Scheduler string
 	Restart   int
-	// Digest gives the job's digest in a version, false for one that is not known; nil:
-	// every run of the scheduler's job is this job's.
-	Digest func(version int) (string, bool)
+	// Digest is the job's; empty: every run of the scheduler's job is this job's.
+	Digest string
 	// Files are the configuration files that the job's command names, as in Began.
 	Files map[string]string
 	// Settled reports whether a run that was decided under the conditions of d would end
@@ -96,27 +94,17 @@ func (s Search) left() (string, error) {
 	if err != nil {
 		return "", launcher.RunDirError(s.Root, err)
 	}
-	newest := map[string]string{} // by the scheduler's name; those with a step name one gpurun each
-	var candidates []string
 	for _, dir := range runs {
 		events, err := Read(dir)
 		if err != nil {
 			continue
 		}
 		first, last := began(events)
-		switch {
-		case !sameJob(first.Scheduler, s.Scheduler), max(last.Restart, claimed(dir)) >= s.Restart, s.Digest != nil && !launcher.SameJob(first.Digest, s.Digest):
-		case len(strings.Fields(first.Scheduler)) > 2:
-			newest[first.Scheduler] = dir
-		default:
-			candidates = append(candidates, dir)
+		if first.Scheduler == s.Scheduler && max(last.Restart, claimed(dir)) < s.Restart && (s.Digest == "" || first.Digest == s.Digest) {
+			return dir, nil
 		}
 	}
-	candidates = slices.Sorted(slices.Values(slices.AppendSeq(candidates, maps.Values(newest))))
-	if len(candidates) == 0 {
-		return "", nil
-	}
-	return candidates[0], nil
+	return "", nil
 }
 
 // Known reports whether some start of the scheduler's job has come as far as a run.
@@ -128,7 +116,7 @@ func (s Search) Known() bool {
 	return err != nil || slices.ContainsFunc(runs, func(dir string) bool {
 		events, err := Read(dir)
 		first, _ := began(events)
-		return err == nil && sameJob(first.Scheduler, s.Scheduler)
+		return err == nil && s.Scheduler != "" && first.Scheduler == s.Scheduler
 	})
 }
 
@@ -164,23 +152,6 @@ func began(events []launcher.Event) (first, last launcher.Began) {
 		}
 	}
 	return first, last
-}
-
-// sameJob compares a scheduler's name that was journaled with that of the job now.
-// Earlier gpuruns wrote the step behind the job, and whether it was one: "slurm-step
-// 123 0".
-func sameJob(journaled, now string) bool {
-	a, b := strings.Fields(journaled), strings.Fields(now)
-	if len(a) < 2 || len(b) < 2 {
-		return false
-	}
-	kind := func(word string) string {
-		if strings.HasPrefix(word, "slurm-") {
-			return "slurm"
-		}
-		return word
-	}
-	return kind(a[0]) == kind(b[0]) && a[1] == b[1]
 }
 
 // Patience is how long OpenRun waits for a lock that an earlier start of the same
@@ -247,7 +218,7 @@ func (s Search) heldByEarlierStart(dir string) bool {
 	}
 	events, err := Read(dir)
 	_, last := began(events)
-	return err == nil && sameJob(last.Scheduler, s.Scheduler) && last.Restart < s.Restart
+	return err == nil && last.Scheduler == s.Scheduler && last.Restart < s.Restart
 }
 
 func (p Patience) withDefaults() Patience {

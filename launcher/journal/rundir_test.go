@@ -27,13 +27,13 @@ func begin(t *testing.T, dir, scheduler string) {
 	}
 }
 
-// A run directory is the one that is named, the newest of the same job where a
+// A run directory is the one that is named, the oldest that is left of the same job where a
 // scheduler restarts it, and else a new one.
 func TestFindARunDirectory(t *testing.T) {
 	root := t.TempDir()
-	begin(t, filepath.Join(root, "20260101-000000-0001"), "slurm 7 0")
-	begin(t, filepath.Join(root, "20260102-000000-0002"), "slurm 7 0")
-	begin(t, filepath.Join(root, "20260103-000000-0003"), "slurm 8 0")
+	begin(t, filepath.Join(root, "20260101-000000-0001"), "slurm 7")
+	begin(t, filepath.Join(root, "20260102-000000-0002"), "slurm 7")
+	begin(t, filepath.Join(root, "20260103-000000-0003"), "slurm 8")
 	fresh := func(dir string) bool {
 		_, err := os.Stat(dir)
 		return os.IsNotExist(err) && filepath.Dir(dir) == root
@@ -42,13 +42,13 @@ func TestFindARunDirectory(t *testing.T) {
 		search Search
 		want   string // empty: a new one
 	}{
-		"named":         {Search{Named: "/runs/mine", Root: root, Scheduler: "slurm 7 0", Restart: 1}, "/runs/mine"},
-		"by its name":   {Search{ID: "mine", Root: root, Scheduler: "slurm 7 0", Restart: 1}, filepath.Join(root, "mine")},
-		"restarted":     {Search{Root: root, Scheduler: "slurm 7 0", Restart: 1}, filepath.Join(root, "20260102-000000-0002")},
-		"first start":   {Search{Root: root, Scheduler: "slurm 7 0"}, ""},
-		"another job":   {Search{Root: root, Scheduler: "slurm 9 0", Restart: 1}, ""},
+		"named":         {Search{Named: "/runs/mine", Root: root, Scheduler: "slurm 7", Restart: 1}, "/runs/mine"},
+		"by its name":   {Search{ID: "mine", Root: root, Scheduler: "slurm 7", Restart: 1}, filepath.Join(root, "mine")},
+		"restarted":     {Search{Root: root, Scheduler: "slurm 7", Restart: 1}, filepath.Join(root, "20260101-000000-0001")},
+		"first start":   {Search{Root: root, Scheduler: "slurm 7"}, ""},
+		"another job":   {Search{Root: root, Scheduler: "slurm 9", Restart: 1}, ""},
 		"no scheduler":  {Search{Root: root, Restart: 1}, ""},
-		"no runs there": {Search{Root: filepath.Join(root, "missing"), Scheduler: "slurm 7 0", Restart: 1}, ""},
+		"no runs there": {Search{Root: filepath.Join(root, "missing"), Scheduler: "slurm 7", Restart: 1}, ""},
 	} {
 		got, err := test.search.Find()
 		if test.want == "" {
@@ -127,19 +127,18 @@ func TestFindARunThatHasTrained(t *testing.T) {
 	make("failed", "2:a", launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Code: 1}})
 	make("open", "2:a")
 	make("other", "2:b", trained)
-	of := func(digest string) func(int) (string, bool) { return func(int) (string, bool) { return digest, true } }
 	for _, test := range []struct {
 		search Search
 		want   string
 	}{
-		{Search{Root: root, Digest: of("2:a"), IfTrained: SkipTrained}, "second"},
-		{Search{Root: root, Digest: of("2:a"), IfTrained: SkipTrained, Named: filepath.Join(root, "first")}, "first"},
-		{Search{Root: root, Digest: of("2:a"), IfTrained: SkipTrained, Named: filepath.Join(root, "failed")}, "second"},
-		{Search{Root: root, Digest: of("2:a"), Named: filepath.Join(root, "new")}, "new"},
-		{Search{Root: root, Digest: of("2:b"), IfTrained: SkipTrained, Files: files["other"]}, "other"},
-		{Search{Root: root, Digest: of("2:b"), IfTrained: SkipTrained, Files: map[string]string{"c.yaml": "b"}, Named: filepath.Join(root, "new")}, "new"},
-		{Search{Root: root, Digest: of("2:c"), IfTrained: SkipTrained, Named: filepath.Join(root, "new")}, "new"},
-		{Search{Root: root, Digest: of("2:a"), IfTrained: RunTrained, Named: filepath.Join(root, "failed")}, "failed"},
+		{Search{Root: root, Digest: "2:a", IfTrained: SkipTrained}, "second"},
+		{Search{Root: root, Digest: "2:a", IfTrained: SkipTrained, Named: filepath.Join(root, "first")}, "first"},
+		{Search{Root: root, Digest: "2:a", IfTrained: SkipTrained, Named: filepath.Join(root, "failed")}, "second"},
+		{Search{Root: root, Digest: "2:a", Named: filepath.Join(root, "new")}, "new"},
+		{Search{Root: root, Digest: "2:b", IfTrained: SkipTrained, Files: files["other"]}, "other"},
+		{Search{Root: root, Digest: "2:b", IfTrained: SkipTrained, Files: map[string]string{"c.yaml": "b"}, Named: filepath.Join(root, "new")}, "new"},
+		{Search{Root: root, Digest: "2:c", IfTrained: SkipTrained, Named: filepath.Join(root, "new")}, "new"},
+		{Search{Root: root, Digest: "2:a", IfTrained: RunTrained, Named: filepath.Join(root, "failed")}, "failed"},
 	} {
 		if got, err := test.search.Find(); err != nil || filepath.Base(got) != test.want {
 			t.Errorf("%+v: %s, %v, want %s", test.search, got, err, test.want)
@@ -149,7 +148,7 @@ func TestFindARunThatHasTrained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := Search{Root: root, Digest: of("2:a"), IfTrained: RunTrained, Named: filepath.Join(root, "first")}
+	again := Search{Root: root, Digest: "2:a", IfTrained: RunTrained, Named: filepath.Join(root, "first")}
 	if got, err := again.Find(); err != nil || filepath.Base(got) != "first" {
 		t.Errorf("a run that is looked at is not set aside: %s, %v", got, err)
 	}
@@ -162,7 +161,7 @@ func TestFindARunThatHasTrained(t *testing.T) {
 	if !again.trained(filepath.Join(root, "first.1")) || again.trained(filepath.Join(root, "first")) {
 		t.Error("a run that has trained was not set aside for another of its name")
 	}
-	mended := Search{Root: root, ID: "failed", Digest: of("2:b"), Fresh: true, Restart: 1}
+	mended := Search{Root: root, ID: "failed", Digest: "2:b", Fresh: true, Restart: 1}
 	if _, err := mended.Find(); err != nil || !failed(filepath.Join(root, "failed")) {
 		t.Errorf("a scheduler's restart sets a failed run aside: %v", err)
 	}

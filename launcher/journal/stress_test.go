@@ -248,7 +248,7 @@ func (l *life) live() (v launcher.Verdict, ok bool) {
 		_ = errors.Join(j.file.Close(), j.lock.Close()) // as the kernel does it
 	}()
 	began := launcher.Began{Run: "r", Plan: first, Policy: policy, Job: job}
-	state, done, err := launcher.GoOn(c.dir, began, events, func(int) (string, bool) { return "", true })
+	state, done, err := launcher.GoOn(c.dir, began, events)
 	if err != nil {
 		l.t.Fatal(err)
 	}
