@@ -14,7 +14,7 @@ LANDSCAPE ?=
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test unit unit-command unit-rooms unit-lively unit-calm lab lint lint-beside fuzz stress soak bench conformance transformers corpus-report landscape-report generate dist dist-check clean
+.PHONY: help build quickstart quick test unit unit-command unit-rooms unit-lively unit-calm lab lint lint-beside fuzz stress soak bench conformance transformers corpus-report landscape-report generate dist dist-check clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,11 @@ build: ## build bin/gpurun
 
 quickstart: build ## run the example: from out of memory to trained
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && PYTHON_EXEC=$$python bin/gpurun examples/quickstart/train.toml
+
+quick: ## before a push, in a minute: vet, staticcheck of the packages that changed, the short tests of what decides
+	$(GO) vet ./...
+	@changed=$$(.ci/changed) || exit 1; test -z "$$changed" || { set -x; $(GO) tool staticcheck $$changed; }
+	$(GO) test -vet=off -short ./strategy/... ./recipes ./recipes/format ./recipes/patch ./launcher
 
 # What several of its parts need is compiled before them: beside each other each would do so.
 # What takes longest begins first, and lint, which waits for nothing, fills the gaps.
