@@ -44,7 +44,7 @@ func (a *attempt) collect() {
 	}
 	a.stopProbe()
 	a.stopSampling()
-	a.snapshots(context.Background())
+	a.snapshots()
 	a.saving.stop()
 	a.stopAlarms()
 	a.stopSettings()

@@ -1,22 +1,17 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/probe"
-	"github.com/gpurun/gpurun/launcher/snapshot"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // mostSnapshots bounds of how many ranks the snapshot is read: they are much alike.
 const mostSnapshots = 8
-
-// snapshotsBound is how long reading all of them may hold up an attempt's end.
-const snapshotsBound = 5 * time.Second
 
 // record says which allocations of an attempt are recorded.
 func (n *Node) record(l launcher.Launch) probe.Record {
@@ -47,19 +42,17 @@ func (m *measured) tap(emit func(strategy.Fact)) func(strategy.Fact) {
 
 // snapshots tells, once the ranks are gone, what their allocators held when memory ran out.
 // A rank that ended well has outlived that.
-func (a *attempt) snapshots(ctx context.Context) {
+func (a *attempt) snapshots() {
 	if a.node.opts.Snapshot == "" || a.node.opts.Snapshot == "off" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, snapshotsBound)
-	defer cancel()
 	read := 0
 	for _, rank := range a.ranks() {
 		a.mu.Lock()
 		well := a.well[rank]
 		a.mu.Unlock()
 		if well {
-			if err := snapshot.Remove(a.dir, rank); err != nil {
+			if err := probe.RemoveSnapshots(a.dir, rank); err != nil {
 				a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "gpurun", Gap: fmt.Sprintf("remove a snapshot that is not needed: %v", err)})
 			}
 			continue
@@ -67,7 +60,7 @@ func (a *attempt) snapshots(ctx context.Context) {
 		if read == mostSnapshots {
 			continue
 		}
-		if s, found := snapshot.Newest(ctx, a.dir, rank, a.measured[rank]); found {
+		if s, found := probe.NewestSnapshot(a.dir, rank, a.measured[rank]); found {
 			read++
 			a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Snapshot: &s})
 		}

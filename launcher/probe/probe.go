@@ -15,7 +15,8 @@
 //   - memory.json: what the process measured of its memory;
 //   - steps: the latest optimizer step;
 //   - stacks: where it was, each time that it was asked;
-//   - snapshot-0.pickle, snapshot-1.pickle: what the allocator held when memory ran out.
+//   - snapshot-0.json, snapshot-0.pickle, snapshot-1…: what the allocator held when memory ran
+//     out: a digest, which gpurun reads, and PyTorch's own file, for people.
 //
 // Watch sees them as they appear. A process that the job starts itself and that trains
 // has files with its number in their names.
@@ -34,7 +35,8 @@
 //	meters.py marks.py figures.py inputs.py optimizers.py ranout.py
 //	                  what is held, by block; of the model, its input, its optimizer;
 //	                  and how memory ran out
-//	snapshot.py       what the allocator holds when memory runs out, by line
+//	snapshot.py       what the allocator holds when memory runs out
+//	digest.py         which lines hold it
 //	stacks.py         where the process is, when the job has stalled
 //	rootcalls.py      the calls of the root, for those who count or measure them
 //	loss.py trainerloss.py backward.py batches.py

@@ -1,5 +1,6 @@
 # What PyTorch's CUDA allocator holds when memory runs out: snapshot-<k>.pickle, in the form
-# of torch.cuda.memory._dump_snapshot, with what is known here beside it under "gpurun".
+# of torch.cuda.memory._dump_snapshot, with what is known here beside it under "gpurun", and
+# snapshot-<k>.json, its digest.
 # Allocations are recorded with their stacks for the first optimizer steps, or throughout.
 import collections
 import functools
@@ -48,7 +49,7 @@ def start():
     why = refused(torch)
     if why:
         if process.state["speaks"]:
-            save(process.file("snapshot-0.pickle"), fitted({"segments": [], "device_traces": [], "gpurun": {"missing": why}}))
+            load("report").save(process.file("snapshot-0.json"), {"missing": why})
         return
     torch._C._cuda_attach_out_of_memory_observer(observed)
     watch(torch.cuda.memory)
@@ -131,11 +132,12 @@ def stepped(n):
 
 def outlived():
     """Takes back what was written: the job has gone on."""
-    for path in state["kept"]:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
+    for stem in state["kept"]:
+        for end in (".json", ".pickle"):
+            try:
+                os.unlink(stem + end)
+            except OSError:
+                pass
     del state["kept"][:]
 
 
@@ -206,14 +208,22 @@ def outside(frame):
 
 
 def write(found):
-    text = fitted(found)
-    if text is None:
-        return
-    path = process.file("snapshot-%d.pickle" % len(state["kept"]))
-    save(path, text)
-    state["kept"].append(path)
+    """Writes the digest, and then the snapshot itself, which fitted() may change."""
+    stem = process.file("snapshot-%d" % len(state["kept"]))
+    state["kept"].append(stem)
     state["written"] += 1
     state["busy"] = True
+    load("report").save(stem + ".json", digested(found))
+    text = fitted(found)
+    if text is not None:
+        save(stem + ".pickle", text)
+
+
+def digested(found):
+    try:
+        return load("digest").digest(found)
+    except Exception as e:
+        return {"missing": "the allocator's snapshot has no digest: %s: %s" % (type(e).__name__, str(e)[:200])}
 
 
 def save(path, text):

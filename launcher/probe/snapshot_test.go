@@ -53,8 +53,13 @@ func snapshots(t *testing.T, ways string, record Record, most string, env ...str
 			t.Fatalf("%v: %s\n%s", err, line, stderr.String())
 		}
 		for _, k := range []string{"0", "1", "2"} {
-			if _, err := os.Stat(filepath.Join(dir, "snapshot-"+k+h.Number+".pickle")); err == nil {
+			_, digest := os.Stat(filepath.Join(dir, "snapshot-"+k+h.Number+".json"))
+			_, whole := os.Stat(filepath.Join(dir, "snapshot-"+k+h.Number+".pickle"))
+			if digest == nil {
 				h.files = append(h.files, k)
+			}
+			if observed := h.Observers > 0; (digest == nil && observed) != (whole == nil) {
+				t.Errorf("%s: snapshot %s: digest: %v, pickle: %v", h.Way, k, digest, whole)
 			}
 		}
 		all = append(all, h)
@@ -118,7 +123,8 @@ func TestWhatIsRecorded(t *testing.T) {
 	}
 }
 
-// A file that would be too long loses its oldest history first, and says so.
+// A file that would be too long loses its oldest history first, and says so. Its digest is made
+// of all of it.
 func TestALongSnapshotIsTrimmed(t *testing.T) {
 	all, dir := snapshots(t, "huge,large", RecordFirst, "2 << 20")
 	for i, want := range []string{"history and stacks are left out, for the size of the file 1 forward runs_out ", "the history is the latest"} {
@@ -126,6 +132,10 @@ func TestALongSnapshotIsTrimmed(t *testing.T) {
 		info, err := os.Stat(path)
 		if err != nil || info.Size() > 2<<20 || info.Mode().Perm() != 0o600 {
 			t.Fatalf("%v, %v", info, err)
+		}
+		digest, err := readDigest(strings.TrimSuffix(path, ".pickle")+".json", nil)
+		if err != nil || digest.Allocated < 8<<20 || len(digest.Top) == 0 || digest.Top[0].Line == 0 && all[i].Way == "large" || digest.Missing != "" {
+			t.Errorf("%+v, %v", digest, err)
 		}
 		out, err := exec.Command(python(t), "-c", `
 import pickle, sys

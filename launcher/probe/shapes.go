@@ -1,9 +1,6 @@
-package snapshot
+package probe
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -21,32 +18,17 @@ const (
 	giantKnownShare = 8
 )
 
-// A claim is one block that is held, or the request that failed. That one is known as it was
-// rounded up: its tensor has up to so many bytes less.
-type claim struct {
-	bytes   int64
-	rounded int64
-	place   place
-	held    bool
-}
-
-// is tells whether a tensor of so many bytes would make the claim.
-func (c claim) is(bytes int64) bool { return bytes <= c.bytes && c.bytes-bytes <= c.rounded }
-
-// giant finds the largest claim, where it is a large part of all. Of all claims that are
-// large enough one that is known by its shape comes first.
-func giant(claims []claim, all int64, m *memory.Measurement) *strategy.Allocation {
+// giant finds the largest block, or the request, where it is a large part of all. Of those that
+// are large enough one that is known by its shape comes first.
+func (d *digest) giant(m *memory.Measurement) *strategy.Allocation {
 	var found *strategy.Allocation
-	slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(b.bytes, a.bytes) })
-	for _, c := range claims {
-		if c.bytes*100 < all*giantKnownShare {
+	all := d.Reserved + d.Requested
+	for _, h := range d.Large {
+		if h.Bytes*100 < all*giantKnownShare {
 			break
 		}
-		if c.place.what != "" {
-			continue
-		}
-		a := shaped(c, m)
-		if a.What == "" && (found != nil || c.bytes*100 < all*giantShare) {
+		a := shaped(h, m)
+		if a.What == "" && (found != nil || h.Bytes*100 < all*giantShare) {
 			continue
 		}
 		if found == nil || found.What == "" && a.What != "" {
@@ -56,23 +38,24 @@ func giant(claims []claim, all int64, m *memory.Measurement) *strategy.Allocatio
 	if found == nil {
 		return nil
 	}
-	for _, c := range claims {
-		if c.held && c.bytes == found.Bytes && c.place.what == "" {
-			found.Count++
+	found.Count = 0
+	for _, h := range d.Large {
+		if h.Bytes == found.Bytes {
+			found.Count += h.Count
 		}
 	}
 	return found
 }
 
-// shaped says of a claim what the figures of the model tell of its size.
-func shaped(c claim, m *memory.Measurement) strategy.Allocation {
-	a := strategy.Allocation{Bytes: c.bytes, File: c.place.file, Module: moduleOf(c.place.file), Line: c.place.line, Function: c.place.function}
+// shaped adds what the figures of the model say of an allocation's size.
+func shaped(h held, m *memory.Measurement) strategy.Allocation {
+	a := h.Allocation
 	if m == nil || m.Model == nil {
 		return a
 	}
-	for _, kind := range kinds {
+	for _, kind := range tensorKinds {
 		for _, d := range dtypes(m) {
-			if shape := kind.shape(c, d.bytes, m); shape != nil {
+			if shape := kind.shape(h, d.bytes, m); shape != nil {
 				a.What, a.Shape, a.Dtype, a.Advice, a.Bytes = kind.what, shape, d.name, kind.advice, d.bytes
 				for _, n := range shape {
 					a.Bytes *= int64(n)
@@ -87,11 +70,11 @@ func shaped(c claim, m *memory.Measurement) strategy.Allocation {
 // whatLogits is what logits are called.
 const whatLogits = "logits"
 
-// kinds are the tensors that are known by their shape, the surer first. Each gives the shape
-// of a claim by elements of some bytes, nil where it is none of the kind.
-var kinds = []struct {
+// tensorKinds are the tensors that are known by their shape, the surer first. Each gives the shape
+// of an allocation by elements of some bytes, nil where it is none of the kind.
+var tensorKinds = []struct {
 	what, advice string
-	shape        func(c claim, element int64, m *memory.Measurement) []int
+	shape        func(h held, element int64, m *memory.Measurement) []int
 }{
 	{whatLogits, adviseLogits, logits},
 	{"attention scores", adviseScores, scores},
@@ -139,7 +122,7 @@ func vocabulary(m *memory.Model) int64 {
 
 // logits are the output over the vocabulary: of the measured input, of one without each
 // sample's last token, or of a measured longer one.
-func logits(c claim, element int64, m *memory.Measurement) []int {
+func logits(h held, element int64, m *memory.Measurement) []int {
 	v := vocabulary(m.Model)
 	if v == 0 {
 		return nil
@@ -147,14 +130,14 @@ func logits(c claim, element int64, m *memory.Measurement) []int {
 	if batch, length := tokens(m); batch > 0 {
 		for _, each := range []int64{length, length - 1} {
 			for _, samples := range []int64{batch, 1} {
-				if c.is(samples * each * v * element) {
+				if h.is(samples * each * v * element) {
 					return []int{int(samples), int(each), int(v)}
 				}
 			}
 		}
 	}
 	for _, longest := range []int64{m.Longest, m.First.Longest, m.Second.Longest, m.Longer.Longest} {
-		if longest > 0 && longest < 1<<31/element && c.is(longest*v*element) {
+		if longest > 0 && longest < 1<<31/element && h.is(longest*v*element) {
 			return []int{int(longest), int(v)}
 		}
 	}
@@ -163,17 +146,17 @@ func logits(c claim, element int64, m *memory.Measurement) []int {
 
 // otherLogits are the same of an input of any length, where the vocabulary is a number that
 // other widths are no multiple of, and the size is known well.
-func otherLogits(c claim, element int64, m *memory.Measurement) []int {
+func otherLogits(h held, element int64, m *memory.Measurement) []int {
 	v := vocabulary(m.Model)
 	odd := v
 	for odd > 0 && odd%2 == 0 {
 		odd /= 2
 	}
-	if odd < 64 || c.rounded >= v*element {
+	if odd < 64 || h.Rounded >= v*element {
 		return nil
 	}
-	count := c.bytes / (v * element)
-	if count < 64 || !c.is(count*v*element) {
+	count := h.Bytes / (v * element)
+	if count < 64 || !h.is(count*v*element) {
 		return nil
 	}
 	// Nor may it be the output's weight, in 16 or in 32 bits.
@@ -194,18 +177,18 @@ const (
 // scores are attention's: of each head a square of the length. What a linear module makes is
 // a small multiple of the hidden width. Where the stack names no attention, the model must
 // have one, and its heads their usual width.
-func scores(c claim, element int64, m *memory.Measurement) []int {
+func scores(h held, element int64, m *memory.Measurement) []int {
 	batch, length := tokens(m)
 	if batch == 0 || length < 128 {
 		return nil
 	}
 	square := batch * length * length * element
-	heads := c.bytes / max(square, 1)
-	if heads < 1 || heads > 256 || !c.is(heads*square) {
+	heads := h.Bytes / max(square, 1)
+	if heads < 1 || heads > 256 || !h.is(heads*square) {
 		return nil
 	}
 	hidden, width := m.Model.Hidden, heads*length
-	if !c.place.attention && (!m.Model.Attention || hidden <= 0 || hidden%heads != 0 || hidden/heads < narrowestHead || hidden/heads > widestHead || width%hidden == 0 && width/hidden <= widestLayer) {
+	if !h.Attention && (!m.Model.Attention || hidden <= 0 || hidden%heads != 0 || hidden/heads < narrowestHead || hidden/heads > widestHead || width%hidden == 0 && width/hidden <= widestLayer) {
 		return nil
 	}
 	return []int{int(batch), int(heads), int(length), int(length)}

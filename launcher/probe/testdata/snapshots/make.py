@@ -171,34 +171,7 @@ def late():
             return a.told(until=3, steps=412, stack=inside(88))
 
 
-def bare():
-    """Nothing was recorded, and it is PyTorch's own file."""
-    a = Allocator(1 * GIB)
-    a.recording = False
-    while a.allocate(60 * MIB, NONE) is not None:
-        pass
-    a.trace = []
-    found = a.told()
-    del found["gpurun"]
-    return found
-
-
-def tiny():
-    """All kinds of entries once, for the fuzzer, which takes long over what is long."""
-    a = Allocator(64 * MIB)
-    b = a.allocate(12 * MIB, inside(88)[:3])
-    a.step()
-    a.allocate(30 * MIB, WEIGHTS[:2])
-    a.free(b)
-    a.step()
-    assert a.allocate(40 * MIB, LOSS[:2]) is None
-    return a.told(stack=LOSS[:2])
-
-
 if __name__ == "__main__":
-    for make in (transformer, logits, leak, fragmented, late, tiny):
+    for make in (transformer, logits, leak, fragmented, late):
         with open(os.path.join(sys.argv[1], make.__name__ + ".pickle"), "wb") as f:
             pickle.dump(make(), f, 4)
-    for protocol in (2, 5):
-        with open(os.path.join(sys.argv[1], "bare-%d.pickle" % protocol), "wb") as f:
-            pickle.dump(bare(), f, protocol)

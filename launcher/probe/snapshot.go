@@ -1,0 +1,150 @@
+package probe
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/memory"
+)
+
+// Bounds of what is read of a snapshot: a job can write what it likes into its folder.
+const (
+	mostDigest = 256 << 10 // bytes; digest.py stays below a tenth of it
+	mostPlaces = 32        // in each list
+	mostSize   = 1 << 40   // bytes of an allocation, so that no sum of them overflows
+	mostNames  = 4096      // files of a rank's folder that are looked at
+)
+
+// A digest is what digest.py says of the allocator when memory ran out.
+type digest struct {
+	strategy.Snapshot
+	Top   []held `json:"top"`
+	Large []held `json:"large"` // blocks, and the request, that are a large part of all
+}
+
+// held is what one place holds, or a single block.
+type held struct {
+	strategy.Allocation
+	Each int64 `json:"each_bytes"` // of one block, 0 where they differ
+	// Rounded is by how much at most the size was rounded up.
+	Rounded   int64 `json:"rounded_bytes"`
+	Attention bool  `json:"attention"` // some frame is about attention
+}
+
+// is reports whether it may be a tensor of so many bytes.
+func (h held) is(bytes int64) bool { return bytes <= h.Bytes && h.Bytes-bytes <= h.Rounded }
+
+// NewestSnapshot says what the newest snapshot of a rank shows, of those that its processes
+// have left in its folder below the attempt's. It reports false where there is none; of one
+// that cannot be read Missing says why. The measurement is the rank's, nil where there is none.
+func NewestSnapshot(dir string, rank int, m *memory.Measurement) (strategy.Snapshot, bool) {
+	folder := rankFolder(dir, rank)
+	newest, at := "", time.Time{}
+	for _, name := range snapshotFiles(folder, ".json") {
+		info, err := os.Lstat(filepath.Join(folder, name))
+		if err == nil && info.Mode().IsRegular() && !info.ModTime().Before(at) {
+			newest, at = name, info.ModTime()
+		}
+	}
+	if newest == "" {
+		return strategy.Snapshot{}, false
+	}
+	s, err := readDigest(filepath.Join(folder, newest), m)
+	if err != nil {
+		s = strategy.Snapshot{Missing: fmt.Sprintf("the digest of the allocator's snapshot cannot be read: %.200s", err)}
+	}
+	s.Rank, s.File = rank, ""
+	whole := strings.TrimSuffix(newest, ".json") + ".pickle"
+	if info, err := os.Lstat(filepath.Join(folder, whole)); err == nil && info.Mode().IsRegular() && s.Reserved > 0 {
+		s.File = filepath.Join(filepath.Base(folder), whole)
+	}
+	return s, true
+}
+
+func readDigest(path string, m *memory.Measurement) (strategy.Snapshot, error) {
+	text, _, err := slurp(path)
+	if err != nil {
+		return strategy.Snapshot{}, err
+	}
+	if len(text) > mostDigest {
+		return strategy.Snapshot{}, fmt.Errorf("more than %d bytes", mostDigest)
+	}
+	var d digest
+	if err := json.Unmarshal(text, &d); err != nil {
+		return strategy.Snapshot{}, err
+	}
+	if err := d.check(); err != nil {
+		return strategy.Snapshot{}, err
+	}
+	s := d.Snapshot
+	for _, h := range d.Top {
+		// Of what has no name of its own, the model's logits are known by the size of each block.
+		one := h
+		one.Bytes = h.Each
+		if known := shaped(one, m); h.What == "" && known.What == whatLogits {
+			h.What, h.Shape, h.Dtype = known.What, known.Shape, known.Dtype
+		}
+		s.Top = append(s.Top, h.Allocation)
+	}
+	s.Giant = d.giant(m)
+	return s, nil
+}
+
+// check refuses what digest.py cannot have written, and figures that could overflow.
+func (d *digest) check() error {
+	if len(d.Top) > mostPlaces || len(d.Large) > mostPlaces || len(d.Leaks) > mostPlaces {
+		return fmt.Errorf("more than %d places", mostPlaces)
+	}
+	sizes := []int64{d.Reserved, d.Allocated, d.Free, d.Largest, d.Requested, d.Allowed, int64(d.From)}
+	for _, h := range append(d.Top, d.Large...) {
+		sizes = append(sizes, h.Bytes, h.Each, h.Rounded, int64(h.Count), int64(h.Line))
+	}
+	for _, a := range d.Leaks {
+		sizes = append(sizes, a.Bytes, a.PerStep, int64(a.Count), int64(a.Line))
+	}
+	for _, n := range sizes {
+		if n < 0 || n > mostSize {
+			return fmt.Errorf("a size of %d", n)
+		}
+	}
+	return nil
+}
+
+// RemoveSnapshots removes the snapshots of a rank that went on, or ended well.
+func RemoveSnapshots(dir string, rank int) error {
+	var failed error
+	folder := rankFolder(dir, rank)
+	for _, name := range append(snapshotFiles(folder, ".json"), snapshotFiles(folder, ".pickle")...) {
+		if err := os.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
+}
+
+// snapshotFiles are those of a folder with such an end: snapshot-0.json, and
+// snapshot-0-123.json of a process that the job started itself.
+func snapshotFiles(folder, end string) []string {
+	f, err := os.Open(folder)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	all, _ := f.Readdirnames(mostNames) // what there is, if not all of it
+	var found []string
+	for _, name := range all {
+		stem, ok := strings.CutSuffix(name, end)
+		numbers, its := strings.CutPrefix(stem, "snapshot-")
+		if ok && its && strings.Trim(numbers, "0123456789-") == "" {
+			found = append(found, name)
+		}
+	}
+	return found
+}
