@@ -56,24 +56,25 @@ var mayImport = map[string][]string{
 	"launcher/probe":       {"launcher/private", "strategy", "strategy/memory", "strategy/cause"},
 	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/errext"},
 	"launcher/fits":        {"launcher/private", "strategy", "strategy/memory"},
-	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy", "strategy/memory"},
+	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy", "strategy/memory", "launcher/runstate"},
 	"launcher/mask":        {"launcher/terminal"},
+	"launcher/runstate":    {"launcher", "strategy"},
 	"launcher/private":     {},
 	"launcher/ranklog":     {"launcher/private"},
 	"launcher/terminal":    {},
 	"launcher/testseed":    {},
-	"launcher/live":        {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/output", "launcher/private", "launcher/runs", "strategy"},
-	"launcher/metrics":     {"launcher", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
+	"launcher/live":        {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/output", "launcher/private", "launcher/runs", "strategy", "launcher/runstate"},
+	"launcher/metrics":     {"launcher", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "launcher/ranklog", "strategy", "strategy/memory", "strategy/cause"},
-	"launcher/notify":      {"launcher", "launcher/console", "launcher/journal", "launcher/mask", "launcher/private", "launcher/proc", "launcher/terminal", "strategy", "strategy/cause"},
-	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy", "strategy/cause"},
+	"launcher/notify":      {"launcher", "launcher/console", "launcher/journal", "launcher/mask", "launcher/private", "launcher/proc", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
+	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/gang", "launcher/gang/session", "strategy", "strategy/memory"},
 	"launcher/verb":        {"launcher/console", "launcher/mask", "launcher/terminal", "strategy", "launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/manual":      {"launcher/commandline", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/runs", "launcher/verb", "recipes"},
-	"launcher/runs":        {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy"},
-	"launcher/console":     {"launcher", "recipes", "launcher/mask", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause"},
-	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause"},
-	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause", "strategy/memory"},
+	"launcher/runs":        {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy", "launcher/runstate"},
+	"launcher/console":     {"launcher", "recipes", "launcher/mask", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/memory", "strategy/cause", "launcher/runstate"},
+	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
+	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause", "strategy/memory", "launcher/runstate"},
 	"cmd/gpurun":           {"*"},
 
 	"launcher/gang":         {"strategy"},
@@ -83,7 +84,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/patch", "recipes/source"}
+	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/patch", "recipes/source"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

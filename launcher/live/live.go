@@ -2,8 +2,7 @@
 // where there is no terminal, and in files by which gpurun status shows it elsewhere.
 //
 //	live.go    what is seen of the run, and to whom it goes
-//	standing.go  samples to a status
-//	pace.go    how fast steps come
+//	status.go  where the run stands
 //	line.go    a status in one line
 //	run.go     the runs below a folder, and where each stands
 //	page.go    gpurun status
@@ -22,6 +21,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/output"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/model"
 )
 
@@ -64,15 +64,16 @@ type Monitor struct {
 	over   chan struct{}
 	owner  chan struct{} // closed when the goroutine that writes has ended
 
-	mu       sync.Mutex // guards what follows
-	standing standing
-	unsaved  bool // the status has changed in a way that is written down
-	saved    time.Time
-	kept     time.Time // when samples were last kept
-	spoke    time.Time // when the last line was said
-	latest   batch     // that is not kept, but will be if it is the last
-	samples  []batch   // that wait to be written
-	line     string    // that waits to be said
+	mu      sync.Mutex // guards what follows
+	state   runstate.Run
+	status  launcher.Status
+	unsaved bool // the status has changed in a way that is written down
+	saved   time.Time
+	kept    time.Time // when samples were last kept
+	spoke   time.Time // when the last line was said
+	latest  batch     // that is not kept, but will be if it is the last
+	samples []batch   // that wait to be written
+	line    string    // that waits to be said
 }
 
 // A batch is the samples of one moment.
@@ -85,7 +86,7 @@ type batch struct {
 func Open(o Options) *Monitor {
 	m := &Monitor{
 		silent: o.Silent, colour: os.Getenv("NO_COLOR") == "", record: journal.NewRecord(o.Dir, o.Mask),
-		wake: make(chan struct{}, 1), over: make(chan struct{}), owner: make(chan struct{}), standing: newStanding(),
+		wake: make(chan struct{}, 1), over: make(chan struct{}), owner: make(chan struct{}),
 	}
 	if !o.Silent {
 		m.Screen = output.NewScreen(o.Stdout, o.Stderr)
@@ -106,21 +107,23 @@ func (m *Monitor) Events(show func(launcher.Event)) func(launcher.Event) {
 
 func (m *Monitor) see(e launcher.Event) {
 	m.mu.Lock()
-	changed := m.standing.see(e, time.Now())
+	defer m.mu.Unlock()
+	m.state.Add(e)
 	switch e.(type) {
+	case launcher.Began, launcher.Finished:
 	case launcher.Started:
 		m.Screen.Begin()
 		m.kept, m.spoke = time.Time{}, time.Now()
 	case launcher.Ended:
 		m.keep(m.latest)
-	}
-	shown := m.standing.Running
-	m.unsaved = m.unsaved || changed
-	m.mu.Unlock()
-	if !changed {
+	default:
 		return
 	}
-	if !shown {
+	if m.state.Began.Run == "" {
+		return // of a run that is over, and shown once more
+	}
+	m.status, m.unsaved = statusOf(&m.state, time.Now()), true
+	if !m.status.Running {
 		m.Screen.Show(nil)
 	}
 	m.signal()
@@ -131,19 +134,18 @@ func (m *Monitor) Sample(attempt int, samples []model.Sample) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	steps, ranks := m.standing.Step, len(m.standing.Ranks)
-	if !m.standing.take(attempt, samples, now) {
+	if !m.state.Sample(attempt, samples, now) {
 		return
 	}
-	m.latest = batch{attempt, samples}
-	if age := now.Sub(m.standing.began); now.Sub(m.kept) >= max(time.Second, age/sampleShare)-samplesJitter {
+	before, status := m.status, statusOf(&m.state, now)
+	m.status, m.latest = status, batch{attempt, m.state.Progress.Samples}
+	if age := status.Seconds.Duration(); now.Sub(m.kept) >= max(time.Second, age/sampleShare)-samplesJitter {
 		m.kept = now
 		m.keep(m.latest)
 	}
-	if now.Sub(m.saved) >= statusPause || steps == 0 && m.standing.Step > 0 || ranks < len(m.standing.Ranks) {
+	if now.Sub(m.saved) >= statusPause || before.Step == 0 && status.Step > 0 || len(before.Ranks) < len(status.Ranks) {
 		m.unsaved = true
 	}
-	status := m.standing.Status
 	if m.Screen == nil && !m.silent && now.Sub(m.spoke) >= linePause {
 		m.spoke, m.line = now, Line(status, longestLine, false)
 	}
@@ -151,13 +153,6 @@ func (m *Monitor) Sample(attempt int, samples []model.Sample) {
 	m.Screen.Show(func(columns int) (line, title string) {
 		return Line(status, columns-1, m.colour), Line(status, longestTitle, false)
 	})
-}
-
-// Rate is how many steps come in a second now, 0 where that is not known.
-func (m *Monitor) Rate() float64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.standing.Rate
 }
 
 // keep has samples written, unless the disk is too slow for them. The caller holds mu.
@@ -214,7 +209,7 @@ func (m *Monitor) run() {
 // of the disk, the journal meets.
 func (m *Monitor) write() {
 	m.mu.Lock()
-	samples, line, status, unsaved := m.samples, m.line, m.standing.Status, m.unsaved
+	samples, line, status, unsaved := m.samples, m.line, m.status, m.unsaved
 	m.samples, m.line, m.unsaved = nil, "", false
 	if unsaved {
 		m.saved = time.Now()

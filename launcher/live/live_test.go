@@ -64,7 +64,7 @@ func status(t *testing.T, dir string) launcher.Status {
 // began opens a run of at most 20 attempts whose ranks may hold 40 GiB.
 func began(show func(launcher.Event)) {
 	show(launcher.Began{Run: "r", Name: "j", Policy: strategy.Policy{MaxAttempts: 20}, Job: strategy.Job{Ceiling: 40 * gib}})
-	show(launcher.Started{N: 0})
+	show(launcher.Started{N: 0, At: time.Now()})
 }
 
 // two are samples of two ranks, the second of which has come further and holds less.
@@ -106,7 +106,7 @@ func TestARunIsShown(t *testing.T) {
 		m.Sample(1, two(500)) // of an attempt that nobody knows
 		show(launcher.Ended{})
 		m.Sample(0, two(600)) // too late
-		show(launcher.Started{N: 1})
+		show(launcher.Started{N: 1, At: time.Now()})
 		if s := status(t, dir); s.Attempt != 1 || s.Step != 0 || s.Memory != nil || s.Seconds != 0 || !s.Running {
 			t.Errorf("at the start of the next: %+v", s)
 		}
@@ -298,18 +298,4 @@ func TestARunIsFollowed(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
-}
-
-// Of ranks that print no steps their processes count them, beyond the latest line of the one
-// that does, and know of no end: what is shown is of the rank that does.
-func TestTheRankThatKnowsTheEndIsShown(t *testing.T) {
-	lines, counts := model.Sample{Step: 10, Total: 1000, Batches: true}, model.Sample{Step: 17}
-	for _, samples := range [][]model.Sample{{lines, counts}, {counts, lines}, {lines, counts, {Step: 9, Total: 1000}}} {
-		s := newStanding()
-		s.see(launcher.Began{Run: "train"}, time.Now())
-		s.see(launcher.Started{}, time.Now())
-		if !s.take(0, samples, time.Now()) || s.Step != 10 || s.Total != 1000 {
-			t.Errorf("%+v: step %d of %d", samples, s.Step, s.Total)
-		}
-	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -82,24 +83,27 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := &m.standing
-	if s.began.Run == "" {
+	r := &m.state
+	if r.Began.Run == "" {
 		return
 	}
-	run := []string{m.label(s.began.Name), m.label(s.began.Run)}
+	run := []string{m.label(r.Began.Name), m.label(r.Began.Run)}
 	told := teller(func(f family, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, value, append(run[:2:2], labels...)...)
 	})
-	told(runInfo, 1, m.label(s.began.Version), m.label(s.began.Recipe))
-	told.run(s)
-	if s.attempt == nil {
+	told(runInfo, 1, m.label(r.Began.Version), m.label(r.Began.Recipe))
+	told.run(r, m.ended)
+	if r.Last() == nil {
 		return
 	}
-	told.attempt(s)
-	told.pace(s, m.rate())
-	for _, sample := range s.samples {
-		if sample.Total == s.total { // some may count micro batches, others steps of the optimizer
+	told.attempt(r)
+	told.pace(r)
+	for _, sample := range r.Progress.Samples {
+		if sample.Total == r.Progress.Lead.Total { // some may count micro batches, others steps of the optimizer
 			told.known(trainingStep, float64(sample.Step), strconv.Itoa(sample.Rank))
+		}
+		if !r.Running() { // what was held is free
+			sample.Allocated, sample.Reserved, sample.Used = 0, 0, 0
 		}
 		told.memory(sample, m.label(sample.Device))
 	}
@@ -115,23 +119,30 @@ func (t teller) known(f family, value float64, labels ...string) {
 	}
 }
 
-func (t teller) run(s *standing) {
-	t.known(runStart, seconds(s.first))
-	t(attemptsStarted, float64(s.attempts()))
-	t.known(attemptsLimit, float64(s.began.Policy.MaxAttempts))
+func (t teller) run(r *runstate.Run, ended time.Time) {
+	started := 0
+	if last := r.Last(); last != nil {
+		started = last.N + 1
+	}
+	t.known(runStart, seconds(r.First.At))
+	t(attemptsStarted, float64(started))
+	t.known(attemptsLimit, float64(r.Began.Policy.MaxAttempts))
 	var outcome strategy.Outcome
-	if s.verdict != nil {
-		outcome = s.verdict.Outcome
-		t(runEnd, seconds(s.over))
-		t(runExitCode, float64(s.verdict.Code))
+	if r.Verdict != nil {
+		outcome = r.Verdict.Outcome
+		t(runEnd, seconds(ended))
+		t(runExitCode, float64(r.Verdict.Code))
 	}
 	for _, o := range outcomes {
 		t(runOutcome, number(o == outcome), string(o))
 	}
 	causes, rungs := map[cause.Code]int{}, map[strategy.Rung]int{}
-	for _, e := range s.ended {
-		causes[e.cause]++
-		for _, rung := range e.rungs {
+	for _, a := range r.Attempts {
+		if a.Phase != runstate.Decided {
+			continue
+		}
+		causes[a.Diagnosis.Cause]++
+		for _, rung := range a.Decision.Rungs {
 			rungs[rung]++
 		}
 	}
@@ -143,27 +154,29 @@ func (t teller) run(s *standing) {
 	}
 }
 
-func (t teller) attempt(s *standing) {
-	t(attemptNumber, float64(s.attempt.N))
-	t(attemptRunning, number(s.running))
-	t.known(attemptStart, seconds(s.attempt.At))
-	t.known(lastStep, seconds(s.stepped))
-	if p := s.attempt.Expected; p != nil && p.Unknown == "" {
+func (t teller) attempt(r *runstate.Run) {
+	last := r.Last()
+	t(attemptNumber, float64(last.N))
+	t(attemptRunning, number(r.Running()))
+	t.known(attemptStart, seconds(last.At))
+	t.known(lastStep, seconds(r.Progress.Stepped))
+	if p := last.Expected; p != nil && p.Unknown == "" {
 		t(predictedPeak, float64(p.Mean), "mean")
 		t(predictedPeak, float64(p.Bound), "bound")
 	}
-	t.known(trainingSteps, float64(s.total))
-	t.known(measuredMaximum, float64(s.peak))
+	t.known(trainingSteps, float64(r.Progress.Lead.Total))
+	t.known(measuredMaximum, float64(r.Progress.Peak))
 }
 
 // pace tells how fast steps come while they do.
-func (t teller) pace(s *standing, rate float64) {
-	if !s.running || rate <= 0 {
+func (t teller) pace(r *runstate.Run) {
+	rate := r.Progress.Rate
+	if !r.Running() || rate <= 0 {
 		return
 	}
 	t(stepDuration, 1/rate)
-	if !slices.ContainsFunc(s.samples, func(sample model.Sample) bool { return sample.Batches }) {
-		t.known(samplesPerSecond, rate*float64(s.began.Job.GlobalBatch(s.attempt.Plan)))
+	if !slices.ContainsFunc(r.Progress.Samples, func(s model.Sample) bool { return s.Batches }) {
+		t.known(samplesPerSecond, rate*float64(r.Began.Job.GlobalBatch(r.Last().Plan)))
 	}
 }
 

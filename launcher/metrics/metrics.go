@@ -2,7 +2,6 @@
 // textfile collector, and over HTTP.
 //
 //	metrics.go   what is seen of the run, and when it is told
-//	standing.go  events and samples to where the run stands
 //	families.go  the metrics, and their values
 //	labels.go    texts that may be values of labels
 //	textfile.go  the file
@@ -22,6 +21,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/model"
 )
 
@@ -37,7 +37,6 @@ type Options struct {
 type Metrics struct {
 	options  Options
 	mask     *mask.Masker
-	rate     func() float64
 	note     func(string) // nil before Start
 	registry *prometheus.Registry
 	begun    sync.Once
@@ -46,17 +45,15 @@ type Metrics struct {
 	writing  sync.WaitGroup
 	server   *server
 
-	mu       sync.Mutex // guards standing
-	standing standing
+	mu    sync.Mutex // guards what follows
+	state runstate.Run
+	ended time.Time // when the verdict was seen
 }
 
 // New are the metrics of a run of which nothing is known; nothing is told before Start. The
-// mask takes the job's secrets out of them, and may be nil. Rate is how many steps come in a
-// second now, 0 where that is not known.
-func New(o Options, m *mask.Masker, rate func() float64) *Metrics {
-	metrics := &Metrics{
-		options: o, mask: m, rate: rate, registry: prometheus.NewRegistry(), wake: make(chan struct{}, 1), over: make(chan struct{}), standing: newStanding(),
-	}
+// mask takes the job's secrets out of them, and may be nil.
+func New(o Options, m *mask.Masker) *Metrics {
+	metrics := &Metrics{options: o, mask: m, registry: prometheus.NewRegistry(), wake: make(chan struct{}, 1), over: make(chan struct{})}
 	metrics.registry.MustRegister(metrics)
 	return metrics
 }
@@ -79,7 +76,10 @@ func (m *Metrics) Events(show func(launcher.Event)) func(launcher.Event) {
 func (m *Metrics) see(e launcher.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.standing.see(e, time.Now())
+	m.state.Add(e)
+	if _, ends := e.(launcher.Finished); ends {
+		m.ended = time.Now()
+	}
 }
 
 // Samples is next, which gets the samples of an attempt first, with the metrics behind it.
@@ -88,7 +88,7 @@ func (m *Metrics) Samples(next func(int, []model.Sample)) func(int, []model.Samp
 		next(attempt, samples)
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.standing.take(attempt, samples, time.Now())
+		m.state.Sample(attempt, samples, time.Now())
 	}
 }
 

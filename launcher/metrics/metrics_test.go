@@ -54,7 +54,7 @@ func sampled() []model.Sample {
 
 func made(t *testing.T, o Options, m *mask.Masker) *Metrics {
 	t.Helper()
-	return New(o, m, func() float64 { return 0.5 })
+	return New(o, m)
 }
 
 // tell has metrics see events and samples as a run would show them.
@@ -108,13 +108,13 @@ func TestMetricsOfARun(t *testing.T) {
 		t.Errorf("before the run:\n%s", text)
 	}
 	tell(m, sampled(), story...)
-	m.standing.stepped = at.Add(2 * time.Minute)
+	m.state.Progress.Stepped, m.state.Progress.Rate = at.Add(2*time.Minute), 0.5
 	running := exposed(t, m)
 	if got := values(running); got != readTest(t, "running.txt") {
 		t.Errorf("while it runs:\n%s", got)
 	}
 	tell(m, nil, launcher.Ended{}, launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.None}}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Code: 12}})
-	m.standing.over = at.Add(time.Hour)
+	m.ended = at.Add(time.Hour)
 	over := exposed(t, m)
 	if got := values(over); got != readTest(t, "over.txt") {
 		t.Errorf("at the end:\n%s", got)
@@ -138,6 +138,7 @@ func TestRanksThatCountOtherwise(t *testing.T) {
 	m, samples := made(t, Options{}, nil), sampled()
 	samples[0].Batches, samples[1].Total = true, 0
 	tell(m, samples, story...)
+	m.state.Progress.Rate = 0.5
 	if text := values(exposed(t, m)); !strings.Contains(text, `gpurun_training_step{rank="0"} 40`) || strings.Contains(text, `gpurun_training_step{rank="1"}`) || strings.Contains(text, "gpurun_samples_per_second") {
 		t.Errorf("steps of\n%s", text)
 	}

@@ -1,0 +1,51 @@
+package live
+
+import (
+	"cmp"
+	"os"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/runstate"
+	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// statusOf says where a run of this process stands, by figures of a time.
+func statusOf(r *runstate.Run, at time.Time) launcher.Status {
+	host, _ := os.Hostname() // one without a name has none
+	s := launcher.Status{Run: r.Began.Run, Job: r.Began.Name, MaxAttempts: r.Began.Policy.MaxAttempts, Running: r.Running(), Time: at.UTC(), Host: host, PID: os.Getpid()}
+	if r.Verdict != nil {
+		s.Outcome = r.Verdict.Outcome
+	}
+	last, p := r.Last(), r.Progress
+	if last == nil {
+		return s
+	}
+	s.Attempt, s.Step, s.Total, s.Loss, s.Rate = last.N, p.Lead.Step, p.Lead.Total, p.Lead.Loss, p.Rate
+	if s.Running {
+		s.ETA = p.Left
+	}
+	if len(p.Samples) > 0 {
+		s.Seconds = strategy.Seconds(p.At.Sub(last.At))
+	}
+	for _, sample := range p.Samples {
+		m := memoryOf(sample)
+		if (m.Used > 0 || m.Peak > 0) && (s.Memory == nil || share(m) > share(*s.Memory)) {
+			s.Memory = &m
+		}
+		if len(p.Samples) > 1 {
+			s.Ranks = append(s.Ranks, launcher.StatusRank{StatusMemory: m, Step: sample.Step})
+		}
+	}
+	return s
+}
+
+// memoryOf is what a sample knows of memory, beside the rank and the device.
+func memoryOf(s model.Sample) launcher.StatusMemory {
+	m := launcher.StatusMemory{Rank: s.Rank, Device: s.Device}
+	if used := cmp.Or(s.Allocated, s.Used); used > 0 || s.Peak > 0 {
+		m.Used, m.Reserved, m.Peak, m.Allowed, m.Retries = used, s.Reserved, s.Peak, s.Allowed, s.Retries
+	}
+	return m
+}

@@ -1,0 +1,205 @@
+// Package runstate makes one value of a run's events and samples. All that show a run, or
+// look one up, read that value: none goes through the events by itself.
+package runstate
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A Run is a run as far as its events and samples show it; the zero value is one of which
+// nothing is known. It is for one goroutine.
+type Run struct {
+	First launcher.Began // how the run began
+	Began launcher.Began // how its latest gpurun began
+	// Attempts are in their order. Of a journal's outline some may be missing.
+	Attempts []Attempt
+	Notices  []string
+	// Decision is the latest, and Verdict how the run ended; nil where it went on since.
+	Decision *strategy.Decision
+	Verdict  *launcher.Verdict
+	Progress Progress // of the latest attempt
+}
+
+// A Phase is how far an attempt has come.
+type Phase int
+
+// The phases of an attempt, in their order.
+const (
+	Running Phase = iota
+	Exited        // its ranks have ended; what they left behind is waited for
+	CutOff        // it ended together with its gpurun
+	Ended
+	Decided // and a decision followed
+)
+
+// An Attempt is one attempt of a run.
+type Attempt struct {
+	launcher.Started
+	launcher.Decided // zero before phase Decided
+	Phase            Phase
+	Evidence         strategy.Evidence  // zero while it runs, and where it was cut off
+	Climbed          *strategy.Decision // to stop it for a faster plan; nil: none
+}
+
+// Of is the run that events tell of.
+func Of(events []launcher.Event) *Run {
+	r := &Run{}
+	for _, e := range events {
+		r.Add(e)
+	}
+	return r
+}
+
+// Add takes in the next event.
+func (r *Run) Add(e launcher.Event) {
+	last := r.Last()
+	switch e := e.(type) {
+	case launcher.Began:
+		if r.First.Run == "" && r.First.At.IsZero() {
+			r.First = e
+		}
+		r.CutOff()
+		r.Began, r.Decision, r.Verdict = e, nil, nil
+	case launcher.Started:
+		r.CutOff()
+		r.Attempts = append(r.Attempts, Attempt{Started: e})
+		r.Decision, r.Verdict, r.Progress = nil, nil, Progress{Stepped: e.At}
+	case launcher.Climbed:
+		if last != nil {
+			last.Climbed = &e.Decision
+		}
+	case launcher.Exited:
+		if last != nil {
+			last.Phase, last.Evidence = Exited, e.Evidence
+		}
+	case launcher.Ended:
+		if last == nil || !last.open() { // it could not be started
+			r.Attempts = append(r.Attempts, Attempt{Started: launcher.Started{N: e.Evidence.Attempt, Plan: e.Evidence.Plan, At: e.Evidence.Started}})
+			last = r.Last()
+		}
+		last.Phase, last.Evidence = Ended, e.Evidence
+	case launcher.Decided:
+		if last != nil {
+			last.Phase, last.Decided = Decided, e
+		}
+		r.Decision = &e.Decision
+	case launcher.Noticed:
+		r.Notices = append(r.Notices, e.Text)
+	case launcher.Finished:
+		r.Verdict = &e.Verdict
+	}
+}
+
+// CutOff takes in that the run's gpurun is gone.
+func (r *Run) CutOff() {
+	switch last := r.Last(); {
+	case last == nil:
+	case last.Phase == Running:
+		last.Phase = CutOff
+	case last.Phase == Exited: // how it ended is known
+		last.Phase = Ended
+	}
+}
+
+// Last is the latest attempt, nil for none.
+func (r *Run) Last() *Attempt {
+	if len(r.Attempts) == 0 {
+		return nil
+	}
+	return &r.Attempts[len(r.Attempts)-1]
+}
+
+// Running reports whether an attempt runs, if the run's gpurun is still there.
+func (r *Run) Running() bool {
+	last := r.Last()
+	return last != nil && last.open() && r.Verdict == nil
+}
+
+// Over are the attempts that have ended, or were cut off.
+func (r *Run) Over() []Attempt {
+	if last := r.Last(); last != nil && last.open() {
+		return r.Attempts[:len(r.Attempts)-1]
+	}
+	return r.Attempts
+}
+
+func (a *Attempt) open() bool { return a.Phase == Running || a.Phase == Exited }
+
+// Begin is when the attempt was started.
+func (a *Attempt) Begin() time.Time {
+	if a.Evidence.Started.IsZero() {
+		return a.At
+	}
+	return a.Evidence.Started
+}
+
+// Lasted is how long it ran, 0 where it has not ended.
+func (a *Attempt) Lasted() time.Duration {
+	return max(a.Evidence.Ended.Sub(a.Evidence.Started), 0)
+}
+
+// Used is the plan that it really ran with, as far as that was seen.
+func (a *Attempt) Used() strategy.Plan { return a.Plan.Using(a.Decision.Ineffective) }
+
+// Progress is how far an attempt has come, by the samples of its ranks.
+type Progress struct {
+	At time.Time // of the latest samples
+	// Samples are the latest, one a rank. What a rank may hold is the job's ceiling where
+	// that is less.
+	Samples []model.Sample
+	Lead    model.Sample      // the one that shows the most of the training
+	Stepped time.Time         // when its step changed last; before the first, when the attempt was started
+	Peak    int64             // the most that any rank was given so far
+	Rate    float64           // steps in a second, 0 where that is not known
+	Left    *strategy.Seconds // that the rest of the steps will take; nil: not known
+	pace    pace
+}
+
+// Sample takes in the latest samples of an attempt, and reports whether that is running.
+func (r *Run) Sample(attempt int, samples []model.Sample, now time.Time) bool {
+	if !r.Running() || attempt != r.Last().N || len(samples) == 0 {
+		return false
+	}
+	p, ceiling := &r.Progress, r.Began.Job.Ceiling
+	p.At, p.Samples = now, slices.Clone(samples)
+	lead := p.Samples[0]
+	for i := range p.Samples {
+		s := &p.Samples[i]
+		if ceiling > 0 {
+			s.Allowed = min(cmp.Or(s.Allowed, ceiling), ceiling)
+		}
+		if leads(*s, lead) {
+			lead = *s
+		}
+		p.Peak = max(p.Peak, s.Peak)
+	}
+	if lead.Total != p.Lead.Total { // by another count
+		p.pace = pace{}
+	}
+	if lead.Step != p.Lead.Step {
+		p.Stepped = now
+	}
+	p.Lead = lead
+	p.pace.add(now, lead.Step)
+	p.Rate, p.Left = p.pace.rate(now), nil
+	if left, known := p.pace.left(lead.Total); known {
+		seconds := strategy.Seconds(left.Round(time.Second))
+		p.Left = &seconds
+	}
+	return true
+}
+
+// leads reports whether a sample shows more of the training than another: how many steps
+// there are, which one rank alone may print, else a later step.
+func leads(s, other model.Sample) bool {
+	if (s.Total > 0) != (other.Total > 0) {
+		return s.Total > 0
+	}
+	return s.Step > other.Step
+}

@@ -1,0 +1,107 @@
+package runstate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// ended is the end of attempt n, which ran for a minute.
+func ended(n int) launcher.Ended {
+	at := time.Unix(1700000000, 0)
+	return launcher.Ended{Evidence: strategy.Evidence{Attempt: n, Started: at, Ended: at.Add(time.Minute)}}
+}
+
+func relaunch() launcher.Decided {
+	return launcher.Decided{Decision: strategy.Decision{Relaunch: true, Ineffective: strategy.Changes{strategy.MicroBatchSize: {"4", "8"}}}}
+}
+
+// TestAttemptsHavePhases: each event that a journal can have, and what it makes of the attempts.
+func TestAttemptsHavePhases(t *testing.T) {
+	began, start := launcher.Began{Run: "r"}, func(n int) launcher.Started { return launcher.Started{N: n} }
+	over := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Stopped}}
+	for name, test := range map[string]struct {
+		events  []launcher.Event
+		want    []Phase
+		over    int
+		running bool
+	}{
+		"nothing":                    {[]launcher.Event{began}, nil, 0, false},
+		"runs":                       {[]launcher.Event{began, start(0)}, []Phase{Running}, 0, true},
+		"exited":                     {[]launcher.Event{began, start(0), launcher.Exited{}}, []Phase{Exited}, 0, true},
+		"ended":                      {[]launcher.Event{began, start(0), launcher.Exited{}, ended(0)}, []Phase{Ended}, 1, false},
+		"decided":                    {[]launcher.Event{began, start(0), ended(0), relaunch()}, []Phase{Decided}, 1, false},
+		"the next runs":              {[]launcher.Event{began, start(0), ended(0), relaunch(), start(1)}, []Phase{Decided, Running}, 1, true},
+		"cut off":                    {[]launcher.Event{began, start(0), began}, []Phase{CutOff}, 1, false},
+		"cut off, and the next runs": {[]launcher.Event{began, start(0), began, start(1)}, []Phase{CutOff, Running}, 1, true},
+		"cut off once it had exited": {[]launcher.Event{began, start(0), launcher.Exited{}, began}, []Phase{Ended}, 1, false},
+		"could not be started":       {[]launcher.Event{began, start(0), ended(0), relaunch(), ended(1)}, []Phase{Decided, Ended}, 2, false},
+		"stopped while it starts":    {[]launcher.Event{began, start(0), over}, []Phase{Running}, 0, false},
+	} {
+		r := Of(test.events)
+		var got []Phase
+		for i, a := range r.Attempts {
+			if got = append(got, a.Phase); a.N != i {
+				t.Errorf("%s: attempt %d has the number %d", name, i, a.N)
+			}
+		}
+		if len(got) != len(test.want) || len(r.Over()) != test.over || r.Running() != test.running {
+			t.Fatalf("%s: phases %v, %d over, running %v", name, got, len(r.Over()), r.Running())
+		}
+		for i := range got {
+			if got[i] != test.want[i] {
+				t.Errorf("%s: phases %v, want %v", name, got, test.want)
+			}
+		}
+	}
+}
+
+// TestTheEndOfARunThatGoesOnIsForgotten: by the next gpurun, or the next attempt.
+func TestTheEndOfARunThatGoesOnIsForgotten(t *testing.T) {
+	end := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Retry, Code: 75}}
+	events := []launcher.Event{launcher.Began{Run: "r", Name: "first"}, launcher.Started{N: 0}, ended(0), relaunch(), end}
+	r := Of(events)
+	if r.Verdict == nil || r.Verdict.Code != 75 || r.Decision == nil {
+		t.Errorf("at its end: verdict %v, decision %v", r.Verdict, r.Decision)
+	}
+	last := r.Last()
+	if last.Lasted() != time.Minute || last.Used().String() != "micro_batch_size=8" {
+		t.Errorf("the attempt lasted %s with %s", last.Lasted(), last.Used())
+	}
+	r.Add(launcher.Began{Run: "r", Name: "second"})
+	if r.Verdict != nil || r.Decision != nil || r.First.Name != "first" || r.Began.Name != "second" {
+		t.Errorf("begun again: verdict %v, decision %v, began as %q, then as %q", r.Verdict, r.Decision, r.First.Name, r.Began.Name)
+	}
+}
+
+// TestTheRankThatKnowsTheEndLeads: of ranks that print no steps the processes count them,
+// beyond the latest line of the one that does, and know of no end.
+func TestTheRankThatKnowsTheEndLeads(t *testing.T) {
+	lines, counts := model.Sample{Step: 10, Total: 1000, Batches: true}, model.Sample{Step: 17}
+	for _, samples := range [][]model.Sample{{lines, counts}, {counts, lines}, {lines, counts, {Step: 9, Total: 1000}}} {
+		r := Of([]launcher.Event{launcher.Began{Run: "train"}, launcher.Started{}})
+		if lead := &r.Progress.Lead; !r.Sample(0, samples, time.Now()) || lead.Step != 10 || lead.Total != 1000 {
+			t.Errorf("%+v: step %d of %d", samples, lead.Step, lead.Total)
+		}
+	}
+}
+
+// TestSamplesHaveTheCeiling: the job's, where it is less than what the device has.
+func TestSamplesHaveTheCeiling(t *testing.T) {
+	r := Of([]launcher.Event{launcher.Began{Run: "train", Job: strategy.Job{Ceiling: 40}}, launcher.Started{}})
+	given := []model.Sample{{Allowed: 80, Peak: 7}, {Rank: 1}, {Rank: 2, Allowed: 30}}
+	if r.Sample(1, given, time.Now()) {
+		t.Error("samples of another attempt count")
+	}
+	if !r.Sample(0, given, time.Now()) || r.Progress.Peak != 7 || given[0].Allowed != 80 {
+		t.Errorf("%+v", r.Progress)
+	}
+	for i, want := range []int64{40, 40, 30} {
+		if got := r.Progress.Samples[i].Allowed; got != want {
+			t.Errorf("rank %d may hold %d, want %d", i, got, want)
+		}
+	}
+}
