@@ -132,32 +132,6 @@ func isPlaces(value any) bool {
 	return place
 }
 
-// TestKeysThatAreGone: a key that the language had says what to write instead.
-func TestKeysThatAreGone(t *testing.T) {
-	for text, want := range map[string]string{
-		"[grammar]\ndashes = true\n":                                                  `x.toml:2:2: grammar: is no key any more: write parser = `,
-		"[parallel]\nmodel = [{ arg = \"--tp\" }]\n":                                  `x.toml:3:1: parallel.model: is no key any more: write parallel = `,
-		"[deepspeed]\ncreate = { arg = \"--ds\" }\n":                                  `x.toml:3:1: deepspeed.create: is no key any more: write deepspeed = `,
-		"[[relaunch]]\narg = \"--x\"\nvalue = 1\n":                                    `x.toml:2:3: relaunch: is no key any more: write [[also]]`,
-		"[detect]\noverrides = [\"a.b\"]\n":                                           `x.toml:3:1: detect.overrides: is no key any more: write the key in args`,
-		"[knobs.precision]\npick = { bf16 = { bf16 = true } }\nfile = \"a.json\"\n":   `x.toml:3:1: knobs.precision.pick: is no key any more: write choose = `,
-		"[resume]\nlatest = \"a/*\"\npointed = \"a/{pointer}\"\n":                     `x.toml:4:1: resume.pointed: is no key any more: write it in latest`,
-		"[[wrapper]]\ncommand = [\"x\"]\n":                                            `x.toml:2:3: wrapper: is no key any more: gpurun knows`,
-		"[knobs.micro_batch_size]\narg = \"--b\"\nunit = \"tokens\"\n":                `x.toml:4:1: knobs.micro_batch_size.unit: is no key any more: leave it out`,
-		"[knobs.gradient_accumulation_steps]\narg = \"--a\"\nnominal = \"nearest\"\n": `x.toml:4:1: knobs.gradient_accumulation_steps.nominal: is no key any more: name a rule`,
-	} {
-		_, err := recipes.ParseFile("x.toml", []byte("name = \"x\"\n"+text))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s\n%v\nwant %s", text, err, want)
-		}
-	}
-	for _, key := range format.Gone() {
-		if slices.Contains(format.Keys(), key) {
-			t.Errorf("%s is gone, and a key", key)
-		}
-	}
-}
-
 // TestParseFileShowsThePlace: a recipe file is complained of as a train.toml is, all
 // at once.
 func TestParseFileShowsThePlace(t *testing.T) {

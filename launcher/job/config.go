@@ -54,7 +54,7 @@ func configured(env environ.Vars) (*Job, error) {
 	r := reader{root: root, dir: filepath.Dir(path), job: j, sections: configSections}
 	r.unknownKeys()
 	r.readRecovery()
-	r.readLimits()
+	r.readKeys("limits")
 	r.readNotify()
 	r.readMetrics(true)
 	if len(r.problems) > 0 {

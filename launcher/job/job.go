@@ -234,32 +234,21 @@ type Progress struct {
 
 // defaults is a job about which nothing has been said.
 func defaults() *Job {
-	return &Job{
+	j := &Job{
 		Recipe: "auto",
 		Launch: Launch{
 			NprocPerNode:    "auto",
 			Auto:            AutoScript,
-			HangTimeout:     30 * time.Second,
 			Preflight:       PreflightAuto,
-			Probe:           true,
-			Hooks:           true,
-			Snapshot:        "oom",
-			OnNotice:        "auto",
-			NoticeGrace:     time.Minute,
-			TTY:             "auto",
 			LogLimit:        DefaultLogLimit,
 			Role:            "default",
 			ShutdownTimeout: commandline.DefaultGrace,
 		},
-		Recovery: Recovery{
-			Mode:             "predict",
-			Prefer:           string(strategy.ExactFirst),
-			Climb:            true,
-			MaxAttempts:      20,
-			Numerics:         "mixed-precision",
-			TransientRetries: 3,
-			RestartFromZero:  30 * time.Minute,
-		},
 		Notify: Notify{Style: notifyStyles[0], On: notifyEvents, Timeout: defaultNotifyTimeout},
 	}
+	r := reader{root: defaultsOf(), job: j}
+	for _, s := range Sections {
+		r.readKeys(s.Name)
+	}
+	return j
 }

@@ -1,8 +1,13 @@
 package job
 
 import (
+	"fmt"
 	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -26,7 +31,7 @@ type Key struct {
 	// Words are what a text may be, what a list may hold, or what may stand in place of a
 	// number or a size; nil: any, or none.
 	Words []string
-	// Least and Most bound a number.
+	// Least and Most bound a number; Least also a duration, in nanoseconds.
 	Least, Most int
 	// Default is what holds where the key is not set, spelt as in a train.toml; empty where
 	// there is no such value.
@@ -34,6 +39,9 @@ type Key struct {
 	// Example is a value where there is no default.
 	Example string
 	About   string // one line
+	// at is where a job keeps the value: what is read goes there, and so does the default. It
+	// is nil where the table's reader has more to look at than a form, words and bounds.
+	at func(*Job) any
 }
 
 // A Form is how a value is spelt.
@@ -68,7 +76,7 @@ var Sections = []Section{
 	{Name: "launch", About: "how the ranks are started", Keys: launchKeys},
 	{Name: "recovery", About: "what gpurun may do to get the job trained", Config: true, Keys: recoveryKeys},
 	{Name: "limits", About: "ceilings that gpurun puts on each rank", Config: true, Keys: []Key{
-		{Name: "device_memory", Form: SizeForm, Example: `"24GiB"`, About: "of the memory that the model trains in, for each rank"},
+		{Name: "device_memory", Form: SizeForm, Example: `"24GiB"`, About: "of the memory that the model trains in, for each rank", at: func(j *Job) any { return &j.Limits.DeviceMemory }},
 	}},
 	{Name: "knobs", About: "where a script of your own keeps its settings (recipes/README.md); a recipe's entries are replaced"},
 	{Name: "resume", About: "how the job goes on from a checkpoint", Keys: []Key{
@@ -114,32 +122,121 @@ var jobKeys = []Key{
 var launchKeys = []Key{
 	{Name: "nproc_per_node", Form: NumberForm, Words: counts, Least: 1, Most: mostRanks, Default: `"auto"`, About: "ranks; auto: one for each usable GPU where the script is distributed, else one process"},
 	{Name: "nnodes", Form: NumberForm, Words: []string{"auto"}, Least: 1, Most: mostNodes, Default: `"auto"`, About: "how many nodes the launch has to have; `\"auto\"`: as many as it is started on"},
-	{Name: "master_port", Form: NumberForm, Most: 65535, Default: "0", About: "0: a free one for each attempt"},
+	{
+		Name: "master_port", Form: NumberForm, Most: 65535, Default: "0",
+		About: "0: a free one for each attempt", at: func(j *Job) any { return &j.Launch.MasterPort },
+	},
 	{Name: "ranks", Form: TextForm, Words: launchers, Default: `"gpurun"`, About: "who starts the ranks; self: the command starts its own"},
-	{Name: "data_parallel", Form: NumberForm, Most: many, Default: "0", About: "0: all ranks; set it where tensor, pipeline or context parallelism takes part of them"},
-	{Name: "hang_timeout", Form: DurationForm, Default: `"30s"`, About: "silence after an out-of-memory traceback that means the rank hangs; at least 1s"},
+	{
+		Name: "data_parallel", Form: NumberForm, Most: many, Default: "0",
+		About: "0: all ranks; set it where tensor, pipeline or context parallelism takes part of them", at: func(j *Job) any { return &j.Launch.DataParallel },
+	},
+	{Name: "hang_timeout", Form: DurationForm, Least: int(time.Second), Default: `"30s"`, About: "silence after an out-of-memory traceback that means the rank hangs; at least 1s", at: func(j *Job) any { return &j.Launch.HangTimeout }},
 	{Name: "stall_timeout", Form: DurationForm, Words: stalls, Default: `"off"`, About: "no step on any rank for so long means that the job hangs; auto: ten times the longest step, at least 10m"},
 	{Name: "preflight", Form: TruthForm, Words: []string{string(PreflightAuto)}, Default: `"auto"`, About: "auto: ask the driver whether the GPUs are well, beside the start; true: also try each of them before, for a minute at most"},
-	{Name: "probe", Form: TruthForm, Default: "true", About: "the small Python hook: what the process says, and what is turned there"},
-	{Name: "hooks", Form: TruthForm, Default: "true", About: "settings may be changed inside the process; false: it is asked, and nothing is changed"},
-	{Name: "snapshot", Form: TextForm, Words: snapshots, Default: `"oom"`, About: "when the GPU allocator's snapshot is written: what filled its memory, by line of code"},
-	{Name: "on_notice", Form: TextForm, Words: onNotices, Default: `"auto"`, About: "SIGUSR1; stop: at the next checkpoint; auto: stop under a scheduler that ends the time"},
-	{Name: "notice_grace", Form: DurationForm, Default: `"60s"`, About: "how long to train on after a notice where the end of the time is not known"},
-	{Name: "tty", Form: TextForm, Words: ttys, Default: `"auto"`, About: "a pseudo-terminal for a single rank"},
+	{
+		Name: "probe", Form: TruthForm, Default: "true",
+		About: "the small Python hook: what the process says, and what is turned there", at: func(j *Job) any { return &j.Launch.Probe },
+	},
+	{Name: "hooks", Form: TruthForm, Default: "true", About: "settings may be changed inside the process; false: it is asked, and nothing is changed", at: func(j *Job) any { return &j.Launch.Hooks }},
+	{
+		Name: "snapshot", Form: TextForm, Words: snapshots, Default: `"oom"`,
+		About: "when the GPU allocator's snapshot is written: what filled its memory, by line of code", at: func(j *Job) any { return &j.Launch.Snapshot },
+	},
+	{Name: "on_notice", Form: TextForm, Words: onNotices, Default: `"auto"`, About: "SIGUSR1; stop: at the next checkpoint; auto: stop under a scheduler that ends the time", at: func(j *Job) any { return &j.Launch.OnNotice }},
+	{
+		Name: "notice_grace", Form: DurationForm, Default: `"60s"`,
+		About: "how long to train on after a notice where the end of the time is not known", at: func(j *Job) any { return &j.Launch.NoticeGrace },
+	},
+	{Name: "tty", Form: TextForm, Words: ttys, Default: `"auto"`, About: "a pseudo-terminal for a single rank", at: func(j *Job) any { return &j.Launch.TTY }},
 	{Name: "log_limit", Form: SizeForm, Words: []string{"off"}, Default: `"256MiB"`, About: "of each log of a rank: head and tail are kept; off: no limit"},
 }
 
 var recoveryKeys = []Key{
-	{Name: "mode", Form: TextForm, Words: modes, Default: `"predict"`, About: "ladder: one rung at a time; off: run, name the cause, change nothing"},
-	{Name: "prefer", Form: TextForm, Words: prefers, Default: `"exact"`, About: "exact: plans that train the same come before those that are equal on average; speed: the fastest of both; tree: the order of the rungs"},
-	{Name: "climb", Form: TruthForm, Default: "true", About: "one relaunch, at a checkpoint, to a faster plan where memory is left; false: only proposed"},
-	{Name: "max_attempts", Form: NumberForm, Least: 1, Most: many, Default: "20", About: "how often the job is started at most"},
-	{Name: "numerics", Form: TextForm, Words: numerics, Default: `"mixed-precision"`, About: "preserve: same dtypes and optimizer; any: also rung 7"},
-	{Name: "never", Form: ListForm, Words: barrable(), Default: "[]", Example: `["nvme"]`, About: "rungs or knobs to leave alone"},
-	{Name: "nvme_path", Form: PathForm, Default: `""`, About: "a folder on a local disk, for rung 6"},
-	{Name: "transient_retries", Form: NumberForm, Most: many, Default: "3", About: "restarts for failures that pass, such as a lost network"},
-	{Name: "restart_from_zero", Form: DurationForm, Default: `"30m"`, About: "work that may be repeated where there is no checkpoint"},
+	{
+		Name: "mode", Form: TextForm, Words: modes, Default: `"predict"`,
+		About: "ladder: one rung at a time; off: run, name the cause, change nothing", at: func(j *Job) any { return &j.Recovery.Mode },
+	},
+	{Name: "prefer", Form: TextForm, Words: prefers, Default: `"exact"`, About: "exact: plans that train the same come before those that are equal on average; speed: the fastest of both; tree: the order of the rungs", at: func(j *Job) any { return &j.Recovery.Prefer }},
+	{
+		Name: "climb", Form: TruthForm, Default: "true",
+		About: "one relaunch, at a checkpoint, to a faster plan where memory is left; false: only proposed", at: func(j *Job) any { return &j.Recovery.Climb },
+	},
+	{Name: "max_attempts", Form: NumberForm, Least: 1, Most: many, Default: "20", About: "how often the job is started at most", at: func(j *Job) any { return &j.Recovery.MaxAttempts }},
+	{
+		Name: "numerics", Form: TextForm, Words: numerics, Default: `"mixed-precision"`,
+		About: "preserve: same dtypes and optimizer; any: also rung 7", at: func(j *Job) any { return &j.Recovery.Numerics },
+	},
+	{Name: "never", Form: ListForm, Words: barrable(), Default: "[]", Example: `["nvme"]`, About: "rungs or knobs to leave alone", at: func(j *Job) any { return &j.Recovery.Never }},
+	{
+		Name: "nvme_path", Form: PathForm, Default: `""`,
+		About: "a folder on a local disk, for rung 6", at: func(j *Job) any { return &j.Recovery.NVMePath },
+	},
+	{Name: "transient_retries", Form: NumberForm, Most: many, Default: "3", About: "restarts for failures that pass, such as a lost network", at: func(j *Job) any { return &j.Recovery.TransientRetries }},
+	{
+		Name: "restart_from_zero", Form: DurationForm, Default: `"30m"`,
+		About: "work that may be repeated where there is no checkpoint", at: func(j *Job) any { return &j.Recovery.RestartFromZero },
+	},
 }
+
+// readKeys reads the keys of a table that say where their value goes.
+func (r *reader) readKeys(section string) *table {
+	t := r.table(section)
+	for i := range Sections {
+		if Sections[i].Name != section {
+			continue
+		}
+		for _, k := range Sections[i].Keys {
+			if k.at != nil && t.has(k.Name) {
+				r.readKey(t, k)
+			}
+		}
+	}
+	return t
+}
+
+// readKey reads one key; a value of another form, out of bounds, or that is none of the words
+// is a problem, and changes nothing.
+func (r *reader) readKey(t *table, k Key) {
+	switch at := k.at(r.job).(type) {
+	case *bool:
+		*at = t.truth(k.Name, *at)
+	case *int:
+		*at = t.whole(k.Name, *at, k.Least, k.Most)
+	case *int64:
+		*at = t.size(k.Name)
+	case *time.Duration:
+		*at = t.duration(k.Name, *at, time.Duration(k.Least))
+	case *[]string:
+		*at = t.words(k.Name)
+	case *string:
+		if k.Form == PathForm {
+			*at = r.path(t.file(k.Name, ""))
+		} else {
+			*at = t.choice(k.Name, *at, k.Words...)
+		}
+	default:
+		panic(fmt.Sprintf("job: %s goes into a %T, which no form is read into", k.Name, at))
+	}
+}
+
+// defaultsOf are the defaults of the keys that say where their value goes, as a train.toml.
+var defaultsOf = sync.OnceValue(func() map[string]any {
+	var b strings.Builder
+	for _, s := range Sections {
+		fmt.Fprintf(&b, "[%s]\n", s.Name)
+		for _, k := range s.Keys {
+			if k.at != nil && k.Default != "" {
+				fmt.Fprintf(&b, "%s = %s\n", k.Name, k.Default)
+			}
+		}
+	}
+	root, fault := document.Decode([]byte(b.String()), "the table of keys")
+	if fault != nil {
+		panic("job: the defaults in the table of keys: " + fault.Message)
+	}
+	return root
+})
 
 // sectionsOf are the tables that a file may have, by name, with the keys that each may
 // have. A nil list is a table that is checked elsewhere.

@@ -12,23 +12,15 @@ import (
 
 // readLaunch reads [launch] over what torchrun's flags in the command said.
 func (r *reader) readLaunch() {
-	t, l := r.table("launch"), &r.job.Launch
+	l := &r.job.Launch
+	port := l.MasterPort
+	t := r.readKeys("launch")
+	r.contradiction(t, "master_port", "master-port", port != l.MasterPort)
 	l.Self = t.choice("ranks", "gpurun", launchers...) == "self"
 	r.readNproc(t)
 	r.readNodes(t)
-	port := t.whole("master_port", l.MasterPort, 0, 65535)
-	r.contradiction(t, "master_port", "master-port", port != l.MasterPort)
-	l.MasterPort = port
-	l.DataParallel = t.whole("data_parallel", 0, 0, many)
-	l.HangTimeout = t.duration("hang_timeout", l.HangTimeout, time.Second)
 	l.Stalls = readStalls(t)
 	l.Preflight = readPreflight(t)
-	l.Probe = t.truth("probe", l.Probe)
-	l.Hooks = t.truth("hooks", l.Hooks)
-	l.Snapshot = t.choice("snapshot", l.Snapshot, snapshots...)
-	l.OnNotice = t.choice("on_notice", l.OnNotice, onNotices...)
-	l.NoticeGrace = t.duration("notice_grace", l.NoticeGrace, 0)
-	l.TTY = t.choice("tty", l.TTY, ttys...)
 	l.LogLimit = readLogLimit(t, l.LogLimit)
 	r.checkDataParallel(t)
 }

@@ -111,7 +111,7 @@ func (r *reader) read() {
 	r.readJob()
 	r.readLaunch()
 	r.readRecovery()
-	r.readLimits()
+	r.readKeys("limits")
 	r.readNotify()
 	if knobs, set := r.root["knobs"]; set {
 		if r.job.Knobs, set = knobs.(map[string]any); !set {
@@ -121,13 +121,6 @@ func (r *reader) read() {
 	r.readResume()
 	r.readProgress()
 	r.readMetrics(false)
-}
-
-// readLimits reads [limits].
-func (r *reader) readLimits() {
-	if t := r.table("limits"); t.has("device_memory") {
-		r.job.Limits.DeviceMemory = t.size("device_memory")
-	}
 }
 
 // table returns a table, empty where the file has none.

@@ -17,22 +17,9 @@ var (
 
 // readRecovery reads [recovery].
 func (r *reader) readRecovery() {
-	t, p := r.table("recovery"), &r.job.Recovery
-	p.Mode = t.choice("mode", p.Mode, modes...)
-	p.Prefer = t.choice("prefer", p.Prefer, prefers...)
-	p.Climb = t.truth("climb", p.Climb)
-	p.MaxAttempts = t.whole("max_attempts", p.MaxAttempts, 1, many)
-	p.Numerics = t.choice("numerics", p.Numerics, numerics...)
+	t := r.readKeys("recovery")
 	r.job.NumericsSaid = r.job.NumericsSaid || t.has("numerics")
-	if t.has("never") {
-		p.Never = t.words("never")
-		r.checkNever(t)
-	}
-	if t.has("nvme_path") {
-		p.NVMePath = r.path(t.file("nvme_path", ""))
-	}
-	p.TransientRetries = t.whole("transient_retries", p.TransientRetries, 0, many)
-	p.RestartFromZero = t.duration("restart_from_zero", p.RestartFromZero, 0)
+	r.checkNever(t)
 }
 
 // checkNever reports words in recovery.never that bar nothing.

@@ -62,26 +62,3 @@ func Keys() []string {
 func KnobKeys() []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(keys[inKnob], keys[inPlace]))))
 }
-
-// gone are keys that the language had, and what to write in their place.
-var gone = map[string]string{
-	"grammar":   `write parser = "argparse", "dashes", "equals" or "HfArgumentParser"`,
-	"pick":      `write choose = { bf16 = { "bf16.enabled" = true } }`,
-	"create":    `write deepspeed = { arg = "--deepspeed" } or { env = "NAME" }`,
-	"model":     `write parallel = [{ arg = "--tensor-parallel" }]`,
-	"overrides": `write the key in args, with an equals sign: args = ["train.batch="]`,
-	"text":      `write it in source: source = ["SFTConfig("]`,
-	"pointed":   `write it in latest: latest = "{--save}/iter_{pointer:7}"`,
-	"pin_under": "the option of the overrides' under counts",
-	"relaunch":  "write [[also]]",
-	"nominal":   `name a rule: rules = ["swift-accumulation"] rounds up, ["ultralytics-batch"] to the nearest`,
-	"fixed":     `name the rule: rules = ["ultralytics-batch"]`,
-	"chosen":    `name the rule: rules = ["ultralytics-batch"]`,
-	"scales":    `name the rule: rules = ["lightning-intervals"]`,
-	"repeated":  `name the rule: rules = ["lightning-configs"]`,
-	"unit":      "leave it out: what a micro batch counts makes no difference",
-	"wrapper":   "gpurun knows the frameworks' launchers itself: give what yours starts on each rank as job.script or job.module, and launch.nproc_per_node",
-}
-
-// Gone are the keys that the language had.
-func Gone() []string { return slices.Sorted(maps.Keys(gone)) }

@@ -275,7 +275,7 @@ func parseCreation(n *table) *Creation {
 	c := &Creation{Auto: inner.truth("auto")}
 	arg, env := inner.text("arg"), inner.text("env")
 	switch {
-	case (arg == "") == (env == "") && !inner.hasGone():
+	case (arg == "") == (env == ""):
 		inner.fault("", `want { arg = "--deepspeed" } or { env = "NAME" }`)
 	case arg != "":
 		c.Via = Via{namer: held{argument{names: []string{arg}}, arg}}

@@ -43,7 +43,7 @@ func checkPlace(n *table, k strategy.Knob, p Place, said []string) {
 	switch {
 	case len(said) == 0 && n.Has("file"):
 		n.fault("file", "the value's place in the file is missing: path = \"train.batch\"")
-	case len(said) == 0 && !n.hasGone():
+	case len(said) == 0:
 		n.fault("", "says no place: want one of arg, env, override, file with path, choose, call")
 	case len(said) > 1:
 		n.fault(said[1], "%s and %s are two places: make them a list", said[0], said[1])

@@ -161,20 +161,11 @@ func (n *table) knobValue(k strategy.Knob, key, word string) bool {
 	return false
 }
 
-// hasGone reports whether the table has a key that the language had.
-func (n *table) hasGone() bool {
-	return slices.ContainsFunc(n.Keys(), func(key string) bool { return !slices.Contains(n.allowed, key) && gone[key] != "" })
-}
-
 // done reports the keys that mean nothing in the table; near are further names
 // that one of them may have been meant for.
 func (n *table) done(near ...string) {
 	for _, key := range n.Keys() {
-		switch {
-		case slices.Contains(n.allowed, key):
-		case gone[key] != "":
-			n.fault(key, "is no key any more: %s", gone[key])
-		default:
+		if !slices.Contains(n.allowed, key) {
 			n.Unknown(key, slices.Concat(near, n.allowed))
 		}
 	}
