@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gang"
@@ -19,12 +21,32 @@ import (
 )
 
 // take takes this node's part of a launch.
-func take(ctx context.Context, p *prepared, own job.Own) (*nodes.Part, error) {
+func take(ctx context.Context, p *prepared, own job.Own, s streams) (*nodes.Part, error) {
 	j := p.Job()
 	return nodes.Take(ctx, nodes.PartOptions{
 		At: p.Where(), Name: j.Name, Digest: p.Digest(), Version: manual.Version(),
 		Ranks: p.Ranks(), Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
+		Note: func(text string) { note(p.Where(), s, text) },
 	})
+}
+
+// decline is err, which keeps this node from taking part in a launch. The others are told.
+func decline(ctx context.Context, err error) error {
+	if at, unknown := cluster.Detect(os.Environ()); unknown == nil && ctx.Err() == nil {
+		nodes.Decline(ctx, nodes.PartOptions{At: at, Version: manual.Version(), Environ: environ.Parse(os.Environ())}, err)
+	}
+	return err
+}
+
+// note tells people of one node something. Slurm shows the words of all nodes as one text, of
+// which those of node 0 are enough.
+func note(at cluster.Place, s streams, text string) {
+	switch {
+	case at.NodeRank == 0:
+		console.NewPage(s.err, nil).Printf("gpurun: %s\n", text)
+	case !at.Slurm():
+		console.NewPage(s.err, nil).Printf("gpurun: node %d of %d: %s\n", at.NodeRank, at.Nodes, text)
+	}
 }
 
 // follow starts the ranks of this node as node 0 says, until the run is over.
@@ -35,14 +57,9 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 	}
 	defer nobody.Close()
 	at := p.Where()
-	say := func(format string, args ...any) {
-		if !at.Slurm() { // which shows the words of all nodes as one text
-			console.NewPage(s.err, nil).Printf("gpurun: node %d of %d: "+format+"\n", append([]any{at.NodeRank, at.Nodes}, args...)...)
-		}
-	}
-	say("node 0 decides, on %s, and shows the run", at.Head)
+	note(at, s, fmt.Sprintf("node 0 decides, on %s, and shows the run", at.Head))
 	grace := p.Job().Launch.ShutdownTimeout
-	code, err := part.Follow(ctx, grace, func(w gang.Welcome, note func(string)) (nodes.Here, error) {
+	code, err := part.Follow(ctx, grace, func(w gang.Welcome, tellHead func(string)) (nodes.Here, error) {
 		run := filepath.Base(w.Dir)
 		q := &prepared{p.Pinned(run), p.nvml, p.begun}
 		wired, err := wire(q, run, w.Tracked, w.Began, streams{nobody, nobody, nobody, nobody})
@@ -51,7 +68,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		}
 		store, err := journal.OpenNode(w.Dir, p.Where().NodeRank, func(e launcher.Event) {
 			if n, ok := e.(launcher.Noticed); ok {
-				note(n.Text)
+				tellHead(n.Text)
 			}
 		})
 		if err != nil {
@@ -70,7 +87,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		}, nil
 	})
 	if err == nil {
-		say("the run ended with %d, and node 0 says why", code)
+		note(at, s, fmt.Sprintf("the run ended with %d, and node 0 says why", code))
 	}
 	if err == nil && code != 0 {
 		err = &verb.Ended{Code: code}

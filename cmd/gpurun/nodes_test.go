@@ -361,6 +361,24 @@ func TestNodesWrongSecret(t *testing.T) {
 	c.says(t, 2, `gpurun: error: node 2.*: node 0 is there, and has another secret than this node: GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes`)
 }
 
+// Nodes that wait for another say for which within seconds, and what has to be looked at.
+func TestNodesWaitAloud(t *testing.T) {
+	t.Parallel()
+	c := crewOf(t, 1, nodesJob(t), map[int][]string{0: {"GPURUN_NNODES=3"}})
+	away := crewOf(t, 1, nodesJob(t), map[int][]string{0: {"GPURUN_NNODES=3", "GPURUN_NODE_RANK=2"}})
+	for node, want := range map[*crewNode]string{
+		c.nodes[0]:    "gpurun: waiting for node 1, node 2 of 3, for 5m0s at most: each node starts gpurun with the same command, and has to reach the port of node 0\n",
+		away.nodes[0]: "gpurun: node 2 of 3: waiting for node 0 on 127.0.0.1, for 5m0s at most: ",
+	} {
+		await(t, want, func() bool { return strings.Contains(node.said.String(), want) })
+		if err := node.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.exits(t, 143)
+	away.exits(t, 143)
+}
+
 // Two gpuruns that both say that they are node 0 end at once, and say so.
 func TestNodesTwoHeads(t *testing.T) {
 	t.Parallel()

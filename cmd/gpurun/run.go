@@ -57,13 +57,13 @@ func run(ctx context.Context, args []string, s streams) error {
 // runJob runs the job of a command line, with gpurun's own flags as set leaves them.
 func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.Own)) error {
 	j, own, err := readJob(ctx, begun.Args)
+	if err == nil {
+		err = node.Usable()
+	}
 	if err != nil {
-		return err
+		return decline(ctx, err)
 	}
 	set(&own)
-	if err := node.Usable(); err != nil {
-		return err
-	}
 	deadline, err := node.NoticeOptions{Mode: j.Launch.OnNotice, Grace: j.Launch.NoticeGrace}.ReadDeadline(own.Deadline, time.Now())
 	if err != nil {
 		return err
@@ -98,24 +98,23 @@ func prepareAndLaunch(
 	}
 	p, err := launcher.OrStop(ctx, func() (*prepared, error) { return prepare(ctx, j, true) })
 	if err != nil {
-		return verdict, onlyTried(err, j, own)
+		return verdict, onlyTried(decline(ctx, err), j, own)
 	}
 	defer p.close()
 	p.begun = begun
-	if err := p.Startable(); err != nil {
-		return verdict, err
+	err = p.Startable()
+	if err == nil && own.IfTrained == journal.SkipTrained {
+		err = p.Comparable()
 	}
-	if own.IfTrained == journal.SkipTrained {
-		if err := p.Comparable(); err != nil {
-			return verdict, err
-		}
+	if err != nil {
+		return verdict, decline(ctx, err)
 	}
 	release, err := proc.Reap() // as the first process of a container, also between attempts
 	if err != nil {
 		return verdict, err
 	}
 	defer release()
-	part, err := take(ctx, p, own)
+	part, err := take(ctx, p, own, s)
 	if err != nil {
 		return verdict, err
 	}

@@ -55,7 +55,7 @@ func TestSlurmNodes(t *testing.T) {
 		for name, scene := range map[string]func(*testing.T, *slurmJob){
 			"head killed": nodesHeadKilled, "rank killed": nodesRankKilled, "exhausted": nodesExhausted, "bug": nodesBug, "requeued": nodesRequeued,
 			"array": nodesArray, "cancelled": nodesCancelled, "notice": nodesNotice, "other version": nodesOtherVersion, "stranger": nodesStranger,
-			"two generations": nodesTwoGenerations, "task numbers": nodesTaskNumbers, "pipe": nodesPipe,
+			"two generations": nodesTwoGenerations, "task numbers": nodesTaskNumbers, "pipe": nodesPipe, "declined": nodesDeclined,
 		} {
 			t.Run(name, func(t *testing.T) {
 				lab(t)
@@ -269,6 +269,16 @@ func nodesPipe(t *testing.T, j *slurmJob) {
 	if losses := lossesOf(j.out()); len(losses) != 3 {
 		t.Errorf("losses %q", losses)
 	}
+}
+
+// A node that cannot take part tells the others why: they do not wait for it, and nothing is
+// started.
+func nodesDeclined(t *testing.T, j *slurmJob) {
+	j.launch(t, "", `srun --mpi=pmi2 -l sh -c '[ $SLURM_NODEID = 2 ] && export FILE=none.toml; . ./each.sh'`)
+	j.await(t, `=== code 2`)
+	j.has(t, `(?m)^\d: ended with 2$`, 3)
+	j.has(t, `0: gpurun: error: node 2 \(n3\) cannot take part: .*none\.toml`, 1)
+	j.has(t, `2: gpurun: error: .*none\.toml`, 1)
 }
 
 // A script that starts by the numbers of Slurm's tasks is one training of all ranks.

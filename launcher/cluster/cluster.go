@@ -43,6 +43,8 @@ type Place struct {
 	// Nodes counts the nodes of the launch, NodeRank is this one's number, from
 	// 0. One node is 1 and 0.
 	Nodes, NodeRank int
+	// Hosts are the names of the nodes, by number, where Slurm lists them.
+	Hosts []string
 	// By is the flag or the variable that counts the nodes, empty where the scheduler
 	// itself does.
 	By string

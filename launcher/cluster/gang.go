@@ -24,6 +24,17 @@ func (p Place) JoinTimeout() time.Duration {
 	return joinTimeout
 }
 
+// WhyMissing says for people where to look why a node does not come.
+func (p Place) WhyMissing() string {
+	switch {
+	case p.Slurm():
+		return "what srun prints of a node's task says why it does not come, and `scontrol show node` whether the node answers"
+	case p.Kind == Kubernetes:
+		return "`kubectl get pods` shows which pods run, and `kubectl describe pod` why one does not"
+	}
+	return "each node starts gpurun with the same command, and has to reach the port of node 0"
+}
+
 // gangID names the launch: what the user calls it, the job of a scheduler that has all
 // of the nodes, --rdzv-id, and what operators name.
 func (v variables) gangID(p Place, asked Asked) string {

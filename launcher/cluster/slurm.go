@@ -27,7 +27,7 @@ func fromSlurm(vars variables) (Place, error) {
 		p.Kind, p.Step = SlurmStep, step.id
 		p.Nodes, p.NodeRank, p.TasksPerNode = len(step.hosts), step.node, slices.Max(step.tasks)
 		// Not SLURM_LAUNCH_NODE_IPADDR: that is srun's own host.
-		p.Head = step.hosts[0]
+		p.Head, p.Hosts = step.hosts[0], step.hosts
 		p.Evidence = p.evidence("SLURM_STEP_NODELIST")
 		return p, nil
 	}

@@ -34,9 +34,9 @@ type (
 	// Refused says that a node cannot be part of the launch as it is. Waiting does not mend
 	// that.
 	Refused struct {
-		Node int
-		Host string
-		Why  string
+		Node   int
+		Host   string
+		Reject Reject
 	}
 	// AllPaused says that the ranks of all nodes that can be reached are paused.
 	AllPaused struct{}

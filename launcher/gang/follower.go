@@ -85,6 +85,14 @@ func (f *Follower) Unreached(now time.Duration, why string, refused, mistrusted 
 	f.refusing, f.why = refused, why
 }
 
+// Looks says why no head has been found yet, empty where one has.
+func (f *Follower) Looks() string {
+	if f.gen != "" {
+		return ""
+	}
+	return f.why
+}
+
 // Hear takes what the head says.
 func (f *Follower) Hear(now time.Duration, message Message) []Effect {
 	f.heard = now

@@ -356,7 +356,7 @@ func TestWhoIsToldOfAnEarlyEnd(t *testing.T) {
 	h := NewHead(launch, Welcome{})
 	h.Gather()
 	other := Hello{Node: 1, Inc: "1", Run: launch.Run, Version: "v2", Digest: launch.Digest, Ranks: launch.Ranks}
-	if got := h.Hear(0, 1, 1, other); len(got) != 3 || got[2] != (Effect)(Refused{Node: 1, Why: "it runs gpurun v2, and node 0 runs v1"}) {
+	if got := h.Hear(0, 1, 1, other); len(got) != 3 || got[2] != (Effect)(Refused{Node: 1, Reject: Reject{Code: strategy.CodeUsage, Why: "it runs gpurun v2, and node 0 runs v1"}}) {
 		t.Fatalf("%+v", got)
 	}
 	if got := h.Finish(time.Second, Final{Code: strategy.CodeUsage}); len(got) != 0 {

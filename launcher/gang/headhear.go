@@ -52,6 +52,7 @@ func (h *Head) counts(now time.Duration, node int, message Message) bool {
 		h.lose(now, node, Lost{Why: said.Why, Left: true})
 		if m.stage == Idle {
 			m.move(now, Absent)
+			h.comesNoMore(node, said.Why)
 		}
 	case Bye:
 		if h.final != nil {
@@ -113,9 +114,12 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 	}
 	if reject != nil {
 		h.effects = append(h.effects, Send{link, *reject}, Drop{link})
-		if reject.Code == strategy.CodeUsage && h.members[node].stage == Absent {
+		if (reject.Code == strategy.CodeUsage || hello.Unable != nil) && h.members[node].stage == Absent {
 			h.members[node].refused = true
-			h.effects = append(h.effects, Refused{node, hello.Host, reject.Why})
+			h.effects = append(h.effects, Refused{node, hello.Host, *reject})
+			if h.final != nil {
+				h.members[node].move(now, Left)
+			}
 		}
 		return
 	}

@@ -22,8 +22,12 @@ func (h *Head) Tick(now time.Duration) []Effect {
 			}
 			h.listen(now, k)
 		}
-		if why := h.overdue(now, &h.members[k]); why != "" {
+		m := &h.members[k]
+		if why := h.overdue(now, m); why != "" {
 			h.lose(now, k, Lost{Why: why})
+		}
+		if m.stage == Absent && m.hello.Inc != "" && m.link == 0 && now-m.gone >= rejoinBound {
+			h.comesNoMore(k, "its gpurun is gone")
 		}
 	}
 	h.look()
@@ -107,6 +111,15 @@ func (h *Head) lose(now time.Duration, k int, l Lost) {
 	m.move(now, Absent)
 	if m.link != 0 {
 		h.clear(now, k, h.attempt)
+	}
+}
+
+// comesNoMore ends the wait for a node that was there and has gone, where it is not started
+// again.
+func (h *Head) comesNoMore(k int, why string) {
+	if h.launch.Once && h.awaits == AllThere {
+		h.awaits = Nowhere
+		h.effects = append(h.effects, Lost{Node: k, Why: why})
 	}
 }
 

@@ -15,6 +15,8 @@ type Launch struct {
 	Digest  string // of the job
 	Nodes   int
 	Ranks   int // that each node starts
+	// Once says that the engine starts each node once: one that has left does not come back.
+	Once bool
 }
 
 // The times of a session. Slurm gives a node up after 300 s (SlurmdTimeout), and each side
@@ -54,6 +56,8 @@ func (l Launch) refuses(h Hello) *Reject {
 	switch {
 	case h.Inc == "":
 		return reject(strategy.CodeBug, "it does not say which gpurun it is")
+	case h.Unable != nil:
+		return &Reject{Code: h.Unable.Code, Why: h.Unable.Why}
 	case h.Run != l.Run:
 		return reject(strategy.CodeUsage, "it belongs to another job, %s, and this is %s", h.Run, l.Run)
 	case h.Restart < l.Restart:

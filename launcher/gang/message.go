@@ -27,6 +27,8 @@ type (
 		Ranks   int    `json:"ranks"`   // that it would start
 		Host    string `json:"host"`    // its name, for people
 		Attempt int    `json:"attempt"` // that it has begun and not ended, -1 for none
+		// Unable says why it cannot take part, nil where it can.
+		Unable *NotReady `json:"unable,omitempty"`
 	}
 	// Ready says that all is in place to start the ranks of an attempt. Facts are what was
 	// found beforehand, memory that somebody else holds for example.

@@ -23,6 +23,8 @@ type FollowOptions struct {
 	Begin func(w gang.Welcome, note func(string)) (Here, error)
 	// Grace is what ranks get that nobody leads any more.
 	Grace time.Duration
+	// Waits tells people that node 0 has not been reached for a while, and why; nil: nobody.
+	Waits func(why string)
 	// Seen has what this node's ranks let see of themselves; nil: nobody looks on.
 	Seen *seen
 }
@@ -85,6 +87,10 @@ func Follow(ctx context.Context, o FollowOptions) End {
 		case do := <-f.todo:
 			do()
 		case <-tick.C:
+			if why := f.machine.Looks(); why != "" && f.opts.Waits != nil && f.now() >= noteAfter {
+				f.opts.Waits(why)
+				f.opts.Waits = nil
+			}
 			f.carry(f.machine.Tick(f.now()))
 		case <-stopped:
 			stopped = nil

@@ -36,8 +36,11 @@ type LeadOptions struct {
 	// serves the rendezvous of an attempt.
 	Local launcher.Starter
 	Port  func(ctx context.Context, attempt int) (int, error)
-	// Join is how long nodes may take to come.
-	Join time.Duration
+	// Join is how long nodes may take to come. Hosts are their names by number, where they are
+	// known before, and Check is for people: why a node may not come.
+	Join  time.Duration
+	Hosts []string
+	Check string
 	// Grace is what the head's own ranks get where an attempt cannot be started.
 	Grace time.Duration
 	// Reach has all nodes try the address of the rendezvous before ranks are started.
@@ -214,7 +217,13 @@ func (l *Lead) drop(n int) {
 	}
 }
 
-func (l *Lead) name(node int) string { return strategy.NodeName(node, l.head.Host(node)) }
+func (l *Lead) name(node int) string {
+	host := l.head.Host(node)
+	if host == "" && len(l.opts.Hosts) == l.opts.Launch.Nodes {
+		host = l.opts.Hosts[node]
+	}
+	return strategy.NodeName(node, host)
+}
 
 // heard takes a message that counts.
 func (l *Lead) heard(node int, m gang.Message) {
@@ -297,7 +306,7 @@ func (l *Lead) superseded(e gang.Superseded) {
 // refuse takes that a node which is waited for will not come.
 func (l *Lead) refuse(e gang.Refused) {
 	l.refused = errext.WithCode(errext.Errorf("start gpurun with the same command and files on each node",
-		"%s cannot take part: %s", strategy.NodeName(e.Node, e.Host), e.Why), strategy.CodeUsage)
+		"%s cannot take part: %s", strategy.NodeName(e.Node, e.Host), e.Reject.Why), e.Reject.Code)
 	if l.waits != nil && l.waits.for_ == gang.AllThere {
 		l.fail(l.refused)
 	}
@@ -349,8 +358,8 @@ func (l *Lead) await(ctx context.Context, p gang.Point, order func() []gang.Effe
 	}
 }
 
-// tellAfter is after which time people are told that nodes are waited for.
-const tellAfter = 10 * time.Second
+// noteAfter is after which time people are told that nodes are waited for.
+const noteAfter = 3 * time.Second
 
 // errJoin is the cause of a wait for nodes that took too long.
 var errJoin = errors.New("nodes are missing")
@@ -381,10 +390,10 @@ func loopback(addr string) bool {
 func (l *Lead) gather(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, l.opts.Join, errJoin)
 	defer cancel()
-	tell := time.AfterFunc(tellAfter, func() {
-		l.opts.Note(fmt.Sprintf("waiting for %s of %d, for %s at most", l.missing(), l.opts.Launch.Nodes, l.opts.Join))
+	note := time.AfterFunc(noteAfter, func() {
+		l.opts.Note(fmt.Sprintf("waiting for %s of %d, for %s at most: %s", l.missing(), l.opts.Launch.Nodes, l.opts.Join, l.opts.Check))
 	})
-	defer tell.Stop()
+	defer note.Stop()
 	if l.opts.Rival != nil && l.several() {
 		l.owner.Go(func() { l.lookForRivals(bounded) })
 	}

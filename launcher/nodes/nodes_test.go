@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -218,10 +217,15 @@ type threeNodes struct {
 }
 
 func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeNodes {
-	n := &threeNodes{net: &wires{links: make(chan gang.Link), pipes: map[int]*pipe{}}, store: &store{dir: "/0"}}
-	launch := Launch{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode}
+	return beginOnce(t, do, false, 0)
+}
+
+// beginOnce is begin, where each node is started once, and one that is dead does not come.
+func beginOnce(t *testing.T, do func(node int) func(context.Context, *fake), once bool, dead int) *threeNodes {
+	n := &threeNodes{net: &wires{links: make(chan gang.Link), pipes: map[int]*pipe{}, dead: dead}, store: &store{dir: "/0"}}
+	launch := Launch{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode, Once: once}
 	n.lead = NewLead(LeadOptions{
-		Launch: launch, Welcome: gang.Welcome{Gen: "g", Dir: "/run"}, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute,
+		Launch: launch, Welcome: gang.Welcome{Gen: "g", Dir: "/run"}, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute, Hosts: []string{"n1", "n2", "n3"}, Check: "look at its log",
 		Port: func(context.Context, int) (int, error) { return 29500, nil }, Note: func(text string) { _ = n.store.Append(launcher.Noticed{Text: text}) },
 	})
 	for k := 1; k < 3; k++ {
@@ -464,18 +468,84 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 		<-n.ends[2]
 		synctest.Wait() // until the head knows
 		n.ends[2] <- End{}
+		go func() {
+			time.Sleep(noteAfter + time.Millisecond)
+			n.store.mu.Lock()
+			defer n.store.mu.Unlock()
+			if len(n.store.events) != 1 {
+				t.Errorf("after %s: %+v", noteAfter, n.store.events)
+			}
+		}()
 		_, err := n.lead.Start(t.Context(), launcher.Launch{})
-		if err == nil || !regexp.MustCompile(`node 2( \(n3\))? of 3 did not come within 5m0s`).MatchString(err.Error()) || errext.Code(err, 0) != 75 {
+		if err == nil || !strings.Contains(err.Error(), `node 2 (n3) of 3 did not come within 5m0s`) || errext.Code(err, 0) != 75 {
 			t.Error(err)
 		}
 		n.store.mu.Lock()
-		if told, ok := n.store.events[0].(launcher.Noticed); !ok || !regexp.MustCompile(`^waiting for node 2( \(n3\))? of 3, for 5m0s at most$`).MatchString(told.Text) {
+		if told, ok := n.store.events[0].(launcher.Noticed); !ok || told.Text != "waiting for node 2 (n3) of 3, for 5m0s at most: look at its log" {
 			t.Errorf("%+v", n.store.events)
 		}
 		n.store.mu.Unlock()
 		n.lead.Finish(75, "")
 		_ = n.lead.Close()
 		<-n.ends[1]
+	})
+}
+
+// A node that cannot take part says why, and one that is not started again is not waited for
+// once it has left or its gpurun is gone: nothing is started, at once.
+func TestANodeThatCannotComeEndsTheWait(t *testing.T) {
+	for want, leave := range map[string]func(*threeNodes){
+		"node 1 (n2) cannot take part: no such file": func(n *threeNodes) {
+			n.stop[1]()
+			<-n.ends[1]
+			n.net.mu.Lock()
+			n.net.dead = 0
+			n.net.mu.Unlock()
+			hello := gang.Hello{Node: 1, Inc: "x", Run: "slurm 7", Host: "n2", Unable: &gang.NotReady{Why: "no such file", Code: 75}}
+			n.ends[1] <- Follow(context.Background(), FollowOptions{Hello: hello, Patience: Patience{Join: time.Minute}, Dialer: dialer{n.net, 1}})
+		},
+		"node 2 (n3) was lost: it was stopped": func(n *threeNodes) {
+			n.stop[2]()
+		},
+		"node 2 (n3) was lost: its gpurun is gone": func(n *threeNodes) {
+			n.net.mu.Lock()
+			defer n.net.mu.Unlock()
+			_ = n.net.pipes[2].Close()
+			n.net.dead = 2
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := beginOnce(t, all(func(context.Context, *fake) { t.Error("ranks were started") }), true, 1)
+			began := time.Now()
+			go func() {
+				time.Sleep(time.Second)
+				leave(n)
+			}()
+			_, err := n.lead.Start(t.Context(), launcher.Launch{})
+			if took := time.Since(began); err == nil || err.Error() != want || errext.Code(err, 0) != 75 || took > 15*time.Second {
+				t.Errorf("after %s: %v, want %s", took, err, want)
+			}
+			n.stop[1]()
+			n.stop[2]()
+			<-n.ends[1]
+			<-n.ends[2]
+			_ = n.lead.Close()
+		})
+	}
+}
+
+// A node that does not find node 0 tells its people where it looks, and why it finds nobody.
+func TestANodeThatDoesNotFindItsHeadSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &wires{down: true}
+		var said []string
+		began := time.Now()
+		end := Follow(t.Context(), FollowOptions{Hello: gang.Hello{Node: 1}, Patience: Patience{Join: time.Minute}, Dialer: dialer{n, 1}, Waits: func(why string) {
+			said = append(said, fmt.Sprint(time.Since(began).Round(time.Second), " ", why))
+		}})
+		if end.Code != 75 || !slices.Equal(said, []string{"3s nobody listens there"}) {
+			t.Errorf("%+v, said %q", end, said)
+		}
 	})
 }
 

@@ -30,8 +30,10 @@ type PartOptions struct {
 	// Ranks are those of this node.
 	Ranks   int
 	Environ environ.Vars
-	// Folder is where the job's runs are, which all nodes may see.
+	// Folder is where the job's runs are, which all nodes may see; empty where none is known.
 	Folder string
+	// Note tells people of this node something, nil: nobody.
+	Note func(text string)
 }
 
 // A Part is this node's part of a launch. Where there is one node it is all of it, and has no
@@ -52,12 +54,17 @@ type Part struct {
 func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	p := &Part{opts: o, launch: Launch{
 		Run: cmp.Or(o.At.GangID, o.Name+" in "+o.Folder), Restart: o.At.RestartCount, Version: o.Version, Digest: o.Digest, Nodes: max(o.At.Nodes, 1), Ranks: o.Ranks,
+		Once: o.At.Kind == cluster.SlurmStep,
 	}}
 	if p.launch.Nodes == 1 {
 		return p, nil
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d", p.launch.Run, p.launch.Restart))
-	p.secret = filepath.Join(o.Folder, ".nodes", hex.EncodeToString(sum[:8])+".secret")
+	if o.Folder != "" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%q %d", p.launch.Run, p.launch.Restart))
+		p.secret = filepath.Join(o.Folder, ".nodes", hex.EncodeToString(sum[:8])+".secret")
+	}
+	note := time.AfterFunc(noteAfter, p.noteWait)
+	defer note.Stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.At.JoinTimeout(), errJoin)
 	defer cancel()
 	trust, err := session.Trust(ctx, session.Options{
@@ -80,26 +87,71 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	return p, nil
 }
 
+// noteWait tells people for whom this node waits before the nodes know each other.
+func (p *Part) noteWait() {
+	others := fmt.Sprintf("the other %d nodes", p.launch.Nodes-1)
+	if p.Follows() {
+		others = "node 0 on " + p.opts.At.Head
+	}
+	if p.opts.Note != nil {
+		p.opts.Note(fmt.Sprintf("waiting for %s, for %s at most: %s", others, p.opts.At.JoinTimeout(), p.opts.At.WhyMissing()))
+	}
+}
+
+// Decline tells the other nodes of a launch why this one cannot take part, so that they do not
+// wait for it. It does so in a step of Slurm only, which starts all nodes at once.
+func Decline(ctx context.Context, o PartOptions, why error) {
+	if o.At.Kind != cluster.SlurmStep || o.At.Nodes == 1 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, declineBound)
+	defer cancel()
+	p, err := Take(ctx, o)
+	switch {
+	case err != nil: // they do not hear of it
+	case p.Follows():
+		unable := gang.NotReady{Why: why.Error(), Code: errext.Code(why, strategy.CodeUsage)}
+		p.follow(ctx, FollowOptions{Hello: gang.Hello{Unable: &unable}})
+	default:
+		p.End(launcher.Verdict{}, why)
+	}
+}
+
+// declineBound is how long a node that cannot take part looks for the others.
+const declineBound = 10 * time.Second
+
 // Follows reports whether another node's gpurun decides.
 func (p *Part) Follows() bool { return p.launch.Nodes > 1 && p.opts.At.NodeRank > 0 }
 
 // Follow does as the head says until the launch is over. An error says why this node left
 // before; the run's own end is none, but its code.
 func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gang.Welcome, note func(string)) (Here, error)) (code int, err error) {
-	host, _ := os.Hostname()
-	host = cmp.Or(p.opts.At.Node, host)
-	end := Follow(ctx, FollowOptions{
-		Hello: gang.Hello{
-			Node: p.opts.At.NodeRank, Inc: rand.Text(), Run: p.launch.Run, Restart: p.launch.Restart, Version: p.launch.Version, Digest: p.launch.Digest,
-			Ranks: p.launch.Ranks, Host: host,
-		},
-		Patience: Patience{Join: p.opts.At.JoinTimeout(), Replaces: p.opts.At.Replaces()},
-		Dialer:   p.dialer, Begin: begin, Grace: grace, Seen: &p.seen,
-	})
+	end := p.follow(ctx, FollowOptions{Begin: begin, Grace: grace, Seen: &p.seen, Waits: func(why string) {
+		if p.opts.Note != nil {
+			p.opts.Note(fmt.Sprintf("waiting for node 0 on %s, for %s at most: %s", p.opts.At.Head, p.opts.At.JoinTimeout(), why))
+		}
+	}})
 	if end.Told {
 		return end.Code, nil
 	}
-	return end.Code, errext.WithCode(errext.Errorf("gpurun verdict RUNDIR says how the run ended, and so does what node 0 printed", "%s: %s", strategy.NodeName(p.opts.At.NodeRank, host), end.Reason), end.Code)
+	return end.Code, errext.WithCode(errext.Errorf("gpurun verdict RUNDIR says how the run ended, and so does what node 0 printed", "%s: %s", strategy.NodeName(p.opts.At.NodeRank, p.host()), end.Reason), end.Code)
+}
+
+// follow is Follow with what this node knows of the launch.
+func (p *Part) follow(ctx context.Context, o FollowOptions) End {
+	o.Hello = gang.Hello{
+		Node: p.opts.At.NodeRank, Inc: rand.Text(), Run: p.launch.Run, Restart: p.launch.Restart, Version: p.launch.Version, Digest: p.launch.Digest,
+		Ranks: p.launch.Ranks, Host: p.host(), Unable: o.Hello.Unable,
+	}
+	o.Patience = Patience{Join: p.opts.At.JoinTimeout(), Replaces: p.opts.At.Replaces()}
+	o.Dialer = p.dialer
+	return Follow(ctx, o)
+}
+
+// host is this node's name.
+func (p *Part) host() string {
+	host, _ := os.Hostname()
+	return cmp.Or(p.opts.At.Node, host)
 }
 
 // Lead makes the launcher of one node that of all.
@@ -107,7 +159,7 @@ func (p *Part) Lead(l *launcher.Launcher, run Run) {
 	p.lead = NewLead(LeadOptions{
 		Launch: p.launch, Welcome: gang.Welcome{Gen: rand.Text(), Dir: run.Dir, Tracked: run.Tracked, Began: run.Began}, Links: p.links,
 		Mistakes: p.mistakes(), Rival: p.rival, Way: p.way(),
-		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Note: run.Note, Reach: run.Reach, Grace: run.Grace, Seen: &p.seen,
+		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Hosts: p.opts.At.Hosts, Check: p.opts.At.WhyMissing(), Note: run.Note, Reach: run.Reach, Grace: run.Grace, Seen: &p.seen,
 	})
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
 }
