@@ -2,7 +2,10 @@ package job
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -26,12 +29,23 @@ func (t typedLine) trainFile() (file string, own Own, err error) {
 			return "", line.Own, err
 		}
 	}
-	for name, source := range line.Set {
-		if !commandline.IsOwnOption(name) && strings.HasPrefix(source, "-") {
-			return "", line.Own, errext.Errorf("put it into the [launch] table of "+line.Command[0], "%s goes with a script, not with a train.toml", source)
+	for _, name := range slices.Sorted(maps.Keys(line.Set)) {
+		if source := line.Set[name]; !commandline.IsOwnOption(name) && strings.HasPrefix(source, "-") {
+			return "", line.Own, errext.Errorf(inFile(name, source)+" in "+line.Command[0], "%s goes with a script, not with a train.toml", source)
 		}
 	}
 	return line.Command[0], line.Own, nil
+}
+
+// inFile says how a train.toml has a flag of torchrun's.
+func inFile(name, source string) string {
+	key := strings.ReplaceAll(name, "-", "_")
+	for _, section := range []string{"launch", "job"} {
+		if Said(section, key) != nil {
+			return "set " + section + "." + key
+		}
+	}
+	return fmt.Sprintf("write job.command = \"torchrun %s …\"", source)
 }
 
 func isTOML(name string) bool { return strings.EqualFold(filepath.Ext(name), ".toml") }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/launcher/errext"
 )
 
 func TestTrainFile(t *testing.T) {
@@ -38,6 +40,20 @@ func TestTrainFile(t *testing.T) {
 	// After a script, everything is the script's.
 	if file, own, err := TrainFile([]string{"a.py", "--json"}, nil); file != "" || own.JSON || err != nil {
 		t.Errorf("a script's own --json: %q, %+v, %v", file, own, err)
+	}
+}
+
+// A flag of torchrun's beside a train.toml gets the key that the file has for it.
+func TestFlagBesideFileNamesItsKey(t *testing.T) {
+	for line, want := range map[string]string{
+		"--python /usr/bin/python3 a.toml": "set job.python in a.toml",
+		"--nproc-per-node 2 a.toml":        "set launch.nproc_per_node in a.toml",
+		"--rdzv-backend c10d a.toml":       `write job.command = "torchrun --rdzv-backend …" in a.toml`,
+	} {
+		_, _, err := TrainFile(strings.Fields(line), nil)
+		if hint := errext.Hint(err); hint != want {
+			t.Errorf("%s: %v, hint %q, want %q", line, err, hint, want)
+		}
 	}
 }
 
