@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/procfs"
 	"github.com/gpurun/gpurun/launcher/tryout"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -240,8 +240,8 @@ func who(users []gpu.Process) string {
 			break
 		}
 		name := fmt.Sprintf("process %d", u.PID)
-		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", u.PID)); err == nil {
-			name += " " + strings.TrimSpace(string(comm))
+		if stat, err := procfs.ReadStat(u.PID); err == nil {
+			name += " " + stat.Name()
 		}
 		if u.Bytes > 0 {
 			name += ", " + strategy.GiB(u.Bytes)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
 // procInventory lists the GPUs that the kernel driver knows and that this process
@@ -24,7 +26,7 @@ func procInventory(root fs.FS) []Device {
 		if err != nil {
 			continue
 		}
-		fields := information(string(text))
+		fields := procfs.Fields(text)
 		if !openable(root, "dev/nvidia"+fields["Device Minor"]) {
 			continue
 		}
@@ -36,17 +38,6 @@ func procInventory(root fs.FS) []Device {
 		devices = append(devices, d)
 	}
 	return devices
-}
-
-// information reads lines of the form "Model: \t NVIDIA H200".
-func information(text string) map[string]string {
-	fields := map[string]string{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(line, ":"); ok {
-			fields[strings.TrimSpace(name)] = strings.TrimSpace(value)
-		}
-	}
-	return fields
 }
 
 // nodeInventory counts the device files that this process may open.

@@ -1,11 +1,10 @@
 package host
 
 import (
-	"bufio"
 	"fmt"
 	"io/fs"
-	"strconv"
-	"strings"
+
+	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
 // A Memory is the RAM of a machine as this process may use it. All figures are
@@ -56,20 +55,12 @@ func (m Machine) Memory() (Memory, error) {
 }
 
 func (m Machine) meminfo() (total, available int64, err error) {
-	f, err := m.root.Open("proc/meminfo")
+	text, err := fs.ReadFile(m.root, "proc/meminfo")
 	if err != nil {
 		return 0, 0, err
 	}
-	defer f.Close()
-	fields := map[string]int64{}
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		name, rest, _ := strings.Cut(lines.Text(), ":")
-		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-		if err == nil {
-			fields[name] = kib << 10
-		}
-	}
-	total, available = fields["MemTotal"], fields["MemAvailable"]
+	fields := procfs.Fields(text)
+	total, available = procfs.Bytes(fields["MemTotal"]), procfs.Bytes(fields["MemAvailable"])
 	if total == 0 {
 		return 0, 0, fmt.Errorf("proc/meminfo has no MemTotal: %w", fs.ErrInvalid)
 	}

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
 // Where the file system has no locks (Lustre that is mounted without -o flock, some
@@ -190,13 +190,9 @@ func self() (holder, error) {
 // startOf is when a process started, in clock ticks since boot (field 22 of
 // /proc/PID/stat); empty where there is no such process.
 func startOf(pid int) string {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
+	stat, err := procfs.ReadStat(pid)
+	if err != nil || stat.Field(3) == "Z" {
 		return ""
 	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	if fields := strings.Fields(rest); len(fields) > 19 && fields[0] != "Z" {
-		return fields[19]
-	}
-	return ""
+	return stat.Field(22)
 }

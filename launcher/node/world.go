@@ -3,11 +3,11 @@ package node
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/procfs"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -107,12 +107,12 @@ func tenancy(t *strategy.Tenant) string {
 func who(pids []int) string {
 	var names []string
 	for _, pid := range pids {
-		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		stat, err := procfs.ReadStat(pid)
 		if err != nil {
 			names = append(names, fmt.Sprintf("process %d", pid))
 			continue
 		}
-		names = append(names, fmt.Sprintf("process %d, %s", pid, strings.TrimSpace(string(comm))))
+		names = append(names, fmt.Sprintf("process %d, %s", pid, stat.Name()))
 	}
 	if len(names) == 0 {
 		return ""

@@ -1,12 +1,11 @@
 package proc
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
 // debuggerOf names who traces a process, "gdb (process 123)"; empty for nobody. The
@@ -14,23 +13,15 @@ import (
 // the tracer lets go of it; where the tracer has asked to see the end, even SIGKILL
 // stops the process right before.
 func debuggerOf(pid int) string {
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
+	status, err := procfs.ReadStatus(pid)
+	tracer, parse := strconv.Atoi(status["TracerPid"])
+	if err != nil || parse != nil || tracer == 0 {
 		return ""
 	}
-	for line := range bytes.Lines(status) {
-		if value, ok := bytes.CutPrefix(line, []byte("TracerPid:")); ok {
-			tracer, err := strconv.Atoi(strings.TrimSpace(string(value)))
-			if err != nil || tracer == 0 {
-				return ""
-			}
-			if p, err := readProcess(tracer); err == nil {
-				return fmt.Sprintf("%s (process %d)", p.name, tracer)
-			}
-			return fmt.Sprintf("process %d", tracer)
-		}
+	if p, err := readProcess(tracer); err == nil {
+		return fmt.Sprintf("%s (process %d)", p.name, tracer)
 	}
-	return ""
+	return fmt.Sprintf("process %d", tracer)
 }
 
 // endOf reads how a process has ended that nobody has reaped, from /proc/PID/stat
@@ -38,19 +29,15 @@ func debuggerOf(pid int) string {
 // others read 0, which is no way to end for a process that is being held: then the
 // code is that of an end nobody knows.
 func endOf(id identity) (end, bool) {
-	p, err := readProcess(id.PID)
-	if err != nil || p.identity != id || p.alive() {
-		return end{}, false
-	}
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(id.PID) + "/stat")
+	stat, err := procfs.ReadStat(id.PID)
 	if err != nil {
 		return end{}, false
 	}
-	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	if len(fields) < 50 {
+	p, err := processOf(stat)
+	if err != nil || p.identity != id || p.alive() {
 		return end{}, false
 	}
-	status, err := strconv.Atoi(fields[49])
+	status, err := strconv.Atoi(stat.Field(52))
 	if err != nil {
 		return end{}, false
 	}

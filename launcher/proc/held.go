@@ -1,13 +1,9 @@
 package proc
 
 import (
-	"bufio"
-	"bytes"
-	"os"
-	"strconv"
-	"strings"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
 // Held is the memory of a process, in bytes: what it holds now, and the most so far. Under a
@@ -38,21 +34,12 @@ func (g *Group) Held(rank int) (most Held) {
 // heldBy reads the memory of one process. The kernel keeps the most of all mappings: what is
 // no data, such as libraries, is taken to be as now (package probe measures the same).
 func heldBy(pid int) Held {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return Held{}
-	}
-	bytesOf := map[string]int64{}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		name, rest, _ := strings.Cut(lines.Text(), ":")
-		if n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64); err == nil {
-			bytesOf[name] = n << 10
-		}
-	}
-	now, peak, all := bytesOf["RssAnon"], bytesOf["VmHWM"], bytesOf["VmRSS"]
+	status, _ := procfs.ReadStatus(pid) // of one that has ended, nothing
+	bytesOf := func(name string) int64 { return procfs.Bytes(status[name]) }
+	now, peak, all := bytesOf("RssAnon"), bytesOf("VmHWM"), bytesOf("VmRSS")
 	var limit unix.Rlimit
 	if unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
-		now, peak, all = bytesOf["VmData"], bytesOf["VmPeak"], bytesOf["VmSize"]
+		now, peak, all = bytesOf("VmData"), bytesOf("VmPeak"), bytesOf("VmSize")
 	}
 	return Held{Now: now, Peak: max(peak-all+now, now)}
 }

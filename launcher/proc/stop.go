@@ -1,17 +1,17 @@
 package proc
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
 // Stop ends the group, and returns when everything that it started is gone,
@@ -356,15 +356,10 @@ func (g *Group) Signal(sig syscall.Signal) (reached int) {
 
 // catches reports whether a process has a handler for sig.
 func catches(pid int, sig syscall.Signal) bool {
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	status, err := procfs.ReadStatus(pid)
 	if err != nil {
 		return false
 	}
-	for line := range bytes.Lines(status) {
-		if value, ok := bytes.CutPrefix(line, []byte("SigCgt:")); ok {
-			mask, err := strconv.ParseUint(strings.TrimSpace(string(value)), 16, 64)
-			return err == nil && sig > 0 && sig <= 64 && mask&(1<<(sig-1)) != 0
-		}
-	}
-	return false
+	mask, err := strconv.ParseUint(status["SigCgt"], 16, 64)
+	return err == nil && sig > 0 && sig <= 64 && mask&(1<<(sig-1)) != 0
 }

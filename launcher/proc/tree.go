@@ -1,13 +1,14 @@
 package proc
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
 // identity names one process for good: the kernel gives a pid again, but never
@@ -42,42 +43,28 @@ func (p process) alive() bool {
 // readProcess reads one process. The error wraps fs.ErrNotExist, or ESRCH, where
 // there is none.
 func readProcess(pid int) (process, error) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	stat, err := procfs.ReadStat(pid)
 	if err != nil {
 		return process{}, err
 	}
-	return parseStat(data)
+	return processOf(stat)
 }
 
-// parseStat parses a line of /proc/PID/stat. The name stands in parentheses and
-// may itself hold spaces and parentheses, so that the fields are counted from the
-// last closing one (man 5 proc_pid_stat).
-func parseStat(data []byte) (process, error) {
-	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
-	if open < 1 || end < open {
-		return process{}, errors.New("parse /proc/PID/stat: no name in parentheses")
-	}
-	fields := strings.Fields(string(data[end+1:])) // fields[0] is field 3, the state
-	if len(fields) < 20 || len(fields[0]) != 1 {
-		return process{}, fmt.Errorf("parse /proc/PID/stat: %d fields after the name", len(fields))
-	}
-	p := process{state: fields[0][0], name: string(data[open+1 : end])}
+func processOf(stat procfs.Stat) (process, error) {
+	p := process{name: stat.Name()}
 	var err error
-	number := func(text string) int {
-		n, e := strconv.Atoi(text)
+	number := func(field int) int {
+		n, e := strconv.Atoi(stat.Field(field))
 		err = errors.Join(err, e)
 		return n
 	}
-	p.PID = number(strings.TrimSpace(string(data[:open])))
-	p.parent = number(fields[1])
-	p.group = number(fields[2])
-	p.session = number(fields[3])
-	p.threads = number(fields[17])
-	start, e := strconv.ParseUint(fields[19], 10, 64)
+	p.PID, p.parent, p.group, p.session, p.threads = number(1), number(4), number(5), number(6), number(20)
+	start, e := strconv.ParseUint(stat.Field(22), 10, 64)
 	p.Start = start
 	if err = errors.Join(err, e); err != nil {
 		return process{}, fmt.Errorf("parse /proc/PID/stat: %w", err)
 	}
+	p.state = stat.Field(3)[0]
 	return p, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/gpurun/gpurun/launcher/procfs"
 	_ "github.com/gpurun/gpurun/launcher/testseed"
 )
 
@@ -27,7 +28,7 @@ func TestParseStatUnderAnyName(t *testing.T) {
 		}
 		line := fmt.Sprintf("%d (%s) %c %d %d %d 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 %d 0 %d 123 456 18446744073709551615\n",
 			want.PID, name, want.state, want.parent, want.group, want.session, want.threads, want.Start)
-		got, err := parseStat([]byte(line))
+		got, err := parsed(line)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +40,7 @@ func TestParseStatUnderAnyName(t *testing.T) {
 
 func TestParseStatRefuses(t *testing.T) {
 	for _, line := range []string{"", "1", "1 (a", "1 a) S", "1 (a) S 1 1", "x (a) S 0 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 9 1", "1 (a) S 0 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 -9 1"} {
-		if p, err := parseStat([]byte(line)); err == nil {
+		if p, err := parsed(line); err == nil {
 			t.Errorf("%q: %+v", line, p)
 		}
 	}
@@ -110,4 +111,12 @@ func TestSnapshotKnowsUs(t *testing.T) {
 	if self.parent != os.Getppid() || !self.alive() || !tree.is(self.identity) || tree.is(identity{PID: self.PID, Start: self.Start + 1}) {
 		t.Errorf("this process: %+v", self)
 	}
+}
+
+func parsed(line string) (process, error) {
+	stat, err := procfs.ParseStat([]byte(line))
+	if err != nil {
+		return process{}, err
+	}
+	return processOf(stat)
 }

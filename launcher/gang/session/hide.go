@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
 // Hide closes gpurun's memory and environment to other processes of the same user, and
@@ -69,21 +71,16 @@ func blank(variable string) error {
 }
 
 // startedWith is where in memory the environment lies that the process was started with.
-// The kernel says it in fields 50 and 51 of stat, which begin behind the name in brackets.
+// The kernel says it in fields 50 and 51 of stat.
 func startedWith() (from, to int64, err error) {
-	stat, err := os.ReadFile("/proc/self/stat")
+	stat, err := procfs.ReadStat(os.Getpid())
+	if err != nil || stat.Field(51) == "" {
+		return 0, 0, err
+	}
+	from, err = strconv.ParseInt(stat.Field(50), 10, 64)
 	if err != nil {
 		return 0, 0, err
 	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	const envStart, envEnd = 50 - 3, 51 - 3
-	if len(fields) <= envEnd {
-		return 0, 0, nil
-	}
-	from, err = strconv.ParseInt(fields[envStart], 10, 64)
-	if err != nil {
-		return 0, 0, err
-	}
-	to, err = strconv.ParseInt(fields[envEnd], 10, 64)
+	to, err = strconv.ParseInt(stat.Field(51), 10, 64)
 	return from, max(from, to), err
 }

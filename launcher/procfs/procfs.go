@@ -1,0 +1,66 @@
+// Package procfs reads what Linux says of processes, and of the machine, in /proc.
+package procfs
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// A Stat is /proc/PID/stat: its fields, which man 5 proc_pid_stat numbers from 1.
+type Stat []string
+
+// ReadStat reads that of a process. The error wraps fs.ErrNotExist, or ESRCH, where there is
+// none.
+func ReadStat(pid int) (Stat, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return nil, err
+	}
+	return ParseStat(data)
+}
+
+// ParseStat reads the line. The name is in parentheses and may itself hold spaces and
+// parentheses, so that the fields are counted from the last closing one.
+func ParseStat(data []byte) (Stat, error) {
+	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	if open < 1 || end < open {
+		return nil, errors.New("parse /proc/PID/stat: no name in parentheses")
+	}
+	return append(Stat{string(data[:open-1]), string(data[open+1 : end])}, strings.Fields(string(data[end+1:]))...), nil
+}
+
+// Field is one of them; empty where this kernel does not have it.
+func (s Stat) Field(number int) string {
+	if number > len(s) {
+		return ""
+	}
+	return s[number-1]
+}
+
+// Name is the process's, as ps shows it.
+func (s Stat) Name() string { return s[1] }
+
+// ReadStatus reads /proc/PID/status.
+func ReadStatus(pid int) (map[string]string, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	return Fields(data), err
+}
+
+// Fields are lines of the form "Name:\tvalue".
+func Fields(text []byte) map[string]string {
+	fields := make(map[string]string, 64)
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		fields[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	return fields
+}
+
+// Bytes is a value such as "12 kB" in bytes, 0 where it is none.
+func Bytes(value string) int64 {
+	n, _ := strconv.ParseInt(strings.TrimSuffix(value, " kB"), 10, 64)
+	return n << 10
+}
