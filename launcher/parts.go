@@ -1,7 +1,11 @@
 package launcher
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -96,6 +100,21 @@ type Command struct {
 	// Whole is the folder with the copy of a checkpoint, which needs all of its siblings.
 	Whole string `json:"-"`
 	Diff  string `json:"-"` // unified, as a person would read it
+}
+
+// Digest tells commands apart, apart from the attempt's folder dir, which is another one on
+// each node: SHA-256 in hexadecimal.
+func (c Command) Digest(dir string) string {
+	text, err := json.Marshal(struct {
+		Command
+		Files map[string][]byte `json:"files"`
+	}{c, c.Files})
+	if err != nil {
+		panic("launcher: a command is text: " + err.Error())
+	}
+	quoted, _ := json.Marshal(dir)
+	sum := sha256.Sum256(bytes.ReplaceAll(text, quoted[1:len(quoted)-1], nil))
+	return hex.EncodeToString(sum[:])
 }
 
 // A Launch is one attempt to be started.

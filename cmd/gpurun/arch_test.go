@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"launcher/fits":        {"launcher/private", "strategy", "strategy/memory"},
 	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy", "strategy/memory", "launcher/runstate", "launcher/procfs"},
 	"launcher/mask":        {"launcher/terminal"},
-	"launcher/runstate":    {"launcher", "strategy"},
+	"launcher/runstate":    {"launcher", "strategy", "strategy/cause"},
 	"launcher/private":     {},
 	"launcher/procfs":      {},
 	"launcher/ranklog":     {"launcher/private"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/preflight"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/ranklog"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/launcher/verb"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -172,8 +174,9 @@ func launch(
 	a.recall(events)
 	defer a.others.Begin(ctx, log.Note)()
 
-	began := launcher.BeganAt(events)
-	w, err := wire(p, filepath.Base(dir), launcher.TrackedAs(filepath.Base(dir), events), began, s)
+	before := runstate.Of(events)
+	began := cmp.Or(before.First.At, time.Now())
+	w, err := wire(p, filepath.Base(dir), cmp.Or(before.First.Tracked, journal.TrackerName(filepath.Base(dir))), began, s)
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
@@ -181,7 +184,7 @@ func launch(
 		Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note,
 		Grace: node.FailureGrace, Reach: p.Job().Launch.Preflight != job.PreflightOff,
 	}
-	w.node.Preflight = preflight.Of(p.Prepared, w.before, launcher.AfterHardware(events))
+	w.node.Preflight = preflight.Of(p.Prepared, w.before, before.GPUFailed())
 	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, part.Samples(a.meters.Samples(a.monitor.Sample), log.Note)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
 	w.world.Deadline = w.notice.Ends
@@ -220,7 +223,7 @@ func goOn(
 		return state, true, launcher.Finish(log, state.Verdict)
 	}
 	w.began.Policy, w.launcher.Policy = state.Policy, state.Policy
-	state, notice, err := state.Restart(w.launcher.Job, p.FoundCheckpoints(launcher.BeganAt(events)))
+	state, notice, err := state.Restart(w.launcher.Job, p.FoundCheckpoints(w.run.Began))
 	if err != nil {
 		return state, true, err
 	}

@@ -2,13 +2,14 @@ package artifacts
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
 // headed is how far into saved output gpurun's first line is looked for.
@@ -40,13 +41,10 @@ func (h *head) ceiling() int64 {
 func (a *Artifacts) under(name string, said *head) {
 	if dir := filepath.Join(filepath.Dir(name), "..", ".."); name != "-" && isFile(filepath.Join(dir, journal.File)) {
 		events, _ := journal.Read(dir) // without it the file says what it says
-		for _, e := range events {
-			switch e := e.(type) {
-			case launcher.Began:
-				a.Ceiling = e.Job.Ceiling
-			case launcher.Ended:
-				a.Evidence.Accelerator = e.Evidence.Accelerator
-			}
+		run := runstate.Of(events)
+		a.Ceiling = run.Began.Job.Ceiling
+		for _, attempt := range run.Attempts {
+			a.Evidence.Accelerator = cmp.Or(attempt.Evidence.Accelerator, a.Evidence.Accelerator)
 		}
 		return
 	}

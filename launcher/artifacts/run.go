@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
 // run reads a run directory of gpurun. An attempt that ended has its evidence in
@@ -23,28 +22,19 @@ func (c Collector) run(dir string) (Artifacts, error) {
 	if err != nil {
 		return r, err
 	}
-	wanted, started := c.Attempt, -1
-	ended := map[int]strategy.Evidence{}
-	for _, e := range events {
-		switch e := e.(type) {
-		case launcher.Began:
-			r.Ceiling = e.Job.Ceiling
-		case launcher.Started:
-			started = e.N
-			if c.Attempt < 0 {
-				wanted = e.N
-			}
-		case launcher.Exited:
-			ended[e.Evidence.Attempt] = e.Evidence
-		case launcher.Ended:
-			ended[e.Evidence.Attempt] = e.Evidence
+	run := runstate.Of(events)
+	wanted, last := c.Attempt, run.Last()
+	if wanted < 0 && last != nil {
+		wanted = last.N
+	}
+	r.Ceiling = run.Began.Job.Ceiling
+	for _, a := range run.Attempts {
+		if a.N == wanted && a.Phase != runstate.Running && a.Phase != runstate.CutOff {
+			r.Evidence = a.Evidence
+			return r, nil
 		}
 	}
-	if ev, ok := ended[wanted]; ok {
-		r.Evidence = ev
-		return r, nil
-	}
-	r.Running = wanted == started && journal.Locked(dir)
+	r.Running = last != nil && wanted == last.N && journal.Locked(dir)
 	at := filepath.Join(dir, fmt.Sprintf("attempt-%d", max(wanted, 0)))
 	if _, err := os.Stat(at); err != nil {
 		return r, fmt.Errorf("%s has no attempt %d", dir, max(wanted, 0))

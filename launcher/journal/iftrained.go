@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -67,13 +68,14 @@ func (s Search) exhausted() string {
 	slices.SortFunc(runs, func(a, b string) int { return written(b).Compare(written(a)) })
 	for _, dir := range runs {
 		events, _, err := Outline(dir)
-		first, _ := began(events)
-		if err != nil || len(events) == 0 || first.Digest != s.Digest || !launcher.SameFiles(first.Files, s.Files) {
+		run := runstate.Of(events)
+		if err != nil || len(events) == 0 || run.First.Digest != s.Digest || !launcher.SameFiles(run.First.Files, s.Files) {
 			continue
 		}
-		i := slices.IndexFunc(events, func(e launcher.Event) bool { d, ok := e.(launcher.Decided); return ok && d.Conditions != "" })
-		if ending(events) == strategy.Exhausted && i >= 0 && s.Settled(events[i].(launcher.Decided)) {
-			return dir
+		for _, a := range run.Attempts {
+			if a.Conditions != "" && outcome(run) == strategy.Exhausted && s.Settled(a.Decided) {
+				return dir
+			}
 		}
 		return ""
 	}
@@ -93,37 +95,28 @@ func written(dir string) time.Time {
 // its verdict was written or not.
 func (s Search) trained(dir string) bool {
 	events, _, err := Outline(dir)
-	first, _ := began(events)
-	if err != nil || len(events) == 0 || s.Digest != "" && first.Digest != s.Digest || !launcher.SameFiles(first.Files, s.Files) {
+	run := runstate.Of(events)
+	if err != nil || s.Digest != "" && run.First.Digest != s.Digest || !launcher.SameFiles(run.First.Files, s.Files) {
 		return false
 	}
-	return ending(events) == strategy.Trained
+	return outcome(run) == strategy.Trained
 }
 
 // failed reports whether the run in a directory, of whatever job, has failed for good. What is
 // mended may be its train.toml, which makes another job of it.
 func failed(dir string) bool {
 	events, _, err := Outline(dir)
-	outcome := ending(events)
-	return err == nil && (outcome == strategy.Failed || outcome == strategy.Exhausted)
+	how := outcome(runstate.Of(events))
+	return err == nil && (how == strategy.Failed || how == strategy.Exhausted)
 }
 
-// ending is how a run ended, whether its verdict was written or not; empty where it has not.
-func ending(events []launcher.Event) strategy.Outcome {
-	if len(events) == 0 {
-		return ""
+// outcome is how a run ended, whether its verdict was written or not; empty where it has not.
+func outcome(run *runstate.Run) strategy.Outcome {
+	if end := run.End(); end != nil {
+		return end.Outcome
 	}
-	switch last := events[len(events)-1].(type) {
-	case launcher.Finished:
-		return last.Verdict.Outcome
-	case launcher.Exited:
-		if last.Evidence.EndedWell() && last.Evidence.CutShort() == "" {
-			return strategy.Trained
-		}
-	case launcher.Decided:
-		if !last.Decision.Relaunch {
-			return last.Decision.Outcome
-		}
+	if last := run.Last(); last != nil && last.Phase == runstate.Exited && last.Evidence.EndedWell() && last.Evidence.CutShort() == "" {
+		return strategy.Trained
 	}
 	return ""
 }

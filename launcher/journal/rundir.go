@@ -16,6 +16,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -99,8 +100,8 @@ func (s Search) left() (string, error) {
 		if err != nil {
 			continue
 		}
-		first, last := began(events)
-		if first.Scheduler == s.Scheduler && max(last.Restart, claimed(dir)) < s.Restart && (s.Digest == "" || first.Digest == s.Digest) {
+		run := runstate.Of(events)
+		if run.First.Scheduler == s.Scheduler && max(run.Began.Restart, claimed(dir)) < s.Restart && (s.Digest == "" || run.First.Digest == s.Digest) {
 			return dir, nil
 		}
 	}
@@ -115,9 +116,21 @@ func (s Search) Known() bool {
 	}
 	return err != nil || slices.ContainsFunc(runs, func(dir string) bool {
 		events, err := Read(dir)
-		first, _ := began(events)
-		return err == nil && s.Scheduler != "" && first.Scheduler == s.Scheduler
+		return err == nil && s.Scheduler != "" && runstate.Of(events).First.Scheduler == s.Scheduler
 	})
+}
+
+// TrackerName is a name by which experiment trackers can know a run. No other run has it, be
+// it one of the same name, and it has letters, digits and hyphens only.
+func TrackerName(run string) string {
+	const longest = 40 // of the run's own name, in bytes
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, run)
+	return strings.Trim(plain[:min(len(plain), longest)]+"-"+strings.ToLower(rand.Text()[:8]), "-")
 }
 
 // claimFile says for which restart of the scheduler's job a run was found again: one
@@ -138,20 +151,6 @@ func claimed(dir string) int {
 	}
 	n, _ := strconv.Atoi(strings.TrimSpace(string(text))) // torn by another's hand: as none
 	return n
-}
-
-// began is how a run began, and how it was last gone on with; zero where its journal
-// does not say.
-func began(events []launcher.Event) (first, last launcher.Began) {
-	for _, e := range events {
-		if b, ok := e.(launcher.Began); ok {
-			if first.Run == "" && first.At.IsZero() {
-				first = b
-			}
-			last = b
-		}
-	}
-	return first, last
 }
 
 // Patience is how long OpenRun waits for a lock that an earlier start of the same
@@ -217,7 +216,7 @@ func (s Search) heldByEarlierStart(dir string) bool {
 		return false
 	}
 	events, err := Read(dir)
-	_, last := began(events)
+	last := runstate.Of(events).Began
 	return err == nil && last.Scheduler == s.Scheduler && last.Restart < s.Restart
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -172,5 +173,15 @@ func TestFindARunThatHasTrained(t *testing.T) {
 	mended.ID = "second"
 	if _, err := mended.Find(); err != nil || !(Search{}).trained(filepath.Join(root, "second")) {
 		t.Errorf("a run that has trained is set aside for a fresh one: %v", err)
+	}
+}
+
+func TestTrackerNamesArePlain(t *testing.T) {
+	plain := regexp.MustCompile(`^[A-Za-z0-9-]{1,49}$`)
+	for _, run := range []string{"20270115-080000-ab12", "", "mein Lauf/ü?#", strings.Repeat("ä", 300), "---"} {
+		a, b := TrackerName(run), TrackerName(run)
+		if a == b || !plain.MatchString(a) || !plain.MatchString(b) || a[0] == '-' {
+			t.Errorf("%q: %q and %q", run, a, b)
+		}
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/ranklog"
+	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
 // LogsDescription is the help of the verb logs.
@@ -74,18 +74,12 @@ func (l Logs) Title() string {
 // failedRank is the rank that an attempt's failure began on, 0 where none is known.
 func (r Run) failedRank(attempt int) int {
 	events, _, _ := journal.Outline(r.Path) // of one that cannot be read, nothing is known
-	n, rank := Any, 0
-	for _, e := range events {
-		switch e := e.(type) {
-		case launcher.Started:
-			n = e.N
-		case launcher.Decided:
-			if n == attempt && e.Diagnosis.Fatal && e.Diagnosis.Rank > 0 {
-				rank = e.Diagnosis.Rank
-			}
+	for _, a := range runstate.Of(events).Attempts {
+		if a.N == attempt && a.Diagnosis.Fatal && a.Diagnosis.Rank > 0 {
+			return a.Diagnosis.Rank
 		}
 	}
-	return rank
+	return 0
 }
 
 // numbered are the numbers of the folders in dir that a prefix and a number name, in order.

@@ -1,14 +1,14 @@
 package runs
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
 // Look says how the run in a directory stands, whose path is absolute. A directory that
@@ -24,54 +24,44 @@ func Look(path string) Run {
 	if err != nil {
 		r.Broken = err.Error()
 	}
-	var s standing
-	for _, e := range events {
-		s.take(e)
+	run := runstate.Of(events)
+	r.fill(run)
+	end := run.End()
+	if end == nil && !r.Locked {
+		end = draft(path, run)
 	}
-	if s.ended == nil && !r.Locked {
-		s.draft(path)
-	}
-	s.tell(&r)
 	switch {
 	case r.Locked:
-		r.Outcome, r.Reason, r.Code = Running, "", 0
+		r.Outcome = Running
+		return r
 	case r.Broken != "":
-		r.Outcome, r.Ended = Broken, written
+		r.Outcome = Broken
+	case end != nil:
+		r.Outcome = Outcome(end.Outcome)
 	default:
-		r.Ended = written
+		r.Outcome = CutOff
+	}
+	if r.Ended = written; end != nil {
+		r.Code, r.Reason = end.Code, end.Reason
 	}
 	return r
 }
 
-// A standing is what the outline of a journal says of its run.
-type standing struct {
-	job, script  string
-	began, since time.Time
-	first, last  strategy.Plan // of the attempts
-	attempts     int
-	started      time.Time // the newest attempt, or its gpurun
-	ended        *launcher.Verdict
-}
-
-func (s *standing) take(e launcher.Event) {
-	switch e := e.(type) {
-	case launcher.Began:
-		if s.job = e.Name; s.began.IsZero() {
-			s.began, s.first, s.last = e.At, e.Plan, e.Plan
-		}
-		s.since, s.started, s.ended = e.At, e.At, nil
-	case launcher.Started:
-		if e.N == 0 {
-			s.first = e.Plan
-		}
-		s.last, s.attempts, s.started, s.ended = e.Plan, e.N+1, e.At, nil
-		s.script = scriptOf(e.Command.Argv, s.job)
-	case launcher.Decided:
-		if d := e.Decision; !d.Relaunch {
-			s.ended = &launcher.Verdict{Outcome: d.Outcome, Code: d.Code, Reason: d.Reason}
-		}
-	case launcher.Finished:
-		s.ended = &e.Verdict
+// fill puts into r what the outline of its journal says, but how it ended.
+func (r *Run) fill(run *runstate.Run) {
+	r.Job = cmp.Or(run.Began.Name, r.Job)
+	r.Began, r.Since = run.First.At, run.Began.At
+	last := run.Last()
+	if last == nil {
+		return
+	}
+	r.Attempts, r.Script = last.N+1, scriptOf(last.Command.Argv, r.Job)
+	first := run.First.Plan
+	if run.Attempts[0].N == 0 {
+		first = run.Attempts[0].Plan
+	}
+	if r.Changed = first.Changed(last.Plan); len(r.Changed) > 0 {
+		r.Plan = r.Changed.String()
 	}
 }
 
@@ -87,24 +77,15 @@ func scriptOf(argv []string, job string) string {
 	return ""
 }
 
-// draft takes the verdict of a run that was killed while it ended, unless it is of an
-// earlier gpurun of the run.
-func (s *standing) draft(path string) {
-	if v, written, err := journal.ReadVerdict(path); err == nil && !written.Before(s.started) && v.Outcome.Valid() {
-		s.ended = &v
+// draft is the verdict of a run that was killed while it ended; nil where it is of an
+// earlier gpurun of the run, or there is none.
+func draft(path string, run *runstate.Run) *launcher.Verdict {
+	since := run.Began.At
+	if last := run.Last(); last != nil && last.At.After(since) {
+		since = last.At
 	}
-}
-
-// tell puts it into a run.
-func (s *standing) tell(r *Run) {
-	if s.job != "" {
-		r.Job = s.job
+	if v, written, err := journal.ReadVerdict(path); err == nil && !written.Before(since) && v.Outcome.Valid() {
+		return &v
 	}
-	r.Script, r.Began, r.Since, r.Attempts, r.Outcome = s.script, s.began, s.since, s.attempts, CutOff
-	if r.Changed = s.first.Changed(s.last); len(r.Changed) > 0 {
-		r.Plan = r.Changed.String()
-	}
-	if s.ended != nil {
-		r.Outcome, r.Code, r.Reason = Outcome(s.ended.Outcome), s.ended.Code, s.ended.Reason
-	}
+	return nil
 }

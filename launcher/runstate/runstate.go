@@ -10,6 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // A Run is a run as far as its events and samples show it; the zero value is one of which
@@ -113,6 +114,25 @@ func (r *Run) Last() *Attempt {
 		return nil
 	}
 	return &r.Attempts[len(r.Attempts)-1]
+}
+
+// End is how the run ended: its verdict, or the decision to end it where gpurun was killed
+// before it could write one; nil where it goes on, or nobody knows.
+func (r *Run) End() *launcher.Verdict {
+	if d := r.Decision; r.Verdict == nil && d != nil && !d.Relaunch {
+		return &launcher.Verdict{Outcome: d.Outcome, Code: d.Code, Reason: d.Reason}
+	}
+	return r.Verdict
+}
+
+// GPUFailed reports whether the latest decision is about a GPU that failed.
+func (r *Run) GPUFailed() bool {
+	for _, a := range slices.Backward(r.Attempts) {
+		if a.Phase == Decided {
+			return a.Diagnosis.Cause == cause.GPUHardware && a.Diagnosis.Lost == nil
+		}
+	}
+	return false
 }
 
 // Running reports whether an attempt runs, if the run's gpurun is still there.

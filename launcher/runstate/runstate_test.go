@@ -7,6 +7,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // ended is the end of attempt n, which ran for a minute.
@@ -103,5 +104,25 @@ func TestSamplesHaveTheCeiling(t *testing.T) {
 		if got := r.Progress.Samples[i].Allowed; got != want {
 			t.Errorf("rank %d may hold %d, want %d", i, got, want)
 		}
+	}
+}
+
+// TestEndWithoutAVerdict: a gpurun that was killed after its last decision has ended the run.
+func TestEndWithoutAVerdict(t *testing.T) {
+	stop := launcher.Decided{Decision: strategy.Decision{Outcome: strategy.Failed, Code: 1, Reason: "why"}, Diagnosis: strategy.Diagnosis{Cause: cause.GPUHardware}}
+	r := Of([]launcher.Event{launcher.Began{Run: "r"}, launcher.Started{}, ended(0), stop})
+	if end := r.End(); end == nil || end.Outcome != strategy.Failed || end.Code != 1 || end.Reason != "why" {
+		t.Errorf("it ended with %+v", end)
+	}
+	if !r.GPUFailed() {
+		t.Error("no GPU failed")
+	}
+	r.Add(launcher.Began{Run: "r"})
+	r.Add(launcher.Started{N: 1})
+	if r.End() != nil || !r.GPUFailed() {
+		t.Errorf("gone on with: ended with %+v, a GPU failed: %v", r.End(), r.GPUFailed())
+	}
+	if r := Of(nil); r.End() != nil || r.GPUFailed() {
+		t.Errorf("a new run: %+v", r)
 	}
 }
