@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 )
@@ -103,23 +104,31 @@ type listed struct {
 
 func packages(t *testing.T) []listed {
 	t.Helper()
+	all, err := listPackages()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	return all
+}
+
+// listPackages asks once: go list takes a second of a processor.
+var listPackages = sync.OnceValues(func() (all []listed, err error) {
 	cmd := exec.Command("go", "list", "-json", "./...")
 	cmd.Dir = filepath.Join("..", "..")
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list: %v", err)
+		return nil, err
 	}
-	var all []listed
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p listed
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return all
+			return all, nil
 		} else if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		all = append(all, p)
 	}
-}
+})
 
 func (p listed) room() string { return strings.TrimPrefix(p.ImportPath, module) }
 
