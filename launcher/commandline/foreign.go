@@ -113,19 +113,25 @@ func (m *Misplaced) locate(before, words, own []string) {
 // skipped stands for an option that has no meaning here.
 const skipped = "gpurun-skipped"
 
-// Quote writes words as one could type them.
+// Quote writes words as one could type them: a POSIX shell, and job.command, read them back.
 func Quote(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
-		if quoted[i] = w; !plainWord.MatchString(w) {
-			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
+		quoted[i] = QuoteWord(w)
 	}
 	return strings.Join(quoted, " ")
 }
 
+// QuoteWord writes one word.
+func QuoteWord(w string) string {
+	if plainWord.MatchString(w) {
+		return w
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+}
+
 // plainWord is a word in which no shell sees anything but text.
-var plainWord = regexp.MustCompile(`^[\w./:,+@%^-][\w./:,+@%^=-]*$`)
+var plainWord = regexp.MustCompile(`^[\w./:,+@%-][\w./:,+@%=-]*$`)
 
 const (
 	onNodes     = "starts the command on the nodes of a job"

@@ -154,7 +154,8 @@ func TestWordsAgreesWithShell(t *testing.T) {
 // FuzzWords holds that no line makes the splitter panic, and that words which
 // are quoted again are split into themselves.
 func FuzzWords(f *testing.F) {
-	for _, line := range []string{`A=1 torchrun --nproc-per-node 2 train.py "a b" 'c'\ d`, "a \\\n b", `x && y`, `"\`} {
+	for _, line := range []string{`A=1 torchrun --nproc-per-node 2 train.py "a b" 'c'\ d`, "a \\\n b", `x && y`, `"\`, `'it'"'"'s' =x 'a=b' é '' '*' 'a
+b'`} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
@@ -162,11 +163,7 @@ func FuzzWords(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var quoted []string
-		for _, w := range texts(words) {
-			quoted = append(quoted, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
-		}
-		again, err := Words(strings.Join(quoted, " "))
+		again, err := Words(Quote(texts(words)))
 		if diff := cmp.Diff(texts(words), texts(again)); err != nil || diff != "" {
 			t.Errorf("%q: %v (-want +got):\n%s", line, err, diff)
 		}

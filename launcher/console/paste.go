@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -132,16 +133,10 @@ func shellLine(env map[string]string, words []string) string {
 // shellWord writes one word so that every POSIX shell reads it back. A word with
 // control characters stays on one line of the terminal.
 func shellWord(w string) string {
-	plain := func(r rune) bool {
-		return strings.ContainsRune("-_./=:,+@%", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-	}
-	switch {
-	case w != "" && w[0] != '=' && strings.TrimFunc(w, plain) == "":
-		return w
-	case strings.ContainsFunc(w, unicode.IsControl) && !strings.HasSuffix(w, "\n"): // $() takes line breaks off the end
+	if strings.ContainsFunc(w, unicode.IsControl) && !strings.HasSuffix(w, "\n") { // $() takes line breaks off the end
 		return `"$(printf '` + printfFormat(w) + `')"`
 	}
-	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	return commandline.QuoteWord(w)
 }
 
 // printfFormat is a text as printf(1) takes it within single quotes.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes/own"
 	"github.com/gpurun/gpurun/strategy"
@@ -66,7 +67,7 @@ func (d *draft) job() {
 		if strings.HasPrefix(flags[0], "-") {
 			flags = append([]string{"torchrun"}, flags...)
 		}
-		d.line("command = %s", quote(shellLine(slices.Concat(flags, j.Argv))))
+		d.line("command = %s", quote(commandline.Quote(slices.Concat(flags, j.Argv))))
 	case j.Kind == Program:
 		d.line("program = %s", list(j.Argv))
 	default:
@@ -217,21 +218,6 @@ func list(words []string) string {
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
-
-// shellLine joins words so that job.command splits them again as they are.
-func shellLine(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = w
-		if w == "" || strings.ContainsFunc(w, func(r rune) bool { return !strings.ContainsRune(plainWord, r) }) {
-			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(quoted, " ")
-}
-
-// plainWord are the characters that mean themselves to a shell.
-const plainWord = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%"
 
 // DraftArgs reads the words of gpurun init: the job, with --dry-run before or behind it. Where there is no
 // job it is the only script of the working directory that trains. The error has a hint.

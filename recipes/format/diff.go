@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -96,16 +97,8 @@ func optionLines(argv []string) []byte {
 		default:
 			b.WriteByte(' ')
 		}
-		b.WriteString(quoted(word))
+		b.WriteString(commandline.QuoteWord(word))
 	}
 	b.WriteByte('\n')
 	return b.Bytes()
-}
-
-// quoted is a word as a shell would need it.
-func quoted(word string) string {
-	if word != "" && !strings.ContainsAny(word, " \t\r\n'\"\\$`*?[](){}<>|&;#~!") {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
