@@ -18,7 +18,7 @@ func statusOf(r *runstate.Run, at time.Time) launcher.Status {
 	if r.Verdict != nil {
 		s.Outcome = r.Verdict.Outcome
 	}
-	last, p := r.Last(), r.Progress
+	last, p := r.Launched(), r.Progress
 	if last == nil {
 		return s
 	}

@@ -93,7 +93,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	})
 	told(runInfo, 1, m.label(r.Began.Version), m.label(r.Began.Recipe))
 	told.run(r, m.ended)
-	if r.Last() == nil {
+	if r.Launched() == nil {
 		return
 	}
 	told.attempt(r)
@@ -121,7 +121,7 @@ func (t teller) known(f family, value float64, labels ...string) {
 
 func (t teller) run(r *runstate.Run, ended time.Time) {
 	started := 0
-	if last := r.Last(); last != nil {
+	if last := r.Launched(); last != nil {
 		started = last.N + 1
 	}
 	t.known(runStart, seconds(r.First.At))
@@ -155,7 +155,7 @@ func (t teller) run(r *runstate.Run, ended time.Time) {
 }
 
 func (t teller) attempt(r *runstate.Run) {
-	last := r.Last()
+	last := r.Launched()
 	t(attemptNumber, float64(last.N))
 	t(attemptRunning, number(r.Running()))
 	t.known(attemptStart, seconds(last.At))
@@ -176,7 +176,7 @@ func (t teller) pace(r *runstate.Run) {
 	}
 	t(stepDuration, 1/rate)
 	if !slices.ContainsFunc(r.Progress.Samples, func(s model.Sample) bool { return s.Batches }) {
-		t.known(samplesPerSecond, rate*float64(r.Began.Job.GlobalBatch(r.Last().Plan)))
+		t.known(samplesPerSecond, rate*float64(r.Began.Job.GlobalBatch(r.Launched().Plan)))
 	}
 }
 

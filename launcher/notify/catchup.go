@@ -69,7 +69,7 @@ func (n *Notifier) catchUpWith(ctx context.Context, w watched) {
 			return
 		}
 	}
-	if s.over && ctx.Err() == nil {
+	if s.over() && ctx.Err() == nil {
 		n.box.unwatch(w.Dir)
 	}
 }

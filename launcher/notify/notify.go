@@ -204,7 +204,7 @@ func (n *Notifier) see(e launcher.Event) {
 	if told && n.wanted(m) {
 		n.put(m)
 	}
-	if n.story.over {
+	if n.story.over() {
 		n.box.unwatch(n.run.Dir)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -81,39 +82,28 @@ func decode(body []byte) (m Message, err error) {
 // A story is a run as far as its events have told it.
 type story struct {
 	dir, host string
-	name      string        // the job's
-	began     time.Time     // of attempt 0
-	first     strategy.Plan // as written
-	plan      strategy.Plan // of the newest attempt
-	attempt   int
-	cause     cause.Code // why it ended
-	over      bool       // the run has its last verdict
+	state     runstate.Run
 }
+
+// over reports whether the run has its last verdict.
+func (s *story) over() bool { return s.state.Verdict != nil && s.state.Verdict.Outcome.Final() }
 
 // take takes in one event, and gives the message where others are told of it.
 func (s *story) take(e launcher.Event, at time.Time) (m Message, told bool) {
+	over := s.over()
+	s.state.Add(e)
 	switch e := e.(type) {
-	case launcher.Began:
-		if s.name = e.Name; s.began.IsZero() {
-			s.began, s.first, s.plan = e.At, e.Plan, e.Plan
-			if e.Job.Written != nil {
-				s.first = e.Job.Written
-			}
-		}
-	case launcher.Started:
-		s.attempt, s.plan, s.cause = e.N, e.Plan, ""
 	case launcher.Decided:
-		s.cause = e.Diagnosis.Cause
-		if d := e.Decision; d.Relaunch && e.Diagnosis.Fatal && s.cause.OutOfMemory() {
+		switch d, c := e.Decision, e.Diagnosis.Cause; {
+		case !e.Diagnosis.Fatal:
+		case d.Relaunch && c.OutOfMemory():
 			return s.message(Rescued, at, d.Reason, d.Changed), true
-		}
-		if s.cause == cause.Hang && e.Diagnosis.Fatal {
-			return s.message(Stalled, at, e.Decision.Reason, nil), true
+		case c == cause.Hang:
+			return s.message(Stalled, at, d.Reason, nil), true
 		}
 	case launcher.Finished:
-		if v := e.Verdict; v.Outcome.Final() && !s.over {
-			s.over = true
-			m := s.message(string(v.Outcome), at, v.Reason, s.first.Changed(s.plan))
+		if v := e.Verdict; v.Outcome.Final() && !over {
+			m := s.message(string(v.Outcome), at, v.Reason, s.changed())
 			m.Outcome, m.Code = v.Outcome, &v.Code
 			if v.Outcome == strategy.Trained {
 				m.Summary = fmt.Sprintf("%s: trained%s", m.Job, s.course())
@@ -124,13 +114,26 @@ func (s *story) take(e launcher.Event, at time.Time) (m Message, told bool) {
 	return Message{}, false
 }
 
+// changed is how the plan of the newest attempt differs from the job as written.
+func (s *story) changed() strategy.Changes {
+	written := s.state.First.Plan
+	if w := s.state.First.Job.Written; w != nil {
+		written = w
+	}
+	if last := s.state.Launched(); last != nil {
+		return written.Changed(last.Plan)
+	}
+	return written.Changed(s.state.First.Plan)
+}
+
 // course is what it took to train.
 func (s *story) course() string {
-	if s.attempt == 0 {
+	last := s.state.Launched()
+	if last == nil || last.N == 0 {
 		return ""
 	}
-	words := fmt.Sprintf(" after %d attempts", s.attempt+1)
-	if changed := s.first.Changed(s.plan); len(changed) > 0 {
+	words := fmt.Sprintf(" after %d attempts", last.N+1)
+	if changed := s.changed(); len(changed) > 0 {
 		words += ", with " + changed.String()
 	}
 	return words
@@ -138,10 +141,12 @@ func (s *story) course() string {
 
 func (s *story) message(event string, at time.Time, reason string, changed strategy.Changes) Message {
 	m := Message{
-		Event: event, Time: at, Run: filepath.Base(s.dir), Job: clean(s.name), Host: clean(s.host), Reason: clean(reason),
-		Attempt: s.attempt, Cause: s.cause, Changed: changed,
+		Event: event, Time: at, Run: filepath.Base(s.dir), Job: clean(s.state.Began.Name), Host: clean(s.host), Reason: clean(reason), Changed: changed,
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s %d", m.Run, s.began.UnixNano(), event, s.attempt))
+	if last := s.state.Launched(); last != nil {
+		m.Attempt, m.Cause = last.N, s.state.Last().Diagnosis.Cause
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s %d", m.Run, s.state.First.At.UnixNano(), event, m.Attempt))
 	m.ID = hex.EncodeToString(sum[:16])
 	m.Summary = m.Job + ": " + m.Reason
 	if event == string(strategy.Failed) || event == string(strategy.Exhausted) {

@@ -9,6 +9,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -17,15 +18,17 @@ import (
 // A course is how a run went so far, in words that are fit to be shown.
 type course struct {
 	job, host string
-	run       string
-	began     time.Time // the run's first process
+	opened    time.Time // when this process began
 	mask      *mask.Masker
+	state     runstate.Run
+}
 
-	cases   []outcome // an attempt each
-	left    int       // attempts that are too many to be told of
-	open    *launcher.Started
-	ended   strategy.Evidence // of the attempt that is to be decided upon
-	verdict *launcher.Verdict // nil: there is none
+// run is the run's name, empty where it has none yet.
+func (c *course) run() string {
+	if v := c.state.Verdict; v != nil && v.Run != "" {
+		return v.Run
+	}
+	return c.state.Began.Run
 }
 
 // An outcome is how an attempt, or the run, ended.
@@ -59,51 +62,33 @@ const (
 	mostCases   = 500
 )
 
-// take takes an event in.
-func (c *course) take(e launcher.Event) {
-	switch e := e.(type) {
-	case launcher.Began:
-		if c.run == "" && !e.At.IsZero() {
-			c.began = e.At
+// cases are how the latest attempts ended; left is how many came before them. Once the run
+// has gone on, what an attempt ended with was not its end.
+func (c *course) cases() (all []outcome, left int) {
+	attempts := c.state.Over()
+	for i := range attempts {
+		a := &attempts[i]
+		o := outcome{name: fmt.Sprintf("attempt %d", a.N), fate: skipped, kind: string(cause.Unknown), message: "cut off together with gpurun"}
+		switch a.Phase {
+		case runstate.CutOff:
+		case runstate.Decided:
+			o = c.decided(o.name, a)
+		default:
+			continue
 		}
-		c.run, c.verdict = e.Run, nil
-		c.cutOff()
-	case launcher.Started:
-		c.cutOff()
-		c.goOn()
-		c.open = &e
-	case launcher.Ended:
-		c.ended, c.open = e.Evidence, nil
-	case launcher.Decided:
-		c.decide(e.Diagnosis, e.Decision)
-	case launcher.Finished:
-		c.verdict = &e.Verdict
-		if e.Verdict.Run != "" {
-			c.run = e.Verdict.Run
+		if o.fate != passed && i+1 < len(c.state.Attempts) {
+			o.fate = skipped
 		}
+		all = append(all, o)
 	}
+	left = max(len(all)-mostCases, 0)
+	return all[left:], left
 }
 
-// cutOff takes in an attempt that ended together with an earlier gpurun.
-func (c *course) cutOff() {
-	if c.open != nil {
-		c.add(outcome{name: attemptName(c.open.N), fate: skipped, kind: string(cause.Unknown), message: "cut off together with gpurun"})
-	}
-	c.open = nil
-}
-
-// goOn takes in that the run goes on: what its attempts ended with was not its end.
-func (c *course) goOn() {
-	for i := range c.cases {
-		if c.cases[i].fate != passed {
-			c.cases[i].fate = skipped
-		}
-	}
-}
-
-func (c *course) decide(d strategy.Diagnosis, next strategy.Decision) {
-	e := c.ended
-	o := outcome{name: attemptName(e.Attempt), took: max(e.Ended.Sub(e.Started), 0), kind: string(d.Cause), fate: fateOf(d, next), message: c.line(next.Reason, longMessage)}
+// decided is how an attempt ended that was decided upon.
+func (c *course) decided(name string, a *runstate.Attempt) outcome {
+	d, e, next := a.Diagnosis, a.Evidence, a.Decision
+	o := outcome{name: name, took: a.Lasted(), kind: string(d.Cause), fate: fateOf(d, next), message: c.line(next.Reason, longMessage)}
 	if o.fate == failed && !d.Fatal {
 		o.kind = string(next.Outcome)
 	}
@@ -119,10 +104,7 @@ func (c *course) decide(d strategy.Diagnosis, next strategy.Decision) {
 		}
 	}
 	o.text = c.lines(lines, o.traceback)
-	if n := len(c.cases); n > 0 && c.cases[n-1].name == o.name {
-		c.cases = c.cases[:n-1] // decided anew
-	}
-	c.add(o)
+	return o
 }
 
 // fateOf is what becomes of an attempt. One that was rescued is not the run's failure.
@@ -138,32 +120,25 @@ func fateOf(d strategy.Diagnosis, next strategy.Decision) fate {
 	return failed
 }
 
-// add keeps the latest attempts.
-func (c *course) add(o outcome) {
-	if c.cases = append(c.cases, o); len(c.cases) > mostCases {
-		c.cases, c.left = c.cases[1:], c.left+1
-	}
-}
-
 // end is how the run ended.
 func (c *course) end(err error) outcome {
-	c.cutOff()
+	c.state.CutOff()
+	v := c.state.Verdict
 	switch {
 	case err != nil:
 		o := c.unfinished(err.Error())
 		o.kind = fmt.Sprintf("exit code %d", errext.Code(err, strategy.CodeUsage))
 		o.text = c.lines([]string{err.Error(), errext.Hint(err)}, nil)
 		return o
-	case c.verdict == nil:
+	case v == nil:
 		return c.unfinished("gpurun ended without a verdict")
 	}
-	v := c.verdict
 	o := outcome{name: runName, took: c.took(), kind: string(v.Outcome), message: c.line(v.Reason, longMessage), fate: failed}
-	if n := len(c.cases); n > 0 {
-		o.traceback = c.cases[n-1].traceback
-		o.text = c.cases[n-1].text
+	if cases, _ := c.cases(); len(cases) > 0 {
+		last := cases[len(cases)-1]
+		o.traceback, o.text = last.traceback, last.text
 		if v.Outcome == strategy.Failed || v.Outcome == strategy.Exhausted {
-			o.kind = c.cases[n-1].kind
+			o.kind = last.kind
 		}
 	}
 	switch v.Outcome {
@@ -181,18 +156,15 @@ func (c *course) unfinished(why string) outcome {
 }
 
 // took is how long the attempts ran.
-func (c *course) took() time.Duration {
-	sum := time.Duration(0)
-	for _, o := range c.cases {
-		sum += o.took
+func (c *course) took() (sum time.Duration) {
+	for i := range c.state.Attempts {
+		sum += c.state.Attempts[i].Lasted()
 	}
 	return sum
 }
 
 // runName is the case of the run.
 const runName = "run"
-
-func attemptName(n int) string { return fmt.Sprintf("attempt %d", n) }
 
 // line is one line of at most so many bytes.
 func (c *course) line(text string, most int) string {

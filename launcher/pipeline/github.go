@@ -34,7 +34,8 @@ func (g *github) annotate(c *course, run outcome) {
 	}
 	fmt.Fprintln(g.stdout) // the job may have ended within a line
 	warned := 0
-	for _, o := range c.cases {
+	cases, _ := c.cases()
+	for _, o := range cases {
 		if o.fate == skipped && warned < mostWarnings {
 			g.say("warning", c, o)
 			warned++
@@ -120,24 +121,25 @@ func (g *github) summarize(text string) (err error) {
 func markdown(c *course, run outcome) string {
 	var b strings.Builder
 	end := run.kind
-	if c.verdict != nil && run.kind != "unfinished" {
-		end = string(c.verdict.Outcome)
+	if v := c.state.Verdict; v != nil && run.kind != "unfinished" {
+		end = string(v.Outcome)
 	}
+	cases, _ := c.cases()
 	fmt.Fprintf(&b, "\n### gpurun: %s: %s\n\n", plainText(c.line(c.job, longCell)), plainText(end))
 	if run.fate != passed {
 		fmt.Fprintf(&b, "%s\n\n", plainText(run.message))
 	}
-	if len(c.cases) > 0 {
+	if len(cases) > 0 {
 		b.WriteString("| attempt | took | cause | decision |\n|---|---|---|---|\n")
 	}
-	for _, o := range c.cases[max(0, len(c.cases)-mostRows):] {
+	for _, o := range cases[max(0, len(cases)-mostRows):] {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.TrimPrefix(o.name, "attempt "), o.took.Round(100*time.Millisecond), plainText(o.kind), plainText(c.line(o.message, longCell)))
 	}
 	if run.fate != passed && len(run.traceback) > 0 {
 		fmt.Fprintf(&b, "\n<details><summary>traceback</summary>\n<pre>%s</pre>\n</details>\n", html.EscapeString(strings.Join(run.traceback, "\n")))
 	}
-	if c.run != "" {
-		fmt.Fprintf(&b, "\nrun: %s\n", plainText(c.line(c.run, longCell)))
+	if c.run() != "" {
+		fmt.Fprintf(&b, "\nrun: %s\n", plainText(c.line(c.run(), longCell)))
 	}
 	return b.String()
 }

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -84,15 +85,16 @@ func (p *Pipeline) write(run outcome) error {
 // report has a case for each attempt, and one for the run.
 func (c *course) report(run outcome) testsuites {
 	job := c.line(c.job, longLine)
-	s := testsuite{Name: job, Time: seconds(c.took()), Hostname: c.line(c.host, longLine), Timestamp: c.began.UTC().Format("2006-01-02T15:04:05")}
-	s.Properties = append(s.Properties, property{"run", c.line(c.run, longLine)})
-	if c.verdict != nil {
-		s.Properties = append(s.Properties, property{"outcome", string(c.verdict.Outcome)}, property{"code", strconv.Itoa(c.verdict.Code)})
+	cases, left := c.cases()
+	s := testsuite{Name: job, Time: seconds(c.took()), Hostname: c.line(c.host, longLine), Timestamp: cmp.Or(c.state.First.At, c.opened).UTC().Format("2006-01-02T15:04:05")}
+	s.Properties = append(s.Properties, property{"run", c.line(c.run(), longLine)})
+	if v := c.state.Verdict; v != nil {
+		s.Properties = append(s.Properties, property{"outcome", string(v.Outcome)}, property{"code", strconv.Itoa(v.Code)})
 	}
-	if c.left > 0 {
-		s.Properties = append(s.Properties, property{"earlier attempts", strconv.Itoa(c.left)})
+	if left > 0 {
+		s.Properties = append(s.Properties, property{"earlier attempts", strconv.Itoa(left)})
 	}
-	for _, o := range append(c.cases[:len(c.cases):len(c.cases)], run) {
+	for _, o := range append(cases, run) {
 		s.add(o.testcase("gpurun." + job))
 	}
 	return testsuites{Name: "gpurun", Time: s.Time, counts: s.counts, Suite: s}

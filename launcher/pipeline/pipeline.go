@@ -20,6 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -54,7 +55,7 @@ func Open(o Options) (*Pipeline, error) {
 		o = Options{Job: o.Job, Workdir: o.Workdir, Getenv: func(string) string { return "" }, Stderr: o.Stderr}
 	}
 	host, _ := os.Hostname() // empty where nobody knows
-	p := &Pipeline{opts: o, course: course{job: o.Job, host: host, began: time.Now()}}
+	p := &Pipeline{opts: o, course: course{job: o.Job, host: host, opened: time.Now()}}
 	if onGitHub(o.Getenv) {
 		p.github = &github{stdout: o.Stdout, summary: o.Getenv("GITHUB_STEP_SUMMARY"), workspace: o.Getenv("GITHUB_WORKSPACE"), workdir: o.Workdir}
 	}
@@ -95,11 +96,11 @@ func (p *Pipeline) Recall(events []launcher.Event) { p.before = events }
 // Events takes in events, and hands them on to show.
 func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 	return func(e launcher.Event) {
-		for _, before := range p.before {
-			p.course.take(before)
+		if p.before != nil {
+			p.course.state = *runstate.Of(p.before)
 		}
 		p.before, p.opts.Held = nil, false
-		p.course.take(e)
+		p.course.state.Add(e)
 		p.gitlab.take(e)
 		show(e)
 		if _, decided := e.(launcher.Decided); decided && p.opts.JUnit != "" {

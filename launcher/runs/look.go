@@ -51,7 +51,7 @@ func Look(path string) Run {
 func (r *Run) fill(run *runstate.Run) {
 	r.Job = cmp.Or(run.Began.Name, r.Job)
 	r.Began, r.Since = run.First.At, run.Began.At
-	last := run.Last()
+	last := run.Launched()
 	if last == nil {
 		return
 	}
@@ -81,7 +81,7 @@ func scriptOf(argv []string, job string) string {
 // earlier gpurun of the run, or there is none.
 func draft(path string, run *runstate.Run) *launcher.Verdict {
 	since := run.Began.At
-	if last := run.Last(); last != nil && last.At.After(since) {
+	if last := run.Launched(); last != nil && last.At.After(since) {
 		since = last.At
 	}
 	if v, written, err := journal.ReadVerdict(path); err == nil && !written.Before(since) && v.Outcome.Valid() {

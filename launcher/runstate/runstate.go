@@ -46,6 +46,7 @@ type Attempt struct {
 	Phase            Phase
 	Evidence         strategy.Evidence  // zero while it runs, and where it was cut off
 	Climbed          *strategy.Decision // to stop it for a faster plan; nil: none
+	launched         bool               // not one that could not even be prepared
 }
 
 // Of is the run that events tell of.
@@ -69,7 +70,7 @@ func (r *Run) Add(e launcher.Event) {
 		r.Began, r.Decision, r.Verdict = e, nil, nil
 	case launcher.Started:
 		r.CutOff()
-		r.Attempts = append(r.Attempts, Attempt{Started: e})
+		r.Attempts = append(r.Attempts, Attempt{Started: e, launched: true})
 		r.Decision, r.Verdict, r.Progress = nil, nil, Progress{Stepped: e.At}
 	case launcher.Climbed:
 		if last != nil {
@@ -133,6 +134,16 @@ func (r *Run) GPUFailed() bool {
 		}
 	}
 	return false
+}
+
+// Launched is the latest attempt that was launched, nil for none.
+func (r *Run) Launched() *Attempt {
+	for i := range slices.Backward(r.Attempts) {
+		if a := &r.Attempts[i]; a.launched {
+			return a
+		}
+	}
+	return nil
 }
 
 // Running reports whether an attempt runs, if the run's gpurun is still there.

@@ -52,6 +52,9 @@ func TestAttemptsHavePhases(t *testing.T) {
 		if len(got) != len(test.want) || len(r.Over()) != test.over || r.Running() != test.running {
 			t.Fatalf("%s: phases %v, %d over, running %v", name, got, len(r.Over()), r.Running())
 		}
+		if l := r.Launched(); name == "could not be started" && l.N != 0 || l == nil && got != nil {
+			t.Errorf("%s: launched last was %+v", name, l)
+		}
 		for i := range got {
 			if got[i] != test.want[i] {
 				t.Errorf("%s: phases %v, want %v", name, got, test.want)
