@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/tryout"
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // deepspeedChecks: what DeepSpeed has built, or can build when it is first used.
@@ -45,12 +45,12 @@ func operations(ctx context.Context, p *patient) Result {
 		Operations []operation `json:"operations"`
 		Error      string      `json:"error"`
 	}
-	err := tryout.Script{Text: operationsScript, Words: [][]string{nil}}.Run(ctx, p.python, &told)
+	err := python.Script{Text: operationsScript, Words: [][]string{nil}}.Run(ctx, p.python, &told)
 	switch {
 	case err != nil:
 		return warn("python -m deepspeed.env_report says more", "DeepSpeed %s does not say: %v", facts.DeepSpeed, err)
 	case told.Error != "":
-		return problem("install DeepSpeed for this PyTorch: pip install --upgrade deepspeed", "DeepSpeed %s cannot be imported: %s", facts.DeepSpeed, tryout.Shorten(told.Error))
+		return problem("install DeepSpeed for this PyTorch: pip install --upgrade deepspeed", "DeepSpeed %s cannot be imported: %s", facts.DeepSpeed, python.Shorten(told.Error))
 	}
 	return p.judgeOperations(facts.DeepSpeed, told.Operations)
 }
@@ -66,7 +66,7 @@ func (p *patient) judgeOperations(version string, operations []operation) Result
 		case o.Compatible:
 			usable = append(usable, o.Name)
 		case o.Why != "":
-			lacking = append(lacking, o.Name+" ("+tryout.Shorten(o.Why)+")")
+			lacking = append(lacking, o.Name+" ("+python.Shorten(o.Why)+")")
 		default:
 			lacking = append(lacking, o.Name)
 		}

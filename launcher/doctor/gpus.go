@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/procfs"
-	"github.com/gpurun/gpurun/launcher/tryout"
+	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -307,14 +307,14 @@ func allocator(ctx context.Context, p *patient) Result {
 		return skip("%s", why)
 	}
 	free := p.free()
-	s := tryout.Script{Text: allocatorScript, Env: environ.Vars{"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": ""}}
+	s := python.Script{Text: allocatorScript, Env: environ.Vars{"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": ""}}
 	all := make([]allocated, len(free))
 	answers := make([]any, len(free))
 	for i, k := range free {
 		s.Words, answers[i] = append(s.Words, []string{fmt.Sprint(k)}), &all[i]
 	}
 	switch err := s.Run(ctx, p.python, answers...); {
-	case errors.Is(err, tryout.ErrBusy):
+	case errors.Is(err, python.ErrBusy):
 		return skip("%v", err)
 	case err != nil:
 		return problem("nvidia-smi and dmesg say whether the GPU works", "%v", err)
@@ -329,7 +329,7 @@ func judge(devices []int, all []allocated) Result {
 		k := devices[i]
 		switch {
 		case a.Error != "":
-			return problem("nvidia-smi and dmesg say whether the GPU works", "GPU %d: %s", k, tryout.Shorten(a.Error))
+			return problem("nvidia-smi and dmesg say whether the GPU works", "GPU %d: %s", k, python.Shorten(a.Error))
 		case float64(a.Largest) < enough*float64(a.Free):
 			return warn("the memory is in pieces: end what uses the GPU, or have it reset", "GPU %d: one allocation gets %s at most of %s that are free", k, strategy.GiB(a.Largest), strategy.GiB(a.Free))
 		case a.Wanted > 0 && !a.Expandable:

@@ -84,7 +84,7 @@ func TestAKilledDoctorLeavesNothing(t *testing.T) {
 
 // What a question has on its standard input arrives, and a failure has its reason.
 func TestQuestionsUnderGuard(t *testing.T) {
-	ctx := python.RunBy(t.Context(), guarded)
+	ctx := python.Guarded(t.Context())
 	python3, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3")

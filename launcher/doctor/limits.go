@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/launcher/tryout"
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // limitChecks: what the kernel allows each rank.
@@ -30,7 +30,7 @@ const unlimited = math.MaxUint64
 // readLimits asks a process that was started as ranks are: gpurun's own limits are not
 // theirs, since Go raises that of open files for itself.
 func (p *patient) readLimits(ctx context.Context) (limits, error) {
-	all, err := tryout.Start(ctx, []proc.Rank{{Argv: []string{"cat", "/proc/self/limits"}, Env: p.env.Words()}})
+	all, err := python.Start(ctx, []proc.Rank{{Argv: []string{"cat", "/proc/self/limits"}, Env: p.env.Words()}})
 	if err != nil {
 		return limits{}, fmt.Errorf("read the limits: %w", err)
 	}

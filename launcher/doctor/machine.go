@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/host"
-	"github.com/gpurun/gpurun/launcher/tryout"
+	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -65,7 +65,7 @@ func (p *patient) ranks() int {
 	return max(p.cards().count(), 1)
 }
 
-const moreShared = tryout.MoreShared
+const moreShared = python.MoreShared
 
 func sharedMemory(_ context.Context, p *patient) Result {
 	disk, err := host.DiskAt(p.shm)

@@ -113,7 +113,7 @@ func newPatient(o Options) *patient {
 // read takes in a train.toml, and prepares its job. A job that cannot be prepared is a
 // result; its own words still say where to look.
 func (p *patient) read(ctx context.Context, file string) error {
-	ctx = python.RunBy(ctx, guarded)
+	ctx = python.Guarded(ctx)
 	j, _, err := job.Open(ctx, []string{file}, p.environ, p.dir)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/tryout"
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // pythonChecks: the interpreter, and whether its PyTorch fits the GPUs and their driver.
@@ -70,7 +70,7 @@ func (p *patient) askTorch(ctx context.Context) (torchFacts, error) {
 	p.cards()
 	ctx, cancel := context.WithTimeout(ctx, factsBound)
 	defer cancel()
-	err := tryout.Script{Text: factsScript, Words: [][]string{nil}}.Run(ctx, p.python, &facts)
+	err := python.Script{Text: factsScript, Words: [][]string{nil}}.Run(ctx, p.python, &facts)
 	return facts, err
 }
 
@@ -114,7 +114,7 @@ func torchFits(_ context.Context, p *patient) Result {
 	case facts.Missing:
 		return problem(installTorch, "there is none: %s", facts.Error)
 	case facts.Torch == "":
-		return problem("install it again; its libraries may be of another build or incomplete", "cannot be imported: %s", tryout.Shorten(facts.Error))
+		return problem("install it again; its libraries may be of another build or incomplete", "cannot be imported: %s", python.Shorten(facts.Error))
 	}
 	return facts.fits(p.cards())
 }
@@ -143,7 +143,7 @@ func (f torchFacts) fits(c cards) Result {
 		}
 	}
 	if f.CUDAError != "" {
-		return problem("nvidia-smi says whether the driver works; docker: --gpus all", "%s for %s cannot use the GPUs: %s", f.Torch, cuda, tryout.Shorten(f.CUDAError))
+		return problem("nvidia-smi says whether the driver works; docker: --gpus all", "%s for %s cannot use the GPUs: %s", f.Torch, cuda, python.Shorten(f.CUDAError))
 	}
 	if f.Devices != c.count() {
 		return warn("compare CUDA_VISIBLE_DEVICES with nvidia-smi -L", "%s for %s sees %s, and there %s", f.Torch, cuda, counted(f.Devices, "GPU"), are(c.count()))

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/tryout"
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // rankChecks: whether ranks reach each other, as they would in the job.
@@ -31,17 +31,17 @@ func nccl(ctx context.Context, p *patient) Result {
 	if p.prepared != nil && p.prepared.Ranks() > 1 {
 		devices = devices[:min(p.prepared.Ranks(), len(devices))]
 	}
-	t, err := tryout.Meet(ctx, p.python, "nccl", devices)
+	t, err := python.Meet(ctx, p.python, "nccl", devices)
 	return overNCCL(t, len(devices), err)
 }
 
 // overNCCL judges what ranks on GPUs told, or why they did not.
-func overNCCL(t tryout.Together, ranks int, err error) Result {
+func overNCCL(t python.Together, ranks int, err error) Result {
 	switch {
-	case errors.Is(err, tryout.ErrBusy):
+	case errors.Is(err, python.ErrBusy):
 		return skip("%v", err)
 	case err != nil:
-		return problem(cmp.Or(tryout.NCCLFix(tryout.WordsOf(err)), ncclMore), "%d ranks: %v", ranks, err)
+		return problem(cmp.Or(python.NCCLFix(python.WordsOf(err)), ncclMore), "%d ranks: %v", ranks, err)
 	case !t.Sum:
 		return problem("switch off PCI ACS and the IOMMU, or set NCCL_P2P_DISABLE=1", "%d ranks: the sum is wrong", ranks)
 	}
@@ -54,9 +54,9 @@ func gloo(ctx context.Context, p *patient) Result {
 	} else if !facts.Gloo {
 		return warn("install another build of PyTorch, unless one rank is all that trains here", "torch %s is built without gloo", facts.Torch)
 	}
-	t, err := tryout.Meet(ctx, p.python, "gloo", []int{0, 1})
+	t, err := python.Meet(ctx, p.python, "gloo", []int{0, 1})
 	switch {
-	case errors.Is(err, tryout.ErrBusy):
+	case errors.Is(err, python.ErrBusy):
 		return skip("%v", err)
 	case err != nil:
 		return problem(glooFix, "2 ranks: %v", err)

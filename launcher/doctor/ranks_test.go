@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/tryout"
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // NCCL needs GPUs; what it does wrong is a fake's.
@@ -25,8 +25,8 @@ func TestNCCL(t *testing.T) {
 			wants(t, nccl(t.Context(), tries(t, c.settings, 2)), c.state, c.found, c.fix)
 		})
 	}
-	wants(t, overNCCL(tryout.Together{}, 8, nil), Problem, "8 ranks: the sum is wrong", "NCCL_P2P_DISABLE")
-	wants(t, overNCCL(tryout.Together{}, 8, tryout.ErrBusy), Skipped, "machine is busy", "")
+	wants(t, overNCCL(python.Together{}, 8, nil), Problem, "8 ranks: the sum is wrong", "NCCL_P2P_DISABLE")
+	wants(t, overNCCL(python.Together{}, 8, python.ErrBusy), Skipped, "machine is busy", "")
 	wants(t, nccl(t.Context(), tries(t, nil, 1)), Skipped, "there is one GPU", "")
 	p := tries(t, nil, 2)
 	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0", Devices: 2}, nil }

@@ -20,7 +20,7 @@ const (
 // run makes all checks, those of one lane one after another, and returns their results
 // in the order of the checks.
 func (p *patient) run(ctx context.Context, checks []check) []Result {
-	ctx = python.RunBy(ctx, guarded)
+	ctx = python.Guarded(ctx)
 	results := make([]Result, len(checks))
 	lanes := map[string][]int{}
 	var running sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpurun/gpurun/launcher/tryout"
+	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
@@ -43,7 +43,7 @@ func tryDevices(ctx context.Context, f *Preflight) (unfit []cause.DriverEvent, w
 	for i, k := range f.devices {
 		trying.Go(func() {
 			var d device
-			err := tryout.Script{Text: deviceScript, Words: [][]string{{fmt.Sprint(k)}}}.Run(ctx, f.python, &d)
+			err := python.Script{Text: deviceScript, Words: [][]string{{fmt.Sprint(k)}}}.Run(ctx, f.python, &d)
 			faults[i], warnings[i] = d.judge(err)
 		})
 	}
@@ -67,9 +67,9 @@ func (d device) judge(err error) (fault, warning string) {
 	case d.Absent != "":
 		return "", d.Absent
 	case d.Full, mismatch(d.Error):
-		return "", tryout.Shorten(d.Error)
+		return "", python.Shorten(d.Error)
 	case d.Error != "":
-		return "256 MiB cannot be written and read back: " + tryout.Shorten(d.Error), ""
+		return "256 MiB cannot be written and read back: " + python.Shorten(d.Error), ""
 	case d.Wrong > 0:
 		return fmt.Sprintf("of 256 MiB, %d words were not read as they were written", d.Wrong), ""
 	}
@@ -81,7 +81,7 @@ func tryTogether(ctx context.Context, f *Preflight) (unfit []cause.DriverEvent, 
 	if len(f.devices) < 2 || f.python == nil {
 		return nil, ""
 	}
-	t, err := tryout.Meet(ctx, f.python, "nccl", f.devices)
+	t, err := python.Meet(ctx, f.python, "nccl", f.devices)
 	what := fmt.Sprintf("NCCL between %d GPUs", len(f.devices))
 	fault := ""
 	switch {
@@ -106,20 +106,20 @@ const noNCCL = "have NCCL built in"
 // imported, and where what failed is the software or the container, the job itself says so
 // better.
 func blame(err error, what string) (fault, warning string) {
-	words := tryout.WordsOf(err)
+	words := python.WordsOf(err)
 	switch {
-	case errors.Is(err, tryout.ErrBusy), errors.Is(err, context.Canceled):
+	case errors.Is(err, python.ErrBusy), errors.Is(err, context.Canceled):
 		return "", err.Error()
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Sprintf("%s: no end after %s", what, each), ""
 	case words == "": // no process ran to its end
 		return "", err.Error()
-	case !strings.Contains(words, tryout.Ready), strings.Contains(words, noNCCL):
+	case !strings.Contains(words, python.Ready), strings.Contains(words, noNCCL):
 		return "", err.Error()
 	case mismatch(words):
 		return "", err.Error()
-	case tryout.NCCLFix(words) != "":
-		return "", fmt.Sprintf("%v (%s)", err, tryout.NCCLFix(words))
+	case python.NCCLFix(words) != "":
+		return "", fmt.Sprintf("%v (%s)", err, python.NCCLFix(words))
 	}
 	return fmt.Sprintf("%s: %v", what, err), ""
 }

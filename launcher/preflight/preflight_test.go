@@ -16,7 +16,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/python"
-	"github.com/gpurun/gpurun/launcher/tryout"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
@@ -110,7 +109,7 @@ func TestHealthComesFirst(t *testing.T) {
 // Ranks that fail together are the GPUs' fault, unless they say whose it is.
 func TestTogether(t *testing.T) {
 	failed := func(words string) error {
-		s := tryout.Script{Text: "import sys; print('ready', file=sys.stderr); sys.exit(" + words + ")", Words: [][]string{nil}}
+		s := python.Script{Text: "import sys; print('ready', file=sys.stderr); sys.exit(" + words + ")", Words: [][]string{nil}}
 		return s.Run(t.Context(), anyPython(t, ""), &struct{}{})
 	}
 	for name, c := range map[string]struct {
@@ -118,10 +117,10 @@ func TestTogether(t *testing.T) {
 		fault, warned string
 	}{
 		"NCCL fails":         {failed("'NCCL error: unhandled cuda error'"), "NCCL: NCCL error: unhandled cuda error", ""},
-		"no shared memory":   {failed("'NCCL WARN /dev/shm/nccl-1'"), "", "NCCL WARN /dev/shm/nccl-1 (" + tryout.MoreShared + ")"},
+		"no shared memory":   {failed("'NCCL WARN /dev/shm/nccl-1'"), "", "NCCL WARN /dev/shm/nccl-1 (" + python.MoreShared + ")"},
 		"built without":      {failed(`"Distributed package doesn't have NCCL built in"`), "", "Distributed package doesn't have NCCL built in"},
 		"they wait for good": {context.DeadlineExceeded, "NCCL: no end after 30s", ""},
-		"a busy machine":     {tryout.ErrBusy, "", tryout.ErrBusy.Error()},
+		"a busy machine":     {python.ErrBusy, "", python.ErrBusy.Error()},
 		"no port":            {errors.New("find a free port"), "", "find a free port"},
 	} {
 		if fault, warned := blame(c.err, "NCCL"); fault != c.fault || warned != c.warned {
@@ -146,12 +145,12 @@ func TestScriptWithoutAGPU(t *testing.T) {
 	env := environ.Parse(os.Environ()).With(environ.Vars{"CUDA_VISIBLE_DEVICES": ""})
 	by := python.At(interpreter, t.TempDir(), env)
 	var d device
-	if err := (tryout.Script{Text: deviceScript, Words: [][]string{{"0"}}}).Run(t.Context(), by, &d); err != nil || d.Absent == "" && d.Error == "" || d.Wrong != 0 {
+	if err := (python.Script{Text: deviceScript, Words: [][]string{{"0"}}}).Run(t.Context(), by, &d); err != nil || d.Absent == "" && d.Error == "" || d.Wrong != 0 {
 		t.Errorf("%+v, %v", d, err)
 	}
 	onCPU := strings.NewReplacer(`device="cuda"`, `device="cpu"`, "not (torch.version.cuda or torch.version.hip)", "False", "torch.cuda.set_device(int(sys.argv[1]))", "pass", "torch.cuda.synchronize()", "there[7] = int(sys.argv[1])").Replace(deviceScript)
 	d = device{}
-	if err := (tryout.Script{Text: onCPU, Words: [][]string{{"99"}}}).Run(t.Context(), by, &d); err != nil || d.Error != "" || d.Wrong != 2 {
+	if err := (python.Script{Text: onCPU, Words: [][]string{{"99"}}}).Run(t.Context(), by, &d); err != nil || d.Error != "" || d.Wrong != 2 {
 		t.Errorf("one word of each pattern is overwritten: %+v, %v", d, err)
 	}
 }

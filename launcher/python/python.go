@@ -1,5 +1,6 @@
-// Package python is what an interpreter is and has: where it is found, and why
-// there; its packages and their versions; and where it finds files among them.
+// Package python asks the job's interpreter: where it is found, and why there; its
+// packages and their versions; where it finds files among them; and what a job will
+// need of it, by small programs that are run as ranks are (Script).
 //
 // An interpreter is asked by one script, which imports nothing of the job's, and
 // its answer is kept for the life of this process. Listing the packages takes a

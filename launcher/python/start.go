@@ -29,27 +29,9 @@ const (
 // errTooMuch ends an interpreter that prints without end.
 var errTooMuch = errors.New("it prints more than an answer")
 
-// A Runner runs a command, made with ctx and not started, until it ends or ctx is done. An error that is exec.ErrWaitDelay says that it has ended well.
-type Runner func(ctx context.Context, cmd *exec.Cmd) error
-
-type runnerKey struct{}
-
-// RunBy makes all interpreters that are asked with the context run by somebody who sees to
-// more than this package does: what has left the interpreter's process group lives on here.
-func RunBy(ctx context.Context, run Runner) context.Context {
-	return context.WithValue(ctx, runnerKey{}, run)
-}
-
-func runnerOf(ctx context.Context) Runner {
-	if run, set := ctx.Value(runnerKey{}).(Runner); set {
-		return run
-	}
-	return alone
-}
-
 // alone runs a command in a process group of its own, which ends with ctx. The command
 // itself ends with this process, too, however that ends.
-func alone(_ context.Context, cmd *exec.Cmd) error {
+func alone(cmd *exec.Cmd) error {
 	runtime.LockOSThread() // the kernel tells the end of the thread that has started it
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -61,17 +43,21 @@ func alone(_ context.Context, cmd *exec.Cmd) error {
 // output runs the interpreter with some words and returns what it prints. When ctx is
 // done, the interpreter and what it started are killed.
 func (i *Interpreter) output(ctx context.Context, in []byte, words ...string) (string, error) {
-	out, errs := &limitedBuffer{limit: largest}, &limitedBuffer{limit: largest}
 	first, err := Search{Dir: i.dir, Env: i.env}.InPath(i.command[0])
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, first, slices.Concat(i.command[1:], words)...)
+	argv := slices.Concat([]string{first}, i.command[1:], words)
+	if guarded(ctx) {
+		return i.outputGuarded(ctx, in, argv)
+	}
+	out, errs := &limitedBuffer{limit: largest}, &limitedBuffer{limit: largest}
+	cmd := exec.CommandContext(ctx, first, argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = i.dir, i.env.Words(), out, errs
 	if in != nil {
 		cmd.Stdin = bytes.NewReader(in)
 	}
-	err = runnerOf(ctx)(ctx, cmd)
+	err = alone(cmd)
 	switch {
 	case out.full || errs.full:
 		return "", errTooMuch

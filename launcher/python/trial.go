@@ -1,7 +1,4 @@
-// Package tryout tries out what a job will need, as the job would do it: small Python
-// programs that the job's interpreter runs, in processes that are started as ranks are, with
-// an end in time and nothing left behind.
-package tryout
+package python
 
 import (
 	"bytes"
@@ -18,20 +15,17 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/launcher/python"
 )
 
 const (
-	// largest is how much of each stream of a process is kept, in bytes.
-	largest = 4 << 20
 	// peers is how long the others may go on after one process has failed: they wait for
 	// it, or have the better reason.
 	peers = time.Second
 	// killBound is how long processes may take to die.
 	killBound = 3 * time.Second
-	// holdBound is how long what was written may take to be read, where somebody still holds
+	// drainBound is how long what was written may take to be read, where somebody still holds
 	// a pipe.
-	holdBound = 10 * time.Second
+	drainBound = 10 * time.Second
 )
 
 // Said is what a process wrote, and how it ended.
@@ -138,7 +132,7 @@ func (s *streams) close() {
 // cannot be killed, and is not waited for.
 func (s *streams) wait() []string {
 	for _, r := range s.ours {
-		_ = r.SetReadDeadline(time.Now().Add(holdBound))
+		_ = r.SetReadDeadline(time.Now().Add(drainBound))
 	}
 	s.reading.Wait()
 	var texts []string
@@ -159,7 +153,7 @@ type Script struct {
 
 // Run starts the processes of a script and decodes the answer of each into answers[i]. The
 // error of one that failed is its last words.
-func (s Script) Run(ctx context.Context, by *python.Interpreter, answers ...any) error {
+func (s Script) Run(ctx context.Context, by *Interpreter, answers ...any) error {
 	var ranks []proc.Rank
 	for _, words := range s.Words {
 		argv, dir, env := by.Command(s.Text, words...)

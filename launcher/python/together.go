@@ -1,4 +1,4 @@
-package tryout
+package python
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/python"
 )
 
 //go:embed together.py
@@ -22,7 +21,7 @@ type Together struct {
 
 // Meet lets ranks of a backend sum up what each has; devices are their GPUs, or numbers
 // without a meaning.
-func Meet(ctx context.Context, by *python.Interpreter, backend string, devices []int) (Together, error) {
+func Meet(ctx context.Context, by *Interpreter, backend string, devices []int) (Together, error) {
 	port, err := freePort()
 	if err != nil {
 		return Together{}, err

@@ -1,4 +1,4 @@
-package tryout
+package python
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/proc"
-	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // awaitFile waits for a file that a process renames into place.
@@ -38,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // anyPython is a Python 3; it imports nothing that is not its own.
-func anyPython(t *testing.T, env environ.Vars) *python.Interpreter {
+func anyPython(t *testing.T, env environ.Vars) *Interpreter {
 	t.Helper()
 	path := os.Getenv("GPURUN_TEST_PYTHON")
 	if path == "" {
@@ -48,7 +47,7 @@ func anyPython(t *testing.T, env environ.Vars) *python.Interpreter {
 		}
 		path = found
 	}
-	return python.At(path, t.TempDir(), environ.Parse(os.Environ()).With(env))
+	return At(path, t.TempDir(), environ.Parse(os.Environ()).With(env))
 }
 
 // hangs starts a child in a session of its own, writes down both, and waits.
