@@ -33,7 +33,7 @@ quick: ## before a push, in a minute: vet, staticcheck of the packages that chan
 # What several of its parts need is compiled before them: beside each other each would do so.
 # What takes longest begins first, and lint, which waits for nothing, fills the gaps.
 test: ## everything that decides whether a change is good
-	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && $(GO) build ./... && $(MAKE) --no-print-directory -j3 unit-command unit-rooms lint-beside GPURUN_TEST_PYTHON=$$python
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && $(GO) build ./... && $(MAKE) --no-print-directory -j3 unit-command unit-rooms lint-beside GPURUN_TEST_PYTHON=$$python
 
 # The command line's own tests start gpurun some thousand times, which the race detector
 # makes slow: with it run those scripts in which most happens at once, and every room. A

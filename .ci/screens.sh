@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the lab's tests need, where it is missing and can be had: tmux, Chromium and
+# Installs what tests on screens and by cron need, where it is missing and can be had: tmux, Chromium and
 # cron, of Debian's packages, as root. Elsewhere those tests skip themselves.
 set -u
 
@@ -9,7 +9,7 @@ command -v chromium >/dev/null || command -v chromium-browser >/dev/null || comm
 command -v cron >/dev/null || missing="$missing cron"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    echo "gpurun: warning: no $missing here: tests of the lab are skipped" >&2
+    echo "gpurun: warning: no $missing here: tests are skipped" >&2
     exit 0
 fi
 echo "gpurun: installing $missing" >&2
@@ -18,5 +18,5 @@ export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086 # each word is a package
 apt-get install -qq -y --no-install-recommends $missing >/dev/null 2>&1 </dev/null ||
     { apt-get update -qq && apt-get install -qq -y --no-install-recommends $missing; } >/dev/null 2>&1 </dev/null ||
-    echo "gpurun: warning: cannot install $missing: tests of the lab are skipped" >&2
+    echo "gpurun: warning: cannot install $missing: tests are skipped" >&2
 exit 0

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/job"
@@ -35,5 +36,36 @@ func TestDocumentedTrainFiles(t *testing.T) {
 		if _, _, err := job.Open(t.Context(), []string{filepath.Join(dir, "train.toml")}, os.Environ(), dir); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// make test installs no package of the system that the README does not name.
+func TestPackagesForTestsAreInTheREADME(t *testing.T) {
+	_, recipe, found := strings.Cut(page(t, "Makefile"), "\ntest:")
+	if !found {
+		t.Fatal("the Makefile has no target test")
+	}
+	recipe, _, _ = strings.Cut(recipe, "\n\n")
+	readme, seen := page(t, "README.md"), 0
+	// What is quoted is what a function is given.
+	install := regexp.MustCompile(`(?:apt_install|apt-get\b.* install)((?: [\w$.+-]+)+)`)
+	for _, script := range regexp.MustCompile(`\.ci/[\w.]+`).FindAllString(recipe, -1) {
+		for line := range strings.Lines(page(t, script)) {
+			m := install.FindStringSubmatch(line)
+			if m == nil || strings.Contains(line, "die ") { // which only names the command
+				continue
+			}
+			for _, name := range strings.Fields(m[1]) {
+				if strings.HasPrefix(name, "-") {
+					continue // a flag
+				}
+				if seen++; !strings.Contains(readme, "`"+name+"`") {
+					t.Errorf("%s installs %s, which README.md does not name", script, name)
+				}
+			}
+		}
+	}
+	if seen < 3 {
+		t.Errorf("only %d packages were looked at", seen)
 	}
 }
