@@ -11,17 +11,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/launcher/terminal"
-	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
-	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // People prints events as sentences.
@@ -31,31 +29,17 @@ type People struct {
 	dir   string
 	mask  *mask.Masker
 
-	began    launcher.Began
-	attempts []attempt
-	open     *launcher.Started // the attempt that has not ended
-	diff     string            // that was shown last
-	before   string            // what an earlier gpurun left of this run, for people
-	plan     strategy.Plan     // of the attempt that was started last; nil before the first
-	hints    []string          // that the summary gave
-	report   string            // the path of the run's report, for the summary
-	beside   bool              // the job's own output stands on the same terminal
-	typed    []string          // how gpurun was started, without its name; nil where nobody knows
-	recalled int               // attempts, whose output was on another
+	state    runstate.Run
+	diff     string        // that was shown last
+	before   string        // what an earlier gpurun left of this run, for people
+	plan     strategy.Plan // of the attempt that was started last; nil before the first
+	hints    []string      // that the summary gave
+	report   string        // the path of the run's report, for the summary
+	beside   bool          // the job's own output stands on the same terminal
+	typed    []string      // how gpurun was started, without its name; nil where nobody knows
+	recalled int           // attempts, whose output was on another
 	// propose gives the words that start the plan of attempt n from the beginning.
 	propose func(plan strategy.Plan, n int) (Proposal, error)
-}
-
-// attempt is what the summary says of one attempt.
-type attempt struct {
-	n         int
-	from      string // the checkpoint, empty for the beginning
-	expected  *memory.Prediction
-	lasted    time.Duration
-	diagnosis strategy.Diagnosis
-	evidence  strategy.Evidence
-	decision  strategy.Decision
-	decided   bool
 }
 
 // NewPeople shows events on w; quiet leaves out all but failures and the end.
@@ -82,12 +66,22 @@ func (p *People) Report(path string) { p.report = path }
 // Recall takes in what an earlier gpurun did in the same run directory, without
 // printing it again.
 func (p *People) Recall(events []launcher.Event) {
-	w := p.w
-	p.w = io.Discard
-	for _, e := range events {
-		p.Show(e)
+	p.state = *runstate.Of(events)
+	if last := p.state.Launched(); last != nil {
+		p.plan = last.Plan.With(nil)
+	} else if p.state.First.Job.Recalled != nil {
+		p.plan = p.state.First.Plan.With(nil)
 	}
-	p.w, p.before, p.recalled = w, p.resuming(events), len(p.attempts)
+	p.before, p.recalled = p.resuming(), len(p.state.Over())
+}
+
+// last is the latest attempt that is over, nil for none.
+func (p *People) last() *runstate.Attempt {
+	over := p.state.Over()
+	if len(over) == 0 {
+		return nil
+	}
+	return &over[len(over)-1]
 }
 
 // ended says of a run that it needs nothing more, and what begins another.
@@ -96,41 +90,33 @@ func (p *People) ended(o strategy.Outcome) string {
 		return "this run has already ended with the verdict below; --fresh starts the job again, or another --run-dir or --run-id"
 	}
 	when := ""
-	if n := len(p.attempts); n > 0 && !p.attempts[n-1].evidence.Ended.IsZero() {
-		when = ", on " + p.attempts[n-1].evidence.Ended.Local().Format("2 Jan 15:04")
+	if last := p.last(); last != nil && !last.Evidence.Ended.IsZero() {
+		when = ", on " + last.Evidence.Ended.Local().Format("2 Jan 15:04")
 	}
-	return fmt.Sprintf("job %s has trained in run %s%s: this run has already ended with the verdict below; --if-trained run starts the job again", p.began.Name, filepath.Base(p.dir), when)
+	return fmt.Sprintf("job %s has trained in run %s%s: this run has already ended with the verdict below; --if-trained run starts the job again", p.state.Began.Name, filepath.Base(p.dir), when)
 }
 
 // resuming says how far an earlier gpurun came with a run.
-func (p *People) resuming(events []launcher.Event) string {
-	said := ""
-	for _, e := range events {
-		switch e := e.(type) {
-		case launcher.Started:
-			said = fmt.Sprintf("resuming the run: attempt %d was interrupted", e.N)
-		case launcher.Ended:
-			said = fmt.Sprintf("resuming the run after attempt %d", e.Evidence.Attempt)
-		case launcher.Decided:
-			if !e.Decision.Relaunch && e.Decision.Outcome.Final() {
-				said = p.ended(e.Decision.Outcome)
-			}
-		case launcher.Finished:
-			said = "resuming the run: " + e.Verdict.Reason
-			if e.Verdict.Outcome.Final() {
-				said = p.ended(e.Verdict.Outcome)
-			}
-		}
+func (p *People) resuming() string {
+	last, end := p.state.Last(), p.state.End()
+	switch {
+	case end != nil && end.Outcome.Final():
+		return p.ended(end.Outcome)
+	case p.state.Verdict != nil:
+		return "resuming the run: " + end.Reason
+	case last == nil:
+		return ""
+	case last.Phase < runstate.Ended:
+		return fmt.Sprintf("resuming the run: attempt %d was interrupted", last.N)
 	}
-	return said
+	return fmt.Sprintf("resuming the run after attempt %d", last.N)
 }
 
 // Show prints one event.
 func (p *People) Show(e launcher.Event) {
+	p.state.Add(e)
 	switch e := e.(type) {
 	case launcher.Began:
-		p.began = e
-		p.cutOff()
 		held := ""
 		if e.Job.Ceiling > 0 { // gpurun diagnose reads it in saved output
 			held = fmt.Sprintf(", at most %s in each rank", strategy.GiB(e.Job.Ceiling))
@@ -141,14 +127,10 @@ func (p *People) Show(e launcher.Event) {
 		p.sayBefore(p.chat)
 	case launcher.Started:
 		p.start(e)
-	case launcher.Ended:
-		a := attempt{n: e.Evidence.Attempt, lasted: e.Evidence.Ended.Sub(e.Evidence.Started), evidence: e.Evidence}
-		if p.open != nil {
-			a.from, a.expected = p.open.Checkpoint, p.open.Expected
-		}
-		p.attempts, p.open = append(p.attempts, a), nil
 	case launcher.Decided:
-		p.decide(e)
+		if e.Decision.Relaunch {
+			p.say("%s", e.Decision.Reason)
+		}
 	case launcher.Climbed:
 		p.say("%s", e.Decision.Reason)
 	case launcher.Noticed:
@@ -177,19 +159,7 @@ func (p *People) sayBefore(say func(format string, args ...any)) {
 	p.before = ""
 }
 
-// cutOff takes in an attempt that ended together with an earlier gpurun.
-func (p *People) cutOff() {
-	if p.open != nil {
-		a := attempt{n: p.open.N, from: p.open.Checkpoint, expected: p.open.Expected}
-		if last, err := os.Stat(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n), model.SamplesFile)); err == nil && !p.open.At.IsZero() {
-			a.lasted = max(last.ModTime().Sub(p.open.At), 0) // when it was last heard of
-		}
-		p.attempts, p.open = append(p.attempts, a), nil
-	}
-}
-
 func (p *People) start(e launcher.Started) {
-	p.open = &e
 	from := ""
 	if e.Checkpoint != "" {
 		from = ", from checkpoint " + e.Checkpoint
@@ -225,16 +195,6 @@ func (p *People) showDiff(diff string) {
 			line = " " + line
 		}
 		fmt.Fprint(p.w, "gpurun:   "+line)
-	}
-}
-
-func (p *People) decide(e launcher.Decided) {
-	if len(p.attempts) > 0 {
-		last := &p.attempts[len(p.attempts)-1]
-		last.diagnosis, last.decision, last.decided = e.Diagnosis, e.Decision, true
-	}
-	if e.Decision.Relaunch {
-		p.say("%s", e.Decision.Reason)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -408,10 +409,10 @@ func TestHintsAndReport(t *testing.T) {
 		return Proposal{Words: []string{"train.py", "--api-key", "abcdefgh1234"}}, nil
 	}
 	want := []string{"to start with this plan next time, type: train.py --api-key '***'", "*** stands for a secret there; /runs/r1/attempt-1/command.json has the words whole", "a faster plan"}
-	if got := Hints(events, "/runs/r1", nil, propose, nil); !slices.Equal(got, want) {
+	if got := Hints(runstate.Of(events), "/runs/r1", nil, propose, nil); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if got := Hints(events, "/runs/r1", nil, nil, nil); !slices.Equal(got, want[2:]) {
+	if got := Hints(runstate.Of(events), "/runs/r1", nil, nil, nil); !slices.Equal(got, want[2:]) {
 		t.Errorf("without the job: %q", got)
 	}
 	for _, quiet := range []bool{false, true} {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -23,12 +24,9 @@ func filled(d strategy.Diagnosis, e *strategy.Evidence) strategy.Snapshot {
 	return strategy.Snapshot{}
 }
 
-// filled is the same of an attempt that is over.
-func (a *attempt) filled() strategy.Snapshot { return filled(a.diagnosis, &a.evidence) }
-
 // memory says of a run that failed what filled the memory last.
-func (p *People) memory(a attempt) {
-	for _, line := range a.filled().Words() {
+func (p *People) memory(a *runstate.Attempt) {
+	for _, line := range filled(a.Diagnosis, &a.Evidence).Words() {
 		p.say("%s", line)
 	}
 }

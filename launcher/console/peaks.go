@@ -3,6 +3,7 @@ package console
 import (
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -19,14 +20,14 @@ func predicted(p *memory.Prediction) string {
 // peaks says what an attempt was predicted to need, and what it needed: "; predicted
 // 36.1–37.8, measured 36.9 of 40.0 GiB". Of one that ran out only the prediction counts:
 // its peak is what there was.
-func peaks(a attempt) string {
+func peaks(a *runstate.Attempt) string {
 	var words []string
-	measured, room := a.peak(), a.decision.Headroom
+	measured, room := a.Peak(), a.Decision.Headroom
 	figure := func(bytes int64) string { return strategy.Interval(bytes, bytes) }
 	if room != nil {
 		figure = room.Measured
 	}
-	if p := a.expected; p != nil && p.Mean > 0 {
+	if p := a.Expected; p != nil && p.Mean > 0 {
 		words = append(words, "predicted "+figure(p.Mean))
 		if mean, bound := figure(p.Mean), figure(p.Bound); mean != bound {
 			words[0] += "–" + bound
@@ -45,15 +46,9 @@ func peaks(a attempt) string {
 	return said + " GiB"
 }
 
-// peak is the most that any rank's allocator gave, in bytes; 0 where none measured it.
-func (a attempt) peak() int64 { return strategy.Attempt{Measured: a.evidence.Measured()}.Peak() }
-
 // headroom says what the job left, and what else would have done.
 func (p *People) headroom() {
-	if len(p.attempts) == 0 {
-		return
-	}
-	if h := p.attempts[len(p.attempts)-1].decision.Headroom; h != nil {
-		p.chat("  %s", h.Words())
+	if last := p.last(); last != nil && last.Decision.Headroom != nil {
+		p.chat("  %s", last.Decision.Headroom.Words())
 	}
 }

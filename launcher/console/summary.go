@@ -13,6 +13,8 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/ranklog"
+	"github.com/gpurun/gpurun/launcher/runstate"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -32,15 +34,17 @@ func (p *People) finish(v launcher.Verdict) {
 		p.reported(p.chat)
 		return
 	}
-	if v.Outcome != strategy.Trained && len(p.attempts) > 0 {
-		p.rootCause(p.attempts[len(p.attempts)-1])
+	if last := p.last(); v.Outcome != strategy.Trained && last != nil {
+		p.rootCause(last)
 		p.skipped(v)
-		p.memory(p.attempts[len(p.attempts)-1])
+		p.memory(last)
 	}
 	p.say("summary: %s after %s in %s", v.Outcome.Words(), attempts(len(v.Attempts)), brief(p.total()))
-	for i, a := range p.attempts {
-		p.say("  attempt %d%s: %s", a.n, course(a), outcome(a))
-		if said := a.filled().Brief(); said != "" && (v.Outcome == strategy.Trained || i < len(p.attempts)-1) {
+	over := p.state.Over()
+	for i := range over {
+		a := &over[i]
+		p.say("  attempt %d%s: %s", a.N, p.course(a), outcome(a))
+		if said := filled(a.Diagnosis, &a.Evidence).Brief(); said != "" && (v.Outcome == strategy.Trained || i < len(over)-1) {
 			p.say("    %s", said)
 		}
 	}
@@ -79,13 +83,12 @@ func (p *People) otherNodes() string {
 	return "; those of other nodes: " + filepath.Join(pattern, "rank*")
 }
 
-// Verdict shows how a run ended, as the summary of its events does.
-func Verdict(w io.Writer, dir string, events []launcher.Event, v launcher.Verdict, report string) {
+// Verdict shows how a run ended, as the summary at its end does.
+func Verdict(w io.Writer, dir string, run *runstate.Run, v launcher.Verdict, report string) {
 	p := NewPeople(w, dir, false, nil)
-	p.Recall(events)
-	p.before, p.report = "", report
-	p.cutOff() // gpurun was killed before it could say how the last attempt ended
-	p.Show(launcher.Finished{Verdict: v})
+	p.state, p.report = *run, report
+	p.state.CutOff() // gpurun was killed before it could say how the last attempt ended
+	p.finish(v)
 }
 
 // reported names the report of the run, where there is one.
@@ -102,13 +105,13 @@ func (p *People) advise(format string, args ...any) {
 	fmt.Fprintf(p.w, "gpurun: hint: %s\n", hint)
 }
 
-// Hints are what the summary of a run's events tells people to do next, without the
+// Hints are what the summary of a run tells people to do next, without the
 // secrets that m knows. propose and typed may be nil, as long as nobody knows the job itself.
-func Hints(events []launcher.Event, dir string, m *mask.Masker, propose func(plan strategy.Plan, n int) (Proposal, error), typed []string) []string {
-	p := NewPeople(io.Discard, dir, false, propose)
-	p.Typed(typed)
-	p.Mask(m)
-	p.Recall(events)
+func Hints(run *runstate.Run, dir string, m *mask.Masker, propose func(plan strategy.Plan, n int) (Proposal, error), typed []string) []string {
+	p := People{w: io.Discard, dir: dir, mask: m, propose: propose, typed: typed, state: *run}
+	if run.Verdict != nil {
+		p.finish(*run.Verdict)
+	}
 	return p.hints
 }
 
@@ -120,15 +123,27 @@ func attempts(n int) string {
 }
 
 // course is how long an attempt ran, as far as that is known, and from where.
-func course(a attempt) string {
+func (p *People) course(a *runstate.Attempt) string {
 	said := ""
-	if a.lasted > 0 {
-		said = ", " + brief(a.lasted).String()
+	if lasted := p.lasted(a); lasted > 0 {
+		said = ", " + brief(lasted).String()
 	}
-	if a.from != "" {
-		said += ", from checkpoint " + a.from
+	if a.Checkpoint != "" {
+		said += ", from checkpoint " + a.Checkpoint
 	}
 	return said
+}
+
+// lasted is how long an attempt ran; one that was cut off, until it was last heard of.
+func (p *People) lasted(a *runstate.Attempt) time.Duration {
+	if a.Phase != runstate.CutOff || a.At.IsZero() {
+		return a.Lasted()
+	}
+	last, err := os.Stat(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.N), model.SamplesFile))
+	if err != nil {
+		return 0
+	}
+	return max(last.ModTime().Sub(a.At), 0)
 }
 
 // brief rounds a time to what a person reads.
@@ -141,33 +156,34 @@ func brief(d time.Duration) time.Duration {
 
 func (p *People) total() time.Duration {
 	var sum time.Duration
-	for _, a := range p.attempts {
-		sum += a.lasted
+	over := p.state.Over()
+	for i := range over {
+		sum += p.lasted(&over[i])
 	}
 	return sum
 }
 
-func outcome(a attempt) string {
-	if !a.decided {
+func outcome(a *runstate.Attempt) string {
+	if a.Phase != runstate.Decided {
 		return "interrupted"
 	}
-	words := a.diagnosis.Sentence()
+	words := a.Diagnosis.Sentence()
 	switch {
-	case a.decision.Rule == "climb":
+	case a.Decision.Rule == "climb":
 		words = "stopped for a faster plan"
-	case a.evidence.Halted:
+	case a.Evidence.Halted:
 		words = "stopped"
-	case a.evidence.Unstarted != nil:
+	case a.Evidence.Unstarted != nil:
 		words = "could not be started"
-	case !a.diagnosis.Fatal && !a.decision.Relaunch:
-		words = a.decision.Outcome.Words()
+	case !a.Diagnosis.Fatal && !a.Decision.Relaunch:
+		words = a.Decision.Outcome.Words()
 	}
-	if lost := a.decision.Ineffective.Lost(); lost != "" {
+	if lost := a.Decision.Ineffective.Lost(); lost != "" {
 		words += "; " + lost
 	}
 	words += peaks(a)
-	if len(a.decision.Changed) > 0 {
-		words += fmt.Sprintf(" → %s", a.decision.Changed)
+	if len(a.Decision.Changed) > 0 {
+		words += fmt.Sprintf(" → %s", a.Decision.Changed)
 	}
 	return words
 }
@@ -176,7 +192,7 @@ func outcome(a attempt) string {
 // that the next run can start with it.
 func (p *People) proposal(v launcher.Verdict) {
 	last := v.Attempts[len(v.Attempts)-1]
-	changed := p.began.Plan.Changed(last.Used())
+	changed := p.state.Began.Plan.Changed(last.Used())
 	if len(changed) == 0 {
 		return
 	}
@@ -224,7 +240,8 @@ func (p *People) skipped(v launcher.Verdict) {
 }
 
 func (p *People) hint(v launcher.Verdict) {
-	if len(p.attempts) == 0 {
+	attempt := p.last()
+	if attempt == nil {
 		return
 	}
 	if !v.Outcome.Final() { // there is more to do of it
@@ -233,25 +250,24 @@ func (p *People) hint(v launcher.Verdict) {
 	if v.Outcome == strategy.Stopped {
 		return
 	}
-	if lost := p.attempts[len(p.attempts)-1].decision.Ineffective; len(lost) > 0 {
+	if lost := attempt.Decision.Ineffective; len(lost) > 0 {
 		p.advise("the job overrides %s itself: look for it in the script and its configuration", lost.Names())
 		return
 	}
-	attempt := p.attempts[len(p.attempts)-1]
-	last := attempt.diagnosis
-	if floor, stops := p.began.Job.Floored(attempt.evidence.Plan); stops && v.Outcome == strategy.Exhausted {
+	last := attempt.Diagnosis
+	if floor, stops := p.state.Began.Job.Floored(attempt.Evidence.Plan); stops && v.Outcome == strategy.Exhausted {
 		p.advise("micro_batch_size has min = %d, which stopped the search: lower it where a smaller micro batch will do", floor)
 	}
-	if advice := launcher.Advice(last, attempt.evidence, p.began.Job.Ceiling); advice != "" {
+	if advice := launcher.Advice(last, attempt.Evidence, p.state.Began.Job.Ceiling); advice != "" {
 		p.advise("%s", p.bySource(advice))
 	}
-	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.began.Python != "" {
-		p.advise("the job ran with %s: install the module there, or %s", p.began.Python, otherPython(p.began.PythonBy))
+	if strings.HasPrefix(last.Error, "ModuleNotFoundError") && p.state.Began.Python != "" {
+		p.advise("the job ran with %s: install the module there, or %s", p.state.Began.Python, otherPython(p.state.Began.PythonBy))
 	}
 	if v.Outcome == strategy.Failed {
 		p.again()
 	}
-	if v.Outcome == strategy.Exhausted && p.began.Recipe == noRecipe {
+	if v.Outcome == strategy.Exhausted && p.state.Began.Recipe == noRecipe {
 		p.advise("no recipe matches this job: gpurun init --dry-run, in front of its line, shows what a train.toml could say of its settings")
 	}
 }
@@ -301,17 +317,17 @@ const noRecipe = "none"
 
 // rootCause prints the failing rank's own last traceback in a block of
 // torchrun's shape, which log scrapers look for.
-func (p *People) rootCause(a attempt) {
-	if !a.diagnosis.Fatal || a.diagnosis.Rank < 0 {
+func (p *People) rootCause(a *runstate.Attempt) {
+	if !a.Diagnosis.Fatal || a.Diagnosis.Rank < 0 {
 		return
 	}
 	const bar = "============================================================"
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s FAILED\n%s\n", bar, p.line("%s", p.began.Name), strings.ReplaceAll(bar, "=", "-"))
+	fmt.Fprintf(&b, "%s\n%s FAILED\n%s\n", bar, p.line("%s", p.state.Began.Name), strings.ReplaceAll(bar, "=", "-"))
 	fmt.Fprintf(&b, "Root Cause (first observed failure):\n")
-	fmt.Fprintf(&b, "  rank      : %d\n", a.diagnosis.Rank)
+	fmt.Fprintf(&b, "  rank      : %d\n", a.Diagnosis.Rank)
 	fmt.Fprintf(&b, "  exitcode  : %s\n", exitCode(a))
-	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", ranklog.FolderOf(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.n)), a.diagnosis.Rank)))
+	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", ranklog.FolderOf(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.N)), a.Diagnosis.Rank)))
 	lines := traceback(a)
 	if p.justShown(a) {
 		fmt.Fprintf(&b, "  traceback : above\n")
@@ -328,20 +344,20 @@ func (p *People) rootCause(a attempt) {
 
 // justShown reports whether the traceback of an attempt stands right above, as the job wrote it:
 // of one rank alone, since the output of several is mixed.
-func (p *People) justShown(a attempt) bool {
-	if !p.beside || p.began.Job.Ranks != 1 || len(p.attempts) <= p.recalled {
+func (p *People) justShown(a *runstate.Attempt) bool {
+	if !p.beside || p.state.Began.Job.Ranks != 1 || len(p.state.Over()) <= p.recalled {
 		return false
 	}
-	lines := launcher.Traceback(a.evidence, a.diagnosis)
-	return len(lines) > 0 && slices.ContainsFunc(a.evidence.Facts, func(f strategy.Fact) bool {
+	lines := launcher.Traceback(a.Evidence, a.Diagnosis)
+	return len(lines) > 0 && slices.ContainsFunc(a.Evidence.Facts, func(f strategy.Fact) bool {
 		own := f.Source == "stderr" || f.Source == "stdout"
 		return own && f.Finding != nil && f.Finding.Raised && f.Finding.Text == lines[len(lines)-1]
 	})
 }
 
-func exitCode(a attempt) string {
-	for _, f := range a.evidence.Facts {
-		if f.Exit != nil && f.Rank == a.diagnosis.Rank {
+func exitCode(a *runstate.Attempt) string {
+	for _, f := range a.Evidence.Facts {
+		if f.Exit != nil && f.Rank == a.Diagnosis.Rank {
 			if f.Exit.Signal != 0 {
 				return fmt.Sprintf("-%d (pid: %d)", f.Exit.Signal, f.Exit.PID)
 			}
@@ -357,20 +373,20 @@ const tracebackShown = 13
 
 // traceback is what the failing rank itself printed last, or the line that
 // proves the diagnosis.
-func traceback(a attempt) []string {
-	if lines := launcher.Traceback(a.evidence, a.diagnosis); len(lines) > 0 {
+func traceback(a *runstate.Attempt) []string {
+	if lines := launcher.Traceback(a.Evidence, a.Diagnosis); len(lines) > 0 {
 		return cause.Shown(lines, tracebackShown)
 	}
-	for _, i := range a.diagnosis.Because {
-		if i < 0 || i >= len(a.evidence.Facts) {
+	for _, i := range a.Diagnosis.Because {
+		if i < 0 || i >= len(a.Evidence.Facts) {
 			continue
 		}
-		if s := a.evidence.Facts[i].Finding; s != nil {
+		if s := a.Evidence.Facts[i].Finding; s != nil {
 			return []string{s.Text}
 		}
 	}
-	if a.diagnosis.Error != "" {
-		return []string{a.diagnosis.Error}
+	if a.Diagnosis.Error != "" {
+		return []string{a.Diagnosis.Error}
 	}
 	return []string{"none was printed; see the end of its stderr.log"}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -50,7 +51,7 @@ func (d *Data) attempt(i int, l level, charts, shown int) attemptView {
 	say := d.say
 	words, class := d.ended(a)
 	v := attemptView{N: a.N, Class: class, Words: say.text(words, longLine), Open: shown <= 4 || i == 0 || i+2 >= len(d.Attempts)}
-	v.Over = a.Diagnosis.Fatal && a.Decided && !a.Decision.Relaunch
+	v.Over = a.Diagnosis.Fatal && a.stopped()
 	v.Facts = d.attemptFacts(i)
 	v.Lost = say.sentence(a.Decision.Ineffective.Lost())
 	v.Cause = d.cause(a)
@@ -104,7 +105,7 @@ func (d *Data) attemptFacts(i int) []fact {
 		add("changed", before.Changed(a.Plan).String())
 	}
 	add("from checkpoint", a.Checkpoint)
-	add("started", at(a.begin()))
+	add("started", at(a.Begin()))
 	if a.lasted() > 0 {
 		add("ran", brief(a.lasted()))
 	}
@@ -116,7 +117,7 @@ func (d *Data) attemptFacts(i int) []fact {
 // before is the plan that an attempt's is compared with, nil for none.
 func (d *Data) before(i int) strategy.Plan {
 	if i > 0 {
-		return d.Attempts[i-1].used()
+		return d.Attempts[i-1].Used()
 	}
 	if d.Began.Job.Recalled != nil {
 		return d.Began.Job.Written
@@ -163,7 +164,7 @@ func (d *Data) decision(a *Attempt, v *attemptView) {
 	if a.Climbed != nil {
 		v.Climbed = say.sentence(a.Climbed.Reason)
 	}
-	if !a.Decided {
+	if a.Phase != runstate.Decided {
 		return
 	}
 	v.Decision, v.Caveat, v.Unpredicted = say.sentence(decided.Reason), say.sentence(decided.Caveat), say.sentence(decided.Unpredicted)
@@ -177,7 +178,7 @@ func (d *Data) decision(a *Attempt, v *attemptView) {
 		if n == mostListed {
 			break
 		}
-		words := a.used().Changed(o.Plan).String()
+		words := a.Used().Changed(o.Plan).String()
 		if words == "" {
 			words = "the same plan"
 		}

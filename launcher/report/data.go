@@ -10,6 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -25,13 +26,9 @@ type Data struct {
 	Version string
 	Made    time.Time
 
-	Began    launcher.Began
-	Start    time.Time // of the run's first process
+	*runstate.Run
 	Attempts []Attempt
-	Notices  []string
-	// Verdict is nil for a run that has none; then Running says whether a gpurun is at work.
-	Verdict *launcher.Verdict
-	Running bool
+	Running  bool // a gpurun is at work, and there is no verdict
 	// Hints are what to do next.
 	Hints []string
 
@@ -40,17 +37,7 @@ type Data struct {
 
 // An Attempt is one of the run, as far as it came.
 type Attempt struct {
-	launcher.Started
-	// Ran says that it has ended, and Evidence what was seen of it by then.
-	Ran      bool
-	Evidence strategy.Evidence
-	// Diagnosis and Decision are what was made of it, Decided that there was a decision.
-	Diagnosis strategy.Diagnosis
-	Decision  strategy.Decision
-	Decided   bool
-	Inventory strategy.Inventory
-	// Climbed is the decision to stop it for a faster plan, nil for none.
-	Climbed *strategy.Decision
+	*runstate.Attempt
 	// Measured is what its processes measured, the one that ran out first.
 	Measured []memory.Measurement
 	Peak     int64 // the most that any of them held
@@ -73,71 +60,33 @@ func Load(dir, version string, m *mask.Masker) (Data, error) {
 
 // loaded is Load of a run whose events are known.
 func loaded(dir string, events []launcher.Event, version string, m *mask.Masker) Data {
-	d := Data{Dir: dir, Version: version, Made: time.Now()}
-	for _, e := range events {
-		d.take(e)
-	}
-	if d.Verdict == nil {
-		d.Running = journal.Locked(dir)
-	}
+	d := Data{Dir: dir, Version: version, Made: time.Now(), Run: runstate.Of(events), say: words{m}}
+	d.Running = d.Verdict == nil && journal.Locked(dir)
 	d.settle()
 	for _, i := range shownInFull(len(d.Attempts), most.full) {
 		d.Attempts[i].read(dir)
 	}
-	d.say = words{m}
-	d.Hints = d.hints(events)
+	d.Hints = d.hints()
 	return d
-}
-
-// take adds an event.
-func (d *Data) take(e launcher.Event) {
-	var last *Attempt
-	if n := len(d.Attempts); n > 0 {
-		last = &d.Attempts[n-1]
-	}
-	switch e := e.(type) {
-	case launcher.Began:
-		if d.Start.IsZero() {
-			d.Start = e.At
-		}
-		d.Began, d.Verdict = e, nil
-	case launcher.Started:
-		d.Attempts = append(d.Attempts, Attempt{Started: e})
-		if d.Start.IsZero() {
-			d.Start = e.At
-		}
-	case launcher.Noticed:
-		d.Notices = append(d.Notices, e.Text)
-	case launcher.Finished:
-		d.Verdict = &e.Verdict
-	}
-	if last == nil {
-		return
-	}
-	switch e := e.(type) {
-	case launcher.Climbed:
-		last.Climbed = &e.Decision
-	case launcher.Ended:
-		last.Ran, last.Evidence, last.Diagnosis = true, e.Evidence, strategy.Diagnose(e.Evidence)
-	case launcher.Decided:
-		last.Diagnosis, last.Decision, last.Inventory, last.Decided = e.Diagnosis, e.Decision, e.Inventory, true
-	}
 }
 
 // settle works out what follows from all the events.
 func (d *Data) settle() {
-	for i := range d.Attempts {
-		a := &d.Attempts[i]
+	for i := range d.Run.Attempts {
+		a := Attempt{Attempt: &d.Run.Attempts[i]}
+		if a.Phase == runstate.Ended {
+			a.Diagnosis = strategy.Diagnose(a.Evidence)
+		}
 		ran := strategy.Attempt{N: a.N, Plan: a.Plan, Measured: a.Evidence.Measured(), Observed: a.Evidence.Observed(d.Began.Job), World: a.Evidence.World()}
 		a.Measured, a.Peak = d.Began.Job.Measured(ran), ran.Peak()
-		if d.Verdict == nil {
-			continue
-		}
-		for _, s := range d.Verdict.Attempts {
-			if s.N == a.N {
-				a.Price, a.Peak = s.Price, cmp.Or(s.Peak, a.Peak)
+		if d.Verdict != nil {
+			for _, s := range d.Verdict.Attempts {
+				if s.N == a.N {
+					a.Price, a.Peak = s.Price, cmp.Or(s.Peak, a.Peak)
+				}
 			}
 		}
+		d.Attempts = append(d.Attempts, a)
 	}
 }
 
@@ -147,23 +96,22 @@ func (a *Attempt) read(dir string) {
 	if diff, err := private.ReadHead(filepath.Join(folder, "diff.patch"), 64<<10); err == nil {
 		a.Diff = string(diff)
 	}
-	from, to := a.begin(), a.end()
+	from, to := a.Begin(), a.end()
 	if to.IsZero() {
 		to = time.Now()
 	}
 	a.Series = readSamples(filepath.Join(folder, model.SamplesFile), from, to)
 }
 
-// begin and end are when the attempt ran; the zero time where that is not known.
-func (a *Attempt) begin() time.Time {
-	if a.Ran && !a.Evidence.Started.IsZero() {
-		return a.Evidence.Started
-	}
-	return a.At
-}
+// ended reports whether the attempt has ended, and its evidence is whole.
+func (a *Attempt) ended() bool { return a.Phase >= runstate.Ended }
 
+// stopped reports whether it was decided that the run ends with the attempt.
+func (a *Attempt) stopped() bool { return a.Phase == runstate.Decided && !a.Decision.Relaunch }
+
+// end is when the attempt ended, or was last heard of; the zero time where that is not known.
 func (a *Attempt) end() time.Time {
-	if a.Ran {
+	if a.ended() {
 		return a.Evidence.Ended
 	}
 	return latest(a.Series).Time // of one that was cut off, or goes on
@@ -171,10 +119,10 @@ func (a *Attempt) end() time.Time {
 
 // lasted is how long the attempt ran, 0 where that is not known.
 func (a *Attempt) lasted() time.Duration {
-	if a.end().IsZero() || a.begin().IsZero() {
+	if a.end().IsZero() || a.Begin().IsZero() {
 		return 0
 	}
-	return max(a.end().Sub(a.begin()), 0)
+	return max(a.end().Sub(a.Begin()), 0)
 }
 
 // failedAt is when memory ran out or what else failed did, by the first fact with a time
@@ -190,6 +138,3 @@ func (a *Attempt) failedAt() time.Time {
 	}
 	return a.end()
 }
-
-// used is the plan that the attempt really ran with, as far as it was seen.
-func (a *Attempt) used() strategy.Plan { return a.Plan.Using(a.Decision.Ineffective) }

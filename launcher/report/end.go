@@ -9,6 +9,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -67,16 +68,16 @@ func (e End) write() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := journal.KeepHints(e.Dir, console.Hints(events, e.Dir, e.Mask, e.Propose, e.Typed)); err != nil {
+	if err := journal.KeepHints(e.Dir, console.Hints(runstate.Of(events), e.Dir, e.Mask, e.Propose, e.Typed)); err != nil {
 		return err
 	}
 	return loaded(e.Dir, events, e.Version, e.Mask).toFile(filepath.Join(e.Dir, File))
 }
 
 // hints are what to do next: as the end of the run told it, else as far as the journal knows.
-func (d *Data) hints(events []launcher.Event) []string {
+func (d *Data) hints() []string {
 	if hints, known := journal.ReadHints(d.Dir); known && d.Verdict != nil {
 		return hints
 	}
-	return console.Hints(events, d.Dir, d.say.mask, nil, nil)
+	return console.Hints(d.Run, d.Dir, d.say.mask, nil, nil)
 }

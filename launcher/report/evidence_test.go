@@ -67,7 +67,7 @@ func TestAnErrorOfTheJobsOwnComesFirst(t *testing.T) {
 // An attempt that ended together with gpurun lasted until it was last heard of.
 func TestWhatWasCutOffHasATime(t *testing.T) {
 	dir := journaled(t, launcher.Began{Run: "r", Name: "gpt", At: day}, launcher.Started{N: 0, At: day}, launcher.Began{Run: "r", Name: "gpt", At: day.Add(time.Hour)}, launcher.Started{N: 1, At: day.Add(time.Hour)})
-	a := Attempt{Started: launcher.Started{N: 0, At: day}, Ran: true, Evidence: strategy.Evidence{Started: day, Ended: day.Add(90 * time.Second)}}
+	a := ranFrom(launcher.Started{N: 0, At: day}, strategy.Evidence{Started: day, Ended: day.Add(90 * time.Second)})
 	sampled(t, dir, a, course{ranks: 1, steps: 60, held: 1 << 30, peak: 2 << 30, allowed: 8 << 30})
 	if page := pageOf(t, dir); !strings.Contains(page, "1m30s</span>") || !strings.Contains(page, "cut off together with gpurun") {
 		t.Error("no time of the attempt that was cut off")

@@ -37,7 +37,7 @@ var classes = map[string]string{"trained": "good", "running": "run", "failed": "
 
 func (d *Data) headline() headline {
 	say := d.say
-	h := headline{Outcome: say.short(strategy.Outcome(d.outcome()).Words()), Class: classes[d.outcome()], Job: say.short(d.Began.Name), Run: say.short(d.Began.Run), When: at(d.Start)}
+	h := headline{Outcome: say.short(strategy.Outcome(d.outcome()).Words()), Class: classes[d.outcome()], Job: say.short(d.Began.Name), Run: say.short(d.Began.Run), When: at(d.First.At)}
 	if h.Class == "" {
 		h.Class = "stop"
 	}
@@ -55,7 +55,7 @@ func (d *Data) headline() headline {
 	}
 	if n := len(d.Attempts); n > 0 {
 		last := &d.Attempts[n-1]
-		h.Changed = say.sentence(d.Began.Plan.Changed(last.used()).String())
+		h.Changed = say.sentence(d.Began.Plan.Changed(last.Used()).String())
 		if room := last.Decision.Headroom; room != nil {
 			h.Result = say.sentence(room.Words())
 		}
@@ -86,10 +86,10 @@ func (d *Data) line() string {
 	}
 	last := &d.Attempts[n-1]
 	said := fmt.Sprintf("attempt %d", last.N)
-	if last.Ran {
+	if last.ended() {
 		return said + " has ended, and the next is about to start"
 	}
-	if b := last.begin(); !b.IsZero() {
+	if b := last.Begin(); !b.IsZero() {
 		said += ", for " + brief(d.Made.Sub(b))
 	}
 	if s := latest(last.Series); s.Step > 0 {

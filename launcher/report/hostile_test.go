@@ -190,7 +190,7 @@ func TestSizeOfALongRun(t *testing.T) {
 	if os.Getenv("GPURUN_LAB") != "" {
 		samples = 100_000
 	}
-	d := Attempt{Ran: true, Evidence: evidence(0)}
+	d := ranFrom(launcher.Started{}, evidence(0))
 	sampled(t, dir, d, course{ranks: 8, steps: different / 8, held: 20 << 30, peak: 70 << 30, allowed: 80 << 30, loss: 4})
 	path := filepath.Join(dir, "attempt-0", model.SamplesFile)
 	if text, err := os.ReadFile(path); err != nil || os.WriteFile(path, bytes.Repeat(text, samples/different), 0o600) != nil {

@@ -79,7 +79,7 @@ type course struct {
 // a save in between. It returns the most that a rank held.
 func sampled(t *testing.T, dir string, a Attempt, c course) int64 {
 	t.Helper()
-	begin, span := a.begin(), a.lasted()
+	begin, span := a.Begin(), a.lasted()
 	var lines []byte
 	most := int64(0)
 	for i := range c.steps {

@@ -73,7 +73,7 @@ func (d *Data) memoryChart(a *Attempt, s Series, points int) (memoryChart, bool)
 	}
 	c.PeakText, c.ReservedText, c.UsedText, c.Allowance = gib(c.Peak), gib(c.Reserved), gib(c.Used), gib(c.Allowed)
 	c.Chart = newChart("Memory over time of " + c.Who)
-	begin, end := a.begin(), a.end()
+	begin, end := a.Begin(), a.end()
 	last := s.Samples[len(s.Samples)-1].Time
 	if begin.IsZero() || s.Samples[0].Time.Before(begin) {
 		begin = s.Samples[0].Time

@@ -130,8 +130,8 @@ func TestDecimateKeepsTheMost(t *testing.T) {
 	a := d.Attempts[0]
 	dir := t.TempDir()
 	most := sampled(t, dir, a, course{ranks: 1, steps: 5000, held: 1 << 30, peak: 3 << 30, allowed: 4 << 30})
-	series := readSamples(filepath.Join(dir, "attempt-0", model.SamplesFile), a.begin(), a.end())
-	points := decimate(series[0].Samples, a.begin(), a.lasted(), 100)
+	series := readSamples(filepath.Join(dir, "attempt-0", model.SamplesFile), a.Begin(), a.end())
+	points := decimate(series[0].Samples, a.Begin(), a.lasted(), 100)
 	if len(points) > 102 || len(points) < 90 {
 		t.Errorf("%d points", len(points))
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -33,7 +34,7 @@ type holder struct {
 func (d *Data) snapshots(a *Attempt) (views []snapshotView) {
 	all := a.Evidence.Snapshots()
 	own := func(s strategy.Snapshot) int {
-		if a.Decided && s.Rank == a.Diagnosis.Rank {
+		if a.Phase == runstate.Decided && s.Rank == a.Diagnosis.Rank {
 			return 0
 		}
 		return 1

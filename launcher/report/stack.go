@@ -67,7 +67,7 @@ func (d *Data) stacks(shown []int) *stacks {
 		}
 		row.Words = d.say.short(row.Words)
 		if i > 0 {
-			row.Changed = d.say.text(d.Attempts[i-1].used().Changed(a.Plan).String(), longLine)
+			row.Changed = d.say.text(d.Attempts[i-1].Used().Changed(a.Plan).String(), longLine)
 		}
 		measured, s.Rows = append(measured, b), append(s.Rows, row)
 		top = max(top, b.Held()+b.Requested)

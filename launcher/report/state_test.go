@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -32,7 +33,7 @@ func TestStatesOfARun(t *testing.T) {
 	} {
 		dir := journaled(t, test.events...)
 		if len(test.events) > 1 {
-			a := Attempt{Started: started, Ran: true, Evidence: strategy.Evidence{Started: started.At, Ended: time.Now()}}
+			a := ranFrom(started, strategy.Evidence{Started: started.At, Ended: time.Now()})
 			sampled(t, dir, a, course{ranks: 1, steps: 600, held: 1 << 30, peak: 2 << 30, allowed: 3 << 30})
 		}
 		if test.locked {
@@ -45,6 +46,11 @@ func TestStatesOfARun(t *testing.T) {
 			}
 		}
 	}
+}
+
+// ranFrom is an attempt that has ended.
+func ranFrom(s launcher.Started, e strategy.Evidence) Attempt {
+	return Attempt{Attempt: runstate.Of([]launcher.Event{s, launcher.Ended{Evidence: e}}).Last()}
 }
 
 // lock takes a run directory's lock as its gpurun does.

@@ -30,9 +30,9 @@ type bar struct {
 // ended says in a word or two how an attempt ended, and the colour for it.
 func (d *Data) ended(a *Attempt) (words, class string) {
 	switch {
-	case !a.Ran && d.Running && a.N == d.Attempts[len(d.Attempts)-1].N:
+	case !a.ended() && d.Running && a.N == d.Attempts[len(d.Attempts)-1].N:
 		return "running", "run"
-	case !a.Ran:
+	case !a.ended():
 		return "cut off together with gpurun", "stop"
 	case a.Decision.Rule == "climb":
 		return "stopped for a faster plan", "climb"
@@ -44,9 +44,9 @@ func (d *Data) ended(a *Attempt) (words, class string) {
 		return a.Diagnosis.Sentence(), "oom"
 	case a.Diagnosis.Fatal:
 		return a.Diagnosis.Sentence(), "bad"
-	case a.Decided && !a.Decision.Relaunch && a.Decision.Outcome == strategy.Trained:
+	case a.stopped() && a.Decision.Outcome == strategy.Trained:
 		return "trained", "good"
-	case a.Decided && !a.Decision.Relaunch:
+	case a.stopped():
 		return a.Decision.Outcome.Words(), "stop"
 	}
 	return "nothing fatal", "stop"
@@ -66,7 +66,7 @@ func (d *Data) timeline(shown []int) timeline {
 		a := &d.Attempts[i]
 		words, class := d.ended(a)
 		lasted := d.ran(a)
-		row := bar{N: a.N, Class: class, Words: d.say.text(words, longLine), Began: clock(a.begin()), Link: full[i], Milliseconds: a.lasted().Milliseconds()}
+		row := bar{N: a.N, Class: class, Words: d.say.text(words, longLine), Began: clock(a.Begin()), Link: full[i], Milliseconds: a.lasted().Milliseconds()}
 		if lasted > 0 {
 			row.Lasted = brief(lasted)
 		}
@@ -92,7 +92,7 @@ func (d *Data) timeline(shown []int) timeline {
 // ran is how long an attempt ran, or has been running.
 func (d *Data) ran(a *Attempt) time.Duration {
 	if _, class := d.ended(a); class == "run" {
-		return max(d.Made.Sub(a.begin()), 0)
+		return max(d.Made.Sub(a.Begin()), 0)
 	}
 	return a.lasted()
 }
@@ -104,11 +104,11 @@ func (d *Data) spans() (starts []time.Duration, all time.Duration, pauses bool) 
 		return nil, 0, false
 	}
 	var sum time.Duration
-	first := d.Attempts[0].begin()
+	first := d.Attempts[0].Begin()
 	packed := make([]time.Duration, len(d.Attempts))
 	for i := range d.Attempts {
 		a := &d.Attempts[i]
-		begin := max(a.begin().Sub(first), 0)
+		begin := max(a.Begin().Sub(first), 0)
 		starts, packed[i] = append(starts, begin), sum
 		sum += d.ran(a)
 		all = max(all, begin+d.ran(a))

@@ -10,6 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -83,7 +84,7 @@ func (r Run) tell(w io.Writer, v launcher.Verdict) error {
 	if _, err := os.Lstat(report); err != nil {
 		report = ""
 	}
-	console.Verdict(w, r.Path, events, v, report)
+	console.Verdict(w, r.Path, runstate.Of(events), v, report)
 	return nil
 }
 

@@ -175,6 +175,9 @@ func (a *Attempt) Lasted() time.Duration {
 	return max(a.Evidence.Ended.Sub(a.Evidence.Started), 0)
 }
 
+// Peak is the most that any rank's allocator gave, in bytes; 0 where none measured it.
+func (a *Attempt) Peak() int64 { return strategy.Attempt{Measured: a.Evidence.Measured()}.Peak() }
+
 // Used is the plan that it really ran with, as far as that was seen.
 func (a *Attempt) Used() strategy.Plan { return a.Plan.Using(a.Decision.Ineffective) }
 
