@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -134,9 +135,9 @@ func TestAPlanThatCannotBeApplied(t *testing.T) {
 // brokenAfterFirst applies one plan.
 type brokenAfterFirst struct{ stage *stage }
 
-func (b brokenAfterFirst) Apply(p strategy.Plan, checkpoint, dir string) (Command, error) {
+func (b brokenAfterFirst) Apply(p strategy.Plan, checkpoint, dir string) (model.Command, error) {
 	if len(b.stage.applied) > 0 {
-		return Command{}, errors.New("no such key")
+		return model.Command{}, errors.New("no such key")
 	}
 	return b.stage.Apply(p, checkpoint, dir)
 }

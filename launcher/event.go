@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
@@ -51,7 +52,7 @@ type Started struct {
 	// Expected is what the plan is predicted to need; nil where nothing predicted it.
 	Expected *memory.Prediction `json:"expected,omitempty"`
 	Dir      string             `json:"dir"`
-	Command  Command            `json:"command"`
+	Command  model.Command      `json:"command"`
 	At       time.Time          `json:"at,omitzero"`
 	Diff     string             `json:"-"` // for people; diff.patch keeps it
 }

@@ -1,13 +1,10 @@
 package launcher
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"time"
 
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -15,7 +12,7 @@ import (
 type Recipe interface {
 	// Apply gives the command for a plan, starting from checkpoint unless that
 	// is empty, with changed files meant for dir. It writes nothing.
-	Apply(plan strategy.Plan, checkpoint, dir string) (Command, error)
+	Apply(plan strategy.Plan, checkpoint, dir string) (model.Command, error)
 }
 
 // A Starter starts all ranks of one attempt, or none.
@@ -76,7 +73,7 @@ type Store interface {
 	Prepare(n int) (dir string, err error)
 	// Write puts the plan, the command's changed files and their diff into the
 	// attempt's folder.
-	Write(dir string, plan strategy.Plan, c Command) error
+	Write(dir string, plan strategy.Plan, c model.Command) error
 	// Draft writes how the run ends if gpurun is killed before it can finish. It is no
 	// event: the run is not over.
 	Draft(Verdict) error
@@ -84,44 +81,11 @@ type Store interface {
 	Finish(Verdict) error
 }
 
-// A Command is what one attempt runs, all paths and words in place.
-type Command struct {
-	Argv []string          `json:"argv"`
-	Env  map[string]string `json:"env,omitempty"` // variables that gpurun sets
-	// Calls are arguments that the probe changes as a rank's process makes a call, and
-	// Turn is what it turns there.
-	Calls []strategy.Call `json:"calls,omitempty"`
-	Turn  strategy.Plan   `json:"turn,omitempty"`
-	// Files are changed copies by their path in the attempt's folder.
-	Files map[string][]byte `json:"-"`
-	// Siblings maps a folder of copies to the original folder whose other files
-	// are linked beside them, so that relative includes resolve as they did.
-	Siblings map[string]string `json:"-"`
-	// Whole is the folder with the copy of a checkpoint, which needs all of its siblings.
-	Whole string `json:"-"`
-	Diff  string `json:"-"` // unified, as a person would read it
-}
-
-// Digest tells commands apart, apart from the attempt's folder dir, which is another one on
-// each node: SHA-256 in hexadecimal.
-func (c Command) Digest(dir string) string {
-	text, err := json.Marshal(struct {
-		Command
-		Files map[string][]byte `json:"files"`
-	}{c, c.Files})
-	if err != nil {
-		panic("launcher: a command is text: " + err.Error())
-	}
-	quoted, _ := json.Marshal(dir)
-	sum := sha256.Sum256(bytes.ReplaceAll(text, quoted[1:len(quoted)-1], nil))
-	return hex.EncodeToString(sum[:])
-}
-
 // A Launch is one attempt to be started.
 type Launch struct {
 	N       int // the attempt's number
 	Dir     string
-	Command Command
+	Command model.Command
 	Plan    strategy.Plan
 	// Checkpoint is where the ranks start from, empty for the beginning.
 	Checkpoint string

@@ -1,2 +1,2 @@
-// Package model has what several rooms pass on, each declared once. It has structs only.
+// Package model has what several rooms pass on, each declared once: structs, and no rules.
 package model

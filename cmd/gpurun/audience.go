@@ -50,7 +50,7 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 		Propose: p.propose(dir), Typed: p.WithoutNumber(p.begun.Args), Told: a.people.Report,
 	})
 	notified := notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
-	a.others, show = notify.Tell(notify.Settings(p.Notify()), notified, a.monitor.Events(show))
+	a.others, show = notify.Tell(p.Notify(), notified, a.monitor.Events(show))
 	a.meters = metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), a.secrets)
 	a.show = pipe.Events(a.meters.Events(show))
 	return a

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -63,19 +62,12 @@ func (p *prepared) close() error { return p.nvml.Close() }
 
 // secrets are those in the job's command and environment, and of whom others are told by.
 func (p *prepared) secrets() *mask.Masker {
-	return mask.New(p.Job().Argv, p.Environ(), p.Notify().Hidden()...)
-}
-
-// Apply makes a prepared job the launcher's Recipe.
-func (p *prepared) Apply(plan strategy.Plan, checkpoint, dir string) (launcher.Command, error) {
-	c, err := p.Prepared.Apply(plan, checkpoint, dir)
-	return launcher.Command(c), err
+	return mask.New(p.Job().Argv, p.Environ(), p.Secrets()...)
 }
 
 // propose gives the words that start a plan from the beginning, in the run in dir.
-func (p *prepared) propose(dir string) func(strategy.Plan, int) (console.Proposal, error) {
-	return func(plan strategy.Plan, n int) (console.Proposal, error) {
-		proposal, err := p.Propose(plan, dir, n, os.Getenv)
-		return console.Proposal(proposal), err
+func (p *prepared) propose(dir string) func(strategy.Plan, int) (model.Proposal, error) {
+	return func(plan strategy.Plan, n int) (model.Proposal, error) {
+		return p.Propose(plan, dir, n, os.Getenv)
 	}
 }

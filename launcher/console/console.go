@@ -19,6 +19,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/launcher/terminal"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -39,13 +40,13 @@ type People struct {
 	typed    []string      // how gpurun was started, without its name; nil where nobody knows
 	recalled int           // attempts, whose output was on another
 	// propose gives the words that start the plan of attempt n from the beginning.
-	propose func(plan strategy.Plan, n int) (Proposal, error)
+	propose func(plan strategy.Plan, n int) (model.Proposal, error)
 }
 
 // NewPeople shows events on w; quiet leaves out all but failures and the end.
 // dir is the run directory, and propose gives the words that start the plan of
 // attempt n from the beginning; both are for the summary.
-func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.Plan, n int) (Proposal, error)) *People {
+func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.Plan, n int) (model.Proposal, error)) *People {
 	return &People{w: w, dir: dir, quiet: quiet, propose: propose}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -51,7 +52,7 @@ func TestTheHintsNameWhatStopped(t *testing.T) {
 			t.Errorf("%v: %s", typed, said)
 		}
 	}
-	if got := (Proposal{Words: []string{"train.py"}, Remembered: true}).hints(); len(got) != 1 || !strings.HasPrefix(got[0], "the next start begins with this plan by itself; ") {
+	if got := (paste{model.Proposal{Words: []string{"train.py"}, Remembered: true}}).hints(); len(got) != 1 || !strings.HasPrefix(got[0], "the next start begins with this plan by itself; ") {
 		t.Errorf("%q", got)
 	}
 }

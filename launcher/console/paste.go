@@ -9,40 +9,15 @@ import (
 	"unicode"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Proposal is a plan as the user could have written the job, in the place where the
-// user wrote it.
-type Proposal struct {
-	Env map[string]string // to be set, beside what the job sets already
-	// File is the name of the train.toml; empty for a command line.
-	File string
-	// Key is the key of [job] that gets the words: "args", "program" or "command";
-	// empty for a command line, and "argv" for words that have no such place.
-	Key   string
-	Words []string
-	// Sources are words as they were written, by their index: with the variables whose values
-	// Words has. An empty one belongs to that before it. EnvSources are those of Env, with the
-	// name.
-	Sources    map[int]string
-	EnvSources map[string]string
-	// NoArgs: the words hold those of job.args, which is to go.
-	NoArgs bool
-	// HasEnv: the job has a table job.env.
-	HasEnv bool
-	// Code are calls in the job's code as they would be written, and Turned is what has
-	// no words in the job at all: gpurun turned it in the process.
-	Code   []string
-	Turned strategy.Plan
-	// Unchanged: the words and variables are those of the job as it is.
-	Unchanged bool
-	// Remembered: the next start begins with the plan by itself.
-	Remembered bool
-}
+// A paste says what to write for a proposal.
+type paste struct{ model.Proposal }
 
 // hints are the sentences that say what to write. Each ends with what can be pasted.
-func (p Proposal) hints() []string {
+func (p paste) hints() []string {
 	var hints []string
 	if !p.Unchanged || len(p.Code)+len(p.Turned) == 0 {
 		hints = p.commandHints()
@@ -67,14 +42,14 @@ var inCode = map[strategy.Knob]string{
 }
 
 // next is what the words of the plan are good for.
-func (p Proposal) next() string {
+func (p paste) next() string {
 	if p.Remembered {
 		return "the next start begins with this plan by itself; to write it down all the same, "
 	}
 	return "to start with this plan next time, "
 }
 
-func (p Proposal) commandHints() []string {
+func (p paste) commandHints() []string {
 	next := p.next()
 	switch p.Key {
 	case "":
@@ -103,7 +78,7 @@ func (p Proposal) commandHints() []string {
 }
 
 // line writes the command with the variables that the user wrote.
-func (p Proposal) line() string {
+func (p paste) line() string {
 	var line []string
 	for _, k := range slices.Sorted(maps.Keys(p.Env)) {
 		line = append(line, cmp.Or(p.EnvSources[k], shellLine(map[string]string{k: p.Env[k]}, nil)))

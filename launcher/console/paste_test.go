@@ -7,6 +7,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
+	"github.com/gpurun/gpurun/model"
 )
 
 // awkward are words that shells and TOML read in a way of their own.
@@ -23,7 +24,7 @@ func TestWhatIsProposedCanBePastedIntoAShell(t *testing.T) {
 			t.Logf("no %s here", shell)
 			continue
 		}
-		hints := Proposal{Env: env, Words: append([]string{"show"}, awkward...)}.hints()
+		hints := (paste{model.Proposal{Env: env, Words: append([]string{"show"}, awkward...)}}).hints()
 		line, ok := strings.CutPrefix(hints[0], "to start with this plan next time, type: ")
 		if !ok || len(hints) != 1 {
 			t.Fatalf("hints %q", hints)
@@ -66,17 +67,17 @@ func TestWhatIsProposedCanBePastedIntoATrainFile(t *testing.T) {
 	const set = "to start with this plan next time, set in [job] of train.toml: "
 	env := map[string]string{"A": "x \"y\"", "B": "2"}
 
-	hints := Proposal{File: "train.toml", Key: "args", Words: awkward, Env: env}.hints()
+	hints := (paste{model.Proposal{File: "train.toml", Key: "args", Words: awkward, Env: env}}).hints()
 	got := read(after(hints[0], set) + "\n" + after(hints[1], "and beside it: "))
 	if diff := cmp.Diff(table{Args: awkward, Env: env}, got); diff != "" {
 		t.Errorf("args: -want +got\n%s", diff)
 	}
-	hints = Proposal{File: "train.toml", Key: "program", Words: awkward, Env: env, HasEnv: true}.hints()
+	hints = (paste{model.Proposal{File: "train.toml", Key: "program", Words: awkward, Env: env, HasEnv: true}}).hints()
 	got = read(after(hints[0], set) + "\nenv = { OLD = \"0\", " + after(hints[1], "and add to its env: ") + " }")
 	if diff := cmp.Diff(table{Program: awkward, Env: map[string]string{"OLD": "0", "A": env["A"], "B": "2"}}, got); diff != "" {
 		t.Errorf("program: -want +got\n%s", diff)
 	}
-	hints = Proposal{File: "train.toml", Key: "command", Words: []string{"torchrun", "train.py", "it's", `"x"`}, Env: env}.hints()
+	hints = (paste{model.Proposal{File: "train.toml", Key: "command", Words: []string{"torchrun", "train.py", "it's", `"x"`}, Env: env}}).hints()
 	if len(hints) != 1 {
 		t.Errorf("command: %q", hints)
 	}
@@ -87,8 +88,8 @@ func TestWhatIsProposedCanBePastedIntoATrainFile(t *testing.T) {
 
 // Variables that the user wrote stay variables in what is proposed.
 func TestVariablesStay(t *testing.T) {
-	p := Proposal{File: "train.toml", Key: "command", Words: []string{"train.py", "--seed", "3", "--a", "b", "--bs", "4"}, Env: map[string]string{"LR": "2", "X": "1"},
-		Sources: map[int]string{2: "$SEED", 3: "$MORE", 4: ""}, EnvSources: map[string]string{"LR": "LR=$LR"}}
+	p := paste{model.Proposal{File: "train.toml", Key: "command", Words: []string{"train.py", "--seed", "3", "--a", "b", "--bs", "4"}, Env: map[string]string{"LR": "2", "X": "1"},
+		Sources: map[int]string{2: "$SEED", 3: "$MORE", 4: ""}, EnvSources: map[string]string{"LR": "LR=$LR"}}}
 	want := `command = "LR=$LR X=1 train.py --seed $SEED $MORE --bs 4"`
 	if got := p.hints(); len(got) != 1 || !strings.HasSuffix(got[0], want) {
 		t.Errorf("%q, want %s", got, want)

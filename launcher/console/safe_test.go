@@ -13,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
 	_ "github.com/gpurun/gpurun/launcher/testseed"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -22,7 +23,7 @@ import (
 const hostile = "\x1b[2J\x1b]0;x\a\u009b31m\u202egpj\u2066\u200b\r\ngpurun: summary: trained after 1 attempt in 1s\x00\xff"
 
 // run is the story of a job that fails, with a text in each place that is the job's.
-func run(text, checkpoint string, command launcher.Command) []launcher.Event {
+func run(text, checkpoint string, command model.Command) []launcher.Event {
 	diagnosis := strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Rank: 0, ExitCode: 1, Because: []int{0}, Error: "ModuleNotFoundError: " + text, Advice: text, Device: text}
 	skipped := []strategy.Skip{{Rung: strategy.RungShard, Reason: text}}
 	decision := strategy.Decision{Outcome: strategy.Failed, Code: 1, Reason: text, Skipped: skipped}
@@ -44,7 +45,7 @@ func run(text, checkpoint string, command launcher.Command) []launcher.Event {
 func TestATerminalObeysNothing(t *testing.T) {
 	var out bytes.Buffer
 	p := NewPeople(&out, "/runs/"+hostile, false, nil)
-	show(p, run(hostile, hostile, launcher.Command{})...)
+	show(p, run(hostile, hostile, model.Command{})...)
 	for line := range strings.Lines(out.String()) {
 		if strings.ContainsFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r != '\t' && !unicode.IsGraphic(r) }) {
 			t.Errorf("shown: %q", line)
@@ -78,7 +79,7 @@ func TestNoSecretIsSaid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		secret := rapid.StringMatching(`[a-z]?[0-9][A-Za-z0-9'"+/=.,@ -]{6,20}[A-Z][0-9]`).Draw(t, "secret")
 		name := rapid.SampledFrom([]string{"hub_token", "wandb.api_key", "db-password", "client_secret", "AWS_SECRET_ACCESS_KEY", "login_credential"}).Draw(t, "name")
-		command := rapid.SampledFrom([]launcher.Command{
+		command := rapid.SampledFrom([]model.Command{
 			{Argv: []string{"train.py", "--" + name, secret, "--bs", "4"}},
 			{Argv: []string{"train.py", "--" + name + "=" + secret, "--bs", "4"}},
 			{Argv: []string{"train.py", "--bs", "4"}, Env: map[string]string{strings.ToUpper(name): secret}},
@@ -87,8 +88,8 @@ func TestNoSecretIsSaid(t *testing.T) {
 		key := rapid.SampledFrom([]string{"", "argv", "command", "args", "program"}).Draw(t, "key")
 		m := mask.New(command.Argv, command.Env)
 		var said, lines bytes.Buffer
-		p := NewPeople(&said, "/runs/r1", false, func(strategy.Plan, int) (Proposal, error) {
-			return Proposal{File: "train.toml", Key: key, Words: command.Argv, Env: command.Env}, nil
+		p := NewPeople(&said, "/runs/r1", false, func(strategy.Plan, int) (model.Proposal, error) {
+			return model.Proposal{File: "train.toml", Key: key, Words: command.Argv, Env: command.Env}, nil
 		})
 		p.Mask(m)
 		j := NewJSON(&lines)

@@ -107,7 +107,7 @@ func (p *People) advise(format string, args ...any) {
 
 // Hints are what the summary of a run tells people to do next, without the
 // secrets that m knows. propose and typed may be nil, as long as nobody knows the job itself.
-func Hints(run *runstate.Run, dir string, m *mask.Masker, propose func(plan strategy.Plan, n int) (Proposal, error), typed []string) []string {
+func Hints(run *runstate.Run, dir string, m *mask.Masker, propose func(plan strategy.Plan, n int) (model.Proposal, error), typed []string) []string {
 	p := People{w: io.Discard, dir: dir, mask: m, propose: propose, typed: typed, state: *run}
 	if run.Verdict != nil {
 		p.finish(*run.Verdict)
@@ -206,10 +206,10 @@ func (p *People) proposal(v launcher.Verdict) {
 	}
 	masked := proposal
 	masked.Words, masked.Env = p.mask.Words(proposal.Words), p.mask.Env(proposal.Env)
-	for _, hint := range masked.hints() {
+	for _, hint := range (paste{masked}).hints() {
 		p.advise("%s", hint)
 	}
-	if !slices.Equal(masked.hints(), proposal.hints()) {
+	if !slices.Equal(paste{masked}.hints(), paste{proposal}.hints()) {
 		p.advise("%s stands for a secret there; %s has the words whole", mask.Mask, filepath.Join(p.dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
 	}
 }

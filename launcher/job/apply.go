@@ -11,50 +11,33 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Command is what one attempt runs, all paths and words in place.
-type Command struct {
-	Argv []string
-	Env  map[string]string // variables that gpurun sets
-	// Calls are arguments that the probe changes as the process makes a call, and Turn
-	// is what it turns in the process.
-	Calls []strategy.Call
-	Turn  strategy.Plan
-	// Files are changed copies by their path in the attempt's folder.
-	Files map[string][]byte
-	// Siblings maps a folder of copies to the original folder whose other files are
-	// to be linked beside them, so that relative includes resolve as they did.
-	Siblings map[string]string
-	// Whole is the folder with the copy of a checkpoint, which needs all of its siblings.
-	Whole string
-	Diff  string // unified, as a person would read it
-}
-
 // Apply gives the command for a plan, always from the job as the user wrote it,
 // going on from a checkpoint unless that is empty. Changed files are meant for a
 // folder below dir, the attempt's own; nothing is written.
-func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (Command, error) {
+func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Command, error) {
 	r, files := p.resolved, filepath.Join(dir, "files")
 	at := r.at
 	at.NVMePath = host.SwapDir(r.job.Recovery.NVMePath, dir)
 	written, turned := p.split(plan)
 	change, err := r.recipe.Apply(r.command, written, at, files)
 	if err != nil {
-		return Command{}, err
+		return model.Command{}, err
 	}
 	if checkpoint != "" {
 		command, err := r.withFiles(r.recipe.ResumeFiles(checkpoint))
 		if err != nil {
-			return Command{}, err
+			return model.Command{}, err
 		}
 		if change, err = r.recipe.ResumeFrom(change, command, written, checkpoint, files); err != nil {
-			return Command{}, err
+			return model.Command{}, err
 		}
 	}
-	c := Command{Argv: change.Argv, Env: map[string]string{}, Files: map[string][]byte{}, Siblings: map[string]string{}, Diff: change.Diff,
+	c := model.Command{Argv: change.Argv, Env: map[string]string{}, Files: map[string][]byte{}, Siblings: map[string]string{}, Diff: change.Diff,
 		Calls: change.Calls, Turn: turned}
 	maps.Copy(c.Env, p.tracked)
 	maps.Copy(c.Env, change.Env)

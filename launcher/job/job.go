@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -66,7 +67,7 @@ type Job struct {
 	Knobs    map[string]any
 	Resume   Resume
 	Progress Progress
-	Notify   Notify
+	Notify   model.Notify
 	Metrics  Metrics
 
 	// Warnings are sentences for people: what was asked for and has no effect.
@@ -244,7 +245,7 @@ func defaults() *Job {
 			Role:            "default",
 			ShutdownTimeout: commandline.DefaultGrace,
 		},
-		Notify: Notify{Style: notifyStyles[0], On: notifyEvents, Timeout: defaultNotifyTimeout},
+		Notify: model.Notify{Style: notifyStyles[0], On: notifyEvents, Timeout: defaultNotifyTimeout},
 	}
 	r := reader{root: defaultsOf(), job: j}
 	for _, s := range Sections {

@@ -13,23 +13,9 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes/document"
 )
-
-// Notify is whom gpurun tells of a run, and of what. It is zero where it tells nobody.
-type Notify struct {
-	// URL is where events are posted, a secret as a whole. It is empty where there is a
-	// Command, which gets each event on its stdin, or Missing says why.
-	URL     string
-	Command []string
-	Style   string // "json", "slack", "discord" or "teams"
-	Secret  string // signs what is posted; empty for none
-	On      []string
-	// Timeout bounds each try, and the command.
-	Timeout time.Duration
-	// Missing is why nobody can be told at present; empty where somebody can.
-	Missing string
-}
 
 // notifyFrom are where the secrets of [notify] stand, until they are looked up: names of
 // variables, and absolute paths.
@@ -58,7 +44,7 @@ func (r *reader) readNotify() {
 	t, n, from := r.table("notify"), &r.job.Notify, &r.job.notifyFrom
 	where := slices.ContainsFunc(notifyWhere, t.has)
 	if where {
-		*n, *from = Notify{Style: notifyStyles[0], On: n.On, Timeout: n.Timeout}, notifyFrom{}
+		*n, *from = model.Notify{Style: notifyStyles[0], On: n.On, Timeout: n.Timeout}, notifyFrom{}
 	}
 	t.oneOf(notifyWhere)
 	t.oneOf(notifySecret)
@@ -274,9 +260,9 @@ func lookUp(env environ.Vars, what, variable, path string) (string, error) {
 	return text, nil
 }
 
-// Hidden are the secrets of [notify] as they could come to stand in a text: the address, its
+// hidden are the secrets of [notify] as they could come to stand in a text: the address, its
 // path where that is no word that means something elsewhere, and the key of the signature.
-func (n Notify) Hidden() (secrets []string) {
+func hidden(n model.Notify) (secrets []string) {
 	_, address, _ := strings.Cut(n.URL, "://")
 	_, path, _ := strings.Cut(address, "/")
 	if path != "" {
@@ -291,5 +277,8 @@ func (n Notify) Hidden() (secrets []string) {
 // shortestPath is how many bytes the path of an address has that is a secret by itself.
 const shortestPath = 12
 
+// Secrets are those of [notify] as they could come to stand in a text.
+func (p *Prepared) Secrets() []string { return hidden(p.resolved.job.Notify) }
+
 // Notify is whom gpurun tells of the job's runs.
-func (p *Prepared) Notify() Notify { return p.resolved.job.Notify }
+func (p *Prepared) Notify() model.Notify { return p.resolved.job.Notify }

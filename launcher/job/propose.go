@@ -8,39 +8,11 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// A Proposal is a plan as the user could have written the job, in the place where the
-// user wrote it.
-type Proposal struct {
-	Env map[string]string // to be set, beside what the job sets already
-	// File is the name of the train.toml; empty for a command line.
-	File string
-	// Key is the key of [job] that gets the words: "args", "program" or "command";
-	// empty for a command line, and "argv" for words that have no such place.
-	Key   string
-	Words []string
-	// Sources are words as they were written, by their index: with the variables whose values
-	// Words has. An empty one belongs to that before it. EnvSources are those of Env, with the
-	// name.
-	Sources    map[int]string
-	EnvSources map[string]string
-	// NoArgs: the words hold those of job.args, which is to go.
-	NoArgs bool
-	// HasEnv: the job has a table job.env.
-	HasEnv bool
-	// Code are calls in the job's code as they would be written, and Turned is what has
-	// no words in the job at all: gpurun turned it in the process.
-	Code   []string
-	Turned strategy.Plan
-	// Unchanged: the words and variables are those of the job as it is.
-	Unchanged bool
-	// Remembered: the next start begins with the plan by itself.
-	Remembered bool
-}
 
 // An origin is where the user wrote the words of a job's command.
 type origin struct {
@@ -59,12 +31,12 @@ type origin struct {
 // Propose gives the words that start a plan from the beginning, without the ceiling
 // that only gpurun puts on; changed files are those of attempt n of the run in dir. variable
 // gives those of gpurun's own environment.
-func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(name string) string) (Proposal, error) {
+func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(name string) string) (model.Proposal, error) {
 	r := p.resolved
 	written, turned := p.split(plan)
 	change, err := r.recipe.Apply(r.command, written, r.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
 	if err != nil {
-		return Proposal{}, err
+		return model.Proposal{}, err
 	}
 	own := func(words []string) []string { // without the launcher's own word
 		return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == recipes.LocalRank })
@@ -106,22 +78,22 @@ func inPython(calls []strategy.Call) []string {
 }
 
 // with puts new words of the job in the place of the old ones.
-func (t origin) with(old, argv []string) Proposal {
+func (t origin) with(old, argv []string) model.Proposal {
 	if t.key == "args" {
-		return Proposal{Key: t.key, Words: argv[1:]}
+		return model.Proposal{Key: t.key, Words: argv[1:]}
 	}
 	at := len(t.words) - len(old)
 	if at < 0 || !slices.Equal(t.words[at:], old) {
-		return Proposal{Key: "argv", Words: argv} // a launcher hands on other words than it was given
+		return model.Proposal{Key: "argv", Words: argv} // a launcher hands on other words than it was given
 	}
 	words := slices.Concat(t.words[:at], argv)
 	switch {
 	case t.key != "program" || t.own == len(t.words):
-		return Proposal{Key: t.key, Words: words, Sources: t.sourcesIn(words)}
+		return model.Proposal{Key: t.key, Words: words, Sources: t.sourcesIn(words)}
 	case t.own <= len(words) && slices.Equal(t.words[:t.own], words[:t.own]):
-		return Proposal{Key: "args", Words: words[t.own:]}
+		return model.Proposal{Key: "args", Words: words[t.own:]}
 	}
-	return Proposal{Key: t.key, Words: words, NoArgs: true}
+	return model.Proposal{Key: t.key, Words: words, NoArgs: true}
 }
 
 // originOfLine is where the words of job.command come from.

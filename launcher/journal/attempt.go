@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -23,7 +24,7 @@ const CommandFile = "command.json"
 
 // Write puts the plan, the command, the changed files and their diff into an
 // attempt's folder, and links beside each changed file what lay beside its original.
-func (j *Journal) Write(dir string, plan strategy.Plan, c launcher.Command) error {
+func (j *Journal) Write(dir string, plan strategy.Plan, c model.Command) error {
 	if err := writeJSON(private.WriteCopy, filepath.Join(dir, "plan.json"), plan); err != nil { // the journal has it
 		return err
 	}
@@ -91,7 +92,7 @@ const mostSiblings = 1000
 
 // named reports whether the command or a changed file mentions an entry of a folder, with or
 // without the end of its name.
-func named(c launcher.Command) func(name string) bool {
+func named(c model.Command) func(name string) bool {
 	mentioned := map[string]bool{}
 	word := func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '-' && r != '.'

@@ -13,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -34,7 +35,7 @@ func TestModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	copies := filepath.Join(dir, "files", "conf")
-	c := launcher.Command{Argv: []string{"train.py"}, Diff: "+x\n", Siblings: map[string]string{copies: original}, Files: map[string][]byte{filepath.Join(dir, "files", "new.json"): nil}}
+	c := model.Command{Argv: []string{"train.py"}, Diff: "+x\n", Siblings: map[string]string{copies: original}, Files: map[string][]byte{filepath.Join(dir, "files", "new.json"): nil}}
 	for _, name := range []string{"open.json", "closed.json", "script.sh"} {
 		c.Files[filepath.Join(copies, name)] = []byte("new")
 	}
@@ -108,7 +109,7 @@ func TestLinksInARunDirectory(t *testing.T) {
 	if err := os.Symlink(filepath.Dir(precious), filepath.Join(at, "files")); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Write(at, strategy.Plan{}, launcher.Command{Files: map[string][]byte{filepath.Join(at, "files", "precious"): []byte("x")}}); err == nil {
+	if err := j.Write(at, strategy.Plan{}, model.Command{Files: map[string][]byte{filepath.Join(at, "files", "precious"): []byte("x")}}); err == nil {
 		t.Error("a changed file was written through a link")
 	}
 	if err := j.Finish(launcher.Verdict{}); err != nil {
@@ -192,7 +193,7 @@ func TestRunsAreIgnoredByGit(t *testing.T) {
 func TestSecretsInARunDirectory(t *testing.T) {
 	const token, word = "k4nn1tverst4n", "rosebud77"
 	dir := t.TempDir()
-	command := launcher.Command{
+	command := model.Command{
 		Argv: []string{"train.py", "--api-key", token, "--bs", "4"}, Env: map[string]string{"DB_PASSWORD": word},
 		Diff: "-train.py\n---api-key " + token + "\n+password: " + word + "\n",
 	}

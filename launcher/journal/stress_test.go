@@ -20,6 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/launcher/testseed"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -127,7 +128,7 @@ func (l *life) Prepare(n int) (string, error) {
 	return l.own.Prepare(n)
 }
 
-func (l *life) Write(dir string, p strategy.Plan, c launcher.Command) error {
+func (l *life) Write(dir string, p strategy.Plan, c model.Command) error {
 	if err := l.step(); err != nil {
 		return err
 	}
@@ -153,11 +154,11 @@ func (l *life) Finish(v launcher.Verdict) error {
 	return err
 }
 
-func (l *life) Apply(p strategy.Plan, checkpoint, dir string) (launcher.Command, error) {
+func (l *life) Apply(p strategy.Plan, checkpoint, dir string) (model.Command, error) {
 	if checkpoint != "" && checkpoint != l.run.checkpoint {
 		l.t.Errorf("attempt %d starts from %q, and %q is there", l.run.started, checkpoint, l.run.checkpoint)
 	}
-	return launcher.Command{Argv: []string{"train.py"}, Files: map[string][]byte{filepath.Join(dir, "copy.json"): []byte(p.String())}}, nil
+	return model.Command{Argv: []string{"train.py"}, Files: map[string][]byte{filepath.Join(dir, "copy.json"): []byte(p.String())}}, nil
 }
 
 func (l *life) Notice() *strategy.Notice                              { return nil }

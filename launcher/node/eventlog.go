@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -121,7 +122,7 @@ func (l *EventLog) Prepare(n int) (string, error) {
 }
 
 // Write puts an attempt's plan and files into its folder.
-func (l *EventLog) Write(dir string, plan strategy.Plan, c launcher.Command) error {
+func (l *EventLog) Write(dir string, plan strategy.Plan, c model.Command) error {
 	l.mu.Lock() // it may have something to say
 	defer l.mu.Unlock()
 	return l.refused(l.store.Write(dir, plan, c))

@@ -16,6 +16,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -45,12 +46,12 @@ func (k *kept) Prepare(int) (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-func (k *kept) Write(string, strategy.Plan, launcher.Command) error { return nil }
-func (k *kept) Finish(launcher.Verdict) error                       { return nil }
-func (k *kept) Draft(launcher.Verdict) error                        { return nil }
-func (k *kept) Dir() string                                         { return k.dir }
-func (k *kept) Close() error                                        { return nil }
-func (k *kept) Check() error                                        { return nil }
+func (k *kept) Write(string, strategy.Plan, model.Command) error { return nil }
+func (k *kept) Finish(launcher.Verdict) error                    { return nil }
+func (k *kept) Draft(launcher.Verdict) error                     { return nil }
+func (k *kept) Dir() string                                      { return k.dir }
+func (k *kept) Close() error                                     { return nil }
+func (k *kept) Check() error                                     { return nil }
 
 func (k *kept) notices() []string {
 	k.mu.Lock()
@@ -100,7 +101,7 @@ func newFixture(t *testing.T, script string) *fixture {
 
 // launch is one of ./train.sh on this node alone.
 func (f *fixture) launch(n int, dir string) launcher.Launch {
-	return launcher.Launch{N: n, Dir: dir, Command: launcher.Command{Argv: []string{"./train.sh"}}, Meeting: launcher.Meeting{Nodes: 1, World: f.opts.Ranks, Addr: "127.0.0.1", Port: 29500}}
+	return launcher.Launch{N: n, Dir: dir, Command: model.Command{Argv: []string{"./train.sh"}}, Meeting: launcher.Meeting{Nodes: 1, World: f.opts.Ranks, Addr: "127.0.0.1", Port: 29500}}
 }
 
 // start starts attempt 0 in a folder of its own.

@@ -471,7 +471,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 // prepare has all nodes do what comes before their ranks' start.
 func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.Fact, error) {
 	order := gang.Prepare{
-		Attempt: launch.N, Plan: launch.Plan, Checkpoint: launch.Checkpoint, Digest: launch.Command.Digest(launch.Dir),
+		Attempt: launch.N, Plan: launch.Plan, Checkpoint: launch.Checkpoint, Digest: launcher.Digest(launch.Command, launch.Dir),
 		Confirm: launch.Confirm, Closely: launch.Closely, Addr: launch.Meeting.Addr, Port: launch.Meeting.Port,
 	}
 	if l.opts.Reach && l.several() {

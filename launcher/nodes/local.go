@@ -13,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -38,7 +39,7 @@ type local struct {
 	cancel context.CancelCauseFunc
 
 	// What prepare leaves for run.
-	command launcher.Command
+	command model.Command
 	dir     string
 
 	mu      sync.Mutex
@@ -118,7 +119,7 @@ func (l *local) ready() ([]strategy.Fact, error) {
 	if err != nil {
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}
-	if command.Digest(dir) != l.order.Digest {
+	if launcher.Digest(command, dir) != l.order.Digest {
 		return nil, errext.WithCode(errext.Errorf("the job's files and packages have to be the same on all nodes",
 			"it would start another command for the same plan than node 0"), strategy.CodeUsage)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -169,8 +170,8 @@ const perNode = 2
 
 type recipe struct{}
 
-func (recipe) Apply(p strategy.Plan, checkpoint, dir string) (launcher.Command, error) {
-	return launcher.Command{Argv: []string{"train.py", dir, string(p[strategy.MicroBatchSize])}}, nil
+func (recipe) Apply(p strategy.Plan, checkpoint, dir string) (model.Command, error) {
+	return model.Command{Argv: []string{"train.py", dir, string(p[strategy.MicroBatchSize])}}, nil
 }
 
 type inventory struct{ has strategy.Inventory }
@@ -200,9 +201,9 @@ func (s *store) Append(e launcher.Event) error {
 func (s *store) Prepare(n int) (string, error) {
 	return fmt.Sprintf("%s/%d", s.dir, n), s.prepare
 }
-func (s *store) Write(string, strategy.Plan, launcher.Command) error { return s.write }
-func (s *store) Draft(launcher.Verdict) error                        { return nil }
-func (s *store) Finish(v launcher.Verdict) error                     { return s.Append(launcher.Finished{Verdict: v}) }
+func (s *store) Write(string, strategy.Plan, model.Command) error { return s.write }
+func (s *store) Draft(launcher.Verdict) error                     { return nil }
+func (s *store) Finish(v launcher.Verdict) error                  { return s.Append(launcher.Finished{Verdict: v}) }
 
 // A launchOf three nodes, each with ranks that do what a function says.
 type threeNodes struct {
@@ -569,8 +570,8 @@ func TestWhereOneNodeCannotStartNoneDoes(t *testing.T) {
 
 type other struct{}
 
-func (other) Apply(strategy.Plan, string, string) (launcher.Command, error) {
-	return launcher.Command{Argv: []string{"another.py"}}, nil
+func (other) Apply(strategy.Plan, string, string) (model.Command, error) {
+	return model.Command{Argv: []string{"another.py"}}, nil
 }
 
 // A node of another job, version, size or configuration is told why it has no place here.

@@ -27,18 +27,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/model"
 )
-
-// Settings are whom to tell, and of what: the [notify] of a job.
-type Settings struct {
-	URL     string
-	Command []string
-	Style   string
-	Secret  string
-	On      []string
-	Timeout time.Duration // of each try
-	Missing string        // why nobody can be told at present
-}
 
 const (
 	// endPatience is how long the end of a run waits in all, and cutPatience how much of that
@@ -92,7 +82,7 @@ type sender interface {
 
 // Tell gives the notifier of a run, and show with the notifier behind it: what is told has
 // been journaled, and shown, before.
-func Tell(s Settings, r Run, show func(launcher.Event)) (*Notifier, func(launcher.Event)) {
+func Tell(s model.Notify, r Run, show func(launcher.Event)) (*Notifier, func(launcher.Event)) {
 	if len(s.On) == 0 || s.URL == "" && s.Command == nil && s.Missing == "" {
 		return nil, show
 	}
@@ -108,7 +98,7 @@ func Tell(s Settings, r Run, show func(launcher.Event)) (*Notifier, func(launche
 }
 
 // senderOf is who delivers, nil where nobody can at present.
-func senderOf(s Settings, r Run) sender {
+func senderOf(s model.Notify, r Run) sender {
 	switch {
 	case s.Missing != "":
 		return nil

@@ -23,6 +23,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -89,7 +90,7 @@ func begin(t *testing.T, ctx context.Context, dir, name string, p *post, on ...s
 	run := filepath.Join(dir, ".gpurun", "gpt", name)
 	r := Run{Dir: run, Workdir: dir, Version: "v9", Mask: mask.New([]string{"--api-key", "verysecretvalue1"}, nil), Page: console.NewPage(&s.page, nil)}
 	var show func(launcher.Event)
-	s.Notifier, show = Tell(Settings{URL: "https://example.org/x", Style: "json", On: on, Timeout: time.Second}, r, func(launcher.Event) {})
+	s.Notifier, show = Tell(model.Notify{URL: "https://example.org/x", Style: "json", On: on, Timeout: time.Second}, r, func(launcher.Event) {})
 	if s.Notifier != nil {
 		s.sender = p
 	}
@@ -233,7 +234,7 @@ func TestWhatIsTold(t *testing.T) {
 			t.Errorf("%s: told %q, want %q", name, got, test.want)
 		}
 	}
-	if n, _ := Tell(Settings{URL: "https://example.org", On: []string{}}, Run{}, nil); n != nil {
+	if n, _ := Tell(model.Notify{URL: "https://example.org", On: []string{}}, Run{}, nil); n != nil {
 		t.Error("nobody is to be told of nothing")
 	}
 }
@@ -495,7 +496,7 @@ func TestWithoutAnOutbox(t *testing.T) {
 	p := &post{}
 	s := begin(t, t.Context(), dir, "night", p)
 	s.end()
-	s.Notifier, _ = Tell(Settings{URL: "https://example.org", On: []string{Failed}}, Run{Dir: s.run.Dir, Workdir: filepath.Join(dir, "file"), Page: s.run.Page}, nil)
+	s.Notifier, _ = Tell(model.Notify{URL: "https://example.org", On: []string{Failed}}, Run{Dir: s.run.Dir, Workdir: filepath.Join(dir, "file"), Page: s.run.Page}, nil)
 	s.sender = p
 	s.end = s.Begin(t.Context(), func(text string) { s.notes = append(s.notes, text) })
 	for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {

@@ -22,6 +22,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/gpurun/gpurun/launcher/terminal"
+	"github.com/gpurun/gpurun/model"
 )
 
 const (
@@ -54,7 +55,7 @@ type webhook struct {
 	last error
 }
 
-func newWebhook(s Settings, version string) *webhook {
+func newWebhook(s model.Notify, version string) *webhook {
 	h := &webhook{url: s.URL, host: "its URL", style: s.Style, secret: s.Secret, agent: "gpurun/" + version}
 	if u, err := url.Parse(s.URL); err == nil {
 		h.host, h.secrets = u.Host, hiddenOf(u)

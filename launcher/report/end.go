@@ -10,6 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/runstate"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -18,7 +19,7 @@ type End struct {
 	Dir, Version string
 	Mask         *mask.Masker // knows the job's secrets
 	// Propose gives the words that start a plan, for what to do next.
-	Propose func(plan strategy.Plan, n int) (console.Proposal, error)
+	Propose func(plan strategy.Plan, n int) (model.Proposal, error)
 	// Typed is how gpurun was started, for the same.
 	Typed []string
 	// Told gets the report's path, Page the warning where there is none.

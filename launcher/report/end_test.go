@@ -11,6 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -26,7 +27,7 @@ func TestAtEnd(t *testing.T) {
 		shown = append(shown, strings.ToLower(errorOr(err, "there")))
 	}, End{
 		Dir: dir, Version: "v9", Mask: mask.New(words, nil), Told: func(path string) { told = append(told, path) }, Page: console.NewPage(&warned, nil),
-		Propose: func(strategy.Plan, int) (console.Proposal, error) { return console.Proposal{Words: words}, nil },
+		Propose: func(strategy.Plan, int) (model.Proposal, error) { return model.Proposal{Words: words}, nil },
 	})
 	show(launcher.Noticed{Text: "x"})
 	show(launcher.Finished{})
@@ -57,7 +58,7 @@ func errorOr(err error, word string) string {
 
 // A report that cannot be written is one warning; the run's end is shown all the same.
 func TestAtEndWithoutAReport(t *testing.T) {
-	broken := func(strategy.Plan, int) (console.Proposal, error) { panic("no words") }
+	broken := func(strategy.Plan, int) (model.Proposal, error) { panic("no words") }
 	for name, e := range map[string]End{
 		"no run directory": {Dir: filepath.Join(t.TempDir(), "gone")},
 		"a bug":            {Dir: copied(t, "lightning"), Propose: broken},

@@ -49,7 +49,7 @@ func hostile(t *testing.T, text string, attempts int) string {
 	summaries := []launcher.AttemptSummary{}
 	for k := range attempts {
 		events = append(events, launcher.Noticed{Text: n},
-			launcher.Started{N: k, Plan: plan, Checkpoint: n, At: day, Command: launcher.Command{Argv: []string{n, "--hub-token", secret}}, Expected: &memory.Prediction{Mean: 3, Bound: 4}},
+			launcher.Started{N: k, Plan: plan, Checkpoint: n, At: day, Command: model.Command{Argv: []string{n, "--hub-token", secret}}, Expected: &memory.Prediction{Mean: 3, Bound: 4}},
 			launcher.Ended{Evidence: strategy.Evidence{Attempt: k, Plan: plan, Started: day, Ended: day.Add(time.Minute), Ranks: 1, Facts: facts}},
 			launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true, Rank: 0, Device: n, Error: n, Because: []int{0, 1, -4, 99}, Advice: n},
 				Decision: strategy.Decision{Relaunch: k < attempts-1, Rule: n, Reason: n, Caveat: n, Unpredicted: n, Next: next, Outcome: strategy.Failed, Outvoted: outvoted, Rungs: []strategy.Rung{strategy.Rung(n)},

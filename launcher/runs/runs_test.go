@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -58,7 +59,7 @@ func finished(o strategy.Outcome, code int) launcher.Finished {
 
 // Several scripts of one name are told apart by their folders, and by nothing where one is.
 func TestScriptsOfOneName(t *testing.T) {
-	of := func(argv ...string) launcher.Started { return launcher.Started{Command: launcher.Command{Argv: argv}} }
+	of := func(argv ...string) launcher.Started { return launcher.Started{Command: model.Command{Argv: argv}} }
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, ".gpurun", name) }
 	write(t, at("train/3"), began("train", 3), of("python3", "vision/train.py", "--bs", "8"), finished(strategy.Trained, 0))
