@@ -2,10 +2,12 @@ package launcher
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // Describe says a fact in one line.
@@ -37,4 +39,97 @@ func Describe(f strategy.Fact) string {
 		return fmt.Sprintf("%s, process %d: %s", who, f.Stack.PID, f.Stack.Calls(4))
 	}
 	return fmt.Sprintf("%s: %s", who, f.Gap)
+}
+
+// Advice is what a person should do about the way an attempt ended, one sentence;
+// empty where there is nothing to say. ceiling is what limits.device_memory held each
+// rank to, in bytes, 0 for nothing: then that is the memory that was used up, not the
+// machine's.
+func Advice(d strategy.Diagnosis, ev strategy.Evidence, ceiling int64) string {
+	advice := d.Advice
+	if entry, known := cause.Lookup(d.Cause); advice == "" && known {
+		advice = entry.Hint
+	}
+	switch onCPU := d.Cause == cause.HostOOM && ev.Accelerator == "cpu" && !hostKilled(ev); {
+	case d.Growth != nil || d.Cause != cause.CUDAOOM && !onCPU:
+		return advice
+	case ceiling > 0 && d.Requested != nil && *d.Requested > ceiling:
+		return fmt.Sprintf("a single request of %s is more than limits.device_memory = %s: raise it, or look for a wrong shape, a batch or a sequence that is far too long",
+			strategy.GiB(*d.Requested), strategy.GiB(ceiling))
+	case ceiling > 0 && d.Advice != "": // on which ranks it ran out
+		return fmt.Sprintf("%s; limits.device_memory holds each of them to %s", d.Advice, strategy.GiB(ceiling))
+	case ceiling > 0:
+		smaller := "the model or its batch"
+		if d.Phase == cause.Load || d.Phase == cause.Optimizer {
+			smaller = "the model" // no activations are live: the batch is not what fills it
+		}
+		return fmt.Sprintf("limits.device_memory holds each rank to %s: raise it, or make %s smaller", strategy.GiB(ceiling), smaller)
+	case onCPU && d.Advice == "":
+		return "the job trains on the CPU: use a smaller micro batch or activation checkpointing, or ask for more host memory"
+	}
+	return advice
+}
+
+// hostKilled reports whether the kernel ended processes because host memory ran out.
+func hostKilled(ev strategy.Evidence) bool {
+	return slices.ContainsFunc(ev.Facts, func(f strategy.Fact) bool { return f.Kills != nil })
+}
+
+// tracebackLines is how many lines of a traceback are kept, the last ones: what
+// raised stands at the end.
+const tracebackLines = 50
+
+// Traceback is the failing rank's traceback, oldest line first and with the
+// exception last, without the frames of gpurun's own: the one that the diagnosis rests on, else the rank's own word of
+// its end (error.json, the probe's), else the last that it printed. It is nil where
+// no rank is known to have failed, or where the rank printed none.
+func Traceback(e strategy.Evidence, d strategy.Diagnosis) []string {
+	if !d.Fatal || d.Rank < 0 {
+		return nil
+	}
+	var best *cause.Finding
+	for _, i := range slices.Backward(d.Because) { // the strongest is the last to be kept
+		if i >= 0 && i < len(e.Facts) {
+			best = tracedBy(e.Facts[i], d.Rank, best)
+		}
+	}
+	if best != nil {
+		return linesOf(best)
+	}
+	for _, f := range e.Facts {
+		best = tracedBy(f, d.Rank, best)
+	}
+	for _, f := range e.Facts {
+		if f.Source == "error.json" || f.Source == "probe" {
+			best = tracedBy(f, d.Rank, best)
+		}
+	}
+	return linesOf(best)
+}
+
+// tracedBy is what a fact shows of a rank with a traceback, else what is known
+// already.
+func tracedBy(f strategy.Fact, rank int, known *cause.Finding) *cause.Finding {
+	if f.Finding == nil || f.Rank != rank || len(f.Finding.Traceback) == 0 {
+		return known
+	}
+	return f.Finding
+}
+
+// linesOf is a traceback with its exception, whose line may stand apart from it.
+func linesOf(s *cause.Finding) []string {
+	if s == nil {
+		return nil
+	}
+	lines := slices.Clone(s.Traceback)
+	if !sameLine(lines[len(lines)-1], s.Text) {
+		lines = append(lines, s.Text)
+	}
+	return cause.Shown(lines, tracebackLines)
+}
+
+// sameLine reports whether two lines are one, of which either may be shortened.
+func sameLine(a, b string) bool {
+	a, b = strings.TrimSuffix(strings.TrimSpace(a), "…"), strings.TrimSuffix(strings.TrimSpace(b), "…")
+	return a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
 }

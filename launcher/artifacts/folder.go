@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/ranklog"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -63,17 +64,10 @@ type folder struct {
 
 // foldersOf lists the folders that are named by one of the prefixes and a number.
 func foldersOf(dir string, prefixes ...string) []folder {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil // what cannot be read is reported by who reads it
-	}
 	var all []folder
-	for _, e := range entries {
-		for _, p := range prefixes {
-			rest, ok := strings.CutPrefix(e.Name(), p)
-			if n, err := strconv.Atoi(rest); ok && err == nil && n >= 0 && e.IsDir() {
-				all = append(all, folder{n, filepath.Join(dir, e.Name())})
-			}
+	for _, p := range prefixes {
+		for n, path := range ranklog.Numbered(dir, p) {
+			all = append(all, folder{n, path})
 		}
 	}
 	slices.SortFunc(all, func(a, b folder) int { return cmp.Compare(a.number, b.number) })

@@ -1,10 +1,15 @@
 package artifacts
 
 import (
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"os"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/ranklog"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
@@ -62,4 +67,67 @@ func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 	}
 	read.step = scanner.LastStep()
 	return read, nil
+}
+
+// sniffed is how many bytes at the start of a file tell what it is.
+const sniffed = 4 << 10
+
+// packed are the first bytes of formats that hold no text as they are, by
+// name; from each format's own specification.
+var packed = []struct{ magic, name, hint string }{
+	{"\xfd7zXZ\x00", "an xz archive", "unpack it: xz -dc FILE | gpurun diagnose -"},
+	{"\x28\xb5\x2f\xfd", "a zstd archive", "unpack it: zstd -dc FILE | gpurun diagnose -"},
+	{"PK\x03\x04", "a zip archive, such as a checkpoint of PyTorch", "name the file that holds the job's output"},
+	{"\x7fELF", "a program", "name the file that holds the job's output"},
+	{"\xff\xfe", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 FILE | gpurun diagnose -"},
+	{"\xfe\xff", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 FILE | gpurun diagnose -"},
+}
+
+// notText is the error for a file that cannot be a job's output. Of such a file,
+// "the output shows nothing fatal" would be a lie.
+func notText(name, what, hint string) error {
+	return errext.Errorf(hint, "%s is not the output of a job: it is %s", name, what)
+}
+
+// asText unpacks what gzip or bzip2 packed, and refuses what is no text.
+func asText(name string, in io.Reader) (io.Reader, error) {
+	buffered := bufio.NewReaderSize(in, sniffed)
+	start, _ := buffered.Peek(sniffed) // an error is met again by whoever reads on
+	switch {
+	case bytes.HasPrefix(start, []byte("\x1f\x8b")):
+		unpacked, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, fmt.Errorf("unpack the job's output %s: %w", name, err)
+		}
+		return unpacked, nil
+	case bytes.HasPrefix(start, []byte("BZh")):
+		return bzip2.NewReader(buffered), nil
+	}
+	for _, p := range packed {
+		if bytes.HasPrefix(start, []byte(p.magic)) {
+			return nil, notText(name, p.name, p.hint)
+		}
+	}
+	if isBinary(start) {
+		return nil, notText(name, "binary", "name the file that holds the job's output")
+	}
+	return buffered, nil
+}
+
+// isBinary reports whether more than a few bytes are control characters that no
+// terminal is sent. NUL does not count: a machine's crash and a log's rotation
+// leave holes of them.
+func isBinary(start []byte) bool {
+	odd, all := 0, 0
+	for _, c := range start {
+		switch {
+		case c == 0:
+			continue
+		case c < ' ' && (c < '\a' || c > '\r') && c != '\x1b' && c != '\x0f' && c != '\x0e':
+			odd++
+		}
+		all++
+	}
+	const few = 30 // in a thousand; random bytes have some 80
+	return odd > 4 && odd*1000 > few*all
 }

@@ -2,12 +2,19 @@ package journal
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/private"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // home is the folder of all runs in a working directory.
@@ -78,3 +85,91 @@ func ignore(folder string) {
 	_, _ = f.WriteString("*\n")
 	_ = f.Close()
 }
+
+// maxJournal bounds what is read as a journal, in bytes; one of a thousand attempts
+// has a tenth of it.
+const maxJournal = 256 << 20
+
+// empty are the names in a folder that is as good as empty: what a gpurun leaves that
+// ended before it wrote a journal, and what file systems put there.
+var empty = []string{lockFile, "lost+found", ".snapshot"}
+
+// refuseForeign refuses a folder that is neither empty nor a run directory: its files
+// are somebody else's.
+func refuseForeign(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, File)); err == nil {
+		return nil
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("look into the run directory: %w", err)
+	}
+	defer folder.Close()
+	for {
+		names, err := folder.Readdirnames(64)
+		for _, name := range names {
+			if !slices.Contains(empty, name) {
+				return errext.WithCode(errext.Errorf("name a folder that is empty or does not exist, or the run directory of an earlier start",
+					"the folder %s is no run directory, and not empty: it has %q", dir, name), strategy.CodeUsage)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("look into the run directory: %w", err)
+		}
+	}
+}
+
+// errTooLarge is the error for a journal that is none.
+var errTooLarge = errors.New("it is too large for a journal")
+
+// readRegular reads a regular file up to the size that it has now: neither a pipe nor
+// a device, and nothing without an end.
+func readRegular(path string) ([]byte, error) {
+	f, err := private.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxJournal {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: %s", errTooLarge, strategy.GiB(info.Size()))}
+	}
+	text := make([]byte, info.Size())
+	n, err := io.ReadFull(f, text)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = nil // it became shorter
+	}
+	return text[:n], err
+}
+
+// Check reports that the run directory has gone, or that another has taken its place:
+// nobody would find what is still written to it. The error has an exit code and a hint.
+func (j *Journal) Check() error {
+	path := filepath.Join(j.dir, File)
+	own, err := j.file.Stat()
+	if err != nil {
+		return fmt.Errorf("look at the journal: %w", err)
+	}
+	there, err := os.Stat(path)
+	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ESTALE)
+	if gone || err == nil && !os.SameFile(own, there) {
+		return launcher.RunDirError(j.dir, &fs.PathError{Op: "look for", Path: path, Err: errGone})
+	}
+	return nil
+}
+
+// errGone is the error for a run directory that is not there any more.
+var errGone = gone{}
+
+type gone struct{}
+
+func (gone) Error() string { return "the run directory has disappeared" }
+
+// Is makes it one of the errors for files that do not exist.
+func (gone) Is(target error) bool { return target == fs.ErrNotExist }

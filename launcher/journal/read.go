@@ -5,10 +5,117 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/private"
 )
+
+// How much of a journal an outline rests on, in bytes: how it begins, and how it goes on
+// last. Most journals are shorter than that.
+const (
+	outlineHead = 256 << 10
+	outlineTail = 2 << 20
+	maxVerdict  = 16 << 20
+)
+
+// outlined are the kinds of event that an outline has; those between them are long.
+var outlined = []string{"began", "started", "exited", "decided", "finished"}
+
+// Outline reads how a run's journal begins and how it ends, at a cost that does not grow
+// with the run: who began it, the attempts that were started, and what was decided. Of a
+// long journal those in the middle are missing. It tells when the journal was last
+// written to. The error is *Unreadable for a line that cannot be read.
+func Outline(dir string) (events []launcher.Event, written time.Time, err error) {
+	path := filepath.Join(dir, File)
+	f, err := private.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read the journal: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read the journal: %w", err)
+	}
+	head, tail := io.NewSectionReader(f, 0, info.Size()), io.NewSectionReader(f, 0, 0)
+	if info.Size() > outlineHead+outlineTail {
+		head = io.NewSectionReader(f, 0, outlineHead)
+		tail = io.NewSectionReader(f, info.Size()-outlineTail, outlineTail)
+	}
+	for _, part := range []*io.SectionReader{head, tail} {
+		text, err := io.ReadAll(part)
+		if err != nil {
+			return nil, info.ModTime(), fmt.Errorf("read the journal: %w", err)
+		}
+		if part == tail {
+			_, text, _ = bytes.Cut(text, []byte("\n")) // it begins within a line
+		}
+		more, err := outlineOf(text)
+		if err != nil {
+			return events, info.ModTime(), fmt.Errorf("%s: %w", path, err)
+		}
+		events = append(events, more...)
+	}
+	return events, info.ModTime(), nil
+}
+
+// Walk visits the events of a journal that an outline has, all of them, with the time at
+// which each was written, until visit reports that it has enough.
+func Walk(dir string, visit func(e launcher.Event, at time.Time) (more bool)) error {
+	text, err := readRegular(filepath.Join(dir, File))
+	if err != nil {
+		return fmt.Errorf("read the journal: %w", err)
+	}
+	return walk(text, visit)
+}
+
+// outlineOf decodes the whole lines of a text that an outline has.
+func outlineOf(text []byte) (events []launcher.Event, err error) {
+	err = walk(text, func(e launcher.Event, _ time.Time) bool {
+		events = append(events, e)
+		return true
+	})
+	return events, err
+}
+
+func walk(text []byte, visit func(e launcher.Event, at time.Time) (more bool)) error {
+	for line := range bytes.Lines(text) {
+		if !bytes.HasSuffix(line, []byte("\n")) || bytes.IndexByte(line, 0) >= 0 {
+			return nil // torn, or cut where the part ends
+		}
+		if !bytes.HasPrefix(line, opening) {
+			return errors.New("it is no event of a run")
+		}
+		if !slices.ContainsFunc(outlined, func(kind string) bool {
+			return bytes.Contains(line[:min(len(line), 64)], []byte(`"kind":"`+kind+`"`))
+		}) {
+			continue
+		}
+		e, at, err := launcher.Decode(line)
+		if err != nil {
+			return err
+		}
+		if !visit(e, at) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// ReadVerdict reads a run's verdict.json, which holds how the run ends if its gpurun does
+// not come to write more. It tells when it was written. The error is fs.ErrNotExist where
+// there is none.
+func ReadVerdict(dir string) (v launcher.Verdict, written time.Time, err error) {
+	if written, err = private.ReadJSON(filepath.Join(dir, verdictFile), maxVerdict, &v); err != nil {
+		return v, written, fmt.Errorf("read the verdict: %w", err)
+	}
+	return v, written, nil
+}
 
 // Unreadable is a line of a journal that this gpurun cannot read: it was written
 // by a newer one, or changed since. The run directory is left as it is.

@@ -66,3 +66,52 @@ func (r *Record) Samples(attempt int, samples []model.Sample) error {
 	}
 	return nil
 }
+
+// HintsFile keeps what the summary told people to do next: the job's own words for the plan
+// that trained are known while the run's gpurun is there, and not afterwards.
+const HintsFile = "hints.json"
+
+// largestHints bounds what is read of it, in bytes.
+const largestHints = 64 << 10
+
+// KeepHints writes the hints of a run that ends into its directory.
+func KeepHints(dir string, hints []string) error {
+	text, err := json.Marshal(hints)
+	if err != nil {
+		return err
+	}
+	return private.WriteCopy(filepath.Join(dir, HintsFile), append(text, '\n'), private.Mode)
+}
+
+// ReadHints reads them; false where there are none.
+func ReadHints(dir string) (hints []string, ok bool) {
+	_, err := private.ReadJSON(filepath.Join(dir, HintsFile), largestHints, &hints)
+	return hints, err == nil
+}
+
+// startFile says how the run was started last. It has the words as they were typed,
+// secrets and all, as command.json has those of an attempt.
+const startFile = "run.json"
+
+// maxStart bounds what is read as one, in bytes: a command line has at most 2 MiB.
+const maxStart = 4 << 20
+
+// A Start is how a run is started.
+type Start struct {
+	Args []string `json:"args"`    // gpurun's, without its own name
+	Dir  string   `json:"workdir"` // where it was typed
+}
+
+// KeepStart writes down how the run is started, for who wants to start it again.
+func (j *Journal) KeepStart(s Start) error {
+	return writeJSON(private.WriteFile, filepath.Join(j.dir, startFile), s)
+}
+
+// ReadStart says how a run was started last. The error is fs.ErrNotExist where that was
+// with a gpurun that did not keep it.
+func ReadStart(dir string) (s Start, err error) {
+	if _, err := private.ReadJSON(filepath.Join(dir, startFile), maxStart, &s); err != nil {
+		return s, fmt.Errorf("read how the run was started: %w", err)
+	}
+	return s, nil
+}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -39,7 +38,7 @@ type Run struct {
 func Read(dir string) (Run, error) {
 	r := Run{Dir: dir}
 	s := lenient{Status: &r.Status}
-	if err := readJSON(filepath.Join(dir, journal.StatusFile), &s); err != nil {
+	if _, err := private.ReadJSON(filepath.Join(dir, journal.StatusFile), largestStatus, &s); err != nil {
 		return r, fmt.Errorf("read the status: %w", err)
 	}
 	r.Seconds = strategy.Seconds(max(s.Seconds, 0))
@@ -89,15 +88,6 @@ func (r Run) alive() bool {
 	}
 	host, err := os.Hostname()
 	return (err != nil || host != r.Host) && r.Age(time.Now()) < linePause
-}
-
-func readJSON(path string, into any) error {
-	f, err := private.OpenFile(path, os.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return json.NewDecoder(io.LimitReader(f, largestStatus)).Decode(into)
 }
 
 // Find gives the runs that a word means, the newest first: a run's directory or name, or a

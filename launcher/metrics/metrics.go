@@ -1,10 +1,8 @@
 // Package metrics tells Prometheus of a run while it goes on: in a file for node_exporter's
 // textfile collector, and over HTTP.
 //
-//	metrics.go   what is seen of the run, and when it is told
+//	metrics.go   what is seen of the run, and the file
 //	families.go  the metrics, and their values
-//	labels.go    texts that may be values of labels
-//	textfile.go  the file
 //	listen.go    the server
 //
 // Nothing of the run waits for any of it: a disk that is full and a scraper that is slow
@@ -12,16 +10,22 @@
 package metrics
 
 import (
+	"bytes"
+	"fmt"
+	"io/fs"
 	"path/filepath"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/launcher/runstate"
+	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/model"
 )
 
@@ -131,4 +135,63 @@ func (m *Metrics) Close() {
 	case <-written:
 	case <-timer.C: // the disk hangs, and so may the process's end without it
 	}
+}
+
+const (
+	// textPause is how often the file is written: its age tells that gpurun is there.
+	textPause = 5 * time.Second
+	// textMode lets node_exporter read it, which is another user.
+	textMode fs.FileMode = 0o644
+)
+
+// write writes the file after each event and every textPause, until Close and once more. A
+// file that cannot be written is one warning, however often that is tried again.
+func (m *Metrics) write() {
+	tick := time.NewTicker(textPause)
+	defer tick.Stop()
+	warned := false
+	for running := true; running; {
+		select {
+		case <-m.wake:
+		case <-tick.C:
+		case <-m.over:
+			running = false
+		}
+		if err := m.writeFile(); err != nil && !warned {
+			warned = true
+			m.note(fmt.Sprintf("warning: the metrics are not written, and tried again: %v", err))
+		}
+	}
+}
+
+// writeFile replaces the file, never what a link in its place leads to.
+func (m *Metrics) writeFile() error {
+	gathered, err := m.registry.Gather()
+	if err != nil {
+		return fmt.Errorf("gather the metrics: %w", err)
+	}
+	var text bytes.Buffer
+	for _, f := range gathered {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			return fmt.Errorf("encode %s: %w", f.GetName(), err)
+		}
+	}
+	return private.WriteCopy(m.options.TextFile, text.Bytes(), textMode)
+}
+
+// longestLabel bounds the value of a label, in bytes.
+const longestLabel = 128
+
+// label is a text as the value of a label: short, of visible characters, and without the
+// job's secrets.
+func (m *Metrics) label(text string) string {
+	text = terminal.Line(m.mask.Text(text))
+	if len(text) <= longestLabel {
+		return text
+	}
+	cut := longestLabel - len("…")
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
 }

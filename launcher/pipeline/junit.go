@@ -74,7 +74,7 @@ func (p *Pipeline) write(run outcome) error {
 	if err != nil {
 		return fmt.Errorf("encode the report: %w", err)
 	}
-	return inTime(func() error {
+	return private.InTime(func() error {
 		if info, err := os.Lstat(p.opts.JUnit); err == nil && !info.Mode().IsRegular() {
 			return errors.New("it is not a regular file")
 		}

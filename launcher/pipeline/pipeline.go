@@ -122,24 +122,7 @@ func (p *Pipeline) End(err error) {
 	if p.github != nil {
 		p.github.annotate(&p.course, end)
 		text := markdown(&p.course, end)
-		p.warn("GITHUB_STEP_SUMMARY", inTime(func() error { return p.github.summarize(text) }))
-	}
-}
-
-// patience is how long gpurun waits for a file that it writes here: a disk may hang.
-const patience = 15 * time.Second
-
-// inTime writes a file, or gives up to wait for it.
-func inTime(write func() error) error {
-	written := make(chan error, 1)
-	go func() { written <- write() }()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case err := <-written:
-		return err
-	case <-timer.C:
-		return fmt.Errorf("it took longer than %s", patience)
+		p.warn("GITHUB_STEP_SUMMARY", private.InTime(func() error { return p.github.summarize(text) }))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -323,11 +324,11 @@ func TestAWriteThatHangsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := make(chan struct{})
 		defer close(back)
-		if err := inTime(func() error { <-back; return nil }); err == nil || !strings.Contains(err.Error(), "longer than 15s") {
+		if err := private.InTime(func() error { <-back; return nil }); err == nil || !strings.Contains(err.Error(), "longer than 15s") {
 			t.Error(err)
 		}
 	})
-	if err := inTime(func() error { return os.ErrNotExist }); !errors.Is(err, os.ErrNotExist) {
+	if err := private.InTime(func() error { return os.ErrNotExist }); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }

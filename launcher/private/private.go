@@ -9,6 +9,7 @@
 package private
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -107,6 +109,44 @@ func ReadHead(path string, most int64) ([]byte, error) {
 	}
 	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// ReadJSON decodes a file as OpenFile opens it, up to so many bytes, and gives the time when
+// it was written.
+func ReadJSON(path string, most int64, into any) (written time.Time, err error) {
+	f, err := OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := json.NewDecoder(io.LimitReader(f, most)).Decode(into); err != nil {
+		return time.Time{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return info.ModTime(), nil
+}
+
+// patience bounds the wait for a disk that may hang.
+const patience = 15 * time.Second
+
+// ErrSlow is the error for what took too long to write.
+var ErrSlow = fmt.Errorf("it took longer than %s", patience)
+
+// InTime writes something, or gives up waiting for it.
+func InTime(write func() error) error {
+	written := make(chan error, 1)
+	go func() { written <- write() }()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-written:
+		return err
+	case <-timer.C:
+		return ErrSlow
+	}
 }
 
 // WriteFile writes a file that is there as a whole or not at all: a temporary file

@@ -16,10 +16,10 @@ const mostFolders = 1 << 16
 // Folders are the folders of an attempt's ranks, by rank, as far as they are seen here:
 // rank<k> of node 0, and node-<n>/rank<k> of each other node.
 func Folders(attempt string) map[int]string {
-	all := numbered(attempt, "rank")
-	nodes := numbered(attempt, "node-")
+	all := Numbered(attempt, "rank")
+	nodes := Numbered(attempt, "node-")
 	for _, n := range slices.Sorted(maps.Keys(nodes)) {
-		for rank, path := range numbered(nodes[n], "rank") {
+		for rank, path := range Numbered(nodes[n], "rank") {
 			if all[rank] == "" && len(all) < mostFolders {
 				all[rank] = path
 			}
@@ -33,21 +33,21 @@ func Folders(attempt string) map[int]string {
 func FolderOf(attempt string, rank int) string {
 	own := fmt.Sprintf("rank%d", rank)
 	path := filepath.Join(attempt, own)
-	if isFolder(path) {
+	if IsFolder(path) {
 		return path
 	}
-	nodes := numbered(attempt, "node-")
+	nodes := Numbered(attempt, "node-")
 	for _, n := range slices.Sorted(maps.Keys(nodes)) {
-		if other := filepath.Join(nodes[n], own); isFolder(other) {
+		if other := filepath.Join(nodes[n], own); IsFolder(other) {
 			return other
 		}
 	}
 	return path
 }
 
-// numbered are the folders in dir that a prefix and a number name, links left out; of one
+// Numbered are the folders in dir that a prefix and a number name, links left out; of one
 // that cannot be read there are none.
-func numbered(dir, prefix string) map[int]string {
+func Numbered(dir, prefix string) map[int]string {
 	all := map[int]string{}
 	f, err := os.Open(dir)
 	if err != nil {
@@ -64,8 +64,8 @@ func numbered(dir, prefix string) map[int]string {
 	return all
 }
 
-// isFolder reports whether a path is that of a folder, and no link that a job put there.
-func isFolder(path string) bool {
+// IsFolder reports whether a path is that of a folder, and no link that a job put there.
+func IsFolder(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.IsDir()
 }

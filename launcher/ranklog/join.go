@@ -110,7 +110,7 @@ func dropJoined(path string) error {
 // on file systems where that has a name. No gpurun may be at work in it; that of a node which
 // an earlier start has left behind, and that joins a log now, leaves it in parts.
 func Sweep(run string) {
-	for _, attempt := range numbered(run, "attempt-") {
+	for _, attempt := range Numbered(run, "attempt-") {
 		for _, rank := range Folders(attempt) {
 			sweepRank(rank)
 		}

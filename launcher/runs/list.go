@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/gpurun/gpurun/launcher/journal"
 )
@@ -157,3 +158,82 @@ started again), cut off (its gpurun was killed: gpurun resume goes on with it) o
 attempt runs with other than attempt 0 did. SIZE is what the run directory takes of the disk.
 With --json: [{"path", "job", "run", "script", "began", "since", "ended", "outcome", "code", "reason", "attempts", "changed",
 "plan", "host", "pid", "locked", "bytes", "at_least", "broken"}]; what is not known is absent.`
+
+const (
+	// deepest is how many folders down the working directories of jobs are looked for.
+	deepest = 3
+	// widest is how many folders are looked at for that.
+	widest = 2000
+)
+
+// farBelow are the paths of the runs of the jobs whose working directories are below dir,
+// the nearest first, as far as a look costs little.
+func farBelow(dir string) (paths []string) {
+	level, seen := []string{dir}, 0
+	for range deepest {
+		var next []string
+		for _, folder := range level {
+			inner, _ := folders(folder) // one that cannot be read has no runs for us
+			for _, path := range inner {
+				if seen++; seen > widest || len(paths) >= most {
+					return paths
+				}
+				if hasHome(path) {
+					found, _ := directories(path)
+					paths = append(paths, found...)
+				}
+				if filepath.Base(path)[0] != '.' {
+					next = append(next, path)
+				}
+			}
+		}
+		level = next
+	}
+	return paths
+}
+
+// What is looked at of a run directory at most: a job may have filled it.
+const (
+	sizedEntries = 100_000
+	sizedDepth   = 32
+)
+
+// Measure finds out what the run directory takes of the disk, without following links.
+func (r *Run) Measure() {
+	left := sizedEntries
+	r.Bytes, r.AtLeast = sizeOf(r.Path, &left, sizedDepth)
+}
+
+// sizeOf is what a folder's files take of the disk, in bytes; cut says that not all were
+// looked at.
+func sizeOf(dir string, left *int, depth int) (bytes int64, cut bool) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return 0, true
+	}
+	defer f.Close()
+	for depth > 0 && *left > 0 {
+		entries, err := f.ReadDir(min(*left, 256))
+		for _, e := range entries {
+			*left--
+			if e.IsDir() {
+				n, c := sizeOf(filepath.Join(dir, e.Name()), left, depth-1)
+				bytes, cut = bytes+n, cut || c
+			} else if info, err := e.Info(); err == nil {
+				bytes += onDisk(info)
+			}
+		}
+		if err != nil {
+			return bytes, cut
+		}
+	}
+	return bytes, true
+}
+
+// onDisk is what a file takes: one with holes, or in sparse logs, less than its size.
+func onDisk(info os.FileInfo) int64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Blocks * 512
+	}
+	return info.Size()
+}

@@ -6,11 +6,13 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
@@ -39,7 +41,7 @@ type Logs struct {
 
 // Logs finds the logs of a rank in an attempt, each a number or Any. An error has a hint.
 func (r Run) Logs(attempt, rank int) (Logs, error) {
-	attempts := numbered(r.Path, "attempt-")
+	attempts := slices.Sorted(maps.Keys(ranklog.Numbered(r.Path, "attempt-")))
 	if len(attempts) == 0 {
 		return Logs{}, errext.Errorf("gpurun runs says how it stands", "the run %s has started nothing yet", r.short())
 	}
@@ -82,20 +84,6 @@ func (r Run) failedRank(attempt int) int {
 	return 0
 }
 
-// numbered are the numbers of the folders in dir that a prefix and a number name, in order.
-func numbered(dir, prefix string) []int {
-	paths, _ := folders(dir) // of one that cannot be read there are none
-	var all []int
-	for _, path := range paths {
-		rest, ok := strings.CutPrefix(filepath.Base(path), prefix)
-		if n, err := strconv.Atoi(rest); ok && err == nil && n >= 0 && strconv.Itoa(n) == rest {
-			all = append(all, n)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
 // spans says numbers in order: "0 to 7", "0, 2 to 4".
 func spans(numbers []int) string {
 	var words []string
@@ -126,7 +114,7 @@ type tailing struct {
 func (t *tailing) copy(to Sink) error {
 	for i, w := range []io.Writer{to.Stdout, to.Stderr} {
 		path := []string{t.logs.Stdout, t.logs.Stderr}[i]
-		if w == nil || !isFolder(filepath.Dir(path)) {
+		if w == nil || !ranklog.IsFolder(filepath.Dir(path)) {
 			continue
 		}
 		if t.readers[i] == nil {
@@ -154,8 +142,95 @@ func (t *tailing) close() {
 	}
 }
 
-// isFolder reports whether a path is that of a folder, and no link that a job put there.
-func isFolder(path string) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.IsDir()
+// lookAgain is how soon a follower looks by itself: a gpurun that is killed writes
+// nothing, and some network file systems tell of nothing.
+const lookAgain = time.Second
+
+// A Follower shows a rank's logs while they are written.
+type Follower struct {
+	Run Run
+	// Attempt and Rank are numbers, or Any: then it goes on with each attempt that follows.
+	Attempt, Rank int
+	To            Sink
+	// Begins is called before the logs of an attempt are shown; nil: nobody wants to know.
+	Begins func(Logs)
+}
+
+// Follow shows what is there and what comes, until the run ends, or the attempt where one
+// was named. An error has a hint where the run has no such logs.
+func (f Follower) Follow() error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("follow the logs: %w", err)
+	}
+	defer watcher.Close()
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
+	var open tailing
+	defer func() { open.close() }()
+	for {
+		over, err := f.look(&open)
+		if over || err != nil {
+			return err
+		}
+		f.watch(watcher, open.logs)
+		for looking := false; !looking; {
+			select {
+			case e := <-watcher.Events:
+				if looking = filepath.Dir(e.Name) != filepath.Dir(open.logs.Stdout); looking {
+					break
+				}
+				if err := open.copy(f.To); err != nil {
+					return err
+				}
+			case <-watcher.Errors: // too many events at once
+				looking = true
+			case <-look.C:
+				looking = true
+			}
+		}
+	}
+}
+
+// look shows what there is, and goes on with the next attempt where there is one. How the
+// run stands is asked first: what was written until then is shown before it is over.
+func (f Follower) look(open *tailing) (over bool, err error) {
+	run, shown := Look(f.Run.Path), open.logs.Run != ""
+	logs, missing := run.Logs(f.Attempt, f.Rank)
+	if shown {
+		if err := open.copy(f.To); err != nil {
+			return false, err
+		}
+	}
+	switch waits := run.Locked && f.Attempt == Any && !shown; {
+	case missing != nil && !waits:
+		return false, missing
+	case missing == nil && (!shown || logs.Attempt != open.logs.Attempt):
+		open.close()
+		*open = tailing{logs: logs}
+		if f.Begins != nil {
+			f.Begins(logs)
+		}
+		err = open.copy(f.To)
+	}
+	return !run.Locked || f.Attempt != Any && run.Attempts > f.Attempt+1, err
+}
+
+// watch has the watcher tell of what is written. What cannot be watched, or is not there
+// yet, is looked at again soon.
+func (f Follower) watch(watcher *fsnotify.Watcher, logs Logs) {
+	_ = watcher.Add(f.Run.Path)
+	if logs.Run != "" {
+		rank := filepath.Dir(logs.Stdout)
+		_ = watcher.Add(filepath.Dir(rank))
+		_ = watcher.Add(rank)
+	}
+}
+
+// Show shows what is there now.
+func (f Follower) Show() error {
+	var open tailing
+	defer open.close()
+	_, err := f.look(&open)
+	return err
 }
