@@ -270,5 +270,5 @@ func (s *situation) runnerUp(lost []Outvoted) string {
 	if len(lost) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; the next best, %s, lost: %s", s.plan.Changed(lost[0].Plan), lost[0].Reason)
+	return fmt.Sprintf("; the next best, %s, was not chosen: %s", s.plan.Changed(lost[0].Plan), lost[0].Reason)
 }

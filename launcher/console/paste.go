@@ -44,7 +44,7 @@ var inCode = map[strategy.Knob]string{
 // next is what the words of the plan are good for.
 func (p paste) next() string {
 	if p.Remembered {
-		return "the next start begins with this plan by itself; to write it down all the same, "
+		return "the next start begins with this plan by itself; to make it permanent, "
 	}
 	return "to start with this plan next time, "
 }

@@ -243,9 +243,9 @@ func (f *Fit) reason(r *rated, p Prediction, all []rated, best int) string {
 	case r.seconds > b.seconds*(1+tie) && b.seconds > 0:
 		return fmt.Sprintf("slower: a step takes %.2f times as long", r.seconds/b.seconds)
 	case r.seconds > 0 && r.seconds < b.seconds*(1-tie): // the tree's order was preferred
-		return "later in the tree's order"
+		return "later in the order of remedies"
 	}
-	return "as fast, and later in the tree's order"
+	return "as fast, but later in the order of remedies"
 }
 
 // gib is bytes in GiB, for people.
