@@ -93,7 +93,7 @@ var (
 // hold its scores.
 func Estimate(a Architecture, p Plan) Estimated {
 	a, p = a.filled(), p.usual()
-	e := Estimated{Architecture: a, Plan: p, Instants: instants(a, p, expected), Bounds: instants(a, p, cautious), Outside: outside(p)}
+	e := Estimated{Architecture: a, Plan: p, Instants: instants(a, p, expected), Bounds: instants(a, p, cautious), Outside: int64(outsidePrior(p))}
 	e.Mean, e.Instant = e.Instants.peak()
 	bound, _ := e.Bounds.peak()
 	e.Bound = scaled(bound, cautious.allocator)

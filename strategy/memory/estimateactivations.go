@@ -8,14 +8,6 @@ type activated struct {
 	late   int64 // while the first block's gradients are computed
 }
 
-// What the loss of a causal model holds of each logit, and needs of it for a moment: the
-// logits in fp32, and twice that for the softmax and the gradient. Measured 4.1 and 8.0 with
-// transformers on an H200; 14 in all by their source, up to 18 in older versions.
-const (
-	logitHeld   = 4.2
-	logitMoment = 8.0
-)
-
 // recomputed is how much of a block is held while a checkpointed one is computed again,
 // and its gradients with it.
 const recomputed = 1.5
@@ -26,7 +18,7 @@ func activations(a Architecture, p Plan, factor float64) activated {
 	m, seq := float64(p.MicroBatch), float64(p.Sequence)
 	x := hidden(a, p) * m
 	b := block(a, p) * m
-	logits := seq * float64(a.Vocabulary) * m
+	logits := 4 * seq * float64(a.Vocabulary) * m // in fp32, as the loss has them
 	blocks := float64(a.Layers) * b
 	late := 0.0
 	if p.Checkpointing == "full" {
@@ -38,18 +30,18 @@ func activations(a Architecture, p Plan, factor float64) activated {
 		blocks = min(blocks, 2*b)
 	}
 	return activated{
-		held:   ceil(factor * (blocks + x + logitHeld*logits)),
-		loss:   ceil(factor * logitMoment * logits),
+		held:   ceil(factor * (blocks + x + headHeld*logits)),
+		loss:   ceil(factor * headTemporary * logits),
 		window: ceil(factor * (blocks + x + late)),
 		late:   ceil(factor * late),
 	}
 }
 
-// hidden is the bytes of one sample's hidden state: fp32 under autocast, too.
+// hidden is the bytes of one sample's hidden state.
 func hidden(a Architecture, p Plan) float64 {
-	each := 2.0
-	if p.Compute == "fp32" || p.Weights == "fp32" && !p.DeepSpeed {
-		each = 4
+	each := stream(p)
+	if p.DeepSpeed {
+		each = computes(p)
 	}
 	return each * float64(p.Sequence) * float64(a.Hidden)
 }
@@ -83,7 +75,7 @@ func block(a Architecture, p Plan) float64 {
 	switch {
 	case p.Compute == "fp32":
 		scale, score = wide, 9
-	case p.Weights == "fp32" && !p.DeepSpeed:
+	case autocast(p):
 		scale, score = autocastWide, 7
 	}
 	held := 18*h + 4*f

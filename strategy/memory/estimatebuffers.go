@@ -70,27 +70,8 @@ func zeroBuffers(a Architecture, p Plan) buffered {
 // and in the dtype of the computation; in the backward their gradients too, two at a time; and
 // what is outside the blocks, which stays whole from the forward to the backward.
 func gatheredBlocks(a Architecture, p Plan) buffered {
-	each := 2.0
-	if p.Compute == "fp32" {
-		each = 4
-	}
+	each := width(p.Compute)
 	root, block := share(a.outside(), each, 1), share(a.block(), each, 1)
 	backward := root + 3*block + root + 2*block
 	return buffered{forward: root + 3*block, loss: backward, backward: backward, late: backward}
-}
-
-// What a process holds on the device outside the allocator: its CUDA context and kernels, loaded lazily
-// (0.3 to 0.55 GiB), and NCCL's buffers where there is more than one rank (1.5 GiB
-// after the first collective).
-const (
-	contextBytes = int64(55 * (1 << 30) / 100)
-	ncclBytes    = int64(3 << 29)
-)
-
-// outside is what lies outside the allocator.
-func outside(p Plan) int64 {
-	if p.DataParallel > 1 {
-		return contextBytes + ncclBytes
-	}
-	return contextBytes
 }

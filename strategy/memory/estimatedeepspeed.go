@@ -9,7 +9,7 @@ type DeepSpeedEstimate struct {
 	Host   int64 `json:"host_bytes"`
 }
 
-// hostSlack is their additional_buffer_factor.
+// hostSlack is their additional_buffer_factor: what the host has to have over what is moved there.
 const hostSlack = 1.5
 
 // deepSpeedEstimate is for DeepSpeed's stages 2 and 3 with Adam, all ranks on one node, and
@@ -59,8 +59,8 @@ func estimateZero3(parameters, largest int64, n int, optimizer, param, zeroInit 
 // that it is for the start only: each rank makes the weights on the host, before they go to the device.
 func hostBytes(a Architecture, p Plan) (host, nvme int64, loading bool) {
 	kept := int64(0)
-	if p.OffloadActivations != "none" { // pinned memory is rounded up to a power of two
-		kept = ceil(float64(a.Layers) * power2(hidden(a, p)*float64(p.MicroBatch)) * float64(p.DataParallel))
+	if p.OffloadActivations != "none" {
+		kept = ceil(float64(a.Layers) * pinned(hidden(a, p)*float64(p.MicroBatch)) * float64(p.DataParallel))
 	}
 	if p.OffloadOptimizer == "none" && p.OffloadParam == "none" {
 		each := RateOf(p).Weights
@@ -91,13 +91,4 @@ func offloaded(a Architecture, p Plan) int64 {
 		return estimateZero3(a.Parameters, a.largest(), p.DataParallel, p.OffloadOptimizer != "none", p.OffloadParam != "none", false).Host
 	}
 	return estimateZero2(a.Parameters, p.DataParallel, true).Host
-}
-
-// power2 is the next power of two.
-func power2(bytes float64) float64 {
-	n := 1.0
-	for n < bytes {
-		n *= 2
-	}
-	return n
 }

@@ -3,13 +3,16 @@ package memory
 import (
 	"math"
 	"slices"
+	"strings"
 )
 
 // An optimizerCost is what an optimizer holds: bytes for each parameter with states in fp32
 // and with states that follow 16-bit weights, and what its step needs for a moment, as a
 // share of the weights' bytes.
 type optimizerCost struct {
-	name       string
+	name string
+	// marks are what names of its classes have in them, in lower case.
+	marks      []string
 	full, half float64
 	moment     float64
 	// embeddings: those keep states in fp32, whatever the rest has. doubt says that there may be one more
@@ -27,13 +30,13 @@ var optimizers = []optimizerCost{
 	{name: "adamw", full: 8, half: 4, moment: 1},
 	{name: "adam", full: 8, half: 4, moment: 1},
 	{name: "adamw-fused", full: 8, half: 4},
-	{name: "adamw-8bit", full: 2 + 2*4.0/256, half: 2 + 2*4.0/256, embeddings: true},
+	{name: "adamw-8bit", marks: []string{"8bit", "8-bit"}, full: 2 + 2*4.0/256, half: 2 + 2*4.0/256, embeddings: true},
 	{name: "paged-adamw-8bit", full: 2 + 2*4.0/256, half: 2 + 2*4.0/256, embeddings: true},
 	{name: "adamw-4bit", full: 1 + 2*4.0/128, half: 1 + 2*4.0/128},
-	{name: "lion", full: 4, half: 2},
-	{name: "momentum", full: 4, half: 2},
-	{name: "sgd", full: 0, half: 0, doubt: true},
-	{name: "adafactor", full: 0.01, half: 0.01, doubt: true},
+	{name: "lion", marks: []string{"lion"}, full: 4, half: 2},
+	{name: "momentum", marks: []string{"adagrad", "rmsprop", "muon"}, full: 4, half: 2},
+	{name: "sgd", marks: []string{"sgd"}, full: 0, half: 0, doubt: true},
+	{name: "adafactor", marks: []string{"adafactor"}, full: 0.01, half: 0.01, doubt: true},
 }
 
 // Optimizers are the names of the optimizers whose bytes are known.
@@ -45,12 +48,33 @@ func Optimizers() []string {
 	return names
 }
 
-// optimizerOf is an optimizer by its name; an unknown one counts as Adam.
+// optimizerOf is an optimizer by its name in a plan, or by that of its class; an unknown one
+// counts as Adam.
 func optimizerOf(name string) optimizerCost {
-	if i := slices.IndexFunc(optimizers, func(o optimizerCost) bool { return o.name == name }); i >= 0 {
-		return optimizers[i]
+	word := strings.ToLower(name)
+	for _, matches := range []func(o optimizerCost) bool{
+		func(o optimizerCost) bool { return o.name == word },
+		func(o optimizerCost) bool {
+			return slices.ContainsFunc(o.marks, func(mark string) bool { return strings.Contains(word, mark) })
+		},
+	} {
+		if i := slices.IndexFunc(optimizers, matches); i >= 0 {
+			return optimizers[i]
+		}
 	}
 	return optimizers[0]
+}
+
+// states are its bytes for a parameter of a width, of which a share is the embedding's.
+func (o optimizerCost) states(width, embedding float64) float64 {
+	each := o.full
+	if o.half < o.full { // they follow the parameters' dtype
+		each = o.full * width / 4
+	}
+	if share := math.Min(embedding, 1); o.embeddings {
+		each = each*(1-share) + 8*share
+	}
+	return each
 }
 
 // A Rate is bytes for each parameter on one device without sharding.

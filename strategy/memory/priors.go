@@ -50,7 +50,8 @@ const (
 
 	// headHeld and headTemporary are what the head and the loss of a causal language model
 	// hold, and need beside that for a moment, in units of the logits in fp32: 1.03–1.06
-	// and 2.0 (landscape; transformers' ForCausalLMLoss computes in fp32).
+	// and 2.0 (landscape; transformers' ForCausalLMLoss computes in fp32). Older versions need
+	// up to half as much more.
 	headHeld      = 1.05
 	headTemporary = 2.0
 	// headForward is the most inside the forward under autocast: the logits in 16 bit, in

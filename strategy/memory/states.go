@@ -104,29 +104,21 @@ func (f *Fit) named(p Plan) string {
 	return ""
 }
 
-// perParameter is the bytes of state for a parameter of a width. Adam keeps two moments in
-// the parameters' dtype; 8-bit Adam a byte for each and a scale for blocks of 256, but the
-// embedding's in fp32 (bitsandbytes' documentation); Adafactor rows and columns; SGD its
-// momentum, which may be off.
+// perParameter is the bytes of state for a parameter of a width. SGD has its momentum here,
+// which may be off: what is not known is no reason to run out of memory.
 func perParameter(optimizer string, width, embedding float64) float64 {
-	name := strings.ToLower(optimizer)
-	switch {
-	case strings.Contains(name, "8bit") || strings.Contains(name, "8-bit"):
-		return 2.03*(1-math.Min(embedding, 1)) + 8*math.Min(embedding, 1)
-	case strings.Contains(name, "adafactor"):
-		return .02 * width
-	case strings.Contains(name, "sgd"), strings.Contains(name, "lion"), strings.Contains(name, "adagrad"),
-		strings.Contains(name, "rmsprop"), strings.Contains(name, "muon"):
+	o := optimizerOf(optimizer)
+	if o.name == "sgd" {
 		return width
 	}
-	return 2 * width
+	return o.states(width, embedding)
 }
 
 // foreach says whether the optimizer's step needs intermediates as large as the weights.
 // PyTorch takes foreach on a GPU where nothing else is said; what was seen decides.
 func (f *Fit) foreach(p Plan) bool {
-	name := strings.ToLower(f.named(p))
-	if strings.Contains(name, "8bit") || strings.Contains(name, "8-bit") || strings.Contains(name, "adafactor") || strings.Contains(name, "fused") {
+	name := f.named(p)
+	if o := optimizerOf(name); o.embeddings || o.name == "adafactor" || strings.Contains(strings.ToLower(name), "fused") {
 		return false
 	}
 	for _, s := range f.sights {
@@ -180,14 +172,16 @@ func (f *Fit) largestBlock() float64 {
 func (f *Fit) deepSpeed(p Plan) states {
 	n := float64(max(p.DataParallel, 1))
 	all, trained, w := float64(f.model.Parameters), float64(f.model.Trainable), width(p.Compute)
+	p.DeepSpeed = true
+	master := RateOf(p.usual()).Master
 	stage := p.Sharding
 	if stage != "zero1" && stage != "zero2" && stage != "zero3" {
 		n, stage = 1, ""
 	}
 	own := trained / n
 	s := states{sharded: true, weights: w * all, gradients: w * trained, load: 2 * w * trained}
-	s.optimizer = 4*own + own*perParameter(f.named(p), 4, 0)
-	s.early = 4 * own // the master copy; the moments come with the first step
+	s.optimizer = own * (master + perParameter(f.named(p), 4, 0))
+	s.early = own * master // the moments come with the first step
 	// At the step the partition's gradients are averaged, made one tensor, and made fp32.
 	s.step = (w + 4) * own
 	switch stage {
@@ -233,7 +227,7 @@ func (f *Fit) offload(p Plan, own, w float64, s *states) {
 	}
 	switch p.OffloadParam {
 	case "cpu":
-		s.host += 1.5 * w * own
+		s.host += hostSlack * w * own
 		s.pinned += 2 * pinned(w*own) // flat, and each parameter's own, which is rounded by itself
 		s.weights -= w * own
 	case "nvme":
@@ -260,7 +254,7 @@ func (f *Fit) offloadOptimizer(p Plan, own, w float64, s *states) {
 		s.held = 0
 	}
 	if p.OffloadOptimizer == "cpu" {
-		s.host = 1.5 * (s.optimizer + 4*own)
+		s.host = hostSlack * (s.optimizer + 4*own)
 		s.pinned += pinned(4*own) + pinned(w*own)
 		s.pinnedMore = pinned(w * own)
 	} else {
