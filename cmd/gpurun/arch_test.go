@@ -69,7 +69,8 @@ var mayImport = map[string][]string{
 	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "launcher/ranklog", "strategy", "strategy/memory", "strategy/cause", "launcher/procfs"},
 	"launcher/notify":      {"launcher", "launcher/console", "launcher/journal", "launcher/mask", "launcher/private", "launcher/proc", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy", "strategy/cause", "launcher/runstate"},
-	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/gang", "launcher/gang/session", "strategy", "strategy/memory"},
+	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/nodes/wire", "strategy", "strategy/memory"},
+	"launcher/nodes/wire":  {"launcher/environ", "launcher/errext", "launcher/private", "launcher/procfs"},
 	"launcher/verb":        {"launcher/console", "launcher/mask", "launcher/terminal", "strategy", "launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/manual":      {"launcher/commandline", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/runs", "launcher/verb", "recipes"},
 	"launcher/runs":        {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy", "launcher/runstate"},
@@ -77,9 +78,6 @@ var mayImport = map[string][]string{
 	"launcher/pipeline":    {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/report":      {"launcher", "launcher/console", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause", "strategy/memory", "launcher/runstate"},
 	"cmd/gpurun":           {"*"},
-
-	"launcher/gang":         {"strategy"},
-	"launcher/gang/session": {"launcher/environ", "launcher/errext", "launcher/gang", "launcher/private", "launcher/procfs"},
 }
 
 // strategy imports the standard library only, and of that nothing that does I/O

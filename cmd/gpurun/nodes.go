@@ -10,7 +10,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/gang"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
@@ -59,7 +58,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 	at := p.Where()
 	note(at, s, fmt.Sprintf("node 0 decides, on %s, and shows the run", at.Head))
 	grace := p.Job().Launch.ShutdownTimeout
-	code, err := part.Follow(ctx, grace, func(w gang.Welcome, tellHead func(string)) (nodes.Here, error) {
+	code, err := part.Follow(ctx, grace, func(w nodes.Welcome, tellHead func(string)) (nodes.Here, error) {
 		run := filepath.Base(w.Dir)
 		q := &prepared{p.Pinned(run), p.nvml, p.begun}
 		wired, err := wire(q, run, w.Tracked, w.Began, streams{nobody, nobody, nobody, nobody})

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	"github.com/gpurun/gpurun/launcher/gang/session"
+	nodes "github.com/gpurun/gpurun/launcher/nodes/wire"
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
@@ -17,7 +17,7 @@ func secretCommand(s streams) *cli.Command {
 			if err := verb.AtMost(c, 0); err != nil {
 				return err
 			}
-			return session.PrintSecret(s.out, c.Bool("json"))
+			return nodes.PrintSecret(s.out, c.Bool("json"))
 		},
 	}
 }

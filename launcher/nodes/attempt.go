@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/gang"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -72,7 +71,7 @@ func (a *attempt) merge() {
 }
 
 // alive takes what a node's ranks last let see of themselves; of other ranks it cannot know.
-func (a *attempt) alive(node int, c *clock, m gang.Alive) {
+func (a *attempt) alive(node int, c *clock, m Alive) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	per := a.lead.opts.Launch.Ranks
@@ -101,7 +100,7 @@ func (a *attempt) lose(lost strategy.Lost) {
 
 // Stop ends the ranks of all nodes.
 func (a *attempt) Stop(signal int, grace time.Duration) {
-	a.order(gang.Stop{Signal: signal, Grace: grace})
+	a.order(Stop{Signal: signal, Grace: grace})
 	a.local.Stop(signal, grace)
 	select {
 	case <-a.over:
@@ -111,11 +110,11 @@ func (a *attempt) Stop(signal int, grace time.Duration) {
 
 // StopPeers sends a signal to all ranks but those given.
 func (a *attempt) StopPeers(signal int, of []int) {
-	a.order(gang.Stop{Signal: signal, Spare: of})
+	a.order(Stop{Signal: signal, Spare: of})
 	a.local.StopPeers(signal, of)
 }
 
-func (a *attempt) order(s gang.Stop) {
+func (a *attempt) order(s Stop) {
 	a.lead.do(func() {
 		if a.lead.running == a {
 			a.lead.carry(a.lead.head.Stop(a.lead.now(), s))
@@ -123,19 +122,19 @@ func (a *attempt) order(s gang.Stop) {
 	})
 }
 
-func (a *attempt) pass(m gang.Message) {
+func (a *attempt) pass(m Message) {
 	a.lead.do(func() { a.lead.carry(a.lead.head.Pass(m)) })
 }
 
 // Release lets the ranks go on that wait before their first optimizer step.
 func (a *attempt) Release() {
-	a.pass(gang.Release{})
+	a.pass(Release{})
 	a.local.Release()
 }
 
 // Stacks has each rank tell where it is. Those of other nodes tell it on their way.
 func (a *attempt) Stacks() {
-	a.pass(gang.Stacks{})
+	a.pass(Stacks{})
 	a.local.Stacks()
 }
 

@@ -8,26 +8,26 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 )
 
 // bareAt, in the environment of this test, makes it the other side: all sessions but the
 // head's end, to the address that it names.
 const bareAt = "GPURUN_TEST_BARE_AT"
 
-// BenchmarkBareSessions is the peer of BenchmarkThousandNodes: as many gRPC streams under
-// mutual TLS, on which the messages of one rescue go there and back, and nobody thinks about
+// BenchmarkBareSessions is the peer of BenchmarkThousandNodes: as many HTTP/2 streams of
+// the standard library under mutual TLS, on which the messages of one rescue go there and back, and nobody thinks about
 // them. It prints how long both took, in seconds, and what the head held, in MB.
 func BenchmarkBareSessions(b *testing.B) {
 	if at := os.Getenv(bareAt); at != "" {
@@ -35,16 +35,15 @@ func BenchmarkBareSessions(b *testing.B) {
 		return
 	}
 	h := &bareHead{came: make(chan bareMessage, manyNodes)}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(bareTLS(b, "head"))), grpc.ForceServerCodec(bareCodec{}))
-	server.RegisterService(&grpc.ServiceDesc{ServiceName: "bare", Streams: []grpc.StreamDesc{bareStream(h.serve)}}, nil)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
+	server := &http.Server{Handler: http.HandlerFunc(h.serve), TLSConfig: bareTLS(b, "head"), ReadHeaderTimeout: time.Minute}
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	serving.Go(func() { _ = server.Serve(listener) })
-	defer server.Stop()
+	serving.Go(func() { _ = server.ServeTLS(listener, "", "") })
+	defer server.Close()
 
 	began := time.Now()
 	others := benchmark(b.Name(), bareAt+"="+listener.Addr().String())
@@ -88,31 +87,38 @@ func bareFigures(b *testing.B) (joined, rescue, mb float64) {
 // A bareMessage is of a kind, and has a text.
 type bareMessage struct{ Kind, Text string }
 
-type bareCodec struct{}
-
-func (bareCodec) Name() string                       { return "json" }
-func (bareCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
-func (bareCodec) Unmarshal(text []byte, v any) error { return json.Unmarshal(text, v) }
-
-func bareStream(serve func(grpc.ServerStream) error) grpc.StreamDesc {
-	return grpc.StreamDesc{StreamName: "Session", ServerStreams: true, ClientStreams: true, Handler: func(_ any, s grpc.ServerStream) error { return serve(s) }}
-}
-
 // A bareHead has all streams.
 type bareHead struct {
 	came chan bareMessage
 	mu   sync.Mutex
-	out  []grpc.ServerStream
+	out  []bareStream
 }
 
-func (h *bareHead) serve(s grpc.ServerStream) error {
+// A bareStream is one way of a stream.
+type bareStream struct {
+	*json.Encoder
+	flush func() error
+}
+
+func (s bareStream) send(m bareMessage) error {
+	if err := s.Encode(m); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+func (h *bareHead) serve(w http.ResponseWriter, r *http.Request) {
+	c := http.NewResponseController(w)
+	if err := errors.Join(c.EnableFullDuplex(), c.Flush()); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return
+	}
 	h.mu.Lock()
-	h.out = append(h.out, s)
+	h.out = append(h.out, bareStream{json.NewEncoder(w), c.Flush})
 	h.mu.Unlock()
-	for {
+	for in := json.NewDecoder(r.Body); ; {
 		var m bareMessage
-		if err := s.RecvMsg(&m); err != nil {
-			return err
+		if err := in.Decode(&m); err != nil {
+			return
 		}
 		h.came <- m
 	}
@@ -122,7 +128,7 @@ func (h *bareHead) serve(s grpc.ServerStream) error {
 func (h *bareHead) all(b *testing.B, kind string) {
 	m := bareMessage{kind, strings.Repeat("p", 4<<10)}
 	for _, s := range h.out {
-		if err := s.SendMsg(&m); err != nil {
+		if err := s.send(m); err != nil && kind != "final" { // after which a node goes
 			b.Fatal(err)
 		}
 	}
@@ -156,18 +162,27 @@ func bareNodes(b *testing.B, at string) {
 	var nodes sync.WaitGroup
 	for range manyNodes {
 		nodes.Go(func() {
-			conn, err := grpc.NewClient("passthrough:///"+at, grpc.WithTransportCredentials(credentials.NewTLS(bareTLS(b, "node"))), grpc.WithDefaultCallOptions(grpc.ForceCodec(bareCodec{})))
+			config := bareTLS(b, "node")
+			config.NextProtos = []string{"h2"}
+			up, text := io.Pipe()
+			request, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "https://"+at, up)
 			if err != nil {
 				b.Error(err)
 				return
 			}
-			defer conn.Close()
-			desc := bareStream(nil)
-			s, err := conn.NewStream(b.Context(), &desc, "/bare/Session")
+			transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+			defer transport.CloseIdleConnections()
+			answer, err := transport.RoundTrip(request)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer answer.Body.Close()
+			out, in := json.NewEncoder(text), json.NewDecoder(answer.Body)
 			m := bareMessage{"join", strings.Repeat("j", 1<<10)}
 			for err == nil && m.Kind != "final" {
-				if err = s.SendMsg(&m); err == nil {
-					err = s.RecvMsg(&m)
+				if err = out.Encode(m); err == nil {
+					err = in.Decode(&m)
 				}
 				m.Text = ""
 				if m.Kind == "stop" {

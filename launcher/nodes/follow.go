@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/launcher/nodes/wire"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // FollowOptions are what a follower has to know.
 type FollowOptions struct {
-	Hello    gang.Hello
+	Hello    Hello
 	Patience Patience
-	// Dialer reaches the head.
-	Dialer gang.Dialer
+	// Dial reaches the head: wire.Dialer's.
+	Dial func(context.Context) (*wire.Link, error)
 	// Begin makes what runs attempts here, once the head has said in which run; note tells
 	// people something, where the head is.
-	Begin func(w gang.Welcome, note func(string)) (Here, error)
+	Begin func(w Welcome, note func(string)) (Here, error)
 	// Grace is what ranks get that nobody leads any more.
 	Grace time.Duration
 	// Waits tells people that node 0 has not been reached for a while, and why; nil: nobody.
@@ -59,12 +59,12 @@ type follower struct {
 	leave context.CancelFunc
 	owner sync.WaitGroup
 
-	machine *gang.Follower
-	link    gang.Link // nil without one
+	machine *Follower
+	link    *wire.Link // nil without one
 	end     *End
-	final   bool         // what was heard last is how the run ends
-	welcome gang.Welcome // of the head that it follows
-	begun   string       // the head's generation for which there is a here
+	final   bool    // what was heard last is how the run ends
+	welcome Welcome // of the head that it follows
+	begun   string  // the head's generation for which there is a here
 	here    *Here
 	unable  error // why there is no here
 	local   *local
@@ -74,7 +74,7 @@ type follower struct {
 // Follow takes part in a launch until it ends, and says how. No rank runs then.
 func Follow(ctx context.Context, o FollowOptions) End {
 	done, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f := &follower{opts: o, began: time.Now(), todo: make(chan func()), done: done, machine: gang.NewFollower(o.Hello, o.Patience)}
+	f := &follower{opts: o, began: time.Now(), todo: make(chan func()), done: done, machine: NewFollower(o.Hello, o.Patience)}
 	f.dials, f.leave = context.WithCancel(done)
 	f.owner.Go(f.dial)
 	defer f.owner.Wait()
@@ -115,7 +115,7 @@ func (f *follower) do(what func()) {
 }
 
 // say tells the head something.
-func (f *follower) say(m gang.Message) {
+func (f *follower) say(m Message) {
 	f.do(func() { f.carry(f.machine.Say(f.now(), m)) })
 }
 
@@ -126,7 +126,7 @@ func (f *follower) stopped(why error) {
 	if errors.As(why, &signal) {
 		end.Code, end.Reason = 128+int(signal.Number), signal.Error()
 	}
-	f.carry(f.machine.Say(f.now(), gang.Leaving{Why: end.Reason}))
+	f.carry(f.machine.Say(f.now(), Leaving{Why: end.Reason}))
 	if f.why != "" {
 		end.Reason += "; its ranks were ended before: " + f.why
 	}
@@ -142,11 +142,11 @@ const dialPause = 300 * time.Millisecond
 // dial keeps a link to the head, and hears it.
 func (f *follower) dial() {
 	for f.dials.Err() == nil {
-		link, err := f.opts.Dialer.Dial(f.dials)
+		link, err := f.opts.Dial(f.dials)
 		if err != nil {
 			f.do(func() {
-				mistrusted := errors.Is(err, gang.ErrMistrusted)
-				f.machine.Unreached(f.now(), err.Error(), mistrusted || errors.Is(err, gang.ErrRefused), mistrusted)
+				mistrusted := errors.Is(err, wire.ErrMistrusted)
+				f.machine.Unreached(f.now(), err.Error(), mistrusted || errors.Is(err, wire.ErrRefused), mistrusted)
 			})
 			select {
 			case <-time.After(dialPause):
@@ -159,18 +159,18 @@ func (f *follower) dial() {
 }
 
 // hear takes what comes on a link, to its end.
-func (f *follower) hear(link gang.Link) {
+func (f *follower) hear(link *wire.Link) {
 	f.do(func() {
 		f.link = link
 		f.carry(f.machine.Linked(f.now()))
 	})
 	for {
-		m, err := link.Receive(f.dials)
+		m, err := receive(f.dials, link)
 		if err != nil {
 			break
 		}
 		f.do(func() {
-			_, f.final = m.(gang.Final)
+			_, f.final = m.(Final)
 			f.carry(f.machine.Hear(f.now(), m))
 		})
 	}
@@ -186,40 +186,40 @@ func (f *follower) hear(link gang.Link) {
 }
 
 // carry does what the state machine says.
-func (f *follower) carry(effects []gang.Effect) {
+func (f *follower) carry(effects []Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
-		case gang.Send:
+		case Send:
 			if f.link != nil {
-				_ = f.link.Send(stamped(e.Message)) // a link that is over is seen by who hears it
+				_ = send(f.link, stamped(e.Message)) // a link that is over is seen by who hears it
 			}
-		case gang.Drop:
+		case Drop:
 			if link := f.link; link != nil {
 				f.link = nil
 				f.owner.Go(func() { _ = link.Close() })
 			}
-		case gang.Tell:
+		case Tell:
 			f.carry(f.machine.Say(f.now(), f.local.alive()))
-		case gang.Abandon:
+		case Abandon:
 			f.forsaken(e.Why)
-		case gang.Leave:
+		case Leave:
 			if f.end == nil {
 				f.end = &End{Code: e.Code, Reason: e.Reason, Told: f.final}
 			}
 			f.leave()
-		case gang.Do:
+		case Do:
 			f.obey(e.Message)
 		}
 	}
 }
 
 // stamped has the time at which a message was sent, where that matters.
-func stamped(m gang.Message) gang.Message {
+func stamped(m Message) Message {
 	switch m := m.(type) {
-	case gang.Event:
+	case Event:
 		m.At = time.Now()
 		return m
-	case gang.Alive:
+	case Alive:
 		m.At = time.Now()
 		return m
 	}
@@ -227,32 +227,32 @@ func stamped(m gang.Message) gang.Message {
 }
 
 // obey carries out an order of the head's.
-func (f *follower) obey(order gang.Message) {
+func (f *follower) obey(order Message) {
 	switch o := order.(type) {
-	case gang.Welcome:
+	case Welcome:
 		f.welcome = o
-	case gang.Prepare:
+	case Prepare:
 		f.begin(f.welcome)
 		f.why = ""
 		f.local = newLocal(f, o)
 		f.owner.Go(f.local.prepare)
-	case gang.Start:
+	case Start:
 		f.local.start()
-	case gang.Stop:
+	case Stop:
 		if len(o.Spare) > 0 {
 			f.local.stopPeers(o)
 			return
 		}
 		f.local.stop(o.Signal, o.Grace)
-	case gang.Release:
+	case Release:
 		f.local.release()
-	case gang.Stacks:
+	case Stacks:
 		f.local.stacks()
-	case gang.Notice:
+	case Notice:
 		f.notice(syscall.Signal(o.Signal))
-	case gang.Pause:
+	case Pause:
 		f.notice(syscall.SIGTSTP)
-	case gang.Resume:
+	case Resume:
 		f.notice(syscall.SIGCONT)
 	}
 }
@@ -265,14 +265,14 @@ func (f *follower) notice(signal syscall.Signal) {
 }
 
 // begin makes what runs attempts here, once for each head. No rank runs then.
-func (f *follower) begin(w gang.Welcome) {
+func (f *follower) begin(w Welcome) {
 	if f.begun == w.Gen {
 		return
 	}
 	f.close()
 	f.begun = w.Gen
 	here, err := f.opts.Begin(w, func(text string) {
-		f.owner.Go(func() { f.say(gang.Note{Text: text}) }) // who notes something must not wait for the owner
+		f.owner.Go(func() { f.say(Note{Text: text}) }) // who notes something must not wait for the owner
 	})
 	if err != nil {
 		f.unable = err
@@ -307,7 +307,7 @@ func (f *follower) forsaken(why string) {
 }
 
 // over takes that none of an attempt's ranks runs any more.
-func (f *follower) over(l *local, m gang.Message) {
+func (f *follower) over(l *local, m Message) {
 	f.do(func() {
 		if f.local != l {
 			return // it has said so

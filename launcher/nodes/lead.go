@@ -16,20 +16,20 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/launcher/nodes/wire"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // LeadOptions are what the head has to know.
 type LeadOptions struct {
 	Launch  Launch
-	Welcome gang.Welcome
+	Welcome Welcome
 	// Links are where followers come in; nil on one node.
-	Links gang.Links
+	Links links
 	// Mistakes are gpuruns that say they are a node of this launch and cannot be one, and Way is
 	// what nodes know each other by. Rival is where another gpurun says that it is node 0; empty
 	// for nowhere. Each may be nil.
-	Mistakes <-chan gang.Mistake
+	Mistakes <-chan wire.Mistake
 	Way      string
 	Rival    func(context.Context) string
 	// Local starts the ranks of the head's own node, and Port finds the port on which rank 0
@@ -51,6 +51,12 @@ type LeadOptions struct {
 	Seen *seen
 }
 
+// links are where followers come in: wire.Links.
+type links interface {
+	Accept(context.Context) (*wire.Link, error)
+	Close() error
+}
+
 // A Lead is the head of a launch on one node or many: a launcher.Starter. One goroutine owns
 // its state machine.
 type Lead struct {
@@ -62,8 +68,8 @@ type Lead struct {
 	owner sync.WaitGroup
 
 	// What follows belongs to the goroutine of loop.
-	head        *gang.Head
-	links       map[int]gang.Link
+	head        *Head
+	links       map[int]*wire.Link
 	next        int // number of a link
 	clocks      map[int]*clock
 	inventories map[int]strategy.Inventory
@@ -80,7 +86,7 @@ type Lead struct {
 
 // A wait is for all nodes to come to a point.
 type wait struct {
-	for_  gang.Point
+	for_  Point
 	facts []strategy.Fact // that came with it
 	over  chan error
 }
@@ -88,8 +94,8 @@ type wait struct {
 // NewLead begins to take followers in. Close ends that.
 func NewLead(o LeadOptions) *Lead {
 	l := &Lead{
-		opts: o, began: time.Now(), todo: make(chan func()), head: gang.NewHead(o.Launch, o.Welcome),
-		links: map[int]gang.Link{}, clocks: map[int]*clock{}, addrs: map[int]string{}, inventories: map[int]strategy.Inventory{},
+		opts: o, began: time.Now(), todo: make(chan func()), head: NewHead(o.Launch, o.Welcome),
+		links: map[int]*wire.Link{}, clocks: map[int]*clock{}, addrs: map[int]string{}, inventories: map[int]strategy.Inventory{},
 		quiet: func() {}, mistaken: map[int]string{},
 	}
 	l.done, l.end = context.WithCancel(context.Background())
@@ -157,7 +163,7 @@ func (l *Lead) accept() {
 }
 
 // serve hears a link to its end.
-func (l *Lead) serve(link gang.Link) {
+func (l *Lead) serve(link *wire.Link) {
 	n := 0
 	l.do(func() {
 		l.next++
@@ -165,7 +171,7 @@ func (l *Lead) serve(link gang.Link) {
 		l.links[n] = link
 	})
 	for {
-		m, err := link.Receive(l.done)
+		m, err := receive(l.done, link)
 		if err != nil {
 			break
 		}
@@ -182,28 +188,28 @@ func (l *Lead) serve(link gang.Link) {
 }
 
 // carry does what the state machine says.
-func (l *Lead) carry(effects []gang.Effect) {
+func (l *Lead) carry(effects []Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
-		case gang.Send:
-			if link := l.links[e.Link]; link != nil && link.Send(e.Message) != nil {
+		case Send:
+			if link := l.links[e.Link]; link != nil && send(link, e.Message) != nil {
 				l.drop(e.Link)
 			}
-		case gang.Drop:
+		case Drop:
 			l.drop(e.Link)
-		case gang.Heard:
+		case Heard:
 			l.heard(e.Node, e.Message)
-		case gang.Reached:
+		case Reached:
 			l.reached(e.Point)
-		case gang.Lost:
+		case Lost:
 			l.lost(e)
-		case gang.Silent:
+		case Silent:
 			l.opts.Note(fmt.Sprintf("warning: nothing was heard of %s for %s", l.name(e.Node), e.For.Round(time.Second)))
-		case gang.Refused:
+		case Refused:
 			l.refuse(e)
-		case gang.Superseded:
+		case Superseded:
 			l.superseded(e)
-		case gang.AllPaused:
+		case AllPaused:
 			l.quiet()
 		}
 	}
@@ -226,30 +232,30 @@ func (l *Lead) name(node int) string {
 }
 
 // heard takes a message that counts.
-func (l *Lead) heard(node int, m gang.Message) {
+func (l *Lead) heard(node int, m Message) {
 	switch said := m.(type) {
-	case gang.Ready:
+	case Ready:
 		if l.waits != nil {
 			l.waits.facts = append(l.waits.facts, said.Facts...)
 		}
-	case gang.NotReady:
+	case NotReady:
 		l.unable(node, said)
-	case gang.Event:
+	case Event:
 		c := l.clock(node)
 		c.heard(said.At, time.Now())
 		if l.running != nil {
 			l.running.facts.add(named(c.fact(said.Fact), l.head.Host(node)))
 		}
-	case gang.Alive:
+	case Alive:
 		c := l.clock(node)
 		c.heard(said.At, time.Now())
 		if l.running != nil {
 			l.running.alive(node, c, said)
 			l.opts.Seen.hear(node, l.opts.Launch.Ranks, l.head.Host(node), c, said)
 		}
-	case gang.Stopped:
+	case Stopped:
 		l.inventories[node] = said.Inventory
-	case gang.Note:
+	case Note:
 		l.opts.Note(l.name(node) + ": " + said.Text)
 	}
 }
@@ -272,7 +278,7 @@ func (l *Lead) clock(node int) *clock {
 }
 
 // unable ends an attempt that a node cannot start.
-func (l *Lead) unable(node int, said gang.NotReady) {
+func (l *Lead) unable(node int, said NotReady) {
 	err := errors.New(l.name(node) + ": " + said.Why)
 	if l.running != nil { // others run already
 		l.running.lose(strategy.Lost{Node: node, Host: l.head.Host(node), Why: "it could not start its ranks: " + said.Why, Code: said.Code})
@@ -285,7 +291,7 @@ func (l *Lead) unable(node int, said gang.NotReady) {
 }
 
 // lost takes that a node takes no part any more.
-func (l *Lead) lost(e gang.Lost) {
+func (l *Lead) lost(e Lost) {
 	if l.running != nil {
 		l.running.lose(strategy.Lost{Node: e.Node, Host: l.head.Host(e.Node), Why: e.Why, Left: e.Left})
 		return
@@ -294,7 +300,7 @@ func (l *Lead) lost(e gang.Lost) {
 }
 
 // superseded ends what runs: the engine has started the job again.
-func (l *Lead) superseded(e gang.Superseded) {
+func (l *Lead) superseded(e Superseded) {
 	why := fmt.Sprintf("the job was started again (start %d)", e.Restart)
 	if l.running != nil {
 		l.running.lose(strategy.Lost{Node: e.Node, Host: l.head.Host(e.Node), Why: why, Left: true})
@@ -304,18 +310,18 @@ func (l *Lead) superseded(e gang.Superseded) {
 }
 
 // refuse takes that a node which is waited for will not come.
-func (l *Lead) refuse(e gang.Refused) {
+func (l *Lead) refuse(e Refused) {
 	l.refused = errext.WithCode(errext.Errorf("start gpurun with the same command and files on each node",
 		"%s cannot take part: %s", strategy.NodeName(e.Node, e.Host), e.Reject.Why), e.Reject.Code)
-	if l.waits != nil && l.waits.for_ == gang.AllThere {
+	if l.waits != nil && l.waits.for_ == AllThere {
 		l.fail(l.refused)
 	}
 }
 
 // reached takes that all nodes are where they were waited for.
-func (l *Lead) reached(p gang.Point) {
-	l.gathered = l.gathered || p == gang.AllThere
-	if p == gang.AllOver && l.running != nil {
+func (l *Lead) reached(p Point) {
+	l.gathered = l.gathered || p == AllThere
+	if p == AllOver && l.running != nil {
 		l.running.facts.close()
 		close(l.running.over)
 		l.running = nil
@@ -337,11 +343,11 @@ func (l *Lead) fail(err error) {
 
 // await orders something and waits for all nodes to come to a point, or for the first that
 // does not.
-func (l *Lead) await(ctx context.Context, p gang.Point, order func() []gang.Effect) ([]strategy.Fact, error) {
+func (l *Lead) await(ctx context.Context, p Point, order func() []Effect) ([]strategy.Fact, error) {
 	w := &wait{for_: p, over: make(chan error, 1)}
 	l.do(func() {
 		l.waits, l.failed = w, nil
-		if l.outlived != nil && p != gang.AllLeft { // whenever it was found
+		if l.outlived != nil && p != AllLeft { // whenever it was found
 			l.fail(l.outlived)
 			return
 		}
@@ -397,7 +403,7 @@ func (l *Lead) gather(ctx context.Context) error {
 	if l.opts.Rival != nil && l.several() {
 		l.owner.Go(func() { l.lookForRivals(bounded) })
 	}
-	_, err := l.await(bounded, gang.AllThere, func() []gang.Effect {
+	_, err := l.await(bounded, AllThere, func() []Effect {
 		if l.refused != nil {
 			l.fail(l.refused)
 			return nil
@@ -470,7 +476,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 
 // prepare has all nodes do what comes before their ranks' start.
 func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.Fact, error) {
-	order := gang.Prepare{
+	order := Prepare{
 		Attempt: launch.N, Plan: launch.Plan, Checkpoint: launch.Checkpoint, Digest: launcher.Digest(launch.Command, launch.Dir),
 		Confirm: launch.Confirm, Closely: launch.Closely, Addr: launch.Meeting.Addr, Port: launch.Meeting.Port,
 	}
@@ -479,7 +485,7 @@ func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.
 		defer d.shut()
 		order.Reach = d != nil
 	}
-	return l.await(ctx, gang.AllReady, func() []gang.Effect { return l.head.Prepare(l.now(), order, l.addresses()) })
+	return l.await(ctx, AllReady, func() []Effect { return l.head.Prepare(l.now(), order, l.addresses()) })
 }
 
 func drain(facts <-chan strategy.Fact) {
@@ -501,7 +507,7 @@ func (l *Lead) hosts() strategy.Fact {
 
 // clear has all nodes give up what they have prepared.
 func (l *Lead) clear() {
-	l.do(func() { l.carry(l.head.Stop(l.now(), gang.Stop{})) })
+	l.do(func() { l.carry(l.head.Stop(l.now(), Stop{})) })
 }
 
 // stopped is the error of a start that somebody's signal cut short.
@@ -526,17 +532,17 @@ func (l *Lead) Notice(signal syscall.Signal) {
 	case syscall.SIGKILL:
 		l.do(func() {
 			if l.running != nil {
-				l.carry(l.head.Stop(l.now(), gang.Stop{Signal: int(signal)}))
+				l.carry(l.head.Stop(l.now(), Stop{Signal: int(signal)}))
 			}
 		})
 		return
 	}
-	l.do(func() { l.carry(l.head.Pass(gang.Notice{Signal: int(signal)})) })
+	l.do(func() { l.carry(l.head.Pass(Notice{Signal: int(signal)})) })
 }
 
 // Finish tells all nodes how the run ended, and waits until they know, or are not there.
 func (l *Lead) Finish(code int, reason string) {
-	_, _ = l.await(context.Background(), gang.AllLeft, func() []gang.Effect {
-		return l.head.Finish(l.now(), gang.Final{Code: code, Reason: reason})
+	_, _ = l.await(context.Background(), AllLeft, func() []Effect {
+		return l.head.Finish(l.now(), Final{Code: code, Reason: reason})
 	})
 }

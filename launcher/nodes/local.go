@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gang"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -33,7 +32,7 @@ type local struct {
 	f      *follower
 	here   *Here // nil where there is none
 	unable error // why not
-	order  gang.Prepare
+	order  Prepare
 	rundir string
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -61,7 +60,7 @@ const (
 	over // nothing is left to stop
 )
 
-func newLocal(f *follower, order gang.Prepare) *local {
+func newLocal(f *follower, order Prepare) *local {
 	l := &local{f: f, here: f.here, unable: f.unable, order: order, rundir: f.welcome.Dir}
 	l.ctx, l.cancel = context.WithCancelCause(f.done)
 	return l
@@ -75,11 +74,11 @@ func (l *local) prepare() {
 	facts, err := l.ready()
 	switch {
 	case !l.advance(prepared):
-		l.f.over(l, gang.Stopped{})
+		l.f.over(l, Stopped{})
 	case err != nil:
 		l.f.over(l, notReady(err))
 	default:
-		l.f.say(gang.Ready{Facts: facts})
+		l.f.say(Ready{Facts: facts})
 	}
 }
 
@@ -93,8 +92,8 @@ func (l *local) advance(to step) bool {
 	return !l.stopped
 }
 
-func notReady(err error) gang.NotReady {
-	return gang.NotReady{Why: err.Error(), Hint: errext.Hint(err), Code: errext.Code(err, strategy.CodeFailed)}
+func notReady(err error) NotReady {
+	return NotReady{Why: err.Error(), Hint: errext.Hint(err), Code: errext.Code(err, strategy.CodeFailed)}
 }
 
 func (l *local) ready() ([]strategy.Fact, error) {
@@ -179,15 +178,15 @@ func (l *local) run(launch launcher.Launch) {
 		l.stops.Go(func() { ranks.Stop(sigterm, l.f.opts.Grace) })
 	}
 	l.mu.Unlock()
-	l.f.say(gang.Started{})
+	l.f.say(Started{})
 	for f := range ranks.Facts() {
-		l.f.say(gang.Event{Fact: l.placed(f)})
+		l.f.say(Event{Fact: l.placed(f)})
 	}
 	l.mu.Lock()
 	l.step = over
 	l.mu.Unlock()
 	l.stops.Wait()
-	l.f.over(l, gang.Stopped{Inventory: l.here.World.Inventory(l.ctx)})
+	l.f.over(l, Stopped{Inventory: l.here.World.Inventory(l.ctx)})
 }
 
 // placed names the files of a fact as they are found from the attempt's folder.
@@ -214,12 +213,12 @@ func (l *local) stop(signal int, grace time.Duration) {
 		ranks := l.running
 		l.stops.Go(func() { ranks.Stop(signal, grace) })
 	case l.step == prepared && first:
-		l.f.owner.Go(func() { l.f.over(l, gang.Stopped{}) })
+		l.f.owner.Go(func() { l.f.over(l, Stopped{}) })
 	}
 	l.cancel(errStopped)
 }
 
-func (l *local) stopPeers(s gang.Stop) {
+func (l *local) stopPeers(s Stop) {
 	if a := l.attempt(); a != nil {
 		a.StopPeers(s.Signal, s.Spare)
 	}
@@ -248,12 +247,12 @@ func (l *local) attempt() launcher.Attempt {
 }
 
 // alive says how far the ranks are.
-func (l *local) alive() gang.Alive {
+func (l *local) alive() Alive {
 	a := l.attempt()
 	if a == nil {
-		return gang.Alive{}
+		return Alive{}
 	}
-	m := gang.Alive{Signs: map[int]strategy.Sign{}, Progress: a.Progress(), Samples: l.f.opts.Seen.digest(l.order.Attempt)}
+	m := Alive{Signs: map[int]strategy.Sign{}, Progress: a.Progress(), Samples: l.f.opts.Seen.digest(l.order.Attempt)}
 	for k := range l.f.opts.Hello.Ranks {
 		m.Signs[l.order.Offset+k] = a.LastSign(l.order.Offset + k)
 	}

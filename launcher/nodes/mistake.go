@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/launcher/nodes/wire"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -28,7 +28,7 @@ func (l *Lead) learn() {
 // mistake tells people of one. A second head ends a launch that waits for its nodes; one that
 // runs it does not disturb. Of a node without the secret nothing is proved, and nothing follows
 // but words.
-func (l *Lead) mistake(m gang.Mistake) {
+func (l *Lead) mistake(m wire.Mistake) {
 	switch {
 	case m.Node == 0 && !l.gathered:
 		l.rival(m.Addr)
@@ -50,7 +50,7 @@ func (l *Lead) tellOnce(node int, text string) {
 // rival ends the wait for all nodes, since another gpurun is node 0, too.
 func (l *Lead) rival(addr string) {
 	l.refused = rivalError(addr)
-	if l.waits != nil && l.waits.for_ == gang.AllThere {
+	if l.waits != nil && l.waits.for_ == AllThere {
 		l.fail(l.refused)
 	}
 }

@@ -15,74 +15,34 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gang"
+	"github.com/gpurun/gpurun/launcher/nodes/wire"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A pipe is a Link within the process.
-type pipe struct {
-	peer int
-	in   chan []byte
-	out  *pipe
-	over chan struct{}
-	once *sync.Once
+// newPipe is a link within the process.
+func newPipe(node int) (head, follower *wire.Link) {
+	near, far := net.Pipe()
+	return wire.NewLink(addressed{near}, node), wire.NewLink(addressed{far}, 0)
 }
 
-func newPipe(node int) (head, follower *pipe) {
-	over, once := make(chan struct{}), &sync.Once{}
-	head = &pipe{peer: node, in: make(chan []byte, 1000), over: over, once: once}
-	follower = &pipe{peer: 0, in: make(chan []byte, 1000), over: over, once: once}
-	head.out, follower.out = follower, head
-	return head, follower
-}
+// addressed is a connection of a machine that has an address.
+type addressed struct{ net.Conn }
 
-func (p *pipe) Peer() int    { return p.peer }
-func (p *pipe) Addr() string { return "10.0.0.1" }
-
-func (p *pipe) Send(m gang.Message) error {
-	text, err := gang.Encode(m)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-p.over:
-		return errors.New("closed")
-	case p.out.in <- text:
-		return nil
-	}
-}
-
-func (p *pipe) Receive(ctx context.Context) (gang.Message, error) {
-	select {
-	case text := <-p.in:
-		return gang.Decode(text)
-	default:
-	}
-	select {
-	case text := <-p.in:
-		return gang.Decode(text)
-	case <-p.over:
-		return nil, errors.New("closed")
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (p *pipe) Close() error { p.once.Do(func() { close(p.over) }); return nil }
+func (addressed) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1} }
 
 // wires are how followers reach the head.
 type wires struct {
-	links chan gang.Link
+	links chan *wire.Link
 	mu    sync.Mutex
-	pipes map[int]*pipe
+	pipes map[int]*wire.Link
 	down  bool // nobody listens
 	dead  int  // the node from which nothing comes any more
 }
 
-func (n *wires) Accept(ctx context.Context) (gang.Link, error) {
+func (n *wires) Accept(ctx context.Context) (*wire.Link, error) {
 	select {
 	case l := <-n.links:
 		return l, nil
@@ -104,13 +64,13 @@ type dialer struct {
 	node int
 }
 
-func (d dialer) Dial(ctx context.Context) (gang.Link, error) {
+func (d dialer) Dial(ctx context.Context) (*wire.Link, error) {
 	d.net.mu.Lock()
 	down, dead := d.net.down, d.net.dead == d.node
 	d.net.mu.Unlock()
 	switch {
 	case down:
-		return nil, gang.ErrRefused
+		return nil, wire.ErrRefused
 	case dead:
 		return nil, errors.New("no route to host")
 	}
@@ -122,6 +82,7 @@ func (d dialer) Dial(ctx context.Context) (gang.Link, error) {
 		d.net.mu.Unlock()
 		return follower, nil
 	case <-ctx.Done():
+		_, _ = head.Close(), follower.Close()
 		return nil, ctx.Err()
 	}
 }
@@ -223,10 +184,10 @@ func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeN
 
 // beginOnce is begin, where each node is started once, and one that is dead does not come.
 func beginOnce(t *testing.T, do func(node int) func(context.Context, *fake), once bool, dead int) *threeNodes {
-	n := &threeNodes{net: &wires{links: make(chan gang.Link), pipes: map[int]*pipe{}, dead: dead}, store: &store{dir: "/0"}}
+	n := &threeNodes{net: &wires{links: make(chan *wire.Link), pipes: map[int]*wire.Link{}, dead: dead}, store: &store{dir: "/0"}}
 	launch := Launch{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode, Once: once}
 	n.lead = NewLead(LeadOptions{
-		Launch: launch, Welcome: gang.Welcome{Gen: "g", Dir: "/run"}, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute, Hosts: []string{"n1", "n2", "n3"}, Check: "look at its log",
+		Launch: launch, Welcome: Welcome{Gen: "g", Dir: "/run"}, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute, Hosts: []string{"n1", "n2", "n3"}, Check: "look at its log",
 		Port: func(context.Context, int) (int, error) { return 29500, nil }, Note: func(text string) { _ = n.store.Append(launcher.Noticed{Text: text}) },
 	})
 	for k := 1; k < 3; k++ {
@@ -259,9 +220,9 @@ func (n *threeNodes) followWith(k int, inc string, starter launcher.Starter) {
 	n.kept[k] = &store{dir: fmt.Sprintf("/%d", k)}
 	end := n.ends[k]
 	o := FollowOptions{
-		Hello:    gang.Hello{Node: k, Inc: fmt.Sprint(k, inc), Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode, Host: fmt.Sprintf("n%d", k+1)},
-		Patience: Patience{Join: 5 * time.Minute}, Dialer: dialer{n.net, k}, Grace: 3 * time.Second,
-		Begin: func(gang.Welcome, func(string)) (Here, error) {
+		Hello:    Hello{Node: k, Inc: fmt.Sprint(k, inc), Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode, Host: fmt.Sprintf("n%d", k+1)},
+		Patience: Patience{Join: 5 * time.Minute}, Dial: dialer{n.net, k}.Dial, Grace: 3 * time.Second,
+		Begin: func(Welcome, func(string)) (Here, error) {
 			return Here{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: n.kept[k]}, nil
 		},
 	}
@@ -452,7 +413,7 @@ func TestWithoutAHeadEachNodeEndsItsRanks(t *testing.T) {
 // A node that waits for another head, and is stopped, still says what became of its ranks.
 func TestTheLastWordNamesWhyRanksWereEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &follower{opts: FollowOptions{}, todo: make(chan func()), done: t.Context(), machine: gang.NewFollower(gang.Hello{}, Patience{})}
+		f := &follower{opts: FollowOptions{}, todo: make(chan func()), done: t.Context(), machine: NewFollower(Hello{}, Patience{})}
 		f.forsaken("the gpurun of node 0 is gone")
 		f.stopped(&launcher.Signal{Number: syscall.SIGTERM})
 		if f.end.Code != 143 || !strings.HasSuffix(f.end.Reason, "; its ranks were ended before: the gpurun of node 0 is gone") {
@@ -502,8 +463,8 @@ func TestANodeThatCannotComeEndsTheWait(t *testing.T) {
 			n.net.mu.Lock()
 			n.net.dead = 0
 			n.net.mu.Unlock()
-			hello := gang.Hello{Node: 1, Inc: "x", Run: "slurm 7", Host: "n2", Unable: &gang.NotReady{Why: "no such file", Code: 75}}
-			n.ends[1] <- Follow(context.Background(), FollowOptions{Hello: hello, Patience: Patience{Join: time.Minute}, Dialer: dialer{n.net, 1}})
+			hello := Hello{Node: 1, Inc: "x", Run: "slurm 7", Host: "n2", Unable: &NotReady{Why: "no such file", Code: 75}}
+			n.ends[1] <- Follow(context.Background(), FollowOptions{Hello: hello, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
 		},
 		"node 2 (n3) was lost: it was stopped": func(n *threeNodes) {
 			n.stop[2]()
@@ -541,7 +502,7 @@ func TestANodeThatDoesNotFindItsHeadSaysSo(t *testing.T) {
 		n := &wires{down: true}
 		var said []string
 		began := time.Now()
-		end := Follow(t.Context(), FollowOptions{Hello: gang.Hello{Node: 1}, Patience: Patience{Join: time.Minute}, Dialer: dialer{n, 1}, Waits: func(why string) {
+		end := Follow(t.Context(), FollowOptions{Hello: Hello{Node: 1}, Patience: Patience{Join: time.Minute}, Dial: dialer{n, 1}.Dial, Waits: func(why string) {
 			said = append(said, fmt.Sprint(time.Since(began).Round(time.Second), " ", why))
 		}})
 		if end.Code != 75 || !slices.Equal(said, []string{"3s nobody listens there"}) {
@@ -576,22 +537,22 @@ func (other) Apply(strategy.Plan, string, string) (model.Command, error) {
 
 // A node of another job, version, size or configuration is told why it has no place here.
 func TestWhoHasNoPlaceHereIsToldWhy(t *testing.T) {
-	for want, change := range map[string]func(*gang.Hello){
-		"another job":     func(h *gang.Hello) { h.Run = "slurm 8" },
-		"earlier start":   func(h *gang.Hello) { h.Restart = -1 },
-		"runs gpurun old": func(h *gang.Hello) { h.Version = "old" },
-		"would start 4":   func(h *gang.Hello) { h.Ranks = 4 },
-		"train.toml":      func(h *gang.Hello) { h.Digest = "e" },
-		"credentials":     func(h *gang.Hello) { h.Node = 2 },
-		"node 7":          func(h *gang.Hello) { h.Node = 7 },
+	for want, change := range map[string]func(*Hello){
+		"another job":     func(h *Hello) { h.Run = "slurm 8" },
+		"earlier start":   func(h *Hello) { h.Restart = -1 },
+		"runs gpurun old": func(h *Hello) { h.Version = "old" },
+		"would start 4":   func(h *Hello) { h.Ranks = 4 },
+		"train.toml":      func(h *Hello) { h.Digest = "e" },
+		"credentials":     func(h *Hello) { h.Node = 2 },
+		"node 7":          func(h *Hello) { h.Node = 7 },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := begin(t, all(good))
-			h := gang.Hello{Node: 1, Inc: "x", Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}
+			h := Hello{Node: 1, Inc: "x", Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}
 			change(&h)
 			n.stop[1]()
 			<-n.ends[1]
-			end := Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dialer: dialer{n.net, 1}})
+			end := Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
 			if !strings.Contains(end.Reason, want) || end.Code != 2 && want != "earlier start" {
 				t.Errorf("%s: %+v", want, end)
 			}
@@ -600,6 +561,29 @@ func TestWhoHasNoPlaceHereIsToldWhy(t *testing.T) {
 			_ = n.lead.Close()
 		})
 	}
+}
+
+// A node that leaves the protocol harms nobody else: what cannot be read ends its connection.
+func TestWhatCannotBeReadEndsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t, all(good))
+		for _, text := range []string{"", "no message", "shell\n\"rm\"", "hello\n{\"node\":\"2\"}", "hello\n" + strings.Repeat("[", 100_000)} {
+			link, err := dialer{n.net, 1}.Dial(t.Context())
+			if err == nil {
+				err = link.Send([]byte(text))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := link.Receive(t.Context()); err == nil {
+				t.Errorf("%.20q is answered by %q", text, got)
+			}
+			_ = link.Close()
+		}
+		if v, _ := n.run(t, t.Context()); v.Code != 0 {
+			t.Errorf("%+v", v)
+		}
+	})
 }
 
 // A signal to the head stops all nodes; one to another node is a node that is lost.
@@ -763,8 +747,8 @@ func TestTheNewerStartEndsTheOlder(t *testing.T) {
 		n := begin(t, all(good))
 		go func() {
 			time.Sleep(20 * time.Second)
-			h := gang.Hello{Node: 1, Inc: "new", Run: "slurm 7", Restart: 1, Version: "v", Digest: "d", Ranks: perNode}
-			Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dialer: dialer{n.net, 1}})
+			h := Hello{Node: 1, Inc: "new", Run: "slurm 7", Restart: 1, Version: "v", Digest: "d", Ranks: perNode}
+			Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
 		}()
 		v, _ := n.run(t, t.Context())
 		if v.Code != 75 || !strings.Contains(v.Reason, "the job was started again (start 1)") {
@@ -780,7 +764,7 @@ func TestTheNewerStartComesBetweenAttempts(t *testing.T) {
 		if err := n.lead.gather(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		n.lead.do(func() { n.lead.carry([]gang.Effect{gang.Superseded{Node: 1, Restart: 1}}) })
+		n.lead.do(func() { n.lead.carry([]Effect{Superseded{Node: 1, Restart: 1}}) })
 		v, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
 		if err == nil || errext.Code(err, 0) != 75 || !strings.Contains(err.Error(), "the job was started again (start 1)") {
 			t.Errorf("%+v, %v", v, err)
@@ -802,8 +786,8 @@ func TestATwinIsSentAway(t *testing.T) {
 		twin := make(chan End, 1)
 		go func() {
 			time.Sleep(20 * time.Second)
-			h := gang.Hello{Node: 1, Inc: "twin", Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}
-			twin <- Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dialer: dialer{n.net, 1}})
+			h := Hello{Node: 1, Inc: "twin", Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}
+			twin <- Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
 		}()
 		v, _ := n.run(t, t.Context())
 		if end := <-twin; v.Code != 0 || end.Code != 75 || !strings.Contains(end.Reason, "another gpurun is this node already") {
@@ -820,7 +804,7 @@ func TestWhoComesAfterTheEndIsToldOfIt(t *testing.T) {
 			n.stop[k]()
 			<-n.ends[k]
 		}
-		n.lead.do(func() { n.lead.head = gang.NewHead(n.lead.opts.Launch, n.lead.opts.Welcome) }) // nobody has been there
+		n.lead.do(func() { n.lead.head = NewHead(n.lead.opts.Launch, n.lead.opts.Welcome) }) // nobody has been there
 		go n.lead.Finish(12, "the end")
 		time.Sleep(15 * time.Second)
 		n.follow(1, good, "late")
@@ -883,7 +867,7 @@ func TestTheLastSignOfARank(t *testing.T) {
 	c.heard(at, at)
 	for node := 1; node < 3; node++ {
 		steps := at.Add(time.Duration(node) * time.Minute)
-		a.alive(node, &c, gang.Alive{Signs: map[int]strategy.Sign{
+		a.alive(node, &c, Alive{Signs: map[int]strategy.Sign{
 			2 * node: {Output: steps, Steps: 5, Longest: 7, Others: steps}, 2*node + 1: {Output: at, Steps: 5, Longest: 7, Others: steps},
 			0: {Output: at.Add(time.Hour)},
 		}, Progress: []strategy.Fact{{Rank: 2 * node}, {Rank: 0}, {Rank: 600}}})

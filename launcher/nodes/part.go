@@ -17,8 +17,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gang"
-	"github.com/gpurun/gpurun/launcher/gang/session"
+	"github.com/gpurun/gpurun/launcher/nodes/wire"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -41,10 +40,10 @@ type PartOptions struct {
 type Part struct {
 	opts   PartOptions
 	launch Launch
-	secret string     // a file that the head leaves for the others, empty for none
-	links  gang.Links // of the head
-	trust  *session.Credentials
-	dialer gang.Dialer
+	secret string      // a file that the head leaves for the others, empty for none
+	links  *wire.Links // of the head
+	trust  *wire.Credentials
+	dialer *wire.Dialer
 	lead   *Lead
 	seen   seen
 }
@@ -67,7 +66,7 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	defer note.Stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.At.JoinTimeout(), errJoin)
 	defer cancel()
-	trust, err := session.Trust(ctx, session.Options{
+	trust, err := wire.Trust(ctx, wire.Options{
 		Run: p.launch.Run, Restart: p.launch.Restart, Node: o.At.NodeRank, Nodes: o.At.Nodes, Environ: o.Environ, Shared: p.secret, Head: o.At.Head, HeadPort: o.At.HeadPort,
 	})
 	if err != nil {
@@ -75,10 +74,10 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	}
 	p.trust = trust
 	if p.Follows() {
-		p.dialer = session.Dialer(trust, o.At.Head, o.At.HeadPort)
+		p.dialer = wire.NewDialer(trust, o.At.Head, o.At.HeadPort)
 		return p, nil
 	}
-	if p.links, err = session.Listen(ctx, trust, o.At.HeadPort); err != nil {
+	if p.links, err = wire.Listen(ctx, trust, o.At.HeadPort); err != nil {
 		return nil, fmt.Errorf("meet the other nodes: %w", err)
 	}
 	if at := p.rival(ctx); at != "" { // before the run directory, which the other one holds
@@ -110,8 +109,8 @@ func Decline(ctx context.Context, o PartOptions, why error) {
 	switch {
 	case err != nil: // they do not hear of it
 	case p.Follows():
-		unable := gang.NotReady{Why: why.Error(), Code: errext.Code(why, strategy.CodeUsage)}
-		p.follow(ctx, FollowOptions{Hello: gang.Hello{Unable: &unable}})
+		unable := NotReady{Why: why.Error(), Code: errext.Code(why, strategy.CodeUsage)}
+		p.follow(ctx, FollowOptions{Hello: Hello{Unable: &unable}})
 	default:
 		p.End(launcher.Verdict{}, why)
 	}
@@ -125,7 +124,7 @@ func (p *Part) Follows() bool { return p.launch.Nodes > 1 && p.opts.At.NodeRank 
 
 // Follow does as the head says until the launch is over. An error says why this node left
 // before; the run's own end is none, but its code.
-func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gang.Welcome, note func(string)) (Here, error)) (code int, err error) {
+func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w Welcome, note func(string)) (Here, error)) (code int, err error) {
 	end := p.follow(ctx, FollowOptions{Begin: begin, Grace: grace, Seen: &p.seen, Waits: func(why string) {
 		if p.opts.Note != nil {
 			p.opts.Note(fmt.Sprintf("waiting for node 0 on %s, for %s at most: %s", p.opts.At.Head, p.opts.At.JoinTimeout(), why))
@@ -139,12 +138,12 @@ func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w gan
 
 // follow is Follow with what this node knows of the launch.
 func (p *Part) follow(ctx context.Context, o FollowOptions) End {
-	o.Hello = gang.Hello{
+	o.Hello = Hello{
 		Node: p.opts.At.NodeRank, Inc: rand.Text(), Run: p.launch.Run, Restart: p.launch.Restart, Version: p.launch.Version, Digest: p.launch.Digest,
 		Ranks: p.launch.Ranks, Host: p.host(), Unable: o.Hello.Unable,
 	}
 	o.Patience = Patience{Join: p.opts.At.JoinTimeout(), Replaces: p.opts.At.Replaces()}
-	o.Dialer = p.dialer
+	o.Dial = p.dialer.Dial
 	return Follow(ctx, o)
 }
 
@@ -156,16 +155,20 @@ func (p *Part) host() string {
 
 // Lead makes the launcher of one node that of all.
 func (p *Part) Lead(l *launcher.Launcher, run Run) {
-	p.lead = NewLead(LeadOptions{
-		Launch: p.launch, Welcome: gang.Welcome{Gen: rand.Text(), Dir: run.Dir, Tracked: run.Tracked, Began: run.Began}, Links: p.links,
+	o := LeadOptions{
+		Launch: p.launch, Welcome: Welcome{Gen: rand.Text(), Dir: run.Dir, Tracked: run.Tracked, Began: run.Began},
 		Mistakes: p.mistakes(), Rival: p.rival, Way: p.way(),
 		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Hosts: p.opts.At.Hosts, Check: p.opts.At.WhyMissing(), Note: run.Note, Reach: run.Reach, Grace: run.Grace, Seen: &p.seen,
-	})
+	}
+	if p.links != nil {
+		o.Links = p.links
+	}
+	p.lead = NewLead(o)
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
 }
 
 // mistakes are those of gpuruns that came to the head.
-func (p *Part) mistakes() <-chan gang.Mistake {
+func (p *Part) mistakes() <-chan wire.Mistake {
 	if p.trust == nil {
 		return nil
 	}
@@ -186,7 +189,7 @@ func (p *Part) rival(ctx context.Context) string {
 	if p.trust == nil || p.opts.At.Replaces() {
 		return ""
 	}
-	return session.Rival(ctx, p.trust, cmp.Or(p.opts.At.Head, "127.0.0.1"), p.opts.At.HeadPort)
+	return wire.Rival(ctx, p.trust, cmp.Or(p.opts.At.Head, "127.0.0.1"), p.opts.At.HeadPort)
 }
 
 // Notice passes a notice on to the ranks of all other nodes that listen for it.

@@ -15,8 +15,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/environ"
-	"github.com/gpurun/gpurun/launcher/gang"
-	"github.com/gpurun/gpurun/launcher/gang/session"
+	"github.com/gpurun/gpurun/launcher/nodes/wire"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -40,7 +39,7 @@ func BenchmarkThousandNodes(b *testing.B) {
 		return
 	}
 	run := fmt.Sprint("bench ", os.Getpid())
-	links, err := session.Listen(b.Context(), trusted(b, run, 0), 0)
+	links, err := wire.Listen(b.Context(), trusted(b, run, 0), 0)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -69,7 +68,7 @@ func BenchmarkThousandNodes(b *testing.B) {
 	since := func(from time.Time, to string) float64 { return times[to].Sub(from).Seconds() }
 	waited := strategy.PeerWindow.Seconds()
 	rescue := since(times["oom"], "again") - waited
-	fmt.Printf("\n| %d nodes, one head, on this machine | bare gRPC | gpurun | ratio | goal |\n|---|--:|--:|--:|--:|\n", manyNodes)
+	fmt.Printf("\n| %d nodes, one head, on this machine | bare HTTP/2 | gpurun | ratio | goal |\n|---|--:|--:|--:|--:|\n", manyNodes)
 	for _, row := range []struct {
 		what               string
 		bare, gpurun, goal float64
@@ -86,8 +85,8 @@ func BenchmarkThousandNodes(b *testing.B) {
 }
 
 // trusted are the credentials of one of the nodes.
-func trusted(b *testing.B, run string, node int) *session.Credentials {
-	c, err := session.Trust(b.Context(), session.Options{
+func trusted(b *testing.B, run string, node int) *wire.Credentials {
+	c, err := wire.Trust(b.Context(), wire.Options{
 		Run: run, Node: node, Nodes: manyNodes + 1, Environ: environ.Vars{"GPURUN_SECRET": strings.Repeat("0123456789abcdef", 4)},
 	})
 	if err != nil {
@@ -118,10 +117,10 @@ func (s timed) Append(e launcher.Event) error {
 
 // lead is the head's side of the job, from its start to its end: when what happened, and
 // what CPU time it had taken when all were there.
-func lead(b *testing.B, links gang.Links) (times map[string]time.Time, cpu time.Duration) {
+func lead(b *testing.B, come links) (times map[string]time.Time, cpu time.Duration) {
 	s := timed{&store{dir: "/0"}, map[string]time.Time{}}
 	l := NewLead(LeadOptions{
-		Launch: Launch{Run: "many", Nodes: manyNodes + 1, Ranks: perNode}, Welcome: gang.Welcome{Gen: "g"}, Links: links,
+		Launch: Launch{Run: "many", Nodes: manyNodes + 1, Ranks: perNode}, Welcome: Welcome{Gen: "g"}, Links: come,
 		Local: ranks{0, untilStopped}, Join: time.Minute, Note: func(text string) { b.Log(text) },
 		Port: func(_ context.Context, attempt int) (int, error) { // is asked for once all are there
 			if attempt == 0 {
@@ -177,9 +176,9 @@ func followMany(b *testing.B, run string) {
 	for k := 1; k <= manyNodes; k++ {
 		nodes.Go(func() {
 			end := Follow(b.Context(), FollowOptions{
-				Hello:    gang.Hello{Node: k, Inc: strconv.Itoa(k), Run: "many", Ranks: perNode, Host: fmt.Sprintf("n%d", k)},
-				Patience: Patience{Join: time.Minute}, Dialer: session.Dialer(trusted(b, run, k), "127.0.0.1", 0), Grace: 3 * time.Second,
-				Begin: func(gang.Welcome, func(string)) (Here, error) {
+				Hello:    Hello{Node: k, Inc: strconv.Itoa(k), Run: "many", Ranks: perNode, Host: fmt.Sprintf("n%d", k)},
+				Patience: Patience{Join: time.Minute}, Dial: wire.NewDialer(trusted(b, run, k), "127.0.0.1", 0).Dial, Grace: 3 * time.Second,
+				Begin: func(Welcome, func(string)) (Here, error) {
 					return Here{Recipe: recipe{}, Starter: ranks{k, do}, World: inventory{}, Store: &store{dir: fmt.Sprintf("/%d", k)}}, nil
 				},
 			})

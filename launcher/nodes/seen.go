@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/gang"
 	"github.com/gpurun/gpurun/model"
 )
 
@@ -83,7 +82,7 @@ func (s *seen) digest(attempt int) []model.Sample {
 }
 
 // hear takes what a node says of its ranks. What it cannot know does not count.
-func (s *seen) hear(node, ranks int, host string, c *clock, m gang.Alive) {
+func (s *seen) hear(node, ranks int, host string, c *clock, m Alive) {
 	if s == nil || len(m.Samples) == 0 {
 		return
 	}

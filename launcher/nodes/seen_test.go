@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpurun/gpurun/launcher/gang"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -37,13 +36,13 @@ func TestTheMemoryOfAllNodes(t *testing.T) {
 		follower.Sampled(0, []model.Sample{far})
 		var c clock
 		c.heard(there, time.Now())
-		hear := func(m gang.Alive) { head.seen.hear(2, 2, "n3", &c, sent(t, m)) }
+		hear := func(m Alive) { head.seen.hear(2, 2, "n3", &c, sent(t, m)) }
 
 		take(0, own)
 		if len(got) != 2 {
 			t.Errorf("alone: %+v", got)
 		}
-		hear(gang.Alive{Samples: follower.seen.digest(0)})
+		hear(Alive{Samples: follower.seen.digest(0)})
 		if again := follower.seen.digest(0); again != nil {
 			t.Errorf("told again at once: %+v", again)
 		}
@@ -60,14 +59,14 @@ func TestTheMemoryOfAllNodes(t *testing.T) {
 		if stale := follower.seen.digest(1); stale != nil {
 			t.Errorf("of the attempt before: %+v", stale)
 		}
-		hear(gang.Alive{}) // each second, without figures
+		hear(Alive{}) // each second, without figures
 		if take(0, own); len(got) != 3 {
 			t.Errorf("between two digests: %+v", got)
 		}
 		if take(1, own); len(got) != 2 {
 			t.Errorf("the next attempt: %+v", got)
 		}
-		hear(gang.Alive{Attempt: 1, Samples: []model.Sample{{Rank: 5}}})
+		hear(Alive{Attempt: 1, Samples: []model.Sample{{Rank: 5}}})
 		take(1, own)
 		if ranks := ranksOf(got); !slices.Equal(ranks, []int{0, 1, 5}) {
 			t.Errorf("the next attempt: %v", ranks)
@@ -80,23 +79,23 @@ func TestTheMemoryOfAllNodes(t *testing.T) {
 }
 
 // sent is a message as it comes.
-func sent(t *testing.T, m gang.Alive) gang.Alive {
+func sent(t *testing.T, m Alive) Alive {
 	t.Helper()
-	text, err := gang.Encode(m)
+	text, err := Encode(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := gang.Decode(text)
+	got, err := Decode(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got.(gang.Alive)
+	return got.(Alive)
 }
 
 // A node tells of its own ranks only, and of each once.
 func TestOfWhichRanksANodeMayTell(t *testing.T) {
 	s := &seen{}
-	s.hear(1, 2, "n2", &clock{}, gang.Alive{Samples: []model.Sample{
+	s.hear(1, 2, "n2", &clock{}, Alive{Samples: []model.Sample{
 		{Rank: 2, Peak: 1}, {Rank: 2, Peak: 2}, {Rank: 1}, {Rank: 4}, {Rank: -3}, {Rank: 3, Device: strings.Repeat("x", 65)},
 	}})
 	if got := s.beside(0, nil, time.Now()); len(got) != 1 || got[0].Rank != 2 || got[0].Peak != 1 {
@@ -111,7 +110,7 @@ func TestManyNodes(t *testing.T) {
 	var got []model.Sample
 	take := head.Samples(func(_ int, all []model.Sample) { got = all }, func(string) {})
 	for node := 1; node < 1000; node++ {
-		m := gang.Alive{}
+		m := Alive{}
 		for k := range 8 {
 			m.Samples = append(m.Samples, model.Sample{Rank: 8*node + k, Peak: int64(node), Allowed: 1000})
 		}

@@ -1,0 +1,372 @@
+package nodes
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	_ "github.com/gpurun/gpurun/launcher/testseed"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+var launch = Launch{Run: "slurm 7", Version: "v1", Digest: "d", Nodes: 3, Ranks: 2}
+
+// A simulation is a head and its followers, and between them a network that delays, breaks
+// links, loses what was on its way then and, worse than any real one, loses, doubles and
+// swaps messages on a link that goes on.
+type simulation struct {
+	t     *rapid.T
+	now   time.Duration
+	head  *Head
+	nodes []*simulated
+	links int
+
+	heard   map[int][]string // events by node, of the attempt
+	reached []Point
+	lost    map[int]bool
+	attempt int
+
+	pausedAll bool // the head has heard
+}
+
+// A simulated node is a follower and what its owner does for it.
+type simulated struct {
+	k        int
+	f        *Follower
+	link     int // 0: none
+	inc      int
+	up, down []Message // on their way on the link
+	ranks    int       // the attempt that its ranks run in, -1 for none
+	of, said int       // the latest attempt that they ran in, and its events
+	left     *Leave
+	cut      bool // the network is
+	paused   bool // its ranks are
+}
+
+func newSimulation(t *rapid.T) *simulation {
+	w := &simulation{t: t, head: NewHead(launch, Welcome{Gen: "g", Dir: "/run"}), heard: map[int][]string{}, lost: map[int]bool{}, attempt: -1}
+	for k := range launch.Nodes {
+		if k > 0 {
+			w.nodes = append(w.nodes, w.newNode(k, 0))
+		}
+	}
+	return w
+}
+
+func (w *simulation) newNode(k, inc int) *simulated {
+	hello := Hello{Node: k, Inc: fmt.Sprintf("%d.%d", k, inc), Run: launch.Run, Version: launch.Version, Digest: launch.Digest, Ranks: launch.Ranks}
+	return &simulated{k: k, inc: inc, ranks: -1, of: -1, f: NewFollower(hello, Patience{Join: 15 * time.Minute, Replaces: true})}
+}
+
+func (w *simulation) byLink(link int) *simulated {
+	for _, n := range w.nodes {
+		if n.link == link && link != 0 {
+			return n
+		}
+	}
+	return nil
+}
+
+// carry does what the head's machine says.
+func (w *simulation) carry(effects []Effect) {
+	for _, e := range effects {
+		switch e := e.(type) {
+		case Send:
+			if n := w.byLink(e.Link); n != nil {
+				n.down = append(n.down, e.Message)
+			}
+		case Drop:
+			if n := w.byLink(e.Link); n != nil {
+				w.unlink(n, true)
+			}
+		case Reached:
+			w.reached = append(w.reached, e.Point)
+			w.check(e.Point)
+		case Lost:
+			w.lost[e.Node] = true
+		case AllPaused:
+			w.pausedAll = true
+		case Heard:
+			if event, ok := e.Message.(Event); ok {
+				w.heard[e.Node] = append(w.heard[e.Node], event.Fact.Gap)
+			}
+		}
+	}
+}
+
+// check holds what has to be true where the head believes that all nodes are at a point.
+func (w *simulation) check(p Point) {
+	for _, n := range w.nodes {
+		switch {
+		case p == AllThere && n.ranks >= 0:
+			w.t.Fatalf("all are there, and node %d still has ranks of attempt %d", n.k, n.ranks)
+		case p == AllOver && !w.lost[n.k] && n.ranks == w.attempt:
+			w.t.Fatalf("attempt %d is over, and node %d has ranks of it", w.attempt, n.k)
+		case p == AllOver && !w.lost[n.k] && n.of == w.attempt && len(w.heard[n.k]) != n.said:
+			w.t.Fatalf("attempt %d is over, and of node %d's %d events %d were heard", w.attempt, n.k, n.said, len(w.heard[n.k]))
+		}
+	}
+}
+
+// serve does what a follower's machine says.
+func (w *simulation) serve(n *simulated, effects []Effect) {
+	for _, e := range effects {
+		switch e := e.(type) {
+		case Send:
+			n.up = append(n.up, e.Message)
+		case Drop:
+			w.unlink(n, true)
+		case Tell:
+			w.serve(n, n.f.Say(w.now, Alive{}))
+		case Abandon:
+			w.end(n)
+		case Leave:
+			n.left = &e
+		case Do:
+			w.do(n, e.Message)
+		}
+	}
+}
+
+func (w *simulation) do(n *simulated, order Message) {
+	switch o := order.(type) {
+	case Prepare:
+		if n.ranks >= 0 {
+			w.t.Fatalf("node %d was to prepare attempt %d and has ranks of %d", n.k, o.Attempt, n.ranks)
+		}
+		w.serve(n, n.f.Say(w.now, Ready{}))
+	case Start:
+		if n.ranks >= 0 {
+			w.t.Fatalf("node %d was to start attempt %d and has ranks of %d", n.k, o.Attempt, n.ranks)
+		}
+		n.ranks, n.of, n.said, n.paused = o.Attempt, o.Attempt, 0, false
+		w.serve(n, n.f.Say(w.now, Started{}))
+	case Stop:
+		w.end(n)
+	case Pause:
+		n.paused = true
+	case Resume:
+		n.paused = false
+	}
+}
+
+// end ends a node's ranks.
+func (w *simulation) end(n *simulated) {
+	n.ranks = -1
+	w.serve(n, n.f.Say(w.now, Stopped{}))
+}
+
+func (w *simulation) linkUp(n *simulated) {
+	if n.link != 0 || n.cut || n.left != nil {
+		return
+	}
+	w.links++
+	n.link, n.up, n.down = w.links, nil, nil
+	w.serve(n, n.f.Linked(w.now))
+}
+
+// unlink breaks a link: what was on its way is lost.
+func (w *simulation) unlink(n *simulated, tell bool) {
+	if n.link == 0 {
+		return
+	}
+	link := n.link
+	n.link, n.up, n.down = 0, nil, nil
+	w.serve(n, n.f.Gone(w.now))
+	if tell {
+		w.carry(w.head.Gone(w.now, link))
+	}
+}
+
+// pass lets some of what is on its way arrive.
+func (w *simulation) pass(n *simulated, most int) {
+	for range most {
+		if n.link == 0 || n.cut || len(n.up) == 0 {
+			break
+		}
+		m := n.up[0]
+		n.up = n.up[1:]
+		w.carry(w.head.Hear(w.now, n.link, n.k, m))
+	}
+	for range most {
+		if n.link == 0 || n.cut || len(n.down) == 0 {
+			break
+		}
+		m := n.down[0]
+		n.down = n.down[1:]
+		w.serve(n, n.f.Hear(w.now, m))
+	}
+}
+
+func (w *simulation) tick(d time.Duration) {
+	for range int(d / time.Second) {
+		w.now += time.Second
+		w.carry(w.head.Tick(w.now))
+		for _, n := range w.nodes {
+			w.serve(n, n.f.Tick(w.now))
+		}
+	}
+}
+
+// settle lets everything arrive on links that are there.
+func (w *simulation) settle() {
+	for range 50 {
+		for _, n := range w.nodes {
+			w.linkUp(n)
+			w.pass(n, 100)
+		}
+	}
+}
+
+func (w *simulation) waitFor(p Point, most time.Duration) {
+	w.t.Helper()
+	for until := w.now + most; !slices.Contains(w.reached, p); {
+		if w.now >= until {
+			w.t.Fatalf("%d was not reached in %s: %+v", p, most, w.head.members)
+		}
+		w.settle()
+		if !slices.Contains(w.reached, p) {
+			w.tick(time.Second)
+		}
+	}
+}
+
+// Whatever the network does, an event is heard once and in order, no two attempts' ranks
+// are on a node at once, and the head's belief that an attempt is over is true.
+func TestWhateverTheNetworkDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newSimulation(t)
+		for attempt := range rapid.IntRange(1, 4).Draw(t, "attempts") {
+			w.heal()
+			w.reached = nil
+			w.carry(w.head.Gather())
+			w.waitFor(AllThere, 20*time.Minute)
+			w.heard, w.lost, w.attempt, w.reached = map[int][]string{}, map[int]bool{}, attempt, nil
+			w.carry(w.head.Prepare(w.now, Prepare{Attempt: attempt}, func(int) string { return "" }))
+			w.trouble(rapid.IntRange(0, 20).Draw(t, "before"))
+			if !slices.Contains(w.reached, AllReady) || len(w.lost) > 0 {
+				w.finish()
+				continue
+			}
+			w.carry(w.head.Start(w.now))
+			w.trouble(rapid.IntRange(0, 60).Draw(t, "steps"))
+			w.finish()
+		}
+		w.heal()
+		w.reached = nil
+		w.carry(w.head.Finish(w.now, Final{Code: 12}))
+		w.waitFor(AllLeft, time.Minute)
+	})
+}
+
+func (w *simulation) heal() {
+	for i, n := range w.nodes {
+		n.cut = false
+		w.unlink(n, true) // else what was lost on it never comes
+		if n.left != nil && n.left.Code != 12 {
+			w.nodes[i] = w.newNode(n.k, n.inc+1) // the engine replaces it
+		}
+	}
+}
+
+// finish stops the attempt, and holds that it ends, and that what was heard is right.
+func (w *simulation) finish() {
+	w.carry(w.head.Resume(w.now))
+	w.reached = nil
+	w.carry(w.head.Stop(w.now, Stop{Signal: 15, Grace: 3 * time.Second}))
+	w.waitFor(AllOver, 10*time.Minute)
+	for k, events := range w.heard {
+		for i, e := range events {
+			if e != fmt.Sprintf("%d/%d", w.attempt, i+1) {
+				w.t.Fatalf("of node %d was heard %q", k, events)
+			}
+		}
+	}
+}
+
+// trouble lets things happen.
+func (w *simulation) trouble(steps int) {
+	for range steps {
+		n := w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(w.t, "node")]
+		switch rapid.IntRange(0, 15).Draw(w.t, "what") {
+		case 0, 1, 2:
+			w.pass(n, rapid.IntRange(1, 5).Draw(w.t, "messages"))
+		case 3, 4, 5:
+			if n.ranks >= 0 {
+				n.said++
+				w.serve(n, n.f.Say(w.now, Event{Fact: strategy.Fact{Gap: fmt.Sprintf("%d/%d", n.ranks, n.said)}}))
+			}
+		case 6:
+			w.unlink(n, true)
+		case 7:
+			w.linkUp(n)
+		case 8:
+			n.cut = !n.cut
+		case 9:
+			w.tick(time.Duration(rapid.IntRange(1, 300).Draw(w.t, "seconds")) * time.Second)
+		case 10:
+			if n.ranks >= 0 {
+				w.end(n)
+			}
+		case 11:
+			n.up = w.spoil(n.up)
+		case 12:
+			n.down = w.spoil(n.down)
+		case 14:
+			w.carry(w.head.Pause())
+		case 15:
+			w.carry(w.head.Resume(w.now))
+		case 13: // kill -9, and the engine starts another
+			w.unlink(n, true)
+			for i := range w.nodes {
+				if w.nodes[i] == n {
+					w.nodes[i] = w.newNode(n.k, n.inc+1)
+				}
+			}
+		}
+		for _, n := range w.nodes {
+			w.linkUp(n)
+		}
+	}
+	w.carry(w.head.Resume(w.now))
+}
+
+// spoil loses, doubles or swaps messages.
+func (w *simulation) spoil(on []Message) []Message {
+	if len(on) < 2 {
+		return on
+	}
+	i := rapid.IntRange(1, len(on)-1).Draw(w.t, "message")
+	switch rapid.IntRange(0, 2).Draw(w.t, "spoil") {
+	case 0:
+		return slices.Delete(on, i, i+1)
+	case 1:
+		return slices.Insert(on, i, on[i])
+	}
+	on[i-1], on[i] = on[i], on[i-1]
+	return on
+}
+
+// A node that cannot be part of the launch is not waited for at its end; one that has not
+// come yet is, so that it need not look for a head that is gone.
+func TestWhoIsToldOfAnEarlyEnd(t *testing.T) {
+	h := NewHead(launch, Welcome{})
+	h.Gather()
+	other := Hello{Node: 1, Inc: "1", Run: launch.Run, Version: "v2", Digest: launch.Digest, Ranks: launch.Ranks}
+	if got := h.Hear(0, 1, 1, other); len(got) != 3 || got[2] != (Effect)(Refused{Node: 1, Reject: Reject{Code: strategy.CodeUsage, Why: "it runs gpurun v2, and node 0 runs v1"}}) {
+		t.Fatalf("%+v", got)
+	}
+	if got := h.Finish(time.Second, Final{Code: strategy.CodeUsage}); len(got) != 0 {
+		t.Fatalf("nobody was waited for: %+v", got)
+	}
+	late := Hello{Node: 2, Inc: "2", Run: launch.Run, Version: launch.Version, Digest: launch.Digest, Ranks: launch.Ranks, Attempt: -1}
+	if got := h.Hear(2*time.Second, 2, 2, late); !slices.Contains(got, Effect(Send{2, Final{Code: strategy.CodeUsage}})) {
+		t.Fatalf("the late node is not told: %+v", got)
+	}
+	if got := h.Hear(3*time.Second, 2, 2, Bye{}); !slices.Contains(got, Effect(Reached{AllLeft})) {
+		t.Errorf("%+v", got)
+	}
+}

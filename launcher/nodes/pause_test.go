@@ -1,0 +1,104 @@
+package nodes
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// However long the head is stopped, and whatever becomes of the links meanwhile, a pause ends
+// nothing: all ranks are paused, none goes on before the head does, and then all do.
+func TestAPauseEndsNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newSimulation(t)
+		w.carry(w.head.Gather())
+		w.waitFor(AllThere, time.Minute)
+		w.attempt = 0
+		w.carry(w.head.Prepare(w.now, Prepare{}, func(int) string { return "" }))
+		w.waitFor(AllReady, time.Minute)
+		w.carry(w.head.Start(w.now))
+		if rapid.Bool().Draw(t, "once all run") {
+			w.waitFor(AllRunning, time.Minute)
+		}
+		w.carry(w.head.Pause())
+		w.settle()
+		if !w.pausedAll {
+			t.Fatal("the head does not know that all have paused")
+		}
+		for range rapid.IntRange(0, 5).Draw(t, "broken links") {
+			w.unlink(w.nodes[rapid.IntRange(0, 1).Draw(t, "node")], false)
+			w.asleep(rapid.IntRange(0, 3000).Draw(t, "seconds"))
+		}
+		w.asleep(3600)
+		for _, n := range w.nodes {
+			if n.ranks != 0 || !n.paused {
+				t.Fatalf("node %d in the pause: %+v", n.k, n)
+			}
+		}
+		w.carry(w.head.Resume(w.now))
+		for link := 1; link <= w.links; link++ { // what broke is found out now
+			if w.byLink(link) == nil {
+				w.carry(w.head.Gone(w.now, link))
+			}
+		}
+		for range 600 {
+			w.settle()
+			w.tick(time.Second)
+		}
+		for _, n := range w.nodes {
+			if n.ranks != 0 || n.paused || n.left != nil || w.lost[n.k] {
+				t.Fatalf("node %d after the pause: %+v", n.k, n)
+			}
+		}
+		if !slices.Contains(w.reached, AllRunning) {
+			t.Fatal("the head does not know that all run")
+		}
+	})
+}
+
+// asleep lets time pass for all but the head.
+func (w *simulation) asleep(seconds int) {
+	for range seconds {
+		w.now += time.Second
+		for _, n := range w.nodes {
+			w.serve(n, n.f.Tick(w.now))
+		}
+	}
+}
+
+// A head that is killed while it is stopped is gone.
+func TestAHeadThatIsKilledInAPause(t *testing.T) {
+	f := NewFollower(Hello{}, Patience{Join: time.Minute})
+	f.Linked(0)
+	f.Hear(0, Welcome{Gen: "g"})
+	f.Hear(0, Prepare{})
+	f.Say(0, Ready{})
+	f.Hear(0, Start{})
+	f.Say(0, Started{})
+	f.Hear(0, Pause{})
+	if got := f.Tick(time.Hour); slices.ContainsFunc(got, func(e Effect) bool { _, tell := e.(Tell); return !tell }) {
+		t.Errorf("in the pause: %+v", got)
+	}
+	f.Gone(time.Hour)
+	f.Unreached(time.Hour, "nobody", true, false)
+	if got := f.Tick(time.Hour + refusedBound); len(got) != 2 || got[0] != (Effect)(Abandon{"the gpurun of node 0 is gone"}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A head that could not be stopped, as the first process of a container, and ends while all
+// are paused waits no longer for a node than else.
+func TestTheEndOfAPausedLaunch(t *testing.T) {
+	h := NewHead(Launch{Run: "r", Version: "v", Digest: "d", Nodes: 2, Ranks: 1}, Welcome{Gen: "g"})
+	h.Hear(0, 1, 1, Hello{Node: 1, Inc: "a", Run: "r", Version: "v", Digest: "d", Ranks: 1, Attempt: -1})
+	h.Pause()
+	h.Finish(0, Final{})
+	for now := time.Second; now <= byeBound; now += time.Second {
+		if slices.Contains(h.Tick(now), Effect(Reached{AllLeft})) {
+			return
+		}
+	}
+	t.Errorf("the head waits beyond %s", byeBound)
+}

@@ -1,0 +1,200 @@
+package wire
+
+import (
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A certificate is valid from the first to the last day that one can name: clocks differ
+// between nodes, and do not matter here.
+var (
+	notBefore = time.Unix(0, 0).UTC()
+	notAfter  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	anyTime   = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// errStranger is what a certificate is told that no node of the launch has.
+var errStranger = errors.New("the certificate is of no node of this launch")
+
+// whose tells which node has a certificate. use is what that node does with it.
+type whose func(cert *x509.Certificate, use x509.ExtKeyUsage) (node int, err error)
+
+// name is a node's in its certificate.
+func name(node int) string {
+	if node == 0 {
+		return "head"
+	}
+	return "node-" + strconv.Itoa(node)
+}
+
+// number is the node that a certificate names.
+func number(cert *x509.Certificate) (int, error) {
+	n, err := strconv.Atoi(strings.TrimPrefix(cert.Subject.CommonName, "node-"))
+	switch {
+	case cert.Subject.CommonName == name(0):
+		return 0, nil
+	case err != nil || n < 1 || cert.Subject.CommonName != name(n):
+		return 0, errStranger
+	}
+	return n, nil
+}
+
+// An authority signs certificates. All nodes derive the same one from their secret, and it
+// is that of one launch.
+type authority struct {
+	key  ed25519.PrivateKey
+	cert *x509.Certificate
+	pool *x509.CertPool // of cert alone
+	tag  string         // of the launch
+}
+
+func newAuthority(secret []byte, run string) (*authority, error) {
+	seed, err := hkdf.Key(sha256.New, secret, []byte("gpurun/1"), "ca|"+run, ed25519.SeedSize)
+	if err != nil {
+		return nil, fmt.Errorf("derive the launch's key: %w", err)
+	}
+	key := ed25519.NewKeyFromSeed(seed)
+	template := certificate("gpurun")
+	template.IsCA, template.KeyUsage, template.ExtKeyUsage = true, x509.KeyUsageCertSign, nil
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make the launch's certificate: %w", err)
+	}
+	parsed, err := x509.ParseCertificate(cert)
+	if err != nil {
+		return nil, fmt.Errorf("read the launch's certificate: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return &authority{key, parsed, pool, tagOf(run)}, nil
+}
+
+// sign makes a certificate of its own for a process.
+func (a *authority) sign(name string) (tls.Certificate, error) {
+	return signed(name, a.cert, a.key, a.tag)
+}
+
+func (a *authority) whose(cert *x509.Certificate, use x509.ExtKeyUsage) (int, error) {
+	if _, err := cert.Verify(x509.VerifyOptions{Roots: a.pool, CurrentTime: anyTime, KeyUsages: []x509.ExtKeyUsage{use}}); err != nil {
+		return 0, errStranger
+	}
+	return number(cert)
+}
+
+// selfSigned makes a certificate that others know by its fingerprint alone.
+func selfSigned(name string, tag ...string) (tls.Certificate, error) {
+	return signed(name, nil, nil, tag...)
+}
+
+func signed(name string, by *x509.Certificate, with ed25519.PrivateKey, tag ...string) (tls.Certificate, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("make this node's key: %w", err)
+	}
+	template := certificate(name, tag...)
+	if by == nil {
+		by, with = template, private
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by, public, with)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("make this node's certificate: %w", err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}, nil
+}
+
+// certificate is what all have in common. The head serves, the others are clients.
+func certificate(of string, tag ...string) *x509.Certificate {
+	use := x509.ExtKeyUsageClientAuth
+	if of == name(0) {
+		use = x509.ExtKeyUsageServerAuth
+	}
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: of, Organization: tag}, NotBefore: notBefore, NotAfter: notAfter,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{use},
+	}
+}
+
+// tagOf is what the certificates of a launch show beside the node. It proves nothing: by it a
+// gpurun of the launch that has another secret is told apart from a stranger.
+func tagOf(run string) string {
+	sum := sha256.Sum256([]byte("gpurun launch " + run))
+	return hex.EncodeToString(sum[:8])
+}
+
+// claims is the node of this launch that a certificate says it is of; false where it says no
+// such thing.
+func (c *Credentials) claims(s tls.ConnectionState) (node int, says bool) {
+	if len(s.PeerCertificates) == 0 || c.tag == "" || !slices.Contains(s.PeerCertificates[0].Subject.Organization, c.tag) {
+		return 0, false
+	}
+	node, err := number(s.PeerCertificates[0])
+	return node, err == nil
+}
+
+type fingerprint = [sha256.Size]byte
+
+// known tells nodes by the cards that they left.
+func known(cards []card) whose {
+	nodes := map[fingerprint]int{}
+	for node, c := range cards {
+		nodes[c.Fingerprint] = node
+	}
+	return func(cert *x509.Certificate, _ x509.ExtKeyUsage) (int, error) {
+		node, ok := nodes[sha256.Sum256(cert.Raw)]
+		if !ok {
+			return 0, errStranger
+		}
+		return node, nil
+	}
+}
+
+// tlsConfig is for one connection, of either side, and sets the node at its other end. The
+// usual checks, of host names against a list of authorities at a time, are replaced by our
+// own, of nodes.
+//
+// The key exchange is X25519, or P-256 where only what FIPS 140 approves may be used. Go's own
+// choice adds ML-KEM, which keeps what is said for decades from who records it now and takes as
+// long as all else: what nodes say is of no use after the launch.
+func (c *Credentials) tlsConfig(peer *int) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, NextProtos: []string{"gpurun"}, SessionTicketsDisabled: true,
+		CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP256}, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) (err error) {
+			*peer, err = c.peer(s)
+			return err
+		},
+	}
+}
+
+// peer is the node at the other end of a connection. A follower hears the head only, and
+// the head followers.
+func (c *Credentials) peer(s tls.ConnectionState) (int, error) {
+	if len(s.PeerCertificates) == 0 {
+		return 0, errStranger
+	}
+	use := x509.ExtKeyUsageServerAuth
+	if c.node == 0 {
+		use = x509.ExtKeyUsageClientAuth
+	}
+	node, err := c.whose(s.PeerCertificates[0], use)
+	if err != nil {
+		return 0, err
+	}
+	if (node == 0) == (c.node == 0) || node >= c.nodes {
+		return 0, errStranger
+	}
+	return node, nil
+}

@@ -1,0 +1,227 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	connect = 10 * time.Second
+	// stagger is how long a place has for itself before the next is tried beside it. From the
+	// first that takes the call on, no other is tried for as long as answering: a head to which a
+	// thousand nodes come at once takes its time, and calls at all of its ports would take more.
+	stagger   = 300 * time.Millisecond
+	answering = 2 * time.Second
+	mostHosts = 16 // addresses of one name
+)
+
+// A Dialer reaches the head from one node.
+type Dialer struct {
+	c     *Credentials
+	host  string
+	ports []int
+}
+
+// NewDialer reaches the head on a machine, by its port, or with 0 by those that all nodes
+// know. The machine's name is looked up each time anew.
+func NewDialer(c *Credentials, host string, port int) *Dialer {
+	if port != 0 {
+		return &Dialer{c, host, []int{port}}
+	}
+	return &Dialer{c, host, c.ports}
+}
+
+// Dial makes one connection, or says why not: an error that is ErrRefused means that nobody
+// listens there although the machine answers, and ErrMistrusted that it is the head, with
+// another secret.
+func (d *Dialer) Dial(ctx context.Context) (*Link, error) {
+	places, err := d.places(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, errs := d.race(ctx, places)
+	if ctx.Err() != nil {
+		if conn != nil {
+			conn.Close()
+		}
+		return nil, context.Cause(ctx)
+	}
+	if conn == nil {
+		return nil, fmt.Errorf("reach the head on %s: %w", d.host, judge(errs))
+	}
+	l, err := open(ctx, conn)
+	if err != nil {
+		return nil, fmt.Errorf("reach the head on %s: %w", conn.RemoteAddr(), err)
+	}
+	return l, nil
+}
+
+// places are where the head can be: all addresses of its machine, with the likeliest port
+// first.
+func (d *Dialer) places(ctx context.Context) ([]string, error) {
+	hosts, err := net.DefaultResolver.LookupHost(ctx, d.host)
+	if err != nil && len(d.c.hosts) == 0 {
+		return nil, fmt.Errorf("look up the head's machine: %w", err)
+	}
+	hosts = hosts[:min(len(hosts), mostHosts)]
+	for _, known := range d.c.hosts {
+		if !slices.Contains(hosts, known) {
+			hosts = append(hosts, known)
+		}
+	}
+	var places []string
+	for _, port := range d.ports {
+		for _, host := range hosts {
+			places = append(places, net.JoinHostPort(host, strconv.Itoa(port)))
+		}
+	}
+	return places, nil
+}
+
+// race tries one place after the other, the next as soon as one has failed or taken a
+// while, longer where somebody is there, and keeps the first at which the head is.
+func (d *Dialer) race(ctx context.Context, places []string) (won *tls.Conn, errs []error) {
+	type outcome struct {
+		conn *tls.Conn
+		err  error
+	}
+	ctx, stop := context.WithCancel(ctx)
+	outcomes := make(chan outcome, len(places))
+	answered := make(chan struct{}, len(places))
+	var running sync.WaitGroup
+	var patient time.Time // until when who has answered is waited for
+	pending := 0
+	for won == nil && (len(places) > 0 || pending > 0) {
+		var next <-chan time.Time
+		if len(places) > 0 {
+			place := places[0]
+			running.Go(func() {
+				conn, err := d.try(ctx, place, answered)
+				outcomes <- outcome{conn, err}
+			})
+			places, pending, next = places[1:], pending+1, time.After(stagger)
+		}
+		for waiting := true; waiting; {
+			select {
+			case o := <-outcomes:
+				pending--
+				won, errs, waiting = o.conn, append(errs, o.err), false
+			case <-answered:
+				if patient.IsZero() {
+					patient = time.Now().Add(answering)
+				}
+				next = time.After(max(stagger, time.Until(patient)))
+			case <-next:
+				waiting = false
+			}
+		}
+	}
+	stop()
+	running.Wait()
+	for close(outcomes); pending > 0; pending-- {
+		if o := <-outcomes; o.conn != nil {
+			o.conn.Close()
+		}
+	}
+	return won, errs
+}
+
+// ErrMistrusted is why a head cannot be reached that is there: it knows another secret than
+// this node. ErrRefused is why one cannot whose machine answers: its gpurun is not there.
+var (
+	ErrMistrusted = errors.New("node 0 is there, and has another secret than this node")
+	ErrRefused    = errors.New("nobody listens there")
+)
+
+// errNobody is why a place that answers is not the head's.
+var errNobody = errors.New("who answers is not the head of this launch")
+
+// try connects, says so, and has the other side prove that it is the head.
+func (d *Dialer) try(ctx context.Context, place string, answered chan<- struct{}) (*tls.Conn, error) {
+	dial := net.Dialer{Timeout: connect, KeepAlive: -1}
+	raw, err := dial.DialContext(ctx, "tcp", place)
+	if err != nil {
+		return nil, err
+	}
+	answered <- struct{}{}
+	ctx, stop := context.WithTimeout(ctx, handshake)
+	defer stop()
+	config, mistrusts := d.c.tlsConfig(new(int)), false
+	verify := config.VerifyConnection
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		err := verify(s)
+		if node, says := d.c.claims(s); err != nil && says && node == 0 {
+			mistrusts = true // the handshake goes on, so that the head learns of this node
+			return nil
+		}
+		return err
+	}
+	conn := tls.Client(raw, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		if ctx.Err() != nil { // it has said nothing: the head may be stopped, or the way to it be cut
+			return nil, fmt.Errorf("%s does not answer: %w", place, err)
+		}
+		return nil, fmt.Errorf("%s: %w: %w", place, errNobody, err)
+	}
+	if mistrusts {
+		hearRefusal(conn)
+		conn.Close()
+		return nil, fmt.Errorf("%s: %w", place, ErrMistrusted)
+	}
+	return conn, nil
+}
+
+// judge makes one error of all places. Where each that can be reached answers, and none is
+// the head, there is none.
+func judge(errs []error) error {
+	var answers, other error
+	for _, err := range errs {
+		switch {
+		case errors.Is(err, ErrMistrusted):
+			return err
+		case errors.Is(err, errNobody):
+			answers = fmt.Errorf("%w: %w", ErrRefused, err)
+		case errors.Is(err, syscall.ECONNREFUSED):
+			if answers == nil {
+				answers = ErrRefused
+			}
+		case errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || other != nil:
+		default:
+			other = err
+		}
+	}
+	switch {
+	case other != nil:
+		return other
+	case answers != nil:
+		return answers
+	}
+	return errs[0]
+}
+
+// open waits for the head's first message on a connection, by which it says that it knows
+// this node.
+func open(ctx context.Context, conn *tls.Conn) (*Link, error) {
+	waiting := context.AfterFunc(ctx, func() { conn.NetConn().Close() })
+	first, err := readFrame(conn, handshake)
+	if !waiting() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil && len(first) > 0 {
+		err = errNobody
+	}
+	if err != nil {
+		conn.NetConn().Close()
+		return nil, fmt.Errorf("it does not go on with this node: %w", reason(err))
+	}
+	return NewLink(conn, 0), nil
+}

@@ -1,0 +1,268 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestPortsOfALaunch(t *testing.T) {
+	ports := candidates("slurm 7|abc", 0)
+	if len(ports) != portCount {
+		t.Errorf("%d ports", len(ports))
+	}
+	for _, p := range ports {
+		if p < firstPort || p >= firstPort+portRange {
+			t.Errorf("port %d", p)
+		}
+	}
+	for what, other := range map[string][]int{"run": candidates("slurm 8|abc", 0), "restart": candidates("slurm 7|abc", 1)} {
+		if other[0] == ports[0] && other[1] == ports[1] {
+			t.Errorf("another %s has the same ports", what)
+		}
+	}
+	if got := candidates("slurm 7|abc", 0); fmt.Sprint(got) != fmt.Sprint(ports) {
+		t.Error("two nodes name other ports")
+	}
+}
+
+// A head whose first ports are taken, one by somebody who answers and one by somebody who
+// does not, is found at the next.
+func TestPortsThatAreTaken(t *testing.T) {
+	run := "run " + t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
+	head, node := credentialsOf(t, testSecret, run, 0, 2), credentialsOf(t, testSecret, run, 1, 2)
+	for _, port := range head.ports[:2] {
+		squatter, err := net.Listen("tcp", ":"+strconv.Itoa(port))
+		if err != nil {
+			t.Skip(err)
+		}
+		defer squatter.Close()
+	}
+	links, err := Listen(t.Context(), head, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer links.Close()
+	began := time.Now()
+	follower, err := NewDialer(node, "localhost", 0).Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follower.Close()
+	if took := time.Since(began); took > handshake {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A head that takes its time with a handshake is not called at another port meanwhile.
+func TestAHeadThatIsBusy(t *testing.T) {
+	l := newLaunch(t, 2)
+	var served sync.WaitGroup
+	t.Cleanup(served.Wait)
+	busy, beside := listenHere(t), listenHere(t)
+	served.Go(func() {
+		near, err := busy.Accept()
+		if err != nil {
+			return
+		}
+		defer near.Close()
+		time.Sleep(2 * stagger) // is what it is busy for
+		far, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(l.port)))
+		if err != nil {
+			return
+		}
+		defer far.Close()
+		served.Go(func() { _, _ = io.Copy(far, near) })
+		_, _ = io.Copy(near, far)
+	})
+	d := &Dialer{credentialsOf(t, testSecret, "run", 1, 2), "127.0.0.1", []int{portOf(busy), portOf(beside)}}
+	follower, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follower.Close()
+	_ = beside.(*net.TCPListener).SetDeadline(time.Now().Add(stagger)) // who has called waits already
+	if called, err := beside.Accept(); err == nil {
+		called.Close()
+		t.Error("it was called at another port")
+	}
+}
+
+// Who says nothing is waited for once, however many they are.
+func TestPortsThatSayNothing(t *testing.T) {
+	l := newLaunch(t, 2)
+	var ports []int
+	for range 6 {
+		ports = append(ports, portOf(listenHere(t)))
+	}
+	d := &Dialer{credentialsOf(t, testSecret, "run", 1, 2), "127.0.0.1", append(ports, l.port)}
+	began := time.Now()
+	follower, err := d.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower.Close()
+	if took := time.Since(began); took > 3*answering {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Where only what FIPS 140 approves may be used, nodes still meet.
+func TestNodesMeetUnderFIPS(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestNoProxy$", "-test.v")
+	cmd.Env = append(os.Environ(), "GODEBUG=fips140=on")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestNoProxy") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+func listenHere(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return listener
+}
+
+func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
+
+func TestAPortThatIsTaken(t *testing.T) {
+	squatter, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer squatter.Close()
+	if _, err := Listen(t.Context(), credentialsOf(t, testSecret, "run", 0, 2), squatter.Addr().(*net.TCPAddr).Port); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Both families of addresses, where the machine has them.
+func TestFamiliesOfAddresses(t *testing.T) {
+	l := newLaunch(t, 2)
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		if c, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(l.port))); err != nil {
+			t.Logf("%s cannot be reached here: %v", host, err)
+			continue
+		} else {
+			c.Close()
+		}
+		follower, err := NewDialer(credentialsOf(t, testSecret, "run", 1, 2), host, l.port).Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := l.links.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head.Addr() != host || follower.Addr() != host {
+			t.Errorf("by %s the head is at %s, the node at %s", host, head.Addr(), follower.Addr())
+		}
+		follower.Close()
+		head.Close()
+	}
+}
+
+// A proxy of the environment has no part in it.
+func TestNoProxy(t *testing.T) {
+	for _, variable := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY", "GRPC_PROXY"} {
+		t.Setenv(variable, "http://127.0.0.1:1")
+	}
+	newLaunch(t, 2).join(t, 1)
+}
+
+func TestNobodyListens(t *testing.T) {
+	c := credentialsOf(t, testSecret, "run "+t.Name(), 1, 2)
+	for what, d := range map[string]*Dialer{"a port": NewDialer(c, "127.0.0.1", freePort(t)), "all ports": NewDialer(c, "127.0.0.1", 0)} {
+		if _, err := d.Dial(t.Context()); !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := NewDialer(c, "nowhere.invalid", 0).Dial(t.Context()); err == nil || errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "nowhere.invalid") {
+		t.Errorf("a name that nobody has: %v", err)
+	}
+	why := errors.New("enough")
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(why)
+	if _, err := NewDialer(c, "127.0.0.1", 0).Dial(ctx); !errors.Is(err, why) {
+		t.Errorf("a call that is over: %v", err)
+	}
+}
+
+// Slurm tells addresses of the head's machine, which help where its name does not.
+func TestAddressesBesideTheName(t *testing.T) {
+	l := newLaunch(t, 2)
+	c := credentialsOf(t, testSecret, "run", 1, 2)
+	c.hosts = []string{"127.0.0.1"}
+	follower, err := NewDialer(c, "nowhere.invalid", l.port).Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower.Close()
+}
+
+// Who says what of a machine's places. Only one that answers and has no head is without one.
+func TestWhyNobodyIsReached(t *testing.T) {
+	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	stranger := fmt.Errorf("port 1: %w: eof", errNobody)
+	unreachable := fmt.Errorf("dial: %w", syscall.ENETUNREACH)
+	silent := fmt.Errorf("dial: %w", context.DeadlineExceeded)
+	for what, test := range map[string]struct {
+		errs    []error
+		refused bool
+		is      error
+	}{
+		"refused":              {[]error{refused, refused}, true, ErrRefused},
+		"a stranger":           {[]error{stranger, refused}, true, errNobody},
+		"one family is not up": {[]error{unreachable, refused}, true, ErrRefused},
+		"none is up":           {[]error{unreachable, unreachable}, false, syscall.ENETUNREACH},
+		"a port is silent":     {[]error{refused, silent, stranger}, false, context.DeadlineExceeded},
+	} {
+		if err := judge(test.errs); errors.Is(err, ErrRefused) != test.refused || !errors.Is(err, test.is) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// The head may not know a node that knows the head. The node is told so when it dials.
+func TestANodeThatTheHeadDoesNotKnow(t *testing.T) {
+	l := newLaunch(t, 2)
+	c := credentialsOf(t, testSecret, "run", 1, 2)
+	c.own, _ = selfSigned("node-1")
+	link, err := NewDialer(c, "127.0.0.1", l.port).Dial(t.Context())
+	if err == nil {
+		link.Close()
+		t.Fatal("it got through")
+	}
+	t.Log(err)
+	if errors.Is(err, ErrRefused) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Who takes a connection and says nothing may be the head, stopped, or a way to it that is
+// cut: it is not gone.
+func TestWhoSaysNothingIsNotGone(t *testing.T) {
+	mute := listenHere(t)
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	d := &Dialer{c: credentialsOf(t, testSecret, "run", 1, 2)}
+	if conn, err := d.try(ctx, mute.Addr().String(), make(chan struct{}, 1)); err == nil {
+		conn.Close()
+		t.Error("it got through")
+	} else if err := judge([]error{err}); errors.Is(err, ErrRefused) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,175 @@
+package wire
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A side that takes nothing does not make the other one wait: its connection ends.
+func TestAFullQueue(t *testing.T) {
+	for _, side := range []string{"head", "follower"} {
+		t.Run(side, func(t *testing.T) {
+			from, to := newLaunch(t, 2).join(t, 1)
+			if side == "follower" {
+				from, to = to, from
+			}
+			const large = 100_000
+			var err error
+			sent := 0
+			for ; err == nil; sent++ {
+				err = from.Send([]byte(strings.Repeat("x", large)))
+			}
+			if !errors.Is(err, errFull) || sent < mostQueuedBytes/large-1 || sent > 2*mostQueuedBytes/large {
+				t.Errorf("after %d messages: %v", sent, err)
+			}
+			if err := from.Send([]byte("bye")); !errors.Is(err, errFull) {
+				t.Errorf("after the end: %v", err)
+			}
+			if _, err := from.Receive(t.Context()); !errors.Is(err, errFull) {
+				t.Errorf("who gave up hears: %v", err)
+			}
+			for err = nil; err == nil; {
+				_, err = to.Receive(t.Context())
+			}
+		})
+	}
+}
+
+// Small messages are bounded, too. The connection is cut at once.
+func TestAQueueOfSmallMessages(t *testing.T) {
+	near, far := net.Pipe() // of which nobody reads
+	l := NewLink(near, 1)
+	for sent := range mostQueued {
+		if err := l.Send([]byte("bye")); err != nil {
+			t.Fatalf("after %d messages: %v", sent, err)
+		}
+	}
+	if err := l.Send([]byte("bye")); !errors.Is(err, errFull) {
+		t.Errorf("%v", err)
+	}
+	if _, err := far.Write([]byte{0}); err == nil {
+		t.Error("the connection is not cut")
+	}
+	l.Close()
+}
+
+func TestTooLargeToBeSent(t *testing.T) {
+	head, follower := newLaunch(t, 2).join(t, 1)
+	send(t, head, strings.Repeat("x", MaxMessage-100))
+	if got := receive(t, follower); len(got) != MaxMessage-100 {
+		t.Errorf("%d bytes", len(got))
+	}
+	if err := head.Send([]byte(strings.Repeat("x", MaxMessage+1))); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("%v", err)
+	}
+	if _, err := head.Receive(t.Context()); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A wire stands between a node and the head, and can be cut.
+type wire struct {
+	front net.Listener
+	conns chan [2]*net.TCPConn
+}
+
+func newWire(t *testing.T, to string) *wire {
+	t.Helper()
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{front, make(chan [2]*net.TCPConn, 1)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		client, err := front.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		w.conns <- [2]*net.TCPConn{client.(*net.TCPConn), server.(*net.TCPConn)}
+		back := make(chan struct{})
+		go func() { defer close(back); pass(client, server) }()
+		pass(server, client)
+		<-back
+	}()
+	t.Cleanup(func() { front.Close(); <-done })
+	return w
+}
+
+func pass(to, from net.Conn) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (w *wire) port() int { return w.front.Addr().(*net.TCPAddr).Port }
+
+// joinThrough connects node 1 over a wire.
+func (l *testLaunch) joinThrough(t *testing.T) (head, follower *Link, conns [2]*net.TCPConn) {
+	t.Helper()
+	w := newWire(t, l.at())
+	follower, err := NewDialer(credentialsOf(t, testSecret, "run", 1, l.nodes), "127.0.0.1", w.port()).Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if head, err = l.links.Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return head, follower, <-w.conns
+}
+
+// What ends without a word, as when a machine says that there is no such process any more,
+// is seen at once on the other side, and the node comes again.
+func TestAResetAndAReconnect(t *testing.T) {
+	l := newLaunch(t, 2)
+	head, follower, conns := l.joinThrough(t)
+	send(t, follower, "hello")
+	receive(t, head)
+	began := time.Now()
+	for _, c := range conns {
+		_ = c.SetLinger(0)
+		c.Close()
+	}
+	for _, link := range []*Link{head, follower} {
+		if _, err := link.Receive(t.Context()); err == nil {
+			t.Error("a message from nobody")
+		}
+		if err := link.Send([]byte("bye")); err == nil {
+			t.Error("a broken link sends")
+		}
+		link.Close()
+	}
+	if took := time.Since(began); took > flush {
+		t.Errorf("it took %v", took)
+	}
+	head, follower = l.join(t, 1)
+	send(t, follower, "hello")
+	receive(t, head)
+}
+
+// Two Closes, one after the other and beside each other, are one.
+func TestCloseTwice(t *testing.T) {
+	head, follower := newLaunch(t, 2).join(t, 1)
+	for _, link := range []*Link{head, follower} {
+		done := make(chan error)
+		go func() { done <- link.Close() }()
+		if err := errors.Join(link.Close(), <-done, link.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package wire
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+)
+
+const (
+	mostPMI   = 64 << 10 // bytes of an answer
+	mostAddrs = 8        // addresses on a card: Slurm takes values of up to 1 KiB
+)
+
+// A pmi is the connection that `srun --mpi=pmi2` gives each task of a step. Slurm carries
+// over it what one task publishes to all others of the same step, and to nobody else.
+type pmi struct {
+	conn      net.Conn
+	in        *bufio.Reader
+	job, rank string
+	size      int
+	spent     bool // Slurm takes one exchange a task, and there was one
+}
+
+// openPMI takes the connection, which nobody inherits from then on. It is nil where there
+// is none, or where the variables are left over from another step.
+func openPMI(vars environ.Vars) *pmi {
+	fd, err := strconv.Atoi(vars["PMI_FD"])
+	if err != nil || fd < 3 || vars["SLURM_JOB_ID"] == "" || vars["PMI_JOBID"] != vars["SLURM_JOB_ID"]+"."+vars["SLURM_STEP_ID"] {
+		return nil
+	}
+	if _, err := unix.Getpeername(fd); err != nil {
+		return nil // it was closed by whoever stands between Slurm and gpurun
+	}
+	f := os.NewFile(uintptr(fd), "PMI_FD")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil
+	}
+	size, _ := strconv.Atoi(vars["PMI_SIZE"])
+	return &pmi{conn: conn, in: bufio.NewReaderSize(conn, 4096), job: vars["PMI_JOBID"], rank: vars["PMI_RANK"], size: size}
+}
+
+func (p *pmi) close() {
+	if p != nil {
+		p.conn.Close()
+	}
+}
+
+// A card is what a node lets others know of itself.
+type card struct {
+	Fingerprint fingerprint
+	Addrs       []string // of its machine, in no order
+}
+
+func newCard(own tls.Certificate) card {
+	c := card{Fingerprint: sha256.Sum256(own.Certificate[0])}
+	addrs, _ := net.InterfaceAddrs() // the head is also found by its name
+	for _, a := range addrs {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() && len(c.Addrs) < mostAddrs {
+			c.Addrs = append(c.Addrs, ip.IP.String())
+		}
+	}
+	return c
+}
+
+func (c card) String() string {
+	return hex.EncodeToString(c.Fingerprint[:]) + "|" + strings.Join(c.Addrs, ",")
+}
+
+func readCard(text string) (c card, err error) {
+	print, addrs, _ := strings.Cut(text, "|")
+	if n, err := hex.Decode(c.Fingerprint[:], []byte(print[:min(len(print), 2*len(c.Fingerprint))])); err != nil || n != len(c.Fingerprint) || len(print) != 2*n {
+		return card{}, fmt.Errorf("%.80q is no card of a node", text)
+	}
+	for addr := range strings.SplitSeq(addrs, ",") {
+		if _, err := netip.ParseAddr(addr); err == nil && len(c.Addrs) < mostAddrs {
+			c.Addrs = append(c.Addrs, addr)
+		}
+	}
+	return c, nil
+}
+
+// exchange publishes a node's card, waits until all nodes have done so, and reads theirs.
+func (p *pmi) exchange(ctx context.Context, node int, own card) ([]card, error) {
+	defer p.until(ctx)()
+	cards, err := p.talk(node, own)
+	if ctx.Err() != nil && err != nil {
+		return nil, fmt.Errorf("not all nodes came: %w", context.Cause(ctx))
+	}
+	return cards, err
+}
+
+// until has what waits for Slurm end with ctx.
+func (p *pmi) until(ctx context.Context) (done func() bool) {
+	return context.AfterFunc(ctx, func() { p.conn.SetDeadline(time.Unix(1, 0)) })
+}
+
+func (p *pmi) talk(node int, own card) ([]card, error) {
+	for _, say := range []string{
+		fmt.Sprintf("cmd=fullinit;pmijobid=%s;pmirank=%s;threaded=FALSE;", p.job, p.rank),
+		fmt.Sprintf("cmd=kvs-put;key=gpurun-%d;value=%s;", node, own),
+		"cmd=kvs-fence;",
+	} {
+		if _, err := p.call(say); err != nil {
+			return nil, err
+		}
+	}
+	cards := make([]card, p.size)
+	for k := range cards {
+		said, err := p.call(fmt.Sprintf("cmd=kvs-get;jobid=%s;srcid=-1;key=gpurun-%d;", p.job, k))
+		if err != nil {
+			return nil, err
+		}
+		if cards[k], err = readCard(said["value"]); err != nil {
+			return nil, fmt.Errorf("node %d: %w", k, err)
+		}
+	}
+	if cards[node].Fingerprint != own.Fingerprint {
+		return nil, fmt.Errorf("two tasks of the step say that they are node %d", node)
+	}
+	_, err := p.call("cmd=finalize;")
+	return cards, err
+}
+
+// begin agrees on the second version of the protocol, in words of the first.
+func (p *pmi) begin(ctx context.Context) error {
+	defer p.until(ctx)()
+	if _, err := io.WriteString(p.conn, "cmd=init pmi_version=2 pmi_subversion=0\n"); err != nil {
+		return err
+	}
+	line, err := p.in.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	if said := strings.Fields(string(line)); len(said) < 2 || said[0] != "cmd=response_to_init" || said[1] != "pmi_version=2" && said[1] != "rc=0" {
+		return fmt.Errorf("the answer %.80q is of another protocol", line)
+	}
+	return nil
+}
+
+// call says something, and reads the answer: each has its length before it.
+func (p *pmi) call(say string) (map[string]string, error) {
+	if _, err := fmt.Fprintf(p.conn, "%6d%s", len(say), say); err != nil {
+		return nil, err
+	}
+	text, err := readAnswer(p.in)
+	if err != nil {
+		return nil, err
+	}
+	said, err := parseAnswer(text)
+	if err == nil && said["rc"] != "0" {
+		err = fmt.Errorf("it was refused (rc=%.20q): %.80q", said["rc"], said["errmsg"])
+	}
+	return said, err
+}
+
+func readAnswer(in io.Reader) (string, error) {
+	var head [6]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return "", err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(head[:])))
+	if err != nil || n < 0 || n > mostPMI {
+		return "", fmt.Errorf("the answer begins with %q, which is no length", head)
+	}
+	text := make([]byte, n)
+	_, err = io.ReadFull(in, text)
+	return string(text), err
+}
+
+// parseAnswer reads "cmd=kvs-get-response;rc=0;value=x;". A semicolon in a value is said
+// twice.
+func parseAnswer(text string) (map[string]string, error) {
+	said := map[string]string{}
+	for text != "" {
+		name, rest, ok := strings.Cut(text, "=")
+		if !ok || strings.Contains(name, ";") {
+			return nil, errors.New("the answer cannot be read")
+		}
+		var value strings.Builder
+		for {
+			part, after, ended := strings.Cut(rest, ";")
+			value.WriteString(part)
+			rest = after
+			if !ended || !strings.HasPrefix(after, ";") {
+				break
+			}
+			value.WriteByte(';')
+			rest = after[1:]
+		}
+		said[name], text = value.String(), rest
+	}
+	return said, nil
+}

@@ -1,0 +1,139 @@
+package wire
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+)
+
+// Variables that lead to a secret.
+const (
+	secretVariable     = "GPURUN_SECRET"
+	secretFileVariable = "GPURUN_SECRET_FILE"
+)
+
+const (
+	secretBytes    = 32
+	mostSecretText = 4096 // bytes; of a file that is no secret not more is read
+)
+
+// NewSecret makes a secret for the nodes of a launch, 32 random bytes in hexadecimal.
+func NewSecret() string {
+	secret := make([]byte, secretBytes)
+	rand.Read(secret) // it never fails
+	return hex.EncodeToString(secret)
+}
+
+// PrintSecret writes a new secret, on a line of its own or as a JSON document.
+func PrintSecret(to io.Writer, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(to).Encode(map[string]string{"secret": NewSecret()})
+	}
+	_, err := fmt.Fprintln(to, NewSecret())
+	return err
+}
+
+// givenSecret is the secret that the environment gives, nil where it gives none, and the
+// variable that does.
+func givenSecret(vars environ.Vars) (secret []byte, variable string, err error) {
+	if path := vars[secretFileVariable]; path != "" {
+		secret, err = readSecretFile(path)
+		return secret, secretFileVariable, errext.WithHint(prefix(secretFileVariable, err), errext.Hint(err))
+	}
+	if text := vars[secretVariable]; text != "" {
+		secret, err = parseSecret(text)
+		return secret, secretVariable, errext.WithHint(prefix(secretVariable, err), errext.Hint(err))
+	}
+	return nil, "", nil
+}
+
+func prefix(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+const makeOne = "`gpurun secret` makes one"
+
+// parseSecret reads a secret in hexadecimal or base64. The error does not quote it.
+func parseSecret(text string) ([]byte, error) {
+	text = strings.TrimSpace(text)
+	secret, err := hex.DecodeString(text)
+	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+		if err != nil {
+			secret, err = encoding.DecodeString(text)
+		}
+	}
+	switch {
+	case text == "":
+		return nil, errext.Errorf(makeOne, "the secret is empty")
+	case err != nil:
+		return nil, errext.Errorf(makeOne, "the secret is neither hexadecimal nor base64")
+	case len(secret) < secretBytes:
+		return nil, errext.Errorf(makeOne, "the secret has %d bytes, and needs %d", len(secret), secretBytes)
+	}
+	return secret, nil
+}
+
+// readSecretFile reads the secret in a file that the user made, which may be a link:
+// Kubernetes makes such.
+func readSecretFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readSecret(f)
+}
+
+// readSecret reads a secret from a file that nobody else may read.
+func readSecret(f *os.File) ([]byte, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: f.Name(), Err: err}
+	}
+	if err := isPrivate(f.Name(), stat); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, mostSecretText+1))
+	if err != nil {
+		return nil, err
+	}
+	defer clear(text)
+	if len(text) > mostSecretText {
+		return nil, errext.Errorf(makeOne, "%s has more than %d bytes", f.Name(), mostSecretText)
+	}
+	secret, err := parseSecret(string(text))
+	return secret, errext.WithHint(prefix(f.Name(), err), errext.Hint(err))
+}
+
+// isPrivate refuses a file that others may read or have written. One of root's may be
+// open to a group: a volume of Kubernetes with an fsGroup is.
+func isPrivate(path string, stat unix.Stat_t) error {
+	foreign := uint32(0o077)
+	if stat.Uid == 0 && os.Geteuid() != 0 {
+		foreign = 0o027
+	}
+	switch {
+	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
+		return &os.PathError{Op: "read", Path: path, Err: errors.New("it is not a regular file")}
+	case stat.Uid != 0 && int64(stat.Uid) != int64(os.Geteuid()):
+		return errext.Errorf("make a copy of your own, with mode 0600", "%s belongs to another user (uid %d)", path, stat.Uid)
+	case stat.Mode&foreign != 0:
+		return errext.Errorf(fmt.Sprintf("chmod 600 %s; for a volume of Kubernetes say defaultMode: 0400", path),
+			"%s is open to other users (mode %#o)", path, stat.Mode&0o777)
+	}
+	return nil
+}

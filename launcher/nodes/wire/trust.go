@@ -1,0 +1,164 @@
+// Package wire carries what the nodes of a launch say to each other: one connection a node,
+// under mutual TLS, and what the nodes know each other by.
+//
+//	trust.go        what a node can be known by, the first that applies
+//	secret.go       a secret that all nodes are given
+//	shared.go       a secret in a folder that all nodes see
+//	pmi.go          certificates that Slurm hands round
+//	hide.go         none of it reaches a rank
+//	certificate.go  the certificates
+//	port.go         where the head listens
+//	listen.go       the head's side
+//	dial.go         a follower's
+//	link.go         a connection, on either side
+//	mistake.go      gpuruns of the launch that cannot be part of it
+//
+// Nothing of what a stranger sends is read but his TLS handshake, which is bounded in
+// size, time and number. Within a launch the boundary is the user: who can read the
+// secret is a node.
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+
+	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/errext"
+)
+
+// Options are what a node's credentials depend on.
+type Options struct {
+	// Run names the launch and Restart is how often its engine had started it again: the
+	// same on all nodes, and the run is that of no other launch.
+	Run     string
+	Restart int
+	// Node is this node's number, of Nodes in all; 0 is the head.
+	Node, Nodes int
+	// Environ is gpurun's own environment.
+	Environ environ.Vars
+	// Shared is a file for a secret in a folder that all nodes may see, empty for none. The
+	// head leaves one there, or takes what a start of the same launch before it has left.
+	Shared string
+	// Head and HeadPort are where node 0 can be reached, the port 0 where gpurun chooses.
+	Head     string
+	HeadPort int
+}
+
+// Credentials are what a node shows to others, and knows them by.
+type Credentials struct {
+	// Way says for people what the trust rests on.
+	Way string
+
+	node, nodes int
+	ports       []int
+	hosts       []string // addresses of the head's machine, where they are known
+	own         tls.Certificate
+	whose       whose
+	tag         string // of the launch; empty where Slurm vouches for its nodes
+	mistakes    chan Mistake
+}
+
+// Trust takes the first way that applies for nodes to know each other: a secret in the
+// environment, Slurm's own exchange, a folder that all see. It waits for the other nodes
+// where the way needs them, at most until ctx is over. From then on gpurun's memory and
+// environment are closed to other processes, and the variables are gone that lead there.
+//
+// An error without a code of its own is one of the user's.
+func Trust(ctx context.Context, o Options) (*Credentials, error) {
+	if o.Node < 0 || o.Node >= o.Nodes {
+		return nil, fmt.Errorf("node %d of %d nodes", o.Node, o.Nodes)
+	}
+	if err := Hide(); err != nil {
+		return nil, err
+	}
+	p := openPMI(o.Environ)
+	defer p.close()
+	c := &Credentials{node: o.Node, nodes: o.Nodes, ports: candidates(o.Run, o.Restart), mistakes: make(chan Mistake, mostMistakes)}
+	for _, way := range []way{c.bySecret, c.bySlurm, c.byFolder} {
+		if applies, err := way(ctx, o, p); err != nil {
+			return nil, err
+		} else if applies {
+			return c, nil
+		}
+	}
+	return nil, nothing(o.Nodes, p != nil && p.spent)
+}
+
+// nothing says what to do where no way applies.
+func nothing(nodes int, spent bool) error {
+	const what = "the %d nodes of this launch have nothing to know each other by"
+	if spent {
+		return errext.Errorf("start each gpurun with an srun of its own", what+": Slurm carries one exchange a task, and there was one before", nodes)
+	}
+	return errext.Errorf("on one of them `(umask 077; gpurun secret > FILE)`, then GPURUN_SECRET_FILE=FILE on all of them, each with a copy; under Slurm `srun --mpi=pmi2 gpurun …` does without",
+		what, nodes)
+}
+
+// A way makes credentials, if it applies.
+type way func(context.Context, Options, *pmi) (applies bool, err error)
+
+// bySecret is the way of a secret in the environment.
+func (c *Credentials) bySecret(_ context.Context, o Options, _ *pmi) (bool, error) {
+	secret, name, err := givenSecret(o.Environ)
+	if err != nil || secret == nil {
+		return false, err
+	}
+	c.Way = "the secret of " + name
+	return true, c.derive(secret, o.Run)
+}
+
+// byFolder is the way of a secret that node 0 leaves for the others.
+func (c *Credentials) byFolder(ctx context.Context, o Options, _ *pmi) (bool, error) {
+	if o.Shared == "" {
+		return false, nil
+	}
+	var secret []byte
+	var err error
+	if o.Node == 0 {
+		secret, err = leaveSecret(o.Shared)
+	} else {
+		secret, err = awaitSecret(ctx, o.Shared, c.headThere(o))
+	}
+	if err != nil || secret == nil {
+		return false, err
+	}
+	c.Way = "the secret in " + o.Shared
+	return true, c.derive(secret, o.Run)
+}
+
+// bySlurm is the way of certificates that Slurm hands round.
+func (c *Credentials) bySlurm(ctx context.Context, o Options, p *pmi) (bool, error) {
+	if p == nil || p.size != o.Nodes {
+		return false, nil
+	}
+	if err := p.begin(ctx); ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	} else if err != nil {
+		p.spent = true
+		return false, nil
+	}
+	own, err := selfSigned(name(o.Node))
+	if err != nil {
+		return false, err
+	}
+	cards, err := p.exchange(ctx, o.Node, newCard(own))
+	if err != nil {
+		return false, errext.WithCode(fmt.Errorf("exchange certificates with the other nodes through Slurm: %w", err), codeRetry)
+	}
+	c.Way, c.own, c.hosts, c.whose = "the certificates that Slurm handed round", own, cards[0].Addrs, known(cards)
+	return true, nil
+}
+
+// derive makes the credentials of a secret, which is overwritten.
+func (c *Credentials) derive(secret []byte, run string) error {
+	defer clear(secret)
+	a, err := newAuthority(secret, run)
+	if err != nil {
+		return err
+	}
+	defer clear(a.key)
+	c.own, err = a.sign(name(c.node))
+	c.whose, c.tag = a.whose, a.tag
+	return err
+}
