@@ -117,13 +117,13 @@ func (a *attempt) StopPeers(signal int, of []int) {
 func (a *attempt) order(s Stop) {
 	a.lead.do(func() {
 		if a.lead.running == a {
-			a.lead.carry(a.lead.head.Stop(a.lead.now(), s))
+			a.lead.head.Stop(a.lead.now(), s)
 		}
 	})
 }
 
 func (a *attempt) pass(m Message) {
-	a.lead.do(func() { a.lead.carry(a.lead.head.Pass(m)) })
+	a.lead.do(func() { a.lead.head.Pass(m) })
 }
 
 // Release lets the ranks go on that wait before their first optimizer step.

@@ -51,13 +51,13 @@ type End struct {
 
 // A follower does as the head says. The goroutine of Follow owns its state machine.
 type follower struct {
-	opts  FollowOptions
-	began time.Time
-	todo  chan func()
-	done  context.Context
-	dials context.Context // over once the node has left: it looks for the head no more
-	leave context.CancelFunc
-	owner sync.WaitGroup
+	opts     FollowOptions
+	began    time.Time
+	todo     chan func()
+	done     context.Context
+	dials    context.Context // over once the node has left: it looks for the head no more
+	stopDial context.CancelFunc
+	owner    sync.WaitGroup
 
 	machine *Follower
 	link    *wire.Link // nil without one
@@ -74,8 +74,9 @@ type follower struct {
 // Follow takes part in a launch until it ends, and says how. No rank runs then.
 func Follow(ctx context.Context, o FollowOptions) End {
 	done, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f := &follower{opts: o, began: time.Now(), todo: make(chan func()), done: done, machine: NewFollower(o.Hello, o.Patience)}
-	f.dials, f.leave = context.WithCancel(done)
+	f := &follower{opts: o, began: time.Now(), todo: make(chan func()), done: done}
+	f.machine = NewFollower(f, o.Hello, o.Patience)
+	f.dials, f.stopDial = context.WithCancel(done)
 	f.owner.Go(f.dial)
 	defer f.owner.Wait()
 	defer cancel()
@@ -91,7 +92,7 @@ func Follow(ctx context.Context, o FollowOptions) End {
 				f.opts.Waits(why)
 				f.opts.Waits = nil
 			}
-			f.carry(f.machine.Tick(f.now()))
+			f.machine.Tick(f.now())
 		case <-stopped:
 			stopped = nil
 			f.stopped(context.Cause(ctx))
@@ -106,8 +107,8 @@ func Follow(ctx context.Context, o FollowOptions) End {
 
 func (f *follower) now() time.Duration { return time.Since(f.began) }
 
-// do has the owner do something, where there still is one.
-func (f *follower) do(what func()) {
+// own has the owner do something, where there still is one.
+func (f *follower) own(what func()) {
 	select {
 	case f.todo <- what:
 	case <-f.done.Done():
@@ -116,7 +117,7 @@ func (f *follower) do(what func()) {
 
 // say tells the head something.
 func (f *follower) say(m Message) {
-	f.do(func() { f.carry(f.machine.Say(f.now(), m)) })
+	f.own(func() { f.machine.Say(f.now(), m) })
 }
 
 // stopped ends this node's part at a signal of its own.
@@ -126,14 +127,14 @@ func (f *follower) stopped(why error) {
 	if errors.As(why, &signal) {
 		end.Code, end.Reason = 128+int(signal.Number), signal.Error()
 	}
-	f.carry(f.machine.Say(f.now(), Leaving{Why: end.Reason}))
+	f.machine.Say(f.now(), Leaving{Why: end.Reason})
 	if f.why != "" {
 		end.Reason += "; its ranks were ended before: " + f.why
 	}
 	if f.end == nil {
 		f.end = &end
 	}
-	f.abandon(f.opts.Grace)
+	f.endRanks(f.opts.Grace)
 }
 
 // dialPause is how soon the head is tried again.
@@ -144,7 +145,7 @@ func (f *follower) dial() {
 	for f.dials.Err() == nil {
 		link, err := f.opts.Dial(f.dials)
 		if err != nil {
-			f.do(func() {
+			f.own(func() {
 				mistrusted := errors.Is(err, wire.ErrMistrusted)
 				f.machine.Unreached(f.now(), err.Error(), mistrusted || errors.Is(err, wire.ErrRefused), mistrusted)
 			})
@@ -160,57 +161,51 @@ func (f *follower) dial() {
 
 // hear takes what comes on a link, to its end.
 func (f *follower) hear(link *wire.Link) {
-	f.do(func() {
+	f.own(func() {
 		f.link = link
-		f.carry(f.machine.Linked(f.now()))
+		f.machine.Linked(f.now())
 	})
 	for {
 		m, err := receive(f.dials, link)
 		if err != nil {
 			break
 		}
-		f.do(func() {
+		f.own(func() {
 			_, f.final = m.(Final)
-			f.carry(f.machine.Hear(f.now(), m))
+			f.machine.Hear(f.now(), m)
 		})
 	}
-	f.do(func() {
+	f.own(func() {
 		if f.link == link {
 			f.link = nil
 		}
-		f.carry(f.machine.Gone(f.now()))
+		f.machine.Gone(f.now())
 	})
 	if f.done.Err() == nil {
 		_ = link.Close()
 	}
 }
 
-// carry does what the state machine says.
-func (f *follower) carry(effects []Effect) {
-	for _, e := range effects {
-		switch e := e.(type) {
-		case Send:
-			if f.link != nil {
-				_ = send(f.link, stamped(e.Message)) // a link that is over is seen by who hears it
-			}
-		case Drop:
-			if link := f.link; link != nil {
-				f.link = nil
-				f.owner.Go(func() { _ = link.Close() })
-			}
-		case Tell:
-			f.carry(f.machine.Say(f.now(), f.local.alive()))
-		case Abandon:
-			f.forsaken(e.Why)
-		case Leave:
-			if f.end == nil {
-				f.end = &End{Code: e.Code, Reason: e.Reason, Told: f.final}
-			}
-			f.leave()
-		case Do:
-			f.obey(e.Message)
-		}
+func (f *follower) send(m Message) {
+	if f.link != nil {
+		_ = send(f.link, stamped(m)) // a link that is over is seen by who hears it
 	}
+}
+
+func (f *follower) drop() {
+	if link := f.link; link != nil {
+		f.link = nil
+		f.owner.Go(func() { _ = link.Close() })
+	}
+}
+
+func (f *follower) tell() { f.machine.Say(f.now(), f.local.alive()) }
+
+func (f *follower) leave(code int, reason string) {
+	if f.end == nil {
+		f.end = &End{Code: code, Reason: reason, Told: f.final}
+	}
+	f.stopDial()
 }
 
 // stamped has the time at which a message was sent, where that matters.
@@ -226,8 +221,8 @@ func stamped(m Message) Message {
 	return m
 }
 
-// obey carries out an order of the head's.
-func (f *follower) obey(order Message) {
+// do carries out an order of the head's.
+func (f *follower) do(order Message) {
 	switch o := order.(type) {
 	case Welcome:
 		f.welcome = o
@@ -237,17 +232,26 @@ func (f *follower) obey(order Message) {
 		f.local = newLocal(f, o)
 		f.owner.Go(f.local.prepare)
 	case Start:
-		f.local.start()
+		if f.local != nil {
+			f.local.waits = false
+			f.owner.Go(f.local.run)
+		}
 	case Stop:
 		if len(o.Spare) > 0 {
-			f.local.stopPeers(o)
+			if ranks := f.local.running(); ranks != nil {
+				ranks.StopPeers(o.Signal, o.Spare)
+			}
 			return
 		}
 		f.local.stop(o.Signal, o.Grace)
 	case Release:
-		f.local.release()
+		if ranks := f.local.running(); ranks != nil {
+			ranks.Release()
+		}
 	case Stacks:
-		f.local.stacks()
+		if ranks := f.local.running(); ranks != nil {
+			f.owner.Go(ranks.Stacks)
+		}
 	case Notice:
 		f.notice(syscall.Signal(o.Signal))
 	case Pause:
@@ -289,30 +293,28 @@ func (f *follower) close() {
 	f.here, f.unable = nil, nil
 }
 
-// abandon ends ranks that nobody leads.
-func (f *follower) abandon(grace time.Duration) {
+// endRanks ends ranks that nobody leads.
+func (f *follower) endRanks(grace time.Duration) {
 	if f.local != nil {
 		f.local.stop(sigterm, grace)
 	}
 }
 
-// forsaken ends ranks that have no head any more, and says why where this node's part of the
+// abandon ends ranks that have no head any more, and says why where this node's part of the
 // run is kept: the head may never hear of it.
-func (f *follower) forsaken(why string) {
+func (f *follower) abandon(why string) {
 	f.why = why
-	f.abandon(f.opts.Grace)
+	f.endRanks(f.opts.Grace)
 	if f.here != nil {
 		_ = f.here.Store.Append(launcher.Noticed{Text: "the ranks of this node are ended: " + why}) // as good as it can be kept
 	}
 }
 
-// over takes that none of an attempt's ranks runs any more.
+// over takes that none of an attempt's ranks runs any more. The owner calls it.
 func (f *follower) over(l *local, m Message) {
-	f.do(func() {
-		if f.local != l {
-			return // it has said so
-		}
-		f.local = nil
-		f.carry(f.machine.Say(f.now(), m))
-	})
+	if f.local != l {
+		return // it has said so
+	}
+	f.local = nil
+	f.machine.Say(f.now(), m)
 }

@@ -7,10 +7,11 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Follower is another node's side of a launch. Like Head it has no clock and no network.
-// Its owner dials the head whenever there is no link, and says so; Tick has to come once a
-// second.
+// A Follower is another node's side of a launch, as a state machine. Like Head it has no clock
+// and no network. Its owner dials the head whenever there is no link, and says so; Tick has to
+// come once a second.
 type Follower struct {
+	owner    followerOwner
 	hello    Hello // how it presents itself
 	patience Patience
 
@@ -34,7 +35,21 @@ type Follower struct {
 	mistrusts  bool
 	mistrusted time.Duration
 	alive      time.Duration // when it last said that it is
-	effects    []Effect
+}
+
+// A followerOwner does what a Follower says.
+type followerOwner interface {
+	// send sends a message to the head, and drop closes the link.
+	send(Message)
+	drop()
+	// do carries out an order of the head's.
+	do(order Message)
+	// tell says Alive.
+	tell()
+	// abandon ends the ranks, since nobody leads them any more.
+	abandon(why string)
+	// leave ends the follower, once its ranks are gone.
+	leave(code int, reason string)
 }
 
 // Patience is what a follower knows of the engine that started it.
@@ -47,15 +62,15 @@ type Patience struct {
 }
 
 // NewFollower makes a node that has not found the head yet.
-func NewFollower(h Hello, p Patience) *Follower {
+func NewFollower(owner followerOwner, h Hello, p Patience) *Follower {
 	h.Attempt = -1
-	return &Follower{hello: h, patience: p, attempt: -1, stage: Idle}
+	return &Follower{owner: owner, hello: h, patience: p, attempt: -1, stage: Idle}
 }
 
 // Linked says that there is a link to the head now.
-func (f *Follower) Linked(now time.Duration) []Effect {
+func (f *Follower) Linked(now time.Duration) {
 	if f.left {
-		return nil
+		return
 	}
 	f.linked, f.refusing, f.mistrusts, f.heard = true, false, false, now
 	f.hello.Attempt = -1
@@ -63,13 +78,11 @@ func (f *Follower) Linked(now time.Duration) []Effect {
 		f.hello.Attempt = f.attempt
 	}
 	f.send(f.hello)
-	return f.take()
 }
 
 // Gone says that it is over.
-func (f *Follower) Gone(now time.Duration) []Effect {
+func (f *Follower) Gone(now time.Duration) {
 	f.linked, f.gone = false, now
-	return f.take()
 }
 
 // Unreached says why there is no link, and whether the head's machine answers and nobody
@@ -94,7 +107,7 @@ func (f *Follower) Looks() string {
 }
 
 // Hear takes what the head says.
-func (f *Follower) Hear(now time.Duration, message Message) []Effect {
+func (f *Follower) Hear(now time.Duration, message Message) {
 	f.heard = now
 	switch said := message.(type) {
 	case Welcome:
@@ -106,7 +119,7 @@ func (f *Follower) Hear(now time.Duration, message Message) []Effect {
 	case Start:
 		if said.Attempt == f.attempt && f.stage == Prepared {
 			f.stage, f.last = Starting, nil
-			f.do(said)
+			f.owner.do(said)
 		}
 	case Stop:
 		f.stop(said)
@@ -116,7 +129,7 @@ func (f *Follower) Hear(now time.Duration, message Message) []Effect {
 		f.resume()
 	case Release, Stacks, Notice:
 		if f.stage == Running {
-			f.do(said)
+			f.owner.do(said)
 		}
 	case Ack:
 		if said.Attempt == f.attempt {
@@ -126,7 +139,6 @@ func (f *Follower) Hear(now time.Duration, message Message) []Effect {
 		f.send(Bye{})
 		f.leave(said.Code, said.Reason)
 	}
-	return f.take()
 }
 
 // welcome goes on where the head knows of, or begins anew with another head, whose ranks
@@ -136,7 +148,7 @@ func (f *Follower) welcome(w Welcome) {
 		f.abandon("the gpurun of node 0 was started again")
 	}
 	f.gen = w.Gen
-	f.do(w)
+	f.owner.do(w)
 	f.resume()
 	f.forget(w.Seq)
 	for _, e := range f.unheard {
@@ -148,19 +160,19 @@ func (f *Follower) welcome(w Welcome) {
 }
 
 func (f *Follower) prepare(p Prepare) {
-	if p.Attempt <= f.attempt && !f.forsaken || f.stage != Idle {
+	if p.Launch.N <= f.attempt && !f.forsaken || f.stage != Idle {
 		return // it knows, or is not done yet with what it was told before
 	}
-	f.attempt, f.stage, f.forsaken = p.Attempt, Preparing, false
+	f.attempt, f.stage, f.forsaken = p.Launch.N, Preparing, false
 	f.seq, f.unheard, f.last = 0, nil, nil
-	f.do(p)
+	f.owner.do(p)
 }
 
 func (f *Follower) stop(s Stop) {
 	switch {
 	case len(s.Spare) > 0:
 		if f.stage == Running && s.Attempt == f.attempt {
-			f.do(s)
+			f.owner.do(s)
 		}
 	case f.stage == Idle: // it has no ranks, or none any more
 		if s.Attempt > f.attempt {
@@ -170,21 +182,22 @@ func (f *Follower) stop(s Stop) {
 		f.send(f.last)
 	case s.Attempt >= f.attempt:
 		f.stage = Stopping
-		f.do(s)
+		f.owner.do(s)
 	}
 }
 
 // Say tells the head what came of its orders: Ready, NotReady, Started, an Event, Stopped,
 // a Note, or that the node is Alive. Stopped has to come once after Start, Stop and Abandon,
 // when no rank runs any more.
-func (f *Follower) Say(now time.Duration, message Message) []Effect {
+func (f *Follower) Say(now time.Duration, message Message) {
 	switch said := message.(type) {
 	case Ready:
 		said.Attempt = f.attempt
 		f.step(Preparing, Prepared, said)
 	case NotReady:
 		if f.stage == Stopping {
-			return f.Say(now, Stopped{})
+			f.Say(now, Stopped{})
+			return
 		}
 		said.Attempt = f.attempt
 		f.step(f.stage, Idle, said)
@@ -192,7 +205,7 @@ func (f *Follower) Say(now time.Duration, message Message) []Effect {
 		said.Attempt = f.attempt
 		f.step(Starting, Running, said)
 		if f.paused && f.stage == Running {
-			f.do(Pause{})
+			f.owner.do(Pause{})
 		}
 	case Event:
 		f.seq++
@@ -209,7 +222,6 @@ func (f *Follower) Say(now time.Duration, message Message) []Effect {
 	default:
 		f.send(said)
 	}
-	return f.take()
 }
 
 // step goes from one stage to the next, and says so now and on each new link.
@@ -230,23 +242,23 @@ func (f *Follower) forget(seq int) {
 
 // Tick looks at the time: whether the head is still there, and who has to hear that this
 // node is.
-func (f *Follower) Tick(now time.Duration) []Effect {
+func (f *Follower) Tick(now time.Duration) {
 	switch {
 	case f.left:
 	case f.paused && !f.refusing: // its silence was announced
 		if f.linked && now-f.alive >= Beat {
 			f.alive = now
-			f.effects = append(f.effects, Tell{})
+			f.owner.tell()
 		}
 	case f.linked && now-f.heard >= suspectAfter:
 		// A network that heals may take minutes to bring an old connection back, and none
 		// for a new one.
-		f.effects = append(f.effects, Drop{})
 		f.linked, f.gone = false, now
+		f.owner.drop()
 	case f.linked:
 		if every := f.every(); now-f.alive >= every {
 			f.alive = now
-			f.effects = append(f.effects, Tell{})
+			f.owner.tell()
 		}
 	case f.gen != "" && f.refusing && now-f.refused >= refusedBound:
 		f.alone(now, "the gpurun of node 0 is gone")
@@ -257,7 +269,6 @@ func (f *Follower) Tick(now time.Duration) []Effect {
 	case now-f.gone >= f.patience.Join:
 		f.leave(strategy.CodeRetry, fmt.Sprintf("node 0 cannot be reached, and was looked for for %s: %s", f.patience.Join, f.why))
 	}
-	return f.take()
 }
 
 // every is how often the node says how far its ranks are: whoever judges them by their
@@ -293,7 +304,7 @@ func (f *Follower) abandon(why string) {
 	f.forsaken, f.last, f.unheard = true, nil, nil
 	if f.stage > Idle {
 		f.stage = Stopping
-		f.effects = append(f.effects, Abandon{why})
+		f.owner.abandon(why)
 	}
 }
 
@@ -304,21 +315,13 @@ func (f *Follower) leave(code int, reason string) {
 	}
 	f.left = true
 	f.abandon(reason)
-	f.effects = append(f.effects, Leave{code, reason})
+	f.owner.leave(code, reason)
 }
-
-func (f *Follower) do(m Message) { f.effects = append(f.effects, Do{m}) }
 
 func (f *Follower) send(m Message) {
 	if f.linked {
-		f.effects = append(f.effects, Send{Message: m})
+		f.owner.send(m)
 	}
-}
-
-func (f *Follower) take() []Effect {
-	effects := f.effects
-	f.effects = nil
-	return effects
 }
 
 // pause pauses a follower's ranks, those too that are being started, and the leases. A head
@@ -326,7 +329,7 @@ func (f *Follower) take() []Effect {
 func (f *Follower) pause() {
 	f.paused = true
 	if f.stage == Running {
-		f.do(Pause{})
+		f.owner.do(Pause{})
 	}
 	f.send(Paused{})
 }
@@ -338,7 +341,7 @@ func (f *Follower) resume() {
 	}
 	f.paused = false
 	if f.stage == Running {
-		f.do(Resume{})
-		f.effects = append(f.effects, Tell{})
+		f.owner.do(Resume{})
+		f.owner.tell()
 	}
 }

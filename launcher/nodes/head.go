@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// A Head is node 0's side of a launch. It has no clock and no network: each method is told
-// how much time has passed since the head began, and what is to be done is in the effects.
-// Its methods are called from one goroutine; Tick has to come once a second.
+// A Head is node 0's side of a launch, as a state machine. It has no clock and no network: each
+// method is told how much time has passed since the head began, and what is to be done is said
+// to its owner. Its methods are called from one goroutine; Tick has to come once a second.
 type Head struct {
+	owner   headOwner
 	launch  Launch
 	welcome Welcome
 	members []member // by number; node 0 is the head's own, and never among them
@@ -17,7 +18,27 @@ type Head struct {
 	final   *Final
 	paused  bool
 	beat    time.Duration // when the last one was sent
-	effects []Effect
+}
+
+// A headOwner does what a Head says. It does not call the Head meanwhile.
+type headOwner interface {
+	// send sends a message on a link, and drop closes one, after what was sent on it.
+	send(link int, m Message)
+	drop(link int)
+	// heard takes a message that counts: of this launch, this attempt, and not heard before.
+	heard(node int, m Message)
+	// reached takes that all nodes are where the head waited for them.
+	reached(Point)
+	// lost takes that a node takes no part in the attempt any more, and whether it said so itself.
+	lost(node int, why string, left bool)
+	// silent takes for how long nothing was heard of a node that may be lost.
+	silent(node int, d time.Duration)
+	// refused takes that a node cannot be part of the launch as it is.
+	refused(Hello, Reject)
+	// allPaused takes that the ranks of all nodes that can be reached are paused.
+	allPaused()
+	// superseded takes that the engine has started the launch again: this one is over.
+	superseded(Hello)
 }
 
 // A member is what the head knows of a node.
@@ -39,28 +60,28 @@ type member struct {
 }
 
 // NewHead makes the head of a launch, which answers followers with welcome.
-func NewHead(l Launch, welcome Welcome) *Head {
-	return &Head{launch: l, welcome: welcome, members: make([]member, l.Nodes), attempt: -1}
+func NewHead(owner headOwner, l Launch, welcome Welcome) *Head {
+	return &Head{owner: owner, launch: l, welcome: welcome, members: make([]member, l.Nodes), attempt: -1}
 }
 
 // Gather begins to wait for all nodes. Those that were lost count again once they are there.
-func (h *Head) Gather() []Effect { return h.await(AllThere) }
+func (h *Head) Gather() { h.await(AllThere) }
 
 // Prepare tells all nodes of the plan that comes next, and each where it reaches the head.
-func (h *Head) Prepare(now time.Duration, p Prepare, addr func(node int) string) []Effect {
-	h.attempt, p.World, p.Nodes = p.Attempt, h.launch.Nodes*h.launch.Ranks, h.launch.Nodes
+func (h *Head) Prepare(now time.Duration, p Prepare, addr func(node int) string) {
+	h.attempt = p.Launch.N
 	for k := range h.followers() {
 		m := &h.members[k]
-		p.Offset, p.Addr = k*h.launch.Ranks, addr(k)
+		p.Launch.Meeting.Node, p.Launch.Meeting.Offset, p.Launch.Meeting.Addr = k, k*h.launch.Ranks, addr(k)
 		m.seq, m.order = 0, p
 		m.move(now, Preparing)
 		h.send(k, p)
 	}
-	return h.await(AllReady)
+	h.await(AllReady)
 }
 
 // Start has all nodes start their ranks.
-func (h *Head) Start(now time.Duration) []Effect {
+func (h *Head) Start(now time.Duration) {
 	s := Start{Attempt: h.attempt}
 	for k := range h.followers() {
 		m := &h.members[k]
@@ -68,19 +89,19 @@ func (h *Head) Start(now time.Duration) []Effect {
 		m.move(now, Starting)
 		h.send(k, s)
 	}
-	return h.await(AllRunning)
+	h.await(AllRunning)
 }
 
 // Stop ends the ranks of all nodes, or all ranks but some.
-func (h *Head) Stop(now time.Duration, s Stop) []Effect {
+func (h *Head) Stop(now time.Duration, s Stop) {
 	s.Attempt = h.attempt
 	for k := range h.followers() {
 		h.stop(now, k, s)
 	}
 	if len(s.Spare) > 0 {
-		return h.take()
+		return
 	}
-	return h.await(AllOver)
+	h.await(AllOver)
 }
 
 func (h *Head) stop(now time.Duration, k int, s Stop) {
@@ -96,18 +117,17 @@ func (h *Head) stop(now time.Duration, k int, s Stop) {
 }
 
 // Pass tells all nodes that have ranks something that is soon over: Release, Stacks, Notice.
-func (h *Head) Pass(m Message) []Effect {
+func (h *Head) Pass(m Message) {
 	for k := range h.followers() {
 		if h.members[k].stage == Running {
 			h.send(k, m)
 		}
 	}
-	return h.take()
 }
 
 // Finish tells all nodes that the launch is over, and how it ended. Those that have not come
 // yet would look for a head for long: they are given a little time.
-func (h *Head) Finish(now time.Duration, f Final) []Effect {
+func (h *Head) Finish(now time.Duration, f Final) {
 	h.final = &f
 	for k := 1; k < len(h.members); k++ {
 		m := &h.members[k]
@@ -117,7 +137,7 @@ func (h *Head) Finish(now time.Duration, f Final) []Effect {
 		}
 		h.send(k, f)
 	}
-	return h.await(AllLeft)
+	h.await(AllLeft)
 }
 
 // Missing are the nodes that are not there to start anything.
@@ -146,10 +166,9 @@ func (h *Head) followers() iter.Seq[int] {
 }
 
 // await begins to wait for all nodes to be at a point.
-func (h *Head) await(p Point) []Effect {
+func (h *Head) await(p Point) {
 	h.awaits = p
 	h.look()
-	return h.take()
 }
 
 // look tells that all nodes are where the head waits for them. From AllRunning on it is
@@ -165,13 +184,13 @@ func (h *Head) look() {
 	}
 	reached := h.awaits
 	h.awaits = Nowhere
-	h.effects = append(h.effects, Reached{reached})
-	switch reached {
-	case AllThere:
+	if reached == AllThere {
 		for k := range h.members {
 			h.members[k].lost = false
 		}
-	case AllRunning:
+	}
+	h.owner.reached(reached)
+	if reached == AllRunning {
 		h.awaits = AllOver
 		h.look()
 	}
@@ -198,13 +217,6 @@ func (m *member) move(now time.Duration, s Stage) { m.stage, m.since = s, now }
 
 func (h *Head) send(k int, m Message) {
 	if link := h.members[k].link; link != 0 {
-		h.effects = append(h.effects, Send{link, m})
+		h.owner.send(link, m)
 	}
-}
-
-// take gives what is to be done, once.
-func (h *Head) take() []Effect {
-	effects := h.effects
-	h.effects = nil
-	return effects
 }

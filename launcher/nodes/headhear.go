@@ -8,22 +8,21 @@ import (
 
 // Hear takes a message that came on a link from the node that the link's credentials name.
 // Links are numbered from 1, and no number is used twice.
-func (h *Head) Hear(now time.Duration, link, node int, message Message) []Effect {
+func (h *Head) Hear(now time.Duration, link, node int, message Message) {
 	if hello, ok := message.(Hello); ok {
 		h.greet(now, link, node, hello)
 		h.look()
-		return h.take()
+		return
 	}
 	if node < 1 || node >= len(h.members) || h.members[node].link != link {
-		return nil // it has not said hello, or another life of it has
+		return // it has not said hello, or another life of it has
 	}
 	m := &h.members[node]
 	m.heard, m.told = now, now
 	if h.counts(now, node, message) {
-		h.effects = append(h.effects, Heard{node, message})
+		h.owner.heard(node, message)
 	}
 	h.look()
-	return h.take()
 }
 
 // counts moves a node on by what it says, and reports whether that is news: what belongs
@@ -49,7 +48,7 @@ func (h *Head) counts(now time.Duration, node int, message Message) bool {
 	case Note:
 		return true
 	case Leaving:
-		h.lose(now, node, Lost{Why: said.Why, Left: true})
+		h.lose(now, node, said.Why, true)
 		if m.stage == Idle {
 			m.move(now, Absent)
 			h.comesNoMore(node, said.Why)
@@ -108,15 +107,16 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 		reject = &Reject{Code: strategy.CodeUsage, Why: "it says that it is another node than its credentials do"}
 	case hello.Restart > h.launch.Restart && hello.Run == h.launch.Run:
 		reject = &Reject{Code: strategy.CodeRetry, Why: "the head is of an earlier start of the job, and ends"}
-		h.effects = append(h.effects, Superseded{node, hello.Restart})
+		h.owner.superseded(hello)
 	case reject == nil && h.lives(now, node, hello):
 		reject = &Reject{Code: strategy.CodeRetry, Why: "another gpurun is this node already, and its ranks run"}
 	}
 	if reject != nil {
-		h.effects = append(h.effects, Send{link, *reject}, Drop{link})
+		h.owner.send(link, *reject)
+		h.owner.drop(link)
 		if (reject.Code == strategy.CodeUsage || hello.Unable != nil) && h.members[node].stage == Absent {
 			h.members[node].refused = true
-			h.effects = append(h.effects, Refused{node, hello.Host, *reject})
+			h.owner.refused(hello, *reject)
 			if h.final != nil {
 				h.members[node].move(now, Left)
 			}
@@ -129,7 +129,7 @@ func (h *Head) greet(now time.Duration, link, node int, hello Hello) {
 		if !again {
 			h.send(node, Reject{Code: strategy.CodeRetry, Why: "another gpurun has taken its place"})
 		}
-		h.effects = append(h.effects, Drop{m.link})
+		h.owner.drop(m.link)
 		h.unlink(now, node)
 	}
 	if !again {
@@ -151,7 +151,7 @@ func (h *Head) lives(now time.Duration, node int, hello Hello) bool {
 func (h *Head) replace(now time.Duration, node int) {
 	m := &h.members[node]
 	m.link = 0
-	h.lose(now, node, Lost{Why: "its gpurun was started again"})
+	h.lose(now, node, "its gpurun was started again", false)
 	m.move(now, Absent)
 	m.order = nil
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // Tick looks at the time: who is lost, and whether it is time for a sign of life.
-func (h *Head) Tick(now time.Duration) []Effect {
+func (h *Head) Tick(now time.Duration) {
 	if h.paused && h.final == nil {
-		return nil
+		return
 	}
 	beat := now-h.beat >= Beat
 	if beat {
@@ -24,25 +24,23 @@ func (h *Head) Tick(now time.Duration) []Effect {
 		}
 		m := &h.members[k]
 		if why := h.overdue(now, m); why != "" {
-			h.lose(now, k, Lost{Why: why})
+			h.lose(now, k, why, false)
 		}
 		if m.stage == Absent && m.hello.Inc != "" && m.link == 0 && now-m.gone >= rejoinBound {
 			h.comesNoMore(k, "its gpurun is gone")
 		}
 	}
 	h.look()
-	return h.take()
 }
 
 // Gone says that a link is over.
-func (h *Head) Gone(now time.Duration, link int) []Effect {
+func (h *Head) Gone(now time.Duration, link int) {
 	for k := 1; k < len(h.members); k++ {
 		if h.members[k].link == link {
 			h.unlink(now, k)
 		}
 	}
 	h.look()
-	return h.take()
 }
 
 func (h *Head) unlink(now time.Duration, k int) {
@@ -63,12 +61,12 @@ func (h *Head) listen(now time.Duration, k int) {
 	silence := now - m.heard
 	switch {
 	case silence >= lostAfter:
-		h.effects = append(h.effects, Drop{m.link})
+		h.owner.drop(m.link)
 		h.unlink(now, k)
-		h.lose(now, k, Lost{Why: silent(silence)})
+		h.lose(now, k, silent(silence), false)
 	case silence >= suspectAfter && now-m.told >= suspectAfter:
 		m.told = now
-		h.effects = append(h.effects, Silent{k, silence})
+		h.owner.silent(k, silence)
 	}
 }
 
@@ -100,14 +98,13 @@ func (h *Head) overdue(now time.Duration, m *member) string {
 }
 
 // lose gives a node up for the attempt. If it is heard of again it ends its ranks first.
-func (h *Head) lose(now time.Duration, k int, l Lost) {
+func (h *Head) lose(now time.Duration, k int, why string, left bool) {
 	m := &h.members[k]
 	if m.lost || m.stage < Preparing || h.final != nil {
 		return
 	}
 	m.lost = true
-	l.Node = k
-	h.effects = append(h.effects, l)
+	h.owner.lost(k, why, left)
 	m.move(now, Absent)
 	if m.link != 0 {
 		h.clear(now, k, h.attempt)
@@ -119,7 +116,7 @@ func (h *Head) lose(now time.Duration, k int, l Lost) {
 func (h *Head) comesNoMore(k int, why string) {
 	if h.launch.Once && h.awaits == AllThere {
 		h.awaits = Nowhere
-		h.effects = append(h.effects, Lost{Node: k, Why: why})
+		h.owner.lost(k, why, false)
 	}
 }
 
@@ -133,14 +130,13 @@ func (h *Head) clear(now time.Duration, k, attempt int) {
 
 // Pause has all nodes pause their ranks: node 0 is about to be stopped, by Ctrl-Z for
 // example, and says nothing until Resume. Until then nobody counts as silent or late.
-func (h *Head) Pause() []Effect {
+func (h *Head) Pause() {
 	h.paused = true
 	for k := 1; k < len(h.members); k++ {
 		h.members[k].paused = false
 		h.send(k, Pause{})
 	}
 	h.lookPaused()
-	return h.take()
 }
 
 // lookPaused tells that all nodes which can be told to pause have done so.
@@ -153,13 +149,13 @@ func (h *Head) lookPaused() {
 			return
 		}
 	}
-	h.effects = append(h.effects, AllPaused{})
+	h.owner.allPaused()
 }
 
 // Resume has all nodes go on. What was not heard meanwhile is nobody's fault.
-func (h *Head) Resume(now time.Duration) []Effect {
+func (h *Head) Resume(now time.Duration) {
 	if !h.paused {
-		return nil
+		return
 	}
 	h.paused = false
 	for k := 1; k < len(h.members); k++ {
@@ -167,5 +163,4 @@ func (h *Head) Resume(now time.Duration) []Effect {
 		m.heard, m.told, m.gone, m.since = now, now, now, now
 		h.send(k, Resume{})
 	}
-	return h.take()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/nodes/wire"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -77,16 +78,16 @@ type Lead struct {
 	waits       *wait
 	running     *attempt       // nil between attempts
 	failed      error          // why the attempt that is being started cannot be
-	refused     error          // why a node that is waited for will not come
-	quiet       func()         // takes that the ranks of all nodes are paused
+	refusal     error          // why a node that is waited for will not come
+	paused      func()         // called when the ranks of all nodes are paused
 	gathered    bool           // all nodes were there once
 	mistaken    map[int]string // why a node may not have come, by its number
-	outlived    error          // why this start of the job is over: there is a newer one
+	newer       error          // why this start of the job is over: there is a newer one
 }
 
 // A wait is for all nodes to come to a point.
 type wait struct {
-	for_  Point
+	point Point
 	facts []strategy.Fact // that came with it
 	over  chan error
 }
@@ -94,10 +95,11 @@ type wait struct {
 // NewLead begins to take followers in. Close ends that.
 func NewLead(o LeadOptions) *Lead {
 	l := &Lead{
-		opts: o, began: time.Now(), todo: make(chan func()), head: NewHead(o.Launch, o.Welcome),
+		opts: o, began: time.Now(), todo: make(chan func()),
 		links: map[int]*wire.Link{}, clocks: map[int]*clock{}, addrs: map[int]string{}, inventories: map[int]strategy.Inventory{},
-		quiet: func() {}, mistaken: map[int]string{},
+		paused: func() {}, mistaken: map[int]string{},
 	}
+	l.head = NewHead(l, o.Launch, o.Welcome)
 	l.done, l.end = context.WithCancel(context.Background())
 	l.owner.Go(l.loop)
 	if o.Links != nil {
@@ -133,7 +135,7 @@ func (l *Lead) loop() {
 		case f := <-l.todo:
 			f()
 		case <-tick.C:
-			l.carry(l.head.Tick(l.now()))
+			l.head.Tick(l.now())
 		case <-l.done.Done():
 			return
 		}
@@ -177,43 +179,27 @@ func (l *Lead) serve(link *wire.Link) {
 		}
 		l.do(func() {
 			l.addrs[link.Peer()] = link.Addr()
-			l.carry(l.head.Hear(l.now(), n, link.Peer(), m))
+			l.head.Hear(l.now(), n, link.Peer(), m)
 		})
 	}
 	l.do(func() {
 		delete(l.links, n)
-		l.carry(l.head.Gone(l.now(), n))
+		l.head.Gone(l.now(), n)
 	})
 	_ = link.Close()
 }
 
-// carry does what the state machine says.
-func (l *Lead) carry(effects []Effect) {
-	for _, e := range effects {
-		switch e := e.(type) {
-		case Send:
-			if link := l.links[e.Link]; link != nil && send(link, e.Message) != nil {
-				l.drop(e.Link)
-			}
-		case Drop:
-			l.drop(e.Link)
-		case Heard:
-			l.heard(e.Node, e.Message)
-		case Reached:
-			l.reached(e.Point)
-		case Lost:
-			l.lost(e)
-		case Silent:
-			l.opts.Note(fmt.Sprintf("warning: nothing was heard of %s for %s", l.name(e.Node), e.For.Round(time.Second)))
-		case Refused:
-			l.refuse(e)
-		case Superseded:
-			l.superseded(e)
-		case AllPaused:
-			l.quiet()
-		}
+func (l *Lead) send(n int, m Message) {
+	if link := l.links[n]; link != nil && send(link, m) != nil {
+		l.drop(n)
 	}
 }
+
+func (l *Lead) silent(node int, d time.Duration) {
+	l.opts.Note(fmt.Sprintf("warning: nothing was heard of %s for %s", l.name(node), d.Round(time.Second)))
+}
+
+func (l *Lead) allPaused() { l.paused() }
 
 // drop ends a link: its goroutine sees it. What was sent last is given time on the way,
 // which nobody here waits for.
@@ -291,30 +277,35 @@ func (l *Lead) unable(node int, said NotReady) {
 }
 
 // lost takes that a node takes no part any more.
-func (l *Lead) lost(e Lost) {
+func (l *Lead) lost(node int, why string, left bool) {
 	if l.running != nil {
-		l.running.lose(strategy.Lost{Node: e.Node, Host: l.head.Host(e.Node), Why: e.Why, Left: e.Left})
+		l.running.lose(strategy.Lost{Node: node, Host: l.head.Host(node), Why: why, Left: left})
 		return
 	}
-	l.fail(errext.WithCode(fmt.Errorf("%s was lost: %s", l.name(e.Node), e.Why), strategy.CodeRetry))
+	l.fail(errext.WithCode(fmt.Errorf("%s was lost: %s", l.name(node), why), strategy.CodeRetry))
 }
 
 // superseded ends what runs: the engine has started the job again.
-func (l *Lead) superseded(e Superseded) {
-	why := fmt.Sprintf("the job was started again (start %d)", e.Restart)
+func (l *Lead) superseded(by Hello) {
+	why := fmt.Sprintf("the job was started again (start %d)", by.Restart)
 	if l.running != nil {
-		l.running.lose(strategy.Lost{Node: e.Node, Host: l.head.Host(e.Node), Why: why, Left: true})
+		l.running.lose(strategy.Lost{Node: by.Node, Host: l.head.Host(by.Node), Why: why, Left: true})
 	}
-	l.outlived = errext.WithCode(errors.New(why), strategy.CodeRetry)
-	l.fail(l.outlived)
+	l.newer = errext.WithCode(errors.New(why), strategy.CodeRetry)
+	l.fail(l.newer)
 }
 
-// refuse takes that a node which is waited for will not come.
-func (l *Lead) refuse(e Refused) {
-	l.refused = errext.WithCode(errext.Errorf("start gpurun with the same command and files on each node",
-		"%s cannot take part: %s", strategy.NodeName(e.Node, e.Host), e.Reject.Why), e.Reject.Code)
-	if l.waits != nil && l.waits.for_ == AllThere {
-		l.fail(l.refused)
+// refused takes that a node which is waited for will not come.
+func (l *Lead) refused(h Hello, r Reject) {
+	l.endGather(errext.WithCode(errext.Errorf("start gpurun with the same command and files on each node",
+		"%s cannot take part: %s", strategy.NodeName(h.Node, h.Host), r.Why), r.Code))
+}
+
+// endGather ends the wait for all nodes, now or when it begins.
+func (l *Lead) endGather(why error) {
+	l.refusal = why
+	if l.waits != nil && l.waits.point == AllThere {
+		l.fail(why)
 	}
 }
 
@@ -326,7 +317,7 @@ func (l *Lead) reached(p Point) {
 		close(l.running.over)
 		l.running = nil
 	}
-	if l.waits != nil && l.waits.for_ == p {
+	if l.waits != nil && l.waits.point == p {
 		l.waits.over <- nil
 		l.waits = nil
 	}
@@ -343,15 +334,15 @@ func (l *Lead) fail(err error) {
 
 // await orders something and waits for all nodes to come to a point, or for the first that
 // does not.
-func (l *Lead) await(ctx context.Context, p Point, order func() []Effect) ([]strategy.Fact, error) {
-	w := &wait{for_: p, over: make(chan error, 1)}
+func (l *Lead) await(ctx context.Context, p Point, order func()) ([]strategy.Fact, error) {
+	w := &wait{point: p, over: make(chan error, 1)}
 	l.do(func() {
 		l.waits, l.failed = w, nil
-		if l.outlived != nil && p != AllLeft { // whenever it was found
-			l.fail(l.outlived)
+		if l.newer != nil && p != AllLeft { // whenever it was found
+			l.fail(l.newer)
 			return
 		}
-		l.carry(order())
+		order()
 	})
 	select {
 	case err := <-w.over:
@@ -403,12 +394,12 @@ func (l *Lead) gather(ctx context.Context) error {
 	if l.opts.Rival != nil && l.several() {
 		l.owner.Go(func() { l.lookForRivals(bounded) })
 	}
-	_, err := l.await(bounded, AllThere, func() []Effect {
-		if l.refused != nil {
-			l.fail(l.refused)
-			return nil
+	_, err := l.await(bounded, AllThere, func() {
+		if l.refusal != nil {
+			l.fail(l.refusal)
+			return
 		}
-		return l.head.Gather()
+		l.head.Gather()
 	})
 	if !errors.Is(err, errJoin) {
 		return err
@@ -462,7 +453,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 			return
 		}
 		l.running = a
-		l.carry(l.head.Start(l.now()))
+		l.head.Start(l.now())
 	})
 	if err != nil {
 		l.owner.Go(func() { drain(local.Facts()) })
@@ -476,16 +467,14 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 
 // prepare has all nodes do what comes before their ranks' start.
 func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.Fact, error) {
-	order := Prepare{
-		Attempt: launch.N, Plan: launch.Plan, Checkpoint: launch.Checkpoint, Digest: launcher.Digest(launch.Command, launch.Dir),
-		Confirm: launch.Confirm, Closely: launch.Closely, Addr: launch.Meeting.Addr, Port: launch.Meeting.Port,
-	}
+	order := Prepare{Launch: launch, Digest: launcher.Digest(launch.Command, launch.Dir)}
+	order.Launch.Dir, order.Launch.Command = "", model.Command{} // a command never travels
 	if l.opts.Reach && l.several() {
-		d := openDoor(ctx, order.Port)
+		d := openDoor(ctx, launch.Meeting.Port)
 		defer d.shut()
 		order.Reach = d != nil
 	}
-	return l.await(ctx, AllReady, func() []Effect { return l.head.Prepare(l.now(), order, l.addresses()) })
+	return l.await(ctx, AllReady, func() { l.head.Prepare(l.now(), order, l.addresses()) })
 }
 
 func drain(facts <-chan strategy.Fact) {
@@ -507,7 +496,7 @@ func (l *Lead) hosts() strategy.Fact {
 
 // clear has all nodes give up what they have prepared.
 func (l *Lead) clear() {
-	l.do(func() { l.carry(l.head.Stop(l.now(), Stop{})) })
+	l.do(func() { l.head.Stop(l.now(), Stop{}) })
 }
 
 // stopped is the error of a start that somebody's signal cut short.
@@ -532,17 +521,17 @@ func (l *Lead) Notice(signal syscall.Signal) {
 	case syscall.SIGKILL:
 		l.do(func() {
 			if l.running != nil {
-				l.carry(l.head.Stop(l.now(), Stop{Signal: int(signal)}))
+				l.head.Stop(l.now(), Stop{Signal: int(signal)})
 			}
 		})
 		return
 	}
-	l.do(func() { l.carry(l.head.Pass(Notice{Signal: int(signal)})) })
+	l.do(func() { l.head.Pass(Notice{Signal: int(signal)}) })
 }
 
 // Finish tells all nodes how the run ended, and waits until they know, or are not there.
 func (l *Lead) Finish(code int, reason string) {
-	_, _ = l.await(context.Background(), AllLeft, func() []Effect {
-		return l.head.Finish(l.now(), Final{Code: code, Reason: reason})
+	_, _ = l.await(context.Background(), AllLeft, func() {
+		l.head.Finish(l.now(), Final{Code: code, Reason: reason})
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/gpurun/gpurun/launcher"
 	_ "github.com/gpurun/gpurun/launcher/testseed"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -24,9 +25,9 @@ type simulation struct {
 	nodes []*simulated
 	links int
 
-	heard   map[int][]string // events by node, of the attempt
-	reached []Point
-	lost    map[int]bool
+	events  map[int][]string // events by node, of the attempt
+	points  []Point
+	gone    map[int]bool
 	attempt int
 
 	pausedAll bool // the head has heard
@@ -34,6 +35,7 @@ type simulation struct {
 
 // A simulated node is a follower and what its owner does for it.
 type simulated struct {
+	w        *simulation
 	k        int
 	f        *Follower
 	link     int // 0: none
@@ -41,13 +43,14 @@ type simulated struct {
 	up, down []Message // on their way on the link
 	ranks    int       // the attempt that its ranks run in, -1 for none
 	of, said int       // the latest attempt that they ran in, and its events
-	left     *Leave
-	cut      bool // the network is
-	paused   bool // its ranks are
+	left     *int      // with which code
+	cut      bool      // the network is
+	paused   bool      // its ranks are
 }
 
 func newSimulation(t *rapid.T) *simulation {
-	w := &simulation{t: t, head: NewHead(launch, Welcome{Gen: "g", Dir: "/run"}), heard: map[int][]string{}, lost: map[int]bool{}, attempt: -1}
+	w := &simulation{t: t, events: map[int][]string{}, gone: map[int]bool{}, attempt: -1}
+	w.head = NewHead(w, launch, Welcome{Gen: "g", Dir: "/run"})
 	for k := range launch.Nodes {
 		if k > 0 {
 			w.nodes = append(w.nodes, w.newNode(k, 0))
@@ -58,7 +61,9 @@ func newSimulation(t *rapid.T) *simulation {
 
 func (w *simulation) newNode(k, inc int) *simulated {
 	hello := Hello{Node: k, Inc: fmt.Sprintf("%d.%d", k, inc), Run: launch.Run, Version: launch.Version, Digest: launch.Digest, Ranks: launch.Ranks}
-	return &simulated{k: k, inc: inc, ranks: -1, of: -1, f: NewFollower(hello, Patience{Join: 15 * time.Minute, Replaces: true})}
+	n := &simulated{w: w, k: k, inc: inc, ranks: -1, of: -1}
+	n.f = NewFollower(n, hello, Patience{Join: 15 * time.Minute, Replaces: true})
+	return n
 }
 
 func (w *simulation) byLink(link int) *simulated {
@@ -70,32 +75,36 @@ func (w *simulation) byLink(link int) *simulated {
 	return nil
 }
 
-// carry does what the head's machine says.
-func (w *simulation) carry(effects []Effect) {
-	for _, e := range effects {
-		switch e := e.(type) {
-		case Send:
-			if n := w.byLink(e.Link); n != nil {
-				n.down = append(n.down, e.Message)
-			}
-		case Drop:
-			if n := w.byLink(e.Link); n != nil {
-				w.unlink(n, true)
-			}
-		case Reached:
-			w.reached = append(w.reached, e.Point)
-			w.check(e.Point)
-		case Lost:
-			w.lost[e.Node] = true
-		case AllPaused:
-			w.pausedAll = true
-		case Heard:
-			if event, ok := e.Message.(Event); ok {
-				w.heard[e.Node] = append(w.heard[e.Node], event.Fact.Gap)
-			}
-		}
+// What follows does what the head's machine says.
+
+func (w *simulation) send(link int, m Message) {
+	if n := w.byLink(link); n != nil {
+		n.down = append(n.down, m)
 	}
 }
+
+func (w *simulation) drop(link int) {
+	if n := w.byLink(link); n != nil {
+		w.unlink(n, true)
+	}
+}
+
+func (w *simulation) reached(p Point) {
+	w.points = append(w.points, p)
+	w.check(p)
+}
+
+func (w *simulation) heard(node int, m Message) {
+	if event, ok := m.(Event); ok {
+		w.events[node] = append(w.events[node], event.Fact.Gap)
+	}
+}
+
+func (w *simulation) lost(node int, _ string, _ bool) { w.gone[node] = true }
+func (w *simulation) allPaused()                      { w.pausedAll = true }
+func (w *simulation) silent(int, time.Duration)       {}
+func (w *simulation) refused(Hello, Reject)           {}
+func (w *simulation) superseded(Hello)                {}
 
 // check holds what has to be true where the head believes that all nodes are at a point.
 func (w *simulation) check(p Point) {
@@ -103,47 +112,36 @@ func (w *simulation) check(p Point) {
 		switch {
 		case p == AllThere && n.ranks >= 0:
 			w.t.Fatalf("all are there, and node %d still has ranks of attempt %d", n.k, n.ranks)
-		case p == AllOver && !w.lost[n.k] && n.ranks == w.attempt:
+		case p == AllOver && !w.gone[n.k] && n.ranks == w.attempt:
 			w.t.Fatalf("attempt %d is over, and node %d has ranks of it", w.attempt, n.k)
-		case p == AllOver && !w.lost[n.k] && n.of == w.attempt && len(w.heard[n.k]) != n.said:
-			w.t.Fatalf("attempt %d is over, and of node %d's %d events %d were heard", w.attempt, n.k, n.said, len(w.heard[n.k]))
+		case p == AllOver && !w.gone[n.k] && n.of == w.attempt && len(w.events[n.k]) != n.said:
+			w.t.Fatalf("attempt %d is over, and of node %d's %d events %d were heard", w.attempt, n.k, n.said, len(w.events[n.k]))
 		}
 	}
 }
 
-// serve does what a follower's machine says.
-func (w *simulation) serve(n *simulated, effects []Effect) {
-	for _, e := range effects {
-		switch e := e.(type) {
-		case Send:
-			n.up = append(n.up, e.Message)
-		case Drop:
-			w.unlink(n, true)
-		case Tell:
-			w.serve(n, n.f.Say(w.now, Alive{}))
-		case Abandon:
-			w.end(n)
-		case Leave:
-			n.left = &e
-		case Do:
-			w.do(n, e.Message)
-		}
-	}
-}
+// What follows does what a follower's machine says.
 
-func (w *simulation) do(n *simulated, order Message) {
+func (n *simulated) send(m Message)           { n.up = append(n.up, m) }
+func (n *simulated) drop()                    { n.w.unlink(n, true) }
+func (n *simulated) tell()                    { n.f.Say(n.w.now, Alive{}) }
+func (n *simulated) abandon(string)           { n.w.end(n) }
+func (n *simulated) leave(code int, _ string) { n.left = &code }
+
+func (n *simulated) do(order Message) {
+	w := n.w
 	switch o := order.(type) {
 	case Prepare:
 		if n.ranks >= 0 {
-			w.t.Fatalf("node %d was to prepare attempt %d and has ranks of %d", n.k, o.Attempt, n.ranks)
+			w.t.Fatalf("node %d was to prepare attempt %d and has ranks of %d", n.k, o.Launch.N, n.ranks)
 		}
-		w.serve(n, n.f.Say(w.now, Ready{}))
+		n.f.Say(w.now, Ready{})
 	case Start:
 		if n.ranks >= 0 {
 			w.t.Fatalf("node %d was to start attempt %d and has ranks of %d", n.k, o.Attempt, n.ranks)
 		}
 		n.ranks, n.of, n.said, n.paused = o.Attempt, o.Attempt, 0, false
-		w.serve(n, n.f.Say(w.now, Started{}))
+		n.f.Say(w.now, Started{})
 	case Stop:
 		w.end(n)
 	case Pause:
@@ -156,7 +154,7 @@ func (w *simulation) do(n *simulated, order Message) {
 // end ends a node's ranks.
 func (w *simulation) end(n *simulated) {
 	n.ranks = -1
-	w.serve(n, n.f.Say(w.now, Stopped{}))
+	n.f.Say(w.now, Stopped{})
 }
 
 func (w *simulation) linkUp(n *simulated) {
@@ -165,7 +163,7 @@ func (w *simulation) linkUp(n *simulated) {
 	}
 	w.links++
 	n.link, n.up, n.down = w.links, nil, nil
-	w.serve(n, n.f.Linked(w.now))
+	n.f.Linked(w.now)
 }
 
 // unlink breaks a link: what was on its way is lost.
@@ -175,9 +173,9 @@ func (w *simulation) unlink(n *simulated, tell bool) {
 	}
 	link := n.link
 	n.link, n.up, n.down = 0, nil, nil
-	w.serve(n, n.f.Gone(w.now))
+	n.f.Gone(w.now)
 	if tell {
-		w.carry(w.head.Gone(w.now, link))
+		w.head.Gone(w.now, link)
 	}
 }
 
@@ -189,7 +187,7 @@ func (w *simulation) pass(n *simulated, most int) {
 		}
 		m := n.up[0]
 		n.up = n.up[1:]
-		w.carry(w.head.Hear(w.now, n.link, n.k, m))
+		w.head.Hear(w.now, n.link, n.k, m)
 	}
 	for range most {
 		if n.link == 0 || n.cut || len(n.down) == 0 {
@@ -197,16 +195,16 @@ func (w *simulation) pass(n *simulated, most int) {
 		}
 		m := n.down[0]
 		n.down = n.down[1:]
-		w.serve(n, n.f.Hear(w.now, m))
+		n.f.Hear(w.now, m)
 	}
 }
 
 func (w *simulation) tick(d time.Duration) {
 	for range int(d / time.Second) {
 		w.now += time.Second
-		w.carry(w.head.Tick(w.now))
+		w.head.Tick(w.now)
 		for _, n := range w.nodes {
-			w.serve(n, n.f.Tick(w.now))
+			n.f.Tick(w.now)
 		}
 	}
 }
@@ -223,12 +221,12 @@ func (w *simulation) settle() {
 
 func (w *simulation) waitFor(p Point, most time.Duration) {
 	w.t.Helper()
-	for until := w.now + most; !slices.Contains(w.reached, p); {
+	for until := w.now + most; !slices.Contains(w.points, p); {
 		if w.now >= until {
 			w.t.Fatalf("%d was not reached in %s: %+v", p, most, w.head.members)
 		}
 		w.settle()
-		if !slices.Contains(w.reached, p) {
+		if !slices.Contains(w.points, p) {
 			w.tick(time.Second)
 		}
 	}
@@ -241,23 +239,23 @@ func TestWhateverTheNetworkDoes(t *testing.T) {
 		w := newSimulation(t)
 		for attempt := range rapid.IntRange(1, 4).Draw(t, "attempts") {
 			w.heal()
-			w.reached = nil
-			w.carry(w.head.Gather())
+			w.points = nil
+			w.head.Gather()
 			w.waitFor(AllThere, 20*time.Minute)
-			w.heard, w.lost, w.attempt, w.reached = map[int][]string{}, map[int]bool{}, attempt, nil
-			w.carry(w.head.Prepare(w.now, Prepare{Attempt: attempt}, func(int) string { return "" }))
+			w.events, w.gone, w.attempt, w.points = map[int][]string{}, map[int]bool{}, attempt, nil
+			w.head.Prepare(w.now, Prepare{Launch: launcher.Launch{N: attempt}}, func(int) string { return "" })
 			w.trouble(rapid.IntRange(0, 20).Draw(t, "before"))
-			if !slices.Contains(w.reached, AllReady) || len(w.lost) > 0 {
+			if !slices.Contains(w.points, AllReady) || len(w.gone) > 0 {
 				w.finish()
 				continue
 			}
-			w.carry(w.head.Start(w.now))
+			w.head.Start(w.now)
 			w.trouble(rapid.IntRange(0, 60).Draw(t, "steps"))
 			w.finish()
 		}
 		w.heal()
-		w.reached = nil
-		w.carry(w.head.Finish(w.now, Final{Code: 12}))
+		w.points = nil
+		w.head.Finish(w.now, Final{Code: 12})
 		w.waitFor(AllLeft, time.Minute)
 	})
 }
@@ -266,7 +264,7 @@ func (w *simulation) heal() {
 	for i, n := range w.nodes {
 		n.cut = false
 		w.unlink(n, true) // else what was lost on it never comes
-		if n.left != nil && n.left.Code != 12 {
+		if n.left != nil && *n.left != 12 {
 			w.nodes[i] = w.newNode(n.k, n.inc+1) // the engine replaces it
 		}
 	}
@@ -274,11 +272,11 @@ func (w *simulation) heal() {
 
 // finish stops the attempt, and holds that it ends, and that what was heard is right.
 func (w *simulation) finish() {
-	w.carry(w.head.Resume(w.now))
-	w.reached = nil
-	w.carry(w.head.Stop(w.now, Stop{Signal: 15, Grace: 3 * time.Second}))
+	w.head.Resume(w.now)
+	w.points = nil
+	w.head.Stop(w.now, Stop{Signal: 15, Grace: 3 * time.Second})
 	w.waitFor(AllOver, 10*time.Minute)
-	for k, events := range w.heard {
+	for k, events := range w.events {
 		for i, e := range events {
 			if e != fmt.Sprintf("%d/%d", w.attempt, i+1) {
 				w.t.Fatalf("of node %d was heard %q", k, events)
@@ -297,7 +295,7 @@ func (w *simulation) trouble(steps int) {
 		case 3, 4, 5:
 			if n.ranks >= 0 {
 				n.said++
-				w.serve(n, n.f.Say(w.now, Event{Fact: strategy.Fact{Gap: fmt.Sprintf("%d/%d", n.ranks, n.said)}}))
+				n.f.Say(w.now, Event{Fact: strategy.Fact{Gap: fmt.Sprintf("%d/%d", n.ranks, n.said)}})
 			}
 		case 6:
 			w.unlink(n, true)
@@ -316,9 +314,9 @@ func (w *simulation) trouble(steps int) {
 		case 12:
 			n.down = w.spoil(n.down)
 		case 14:
-			w.carry(w.head.Pause())
+			w.head.Pause()
 		case 15:
-			w.carry(w.head.Resume(w.now))
+			w.head.Resume(w.now)
 		case 13: // kill -9, and the engine starts another
 			w.unlink(n, true)
 			for i := range w.nodes {
@@ -331,7 +329,7 @@ func (w *simulation) trouble(steps int) {
 			w.linkUp(n)
 		}
 	}
-	w.carry(w.head.Resume(w.now))
+	w.head.Resume(w.now)
 }
 
 // spoil loses, doubles or swaps messages.
@@ -350,23 +348,50 @@ func (w *simulation) spoil(on []Message) []Message {
 	return on
 }
 
+// told is what a machine said to its owner, in words.
+type told []string
+
+func (t *told) add(format string, args ...any)    { *t = append(*t, fmt.Sprintf(format, args...)) }
+func (t *told) send(link int, m Message)          { t.add("send %d %T", link, m) }
+func (t *told) drop(link int)                     { t.add("drop %d", link) }
+func (t *told) heard(node int, m Message)         { t.add("heard %d %T", node, m) }
+func (t *told) reached(p Point)                   { t.add("reached %d", p) }
+func (t *told) lost(node int, why string, _ bool) { t.add("lost %d: %s", node, why) }
+func (t *told) silent(node int, d time.Duration)  { t.add("silent %d %s", node, d) }
+func (t *told) refused(h Hello, r Reject)         { t.add("refused %d: %s", h.Node, r.Why) }
+func (t *told) allPaused()                        { t.add("all paused") }
+func (t *told) superseded(h Hello)                { t.add("superseded by %d", h.Restart) }
+func (t *told) has(text string) bool              { return slices.Contains(*t, text) }
+
 // A node that cannot be part of the launch is not waited for at its end; one that has not
 // come yet is, so that it need not look for a head that is gone.
 func TestWhoIsToldOfAnEarlyEnd(t *testing.T) {
-	h := NewHead(launch, Welcome{})
+	said := &told{}
+	h := NewHead(said, launch, Welcome{})
 	h.Gather()
 	other := Hello{Node: 1, Inc: "1", Run: launch.Run, Version: "v2", Digest: launch.Digest, Ranks: launch.Ranks}
-	if got := h.Hear(0, 1, 1, other); len(got) != 3 || got[2] != (Effect)(Refused{Node: 1, Reject: Reject{Code: strategy.CodeUsage, Why: "it runs gpurun v2, and node 0 runs v1"}}) {
-		t.Fatalf("%+v", got)
+	if h.Hear(0, 1, 1, other); !said.has("refused 1: it runs gpurun v2, and node 0 runs v1") {
+		t.Fatalf("%q", *said)
 	}
-	if got := h.Finish(time.Second, Final{Code: strategy.CodeUsage}); len(got) != 0 {
-		t.Fatalf("nobody was waited for: %+v", got)
+	*said = nil
+	if h.Finish(time.Second, Final{Code: strategy.CodeUsage}); len(*said) != 0 {
+		t.Fatalf("nobody was waited for: %q", *said)
 	}
 	late := Hello{Node: 2, Inc: "2", Run: launch.Run, Version: launch.Version, Digest: launch.Digest, Ranks: launch.Ranks, Attempt: -1}
-	if got := h.Hear(2*time.Second, 2, 2, late); !slices.Contains(got, Effect(Send{2, Final{Code: strategy.CodeUsage}})) {
-		t.Fatalf("the late node is not told: %+v", got)
+	if h.Hear(2*time.Second, 2, 2, late); !said.has("send 2 nodes.Final") {
+		t.Fatalf("the late node is not told: %q", *said)
 	}
-	if got := h.Hear(3*time.Second, 2, 2, Bye{}); !slices.Contains(got, Effect(Reached{AllLeft})) {
-		t.Errorf("%+v", got)
+	if h.Hear(3*time.Second, 2, 2, Bye{}); !said.has(fmt.Sprint("reached ", AllLeft)) {
+		t.Errorf("%q", *said)
+	}
+}
+
+// A node that declines after the end has the head wait for it no more.
+func TestANodeThatDeclinesAfterTheEnd(t *testing.T) {
+	said := &told{}
+	h := NewHead(said, Launch{Run: "r", Nodes: 2}, Welcome{})
+	h.Finish(0, Final{})
+	if h.Hear(0, 1, 1, Hello{Node: 1, Inc: "1", Run: "r", Unable: &NotReady{Why: "no file", Code: 2}}); !said.has(fmt.Sprint("reached ", AllLeft)) {
+		t.Errorf("%q", *said)
 	}
 }

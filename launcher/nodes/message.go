@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/nodes/wire"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
@@ -14,7 +16,7 @@ import (
 
 // A Message is one thing that a node says to another. Both sides run the same version, so
 // that there is no schema beside these types.
-type Message interface{ kind() string }
+type Message any
 
 // What a follower says to the head.
 type (
@@ -92,20 +94,13 @@ type (
 		Why  string `json:"why"`
 		Code int    `json:"code"` // with which the refused gpurun ends
 	}
-	// Prepare asks for everything that comes before the ranks' start.
+	// Prepare asks for everything that comes before the ranks' start. The launch is without its
+	// command and folder, which each node makes.
 	Prepare struct {
-		Attempt    int           `json:"attempt"`
-		Plan       strategy.Plan `json:"plan"`
-		Checkpoint string        `json:"checkpoint,omitempty"`
-		Digest     string        `json:"digest"` // of what the head's ranks are started with
-		Offset     int           `json:"offset"` // the global rank of the node's first one
-		World      int           `json:"world"`  // ranks of all nodes
-		Nodes      int           `json:"nodes"`
-		Confirm    bool          `json:"confirm,omitempty"`
-		Closely    bool          `json:"closely,omitempty"`
-		Addr       string        `json:"addr"` // where rank 0 will serve the rendezvous
-		Port       int           `json:"port"`
-		// Reach: somebody listens there now, to see that all nodes reach it.
+		Launch launcher.Launch `json:"launch"`
+		Digest string          `json:"digest"` // of what the head's ranks are started with
+		// Reach: somebody listens now where rank 0 will serve the rendezvous, to see that all
+		// nodes reach it.
 		Reach bool `json:"reach,omitempty"`
 	}
 	// Start starts the ranks of a prepared attempt.
@@ -156,70 +151,45 @@ type Alive struct {
 	At      time.Time      `json:"at"` // on the sender's clock
 }
 
-func (Hello) kind() string    { return "hello" }
-func (Ready) kind() string    { return "ready" }
-func (NotReady) kind() string { return "not-ready" }
-func (Started) kind() string  { return "started" }
-func (Event) kind() string    { return "event" }
-func (Stopped) kind() string  { return "stopped" }
-func (Note) kind() string     { return "note" }
-func (Leaving) kind() string  { return "leaving" }
-func (Paused) kind() string   { return "paused" }
-func (Pause) kind() string    { return "pause" }
-func (Resume) kind() string   { return "resume" }
-func (Bye) kind() string      { return "bye" }
-func (Welcome) kind() string  { return "welcome" }
-func (Reject) kind() string   { return "reject" }
-func (Prepare) kind() string  { return "prepare" }
-func (Start) kind() string    { return "start" }
-func (Ack) kind() string      { return "ack" }
-func (Stop) kind() string     { return "stop" }
-func (Release) kind() string  { return "release" }
-func (Stacks) kind() string   { return "stacks" }
-func (Notice) kind() string   { return "notice" }
-func (Final) kind() string    { return "final" }
-func (Alive) kind() string    { return "alive" }
+// kinds are the types of all messages, by their names.
+var kinds = map[string]reflect.Type{}
 
-// Encode writes a message: a line with its kind, and its body as JSON.
-func Encode(m Message) ([]byte, error) {
+func init() {
+	for _, m := range []Message{
+		Hello{}, Ready{}, NotReady{}, Started{}, Event{}, Stopped{}, Note{}, Leaving{}, Paused{}, Bye{},
+		Welcome{}, Reject{}, Prepare{}, Start{}, Ack{}, Stop{}, Release{}, Stacks{}, Notice{}, Pause{}, Resume{}, Final{}, Alive{},
+	} {
+		kinds[reflect.TypeOf(m).Name()] = reflect.TypeOf(m)
+	}
+}
+
+// encode writes a message: a line with its kind, and its body as JSON.
+func encode(m Message) ([]byte, error) {
+	kind := reflect.TypeOf(m).Name()
 	body, err := json.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("encode the message %q: %w", m.kind(), err)
+		return nil, fmt.Errorf("encode the message %q: %w", kind, err)
 	}
-	return append([]byte(m.kind()+"\n"), body...), nil
+	return append([]byte(kind+"\n"), body...), nil
 }
 
-// readers decode a message's body, by its kind.
-var readers = map[string]func([]byte) (Message, error){
-	"hello": body[Hello], "ready": body[Ready], "not-ready": body[NotReady], "started": body[Started], "event": body[Event],
-	"stopped": body[Stopped], "note": body[Note], "leaving": body[Leaving], "bye": body[Bye], "welcome": body[Welcome], "reject": body[Reject],
-	"prepare": body[Prepare], "start": body[Start], "ack": body[Ack], "stop": body[Stop], "release": body[Release],
-	"stacks": body[Stacks], "notice": body[Notice], "final": body[Final], "pause": body[Pause], "paused": body[Paused], "resume": body[Resume], "alive": body[Alive],
-}
-
-func body[M Message](text []byte) (Message, error) {
-	var m M
-	err := json.Unmarshal(text, &m)
-	return m, err
-}
-
-// Decode reads what Encode wrote.
-func Decode(text []byte) (Message, error) {
+// decode reads what encode wrote.
+func decode(text []byte) (Message, error) {
 	kind, body, _ := bytes.Cut(text, []byte("\n"))
-	read, known := readers[string(kind)]
+	t, known := kinds[string(kind)]
 	if !known {
 		return nil, fmt.Errorf("read a message: unknown kind %.32q", kind)
 	}
-	m, err := read(body)
-	if err != nil {
+	m := reflect.New(t)
+	if err := json.Unmarshal(body, m.Interface()); err != nil {
 		return nil, fmt.Errorf("read the message %q: %w", kind, err)
 	}
-	return m, nil
+	return m.Elem().Interface(), nil
 }
 
 // send queues a message on a link.
 func send(l *wire.Link, m Message) error {
-	text, err := Encode(m)
+	text, err := encode(m)
 	if err != nil {
 		return err
 	}
@@ -232,5 +202,5 @@ func receive(ctx context.Context, l *wire.Link) (Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Decode(text)
+	return decode(text)
 }

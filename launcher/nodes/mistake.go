@@ -49,10 +49,7 @@ func (l *Lead) tellOnce(node int, text string) {
 
 // rival ends the wait for all nodes, since another gpurun is node 0, too.
 func (l *Lead) rival(addr string) {
-	l.refused = rivalError(addr)
-	if l.waits != nil && l.waits.for_ == AllThere {
-		l.fail(l.refused)
-	}
+	l.endGather(rivalError(addr))
 }
 
 func rivalError(addr string) error {

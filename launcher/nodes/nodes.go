@@ -2,11 +2,12 @@
 // starts the ranks of all nodes as if they were its own, and each other gpurun follows it.
 //
 // Both sides are pure state machines, which are told what arrives and what time it is, and
-// answer with effects: messages to send, and what their owner has to do. Package wire carries
-// the messages. A plan is data: a follower runs its own command with it, and a digest tells
+// have their owner send messages, start ranks and end them. Package wire carries the messages.
+// A plan is data: a follower runs its own command with it, and a digest tells
 // whether it understood the same.
 //
 //	message.go   what nodes say to each other
+//	stage.go     how far a node is, and what the head waits for
 //	head.go      the head's state machine: who is there, how far they are, who is lost
 //	follower.go  a follower's: what it was told, and when it is on its own
 //	lead.go      Lead: a launcher.Starter over all nodes

@@ -413,8 +413,9 @@ func TestWithoutAHeadEachNodeEndsItsRanks(t *testing.T) {
 // A node that waits for another head, and is stopped, still says what became of its ranks.
 func TestTheLastWordNamesWhyRanksWereEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &follower{opts: FollowOptions{}, todo: make(chan func()), done: t.Context(), machine: NewFollower(Hello{}, Patience{})}
-		f.forsaken("the gpurun of node 0 is gone")
+		f := &follower{opts: FollowOptions{}, todo: make(chan func()), done: t.Context()}
+		f.machine = NewFollower(f, Hello{}, Patience{})
+		f.abandon("the gpurun of node 0 is gone")
 		f.stopped(&launcher.Signal{Number: syscall.SIGTERM})
 		if f.end.Code != 143 || !strings.HasSuffix(f.end.Reason, "; its ranks were ended before: the gpurun of node 0 is gone") {
 			t.Errorf("%+v", f.end)
@@ -567,7 +568,7 @@ func TestWhoHasNoPlaceHereIsToldWhy(t *testing.T) {
 func TestWhatCannotBeReadEndsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
-		for _, text := range []string{"", "no message", "shell\n\"rm\"", "hello\n{\"node\":\"2\"}", "hello\n" + strings.Repeat("[", 100_000)} {
+		for _, text := range []string{"", "no message", "Shell\n\"rm\"", "Hello\n{\"node\":\"2\"}", "Hello\n" + strings.Repeat("[", 100_000)} {
 			link, err := dialer{n.net, 1}.Dial(t.Context())
 			if err == nil {
 				err = link.Send([]byte(text))
@@ -764,7 +765,7 @@ func TestTheNewerStartComesBetweenAttempts(t *testing.T) {
 		if err := n.lead.gather(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		n.lead.do(func() { n.lead.carry([]Effect{Superseded{Node: 1, Restart: 1}}) })
+		n.lead.do(func() { n.lead.superseded(Hello{Node: 1, Restart: 1}) })
 		v, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
 		if err == nil || errext.Code(err, 0) != 75 || !strings.Contains(err.Error(), "the job was started again (start 1)") {
 			t.Errorf("%+v, %v", v, err)
@@ -804,7 +805,7 @@ func TestWhoComesAfterTheEndIsToldOfIt(t *testing.T) {
 			n.stop[k]()
 			<-n.ends[k]
 		}
-		n.lead.do(func() { n.lead.head = NewHead(n.lead.opts.Launch, n.lead.opts.Welcome) }) // nobody has been there
+		n.lead.do(func() { n.lead.head = NewHead(n.lead, n.lead.opts.Launch, n.lead.opts.Welcome) }) // nobody has been there
 		go n.lead.Finish(12, "the end")
 		time.Sleep(15 * time.Second)
 		n.follow(1, good, "late")

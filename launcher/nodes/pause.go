@@ -13,8 +13,8 @@ const pauseBound = 2 * time.Second
 func (l *Lead) pause() {
 	all := make(chan struct{})
 	l.do(func() {
-		l.quiet = sync.OnceFunc(func() { close(all) })
-		l.carry(l.head.Pause())
+		l.paused = sync.OnceFunc(func() { close(all) })
+		l.head.Pause()
 	})
 	bound := time.NewTimer(pauseBound)
 	defer bound.Stop()
@@ -28,7 +28,7 @@ func (l *Lead) pause() {
 // resume lets them go on.
 func (l *Lead) resume() {
 	l.do(func() {
-		l.carry(l.head.Resume(l.now()))
+		l.head.Resume(l.now())
 		if a := l.running; a != nil {
 			a.mu.Lock()
 			defer a.mu.Unlock()

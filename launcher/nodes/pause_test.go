@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -13,16 +14,16 @@ import (
 func TestAPauseEndsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newSimulation(t)
-		w.carry(w.head.Gather())
+		w.head.Gather()
 		w.waitFor(AllThere, time.Minute)
 		w.attempt = 0
-		w.carry(w.head.Prepare(w.now, Prepare{}, func(int) string { return "" }))
+		w.head.Prepare(w.now, Prepare{}, func(int) string { return "" })
 		w.waitFor(AllReady, time.Minute)
-		w.carry(w.head.Start(w.now))
+		w.head.Start(w.now)
 		if rapid.Bool().Draw(t, "once all run") {
 			w.waitFor(AllRunning, time.Minute)
 		}
-		w.carry(w.head.Pause())
+		w.head.Pause()
 		w.settle()
 		if !w.pausedAll {
 			t.Fatal("the head does not know that all have paused")
@@ -37,10 +38,10 @@ func TestAPauseEndsNothing(t *testing.T) {
 				t.Fatalf("node %d in the pause: %+v", n.k, n)
 			}
 		}
-		w.carry(w.head.Resume(w.now))
+		w.head.Resume(w.now)
 		for link := 1; link <= w.links; link++ { // what broke is found out now
 			if w.byLink(link) == nil {
-				w.carry(w.head.Gone(w.now, link))
+				w.head.Gone(w.now, link)
 			}
 		}
 		for range 600 {
@@ -48,11 +49,11 @@ func TestAPauseEndsNothing(t *testing.T) {
 			w.tick(time.Second)
 		}
 		for _, n := range w.nodes {
-			if n.ranks != 0 || n.paused || n.left != nil || w.lost[n.k] {
+			if n.ranks != 0 || n.paused || n.left != nil || w.gone[n.k] {
 				t.Fatalf("node %d after the pause: %+v", n.k, n)
 			}
 		}
-		if !slices.Contains(w.reached, AllRunning) {
+		if !slices.Contains(w.points, AllRunning) {
 			t.Fatal("the head does not know that all run")
 		}
 	})
@@ -63,14 +64,25 @@ func (w *simulation) asleep(seconds int) {
 	for range seconds {
 		w.now += time.Second
 		for _, n := range w.nodes {
-			w.serve(n, n.f.Tick(w.now))
+			n.f.Tick(w.now)
 		}
 	}
 }
 
+// followed is what a follower's machine said to its owner, in words.
+type followed struct{ told }
+
+func (f *followed) send(m Message)                { f.add("send %T", m) }
+func (f *followed) drop()                         { f.add("drop") }
+func (f *followed) do(m Message)                  { f.add("do %T", m) }
+func (f *followed) tell()                         {}
+func (f *followed) abandon(why string)            { f.add("abandon: %s", why) }
+func (f *followed) leave(code int, reason string) { f.add("leave %d: %s", code, reason) }
+
 // A head that is killed while it is stopped is gone.
 func TestAHeadThatIsKilledInAPause(t *testing.T) {
-	f := NewFollower(Hello{}, Patience{Join: time.Minute})
+	said := &followed{}
+	f := NewFollower(said, Hello{}, Patience{Join: time.Minute})
 	f.Linked(0)
 	f.Hear(0, Welcome{Gen: "g"})
 	f.Hear(0, Prepare{})
@@ -78,25 +90,27 @@ func TestAHeadThatIsKilledInAPause(t *testing.T) {
 	f.Hear(0, Start{})
 	f.Say(0, Started{})
 	f.Hear(0, Pause{})
-	if got := f.Tick(time.Hour); slices.ContainsFunc(got, func(e Effect) bool { _, tell := e.(Tell); return !tell }) {
-		t.Errorf("in the pause: %+v", got)
+	said.told = nil
+	if f.Tick(time.Hour); len(said.told) > 0 {
+		t.Errorf("in the pause: %q", said.told)
 	}
 	f.Gone(time.Hour)
 	f.Unreached(time.Hour, "nobody", true, false)
-	if got := f.Tick(time.Hour + refusedBound); len(got) != 2 || got[0] != (Effect)(Abandon{"the gpurun of node 0 is gone"}) {
-		t.Errorf("%+v", got)
+	if f.Tick(time.Hour + refusedBound); len(said.told) != 2 || said.told[0] != "abandon: the gpurun of node 0 is gone" {
+		t.Errorf("%q", said.told)
 	}
 }
 
 // A head that could not be stopped, as the first process of a container, and ends while all
 // are paused waits no longer for a node than else.
 func TestTheEndOfAPausedLaunch(t *testing.T) {
-	h := NewHead(Launch{Run: "r", Version: "v", Digest: "d", Nodes: 2, Ranks: 1}, Welcome{Gen: "g"})
+	said := &told{}
+	h := NewHead(said, Launch{Run: "r", Version: "v", Digest: "d", Nodes: 2, Ranks: 1}, Welcome{Gen: "g"})
 	h.Hear(0, 1, 1, Hello{Node: 1, Inc: "a", Run: "r", Version: "v", Digest: "d", Ranks: 1, Attempt: -1})
 	h.Pause()
 	h.Finish(0, Final{})
 	for now := time.Second; now <= byeBound; now += time.Second {
-		if slices.Contains(h.Tick(now), Effect(Reached{AllLeft})) {
+		if h.Tick(now); said.has(fmt.Sprint("reached ", AllLeft)) {
 			return
 		}
 	}

@@ -81,11 +81,11 @@ func TestTheMemoryOfAllNodes(t *testing.T) {
 // sent is a message as it comes.
 func sent(t *testing.T, m Alive) Alive {
 	t.Helper()
-	text, err := Encode(m)
+	text, err := encode(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Decode(text)
+	got, err := decode(text)
 	if err != nil {
 		t.Fatal(err)
 	}
