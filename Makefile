@@ -72,7 +72,7 @@ SCENES := SecondNight|SlurmNodes|TestNodes$$|ASlowNodeIsNamed|NodesOutlive|Night
 
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
-		$(GO) test -count=1 -v -timeout 60m -parallel 8 -run '$(SCENES)' ./cmd/gpurun ./launcher/report ./launcher/doctor ./launcher/preflight
+		$(GO) test -count=1 -v -timeout 60m -parallel 8 -run '$(SCENES)' ./cmd/gpurun ./launcher/report ./launcher/doctor
 
 # lint beside the tests, many of which wait: what it says stands together.
 lint-beside:

@@ -46,7 +46,6 @@ var mayImport = map[string][]string{
 	"launcher/errext":      {},
 	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/detect", "recipes/document", "recipes/format", "recipes/own", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/mask", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/doctor":      {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/gpu", "launcher/host", "launcher/job", "launcher/mask", "launcher/proc", "launcher/python", "launcher/verb", "strategy", "strategy/cause", "launcher/procfs"},
-	"launcher/preflight":   {"launcher/gpu", "launcher/job", "launcher/python", "strategy", "strategy/cause"},
 	"launcher/estimate":    {"strategy", "strategy/memory", "recipes/patch", "launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/python":      {"launcher/proc", "launcher/environ", "launcher/errext"},
 	"launcher/proc":        {"strategy", "strategy/cause", "launcher/procfs"},

@@ -9,13 +9,13 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/console"
+	"github.com/gpurun/gpurun/launcher/doctor"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/nodes"
-	"github.com/gpurun/gpurun/launcher/preflight"
 	"github.com/gpurun/gpurun/launcher/verb"
 )
 
@@ -76,7 +76,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		store.Mask(p.secrets())
 		log := node.OpenEventLog(store)
 		wired.node.Samples = part.Sampled
-		wired.node.Preflight = preflight.Of(p.Prepared, wired.before, false)
+		wired.node.Preflight = doctor.PreflightOf(p.Prepared, wired.before, false)
 		wired.before.Warn = func(text string) { log.Note("warning: " + text) }
 		return nodes.Here{
 			Recipe:  wired.launcher.Recipe,

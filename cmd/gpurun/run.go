@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/launcher/doctor"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/job"
@@ -23,7 +24,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/nodes"
 	"github.com/gpurun/gpurun/launcher/pipeline"
-	"github.com/gpurun/gpurun/launcher/preflight"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/ranklog"
 	"github.com/gpurun/gpurun/launcher/runstate"
@@ -184,7 +184,7 @@ func launch(
 		Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note,
 		Grace: node.FailureGrace, Reach: p.Job().Launch.Preflight != job.PreflightOff,
 	}
-	w.node.Preflight = preflight.Of(p.Prepared, w.before, before.GPUFailed())
+	w.node.Preflight = doctor.PreflightOf(p.Prepared, w.before, before.GPUFailed())
 	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, part.Samples(a.meters.Samples(a.monitor.Sample), log.Note)
 	w.notice.Deadline, w.launcher.Memory = deadline, p.Memory(os.Getenv, own.Fresh)
 	w.world.Deadline = w.notice.Ends

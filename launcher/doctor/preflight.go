@@ -1,4 +1,4 @@
-package preflight
+package doctor
 
 import (
 	"context"
@@ -8,16 +8,98 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/gpurun/gpurun/launcher/gpu"
+	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// health asks the driver. A driver that does not answer is as bad as its devices.
-func health(ctx context.Context, f *Preflight) ([]cause.DriverEvent, string) {
+const (
+	// preflightBound is how long the checks may take together; what they started is gone within
+	// seconds after that, which makes a minute at most.
+	preflightBound = 55 * time.Second
+	// driverBound is how long the driver may take; waking a node's GPUs takes seconds.
+	driverBound = 20 * time.Second
+	// trialBound is how long one trial may take, the import of PyTorch included.
+	trialBound = 30 * time.Second
+)
+
+// A Preflight looks at a node's GPUs before a job's first attempt, and says on which of them
+// nothing should be trained: a list of steps, made one after the other until one finds
+// something. What the driver says of the devices' health costs no time and is looked at beside
+// the ranks' start (package gpu's Baseline); here, nothing has been started yet, and each
+// device is tried as the job would use it.
+type Preflight struct {
+	driver driver
+	python *python.Interpreter // nil where nobody knows the job's
+	// devices are the numbers of those that the job uses, as CUDA counts them.
+	devices []int
+}
+
+// driver is what is asked of package gpu's Baseline.
+type driver interface {
+	Findings(context.Context) gpu.Findings
+	Unfit(device int, fault string) cause.DriverEvent
+}
+
+// A preflightStep looks at one thing. What it finds keeps the job from starting, a warning does not.
+type preflightStep struct {
+	bound time.Duration
+	look  func(context.Context, *Preflight) (unfit []cause.DriverEvent, warning string)
+}
+
+var preflightSteps = []preflightStep{{driverBound, askDriver}, {trialBound, tryDevices}, {trialBound, tryTogether}}
+
+// PreflightOf is the preflight of a job: nil where launch.preflight does not ask for one, and where
+// the job uses no GPU of NVIDIA's. A run that goes on after a GPU had failed asks for one by
+// itself, unless its user said no.
+func PreflightOf(p *job.Prepared, devices *gpu.Baseline, failed bool) func(context.Context, func(warning string)) []strategy.Fact {
+	used := p.Examined()
+	if p.Job().Launch.Preflight != job.PreflightOn && !failed || used == 0 {
+		return nil
+	}
+	f := &Preflight{driver: devices, python: p.Interpreter()}
+	for k := range used {
+		f.devices = append(f.devices, k)
+	}
+	return f.Run
+}
+
+// Run makes the checks, and returns what keeps the job from starting: nothing, also where
+// ctx ends before. It takes a minute at most.
+func (f *Preflight) Run(ctx context.Context, warn func(string)) []strategy.Fact {
+	ctx, cancel := context.WithTimeout(ctx, preflightBound)
+	defer cancel()
+	for _, c := range preflightSteps {
+		limited, cancel := context.WithTimeout(ctx, c.bound)
+		unfit, warning := c.look(limited, f)
+		cancel()
+		if warning != "" {
+			warn("preflight: " + warning)
+		}
+		if len(unfit) > 0 {
+			return unfitFacts(unfit)
+		}
+	}
+	return nil
+}
+
+func unfitFacts(unfit []cause.DriverEvent) []strategy.Fact {
+	var all []strategy.Fact
+	for _, event := range unfit {
+		all = append(all, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", DriverEvent: &event})
+	}
+	return all
+}
+
+// askDriver asks the driver. A driver that does not answer is as bad as its devices.
+func askDriver(ctx context.Context, f *Preflight) ([]cause.DriverEvent, string) {
 	found := f.driver.Findings(ctx) // people are told of what is notable beside the start
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return []cause.DriverEvent{{Kind: cause.UnfitEvent, Fault: fmt.Sprintf("the GPUs' driver gives no answer for %s", answer)}}, ""
+		return []cause.DriverEvent{{Kind: cause.UnfitEvent, Fault: fmt.Sprintf("the GPUs' driver gives no answer for %s", driverBound)}}, ""
 	}
 	return found.Unfit, ""
 }
@@ -111,7 +193,7 @@ func blame(err error, what string) (fault, warning string) {
 	case errors.Is(err, python.ErrBusy), errors.Is(err, context.Canceled):
 		return "", err.Error()
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("%s: no end after %s", what, each), ""
+		return fmt.Sprintf("%s: no end after %s", what, trialBound), ""
 	case words == "": // no process ran to its end
 		return "", err.Error()
 	case !strings.Contains(words, python.Ready), strings.Contains(words, noNCCL):

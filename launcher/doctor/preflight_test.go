@@ -1,4 +1,4 @@
-package preflight
+package doctor
 
 import (
 	"context"
@@ -10,19 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
-
-func TestMain(m *testing.M) {
-	proc.MaybeGuard()
-	goleak.VerifyTestMain(m)
-}
 
 // told is a driver that says what a test wants.
 type told struct{ found gpu.Findings }
@@ -32,8 +24,8 @@ func (told) Unfit(k int, fault string) cause.DriverEvent {
 	return cause.DriverEvent{Kind: cause.UnfitEvent, Device: "cuda:" + string(rune('0'+k)), UUID: "GPU-" + string(rune('0'+k)), Fault: fault}
 }
 
-// anyPython is a Python 3 with a module torch of the test's own.
-func anyPython(t *testing.T, torch string) *python.Interpreter {
+// pythonWith is a Python 3 with a module torch of the test's own.
+func pythonWith(t *testing.T, torch string) *python.Interpreter {
 	t.Helper()
 	path, err := exec.LookPath("python3")
 	if err != nil {
@@ -46,8 +38,8 @@ func anyPython(t *testing.T, torch string) *python.Interpreter {
 	return python.At(path, dir, environ.Parse(os.Environ()).With(environ.Vars{"PYTHONPATH": dir, "PYTHONDONTWRITEBYTECODE": "1"}))
 }
 
-// run makes a preflight, and gives what it finds and warns of.
-func run(t *testing.T, f *Preflight) (unfit, warned string) {
+// runPreflight makes a preflight, and gives what it finds and warns of.
+func runPreflight(t *testing.T, f *Preflight) (unfit, warned string) {
 	t.Helper()
 	var found, words []string
 	for _, fact := range f.Run(t.Context(), func(text string) { words = append(words, text) }) {
@@ -69,7 +61,7 @@ class version:
 
 // Each way in which a device fails, or is not to blame: no real one does so on demand, and
 // the torch here stands in.
-func TestTryDevices(t *testing.T) {
+func TestPreflightTriesDevices(t *testing.T) {
 	fails := func(words string) string {
 		return version + "class cuda:\n    @staticmethod\n    def set_device(k):\n        if k == 1:\n            " + words + "\n        raise RuntimeError('CUDA out of memory')\n"
 	}
@@ -82,35 +74,35 @@ func TestTryDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &Preflight{driver: told{}, python: anyPython(t, c.torch), devices: []int{1}}
+			f := &Preflight{driver: told{}, python: pythonWith(t, c.torch), devices: []int{1}}
 			if name == "a device fails" { // and the other one is full
 				f.devices = []int{0, 1}
 			}
-			unfit, warned := run(t, f)
+			unfit, warned := runPreflight(t, f)
 			if unfit != c.unfit && (c.unfit == "" || !strings.HasPrefix(unfit, c.unfit)) || !strings.Contains(warned, c.warned) {
 				t.Errorf("unfit %q, warned %q", unfit, warned)
 			}
 		})
 	}
-	if unfit, warned := run(t, &Preflight{driver: told{}, devices: []int{0}}); unfit != "" || !strings.Contains(warned, "interpreter nobody knows") {
+	if unfit, warned := runPreflight(t, &Preflight{driver: told{}, devices: []int{0}}); unfit != "" || !strings.Contains(warned, "interpreter nobody knows") {
 		t.Errorf("a program: %q, %q", unfit, warned)
 	}
 }
 
 // What the driver says comes first, and then nothing is tried.
-func TestHealthComesFirst(t *testing.T) {
+func TestPreflightAsksDriverFirst(t *testing.T) {
 	broken := cause.DriverEvent{Kind: cause.UnfitEvent, Device: "cuda:0", UUID: "GPU-0", Index: 4, Bus: "00000000:4B:00.0", Fault: "broken memory waits to be remapped"}
-	unfit, warned := run(t, &Preflight{driver: told{gpu.Findings{Unfit: []cause.DriverEvent{broken}}}, devices: []int{0}})
+	unfit, warned := runPreflight(t, &Preflight{driver: told{gpu.Findings{Unfit: []cause.DriverEvent{broken}}}, devices: []int{0}})
 	if unfit != "cuda:0 (GPU-0, index 4, PCI 00000000:4B:00.0): broken memory waits to be remapped" || warned != "" {
 		t.Errorf("%q, %q", unfit, warned)
 	}
 }
 
 // Ranks that fail together are the GPUs' fault, unless they say whose it is.
-func TestTogether(t *testing.T) {
+func TestPreflightBlamesNCCL(t *testing.T) {
 	failed := func(words string) error {
 		s := python.Script{Text: "import sys; print('ready', file=sys.stderr); sys.exit(" + words + ")", Words: [][]string{nil}}
-		return s.Run(t.Context(), anyPython(t, ""), &struct{}{})
+		return s.Run(t.Context(), pythonWith(t, ""), &struct{}{})
 	}
 	for name, c := range map[string]struct {
 		err           error
@@ -130,14 +122,14 @@ func TestTogether(t *testing.T) {
 }
 
 // All that it does ends within a minute, with what is left of a process that must be killed.
-func TestBounds(t *testing.T) {
-	if whole+3*time.Second > time.Minute {
-		t.Errorf("%s is too long", whole)
+func TestPreflightEndsWithinAMinute(t *testing.T) {
+	if preflightBound+3*time.Second > time.Minute {
+		t.Errorf("%s is too long", preflightBound)
 	}
 }
 
 // The script on a real PyTorch that finds no GPU.
-func TestScriptWithoutAGPU(t *testing.T) {
+func TestPreflightScriptWithoutAGPU(t *testing.T) {
 	interpreter := os.Getenv("GPURUN_TEST_PYTHON")
 	if interpreter == "" || os.Getenv("GPURUN_LAB") == "" {
 		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch, or GPURUN_LAB is not set (make lab)")
@@ -176,7 +168,7 @@ func TestPreflightOnAGPU(t *testing.T) {
 	}
 	t.Logf("findings: %+v", before.Findings(t.Context()))
 	begin := time.Now()
-	unfit, warned := run(t, f)
+	unfit, warned := runPreflight(t, f)
 	if t.Logf("took %s", time.Since(begin)); unfit != "" || warned != "" || len(f.devices) == 0 {
 		t.Errorf("unfit %q, warned %q, devices %v", unfit, warned, f.devices)
 	}
