@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	osexec "os/exec"
@@ -12,20 +14,22 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpurun/gpurun/launcher/testseed"
 )
 
-// endings are jobs whose ends gpurun is killed at: each writes "began" and "done" into runs.
+// endings are how jobs end at whose ends gpurun is killed.
 var endings = map[string]string{
-	"one process":           "echo done >>runs",
-	"leaves a child behind": "sleep 20 &\necho done >>runs",
-	"lives on a little":     "echo done >>runs; sleep 0.1",
+	"one process":           "",
+	"leaves a child behind": "[ -f go ] || sleep 20 &",
+	"lives on a little":     "sleep 0.1",
 }
 
-// TestKillsAroundTheEnd kills gpurun at random times around a job's end and starts it
-// again. A job whose ranks were seen to end never trains again, and one that was cut off
-// before is never called trained. GPURUN_KILLS is the number of kills, GPURUN_SEED where
-// their times come from.
+// TestKillsAroundTheEnd kills gpurun at random times around the end of a job's rank, and
+// starts it again. A rank that had ended by then, as the kernel says, never trains again;
+// one that had not is never called trained. GPURUN_KILLS is the number of kills,
+// GPURUN_SEED where their times come from.
 func TestKillsAroundTheEnd(t *testing.T) {
 	kills, seed := uint64(6), testseed.Of(t)
 	if text := os.Getenv("GPURUN_KILLS"); text != "" {
@@ -43,12 +47,12 @@ func TestKillsAroundTheEnd(t *testing.T) {
 			chance := rand.New(rand.NewPCG(seed, i))
 			t.Run(strconv.FormatUint(i, 10), func(t *testing.T) {
 				t.Parallel()
-				after := time.Duration(chance.IntN(500)) * time.Millisecond
-				if chance.IntN(2) == 0 {
-					after /= 10
-				}
 				name := names[i%uint64(len(names))]
-				ended, fault := killedAtTheEnd(t, program, endings[name], after)
+				after := time.Duration(chance.IntN(int(2 * aroundTheEnd)))
+				if name == "lives on a little" {
+					after += 100 * time.Millisecond
+				}
+				ended, _, fault := killedAtTheEnd(t, program, endings[name], after)
 				mu.Lock()
 				defer mu.Unlock()
 				if ended {
@@ -56,23 +60,33 @@ func TestKillsAroundTheEnd(t *testing.T) {
 				}
 				if fault != "" {
 					wrong++
-					t.Errorf("%s, killed %s after its last word: %s", name, after, fault)
+					t.Errorf("%s, killed %s after its start: %s", name, after, fault)
 				}
 			})
 		}
 	})
-	t.Logf("%d kills, %d after the ends were journaled, wrong ends: %d", kills, seen, wrong)
+	t.Logf("%d kills, %d after the rank had ended, wrong ends: %d", kills, seen, wrong)
 }
 
-// killedAtTheEnd runs a job, kills gpurun some time after the job is done, and starts it
-// again. It reports whether the journal had the ends of the ranks by then, and what is
-// wrong with the second start.
-func killedAtTheEnd(t *testing.T, program, job string, after time.Duration) (ended bool, fault string) {
+// aroundTheEnd is how long a job works once it may, and the reach of the kills.
+const aroundTheEnd = 15 * time.Millisecond
+
+const unseen time.Duration = -1
+
+// killedAtTheEnd runs a job, kills gpurun some time after the job was let go on, and starts
+// it again. With unseen for after, gpurun is suspended before, and killed once the rank has
+// ended. It reports whether the rank had ended by then, whether the journal says so, and
+// what is wrong with the second start.
+func killedAtTheEnd(t *testing.T, program, ending string, after time.Duration) (ended, journaled bool, fault string) {
 	t.Helper()
-	dir := home(t, map[string]string{"train.sh": "#!/bin/sh\necho began >>runs\n" + job + "\n"})
-	runs := func(word string) int {
+	dir := home(t, map[string]string{"train.sh": fmt.Sprintf("#!/bin/sh\necho began $$ >>runs\nread word <go\nsleep %f\n%s\necho done >>runs\n", aroundTheEnd.Seconds(), ending)})
+	gate := filepath.Join(dir, "go")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runs := func() string {
 		text, _ := os.ReadFile(filepath.Join(dir, "runs")) // not there before the first
-		return strings.Count(string(text), word)
+		return string(text)
 	}
 	var said bytes.Buffer
 	start := func() *osexec.Cmd {
@@ -84,33 +98,64 @@ func killedAtTheEnd(t *testing.T, program, job string, after time.Duration) (end
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the job's end", func() bool { return runs("done") > 0 })
+	var pid int
+	await(t, "the rank's pid", func() bool { n, _ := fmt.Sscanf(runs(), "began %d\n", &pid); return n == 1 })
+	rank, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(rank)
+	wait := 0
+	if after == unseen {
+		wait = int(time.Minute / time.Millisecond)
+		if err := first.Process.Signal(unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil { // when the rank reads
+		t.Fatal(err)
+	}
 	time.Sleep(after) // the moment of the kill is what is random
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(rank), Events: unix.POLLIN}}, wait)
 	_ = first.Process.Kill()
+	if ended = n > 0; err != nil {
+		t.Fatal(err)
+	}
 	_ = first.Wait()
 	journal, err := os.ReadFile(filepath.Join(dir, "run", "journal.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended = bytes.Contains(journal, []byte(`"kind":"exited"`))
-	done := runs("done")
+	journaled = bytes.Contains(journal, []byte(`"kind":"exited"`))
+	if err := errors.Join(os.Remove(gate), os.WriteFile(gate, []byte("go\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	again := start()
 	if err := again.Run(); err != nil {
-		return ended, err.Error() + "\n" + said.String()
+		return ended, journaled, err.Error() + "\n" + said.String()
 	}
-	switch {
-	case ended && (runs("began") > 1 || done != 1):
-		return ended, "it trained again\n" + said.String()
-	case !ended && runs("done") < 2:
-		return ended, "it was cut off, and is called trained\n" + said.String()
+	switch began, done := strings.Count(runs(), "began"), strings.Count(runs(), "done"); {
+	case ended && (began > 1 || done != 1):
+		return ended, journaled, "it trained again\n" + said.String()
+	case done == 0:
+		return ended, journaled, "it was cut off, and is called trained\n" + said.String()
 	}
-	return ended, ""
+	return ended, journaled, ""
 }
 
 // What the ranks left behind has 22 s to finish: a gpurun that is killed meanwhile has
 // written down that they ended.
 func TestEndsAreJournaledBeforeChildrenAreAwaited(t *testing.T) {
-	if ended, fault := killedAtTheEnd(t, build(t), endings["leaves a child behind"], 2*time.Second); !ended || fault != "" {
-		t.Errorf("journaled: %v; %s", ended, fault)
+	if _, journaled, fault := killedAtTheEnd(t, build(t), endings["leaves a child behind"], 2*time.Second); !journaled || fault != "" {
+		t.Errorf("journaled: %v; %s", journaled, fault)
+	}
+}
+
+// A gpurun that is killed before it saw its ranks' ends has a guard that did.
+func TestEndsThatOnlyTheGuardSawAreKept(t *testing.T) {
+	for name, ending := range endings {
+		if ended, journaled, fault := killedAtTheEnd(t, build(t), ending, unseen); !ended || journaled || fault != "" {
+			t.Errorf("%s: ended %v, journaled %v; %s", name, ended, journaled, fault)
+		}
 	}
 }

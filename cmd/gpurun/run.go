@@ -169,6 +169,9 @@ func launch(
 	store.Mask(a.secrets)
 	log := node.OpenEventLog(store)
 	defer log.Close()
+	if events, err = log.RecoverEnds(events, p.Accelerator()); err != nil {
+		return launcher.Verdict{}, err
+	}
 	signals.Record(log)
 	defer signals.Record(nil)
 	a.recall(events)

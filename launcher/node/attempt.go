@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -45,7 +46,8 @@ type attempt struct {
 	stopSettings func()
 	// stopSampling ends the looks at the ranks, after a last one.
 	stopSampling func()
-	swap         *swap // nil where nothing is offloaded to NVMe
+	swap         *swap    // nil where nothing is offloaded to NVMe
+	ends         *os.File // nil where it cannot be had
 	// lingering is cancelled by linger, when what ranks left behind gets no more
 	// time to finish.
 	lingering context.Context

@@ -32,6 +32,7 @@ func (a *attempt) collect() {
 	defer close(a.facts)
 	defer a.linger()
 	defer a.node.signals.leave()
+	defer a.closeEnds()
 	if failed := a.awaitExits(); failed {
 		a.report(a.group.Stop(FailureGrace))
 	} else {

@@ -81,8 +81,9 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	starting, started := context.WithTimeout(context.WithoutCancel(ctx), startBound)
 	defer started()
 	n.signals.begin(n.opts.Grace)
+	a.ends = a.openEnds()
 	a.group, err = proc.Start(starting, ranks, proc.Options{
-		Marker: fmt.Sprintf("%s.%s.%d", n.opts.Run, n.token, l.N), Limits: proc.Limits{Data: n.opts.DataLimit}, Logger: slog.New(logHandler{n.log}),
+		Marker: fmt.Sprintf("%s.%s.%d", n.opts.Run, n.token, l.N), Limits: proc.Limits{Data: n.opts.DataLimit}, Ends: a.ends, Logger: slog.New(logHandler{n.log}),
 	})
 	a.out.Started()
 	if err != nil {
@@ -118,6 +119,7 @@ func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
 // abandon gives back what an attempt holds whose ranks could not be started.
 func (a *attempt) abandon(ctx context.Context, err error) error {
 	a.linger()
+	a.closeEnds()
 	var draining sync.WaitGroup
 	draining.Go(func() { drain(a.facts) })
 	a.stopProbe()

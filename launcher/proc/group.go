@@ -26,6 +26,7 @@ type member struct {
 
 	// Guarded by Group.mu.
 	over    bool // its end was told
+	end     strategy.Fact
 	before  bool // it had ended when the stop began
 	stopped bool // StopPeers has begun to stop it
 }
@@ -56,6 +57,7 @@ type Group struct {
 	stopping bool
 	guard    *guardHandle // the active guard
 	outer    *guardHandle // the guard above it, which takes its place; nil where it has
+	asked    bool         // a rank has been signalled before its end
 	lost     bool         // there was none to do so: the ranks are our own children
 	promoted bool         // the outer guard is the active one
 	losses   int
@@ -117,7 +119,7 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 func (g *Group) startAll(ctx context.Context, l *link, ranks []Rank) error {
 	stop := context.AfterFunc(ctx, l.giveUp)
 	defer stop()
-	if err := l.send(message{Kind: watch, Run: g.options.Marker, Began: g.began}); err != nil {
+	if err := l.send(message{Kind: watch, Run: g.options.Marker, Began: g.began}, g.options.endsFile()...); err != nil {
 		return fmt.Errorf("start ranks: tell guard: %w", err)
 	}
 	workdir, err := os.Getwd()
@@ -264,18 +266,10 @@ func (g *Group) sendExit(r *member, e end) {
 	}
 	r.over = true
 	g.told++
-	g.exits <- strategy.Fact{
-		Time:   e.At,
-		Rank:   r.rank,
-		Source: "exit",
-		Exit: &strategy.Exit{
-			Code:    e.Code,
-			Signal:  e.Signal,
-			Stopped: (g.stopping || r.stopped) && !r.before,
-			Peak:    e.Peak,
-			PID:     r.id.PID,
-		},
-	}
+	f := e.fact(r.rank, r.id.PID)
+	f.Exit.Stopped = (g.stopping || r.stopped) && !r.before
+	r.end = f
+	g.exits <- f
 	g.closeIfDone()
 }
 
@@ -346,7 +340,7 @@ func (g *Group) promote() (*guardHandle, bool) {
 	}
 	g.failStart()
 	g.guard, g.outer, g.promoted = k, nil, true
-	_ = k.link.send(message{Kind: watch, Run: g.options.Marker, Began: g.began, Ranks: g.identities()})
+	_ = k.link.send(message{Kind: watch, Run: g.options.Marker, Began: g.began, Ranks: g.identities(), Asked: g.asked}, g.options.endsFile()...)
 	return k, true
 }
 

@@ -67,6 +67,11 @@ type guard struct {
 	owner identity     // the supervisor
 	ranks map[int]bool // pid → whether its end was told
 	began uint64
+	// ends is Options.Ends, nil for none, order the ranks' pids, and asked that one may have
+	// been signalled before its end.
+	ends  *os.File
+	order []int
+	asked bool
 	// Of an outer guard: the one below it, and the end of that.
 	inner     identity
 	innerGone <-chan struct{}
@@ -143,14 +148,7 @@ func waitFor(pid int) error {
 
 // run serves the supervisor until it lets the guard go, or dies.
 func (g *guard) run() error {
-	// A scheduler's signals reach every process of a job step. They are caught, not
-	// ignored: an ignored signal stays ignored in the ranks, a caught one does not.
-	// SIGHUP stays ignored where it was, so that nohup holds for the ranks too.
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP)
-	if !signal.Ignored(unix.SIGHUP) {
-		signal.Notify(told, unix.SIGHUP)
-	}
+	signals := catchSignals()
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, unix.SIGCHLD)
 
@@ -175,7 +173,8 @@ func (g *guard) run() error {
 	var ticks <-chan time.Time // ticks once this guard has taken over
 	for {
 		select {
-		case <-told:
+		case sig := <-signals:
+			g.asked = g.asked || sig != unix.SIGTSTP
 		case <-gone:
 			g.drainRequests(requests)
 			return g.endDescendants()
@@ -189,8 +188,10 @@ func (g *guard) run() error {
 				return g.endDescendants()
 			case r.Kind == release:
 				return g.shutDown(r.Ranks)
+			case r.Kind == asked:
+				g.asked = true
 			case r.Kind == watch:
-				g.watch(r.message)
+				g.watch(r)
 				if len(g.adopted) > 0 {
 					ticks = time.Tick(trackInterval)
 				}
@@ -199,6 +200,18 @@ func (g *guard) run() error {
 			}
 		}
 	}
+}
+
+// catchSignals catches the signals that a scheduler sends to every process of a job step.
+// They are not ignored: an ignored signal stays ignored in the ranks, a caught one does not.
+// SIGHUP stays ignored where it was, so that nohup holds for the ranks too.
+func catchSignals() <-chan os.Signal {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP)
+	if !signal.Ignored(unix.SIGHUP) {
+		signal.Notify(caught, unix.SIGHUP)
+	}
+	return caught
 }
 
 // watchOwner returns a channel that is closed when the supervisor has ended. The
@@ -227,14 +240,18 @@ func (g *guard) watchOwner() (<-chan struct{}, error) {
 
 // watch learns what attempt this is, and which ranks run already. Those of an
 // outer guard, whose inner one has died, are its children by now.
-func (g *guard) watch(m message) {
-	g.began = m.Began
+func (g *guard) watch(m request) {
+	g.began, g.asked = m.Began, g.asked || m.Asked
+	if len(m.fds) > 0 {
+		g.ends = os.NewFile(uintptr(m.fds[0]), "ends")
+	}
 	switch {
 	case g.innerGone != nil && len(m.Ranks) == 0:
 		return // the inner guard is active
 	case g.innerGone != nil:
 		for _, id := range m.Ranks {
 			g.ranks[id.PID] = false
+			g.order = append(g.order, id.PID)
 		}
 	case len(m.Ranks) > 0:
 		g.adopted = m.Ranks
@@ -257,8 +274,10 @@ func (g *guard) drainRequests(requests <-chan request) {
 				return
 			}
 			if r.Kind == watch {
-				g.watch(r.message)
+				g.watch(r)
+				continue
 			}
+			g.asked = g.asked || r.Kind == asked
 			for _, fd := range r.fds {
 				unix.Close(fd)
 			}
@@ -285,6 +304,7 @@ func (g *guard) spawn(m message, fds []int) {
 		return
 	}
 	g.ranks[pid] = false
+	g.order = append(g.order, pid)
 	answer.PID = pid
 	_ = g.link.send(answer, pidfd)
 	unix.Close(pidfd)
@@ -386,6 +406,13 @@ func (g *guard) track() {
 func (g *guard) endDescendants() error {
 	ctx, cancel := context.WithTimeout(context.Background(), guardBound)
 	defer cancel()
+	written := g.writeEnds()
+	defer func() {
+		select {
+		case <-written:
+		case <-ctx.Done():
+		}
+	}()
 	dead := make(map[identity]bool)
 	alive := g.innerLives()
 	s := sweeper{g.find, g.direct}

@@ -33,6 +33,7 @@ func init() { // not a literal: the supervisor looks helpers up
 		"sleep":    func([]string) { say(os.Getpid()); forever() },
 		"deaf":     deaf,
 		"heeds":    heeds,
+		"obeys":    obeys,
 		"exit":     func(args []string) { syscall.Exit(number(args[0])) },
 		"signal":   endBySignal,
 		"parent":   func([]string) { say(startHelper(nil, false, "sleep"), os.Getpid()); forever() },
@@ -87,6 +88,14 @@ func heeds([]string) {
 	say(os.Getpid())
 	<-told
 	syscall.Exit(7)
+}
+
+// obeys ends with 0 when told to.
+func obeys([]string) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGTERM)
+	say(os.Getpid())
+	<-told
 }
 
 // notices says its pid again for each SIGUSR1.
@@ -172,7 +181,8 @@ func files([]string) {
 }
 
 // supervisor starts the helpers that its arguments name, and waits to be killed.
-// It says "guard N" for each guard that it has.
+// It says "guard N" for each guard that it has. The variable ENDS is Options.Ends, and a
+// SIGUSR1 has it stop the ranks.
 func supervisor(args []string) {
 	var ranks []Rank
 	for i, helper := range args {
@@ -181,11 +191,23 @@ func supervisor(args []string) {
 		ranks = append(ranks, Rank{Rank: i, Argv: argv, Env: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
 	}
 	log := slog.New(&logCollector{tell: func(pid int) { fmt.Printf("guard %d\n", pid) }})
-	g, err := Start(context.Background(), ranks, Options{Marker: "kept", Logger: log})
+	o := Options{Marker: "kept", Logger: log}
+	if path := os.Getenv("ENDS"); path != "" {
+		var err error
+		if o.Ends, err = os.Create(path); err != nil {
+			panic(err)
+		}
+		LockEnds(o.Ends)
+	}
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGUSR1)
+	g, err := Start(context.Background(), ranks, o)
 	if err != nil {
 		panic(err)
 	}
 	fmt.Printf("guard %d\n", g.guardID().PID)
+	<-told
+	g.StopPeers(unix.SIGTERM, nil)
 	forever()
 }
 

@@ -74,6 +74,7 @@
 //	a debugger holds a rank before its end     hangs                          reported after a bound, by its name     TestARankHeldByADebugger
 //	main thread ended, the others go on        counts as running              counts as running, is stopped           TestStopLeavesNothing/headless
 //	supervisor killed                          ranks live on                  all gone                                TestKilledSupervisorLeavesNothing
+//	supervisor killed as the ranks end         –                              their ends are written down             TestEndsAreWrittenWhoeverIsKilled
 //	a guard killed                             –                              job goes on under the other one         TestKilledGuardCostsNothing
 //	a guard and supervisor killed at once      –                              all gone                                TestSupervisorAndOneGuardKilledTogether
 //	both guards killed                         –                              job goes on, a guard is started         TestKilledGuardsCostNothing
@@ -131,6 +132,9 @@ type Options struct {
 	// gpurun have left behind is not found.
 	Marker string
 	Limits Limits
+	// Ends is where how the ranks ended is written if all ended with 0 by themselves, also
+	// if gpurun is killed meanwhile; see OpenEnds. It stays the caller's. Nil means nowhere.
+	Ends *os.File
 	// Logger hears what is no error of the job, such as the loss of a guard. Nil
 	// means nobody.
 	Logger *slog.Logger

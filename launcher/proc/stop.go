@@ -64,6 +64,7 @@ func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 	if len(left) == 0 {
 		g.awaitLastEnds(bound)
 	}
+	g.writeEnds()
 	g.releaseAll()
 	return report
 }
@@ -80,8 +81,18 @@ func (g *Group) beginStop() {
 	g.stopping = true
 	for _, r := range g.members {
 		if !r.stopped {
-			r.before = !r.alive()
+			if r.before = !r.alive(); !r.before {
+				g.ask()
+			}
 		}
+	}
+}
+
+// ask marks, before a rank is signalled, that the ranks' ends are not their own from now
+// on. The caller holds mu.
+func (g *Group) ask() {
+	if g.asked = true; g.guard != nil {
+		_ = g.guard.link.send(message{Kind: asked}) // the guard that follows learns it, too
 	}
 }
 
@@ -346,7 +357,13 @@ func (g *Group) Signal(sig syscall.Signal) (reached int) {
 		g.toGroups(sig)
 	default:
 		for _, r := range g.memberList() {
-			if catches(r.id.PID, sig) && signalProcess(r.pidfd, sig) == nil { // else it has ended meanwhile
+			if !catches(r.id.PID, sig) {
+				continue
+			}
+			g.mu.Lock()
+			g.ask()
+			g.mu.Unlock()
+			if signalProcess(r.pidfd, sig) == nil { // else it has ended meanwhile
 				reached++
 			}
 		}

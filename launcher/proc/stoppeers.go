@@ -24,7 +24,9 @@ func (g *Group) StopPeers(sig syscall.Signal, of []int) {
 		if slices.Contains(of, r.rank) || r.stopped {
 			continue
 		}
-		r.stopped, r.before = true, !r.alive()
+		if r.stopped, r.before = true, !r.alive(); !r.before {
+			g.ask()
+		}
 		g.toGroup(r, sig)
 		g.toGroup(r, unix.SIGCONT)
 	}

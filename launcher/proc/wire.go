@@ -23,8 +23,9 @@ const (
 	spawn                    // supervisor: start this; carries stdin, stdout, stderr
 	started                  // guard: the answer; carries a pidfd where it succeeded
 	exited                   // guard: a child that it was asked to start has ended
-	watch                    // supervisor: the attempt, and the ranks that run already
+	watch                    // supervisor: the attempt, and the ranks that run already; may carry Options.Ends
 	watching                 // guard: the answer, after a first look at those ranks
+	asked                    // supervisor: ranks are about to be signalled
 	release                  // supervisor: all is done; reap and go
 )
 
@@ -47,6 +48,7 @@ type message struct {
 	Run   string     // watch: the marker's value
 	Began uint64     // watch: start time of the attempt
 	Ranks []identity // watch: where a guard takes over, else none; release: all
+	Asked bool       // watch: ranks have been signalled
 }
 
 // maxMessage bounds a message. The kernel takes at most 6 MiB of arguments and

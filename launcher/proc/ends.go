@@ -1,0 +1,121 @@
+package proc
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Where gpurun is killed as the ranks end, the guard knows how they ended and gpurun never
+// learns it. So the one of the two that can writes to Options.Ends that all ranks ended with
+// 0 by themselves. An open file with a lock is handed to the guard, which thus has the lock
+// too, and closes it once it has looked: whoever gets the lock can read the last word.
+
+const (
+	// maxEnds bounds the file, in bytes.
+	maxEnds = 16 << 20
+	// endsBound is how long to wait for a guard that has not looked yet, and endsPause
+	// between two looks at whether it has.
+	endsBound = 5 * time.Second
+	endsPause = 5 * time.Millisecond
+)
+
+// LockEnds locks an open file for Options.Ends. Where the file system has no locks, who
+// reads does not wait for the guard.
+func LockEnds(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
+
+// ReadEnds reads what was written to Options.Ends for a group whose gpurun is gone: an exit
+// for each rank where all ended with 0 by themselves, else none.
+func ReadEnds(f *os.File) []strategy.Fact {
+	for late := time.Now().Add(endsBound); ; time.Sleep(endsPause) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		if err != unix.EWOULDBLOCK || time.Now().After(late) {
+			break
+		}
+	}
+	var ends []strategy.Fact
+	if json.NewDecoder(io.LimitReader(f, maxEnds)).Decode(&ends) != nil {
+		return nil
+	}
+	return ends
+}
+
+func writeEnds(f *os.File, ends []strategy.Fact) error {
+	text, err := json.Marshal(ends)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(text, 0)
+	return err
+}
+
+// fact is a rank's end as a fact.
+func (e end) fact(rank, pid int) strategy.Fact {
+	return strategy.Fact{Time: e.At, Rank: rank, Source: "exit", Exit: &strategy.Exit{Code: e.Code, Signal: e.Signal, Peak: e.Peak, PID: pid}}
+}
+
+// endsFile is what a guard is given of Ends.
+func (o Options) endsFile() []int {
+	if o.Ends == nil {
+		return nil
+	}
+	return []int{int(o.Ends.Fd())}
+}
+
+// writeEnds writes how the ranks ended before the guard is let go.
+func (g *Group) writeEnds() {
+	if ends := g.ownEnds(); g.options.Ends != nil && len(ends) > 0 {
+		if err := writeEnds(g.options.Ends, ends); err != nil {
+			g.log.Warn("write down how the ranks ended", "error", err)
+		}
+	}
+}
+
+// ownEnds are the ranks' ends where all ended with 0 by themselves, else none.
+func (g *Group) ownEnds() (ends []strategy.Fact) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range g.members {
+		if e := r.end.Exit; g.asked || e == nil || e.Code != 0 {
+			return nil
+		}
+		ends = append(ends, r.end)
+	}
+	return ends
+}
+
+// writeEnds writes how the ranks ended once the supervisor is gone, before any is killed,
+// and gives up the lock. It does not wait: the file may be on a file system that hangs.
+func (g *guard) writeEnds() (written <-chan struct{}) {
+	done := make(chan struct{})
+	if g.ends == nil {
+		close(done)
+		return done
+	}
+	ends := g.ownEnds()
+	go func() { // lives as long as the process at most
+		defer close(done)
+		defer g.ends.Close()
+		if len(ends) > 0 && writeEnds(g.ends, ends) == nil {
+			_ = g.ends.Sync() // nobody is left to hear of it
+		}
+	}()
+	return done
+}
+
+// ownEnds are the ranks' ends where all have ended with 0 by themselves, else none.
+func (g *guard) ownEnds() (ends []strategy.Fact) {
+	for rank, pid := range g.order {
+		e, over, err := peek(pid)
+		if g.asked || err != nil || !over || e.Code != 0 {
+			return nil
+		}
+		ends = append(ends, e.fact(rank, pid))
+	}
+	return ends
+}
