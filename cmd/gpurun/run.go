@@ -169,9 +169,6 @@ func launch(
 	store.Mask(a.secrets)
 	log := node.OpenEventLog(store)
 	defer log.Close()
-	if events, err = log.RecoverEnds(events, p.Accelerator()); err != nil {
-		return launcher.Verdict{}, err
-	}
 	signals.Record(log)
 	defer signals.Record(nil)
 	a.recall(events)
@@ -215,6 +212,9 @@ func launch(
 func goOn(
 	p *prepared, w *wiring, dir string, events []launcher.Event, log *node.EventLog, show func(launcher.Event),
 ) (state launcher.State, over bool, err error) {
+	if events, err = log.RecoverEnds(events, p.Accelerator()); err != nil {
+		return state, true, err
+	}
 	state, done, err := launcher.GoOn(dir, w.began, events)
 	switch {
 	case err != nil:

@@ -187,8 +187,8 @@ func (t *Table) search(words []string) string {
 		switch {
 		case IsPython(w):
 			return t.interpreted(words[i:])
-		case (base == "sh" || base == "bash") && i+2 < len(words) && strings.HasPrefix(words[i+1], "-") && strings.HasSuffix(words[i+1], "c"):
-			return t.inShell(words[i+2])
+		case slices.Contains(Shells, base):
+			return "" // its commands start what they like: InShell
 		case i == 0 && wrapper == nil, strings.HasSuffix(base, ".py"), strings.HasSuffix(base, ".sh"):
 			return ""
 		case wrapper != nil:
@@ -208,13 +208,44 @@ func (t *Table) interpreted(words []string) string {
 	return t.StartsRanks(p.Kind, p.Argv)
 }
 
+// Shells run scripts.
+var Shells = []string{"sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish"}
+
+// shellLine is what a shell's option -c has it run: the first word behind its options.
+func shellLine(words []string) string {
+	runs := false
+	for i := 1; i < len(words); i++ {
+		w := words[i]
+		switch {
+		case w == "--rcfile" || w == "--init-file":
+			i++
+		case strings.HasPrefix(w, "--") && w != "--":
+		case w != "" && strings.Contains("-+", w[:1]):
+			runs = runs || w[0] == '-' && strings.Contains(w, "c")
+			if strings.ContainsAny(w, "oO") {
+				i++ // the name of an option
+			}
+		case runs:
+			return w
+		default:
+			return ""
+		}
+	}
+	return ""
+}
+
 // joins are what separates a shell's commands.
 var joins = regexp.MustCompile(`[;&|\n]+`)
 
-// inShell finds a launcher at the start of one of a shell's commands. They are for
-// the shell to read: here blanks part words.
-func (t *Table) inShell(line string) string {
-	for _, command := range joins.Split(line, -1) {
+// InShell is the launcher at the start of one of the commands that a shell is given to run,
+// behind wrappers or not; empty where there is none. They are for the shell to read: here
+// blanks part words.
+func (t *Table) InShell(argv []string) string {
+	at := slices.IndexFunc(argv, func(w string) bool { return slices.Contains(Shells, path.Base(w)) })
+	if at < 0 || at > 0 && t.wrapper(path.Base(argv[0])) == nil {
+		return ""
+	}
+	for _, command := range joins.Split(shellLine(argv[at:]), -1) {
 		words := strings.Fields(command)
 		for len(words) > 0 && assignment.MatchString(words[0]) {
 			words = words[1:]

@@ -185,11 +185,27 @@ func TestStartsRanks(t *testing.T) {
 			t.Errorf("StartsRanks(%q) = %q, want %q", line, got, want)
 		}
 	}
+}
+
+// What a shell is given to run may start ranks; the shell itself is one process.
+func TestInShell(t *testing.T) {
 	for script, want := range map[string]string{
 		"cd x && A=1 torchrun a.py": "torchrun", "echo torchrun": "", "a; accelerate launch b": "accelerate launch", "": "",
+		"torchrun a.py 2>&1 | tee log": "torchrun",
 	} {
-		if got := Known.StartsRanks(Program, []string{"bash", "-ec", script}); got != want {
-			t.Errorf("StartsRanks(bash -ec %q) = %q, want %q", script, got, want)
+		for _, shell := range []string{"bash -c", "sh -lc", "bash -euo pipefail -c", "bash -o pipefail -c", "zsh -c -e", "bash --norc -c", "/bin/dash -ec", "nice -n 5 bash -x -c", "env A=1 bash --rcfile f -ic"} {
+			argv := append(strings.Fields(shell), script)
+			if got := Known.InShell(argv); got != want {
+				t.Errorf("InShell(%q) = %q, want %q", argv, got, want)
+			}
+			if got := Known.StartsRanks(Program, argv); got != "" {
+				t.Errorf("StartsRanks(%q) = %q", argv, got)
+			}
+		}
+	}
+	for _, line := range []string{"bash train.sh torchrun", "bash -e train.sh torchrun", "bash -o pipefail train.sh", "bash", "python bash -c torchrun", "bash -c"} {
+		if got := Known.InShell(strings.Fields(line)); got != "" {
+			t.Errorf("InShell(%q) = %q", line, got)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (r Resolved) notInside() string {
 // script of one.
 func (r Resolved) runsOthers() bool {
 	first := r.job.Argv[0]
-	if r.job.Kind != Program || slices.Contains(shells, nameOf(first)) || commandline.IsPython(first) {
+	if r.job.Kind != Program || slices.Contains(commandline.Shells, nameOf(first)) || commandline.IsPython(first) {
 		return true
 	}
 	path, err := python.Search{Dir: r.job.Workdir, Env: r.env}.InPath(first)

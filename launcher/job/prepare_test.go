@@ -244,3 +244,23 @@ func TestTheJobsOwnDigestStays(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// A shell is one process, whatever it starts; as one of several ranks it would start it
+// once a rank.
+func TestALauncherInAShell(t *testing.T) {
+	dir, _ := folder(t, map[string]string{"train.py": "import torch\n", "job.toml": "[job]\nprogram = [\"sh\", \"-c\", \"cd . && torchrun train.py\"]\n"})
+	const line = "torchrun --nproc-per-node 2 train.py | tee log"
+	if p, err := prepared(t, dir, machine(dir), "job.toml"); err != nil || !p.Plain() || p.Ranks() != 1 {
+		t.Errorf("train.toml: %+v, %v", p, err)
+	}
+	for _, shell := range []string{"bash -c", "sh -lc", "bash -euo pipefail -c", "env A=1 sh -c"} {
+		words := append(strings.Fields(shell), line)
+		if p, err := prepared(t, dir, machine(dir), words...); err != nil || !p.Plain() || p.Ranks() != 1 {
+			t.Errorf("%s: %+v, %v", shell, p, err)
+		}
+		words = append([]string{"--nproc-per-node", "2", "--no-python"}, words...)
+		if _, err := prepared(t, dir, machine(dir), words...); err == nil || !strings.Contains(err.Error(), "once for each rank") {
+			t.Errorf("%s on 2 ranks: %v", shell, err)
+		}
+	}
+}

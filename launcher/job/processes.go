@@ -117,6 +117,11 @@ func (s Inspected) count(c choice) (processes, error) {
 // together makes a single process of each of several nodes a rank, and refuses one that
 // would train the whole job there.
 func (s Inspected) together(p processes) (processes, error) {
+	if j := s.job; j.Kind == Program && !p.plain && p.local*max(s.place.Nodes, 1) > 1 {
+		if err := refused(commandline.Known.InShell(j.Argv)); err != nil {
+			return processes{}, err
+		}
+	}
 	switch {
 	case s.place.Nodes <= 1:
 	case p.single:

@@ -160,13 +160,10 @@ func (t typedLine) onLine(err error) error {
 	return errext.WithHint(err, "put gpurun in front of the launcher itself, or "+file)
 }
 
-// shells run scripts of their own.
-var shells = []string{"sh", "bash", "dash", "zsh", "ksh", "csh", "tcsh", "fish"}
-
 // shellScript is the script that a shell runs as the job, or the shell; empty where the
 // job is something else.
 func (j *Job) shellScript() string {
-	isShell := func(word string) bool { return slices.Contains(shells, filepath.Base(word)) }
+	isShell := func(word string) bool { return slices.Contains(commandline.Shells, filepath.Base(word)) }
 	switch {
 	case j.Kind != Program:
 		return ""
@@ -183,7 +180,7 @@ func (j *Job) shellScript() string {
 
 // name is the job's: that of its script, also of one that a shell runs.
 func (t typedLine) name(j *Job) string {
-	if j.Kind == Program && slices.Contains(shells, nameOf(j.Argv[0])) && len(j.Argv) > 1 && !strings.HasPrefix(j.Argv[1], "-") {
+	if j.Kind == Program && slices.Contains(commandline.Shells, nameOf(j.Argv[0])) && len(j.Argv) > 1 && !strings.HasPrefix(j.Argv[1], "-") {
 		return nameOf(j.Argv[1])
 	}
 	return nameOf(j.Argv[0])

@@ -143,11 +143,16 @@ func unwrapTorchrun(words []string, env map[string]string) (*command, error) {
 
 // refuseInner refuses a launcher that gpurun would start once a rank.
 func refuseInner(kind Kind, argv []string) error {
-	if name := commandline.Known.StartsRanks(kind, argv); name != "" {
-		return errext.Errorf(`set launch.ranks = "self", or give the command that it runs on each rank`,
-			"%s starts ranks of its own: it would be started once for each rank", name)
+	return refused(commandline.Known.StartsRanks(kind, argv))
+}
+
+// refused is the error for a launcher that would start once a rank; nil for none.
+func refused(name string) error {
+	if name == "" {
+		return nil
 	}
-	return nil
+	return errext.Errorf(`set launch.ranks = "self", or give the command that it runs on each rank`,
+		"%s starts ranks of its own: it would be started once for each rank", name)
 }
 
 // unwrapPython takes the interpreter off: gpurun starts it itself, always with
