@@ -292,3 +292,30 @@ func FuzzStrangeJournals(f *testing.F) {
 		}
 	})
 }
+
+// TestReplayDecidesAnewWhatWasStopped: a run that somebody stopped while it ran out of memory
+// is decided anew when it is started again, and replayed so.
+func TestReplayDecidesAnewWhatWasStopped(t *testing.T) {
+	began := Began{Version: "v1", Policy: strategy.Policy{MaxAttempts: 5}}
+	oom := strategy.Fact{Rank: 0, Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Text: "torch.OutOfMemoryError: CUDA out of memory"}}
+	ended := Ended{strategy.Evidence{Ranks: 1, StopSignal: 15, Facts: []strategy.Fact{oom, {Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 1}}}}}
+	events := []Event{began, Started{}, ended}
+	var outcomes []strategy.Outcome
+	for range 2 {
+		var run resumed
+		for _, e := range events {
+			run.take(e)
+		}
+		d := strategy.Decide(began.Policy, began.Job, run.History, strategy.Inventory{})
+		outcomes = append(outcomes, d.Outcome)
+		events = append(events, Decided{Diagnosis: run.diagnosis(), Decision: d}, Finished{Verdict{Outcome: d.Outcome, Code: d.Code}}, began)
+	}
+	if outcomes[0] != strategy.Stopped || outcomes[1] == strategy.Stopped {
+		t.Fatalf("decided %q", outcomes)
+	}
+	for i, r := range Replay(events, "v1") {
+		if !r.Same {
+			t.Errorf("decision %d is %q now, and was %q", i, r.Decision.Reason, r.Then)
+		}
+	}
+}

@@ -43,10 +43,8 @@ type Recorded struct {
 func Replay(events []Event, version string) []Replayed {
 	out := []Replayed{}
 	var began Began
-	var state State
-	var evidence strategy.Evidence
-	var climbed *Climbed // whose attempt has not ended
-	var exited *Exited   // as well
+	var run resumed
+	var evidence strategy.Evidence // of the latest attempt
 	add := func(r Replayed, then strategy.Decision, diagnosis strategy.Diagnosis) {
 		if !r.Same {
 			r.Then = then.Reason
@@ -59,32 +57,19 @@ func Replay(events []Event, version string) []Replayed {
 	for _, e := range events {
 		switch e := e.(type) {
 		case Began:
-			began, state.Job = e, e.Job
-			if exited != nil {
-				evidence, climbed, exited = exited.Evidence, nil, nil
-				state.End(evidence, strategy.Diagnose(evidence))
-			}
-			state.reopen()
-		case Started:
-			if climbed != nil {
-				state.goUp(*climbed)
-			}
-			climbed = nil
-			state.Next = Next{N: e.N, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected}
+			began = e
 		case Climbed:
-			climbed = &e
-			add(e.replay(began, state.History), e.Decision, e.Attempt.Diagnosis)
+			add(e.replay(began, run.History), e.Decision, e.Attempt.Diagnosis)
 		case Exited:
-			exited = &e
+			evidence = e.Evidence
 		case Ended:
-			evidence, climbed, exited = e.Evidence, nil, nil
-			state.End(evidence, strategy.Diagnose(evidence))
+			evidence = e.Evidence
 		case Decided:
-			if len(state.History) == 0 {
-				continue
+			if len(run.History) == 0 {
+				break
 			}
-			last := state.History[len(state.History)-1]
-			d := strategy.Decide(began.Policy, began.Job, state.History, e.Inventory)
+			last := run.History[len(run.History)-1]
+			d := strategy.Decide(began.Policy, began.Job, run.History, e.Inventory)
 			r := Replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, Same: sameDecision(d, e.Decision), Evidence: evidence, Snapshots: evidence.Snapshots()}
 			if last.N == 0 {
 				r.Recalled = began.Job.Recalled
@@ -93,8 +78,8 @@ func Replay(events []Event, version string) []Replayed {
 				r.Stopped = &stop
 			}
 			add(r, e.Decision, e.Diagnosis)
-			state.decide(e)
 		}
+		run.take(e)
 	}
 	return out
 }

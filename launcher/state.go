@@ -125,41 +125,52 @@ func (s *State) reopen() {
 // its plan is run again. So is that of one which could not be started before any other
 // was.
 func Resume(first strategy.Plan, run string, events []Event) (s State, done bool) {
-	s = State{Next: Next{Plan: first}, Verdict: Verdict{Run: run}}
-	var open unfinished
+	r := resumed{State: State{Next: Next{Plan: first}, Verdict: Verdict{Run: run}}}
 	for _, e := range events {
-		switch e := e.(type) {
-		case Began:
-			s.Job = e.Job
-			if open.exited != nil {
-				s.cutOff(open)
-				open = unfinished{}
-			}
-			s.reopen()
-		case Started:
-			s.undecided = false
-			s.cutOff(open)
-			open, done, s.Closed = unfinished{started: &e}, false, false
-			s.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected}
-		case Climbed:
-			open.climbed = &e
-		case Exited:
-			open.exited = &e
-		case Ended:
-			open = unfinished{}
-			if s.begun || e.Evidence.Unstarted == nil {
-				s.End(e.Evidence, strategy.Diagnose(e.Evidence))
-			}
-			s.Next.N = e.Evidence.Attempt + 1
-		case Decided:
-			done, s.Closed = s.decide(e), false
-		case Finished:
-			s.Verdict, open = e.Verdict, unfinished{}
-			done, s.Closed = e.Verdict.Outcome.Final(), true
-		}
+		r.take(e)
 	}
-	s.cutOff(open)
-	return s, done
+	r.cutOff(r.open)
+	return r.State, r.done
+}
+
+// resumed is a state as far as a journal has been read.
+type resumed struct {
+	State
+	open unfinished
+	done bool
+}
+
+// take takes in the next event.
+func (r *resumed) take(e Event) {
+	switch e := e.(type) {
+	case Began:
+		r.Job = e.Job
+		if r.open.exited != nil {
+			r.cutOff(r.open)
+			r.open = unfinished{}
+		}
+		r.reopen()
+	case Started:
+		r.undecided = false
+		r.cutOff(r.open)
+		r.open, r.done, r.Closed = unfinished{started: &e}, false, false
+		r.Next = Next{N: e.N + 1, Plan: e.Plan, Rung: e.Rung, Checkpoint: e.Checkpoint, Expected: e.Expected}
+	case Climbed:
+		r.open.climbed = &e
+	case Exited:
+		r.open.exited = &e
+	case Ended:
+		r.open = unfinished{}
+		if r.begun || e.Evidence.Unstarted == nil {
+			r.End(e.Evidence, strategy.Diagnose(e.Evidence))
+		}
+		r.Next.N = e.Evidence.Attempt + 1
+	case Decided:
+		r.done, r.Closed = r.decide(e), false
+	case Finished:
+		r.Verdict, r.open = e.Verdict, unfinished{}
+		r.done, r.Closed = e.Verdict.Outcome.Final(), true
+	}
 }
 
 // unfinished is an attempt of a journal that has not ended, the climb for which its ranks

@@ -57,7 +57,7 @@ func (h Health) Unfit() string {
 func (h Health) Notable(most int) []string {
 	var all []string
 	if h.Uncorrected > 0 {
-		all = append(all, fmt.Sprintf("%s of its memory that ECC could not correct since the driver was loaded", count(h.Uncorrected, "error")))
+		all = append(all, fmt.Sprintf("%s of its memory that ECC could not correct since the driver was loaded", Count(h.Uncorrected, "error")))
 	}
 	if h.Links < most {
 		all = append(all, fmt.Sprintf("%d NVLinks are up, and %d on another GPU of its model", h.Links, most))
@@ -74,7 +74,8 @@ func (h Health) Notable(most int) []string {
 	return all
 }
 
-func count(n int64, thing string) string {
+// Count is a number of things: "1 attempt", "2 attempts".
+func Count[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // Said is a value as it was given, and by what: {"4", "--nnodes"}. An empty value says
@@ -117,7 +118,7 @@ func (c claim) contradicts(found Place) error {
 		who = "Slurm step " + jobStep(found)
 	}
 	return errext.Errorf(fmt.Sprintf("leave %s out: gpurun takes the nodes that there are; or start it on as many as it says", c.by),
-		"%s says %s, but %s has %d", c.by, nodeCount(c.nodes), who, found.Nodes)
+		"%s says %s, but %s has %d", c.by, strategy.Count(c.nodes, "node"), who, found.Nodes)
 }
 
 // byHand reports whether gpurun was started once, by a script or at a prompt, in a job
@@ -205,7 +206,7 @@ func number(claims []claim, p Place) (rank int, ranked bool, err error) {
 		return 0, false, err
 	case claims[at].rank >= p.Nodes:
 		return 0, false, errext.Errorf("nodes are numbered from 0; say how many there are, too, by --nnodes or GPURUN_NNODES",
-			"%s=%d, but the launch has %s", claims[at].ranked, claims[at].rank, nodeCount(p.Nodes))
+			"%s=%d, but the launch has %s", claims[at].ranked, claims[at].rank, strategy.Count(p.Nodes, "node"))
 	}
 	return claims[at].rank, true, nil
 }
@@ -225,7 +226,7 @@ func unnumbered(p Place, how string) error {
 	if how == "" {
 		how = "number the nodes from 0: --node-rank, or GPURUN_NODE_RANK; or start gpurun once a node by srun --ntasks-per-node=1"
 	}
-	return errext.Errorf(how, "%s says %s, and nothing says which of them this is", p.By, nodeCount(p.Nodes))
+	return errext.Errorf(how, "%s says %s, and nothing says which of them this is", p.By, strategy.Count(p.Nodes, "node"))
 }
 
 // reached says where node 0 is, and what says all that.
@@ -247,11 +248,4 @@ func (p Place) reached(claims []claim) (_ Place, err error) {
 	}
 	p.Evidence = p.evidence(p.By)
 	return p, nil
-}
-
-func nodeCount(n int) string {
-	if n == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", n)
 }

@@ -122,7 +122,7 @@ func (p *People) Show(e launcher.Event) {
 		if e.Job.Ceiling > 0 { // gpurun diagnose reads it in saved output
 			held = fmt.Sprintf(", at most %s in each rank", strategy.GiB(e.Job.Ceiling))
 		}
-		p.chat("job %s: %s, recipe %s, %s%s", e.Name, Ranks(e.Job.Ranks), e.Recipe, e.Place, held)
+		p.chat("job %s: %s, recipe %s, %s%s", e.Name, strategy.Count(e.Job.Ranks, "rank"), e.Recipe, e.Place, held)
 		p.chat("run directory: %s", p.dir)
 		p.recall(e)
 		p.sayBefore(p.chat)
@@ -197,14 +197,6 @@ func (p *People) showDiff(diff string) {
 		}
 		fmt.Fprint(p.w, "gpurun:   "+line)
 	}
-}
-
-// Ranks is a number of ranks in words.
-func Ranks(n int) string {
-	if n == 1 {
-		return "1 rank"
-	}
-	return fmt.Sprintf("%d ranks", n)
 }
 
 // say prints a line; chat does so unless quiet. Whatever the arguments hold, it

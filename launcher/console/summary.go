@@ -40,7 +40,7 @@ func (p *People) finish(v launcher.Verdict) {
 		p.skipped(v)
 		p.memory(last)
 	}
-	p.say("summary: %s after %s in %s", v.Outcome.Words(), attempts(len(v.Attempts)), brief(p.total()))
+	p.say("summary: %s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), brief(p.total()))
 	over := p.state.Over()
 	for i := range over {
 		a := &over[i]
@@ -114,13 +114,6 @@ func Hints(run *runstate.Run, dir string, m *mask.Masker, propose func(plan stra
 		p.finish(*run.Verdict)
 	}
 	return p.hints
-}
-
-func attempts(n int) string {
-	if n == 1 {
-		return "1 attempt"
-	}
-	return fmt.Sprintf("%d attempts", n)
 }
 
 // course is how long an attempt ran, as far as that is known, and from where.

@@ -69,7 +69,7 @@ func (d *Data) attempt(i int, l level, charts, shown int) attemptView {
 	v.Snapshots = d.snapshots(a)
 	diff, left := say.config(a.Diff, l.lines, 120*l.lines)
 	if v.Diff = diff; left > 0 {
-		v.DiffLeft = fmt.Sprintf("%s more in attempt-%d/diff.patch", count(left, "line"), a.N)
+		v.DiffLeft = fmt.Sprintf("%s more in attempt-%d/diff.patch", strategy.Count(left, "line"), a.N)
 	}
 	return v
 }
@@ -144,7 +144,7 @@ func (d *Data) cause(a *Attempt) string {
 	}
 	said := a.Diagnosis.Sentence()
 	if n := len(a.Diagnosis.Ranks); n > 1 {
-		said += fmt.Sprintf("; %s show the same", count(n, "rank"))
+		said += fmt.Sprintf("; %s show the same", strategy.Count(n, "rank"))
 	}
 	if a.Diagnosis.Device != "" {
 		said += ", on " + a.Diagnosis.Device

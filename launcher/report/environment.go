@@ -106,7 +106,7 @@ func ranksOf(j strategy.Job) string {
 func policyOf(p strategy.Policy) string {
 	words := []string{
 		"mode " + string(p.Mode), "prefer " + cmp.Or(string(p.Prefer), string(strategy.ExactFirst)), "numerics " + string(p.Numerics),
-		fmt.Sprintf("at most %s", count(p.MaxAttempts, "attempt")),
+		fmt.Sprintf("at most %s", strategy.Count(p.MaxAttempts, "attempt")),
 	}
 	if len(p.Never) > 0 {
 		words = append(words, "never "+strings.Join(p.Never, ", "))
@@ -150,7 +150,7 @@ func (d *Data) files(shown []int) []files {
 		}
 		folder := d.folder(name, names)
 		if left := d.Began.Job.Ranks - ranks; left > 0 && ranks > 0 {
-			folder.Left = fmt.Sprintf("and the output of %s more", count(left, "rank"))
+			folder.Left = fmt.Sprintf("and the output of %s more", strategy.Count(left, "rank"))
 		}
 		all = append(all, folder)
 	}

@@ -51,7 +51,7 @@ func (d *Data) headline() headline {
 		}
 	}
 	if n := len(h.Why); n > 4 {
-		h.Why = append(h.Why[:2:2], fmt.Sprintf("… and %s more", count(n-3, "attempt")), h.Why[n-1])
+		h.Why = append(h.Why[:2:2], fmt.Sprintf("… and %s more", strategy.Count(n-3, "attempt")), h.Why[n-1])
 	}
 	if n := len(d.Attempts); n > 0 {
 		last := &d.Attempts[n-1]
@@ -80,7 +80,7 @@ func (d *Data) line() string {
 	case n == 0:
 		return "no attempt was started"
 	case d.Verdict != nil:
-		return fmt.Sprintf("after %s in %s", count(n, "attempt"), brief(sum))
+		return fmt.Sprintf("after %s in %s", strategy.Count(n, "attempt"), brief(sum))
 	case !d.Running:
 		return fmt.Sprintf("in attempt %d, together with gpurun: gpurun resume %s goes on with it", d.Attempts[n-1].N, d.say.text(d.Dir, longLine))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A memoryChart is the memory of one rank and device over the time of an attempt.
@@ -53,7 +54,7 @@ func (d *Data) memoryCharts(a *Attempt, points int) (charts []memoryChart, left 
 		}
 	}
 	if n > mostRanks {
-		left = fmt.Sprintf("%s more are in %s.", count(n-mostRanks, "rank"), model.SamplesFile)
+		left = fmt.Sprintf("%s more are in %s.", strategy.Count(n-mostRanks, "rank"), model.SamplesFile)
 	}
 	return charts, left
 }

@@ -106,7 +106,7 @@ func (d *Data) holder(a strategy.Allocation, all int64) holder {
 		what = append(what, a.Dtype)
 	}
 	if a.Count > 1 {
-		what = append(what, count(a.Count, "block"))
+		what = append(what, strategy.Count(a.Count, "block"))
 	}
 	if a.PerStep > 0 {
 		what = append(what, "+"+gib(a.PerStep)+" a step")

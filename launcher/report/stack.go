@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
@@ -166,7 +167,7 @@ func instantRows(m memory.Measurement) (rows []instantRow) {
 		rows = append(rows, instantRow{"peak of evaluation", gib(m.Evaluation), ""})
 	}
 	if m.Steps > 0 {
-		rows = append(rows, instantRow{fmt.Sprintf("peak over %s", count(m.Steps, "step")), gib(m.Peak), ""})
+		rows = append(rows, instantRow{fmt.Sprintf("peak over %s", strategy.Count(m.Steps, "step")), gib(m.Peak), ""})
 	}
 	return rows
 }

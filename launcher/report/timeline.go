@@ -79,7 +79,7 @@ func (d *Data) timeline(shown []int) timeline {
 		t.Rows = append(t.Rows, row)
 	}
 	if n := len(d.Attempts) - len(t.Rows); n > 0 {
-		t.Left = fmt.Sprintf("%s after the first are not shown here", count(n, "attempt"))
+		t.Left = fmt.Sprintf("%s after the first are not shown here", strategy.Count(n, "attempt"))
 	}
 	if pauses {
 		if t.Left != "" {
@@ -126,7 +126,7 @@ func (d *Data) leftOut(shown []int) string {
 	if n <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s in between are not shown in full: the journal has them, and gpurun explain shows what was decided.", count(n, "attempt"))
+	return fmt.Sprintf("%s in between are not shown in full: the journal has them, and gpurun explain shows what was decided.", strategy.Count(n, "attempt"))
 }
 
 // A price is what the changes before an attempt saved and cost.

@@ -161,11 +161,7 @@ func (d Cleaned) WriteTo(w io.Writer) (int64, error) {
 	for _, r := range d.Removed {
 		b.WriteString(secrets.Sprintf("%s %s (%s): %s\n", verb, r.short(), r.Outcome, r.size()))
 	}
-	runs := "runs"
-	if len(d.Removed) == 1 {
-		runs = "run"
-	}
-	fmt.Fprintf(&b, "%s %d %s, %s", verb, len(d.Removed), runs, strategy.GiB(d.Bytes))
+	fmt.Fprintf(&b, "%s %s, %s", verb, strategy.Count(len(d.Removed), "run"), strategy.GiB(d.Bytes))
 	stay := map[string]int{}
 	for _, k := range d.Kept {
 		stay[k.Reason]++
