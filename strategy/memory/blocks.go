@@ -349,7 +349,7 @@ func (f *Fit) unseenLists(mode Plan, input map[string]float64, seen bool) kindLi
 			l = f.unreached(l, before, listSight{})
 			l.more = marginPrior
 		} else {
-			l.each = l.input * f.perInput() * half(mode)
+			l.each = l.input * f.priorInputs(mode)
 		}
 		l.each = math.Max(l.each, 1.1*least[b.Path])
 		if l.input == 0 {
@@ -359,6 +359,18 @@ func (f *Fit) unseenLists(mode Plan, input map[string]float64, seen bool) kindLi
 		out.lists = append(out.lists, l)
 	}
 	return out
+}
+
+// priorInputs is what a block holds, in units of its input, where none was seen: by the same
+// formula as an estimate, where the model's shape is known.
+func (f *Fit) priorInputs(mode Plan) float64 {
+	a, known := OfModel(f.model)
+	p := mode.usual()
+	p.Checkpointing, p.Sequence = "none", int(math.Min(f.tokens(mode), 1<<40))
+	if !known || p.Sequence < 1 {
+		return f.perInput() * half(mode)
+	}
+	return block(a, p) / hidden(a, p)
 }
 
 // half is .6 where activations are in 16 bit beside inputs in fp32.
