@@ -115,7 +115,7 @@ func (a *attempt) StopPeers(signal int, of []int) {
 }
 
 func (a *attempt) order(s Stop) {
-	a.lead.do(func() {
+	a.lead.own(func() {
 		if a.lead.running == a {
 			a.lead.head.Stop(a.lead.now(), s)
 		}
@@ -123,7 +123,7 @@ func (a *attempt) order(s Stop) {
 }
 
 func (a *attempt) pass(m Message) {
-	a.lead.do(func() { a.lead.head.Pass(m) })
+	a.lead.own(func() { a.lead.head.Pass(m) })
 }
 
 // Release lets the ranks go on that wait before their first optimizer step.

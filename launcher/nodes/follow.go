@@ -3,7 +3,6 @@ package nodes
 import (
 	"context"
 	"errors"
-	"sync"
 	"syscall"
 	"time"
 
@@ -51,17 +50,14 @@ type End struct {
 
 // A follower does as the head says. The goroutine of Follow owns its state machine.
 type follower struct {
+	*actor
 	opts     FollowOptions
-	began    time.Time
-	todo     chan func()
-	done     context.Context
 	dials    context.Context // over once the node has left: it looks for the head no more
 	stopDial context.CancelFunc
-	owner    sync.WaitGroup
 
 	machine *Follower
 	link    *wire.Link // nil without one
-	end     *End
+	ended   *End
 	final   bool    // what was heard last is how the run ends
 	welcome Welcome // of the head that it follows
 	begun   string  // the head's generation for which there is a here
@@ -73,17 +69,16 @@ type follower struct {
 
 // Follow takes part in a launch until it ends, and says how. No rank runs then.
 func Follow(ctx context.Context, o FollowOptions) End {
-	done, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	f := &follower{opts: o, began: time.Now(), todo: make(chan func()), done: done}
+	f := &follower{actor: newActor(context.WithoutCancel(ctx)), opts: o}
 	f.machine = NewFollower(f, o.Hello, o.Patience)
-	f.dials, f.stopDial = context.WithCancel(done)
+	f.dials, f.stopDial = context.WithCancel(f.done)
 	f.owner.Go(f.dial)
 	defer f.owner.Wait()
-	defer cancel()
+	defer f.end()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	stopped := ctx.Done()
-	for f.end == nil || f.local != nil {
+	for f.ended == nil || f.local != nil {
 		select {
 		case do := <-f.todo:
 			do()
@@ -102,17 +97,7 @@ func Follow(ctx context.Context, o FollowOptions) End {
 		_ = f.link.Close() // after what was sent on it
 	}
 	f.close()
-	return *f.end
-}
-
-func (f *follower) now() time.Duration { return time.Since(f.began) }
-
-// own has the owner do something, where there still is one.
-func (f *follower) own(what func()) {
-	select {
-	case f.todo <- what:
-	case <-f.done.Done():
-	}
+	return *f.ended
 }
 
 // say tells the head something.
@@ -131,8 +116,8 @@ func (f *follower) stopped(why error) {
 	if f.why != "" {
 		end.Reason += "; its ranks were ended before: " + f.why
 	}
-	if f.end == nil {
-		f.end = &end
+	if f.ended == nil {
+		f.ended = &end
 	}
 	f.endRanks(f.opts.Grace)
 }
@@ -202,8 +187,8 @@ func (f *follower) drop() {
 func (f *follower) tell() { f.machine.Say(f.now(), f.local.alive()) }
 
 func (f *follower) leave(code int, reason string) {
-	if f.end == nil {
-		f.end = &End{Code: code, Reason: reason, Told: f.final}
+	if f.ended == nil {
+		f.ended = &End{Code: code, Reason: reason, Told: f.final}
 	}
 	f.stopDial()
 }

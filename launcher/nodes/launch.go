@@ -9,14 +9,14 @@ import (
 
 // A Launch is what all of its nodes have to agree upon.
 type Launch struct {
-	Run     string // what the engine calls it, the same after a restart
-	Restart int    // how often the engine has started it again
-	Version string // of gpurun
-	Digest  string // of the job
-	Nodes   int
-	Ranks   int // that each node starts
+	Run     string `json:"run"`     // what the engine calls it, the same after a restart
+	Restart int    `json:"restart"` // how often the engine has started it again
+	Version string `json:"version"` // of gpurun
+	Digest  string `json:"digest"`  // of the job, as the node reads it
+	Nodes   int    `json:"nodes"`
+	Ranks   int    `json:"ranks"` // that each node starts
 	// Once says that the engine starts each node once: one that has left does not come back.
-	Once bool
+	Once bool `json:"once,omitempty"`
 }
 
 // The times of a session. Slurm gives a node up after 300 s (SlurmdTimeout), and each side

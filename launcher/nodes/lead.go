@@ -3,6 +3,7 @@ package nodes
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -21,10 +21,24 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
+// A Run is what nodes have to know of it.
+type Run struct {
+	Dir, Tracked string
+	Began        time.Time
+	// Port finds the port on which rank 0 serves the rendezvous of an attempt.
+	Port func(ctx context.Context, attempt int) (int, error)
+	// Note tells people something; nil: nobody.
+	Note func(string)
+	// Grace is what the head's own ranks get where an attempt cannot be started.
+	Grace time.Duration
+	// Reach has all nodes try the address of the rendezvous before ranks are started.
+	Reach bool
+}
+
 // LeadOptions are what the head has to know.
 type LeadOptions struct {
-	Launch  Launch
-	Welcome Welcome
+	Run
+	Launch Launch
 	// Links are where followers come in; nil on one node.
 	Links links
 	// Mistakes are gpuruns that say they are a node of this launch and cannot be one, and Way is
@@ -33,21 +47,13 @@ type LeadOptions struct {
 	Mistakes <-chan wire.Mistake
 	Way      string
 	Rival    func(context.Context) string
-	// Local starts the ranks of the head's own node, and Port finds the port on which rank 0
-	// serves the rendezvous of an attempt.
+	// Local starts the ranks of the head's own node.
 	Local launcher.Starter
-	Port  func(ctx context.Context, attempt int) (int, error)
 	// Join is how long nodes may take to come. Hosts are their names by number, where they are
 	// known before, and Check is for people: why a node may not come.
 	Join  time.Duration
 	Hosts []string
 	Check string
-	// Grace is what the head's own ranks get where an attempt cannot be started.
-	Grace time.Duration
-	// Reach has all nodes try the address of the rendezvous before ranks are started.
-	Reach bool
-	// Note tells people something.
-	Note func(string)
 	// Seen learns what the other nodes' ranks let see of themselves; nil: nobody looks on.
 	Seen *seen
 }
@@ -61,14 +67,10 @@ type links interface {
 // A Lead is the head of a launch on one node or many: a launcher.Starter. One goroutine owns
 // its state machine.
 type Lead struct {
-	opts  LeadOptions
-	began time.Time
-	todo  chan func()
-	done  context.Context
-	end   context.CancelFunc
-	owner sync.WaitGroup
+	opts LeadOptions
+	*actor
 
-	// What follows belongs to the goroutine of loop.
+	// What follows belongs to the actor.
 	head        *Head
 	links       map[int]*wire.Link
 	next        int // number of a link
@@ -95,12 +97,14 @@ type wait struct {
 // NewLead begins to take followers in. Close ends that.
 func NewLead(o LeadOptions) *Lead {
 	l := &Lead{
-		opts: o, began: time.Now(), todo: make(chan func()),
+		opts: o, actor: newActor(context.Background()),
 		links: map[int]*wire.Link{}, clocks: map[int]*clock{}, addrs: map[int]string{}, inventories: map[int]strategy.Inventory{},
 		paused: func() {}, mistaken: map[int]string{},
 	}
-	l.head = NewHead(l, o.Launch, o.Welcome)
-	l.done, l.end = context.WithCancel(context.Background())
+	if o.Note == nil {
+		l.opts.Note = func(string) {}
+	}
+	l.head = NewHead(l, o.Launch, Welcome{Gen: rand.Text(), Dir: o.Dir, Tracked: o.Tracked, Began: o.Began})
 	l.owner.Go(l.loop)
 	if o.Links != nil {
 		l.owner.Go(l.accept)
@@ -124,9 +128,7 @@ func (l *Lead) Close() error {
 
 func (l *Lead) several() bool { return l.opts.Launch.Nodes > 1 }
 
-func (l *Lead) now() time.Duration { return time.Since(l.began) }
-
-// loop is the goroutine that owns the state machine.
+// loop is the actor.
 func (l *Lead) loop() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -139,17 +141,6 @@ func (l *Lead) loop() {
 		case <-l.done.Done():
 			return
 		}
-	}
-}
-
-// do has the owner do something, and waits until that is done. Where the Lead is closed
-// nothing is.
-func (l *Lead) do(f func()) {
-	over := make(chan struct{})
-	select {
-	case l.todo <- func() { f(); close(over) }:
-		<-over
-	case <-l.done.Done():
 	}
 }
 
@@ -167,7 +158,7 @@ func (l *Lead) accept() {
 // serve hears a link to its end.
 func (l *Lead) serve(link *wire.Link) {
 	n := 0
-	l.do(func() {
+	l.own(func() {
 		l.next++
 		n = l.next
 		l.links[n] = link
@@ -177,12 +168,12 @@ func (l *Lead) serve(link *wire.Link) {
 		if err != nil {
 			break
 		}
-		l.do(func() {
+		l.own(func() {
 			l.addrs[link.Peer()] = link.Addr()
 			l.head.Hear(l.now(), n, link.Peer(), m)
 		})
 	}
-	l.do(func() {
+	l.own(func() {
 		delete(l.links, n)
 		l.head.Gone(l.now(), n)
 	})
@@ -336,7 +327,7 @@ func (l *Lead) fail(err error) {
 // does not.
 func (l *Lead) await(ctx context.Context, p Point, order func()) ([]strategy.Fact, error) {
 	w := &wait{point: p, over: make(chan error, 1)}
-	l.do(func() {
+	l.own(func() {
 		l.waits, l.failed = w, nil
 		if l.newer != nil && p != AllLeft { // whenever it was found
 			l.fail(l.newer)
@@ -348,7 +339,7 @@ func (l *Lead) await(ctx context.Context, p Point, order func()) ([]strategy.Fac
 	case err := <-w.over:
 		return w.facts, err
 	case <-ctx.Done():
-		l.do(func() { l.waits = nil })
+		l.own(func() { l.waits = nil })
 		return nil, context.Cause(ctx)
 	case <-l.done.Done():
 		return nil, context.Canceled
@@ -415,7 +406,7 @@ func (l *Lead) gather(ctx context.Context) error {
 // missing names the nodes that have not come.
 func (l *Lead) missing() string {
 	var names []string
-	l.do(func() {
+	l.own(func() {
 		for _, k := range l.head.Missing() {
 			names = append(names, l.name(k))
 		}
@@ -433,7 +424,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 		return nil, err
 	}
 	launch.Meeting = launcher.Meeting{Nodes: l.opts.Launch.Nodes, World: l.opts.Launch.Nodes * l.opts.Launch.Ranks, Port: port}
-	l.do(func() { launch.Meeting.Addr = l.addresses()(0) })
+	l.own(func() { launch.Meeting.Addr = l.addresses()(0) })
 	facts, err := l.prepare(ctx, launch)
 	if err != nil {
 		l.clear()
@@ -448,7 +439,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 		facts = append(facts, l.hosts())
 	}
 	a := newAttempt(l, local, facts)
-	l.do(func() {
+	l.own(func() {
 		if err = l.failed; err != nil { // meanwhile
 			return
 		}
@@ -486,7 +477,7 @@ func drain(facts <-chan strategy.Fact) {
 func (l *Lead) hosts() strategy.Fact {
 	own, _ := os.Hostname()
 	hosts := []string{own}
-	l.do(func() {
+	l.own(func() {
 		for k := 1; k < l.opts.Launch.Nodes; k++ {
 			hosts = append(hosts, l.head.Host(k))
 		}
@@ -496,7 +487,7 @@ func (l *Lead) hosts() strategy.Fact {
 
 // clear has all nodes give up what they have prepared.
 func (l *Lead) clear() {
-	l.do(func() { l.head.Stop(l.now(), Stop{}) })
+	l.own(func() { l.head.Stop(l.now(), Stop{}) })
 }
 
 // stopped is the error of a start that somebody's signal cut short.
@@ -519,14 +510,14 @@ func (l *Lead) Notice(signal syscall.Signal) {
 		l.resume()
 		return
 	case syscall.SIGKILL:
-		l.do(func() {
+		l.own(func() {
 			if l.running != nil {
 				l.head.Stop(l.now(), Stop{Signal: int(signal)})
 			}
 		})
 		return
 	}
-	l.do(func() { l.head.Pass(Notice{Signal: int(signal)}) })
+	l.own(func() { l.head.Pass(Notice{Signal: int(signal)}) })
 }
 
 // Finish tells all nodes how the run ended, and waits until they know, or are not there.

@@ -60,7 +60,7 @@ func newSimulation(t *rapid.T) *simulation {
 }
 
 func (w *simulation) newNode(k, inc int) *simulated {
-	hello := Hello{Node: k, Inc: fmt.Sprintf("%d.%d", k, inc), Run: launch.Run, Version: launch.Version, Digest: launch.Digest, Ranks: launch.Ranks}
+	hello := Hello{Node: k, Inc: fmt.Sprintf("%d.%d", k, inc), Launch: launch}
 	n := &simulated{w: w, k: k, inc: inc, ranks: -1, of: -1}
 	n.f = NewFollower(n, hello, Patience{Join: 15 * time.Minute, Replaces: true})
 	return n
@@ -369,7 +369,8 @@ func TestWhoIsToldOfAnEarlyEnd(t *testing.T) {
 	said := &told{}
 	h := NewHead(said, launch, Welcome{})
 	h.Gather()
-	other := Hello{Node: 1, Inc: "1", Run: launch.Run, Version: "v2", Digest: launch.Digest, Ranks: launch.Ranks}
+	other := Hello{Node: 1, Inc: "1", Launch: launch}
+	other.Version = "v2"
 	if h.Hear(0, 1, 1, other); !said.has("refused 1: it runs gpurun v2, and node 0 runs v1") {
 		t.Fatalf("%q", *said)
 	}
@@ -377,7 +378,7 @@ func TestWhoIsToldOfAnEarlyEnd(t *testing.T) {
 	if h.Finish(time.Second, Final{Code: strategy.CodeUsage}); len(*said) != 0 {
 		t.Fatalf("nobody was waited for: %q", *said)
 	}
-	late := Hello{Node: 2, Inc: "2", Run: launch.Run, Version: launch.Version, Digest: launch.Digest, Ranks: launch.Ranks, Attempt: -1}
+	late := Hello{Node: 2, Inc: "2", Launch: launch, Attempt: -1}
 	if h.Hear(2*time.Second, 2, 2, late); !said.has("send 2 nodes.Final") {
 		t.Fatalf("the late node is not told: %q", *said)
 	}
@@ -391,7 +392,7 @@ func TestANodeThatDeclinesAfterTheEnd(t *testing.T) {
 	said := &told{}
 	h := NewHead(said, Launch{Run: "r", Nodes: 2}, Welcome{})
 	h.Finish(0, Final{})
-	if h.Hear(0, 1, 1, Hello{Node: 1, Inc: "1", Run: "r", Unable: &NotReady{Why: "no file", Code: 2}}); !said.has(fmt.Sprint("reached ", AllLeft)) {
+	if h.Hear(0, 1, 1, Hello{Node: 1, Inc: "1", Launch: Launch{Run: "r"}, Unable: &NotReady{Why: "no file", Code: 2}}); !said.has(fmt.Sprint("reached ", AllLeft)) {
 		t.Errorf("%q", *said)
 	}
 }

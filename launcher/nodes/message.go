@@ -22,13 +22,9 @@ type Message any
 type (
 	// Hello says who wants to be part of the launch.
 	Hello struct {
+		Launch
 		Node    int    `json:"node"`    // its number, from 1
 		Inc     string `json:"inc"`     // a name of this life of its gpurun, random
-		Run     string `json:"run"`     // the launch: what its engine calls it
-		Restart int    `json:"restart"` // how often the engine had started it again
-		Version string `json:"version"` // of gpurun
-		Digest  string `json:"digest"`  // of the job, as this node reads it
-		Ranks   int    `json:"ranks"`   // that it would start
 		Host    string `json:"host"`    // its name, for people
 		Attempt int    `json:"attempt"` // that it has begun and not ended, -1 for none
 		// Unable says why it cannot take part, nil where it can.

@@ -18,7 +18,7 @@ func (l *Lead) learn() {
 	for {
 		select {
 		case m := <-l.opts.Mistakes:
-			l.do(func() { l.mistake(m) })
+			l.own(func() { l.mistake(m) })
 		case <-l.done.Done():
 			return
 		}
@@ -40,7 +40,7 @@ func (l *Lead) mistake(m wire.Mistake) {
 }
 
 func (l *Lead) tellOnce(node int, text string) {
-	if l.mistaken[node] == text || l.opts.Note == nil {
+	if l.mistaken[node] == text {
 		return
 	}
 	l.mistaken[node] = text
@@ -70,7 +70,7 @@ func (l *Lead) lookForRivals(ctx context.Context) {
 			return
 		}
 		if at := l.opts.Rival(ctx); at != "" {
-			l.do(func() {
+			l.own(func() {
 				if !l.gathered {
 					l.rival(at)
 				}
@@ -82,7 +82,7 @@ func (l *Lead) lookForRivals(ctx context.Context) {
 
 // whyMissing is what is known of a node that has not come; empty for nothing.
 func (l *Lead) whyMissing() (why string) {
-	l.do(func() {
+	l.own(func() {
 		for _, k := range l.head.Missing() {
 			if why == "" {
 				why = l.mistaken[k]

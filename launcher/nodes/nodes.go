@@ -11,6 +11,7 @@
 //	head.go      the head's state machine: who is there, how far they are, who is lost
 //	follower.go  a follower's: what it was told, and when it is on its own
 //	lead.go      Lead: a launcher.Starter over all nodes
+//	actor.go     the goroutine that owns a state machine
 //	attempt.go   the ranks of all nodes as one launcher.Attempt
 //	follow.go    Follow: a node that does as the head says
 //	local.go     what a follower does on its own machine

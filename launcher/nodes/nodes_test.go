@@ -187,8 +187,8 @@ func beginOnce(t *testing.T, do func(node int) func(context.Context, *fake), onc
 	n := &threeNodes{net: &wires{links: make(chan *wire.Link), pipes: map[int]*wire.Link{}, dead: dead}, store: &store{dir: "/0"}}
 	launch := Launch{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode, Once: once}
 	n.lead = NewLead(LeadOptions{
-		Launch: launch, Welcome: Welcome{Gen: "g", Dir: "/run"}, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute, Hosts: []string{"n1", "n2", "n3"}, Check: "look at its log",
-		Port: func(context.Context, int) (int, error) { return 29500, nil }, Note: func(text string) { _ = n.store.Append(launcher.Noticed{Text: text}) },
+		Launch: launch, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute, Hosts: []string{"n1", "n2", "n3"}, Check: "look at its log",
+		Run: Run{Dir: "/run", Port: func(context.Context, int) (int, error) { return 29500, nil }, Note: func(text string) { _ = n.store.Append(launcher.Noticed{Text: text}) }},
 	})
 	for k := 1; k < 3; k++ {
 		n.follow(k, do(k), "")
@@ -220,7 +220,7 @@ func (n *threeNodes) followWith(k int, inc string, starter launcher.Starter) {
 	n.kept[k] = &store{dir: fmt.Sprintf("/%d", k)}
 	end := n.ends[k]
 	o := FollowOptions{
-		Hello:    Hello{Node: k, Inc: fmt.Sprint(k, inc), Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode, Host: fmt.Sprintf("n%d", k+1)},
+		Hello:    Hello{Node: k, Inc: fmt.Sprint(k, inc), Launch: Launch{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}, Host: fmt.Sprintf("n%d", k+1)},
 		Patience: Patience{Join: 5 * time.Minute}, Dial: dialer{n.net, k}.Dial, Grace: 3 * time.Second,
 		Begin: func(Welcome, func(string)) (Here, error) {
 			return Here{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: n.kept[k]}, nil
@@ -413,12 +413,12 @@ func TestWithoutAHeadEachNodeEndsItsRanks(t *testing.T) {
 // A node that waits for another head, and is stopped, still says what became of its ranks.
 func TestTheLastWordNamesWhyRanksWereEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &follower{opts: FollowOptions{}, todo: make(chan func()), done: t.Context()}
+		f := &follower{actor: newActor(t.Context())}
 		f.machine = NewFollower(f, Hello{}, Patience{})
 		f.abandon("the gpurun of node 0 is gone")
 		f.stopped(&launcher.Signal{Number: syscall.SIGTERM})
-		if f.end.Code != 143 || !strings.HasSuffix(f.end.Reason, "; its ranks were ended before: the gpurun of node 0 is gone") {
-			t.Errorf("%+v", f.end)
+		if f.ended.Code != 143 || !strings.HasSuffix(f.ended.Reason, "; its ranks were ended before: the gpurun of node 0 is gone") {
+			t.Errorf("%+v", f.ended)
 		}
 	})
 }
@@ -464,7 +464,7 @@ func TestANodeThatCannotComeEndsTheWait(t *testing.T) {
 			n.net.mu.Lock()
 			n.net.dead = 0
 			n.net.mu.Unlock()
-			hello := Hello{Node: 1, Inc: "x", Run: "slurm 7", Host: "n2", Unable: &NotReady{Why: "no such file", Code: 75}}
+			hello := Hello{Node: 1, Inc: "x", Launch: Launch{Run: "slurm 7"}, Host: "n2", Unable: &NotReady{Why: "no such file", Code: 75}}
 			n.ends[1] <- Follow(context.Background(), FollowOptions{Hello: hello, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
 		},
 		"node 2 (n3) was lost: it was stopped": func(n *threeNodes) {
@@ -549,7 +549,7 @@ func TestWhoHasNoPlaceHereIsToldWhy(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := begin(t, all(good))
-			h := Hello{Node: 1, Inc: "x", Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}
+			h := Hello{Node: 1, Inc: "x", Launch: Launch{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}}
 			change(&h)
 			n.stop[1]()
 			<-n.ends[1]
@@ -748,7 +748,7 @@ func TestTheNewerStartEndsTheOlder(t *testing.T) {
 		n := begin(t, all(good))
 		go func() {
 			time.Sleep(20 * time.Second)
-			h := Hello{Node: 1, Inc: "new", Run: "slurm 7", Restart: 1, Version: "v", Digest: "d", Ranks: perNode}
+			h := Hello{Node: 1, Inc: "new", Launch: Launch{Run: "slurm 7", Restart: 1, Version: "v", Digest: "d", Ranks: perNode}}
 			Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
 		}()
 		v, _ := n.run(t, t.Context())
@@ -765,7 +765,7 @@ func TestTheNewerStartComesBetweenAttempts(t *testing.T) {
 		if err := n.lead.gather(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		n.lead.do(func() { n.lead.superseded(Hello{Node: 1, Restart: 1}) })
+		n.lead.own(func() { n.lead.superseded(Hello{Launch: Launch{Restart: 1}, Node: 1}) })
 		v, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
 		if err == nil || errext.Code(err, 0) != 75 || !strings.Contains(err.Error(), "the job was started again (start 1)") {
 			t.Errorf("%+v, %v", v, err)
@@ -787,7 +787,7 @@ func TestATwinIsSentAway(t *testing.T) {
 		twin := make(chan End, 1)
 		go func() {
 			time.Sleep(20 * time.Second)
-			h := Hello{Node: 1, Inc: "twin", Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}
+			h := Hello{Node: 1, Inc: "twin", Launch: Launch{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}}
 			twin <- Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
 		}()
 		v, _ := n.run(t, t.Context())
@@ -805,7 +805,7 @@ func TestWhoComesAfterTheEndIsToldOfIt(t *testing.T) {
 			n.stop[k]()
 			<-n.ends[k]
 		}
-		n.lead.do(func() { n.lead.head = NewHead(n.lead, n.lead.opts.Launch, n.lead.opts.Welcome) }) // nobody has been there
+		n.lead.own(func() { n.lead.head = NewHead(n.lead, n.lead.opts.Launch, Welcome{}) }) // nobody has been there
 		go n.lead.Finish(12, "the end")
 		time.Sleep(15 * time.Second)
 		n.follow(1, good, "late")

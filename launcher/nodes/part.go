@@ -139,8 +139,7 @@ func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w Wel
 // follow is Follow with what this node knows of the launch.
 func (p *Part) follow(ctx context.Context, o FollowOptions) End {
 	o.Hello = Hello{
-		Node: p.opts.At.NodeRank, Inc: rand.Text(), Run: p.launch.Run, Restart: p.launch.Restart, Version: p.launch.Version, Digest: p.launch.Digest,
-		Ranks: p.launch.Ranks, Host: p.host(), Unable: o.Hello.Unable,
+		Launch: p.launch, Node: p.opts.At.NodeRank, Inc: rand.Text(), Host: p.host(), Unable: o.Hello.Unable,
 	}
 	o.Patience = Patience{Join: p.opts.At.JoinTimeout(), Replaces: p.opts.At.Replaces()}
 	o.Dial = p.dialer.Dial
@@ -156,37 +155,20 @@ func (p *Part) host() string {
 // Lead makes the launcher of one node that of all.
 func (p *Part) Lead(l *launcher.Launcher, run Run) {
 	o := LeadOptions{
-		Launch: p.launch, Welcome: Welcome{Gen: rand.Text(), Dir: run.Dir, Tracked: run.Tracked, Began: run.Began},
-		Mistakes: p.mistakes(), Rival: p.rival, Way: p.way(),
-		Local: l.Starter, Port: run.Port, Join: p.opts.At.JoinTimeout(), Hosts: p.opts.At.Hosts, Check: p.opts.At.WhyMissing(), Note: run.Note, Reach: run.Reach, Grace: run.Grace, Seen: &p.seen,
+		Run: run, Launch: p.launch, Local: l.Starter, Seen: &p.seen,
+		Join: p.opts.At.JoinTimeout(), Hosts: p.opts.At.Hosts, Check: p.opts.At.WhyMissing(),
 	}
 	if p.links != nil {
-		o.Links = p.links
+		o.Links, o.Mistakes, o.Way, o.Rival = p.links, p.trust.Mistakes(), p.trust.Way, p.rival
 	}
 	p.lead = NewLead(o)
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
 }
 
-// mistakes are those of gpuruns that came to the head.
-func (p *Part) mistakes() <-chan wire.Mistake {
-	if p.trust == nil {
-		return nil
-	}
-	return p.trust.Mistakes()
-}
-
-// way is what the nodes know each other by.
-func (p *Part) way() string {
-	if p.trust == nil {
-		return ""
-	}
-	return p.trust.Way
-}
-
 // rival is where another gpurun says that it is node 0 of this launch; empty for none. Where
 // the engine replaces nodes, the old one may be there for a while.
 func (p *Part) rival(ctx context.Context) string {
-	if p.trust == nil || p.opts.At.Replaces() {
+	if p.opts.At.Replaces() {
 		return ""
 	}
 	return wire.Rival(ctx, p.trust, cmp.Or(p.opts.At.Head, "127.0.0.1"), p.opts.At.HeadPort)
@@ -194,19 +176,6 @@ func (p *Part) rival(ctx context.Context) string {
 
 // Notice passes a notice on to the ranks of all other nodes that listen for it.
 func (p *Part) Notice(signal syscall.Signal) { p.lead.Notice(signal) }
-
-// A Run is what followers have to know of it.
-type Run struct {
-	Dir, Tracked string
-	Began        time.Time
-	// Port finds the port on which rank 0 serves the rendezvous of an attempt.
-	Port func(ctx context.Context, attempt int) (int, error)
-	Note func(string) // tells people something
-	// Grace is what the head's own ranks get where an attempt cannot be started.
-	Grace time.Duration
-	// Reach has all nodes try the address of the rendezvous before ranks are started.
-	Reach bool
-}
 
 // End tells all nodes how the run ended, whether it was led or never came to that, and
 // closes the connections.

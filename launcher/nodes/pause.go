@@ -12,7 +12,7 @@ const pauseBound = 2 * time.Second
 // send nothing any more.
 func (l *Lead) pause() {
 	all := make(chan struct{})
-	l.do(func() {
+	l.own(func() {
 		l.paused = sync.OnceFunc(func() { close(all) })
 		l.head.Pause()
 	})
@@ -27,7 +27,7 @@ func (l *Lead) pause() {
 
 // resume lets them go on.
 func (l *Lead) resume() {
-	l.do(func() {
+	l.own(func() {
 		l.head.Resume(l.now())
 		if a := l.running; a != nil {
 			a.mu.Lock()

@@ -106,7 +106,7 @@ func TestAHeadThatIsKilledInAPause(t *testing.T) {
 func TestTheEndOfAPausedLaunch(t *testing.T) {
 	said := &told{}
 	h := NewHead(said, Launch{Run: "r", Version: "v", Digest: "d", Nodes: 2, Ranks: 1}, Welcome{Gen: "g"})
-	h.Hear(0, 1, 1, Hello{Node: 1, Inc: "a", Run: "r", Version: "v", Digest: "d", Ranks: 1, Attempt: -1})
+	h.Hear(0, 1, 1, Hello{Node: 1, Inc: "a", Launch: Launch{Run: "r", Version: "v", Digest: "d", Ranks: 1}, Attempt: -1})
 	h.Pause()
 	h.Finish(0, Final{})
 	for now := time.Second; now <= byeBound; now += time.Second {

@@ -21,7 +21,7 @@ func (l *Lead) World(own launcher.World) launcher.World { return world{own, l} }
 // Inventory says what there is to work with now.
 func (w world) Inventory(ctx context.Context) strategy.Inventory {
 	inv := w.World.Inventory(ctx)
-	w.lead.do(func() {
+	w.lead.own(func() {
 		for _, other := range w.lead.inventories {
 			inv = least(inv, other)
 		}
