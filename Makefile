@@ -46,6 +46,7 @@ unit: # the Go tests; GPURUN_TEST_PYTHON is an interpreter that has PyTorch
 # Most of them wait for processes, so that more run at once than there are processors. make
 # lint vets: go test need not do so again.
 unit-command:
+	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m -parallel 4 ./test
 	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m -parallel 4 -skip 'TestScripts/^($(RACY))$$' ./cmd/gpurun
 	GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -race -parallel 4 -run 'TestScripts/^($(RACY))$$' ./cmd/gpurun
 
@@ -65,21 +66,21 @@ unit-lively:
 
 # The probe's take longest, and begin first.
 unit-calm:
-	@GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m ./launcher/probe $$($(GO) list ./... | grep -v '/cmd/' | grep -vxF "$$($(LIVELY))")
+	@GPURUN_TEST_PYTHON='$(GPURUN_TEST_PYTHON)' $(GO) test -vet=off -timeout 20m ./launcher/probe $$($(GO) list ./... | grep -vE '/(cmd/gpurun|test)$$' | grep -vxF "$$($(LIVELY))")
 
 # Scenes that take long, or more of the machine than a test should.
 SCENES := SecondNight|SlurmNodes|TestNodes$$|ASlowNodeIsNamed|NodesOutlive|Nights|NightlyByCron|OnKubernetes|PrometheusAnd|TestTrackers|TheLineOn|ABarOf|Browser|Phone|Screenshots|SizeOfALongRun|JobsWithoutASetting/two|DoctorHere|ScriptWithoutAGPU
 
 lab: ## more scenes than make test has, on screens, with two ranks, and of this machine; SHOTS is a folder for pictures of the report
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && .ci/screens.sh && GPURUN_LAB=1 REPORT_SHOTS='$(SHOTS)' GPURUN_TEST_PYTHON=$$python \
-		$(GO) test -count=1 -v -timeout 60m -parallel 8 -run '$(SCENES)' ./cmd/gpurun ./launcher/report ./launcher/doctor
+		$(GO) test -count=1 -v -timeout 60m -parallel 8 -run '$(SCENES)' ./test ./launcher/report ./launcher/doctor
 
 # lint beside the tests, many of which wait: what it says stands together.
 lint-beside:
 	@said=$$($(MAKE) --no-print-directory lint 2>&1); code=$$?; echo "$$said"; exit $$code
 
 lint: ## formatting, go.mod, vet, staticcheck, known vulnerabilities, a build without cgo for arm64
-	@unformatted=$$(gofmt -l cmd launcher model strategy recipes); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
+	@unformatted=$$(gofmt -l cmd launcher model recipes strategy test); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
@@ -101,11 +102,12 @@ stress: ## the process tests and the random suites COUNT times in a row, hostile
 	$(GO) test -race -count=$(COUNT) -timeout 60m -run Stress ./launcher/journal
 	$(GO) test -count=1 -timeout 30m ./strategy -run 'Ends|Walks' -rapid.checks=20000
 	$(GO) test -race -count=$(COUNT) -timeout 60m ./launcher/proc ./launcher/output ./launcher
-	GPURUN_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run 'KillsAroundTheEnd|ShellsHide' -v ./cmd/gpurun
-	$(GO) test -race -count=$(COUNT) -timeout 120m -run 'Scripts|FirstProcess|FullDisk|Terminal|EndsEarly' ./cmd/gpurun
+	GPURUN_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -run 'KillsAroundTheEnd|ShellsHide' -v ./test
+	$(GO) test -race -count=$(COUNT) -timeout 120m -run Scripts ./cmd/gpurun
+	$(GO) test -count=$(COUNT) -timeout 120m -run 'FirstProcess|FullDisk|Terminal' ./test
 
 soak: ## ATTEMPTS attempts in one run, ended by random kills; nothing may grow
-	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./cmd/gpurun
+	GPURUN_SOAK=$(ATTEMPTS) $(GO) test -count=1 -timeout 60m -run TestSoak -v ./test
 
 bench: build ## launch, recovery and output beside torchrun; many nodes; the classifier beside grep; planning
 	$(GO) test -run '^$$' -bench 'LargeLog|Grep|Planning' ./strategy/cause ./strategy/memory
@@ -116,7 +118,7 @@ conformance: ## the recipes beside the real frameworks (RECIPES="a b" for some o
 	GPURUN_CONFORMANCE='$(or $(RECIPES),all)' $(GO) test -count=1 -timeout 120m -run 'TestConformance' -v ./recipes
 
 transformers: ## the probe beside transformers 4 and 5, which are installed first
-	@pythons=$${GPURUN_TEST_TRANSFORMERS:-$$(.ci/transformers.sh)} && GPURUN_TEST_TRANSFORMERS=$$pythons $(GO) test -count=1 -timeout 60m -run 'TestTransformers' -v ./launcher/probe ./cmd/gpurun
+	@pythons=$${GPURUN_TEST_TRANSFORMERS:-$$(.ci/transformers.sh)} && GPURUN_TEST_TRANSFORMERS=$$pythons $(GO) test -count=1 -timeout 60m -run 'TestTransformers' -v ./launcher/probe ./test
 
 corpus-report: ## how well failures are told apart, by cause
 	$(GO) test -count=1 -run Corpus -v ./strategy
@@ -132,7 +134,7 @@ generate: build ## write the pages that are made of gpurun's own tables: docs/co
 
 dist: ## wheels, debs, rpms and plain binaries for x86-64 and arm64 in dist, with bills of materials and SHA-256 sums
 	@GO='$(GO)' python3 .ci/dist/dist.py build dist
-	GPURUN_DIST='$(CURDIR)/dist' $(GO) test -count=1 -run '^TestDist' ./cmd/gpurun
+	GPURUN_DIST='$(CURDIR)/dist' $(GO) test -count=1 -run '^TestDist' ./test
 
 dist-check: dist ## what dist made is the same from a fresh clone, and its wheel runs the example
 	@GO='$(GO)' .ci/dist/check '$(PYTHON)'

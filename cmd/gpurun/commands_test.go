@@ -20,6 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/verb"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // inlineCommand is one between backticks.
@@ -162,16 +163,16 @@ func writeFile(t *testing.T, path, text string) {
 // Every command line of gpurun's in a block of code on a page is one that gpurun accepts.
 func TestCommandsOfThePagesAreAccepted(t *testing.T) {
 	names := pages(t)
-	examples, err := filepath.Glob(filepath.Join(root, "examples", "*", "README.md"))
+	examples, err := filepath.Glob(filepath.Join(testenv.Root(t), "examples", "*", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range examples {
-		names = append(names, strings.TrimPrefix(name, root+string(filepath.Separator)))
+		names = append(names, strings.TrimPrefix(name, testenv.Root(t)+string(filepath.Separator)))
 	}
 	shown, seen := map[string][][]string{}, 0
 	for _, name := range slices.DeleteFunc(names, func(name string) bool { return name == "CHANGELOG.md" }) { // it tells of the past
-		shown[name] = shownCommands(t, page(t, name))
+		shown[name] = shownCommands(t, testenv.Page(t, name))
 	}
 	for name, lines := range shown {
 		for _, words := range lines {

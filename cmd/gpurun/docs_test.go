@@ -18,15 +18,14 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
-
-var root = filepath.Join("..", "..")
 
 // pages are the project's own pages for people.
 func pages(t *testing.T) []string {
 	t.Helper()
 	found := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "recipes/README.md"}
-	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	docs, err := filepath.Glob(filepath.Join(testenv.Root(t), "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,21 +35,12 @@ func pages(t *testing.T) []string {
 	return found
 }
 
-func page(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // A link to a file that has moved sends a reader nowhere.
 func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#]*)(#[^)]*)?\)`)
 	seen := 0
 	for _, name := range pages(t) {
-		for _, m := range link.FindAllStringSubmatch(page(t, name), -1) {
+		for _, m := range link.FindAllStringSubmatch(testenv.Page(t, name), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
@@ -59,9 +49,9 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 			if m[1] == "" {
 				to = name
 			}
-			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
+			if _, err := os.Stat(filepath.Join(testenv.Root(t), to)); err != nil {
 				t.Errorf("%s links to %s, which is not there", name, m[1])
-			} else if m[2] != "" && !slices.Contains(anchors(page(t, to)), m[2]) {
+			} else if m[2] != "" && !slices.Contains(anchors(testenv.Page(t, to)), m[2]) {
 				t.Errorf("%s links to %s, and that page has no headline %s", name, m[1], m[2])
 			}
 		}
@@ -86,22 +76,22 @@ var madeUp = regexp.MustCompile(`sailor|catalogue\.(go|txtar)`)
 
 // A file, folder or test that a page names in backticks exists.
 func TestFilesThatThePagesNameExist(t *testing.T) {
-	named := regexp.MustCompile("`((?:cmd|launcher|strategy|recipes|examples|docs|\\.ci)/[\\w./*-]+)`")
+	named := regexp.MustCompile("`((?:cmd|launcher|strategy|recipes|examples|docs|test|\\.ci)/[\\w./*-]+)`")
 	seen, tests := 0, allTests(t)
 	for _, name := range pages(t) {
 		if name == "CHANGELOG.md" {
 			continue // it tells of the past
 		}
-		for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(page(t, name), -1) {
+		for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(testenv.Page(t, name), -1) {
 			if !tests[m[1]] {
 				t.Errorf("%s names %s, which is no test", name, m[1])
 			}
 		}
-		for _, m := range named.FindAllStringSubmatch(page(t, name), -1) {
+		for _, m := range named.FindAllStringSubmatch(testenv.Page(t, name), -1) {
 			if seen++; madeUp.MatchString(m[1]) {
 				continue
 			}
-			if found, err := filepath.Glob(filepath.Join(root, m[1])); err != nil || len(found) == 0 {
+			if found, err := filepath.Glob(filepath.Join(testenv.Root(t), m[1])); err != nil || len(found) == 0 {
 				t.Errorf("%s names %s, which is not there", name, m[1])
 			}
 		}
@@ -136,7 +126,7 @@ const mostHops = 14
 // section is what a page has below a headline.
 func section(t *testing.T, name, headline string) string {
 	t.Helper()
-	_, text, found := strings.Cut(page(t, name), "\n## "+headline+"\n")
+	_, text, found := strings.Cut(testenv.Page(t, name), "\n## "+headline+"\n")
 	if !found {
 		t.Fatalf("%s has no section %q", name, headline)
 	}
@@ -151,7 +141,7 @@ func TestTheWayRoundTheLoopIsQuoted(t *testing.T) {
 	if !found || !closed {
 		t.Fatal("ARCHITECTURE.md does not quote the loop")
 	}
-	rest, lines := page(t, "launcher/launcher.go"), 0
+	rest, lines := testenv.Page(t, "launcher/launcher.go"), 0
 	for line := range strings.Lines(quoted) {
 		line = strings.TrimSpace(line)
 		if line == "…" {
@@ -198,7 +188,7 @@ func TestTheWayOfALogLine(t *testing.T) {
 		if m[1] != strconv.Itoa(len(hops)) {
 			t.Errorf("hop %d has the number %s", len(hops), m[1])
 		}
-		if !slices.Contains(declared(t, filepath.Join(root, m[2])), m[3]) {
+		if !slices.Contains(declared(t, filepath.Join(testenv.Root(t), m[2])), m[3]) {
 			t.Errorf("hop %s: %s does not declare %s", m[1], m[2], m[3])
 		}
 	}
@@ -298,7 +288,7 @@ func TestGlossary(t *testing.T) {
 			}
 		}
 	}
-	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]*) \|$`).FindAllStringSubmatch(page(t, "docs/glossary.md"), -1)
+	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]*) \|$`).FindAllStringSubmatch(testenv.Page(t, "docs/glossary.md"), -1)
 	words := map[string]bool{}
 	for _, row := range rows {
 		word := strings.TrimSpace(row[1])
@@ -344,7 +334,7 @@ func TestVerbsAreDocumented(t *testing.T) {
 		tried.Write(text)
 	}
 	for _, verb := range newApp(streams{}).Commands {
-		if !strings.Contains(page(t, "README.md"), "| `gpurun "+verb.Name) && verb.Name != "run" && verb.Name != "help" {
+		if !strings.Contains(testenv.Page(t, "README.md"), "| `gpurun "+verb.Name) && verb.Name != "run" && verb.Name != "help" {
 			t.Errorf("gpurun %s is not in the table of verbs in README.md", verb.Name)
 		}
 		if !strings.Contains(tried.String(), "gpurun "+verb.Name) {
@@ -363,7 +353,7 @@ func TestVerbsAreDocumented(t *testing.T) {
 // The manual lists every cause and no other.
 func TestCausesAreDocumented(t *testing.T) {
 	named := map[string]bool{}
-	for _, row := range regexp.MustCompile("(?m)^\\| (`.+) \\| .+ \\| .+ \\|$").FindAllStringSubmatch(page(t, "docs/causes.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.+) \\| .+ \\| .+ \\|$").FindAllStringSubmatch(testenv.Page(t, "docs/causes.md"), -1) {
 		for _, m := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
 			named[m[1]] = true
 		}
@@ -381,11 +371,11 @@ func TestCausesAreDocumented(t *testing.T) {
 
 // Every key that package job reads from a train.toml is in the manual.
 func TestKeysAreDocumented(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root, "launcher", "job", "*.go"))
+	files, err := filepath.Glob(filepath.Join(testenv.Root(t), "launcher", "job", "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	manual, seen := page(t, "docs/config.md"), 0
+	manual, seen := testenv.Page(t, "docs/config.md"), 0
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -408,7 +398,7 @@ func TestKeysAreDocumented(t *testing.T) {
 
 // docs/README.md has a line for each page of the manual, and README.md leads there.
 func TestThePagesAreInTheIndex(t *testing.T) {
-	index := page(t, "docs/README.md")
+	index := testenv.Page(t, "docs/README.md")
 	for _, name := range pages(t) {
 		link := "](../" + name + ")"
 		if below, ok := strings.CutPrefix(name, "docs/"); ok {
@@ -418,7 +408,7 @@ func TestThePagesAreInTheIndex(t *testing.T) {
 			t.Errorf("docs/README.md: no link to %s", name)
 		}
 	}
-	if !strings.Contains(page(t, "README.md"), "](docs/README.md)") {
+	if !strings.Contains(testenv.Page(t, "README.md"), "](docs/README.md)") {
 		t.Error("README.md does not lead to docs/README.md")
 	}
 }
@@ -432,7 +422,7 @@ var oldWords = map[string]string{
 // What a newcomer reads has the field's words.
 func TestPlainWords(t *testing.T) {
 	seen := 0
-	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(testenv.Root(t), func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

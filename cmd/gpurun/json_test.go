@@ -20,6 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/runs"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // jsonSections are the headlines of docs/json.md with the types whose fields they list.
@@ -79,7 +80,7 @@ var (
 // and what is said of it.
 func jsonTables(t *testing.T) map[string]map[string]string {
 	t.Helper()
-	text, tables := page(t, "docs/json.md"), map[string]map[string]string{}
+	text, tables := testenv.Page(t, "docs/json.md"), map[string]map[string]string{}
 	at := jsonHeadline.FindAllStringSubmatchIndex(text, -1)
 	for i, m := range at {
 		end := len(text)
@@ -131,7 +132,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		walk(reflect.TypeOf(jsonSections[headline]), false)
 	}
 	for _, c := range newApp(streams{}).Commands {
-		if row := regexp.MustCompile("(?m)^\\| .*`" + c.Name + "`.* \\| "); c.Name != "run" && c.Name != "help" && !row.MatchString(page(t, "docs/json.md")) {
+		if row := regexp.MustCompile("(?m)^\\| .*`" + c.Name + "`.* \\| "); c.Name != "run" && c.Name != "help" && !row.MatchString(testenv.Page(t, "docs/json.md")) {
 			t.Errorf("docs/json.md does not say what gpurun %s --json prints", c.Name)
 		}
 	}

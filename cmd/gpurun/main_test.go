@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestMain lets the test binary be gpurun: scripts start it under that name, and
@@ -22,42 +22,19 @@ import (
 func TestMain(m *testing.M) {
 	proc.MaybeGuard()
 	var tests testscript.TestingM = m
-	if filepath.Base(os.Args[0]) != "gpurun" { // no defaults of whoever runs the tests, and nothing that their jobs needed
-		dir, err := os.MkdirTemp("", "gpurun-test-")
-		if err != nil {
-			panic(err)
-		}
-		os.Setenv("XDG_CONFIG_HOME", os.DevNull)
-		os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
-		os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
-		common, tests = dir, leavingNone{m, dir}
-		if signal.Ignored(syscall.SIGHUP) { // under nohup; what is caught has its default action again behind exec
-			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-		}
+	if filepath.Base(os.Args[0]) != "gpurun" {
+		tests = testenv.Isolate(m)
 	}
 	testscript.Main(tests, map[string]func(){
 		"gpurun": func() { os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr)) },
 	})
 }
 
-// common is a folder that the tests share.
-var common string
-
-// leavingNone are tests that leave a folder behind, which is removed.
-type leavingNone struct {
-	*testing.M
-	dir string
-}
-
-func (m leavingNone) Run() int {
-	defer os.RemoveAll(m.dir)
-	return m.M.Run()
-}
-
 // TestScripts runs testdata/script: one promise a file. Trainers in it are small
 // shell programs, so that every way to fail can be had at will; that the promises
 // hold with PyTorch itself is shown by TestQuickstart.
 func TestScripts(t *testing.T) {
+	python := testenv.Python(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -68,7 +45,7 @@ func TestScripts(t *testing.T) {
 			for _, name := range []string{"CUDA_VISIBLE_DEVICES", "PET_NNODES", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "VIRTUAL_ENV", "CONDA_PREFIX"} {
 				env.Setenv(name, "")
 			}
-			env.Setenv("PYTHON_EXEC", python(t))
+			env.Setenv("PYTHON_EXEC", python)
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state")) // of this script alone
 			return nil
 		},
@@ -81,25 +58,6 @@ func TestScripts(t *testing.T) {
 			"gone":    cmdGone,
 		},
 	})
-}
-
-// python is any Python 3; the scripts import nothing that does not come with it.
-func python(t *testing.T) string {
-	if p := os.Getenv("GPURUN_TEST_PYTHON"); p != "" {
-		return p
-	}
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		if p := filepath.Join(dir, "python3"); executable(p) {
-			return p
-		}
-	}
-	t.Fatal("no python3 in PATH, and GPURUN_TEST_PYTHON names none")
-	return ""
-}
-
-func executable(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
 }
 
 // exits CODE gpurun ARGS… runs gpurun and wants that exit code.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/job"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // tomlBlock is the one block of TOML on a page.
@@ -41,16 +42,16 @@ func TestDocumentedTrainFiles(t *testing.T) {
 
 // make test installs no package of the system that the README does not name.
 func TestPackagesForTestsAreInTheREADME(t *testing.T) {
-	_, recipe, found := strings.Cut(page(t, "Makefile"), "\ntest:")
+	_, recipe, found := strings.Cut(testenv.Page(t, "Makefile"), "\ntest:")
 	if !found {
 		t.Fatal("the Makefile has no target test")
 	}
 	recipe, _, _ = strings.Cut(recipe, "\n\n")
-	readme, seen := page(t, "README.md"), 0
+	readme, seen := testenv.Page(t, "README.md"), 0
 	// What is quoted is what a function is given.
 	install := regexp.MustCompile(`(?:apt_install|apt-get\b.* install)((?: [\w$.+-]+)+)`)
 	for _, script := range regexp.MustCompile(`\.ci/[\w.]+`).FindAllString(recipe, -1) {
-		for line := range strings.Lines(page(t, script)) {
+		for line := range strings.Lines(testenv.Page(t, script)) {
 			m := install.FindStringSubmatch(line)
 			if m == nil || strings.Contains(line, "die ") { // which only names the command
 				continue

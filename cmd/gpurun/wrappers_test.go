@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestRealWrappers runs a job behind the wrappers themselves that this machine has, or
@@ -14,7 +16,7 @@ import (
 func TestRealWrappers(t *testing.T) {
 	path := os.Getenv("GPURUN_TEST_WRAPPERS") + ":" + os.Getenv("PATH")
 	t.Setenv("PATH", path)
-	interpreter := python(t)
+	interpreter := testenv.Python(t)
 	for _, c := range []struct{ name, line string }{
 		{"uv", "uv run --no-project --offline --python " + interpreter + " train.py"},
 		{"uv", "uv run --no-project --offline --python " + interpreter + " python train.py"},

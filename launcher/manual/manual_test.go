@@ -117,7 +117,7 @@ func refused(t *testing.T, s *jsonschema.Schema, text string) error {
 // The schema takes every train.toml that is here.
 func TestSchemaTakesTheExamples(t *testing.T) {
 	s, seen := schema(t), 0
-	for _, pattern := range []string{"examples/*/*.toml", "cmd/gpurun/testdata/*/*/*.toml", "cmd/gpurun/testdata/*/*.toml"} {
+	for _, pattern := range []string{"examples/*/*.toml", "test/testdata/*/*/*.toml", "test/testdata/*/*.toml"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", pattern))
 		if err != nil {
 			t.Fatal(err)

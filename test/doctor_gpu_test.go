@@ -1,0 +1,111 @@
+package test
+
+import (
+	"encoding/json"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/doctor"
+)
+
+// visit runs gpurun doctor, and returns its results by name.
+func visit(t *testing.T, c card, env []string, flags ...string) map[string]doctor.Result {
+	t.Helper()
+	cmd := osexec.Command(binary(t), append([]string{"doctor", "--json"}, flags...)...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(append(os.Environ(), "PYTHON_EXEC="+c.python), env...)
+	begin := time.Now()
+	out, err := cmd.Output()
+	var r doctor.Report
+	if failed := json.Unmarshal(out, &r); failed != nil {
+		t.Fatalf("%v, %v\n%s", err, failed, out)
+	}
+	t.Logf("%v took %s: %s", flags, time.Since(begin).Round(time.Millisecond), r.Summary())
+	results := map[string]doctor.Result{}
+	for _, one := range r.Checks {
+		t.Logf("%-8s %-15s %s", one.State, one.Name, one.Found)
+		results[one.Name] = one
+	}
+	if code := cmd.ProcessState.ExitCode(); code != r.Code() {
+		t.Errorf("exit code %d with %d problems", code, r.Problems)
+	}
+	if took := time.Since(begin); took > time.Minute {
+		t.Errorf("took %s", took)
+	}
+	return results
+}
+
+// free waits until what was held on the GPU is free.
+func (c card) free(t *testing.T) {
+	t.Helper()
+	await(t, "the GPU's memory to be free", func() bool {
+		used, _ := c.level(t)
+		return used < c.before+512<<20
+	})
+}
+
+// A GPU that works, one that somebody uses, and one that is hidden. Nothing is held
+// afterwards.
+func TestDoctorOnAGPU(t *testing.T) {
+	c := realCard(t)
+	results := visit(t, c, nil)
+	for _, name := range []string{"interpreter", "torch", "devices", "other users", "allocator", "NCCL"} {
+		if r := results[name]; r.State != doctor.OK && (name != "NCCL" || r.State != doctor.Skipped) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if r := results["health"]; r.State == doctor.Problem || r.State == doctor.Skipped {
+		t.Errorf("%+v", r)
+	}
+	if r := results["allocator"]; !strings.Contains(r.Found, "come together again") {
+		t.Errorf("%+v", r)
+	}
+	c.free(t)
+
+	dir := home(t, map[string]string{"hold.py": holder})
+	cmd, _ := c.start(t, dir, c.python, filepath.Join(dir, "hold.py"), "4")
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	await(t, "somebody to use the GPU", func() bool {
+		ready, err := filepath.Glob(filepath.Join(dir, "ready*"))
+		return err == nil && len(ready) > 0
+	})
+	results = visit(t, c, []string{"CUDA_VISIBLE_DEVICES=0"})
+	if r := results["other users"]; r.State != doctor.Warning || !strings.Contains(r.Found, "GPU 0: ") {
+		t.Errorf("%+v", r)
+	}
+	if r := results["allocator"]; r.State != doctor.Skipped || !strings.Contains(r.Found, "--busy") {
+		t.Errorf("%+v", r)
+	}
+	if r := visit(t, c, []string{"CUDA_VISIBLE_DEVICES=0"}, "--busy")["allocator"]; r.State != doctor.OK {
+		t.Errorf("%+v", r)
+	}
+	if r := visit(t, c, []string{"CUDA_VISIBLE_DEVICES="})["devices"]; r.State != doctor.Warning || !strings.Contains(r.Found, "hides") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A doctor that is stopped or killed while it holds a GPU leaves nothing there.
+func TestAStoppedDoctorFreesTheGPU(t *testing.T) {
+	c := realCard(t)
+	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGKILL} {
+		cmd, out := c.start(t, t.TempDir(), binary(t), "doctor")
+		await(t, "the doctor to hold the GPU", func() bool {
+			used, _ := c.level(t)
+			return used > c.before+2<<30
+		})
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // its code is looked at below
+		if code := cmd.ProcessState.ExitCode(); sig == unix.SIGINT && code != 130 {
+			t.Errorf("%s: exit code %d\n%s", sig, code, out)
+		}
+		c.free(t)
+	}
+}

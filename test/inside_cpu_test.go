@@ -1,0 +1,142 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Jobs of real PyTorch that nobody has described go from out of memory to trained, with
+// the losses of the untouched job. The ceiling lies between what the job holds before its
+// first step and what that step holds.
+func TestJobsWithoutASetting(t *testing.T) {
+	python := os.Getenv("GPURUN_TEST_PYTHON")
+	if python == "" {
+		t.Skip("GPURUN_TEST_PYTHON names no interpreter with PyTorch")
+	}
+	for _, test := range []struct {
+		name    string
+		flags   []string // of gpurun
+		line    []string // behind the interpreter
+		share   float64  // of what the first step holds
+		changed string
+	}{
+		{"constants in the code", nil, []string{"constants.py"}, .6, "checkpointing none→full"},
+		{"two ranks", nil, []string{"-m", "torch.distributed.run", "--nproc-per-node", "2", "constants.py"}, .6, "checkpointing none→full"},
+		{"arguments, which the process confirms", []string{"--never", "checkpointing"}, []string{"arguments.py"}, .75, "micro batch 32→16, accumulation 1→2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.name == "two ranks" { // the probe's own tests turn it under DDP, too
+				lab(t)
+			}
+			t.Parallel()
+			dir := copyOf(t, filepath.Join("testdata", "cpu"))
+			untouched := runLine(t, dir, python, test.line[len(test.line)-1])
+			var before, peak int
+			if _, err := fmt.Sscanf(lastLine(untouched, "data "), "data %d %d", &before, &peak); err != nil {
+				t.Fatalf("%v in %s", err, untouched)
+			}
+			ceiling := fmt.Sprintf("%dMiB", before+int(test.share*float64(peak-before)))
+			words := append([]string{"--run-dir", "run", "--device-memory", ceiling}, test.flags...)
+			rescued := runLine(t, dir, binary(t), append(append(words, python), test.line...)...)
+			v := verdictOf(t, filepath.Join(dir, "run"))
+			if len(v.Attempts) != 2 || v.Outcome != strategy.Trained || v.Attempts[0].Changed.String() != test.changed {
+				t.Errorf("%s after %d attempts, under %s: %s", v.Outcome, len(v.Attempts), ceiling, v.Reason)
+				for _, a := range v.Attempts {
+					t.Logf("attempt %d: %s, changed %s", a.N, a.Cause, a.Changed)
+				}
+			}
+			if strings.Contains(test.name, "ranks") {
+				return // two ranks halve the gradients' noise: the losses are another job's
+			}
+			words[1] = "again" // the next night starts with what was turned inside, or changed in the call
+			again := runLine(t, dir, binary(t), append(append(words, python), test.line...)...)
+			if v := verdictOf(t, filepath.Join(dir, "again")); len(v.Attempts) != 1 || v.Recalled == nil || v.Recalled.Changed.String() != strings.Replace(test.changed, "none→", "", 1) {
+				t.Errorf("the next night: %s after %d attempts, recalled %+v", v.Outcome, len(v.Attempts), v.Recalled)
+			}
+			if diff := cmp.Diff(losses(untouched), losses(rescued)); diff != "" {
+				t.Errorf("losses (-untouched +rescued):\n%s", diff)
+			}
+			if diff := cmp.Diff(losses(untouched), losses(again)); diff != "" {
+				t.Errorf("losses of the next night (-untouched +again):\n%s", diff)
+			}
+		})
+	}
+}
+
+// verdictOf reads the verdict of a run.
+func verdictOf(t *testing.T, run string) (v launcher.Verdict) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(run, "verdict.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// onCPU are variables as gpurun has them for a job under a ceiling on the CPU.
+var onCPU = []string{"MALLOC_ARENA_MAX=1", "MALLOC_MMAP_THRESHOLD_=131072", "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1"}
+
+// runLine runs a command in a folder and returns what it writes to stdout.
+func runLine(t *testing.T, dir, program string, args ...string) string {
+	t.Helper()
+	cmd := osexec.CommandContext(t.Context(), program, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), onCPU...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %v: %v\n%s", program, args, err, tail(errs.Bytes(), 40))
+	}
+	return out.String()
+}
+
+func lastLine(text, prefix string) string {
+	at := strings.LastIndex(text, prefix)
+	if at < 0 {
+		return ""
+	}
+	return text[at:]
+}
+
+var insideLoss = regexp.MustCompile(`(?m)^loss .*$`)
+
+// losses are those of the last attempt: a job without a checkpoint begins anew.
+func losses(out string) []string { return insideLoss.FindAllString(out, -1) }
+
+// A job that ends with 0 after its batch was changed has not trained where its optimizer
+// made no step.
+func TestLoopThatNeverStepsHasNotTrained(t *testing.T) {
+	python := os.Getenv("GPURUN_TEST_PYTHON")
+	if python == "" {
+		t.Skip("GPURUN_TEST_PYTHON names no interpreter with PyTorch")
+	}
+	t.Parallel()
+	dir := copyOf(t, filepath.Join("testdata", "cpu"))
+	var before, peak int
+	if _, err := fmt.Sscanf(lastLine(runLine(t, dir, python, "offsets.py"), "data "), "data %d %d", &before, &peak); err != nil {
+		t.Fatal(err)
+	}
+	cmd := osexec.CommandContext(t.Context(), binary(t), "--run-dir", "run", "--device-memory", fmt.Sprintf("%dMiB", before+(peak-before)*3/4), "offsets.toml")
+	cmd.Dir, cmd.Env = dir, append(insideEnv(), "PYTHON_EXEC="+python, "XDG_STATE_HOME="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	v := verdictOf(t, filepath.Join(dir, "run"))
+	if cmd.ProcessState.ExitCode() != 1 || v.Outcome != strategy.Failed || len(v.Attempts) < 2 ||
+		!strings.Contains(v.Reason, "its optimizer made no step with micro batch 32→") {
+		t.Errorf("%v, %s after %d attempts: %s\n%s", err, v.Outcome, len(v.Attempts), v.Reason, out)
+	}
+}

@@ -1,0 +1,161 @@
+package test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/testseed"
+)
+
+// endings are how jobs end at whose ends gpurun is killed.
+var endings = map[string]string{
+	"one process":           "",
+	"leaves a child behind": "[ -f go ] || sleep 20 &",
+	"lives on a little":     "sleep 0.1",
+}
+
+// TestKillsAroundTheEnd kills gpurun at random times around the end of a job's rank, and
+// starts it again. A rank that had ended by then, as the kernel says, never trains again;
+// one that had not is never called trained. GPURUN_KILLS is the number of kills,
+// GPURUN_SEED where their times come from.
+func TestKillsAroundTheEnd(t *testing.T) {
+	kills, seed := uint64(6), testseed.Of(t)
+	if text := os.Getenv("GPURUN_KILLS"); text != "" {
+		var err error
+		if kills, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := build(t)
+	var mu sync.Mutex
+	wrong, seen := 0, 0
+	t.Run("kills", func(t *testing.T) {
+		names := []string{"leaves a child behind", "one process", "lives on a little"}
+		for i := range kills {
+			chance := rand.New(rand.NewPCG(seed, i))
+			t.Run(strconv.FormatUint(i, 10), func(t *testing.T) {
+				t.Parallel()
+				name := names[i%uint64(len(names))]
+				after := time.Duration(chance.IntN(int(2 * aroundTheEnd)))
+				if name == "lives on a little" {
+					after += 100 * time.Millisecond
+				}
+				ended, _, fault := killedAtTheEnd(t, program, endings[name], after)
+				mu.Lock()
+				defer mu.Unlock()
+				if ended {
+					seen++
+				}
+				if fault != "" {
+					wrong++
+					t.Errorf("%s, killed %s after its start: %s", name, after, fault)
+				}
+			})
+		}
+	})
+	t.Logf("%d kills, %d after the rank had ended, wrong ends: %d", kills, seen, wrong)
+}
+
+// aroundTheEnd is how long a job works once it may, and the reach of the kills.
+const aroundTheEnd = 15 * time.Millisecond
+
+const unseen time.Duration = -1
+
+// killedAtTheEnd runs a job, kills gpurun some time after the job was let go on, and starts
+// it again. With unseen for after, gpurun is suspended before, and killed once the rank has
+// ended. It reports whether the rank had ended by then, whether the journal says so, and
+// what is wrong with the second start.
+func killedAtTheEnd(t *testing.T, program, ending string, after time.Duration) (ended, journaled bool, fault string) {
+	t.Helper()
+	dir := home(t, map[string]string{"train.sh": fmt.Sprintf("#!/bin/sh\necho began $$ >>runs\nread word <go\nsleep %f\n%s\necho done >>runs\n", aroundTheEnd.Seconds(), ending)})
+	gate := filepath.Join(dir, "go")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runs := func() string {
+		text, _ := os.ReadFile(filepath.Join(dir, "runs")) // not there before the first
+		return string(text)
+	}
+	var said bytes.Buffer
+	start := func() *osexec.Cmd {
+		cmd := osexec.Command(program, "--run-dir", "run", "--no-python", "--nproc-per-node", "1", "./train.sh")
+		cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), "XDG_STATE_HOME="+dir), &said
+		return cmd
+	}
+	first := start()
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	await(t, "the rank's pid", func() bool { n, _ := fmt.Sscanf(runs(), "began %d\n", &pid); return n == 1 })
+	rank, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(rank)
+	wait := 0
+	if after == unseen {
+		wait = int(time.Minute / time.Millisecond)
+		if err := first.Process.Signal(unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil { // when the rank reads
+		t.Fatal(err)
+	}
+	time.Sleep(after) // the moment of the kill is what is random
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(rank), Events: unix.POLLIN}}, wait)
+	_ = first.Process.Kill()
+	if ended = n > 0; err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	journal, err := os.ReadFile(filepath.Join(dir, "run", "journal.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	journaled = bytes.Contains(journal, []byte(`"kind":"exited"`))
+	if err := errors.Join(os.Remove(gate), os.WriteFile(gate, []byte("go\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	again := start()
+	if err := again.Run(); err != nil {
+		return ended, journaled, err.Error() + "\n" + said.String()
+	}
+	switch began, done := strings.Count(runs(), "began"), strings.Count(runs(), "done"); {
+	case ended && (began > 1 || done != 1):
+		return ended, journaled, "it trained again\n" + said.String()
+	case done == 0:
+		return ended, journaled, "it was cut off, and is called trained\n" + said.String()
+	}
+	return ended, journaled, ""
+}
+
+// What the ranks left behind has 22 s to finish: a gpurun that is killed meanwhile has
+// written down that they ended.
+func TestEndsAreJournaledBeforeChildrenAreAwaited(t *testing.T) {
+	if _, journaled, fault := killedAtTheEnd(t, build(t), endings["leaves a child behind"], 2*time.Second); !journaled || fault != "" {
+		t.Errorf("journaled: %v; %s", journaled, fault)
+	}
+}
+
+// A gpurun that is killed before it saw its ranks' ends has a guard that did.
+func TestEndsThatOnlyTheGuardSawAreKept(t *testing.T) {
+	for name, ending := range endings {
+		if ended, journaled, fault := killedAtTheEnd(t, build(t), ending, unseen); !ended || journaled || fault != "" {
+			t.Errorf("%s: ended %v, journaled %v; %s", name, ended, journaled, fault)
+		}
+	}
+}

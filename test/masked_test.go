@@ -1,0 +1,125 @@
+package test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gpurun/gpurun/test/testenv"
+)
+
+// shells are launch scripts, and the exit code that gpurun has to end with. $T trains, and
+// ends as it is told: ok, oom, fail (with an exception of its own), load (out of memory
+// before the training), killed. $P is Python.
+var shells = map[string]struct {
+	text string
+	want int
+}{
+	"pipe into tee":                 {`$T oom 2>&1 | tee log`, 12},
+	"pipe into tee that ends well":  {`$T ok 2>&1 | tee log`, 0},
+	"pipe of an error of the job":   {`$T fail 2>&1 | tee log`, 1},
+	"pipe while loading":            {`$T load | cat`, 12},
+	"pipefail":                      {"set -o pipefail\n$T oom | cat", 12},
+	"set -e does not see a pipe":    {"set -e\n$T oom | cat\necho done", 12},
+	"and":                           {`$T oom && echo done`, 12},
+	"and that ends well":            {`$T ok && echo done`, 0},
+	"semicolon":                     {`$T fail; echo done`, 1},
+	"subshell":                      {`( cd . ; $T oom ); exit 0`, 12},
+	"group":                         {`{ $T oom; } 2>&1 | cat`, 12},
+	"time":                          {`time $T fail | cat`, 1},
+	"script":                        {`script -qc "$T oom" /dev/null`, 12},
+	"nohup":                         {`nohup $T oom >log 2>&1; true`, 12},
+	"process substitution":          {"$T oom > >(tee log) 2>&1\nwait\ntrue", 12},
+	"or that retries":               {`$T oom || $T ok`, 0},
+	"or true":                       {`$T oom || true`, 12},
+	"or that fails twice":           {`$T oom || $T fail || true`, 1},
+	"loop until it is well":         {"for how in oom oom ok; do $T $how && break; done; true", 0},
+	"until loop":                    {"n=0; until $T $([ $n -gt 1 ] && echo ok || echo oom); do n=$((n+1)); done | cat", 0},
+	"loop whose last one fails":     {"for how in ok ok oom; do $T $how; done; true", 12},
+	"function":                      {"train() { $T \"$@\"; }\ntrain oom | cat", 12},
+	"here document":                 {"bash <<EOF | cat\n$T oom\nEOF", 12},
+	"input from a here document":    {"$P train.py <<EOF | cat\noom\nEOF", 12},
+	"xargs":                         {`echo oom | xargs -n1 $T | cat`, 12},
+	"timeout":                       {`timeout 60 $T fail | cat`, 1},
+	"env":                           {`env A=1 $T oom | cat`, 12},
+	"exec in a subshell":            {`(exec $T oom) | cat`, 12},
+	"exec":                          {`exec $T oom`, 12},
+	"or that becomes the retry":     {`$T oom || exec $T ok`, 0},
+	"a check, then exec":            {"$T check\nexec $T ok", 0},
+	"exec after a good one":         {"$T ok\nexec $T oom", 12},
+	"background and wait":           {"$T oom &\nwait\ntrue", 12},
+	"background that ends well":     {"$T ok &\nwait $!", 0},
+	"trap that hides the end":       {"trap 'exit 0' EXIT\n$T oom", 12},
+	"not":                           {`! $T fail`, 1},
+	"if":                            {`if $T oom; then echo well; fi`, 12},
+	"eval":                          {`eval "$T oom | cat"`, 12},
+	"command substitution":          {"out=$($T oom)\necho \"$out\"", 12},
+	"another shell":                 {`sh -c "$T oom | cat"`, 12},
+	"setsid":                        {`setsid -w $T oom | cat`, 12},
+	"stdbuf and nice":               {`nice -n 1 stdbuf -oL $T oom | cat`, 12},
+	"a launcher":                    {`$P torchrun train.py oom 2>&1 | tee log`, 12},
+	"a launcher that ends well":     {`$P torchrun train.py ok 2>&1 | tee log`, 0},
+	"children of multiprocessing":   {`$P spawn.py oom | cat`, 12},
+	"a check before":                {`$T check || true; $T ok`, 0},
+	"a check after":                 {`$T ok; $T check; true`, 0},
+	"a check alone":                 {`$T check | cat`, 1},
+	"a study whose trial failed":    {`$P study.py ok oom | cat`, 0},
+	"a study without a good trial":  {`$P study.py oom oom`, 12},
+	"killed after a failed attempt": {`$T oom; $T killed; true`, 12},
+}
+
+// A shell that ends with 0 does not hide that the training below it failed, and no
+// failure is seen where a later attempt ended well.
+func TestShellsHideNoFailure(t *testing.T) {
+	var wrong atomic.Int32
+	t.Run("shells", func(t *testing.T) {
+		for _, name := range slices.Sorted(maps.Keys(shells)) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				shell := shells[name]
+				if got, said := endOfShell(t, shell.text); got != shell.want {
+					wrong.Add(1)
+					t.Errorf("exit code %d, want %d, of\n%s\n%s", got, shell.want, shell.text, said)
+				}
+			})
+		}
+	})
+	t.Logf("%d shells, wrong ends: %d", len(shells), wrong.Load())
+}
+
+// endOfShell runs gpurun with a launch script, and gives its exit code and what it says.
+func endOfShell(t *testing.T, text string) (int, string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "endings"))); err != nil {
+		t.Fatal(err)
+	}
+	interpreter := testenv.Python(t)
+	script := fmt.Sprintf("P=%s\nT=\"%[1]s train.py\"\n%s\n", interpreter, text)
+	if strings.HasPrefix(text, "script ") {
+		if _, err := osexec.LookPath("script"); err != nil {
+			t.Skip("there is no script here")
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "launch.sh"), []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd := osexec.Command(build(t), "bash", "launch.sh")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &said, &said
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+dir, "PYTHON_EXEC="+interpreter)
+	err := cmd.Run()
+	var exit *osexec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), said.String()
+}

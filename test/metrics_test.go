@@ -1,0 +1,188 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/test/testenv"
+)
+
+const scrapedJob = `[job]
+name = "gpt"
+program = ["sh", "train.sh", "--bs", "8"]
+[launch]
+nproc_per_node = 2
+[recovery]
+mode = "ladder"
+[knobs]
+micro_batch_size = { arg = "--bs" }
+gradient_accumulation_steps = { arg = "--accumulate", default = 1 }
+[progress]
+step = 'step (?P<step>\d+)/(?P<total>\d+)'
+[metrics]
+textfile = "text/gpurun-{job}.prom"
+listen = "%s"
+`
+
+const scrapedTrainer = `case "$*" in *"--bs 8"*)
+	echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.' >&2
+	exit 1
+esac
+n=0
+until [ -e go ]; do n=$((n + 1)); echo "step $n/1000"; sleep 0.2; done
+`
+
+const scraper = `global: { scrape_interval: 1s, evaluation_interval: 1s }
+rule_files: ["%s"]
+scrape_configs:
+  - job_name: gpurun
+    static_configs: [{ targets: ["%s"] }]
+  - job_name: node
+    static_configs: [{ targets: ["%s"] }]
+`
+
+// freeAddress is one that nobody listened on a moment ago.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// daemon starts a program that runs to the end of the test.
+func daemon(t *testing.T, name string, args ...string) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := osexec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()         // killed
+		if text, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
+			t.Logf("%s: %s", name, text)
+		}
+		log.Close()
+	})
+}
+
+// asked is what a Prometheus answers, empty as long as it does not.
+func asked(address, path string, query url.Values) string {
+	answer, err := http.Get("http://" + address + path + "?" + query.Encode())
+	if err != nil {
+		return ""
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return ""
+	}
+	return string(body)
+}
+
+// eventually asks until the answer is a good one.
+func eventually(t *testing.T, what string, answer func() string, ok func(string) bool) {
+	t.Helper()
+	var last string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if last = answer(); ok(last) {
+			return
+		}
+	}
+	t.Fatalf("waited in vain for %s:\n%s", what, last)
+}
+
+// A real Prometheus scrapes a run that is rescued, and through a real node_exporter reads the
+// file, which tells the outcome when the run is over. The rules that come with gpurun load.
+func TestPrometheusAndNodeExporter(t *testing.T) {
+	lab(t)
+	for _, name := range []string{"prometheus", "prometheus-node-exporter"} {
+		if _, err := osexec.LookPath(name); err != nil {
+			t.Skipf("no %s here", name)
+		}
+	}
+	ours, exporter, prometheus := freeAddress(t), freeAddress(t), freeAddress(t)
+	rules, err := filepath.Abs(filepath.Join(testenv.Root(t), "examples", "prometheus", "gpurun.rules.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := home(t, map[string]string{"train.sh": scrapedTrainer, "train.toml": fmt.Sprintf(scrapedJob, ours), "prometheus.yml": fmt.Sprintf(scraper, rules, ours, exporter),
+		"second.toml": fmt.Sprintf("[job]\nprogram = [\"true\"]\n[metrics]\ntextfile = \"text/gpurun-{job}.prom\"\nlisten = %q\n", ours)})
+	text := filepath.Join(dir, "text")
+	if err := os.Mkdir(text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	daemon(t, "prometheus-node-exporter", "--collector.disable-defaults", "--collector.textfile", "--collector.textfile.directory="+text, "--web.listen-address="+exporter)
+	daemon(t, "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+prometheus)
+	query := func(expression string) {
+		t.Helper()
+		eventually(t, expression, func() string {
+			return asked(prometheus, "/api/v1/query", url.Values{"query": {expression}})
+		}, func(answer string) bool { return strings.Contains(answer, `"job_name":`) })
+	}
+
+	run := osexec.Command(build(t), "train.toml")
+	run.Dir = dir
+	var said strings.Builder
+	run.Stderr = &said
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []string{"gpurun", "node"} {
+		query(fmt.Sprintf(`gpurun_attempts_total{job=%q} == 2 and on (run) gpurun_attempts_ended_total{job=%q, cause="cuda-oom"} == 1`, source, source))
+		query(fmt.Sprintf(`gpurun_training_step{job=%q, rank="1"} > 3 and on (run) gpurun_step_duration_seconds{job=%q} < 2`, source, source))
+		query(fmt.Sprintf(`gpurun_run_info{job=%q, recipe="[knobs]"} == 1`, source))
+	}
+	eventually(t, "the rules", func() string { return asked(prometheus, "/api/v1/rules", nil) }, func(answer string) bool {
+		return strings.Count(answer, `"health":"ok"`) == 4
+	})
+
+	second := osexec.Command(build(t), "second.toml")
+	second.Dir = dir
+	if out, err := second.CombinedOutput(); err != nil || !strings.Contains(string(out), "gpurun: warning: no metrics are served, and the job trains without: listen tcp "+ours) {
+		t.Errorf("a port in use: %v\n%s", err, out)
+	}
+	query(`gpurun_run_outcome{job="node", job_name="second", outcome="trained"} == 1`) // from the same folder
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, said.String())
+	}
+	query(`gpurun_run_outcome{job="node", job_name="gpt", outcome="trained"} == 1 unless on (run) gpurun_attempt_running == 1`)
+	query(`gpurun_run_exit_code{job="node", job_name="gpt"} == 0`)
+	var targets struct {
+		Data struct {
+			ActiveTargets []struct {
+				Labels    map[string]string
+				LastError string
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(asked(prometheus, "/api/v1/targets", nil)), &targets); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range targets.Data.ActiveTargets {
+		if target.Labels["job"] == "node" && target.LastError != "" {
+			t.Errorf("node_exporter: %s", target.LastError)
+		}
+	}
+}

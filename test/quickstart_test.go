@@ -1,0 +1,177 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
+)
+
+// TestQuickstart is the main job, end to end, with the real PyTorch, the real
+// example and the real binary: out of memory, then trained by a plan that was predicted to
+// fit.
+func TestQuickstart(t *testing.T) {
+	python := testenv.Torch(t)
+	t.Parallel()
+	job := copyOf(t, filepath.Join("..", "examples", "quickstart"))
+	before := contents(t, job)
+	run := filepath.Join(t.TempDir(), "run")
+
+	cmd := osexec.Command(binary(t), "--run-dir", run, filepath.Join(job, "train.toml"))
+	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+python)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, errs.String(), out.String())
+	}
+	checkVerdict(t, run)
+	checkAllocatorsOwnWords(t, run)
+	checkLoss(t, out.String())
+	for name, text := range contents(t, job) {
+		if was, there := before[name]; there && was != text {
+			t.Errorf("%s was changed", name)
+		}
+	}
+}
+
+// checkVerdict wants attempts that ran out of memory, the first answered by a prediction,
+// and one that trained, with about the peak that was predicted for it.
+func checkVerdict(t *testing.T, run string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(run, "verdict.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v launcher.Verdict
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Outcome != strategy.Trained || v.Code != 0 || len(v.Attempts) < 2 {
+		t.Fatalf("outcome %s, code %d after %d attempts", v.Outcome, v.Code, len(v.Attempts))
+	}
+	for i, a := range v.Attempts[:len(v.Attempts)-1] {
+		if a.N != i || a.Cause != cause.HostOOM || a.Rank == nil || a.Seconds <= 0 || len(a.Changed) == 0 {
+			t.Errorf("attempt %d: %+v", i, a)
+		}
+		if a.Phase != cause.Forward && a.Phase != cause.Backward {
+			t.Errorf("attempt %d: phase %s", i, a.Phase)
+		}
+	}
+	if d := v.Attempts[0]; d.Peak <= 0 || len(d.Rungs) == 0 || len(d.Outvoted) == 0 {
+		t.Errorf("the first decision: peak %d, rungs %v, outvoted %v", d.Peak, d.Rungs, d.Outvoted)
+	}
+	const off = 1.25 // on a CPU the process's own memory is what is measured
+	if end := v.Attempts[len(v.Attempts)-1]; len(end.Predicted) != 2 || float64(end.Peak) > off*float64(end.Predicted[1]) || float64(end.Peak)*off < float64(end.Predicted[0]) {
+		t.Errorf("predicted %v, measured %d", end.Predicted, end.Peak)
+	}
+	first, last := v.Attempts[0].Plan, v.Attempts[len(v.Attempts)-1].Plan
+	if a, b := samples(first), samples(last); a != b {
+		t.Errorf("samples a step and rank: %d, then %d", a, b)
+	}
+	if end := v.Attempts[len(v.Attempts)-1]; end.Cause != cause.None {
+		t.Errorf("the last attempt ended with %s", end.Cause)
+	}
+}
+
+func samples(p strategy.Plan) int {
+	micro, _ := p.Number(strategy.MicroBatchSize)
+	accumulation, _ := p.Number(strategy.GradientAccumulationSteps)
+	return micro * accumulation
+}
+
+// checkAllocatorsOwnWords: nothing was simulated.
+func checkAllocatorsOwnWords(t *testing.T, run string) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(run, "attempt-0", "rank*", "stderr.log"))
+	if err != nil || len(logs) != 2 {
+		t.Fatalf("logs %v, %v", logs, err)
+	}
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(text, []byte("DefaultCPUAllocator: can't allocate memory: you tried to allocate")) {
+			return
+		}
+	}
+	t.Error("no rank's log of attempt 0 has the allocator's message")
+}
+
+var lossLine = regexp.MustCompile(`step (\d+) loss ([0-9.]+)`)
+
+func checkLoss(t *testing.T, out string) {
+	t.Helper()
+	lines := lossLine.FindAllStringSubmatch(out, -1)
+	if len(lines) < 2 {
+		t.Fatalf("no losses in %q", out)
+	}
+	first, err := strconv.ParseFloat(lines[0][2], 64)
+	last, err2 := strconv.ParseFloat(lines[len(lines)-1][2], 64)
+	if err != nil || err2 != nil || last >= first {
+		t.Errorf("loss %v → %v (%v, %v)", first, last, err, err2)
+	}
+}
+
+// build makes the binary that users have: the test's own is slowed by -race.
+func build(t *testing.T) string {
+	t.Helper()
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// built is one gpurun for all tests, in the folder that TestMain removes.
+var built = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(shared, "bin", "gpurun")
+	if out, err := osexec.Command("go", "build", "-o", path, "../cmd/gpurun").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// copyOf copies a folder's files, so that a test leaves nothing in the tree.
+func copyOf(t *testing.T, from string) string {
+	t.Helper()
+	to := t.TempDir()
+	for name, text := range contents(t, from) {
+		if err := os.WriteFile(filepath.Join(to, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
+}
+
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, e := range entries {
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = string(text)
+	}
+	return files
+}

@@ -1,0 +1,89 @@
+package test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
+)
+
+// TestSecondNight is the quickstart, night after night, with the real PyTorch: rescued
+// first, right from the start then, and as written where the model has grown or somebody
+// asks for that.
+func TestSecondNight(t *testing.T) {
+	python := testenv.Torch(t)
+	lab(t) // TestJobsWithoutASetting has a second night, too
+	t.Parallel()
+	n := nights{job: copyOf(t, filepath.Join("..", "examples", "quickstart")), program: binary(t), state: t.TempDir(), python: python}
+	n.edit(t, "train.toml", `"--steps", "6", "--save-every", "3"`, `"--steps", "2", "--save-every", "2"`)
+
+	first, said := n.run(t, "first", 0)
+	if last := first.Attempts[len(first.Attempts)-1]; len(first.Attempts) < 2 || first.Recalled != nil || strings.Contains(said, "starting with the plan") {
+		t.Fatalf("the first night: %d attempts, the last with %s\n%s", len(first.Attempts), last.Plan, said)
+	}
+	written, fitted := first.Attempts[0].Plan, first.Attempts[len(first.Attempts)-1].Plan
+
+	second, said := n.run(t, "second", 0)
+	if len(second.Attempts) != 1 || !maps.Equal(second.Attempts[0].Plan, fitted) || second.Recalled == nil || len(second.Recalled.Changed) == 0 ||
+		!strings.Contains(said, "gpurun: starting with the plan that fitted on ") || !strings.Contains(said, "; --fresh for the job as written\n") {
+		t.Errorf("the second night: %d attempts, the first with %s, want %s\n%s", len(second.Attempts), second.Attempts[0].Plan, fitted, said)
+	}
+	if samples(second.Attempts[0].Plan) != samples(written) {
+		t.Error("the second night had another global batch")
+	}
+
+	fresh, said := n.run(t, "fresh", strategy.CodeExhausted, "--fresh", "--max-attempts", "1")
+	if !maps.Equal(fresh.Attempts[0].Plan, written) || fresh.Recalled != nil {
+		t.Errorf("with --fresh: %s\n%s", fresh.Attempts[0].Plan, said)
+	}
+	n.edit(t, "train.py", `add("--layers", type=int, default=6)`, `add("--layers", type=int, default=7)`)
+	grown, said := n.run(t, "grown", strategy.CodeExhausted, "--max-attempts", "1")
+	if !maps.Equal(grown.Attempts[0].Plan, written) || grown.Recalled != nil || !strings.Contains(said, "the job's code, arguments or configuration have changed since") {
+		t.Errorf("with a larger model: %s\n%s", grown.Attempts[0].Plan, said)
+	}
+}
+
+// nights are runs of one job, with one memory.
+type nights struct{ job, program, state, python string }
+
+// edit replaces a text in a file of the job.
+func (n nights) edit(t *testing.T, file, old, by string) {
+	t.Helper()
+	path := filepath.Join(n.job, file)
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), old) {
+		t.Fatalf("%s has no %s (%v)", file, old, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, by, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs the job in a new run directory, and returns its verdict and what gpurun said.
+func (n nights) run(t *testing.T, name string, code int, flags ...string) (v launcher.Verdict, said string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), name)
+	cmd := osexec.Command(n.program, append(flags, "--run-dir", dir, filepath.Join(n.job, "train.toml"))...)
+	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+n.python, "XDG_STATE_HOME="+n.state)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	_ = cmd.Run() // the code below is what counts
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
+		t.Fatalf("%s: %v, want exit code %d\n%s", name, cmd.ProcessState, code, errs.String())
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "verdict.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &v); err != nil || len(v.Attempts) == 0 {
+		t.Fatalf("%s: %s, %v", name, text, err)
+	}
+	return v, errs.String()
+}

@@ -1,0 +1,329 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+)
+
+// TestSlurm runs gpurun as the batch jobs of a real Slurm. GPURUN_SLURM_LAB names a
+// program that reaches one: "x COMMAND" runs a shell's command line where sbatch
+// works, in a folder that all nodes share and that GPURUN_SLURM_SHARE names here;
+// "cut NODE" and "heal NODE" take a node off the network and put it back.
+// GPURUN_SLURM_BINARY is another gpurun than the one that is built here. All of it takes
+// some five minutes.
+func TestSlurm(t *testing.T) {
+	lab, share := os.Getenv("GPURUN_SLURM_LAB"), os.Getenv("GPURUN_SLURM_SHARE")
+	if lab == "" || share == "" {
+		t.Skip("no Slurm: GPURUN_SLURM_LAB and GPURUN_SLURM_SHARE name none")
+	}
+	s := &slurm{lab: lab, here: filepath.Join(share, "gpurun-test")}
+	if err := os.RemoveAll(s.here); err != nil {
+		t.Fatal(err)
+	}
+	s.there = strings.TrimSpace(s.x(t, "pwd")) + "/gpurun-test"
+	if err := os.MkdirAll(s.here, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", filepath.Join(s.here, "gpurun"), ".")
+	if ready := os.Getenv("GPURUN_SLURM_BINARY"); ready != "" {
+		build = exec.Command("cp", ready, filepath.Join(s.here, "gpurun"))
+	}
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Run("jobs", func(t *testing.T) { slurmScenarios(t, s) })
+	t.Run("lock", func(t *testing.T) { slurmLock(t, s.job(t, "lock")) }) // alone: it cuts a node off
+}
+
+func slurmScenarios(t *testing.T, s *slurm) {
+	for name, scenario := range map[string]func(*testing.T, *slurmJob){
+		"notice": slurmNotice, "limit": slurmLimit, "cancel": slurmCancel, "step": slurmStep, "standstill": slurmStandstill,
+		"gpus": slurmGPUs, "array": slurmArray, "nolocks": slurmNoLocks, "resubmit": slurmTwoRuns,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			scenario(t, s.job(t, name))
+		})
+	}
+}
+
+// slurm is a Slurm, with a folder that this machine and the nodes share.
+type slurm struct {
+	lab, here, there string
+	env              []string // of lab
+}
+
+func (s *slurm) do(words ...string) *exec.Cmd {
+	cmd := exec.Command(s.lab, words...)
+	cmd.Env = s.env
+	return cmd
+}
+
+func (s *slurm) run(t *testing.T, words ...string) string {
+	t.Helper()
+	out, err := s.do(words...).Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", words, err, out)
+	}
+	return string(out)
+}
+
+func (s *slurm) x(t *testing.T, command string) string {
+	t.Helper()
+	return s.run(t, "x", command)
+}
+
+// slurmJob is one scenario's job in a folder of its own. Its trainer makes a step and a
+// checkpoint every STEPTIME seconds, up to STEPS.
+type slurmJob struct {
+	*slurm
+	name, here, there, id string
+	prelude               string // of its batch script
+}
+
+const slurmTrainer = `i=0
+[ "$1" = --resume ] && i=${2##*-}
+trap 'echo TERM; sleep ${LINGER:-0}; exit 0' TERM
+trap 'echo USR1' USR1
+echo "training from $i"
+while [ $i -lt ${STEPS:-1000} ]; do
+  sleep ${STEPTIME:-0.5}; i=$((i+1)); echo "step $i"
+  [ -n "$UNSAVED" ] || { mkdir -p ckpt/step-$i; echo x > ckpt/step-$i/model.bin; }
+done
+`
+
+const slurmTOML = `[job]
+program = ["sh", "train.sh"]
+[launch]
+nproc_per_node = 1
+%s
+[progress]
+step = 'step (\d+)'
+[resume]
+latest = "ckpt/step-*"
+args = ["--resume", "{latest}"]
+`
+
+func (s *slurm) job(t *testing.T, name string) *slurmJob {
+	t.Helper()
+	j := &slurmJob{slurm: s, name: name, here: filepath.Join(s.here, name), there: s.there + "/" + name}
+	if err := os.Mkdir(j.here, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	j.write(t, "train.sh", slurmTrainer)
+	j.write(t, "train.toml", fmt.Sprintf(slurmTOML, ""))
+	return j
+}
+
+func (j *slurmJob) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(j.here, name), []byte(text), 0o777); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// submit gives a batch script to Slurm. It requeues itself as docs/schedulers.md says.
+func (j *slurmJob) submit(t *testing.T, options, script string) {
+	t.Helper()
+	j.write(t, "job.sh", "#!/bin/bash\n#SBATCH --nodes=1 --ntasks-per-node=1 --mem=100 --requeue --open-mode=append -o "+j.there+"/out "+options+`
+cd `+j.there+`
+export PATH=$PATH:`+j.slurm.there+`
+echo "=== start ${SLURM_RESTART_COUNT:-0} on $SLURMD_NODENAME"
+`+script+`
+c=$?
+echo "=== code $c"
+case $c in 75|137) scontrol requeue ${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}; sleep 60;; esac
+exit $c
+`)
+	j.id = strings.TrimSpace(j.x(t, "sbatch --parsable "+j.there+"/job.sh"))
+	t.Cleanup(func() {
+		_ = j.do("x", "scancel "+j.id).Run() // it has ended, or the test has
+		if t.Failed() {
+			t.Logf("output of job %s:\n%s", j.id, j.out())
+		}
+	})
+}
+
+func (j *slurmJob) out() string {
+	text, _ := os.ReadFile(filepath.Join(j.here, "out"))
+	return string(text)
+}
+
+// await waits until the output of the job matches.
+func (j *slurmJob) await(t *testing.T, pattern string) {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	for end := time.Now().Add(7 * time.Minute); !re.MatchString(j.out()); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no %q", pattern)
+		}
+	}
+}
+
+func (j *slurmJob) has(t *testing.T, pattern string, times int) {
+	t.Helper()
+	if got := len(regexp.MustCompile(pattern).FindAllString(j.out(), -1)); got != times {
+		t.Errorf("%q is there %d times, want %d", pattern, got, times)
+	}
+}
+
+// runs are the run directories of the job.
+func (j *slurmJob) runs(t *testing.T, want int) []string {
+	t.Helper()
+	dirs, err := filepath.Glob(filepath.Join(j.here, ".gpurun", "*", "*"))
+	if err != nil || len(dirs) != want {
+		t.Fatalf("%d run directories, want %d (%v)", len(dirs), want, err)
+	}
+	return dirs
+}
+
+func (j *slurmJob) verdict(t *testing.T) launcher.Verdict {
+	t.Helper()
+	return readVerdict(t, j.runs(t, 1)[0])
+}
+
+// A notice stops the job at its next checkpoint, and the requeued job goes on from there.
+func slurmNotice(t *testing.T, j *slurmJob) {
+	j.submit(t, "--time=10", `export STEPS=20; srun gpurun train.toml`)
+	j.await(t, `step 5\n`)
+	j.x(t, "scancel -s USR1 "+j.id)
+	j.await(t, `=== code 0`)
+	j.has(t, `SIGUSR1: a notice that the time here ends at `, 1)
+	j.has(t, `=== code 75`, 1)
+	j.has(t, `resuming the run: attempt 0: stopped after the notice SIGUSR1, before the time here ends`, 1)
+	j.has(t, `already ended`, 0)
+	j.has(t, `training from 0`, 1)
+	if v := j.verdict(t); v.Code != 0 || len(v.Attempts) != 2 {
+		t.Errorf("verdict %+v", v)
+	}
+}
+
+// The time limit itself, announced by --signal: the job never runs into it.
+func slurmLimit(t *testing.T, j *slurmJob) {
+	j.submit(t, "--time=2 --signal=USR1@30", `export STEPS=320; srun gpurun train.toml`)
+	j.await(t, `=== code 0`)
+	j.has(t, `DUE TO TIME LIMIT`, 0)
+	j.has(t, `training from 0\n`, 1)
+	j.has(t, `(?m)^step 320$`, 1)
+	if states := j.x(t, "sacct -D -X -n -o state -j "+j.id+" 2>/dev/null || true"); strings.Contains(states, "TIMEOUT") {
+		t.Errorf("states %q", states)
+	}
+}
+
+// However long ranks take to end, there is a verdict when Slurm kills gpurun.
+func slurmCancel(t *testing.T, j *slurmJob) {
+	j.submit(t, "", `export LINGER=1000; srun gpurun train.toml`)
+	j.await(t, `step 2\n`)
+	j.x(t, "scancel "+j.id)
+	for end := time.Now().Add(90 * time.Second); j.x(t, "squeue -h -j "+j.id+" 2>/dev/null || true") != ""; time.Sleep(time.Second) {
+		if time.Now().After(end) {
+			t.Fatal("the job does not end")
+		}
+	}
+	if v := j.verdict(t); v.Outcome != "stopped" || v.Code != 143 || len(v.Attempts) != 1 {
+		t.Errorf("verdict %+v", v)
+	}
+}
+
+// Another step before gpurun, in the first start only, is no other job.
+func slurmStep(t *testing.T, j *slurmJob) {
+	j.submit(t, "", `export STEPS=20; [ -n "$SLURM_RESTART_COUNT" ] || srun hostname; srun gpurun train.toml`)
+	j.await(t, `step 5\n`)
+	j.x(t, "scontrol requeue "+j.id)
+	j.await(t, `=== code 0`)
+	j.has(t, `training from 0\n`, 1)
+	j.runs(t, 1)
+}
+
+// A batch script with several gpuruns goes on with each of them.
+func slurmTwoRuns(t *testing.T, j *slurmJob) {
+	j.submit(t, "", `export STEPS=4; srun gpurun train.toml; export STEPS=30 ; srun gpurun train.toml`)
+	j.await(t, `step 10\n`)
+	j.x(t, "scontrol requeue "+j.id)
+	j.await(t, `=== code 0`)
+	j.has(t, `this run has already ended`, 1)
+	j.has(t, `training from 0\n`, 2)
+	j.runs(t, 2)
+}
+
+// A job that is requeued again and again without any progress ends.
+func slurmStandstill(t *testing.T, j *slurmJob) {
+	j.write(t, "train.toml", fmt.Sprintf(slurmTOML, `notice_grace = "1s"`))
+	j.submit(t, "", `export UNSAVED=1; (sleep 3; scancel -s USR1 $SLURM_JOB_ID) & srun gpurun train.toml`)
+	j.await(t, `=== code [^7]`)
+	j.has(t, `=== code 75`, 6)
+	j.has(t, `=== code 1\n`, 1)
+	if v := j.verdict(t); v.Outcome != "failed" || !strings.Contains(v.Reason, "started this job again 5 times without any progress") {
+		t.Errorf("verdict %+v", v)
+	}
+}
+
+// GPUs that Slurm promised and that are not there are no reason to train on the CPU.
+func slurmGPUs(t *testing.T, j *slurmJob) {
+	j.write(t, "cpu.toml", strings.Replace(fmt.Sprintf(slurmTOML, ""), "[launch]", "env = { CUDA_VISIBLE_DEVICES = \"\" }\n[launch]", 1))
+	j.submit(t, "--gpus-per-node=1", `export STEPS=2; srun gpurun train.toml; echo "=== gpu $?"; srun gpurun cpu.toml`)
+	j.await(t, `=== code`)
+	j.has(t, `=== gpu 75`, 1)
+	j.has(t, `error: Slurm promised GPUs \(.*\), and none is usable`, 1)
+	j.has(t, `=== code 0`, 1)
+	j.has(t, `training from 0`, 1)
+}
+
+// The elements of an array that share their checkpoints are warned.
+func slurmArray(t *testing.T, j *slurmJob) {
+	j.submit(t, "--array=1-2", `export STEPS=2; srun gpurun train.toml`)
+	j.await(t, `(?s)=== code 0.*=== code 0`)
+	j.has(t, `warning: this is element \d of an array, .*ckpt/step-\*: one may go on from another's`, 2)
+	j.runs(t, 2)
+}
+
+// withoutLocks starts a program for which flock fails as on a file system without
+// locks: a seccomp filter answers it with ENOSYS.
+const withoutLocks = `import ctypes, os, platform, struct, sys
+flock = {"x86_64": 73, "aarch64": 32}[platform.machine()]
+program = b"".join(struct.pack("HBBI", *i) for i in [
+    (0x20, 0, 0, 0), (0x15, 0, 1, flock), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7fff0000)])
+buffer = ctypes.create_string_buffer(program)
+class fprog(ctypes.Structure): _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(fprog(4, ctypes.addressof(buffer)))) == 0, os.strerror(ctypes.get_errno())
+os.execvp(sys.argv[1], sys.argv[1:])
+`
+
+// A file system without locks is no reason not to run.
+func slurmNoLocks(t *testing.T, j *slurmJob) {
+	j.write(t, "nolocks.py", withoutLocks)
+	j.submit(t, "", `export STEPS=16
+srun --overlap python3 nolocks.py gpurun --run-dir run train.toml &
+sleep 2; grep -q host run/lock.holder && echo "=== held by a file"; srun --overlap python3 nolocks.py gpurun --run-dir run train.toml; echo "=== second $?"; wait %1`)
+	j.await(t, `=== code`)
+	j.has(t, `=== held by a file`, 1)
+	j.has(t, `=== second 2`, 1)
+	j.has(t, `error: the run directory .*run is in use: another gpurun runs in it \(host n\d, pid \d+\)`, 1)
+	j.has(t, `=== code 0`, 1)
+}
+
+// A node that is cut off goes on and holds the run directory, while Slurm has started
+// the job again elsewhere: that waits.
+func slurmLock(t *testing.T, j *slurmJob) {
+	j.submit(t, "", `export STEPS=140; srun gpurun train.toml`)
+	j.await(t, `step 3\n`)
+	node := regexp.MustCompile(`=== start 0 on (\S+)`).FindStringSubmatch(j.out())[1]
+	if err := j.do("cut", node).Run(); err != nil {
+		t.Skipf("%s cannot cut a node off", j.lab)
+	}
+	t.Cleanup(func() { _ = j.do("heal", node).Run() })
+	j.await(t, `an earlier start of this job still holds the run directory .*\(host `+node+`, pid \d+\); waiting for it, 0s of at most 4m0s`)
+	j.await(t, `=== code 0`)
+	j.has(t, `=== start 1`, 1)
+	j.runs(t, 1)
+}

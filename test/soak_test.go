@@ -1,0 +1,185 @@
+package test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher/testseed"
+)
+
+// soakTrainer has a loader worker, one in its own session without an environment,
+// and dies with it or leaves it behind.
+const soakTrainer = `#!/bin/sh
+sleep 1000 &
+env -i setsid sleep 1000 &
+echo "step $TORCHELASTIC_RESTART_COUNT"
+echo $$ >rank$RANK.new
+mv rank$RANK.new "rank$RANK.$TORCHELASTIC_RESTART_COUNT"
+sleep 1000
+`
+
+// usage is what a process holds at one moment.
+type usage struct{ descriptors, threads, goroutines, memory, children int }
+
+// TestSoak makes as many attempts in one run as GPURUN_SOAK says, each ended by a
+// kill at random: of a rank, of both, of a rank's group, of the guard first. What
+// gpurun holds must not grow, and nothing may be left in the end.
+func TestSoak(t *testing.T) {
+	attempts, err := strconv.Atoi(os.Getenv("GPURUN_SOAK"))
+	if err != nil {
+		t.Skip("GPURUN_SOAK is no number of attempts; make soak sets it")
+	}
+	dir := home(t, map[string]string{"train.sh": soakTrainer})
+	cmd := osexec.Command(build(t), "--json", "--run-dir", "run", "--max-restarts", strconv.Itoa(attempts-1), "--shutdown-timeout", "5",
+		"--no-python", "--nproc-per-node", "2", "./train.sh")
+	cmd.Dir = dir
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	events := json.NewDecoder(bufio.NewReader(out))
+	chance := rand.New(rand.NewPCG(testseed.Of(t), 0))
+	var warm, last usage
+	n := 0
+	for events.More() {
+		var e struct {
+			Kind  string
+			Event struct{ N int }
+		}
+		if err := events.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind != "started" {
+			continue
+		}
+		n++
+		ranks := awaitRanks(t, dir, e.Event.N)
+		last = measure(t, dir, cmd.Process.Pid)
+		if n == attempts/10 {
+			warm = last
+		}
+		killAtRandom(t, chance, cmd.Process.Pid, ranks)
+	}
+	_ = cmd.Wait() // it fails: the job never trained
+	if code := cmd.ProcessState.ExitCode(); code != 1 || n != attempts {
+		t.Errorf("exit code %d after %d attempts, want 1 after %d", code, n, attempts)
+	}
+	t.Logf("after %d attempts %+v, after %d %+v", attempts/10, warm, n, last)
+	if last.descriptors > warm.descriptors+2 || last.threads > warm.threads+8 || last.goroutines > warm.goroutines+2 || last.children > warm.children {
+		t.Errorf("grown from %+v to %+v", warm, last)
+	}
+	// A run remembers what each attempt showed: some kilobytes of evidence each.
+	if limit := warm.memory*3/2 + 32*attempts; last.memory > limit {
+		t.Errorf("memory grew from %d to %d KiB, more than %d", warm.memory, last.memory, limit)
+	}
+	if left := processesIn(dir); len(left) > 0 {
+		t.Errorf("left over: %v", left)
+	}
+}
+
+func awaitRanks(t *testing.T, dir string, attempt int) (pids []int) {
+	t.Helper()
+	for rank := range 2 {
+		path := filepath.Join(dir, fmt.Sprintf("rank%d.%d", rank, attempt))
+		await(t, path, func() bool { _, err := os.Stat(path); return err == nil })
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+func killAtRandom(t *testing.T, chance *rand.Rand, gpurun int, ranks []int) {
+	t.Helper()
+	signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS}
+	signal := signals[chance.IntN(len(signals))]
+	switch chance.IntN(8) {
+	case 0: // one rank, whose peer has to be stopped
+		_ = syscall.Kill(ranks[chance.IntN(2)], signal)
+		return
+	case 1: // with its group, so that the worker is gone too
+		_ = syscall.Kill(-ranks[0], signal)
+	case 2: // the guard first
+		for _, child := range childrenOf(gpurun) {
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child))
+			if strings.HasPrefix(string(name), "grd-") {
+				_ = syscall.Kill(child, syscall.SIGKILL)
+			}
+		}
+		time.Sleep(time.Duration(chance.IntN(50)) * time.Millisecond)
+	}
+	for _, pid := range ranks { // one that is gone already is as good
+		_ = syscall.Kill(pid, signal)
+	}
+}
+
+func childrenOf(pid int) (pids []int) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for _, word := range strings.Fields(string(text)) {
+			child, _ := strconv.Atoi(word)
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+// measure asks gpurun for its goroutines, by SIGQUIT, and /proc for the rest.
+func measure(t *testing.T, dir string, pid int) (u usage) {
+	t.Helper()
+	stacks := filepath.Join(dir, "run", "stacks.txt")
+	os.Remove(stacks)
+	if err := syscall.Kill(pid, syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	await(t, stacks, func() bool {
+		text, _ := os.ReadFile(stacks)
+		n, err := fmt.Sscanf(string(text), "%d goroutines", &u.goroutines)
+		return n == 1 && err == nil
+	})
+	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	u.descriptors, u.threads, u.children = len(fds), len(threads), len(childrenOf(pid))
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(status)) {
+		if n, err := fmt.Sscanf(line, "VmRSS: %d kB", &u.memory); n == 1 && err == nil {
+			break
+		}
+	}
+	return u
+}
+
+// processesIn lists the processes whose working directory is the test's, which
+// no clearing of the environment and no session hides.
+func processesIn(dir string) (left []string) {
+	entries, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, entry := range entries {
+		if at, err := os.Readlink(entry); err == nil && at == dir {
+			words, _ := os.ReadFile(filepath.Join(filepath.Dir(entry), "cmdline"))
+			if len(words) > 0 {
+				left = append(left, strings.ReplaceAll(string(words), "\x00", " "))
+			}
+		}
+	}
+	return left
+}

@@ -1,0 +1,83 @@
+// Package testenv is what tests of several packages need of their surroundings.
+package testenv
+
+import (
+	"cmp"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// Isolated are the tests of a package without the defaults of the user who starts them. They
+// share a folder, which is removed behind them.
+type Isolated struct {
+	*testing.M
+	Folder string
+}
+
+// Isolate sets the environment of this process.
+func Isolate(m *testing.M) Isolated {
+	dir, err := os.MkdirTemp("", "gpurun-test-")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XDG_CONFIG_HOME", os.DevNull)
+	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	if signal.Ignored(syscall.SIGHUP) { // under nohup; what is caught has its default action again behind exec
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+	return Isolated{m, dir}
+}
+
+// Run runs the tests and removes what they shared.
+func (m Isolated) Run() int {
+	defer os.RemoveAll(m.Folder)
+	return m.M.Run()
+}
+
+// Python is any Python 3, for scripts that import nothing else; without one the test is skipped.
+func Python(t testing.TB) string {
+	t.Helper()
+	p, err := exec.LookPath(cmp.Or(os.Getenv("GPURUN_TEST_PYTHON"), "python3"))
+	if err != nil {
+		t.Skipf("GPURUN_TEST_PYTHON names no Python, nor is there one: %v", err)
+	}
+	return p
+}
+
+// Torch is an interpreter that has PyTorch; without one the test is skipped.
+func Torch(t testing.TB) string {
+	t.Helper()
+	p := os.Getenv("GPURUN_TEST_PYTHON")
+	if p == "" {
+		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
+	}
+	return p
+}
+
+// Root is the folder of the repository.
+func Root(t testing.TB) string {
+	t.Helper()
+	for dir := "."; ; dir = filepath.Join(dir, "..") {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if abs, err := filepath.Abs(dir); err != nil || abs == "/" {
+			t.Fatal("no go.mod above this folder")
+		}
+	}
+}
+
+// Page is the text of a file, by its path in the repository.
+func Page(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(Root(t), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
