@@ -63,18 +63,24 @@ func (j Job) recalling(plan Plan, m memory.Measurement) translator {
 	return t
 }
 
-// memory is a plan in the words of package memory.
-func (t translator) memory(p Plan) memory.Plan {
+// MemoryPlan is a plan in the words of package memory, as far as it says itself what a job
+// that has not run needs.
+func MemoryPlan(p Plan) memory.Plan {
 	q := memory.Plan{
-		Weights: t.weights, Compute: t.compute,
-		Checkpointing: string(p[ActivationCheckpointing]), Attention: string(p[Attention]), Optimizer: string(p[Optimizer]),
-		Sharding: string(p[Sharding]), DataParallel: max(t.job.DataParallel, 1),
-		OffloadOptimizer: string(p[OffloadOptimizer]), OffloadParam: string(p[OffloadParam]),
-		OffloadActivations: string(p[OffloadActivations]), Allocator: string(p[Allocator]),
-		DeepSpeed: slices.Contains(zeroStages, p[Sharding]),
+		Compute: computes(p[Precision]), Checkpointing: string(p[ActivationCheckpointing]), Attention: string(p[Attention]), Optimizer: string(p[Optimizer]),
+		Sharding: string(p[Sharding]), DeepSpeed: slices.Contains(zeroStages, p[Sharding]),
+		OffloadOptimizer: string(p[OffloadOptimizer]), OffloadParam: string(p[OffloadParam]), OffloadActivations: string(p[OffloadActivations]),
 	}
 	q.MicroBatch, _ = p.Number(MicroBatchSize)
+	q.Accumulation, _ = p.Number(GradientAccumulationSteps)
 	q.Sequence, _ = p.Number(SequenceLength)
+	return q
+}
+
+// memory is a plan in the words of package memory, by what ran.
+func (t translator) memory(p Plan) memory.Plan {
+	q := MemoryPlan(p)
+	q.Weights, q.Compute, q.DataParallel, q.Allocator = t.weights, t.compute, max(t.job.DataParallel, 1), string(p[Allocator])
 	q.Evaluation, _ = p.Number(EvalBatchSize)
 	if q.Accumulation = 1; q.MicroBatch > 0 && t.samples > 0 {
 		q.Accumulation = max(t.samples/q.MicroBatch, 1)

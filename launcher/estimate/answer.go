@@ -1,7 +1,6 @@
 package estimate
 
 import (
-	"cmp"
 	"encoding/json"
 
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -30,14 +29,9 @@ func (r *Request) same(p memory.Plan) []memory.Measurement {
 
 // compared is what two plans are compared by: a word that is not known is the usual one.
 func compared(p memory.Plan) memory.Plan {
-	q := memory.Plan{
-		MicroBatch: p.MicroBatch, Accumulation: max(p.Accumulation, 1), Compute: p.Compute, Weights: p.Weights, Optimizer: p.Optimizer, DataParallel: max(p.DataParallel, 1),
-		Checkpointing: p.Checkpointing, Sharding: p.Sharding, OffloadOptimizer: p.OffloadOptimizer, OffloadParam: p.OffloadParam, OffloadActivations: p.OffloadActivations,
-	}
-	for _, word := range []*string{&q.Checkpointing, &q.Sharding, &q.OffloadOptimizer, &q.OffloadParam, &q.OffloadActivations} {
-		*word = cmp.Or(*word, "none")
-	}
-	return q
+	p = p.Usual()
+	p.Attention, p.Allocator, p.Sequence, p.Evaluation, p.DeepSpeed = "", "", 0, 0, false
+	return p
 }
 
 // shownArchitecture is the model's shape in JSON, with where it is from.

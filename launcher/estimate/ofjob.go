@@ -29,14 +29,8 @@ var (
 func (r *Request) Of(p *job.Prepared, remembered []memory.Measurement) {
 	s, plan := p.StrategyJob(), p.Plan()
 	r.measured = remembered
-	r.plan = memory.Plan{
-		Compute: compute(plan[strategy.Precision]), Checkpointing: string(plan[strategy.ActivationCheckpointing]), Attention: string(plan[strategy.Attention]),
-		Optimizer: r.optimizer(string(plan[strategy.Optimizer])), Sharding: string(plan[strategy.Sharding]), DataParallel: cmp.Or(s.DataParallel, s.Ranks, 1),
-		OffloadOptimizer: string(plan[strategy.OffloadOptimizer]), OffloadParam: string(plan[strategy.OffloadParam]), OffloadActivations: string(plan[strategy.OffloadActivations]),
-	}
-	r.plan.MicroBatch, _ = plan.Number(strategy.MicroBatchSize)
-	r.plan.Accumulation, _ = plan.Number(strategy.GradientAccumulationSteps)
-	r.plan.Sequence, _ = plan.Number(strategy.SequenceLength)
+	r.plan = strategy.MemoryPlan(plan)
+	r.plan.Optimizer, r.plan.DataParallel = r.optimizer(r.plan.Optimizer), cmp.Or(s.DataParallel, s.Ranks, 1)
 	r.weights = s.Knobs[strategy.Precision].Weights
 	recipe, _ := p.Recipe()
 	r.plan.DeepSpeed = recipe == "deepspeed"
@@ -89,14 +83,6 @@ func (r *Request) optimizer(name string) string {
 		r.notes = append(r.notes, fmt.Sprintf("optimizer: the bytes of %s are not known; it is counted as adamw (--optimizer)", name))
 	}
 	return "adamw"
-}
-
-// compute is what a precision computes in.
-func compute(v strategy.Value) string {
-	if v == "fp8" { // activations stay in bfloat16
-		return "bf16"
-	}
-	return string(v)
 }
 
 // modelsNamed are what the job's arguments, and the configuration files that they name, say

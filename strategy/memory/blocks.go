@@ -365,7 +365,7 @@ func (f *Fit) unseenLists(mode Plan, input map[string]float64, seen bool) kindLi
 // formula as an estimate, where the model's shape is known.
 func (f *Fit) priorInputs(mode Plan) float64 {
 	a, known := OfModel(f.model)
-	p := mode.usual()
+	p := mode.Usual()
 	p.Checkpointing, p.Sequence = "none", int(math.Min(f.tokens(mode), 1<<40))
 	if !known || p.Sequence < 1 {
 		return f.perInput() * half(mode)

@@ -92,7 +92,7 @@ var (
 // usual: one rank, no accumulation, no sharding, no checkpointing, attention that does not
 // hold its scores.
 func Estimate(a Architecture, p Plan) Estimated {
-	a, p = a.filled(), p.usual()
+	a, p = a.filled(), p.Usual()
 	e := Estimated{Architecture: a, Plan: p, Instants: instants(a, p, expected), Bounds: instants(a, p, cautious), Outside: int64(outsidePrior(p))}
 	e.Mean, e.Instant = e.Instants.peak()
 	bound, _ := e.Bounds.peak()
@@ -103,8 +103,8 @@ func Estimate(a Architecture, p Plan) Estimated {
 	return e
 }
 
-// usual fills in what a plan does not say.
-func (p Plan) usual() Plan {
+// Usual fills in what a plan does not say.
+func (p Plan) Usual() Plan {
 	p.MicroBatch, p.Accumulation, p.DataParallel = max(p.MicroBatch, 1), max(p.Accumulation, 1), max(p.DataParallel, 1)
 	for _, word := range []*string{&p.Checkpointing, &p.Sharding, &p.OffloadOptimizer, &p.OffloadParam, &p.OffloadActivations} {
 		if *word == "" {

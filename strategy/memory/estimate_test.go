@@ -103,10 +103,10 @@ func TestPublishedFigures(t *testing.T) {
 		t.Errorf("8 to 128 GPUs free %.1f GiB", float64(freed)/gib)
 	}
 	long := Plan{Weights: "bf16", Compute: "bf16", Sequence: 32768, MicroBatch: 1}
-	if each := block(llama.filled(), long.usual()); !about(int64(each), 7*gib, 0.10) {
+	if each := block(llama.filled(), long.Usual()); !about(int64(each), 7*gib, 0.10) {
 		t.Errorf("%.1f GiB a layer at 32k", each/gib)
 	}
-	if whole := 32 * block(llama.filled(), long.usual()); !about(int64(whole), 240*gib, 0.20) {
+	if whole := 32 * block(llama.filled(), long.Usual()); !about(int64(whole), 240*gib, 0.20) {
 		t.Errorf("%.0f GiB without checkpointing", whole/gib)
 	}
 	if kept := 32 * hidden(llama, long); !about(int64(kept), 8*gib, 0.01) {
@@ -115,7 +115,7 @@ func TestPublishedFigures(t *testing.T) {
 	mpt := Architecture{Parameters: 6_650_000_000, Layers: 32, Hidden: 4096, Heads: 32, Vocabulary: 50432, Tied: true}
 	for micro, fits := range map[int]bool{6: true, 8: false} {
 		e := Estimate(mpt, Plan{Weights: "fp32", Compute: "bf16", Sharding: "fsdp", DataParallel: 8, Sequence: 2048, MicroBatch: micro, Optimizer: "adamw-fused"})
-		e16 := activations(mpt.filled(), Plan{Weights: "bf16", Compute: "bf16", Sequence: 2048, MicroBatch: micro}.usual(), 1)
+		e16 := activations(mpt.filled(), Plan{Weights: "bf16", Compute: "bf16", Sequence: 2048, MicroBatch: micro}.Usual(), 1)
 		need := e.Instants.Forward.States() - e.Instants.Forward.Gradients + share(mpt.Parameters, 4, 8) + e16.held + e.Outside
 		if got := need <= e.Cards[3].Bytes; got != fits {
 			t.Errorf("MPT-7B, micro batch %d: %.1f GiB", micro, float64(need)/gib)

@@ -173,7 +173,7 @@ func (f *Fit) deepSpeed(p Plan) states {
 	n := float64(max(p.DataParallel, 1))
 	all, trained, w := float64(f.model.Parameters), float64(f.model.Trainable), width(p.Compute)
 	p.DeepSpeed = true
-	master := RateOf(p.usual()).Master
+	master := RateOf(p.Usual()).Master
 	stage := p.Sharding
 	if stage != "zero1" && stage != "zero2" && stage != "zero3" {
 		n, stage = 1, ""
