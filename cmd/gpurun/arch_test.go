@@ -65,7 +65,7 @@ var mayImport = map[string][]string{
 	"launcher/testseed":    {},
 	"launcher/live":        {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/output", "launcher/private", "launcher/runs", "strategy", "launcher/runstate"},
 	"launcher/metrics":     {"launcher", "launcher/mask", "launcher/private", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
-	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "launcher/ranklog", "strategy", "strategy/memory", "strategy/cause", "launcher/procfs"},
+	"launcher/node":        {"launcher", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/private", "launcher/proc", "launcher/output", "launcher/gpu", "launcher/host", "launcher/probe", "launcher/ranklog", "strategy", "strategy/memory", "strategy/cause", "launcher/procfs", "launcher/runstate"},
 	"launcher/notify":      {"launcher", "launcher/console", "launcher/journal", "launcher/mask", "launcher/private", "launcher/proc", "launcher/terminal", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/artifacts":   {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranklog", "strategy", "strategy/cause", "launcher/runstate"},
 	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/nodes/wire", "strategy", "strategy/memory"},

@@ -34,21 +34,16 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 	a := &audience{secrets: p.secrets(), pipe: pipe}
 	a.monitor = live.Open(live.Options{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: a.secrets})
 	a.said = pipe.Words(a.monitor.Words, a.secrets)
-	a.people = console.NewPeople(a.said, dir, own.Quiet, p.propose(dir))
-	a.people.Mask(a.secrets)
-	a.people.Typed(p.WithoutNumber(p.begun.Args))
-	a.people.Beside(a.monitor.Screen != nil && p.Job().Launch.Shown())
+	a.people = &console.People{
+		W: a.said, Quiet: own.Quiet, Dir: dir, Mask: a.secrets, Beside: a.monitor.Screen != nil && p.Job().Launch.Shown(),
+		Typed: p.WithoutNumber(p.begun.Args), Propose: p.propose(dir),
+	}
 	show := a.people.Show
 	if own.JSON {
-		events := output.NewWords(s.json)
-		lines := console.NewJSON(events)
-		lines.Mask(a.secrets)
-		a.events, show = events, lines.Show
+		a.events = output.NewWords(s.json)
+		show = (&console.JSON{W: a.events, Mask: a.secrets}).Show
 	}
-	show = report.AtEnd(show, report.End{
-		Dir: dir, Version: manual.Version(), Mask: a.secrets, Page: a.page(),
-		Propose: p.propose(dir), Typed: p.WithoutNumber(p.begun.Args), Told: a.people.Report,
-	})
+	show = report.AtEnd(show, a.people, manual.Version())
 	notified := notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
 	a.others, show = notify.Tell(p.Notify(), notified, a.monitor.Events(show))
 	a.meters = metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), a.secrets)

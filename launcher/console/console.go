@@ -25,44 +25,32 @@ import (
 
 // People prints events as sentences.
 type People struct {
-	w     io.Writer
-	quiet bool
-	dir   string
-	mask  *mask.Masker
+	W     io.Writer
+	Quiet bool         // all but failures and the end is left out
+	Dir   string       // the run directory
+	Mask  *mask.Masker // the job's secrets; nil: those whose names or shapes tell
+	// Beside: the job's own output stands on the same terminal, so that nothing of it has to
+	// be said again.
+	Beside bool
+	// Typed is how gpurun was started, without its name, for what to type next; nil where
+	// nobody knows.
+	Typed []string
+	// Propose gives the words that start the plan of attempt n from the beginning; nil: nobody
+	// knows the job.
+	Propose func(plan strategy.Plan, n int) (model.Proposal, error)
+	// Report is the path of the run's report, for the summary; empty for none.
+	Report string
 
 	state    runstate.Run
 	diff     string        // that was shown last
 	before   string        // what an earlier gpurun left of this run, for people
 	plan     strategy.Plan // of the attempt that was started last; nil before the first
 	hints    []string      // that the summary gave
-	report   string        // the path of the run's report, for the summary
-	beside   bool          // the job's own output stands on the same terminal
-	typed    []string      // how gpurun was started, without its name; nil where nobody knows
 	recalled int           // attempts, whose output was on another
-	// propose gives the words that start the plan of attempt n from the beginning.
-	propose func(plan strategy.Plan, n int) (model.Proposal, error)
 }
 
-// NewPeople shows events on w; quiet leaves out all but failures and the end.
-// dir is the run directory, and propose gives the words that start the plan of
-// attempt n from the beginning; both are for the summary.
-func NewPeople(w io.Writer, dir string, quiet bool, propose func(plan strategy.Plan, n int) (model.Proposal, error)) *People {
-	return &People{w: w, dir: dir, quiet: quiet, propose: propose}
-}
-
-// Mask sets what the job's secrets are, before the first event. Without it, those
-// are masked whose names or shapes tell.
-func (p *People) Mask(m *mask.Masker) { p.mask = m }
-
-// Beside says that the job's own output stands on the same terminal, so that nothing of it has
-// to be said again.
-func (p *People) Beside(output bool) { p.beside = output }
-
-// Typed says how gpurun was started, for what to type next.
-func (p *People) Typed(args []string) { p.typed = args }
-
-// Report names the run's report, before the summary.
-func (p *People) Report(path string) { p.report = path }
+// Warn warns of something that went wrong beside the run.
+func (p *People) Warn(format string, args ...any) { p.say("warning: "+format, args...) }
 
 // Recall takes in what an earlier gpurun did in the same run directory, without
 // printing it again.
@@ -94,7 +82,7 @@ func (p *People) ended(o strategy.Outcome) string {
 	if last := p.last(); last != nil && !last.Evidence.Ended.IsZero() {
 		when = ", on " + last.Evidence.Ended.Local().Format("2 Jan 15:04")
 	}
-	return fmt.Sprintf("job %s has trained in run %s%s: this run has already ended with the verdict below; --if-trained run starts the job again", p.state.Began.Name, filepath.Base(p.dir), when)
+	return fmt.Sprintf("job %s has trained in run %s%s: this run has already ended with the verdict below; --if-trained run starts the job again", p.state.Began.Name, filepath.Base(p.Dir), when)
 }
 
 // resuming says how far an earlier gpurun came with a run.
@@ -123,7 +111,7 @@ func (p *People) Show(e launcher.Event) {
 			held = fmt.Sprintf(", at most %s in each rank", strategy.GiB(e.Job.Ceiling))
 		}
 		p.chat("job %s: %s, recipe %s, %s%s", e.Name, strategy.Count(e.Job.Ranks, "rank"), e.Recipe, e.Place, held)
-		p.chat("run directory: %s", p.dir)
+		p.chat("run directory: %s", p.Dir)
 		p.recall(e)
 		p.sayBefore(p.chat)
 	case launcher.Started:
@@ -167,7 +155,7 @@ func (p *People) start(e launcher.Started) {
 	}
 	p.chat("attempt %d: %s%s%s", e.N, p.describe(e.Plan), from, predicted(e.Expected))
 	p.plan = e.Plan.With(nil)
-	if e.Diff != p.diff && !p.quiet {
+	if e.Diff != p.diff && !p.Quiet {
 		p.showDiff(e.Diff)
 	}
 	p.diff = e.Diff
@@ -191,39 +179,33 @@ func (p *People) describe(plan strategy.Plan) string {
 // showDiff prints a diff, marked as gpurun's: it stands between lines of the job's. No line
 // of it can be taken for another one of gpurun's own.
 func (p *People) showDiff(diff string) {
-	for line := range strings.Lines(terminal.Lines(p.mask.Config(diff))) {
+	for line := range strings.Lines(terminal.Lines(p.Mask.Config(diff))) {
 		if !strings.ContainsRune("+-@ ", rune(line[0])) {
 			line = " " + line
 		}
-		fmt.Fprint(p.w, "gpurun:   "+line)
+		fmt.Fprint(p.W, "gpurun:   "+line)
 	}
 }
 
 // say prints a line; chat does so unless quiet. Whatever the arguments hold, it
 // stays one line.
 func (p *People) say(format string, args ...any) {
-	fmt.Fprintf(p.w, "gpurun: %s\n", p.line(format, args...))
+	fmt.Fprintf(p.W, "gpurun: %s\n", p.line(format, args...))
 }
 
-func (p *People) line(format string, args ...any) string { return p.mask.Sprintf(format, args...) }
+func (p *People) line(format string, args ...any) string { return p.Mask.Sprintf(format, args...) }
 
 func (p *People) chat(format string, args ...any) {
-	if !p.quiet {
+	if !p.Quiet {
 		p.say(format, args...)
 	}
 }
 
 // JSON writes events as JSON lines, the verdict last.
 type JSON struct {
-	w    io.Writer
-	mask *mask.Masker
+	W    io.Writer    // which carries nothing else
+	Mask *mask.Masker // as for People
 }
-
-// NewJSON writes to w, which carries nothing else.
-func NewJSON(w io.Writer) *JSON { return &JSON{w: w} }
-
-// Mask sets what the job's secrets are, before the first event, as for People.
-func (j *JSON) Mask(m *mask.Masker) { j.mask = m }
 
 // Show writes one event as a line: as the journal has it, with the durations also
 // as --json has always had them.
@@ -236,7 +218,7 @@ func (j *JSON) Show(e launcher.Event) {
 	if err != nil {
 		return // the journal has refused it before
 	}
-	fmt.Fprintf(j.w, "%s\n", j.mask.JSON(WithNanoseconds(line)))
+	fmt.Fprintf(j.W, "%s\n", j.Mask.JSON(WithNanoseconds(line)))
 }
 
 // verdict is the last line: the verdict's fields beside the line's kind.
@@ -249,5 +231,5 @@ func (j *JSON) verdict(v launcher.Verdict) {
 	if err != nil {
 		return // the journal has refused it before
 	}
-	fmt.Fprintf(j.w, "%s\n", j.mask.JSON(line))
+	fmt.Fprintf(j.W, "%s\n", j.Mask.JSON(line))
 }

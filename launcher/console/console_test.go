@@ -45,9 +45,9 @@ func show(s interface{ Show(launcher.Event) }, events ...launcher.Event) {
 }
 
 func people(w *bytes.Buffer, quiet bool) *People {
-	return NewPeople(w, "/runs/r1", quiet, func(p strategy.Plan, _ int) (model.Proposal, error) {
+	return &People{W: w, Dir: "/runs/r1", Quiet: quiet, Propose: func(p strategy.Plan, _ int) (model.Proposal, error) {
 		return model.Proposal{Words: []string{"gpurun", "train.py", "--bs", string(p[strategy.MicroBatchSize]), "it's"}, Env: map[string]string{"B": "2", "A": "1"}}, nil
-	})
+	}}
 }
 
 func lessBatch() strategy.Decision {
@@ -135,7 +135,7 @@ func TestATracebackIsShownOnce(t *testing.T) {
 	}{"on the same terminal": {1, true, false, false}, "elsewhere": {1, false, false, true}, "of several ranks": {2, true, false, true}, "of an earlier gpurun": {1, true, true, true}} {
 		var out bytes.Buffer
 		p := people(&out, true)
-		p.Beside(test.beside)
+		p.Beside = test.beside
 		events := append([]launcher.Event{launcher.Began{Name: "gpt", Job: strategy.Job{Ranks: test.ranks}}}, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted})...)
 		if test.recalled {
 			p.Recall(events)
@@ -168,8 +168,8 @@ func TestRecallPrintsNothingAndForgetsNothing(t *testing.T) {
 func TestTheSummarySaysFromWhere(t *testing.T) {
 	var out bytes.Buffer
 	p := people(&out, false)
-	p.dir = t.TempDir()
-	heard := filepath.Join(p.dir, "attempt-1", model.SamplesFile)
+	p.Dir = t.TempDir()
+	heard := filepath.Join(p.Dir, "attempt-1", model.SamplesFile)
 	if err := errors.Join(os.Mkdir(filepath.Dir(heard), 0o700), os.WriteFile(heard, nil, 0o600), os.Chtimes(heard, start, start.Add(20*time.Minute))); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ gpurun:   attempt 2, 1h0m0s, from checkpoint out/ckpt-30: trained
 
 func TestJSONLines(t *testing.T) {
 	var out bytes.Buffer
-	j := NewJSON(&out)
+	j := (&JSON{W: &out})
 	show(j, launcher.Noticed{Text: "x"}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Run: "r1", Attempts: []launcher.AttemptSummary{{N: 0}}}})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 2 {
@@ -263,7 +263,7 @@ func TestWhatFailedIsStartedAnew(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		p := people(&out, true)
-		p.Typed(typed)
+		p.Typed = typed
 		show(p, launcher.Began{Name: "gpt"}, launcher.Ended{}, launcher.Decided{}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: make([]launcher.AttemptSummary, 1)}})
 		if want = strings.TrimSpace(want); strings.Contains(out.String(), "once that is mended") != (want != "") || !strings.Contains(out.String(), want) {
 			t.Errorf("%q: %s", typed, out.String())
@@ -278,7 +278,7 @@ func TestARunThatGoesOnNamesTheNextCommand(t *testing.T) {
 		p := people(&out, true)
 		show(p, launcher.Began{Name: "gpt"}, launcher.Ended{}, launcher.Ended{}, launcher.Decided{},
 			launcher.Finished{Verdict: launcher.Verdict{Outcome: outcome, Attempts: make([]launcher.AttemptSummary, 2)}})
-		if got := strings.Contains(out.String(), "gpurun: hint: gpurun resume "+p.dir+" goes on with it\n"); got != want {
+		if got := strings.Contains(out.String(), "gpurun: hint: gpurun resume "+p.Dir+" goes on with it\n"); got != want {
 			t.Errorf("%s: %t\n%s", outcome, got, out.String())
 		}
 	}
@@ -336,7 +336,7 @@ func TestWhatARunDirectoryHeldIsSaid(t *testing.T) {
 // and seconds under keys that say so.
 func TestJSONKeepsItsDurations(t *testing.T) {
 	var b strings.Builder
-	j := NewJSON(&b)
+	j := (&JSON{W: &b})
 	show(j, launcher.Began{Policy: strategy.Policy{RestartFromZero: strategy.Seconds(30 * time.Minute)}},
 		launcher.Ended{Evidence: strategy.Evidence{Facts: []strategy.Fact{{Progress: &strategy.Progress{Longest: 3889864298}}, {Progress: &strategy.Progress{Longest: 500}}}}},
 		launcher.Decided{Decision: strategy.Decision{After: strategy.Seconds(time.Minute), Next: strategy.Plan{strategy.MicroBatchSize: "8"}}})
@@ -409,16 +409,16 @@ func TestHintsAndReport(t *testing.T) {
 		return model.Proposal{Words: []string{"train.py", "--api-key", "abcdefgh1234"}}, nil
 	}
 	want := []string{"to start with this plan next time, type: train.py --api-key '***'", "*** stands for a secret there; /runs/r1/attempt-1/command.json has the words whole", "a faster plan"}
-	if got := Hints(runstate.Of(events), "/runs/r1", nil, propose, nil); !slices.Equal(got, want) {
+	if got := (People{Dir: "/runs/r1", Propose: propose}).Hints(runstate.Of(events)); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if got := Hints(runstate.Of(events), "/runs/r1", nil, nil, nil); !slices.Equal(got, want[2:]) {
+	if got := (People{Dir: "/runs/r1", Propose: nil}).Hints(runstate.Of(events)); !slices.Equal(got, want[2:]) {
 		t.Errorf("without the job: %q", got)
 	}
 	for _, quiet := range []bool{false, true} {
 		var out strings.Builder
-		p := NewPeople(&out, "/runs/r1", quiet, propose)
-		p.Report("/runs/r1/report.html")
+		p := &People{W: &out, Dir: "/runs/r1", Quiet: quiet, Propose: propose}
+		p.Report = "/runs/r1/report.html"
 		for _, e := range events {
 			p.Show(e)
 		}

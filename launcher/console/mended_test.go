@@ -40,7 +40,7 @@ func TestTheHintsNameWhatStopped(t *testing.T) {
 	for _, typed := range [][]string{{"train.toml"}, {"--device-memory", "1GiB", "train.toml"}, {"--device-memory=1GiB", "train.toml"}} {
 		var out bytes.Buffer
 		p := people(&out, true)
-		p.Typed(typed)
+		p.Typed = typed
 		show(p, launcher.Began{Name: "gpt", Plan: first, Job: j}, launcher.Started{Plan: first}, launcher.Ended{Evidence: strategy.Evidence{Plan: first}},
 			launcher.Decided{Diagnosis: oom, Decision: strategy.Decision{Outcome: strategy.Exhausted}},
 			launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Attempts: []launcher.AttemptSummary{{Plan: first}}}})

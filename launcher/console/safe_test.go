@@ -44,7 +44,7 @@ func run(text, checkpoint string, command model.Command) []launcher.Event {
 // gpurun's own.
 func TestATerminalObeysNothing(t *testing.T) {
 	var out bytes.Buffer
-	p := NewPeople(&out, "/runs/"+hostile, false, nil)
+	p := &People{W: &out, Dir: "/runs/" + hostile}
 	show(p, run(hostile, hostile, model.Command{})...)
 	for line := range strings.Lines(out.String()) {
 		if strings.ContainsFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r != '\t' && !unicode.IsGraphic(r) }) {
@@ -67,7 +67,7 @@ func TestATerminalObeysNothing(t *testing.T) {
 // JSON is for programs: what the job said is in it to the byte.
 func TestJSONIsNotEscapedForTerminals(t *testing.T) {
 	var out bytes.Buffer
-	show(NewJSON(&out), launcher.Noticed{Text: "a\u202eb\x1b"})
+	show((&JSON{W: &out}), launcher.Noticed{Text: "a\u202eb\x1b"})
 	if want := `"text":"a` + "\u202e" + `b\u001b"`; !strings.Contains(out.String(), want) {
 		t.Errorf("no %s in %s", want, out.String())
 	}
@@ -88,12 +88,12 @@ func TestNoSecretIsSaid(t *testing.T) {
 		key := rapid.SampledFrom([]string{"", "argv", "command", "args", "program"}).Draw(t, "key")
 		m := mask.New(command.Argv, command.Env)
 		var said, lines bytes.Buffer
-		p := NewPeople(&said, "/runs/r1", false, func(strategy.Plan, int) (model.Proposal, error) {
+		p := &People{W: &said, Dir: "/runs/r1", Propose: func(strategy.Plan, int) (model.Proposal, error) {
 			return model.Proposal{File: "train.toml", Key: key, Words: command.Argv, Env: command.Env}, nil
-		})
-		p.Mask(m)
-		j := NewJSON(&lines)
-		j.Mask(m)
+		}}
+		p.Mask = m
+		j := (&JSON{W: &lines})
+		j.Mask = m
 		events := run("login with "+secret+" failed", "/runs/ckpt", command)
 		trained := launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Trained, Attempts: []launcher.AttemptSummary{{Plan: first}, {N: 1, Plan: next}}}}
 		for _, e := range append(events, trained) {

@@ -26,7 +26,7 @@ func (p *People) finish(v launcher.Verdict) {
 	p.hints = nil
 	p.apart(v)
 	if v.Outcome == strategy.Trained && len(v.Attempts) == 1 {
-		p.say("trained in %s; logs: %s", brief(p.total()), p.dir)
+		p.say("trained in %s; logs: %s", brief(p.total()), p.Dir)
 		p.headroom()
 		if lost := v.Attempts[len(v.Attempts)-1].Untaken.Lost(); lost != "" {
 			p.say("warning: trained, but %s", lost)
@@ -64,7 +64,7 @@ func (p *People) finish(v launcher.Verdict) {
 		p.say("error: %s", v.Reason)
 		p.hint(v)
 	}
-	p.say("logs: %s%s", filepath.Join(p.dir, "attempt-*", "rank*"), p.otherNodes())
+	p.say("logs: %s%s", filepath.Join(p.Dir, "attempt-*", "rank*"), p.otherNodes())
 	p.reported(p.say)
 }
 
@@ -78,7 +78,7 @@ func (p *People) apart(v launcher.Verdict) {
 // otherNodes says where the logs of other nodes' ranks are, where they are seen here.
 func (p *People) otherNodes() string {
 	pattern := filepath.Join("attempt-*", "node-*")
-	if found, _ := fs.Glob(os.DirFS(p.dir), pattern); len(found) == 0 {
+	if found, _ := fs.Glob(os.DirFS(p.Dir), pattern); len(found) == 0 {
 		return ""
 	}
 	return "; those of other nodes: " + filepath.Join(pattern, "rank*")
@@ -86,16 +86,15 @@ func (p *People) otherNodes() string {
 
 // Verdict shows how a run ended, as the summary at its end does.
 func Verdict(w io.Writer, dir string, run *runstate.Run, v launcher.Verdict, report string) {
-	p := NewPeople(w, dir, false, nil)
-	p.state, p.report = *run, report
+	p := People{W: w, Dir: dir, Report: report, state: *run}
 	p.state.CutOff() // gpurun was killed before it could say how the last attempt ended
 	p.finish(v)
 }
 
 // reported names the report of the run, where there is one.
 func (p *People) reported(say func(format string, args ...any)) {
-	if p.report != "" {
-		say("report: %s", p.report)
+	if p.Report != "" {
+		say("report: %s", p.Report)
 	}
 }
 
@@ -103,13 +102,12 @@ func (p *People) reported(say func(format string, args ...any)) {
 func (p *People) advise(format string, args ...any) {
 	hint := p.line(format, args...)
 	p.hints = append(p.hints, hint)
-	fmt.Fprintf(p.w, "gpurun: hint: %s\n", hint)
+	fmt.Fprintf(p.W, "gpurun: hint: %s\n", hint)
 }
 
-// Hints are what the summary of a run tells people to do next, without the
-// secrets that m knows. propose and typed may be nil, as long as nobody knows the job itself.
-func Hints(run *runstate.Run, dir string, m *mask.Masker, propose func(plan strategy.Plan, n int) (model.Proposal, error), typed []string) []string {
-	p := People{w: io.Discard, dir: dir, mask: m, propose: propose, typed: typed, state: *run}
+// Hints are what the summary of a run tells people to do next.
+func (p People) Hints(run *runstate.Run) []string {
+	p.W, p.state, p.hints = io.Discard, *run, nil
 	if run.Verdict != nil {
 		p.finish(*run.Verdict)
 	}
@@ -133,7 +131,7 @@ func (p *People) lasted(a *runstate.Attempt) time.Duration {
 	if a.Phase != runstate.CutOff || a.At.IsZero() {
 		return a.Lasted()
 	}
-	last, err := os.Stat(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.N), model.SamplesFile))
+	last, err := os.Stat(filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", a.N), model.SamplesFile))
 	if err != nil {
 		return 0
 	}
@@ -191,20 +189,20 @@ func (p *People) proposal(v launcher.Verdict) {
 		return
 	}
 	p.say("  changed from the job as written: %s", changed)
-	if p.propose == nil {
+	if p.Propose == nil {
 		return
 	}
-	proposal, err := p.propose(last.Used(), last.N)
+	proposal, err := p.Propose(last.Used(), last.N)
 	if err != nil {
 		return // the words are for convenience
 	}
 	masked := proposal
-	masked.Words, masked.Env = p.mask.Words(proposal.Words), p.mask.Env(proposal.Env)
+	masked.Words, masked.Env = p.Mask.Words(proposal.Words), p.Mask.Env(proposal.Env)
 	for _, hint := range (paste{masked}).hints() {
 		p.advise("%s", hint)
 	}
 	if !slices.Equal(paste{masked}.hints(), paste{proposal}.hints()) {
-		p.advise("%s stands for a secret there; %s has the words whole", mask.Mask, filepath.Join(p.dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
+		p.advise("%s stands for a secret there; %s has the words whole", mask.Mask, filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
 	}
 }
 
@@ -239,7 +237,7 @@ func (p *People) hint(v launcher.Verdict) {
 		return
 	}
 	if !v.Outcome.Final() { // there is more to do of it
-		defer p.advise("gpurun resume %s goes on with it", p.dir)
+		defer p.advise("gpurun resume %s goes on with it", p.Dir)
 	}
 	if v.Outcome == strategy.Stopped {
 		return
@@ -269,7 +267,7 @@ func (p *People) hint(v launcher.Verdict) {
 // bySource names the flag in place of the key where that is how the ceiling was set.
 func (p *People) bySource(advice string) string {
 	const flag = "--device-memory"
-	if slices.ContainsFunc(p.typed, func(word string) bool { return word == flag || strings.HasPrefix(word, flag+"=") }) {
+	if slices.ContainsFunc(p.Typed, func(word string) bool { return word == flag || strings.HasPrefix(word, flag+"=") }) {
 		return strings.ReplaceAll(advice, "limits.device_memory", flag)
 	}
 	return advice
@@ -278,14 +276,14 @@ func (p *People) bySource(advice string) string {
 // again names the command that starts the job anew, where it can be typed: with a secret it
 // cannot. A run that was named has its verdict, and goes aside for a fresh one only.
 func (p *People) again() {
-	if len(p.typed) == 0 || !slices.Equal(p.mask.Words(p.typed), p.typed) {
+	if len(p.Typed) == 0 || !slices.Equal(p.Mask.Words(p.Typed), p.Typed) {
 		return
 	}
 	words := []string{"gpurun"}
-	if slices.ContainsFunc(p.typed, names) && !slices.Contains(p.typed, "--fresh") {
+	if slices.ContainsFunc(p.Typed, names) && !slices.Contains(p.Typed, "--fresh") {
 		words = append(words, "--fresh")
 	}
-	p.advise("once that is mended, type: %s", shellLine(nil, append(words, p.typed...)))
+	p.advise("once that is mended, type: %s", shellLine(nil, append(words, p.Typed...)))
 }
 
 // names reports whether a word is the flag that names the run.
@@ -321,7 +319,7 @@ func (p *People) rootCause(a *runstate.Attempt) {
 	fmt.Fprintf(&b, "Root Cause (first observed failure):\n")
 	fmt.Fprintf(&b, "  rank      : %d\n", a.Diagnosis.Rank)
 	fmt.Fprintf(&b, "  exitcode  : %s\n", exitCode(a))
-	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", ranklog.FolderOf(filepath.Join(p.dir, fmt.Sprintf("attempt-%d", a.N)), a.Diagnosis.Rank)))
+	fmt.Fprintf(&b, "  logs      : %s\n", p.line("%s", ranklog.FolderOf(filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", a.N)), a.Diagnosis.Rank)))
 	lines := traceback(a)
 	if p.justShown(a) {
 		fmt.Fprintf(&b, "  traceback : above\n")
@@ -333,13 +331,13 @@ func (p *People) rootCause(a *runstate.Attempt) {
 		fmt.Fprintf(&b, "    %s\n", p.line("%s", line))
 	}
 	fmt.Fprintf(&b, "%s\n", bar)
-	fmt.Fprint(p.w, b.String())
+	fmt.Fprint(p.W, b.String())
 }
 
 // justShown reports whether the traceback of an attempt stands right above, as the job wrote it:
 // of one rank alone, since the output of several is mixed.
 func (p *People) justShown(a *runstate.Attempt) bool {
-	if !p.beside || p.state.Began.Job.Ranks != 1 || len(p.state.Over()) <= p.recalled {
+	if !p.Beside || p.state.Began.Job.Ranks != 1 || len(p.state.Over()) <= p.recalled {
 		return false
 	}
 	lines := launcher.Traceback(a.Evidence, a.Diagnosis)

@@ -10,6 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/launcher/probe"
 	"github.com/gpurun/gpurun/launcher/proc"
+	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -42,36 +43,15 @@ func (a *attempt) closeEnds() {
 	a.ends.Close()
 }
 
-// An unfinished attempt is the last of a journal, whose end no gpurun saw.
-type unfinished struct {
-	launcher.Started
-	Ranks int
-}
-
-// lastUnfinished is the attempt that ended together with the gpurun that began last; false
-// for none, and for one that was being stopped for a faster plan.
-func lastUnfinished(events []launcher.Event) (u unfinished, found bool) {
-	for _, e := range events {
-		switch e := e.(type) {
-		case launcher.Began:
-			u, found = unfinished{Ranks: e.Job.Ranks}, false
-		case launcher.Started:
-			u.Started, found = e, true
-		case launcher.Climbed, launcher.Exited, launcher.Ended, launcher.Finished:
-			found = false
-		}
-	}
-	return u, found
-}
-
 // RecoverEnds journals how the last attempt of a run ended, where its gpurun was killed
 // after the ranks had ended with 0 by themselves, and returns the events with that.
 func (l *EventLog) RecoverEnds(events []launcher.Event, accelerator string) ([]launcher.Event, error) {
-	u, found := lastUnfinished(events)
-	if !found {
+	run := runstate.Of(events)
+	last := run.Last()
+	if !run.Running() || last.Phase != runstate.Running || last.Climbed != nil {
 		return events, nil
 	}
-	e := ended(filepath.Join(l.store.Dir(), filepath.Base(u.Dir)), u)
+	e := ended(filepath.Join(l.store.Dir(), filepath.Base(last.Dir)), last.Started, run.Began.Job.Ranks)
 	if e.Accelerator = accelerator; !e.EndedWell() && !strategy.Diagnose(e).OutOfMemory() {
 		return events, nil // cut off
 	}
@@ -81,8 +61,8 @@ func (l *EventLog) RecoverEnds(events []launcher.Event, accelerator string) ([]l
 
 // ended is what the folder of an unfinished attempt holds of its end: no exits unless all
 // ranks ended with 0.
-func ended(dir string, u unfinished) strategy.Evidence {
-	e := strategy.Evidence{Attempt: u.N, Plan: u.Plan, Ranks: u.Ranks, Started: u.At}
+func ended(dir string, s launcher.Started, count int) strategy.Evidence {
+	e := strategy.Evidence{Attempt: s.N, Plan: s.Plan, Ranks: count, Started: s.At}
 	f, err := private.OpenFile(filepath.Join(dir, endsFile), os.O_RDONLY)
 	if err != nil {
 		return e
@@ -104,6 +84,6 @@ func ended(dir string, u unfinished) strategy.Evidence {
 			e.Ended = end.Time
 		}
 	}
-	e.Add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("gpurun was killed as the ranks of attempt %d ended: the last of their output may be missing", u.N)})
+	e.Add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("gpurun was killed as the ranks of attempt %d ended: the last of their output may be missing", s.N)})
 	return e
 }

@@ -19,22 +19,22 @@ import (
 // gives, without secrets, and keeps them when it is written again.
 func TestAtEnd(t *testing.T) {
 	dir := copied(t, "lightning")
-	var shown, told []string
+	var shown []string
 	var warned bytes.Buffer
 	words := []string{"train.py", "--api-key", "verysecretvalue1", "--checkpointing"}
+	people := &console.People{
+		W: &warned, Dir: dir, Mask: mask.New(words, nil), Propose: func(strategy.Plan, int) (model.Proposal, error) { return model.Proposal{Words: words}, nil },
+	}
 	show := AtEnd(func(e launcher.Event) {
 		_, err := os.Stat(filepath.Join(dir, File))
 		shown = append(shown, strings.ToLower(errorOr(err, "there")))
-	}, End{
-		Dir: dir, Version: "v9", Mask: mask.New(words, nil), Told: func(path string) { told = append(told, path) }, Page: console.NewPage(&warned, nil),
-		Propose: func(strategy.Plan, int) (model.Proposal, error) { return model.Proposal{Words: words}, nil },
-	})
+	}, people, "v9")
 	show(launcher.Noticed{Text: "x"})
 	show(launcher.Finished{})
-	if len(shown) != 2 || shown[0] == "there" || shown[1] != "there" || len(told) != 1 || told[0] != filepath.Join(dir, File) || warned.Len() > 0 {
-		t.Fatalf("shown %q, told %q, warned %q", shown, told, warned.String())
+	if len(shown) != 2 || shown[0] == "there" || shown[1] != "there" || people.Report != filepath.Join(dir, File) || warned.Len() > 0 {
+		t.Fatalf("shown %q, report %q, warned %q", shown, people.Report, warned.String())
 	}
-	first, err := os.ReadFile(told[0])
+	first, err := os.ReadFile(people.Report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestAtEnd(t *testing.T) {
 			t.Error("the words to start the plan with are not there, or not masked")
 		}
 	}
-	info, err := os.Stat(told[0])
+	info, err := os.Stat(people.Report)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
@@ -59,15 +59,15 @@ func errorOr(err error, word string) string {
 // A report that cannot be written is one warning; the run's end is shown all the same.
 func TestAtEndWithoutAReport(t *testing.T) {
 	broken := func(strategy.Plan, int) (model.Proposal, error) { panic("no words") }
-	for name, e := range map[string]End{
+	for name, e := range map[string]console.People{
 		"no run directory": {Dir: filepath.Join(t.TempDir(), "gone")},
 		"a bug":            {Dir: copied(t, "lightning"), Propose: broken},
 	} {
 		var warned bytes.Buffer
 		ends := 0
-		e.Page, e.Told = console.NewPage(&warned, nil), func(string) { t.Errorf("%s: a report was told of", name) }
-		AtEnd(func(launcher.Event) { ends++ }, e)(launcher.Finished{})
-		if text := warned.String(); ends != 1 || strings.Count(text, "gpurun: warning: the report was not written: ") != 1 || strings.Count(text, "\n") != 1 {
+		e.W = &warned
+		AtEnd(func(launcher.Event) { ends++ }, &e, "v9")(launcher.Finished{})
+		if text := warned.String(); e.Report != "" || ends != 1 || strings.Count(text, "gpurun: warning: the report was not written: ") != 1 || strings.Count(text, "\n") != 1 {
 			t.Errorf("%s: shown %d times, warned %q", name, ends, text)
 		}
 	}

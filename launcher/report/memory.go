@@ -17,10 +17,9 @@ type memoryChart struct {
 	Who     string
 	// Peak is the most that was allocated in any sample, Reserved and Used likewise, Allowed
 	// the last of its kind; 0: not known.
-	Peak, Reserved, Used, Allowed               int64
-	PeakText, ReservedText, UsedText, Allowance string
-	Retries                                     int64
-	Slice                                       string // the time that one point stands for
+	Peak, Reserved, Used, Allowed int64
+	Retries                       int64
+	Slice                         string // the time that one point stands for
 }
 
 // A point is what a slice of time came to: the most of each figure, and the last phase.
@@ -72,7 +71,6 @@ func (d *Data) memoryChart(a *Attempt, s Series, points int) (memoryChart, bool)
 	if max(c.Peak, c.Reserved, c.Used) == 0 {
 		return c, false
 	}
-	c.PeakText, c.ReservedText, c.UsedText, c.Allowance = gib(c.Peak), gib(c.Reserved), gib(c.Used), gib(c.Allowed)
 	c.Chart = newChart("Memory over time of " + c.Who)
 	begin, end := a.Begin(), a.end()
 	last := s.Samples[len(s.Samples)-1].Time
@@ -89,12 +87,12 @@ func (d *Data) memoryChart(a *Attempt, s Series, points int) (memoryChart, bool)
 		most = max(most, c.Allowed)
 	}
 	top := float64(most) * 1.12
-	slices := decimate(s.Samples, begin, span, points)
+	decimated := decimate(s.Samples, begin, span, points)
 	c.Slice = brief(span / time.Duration(max(points, 1)))
-	c.draw(slices, across, top)
+	c.draw(decimated, across, top)
 	c.Chart.bytes(top)
 	c.Chart.axis(0, span.Seconds(), clockSteps, func(v float64) string { return brief(time.Duration(v * float64(time.Second))) })
-	if at := a.failedAt(); !at.IsZero() && (a.Diagnosis.Rank == s.Rank || slicesHas(a.Diagnosis.Ranks, s.Rank)) {
+	if at := a.failedAt(); !at.IsZero() && (a.Diagnosis.Rank == s.Rank || slices.Contains(a.Diagnosis.Ranks, s.Rank)) {
 		words := "failed"
 		if a.Diagnosis.OutOfMemory() {
 			words = "out of memory"
@@ -106,8 +104,6 @@ func (d *Data) memoryChart(a *Attempt, s Series, points int) (memoryChart, bool)
 	}
 	return c, true
 }
-
-func slicesHas(ranks []int, rank int) bool { return slices.Contains(ranks, rank) }
 
 // bytes puts ticks on the axis down, from nothing to top.
 func (c *chart) bytes(top float64) {

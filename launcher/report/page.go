@@ -16,7 +16,7 @@ var pageText string
 //go:embed page.css
 var styleText string
 
-var pageTemplate = template.Must(template.New("report").Parse(pageText))
+var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"gib": gib}).Parse(pageText))
 
 // policy forbids the browser to fetch or run anything; the one style is named by its hash.
 var policy = func() string {

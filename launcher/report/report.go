@@ -18,11 +18,8 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/journal"
-	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/launcher/runstate"
-	"github.com/gpurun/gpurun/model"
-	"github.com/gpurun/gpurun/strategy"
 )
 
 // File is the name of the report in a run directory.
@@ -86,52 +83,40 @@ func linksFrom(folder, dir string) (string, error) {
 	return filepath.Rel(from, to)
 }
 
-// An End is what is needed to write the report of a run that ends.
-type End struct {
-	Dir, Version string
-	Mask         *mask.Masker // knows the job's secrets
-	// Propose gives the words that start a plan, for what to do next.
-	Propose func(plan strategy.Plan, n int) (model.Proposal, error)
-	// Typed is how gpurun was started, for the same.
-	Typed []string
-	// Told gets the report's path, Page the warning where there is none.
-	Told func(path string)
-	Page *console.Page
-}
-
 // AtEnd shows events, and writes the run's report before its end is shown: the journal has
 // the verdict by then. Whatever goes wrong with the report is a warning, and no more.
-func AtEnd(show func(launcher.Event), e End) func(launcher.Event) {
+func AtEnd(show func(launcher.Event), p *console.People, version string) func(launcher.Event) {
 	return func(event launcher.Event) {
 		if _, last := event.(launcher.Finished); last {
-			err := private.InTime(e.write)
+			people := *p // who may go on before a disk that hangs does
+			err := private.InTime(func() error { return atEnd(people, version) })
 			if errors.Is(err, private.ErrSlow) {
 				err = fmt.Errorf("%w; gpurun report writes it", err)
 			}
 			if err != nil {
-				e.Page.Printf("gpurun: warning: the report was not written: %v\n", err)
+				p.Warn("the report was not written: %v", err)
 			} else {
-				e.Told(filepath.Join(e.Dir, File))
+				p.Report = filepath.Join(p.Dir, File)
 			}
 		}
 		show(event)
 	}
 }
 
-func (e End) write() (err error) {
+func atEnd(p console.People, version string) (err error) {
 	defer func() {
 		if bug := recover(); bug != nil {
 			err = fmt.Errorf("this is a bug in gpurun: %v", bug)
 		}
 	}()
-	events, err := journal.Read(e.Dir)
+	events, err := journal.Read(p.Dir)
 	if err != nil {
 		return err
 	}
-	if err := journal.KeepHints(e.Dir, console.Hints(runstate.Of(events), e.Dir, e.Mask, e.Propose, e.Typed)); err != nil {
+	if err := journal.KeepHints(p.Dir, p.Hints(runstate.Of(events))); err != nil {
 		return err
 	}
-	return loaded(e.Dir, events, e.Version, e.Mask).toFile(filepath.Join(e.Dir, File))
+	return loaded(p.Dir, events, version, p.Mask).toFile(filepath.Join(p.Dir, File))
 }
 
 // hints are what to do next: as the end of the run told it, else as far as the journal knows.
@@ -139,5 +124,5 @@ func (d *Data) hints() []string {
 	if hints, known := journal.ReadHints(d.Dir); known && d.Verdict != nil {
 		return hints
 	}
-	return console.Hints(d.Run, d.Dir, d.say.mask, nil, nil)
+	return console.People{Dir: d.Dir, Mask: d.say.mask}.Hints(d.Run)
 }

@@ -23,7 +23,6 @@ type snapshotView struct {
 // A holder is what one place in the code holds.
 type holder struct {
 	Bytes  int64
-	Text   string
 	Part   string // of all that is allocated
 	Where  string
 	What   string
@@ -88,7 +87,7 @@ func (d *Data) snapshot(a *Attempt, s *strategy.Snapshot) snapshotView {
 
 // holder shows one place.
 func (d *Data) holder(a strategy.Allocation, all int64) holder {
-	h := holder{Bytes: a.Bytes, Text: gib(a.Bytes), Advice: d.say.sentence(a.Advice), Where: "no stack was recorded"}
+	h := holder{Bytes: a.Bytes, Advice: d.say.sentence(a.Advice), Where: "no stack was recorded"}
 	if all > 0 {
 		h.Part = fmt.Sprintf("%.0f %%", 100*float64(a.Bytes)/float64(all))
 	}

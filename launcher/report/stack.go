@@ -24,13 +24,11 @@ type stack struct {
 	Parts   []stackPart
 	// Wanted is where the request that failed would lie, Limit where what was allowed ends,
 	// -1 for not shown.
-	Wanted   stackPart
-	Limit    int
-	Held     int64
-	HeldText string
-	Allowed  int64
-	Room     string
-	Changed  string // before the attempt
+	Wanted  stackPart
+	Limit   int
+	Held    int64
+	Allowed int64
+	Changed string // before the attempt
 }
 
 // A stackPart is one colour of it.
@@ -38,7 +36,6 @@ type stackPart struct {
 	Class, Name string
 	X, W        int
 	Bytes       int64
-	Text        string
 }
 
 // partNames are the parts in their order.
@@ -55,10 +52,9 @@ func (d *Data) stacks(shown []int) *stacks {
 		if !known {
 			continue
 		}
-		row := stack{N: a.N, Rank: m.Rank, Held: b.Held(), HeldText: gib(b.Held()), Limit: -1}
+		row := stack{N: a.N, Rank: m.Rank, Held: b.Held(), Limit: -1}
 		_, row.Class = d.ended(a)
 		row.Allowed = cmp.Or(m.Allowed, a.allowed(), a.allowedTo(m.Rank), m.Total)
-		row.Room = gib(row.Allowed)
 		row.Words = "at its peak, in " + instants[b.Instant]
 		if m.Failed != "" {
 			row.Words = "out of memory in " + instants[b.Instant]
@@ -126,11 +122,11 @@ func (s *stack) stack(b memory.Breakdown, scale float64) {
 	x := 0.
 	for i, bytes := range []int64{b.Weights, b.Gradients, b.Optimizer, b.Activations, b.Other} {
 		to := x + float64(bytes)/scale
-		s.Parts = append(s.Parts, stackPart{partNames[i], partNames[i], int(x * wide), int(to*wide) - int(x*wide), bytes, gib(bytes)})
+		s.Parts = append(s.Parts, stackPart{partNames[i], partNames[i], int(x * wide), int(to*wide) - int(x*wide), bytes})
 		x = to
 	}
 	if b.Requested > 0 {
-		s.Wanted = stackPart{"wanted", "wanted", int(x * wide), max(int(float64(b.Requested)/scale*wide), 3), b.Requested, gib(b.Requested)}
+		s.Wanted = stackPart{"wanted", "wanted", int(x * wide), max(int(float64(b.Requested)/scale*wide), 3), b.Requested}
 	}
 	if at := float64(s.Allowed) / scale; s.Allowed > 0 && at <= 1 {
 		s.Limit = int(at * wide)
