@@ -46,7 +46,7 @@ func rules() []rule {
 		{"lost-node", func(s *situation) bool { return s.diagnosis.Lost != nil }, lostNode},
 		{"hardware", (*situation).hardwareFailed, notOnThisNode},
 		{"transient", func(s *situation) bool { return s.diagnosis.passes() }, transient},
-		{"hardware", func(s *situation) bool { return s.cause(cause.Driver, cause.Preempted) }, retryLater},
+		{"retry-later", func(s *situation) bool { return s.cause(cause.Driver, cause.Preempted) }, retryLater},
 		{"deterministic", (*situation).sameAgain, sameAgain},
 		{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, as --max-restarts asks")},
 		{"job-failed", func(*situation) bool { return true }, jobFailed},

@@ -249,3 +249,14 @@ func TestSentence(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A decision names its rule, so that each has another name.
+func TestNoTwoRulesShareAName(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range rules() {
+		if seen[r.name] {
+			t.Errorf("two rules are named %q", r.name)
+		}
+		seen[r.name] = true
+	}
+}
