@@ -277,7 +277,7 @@ func nodesDeclined(t *testing.T, j *slurmJob) {
 	j.launch(t, "", `srun --mpi=pmi2 -l sh -c '[ $SLURM_NODEID = 2 ] && export FILE=none.toml; . ./each.sh'`)
 	j.await(t, `=== code 2`)
 	j.has(t, `(?m)^\d: ended with 2$`, 3)
-	j.has(t, `0: gpurun: error: node 2 \(n3\) cannot take part: .*none\.toml`, 1)
+	j.has(t, `0: gpurun: error: start attempt 0: node 2 \(n3\) cannot take part: .*none\.toml`, 1)
 	j.has(t, `2: gpurun: error: .*none\.toml`, 1)
 }
 

@@ -97,3 +97,20 @@ func TestTheEndOfOneNodeBesideItsRanks(t *testing.T) {
 		close(over)
 	})
 }
+
+// A node that waits before the nodes know each other says for whom.
+func TestAWaitForCredentialsIsSaid(t *testing.T) {
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var said []string
+		_, err := Take(ctx, PartOptions{At: cluster.Place{Nodes: 2, NodeRank: 1, Head: "n1"}, Name: "train", Folder: folder, Note: func(text string) {
+			said = append(said, text)
+			cancel()
+		}})
+		want := "waiting for node 0 on n1, for 5m0s at most: each node starts gpurun with the same command, and has to reach the port of node 0"
+		if !errors.Is(err, context.Canceled) || len(said) != 1 || said[0] != want {
+			t.Errorf("%q, %v", said, err)
+		}
+	})
+}
