@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -51,7 +52,7 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	if err != nil {
 		return nil, err
 	}
-	command, err := l.Recipe.Apply(next.Plan, next.Checkpoint, dir)
+	command, err := l.apply(next, dir)
 	if err != nil {
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}
@@ -68,17 +69,30 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	})
 }
 
+// apply makes the command of an attempt. A panic there is an error with the code of a bug: it
+// must not hide how the job ended before.
+func (l *Launcher) apply(next Next, dir string) (command model.Command, err error) {
+	err = errext.Recovered(func() (err error) {
+		command, err = l.Recipe.Apply(next.Plan, next.Checkpoint, dir)
+		return err
+	})
+	if errext.Panicked(err) {
+		err = errext.WithCode(err, strategy.CodeBug)
+	}
+	return command, err
+}
+
 // unstarted closes an attempt whose ranks could not be started. It is an error as
 // long as nothing ever was; later it is evidence like any other, and decided upon.
 func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error) (strategy.Evidence, error) {
 	var stop *Signal
-	code := errext.Code(err, strategy.CodeFailed)
-	if errors.As(err, &stop) || code == strategy.CodeBug {
+	code, bug := errext.Code(err, strategy.CodeFailed), errext.Panicked(err) && state.begun
+	if errors.As(err, &stop) || code == strategy.CodeBug && !bug {
 		return evidence, err
 	}
 	evidence.Ended = time.Now()
 	evidence.Unstarted = &strategy.Unstarted{
-		Reason: strings.ReplaceAll(err.Error(), "\n", "; "), Hint: errext.Hint(err), Wait: code == strategy.CodeRetry, RunDir: code == strategy.CodeRunDir,
+		Reason: strings.ReplaceAll(err.Error(), "\n", "; "), Hint: errext.Hint(err), Wait: code == strategy.CodeRetry, RunDir: code == strategy.CodeRunDir, Bug: bug,
 	}
 	err = fmt.Errorf("start attempt %d: %w", evidence.Attempt, err)
 	if lost := l.Store.Append(Ended{Evidence: evidence}); lost != nil || !state.begun {

@@ -27,6 +27,7 @@ func rules() []rule {
 		{"cut-short", func(s *situation) bool { return s.last.CutShort != "" }, cutShort},
 		{"stopped", func(s *situation) bool { return s.last.StopSignal != 0 }, interrupted},
 		{"climb-back", (*situation).climbFailed, climbBack},
+		{"not-written", (*situation).unwritten, decideAgain},
 		{"could-not-start", func(s *situation) bool { return s.last.Unstarted != nil }, unstarted},
 		{"unkillable", func(s *situation) bool { return s.last.Stuck != nil }, unkillable},
 		{"climb", func(s *situation) bool { return s.last.Climb != nil && !s.diagnosis.Fatal }, climb},
@@ -56,7 +57,7 @@ func rules() []rule {
 // Decide says what to do after the last attempt of the history. It depends on
 // its arguments only. The history must not be empty.
 func Decide(p Policy, j Job, history []Attempt, inv Inventory) Decision {
-	s := &situation{policy: p, job: j, inventory: inv}
+	s := &situation{policy: p, job: j, inventory: inv, doubts: unwritable(history)}
 	history = ran(history)
 	last := &history[len(history)-1]
 	last.Checkpoint, last.CheckpointWritten = inv.Checkpoint, inv.CheckpointWritten

@@ -152,6 +152,9 @@ func decideAgain(s *situation) Decision {
 	if seen := s.last.Loss; why == "" && seen.Scale == ScaleWrong {
 		why = seen.wrong()
 	}
+	if u := s.last.Unstarted; u != nil {
+		why = "could not be started: " + u.Reason
+	}
 	why = cmp.Or(why, s.job.gaveUp(s.last))
 	d.Reason = fmt.Sprintf("attempt %d: %s; %s", s.last.N, why, d.Reason)
 	return d

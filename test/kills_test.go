@@ -116,7 +116,10 @@ func killedAtTheEnd(t *testing.T, program, ending string, after time.Duration) (
 		t.Fatal(err)
 	}
 	time.Sleep(after) // the moment of the kill is what is random
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(rank), Events: unix.POLLIN}}, wait)
+	n, err := 0, error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) { // the Go runtime interrupts its threads
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(rank), Events: unix.POLLIN}}, wait)
+	}
 	_ = first.Process.Kill()
 	if ended = n > 0; err != nil {
 		t.Fatal(err)

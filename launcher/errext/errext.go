@@ -5,6 +5,9 @@ package errext
 import (
 	"errors"
 	"fmt"
+	"path"
+	"runtime"
+	"strings"
 )
 
 type hinted struct {
@@ -67,15 +70,35 @@ func Code(err error, otherwise int) int {
 func Recovered(f func() error) (err error) {
 	defer func() {
 		if bug := recover(); bug != nil {
-			err = &panicked{bug}
+			err = &panicked{bug, place()}
 		}
 	}()
 	return f()
 }
 
-type panicked struct{ value any }
+type panicked struct {
+	value any
+	place string
+}
 
-func (e *panicked) Error() string { return fmt.Sprintf("this is a bug in gpurun: %v", e.value) }
+func (e *panicked) Error() string {
+	return fmt.Sprintf("this is a bug in gpurun: %v%s", e.value, e.place)
+}
+
+// place is where the panic began that is being recovered, by gpurun's own function.
+func place() string {
+	callers := make([]uintptr, 32)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
+	for {
+		frame, more := frames.Next()
+		if name, own := strings.CutPrefix(frame.Function, "github.com/gpurun/gpurun/"); own {
+			return fmt.Sprintf(" (in %s, %s:%d)", name, path.Base(frame.File), frame.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}
 
 // Panicked reports whether an error was a panic that Recovered caught.
 func Panicked(err error) bool {

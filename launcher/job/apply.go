@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/host"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/recipes"
@@ -24,7 +25,15 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Comm
 	at := r.at
 	at.NVMePath = host.SwapDir(r.job.Recovery.NVMePath, dir)
 	written, turned := p.split(plan)
-	change, err := r.recipe.Apply(r.command, written, at, files)
+	var change recipes.Change
+	err := errext.Recovered(func() (err error) {
+		beforeReading(writtenPlan)
+		change, err = r.recipe.Apply(r.command, written, at, files)
+		return err
+	})
+	if errext.Panicked(err) && maps.Equal(plan, p.Plan()) {
+		change, err = recipes.Change{Argv: r.command.Argv}, nil // the job as it is written needs no recipe
+	}
 	if err != nil {
 		return model.Command{}, err
 	}

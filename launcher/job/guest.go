@@ -29,6 +29,7 @@ const (
 	experimentTrackers inference = "the job's experiment trackers"
 	rememberedPlans    inference = "what is remembered of this job"
 	settingsInUse      inference = "the settings that the framework uses"
+	writtenPlan        inference = "how the plan is written into the command"
 )
 
 // beforeReading is called before each reader. Tests plant faults with it.

@@ -108,7 +108,8 @@ func TestAFaultInAReaderIsAWarning(t *testing.T) {
 		}
 		warned = append(warned, warnings...)
 		said := strings.Contains(strings.Join(warned, "\n"), string(faulty)+" is not known: this is a bug in gpurun: runtime error")
-		if !reached || !said && faulty != settingsInUse { // which is read while ranks run
+		silent := faulty == settingsInUse || faulty == writtenPlan // while ranks run, and as a plan is changed
+		if !reached || !said && !silent {
 			t.Errorf("%s: reached %v, warned %v: %q", faulty, reached, said, warned)
 		}
 	}
