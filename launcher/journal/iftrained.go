@@ -39,11 +39,10 @@ func (s Search) ifTrained() (string, error) {
 // newestTrained is the run of the job that has trained, the one named before all others
 // and the newest of these; empty for none.
 func (s Search) newestTrained() (string, error) {
-	runs, err := Runs(s.Root)
+	runs, err := s.newestFirst()
 	if err != nil {
 		return "", launcher.RunDirError(s.Root, err)
 	}
-	slices.SortFunc(runs, func(a, b string) int { return written(b).Compare(written(a)) })
 	if named := s.named(); named != "" {
 		runs = append([]string{named}, runs...)
 	}
@@ -55,21 +54,23 @@ func (s Search) newestTrained() (string, error) {
 	return "", nil
 }
 
+// newestFirst are the runs below the job's folder.
+func (s Search) newestFirst() ([]string, error) {
+	runs, err := Runs(s.Root)
+	slices.SortFunc(runs, func(a, b string) int { return written(b).Compare(written(a)) })
+	return runs, err
+}
+
 // exhausted is the newest run of the job, where it ended without a plan that fits and a new
 // one would, too; empty where it did not.
 func (s Search) exhausted() string {
 	if s.Settled == nil || s.Fresh {
 		return ""
 	}
-	runs, err := Runs(s.Root)
-	if err != nil {
-		return ""
-	}
-	slices.SortFunc(runs, func(a, b string) int { return written(b).Compare(written(a)) })
+	runs, _ := s.newestFirst() // of a folder that cannot be read there are none
 	for _, dir := range runs {
-		events, _, err := Outline(dir)
-		run := runstate.Of(events)
-		if err != nil || len(events) == 0 || run.First.Digest != s.Digest || !launcher.SameFiles(run.First.Files, s.Files) {
+		run, ours := s.ours(dir)
+		if !ours {
 			continue
 		}
 		for _, a := range run.Attempts {
@@ -80,6 +81,13 @@ func (s Search) exhausted() string {
 		return ""
 	}
 	return ""
+}
+
+// ours is the run in a directory, as far as its outline says, and whether it is of this job.
+func (s Search) ours(dir string) (*runstate.Run, bool) {
+	events, _, err := Outline(dir)
+	run := runstate.Of(events)
+	return run, err == nil && len(events) > 0 && (s.Digest == "" || run.First.Digest == s.Digest) && launcher.SameFiles(run.First.Files, s.Files)
 }
 
 // written is when something last happened in a run.
@@ -94,12 +102,8 @@ func written(dir string) time.Time {
 // trained reports whether the run in a directory is of this job and has trained, whether
 // its verdict was written or not.
 func (s Search) trained(dir string) bool {
-	events, _, err := Outline(dir)
-	run := runstate.Of(events)
-	if err != nil || s.Digest != "" && run.First.Digest != s.Digest || !launcher.SameFiles(run.First.Files, s.Files) {
-		return false
-	}
-	return outcome(run) == strategy.Trained
+	run, ours := s.ours(dir)
+	return ours && outcome(run) == strategy.Trained
 }
 
 // failed reports whether the run in a directory, of whatever job, has failed for good. What is

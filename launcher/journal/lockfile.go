@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/launcher/procfs"
+	"github.com/gpurun/gpurun/launcher/runstate"
 )
 
 // Where the file system has no locks (Lustre that is mounted without -o flock, some
@@ -314,11 +314,7 @@ func holdIdle(dir string) (io.Closer, error) {
 // ended reports whether a run's story is closed.
 func ended(dir string) bool {
 	events, _, err := Outline(dir)
-	if err != nil || len(events) == 0 {
-		return false
-	}
-	_, closed := events[len(events)-1].(launcher.Finished)
-	return closed
+	return err == nil && runstate.Of(events).Verdict != nil
 }
 
 type closers []io.Closer

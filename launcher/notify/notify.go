@@ -1,8 +1,7 @@
 // Package notify tells others how a run goes: a web server, a chat, or a program.
 //
 //	story.go     the events of a run that others are told of
-//	outbox.go    what is to be sent, on the disk, until it has been
-//	catchup.go   what runs that were killed have left untold
+//	outbox.go    what is to be sent, on the disk, until it has been; what killed runs left untold
 //	deliver.go   the goroutine that sends
 //	webhook.go   delivery to a URL, by go-retryablehttp
 //	program.go   delivery to a program
