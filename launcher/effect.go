@@ -77,12 +77,12 @@ func (e *effect) lostScale() string {
 // job's source says: then a rank that has said nothing may not have it.
 func (e *effect) inProcess() bool { return e.job.Unproven(e.plan) || e.evidence.AppliedBatch() }
 
-// padded is what people should know, once, where padding shows in an attempt whose plan was
-// exact without it.
+// padded is what people should know, once, where padding, or samples that depend on each
+// other, show in an attempt whose plan was exact without it.
 func (e *effect) padded() (notice string) {
 	seen := e.evidence.Loss()
 	before, _ := e.job.Training(e.plan, e.history)
-	if e.average || seen.Uniform != "no" || before != strategy.Exact {
+	if e.average || seen.Uniform != "no" && seen.Rows != "no" || before != strategy.Exact {
 		return ""
 	}
 	now := strategy.Attempt{Plan: e.plan, Loss: seen, Observed: e.evidence.Observed(e.job)}

@@ -79,12 +79,14 @@ func TestWhatTheJobSaysOfItsSettings(t *testing.T) {
 	}
 }
 
-// Padding that shows in a later step makes a plan equal on average: people are told once, and
-// the verdict has it.
+// Padding that shows in a later step makes a plan equal on average, and so do samples that
+// depend on each other: people are told once, and the verdict has it.
 func TestPaddingThatShowsLaterIsSaidOnce(t *testing.T) {
 	said := func(after time.Duration, uniform string) act {
 		return act{after, strategy.Fact{Rank: 0, Source: "probe", Said: &strategy.Said{PID: 100, Loss: &strategy.LossSeen{Scale: strategy.ScaleKept, Uniform: uniform}}}}
 	}
+	mixed := said(time.Minute, "yes")
+	mixed.fact.Said.Loss.Rows, mixed.fact.Said.Loss.RowsReason = "no", "sort mixes the samples of a batch"
 	const notice = "the plan is equal on average: the batches are padded and the mean is taken per micro batch"
 	for name, test := range map[string]struct {
 		second []act
@@ -94,6 +96,7 @@ func TestPaddingThatShowsLaterIsSaidOnce(t *testing.T) {
 		"one shape":      {[]act{said(time.Minute, "yes"), said(time.Hour, "yes")}, strategy.Exact, nil},
 		"padded":         {[]act{said(time.Minute, "yes"), said(time.Hour, "no"), said(2*time.Hour, "no")}, strategy.Average, []string{notice}},
 		"padded at once": {[]act{said(time.Minute, "no")}, strategy.Average, []string{notice}},
+		"samples mixed":  {[]act{mixed}, strategy.Average, []string{"the plan is equal on average: sort mixes the samples of a batch"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,9 @@ package strategy
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
+	"math"
 	"slices"
 )
 
@@ -30,6 +33,9 @@ type Loss struct {
 	// Weighted says that micro batches are weighted by their tokens or samples, so that
 	// padding does not matter: transformers' num_items_in_batch.
 	Weighted bool `json:"weighted,omitempty"`
+	// Own says that the job's own source computes the loss: then the process has to show that
+	// no sample's part of it depends on other samples.
+	Own bool `json:"own,omitempty"`
 }
 
 // A LossSeen is what a job's process says of its loss; a zero field is not known.
@@ -42,6 +48,13 @@ type LossSeen struct {
 	Uniform string `json:"uniform,omitempty"`
 	// Reason is how the process found out, as the end of a sentence.
 	Reason string `json:"reason,omitempty"`
+	// Rows says whether each sample's part of the loss depends on that sample alone: "yes",
+	// "no" or "unknown", with the reason.
+	Rows       string `json:"rows,omitempty"`
+	RowsReason string `json:"rows_reason,omitempty"`
+	// Numbers are those that the job trains with and its batch should not change, by what
+	// they are: "weight_decay of AdamW", "a number in train.py:40".
+	Numbers map[string]float64 `json:"numbers,omitempty"`
 }
 
 // A LossScale is what another accumulation does to the scale of the gradients.
@@ -93,7 +106,27 @@ func (l LossSeen) with(other LossSeen) LossSeen {
 	if l.Uniform == "" || other.Uniform == "no" {
 		l.Uniform = cmp.Or(other.Uniform, l.Uniform)
 	}
+	if known := []string{"", "unknown", "yes", "no"}; slices.Index(known, other.Rows) > slices.Index(known, l.Rows) {
+		l.Rows, l.RowsReason = other.Rows, other.RowsReason
+	}
+	if name := l.changed(other); name != "" && l.Rows != "no" {
+		l.Rows, l.RowsReason = "no", fmt.Sprintf("%s is %.4g, and was %.4g: it follows from the batch", name, other.Numbers[name], l.Numbers[name])
+	}
+	if l.Numbers == nil {
+		l.Numbers = other.Numbers
+	}
 	return l
+}
+
+// changed is the first number that is another in the other process; empty for none.
+func (l LossSeen) changed(other LossSeen) string {
+	for _, name := range slices.Sorted(maps.Keys(other.Numbers)) {
+		was, known := l.Numbers[name]
+		if apart := math.Abs(other.Numbers[name] - was); known && apart > 1e-6*math.Abs(was) {
+			return name
+		}
+	}
+	return ""
 }
 
 // Loss is what the job's processes found out of its loss, of all ranks.
@@ -196,8 +229,12 @@ func (j Job) divided(history []Attempt) (class Training, reason string) {
 		return Average, cmp.Or(j.Loss.Reason, "nothing proves that the loss is a mean that is divided by the accumulation")
 	case len(history) == 0:
 		return Exact, andThen(j.Loss.Reason, "to be confirmed by the process")
+	case seen.Rows == "no":
+		return Average, cmp.Or(seen.RowsReason, "the samples of a batch depend on each other")
 	case seen.Scale != ScaleKept:
 		return Average, andThen(j.Loss.Reason, "the process has not confirmed it")
+	case j.Loss.Own && seen.Rows != "yes":
+		return Average, "the process has not shown that samples do not depend on each other: " + cmp.Or(seen.RowsReason, "no loss was seen")
 	case j.Loss.Weighted || seen.Weighted || seen.Uniform == "yes":
 		return Exact, andThen(j.Loss.Reason, "confirmed by the process")
 	case seen.Uniform == "no":

@@ -20,6 +20,10 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 	smaller := Plan{MicroBatchSize: "4", GradientAccumulationSteps: "2"}
 	kept := LossSeen{Scale: ScaleKept, Uniform: "yes"}
 	unproven := func(j *Job) { j.Loss = Loss{} }
+	own := func(j *Job) { j.Loss.Own = true }
+	with := func(rows, reason string, numbers map[string]float64) LossSeen {
+		return LossSeen{Scale: ScaleKept, Uniform: "yes", Rows: rows, RowsReason: reason, Numbers: numbers}
+	}
 	for _, test := range []struct {
 		name    string
 		changes Plan
@@ -42,6 +46,12 @@ func TestPlanHasTheClassOfItsWeakestRung(t *testing.T) {
 		{"no batch seen", smaller, nil, []LossSeen{{Scale: ScaleKept}}, Average, "whether the batches are padded"},
 		{"weighted by tokens", smaller, func(j *Job) { j.Loss.Weighted = true }, []LossSeen{{Scale: ScaleKept, Uniform: "no"}}, Exact, ""},
 		{"wrong in one attempt of two", smaller, nil, []LossSeen{{Scale: ScaleWrong, Reason: "num_items_in_batch is ignored"}, kept}, Changed, "num_items_in_batch is ignored"},
+		{"samples depend on each other in the second attempt", smaller, nil, []LossSeen{with("yes", "", nil), with("no", "sort mixes the samples", nil)}, Average, "sort mixes the samples"},
+		{"own source, samples independent", smaller, own, []LossSeen{with("unknown", "one row", nil), with("yes", "", nil)}, Exact, "confirmed by the process"},
+		{"own source, not known", smaller, own, []LossSeen{with("unknown", "the model is compiled", nil)}, Average, "depend on each other: the model is compiled"},
+		{"a framework's loss, not known", smaller, nil, []LossSeen{with("unknown", "the model is compiled", nil)}, Exact, "confirmed by the process"},
+		{"a number follows from the batch", smaller, own, []LossSeen{with("yes", "", map[string]float64{"decay": .32}), with("yes", "", map[string]float64{"decay": .16})}, Average, "decay is 0.16, and was 0.32"},
+		{"the same numbers", smaller, own, []LossSeen{with("yes", "", map[string]float64{"decay": .32}), with("yes", "", map[string]float64{"decay": .32, "rate": 1})}, Exact, ""},
 		{"the weakest counts", smaller.With(Plan{Precision: "bf16"}), unproven, nil, Changed, ""},
 		{"average beside checkpointing", smaller.With(Plan{ActivationCheckpointing: "full"}), unproven, nil, Average, "nothing proves"},
 	} {

@@ -50,6 +50,7 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 	switch {
 	case c.script != nil:
 		c.loss = c.script.Loss()
+		c.loss.Own = true
 	case c.recipe.Name != "":
 		c.warnings = append(c.warnings, guest(lossOfSource, func() (err error) {
 			c, err = s.judge(ctx, c)
@@ -64,6 +65,7 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 	over.Resume.Data, over.Resume.Exact = format.ReadData(s.job.Resume.Data)
 	if arguments := accumulationArguments(over); c.script != nil && c.loss.Class == "" && len(arguments) > 0 {
 		c.loss = c.script.LossDividedBy(arguments)
+		c.loss.Own = true
 	}
 	if s.job.Progress.Step != nil {
 		over.Progress.Step = s.job.Progress.Step.String()

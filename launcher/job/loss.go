@@ -43,7 +43,7 @@ func (s Inspected) judge(ctx context.Context, c choice) (choice, error) {
 	switch {
 	case !of.Computed() || !computed:
 	case own.Class == strategy.Exact:
-		c.loss = strategy.Loss{Class: strategy.Exact, Reason: own.Reason + "; " + of.Reason}
+		c.loss = strategy.Loss{Class: strategy.Exact, Reason: own.Reason + "; " + of.Reason, Own: true}
 	default:
 		c.loss = own
 	}

@@ -7,6 +7,7 @@ process = load("process")
 loss = load("loss")
 
 MEAN, SUM = 1, 2  # PyTorch's numbers of reductions
+ROWS = 3  # a sum over what has an entry for each sample, such as a loss without a reduction
 SAME = ("ToCopyBackward", "CloneBackward", "AliasBackward", "ViewBackward", "SqueezeBackward", "NegBackward")
 DEPTH = 200  # nodes between the loss and its functions
 MOST = 4096  # passes before a step
@@ -20,7 +21,8 @@ def arm(torch):
 
     def backward(self, *args, **kwargs):
         see(self, args, kwargs)
-        return plain(self, *args, **kwargs)
+        plain(self, *args, **kwargs)
+        load("samples").after()
 
     mine = load("imports").like(plain, backward)
     torch.Tensor.backward = mine
@@ -40,7 +42,9 @@ def see(tensor, args, kwargs):
     if len(state["passes"]) == MOST:  # what steps is no optimizer of PyTorch
         leave()
         return
-    found = Pass(tensor, bool(args or kwargs) and (len(args) != 1 or args[0] is not None))
+    strange = bool(args or kwargs) and (len(args) != 1 or args[0] is not None)
+    load("samples").backward(tensor, strange)
+    found = Pass(tensor, strange)
     state["passes"].append(found)
     for value, target in found.ignoring:
         batches = load("batches").state.get("batches")
@@ -51,8 +55,9 @@ def see(tensor, args, kwargs):
         say("kept", "the loss is a mean that is divided by the accumulation, which is 1")
 
 
-def step(calls, optimizers):
-    """Comes before the first optimizer step, after so many calls of the root."""
+def step(calls, each, optimizers):
+    """Comes before the first optimizer step, after so many calls of the root, and so many for
+    each backward pass."""
     passes = state["passes"]
     state["passes"] = []
     if not passes or "decided" in state:
@@ -60,6 +65,8 @@ def step(calls, optimizers):
     state["decided"] = True
     one = passes[0]
     alike = all((p.factor, p.reduction, p.scaled, p.strange) == (one.factor, one.reduction, one.scaled, False) for p in passes)
+    if len(each) == len(passes) and len(set(each)) == 1 and sum(each) == calls:
+        calls = len(passes)  # each micro batch is several calls, as of pairs
     if not alike or len(passes) != calls or optimizers > 1 or one.reduction is None:
         withdraw()
         return
@@ -70,6 +77,8 @@ def step(calls, optimizers):
         say("wrong", "the loss is a mean over a micro batch, and is not divided by their number")
     elif one.reduction == SUM and whole and (n > 1 or one.divided):
         say("wrong", "the loss is a sum over the samples, and is divided by the accumulation")
+    elif one.reduction in (SUM, ROWS) and abs(one.factor * n * load("samples").state["rows"] - 1) < 1e-6:
+        say("kept", "the loss is a sum over the samples, divided by the samples of a step")
     elif one.reduction == SUM and one.factor == 1 and not one.scaled:
         say("kept", "the loss is a sum over the samples")
     else:
@@ -82,8 +91,11 @@ def say(word, reason):
 
 
 def withdraw():
-    if not load("huggingface").trainers:
-        loss.say(scale="", **({} if loss.known().get("uniform") == "no" else {"reason": ""}))
+    if load("huggingface").trainers:
+        return
+    loss.say(scale="", **({} if loss.known().get("uniform") == "no" else {"reason": ""}))
+    if process.orders().get("batch") and loss.known().get("rows") != "no":
+        loss.say(rows="no", rows_reason="what a step backpropagates is not seen to be divided by its micro batches")
 
 
 class Pass:
@@ -106,9 +118,10 @@ class Pass:
         kinds = set() if node is None else self.kinds(node)
         self.reduction = kinds.pop() if len(kinds) == 1 else None
 
-    def kinds(self, node):
+    def kinds(self, node, divided=False):
         """Gives the reductions of the loss functions that a sum is made of; {None} where one
-        is not known, as where samples are compared with each other afterwards."""
+        is not known, as where samples are compared with each other afterwards. A sum that is
+        divided by the samples is a mean."""
         self.left -= 1
         name = node.name()
         if self.left < 0:
@@ -117,15 +130,20 @@ class Pass:
             ignored, target = getattr(node, "_saved_ignore_index", None), getattr(node, "_saved_target", None)
             if ignored is not None and target is not None:
                 self.ignoring.append((signed(ignored), target))
-            return {node._saved_reduction if node._saved_reduction in (MEAN, SUM) else None}
+            return {MEAN if divided and node._saved_reduction == SUM else node._saved_reduction if node._saved_reduction in (MEAN, SUM) else None}
         if name.startswith("MeanBackward"):
             return {MEAN}
+        if name.startswith("SumBackward0"):
+            sizes = getattr(node, "_saved_self_sym_sizes", None) or getattr(node, "_saved_self_sizes", ())
+            rows = load("samples").state["rows"]
+            return {None if not rows or not sizes or sizes[0] != rows else MEAN if divided else ROWS}
         if scalar(node) is not None or name.startswith(SAME):
-            return self.kinds(node.next_functions[0][0])
+            divided = divided or abs((scalar(node) or 0) * load("samples").state["rows"] - 1) < 1e-6
+            return self.kinds(node.next_functions[0][0], divided)
         if name.startswith(("AddBackward", "SubBackward", "RsubBackward")):
             found = set()
             for child, _ in node.next_functions:
-                found |= self.kinds(child) if child is not None else {None}
+                found |= self.kinds(child, divided) if child is not None else {None}
             return found
         return {None}
 

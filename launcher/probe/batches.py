@@ -37,7 +37,7 @@ class Batches:
             return
         guarded(self, args, kwargs)
 
-    def end(self):
+    def end(self, output=None):
         pass
 
     failed = end

@@ -23,7 +23,7 @@ class Cycles:
             self.calls += 1
             self.again(args, kwargs)
 
-    def end(self):
+    def end(self, output=None):
         pass
 
     def failed(self):

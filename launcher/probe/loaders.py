@@ -20,8 +20,10 @@ def arm(torch):
         return it
 
     def __next__(self):
+        load("samples").drawing()
         batch = drawn(self)
         draw(self)
+        load("samples").drawn(batch)
         return batch
 
     Loader.__iter__, Iter.__next__ = like(opened, __iter__), like(drawn, __next__)

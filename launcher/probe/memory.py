@@ -92,7 +92,7 @@ class Memory:
     def later(self, peak):
         self.step["later_peak_bytes"] = max(self.step.get("later_peak_bytes", 0), peak)
 
-    def end(self):
+    def end(self, output=None):
         if self.phase == "evaluation":
             self.phase = "loss" if self.calls else "between"
             self.evaluation_ends()

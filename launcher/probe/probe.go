@@ -42,6 +42,9 @@
 //	loss.py trainerloss.py backward.py batches.py
 //	                  whether the loss keeps its scale with another accumulation, and
 //	                  whether all batches have one shape and no padding
+//	samples.py rows.py tape.py replay.py between.py
+//	                  whether samples depend on each other in the model and in the loss,
+//	                  and whether all micro batches of a step are computed alike
 //	steps.py gate.py  optimizer steps; where ranks wait for each other
 //	pace.py           what a rank of several takes of a step for itself
 //	huggingface.py lightning.py deepspeed.py words.py

@@ -3,7 +3,7 @@
 import os
 import sys
 
-listeners = []  # each with begin(args, kwargs), end(), failed(); another list where one leaves
+listeners = []  # each with begin(args, kwargs), end(output), failed(); another list where one leaves
 state = {}
 
 
@@ -42,7 +42,7 @@ def run(plain, root, args, kwargs):
             each.failed()
         raise
     for each in listeners:
-        each.end()
+        each.end(output)
     return output
 
 

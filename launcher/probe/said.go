@@ -15,6 +15,8 @@ const (
 	mostBlocks   = 64   // lists of repeated modules
 	mostProblems = 8    // of the probe itself
 	mostNumber   = 1e15 // of parameters and bytes
+
+	mostLossNumbers = 64
 )
 
 // process is process.json as it comes. What has a knob is read by knob: one that gpurun
@@ -157,6 +159,12 @@ func lossSeen(l *strategy.LossSeen) *strategy.LossSeen {
 	}
 	if l.Uniform == "yes" || l.Uniform == "no" {
 		safe.Uniform = l.Uniform
+	}
+	if l.Rows == "yes" || l.Rows == "no" || l.Rows == "unknown" {
+		safe.Rows, safe.RowsReason = l.Rows, cut(l.RowsReason)
+	}
+	if len(l.Numbers) <= mostLossNumbers {
+		safe.Numbers = l.Numbers
 	}
 	return &safe
 }

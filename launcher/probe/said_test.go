@@ -20,7 +20,8 @@ func TestWhatAProcessSays(t *testing.T) {
 	const text = `{"pid": 7, "rank": 1, "world": 2, "time": 1.5, "versions": {"torch": "2.1"}, "settings": {"micro_batch_size": 16, "pin_memory": true, "precision": "bf16", "optimizer": "adamw"},
 		"told_by": {"micro_batch_size": "Trainer"}, "refused": {"attention": "no"}, "applied": {"activation_checkpointing": ["none", "full"], "micro_batch_size": ["", 8]}, "failed": {"precision": "x"},
 		"model": {"class": "Net", "parameters": 3, "trainable": 2, "bytes": {"float32": 12}, "blocks": [{"path": "h", "class": "B", "count": 4}], "switch": "gradient_checkpointing_enable", "compiled": true},
-		"waiting": true, "total_steps": 9, "problems": ["steps: KeyError"], "loss": {"scale": "wrong", "uniform": "no", "reason": "num_items_in_batch is ignored"}}`
+		"waiting": true, "total_steps": 9, "problems": ["steps: KeyError"], "loss": {"scale": "wrong", "uniform": "no", "reason": "num_items_in_batch is ignored",
+		"rows": "no", "rows_reason": "sort mixes the samples", "numbers": {"lr of SGD": 0.1}}}`
 	said, problems, ok := parseSaid([]byte(text))
 	want := strategy.Said{
 		PID: 7, World: 2, Settings: strategy.Plan{"micro_batch_size": "16", "pin_memory": "true", "precision": "bf16", "optimizer": "adamw"},
@@ -30,7 +31,7 @@ func TestWhatAProcessSays(t *testing.T) {
 			Class: "Net", Parameters: 3, Trainable: 2, Bytes: map[string]int64{"float32": 12}, Switch: "gradient_checkpointing_enable", Compiled: true,
 			Blocks: []strategy.Blocks{{Path: "h", Class: "B", Count: 4}},
 		},
-		Waiting: true, TotalSteps: 9, Loss: &strategy.LossSeen{Scale: strategy.ScaleWrong, Uniform: "no", Reason: "num_items_in_batch is ignored"},
+		Waiting: true, TotalSteps: 9, Loss: &strategy.LossSeen{Scale: strategy.ScaleWrong, Uniform: "no", Reason: "num_items_in_batch is ignored", Rows: "no", RowsReason: "sort mixes the samples", Numbers: map[string]float64{"lr of SGD": 0.1}},
 	}
 	if diff := cmp.Diff(want, said); diff != "" || !ok || len(problems) != 1 {
 		t.Errorf("%v, %q: %s", ok, problems, diff)
@@ -57,7 +58,7 @@ func TestHostileWords(t *testing.T) {
 		"changes to nothing": {`{"pid": 7, "applied": {"micro_batch_size": [16, "few"], "precision": ["int3", "bf16"], "attention": "sdpa", "sharding": []}}`,
 			&strategy.Said{PID: 7, Applied: strategy.Changes{"precision": {"", "bf16"}}}},
 		"loss in other words": {`{"pid": 7, "loss": {"scale": "large", "uniform": true}}`, nil},
-		"loss unknown":        {`{"pid": 7, "loss": {"scale": "large", "uniform": "maybe"}}`, &strategy.Said{PID: 7, Loss: &strategy.LossSeen{}}},
+		"loss unknown":        {`{"pid": 7, "loss": {"scale": "large", "uniform": "maybe", "rows": "often", "rows_reason": "x"}}`, &strategy.Said{PID: 7, Loss: &strategy.LossSeen{}}},
 		"who told nothing":    {`{"pid": 7, "told_by": {"micro_batch_size": "Trainer"}}`, &strategy.Said{PID: 7}},
 		"negative":            {`{"pid": 7, "world": -3, "total_steps": -9, "model": {"parameters": -1, "bytes": {"x": -1}}}`, &strategy.Said{PID: 7, Model: &strategy.Model{}}},
 		"huge":                {`{"pid": 7, "model": {"parameters": 9000000000000000000}}`, &strategy.Said{PID: 7, Model: &strategy.Model{Parameters: mostNumber}}},

@@ -122,7 +122,7 @@ def first(root, compiled, args, kwargs):
     renew()
     name([o for o in (r() for r in made) if o is not None and trains(o, root)])
     cycles = load("cycles").cycles
-    if not compiled and load("rootcalls").listen(root, cycles, memory.hooks, load("batches").first(root, args, kwargs)):
+    if not compiled and load("rootcalls").listen(root, cycles, memory.hooks, load("batches").first(root, args, kwargs), load("samples").first(root, args, kwargs)):
         cycles.start(root)
         process.guarded(load("backward").arm)(sys.modules["torch"])
 
@@ -189,7 +189,8 @@ def opens(optimizer):
     """Is one of the first steps: what is told of the job's batches becomes known."""
     process.trains()
     cycles = load("cycles").cycles
-    process.guarded(load("backward").step)(cycles.calls, len(cycles.optimizers | {id(optimizer)}))
+    each = process.guarded(load("samples").step)() or []
+    process.guarded(load("backward").step)(cycles.calls, each, len(cycles.optimizers | {id(optimizer)}))
     cycles.step(optimizer)
     if "first" not in clock:
         clock["first"] = True
@@ -198,6 +199,7 @@ def opens(optimizer):
         clock["over"] = True
         load("loaders").disarm()
         load("backward").leave()
+        process.guarded(load("samples").leave)()
         process.guarded(load("batches").follow)()
         load("pace").arm(memory.state.get("memory"))
 

@@ -1,0 +1,40 @@
+# The forward moves a codebook on, which it reads.
+import argparse
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--accum", type=int, default=1)
+args = parser.parse_args()
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.head = nn.Linear(6, 4), nn.Linear(4, 4)
+        self.register_buffer("codes", torch.randn(5, 4))
+
+    def forward(self, x):
+        h = self.w(x)
+        near = torch.cdist(h, self.codes).argmin(1)
+        if self.training:
+            with torch.no_grad():
+                for k in range(5):
+                    if (near == k).any():
+                        self.codes[k] += 0.2 * (h[near == k].mean(0) - self.codes[k])
+        return self.head(h + (self.codes[near] - h).detach())
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(48, 6), torch.randint(4, (48,))), batch_size=args.batch_size)
+for i, (x, y) in enumerate(loader):
+    loss = F.cross_entropy(model(x), y)
+    (loss / args.accum).backward()
+    if (i + 1) % args.accum == 0:
+        optimizer.step()
+        optimizer.zero_grad()

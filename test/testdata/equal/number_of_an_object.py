@@ -1,0 +1,33 @@
+# An object's method keeps a number of each micro batch, which the loss is computed with.
+import argparse
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--accum", type=int, default=1)
+args = parser.parse_args()
+torch.manual_seed(0)
+
+
+class Width:
+    def __init__(self):
+        self.now = 1.0
+
+    def __call__(self, i):
+        self.now *= 0.9
+        return self.now
+
+
+width = Width()
+model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(48, 6), torch.randn(48)), batch_size=args.batch_size)
+for i, (x, y) in enumerate(loader):
+    loss = F.huber_loss(model(x).squeeze(1), y, delta=width(i))
+    (loss / args.accum).backward()
+    if (i + 1) % args.accum == 0:
+        optimizer.step()
+        optimizer.zero_grad()
