@@ -15,7 +15,7 @@ import (
 // that the job got over later (Fact.Again) counts in full until then. Of a rank's signs
 // of life the last is known, which is all that the verdict needs: silence begins with it.
 // Not known are that gpurun itself was suspended in between, and when somebody else stopped
-// the ranks. Evidence without a hang timeout, of a journal of version 1 or of saved output,
+// the ranks. Evidence without a hang timeout, as of saved output,
 // does not tell whether a rank was silent: no rank is suspected then.
 func Replay(e Evidence) (Stop, bool) {
 	again := Evidence{Ranks: e.Ranks, Started: e.Started, HangTimeout: e.HangTimeout, Stalls: e.Stalls}

@@ -13,8 +13,7 @@
 // job's secrets (package mask), except for run.json, command.json and the changed files:
 // the job is started with them.
 //
-// Compatibility: every later gpurun reads a journal, and goes on with it; lines of
-// a newer version than its own are refused, not guessed at.
+// Lines of another version than gpurun's own are refused, not guessed at.
 package journal
 
 import (

@@ -107,8 +107,8 @@ func (j *Journal) KeepStart(s Start) error {
 	return writeJSON(private.WriteFile, filepath.Join(j.dir, startFile), s)
 }
 
-// ReadStart says how a run was started last. The error is fs.ErrNotExist where that was
-// with a gpurun that did not keep it.
+// ReadStart says how a run was started last. The error is fs.ErrNotExist where
+// that was not kept.
 func ReadStart(dir string) (s Start, err error) {
 	if _, err := private.ReadJSON(filepath.Join(dir, startFile), maxStart, &s); err != nil {
 		return s, fmt.Errorf("read how the run was started: %w", err)
