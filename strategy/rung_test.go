@@ -73,30 +73,30 @@ func TestEveryRungIsWhole(t *testing.T) {
 // TestNewRungNeedsOneRow: a rung and a knob that are added by a row each are offered by plan,
 // weighed by the planner, walked by the ladder, and barred by the policy.
 func TestNewRungNeedsOneRow(t *testing.T) {
-	const lossChunks, rung = Knob("loss_chunks"), Rung("loss-chunks")
+	const madeUp, rung = Knob("made_up"), Rung("made-up")
 	knobs, rungs := knobRows, rungRows
 	defer func() { setKnobs(knobs); setRungs(rungs) }()
-	setKnobs(append(slices.Clone(knobs), knobRow{lossChunks, "loss chunks", []Value{"off", "on"}, false}))
+	setKnobs(append(slices.Clone(knobs), knobRow{madeUp, "made up", []Value{"off", "on"}, false}))
 	at := slices.IndexFunc(rungs, func(r rungRow) bool { return r.rung == RungMicroBatch })
 	setRungs(slices.Insert(slices.Clone(rungs), at, rungRow{
-		rung: rung, turns: []Knob{lossChunks}, training: Exact, onCPU: true, remedy: stepRemedy(lossChunks), idle: actsOnCalls,
+		rung: rung, turns: []Knob{madeUp}, training: Exact, onCPU: true, remedy: stepRemedy(madeUp), idle: actsOnCalls,
 	}))
 
-	job := Job{Written: Plan{lossChunks: "off"}, Knobs: map[Knob]Range{lossChunks: {Values: lossChunks.words()}}, DataParallel: 1}
+	job := Job{Written: Plan{madeUp: "off"}, Knobs: map[Knob]Range{madeUp: {Values: madeUp.words()}}, DataParallel: 1}
 	policy := Policy{MaxAttempts: 20, Numerics: MixedPrecision}
 	ran := Attempt{Plan: job.Written, Diagnosis: Diagnosis{Cause: cause.CUDAOOM, Phase: cause.Backward, Fatal: true, Rank: 0}}
 
 	offered := Survey(policy, job, job.Written, Inventory{})
 	i := slices.IndexFunc(offered, func(o Offer) bool { return o.Rung == rung })
-	if i < 0 || !offered[i].Available || offered[i].Training != Exact || offered[i].Changed.String() != "loss chunks off→on" {
+	if i < 0 || !offered[i].Available || offered[i].Training != Exact || offered[i].Changed.String() != "made up off→on" {
 		t.Errorf("plan shows %+v", offered)
 	}
 	s := &situation{policy: policy, job: job}
 	s.look([]Attempt{ran})
-	if plans, _ := s.candidates(); len(plans) != 1 || plans[0][lossChunks] != "on" {
-		t.Errorf("the planner weighs %v, want the plan with loss_chunks on", plans)
+	if plans, _ := s.candidates(); len(plans) != 1 || plans[0][madeUp] != "on" {
+		t.Errorf("the planner weighs %v, want the plan with made_up on", plans)
 	}
-	if d := Decide(policy, job, []Attempt{ran}, Inventory{}); d.Rung != rung || d.Next[lossChunks] != "on" || d.Training != Exact {
+	if d := Decide(policy, job, []Attempt{ran}, Inventory{}); d.Rung != rung || d.Next[madeUp] != "on" || d.Training != Exact {
 		t.Errorf("decided %s %v (%s)", d.Rung, d.Next, d.Reason)
 	}
 	policy.Never = []string{string(rung)}
