@@ -13,6 +13,7 @@ type inference string
 
 // The inferences.
 const (
+	scriptSource       inference = "the source of the job's script"
 	moduleSource       inference = "the source of the job's module"
 	importedModules    inference = "what the script imports"
 	promisedGPUs       inference = "whether PyTorch can use the promised GPUs"

@@ -142,3 +142,12 @@ func TestAConfigurationThatCannotBeReadIsAWarning(t *testing.T) {
 		}
 	}
 }
+
+// A script that is mostly data starts at once: what is in it is unknown.
+func TestALargeScriptStarts(t *testing.T) {
+	dir, _ := folder(t, map[string]string{"train.py": "import torch\nx = '" + strings.Repeat("x", largestModule) + "'\n"})
+	p, err := prepared(t, dir, machine(dir), "train.py")
+	if err != nil || !strings.Contains(strings.Join(p.Warnings(), "\n"), string(scriptSource)+" is not known: read "+dir+"/train.py: it is too large: more than 1 MiB") {
+		t.Fatalf("%+v, %v", p, err)
+	}
+}

@@ -100,7 +100,14 @@ func (s *Inspected) readSource(ctx context.Context) (err error) {
 		return nil
 	}
 	s.sourcePath = s.under(s.job.Argv[0])
-	s.source, err = readFile(s.sourcePath, largestFile)
+	s.warnings = append(s.warnings, guest(scriptSource, func() (unknown error) {
+		var large tooLarge
+		s.source, err = readFile(s.sourcePath, largestModule)
+		if errors.As(err, &large) { // to search it would take longer than the job may wait
+			unknown, err = err, nil
+		}
+		return unknown
+	})...)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
 	}

@@ -25,7 +25,7 @@ func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string
 	for _, folder := range folders {
 		for _, file := range files {
 			path := filepath.Join(folder, file)
-			if source, err := readFile(path, largestFile); err == nil {
+			if source, err := readFile(path, largestModule); err == nil {
 				return source, path
 			}
 		}
@@ -38,7 +38,7 @@ func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string
 		return nil, "" // the job itself will say what is wrong with its interpreter
 	}
 	for _, path := range found {
-		if source, err := readFile(path, largestFile); path != "" && err == nil {
+		if source, err := readFile(path, largestModule); path != "" && err == nil {
 			return source, path
 		}
 	}

@@ -14,7 +14,7 @@ import (
 const (
 	largestJob    = 256 << 10 // a train.toml
 	largestRecipe = 1 << 20
-	largestFile   = 64 << 20 // a script, or a configuration file of the job
+	largestFile   = 64 << 20 // a configuration file of the job
 )
 
 // readFile returns the content of a regular file of at most most bytes. A pipe or a
@@ -54,11 +54,14 @@ func readFile(path string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-func tooLarge(most int64) error {
+// tooLarge is the error for a file of more than so many bytes.
+type tooLarge int64
+
+func (most tooLarge) Error() string {
 	if most < 1<<20 {
-		return fmt.Errorf("it is too large: more than %d KiB", most>>10)
+		return fmt.Sprintf("it is too large: more than %d KiB", most>>10)
 	}
-	return fmt.Errorf("it is too large: more than %d MiB", most>>20)
+	return fmt.Sprintf("it is too large: more than %d MiB", most>>20)
 }
 
 // ReadSmall is the content of a regular file of at most most bytes.
