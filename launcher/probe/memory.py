@@ -271,8 +271,8 @@ def kept(function):
             function(memory, *args)
         except Exception as e:
             state.pop("memory", None)  # another thread may have been here
-            process.guarded(lambda: over(memory))()
-            process.guarded(lambda: fail(e))()
+            process.guarded(over)(memory)
+            process.guarded(fail)(e)
 
     return call
 
