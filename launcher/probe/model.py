@@ -19,6 +19,7 @@ def first(root, args, kwargs):
         lambda: load("huggingface").first(),
         lambda: load("lightning").first(),
         lambda: turn(root),
+        lambda: load("samples").ask(root, args, kwargs),
         lambda: load("memory").first(root, model, compiled(root), args, kwargs),
         lambda: load("steps").first(root, compiled(root), args, kwargs),
     ):

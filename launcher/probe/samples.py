@@ -181,11 +181,16 @@ class Root:
             return []
 
 
-def first(root, args, kwargs):
-    """Begins with the root's first call, and gives what listens to its calls."""
+def ask(root, args, kwargs):
+    """Runs a few rows through the root, before its first call and before memory is measured."""
     loader = load("loaders").hook.get("root", {}).get("loader") or {}
     pop()
-    answer = load("rows").rows_are_independent(root, args, kwargs, loader.get("batch_size") or 0)
+    state["answer"] = load("rows").rows_are_independent(root, args, kwargs, loader.get("batch_size") or 0)
+
+
+def first(root, args, kwargs):
+    """Begins with the root's first call, and gives what listens to its calls."""
+    answer = state.pop("answer")
     state.update(root=Root(answer), module=weakref.ref(root))
     tell_numbers({})
     if answer.word == "no":
