@@ -232,8 +232,9 @@ def culprit(again, orders):
     """Names the first operation after which samples are not what they were."""
     rows, place = again.rows, ""
     try:
+        inputs, again.inputs = again.inputs, None
         again(list(range(rows)), keep=True)
-        before = again.seen
+        before, again.inputs = again.seen, inputs
         again(orders[0], keep=True)
         for op in again.ops:
             place = op.line or place
