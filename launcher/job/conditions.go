@@ -3,7 +3,9 @@ package job
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
@@ -36,7 +38,7 @@ func (p *Prepared) conditions(ctx context.Context, version string, inv strategy.
 		device.Others, device.Host, device.NVMe = 0, 0, 0 // what others hold changes
 		text, err := json.Marshal([]any{
 			version, p.codeDigest(), p.resolved.torchMinor(ctx), p.resolved.command.Packages, p.RecipeName(), p.Python(),
-			p.Policy(), job, p.Plan(), inv.Accelerator, device,
+			p.Policy(), job, p.Plan(), inv.Accelerator, device, memoryVariables(p.resolved.env),
 		})
 		digest = short(text)
 		return err
@@ -45,4 +47,15 @@ func (p *Prepared) conditions(ctx context.Context, version string, inv strategy.
 		return ""
 	}
 	return digest
+}
+
+// memoryVariables are those by which the libraries below a job take more memory or less.
+func memoryVariables(env environ.Vars) map[string]string {
+	found := map[string]string{}
+	for name, value := range env {
+		if strings.HasPrefix(name, "PYTORCH_") || strings.HasPrefix(name, "NCCL_") || name == "CUDA_MODULE_LOADING" {
+			found[name] = value
+		}
+	}
+	return found
 }
