@@ -127,7 +127,7 @@ func (w *watch) exited() {
 	}
 	e.Ended, e.Notice = time.Now(), w.launcher.World.Notice()
 	e.Facts = slices.Concat(e.Facts, w.running.Progress())
-	if e.EndedWell() || !w.stopped && strategy.Diagnose(e).OutOfMemory() {
+	if e.EndedWell() && !e.Unproven() || !w.stopped && strategy.Diagnose(e).OutOfMemory() {
 		w.failed = errors.Join(w.failed, w.launcher.Store.Append(Exited{Evidence: e}))
 	}
 }

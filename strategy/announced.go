@@ -37,7 +37,7 @@ func (e *Evidence) CutShort() string {
 // EndedBy is the first rank that a signal ended which gpurun did not send; -1 for none.
 func (e *Evidence) EndedBy(signal int) int {
 	for _, i := range e.folded().exitFacts() {
-		if x := e.Facts[i].Exit; !x.Stopped && signalOf(x) == signal {
+		if x := e.folded().exitAt(i); !x.Stopped && signalOf(x) == signal {
 			return e.Facts[i].Rank
 		}
 	}

@@ -94,8 +94,8 @@ func (c *fold) fine(ev Evidence) bool {
 	}
 	stopped := false
 	for rank, i := range c.exits {
-		exit := c.facts[i].Exit
-		if failed(exit) || c.masked(rank) || rank < 0 && c.maskedText() {
+		exit := c.exitAt(i)
+		if failed(exit) || rank < 0 && c.maskedText() {
 			return false
 		}
 		stopped = stopped || exit.Stopped

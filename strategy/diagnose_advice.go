@@ -66,8 +66,7 @@ func (c *fold) timeUp() bool {
 // torchrun and shells say of one.
 func (c *fold) saysKilled(best candidate) bool {
 	if best.finding == nil {
-		exit := c.facts[best.fact].Exit
-		return exit != nil && signalOf(exit) == sigKILL
+		return c.facts[best.fact].Exit != nil && signalOf(c.exitAt(best.fact)) == sigKILL
 	}
 	return best.finding.Says(cause.SaysKilled)
 }

@@ -28,7 +28,7 @@ func (c *fold) candidates(ev Evidence) []candidate {
 		all = append(all, candidate{fact: s.fact, code: s.finding.Code, tier: t, rank: s.rank, finding: s.finding})
 	}
 	for rank, i := range c.exits {
-		if exit := c.facts[i].Exit; failed(exit) {
+		if exit := c.exitAt(i); failed(exit) {
 			code, t := c.exitMeans(exit)
 			all = append(all, candidate{fact: i, code: code, tier: t, rank: rank})
 		}
@@ -64,8 +64,8 @@ func (c *fold) outlived(s found) bool {
 		if s.finding.Weight == cause.WeightOutlived {
 			return true
 		}
-		e := c.facts[exit].Exit
-		return !e.Stopped && !failed(e) && !c.masked(s.rank)
+		e := c.exitAt(exit)
+		return !e.Stopped && !failed(e)
 	}
 	return false
 }
@@ -108,7 +108,7 @@ func (c *fold) exitMeans(e *Exit) (cause.Code, tier) {
 // loader's worker whose parent says so.
 func (c *fold) killed() (rank int, ok bool) {
 	for _, i := range c.exitFacts() {
-		if e := c.facts[i].Exit; !e.Stopped && signalOf(e) == sigKILL {
+		if e := c.exitAt(i); !e.Stopped && signalOf(e) == sigKILL {
 			return c.facts[i].Rank, true
 		}
 	}

@@ -58,8 +58,8 @@ func (c *fold) attribute(best candidate, all []candidate) candidate {
 func (c *fold) firstExitCode() int {
 	code, first := 0, time.Time{}
 	for _, i := range c.exitFacts() {
-		if f := c.facts[i]; failed(f.Exit) && (code == 0 || f.Time.Before(first)) {
-			code, first = f.Exit.Code, f.Time
+		if f, exit := c.facts[i], c.exitAt(i); failed(exit) && (code == 0 || f.Time.Before(first)) {
+			code, first = exit.Code, f.Time
 		}
 	}
 	return code

@@ -26,7 +26,7 @@ func (c *fold) ends() map[int]*end {
 		return all[rank]
 	}
 	for rank, i := range c.exits {
-		at(rank).exit = c.facts[i].Exit
+		at(rank).exit = c.exitAt(i)
 	}
 	for i := range c.findings {
 		s := &c.findings[i]

@@ -120,6 +120,16 @@ func (e *Evidence) Snapshots() []Snapshot {
 	return all
 }
 
+// ExitOf is how a rank ended, or what trained below it where the rank hides that; nil where
+// nobody saw it.
+func (e *Evidence) ExitOf(rank int) *Exit {
+	c := e.folded()
+	if i, ended := c.exits[rank]; ended {
+		return c.exitAt(i)
+	}
+	return nil
+}
+
 // Exits is how many ranks have ended.
 func (e *Evidence) Exits() int { return len(e.folded().exits) }
 
@@ -127,8 +137,8 @@ func (e *Evidence) Exits() int { return len(e.folded().exits) }
 func (e *Evidence) EndedWell() bool {
 	c := e.folded()
 	well := 0
-	for rank, i := range c.exits {
-		if exit := c.facts[i].Exit; exit.Code == 0 && !exit.Stopped && !c.masked(rank) {
+	for _, i := range c.exits {
+		if exit := c.exitAt(i); exit.Code == 0 && !exit.Stopped {
 			well++
 		}
 	}

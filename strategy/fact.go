@@ -34,7 +34,7 @@ type Fact struct {
 	Observed *ObservedSetting `json:"observed,omitempty"`
 	// Said is what a rank's own process says of itself; what it says later replaces it.
 	Said *Said `json:"said,omitempty"`
-	// ProcessEnd is how a process of a rank ended that is not the rank's first.
+	// ProcessEnd is how a process below a rank's shell ended.
 	ProcessEnd *ProcessEnd `json:"process_end,omitempty"`
 	// Memory is what a rank's own process measured; what it says later replaces it.
 	Memory *memory.Measurement `json:"memory,omitempty"`
@@ -64,6 +64,9 @@ type Exit struct {
 	// Stopped says that gpurun had begun to stop the rank before it ended, so
 	// that its code and signal say nothing.
 	Stopped bool `json:"stopped,omitempty"`
+	// Shell says that the process was a program that starts others, and whose code may be
+	// that of any of them.
+	Shell bool `json:"shell,omitempty"`
 	// Peak is the largest resident set of the process, in bytes, 0 if unknown.
 	Peak int64 `json:"peak_bytes,omitempty"`
 	PID  int   `json:"pid"`

@@ -183,10 +183,10 @@ func (c *fold) exitFacts() []int {
 // exitOf finds how the rank ended; a saved log has one exit code for all.
 func (c *fold) exitOf(rank int) *Exit {
 	if i, ok := c.exits[rank]; ok {
-		return c.facts[i].Exit
+		return c.exitAt(i)
 	}
 	if i, ok := c.exits[-1]; ok {
-		return c.facts[i].Exit
+		return c.exitAt(i)
 	}
 	return nil
 }

@@ -73,3 +73,56 @@ func TestShellMayTryAgain(t *testing.T) {
 		}
 	}
 }
+
+// What the kernel says of a program's end outranks what is known of the processes in it, and
+// another script's good end does not make up for a failure.
+func TestKernelSaysHowProgramsEnd(t *testing.T) {
+	start := time.Unix(1000, 0)
+	end := func(pid, began, at int, runs string, exit *Exit, trained bool) Fact {
+		when := start.Add(time.Duration(at) * time.Second)
+		return Fact{Time: when, Source: "gpurun", ProcessEnd: &ProcessEnd{PID: pid, Began: start.Add(time.Duration(began) * time.Second), At: when, Runs: runs, Members: []int{pid, pid + 1}, Exit: exit, Trained: trained}}
+	}
+	inner := func(pid int, failed cause.Code, trained bool) Fact {
+		return Fact{Time: start, Source: "probe", ProcessEnd: &ProcessEnd{PID: pid, Stream: "probe", Inner: true, Failed: failed, Trained: trained}}
+	}
+	steps := func(pid int) Fact { return Fact{Time: start, Source: "probe", Said: &Said{PID: pid, Stepping: true}} }
+	text := func(at int, f cause.Finding) Fact {
+		f.Rank, f.Stream, f.Seq, f.Text = -1, "stderr", 1, "E: x"
+		return Fact{Time: start.Add(time.Duration(at) * time.Second), Source: "stderr", Finding: &f}
+	}
+	left := end(10, 0, 9, "train.py", nil, true)
+	left.ProcessEnd.Left = true
+	for _, c := range []struct {
+		name  string
+		facts []Fact
+		want  cause.Code
+	}{
+		{"killed", []Fact{end(10, 0, 5, "train.py", &Exit{Code: 137, Signal: 9}, true)}, cause.Unknown},
+		{"ended with 3", []Fact{end(10, 0, 5, "train.py", &Exit{Code: 3}, true)}, cause.Unknown},
+		{"crashed", []Fact{end(10, 0, 5, "train.py", &Exit{Code: 139, Signal: 11}, true)}, cause.Segfault},
+		{"the same script later", []Fact{end(10, 0, 5, "train.py", &Exit{Code: 3}, true), steps(20), end(20, 6, 9, "train.py", &Exit{}, false)}, cause.None},
+		{"another script later", []Fact{end(10, 0, 5, "train.py", &Exit{Code: 3}, true), steps(20), end(20, 6, 9, "eval.py", &Exit{}, false)}, cause.Unknown},
+		{"a later one without a step", []Fact{end(10, 0, 5, "train.py", &Exit{Code: 3}, true), end(20, 6, 9, "train.py", &Exit{}, false)}, cause.Unknown},
+		{"a driver passes it on", []Fact{inner(11, cause.CUDAOOM, true), end(10, 0, 5, "driver.py", &Exit{Code: 1}, true)}, cause.Unknown},
+		{"a driver accepts it", []Fact{inner(11, cause.UserError, true), end(10, 0, 5, "driver.py", &Exit{}, false)}, cause.None},
+		{"nothing trained, the last one failed", []Fact{end(10, 0, 2, "prepare.py", &Exit{}, false), end(20, 3, 5, "train.py", &Exit{Code: 1}, false)}, cause.Unknown},
+		{"nothing trained, the last one did not fail", []Fact{end(10, 0, 2, "check.py", &Exit{Code: 1}, false), end(20, 3, 5, "prepare.py", &Exit{}, false)}, cause.None},
+		{"a server that its script ends", []Fact{end(10, 0, 9, "server.py", &Exit{Code: 143, Signal: 15}, false), end(20, 3, 5, "prepare.py", &Exit{}, false)}, cause.None},
+		{"left behind", []Fact{left}, cause.Unknown},
+		{"left beside a training", []Fact{steps(20), end(20, 3, 5, "train.py", &Exit{}, false), left}, cause.None},
+		{"a traceback in the output", []Fact{text(4, cause.Finding{Code: cause.UserError, Raised: true, Top: true})}, cause.UserError},
+		{"a traceback of a function", []Fact{text(4, cause.Finding{Code: cause.UserError, Raised: true})}, cause.None},
+		{"a traceback that was outlived", []Fact{text(4, cause.Finding{Code: cause.UserError, Raised: true, Top: true, Weight: cause.WeightOutlived})}, cause.None},
+		{"a traceback before a program that ended well", []Fact{text(1, cause.Finding{Code: cause.UserError, Raised: true, Top: true}), end(20, 0, 5, "train.py", &Exit{}, false)}, cause.None},
+		{"a command that is not there", []Fact{text(1, cause.Finding{Code: cause.UserError, Weight: cause.WeightWarning, Remarks: []cause.Remark{cause.SaysNotRun}})}, cause.UserError},
+		{"a command that is not there, and a training", []Fact{text(1, cause.Finding{Code: cause.UserError, Weight: cause.WeightWarning, Remarks: []cause.Remark{cause.SaysNotRun}}), steps(20), end(20, 3, 5, "train.py", &Exit{}, false)}, cause.None},
+	} {
+		ev := Evidence{Ranks: 1}
+		for _, f := range append(c.facts, Fact{Time: start.Add(time.Minute), Source: "exit", Exit: &Exit{PID: 1, Shell: true}}) {
+			ev.Add(f)
+		}
+		if d := Diagnose(ev); d.Cause != c.want || d.Fatal != (c.want != cause.None) {
+			t.Errorf("%s: %s, fatal %v, want %s", c.name, d.Cause, d.Fatal, c.want)
+		}
+	}
+}

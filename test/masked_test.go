@@ -17,8 +17,9 @@ import (
 )
 
 // shells are launch scripts, and the exit code that gpurun has to end with. $T trains, and
-// ends as it is told: ok, oom, fail (with an exception of its own), load (out of memory
-// before the training), killed. $P is Python.
+// ends as its argument says: ok, oom, fail (with an exception of its own), load (out of memory
+// before the training), killed, slow and slowfail (after a second), exit and leave (with 3), interrupt, caught (well, after an
+// exception that it prints), eval (without a step). $P is Python.
 var shells = map[string]struct {
 	text string
 	want int
@@ -74,6 +75,32 @@ var shells = map[string]struct {
 	"a study whose trial failed":    {`$P study.py ok oom | cat`, 0},
 	"a study without a good trial":  {`$P study.py oom oom`, 12},
 	"killed after a failed attempt": {`$T oom; $T killed; true`, 12},
+
+	"hook lost":                     {"export PYTHONPATH=src\n$T fail 2>&1 | tee log", 1},
+	"hook lost, out of memory":      {"PYTHONPATH=src $T oom 2>&1 | tee log; echo done", 12},
+	"hook lost, ends well":          {"unset PYTHONPATH\n$T caught 2>&1 | tee log", 0},
+	"hook lost, retry":              {"export PYTHONPATH=src\n{ $T fail || $T ok; } 2>&1 | cat", 0},
+	"environment cleared":           {`env -i $T oom 2>&1 | cat`, 12},
+	"left in the background":        {`nohup $T slow >log 2>&1 & echo started`, 0},
+	"left with a failure":           {`setsid -f $T slowfail >log 2>&1`, 1},
+	"left by a subshell":            {`( $T slowfail >log 2>&1 & )`, 1},
+	"killed":                        {`$T killed | tee log`, 1},
+	"ended by sys.exit":             {`$T exit | tee log`, 1},
+	"ended at once":                 {`$T leave | tee log`, 1},
+	"interrupted":                   {`$T interrupt | tee log`, 75},
+	"a driver":                      {`$P driver.py fail | tee log`, 1},
+	"no program":                    {`$P nosuch.py 2>&1 | tee log`, 1},
+	"no module":                     {`$P -m nosuch.train 2>&1 | tee log`, 1},
+	"no command":                    {`nosuchrun train.py 2>&1 | tee log`, 1},
+	"no syntax":                     {"echo 'for x in' >broken.py\n$P broken.py 2>&1 | tee log", 1},
+	"no import":                     {"echo 'import nosuchlib' >broken.py\n$P broken.py 2>&1 | tee log", 1},
+	"no such argument":              {"echo 'import argparse; argparse.ArgumentParser().parse_args()' >usage.py\n$P usage.py --lr 1 2>&1 | tee log", 1},
+	"no command, then the training": {"nosuch-smi\n$T ok", 0},
+	"an evaluation after":           {`$T fail; $T eval; true`, 1},
+	"another script after":          {"cp train.py second.py\n$T fail; $P second.py ok; true", 1},
+	"two at once":                   {"$T slowfail & $T slow & wait", 1},
+	"two at once, the other one":    {"$T slow & $T slowfail & wait; true", 1},
+	"two at once that end well":     {"$T ok & $T ok & wait", 0},
 }
 
 // A shell that ends with 0 does not hide that the training below it failed, and no

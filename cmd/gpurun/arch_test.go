@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"launcher/output":      {"launcher/mask", "launcher/private", "launcher/ranklog", "launcher/terminal", "strategy", "strategy/cause"},
 	"launcher/gpu":         {"strategy", "strategy/cause", "launcher/procfs"},
 	"launcher/host":        {"strategy", "strategy/cause", "launcher/procfs"},
-	"launcher/probe":       {"launcher/private", "strategy", "strategy/memory", "strategy/cause"},
+	"launcher/probe":       {"launcher/private", "launcher/procfs", "strategy", "strategy/memory", "strategy/cause"},
 	"launcher/cluster":     {"strategy", "strategy/cause", "launcher/errext"},
 	"launcher/fits":        {"launcher/private", "strategy", "strategy/memory"},
 	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/private", "strategy", "strategy/memory", "launcher/runstate", "launcher/procfs"},

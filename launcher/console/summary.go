@@ -348,15 +348,14 @@ func (p *People) justShown(a *runstate.Attempt) bool {
 }
 
 func exitCode(a *runstate.Attempt) string {
-	for _, f := range a.Evidence.Facts {
-		if f.Exit != nil && f.Rank == a.Diagnosis.Rank {
-			if f.Exit.Signal != 0 {
-				return fmt.Sprintf("-%d (pid: %d)", f.Exit.Signal, f.Exit.PID)
-			}
-			return fmt.Sprintf("%d (pid: %d)", f.Exit.Code, f.Exit.PID)
-		}
+	exit := a.Evidence.ExitOf(a.Diagnosis.Rank)
+	switch {
+	case exit == nil:
+		return "N/A"
+	case exit.Signal != 0:
+		return fmt.Sprintf("-%d (pid: %d)", exit.Signal, exit.PID)
 	}
-	return "N/A"
+	return fmt.Sprintf("%d (pid: %d)", exit.Code, exit.PID)
 }
 
 // tracebackShown is how many lines of a traceback people are shown; the verdict

@@ -37,6 +37,8 @@ type attempt struct {
 	// stopProbe ends the watch over what ranks tell of their own end, and lookAtProbe passes
 	// on what they have by now.
 	stopProbe, lookAtProbe func()
+	// programs follows the Python programs below a shell, nil where the rank is none.
+	programs *probe.Programs
 	// saving looks for checkpoints that grow once a rank has told why it ends.
 	saving *savingWatch
 	// stopAlarms ends the watch over the devices' alarms.
@@ -52,6 +54,9 @@ type attempt struct {
 	// time to finish.
 	lingering context.Context
 	linger    context.CancelFunc
+	// patient is the context of patience, for the goroutine of collect alone.
+	patient      context.Context
+	lostPatience context.CancelFunc
 
 	mu     sync.Mutex         // guards what follows
 	ended  map[int]bool       // ranks

@@ -31,6 +31,11 @@ const (
 func (a *attempt) collect() {
 	defer close(a.facts)
 	defer a.linger()
+	defer func() {
+		if a.lostPatience != nil {
+			a.lostPatience()
+		}
+	}()
 	defer a.node.signals.leave()
 	defer a.closeEnds()
 	if failed := a.awaitExits(); failed {
@@ -43,6 +48,7 @@ func (a *attempt) collect() {
 	if err := a.out.Wait(ctx); err != nil {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("a rank's log is not complete: %v", err)}
 	}
+	a.programs.Stop()
 	a.stopProbe()
 	a.stopSampling()
 	a.snapshots()
@@ -71,6 +77,7 @@ func (a *attempt) awaitExits() (failed bool) {
 				return failed
 			}
 			if left--; left == 0 {
+				a.awaitPrograms(&f)
 				a.lookAtProbe() // what says that an exit code of 0 hides a failure comes first
 			}
 			failed = failed || f.Exit.Code != 0
@@ -102,16 +109,26 @@ func (a *attempt) unfinished() string {
 		strings.Join(gone, ", "), a.node.opts.Early, a.local-len(gone), a.local)
 }
 
+// patience lasts as long as what the ranks left behind has to finish, from when it is asked
+// for first.
+func (a *attempt) patience() context.Context {
+	if a.patient == nil {
+		a.patient, a.lostPatience = context.WithTimeout(a.lingering, max(0, a.node.opts.Grace-FailureGrace))
+	}
+	return a.patient
+}
+
 // awaitLeft gives what the ranks left behind the long grace without a signal, since
 // it may be an upload that finishes; then SIGTERM and SIGKILL.
 func (a *attempt) awaitLeft() {
 	told := time.AfterFunc(leftBound, func() {
 		a.node.log.Note(fmt.Sprintf("the ranks have ended and left processes behind, which have %s to finish", a.node.opts.Grace))
 	})
-	patience, done := context.WithTimeout(a.lingering, max(0, a.node.opts.Grace-FailureGrace))
-	defer done()
-	a.group.Linger(patience)
+	a.group.Linger(a.patience())
 	told.Stop()
+	if blind := a.programs.Leave(); len(blind) > 0 {
+		a.node.log.Note(fmt.Sprintf("warning: left in the background, where gpurun cannot follow it: %s", strings.Join(blind, ", ")))
+	}
 	grace := FailureGrace
 	if a.lingering.Err() != nil {
 		grace = a.node.opts.Grace // a user's stop

@@ -75,6 +75,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	ranks := n.ranks(a, l)
 	a.saving = newSavingWatch(n.opts.Growing, a.emit)
 	a.stopProbe, a.lookAtProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.saving.see)), a.stepped)
+	a.programs = n.openPrograms(a, l)
 	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.alarm)
 	// A signal that comes while ranks start stops them with their grace, like one
 	// that comes later: the first of them may be at work already.
@@ -90,6 +91,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 		n.signals.leave()
 		return nil, cannotStart(a.abandon(ctx, err))
 	}
+	a.programs.Follow(a.group.PIDs()[a.meeting.Offset])
 	n.signals.adopt(a)
 	a.watchSettings(l.Command.Env)
 	a.startSampling()
@@ -122,6 +124,7 @@ func (a *attempt) abandon(ctx context.Context, err error) error {
 	a.closeEnds()
 	var draining sync.WaitGroup
 	draining.Go(func() { drain(a.facts) })
+	a.programs.Stop()
 	a.stopProbe()
 	a.saving.stop()
 	a.stopAlarms()

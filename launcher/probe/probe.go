@@ -14,6 +14,7 @@
 //     changed in it;
 //   - memory.json: what the process measured of its memory;
 //   - steps: the latest optimizer step;
+//   - programs: what each Python process below a shell comes to;
 //   - stacks: where it was, each time that it was asked;
 //   - snapshot-0.json, snapshot-0.pickle, snapshot-1…: what the allocator held when memory ran
 //     out: a digest, which gpurun reads, and PyTorch's own file, for people.
@@ -53,6 +54,7 @@
 //	rungs.py …        rungs that are turned inside the model
 //	compared.py       recomputed blocks beside their first run
 //	report.py         the end, and how a file is written
+//	ends.py           the exit code, where the kernel does not say it
 //
 // # What the probe promises
 //
@@ -82,9 +84,9 @@
 //
 // The rank reports its end, and so does each Python process below a shell that imports
 // torch, with whether it trained (probe-123.json): a shell can end with 0 after a training
-// that failed. A fork of them, a process that a Python program of the job's own starts, and
-// a thread report none. SystemExit and KeyboardInterrupt are no failures. A process that
-// only loads data writes nothing.
+// that failed. A fork of them and a thread report none. SystemExit and KeyboardInterrupt are
+// no failures there. A process that only loads data writes nothing. Programs follows all
+// Python processes below a shell to their ends, those without the hook too.
 //
 // What is told is certain, or absent: a loader's batch size is told where the model was
 // seen to be given so many samples, accumulation where two steps in a row took as many

@@ -29,6 +29,23 @@ def role(told):
     return "rank" if claim(path) else "own"
 
 
+def note(path, what):
+    """Says what this process comes to, where gpurun follows the processes below a shell:
+    there is a file for it then. It appears there as it begins, imports torch, and makes an
+    optimizer. Tells whether there is one."""
+    try:
+        fd = os.open(os.path.join(os.path.dirname(path), "programs"), os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return False
+    try:
+        os.write(fd, ("%d %s\n" % (os.getpid(), what)).encode("ascii"))
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+    return True
+
+
 def read(path):
     """Gives the orders, an empty dictionary without any.
 
@@ -120,11 +137,15 @@ def above(path):
 
 def masked(path):
     """Tells whether the exit code of a program above this process may hide its own: of a
-    shell, or of what passes an exit code on. A Python program of the job's own is none: it
-    decides itself what its children's ends mean. A shell may also have become this process
-    (exec), after others below it had ended: then all their ends are compared."""
+    shell, or of what passes an exit code on; and whether a Python program of the job's own
+    below such a shell decides instead what its children's ends mean. A shell may also have
+    become this process (exec), after others below it had ended: then all their ends are
+    compared."""
     programs = above(path)
-    return all(passes(words) for _, words in programs) if programs else bool(earlier(os.path.dirname(path)))
+    if not programs:
+        return bool(earlier(os.path.dirname(path))), False
+    hides = all(passes(words) for _, words in programs)
+    return hides, not hides and passes(programs[-1][1])
 
 
 def earlier(folder):

@@ -33,6 +33,7 @@ type report struct {
 	Memory []onDevice `json:"memory"`
 	Began  float64    `json:"began"`  // when Python began to watch the process
 	Masked bool       `json:"masked"` // by programs above it, whose exit code may hide its own
+	Inner  bool       `json:"inner"`  // below a Python program of the job's own that one may hide
 	// Trained says that the process, or one that it started, trained a model.
 	Trained bool `json:"trained"`
 	// Environ are variables that gpurun has set, as they were when the exception
@@ -100,10 +101,10 @@ func stream(name string) string {
 func processEnd(path, name string, f strategy.Fact) (strategy.Fact, bool) {
 	text, _, err := slurp(path)
 	var r report
-	if err != nil || json.Unmarshal(text, &r) != nil || !r.Masked || r.PID <= 0 {
+	if err != nil || json.Unmarshal(text, &r) != nil || !r.Masked && !r.Inner || r.PID <= 0 {
 		return strategy.Fact{}, false
 	}
-	end := &strategy.ProcessEnd{PID: r.PID, Stream: stream(name), Began: unixTime(r.Began), At: unixTime(r.Time), Trained: r.Trained}
+	end := &strategy.ProcessEnd{PID: r.PID, Stream: stream(name), Began: unixTime(r.Began), At: unixTime(r.Time), Trained: r.Trained, Inner: r.Inner}
 	if f.Finding != nil {
 		end.Failed = f.Finding.Code
 	}

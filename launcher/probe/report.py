@@ -28,7 +28,8 @@ def ended(path, began):
     """Writes that the process ends without an exception, where a program above it may end
     in another way."""
     told = end(path, began)
-    if told["masked"]:
+    told["trained"] = told["trained"] and stepped(os.path.dirname(path))
+    if told["masked"] or told["inner"]:
         save(path, told)
 
 
@@ -36,29 +37,37 @@ def end(path, began):
     """Gives what is known of any end of this process."""
     import time
 
-    told = {"pid": os.getpid(), "began": began, "time": time.time(), "masked": False, "trained": False}
+    told = {"pid": os.getpid(), "began": began, "time": time.time(), "masked": False, "inner": False, "trained": False}
     try:
-        told["masked"] = load("rank").masked(os.path.join(os.path.dirname(path), "probe.json"))
-        told["trained"] = told["masked"] and trained(os.path.dirname(path))
+        told["masked"], told["inner"] = load("rank").masked(os.path.join(os.path.dirname(path), "probe.json"))
+        told["trained"] = (told["masked"] or told["inner"]) and trained(os.path.dirname(path))
     except Exception:
         pass  # it is not known
     return told
 
 
 def trained(folder):
-    """Tells whether this process, or one that it started, trained a model."""
-    if "torch" not in sys.modules:
-        return False
-    if load("process").state["trains"]:
-        return True
+    """Tells whether this process, or one that it started, was about to train a model."""
+    return "torch" in sys.modules and (load("process").state["trains"] or any(started(folder)))
+
+
+def stepped(folder):
+    """Tells whether this process, or one that it started, trained a model: it made an
+    optimizer's step or, with an optimizer that is not PyTorch's, has gradients. A forward
+    that nothing follows is an evaluation."""
+    return load("process").told.get("stepping") or load("root").graded() or any(told.get("stepping") for told in started(folder))
+
+
+def started(folder):
+    """Gives what processes said of themselves that this one started, and that train."""
     import json
 
     for name in os.listdir(folder):
         if name.startswith("process") and name.endswith(".json"):
             with open(os.path.join(folder, name)) as f:
-                if os.getpid() in json.load(f).get("above", ()):
-                    return True
-    return False
+                told = json.load(f)
+            if os.getpid() in told.get("above", ()):
+                yield told
 
 
 def measured(value, trace):

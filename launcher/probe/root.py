@@ -3,6 +3,7 @@
 # call a tenth of a microsecond; from then on it is what it was.
 import functools
 import sys
+import weakref
 
 process = load("process")
 torch = None
@@ -27,6 +28,7 @@ def arrived(name, module):
     if module is None:
         return
     torch = module
+    load("rank").note(process.start["told"]["GPURUN_PROBE_FILE"], "torch")
     if process.start["role"] == "passer":  # it may fail before it trains
         told = process.start["told"]
         process.start["watch"](lambda: process.file("probe.json"), told["GPURUN_PROBE_NAMES"])
@@ -73,6 +75,12 @@ def arm():
     hook.update(armed=True, plain=plain, call=imports.placed(Module, "__call__", imports.like(plain, __call__)))
 
 
+def graded():
+    """Tells whether something was backpropagated through the root."""
+    root = hook.get("root", lambda: None)()
+    return root is not None and any(p.grad is not None for p in root.parameters())
+
+
 def called(plain, root, args, kwargs):
     return plain(root, *args, **kwargs)
 
@@ -111,7 +119,7 @@ def is_root(module):
 def first(root, args, kwargs):
     """Hands over to the part that looks at the root, before its first forward."""
     disarm()
-    hook["known"] = True
+    hook["known"], hook["root"] = True, weakref.ref(root)
     hook["run"] = load("rootcalls").run
     process.trains()
     load("model").first(root, args, kwargs)

@@ -8,6 +8,7 @@
 # that Python does not import by itself. So do rank.py and report.py.
 import os
 import sys
+import time
 
 NAMES = ("GPURUN_PROBE_FILE", "GPURUN_PROBE_NAMES", "GPURUN_PROBE_ORDERS", "GPURUN_PROBE_JOB")
 
@@ -48,9 +49,8 @@ def watch(where, names):
     except ImportError:
         from thread import get_ident
     import atexit
-    import time
 
-    pid, thread, began = os.getpid(), get_ident(), time.time()
+    pid, thread, began = os.getpid(), get_ident(), born
     state = {}
 
     def tell(kind, value, trace):
@@ -132,6 +132,7 @@ def main():
         compiled("sitecustomize", os.path.join(here, "sitecustomize.py"))  # for the processes to come
     role = "rank"
     try:
+        followed = load("rank").note(path, "began")
         role = load("rank").role(told)
     finally:
         # What a launcher or a wrapper hands on is for the rank below it.
@@ -141,9 +142,11 @@ def main():
         watch(lambda: path, told["GPURUN_PROBE_NAMES"])
     if sys.version_info >= (3, 8):
         load("imports").follow(role, told, here, watch)
+        if followed:
+            load("ends").arm(path)
 
 
-here = os.path.dirname(__file__)
+here, born = os.path.dirname(__file__), time.time()
 parts = {}
 kept = hide()  # Python 2 empties a module that nobody keeps
 try:

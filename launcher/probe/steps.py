@@ -25,6 +25,7 @@ made = []  # optimizers, weakly
 
 def arm(torch):
     process.state["trains"] = True  # who makes an optimizer does
+    load("rank").note(process.start["told"]["GPURUN_PROBE_FILE"], "trains")
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name for it
     handles["compiling"] = load("root").compiling(torch)
     if hasattr(module, "register_optimizer_step_post_hook"):
@@ -214,9 +215,12 @@ def opening(optimizer):
     """Is the moment before the first step: all that the job is made of is there."""
     try:
         look(optimizer)
-    finally:  # whatever goes wrong in the probe, no rank trains with a batch that others lack
-        load("gate").wait()
-    process.told["stepping"] = True
+    finally:
+        try:  # whatever goes wrong in the probe, no rank trains with a batch that others lack
+            load("gate").wait()
+        finally:
+            process.told["stepping"] = True
+            load("ends").state["code"] = 0  # who called sys.exit before caught it
     process.save()
 
 

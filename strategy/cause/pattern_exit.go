@@ -147,7 +147,12 @@ var otherPatterns = []pattern{
 	{code: UserError, words: words(": unrecognized option '--")},
 	{code: UserError, words: words("unknown option --")},
 	{code: UserError, words: words("can't open file", "[Errno 2] No such file or directory")},
+	{code: UserError, words: words("python", ": No module named ")},
+	{code: UserError, words: words("Error while finding module specification for")},
 	{code: UserError, weight: WeightWarning, words: words(": command not found")},
+	{code: UserError, weight: WeightWarning, words: words("sh: ", ": not found")},
+	{code: UserError, weight: WeightWarning, words: words("sh: line ", ": Permission denied")},
+	{code: UserError, weight: WeightWarning, words: words("sh: line ", ": No such file or directory")},
 	// A Python process ends with 1 by an exception or by sys.exit with a message.
 	{code: UserError, weight: WeightWarning, words: words("returned non-zero exit status 1.")}, // accelerate's launcher
 	{code: Unknown, weight: WeightWarning, words: words("CalledProcessError: Command", "returned non-zero exit status")},

@@ -44,6 +44,8 @@ const (
 	// SaysComplaint: the last line of the output tells in plain words that something is
 	// wrong, as "sys.exit(words)" does. It explains an exit with 1, and is else nothing.
 	SaysComplaint Remark = "complaint"
+	// SaysNotRun: Python or a shell says that a program could not be run, or was killed.
+	SaysNotRun Remark = "not-run"
 	// SaysExists: the program makes a file or a folder that is there already.
 	SaysExists Remark = "exists"
 )
@@ -108,6 +110,21 @@ var remarks = []said{
 	{remark: SaysOOMKill, code: HostOOM, words: "TERM_MEMLIMIT"},
 	{remark: SaysOOMKill, code: HostOOM, words: "job killed: mem"},
 	{remark: SaysOOMKill, code: HostOOM, words: " killed due to "},
+	{remark: SaysNotRun, code: UserError, words: ": error: "},
+	{remark: SaysNotRun, code: UserError, words: "can't open file"},
+	{remark: SaysNotRun, code: UserError, words: ": No module named "},
+	{remark: SaysNotRun, code: UserError, words: "Error while finding module specification for"},
+	{remark: SaysNotRun, code: UserError, words: ": command not found"},
+	{remark: SaysNotRun, code: UserError, words: ": not found"},
+	{remark: SaysNotRun, code: UserError, words: ": Permission denied"},
+	{remark: SaysNotRun, code: UserError, words: ": No such file or directory"},
+	{remark: SaysNotRun, code: UserError, words: "SyntaxError: "},
+	{remark: SaysNotRun, code: UserError, words: "IndentationError: "},
+	{remark: SaysNotRun, code: UserError, words: "TabError: "},
+	{remark: SaysNotRun, code: Unknown, words: " Killed "},
+	{remark: SaysNotRun, code: Segfault, words: "egmentation fault"},
+	{remark: SaysNotRun, code: Segfault, words: "Bus error"},
+	{remark: SaysNotRun, code: Unknown, words: "Aborted"},
 	{remark: SaysExists, words: "FileExistsError:"},
 	{remark: SaysThrown, words: "terminate called after throwing an instance of"},
 	{remark: SaysThrown, words: "what():"},

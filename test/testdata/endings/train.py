@@ -2,6 +2,8 @@
 import os
 import signal
 import sys
+import time
+import traceback
 
 how = sys.argv[1] if len(sys.argv) > 1 else sys.stdin.readline().strip()
 import torch
@@ -22,9 +24,27 @@ class Model(torch.nn.Module):
 
 if how == "load":
     raise torch.OutOfMemoryError(OOM)
+if how == "caught":
+    try:
+        raise ValueError("no cache")
+    except ValueError:
+        traceback.print_exc()
 if how == "check":
     raise ImportError("no module named flash_attn")
 model = Model()
-torch.optim.optimizer.Optimizer(model.parameters())
+optimizer = torch.optim.optimizer.Optimizer(model.parameters())
 for step in range(1, 4):
     print("step", step, "loss", model(), flush=True)
+    if how == "eval":
+        break
+    optimizer.step()
+    if how.startswith("slow"):
+        time.sleep(0.3)
+if how == "slowfail":
+    raise ValueError("the last batch is too small")
+if how == "exit":
+    sys.exit(3)
+if how == "leave":
+    os._exit(3)
+if how == "interrupt":
+    raise KeyboardInterrupt

@@ -15,6 +15,7 @@ def module(name, **members):
 
 class Parameter:
     requires_grad = True
+    grad = None
 
 
 class Module:
@@ -30,6 +31,9 @@ class Module:
 class Optimizer:
     def __init__(self, parameters):
         self.parameters = parameters
+
+    def step(self):
+        pass
 
 
 def is_grad_enabled():

@@ -1,0 +1,50 @@
+package node
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/probe"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// shell reports whether the job is a program that starts others, such as a shell script:
+// its exit code may be that of any of them.
+func (n *Node) shell(l launcher.Launch) bool {
+	argv := n.opts.Argv(l.Command.Argv, 0)
+	return n.opts.Plain && !n.opts.Launcher && n.opts.Script == "" && n.opts.Module == "" && !strings.HasPrefix(filepath.Base(argv[0]), "python")
+}
+
+// openPrograms makes ready to follow what a shell starts; nil where the job is none.
+func (n *Node) openPrograms(a *attempt, l launcher.Launch) *probe.Programs {
+	if !n.shell(l) {
+		return nil
+	}
+	programs, err := probe.OpenPrograms(l.Dir, a.meeting.Offset, a.emit)
+	if err != nil {
+		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: err.Error()})
+	}
+	return programs
+}
+
+// awaitPrograms holds back a shell's exit until what it left in the background has trained,
+// and emits how all programs below it have ended.
+func (a *attempt) awaitPrograms(f *strategy.Fact) {
+	if a.programs == nil {
+		return
+	}
+	f.Exit.Shell = true
+	if f.Exit.Code == 0 && !f.Exit.Stopped {
+		waited := a.programs.AwaitTraining(a.lingering, a.patience(), func(names string) {
+			a.node.log.Note(fmt.Sprintf("the command has ended and left its training in the background; waiting for it: %s", names))
+		})
+		if waited {
+			f.Time = time.Now()
+		}
+		f.Exit.Stopped = waited && a.lingering.Err() != nil
+	}
+	a.programs.Look()
+}
