@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,22 @@ func TestLimitIsPutOnEachRank(t *testing.T) {
 		if want := (unix.Rlimit{Cur: 64 << 30, Max: 64 << 30}); got != want {
 			t.Errorf("rank %d: limit %v, want %v", rank, got, want)
 		}
+	}
+}
+
+// A shell starts its first command before the limit is on itself: the command has it, too.
+func TestLimitIsPutOnTheFirstCommandOfAShell(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "limits")
+	script := `(i=0; until [ "$(ulimit -d)" != unlimited ] || [ $i = 30 ]; do sleep 0.1; i=$((i+1)); done; ulimit -d >>"$0") & wait`
+	const starts = 20
+	for n := range starts {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			exits(newHarness(t).start(Options{Limits: Limits{Data: 64 << 30}}, Rank{Argv: []string{"/bin/sh", "-c", script, out}, Env: os.Environ()}))
+		})
+	}
+	text, err := os.ReadFile(out)
+	if want := strings.Repeat(fmt.Sprintln(64<<20), starts); err != nil || string(text) != want {
+		t.Errorf("limits in KiB: %q, %v, want %q", text, err, want)
 	}
 }
 

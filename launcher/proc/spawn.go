@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
 // startRank starts a process in its own session, and puts its limits on. It
@@ -28,18 +30,13 @@ func startRank(m message, fds []int) (pid, pidfd int, call string, err error) {
 		Files: []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])},
 		Sys:   &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
 	}
-	// Not os.StartProcess, which may start a child of its own to try the kernel out.
-	if pid, err = syscall.ForkExec(m.Path, m.Argv, attr); err != nil {
-		return 0, -1, "exec", err
+	pid, call, err = forkLimited(m, attr)
+	if pid == 0 {
+		return 0, -1, call, err
 	}
-	if pidfd < 0 {
+	if err == nil && pidfd < 0 {
 		pidfd, err = unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 		call = "pidfd_open"
-	}
-	if err == nil && m.Data > 0 {
-		limit := &unix.Rlimit{Cur: uint64(m.Data), Max: uint64(m.Data)}
-		err = unix.Prlimit(pid, unix.RLIMIT_DATA, limit, nil)
-		call = "prlimit RLIMIT_DATA"
 	}
 	if err != nil {
 		_ = unix.Kill(-pid, unix.SIGKILL) // not reaped, so that it is still ours
@@ -50,6 +47,33 @@ func startRank(m message, fds []int) (pid, pidfd int, call string, err error) {
 		return 0, -1, call, err
 	}
 	return pid, pidfd, "", nil
+}
+
+// roomOfGuard is what a guard may come to hold in data while it starts a rank: the runtime
+// takes 64 MiB at a time for its heap.
+const roomOfGuard = 128 << 20
+
+// forkLimited starts a process that has RLIMIT_DATA, in bytes, from its beginning, so that what
+// it starts has it, too: a shell starts its first command within a millisecond. The limit is
+// taken over from this process, which has it for that time; 0 is none. Below what this process
+// holds itself the limit comes after the start.
+func forkLimited(m message, attr *syscall.ProcAttr) (pid int, call string, err error) {
+	var own unix.Rlimit
+	status, err := procfs.ReadStatus(os.Getpid())
+	if m.Data > 0 && err == nil && m.Data > procfs.Bytes(status["VmData"])+roomOfGuard && unix.Getrlimit(unix.RLIMIT_DATA, &own) == nil {
+		during := unix.Rlimit{Cur: min(uint64(m.Data), own.Max), Max: own.Max}
+		if err := unix.Setrlimit(unix.RLIMIT_DATA, &during); err == nil {
+			defer func() { _ = unix.Setrlimit(unix.RLIMIT_DATA, &own) }()
+		}
+	}
+	// Not os.StartProcess, which may start a child of its own to try the kernel out.
+	if pid, err = syscall.ForkExec(m.Path, m.Argv, attr); err != nil {
+		return 0, "exec", err
+	}
+	if m.Data == 0 {
+		return pid, "", nil
+	}
+	return pid, "prlimit RLIMIT_DATA", unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: uint64(m.Data), Max: uint64(m.Data)}, nil)
 }
 
 // spawnMessage makes the message that starts a rank.
