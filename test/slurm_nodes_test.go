@@ -142,24 +142,31 @@ func documentedScripts(t *testing.T) map[string]string {
 func (j *slurmJob) documented(t *testing.T, script string) {
 	t.Helper()
 	t.Cleanup(func() { _ = j.do("x", "scancel "+j.id).Run() }) // it has ended, or the test has
-	script = regexp.MustCompile(` ?--gpus-per-node=\d+`).ReplaceAllString(strings.ReplaceAll(script, "--nodes=4", "--nodes=3"), "")
+	script = regexp.MustCompile(` ?--(gpus-per-node|begin|chdir)=\S+`).ReplaceAllString(strings.ReplaceAll(script, "--nodes=4", "--nodes=3"), "")
 	script = regexp.MustCompile(`(?m)^#SBATCH\n|^#!.*\n`).ReplaceAllString(script, "")
 	own := "#!/bin/bash\n#SBATCH --mem=100 -o " + j.there + "/out\n"
 	begin := "cd " + j.there + "; export PATH=$PATH:" + j.slurm.there + " FITS=8 XDG_STATE_HOME=" + j.there + "/state " + crewMark + j.here + "\n"
 	at := strings.LastIndex(script, "#SBATCH")
 	at += strings.Index(script[at:], "\n") + 1
 	j.write(t, "job.sh", own+script[:at]+begin+script[at:])
+	if m := regexp.MustCompile(`(\w+\.sbatch)\)`).FindStringSubmatch(script); m != nil { // it queues itself
+		j.write(t, m[1], own+script[:at]+begin+script[at:])
+	}
 	j.id = strings.TrimSpace(j.x(t, "sbatch --parsable "+j.there+"/job.sh"))
 }
 
 // field is what Slurm says of the job.
 func (j *slurmJob) field(t *testing.T, name string) string {
 	t.Helper()
-	m := regexp.MustCompile(`\b` + name + `=(\S*)`).FindStringSubmatch(j.x(t, "scontrol --oneliner show job "+j.id))
-	if m == nil {
-		return ""
+	return strings.Join(fields(j.x(t, "scontrol --oneliner show job "+j.id), name), " ")
+}
+
+// fields are the values that a field has in what scontrol says of jobs.
+func fields(text, name string) (values []string) {
+	for _, m := range regexp.MustCompile(`\b`+name+`=(\S*)`).FindAllStringSubmatch(text, -1) {
+		values = append(values, m[1])
 	}
-	return m[1]
+	return values
 }
 
 // nodesJob is a job of TestNodes on three nodes.
