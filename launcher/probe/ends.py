@@ -18,14 +18,26 @@ def arm(path):
         inner = " inner" if status and load("rank").masked(path)[1] else ""
         note(path, "ended %d%s" % (status, inner))
 
+    script = (getattr(sys, "argv", None) or [""])[0]
+
     def finish():
-        if os.getpid() == pid:
-            kind = getattr(sys, "last_type", None)
-            ended(state["code"] if kind is None else 130 if kind is KeyboardInterrupt else 1)
+        if os.getpid() != pid:
+            return
+        kind = getattr(sys, "last_type", None)
+        if kind is not None:
+            ended(130 if kind is KeyboardInterrupt else 1)
+        else:
+            ended(state["code"] or 2 * unopened(script))
 
     atexit.register(finish)
     if os.path.exists(os.path.join(os.path.dirname(path), "ends")):
         wrap(pid, ended)
+
+
+def unopened(script):
+    """Reports whether Python could not open its script, after which it ends with 2."""
+    named = script not in ("", "-c", "-m")
+    return named and not hasattr(sys.modules.get("__main__"), "__file__") and not os.path.exists(script)
 
 
 def wrap(pid, ended):
