@@ -233,7 +233,7 @@ func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
 		}
 		refused = &micro.Refusal // which is what would be changed
 	}
-	s.loss = s.ownLoss(found, d)
+	s.loss = s.ownLoss(found, d, micro)
 	switch why := cmp.Or(s.scaled(found, d), s.offbeat(found, d, micro)); {
 	case why != "":
 		*refused = why
@@ -270,9 +270,7 @@ func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
 
 // lossDivided reports whether the loss is divided by the accumulation.
 func (s *Script) lossDivided(found *Finding, d divisor) bool {
-	return d.gate.Kind == "framework" || slices.ContainsFunc(s.facts.roots(&d.gate), func(t trained) bool {
-		return s.divisions(t, found, d) > 0
-	}) || slices.ContainsFunc(s.facts.Losses, func(l use) bool {
+	return d.gate.Kind == "framework" || s.anyDivided(found, d) || slices.ContainsFunc(s.facts.Losses, func(l use) bool {
 		return l.Op == "/" && s.isAccumulation(l.Value, found, d) ||
 			l.Op == "*" && l.Value.Op == "/" && len(l.Value.Of) == 2 && s.isAccumulation(l.Value.Of[1], found, d)
 	})

@@ -22,17 +22,17 @@ var (
 	settingsPart string
 	//go:embed facts/training.py
 	trainingPart string
+	//go:embed facts/rows.py
+	rowsPart string
 	//go:embed facts/loss.py
 	lossPart string
-	//go:embed facts/mixing.py
-	mixingPart string
-	//go:embed facts/doubts.py
-	doubtsPart string
+	//go:embed facts/loops.py
+	loopsPart string
 )
 
 // Program is what an interpreter runs, given Input on its standard input; what it
 // prints is for Read. It needs Python 3.8.
-var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, lossPart, mixingPart, doubtsPart}, "\n\n")
+var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, rowsPart, lossPart, loopsPart}, "\n\n")
 
 // A Source is one Python file, by the path under which people know it.
 type Source struct {
@@ -168,8 +168,9 @@ type trained struct {
 	By   []value `json:"by"`   // what it is divided by
 	// Least is what each of its parts is divided by, at least.
 	Least []value `json:"least"`
-	Root  string  `json:"root"` // "backward", "engine", "training_step", "compute_loss", "forward"
-	At    int     `json:"at"`   // the line on which it is backpropagated
+	Root  string  `json:"root"`  // "backward", "engine", "training_step", "compute_loss", "forward"
+	At    int     `json:"at"`    // the line on which it is backpropagated
+	Sized bool    `json:"sized"` // divided by what follows from the size of a micro batch
 }
 
 type step struct {

@@ -36,14 +36,36 @@ func (s *Script) LossDividedBy(options []string) strategy.Loss {
 	if why != "" {
 		return strategy.Loss{Class: strategy.Average, Reason: why}
 	}
-	return s.ownLoss(accumulation, divisor{})
+	return s.ownLoss(accumulation, divisor{}, &Finding{})
 }
 
 // LibraryLoss is what the source says of a loss that a framework divides by the
 // accumulation. found is false where the job's own code computes none.
 func (s *Script) LibraryLoss() (loss strategy.Loss, found bool) {
 	all := s.facts.roots(nil)
+	for _, u := range s.facts.Unlike {
+		if u.Kind == "touched" || u.Kind == "gradients" && strings.Contains(u.Text, "clip") {
+			return strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf("%s is run for each micro batch (%s)", u.Text, u.place)}, len(all) > 0
+		}
+	}
 	return s.classified(all, nil), len(all) > 0
+}
+
+// dividedTwice is where a script divides the loss by the accumulation, which its framework
+// does as well; empty where it does not.
+func (s *Script) dividedTwice() string {
+	for _, d := range s.divisors() {
+		t, why := s.facts.pure(d.value)
+		if why != "" || d.gate.Kind != "framework" {
+			continue
+		}
+		for _, loss := range s.facts.roots(nil) {
+			if s.factors(loss.By, &Finding{target: t}, d) > 0 {
+				return fmt.Sprintf("the script divides the loss by the accumulation (%s:%d), and so does the framework (%s)", loss.File, loss.At, d.gate.place)
+			}
+		}
+	}
+	return ""
 }
 
 // Unequal is why a smaller micro batch is another training, whatever is accumulated, where
@@ -56,6 +78,9 @@ func (s *Script) Unequal(computed bool) string {
 	})
 	if why := known.unequal(nil, nil); why != "" {
 		return why + bounded
+	}
+	if why := s.dividedTwice(); why != "" {
+		return why
 	}
 	if t, is := s.facts.sum(nil); is && computed {
 		return fmt.Sprintf("the loss is a sum over the samples (%s: %s), and is divided by the accumulation: smaller micro batches would have smaller gradients", t.place, t.Text) + bounded
@@ -140,6 +165,8 @@ func (s *Script) scaled(found *Finding, d divisor) string {
 		switch {
 		case s.factors(t.Least, found, d) < s.factors(t.By, found, d):
 			return fmt.Sprintf("a part of the loss is not divided by it (%s:%d), so that its gradients would grow with it", t.File, t.At)
+		case n == 0 && t.Kind == "free" && s.anyDivided(found, d):
+			return fmt.Sprintf("a part of the loss is not divided by it (%s:%d), so that its gradients would grow with it", t.File, t.At)
 		case n > 1:
 			return fmt.Sprintf("the loss is divided by it more than once (%s:%d), so that the gradients would shrink with it", t.File, t.At)
 		case n == 1 && t.Kind == "sum":
@@ -147,6 +174,11 @@ func (s *Script) scaled(found *Finding, d divisor) string {
 		}
 	}
 	return ""
+}
+
+// anyDivided reports whether some loss is divided by the accumulation.
+func (s *Script) anyDivided(found *Finding, d divisor) bool {
+	return slices.ContainsFunc(s.facts.roots(&d.gate), func(t trained) bool { return s.divisions(t, found, d) > 0 })
 }
 
 // offbeat is what a loop does to the gradients of each micro batch, or how its optimizer
@@ -168,9 +200,15 @@ func (s *Script) offbeat(found *Finding, d divisor, micro *Finding) string {
 }
 
 // ownLoss is what the source says of a loss that the script's own loop divides.
-func (s *Script) ownLoss(found *Finding, d divisor) strategy.Loss {
+func (s *Script) ownLoss(found *Finding, d divisor, micro *Finding) strategy.Loss {
+	covered := s.covered(found, micro)
+	for _, u := range s.facts.Unlike {
+		if u.Kind == "touched" && !covered[u.ID] {
+			return strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf("%s is run for each micro batch (%s)", u.Text, u.place)}
+		}
+	}
 	return s.classified(s.facts.roots(&d.gate), func(t trained) (by string, ok bool) {
-		return cmp.Or(found.Name(), s.facts.text(d.value)), s.divisions(t, found, d) == 1
+		return cmp.Or(found.Name(), s.facts.text(d.value)), s.divisions(t, found, d) == 1 && (!t.Sized || found.Derived)
 	})
 }
 
@@ -186,21 +224,21 @@ func (s *Script) classified(all []trained, divided func(trained) (by string, ok 
 	loss := strategy.Loss{}
 	for _, u := range s.facts.Unlike {
 		switch u.Kind {
-		case "mixes":
-			return average("the samples of a micro batch are mixed (%s: %s)", u.place, u.Text)
 		case "early":
 			return average("the first step is made after one micro batch (%s)", u.place)
 		}
 	}
 	for _, t := range all {
-		by, ok := "the framework", true
+		by, ok := "the framework", !t.Sized
 		if divided != nil {
 			by, ok = divided(t)
 		}
 		switch {
+		case t.Kind == "free" && ok:
+			continue // a penalty on the weights
 		case t.Kind == "masked":
 			return average("%s (%s)", t.Text, t.place)
-		case t.Kind == "unknown":
+		case t.Kind == "unknown" || t.Kind == "data":
 			return average("the loss was not recognised as a mean: %s (%s)", t.Text, t.place)
 		case t.Kind != "mean":
 			return average("%s (%s)", unknownLoss, t.place)
@@ -212,9 +250,12 @@ func (s *Script) classified(all []trained, divided func(trained) (by string, ok 
 			loss = strategy.Loss{Class: strategy.Exact, Reason: fmt.Sprintf("the loss is a mean over the samples (%s), divided by %s", t.place, by)}
 		}
 	}
+	if loss.Class == "" {
+		return average(unknownLoss)
+	}
 	if i := slices.IndexFunc(s.facts.Unlike, func(u unlike) bool { return u.Kind == "doubt" }); i >= 0 && loss.Class == strategy.Exact {
 		u := s.facts.Unlike[i]
-		return average("the loss is a mean, but this may not work on each sample by itself: %s (%s)", u.Text, u.place)
+		return average("the loss is a mean, but %s (%s)", u.Text, u.place)
 	}
 	return loss
 }

@@ -7,18 +7,22 @@ FUNCTIONAL = {"cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_los
 CRITERIA = {"CrossEntropyLoss", "NLLLoss", "MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCELoss", "BCEWithLogitsLoss", "KLDivLoss", "CosineEmbeddingLoss", "CTCLoss",
             "GaussianNLLLoss", "PoissonNLLLoss", "MarginRankingLoss", "SoftMarginLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "TripletMarginLoss",
             "HingeEmbeddingLoss", "LabelSmoothingCrossEntropy", "SoftTargetCrossEntropy"}
-SAME = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "clone", "contiguous", "squeeze", "eval", "train", "requires_grad_", "type", "compile", "prepare", "wait"}
+SAME = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "clone", "contiguous", "eval", "train", "requires_grad_", "type", "compile", "prepare", "wait"}
 PER_SAMPLE = re.compile(r"For(SequenceClassification|ImageClassification|AudioClassification|VideoClassification|MultipleChoice)")
 SIZE = re.compile(r"^(B|N|b|n|bs|bsz|batch|nbatch|n_batch|batch_len|num_samples|n_samples|(micro_|train_|this_|cur_|mini_?)?batch_?sz?(ize)?)$")
 RANDOM = {"randn", "rand", "randn_like", "rand_like", "randint", "randint_like", "bernoulli", "multinomial", "normal", "normal_", "uniform_", "bernoulli_", "rsample", "randperm", "poisson"}
-RANKS = {"free": 0, "mean": 1, "data": 2, "masked": 3, "unknown": 4, "sum": 5, "pairs": 6}
+RANKS = {"free": 0, "mean": 1, "rows": 2, "data": 3, "masked": 4, "unknown": 5, "sum": 6, "pairs": 7}
+LOSSY = ("mean", "sum", "masked", "unknown", "pairs")
 
 
-class Loss(Training):
+BUILDS = re.compile(r"^_*(init|build|create|make|load|setup|configure|reset_param|register|prepare|set_up)")
+
+
+class Loss(Rows):
     """What a job's loss is."""
 
     def __init__(self, sources):
-        self.tree, self.looks, self.compared, self.scanned, self.batches, self.quotients = {}, 0, {}, set(), None, []
+        self.tree, self.looks, self.compared, self.scanned, self.batches, self.held = {}, 0, {}, set(), None, []
         super().__init__(sources)
 
     # Where statements stand.
@@ -48,12 +52,17 @@ class Loss(Training):
     def reaching(self, name, scope, use):
         """The assignments to a name of which one is in force where it is used."""
         found = []
-        given = [(how, what) for how, what in scope.assigned.get(name, []) if how in ("value", "item")]
+        given = [(how, what) for how, what in scope.assigned.get(name, []) if how in ("value", "item", "loop")]
         where = lambda what: what[0] if isinstance(what, tuple) else what
         line, around = getattr(use, "lineno", 0), {(a, b) for a, b, _ in self.path(use, scope)}
         before = [g for g in given if getattr(where(g[1]), "end_lineno", 0) < line]
         for how, what in sorted(before, key=lambda g: -where(g[1]).lineno):
             at = self.path(where(what), scope)
+            if how == "loop":
+                if (id(getattr(what, "gpurun_up", None)), "body") not in around:
+                    continue
+                found.append((how, what))
+                break
             if any((a, b) not in around and any(a == c and b != d for c, d in around) and isinstance(n, ast.If) for a, b, n in at):
                 continue  # of the other branch
             found.append((how, what))
@@ -125,11 +134,13 @@ class Loss(Training):
         """What several that are added up are, or of which one is in force."""
         found = [f for f in found if f is not None]
         if not found:
-            return self.kind("data", node, scope)
+            return self.doubtful(node, scope)
         worst = max(found, key=lambda f: RANKS[f["kind"]])
-        if worst["kind"] == "data" and any(f["kind"] == "mean" for f in found):
-            worst = dict(worst, kind="unknown", text="part of it, %s, was not recognised" % worst["text"])
-        return dict(worst, by=max((f["by"] for f in found), key=len), least=max((f["least"] for f in found), key=len))
+        if worst["kind"] == "rows" and not any(f["kind"] == "mean" for f in found):
+            return self.together(found, node, scope)
+        if worst["kind"] == "rows" or worst["kind"] == "data" and any(f["kind"] == "mean" for f in found):
+            worst = dict(worst, kind="unknown", text=worst["text"] if worst["kind"] == "data" else "%s has no mean taken" % worst["text"])
+        return dict(worst, by=max((f["by"] for f in found), key=len), least=max((f["least"] for f in found), key=len), sized=any(f.get("sized") for f in found))
 
     def added(self, parts, node, scope):
         """What the sum of two parts is; of a number, or what is not known, no part is looked for."""
@@ -151,68 +162,68 @@ class Loss(Training):
         return worst
 
     def loss(self, node, scope, depth=0, n=None, active=()):
-        """What an expression is: free of the batch, a mean over it, a sum …"""
+        """What an expression is: free of the batch, of each sample by itself, a mean over them,
+        a sum …; None where it depends on itself."""
         key = (id(node), id(scope), n)
-        if depth > 30 or self.looks > 20000 or key in active:
-            return None if key in active else self.kind("data", node, scope)
+        if key in self.known:
+            return self.known[key]
+        if key in active or depth > 60 or self.looks > 20000:
+            self.cuts += 1
+            return None if key in active else self.doubtful(node, scope)
         self.looks += 1
-        active = active + (key,)
-        follow = lambda inner: self.loss(inner, scope, depth + 1, None, active)
-        if constant(node)[1]:
-            return self.kind("free", node, scope)
+        cuts = self.cuts
+        found = self.expression(node, scope, depth + 1, n, active + (key,))
+        if cuts == self.cuts:
+            self.known[key] = found
+            self.held.append(node)  # keeps its id
+        return found
+
+    def expression(self, node, scope, depth, n, active):
+        follow = lambda inner: self.loss(inner, scope, depth, None, active)
+        if constant(node)[1] or isinstance(node, (ast.JoinedStr, ast.Constant)):
+            return self.free(node, scope)
         if isinstance(node, ast.Name):
             return self.name_loss(node, scope, depth, n, active)
-        if isinstance(node, ast.UnaryOp):
-            return follow(node.operand)
+        if isinstance(node, (ast.UnaryOp, ast.Starred)) or type(node).__name__ == "NamedExpr":
+            return follow(node.operand if isinstance(node, ast.UnaryOp) else node.value)
         if isinstance(node, ast.IfExp):
-            return self.either([self.loss(node.body, scope, depth + 1, n, active), self.loss(node.orelse, scope, depth + 1, n, active)], node, scope)
+            test, found = follow(node.test), self.either([self.loss(node.body, scope, depth, n, active), self.loss(node.orelse, scope, depth, n, active)], node, scope)
+            return found if test is None or test["kind"] == "free" else self.doubtful(node.test, scope)
         if isinstance(node, ast.BinOp):
             return self.binary(node, scope, follow)
-        if isinstance(node, (ast.Tuple, ast.List)):
+        if isinstance(node, ast.Compare):
+            compared = self.product(node, scope)
+            if compared:
+                return self.kind("pairs", node, scope, compared)
+            if all(isinstance(o, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for o in node.ops):
+                return self.free(node, scope)
+            return self.together([follow(v) for v in [node.left] + node.comparators], node, scope)
+        if isinstance(node, ast.BoolOp):
+            return self.together([follow(v) for v in node.values], node, scope)
+        if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
             if n is not None:
-                return follow(node.elts[n]) if n < len(node.elts) else self.kind("data", node, scope)
-            return self.worse([follow(e) for e in node.elts], node, scope)
+                return follow(node.elts[n]) if n < len(node.elts) else self.doubtful(node, scope)
+            return self.as_box([follow(e) for e in node.elts], node, scope)
+        if isinstance(node, ast.Dict):
+            return self.as_box([follow(v) for v in node.values], node, scope)
+        if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
+            for g in node.generators:
+                for test in g.ifs:
+                    if follow(test)["kind"] != "free":
+                        return self.doubtful(test, scope)
+            return self.as_box([follow(node.value if isinstance(node, ast.DictComp) else node.elt)], node, scope)
         if isinstance(node, ast.Call):
             return self.call_loss(node, scope, depth, n, active)
         if isinstance(node, (ast.Attribute, ast.Subscript)):
-            return self.part_loss(node, scope, depth, active)
-        return self.kind("data", node, scope)
-
-    def name_loss(self, node, scope, depth, n, active):
-        at = scope
-        while at is not None and node.id not in at.assigned and not at.has(node.id):
-            at = at.parent
-        if at is None:
-            return self.kind("data", node, scope)
-        found = []
-        for how, what in (self.reaching(node.id, at, node) if at is scope else at.assigned.get(node.id, []))[:WIDTH]:
-            if how == "value":
-                one = self.loss(what, at, depth + 1, n, active)
-                loops = [m for _, _, m in self.path(what, at) if isinstance(m, (ast.For, ast.While))] if isinstance(what, ast.BinOp) and last(what.left) == node.id and isinstance(what.op, ast.Add) else []
-                inside = {id(m) for _, _, m in self.path(node, at)} if at is scope else set()
-                if one and one["kind"] not in ("free", "sum", "pairs") and any(id(m) not in inside for m in loops):
-                    one = self.kind("unknown", what, at, "it is added up in a loop")
-                found.append(one)
-            else:
-                found.append(self.loss(what[0], at, depth + 1, what[1], active))
-        if not found and at.has(node.id):
-            for call, s, ahead in self.sites(at)[:WIDTH]:
-                given = self.bound(call, s, at, node.id, ahead)
-                if given and given[0] == "value":
-                    found.append(self.loss(given[1], given[2], depth + 1, n, active))
-            if not found:
-                return self.kind("free" if at.default(node.id) is not None and constant(at.default(node.id))[1] else "data", node, scope)
-        return self.either(found, node, scope)
-
-    def scalar(self, node, scope):
-        """Whether a factor is the same for all samples, as far as one can see."""
-        calls = [last(c.func) for c in ast.walk(node) if isinstance(c, ast.Call)]
-        return not any(c not in ("float", "int", "max", "min", "len", "get_world_size", "getattr", "get") for c in calls)
+            return self.part_loss(node, scope, depth, n, active)
+        return self.free(node, scope) if isinstance(node, (ast.Lambda, ast.Slice)) else self.doubtful(node, scope)
 
     def counts(self, node, scope, depth=0):
         """Whether a number is how many samples, or elements, a micro batch has."""
         if re.search(r"num_items(_in_batch)?$", last(node)):
             return True
+        if isinstance(node, ast.IfExp):
+            return self.counts(node.body, scope, depth) and self.counts(node.orelse, scope, depth)
         if isinstance(node, ast.Call) and last(node.func) in ("len", "float", "int", "max") and node.args:
             return last(node.func) == "len" or self.counts(node.args[0], scope, depth)
         if isinstance(node, ast.Call) and last(node.func) in ("size", "numel", "__len__"):
@@ -234,31 +245,39 @@ class Loss(Training):
         compared = self.product(node, scope)
         if compared:
             return self.kind("pairs", node, scope, compared)
-        lossy = lambda f: f["kind"] in ("mean", "sum", "masked", "unknown", "pairs")
+        lossy = lambda f: f["kind"] in LOSSY
+        if not lossy(left) and not lossy(right):
+            if isinstance(node.op, ast.MatMult):
+                return self.multiplied(node, left, right, scope)
+            if (left.get("count") or right.get("count")) and "rows" not in (left["kind"], right["kind"]):
+                return self.count(node, scope)
+            return self.together([left, right], node, scope)
+        if RANKS["pairs"] in (RANKS[left["kind"]], RANKS[right["kind"]]):
+            return self.worse([left, right], node, scope)
+        if isinstance(node.op, (ast.Add, ast.Sub)) and "rows" in (left["kind"], right["kind"]):
+            return self.doubtful(node, scope) if {left["kind"], right["kind"]} <= {"rows", "mean", "sum"} else left if lossy(left) else right
         if isinstance(node.op, (ast.Add, ast.Sub)):
-            if not lossy(left) and not lossy(right):
-                return self.kind("data" if "data" in (left["kind"], right["kind"]) else "free", node, scope)
             return self.added([(left, node.left), (right, node.right)], node, scope)
         if isinstance(node.op, (ast.Div, ast.Mult)) and lossy(left) != lossy(right):
             whole, other, factor = (left, right, node.right) if lossy(left) else (right, left, node.left)
             if isinstance(node.op, ast.Div) and whole is right:
-                return self.kind("unknown", node, scope, "it is %s" % text(node))
+                return self.kind("unknown", node, scope, "%s is no plain mean" % text(node)[:40])
             if isinstance(node.op, ast.Div) and whole["kind"] == "sum" and self.counts(factor, scope):
                 return dict(whole, kind="mean", text=text(node)[:60])
-            if other["kind"] == "data" and not self.scalar(factor, scope):
-                return self.kind("masked" if isinstance(node.op, ast.Div) else "unknown", node, scope, "it has a normalisation of its own, %s" % text(factor)[:40]) if whole["kind"] != "pairs" else whole
-            if isinstance(node.op, ast.Mult):
-                if isinstance(factor, ast.BinOp) and isinstance(factor.op, ast.Div) and constant(factor.left)[1]:
-                    return self.divided(whole, plain(self.value(factor.right, scope)))
+            inverse = isinstance(node.op, ast.Mult) and isinstance(factor, ast.BinOp) and isinstance(factor.op, ast.Div) and constant(factor.left)[1]
+            divides, factor = isinstance(node.op, ast.Div) or inverse, factor.right if inverse else factor
+            if other["kind"] == "free" or divides and other.get("count"):
+                return dict(self.divided(whole, plain(self.value(factor, scope))), sized=other["kind"] != "free" or bool(whole.get("sized"))) if divides else whole
+            if whole["kind"] in ("masked", "unknown"):
                 return whole
-            return self.divided(whole, plain(self.value(factor, scope)))
-        if not lossy(left) and not lossy(right):
-            return self.kind("data" if "data" in (left["kind"], right["kind"]) else "free", node, scope)
+            if divides:
+                return self.kind("masked", node, scope, "it is divided by %s, which differs from one micro batch to the next" % text(factor)[:40])
+            if other.get("count"):
+                return self.doubtful(factor, scope, "%s follows from the size of a micro batch" % text(factor)[:40])
+            return other if other["kind"] == "data" else self.kind("unknown", node, scope, "%s is no plain mean" % text(node)[:40])
         if isinstance(node.op, ast.Div) and left["kind"] == "sum":
             return self.kind("masked", node, scope, "it is divided by %s of each micro batch" % text(node.right)[:40])
-        if max(RANKS[left["kind"]], RANKS[right["kind"]]) == RANKS["pairs"]:
-            return self.worse([left, right], node, scope)
-        return self.kind("unknown", node, scope, "it is no plain mean, %s" % text(node)[:40])
+        return self.kind("unknown", node, scope, "%s is no plain mean" % text(node)[:40])
 
     def method(self, call):
         """Whether a call is of a method, and not of a module's function."""
@@ -268,7 +287,7 @@ class Loss(Training):
     def operation(self, call, left, right, op):
         """A call of div or mul as the quotient or the product that it is."""
         made = ast.copy_location(ast.BinOp(left=left, op=op(), right=right), call)
-        self.quotients.append(made)  # keeps its id
+        self.held.append(made)  # keeps its id
         return made
 
     def over(self, call):
@@ -282,100 +301,228 @@ class Loss(Training):
         return "first" if 0 in dims else "other"
 
     def call_loss(self, node, scope, depth, n, active):
-        name = last(node.func)
-        method = self.method(node)
+        name, method = last(node.func), self.method(node)
+        follow = lambda inner, n=None: self.loss(inner, scope, depth, n, active)
         of = node.func.value if method else node.args[0] if node.args else None
-        if any(isinstance(c, ast.Call) and last(c.func) in ("parameters", "named_parameters") for c in ast.walk(node)) and name in ("sum", "norm", "mean"):
-            return self.kind("free", node, scope)
-        if name in FUNCTIONAL and name not in self.functions:
-            return self.criterion(node, node, scope, name)
-        if name in ("mean", "sum", "nanmean", "nansum") and of is not None and (method or isinstance(node.func, ast.Attribute)):
-            return self.reduced(node, of, scope, depth, active)
-        if name in SAME | {"scale", "reshape", "view"} and of is not None and name not in self.functions:
-            return self.loss(node.args[0] if name in ("scale", "prepare") and node.args else of, scope, depth + 1, n, active)
-        if name in ("stack", "cat") and node.args and isinstance(node.args[0], (ast.List, ast.Tuple)):
-            return self.loss(node.args[0], scope, depth + 1, None, active)
-        if name in ("div", "divide", "true_divide", "mul", "multiply") and of is not None and name not in self.functions:
-            factors = node.args if method else node.args[1:]
-            if len(factors) == 1:
-                return self.binary(self.operation(node, of, factors[0], ast.Mult if "mul" in name else ast.Div), scope, lambda inner: self.loss(inner, scope, depth + 1, None, active))
+        args = node.args if method else node.args[1:]
+        defined = name in self.functions or name in self.classes
+        if name in ("sum", "norm", "mean", "stack", "cat") and any(isinstance(c, ast.Call) and last(c.func) in ("parameters", "named_parameters") for c in ast.walk(node)):
+            reads = any(isinstance(c, ast.Attribute) and c.attr == "grad" for c in ast.walk(node))
+            return self.doubtful(node, scope) if reads else self.free(node, scope)
+        if name in FUNCTIONAL and not defined:
+            return self.criterion(node, node, scope, name, follow)
+        compared = self.product(node, scope) if not defined else ""
+        if compared:
+            return self.kind("pairs", node, scope, compared)
+        if name in ("mean", "sum", "nanmean", "nansum") and of is not None and (method or isinstance(node.func, ast.Attribute)) and not defined:
+            return self.reduced(node, of, scope, follow)
+        if name in ("div", "divide", "true_divide", "mul", "multiply") and of is not None and len(args) == 1 and not defined:
+            return self.binary(self.operation(node, of, args[0], ast.Mult if "mul" in name else ast.Div), scope, follow)
+        if name in SAME | {"scale", "detach", "tqdm"} and of is not None and not defined:
+            return self.loss(node.args[0] if name in ("scale", "prepare") and node.args else of, scope, depth, n, active)
         known = self.through(node, scope, depth, n, active)
         if known is not None:
             return known
-        compared = self.product(node, scope)
-        if compared:
-            return self.kind("pairs", node, scope, compared)
-        inner = self.loss(of, scope, depth + 1, None, active) if of is not None and method or name in ("sqrt", "log", "exp", "abs", "clamp", "pow", "relu", "sum") and of is not None else None
-        if inner and inner["kind"] in ("mean", "sum", "masked", "unknown"):
-            return self.kind("unknown", node, scope, "it is no plain mean, %s" % text(node)[:40])
-        if inner and inner["kind"] in ("pairs", "free"):
-            return inner
-        return self.kind("data", node, scope)
+        given = [follow(a) for a in ([of] if of is not None else []) + list(args) + [k.value for k in node.keywords]]
+        if isinstance(node.func, ast.Name) and name in BUILTINS | {"sorted", "reversed", "iter", "next"}:
+            return self.builtin(node, name, scope, given, follow)
+        worst = max((g for g in given if g is not None), key=lambda g: RANKS[g["kind"]], default=None)
+        if worst is None or worst["kind"] == "free":
+            if re.search(r"batch|draw|sample|fetch|load", name, re.I):
+                return self.rows(node, scope, box=True)
+            return self.free(node, scope) if isinstance(node.func, ast.Attribute) or worst is None else self.unfollowed(node, scope, worst)
+        return self.operated(node, name, of, args, given, worst, scope, follow)
 
-    def reduced(self, node, of, scope, depth, active):
+    def operated(self, node, name, of, args, given, worst, scope, follow):
+        """What an operation makes of values that are not free of the batch."""
+        first = given[0]
+        if self.is_layer(node):
+            return self.layered(node, worst, scope, "")
+        if self.is_draw(node) and worst["kind"] in ("rows", "data"):
+            return self.rows(node, scope) if worst["kind"] == "rows" or worst.get("count") else worst
+        if name in ("size", "dim", "numel", "__len__", "get_device", "item", "tolist"):
+            if name == "size" and args and first.get("at") is not None and constant(args[0])[1]:
+                return self.count(node, scope) if constant(args[0])[0] == first["at"] else self.free(node, scope)
+            return self.free(node, scope) if name in ("dim", "get_device") else self.count(node, scope) if name in ("size", "numel", "__len__") else self.doubtful(node, scope, "%s is a number of each micro batch" % text(node)[:40])
+        if worst["kind"] == "data" and worst.get("count") and name in ("zeros", "ones", "full", "empty", "arange", "new_zeros", "new_ones", "new_full", "tensor"):
+            return self.rows(node, scope) if name != "arange" else self.doubtful(node, scope)
+        if worst["kind"] in LOSSY and worst["kind"] not in ("mean", "sum"):
+            return worst
+        if name == "grad" and dotted(node.func).endswith("autograd.grad") and first["kind"] in ("rows", "sum") and len(given) > 1:
+            return dict(given[1], box=True)
+        if worst["kind"] in ("mean", "sum"):
+            if name in ("stack", "cat", "dict", "tuple", "squeeze", "view", "reshape", "flatten", "cpu", "unsqueeze") or worst.get("box") and name in ("values", "items"):
+                return worst
+            return self.kind("unknown", node, scope, "%s is no plain mean" % text(node)[:40])
+        if name in ("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "swapaxes", "swapdims", "t", "movedim", "permute", "repeat", "expand") and first is not None:
+            if first["kind"] == "free":
+                return self.free(node, scope)
+            if name in ("repeat", "expand"):
+                once = constant(args[0]) if args else (None, False)
+                return dict(first) if first["kind"] == "rows" and first["at"] == 0 and (once[0] in (1, -1) or name == "expand") else self.doubtful(node, scope)
+            return (self.shaped(node, name, first, args, scope, follow) if first["kind"] == "rows" else None) or (first if first["kind"] == "data" else self.doubtful(node, scope))
+        if worst["kind"] == "data":
+            return worst
+        if name in ("max", "min") and args and given[1] is not None and given[1]["kind"] == "rows":
+            name = "maximum"
+        if name in ALONG and first is not None and first["kind"] == "rows":
+            return self.along(node, name, first, args, scope) or self.doubtful(node, scope)
+        if name in ("cat", "concat", "concatenate", "stack"):
+            return self.joins(node, name, node.args, scope, worst) or self.doubtful(node, scope)
+        if name in ("matmul", "mm", "bmm", "linear", "baddbmm") and len(given) > 1:
+            if name == "bmm":
+                given = [dict(g, rank=3) if g["kind"] == "rows" and g["at"] == 0 else g for g in given]
+            return self.multiplied(node, given[0], given[1], scope)
+        if name == "einsum":
+            return self.summation(node, scope, given[1:]) or self.doubtful(node, scope)
+        if name == "scaled_dot_product_attention":
+            return worst if all(g["kind"] == "free" or g["rank"] > 2 and g["at"] == 0 for g in given) else self.doubtful(node, scope)
+        if name in ("items", "values", "get", "pop", "copy", "shape"):
+            return worst
+        if name in ELEMENTWISE and name not in self.functions:
+            return self.together(given, node, scope)
+        return self.unfollowed(node, scope, worst)
+
+    def unfollowed(self, node, scope, worst):
+        """A call of what is not defined in the job: a layer or a model, or in doubt."""
+        return self.layered(node, worst, scope, "") if self.is_layer(node) else self.doubtful(node, scope)
+
+    def is_layer(self, node):
+        """Whether what is called is a layer, or a model, by its name."""
+        f, full = node.func, dotted(node.func).split(".")
+        if full[0] in ("torch", "F", "nn", "np") or re.search(r"loss|criterion|objective|dist|metric", last(f), re.I):
+            return False
+        if full[0] in ("self", "model") and not self.functions.get(last(f)) and (len(full) < 3 or MODEL.search(".".join(full))):
+            return True
+        return bool(MODEL.search(last(f) or full[-1]) or isinstance(f, ast.Attribute) and last(f) not in ELEMENTWISE and last(f) not in ALONG and last(f) not in ("view", "reshape") and MODEL.search(text(f.value)) and not isinstance(f.value, ast.Call))
+
+    def layered(self, node, worst, scope, kind, made=None):
+        """What a layer, or a model, makes of samples."""
+        if worst is None or worst["kind"] == "free":
+            return self.free(node, scope)
+        if worst["kind"] == "pairs":
+            return dict(self.doubtful(node, scope, "%s may not work on each sample by itself" % worst["text"][:50]), file=worst["file"], line=worst["line"])
+        if worst["kind"] != "rows":
+            return worst
+        words = {k.arg: constant(k.value)[0] for k in made.keywords} if made is not None else {}
+        if kind in RECURRENT:
+            at = 0 if words.get("batch_first") is True else 1
+            return self.rows(node, scope, at, 3, box=True) if worst["at"] == at else self.doubtful(node, scope)
+        if worst["at"] > 0 and not re.match(r"Linear|Dropout|ReLU|GELU|Embedding|LayerNorm|Tanh|Sigmoid|SiLU|Identity", kind):
+            return self.doubtful(node, scope)
+        if kind in ("Softmax", "LogSoftmax", "Flatten", "Unflatten") and made is not None:
+            first = words.get("dim", words.get("start_dim", constant(made.args[0])[0] if made.args else 1))
+            if first in (0, None) or kind.endswith("Softmax") and first == -2:
+                return self.doubtful(node, scope)
+        return self.rows(node, scope, worst["at"], worst["rank"], box=not kind)
+
+    def builtin(self, node, name, scope, given, follow):
+        """A function of Python's own."""
+        worst = max((g for g in given if g is not None), key=lambda g: RANKS[g["kind"]], default=None)
+        if name in ("isinstance", "hasattr", "str", "print") or worst is None:
+            return self.free(node, scope)
+        if name == "next":
+            return self.next_of(node, scope)
+        if worst["kind"] == "free":
+            loads = name == "len" and re.search(r"load|(^|_)dl$", text(node.args[0]), re.I)
+            return self.count(node, scope) if loads else worst
+        if name == "len":
+            return self.free(node, scope) if worst.get("box") and worst["kind"] != "rows" else self.count(node, scope)
+        if name in ("zip", "enumerate", "list", "tuple", "sorted", "reversed", "iter", "dict", "getattr"):
+            return worst
+        if name == "sum" and (worst.get("box") or worst["kind"] in LOSSY):
+            return dict(worst, box=False)
+        if worst["kind"] in ("mean", "sum"):
+            return self.kind("unknown", node, scope, "%s is no plain mean" % text(node)[:40])
+        return self.count(node, scope) if worst.get("count") else worst if worst["kind"] != "rows" else self.doubtful(node, scope)
+
+    def next_of(self, node, scope):
+        """What an iterator gives: samples, but for one of batches that keep their size."""
+        for made, at, _ in self.origins(node.args[0], scope):
+            for call in [c for c in ast.walk(made) if isinstance(c, ast.Call) and last(c.func).endswith("DataLoader")]:
+                size = {k.arg: k.value for k in call.keywords}.get("batch_size")
+                if size is not None and constant(size)[1]:
+                    return self.doubtful(call, at, "batches of %s, whatever the micro batch is" % text(size))
+        return self.rows(node, scope, box=True)
+
+    def reduced(self, node, of, scope, follow):
         """A mean or a sum of something."""
-        over, inner = self.over(node), self.loss(of, scope, depth + 1, None, active)
-        compared = self.compares(of, scope)
-        if compared:
-            return compared
+        inner, over = follow(of), self.over(node)
         if inner is None or inner["kind"] == "free":
             return inner
-        if inner["kind"] != "data":
-            return inner  # of what is one number already
-        if isinstance(of, ast.Subscript) and not isinstance(index(of), (ast.Slice, ast.Tuple)) and not constant(index(of))[1] or last(node.func).startswith("nan") or (
-                isinstance(of, ast.Call) and last(of.func) == "masked_select"):
+        if inner["kind"] in ("mean", "sum"):
+            return dict(inner, box=False)  # of one number for each of some heads
+        if inner["kind"] != "rows":
+            return inner
+        if last(node.func).startswith("nan"):
             return self.kind("masked", node, scope, "it is taken over some of the elements, %s" % text(node)[:40])
-        if over == "other":
-            return dict(inner, kind="data")
-        chosen = self.chosen(of, scope)
-        if chosen:
-            return self.kind("masked", node, scope, "it is taken over some of the samples, %s" % chosen)
-        if "mean" in last(node.func):
-            return self.kind("mean", node, scope)
-        return self.kind("sum", node, scope)
+        words = {k.arg: k.value for k in node.keywords}
+        if over != "all":
+            args = node.args if self.method(node) else node.args[1:]
+            given = words.get("dim", words.get("axis", args[0] if args else None))
+            dims = [constant(d)[0] for d in (given.elts if isinstance(given, (ast.Tuple, ast.List)) else [given])]
+            if inner["at"] not in dims:
+                return self.along(node, last(node.func), inner, args, scope) or self.doubtful(node, scope)
+        return self.kind("mean" if "mean" in last(node.func) else "sum", node, scope)
 
-    def criterion(self, call, made, scope, name):
+    def criterion(self, call, made, scope, name, follow):
         """A loss of PyTorch: call computes it, made has its options."""
-        words = {k.arg: k.value for k in made.keywords}
-        for inner in call.args + [k.value for k in call.keywords if k.arg in ("input", "target")]:
-            compared = self.compares(inner, scope)
-            if compared:
-                return compared
-        target = call.args[1] if len(call.args) > 1 else {k.arg: k.value for k in call.keywords}.get("target")
+        words, spoken = {k.arg: k.value for k in made.keywords}, {k.arg: k.value for k in call.keywords}
+        given = [follow(a) for a in call.args + [v for k, v in spoken.items() if k is not None]]
+        target = call.args[1] if len(call.args) > 1 else spoken.get("target")
         if target is not None and re.search(r"cross_?entropy|nll", name, re.I) and self.numbered(target, scope):
             return self.kind("pairs", call, scope, "the labels are the places in the micro batch")
         reduction = words.get("reduction")
         value, known = constant(reduction) if reduction is not None else ("mean", True)
         if not known:
-            given = self.value(reduction, scope)
-            value, known = (given or {}).get("const"), "const" in (given or {})
+            looked = self.value(reduction, scope)
+            value, known = (looked or {}).get("const"), "const" in (looked or {})
         if "size_average" in words or "reduce" in words or not known:
             return self.kind("unknown", call, scope, "its reduction is not known")
+        worst = max((g for g in given if g is not None), key=lambda g: RANKS[g["kind"]], default=None)
+        if worst is not None and worst["kind"] == "pairs" or value != "sum" and worst is not None and worst["kind"] in ("data", "masked", "unknown"):
+            return worst
         if value == "sum":
             return self.kind("sum", call, scope, 'reduction="sum"')
-        if value == "none":
-            return self.kind("data", call, scope)
         positional = made.args[2:] if made is call else made.args
         if re.search(r"cross_?entropy|nll", name, re.I) and not re.search("binary|Gaussian|Poisson|gaussian|poisson", name):
             if "ignore_index" in words:
                 return self.kind("masked", call, scope, "the mean leaves out ignore_index")
             if "weight" in words and constant(words["weight"]) != (None, True) or positional and name in ("cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss") and constant(positional[0]) != (None, True):
                 return self.kind("masked", call, scope, "the mean is weighted by classes")
+        if value == "none":
+            return self.rows(call, scope)
+        if worst is None or worst["kind"] == "free":
+            return self.free(call, scope)
+        if worst["kind"] in ("mean", "sum"):
+            return self.kind("unknown", call, scope, "%s is no plain mean" % text(call)[:40])
+        places = {g["at"] for g in given if g is not None and g["kind"] == "rows"}
+        if len(places) > 1 and "ctc" not in name.lower():
+            return self.doubtful(call, scope)
         return self.kind("mean", call, scope, text(made.func)[:60])
 
     def through(self, node, scope, depth, n, active):
-        """What is computed by a function, or a class, of the job's own, or by a criterion."""
+        """What is computed by a function, or a class, of the job's own, or by a criterion or a
+        model; None where nothing is known of what is called."""
         name, found = last(node.func), []
         if isinstance(node.func, ast.Name):
+            for one in self.looped(node.func, scope):
+                made = ast.copy_location(ast.Call(func=one, args=node.args, keywords=node.keywords), node)
+                self.held.append(made)
+                found.append(self.loss(made, scope, depth, n, active))
+            if found:
+                return self.either(found, node, scope)
             name = self.real(name, scope)
         functions = [f for f in self.functions.get(name, []) if f.cls is None or isinstance(node.func, ast.Attribute)]
         if functions and isinstance(node.func, ast.Attribute) and dotted(node.func.value) == "self":
             functions = [f for f in functions if f.cls == scope.cls] or functions
         if functions and name not in ("forward", "__call__", "backward"):
             for f in functions[:4]:
-                self.scan(f)
-                found += [self.returned(f, n, depth, active)]
+                found.append(self.returned(f, n, depth, active))
+                if self.lossy(found[-1], name):
+                    self.scan(f)
             return self.either(found, node, scope)
+        given = lambda: max(([self.loss(a, scope, depth, None, active) for a in node.args + [k.value for k in node.keywords]] or [None]), key=lambda g: RANKS[g["kind"]] if g else -1)
         called = node.func.value if name == "forward" and isinstance(node.func, ast.Attribute) else node.func
         for made, at, _ in self.origins(called, scope):
             if not isinstance(made, ast.Call):
@@ -383,20 +530,42 @@ class Loss(Training):
             kind = last(made.func)
             kind = self.real(kind, at) if isinstance(made.func, ast.Name) else kind
             if kind in CRITERIA and kind not in self.classes:
-                found.append(self.criterion(node, made, scope, kind))
+                found.append(self.criterion(node, made, scope, kind, lambda inner: self.loss(inner, scope, depth, None, active)))
             for c in self.classes.get(kind, [])[:2]:
                 forward = c["methods"].get("forward") or c["methods"].get("__call__")
                 if forward is not None:
-                    if self.plain_loss(c, kind):
+                    one, to = self.returned(forward, n, depth, active), given()
+                    if self.lossy(one, kind) and self.plain_loss(c, kind):
                         self.scan(forward)
-                    found.append(self.returned(forward, n, depth, active))
-            if PER_SAMPLE.search(dotted(made.func)):
+                    one = dict(one, box=True) if one is not None and one["kind"] == "rows" and forward.returns and not isinstance(forward.returns[0], (ast.BinOp, ast.Call, ast.Name)) else one
+                    found.append(one if to is None or to["kind"] == "free" or to["kind"] == "rows" and to["at"] == 0 else self.layered(node, to, scope, kind, made))
+            if kind in self.classes:
+                continue
+            if PER_SAMPLE.search(dotted(made.func)) and any(k.arg == "labels" for k in node.keywords):
                 found.append(self.kind("mean", node, scope, dotted(made.func).split(".")[0]))
-            elif re.search(r"For[A-Z]\w+$|^Auto", dotted(made.func).split(".")[0]) and kind in ("from_pretrained", "from_config"):
+            elif re.search(r"For[A-Z]\w+$|^Auto", dotted(made.func).split(".")[0]) and kind in ("from_pretrained", "from_config") and any(k.arg == "labels" for k in node.keywords):
                 found.append(self.library(node, dotted(made.func).split(".")[0], scope))
+            elif kind not in CRITERIA and (dotted(made.func).startswith(("nn.", "torch.nn.")) and kind != "Parameter" or kind in RECURRENT or MODEL.search(kind) and not re.search("loss|criterion", kind, re.I)):
+                one = self.layered(node, given(), scope, kind, made)
+                found.append(dict(one, box=False) if kind in RECURRENT and n is not None else one)
         if isinstance(node.func, ast.Call) and last(node.func.func) in CRITERIA:
-            found.append(self.criterion(node, node.func, scope, last(node.func.func)))
-        return self.either(found, node, scope) if found else None
+            found.append(self.criterion(node, node.func, scope, last(node.func.func), lambda inner: self.loss(inner, scope, depth, None, active)))
+        return self.either(found, node, scope) if any(found) else None
+
+    def lossy(self, one, name):
+        """Whether what a function returns, or its name, is that of a loss."""
+        return one is not None and one["kind"] in LOSSY or bool(re.search(r"loss|criterion|objective", name, re.I))
+
+    def looped(self, func, scope):
+        """The functions that a name stands for in a loop over a few of them."""
+        found = []
+        for how, of in scope.assigned.get(func.id, []):
+            target = getattr(getattr(of, "gpurun_up", None), "target", None) if how == "loop" else None
+            if isinstance(of, (ast.List, ast.Tuple)) and target is not None:
+                parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+                mine = next((i for i, p in enumerate(parts) if last(p) == func.id), 0)
+                found += [e.elts[mine] if isinstance(e, (ast.Tuple, ast.List)) and mine < len(e.elts) else e for e in of.elts]
+        return [f for f in found if isinstance(f, (ast.Name, ast.Attribute))]
 
     def library(self, call, name, scope):
         words = {k.arg: text(k.value) for k in call.keywords if k.arg}
@@ -413,6 +582,8 @@ class Loss(Training):
 
     def returned(self, f, n, depth, active):
         found = []
+        if isinstance(f.node, ast.Lambda):
+            return self.loss(f.node.body, f, depth, n, active)
         for r in f.returns[:WIDTH]:
             if isinstance(r, ast.Dict):
                 r = next((v for k, v in zip(r.keys, r.values) if k is not None and constant(k)[0] == "loss"), r)
@@ -420,8 +591,10 @@ class Loss(Training):
                 r = next(k.value for k in r.keywords if k.arg == "loss")
             elif isinstance(r, ast.Call) and n is None and "loss" in self.field_names(r, f)[:len(r.args)]:
                 r = r.args[self.field_names(r, f).index("loss")]
-            found.append(self.loss(r, f, depth + 1, n, active))
-        found = [x for x in found if x and x["kind"] != "data"] or found
+            found.append(self.loss(r, f, depth, n, active))
+            tests = [m.test for _, _, m in self.path(r, f) if isinstance(m, ast.If)]
+            found += [self.doubtful(t, f, "if %s" % text(t)[:50]) for t in tests if (self.loss(t, f, depth, None, active) or {"kind": "free"})["kind"] != "free"]
+        found = [x for x in found if x and (x["kind"] != "rows" or x.get("box"))] or found
         return self.either(found, f.node, f)
 
     def field_names(self, call, scope):
@@ -433,29 +606,111 @@ class Loss(Training):
                 return [constant(e)[0] for e in names.elts] if isinstance(names, (ast.List, ast.Tuple)) else str(constant(names)[0]).replace(",", " ").split()
         return [field for c in self.classes.get(name, [])[:1] for field in c["fields"]]
 
-    def part_loss(self, node, scope, depth, active):
-        """An attribute or an item: outputs.loss, outputs["loss"], outputs[0]."""
+    def keyed(self, node, key, scope, depth, active):
+        """What a dictionary, or what a function returns, has by a key: outputs["loss"], outputs[0]."""
+        found = []
+        for made, at, _ in self.origins(node.value, scope):
+            places = [(made, at)]
+            if isinstance(made, ast.Call):
+                if key == "loss" or type(key) is int:
+                    one = self.through(made, at, depth, key if type(key) is int else None, active)
+                    if key == "loss" and one is not None and one["kind"] != "rows":
+                        found.append(one)
+                        continue
+                name = self.real(last(made.func), at) if isinstance(made.func, ast.Name) else last(made.func)
+                places = [(r, f) for f in self.functions.get(name, [])[:4] for r in f.returns[:WIDTH]]
+                places += [(r, c["methods"]["forward"]) for m, a, _ in self.origins(made.func, at) if isinstance(m, ast.Call) for c in self.classes.get(last(m.func), [])[:2] if "forward" in c["methods"] for r in c["methods"]["forward"].returns]
+            for of, s in places:
+                if isinstance(of, ast.Dict) and isinstance(key, str):
+                    found += [self.loss(v, s, depth, None, active) for k, v in zip(of.keys, of.values) if k is not None and constant(k)[0] == key]
+                elif isinstance(of, ast.Tuple) and type(key) is int and key < len(of.elts):
+                    found.append(self.loss(of.elts[key], s, depth, None, active))
+                elif isinstance(of, ast.Call) and isinstance(key, str):
+                    found += [self.loss(k.value, s, depth, None, active) for k in of.keywords if k.arg == key]
+        return found
+
+    def part_loss(self, node, scope, depth, n, active):
+        """An attribute or an item."""
+        follow = lambda inner: self.loss(inner, scope, depth, None, active)
         key, known = (node.attr, True) if isinstance(node, ast.Attribute) else constant(index(node))
-        if known and (key == "loss" or key == 0 or isinstance(key, int)):
-            found = []
-            for made, at, n in self.origins(node.value, scope):
-                if isinstance(made, ast.Call):
-                    found.append(self.through(made, at, depth + 1, key if isinstance(key, int) else None, active))
-                elif isinstance(made, ast.Dict):
-                    found += [self.loss(v, at, depth + 1, None, active) for k, v in zip(made.keys, made.values) if k is not None and constant(k)[0] == key]
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+            return self.own_attribute(node, scope, depth, n, active)
+        if known and isinstance(key, str) and BATCH.match(key):
+            return self.count(node, scope)
+        if isinstance(node, ast.Attribute) and CONFIG.search(last(node.value) or ""):
+            return self.free(node, scope)
+        if known and (isinstance(key, str) or type(key) is int):
+            found = self.keyed(node, key, scope, depth, active)
             if any(found):
                 return self.worse(found, node, scope)
-            if known and key == "loss":
-                stored = [self.loss(v, s, depth + 1, None, active) for v, s, owner in self.stores.get("loss", [])[:WIDTH] if owner == text(node.value)]
+            if key == "loss":
+                stored = [self.loss(v, s, depth, None, active) for v, s, owner in self.stores.get("loss", [])[:WIDTH] if owner == text(node.value)]
                 if stored:
                     return self.worse(stored, node, scope)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            values = [self.loss(v, s, depth + 1, None, active) for v, s, owner in self.stores.get(node.attr, [])[:WIDTH] if owner == "self" and s.cls == scope.cls]
-            if values:
-                return self.worse(values, node, scope)
-        if isinstance(node, ast.Attribute) and CONFIG.search(last(node.value) or ""):
-            return self.kind("free", node, scope)
-        return self.kind("data", node, scope)
+        shape = node.value if isinstance(node, ast.Subscript) else node
+        if isinstance(shape, ast.Attribute) and shape.attr == "shape" or isinstance(shape, ast.Call) and last(shape.func) == "size" and not shape.args:
+            of = follow(shape.value if isinstance(shape, ast.Attribute) else shape.func.value)
+            place = n if shape is node else constant(index(node))[0]
+            if of is None or of["kind"] == "free" or of["kind"] == "rows" and place is not None and place != of["at"] or isinstance(node, ast.Subscript) and isinstance(index(node), ast.Slice):
+                return self.free(node, scope)
+            return self.count(node, scope)
+        whole = follow(node.value)
+        if whole is None:
+            return None
+        if isinstance(node, ast.Attribute):
+            return self.attribute_of(node, key, whole, scope)
+        inner = index(node)
+        if whole["kind"] == "free":
+            ends = [b for b in (inner.lower, inner.upper, inner.step) if b is not None] if isinstance(inner, ast.Slice) else inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            found = [f for f in (follow(e) for e in ends if not isinstance(e, ast.Slice)) if f is not None and f["kind"] != "free"]
+            if not found:
+                return whole
+            if all(f["kind"] == "rows" or f.get("counter") for f in found) or any(f.get("counter") for f in found) and all(f.get("counter") or f.get("count") for f in found):
+                return self.rows(node, scope)
+            return next((f for f in found if f["kind"] != "rows"))
+        if whole["kind"] == "rows":
+            return self.subscripted(node, whole, scope, follow) or self.doubtful(node, scope)
+        return dict(whole, box=False) if whole.get("box") and whole["kind"] in ("mean", "sum") else whole
+
+    def attribute_of(self, node, key, whole, scope):
+        if key == "grad":
+            return self.doubtful(node, scope)
+        if key in ("device", "dtype", "ndim", "is_cuda", "requires_grad", "training", "layout"):
+            return self.free(node, scope)
+        if whole["kind"] == "free":
+            for made, at, _ in self.origins(node.value, scope):
+                cls = self.real(last(made.func), at) if isinstance(made, ast.Call) else ""
+                if key in self.kept(cls):
+                    return self.doubtful(self.kept(cls)[key], scope, "%s.%s is kept from one micro batch to the next" % (cls, key))
+            return self.free(node, scope)
+        if whole["kind"] == "rows" and key == "T":
+            return dict(whole, at=1 - whole["at"], rank=2) if whole["at"] < 2 else self.doubtful(node, scope)
+        return whole
+
+    def kept(self, cls):
+        """The attributes of a class that its methods change once it is built."""
+        return self.once_known(("kept", cls), lambda: self.kept_by(cls)) if cls in self.classes else {}
+
+    def kept_by(self, cls):
+        found = {}
+        for scope in [s for s in self.live if s.cls == cls and not BUILDS.match(s.name or "")]:
+            for name, changes in self.changes(scope).items():
+                for s, target, value in changes:
+                    if name.startswith("self.") and (target is not None or value.func.attr.endswith("_") or value.func.attr in ("append", "extend", "update", "pop", "appendleft")):
+                        found.setdefault(name.split(".")[1], s)
+            for name, stores in self.stores.items():
+                found.update({name: v for v, s, owner in stores if s is scope and owner == "self" and name not in found})
+        return found
+
+    def own_attribute(self, node, scope, depth, n, active):
+        """An attribute of self: as it was built, as this method made it before, or in doubt."""
+        here = [v for v, s, owner in self.stores.get(node.attr, []) if owner == "self" and s is scope and getattr(v, "end_lineno", 0) < node.lineno and not BUILDS.match(scope.name or "")]
+        if here:
+            return self.either([self.loss(v, scope, depth, n, active) for v in here], node, scope)
+        changed = self.kept(scope.cls).get(node.attr)
+        if changed is not None and node.attr not in ("training", "model", "optimizer", "device"):
+            return self.doubtful(changed, scope, "self.%s is kept from one micro batch to the next" % node.attr)
+        return self.count(node, scope) if BATCH.match(node.attr) else self.free(node, scope)
 
     # What compares the samples of a micro batch with each other.
 
@@ -601,69 +856,6 @@ class Loss(Training):
             mine = inner.cls is None and isinstance(node.func, ast.Name) or inner.cls == f.cls and dotted(node.func).startswith("self.")
             if mine and last(node.func) not in ("forward", "__init__"):
                 self.scan(inner)
-
-    def compares(self, node, scope, depth=0, seen=None):
-        """Whether what a loss is computed of compares samples: as the kind of a loss, or None.
-        Into a model only its results are followed, not what is in its layers."""
-        seen = set() if seen is None else seen
-        if depth > 8 or id(node) in seen or self.looks > 20000:
-            return None
-        seen.add(id(node))
-        self.looks += 1
-        stack = [node]
-        while stack:
-            inner = stack.pop()
-            if isinstance(inner, ast.Lambda):
-                continue
-            if isinstance(inner, (ast.BinOp, ast.Call, ast.Compare)):
-                how = self.product(inner, scope)
-                if how:
-                    return self.kind("pairs", inner, scope, how)
-                if isinstance(inner, ast.Call) and last(inner.func) in ("std", "var") and isinstance(inner.func, ast.Attribute) and self.over(inner) == "all":
-                    return self.kind("masked", inner, scope, "it is scaled by %s of each micro batch" % text(inner)[:40])
-            if isinstance(inner, ast.Call):
-                found = self.results(inner, scope, None, depth, seen)
-                if found:
-                    return found
-                if self.models(inner, scope) or isinstance(inner.func, ast.Attribute) and isinstance(inner.func.value, ast.Name) and inner.func.value.id == "self":
-                    continue  # a layer, or a model: what goes in is no part of the loss
-            if isinstance(inner, ast.Name) and inner.id in scope.assigned:
-                for how, what in self.reaching(inner.id, scope, inner)[:6]:
-                    found = self.compares(what, scope, depth + 1, seen) if how == "value" else self.unpacked(what, scope, depth, seen) if how == "item" else None
-                    if found:
-                        return found
-                continue
-            stack.extend(ast.iter_child_nodes(inner))
-        return None
-
-    def unpacked(self, what, scope, depth, seen):
-        value, n = what
-        if isinstance(value, ast.Call):
-            return self.results(value, scope, n, depth, seen)
-        return self.compares(value, scope, depth + 1, seen)
-
-    def models(self, call, scope):
-        """The job's own classes of which a call runs the forward pass."""
-        found = []
-        for made, at, _ in self.origins(call.func, scope):
-            if isinstance(made, ast.Call):
-                kind = self.real(last(made.func), at) if isinstance(made.func, ast.Name) else last(made.func)
-                found += [c for c in self.classes.get(kind, [])[:2] if "forward" in c["methods"]]
-        return found
-
-    def results(self, call, scope, n, depth, seen):
-        """Whether what a function of the job's own returns, or a model of its, compares samples."""
-        name = self.real(last(call.func), scope) if isinstance(call.func, ast.Name) else last(call.func)
-        targets = [f for f in self.functions.get(name, [])[:4] if f.cls is None and isinstance(call.func, ast.Name) or f.cls == scope.cls and f.cls is not None and dotted(call.func) == "self." + name]
-        targets += [c["methods"]["forward"] for c in self.models(call, scope)] if depth < 3 else []
-        for f in targets:
-            for r in f.returns[:WIDTH]:
-                if n is not None and isinstance(r, ast.Tuple):
-                    r = r.elts[n] if n < len(r.elts) else r
-                found = self.compares(r, f, depth + 3, seen)
-                if found:
-                    return found
-        return None
 
     # What each micro batch changes beside the gradients.
 
@@ -843,14 +1035,23 @@ class Loss(Training):
         for scope in self.live:
             if scope.name in ("training_step", "compute_loss", "loss") and scope.cls and any(c["bases"] for c in self.classes.get(scope.cls, [])):
                 found += [(r, scope, scope.name, r) for r in scope.returns]
+            elif scope.name in self.loss_functions() and any(isinstance(m, ast.Name) and m.id.startswith("num_items") for m in ast.walk(scope.node)):
+                found += [(r, scope, "compute_loss", r) for r in scope.returns]
             elif scope.name == "forward" and scope.cls:
                 found += [(r, scope, "forward", r) for r in scope.returns if re.search(r"loss", text(r), re.I)]
         return found
+
+    def loss_functions(self):
+        """The functions that a Trainer is given to compute the loss."""
+        return {last(k.value) for c, _ in self.calls.get("Trainer", []) for k in c.keywords if k.arg == "compute_loss_func"}
 
     def trained(self):
         """What each root is as a loss."""
         found = []
         for node, scope, root, at in self.roots()[:40]:
+            said = node
+            if isinstance(node, ast.IfExp) and isinstance(node.body, ast.Tuple):
+                node = node.orelse
             if isinstance(node, ast.Dict):
                 node = next((v for k, v in zip(node.keys, node.values) if k is not None and constant(k)[0] == "loss"), node)
             elif isinstance(node, ast.Call) and any(k.arg == "loss" for k in node.keywords):
@@ -858,11 +1059,12 @@ class Loss(Training):
             elif isinstance(node, (ast.Tuple, ast.List)):
                 node = next((e for e in node.elts if re.search("loss", text(e), re.I)), node)
             one = self.loss(node, scope)
-            if one is None or one["kind"] == "free" or one["kind"] == "data" and root in ("forward", "training_step", "compute_loss", "loss") and not re.search("loss", text(node), re.I):
+            engine = root in ("backward", "engine")
+            if one is None or one["kind"] == "free" and (not engine or constant(node)[1]) or one["kind"] in ("rows", "data") and not engine and not re.search("loss", text(said), re.I):
                 continue
-            if one["kind"] == "data" and isinstance(node, ast.Name) and scope.has(node.id) and node.id not in scope.assigned:
+            if one.get("handed") or one["kind"] in ("rows", "data") and isinstance(node, ast.Name) and scope.has(node.id) and node.id not in scope.assigned:
                 one = dict(one, kind="handed")
-            found.append({"kind": one["kind"], "file": one["file"], "line": one["line"], "text": one["text"], "by": one["by"], "least": one["least"], "root": root, "at": at.lineno})
+            found.append({"kind": one["kind"], "file": one["file"], "line": one["line"], "text": one["text"], "by": one["by"], "least": one["least"], "root": root, "at": at.lineno, "sized": bool(one.get("sized"))})
         return found
 
     def facts(self):

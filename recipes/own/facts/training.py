@@ -295,14 +295,14 @@ class Training(Settings):
                 continue
             if isinstance(part, (ast.For, ast.AsyncFor, ast.While)) and self.backward_in(part.body):
                 continue
+            if self.marked(part):
+                marked[id(part)] = part
             if isinstance(part, ast.Call) and last(part.func) != "backward":
                 if any(isinstance(n, ast.Div) or isinstance(n, ast.Call) and last(n.func) == "len" for a in part.args for n in ast.walk(a)):
                     stack.extend(a for a in part.args if self.backward_in([a]))
                     continue
                 calls.append(part)
             backward = backward or is_backward(part)
-            if self.marked(part):
-                marked[id(part)] = part
             stack.extend(p for p in children(part) if type(p) not in LEAVES)
         self.courses[key] = backward, marked, calls, inner
         return self.courses[key]
