@@ -74,7 +74,7 @@ func (s *Script) accumulation(micro *Finding) *Finding {
 	found.Why = []string{s.gated(found, of.gate)}
 	found.Doubt = doubt
 	if found.Doubt == "" && !found.Derived && s.divides(found.target) {
-		found.Doubt = "the batch size is divided by it"
+		found.Doubt = "the batch size is divided by " + found.Name()
 	}
 	if found.Doubt == "" && (micro == nil || micro.Doubt != "") {
 		found.Doubt = "what the batch size is, which it may divide, is not certain"
@@ -139,7 +139,7 @@ func (s *Script) noAccumulation() *Finding {
 	}
 	doubt := "nothing that it reaches was seen to gate the optimizer's step"
 	if draft := s.likely(k, ""); draft != nil && s.divides(draft.target) {
-		doubt = "the batch size is divided by it"
+		doubt = "the batch size is divided by " + draft.Name()
 	}
 	if draft := s.likely(k, doubt); draft != nil {
 		return draft
@@ -239,7 +239,7 @@ func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
 		*refused = why
 		return
 	case !s.lossDivided(found, d):
-		*refused = fmt.Sprintf("the loss is not seen to be divided by it, so that the gradients would grow with it (%s)", d.gate.place)
+		*refused = fmt.Sprintf("the loss does not seem to be divided by %s (%s): its gradients would grow with more accumulation", s.divisorName(found, d), d.gate.place)
 		return
 	case s.scheduleFollows(found, d, micro) != "":
 		*refused = s.scheduleFollows(found, d, micro)
@@ -270,7 +270,7 @@ func (s *Script) refuseAccumulation(found *Finding, d divisor, micro *Finding) {
 
 // lossDivided reports whether the loss is divided by the accumulation.
 func (s *Script) lossDivided(found *Finding, d divisor) bool {
-	return d.gate.Kind == "framework" || s.anyDivided(found, d) || slices.ContainsFunc(s.facts.Losses, func(l use) bool {
+	return d.gate.Kind == "framework" || s.anyDivided(found, d) || s.addsUp(found, d) || slices.ContainsFunc(s.facts.Losses, func(l use) bool {
 		return l.Op == "/" && s.isAccumulation(l.Value, found, d) ||
 			l.Op == "*" && l.Value.Op == "/" && len(l.Value.Of) == 2 && s.isAccumulation(l.Value.Of[1], found, d)
 	})

@@ -247,7 +247,7 @@ func (s *Script) equivalent(micro, accumulation *Finding) {
 		return
 	}
 	if why := s.unequal(accumulation, micro); why != "" {
-		micro.Refusal = why + bounded
+		micro.Refusal = why
 		return
 	}
 	if at, follows := s.rateFollows(micro.target, accumulation); follows {

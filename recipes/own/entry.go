@@ -197,7 +197,7 @@ func hint(k strategy.Knob, name string) string {
 	if strings.Contains(name, " ") {
 		name = "--…"
 	}
-	return fmt.Sprintf("; where there is one, train.toml says so: [knobs] %s = { arg = %q }", k, name)
+	return fmt.Sprintf("; if the script takes it from an argument, name it in train.toml: [knobs] %s = { arg = %q }", k, name)
 }
 
 // Evidence is what speaks for the knobs that are certain, a sentence each.

@@ -9,8 +9,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// bounded is how a user says that a smaller micro batch is right nevertheless.
-const bounded = ": an entry micro_batch_size in [knobs] with min = … says how small it may be"
+// bounded is how a user allows a smaller micro batch nevertheless.
+const bounded = "; to allow it, write how small it may be in train.toml: min = … for micro_batch_size in [knobs]"
 
 // unknownLoss is why the class of a job is not exact of whose loss nothing is known.
 const unknownLoss = "the loss was not recognised"
@@ -48,7 +48,7 @@ func (s *Script) LibraryLoss() (loss strategy.Loss, found bool) {
 			return strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf("%s is run for each micro batch (%s)", u.Text, u.place)}, len(all) > 0
 		}
 	}
-	return s.classified(all, nil), len(all) > 0
+	return s.classified(all, false, nil), len(all) > 0
 }
 
 // dividedTwice is where a script divides the loss by the accumulation, which its framework
@@ -77,7 +77,7 @@ func (s *Script) Unequal(computed bool) string {
 		return u.Kind == "models" || u.Kind == "norm" && (!computed || strings.Contains(u.Text, "convert"))
 	})
 	if why := known.unequal(nil, nil); why != "" {
-		return why + bounded
+		return why
 	}
 	if why := s.dividedTwice(); why != "" {
 		return why
@@ -98,13 +98,13 @@ func (s *Script) unequal(accumulation, micro *Finding) string {
 	for _, u := range s.facts.Unlike {
 		switch {
 		case u.Kind == "norm":
-			return fmt.Sprintf("BatchNorm (%s) has the statistics of one micro batch, whatever is accumulated", u.place)
+			return fmt.Sprintf("BatchNorm (%s) has the statistics of one micro batch, whatever is accumulated", u.place) + bounded
 		case u.Kind == "models":
-			return fmt.Sprintf("the model of %s (%s) may have BatchNorm, with the statistics of one micro batch", u.Text, u.place)
+			return fmt.Sprintf("the model of %s (%s) may have BatchNorm, with the statistics of one micro batch", u.Text, u.place) + bounded
 		case u.Kind == "pairs":
-			return fmt.Sprintf("the loss compares the samples of one micro batch with each other (%s)", u.place)
+			return fmt.Sprintf("the loss compares the samples of one micro batch with each other (%s): in smaller ones each has fewer to be compared with", u.place)
 		case u.Kind == "state" && !covered[u.ID]:
-			return fmt.Sprintf("each micro batch updates what later ones use (%s: %s)", u.place, u.Text)
+			return fmt.Sprintf("each micro batch updates what later ones use (%s: %s)", u.place, u.Text) + bounded
 		case u.Kind == "optimizers":
 			return fmt.Sprintf("two optimizers make steps in one loop, as for a GAN (%s: %s)", u.place, u.Text)
 		}
@@ -146,7 +146,17 @@ func (s *Script) divisions(t trained, found *Finding, d divisor) int {
 	if d.gate.Kind == "framework" {
 		n++
 	}
+	for _, u := range s.facts.Unlike {
+		if u.Kind == "rescaled" && s.isAccumulation(u.Value, found, d) {
+			n++ // the gradients, in place of the loss
+		}
+	}
 	return n
+}
+
+// divisorName is how people know the number of micro batches to a step.
+func (s *Script) divisorName(found *Finding, d divisor) string {
+	return cmp.Or(found.Name(), s.facts.text(d.value))
 }
 
 func (s *Script) factors(of []value, found *Finding, d divisor) (n int) {
@@ -160,17 +170,18 @@ func (s *Script) factors(of []value, found *Finding, d divisor) (n int) {
 
 // scaled is why the gradients would have another scale with another accumulation.
 func (s *Script) scaled(found *Finding, d divisor) string {
+	by := s.divisorName(found, d)
 	for _, t := range s.facts.roots(&d.gate) {
 		n := s.divisions(t, found, d)
 		switch {
 		case s.factors(t.Least, found, d) < s.factors(t.By, found, d):
-			return fmt.Sprintf("a part of the loss is not divided by it (%s:%d), so that its gradients would grow with it", t.File, t.At)
+			return fmt.Sprintf("a part of the loss is not divided by %s (%s:%d): its gradients would grow with more accumulation", by, t.File, t.At)
 		case n == 0 && t.Kind == "free" && s.anyDivided(found, d):
-			return fmt.Sprintf("a part of the loss is not divided by it (%s:%d), so that its gradients would grow with it", t.File, t.At)
+			return fmt.Sprintf("a part of the loss is not divided by %s (%s:%d): its gradients would grow with more accumulation", by, t.File, t.At)
 		case n > 1:
-			return fmt.Sprintf("the loss is divided by it more than once (%s:%d), so that the gradients would shrink with it", t.File, t.At)
+			return fmt.Sprintf("the gradients are divided by %s more than once (%s:%d): they would shrink with more accumulation", by, t.File, t.At)
 		case n == 1 && t.Kind == "sum":
-			return fmt.Sprintf("the loss is a sum over the samples (%s: %s), and is divided by it: smaller micro batches would have smaller gradients", t.place, t.Text)
+			return fmt.Sprintf("the loss is a sum over the samples (%s: %s), divided by %s: smaller micro batches would have smaller gradients", t.place, t.Text, by)
 		}
 	}
 	return ""
@@ -179,6 +190,13 @@ func (s *Script) scaled(found *Finding, d divisor) string {
 // anyDivided reports whether some loss is divided by the accumulation.
 func (s *Script) anyDivided(found *Finding, d divisor) bool {
 	return slices.ContainsFunc(s.facts.roots(&d.gate), func(t trained) bool { return s.divisions(t, found, d) > 0 })
+}
+
+// addsUp reports whether all losses are sums over the samples, which are divided by nothing
+// that depends on the micro batch: their gradients add up to that of the whole batch.
+func (s *Script) addsUp(found *Finding, d divisor) bool {
+	all := s.facts.roots(&d.gate)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(t trained) bool { return t.Kind != "sum" || t.Sized || s.divisions(t, found, d) > 0 })
 }
 
 // offbeat is what a loop does to the gradients of each micro batch, or how its optimizer
@@ -190,8 +208,6 @@ func (s *Script) offbeat(found *Finding, d divisor, micro *Finding) string {
 		switch {
 		case u.Kind == "gradients" && own && !covered[u.ID]:
 			return fmt.Sprintf("%s changes the gradients of each micro batch (%s)", u.Text, u.place)
-		case u.Kind == "rescaled" && s.isAccumulation(u.Value, found, d):
-			return fmt.Sprintf("the gradients are divided by it as well as the loss (%s)", u.place)
 		case u.Kind == "offset" && u.place == d.gate.place:
 			return fmt.Sprintf("%s counts samples and not micro batches (%s), so that the optimizer would make other steps", u.Text, u.place)
 		}
@@ -207,14 +223,15 @@ func (s *Script) ownLoss(found *Finding, d divisor, micro *Finding) strategy.Los
 			return strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf("%s is run for each micro batch (%s)", u.Text, u.place)}
 		}
 	}
-	return s.classified(s.facts.roots(&d.gate), func(t trained) (by string, ok bool) {
-		return cmp.Or(found.Name(), s.facts.text(d.value)), s.divisions(t, found, d) == 1 && (!t.Sized || found.Derived)
+	sums := s.addsUp(found, d)
+	return s.classified(s.facts.roots(&d.gate), sums, func(t trained) (by string, ok bool) {
+		return s.divisorName(found, d), sums || s.divisions(t, found, d) == 1 && (!t.Sized || found.Derived)
 	})
 }
 
 // classified is the weakest class of several losses. divided says by what one is divided;
-// nil: by the framework.
-func (s *Script) classified(all []trained, divided func(trained) (by string, ok bool)) strategy.Loss {
+// nil: by the framework. sums: they are sums, which add up undivided.
+func (s *Script) classified(all []trained, sums bool, divided func(trained) (by string, ok bool)) strategy.Loss {
 	average := func(reason string, args ...any) strategy.Loss {
 		return strategy.Loss{Class: strategy.Average, Reason: fmt.Sprintf(reason, args...)}
 	}
@@ -240,12 +257,14 @@ func (s *Script) classified(all []trained, divided func(trained) (by string, ok 
 			return average("%s (%s)", t.Text, t.place)
 		case t.Kind == "unknown" || t.Kind == "data":
 			return average("the loss was not recognised as a mean: %s (%s)", t.Text, t.place)
-		case t.Kind != "mean":
+		case t.Kind != "mean" && !sums:
 			return average("%s (%s)", unknownLoss, t.place)
 		case !ok:
 			return average("the loss is not seen to be divided by %s (%s:%d)", by, t.File, t.At)
 		case len(s.facts.Draws) > 0:
 			return average("random numbers are drawn for each micro batch (%s: %s)", s.facts.Draws[0].place, s.facts.Draws[0].Text)
+		case sums:
+			loss = strategy.Loss{Class: strategy.Exact, Reason: fmt.Sprintf("the loss is a sum over the samples (%s), whose gradients add up", t.place)}
 		case loss.Class == "":
 			loss = strategy.Loss{Class: strategy.Exact, Reason: fmt.Sprintf("the loss is a mean over the samples (%s), divided by %s", t.place, by)}
 		}

@@ -251,7 +251,8 @@ class Loss(Rows):
                 return self.multiplied(node, left, right, scope)
             if (left.get("count") or right.get("count")) and "rows" not in (left["kind"], right["kind"]):
                 return self.count(node, scope)
-            return self.together([left, right], node, scope)
+            found = self.together([left, right], node, scope)
+            return self.divided(found, plain(self.value(node.right, scope))) if found["kind"] == "free" and isinstance(node.op, ast.Div) and not constant(node.right)[1] else found
         if RANKS["pairs"] in (RANKS[left["kind"]], RANKS[right["kind"]]):
             return self.worse([left, right], node, scope)
         if isinstance(node.op, (ast.Add, ast.Sub)) and "rows" in (left["kind"], right["kind"]):
@@ -481,7 +482,7 @@ class Loss(Rows):
             return self.kind("unknown", call, scope, "its reduction is not known")
         worst = max((g for g in given if g is not None), key=lambda g: RANKS[g["kind"]], default=None)
         if worst is not None and worst["kind"] == "pairs" or value != "sum" and worst is not None and worst["kind"] in ("data", "masked", "unknown"):
-            return worst
+            return dict(worst, count=False)
         if value == "sum":
             return self.kind("sum", call, scope, 'reduction="sum"')
         positional = made.args[2:] if made is call else made.args

@@ -53,7 +53,7 @@ class Rows(Training):
         return self.kind("data", node, scope, why or "%s may not work on each sample by itself" % text(node)[:50])
 
     def count(self, node, scope):
-        return dict(self.doubtful(node, scope), count=True)
+        return dict(self.doubtful(node, scope, "%s follows from the size of a micro batch" % text(node)[:40]), count=True)
 
     def together(self, found, node, scope):
         """What an operation on each element makes of its operands."""
@@ -64,7 +64,7 @@ class Rows(Training):
         if worst["kind"] in ("mean", "sum") or any(f["kind"] in ("mean", "sum") for f in found) and worst["kind"] == "rows":
             return self.kind("unknown", node, scope, "%s is no plain mean" % text(node)[:40])
         if worst["kind"] != "rows":
-            return worst
+            return dict(worst, count=False)
         several = [f for f in found if f["kind"] == "rows"]
         if len({f["at"] for f in several}) > 1:
             return self.doubtful(node, scope)

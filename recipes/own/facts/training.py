@@ -386,6 +386,12 @@ class Training(Settings):
         for scope in self.live:
             for call in scope.calls:
                 name, words = last(call.func), {k.arg: k.value for k in call.keywords}
+                for f in self.functions.get(name, [])[:1]:
+                    size = self.once_known(("yields", id(f)), lambda: self.yields(f))
+                    given = self.bound(call, scope, f, size, 1 if f.cls else 0) if size else None
+                    if given and given[0] == "value":
+                        found.append({"kind": name, "file": scope.file.path, "line": call.lineno, "target": self.target(call), "function": scope.name + " " + (scope.cls or ""), "data": "", "sampler": "", "shuffle": None,
+                                      "role": "", "local": False, "batch": plain(self.value(given[1], given[2])), "workers": {"name": "absent"}})
                 if not makes.search(name):
                     continue
                 stars = [k.value for k in call.keywords if k.arg is None]
@@ -437,6 +443,15 @@ class Training(Settings):
                     found.append({"kind": "range", "file": scope.file.path, "line": loop.lineno, "target": "train", "function": scope.name, "data": "", "sampler": "", "shuffle": None, "role": "train",
                                   "local": False, "batch": plain(self.value(loop.iter.args[2], scope)), "workers": {"name": "absent"}})
         return found
+
+    def yields(self, f):
+        """The parameter of a generator of batches that is their size; empty where there is none."""
+        if any(isinstance(n, ast.Yield) for n in ast.walk(f.node)):
+            for node in f.slices:
+                upper = index(node).upper
+                if isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add):
+                    return next((last(side) for side in (upper.left, upper.right) if isinstance(side, ast.Name) and f.has(side.id)), "")
+        return ""
 
     def makes(self, cls, param):
         """Whether a class makes batches of as many samples as a parameter says."""

@@ -336,7 +336,10 @@ class Values(Sources):
             elif key in c["fields"] and c["fields"][key][1] is not None and text(c["fields"][key][1]) in self.classes:
                 found.append({"instance": text(c["fields"][key][1])})
             elif key in c["fields"] and c["fields"][key][0] is not None:
-                found.append(self.value(c["fields"][key][0], c["scope"], active, depth))
+                given = [] if "__init__" in c["methods"] else [self.field(call, s, c, key, active, depth) for call, s in self.calls.get(cls, [])[:WIDTH]]
+                found += [g for g in given if g is not None]
+                if None in given or not given:
+                    found.append(self.value(c["fields"][key][0], c["scope"], active, depth))
             for base in c["bases"]:
                 if base in self.classes and base != cls:
                     if depth >= DEPTH:
@@ -353,6 +356,13 @@ class Values(Sources):
             if dest is None:
                 found.append(self.setting(key, active, depth, name))
         return alternatives(found, key) if found else {"name": key}
+
+    def field(self, call, scope, c, key, active, depth):
+        """What a call of a class of fields gives for one of them; None where it gives nothing."""
+        place = list(c["fields"]).index(key)
+        given = next((k.value for k in call.keywords if k.arg == key), call.args[place] if place < len(call.args) else None)
+        mark = ("field", id(call), key)
+        return self.value(given, scope, active + (mark,), depth) if given is not None and mark not in active else None
 
     def part(self, node, n, scope, active, depth):
         """The n-th of what an expression unpacks to."""
