@@ -57,6 +57,7 @@ var equalJobs = map[string]label{
 	"prototypes":          provenExact,
 	"reshaped_targets":    provenExact,
 	"segmentation":        provenExact,
+	"sum_undivided":       provenExact,
 	"total_batch":         provenExact,
 	"trainer_class":       provenExact,
 	"two_heads":           provenExact,
@@ -100,7 +101,6 @@ var equalJobs = map[string]label{
 	"root_mean_square":          unproven,
 	"rolled_negatives":          unproven,
 	"sum_over_the_global_batch": unproven, // equal, and beyond what is recognised
-	"sum_undivided":             unproven, // as well
 	"weighted_by_its_share":     unproven, // as well
 	"memory_map":                unproven, // which argument is the batch is not certain
 	"slices":                    unproven, // as well

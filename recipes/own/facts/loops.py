@@ -3,7 +3,7 @@
 
 HOOKS = re.compile(r"^(register_hook|register_(full_)?backward(_pre)?_hook|spectral_norm)$")
 METHODS = re.compile(r"^on_(substep_end|after_backward|before_backward|train_batch_(start|end))$")
-MAKES = {"stack", "tensor", "as_tensor", "LongTensor", "FloatTensor", "from_numpy", "zip", "list", "tuple", "default_collate", "dict", "items", "keys", "len", "int", "float", "long", "append", "unsqueeze", "array", "asarray", "isinstance", "to"}
+MAKES = {"stack", "tensor", "as_tensor", "LongTensor", "FloatTensor", "from_numpy", "zip", "list", "tuple", "default_collate", "dict", "items", "keys", "len", "int", "float", "long", "append", "unsqueeze", "array", "asarray", "isinstance", "to", "pad_sequence", "pad", "max", "size", "full", "zeros", "ones"}
 
 
 class Loops(Loss):
@@ -172,7 +172,7 @@ class Loops(Loss):
         for part in parts:
             one = self.loss(part, scope) if not re.search("loss", text(part), re.I) else None
             if one is not None and one["kind"] in ("data", "pairs", "unknown", "masked"):
-                self.doubted.append({"kind": "doubt", "id": 0, "file": one["file"], "line": one["line"], "text": one["text"]})
+                self.doubted.append({"kind": "doubt", "id": 0, "file": one["file"], "line": one["line"], "text": one["text"] if one["kind"] != "pairs" else "%s compares samples" % one["text"][:50]})
 
     def anywhere(self, scope, called):
         """Hooks, functions with a backward pass of their own, and what makes batches."""

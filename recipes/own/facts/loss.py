@@ -363,11 +363,12 @@ class Loss(Rows):
                 return dict(first) if first["kind"] == "rows" and first["at"] == 0 and (once[0] in (1, -1) or name == "expand") else self.doubtful(node, scope)
             return (self.shaped(node, name, first, args, scope, follow) if first["kind"] == "rows" else None) or (first if first["kind"] == "data" else self.doubtful(node, scope))
         if worst["kind"] == "data":
-            return worst
+            return dict(worst, count=False)
         if name in ("max", "min") and args and given[1] is not None and given[1]["kind"] == "rows":
             name = "maximum"
         if name in ALONG and first is not None and first["kind"] == "rows":
-            return self.along(node, name, first, args, scope) or self.doubtful(node, scope)
+            found = self.along(node, name, first, args, scope) or self.doubtful(node, scope)
+            return dict(found, rank=max(g.get("rank", 1) for g in given)) if name in ("gather", "take_along_dim") and found["kind"] == "rows" else found
         if name in ("cat", "concat", "concatenate", "stack"):
             return self.joins(node, name, node.args, scope, worst) or self.doubtful(node, scope)
         if name in ("matmul", "mm", "bmm", "linear", "baddbmm") and len(given) > 1:
@@ -462,7 +463,7 @@ class Loss(Rows):
             args = node.args if self.method(node) else node.args[1:]
             given = words.get("dim", words.get("axis", args[0] if args else None))
             dims = [constant(d)[0] for d in (given.elts if isinstance(given, (ast.Tuple, ast.List)) else [given])]
-            if inner["at"] not in dims:
+            if isinstance(given, ast.Call) or inner["at"] not in dims:
                 return self.along(node, last(node.func), inner, args, scope) or self.doubtful(node, scope)
         return self.kind("mean" if "mean" in last(node.func) else "sum", node, scope)
 
@@ -548,6 +549,8 @@ class Loss(Rows):
                 found.append(self.library(node, dotted(made.func).split(".")[0], scope))
             elif kind not in CRITERIA and (dotted(made.func).startswith(("nn.", "torch.nn.")) and kind != "Parameter" or kind in RECURRENT or MODEL.search(kind) and not re.search("loss|criterion", kind, re.I)):
                 one = self.layered(node, given(), scope, kind, made)
+                if kind == "Embedding" and one["kind"] == "rows":
+                    one = dict(one, rank=one["rank"] + 1)
                 found.append(dict(one, box=False) if kind in RECURRENT and n is not None else one)
         if isinstance(node.func, ast.Call) and last(node.func.func) in CRITERIA:
             found.append(self.criterion(node, node.func, scope, last(node.func.func), lambda inner: self.loss(inner, scope, depth, None, active)))

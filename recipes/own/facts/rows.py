@@ -66,6 +66,12 @@ class Rows(Training):
         if worst["kind"] != "rows":
             return dict(worst, count=False)
         several = [f for f in found if f["kind"] == "rows"]
+        sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, node.comparators[0]] if isinstance(node, ast.Compare) else node.args[:2] if isinstance(node, ast.Call) else []
+        wide = [self.widened(s) is not None for s in sides]
+        if len(sides) == 2 and wide[0] != wide[1]:
+            a, b = (sides[0], sides[1]) if wide[0] else (sides[1], sides[0])
+            if text(a.value if isinstance(a, ast.Subscript) else a.func.value if isinstance(a.func, ast.Attribute) else a) == text(b):
+                return self.doubtful(node, scope)  # each with each other
         if len({f["at"] for f in several}) > 1:
             return self.doubtful(node, scope)
         return self.rows(node, scope, several[0]["at"], max(f["rank"] for f in several), flat=all(f.get("flat") for f in several), box=any(f.get("box") for f in several))
@@ -128,6 +134,8 @@ class Rows(Training):
         loops = self.training(at)
         around = [m for _, _, m in self.path(node, at) if id(m) in loops] if at is scope else []
         given = self.reaching(node.id, at, node) if at is scope else at.assigned.get(node.id, [])
+        if at is scope and at.has(node.id) and not any(getattr(w[0] if isinstance(w, tuple) else w.node if isinstance(w, Scope) else w, "end_lineno", 0) < node.lineno for _, w in at.assigned.get(node.id, [])):
+            given = []  # the parameter itself
         found, outside = [], False
         for how, what in given[:WIDTH]:
             where = what[0] if isinstance(what, tuple) else what.node if isinstance(what, Scope) else what
@@ -150,7 +158,19 @@ class Rows(Training):
         found += self.written_to(node, at, scope, around, outside, depth, active)
         if at.has(node.id) and not outside and not any(not self.path(w[0] if isinstance(w, tuple) else w, at) for h, w in given if h in ("value", "item")):
             found.append(self.parameter(node, at, depth, n, active))
-        return self.either(found, node, scope)
+        found = self.either(found, node, scope)
+        return dict(found, rank=3) if found is not None and found["kind"] == "rows" and found["rank"] < 3 and node.id in self.pooled(at) else found
+
+    def pooled(self, scope):
+        """The names of a forward pass whose values have three dimensions at least: one between
+        that of the samples and the last is taken before a layer."""
+        if scope.name != "forward":
+            return ()
+        return self.once_known(("pooled", id(scope)), lambda: {
+            of.func.value.id for call in scope.calls if dotted(call.func).startswith("self.") for of in call.args
+            if isinstance(of, ast.Call) and last(of.func) in REDUCING and isinstance(of.func, ast.Attribute) and isinstance(of.func.value, ast.Name)
+            and [constant(d)[0] for d in of.args + [k.value for k in of.keywords if k.arg == "dim"]] == [1]
+            and not any(re.search(r"squeeze|view|reshape|\[", text(w)) for how, w in scope.assigned.get(of.func.value.id, []) if how == "value")})
 
     def constant_of(self, what, node, at, depth, n, active):
         """What stands outside of the loops that train is the same for all micro batches; but
@@ -279,9 +299,9 @@ class Rows(Training):
         if at.cls and at.name in ENTRIES:
             if plain_default or name == "model":
                 return self.free(node, at)
-            if re.search(r"batch_(idx|nb|index|num)$|^(idx|step|batch_i)$", name):
+            if at.name == "training_step" and re.search(r"batch_(idx|nb|index|num)$|^(idx|step|batch_i)$", name):
                 return self.doubtful(node, at, "%s counts the micro batches" % name)
-            return self.rows(node, at, box=bool(HOLDS.search(name)), rank=self.dimensions(name, at))
+            return self.rows(node, at, box=bool(HOLDS.search(name)), rank=max(self.dimensions(name, at), self.given_dimensions(name, at, depth, active)))
         found = []
         for call, s, ahead in self.sites(at)[:WIDTH]:
             given = self.bound(call, s, at, name, ahead)
@@ -302,11 +322,32 @@ class Rows(Training):
                 return len(s.targets[0].elts)
         return 1
 
+    def given_dimensions(self, name, at, depth, active):
+        """How many dimensions a layer's input has at least, by what the models that hold the
+        layer hand it."""
+        place = at.params().index(name) - 1 if name in at.params() else -1
+        holds = self.once_known("held", self.layers_held).get(at.cls, ()) if at.name == "forward" and place >= 0 else ()
+        given = [self.loss(call.args[place], s, depth, None, active) for attr in holds for call, s in self.calls.get(attr, [])[:WIDTH] if dotted(call.func) == "self." + attr and place < len(call.args)]
+        return min((g["rank"] for g in given if g is not None and g["kind"] == "rows"), default=1)
+
+    def layers_held(self):
+        """The attributes that hold a layer of each class of the job's own."""
+        found = {}
+        for attr, stores in self.stores.items():
+            for value, _, owner in stores:
+                if owner == "self" and isinstance(value, ast.Call) and last(value.func) in self.classes:
+                    found.setdefault(last(value.func), []).append(attr)
+        return found
+
     # Operations.
 
     def dims(self, given, of, node, scope):
         """Whether dimensions are known, and none is that of the samples: those, or None."""
         dims = []
+        if isinstance(given, ast.Call) and last(given.func) in ("tuple", "list") and given.args:
+            given = given.args[0]
+        if isinstance(given, ast.Call) and last(given.func) == "range" and len(given.args) == 2 and constant(given.args[0]) == (1, True) and of["at"] == 0:
+            return [1] * max(1, of["rank"] - 1)  # all but that of the samples
         for d in given.elts if isinstance(given, (ast.Tuple, ast.List)) else [given]:
             value, known = constant(d)
             if not known or type(value) is not int or value == of["at"]:
@@ -351,7 +392,7 @@ class Rows(Training):
         if name == "flatten":
             return self.rows(call, scope, 0, 1, flat=not numbers or numbers[0] == 0 and len(numbers) == 1) if at == 0 else None
         if name == "squeeze":
-            return self.rows(call, scope, at, max(1, rank - 1), flat=not numbers or numbers[0] == -1) if numbers[:1] != [at] else None
+            return self.rows(call, scope, at, max(1, rank - 1), flat=rank < 3 and (not numbers or numbers[0] == -1)) if numbers[:1] != [at] else None
         if name == "unsqueeze":
             d = numbers[0] if numbers else {k.arg: constant(k.value)[0] for k in call.keywords}.get("dim")
             return self.rows(call, scope, at + 1 if d is not None and 0 <= d <= at else at, rank + 1) if type(d) is int and (d >= 0 or d == -1 or -d <= rank) else None
@@ -388,7 +429,7 @@ class Rows(Training):
         if found["kind"] != "rows" or found.get("at"):
             return found if found["kind"] != "rows" else self.doubtful(node, scope)
         both = left["kind"] == right["kind"] == "rows"
-        if both and min(left["rank"], right["rank"]) < 3 or right["kind"] == "rows" and not both and right["rank"] < 3 or left.get("flat"):
+        if right["kind"] == "rows" and not both and right["rank"] < 3 or left.get("flat"):
             return self.doubtful(node, scope)
         return found
 
@@ -437,6 +478,7 @@ class Rows(Training):
                     moved -= place < at
                     rank -= 1
             place += 1
+        rank = max(rank, place + rank - whole["rank"])
         return self.rows(node, scope, at + moved, max(rank, 1), flat=whole.get("flat") and rank <= whole["rank"])
 
 
