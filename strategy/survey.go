@@ -1,10 +1,6 @@
 package strategy
 
-import (
-	"cmp"
-
-	"github.com/gpurun/gpurun/strategy/cause"
-)
+import "github.com/gpurun/gpurun/strategy/cause"
 
 // An Offer is what one rung could do for a job that runs with a plan.
 type Offer struct {
@@ -14,7 +10,8 @@ type Offer struct {
 	Reason  string  `json:"reason"`
 	By      string  `json:"by,omitempty"` // who would turn it: "recipe" or "hook"; empty where nothing is turned
 	Changed Changes `json:"changed"`
-	// Training is what the change does to the training, or would do if it were available.
+	// Training is what the change does to the training; of a rung that is not available, what
+	// it does where nothing more is known.
 	Training Training `json:"training,omitempty"`
 }
 
@@ -40,7 +37,7 @@ func Survey(p Policy, j Job, plan Plan, inv Inventory) []Offer {
 func (s *situation) offer(rung Rung, filter phaseFilter) Offer {
 	changes, skip := s.consider(rung, filter)
 	if skip != nil {
-		return Offer{Rung: rung, Reason: skip.Reason, Changed: Changes{}, Training: s.job.wouldBe(rung)}
+		return Offer{Rung: rung, Reason: skip.Reason, Changed: Changes{}, Training: rung.row().training}
 	}
 	offered := Offer{Rung: rung, Available: true, Changed: s.plan.Changed(s.plan.With(changes[0]))}
 	for k, pair := range offered.Changed {
@@ -57,12 +54,4 @@ func (s *situation) offer(rung Rung, filter phaseFilter) Offer {
 	job.Written = s.plan
 	offered.Training, offered.Reason = job.Training(s.plan.With(changes[0]), nil)
 	return offered
-}
-
-// wouldBe is what a rung that is not available does to the training of a job.
-func (j Job) wouldBe(rung Rung) Training {
-	if rung == RungMicroBatch {
-		return cmp.Or(j.Loss.Class, rung.row().training)
-	}
-	return rung.row().training
 }

@@ -171,9 +171,9 @@ func (e *equalTrial) check(t *testing.T) {
 		t.Errorf("the plan that is offered does not train: %s", e.Error)
 	case e.label == toConfirm && (!offered || !strings.Contains(e.offer.Reason, "to be confirmed by the process")):
 		t.Errorf("it needs to be confirmed: %s, %s", e.offer.Training, e.offer.Reason)
-	case e.label == toDeny && e.offer.Training == strategy.Exact && !strings.Contains(e.offer.Reason, "to be confirmed by the process"):
+	case offered && e.label == toDeny && e.offer.Training == strategy.Exact && !strings.Contains(e.offer.Reason, "to be confirmed by the process"):
 		t.Errorf("it needs to be confirmed: %s", e.offer.Reason)
-	case e.label != toConfirm && e.label != toDeny && e.offer.Training == strategy.Exact && (e.Differences[0] > 1e-5 || slices.Max(e.Differences) > 1e-3):
+	case offered && e.label != toConfirm && e.label != toDeny && e.offer.Training == strategy.Exact && (e.Differences[0] > 1e-5 || slices.Max(e.Differences) > 1e-3):
 		t.Errorf("offered as exact, and the gradients differ by %.2g: %s", e.Differences, e.offer.Reason)
 	case !offered && e.offer.Reason == "" || offered && e.offer.Training != strategy.Exact && e.offer.Reason == "":
 		t.Error("there is no reason")
@@ -181,7 +181,7 @@ func (e *equalTrial) check(t *testing.T) {
 		t.Errorf("not offered: %s", e.offer.Reason)
 	case e.label == provenExact && e.offer.Training != strategy.Exact:
 		t.Errorf("offered as %s: %s", e.offer.Training, e.offer.Reason)
-	case e.label == unproven && e.offer.Training == strategy.Exact || e.label == notOffered && offered:
+	case offered && e.label == unproven && e.offer.Training == strategy.Exact || e.label == notOffered && offered:
 		t.Errorf("offered as %s: %s", e.offer.Training, e.offer.Reason)
 	}
 }

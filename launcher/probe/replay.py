@@ -10,6 +10,7 @@ Unproven, Call = tapes.Unproven, tapes.Call
 version, numbers, filled = tapes.version, tapes.numbers, tapes.filled
 
 MOST_BYTES = 1 << 27  # of all results: larger losses are not computed again
+TIMES = 8  # as many bytes as the results have are needed: gradients, and copies in double precision
 ALIKE = {16: 3e-2, 32: 1e-4, 64: 1e-6}
 
 
@@ -196,6 +197,8 @@ def prove(tape, ops, loss, rows, dims):
     torch = sys.modules["torch"]
     if tape.bytes > MOST_BYTES:
         raise Unproven("the loss is too large to be computed again")
+    if loss.device.type == "cuda" and load("offload").within_reach(loss.device) < TIMES * tape.bytes:
+        raise Unproven("too little of the GPU's memory is left to compute the loss again")
     check_functions(loss, {id(f) for f in (tape.tensors[o].grad_fn for op in ops if isinstance(op, Call) for o in op.outs) if f is not None})
     again = Again(tape, ops, tape.find(loss), rows, dims)
     plain = again(list(range(rows)))
