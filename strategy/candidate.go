@@ -46,7 +46,7 @@ func ExactFits(p Policy, j Job, inv Inventory, ranOut []Plan) bool {
 // A weighedCandidate is one with what it was weighed as.
 type weighedCandidate struct {
 	Candidate
-	rated memory.Candidate
+	rated memory.PlanCandidate
 }
 
 // weighed are the plans of a job that is not running, those that fit first.
@@ -60,7 +60,7 @@ func weighed(p Policy, j Job, plan Plan, inv Inventory) []weighedCandidate {
 	}
 	classes := j.classifier(nil)
 	var all []weighedCandidate
-	for i, c := range append(w.candidates, memory.Candidate{Plan: w.translator.memory(plan)}) {
+	for i, c := range append(w.candidates, memory.PlanCandidate{Plan: w.translator.memory(plan)}) {
 		shown := plan
 		if i < len(w.plans) {
 			shown = w.plans[i]

@@ -292,8 +292,8 @@ func checkpointed(micro int, allowed int64, seconds float64) memory.Measurement 
 	}
 	m.Marks = []memory.Marks{marks}
 	again := n*x + block*int64(micro)*3/2
-	m.First = memory.Step{Forward: marks.After, ForwardPeak: marks.After, BackwardPeak: m.Start + again + 1600e6, Before: 3200e6, OptimizerPeak: held, After: held}
-	m.Second = memory.Step{Forward: held + n*x, ForwardPeak: held + n*x, BackwardPeak: held + again, Before: held, OptimizerPeak: held, After: held}
+	m.First = memory.StepMemory{Forward: marks.After, ForwardPeak: marks.After, BackwardPeak: m.Start + again + 1600e6, Before: 3200e6, OptimizerPeak: held, After: held}
+	m.Second = memory.StepMemory{Forward: held + n*x, ForwardPeak: held + n*x, BackwardPeak: held + again, Before: held, OptimizerPeak: held, After: held}
 	m.Peak, m.Reserved = held+again, held+again
 	return m
 }

@@ -4,7 +4,7 @@ import "github.com/gpurun/gpurun/strategy/cause"
 
 // place is where the error was raised that the rank told of, for want of memory only where it
 // is a line of the job's own; nil where no traceback of it is known.
-func (c *fold) place(d *Diagnosis, all []candidate, best candidate) (found *cause.Place) {
+func (c *fold) place(d *Diagnosis, all []candidate, best candidate) (found *cause.SourceLine) {
 	oom := d.Cause.OutOfMemory()
 	if d.Cause != cause.UserError && !oom || d.Error == "" {
 		return nil

@@ -36,7 +36,7 @@ type Diagnosis struct {
 	// Error is the last line of the failing rank's exception, where there is one.
 	Error string `json:"error,omitempty"`
 	// Place is where the job's own code raised it; nil where no traceback says so.
-	Place *cause.Place `json:"place,omitempty"`
+	Place *cause.SourceLine `json:"place,omitempty"`
 	// ExitCode is the failing rank's exit code, 0 where none failed by itself.
 	ExitCode int `json:"exit_code"`
 	// Lost is the node whose loss ended the attempt; nil for another cause.

@@ -117,9 +117,9 @@ func (s *situation) scouted(plans []Plan) (faster, bool) {
 		return faster{}, false
 	}
 	now := t.memory(s.learned.With(s.job.used(s.last)))
-	candidates := make([]memory.Candidate, len(plans))
+	candidates := make([]memory.PlanCandidate, len(plans))
 	for i, p := range plans {
-		candidates[i] = memory.Candidate{Plan: t.memory(p)}
+		candidates[i] = memory.PlanCandidate{Plan: t.memory(p)}
 	}
 	best, saved := memory.Climb(fit, now, s.last.Measured[0], candidates)
 	if best < 0 || saved >= 1 {

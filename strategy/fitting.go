@@ -4,7 +4,7 @@ import "github.com/gpurun/gpurun/strategy/memory"
 
 // Fitting reports whether a plan of a job that is not running is predicted to fit a device,
 // by what earlier runs measured.
-func Fitting(j Job, past []Past, plan Plan, d memory.Device) bool {
+func Fitting(j Job, past []Past, plan Plan, d memory.DeviceMemory) bool {
 	j.Remembered = nil
 	for _, p := range past {
 		j.Remembered = append(j.Remembered, p.Measured...)

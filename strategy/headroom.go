@@ -57,7 +57,7 @@ const doublings = 3
 
 // largest is the largest micro batch, by doubling, that fits with a plan's other settings;
 // 0 where its own is that.
-func largest(fit *memory.Fit, plan memory.Plan) int {
+func largest(fit *memory.Predictor, plan memory.RankPlan) int {
 	found, next := 0, plan
 	for range doublings {
 		next.MicroBatch *= 2
@@ -75,7 +75,7 @@ func largest(fit *memory.Fit, plan memory.Plan) int {
 
 // smallestCard is the smallest card that a plan fits on, where it is smaller than the one
 // that it ran on, beside what the process held outside the allocator; 0 for none.
-func smallestCard(fit *memory.Fit, plan memory.Plan, measured []memory.Measurement) int {
+func smallestCard(fit *memory.Predictor, plan memory.RankPlan, measured []memory.Measurement) int {
 	outside, total := int64(0), int64(0)
 	for _, m := range measured {
 		outside, total = max(outside, m.Outside), max(total, m.Total)

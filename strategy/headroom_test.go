@@ -15,8 +15,8 @@ func trainedAt(allowed, total int64) Attempt {
 	m := ranOutInForward(4, 1<<40)
 	m.Failed, m.Allocated, m.Requested, m.Allowed, m.Total = "", 0, 0, allowed, total
 	forward := m.Start + 24*block*4
-	m.First = memory.Step{Forward: forward, ForwardPeak: forward + 1<<30, BackwardPeak: forward + 2<<30, Before: 3200e6, OptimizerPeak: 6400e6, After: 6400e6}
-	m.Second = memory.Step{Forward: forward + 3200e6, BackwardPeak: forward + 3200e6 + 2<<30, Before: 6400e6, After: 6400e6}
+	m.First = memory.StepMemory{Forward: forward, ForwardPeak: forward + 1<<30, BackwardPeak: forward + 2<<30, Before: 3200e6, OptimizerPeak: 6400e6, After: 6400e6}
+	m.Second = memory.StepMemory{Forward: forward + 3200e6, BackwardPeak: forward + 3200e6 + 2<<30, Before: 6400e6, After: 6400e6}
 	m.States, m.Calls, m.Steps, m.StepSeconds, m.CallSeconds = 3200e6, 4, 100, 2, .5
 	m.Peak = m.Second.BackwardPeak
 	a.Measured = []memory.Measurement{m}
@@ -60,7 +60,7 @@ func TestTheSmallestCardHasRoom(t *testing.T) {
 		m := ranOutInForward(micro, 80<<30)
 		m.Failed, m.Allocated, m.Requested, m.Allowed, m.Steps = "", 0, 0, 0, 50
 		peak := int64(8e9) + 24*block*int64(micro)
-		m.First, m.Second = memory.Step{Forward: peak - 1e9, BackwardPeak: peak}, memory.Step{BackwardPeak: peak, OptimizerPeak: peak}
+		m.First, m.Second = memory.StepMemory{Forward: peak - 1e9, BackwardPeak: peak}, memory.StepMemory{BackwardPeak: peak, OptimizerPeak: peak}
 		m.Peak = peak
 		s := &situation{policy: predicting(nil), job: j, inventory: h100}
 		s.look([]Attempt{{Plan: plan, Measured: []memory.Measurement{m}}})
@@ -88,7 +88,7 @@ func TestACandidateFitsBesideTheDevice(t *testing.T) {
 	j.Knobs[Sharding] = Range{Values: []Value{"none", "zero2"}}
 	plan := sixteen.With(Plan{OffloadOptimizer: "cpu", Sharding: "zero2", MicroBatchSize: "1", GradientAccumulationSteps: "16"})
 	m := ranOutInForward(1, 80<<30)
-	m.Failed, m.Plan = "", memory.Plan{MicroBatch: 1, Accumulation: 16, Weights: "fp32", Compute: "fp32"}
+	m.Failed, m.Plan = "", memory.RankPlan{MicroBatch: 1, Accumulation: 16, Weights: "fp32", Compute: "fp32"}
 	j.Remembered = []memory.Measurement{m}
 	inv := h100
 	inv.Device.Total = 80 << 30

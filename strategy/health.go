@@ -19,7 +19,7 @@ type Health struct {
 	// Failed says that a row could not be remapped: no spare one was left.
 	Failed bool
 	// Recovery is what the driver says that the GPU needs, empty for nothing.
-	Recovery cause.Recovery
+	Recovery cause.RecoveryAction
 	// Links counts the GPU's NVLinks that are up, and Recovered how often one had to be
 	// brought up again after errors.
 	Links     int

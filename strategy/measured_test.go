@@ -59,7 +59,7 @@ func TestMeasurementsOfAnAttempt(t *testing.T) {
 // A measurement has the plan that its process ran with: what took effect, in the words of
 // package memory, with accumulation as one rank counts it.
 func TestAMeasurementHasItsPlan(t *testing.T) {
-	fp32 := &memory.Model{Bytes: map[string]int64{"float32": 100, "int8": 3}}
+	fp32 := &memory.TrainedModel{Bytes: map[string]int64{"float32": 100, "int8": 3}}
 	job := func(scope string, weights bool) Job {
 		return Job{Ranks: 2, DataParallel: 2, Knobs: map[Knob]Range{GradientAccumulationSteps: {Scope: scope}, Precision: {Weights: weights}}}
 	}
@@ -67,33 +67,33 @@ func TestAMeasurementHasItsPlan(t *testing.T) {
 		job     Job
 		attempt Attempt
 		m       memory.Measurement
-		want    memory.Plan
+		want    memory.RankPlan
 		rate    float64 // samples a second
 	}{
 		"told": {
 			job:     job("", false),
 			attempt: Attempt{Plan: Plan{MicroBatchSize: "8", GradientAccumulationSteps: "2", Precision: "bf16", ActivationCheckpointing: "none"}, Observed: Plan{Attention: "sdpa", ActivationCheckpointing: "full"}},
 			m:       memory.Measurement{Model: fp32, Autocast: "bfloat16", Batch: 8, Calls: 2, StepSeconds: .5},
-			want:    memory.Plan{MicroBatch: 8, Accumulation: 2, Weights: "fp32", Compute: "bf16", Checkpointing: "full", Attention: "sdpa", DataParallel: 2},
+			want:    memory.RankPlan{MicroBatch: 8, Accumulation: 2, Weights: "fp32", Compute: "bf16", Checkpointing: "full", Attention: "sdpa", DataParallel: 2},
 			rate:    64,
 		},
 		"global": {
 			job:     job(ScopeGlobal, false),
 			attempt: Attempt{Plan: Plan{MicroBatchSize: "4", GradientAccumulationSteps: "8", Precision: "tf32"}},
 			m:       memory.Measurement{Model: fp32, Batch: 4, Calls: 4},
-			want:    memory.Plan{MicroBatch: 4, Accumulation: 4, Weights: "fp32", Compute: "fp32", DataParallel: 2},
+			want:    memory.RankPlan{MicroBatch: 4, Accumulation: 4, Weights: "fp32", Compute: "fp32", DataParallel: 2},
 		},
 		"nobody told": {
 			job:  Job{Ranks: 1},
-			m:    memory.Measurement{Model: &memory.Model{Bytes: map[string]int64{"bfloat16": 1}}, Batch: 16, Calls: 4, EvaluationBatch: 32, StepSeconds: 2},
-			want: memory.Plan{MicroBatch: 16, Accumulation: 4, Weights: "bf16", Compute: "bf16", DataParallel: 1, Evaluation: 32},
+			m:    memory.Measurement{Model: &memory.TrainedModel{Bytes: map[string]int64{"bfloat16": 1}}, Batch: 16, Calls: 4, EvaluationBatch: 32, StepSeconds: 2},
+			want: memory.RankPlan{MicroBatch: 16, Accumulation: 4, Weights: "bf16", Compute: "bf16", DataParallel: 1, Evaluation: 32},
 			rate: 32,
 		},
 		"ranks of its own": {
 			job:     Job{Ranks: 1, DataParallel: 1},
 			attempt: Attempt{World: 4, Plan: Plan{MicroBatchSize: "2", Sharding: "zero2"}},
 			m:       memory.Measurement{Model: fp32, Batch: 2, Calls: 1, StepSeconds: 1},
-			want:    memory.Plan{MicroBatch: 2, Accumulation: 1, Weights: "fp32", Compute: "fp32", DataParallel: 4, Sharding: "zero2", DeepSpeed: true},
+			want:    memory.RankPlan{MicroBatch: 2, Accumulation: 1, Weights: "fp32", Compute: "fp32", DataParallel: 4, Sharding: "zero2", DeepSpeed: true},
 			rate:    8,
 		},
 	} {

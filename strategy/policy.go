@@ -125,7 +125,7 @@ type Inventory struct {
 	// what a cgroup allows; 0: unknown.
 	HostTotal int64 `json:"host_total_bytes,omitempty"`
 	// Device is what each rank has to train in.
-	Device memory.Device `json:"device,omitzero"`
+	Device memory.DeviceMemory `json:"device,omitzero"`
 	// NVMeFree is the space that is left below Policy.NVMePath, in bytes; 0: unknown.
 	NVMeFree int64 `json:"nvme_free_bytes,omitempty"`
 	// Missing names, for a rung, the part that it needs and that is not there.

@@ -10,9 +10,9 @@ import (
 
 // weighing is what the plans that could come next are weighed with.
 type weighing struct {
-	fit        *memory.Fit
+	fit        *memory.Predictor
 	plans      []Plan
-	candidates []memory.Candidate // of plans, by index
+	candidates []memory.PlanCandidate // of plans, by index
 	translator translator
 	skips      []Skip
 }
@@ -45,22 +45,22 @@ func (s *situation) weigh() (*weighing, string) {
 	w := &weighing{fit: fit, translator: translate}
 	origin := s.origin()
 	w.plans, w.skips = s.candidates()
-	w.candidates = make([]memory.Candidate, len(w.plans))
+	w.candidates = make([]memory.PlanCandidate, len(w.plans))
 	classes := s.job.classifier(s.all)
 	for i, p := range w.plans {
-		w.candidates[i] = memory.Candidate{Plan: translate.memory(p), Group: s.group(p, origin, &classes), Order: order(p, origin)}
+		w.candidates[i] = memory.PlanCandidate{Plan: translate.memory(p), Group: s.group(p, origin, &classes), Order: order(p, origin)}
 	}
 	return w, ""
 }
 
 // fitted is what predicts for the job by all that was measured of it, with how plans are
 // put into its words; or why nothing can.
-func (s *situation) fitted() (*memory.Fit, translator, string) {
+func (s *situation) fitted() (*memory.Predictor, translator, string) {
 	seen, t := s.seen()
 	if len(seen) == 0 {
 		return nil, t, "no process of the job measured its memory"
 	}
-	fit := memory.NewFit(modelOf(seen), s.device(), seen)
+	fit := memory.NewPredictor(modelOf(seen), s.device(), seen)
 	return fit, t, fit.Unknown()
 }
 
@@ -95,18 +95,18 @@ func (s *situation) told(a Attempt) Plan {
 }
 
 // modelOf is the model that was told of last.
-func modelOf(seen []memory.Measurement) memory.Model {
+func modelOf(seen []memory.Measurement) memory.TrainedModel {
 	for _, m := range seen {
 		if m.Model != nil {
 			return *m.Model
 		}
 	}
-	return memory.Model{}
+	return memory.TrainedModel{}
 }
 
 // device is what a rank has to train in: the inventory's, with what the failure and the
 // measurements say of it.
-func (s *situation) device() memory.Device {
+func (s *situation) device() memory.DeviceMemory {
 	d := s.inventory.Device
 	d.CPU = s.inventory.Accelerator == "cpu"
 	d.Host, d.NVMe, d.LocalRanks = s.inventory.HostAvailable, s.inventory.NVMeFree, max(s.job.LocalRanks, 1)
@@ -198,7 +198,7 @@ func (s *situation) chosen(w *weighing, choice memory.Choice) Decision {
 	}
 	d.Skipped = slices.DeleteFunc(w.skips, func(k Skip) bool { return k.Rung == d.Rung || slices.Contains(rungs, k.Rung) })
 	d.Riders = slices.DeleteFunc(slices.Clone(rungs), func(r Rung) bool { return !r.row().free || r == d.Rung })
-	for _, o := range choice.Outvoted {
+	for _, o := range choice.Rejected {
 		d.Outvoted = append(d.Outvoted, Outvoted{Plan: s.without(w.plans[o.Index], s.plan.changes(w.plans[o.Index])), Reason: o.Reason, Expected: o.Prediction})
 	}
 	changed := s.plan.Changed(next)

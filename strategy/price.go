@@ -59,7 +59,7 @@ func Prices(j Job, history []Attempt, inv Inventory) []*Price {
 // A pricing is what prices rest on.
 type pricing struct {
 	s         *situation
-	fit       *memory.Fit
+	fit       *memory.Predictor
 	translate translator
 	unknown   string // why the planner predicts nothing; empty: it does
 }

@@ -76,7 +76,7 @@ func TestAdmit(t *testing.T) {
 func TestHostMemoryAndDiskOfARememberedOffload(t *testing.T) {
 	plan := rememberedWritten.With(Plan{OffloadOptimizer: "nvme", Sharding: "zero3"})
 	p := Policy{Mode: Ladder, Numerics: MixedPrecision, NVMePath: "/scratch"}
-	held := []memory.Measurement{{Host: 30 << 30, Model: &memory.Model{Parameters: 8 << 30}}} // 96 GiB of Adam's
+	held := []memory.Measurement{{Host: 30 << 30, Model: &memory.TrainedModel{Parameters: 8 << 30}}} // 96 GiB of Adam's
 	for _, c := range []struct {
 		host, disk int64
 		ok         bool
@@ -132,7 +132,7 @@ func TestARememberedPlanThatFails(t *testing.T) {
 
 func TestPriorsAreOfTheModelThatWasSeen(t *testing.T) {
 	of := func(parameters int64) memory.Measurement {
-		return memory.Measurement{Model: &memory.Model{Class: "GPT", Parameters: parameters}}
+		return memory.Measurement{Model: &memory.TrainedModel{Class: "GPT", Parameters: parameters}}
 	}
 	j := Job{Remembered: []memory.Measurement{of(100), {Peak: 1}}, Unsure: []memory.Measurement{of(100), of(200), {Peak: 2}}}
 	for _, c := range []struct {

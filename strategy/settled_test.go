@@ -23,7 +23,7 @@ func TestSettledIsWhatAnotherRunWouldFind(t *testing.T) {
 		{"it trained", func(d *Decision, _ *Attempt, _ *Inventory) { d.Outcome = Trained }, false},
 	} {
 		d := Decision{Outcome: Exhausted, Code: CodeExhausted, Skipped: []Skip{{Rung: RungShard, Reason: "there is one rank"}}}
-		last, inv := Attempt{Diagnosis: Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}, Inventory{Device: memory.Device{Total: 80 << 30}}
+		last, inv := Attempt{Diagnosis: Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}, Inventory{Device: memory.DeviceMemory{Total: 80 << 30}}
 		c.with(&d, &last, &inv)
 		if got := Settled(d, last, inv); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

@@ -65,8 +65,8 @@ func (j Job) recalling(plan Plan, m memory.Measurement) translator {
 
 // MemoryPlan is a plan in the words of package memory, as far as it says itself what a job
 // that has not run needs.
-func MemoryPlan(p Plan) memory.Plan {
-	q := memory.Plan{
+func MemoryPlan(p Plan) memory.RankPlan {
+	q := memory.RankPlan{
 		Compute: computes(p[Precision]), Checkpointing: string(p[ActivationCheckpointing]), Attention: string(p[Attention]), Optimizer: string(p[Optimizer]),
 		Sharding: string(p[Sharding]), DeepSpeed: slices.Contains(zeroStages, p[Sharding]),
 		OffloadOptimizer: string(p[OffloadOptimizer]), OffloadParam: string(p[OffloadParam]), OffloadActivations: string(p[OffloadActivations]),
@@ -78,7 +78,7 @@ func MemoryPlan(p Plan) memory.Plan {
 }
 
 // memory is a plan in the words of package memory, by what ran.
-func (t translator) memory(p Plan) memory.Plan {
+func (t translator) memory(p Plan) memory.RankPlan {
 	q := MemoryPlan(p)
 	q.Weights, q.Compute, q.DataParallel, q.Allocator = t.weights, t.compute, max(t.job.DataParallel, 1), string(p[Allocator])
 	q.Evaluation, _ = p.Number(EvalBatchSize)

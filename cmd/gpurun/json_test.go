@@ -186,7 +186,7 @@ func checkCarried(t *testing.T, of reflect.Type, rows map[string]string) {
 		names = append(names, "`"+f.name+"`")
 	}
 	name := strings.ToLower(regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(of.Name(), "${1}_$2"))
-	if of.PkgPath() == reflect.TypeFor[memory.Plan]().PkgPath() {
+	if of.PkgPath() == reflect.TypeFor[memory.RankPlan]().PkgPath() {
 		name = "memory_" + name
 	}
 	if got, want := rows[name], strings.Join(names, ", "); got != want {
@@ -223,7 +223,7 @@ func TestEstimateJSONIsDocumented(t *testing.T) {
 			t.Errorf("docs/json.md, Estimate: `%s` is not there: give it a *", name)
 		}
 	}
-	for name, of := range map[string]reflect.Type{"parts": reflect.TypeFor[memory.Parts](), "cards": reflect.TypeFor[memory.Card](), "architecture": reflect.TypeFor[memory.Architecture](), "plan": reflect.TypeFor[memory.Plan](), "deepspeed_estimator": reflect.TypeFor[memory.DeepSpeedEstimate]()} {
+	for name, of := range map[string]reflect.Type{"parts": reflect.TypeFor[memory.Parts](), "cards": reflect.TypeFor[memory.Card](), "architecture": reflect.TypeFor[memory.Architecture](), "plan": reflect.TypeFor[memory.RankPlan](), "deepspeed_estimator": reflect.TypeFor[memory.DeepSpeedEstimate]()} {
 		if !saidInRow(jsonField{name: name, of: of}, rows) {
 			t.Errorf("docs/json.md, Estimate: the row of %s lacks a field of %v", name, of)
 		}

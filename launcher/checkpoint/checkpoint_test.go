@@ -215,7 +215,7 @@ func archive(t *testing.T, path string, cut bool) {
 // A checkpoint that was decided is asked for again; and where none is found, why.
 func TestASearchSaysWhatItLacks(t *testing.T) {
 	dir := t.TempDir()
-	s := Search{Dir: dir, Glob: "out/ckpt-*"}
+	s := Location{Dir: dir, Glob: "out/ckpt-*"}
 	since := time.Now().Add(-time.Hour).Truncate(time.Second)
 	if got := s.None(since); got != "nothing matches out/ckpt-*" {
 		t.Error(got)

@@ -23,7 +23,7 @@ const (
 // (tmp-checkpoint-500, ckpt-5.pt.part), so that these count too. It compares sizes and
 // times with each other and with no clock, which a file server may not share. Each look
 // is bounded, and ends early with ctx.
-func (s Search) Growing(ctx context.Context) (grown func(context.Context) bool) {
+func (s Location) Growing(ctx context.Context) (grown func(context.Context) bool) {
 	before := s.look(ctx)
 	return func(ctx context.Context) bool {
 		now := s.look(ctx)
@@ -32,7 +32,7 @@ func (s Search) Growing(ctx context.Context) (grown func(context.Context) bool) 
 }
 
 // Size is what a checkpoint takes, in bytes, as far as one look sees.
-func (s Search) Size(ctx context.Context, path string) int64 {
+func (s Location) Size(ctx context.Context, path string) int64 {
 	path = s.absolute(path)
 	info, err := os.Stat(path)
 	if err != nil {
@@ -56,7 +56,7 @@ type entry struct {
 	info os.FileInfo
 }
 
-func (s Search) look(ctx context.Context) amount {
+func (s Location) look(ctx context.Context) amount {
 	var all []entry
 	switch {
 	case s.Glob != "":
@@ -69,7 +69,7 @@ func (s Search) look(ctx context.Context) amount {
 	return sum
 }
 
-func (s Search) absolute(path string) string {
+func (s Location) absolute(path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}

@@ -14,22 +14,22 @@ func TestGrowing(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
 	for _, c := range []struct {
 		name   string
-		search Search
+		search Location
 		write  string // that is written to
 		want   bool
 	}{
-		{"a new file", Search{Glob: "out/ckpt-*.pt"}, "out/ckpt-2.pt", true},
-		{"a known file grows", Search{Glob: "out/ckpt-*.pt"}, "out/ckpt-1.pt", true},
-		{"under a temporary name", Search{Glob: "out/ckpt-*.pt"}, "out/ckpt-2.pt.part", true},
-		{"in a folder", Search{Glob: "out/checkpoint-*"}, "out/checkpoint-7/model/rank1.pt", true},
-		{"in a temporary folder", Search{Glob: "out/checkpoint-*"}, "out/tmp-checkpoint-8/model.pt", true},
-		{"below one of several folders", Search{Glob: "out/*/checkpoint-*"}, "out/b/checkpoint-1/model.pt", true},
-		{"where a file points to", Search{Pointer: "out/latest.txt", Only: true}, "out/iter_0000009/model.pt", true},
-		{"one name only", Search{Glob: "out/last.pt"}, "out/last.pt.tmp", true},
-		{"a log beside it", Search{Glob: "out/ckpt-*.pt"}, "out/train.log", false},
-		{"a log in the folder above", Search{Glob: "out/ckpt-*.pt"}, "train.log", false},
-		{"nothing", Search{Glob: "out/ckpt-*.pt"}, "", false},
-		{"no checkpoints are known", Search{}, "out/ckpt-2.pt", false},
+		{"a new file", Location{Glob: "out/ckpt-*.pt"}, "out/ckpt-2.pt", true},
+		{"a known file grows", Location{Glob: "out/ckpt-*.pt"}, "out/ckpt-1.pt", true},
+		{"under a temporary name", Location{Glob: "out/ckpt-*.pt"}, "out/ckpt-2.pt.part", true},
+		{"in a folder", Location{Glob: "out/checkpoint-*"}, "out/checkpoint-7/model/rank1.pt", true},
+		{"in a temporary folder", Location{Glob: "out/checkpoint-*"}, "out/tmp-checkpoint-8/model.pt", true},
+		{"below one of several folders", Location{Glob: "out/*/checkpoint-*"}, "out/b/checkpoint-1/model.pt", true},
+		{"where a file points to", Location{Pointer: "out/latest.txt", Only: true}, "out/iter_0000009/model.pt", true},
+		{"one name only", Location{Glob: "out/last.pt"}, "out/last.pt.tmp", true},
+		{"a log beside it", Location{Glob: "out/ckpt-*.pt"}, "out/train.log", false},
+		{"a log in the folder above", Location{Glob: "out/ckpt-*.pt"}, "train.log", false},
+		{"nothing", Location{Glob: "out/ckpt-*.pt"}, "", false},
+		{"no checkpoints are known", Location{}, "out/ckpt-2.pt", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.search.Dir = t.TempDir()

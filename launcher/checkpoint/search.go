@@ -10,8 +10,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Search says where the checkpoints of a job are.
-type Search struct {
+// A Location says where the checkpoints of a job are.
+type Location struct {
 	// Dir is what relative paths count from.
 	Dir string
 	// Glob matches complete checkpoints; empty where none is known.
@@ -29,7 +29,7 @@ type Search struct {
 // Newest is the newest complete checkpoint that was written at or after since, the
 // begin of a run's attempt 0; empty without one. The framework's own word for which
 // it is comes first.
-func (s Search) Newest(since time.Time) string {
+func (s Location) Newest(since time.Time) string {
 	if named := s.pointed(since); named != "" || s.Only {
 		return named
 	}
@@ -45,14 +45,14 @@ func (s Search) Newest(since time.Time) string {
 
 // Complete reports whether a checkpoint that this run wrote, as Newest names it, is
 // still there and complete.
-func (s Search) Complete(path string, since time.Time) bool {
+func (s Location) Complete(path string, since time.Time) bool {
 	_, err := Complete(s.Dir, path, since, s.Needs...)
 	return err == nil
 }
 
 // Written is when the newest part of a checkpoint was written, the zero time where
 // that cannot be seen.
-func (s Search) Written(path string) time.Time {
+func (s Location) Written(path string) time.Time {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(s.Dir, path)
 	}
@@ -60,7 +60,7 @@ func (s Search) Written(path string) time.Time {
 }
 
 // None says why the glob gives no checkpoint.
-func (s Search) None(since time.Time) string {
+func (s Location) None(since time.Time) string {
 	glob := s.Glob
 	if !filepath.IsAbs(glob) {
 		glob = filepath.Join(s.Dir, glob)
@@ -83,7 +83,7 @@ func (s Search) None(since time.Time) string {
 
 // pointed is the checkpoint that the framework's pointer file names, if this run
 // wrote both; empty where there is none.
-func (s Search) pointed(since time.Time) string {
+func (s Location) pointed(since time.Time) string {
 	if s.Pointer == "" {
 		return ""
 	}

@@ -36,7 +36,7 @@ func Flags() []cli.Flag {
 // named, and writes the report to out. The exit code is 1 where there is a problem. Errors
 // are of the command line or the train.toml, or say that a signal has stopped it.
 func Run(ctx context.Context, c *cli.Context, out *os.File) (code int, err error) {
-	o := Options{TrainFile: c.Args().First(), NVMe: c.String("nvme"), Busy: c.Bool("busy"), Environ: os.Environ()}
+	o := Subject{TrainFile: c.Args().First(), NVMe: c.String("nvme"), Busy: c.Bool("busy"), Environ: os.Environ()}
 	if err := verb.AtMost(c, 1); err != nil {
 		return 0, err
 	}

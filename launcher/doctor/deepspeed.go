@@ -45,7 +45,7 @@ func operations(ctx context.Context, p *patient) Result {
 		Operations []operation `json:"operations"`
 		Error      string      `json:"error"`
 	}
-	err := python.Script{Text: operationsScript, Words: [][]string{nil}}.Run(ctx, p.python, &told)
+	err := python.Trial{Text: operationsScript, Words: [][]string{nil}}.Run(ctx, p.python, &told)
 	switch {
 	case err != nil:
 		return warn("python -m deepspeed.env_report says more", "DeepSpeed %s does not say: %v", facts.DeepSpeed, err)

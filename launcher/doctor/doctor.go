@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// A State is how a check ended.
-type State string
+// A Status is how a check ended.
+type Status string
 
 // The states. A problem keeps jobs from training, or loses their work; a warning costs
 // speed, or will matter some day; what is skipped says nothing.
 const (
-	OK      State = "ok"
-	Warning State = "warning"
-	Problem State = "problem"
-	Skipped State = "skipped"
+	OK      Status = "ok"
+	Warning Status = "warning"
+	Problem Status = "problem"
+	Skipped Status = "skipped"
 )
 
 // A Result is what a check found, and what to do about it.
 type Result struct {
 	Name  string `json:"name"`
 	Group string `json:"group"`
-	State State  `json:"state"`
+	State Status `json:"state"`
 	Found string `json:"found"`
 	Fix   string `json:"fix"` // empty but for a warning or a problem
 }

@@ -27,7 +27,7 @@ const childVariable = "GPURUN_DOCTOR_TEST"
 
 // An examination is what a child is to look at.
 type examination struct {
-	Options
+	Subject
 	Only []string // names of checks; all where it is empty
 }
 
@@ -47,7 +47,7 @@ func examine(text string) {
 		panic(err)
 	}
 	e.Environ = os.Environ()
-	p := newPatient(e.Options)
+	p := newPatient(e.Subject)
 	p.nvme = e.NVMe
 	p.findPython()
 	ctx, cancel := contextOf()
@@ -160,7 +160,7 @@ func withTorch(t *testing.T, settings map[string]any) *patient {
 }
 
 // wants compares a result with a state, and with parts of what it says.
-func wants(t *testing.T, r Result, state State, found, fix string) {
+func wants(t *testing.T, r Result, state Status, found, fix string) {
 	t.Helper()
 	if r.State != state || !strings.Contains(r.Found, found) || !strings.Contains(r.Fix, fix) {
 		t.Errorf("%s: %q, fix %q; want %s with %q and %q", r.State, r.Found, r.Fix, state, found, fix)

@@ -35,10 +35,10 @@ type cards struct {
 	nvml    *gpu.NVML // nil without a driver that answers
 	err     error     // what it answered instead
 	view    gpu.View
-	version string          // of the driver
-	cuda    int             // the newest major version that the driver knows, 0 if unknown
-	users   [][]gpu.Process // of each of the view's devices
-	hidden  bool            // CUDA_VISIBLE_DEVICES hides all that there are
+	version string                // of the driver
+	cuda    int                   // the newest major version that the driver knows, 0 if unknown
+	users   [][]gpu.DeviceProcess // of each of the view's devices
+	hidden  bool                  // CUDA_VISIBLE_DEVICES hides all that there are
 }
 
 // lookAtCards asks NVML.
@@ -232,7 +232,7 @@ const mostUsers = 4
 
 // who names processes as far as they can be seen from here: in a container the driver's
 // numbers are those of another namespace.
-func who(users []gpu.Process) string {
+func who(users []gpu.DeviceProcess) string {
 	var names []string
 	for i, u := range users {
 		if i == mostUsers {
@@ -307,7 +307,7 @@ func allocator(ctx context.Context, p *patient) Result {
 		return skip("%s", why)
 	}
 	free := p.free()
-	s := python.Script{Text: allocatorScript, Env: environ.Vars{"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": ""}}
+	s := python.Trial{Text: allocatorScript, Env: environ.Vars{"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": ""}}
 	all := make([]allocated, len(free))
 	answers := make([]any, len(free))
 	for i, k := range free {

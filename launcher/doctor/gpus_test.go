@@ -32,7 +32,7 @@ func fakeNVML(t *testing.T, flags ...string) (folder string) {
 func TestGPUs(t *testing.T) {
 	type want struct {
 		check      string
-		state      State
+		state      Status
 		found, fix string
 	}
 	for name, c := range map[string]struct {
@@ -121,7 +121,7 @@ func tries(t *testing.T, settings map[string]any, devices int) *patient {
 func TestAllocator(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings   map[string]any
-		state      State
+		state      Status
 		found, fix string
 	}{
 		"whole":     {map[string]any{"version": "2.9.0+cu128"}, OK, "one allocation gets 64.0 GiB of 80.0 GiB; freed pieces come together again", ""},
@@ -154,7 +154,7 @@ func TestJudge(t *testing.T) {
 func TestBusyGPUs(t *testing.T) {
 	p := tries(t, nil, 2)
 	p.cards = func() cards {
-		return cards{view: gpu.View{Count: 2, Devices: []gpu.Device{{Used: 70 << 30}, {Index: 1}}}, users: [][]gpu.Process{nil, {{PID: 1}}}}
+		return cards{view: gpu.View{Count: 2, Devices: []gpu.Device{{Used: 70 << 30}, {Index: 1}}}, users: [][]gpu.DeviceProcess{nil, {{PID: 1}}}}
 	}
 	wants(t, allocator(t.Context(), p), Skipped, "--busy", "")
 	wants(t, nccl(t.Context(), p), Skipped, "--busy", "")

@@ -66,7 +66,7 @@ func TestAHangingInterpreterLeavesNothing(t *testing.T) {
 // Nor does it when the doctor is killed.
 func TestAKilledDoctorLeavesNothing(t *testing.T) {
 	path, pids := strayed(t)
-	text, err := json.Marshal(examination{Options{Dir: t.TempDir()}, []string{"interpreter"}})
+	text, err := json.Marshal(examination{Subject{Dir: t.TempDir()}, []string{"interpreter"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestLimitsOfOthers(t *testing.T) {
 	wants(t, lockedMemory(t.Context(), p), Problem, "registers more with mlx5_0 (InfiniBand)", "memlock=-1")
 
 	wants(t, processes(t.Context(), onPaper(t, nil)), OK, "unlimited", "")
-	for used, state := range map[string]State{"24": OK, "900": Warning, "1010": Problem} {
+	for used, state := range map[string]Status{"24": OK, "900": Warning, "1010": Problem} {
 		p := onPaper(t, group(map[string]string{"pids.max": "1024\n", "pids.current": used + "\n"}))
 		fix := "--pids-limit"
 		if state == OK {

@@ -53,8 +53,8 @@ type patient struct {
 	limits func() (limits, error)
 }
 
-// Options say what to look at.
-type Options struct {
+// A Subject is what to examine: this machine, and the job of a train.toml.
+type Subject struct {
 	TrainFile string   // empty for the machine alone
 	NVMe      string   // a folder to offload to, before recovery.nvme_path
 	Busy      bool     // test GPUs that others use, too
@@ -65,7 +65,7 @@ type Options struct {
 // Examine looks at a machine, and at a job on it. It ends within a minute, and sooner
 // with ctx, whose error it then returns. Other errors are of the train.toml, and have a
 // hint or are a *job.Error.
-func Examine(ctx context.Context, o Options) (Report, error) {
+func Examine(ctx context.Context, o Subject) (Report, error) {
 	p := newPatient(o)
 	defer func() { _ = p.driver.Close() }() // a driver that does not answer is among the results
 	limited, cancel := context.WithTimeout(ctx, whole)
@@ -101,7 +101,7 @@ func stopped(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func newPatient(o Options) *patient {
+func newPatient(o Subject) *patient {
 	p := &patient{
 		root: os.DirFS("/"), host: host.This(), shm: "/dev/shm", environ: o.Environ, dir: o.Dir, busy: o.Busy,
 		env: environ.Parse(cluster.RankEnv(o.Environ)), runDir: filepath.Join(o.Dir, ".gpurun"),
@@ -133,7 +133,7 @@ func (p *patient) read(ctx context.Context, file string) error {
 
 // findPython finds the interpreter: the prepared job's own, or the one that it would have.
 func (p *patient) findPython() {
-	s := python.Search{Dir: p.dir, Env: p.env}
+	s := python.Finder{Dir: p.dir, Env: p.env}
 	switch {
 	case p.prepared != nil:
 		if p.python = p.prepared.Interpreter(); p.python == nil {

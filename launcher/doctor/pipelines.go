@@ -18,7 +18,7 @@ func notified(_ context.Context, p *patient) Result {
 	case p.job.Notify.Missing != "":
 		return warn("set the variable, or write the file, or take [notify] away", "nobody is told: %s", p.job.Notify.Missing)
 	case len(p.job.Notify.Command) > 0:
-		program, err := python.Search{Dir: p.dir, Env: p.env}.InPath(p.job.Notify.Command[0])
+		program, err := python.Finder{Dir: p.dir, Env: p.env}.InPath(p.job.Notify.Command[0])
 		if err != nil {
 			return warn("name a program that is there: notify.command", "nobody is told: %v", err)
 		}

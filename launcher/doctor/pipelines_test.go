@@ -23,7 +23,7 @@ func TestWhatPipelinesNeed(t *testing.T) {
 	for _, c := range []struct {
 		table      string
 		check      string
-		state      State
+		state      Status
 		found, fix string
 	}{
 		{"", "notify", Skipped, "names nobody", ""},
@@ -64,7 +64,7 @@ func TestAJobForTheCPU(t *testing.T) {
 	if p, err = jobOf(t, "[job]\nscript = \"train.py\"\n", anyPython(t)); err != nil {
 		t.Fatal(err)
 	}
-	for cuda, want := range map[string]State{"": OK, "12.4": Warning} {
+	for cuda, want := range map[string]Status{"": OK, "12.4": Warning} {
 		p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0", CUDA: cuda}, nil }
 		if r := devices(t.Context(), p); r.State != want {
 			t.Errorf("torch for CUDA %q: %+v", cuda, r)
@@ -87,7 +87,7 @@ func TestRoomForCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for bytes, want := range map[int64]State{1 << 10: OK, 1 << 42: Warning} { // a file with a hole
+	for bytes, want := range map[int64]Status{1 << 10: OK, 1 << 42: Warning} { // a file with a hole
 		if err := f.Truncate(bytes); err != nil {
 			t.Fatal(err)
 		}

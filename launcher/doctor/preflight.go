@@ -27,20 +27,20 @@ const (
 	trialBound = 30 * time.Second
 )
 
-// A Preflight looks at a node's GPUs before a job's first attempt, and says on which of them
+// A preflight looks at a node's GPUs before a job's first attempt, and says on which of them
 // nothing should be trained: a list of steps, made one after the other until one finds
 // something. What the driver says of the devices' health costs no time and is looked at beside
 // the ranks' start (package gpu's Baseline); here, nothing has been started yet, and each
 // device is tried as the job would use it.
-type Preflight struct {
-	driver driver
+type preflight struct {
+	driver healthReader
 	python *python.Interpreter // nil where nobody knows the job's
 	// devices are the numbers of those that the job uses, as CUDA counts them.
 	devices []int
 }
 
-// driver is what is asked of package gpu's Baseline.
-type driver interface {
+// healthReader is what is asked of package gpu's Baseline.
+type healthReader interface {
 	Findings(context.Context) gpu.Findings
 	Unfit(device int, fault string) cause.DriverEvent
 }
@@ -48,7 +48,7 @@ type driver interface {
 // A preflightStep looks at one thing. What it finds keeps the job from starting, a warning does not.
 type preflightStep struct {
 	bound time.Duration
-	look  func(context.Context, *Preflight) (unfit []cause.DriverEvent, warning string)
+	look  func(context.Context, *preflight) (unfit []cause.DriverEvent, warning string)
 }
 
 var preflightSteps = []preflightStep{{driverBound, askDriver}, {trialBound, tryDevices}, {trialBound, tryTogether}}
@@ -61,7 +61,7 @@ func PreflightOf(p *job.Prepared, devices *gpu.Baseline, failed bool) func(conte
 	if p.Job().Launch.Preflight != job.PreflightOn && !failed || used == 0 {
 		return nil
 	}
-	f := &Preflight{driver: devices, python: p.Interpreter()}
+	f := &preflight{driver: devices, python: p.Interpreter()}
 	for k := range used {
 		f.devices = append(f.devices, k)
 	}
@@ -70,7 +70,7 @@ func PreflightOf(p *job.Prepared, devices *gpu.Baseline, failed bool) func(conte
 
 // Run makes the checks, and returns what keeps the job from starting: nothing, also where
 // ctx ends before. It takes a minute at most.
-func (f *Preflight) Run(ctx context.Context, warn func(string)) []strategy.Fact {
+func (f *preflight) Run(ctx context.Context, warn func(string)) []strategy.Fact {
 	ctx, cancel := context.WithTimeout(ctx, preflightBound)
 	defer cancel()
 	for _, c := range preflightSteps {
@@ -96,7 +96,7 @@ func unfitFacts(unfit []cause.DriverEvent) []strategy.Fact {
 }
 
 // askDriver asks the driver. A driver that does not answer is as bad as its devices.
-func askDriver(ctx context.Context, f *Preflight) ([]cause.DriverEvent, string) {
+func askDriver(ctx context.Context, f *preflight) ([]cause.DriverEvent, string) {
 	found := f.driver.Findings(ctx) // people are told of what is notable beside the start
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return []cause.DriverEvent{{Kind: cause.UnfitEvent, Fault: fmt.Sprintf("the GPUs' driver gives no answer for %s", driverBound)}}, ""
@@ -116,7 +116,7 @@ type device struct {
 }
 
 // tryDevices has each device hold 256 MiB, all at once.
-func tryDevices(ctx context.Context, f *Preflight) (unfit []cause.DriverEvent, warning string) {
+func tryDevices(ctx context.Context, f *preflight) (unfit []cause.DriverEvent, warning string) {
 	if f.python == nil {
 		return nil, "the GPUs are not tried: the job is a program, whose interpreter nobody knows"
 	}
@@ -125,7 +125,7 @@ func tryDevices(ctx context.Context, f *Preflight) (unfit []cause.DriverEvent, w
 	for i, k := range f.devices {
 		trying.Go(func() {
 			var d device
-			err := python.Script{Text: deviceScript, Words: [][]string{{fmt.Sprint(k)}}}.Run(ctx, f.python, &d)
+			err := python.Trial{Text: deviceScript, Words: [][]string{{fmt.Sprint(k)}}}.Run(ctx, f.python, &d)
 			faults[i], warnings[i] = d.judge(err)
 		})
 	}
@@ -159,7 +159,7 @@ func (d device) judge(err error) (fault, warning string) {
 }
 
 // tryTogether lets a rank on each device sum up with the others, by NCCL.
-func tryTogether(ctx context.Context, f *Preflight) (unfit []cause.DriverEvent, warning string) {
+func tryTogether(ctx context.Context, f *preflight) (unfit []cause.DriverEvent, warning string) {
 	if len(f.devices) < 2 || f.python == nil {
 		return nil, ""
 	}

@@ -39,7 +39,7 @@ func pythonWith(t *testing.T, torch string) *python.Interpreter {
 }
 
 // runPreflight makes a preflight, and gives what it finds and warns of.
-func runPreflight(t *testing.T, f *Preflight) (unfit, warned string) {
+func runPreflight(t *testing.T, f *preflight) (unfit, warned string) {
 	t.Helper()
 	var found, words []string
 	for _, fact := range f.Run(t.Context(), func(text string) { words = append(words, text) }) {
@@ -74,7 +74,7 @@ func TestPreflightTriesDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &Preflight{driver: told{}, python: pythonWith(t, c.torch), devices: []int{1}}
+			f := &preflight{driver: told{}, python: pythonWith(t, c.torch), devices: []int{1}}
 			if name == "a device fails" { // and the other one is full
 				f.devices = []int{0, 1}
 			}
@@ -84,7 +84,7 @@ func TestPreflightTriesDevices(t *testing.T) {
 			}
 		})
 	}
-	if unfit, warned := runPreflight(t, &Preflight{driver: told{}, devices: []int{0}}); unfit != "" || !strings.Contains(warned, "interpreter nobody knows") {
+	if unfit, warned := runPreflight(t, &preflight{driver: told{}, devices: []int{0}}); unfit != "" || !strings.Contains(warned, "interpreter nobody knows") {
 		t.Errorf("a program: %q, %q", unfit, warned)
 	}
 }
@@ -92,7 +92,7 @@ func TestPreflightTriesDevices(t *testing.T) {
 // What the driver says comes first, and then nothing is tried.
 func TestPreflightAsksDriverFirst(t *testing.T) {
 	broken := cause.DriverEvent{Kind: cause.UnfitEvent, Device: "cuda:0", UUID: "GPU-0", Index: 4, Bus: "00000000:4B:00.0", Fault: "broken memory waits to be remapped"}
-	unfit, warned := runPreflight(t, &Preflight{driver: told{gpu.Findings{Unfit: []cause.DriverEvent{broken}}}, devices: []int{0}})
+	unfit, warned := runPreflight(t, &preflight{driver: told{gpu.Findings{Unfit: []cause.DriverEvent{broken}}}, devices: []int{0}})
 	if unfit != "cuda:0 (GPU-0, index 4, PCI 00000000:4B:00.0): broken memory waits to be remapped" || warned != "" {
 		t.Errorf("%q, %q", unfit, warned)
 	}
@@ -101,7 +101,7 @@ func TestPreflightAsksDriverFirst(t *testing.T) {
 // Ranks that fail together are the GPUs' fault, unless they say whose it is.
 func TestPreflightBlamesNCCL(t *testing.T) {
 	failed := func(words string) error {
-		s := python.Script{Text: "import sys; print('ready', file=sys.stderr); sys.exit(" + words + ")", Words: [][]string{nil}}
+		s := python.Trial{Text: "import sys; print('ready', file=sys.stderr); sys.exit(" + words + ")", Words: [][]string{nil}}
 		return s.Run(t.Context(), pythonWith(t, ""), &struct{}{})
 	}
 	for name, c := range map[string]struct {
@@ -137,12 +137,12 @@ func TestPreflightScriptWithoutAGPU(t *testing.T) {
 	env := environ.Parse(os.Environ()).With(environ.Vars{"CUDA_VISIBLE_DEVICES": ""})
 	by := python.At(interpreter, t.TempDir(), env)
 	var d device
-	if err := (python.Script{Text: deviceScript, Words: [][]string{{"0"}}}).Run(t.Context(), by, &d); err != nil || d.Absent == "" && d.Error == "" || d.Wrong != 0 {
+	if err := (python.Trial{Text: deviceScript, Words: [][]string{{"0"}}}).Run(t.Context(), by, &d); err != nil || d.Absent == "" && d.Error == "" || d.Wrong != 0 {
 		t.Errorf("%+v, %v", d, err)
 	}
 	onCPU := strings.NewReplacer(`device="cuda"`, `device="cpu"`, "not (torch.version.cuda or torch.version.hip)", "False", "torch.cuda.set_device(int(sys.argv[1]))", "pass", "torch.cuda.synchronize()", "there[7] = int(sys.argv[1])").Replace(deviceScript)
 	d = device{}
-	if err := (python.Script{Text: onCPU, Words: [][]string{{"99"}}}).Run(t.Context(), by, &d); err != nil || d.Error != "" || d.Wrong != 2 {
+	if err := (python.Trial{Text: onCPU, Words: [][]string{{"99"}}}).Run(t.Context(), by, &d); err != nil || d.Error != "" || d.Wrong != 2 {
 		t.Errorf("one word of each pattern is overwritten: %+v, %v", d, err)
 	}
 }
@@ -161,7 +161,7 @@ func TestPreflightOnAGPU(t *testing.T) {
 	defer c.Close()
 	env := environ.Parse(os.Environ())
 	before := c.Baseline(env.Words(), gpu.View{}, 1)
-	f := &Preflight{driver: before, python: python.At(interpreter, t.TempDir(), env)}
+	f := &preflight{driver: before, python: python.At(interpreter, t.TempDir(), env)}
 	for k, d := range before.Devices(t.Context()) {
 		f.devices = append(f.devices, k)
 		t.Logf("cuda:%d: %+v", k, d)

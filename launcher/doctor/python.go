@@ -70,7 +70,7 @@ func (p *patient) askTorch(ctx context.Context) (torchFacts, error) {
 	p.cards()
 	ctx, cancel := context.WithTimeout(ctx, factsBound)
 	defer cancel()
-	err := python.Script{Text: factsScript, Words: [][]string{nil}}.Run(ctx, p.python, &facts)
+	err := python.Trial{Text: factsScript, Words: [][]string{nil}}.Run(ctx, p.python, &facts)
 	return facts, err
 }
 

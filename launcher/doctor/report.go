@@ -109,8 +109,8 @@ const (
 )
 
 var (
-	marks  = map[State]string{OK: "✓", Warning: "!", Problem: "✗", Skipped: "–"}
-	paints = map[State]string{Warning: "\x1b[33m", Problem: "\x1b[31m"}
+	marks  = map[Status]string{OK: "✓", Warning: "!", Problem: "✗", Skipped: "–"}
+	paints = map[Status]string{Warning: "\x1b[33m", Problem: "\x1b[31m"}
 	plain  = strings.NewReplacer("✓", "+", "✗", "x", "–", "-", "→", ">", "×", "x", "…", "...", "≥", ">=")
 )
 

@@ -52,7 +52,7 @@ func TestACheckThatHangs(t *testing.T) {
 		late  string
 		deaf  bool
 		whole time.Duration
-		state State
+		state Status
 		found string
 		takes time.Duration
 	}{

@@ -9,7 +9,7 @@ import (
 func TestPlace(t *testing.T) {
 	for _, c := range []struct {
 		environ    []string
-		state      State
+		state      Status
 		found, fix string
 	}{
 		{nil, OK, "a plain host", ""},

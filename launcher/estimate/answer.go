@@ -6,8 +6,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// An Answer is what gpurun estimate shows.
-type Answer struct {
+// An Forecast is what gpurun estimate shows.
+type Forecast struct {
 	memory.Estimated
 	weights      string // --weights as it was taken
 	from         string // where the model's shape is from
@@ -17,7 +17,7 @@ type Answer struct {
 }
 
 // same are the measurements of processes that ran with a plan, whatever ran out.
-func (r *Request) same(p memory.Plan) []memory.Measurement {
+func (r *Request) same(p memory.RankPlan) []memory.Measurement {
 	var same []memory.Measurement
 	for _, m := range r.measured {
 		if m.Peak > 0 && compared(m.Plan) == compared(p) {
@@ -28,7 +28,7 @@ func (r *Request) same(p memory.Plan) []memory.Measurement {
 }
 
 // compared is what two plans are compared by: a word that is not known is the usual one.
-func compared(p memory.Plan) memory.Plan {
+func compared(p memory.RankPlan) memory.RankPlan {
 	p = p.Usual()
 	p.Attention, p.Allocator, p.Sequence, p.Evaluation, p.DeepSpeed = "", "", 0, 0, false
 	return p
@@ -40,8 +40,8 @@ type shownArchitecture struct {
 	From string `json:"from,omitempty"`
 }
 
-// shown is an answer in JSON. The first six keys are a promise (gpurun estimate --json).
-type shown struct {
+// forecastJSON is an answer in JSON. The first six keys are a promise (gpurun estimate --json).
+type forecastJSON struct {
 	Parameters int64            `json:"parameters"`
 	Instants   map[string]int64 `json:"instants"`
 	Parts      memory.Parts     `json:"parts"`
@@ -56,7 +56,7 @@ type shown struct {
 	NVMe         int64                     `json:"nvme_bytes"`
 	Weights      string                    `json:"weights"`
 	Architecture shownArchitecture         `json:"architecture"`
-	Plan         memory.Plan               `json:"plan"`
+	Plan         memory.RankPlan           `json:"plan"`
 	Checkpointed []memory.Card             `json:"cards_with_full_checkpointing,omitempty"`
 	DeepSpeed    *memory.DeepSpeedEstimate `json:"deepspeed_estimator,omitempty"`
 	Measured     []int64                   `json:"measured_peak_bytes,omitempty"`
@@ -64,8 +64,8 @@ type shown struct {
 }
 
 // MarshalJSON writes the answer as gpurun estimate --json promises it.
-func (a *Answer) MarshalJSON() ([]byte, error) {
-	s := shown{
+func (a *Forecast) MarshalJSON() ([]byte, error) {
+	s := forecastJSON{
 		Parameters: a.Architecture.Parameters, Instants: map[string]int64{}, Parts: a.Instants.Most, Peak: [2]int64{a.Mean, a.Bound}, Host: a.Host, Cards: a.Cards,
 		PeakInstant: a.Instant, ByInstant: map[string]memory.Parts{}, Outside: a.Outside, HostLoading: a.Loading, NVMe: a.NVMe, Weights: a.weights,
 		Architecture: shownArchitecture{a.Architecture, a.from}, Plan: a.Plan, Assumed: a.assumed(),

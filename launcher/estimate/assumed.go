@@ -10,7 +10,7 @@ import (
 
 // assumed are sentences about what an answer rests on: what was not said, and which of the
 // figures that are published for the same thing is meant.
-func (a *Answer) assumed() []string {
+func (a *Forecast) assumed() []string {
 	lines := append([]string{}, a.notes...)
 	lines = append(lines, a.modelLines()...)
 	lines = append(lines, a.weightsLine())
@@ -29,7 +29,7 @@ func (a *Answer) assumed() []string {
 }
 
 // modelLines say where the model's shape is from.
-func (a *Answer) modelLines() []string {
+func (a *Forecast) modelLines() []string {
 	s := a.Architecture
 	switch {
 	case s.Assumed:
@@ -53,7 +53,7 @@ func like(what string) string {
 }
 
 // weightsLine says what the bytes follow.
-func (a *Answer) weightsLine() string {
+func (a *Forecast) weightsLine() string {
 	r := memory.RateOf(a.Plan)
 	sum := fmt.Sprintf("%.3g bytes a parameter before sharding", r.Weights+r.Gradients+r.Master+r.States)
 	switch {
@@ -75,7 +75,7 @@ func (a *Answer) weightsLine() string {
 
 // adamLine says which of the published figures for Adam's states is meant: tables have
 // 4 bytes a parameter, 8, and 12.
-func (a *Answer) adamLine() string {
+func (a *Forecast) adamLine() string {
 	if o := a.Plan.Optimizer; o != "adamw" && o != "adam" && o != "adamw-fused" {
 		return ""
 	}

@@ -31,7 +31,7 @@ type Request struct {
 	from string
 	// trouble says why a job's model is not known, with what could be done.
 	trouble error
-	plan    memory.Plan
+	plan    memory.RankPlan
 	// known are the names of the flags that the job made needless.
 	known    map[string]bool
 	weights  bool // the precision is also that of the weights
@@ -69,7 +69,7 @@ func Read(words []string) (*Request, error) {
 
 // Answer makes the estimate. Errors have hints: what is wrong, or is not known and by
 // which flag it can be said.
-func (r *Request) Answer() (*Answer, error) {
+func (r *Request) Answer() (*Forecast, error) {
 	shape, err := r.architecture()
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (r *Request) Answer() (*Answer, error) {
 	if err := r.complete(plan); err != nil {
 		return nil, err
 	}
-	a := &Answer{Estimated: memory.Estimate(shape, plan), weights: r.weightsWord(plan), notes: r.notes, measured: r.same(plan), from: r.from}
+	a := &Forecast{Estimated: memory.Estimate(shape, plan), weights: r.weightsWord(plan), notes: r.notes, measured: r.same(plan), from: r.from}
 	full := a.Plan
 	full.Checkpointing = "full"
 	if full != a.Plan {

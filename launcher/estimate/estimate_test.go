@@ -15,7 +15,7 @@ import (
 )
 
 // ask is the answer to a command line without a job.
-func ask(t *testing.T, line string) (*Answer, error) {
+func ask(t *testing.T, line string) (*Forecast, error) {
 	t.Helper()
 	r, err := Read(strings.Fields(line))
 	if err != nil {
@@ -25,7 +25,7 @@ func ask(t *testing.T, line string) (*Answer, error) {
 }
 
 // answered is an answer that has to come.
-func answered(t *testing.T, line string) *Answer {
+func answered(t *testing.T, line string) *Forecast {
 	t.Helper()
 	a, err := ask(t, line)
 	if err != nil {
@@ -275,13 +275,13 @@ func TestTheModelOfAJob(t *testing.T) {
 
 // What a process of the job measured is its model's shape, and its peak is shown.
 func TestWhatIsRemembered(t *testing.T) {
-	model := &memory.Model{Class: "GPT", Parameters: 123_000_000, Hidden: 768, Vocabulary: 50257, Blocks: []memory.BlockList{{Path: "h", Count: 12, Parameters: 85_000_000}}}
-	ran := memory.Plan{MicroBatch: 8, Weights: "fp32", Compute: "bf16", Checkpointing: "", Optimizer: "adamw", DataParallel: 2, Sequence: 256}
+	model := &memory.TrainedModel{Class: "GPT", Parameters: 123_000_000, Hidden: 768, Vocabulary: 50257, Blocks: []memory.BlockList{{Path: "h", Count: 12, Parameters: 85_000_000}}}
+	ran := memory.RankPlan{MicroBatch: 8, Weights: "fp32", Compute: "bf16", Checkpointing: "", Optimizer: "adamw", DataParallel: 2, Sequence: 256}
 	r, err := Read([]string{"train.toml"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Of(prepared(t, ``, nil), []memory.Measurement{{Plan: memory.Plan{MicroBatch: 4}, Peak: 5 << 30}, {Plan: ran, Model: model, Peak: 7 << 30}})
+	r.Of(prepared(t, ``, nil), []memory.Measurement{{Plan: memory.RankPlan{MicroBatch: 4}, Peak: 5 << 30}, {Plan: ran, Model: model, Peak: 7 << 30}})
 	a, err := r.Answer()
 	if err != nil {
 		t.Fatal(err)

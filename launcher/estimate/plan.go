@@ -54,7 +54,7 @@ func (r *Request) word(name string, words []string) (string, error) {
 }
 
 // planned is the job's plan with what flags say over it.
-func (r *Request) planned() (memory.Plan, error) {
+func (r *Request) planned() (memory.RankPlan, error) {
 	p := r.plan
 	for _, f := range []struct {
 		name  string
@@ -91,7 +91,7 @@ func (r *Request) planned() (memory.Plan, error) {
 }
 
 // shard takes --zero and --fsdp.
-func (r *Request) shard(p *memory.Plan) error {
+func (r *Request) shard(p *memory.RankPlan) error {
 	zero, err := r.word("zero", stages)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (r *Request) shard(p *memory.Plan) error {
 }
 
 // offload takes --offload and its flags, and refuses what no framework does.
-func (r *Request) offload(p *memory.Plan) error {
+func (r *Request) offload(p *memory.RankPlan) error {
 	into := map[string]*string{"optimizer": &p.OffloadOptimizer, "param": &p.OffloadParam, "activations": &p.OffloadActivations}
 	if g, given := r.Given["offload"]; given {
 		for word := range strings.SplitSeq(g.Value, ",") {
@@ -145,7 +145,7 @@ func (r *Request) offload(p *memory.Plan) error {
 }
 
 // offloadable refuses combinations that neither DeepSpeed nor FSDP has.
-func offloadable(p memory.Plan) error {
+func offloadable(p memory.RankPlan) error {
 	on := func(word string) bool { return word != "" && word != "none" }
 	switch {
 	case on(p.OffloadParam) && p.Sharding != "zero3" && p.Sharding != "fsdp":
@@ -160,7 +160,7 @@ func offloadable(p memory.Plan) error {
 
 // weigh decides what the bytes follow: --weights, else DeepSpeed's way where it shards or trains, else
 // the precision where the job's sets the weights' too, else fp32.
-func (r *Request) weigh(p *memory.Plan) error {
+func (r *Request) weigh(p *memory.RankPlan) error {
 	kind, err := r.word("weights", weightKinds)
 	if err != nil {
 		return err
@@ -194,7 +194,7 @@ func (r *Request) weigh(p *memory.Plan) error {
 }
 
 // weightsWord is --weights as it was taken.
-func (r *Request) weightsWord(p memory.Plan) string {
+func (r *Request) weightsWord(p memory.RankPlan) string {
 	if p.DeepSpeed {
 		return "deepspeed"
 	}
@@ -202,7 +202,7 @@ func (r *Request) weightsWord(p memory.Plan) string {
 }
 
 // complete says what is still not known, all at once, with the flags that say it.
-func (r *Request) complete(p memory.Plan) error {
+func (r *Request) complete(p memory.RankPlan) error {
 	var flags []string
 	for _, f := range []struct {
 		name    string

@@ -10,7 +10,7 @@ import (
 )
 
 // Text is the answer for people: instants by parts, cards, and what was assumed.
-func (a *Answer) Text() string {
+func (a *Forecast) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s parameters, %s\n%s\n\n", count(a.Architecture.Parameters), shapeOf(a.Architecture), a.planLine())
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -60,7 +60,7 @@ func shapeOf(a memory.Architecture) string {
 }
 
 // planLine says the plan in a line.
-func (a *Answer) planLine() string {
+func (a *Forecast) planLine() string {
 	p := a.Plan
 	words := []string{p.Compute, a.weights + " weights", p.Optimizer}
 	switch {
@@ -87,7 +87,7 @@ func (a *Answer) planLine() string {
 }
 
 // cardsLine says on which cards the plan fits, and on which with checkpointing.
-func (a *Answer) cardsLine() string {
+func (a *Forecast) cardsLine() string {
 	line := fits(a.Cards)
 	if a.checkpointed != nil {
 		before, had := a.Smallest()
@@ -128,7 +128,7 @@ func fits(cards []memory.Card) string {
 }
 
 // hostLine says what the host has to have.
-func (a *Answer) hostLine() string {
+func (a *Forecast) hostLine() string {
 	line := fmt.Sprintf("host memory: %s for all ranks together", strategy.GiB(a.Host))
 	if a.Loading {
 		line += ", while the model is loaded: each rank makes its own"

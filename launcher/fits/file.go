@@ -178,7 +178,7 @@ func figures(m memory.Measurement) (all []int64) {
 	for _, n := range append(slices.Clone(m.Shape), p.MicroBatch, p.Accumulation, p.DataParallel, p.Sequence, p.Evaluation) {
 		all = append(all, int64(n))
 	}
-	for _, s := range []memory.Step{m.First, m.Second, m.Longer} {
+	for _, s := range []memory.StepMemory{m.First, m.Second, m.Longer} {
 		all = append(all, s.Longest, s.Forward, s.ForwardPeak, s.BackwardPeak, s.Before, s.Micro, s.LaterPeak, s.OptimizerPeak, s.After)
 	}
 	for _, marks := range m.Marks {

@@ -19,7 +19,7 @@ type Today struct {
 	// Fits says that a plan is predicted to fit a device, by what was measured with the
 	// plans of the past; nil where nobody predicts. It lets a job that has grown smaller
 	// run as written again.
-	Fits func(past []strategy.Past, plan strategy.Plan, device memory.Device) bool
+	Fits func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool
 }
 
 // Remembered is what is remembered of a job, as far as it holds today.

@@ -37,7 +37,7 @@ func today() Today {
 
 // model is what a rank measured; its peak is in GiB.
 func model(parameters int64, peak int64) []memory.Measurement {
-	return []memory.Measurement{{Model: &memory.Model{Class: "GPT", Parameters: parameters}, Peak: peak * gib, Outside: gib, Total: 80 * gib, StepSeconds: 0.5}}
+	return []memory.Measurement{{Model: &memory.TrainedModel{Class: "GPT", Parameters: parameters}, Peak: peak * gib, Outside: gib, Total: 80 * gib, StepSeconds: 0.5}}
 }
 
 // night runs the job as written, which runs out of memory, and then a plan that trains.
@@ -83,13 +83,13 @@ func TestWhatHoldsToday(t *testing.T) {
 		{"more room: the failure says nothing", func(d *Today) { d.Room = 85 * gib }, nil, "", true, false, 0, true},
 		{"room that nobody knows", func(d *Today) { d.Room = 0 }, smaller, "", true, false, 0, true},
 		{"a prediction that it fits as written", func(d *Today) {
-			d.Inventory.Device = memory.Device{Name: "NVIDIA H100"}
-			d.Fits = func(past []strategy.Past, p strategy.Plan, on memory.Device) bool {
+			d.Inventory.Device = memory.DeviceMemory{Name: "NVIDIA H100"}
+			d.Fits = func(past []strategy.Past, p strategy.Plan, on memory.DeviceMemory) bool {
 				return len(past) == 2 && len(past[1].Measured) == 1 && equal(past[1].Plan, asIs) && equal(p, asIs) && on.Name == "NVIDIA H100"
 			}
 		}, nil, "", true, false, 0, true},
 		{"a prediction that it does not", func(d *Today) {
-			d.Fits = func([]strategy.Past, strategy.Plan, memory.Device) bool { return false }
+			d.Fits = func([]strategy.Past, strategy.Plan, memory.DeviceMemory) bool { return false }
 		}, smaller, "", true, false, 0, true},
 	} {
 		now := today()

@@ -163,8 +163,8 @@ func TestBaselineTellsWhatIsWrong(t *testing.T) {
 // What a process holds is known once NVML is up, over all devices of the job.
 func TestWhatAProcessHolds(t *testing.T) {
 	b := newBoard(h100(0), h100(1))
-	b.use(uuids[0], 3*gib, Process{PID: 7, Bytes: 2 * gib}, Process{PID: 8, Bytes: gib})
-	b.use(uuids[1], gib, Process{PID: 7, Bytes: gib})
+	b.use(uuids[0], 3*gib, DeviceProcess{PID: 7, Bytes: 2 * gib}, DeviceProcess{PID: 8, Bytes: gib})
+	b.use(uuids[1], gib, DeviceProcess{PID: 7, Bytes: gib})
 	c := slow(b, 0)
 	before := c.Baseline(nil, View{Count: 2}, 0)
 	before.Devices(t.Context()) // waits

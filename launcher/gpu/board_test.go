@@ -15,9 +15,9 @@ import (
 type board struct {
 	mu      sync.Mutex
 	gpus    []Device
-	parts   map[int][]Device     // MIG instances by index
-	holders map[string][]Process // by UUID
-	broken  map[string]error     // by UUID
+	parts   map[int][]Device           // MIG instances by index
+	holders map[string][]DeviceProcess // by UUID
+	broken  map[string]error           // by UUID
 	healths map[string]strategy.Health
 	ill     map[string]error // by UUID: what health answers
 	looking chan struct{}    // health waits until it is closed; nil: it does not
@@ -31,7 +31,7 @@ type board struct {
 
 func newBoard(gpus ...Device) *board {
 	return &board{
-		gpus: gpus, parts: map[int][]Device{}, holders: map[string][]Process{}, broken: map[string]error{},
+		gpus: gpus, parts: map[int][]Device{}, holders: map[string][]DeviceProcess{}, broken: map[string]error{},
 		healths: map[string]strategy.Health{}, ill: map[string]error{},
 		alarms: make(chan func() (alarm, error), 8),
 	}
@@ -89,7 +89,7 @@ func (b *board) all() []Device {
 
 func (b *board) instances(index int) ([]Device, error) { return b.parts[index], nil }
 
-func (b *board) processes(uuid string) ([]Process, error) {
+func (b *board) processes(uuid string) ([]DeviceProcess, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.holders[uuid]), b.broken[uuid]
@@ -120,7 +120,7 @@ func (b *board) close() error {
 }
 
 // use sets how much memory a device holds.
-func (b *board) use(uuid string, bytes int64, holders ...Process) {
+func (b *board) use(uuid string, bytes int64, holders ...DeviceProcess) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.gpus {

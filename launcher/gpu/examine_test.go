@@ -36,7 +36,7 @@ func examined(t *testing.T, b *board, env []string, used int) (events []cause.Dr
 
 // Each state that a real GPU does not take on demand: the board stands in.
 func TestUnfitDevices(t *testing.T) {
-	event := func(k int, fault string, recovery cause.Recovery) cause.DriverEvent {
+	event := func(k int, fault string, recovery cause.RecoveryAction) cause.DriverEvent {
 		return cause.DriverEvent{Kind: cause.UnfitEvent, Device: deviceName(k), UUID: uuids[k], Index: k, Bus: "00000000:4B:00.0", Fault: fault, Recovery: recovery}
 	}
 	lost := event(1, "the driver has lost it", cause.RecoverByReboot)

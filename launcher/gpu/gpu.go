@@ -38,8 +38,8 @@ type Device struct {
 // capability 8.0 (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities).
 func (d Device) BF16() bool { return d.Capability[0] >= 8 }
 
-// A Process is one that holds memory on a device.
-type Process struct {
+// A DeviceProcess is one that holds memory on a device.
+type DeviceProcess struct {
 	PID   int   // as the driver's namespace numbers it, which in a container is not ours
 	Bytes int64 // 0 where the driver does not say
 }
@@ -51,7 +51,7 @@ type driver interface {
 	devices() ([]Device, error)
 	device(uuid string) (Device, error)
 	instances(index int) ([]Device, error) // the MIG instances of a GPU, in order
-	processes(uuid string) ([]Process, error)
+	processes(uuid string) ([]DeviceProcess, error)
 	cuda() (major int, err error)
 	version() (string, error)
 	health(uuid string) (strategy.Health, error)
@@ -143,11 +143,11 @@ func (n *NVML) Devices() ([]Device, error) {
 
 // Processes returns who holds memory on a device, ordered by process id. The
 // list may be empty while memory is held, in a container above all.
-func (n *NVML) Processes(d Device) ([]Process, error) {
+func (n *NVML) Processes(d Device) ([]DeviceProcess, error) {
 	processes, err := n.driver.processes(d.UUID)
 	if err != nil {
 		return nil, fmt.Errorf("list processes on GPU %d: %w", d.Index, err)
 	}
-	slices.SortFunc(processes, func(a, b Process) int { return a.PID - b.PID })
-	return slices.CompactFunc(processes, func(a, b Process) bool { return a.PID == b.PID }), nil
+	slices.SortFunc(processes, func(a, b DeviceProcess) int { return a.PID - b.PID })
+	return slices.CompactFunc(processes, func(a, b DeviceProcess) bool { return a.PID == b.PID }), nil
 }

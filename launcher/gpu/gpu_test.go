@@ -55,9 +55,9 @@ func TestDevices(t *testing.T) {
 // A process with both a compute and a graphics context holds memory once.
 func TestProcesses(t *testing.T) {
 	b := newBoard(h100(0))
-	b.use(uuids[0], gib, Process{9, 5}, Process{3, 7}, Process{9, 5})
+	b.use(uuids[0], gib, DeviceProcess{9, 5}, DeviceProcess{3, 7}, DeviceProcess{9, 5})
 	got, err := (&NVML{driver: b}).Processes(h100(0))
-	if diff := cmp.Diff([]Process{{3, 7}, {9, 5}}, got); diff != "" || err != nil {
+	if diff := cmp.Diff([]DeviceProcess{{3, 7}, {9, 5}}, got); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
 }

@@ -113,7 +113,7 @@ func fabric(info nvml.GpuFabricInfo) string {
 }
 
 // recovery is what the driver, 565 or newer, says that the device needs.
-func (l *library) recovery(handle nvml.Device) cause.Recovery {
+func (l *library) recovery(handle nvml.Device) cause.RecoveryAction {
 	if !l.has("nvmlDeviceGetFieldValues") {
 		return ""
 	}

@@ -171,7 +171,7 @@ func (l *library) instances(index int) ([]Device, error) {
 	return devices, nil
 }
 
-func (l *library) processes(uuid string) ([]Process, error) {
+func (l *library) processes(uuid string) ([]DeviceProcess, error) {
 	handle, ret := l.nvml.DeviceGetHandleByUUID(uuid)
 	if ret != nvml.SUCCESS {
 		return nil, failure(ret)
@@ -182,10 +182,10 @@ func (l *library) processes(uuid string) ([]Process, error) {
 	}
 	// A desktop holds memory too; a GPU without a display does not list any.
 	graphics, _ := handle.GetGraphicsRunningProcesses()
-	var processes []Process
+	var processes []DeviceProcess
 	for _, p := range append(compute, graphics...) {
 		bytes := int64(p.UsedGpuMemory)
-		processes = append(processes, Process{PID: int(p.Pid), Bytes: max(bytes, 0)}) // "not available" is -1
+		processes = append(processes, DeviceProcess{PID: int(p.Pid), Bytes: max(bytes, 0)}) // "not available" is -1
 	}
 	return processes, nil
 }
@@ -195,10 +195,10 @@ type events struct {
 	set nvml.EventSet
 	// parts are the MIG instances that are listened to, by their GPU's UUID: the
 	// driver reports the GPU and the number of the instance.
-	parts map[string]part
+	parts map[string]migInstance
 }
 
-type part struct {
+type migInstance struct {
 	uuid     string
 	instance uint32
 }
@@ -214,7 +214,7 @@ func (l *library) subscribe(uuids []string) (subscription, error) {
 	if ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("create event set: %w", failure(ret))
 	}
-	e := &events{set: set, parts: map[string]part{}}
+	e := &events{set: set, parts: map[string]migInstance{}}
 	var errs []error
 	for _, uuid := range uuids {
 		if err := l.register(uuid, e); err != nil {
@@ -245,7 +245,7 @@ func (l *library) register(uuid string, e *events) error {
 		if ret != nvml.SUCCESS {
 			return failure(ret)
 		}
-		e.parts[whole] = part{uuid, uint32(instance)}
+		e.parts[whole] = migInstance{uuid, uint32(instance)}
 	}
 	supported, ret := handle.GetSupportedEventTypes()
 	if ret != nvml.SUCCESS {

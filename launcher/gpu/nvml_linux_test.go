@@ -88,7 +88,7 @@ func TestLibrary(t *testing.T) {
 		t.Error("a device that is not there is no error")
 	}
 	processes, err := d.processes("GPU-zero")
-	if diff := cmp.Diff([]Process{{4711, 2 << 30}, {42, 0}}, processes); diff != "" || err != nil {
+	if diff := cmp.Diff([]DeviceProcess{{4711, 2 << 30}, {42, 0}}, processes); diff != "" || err != nil {
 		t.Errorf("processes: %v\n%s", err, diff)
 	}
 	if err := d.close(); err != nil {

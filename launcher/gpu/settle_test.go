@@ -78,7 +78,7 @@ func TestSettleHeld(t *testing.T) {
 		b := newBoard(h100(0), h100(1), h100(2))
 		n := &NVML{driver: b}
 		baseline := []Device{h100(2), h100(0)} // cuda:0 and cuda:1
-		b.use(uuids[0], 39*gib, Process{4711, 30 * gib}, Process{12, 9 * gib})
+		b.use(uuids[0], 39*gib, DeviceProcess{4711, 30 * gib}, DeviceProcess{12, 9 * gib})
 		b.use(uuids[1], 70*gib) // not the job's
 		begin := time.Now()
 		got := n.Settle(t.Context(), baseline, 10*time.Second)

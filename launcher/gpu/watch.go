@@ -37,7 +37,7 @@ func (n *NVML) Watch(ctx context.Context, devices []Device, emit func(strategy.F
 	if n == nil || len(devices) == 0 {
 		return func() {}
 	}
-	w := &watch{driver: n.driver, told: map[cause.DriverEvent]int{}, emit: emit}
+	w := &alarmWatch{driver: n.driver, told: map[cause.DriverEvent]int{}, emit: emit}
 	for _, d := range devices {
 		w.uuids = append(w.uuids, d.UUID)
 	}
@@ -57,14 +57,14 @@ func (n *NVML) Watch(ctx context.Context, devices []Device, emit func(strategy.F
 }
 
 // end returns when nothing is emitted any more.
-func (w *watch) end() {
+func (w *alarmWatch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
 }
 
 // tell emits a fact while the watch lasts.
-func (w *watch) tell(f strategy.Fact) {
+func (w *alarmWatch) tell(f strategy.Fact) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.over {
@@ -72,8 +72,8 @@ func (w *watch) tell(f strategy.Fact) {
 	}
 }
 
-// watch turns alarms into facts.
-type watch struct {
+// alarmWatch turns alarms into facts.
+type alarmWatch struct {
 	driver driver
 	uuids  []string                  // of cuda:0, cuda:1, …
 	told   map[cause.DriverEvent]int // how often each was raised
@@ -84,7 +84,7 @@ type watch struct {
 	emit func(strategy.Fact)
 }
 
-func (w *watch) listen(ctx context.Context, sub subscription) {
+func (w *alarmWatch) listen(ctx context.Context, sub subscription) {
 	for ctx.Err() == nil {
 		a, err := sub.next(alarmBound)
 		switch {
@@ -101,7 +101,7 @@ func (w *watch) listen(ctx context.Context, sub subscription) {
 	}
 }
 
-func (w *watch) report(a alarm) {
+func (w *alarmWatch) report(a alarm) {
 	event := cause.DriverEvent{Kind: cause.XIDEvent, XID: a.xid, UUID: a.uuid}
 	if a.uuid != "" {
 		k := slices.Index(w.uuids, a.uuid)
@@ -126,7 +126,7 @@ func (w *watch) report(a alarm) {
 const recoveryChanged = 154
 
 // recovery tells what the driver says that the GPU of an event needs, once.
-func (w *watch) recovery(event cause.DriverEvent) {
+func (w *alarmWatch) recovery(event cause.DriverEvent) {
 	h, err := w.driver.health(event.UUID)
 	if err != nil || h.Recovery == "" {
 		return
@@ -139,7 +139,7 @@ func (w *watch) recovery(event cause.DriverEvent) {
 
 // loss tells of the GPUs that do not answer. The driver does not say which it has
 // lost, and it may be none of the job's.
-func (w *watch) loss() {
+func (w *alarmWatch) loss() {
 	if w.lost {
 		return
 	}
@@ -158,7 +158,7 @@ func (w *watch) loss() {
 
 func deviceName(k int) string { return fmt.Sprintf("cuda:%d", k) }
 
-func (w *watch) gap(text string) { w.tell(fact(strategy.Fact{Gap: text})) }
+func (w *alarmWatch) gap(text string) { w.tell(fact(strategy.Fact{Gap: text})) }
 
 // fact fills in who observed it, and when.
 func fact(f strategy.Fact) strategy.Fact {

@@ -9,7 +9,7 @@ import (
 // Counters remember how many processes the OOM killer had ended when they were
 // opened, at every level that can be read.
 type Counters struct {
-	levels []group
+	levels []cgroup
 	before []int64
 }
 
@@ -63,7 +63,7 @@ func (c *Counters) Rise() []strategy.Fact {
 
 // tightest returns the lowest limit among levels and the peak of the level that
 // has it, or of the first level if none has a limit.
-func tightest(levels []group) (limit, peak int64) {
+func tightest(levels []cgroup) (limit, peak int64) {
 	peak = levels[0].peak()
 	for _, g := range levels {
 		if n := g.limit(); n > 0 && (limit == 0 || n < limit) {

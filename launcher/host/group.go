@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// group is one level of the control groups above this process that account for
+// cgroup is one level of the control groups above this process that account for
 // memory.
-type group struct {
+type cgroup struct {
 	root  fs.FS
 	dir   string // without the leading slash
-	files groupFiles
+	files cgroupFiles
 }
 
-// groupFiles are the names of one version of the kernel's interface:
+// cgroupFiles are the names of one version of the kernel's interface:
 // https://docs.kernel.org/admin-guide/cgroup-v1/memory.html and
 // https://docs.kernel.org/admin-guide/cgroup-v2.html.
-type groupFiles struct {
+type cgroupFiles struct {
 	limit    string // beyond it the kernel kills
 	throttle string // beyond it the kernel stalls every allocation
 	usage    string
@@ -31,12 +31,12 @@ type groupFiles struct {
 }
 
 var (
-	filesV1 = groupFiles{
+	filesV1 = cgroupFiles{
 		limit: "memory.limit_in_bytes",
 		usage: "memory.usage_in_bytes", peak: "memory.max_usage_in_bytes",
 		events: "memory.oom_control", inactive: "total_inactive_file",
 	}
-	filesV2 = groupFiles{
+	filesV2 = cgroupFiles{
 		limit: "memory.max", throttle: "memory.high",
 		usage: "memory.current", peak: "memory.peak",
 		events: "memory.events", inactive: "inactive_file", nested: true,
@@ -48,11 +48,11 @@ var (
 const unlimited = 1<<63 - 1<<16
 
 // name is the level's path for people.
-func (g group) name() string { return "/" + g.dir }
+func (g cgroup) name() string { return "/" + g.dir }
 
 // limit is what this level may hold before the kernel kills, in bytes, 0 for no
 // limit.
-func (g group) limit() int64 {
+func (g cgroup) limit() int64 {
 	n, ok := g.number(g.files.limit) // "max" is no number
 	if !ok || n >= unlimited {
 		return 0
@@ -62,7 +62,7 @@ func (g group) limit() int64 {
 
 // ceiling is what this level may hold and still run at full speed, in bytes, 0
 // for no limit.
-func (g group) ceiling() int64 {
+func (g cgroup) ceiling() int64 {
 	limit := g.limit()
 	if g.files.throttle == "" {
 		return limit
@@ -75,13 +75,13 @@ func (g group) ceiling() int64 {
 }
 
 // peak is the most that this level ever held, in bytes, 0 if unknown.
-func (g group) peak() int64 {
+func (g cgroup) peak() int64 {
 	n, _ := g.number(g.files.peak)
 	return n
 }
 
 // working is what this level holds and cannot give back at once, in bytes.
-func (g group) working() (int64, bool) {
+func (g cgroup) working() (int64, bool) {
 	used, ok := g.number(g.files.usage)
 	if !ok {
 		return 0, false
@@ -92,7 +92,7 @@ func (g group) working() (int64, bool) {
 
 // kills counts the processes of this level, or below it where the interface
 // nests, that the OOM killer ended since the level was made.
-func (g group) kills() (int64, bool) {
+func (g cgroup) kills() (int64, bool) {
 	events, ok := g.fields(g.files.events)
 	count, counted := events["oom_kill"]
 	// The kernel counts a killed group once here and each of its processes above;
@@ -100,7 +100,7 @@ func (g group) kills() (int64, bool) {
 	return max(count, events["oom_group_kill"]), ok && counted
 }
 
-func (g group) number(file string) (int64, bool) {
+func (g cgroup) number(file string) (int64, bool) {
 	text, err := fs.ReadFile(g.root, path.Join(g.dir, file))
 	if err != nil {
 		return 0, false
@@ -110,7 +110,7 @@ func (g group) number(file string) (int64, bool) {
 }
 
 // fields reads lines of the form "oom_kill 3".
-func (g group) fields(file string) (map[string]int64, bool) {
+func (g cgroup) fields(file string) (map[string]int64, bool) {
 	text, err := fs.ReadFile(g.root, path.Join(g.dir, file))
 	if err != nil {
 		return nil, false
@@ -131,11 +131,11 @@ func (g group) fields(file string) (map[string]int64, bool) {
 // groups lists the levels above this process, innermost first, up to the mount.
 // Machines that mount both versions account for memory in one of them; levels
 // without a memory controller are left out.
-func (m Machine) groups() []group {
-	var levels []group
-	for version, files := range []groupFiles{1: filesV1, 2: filesV2} {
+func (m Machine) groups() []cgroup {
+	var levels []cgroup
+	for version, files := range []cgroupFiles{1: filesV1, 2: filesV2} {
 		for _, dir := range m.folders("memory", version, files.events) {
-			levels = append(levels, group{root: m.root, dir: dir, files: files})
+			levels = append(levels, cgroup{root: m.root, dir: dir, files: files})
 		}
 	}
 	return levels
@@ -177,8 +177,8 @@ func (m Machine) membership(controller string) map[int]string {
 	return paths
 }
 
-// groupMount is where a hierarchy is mounted.
-type groupMount struct {
+// cgroupMount is where a hierarchy is mounted.
+type cgroupMount struct {
 	point string // where, without the leading slash
 	top   string // the group that is seen there
 }
@@ -186,19 +186,19 @@ type groupMount struct {
 // groupMounts finds the hierarchies that a controller can be in, by version.
 // A line of mountinfo is: id parent dev root point options [tag …] - type source
 // superoptions (proc_pid_mountinfo(5)).
-func (m Machine) groupMounts(controller string) map[int][]groupMount {
+func (m Machine) groupMounts(controller string) map[int][]cgroupMount {
 	text, err := fs.ReadFile(m.root, "proc/self/mountinfo")
 	if err != nil {
 		return nil
 	}
-	mounts := map[int][]groupMount{}
+	mounts := map[int][]cgroupMount{}
 	for line := range strings.Lines(string(text)) {
 		left, right, found := strings.Cut(strings.TrimSpace(line), " - ")
 		place, system := strings.Fields(left), strings.Fields(right)
 		if !found || len(place) < 5 || len(system) < 3 {
 			continue
 		}
-		mount := groupMount{
+		mount := cgroupMount{
 			point: strings.TrimPrefix(unescape(place[4]), "/"),
 			top:   unescape(place[3]),
 		}
@@ -220,7 +220,7 @@ func unescape(s string) string {
 // levels lists the folders from a group up to the mount where it is found. In a
 // container the group's path is often that of the host and not to be found; then
 // the mount itself is our group.
-func (m Machine) levels(mounts []groupMount, self string) []string {
+func (m Machine) levels(mounts []cgroupMount, self string) []string {
 	for _, mount := range mounts {
 		below, ok := within(mount.top, self)
 		if !ok {

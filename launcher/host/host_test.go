@@ -35,7 +35,7 @@ func fixture(t *testing.T, name string) fstest.MapFS {
 
 func TestMemory(t *testing.T) {
 	const total, free = 65536000 << 10, 60000000 << 10
-	for name, want := range map[string]Memory{
+	for name, want := range map[string]RAM{
 		// The job's level leaves 200 MiB - (100 - 10) MiB; the step's 200 - 90.
 		"slurm-v1": {
 			Total: total, Available: 110 << 20, Limit: 200 << 20,
@@ -59,14 +59,14 @@ func TestMemory(t *testing.T) {
 			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
 	}
-	for want, m := range map[int64]Memory{100: {Total: 100, Available: 7}, 40: {Total: 100, Limit: 40}, 98: {Total: 98, Limit: 400}, 0: {}} {
+	for want, m := range map[int64]RAM{100: {Total: 100, Available: 7}, 40: {Total: 100, Limit: 40}, 98: {Total: 98, Limit: 400}, 0: {}} {
 		if got := m.Whole(); got != want {
 			t.Errorf("%+v: a job can have %d, want %d", m, got, want)
 		}
 	}
 	bare := fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal: 64 kB\nMemAvailable: 16 kB\n")}}
 	got, err := at(bare).Memory()
-	if diff := cmp.Diff(Memory{Total: 64 << 10, Available: 16 << 10}, got); diff != "" || err != nil {
+	if diff := cmp.Diff(RAM{Total: 64 << 10, Available: 16 << 10}, got); diff != "" || err != nil {
 		t.Errorf("without control groups: %v\n%s", err, diff)
 	}
 	for _, text := range []string{"", "MemFree: 5 kB\n", "MemTotal: x kB\n"} {

@@ -7,9 +7,9 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// A Memory is the RAM of a machine as this process may use it. All figures are
+// A RAM is the RAM of a machine as this process may use it. All figures are
 // bytes.
-type Memory struct {
+type RAM struct {
 	Total int64 // of the machine
 	// Available is what can still be allocated without swapping and without an
 	// OOM kill: the least of the kernel's MemAvailable and what each control group
@@ -24,7 +24,7 @@ type Memory struct {
 
 // Whole is what a job can have of the machine, in bytes: all of it, or what a control group
 // allows, whoever holds how much of that now.
-func (m Memory) Whole() int64 {
+func (m RAM) Whole() int64 {
 	if m.Limit > 0 {
 		return min(m.Total, m.Limit)
 	}
@@ -33,12 +33,12 @@ func (m Memory) Whole() int64 {
 
 // Memory measures the machine. An error means that /proc/meminfo cannot be read;
 // control groups that cannot be read do not limit.
-func (m Machine) Memory() (Memory, error) {
+func (m Machine) Memory() (RAM, error) {
 	total, available, err := m.meminfo()
 	if err != nil {
-		return Memory{}, fmt.Errorf("measure memory: %w", err)
+		return RAM{}, fmt.Errorf("measure memory: %w", err)
 	}
-	memory := Memory{Total: total, Available: available}
+	memory := RAM{Total: total, Available: available}
 	for _, g := range m.groups() {
 		limit := g.ceiling()
 		if limit == 0 {

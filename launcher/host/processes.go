@@ -14,7 +14,7 @@ func (m Machine) Processes() Processes {
 	var tight Processes
 	for version := 1; version <= 2; version++ {
 		for _, dir := range m.folders("pids", version, "pids.max") {
-			g := group{root: m.root, dir: dir}
+			g := cgroup{root: m.root, dir: dir}
 			limit, limited := g.number("pids.max") // "max" is no number
 			used, _ := g.number("pids.current")
 			if limited && (tight.Limit == 0 || limit-used < tight.Limit-tight.Used) {

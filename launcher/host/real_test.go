@@ -104,7 +104,7 @@ func childGroup(t *testing.T) string {
 
 // parentGroup is the nearest level whose children can have limits: our own under
 // version 1, one without processes that hands the controller on under version 2.
-func parentGroup(own group) string {
+func parentGroup(own cgroup) string {
 	if !own.files.nested {
 		return own.name()
 	}

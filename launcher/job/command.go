@@ -127,7 +127,7 @@ func Startable(j *Job, env []string) error {
 		}
 		return nil
 	}
-	if _, err := (python.Search{Dir: j.Workdir, Env: environ.Parse(env)}).InPath(program); err != nil {
+	if _, err := (python.Finder{Dir: j.Workdir, Env: environ.Parse(env)}).InPath(program); err != nil {
 		return refuse(err.Error())
 	}
 	return nil

@@ -20,7 +20,7 @@ func (p *Prepared) Conditions(version string) func(context.Context, strategy.Inv
 
 // Unchanged reports whether the conditions are those of a run before, with no more room on
 // the device than there was then.
-func (p *Prepared) Unchanged(ctx context.Context, version, digest string, then strategy.Inventory, device func(context.Context) memory.Device) bool {
+func (p *Prepared) Unchanged(ctx context.Context, version, digest string, then strategy.Inventory, device func(context.Context) memory.DeviceMemory) bool {
 	now := strategy.Inventory{Accelerator: p.Accelerator(), Device: device(ctx)}
 	room, had := now.Device.Total-now.Device.Others, then.Device.Total-then.Device.Others
 	return room <= had/100*101 && p.conditions(ctx, version, now) == digest

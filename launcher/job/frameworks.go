@@ -85,7 +85,7 @@ func (t typed) interpreter(env environ.Vars) (*python.Interpreter, error) {
 	if t.contained {
 		return nil, errext.Errorf("name a file of your own", "gpurun does not see the files in the container that the launcher is in")
 	}
-	path, _, err := find(python.Search{Dir: t.dir, Env: env})
+	path, _, err := find(python.Finder{Dir: t.dir, Env: env})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (t typed) launcherPython() string {
 	if t.ask != nil || t.contained {
 		return "" // the launcher is in an environment that gpurun does not see
 	}
-	path, _, err := python.Search{Launcher: t.words[0], Dir: t.dir}.OfLauncher()
+	path, _, err := python.Finder{Launcher: t.words[0], Dir: t.dir}.OfLauncher()
 	if err != nil {
 		return ""
 	}

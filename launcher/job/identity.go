@@ -155,14 +155,14 @@ func (r Resolved) torchMinor(ctx context.Context) string {
 }
 
 // DeviceOf asks what each rank has to train in, by the job's devices.
-func (p *Prepared) DeviceOf(devices func(context.Context) []gpu.Device) func(context.Context) memory.Device {
-	return func(ctx context.Context) memory.Device { return p.Device(devices(ctx)) }
+func (p *Prepared) DeviceOf(devices func(context.Context) []gpu.Device) func(context.Context) memory.DeviceMemory {
+	return func(ctx context.Context) memory.DeviceMemory { return p.Device(devices(ctx)) }
 }
 
 // Device is what each rank has to train in, given the job's devices as they are: of
 // several that differ, the smallest. What is not known is zero.
-func (p *Prepared) Device(devices []gpu.Device) memory.Device {
-	d := memory.Device{Name: p.resolved.gpus.Name, Allowed: p.resolved.job.Limits.DeviceMemory, LocalRanks: p.resolved.local}
+func (p *Prepared) Device(devices []gpu.Device) memory.DeviceMemory {
+	d := memory.DeviceMemory{Name: p.resolved.gpus.Name, Allowed: p.resolved.job.Limits.DeviceMemory, LocalRanks: p.resolved.local}
 	if p.Accelerator() == "cpu" {
 		d.Name, d.CPU = "cpu", true
 	}

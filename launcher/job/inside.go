@@ -102,7 +102,7 @@ func (r Resolved) runsOthers() bool {
 	if r.job.Kind != Program || slices.Contains(commandline.Shells, nameOf(first)) || commandline.IsPython(first) {
 		return true
 	}
-	path, err := python.Search{Dir: r.job.Workdir, Env: r.env}.InPath(first)
+	path, err := python.Finder{Dir: r.job.Workdir, Env: r.env}.InPath(first)
 	if err != nil {
 		return false
 	}

@@ -14,11 +14,11 @@ func (j *Job) interpreter(env environ.Vars) (path, why string, err error) {
 	if j.Kind == Program {
 		return "", "the job is a program", nil
 	}
-	return find(python.Search{Named: j.Python, Launcher: j.torchrun, Dir: j.Workdir, Env: env.With(j.Env), Look: exec.LookPath})
+	return find(python.Finder{Named: j.Python, Launcher: j.torchrun, Dir: j.Workdir, Env: env.With(j.Env), Look: exec.LookPath})
 }
 
 // find makes an error of the search the user's to mend.
-func find(s python.Search) (path, why string, err error) {
+func find(s python.Finder) (path, why string, err error) {
 	return s.Find()
 }
 

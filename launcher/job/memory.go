@@ -17,7 +17,7 @@ import (
 type Memory struct {
 	// Fits says that a plan is predicted to fit, as fits.Today has it; nil where nobody
 	// predicts.
-	Fits func(past []strategy.Past, plan strategy.Plan, device memory.Device) bool
+	Fits func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool
 
 	job     *Prepared
 	store   fits.Store
@@ -34,7 +34,7 @@ func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Memory
 	}
 	j := p.resolved.job
 	m := &Memory{job: p, fresh: fresh}
-	m.Fits = func(past []strategy.Past, plan strategy.Plan, device memory.Device) bool {
+	m.Fits = func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool {
 		return strategy.Fitting(p.StrategyJob(), past, plan, device)
 	}
 	m.store = fits.Store{Name: p.resolved.rememberedAs(), Copy: filepath.Join(j.Workdir, ".gpurun", j.Name+".fits.json")}

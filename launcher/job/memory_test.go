@@ -121,7 +121,7 @@ func TestAJobIsRemembered(t *testing.T) {
 		t.Errorf("of a job that trained as written, %v was made", made)
 	}
 	failed := strategy.Attempt{Plan: j.Written, Ended: inv.At, Diagnosis: strategy.Diagnosis{Cause: cause.HostOOM, Fatal: true}}
-	trained := strategy.Attempt{N: 1, Plan: smaller, Ended: inv.At, Measured: []memory.Measurement{{Peak: 5, Model: &memory.Model{Class: "GPT", Parameters: 9}}}}
+	trained := strategy.Attempt{N: 1, Plan: smaller, Ended: inv.At, Measured: []memory.Measurement{{Peak: 5, Model: &memory.TrainedModel{Class: "GPT", Parameters: 9}}}}
 	err = errors.Join(first.Keep(t.Context(), j, []strategy.Attempt{failed}, strategy.Decision{Relaunch: true}, inv),
 		first.Keep(t.Context(), j, []strategy.Attempt{failed, trained}, strategy.Decision{Outcome: strategy.Trained}, inv))
 	if err != nil {

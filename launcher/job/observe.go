@@ -71,18 +71,18 @@ func (s Settings) with(name, value string) (strategy.Plan, error) {
 }
 
 // Checkpoints says where the checkpoints of the job are.
-func (p *Prepared) Checkpoints() checkpoint.Search {
+func (p *Prepared) Checkpoints() checkpoint.Location {
 	c, _ := p.checkpoints() // Warnings has those since the job was prepared
 	return c
 }
 
-func (p *Prepared) checkpoints() (c checkpoint.Search, warnings []string) {
+func (p *Prepared) checkpoints() (c checkpoint.Location, warnings []string) {
 	warnings = guest(checkpointPlaces, func() error {
 		c = p.resolved.checkpoints()
 		return nil
 	})
 	if len(warnings) > 0 {
-		c = checkpoint.Search{Dir: p.resolved.job.Workdir}
+		c = checkpoint.Location{Dir: p.resolved.job.Workdir}
 	}
 	return c, warnings
 }
@@ -95,8 +95,8 @@ func (r Resolved) pointedAt(text string) (path string, ok bool) {
 	return path, ok
 }
 
-func (r Resolved) checkpoints() checkpoint.Search {
-	c := checkpoint.Search{Dir: r.job.Workdir, Pointer: r.recipe.Pointer(r.command), Only: r.recipe.FollowsPointer(), Needs: r.recipe.Resume.Needs,
+func (r Resolved) checkpoints() checkpoint.Location {
+	c := checkpoint.Location{Dir: r.job.Workdir, Pointer: r.recipe.Pointer(r.command), Only: r.recipe.FollowsPointer(), Needs: r.recipe.Resume.Needs,
 		Meant: r.pointedAt}
 	if c.Pointer != "" {
 		c.Pointer = r.under(c.Pointer)

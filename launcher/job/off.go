@@ -42,7 +42,7 @@ func Off(args, env []string, dir string) (*Exec, error) {
 			return nil, err
 		}
 	}
-	path, err := python.Search{Dir: dir, Env: vars}.InPath(argv[0])
+	path, err := python.Finder{Dir: dir, Env: vars}.InPath(argv[0])
 	if err != nil {
 		return nil, errext.Errorf("name a program that exists and is executable", "%s=off: %w", offVariable, err)
 	}
@@ -52,7 +52,7 @@ func Off(args, env []string, dir string) (*Exec, error) {
 // torchrun is the command that a script with torchrun's flags stands for.
 func (t typedLine) torchrun() ([]string, error) {
 	rest := slices.Concat(t.line.Torchrun, t.words)
-	search := python.Search{Named: t.line.Python, Dir: t.dir, Env: t.env, Look: python.Search{Dir: t.dir, Env: t.env}.InPath}
+	search := python.Finder{Named: t.line.Python, Dir: t.dir, Env: t.env, Look: python.Finder{Dir: t.dir, Env: t.env}.InPath}
 	if t.line.Python == "" {
 		if _, err := search.InPath("torchrun"); err == nil {
 			return append([]string{"torchrun"}, rest...), nil

@@ -62,7 +62,7 @@ func (t typedLine) command() bool {
 	if info, err := os.Stat(under(t.dir, first)); err == nil && !info.IsDir() {
 		return false
 	}
-	_, err := python.Search{Dir: t.dir, Env: t.env}.InPath(first)
+	_, err := python.Finder{Dir: t.dir, Env: t.env}.InPath(first)
 	return err == nil
 }
 

@@ -18,14 +18,14 @@ func (m *Masker) JSON(text []byte) []byte {
 	if !json.Valid(text) {
 		return []byte(m.Text(string(text)))
 	}
-	w := writer{mask: m, text: text}
+	w := jsonMasker{mask: m, text: text}
 	w.value("")
 	w.out.Write(text[w.at:])
 	return w.out.Bytes()
 }
 
-// A writer walks through a valid document and copies it.
-type writer struct {
+// A jsonMasker walks through a valid document and copies it.
+type jsonMasker struct {
 	mask *Masker
 	text []byte
 	at   int
@@ -33,13 +33,13 @@ type writer struct {
 }
 
 // copyTo copies up to a place.
-func (w *writer) copyTo(end int) {
+func (w *jsonMasker) copyTo(end int) {
 	w.out.Write(w.text[w.at:end])
 	w.at = end
 }
 
 // space copies blanks, and tells what follows.
-func (w *writer) space() byte {
+func (w *jsonMasker) space() byte {
 	end := w.at
 	for end < len(w.text) && bytes.IndexByte([]byte(" \t\r\n,:"), w.text[end]) >= 0 {
 		end++
@@ -52,7 +52,7 @@ func (w *writer) space() byte {
 }
 
 // value copies one value, which stands under a name.
-func (w *writer) value(name string) {
+func (w *jsonMasker) value(name string) {
 	switch w.space() {
 	case '{':
 		w.copyTo(w.at + 1)
@@ -78,7 +78,7 @@ func (w *writer) value(name string) {
 }
 
 // array copies an array; strings in it that follow each other are one command.
-func (w *writer) array(name string) {
+func (w *jsonMasker) array(name string) {
 	w.copyTo(w.at + 1)
 	before := ""
 	for c := w.space(); c != ']'; c = w.space() {
@@ -94,7 +94,7 @@ func (w *writer) array(name string) {
 
 // words copies a string, masked by the name that it stands under and the word that
 // stands before it, and returns it as it was.
-func (w *writer) words(name, before string) string {
+func (w *jsonMasker) words(name, before string) string {
 	end := w.end()
 	var value string
 	_ = json.Unmarshal(w.text[w.at:end], &value) // the document is valid
@@ -122,7 +122,7 @@ func (w *writer) words(name, before string) string {
 }
 
 // end is where the string ends that begins here.
-func (w *writer) end() int {
+func (w *jsonMasker) end() int {
 	for i := w.at + 1; i < len(w.text); i++ {
 		switch w.text[i] {
 		case '\\':

@@ -7,15 +7,15 @@ import (
 	"unicode"
 )
 
-// A shape is a secret that shows by itself what it is. What the pattern's first
+// A secretShape is a secret that shows by itself what it is. What the pattern's first
 // group holds is masked; without one, all.
-type shape struct {
+type secretShape struct {
 	hints   []string // in small letters: a text without one of them has none of these
 	pattern *regexp.Regexp
 }
 
 // shapes are from the documentation of those who give such secrets out.
-var shapes = []shape{
+var shapes = []secretShape{
 	{[]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"}, regexp.MustCompile(`\bgh[pousr]_[A-Za-z0-9]{16,}`)},
 	{[]string{"github_pat_"}, regexp.MustCompile(`\bgithub_pat_[A-Za-z0-9_]{16,}`)},
 	{[]string{"glpat-"}, regexp.MustCompile(`\bglpat-[A-Za-z0-9_\-]{16,}`)},

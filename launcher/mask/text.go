@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// A reading is what a text is taken for.
-type reading int
+// A textKind is what a text is taken for.
+type textKind int
 
 const (
-	prose  reading = iota // sentences, output, source code, commands
-	config                // lines of a configuration file
+	prose  textKind = iota // sentences, output, source code, commands
+	config                 // lines of a configuration file
 )
 
 var (
@@ -35,7 +35,7 @@ var (
 
 // maskText masks what stands behind a secret's name in a text, and tells it, then
 // what shows by itself that it is a secret.
-func maskText(text string, as reading, found func(string)) string {
+func maskText(text string, as textKind, found func(string)) string {
 	for _, m := range addresses(text) {
 		if _, password, ok := strings.Cut(strings.TrimSuffix(m[strings.Index(m, "://")+3:], "@"), ":"); ok && maskShapes(m) != m {
 			found(password)
@@ -76,7 +76,7 @@ func addresses(text string) []string {
 
 // valueAfter is where in a text the value of the name at [start, end) stands;
 // empty where there is none, or none that is secret.
-func valueAfter(text string, start, end int, as reading) (from, to int) {
+func valueAfter(text string, start, end int, as textKind) (from, to int) {
 	name, rest := text[start:end], text[end:]
 	dashed := strings.HasPrefix(name, "-")
 	separator, colon := "", false
@@ -134,7 +134,7 @@ func quotedValue(value string) (at, length int, ok bool) {
 
 // bareLength is how long a value without quotes is. In a configuration file it
 // reaches from the line's first name to the end of the line, or to a comment.
-func bareLength(value string, as reading, colon, first bool) int {
+func bareLength(value string, as textKind, colon, first bool) int {
 	if as == config && colon && first {
 		if i := strings.Index(value, " #"); i >= 0 {
 			value = value[:i]

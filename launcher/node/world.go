@@ -21,7 +21,7 @@ type WorldOptions struct {
 	// Node is where the ranks run.
 	Node strategy.Node
 	// Device is what each rank has to train in; nil where nobody knows.
-	Device func(context.Context) memory.Device
+	Device func(context.Context) memory.DeviceMemory
 	// Devices waits for the devices' memory, nil where nobody can.
 	Devices Settler
 	// NVMePath is the folder for what a plan offloads to NVMe, empty for none.

@@ -47,7 +47,7 @@ func least(a, b strategy.Inventory) strategy.Inventory {
 
 // smaller is the device that has less room for a rank, with the least that a host and a
 // disk have.
-func smaller(a, b memory.Device) memory.Device {
+func smaller(a, b memory.DeviceMemory) memory.DeviceMemory {
 	least := a
 	if room(b) < room(a) || a.Total == 0 {
 		least = b
@@ -57,7 +57,7 @@ func smaller(a, b memory.Device) memory.Device {
 }
 
 // room is what a device has for one rank.
-func room(d memory.Device) int64 {
+func room(d memory.DeviceMemory) int64 {
 	return lesser(d.Total, d.Allowed) - d.Others
 }
 

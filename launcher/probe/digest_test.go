@@ -14,7 +14,7 @@ import (
 // measured is what a GPT-2 reports of itself, its input 16 × 2048 tokens.
 var measured = &memory.Measurement{
 	Shape: []int{16, 2048}, Longest: 16 * 2048, Autocast: "bfloat16",
-	Model: &memory.Model{Vocabulary: 50257, Hidden: 768, Attention: true, Bytes: map[string]int64{"float32": 1 << 29}},
+	Model: &memory.TrainedModel{Vocabulary: 50257, Hidden: 768, Attention: true, Bytes: map[string]int64{"float32": 1 << 29}},
 }
 
 // digests runs some Python in which d is digest.py, for each item of a JSON list, and gives what

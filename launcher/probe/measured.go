@@ -23,7 +23,7 @@ func parseMeasured(text []byte) (m memory.Measurement, ok bool) {
 	if json.Unmarshal(text, &m) != nil || m.PID <= 0 {
 		return memory.Measurement{}, false
 	}
-	m.Plan, m.Rank, m.Outside = memory.Plan{}, 0, 0 // who reads it knows them
+	m.Plan, m.Rank, m.Outside = memory.RankPlan{}, 0, 0 // who reads it knows them
 	m.Model = measuredModel(m.Model)
 	for _, s := range []*string{&m.Autocast, &m.Optimizer} {
 		*s = cut(*s)
@@ -54,7 +54,7 @@ func parseMeasured(text []byte) (m memory.Measurement, ok bool) {
 }
 
 // stepFigures are all figures of steps.
-func stepFigures(steps ...*memory.Step) (all []*int64) {
+func stepFigures(steps ...*memory.StepMemory) (all []*int64) {
 	for _, s := range steps {
 		all = append(all, &s.Longest, &s.Forward, &s.ForwardPeak, &s.BackwardPeak, &s.Before, &s.Micro, &s.LaterPeak, &s.OptimizerPeak, &s.After)
 	}
@@ -69,7 +69,7 @@ func boundMarks(m *memory.Marks) {
 	}
 }
 
-func measuredModel(m *memory.Model) *memory.Model {
+func measuredModel(m *memory.TrainedModel) *memory.TrainedModel {
 	if m == nil {
 		return nil
 	}

@@ -27,13 +27,13 @@ func TestWhatAProcessMeasured(t *testing.T) {
 	got, ok := parseMeasured([]byte(text))
 	want := memory.Measurement{
 		PID: 7, Batch: 8, Longest: 64, Shape: []int{8, 8}, Autocast: "bfloat16", Optimizer: "AdamW", Foreach: true, Fused: true, States: 80, Calls: 2, Start: 11,
-		Model: &memory.Model{
+		Model: &memory.TrainedModel{
 			Class: "Net", Parameters: 10, Trainable: 9, Bytes: map[string]int64{"float32": 40}, Buffers: 1, Outside: 2, Cast: 3, CastOutside: 1, Largest: 4, Embedding: 5, Tied: true,
 			Vocabulary: 6, Hidden: 7, Convolutional: true, Attention: true, Compiled: true, Blocks: []memory.BlockList{{Path: "h", Class: "B", Count: 2, Parameters: 8}},
 		},
 		Marks:  []memory.Marks{{Path: "h", Bytes: []int64{12, 13}, Input: 14, After: 15}},
-		First:  memory.Step{Longest: 64, Forward: 16, ForwardPeak: 17, BackwardPeak: 18, Before: 19, Micro: 20, LaterPeak: 21, OptimizerPeak: 22, After: 23},
-		Second: memory.Step{After: 24}, Longer: memory.Step{Longest: 128}, Evaluation: 25, EvaluationBatch: 26, Peak: 27, Reserved: 28, Held: 29, Split: 30, Retries: 31, Total: 32, Host: 33,
+		First:  memory.StepMemory{Longest: 64, Forward: 16, ForwardPeak: 17, BackwardPeak: 18, Before: 19, Micro: 20, LaterPeak: 21, OptimizerPeak: 22, After: 23},
+		Second: memory.StepMemory{After: 24}, Longer: memory.StepMemory{Longest: 128}, Evaluation: 25, EvaluationBatch: 26, Peak: 27, Reserved: 28, Held: 29, Split: 30, Retries: 31, Total: 32, Host: 33,
 		Failed: "backward", Allocated: 34, Requested: 35, Allowed: 36, Steps: 37, StepSeconds: .5, CallSeconds: .25,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {

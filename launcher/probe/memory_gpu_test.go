@@ -91,7 +91,7 @@ func compareSteps(t *testing.T, m memory.Measurement, want pytorch) {
 			t.Errorf("the peak of the %s is %d, PyTorch says %d", what, got, of[1])
 		}
 	}
-	for i, s := range []memory.Step{m.First, m.Second} {
+	for i, s := range []memory.StepMemory{m.First, m.Second} {
 		w := want.Steps[i]
 		if s.Forward != w.Forward[0] || s.Before != w.Backward[0] || s.After != w.Optimizer[0] {
 			t.Errorf("step %d: held %+v, PyTorch says %+v", i+1, s, w)

@@ -137,7 +137,7 @@ func TestInstants(t *testing.T) {
 	if one.OptimizerPeak < one.After || m.Peak < one.OptimizerPeak || m.Reserved != 0 || m.Total == 0 || m.Host == 0 || m.Optimizer != "Adam" {
 		t.Errorf("measured %+v", m)
 	}
-	want := &memory.Model{
+	want := &memory.TrainedModel{
 		Class: "Heavy", Parameters: 1<<24 + 41, Trainable: 1<<24 + 41, Bytes: map[string]int64{"float32": 4 * (1<<24 + 41)}, Outside: 1<<24 + 41,
 		Cast: 41, CastOutside: 41, Largest: 1 << 24, Embedding: 1 << 24, Vocabulary: 10, Hidden: 4, Blocks: []memory.BlockList{},
 	}

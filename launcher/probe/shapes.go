@@ -112,7 +112,7 @@ func tokens(m *memory.Measurement) (batch, length int64) {
 
 // vocabulary is the width of the output, where it is one over a vocabulary: as wide as an
 // embedding, or far wider than a layer. It is 0 where the widest module is a layer.
-func vocabulary(m *memory.Model) int64 {
+func vocabulary(m *memory.TrainedModel) int64 {
 	v := m.Vocabulary
 	if v < 1000 || v > 1<<24 || m.Hidden <= 0 || m.Hidden > 1<<24 || v*m.Hidden > m.Embedding && v <= widestLayer*m.Hidden {
 		return 0

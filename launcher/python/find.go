@@ -17,8 +17,8 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// A Search says which interpreter is wanted, and where to look for one.
-type Search struct {
+// A Finder says which interpreter is wanted, and where to look for one.
+type Finder struct {
 	// Named is the interpreter that the job names: a path or a bare name; empty for none.
 	Named string
 	// Launcher is the launcher whose interpreter the job would have had: a path or
@@ -36,7 +36,7 @@ type Search struct {
 // the job names, PYTHON_EXEC, the active virtual environment, the active conda
 // environment, the one that torchrun runs on, python3, python. The path is absolute;
 // why says where it comes from. The error carries a hint.
-func (s Search) Find() (path, why string, err error) {
+func (s Finder) Find() (path, why string, err error) {
 	// What is named explicitly is used, or the job does not start.
 	for _, named := range []struct{ value, why string }{{s.Named, "named by the job"}, {s.Env["PYTHON_EXEC"], "PYTHON_EXEC"}} {
 		if named.value == "" {
@@ -52,7 +52,7 @@ func (s Search) Find() (path, why string, err error) {
 }
 
 // discover takes the first interpreter that is there.
-func (s Search) discover() (path, why string, err error) {
+func (s Finder) discover() (path, why string, err error) {
 	var passed []string
 	for _, variable := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
 		dir := s.Env[variable]
@@ -80,7 +80,7 @@ func (s Search) discover() (path, why string, err error) {
 
 // OfLauncher is the interpreter in the first line of the launcher's script, and
 // the script's path.
-func (s Search) OfLauncher() (path, script string, err error) {
+func (s Finder) OfLauncher() (path, script string, err error) {
 	launcher := s.Launcher
 	if launcher == "" {
 		launcher = "torchrun"
@@ -93,7 +93,7 @@ func (s Search) OfLauncher() (path, script string, err error) {
 }
 
 // runnable makes an absolute path of a program's name and sees that it can be run.
-func (s Search) runnable(name, dir string) (string, error) {
+func (s Finder) runnable(name, dir string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
@@ -120,7 +120,7 @@ func (s Search) runnable(name, dir string) (string, error) {
 
 // InPath is the path of a program in the folders of the environment's PATH; of a word
 // with a slash it is the word, from Dir on.
-func (s Search) InPath(program string) (string, error) {
+func (s Finder) InPath(program string) (string, error) {
 	if strings.Contains(program, "/") {
 		if !filepath.IsAbs(program) {
 			program = filepath.Join(s.Dir, program)
@@ -173,7 +173,7 @@ func Named(word string) bool { return names.MatchString(filepath.Base(word)) }
 //
 //	#!/bin/sh
 //	'''exec' "/a path/bin/python" "$0" "$@"
-func (s Search) shebang(script string) (string, error) {
+func (s Finder) shebang(script string) (string, error) {
 	f, err := os.Open(script)
 	if err != nil {
 		return "", err

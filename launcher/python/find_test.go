@@ -51,20 +51,20 @@ func TestFindOrder(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		drop      []string // files and variables that are not there
-		search    Search
+		search    Finder
 		want, why string
 	}{
-		{"the job's own", nil, Search{Named: "$DIR/own/bin/python"}, "own/bin/python", "named by the job"},
-		{"the job's own, by name", nil, Search{Named: "python"}, "bin/python", "named by the job"},
-		{"PYTHON_EXEC", nil, Search{}, "exec/bin/python", "PYTHON_EXEC"},
-		{"PYTHON_EXEC of the job", nil, Search{Env: environ.Vars{"PYTHON_EXEC": "python3"}}, "bin/python3", "PYTHON_EXEC"},
-		{"virtual environment", []string{"PYTHON_EXEC"}, Search{}, "venv/bin/python", "VIRTUAL_ENV"},
-		{"conda", []string{"PYTHON_EXEC", "VIRTUAL_ENV"}, Search{}, "conda/bin/python", "CONDA_PREFIX"},
-		{"a virtual environment that is gone", []string{"PYTHON_EXEC", "venv/bin/python"}, Search{}, "conda/bin/python", "CONDA_PREFIX"},
-		{"torchrun's", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX"}, Search{}, "torch/bin/python3.11", "the interpreter of $DIR/bin/torchrun"},
-		{"python3", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "bin/torchrun"}, Search{}, "bin/python3", "python3 in PATH"},
-		{"python3, torchrun's being gone", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "torch/bin/python3.11"}, Search{}, "bin/python3", "python3 in PATH"},
-		{"python", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "bin/torchrun", "bin/python3"}, Search{}, "bin/python", "python in PATH"},
+		{"the job's own", nil, Finder{Named: "$DIR/own/bin/python"}, "own/bin/python", "named by the job"},
+		{"the job's own, by name", nil, Finder{Named: "python"}, "bin/python", "named by the job"},
+		{"PYTHON_EXEC", nil, Finder{}, "exec/bin/python", "PYTHON_EXEC"},
+		{"PYTHON_EXEC of the job", nil, Finder{Env: environ.Vars{"PYTHON_EXEC": "python3"}}, "bin/python3", "PYTHON_EXEC"},
+		{"virtual environment", []string{"PYTHON_EXEC"}, Finder{}, "venv/bin/python", "VIRTUAL_ENV"},
+		{"conda", []string{"PYTHON_EXEC", "VIRTUAL_ENV"}, Finder{}, "conda/bin/python", "CONDA_PREFIX"},
+		{"a virtual environment that is gone", []string{"PYTHON_EXEC", "venv/bin/python"}, Finder{}, "conda/bin/python", "CONDA_PREFIX"},
+		{"torchrun's", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX"}, Finder{}, "torch/bin/python3.11", "the interpreter of $DIR/bin/torchrun"},
+		{"python3", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "bin/torchrun"}, Finder{}, "bin/python3", "python3 in PATH"},
+		{"python3, torchrun's being gone", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "torch/bin/python3.11"}, Finder{}, "bin/python3", "python3 in PATH"},
+		{"python", []string{"PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "bin/torchrun", "bin/python3"}, Finder{}, "bin/python", "python in PATH"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := disk(t, all)
@@ -99,7 +99,7 @@ func TestFindOfANamedTorchrun(t *testing.T) {
 	dir := disk(t, map[string]string{
 		"other/bin/torchrun": "#!$DIR/other/bin/python3\n", "other/bin/python3": "", "bin/torchrun": "#!$DIR/bin/python3\n", "bin/python3": "",
 	})
-	path, why, err := Search{Launcher: "other/bin/torchrun", Dir: dir, Look: in(filepath.Join(dir, "bin"))}.Find()
+	path, why, err := Finder{Launcher: "other/bin/torchrun", Dir: dir, Look: in(filepath.Join(dir, "bin"))}.Find()
 	if want := filepath.Join(dir, "other/bin/python3"); err != nil || path != want || why != "the interpreter of "+filepath.Join(dir, "other/bin/torchrun") {
 		t.Errorf("Find = %s, %s, %v, want %s", path, why, err, want)
 	}
@@ -122,7 +122,7 @@ func TestShebang(t *testing.T) {
 		{"", ""},
 	} {
 		dir := disk(t, map[string]string{"bin/python3": "", "a b/bin/python": "", "bin/torchrun": c.text})
-		path, err := Search{Look: in(filepath.Join(dir, "bin"))}.shebang(filepath.Join(dir, "bin/torchrun"))
+		path, err := Finder{Look: in(filepath.Join(dir, "bin"))}.shebang(filepath.Join(dir, "bin/torchrun"))
 		if c.want == "" {
 			if err == nil {
 				t.Errorf("shebang of %q = %s, want an error", c.text, path)
@@ -150,7 +150,7 @@ func TestFindRefuses(t *testing.T) {
 		{"named and a folder", dir + "/folder/bin/python", nil, "not a program"},
 		{"named by variable", "", []string{"PYTHON_EXEC=python9"}, "python, PYTHON_EXEC:"},
 	} {
-		path, _, err := Search{Named: c.python, Dir: dir, Env: environ.Parse(c.env), Look: in(filepath.Join(dir, "bin"))}.Find()
+		path, _, err := Finder{Named: c.python, Dir: dir, Env: environ.Parse(c.env), Look: in(filepath.Join(dir, "bin"))}.Find()
 		if err == nil || !strings.Contains(err.Error(), c.want) || errext.Hint(err) == "" {
 			t.Errorf("%s: %q, %v, want an error with %q and a hint", c.name, path, err, c.want)
 		}

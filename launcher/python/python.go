@@ -50,7 +50,7 @@ type Interpreter struct {
 
 	asking chan struct{} // holds a token while the interpreter is asked; guards what follows
 	// told are the answers to other programs, by program and input.
-	told map[[sha256.Size]byte]told
+	told map[[sha256.Size]byte]programAnswer
 	// short is the answer without the packages, whole the one with them; nil where
 	// nobody has asked.
 	short, whole *answer

@@ -43,7 +43,7 @@ func alone(cmd *exec.Cmd) error {
 // output runs the interpreter with some words and returns what it prints. When ctx is
 // done, the interpreter and what it started are killed.
 func (i *Interpreter) output(ctx context.Context, in []byte, words ...string) (string, error) {
-	first, err := Search{Dir: i.dir, Env: i.env}.InPath(i.command[0])
+	first, err := Finder{Dir: i.dir, Env: i.env}.InPath(i.command[0])
 	if err != nil {
 		return "", err
 	}

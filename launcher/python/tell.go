@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// told is what the interpreter said to a program, or why it did not.
-type told struct {
+// programAnswer is what the interpreter said to a program, or why it did not.
+type programAnswer struct {
 	text []byte
 	err  error
 }
@@ -47,8 +47,8 @@ func (i *Interpreter) Tell(ctx context.Context, program string, in []byte) ([]by
 		err = fmt.Errorf("ask %s: %w", i.Path(), err)
 	}
 	if i.told == nil {
-		i.told = map[[sha256.Size]byte]told{}
+		i.told = map[[sha256.Size]byte]programAnswer{}
 	}
-	i.told[key] = told{[]byte(said), err}
+	i.told[key] = programAnswer{[]byte(said), err}
 	return []byte(said), err
 }

@@ -26,7 +26,7 @@ func Meet(ctx context.Context, by *Interpreter, backend string, devices []int) (
 	if err != nil {
 		return Together{}, err
 	}
-	s := Script{Text: togetherScript, Env: environ.Vars{"NCCL_DEBUG": "WARN"}}
+	s := Trial{Text: togetherScript, Env: environ.Vars{"NCCL_DEBUG": "WARN"}}
 	all := make([]Together, len(devices))
 	answers := make([]any, len(devices))
 	for rank, device := range devices {

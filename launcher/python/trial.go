@@ -28,8 +28,8 @@ const (
 	drainBound = 10 * time.Second
 )
 
-// Said is what a process wrote, and how it ended.
-type Said struct {
+// ProcessResult is what a process wrote, and how it ended.
+type ProcessResult struct {
 	Out, Err string
 	Code     int // Unknown where it had to be ended
 	Signal   int // 0 for none
@@ -37,11 +37,11 @@ type Said struct {
 
 // Start runs processes as gpurun runs ranks, until all have ended, one has failed, or
 // ctx is done; none is left, nor what they started.
-func Start(ctx context.Context, ranks []proc.Rank) ([]Said, error) {
+func Start(ctx context.Context, ranks []proc.Rank) ([]ProcessResult, error) {
 	if err := proc.Usable(); err != nil {
 		return nil, err
 	}
-	streams := &streams{}
+	streams := &outputPipes{}
 	for i := range ranks {
 		ranks[i].Rank, ranks[i].LocalRank = i, i
 		var err error
@@ -59,7 +59,7 @@ func Start(ctx context.Context, ranks []proc.Rank) ([]Said, error) {
 		streams.wait()
 		return nil, err
 	}
-	all := make([]Said, len(ranks))
+	all := make([]ProcessResult, len(ranks))
 	await(ctx, group, all)
 	group.Stop(0)
 	texts := streams.wait()
@@ -73,7 +73,7 @@ func Start(ctx context.Context, ranks []proc.Rank) ([]Said, error) {
 }
 
 // await takes in how the processes end.
-func await(ctx context.Context, group *proc.Group, all []Said) {
+func await(ctx context.Context, group *proc.Group, all []ProcessResult) {
 	for i := range all {
 		all[i].Code = Unknown
 	}
@@ -96,8 +96,8 @@ func await(ctx context.Context, group *proc.Group, all []Said) {
 	}
 }
 
-// streams are the pipes that processes write to.
-type streams struct {
+// outputPipes are the pipes that processes write to.
+type outputPipes struct {
 	reading sync.WaitGroup
 	ours    []*os.File
 	theirs  []*os.File
@@ -105,7 +105,7 @@ type streams struct {
 }
 
 // open makes a pipe, whose beginning is kept.
-func (s *streams) open() (*os.File, error) {
+func (s *outputPipes) open() (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (s *streams) open() (*os.File, error) {
 }
 
 // close gives up the processes' ends.
-func (s *streams) close() {
+func (s *outputPipes) close() {
 	for _, w := range s.theirs {
 		w.Close()
 	}
@@ -130,7 +130,7 @@ func (s *streams) close() {
 
 // wait returns what was written. Whoever still holds a pipe after its process is gone
 // cannot be killed, and is not waited for.
-func (s *streams) wait() []string {
+func (s *outputPipes) wait() []string {
 	for _, r := range s.ours {
 		_ = r.SetReadDeadline(time.Now().Add(drainBound))
 	}
@@ -143,9 +143,9 @@ func (s *streams) wait() []string {
 	return texts
 }
 
-// A Script is Python that the job's interpreter runs, in as many processes as it is given
+// A Trial is Python that the job's interpreter runs, in as many processes as it is given
 // words for; each prints one line of JSON, and Ready to stderr before that.
-type Script struct {
+type Trial struct {
 	Text  string
 	Words [][]string
 	Env   environ.Vars // on top of the job's; an empty value takes a variable away
@@ -153,7 +153,7 @@ type Script struct {
 
 // Run starts the processes of a script and decodes the answer of each into answers[i]. The
 // error of one that failed is its last words.
-func (s Script) Run(ctx context.Context, by *Interpreter, answers ...any) error {
+func (s Trial) Run(ctx context.Context, by *Interpreter, answers ...any) error {
 	var ranks []proc.Rank
 	for _, words := range s.Words {
 		argv, dir, env := by.Command(s.Text, words...)
@@ -165,7 +165,7 @@ func (s Script) Run(ctx context.Context, by *Interpreter, answers ...any) error 
 		ranks = append(ranks, proc.Rank{Argv: argv, Dir: dir, Env: env.Words()})
 	}
 	all, err := Start(ctx, ranks)
-	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one Said) bool { return !strings.Contains(one.Err, Ready) }) {
+	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one ProcessResult) bool { return !strings.Contains(one.Err, Ready) }) {
 		return ErrBusy
 	}
 	if err != nil {
@@ -194,22 +194,22 @@ var ErrBusy = errors.New("not tried: PyTorch was not imported in time, the machi
 // Unknown is the code of a process that had to be ended.
 const Unknown = -1
 
-// failure is a process that gave no answer.
-type failure struct {
+// noAnswer is a process that gave no answer.
+type noAnswer struct {
 	last string // the last line of its words, or how it ended
 	all  string
 }
 
-func (f *failure) Error() string { return f.last }
+func (f *noAnswer) Error() string { return f.last }
 
 // decode reads the answer of a process: what a sitecustomize prints comes before.
-func (s Said) decode(answer any) error {
+func (s ProcessResult) decode(answer any) error {
 	lines := strings.Split(strings.TrimSpace(s.Out), "\n")
 	err := json.Unmarshal([]byte(lines[len(lines)-1]), answer)
 	if s.Code == 0 && err == nil {
 		return nil
 	}
-	f := &failure{all: s.Out + "\n" + s.Err}
+	f := &noAnswer{all: s.Out + "\n" + s.Err}
 	switch words := lastLine(s.Err); {
 	case s.Signal != 0:
 		f.last = fmt.Sprintf("ended by signal %d", s.Signal)
@@ -242,7 +242,7 @@ func Shorten(text string) string {
 
 // WordsOf is all that a failed process wrote; empty for another error.
 func WordsOf(err error) string {
-	var f *failure
+	var f *noAnswer
 	if errors.As(err, &f) {
 		return f.all
 	}

@@ -73,7 +73,7 @@ func TestAHangingChildIsKilledWithItsDescendants(t *testing.T) {
 		}
 		cancel(over)
 	}()
-	try := Script{Text: hangs, Words: [][]string{{mark}}}
+	try := Trial{Text: hangs, Words: [][]string{{mark}}}
 	if err := try.Run(ctx, by, &Together{}); !errors.Is(err, over) {
 		t.Errorf("%v, want %v", err, over)
 	}
@@ -95,7 +95,7 @@ func TestNotReadyInTime(t *testing.T) {
 			cancel(context.DeadlineExceeded)
 		}()
 		text := "import sys, time; print(sys.argv[1], file=sys.stderr, flush=True); open(sys.argv[2], 'w').close(); time.sleep(1000)"
-		try := Script{Text: text, Words: [][]string{{words, mark}}}
+		try := Trial{Text: text, Words: [][]string{{words, mark}}}
 		if err := try.Run(ctx, by, &Together{}); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", words, err, want)
 		}
@@ -107,7 +107,7 @@ func TestAFailureEndsTheOthers(t *testing.T) {
 	begin := time.Now()
 	by := anyPython(t, nil)
 	text := "import sys, time\nif sys.argv[1] == '1':\n  print('NCCL WARN a', file=sys.stderr)\n  sys.exit('the reason')\ntime.sleep(1000)"
-	err := Script{Text: text, Words: [][]string{{"0"}, {"1"}}}.Run(t.Context(), by, &struct{}{}, &struct{}{})
+	err := Trial{Text: text, Words: [][]string{{"0"}, {"1"}}}.Run(t.Context(), by, &struct{}{}, &struct{}{})
 	if err == nil || err.Error() != "the reason" || !strings.Contains(WordsOf(err), "NCCL WARN a") {
 		t.Errorf("%v, of %q", err, WordsOf(err))
 	}
@@ -119,15 +119,15 @@ func TestAFailureEndsTheOthers(t *testing.T) {
 // What a process says is bounded, and what is no answer is an error.
 func TestAnswers(t *testing.T) {
 	for _, c := range []struct {
-		said Said
+		said ProcessResult
 		want string // the error
 	}{
-		{Said{Out: `{"sum": true}` + "\n"}, ""},
-		{Said{Out: "noise\n" + `{"sum": true}`, Err: "a warning"}, ""},
-		{Said{}, "what it prints is no answer"},
-		{Said{Out: `{"sum": true}`, Code: 3}, "ended with code 3"},
-		{Said{Code: 3, Err: "Traceback\n" + strings.Repeat("y", 9999) + "\n"}, strings.Repeat("y", longestWords) + " …"},
-		{Said{Signal: 11, Err: "words"}, "ended by signal 11"},
+		{ProcessResult{Out: `{"sum": true}` + "\n"}, ""},
+		{ProcessResult{Out: "noise\n" + `{"sum": true}`, Err: "a warning"}, ""},
+		{ProcessResult{}, "what it prints is no answer"},
+		{ProcessResult{Out: `{"sum": true}`, Code: 3}, "ended with code 3"},
+		{ProcessResult{Code: 3, Err: "Traceback\n" + strings.Repeat("y", 9999) + "\n"}, strings.Repeat("y", longestWords) + " …"},
+		{ProcessResult{Signal: 11, Err: "words"}, "ended by signal 11"},
 	} {
 		if err := c.said.decode(&Together{}); err != nil && err.Error() != c.want || err == nil && c.want != "" {
 			t.Errorf("%+v: %v, want %q", c.said, err, c.want)
@@ -147,7 +147,7 @@ func TestAnswers(t *testing.T) {
 func TestScriptVariables(t *testing.T) {
 	var got struct{ Gone, New string }
 	text := "import json, os; print(json.dumps({'gone': os.environ.get('GONE', 'gone'), 'new': os.environ['NEW']}))"
-	s := Script{Text: text, Words: [][]string{nil}, Env: environ.Vars{"GONE": "", "NEW": "new"}}
+	s := Trial{Text: text, Words: [][]string{nil}, Env: environ.Vars{"GONE": "", "NEW": "new"}}
 	if err := s.Run(t.Context(), anyPython(t, environ.Vars{"GONE": "1"}), &got); err != nil || got.Gone != "gone" || got.New != "new" {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -40,7 +40,7 @@ func hostile(t *testing.T, text string, attempts int) string {
 		{Time: day.Add(30 * time.Second), Rank: 0, Source: n, Finding: finding},
 		{Rank: 0, Source: "exit", Exit: &strategy.Exit{Code: 1}},
 		{Rank: 0, Source: "probe", Progress: &strategy.Progress{Steps: 3, Last: 3, Loss: &loss}},
-		{Rank: 0, Source: "probe", Memory: &memory.Measurement{Failed: "forward", Allocated: bytes, Model: &memory.Model{Class: n, Parameters: 1 << 28, Bytes: map[string]int64{"float32": 1 << 30}}}},
+		{Rank: 0, Source: "probe", Memory: &memory.Measurement{Failed: "forward", Allocated: bytes, Model: &memory.TrainedModel{Class: n, Parameters: 1 << 28, Bytes: map[string]int64{"float32": 1 << 30}}}},
 		{Rank: 0, Source: "probe", Snapshot: &strategy.Snapshot{File: "../" + n, Missing: n, Allocated: bytes, Reserved: bytes, Giant: &strategy.Allocation{Bytes: bytes, What: n, Advice: n},
 			Top: slices.Repeat([]strategy.Allocation{{Bytes: bytes, Count: 3, File: n, Line: 3, Function: n, What: n, Shape: []int{8, 1024}, Dtype: n, Advice: n}}, times), Leaks: []strategy.Allocation{{Bytes: 5, File: n, PerStep: 9}}}},
 	}

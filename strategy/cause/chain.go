@@ -24,8 +24,8 @@ var links = []struct {
 // and the next traceback: blank ones, and those of a longer message.
 const linkReach = 8
 
-// told is what a traceback ended with.
-type told struct {
+// lastException is what a traceback ended with.
+type lastException struct {
 	code, from Code
 	text       string
 }

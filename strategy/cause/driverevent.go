@@ -25,7 +25,7 @@ type DriverEvent struct {
 	UUID   string `json:"uuid,omitempty"` // "GPU-…" or "MIG-…", empty likewise
 	// Recovery is what a RecoveryEvent asks for, and what an UnfitEvent's GPU needs where
 	// that is known.
-	Recovery Recovery `json:"recovery,omitempty"`
+	Recovery RecoveryAction `json:"recovery,omitempty"`
 	// Fault is what was found of an UnfitEvent, in a few words; Index is NVML's number of
 	// that GPU, and Bus its place on the PCI bus, "00000000:4B:00.0", empty where the
 	// driver does not say.

@@ -53,7 +53,7 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	t.from = w.from(t, class, text)
 	s.see(w, seg, p, true)
 	w.closed, w.since, w.link = *t, 0, noLink
-	w.told = told{code: p.code, from: t.from, text: text}
+	w.told = lastException{code: p.code, from: t.from, text: text}
 	if t.top && p.code == UserError {
 		s.left, s.leftBy = s.line+1, w
 	}

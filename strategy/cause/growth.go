@@ -34,8 +34,8 @@ const (
 	growthShare = 0.02
 )
 
-// A reading is the memory that a line of progress tells.
-type reading struct {
+// A memoryReading is the memory that a line of progress tells.
+type memoryReading struct {
 	step  int
 	bytes int64
 }
@@ -76,7 +76,7 @@ func (s *Scanner) Growth() *Growth {
 
 // readings are the last lines of progress that tell the memory in use under the
 // same word as the last one does, oldest first, with rising steps.
-func (s *Scanner) readings() (all []reading, word string) {
+func (s *Scanner) readings() (all []memoryReading, word string) {
 	rest := s.tail
 	for range growthLines {
 		rest = bytes.TrimRight(rest, "\r\n")
@@ -95,7 +95,7 @@ func (s *Scanner) readings() (all []reading, word string) {
 			continue
 		}
 		word = key
-		all = append(all, reading{n, used})
+		all = append(all, memoryReading{n, used})
 	}
 	slices.Reverse(all)
 	return all, word

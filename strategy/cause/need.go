@@ -35,21 +35,21 @@ func (n Need) degree() int {
 	return 0
 }
 
-// A Recovery is what the driver itself says that a GPU needs
+// A RecoveryAction is what the driver itself says that a GPU needs
 // (nvmlDeviceGpuRecoveryAction_t in nvml.h). It is empty for nothing.
-type Recovery string
+type RecoveryAction string
 
 // The recovery actions. To drain is to let no new work begin: between GPUs, or on this one,
 // which is reset afterwards.
 const (
-	RecoverByReset         Recovery = "gpu-reset"
-	RecoverByReboot        Recovery = "node-reboot"
-	RecoverByDrainP2P      Recovery = "drain-p2p"
-	RecoverByDrainAndReset Recovery = "drain-and-reset"
+	RecoverByReset         RecoveryAction = "gpu-reset"
+	RecoverByReboot        RecoveryAction = "node-reboot"
+	RecoverByDrainP2P      RecoveryAction = "drain-p2p"
+	RecoverByDrainAndReset RecoveryAction = "drain-and-reset"
 )
 
 // Text says in a few words what is needed; empty for nothing.
-func (r Recovery) Text() string {
+func (r RecoveryAction) Text() string {
 	switch r {
 	case "":
 		return ""
@@ -66,7 +66,7 @@ func (r Recovery) Text() string {
 }
 
 // need is what has to be done before a job is started on the GPU.
-func (r Recovery) need() Need {
+func (r RecoveryAction) need() Need {
 	switch r {
 	case "":
 		return ""
@@ -77,4 +77,4 @@ func (r Recovery) need() Need {
 }
 
 // ends reports whether the driver lets no application go on.
-func (r Recovery) ends() bool { return r == RecoverByReset || r == RecoverByReboot }
+func (r RecoveryAction) ends() bool { return r == RecoverByReset || r == RecoverByReboot }

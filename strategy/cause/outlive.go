@@ -195,7 +195,7 @@ func (w *writer) locate(s *Scanner, f frame) {
 	if p.units > 3 || p.finding.Phase != NoPhase {
 		return
 	}
-	var t tracker
+	var t phaseTracker
 	t.add(f)
 	if phase := t.result(); phase != NoPhase {
 		p.finding.Phase = phase

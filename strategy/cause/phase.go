@@ -14,9 +14,9 @@ type frame struct {
 	op bool
 }
 
-// A tracker folds the frames of a traceback, outermost first, into a phase. It
+// A phaseTracker folds the frames of a traceback, outermost first, into a phase. It
 // holds what the frames so far say, not the frames.
-type tracker struct {
+type phaseTracker struct {
 	phase  Phase // what the innermost meaningful frame says
 	firm   bool  // phase is the purpose of the call: frames within it do not change it
 	guess  bool  // phase was read off source code, no frame confirms it
@@ -33,7 +33,7 @@ type tracker struct {
 }
 
 // result is the phase that the frames tell, NoPhase where they do not.
-func (t *tracker) result() Phase {
+func (t *phaseTracker) result() Phase {
 	switch {
 	case t.data || t.phase == "":
 		return NoPhase
@@ -44,7 +44,7 @@ func (t *tracker) result() Phase {
 }
 
 // suggestion is what an ambiguous name suggests where nothing else was told.
-func (t *tracker) suggestion() Phase {
+func (t *phaseTracker) suggestion() Phase {
 	if t.data || t.phase != "" || t.maybe == "" {
 		return NoPhase
 	}
@@ -52,7 +52,7 @@ func (t *tracker) suggestion() Phase {
 }
 
 // add takes the next frame, one level further in.
-func (t *tracker) add(f frame) {
+func (t *phaseTracker) add(f frame) {
 	t.pins = false
 	t.pinned = t.pinned || strings.Contains(f.file, "pin_memory") || f.function == "pin_memory"
 	for _, m := range []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "torch/multiprocessing/reductions.py"} {
@@ -96,7 +96,7 @@ func (t *tracker) add(f frame) {
 // source takes a line of source code that the traceback shows for its last
 // frame. Generated code of torch.compile names what it reads: tangents_ only
 // exist in a backward graph, primals_ in both.
-func (t *tracker) source(code string) {
+func (t *phaseTracker) source(code string) {
 	t.pins = strings.Contains(code, "pin_memory=True") || strings.Contains(code, ".pin_memory(")
 	if t.firm {
 		return
@@ -118,7 +118,7 @@ func (t *tracker) source(code string) {
 // backward one is a recomputation (activation checkpointing), but one below the
 // source line "loss(model(x)).backward()" is not. Setting up is only what nothing
 // else is: a job may build its model in any phase.
-func (t *tracker) compute(p Phase) {
+func (t *phaseTracker) compute(p Phase) {
 	switch {
 	case p == "":
 	case p == Forward && t.phase == Backward && !t.guess:

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A Place is a line of code as a traceback tells it.
-type Place struct {
+// A SourceLine is a line of code as a traceback tells it.
+type SourceLine struct {
 	File     string `json:"file"`
 	Line     int    `json:"line"`
 	Function string `json:"function,omitempty"`
@@ -17,10 +17,10 @@ type Place struct {
 }
 
 // String is what people call it: "train.py:41".
-func (p *Place) String() string { return fmt.Sprintf("%s:%d", path.Base(p.File), p.Line) }
+func (p *SourceLine) String() string { return fmt.Sprintf("%s:%d", path.Base(p.File), p.Line) }
 
 // Words say all of it: "/home/u/train.py:41, in setup: return cfg["lr"]".
-func (p *Place) Words() string {
+func (p *SourceLine) Words() string {
 	said := fmt.Sprintf("%s:%d", p.File, p.Line)
 	if p.Function != "" && p.Function != "<module>" {
 		said += ", in " + p.Function
@@ -42,13 +42,13 @@ var frameLine = regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, 
 
 // Place is where the finding's exception comes from: the innermost line of the job's own code,
 // else of any; nil where its traceback names none.
-func (f *Finding) Place() (found *Place) {
+func (f *Finding) Place() (found *SourceLine) {
 	for i, line := range f.Traceback {
 		m := frameLine.FindStringSubmatch(line)
 		if m == nil || len(m[1]) > longestFile || ofProbe.MatchString(m[1]) || found != nil && installed(m[1]) && found.Own() {
 			continue
 		}
-		found = &Place{File: m[1], Function: m[3]}
+		found = &SourceLine{File: m[1], Function: m[3]}
 		found.Line, _ = strconv.Atoi(m[2])
 		if i+1 < len(f.Traceback) && strings.HasPrefix(f.Traceback[i+1], "    ") && len(f.Traceback[i+1]) <= longestCode && !frameLine.MatchString(f.Traceback[i+1]) {
 			found.Code = strings.TrimSpace(f.Traceback[i+1])
@@ -58,7 +58,7 @@ func (f *Finding) Place() (found *Place) {
 }
 
 // Own reports whether the line is of the job's own code, and not of a package's.
-func (p *Place) Own() bool { return !installed(p.File) }
+func (p *SourceLine) Own() bool { return !installed(p.File) }
 
 // installed reports whether a file is of a package, or of Python itself.
 func installed(file string) bool {

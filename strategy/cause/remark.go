@@ -50,8 +50,8 @@ const (
 	SaysExists Remark = "exists"
 )
 
-// A said is one form of words with what it tells beside a cause.
-type said struct {
+// A remarkPattern is one form of words with what it tells beside a cause.
+type remarkPattern struct {
 	remark Remark
 	words  string
 	code   Code   // only in findings of this code; empty: of any
@@ -59,7 +59,7 @@ type said struct {
 }
 
 // remarks is the catalogue of such words. A finding may match several.
-var remarks = []said{
+var remarks = []remarkPattern{
 	{remark: SaysEnded, code: Unknown, not: " code 137", words: "Aborted (core dumped)"},
 	{remark: SaysEnded, code: Unknown, not: " code 137", words: "zsh: abort"},
 	{remark: SaysEnded, code: Unknown, not: " code 137", words: "terminate called after throwing an instance of"},

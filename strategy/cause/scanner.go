@@ -80,12 +80,12 @@ type Scanner struct {
 // A writer is one process among those that share a stream.
 type writer struct {
 	traceback traceback
-	closed    traceback // the one that ended last: lines after it belong to it
-	since     int       // units since closed ended
-	told      told      // what closed ended with
-	key       string    // what tells the writer apart, empty for the only one
-	link      link      // what stands between closed and what follows
-	carry     string    // text that another writer's tag interrupted
+	closed    traceback     // the one that ended last: lines after it belong to it
+	since     int           // units since closed ended
+	told      lastException // what closed ended with
+	key       string        // what tells the writer apart, empty for the only one
+	link      link          // what stands between closed and what follows
+	carry     string        // text that another writer's tag interrupted
 	pending   []*pending
 }
 

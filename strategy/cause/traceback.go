@@ -22,7 +22,7 @@ type traceback struct {
 	// announced is the line of the words that set ignored or thread.
 	announced int
 	quiet     int // lines since the last one that belongs to the traceback
-	tracker   tracker
+	tracker   phaseTracker
 	lines     []string // the last ones
 	dropped   int      // how many were before them
 	// own are the lines of the innermost frame of the job's own code, ownAt the number of the first.

@@ -81,12 +81,12 @@ func TestShapesOfSizes(t *testing.T) {
 
 // What a process said of its model is its shape.
 func TestShapeOfAModel(t *testing.T) {
-	m := Model{Class: "LlamaForCausalLM", Parameters: 8_030_261_248, Hidden: 4096, Vocabulary: 128256, Blocks: []BlockList{{Path: "model.layers", Count: 32, Parameters: 32 * llama8B.block()}}}
+	m := TrainedModel{Class: "LlamaForCausalLM", Parameters: 8_030_261_248, Hidden: 4096, Vocabulary: 128256, Blocks: []BlockList{{Path: "model.layers", Count: 32, Parameters: 32 * llama8B.block()}}}
 	a, ok := OfModel(m)
 	if !ok || a.Layers != 32 || a.Hidden != 4096 || a.Parameters != m.Parameters || a.Intermediate != 14336 {
 		t.Errorf("%+v", a)
 	}
-	if _, ok := OfModel(Model{Parameters: 5, Blocks: m.Blocks}); ok {
+	if _, ok := OfModel(TrainedModel{Parameters: 5, Blocks: m.Blocks}); ok {
 		t.Error("a model without a width has a shape")
 	}
 }

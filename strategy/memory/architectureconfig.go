@@ -89,7 +89,7 @@ func number(config map[string]any, name string) (int64, bool) {
 
 // OfModel is the shape of a model that a process of the job described; false where it
 // said too little.
-func OfModel(m Model) (Architecture, bool) {
+func OfModel(m TrainedModel) (Architecture, bool) {
 	if len(m.Blocks) == 0 || m.Hidden == 0 || m.Vocabulary == 0 || m.Parameters == 0 || m.Convolutional {
 		return Architecture{}, false
 	}

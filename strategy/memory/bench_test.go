@@ -3,8 +3,8 @@ package memory
 import "testing"
 
 // manyCandidates are the plans of a job with every knob: 100,000.
-func manyCandidates() []Candidate {
-	var all []Candidate
+func manyCandidates() []PlanCandidate {
+	var all []PlanCandidate
 	for _, compute := range []string{"fp32", "bf16"} {
 		for _, checkpointing := range []string{"none", "selective", "full"} {
 			for _, attention := range []string{"eager", "sdpa"} {
@@ -13,7 +13,7 @@ func manyCandidates() []Candidate {
 						for _, offload := range []string{"none", "cpu", "nvme"} {
 							for _, activations := range []string{"none", "cpu"} {
 								for micro := 1; len(all) < 1e5 && micro <= 90; micro++ {
-									all = append(all, Candidate{Plan: Plan{MicroBatch: micro, Accumulation: 90 / micro, Weights: "fp32", Compute: compute,
+									all = append(all, PlanCandidate{Plan: RankPlan{MicroBatch: micro, Accumulation: 90 / micro, Weights: "fp32", Compute: compute,
 										Checkpointing: checkpointing, Attention: attention, Optimizer: optimizer, Sharding: sharding, DataParallel: 8,
 										OffloadOptimizer: offload, OffloadActivations: activations, DeepSpeed: sharding != "none"}, Group: len(all) % 4, Order: len(all)})
 								}
@@ -33,7 +33,7 @@ func BenchmarkPlanning(b *testing.B) {
 	candidates := manyCandidates()
 	seen := []Measurement{measuredJob(25 * gibi)}
 	for b.Loop() {
-		f := NewFit(Model{}, Device{Name: "H200", Total: 141 * gibi, Allowed: 25 * gibi, Host: 1 << 40}, seen)
+		f := NewPredictor(TrainedModel{}, DeviceMemory{Name: "H200", Total: 141 * gibi, Allowed: 25 * gibi, Host: 1 << 40}, seen)
 		if c := Choose(f, candidates, ""); c.Index < 0 {
 			b.Fatal("nothing was chosen")
 		}

@@ -32,7 +32,7 @@ type source struct {
 }
 
 // source finds the sight that says most about the blocks of a mode.
-func (f *Fit) source(mode Plan) (source, bool) {
+func (f *Predictor) source(mode RankPlan) (source, bool) {
 	best, found := source{}, false
 	for _, g := range f.sights {
 		if len(g.lists) == 0 || g.plan.Checkpointing == "full" || g.plan.Checkpointing == "selective" || !anySeen(g) {
@@ -52,7 +52,7 @@ func anySeen(g sight) bool {
 }
 
 // translate says how what a sight's blocks hold becomes what another mode's hold.
-func (f *Fit) translate(g sight, mode Plan) source {
+func (f *Predictor) translate(g sight, mode RankPlan) source {
 	s := source{sight: g, ratio: 1, evidence: "blocks seen"}
 	if g.plan.Attention != mode.Attention && (g.plan.Attention == "eager" || mode.Attention == "eager") {
 		s.evidence = "other attention"
@@ -82,7 +82,7 @@ func (f *Fit) translate(g sight, mode Plan) source {
 }
 
 // computes is the bytes of an element of the activations.
-func computes(p Plan) float64 {
+func computes(p RankPlan) float64 {
 	if p.Compute == "" {
 		return width(p.Weights)
 	}
@@ -91,7 +91,7 @@ func computes(p Plan) float64 {
 
 // stream is the bytes of an element of the hidden state between blocks: autocast adds up in
 // the weights' dtype, FSDP's mixed precision casts what a module gets to its own.
-func stream(p Plan) float64 {
+func stream(p RankPlan) float64 {
 	if p.Sharding == "fsdp" {
 		return computes(p)
 	}
@@ -99,7 +99,7 @@ func stream(p Plan) float64 {
 }
 
 // kindOf is fp32, autocast or half: what decides the bytes of a block's activations.
-func kindOf(p Plan) string {
+func kindOf(p RankPlan) string {
 	switch {
 	case autocast(p):
 		return "autocast"
@@ -123,7 +123,7 @@ func precisionRatio(attention, from, to string) (ratio, sd float64) {
 }
 
 // lists works out the blocks of a mode.
-func (f *Fit) lists(mode Plan) kindLists {
+func (f *Predictor) lists(mode RankPlan) kindLists {
 	src, ok := f.source(mode)
 	input, seen := f.inputs(mode)
 	if !ok {
@@ -172,7 +172,7 @@ func (f *Fit) lists(mode Plan) kindLists {
 
 // attended is what a block holds in the mode at the sequence that was seen. A fused kernel
 // keeps no scores, and no less than the rest.
-func (f *Fit) attended(src source, mode Plan, each, input float64) float64 {
+func (f *Predictor) attended(src source, mode RankPlan, each, input float64) float64 {
 	if src.sight.plan.Attention == "eager" && mode.Attention != "eager" && src.ratio < 1 {
 		return max(each*src.ratio, min(each*src.ratio/fusedAttentionBlock, plain(mode)*input))
 	}
@@ -180,7 +180,7 @@ func (f *Fit) attended(src source, mode Plan, each, input float64) float64 {
 }
 
 // plain is what a block holds beside scores, in inputs in fp32.
-func plain(mode Plan) float64 {
+func plain(mode RankPlan) float64 {
 	if kindOf(mode) == "fp32" {
 		return plainInputs
 	}
@@ -189,7 +189,7 @@ func plain(mode Plan) float64 {
 
 // stretched is by how much a block holds more where a sequence is longer by a factor: what
 // attention keeps as scores grows with its square.
-func (f *Fit) stretched(mode Plan, each, input, long float64) float64 {
+func (f *Predictor) stretched(mode RankPlan, each, input, long float64) float64 {
 	if long == 1 || each <= 0 || mode.Attention != "eager" && (input <= 0 || each < scoresInputs*input) {
 		return long
 	}
@@ -198,10 +198,10 @@ func (f *Fit) stretched(mode Plan, each, input, long float64) float64 {
 }
 
 // fp32Input is an input in fp32 over one in the mode's weights.
-func (f *Fit) fp32Input(mode Plan) float64 { return 4 / stream(mode) }
+func (f *Predictor) fp32Input(mode RankPlan) float64 { return 4 / stream(mode) }
 
 // perInput is what a block holds in units of its input where nothing is known.
-func (f *Fit) perInput() float64 {
+func (f *Predictor) perInput() float64 {
 	if f.model.Convolutional {
 		return convolutionInputs
 	}
@@ -209,7 +209,7 @@ func (f *Fit) perInput() float64 {
 }
 
 // seenMargin is the margin for a list of which so many blocks were seen.
-func (f *Fit) seenMargin(seen, count int) float64 {
+func (f *Predictor) seenMargin(seen, count int) float64 {
 	switch {
 	case seen >= count:
 		return f.margin(marginSeen)
@@ -232,7 +232,7 @@ func totalMore(lists []kindList) float64 {
 // unreached is a list that was not reached, by the one before it. In a convolutional net
 // resolution halves where channels double: a block then has four times the parameters and
 // half the bytes. Elsewhere blocks of one width hold much the same.
-func (f *Fit) unreached(l, before kindList, g listSight) kindList {
+func (f *Predictor) unreached(l, before kindList, g listSight) kindList {
 	l.each = before.each
 	if f.encoderDecoder() {
 		l.each *= decoderShare
@@ -256,12 +256,12 @@ func (f *Fit) unreached(l, before kindList, g listSight) kindList {
 
 // encoderDecoder says that the model's lists are an encoder's and a decoder's, which work
 // on sequences of their own.
-func (f *Fit) encoderDecoder() bool {
+func (f *Predictor) encoderDecoder() bool {
 	return !f.model.Convolutional && len(f.model.Blocks) == 2 && strings.Contains(f.model.Class, "ForConditionalGeneration")
 }
 
 // ordered are the model's lists, those that a sight saw first and in its order.
-func (f *Fit) ordered(g sight) []BlockList {
+func (f *Predictor) ordered(g sight) []BlockList {
 	blocks := slices.Clone(f.model.Blocks)
 	if len(blocks) == 0 {
 		for _, l := range g.lists {
@@ -281,7 +281,7 @@ func (f *Fit) ordered(g sight) []BlockList {
 
 // inputs are the bytes of a block's input for a sample, by list, in a mode. A hidden state
 // has the dtype of the weights, also under autocast (frameworks: the embedding's output).
-func (f *Fit) inputs(mode Plan) (map[string]float64, bool) {
+func (f *Predictor) inputs(mode RankPlan) (map[string]float64, bool) {
 	out, seen := map[string]float64{}, false
 	for _, g := range f.sights {
 		for i, l := range g.lists {
@@ -296,7 +296,7 @@ func (f *Fit) inputs(mode Plan) (map[string]float64, bool) {
 // inside is the input of a list's blocks after the first. Where stages differ that is the
 // next stage's input, or half of what the stage got; a bottleneck's stage begins with a
 // quarter of its channels (ResNet's expansion).
-func (f *Fit) inside(g sight, i int) float64 {
+func (f *Predictor) inside(g sight, i int) float64 {
 	own := g.lists[i].input
 	switch {
 	case !f.model.Convolutional || len(f.model.Blocks) < 2:
@@ -315,10 +315,10 @@ func (f *Fit) inside(g sight, i int) float64 {
 }
 
 // computesRatio is the bytes of an element of the stem in a mode over those in another.
-func computesRatio(from, to Plan) float64 { return stream(to) / stream(from) }
+func computesRatio(from, to RankPlan) float64 { return stream(to) / stream(from) }
 
 // longer is how much longer a mode's sequence is than the one that was seen.
-func (f *Fit) longer(mode Plan) float64 {
+func (f *Predictor) longer(mode RankPlan) float64 {
 	if mode.Sequence == 0 {
 		return 1
 	}
@@ -331,7 +331,7 @@ func (f *Fit) longer(mode Plan) float64 {
 }
 
 // unseenLists are the blocks where none was seen without checkpointing: by their inputs.
-func (f *Fit) unseenLists(mode Plan, input map[string]float64, seen bool) kindLists {
+func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bool) kindLists {
 	least := map[string]float64{}
 	for _, g := range f.sights {
 		for _, l := range g.lists {
@@ -363,7 +363,7 @@ func (f *Fit) unseenLists(mode Plan, input map[string]float64, seen bool) kindLi
 
 // priorInputs is what a block holds, in units of its input, where none was seen: by the same
 // formula as an estimate, where the model's shape is known.
-func (f *Fit) priorInputs(mode Plan) float64 {
+func (f *Predictor) priorInputs(mode RankPlan) float64 {
 	a, known := OfModel(f.model)
 	p := mode.Usual()
 	p.Checkpointing, p.Sequence = "none", int(math.Min(f.tokens(mode), 1<<40))
@@ -374,7 +374,7 @@ func (f *Fit) priorInputs(mode Plan) float64 {
 }
 
 // half is .6 where activations are in 16 bit beside inputs in fp32.
-func half(mode Plan) float64 {
+func half(mode RankPlan) float64 {
 	if autocast(mode) {
 		return autocastBlock
 	}
@@ -382,7 +382,7 @@ func half(mode Plan) float64 {
 }
 
 // wholeForward takes all that a forward held as one block, where no list is known.
-func (f *Fit) wholeForward(mode Plan) kindLists {
+func (f *Predictor) wholeForward(mode RankPlan) kindLists {
 	for _, g := range f.sights {
 		if !g.heldSeen || g.plan.Checkpointing == "full" {
 			continue

@@ -15,9 +15,9 @@ func (r outOfBounds) figure() int64 {
 
 func (r outOfBounds) word(w ...string) string { return w[r.IntN(len(w))] }
 
-func (r outOfBounds) plan() Plan {
+func (r outOfBounds) plan() RankPlan {
 	n := func() int { return int(r.figure()) }
-	return Plan{
+	return RankPlan{
 		MicroBatch: n(), Accumulation: n(), Evaluation: n(), Sequence: n(), Weights: r.word("", "fp32", "bf16"), Compute: r.word("", "fp32", "bf16", "fp8"),
 		Checkpointing: r.word("", "none", "full", "selective"), Attention: r.word("", "eager", "sdpa"), Sharding: r.word("", "none", "zero1", "zero2", "zero3", "fsdp"),
 		DataParallel: n() % 9000, OffloadOptimizer: r.word("", "cpu", "nvme"), OffloadParam: r.word("", "cpu", "nvme"), OffloadActivations: r.word("", "cpu"),
@@ -25,9 +25,9 @@ func (r outOfBounds) plan() Plan {
 	}
 }
 
-func (r outOfBounds) model() *Model {
+func (r outOfBounds) model() *TrainedModel {
 	n := r.figure
-	m := &Model{
+	m := &TrainedModel{
 		Class: r.word("", "XForCausalLM", "TForConditionalGeneration"), Parameters: n(), Trainable: n(), Buffers: n(), Outside: n(), Cast: n(), CastOutside: n(),
 		Largest: n(), Embedding: n(), Tied: r.IntN(2) == 0, Vocabulary: n(), Hidden: n(), Convolutional: r.IntN(2) == 0,
 	}
@@ -48,8 +48,8 @@ func (r outOfBounds) measurement() Measurement {
 		Failed: r.word("", "", "forward", "backward", "loss", "load", "evaluation", "optimizer"), Allocated: n(), Requested: n(), Allowed: n(), Steps: int(n()),
 		StepSeconds: []float64{0, 1e-300, 1e-3, 1, 1e300}[r.IntN(5)], Autocast: r.word("", "", "bfloat16", "weird"),
 	}
-	for _, s := range []*Step{&m.First, &m.Second, &m.Longer} {
-		*s = Step{n(), n(), n(), n(), n(), n(), n(), n(), n()}
+	for _, s := range []*StepMemory{&m.First, &m.Second, &m.Longer} {
+		*s = StepMemory{n(), n(), n(), n(), n(), n(), n(), n(), n()}
 	}
 	for range r.IntN(3) {
 		k := Marks{Path: r.word("h", "d", "x"), Input: n(), After: n()}
@@ -70,9 +70,9 @@ func TestFiguresOutOfBounds(t *testing.T) {
 		for range r.IntN(4) {
 			seen = append(seen, r.measurement())
 		}
-		d := Device{Name: r.word("", "H200"), Total: r.figure(), Others: r.figure(), Allowed: r.figure(), CPU: r.IntN(4) == 0, Host: r.figure(), NVMe: r.figure(), LocalRanks: r.IntN(16)}
-		f := NewFit(Model{}, d, seen)
-		candidates := []Candidate{{Plan: r.plan()}, {Plan: r.plan(), Group: 1}, {Plan: r.plan()}, {Plan: r.plan(), Group: 2}}
+		d := DeviceMemory{Name: r.word("", "H200"), Total: r.figure(), Others: r.figure(), Allowed: r.figure(), CPU: r.IntN(4) == 0, Host: r.figure(), NVMe: r.figure(), LocalRanks: r.IntN(16)}
+		f := NewPredictor(TrainedModel{}, d, seen)
+		candidates := []PlanCandidate{{Plan: r.plan()}, {Plan: r.plan(), Group: 1}, {Plan: r.plan()}, {Plan: r.plan(), Group: 2}}
 		if _, err := json.Marshal(Choose(f, candidates, "")); err != nil {
 			t.Fatalf("a choice that cannot be written down: %v", err)
 		}

@@ -46,15 +46,15 @@ func (m Measurement) Breakdown() (Breakdown, bool) {
 	if at.held <= 0 || at.held > mostHeld || m.Model == nil || m.Model.Parameters <= 0 {
 		return Breakdown{}, false
 	}
-	f := NewFit(*m.Model, Device{}, []Measurement{m})
+	f := NewPredictor(*m.Model, DeviceMemory{}, []Measurement{m})
 	return f.divide(m, at), true
 }
 
 // mostHeld is more than any device has, and few enough bytes for a float to count.
 const mostHeld = 1 << 50
 
-// A moment is an instant of a measurement.
-type moment struct {
+// A peakMoment is an instant of a measurement.
+type peakMoment struct {
 	instant string
 	held    int64
 	// stepped says that the optimizer's state is there, later that gradients of an earlier
@@ -65,9 +65,9 @@ type moment struct {
 }
 
 // moment is the instant that counts: of the failure, else of the highest peak.
-func (m Measurement) moment() moment {
+func (m Measurement) moment() peakMoment {
 	if m.Failed != "" {
-		at := moment{instant: m.Failed, held: m.Allocated, stepped: m.First.After > 0}
+		at := peakMoment{instant: m.Failed, held: m.Allocated, stepped: m.First.After > 0}
 		step := m.First
 		if at.stepped {
 			step = m.Second
@@ -76,9 +76,9 @@ func (m Measurement) moment() moment {
 		at.later = (at.instant == "forward" || at.instant == "loss") && step.Forward > 0 && step.After == 0 && m.Calls > 1
 		return at
 	}
-	best := moment{instant: "evaluation", held: m.Evaluation, stepped: m.First.After > 0}
-	for i, s := range []Step{m.First, m.Second, m.Longer} {
-		for _, at := range []moment{
+	best := peakMoment{instant: "evaluation", held: m.Evaluation, stepped: m.First.After > 0}
+	for i, s := range []StepMemory{m.First, m.Second, m.Longer} {
+		for _, at := range []peakMoment{
 			{"forward", s.ForwardPeak, i > 0, false, 0},
 			{"forward", s.LaterPeak, i > 0, true, 0},
 			{"backward", max(s.BackwardPeak, s.Micro), i > 0, false, s.Forward},
@@ -102,7 +102,7 @@ func (p *purse) take(bytes float64) float64 {
 }
 
 // divide takes a moment apart.
-func (f *Fit) divide(m Measurement, at moment) Breakdown {
+func (f *Predictor) divide(m Measurement, at peakMoment) Breakdown {
 	st := f.states(m.Plan)
 	buckets := 0.
 	if unsharded(m.Plan) && m.Plan.DataParallel > 1 { // states counts them with weights and optimizer
@@ -152,7 +152,7 @@ func (f *Fit) divide(m Measurement, at moment) Breakdown {
 // hasState reports whether an optimizer is certain to keep a state: SGD does so only with a
 // momentum, which nobody knows before a step was measured, and so of one without a name. What
 // was held at the first call beside the weights may then be anything.
-func (f *Fit) hasState(p Plan) bool {
+func (f *Predictor) hasState(p RankPlan) bool {
 	for _, s := range f.sights {
 		if s.states > 0 {
 			return true
@@ -164,7 +164,7 @@ func (f *Fit) hasState(p Plan) bool {
 
 // copiesAt are the bytes of autocast's 16-bit weights: in a forward that ended early those
 // of the blocks that had begun.
-func (f *Fit) copiesAt(m Measurement, instant string) float64 {
+func (f *Predictor) copiesAt(m Measurement, instant string) float64 {
 	plan := m.Plan
 	plan.Compute = computeOf(m)
 	held, most := f.copies(plan)
@@ -194,7 +194,7 @@ func (f *Fit) copiesAt(m Measurement, instant string) float64 {
 //	R between A and G   gradients (A − R) ÷ (A − G) of G, activations the rest
 //	R above A ≥ G       the beginning: none; beyond A lie DeepSpeed's buckets
 //	R above G > A       the end: all
-func (f *Fit) inBackward(m Measurement, at moment, st states, p *purse, other *float64) float64 {
+func (f *Predictor) inBackward(m Measurement, at peakMoment, st states, p *purse, other *float64) float64 {
 	held, _ := f.copies(m.Plan)
 	before := float64(m.Start)
 	if at.stepped {

@@ -74,8 +74,8 @@ func TestBreakdownOfEngineRows(t *testing.T) {
 	for _, r := range rows {
 		m := r.seen(heads[r.Model])
 		m.Failed, m.Allocated = "", 0
-		m.First = Step{Forward: r.Forward, After: r.Step1}
-		m.Second = Step{Forward: r.Forward + r.Step1 - r.Static, BackwardPeak: r.Peak}
+		m.First = StepMemory{Forward: r.Forward, After: r.Step1}
+		m.Second = StepMemory{Forward: r.Forward + r.Step1 - r.Static, BackwardPeak: r.Peak}
 		b, known := m.Breakdown()
 		if !known || b.Held() != r.Peak || min(b.Weights, b.Gradients, b.Optimizer, b.Activations, b.Other) < 0 {
 			t.Errorf("%s %+v: %+v", r.Model, r.plan(), b)
@@ -98,9 +98,9 @@ func TestBreakdownAddsUp(t *testing.T) {
 	figures := []int64{0, 1, -5, 1 << 30, 1 << 40, math.MaxInt64 / 4}
 	at := func(i int) int64 { return figures[i%len(figures)] }
 	for i := range 20000 {
-		m := Measurement{Model: &Model{Parameters: at(i), Buffers: at(i / 6)}, Start: at(i / 36), Allocated: at(i / 7), Requested: at(i / 5), Linger: i%2 == 0, Calls: i % 3,
-			First: Step{Forward: at(i / 11), After: at(i / 13), BackwardPeak: at(i / 17)}, Second: Step{Forward: at(i / 19), OptimizerPeak: at(i / 23), LaterPeak: at(i / 29)},
-			Plan:   Plan{MicroBatch: 1, Weights: "fp32", Compute: "bf16", Sharding: []string{"", "zero1", "zero3", "fsdp"}[i%4], DataParallel: i % 5},
+		m := Measurement{Model: &TrainedModel{Parameters: at(i), Buffers: at(i / 6)}, Start: at(i / 36), Allocated: at(i / 7), Requested: at(i / 5), Linger: i%2 == 0, Calls: i % 3,
+			First: StepMemory{Forward: at(i / 11), After: at(i / 13), BackwardPeak: at(i / 17)}, Second: StepMemory{Forward: at(i / 19), OptimizerPeak: at(i / 23), LaterPeak: at(i / 29)},
+			Plan:   RankPlan{MicroBatch: 1, Weights: "fp32", Compute: "bf16", Sharding: []string{"", "zero1", "zero3", "fsdp"}[i%4], DataParallel: i % 5},
 			Failed: []string{"", "forward", "load", "backward", "optimizer", "evaluation", "loss", "x"}[i/3%8]}
 		m.Plan.DeepSpeed = i%4 == 1
 		b, known := m.Breakdown()
@@ -116,8 +116,8 @@ func TestBreakdownAddsUp(t *testing.T) {
 // In a backward pass gradients come as activations go.
 func TestBreakdownInTheBackward(t *testing.T) {
 	const gib = 1 << 30
-	m := Measurement{Model: &Model{Parameters: gib, Bytes: map[string]int64{"float32": 4 * gib}}, Plan: Plan{MicroBatch: 1, Weights: "fp32", Compute: "fp32"},
-		Start: 4 * gib, First: Step{Forward: 14 * gib}, Failed: "backward"} // 10 GiB of activations, 4 of gradients
+	m := Measurement{Model: &TrainedModel{Parameters: gib, Bytes: map[string]int64{"float32": 4 * gib}}, Plan: RankPlan{MicroBatch: 1, Weights: "fp32", Compute: "fp32"},
+		Start: 4 * gib, First: StepMemory{Forward: 14 * gib}, Failed: "backward"} // 10 GiB of activations, 4 of gradients
 	for _, test := range []struct{ held, gradients, activations int64 }{{15, 0, 11}, {14, 0, 10}, {11, 2, 5}, {8, 4, 0}, {7, 3, 0}} {
 		m.Allocated = test.held * gib
 		b, _ := m.Breakdown()

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// A Candidate is a plan that policy and job allow and that was not tried.
-type Candidate struct {
-	Plan Plan
+// A PlanCandidate is a plan that policy and job allow and that was not tried.
+type PlanCandidate struct {
+	Plan RankPlan
 	// Group orders kinds of change: a plan of a group is taken only where no lower group
 	// has one that fits. 0 trains the same, without offload.
 	Group int
@@ -23,12 +23,12 @@ type Choice struct {
 	Prediction Prediction
 	// Rule says why it was chosen: "fastest", "tree", "likely", "least".
 	Rule string
-	// Outvoted are the candidates that lost, the runner-up first, eight at most.
-	Outvoted []Outvoted
+	// Rejected are the candidates that lost, the runner-up first, eight at most.
+	Rejected []RejectedPlan
 }
 
-// An Outvoted candidate lost for a reason.
-type Outvoted struct {
+// An RejectedPlan candidate lost for a reason.
+type RejectedPlan struct {
 	Index      int
 	Reason     string
 	Prediction Prediction
@@ -54,19 +54,19 @@ type rated struct {
 // whose bound fits, the fastest; within 3 % of the time the tree's order decides. Before
 // the next group comes a plan that is likely to fit. prefer "tree" takes the first in the
 // tree's order among those that fit.
-func Choose(f *Fit, candidates []Candidate, prefer string) Choice {
+func Choose(f *Predictor, candidates []PlanCandidate, prefer string) Choice {
 	all := f.rate(candidates)
 	best, rule := pick(all, prefer == "tree")
 	out := Choice{Index: best, Rule: rule}
 	if best >= 0 {
 		out.Prediction = f.Predict(candidates[best].Plan)
 	}
-	out.Outvoted = f.outvoted(candidates, all, best)
+	out.Rejected = f.outvoted(candidates, all, best)
 	return out
 }
 
 // rate predicts every candidate.
-func (f *Fit) rate(candidates []Candidate) []rated {
+func (f *Predictor) rate(candidates []PlanCandidate) []rated {
 	all := make([]rated, len(candidates))
 	var p Prediction
 	for i := range candidates {
@@ -155,10 +155,10 @@ func least(all []rated, share float64, among func(*rated) bool) int {
 
 // Beside says whether what a prediction needs outside the device is there, for all local
 // ranks.
-func (f *Fit) Beside(p Prediction) bool { return f.besideFits(p.Host, p.Pinned, p.NVMe) }
+func (f *Predictor) Beside(p Prediction) bool { return f.besideFits(p.Host, p.Pinned, p.NVMe) }
 
 // besideFits says whether what a plan needs outside the device is there, for all local ranks.
-func (f *Fit) besideFits(host, pinned, nvme int64) bool {
+func (f *Predictor) besideFits(host, pinned, nvme int64) bool {
 	ranks := int64(max(f.device.LocalRanks, 1))
 	if f.device.Host > 0 && max(host, pinned)*ranks > f.device.Host {
 		return false
@@ -168,7 +168,7 @@ func (f *Fit) besideFits(host, pinned, nvme int64) bool {
 
 // outvoted says why the others lost: first those that fit, fastest first, then those that
 // need least.
-func (f *Fit) outvoted(candidates []Candidate, all []rated, best int) []Outvoted {
+func (f *Predictor) outvoted(candidates []PlanCandidate, all []rated, best int) []RejectedPlan {
 	top := make([]*rated, 0, reasons+1)
 	for i := range all {
 		r := &all[i]
@@ -185,10 +185,10 @@ func (f *Fit) outvoted(candidates []Candidate, all []rated, best int) []Outvoted
 		top = slices.Insert(top, at, r)
 		top = top[:min(len(top), reasons)]
 	}
-	var out []Outvoted
+	var out []RejectedPlan
 	for _, r := range top {
 		p := f.Predict(candidates[r.index].Plan)
-		out = append(out, Outvoted{Index: r.index, Reason: f.reason(r, p, all, best), Prediction: p})
+		out = append(out, RejectedPlan{Index: r.index, Reason: f.reason(r, p, all, best), Prediction: p})
 	}
 	return out
 }
@@ -220,7 +220,7 @@ func before(a, b *rated) bool {
 }
 
 // reason is why a candidate lost, as a person would say it.
-func (f *Fit) reason(r *rated, p Prediction, all []rated, best int) string {
+func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string {
 	room := gib(float64(r.room))
 	switch {
 	case p.Unknown != "":

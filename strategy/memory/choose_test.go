@@ -22,53 +22,53 @@ func measuredBlocks(reached int, cap int64) Measurement {
 }
 
 // with is a candidate plan that differs from the first one.
-func with(group, order int, change func(*Plan)) Candidate {
+func with(group, order int, change func(*RankPlan)) PlanCandidate {
 	p := measuredJob(0).Plan
 	change(&p)
-	return Candidate{Plan: p, Group: group, Order: order}
+	return PlanCandidate{Plan: p, Group: group, Order: order}
 }
 
-func batch(micro int) func(*Plan) {
-	return func(p *Plan) { p.MicroBatch, p.Accumulation = micro, 8/micro }
+func batch(micro int) func(*RankPlan) {
+	return func(p *RankPlan) { p.MicroBatch, p.Accumulation = micro, 8/micro }
 }
 
 func TestChoose(t *testing.T) {
-	checkpointed := func(p *Plan) { p.Checkpointing = "full" }
+	checkpointed := func(p *RankPlan) { p.Checkpointing = "full" }
 	halved := with(0, 2, batch(4))
 	quartered := with(0, 4, batch(2))
 	full := with(0, 1, checkpointed)
-	autocast := with(1, 10, func(p *Plan) { p.Compute = "bf16" })
-	offloaded := with(2, 20, func(p *Plan) { batch(1)(p); p.OffloadOptimizer = "cpu" })
+	autocast := with(1, 10, func(p *RankPlan) { p.Compute = "bf16" })
+	offloaded := with(2, 20, func(p *RankPlan) { batch(1)(p); p.OffloadOptimizer = "cpu" })
 	tests := []struct {
 		name       string
 		cap        int64 // GiB
 		host       int64
 		prefer     string
-		candidates []Candidate
+		candidates []PlanCandidate
 		want       int
 		rule       string
 		runnerUp   string // of its reason
 	}{
-		{"the fastest that fits", 26, 0, "", []Candidate{full, halved}, 1, "fastest", "slower: "},
-		{"the tree's order where that is preferred", 26, 0, "tree", []Candidate{full, halved, quartered}, 0, "tree", ""},
-		{"what does not fit loses", 20, 0, "", []Candidate{full, halved, autocast}, 0, "fastest", "needs "},
-		{"numerics change only where nothing else fits", 26, 0, "", []Candidate{autocast, quartered}, 1, "fastest", ""},
-		{"a tie goes to the tree's order", 26, 0, "", []Candidate{with(0, 7, batch(4)), with(0, 3, batch(4))}, 1, "fastest", "as fast"},
-		{"offload last", 12, 0, "", []Candidate{quartered, offloaded}, 1, "fastest", "needs "},
-		{"offload needs its host memory", 12, 4, "", []Candidate{quartered, offloaded}, -1, "", ""},
-		{"nothing is likely to fit", 9, 0, "", []Candidate{full, halved, quartered, autocast}, -1, "", "needs "},
+		{"the fastest that fits", 26, 0, "", []PlanCandidate{full, halved}, 1, "fastest", "slower: "},
+		{"the tree's order where that is preferred", 26, 0, "tree", []PlanCandidate{full, halved, quartered}, 0, "tree", ""},
+		{"what does not fit loses", 20, 0, "", []PlanCandidate{full, halved, autocast}, 0, "fastest", "needs "},
+		{"numerics change only where nothing else fits", 26, 0, "", []PlanCandidate{autocast, quartered}, 1, "fastest", ""},
+		{"a tie goes to the tree's order", 26, 0, "", []PlanCandidate{with(0, 7, batch(4)), with(0, 3, batch(4))}, 1, "fastest", "as fast"},
+		{"offload last", 12, 0, "", []PlanCandidate{quartered, offloaded}, 1, "fastest", "needs "},
+		{"offload needs its host memory", 12, 4, "", []PlanCandidate{quartered, offloaded}, -1, "", ""},
+		{"nothing is likely to fit", 9, 0, "", []PlanCandidate{full, halved, quartered, autocast}, -1, "", "needs "},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			device := Device{Name: "H200", Total: 141 * gibi, Allowed: test.cap * gibi, Host: test.host * gibi, LocalRanks: 1}
-			c := Choose(NewFit(Model{}, device, []Measurement{measuredJob(test.cap * gibi)}), test.candidates, test.prefer)
+			device := DeviceMemory{Name: "H200", Total: 141 * gibi, Allowed: test.cap * gibi, Host: test.host * gibi, LocalRanks: 1}
+			c := Choose(NewPredictor(TrainedModel{}, device, []Measurement{measuredJob(test.cap * gibi)}), test.candidates, test.prefer)
 			if c.Index != test.want || c.Rule != test.rule {
-				t.Fatalf("chose %d by %q, want %d by %q; outvoted %+v", c.Index, c.Rule, test.want, test.rule, c.Outvoted)
+				t.Fatalf("chose %d by %q, want %d by %q; outvoted %+v", c.Index, c.Rule, test.want, test.rule, c.Rejected)
 			}
-			if len(c.Outvoted) == 0 || !strings.Contains(c.Outvoted[0].Reason, test.runnerUp) {
-				t.Errorf("outvoted %+v, want the first to say %q", c.Outvoted, test.runnerUp)
+			if len(c.Rejected) == 0 || !strings.Contains(c.Rejected[0].Reason, test.runnerUp) {
+				t.Errorf("outvoted %+v, want the first to say %q", c.Rejected, test.runnerUp)
 			}
-			for _, o := range c.Outvoted {
+			for _, o := range c.Rejected {
 				if o.Index == c.Index || o.Reason == "" {
 					t.Errorf("outvoted %+v beside the choice %d", o, c.Index)
 				}
@@ -78,10 +78,10 @@ func TestChoose(t *testing.T) {
 }
 
 func TestChooseLikelyBeforeTheNextGroup(t *testing.T) {
-	halved, autocast := with(0, 2, batch(4)), with(1, 1, func(p *Plan) { batch(1)(p); p.Compute = "bf16" })
+	halved, autocast := with(0, 2, batch(4)), with(1, 1, func(p *RankPlan) { batch(1)(p); p.Compute = "bf16" })
 	cap := int64(0)
 	for at := int64(15 * gibi); at < 40*gibi; at += gibi / 64 { // the first cap at which the mean fits, the bound not
-		f := NewFit(Model{}, Device{Allowed: at}, []Measurement{measuredBlocks(1, 14*gibi)})
+		f := NewPredictor(TrainedModel{}, DeviceMemory{Allowed: at}, []Measurement{measuredBlocks(1, 14*gibi)})
 		if p, room := f.Predict(halved.Plan), f.Room(halved.Plan); float64(p.Mean) <= .98*float64(room) && p.Bound > room {
 			cap = at
 			break
@@ -90,7 +90,7 @@ func TestChooseLikelyBeforeTheNextGroup(t *testing.T) {
 	if cap == 0 {
 		t.Fatal("no cap lies between the mean and the bound")
 	}
-	c := Choose(NewFit(Model{}, Device{Allowed: cap}, []Measurement{measuredBlocks(1, 14*gibi)}), []Candidate{autocast, halved}, "")
+	c := Choose(NewPredictor(TrainedModel{}, DeviceMemory{Allowed: cap}, []Measurement{measuredBlocks(1, 14*gibi)}), []PlanCandidate{autocast, halved}, "")
 	if c.Index != 1 || c.Rule != "likely" {
 		t.Errorf("chose %d by %q, want the plan that keeps the numerics, as likely", c.Index, c.Rule)
 	}
@@ -100,11 +100,11 @@ func TestNothingIsKnown(t *testing.T) {
 	plan := measuredJob(0).Plan
 	tests := map[string][]Measurement{
 		"parameters":   nil,
-		"blocks hold":  {{Plan: plan, Model: &Model{Parameters: 1e9, Bytes: map[string]int64{"float32": 4e9}}, Failed: "forward", Allowed: gibi}},
+		"blocks hold":  {{Plan: plan, Model: &TrainedModel{Parameters: 1e9, Bytes: map[string]int64{"float32": 4e9}}, Failed: "forward", Allowed: gibi}},
 		"micro batch ": {measuredJob(gibi)},
 	}
 	for want, seen := range tests {
-		f := NewFit(Model{}, Device{Total: gibi}, seen)
+		f := NewPredictor(TrainedModel{}, DeviceMemory{Total: gibi}, seen)
 		p := plan
 		if want == "micro batch " {
 			p.MicroBatch = 0
@@ -112,7 +112,7 @@ func TestNothingIsKnown(t *testing.T) {
 		if got := f.Predict(p); !strings.Contains(got.Unknown, want) || got.Bound != 0 {
 			t.Errorf("Predict says %+v, want unknown for the %s", got, want)
 		}
-		if c := Choose(f, []Candidate{{Plan: p}}, ""); c.Index != -1 {
+		if c := Choose(f, []PlanCandidate{{Plan: p}}, ""); c.Index != -1 {
 			t.Errorf("chose a plan of which nothing is known: %+v", c)
 		}
 	}
@@ -127,14 +127,14 @@ func TestClimb(t *testing.T) {
 	good.Peak = 17 * gibi
 	good.Second.OptimizerPeak = good.Peak
 	seen := []Measurement{measuredJob(25 * gibi), good}
-	faster, numerics := with(0, 2, batch(2)), with(1, 0, func(p *Plan) { batch(2)(p); p.Compute = "bf16" })
-	f := NewFit(Model{}, Device{Name: "H200", Allowed: 24 * gibi}, seen)
-	i, gain := Climb(f, ran.Plan, good, []Candidate{numerics, ran, faster})
+	faster, numerics := with(0, 2, batch(2)), with(1, 0, func(p *RankPlan) { batch(2)(p); p.Compute = "bf16" })
+	f := NewPredictor(TrainedModel{}, DeviceMemory{Name: "H200", Allowed: 24 * gibi}, seen)
+	i, gain := Climb(f, ran.Plan, good, []PlanCandidate{numerics, ran, faster})
 	if i != 2 || gain < climbGain || gain >= 1 {
 		t.Errorf("climbs to %d for %.2f, want to the plan without checkpointing that keeps the numerics", i, gain)
 	}
-	f = NewFit(Model{}, Device{Name: "H200", Allowed: 18 * gibi}, seen)
-	if i, _ := Climb(f, ran.Plan, good, []Candidate{faster}); i != -1 {
+	f = NewPredictor(TrainedModel{}, DeviceMemory{Name: "H200", Allowed: 18 * gibi}, seen)
+	if i, _ := Climb(f, ran.Plan, good, []PlanCandidate{faster}); i != -1 {
 		t.Errorf("climbs to %d where the peak leaves no room", i)
 	}
 }

@@ -10,7 +10,7 @@ const (
 // numerics, where the peak that was measured leaves more than 8 % of the room, the gain is
 // 8 % of the time or more, and 1.03 times what is expected fits. gain is the fraction of a
 // step's time that is saved; index is -1 where there is none.
-func Climb(f *Fit, current Plan, measured Measurement, candidates []Candidate) (index int, gain float64) {
+func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []PlanCandidate) (index int, gain float64) {
 	peak := max(measured.Second.ForwardPeak, measured.Second.BackwardPeak, measured.Second.OptimizerPeak,
 		measured.First.OptimizerPeak, measured.Longer.ForwardPeak, measured.Longer.BackwardPeak, measured.Longer.OptimizerPeak, measured.Peak)
 	room := f.Room(current)

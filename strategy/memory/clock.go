@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// A clock is the time of a mode's micro batch: floor seconds where launching kernels
+// A stepClock is the time of a mode's micro batch: floor seconds where launching kernels
 // bounds it, each second a sample where computing does, and what a step adds. again is
 // how much more a launch takes where gradients are added to those that are there.
-type clock struct{ floor, each, update, again float64 }
+type stepClock struct{ floor, each, update, again float64 }
 
 // step is the time of an optimizer step in seconds. The fourth powers fit how the one
 // bound passes into the other (landscape: a line is 14 % off at half the batch).
-func (c clock) step(m, accumulation float64) float64 {
+func (c stepClock) step(m, accumulation float64) float64 {
 	floor := c.floor
 	if accumulation > 1 {
 		floor *= c.again
@@ -53,7 +53,7 @@ var speeds = []struct {
 
 // clock believes a mode's times, by the model's size and the device, and scales them by
 // what was measured. Only the order of plans hangs on it.
-func (f *Fit) clock(mode Plan, s *shape) clock {
+func (f *Predictor) clock(mode RankPlan, s *modePeaks) stepClock {
 	c := f.believed(mode, s)
 	scale, n := 0., 0.
 	for _, t := range f.timings {
@@ -74,17 +74,17 @@ func (f *Fit) clock(mode Plan, s *shape) clock {
 }
 
 // timed is the shape of a plan that was timed; the one at hand where that is its mode.
-func (f *Fit) timed(p Plan, s *shape) *shape {
+func (f *Predictor) timed(p RankPlan, s *modePeaks) *modePeaks {
 	if modeOf(p) == s.mode {
 		return s
 	}
-	other := &shape{mode: modeOf(p), states: f.states(modeOf(p))}
+	other := &modePeaks{mode: modeOf(p), states: f.states(modeOf(p))}
 	f.activations(other)
 	return other
 }
 
 // believed is a mode's clock before anything was timed.
-func (f *Fit) believed(mode Plan, s *shape) clock {
+func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	speed := speeds[0]
 	speed.full, speed.half, speed.memory = 20e12, 120e12, 1e12 // a card that is not listed
 	for _, v := range speeds {
@@ -100,7 +100,7 @@ func (f *Fit) believed(mode Plan, s *shape) clock {
 	for _, b := range f.model.Blocks {
 		blocks += float64(b.Count)
 	}
-	c := clock{floor: launchBlock * math.Max(blocks, 4), again: launchAgain}
+	c := stepClock{floor: launchBlock * math.Max(blocks, 4), again: launchAgain}
 	checkpointing := launchCheckpointing
 	kind, rate := kindOf(mode), speed.full
 	if kind != "fp32" {
@@ -132,7 +132,7 @@ func (f *Fit) believed(mode Plan, s *shape) clock {
 }
 
 // freely is what a sample's blocks hold without checkpointing.
-func (f *Fit) freely(s *shape) float64 {
+func (f *Predictor) freely(s *modePeaks) float64 {
 	if s.mode.Checkpointing != "full" || len(s.windows) == 0 {
 		return s.blocks
 	}
@@ -145,7 +145,7 @@ func (f *Fit) freely(s *shape) float64 {
 
 // moved adds what sharding and offload cost: gathering over the ranks, the link to the
 // host, the host's or the disk's part in the update. The figures are published ones.
-func (f *Fit) moved(mode Plan, s *shape, c *clock) {
+func (f *Predictor) moved(mode RankPlan, s *modePeaks, c *stepClock) {
 	n, all := float64(max(mode.DataParallel, 1)), float64(f.model.Parameters)
 	w := computes(mode)
 	if (mode.Sharding == "zero3" || mode.Sharding == "fsdp") && n > 1 {

@@ -66,12 +66,12 @@ func readEngineRows(t *testing.T, path string) (heads map[string]engineRow, rows
 }
 
 // plan is a row's.
-func (r engineRow) plan() Plan {
+func (r engineRow) plan() RankPlan {
 	stage := map[int]string{0: "none", 1: "zero1", 2: "zero2", 3: "zero3"}[r.Zero]
 	if r.Sharding == "fsdp" {
 		stage = "fsdp"
 	}
-	p := Plan{MicroBatch: r.Micro, Accumulation: r.Accum, Weights: r.weights, Compute: r.weights, Checkpointing: r.Ckpt, Attention: r.Attn,
+	p := RankPlan{MicroBatch: r.Micro, Accumulation: r.Accum, Weights: r.weights, Compute: r.weights, Checkpointing: r.Ckpt, Attention: r.Attn,
 		Optimizer: r.Optim, Sharding: stage, DataParallel: max(r.Ranks, 1), DeepSpeed: r.Engine == "deepspeed", OffloadOptimizer: r.OffloadOptim, OffloadParam: r.OffloadParam}
 	if r.Amp == "bf16" {
 		p.Compute = "bf16"
@@ -115,7 +115,7 @@ func TestDeepSpeedRows(t *testing.T) {
 		if from.Ckpt != "none" || from.Accum != 1 {
 			continue
 		}
-		f := NewFit(Model{}, Device{Total: 141 * gibi}, []Measurement{from.seen(heads[from.Model])})
+		f := NewPredictor(TrainedModel{}, DeviceMemory{Total: 141 * gibi}, []Measurement{from.seen(heads[from.Model])})
 		for _, r := range rows {
 			if r.Model != from.Model || r.plan() == from.plan() || from.Engine == "deepspeed" && r.Engine == "torch" {
 				continue

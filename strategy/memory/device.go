@@ -1,7 +1,7 @@
 package memory
 
-// A Device is what a rank has to train in.
-type Device struct {
+// A DeviceMemory is what a rank has to train in.
+type DeviceMemory struct {
 	Name string `json:"name,omitempty"`
 	// Total is the device's memory in bytes; Allowed is what the allocator is held to,
 	// where it is held to something; Others is what other processes hold.

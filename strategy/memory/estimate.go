@@ -4,7 +4,7 @@ package memory
 // ran. It is arithmetic on published formulas, each named where it is used.
 type Estimated struct {
 	Architecture Architecture
-	Plan         Plan
+	Plan         RankPlan
 	// Instants and Bounds are what is held at each instant, as it is expected and as it
 	// will hardly exceed.
 	Instants Instants
@@ -91,7 +91,7 @@ var (
 // Estimate says what a plan of a model is expected to need. A plan's zeros count as the
 // usual: one rank, no accumulation, no sharding, no checkpointing, attention that does not
 // hold its scores.
-func Estimate(a Architecture, p Plan) Estimated {
+func Estimate(a Architecture, p RankPlan) Estimated {
 	a, p = a.filled(), p.Usual()
 	e := Estimated{Architecture: a, Plan: p, Instants: instants(a, p, expected), Bounds: instants(a, p, cautious), Outside: int64(outsidePrior(p))}
 	e.Mean, e.Instant = e.Instants.peak()
@@ -104,7 +104,7 @@ func Estimate(a Architecture, p Plan) Estimated {
 }
 
 // Usual fills in what a plan does not say.
-func (p Plan) Usual() Plan {
+func (p RankPlan) Usual() RankPlan {
 	p.MicroBatch, p.Accumulation, p.DataParallel = max(p.MicroBatch, 1), max(p.Accumulation, 1), max(p.DataParallel, 1)
 	for _, word := range []*string{&p.Checkpointing, &p.Sharding, &p.OffloadOptimizer, &p.OffloadParam, &p.OffloadActivations} {
 		if *word == "" {
@@ -125,7 +125,7 @@ func (p Plan) Usual() Plan {
 
 // instants are what is held at each instant of the second and every later step: of the
 // first, the optimizer's state is still missing before its own instant.
-func instants(a Architecture, p Plan, s spread) Instants {
+func instants(a Architecture, p RankPlan, s spread) Instants {
 	if a.AssumedVocabulary {
 		a.Vocabulary = max(a.Vocabulary, s.vocabulary)
 	}
@@ -165,7 +165,7 @@ func instants(a Architecture, p Plan, s spread) Instants {
 
 // loaded is what is held of all while model and engine are made: DeepSpeed's has its master
 // copy then, ZeRO-0 all of the optimizer, and ZeRO-3 room for gradients.
-func loaded(a Architecture, p Plan, all Parts) Parts {
+func loaded(a Architecture, p RankPlan, all Parts) Parts {
 	if !p.DeepSpeed || stage(p) < 3 {
 		all.Gradients = 0
 	}

@@ -30,7 +30,7 @@ func TestTheTableOfTheZeROPaper(t *testing.T) {
 		{1_000_000_000_000, 1024, 4011, 2013, 15.6},
 	} {
 		for sharding, want := range map[string]float64{"zero1": row.zero1, "zero2": row.zero2, "zero3": row.z3} {
-			e := Estimate(OfSize(row.parameters), Plan{Compute: "fp16", Weights: "fp16", DeepSpeed: true, Sharding: sharding, DataParallel: row.n, Sequence: 1, Optimizer: "adamw"})
+			e := Estimate(OfSize(row.parameters), RankPlan{Compute: "fp16", Weights: "fp16", DeepSpeed: true, Sharding: sharding, DataParallel: row.n, Sequence: 1, Optimizer: "adamw"})
 			if got := e.Instants.Most.States(); !about(got, want*gb, 0.025) {
 				t.Errorf("%d parameters, %s over %d: %.2f GB, the paper says %.2f", row.parameters, sharding, row.n, float64(got)/gb, want)
 			}
@@ -43,19 +43,19 @@ func TestTheTableOfTheZeROPaper(t *testing.T) {
 // bfloat16, 14 of 8-bit Adam and 84 with DeepSpeed's master copy.
 func TestBytesOfAParameter(t *testing.T) {
 	for _, c := range []struct {
-		plan   Plan
+		plan   RankPlan
 		states float64 // bytes for each parameter: weights, gradients and optimizer
 		adam   float64 // GB of the optimizer
 	}{
-		{Plan{Weights: "fp32", Compute: "fp32", Optimizer: "adamw"}, 16, 56},
-		{Plan{Weights: "fp32", Compute: "bf16", Optimizer: "adamw"}, 18, 56},
-		{Plan{Weights: "bf16", Compute: "bf16", Optimizer: "adamw"}, 8, 28},
-		{Plan{Weights: "bf16", Compute: "bf16", DeepSpeed: true, Optimizer: "adamw"}, 16, 84},
-		{Plan{Weights: "fp32", Compute: "fp32", DeepSpeed: true, Sharding: "zero1", Optimizer: "adamw"}, 20, 84},
-		{Plan{Weights: "fp32", Compute: "bf16", Optimizer: "adamw-8bit"}, 12.03, 14},
-		{Plan{Weights: "fp32", Compute: "fp32", Optimizer: "sgd"}, 8, 0},
-		{Plan{Weights: "fp32", Compute: "fp32", Optimizer: "momentum"}, 12, 28},
-		{Plan{Weights: "fp32", Compute: "fp32", Optimizer: "adafactor"}, 8, 0.07},
+		{RankPlan{Weights: "fp32", Compute: "fp32", Optimizer: "adamw"}, 16, 56},
+		{RankPlan{Weights: "fp32", Compute: "bf16", Optimizer: "adamw"}, 18, 56},
+		{RankPlan{Weights: "bf16", Compute: "bf16", Optimizer: "adamw"}, 8, 28},
+		{RankPlan{Weights: "bf16", Compute: "bf16", DeepSpeed: true, Optimizer: "adamw"}, 16, 84},
+		{RankPlan{Weights: "fp32", Compute: "fp32", DeepSpeed: true, Sharding: "zero1", Optimizer: "adamw"}, 20, 84},
+		{RankPlan{Weights: "fp32", Compute: "bf16", Optimizer: "adamw-8bit"}, 12.03, 14},
+		{RankPlan{Weights: "fp32", Compute: "fp32", Optimizer: "sgd"}, 8, 0},
+		{RankPlan{Weights: "fp32", Compute: "fp32", Optimizer: "momentum"}, 12, 28},
+		{RankPlan{Weights: "fp32", Compute: "fp32", Optimizer: "adafactor"}, 8, 0.07},
 	} {
 		c.plan.Sequence = 1
 		a := Architecture{Parameters: 7_000_000_000, Layers: 32, Hidden: 4096, Heads: 32, Intermediate: 11008, Vocabulary: 100, Gated: true}
@@ -97,12 +97,12 @@ func TestPublishedFigures(t *testing.T) {
 	const gib = 1 << 30
 	llama := llama8B
 	fsdp := func(n int) int64 {
-		return Estimate(llama, Plan{Weights: "fp32", Compute: "bf16", Sharding: "fsdp", DataParallel: n, Sequence: 8192, Optimizer: "adamw"}).Instants.Optimizer.States()
+		return Estimate(llama, RankPlan{Weights: "fp32", Compute: "bf16", Sharding: "fsdp", DataParallel: n, Sequence: 8192, Optimizer: "adamw"}).Instants.Optimizer.States()
 	}
 	if freed := fsdp(8) - fsdp(128); !about(freed, 14.0*gib, 0.01) {
 		t.Errorf("8 to 128 GPUs free %.1f GiB", float64(freed)/gib)
 	}
-	long := Plan{Weights: "bf16", Compute: "bf16", Sequence: 32768, MicroBatch: 1}
+	long := RankPlan{Weights: "bf16", Compute: "bf16", Sequence: 32768, MicroBatch: 1}
 	if each := block(llama.filled(), long.Usual()); !about(int64(each), 7*gib, 0.10) {
 		t.Errorf("%.1f GiB a layer at 32k", each/gib)
 	}
@@ -114,8 +114,8 @@ func TestPublishedFigures(t *testing.T) {
 	}
 	mpt := Architecture{Parameters: 6_650_000_000, Layers: 32, Hidden: 4096, Heads: 32, Vocabulary: 50432, Tied: true}
 	for micro, fits := range map[int]bool{6: true, 8: false} {
-		e := Estimate(mpt, Plan{Weights: "fp32", Compute: "bf16", Sharding: "fsdp", DataParallel: 8, Sequence: 2048, MicroBatch: micro, Optimizer: "adamw-fused"})
-		e16 := activations(mpt.filled(), Plan{Weights: "bf16", Compute: "bf16", Sequence: 2048, MicroBatch: micro}.Usual(), 1)
+		e := Estimate(mpt, RankPlan{Weights: "fp32", Compute: "bf16", Sharding: "fsdp", DataParallel: 8, Sequence: 2048, MicroBatch: micro, Optimizer: "adamw-fused"})
+		e16 := activations(mpt.filled(), RankPlan{Weights: "bf16", Compute: "bf16", Sequence: 2048, MicroBatch: micro}.Usual(), 1)
 		need := e.Instants.Forward.States() - e.Instants.Forward.Gradients + share(mpt.Parameters, 4, 8) + e16.held + e.Outside
 		if got := need <= e.Cards[3].Bytes; got != fits {
 			t.Errorf("MPT-7B, micro batch %d: %.1f GiB", micro, float64(need)/gib)
@@ -132,7 +132,7 @@ var (
 // The most that is published to fit is said to: Llama-2-7B in fp32 states on 8 × 80 GB with ZeRO-3; what is known to fail, to fail: the same
 // on one.
 func TestCards(t *testing.T) {
-	plan := Plan{Weights: "bf16", Compute: "bf16", DeepSpeed: true, Sharding: "zero3", DataParallel: 8, MicroBatch: 1, Sequence: 4096, Checkpointing: "full", Optimizer: "adamw"}
+	plan := RankPlan{Weights: "bf16", Compute: "bf16", DeepSpeed: true, Sharding: "zero3", DataParallel: 8, MicroBatch: 1, Sequence: 4096, Checkpointing: "full", Optimizer: "adamw"}
 	if c, fits := Estimate(llama7B, plan).Smallest(); !fits || c.Gigabytes > 40 {
 		t.Errorf("over 8 GPUs it fits %d GB", c.Gigabytes)
 	}
@@ -149,8 +149,8 @@ func TestCards(t *testing.T) {
 }
 
 // anyPlan draws a plan that gpurun estimate takes.
-func anyPlan(t *rapid.T) Plan {
-	p := Plan{
+func anyPlan(t *rapid.T) RankPlan {
+	p := RankPlan{
 		MicroBatch: rapid.IntRange(1, 64).Draw(t, "micro"), Accumulation: rapid.IntRange(1, 3).Draw(t, "accumulation"),
 		Sequence: rapid.IntRange(1, 1<<17).Draw(t, "sequence"), DataParallel: rapid.IntRange(1, 4096).Draw(t, "ranks"),
 		Compute: rapid.SampledFrom([]string{"fp32", "tf32", "bf16", "fp16"}).Draw(t, "compute"), Weights: rapid.SampledFrom([]string{"fp32", "bf16"}).Draw(t, "weights"),

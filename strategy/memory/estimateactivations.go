@@ -14,7 +14,7 @@ const recomputed = 1.5
 
 // activations are those of one micro batch, each times a factor. More samples, longer
 // sequences and larger shapes never need less.
-func activations(a Architecture, p Plan, factor float64) activated {
+func activations(a Architecture, p RankPlan, factor float64) activated {
 	m, seq := float64(p.MicroBatch), float64(p.Sequence)
 	x := hidden(a, p) * m
 	b := block(a, p) * m
@@ -38,7 +38,7 @@ func activations(a Architecture, p Plan, factor float64) activated {
 }
 
 // hidden is the bytes of one sample's hidden state.
-func hidden(a Architecture, p Plan) float64 {
+func hidden(a Architecture, p RankPlan) float64 {
 	each := stream(p)
 	if p.DeepSpeed {
 		each = computes(p)
@@ -69,7 +69,7 @@ const eagerly = 1.25
 // several operations holds 6·s·f more. Attention that computes its scores holds, with dropout, 5 bytes of
 // each in 16 bits and 9 in fp32 (the same paper), 7 under autocast as measured; without
 // dropout, as in Llama, 4 in fp32 and 6 else. Selective checkpointing spares these.
-func block(a Architecture, p Plan) float64 {
+func block(a Architecture, p RankPlan) float64 {
 	seq, h, f := float64(p.Sequence), float64(a.Hidden), float64(a.Intermediate)
 	scale, score := 1.0, 5.0
 	switch {

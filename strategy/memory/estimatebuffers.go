@@ -5,7 +5,7 @@ package memory
 type buffered struct{ load, forward, loss, backward, late, optimizer int64 }
 
 // buffers are communication and copies, each times a factor.
-func buffers(a Architecture, p Plan, factor float64) buffered {
+func buffers(a Architecture, p RankPlan, factor float64) buffered {
 	var b buffered
 	switch {
 	case p.Sharding == "fsdp":
@@ -29,7 +29,7 @@ func buffers(a Architecture, p Plan, factor float64) buffered {
 // offloaded. A step flattens the shard's gradients and makes them fp32, in stage 3 for one
 // sub-group after the other (stage_1_and_2.py, stage3.py; when each is held was measured on
 // two H200s with torch 2.11 and DeepSpeed 0.19.8). Offloaded steps are the host's.
-func zeroBuffers(a Architecture, p Plan) buffered {
+func zeroBuffers(a Architecture, p RankPlan) buffered {
 	r, n := RateOf(p), p.DataParallel
 	part := func(elements float64) int64 {
 		return min(share(a.Parameters, r.Weights, 1), ceil(elements*r.Weights))
@@ -69,7 +69,7 @@ func zeroBuffers(a Architecture, p Plan) buffered {
 // gatheredBlocks are FSDP's: the block that is computed and two that are fetched ahead, whole
 // and in the dtype of the computation; in the backward their gradients too, two at a time; and
 // what is outside the blocks, which stays whole from the forward to the backward.
-func gatheredBlocks(a Architecture, p Plan) buffered {
+func gatheredBlocks(a Architecture, p RankPlan) buffered {
 	each := width(p.Compute)
 	root, block := share(a.outside(), each, 1), share(a.block(), each, 1)
 	backward := root + 3*block + root + 2*block

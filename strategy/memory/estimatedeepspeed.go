@@ -14,7 +14,7 @@ const hostSlack = 1.5
 
 // deepSpeedEstimate is for DeepSpeed's stages 2 and 3 with Adam, all ranks on one node, and
 // models that are made whole on the host first (zero_init off).
-func deepSpeedEstimate(a Architecture, p Plan) DeepSpeedEstimate {
+func deepSpeedEstimate(a Architecture, p RankPlan) DeepSpeedEstimate {
 	switch {
 	case !p.DeepSpeed:
 		return DeepSpeedEstimate{}
@@ -57,7 +57,7 @@ func estimateZero3(parameters, largest int64, n int, optimizer, param, zeroInit 
 
 // hostBytes are what all ranks together need of their host's memory and of NVMe. loading says
 // that it is for the start only: each rank makes the weights on the host, before they go to the device.
-func hostBytes(a Architecture, p Plan) (host, nvme int64, loading bool) {
+func hostBytes(a Architecture, p RankPlan) (host, nvme int64, loading bool) {
 	kept := int64(0)
 	if p.OffloadActivations != "none" {
 		kept = ceil(float64(a.Layers) * pinned(hidden(a, p)*float64(p.MicroBatch)) * float64(p.DataParallel))
@@ -82,7 +82,7 @@ func hostBytes(a Architecture, p Plan) (host, nvme int64, loading bool) {
 
 // offloaded are the bytes of states on the host: all of them under FSDP, which offloads all
 // or nothing; else by DeepSpeed's estimator, that of stage 2 also for stage 1.
-func offloaded(a Architecture, p Plan) int64 {
+func offloaded(a Architecture, p RankPlan) int64 {
 	if p.Sharding == "fsdp" {
 		r := RateOf(p)
 		return share(a.Parameters, r.Weights+r.Gradients+r.Master+r.States, 1)

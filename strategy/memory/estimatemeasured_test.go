@@ -84,7 +84,7 @@ var measuredPeaks = []struct {
 func TestEstimatesAgreeWithMeasuredPeaks(t *testing.T) {
 	for _, r := range measuredPeaks {
 		shape := measuredShapes[r.model]
-		e := Estimate(shape.Architecture, Plan{
+		e := Estimate(shape.Architecture, RankPlan{
 			MicroBatch: r.micro, Accumulation: r.accumulation, Weights: r.weights, Compute: r.compute, Checkpointing: r.checkpointing, Optimizer: r.optimizer,
 			Attention: r.attention, Sequence: shape.sequence,
 		})

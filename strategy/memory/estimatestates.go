@@ -88,7 +88,7 @@ type Rate struct {
 // tables: 16 in fp32, 18 with autocast (16 lasting, and its copy), 8 with weights and states in 16
 // bits, 16 with DeepSpeed's fp32 master copy beside 16-bit weights. DeepSpeed makes that copy
 // also of weights in fp32, where it shards anything (stage_1_and_2.py clones each partition).
-func RateOf(p Plan) Rate {
+func RateOf(p RankPlan) Rate {
 	o := optimizerOf(p.Optimizer)
 	switch {
 	case p.DeepSpeed && p.Compute == "fp32":
@@ -108,7 +108,7 @@ func RateOf(p Plan) Rate {
 }
 
 // stage is the ZeRO stage of a plan; FSDP divides the same as the third.
-func stage(p Plan) int {
+func stage(p RankPlan) int {
 	return map[string]int{"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}[p.Sharding]
 }
 
@@ -121,7 +121,7 @@ func share(parameters int64, each float64, n int) int64 {
 // the optimizer divided from stage 1 on, gradients from 2 and weights from 3. What is
 // offloaded is not there; with the optimizer on the host, the gradients of stages 2 and 3
 // go there bucket by bucket.
-func statesOf(a Architecture, p Plan) (weights, gradients, optimizer int64) {
+func statesOf(a Architecture, p RankPlan) (weights, gradients, optimizer int64) {
 	r, n := RateOf(p), p.DataParallel
 	parts := func(from int) int {
 		if stage(p) >= from {
@@ -148,7 +148,7 @@ func statesOf(a Architecture, p Plan) (weights, gradients, optimizer int64) {
 }
 
 // doubted are the bytes of a state that an optimizer may have and its name does not tell.
-func doubted(a Architecture, p Plan) int64 {
+func doubted(a Architecture, p RankPlan) int64 {
 	if !optimizerOf(p.Optimizer).doubt || p.OffloadOptimizer != "none" {
 		return 0
 	}
@@ -164,7 +164,7 @@ func doubted(a Architecture, p Plan) int64 {
 
 // casts are the bytes of autocast's copies. Checkpointed blocks make theirs anew one by one,
 // and sharded weights are cast as they are gathered: then only those of the output stay.
-func casts(a Architecture, p Plan) int64 {
+func casts(a Architecture, p RankPlan) int64 {
 	r := RateOf(p)
 	switch {
 	case r.Cast == 0:

@@ -4,8 +4,8 @@ import "testing"
 
 func measured(change func(*Measurement)) Measurement {
 	m := Measurement{
-		Plan: Plan{Weights: "fp32", Compute: "fp32"}, Batch: 4, Marks: []Marks{{Path: "h", Input: 4 * 1000}},
-		Model: &Model{Class: "GPT", Parameters: 100, Bytes: map[string]int64{"float32": 400}, Blocks: []BlockList{{Path: "h", Class: "Block", Count: 12, Parameters: 90}}},
+		Plan: RankPlan{Weights: "fp32", Compute: "fp32"}, Batch: 4, Marks: []Marks{{Path: "h", Input: 4 * 1000}},
+		Model: &TrainedModel{Class: "GPT", Parameters: 100, Bytes: map[string]int64{"float32": 400}, Blocks: []BlockList{{Path: "h", Class: "Block", Count: 12, Parameters: 90}}},
 	}
 	if change != nil {
 		change(&m)

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// A Fit is what the measurements of a job say about its plans. It is not for use by
+// A Predictor predicts what plans of a job need, by the job's measurements. It is not for use by
 // several goroutines at once: it keeps what it has worked out for a mode.
-type Fit struct {
-	model   Model
-	device  Device
+type Predictor struct {
+	model   TrainedModel
+	device  DeviceMemory
 	outside float64 // bytes of the device that the process holds outside its allocator, as measured
 	// outsideSeen is what is believed of that under the plans that it was measured with.
 	outsideSeen float64
@@ -22,15 +22,15 @@ type Fit struct {
 	host        float64 // resident bytes of a process beside what offload adds
 	linger      bool    // a step's gradients are held until after the next one's forward
 	longest     float64 // elements of the longest input for each sample, over all that was seen
-	shapes      map[Plan]*shape
-	lastPlan    Plan
-	last        *shape
+	shapes      map[RankPlan]*modePeaks
+	lastPlan    RankPlan
+	last        *modePeaks
 }
 
 // An anchor is a peak that was seen: exactly where the plan trained, at least where it
 // did not.
 type anchor struct {
-	mode     Plan // without its batches
+	mode     RankPlan // without its batches
 	micro    float64
 	multiple bool // more than one micro batch a step
 	bytes    float64
@@ -43,14 +43,14 @@ type anchor struct {
 
 // A timing is a step time that was seen, in seconds.
 type timing struct {
-	plan    Plan
+	plan    RankPlan
 	seconds float64
 }
 
-// NewFit reads measurements of a job on a device. The model may be the zero value where a
+// NewPredictor reads measurements of a job on a device. The model may be the zero value where a
 // measurement has it. An order of the measurements does not matter.
-func NewFit(m Model, d Device, seen []Measurement) *Fit {
-	f := &Fit{model: m, device: d, shapes: map[Plan]*shape{}}
+func NewPredictor(m TrainedModel, d DeviceMemory, seen []Measurement) *Predictor {
+	f := &Predictor{model: m, device: d, shapes: map[RankPlan]*modePeaks{}}
 	for _, s := range seen {
 		if f.model.Parameters == 0 && s.Model != nil {
 			f.model = *s.Model
@@ -75,7 +75,7 @@ func NewFit(m Model, d Device, seen []Measurement) *Fit {
 
 // WithoutFailures is a fit of the same measurements to which a plan that ran out of memory
 // needs what it held and asked for, and not for that reason more than there is.
-func (f *Fit) WithoutFailures() *Fit {
+func (f *Predictor) WithoutFailures() *Predictor {
 	g := *f
 	g.anchors = slices.Clone(f.anchors)
 	for i := range g.anchors {
@@ -83,15 +83,15 @@ func (f *Fit) WithoutFailures() *Fit {
 			a.bytes = a.held
 		}
 	}
-	g.shapes, g.last = map[Plan]*shape{}, nil
+	g.shapes, g.last = map[RankPlan]*modePeaks{}, nil
 	return &g
 }
 
 // Unknown says why nothing can be predicted for any plan; empty: something can.
-func (f *Fit) Unknown() string { return f.unknown }
+func (f *Predictor) Unknown() string { return f.unknown }
 
 // read takes what one measurement says.
-func (f *Fit) read(s Measurement) {
+func (f *Predictor) read(s Measurement) {
 	f.tellOutside(s)
 	if f.host = max(f.host, float64(s.Host)); f.device.CPU {
 		f.host = 0
@@ -117,7 +117,7 @@ func (f *Fit) read(s Measurement) {
 }
 
 // beside is what is held at the first call beside what the plan's states explain.
-func (f *Fit) beside(s Measurement) float64 {
+func (f *Predictor) beside(s Measurement) float64 {
 	st := f.states(s.Plan)
 	extra := float64(s.Start) - st.weights
 	made := float64(s.First.After-s.First.Before) > .5*st.optimizer // in the first step
@@ -128,7 +128,7 @@ func (f *Fit) beside(s Measurement) float64 {
 }
 
 // anchor is the peak of the plan that a measurement ran with.
-func (f *Fit) anchor(s Measurement) (anchor, bool) {
+func (f *Predictor) anchor(s Measurement) (anchor, bool) {
 	a := anchor{mode: modeOf(s.Plan), micro: float64(s.Batch), multiple: s.Plan.Accumulation > 1}
 	if s.Plan.MicroBatch > 0 {
 		a.micro = float64(s.Plan.MicroBatch)
@@ -166,7 +166,7 @@ func (f *Fit) anchor(s Measurement) (anchor, bool) {
 const censored = 1.02
 
 // modeOf is a plan without its batches and its allocator.
-func modeOf(p Plan) Plan {
+func modeOf(p RankPlan) RankPlan {
 	p.MicroBatch, p.Accumulation, p.Evaluation, p.Allocator = 0, 0, 0, ""
 	return p
 }
@@ -174,7 +174,7 @@ func modeOf(p Plan) Plan {
 // Room is what the allocator may give on the device under a plan, in bytes: what it is
 // held to, or what others and what is held outside it leave; less what the allocator
 // itself needs to be able to give that much, which differs between its two kinds.
-func (f *Fit) Room(p Plan) int64 {
+func (f *Predictor) Room(p RankPlan) int64 {
 	room := float64(f.device.Total-f.device.Others) - f.heldOutside(p)
 	if f.device.Total == 0 {
 		room = math.Inf(1)
@@ -190,10 +190,12 @@ func (f *Fit) Room(p Plan) int64 {
 
 // Needs is the least that the allocator has to be allowed under a plan to be able to give so
 // many bytes: what Room takes off.
-func (f *Fit) Needs(p Plan, bytes int64) int64 { return whole(float64(bytes) * f.overhead(p)) }
+func (f *Predictor) Needs(p RankPlan, bytes int64) int64 {
+	return whole(float64(bytes) * f.overhead(p))
+}
 
 // overhead is the least memory under which the allocator can give a byte.
-func (f *Fit) overhead(p Plan) float64 {
+func (f *Predictor) overhead(p RankPlan) float64 {
 	switch {
 	case f.device.CPU:
 		return hostRoom

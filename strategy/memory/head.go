@@ -7,7 +7,7 @@ import (
 
 // logits is the bytes of one sample's logits in fp32; 0 where the model has no output as
 // wide as a vocabulary, or its size is not known.
-func (f *Fit) logits(mode Plan) float64 {
+func (f *Predictor) logits(mode RankPlan) float64 {
 	v, h := float64(f.model.Vocabulary), float64(f.model.Hidden)
 	if v == 0 || h == 0 || f.model.Convolutional || f.model.Embedding == 0 || f.model.Outside > 0 && float64(f.model.Outside) < .9*v*h {
 		return 0 // the widest module is a block's
@@ -17,7 +17,7 @@ func (f *Fit) logits(mode Plan) float64 {
 
 // tokens is how many tokens a sample has: by the input of the blocks that ran last, a
 // hidden state for each token, else by the sequence length.
-func (f *Fit) tokens(mode Plan) float64 {
+func (f *Predictor) tokens(mode RankPlan) float64 {
 	most := f.reached()
 	for _, g := range f.sights {
 		if len(g.lists) < most || most == 0 {
@@ -35,7 +35,7 @@ func (f *Fit) tokens(mode Plan) float64 {
 }
 
 // reached is how many lists of blocks a process got to.
-func (f *Fit) reached() int {
+func (f *Predictor) reached() int {
 	most := 0
 	for _, g := range f.sights {
 		most = max(most, len(g.lists))
@@ -46,7 +46,7 @@ func (f *Fit) reached() int {
 // headPrior is what head and loss hold and need for a moment, in units of the logits in
 // fp32. transformers' causal language models compute the loss in fp32; others leave it in
 // the dtype of the logits, or to autocast (landscape: BERT).
-func (f *Fit) headPrior(mode Plan) (held, temporary float64) {
+func (f *Predictor) headPrior(mode RankPlan) (held, temporary float64) {
 	class := f.model.Class
 	if class == "" || strings.Contains(class, "CausalLM") || strings.Contains(class, "LMHead") {
 		return headHeld, headTemporary
@@ -62,7 +62,7 @@ func (f *Fit) headPrior(mode Plan) (held, temporary float64) {
 
 // headOf works out what head and loss need: as seen in this kind of mode, else by the
 // prior, corrected by what was seen in another.
-func (f *Fit) headOf(s *shape) {
+func (f *Predictor) headOf(s *modePeaks) {
 	logits := f.logits(s.mode)
 	held, temporary := f.headPrior(s.mode)
 	s.head, s.temporary = held*logits, temporary*logits
@@ -104,7 +104,7 @@ func (f *Fit) headOf(s *shape) {
 }
 
 // sameMode takes all that a forward of this mode held in place of the blocks' sum.
-func (f *Fit) sameMode(s *shape) {
+func (f *Predictor) sameMode(s *modePeaks) {
 	for _, g := range f.sights {
 		if !g.heldSeen || g.plan.Checkpointing != s.mode.Checkpointing || kindOf(g.plan) != kindOf(s.mode) ||
 			g.plan.Weights != s.mode.Weights || g.plan.Attention != s.mode.Attention || g.plan.Sharding != s.mode.Sharding ||
@@ -131,7 +131,7 @@ func (f *Fit) sameMode(s *shape) {
 // lateOf works out what the end of the backward needs beside weights and gradients. The
 // embedding's gradient is the last: it is there twice before it is added to the output's
 // where both are one parameter, or converted (landscape: 2, or 1 under autocast, else 0–1).
-func (f *Fit) lateOf(s *shape) {
+func (f *Predictor) lateOf(s *modePeaks) {
 	if f.logits(s.mode) == 0 {
 		s.late = 0.01 * s.states.gradients
 		s.again = float64(f.model.Largest) * width(s.mode.Weights)

@@ -117,8 +117,8 @@ func (l *landscape) row(s setting, accum int) (row, bool) {
 }
 
 // plan is a row's plan in the words of the planner.
-func (s setting) plan(accum int) Plan {
-	p := Plan{MicroBatch: s.Micro, Accumulation: accum, Weights: s.Params, Compute: s.Params, Checkpointing: s.Ckpt,
+func (s setting) plan(accum int) RankPlan {
+	p := RankPlan{MicroBatch: s.Micro, Accumulation: accum, Weights: s.Params, Compute: s.Params, Checkpointing: s.Ckpt,
 		Attention: s.Attn, Optimizer: s.Optim, Allocator: "expandable", DataParallel: 1, Sharding: "none"}
 	if s.Amp != "off" {
 		p.Compute = s.Amp

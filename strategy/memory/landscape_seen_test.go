@@ -9,9 +9,9 @@ import (
 const vocabulary = 8192
 
 // model is what a probe would say of a landscape's model.
-func (l *landscape) model() Model {
+func (l *landscape) model() TrainedModel {
 	h := l.head
-	m := Model{Class: class(h), Parameters: h.Params, Trainable: h.Params, Outside: h.Outside, Convolutional: h.Conv,
+	m := TrainedModel{Class: class(h), Parameters: h.Params, Trainable: h.Params, Outside: h.Outside, Convolutional: h.Conv,
 		Bytes: map[string]int64{"float32": 4 * h.Params}, Cast: h.Params, CastOutside: h.Outside, Hidden: h.Hidden}
 	if h.Vocab > vocabulary {
 		table := h.Vocab * h.Hidden

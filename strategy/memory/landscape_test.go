@@ -170,17 +170,17 @@ func (t trial) play(exactFirst bool) result {
 	out.ladder, out.ladderRatio = n, samples/best
 	m, _ := t.l.seen(t.first, 1, t.cap)
 	all := []Measurement{m}
-	device := Device{Name: "NVIDIA H200", Total: 150 << 30, Allowed: int64(t.cap)}
+	device := DeviceMemory{Name: "NVIDIA H200", Total: 150 << 30, Allowed: int64(t.cap)}
 	for len(options) > 0 {
-		f := NewFit(Model{}, device, all)
+		f := NewPredictor(TrainedModel{}, device, all)
 		for _, o := range options {
 			if o.String() == what && out.attempts == 1 {
 				out.expected = f.Predict(o.s.plan(o.accum))
 			}
 		}
-		var candidates []Candidate
+		var candidates []PlanCandidate
 		for _, o := range options {
-			candidates = append(candidates, Candidate{Plan: o.s.plan(o.accum), Group: o.group(exactFirst), Order: o.order})
+			candidates = append(candidates, PlanCandidate{Plan: o.s.plan(o.accum), Group: o.group(exactFirst), Order: o.order})
 		}
 		c := Choose(f, candidates, "fastest")
 		at := c.Index

@@ -25,12 +25,12 @@ func TestGradientsLinger(t *testing.T) {
 	}
 	failed, trained := seen[0], seen[1]
 	actual := float64(trained.Peak)
-	p := NewFit(Model{}, Device{}, []Measurement{failed}).Predict(trained.Plan)
+	p := NewPredictor(TrainedModel{}, DeviceMemory{}, []Measurement{failed}).Predict(trained.Plan)
 	if off := math.Abs(float64(p.Mean)-actual) / actual; off > .1 || float64(p.Mean) < actual {
 		t.Errorf("predicted %d–%d in %s, measured %.0f", p.Mean, p.Bound, p.Instant, actual)
 	}
 	failed.Linger = false
-	if without := NewFit(Model{}, Device{}, []Measurement{failed}).Predict(trained.Plan); without.Mean >= p.Mean {
+	if without := NewPredictor(TrainedModel{}, DeviceMemory{}, []Measurement{failed}).Predict(trained.Plan); without.Mean >= p.Mean {
 		t.Errorf("without gradients that linger %d, with them %d", without.Mean, p.Mean)
 	}
 }

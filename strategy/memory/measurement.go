@@ -8,8 +8,8 @@ type Measurement struct {
 	Rank int `json:"rank"`
 	PID  int `json:"pid,omitempty"`
 	// Plan is what the process ran with. Who reads a measurement sets it.
-	Plan  Plan   `json:"plan"`
-	Model *Model `json:"model,omitempty"`
+	Plan  RankPlan      `json:"plan"`
+	Model *TrainedModel `json:"model,omitempty"`
 
 	// Batch is the number of samples of the first root call, Longest the elements of its
 	// largest input tensor; Shape is that tensor's shape.
@@ -34,10 +34,10 @@ type Measurement struct {
 	// Marks are what is held when each block of a list begins in the first forward.
 	Marks []Marks `json:"marks,omitempty"`
 	// First and Second are of the first and the second optimizer step.
-	First  Step `json:"first,omitzero"`
-	Second Step `json:"second,omitzero"`
+	First  StepMemory `json:"first,omitzero"`
+	Second StepMemory `json:"second,omitzero"`
 	// Longer is the step with the longest input, where that is longer than in the two.
-	Longer Step `json:"longer,omitzero"`
+	Longer StepMemory `json:"longer,omitzero"`
 	// Evaluation is the peak of a call without gradients, EvaluationBatch its samples.
 	Evaluation      int64 `json:"evaluation_bytes,omitempty"`
 	EvaluationBatch int   `json:"evaluation_batch,omitempty"`
@@ -87,10 +87,10 @@ type Marks struct {
 	After int64 `json:"after_bytes,omitempty"`
 }
 
-// A Step is what was held in one optimizer step, by instant. The peak of an instant is known
+// A StepMemory is what was held in one optimizer step, by instant. The peak of an instant is known
 // where it is a new one of the process: PyTorch keeps one peak, and the job may read it, so
 // that nobody resets it. It is 0 where the instant held no more than those before it did.
-type Step struct {
+type StepMemory struct {
 	// Longest are the elements of the largest input in it.
 	Longest int64 `json:"longest,omitempty"`
 	// Forward is what is held when the first root call ends, ForwardPeak the most until

@@ -1,8 +1,8 @@
 package memory
 
-// A Model is what is fixed about the model that a rank trains, whatever the plan. Bytes
+// A TrainedModel is what is fixed about the model that a rank trains, whatever the plan. Bytes
 // and counts are of the whole model, also where ranks hold parts of it. A zero is not known.
-type Model struct {
+type TrainedModel struct {
 	Class      string `json:"class"`
 	Parameters int64  `json:"parameters"` // their number
 	Trainable  int64  `json:"trainable"`  // the number of those that get gradients
@@ -46,7 +46,7 @@ type BlockList struct {
 
 // Dtype is the dtype that most of the parameters' bytes have, as plans name it: fp32,
 // bf16, fp16; empty where none is known.
-func (m *Model) Dtype() string {
+func (m *TrainedModel) Dtype() string {
 	most, name := int64(0), ""
 	for dtype, bytes := range m.Bytes {
 		if bytes > most || bytes == most && dtype < name {

@@ -16,7 +16,7 @@ const (
 )
 
 // outsidePrior is what a process is believed to hold outside its allocator under a plan.
-func outsidePrior(p Plan) float64 {
+func outsidePrior(p RankPlan) float64 {
 	if p.DataParallel > 1 || p.DeepSpeed || p.Sharding == "fsdp" || strings.HasPrefix(p.Sharding, "zero") {
 		return outsideTogether
 	}
@@ -26,7 +26,7 @@ func outsidePrior(p Plan) float64 {
 // heldOutside is what the process holds outside its allocator under a plan: as the driver
 // told it, and what more ranks than it was told of add. Nothing is believed where a ceiling
 // below the device's memory holds the allocator: that leaves the rest to others.
-func (f *Fit) heldOutside(p Plan) float64 {
+func (f *Predictor) heldOutside(p RankPlan) float64 {
 	switch held := f.device.Allowed > 0 && (f.device.Total == 0 || f.device.Allowed < f.device.Total); {
 	case f.device.CPU:
 		return f.outside
@@ -39,7 +39,7 @@ func (f *Fit) heldOutside(p Plan) float64 {
 }
 
 // tellOutside takes what the driver told of a process.
-func (f *Fit) tellOutside(s Measurement) {
+func (f *Predictor) tellOutside(s Measurement) {
 	if s.Doubt > 0 || s.Outside <= 0 {
 		return
 	}
@@ -48,7 +48,7 @@ func (f *Fit) tellOutside(s Measurement) {
 }
 
 // outsideOf is what a process held outside its allocator when it was measured.
-func (f *Fit) outsideOf(s Measurement) float64 {
+func (f *Predictor) outsideOf(s Measurement) float64 {
 	if s.Outside > 0 || s.Total == 0 || f.device.CPU {
 		return float64(s.Outside)
 	}

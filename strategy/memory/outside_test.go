@@ -6,28 +6,28 @@ import "testing"
 // it was found on an H200; on more ranks than were seen what those add.
 func TestRoomOutside(t *testing.T) {
 	const total, small, large = 80 << 30, outsideAlone, outsideTogether
-	one, two, zero := Plan{Allocator: "expandable"}, Plan{Allocator: "expandable", DataParallel: 2}, Plan{Allocator: "expandable", DeepSpeed: true, Sharding: "zero2", DataParallel: 1}
-	told := func(p Plan, bytes int64) []Measurement { return []Measurement{{Plan: p, Outside: bytes}} }
+	one, two, zero := RankPlan{Allocator: "expandable"}, RankPlan{Allocator: "expandable", DataParallel: 2}, RankPlan{Allocator: "expandable", DeepSpeed: true, Sharding: "zero2", DataParallel: 1}
+	told := func(p RankPlan, bytes int64) []Measurement { return []Measurement{{Plan: p, Outside: bytes}} }
 	for name, c := range map[string]struct {
-		device Device
+		device DeviceMemory
 		seen   []Measurement
-		plan   Plan
+		plan   RankPlan
 		left   float64 // of the device's memory, before the allocator's own needs
 	}{
-		"one rank, unknown":             {Device{Total: total}, nil, one, total - small},
-		"two ranks, unknown":            {Device{Total: total}, nil, two, total - large},
-		"DeepSpeed, unknown":            {Device{Total: total}, nil, zero, total - large},
-		"others beside":                 {Device{Total: total, Others: 5 << 30}, nil, one, 75<<30 - small},
-		"a ceiling that is none":        {Device{Total: total, Allowed: total}, nil, two, total - large},
-		"a ceiling":                     {Device{Total: total, Allowed: 79 << 30}, nil, two, 79 << 30},
-		"told":                          {Device{Total: total}, told(one, 600<<20), one, total - 600<<20},
-		"told of one rank, two wanted":  {Device{Total: total}, told(one, 600<<20), two, total - 600<<20 - (large - small)},
-		"told of two ranks, one wanted": {Device{Total: total}, told(two, 2<<30), one, total - 2<<30},
-		"told of two ranks":             {Device{Total: total}, told(two, 2<<30), zero, total - 2<<30},
-		"a ceiling, and told":           {Device{Total: total, Allowed: 40 << 30}, told(one, 600<<20), two, 40 << 30},
-		"on the CPU":                    {Device{Total: total, CPU: true}, nil, two, total},
+		"one rank, unknown":             {DeviceMemory{Total: total}, nil, one, total - small},
+		"two ranks, unknown":            {DeviceMemory{Total: total}, nil, two, total - large},
+		"DeepSpeed, unknown":            {DeviceMemory{Total: total}, nil, zero, total - large},
+		"others beside":                 {DeviceMemory{Total: total, Others: 5 << 30}, nil, one, 75<<30 - small},
+		"a ceiling that is none":        {DeviceMemory{Total: total, Allowed: total}, nil, two, total - large},
+		"a ceiling":                     {DeviceMemory{Total: total, Allowed: 79 << 30}, nil, two, 79 << 30},
+		"told":                          {DeviceMemory{Total: total}, told(one, 600<<20), one, total - 600<<20},
+		"told of one rank, two wanted":  {DeviceMemory{Total: total}, told(one, 600<<20), two, total - 600<<20 - (large - small)},
+		"told of two ranks, one wanted": {DeviceMemory{Total: total}, told(two, 2<<30), one, total - 2<<30},
+		"told of two ranks":             {DeviceMemory{Total: total}, told(two, 2<<30), zero, total - 2<<30},
+		"a ceiling, and told":           {DeviceMemory{Total: total, Allowed: 40 << 30}, told(one, 600<<20), two, 40 << 30},
+		"on the CPU":                    {DeviceMemory{Total: total, CPU: true}, nil, two, total},
 	} {
-		f := NewFit(Model{Parameters: 1e9}, c.device, c.seen)
+		f := NewPredictor(TrainedModel{Parameters: 1e9}, c.device, c.seen)
 		if got, want := f.Room(c.plan), int64(c.left/f.overhead(c.plan)); got != want {
 			t.Errorf("%s: room of %d bytes, want %d", name, got, want)
 		}
@@ -40,14 +40,14 @@ func TestChooseLeavesNCCLItsRoom(t *testing.T) {
 	m := rows[0].seen(heads[rows[0].Model]) // on one rank
 	m.Plan.DeepSpeed = false                // which leaves its context alone
 	m.Failed, m.Outside = "forward", 0
-	plan := Plan{MicroBatch: 1, Weights: "bf16", Compute: "bf16", Checkpointing: "none", Attention: "sdpa", Optimizer: "adamw", Sharding: "fsdp", DataParallel: 2, Allocator: "expandable"}
-	bound := float64(NewFit(Model{}, Device{}, []Measurement{m}).Predict(plan).Bound) * expandableRoom
+	plan := RankPlan{MicroBatch: 1, Weights: "bf16", Compute: "bf16", Checkpointing: "none", Attention: "sdpa", Optimizer: "adamw", Sharding: "fsdp", DataParallel: 2, Allocator: "expandable"}
+	bound := float64(NewPredictor(TrainedModel{}, DeviceMemory{}, []Measurement{m}).Predict(plan).Bound) * expandableRoom
 	for _, c := range []struct {
 		beside float64
 		fits   bool
 	}{{outsideAlone + 1<<28, false}, {outsideTogether + 1<<28, true}} {
-		device := Device{Total: int64(bound + c.beside)}
-		if got := Choose(NewFit(Model{}, device, []Measurement{m}), []Candidate{{Plan: plan}}, ""); (got.Rule == "fastest") != c.fits {
+		device := DeviceMemory{Total: int64(bound + c.beside)}
+		if got := Choose(NewPredictor(TrainedModel{}, device, []Measurement{m}), []PlanCandidate{{Plan: plan}}, ""); (got.Rule == "fastest") != c.fits {
 			t.Errorf("%.0f bytes with %.0f beside them: chosen as %q", bound, c.beside, got.Rule)
 		}
 	}

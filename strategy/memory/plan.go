@@ -1,8 +1,8 @@
 package memory
 
-// A Plan is what decides how much memory a job needs, for one rank. Words are those of
+// A RankPlan is what decides how much memory a job needs, for one rank. Words are those of
 // the knobs of package strategy; an empty word or a zero is not known.
-type Plan struct {
+type RankPlan struct {
 	MicroBatch   int `json:"micro_batch"`  // samples in one call of the root module, on one rank
 	Accumulation int `json:"accumulation"` // calls for each optimizer step; 0 counts as 1
 	// Weights is the dtype that the parameters are held in: fp32, bf16, fp16. Compute is

@@ -4,14 +4,14 @@ import "math"
 
 // Predict is what a plan is expected to need. Its figures are zero, and Unknown says why,
 // where nothing can be said.
-func (f *Fit) Predict(p Plan) Prediction {
+func (f *Predictor) Predict(p RankPlan) Prediction {
 	var out Prediction
 	f.predict(&p, &out)
 	return out
 }
 
 // predict is Predict without copies, for many candidates.
-func (f *Fit) predict(p *Plan, out *Prediction) {
+func (f *Predictor) predict(p *RankPlan, out *Prediction) {
 	s := f.shape(p)
 	switch {
 	case s.unknown != "":
@@ -80,7 +80,7 @@ func (st *states) made(multiple bool) float64 {
 }
 
 // peak is the largest of the instants of a step, the optimizer's states there.
-func (s *shape) peak(m float64, multiple bool) (bytes float64, instant string) {
+func (s *modePeaks) peak(m float64, multiple bool) (bytes float64, instant string) {
 	st := &s.states
 	kept := s.base + st.weights + st.optimizer
 	during := kept + st.gather + s.copies + given(multiple)*(st.held+st.forming)
@@ -112,7 +112,7 @@ func (s *shape) peak(m float64, multiple bool) (bytes float64, instant string) {
 }
 
 // bound is the same with what is uncertain added.
-func (s *shape) bound(m float64, multiple bool) float64 {
+func (s *modePeaks) bound(m float64, multiple bool) float64 {
 	st := &s.states
 	kept := s.base + st.weights + st.optimizer
 	gather, bucket := st.gather*(1+s.statesMore), st.bucket*(1+s.statesMore)
@@ -140,7 +140,7 @@ func (s *shape) bound(m float64, multiple bool) float64 {
 // corrected moves a prediction by what plans of the same mode needed: a peak that was seen
 // stands for the formula's, and the difference for what the formula lacks; a plan that ran
 // out of memory needs that much at least. What grows with the batch is scaled with it.
-func (s *shape) corrected(p *Plan, mean, bound float64) (float64, float64, bool) {
+func (s *modePeaks) corrected(p *RankPlan, mean, bound float64) (float64, float64, bool) {
 	m, multiple, measured := float64(p.MicroBatch), p.Accumulation > 1, false
 	for i := range s.anchors {
 		a := &s.anchors[i]
@@ -181,7 +181,7 @@ func (s *shape) corrected(p *Plan, mean, bound float64) (float64, float64, bool)
 }
 
 // under says that a plan of the same mode needs no less than what was seen.
-func (a *anchor) under(p *Plan) bool {
+func (a *anchor) under(p *RankPlan) bool {
 	switch a.instant {
 	case "load":
 		return true

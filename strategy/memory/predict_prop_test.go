@@ -24,8 +24,8 @@ func anyWorld(t *rapid.T) world {
 }
 
 // model is what a probe says of the world's model.
-func (w world) model() *Model {
-	return &Model{Class: w.classes, Parameters: w.params, Trainable: w.params, Outside: w.params / 10, Cast: w.params, CastOutside: w.params / 10,
+func (w world) model() *TrainedModel {
+	return &TrainedModel{Class: w.classes, Parameters: w.params, Trainable: w.params, Outside: w.params / 10, Cast: w.params, CastOutside: w.params / 10,
 		Bytes: map[string]int64{"float32": 4 * w.params}, Convolutional: w.conv,
 		Blocks: []BlockList{{Path: "blocks", Class: "Block", Count: w.blocks, Parameters: w.params - w.params/10}}}
 }
@@ -33,7 +33,7 @@ func (w world) model() *Model {
 // failed is what a probe sees of a plan in fp32 that ran out of memory at a cap after some
 // blocks.
 func (w world) failed(micro, reached int, cap int64) Measurement {
-	p := Plan{MicroBatch: micro, Accumulation: 1, Weights: "fp32", Compute: "fp32", Checkpointing: "none", Attention: "sdpa", Optimizer: "adamw"}
+	p := RankPlan{MicroBatch: micro, Accumulation: 1, Weights: "fp32", Compute: "fp32", Checkpointing: "none", Attention: "sdpa", Optimizer: "adamw"}
 	m := Measurement{Plan: p, Model: w.model(), Batch: micro, Start: 4 * w.params, Failed: "forward", Allowed: cap, Allocated: cap, Optimizer: "AdamW", Fused: true}
 	marks := Marks{Path: "blocks", Input: w.input * int64(micro)}
 	for i := 0; i <= min(reached, w.blocks-1); i++ {
@@ -48,8 +48,8 @@ func (w world) failed(micro, reached int, cap int64) Measurement {
 }
 
 // rankPlan draws a plan of one rank.
-func rankPlan(t *rapid.T) Plan {
-	p := Plan{MicroBatch: rapid.IntRange(1, 64).Draw(t, "micro batch"), Accumulation: rapid.IntRange(1, 3).Draw(t, "accumulation"), Weights: "fp32",
+func rankPlan(t *rapid.T) RankPlan {
+	p := RankPlan{MicroBatch: rapid.IntRange(1, 64).Draw(t, "micro batch"), Accumulation: rapid.IntRange(1, 3).Draw(t, "accumulation"), Weights: "fp32",
 		Compute:       rapid.SampledFrom([]string{"fp32", "bf16"}).Draw(t, "compute"),
 		Checkpointing: rapid.SampledFrom([]string{"none", "selective", "full"}).Draw(t, "checkpointing"),
 		Attention:     rapid.SampledFrom([]string{"sdpa", "eager"}).Draw(t, "attention"),
@@ -69,16 +69,16 @@ func TestBoundNeverFallsAsBytesAreAdded(t *testing.T) {
 		micro, reached := rapid.IntRange(1, 64).Draw(t, "failed micro batch"), rapid.IntRange(0, 70).Draw(t, "reached")
 		cap := 4*w.params + int64(reached+1)*w.block*int64(micro)
 		seen := []Measurement{w.failed(micro, reached, cap)}
-		now := NewFit(Model{}, Device{Total: cap}, seen).Predict(p)
+		now := NewPredictor(TrainedModel{}, DeviceMemory{Total: cap}, seen).Predict(p)
 		more := p
 		more.MicroBatch += rapid.IntRange(1, 64).Draw(t, "more samples")
-		if next := NewFit(Model{}, Device{Total: cap}, seen).Predict(more); next.Bound < now.Bound {
+		if next := NewPredictor(TrainedModel{}, DeviceMemory{Total: cap}, seen).Predict(more); next.Bound < now.Bound {
 			t.Fatalf("the bound falls from %d to %d with the micro batch from %d to %d", now.Bound, next.Bound, p.MicroBatch, more.MicroBatch)
 		}
 		larger := w
 		larger.params += rapid.Int64Range(0, w.params).Draw(t, "more parameters")
 		cap += 4 * (larger.params - w.params)
-		if next := NewFit(Model{}, Device{Total: cap}, []Measurement{larger.failed(micro, reached, cap)}).Predict(p); next.Bound < now.Bound-now.Bound/1e6 { // a tenth of them is outside the blocks, rounded
+		if next := NewPredictor(TrainedModel{}, DeviceMemory{Total: cap}, []Measurement{larger.failed(micro, reached, cap)}).Predict(p); next.Bound < now.Bound-now.Bound/1e6 { // a tenth of them is outside the blocks, rounded
 			t.Fatalf("the bound falls from %d to %d with the parameters from %d to %d", now.Bound, next.Bound, w.params, larger.params)
 		}
 	})
@@ -99,7 +99,7 @@ func TestAFailedPlanIsNeverPredictedToFit(t *testing.T) {
 		}
 		for _, allocator := range []string{"default", "expandable"} {
 			p.Allocator = allocator
-			f := NewFit(Model{}, Device{Total: 1 << 40, Allowed: cap}, seen)
+			f := NewPredictor(TrainedModel{}, DeviceMemory{Total: 1 << 40, Allowed: cap}, seen)
 			got := f.Predict(p)
 			if got.Unknown == "" && got.Mean <= f.Room(p) {
 				t.Fatalf("a plan that ran out of memory at %d is predicted to need %d", cap, got.Mean)
@@ -122,9 +122,9 @@ func TestMoreEvidenceNeverWidens(t *testing.T) {
 			w.block = w.input * convolutionInputs
 		}
 		micro := rapid.IntRange(1, 64).Draw(t, "failed micro batch")
-		device := Device{Total: 1 << 50}
+		device := DeviceMemory{Total: 1 << 50}
 		margin := func(seen ...Measurement) float64 {
-			got := NewFit(Model{}, device, seen).Predict(p)
+			got := NewPredictor(TrainedModel{}, device, seen).Predict(p)
 			return float64(got.Bound)/float64(got.Mean) - 1
 		}
 		before, reached := 0., -1
@@ -143,7 +143,7 @@ func TestMoreEvidenceNeverWidens(t *testing.T) {
 		m := w.failed(micro, w.blocks, 1)
 		ran := m
 		ran.Failed, ran.Plan, ran.Steps, ran.Batch = "", p, 3, p.MicroBatch
-		ran.Peak = NewFit(Model{}, device, []Measurement{m}).Predict(p).Mean
+		ran.Peak = NewPredictor(TrainedModel{}, device, []Measurement{m}).Predict(p).Mean
 		ran.Marks, ran.Start = nil, 0
 		if now := margin(m, ran); now > before+.002 {
 			t.Fatalf("the margin grows from %.4f to %.4f when the plan itself was measured", before, now)

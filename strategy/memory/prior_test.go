@@ -28,7 +28,7 @@ func TestPriorOfBlocksAgreesWithLandscape(t *testing.T) {
 			if held <= 0 {
 				continue
 			}
-			prior := input * NewFit(l.model(), Device{Total: 1 << 40}, nil).priorInputs(p)
+			prior := input * NewPredictor(l.model(), DeviceMemory{Total: 1 << 40}, nil).priorInputs(p)
 			if off := math.Log(prior / held); math.Abs(off) > math.Log(2) {
 				t.Errorf("%s %+v: a block is believed to hold %.0f MiB a sample, and holds %.0f", l.head.Model, s, prior/(1<<20), held/(1<<20))
 			}

@@ -2,11 +2,11 @@ package memory
 
 import "math"
 
-// A shape is a mode with all that does not depend on its batches worked out: what the
+// A modePeaks is a mode with all that does not depend on its batches worked out: what the
 // peak's instants need as lines in the micro batch.
-type shape struct {
+type modePeaks struct {
 	unknown, evidence string
-	mode              Plan
+	mode              RankPlan
 	states            states
 	base              float64 // held before the model
 	copies, most      float64 // autocast's, at the end of the forward and inside it
@@ -24,7 +24,7 @@ type shape struct {
 	// Fractions that the bound adds.
 	blocksMore, headMore, windowMore, baseMore, statesMore float64
 	anchors                                                []anchor
-	clock                                                  clock
+	clock                                                  stepClock
 }
 
 // A window is an instant of the backward: what is held for a sample then, with the block
@@ -33,7 +33,7 @@ type shape struct {
 type window struct{ held, block, gradients, weights float64 }
 
 // shape works out a mode. Neighbouring candidates mostly share one.
-func (f *Fit) shape(p *Plan) *shape {
+func (f *Predictor) shape(p *RankPlan) *modePeaks {
 	if f.last != nil && sameMode(p, &f.lastPlan) {
 		return f.last
 	}
@@ -48,15 +48,15 @@ func (f *Fit) shape(p *Plan) *shape {
 }
 
 // sameMode compares all but batches and allocator.
-func sameMode(a, b *Plan) bool {
+func sameMode(a, b *RankPlan) bool {
 	return a.Checkpointing == b.Checkpointing && a.Compute == b.Compute && a.Attention == b.Attention && a.Weights == b.Weights &&
 		a.Optimizer == b.Optimizer && a.Sharding == b.Sharding && a.DataParallel == b.DataParallel && a.OffloadOptimizer == b.OffloadOptimizer &&
 		a.OffloadParam == b.OffloadParam && a.OffloadActivations == b.OffloadActivations && a.Sequence == b.Sequence && a.DeepSpeed == b.DeepSpeed
 }
 
 // newShape works out a mode that was not asked for before.
-func (f *Fit) newShape(mode Plan) *shape {
-	s := &shape{mode: mode, states: f.states(mode), base: f.base, linger: f.linger}
+func (f *Predictor) newShape(mode RankPlan) *modePeaks {
+	s := &modePeaks{mode: mode, states: f.states(mode), base: f.base, linger: f.linger}
 	switch {
 	case f.unknown != "":
 		s.unknown = f.unknown
@@ -100,7 +100,7 @@ func (f *Fit) newShape(mode Plan) *shape {
 }
 
 // ranSharded says that a process ran with the mode's sharding and offload.
-func (f *Fit) ranSharded(mode Plan) bool {
+func (f *Predictor) ranSharded(mode RankPlan) bool {
 	for _, s := range f.sights {
 		if s.heldSeen && s.plan.Sharding == mode.Sharding && s.plan.DataParallel == mode.DataParallel &&
 			s.plan.OffloadOptimizer == mode.OffloadOptimizer && s.plan.OffloadParam == mode.OffloadParam {
@@ -111,7 +111,7 @@ func (f *Fit) ranSharded(mode Plan) bool {
 }
 
 // activations works out what a sample needs.
-func (f *Fit) activations(s *shape) {
+func (f *Predictor) activations(s *modePeaks) {
 	kinds := f.lists(s.mode)
 	if kinds.unknown != "" {
 		s.unknown = kinds.unknown
@@ -154,7 +154,7 @@ func (f *Fit) activations(s *shape) {
 }
 
 // margin is a margin for this job's kind of model.
-func (f *Fit) margin(of float64) float64 {
+func (f *Predictor) margin(of float64) float64 {
 	if f.model.Convolutional {
 		of *= marginConvolution
 	}
@@ -165,7 +165,7 @@ func (f *Fit) margin(of float64) float64 {
 }
 
 // windowsOf works out the instants of the backward at the beginning and end of each list.
-func (f *Fit) windowsOf(s *shape, kinds kindLists) {
+func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 	full := s.mode.Checkpointing == "full"
 	all := math.Max(float64(f.model.Parameters), 1)
 	after := float64(f.model.Outside) / 2 / all // the head's gradients are there
@@ -196,7 +196,7 @@ func (f *Fit) windowsOf(s *shape, kinds kindLists) {
 }
 
 // windowFactor is what a block's recomputation takes in units of what it holds.
-func windowFactor(mode Plan, l kindList) float64 {
+func windowFactor(mode RankPlan, l kindList) float64 {
 	switch {
 	case kindOf(mode) != "fp32":
 		return windowHalf
@@ -207,7 +207,7 @@ func windowFactor(mode Plan, l kindList) float64 {
 }
 
 // offloadActivations moves what blocks hold to the host, but for two blocks' share.
-func (f *Fit) offloadActivations(s *shape, full bool) {
+func (f *Predictor) offloadActivations(s *modePeaks, full bool) {
 	if s.mode.OffloadActivations != "cpu" {
 		return
 	}

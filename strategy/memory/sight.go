@@ -7,7 +7,7 @@ import (
 
 // A sight is what one measurement says of the activations of its mode, in bytes a sample.
 type sight struct {
-	plan Plan
+	plan RankPlan
 	// lists are by the model's lists of blocks, in the order in which they ran.
 	lists []listSight
 	// stem is what is held when the first block begins beside what was held before.
@@ -67,7 +67,7 @@ func longestOf(m Measurement) float64 {
 		return 0
 	}
 	n := float64(m.Longest) / float64(m.Batch)
-	for _, s := range []Step{m.First, m.Second, m.Longer} {
+	for _, s := range []StepMemory{m.First, m.Second, m.Longer} {
 		n = math.Max(n, float64(s.Longest)/float64(m.Batch))
 	}
 	return n
@@ -75,7 +75,7 @@ func longestOf(m Measurement) float64 {
 
 // stretch is how much longer an input of this job can be than that of the steps that were
 // measured: their activations stand for that of the longest.
-func (f *Fit) stretch(m Measurement) float64 {
+func (f *Predictor) stretch(m Measurement) float64 {
 	own := float64(m.Longest) / float64(max(m.Batch, 1))
 	if m.First.Longest > 0 {
 		own = float64(m.First.Longest) / float64(max(m.Batch, 1))
@@ -87,7 +87,7 @@ func (f *Fit) stretch(m Measurement) float64 {
 }
 
 // sight reads a measurement; false: it says nothing of activations.
-func (f *Fit) sight(m Measurement) (sight, bool) {
+func (f *Predictor) sight(m Measurement) (sight, bool) {
 	s := sight{plan: m.Plan, micro: float64(m.Batch), prior: m.Doubt}
 	s.plan.Compute = computeOf(m)
 	if m.Optimizer != "" {
@@ -131,7 +131,7 @@ func computeOf(m Measurement) string {
 
 // list reads the marks of one list. next is what was held when the next list began, where
 // one did. The copies that autocast makes of a block's weights are no activations.
-func (f *Fit) list(m Measurement, p Plan, l Marks, next int64, each float64) listSight {
+func (f *Predictor) list(m Measurement, p RankPlan, l Marks, next int64, each float64) listSight {
 	out := listSight{path: l.Path, input: float64(l.Input) * each}
 	count, copies := 0, 0.
 	for _, b := range f.model.Blocks {
@@ -158,16 +158,16 @@ func (f *Fit) list(m Measurement, p Plan, l Marks, next int64, each float64) lis
 }
 
 // autocast says whether activations have another dtype than the parameters.
-func autocast(p Plan) bool {
+func autocast(p RankPlan) bool {
 	return p.Compute != "" && p.Weights != "" && p.Compute != p.Weights && !p.DeepSpeed
 }
 
 // copied says whether autocast makes 16-bit copies of weights: not where the weights are
 // gathered in 16 bits (measured with fully_shard's MixedPrecisionPolicy and torch 2.11).
-func copied(p Plan) bool { return autocast(p) && p.Sharding != "fsdp" }
+func copied(p RankPlan) bool { return autocast(p) && p.Sharding != "fsdp" }
 
 // castShare is the share of the blocks' parameters that autocast copies.
-func (f *Fit) castShare() float64 {
+func (f *Predictor) castShare() float64 {
 	inside := float64(f.model.Parameters - f.model.Outside)
 	if f.model.Cast == 0 || inside <= 0 {
 		return 1
@@ -177,7 +177,7 @@ func (f *Fit) castShare() float64 {
 
 // copies are the bytes of autocast's 16-bit weights when a forward has ended, and the most
 // inside it: under checkpointing those of the blocks are given back when autocast ends.
-func (f *Fit) copies(p Plan) (held, most float64) {
+func (f *Predictor) copies(p RankPlan) (held, most float64) {
 	if !copied(p) {
 		return 0, 0
 	}
@@ -192,7 +192,7 @@ func (f *Fit) copies(p Plan) (held, most float64) {
 }
 
 // ends reads what is held at the ends of the forward and the backward.
-func (f *Fit) ends(s *sight, m Measurement, marks []Marks, each float64) {
+func (f *Predictor) ends(s *sight, m Measurement, marks []Marks, each float64) {
 	copies, _ := f.copies(s.plan)
 	if m.First.Forward <= m.Start {
 		return

@@ -38,7 +38,7 @@ func width(dtype string) float64 {
 }
 
 // weights are the bytes of the parameters in a plan's dtype, and of the buffers.
-func (f *Fit) weights(p Plan) float64 {
+func (f *Predictor) weights(p RankPlan) float64 {
 	own := float64(f.model.Parameters) * width(p.Weights)
 	if d := f.model.Dtype(); d != "" && (p.Weights == "" || p.Weights == d) {
 		own = 0
@@ -50,7 +50,7 @@ func (f *Fit) weights(p Plan) float64 {
 }
 
 // states are what a plan holds, by its optimizer, its sharding and its offload.
-func (f *Fit) states(p Plan) states {
+func (f *Predictor) states(p RankPlan) states {
 	if p.DeepSpeed || strings.HasPrefix(p.Sharding, "zero") {
 		return f.deepSpeed(p)
 	}
@@ -81,7 +81,7 @@ func (f *Fit) states(p Plan) states {
 
 // optimizer is the bytes of an optimizer's state beside weights of a plan's dtype: as seen
 // where that ran, else by its kind.
-func (f *Fit) optimizer(p Plan) float64 {
+func (f *Predictor) optimizer(p RankPlan) float64 {
 	for _, s := range f.sights {
 		if s.states > 0 && s.plan.Optimizer == p.Optimizer && s.plan.Weights == p.Weights && unsharded(s.plan) {
 			return s.states
@@ -92,7 +92,7 @@ func (f *Fit) optimizer(p Plan) float64 {
 }
 
 // named is the optimizer's name: the class that was seen where the plan has none.
-func (f *Fit) named(p Plan) string {
+func (f *Predictor) named(p RankPlan) string {
 	if p.Optimizer != "" {
 		return p.Optimizer
 	}
@@ -116,7 +116,7 @@ func perParameter(optimizer string, width, embedding float64) float64 {
 
 // foreach says whether the optimizer's step needs intermediates as large as the weights.
 // PyTorch takes foreach on a GPU where nothing else is said; what was seen decides.
-func (f *Fit) foreach(p Plan) bool {
+func (f *Predictor) foreach(p RankPlan) bool {
 	name := f.named(p)
 	if o := optimizerOf(name); o.embeddings || o.name == "adafactor" || strings.Contains(strings.ToLower(name), "fused") {
 		return false
@@ -130,13 +130,13 @@ func (f *Fit) foreach(p Plan) bool {
 }
 
 // unsharded says that a rank holds all of the model's states.
-func unsharded(p Plan) bool {
+func unsharded(p RankPlan) bool {
 	return !p.DeepSpeed && (p.Sharding == "" || p.Sharding == "none")
 }
 
 // fsdp divides the states; two blocks' parameters are gathered at a time, and those
 // outside the blocks from the forward to the backward.
-func (f *Fit) fsdp(p Plan, s *states) {
+func (f *Predictor) fsdp(p RankPlan, s *states) {
 	n := float64(max(p.DataParallel, 1))
 	block, compute := f.largestBlock(), width(p.Compute)
 	s.weights = (s.weights-float64(f.model.Buffers))/n + float64(f.model.Buffers)
@@ -152,7 +152,7 @@ func (f *Fit) fsdp(p Plan, s *states) {
 }
 
 // largestBlock is the number of parameters of the largest block of all lists.
-func (f *Fit) largestBlock() float64 {
+func (f *Predictor) largestBlock() float64 {
 	most := 0.
 	for _, l := range f.model.Blocks {
 		if l.Count > 0 {
@@ -169,7 +169,7 @@ func (f *Fit) largestBlock() float64 {
 // computation, a master copy and Adam's moments in fp32, by ZeRO stage (frameworks:
 // runtime/zero/stage_1_and_2.py, stage3.py, runtime/bf16_optimizer.py; what is held when
 // was measured on one H200 with DeepSpeed 0.19.8).
-func (f *Fit) deepSpeed(p Plan) states {
+func (f *Predictor) deepSpeed(p RankPlan) states {
 	n := float64(max(p.DataParallel, 1))
 	all, trained, w := float64(f.model.Parameters), float64(f.model.Trainable), width(p.Compute)
 	p.DeepSpeed = true
@@ -218,7 +218,7 @@ func elsewhere(to string) bool { return to == "cpu" || to == "nvme" }
 // DeepSpeed's own factor of 1.5 for buffers (estimate_zero3_model_states_mem_needs); pinned
 // bytes, NVMe's and what leaves the device were measured on two H200s with torch 2.11 and
 // DeepSpeed 0.19.8.
-func (f *Fit) offload(p Plan, own, w float64, s *states) {
+func (f *Predictor) offload(p RankPlan, own, w float64, s *states) {
 	if elsewhere(p.OffloadOptimizer) {
 		f.offloadOptimizer(p, own, w, s)
 	}
@@ -240,7 +240,7 @@ func (f *Fit) offload(p Plan, own, w float64, s *states) {
 
 // offloadOptimizer moves master copy, states and gradients. Below stage 3 a buffer as large
 // as the largest parameter's gradient stays on the device, from the start on.
-func (f *Fit) offloadOptimizer(p Plan, own, w float64, s *states) {
+func (f *Predictor) offloadOptimizer(p RankPlan, own, w float64, s *states) {
 	s.step, s.early = 0, 0
 	switch p.Sharding {
 	case "zero3":

@@ -11,26 +11,26 @@ func TestStates(t *testing.T) {
 	const n = 7e9
 	tests := []struct {
 		name                                    string
-		plan                                    Plan
+		plan                                    RankPlan
 		weights, gradients, optimizer, held, at float64 // bytes a parameter
 		nvme                                    float64
 	}{
-		{"fp32", Plan{Weights: "fp32", Compute: "fp32", Optimizer: "adamw"}, 4, 4, 8, 4, 4, 0},
-		{"bf16", Plan{Weights: "bf16", Compute: "bf16", Optimizer: "adamw"}, 2, 2, 4, 2, 2, 0},
-		{"sgd", Plan{Weights: "fp32", Compute: "fp32", Optimizer: "sgd"}, 4, 4, 4, 4, 4, 0},
-		{"8 bit", Plan{Weights: "fp32", Compute: "fp32", Optimizer: "adamw-8bit"}, 4, 4, 2.03125, 4, 0, 0},
-		{"DeepSpeed without ZeRO in fp32", Plan{Compute: "fp32", DeepSpeed: true, Optimizer: "adamw"}, 4, 4, 8, 4, 4, 0},
-		{"ZeRO-1 on eight", Plan{Compute: "bf16", Sharding: "zero1", DataParallel: 8, DeepSpeed: true, Optimizer: "adamw"}, 2, 2, 12. / 8, 2, .75, 0},
-		{"ZeRO-2 on eight", Plan{Compute: "bf16", Sharding: "zero2", DataParallel: 8, DeepSpeed: true, Optimizer: "adamw"}, 2, .25, 12. / 8, .25, .75, 0},
-		{"ZeRO-3 on eight", Plan{Compute: "bf16", Sharding: "zero3", DataParallel: 8, DeepSpeed: true, Optimizer: "adamw"}, .5 + 1./7, 0, 12. / 8, 0, .75, 0},
-		{"ZeRO-2, optimizer on the host", Plan{Compute: "bf16", Sharding: "zero2", DataParallel: 8, DeepSpeed: true, OffloadOptimizer: "cpu"}, 2, 0, 0, 0, 0, 0},
-		{"ZeRO-3, all on NVMe", Plan{Compute: "bf16", Sharding: "zero3", DataParallel: 8, DeepSpeed: true, OffloadOptimizer: "nvme", OffloadParam: "nvme"}, 1. / 7, 0, 0, 0, 0, 18. / 8},
-		{"ZeRO-3, optimizer on the host", Plan{Compute: "bf16", Sharding: "zero3", DataParallel: 8, DeepSpeed: true, OffloadOptimizer: "cpu"}, .25 + 1./7, 0, 0, 0, 0, 0},
-		{"DDP on two", Plan{Weights: "fp32", Compute: "bf16", Sharding: "none", DataParallel: 2, Optimizer: "adamw"}, 8, 4, 12, 4, 4, 0},
-		{"FSDP on eight", Plan{Weights: "fp32", Compute: "bf16", Sharding: "fsdp", DataParallel: 8, Optimizer: "adamw"}, .5, .5, 1, .5, .5, 0},
+		{"fp32", RankPlan{Weights: "fp32", Compute: "fp32", Optimizer: "adamw"}, 4, 4, 8, 4, 4, 0},
+		{"bf16", RankPlan{Weights: "bf16", Compute: "bf16", Optimizer: "adamw"}, 2, 2, 4, 2, 2, 0},
+		{"sgd", RankPlan{Weights: "fp32", Compute: "fp32", Optimizer: "sgd"}, 4, 4, 4, 4, 4, 0},
+		{"8 bit", RankPlan{Weights: "fp32", Compute: "fp32", Optimizer: "adamw-8bit"}, 4, 4, 2.03125, 4, 0, 0},
+		{"DeepSpeed without ZeRO in fp32", RankPlan{Compute: "fp32", DeepSpeed: true, Optimizer: "adamw"}, 4, 4, 8, 4, 4, 0},
+		{"ZeRO-1 on eight", RankPlan{Compute: "bf16", Sharding: "zero1", DataParallel: 8, DeepSpeed: true, Optimizer: "adamw"}, 2, 2, 12. / 8, 2, .75, 0},
+		{"ZeRO-2 on eight", RankPlan{Compute: "bf16", Sharding: "zero2", DataParallel: 8, DeepSpeed: true, Optimizer: "adamw"}, 2, .25, 12. / 8, .25, .75, 0},
+		{"ZeRO-3 on eight", RankPlan{Compute: "bf16", Sharding: "zero3", DataParallel: 8, DeepSpeed: true, Optimizer: "adamw"}, .5 + 1./7, 0, 12. / 8, 0, .75, 0},
+		{"ZeRO-2, optimizer on the host", RankPlan{Compute: "bf16", Sharding: "zero2", DataParallel: 8, DeepSpeed: true, OffloadOptimizer: "cpu"}, 2, 0, 0, 0, 0, 0},
+		{"ZeRO-3, all on NVMe", RankPlan{Compute: "bf16", Sharding: "zero3", DataParallel: 8, DeepSpeed: true, OffloadOptimizer: "nvme", OffloadParam: "nvme"}, 1. / 7, 0, 0, 0, 0, 18. / 8},
+		{"ZeRO-3, optimizer on the host", RankPlan{Compute: "bf16", Sharding: "zero3", DataParallel: 8, DeepSpeed: true, OffloadOptimizer: "cpu"}, .25 + 1./7, 0, 0, 0, 0, 0},
+		{"DDP on two", RankPlan{Weights: "fp32", Compute: "bf16", Sharding: "none", DataParallel: 2, Optimizer: "adamw"}, 8, 4, 12, 4, 4, 0},
+		{"FSDP on eight", RankPlan{Weights: "fp32", Compute: "bf16", Sharding: "fsdp", DataParallel: 8, Optimizer: "adamw"}, .5, .5, 1, .5, .5, 0},
 	}
 	for _, test := range tests {
-		f := NewFit(Model{Parameters: n, Trainable: n}, Device{Total: 80 << 30}, nil)
+		f := NewPredictor(TrainedModel{Parameters: n, Trainable: n}, DeviceMemory{Total: 80 << 30}, nil)
 		s := f.states(test.plan)
 		for what, got := range map[string][2]float64{"weights": {s.weights, test.weights}, "gradients": {s.gradients, test.gradients},
 			"optimizer": {s.optimizer, test.optimizer}, "held gradients": {s.held, test.held}, "at the step": {s.step, test.at}, "NVMe": {s.nvme, test.nvme}} {
@@ -53,7 +53,7 @@ func TestPinnedBytesAreRounded(t *testing.T) {
 // What DeepSpeed 0.19.8 pinned on the host of two H200s for 355 M parameters, by PyTorch's
 // count and, on NVMe, with what its asynchronous I/O locks itself.
 func TestPinnedByDeepSpeed(t *testing.T) {
-	f := NewFit(Model{Parameters: 354823168, Trainable: 354823168, Largest: 51463168}, Device{Total: 141 << 30}, nil)
+	f := NewPredictor(TrainedModel{Parameters: 354823168, Trainable: 354823168, Largest: 51463168}, DeviceMemory{Total: 141 << 30}, nil)
 	for _, row := range []struct {
 		stage, optimizer, param string
 		ranks                   int
@@ -66,7 +66,7 @@ func TestPinnedByDeepSpeed(t *testing.T) {
 		{"zero3", "cpu", "cpu", 2, 2543142927, .06},
 		{"zero3", "nvme", "nvme", 1, 5369401359 + 6677176320, .01},
 	} {
-		s := f.states(Plan{Compute: "bf16", Sharding: row.stage, DataParallel: row.ranks, DeepSpeed: true, OffloadOptimizer: row.optimizer, OffloadParam: row.param})
+		s := f.states(RankPlan{Compute: "bf16", Sharding: row.stage, DataParallel: row.ranks, DeepSpeed: true, OffloadOptimizer: row.optimizer, OffloadParam: row.param})
 		if off := s.pinned/row.bytes - 1; math.Abs(off) > row.within {
 			t.Errorf("%s, %s and %s, %d ranks: %.0f bytes are pinned, measured %.0f", row.stage, row.optimizer, row.param, row.ranks, s.pinned, row.bytes)
 		}
