@@ -29,7 +29,7 @@ func take(ctx context.Context, p *prepared, own job.Own, s streams) (*nodes.Part
 	})
 }
 
-// decline is err, which keeps this node from taking part in a launch. The others are told.
+// decline reports to the other nodes that err keeps this one from taking part, and returns err.
 func decline(ctx context.Context, err error) error {
 	if at, unknown := cluster.Detect(os.Environ()); unknown == nil && ctx.Err() == nil {
 		nodes.Decline(ctx, nodes.PartOptions{At: at, Version: manual.Version(), Environ: environ.Parse(os.Environ())}, err)
@@ -37,8 +37,8 @@ func decline(ctx context.Context, err error) error {
 	return err
 }
 
-// note tells people of one node something. Slurm shows the words of all nodes as one text, of
-// which those of node 0 are enough.
+// note prints a message of this node. Under Slurm only node 0 prints: srun merges the output of
+// all nodes.
 func note(at cluster.Place, s streams, text string) {
 	switch {
 	case at.NodeRank == 0:

@@ -49,31 +49,41 @@ func startRank(m message, fds []int) (pid, pidfd int, call string, err error) {
 	return pid, pidfd, "", nil
 }
 
-// roomOfGuard is what a guard may come to hold in data while it starts a rank: the runtime
-// takes 64 MiB at a time for its heap.
-const roomOfGuard = 128 << 20
+// guardHeadroom is the data in bytes that a guard may come to need while it starts a rank:
+// the runtime takes 64 MiB at a time for its heap.
+const guardHeadroom = 128 << 20
 
-// forkLimited starts a process that has RLIMIT_DATA, in bytes, from its beginning, so that what
-// it starts has it, too: a shell starts its first command within a millisecond. The limit is
-// taken over from this process, which has it for that time; 0 is none. Below what this process
-// holds itself the limit comes after the start.
+// forkLimited starts a process under RLIMIT_DATA = m.Data. The child inherits the limit from
+// this process: a shell starts its first command within a millisecond, before a limit that is
+// set after the start would hold.
 func forkLimited(m message, attr *syscall.ProcAttr) (pid int, call string, err error) {
-	var own unix.Rlimit
-	status, err := procfs.ReadStatus(os.Getpid())
-	if m.Data > 0 && err == nil && m.Data > procfs.Bytes(status["VmData"])+roomOfGuard && unix.Getrlimit(unix.RLIMIT_DATA, &own) == nil {
-		during := unix.Rlimit{Cur: min(uint64(m.Data), own.Max), Max: own.Max}
-		if err := unix.Setrlimit(unix.RLIMIT_DATA, &during); err == nil {
-			defer func() { _ = unix.Setrlimit(unix.RLIMIT_DATA, &own) }()
-		}
+	// Not os.StartProcess, which may start another child to try the kernel out.
+	if m.Data == 0 {
+		pid, err = syscall.ForkExec(m.Path, m.Argv, attr)
+		return pid, "exec", err
 	}
-	// Not os.StartProcess, which may start a child of its own to try the kernel out.
-	if pid, err = syscall.ForkExec(m.Path, m.Argv, attr); err != nil {
+	restore := lowerDataLimit(m.Data)
+	pid, err = syscall.ForkExec(m.Path, m.Argv, attr)
+	restore()
+	if err != nil {
 		return 0, "exec", err
 	}
-	if m.Data == 0 {
-		return pid, "", nil
-	}
 	return pid, "prlimit RLIMIT_DATA", unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: uint64(m.Data), Max: uint64(m.Data)}, nil)
+}
+
+// lowerDataLimit lowers this process's soft RLIMIT_DATA to limit bytes until restore is called.
+// It changes nothing where this process itself may need more.
+func lowerDataLimit(limit int64) (restore func()) {
+	restore = func() {}
+	var own unix.Rlimit
+	status, err := procfs.ReadStatus(os.Getpid())
+	if err != nil || limit <= procfs.Bytes(status["VmData"])+guardHeadroom || unix.Getrlimit(unix.RLIMIT_DATA, &own) != nil {
+		return restore
+	}
+	if unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: min(uint64(limit), own.Max), Max: own.Max}) == nil {
+		restore = func() { _ = unix.Setrlimit(unix.RLIMIT_DATA, &own) }
+	}
+	return restore
 }
 
 // spawnMessage makes the message that starts a rank.
