@@ -39,7 +39,7 @@ func decline(ctx context.Context, err error) error {
 
 // note prints a message of this node. Under Slurm only node 0 prints: srun merges the output of
 // all nodes.
-func note(at cluster.Place, s streams, text string) {
+func note(at cluster.Placement, s streams, text string) {
 	switch {
 	case at.NodeRank == 0:
 		console.NewPage(s.err, nil).Printf("gpurun: %s\n", text)

@@ -14,20 +14,20 @@ func TestWhenAJobEnds(t *testing.T) {
 	end := time.Date(2026, 11, 21, 19, 30, 0, 0, zone)
 	for name, test := range map[string]struct {
 		answer string // empty: there is no Slurm to ask
-		place  Place
+		place  Placement
 		end    time.Time
 		again  bool
 	}{
 		"a limit": {"JobId=7 JobName=x Requeue=1 Restarts=0 TimeLimit=01:30:00 StartTime=2026-11-21T18:00:00 EndTime=2026-11-21T19:30:00 Deadline=N/A",
-			Place{Kind: SlurmStep, Job: "7"}, end, true},
+			Placement{Kind: SlurmStep, Job: "7"}, end, true},
 		"a limit that was moved": {"JobId=7 Requeue=0 TimeLimit=01:30:00 StartTime=2026-11-21T18:00:00 EndTime=2026-11-21T19:30:00",
-			Place{Kind: SlurmBatch, Job: "7", End: end.Add(-time.Hour)}, end, false},
+			Placement{Kind: SlurmBatch, Job: "7", End: end.Add(-time.Hour)}, end, false},
 		"none": {"JobId=7 Requeue=1 TimeLimit=365-00:00:00 StartTime=2026-11-21T18:00:00 EndTime=2027-11-21T18:00:00",
-			Place{Kind: SlurmStep, Job: "7"}, time.Time{}, true},
-		"none, in words":     {"JobId=7 Requeue=1 TimeLimit=UNLIMITED StartTime=2026-11-21T18:00:00 EndTime=Unknown", Place{Kind: SlurmStep, Job: "7"}, time.Time{}, true},
-		"Slurm is not there": {"", Place{Kind: SlurmStep, Job: "7", End: end}, end, false},
-		"nor says it much":   {"slurm_load_jobs error: Invalid job id specified", Place{Kind: SlurmStep, Job: "7", End: end, RestartCount: 1}, end, true},
-		"no Slurm":           {"JobId=7 Requeue=1 EndTime=2026-11-21T19:30:00", Place{Kind: Kubernetes}, time.Time{}, false},
+			Placement{Kind: SlurmStep, Job: "7"}, time.Time{}, true},
+		"none, in words":     {"JobId=7 Requeue=1 TimeLimit=UNLIMITED StartTime=2026-11-21T18:00:00 EndTime=Unknown", Placement{Kind: SlurmStep, Job: "7"}, time.Time{}, true},
+		"Slurm is not there": {"", Placement{Kind: SlurmStep, Job: "7", End: end}, end, false},
+		"nor says it much":   {"slurm_load_jobs error: Invalid job id specified", Placement{Kind: SlurmStep, Job: "7", End: end, RestartCount: 1}, end, true},
+		"no Slurm":           {"JobId=7 Requeue=1 EndTime=2026-11-21T19:30:00", Placement{Kind: Kubernetes}, time.Time{}, false},
 	} {
 		t.Setenv("PATH", t.TempDir())
 		if test.answer != "" {
@@ -53,12 +53,12 @@ func TestPreempted(t *testing.T) {
 		"slurm_load_jobs error: Invalid job id specified":                                                                            false,
 	} {
 		answerWith(t, answer)
-		for _, p := range []Place{{Kind: SlurmStep, Job: "7"}, {Kind: Kubernetes, Job: "7"}} {
+		for _, p := range []Placement{{Kind: SlurmStep, Job: "7"}, {Kind: Kubernetes, Job: "7"}} {
 			if got := p.Preempted(t.Context()); got != (want && p.Slurm()) {
 				t.Errorf("%s on %s: %v", answer, p.Kind, got)
 			}
 		}
-		if end, _ := (Place{Kind: SlurmStep, Job: "7"}).Ends(t.Context()); want == end.IsZero() {
+		if end, _ := (Placement{Kind: SlurmStep, Job: "7"}).Ends(t.Context()); want == end.IsZero() {
 			t.Errorf("%s: the end is %s", answer, end)
 		}
 	}
@@ -89,7 +89,7 @@ func TestTheEndInTheEnvironment(t *testing.T) {
 
 // The identity of a job is the same in each of its steps, and after a requeue.
 func TestAJobsIdentity(t *testing.T) {
-	for want, places := range map[string][]Place{
+	for want, places := range map[string][]Placement{
 		"slurm 7_3":    {{Kind: SlurmStep, Job: "7_3", Step: "0"}, {Kind: SlurmStep, Job: "7_3", Step: "1", RestartCount: 2}, {Kind: SlurmBatch, Job: "7_3"}},
 		"cloud task-1": {{Kind: Cloud, Job: "task-1"}},
 		"":             {{Kind: Host}, {Kind: Kubernetes}},

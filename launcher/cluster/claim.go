@@ -2,49 +2,50 @@ package cluster
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Said is a value as it was given, and by what: {"4", "--nnodes"}. An empty value says
-// nothing.
-type Said struct{ Value, By string }
+// A GivenValue is a value and the flag or variable that gives it: {"4", "--nnodes"}. An empty
+// value is not given.
+type GivenValue struct{ Value, By string }
 
-// Asked is what a command line or a train.toml says of the nodes of a launch. It is
-// stronger than variables, which say what it leaves out. The zero value says nothing.
+// Asked is what a command line or a train.toml sets about the nodes of a launch. It is stronger
+// than variables, which give what it omits.
 type Asked struct {
-	// Nodes counts the nodes, Rank is this one's number from 0, and Default that number
-	// where nobody else says it.
-	Nodes, Rank, Default Said
-	// Head is where node 0 can be reached: host, or host:port.
-	Head Said
+	// Nodes counts the nodes, Rank is this one's number from 0, and Default that number where
+	// no other source gives it.
+	Nodes, Rank, Default GivenValue
+	// Head is the address of node 0: host, or host:port.
+	Head GivenValue
 	// ID is the rendezvous id.
-	ID Said
-	// How is the hint for a launch of which nobody numbers the nodes; empty for the usual one.
+	ID GivenValue
+	// How is the hint for a launch whose nodes have no numbers; empty for the usual one.
 	How string
 }
 
-// A claim is what one source says of the nodes. What it leaves out, a weaker one says.
+// A claim is the nodes of a launch as one source gives them. Weaker sources give what it omits.
 type claim struct {
-	by     string // who counts the nodes
-	nodes  int    // 0: not said
+	by     string // the source of nodes
+	nodes  int    // 0: not given
 	rank   int
-	ranked string // who says rank; empty: nobody
-	// otherwise is what rank is where nobody says it, or not known either.
-	otherwise Said
-	head      Said // is read where there are others who have to reach it
+	ranked string // the source of rank; empty: not given
+	// otherwise is the rank where no source gives one, or not given either.
+	otherwise GivenValue
+	head      GivenValue // parsed where other nodes have to reach it
 }
 
-// claims are those of the user and of operators, the strongest first: flags,
-// GPURUN_*, torchrun's PET_*, and RANK with WORLD_SIZE, by which PyTorchJob and
-// Volcano number nodes.
+// claims are those of the user and of operators, the strongest first: flags, GPURUN_*, torchrun's
+// PET_*, and RANK with WORLD_SIZE, by which PyTorchJob and Volcano number nodes.
 func (v variables) claims(flags Asked) ([]claim, error) {
-	sources := []Asked{flags, {Nodes: v.said("GPURUN_NNODES"), Rank: v.said("GPURUN_NODE_RANK"), Head: v.said("GPURUN_HEAD")}, v.torchrun()}
+	sources := []Asked{flags, {Nodes: v.given("GPURUN_NNODES"), Rank: v.given("GPURUN_NODE_RANK"), Head: v.given("GPURUN_HEAD")}, v.torchrun()}
 	if v["RANK"] != "" && v["WORLD_SIZE"] != "" {
-		sources = append(sources, Asked{Nodes: v.said("WORLD_SIZE"), Rank: v.said("RANK"), Head: v.said("MASTER_ADDR")})
+		sources = append(sources, Asked{Nodes: v.given("WORLD_SIZE"), Rank: v.given("RANK"), Head: v.given("MASTER_ADDR")})
 	}
 	var all []claim
 	for _, s := range sources {
@@ -52,7 +53,7 @@ func (v variables) claims(flags Asked) ([]claim, error) {
 		switch {
 		case err == nil:
 			all = append(all, c)
-		case !slices.ContainsFunc(all, claim.counts): // nobody stronger has said it
+		case !slices.ContainsFunc(all, claim.counts): // no stronger source counts the nodes
 			return nil, err
 		}
 	}
@@ -61,18 +62,18 @@ func (v variables) claims(flags Asked) ([]claim, error) {
 
 func (c claim) counts() bool { return c.nodes > 0 }
 
-func (v variables) said(name string) Said { return Said{v[name], name} }
+func (v variables) given(name string) GivenValue { return GivenValue{v[name], name} }
 
-// torchrun is what torchrun's own variables say, as it would read them; older versions of
-// PyTorchJob say MASTER_ADDR only.
+// torchrun reads torchrun's own variables as torchrun does; older versions of PyTorchJob set
+// MASTER_ADDR only.
 func (v variables) torchrun() Asked {
-	a := Asked{Nodes: v.said("PET_NNODES"), Rank: v.said("PET_NODE_RANK")}
+	a := Asked{Nodes: v.given("PET_NNODES"), Rank: v.given("PET_NODE_RANK")}
 	if backend := v["PET_RDZV_BACKEND"]; backend == "" || backend == "static" {
-		a.Default = Said{"0", "PET_NODE_RANK"}
+		a.Default = GivenValue{"0", "PET_NODE_RANK"}
 	}
 	for _, name := range []string{"MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT"} {
 		if v[name] != "" && v["PET_NNODES"] != "" {
-			a.Head = v.said(name)
+			a.Head = v.given(name)
 		}
 	}
 	return a
@@ -90,8 +91,17 @@ func (a Asked) claim() (c claim, err error) {
 	return c, err
 }
 
-// nodes reads a number of nodes, 0 where it is not said. "2:2" is torchrun's word for 2.
-func (s Said) nodes() (int, error) {
+// whole parses a whole number from 0.
+func (s GivenValue) whole() (int, error) {
+	n, err := strconv.Atoi(s.Value)
+	if err != nil || n < 0 {
+		return 0, errext.Errorf("unset it, or set it to what the launch has", "%s=%q is no whole number", s.By, s.Value)
+	}
+	return n, nil
+}
+
+// nodes parses a number of nodes, 0 where it is not given. torchrun writes 2 as "2:2", too.
+func (s GivenValue) nodes() (int, error) {
 	if s.Value == "" {
 		return 0, nil
 	}
@@ -100,16 +110,48 @@ func (s Said) nodes() (int, error) {
 		return 0, errext.Errorf("give the number of nodes that the launch has",
 			"%s=%s: gpurun wants a fixed number of nodes, since a plan is made for a number of ranks", s.By, s.Value)
 	}
-	n, err := Said{least, s.By}.whole()
+	n, err := GivenValue{least, s.By}.whole()
 	if err == nil && n > maxHosts {
 		err = errext.Errorf("unset it, or set it to what the launch has", "%s=%s: gpurun runs on %d nodes at most", s.By, s.Value, maxHosts)
 	}
 	return max(n, 1), err
 }
 
-// contradicts refuses two numbers of nodes: each gpurun of the launch would believe
-// something else than its scheduler does. One gpurun a step is a way to start several.
-func (c claim) contradicts(found Place) error {
+// endpoint parses "host", "host:port", "[address]:port", or a plain IPv6 address. Port 0 is none.
+func (s GivenValue) endpoint() (host string, port int, err error) {
+	host, digits := s.Value, "0"
+	if inner, rest, bracketed := strings.Cut(strings.TrimPrefix(host, "["), "]"); bracketed && host[0] == '[' {
+		host = inner
+		if rest != "" {
+			digits = strings.TrimPrefix(rest, ":")
+		}
+	} else if strings.Count(host, ":") == 1 {
+		host, digits, _ = strings.Cut(host, ":")
+	}
+	if port, err = strconv.Atoi(digits); err != nil || port < 0 || port > 65535 {
+		return "", 0, errext.Errorf("write host:port, the port from 1 to 65535", "%s=%q: %q is no port", s.By, s.Value, digits)
+	}
+	if !validHost(host) {
+		return "", 0, errext.Errorf("write the host name or the address of the first node", "%s=%q names no host", s.By, s.Value)
+	}
+	return host, port, nil
+}
+
+// validHost reports whether a name could be a host's, or is an address.
+func validHost(name string) bool {
+	if strings.Contains(name, ":") {
+		_, err := netip.ParseAddr(name)
+		return err == nil
+	}
+	return name != "" && len(name) <= maxName && name[0] != '-' && !strings.ContainsFunc(name, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && !strings.ContainsRune("-._", r)
+	})
+}
+
+// contradicts refuses a number of nodes that is not the scheduler's. One gpurun a step is a way to
+// start several.
+func (c claim) contradicts(found Placement) error {
 	if found.byHand() || found.Nodes <= 1 || found.Nodes == c.nodes {
 		return nil
 	}
@@ -121,124 +163,112 @@ func (c claim) contradicts(found Place) error {
 		"%s says %s, but %s has %d", c.by, strategy.Count(c.nodes, "node"), who, found.Nodes)
 }
 
-// byHand reports whether gpurun was started once, by a script or at a prompt, in a job
-// that has nodes of its own.
-func (p Place) byHand() bool { return p.Kind == SlurmBatch || p.Kind == SlurmLogin }
+// byHand reports whether a script or a user started gpurun once, in a job that has several nodes.
+func (p Placement) byHand() bool { return p.Kind == SlurmBatch || p.Kind == SlurmLogin }
 
-// claim is what the scheduler says. A batch script is no node of a launch.
-func (p Place) claim() claim {
-	c := claim{nodes: p.Nodes, rank: p.NodeRank, head: Said{p.Head, string(p.Kind)}}
+// claim is the scheduler's. A batch script is no node of a launch.
+func (p Placement) claim() claim {
+	c := claim{nodes: p.Nodes, rank: p.NodeRank, head: GivenValue{p.Head, string(p.Kind)}}
 	if !p.byHand() || p.Nodes == 1 {
 		c.ranked = string(p.Kind)
 	}
 	return c
 }
 
-// pod is what may be known of a pod whose nodes somebody else counts: its index, the
-// first pod of its JobSet by the variables that manifests conventionally take from
-// annotations, and the address that torch.distributed itself would use.
-func (v variables) pod() (c claim, err error) {
+// podClaim is what the variables of a pod give when another source counts the nodes: its index, the
+// first pod of its JobSet by the variables that manifests conventionally take from annotations,
+// and the address that torch.distributed itself would use.
+func (v variables) podClaim() (c claim, err error) {
 	if v["JOB_COMPLETION_INDEX"] != "" {
 		c.ranked = "JOB_COMPLETION_INDEX"
-		c.rank, err = v.said(c.ranked).whole()
+		c.rank, err = v.given(c.ranked).whole()
 	}
 	set, job := v["JOBSET_NAME"], v["REPLICATED_JOB_NAME"]
-	c.head = Said{set + "-" + job + "-0-0." + set, "JOBSET_NAME"}
+	c.head = GivenValue{set + "-" + job + "-0-0." + set, "JOBSET_NAME"}
 	if set == "" || job == "" {
-		c.head = v.said("MASTER_ADDR")
+		c.head = v.given("MASTER_ADDR")
 	}
 	return c, err
 }
 
-// settle joins what is claimed with what was found: the first who counts the nodes is
-// right, and of the others those who speak of as many, or of no number, say the rest.
-func (v variables) settle(claims []claim, found Place, how string) (Place, error) {
+// settle combines the claims with the scheduler's placement. The first claim that counts the nodes
+// is right; the rest comes from the claims that count as many nodes, or none.
+func (v variables) settle(claims []claim, found Placement, how string) (Placement, error) {
 	p := found
 	if i := slices.IndexFunc(claims, claim.counts); i >= 0 {
 		if err := claims[i].contradicts(found); err != nil {
-			return Place{}, err
+			return Placement{}, err
 		}
 		p.Nodes, p.By = claims[i].nodes, claims[i].by
 	}
 	claims = append(claims, found.claim())
 	if p.Nodes > 1 {
-		pod, err := v.pod()
+		pod, err := v.podClaim()
 		if err != nil {
-			return Place{}, err
+			return Placement{}, err
 		}
 		claims = append(claims, pod)
 	}
 	claims = slices.DeleteFunc(claims, func(c claim) bool { return c.counts() && c.nodes != p.Nodes })
-	rank, ranked, err := number(claims, p)
-	if found.Kind == SlurmStep && found.Nodes == p.Nodes && p.By != "" && ranked && rank != found.NodeRank {
+	rank, by, err := rankOf(claims, p)
+	if found.Kind == SlurmStep && found.Nodes == p.Nodes && p.By != "" && by != "" && rank != found.NodeRank {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s says that this is node %d, and Slurm says node %d, which counts: where the batch script itself puts in a variable such as $SLURM_NODEID, it is the same on all nodes",
-			numberedBy(claims), rank, found.NodeRank))
+			by, rank, found.NodeRank))
 		claims, rank = []claim{found.claim()}, found.NodeRank
 	}
-	if p.By == "" && p.Nodes > 1 { // who counts all nodes numbers them: a rank alone is that of no launch
+	ranked := by != ""
+	if p.By == "" && p.Nodes > 1 { // a rank without a number of nodes belongs to no launch
 		rank, ranked, err = found.NodeRank, !found.byHand(), nil
 	}
 	alone := p.Nodes == 1 && (found.Nodes > 1 || found.Kind == SlurmLogin)
 	switch {
 	case err != nil:
-		return Place{}, err
+		return Placement{}, err
 	case found.byHand() && (alone || !ranked):
-		return found, nil // which Refuse knows
+		return found, nil // which Refuse reports
 	case !ranked:
-		return Place{}, unnumbered(p, how)
+		return Placement{}, unnumbered(p, how)
 	}
 	p.NodeRank = rank
 	return p.reached(claims)
 }
 
-// number finds out which node this is; false where nobody says it.
-func number(claims []claim, p Place) (rank int, ranked bool, err error) {
-	at := slices.IndexFunc(claims, func(c claim) bool { return c.ranked != "" })
-	if at < 0 && !p.byHand() {
-		at = slices.IndexFunc(claims, func(c claim) bool { return c.counts() && c.otherwise.Value != "" })
-		if at >= 0 {
-			claims[at].ranked = claims[at].otherwise.By
-			claims[at].rank, err = claims[at].otherwise.whole()
-		}
+// rankOf returns this node's number and its source; the source is empty where no claim gives a number.
+func rankOf(claims []claim, p Placement) (rank int, by string, err error) {
+	if i := slices.IndexFunc(claims, func(c claim) bool { return c.ranked != "" }); i >= 0 {
+		rank, by = claims[i].rank, claims[i].ranked
+	} else if i := slices.IndexFunc(claims, func(c claim) bool { return c.counts() && c.otherwise.Value != "" }); i >= 0 && !p.byHand() {
+		by = claims[i].otherwise.By
+		rank, err = claims[i].otherwise.whole()
 	}
-	switch {
-	case at < 0 || err != nil:
-		return 0, false, err
-	case claims[at].rank >= p.Nodes:
-		return 0, false, errext.Errorf("nodes are numbered from 0; say how many there are, too, by --nnodes or GPURUN_NNODES",
-			"%s=%d, but the launch has %s", claims[at].ranked, claims[at].rank, strategy.Count(p.Nodes, "node"))
+	if err == nil && rank >= p.Nodes {
+		err = errext.Errorf("nodes are numbered from 0; say how many there are, too, by --nnodes or GPURUN_NNODES",
+			"%s=%d, but the launch has %s", by, rank, strategy.Count(p.Nodes, "node"))
 	}
-	return claims[at].rank, true, nil
-}
-
-// numberedBy is who numbers this node.
-func numberedBy(claims []claim) string {
-	for _, c := range claims {
-		if c.ranked != "" {
-			return c.ranked
-		}
+	if err != nil {
+		return 0, "", err
 	}
-	return ""
+	return rank, by, nil
 }
 
 // unnumbered refuses a launch in which this node could be any.
-func unnumbered(p Place, how string) error {
+func unnumbered(p Placement, how string) error {
 	if how == "" {
 		how = "number the nodes from 0: --node-rank, or GPURUN_NODE_RANK; or start gpurun once a node by srun --ntasks-per-node=1"
 	}
 	return errext.Errorf(how, "%s says %s, and nothing says which of them this is", p.By, strategy.Count(p.Nodes, "node"))
 }
 
-// reached says where node 0 is, and what says all that.
-func (p Place) reached(claims []claim) (_ Place, err error) {
+// reached adds the address of node 0 and the evidence.
+func (p Placement) reached(claims []claim) (_ Placement, err error) {
 	p.Head = ""
 	if i := slices.IndexFunc(claims, func(c claim) bool { return c.head.Value != "" }); i >= 0 && p.Nodes > 1 {
 		if p.Head, p.HeadPort, err = claims[i].head.endpoint(); err != nil {
-			return Place{}, err
+			return Placement{}, err
 		}
 	}
 	if p.NodeRank > 0 && p.Head == "" {
-		return Place{}, errext.Errorf("name it by --master-addr, or by GPURUN_HEAD", "this is node %d of %d, and nothing says where node 0 is", p.NodeRank, p.Nodes)
+		return Placement{}, errext.Errorf("name it by --master-addr, or by GPURUN_HEAD", "this is node %d of %d, and nothing says where node 0 is", p.NodeRank, p.Nodes)
 	}
 	if p.By == "" {
 		return p, nil

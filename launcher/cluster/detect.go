@@ -5,119 +5,102 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// Detect says where a process with this environment runs. It only reads; whether
-// gpurun can work there is Refuse's answer. An error means variables that cannot
-// be read as what they are, or that contradict each other.
-func Detect(env []string) (Place, error) { return Asked{}.Detect(env) }
+// Detect is Asked.Detect without flags.
+func Detect(env []string) (Placement, error) { return Asked{}.Detect(env) }
 
-// Detect says where a process runs that was asked for nodes in words, too. The order:
-// flags, the user's variables (GPURUN_NNODES), torchrun's, RANK with WORLD_SIZE, Slurm,
-// MPI, clouds, Kubernetes, a plain host. A launch that would start several gpuruns side
-// by side goes before the user's word, because each of them has been told so.
-func (a Asked) Detect(env []string) (Place, error) {
-	vars := readVars(env)
+// Detect finds out where a process with this environment and these flags runs. It only reads;
+// Refuse reports whether gpurun can work there. The sources in their order: flags, the user's
+// variables (GPURUN_NNODES), torchrun's, RANK with WORLD_SIZE, Slurm, MPI, clouds, Kubernetes, a
+// plain host. A launch that would start several gpuruns on a node precedes the flags, because
+// each of these gpuruns has the same flags. An error means variables that are malformed or that
+// contradict each other.
+func (a Asked) Detect(env []string) (Placement, error) {
+	vars := variables(environ.Parse(env))
 	found, err := fromSurroundings(vars)
 	if err != nil {
-		return Place{}, err
+		return Placement{}, err
 	}
 	if found.RestartCount, err = vars.restarts(); err != nil {
-		return Place{}, err
+		return Placement{}, err
 	}
 	if found.TasksPerNode > 1 {
 		return found, nil
 	}
-	for _, ask := range []func(variables) (Place, error){fromProcess, fromMPI} {
-		if p, err := ask(vars); err != nil || p.TasksPerNode > 1 {
+	for _, detect := range []func(variables) (Placement, error){fromProcess, fromMPI} {
+		if p, err := detect(vars); err != nil || p.TasksPerNode > 1 {
 			return p, err
 		}
 	}
 	claims, err := vars.claims(a)
 	if err != nil {
-		return Place{}, err
+		return Placement{}, err
 	}
 	p, err := vars.settle(claims, found, a.How)
 	if err != nil {
-		return Place{}, err
+		return Placement{}, err
 	}
 	p.GangID, p.Element = vars.gangID(p, a), vars.element(p)
 	p.Warnings = append(p.Warnings, vars.warnings(p)...)
 	return p, nil
 }
 
-// fromSurroundings asks each scheduler's variables in turn.
-func fromSurroundings(vars variables) (Place, error) {
-	for _, ask := range []func(variables) (Place, error){fromSlurm, fromMPI, fromCloud, fromKubernetes} {
-		p, err := ask(vars)
+// fromSurroundings reads each scheduler's variables in turn.
+func fromSurroundings(vars variables) (Placement, error) {
+	for _, detect := range []func(variables) (Placement, error){fromSlurm, fromMPI, fromCloud, fromKubernetes} {
+		p, err := detect(vars)
 		if err != nil || p.Kind != "" {
 			return p, err
 		}
 	}
-	return Place{Kind: Host, Nodes: 1, TasksPerNode: 1, Evidence: "host"}, nil
+	return Placement{Kind: Host, Nodes: 1, TasksPerNode: 1, Evidence: "host"}, nil
 }
 
-// variables are an environment by name, the last value of each, as os/exec
-// would hand it on.
-type variables map[string]string
-
-func readVars(env []string) variables {
-	vars := variables{}
-	for _, entry := range env {
-		if name, value, ok := strings.Cut(entry, "="); ok {
-			vars[name] = value
-		}
-	}
-	return vars
-}
+// variables are an environment by name.
+type variables environ.Vars
 
 // count reads a whole number from 0; a variable that is unset or empty is fallback.
 func (v variables) count(name string, fallback int) (int, error) {
 	if v[name] == "" {
 		return fallback, nil
 	}
-	return v.said(name).whole()
+	return v.given(name).whole()
 }
 
-// whole reads a whole number from 0.
-func (s Said) whole() (int, error) {
-	n, err := strconv.Atoi(s.Value)
-	if err != nil || n < 0 {
-		return 0, errext.Errorf("unset it, or set it to what the launch has", "%s=%q is no whole number", s.By, s.Value)
+// processes reads variables that number processes: how many there are in all and on each node, and
+// which of them this is.
+func (v variables) processes(kind Engine, size, local, rank string) (Placement, error) {
+	all, err := v.count(size, 1)
+	if err != nil {
+		return Placement{}, err
 	}
-	return n, nil
+	here, err := v.count(local, all)
+	if err != nil {
+		return Placement{}, err
+	}
+	here = max(here, 1)
+	k, err := v.count(rank, 0)
+	return Placement{Kind: kind, Nodes: max(all/here, 1), NodeRank: k / here, TasksPerNode: here}, err
 }
 
-// fromProcess knows a gpurun that is one of several on its node: with LOCAL_RANK, RANK
-// and WORLD_SIZE number processes, each of which has started a gpurun of its own.
-func fromProcess(v variables) (Place, error) {
+// fromProcess detects a gpurun that is one of several on its node: with LOCAL_RANK, the variables
+// RANK and WORLD_SIZE number processes, each of which has started its own gpurun.
+func fromProcess(v variables) (Placement, error) {
 	if v["LOCAL_RANK"] == "" || v["RANK"] == "" || v["WORLD_SIZE"] == "" {
-		return Place{}, nil
+		return Placement{}, nil
 	}
-	size, err := v.count("WORLD_SIZE", 1)
-	if err != nil {
-		return Place{}, err
-	}
-	rank, err := v.count("RANK", 0)
-	if err != nil {
-		return Place{}, err
-	}
-	local, err := v.count("LOCAL_WORLD_SIZE", size)
-	if err != nil {
-		return Place{}, err
-	}
-	local = max(local, 1)
-	return Place{
-		Kind: Torchrun, Nodes: max(size/local, 1), NodeRank: rank / local, TasksPerNode: local,
-		Evidence: fmt.Sprintf("%s process %d/%d via LOCAL_RANK", Torchrun, rank, size),
-	}, nil
+	p, err := v.processes(Torchrun, "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK")
+	p.Evidence = fmt.Sprintf("%s process %s/%s via LOCAL_RANK", Torchrun, v["RANK"], v["WORLD_SIZE"])
+	return p, err
 }
 
-// fromMPI reads what mpirun tells its processes. Within a Slurm job it starts its daemons
-// by srun, one a node, whose variables the processes see, too. Slurm's own PMI says how
-// many processes there are, and not how many on a node: that is in the step.
-func fromMPI(vars variables) (Place, error) {
+// fromMPI reads the variables that mpirun gives its processes. Within a Slurm job mpirun starts
+// its daemons by srun, one a node, and the processes have the step's variables, too. Slurm's own
+// PMI gives the number of processes, and not how many run on a node: the step has that.
+func fromMPI(vars variables) (Placement, error) {
 	for _, names := range [][3]string{
 		{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"},
 		{"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK"},
@@ -126,31 +109,17 @@ func fromMPI(vars variables) (Place, error) {
 		if vars[names[0]] == "" || vars[names[1]] == "" && vars["SLURM_JOB_ID"] != "" {
 			continue
 		}
-		size, err := vars.count(names[0], 1)
-		if err != nil {
-			return Place{}, err
-		}
-		local, err := vars.count(names[1], size)
-		if err != nil {
-			return Place{}, err
-		}
-		rank, err := vars.count(names[2], 0)
-		if err != nil {
-			return Place{}, err
-		}
-		local = max(local, 1)
-		return Place{
-			Kind: MPI, Nodes: max(size/local, 1), NodeRank: rank / local, TasksPerNode: local,
-			Evidence: fmt.Sprintf("%s %d processes via %s", MPI, size, names[0]),
-		}, nil
+		p, err := vars.processes(MPI, names[0], names[1], names[2])
+		p.Evidence = fmt.Sprintf("%s %s processes via %s", MPI, vars[names[0]], names[0])
+		return p, err
 	}
-	return Place{}, nil
+	return Placement{}, nil
 }
 
-// fromKubernetes recognises a pod. Nothing in it tells how many pods there are;
-// operators say so through torchrun's variables.
-func fromKubernetes(vars variables) (Place, error) {
-	p := Place{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1}
+// fromKubernetes detects a pod. Kubernetes itself does not give the number of pods; operators set
+// torchrun's variables.
+func fromKubernetes(vars variables) (Placement, error) {
+	p := Placement{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1}
 	index := vars["JOB_COMPLETION_INDEX"]
 	switch {
 	case vars["KUBERNETES_SERVICE_HOST"] != "":
@@ -158,7 +127,7 @@ func fromKubernetes(vars variables) (Place, error) {
 	case index != "":
 		p.Evidence = p.evidence("JOB_COMPLETION_INDEX")
 	default:
-		return Place{}, nil
+		return Placement{}, nil
 	}
 	if index != "" {
 		p.Evidence += ", index " + index + " of its job"
@@ -166,9 +135,9 @@ func fromKubernetes(vars variables) (Place, error) {
 	return p, nil
 }
 
-// warnings are about a pod of an indexed Job that was told of no others: as far as it
-// knows the whole job is its own, and so do all others think.
-func (v variables) warnings(p Place) []string {
+// warnings are about a pod of an indexed Job without a number of nodes: each pod then trains the
+// whole job.
+func (v variables) warnings(p Placement) []string {
 	index := v["JOB_COMPLETION_INDEX"]
 	if p.Kind != Kubernetes || index == "" || p.By != "" {
 		return nil
@@ -177,14 +146,51 @@ func (v variables) warnings(p Place) []string {
 		"GPURUN_NNODES and GPURUN_HEAD make them one training, GPURUN_NNODES=1 says that each is one"}
 }
 
+// clouds are the services that number nodes in their own variables. The head is the first word of
+// its variable. AWS Batch omits it on the main node itself, may have another main node than
+// number 0, and appends the node's number to the job id.
+var clouds = []struct{ nodes, rank, head, main, job string }{
+	{nodes: "SKYPILOT_NUM_NODES", rank: "SKYPILOT_NODE_RANK", head: "SKYPILOT_NODE_IPS", job: "SKYPILOT_TASK_ID"},
+	{nodes: "DSTACK_NODES_NUM", rank: "DSTACK_NODE_RANK", head: "DSTACK_MASTER_NODE_IP", job: "DSTACK_RUN_ID"},
+	{nodes: "AWS_BATCH_JOB_NUM_NODES", rank: "AWS_BATCH_JOB_NODE_INDEX", head: "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS",
+		main: "AWS_BATCH_JOB_MAIN_NODE_INDEX", job: "AWS_BATCH_JOB_ID"},
+}
+
+func fromCloud(vars variables) (Placement, error) {
+	for _, c := range clouds {
+		if vars[c.nodes] == "" {
+			continue
+		}
+		claimed, err := Asked{Nodes: vars.given(c.nodes), Rank: vars.given(c.rank)}.claim()
+		if err != nil {
+			return Placement{}, err
+		}
+		main, err := vars.count(c.main, 0)
+		if err != nil {
+			return Placement{}, err
+		}
+		if claimed.rank >= claimed.nodes || main >= claimed.nodes {
+			return Placement{}, errext.Errorf("nodes are numbered from 0", "%s=%s, but %s=%s", c.rank, vars[c.rank], c.nodes, vars[c.nodes])
+		}
+		job, _, _ := strings.Cut(vars[c.job], "#")
+		p := Placement{Kind: Cloud, Job: job, Nodes: claimed.nodes, NodeRank: (claimed.rank - main + claimed.nodes) % claimed.nodes, TasksPerNode: 1}
+		if ips := strings.Fields(vars[c.head]); len(ips) > 0 {
+			p.Head = ips[0]
+		}
+		p.Evidence = p.evidence(c.nodes)
+		return p, nil
+	}
+	return Placement{}, nil
+}
+
 // evidence: "slurm-step job=123.0 node 1 of 4 (n3) via SLURM_STEP_NODELIST".
-func (p Place) evidence(variable string) string {
+func (p Placement) evidence(variable string) string {
 	text := string(p.Kind)
 	if p.Slurm() {
 		text += " job=" + jobStep(p)
 	}
 	if p.Nodes > 1 {
-		text += fmt.Sprintf(" node %d of %d", p.NodeRank, p.Nodes)
+		text += " node " + strconv.Itoa(p.NodeRank) + " of " + strconv.Itoa(p.Nodes)
 	}
 	if p.Node != "" {
 		text += " (" + p.Node + ")"

@@ -76,33 +76,33 @@ func TestDetectPlace(t *testing.T) {
 	pod := func(more ...string) []string { return append(more, "KUBERNETES_SERVICE_HOST=10.0.0.1") }
 	tests := []struct {
 		env  []string
-		want Place
+		want Placement
 	}{
-		{envs["step3.p1"], Place{Kind: SlurmStep, Job: "1", Step: "0", Node: "n2", Nodes: 3, Hosts: []string{"n1", "n2", "n3"}, NodeRank: 1, Head: "n1", GangID: "1", TasksPerNode: 1}},
-		{envs["array5.p0"], Place{Kind: SlurmStep, Job: "3_5", Element: "5", Step: "0", Node: "n1", Nodes: 2, Hosts: []string{"n1", "n2"}, Head: "n1", GangID: "3_5", TasksPerNode: 1}},
-		{envs["requeued.p0"], Place{Kind: SlurmBatch, Job: "10", Node: "n1", Nodes: 1, GangID: "10", TasksPerNode: 1, RestartCount: 1}},
-		{envs["uneven.p4"], Place{Kind: SlurmStep, Job: "12", Step: "0", Node: "n2", Nodes: 2, Hosts: []string{"n1", "n2"}, NodeRank: 1, Head: "n1", TasksPerNode: 4}},
-		{envs["arbitrary.p0"], Place{Kind: SlurmStep, Job: "11", Step: "0", Node: "n3", Nodes: 2, Hosts: []string{"n1", "n3"}, NodeRank: 1, Head: "n1", GangID: "11", TasksPerNode: 1}},
-		{envs["substep-r1.p1"], Place{Kind: SlurmStep, Job: "1", Step: "1", Node: "n3", Nodes: 2, Hosts: []string{"n2", "n3"}, NodeRank: 1, Head: "n2", GangID: "1", TasksPerNode: 1}},
-		{envs["het.p2"], Place{Kind: SlurmStep, Job: "5", Step: "0", Node: "n3", Nodes: 3, Hosts: []string{"n1", "n2", "n3"}, NodeRank: 2, Head: "n1", GangID: "5", TasksPerNode: 1}},
-		{envs["leaked-batch.p0"], Place{Kind: SlurmBatch, Job: "9", Node: "n2", Nodes: 2, GangID: "9", TasksPerNode: 1, Leaked: true}},
-		{envs["salloc-shell"], Place{Kind: SlurmLogin, Job: "7", Nodes: 2, GangID: "7", TasksPerNode: 1}},
-		{envs["het-batch.p0"], Place{Kind: SlurmBatch, Job: "5", Node: "n1", Nodes: 3, GangID: "5", TasksPerNode: 1}},
-		{[]string{"PATH=/bin"}, Place{Kind: Host, Nodes: 1, TasksPerNode: 1}},
-		{append(envs["batch1.p0"], "PET_NNODES=1"), Place{Kind: SlurmBatch, Job: "2", Node: "n1", Nodes: 1, By: "PET_NNODES", GangID: "2", TasksPerNode: 1}},
-		{[]string{"WORLD_SIZE=1", "RANK=0", "LOCAL_RANK=0"}, Place{Kind: Torchrun, Nodes: 1, By: "WORLD_SIZE", TasksPerNode: 1}},
-		{[]string{"WORLD_SIZE=8", "RANK=5", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4"}, Place{Kind: Torchrun, Nodes: 2, NodeRank: 1, TasksPerNode: 4}},
-		{[]string{"WORLD_SIZE=8", "RANK=5", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "PET_NNODES=2"}, Place{Kind: Torchrun, Nodes: 2, NodeRank: 1, TasksPerNode: 4}},
-		{[]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2"}, Place{Kind: MPI, Nodes: 2, TasksPerNode: 2}},
+		{envs["step3.p1"], Placement{Kind: SlurmStep, Job: "1", Step: "0", Node: "n2", Nodes: 3, Hosts: []string{"n1", "n2", "n3"}, NodeRank: 1, Head: "n1", GangID: "1", TasksPerNode: 1}},
+		{envs["array5.p0"], Placement{Kind: SlurmStep, Job: "3_5", Element: "5", Step: "0", Node: "n1", Nodes: 2, Hosts: []string{"n1", "n2"}, Head: "n1", GangID: "3_5", TasksPerNode: 1}},
+		{envs["requeued.p0"], Placement{Kind: SlurmBatch, Job: "10", Node: "n1", Nodes: 1, GangID: "10", TasksPerNode: 1, RestartCount: 1}},
+		{envs["uneven.p4"], Placement{Kind: SlurmStep, Job: "12", Step: "0", Node: "n2", Nodes: 2, Hosts: []string{"n1", "n2"}, NodeRank: 1, Head: "n1", TasksPerNode: 4}},
+		{envs["arbitrary.p0"], Placement{Kind: SlurmStep, Job: "11", Step: "0", Node: "n3", Nodes: 2, Hosts: []string{"n1", "n3"}, NodeRank: 1, Head: "n1", GangID: "11", TasksPerNode: 1}},
+		{envs["substep-r1.p1"], Placement{Kind: SlurmStep, Job: "1", Step: "1", Node: "n3", Nodes: 2, Hosts: []string{"n2", "n3"}, NodeRank: 1, Head: "n2", GangID: "1", TasksPerNode: 1}},
+		{envs["het.p2"], Placement{Kind: SlurmStep, Job: "5", Step: "0", Node: "n3", Nodes: 3, Hosts: []string{"n1", "n2", "n3"}, NodeRank: 2, Head: "n1", GangID: "5", TasksPerNode: 1}},
+		{envs["leaked-batch.p0"], Placement{Kind: SlurmBatch, Job: "9", Node: "n2", Nodes: 2, GangID: "9", TasksPerNode: 1, Leaked: true}},
+		{envs["salloc-shell"], Placement{Kind: SlurmLogin, Job: "7", Nodes: 2, GangID: "7", TasksPerNode: 1}},
+		{envs["het-batch.p0"], Placement{Kind: SlurmBatch, Job: "5", Node: "n1", Nodes: 3, GangID: "5", TasksPerNode: 1}},
+		{[]string{"PATH=/bin"}, Placement{Kind: Host, Nodes: 1, TasksPerNode: 1}},
+		{append(envs["batch1.p0"], "PET_NNODES=1"), Placement{Kind: SlurmBatch, Job: "2", Node: "n1", Nodes: 1, By: "PET_NNODES", GangID: "2", TasksPerNode: 1}},
+		{[]string{"WORLD_SIZE=1", "RANK=0", "LOCAL_RANK=0"}, Placement{Kind: Torchrun, Nodes: 1, By: "WORLD_SIZE", TasksPerNode: 1}},
+		{[]string{"WORLD_SIZE=8", "RANK=5", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4"}, Placement{Kind: Torchrun, Nodes: 2, NodeRank: 1, TasksPerNode: 4}},
+		{[]string{"WORLD_SIZE=8", "RANK=5", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "PET_NNODES=2"}, Placement{Kind: Torchrun, Nodes: 2, NodeRank: 1, TasksPerNode: 4}},
+		{[]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2"}, Placement{Kind: MPI, Nodes: 2, TasksPerNode: 2}},
 		{[]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "OMPI_COMM_WORLD_RANK=3", "GPURUN_HEAD=h"},
-			Place{Kind: MPI, Nodes: 4, NodeRank: 3, Head: "h", TasksPerNode: 1}},
+			Placement{Kind: MPI, Nodes: 4, NodeRank: 3, Head: "h", TasksPerNode: 1}},
 		// mpirun's daemons are a step of one task a node, and gpurun several of their processes.
 		{append(slices.Clone(envs["step3.p1"]), "OMPI_COMM_WORLD_SIZE=6", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "OMPI_COMM_WORLD_RANK=3"),
-			Place{Kind: MPI, Nodes: 3, NodeRank: 1, TasksPerNode: 2}},
+			Placement{Kind: MPI, Nodes: 3, NodeRank: 1, TasksPerNode: 2}},
 		{append(slices.Clone(envs["step3.p1"]), "PMI_SIZE=3", "PMI_RANK=1", "PMI_FD=5"),
-			Place{Kind: SlurmStep, Job: "1", Step: "0", Node: "n2", Nodes: 3, Hosts: []string{"n1", "n2", "n3"}, NodeRank: 1, Head: "n1", GangID: "1", TasksPerNode: 1}},
-		{pod("JOB_COMPLETION_INDEX=2", "GPURUN_NNODES=1"), Place{Kind: Kubernetes, Element: "2", Nodes: 1, By: "GPURUN_NNODES", TasksPerNode: 1}},
-		{pod(), Place{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1}},
+			Placement{Kind: SlurmStep, Job: "1", Step: "0", Node: "n2", Nodes: 3, Hosts: []string{"n1", "n2", "n3"}, NodeRank: 1, Head: "n1", GangID: "1", TasksPerNode: 1}},
+		{pod("JOB_COMPLETION_INDEX=2", "GPURUN_NNODES=1"), Placement{Kind: Kubernetes, Element: "2", Nodes: 1, By: "GPURUN_NNODES", TasksPerNode: 1}},
+		{pod(), Placement{Kind: Kubernetes, Nodes: 1, TasksPerNode: 1}},
 	}
 	for _, test := range tests {
 		got, err := Detect(test.env)

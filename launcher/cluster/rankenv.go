@@ -3,16 +3,16 @@ package cluster
 import (
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/environ"
 )
 
-// RankEnv returns a copy of an environment for the ranks, without what describes
-// gpurun itself and would mislead them: torchrun's own options (PET_…), which a
-// torchrun inside the job would take for its own; the secret of gpurun's nodes; and the
-// numbering of tasks by Slurm and MPI, which counts one task a node: ranks get their own
-// numbers in its place (TaskNumbers). What describes the job (its id, nodes, GPUs, memory)
-// stays.
+// RankEnv returns a copy of an environment for the ranks, without the variables that describe
+// gpurun itself: torchrun's options (PET_…), which a torchrun inside the job would read; the secret
+// of gpurun's nodes; and the task numbers of Slurm and MPI, which count one task a node: ranks get
+// their own numbers (TaskNumbers). The variables of the job (its id, nodes, GPUs, memory) stay.
 //
-// On several nodes, too, torchrun's variables are what frameworks read:
+// Frameworks read torchrun's variables on several nodes, too:
 //
 //   - Lightning 2.6: TORCHELASTIC_RUN_ID makes it TorchElasticEnvironment, before
 //     SLURMEnvironment; of it RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and
@@ -20,8 +20,8 @@ import (
 //     read only without that id. Trainer(num_nodes=…) has to be the number of nodes, with as
 //     many ranks on each, as under torchrun.
 //   - Accelerate 1.15: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, before PMI_* and
-//     OMPI_* (utils/environment.py, get_cpu_distributed_information). accelerate launch tells
-//     ranks nothing of machine_rank beside torchrun's variables (utils/launch.py).
+//     OMPI_* (utils/environment.py, get_cpu_distributed_information). accelerate launch
+//     passes machine_rank to ranks only in torchrun's variables (utils/launch.py).
 //   - DeepSpeed 0.19: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, else it looks for
 //     MPI (comm/comm.py, init_distributed). Its launcher also sets CROSS_RANK, CROSS_SIZE and
 //     LOCAL_SIZE, Composer's NODE_RANK: commandline.NodeVars.
@@ -33,17 +33,16 @@ func RankEnv(env []string) []string {
 	})
 }
 
-// taskNumbers are the variables of Slurm that number or count the tasks of a
-// step, one of which is gpurun.
+// taskNumbers are Slurm's variables that number or count the tasks of a step, one of which is
+// gpurun.
 var taskNumbers = []string{
 	"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_GTIDS",
 	"SLURM_TASKS_PER_NODE", "SLURM_TASK_PID", "SLURM_NTASKS_PER_NODE",
 	"SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_CORE",
 }
 
-// numbersAs are the variables by which scripts start as tasks of Slurm or of MPI, with
-// torchrun's variable of the same meaning. PMI_RANK is none: it belongs to a connection
-// that ranks do not have.
+// numbersAs maps the variables of tasks of Slurm and MPI to torchrun's variables of the same
+// meaning. PMI_RANK is not among them: it belongs to a connection that ranks do not have.
 var numbersAs = map[string]string{
 	"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_NPROCS": "WORLD_SIZE", "SLURM_STEP_NUM_TASKS": "WORLD_SIZE",
 	"SLURM_LOCALID": "LOCAL_RANK", "SLURM_NTASKS_PER_NODE": "LOCAL_WORLD_SIZE", "SLURM_NODEID": "GROUP_RANK",
@@ -52,13 +51,13 @@ var numbersAs = map[string]string{
 	"MV2_COMM_WORLD_RANK": "RANK", "MV2_COMM_WORLD_SIZE": "WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE": "LOCAL_WORLD_SIZE",
 }
 
-// slurmTask are those that every task of Slurm has.
+// slurmTask are the variables that every task of Slurm has.
 var slurmTask = []string{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID"}
 
-// TaskNumbers are the variables that number a task of Slurm or MPI, as far as gpurun itself
-// has them or is in a job of Slurm, each with torchrun's variable that has a rank's value.
+// TaskNumbers maps the variables that number a task of Slurm or MPI, if gpurun itself has them or
+// runs in a Slurm job, to torchrun's variables with a rank's values.
 func TaskNumbers(env []string) map[string]string {
-	vars, numbers := readVars(env), map[string]string{}
+	vars, numbers := environ.Parse(env), map[string]string{}
 	for name, same := range numbersAs {
 		if _, set := vars[name]; set || vars["SLURM_JOB_ID"] != "" && slices.Contains(slurmTask, name) {
 			numbers[name] = same

@@ -6,11 +6,10 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// Refuse returns an error with a hint where gpurun can never work: where it would run
-// several times side by side, each believing to be the whole job and writing to the
-// same folders, on one of a job's nodes only, or on a machine outside the allocation.
-// It is nil elsewhere.
-func (p Place) Refuse() error {
+// Refuse returns an error with a hint where gpurun cannot work: several times on one node, each
+// running the whole job in the same folders; on only one of a job's nodes; or on a machine outside
+// the allocation.
+func (p Placement) Refuse() error {
 	switch {
 	case p.TasksPerNode > 1:
 		return p.refuseTasks()
@@ -24,16 +23,16 @@ func (p Place) Refuse() error {
 	return nil
 }
 
-// srun is what starts gpurun on each of a job's nodes.
-func (p Place) srun() string {
+// srun is the hint how to start gpurun on each of a job's nodes.
+func (p Placement) srun() string {
 	if p.Nodes == 1 {
 		return "put `srun -N1 -n1 --ntasks-per-node=1` before gpurun, so that it runs on the job's node"
 	}
 	return fmt.Sprintf("start one gpurun a node: srun --mpi=pmi2 --nodes=%d --ntasks-per-node=1 gpurun …", p.Nodes)
 }
 
-// refuseTasks: one gpurun a node starts all of the node's ranks.
-func (p Place) refuseTasks() error {
+// refuseTasks refuses several gpuruns on a node: one starts all of the node's ranks.
+func (p Placement) refuseTasks() error {
 	if p.Kind == SlurmStep {
 		return errext.Errorf("use --ntasks-per-node=1: gpurun starts a rank for each GPU by itself",
 			"Slurm step %s starts gpurun %d times on a node", jobStep(p), p.TasksPerNode)

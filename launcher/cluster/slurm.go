@@ -13,14 +13,13 @@ import (
 // of an allocation (SLURM_INTERACTIVE_STEP in slurm/slurm.h).
 const interactiveStep = "4294967290"
 
-// fromSlurm reads Slurm's variables. A job that is submitted from within a step
-// inherits that step's variables, so that a step counts only if all that is said
-// about it agrees.
-func fromSlurm(vars variables) (Place, error) {
+// fromSlurm reads Slurm's variables. A job that is submitted from within a step inherits that
+// step's variables, so that a step counts only if all its variables agree.
+func fromSlurm(vars variables) (Placement, error) {
 	if vars["SLURM_JOB_ID"] == "" {
-		return Place{}, nil
+		return Placement{}, nil
 	}
-	p := Place{Job: slurmJob(vars), End: slurmEnd(vars), Node: vars["SLURMD_NODENAME"]}
+	p := Placement{Job: slurmJob(vars), End: slurmEnd(vars), Node: vars["SLURMD_NODENAME"]}
 
 	step, reason := readStep(vars)
 	if reason == "" {
@@ -53,8 +52,8 @@ func slurmJob(vars variables) string {
 	return vars["SLURM_JOB_ID"]
 }
 
-// slurmEnd is when the job's time is over, as Slurm 23.02 and later say it. A job
-// without a limit is told a year.
+// slurmEnd is the end of the job's time, which Slurm has in the environment since 23.02. A job
+// without a limit gets a year.
 func slurmEnd(vars variables) time.Time {
 	start, _ := strconv.ParseInt(vars["SLURM_JOB_START_TIME"], 10, 64)
 	end, err := strconv.ParseInt(vars["SLURM_JOB_END_TIME"], 10, 64)
@@ -64,8 +63,8 @@ func slurmEnd(vars variables) time.Time {
 	return time.Unix(end, 0)
 }
 
-// jobNodes counts the nodes of an allocation, all components of a heterogeneous
-// job together: its batch script's SLURM_JOB_NODELIST has those of the first.
+// jobNodes counts the nodes of an allocation over all components of a heterogeneous job, whose
+// batch script has only the first component's nodes in SLURM_JOB_NODELIST.
 func jobNodes(vars variables) (int, string) {
 	nodes := 0
 	for component := 0; ; component++ {
@@ -88,18 +87,17 @@ func jobNodes(vars variables) (int, string) {
 	return 1, "SLURM_JOB_ID"
 }
 
-// step is what srun started.
-type step struct {
+// slurmStep is a step of a job, which srun started.
+type slurmStep struct {
 	id    string
 	hosts []string
 	node  int   // index of this node in hosts
 	tasks []int // on each host
 }
 
-// readStep returns the step that this process is a task of, or the reason why it
-// is none.
-func readStep(vars variables) (step, string) {
-	s := step{id: vars["SLURM_STEP_ID"]}
+// readStep returns the step that this process is a task of, or the reason why there is none.
+func readStep(vars variables) (slurmStep, string) {
+	s := slurmStep{id: vars["SLURM_STEP_ID"]}
 	switch s.id {
 	case "":
 		return s, "no step"
@@ -155,7 +153,7 @@ func tasksPerNode(text string) ([]int, error) {
 	return tasks, nil
 }
 
-func jobStep(p Place) string {
+func jobStep(p Placement) string {
 	if p.Step == "" {
 		return p.Job
 	}

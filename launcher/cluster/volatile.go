@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// arrayIndexes are the variables in which schedulers number the elements of an array.
-// Grid Engine writes "undefined" in a job that is none, LSF 0.
+// arrayIndexes are the variables in which schedulers number the elements of an array. Outside
+// arrays Grid Engine writes "undefined" and LSF 0.
 var arrayIndexes = []string{"SLURM_ARRAY_TASK_ID", "PBS_ARRAY_INDEX", "PBS_ARRAYID", "SGE_TASK_ID", "LSB_JOBINDEX", "AWS_BATCH_JOB_ARRAY_INDEX"}
 
-// element is the index of this job in an array, empty where it is in none. A pod that is
-// the only node of its training is an element of its indexed Job.
-func (v variables) element(p Place) string {
+// element is the index of this job in an array, empty outside arrays. A pod that is the only node
+// of its training is an element of its indexed Job.
+func (v variables) element(p Placement) string {
 	for _, name := range arrayIndexes {
 		if value := v[name]; value != "" && value != "undefined" && (name != "LSB_JOBINDEX" || value != "0") {
 			return value
@@ -23,8 +23,8 @@ func (v variables) element(p Place) string {
 	return ""
 }
 
-// volatile are the variables, and the beginnings of names, that say where and when a job
-// runs. A restart of the same job, or the next night's, has other values.
+// volatile are the variables, by name or prefix, that depend on where and when a job runs. They
+// change with a restart of the job, or from night to night.
 var (
 	volatile = []string{
 		"HOSTNAME", "HOST", "HOME", "USER", "LOGNAME", "SHELL", "PATH", "PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "TERM", "LANG", "DISPLAY", "_",
@@ -39,8 +39,8 @@ var (
 	}
 )
 
-// Volatile reports whether a variable says where and when a job runs, and not what it
-// trains. The index in an array, which does, is Place.Element.
+// Volatile reports whether a variable describes where and when a job runs, and not what it trains.
+// The index in an array, which selects what is trained, is Placement.Element.
 func Volatile(name string) bool {
 	return slices.Contains(volatile, name) || slices.ContainsFunc(volatilePrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }

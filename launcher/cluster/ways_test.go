@@ -22,10 +22,10 @@ type way struct {
 }
 
 // said makes what is said on a command line: "--nnodes=4 --node-rank=1 …".
-func said(words string) (a Asked) {
+func given(words string) (a Asked) {
 	for word := range strings.FieldsSeq(words) {
 		by, value, _ := strings.Cut(word, "=")
-		switch s := (Said{value, by}); by {
+		switch s := (GivenValue{value, by}); by {
 		case "--nnodes":
 			a.Nodes = s
 		case "--node-rank":
@@ -41,7 +41,7 @@ func said(words string) (a Asked) {
 	return a
 }
 
-func (p Place) line() string {
+func (p Placement) line() string {
 	head := p.Head
 	if p.HeadPort > 0 {
 		head += fmt.Sprint("|", p.HeadPort)
@@ -62,27 +62,27 @@ const (
 const pods = "KUBERNETES_SERVICE_HOST=10.0.0.1 "
 
 var ways = []way{
-	{"torchrun's flags", said("--nnodes=4 --node-rank=1 --master-addr=h"), "", "torchrun 1/4 h id="},
-	{"the first node needs no address", said("--nnodes=4 --node-rank=0"), "", "torchrun 0/4 id="},
-	{"torchrun without a rank is node 0", said("--nnodes=4 default=0 --master-addr=h"), "", "torchrun 0/4 h id="},
-	{"4:4 is 4", said("--nnodes=4:4 --node-rank=3 --master-addr=h"), "", "torchrun 3/4 h id="},
-	{"a rendezvous with an id", said("--nnodes=2 --node-rank=1 --rdzv-endpoint=h:29400 --rdzv-id=night"), "", "torchrun 1/2 h|29400 id=night"},
-	{"an id that is none", said("--nnodes=2 --node-rank=1 --rdzv-endpoint=h --rdzv-id=none"), "", "torchrun 1/2 h id="},
-	{"an endpoint of IPv6", said("--nnodes=2 --node-rank=1 --rdzv-endpoint=[fe80::1]:29400"), "", "torchrun 1/2 fe80::1|29400 id="},
-	{"c10d takes Slurm's index", said("--nnodes=2 --rdzv-endpoint=n2:29400 --rdzv-id=night"), slurm, "slurm-step 1/2 n2|29400 id=7"},
-	{"torchrun in a step takes Slurm's, not node 0", said("--nnodes=2 default=0 --master-addr=n2"), slurm, "slurm-step 1/2 n2 id=7"},
-	{"flags with Slurm's number", said("--nnodes=2 --node-rank=1 --master-addr=other"), slurm, "slurm-step 1/2 other id=7"},
-	{"c10d takes a pod's index", said("--nnodes=4 --rdzv-endpoint=h:1"), pods + "JOB_COMPLETION_INDEX=3", "kubernetes 3/4 h|1 id="},
-	{"c10d takes a cloud's number", said("--nnodes=2 --rdzv-endpoint=h:1"), "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=1", "cloud 1/2 h|1 id="},
-	{"no number of nodes, and an endpoint", said("--rdzv-endpoint=other:7"), slurm, "slurm-step 1/2 other|7 id=7"},
-	{"a rank without a number of nodes", said("--node-rank=0"), slurm + "GPURUN_NODE_RANK=0", "slurm-step 1/2 n2 id=7"},
-	{"a step a node", said("--nnodes=3 --node-rank=2 --master-addr=n1"), one, "slurm-step 2/3 n1 id=7"},
-	{"several jobs", said("--nnodes=4 --node-rank=2 --master-addr=n1 --rdzv-id=x"), one, "slurm-step 2/4 n1 id=x"},
-	{"a batch script that says all", said("--nnodes=3 --node-rank=0 --master-addr=n1"), batch, "slurm-batch 0/3 n1 id=7"},
+	{"torchrun's flags", given("--nnodes=4 --node-rank=1 --master-addr=h"), "", "torchrun 1/4 h id="},
+	{"the first node needs no address", given("--nnodes=4 --node-rank=0"), "", "torchrun 0/4 id="},
+	{"torchrun without a rank is node 0", given("--nnodes=4 default=0 --master-addr=h"), "", "torchrun 0/4 h id="},
+	{"4:4 is 4", given("--nnodes=4:4 --node-rank=3 --master-addr=h"), "", "torchrun 3/4 h id="},
+	{"a rendezvous with an id", given("--nnodes=2 --node-rank=1 --rdzv-endpoint=h:29400 --rdzv-id=night"), "", "torchrun 1/2 h|29400 id=night"},
+	{"an id that is none", given("--nnodes=2 --node-rank=1 --rdzv-endpoint=h --rdzv-id=none"), "", "torchrun 1/2 h id="},
+	{"an endpoint of IPv6", given("--nnodes=2 --node-rank=1 --rdzv-endpoint=[fe80::1]:29400"), "", "torchrun 1/2 fe80::1|29400 id="},
+	{"c10d takes Slurm's index", given("--nnodes=2 --rdzv-endpoint=n2:29400 --rdzv-id=night"), slurm, "slurm-step 1/2 n2|29400 id=7"},
+	{"torchrun in a step takes Slurm's, not node 0", given("--nnodes=2 default=0 --master-addr=n2"), slurm, "slurm-step 1/2 n2 id=7"},
+	{"flags with Slurm's number", given("--nnodes=2 --node-rank=1 --master-addr=other"), slurm, "slurm-step 1/2 other id=7"},
+	{"c10d takes a pod's index", given("--nnodes=4 --rdzv-endpoint=h:1"), pods + "JOB_COMPLETION_INDEX=3", "kubernetes 3/4 h|1 id="},
+	{"c10d takes a cloud's number", given("--nnodes=2 --rdzv-endpoint=h:1"), "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=1", "cloud 1/2 h|1 id="},
+	{"no number of nodes, and an endpoint", given("--rdzv-endpoint=other:7"), slurm, "slurm-step 1/2 other|7 id=7"},
+	{"a rank without a number of nodes", given("--node-rank=0"), slurm + "GPURUN_NODE_RANK=0", "slurm-step 1/2 n2 id=7"},
+	{"a step a node", given("--nnodes=3 --node-rank=2 --master-addr=n1"), one, "slurm-step 2/3 n1 id=7"},
+	{"several jobs", given("--nnodes=4 --node-rank=2 --master-addr=n1 --rdzv-id=x"), one, "slurm-step 2/4 n1 id=x"},
+	{"a batch script that says all", given("--nnodes=3 --node-rank=0 --master-addr=n1"), batch, "slurm-batch 0/3 n1 id=7"},
 
 	{"gpurun's variables", Asked{}, "GPURUN_NNODES=4 GPURUN_NODE_RANK=2 GPURUN_HEAD=h:7", "torchrun 2/4 h|7 id="},
-	{"flags over gpurun's", said("--nnodes=2 --node-rank=1 --master-addr=f"), "GPURUN_NNODES=4 GPURUN_NODE_RANK=2 GPURUN_HEAD=h:7", "torchrun 1/2 f id="},
-	{"flags, and what they leave out", said("--nnodes=2"), "GPURUN_NODE_RANK=1 GPURUN_HEAD=h:7", "torchrun 1/2 h|7 id="},
+	{"flags over gpurun's", given("--nnodes=2 --node-rank=1 --master-addr=f"), "GPURUN_NNODES=4 GPURUN_NODE_RANK=2 GPURUN_HEAD=h:7", "torchrun 1/2 f id="},
+	{"flags, and what they leave out", given("--nnodes=2"), "GPURUN_NODE_RANK=1 GPURUN_HEAD=h:7", "torchrun 1/2 h|7 id="},
 	{"gpurun's over torchrun's", Asked{}, "GPURUN_NNODES=4 GPURUN_NODE_RANK=2 GPURUN_HEAD=h PET_NNODES=2:4 PET_NODE_RANK=0 PET_MASTER_ADDR=p", "torchrun 2/4 h id="},
 	{"gpurun's head alone", Asked{}, slurm + "GPURUN_HEAD=n2-ib0", "slurm-step 1/2 n2-ib0 id=7"},
 	{"an indexed Job with variables", Asked{}, pods + "JOB_COMPLETION_INDEX=3 GPURUN_NNODES=4 GPURUN_HEAD=train-0.train GPURUN_JOB_ID=uid", "kubernetes 3/4 train-0.train id=uid"},
@@ -140,7 +140,7 @@ func TestWays(t *testing.T) {
 // and one line says so.
 func TestSlurmsNumberCounts(t *testing.T) {
 	for env, asked := range map[string]Asked{
-		slurm: said("--nnodes=2 --node-rank=0 --master-addr=other"), slurm + "PET_NNODES=2 PET_NODE_RANK=0": {}, slurm + "RANK=0 WORLD_SIZE=2": {},
+		slurm: given("--nnodes=2 --node-rank=0 --master-addr=other"), slurm + "PET_NNODES=2 PET_NODE_RANK=0": {}, slurm + "RANK=0 WORLD_SIZE=2": {},
 		slurm + "GPURUN_NNODES=2 GPURUN_NODE_RANK=0 GPURUN_HEAD=other": {},
 	} {
 		p, err := asked.Detect(words(env))
@@ -153,8 +153,8 @@ func TestSlurmsNumberCounts(t *testing.T) {
 // One node needs no address and has no number but 0, whoever says that it is one.
 func TestOneNode(t *testing.T) {
 	for env, asked := range map[string]Asked{
-		"PATH=/bin":                      said("--nnodes=1 --node-rank=0 --master-addr=not:a:host"),
-		one:                              said("--nnodes=1:1 --rdzv-endpoint=:"),
+		"PATH=/bin":                      given("--nnodes=1 --node-rank=0 --master-addr=not:a:host"),
+		one:                              given("--nnodes=1:1 --rdzv-endpoint=:"),
 		"GPURUN_NNODES=1 GPURUN_HEAD=h":  {},
 		"PET_NNODES=1 PET_MASTER_ADDR=h": {},
 		"GPURUN_NNODES=1 PET_NNODES=4 PET_NODE_RANK=3":  {},
@@ -176,23 +176,23 @@ func TestWaysRefused(t *testing.T) {
 		env           string
 		message, hint string
 	}{
-		{said("--nnodes=4"), slurm, "--nnodes says 4 nodes, but Slurm step 7.1 has 2", "leave --nnodes out"},
-		{said("--nnodes=1"), slurm, "--nnodes says 1 node, but Slurm step 7.1 has 2", ""},
+		{given("--nnodes=4"), slurm, "--nnodes says 4 nodes, but Slurm step 7.1 has 2", "leave --nnodes out"},
+		{given("--nnodes=1"), slurm, "--nnodes says 1 node, but Slurm step 7.1 has 2", ""},
 		{Asked{}, slurm + "GPURUN_NNODES=1", "GPURUN_NNODES says 1 node, but Slurm step 7.1 has 2", ""},
 		{Asked{}, slurm + "PET_NNODES=1 GPURUN_NNODES=3", "GPURUN_NNODES says 3 nodes, but Slurm step 7.1 has 2", ""},
 		{Asked{}, slurm + "RANK=0 WORLD_SIZE=16", "WORLD_SIZE says 16 nodes, but Slurm step 7.1 has 2", ""},
-		{said("--nnodes=3 --node-rank=0"), "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=1", "--nnodes says 3 nodes, but cloud has 2", ""},
-		{said("--nnodes=2:4"), "", "--nnodes=2:4: gpurun wants a fixed number of nodes", "give the number"},
+		{given("--nnodes=3 --node-rank=0"), "SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=1", "--nnodes says 3 nodes, but cloud has 2", ""},
+		{given("--nnodes=2:4"), "", "--nnodes=2:4: gpurun wants a fixed number of nodes", "give the number"},
 		{Asked{}, "PET_NNODES=2:4 PET_NODE_RANK=3", "PET_NNODES=2:4: gpurun wants a fixed number of nodes, since a plan is made for a number of ranks", ""},
-		{said("--nnodes=2 --rdzv-endpoint=h:1"), "", "--nnodes says 2 nodes, and nothing says which of them this is", "--node-rank"},
-		{said("--nnodes=3 --rdzv-endpoint=h:1"), one, "nothing says which of them this is", "srun --ntasks-per-node=1"},
+		{given("--nnodes=2 --rdzv-endpoint=h:1"), "", "--nnodes says 2 nodes, and nothing says which of them this is", "--node-rank"},
+		{given("--nnodes=3 --rdzv-endpoint=h:1"), one, "nothing says which of them this is", "srun --ntasks-per-node=1"},
 		{Asked{}, "GPURUN_NNODES=2 GPURUN_HEAD=h", "GPURUN_NNODES says 2 nodes, and nothing says which", "GPURUN_NODE_RANK"},
 		{Asked{}, "PET_NNODES=2 PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=h:1", "nothing says which of them this is", ""},
-		{Asked{Nodes: Said{"2", "--hostfile f"}, How: "write it so"}, "", "--hostfile f says 2 nodes", "write it so"},
-		{said("--nnodes=2 --node-rank=1"), "", "this is node 1 of 2, and nothing says where node 0 is", "--master-addr"},
+		{Asked{Nodes: GivenValue{"2", "--hostfile f"}, How: "write it so"}, "", "--hostfile f says 2 nodes", "write it so"},
+		{given("--nnodes=2 --node-rank=1"), "", "this is node 1 of 2, and nothing says where node 0 is", "--master-addr"},
 		{Asked{}, "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_RANK=1", "nothing says where node 0 is", "GPURUN_HEAD"},
-		{said("--nnodes=2 --node-rank=2 --master-addr=h"), "", "--node-rank=2, but the launch has 2 nodes", "from 0"},
-		{said("--node-rank=1"), "", "--node-rank=1, but the launch has 1 node", "--nnodes"},
+		{given("--nnodes=2 --node-rank=2 --master-addr=h"), "", "--node-rank=2, but the launch has 2 nodes", "from 0"},
+		{given("--node-rank=1"), "", "--node-rank=1, but the launch has 1 node", "--nnodes"},
 		{Asked{}, "GPURUN_NODE_RANK=1", "GPURUN_NODE_RANK=1, but the launch has 1 node", "GPURUN_NNODES"},
 		{Asked{}, pods + "JOB_COMPLETION_INDEX=4 GPURUN_NNODES=4 GPURUN_HEAD=h", "JOB_COMPLETION_INDEX=4, but the launch has 4 nodes", ""},
 		{Asked{}, pods + "JOB_COMPLETION_INDEX=x GPURUN_NNODES=4 GPURUN_HEAD=h", `JOB_COMPLETION_INDEX="x" is no whole number`, ""},
@@ -229,7 +229,7 @@ func TestWaysRefused(t *testing.T) {
 // A batch script on several nodes cannot be a launch of them, whatever it says without
 // saying all: the line to write is in the hint.
 func TestABatchScriptOnSeveralNodes(t *testing.T) {
-	for _, asked := range []Asked{{}, said("--nnodes=3 --rdzv-endpoint=n1:29400"), said("--nnodes=3 default=0 --master-addr=n1"), said("--nnodes=1"), said("--nnodes=1 --node-rank=0")} {
+	for _, asked := range []Asked{{}, given("--nnodes=3 --rdzv-endpoint=n1:29400"), given("--nnodes=3 default=0 --master-addr=n1"), given("--nnodes=1"), given("--nnodes=1 --node-rank=0")} {
 		p, err := asked.Detect(words(batch))
 		if err != nil {
 			t.Errorf("%+v: %v", asked, err)
@@ -245,7 +245,7 @@ func TestABatchScriptOnSeveralNodes(t *testing.T) {
 // A machine outside of the allocation trains nothing, also where one node was asked for.
 func TestALoginShell(t *testing.T) {
 	for _, list := range []string{"n1", "n[1-2]"} {
-		for _, asked := range []Asked{{}, said("--nnodes=1"), said("--nnodes=2 --rdzv-endpoint=n1:1"), said("default=0 --nnodes=2 --master-addr=n1")} {
+		for _, asked := range []Asked{{}, given("--nnodes=1"), given("--nnodes=2 --rdzv-endpoint=n1:1"), given("default=0 --nnodes=2 --master-addr=n1")} {
 			p, err := asked.Detect([]string{"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=" + list})
 			if err != nil || p.Kind != SlurmLogin {
 				t.Errorf("%+v: %+v, %v", asked, p, err)
@@ -320,7 +320,7 @@ func TestNodesAgree(t *testing.T) {
 		if a.NodeRank != i || b.NodeRank != j || a.Nodes != n {
 			t.Fatalf("%+v and %+v", a, b)
 		}
-		for _, p := range []*Place{&a, &b} {
+		for _, p := range []*Placement{&a, &b} {
 			p.NodeRank, p.Node, p.Evidence = 0, "", ""
 		}
 		if diff := cmp.Diff(a, b); diff != "" {
@@ -345,8 +345,8 @@ func TestDetectHostile(t *testing.T) {
 			env = append(env, rapid.SampledFrom(names).Draw(t, "name")+"="+rapid.SampledFrom(values).Draw(t, "value"))
 		}
 		var asked Asked
-		for _, s := range []*Said{&asked.Nodes, &asked.Rank, &asked.Head, &asked.Default} {
-			*s = Said{rapid.SampledFrom(slices.Concat(values, []string{"", "", ""})).Draw(t, "flag"), "--flag"}
+		for _, s := range []*GivenValue{&asked.Nodes, &asked.Rank, &asked.Head, &asked.Default} {
+			*s = GivenValue{rapid.SampledFrom(slices.Concat(values, []string{"", "", ""})).Draw(t, "flag"), "--flag"}
 		}
 		p, err := asked.Detect(env)
 		if err != nil {
@@ -357,7 +357,7 @@ func TestDetectHostile(t *testing.T) {
 		}
 		sane := p.Nodes >= 1 && p.Nodes <= maxHosts && p.TasksPerNode >= 1 && p.HeadPort >= 0 && p.HeadPort <= 65535
 		if p.TasksPerNode == 1 {
-			sane = sane && p.NodeRank >= 0 && p.NodeRank < p.Nodes && (p.Head == "" || p.Nodes == 1 || reachable(p.Head)) && (p.NodeRank == 0 || p.Head != "")
+			sane = sane && p.NodeRank >= 0 && p.NodeRank < p.Nodes && (p.Head == "" || p.Nodes == 1 || validHost(p.Head)) && (p.NodeRank == 0 || p.Head != "")
 		}
 		if !sane {
 			t.Fatalf("%q %+v: %+v", env, asked, p)

@@ -101,7 +101,7 @@ func TestAFaultInAReaderIsAWarning(t *testing.T) {
 			}
 			warned = append(warned, use(t, p)...)
 		}
-		promised := Inspected{place: cluster.Place{Job: "7", Kind: "Slurm"}, gpus: gpu.View{Count: 1}}
+		promised := Inspected{place: cluster.Placement{Job: "7", Kind: "Slurm"}, gpus: gpu.View{Count: 1}}
 		warnings, err := promised.checkPromise(t.Context(), Machine{Environ: []string{"PBS_JOBID=9", "CUDA_VISIBLE_DEVICES=0"}})
 		if err != nil {
 			t.Errorf("%s: %v", faulty, err)

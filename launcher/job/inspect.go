@@ -23,7 +23,7 @@ import (
 type Inspected struct {
 	job    Job
 	env    environ.Vars // that the ranks inherit, the job's own on top
-	place  cluster.Place
+	place  cluster.Placement
 	gpus   gpu.View
 	python *python.Interpreter // nil for a program
 	source []byte              // of the script or the module; nil where there is none

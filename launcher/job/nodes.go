@@ -11,10 +11,10 @@ import (
 )
 
 // place says which node of which launch this is. It refuses what cannot work.
-func (j *Job) place(environ []string) (cluster.Place, error) {
+func (j *Job) place(environ []string) (cluster.Placement, error) {
 	place, err := j.where(environ)
 	if err != nil {
-		return cluster.Place{}, err
+		return cluster.Placement{}, err
 	}
 	return place, place.Refuse()
 }
@@ -27,7 +27,7 @@ func (j *Job) Follows(environ []string) bool {
 }
 
 // where says which node this is by the job's command and by an environment.
-func (j *Job) where(environ []string) (cluster.Place, error) {
+func (j *Job) where(environ []string) (cluster.Placement, error) {
 	asked, variables := asked(j.nodes)
 	return asked.Detect(append(slices.Clone(environ), variables...))
 }
@@ -35,12 +35,12 @@ func (j *Job) where(environ []string) (cluster.Place, error) {
 // asked parts what a command line says of nodes into flags, and torchrun's variables that
 // stand in it, which are as strong as such variables are.
 func asked(n commandline.Nodes) (a cluster.Asked, variables []string) {
-	flag := func(s commandline.Said) cluster.Said {
+	flag := func(s commandline.Said) cluster.GivenValue {
 		if strings.HasPrefix(s.By, "PET_") {
 			variables = append(variables, s.By+"="+s.Value)
-			return cluster.Said{}
+			return cluster.GivenValue{}
 		}
-		return cluster.Said(s)
+		return cluster.GivenValue(s)
 	}
 	a = cluster.Asked{Nodes: flag(n.Count), Rank: flag(n.Rank), Default: flag(n.Default), Head: flag(n.Head), ID: flag(n.ID), How: n.How}
 	return a, variables

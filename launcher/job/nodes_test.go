@@ -82,7 +82,7 @@ func TestPlacesOfCommands(t *testing.T) {
 	}
 }
 
-func describe(p cluster.Place) string {
+func describe(p cluster.Placement) string {
 	return fmt.Sprintf("%s %d/%d %s %d %s", p.Kind, p.NodeRank, p.Nodes, p.Head, p.HeadPort, p.By)
 }
 
@@ -126,7 +126,7 @@ func TestNodesAreOfOneJob(t *testing.T) {
 // The only process of each of several nodes is a rank, and a job that would be trained
 // once a node is refused.
 func TestOneProcessANode(t *testing.T) {
-	s := Inspected{job: Job{Launch: Launch{NprocPerNode: "1", Launcher: Launcher{Name: "accelerate launch", Alone: true}}}, place: cluster.Place{Nodes: 2}}
+	s := Inspected{job: Job{Launch: Launch{NprocPerNode: "1", Launcher: Launcher{Name: "accelerate launch", Alone: true}}}, place: cluster.Placement{Nodes: 2}}
 	if p, err := s.count(choice{}); err != nil || p.plain || p.local != 1 {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -150,7 +150,7 @@ func TestOneProcessANode(t *testing.T) {
 
 // Ranks are told of their node as the launcher that was typed would have done it.
 func TestNodeVariables(t *testing.T) {
-	s := Inspected{place: cluster.Place{Nodes: 4, NodeRank: 2}}
+	s := Inspected{place: cluster.Placement{Nodes: 4, NodeRank: 2}}
 	if got := s.nodeVars(8); len(got) > 0 {
 		t.Errorf("%v without a launcher", got)
 	}

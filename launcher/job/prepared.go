@@ -257,7 +257,7 @@ func (p *Prepared) Place() string {
 }
 
 // Where is which node of which launch this is.
-func (p *Prepared) Where() cluster.Place { return p.resolved.place }
+func (p *Prepared) Where() cluster.Placement { return p.resolved.place }
 
 // Scheduler names the scheduler's job, the same after a restart of it; empty without
 // one.
@@ -272,7 +272,7 @@ func (p *Prepared) Restarts() int {
 }
 
 // Ends asks until when the job may run here, and whether it is started again
-// afterwards: cluster.Place's Ends. It is nil where there is no scheduler.
+// afterwards: cluster.Placement's Ends. It is nil where there is no scheduler.
 func (p *Prepared) Ends() func(context.Context) (end time.Time, again bool) {
 	if p.resolved.place.Job == "" {
 		return nil

@@ -16,7 +16,7 @@ import (
 // is rescued, and leaves nothing behind. synctest waits for what would run on.
 func TestOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := Take(t.Context(), PartOptions{At: cluster.Place{Nodes: 1}, Name: "train", Ranks: perNode})
+		p, err := Take(t.Context(), PartOptions{At: cluster.Placement{Nodes: 1}, Name: "train", Ranks: perNode})
 		if err != nil || p.Follows() || p.links != nil {
 			t.Fatalf("%+v, %v", p, err)
 		}
@@ -78,7 +78,7 @@ func TestOneNodeThatDoesNotStart(t *testing.T) {
 // not wait for them.
 func TestTheEndOfOneNodeBesideItsRanks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := Take(t.Context(), PartOptions{At: cluster.Place{Nodes: 1}, Name: "train", Ranks: perNode})
+		p, err := Take(t.Context(), PartOptions{At: cluster.Placement{Nodes: 1}, Name: "train", Ranks: perNode})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestAWaitForCredentialsIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var said []string
-		_, err := Take(ctx, PartOptions{At: cluster.Place{Nodes: 2, NodeRank: 1, Head: "n1"}, Name: "train", Folder: folder, Note: func(text string) {
+		_, err := Take(ctx, PartOptions{At: cluster.Placement{Nodes: 2, NodeRank: 1, Head: "n1"}, Name: "train", Folder: folder, Note: func(text string) {
 			said = append(said, text)
 			cancel()
 		}})

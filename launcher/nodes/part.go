@@ -23,7 +23,7 @@ import (
 
 // PartOptions are what this node's part of a launch depends on.
 type PartOptions struct {
-	At cluster.Place
+	At cluster.Placement
 	// Name and Digest are the job's, Version gpurun's.
 	Name, Digest, Version string
 	// Ranks are those of this node.
