@@ -11,9 +11,8 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes"
-	"github.com/gpurun/gpurun/recipes/detect"
+	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/own"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -23,7 +22,7 @@ type choice struct {
 	recipe   recipes.Recipe
 	evidence []string
 	command  recipes.Command
-	script   *own.Script // nil but for a script that no recipe knows
+	script   *script.Analysis // nil but for a script that no recipe knows
 	// written is what the user wrote in train.toml, without what was recognised.
 	written  recipes.Recipe
 	warnings []string
@@ -152,7 +151,7 @@ func (s Inspected) recognise(ctx context.Context) (choice, error) {
 
 // likely are the recipes of the catalog that the job could be of.
 func (s Inspected) likely() ([]format.Recipe, error) {
-	files, err := detect.Likely(s.asWritten())
+	files, err := script.Likely(s.asWritten())
 	if err != nil {
 		return nil, fmt.Errorf("load the recipes: %w", err)
 	}
@@ -171,7 +170,7 @@ func (s Inspected) detect(command recipes.Command, among []format.Recipe) (choic
 		// recipe that is chosen needs it.
 		command, _ = s.load(command, r)
 	}
-	found, evidence, ok := detect.Detect(command, among)
+	found, evidence, ok := script.Detect(command, among)
 	if !ok {
 		return choice{command: command}, false
 	}

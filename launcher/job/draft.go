@@ -12,7 +12,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/recipes/own"
+	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -84,7 +84,7 @@ func (d *draft) job() {
 		defer d.launch()
 	}
 	switch name, evidence := d.Recipe(); {
-	case name != "" && name != own.Name:
+	case name != "" && name != script.RecipeName:
 		d.line("# recipe = %s   # recognised by: %s", quote(name), strings.Join(evidence, ", "))
 	case d.resolved.script != nil:
 		d.line("# No recipe of gpurun's knows this script; what follows was read from its source.")
@@ -114,8 +114,8 @@ func (d *draft) knobs() {
 		return
 	}
 	d.line("\n[knobs]")
-	for _, k := range own.Knobs {
-		i := slices.IndexFunc(s.Found, func(f own.Finding) bool { return f.Knob == k })
+	for _, k := range script.Knobs {
+		i := slices.IndexFunc(s.Found, func(f script.FoundKnob) bool { return f.Knob == k })
 		if i < 0 {
 			d.line("# %s", s.Missing[k])
 			continue

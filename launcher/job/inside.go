@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/python"
-	"github.com/gpurun/gpurun/recipes/detect"
+	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -86,10 +86,10 @@ func (r Resolved) notInside() string {
 		return "the program is no script, and so nothing of Python's that gpurun could turn it in"
 	case len(sources) == 0:
 		return "" // nobody knows what a script of a shell runs
-	case r.recipe.Name == "" && !detect.Torch(sources):
+	case r.recipe.Name == "" && !script.Torch(sources):
 		return "nothing that the script imports reaches PyTorch, in which gpurun could turn it"
 	}
-	if call := detect.Fixed(r.source); call != "" {
+	if call := script.Fixed(r.source); call != "" {
 		return fmt.Sprintf("the code makes the model one piece by %s, into which nothing can be put", call)
 	}
 	return ""

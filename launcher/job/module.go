@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/detect"
+	"github.com/gpurun/gpurun/recipes/script"
 )
 
 // moduleSource is the source of what "python -m module" runs, and its file; nil where
@@ -13,7 +13,7 @@ import (
 // for that: a package's own code would run.
 func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string) {
 	likely, err := s.likely()
-	if err != nil || detect.OwnProgram(s.asWritten(), likely) {
+	if err != nil || script.OwnProgram(s.asWritten(), likely) {
 		return nil, "" // what is wrong with the recipes is said where one is chosen
 	}
 	base := strings.ReplaceAll(s.job.Argv[0], ".", "/")

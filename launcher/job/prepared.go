@@ -16,7 +16,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
-	"github.com/gpurun/gpurun/recipes/detect"
+	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -191,7 +191,7 @@ func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.resolved
 	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.local, DataParallel: r.at.DataParallel, Written: p.Plan(),
-		Ceiling: r.job.Limits.DeviceMemory, Loss: r.loss, Pipeline: detect.Pipeline(r.sources()),
+		Ceiling: r.job.Limits.DeviceMemory, Loss: r.loss, Pipeline: script.Pipeline(r.sources()),
 		Resumption: strategy.Resumption{
 			Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts, Own: r.recipe.Name == "" || r.recipe.Resume.Own, Exact: r.recipe.Resume.Exact,
 		}}
@@ -225,12 +225,12 @@ func (p *Prepared) RecipeName() string {
 }
 
 // Candidates are the recipes of whose marks the job has some.
-func (p *Prepared) Candidates() ([]detect.Candidate, error) {
+func (p *Prepared) Candidates() ([]script.Match, error) {
 	all, err := recipes.Embedded(nil)
 	if err != nil {
 		return nil, fmt.Errorf("load the recipes: %w", err)
 	}
-	return detect.Candidates(p.resolved.command, all), nil
+	return script.Candidates(p.resolved.command, all), nil
 }
 
 // Warnings are sentences for people: what was asked for and has no effect, or an

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/recipes/detect"
+	"github.com/gpurun/gpurun/recipes/script"
 )
 
 // An Auto is what "auto" means as a number of ranks, which depends on who said it.
@@ -156,14 +156,14 @@ func (s Inspected) countAuto(c choice) processes {
 // countByScript goes by what the script does: copies of one that knows nothing of
 // ranks would write the same folder.
 func (s Inspected) countByScript(c choice) processes {
-	var j detect.Joining
+	var j script.Joining
 	joins := false
 	unknown := guest(joinsGroup, func() error {
-		j, joins = detect.Joins(s.sources())
+		j, joins = script.Joins(s.sources())
 		return nil
 	})
 	if !joins && c.recipe.Name != "" {
-		j, joins = detect.Joining{By: "the job is of " + c.recipe.Title}, true
+		j, joins = script.Joining{By: "the job is of " + c.recipe.Title}, true
 	}
 	switch {
 	case j.Spawns:

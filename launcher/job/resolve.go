@@ -6,7 +6,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes"
-	"github.com/gpurun/gpurun/recipes/own"
+	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -17,7 +17,7 @@ type Resolved struct {
 	at       recipes.Topology
 	recipe   recipes.Recipe
 	evidence []string        // why this recipe
-	script   *own.Script     // what the source of a script of one's own says; nil for another
+	script   *script.Analysis     // what the source of a script of one's own says; nil for another
 	written  recipes.Recipe  // of which the user wrote every part in train.toml
 	command  recipes.Command // with the files that were read to recognise it
 	loss     strategy.Loss   // as recipe and source show it

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/own"
+	"github.com/gpurun/gpurun/recipes/script"
 )
 
 // trainers are words of which a source that trains with PyTorch has one.
@@ -40,11 +40,11 @@ func (s Inspected) own(ctx context.Context, c choice) (choice, error) {
 
 // script is what is said by a script's source and its modules; nil where there is
 // none, or where nothing in it trains.
-func (s Inspected) script(ctx context.Context) (*own.Script, error) {
+func (s Inspected) script(ctx context.Context) (*script.Analysis, error) {
 	if s.python == nil || s.source == nil {
 		return nil, nil
 	}
-	var sources []own.Source
+	var sources []format.Source
 	trains, size := false, 0
 	for _, one := range s.sources() {
 		if installed(one.Path) {
@@ -53,7 +53,7 @@ func (s Inspected) script(ctx context.Context) (*own.Script, error) {
 		if size += len(one.Text); size > mostSource {
 			break
 		}
-		sources = append(sources, own.Source{Path: s.shown(one.Path), Text: string(one.Text)})
+		sources = append(sources, format.Source{Path: s.shown(one.Path), Text: one.Text})
 		for _, word := range trainers {
 			trains = trains || bytes.Contains(one.Text, word)
 		}
@@ -61,19 +61,19 @@ func (s Inspected) script(ctx context.Context) (*own.Script, error) {
 	if !trains || installed(s.sourcePath) {
 		return nil, nil
 	}
-	input, err := own.Input(sources, readingBudget.Seconds())
+	input, err := script.Input(sources, readingBudget.Seconds())
 	if err != nil {
 		return nil, err
 	}
-	printed, err := s.python.Tell(ctx, own.Program, input)
+	printed, err := s.python.Tell(ctx, script.Program, input)
 	if err != nil {
 		return nil, err
 	}
-	facts, err := own.Read(printed)
+	facts, err := script.Read(printed)
 	if err != nil {
 		return nil, err
 	}
-	found := own.Decide(facts, s.shown(s.sourcePath), s.job.Argv, s.beside)
+	found := script.Decide(facts, s.shown(s.sourcePath), s.job.Argv, s.beside)
 	return &found, nil
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpurun/gpurun/recipes/own"
+	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -78,7 +78,7 @@ func TestAScriptOfOnesOwn(t *testing.T) {
 			t.Errorf("%s: %+v", k, knobs[k])
 		}
 	}
-	if p.RecipeName() != own.Name {
+	if p.RecipeName() != script.RecipeName {
 		t.Errorf("recipe %s", p.RecipeName())
 	}
 	c, err := p.Apply(p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "4", strategy.ActivationCheckpointing: "full"}), "", "/run/attempt-1")

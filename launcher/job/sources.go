@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/detect"
+	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
@@ -111,7 +111,7 @@ func moduleRoot(file, module string) string {
 // imports reads what one source imports and nobody has read yet.
 func (f *follower) imports(source format.Source) []format.Source {
 	var next []format.Source
-	for _, i := range detect.Imported(source.Text) {
+	for _, i := range script.Imported(source.Text) {
 		up, files := i.Files()
 		roots := f.roots
 		if up >= 0 {

@@ -1,0 +1,274 @@
+package script
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A FoundKnob is one knob of a script, and what speaks for it.
+type FoundKnob struct {
+	Knob strategy.Knob
+	// Doubt is why it is likely and not certain; empty: it is certain.
+	Doubt string
+	// Refusal is why it is certain and is left as it is nevertheless.
+	Refusal string
+	// Why are the sentences that speak for it, each with its file and line.
+	Why []string
+	// Derived: the accumulation follows from a total that stays.
+	Derived bool
+
+	target target
+}
+
+// Name is what a user would call the setting: "--batch-size"; empty where it is derived.
+func (f FoundKnob) Name() string {
+	if f.Derived {
+		return ""
+	}
+	return f.target.name()
+}
+
+// An Analysis is what was found out about a job's own script.
+type Analysis struct {
+	// Found are the knobs that are certain or likely, in the order of Knobs.
+	Found []FoundKnob
+	// Missing says of each other knob what was looked for, and where.
+	Missing map[strategy.Knob]string
+	Resume  Resumption
+
+	facts  Facts
+	loss   strategy.Loss
+	script string
+	argv   []string
+	read   func(path string) []byte
+}
+
+// Decide says what is certain and what is likely. script is the script's name for
+// people, argv its words; read gives a file by a path as Facts has it, nil where there
+// is none.
+func Decide(f Facts, script string, argv []string, read func(path string) []byte) Analysis {
+	s := Analysis{Missing: map[strategy.Knob]string{}, facts: f, script: script, argv: argv, read: read}
+	micro := s.microBatch()
+	accumulation := s.accumulation(micro)
+	if micro != nil {
+		s.equivalent(micro, accumulation)
+		s.Found = append(s.Found, *micro)
+	}
+	if accumulation != nil {
+		s.Found = append(s.Found, *accumulation)
+	}
+	for _, found := range []*FoundKnob{s.evaluation(micro), s.checkpointing(), s.workers(), s.sequence()} {
+		if found != nil {
+			s.Found = append(s.Found, *found)
+		}
+	}
+	for i, found := range s.Found {
+		if found.target.hydra {
+			if n, known := s.hydraNumber(found.target.path); known {
+				s.Found[i].target.fallback = float64(n)
+			}
+		}
+	}
+	s.Resume = s.resumption()
+	return s
+}
+
+// lookedIn says which files were read.
+func (s *Analysis) lookedIn() string {
+	switch n := s.facts.Modules - 1; {
+	case n == 1:
+		return s.script + " and 1 module"
+	case n > 1:
+		return fmt.Sprintf("%s and %d modules", s.script, n)
+	}
+	return s.script
+}
+
+// miss records that a knob was not found; how says what there is in its place.
+func (s *Analysis) miss(k strategy.Knob, how string) *FoundKnob {
+	text := fmt.Sprintf("no %s found: looked for %s in %s", called[k], examples[k], s.lookedIn())
+	if how != "" {
+		text += "; " + how
+	}
+	s.Missing[k] = text
+	return nil
+}
+
+// named are the settings whose name alone speaks for a knob.
+func (s *Analysis) named(k strategy.Knob) []Argument {
+	var found []Argument
+	for _, one := range s.facts.Settings {
+		if names[k].MatchString(strings.ToLower(one.Dest)) && !slices.ContainsFunc(found, func(o Argument) bool { return slices.Equal(o.Options, one.Options) }) {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+// likely drafts a knob of which only the name speaks; nil where none or several do.
+func (s *Analysis) likely(k strategy.Knob, doubt string) *FoundKnob {
+	candidates := s.named(k)
+	if len(candidates) != 1 {
+		return nil
+	}
+	i := slices.IndexFunc(s.facts.Settings, func(o Argument) bool { return slices.Equal(o.Options, candidates[0].Options) })
+	t := s.facts.setting(i)
+	return &FoundKnob{Knob: k, Doubt: doubt, Why: []string{t.name() + " (" + t.where() + ")"}, target: t}
+}
+
+// microBatch is the batch of the loaders that training reads from.
+func (s *Analysis) microBatch() *FoundKnob {
+	const k = strategy.MicroBatchSize
+	train := s.training()
+	var found *FoundKnob
+	doubt := ""
+	for _, l := range train {
+		if l.Batch.none() {
+			continue // whole batches come from elsewhere
+		}
+		t, why := s.facts.pure(s.forTraining(l.Batch))
+		switch {
+		case why != "":
+			if doubt == "" {
+				doubt = fmt.Sprintf("of the batch size of %s in %s, %s", l.maker(), l.location, why)
+			}
+		case found == nil:
+			found = &FoundKnob{Knob: k, target: t, Why: []string{said(t, "reaches "+l.maker(), l.location)}}
+		case found.target.key != t.key && doubt == "":
+			doubt = fmt.Sprintf("%s and %s both size batches of training (%s)", found.Name(), t.name(), l.location)
+		}
+	}
+	if found == nil {
+		if doubt == "" {
+			doubt = "no DataLoader, nor anything else that makes batches, was found that takes it"
+		}
+		if draft := s.likely(k, doubt); draft != nil {
+			return draft
+		}
+		if len(train) > 0 {
+			return s.miss(k, doubt)
+		}
+		return s.miss(k, "")
+	}
+	found.Doubt = doubt
+	if found.Doubt == "" {
+		found.Doubt = s.doubtOf(k, found.target)
+	}
+	if len(s.facts.Split) > 0 && found.Doubt == "" {
+		found.Doubt = fmt.Sprintf("Accelerate splits each batch among the ranks (%s)", s.facts.Split[0].location)
+	}
+	return found
+}
+
+// said is one sentence of evidence.
+func said(t target, how string, at location) string {
+	if t.where() == "" {
+		return fmt.Sprintf("%s %s (%s)", t.name(), how, at)
+	}
+	return fmt.Sprintf("%s (%s) %s (%s)", t.name(), t.where(), how, at)
+}
+
+// training are the loaders that training reads from.
+func (s *Analysis) training() []loader {
+	var train, unknown []loader
+	for _, l := range s.facts.Loaders {
+		switch l.role() {
+		case "train":
+			train = append(train, l)
+		case "":
+			unknown = append(unknown, l)
+		}
+	}
+	if len(train) == 0 {
+		return unknown
+	}
+	for _, l := range unknown {
+		// One with another batch than training's is some other loader.
+		if t, why := s.facts.pure(l.Batch); why == "" && !evalWord.MatchString(t.word()) {
+			train = append(train, l)
+		}
+	}
+	return train
+}
+
+// forTraining leaves out those of several values whose names are of the evaluation.
+func (s *Analysis) forTraining(v value) value {
+	all := v.alternatives()
+	if len(all) < 2 {
+		return v
+	}
+	left := slices.DeleteFunc(slices.Clone(all), func(one value) bool {
+		t, ok := s.facts.first(one)
+		return ok && evalWord.MatchString(t.word()) || one.fraction()
+	})
+	if len(left) == 0 {
+		return v
+	}
+	return value{Any: left}
+}
+
+// fraction reports whether a value is one and a half times another, as evaluations
+// like to have it.
+func (v value) fraction() bool {
+	return v.Op == "int" && len(v.Of) == 1 && v.Of[0].Op == "*" && v.Of[0].holds(func(part value) bool {
+		if part.Const == nil {
+			return false
+		}
+		n, number := (*part.Const).(float64)
+		return number && n > 1 && n != float64(int64(n))
+	})
+}
+
+// doubtOf is why a target that goes to the right place may yet not be the knob.
+func (s *Analysis) doubtOf(k strategy.Knob, t target) string {
+	for _, one := range t.settings {
+		if why := one.countsAll(); why != "" && k == strategy.MicroBatchSize {
+			return why
+		}
+		if why := one.whole(); why != "" {
+			return why
+		}
+	}
+	if !t.speaks(k) {
+		return fmt.Sprintf("%s is a name that gpurun does not know for a %s", t.name(), called[k])
+	}
+	if t.settings == nil && k == strategy.MicroBatchSize && ofSum.MatchString(t.word()) {
+		return t.name() + " counts the samples of all ranks, by its name"
+	}
+	return ""
+}
+
+// equivalent refuses a micro batch with whose change the training would change.
+func (s *Analysis) equivalent(micro, accumulation *FoundKnob) {
+	if micro.Doubt != "" {
+		return
+	}
+	if why := s.unequal(accumulation, micro); why != "" {
+		micro.Refusal = why
+		return
+	}
+	if at, follows := s.rateFollows(micro.target, accumulation); follows {
+		micro.Refusal = fmt.Sprintf("the learning rate is computed from it (%s), and would change with it", at)
+	}
+}
+
+// rateFollows: a learning rate is computed from the micro batch, and not from what is
+// accumulated.
+func (s *Analysis) rateFollows(micro target, accumulation *FoundKnob) (at location, follows bool) {
+	for _, r := range s.facts.Rates {
+		product := r.Value.holds(func(v value) bool {
+			return (v.Op == "*" || v.Op == "/" || v.Op == "**") && slices.ContainsFunc(v.Of, func(part value) bool { return s.facts.uses(part, micro) })
+		})
+		switch {
+		case !product:
+		case accumulation != nil && !accumulation.Derived && s.facts.uses(r.Value, accumulation.target):
+			return location{}, false
+		case !follows:
+			at, follows = r.location, true
+		}
+	}
+	return at, follows
+}

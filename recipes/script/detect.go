@@ -1,0 +1,185 @@
+package script
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/patch"
+)
+
+// detection finds a framework's marks in a command.
+type detection format.Detection
+
+// Detect finds the recipe of the framework that a command uses. The script's
+// imports decide where its source is known; then an argument or a key of a
+// configuration file has to show that the knobs are within reach of the command
+// line. Evidence says by what the recipe was recognised, for people.
+func Detect(cmd format.Command, among []format.Recipe) (found format.Recipe, evidence []string, ok bool) {
+	candidates := Candidates(cmd, among)
+	n := 0
+	for _, c := range candidates {
+		if c.Matched && c.Yields == "" {
+			found, evidence = c.Recipe, c.Evidence
+			n++
+		}
+	}
+	if n != 1 {
+		return format.Recipe{}, nil, false
+	}
+	return found, evidence, true
+}
+
+// A Match is a recipe of whose marks a command has some.
+type Match struct {
+	Recipe   format.Recipe
+	Evidence []string
+	// Matched: the marks are enough.
+	Matched bool
+	// Own: the command starts the framework's own program.
+	Own bool
+	// Yields is the matching recipe to which it gives way, empty for none.
+	Yields string
+}
+
+// Candidates lists the recipes that a command has marks of, enough or not.
+func Candidates(cmd format.Command, among []format.Recipe) []Match {
+	var all []Match
+	sources := entry(cmd)
+	for _, r := range among {
+		if evidence, matched := detection(r.Detection).match(r, cmd, sources); len(evidence) > 0 {
+			all = append(all, Match{Recipe: r, Evidence: evidence, Matched: matched, Own: detection(r.Detection).program(cmd) != ""})
+		}
+	}
+	for i, c := range all {
+		for _, other := range all {
+			// Its own program is one framework's; another's marks can be there, too.
+			stronger := other.Own && !c.Own && !slices.Contains(c.Recipe.Detection.Over, other.Recipe.Name)
+			if other.Matched && (stronger || slices.Contains(other.Recipe.Detection.Over, c.Recipe.Name)) {
+				all[i].Yields = other.Recipe.Name
+			}
+		}
+	}
+	return all
+}
+
+// match holds a command, and the sources that tell its framework, against the marks
+// of one.
+func (t detection) match(r format.Recipe, cmd format.Command, sources [][]byte) (evidence []string, matched bool) {
+	if outside := r.Versions.Outside(cmd.Packages); outside != "" || t.Not != nil && t.Not(cmd) != "" {
+		return nil, false
+	}
+	if program := t.program(cmd); program != "" {
+		return append([]string{"the job is " + program}, t.marks(r, cmd).all()...), true
+	}
+	if t.source(cmd) {
+		return append([]string{"the script has " + strings.Join(t.Source, " and ")}, t.marks(r, cmd).all()...), true
+	}
+	marks := t.marks(r, cmd)
+	enough := len(marks.all()) > 0
+	switch {
+	case len(t.Imports)+len(t.Text) == 0:
+	case cmd.Script == nil:
+		// Scripts of no framework have arguments of these names, too. The keys of
+		// its configuration are a framework's own.
+		enough = len(marks.all()) > 1 && len(marks.keys) > 0
+	default:
+		if slices.ContainsFunc(t.Unless, func(name string) bool { return anyImports(sources, name) }) {
+			return nil, false
+		}
+		for _, name := range t.Imports {
+			if anyImports(sources, name) {
+				evidence = append(evidence, who(sources[0], name)+" imports "+name)
+			}
+		}
+		for _, text := range t.Text {
+			if slices.ContainsFunc(sources, func(source []byte) bool { return bytes.Contains(source, []byte(text)) }) {
+				evidence = append(evidence, "the script has "+text)
+			}
+		}
+		if evidence == nil {
+			return nil, false
+		}
+	}
+	return append(evidence, marks.all()...), enough
+}
+
+// who imports a name: the script, or the module of its own that reads its arguments.
+func who(script []byte, name string) string {
+	if imports(script, name) {
+		return "the script"
+	}
+	return "the module that reads the script's arguments"
+}
+
+// OwnProgram reports whether a command starts the own program of one of the
+// frameworks, by whose name its recipe is recognised.
+func OwnProgram(cmd format.Command, among []format.Recipe) bool {
+	return slices.ContainsFunc(among, func(r format.Recipe) bool { return detection(r.Detection).program(cmd) != "" })
+}
+
+// program is the framework's own program that the command starts, empty for none.
+func (t detection) program(cmd format.Command) string {
+	if len(cmd.Argv) == 0 {
+		return ""
+	}
+	for _, name := range t.Programs {
+		if cmd.Argv[0] == name || strings.HasSuffix(cmd.Argv[0], "/"+name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// source reports whether the script's source is the framework's own by itself.
+func (t detection) source(cmd format.Command) bool {
+	return len(t.Source) > 0 && !slices.ContainsFunc(t.Source, func(text string) bool { return !bytes.Contains(cmd.Script, []byte(text)) })
+}
+
+// marks are the arguments, the variables and the keys of configuration files, and the
+// calls in code, that point to a framework, in words for people.
+type marks struct{ arguments, variables, keys, calls []string }
+
+func (m marks) all() []string { return slices.Concat(m.arguments, m.variables, m.keys, m.calls) }
+
+// marks lists the marks that a command has.
+func (t detection) marks(r format.Recipe, cmd format.Command) marks {
+	var found marks
+	d := format.NewDraft(r, cmd)
+	for _, name := range t.Args {
+		if d.Has(name) {
+			found.arguments = append(found.arguments, "the command has "+name)
+		}
+	}
+	for _, key := range t.Overrides {
+		if d.HasOverride(key) {
+			found.arguments = append(found.arguments, "the command has "+key+"=")
+		}
+	}
+	for _, name := range r.CalledBy(cmd) {
+		found.calls = append(found.calls, "the code calls "+name)
+	}
+	for _, name := range t.Env {
+		if cmd.Env[name] != "" {
+			found.variables = append(found.variables, "the launcher sets "+name)
+		}
+	}
+	for _, file := range r.FilesNamed(cmd) {
+		kind, known := patch.FormatOf(file, cmd.Files[file])
+		if !known {
+			continue
+		}
+		var held []string
+		for _, key := range t.Keys {
+			if _, there, err := patch.Get(kind, cmd.Files[file], key); there && err == nil {
+				held = append(held, key)
+			}
+		}
+		if len(held) > 0 {
+			found.keys = append(found.keys, fmt.Sprintf("%s has %s", file, strings.Join(held, ", ")))
+		}
+	}
+	return found
+}

@@ -1,0 +1,221 @@
+package script
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// RecipeName is the name of the recipe that was made of a script.
+const RecipeName = "own-script"
+
+// Entry is where the knob is kept, as an entry of [knobs]; nil for a place that has
+// no such form.
+func (f FoundKnob) Entry() map[string]any {
+	if f.Derived || len(f.target.settings) == 0 && f.target.path == nil {
+		return nil
+	}
+	entry := f.target.entry()
+	if f.Knob == strategy.ActivationCheckpointing {
+		return f.switchEntry(entry)
+	}
+	if n, known := f.target.number(); known && n >= int64(format.Least(f.Knob)) {
+		entry["default"] = n
+	} else if f.target.settings != nil || f.target.hydra {
+		entry["given"] = true // what it is otherwise is not known
+	}
+	return entry
+}
+
+// entry is the place alone.
+func (t target) entry() map[string]any {
+	switch {
+	case t.settings != nil:
+		return map[string]any{"arg": argument(t.settings[0].long())}
+	case t.hydra:
+		return map[string]any{"override": strings.Join(t.path, ".")}
+	}
+	entry := map[string]any{"path": patch.Join(t.path), "via": map[string]any{"arg": t.via.long()[0]}}
+	if file, ok := t.via.Default.(string); ok && file != "" {
+		entry["file"] = file
+	}
+	return entry
+}
+
+// argument is one name, or all of them.
+func argument(options []string) any {
+	if len(options) == 1 {
+		return options[0]
+	}
+	list := make([]any, len(options))
+	for i, o := range options {
+		list[i] = o
+	}
+	return list
+}
+
+// long are an argument's names, those with two dashes first.
+func (s Argument) long() []string {
+	options := slices.Clone(s.Options)
+	slices.SortStableFunc(options, func(a, b string) int { return dashes(b) - dashes(a) })
+	if s.Kind == "click" && s.Flag && len(options) == 2 && strings.HasPrefix(options[1], "--no") {
+		return options[:1]
+	}
+	return options
+}
+
+// dashes counts the dashes before a name, up to two.
+func dashes(option string) int { return len(option) - len(strings.TrimLeft(option, "-")) }
+
+// number is what the argument is where the command does not give it.
+func (t target) number() (int64, bool) {
+	var value any
+	switch {
+	case t.settings == nil:
+		value = t.fallback
+	case len(t.constants) > 0:
+		return 0, false
+	default:
+		value = t.settings[0].Default
+		for _, s := range t.settings {
+			if !s.Known || s.Default != value {
+				return 0, false
+			}
+		}
+	}
+	n, ok := value.(float64)
+	return int64(n), ok && n == float64(int64(n))
+}
+
+// switchEntry adds the words by which a switch is turned.
+func (f FoundKnob) switchEntry(entry map[string]any) map[string]any {
+	if f.target.settings == nil {
+		entry["values"] = map[string]any{"none": false, "full": true}
+		return entry
+	}
+	s := f.target.settings[0]
+	words := s.switched()
+	if words == nil {
+		return entry
+	}
+	entry["values"] = words
+	switch s.Kind {
+	case "tyro", "typer":
+		entry["no"] = "--no-" + strings.TrimLeft(s.long()[0], "-")
+	case "click":
+		if len(s.Options) == 2 {
+			entry["no"] = s.Options[1]
+		}
+	}
+	if strings.HasSuffix(s.Action, "BooleanOptionalAction") {
+		entry["no"] = "--no-" + strings.TrimLeft(s.long()[0], "-")
+	}
+	switch s.Default {
+	case true, 1.0:
+		entry["default"] = "full"
+	case false, 0.0:
+		entry["default"] = "none"
+	}
+	return entry
+}
+
+// grammars are how the command lines are read that a library reads.
+var grammars = map[string]format.Grammar{
+	"argparse": {Abbreviations: true},
+	"hf":       {Dashes: true, Booleans: true, Abbreviations: true},
+	"simple":   {Abbreviations: true},
+	"tap":      {Abbreviations: true},
+	"pyrallis": {Abbreviations: true},
+	"tyro":     {Dashes: true},
+	"fire":     {Dashes: true, Equals: true},
+	"absl":     {Equals: true},
+}
+
+// Recipe is what is certain of the script as a recipe: its knobs, each of which the
+// process has to confirm before it is turned, and of every other one what was looked
+// for. unsuited says why an entry cannot be used after all, empty where it can.
+func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
+	r := format.Recipe{Name: RecipeName, Title: "a script of one's own", Knobs: map[strategy.Knob]format.Knob{}, Resume: s.Resume.recipe()}
+	for _, k := range strategy.Knobs {
+		if why, looked := s.Missing[k]; looked {
+			r.Knobs[k] = format.Knob{Absent: why + hint(k, "--…")}
+		} else if k != strategy.Allocator {
+			r.Knobs[k] = format.Knob{Absent: "no [knobs] entry says where it is kept"}
+		}
+	}
+	for i, found := range s.Found {
+		if found.Doubt == "" && !found.Derived && r.Grammar == (format.Grammar{}) && found.target.settings != nil {
+			r.Grammar = grammars[found.target.settings[0].Kind]
+		}
+		knob, doubt := s.knob(found)
+		if doubt == "" && found.Doubt == "" && !found.Derived {
+			doubt = unsuited(format.Recipe{Name: RecipeName, Grammar: r.Grammar, Knobs: map[strategy.Knob]format.Knob{found.Knob: knob}})
+		}
+		if doubt != "" && found.Doubt == "" {
+			s.Found[i].Doubt = doubt
+			knob = format.Knob{Absent: s.Found[i].uncertain()}
+		}
+		r.Knobs[found.Knob] = knob
+	}
+	return r
+}
+
+// knob is a finding as a recipe has it.
+func (s *Analysis) knob(found FoundKnob) (knob format.Knob, doubt string) {
+	if found.Doubt != "" {
+		return format.Knob{Absent: found.uncertain()}, ""
+	}
+	if found.Derived {
+		return format.Knob{Scope: strategy.ScopeDerived}, ""
+	}
+	parsed, problems := format.FromKnobs(map[string]any{string(found.Knob): found.Entry()})
+	if len(problems) > 0 {
+		return format.Knob{}, problems[0].Message
+	}
+	knob = parsed.Knobs[found.Knob]
+	knob.Confirm = true
+	if found.Refusal != "" {
+		knob.Unless = append(knob.Unless, format.Condition{Always: true, Reason: found.Refusal})
+	}
+	return knob, ""
+}
+
+// uncertain is why a likely knob is left alone.
+func (f FoundKnob) uncertain() string {
+	if f.Derived { // which has no name
+		return fmt.Sprintf("%s, but it is not certain: %s", strings.Join(f.Why, ", "), f.Doubt) + hint(f.Knob, "--…")
+	}
+	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt) + hint(f.Knob, f.target.name())
+}
+
+// hint is how a user says what the source does not.
+func hint(k strategy.Knob, name string) string {
+	if strings.Contains(name, " ") {
+		name = "--…"
+	}
+	return fmt.Sprintf("; if the script takes it from an argument, name it in train.toml: [knobs] %s = { arg = %q }", k, name)
+}
+
+// Evidence is what speaks for the knobs that are certain, a sentence each.
+func (s *Analysis) Evidence() []string {
+	var all []string
+	for _, found := range s.Found {
+		if found.Doubt == "" {
+			all = append(all, fmt.Sprintf("%s: %s", found.Knob, strings.Join(found.Why, ", ")))
+		}
+	}
+	return all
+}
+
+// Certain is a knob of which the source leaves no doubt; false where there is none.
+func (s *Analysis) Certain(k strategy.Knob) (FoundKnob, bool) {
+	i := slices.IndexFunc(s.Found, func(f FoundKnob) bool { return f.Knob == k && f.Doubt == "" })
+	if i < 0 {
+		return FoundKnob{}, false
+	}
+	return s.Found[i], true
+}

@@ -1,0 +1,266 @@
+// Package script reads what a job's command and source say: the framework, and, where no
+// recipe knows the script, which of its arguments or configuration keys are knobs. The job's
+// interpreter parses the source (facts/, which imports nothing of the job's); what follows
+// from that is decided here.
+package script
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/recipes/format"
+)
+
+// The parts of the program, each of which is read after those before it.
+var (
+	//go:embed facts/sources.py
+	sourcesPart string
+	//go:embed facts/values.py
+	valuesPart string
+	//go:embed facts/settings.py
+	settingsPart string
+	//go:embed facts/training.py
+	trainingPart string
+	//go:embed facts/rows.py
+	rowsPart string
+	//go:embed facts/loss.py
+	lossPart string
+	//go:embed facts/loops.py
+	loopsPart string
+)
+
+// Program is what an interpreter runs, given Input on its standard input; what it
+// prints is for Read. It needs Python 3.8.
+var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, rowsPart, lossPart, loopsPart}, "\n\n")
+
+// Input is what Program reads: the script, then its local modules; and how many seconds
+// it may take. Program fails where these do not suffice.
+func Input(sources []format.Source, seconds float64) ([]byte, error) {
+	type file struct {
+		Path string `json:"path"`
+		Text string `json:"text"`
+	}
+	files := make([]file, len(sources))
+	for i, s := range sources {
+		files[i] = file{s.Path, string(s.Text)}
+	}
+	return json.Marshal(map[string]any{"sources": files, "seconds": seconds})
+}
+
+// Facts are what a job's sources say.
+type Facts struct {
+	Settings    []Argument `json:"settings"`
+	Loaders     []loader   `json:"loaders"`
+	Gates       []gate     `json:"gates"`
+	Conditions  []cover    `json:"conditions"`
+	Steps       []step     `json:"steps"`
+	Losses      []use      `json:"losses"`
+	Rates       []use      `json:"rates"`
+	Schedules   []schedule `json:"schedules"`
+	Bounds      []use      `json:"bounds"`
+	Asserts     []use      `json:"asserts"`
+	Checkpoints []use      `json:"checkpoints"`
+	Unlike      []unlike   `json:"unlike"`
+	Trained     []trained  `json:"trained"`
+	Offsets     []use      `json:"offsets"` // loops that count samples, and not batches
+	Draws       []use      `json:"draws"`   // of random numbers, for each micro batch
+	Saves       []use      `json:"saves"`
+	Loads       []use      `json:"loads"`
+	Made        []use      `json:"made"`
+	Split       []use      `json:"split"`
+	Backwards   []use      `json:"backwards"`
+	Namespace   string     `json:"namespace"` // what parse_args returns is called
+	Restores    bool       `json:"restores"`  // an optimizer's state is loaded
+	Parallel    bool       `json:"parallel"`  // torch.nn.DataParallel
+	Hydra       *hydra     `json:"hydra"`
+	Modules     int        `json:"modules"`
+	Failed      []use      `json:"failed"`
+}
+
+// A place is where something stands in the sources.
+type location struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+}
+
+func (p location) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
+
+// A Argument is an argument, or a field of a class that is read from the command line.
+type Argument struct {
+	location
+	Kind    string   `json:"kind"` // "argparse", "hf", "click" …
+	Options []string `json:"options"`
+	Dest    string   `json:"dest"`
+	Type    string   `json:"type"`
+	Action  string   `json:"action"`
+	Nargs   string   `json:"nargs"`
+	Help    string   `json:"help"`
+	Default any      `json:"default"`
+	Known   bool     `json:"known"` // the default is a literal, or there is none
+	Read    bool     `json:"read"`
+	Flag    bool     `json:"flag"`
+	Parser  string   `json:"parser"` // what its argument is added to
+}
+
+// A use is a value somewhere in the sources.
+type use struct {
+	location
+	Text    string   `json:"text"`
+	Kind    string   `json:"kind"`
+	Call    string   `json:"call"`
+	Op      string   `json:"op"`
+	Counter string   `json:"counter"`
+	Keys    []string `json:"keys"`
+	Value   value    `json:"value"`
+	Path    value    `json:"path"`
+}
+
+type loader struct {
+	location
+	Kind     string `json:"kind"`
+	Target   string `json:"target"`
+	Function string `json:"function"`
+	Data     string `json:"data"`
+	Sampler  string `json:"sampler"`
+	Shuffle  *bool  `json:"shuffle"`
+	Role     string `json:"role"`
+	Batch    value  `json:"batch"`
+	Workers  value  `json:"workers"`
+}
+
+// A gate is what decides when an optimizer makes its step.
+type gate struct {
+	use
+	Counters    []string `json:"counters"`
+	Covers      []int    `json:"covers"`
+	Local       bool     `json:"local"`
+	Accumulates bool     `json:"accumulates"`
+}
+
+// A cover is a condition under which some of the optimizers' steps stand.
+type cover struct {
+	Value  value `json:"value"`
+	Covers []int `json:"covers"`
+}
+
+// A schedule is where the learning rate is set anew for each batch (kind batch), or a
+// number that makes a schedule: computed from how many batches there are (batches), or
+// not (length).
+type schedule struct {
+	use
+	ID int `json:"id"`
+}
+
+// An unlike is what makes a batch more than the sum of its samples. ID is that of a
+// statement that the optimizer's gate may cover, 0 for none.
+type unlike struct {
+	use
+	ID int `json:"id"`
+}
+
+// A trained is an expression that is backpropagated, as a loss.
+type trained struct {
+	location
+	Kind string  `json:"kind"` // "mean", "masked", "sum", "pairs", "unknown", "data", "handed"
+	Text string  `json:"text"` // what it is, or why it is no plain mean
+	By   []value `json:"by"`   // what it is divided by
+	// Least is what each of its parts is divided by, at least.
+	Least []value `json:"least"`
+	Root  string  `json:"root"`  // "backward", "engine", "training_step", "compute_loss", "forward"
+	At    int     `json:"at"`    // the line on which it is backpropagated
+	Sized bool    `json:"sized"` // divided by what follows from the size of a micro batch
+}
+
+type step struct {
+	location
+	ID   int    `json:"id"`
+	Text string `json:"text"`
+}
+
+type hydra struct {
+	File   string  `json:"file"`
+	Folder *string `json:"folder"`
+	Name   *string `json:"name"`
+}
+
+// A value is an expression in which names have been looked up. One of the fields is
+// set: a setting, a literal, a name of which nothing is known, an operation, several
+// that it may be, a key of a file, a key of Hydra's configuration.
+type value struct {
+	Set     *int
+	Const   *any
+	Name    string
+	Op      string
+	Of      []value
+	Any     []value
+	File    *value
+	Path    []string
+	Hydra   []string
+	Default any
+}
+
+// UnmarshalJSON tells a literal None from no literal.
+func (v *value) UnmarshalJSON(text []byte) error {
+	var plain struct {
+		Set     *int            `json:"set"`
+		Const   json.RawMessage `json:"const"`
+		Name    string          `json:"name"`
+		Op      string          `json:"op"`
+		Of      []value         `json:"of"`
+		Any     []value         `json:"any"`
+		File    *value          `json:"file"`
+		Path    []string        `json:"path"`
+		Hydra   []string        `json:"hydra"`
+		Default any             `json:"default"`
+	}
+	if err := json.Unmarshal(text, &plain); err != nil {
+		return err
+	}
+	*v = value{plain.Set, nil, plain.Name, plain.Op, plain.Of, plain.Any, plain.File, plain.Path, plain.Hydra, plain.Default}
+	if plain.Const != nil {
+		var literal any
+		if err := json.Unmarshal(plain.Const, &literal); err != nil {
+			return err
+		}
+		v.Const = &literal
+	}
+	return nil
+}
+
+// Read reads what Program printed: its last line, since a sitecustomize may have
+// printed before.
+func Read(printed []byte) (Facts, error) {
+	text := strings.TrimSpace(string(printed))
+	var f Facts
+	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &f); err != nil {
+		return Facts{}, fmt.Errorf("read what the interpreter says of the script: %w", err)
+	}
+	return f, nil
+}
+
+// alternatives are all that the value may be.
+func (v value) alternatives() []value {
+	if v.Any == nil {
+		return []value{v}
+	}
+	var all []value
+	for _, one := range v.Any {
+		all = append(all, one.alternatives()...)
+	}
+	return all
+}
+
+// none reports whether the value is the literal None.
+func (v value) none() bool { return v.Const != nil && *v.Const == nil }
+
+// holds reports whether some part of the value satisfies a condition.
+func (v value) holds(want func(value) bool) bool {
+	if want(v) {
+		return true
+	}
+	inner := func(part value) bool { return part.holds(want) }
+	return slices.ContainsFunc(v.Of, inner) || slices.ContainsFunc(v.Any, inner)
+}

@@ -1,0 +1,67 @@
+package script
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gpurun/gpurun/recipes/catalog"
+	"github.com/gpurun/gpurun/recipes/format"
+)
+
+// Likely lists the files of the catalog whose recipes Detect could find for a
+// command. Most jobs' scripts speak of one framework or of none, and every start of a
+// job waits for this: only the marks are read.
+func Likely(cmd format.Command) ([]string, error) {
+	files, err := catalog.Files()
+	if err != nil {
+		return nil, err
+	}
+	sources := entry(cmd)
+	likely, faults := make([]bool, len(files)), make([]error, len(files))
+	var reading sync.WaitGroup
+	for i, file := range files {
+		reading.Go(func() { likely[i], faults[i] = mayMatch(file, cmd, sources) })
+	}
+	reading.Wait()
+	found := []string{}
+	for i, file := range files {
+		if likely[i] {
+			found = append(found, file)
+		}
+	}
+	return found, errors.Join(faults...)
+}
+
+// mayMatch reads the marks of one recipe and tells whether they could be enough:
+// what Detection.match cannot do without. Files have their marks before their
+// knobs; one that has not is always taken for likely.
+func mayMatch(file string, cmd format.Command, sources [][]byte) (bool, error) {
+	text, err := catalog.Text(file)
+	if err != nil {
+		return false, err
+	}
+	head, _, _ := bytes.Cut(text, []byte("\n[knobs"))
+	marks, err := format.Marks(head)
+	if err != nil {
+		return true, nil // the whole file is parsed, and complained of, instead
+	}
+	d := detection(marks)
+	others := len(d.Args) + len(d.Overrides) + len(d.Env) + len(d.Keys)
+	switch {
+	case d.program(cmd) != "" || d.source(cmd):
+		return true, nil
+	case len(d.Imports)+len(d.Text) == 0 && len(d.Programs)+len(d.Source) > 0 && others == 0:
+		return false, nil // nothing else tells it
+	case cmd.Script == nil || len(d.Imports)+len(d.Text) == 0:
+		return true, nil // arguments and keys can be marks enough
+	}
+	return slices.ContainsFunc(sources, func(source []byte) bool {
+		return slices.ContainsFunc(d.Imports, func(name string) bool {
+			root, _, _ := strings.Cut(name, ".")
+			return bytes.Contains(source, []byte(root))
+		}) || slices.ContainsFunc(d.Text, func(t string) bool { return bytes.Contains(source, []byte(t)) })
+	}), nil
+}

@@ -1,0 +1,165 @@
+package script
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// evaluation is the batch of the loaders that evaluation reads from.
+func (s *Analysis) evaluation(micro *FoundKnob) *FoundKnob {
+	const k = strategy.EvalBatchSize
+	var found *FoundKnob
+	for _, l := range s.facts.Loaders {
+		if l.role() != "eval" {
+			continue
+		}
+		t, why := s.facts.pure(l.Batch)
+		switch {
+		case why != "":
+			return s.miss(k, fmt.Sprintf("of the batch size of %s in %s, %s", l.maker(), l.location, why))
+		case micro != nil && t.key == micro.target.key:
+			return s.miss(k, fmt.Sprintf("evaluation takes the batches of training, %s (%s)", t.name(), l.location))
+		case found == nil:
+			found = &FoundKnob{Knob: k, target: t, Why: []string{said(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
+		case found.target.key != t.key:
+			found.Doubt = fmt.Sprintf("%s and %s both size batches of evaluations", found.Name(), t.name())
+		}
+	}
+	if found == nil {
+		return s.miss(k, "")
+	}
+	return found
+}
+
+// workers is how many processes load data for one rank.
+func (s *Analysis) workers() *FoundKnob {
+	const k = strategy.DataloaderWorkers
+	var found *FoundKnob
+	for _, l := range s.training() {
+		if l.Workers.Name == "absent" {
+			continue
+		}
+		t, why := s.facts.pure(l.Workers)
+		switch {
+		case why != "" && found == nil:
+			if draft := s.likely(k, fmt.Sprintf("of the workers of %s in %s, %s", l.maker(), l.location, why)); draft != nil {
+				return draft
+			}
+		case why != "":
+		case found == nil:
+			found = &FoundKnob{Knob: k, target: t, Why: []string{said(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
+		case found.target.key != t.key:
+			found.Doubt = fmt.Sprintf("%s and %s both count workers of training", found.Name(), t.name())
+		}
+	}
+	if found == nil {
+		return s.miss(k, "")
+	}
+	return found
+}
+
+// sequence is the length of a sample. Its name has to do: it goes to a hundred places.
+func (s *Analysis) sequence() *FoundKnob {
+	const k = strategy.SequenceLength
+	candidates := s.named(k)
+	if len(candidates) == 0 {
+		return s.miss(k, "")
+	}
+	found := s.likely(k, "")
+	switch {
+	case found == nil:
+		return s.miss(k, fmt.Sprintf("%s and %s may both be it", candidates[0].Options[0], candidates[1].Options[0]))
+	case !candidates[0].Read:
+		found.Doubt = "nothing reads it"
+	default:
+		found.Doubt = s.doubtOf(k, found.target)
+	}
+	return found
+}
+
+// checkpointing is the switch under which activations are computed again.
+func (s *Analysis) checkpointing() *FoundKnob {
+	const k = strategy.ActivationCheckpointing
+	var found *FoundKnob
+	for _, u := range s.facts.Checkpoints {
+		var targets []target
+		u.Value.holds(func(v value) bool {
+			if t, ok := s.facts.single(v); ok && t.speaks(k) {
+				targets = append(targets, t)
+			}
+			return false
+		})
+		for _, t := range targets {
+			switch {
+			case found == nil:
+				found = &FoundKnob{Knob: k, target: t, Why: []string{said(t, "decides over "+u.Text, u.location)}, Doubt: s.flagDoubt(t, u)}
+			case found.target.key != t.key:
+				found.Doubt = fmt.Sprintf("%s and %s both decide over it", found.Name(), t.name())
+			}
+		}
+	}
+	if found != nil {
+		return found
+	}
+	flags := slices.DeleteFunc(s.named(k), func(one Argument) bool { return one.switched() == nil })
+	if len(flags) == 1 {
+		draft := s.facts.setting(slices.IndexFunc(s.facts.Settings, func(o Argument) bool { return slices.Equal(o.Options, flags[0].Options) }))
+		return &FoundKnob{Knob: k, target: draft, Why: []string{draft.name() + " (" + draft.where() + ")"}, Doubt: "nothing that recomputes activations was seen to depend on it"}
+	}
+	return s.miss(k, "")
+}
+
+// flagDoubt is why a switch may not do what it is called.
+func (s *Analysis) flagDoubt(t target, u use) string {
+	if strings.HasPrefix(t.word(), "no_") || strings.Contains(t.word(), "disable") || u.Value.holds(func(v value) bool { return v.Op == "not" || v.Op == "compare" }) {
+		return fmt.Sprintf("%s turns it off (%s)", t.name(), u.location)
+	}
+	for _, one := range t.settings {
+		if one.switched() == nil {
+			return t.name() + " is no plain switch"
+		}
+	}
+	return ""
+}
+
+// switched are the words by which a switch is turned off and on, nil for what is no
+// switch that gpurun can turn.
+func (s Argument) switched() map[string]any {
+	of := strings.ToLower(s.Type)
+	switch s.Kind {
+	case "argparse":
+		switch {
+		case s.Action == "store_true", strings.HasSuffix(s.Action, "BooleanOptionalAction"):
+			return map[string]any{"none": false, "full": true}
+		case s.Action != "" && s.Action != "store":
+		case of == "int" && (s.Default == 0.0 || s.Default == 1.0):
+			return map[string]any{"none": int64(0), "full": int64(1)}
+		case strings.Contains(of, "bool") && of != "bool", of == "eval":
+			return map[string]any{"none": "False", "full": "True"}
+		}
+	case "fire":
+		if of == "bool" {
+			return map[string]any{"none": "False", "full": "True"}
+		}
+	case "absl":
+		if of == "bool" {
+			return map[string]any{"none": "false", "full": "true"}
+		}
+	case "pyrallis":
+		if of == "bool" {
+			return map[string]any{"none": "false", "full": "true"}
+		}
+	case "click":
+		if of == "bool" && s.Flag {
+			return map[string]any{"none": false, "full": true}
+		}
+	default:
+		if of == "bool" {
+			return map[string]any{"none": false, "full": true}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package script
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/recipes/format"
+)
+
+// A Resumption is how the script goes on from a checkpoint of its own.
+type Resumption struct {
+	Latest string // a glob, as a recipe has it; empty: not certain
+	Args   []string
+	Why    []string
+	// Doubt is what is missing, empty where it is certain.
+	Doubt string
+}
+
+func (r Resumption) recipe() format.Resume {
+	if r.Doubt != "" {
+		return format.Resume{}
+	}
+	return format.Resume{Latest: r.Latest, Args: r.Args}
+}
+
+var (
+	resumes  = regexp.MustCompile(`^(resume|resume_(from|path|file|ckpt|checkpoint|model|training|from_checkpoint|from_ckpt|checkpoint_path)|(load|restore|from|continue_from|continue)_?(checkpoint|ckpt)?(_path)?|checkpoint(_path)?|ckpt(_path)?|load_dir|init_from)$`)
+	complete = regexp.MustCompile(`(?i)optim|^opt$`)
+	best     = regexp.MustCompile(`(?i)best|final`)
+)
+
+// resumption is the argument that a checkpoint is loaded from, and the pattern of the
+// files that the script saves.
+func (s *Analysis) resumption() Resumption {
+	argument, at, ok := s.resumeArgument()
+	if !ok {
+		return Resumption{Doubt: "no argument such as --resume was found whose value is loaded: looked in " + s.lookedIn()}
+	}
+	r := Resumption{Args: []string{argument.Options[0], "{latest}"}, Why: []string{argument.Options[0] + " (" + argument.String() + ") is loaded (" + at.String() + ")"}}
+	if !s.facts.Restores {
+		r.Doubt = argument.Options[0] + " was found, but nothing that loads an optimizer's state"
+		return r
+	}
+	var globs []string
+	for _, save := range s.facts.Saves {
+		if !slices.ContainsFunc(save.Keys, complete.MatchString) {
+			continue // weights alone are no checkpoint to train on from
+		}
+		glob, known := s.glob(save.Path)
+		if !known || best.MatchString(glob) {
+			continue
+		}
+		if !slices.Contains(globs, glob) {
+			globs = append(globs, glob)
+			r.Why = append(r.Why, glob+" is saved ("+save.location.String()+")")
+		}
+	}
+	switch len(globs) {
+	case 0:
+		r.Doubt = argument.Options[0] + " was found, but not where the script saves an optimizer's state"
+	case 1:
+		r.Latest = globs[0]
+	default:
+		r.Doubt = argument.Options[0] + " was found, but the script saves to several places: " + strings.Join(globs, ", ")
+	}
+	return r
+}
+
+// resumeArgument is the one argument whose value is loaded, and where.
+func (s *Analysis) resumeArgument() (found Argument, at location, ok bool) {
+	for _, l := range s.facts.Loads {
+		t, named := s.resumed(l.Value)
+		if !named {
+			continue
+		}
+		one := t.settings[0]
+		if one.Action != "" && one.Action != "store" || one.Nargs != "" || ok && !slices.Equal(one.Options, found.Options) {
+			return Argument{}, location{}, false
+		}
+		one.Options = one.long()
+		found, at, ok = one, l.location, true
+	}
+	return found, at, ok
+}
+
+// resumed is the one argument for resuming that a value may be, beside what the script
+// finds by itself.
+func (s *Analysis) resumed(v value) (found target, ok bool) {
+	for _, one := range v.alternatives() {
+		t, single := s.facts.single(one)
+		switch {
+		case !single || len(t.settings) != 1 || !resumes.MatchString(t.word()):
+		case ok && t.key != found.key:
+			return target{}, false
+		default:
+			found, ok = t, true
+		}
+	}
+	return found, ok
+}
+
+// glob makes a pattern of the path that is saved to. It is false where nothing of the
+// path is known.
+func (s *Analysis) glob(v value) (string, bool) {
+	switch {
+	case v.Const != nil:
+		text, ok := (*v.Const).(string)
+		return wild(text), ok
+	case v.Op == "join", v.Op == "/":
+		var parts []string
+		for _, part := range v.Of {
+			text, known := s.glob(part)
+			if !known && len(parts) == 0 {
+				return "", false
+			}
+			if !known {
+				text = "*"
+			}
+			parts = append(parts, strings.TrimSuffix(text, "/"))
+		}
+		return strings.Join(parts, "/"), len(parts) > 0
+	case v.Op == "text", v.Op == "+", v.Op == "%", v.Op == "format":
+		return s.pieces(v)
+	}
+	t, ok := s.facts.single(v)
+	if !ok || t.settings == nil {
+		return "", false
+	}
+	one := t.settings[0]
+	name := one.long()[0]
+	switch fallback, text := one.Default.(string); {
+	case strings.Contains(one.Type, "int") || strings.Contains(one.Type, "float"):
+		return "*", true
+	case text && fallback != "":
+		return "{" + name + "|" + fallback + "}", true
+	}
+	return "{" + name + "}", true
+}
+
+// pieces joins the parts of a text; what is not known in it may be anything.
+func (s *Analysis) pieces(v value) (string, bool) {
+	parts := v.Of
+	if v.Op == "%" || v.Op == "format" {
+		return s.glob(v.Of[0])
+	}
+	var b strings.Builder
+	for i, part := range parts {
+		text, known := s.glob(part)
+		if !known && i == 0 {
+			return "", false
+		}
+		if !known {
+			text = "*"
+		}
+		b.WriteString(text)
+	}
+	return stars.ReplaceAllString(b.String(), "*"), b.Len() > 0
+}
+
+var (
+	stars   = regexp.MustCompile(`\*+`)
+	percent = regexp.MustCompile(`%[-0-9.]*[dsfi]|\{[^{}]*\}`)
+)
+
+// wild replaces what a text leaves to be filled in.
+func wild(text string) string { return percent.ReplaceAllString(text, "*") }
+
+// Warnings are what keeps the script from being started a second time: folders that it
+// makes and that must not be there.
+func (s *Analysis) Warnings() []string {
+	var all []string
+	for _, m := range s.facts.Made {
+		t, why := s.facts.pure(m.Value)
+		if why != "" || t.settings == nil || t.settings[0].Action != "" && t.settings[0].Action != "store" {
+			continue
+		}
+		text := fmt.Sprintf("the script makes the folder of %s and fails where it is there already (%s), as it is after an attempt: with exist_ok=True a relaunch would work", t.name(), m.location)
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
+}

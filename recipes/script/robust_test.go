@@ -1,0 +1,110 @@
+package script
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gpurun/gpurun/recipes/format"
+)
+
+// Whatever values the reader finds, and wherever, something is decided of them.
+func TestDecideTakesAnyValues(t *testing.T) {
+	whole := told(t, map[string]string{"train.py": head + loop})
+	text, err := json.Marshal(map[string]any{"settings": whole.Settings})
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(7, 11))
+	for range 3000 {
+		var tree map[string]any
+		if err := json.Unmarshal(text, &tree); err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range []string{"loaders", "gates", "conditions", "steps", "losses", "rates", "schedules", "bounds", "asserts", "checkpoints", "unlike", "saves", "loads", "made", "split", "backwards", "trained"} {
+			var some []any
+			for range random.IntN(3) {
+				some = append(some, anyFact(random, len(whole.Settings)))
+			}
+			tree[kind] = some
+		}
+		facts, err := json.Marshal(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := Read(facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if bug := recover(); bug != nil {
+					t.Fatalf("%v: %s", bug, facts)
+				}
+			}()
+			s := Decide(f, "train.py", []string{"train.py"}, func(string) []byte { return nil })
+			s.Recipe(func(format.Recipe) string { return "" })
+			s.Evidence()
+			s.Snippet()
+			s.Warnings()
+			s.Loss()
+			s.Unequal(true)
+			s.Unequal(false)
+			s.LossDividedBy([]string{"--accum"})
+			s.LibraryLoss()
+			for _, found := range s.Found {
+				found.Name()
+				found.Entry()
+			}
+		}()
+	}
+}
+
+// anyFact is a fact with whatever fields some kind of fact has.
+func anyFact(random *rand.Rand, settings int) map[string]any {
+	pick := func(words ...string) string { return words[random.IntN(len(words))] }
+	fact := map[string]any{
+		"file": pick("train.py", "net.py"), "line": random.IntN(9), "text": pick("optimizer.step", "x"), "id": random.IntN(3), "op": pick("/", "*"), "counter": pick("i", "step"),
+		"kind": pick("DataLoader", "if", "range", "framework", "batch", "batches", "length", "norm", "models", "pairs", "mean", "sum", "masked", "state", "data", "handed"),
+		"call": pick("Accelerator", "Trainer", "torch.load"),
+		"root": pick("backward", "engine", "training_step", "compute_loss", "forward"),
+		"role": pick("", "train", "eval"), "target": pick("train_loader", "val_loader", ""), "function": pick("main ", "validate "), "counters": []string{"i"}, "covers": []int{0, 1},
+		"keys": []string{"optimizer", "model"}, "accumulates": random.IntN(2) == 0,
+	}
+	for _, name := range []string{"value", "path", "batch", "workers"} {
+		fact[name] = anyValue(random, settings, 0)
+	}
+	fact["by"] = []any{anyValue(random, settings, 0)}
+	if random.IntN(3) == 0 {
+		names := slices.Sorted(maps.Keys(fact))
+		delete(fact, names[random.IntN(len(names))])
+	}
+	return fact
+}
+
+func anyValue(random *rand.Rand, settings, depth int) map[string]any {
+	inner := func() map[string]any { return anyValue(random, settings, depth+1) }
+	most := 8
+	if depth > 3 {
+		most = 4
+	}
+	switch random.IntN(most) {
+	case 0:
+		return map[string]any{"set": random.IntN(settings)}
+	case 1:
+		return map[string]any{"const": []any{nil, 1, 2.5, "x", true}[random.IntN(5)]}
+	case 2:
+		return map[string]any{"name": []string{"absent", "n_gpus", "?", "opt.total_batch_size"}[random.IntN(4)]}
+	case 3:
+		return map[string]any{"hydra": []string{"train", "batch_size"}}
+	case 4:
+		return map[string]any{"file": inner(), "path": []string{"batch_size"}[:random.IntN(2)]}
+	case 5:
+		return map[string]any{"any": []any{inner(), inner()}}
+	case 6:
+		return map[string]any{"op": []string{"int", "max", "round", "not", "-", "text", "len", "join"}[random.IntN(8)], "of": []any{inner()}}
+	}
+	return map[string]any{"op": []string{"/", "//", "*", "%", "+", "compare", "and"}[random.IntN(7)], "of": []any{inner(), inner()}}
+}

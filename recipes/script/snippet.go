@@ -1,0 +1,47 @@
+package script
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// Snippet are the lines that would give the script gradient accumulation, in its own
+// names where they are known; nil where it has some, or trains in no loop of its own.
+func (s *Analysis) Snippet() []string {
+	if s.Missing[strategy.GradientAccumulationSteps] == "" || len(s.facts.Steps) != 1 || len(s.facts.Backwards) != 1 {
+		return nil
+	}
+	if micro, known := s.Certain(strategy.MicroBatchSize); known && micro.Refusal != "" {
+		return nil // it would not help
+	}
+	if _, sum := s.facts.sum(nil); sum || len(s.facts.Offsets) > 0 {
+		return nil // of a sum the lines would be wrong, and in a loop over samples they would never step
+	}
+	made, back := s.facts.Steps[0], s.facts.Backwards[0]
+	call := strings.TrimSuffix(made.Text, ".step")
+	value, lines := "accum", []string{}
+	if parser, near := s.parser(); parser != "" {
+		value = cmp.Or(s.facts.Namespace, "args") + ".accum"
+		lines = append(lines, fmt.Sprintf("%s.add_argument(\"--accum\", type=int, default=1)   # near %s", parser, near))
+	} else {
+		lines = append(lines, "accum = 1   # from the command line, such as --accum")
+	}
+	return append(lines,
+		fmt.Sprintf("(%s / %s).backward()   # in place of %s.backward(), %s", back.Text, value, back.Text, back.location),
+		fmt.Sprintf("if (i + 1) %% %s == 0:   # i counts the batches: for i, … in enumerate(…), %s", value, made.location),
+		fmt.Sprintf("    %s.step()", call),
+		fmt.Sprintf("    %s.zero_grad()   # and nowhere else in the loop", call))
+}
+
+// parser is what the script adds its arguments to, and where it does so last.
+func (s *Analysis) parser() (name string, near location) {
+	for _, one := range s.facts.Settings {
+		if one.Kind == "argparse" && one.Parser != "" && !strings.ContainsAny(one.Parser, "([") {
+			name, near = one.Parser, one.location
+		}
+	}
+	return name, near
+}

@@ -1,0 +1,255 @@
+package script
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// A target is what a user can change: an argument, or a key of a configuration. Two
+// that have the same key are the same.
+type target struct {
+	key      string
+	settings []Argument // of which one is in force; nil for a key of a file
+	via      *Argument  // the argument that names the file
+	path     []string
+	hydra    bool
+	// fallback is a default that stands where the key is read.
+	fallback any
+	// constants are what the value is where the setting is not given.
+	constants []any
+	// devices: it is multiplied by the number of the process's own GPUs.
+	devices bool
+}
+
+// name is what a person would call it.
+func (t target) name() string {
+	switch {
+	case t.settings != nil:
+		return t.settings[0].long()[0]
+	case t.hydra:
+		return strings.Join(t.path, ".")
+	}
+	return strings.Join(t.path, ".") + " in the file of " + t.via.long()[0]
+}
+
+// word is the last part of its name, as a variable's.
+func (t target) word() string {
+	if t.settings != nil {
+		return strings.ToLower(t.settings[0].Dest)
+	}
+	return strings.ToLower(strings.ReplaceAll(t.path[len(t.path)-1], "-", "_"))
+}
+
+// speaks reports whether one of its names is one of a knob's.
+func (t target) speaks(k strategy.Knob) bool {
+	if names[k].MatchString(t.word()) {
+		return true
+	}
+	return t.settings != nil && slices.ContainsFunc(t.settings[0].Options, func(o string) bool {
+		return names[k].MatchString(strings.ToLower(strings.ReplaceAll(strings.TrimLeft(o, "-"), "-", "_")))
+	})
+}
+
+// where says in which file and line it is defined; empty for a key.
+func (t target) where() string {
+	if t.settings == nil {
+		return ""
+	}
+	return t.settings[0].String()
+}
+
+// setting is the target of an argument.
+func (f Facts) setting(n int) target {
+	s := f.Settings[n]
+	t := target{key: strings.Join(s.Options, " "), settings: []Argument{s}}
+	for i, other := range f.Settings {
+		if i != n && slices.Equal(other.Options, s.Options) {
+			t.settings = append(t.settings, other)
+		}
+	}
+	return t
+}
+
+// single is the target of a value that is nothing else.
+func (f Facts) single(v value) (t target, ok bool) {
+	switch {
+	case v.Set != nil && *v.Set >= 0 && *v.Set < len(f.Settings):
+		return f.setting(*v.Set), true
+	case v.Op == "int" && len(v.Of) > 0:
+		return f.single(v.Of[0])
+	case len(v.Hydra) > 0:
+		return target{key: "hydra " + strings.Join(v.Hydra, "."), path: v.Hydra, hydra: true}, true
+	case v.File != nil && len(v.Path) > 0:
+		named, ok := f.single(*v.File)
+		if !ok || named.settings == nil {
+			return target{}, false
+		}
+		return target{key: "file " + named.key + " " + strings.Join(v.Path, "."), via: &named.settings[0], path: v.Path, fallback: v.Default}, true
+	}
+	return target{}, false
+}
+
+// ownDevices matches a count of the GPUs that one process has.
+var ownDevices = regexp.MustCompile(`(?i)n_?gpus?\b|num_?gpus?\b|device_count\(|gpu_?count|len\([\w.]*gpu`)
+
+// byDevices takes the number of the process's own GPUs off a product.
+func (f Facts) byDevices(v value) (value, bool) {
+	if v.Op != "*" || len(v.Of) != 2 {
+		return v, false
+	}
+	for i, other := range v.Of {
+		counts := other.holds(func(p value) bool { return ownDevices.MatchString(p.Name) })
+		strange := other.holds(func(p value) bool {
+			return p.Set != nil && !ownDevices.MatchString(f.Settings[*p.Set].Dest) || p.Name != "" && !ownDevices.MatchString(p.Name) || p.File != nil || p.Hydra != nil ||
+				p.Const != nil && *p.Const != nil && *p.Const != 0.0 && *p.Const != 1.0
+		})
+		if counts && !strange {
+			return v.Of[1-i], true
+		}
+	}
+	return v, false
+}
+
+// cancelled takes off what a value is multiplied with and divided by again.
+func (f Facts) cancelled(v value) value {
+	if v.Op != "//" && v.Op != "/" || len(v.Of) != 2 {
+		return v
+	}
+	by, why := f.pure(v.Of[1])
+	if why != "" {
+		return v
+	}
+	var left []value
+	for _, one := range v.Of[0].alternatives() {
+		rest, found := f.without(one, by)
+		if !found {
+			return v
+		}
+		left = append(left, rest)
+	}
+	if len(left) == 1 {
+		return left[0]
+	}
+	return value{Any: left}
+}
+
+// without takes a factor off a product.
+func (f Facts) without(v value, factor target) (value, bool) {
+	if v.Op != "*" || len(v.Of) != 2 {
+		return v, false
+	}
+	for i, part := range v.Of {
+		if t, ok := f.single(part); ok && t.key == factor.key {
+			return v.Of[1-i], true
+		}
+	}
+	for i, part := range v.Of {
+		if rest, found := f.without(part, factor); found {
+			both := []value{rest, v.Of[1-i]}
+			return value{Op: "*", Of: both}, true
+		}
+	}
+	return v, false
+}
+
+// pure is the one target that a value is, unchanged; why says what else it is.
+func (f Facts) pure(v value) (t target, why string) {
+	var found []target
+	var constants []any
+	for _, one := range v.alternatives() {
+		if one.none() {
+			continue
+		}
+		one, devices := f.byDevices(f.cancelled(one))
+		for _, inner := range one.alternatives() {
+			if inner.Op == "*" && !devices {
+				inner, devices = f.byDevices(inner)
+			}
+			if inner.Const != nil && !devices {
+				constants = append(constants, *inner.Const)
+				continue
+			}
+			t, ok := f.single(inner)
+			if !ok {
+				return target{}, f.explain(inner)
+			}
+			t.devices = devices
+			if !slices.ContainsFunc(found, func(other target) bool { return other.key == t.key }) {
+				found = append(found, t)
+			}
+		}
+	}
+	switch {
+	case len(found) == 0 && len(constants) == 1:
+		return target{}, fmt.Sprintf("it is the constant %v", constants[0])
+	case len(found) == 0:
+		return target{}, "it is not known where it comes from"
+	case len(found) > 1:
+		return target{}, fmt.Sprintf("it may come from %s or from %s", found[0].name(), found[1].name())
+	}
+	t = found[0]
+	t.constants = constants
+	if len(constants) > 0 && (t.settings == nil || t.settings[0].Default != nil) {
+		return target{}, fmt.Sprintf("beside %s it may be the constant %v", t.name(), constants[0])
+	}
+	return t, ""
+}
+
+// explain says what a value is that is no target.
+func (f Facts) explain(v value) string {
+	switch v.Op {
+	case "/", "//", "*", "+", "-", "max", "min", "round", "float", "%":
+		if t, ok := f.first(v); ok {
+			return fmt.Sprintf("it is computed from %s: %s", t.name(), f.text(v))
+		}
+	}
+	if v.Name != "" {
+		return fmt.Sprintf("it is not known what %s is", v.Name)
+	}
+	return "it is computed: " + f.text(v)
+}
+
+// first is some target inside a value.
+func (f Facts) first(v value) (target, bool) {
+	if t, ok := f.single(v); ok {
+		return t, true
+	}
+	for _, inner := range slices.Concat(v.Of, v.Any) {
+		if t, ok := f.first(inner); ok {
+			return t, true
+		}
+	}
+	return target{}, false
+}
+
+// text is a value as a person would write it, shortened.
+func (f Facts) text(v value) string {
+	switch {
+	case v.Const != nil:
+		return fmt.Sprint(*v.Const)
+	case v.Name != "":
+		return v.Name
+	case v.Any != nil:
+		return f.text(v.Any[0])
+	case len(v.Of) == 2 && !regexp.MustCompile(`[a-z]`).MatchString(v.Op):
+		return f.text(v.Of[0]) + " " + v.Op + " " + f.text(v.Of[1])
+	case len(v.Of) > 0:
+		return v.Op + "(" + f.text(v.Of[0]) + ")"
+	}
+	if t, ok := f.single(v); ok {
+		return t.name()
+	}
+	return "…"
+}
+
+// uses reports whether a target is part of a value.
+func (f Facts) uses(v value, t target) bool {
+	return v.holds(func(part value) bool {
+		found, ok := f.single(part)
+		return ok && found.key == t.key
+	})
+}

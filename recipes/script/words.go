@@ -1,0 +1,113 @@
+package script
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// names are how arguments are called that mean a knob. What an argument is called is
+// never enough: its value has to go where the knob's does.
+var names = map[strategy.Knob]*regexp.Regexp{
+	strategy.MicroBatchSize: regexp.MustCompile(
+		`^((per_(device|gpu|rank|replica)|micro|mini|train|training|tr|data|loader|device|local)_?)*(batch_?size|batch_?sz|batch|bs|bsz|minibatch)(_?(per_(gpu|device|rank|process|replica)|gpu|device|train|training))*$|^b$`),
+	strategy.GradientAccumulationSteps: regexp.MustCompile(`accum|grad(ient)?_acc|update_freq|iter_size|^gas$|^ga_steps$|grad_step_freq|optim(izer)?_step_every`),
+	strategy.EvalBatchSize:             regexp.MustCompile(`batch|bs$|bsz`),
+	strategy.ActivationCheckpointing:   regexp.MustCompile(`checkpoint|ckpt|remat|recompute|^with_cp$|^use_cp$`),
+	strategy.DataloaderWorkers:         regexp.MustCompile(`worker|^n_?cpu|num_?threads|n_?threads|^j$|num_?proc`),
+	strategy.SequenceLength:            regexp.MustCompile(`^(max_)?(train_)?(seq|sequence|context|ctx|block)_?(len|length|size)$|^n_ctx$|^model_max_length$`),
+}
+
+// examples are names that were looked for, as a user would write them.
+var examples = map[strategy.Knob]string{
+	strategy.MicroBatchSize:            "--batch-size, --batch_size, --bs, --per-gpu-batch-size …",
+	strategy.GradientAccumulationSteps: "--gradient-accumulation-steps, --accum-iter, --update-freq, --grad-acc …",
+	strategy.EvalBatchSize:             "--eval-batch-size, --val_batch_size …",
+	strategy.ActivationCheckpointing:   "--gradient-checkpointing, --use-checkpoint, --grad-ckpt …",
+	strategy.DataloaderWorkers:         "--num-workers, --workers …",
+	strategy.SequenceLength:            "--seq-len, --max-seq-length, --block-size, --context-length …",
+}
+
+// called are the knobs in a user's words.
+var called = map[strategy.Knob]string{
+	strategy.MicroBatchSize: "batch size", strategy.GradientAccumulationSteps: "gradient accumulation", strategy.EvalBatchSize: "batch size of the evaluation",
+	strategy.ActivationCheckpointing: "switch for activation checkpointing", strategy.DataloaderWorkers: "number of loader workers", strategy.SequenceLength: "sequence length",
+}
+
+// Knobs are those that are looked for, in the order in which they are told.
+var Knobs = []strategy.Knob{
+	strategy.MicroBatchSize, strategy.GradientAccumulationSteps, strategy.EvalBatchSize, strategy.ActivationCheckpointing, strategy.DataloaderWorkers, strategy.SequenceLength,
+}
+
+var (
+	ofAll = regexp.MustCompile(`(?i)\b(total|global|effective|overall|combined|summed)\b|\ball (the )?(available )?(gpus?|devices?|ranks?|nodes?|process(es)?|workers|replicas)\b|\bacross\b|among all`)
+	ofOne = regexp.MustCompile(`(?i)(per|each|single|one|for a|for each|a) ?-?(gpu|device|rank|process|card|worker|node)|_per_(gpu|device)|per_(gpu|device)_`)
+	ofSum = regexp.MustCompile(`(^|_)(total|global|effective|eff|overall|all)(_|$)`)
+)
+
+// countsAll is why an argument's own words say that it counts the samples of all
+// ranks, or of several micro batches; empty where they do not.
+func (s Argument) countsAll() string {
+	if ofSum.MatchString(strings.ToLower(s.Dest)) {
+		return fmt.Sprintf("%s counts the samples of all ranks, by its name", s.Options[0])
+	}
+	if found := ofAll.FindString(s.Help); found != "" && !ofOne.MatchString(s.Help) && !ofOne.MatchString(s.Dest) {
+		return fmt.Sprintf("%s counts more than one rank's samples, by its description (%q)", s.Options[0], found)
+	}
+	return ""
+}
+
+// whole is why an argument does not hold one whole number; empty where it does.
+func (s Argument) whole() string {
+	of := strings.ToLower(s.Type)
+	switch {
+	case s.Nargs != "" && s.Nargs != `"?"` && s.Nargs != "'?'", s.Action != "" && s.Action != "store":
+		return s.Options[0] + " is no single number"
+	case strings.Contains(of, "int") && !strings.Contains(of, "list") && !strings.Contains(of, "tuple") && !strings.Contains(of, "print"):
+		return ""
+	case of == "" && s.Kind != "argparse":
+		if _, number := s.Default.(float64); number {
+			return ""
+		}
+	}
+	return s.Options[0] + " has not the type int"
+}
+
+var (
+	evalWord  = regexp.MustCompile(`(?i)(^|[^a-z])(val|valid|validation|validate|dev|eval|evaluation|evaluate|test|tests|testing|tst|infer|inference|predict|prediction|gallery|query|knn|memory|probe|va|te)([^a-z]|$)|valid|evalu|test(set|data|loader|_)|val(set|data|loader|_)|predict`)
+	trainWord = regexp.MustCompile(`(?i)train|(^|[^a-z])(tr|fit)([^a-z]|$)`)
+)
+
+// role tells for what a loader makes its batches: "train", "eval", empty where that
+// is not known.
+func (l loader) role() string {
+	if l.Role != "" {
+		return l.Role
+	}
+	for _, text := range []string{l.Target, l.Data, l.Function, l.Sampler} {
+		train, eval := trainWord.MatchString(text), evalWord.MatchString(text)
+		switch {
+		case train && !eval:
+			return "train"
+		case eval && !train:
+			return "eval"
+		}
+	}
+	if l.Shuffle != nil && *l.Shuffle {
+		return "train"
+	}
+	return ""
+}
+
+// maker is what makes the batches, for people.
+func (l loader) maker() string {
+	switch l.Kind {
+	case "slice":
+		return "the slices of " + l.Data
+	case "range":
+		return "the loop over the samples"
+	}
+	return l.Kind
+}
