@@ -11,8 +11,8 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes"
-	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
 )
 

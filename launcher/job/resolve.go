@@ -16,11 +16,11 @@ type Resolved struct {
 	processes
 	at       recipes.Topology
 	recipe   recipes.Recipe
-	evidence []string        // why this recipe
-	script   *script.Analysis     // what the source of a script of one's own says; nil for another
-	written  recipes.Recipe  // of which the user wrote every part in train.toml
-	command  recipes.Command // with the files that were read to recognise it
-	loss     strategy.Loss   // as recipe and source show it
+	evidence []string         // why this recipe
+	script   *script.Analysis // what the source of a script of one's own says; nil for another
+	written  recipes.Recipe   // of which the user wrote every part in train.toml
+	command  recipes.Command  // with the files that were read to recognise it
+	loss     strategy.Loss    // as recipe and source show it
 }
 
 // Resolve finds out how many ranks a job has, and which recipe. Only a job of some

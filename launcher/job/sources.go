@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/script"
 )
 
 const (
