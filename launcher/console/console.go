@@ -207,8 +207,7 @@ type JSON struct {
 	Mask *mask.Masker // as for People
 }
 
-// Show writes one event as a line: as the journal has it, with the durations also
-// as --json has always had them.
+// Show writes one event as a line, in the journal's encoding.
 func (j *JSON) Show(e launcher.Event) {
 	if f, last := e.(launcher.Finished); last {
 		j.verdict(f.Verdict)
@@ -218,7 +217,7 @@ func (j *JSON) Show(e launcher.Event) {
 	if err != nil {
 		return // the journal has refused it before
 	}
-	fmt.Fprintf(j.W, "%s\n", j.Mask.JSON(WithNanoseconds(line)))
+	fmt.Fprintf(j.W, "%s\n", j.Mask.JSON(line))
 }
 
 // verdict is the last line: the verdict's fields beside the line's kind.
