@@ -88,10 +88,8 @@ func Traceback(e strategy.Evidence, d strategy.Diagnosis) []string {
 		return nil
 	}
 	var best *cause.Finding
-	for _, i := range slices.Backward(d.Because) { // the strongest is the last to be kept
-		if i >= 0 && i < len(e.Facts) {
-			best = tracedBy(e.Facts[i], d.Rank, best)
-		}
+	for _, f := range slices.Backward(d.Facts(&e)) { // the strongest is the last to be kept
+		best = tracedBy(f, d.Rank, best)
 	}
 	if best != nil {
 		return linesOf(best)

@@ -50,3 +50,13 @@ type Diagnosis struct {
 
 // OutOfMemory reports whether memory is what ended the attempt.
 func (d Diagnosis) OutOfMemory() bool { return d.Fatal && d.Cause.OutOfMemory() }
+
+// Facts are the facts that the diagnosis rests on, the strongest first.
+func (d Diagnosis) Facts(e *Evidence) (facts []Fact) {
+	for _, i := range d.Because {
+		if i >= 0 && i < len(e.Facts) { // a journal may have been changed
+			facts = append(facts, e.Facts[i])
+		}
+	}
+	return facts
+}

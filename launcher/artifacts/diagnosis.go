@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -58,8 +59,7 @@ func Diagnose(in Artifacts) Diagnosis {
 		r.Device = &d.Device
 	}
 	r.Symptoms = append(r.Symptoms, d.Symptoms...)
-	for _, i := range d.Because {
-		f := in.Evidence.Facts[i]
+	for _, f := range d.Facts(&in.Evidence) {
 		switch {
 		case f.Finding != nil:
 			r.Evidence = append(r.Evidence, Quote{Line: f.Finding.Line, Text: f.Finding.Text, where: whereOf(f, in.Several)})
@@ -111,10 +111,10 @@ func (r Diagnosis) WriteTo(w io.Writer) (int64, error) {
 			break
 		}
 		if q.Line == 0 {
-			b.WriteString(shapes.Sprintf("  %s\n", shortened(q.Text)))
+			b.WriteString(shapes.Sprintf("  %s\n", terminal.Cut(q.Text, widestLine)))
 			continue
 		}
-		b.WriteString(shapes.Sprintf("  %sline %d: %s\n", q.where, q.Line, shortened(q.Text)))
+		b.WriteString(shapes.Sprintf("  %sline %d: %s\n", q.where, q.Line, terminal.Cut(q.Text, widestLine)))
 	}
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err
@@ -123,13 +123,6 @@ func (r Diagnosis) WriteTo(w io.Writer) (int64, error) {
 // widestLine is how many characters of a line of evidence people are shown. The
 // longest out-of-memory message of PyTorch has some 700.
 const widestLine = 1000
-
-func shortened(text string) string {
-	if chars := []rune(text); len(chars) > widestLine {
-		return string(chars[:widestLine]) + " …"
-	}
-	return text
-}
 
 // paragraph is what happened, what the figures mean, and what to do.
 func (r Diagnosis) paragraph() []string {

@@ -23,10 +23,8 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 	if words := r.Decision.Training.Words(""); words != "" {
 		p.Printf("  training: %s\n", words)
 	}
-	for _, i := range r.Diagnosis.Because {
-		if i >= 0 && i < len(r.Evidence.Facts) {
-			p.Printf("  because %s\n", launcher.Describe(r.Evidence.Facts[i]))
-		}
+	for _, f := range r.Diagnosis.Facts(&r.Evidence) {
+		p.Printf("  because %s\n", launcher.Describe(f))
 	}
 	for _, line := range filled(r.Diagnosis, &r.Evidence).Words() {
 		p.Printf("  %s\n", line)

@@ -368,12 +368,9 @@ func traceback(a *runstate.Attempt) []string {
 	if lines := launcher.Traceback(a.Evidence, a.Diagnosis); len(lines) > 0 {
 		return cause.Shown(lines, tracebackShown)
 	}
-	for _, i := range a.Diagnosis.Because {
-		if i < 0 || i >= len(a.Evidence.Facts) {
-			continue
-		}
-		if s := a.Evidence.Facts[i].Finding; s != nil {
-			return []string{s.Text}
+	for _, f := range a.Diagnosis.Facts(&a.Evidence) {
+		if f.Finding != nil {
+			return []string{f.Finding.Text}
 		}
 	}
 	if a.Diagnosis.Error != "" {

@@ -127,6 +127,14 @@ func (m *Masker) Sprintf(format string, args ...any) string {
 	return m.Text(terminal.Sprintf(format, safe...))
 }
 
+// Line is a text as one visible line without secrets, cut after so many characters.
+func (m *Masker) Line(text string, most int) string {
+	if enough := 4*most + 1024; len(text) > enough { // so far behind the cut that no secret is cut in two before it
+		text = text[:enough]
+	}
+	return terminal.Cut(terminal.Line(m.Text(text)), most)
+}
+
 // known masks the secrets that were learned.
 func (m *Masker) known(text string) string {
 	if m == nil || !containsAny(text, m.values) {

@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
@@ -25,7 +24,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/private"
 	"github.com/gpurun/gpurun/launcher/runstate"
-	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/model"
 )
 
@@ -179,19 +177,8 @@ func (m *Metrics) writeFile() error {
 	return private.WriteCopy(m.options.TextFile, text.Bytes(), textMode)
 }
 
-// longestLabel bounds the value of a label, in bytes.
+// longestLabel bounds the value of a label, in characters.
 const longestLabel = 128
 
-// label is a text as the value of a label: short, of visible characters, and without the
-// job's secrets.
-func (m *Metrics) label(text string) string {
-	text = terminal.Line(m.mask.Text(text))
-	if len(text) <= longestLabel {
-		return text
-	}
-	cut := longestLabel - len("…")
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
-}
+// label is the value of a label.
+func (m *Metrics) label(text string) string { return m.mask.Line(text, longestLabel) }

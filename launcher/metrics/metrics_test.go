@@ -213,9 +213,9 @@ func TestLabels(t *testing.T) {
 		"gpt":                      "gpt",
 		"a\nb\x1b[2J\"\xff":        `a\nb\x1b[2J"\xff`,
 		"with verysecretvalue1":    "with ***",
-		strings.Repeat("ä", 100):   strings.Repeat("ä", 62) + "…",
+		strings.Repeat("ä", 129):   strings.Repeat("ä", 128) + "…",
 		strings.Repeat("x", 128):   strings.Repeat("x", 128),
-		strings.Repeat("x", 1<<20): strings.Repeat("x", 125) + "…",
+		strings.Repeat("x", 1<<20): strings.Repeat("x", 128) + "…",
 		"\u202egnp.exe":            `\u202egnp.exe`,
 	} {
 		if got := m.label(text); got != want {

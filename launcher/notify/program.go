@@ -37,7 +37,7 @@ func (p *program) send(ctx context.Context, _ Message, event []byte) error {
 	}
 	words := fmt.Sprintf("%s: %v", p.name(), err)
 	if line := strings.TrimSpace(string(errs.text)); line != "" {
-		words += ": " + cut(terminal.Line(line[strings.LastIndexByte(line, '\n')+1:]), mostSaid)
+		words += ": " + terminal.Cut(terminal.Line(line[strings.LastIndexByte(line, '\n')+1:]), mostSaid)
 	}
 	return &refusal{words}
 }

@@ -172,15 +172,7 @@ func (s *story) read(ctx context.Context, dir string) (newest []Message) {
 
 // clean is a text of one line that no terminal obeys, and not too long.
 func clean(text string) string {
-	return cut(terminal.Line(text), longestReason)
-}
-
-// cut shortens a text to so many characters.
-func cut(text string, most int) string {
-	if chars := []rune(text); len(chars) > most {
-		return string(chars[:most-1]) + "…"
-	}
-	return text
+	return terminal.Cut(terminal.Line(text), longestReason)
 }
 
 // happened is an event in a sentence.

@@ -185,7 +185,7 @@ func (h *webhook) said(answer *http.Response) string {
 	line, _, _ := strings.Cut(string(bytes.TrimSpace(text)), "\n")
 	words := fmt.Sprintf("%d %s", answer.StatusCode, cmp.Or(http.StatusText(answer.StatusCode), "(a status of its own)"))
 	if line != "" && !strings.HasPrefix(line, "<") { // a page for browsers says nothing
-		words += ": " + cut(terminal.Line(h.without(line)), mostSaid)
+		words += ": " + terminal.Cut(terminal.Line(h.without(line)), mostSaid)
 	}
 	return words
 }

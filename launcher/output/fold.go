@@ -82,11 +82,7 @@ func (f *fold) brief(exception []byte, open bool) []byte {
 	if open {
 		end = "\n"
 	}
-	text := []rune(f.mask.Sprintf("%s", string(exception)))
-	if len(text) > foldWidth {
-		text = append(text[:foldWidth], '…')
-	}
-	return fmt.Appendf(nil, "%sgpurun: rank %d: %s (traceback in %s)\n", end, f.rank, string(text), terminal.Line(f.path))
+	return fmt.Appendf(nil, "%sgpurun: rank %d: %s (traceback in %s)\n", end, f.rank, f.mask.Line(string(exception), foldWidth), terminal.Line(f.path))
 }
 
 // goesOn reports whether a line belongs to a traceback, before its exception.

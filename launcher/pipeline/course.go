@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/runstate"
-	"github.com/gpurun/gpurun/launcher/terminal"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -88,18 +86,17 @@ func (c *course) cases() (all []outcome, left int) {
 // decided is how an attempt ended that was decided upon.
 func (c *course) decided(name string, a *runstate.Attempt) outcome {
 	d, e, next := a.Diagnosis, a.Evidence, a.Decision
-	o := outcome{name: name, took: a.Lasted(), kind: string(d.Cause), fate: fateOf(d, next), message: c.line(next.Reason, longMessage)}
+	o := outcome{name: name, took: a.Lasted(), kind: string(d.Cause), fate: fateOf(d, next), message: c.mask.Line(next.Reason, longMessage)}
 	if o.fate == failed && !d.Fatal {
 		o.kind = string(next.Outcome)
 	}
 	lines := []string{next.Reason}
-	for _, i := range d.Because {
-		if i >= 0 && i < len(e.Facts) && len(lines) < mostLines/4 {
-			lines = append(lines, "because "+launcher.Describe(e.Facts[i]))
-		}
+	facts := d.Facts(&e)
+	for _, f := range facts[:min(len(facts), mostLines/4-1)] {
+		lines = append(lines, "because "+launcher.Describe(f))
 	}
 	for _, line := range launcher.Traceback(e, d) {
-		if line = c.line(line, longLine); strings.TrimSpace(line) != "" {
+		if line = c.mask.Line(line, longLine); strings.TrimSpace(line) != "" {
 			o.traceback = append(o.traceback, line)
 		}
 	}
@@ -133,7 +130,7 @@ func (c *course) end(err error) outcome {
 	case v == nil:
 		return c.unfinished("gpurun ended without a verdict")
 	}
-	o := outcome{name: runName, took: c.took(), kind: string(v.Outcome), message: c.line(v.Reason, longMessage), fate: failed}
+	o := outcome{name: runName, took: c.took(), kind: string(v.Outcome), message: c.mask.Line(v.Reason, longMessage), fate: failed}
 	if cases, _ := c.cases(); len(cases) > 0 {
 		last := cases[len(cases)-1]
 		o.traceback, o.text = last.traceback, last.text
@@ -152,7 +149,7 @@ func (c *course) end(err error) outcome {
 
 // unfinished is the run as it stands without a verdict.
 func (c *course) unfinished(why string) outcome {
-	return outcome{name: runName, took: c.took(), fate: broken, kind: "unfinished", message: c.line(why, longMessage)}
+	return outcome{name: runName, took: c.took(), fate: broken, kind: "unfinished", message: c.mask.Line(why, longMessage)}
 }
 
 // took is how long the attempts ran.
@@ -166,27 +163,12 @@ func (c *course) took() (sum time.Duration) {
 // runName is the case of the run.
 const runName = "run"
 
-// line is one line of at most so many bytes.
-func (c *course) line(text string, most int) string {
-	if enough := 4 * most; len(text) > enough { // far behind what is shown, so that no secret is cut in two there
-		text = text[:enough]
-	}
-	text = terminal.Line(c.mask.Text(text))
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most] + "…"
-}
-
 // lines are what is not empty of some lines, and then of some that are fit to be shown.
 func (c *course) lines(raw, fit []string) string {
 	var all []string
 	for _, text := range raw {
 		for line := range strings.Lines(text) {
-			if line = c.line(strings.TrimRight(line, "\r\n"), longLine); line != "" {
+			if line = c.mask.Line(strings.TrimRight(line, "\r\n"), longLine); line != "" {
 				all = append(all, line)
 			}
 		}

@@ -54,7 +54,7 @@ func (g *github) say(level string, c *course, o outcome) {
 	if file, line := g.place(o.traceback); file != "" {
 		where = fmt.Sprintf(",file=%s,line=%s", escapeProperty(file), line)
 	}
-	title := fmt.Sprintf("gpurun: %s, %s", c.line(c.job, longLine), o.name)
+	title := fmt.Sprintf("gpurun: %s, %s", c.mask.Line(c.job, longLine), o.name)
 	fmt.Fprintf(g.stdout, "::%s title=%s%s::%s\n", level, escapeProperty(title), where, escapeData(o.message))
 }
 
@@ -125,7 +125,7 @@ func markdown(c *course, run outcome) string {
 		end = string(v.Outcome)
 	}
 	cases, _ := c.cases()
-	fmt.Fprintf(&b, "\n### gpurun: %s: %s\n\n", plainText(c.line(c.job, longCell)), plainText(end))
+	fmt.Fprintf(&b, "\n### gpurun: %s: %s\n\n", plainText(c.mask.Line(c.job, longCell)), plainText(end))
 	if run.fate != passed {
 		fmt.Fprintf(&b, "%s\n\n", plainText(run.message))
 	}
@@ -133,13 +133,13 @@ func markdown(c *course, run outcome) string {
 		b.WriteString("| attempt | took | cause | decision |\n|---|---|---|---|\n")
 	}
 	for _, o := range cases[max(0, len(cases)-mostRows):] {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.TrimPrefix(o.name, "attempt "), o.took.Round(100*time.Millisecond), plainText(o.kind), plainText(c.line(o.message, longCell)))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.TrimPrefix(o.name, "attempt "), o.took.Round(100*time.Millisecond), plainText(o.kind), plainText(c.mask.Line(o.message, longCell)))
 	}
 	if run.fate != passed && len(run.traceback) > 0 {
 		fmt.Fprintf(&b, "\n<details><summary>traceback</summary>\n<pre>%s</pre>\n</details>\n", html.EscapeString(strings.Join(run.traceback, "\n")))
 	}
 	if c.run() != "" {
-		fmt.Fprintf(&b, "\nrun: %s\n", plainText(c.line(c.run(), longCell)))
+		fmt.Fprintf(&b, "\nrun: %s\n", plainText(c.mask.Line(c.run(), longCell)))
 	}
 	return b.String()
 }

@@ -128,6 +128,6 @@ func (p *Pipeline) End(err error) {
 
 func (p *Pipeline) warn(what string, err error) {
 	if err != nil {
-		fmt.Fprintf(p.opts.Stderr, "gpurun: warning: %s\n", p.course.line(fmt.Sprintf("%s: %v", what, err), longMessage))
+		fmt.Fprintf(p.opts.Stderr, "gpurun: warning: %s\n", p.course.mask.Line(fmt.Sprintf("%s: %v", what, err), longMessage))
 	}
 }

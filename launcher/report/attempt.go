@@ -5,116 +5,89 @@ import (
 	"math"
 	"strings"
 
-	"github.com/gpurun/gpurun/launcher/runstate"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// An attemptView is one attempt in full.
+// An attemptView is an attempt that the page shows in full.
 type attemptView struct {
-	N               int
-	Open            bool
-	Over            bool // the run ended with it, and not well: nothing was left to try
-	Class, Words    string
-	Facts           []fact
-	Lost            string // changes that did not take effect
-	Cause           string
-	Evidence        []string
-	Traceback       []string
-	Own             bool // it failed, and not for want of memory: its error comes first
-	Decision, Rule  string
-	RunnerUp        string
-	Outvoted        []string
-	Skipped         []string
-	Unpredicted     string
-	Peaks           peaks
-	Charts          []memoryChart
-	ChartsLeft      string
-	Legend          []legend // of what stands behind the charts' lines
-	NoCharts        string   // why there are none
-	Instants        []instantRow
-	InstantsOf      string
-	Snapshots       []snapshotView
-	Diff            []string
-	DiffLeft        string
-	Climbed, Caveat string
+	*Attempt
+	page       *reportPage
+	i          int // its index
+	Charts     []memoryChart
+	ChartsLeft string
 }
 
-// peaks are what the attempt was predicted to need, and what it needed, in bytes.
-type peaks struct {
-	Mean, Bound, Peak int64
-	Words             string
+// Open reports whether the attempt is shown unfolded.
+func (v attemptView) Open() bool {
+	return len(v.page.shown) <= 4 || v.i == 0 || v.i+2 >= len(v.page.Attempts)
 }
 
-// attempt shows an attempt. charts are those of all attempts, which share the level's points.
-func (d *Data) attempt(i int, l level, charts, shown int) attemptView {
-	a := &d.Attempts[i]
-	say := d.say
-	words, class := d.ended(a)
-	v := attemptView{N: a.N, Class: class, Words: say.text(words, longLine), Open: shown <= 4 || i == 0 || i+2 >= len(d.Attempts)}
-	v.Over = a.Diagnosis.Fatal && a.stopped()
-	v.Facts = d.attemptFacts(i)
-	v.Lost = say.sentence(a.Decision.Ineffective.Lost())
-	v.Cause = d.cause(a)
-	v.Evidence = d.evidence(a)
-	v.Traceback, v.Own = d.traceback(a, l), a.failedByItself()
-	d.decision(a, &v)
-	v.Peaks = peaksOf(a)
-	v.Charts, v.ChartsLeft = d.memoryCharts(a, min(max(l.points/max(charts, 1)/4, 12), 240))
-	if v.Legend = legendOf(v.Charts); len(v.Charts) == 0 {
-		v.NoCharts = noCharts(a)
-	}
-	if len(a.Measured) > 0 {
-		v.Instants, v.InstantsOf = instantRows(a.Measured[0]), fmt.Sprintf("rank %d", a.Measured[0].Rank)
-	}
-	v.Snapshots = d.snapshots(a)
-	diff, left := say.config(a.Diff, l.lines, 120*l.lines)
-	if v.Diff = diff; left > 0 {
-		v.DiffLeft = fmt.Sprintf("%s more in attempt-%d/diff.patch", strategy.Count(left, "line"), a.N)
-	}
-	return v
-}
+// Over reports whether the run failed with the attempt: no remedy was left.
+func (v attemptView) Over() bool { return v.Diagnosis.Fatal && v.final() }
 
-// noCharts says why memory over time is not shown.
-func noCharts(a *Attempt) string {
+// ErrorFirst reports whether the attempt's error is more important than its memory.
+func (v attemptView) ErrorFirst() bool { return v.failedByItself() }
+
+// Traceback is the end of the failing rank's traceback.
+func (v attemptView) Traceback() []string { return v.traceback(v.page.level) }
+
+// Legend explains the colours behind the charts' lines.
+func (v attemptView) Legend() []legend { return legendOf(v.Charts) }
+
+// NoCharts says why memory over time is not shown.
+func (v attemptView) NoCharts() string {
 	switch {
-	case a.Evidence.Unstarted != nil:
+	case len(v.Charts) > 0 || v.Evidence.Unstarted != nil:
 		return ""
-	case len(a.Series) > 0:
-		return "Memory over time is not known: no optimizer step ended by which a rank could tell."
+	case len(v.Series) > 0:
+		return "Memory over time is not known: no rank reported the end of an optimizer step."
 	}
-	return "How memory went over time is not known: the attempt left no samples."
+	return "Memory over time is not known: the attempt left no samples."
 }
 
-// attemptFacts are what the attempt ran with.
-func (d *Data) attemptFacts(i int) []fact {
-	a := &d.Attempts[i]
-	var facts []fact
-	add := func(name, value string) {
-		if value != "" {
-			facts = append(facts, fact{name, d.say.sentence(value)})
-		}
+// A shownDiff is the start of a diff, and says how much more there is.
+type shownDiff struct {
+	Lines []string
+	Left  string
+}
+
+// DiffShown is how the attempt's files differ from the user's.
+func (v attemptView) DiffShown() (d shownDiff) {
+	most, left := v.page.level.lines, 0
+	if d.Lines, left = v.page.say.config(v.Diff, most, 120*most); left > 0 {
+		d.Left = fmt.Sprintf("%s more in attempt-%d/diff.patch", strategy.Count(left, "line"), v.N)
 	}
-	switch before := d.before(i); {
-	case before == nil && len(a.Plan) == 0:
-		add("plan", "the job as written")
+	return d
+}
+
+// Facts are what the attempt ran with, and how far it came.
+func (v attemptView) Facts() []fact {
+	var all facts
+	switch before := v.page.before(v.i); {
+	case before == nil && len(v.Plan) == 0:
+		all.add("plan", "the job as written")
 	case before == nil:
-		add("plan", a.Plan.String())
-	case len(before.Changed(a.Plan)) == 0:
-		add("plan", "the same as before")
+		all.add("plan", v.Plan.String())
+	case len(before.Changed(v.Plan)) == 0:
+		all.add("plan", "the same as before")
 	default:
-		add("changed", before.Changed(a.Plan).String())
+		all.add("changed", before.Changed(v.Plan).String())
 	}
-	add("from checkpoint", a.Checkpoint)
-	add("started", at(a.Begin()))
-	if a.lasted() > 0 {
-		add("ran", brief(a.lasted()))
+	all.add("from checkpoint", v.Checkpoint)
+	all.add("started", at(v.Begin()))
+	if v.lasted() > 0 {
+		all.add("ran", brief(v.lasted()))
 	}
-	add("steps", stepsOf(a))
-	add("command", strings.Join(a.Command.Argv, " "))
-	return facts
+	if s := v.latest(); s.Step > 0 && s.Total > 0 {
+		all.add("steps", fmt.Sprintf("to step %d of %d", s.Step, s.Total))
+	} else if steps := v.Evidence.Steps(); steps > 0 {
+		all.add("steps", fmt.Sprintf("%d seen", steps))
+	}
+	all.add("command", strings.Join(v.Command.Argv, " "))
+	return all
 }
 
-// before is the plan that an attempt's is compared with, nil for none.
+// before is the plan that an attempt's plan is compared with, nil for none.
 func (d *Data) before(i int) strategy.Plan {
 	if i > 0 {
 		return d.Attempts[i-1].Used()
@@ -125,118 +98,95 @@ func (d *Data) before(i int) strategy.Plan {
 	return nil
 }
 
-// stepsOf says how far the attempt came.
-func stepsOf(a *Attempt) string {
-	steps := a.Evidence.Steps()
-	if s := latest(a.Series); s.Step > 0 && s.Total > 0 {
-		return fmt.Sprintf("to step %d of %d", s.Step, s.Total)
-	}
-	if steps > 0 {
-		return fmt.Sprintf("%d seen", steps)
-	}
-	return ""
-}
-
-// cause says where and in which phase it began.
-func (d *Data) cause(a *Attempt) string {
-	if !a.Diagnosis.Fatal {
+// Cause says where and in which phase the failure began.
+func (v attemptView) Cause() string {
+	d := v.Diagnosis
+	if !d.Fatal {
 		return ""
 	}
-	said := a.Diagnosis.Sentence()
-	if n := len(a.Diagnosis.Ranks); n > 1 {
-		said += fmt.Sprintf("; %s show the same", strategy.Count(n, "rank"))
+	words := d.Sentence()
+	if n := len(d.Ranks); n > 1 {
+		words += fmt.Sprintf("; %s show the same", strategy.Count(n, "rank"))
 	}
-	if a.Diagnosis.Device != "" {
-		said += ", on " + a.Diagnosis.Device
+	if d.Device != "" {
+		words += ", on " + d.Device
 	}
-	if g := a.Diagnosis.Growth; g != nil {
-		said += fmt.Sprintf("; memory in use rose by %s a step, from step %d to %d", strategy.GiB(g.PerStep), g.FromStep, g.ToStep)
+	if g := d.Growth; g != nil {
+		words += fmt.Sprintf("; memory in use rose by %s a step, from step %d to %d", strategy.GiB(g.PerStep), g.FromStep, g.ToStep)
 	}
-	if a.Diagnosis.Fragmented {
-		said += "; what the allocator held in no tensor would have served the request"
+	if d.Fragmented {
+		words += "; what the allocator had reserved and not allocated would have been enough for the request"
 	}
-	return d.say.sentence(said)
+	return words
 }
 
-// decision says what was decided, and against what.
-func (d *Data) decision(a *Attempt, v *attemptView) {
-	say, decided := d.say, a.Decision
-	if a.Climbed != nil {
-		v.Climbed = say.sentence(a.Climbed.Reason)
+// Remedies are those of the decision, or the last of them where it names no other.
+func (v attemptView) Remedies() []strategy.Rung {
+	if rungs := v.Decision.Rungs; len(rungs) > 0 || v.Decision.Rung == "" {
+		return rungs
 	}
-	if a.Phase != runstate.Decided {
-		return
-	}
-	v.Decision, v.Caveat, v.Unpredicted = say.sentence(decided.Reason), say.sentence(decided.Caveat), say.sentence(decided.Unpredicted)
-	v.Rule = "rule " + say.short(decided.Rule)
-	if len(decided.Rungs) > 0 {
-		v.Rule += ", rungs " + say.text(joined(decided.Rungs), longLine)
-	} else if decided.Rung != "" {
-		v.Rule += ", rung " + say.short(string(decided.Rung))
-	}
-	for n, o := range decided.Outvoted {
+	return []strategy.Rung{v.Decision.Rung}
+}
+
+// NotChosen are the plans that the decision did not choose, the best first.
+func (v attemptView) NotChosen() (plans []string) {
+	for n, o := range v.Decision.Outvoted {
 		if n == mostListed {
 			break
 		}
-		words := a.Used().Changed(o.Plan).String()
-		if words == "" {
-			words = "the same plan"
+		changed := v.Used().Changed(o.Plan).String()
+		if changed == "" {
+			changed = "the same plan"
 		}
-		words += fmt.Sprintf(", predicted %s GiB: %s", strategy.Interval(o.Expected.Mean, o.Expected.Bound), o.Reason)
-		if n == 0 {
-			v.RunnerUp = say.sentence(words)
-			continue
-		}
-		v.Outvoted = append(v.Outvoted, say.text(words, longLine))
+		plans = append(plans, fmt.Sprintf("%s, predicted %s GiB: %s", changed, strategy.Interval(o.Expected.Mean, o.Expected.Bound), o.Reason))
 	}
-	for n, k := range decided.Skipped {
-		if n < 2*mostListed {
-			v.Skipped = append(v.Skipped, say.text(fmt.Sprintf("%s: %s", k.Rung, k.Reason), longLine))
-		}
-	}
+	return plans
 }
 
-func joined(rungs []strategy.Rung) string {
-	words := make([]string, len(rungs))
-	for i, r := range rungs {
-		words[i] = string(r)
-	}
-	return strings.Join(words, ", ")
+// Skipped are the remedies that could not be applied.
+func (v attemptView) Skipped() []strategy.Skip {
+	return v.Decision.Skipped[:min(len(v.Decision.Skipped), 2*mostListed)]
 }
 
-// peaksOf compares what was predicted with what was measured. The peak of an attempt that
-// ran out is what there was, and no measure of its plan.
-func peaksOf(a *Attempt) peaks {
-	p := peaks{Peak: a.Peak}
-	if e := a.Expected; e != nil && e.Mean > 0 {
-		p.Mean, p.Bound = e.Mean, e.Bound
-	}
-	switch {
-	case p.Mean == 0 && p.Peak == 0:
-		return p
-	case p.Mean == 0:
-		p.Words = "held at most " + gib(p.Peak)
-	default:
-		p.Words = "predicted " + strategy.Interval(p.Mean, p.Bound) + " GiB"
-		if p.Peak > 0 {
-			p.Words += ", measured " + gib(p.Peak)
-		}
-	}
-	switch {
-	case p.Peak == 0 || p.Mean == 0:
-	case a.Diagnosis.OutOfMemory():
-		p.Words += ": it ran out before it could show its peak"
-	case p.Peak > p.Bound:
-		p.Words += fmt.Sprintf(": %.1f %% above the bound", 100*(float64(p.Peak)/float64(p.Bound)-1))
-	default:
-		side := "above"
-		if p.Peak < p.Mean {
-			side = "below"
-		}
-		p.Words += fmt.Sprintf(": %.1f %% %s the mean, within the bound", 100*math.Abs(float64(p.Peak)/float64(p.Mean)-1), side)
-	}
-	if a.Decision.Headroom != nil {
-		p.Words += "; " + a.Decision.Headroom.Words()
+// Predicted is the predicted peak: mean and bound, zero where nothing was predicted.
+func (v attemptView) Predicted() (p [2]int64) {
+	if e := v.Expected; e != nil && e.Mean > 0 {
+		p = [2]int64{e.Mean, e.Bound}
 	}
 	return p
+}
+
+// PeakWords compare the predicted peak with the measured one. The peak of an attempt that ran
+// out of memory is no measure of its plan.
+func (v attemptView) PeakWords() string {
+	mean, bound, peak := v.Predicted()[0], v.Predicted()[1], v.Peak
+	words := ""
+	switch {
+	case mean == 0 && peak == 0:
+		return ""
+	case mean == 0:
+		words = "held at most " + gib(peak)
+	case peak == 0:
+		words = "predicted " + strategy.Interval(mean, bound) + " GiB"
+	default:
+		words = fmt.Sprintf("predicted %s GiB, measured %s: %s", strategy.Interval(mean, bound), gib(peak), v.deviation(mean, bound))
+	}
+	if v.Decision.Headroom != nil {
+		words += "; " + v.Decision.Headroom.Words()
+	}
+	return words
+}
+
+// deviation says how far the measured peak is from the prediction.
+func (v attemptView) deviation(mean, bound int64) string {
+	percent := func(of int64) float64 { return 100 * (float64(v.Peak)/float64(of) - 1) }
+	switch {
+	case v.Diagnosis.OutOfMemory():
+		return "it ran out before it could show its peak"
+	case v.Peak > bound:
+		return fmt.Sprintf("%.1f %% above the bound", percent(bound))
+	case v.Peak < mean:
+		return fmt.Sprintf("%.1f %% below the mean, within the bound", math.Abs(percent(mean)))
+	}
+	return fmt.Sprintf("%.1f %% above the mean, within the bound", percent(mean))
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // The size of a chart's drawing, in its own units across and in pixels down: the browser
-// stretches it across, and its texts stay as they are.
+// stretches it across, but not its texts.
 const (
 	across = 1000
 	down   = 160
@@ -16,16 +16,16 @@ const (
 
 // A chart is lines over a common axis.
 type chart struct {
-	Label  string // for those who cannot see it
+	Label  string // for screen readers
 	Bands  []band
 	Grid   []tick
 	Below  []tick
-	Lines  []line
-	Marks  []mark
+	Lines  []curvePath
+	Marks  []chartMark
 	Height int // with the axis
 }
 
-// A band is a stretch of the axis across that differs: a phase.
+// A band is a part of the axis across with another background: a phase.
 type band struct {
 	Class string
 	X, W  int
@@ -38,11 +38,11 @@ type tick struct {
 	Anchor string
 }
 
-// A line is a path.
-type line struct{ Class, Path string }
+// A curvePath is a line of the drawing.
+type curvePath struct{ Class, Path string }
 
-// A mark is a moment that matters.
-type mark struct {
+// A chartMark marks a time.
+type chartMark struct {
 	X       int // of across
 	Percent string
 	Text    string
@@ -95,13 +95,13 @@ func part(f float64) float64 {
 // add draws a line.
 func (c *chart) add(class string, dots []dot) {
 	if len(dots) > 0 {
-		c.Lines = append(c.Lines, line{class, outline(dots)})
+		c.Lines = append(c.Lines, curvePath{class, outline(dots)})
 	}
 }
 
-// mark marks a moment.
+// mark marks a time.
 func (c *chart) mark(x float64, text string) {
-	m := mark{X: int(part(x) * across), Percent: percent(x), Text: text, Anchor: "start"}
+	m := chartMark{X: int(part(x) * across), Percent: percent(x), Text: text, Anchor: "start"}
 	if x > .5 {
 		m.Anchor = "end"
 	}
@@ -118,7 +118,7 @@ func (c *chart) scale(low, top, unit float64, text func(float64) string) {
 	}
 	for v := math.Ceil(low/step) * step; v < top && len(c.Grid) < 8; v += step {
 		t := tick{At: int((1 - part((v-low)/(top-low))) * down), Text: text(v)}
-		if t.At < 14 { // the text stands above the line
+		if t.At < 14 { // the text is above the line
 			t.Text = ""
 		}
 		c.Grid = append(c.Grid, t)

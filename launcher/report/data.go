@@ -16,29 +16,30 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// Data is what a report is made of.
+// Data is the content of a report.
 type Data struct {
 	Dir string
-	// From is how a link leads from the report's folder to the run directory; empty for no
-	// links, since nobody knows where the report will lie.
+	// From is the prefix of links from the report's folder to the run directory; empty for no
+	// links, where the report's folder is not known.
 	From string
-	// Version is of the gpurun that writes the report; Began has that of the run.
+	// Version is that of the gpurun that writes the report; Began has that of the run.
 	Version string
 	Made    time.Time
 
 	*runstate.Run
 	Attempts []Attempt
-	Running  bool // a gpurun is at work, and there is no verdict
-	// Hints are what to do next.
-	Hints []string
+	Running  bool     // a gpurun holds the run directory, and there is no verdict
+	Hints    []string // what to do next
 
-	say words
+	say text
 }
 
-// An Attempt is one of the run, as far as it came.
+// An Attempt is an attempt of the run, with what its measurements and its folder add.
 type Attempt struct {
 	*runstate.Attempt
-	// Measured is what its processes measured, the one that ran out first.
+	// Words say how it ended, and Class is the colour for that.
+	Words, Class string
+	// Measured are the measurements of its processes, of the one that ran out of memory first.
 	Measured []memory.Measurement
 	Peak     int64 // the most that any of them held
 	Price    *strategy.Price
@@ -48,8 +49,8 @@ type Attempt struct {
 	Series []Series
 }
 
-// Load reads a run directory, also of a run that goes on. m knows the job's secrets; it may
-// be nil: the journal, and the diffs, were written without them.
+// Load reads a run directory, also of a run that has not ended. m knows the job's secrets; it
+// may be nil, since the journal and the diffs were written without them.
 func Load(dir, version string, m *mask.Masker) (Data, error) {
 	events, err := journal.Read(dir)
 	if err != nil {
@@ -58,11 +59,13 @@ func Load(dir, version string, m *mask.Masker) (Data, error) {
 	return loaded(dir, events, version, m), nil
 }
 
-// loaded is Load of a run whose events are known.
+// loaded is Load for a run whose events are known.
 func loaded(dir string, events []launcher.Event, version string, m *mask.Masker) Data {
-	d := Data{Dir: dir, Version: version, Made: time.Now(), Run: runstate.Of(events), say: words{m}}
+	d := Data{Dir: dir, Version: version, Made: time.Now(), Run: runstate.Of(events), say: text{m}}
 	d.Running = d.Verdict == nil && journal.Locked(dir)
-	d.settle()
+	for i := range d.Run.Attempts {
+		d.Attempts = append(d.Attempts, d.attempt(&d.Run.Attempts[i]))
+	}
 	for _, i := range shownInFull(len(d.Attempts), most.full) {
 		d.Attempts[i].read(dir)
 	}
@@ -70,27 +73,26 @@ func loaded(dir string, events []launcher.Event, version string, m *mask.Masker)
 	return d
 }
 
-// settle works out what follows from all the events.
-func (d *Data) settle() {
-	for i := range d.Run.Attempts {
-		a := Attempt{Attempt: &d.Run.Attempts[i]}
-		if a.Phase == runstate.Ended {
-			a.Diagnosis = strategy.Diagnose(a.Evidence)
-		}
-		ran := strategy.Attempt{N: a.N, Plan: a.Plan, Measured: a.Evidence.Measured(), Observed: a.Evidence.Observed(d.Began.Job), World: a.Evidence.World()}
-		a.Measured, a.Peak = d.Began.Job.Measured(ran), ran.Peak()
-		if d.Verdict != nil {
-			for _, s := range d.Verdict.Attempts {
-				if s.N == a.N {
-					a.Price, a.Peak = s.Price, cmp.Or(s.Peak, a.Peak)
-				}
+// attempt adds to an attempt what follows from all events.
+func (d *Data) attempt(of *runstate.Attempt) Attempt {
+	a := Attempt{Attempt: of}
+	if a.Phase == runstate.Ended {
+		a.Diagnosis = strategy.Diagnose(a.Evidence)
+	}
+	ran := strategy.Attempt{N: a.N, Plan: a.Plan, Measured: a.Evidence.Measured(), Observed: a.Evidence.Observed(d.Began.Job), World: a.Evidence.World()}
+	a.Measured, a.Peak = d.Began.Job.Measured(ran), ran.Peak()
+	if d.Verdict != nil {
+		for _, s := range d.Verdict.Attempts {
+			if s.N == a.N {
+				a.Price, a.Peak = s.Price, cmp.Or(s.Peak, a.Peak)
 			}
 		}
-		d.Attempts = append(d.Attempts, a)
 	}
+	a.Words, a.Class = a.ending(d.Running && of == d.Last())
+	return a
 }
 
-// read takes in what the attempt's folder has beside the journal.
+// read adds what the attempt's folder holds.
 func (a *Attempt) read(dir string) {
 	folder := filepath.Join(dir, fmt.Sprintf("attempt-%d", a.N))
 	if diff, err := private.ReadHead(filepath.Join(folder, "diff.patch"), 64<<10); err == nil {
@@ -103,18 +105,56 @@ func (a *Attempt) read(dir string) {
 	a.Series = readSamples(filepath.Join(folder, model.SamplesFile), from, to)
 }
 
-// ended reports whether the attempt has ended, and its evidence is whole.
+// ending says how the attempt ended, and gives the colour for it.
+func (a *Attempt) ending(running bool) (words, class string) {
+	switch {
+	case !a.ended() && running:
+		return "running", "run"
+	case !a.ended():
+		return "cut off together with gpurun", "stop"
+	case a.Decision.Rule == "climb":
+		return "stopped for a faster plan", "climb"
+	case a.Evidence.Halted:
+		return "stopped: a change did not take effect", "stop"
+	case a.Evidence.Unstarted != nil:
+		return "could not be started", "bad"
+	case a.Diagnosis.OutOfMemory():
+		return a.Diagnosis.Sentence(), "oom"
+	case a.Diagnosis.Fatal:
+		return a.Diagnosis.Sentence(), "bad"
+	case a.final() && a.Decision.Outcome == strategy.Trained:
+		return "trained", "good"
+	case a.final():
+		return a.Decision.Outcome.Words(), "stop"
+	}
+	return "nothing fatal", "stop"
+}
+
+// ended reports whether the attempt has ended, and its evidence is complete.
 func (a *Attempt) ended() bool { return a.Phase >= runstate.Ended }
 
-// stopped reports whether it was decided that the run ends with the attempt.
-func (a *Attempt) stopped() bool { return a.Phase == runstate.Decided && !a.Decision.Relaunch }
+// final reports whether the decision after the attempt ends the run.
+func (a *Attempt) final() bool { return a.Phase == runstate.Decided && !a.Decision.Relaunch }
 
-// end is when the attempt ended, or was last heard of; the zero time where that is not known.
+// failedByItself reports whether the attempt failed for another reason than memory.
+func (a *Attempt) failedByItself() bool { return a.Diagnosis.Fatal && !a.Diagnosis.OutOfMemory() }
+
+// end is when the attempt ended, or the time of its last sample; zero where that is not known.
 func (a *Attempt) end() time.Time {
 	if a.ended() {
 		return a.Evidence.Ended
 	}
-	return latest(a.Series).Time // of one that was cut off, or goes on
+	return a.latest().Time
+}
+
+// latest is the newest sample of all ranks.
+func (a *Attempt) latest() (newest model.Sample) {
+	for _, s := range a.Series {
+		if n := len(s.Samples); n > 0 && s.Samples[n-1].Time.After(newest.Time) {
+			newest = s.Samples[n-1]
+		}
+	}
+	return newest
 }
 
 // lasted is how long the attempt ran, 0 where that is not known.
@@ -125,15 +165,15 @@ func (a *Attempt) lasted() time.Duration {
 	return max(a.end().Sub(a.Begin()), 0)
 }
 
-// failedAt is when memory ran out or what else failed did, by the first fact with a time
-// that the diagnosis rests on; the zero time where nothing failed.
+// failedAt is when the attempt failed, by the first fact of the diagnosis that has a time;
+// zero where nothing failed.
 func (a *Attempt) failedAt() time.Time {
 	if !a.Diagnosis.Fatal {
 		return time.Time{}
 	}
-	for _, i := range a.Diagnosis.Because {
-		if i >= 0 && i < len(a.Evidence.Facts) && !a.Evidence.Facts[i].Time.IsZero() {
-			return a.Evidence.Facts[i].Time
+	for _, f := range a.Diagnosis.Facts(&a.Evidence) {
+		if !f.Time.IsZero() {
+			return f.Time
 		}
 	}
 	return a.end()

@@ -16,54 +16,49 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// environment is what the run ran with and on.
-func (d *Data) environment() []fact {
+// Environment is what the run ran with, and where.
+func (d *Data) Environment() []fact {
 	b := d.Began
-	var facts []fact
-	add := func(name, value string) {
-		if value != "" {
-			facts = append(facts, fact{name, d.say.sentence(value)})
-		}
-	}
-	add("gpurun", b.Version+commit(b.Version == d.Version))
-	add("recipe", b.Recipe)
-	add("interpreter", b.Python)
-	add("place", b.Place)
-	add("device", d.device())
-	add("ranks", ranksOf(b.Job))
+	var all facts
+	all.add("gpurun", b.Version+commit(b.Version == d.Version))
+	all.add("recipe", b.Recipe)
+	all.add("interpreter", b.Python)
+	all.add("place", b.Place)
+	all.add("device", d.device())
+	all.add("ranks", ranksOf(b.Job))
 	if b.Job.Ceiling > 0 {
-		add("ceiling", gib(b.Job.Ceiling)+" of device memory for each rank (limits.device_memory)")
+		all.add("ceiling", gib(b.Job.Ceiling)+" of device memory for each rank (limits.device_memory)")
 	}
-	add("policy", policyOf(b.Policy))
-	add("job as written", b.Plan.String())
+	all.add("policy", policyOf(b.Policy))
+	all.add("job as written", b.Plan.String())
 	if b.Job.Recalled != nil {
-		add("recalled", b.Job.Recalled.String())
+		all.add("recalled", b.Job.Recalled.String())
 	}
-	add("scheduler", b.Scheduler)
+	all.add("scheduler", b.Scheduler)
 	if b.Restart > 0 {
-		add("restarts by it", fmt.Sprint(b.Restart))
+		all.add("restarts by it", fmt.Sprint(b.Restart))
 	}
-	add("run directory", d.Dir)
-	return facts
+	all.add("run directory", d.Dir)
+	return all
 }
 
-// commit names the commit that this gpurun was built from, where it is the one that ran and
-// its version does not say so; empty where nobody knows.
+// commit names the commit that this gpurun was built from, where it is the version that ran
+// and its version does not show the commit; empty where that is not known.
 func commit(same bool) string {
 	info, known := debug.ReadBuildInfo()
 	if !known || !same || strings.Contains(info.Main.Version, "-") {
 		return ""
 	}
-	said := ""
+	commit := ""
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":
-			said = ", commit " + s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true" && said != "":
-			said += " with changes"
+			commit = ", commit " + s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true" && commit != "":
+			commit += " with changes"
 		}
 	}
-	return said
+	return commit
 }
 
 // device is what the ranks trained on, as it was seen last.
@@ -102,7 +97,7 @@ func ranksOf(j strategy.Job) string {
 	return said
 }
 
-// policyOf says the policy in the words of train.toml.
+// policyOf is the policy, with the keys of train.toml.
 func policyOf(p strategy.Policy) string {
 	words := []string{
 		"mode " + string(p.Mode), "prefer " + cmp.Or(string(p.Prefer), string(strategy.ExactFirst)), "numerics " + string(p.Numerics),
@@ -112,25 +107,25 @@ func policyOf(p strategy.Policy) string {
 		words = append(words, "never "+strings.Join(p.Never, ", "))
 	}
 	if !p.Climb {
-		words = append(words, "no climb")
+		words = append(words, "no speed-up")
 	}
 	return strings.Join(words, "; ")
 }
 
-// files are those of one folder, as links relative to the report.
+// files are those of one folder, with links relative to the report.
 type files struct {
 	Folder string
-	Names  []link
+	Names  []fileLink
 	Left   string
 }
 
-// A link leads to a file of the run; without an address it names it.
-type link struct{ Name, Address string }
+// A fileLink leads to a file of the run; without an address it only names it.
+type fileLink struct{ Name, Address string }
 
-// files lists what is worth a look, as far as it is there.
-func (d *Data) files(shown []int) []files {
+// Files lists the files of the run that are worth a look and exist.
+func (d *reportPage) Files() []files {
 	all := []files{d.folder("", []string{"journal.jsonl", "verdict.json"})}
-	for _, i := range shown {
+	for _, i := range d.shown {
 		a := &d.Attempts[i]
 		name := fmt.Sprintf("attempt-%d", a.N)
 		names := []string{"command.json", "plan.json", "diff.patch", model.SamplesFile}
@@ -157,7 +152,7 @@ func (d *Data) files(shown []int) []files {
 	return all
 }
 
-// folder are the files of one folder that are there.
+// folder are the files of one folder that exist.
 func (d *Data) folder(folder string, names []string) files {
 	f := files{Folder: folder}
 	for _, name := range names {
@@ -167,7 +162,7 @@ func (d *Data) folder(folder string, names []string) files {
 		if info, err := os.Lstat(filepath.Join(d.Dir, folder, name)); err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		l := link{Name: d.say.short(name)}
+		l := fileLink{Name: name}
 		if d.From != "" {
 			l.Address = path.Join(filepath.ToSlash(d.From), folder, name)
 		}

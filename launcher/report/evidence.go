@@ -10,41 +10,36 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// evidence are the facts that the diagnosis rests on, the strongest first. What several ranks,
-// or several sources of one, say in the same words is one line.
-func (d *Data) evidence(a *Attempt) (lines []string) {
-	var said []*saying
-	for _, i := range a.Diagnosis.Because {
-		if i < 0 || i >= len(a.Evidence.Facts) {
-			continue
-		}
-		f := a.Evidence.Facts[i]
-		same := func(s *saying) bool { return s.words == wordsOf(f) }
-		at := slices.IndexFunc(said, same)
+// EvidenceLines are the facts that the diagnosis rests on, the strongest first. What several
+// ranks, or several sources, report in the same words is one line.
+func (a *Attempt) EvidenceLines() (lines []string) {
+	var all []*report
+	for _, f := range a.Diagnosis.Facts(&a.Evidence) {
+		at := slices.IndexFunc(all, func(r *report) bool { return r.words == wordsOf(f) })
 		if at < 0 {
-			at = len(said)
-			said = append(said, &saying{first: f, words: wordsOf(f)})
+			at = len(all)
+			all = append(all, &report{first: f, words: wordsOf(f)})
 		}
-		said[at].by(f)
+		all[at].by(f)
 	}
-	for n, s := range said {
+	for n, r := range all {
 		if n == mostListed {
-			return append(lines, fmt.Sprintf("… and %d more", len(said)-n))
+			return append(lines, fmt.Sprintf("… and %d more", len(all)-n))
 		}
-		lines = append(lines, d.say.text(s.String(), longLine/2))
+		lines = append(lines, r.String())
 	}
 	return lines
 }
 
-// A saying is what facts say in the same words.
-type saying struct {
+// A report is what one or more facts report in the same words.
+type report struct {
 	first   strategy.Fact
 	words   string
 	ranks   []int
 	sources []string
 }
 
-// wordsOf is what a fact says, whoever says it.
+// wordsOf is what a fact reports, without its rank and source.
 func wordsOf(f strategy.Fact) string {
 	switch {
 	case f.Rank < 0:
@@ -56,59 +51,46 @@ func wordsOf(f strategy.Fact) string {
 	return launcher.Describe(f)
 }
 
-func (s *saying) by(f strategy.Fact) {
-	if !slices.Contains(s.ranks, f.Rank) {
-		s.ranks = append(s.ranks, f.Rank)
+func (r *report) by(f strategy.Fact) {
+	if !slices.Contains(r.ranks, f.Rank) {
+		r.ranks = append(r.ranks, f.Rank)
 	}
-	if !slices.Contains(s.sources, f.Source) {
-		s.sources = append(s.sources, f.Source)
+	if !slices.Contains(r.sources, f.Source) {
+		r.sources = append(r.sources, f.Source)
 	}
 }
 
-// String is the line of one fact as it is, and of several with all that said it: "ranks 0–7,
+// String is the line of one fact, or of several with their ranks and sources: "ranks 0–7,
 // probe and stderr: RuntimeError: …".
-func (s *saying) String() string {
-	if len(s.ranks) == 1 && len(s.sources) == 1 || s.first.Rank < 0 {
-		return launcher.Describe(s.first)
+func (r *report) String() string {
+	if len(r.ranks) == 1 && len(r.sources) == 1 || r.first.Rank < 0 {
+		return launcher.Describe(r.first)
 	}
-	who := strategy.RankWords(s.ranks)
-	if s.first.Finding != nil {
-		return fmt.Sprintf("%s, %s: %s", who, strings.Join(s.sources, " and "), s.words)
+	ranks := strategy.RankWords(r.ranks)
+	if r.first.Finding != nil {
+		return fmt.Sprintf("%s, %s: %s", ranks, strings.Join(r.sources, " and "), r.words)
 	}
-	_, rest, _ := strings.Cut(s.words, "rank 0")
-	return who + rest
+	_, rest, _ := strings.Cut(r.words, "rank 0")
+	return ranks + rest
 }
 
-// An ownError is what a run ended with that no change of its memory answers: it comes before
-// all that is told of memory.
-type ownError struct {
-	Words, Place string
-	Traceback    []string
+// A jobError is an error of the job that no change of its memory answers: the page shows it
+// before all that is about memory.
+type jobError struct {
+	*Attempt
+	Traceback []string
 }
 
-// ownError is that of the last attempt; nil where it has none, or memory was the reason.
-func (d *Data) ownError(l level) *ownError {
-	if len(d.Attempts) == 0 || d.Verdict != nil && d.Verdict.Outcome == strategy.Trained {
+// Error is that of the last attempt; nil where it has none, or memory was the reason.
+func (p *reportPage) Error() *jobError {
+	last := p.LastAttempt()
+	if last == nil || p.Verdict != nil && p.Verdict.Outcome == strategy.Trained || !last.failedByItself() || last.Diagnosis.Error == "" {
 		return nil
 	}
-	a := &d.Attempts[len(d.Attempts)-1]
-	if !a.failedByItself() || a.Diagnosis.Error == "" {
-		return nil
-	}
-	e := &ownError{Words: d.say.text(a.Diagnosis.Error, longSentence), Traceback: d.traceback(a, l)}
-	if a.Diagnosis.Place != nil {
-		e.Place = d.say.text(a.Diagnosis.Place.Words(), longLine)
-	}
-	return e
+	return &jobError{last, last.traceback(p.level)}
 }
 
-// failedByItself reports whether an attempt failed, and not for want of memory.
-func (a *Attempt) failedByItself() bool { return a.Diagnosis.Fatal && !a.Diagnosis.OutOfMemory() }
-
-// traceback is the failing rank's, its last lines.
-func (d *Data) traceback(a *Attempt, l level) (shown []string) {
-	for _, line := range cause.Shown(launcher.Traceback(a.Evidence, a.Diagnosis), min(l.lines, 30)) {
-		shown = append(shown, d.say.text(line, longLine))
-	}
-	return shown
+// traceback is the end of the failing rank's traceback.
+func (a *Attempt) traceback(l level) []string {
+	return cause.Shown(launcher.Traceback(a.Evidence, a.Diagnosis), min(l.lines, 30))
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -8,21 +9,11 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A headline is what somebody wants to know first: how it ended, why, what was changed,
-// and what to do.
-type headline struct {
-	Class, Outcome, Job, Run, Line, When string
-	Reason                               string
-	Why                                  []string
-	Changed, Result                      string
-	Hints                                []hint
-}
+// A hint says what to do next; Paste is the command in it, empty for none.
+type hint struct{ Text, Paste string }
 
-// A hint is what to do next; Words are what can be pasted, empty for none.
-type hint struct{ Text, Words string }
-
-// outcome is the run's in a word.
-func (d *Data) outcome() string {
+// Outcome is how the run ended, or its state, in a word or two.
+func (d *Data) Outcome() string {
 	switch {
 	case d.Verdict != nil:
 		return string(d.Verdict.Outcome)
@@ -32,90 +23,83 @@ func (d *Data) outcome() string {
 	return "cut off"
 }
 
-// classes are the colours of outcomes.
-var classes = map[string]string{"trained": "good", "running": "run", "failed": "bad", "exhausted": "oom"}
+// OutcomeWords is the outcome for people.
+func (d *Data) OutcomeWords() string { return strategy.Outcome(d.Outcome()).Words() }
 
-func (d *Data) headline() headline {
-	say := d.say
-	h := headline{Outcome: say.short(strategy.Outcome(d.outcome()).Words()), Class: classes[d.outcome()], Job: say.short(d.Began.Name), Run: say.short(d.Began.Run), When: at(d.First.At)}
-	if h.Class == "" {
-		h.Class = "stop"
-	}
-	h.Line = d.line()
-	if d.Verdict != nil && d.Verdict.Outcome != strategy.Trained {
-		h.Reason = say.sentence(d.Verdict.Reason)
-	}
-	for i := range d.Attempts {
-		if a := &d.Attempts[i]; a.Diagnosis.Fatal && (h.Reason == "" || i+1 < len(d.Attempts)) {
-			h.Why = append(h.Why, say.sentence(fmt.Sprintf("attempt %d: %s", a.N, a.Diagnosis.Sentence())))
-		}
-	}
-	if n := len(h.Why); n > 4 {
-		h.Why = append(h.Why[:2:2], fmt.Sprintf("… and %s more", strategy.Count(n-3, "attempt")), h.Why[n-1])
-	}
-	if n := len(d.Attempts); n > 0 {
-		last := &d.Attempts[n-1]
-		h.Changed = say.sentence(d.Began.Plan.Changed(last.Used()).String())
-		if room := last.Decision.Headroom; room != nil {
-			h.Result = say.sentence(room.Words())
-		}
-	}
-	for i, text := range d.Hints {
-		if i == mostListed {
-			break
-		}
-		h.Hints = append(h.Hints, hintOf(say.sentence(text)))
-	}
-	return h
+// Class is the colour of the outcome.
+func (d *Data) Class() string {
+	classes := map[string]string{"trained": "good", "running": "run", "failed": "bad", "exhausted": "oom"}
+	return cmp.Or(classes[d.Outcome()], "stop")
 }
 
-// line is the outcome with its figures: "trained after 2 attempts in 58s".
-func (d *Data) line() string {
-	var sum time.Duration
-	for i := range d.Attempts {
-		sum += d.Attempts[i].lasted()
+// Reason is why the run ended; empty where it trained, or has not ended.
+func (d *Data) Reason() string {
+	if d.Verdict == nil || d.Verdict.Outcome == strategy.Trained {
+		return ""
 	}
-	n := len(d.Attempts)
+	return d.Verdict.Reason
+}
+
+// Why says why attempts failed, but for the last where Reason says it.
+func (d *Data) Why() (why []string) {
+	for i := range d.Attempts {
+		if a := &d.Attempts[i]; a.Diagnosis.Fatal && (d.Reason() == "" || i+1 < len(d.Attempts)) {
+			why = append(why, fmt.Sprintf("attempt %d: %s", a.N, a.Diagnosis.Sentence()))
+		}
+	}
+	if n := len(why); n > 4 {
+		why = append(why[:2:2], fmt.Sprintf("… and %s more", strategy.Count(n-3, "attempt")), why[n-1])
+	}
+	return why
+}
+
+// LastAttempt is the latest attempt, nil for none.
+func (d *Data) LastAttempt() *Attempt {
+	if len(d.Attempts) == 0 {
+		return nil
+	}
+	return &d.Attempts[len(d.Attempts)-1]
+}
+
+// Line is the outcome with its figures: "after 2 attempts in 58s".
+func (d *Data) Line() string {
+	last := d.LastAttempt()
 	switch {
-	case n == 0:
+	case last == nil:
 		return "no attempt was started"
 	case d.Verdict != nil:
-		return fmt.Sprintf("after %s in %s", strategy.Count(n, "attempt"), brief(sum))
+		var sum time.Duration
+		for i := range d.Attempts {
+			sum += d.Attempts[i].lasted()
+		}
+		return fmt.Sprintf("after %s in %s", strategy.Count(len(d.Attempts), "attempt"), brief(sum))
 	case !d.Running:
-		return fmt.Sprintf("in attempt %d, together with gpurun: gpurun resume %s goes on with it", d.Attempts[n-1].N, d.say.text(d.Dir, longLine))
+		return fmt.Sprintf("in attempt %d, together with gpurun: gpurun resume %s continues the run", last.N, d.say.clip(d.Dir, longLine))
+	case last.ended():
+		return fmt.Sprintf("attempt %d has ended, and the next is about to start", last.N)
 	}
-	last := &d.Attempts[n-1]
-	said := fmt.Sprintf("attempt %d", last.N)
-	if last.ended() {
-		return said + " has ended, and the next is about to start"
-	}
+	words := fmt.Sprintf("attempt %d", last.N)
 	if b := last.Begin(); !b.IsZero() {
-		said += ", for " + brief(d.Made.Sub(b))
+		words += ", for " + brief(d.Made.Sub(b))
 	}
-	if s := latest(last.Series); s.Step > 0 {
-		said += fmt.Sprintf(", step %d", s.Step)
+	if s := last.latest(); s.Step > 0 {
+		words += fmt.Sprintf(", step %d", s.Step)
 		if s.Total > 0 {
-			said += fmt.Sprintf(" of %d", s.Total)
+			words += fmt.Sprintf(" of %d", s.Total)
 		}
 	}
-	return said
+	return words
 }
 
-// hintOf finds the words in a hint that are to be pasted.
-func hintOf(text string) hint {
-	if before, words, found := strings.Cut(text, ": "); found && (strings.HasPrefix(text, "to start with this plan next time") || strings.HasPrefix(text, "the next start begins with this plan by itself")) {
-		return hint{before, words}
-	}
-	return hint{text, ""}
-}
-
-// notices are what gpurun told while it ran, the last ones.
-func (d *Data) notices() []string {
-	var said []string
-	for i, text := range d.Notices {
-		if i >= len(d.Notices)-mostListed {
-			said = append(said, d.say.text(text, longLine))
+// Next are the hints, with the commands in them that can be pasted.
+func (d *Data) Next() (hints []hint) {
+	for _, words := range d.Hints[:min(len(d.Hints), mostListed)] {
+		words = d.say.clip(words, longSentence)
+		h := hint{Text: words}
+		if before, paste, found := strings.Cut(words, ": "); found && (strings.HasPrefix(words, "to start with this plan next time") || strings.HasPrefix(words, "the next start begins with this plan by itself")) {
+			h = hint{before, paste}
 		}
+		hints = append(hints, h)
 	}
-	return said
+	return hints
 }

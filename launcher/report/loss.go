@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// mostLosses is how many attempts a chart of losses tells apart.
+// mostLosses is how many attempts a chart of losses shows.
 const mostLosses = 6
 
 // A lossChart is the loss by step, a line an attempt.
@@ -31,16 +31,16 @@ type curve struct {
 	loss  []float64
 }
 
-// loss draws the losses of the attempts that told some; nil where none did.
-func (d *Data) loss(l level) *lossChart {
+// Loss draws the losses that attempts reported; nil where none did.
+func (p *reportPage) Loss() *lossChart {
 	var curves []curve
-	for i := range d.Attempts {
-		if c := lossOf(&d.Attempts[i]); len(c.loss) > 0 {
+	for i := range p.Attempts {
+		if c := lossOf(&p.Attempts[i]); len(c.loss) > 0 {
 			curves = append(curves, c)
 		}
 	}
 	if len(curves) == 0 {
-		return d.lastLosses()
+		return p.lastLosses()
 	}
 	curves = curves[max(len(curves)-mostLosses, 0):]
 	c := &lossChart{Chart: newChart("Loss by step")}
@@ -48,7 +48,7 @@ func (d *Data) loss(l level) *lossChart {
 	for i, one := range curves {
 		class := fmt.Sprintf("loss l%d", i+mostLosses-len(curves))
 		dots := make([]dot, 0, 200)
-		for _, k := range spread(len(one.loss), max(min(200, l.points/20), 2)) {
+		for _, k := range spread(len(one.loss), max(min(200, p.level.points/20), 2)) {
 			dots = append(dots, dot{float64(one.steps[k]-lowStep) / float64(max(topStep-lowStep, 1)), (one.loss[k] - low) / (top - low)})
 		}
 		c.Chart.add(class, dots)
@@ -60,8 +60,7 @@ func (d *Data) loss(l level) *lossChart {
 	return c
 }
 
-// lastLosses is what is known without samples: the last loss of each attempt. There is
-// nothing to draw.
+// lastLosses are the last losses of attempts without samples. There is nothing to draw.
 func (d *Data) lastLosses() *lossChart {
 	c := &lossChart{}
 	for i := range d.Attempts {
@@ -79,7 +78,7 @@ func (d *Data) lastLosses() *lossChart {
 	return c
 }
 
-// lossOf is that of the lowest rank which told any, by step.
+// lossOf is the loss of the lowest rank that reported any, by step.
 func lossOf(a *Attempt) curve {
 	for _, s := range a.Series {
 		c := curve{n: a.N}
@@ -88,7 +87,7 @@ func lossOf(a *Attempt) curve {
 				continue
 			}
 			if n := len(c.steps); n > 0 && c.steps[n-1] >= one.Step {
-				continue // it was told before
+				continue // a repeated report
 			}
 			c.steps, c.loss = append(c.steps, one.Step), append(c.loss, *one.Loss)
 		}
@@ -99,8 +98,8 @@ func lossOf(a *Attempt) curve {
 	return curve{}
 }
 
-// extent is what the axes span. A few losses far above the others, as in the first steps,
-// do not press the rest flat: they end at the edge.
+// extent is the range of the axes. A few losses far above the others, as in the first steps,
+// are cut at the edge, so that they do not flatten the rest.
 func extent(curves []curve) (lowStep, topStep int, low, top float64) {
 	var all []float64
 	lowStep = math.MaxInt
@@ -132,5 +131,5 @@ func spread(n, most int) []int {
 	return indices
 }
 
-// number writes a figure as short as it can be told.
+// number writes a figure with four digits.
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }

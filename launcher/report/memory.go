@@ -19,10 +19,10 @@ type memoryChart struct {
 	// the last of its kind; 0: not known.
 	Peak, Reserved, Used, Allowed int64
 	Retries                       int64
-	Slice                         string // the time that one point stands for
+	Slice                         string // the time that one point covers
 }
 
-// A point is what a slice of time came to: the most of each figure, and the last phase.
+// A point is a slice of time: the most of each figure in it, and the last phase.
 type point struct {
 	at                              time.Time
 	allocated, peak, reserved, used int64
@@ -60,9 +60,9 @@ func (d *Data) memoryCharts(a *Attempt, points int) (charts []memoryChart, left 
 
 // memoryChart draws one; false: no sample has a figure.
 func (d *Data) memoryChart(a *Attempt, s Series, points int) (memoryChart, bool) {
-	c := memoryChart{N: a.N, Rank: s.Rank, Who: d.say.short(fmt.Sprintf("rank %d", s.Rank))}
+	c := memoryChart{N: a.N, Rank: s.Rank, Who: fmt.Sprintf("rank %d", s.Rank)}
 	if s.Device != "" {
-		c.Who += ", " + d.say.short(s.Device)
+		c.Who += ", " + d.say.clip(s.Device, shortText)
 	}
 	for _, one := range s.Samples {
 		c.Peak, c.Reserved, c.Used = max(c.Peak, one.Peak, one.Allocated), max(c.Reserved, one.Reserved), max(c.Used, one.Used)
@@ -83,7 +83,7 @@ func (d *Data) memoryChart(a *Attempt, s Series, points int) (memoryChart, bool)
 	span := max(end.Sub(begin), time.Millisecond)
 	across := func(t time.Time) float64 { return float64(t.Sub(begin)) / float64(span) }
 	most := max(c.Peak, c.Reserved, c.Used)
-	if c.Allowed < 3*most { // further off it would press the rest flat
+	if c.Allowed < 3*most { // a higher limit would flatten the rest
 		most = max(most, c.Allowed)
 	}
 	top := float64(most) * 1.12
@@ -100,7 +100,7 @@ func (d *Data) memoryChart(a *Attempt, s Series, points int) (memoryChart, bool)
 		if a.Diagnosis.Phase != "" && a.Diagnosis.Phase != "unknown" {
 			words += ", " + string(a.Diagnosis.Phase)
 		}
-		c.Chart.mark(across(at), d.say.short(words))
+		c.Chart.mark(across(at), d.say.clip(words, shortText))
 	}
 	return c, true
 }
@@ -151,8 +151,8 @@ func (c *memoryChart) draw(points []point, across func(time.Time) float64, top f
 			to = across(points[j].at)
 		}
 		from := part(across(points[i].at))
-		if class := phases[points[i].phase]; class != "" {
-			c.Chart.Bands = append(c.Chart.Bands, band{class, int(from * 1000), max(int((part(to)-from)*1000), 2)})
+		if phase := points[i].phase; slices.Contains(phases, phase) {
+			c.Chart.Bands = append(c.Chart.Bands, band{phase, int(from * 1000), max(int((part(to)-from)*1000), 2)})
 		}
 		i = j
 	}
@@ -178,8 +178,8 @@ func (c *memoryChart) draw(points []point, across func(time.Time) float64, top f
 	}
 }
 
-// phases are the colours behind those of a process.
-var phases = map[string]string{"load": "load", "eval": "eval", "save": "save"}
+// phases are the phases with a background colour, which has the same name.
+var phases = []string{"load", "eval", "save"}
 
 // A legend says what a colour means.
 type legend struct{ Class, Name string }
@@ -199,14 +199,4 @@ func legendOf(charts []memoryChart) (all []legend) {
 		}
 	}
 	return all
-}
-
-// latest is the newest sample of all ranks.
-func latest(all []Series) (newest model.Sample) {
-	for _, s := range all {
-		if n := len(s.Samples); n > 0 && s.Samples[n-1].Time.After(newest.Time) {
-			newest = s.Samples[n-1]
-		}
-	}
-	return newest
 }

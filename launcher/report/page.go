@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	_ "embed" // the page and its style
 	"encoding/base64"
+	"fmt"
 	"html/template"
 	"io"
 	"strings"
-	"time"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 //go:embed page.html
@@ -16,7 +18,7 @@ var pageText string
 //go:embed page.css
 var styleText string
 
-var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{"gib": gib}).Parse(pageText))
+var pageTemplate = template.Must(template.New("report").Funcs(text{}.functions()).Parse(pageText))
 
 // policy forbids the browser to fetch or run anything; the one style is named by its hash.
 var policy = func() string {
@@ -24,7 +26,7 @@ var policy = func() string {
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
 }()
 
-// style is the style sheet without the spaces that people need.
+// style is the style sheet without its indentation and line breaks.
 func style() string {
 	var b strings.Builder
 	for line := range strings.Lines(styleText) {
@@ -33,57 +35,72 @@ func style() string {
 	return b.String()
 }
 
-// A page is what the template shows, in its order. A part that is nil or empty is left out.
-type page struct {
-	Policy   string
-	Style    template.CSS
-	Title    string
-	Head     headline
-	Error    *ownError
-	Timeline timeline
-	Stacks   *stacks
-	Prices   []price
-	Loss     *lossChart
-	Attempts []attemptView
-	Left     string // says which attempts are not shown in full
-	Facts    []fact // of the environment
-	Notices  []string
-	Files    []files
-	Made     string
+// A reportPage is a report at one level of detail, as the template shows it. The template
+// omits what is nil or empty.
+type reportPage struct {
+	*Data
+	Policy string
+	Style  template.CSS
+	Full   []attemptView
+	level  level
+	shown  []int // the attempts that are shown in full
 }
+
+// write writes a report at one level of detail.
+func write(w io.Writer, d Data, l level) error {
+	p := &reportPage{Data: &d, Policy: policy, Style: template.CSS(style()), level: l, shown: shownInFull(len(d.Attempts), l.full)}
+	charts := 0
+	for _, i := range p.shown {
+		charts += min(len(d.Attempts[i].Series), mostRanks)
+	}
+	points := min(max(l.points/max(charts, 1)/4, 12), 240)
+	for _, i := range p.shown {
+		v := attemptView{Attempt: &d.Attempts[i], page: p, i: i}
+		v.Charts, v.ChartsLeft = d.memoryCharts(v.Attempt, points)
+		p.Full = append(p.Full, v)
+	}
+	page, err := pageTemplate.Clone()
+	if err != nil {
+		return err
+	}
+	return page.Funcs(d.say.functions()).Execute(w, p)
+}
+
+// Left says which attempts are not shown in full.
+func (p *reportPage) Left() string {
+	n := len(p.Attempts) - len(p.shown)
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s in between are not shown in full: the journal has them, and gpurun explain shows the decisions.", strategy.Count(n, "attempt"))
+}
+
+// Priced are the attempts for which the price of the changes before them is known.
+func (p *reportPage) Priced() (priced []*Attempt) {
+	for i := range p.Attempts {
+		if p.Attempts[i].Price != nil && len(priced) < mostRows {
+			priced = append(priced, &p.Attempts[i])
+		}
+	}
+	return priced
+}
+
+// LastNotices are the last messages that gpurun printed while it ran.
+func (p *reportPage) LastNotices() []string { return p.Notices[max(len(p.Notices)-mostListed, 0):] }
 
 // A fact is a name with its value.
 type fact struct{ Name, Value string }
 
-// write writes a report at one level of detail.
-func write(w io.Writer, d Data, l level) error {
-	shown := shownInFull(len(d.Attempts), l.full)
-	say := d.say
-	p := page{
-		Policy: policy, Style: template.CSS(style()), Title: say.short("gpurun: " + d.Began.Name + ", " + d.outcome()),
-		Head: d.headline(), Error: d.ownError(l), Timeline: d.timeline(shown), Stacks: d.stacks(shown), Prices: d.prices(), Loss: d.loss(l),
-		Left: d.leftOut(shown), Facts: d.environment(), Notices: d.notices(), Files: d.files(shown),
-		Made: "written by gpurun " + say.short(d.Version) + " at " + at(d.Made),
+// facts lists named values, without those that are empty.
+type facts []fact
+
+func (f *facts) add(name, value string) {
+	if value != "" {
+		*f = append(*f, fact{name, value})
 	}
-	charts := 0
-	for _, i := range shown {
-		charts += min(len(d.Attempts[i].Series), mostRanks)
-	}
-	for _, i := range shown {
-		p.Attempts = append(p.Attempts, d.attempt(i, l, charts, len(shown)))
-	}
-	return pageTemplate.Execute(w, p)
 }
 
-// clock is a moment's time of day, for lists whose day is known.
-func clock(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.Local().Format("15:04:05")
-}
-
-// A level is how much a report shows, so that it stays below MostBytes whatever the run was.
+// A level is how much a report shows, so that it stays below MostBytes for every run.
 type level struct {
 	full   int // attempts that are shown in full
 	points int // of all charts together

@@ -1,10 +1,8 @@
-// Package report writes a run's report: one HTML file for the morning after, made of what
-// the run directory holds.
+// Package report writes a run's report: one HTML file, made from the run directory.
 //
-// The file asks nobody for anything: no script, no font, no picture, and a policy in it that
-// forbids them. Charts are drawn here, as SVG. What comes from the job is shown without its
-// secrets (package mask), with control characters written out (package terminal), and
-// escaped. However long the run was, the file stays below MostBytes.
+// The file loads nothing: no script, no font, no picture, and its policy forbids them. Charts
+// are SVG. Text from the job is shown without secrets (package mask), with control characters
+// escaped (package terminal), and as text. The file stays below MostBytes for every run.
 package report
 
 import (
@@ -25,10 +23,10 @@ import (
 // File is the name of the report in a run directory.
 const File = "report.html"
 
-// MostBytes is more than any report has.
+// MostBytes bounds the size of a report.
 const MostBytes = 400_000
 
-// Write writes a report of what Load has read, with as much detail as fits.
+// Write writes a report with as much detail as fits.
 func Write(w io.Writer, d Data) error {
 	var page bytes.Buffer
 	for level := most; ; level = level.less() {
@@ -70,7 +68,7 @@ func (d Data) toFile(path string) (err error) {
 	return launcher.RunDirError(d.Dir, private.WriteCopy(path, page.Bytes(), private.Mode))
 }
 
-// linksFrom is how a link in a file of one folder begins that leads into another.
+// linksFrom is the prefix of links from a file in one folder to files in another.
 func linksFrom(folder, dir string) (string, error) {
 	from, err := filepath.Abs(folder)
 	if err != nil {
@@ -83,12 +81,12 @@ func linksFrom(folder, dir string) (string, error) {
 	return filepath.Rel(from, to)
 }
 
-// AtEnd shows events, and writes the run's report before its end is shown: the journal has
-// the verdict by then. Whatever goes wrong with the report is a warning, and no more.
+// AtEnd returns show with the report written before it shows the end of the run: the journal
+// has the verdict by then. A report that cannot be written is only a warning.
 func AtEnd(show func(launcher.Event), p *console.People, version string) func(launcher.Event) {
 	return func(event launcher.Event) {
 		if _, last := event.(launcher.Finished); last {
-			people := *p // who may go on before a disk that hangs does
+			people := *p // a copy: a disk that hangs is left behind
 			err := private.InTime(func() error { return atEnd(people, version) })
 			if errors.Is(err, private.ErrSlow) {
 				err = fmt.Errorf("%w; gpurun report writes it", err)
@@ -119,7 +117,7 @@ func atEnd(p console.People, version string) (err error) {
 	return loaded(p.Dir, events, version, p.Mask).toFile(filepath.Join(p.Dir, File))
 }
 
-// hints are what to do next: as the end of the run told it, else as far as the journal knows.
+// hints say what to do next: as printed at the end of the run, else by the journal.
 func (d *Data) hints() []string {
 	if hints, known := journal.ReadHints(d.Dir); known && d.Verdict != nil {
 		return hints

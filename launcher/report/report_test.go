@@ -112,7 +112,7 @@ func TestTheOrderOfThePage(t *testing.T) {
 // What is not known is said in words, or left out: no chart is empty.
 func TestWhatIsNotKnown(t *testing.T) {
 	page := pageOf(t, copied(t, "lightning"))
-	for _, words := range []string{"How memory went over time is not known", "memory by instant"} {
+	for _, words := range []string{"Memory over time is not known", "memory by phase"} {
 		if !strings.Contains(page, words) {
 			t.Errorf("%q is missing", words)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/gpurun/gpurun/model"
 )
 
-// Bounds of what is read of one such file: its bytes, the lines that are looked into, those
-// of its end that always are, a line's length, and how many ranks and devices are told apart.
+// Bounds of what is read of one such file: its bytes, the lines that are parsed, the last
+// ones, which always are, a line's length, and the number of ranks and devices.
 const (
 	mostSampleBytes = 128 << 20
 	mostSamples     = 8_000
@@ -25,21 +25,21 @@ const (
 	mostSeries      = 256
 )
 
-// A Series is what one rank told of one device, in the order of time.
+// A Series are the samples of one rank and device, in the order of time.
 type Series struct {
 	Rank    int
 	Device  string
 	Samples []model.Sample
 }
 
-// A key tells series apart.
-type key struct {
+// A seriesKey identifies a series.
+type seriesKey struct {
 	rank   int
 	device string
 }
 
 // only is the series of the one device that a rank names; nil for none, or several.
-func only(all map[key]*Series, rank int) (one *Series) {
+func only(all map[seriesKey]*Series, rank int) (one *Series) {
 	for k, s := range all {
 		if k.rank != rank || k.device == "" {
 			continue
@@ -53,7 +53,7 @@ func only(all map[key]*Series, rank int) (one *Series) {
 }
 
 // readSamples reads the samples of an attempt that ran between two times; none where there
-// is no file. Of a long one it looks into a part, spread evenly, and into the end.
+// is no file. Of a long file it parses a part, spread evenly, and the end.
 func readSamples(path string, from, to time.Time) []Series {
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
@@ -64,13 +64,13 @@ func readSamples(path string, from, to time.Time) []Series {
 	if err != nil {
 		return nil
 	}
-	all := map[key]*Series{}
+	all := map[seriesKey]*Series{}
 	for line := range someLines(io.LimitReader(f, mostSampleBytes), info.Size()) {
 		s, ok := sampleIn(line, from, to)
 		if !ok {
 			continue
 		}
-		k := key{s.Rank, s.Device}
+		k := seriesKey{s.Rank, s.Device}
 		if all[k] == nil {
 			if len(all) == mostSeries {
 				continue
@@ -79,7 +79,7 @@ func readSamples(path string, from, to time.Time) []Series {
 		}
 		all[k].Samples = append(all[k].Samples, s)
 	}
-	for k, s := range all { // before its first call a rank does not know where it trains
+	for k, s := range all { // before its first call a rank does not know its device
 		if k.device == "" {
 			if of := only(all, k.rank); of != nil {
 				of.Samples = append(of.Samples, s.Samples...)
@@ -96,10 +96,10 @@ func readSamples(path string, from, to time.Time) []Series {
 	return series
 }
 
-// someLines gives lines of a file of a size: all where there are few; else a part that
-// golden-ratio steps choose, so that no rank whose turn comes regularly is left out, and all
-// of the last. How many lines there are is told by those so far; whatever they are like, no
-// more than twice mostSamples are given.
+// someLines yields lines of a file of a size: all where there are few; else the last ones,
+// and a part that golden-ratio steps choose, so that every rank is among it although ranks take
+// turns. The number of lines is estimated from those so far; at most twice mostSamples are
+// yielded.
 func someLines(r io.Reader, size int64) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		lines := bufio.NewReaderSize(r, 256<<10)
@@ -113,7 +113,7 @@ func someLines(r io.Reader, size int64) func(yield func([]byte) bool) {
 				line, err = lines.ReadSlice('\n')
 			}
 			if err != nil {
-				break // also what has no end: it is being written
+				break // a last line without an end is being written
 			}
 			share := uint64(1<<64 - 1)
 			if count := size / max(read/n, 1); count > mostSamples {
@@ -137,11 +137,11 @@ func someLines(r io.Reader, size int64) func(yield func([]byte) bool) {
 	}
 }
 
-// mostHeld is more bytes than any device has; what claims to be more is no figure.
+// mostHeld is more bytes than any device has: a larger figure is an error.
 const mostHeld = 1 << 50
 
-// sampleIn reads a line. One that is none, or of another time, does not count; a figure
-// that cannot be is not known.
+// sampleIn reads a line; false where it is no sample of that time. A figure that cannot be is
+// not known.
 func sampleIn(line []byte, from, to time.Time) (model.Sample, bool) {
 	var s model.Sample
 	if json.Unmarshal(line, &s) != nil || s.Rank < 0 || len(s.Device) > 64 {

@@ -12,25 +12,22 @@ import (
 
 // A snapshotView is what the allocator held when memory ran out, by what allocated it.
 type snapshotView struct {
-	Rank    int
-	Words   string
-	Places  []holder
-	Leaks   []holder
-	Missing string
-	File    string // a path in the attempt's folder, which memory_viz opens
+	*strategy.Snapshot
+	Words  string
+	Places []allocation
+	Leaks  []allocation
+	Path   string // in the run directory, of the file that memory_viz opens
 }
 
-// A holder is what one place in the code holds.
-type holder struct {
-	Bytes  int64
-	Part   string // of all that is allocated
-	Where  string
-	What   string
-	Advice string
+// An allocation is what one place in the code holds.
+type allocation struct {
+	strategy.Allocation
+	Part string // of all that is allocated
+	What string
 }
 
-// snapshots are those of two ranks, that of the one that failed first.
-func (d *Data) snapshots(a *Attempt) (views []snapshotView) {
+// Snapshots are those of two ranks, that of the one that failed first.
+func (a *Attempt) Snapshots() (views []snapshotView) {
 	all := a.Evidence.Snapshots()
 	own := func(s strategy.Snapshot) int {
 		if a.Phase == runstate.Decided && s.Rank == a.Diagnosis.Rank {
@@ -40,76 +37,60 @@ func (d *Data) snapshots(a *Attempt) (views []snapshotView) {
 	}
 	slices.SortStableFunc(all, func(x, y strategy.Snapshot) int { return own(x) - own(y) })
 	for i := range all[:min(len(all), 2)] {
-		views = append(views, d.snapshot(a, &all[i]))
+		views = append(views, a.snapshot(&all[i]))
 	}
 	return views
 }
 
-func (d *Data) snapshot(a *Attempt, s *strategy.Snapshot) snapshotView {
-	v := snapshotView{Rank: s.Rank, Missing: d.say.sentence(s.Missing)}
-	if s.Reserved == 0 { // nothing but the reason is known
+func (a *Attempt) snapshot(s *strategy.Snapshot) snapshotView {
+	v := snapshotView{Snapshot: s}
+	if s.Reserved == 0 { // only the reason why nothing is known
 		return v
 	}
 	v.Words = fmt.Sprintf("%s in tensors of %s held", gib(s.Allocated), gib(s.Reserved))
 	if s.Free > 0 {
-		v.Words += fmt.Sprintf("; %s lay free in pieces of at most %s", gib(s.Free), gib(s.Largest))
+		v.Words += fmt.Sprintf("; %s were free in pieces of at most %s", gib(s.Free), gib(s.Largest))
 	}
 	if s.Requested > 0 {
-		v.Words += "; " + gib(s.Requested) + " were asked for"
+		v.Words += "; " + gib(s.Requested) + " were requested"
 	}
 	if s.Requested > 0 && s.Free >= s.Requested && s.Largest < s.Requested {
-		v.Words += ", which the pieces together would have served: fragmentation"
+		v.Words += ", less than the free pieces together: fragmentation"
 	}
 	if s.Giant != nil {
-		giant := d.holder(*s.Giant, s.Allocated)
-		what := "a single block: "
+		what := "a single block"
 		if s.Giant.Count == 0 {
-			what = "the request that failed: "
+			what = "the request that failed"
 		}
-		giant.What = strings.TrimSuffix(what+giant.What, ": ")
-		v.Places = append(v.Places, giant)
+		v.Places = allocations([]strategy.Allocation{*s.Giant}, s.Allocated)
+		v.Places[0].What = strings.TrimSuffix(what+": "+v.Places[0].What, ": ")
 	}
-	for i, one := range s.Top {
-		if i < mostListed {
-			v.Places = append(v.Places, d.holder(one, s.Allocated))
-		}
-	}
-	for i, one := range s.Leaks {
-		if i < mostListed {
-			v.Leaks = append(v.Leaks, d.holder(one, s.Allocated))
-		}
-	}
+	v.Places, v.Leaks = append(v.Places, allocations(s.Top, s.Allocated)...), allocations(s.Leaks, s.Allocated)
 	if f := path.Clean(s.File); s.File != "" && !path.IsAbs(f) && !strings.HasPrefix(f, "..") && len(f) < shortText {
-		v.File = fmt.Sprintf("attempt-%d/%s", a.N, f)
+		v.Path = fmt.Sprintf("attempt-%d/%s", a.N, f)
 	}
 	return v
 }
 
-// holder shows one place.
-func (d *Data) holder(a strategy.Allocation, all int64) holder {
-	h := holder{Bytes: a.Bytes, Advice: d.say.sentence(a.Advice), Where: "no stack was recorded"}
-	if all > 0 {
-		h.Part = fmt.Sprintf("%.0f %%", 100*float64(a.Bytes)/float64(all))
+// allocations shows the first ones; all is the sum of bytes that their parts are of.
+func allocations(of []strategy.Allocation, all int64) (shown []allocation) {
+	for _, a := range of[:min(len(of), mostListed)] {
+		one := allocation{Allocation: a}
+		if all > 0 {
+			one.Part = fmt.Sprintf("%.0f %%", 100*float64(a.Bytes)/float64(all))
+		}
+		what := []string{a.What, "", a.Dtype, "", ""}
+		if len(a.Shape) > 0 && len(a.Shape) < 16 {
+			what[1] = fmt.Sprint(a.Shape)
+		}
+		if a.Count > 1 {
+			what[3] = strategy.Count(a.Count, "block")
+		}
+		if a.PerStep > 0 {
+			what[4] = "+" + gib(a.PerStep) + " a step"
+		}
+		one.What = strings.Join(slices.DeleteFunc(what, func(s string) bool { return s == "" }), ", ")
+		shown = append(shown, one)
 	}
-	if a.File != "" {
-		h.Where = d.say.text(a.Place(), longLine)
-	}
-	what := []string{}
-	if a.What != "" {
-		what = append(what, a.What)
-	}
-	if len(a.Shape) > 0 && len(a.Shape) < 16 {
-		what = append(what, fmt.Sprint(a.Shape))
-	}
-	if a.Dtype != "" {
-		what = append(what, a.Dtype)
-	}
-	if a.Count > 1 {
-		what = append(what, strategy.Count(a.Count, "block"))
-	}
-	if a.PerStep > 0 {
-		what = append(what, "+"+gib(a.PerStep)+" a step")
-	}
-	h.What = d.say.text(strings.Join(what, ", "), longLine)
-	return h
+	return shown
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"html/template"
 	"strings"
 	"time"
@@ -11,30 +12,35 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// words makes text from elsewhere fit to be shown: without secrets, visible, and short. The
-// template escapes it.
-type words struct{ mask *mask.Masker }
+// A text makes words from a job safe to show: without secrets, visible, and short. The
+// template escapes them.
+type text struct{ mask *mask.Masker }
 
-// A sentence and a block of lines have at most so many characters, as HTML counts them.
+// The longest texts of the page, in characters as HTML counts them.
 const (
 	longSentence = 2400
 	longLine     = 700
 	shortText    = 160
 )
 
-// text is one line of at most so many characters.
-func (w words) text(text string, most int) string {
-	if enough := 2*most + 1024; len(text) > enough { // far behind what is shown, so that no secret is cut in two there
-		text = text[:enough]
+// functions are what the template calls.
+func (w text) functions() template.FuncMap {
+	return template.FuncMap{
+		"gib": gib, "at": at, "clock": clock, "stepTime": stepTime, "joined": joined,
+		"sentence": func(value any) string { return w.clip(value, longSentence) },
+		"line":     func(value any) string { return w.clip(value, longLine) },
+		"quote":    func(value any) string { return w.clip(value, longLine/2) },
+		"short":    func(value any) string { return w.clip(value, shortText) },
 	}
-	return clip(terminal.Line(w.mask.Text(text)), most)
 }
 
-func (w words) sentence(text string) string { return w.text(text, longSentence) }
-func (w words) short(text string) string    { return w.text(text, shortText) }
+// clip is one line of at most so many characters.
+func (w text) clip(value any, most int) string {
+	return clip(w.mask.Line(fmt.Sprint(value), most), most)
+}
 
 // config is the lines of a diff or a configuration, the first ones that fit.
-func (w words) config(text string, lines, most int) (shown []string, left int) {
+func (w text) config(text string, lines, most int) (shown []string, left int) {
 	for line := range strings.Lines(terminal.Lines(w.mask.Config(text))) {
 		line = clip(strings.TrimRight(line, "\r\n"), longLine)
 		if most -= cost(line); len(shown) == lines || most < 0 {
@@ -66,7 +72,7 @@ func clip(text string, most int) string {
 	return text
 }
 
-// gib writes bytes for people, and "–" for what is not known or none.
+// gib writes bytes for people, and "–" for none.
 func gib(bytes int64) string {
 	if bytes <= 0 {
 		return "–"
@@ -87,10 +93,37 @@ func brief(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// at is a moment as the reader's clock has it.
-func at(t time.Time) string {
+// at is a time in the reader's zone, empty for none.
+func at(t time.Time) string { return formatted(t, "2006-01-02 15:04:05 MST") }
+
+// clock is a time of day, for lists whose day is known.
+func clock(t time.Time) string { return formatted(t, time.TimeOnly) }
+
+func formatted(t time.Time, layout string) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.Local().Format("2006-01-02 15:04:05 MST")
+	return t.Local().Format(layout)
+}
+
+func joined(remedies []strategy.Rung) string {
+	words := make([]string, len(remedies))
+	for i, r := range remedies {
+		words[i] = string(r)
+	}
+	return strings.Join(words, ", ")
+}
+
+// stepTime says how long a step takes after a change, and what of that was only estimated.
+func stepTime(p *strategy.Price) string {
+	switch after := fmt.Sprintf("%.3g s", p.SecondsAfter); {
+	case p.SecondsAfter <= 0:
+		return "not known"
+	case p.SecondsBefore <= 0:
+		return after + "; before, no step was measured"
+	case p.Estimated:
+		return fmt.Sprintf("%s: %s measured, the time before is the planner's estimate", p.Time(), after)
+	default:
+		return fmt.Sprintf("%s: %.3g → %s", p.Time(), p.SecondsBefore, after)
+	}
 }

@@ -20,6 +20,18 @@ func Line(text string) string { return escape(text, false) }
 // Lines is Line for a text whose ends of lines are meant, such as a diff.
 func Lines(text string) string { return escape(text, true) }
 
+// Cut is a text of at most so many characters, with "…" behind them where it was longer.
+func Cut(text string, most int) string {
+	n := 0
+	for i := range text {
+		if n == most {
+			return text[:i] + "…"
+		}
+		n++
+	}
+	return text
+}
+
 // Sprintf is fmt.Sprintf with every argument that holds text made one line.
 // What the format itself holds is left alone.
 func Sprintf(format string, args ...any) string {
