@@ -9,13 +9,13 @@ import (
 func TestOperations(t *testing.T) {
 	p := withTorch(t, nil)
 	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0", DeepSpeed: "0.16.4"}, nil }
-	wants(t, operations(t.Context(), p), Warning, "DeepSpeed 0.16.4: cpu_adam (built), fused_adam; cannot be used: async_io (async_io requires libaio)", "env_report")
+	wants(t, resultOf(t, p, "operations"), Warning, "DeepSpeed 0.16.4: cpu_adam (built), fused_adam; cannot be used: async_io (async_io requires libaio)", "env_report")
 	p.env = p.env.With(environ.Vars{"FAKE_DEEPSPEED": "cannot import name 'log' from 'torch.distributed.elastic'"})
 	p.python = pythonAt(p)
-	wants(t, operations(t.Context(), p), Problem, "cannot be imported: ImportError: cannot import name 'log'", "pip install --upgrade deepspeed")
+	wants(t, resultOf(t, p, "operations"), Problem, "cannot be imported: ImportError: cannot import name 'log'", "pip install --upgrade deepspeed")
 	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0"}, nil }
-	wants(t, operations(t.Context(), p), Skipped, "no DeepSpeed", "")
-	wants(t, compilers(t.Context(), p), Skipped, "no DeepSpeed", "")
+	wants(t, resultOf(t, p, "operations"), Skipped, "no DeepSpeed", "")
+	wants(t, resultOf(t, p, "compilers"), Skipped, "no DeepSpeed", "")
 
 	wants(t, p.judgeOperations("0.18", []operation{{Name: "cpu_adam", Compatible: true}, {Name: "async_io", Built: true}}), OK, "cpu_adam, async_io (built)", "")
 	lacking := []operation{{Name: "async_io", Why: "async_io requires libaio"}}
@@ -41,6 +41,6 @@ func TestCompilers(t *testing.T) {
 	} {
 		c.facts.DeepSpeed = "0.18"
 		p.torch = func() (torchFacts, error) { return c.facts, nil }
-		wants(t, compilers(t.Context(), p), c.state, c.found, c.fix)
+		wants(t, resultOf(t, p, "compilers"), c.state, c.found, c.fix)
 	}
 }

@@ -2,31 +2,28 @@ package doctor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/job"
 )
-
-// diskChecks: where the run directory and the checkpoints will lie.
-var diskChecks = []check{
-	{name: "run directory", look: runDirectory, late: diskHangs},
-	{name: "checkpoints", look: checkpoints, late: diskHangs},
-}
-
-const diskHangs = "its file system does not answer: ask who runs it, or use another one"
 
 const (
 	// little is what is left on a disk that is as good as full, in bytes.
 	little = 1 << 30
-	// runRoom is what a run's logs may take, and checkpoints of which none is there yet.
+	// runRoom is what a run's logs may take, and checkpoints before the first is written.
 	runRoom = 5 << 30
 	// copies is how many checkpoints of the newest one's size there must be room for: one
 	// is written before another one is removed.
@@ -59,8 +56,8 @@ func checkpoints(ctx context.Context, p *patient) Result {
 	return room(filepath.Dir(absolute(p.dir, glob)), least, "free some, or have the job write its checkpoints elsewhere")
 }
 
-// room says whether a folder, which may still be to be made, can be written, and holds
-// at least so many bytes.
+// room examines whether a folder, which need not exist yet, can be written, and holds at
+// least so many bytes.
 func room(path string, least int64, fix string) Result {
 	dir := existing(path)
 	var disk host.Disk
@@ -68,14 +65,12 @@ func room(path string, least int64, fix string) Result {
 	if err == nil {
 		disk, err = host.DiskAt(dir)
 	}
+	text := fmt.Sprintf("%s: %s free", dir, size(disk.Free))
 	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+	case isFull(err):
 		return problem(fix, "%s is full: %v", dir, err)
 	case err != nil:
 		return problem("make it writable, or name another folder", "%s cannot be written: %v", dir, err)
-	}
-	text := fmt.Sprintf("%s: %s free", dir, size(disk.Free))
-	switch {
 	case disk.Free < little:
 		return problem(fix, "%s", text)
 	case disk.Free < least:
@@ -84,7 +79,9 @@ func room(path string, least int64, fix string) Result {
 	return found("%s", text)
 }
 
-// existing is the nearest folder that is there.
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// existing is the nearest folder that exists.
 func existing(path string) string {
 	for {
 		info, err := os.Stat(path)
@@ -92,7 +89,7 @@ func existing(path string) string {
 			return path
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return path // whoever uses it is told why not
+			return path // its use fails with the reason
 		}
 		path = filepath.Dir(path)
 	}
@@ -105,13 +102,10 @@ func tryWriting(dir string) error {
 		return err
 	}
 	defer f.Close()
-	if _, err := f.Write(make([]byte, 64<<10)); err != nil {
-		return errors.Unwrap(err)
+	if _, err = f.Write(make([]byte, 64<<10)); err == nil {
+		err = f.Sync()
 	}
-	if err := f.Sync(); err != nil {
-		return errors.Unwrap(err)
-	}
-	return nil
+	return errors.Unwrap(err)
 }
 
 // scratch opens a new file without a name, which is gone when it is closed, however this
@@ -135,4 +129,129 @@ func scratch(dir string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), named.Name()), nil
+}
+
+const (
+	// needed is how fast offload to NVMe must read and write so that the GPU does not wait,
+	// in bytes a second.
+	needed = 3e9
+	// largestTrial is how much is written at most, and trialTime for how long each way.
+	largestTrial = 4 << 30
+	trialTime    = 2 * time.Second
+	// depth is how many blocks are under way at once.
+	depth     = 16
+	blockSize = 4 << 20
+)
+
+func nvmeNamed(p *patient) string {
+	if p.nvme == "" {
+		return "no folder is named: recovery.nvme_path, or gpurun doctor --nvme DIR"
+	}
+	return ""
+}
+
+func nvmeSpeed(ctx context.Context, p *patient) Result {
+	const fix = "name a folder on a local NVMe drive: recovery.nvme_path, or --nvme DIR"
+	if lack := host.LackOfNVMe(p.nvme); lack != "" {
+		return problem(fix, "%s", strings.TrimPrefix(lack, "recovery.nvme_path "))
+	}
+	write, read, err := measure(ctx, existing(p.nvme), largestTrial)
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return problem(fix, "%s: its file system has no direct input and output (O_DIRECT)", p.nvme)
+	case isFull(err):
+		return problem("free some, or name another folder", "%s is full", p.nvme)
+	case err != nil:
+		return problem(fix, "%s: %v", p.nvme, err)
+	}
+	return fastEnough(p.nvme, write, read)
+}
+
+// fastEnough judges what was measured, in bytes a second.
+func fastEnough(path string, write, read float64) Result {
+	text := fmt.Sprintf("%s: writes %s, reads %s", path, speed(write), speed(read))
+	if write < needed || read < needed {
+		return warn("name a folder on a local NVMe drive, or on several as RAID 0", "%s; offload waits for less than %s", text, speed(needed))
+	}
+	return found("%s", text)
+}
+
+// speed formats bytes a second.
+func speed(bytes float64) string { return fmt.Sprintf("%.1f GB/s", bytes/1e9) }
+
+// measure writes a file of at most so many bytes that no cache holds, and reads it back,
+// in bytes a second.
+func measure(ctx context.Context, dir string, most int64) (write, read float64, err error) {
+	f, err := scratch(dir, unix.O_DIRECT)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	disk, err := host.DiskAt(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	blocks := min(most, disk.Free/2) / blockSize
+	if blocks == 0 {
+		return 0, 0, unix.ENOSPC
+	}
+	memory, err := unix.Mmap(-1, 0, depth*blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return 0, 0, fmt.Errorf("map buffers: %w", err)
+	}
+	defer unix.Munmap(memory) //nolint:errcheck // it was mapped above
+	rand.Read(memory[:blockSize])
+	for at := blockSize; at < len(memory); at += blockSize {
+		copy(memory[at:at+blockSize], memory) // a disk may compress zeros
+	}
+	written, write, err := moveBlocks(ctx, blocks, memory, f.WriteAt)
+	if err == nil {
+		_, read, err = moveBlocks(ctx, written, memory, f.ReadAt)
+	}
+	return write, read, err
+}
+
+// moveBlocks moves so many blocks between a file and buffers, several at once, until all are
+// moved or the time is over. It returns how many, from the first without a gap, and bytes a
+// second.
+func moveBlocks(ctx context.Context, blocks int64, memory []byte, move func(block []byte, at int64) (int, error)) (int64, float64, error) {
+	var next, done atomic.Int64
+	var moving sync.WaitGroup
+	errs := make([]error, depth)
+	begin := time.Now()
+	for i := range depth {
+		block := memory[i*blockSize : (i+1)*blockSize]
+		moving.Go(func() {
+			for errs[i] == nil && ctx.Err() == nil && time.Since(begin) < trialTime {
+				at := next.Add(1) - 1
+				if at >= blocks {
+					return
+				}
+				if _, errs[i] = move(block, at*blockSize); errs[i] == nil {
+					done.Add(1)
+				}
+			}
+		})
+	}
+	moving.Wait()
+	took := time.Since(begin).Seconds()
+	if err := errors.Join(errs...); err != nil {
+		if path := (*os.PathError)(nil); errors.As(err, &path) {
+			err = path.Err
+		}
+		return 0, 0, err
+	}
+	return done.Load(), float64(done.Load()*blockSize) / took, ctx.Err()
+}
+
+// libaio: the library by which DeepSpeed reaches NVMe.
+func libaio(_ context.Context, p *patient) Result {
+	const fix = "install it: apt-get install libaio-dev, or dnf install libaio-devel"
+	switch facts, _ := p.torch(); {
+	case !facts.Libaio:
+		return problem(fix, "the interpreter cannot load it, and DeepSpeed reaches NVMe through it")
+	case !job.HasLibaio(p.python.Path(), environ.Vars(p.env)):
+		return warn(fix, "it loads, but libaio.h and libaio.so are missing: DeepSpeed cannot build its access to NVMe")
+	}
+	return found("it loads, and can be linked with")
 }

@@ -1,23 +1,30 @@
-// Package doctor finds out whether a machine can train, and a job on it: it looks at the
+// Package doctor finds out whether a machine, and a job on it, can train: it examines the
 // interpreter and its PyTorch, the GPUs, memory, limits, disks, DeepSpeed, the ranks
-// together and the scheduler, and says of each what was found and how to mend it.
+// together and the scheduler, and reports what it found and how to mend it.
 //
-// A check is a value of one type, in the file of its group, and one function. Whatever
-// needs Python runs as a process of the job's interpreter, as a rank would, and ends
-// with its descendants when its time is over. Nothing is left behind.
+// A check is one row of groups and one function. A check that needs Python runs it as a
+// process of the job's interpreter, as a rank would; the process ends with its descendants
+// when its time is over. Nothing is left behind.
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // A Status is how a check ended.
 type Status string
 
-// The states. A problem keeps jobs from training, or loses their work; a warning costs
-// speed, or will matter some day; what is skipped says nothing.
+// A problem keeps jobs from training, or loses their work; a warning costs speed, or will
+// matter some day; a skipped check says nothing.
 const (
 	OK      Status = "ok"
 	Warning Status = "warning"
@@ -25,53 +32,109 @@ const (
 	Skipped Status = "skipped"
 )
 
-// A Result is what a check found, and what to do about it.
+// A Result is what a check found, and how to mend it.
 type Result struct {
 	Name  string `json:"name"`
 	Group string `json:"group"`
 	State Status `json:"state"`
 	Found string `json:"found"`
-	Fix   string `json:"fix"` // empty but for a warning or a problem
+	Fix   string `json:"fix"` // only of a warning or a problem
 }
 
-// A check looks at one thing.
+// A check examines one thing.
 type check struct {
 	name, group string
-	// lane: checks that share one would disturb each other, and run in their order; the
-	// others run at once.
+	// lane: checks of one lane would disturb each other, and run one after another.
 	lane string
-	// bound is how long it may take; 0 means usual.
+	// bound is the time that the check may take; 0: usualBound.
 	bound time.Duration
-	// torch: it needs a PyTorch that can be imported, and waits until that is known.
+	// torch: the check needs a PyTorch that can be imported; its time begins once that is known.
 	torch bool
-	// late is the fix where it does not end in time; empty where that says nothing of
-	// training, and is a warning.
-	late string
-	look func(context.Context, *patient) Result
+	// needs returns why the check is skipped, empty where it is not; nil: it needs nothing.
+	needs func(*patient) string
+	// watched: an alarm of a GPU during the check is its result.
+	watched bool
+	// lateFix is the fix where the check does not end in time; empty: that is only a warning.
+	lateFix string
+	examine func(context.Context, *patient) Result
 }
 
-// usual is how long a check may take that says nothing else.
-const usual = 10 * time.Second
+// A group is a heading of the report with its checks.
+type group struct {
+	name, title string
+	checks      []check
+}
 
-// checks are all that there are, in the order in which they are shown.
+const (
+	usualBound = 10 * time.Second
+	pythonTime = 20 * time.Second // of a check that starts Python
+
+	diskHangs   = "its file system does not answer: ask who runs it, or use another one"
+	driverHangs = "the driver hangs: dmesg says why (Xid); reset the GPU or restart the node"
+	importHangs = "import torch by hand: the disk that it lies on hangs, or the driver"
+)
+
+// groups are all checks, in the order in which they are shown.
+var groups = []group{
+	{"job", "Job", []check{
+		{name: "train.toml", needs: jobNamed, examine: trainFile},
+		{name: "notify", needs: jobNamed, examine: notifications},
+		{name: "metrics", needs: jobNamed, examine: metricsWritable, lateFix: diskHangs},
+	}},
+	{"python", "Python", []check{
+		{name: "interpreter", examine: interpreter, lateFix: "run it by hand: its sitecustomize hangs, or the disk that it lies on"},
+		{name: "torch", needs: hasPython, examine: torchFits, bound: factsBound + 5*time.Second, lateFix: importHangs},
+	}},
+	{"gpus", "GPUs", []check{
+		{name: "devices", examine: devices, lateFix: driverHangs},
+		{name: "health", needs: gpusAnswer, examine: health, lateFix: driverHangs},
+		{name: "other users", needs: gpusAnswer, examine: others, lateFix: driverHangs},
+		{name: "allocator", lane: "gpus", torch: true, needs: freeGPUs(1), watched: true, examine: allocator, bound: pythonTime, lateFix: driverHangs},
+	}},
+	{"machine", "Machine", []check{
+		{name: "memory", examine: memory},
+		{name: "shared memory", examine: sharedMemory, lateFix: "/dev/shm does not answer: restart the container or the machine"},
+		{name: "clock", examine: clock},
+	}},
+	{"limits", "Limits", []check{
+		{name: "locked memory", needs: limitsKnown, examine: lockedMemory},
+		{name: "open files", needs: limitsKnown, examine: openFiles},
+		{name: "processes", needs: limitsKnown, examine: processes},
+	}},
+	{"disks", "Disks", []check{
+		{name: "run directory", examine: runDirectory, lateFix: diskHangs},
+		{name: "checkpoints", examine: checkpoints, lateFix: diskHangs},
+	}},
+	{"nvme", "NVMe", []check{
+		{name: "speed", needs: nvmeNamed, examine: nvmeSpeed, bound: pythonTime, lateFix: diskHangs},
+		{name: "libaio", torch: true, needs: nvmeNamed, examine: libaio},
+	}},
+	{"deepspeed", "DeepSpeed", []check{
+		{name: "operations", lane: "torch", torch: true, needs: hasDeepSpeed, examine: operations, bound: pythonTime},
+		{name: "compilers", torch: true, needs: hasDeepSpeed, examine: compilers},
+	}},
+	{"ranks", "Ranks together", []check{
+		{name: "NCCL", lane: "gpus", torch: true, needs: freeGPUs(2), watched: true, examine: nccl, bound: pythonTime, lateFix: ncclMore},
+		{name: "gloo", lane: "torch", torch: true, examine: gloo, bound: pythonTime, lateFix: glooFix},
+	}},
+	{"scheduler", "Scheduler", []check{
+		{name: "place", examine: place},
+		{name: "time", examine: timeLeft},
+	}},
+}
+
+// checks are those of all groups.
 func checks() []check {
 	var all []check
-	for _, group := range []struct {
-		name   string
-		checks []check
-	}{
-		{"job", jobChecks}, {"python", pythonChecks}, {"gpus", gpuChecks}, {"machine", machineChecks}, {"limits", limitChecks},
-		{"disks", diskChecks}, {"nvme", nvmeChecks}, {"deepspeed", deepspeedChecks}, {"ranks", rankChecks}, {"scheduler", schedulerChecks},
-	} {
-		for _, c := range group.checks {
-			c.group = group.name
+	for _, g := range groups {
+		for _, c := range g.checks {
+			c.group = g.name
 			all = append(all, c)
 		}
 	}
 	return all
 }
 
-// found, warn, problem and skip are how a check ends.
 func found(format string, args ...any) Result {
 	return Result{State: OK, Found: fmt.Sprintf(format, args...)}
 }
@@ -86,4 +149,98 @@ func problem(fix, format string, args ...any) Result {
 
 func skip(format string, args ...any) Result {
 	return Result{State: Skipped, Found: fmt.Sprintf(format, args...)}
+}
+
+const (
+	// whole is how long all checks may take together.
+	whole = 45 * time.Second
+	// settle is how long a check whose time is over may take to end its processes; one that
+	// the kernel holds, on a dead file system for example, is left to itself then.
+	settle = 6 * time.Second
+)
+
+// run makes all checks, those of one lane one after another, and returns their results in
+// the order of the checks.
+func (p *patient) run(ctx context.Context, checks []check) []Result {
+	ctx = python.Guarded(ctx)
+	results := make([]Result, len(checks))
+	lanes := map[string][]int{}
+	for i, c := range checks {
+		lane := cmp.Or(c.lane, "only "+c.name)
+		lanes[lane] = append(lanes[lane], i)
+	}
+	var running sync.WaitGroup
+	for _, lane := range lanes {
+		running.Go(func() {
+			for _, i := range lane {
+				results[i] = checks[i].run(ctx, p)
+			}
+		})
+	}
+	running.Wait()
+	return results
+}
+
+// run makes one check within its time.
+func (c check) run(ctx context.Context, p *patient) Result {
+	r := c.within(ctx, p)
+	r.Name, r.Group = c.name, c.group
+	return r
+}
+
+func (c check) within(ctx context.Context, p *patient) Result {
+	if c.torch {
+		if lack := p.lacksTorch(ctx); lack != "" {
+			return skip("%s", lack)
+		}
+	}
+	bound := cmp.Or(c.bound, usualBound)
+	limited, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	done := make(chan Result, 1)
+	go func() { done <- c.result(limited, p) }()
+	over := make(chan struct{})
+	defer context.AfterFunc(limited, func() { time.AfterFunc(settle, func() { close(over) }) })()
+	select {
+	case r := <-done:
+		if r.State == OK || r.State == Skipped || !errors.Is(limited.Err(), context.DeadlineExceeded) {
+			return r
+		}
+	case <-over:
+	}
+	const again = "start gpurun doctor again when the machine is less busy"
+	switch {
+	case ctx.Err() != nil: // the time of all is over, and this check had less than its own
+		return warn(again, "not finished")
+	case c.lateFix == "":
+		return warn(again, "no answer after %s", bound)
+	}
+	return problem(c.lateFix, "no answer after %s", bound)
+}
+
+// result is the check's own; of a watched one an alarm of the hardware, an Xid for example.
+func (c check) result(ctx context.Context, p *patient) Result {
+	if c.needs != nil {
+		if why := c.needs(p); why != "" {
+			return skip("%s", why)
+		}
+	}
+	if !c.watched {
+		return c.examine(ctx, p)
+	}
+	var alarm string // written before stop returns
+	cards := p.cards()
+	stop := cards.nvml.Watch(ctx, cards.view.Devices, func(f strategy.Fact) {
+		if f.DriverEvent == nil || alarm != "" {
+			return
+		}
+		if finding, means := f.DriverEvent.Finding(); means && finding.Code == cause.GPUHardware {
+			alarm = f.DriverEvent.Text()
+		}
+	})
+	r := c.examine(ctx, p)
+	if stop(); alarm != "" {
+		return problem("dmesg says more; have the GPU reset or replaced", "%s, as it was tried", alarm)
+	}
+	return r
 }

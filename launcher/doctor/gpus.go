@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,31 +19,18 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// gpuChecks: the devices that the job would see, what the driver says of their state,
-// who else is on them, and what their allocator gives.
-var gpuChecks = []check{
-	{name: "devices", look: devices, late: driverHangs},
-	{name: "health", look: health, late: driverHangs},
-	{name: "other users", look: others, late: driverHangs},
-	{name: "allocator", lane: "gpus", torch: true, look: underWatch(allocator), bound: 20 * time.Second, late: driverHangs},
-}
-
-const driverHangs = "the driver hangs: dmesg says why (Xid); reset the GPU or restart the node"
-
-// cards are the GPUs that the job would see, as they were before anything was tried on
-// them.
+// cards are the GPUs that the job would see, before anything was tried on them.
 type cards struct {
 	nvml    *gpu.NVML // nil without a driver that answers
-	err     error     // what it answered instead
+	err     error     // why not
 	view    gpu.View
 	version string                // of the driver
 	cuda    int                   // the newest major version that the driver knows, 0 if unknown
 	users   [][]gpu.DeviceProcess // of each of the view's devices
-	hidden  bool                  // CUDA_VISIBLE_DEVICES hides all that there are
+	hidden  bool                  // CUDA_VISIBLE_DEVICES hides all
 }
 
-// lookAtCards asks NVML.
-func (p *patient) lookAtCards() cards {
+func (p *patient) readCards() cards {
 	var c cards
 	var failed error
 	c.nvml, c.err = p.driver.NVML()
@@ -52,15 +40,11 @@ func (p *patient) lookAtCards() cards {
 	if c.nvml == nil {
 		return c
 	}
-	c.version, _ = c.nvml.Driver() // unknown where it does not say
+	c.version, _ = c.nvml.Driver() // unknown where it does not answer
 	c.cuda, _ = c.nvml.CUDA()
-	for i, d := range c.view.Devices {
-		if now, err := c.nvml.Processes(d); err == nil {
-			c.users = append(c.users, now)
-		} else {
-			c.users = append(c.users, nil)
-		}
-		c.view.Devices[i] = d
+	for _, d := range c.view.Devices {
+		users, _ := c.nvml.Processes(d)
+		c.users = append(c.users, users)
 	}
 	return c
 }
@@ -74,24 +58,24 @@ func (c cards) count() int {
 }
 
 func devices(ctx context.Context, p *patient) Result {
+	const reset = "dmesg says why (Xid); reset the GPU, or restart the node"
 	c := p.cards()
 	_, chosen := p.env.Lookup("CUDA_VISIBLE_DEVICES")
+	listed := fmt.Sprintf("%s (%s)", counted(c.view.Count, "GPU"), c.view.Source)
 	switch {
 	case c.err != nil && chosen && c.view.Devices != nil: // the job's own are there
-		return warn("dmesg says why (Xid); reset the GPU, or restart the node", "%v; the job sees %s of others", c.err, counted(c.view.Count, "GPU"))
+		return warn(reset, "%v; the job sees %s of others", c.err, counted(c.view.Count, "GPU"))
 	case c.err != nil:
-		return problem("dmesg says why (Xid); reset the GPU, or restart the node", "%v", c.err)
+		return problem(reset, "%v", c.err)
 	case c.view.Name != "":
 		return found("%d × %s (%s), which gpurun does not know: ceilings and health are off", c.view.Count, c.view.Name, c.view.Source)
 	case c.view.Count == 0:
 		return none(ctx, p, c)
+	case c.view.Devices == nil && !gpu.BuiltIn():
+		return warn("install the gpurun of the release page, which has NVML built in", "%s; this gpurun is built without NVML, and cannot look at them", listed)
+	case c.view.Devices == nil && c.nvml == nil:
+		return problem("in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility", "%s, and the driver's library NVML cannot be loaded", listed)
 	case c.view.Devices == nil:
-		if !gpu.BuiltIn() {
-			return warn("install the gpurun of the release page, which has NVML built in", "%s (%s); this gpurun is built without NVML, and cannot look at them", counted(c.view.Count, "GPU"), c.view.Source)
-		}
-		if c.nvml == nil {
-			return problem("in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility", "%s (%s), and the driver's library NVML cannot be loaded", counted(c.view.Count, "GPU"), c.view.Source)
-		}
 		return warn("set CUDA_DEVICE_ORDER=PCI_BUS_ID: else CUDA orders models by speed", "%s of different models, in an order that is not known (%s)", counted(c.view.Count, "GPU"), c.view.Source)
 	}
 	first := c.view.Devices[0]
@@ -102,7 +86,7 @@ func devices(ctx context.Context, p *patient) Result {
 	return found("%s", text)
 }
 
-// none says why there are no GPUs, as far as that can be seen.
+// none judges why there are no GPUs, as far as that can be seen.
 func none(ctx context.Context, p *patient, c cards) Result {
 	switch {
 	case p.forCPU(ctx) && (c.hidden || !onTheBus(p.root)):
@@ -117,11 +101,8 @@ func none(ctx context.Context, p *patient, c cards) Result {
 	return warn("Slurm: --gpus=1; docker: --gpus all; Kubernetes: limit nvidia.com/gpu", "none")
 }
 
-// meansBound is how long none waits for what PyTorch was built for.
-const meansBound = 5 * time.Second
-
 // forCPU reports whether the job is meant to train on the CPU: it hides the GPUs itself, or
-// its PyTorch could not use any.
+// its PyTorch could not use any. It waits a few seconds for what PyTorch was built for.
 func (p *patient) forCPU(ctx context.Context) bool {
 	if p.prepared == nil || p.prepared.Accelerator() != "cpu" {
 		return false
@@ -129,7 +110,7 @@ func (p *patient) forCPU(ctx context.Context) bool {
 	if devices, set := p.job.Env["CUDA_VISIBLE_DEVICES"]; set && gpu.Hidden([]string{"CUDA_VISIBLE_DEVICES=" + devices}) {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, meansBound)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if p.lacksTorch(ctx) != "" {
 		return false
@@ -155,11 +136,15 @@ func onTheBus(root fs.FS) bool {
 	return false
 }
 
+func gpusAnswer(p *patient) string {
+	if len(p.cards().view.Devices) == 0 {
+		return "there is no GPU whose driver answers"
+	}
+	return ""
+}
+
 func health(_ context.Context, p *patient) Result {
 	c := p.cards()
-	if c.nvml == nil || len(c.view.Devices) == 0 {
-		return skip("there is no GPU whose driver answers")
-	}
 	var bad, slow []string
 	fix, hottest := "", 0
 	for k, d := range c.view.Devices {
@@ -181,7 +166,7 @@ func health(_ context.Context, p *patient) Result {
 	return found("no memory errors, not slowed down, %d °C at most", hottest)
 }
 
-// faultOf says what is broken of a device, and what to do; empty where nothing is.
+// faultOf is what is broken of a device, and how to mend it; empty for nothing.
 func faultOf(h strategy.Health, err error) (fault, fix string) {
 	switch {
 	case err != nil:
@@ -191,30 +176,24 @@ func faultOf(h strategy.Health, err error) (fault, fix string) {
 	case h.Recovery == cause.RecoverByReboot:
 		return h.Unfit(), "have the node restarted"
 	case h.Unfit() != "":
-		return h.Unfit(), "have the GPU reset when nobody uses it: nvidia-smi --gpu-reset"
+		return h.Unfit(), "have the GPU reset when it is not in use: nvidia-smi --gpu-reset"
 	case h.Uncorrected > 0:
 		return counted(int(h.Uncorrected), "error") + " of its memory that ECC could not correct", "have the GPU reset, and watched: nvidia-smi -q -d ECC"
 	}
 	return "", ""
 }
 
-// idleUse is what may be in use on a device that nobody uses: drivers before 510 count
-// their own reserve, and some displays hold a little.
+// idleUse is what an idle device may hold: drivers before 510 count their own reserve, and
+// some displays hold a little.
 const idleUse = 1 << 30
 
 // inUse reports whether others use device k.
 func (c cards) inUse(k int) bool {
-	if k >= len(c.view.Devices) {
-		return false
-	}
-	return c.view.Devices[k].Used > idleUse || len(c.users[k]) > 0
+	return k < len(c.view.Devices) && (c.view.Devices[k].Used > idleUse || len(c.users[k]) > 0)
 }
 
 func others(_ context.Context, p *patient) Result {
 	c := p.cards()
-	if len(c.view.Devices) == 0 {
-		return skip("there is no GPU whose driver answers")
-	}
 	var busy []string
 	for k, d := range c.view.Devices {
 		if c.inUse(k) {
@@ -224,7 +203,7 @@ func others(_ context.Context, p *patient) Result {
 	if len(busy) > 0 {
 		return warn("end them, or train on other GPUs: CUDA_VISIBLE_DEVICES", "%s", strings.Join(busy, "; "))
 	}
-	return found("nobody")
+	return found("none")
 }
 
 // mostUsers is how many processes of a device are named.
@@ -233,12 +212,11 @@ const mostUsers = 4
 // who names processes as far as they can be seen from here: in a container the driver's
 // numbers are those of another namespace.
 func who(users []gpu.DeviceProcess) string {
+	if len(users) == 0 {
+		return ""
+	}
 	var names []string
-	for i, u := range users {
-		if i == mostUsers {
-			names = append(names, fmt.Sprintf("%d more", len(users)-i))
-			break
-		}
+	for _, u := range users[:min(len(users), mostUsers)] {
 		name := fmt.Sprintf("process %d", u.PID)
 		if stat, err := procfs.ReadStat(u.PID); err == nil {
 			name += " " + stat.Name()
@@ -248,24 +226,25 @@ func who(users []gpu.DeviceProcess) string {
 		}
 		names = append(names, name)
 	}
-	if names == nil {
-		return ""
+	if more := len(users) - mostUsers; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	return " (" + strings.Join(names, "; ") + ")"
 }
 
-// free are the devices that may be tried: all, or those that nobody uses.
+// free are the devices that may be tried: all with --busy, else the idle ones.
 func (p *patient) free() []int {
-	c, facts := p.cards(), torchFacts{}
-	if known, err := p.torch(); err == nil {
-		facts = known
+	c := p.cards()
+	facts, err := p.torch()
+	if err != nil {
+		return nil
 	}
-	count := c.count()
-	if facts.HIP != "" {
-		count = facts.Devices
+	count := facts.Devices
+	if facts.HIP == "" {
+		count = min(count, c.count())
 	}
 	var free []int
-	for k := range min(count, facts.Devices) {
+	for k := range count {
 		if p.busy || !c.inUse(k) {
 			free = append(free, k)
 		}
@@ -273,63 +252,63 @@ func (p *patient) free() []int {
 	return free
 }
 
-// triable says why nothing can be tried on the GPUs, empty where it can.
-func (p *patient) triable(least int) string {
-	facts, _ := p.torch()
-	switch free := p.free(); {
-	case facts.Devices == 0 || facts.CUDAError != "":
-		return "there is no GPU that torch can use"
-	case facts.Devices < least:
-		return "there is one GPU"
-	case len(free) < least:
-		return "others use the GPUs; --busy tries it all the same"
+// freeGPUs returns why fewer GPUs can be tried, empty where there are enough.
+func freeGPUs(least int) func(*patient) string {
+	return func(p *patient) string {
+		facts, _ := p.torch()
+		switch {
+		case facts.Devices == 0 || facts.CUDAError != "":
+			return "there is no GPU that torch can use"
+		case facts.Devices < least:
+			return "there is one GPU"
+		case len(p.free()) < least:
+			return "others use the GPUs; --busy tries them anyway"
+		}
+		return ""
 	}
-	return ""
 }
 
 //go:embed allocator.py
 var allocatorScript string
 
-// allocated is what allocator.py tells of one device, in bytes.
+// allocated is the output of allocator.py for one device, in bytes.
 type allocated struct {
 	Total, Free, Largest int64
-	Wanted               int64  // of the fragmented memory, in one piece; 0 where that was not tried
-	Regained             bool   // it was had
-	Expandable           bool   // by segments that grow
-	Error                string // of the device itself
+	Wanted               int64 // of the fragmented memory, in one piece; 0 where that was not tried
+	Regained             bool  // that piece was allocated
+	Expandable           bool  // in segments that grow
+	Error                string
 }
 
 // enough is the share of what is free that one allocation must be able to get.
 const enough = 0.9
 
 func allocator(ctx context.Context, p *patient) Result {
-	if why := p.triable(1); why != "" {
-		return skip("%s", why)
-	}
 	free := p.free()
 	s := python.Trial{Text: allocatorScript, Env: environ.Vars{"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": ""}}
-	all := make([]allocated, len(free))
-	answers := make([]any, len(free))
-	for i, k := range free {
-		s.Words, answers[i] = append(s.Words, []string{fmt.Sprint(k)}), &all[i]
+	for _, k := range free {
+		s.Words = append(s.Words, []string{strconv.Itoa(k)})
 	}
-	switch err := s.Run(ctx, p.python, answers...); {
+	switch all, err := python.Run[allocated](ctx, p.python, s); {
 	case errors.Is(err, python.ErrBusy):
 		return skip("%v", err)
 	case err != nil:
-		return problem("nvidia-smi and dmesg say whether the GPU works", "%v", err)
+		return problem(gpuWorks, "%v", err)
+	default:
+		return judge(free, all)
 	}
-	return judge(free, all)
 }
 
-// judge says what the devices' allocators gave, the worst first.
+const gpuWorks = "nvidia-smi and dmesg say whether the GPU works"
+
+// judge judges what the devices' allocators gave, the worst first.
 func judge(devices []int, all []allocated) Result {
 	least := all[0]
 	for i, a := range all {
 		k := devices[i]
 		switch {
 		case a.Error != "":
-			return problem("nvidia-smi and dmesg say whether the GPU works", "GPU %d: %s", k, python.Shorten(a.Error))
+			return problem(gpuWorks, "GPU %d: %s", k, python.Shorten(a.Error))
 		case float64(a.Largest) < enough*float64(a.Free):
 			return warn("the memory is in pieces: end what uses the GPU, or have it reset", "GPU %d: one allocation gets %s at most of %s that are free", k, strategy.GiB(a.Largest), strategy.GiB(a.Free))
 		case a.Wanted > 0 && !a.Expandable:

@@ -41,7 +41,7 @@ func TestGPUs(t *testing.T) {
 		wants []want
 	}{
 		"well and idle": {[]string{"-DALONE", "-DIDLE"}, nil, []want{
-			{"devices", OK, "1 × NVIDIA H200, 140 GiB, driver 520.61.05 for CUDA 11", ""}, {"health", OK, "no memory errors, not slowed down, 41 °C", ""}, {"other users", OK, "nobody", ""},
+			{"devices", OK, "1 × NVIDIA H200, 140 GiB, driver 520.61.05 for CUDA 11", ""}, {"health", OK, "no memory errors, not slowed down, 41 °C", ""}, {"other users", OK, "none", ""},
 		}},
 		"sick": {[]string{"-DALONE", "-DSICK"}, nil, []want{
 			{"health", Problem, "GPU 0: broken memory, and no spare rows left", "replaced"},
@@ -131,10 +131,10 @@ func TestAllocator(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := tries(t, c.settings, 1)
-			wants(t, allocator(t.Context(), p), c.state, c.found, c.fix)
+			wants(t, resultOf(t, p, "allocator"), c.state, c.found, c.fix)
 		})
 	}
-	wants(t, allocator(t.Context(), tries(t, nil, 0)), Skipped, "no GPU that torch can use", "")
+	wants(t, resultOf(t, tries(t, nil, 0), "allocator"), Skipped, "no GPU that torch can use", "")
 }
 
 func TestJudge(t *testing.T) {
@@ -156,10 +156,10 @@ func TestBusyGPUs(t *testing.T) {
 	p.cards = func() cards {
 		return cards{view: gpu.View{Count: 2, Devices: []gpu.Device{{Used: 70 << 30}, {Index: 1}}}, users: [][]gpu.DeviceProcess{nil, {{PID: 1}}}}
 	}
-	wants(t, allocator(t.Context(), p), Skipped, "--busy", "")
-	wants(t, nccl(t.Context(), p), Skipped, "--busy", "")
-	if p.busy = true; p.triable(2) != "" || len(p.free()) != 2 {
-		t.Errorf("with --busy: %q, %v", p.triable(2), p.free())
+	wants(t, resultOf(t, p, "allocator"), Skipped, "--busy", "")
+	wants(t, resultOf(t, p, "NCCL"), Skipped, "--busy", "")
+	if p.busy = true; freeGPUs(2)(p) != "" || len(p.free()) != 2 {
+		t.Errorf("with --busy: %q, %v", freeGPUs(2)(p), p.free())
 	}
 }
 
@@ -167,6 +167,6 @@ func TestBusyGPUs(t *testing.T) {
 func TestAlarms(t *testing.T) {
 	env := pretend(t, map[string]any{"cuda": "11.8", "devices": 1}).With(environ.Vars{"LD_LIBRARY_PATH": fakeNVML(t, "-DALONE", "-DIDLE")})
 	wants(t, inChild(t, examination{Only: []string{"allocator"}}, env)["allocator"], Problem, "Xid 79 on GPU-zero: the GPU has fallen off the bus, as it was tried", "dmesg")
-	without := underWatch(func(context.Context, *patient) Result { return found("fine") })
-	wants(t, without(t.Context(), onPaper(t, nil)), OK, "fine", "")
+	without := check{watched: true, examine: func(context.Context, *patient) Result { return found("fine") }}
+	wants(t, without.result(t.Context(), onPaper(t, nil)), OK, "fine", "")
 }

@@ -57,7 +57,7 @@ func TestAHangingInterpreterLeavesNothing(t *testing.T) {
 		awaitFile(t, pids)
 		cancel()
 	}()
-	if r := p.run(ctx, []check{{name: "interpreter", look: interpreter}}); r[0].State != Problem && r[0].State != Warning {
+	if r := p.run(ctx, []check{{name: "interpreter", examine: interpreter}}); r[0].State != Problem && r[0].State != Warning {
 		t.Errorf("%+v", r)
 	}
 	areGone(t, pids)
@@ -91,13 +91,13 @@ func TestQuestionsUnderGuard(t *testing.T) {
 	}
 	i := python.At(python3, t.TempDir(), environ.Parse(os.Environ()))
 	in := bytes.Repeat([]byte("x"), 1<<20)
-	if said, err := i.Tell(ctx, "import sys; print(len(sys.stdin.read()))", in); err != nil || string(said) != "1048576\n" {
+	if said, err := i.Output(ctx, "import sys; print(len(sys.stdin.read()))", in); err != nil || string(said) != "1048576\n" {
 		t.Errorf("%q, %v", said, err)
 	}
-	if _, err := i.Tell(ctx, "raise SystemExit('no')", nil); err == nil || !strings.Contains(err.Error(), "code 1: no") {
+	if _, err := i.Output(ctx, "raise SystemExit('no')", nil); err == nil || !strings.Contains(err.Error(), "code 1: no") {
 		t.Error(err)
 	}
-	if _, err := i.Tell(ctx, "import os; os.kill(os.getpid(), 9)", nil); err == nil || !strings.Contains(err.Error(), unix.SignalName(unix.SIGKILL)) {
+	if _, err := i.Output(ctx, "import os; os.kill(os.getpid(), 9)", nil); err == nil || !strings.Contains(err.Error(), unix.SignalName(unix.SIGKILL)) {
 		t.Error(err)
 	}
 }

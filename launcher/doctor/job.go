@@ -1,42 +1,126 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
-// jobChecks: whether the job of a train.toml can be started as it is written.
-var jobChecks = []check{
-	{name: "train.toml", look: theJob},
-	{name: "notify", look: notified},
-	{name: "metrics", look: measured, late: diskHangs},
+func jobNamed(p *patient) string {
+	if p.job == nil {
+		return "none is named: gpurun doctor train.toml looks at a job, too"
+	}
+	return ""
 }
 
-// noJob is why nothing of a job is looked at.
-const noJob = "none is named: gpurun doctor train.toml looks at a job, too"
-
-func theJob(_ context.Context, p *patient) Result {
-	switch {
-	case p.job == nil:
-		return skip(noJob)
-	case p.refused != nil:
-		return problem(fixOr(p.refused, "gpurun plan "+p.job.Path+" says more"), "%v", p.refused)
+// trainFile: whether the job of a train.toml can be started as it is written.
+func trainFile(_ context.Context, p *patient) Result {
+	more := "gpurun plan " + p.job.Path + " says more"
+	if p.refused != nil {
+		return problem(cmp.Or(errext.Hint(p.refused), more), "%v", p.refused)
 	}
 	if err := p.prepared.Startable(); err != nil {
-		return problem(fixOr(err, "name a program that is there"), "%v", err)
+		return problem(cmp.Or(errext.Hint(err), "name a program that is there"), "%v", err)
 	}
 	if warnings := p.prepared.Warnings(); len(warnings) > 0 {
-		return warn("gpurun plan "+p.job.Path+" says more", "%s", strings.Join(warnings, "; "))
+		return warn(more, "%s", strings.Join(warnings, "; "))
 	}
 	return found("%s: recipe %s, %s (%s)", p.job.Name, p.prepared.RecipeName(), counted(p.prepared.Ranks(), "rank"), p.prepared.WhyRanks())
 }
 
-// fixOr is an error's hint, or another one.
-func fixOr(err error, otherwise string) string {
-	if hint := errext.Hint(err); hint != "" {
-		return hint
+// notifications: whether the job's notifications have a receiver. None is sent.
+func notifications(_ context.Context, p *patient) Result {
+	switch n := p.job.Notify; {
+	case n.Missing != "":
+		return warn("set the variable, or write the file, or take [notify] away", "no notification is sent: %s", n.Missing)
+	case len(n.Command) > 0:
+		program, err := python.Finder{Dir: p.dir, Env: p.env}.InPath(n.Command[0])
+		if err != nil {
+			return warn("name a program that is there: notify.command", "no notification is sent: %v", err)
+		}
+		return found("by %s", program)
+	case n.URL == "":
+		return skip("the job's [notify] names no receiver")
 	}
-	return otherwise
+	return found("the receiver's URL is set; gpurun has posted nothing")
+}
+
+// metricsWritable: whether the metrics of the job's runs could be written and served.
+func metricsWritable(_ context.Context, p *patient) Result {
+	switch {
+	case p.job.Metrics.TextFile == "" && p.job.Metrics.Listen == "":
+		return skip("the job's [metrics] name no place")
+	case p.prepared == nil:
+		return skip("the job cannot be prepared")
+	}
+	m := p.prepared.Metrics("run")
+	if m.TextFile != "" {
+		folder := filepath.Dir(m.TextFile)
+		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+			return warn("make the folder, or name another one: metrics.textfile", "no metrics are written: %s is no folder", folder)
+		}
+		if err := tryWriting(folder); err != nil {
+			return warn("let the job's user write there, or name another folder: metrics.textfile", "no metrics are written: %s: %v", folder, err)
+		}
+	}
+	if m.Listen != "" {
+		l, err := net.Listen("tcp", m.Listen)
+		if err != nil {
+			return warn("take another port, or 0 for any: metrics.listen", "no metrics are served: %v", err)
+		}
+		l.Close()
+	}
+	return found("the file can be written, the port is free")
+}
+
+// place: what started gpurun here.
+func place(_ context.Context, p *patient) Result {
+	at, err := cluster.Detect(p.environ)
+	if err == nil {
+		err = at.Refuse()
+	}
+	switch {
+	case err != nil:
+		return problem(errext.Hint(err), "%v", err)
+	case len(at.Warnings) > 0:
+		return warn("set GPURUN_NNODES", "%s", at.Warnings[0])
+	case at.Kind == cluster.Host:
+		return found("a plain host: no Slurm, Kubernetes or torchrun variables")
+	}
+	return found("%s", at.Evidence)
+}
+
+// soon is how little time is worth a warning.
+const soon = 30 * time.Minute
+
+func timeLeft(ctx context.Context, p *patient) Result {
+	at, err := cluster.Detect(p.environ)
+	if err != nil || at.Job == "" {
+		return skip("there is no scheduler's job")
+	}
+	end, again := at.Ends(ctx)
+	if end.IsZero() {
+		return found("no end is known")
+	}
+	return timeOf(time.Until(end), end, again)
+}
+
+// timeOf judges until when a job may run, and whether it is started again.
+func timeOf(left time.Duration, end time.Time, again bool) Result {
+	text := end.Format("until 2006-01-02 15:04, ") + left.Round(time.Minute).String() + " from now"
+	switch {
+	case left < soon:
+		return warn("ask for more: --time (Slurm)", "%s", text)
+	case !again:
+		return warn("sbatch --requeue --signal=B:USR1@120: gpurun then continues by itself", "%s, and not started again", text)
+	}
+	return found("%s, and started again", text)
 }

@@ -37,8 +37,8 @@ func TestJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wants(t, theJob(t.Context(), p), OK, "x: recipe [knobs], 2 ranks", "")
-	wants(t, nvmeSpeed(t.Context(), p), Problem, "/no/such/nvme", "nvme_path")
+	wants(t, resultOf(t, p, "train.toml"), OK, "x: recipe [knobs], 2 ranks", "")
+	wants(t, resultOf(t, p, "speed"), Problem, "/no/such/nvme", "nvme_path")
 	wants(t, interpreter(t.Context(), p), OK, "(the job's)", "")
 	if r := checkpoints(t.Context(), p); r.State == Skipped || r.State == Problem {
 		t.Errorf("%+v", r)
@@ -46,7 +46,7 @@ func TestJob(t *testing.T) {
 	if want := filepath.Join(p.job.Workdir, ".gpurun", "x"); p.runDir != want || p.ranks() != 2 {
 		t.Errorf("%s with %d ranks, want %s", p.runDir, p.ranks(), want)
 	}
-	wants(t, theJob(t.Context(), onPaper(t, nil)), Skipped, "train.toml", "")
+	wants(t, resultOf(t, onPaper(t, nil), "train.toml"), Skipped, "train.toml", "")
 	wants(t, checkpoints(t.Context(), onPaper(t, nil)), Skipped, "train.toml", "")
 }
 
@@ -56,21 +56,21 @@ func TestJobThatCannotStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wants(t, theJob(t.Context(), p), Problem, "/nowhere/python does not exist", "name an interpreter")
+	wants(t, resultOf(t, p, "train.toml"), Problem, "/nowhere/python does not exist", "name an interpreter")
 	wants(t, interpreter(t.Context(), p), Problem, "/nowhere/python does not exist", "name an interpreter")
 
 	p.environ = append(p.environ, "PET_NNODES=2:4")
 	if err := p.read(t.Context(), p.job.Path); err != nil {
 		t.Fatal(err)
 	}
-	wants(t, theJob(t.Context(), p), Problem, "gpurun wants a fixed number of nodes", "give the number of nodes")
+	wants(t, resultOf(t, p, "train.toml"), Problem, "gpurun wants a fixed number of nodes", "give the number of nodes")
 
 	if p, err = jobOf(t, "[job]\nprogram = [\"no-such-program\"]\n", anyPython(t)); err != nil {
 		t.Fatal(err)
 	}
-	wants(t, theJob(t.Context(), p), Problem, "no-such-program", "")
+	wants(t, resultOf(t, p, "train.toml"), Problem, "no-such-program", "")
 	wants(t, interpreter(t.Context(), p), Skipped, "a program", "")
-	wants(t, torchFits(t.Context(), p), Skipped, "a program", "")
+	wants(t, resultOf(t, p, "torch"), Skipped, "a program", "")
 
 	if _, err = jobOf(t, "[job]\nscrip = 1\n", anyPython(t)); err == nil {
 		t.Error("a wrong train.toml is no error")
@@ -83,7 +83,7 @@ func TestJobWithWarnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wants(t, theJob(t.Context(), p), Warning, "RANK", "gpurun plan")
+	wants(t, resultOf(t, p, "train.toml"), Warning, "RANK", "gpurun plan")
 }
 
 // A signal ends an examination, with its exit code.

@@ -30,21 +30,21 @@ func TestLimits(t *testing.T) {
 // InfiniBand and the limits of a container are files of a fixture.
 func TestLimitsOfOthers(t *testing.T) {
 	p := onPaper(t, map[string]string{"sys/class/infiniband/mlx5_0/node_type": "1: CA\n"})
-	wants(t, lockedMemory(t.Context(), p), OK, "unlimited", "")
+	wants(t, resultOf(t, p, "locked memory"), OK, "unlimited", "")
 	p.limits = func() (limits, error) { return limits{locked: 64 << 10}, nil }
-	wants(t, lockedMemory(t.Context(), p), Problem, "registers more with mlx5_0 (InfiniBand)", "memlock=-1")
+	wants(t, resultOf(t, p, "locked memory"), Problem, "registers more with mlx5_0 (InfiniBand)", "memlock=-1")
 
-	wants(t, processes(t.Context(), onPaper(t, nil)), OK, "unlimited", "")
+	wants(t, resultOf(t, onPaper(t, nil), "processes"), OK, "unlimited", "")
 	for used, state := range map[string]Status{"24": OK, "900": Warning, "1010": Problem} {
-		p := onPaper(t, group(map[string]string{"pids.max": "1024\n", "pids.current": used + "\n"}))
+		p := onPaper(t, limitedBy(map[string]string{"pids.max": "1024\n", "pids.current": used + "\n"}))
 		fix := "--pids-limit"
 		if state == OK {
 			fix = ""
 		}
-		wants(t, processes(t.Context(), p), state, "more of 1024 (cgroup /sys/fs/cgroup)", fix)
+		wants(t, resultOf(t, p, "processes"), state, "more of 1024 (cgroup /sys/fs/cgroup)", fix)
 	}
 	p.limits = func() (limits, error) { return limits{}, errors.New("no cat") }
-	wants(t, processes(t.Context(), p), Skipped, "no cat", "")
+	wants(t, resultOf(t, p, "processes"), Skipped, "no cat", "")
 }
 
 func TestParseLimits(t *testing.T) {

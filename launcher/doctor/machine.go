@@ -3,35 +3,35 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"io/fs"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/host"
+	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// machineChecks: host memory, shared memory, the clock.
-var machineChecks = []check{
-	{name: "memory", look: memory},
-	{name: "shared memory", look: sharedMemory, late: "/dev/shm does not answer: restart the container or the machine"},
-	{name: "clock", look: clock},
-}
-
 const (
-	// littleMemory is what PyTorch and its libraries need of host memory in one rank, more
-	// or less.
+	// littleMemory is about what PyTorch and its libraries need of host memory in one rank.
 	littleMemory = 2 << 30
-	// littleShared is what containers have where nobody says more: two batches of images.
+	// littleShared is what containers have by default: two batches of images.
 	littleShared = 64 << 20
 	// enoughShared is what data loaders with several workers hold at times.
 	enoughShared = 1 << 30
+
+	fewFiles     = 1024 // the limit of many shells: data loaders pass tensors as open files
+	enoughFiles  = 4096
+	fewProcesses = 256 // a rank with its threads, a few loader workers, and theirs
 )
 
-const moreMemory = "Slurm: --mem; docker: --memory; Kubernetes: resources.limits.memory"
-
 func memory(_ context.Context, p *patient) Result {
+	const fix = "Slurm: --mem; docker: --memory; Kubernetes: resources.limits.memory"
 	m, err := p.host.Memory()
 	if err != nil {
 		return problem("mount /proc", "%v", err)
@@ -40,24 +40,22 @@ func memory(_ context.Context, p *patient) Result {
 	if m.Limit > 0 && m.Limit < m.Total {
 		text += fmt.Sprintf(", at most %s (cgroup %s)", strategy.GiB(m.Limit), m.Group)
 	}
-	ranks := int64(p.ranks())
-	if m.Available < littleMemory/2*ranks {
-		return problem(moreMemory, "%s, for %s", text, counted(int(ranks), "rank"))
-	}
-	if m.Available < littleMemory*ranks {
-		return warn(moreMemory, "%s, for %s", text, counted(int(ranks), "rank"))
-	}
 	var largest int64
 	for _, d := range p.cards().view.Devices {
 		largest = max(largest, d.Total)
 	}
-	if m.Available < largest {
-		return warn(moreMemory, "%s, less than a GPU has (%s): offload and checkpoints may not fit", text, strategy.GiB(largest))
+	switch ranks := int64(p.ranks()); {
+	case m.Available < littleMemory/2*ranks:
+		return problem(fix, "%s, for %s", text, counted(int(ranks), "rank"))
+	case m.Available < littleMemory*ranks:
+		return warn(fix, "%s, for %s", text, counted(int(ranks), "rank"))
+	case m.Available < largest:
+		return warn(fix, "%s, less than a GPU has (%s): offload and checkpoints may not fit", text, strategy.GiB(largest))
 	}
 	return found("%s", text)
 }
 
-// ranks is how many ranks there will be on this machine: the job's, or one a GPU.
+// ranks is the number of ranks on this machine: the job's, or one a GPU.
 func (p *patient) ranks() int {
 	if p.prepared != nil {
 		return max(p.prepared.Ranks(), 1)
@@ -65,29 +63,27 @@ func (p *patient) ranks() int {
 	return max(p.cards().count(), 1)
 }
 
-const moreShared = python.MoreShared
-
 func sharedMemory(_ context.Context, p *patient) Result {
 	disk, err := host.DiskAt(p.shm)
 	if err == nil {
 		err = unix.Access(p.shm, unix.W_OK|unix.X_OK)
 	}
 	if err != nil {
-		return problem(moreShared, "%s cannot be used: %v", p.shm, err)
+		return problem(python.MoreShared, "%s cannot be used: %v", p.shm, err)
 	}
 	text := fmt.Sprintf("%s free of %s", size(disk.Free), size(disk.Total))
 	switch {
 	case !disk.RAM:
 		return warn("mount a tmpfs there", "%s is on a disk: NCCL and data loaders are slow", p.shm)
 	case disk.Free <= littleShared:
-		return problem(moreShared, "%s: NCCL and data loaders end with a bus error", text)
+		return problem(python.MoreShared, "%s: NCCL and data loaders end with a bus error", text)
 	case disk.Free < enoughShared:
-		return warn(moreShared, "%s: data loaders with several workers need more", text)
+		return warn(python.MoreShared, "%s: data loaders with several workers need more", text)
 	}
 	return found("%s", text)
 }
 
-// size is a number of bytes for people, in MiB where GiB would be too coarse.
+// size formats bytes for people, in MiB where GiB would be too coarse.
 func size(bytes int64) string {
 	if bytes < 1<<30 {
 		return fmt.Sprintf("%d MiB", bytes>>20)
@@ -104,10 +100,97 @@ func clock(context.Context, *patient) Result {
 	return clockOf(state, t)
 }
 
-// clockOf reads the kernel's answer (adjtimex(2)).
+// clockOf judges the kernel's answer (adjtimex(2)).
 func clockOf(state int, t unix.Timex) Result {
 	if state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0 {
 		return warn("start chrony or systemd-timesyncd: timedatectl set-ntp true", "not synchronised: times in logs of several machines do not compare, certificates may fail")
 	}
 	return found("synchronised, within %s", (time.Duration(t.Maxerror) * time.Microsecond).Round(time.Millisecond))
+}
+
+// limits are the soft limits of a rank.
+type limits struct{ locked, files, processes uint64 }
+
+// unlimited is no limit.
+const unlimited = math.MaxUint64
+
+func limitsKnown(p *patient) string {
+	if _, err := p.limits(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// readLimits has a process read its limits that is started as ranks are: gpurun's own differ,
+// since Go raises its limit of open files.
+func (p *patient) readLimits(ctx context.Context) (limits, error) {
+	all, err := python.Start(ctx, []proc.Rank{{Argv: []string{"cat", "/proc/self/limits"}, Env: p.env.Words()}})
+	if err != nil {
+		return limits{}, fmt.Errorf("read the limits: %w", err)
+	}
+	return parseLimits(all[0].Out)
+}
+
+// parseLimits reads lines such as "Max open files   1024   524288   files".
+func parseLimits(text string) (l limits, err error) {
+	for name, into := range map[string]*uint64{"Max locked memory": &l.locked, "Max open files": &l.files, "Max processes": &l.processes} {
+		_, rest, _ := strings.Cut(text, name)
+		soft, _, _ := strings.Cut(strings.TrimLeft(rest, " "), " ")
+		if soft == "unlimited" {
+			*into = unlimited
+		} else if *into, err = strconv.ParseUint(soft, 10, 64); err != nil {
+			return limits{}, fmt.Errorf("read the limits: /proc/self/limits lacks %q", name)
+		}
+	}
+	return l, nil
+}
+
+func lockedMemory(_ context.Context, p *patient) Result {
+	l, _ := p.limits()
+	if l.locked == unlimited {
+		return found("unlimited")
+	}
+	const fix = "ulimit -l unlimited; systemd: LimitMEMLOCK; docker: --ulimit memlock=-1"
+	text := size(int64(min(l.locked, math.MaxInt64)))
+	if cards, _ := fs.ReadDir(p.root, "sys/class/infiniband"); len(cards) > 0 {
+		return problem(fix, "%s, and NCCL registers more with %s (InfiniBand)", text, cards[0].Name())
+	}
+	if p.nvme != "" {
+		return warn(fix, "%s, and offload to NVMe locks its buffers", text)
+	}
+	return found("%s, enough without InfiniBand", text)
+}
+
+func openFiles(_ context.Context, p *patient) Result {
+	const fix = "ulimit -n 65536; systemd: LimitNOFILE; docker: --ulimit nofile=65536"
+	switch l, _ := p.limits(); {
+	case l.files < fewFiles:
+		return problem(fix, "%d: less than a rank with data loaders needs", l.files)
+	case l.files < enoughFiles:
+		return warn(fix, "%d: several loader workers may need more (too many open files)", l.files)
+	case l.files == unlimited:
+		return found("unlimited")
+	default:
+		return found("%d", l.files)
+	}
+}
+
+// processes are limited for the user, and by control groups; threads count, too.
+func processes(_ context.Context, p *patient) Result {
+	const fix = "ulimit -u 65536; systemd: TasksMax; docker: --pids-limit=-1"
+	l, _ := p.limits()
+	left, text := l.processes, fmt.Sprintf("%d for the user", l.processes)
+	if g := p.host.Processes(); g.Limit > 0 && uint64(max(g.Limit-g.Used, 0)) < left {
+		left = uint64(max(g.Limit-g.Used, 0))
+		text = fmt.Sprintf("%d more of %d (cgroup %s)", left, g.Limit, g.Group)
+	}
+	switch need := fewProcesses * uint64(p.ranks()); {
+	case left == unlimited:
+		return found("unlimited")
+	case left < need/4:
+		return problem(fix, "%s: too few for %s, whose threads count, too", text, counted(p.ranks(), "rank"))
+	case left < need:
+		return warn(fix, "%s: few for %s, whose threads count, too", text, counted(p.ranks(), "rank"))
+	}
+	return found("%s", text)
 }

@@ -27,8 +27,8 @@ func tmpfs(t *testing.T, options string, flags uintptr) string {
 	return dir
 }
 
-// group are the files of a container with limits.
-func group(files map[string]string) map[string]string {
+// limitedBy are the files of a container with limits.
+func limitedBy(files map[string]string) map[string]string {
 	all := map[string]string{
 		"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": "9 1 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
 		"sys/fs/cgroup/memory.events": "oom_kill 0\n",
@@ -41,9 +41,9 @@ func group(files map[string]string) map[string]string {
 
 func TestMemory(t *testing.T) {
 	wants(t, memory(t.Context(), onPaper(t, nil)), OK, "57.2 GiB available of 64.0 GiB", "")
-	limited := onPaper(t, group(map[string]string{"memory.max": "2147483648", "memory.current": "1500000000"}))
+	limited := onPaper(t, limitedBy(map[string]string{"memory.max": "2147483648", "memory.current": "1500000000"}))
 	wants(t, memory(t.Context(), limited), Problem, "at most 2.0 GiB (cgroup /sys/fs/cgroup), for 1 rank", "Slurm: --mem")
-	limited = onPaper(t, group(map[string]string{"memory.max": "2147483648", "memory.current": "500000000"}))
+	limited = onPaper(t, limitedBy(map[string]string{"memory.max": "2147483648", "memory.current": "500000000"}))
 	wants(t, memory(t.Context(), limited), Warning, "for 1 rank", "Slurm: --mem")
 	large := onPaper(t, nil)
 	large.cards = func() cards { return cards{view: gpu.View{Count: 1, Devices: []gpu.Device{card(9, 0)}}} }

@@ -12,12 +12,12 @@ import (
 
 func TestNVMe(t *testing.T) {
 	p := onPaper(t, nil)
-	wants(t, nvmeSpeed(t.Context(), p), Skipped, "no folder is named", "")
-	wants(t, libaio(t.Context(), p), Skipped, "no folder is named", "")
+	wants(t, resultOf(t, p, "speed"), Skipped, "no folder is named", "")
+	wants(t, resultOf(t, p, "libaio"), Skipped, "no folder is named", "")
 	p.nvme = filepath.Join(p.dir, "none", "nvme")
-	wants(t, nvmeSpeed(t.Context(), p), Problem, "no such file", "local NVMe drive")
+	wants(t, resultOf(t, p, "speed"), Problem, "no such file", "local NVMe drive")
 	p.nvme = tmpfs(t, "size=16m", 0)
-	wants(t, nvmeSpeed(t.Context(), p), Problem, "is in host memory (tmpfs)", "local NVMe drive")
+	wants(t, resultOf(t, p, "speed"), Problem, "is in host memory (tmpfs)", "local NVMe drive")
 	wants(t, fastEnough("/nvme", 6.5e9, 7e9), OK, "/nvme: writes 6.5 GB/s, reads 7.0 GB/s", "")
 	wants(t, fastEnough("/nvme", 2.9e9, 7e9), Warning, "offload waits for less than 3.0 GB/s", "RAID 0")
 	wants(t, fastEnough("/nvme", 6e9, 1e9), Warning, "reads 1.0 GB/s", "RAID 0")
@@ -51,9 +51,9 @@ func TestLibaio(t *testing.T) {
 	p := withTorch(t, nil)
 	p.nvme = p.dir
 	p.torch = func() (torchFacts, error) { return torchFacts{}, nil }
-	wants(t, libaio(t.Context(), p), Problem, "cannot load it", "libaio-dev")
+	wants(t, resultOf(t, p, "libaio"), Problem, "cannot load it", "libaio-dev")
 	p.torch = func() (torchFacts, error) { return torchFacts{Libaio: true}, nil }
-	if r := libaio(t.Context(), p); r.State == OK { // it is installed here
+	if r := resultOf(t, p, "libaio"); r.State == OK { // it is installed here
 		t.Skip("libaio-dev is installed")
 	} else {
 		wants(t, r, Warning, "libaio.h", "libaio-dev")
@@ -64,5 +64,5 @@ func TestLibaio(t *testing.T) {
 		}
 	}
 	p.env = p.env.With(map[string]string{"CPATH": p.dir, "LIBRARY_PATH": p.dir})
-	wants(t, libaio(t.Context(), p), OK, "can be linked with", "")
+	wants(t, resultOf(t, p, "libaio"), OK, "can be linked with", "")
 }

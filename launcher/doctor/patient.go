@@ -7,9 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -21,14 +23,59 @@ import (
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/launcher/verb"
 )
 
-// prepareBound is how long a job's own questions may take to answer.
+// Usage and Description are the help of the verb.
+const (
+	Usage       = "gpurun doctor [--json] [--nvme DIR] [--busy] [train.toml]"
+	Description = `Looks at the interpreter and its PyTorch, the GPUs and who uses them, host memory, limits, disks,
+DeepSpeed, the ranks together and the scheduler, and says how to mend what is wrong: ✓ is as it should
+be, ! costs speed or will matter some day, ✗ keeps jobs from training, – was not looked at. With a
+train.toml it looks at what that job uses. It ends within a minute, and leaves nothing behind.
+With --json: {"checks": [{"name", "group", "state": "ok" | "warning" | "problem" | "skipped", "found",
+"fix"}], "problems", "warnings"}`
+)
+
+// Flags are the verb's own.
+func Flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "nvme", Usage: "measure how fast `DIR` writes and reads", DefaultText: "recovery.nvme_path"},
+		&cli.BoolFlag{Name: "busy", Usage: "try GPUs that others use, too: it takes all their free memory for some seconds", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "json", Usage: "print one JSON document", DisableDefaultText: true},
+	}
+}
+
+// Run is the verb: it examines this machine, and the job of a train.toml where one is
+// named, and writes the report to out. The exit code is 1 where there is a problem. Errors
+// are of the command line or the train.toml, or say that a signal has stopped it.
+func Run(ctx context.Context, c *cli.Context, out *os.File) (code int, err error) {
+	o := Subject{TrainFile: c.Args().First(), NVMe: c.String("nvme"), Busy: c.Bool("busy"), Environ: os.Environ()}
+	if err := verb.AtMost(c, 1); err != nil {
+		return 0, err
+	}
+	if o.TrainFile != "" && !strings.EqualFold(filepath.Ext(o.TrainFile), ".toml") {
+		return 0, errext.Errorf("gpurun doctor takes a train.toml, or nothing", "%q is no train.toml", o.TrainFile)
+	}
+	if o.Dir, err = os.Getwd(); err != nil {
+		return 0, err
+	}
+	r, err := examineSubject(ctx, o)
+	if err != nil {
+		return 0, err
+	}
+	if c.Bool("json") {
+		return r.Code(), r.WriteJSON(out)
+	}
+	return r.Code(), r.Write(out, os.Getenv)
+}
+
+// prepareBound is how long the preparation of a job may take.
 const prepareBound = 20 * time.Second
 
-// A patient is what is looked at: the machine, as a job sees it.
+// A patient is the machine that is examined, as a job sees it.
 type patient struct {
-	root fs.FS // whose root is the machine's
+	root fs.FS // of the machine
 	host host.Machine
 	shm  string // where shared memory is mounted
 
@@ -62,10 +109,10 @@ type Subject struct {
 	Dir       string   // working directory
 }
 
-// Examine looks at a machine, and at a job on it. It ends within a minute, and sooner
-// with ctx, whose error it then returns. Other errors are of the train.toml, and have a
-// hint or are a *job.Error.
-func Examine(ctx context.Context, o Subject) (Report, error) {
+// examineSubject makes all checks of a machine and a job. It ends within a minute, and sooner with
+// ctx, whose error it then returns. Other errors are of the train.toml, and have a hint or
+// are a *job.Error.
+func examineSubject(ctx context.Context, o Subject) (Report, error) {
 	p := newPatient(o)
 	defer func() { _ = p.driver.Close() }() // a driver that does not answer is among the results
 	limited, cancel := context.WithTimeout(ctx, whole)
@@ -102,16 +149,14 @@ func stopped(ctx context.Context) error {
 }
 
 func newPatient(o Subject) *patient {
-	p := &patient{
-		root: os.DirFS("/"), host: host.This(), shm: "/dev/shm", environ: o.Environ, dir: o.Dir, busy: o.Busy,
+	return &patient{
+		root: os.DirFS("/"), host: host.This(), shm: "/dev/shm", environ: o.Environ, dir: o.Dir, busy: o.Busy, driver: gpu.Connect(),
 		env: environ.Parse(cluster.RankEnv(o.Environ)), runDir: filepath.Join(o.Dir, ".gpurun"),
 	}
-	p.driver = gpu.Connect()
-	return p
 }
 
-// read takes in a train.toml, and prepares its job. A job that cannot be prepared is a
-// result; its own words still say where to look.
+// read reads a train.toml, and prepares its job. A job that cannot be prepared is a result;
+// its train.toml still says where to look.
 func (p *patient) read(ctx context.Context, file string) error {
 	ctx = python.Guarded(ctx)
 	j, _, err := job.Open(ctx, []string{file}, p.environ, p.dir)
@@ -137,7 +182,7 @@ func (p *patient) findPython() {
 	switch {
 	case p.prepared != nil:
 		if p.python = p.prepared.Interpreter(); p.python == nil {
-			p.why = "the job is a program, whose interpreter nobody knows"
+			p.why = "the job is a program, whose interpreter is not known"
 		} else {
 			p.why = "the job's"
 		}
@@ -154,11 +199,10 @@ func (p *patient) findPython() {
 	}
 }
 
-// ask sets up the questions that several checks share: each is asked once, when its
-// answer is first needed.
+// ask sets up what several checks share: each is read once, when it is first needed.
 func (p *patient) ask(ctx context.Context) {
-	p.cards = sync.OnceValue(p.lookAtCards)
-	p.torch = sync.OnceValues(func() (torchFacts, error) { return p.askTorch(ctx) })
+	p.cards = sync.OnceValue(p.readCards)
+	p.torch = sync.OnceValues(func() (torchFacts, error) { return p.readTorch(ctx) })
 	p.limits = sync.OnceValues(func() (limits, error) { return p.readLimits(ctx) })
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a job's pipeline relies on is looked at, and nobody is told, nothing left.
+// What a job's pipeline relies on is looked at, no notification is sent, and nothing is left.
 func TestWhatPipelinesNeed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -26,7 +26,7 @@ func TestWhatPipelinesNeed(t *testing.T) {
 		state      Status
 		found, fix string
 	}{
-		{"", "notify", Skipped, "names nobody", ""},
+		{"", "notify", Skipped, "names no receiver", ""},
 		{"[notify]\nurl_env = \"GPURUN_NOWHERE\"\n", "notify", Warning, "the variable GPURUN_NOWHERE, which url_env names, is not set", "set the variable"},
 		{"[notify]\nurl_file = \"$DIR/none\"\n", "notify", Warning, "the file that url_file names cannot be read", "write the file"},
 		{"[notify]\nurl_file = \"$DIR/url\"\n", "notify", OK, "posted nothing", ""},
@@ -42,11 +42,7 @@ func TestWhatPipelinesNeed(t *testing.T) {
 			t.Errorf("%s: %v", c.table, err)
 			continue
 		}
-		look := notified
-		if c.check == "metrics" {
-			look = measured
-		}
-		wants(t, look(t.Context(), p), c.state, here(c.found), c.fix)
+		wants(t, resultOf(t, p, c.check), c.state, here(c.found), c.fix)
 	}
 	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %v, %v", left, err)

@@ -27,36 +27,27 @@ const (
 	trialBound = 30 * time.Second
 )
 
-// A preflight looks at a node's GPUs before a job's first attempt, and says on which of them
-// nothing should be trained: a list of steps, made one after the other until one finds
-// something. What the driver says of the devices' health costs no time and is looked at beside
-// the ranks' start (package gpu's Baseline); here, nothing has been started yet, and each
-// device is tried as the job would use it.
+// A preflight tries a node's GPUs, as the job would use them, before the first attempt, and
+// finds those on which nothing should be trained. What the driver reports of the devices'
+// health is read in parallel with the ranks' start (package gpu's Baseline).
 type preflight struct {
 	driver healthReader
-	python *python.Interpreter // nil where nobody knows the job's
+	python *python.Interpreter // nil where the job's is not known
 	// devices are the numbers of those that the job uses, as CUDA counts them.
 	devices []int
 }
 
-// healthReader is what is asked of package gpu's Baseline.
+// healthReader is what preflight needs of package gpu's Baseline.
 type healthReader interface {
 	Findings(context.Context) gpu.Findings
 	Unfit(device int, fault string) cause.DriverEvent
 }
 
-// A preflightStep looks at one thing. What it finds keeps the job from starting, a warning does not.
-type preflightStep struct {
-	bound time.Duration
-	look  func(context.Context, *preflight) (unfit []cause.DriverEvent, warning string)
-}
-
-var preflightSteps = []preflightStep{{driverBound, askDriver}, {trialBound, tryDevices}, {trialBound, tryTogether}}
-
-// PreflightOf is the preflight of a job: nil where launch.preflight does not ask for one, and where
-// the job uses no GPU of NVIDIA's. A run that goes on after a GPU had failed asks for one by
-// itself, unless its user said no.
-func PreflightOf(p *job.Prepared, devices *gpu.Baseline, failed bool) func(context.Context, func(warning string)) []strategy.Fact {
+// PreflightOf is the preflight of a job: nil where launch.preflight is off, and where the job
+// uses no GPU of NVIDIA's. A run that continues after a GPU had failed makes one, too, unless
+// its user turned it off. It returns the facts that keep the job from starting, within a
+// minute, and none where ctx ends before.
+func PreflightOf(p *job.Prepared, devices *gpu.Baseline, failed bool) func(ctx context.Context, warn func(string)) []strategy.Fact {
 	used := p.Examined()
 	if p.Job().Launch.Preflight != job.PreflightOn && !failed || used == 0 {
 		return nil
@@ -68,36 +59,34 @@ func PreflightOf(p *job.Prepared, devices *gpu.Baseline, failed bool) func(conte
 	return f.Run
 }
 
-// Run makes the checks, and returns what keeps the job from starting: nothing, also where
-// ctx ends before. It takes a minute at most.
+// Run makes the trials one after another until one finds something.
 func (f *preflight) Run(ctx context.Context, warn func(string)) []strategy.Fact {
 	ctx, cancel := context.WithTimeout(ctx, preflightBound)
 	defer cancel()
-	for _, c := range preflightSteps {
-		limited, cancel := context.WithTimeout(ctx, c.bound)
-		unfit, warning := c.look(limited, f)
+	for _, step := range []struct {
+		bound time.Duration
+		try   func(context.Context) (unfit []cause.DriverEvent, warning string)
+	}{{driverBound, f.askDriver}, {trialBound, f.tryDevices}, {trialBound, f.tryTogether}} {
+		limited, cancel := context.WithTimeout(ctx, step.bound)
+		unfit, warning := step.try(limited)
 		cancel()
 		if warning != "" {
 			warn("preflight: " + warning)
 		}
-		if len(unfit) > 0 {
-			return unfitFacts(unfit)
+		var facts []strategy.Fact
+		for _, event := range unfit {
+			facts = append(facts, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", DriverEvent: &event})
+		}
+		if facts != nil {
+			return facts
 		}
 	}
 	return nil
 }
 
-func unfitFacts(unfit []cause.DriverEvent) []strategy.Fact {
-	var all []strategy.Fact
-	for _, event := range unfit {
-		all = append(all, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", DriverEvent: &event})
-	}
-	return all
-}
-
-// askDriver asks the driver. A driver that does not answer is as bad as its devices.
-func askDriver(ctx context.Context, f *preflight) ([]cause.DriverEvent, string) {
-	found := f.driver.Findings(ctx) // people are told of what is notable beside the start
+// askDriver reads the devices' health. A driver that does not answer is as bad as its devices.
+func (f *preflight) askDriver(ctx context.Context) ([]cause.DriverEvent, string) {
+	found := f.driver.Findings(ctx) // Baseline warns of what is notable
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return []cause.DriverEvent{{Kind: cause.UnfitEvent, Fault: fmt.Sprintf("the GPUs' driver gives no answer for %s", driverBound)}}, ""
 	}
@@ -107,7 +96,7 @@ func askDriver(ctx context.Context, f *preflight) ([]cause.DriverEvent, string) 
 //go:embed device.py
 var deviceScript string
 
-// device is what device.py tells.
+// device is the output of device.py.
 type device struct {
 	Absent string // why there is no CUDA to try
 	Full   bool   // there was too little memory
@@ -116,16 +105,15 @@ type device struct {
 }
 
 // tryDevices has each device hold 256 MiB, all at once.
-func tryDevices(ctx context.Context, f *preflight) (unfit []cause.DriverEvent, warning string) {
+func (f *preflight) tryDevices(ctx context.Context) (unfit []cause.DriverEvent, warning string) {
 	if f.python == nil {
-		return nil, "the GPUs are not tried: the job is a program, whose interpreter nobody knows"
+		return nil, "the GPUs are not tried: the job is a program, whose interpreter is not known"
 	}
 	faults, warnings := make([]string, len(f.devices)), make([]string, len(f.devices))
 	var trying sync.WaitGroup
 	for i, k := range f.devices {
 		trying.Go(func() {
-			var d device
-			err := python.Trial{Text: deviceScript, Words: [][]string{{fmt.Sprint(k)}}}.Run(ctx, f.python, &d)
+			d, err := python.RunOne[device](ctx, f.python, deviceScript, fmt.Sprint(k))
 			faults[i], warnings[i] = d.judge(err)
 		})
 	}
@@ -141,7 +129,7 @@ func tryDevices(ctx context.Context, f *preflight) (unfit []cause.DriverEvent, w
 	return unfit, warning
 }
 
-// judge says what is wrong with a device, or why nothing was tried.
+// judge returns what is wrong with a device, or why nothing was tried.
 func (d device) judge(err error) (fault, warning string) {
 	switch {
 	case err != nil:
@@ -158,8 +146,8 @@ func (d device) judge(err error) (fault, warning string) {
 	return "", ""
 }
 
-// tryTogether lets a rank on each device sum up with the others, by NCCL.
-func tryTogether(ctx context.Context, f *preflight) (unfit []cause.DriverEvent, warning string) {
+// tryTogether has a rank on each device sum up with the others, by NCCL.
+func (f *preflight) tryTogether(ctx context.Context) (unfit []cause.DriverEvent, warning string) {
 	if len(f.devices) < 2 || f.python == nil {
 		return nil, ""
 	}
@@ -181,12 +169,12 @@ func tryTogether(ctx context.Context, f *preflight) (unfit []cause.DriverEvent, 
 	return unfit, warning
 }
 
-// noNCCL is what a PyTorch says that is built without.
+// noNCCL is the error of a PyTorch that is built without.
 const noNCCL = "have NCCL built in"
 
-// blame says whether a trial failed by the devices' fault. Where PyTorch could not even be
-// imported, and where what failed is the software or the container, the job itself says so
-// better.
+// blame decides whether a trial failed by the devices' fault. Where PyTorch could not even be
+// imported, and where the software or the container failed, it only warns: the job itself
+// will fail with a better message.
 func blame(err error, what string) (fault, warning string) {
 	words := python.WordsOf(err)
 	switch {
@@ -194,11 +182,8 @@ func blame(err error, what string) (fault, warning string) {
 		return "", err.Error()
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Sprintf("%s: no end after %s", what, trialBound), ""
-	case words == "": // no process ran to its end
-		return "", err.Error()
-	case !strings.Contains(words, python.Ready), strings.Contains(words, noNCCL):
-		return "", err.Error()
-	case mismatch(words):
+	case words == "", // no process ran to its end
+		!strings.Contains(words, python.Ready), strings.Contains(words, noNCCL), mismatch(words):
 		return "", err.Error()
 	case python.NCCLFix(words) != "":
 		return "", fmt.Sprintf("%v (%s)", err, python.NCCLFix(words))

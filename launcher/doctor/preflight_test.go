@@ -84,7 +84,7 @@ func TestPreflightTriesDevices(t *testing.T) {
 			}
 		})
 	}
-	if unfit, warned := runPreflight(t, &preflight{driver: told{}, devices: []int{0}}); unfit != "" || !strings.Contains(warned, "interpreter nobody knows") {
+	if unfit, warned := runPreflight(t, &preflight{driver: told{}, devices: []int{0}}); unfit != "" || !strings.Contains(warned, "interpreter is not known") {
 		t.Errorf("a program: %q, %q", unfit, warned)
 	}
 }
@@ -101,8 +101,8 @@ func TestPreflightAsksDriverFirst(t *testing.T) {
 // Ranks that fail together are the GPUs' fault, unless they say whose it is.
 func TestPreflightBlamesNCCL(t *testing.T) {
 	failed := func(words string) error {
-		s := python.Trial{Text: "import sys; print('ready', file=sys.stderr); sys.exit(" + words + ")", Words: [][]string{nil}}
-		return s.Run(t.Context(), pythonWith(t, ""), &struct{}{})
+		_, err := python.RunOne[struct{}](t.Context(), pythonWith(t, ""), "import sys; print('ready', file=sys.stderr); sys.exit("+words+")")
+		return err
 	}
 	for name, c := range map[string]struct {
 		err           error
@@ -136,13 +136,12 @@ func TestPreflightScriptWithoutAGPU(t *testing.T) {
 	}
 	env := environ.Parse(os.Environ()).With(environ.Vars{"CUDA_VISIBLE_DEVICES": ""})
 	by := python.At(interpreter, t.TempDir(), env)
-	var d device
-	if err := (python.Trial{Text: deviceScript, Words: [][]string{{"0"}}}).Run(t.Context(), by, &d); err != nil || d.Absent == "" && d.Error == "" || d.Wrong != 0 {
+	d, err := python.RunOne[device](t.Context(), by, deviceScript, "0")
+	if err != nil || d.Absent == "" && d.Error == "" || d.Wrong != 0 {
 		t.Errorf("%+v, %v", d, err)
 	}
 	onCPU := strings.NewReplacer(`device="cuda"`, `device="cpu"`, "not (torch.version.cuda or torch.version.hip)", "False", "torch.cuda.set_device(int(sys.argv[1]))", "pass", "torch.cuda.synchronize()", "there[7] = int(sys.argv[1])").Replace(deviceScript)
-	d = device{}
-	if err := (python.Trial{Text: onCPU, Words: [][]string{{"99"}}}).Run(t.Context(), by, &d); err != nil || d.Error != "" || d.Wrong != 2 {
+	if d, err = python.RunOne[device](t.Context(), by, onCPU, "99"); err != nil || d.Error != "" || d.Wrong != 2 {
 		t.Errorf("one word of each pattern is overwritten: %+v, %v", d, err)
 	}
 }

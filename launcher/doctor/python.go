@@ -1,23 +1,25 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/python"
 )
 
-// pythonChecks: the interpreter, and whether its PyTorch fits the GPUs and their driver.
-var pythonChecks = []check{
-	{name: "interpreter", look: interpreter, late: "run it by hand: its sitecustomize hangs, or the disk that it lies on"},
-	{name: "torch", look: torchFits, bound: factsBound + 5*time.Second, late: "import torch by hand: the disk that it lies on hangs, or the driver"},
+func hasPython(p *patient) string {
+	if p.python == nil {
+		return p.why
+	}
+	return ""
 }
 
 func interpreter(ctx context.Context, p *patient) Result {
@@ -34,14 +36,14 @@ func interpreter(ctx context.Context, p *patient) Result {
 	return found("Python %s, %s (%s)", version, p.python.Path(), p.why)
 }
 
-// factsBound is how long an interpreter may take to import PyTorch, which lies on
-// network file systems at times.
+// factsBound is how long an interpreter may take to import PyTorch, which may be on a network
+// file system.
 const factsBound = 30 * time.Second
 
 //go:embed facts.py
 var factsScript string
 
-// torchFacts are what facts.py tells.
+// torchFacts are the output of facts.py.
 type torchFacts struct {
 	Torch         string   `json:"torch"` // its version; empty where it cannot be imported
 	Missing       bool     `json:"missing"`
@@ -60,22 +62,19 @@ type torchFacts struct {
 	Libaio        bool     `json:"libaio"`
 }
 
-// askTorch asks the interpreter once the cards were looked at: who uses them is to be
-// others.
-func (p *patient) askTorch(ctx context.Context) (torchFacts, error) {
-	var facts torchFacts
+// readTorch runs facts.py after the cards were read, whose users must not include it.
+func (p *patient) readTorch(ctx context.Context) (torchFacts, error) {
 	if p.python == nil {
-		return facts, errors.New(p.why)
+		return torchFacts{}, errors.New(p.why)
 	}
 	p.cards()
 	ctx, cancel := context.WithTimeout(ctx, factsBound)
 	defer cancel()
-	err := python.Trial{Text: factsScript, Words: [][]string{nil}}.Run(ctx, p.python, &facts)
-	return facts, err
+	return python.RunOne[torchFacts](ctx, p.python, factsScript)
 }
 
-// lacksTorch waits for the facts, and says why there is no PyTorch to try something
-// with; empty where there is.
+// lacksTorch waits for the facts, and returns why there is no PyTorch to try something with;
+// empty where there is.
 func (p *patient) lacksTorch(ctx context.Context) string {
 	if p.python == nil {
 		return p.why
@@ -99,59 +98,54 @@ func (p *patient) lacksTorch(ctx context.Context) string {
 	}
 }
 
-const installTorch = "install PyTorch into that environment: https://pytorch.org/get-started"
+const installTorch = "https://pytorch.org/get-started"
 
 func torchFits(_ context.Context, p *patient) Result {
-	if p.python == nil {
-		return skip("%s", p.why)
-	}
 	facts, err := p.torch()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return problem("import torch by hand: the disk that it lies on hangs, or the driver", "not imported after %s", factsBound)
+		return problem(importHangs, "not imported after %s", factsBound)
 	case err != nil:
 		return problem("run "+p.python.Path()+" by hand", "%v", err)
 	case facts.Missing:
-		return problem(installTorch, "there is none: %s", facts.Error)
+		return problem("install PyTorch into that environment: "+installTorch, "there is none: %s", facts.Error)
 	case facts.Torch == "":
 		return problem("install it again; its libraries may be of another build or incomplete", "cannot be imported: %s", python.Shorten(facts.Error))
 	}
 	return facts.fits(p.cards())
 }
 
-// fits says whether a PyTorch can use the cards that there are.
+// fits judges whether a PyTorch can use the GPUs of the machine.
 func (f torchFacts) fits(c cards) Result {
-	cuda := "CUDA " + f.CUDA
+	built, sees := fmt.Sprintf("%s for CUDA %s", f.Torch, f.CUDA), "which sees "+counted(f.Devices, "GPU")
 	switch {
 	case f.HIP != "":
-		return found("%s for ROCm %s, which sees %s", f.Torch, f.HIP, counted(f.Devices, "GPU"))
+		return found("%s for ROCm %s, %s", f.Torch, f.HIP, sees)
 	case f.CUDA == "" && c.count() > 0:
-		return problem("install a PyTorch with CUDA: https://pytorch.org/get-started", "%s is built for the CPU, and there %s", f.Torch, are(c.count()))
+		return problem("install a PyTorch with CUDA: "+installTorch, "%s is built for the CPU, and there %s", f.Torch, are(c.count()))
 	case f.CUDA == "":
 		return found("%s for the CPU", f.Torch)
 	case c.count() == 0:
-		return found("%s for %s", f.Torch, cuda)
+		return found("%s", built)
+	case c.cuda > 0 && major(f.CUDA) > c.cuda:
+		return problem(fmt.Sprintf("have the driver updated (%s), or install a torch for CUDA %d", leastDriver(major(f.CUDA)), c.cuda),
+			"%s is built for CUDA %s, and driver %s knows CUDA %d at most", f.Torch, f.CUDA, c.version, c.cuda)
 	}
-	if has := c.cuda; has > 0 && major(f.CUDA) > has {
-		return problem(fmt.Sprintf("have the driver updated (%s), or install a torch for CUDA %d", leastDriver(major(f.CUDA)), has),
-			"%s is built for %s, and driver %s knows CUDA %d at most", f.Torch, cuda, c.version, has)
-	}
-	for _, d := range c.devices() {
+	for _, d := range c.view.Devices {
 		if !f.has(d.Capability) {
-			return problem("install a PyTorch that is built for it: https://pytorch.org/get-started",
+			return problem("install a PyTorch that is built for it: "+installTorch,
 				"%s has no code for GPU %d, %s of compute capability %d.%d (it has %s)", f.Torch, d.Index, d.Name, d.Capability[0], d.Capability[1], strings.Join(f.Architectures, " "))
 		}
 	}
-	if f.CUDAError != "" {
-		return problem("nvidia-smi says whether the driver works; docker: --gpus all", "%s for %s cannot use the GPUs: %s", f.Torch, cuda, python.Shorten(f.CUDAError))
+	switch {
+	case f.CUDAError != "":
+		return problem("nvidia-smi says whether the driver works; docker: --gpus all", "%s cannot use the GPUs: %s", built, python.Shorten(f.CUDAError))
+	case f.Devices != c.count():
+		return warn("compare CUDA_VISIBLE_DEVICES with nvidia-smi -L", "%s sees %s, and there %s", built, counted(f.Devices, "GPU"), are(c.count()))
 	}
-	if f.Devices != c.count() {
-		return warn("compare CUDA_VISIBLE_DEVICES with nvidia-smi -L", "%s for %s sees %s, and there %s", f.Torch, cuda, counted(f.Devices, "GPU"), are(c.count()))
-	}
-	return found("%s for %s, which sees %s", f.Torch, cuda, counted(f.Devices, "GPU"))
+	return found("%s, %s", built, sees)
 }
 
-// are says that there are GPUs.
 func are(n int) string {
 	if n == 1 {
 		return "is 1 GPU"
@@ -168,21 +162,23 @@ func (f torchFacts) has(capability [2]int) bool {
 		return true
 	}
 	for _, name := range f.Architectures {
-		kind, digits, _ := strings.Cut(name, "_")
-		n, err := strconv.Atoi(strings.TrimRight(digits, "af"))
+		kind, suffixed, _ := strings.Cut(name, "_")
+		digits := strings.TrimRight(suffixed, "af")
+		n, err := strconv.Atoi(digits)
 		if err != nil {
 			return true // of a kind that is newer than this list
 		}
-		mine, theirs := [2]int{n / 10, n % 10}, capability
-		if kind == "sm" && strings.TrimRight(digits, "af") != digits {
-			if mine == theirs {
-				return true
-			}
-			continue // for that one capability only
+		built := [2]int{n / 10, n % 10}
+		older := slices.Compare(built[:], capability[:]) <= 0
+		switch {
+		case kind == "sm" && digits != suffixed: // for that one capability only
+			older = built == capability
+		case kind == "sm":
+			older = older && built[0] == capability[0]
+		case kind != "compute":
+			older = false
 		}
-		binary := kind == "sm" && mine[0] == theirs[0] && mine[1] <= theirs[1]
-		text := kind == "compute" && (mine[0] < theirs[0] || mine[0] == theirs[0] && mine[1] <= theirs[1])
-		if binary || text {
+		if older {
 			return true
 		}
 	}
@@ -196,19 +192,143 @@ func major(version string) int {
 	return n
 }
 
-// leastDriver is the oldest driver for a CUDA, which says so in its release notes
+// leastDriver is the oldest driver for a CUDA by its release notes
 // (https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/, "minor version compatibility").
 func leastDriver(cuda int) string {
-	switch cuda {
-	case 11:
-		return "450.80 or newer"
-	case 12:
-		return "525.60 or newer"
-	case 13:
-		return "580 or newer"
+	if version := map[int]string{11: "450.80", 12: "525.60", 13: "580"}[cuda]; version != "" {
+		return version + " or newer"
 	}
 	return "the CUDA release notes name the oldest"
 }
 
-// devices are those whose figures are known.
-func (c cards) devices() []gpu.Device { return c.view.Devices }
+//go:embed operations.py
+var operationsScript string
+
+// An operation is one of DeepSpeed's, in the output of operations.py.
+type operation struct {
+	Name       string `json:"name"`
+	Built      bool   `json:"built"`
+	Compatible bool   `json:"compatible"`
+	Why        string `json:"why"` // it is not compatible, in DeepSpeed's words
+}
+
+func hasDeepSpeed(p *patient) string {
+	if facts, err := p.torch(); err != nil || facts.DeepSpeed == "" {
+		return "the interpreter has no DeepSpeed"
+	}
+	return ""
+}
+
+// operations: what DeepSpeed has built, or can build when it is first used.
+func operations(ctx context.Context, p *patient) Result {
+	facts, _ := p.torch()
+	answer, err := python.RunOne[struct {
+		Operations []operation `json:"operations"`
+		Error      string      `json:"error"`
+	}](ctx, p.python, operationsScript)
+	switch {
+	case err != nil:
+		return warn("python -m deepspeed.env_report says more", "DeepSpeed %s does not list its operations: %v", facts.DeepSpeed, err)
+	case answer.Error != "":
+		return problem("install DeepSpeed for this PyTorch: pip install --upgrade deepspeed", "DeepSpeed %s cannot be imported: %s", facts.DeepSpeed, python.Shorten(answer.Error))
+	}
+	return p.judgeOperations(facts.DeepSpeed, answer.Operations)
+}
+
+// judgeOperations lists what cannot be used: access to NVMe is a problem where the job names
+// a folder for it.
+func (p *patient) judgeOperations(version string, operations []operation) Result {
+	var usable, lacking []string
+	judge := warn
+	for _, o := range operations {
+		switch {
+		case o.Built:
+			usable = append(usable, o.Name+" (built)")
+		case o.Compatible:
+			usable = append(usable, o.Name)
+		default:
+			if o.Why != "" {
+				o.Name += " (" + python.Shorten(o.Why) + ")"
+			}
+			lacking = append(lacking, o.Name)
+			if p.nvme != "" && strings.HasPrefix(o.Name, "async_io") {
+				judge = problem
+			}
+		}
+	}
+	text := fmt.Sprintf("DeepSpeed %s: %s", version, strings.Join(usable, ", "))
+	if len(lacking) == 0 {
+		return found("%s", text)
+	}
+	if len(usable) > 0 {
+		text += "; "
+	}
+	return judge("python -m deepspeed.env_report says what each lacks: nvcc, g++, libaio", "%scannot be used: %s", text, strings.Join(lacking, ", "))
+}
+
+// compilers build DeepSpeed's operations when they are first used.
+func compilers(_ context.Context, p *patient) Result {
+	facts, _ := p.torch()
+	toolkit := "install the CUDA toolkit " + facts.CUDA + ", or set CUDA_HOME to where it is"
+	switch {
+	case !facts.Compiler:
+		return warn("install one: apt-get install g++", "no C++ compiler: DeepSpeed cannot build its CPU optimizer, which offload needs")
+	case facts.CUDA == "":
+		return found("a C++ compiler; torch is built for the CPU, and needs no nvcc")
+	case facts.NVCC == "":
+		return warn(toolkit, "no nvcc: DeepSpeed cannot build its CPU optimizer, which offload needs")
+	case facts.NVCCCUDA != "" && major(facts.NVCCCUDA) != major(facts.CUDA):
+		return warn(toolkit, "%s is of CUDA %s, and torch is built for %s: DeepSpeed refuses to build", facts.NVCC, facts.NVCCCUDA, facts.CUDA)
+	}
+	return found("a C++ compiler, and %s of CUDA %s", facts.NVCC, facts.NVCCCUDA)
+}
+
+const (
+	ncclMore = "NCCL_DEBUG=INFO says more; NCCL_P2P_DISABLE=1 tries another way"
+	glooFix  = "let the host's name resolve: /etc/hosts; or set GLOO_SOCKET_IFNAME=lo"
+)
+
+// nccl: whether ranks on GPUs reach each other.
+func nccl(ctx context.Context, p *patient) Result {
+	if facts, _ := p.torch(); !facts.NCCL {
+		return problem("install the PyTorch for CUDA on Linux: "+installTorch, "torch %s is built without NCCL", facts.Torch)
+	}
+	devices := p.free()
+	if p.prepared != nil && p.prepared.Ranks() > 1 {
+		devices = devices[:min(p.prepared.Ranks(), len(devices))]
+	}
+	t, err := python.Meet(ctx, p.python, "nccl", devices)
+	return overNCCL(t, len(devices), err)
+}
+
+// overNCCL judges what ranks on GPUs measured, or why they failed.
+func overNCCL(t python.Together, ranks int, err error) Result {
+	switch {
+	case errors.Is(err, python.ErrBusy):
+		return skip("%v", err)
+	case err != nil:
+		return problem(cmp.Or(python.NCCLFix(python.WordsOf(err)), ncclMore), "%d ranks: %v", ranks, err)
+	case !t.Sum:
+		return problem("switch off PCI ACS and the IOMMU, or set NCCL_P2P_DISABLE=1", "%d ranks: the sum is wrong", ranks)
+	}
+	return found("%d ranks: all_reduce at %s (bus)", ranks, speed(t.Speed))
+}
+
+// gloo: whether ranks on the CPU reach each other.
+func gloo(ctx context.Context, p *patient) Result {
+	if facts, _ := p.torch(); p.cards().count() > 0 || facts.Devices > 0 {
+		return skip("ranks on GPUs use NCCL")
+	} else if !facts.Gloo {
+		return warn("install another build of PyTorch, unless one rank is all that trains here", "torch %s is built without gloo", facts.Torch)
+	}
+	t, err := python.Meet(ctx, p.python, "gloo", []int{0, 1})
+	switch {
+	case errors.Is(err, python.ErrBusy):
+		return skip("%v", err)
+	case err != nil:
+		return problem(glooFix, "2 ranks: %v", err)
+	case !t.Sum:
+		return problem("have the machine's memory tested", "2 ranks: the sum is wrong")
+	}
+	return found("2 ranks: all_reduce at %s", speed(t.Speed))
+}

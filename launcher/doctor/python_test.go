@@ -97,7 +97,7 @@ func TestTorchFacts(t *testing.T) {
 	p.torch = func() (torchFacts, error) {
 		return torchFacts{Missing: true, Error: "ModuleNotFoundError: No module named 'torch'"}, nil
 	}
-	wants(t, torchFits(t.Context(), p), Problem, "there is none: ModuleNotFoundError", "pytorch.org")
+	wants(t, resultOf(t, p, "torch"), Problem, "there is none: ModuleNotFoundError", "pytorch.org")
 	p.torch = func() (torchFacts, error) { return torchFacts{}, errors.New("ended by signal 11") }
-	wants(t, torchFits(t.Context(), p), Problem, "ended by signal 11", "by hand")
+	wants(t, resultOf(t, p, "torch"), Problem, "ended by signal 11", "by hand")
 }

@@ -27,10 +27,10 @@ func TestNCCL(t *testing.T) {
 	}
 	wants(t, overNCCL(python.Together{}, 8, nil), Problem, "8 ranks: the sum is wrong", "NCCL_P2P_DISABLE")
 	wants(t, overNCCL(python.Together{}, 8, python.ErrBusy), Skipped, "machine is busy", "")
-	wants(t, nccl(t.Context(), tries(t, nil, 1)), Skipped, "there is one GPU", "")
+	wants(t, resultOf(t, tries(t, nil, 1), "NCCL"), Skipped, "there is one GPU", "")
 	p := tries(t, nil, 2)
 	p.torch = func() (torchFacts, error) { return torchFacts{Torch: "2.9.0", Devices: 2}, nil }
-	wants(t, nccl(t.Context(), p), Problem, "without NCCL", "for CUDA")
+	wants(t, resultOf(t, p, "NCCL"), Problem, "without NCCL", "for CUDA")
 }
 
 // Ranks that wait for each other for good are ended when their time is over, and that is

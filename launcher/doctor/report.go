@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -71,23 +73,12 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// titles are the headings of the groups.
-var titles = map[string]string{
-	"job": "Job", "python": "Python", "gpus": "GPUs", "machine": "Machine", "limits": "Limits", "disks": "Disks",
-	"nvme": "NVMe", "deepspeed": "DeepSpeed", "ranks": "Ranks together", "scheduler": "Scheduler",
-}
-
 // A style is how a report is shown.
 type style struct{ colour, ascii bool }
 
-// styleOf is what a file and an environment ask for.
+// styleOf is the style for a file, in an environment.
 func styleOf(out *os.File, getenv func(string) string) style {
-	locale := getenv("LC_ALL")
-	for _, name := range []string{"LC_CTYPE", "LANG"} {
-		if locale == "" {
-			locale = getenv(name)
-		}
-	}
+	locale := cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG"))
 	locale = strings.ToLower(strings.ReplaceAll(locale, "-", ""))
 	return style{
 		colour: term.IsTerminal(int(out.Fd())) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
@@ -114,29 +105,33 @@ var (
 	plain  = strings.NewReplacer("✓", "+", "✗", "x", "–", "-", "→", ">", "×", "x", "…", "...", "≥", ">=")
 )
 
-// text is the report in lines.
+// text is the report in lines. A group of which nothing was examined, for one reason, is one line.
 func (r Report) text(s style) string {
 	var b strings.Builder
-	group := ""
-	for _, c := range r.Checks {
-		if c.Group != group {
-			group = c.Group
-			if why := r.untouched(group); why != "" {
-				fmt.Fprintf(&b, "%s\n", wrap(titles[group]+" – "+why, 2))
-				continue
+	for _, g := range groups {
+		var results []Result
+		for _, c := range r.Checks {
+			if c.Group == g.name {
+				results = append(results, c)
 			}
-			fmt.Fprintf(&b, "%s\n", titles[group])
 		}
-		if r.untouched(group) != "" {
+		switch {
+		case len(results) == 0:
+			continue
+		case !slices.ContainsFunc(results, func(c Result) bool { return c.State != Skipped || c.Found != results[0].Found }):
+			fmt.Fprintf(&b, "%s\n", wrap(g.title+" – "+results[0].Found, 2))
 			continue
 		}
-		mark := marks[c.State]
-		if paint := paints[c.State]; paint != "" && s.colour {
-			mark = paint + mark + "\x1b[0m"
-		}
-		fmt.Fprintf(&b, "  %s %-*s%s\n", mark, indent-4, c.Name, wrap(c.Found, indent))
-		if c.Fix != "" {
-			fmt.Fprintf(&b, "    → %s\n", wrap(c.Fix, 6))
+		fmt.Fprintf(&b, "%s\n", g.title)
+		for _, c := range results {
+			mark := marks[c.State]
+			if paint := paints[c.State]; paint != "" && s.colour {
+				mark = paint + mark + "\x1b[0m"
+			}
+			fmt.Fprintf(&b, "  %s %-*s%s\n", mark, indent-4, c.Name, wrap(c.Found, indent))
+			if c.Fix != "" {
+				fmt.Fprintf(&b, "    → %s\n", wrap(c.Fix, 6))
+			}
 		}
 	}
 	fmt.Fprintf(&b, "%s\n", r.Summary())
@@ -144,21 +139,6 @@ func (r Report) text(s style) string {
 		return plain.Replace(b.String())
 	}
 	return b.String()
-}
-
-// untouched is the one reason why nothing of a group was looked at, empty where something
-// was, or where there are several.
-func (r Report) untouched(group string) (why string) {
-	for _, c := range r.Checks {
-		switch {
-		case c.Group != group:
-		case c.State != Skipped, why != "" && c.Found != why:
-			return ""
-		case why == "":
-			why = c.Found
-		}
-	}
-	return why
 }
 
 // wrap breaks a text at blanks so that each line, indented, fits the width; a word that

@@ -20,7 +20,7 @@ func TestLanes(t *testing.T) {
 		var mu sync.Mutex
 		var order []string
 		takes := func(name, lane string, d time.Duration) check {
-			return check{name: name, lane: lane, look: func(context.Context, *patient) Result {
+			return check{name: name, lane: lane, examine: func(context.Context, *patient) Result {
 				time.Sleep(d)
 				mu.Lock()
 				defer mu.Unlock()
@@ -64,7 +64,7 @@ func TestACheckThatHangs(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), test.whole)
 			defer cancel()
-			c := check{name: "x", late: test.late, look: func(ctx context.Context, _ *patient) Result {
+			c := check{name: "x", lateFix: test.late, examine: func(ctx context.Context, _ *patient) Result {
 				<-ctx.Done()
 				if test.deaf {
 					time.Sleep(time.Hour)
@@ -84,7 +84,7 @@ func TestACheckThatHangs(t *testing.T) {
 // A check that ended just in time is not late.
 func TestAnAnswerInTheLastMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := check{look: func(ctx context.Context, _ *patient) Result { <-ctx.Done(); return found("there") }}.run(t.Context(), &patient{})
+		r := check{examine: func(ctx context.Context, _ *patient) Result { <-ctx.Done(); return found("there") }}.run(t.Context(), &patient{})
 		if r.State != OK {
 			t.Errorf("%+v", r)
 		}
@@ -93,7 +93,7 @@ func TestAnAnswerInTheLastMoment(t *testing.T) {
 
 // What needs a PyTorch is skipped without one, and says why.
 func TestWithoutTorch(t *testing.T) {
-	c := check{torch: true, look: func(context.Context, *patient) Result { t.Error("looked"); return Result{} }}
+	c := check{torch: true, examine: func(context.Context, *patient) Result { t.Error("looked"); return Result{} }}
 	p := onPaper(t, nil)
 	wants(t, c.run(t.Context(), p), Skipped, "there is no interpreter", "")
 	p.python = withTorch(t, nil).python

@@ -52,7 +52,7 @@ func (r Resolved) bareData(ctx context.Context) int64 {
 	if r.python == nil {
 		return 0
 	}
-	said, err := r.python.Within(ctx, bare, r.threads())
+	said, err := r.python.OutputInJob(ctx, bare, r.threads())
 	words := strings.Fields(said)
 	if err != nil || len(words) == 0 {
 		return 0 // without PyTorch, for example, which the ranks will say

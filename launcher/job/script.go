@@ -65,7 +65,7 @@ func (s Inspected) script(ctx context.Context) (*script.Analysis, error) {
 	if err != nil {
 		return nil, err
 	}
-	printed, err := s.python.Tell(ctx, script.Program, input)
+	printed, err := s.python.Output(ctx, script.Program, input)
 	if err != nil {
 		return nil, err
 	}

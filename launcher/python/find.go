@@ -2,6 +2,7 @@ package python
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// A Finder says which interpreter is wanted, and where to look for one.
+// A Finder finds the interpreter of a job.
 type Finder struct {
 	// Named is the interpreter that the job names: a path or a bare name; empty for none.
 	Named string
@@ -37,7 +38,7 @@ type Finder struct {
 // environment, the one that torchrun runs on, python3, python. The path is absolute;
 // why says where it comes from. The error carries a hint.
 func (s Finder) Find() (path, why string, err error) {
-	// What is named explicitly is used, or the job does not start.
+	// One that is named explicitly is used, or the job does not start.
 	for _, named := range []struct{ value, why string }{{s.Named, "named by the job"}, {s.Env["PYTHON_EXEC"], "PYTHON_EXEC"}} {
 		if named.value == "" {
 			continue
@@ -51,20 +52,17 @@ func (s Finder) Find() (path, why string, err error) {
 	return s.discover()
 }
 
-// discover takes the first interpreter that is there.
+// discover returns the first interpreter that exists.
 func (s Finder) discover() (path, why string, err error) {
 	var passed []string
 	for _, variable := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
-		dir := s.Env[variable]
-		if dir == "" {
-			continue
-		}
-		path, err := s.runnable(filepath.Join(dir, "bin", "python"), s.Dir)
-		if err != nil {
+		if dir := s.Env[variable]; dir != "" {
+			path, err := s.runnable(filepath.Join(dir, "bin", "python"), s.Dir)
+			if err == nil {
+				return path, variable, nil
+			}
 			passed = append(passed, fmt.Sprintf("%s: %v", variable, err))
-			continue
 		}
-		return path, variable, nil
 	}
 	if path, script, err := s.OfLauncher(); err == nil {
 		return path, "the interpreter of " + script, nil
@@ -81,23 +79,17 @@ func (s Finder) discover() (path, why string, err error) {
 // OfLauncher is the interpreter in the first line of the launcher's script, and
 // the script's path.
 func (s Finder) OfLauncher() (path, script string, err error) {
-	launcher := s.Launcher
-	if launcher == "" {
-		launcher = "torchrun"
-	}
-	if script, err = s.runnable(launcher, s.Dir); err != nil {
+	if script, err = s.runnable(cmp.Or(s.Launcher, "torchrun"), s.Dir); err != nil {
 		return "", "", err
 	}
 	path, err = s.shebang(script)
 	return path, script, err
 }
 
-// runnable makes an absolute path of a program's name and sees that it can be run.
+// runnable makes an absolute path of a program's name and reports whether it can be run.
 func (s Finder) runnable(name, dir string) (string, error) {
 	if strings.Contains(name, "/") {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(dir, name)
-		}
+		name = under(dir, name)
 		return name, Executable(name)
 	}
 	look := s.Look
@@ -106,45 +98,47 @@ func (s Finder) runnable(name, dir string) (string, error) {
 	}
 	found, err := look(name)
 	if errors.Is(err, exec.ErrNotFound) {
-		return "", fmt.Errorf("%s is in no folder of PATH", name)
+		return "", notInPath(name)
+	}
+	if err == nil {
+		found, err = filepath.Abs(found)
 	}
 	if err != nil {
 		return "", err
 	}
-	path, err := filepath.Abs(found)
-	if err != nil {
-		return "", err
-	}
-	return path, Executable(path)
+	return found, Executable(found)
 }
 
 // InPath is the path of a program in the folders of the environment's PATH; of a word
 // with a slash it is the word, from Dir on.
 func (s Finder) InPath(program string) (string, error) {
 	if strings.Contains(program, "/") {
-		if !filepath.IsAbs(program) {
-			program = filepath.Join(s.Dir, program)
-		}
-		return program, Executable(program)
+		return s.runnable(program, s.Dir)
 	}
 	for _, folder := range filepath.SplitList(s.Env["PATH"]) {
-		if !filepath.IsAbs(folder) {
-			folder = filepath.Join(s.Dir, folder)
-		}
-		if path := filepath.Join(folder, program); Executable(path) == nil {
+		if path := filepath.Join(under(s.Dir, folder), program); Executable(path) == nil {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%s is in no folder of PATH", program)
+	return "", notInPath(program)
 }
 
-// missing is a file that is not there, which errors.Is knows as os.ErrNotExist.
+func notInPath(program string) error { return fmt.Errorf("%s is in no folder of PATH", program) }
+
+func under(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// missing is the error of a file that does not exist.
 type missing struct{ path string }
 
 func (e *missing) Error() string { return e.path + " does not exist" }
 func (e *missing) Unwrap() error { return os.ErrNotExist }
 
-// Executable says why a file cannot be run.
+// Executable returns why a file cannot be run, nil where it can.
 func Executable(path string) error {
 	info, err := os.Stat(path)
 	switch {

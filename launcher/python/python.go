@@ -1,32 +1,40 @@
-// Package python asks the job's interpreter: where it is found, and why there; its
-// packages and their versions; where it finds files among them; and what a job will
-// need of it, by small programs that are run as ranks are (Script).
+// Package python finds and runs the job's interpreter: where it is, and why that one; its
+// packages and their versions; where it finds files among them; and what a job will need of
+// it, by small programs that are run as ranks are (Trial).
 //
-// An interpreter is asked by one script, which imports nothing of the job's, and
-// its answer is kept for the life of this process. Listing the packages takes a
-// tenth of a second and more, so that it is only done once something depends on it.
+// Its output is kept for the life of this process. Listing the packages takes a tenth of a
+// second and more, so that it is only done once something depends on it.
 package python
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpurun/gpurun/launcher/environ"
+	"github.com/gpurun/gpurun/launcher/proc"
 )
 
-// describe is what an interpreter runs to tell of itself; "packages" as its argument
-// makes it list those, too.
+// describe prints an interpreter's version and folders; with the argument "packages" its
+// packages, too. It imports nothing of the job's.
 //
 //go:embed describe.py
 var describe string
@@ -35,9 +43,14 @@ const (
 	// bound is how long an interpreter may take to answer.
 	bound = 30 * time.Second
 	// installBound is how long it may take where a wrapper such as uv run installs what
-	// is missing before: to be cut short in the middle of that does harm, and the job
-	// would wait for it, too.
+	// is missing before: to end that half-way does harm, and the job would wait for it, too.
 	installBound = 15 * time.Minute
+	// largest is how much of an interpreter's output is read, in bytes; a thousand packages
+	// are some 50 kB.
+	largest = 4 << 20
+	// holdBound is how long to wait for its output after it has ended, where something that
+	// it started holds it open.
+	holdBound = time.Second
 )
 
 // An Interpreter is one Python, in one environment and one working directory. Its
@@ -48,93 +61,92 @@ type Interpreter struct {
 	env     environ.Vars
 	bound   time.Duration
 
-	asking chan struct{} // holds a token while the interpreter is asked; guards what follows
-	// told are the answers to other programs, by program and input.
-	told map[[sha256.Size]byte]programAnswer
-	// short is the answer without the packages, whole the one with them; nil where
-	// nobody has asked.
-	short, whole *answer
+	running chan struct{} // holds a token while the interpreter runs; guards answers
+	answers map[[sha256.Size]byte]programAnswer
+	listed  atomic.Bool // its packages are known
 }
 
-// An answer is what an interpreter said of itself, or why it did not.
-type answer struct {
+// A programAnswer is the output of a program, or why there is none.
+type programAnswer struct {
+	text string
+	err  error
+}
+
+// A description is the output of describe.py.
+type description struct {
 	Version  string            `json:"version"`
 	Path     []string          `json:"path"`
 	Packages map[string]string `json:"packages"`
-	err      error
 }
 
-// interpreters are those that this process has met.
+// interpreters are those that this process has used.
 var interpreters = struct {
 	sync.Mutex
-	met map[string]*Interpreter
-}{met: map[string]*Interpreter{}}
+	used map[string]*Interpreter
+}{used: map[string]*Interpreter{}}
 
 // At is the interpreter at an absolute path, as it runs in a directory with an
-// environment. It is asked nothing yet.
+// environment. It is not run yet.
 func At(path, dir string, env environ.Vars) *Interpreter {
-	return meet([]string{path}, dir, env, bound)
+	return Through([]string{path}, dir, env, false)
 }
 
 // Through is the interpreter that a wrapper finds: words are the wrapper's, and the
-// interpreter's name. Where installs is set, to ask it may take minutes.
+// interpreter's name. Where installs is set, its first run may take minutes.
 func Through(words []string, dir string, env environ.Vars, installs bool) *Interpreter {
-	if installs {
-		return meet(words, dir, env, installBound)
-	}
-	return meet(words, dir, env, bound)
-}
-
-// meet is the one interpreter of a command in a directory and an environment.
-func meet(command []string, dir string, env environ.Vars, bound time.Duration) *Interpreter {
-	key := fmt.Sprintf("%q %q %q", command, dir, env.Words())
+	key := fmt.Sprintf("%q %q %q", words, dir, env.Words())
 	interpreters.Lock()
 	defer interpreters.Unlock()
-	if i := interpreters.met[key]; i != nil {
+	if i := interpreters.used[key]; i != nil {
 		return i
 	}
-	i := &Interpreter{command: slices.Clone(command), dir: dir, env: env.With(), bound: bound, asking: make(chan struct{}, 1)}
-	interpreters.met[key] = i
+	i := &Interpreter{
+		command: slices.Clone(words), dir: dir, env: env.With(), bound: bound,
+		running: make(chan struct{}, 1), answers: map[[sha256.Size]byte]programAnswer{},
+	}
+	if installs {
+		i.bound = installBound
+	}
+	interpreters.used[key] = i
 	return i
 }
 
 // Path is where the interpreter is; the words that start it, where a wrapper finds it.
 func (i *Interpreter) Path() string { return strings.Join(i.command, " ") }
 
-// Packages are the versions of the packages that it has, by name in lower case. The
-// error says why it does not tell: it cannot be run, takes longer than half a minute,
-// is older than Python 3.8; or ctx is done.
+// Packages are the versions of its packages, by name in lower case. The error is that it
+// cannot be run, takes longer than half a minute, is older than Python 3.8, or of ctx.
 func (i *Interpreter) Packages(ctx context.Context) (map[string]string, error) {
-	a, err := i.ask(ctx, true)
-	if err == nil && a.Packages == nil {
+	d, err := i.describe(ctx, true)
+	if err == nil && d.Packages == nil {
 		err = errors.New("it cannot list them (importlib.metadata came with Python 3.8)")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for its packages: %w", i.Path(), err)
 	}
-	return a.Packages, nil
+	return d.Packages, nil
 }
 
-// Version is its own version, such as "3.12.4".
+// Version is its version, such as "3.12.4".
 func (i *Interpreter) Version(ctx context.Context) (string, error) {
-	a, err := i.ask(ctx, false)
+	d, err := i.describe(ctx, false)
 	if err != nil {
 		return "", fmt.Errorf("ask %s for its version: %w", i.Path(), err)
 	}
-	return a.Version, nil
+	return d.Version, nil
 }
 
 // Files are where it finds files of its packages, in the order of names; empty
 // where it has no such file. The working directory is none of its folders, unless
 // PYTHONPATH names it.
 func (i *Interpreter) Files(ctx context.Context, names ...string) ([]string, error) {
-	a, err := i.ask(ctx, false)
+	d, err := i.describe(ctx, false)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s where %s is: %w", i.Path(), strings.Join(names, ", "), err)
 	}
 	files := make([]string, len(names))
 	for k, name := range names {
-		for _, folder := range a.Path {
+		for _, folder := range d.Path {
 			path := filepath.Join(folder, name)
 			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 				files[k] = path
@@ -158,49 +170,215 @@ func (i *Interpreter) ReadFile(ctx context.Context, name string) ([]byte, error)
 	return os.ReadFile(files[0])
 }
 
-// ask returns the interpreter's answer, with its packages where packages is true. It
-// is started for that at most once.
-func (i *Interpreter) ask(ctx context.Context, packages bool) (*answer, error) {
-	select {
-	case i.asking <- struct{}{}:
-		defer func() { <-i.asking }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+// describe runs describe.py. Once the packages are known, that answer serves for all.
+func (i *Interpreter) describe(ctx context.Context, packages bool) (d description, err error) {
+	words := []string{"-c", i.program(describe)}
+	if packages = packages || i.listed.Load(); packages {
+		words = append(words, "packages")
 	}
-	kept := &i.whole
-	if !packages && i.whole == nil {
-		kept = &i.short
+	text, err := i.once(ctx, nil, words...)
+	if err != nil {
+		return d, err
 	}
-	if *kept == nil {
-		var args []string
-		if packages {
-			args = append(args, "packages")
-		}
-		a := i.run(ctx, args)
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx) // it may answer another time
-		}
-		*kept = a
+	i.listed.Store(packages)
+	// What a sitecustomize prints comes before.
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &d); err != nil || d.Version == "" {
+		return d, errors.New("what it prints is no answer of Python")
 	}
-	return *kept, (*kept).err
+	return d, nil
 }
 
-// run starts the interpreter and reads its answer.
-func (i *Interpreter) run(ctx context.Context, args []string) *answer {
+// fromInput runs the program that is the beginning of its standard input, after its length:
+// ps would show a program that is an argument.
+const fromInput = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
+
+// Output runs a program that imports nothing but what comes with Python, with some bytes on
+// its standard input, and returns what it prints, up to 4 MiB. It is isolated from the job:
+// it does not see the working directory, the variables for Python and the packages. The same
+// program with the same input is run once. The error is that it cannot be run, fails, or takes
+// longer than half a minute, or of ctx.
+func (i *Interpreter) Output(ctx context.Context, program string, in []byte) ([]byte, error) {
+	in = slices.Concat(fmt.Appendf(nil, "%d\n", len(program)), []byte(program), in)
+	text, err := i.once(ctx, in, "-I", "-S", "-c", i.program(fromInput))
+	if err != nil {
+		err = fmt.Errorf("ask %s: %w", i.Path(), err)
+	}
+	return []byte(text), err
+}
+
+// OutputInJob runs a program as a script of the job would run, with some more variables: the
+// job's packages are there, its working directory is not among the folders that it imports
+// from. It returns what the program prints, up to 4 MiB; errors are as in Output.
+func (i *Interpreter) OutputInJob(ctx context.Context, program string, set map[string]string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, i.bound)
 	defer cancel()
-	said, err := i.output(limited, nil, append([]string{"-c", i.program(describe)}, args...)...)
-	if limited.Err() != nil {
-		return &answer{err: fmt.Errorf("it has not answered after %s", i.bound)}
+	inside := &Interpreter{command: i.command, dir: i.dir, env: i.env.With(set)}
+	text, err := inside.output(limited, nil, "-c", i.program("import sys; sys.path[:] = [p for p in sys.path if p]\n"+program))
+	if err != nil {
+		return "", fmt.Errorf("ask %s: %w", i.Path(), err)
+	}
+	return text, nil
+}
+
+// once runs the interpreter with some words and bytes on its standard input, unless that was
+// done before, and returns what it prints.
+func (i *Interpreter) once(ctx context.Context, in []byte, words ...string) (string, error) {
+	select {
+	case i.running <- struct{}{}:
+		defer func() { <-i.running }()
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	key := sha256.Sum256(fmt.Appendf(nil, "%q %s", words, in))
+	if known, there := i.answers[key]; there {
+		return known.text, known.err
+	}
+	limited, cancel := context.WithTimeout(ctx, i.bound)
+	defer cancel()
+	text, err := i.output(limited, in, words...)
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx) // it may answer another time
+	case limited.Err() != nil:
+		err = fmt.Errorf("it has not answered after %s", i.bound)
+	}
+	i.answers[key] = programAnswer{text, err}
+	return text, err
+}
+
+// Command is the command line that runs a program in the interpreter with some words as its
+// arguments, its working directory and its environment.
+func (i *Interpreter) Command(program string, words ...string) (argv []string, dir string, env environ.Vars) {
+	return slices.Concat(i.command, []string{"-c", i.program(program)}, words), i.dir, i.env.With()
+}
+
+// program encodes a program for a wrapper: conda run refuses words with line breaks, and
+// others read words once more as a shell does.
+func (i *Interpreter) program(text string) string {
+	if len(i.command) == 1 {
+		return text
+	}
+	return "import base64;exec(base64.b64decode('" + base64.StdEncoding.EncodeToString([]byte(text)) + "'))"
+}
+
+// output runs the interpreter with some words and returns what it prints. When ctx is
+// done, the interpreter and what it started are killed.
+func (i *Interpreter) output(ctx context.Context, in []byte, words ...string) (string, error) {
+	first, err := Finder{Dir: i.dir, Env: i.env}.InPath(i.command[0])
+	if err != nil {
+		return "", err
+	}
+	argv := slices.Concat([]string{first}, i.command[1:], words)
+	if ctx.Value(guardedKey{}) != nil && proc.Usable() == nil {
+		return i.outputGuarded(ctx, in, argv)
+	}
+	out, errs := &limitedBuffer{}, &limitedBuffer{}
+	cmd := exec.CommandContext(ctx, first, argv[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = i.dir, i.env.Words(), out, errs
+	if in != nil {
+		cmd.Stdin = bytes.NewReader(in)
+	}
+	err = runInGroup(cmd)
+	switch {
+	case out.full || errs.full:
+		return "", errTooMuch
+	case errors.Is(err, exec.ErrWaitDelay): // it has ended well, and its output is complete
+	case err != nil:
+		return "", withReason(err, errs.text.String())
+	}
+	return out.text.String(), nil
+}
+
+// runInGroup runs a command in its own process group, which ends with the command's context.
+// The command itself ends with this process, too, however that ends.
+func runInGroup(cmd *exec.Cmd) error {
+	runtime.LockOSThread() // Pdeathsig is sent when the thread ends that has started it
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error {
+		err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		if errors.Is(err, syscall.ESRCH) {
+			return os.ErrProcessDone
+		}
+		return err
+	}
+	cmd.WaitDelay = holdBound
+	return cmd.Run()
+}
+
+type guardedKey struct{}
+
+// Guarded makes all interpreters that are started with the context run as ranks are: nothing
+// that they start is left, neither when their time is over nor when gpurun is killed.
+// Otherwise what has left the interpreter's process group continues.
+func Guarded(ctx context.Context) context.Context {
+	return context.WithValue(ctx, guardedKey{}, true)
+}
+
+// outputGuarded runs a command as a rank, and returns what it prints.
+func (i *Interpreter) outputGuarded(ctx context.Context, in []byte, argv []string) (string, error) {
+	rank := proc.Rank{Argv: argv, Dir: i.dir, Env: i.env.Words()}
+	if in != nil {
+		f, err := inMemory(in)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		rank.Stdin = f
+	}
+	all, err := Start(ctx, []proc.Rank{rank})
+	switch {
+	case err != nil:
+		return "", err
+	case all[0].Signal != 0:
+		return "", withReason(fmt.Errorf("ended by %s", unix.SignalName(unix.Signal(all[0].Signal))), all[0].Err)
+	case all[0].Code != 0:
+		return "", withReason(fmt.Errorf("ended with code %d", all[0].Code), all[0].Err)
+	}
+	return all[0].Out, nil
+}
+
+// inMemory is a file without a name with a text, to be read from its beginning.
+func inMemory(text []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("input", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "input")
+	if _, err = f.Write(text); err == nil {
+		_, err = f.Seek(0, 0)
 	}
 	if err != nil {
-		return &answer{err: err}
+		return nil, errors.Join(err, f.Close())
 	}
-	// What a sitecustomize prints comes before.
-	lines := strings.Split(strings.TrimRight(said, "\n"), "\n")
-	var a answer
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &a); err != nil || a.Version == "" {
-		return &answer{err: errors.New("what it prints is no answer of Python")}
+	return f, nil
+}
+
+// withReason adds the last line that a program wrote about its failure.
+func withReason(err error, text string) error {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
+		return fmt.Errorf("%w: %s", err, last)
 	}
-	return &a
+	return err
+}
+
+// errTooMuch ends an interpreter that prints without end.
+var errTooMuch = errors.New("it prints more than an answer")
+
+// A limitedBuffer keeps what is written to it, up to largest. It embeds nothing: a
+// bytes.Buffer would read to the end by itself.
+type limitedBuffer struct {
+	text bytes.Buffer
+	full bool
+}
+
+// Write fails once the limit is reached: SIGPIPE then ends the writer at the other end.
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if b.text.Len()+len(p) > largest {
+		b.full = true
+		return 0, errTooMuch
+	}
+	return b.text.Write(p)
 }

@@ -275,11 +275,11 @@ func TestTell(t *testing.T) {
 	i := At(path, work, environ.Parse(os.Environ()).With(map[string]string{"PYTHONPATH": work}))
 	program := "import json, sys\nprint(json.dumps(sys.stdin.read().upper()))"
 	for range 2 {
-		if said, err := i.Tell(t.Context(), program, []byte("abc")); err != nil || strings.TrimSpace(string(said)) != `"ABC"` {
+		if said, err := i.Output(t.Context(), program, []byte("abc")); err != nil || strings.TrimSpace(string(said)) != `"ABC"` {
 			t.Errorf("%q, %v", said, err)
 		}
 	}
-	if said, err := i.Tell(t.Context(), program, []byte("d")); err != nil || strings.TrimSpace(string(said)) != `"D"` {
+	if said, err := i.Output(t.Context(), program, []byte("d")); err != nil || strings.TrimSpace(string(said)) != `"D"` {
 		t.Errorf("%q, %v", said, err)
 	}
 	if got := starts(); len(got) != 2 {
@@ -288,7 +288,7 @@ func TestTell(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(work, "imported")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the job's module has run: %v", err)
 	}
-	if _, err := i.Tell(t.Context(), "raise SystemExit('no')", nil); err == nil || !strings.Contains(err.Error(), "no") {
+	if _, err := i.Output(t.Context(), "raise SystemExit('no')", nil); err == nil || !strings.Contains(err.Error(), "no") {
 		t.Error(err)
 	}
 }

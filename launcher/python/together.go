@@ -13,26 +13,27 @@ import (
 //go:embed together.py
 var togetherScript string
 
-// Together is what one of several ranks tells that have summed up what each has.
+// Together is the output of one of several ranks that summed up what each has.
 type Together struct {
 	Sum   bool    `json:"sum"`   // the sum over all ranks was right
 	Speed float64 `json:"speed"` // bytes a second over the slowest link, as NCCL's tests count them
 }
 
-// Meet lets ranks of a backend sum up what each has; devices are their GPUs, or numbers
+// Meet has ranks of a backend sum up what each has; devices are their GPUs, or numbers
 // without a meaning.
 func Meet(ctx context.Context, by *Interpreter, backend string, devices []int) (Together, error) {
-	port, err := freePort()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return Together{}, err
+		return Together{}, fmt.Errorf("find a free port: %w", err)
 	}
-	s := Trial{Text: togetherScript, Env: environ.Vars{"NCCL_DEBUG": "WARN"}}
-	all := make([]Together, len(devices))
-	answers := make([]any, len(devices))
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	t := Trial{Text: togetherScript, Env: environ.Vars{"NCCL_DEBUG": "WARN"}}
 	for rank, device := range devices {
-		s.Words, answers[rank] = append(s.Words, []string{backend, fmt.Sprint(rank), fmt.Sprint(len(devices)), fmt.Sprint(port), fmt.Sprint(device)}), &all[rank]
+		t.Words = append(t.Words, strings.Fields(fmt.Sprintf("%s %d %d %d %d", backend, rank, len(devices), port, device)))
 	}
-	if err := s.Run(ctx, by, answers...); err != nil {
+	all, err := Run[Together](ctx, by, t)
+	if err != nil {
 		return Together{}, err
 	}
 	for _, one := range all {
@@ -43,32 +44,24 @@ func Meet(ctx context.Context, by *Interpreter, backend string, devices []int) (
 	return all[0], nil
 }
 
-// freePort finds a port for the ranks' rendezvous.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// What NCCL's own words ask for that is no GPU's fault.
+// What NCCL's messages ask for where no GPU is at fault.
 const (
 	MoreShared = "docker: --shm-size=16g; Kubernetes: emptyDir medium: Memory at /dev/shm"
 	MoreLocked = "ulimit -l unlimited, or docker run --ulimit memlock=-1"
 	OtherBuild = "update the driver, or install a PyTorch for the one that is there"
 )
 
-// NCCLFix is what the words of ranks that failed ask for, empty where they do not say it.
+var ncclFixes = []struct{ words, fix string }{
+	{"/dev/shm", MoreShared}, {"No space left on device", MoreShared}, {"memlock", MoreLocked}, {"ibv_reg_mr", MoreLocked},
+	{"no kernel image", OtherBuild}, {"driver version is insufficient", OtherBuild},
+}
+
+// NCCLFix is what the messages of ranks that failed ask for, empty for nothing known.
 func NCCLFix(words string) string {
-	switch {
-	case strings.Contains(words, "/dev/shm"), strings.Contains(words, "No space left on device"):
-		return MoreShared
-	case strings.Contains(words, "memlock"), strings.Contains(words, "ibv_reg_mr"):
-		return MoreLocked
-	case strings.Contains(words, "no kernel image"), strings.Contains(words, "driver version is insufficient"):
-		return OtherBuild
+	for _, f := range ncclFixes {
+		if strings.Contains(words, f.words) {
+			return f.fix
+		}
 	}
 	return ""
 }

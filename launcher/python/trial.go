@@ -18,17 +18,16 @@ import (
 )
 
 const (
-	// peers is how long the others may go on after one process has failed: they wait for
+	// peers is how long the others may continue after one process has failed: they wait for
 	// it, or have the better reason.
 	peers = time.Second
 	// killBound is how long processes may take to die.
 	killBound = 3 * time.Second
-	// drainBound is how long what was written may take to be read, where somebody still holds
-	// a pipe.
+	// drainBound is how long the output may take to be read, where a process still holds a pipe.
 	drainBound = 10 * time.Second
 )
 
-// ProcessResult is what a process wrote, and how it ended.
+// A ProcessResult is what a process wrote, and how it ended.
 type ProcessResult struct {
 	Out, Err string
 	Code     int // Unknown where it had to be ended
@@ -72,7 +71,7 @@ func Start(ctx context.Context, ranks []proc.Rank) ([]ProcessResult, error) {
 	return all, nil
 }
 
-// await takes in how the processes end.
+// await records how the processes end.
 func await(ctx context.Context, group *proc.Group, all []ProcessResult) {
 	for i := range all {
 		all[i].Code = Unknown
@@ -121,15 +120,15 @@ func (s *outputPipes) open() (*os.File, error) {
 	return w, nil
 }
 
-// close gives up the processes' ends.
+// close closes the processes' ends.
 func (s *outputPipes) close() {
 	for _, w := range s.theirs {
 		w.Close()
 	}
 }
 
-// wait returns what was written. Whoever still holds a pipe after its process is gone
-// cannot be killed, and is not waited for.
+// wait returns what was written. A process that still holds a pipe cannot be killed, and is
+// not waited for.
 func (s *outputPipes) wait() []string {
 	for _, r := range s.ours {
 		_ = r.SetReadDeadline(time.Now().Add(drainBound))
@@ -143,52 +142,56 @@ func (s *outputPipes) wait() []string {
 	return texts
 }
 
-// A Trial is Python that the job's interpreter runs, in as many processes as it is given
-// words for; each prints one line of JSON, and Ready to stderr before that.
+// A Trial is Python that the job's interpreter runs, in one process for each of Words; each
+// prints one line of JSON, and Ready to stderr before that.
 type Trial struct {
 	Text  string
 	Words [][]string
-	Env   environ.Vars // on top of the job's; an empty value takes a variable away
+	Env   environ.Vars // on top of the job's; an empty value removes a variable
 }
 
-// Run starts the processes of a script and decodes the answer of each into answers[i]. The
-// error of one that failed is its last words.
-func (s Trial) Run(ctx context.Context, by *Interpreter, answers ...any) error {
+// Run starts the processes of a trial and decodes the answer of each, in the order of Words.
+// The error of one that failed is its last line.
+func Run[Answer any](ctx context.Context, by *Interpreter, t Trial) ([]Answer, error) {
 	var ranks []proc.Rank
-	for _, words := range s.Words {
-		argv, dir, env := by.Command(s.Text, words...)
-		for name, value := range s.Env {
+	for _, words := range t.Words {
+		argv, dir, env := by.Command(t.Text, words...)
+		for name, value := range t.Env {
 			if env[name] = value; value == "" {
 				delete(env, name)
 			}
 		}
 		ranks = append(ranks, proc.Rank{Argv: argv, Dir: dir, Env: env.Words()})
 	}
+	answers := make([]Answer, len(ranks))
 	all, err := Start(ctx, ranks)
 	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one ProcessResult) bool { return !strings.Contains(one.Err, Ready) }) {
-		return ErrBusy
-	}
-	if err != nil {
-		return err
+		return answers, ErrBusy
 	}
 	for i, one := range all {
-		if err := one.decode(answers[i]); err != nil && one.Code != Unknown {
-			return err
+		if err != nil {
+			break
+		}
+		if one.Code != Unknown {
+			err = one.decode(&answers[i])
 		}
 	}
-	for _, one := range all {
-		if one.Code == Unknown { // it was ended because of another one, whose words are above
-			return errors.New("it was ended before it answered")
-		}
+	if err == nil && slices.ContainsFunc(all, func(one ProcessResult) bool { return one.Code == Unknown }) {
+		err = errors.New("it was ended before it answered") // because of another one, whose error is above
 	}
-	return nil
+	return answers, err
 }
 
-// Ready is what a process writes to stderr once it has imported what it needs; ErrBusy is
-// the error where that took all of its time, which says nothing of what it was to try.
+// RunOne is Run in one process.
+func RunOne[Answer any](ctx context.Context, by *Interpreter, text string, words ...string) (Answer, error) {
+	all, err := Run[Answer](ctx, by, Trial{Text: text, Words: [][]string{words}})
+	return all[0], err
+}
+
+// Ready is what a process writes to stderr once it has imported what it needs.
 const Ready = "ready"
 
-// ErrBusy says that nothing was tried.
+// ErrBusy is the error where the import took all the time, and nothing was tried.
 var ErrBusy = errors.New("not tried: PyTorch was not imported in time, the machine is busy")
 
 // Unknown is the code of a process that had to be ended.
@@ -196,7 +199,7 @@ const Unknown = -1
 
 // noAnswer is a process that gave no answer.
 type noAnswer struct {
-	last string // the last line of its words, or how it ended
+	last string // the last line that it wrote, or how it ended
 	all  string
 }
 

@@ -74,7 +74,7 @@ func TestAHangingChildIsKilledWithItsDescendants(t *testing.T) {
 		cancel(over)
 	}()
 	try := Trial{Text: hangs, Words: [][]string{{mark}}}
-	if err := try.Run(ctx, by, &Together{}); !errors.Is(err, over) {
+	if _, err := Run[Together](ctx, by, try); !errors.Is(err, over) {
 		t.Errorf("%v, want %v", err, over)
 	}
 	for _, pid := range pids {
@@ -96,7 +96,7 @@ func TestNotReadyInTime(t *testing.T) {
 		}()
 		text := "import sys, time; print(sys.argv[1], file=sys.stderr, flush=True); open(sys.argv[2], 'w').close(); time.sleep(1000)"
 		try := Trial{Text: text, Words: [][]string{{words, mark}}}
-		if err := try.Run(ctx, by, &Together{}); !errors.Is(err, want) {
+		if _, err := Run[Together](ctx, by, try); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", words, err, want)
 		}
 	}
@@ -107,7 +107,7 @@ func TestAFailureEndsTheOthers(t *testing.T) {
 	begin := time.Now()
 	by := anyPython(t, nil)
 	text := "import sys, time\nif sys.argv[1] == '1':\n  print('NCCL WARN a', file=sys.stderr)\n  sys.exit('the reason')\ntime.sleep(1000)"
-	err := Trial{Text: text, Words: [][]string{{"0"}, {"1"}}}.Run(t.Context(), by, &struct{}{}, &struct{}{})
+	_, err := Run[struct{}](t.Context(), by, Trial{Text: text, Words: [][]string{{"0"}, {"1"}}})
 	if err == nil || err.Error() != "the reason" || !strings.Contains(WordsOf(err), "NCCL WARN a") {
 		t.Errorf("%v, of %q", err, WordsOf(err))
 	}
@@ -145,10 +145,11 @@ func TestAnswers(t *testing.T) {
 
 // A variable that a script takes away is not there, and another is.
 func TestScriptVariables(t *testing.T) {
-	var got struct{ Gone, New string }
+	type answer struct{ Gone, New string }
 	text := "import json, os; print(json.dumps({'gone': os.environ.get('GONE', 'gone'), 'new': os.environ['NEW']}))"
 	s := Trial{Text: text, Words: [][]string{nil}, Env: environ.Vars{"GONE": "", "NEW": "new"}}
-	if err := s.Run(t.Context(), anyPython(t, environ.Vars{"GONE": "1"}), &got); err != nil || got.Gone != "gone" || got.New != "new" {
+	got, err := Run[answer](t.Context(), anyPython(t, environ.Vars{"GONE": "1"}), s)
+	if err != nil || got[0] != (answer{"gone", "new"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
