@@ -1,10 +1,10 @@
 package recipes_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,45 +21,63 @@ import (
 // framework needs is a rule in Go instead.
 const mostKeys = 74
 
-// forOwnFiles marks a key in README.md that is there for people's own files, though
+// allKeys is the heading of the section of README.md that is made of the keys.
+const allKeys = "\n## All keys\n"
+
+// forOwnFiles marks the help of a key that is there for people's own files, though
 // no two recipes of the catalog need it.
 const forOwnFiles = "for files of your own"
 
-// explained are the keys that README.md explains, with their lines.
-func explained(t *testing.T) map[string]string {
-	t.Helper()
-	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, found := strings.Cut(string(page), "\n## All keys\n")
-	if !found {
-		t.Fatal("README.md has no section of all keys")
-	}
-	section, _, _ = strings.Cut(section, "\n## ")
+// explained are the keys of the language, with their help in all tables.
+func explained() map[string]string {
 	lines := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.+) \\|$").FindAllStringSubmatch(section, -1) {
-		if _, twice := lines[m[1]]; twice {
-			t.Errorf("README.md explains %s twice", m[1])
+	for _, table := range format.Help() {
+		for _, key := range table.Keys {
+			lines[key[0]] += key[1]
 		}
-		lines[m[1]] = m[2]
 	}
 	return lines
 }
 
-// TestKeysAreFewAndExplained: what can be written in a recipe is what README.md
-// explains, a line each.
+// TestKeysAreFewAndExplained: README.md has the help of each key of the language.
 func TestKeysAreFewAndExplained(t *testing.T) {
-	keys := format.Keys()
-	if len(keys) > mostKeys {
-		t.Errorf("the language has %d keys, more than %d: %v", len(keys), mostKeys, keys)
+	if keys := explained(); len(keys) > mostKeys {
+		t.Errorf("the language has %d keys, more than %d: %v", len(keys), mostKeys, slices.Sorted(maps.Keys(keys)))
 	}
-	if diff := cmp.Diff(keys, slices.Sorted(maps.Keys(explained(t)))); diff != "" {
-		t.Errorf("README.md's table of all keys (-language +table):\n%s", diff)
+	var section strings.Builder
+	for _, table := range format.Help() {
+		fmt.Fprintf(&section, "\n%s:\n\n| key | meaning |\n|---|---|\n", table.Title)
+		seen := map[string]bool{}
+		for _, key := range table.Keys {
+			if key[1] == "" {
+				t.Errorf("%s: %s has no help", table.Title, key[0])
+			}
+			if !seen[key[0]] {
+				fmt.Fprintf(&section, "| `%s` | %s |\n", key[0], key[1])
+			}
+			seen[key[0]] = true
+		}
+	}
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, is, found := strings.Cut(string(page), allKeys)
+	if !found {
+		t.Fatal("README.md has no section of all keys")
+	}
+	if *update {
+		if err := os.WriteFile("README.md", []byte(before+allKeys+section.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(section.String(), is); diff != "" {
+		t.Errorf("README.md, all keys (-language +page); go test ./recipes -run KeysAreFew -update writes it:\n%s", diff)
 	}
 }
 
-// TestKeysAreUsed: each key is used by two recipes of the catalog, or README.md says
+// TestKeysAreUsed: each key is used by two recipes of the catalog, or its help says
 // that it is for people's own files.
 func TestKeysAreUsed(t *testing.T) {
 	files, err := filepath.Glob("catalog/*.toml")
@@ -78,18 +96,18 @@ func TestKeysAreUsed(t *testing.T) {
 			users[key]++
 		}
 	}
-	lines := explained(t)
-	for _, key := range format.Keys() {
+	lines := explained()
+	for key := range lines {
 		own := strings.Contains(lines[key], forOwnFiles)
 		if users[key] < 2 && !own {
-			t.Errorf("%s is used by %d recipes: make it a rule in Go, or say in README.md that it is %s", key, users[key], forOwnFiles)
+			t.Errorf("%s is used by %d recipes: make it a rule in Go, or say in its help that it is %s", key, users[key], forOwnFiles)
 		}
 		if users[key] >= 2 && own {
-			t.Errorf("%s is used by %d recipes, and README.md says that it is %s only", key, users[key], forOwnFiles)
+			t.Errorf("%s is used by %d recipes, and its help says that it is %s only", key, users[key], forOwnFiles)
 		}
 	}
 	for key := range users {
-		if !slices.Contains(format.Keys(), key) {
+		if lines[key] == "" {
 			t.Errorf("%s is used, and no key of the language", key)
 		}
 	}

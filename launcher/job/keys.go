@@ -199,24 +199,20 @@ func (r *reader) readKeys(section string) *table {
 // is a problem, and changes nothing.
 func (r *reader) readKey(t *table, k Key) {
 	switch at := k.at(r.job).(type) {
-	case *bool:
-		*at = t.truth(k.Name, *at)
-	case *int:
-		*at = t.whole(k.Name, *at, k.Least, k.Most)
 	case *int64:
 		*at = t.size(k.Name)
 	case *time.Duration:
 		*at = t.duration(k.Name, *at, time.Duration(k.Least))
-	case *[]string:
-		*at = t.words(k.Name)
 	case *string:
 		if k.Form == PathForm {
 			*at = r.path(t.file(k.Name, ""))
-		} else {
-			*at = t.choice(k.Name, *at, k.Words...)
+			return
 		}
+		t.Read(k.Name, at, k.Least, k.Most, k.Words...)
 	default:
-		panic(fmt.Sprintf("job: %s goes into a %T, which no form is read into", k.Name, at))
+		if !t.Read(k.Name, at, k.Least, k.Most) {
+			panic(fmt.Sprintf("job: %s goes into a %T, which no form is read into", k.Name, at))
+		}
 	}
 }
 

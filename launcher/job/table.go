@@ -11,17 +11,13 @@ import (
 // the paths, durations and sizes of this one.
 type table struct{ *document.Table }
 
-func (t *table) has(key string) bool                  { return t.Has(key) }
-func (t *table) get(key string) (any, bool)           { return t.Get(key) }
-func (t *table) bad(key, format string, args ...any)  { t.Bad(key, format, args...) }
-func (t *table) text(key, fallback string) string     { return t.Text(key, fallback) }
-func (t *table) filled(key string) string             { return t.Filled(key) }
-func (t *table) truth(key string, fallback bool) bool { return t.Truth(key, fallback) }
-func (t *table) words(key string) []string            { return t.Words(key) }
-func (t *table) texts(key string) map[string]string   { return t.Texts(key) }
-func (t *table) whole(key string, fallback, least, most int) int {
-	return t.Whole(key, fallback, least, most)
-}
+func (t *table) has(key string) bool                 { return t.Has(key) }
+func (t *table) get(key string) (any, bool)          { return t.Get(key) }
+func (t *table) bad(key, format string, args ...any) { t.Bad(key, format, args...) }
+func (t *table) text(key, fallback string) string    { return t.Text(key, fallback) }
+func (t *table) filled(key string) string            { return t.Filled(key) }
+func (t *table) words(key string) []string           { return t.Words(key) }
+func (t *table) texts(key string) map[string]string  { return t.Texts(key) }
 func (t *table) choice(key, fallback string, words ...string) string {
 	return t.Choice(key, fallback, words...)
 }

@@ -80,6 +80,31 @@ func (t *Table) Unknown(key string, near []string) {
 	t.Report(Problem{Key: t.Path(key), Message: "unknown key", Suggest: Nearest(key, near)})
 }
 
+// Read puts the value of a key where field points: text (one of the words, where there are some),
+// a number from least to most, a truth value, a list of texts or a regular expression. What is wrong
+// leaves a fallback there. It is false, and reads nothing, for a field of another type.
+func (t *Table) Read(key string, field any, least, most int, words ...string) bool {
+	switch f := field.(type) {
+	case *string:
+		if len(words) > 0 {
+			*f = t.Choice(key, *f, words...)
+		} else {
+			*f = t.Filled(key)
+		}
+	case *int:
+		*f = t.Whole(key, *f, least, most)
+	case *bool:
+		*f = t.Truth(key, *f)
+	case *[]string:
+		*f = t.Words(key)
+	case **regexp.Regexp:
+		*f = t.Expression(key)
+	default:
+		return false
+	}
+	return true
+}
+
 // Text reads a string.
 func (t *Table) Text(key, fallback string) string {
 	v, set := t.Get(key)

@@ -4,28 +4,34 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/gpurun/gpurun/strategy"
 )
 
 // argument is { arg = "--batch-size" }: an argument, under one of its names.
 type argument struct {
 	onCommand
-	names []string // the first is the one that is appended
-	no    string   // what says false: "--no-pin-memory"
-	flag  bool     // it holds a truth value
+	names spellings // the first is the one that is appended
+	no    string    // what says false: "--no-pin-memory"
+	flag  bool      // it holds a truth value
 }
 
 // Argument is the place of an argument that is no flag.
 func Argument(name string) Place { return Place{Kind: argument{names: []string{name}}} }
 
-func parseArgument(n *table, k strategy.Knob, p *Place) Kind {
-	a := argument{names: n.names("arg"), no: n.text("no"), flag: p.flag()}
+// spellings are names of one argument.
+type spellings []string
+
+var argumentSpecs = []spec[argument]{
+	{"arg", "an argument, `\"--x\"`, or a list of its names of which the first is appended", func(a *argument) any { return &a.names }, ""},
+	{"no", "the opposite of a flag, `\"--no-x\"`", func(a *argument) any { return &a.no }, ""},
+}
+
+func (a *argument) complete(n *table, p *Place) {
+	a.flag = p.flag()
 	for i, name := range a.names {
 		switch {
 		case name == "" || strings.HasPrefix(name, "-"): // what is empty is said already
 		case i == 0:
-			n.report(Problem{Key: n.Path("arg"), Message: "an argument starts with a dash", Suggest: "--" + name})
+			n.Report(Problem{Key: n.Path("arg"), Message: "an argument starts with a dash", Suggest: "--" + name})
 		default:
 			n.fault("arg", "%q is no argument: it does not start with a dash", name)
 		}
@@ -35,7 +41,6 @@ func parseArgument(n *table, k strategy.Knob, p *Place) Kind {
 			p.Implied = value
 		}
 	}
-	return a
 }
 
 func (a argument) String() string { return "argument " + a.names[0] }

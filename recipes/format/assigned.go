@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/gpurun/gpurun/strategy"
 )
 
 // assigned is { assigned = "batch_size" }: a Python file of the command, or the
@@ -17,8 +15,8 @@ type assigned struct {
 	name string
 }
 
-func parseAssigned(n *table, _ strategy.Knob, _ *Place) Kind {
-	return assigned{name: n.text("assigned")}
+var assignedSpecs = []spec[assigned]{
+	{"assigned", "a name that a `.py` word of the command, or the script, assigns: read, never written", func(a *assigned) any { return &a.name }, ""},
 }
 
 func (a assigned) String() string { return "assignment to " + a.name }

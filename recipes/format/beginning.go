@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/gpurun/gpurun/recipes/patch"
-	"github.com/gpurun/gpurun/strategy"
 )
 
 // beginning is { word = "checkpoint:" }: a word like checkpoint:full, which stays
@@ -14,7 +13,9 @@ type beginning struct {
 	text string
 }
 
-func parseBeginning(n *table, _ strategy.Knob, _ *Place) Kind { return beginning{text: n.text("word")} }
+var beginningSpecs = []spec[beginning]{
+	{"word", "a word with this beginning, `\"ac:\"`", func(b *beginning) any { return &b.text }, ""},
+}
 
 func (b beginning) String() string { return "word " + b.text }
 func (b beginning) Needs() string  { return b.String() }

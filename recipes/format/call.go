@@ -31,9 +31,12 @@ func Where(p Place, keyword string, value any) Place {
 	return p
 }
 
-func parseCalled(n *table, k strategy.Knob, _ *Place) Kind {
-	return called{name: n.text("call"), keyword: n.text("keyword"), knob: k}
+var calledSpecs = []spec[called]{
+	{"call", "the whole name of what the job's code calls", func(c *called) any { return &c.name }, ""},
+	{"keyword", "the keyword argument of the call", func(c *called) any { return &c.keyword }, ""},
 }
+
+func (c *called) complete(n *table, _ *Place) { c.knob = n.k }
 
 func (c called) String() string { return fmt.Sprintf("%s of %s", c.keyword, c.name) }
 func (c called) Needs() string  { return "call of " + c.name }

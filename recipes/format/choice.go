@@ -18,11 +18,29 @@ type choice struct {
 	under string // the option behind which overrides among them stand
 }
 
-func parseChoice(n *table, k strategy.Knob) Kind {
-	inner := n.tableAt("choose")
-	c := choice{words: map[strategy.Value][]string{}, under: n.text("under")}
+var choiceSpecs = []spec[choice]{
+	{"choose", "what each value of a knob is spelt by: words of the command, or keys of a file", func(c *choice) any { return leaf(c.readWords) }, ""},
+	{"under", "the option behind which overrides among the words are put", func(c *choice) any { return &c.under }, ""},
+}
+
+// eitherChoice reads a choice of words, or of the keys of a file.
+type eitherChoice struct{ kind[choice] }
+
+func (e eitherChoice) read(n *table, p *Place) Kind {
+	inner := n.open("choose")
 	for _, value := range inner.Keys() {
-		inner.knobValue(k, value, value)
+		if spelt, _ := inner.Get(value); isA[map[string]any](spelt) {
+			return kind[keyChoice](keyChoiceSpecs).read(n, p)
+		}
+	}
+	return e.kind.read(n, p)
+}
+
+func (c *choice) readWords(n *table, key string) {
+	inner := n.open(key)
+	c.words = map[strategy.Value][]string{}
+	for _, value := range inner.Keys() {
+		inner.knobValue(n.k, value, value)
 		words := inner.Words(value)
 		if len(words) > 0 && !strings.HasPrefix(words[0], "-") && !strings.Contains(words[0], "=") {
 			inner.fault(value, "%q is no argument and no override: it neither starts with a dash nor has an =", words[0])
@@ -34,7 +52,6 @@ func parseChoice(n *table, k strategy.Knob) Kind {
 		}
 		c.words[strategy.Value(value)] = words
 	}
-	return c
 }
 
 func (c choice) String() string { return "arguments " + strings.Join(c.options(), ", ") }

@@ -21,9 +21,17 @@ type InFile struct {
 	auto     bool
 }
 
-// parseInFile reads file, via and what goes with them.
-func parseInFile(n *table, p *Place) InFile {
-	return InFile{path: n.text("file"), vias: parseVias(n), alone: n.truth("alone"), optional: n.optional, auto: p.Auto}
+var inFileSpecs = []spec[InFile]{
+	{"file", "a file, by its path as the command writes it", func(in *InFile) any { return &in.path }, ""},
+	{"via", "what names the file of the place, or a list of them", func(in *InFile) any { return &in.vias }, ""},
+	{"alone", "the file includes no others, so that a copy needs no siblings", func(in *InFile) any { return &in.alone }, ""},
+}
+
+// inFileOf is the file of a place.
+func inFileOf(n *table, p *Place) InFile {
+	in := InFile{optional: n.optional, auto: p.Auto}
+	fill(n, inFileSpecs, &in)
+	return in
 }
 
 func (in InFile) inFile() *InFile { return &in }

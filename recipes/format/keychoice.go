@@ -17,11 +17,15 @@ type keyChoice struct {
 	byValue map[strategy.Value]map[string]any
 }
 
-func parseKeyChoice(n *table, k strategy.Knob, p *Place) Kind {
-	inner := n.tableAt("choose")
-	c := keyChoice{InFile: parseInFile(n, p), byValue: map[strategy.Value]map[string]any{}}
+var keyChoiceSpecs = []spec[keyChoice]{{"choose", "", func(c *keyChoice) any { return leaf(c.readKeys) }, ""}}
+
+func (c *keyChoice) complete(n *table, p *Place) { c.InFile = inFileOf(n, p) }
+
+func (c *keyChoice) readKeys(n *table, key string) {
+	inner := n.open(key)
+	c.byValue = map[strategy.Value]map[string]any{}
 	for _, value := range inner.Keys() {
-		inner.knobValue(k, value, value)
+		inner.knobValue(n.k, value, value)
 		keys, _ := inner.Get(value)
 		table, ok := keys.(map[string]any)
 		if !ok {
@@ -29,7 +33,6 @@ func parseKeyChoice(n *table, k strategy.Knob, p *Place) Kind {
 		}
 		c.byValue[strategy.Value(value)] = table
 	}
-	return c
 }
 
 func (c keyChoice) String() string           { return "keys " + strings.Join(c.keys(), ", ") }

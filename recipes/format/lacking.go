@@ -14,7 +14,7 @@ import (
 // where nobody knows, and for arguments that the framework itself brings.
 func (d *Draft) Lacks(names ...string) string {
 	parser := d.Original.Parser
-	if !d.Recipe.OwnArguments || !parser.Complete() || d.args.file() != "" {
+	if d.Recipe.Definitions == nil || !parser.Complete() || d.args.file() != "" {
 		return ""
 	}
 	for _, name := range names {
@@ -100,7 +100,7 @@ func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unk
 
 // saidDefault is a default that the job's own sources give to an argument.
 func (d *Draft) saidDefault(name string) (source.Value, bool) {
-	if d.Recipe.OwnArguments {
+	if d.Recipe.Definitions != nil {
 		return d.Original.Parser.Default(name)
 	}
 	return d.Original.Parser.TrainerDefault(name)

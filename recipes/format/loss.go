@@ -34,6 +34,8 @@ const (
 	LossLibrary  = "library"
 )
 
+var lossClasses = []string{LossExact, LossWeighted, LossAverage, LossFeatures, LossScript, LossLibrary}
+
 // LossOf is what the recipe says of the loss of a command; zero where it says nothing.
 func (r Recipe) LossOf(cmd Command) Loss {
 	d := NewDraft(r, cmd)
@@ -66,21 +68,4 @@ func (l Loss) Known() strategy.Loss {
 		return strategy.Loss{Class: strategy.Average, Reason: "the loss was not recognised"}
 	}
 	return strategy.Loss{Class: strategy.Average, Reason: cmp.Or(l.Reason, "the recipe does not say how the framework divides the loss")}
-}
-
-func parseLosses(n *table) []Loss {
-	var all []Loss
-	for _, inner := range n.list("loss", inLoss) {
-		inner.known("class")
-		l := Loss{
-			Class:  inner.Choice("class", "", LossExact, LossWeighted, LossAverage, LossFeatures, LossScript, LossLibrary),
-			Reason: inner.text("reason"), Versions: parseVersions(inner), Source: inner.texts("source"), Unless: parseConditions(inner, ""),
-		}
-		if l.Reason == "" {
-			inner.fault("reason", "what the framework does with the loss is missing")
-		}
-		inner.done()
-		all = append(all, l)
-	}
-	return all
 }

@@ -1,10 +1,6 @@
 package format
 
-import (
-	"fmt"
-
-	"github.com/gpurun/gpurun/strategy"
-)
+import "fmt"
 
 // override is { override = "train.batch" }: a word train.batch=8.
 type override struct {
@@ -13,8 +9,9 @@ type override struct {
 	under string // the option behind which it stands, empty: anywhere
 }
 
-func parseOverride(n *table, _ strategy.Knob, _ *Place) Kind {
-	return override{key: n.text("override"), under: n.text("under")}
+var overrideSpecs = []spec[override]{
+	{"override", "a word `train.batch=8`", func(o *override) any { return &o.key }, ""},
+	{"under", "the option behind which an override, or a pinned one, is put where it is absent", func(o *override) any { return &o.under }, ""},
 }
 
 func (o override) String() string { return "override " + o.key }

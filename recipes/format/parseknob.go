@@ -1,149 +1,145 @@
 package format
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/gpurun/gpurun/strategy"
 )
 
-func knobNames() []string {
-	names := make([]string, len(strategy.Knobs))
-	for i, k := range strategy.Knobs {
-		names[i] = string(k)
-	}
-	return names
+var knobSpecs = []spec[Knob]{
+	{"default", "the value where no place holds one", func(k *Knob) any { return &k.Default }, ""},
+	{"min", "the smallest value, a number or the name of another knob whose value it is", func(k *Knob) any { return leaf(k.readLeast) }, ""},
+	{"max", "the largest value of a knob that is a whole number (for files of your own)", func(k *Knob) any { return &k.Max }, ""},
+	{"scope", "`\"global\"`: accumulation, or a batch size, is counted over all data-parallel ranks", func(k *Knob) any { return leaf(k.readScope) }, ""},
+	{"weights", "of precision: it sets the dtype of the weights, too", func(k *Knob) any { return &k.Weights }, ""},
+	{"given", "the knob is there only where the command has its place: not every script takes the argument", func(k *Knob) any { return &k.Given }, ""},
+	{"absent", "the framework cannot turn the knob, and why", func(k *Knob) any { return &k.Absent }, ""},
+	{"knob", "of an `eval_batch_size` that is absent: the knob that evaluations take their batch from", func(k *Knob) any { return leaf(k.readFollowed) }, ""},
+	{"alternatives", "the places of one setting, strongest first", func(k *Knob) any { return knobPlaces{k, true} }, ""},
+	{"places", "places that are changed together and must agree", func(k *Knob) any { return knobPlaces{k, false} }, ""},
+	{"global", "of accumulation: the places of a global batch from which the framework derives it", func(k *Knob) any { return knobGlobal{k} }, ""},
+	{"also", "settings that are written with a new value of the knob", func(k *Knob) any { return &k.Also }, ""},
+	{"unless", "conditions that keep the knob from being turned", func(k *Knob) any { return &k.Unless }, ""},
 }
 
-// parseKnobs reads a table of knobs.
-func parseKnobs(n *table) map[strategy.Knob]Knob {
-	knobs := map[strategy.Knob]Knob{}
+func knobNames() []string { return texts(strategy.Knobs) }
+
+// texts are names, or values, as text.
+func texts[S ~string](all []S) []string {
+	words := make([]string, len(all))
+	for i, s := range all {
+		words[i] = string(s)
+	}
+	return words
+}
+
+// knobs reads a table of knobs.
+func (n *table) knobs(knobs map[strategy.Knob]Knob) {
 	for _, k := range strategy.Knobs {
-		if !n.Has(string(k)) {
-			continue
-		}
-		if k == strategy.Allocator {
+		switch {
+		case !n.Has(string(k)):
+		case k == strategy.Allocator:
 			n.fault(string(k), "the allocator is the same for every job, and needs no entry")
-			continue
+		default:
+			knobs[k] = n.knobAt(k)
 		}
-		knobs[k] = parseKnob(n, k)
 	}
-	n.allowed = knobNames()
 	n.done()
-	return knobs
 }
 
-// parseKnob reads one knob: "derived", a place, or a list of places.
-func parseKnob(parent *table, k strategy.Knob) Knob {
+// knobAt reads one knob: "derived", a place, or a list of places.
+func (n *table) knobAt(k strategy.Knob) Knob {
 	var knob Knob
-	value, _ := parent.Get(string(k))
+	value, _ := n.Get(string(k))
+	n.k = k
 	switch v := value.(type) {
 	case string:
 		if v != strategy.ScopeDerived || k != strategy.GradientAccumulationSteps {
-			parent.fault(string(k), "%q is not a place: want a table such as { arg = \"--x\" }", v)
+			n.fault(string(k), "%q is not a place: want a table such as { arg = \"--x\" }", v)
 		}
 		knob.Scope = strategy.ScopeDerived
 	case map[string]any:
-		n := parent.of(parent.Inner(v, string(k)), inKnob, inPlace)
-		ofKnob(n, k, &knob)
-		several, weaker := n.Has("places"), n.Has("alternatives")
+		inner := n.of(n.Inner(v, string(k)), names(knobSpecs), placeKeys())
+		fill(inner, knobSpecs, &knob)
+		several, weaker := inner.Has("places"), inner.Has("alternatives")
 		switch {
 		case several && weaker:
-			n.fault("alternatives", "a knob has either places, which agree, or alternatives")
-		case weaker:
-			knob.Alternatives = true
-			n.optional = true
-			parsePlaces(n, "alternatives", k, &knob)
-		case several:
-			parsePlaces(n, "places", k, &knob)
-		case knob.Absent == "" && knob.Global == nil:
-			knob.Places = []Place{parsePlace(n, k)}
+			inner.fault("alternatives", "a knob has either places, which agree, or alternatives")
+		case !several && !weaker && knob.Absent == "" && knob.Global == nil:
+			knob.Places = []Place{inner.place()}
 		}
-		n.done()
+		inner.done()
 	default:
-		parsePlaces(parent, string(k), k, &knob)
+		knobPlaces{&knob, false}.read(n, string(k))
 	}
-	checkKnob(parent.of(parent.Inner(nil, string(k)), inKnob), k, &knob)
+	checkKnob(n.of(n.Inner(nil, string(k))), k, &knob)
 	return knob
 }
 
-// parsePlaces reads a list of places; what belongs to the whole knob may stand
-// in any of them.
-func parsePlaces(n *table, key string, k strategy.Knob, knob *Knob) {
+// knobPlaces reads a list of places; what belongs to the whole knob may be in any of them.
+type knobPlaces struct {
+	*Knob
+	alternatives bool
+}
+
+func (p knobPlaces) read(n *table, key string) {
 	tables, ok := n.Tables(key)
 	if !ok || len(tables) == 0 {
 		n.fault(key, "want a table such as { arg = \"--x\" }, or a list of such tables")
 		return
 	}
+	p.Alternatives = p.alternatives
 	for _, t := range tables {
-		inner := n.of(t, inKnob, inPlace)
-		ofKnob(inner, k, knob)
-		knob.Places = append(knob.Places, parsePlace(inner, k))
+		inner := n.of(t, names(knobSpecs), placeKeys())
+		inner.optional = n.optional || p.alternatives
+		fill(inner, knobSpecs, p.Knob)
+		p.Places = append(p.Places, inner.place())
 		inner.done()
 	}
 }
 
-// ofKnob reads what belongs to the knob rather than to one of its places.
-func ofKnob(n *table, k strategy.Knob, knob *Knob) {
-	if value, there := n.Get("default"); there {
-		knob.Default = strategy.Value(fmt.Sprint(value))
-	}
-	parseBounds(n, knob)
-	if scope := n.text("scope"); scope != "" {
-		knob.Scope = scope
-		counts := k == strategy.GradientAccumulationSteps || k == strategy.MicroBatchSize || k == strategy.EvalBatchSize
-		if scope != strategy.ScopeGlobal || !counts {
-			n.fault("scope", `only the batch sizes and gradient_accumulation_steps have a scope, and it is "global"`)
-		}
-	}
-	knob.Weights = n.truth("weights") || knob.Weights
-	knob.Given = n.truth("given") || knob.Given
-	if absent := n.text("absent"); absent != "" {
-		knob.Absent = absent
-	}
-	if followed := n.text("knob"); followed != "" {
-		knob.Follows = strategy.Knob(followed)
-		if k != strategy.EvalBatchSize || knob.Follows != strategy.MicroBatchSize || knob.Absent == "" {
-			n.fault("knob", `only an eval_batch_size that is absent follows another knob, "micro_batch_size"`)
-		}
-	}
-	parseGlobal(n, k, knob)
-	knob.Also = append(knob.Also, parseSettings(n, "also", k)...)
-	knob.Unless = append(knob.Unless, parseConditions(n, k)...)
-}
-
-// parseBounds reads min, a number or another knob's name, and max.
-func parseBounds(n *table, knob *Knob) {
-	if value, _ := n.Get("min"); isText(value) {
-		knob.MinOf = strategy.Knob(n.text("min"))
-		if !knob.MinOf.Whole() {
-			n.fault("min", "%q is no knob that counts something", knob.MinOf)
-		}
-	} else {
-		knob.Min = max(knob.Min, n.number("min"))
-	}
-	if limit := n.number("max"); limit > 0 {
-		knob.Max = limit
+func (knob *Knob) readScope(n *table, key string) {
+	knob.Scope = n.Filled(key)
+	counts := n.k == strategy.GradientAccumulationSteps || n.k == strategy.MicroBatchSize || n.k == strategy.EvalBatchSize
+	if knob.Scope != "" && (knob.Scope != strategy.ScopeGlobal || !counts) {
+		n.fault(key, `only the batch sizes and gradient_accumulation_steps have a scope, and it is "global"`)
 	}
 }
 
-func isText(value any) bool {
-	_, is := value.(string)
+func (knob *Knob) readFollowed(n *table, key string) {
+	knob.Follows = strategy.Knob(n.Filled(key))
+	if knob.Follows != "" && (n.k != strategy.EvalBatchSize || knob.Follows != strategy.MicroBatchSize || knob.Absent == "") {
+		n.fault(key, `only an eval_batch_size that is absent follows another knob, "micro_batch_size"`)
+	}
+}
+
+func (knob *Knob) readLeast(n *table, key string) {
+	if value, _ := n.Get(key); !isA[string](value) {
+		n.Read(key, &knob.Min, 0, maxNumber)
+		return
+	}
+	knob.MinOf = strategy.Knob(n.Filled(key))
+	if !knob.MinOf.Whole() {
+		n.fault(key, "%q is no knob that counts something", knob.MinOf)
+	}
+}
+
+func isA[T any](value any) bool {
+	_, is := value.(T)
 	return is
 }
 
-// parseGlobal reads where accumulation is derived from.
-func parseGlobal(n *table, k strategy.Knob, knob *Knob) {
-	places := optionalPlaces(n, "global")
-	switch {
-	case !n.Has("global"):
-		return
-	case k != strategy.GradientAccumulationSteps:
+// knobGlobal reads where accumulation is derived from.
+type knobGlobal struct{ *Knob }
+
+func (g knobGlobal) read(n *table, key string) {
+	places := n.optionalPlaces(key)
+	if n.k != strategy.GradientAccumulationSteps {
 		n.fault("", "only gradient_accumulation_steps has global")
 		return
 	}
-	knob.Global = &Global{Places: places}
-	knob.DefaultIsGlobal()
+	g.Global = &Global{Places: places}
+	g.DefaultIsGlobal()
 }
 
 // DefaultIsGlobal makes the knob's default that of the global batch.
@@ -192,81 +188,36 @@ func checkDefault(n *table, k strategy.Knob, knob *Knob) {
 	}
 }
 
-// parseSettings reads settings that gpurun writes; those of a knob can depend on
-// its new value.
-func parseSettings(n *table, key string, k strategy.Knob) []Setting {
-	var settings []Setting
-	for _, inner := range n.list(key, inSetting, inPlace) {
-		s := Setting{Reason: inner.text("reason"), Keep: inner.truth("keep"), Value: inner.value("value")}
-		if k != "" {
-			s.When = valuesIn(inner, k, "when")
-		}
-		inner.optional = false
-		s.Place = parsePlace(inner, "")
-		if a, ok := s.Place.Kind.(flagged); ok {
-			if _, isBool := s.Value.(bool); isBool {
-				s.Place.Kind = a.asFlag()
-			}
-		}
-		inner.done()
-		settings = append(settings, s)
-	}
-	return settings
+var settingSpecs = []spec[Setting]{
+	{"value", "what is written", func(s *Setting) any { return &s.Value }, "what is to be written is missing"},
+	{"when", "the knob's values that bring the setting", func(s *Setting) any { return &s.When }, ""},
+	{"keep", "a value that is there stays", func(s *Setting) any { return &s.Keep }, ""},
+	{"reason", "why, for people", func(s *Setting) any { return &s.Reason }, ""},
 }
 
-// valuesIn reads a list of a knob's values; nil where there is none.
-func valuesIn(n *table, k strategy.Knob, key string) []strategy.Value {
-	var values []strategy.Value
-	for _, word := range n.texts(key) {
-		n.knobValue(k, key, word)
-		values = append(values, strategy.Value(word))
+func (s *Setting) check(n *table) {
+	n.k, n.optional = "", false
+	s.Place = n.place()
+	if a, ok := s.Place.Kind.(flagged); ok && isA[bool](s.Value) {
+		s.Place.Kind = a.asFlag()
 	}
-	return values
 }
 
-// parseConditions reads what keeps a knob from being turned.
-func parseConditions(n *table, k strategy.Knob) []Condition {
-	var conditions []Condition
-	for _, inner := range n.list("unless", inCondition, inPlace) {
-		c := Condition{
-			Is: inner.texts("is"), Values: valuesIn(inner, k, "values"), Reason: inner.text("reason"), Ranks: inner.number("ranks"),
-			Unknown: inner.truth("unknown"), Missing: inner.truth("missing"),
-		}
-		if c.Reason == "" {
-			inner.fault("reason", "why it cannot be turned is missing")
-		}
-		switch {
-		case c.Ranks > 0:
-		case inner.Has("knob"):
-			c.Knob = inner.knob("knob")
-		default:
-			inner.optional = true
-			c.Place = parsePlace(inner.without("values"), "") // they are the knob's, not words of the place
-		}
-		inner.done()
-		conditions = append(conditions, c)
-	}
-	return conditions
+var conditionSpecs = []spec[Condition]{
+	{"knob", "another knob, in place of a place", func(c *Condition) any { return &c.Knob }, ""},
+	{"ranks", "a number of ranks, in place of both", func(c *Condition) any { return &c.Ranks }, ""},
+	{"is", "the words that count; without it, any", func(c *Condition) any { return &c.Is }, ""},
+	{"values", "the knob's values that are ruled out; without it, all", func(c *Condition) any { return &c.Values }, ""},
+	{"reason", "why the knob cannot be turned", func(c *Condition) any { return &c.Reason }, "why it cannot be turned is missing"},
+	{"unknown", "the knob's value is not what its places say, either", func(c *Condition) any { return &c.Unknown }, ""},
+	{"missing", "it counts only where the command has none of the knob's places", func(c *Condition) any { return &c.Missing }, ""},
 }
 
-// without is the table without a key.
-func (n *table) without(key string) *table {
-	rest := map[string]any{}
-	for _, name := range n.Keys() {
-		if name != key {
-			rest[name], _ = n.Get(name)
-		}
+func (c *Condition) check(n *table) {
+	if c.Ranks > 0 || n.Has("knob") {
+		return
 	}
-	return &table{Table: n.Inner(rest), allowed: n.allowed, optional: n.optional}
-}
-
-// optionalPlaces reads a list of places that belong to no knob of their own.
-func optionalPlaces(n *table, key string) []Place {
-	var places []Place
-	for _, inner := range n.list(key, inPlace) {
-		inner.optional = true
-		places = append(places, parsePlace(inner, ""))
-		inner.done()
-	}
-	return places
+	n.k, n.optional = "", true
+	n.taken = []string{"values"} // they are the knob's, not words of the place
+	c.Place = n.place()
 }

@@ -1,117 +1,114 @@
 package format
 
 import (
-	"fmt"
+	"slices"
 
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// kinds are the kinds of place, by the key that only a place of the kind has.
-var kinds = []struct {
-	key   string
-	parse func(n *table, k strategy.Knob, p *Place) Kind
-}{
-	{"arg", parseArgument}, {"env", parseVariable}, {"override", parseOverride}, {"word", parseBeginning}, {"assigned", parseAssigned},
-	{"path", parseKey}, {"choose", parseChoose}, {"call", parseCalled},
+var placeSpecs = []spec[Place]{
+	{"auto", "the place repeats another: a missing file or key, and the value `\"auto\"`, are left alone", func(p *Place) any { return &p.Auto }, ""},
+	{"there", "of alternatives: the place is changed only where it holds a value, such as a newer name that is stronger", func(p *Place) any { return &p.There }, ""},
+	{"values", "the framework's words for the knob's values, of a list the first is written", func(p *Place) any { return &p.Words }, ""},
+	{"reads", "words that are understood, and never chosen", func(p *Place) any { return &p.Reads }, ""},
+	{"versions", "versions of Python packages in which the place exists", func(p *Place) any { return &p.Versions }, ""},
 }
 
-// parsePlace reads one place, of a knob or, without one, of something else.
-func parsePlace(n *table, k strategy.Knob) Place {
-	p := Place{Auto: n.truth("auto"), There: n.truth("there"), Versions: parseVersions(n)}
-	p.Words, p.Reads = parseWords(n, k, "values"), parseWords(n, k, "reads")
-	if k == strategy.PinMemory && p.Words == nil && !n.Has("choose") {
+// A kindOfPlace reads the places of one kind; only they have its first key.
+type kindOfPlace interface {
+	help() TableHelp
+	read(n *table, p *Place) Kind
+}
+
+// kind is a kind whose places have these keys.
+type kind[T Kind] []spec[T]
+
+func (k kind[T]) help() TableHelp { return helpOf("", k) }
+
+func (k kind[T]) read(n *table, p *Place) Kind {
+	var t T
+	fill(n, k, &t)
+	if c, ok := any(&t).(interface{ complete(n *table, p *Place) }); ok {
+		c.complete(n, p)
+	}
+	return t
+}
+
+var kinds = []kindOfPlace{
+	kind[argument](argumentSpecs), kind[variable](variableSpecs), kind[override](overrideSpecs), kind[beginning](beginningSpecs),
+	kind[assigned](assignedSpecs), kind[fileKey](fileKeySpecs), eitherChoice{choiceSpecs}, kind[called](calledSpecs),
+}
+
+// placeKeys are the keys that a place can have.
+func placeKeys() []string {
+	keys := slices.Concat(names(placeSpecs), names(inFileSpecs))
+	for _, kind := range kinds {
+		for _, k := range kind.help().Keys {
+			keys = append(keys, k[0])
+		}
+	}
+	return keys
+}
+
+// place reads the place in the table, of its knob or, without one, of something else.
+func (n *table) place() Place {
+	var p Place
+	fill(n, placeSpecs, &p)
+	if n.k == strategy.PinMemory && p.Words == nil && !n.Has("choose") {
 		p.Words = map[strategy.Value][]any{"true": {true}, "false": {false}}
 	}
-	var said []string
+	var found []string
 	for _, kind := range kinds {
-		n.known(kind.key)
-		if !n.Has(kind.key) {
+		key := kind.help().Keys[0][0]
+		if !n.Has(key) {
 			continue
 		}
-		if said = append(said, kind.key); len(said) == 1 {
-			p.Kind = kind.parse(n, k, &p)
+		if found = append(found, key); len(found) == 1 {
+			p.Kind = kind.read(n, &p)
 		}
 	}
-	checkPlace(n, k, p, said)
+	n.checkPlace(p, found)
 	return p
 }
 
-// checkPlace reports what contradicts itself; said are the kinds that the place
-// says it is of.
-func checkPlace(n *table, k strategy.Knob, p Place, said []string) {
+// checkPlace reports what contradicts itself; found are the kinds whose keys the table has.
+func (n *table) checkPlace(p Place, found []string) {
 	file := n.Has("file") || n.Has("via")
 	switch {
-	case len(said) == 0 && n.Has("file"):
+	case len(found) == 0 && n.Has("file"):
 		n.fault("file", "the value's place in the file is missing: path = \"train.batch\"")
-	case len(said) == 0:
+	case len(found) == 0:
 		n.fault("", "says no place: want one of arg, env, override, file with path, choose, call")
-	case len(said) > 1:
-		n.fault(said[1], "%s and %s are two places: make them a list", said[0], said[1])
-	case len(said) == 1 && p.InFile() != nil && !file:
-		n.fault(said[0], "no file is named: want file = \"conf.yaml\", or via = { arg = \"--config\" }")
-	case len(said) == 1 && p.InFile() == nil && file:
-		n.fault(said[0], "a file goes with a path, not with %s", said[0])
+	case len(found) > 1:
+		n.fault(found[1], "%s and %s are two places: make them a list", found[0], found[1])
+	case p.InFile() != nil && !file:
+		n.fault(found[0], "no file is named: want file = \"conf.yaml\", or via = { arg = \"--config\" }")
+	case p.InFile() == nil && file:
+		n.fault(found[0], "a file goes with a path, not with %s", found[0])
 	}
-	if _, isCall := p.Kind.(called); n.Has("keyword") && !isCall {
+	if n.Has("keyword") && !isA[called](p.Kind) {
 		n.fault("keyword", "a keyword goes with a call")
 	}
-	if no, _ := n.Get("no"); no != nil && !p.flag() {
+	if n.Has("no") && !p.flag() {
 		n.fault("no", "only a flag has an opposite: give it values that are true and false")
 	}
-	if k.Whole() && (p.Words != nil || n.Has("choose")) {
+	if n.k.Whole() && (p.Words != nil || n.Has("choose")) {
 		n.fault("", "the knob's values are whole numbers, which need no words")
 	}
 }
 
-// parseChoose reads what each value is spelt by: words of the command, or keys of
-// a file.
-func parseChoose(n *table, k strategy.Knob, p *Place) Kind {
-	inner := n.tableAt("choose")
-	for _, value := range inner.Keys() {
-		if spelt, _ := inner.Get(value); isTable(spelt) {
-			return parseKeyChoice(n, k, p)
-		}
+// optionalPlaces reads a list of places that belong to no knob, in files that need not be named.
+func (n *table) optionalPlaces(key string) []Place {
+	tables, ok := n.Tables(key)
+	if !ok {
+		n.fault(key, "want [[%s]] tables", key)
 	}
-	return parseChoice(n, k)
-}
-
-func isTable(value any) bool {
-	_, is := value.(map[string]any)
-	return is
-}
-
-// parseWords reads a table from values to the framework's words: one, or a list
-// of which the first is written.
-func parseWords(n *table, k strategy.Knob, key string) map[strategy.Value][]any {
-	if n.known(key); !n.Has(key) {
-		return nil
+	var places []Place
+	for _, t := range tables {
+		inner := n.of(t, placeKeys())
+		inner.k, inner.optional = "", true
+		places = append(places, inner.place())
+		inner.done()
 	}
-	inner := n.child(key, inWords)
-	words, owner := map[strategy.Value][]any{}, map[string]string{}
-	for _, value := range inner.Keys() {
-		inner.knobValue(k, value, value)
-		spelt, _ := inner.Get(value)
-		list, isList := spelt.([]any)
-		if !isList {
-			list = []any{spelt}
-		}
-		if len(list) == 0 {
-			inner.fault(value, "want the framework's word")
-		}
-		for _, word := range list {
-			switch word.(type) {
-			case string, bool, int64, float64:
-			default:
-				inner.fault(value, "want a word, a number or a truth value, not %v", word)
-				continue
-			}
-			text := fmt.Sprint(word)
-			if other, taken := owner[text]; taken {
-				inner.fault(value, "%q already stands for %s", text, other)
-			}
-			owner[text] = value
-			words[strategy.Value(value)] = append(words[strategy.Value(value)], word)
-		}
-	}
-	return words
+	return places
 }

@@ -30,3 +30,12 @@ func (p Proof) Value(word any) (strategy.Value, bool) {
 	v, err := Place{Words: p.Words}.Understand(p.Knob, word)
 	return v, err == nil
 }
+
+// A Survival says between which values of a knob a checkpoint survives a change.
+type Survival struct {
+	Knob strategy.Knob
+	// Families are sets of values; inside one, the checkpoint can be loaded. None:
+	// no change of the knob can be.
+	Families [][]strategy.Value
+	Reason   string
+}

@@ -22,13 +22,11 @@ type Recipe struct {
 	Knobs     map[strategy.Knob]Knob
 	Detection Detection
 	Grammar   Grammar
-	// OwnArguments: the arguments are those that the job's own sources define, and
-	// those of Definitions, files among the framework's packages. A recipe whose
-	// arguments the framework itself brings says neither.
-	OwnArguments bool
-	Definitions  []string
-	Resume       Resume
-	Progress     Progress
+	// Definitions are files among the framework's packages that define its arguments, next to
+	// the job's own sources. It is nil where the framework itself brings the arguments.
+	Definitions []string
+	Resume      Resume
+	Progress    Progress
 	// Verified is nil as long as the framework itself has read nothing that the
 	// recipe wrote. A recipe file does not say it: make conformance does.
 	Verified *Verified
@@ -146,6 +144,8 @@ type Verified struct {
 	// Cases is the number of commands that the framework read.
 	Cases int `json:"cases,omitempty"`
 }
+
+func newRecipe() Recipe { return Recipe{Knobs: map[strategy.Knob]Knob{}} }
 
 // With returns the recipe with the knobs of over in place of its own, and with
 // over's resume and progress where over has them.

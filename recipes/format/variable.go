@@ -1,10 +1,6 @@
 package format
 
-import (
-	"fmt"
-
-	"github.com/gpurun/gpurun/strategy"
-)
+import "fmt"
 
 // variable is { env = "BATCH_SIZE" }: an environment variable.
 type variable struct {
@@ -12,7 +8,9 @@ type variable struct {
 	name string
 }
 
-func parseVariable(n *table, _ strategy.Knob, _ *Place) Kind { return variable{name: n.text("env")} }
+var variableSpecs = []spec[variable]{
+	{"env", "an environment variable", func(v *variable) any { return &v.name }, ""},
+}
 
 func (v variable) String() string { return "variable " + v.name }
 func (v variable) Needs() string  { return v.String() }

@@ -97,56 +97,72 @@ func (k keyOf) point(d *Draft, _, to string) error {
 	return d.setValue(outer, k.path, to)
 }
 
-// parseVias reads one via or a list of them.
-func parseVias(n *table) []Via {
-	if _, there := n.Get("via"); !there {
-		return nil
-	}
-	tables, ok := n.Tables("via")
+// viaArgument is an argument that names a file.
+func viaArgument(name string) Via { return Via{namer: held{argument{names: spellings{name}}, name}} }
+
+// viaText is a via as it is written.
+type viaText struct {
+	arg, env, override, path string
+	word                     int
+	in                       *Via
+	any                      bool
+}
+
+var viaSpecs = []spec[viaText]{
+	{"arg", "an argument", func(v *viaText) any { return &v.arg }, ""},
+	{"env", "a variable", func(v *viaText) any { return &v.env }, ""},
+	{"override", "a word `config=conf.yaml`", func(v *viaText) any { return &v.override }, ""},
+	{"word", "the n-th word that is no option", func(v *viaText) any { return &v.word }, ""},
+	{"path", "a key of a file", func(v *viaText) any { return &v.path }, ""},
+	{"via", "what names that file", func(v *viaText) any { return &v.in }, ""},
+	{"any", "the value is a file whatever its ending, also next to other vias", func(v *viaText) any { return &v.any }, ""},
+}
+
+// vias reads one via or a list of them.
+func (n *table) vias(key string) []Via {
+	tables, ok := n.Tables(key)
 	if !ok {
-		n.fault("via", `want { arg = "--config" } or { env = "CONFIG" }`)
-		return nil
+		n.fault(key, `want { arg = "--config" } or { env = "CONFIG" }`)
 	}
 	var vias []Via
 	for _, inner := range tables {
-		if via, ok := parseVia(n.of(inner, "via")); ok {
-			vias = append(vias, via)
+		if via := n.of(inner, names(viaSpecs)).via(); via != nil {
+			vias = append(vias, *via)
 		}
 	}
 	return vias
 }
 
-// parseVia reads one way to a file; a key of a file has a via of its own.
-func parseVia(n *table) (Via, bool) {
-	defer n.done()
-	arg, env, over, word, path := n.text("arg"), n.text("env"), n.text("override"), n.number("word"), n.text("path")
-	via, given := Via{any: n.truth("any")}, 0
+// via reads what names a file; nil, and a problem, where it is nothing.
+func (n *table) via() *Via {
+	var text viaText
+	fill(n, viaSpecs, &text)
+	n.done()
+	via, given := Via{any: text.any}, 0
 	for _, way := range []struct {
 		set bool
 		namer
 	}{
-		{arg != "", held{argument{names: []string{arg}}, arg}}, {env != "", held{variable{name: env}, env}},
-		{over != "", held{override{key: over}, over}}, {word > 0, positional(word)}, {path != "", keyOf{path: path}},
+		{text.arg != "", viaArgument(text.arg).namer}, {text.env != "", held{variable{name: text.env}, text.env}},
+		{text.override != "", held{override{key: text.override}, text.override}}, {text.word > 0, positional(text.word)}, {text.path != "", nil},
 	} {
 		if way.set {
 			via.namer = way.namer
 			given++
 		}
 	}
-	if given != 1 {
+	switch {
+	case given != 1:
 		n.fault("", `want { arg = "--config" }, { env = "CONFIG" }, { override = "config" } or { word = 1 }`)
-	}
-	inner, there := n.Table.Table("via")
-	if !there && path == "" {
-		return via, given > 0
-	}
-	if path == "" || !there {
+	case (text.path != "") != n.Has("via"):
 		n.fault("", `a key of a file is { path = "deepspeed", via = { word = 1 } }`)
-		return via, false
+	case text.path == "":
+		return &via
+	case text.in != nil:
+		via.namer = keyOf{text.path, *text.in}
+		return &via
 	}
-	in, ok := parseVia(n.of(inner, "via"))
-	via.namer = keyOf{path, in}
-	return via, ok
+	return nil
 }
 
 // plainWords are the words of a command that are no options, no option's value
