@@ -180,7 +180,7 @@ func launch(
 	if err != nil {
 		return launcher.Verdict{}, err
 	}
-	w.part, w.run = part, nodes.Run{
+	w.part, w.run = part, nodes.RunInfo{
 		Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note,
 		Grace: node.FailureGrace, Reach: p.Job().Launch.Preflight != job.PreflightOff,
 	}

@@ -29,7 +29,7 @@ type wiring struct {
 	before   *gpu.Baseline
 	notice   node.NoticeOptions
 	part     *nodes.Part
-	run      nodes.Run
+	run      nodes.RunInfo
 }
 
 // wire is the one place where a prepared job is taken apart for those who launch it.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An actor is a goroutine that owns a state machine, and what else nobody else may touch: it
-// receives from todo until it is done.
+// An actor is the goroutine that owns a state machine and its data: it runs the functions that
+// come from todo, until done.
 type actor struct {
 	began time.Time
 	todo  chan func()
@@ -24,12 +24,12 @@ func newActor(ctx context.Context) *actor {
 
 func (a *actor) now() time.Duration { return time.Since(a.began) }
 
-// own has the actor do something, and waits until that is done. Nothing is where the actor is
-// done itself.
-func (a *actor) own(what func()) {
+// own runs a function in the actor's goroutine, and waits for it. It does nothing once the actor
+// is done.
+func (a *actor) own(do func()) {
 	over := make(chan struct{})
 	select {
-	case a.todo <- func() { what(); close(over) }:
+	case a.todo <- func() { do(); close(over) }:
 		<-over
 	case <-a.done.Done():
 	}

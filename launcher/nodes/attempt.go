@@ -10,71 +10,88 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// An attempt is the running ranks of all nodes.
-type attempt struct {
+// A jointAttempt is the running ranks of all nodes.
+type jointAttempt struct {
 	lead  *Lead
 	local launcher.Attempt
-	facts *queue // of the other nodes
 	out   chan strategy.Fact
-	over  chan struct{} // closed when no rank of another node runs any more
+	news  chan struct{} // has an element while there are facts
+	over  chan struct{} // closed when no rank of another node runs any more, after its last fact
 
 	mu       sync.Mutex
+	facts    []strategy.Fact       // of the other nodes, not yet delivered
 	signs    map[int]strategy.Sign // of the other nodes' ranks
-	nodes    map[int]strategy.Sign // of each of these nodes one, which tells of all of its ranks
+	nodes    map[int]strategy.Sign // one of each of these nodes, with figures of all its ranks
 	progress map[int]strategy.Fact // by rank
-	awake    time.Time             // when these ranks went on after a pause
+	awake    time.Time             // end of the last pause
 }
 
-func newAttempt(l *Lead, local launcher.Attempt, facts []strategy.Fact) *attempt {
-	a := &attempt{
-		lead: l, local: local, facts: newQueue(), out: make(chan strategy.Fact), over: make(chan struct{}),
+func newAttempt(l *Lead, local launcher.Attempt, facts []strategy.Fact) *jointAttempt {
+	return &jointAttempt{
+		lead: l, local: local, facts: facts, out: make(chan strategy.Fact), news: make(chan struct{}, 1), over: make(chan struct{}),
 		signs: map[int]strategy.Sign{}, nodes: map[int]strategy.Sign{}, progress: map[int]strategy.Fact{},
 	}
-	for _, f := range facts {
-		a.facts.add(f)
-	}
-	return a
 }
 
-// Facts delivers what is observed on all nodes.
-func (a *attempt) Facts() <-chan strategy.Fact { return a.out }
+// Facts delivers the observations of all nodes.
+func (a *jointAttempt) Facts() <-chan strategy.Fact { return a.out }
 
-// merge passes on what the nodes see, until no rank is left on any. Where the Lead is closed
-// before, nobody reads it any more.
-func (a *attempt) merge() {
+// add queues a fact of another node. It does not wait.
+func (a *jointAttempt) add(f strategy.Fact) {
+	a.mu.Lock()
+	a.facts = append(a.facts, f)
+	a.mu.Unlock()
+	select {
+	case a.news <- struct{}{}:
+	default:
+	}
+}
+
+func (a *jointAttempt) take() (facts []strategy.Fact) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	facts, a.facts = a.facts, nil
+	return facts
+}
+
+// merge delivers the facts of all nodes until no rank is left on any, or the Lead is closed.
+func (a *jointAttempt) merge() {
 	defer close(a.out)
-	local, last := a.local.Facts(), false
-	for local != nil || !last {
-		var facts []strategy.Fact
-		select {
-		case f, open := <-local:
-			if !open {
-				local = nil
-				continue
-			}
-			facts = []strategy.Fact{f}
-		case <-a.facts.news:
-			facts, last = a.facts.take()
-		case <-a.lead.done.Done():
-		}
+	facts := a.take()
+	for local, over := a.local.Facts(), a.over; ; {
 		for _, f := range facts {
 			select {
 			case a.out <- f:
 			case <-a.lead.done.Done():
 			}
 		}
-		if a.lead.done.Err() != nil {
+		facts = nil
+		switch {
+		case a.lead.done.Err() != nil:
 			go drain(a.local.Facts()) // until the process ends: the Lead does not wait for ranks
 			return
+		case local == nil && over == nil:
+			return
+		}
+		select {
+		case f, open := <-local:
+			if facts = []strategy.Fact{f}; !open {
+				local, facts = nil, nil
+			}
+		case <-a.news:
+			facts = a.take()
+		case <-over:
+			over, facts = nil, a.take()
+		case <-a.lead.done.Done():
 		}
 	}
 }
 
-// alive takes what a node's ranks last let see of themselves; of other ranks it cannot know.
-func (a *attempt) alive(node int, c *clock, m Alive) {
+// alive takes the latest signs of a node's own ranks.
+func (a *jointAttempt) alive(node int, c *clockOffset, m Alive) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	per := a.lead.opts.Launch.Ranks
+	per := a.lead.opts.Terms.Ranks
 	for rank, sign := range m.Signs {
 		if rank/per != node {
 			continue
@@ -90,16 +107,16 @@ func (a *attempt) alive(node int, c *clock, m Alive) {
 }
 
 // lose makes a fact of a node's loss.
-func (a *attempt) lose(lost strategy.Lost) {
-	per := a.lead.opts.Launch.Ranks
+func (a *jointAttempt) lose(lost strategy.Lost) {
+	per := a.lead.opts.Terms.Ranks
 	for k := range per {
 		lost.Ranks = append(lost.Ranks, lost.Node*per+k)
 	}
-	a.facts.add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Lost: &lost})
+	a.add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Lost: &lost})
 }
 
 // Stop ends the ranks of all nodes.
-func (a *attempt) Stop(signal int, grace time.Duration) {
+func (a *jointAttempt) Stop(signal int, grace time.Duration) {
 	a.order(Stop{Signal: signal, Grace: grace})
 	a.local.Stop(signal, grace)
 	select {
@@ -109,12 +126,12 @@ func (a *attempt) Stop(signal int, grace time.Duration) {
 }
 
 // StopPeers sends a signal to all ranks but those given.
-func (a *attempt) StopPeers(signal int, of []int) {
+func (a *jointAttempt) StopPeers(signal int, of []int) {
 	a.order(Stop{Signal: signal, Spare: of})
 	a.local.StopPeers(signal, of)
 }
 
-func (a *attempt) order(s Stop) {
+func (a *jointAttempt) order(s Stop) {
 	a.lead.own(func() {
 		if a.lead.running == a {
 			a.lead.head.Stop(a.lead.now(), s)
@@ -122,25 +139,25 @@ func (a *attempt) order(s Stop) {
 	})
 }
 
-func (a *attempt) pass(m Message) {
-	a.lead.own(func() { a.lead.head.Pass(m) })
+func (a *jointAttempt) broadcast(m Message) {
+	a.lead.own(func() { a.lead.head.Broadcast(m) })
 }
 
-// Release lets the ranks go on that wait before their first optimizer step.
-func (a *attempt) Release() {
-	a.pass(Release{})
+// Release resumes the ranks that wait before their first optimizer step.
+func (a *jointAttempt) Release() {
+	a.broadcast(Release{})
 	a.local.Release()
 }
 
-// Stacks has each rank tell where it is. Those of other nodes tell it on their way.
-func (a *attempt) Stacks() {
-	a.pass(Stacks{})
+// Stacks requests the stack of each rank. Those of other nodes arrive later, as facts.
+func (a *jointAttempt) Stacks() {
+	a.broadcast(Stacks{})
 	a.local.Stacks()
 }
 
-// LastSign is what a rank last let see of itself, and what all ranks did of all nodes.
-func (a *attempt) LastSign(rank int) strategy.Sign {
-	own := a.local.LastSign(rank) // of another node's rank: what the head's own let see
+// LastSign is the latest sign of a rank, with the figures of all ranks over all nodes.
+func (a *jointAttempt) LastSign(rank int) strategy.Sign {
+	own := a.local.LastSign(rank) // of another node's rank: the figures of the head's ranks
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sign, other := a.signs[rank]
@@ -157,8 +174,8 @@ func (a *attempt) LastSign(rank int) strategy.Sign {
 	return sign
 }
 
-// Progress says how far each rank has come.
-func (a *attempt) Progress() []strategy.Fact {
+// Progress is the latest step of each rank.
+func (a *jointAttempt) Progress() []strategy.Fact {
 	all := a.local.Progress()
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,20 +6,20 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A clock translates the times of another machine. Its offset is the least difference of
-// late messages between their sending there and their arrival here: the two clocks' own,
-// and the shortest way.
-type clock struct {
-	since        time.Time // when the newer of two windows began
+// A clockOffset converts the times of another machine. The offset is the least difference between
+// the sending of a recent message there and its arrival here: the difference of the two clocks and
+// the shortest delay.
+type clockOffset struct {
+	since        time.Time // start of the newer of two windows
 	newer, older *time.Duration
 }
 
-// window is how long a difference counts at least, and half of how long at most: a clock
-// may be set right.
+// window bounds how long a difference counts, to between one and two windows: a clock may be
+// adjusted.
 const window = time.Minute
 
-// heard learns from a message that was sent at a time there and came at a time here.
-func (c *clock) heard(sent, came time.Time) {
+// observe takes in a message that was sent at a time there and arrived at a time here.
+func (c *clockOffset) observe(sent, came time.Time) {
 	if came.Sub(c.since) >= window {
 		c.since, c.older, c.newer = came, c.newer, nil
 	}
@@ -28,8 +28,8 @@ func (c *clock) heard(sent, came time.Time) {
 	}
 }
 
-// offset is what to add to the other machine's times.
-func (c *clock) offset() time.Duration {
+// offset is the duration to add to the other machine's times.
+func (c *clockOffset) offset() time.Duration {
 	switch {
 	case c.newer == nil:
 		return 0
@@ -39,16 +39,15 @@ func (c *clock) offset() time.Duration {
 	return *c.newer
 }
 
-// here is a time on this machine's clock; the zero time stays.
-func (c *clock) here(t time.Time) time.Time {
+// here converts a time to this machine's clock; the zero time stays.
+func (c *clockOffset) here(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
 	return t.Add(c.offset())
 }
 
-// fact translates what was seen.
-func (c *clock) fact(f strategy.Fact) strategy.Fact {
+func (c *clockOffset) fact(f strategy.Fact) strategy.Fact {
 	f.Time, f.Again = c.here(f.Time), c.here(f.Again)
 	if f.Sign != nil {
 		s := c.sign(*f.Sign)
@@ -57,8 +56,7 @@ func (c *clock) fact(f strategy.Fact) strategy.Fact {
 	return f
 }
 
-// sign translates what a rank last let see of itself.
-func (c *clock) sign(s strategy.Sign) strategy.Sign {
+func (c *clockOffset) sign(s strategy.Sign) strategy.Sign {
 	for _, t := range []*time.Time{&s.Output, &s.Step, &s.Others, &s.Anyone, &s.Awake, &s.Saved} {
 		*t = c.here(*t)
 	}

@@ -11,32 +11,33 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// FollowOptions are what a follower has to know.
+// FollowOptions are the options of a follower.
 type FollowOptions struct {
-	Hello    Hello
-	Patience Patience
+	Hello Hello
+	// Join and Replaces are those of the engine: see Follower.
+	Join     time.Duration
+	Replaces bool
 	// Dial reaches the head: wire.Dialer's.
 	Dial func(context.Context) (*wire.Link, error)
-	// Begin makes what runs attempts here, once the head has said in which run; note tells
-	// people something, where the head is.
+	// Begin makes what runs attempts here, once the head has named the run; note shows people
+	// a text on node 0.
 	Begin func(w Welcome, note func(string)) (Here, error)
-	// Grace is what ranks get that nobody leads any more.
+	// Grace is that of ranks whose head is gone.
 	Grace time.Duration
-	// Waits tells people that node 0 has not been reached for a while, and why; nil: nobody.
+	// Waits reports once that node 0 has not been reached for a while, and why; may be nil.
 	Waits func(why string)
-	// Seen has what this node's ranks let see of themselves; nil: nobody looks on.
+	// Seen has samples of this node's ranks; nil: there are none.
 	Seen *seen
 }
 
-// Here is what runs attempts on a follower's own machine.
+// Here runs attempts on a follower's own machine.
 type Here struct {
 	Recipe  launcher.Recipe
 	Starter launcher.Starter
 	World   launcher.World
 	Store   launcher.Store
-	// Notice passes a notice on to the ranks that listen for it, and pauses them at TSTP until
-	// CONT; Close ends what is not
-	// needed any more; nil for nobody and nothing.
+	// Notice passes a notice on to the ranks that listen for it, and pauses them from TSTP to
+	// CONT. Close releases the rest. Both may be nil.
 	Notice func(syscall.Signal)
 	Close  func()
 }
@@ -45,32 +46,35 @@ type Here struct {
 type End struct {
 	Code   int
 	Reason string
-	Told   bool // by the head: it is the end of the run, which people read there
+	Told   bool // by the head: it is the end of the run, which node 0 shows
 }
 
-// A follower does as the head says. The goroutine of Follow owns its state machine.
-type follower struct {
+// An agent is the gpurun of a follower. The goroutine of Follow owns it and its state machine.
+type agent struct {
 	*actor
 	opts     FollowOptions
-	dials    context.Context // over once the node has left: it looks for the head no more
+	dials    context.Context // over once the node has left: it dials the head no more
 	stopDial context.CancelFunc
 
 	machine *Follower
 	link    *wire.Link // nil without one
 	ended   *End
-	final   bool    // what was heard last is how the run ends
+	final   bool    // the last message was Final
 	welcome Welcome // of the head that it follows
-	begun   string  // the head's generation for which there is a here
+	begun   string  // the head's generation that here belongs to
 	here    *Here
 	unable  error // why there is no here
-	local   *local
-	why     string // its ranks were ended last that nobody led any more; empty: none were
+	local   *localAttempt
+	why     string // why the last ranks were abandoned, empty if none were
 }
 
-// Follow takes part in a launch until it ends, and says how. No rank runs then.
+// Follow takes part in a launch until it ends and no rank runs any more.
 func Follow(ctx context.Context, o FollowOptions) End {
-	f := &follower{actor: newActor(context.WithoutCancel(ctx)), opts: o}
-	f.machine = NewFollower(f, o.Hello, o.Patience)
+	if o.Seen == nil {
+		o.Seen = &seen{}
+	}
+	f := &agent{actor: newActor(context.WithoutCancel(ctx)), opts: o}
+	f.machine = NewFollower(f, o.Hello, o.Join, o.Replaces)
 	f.dials, f.stopDial = context.WithCancel(f.done)
 	f.owner.Go(f.dial)
 	defer f.owner.Wait()
@@ -83,7 +87,7 @@ func Follow(ctx context.Context, o FollowOptions) End {
 		case do := <-f.todo:
 			do()
 		case <-tick.C:
-			if why := f.machine.Looks(); why != "" && f.opts.Waits != nil && f.now() >= noteAfter {
+			if why := f.machine.WhyUnlinked(); why != "" && f.opts.Waits != nil && f.now() >= noteAfter {
 				f.opts.Waits(why)
 				f.opts.Waits = nil
 			}
@@ -100,33 +104,33 @@ func Follow(ctx context.Context, o FollowOptions) End {
 	return *f.ended
 }
 
-// say tells the head something.
-func (f *follower) say(m Message) {
-	f.own(func() { f.machine.Say(f.now(), m) })
+// report sends the head a message, from any goroutine but the owner.
+func (f *agent) report(m Message) {
+	f.own(func() { f.machine.Report(f.now(), m) })
 }
 
-// stopped ends this node's part at a signal of its own.
-func (f *follower) stopped(why error) {
+// stopped ends this node's part at its own signal.
+func (f *agent) stopped(why error) {
 	end := End{Code: strategy.CodeRetry, Reason: "it was stopped"}
 	var signal *launcher.Signal
 	if errors.As(why, &signal) {
 		end.Code, end.Reason = 128+int(signal.Number), signal.Error()
 	}
-	f.machine.Say(f.now(), Leaving{Why: end.Reason})
+	f.machine.Report(f.now(), Leaving{Why: end.Reason})
 	if f.why != "" {
 		end.Reason += "; its ranks were ended before: " + f.why
 	}
 	if f.ended == nil {
 		f.ended = &end
 	}
-	f.endRanks(f.opts.Grace)
+	f.local.stop(sigterm, f.opts.Grace)
 }
 
-// dialPause is how soon the head is tried again.
+// dialPause is the pause between two attempts to reach the head.
 const dialPause = 300 * time.Millisecond
 
-// dial keeps a link to the head, and hears it.
-func (f *follower) dial() {
+// dial keeps a link to the head.
+func (f *agent) dial() {
 	for f.dials.Err() == nil {
 		link, err := f.opts.Dial(f.dials)
 		if err != nil {
@@ -140,12 +144,12 @@ func (f *follower) dial() {
 			}
 			continue
 		}
-		f.hear(link)
+		f.receive(link)
 	}
 }
 
-// hear takes what comes on a link, to its end.
-func (f *follower) hear(link *wire.Link) {
+// receive takes the head's messages from a link until it ends.
+func (f *agent) receive(link *wire.Link) {
 	f.own(func() {
 		f.link = link
 		f.machine.Linked(f.now())
@@ -157,7 +161,7 @@ func (f *follower) hear(link *wire.Link) {
 		}
 		f.own(func() {
 			_, f.final = m.(Final)
-			f.machine.Hear(f.now(), m)
+			f.machine.Receive(f.now(), m)
 		})
 	}
 	f.own(func() {
@@ -171,43 +175,40 @@ func (f *follower) hear(link *wire.Link) {
 	}
 }
 
-func (f *follower) send(m Message) {
+// send sends a message with the time of sending, where that matters.
+func (f *agent) send(m Message) {
+	switch stamped := m.(type) {
+	case Event:
+		stamped.At = time.Now()
+		m = stamped
+	case Alive:
+		stamped.At = time.Now()
+		m = stamped
+	}
 	if f.link != nil {
-		_ = send(f.link, stamped(m)) // a link that is over is seen by who hears it
+		_ = send(f.link, m) // receive finds that the link has ended
 	}
 }
 
-func (f *follower) drop() {
+func (f *agent) drop() {
 	if link := f.link; link != nil {
 		f.link = nil
 		f.owner.Go(func() { _ = link.Close() })
 	}
 }
 
-func (f *follower) tell() { f.machine.Say(f.now(), f.local.alive()) }
+func (f *agent) reportAlive() { f.machine.Report(f.now(), f.local.alive()) }
 
-func (f *follower) leave(code int, reason string) {
+func (f *agent) leave(code int, reason string) {
 	if f.ended == nil {
 		f.ended = &End{Code: code, Reason: reason, Told: f.final}
 	}
 	f.stopDial()
 }
 
-// stamped has the time at which a message was sent, where that matters.
-func stamped(m Message) Message {
-	switch m := m.(type) {
-	case Event:
-		m.At = time.Now()
-		return m
-	case Alive:
-		m.At = time.Now()
-		return m
-	}
-	return m
-}
-
 // do carries out an order of the head's.
-func (f *follower) do(order Message) {
+func (f *agent) do(order Message) {
+	ranks := f.local.running()
 	switch o := order.(type) {
 	case Welcome:
 		f.welcome = o
@@ -222,19 +223,18 @@ func (f *follower) do(order Message) {
 			f.owner.Go(f.local.run)
 		}
 	case Stop:
-		if len(o.Spare) > 0 {
-			if ranks := f.local.running(); ranks != nil {
-				ranks.StopPeers(o.Signal, o.Spare)
-			}
-			return
+		switch {
+		case len(o.Spare) == 0:
+			f.local.stop(o.Signal, o.Grace)
+		case ranks != nil:
+			ranks.StopPeers(o.Signal, o.Spare)
 		}
-		f.local.stop(o.Signal, o.Grace)
 	case Release:
-		if ranks := f.local.running(); ranks != nil {
+		if ranks != nil {
 			ranks.Release()
 		}
 	case Stacks:
-		if ranks := f.local.running(); ranks != nil {
+		if ranks != nil {
 			f.owner.Go(ranks.Stacks)
 		}
 	case Notice:
@@ -246,22 +246,22 @@ func (f *follower) do(order Message) {
 	}
 }
 
-// notice passes on what node 0 was told by a signal.
-func (f *follower) notice(signal syscall.Signal) {
+// notice passes on a signal that node 0 got.
+func (f *agent) notice(signal syscall.Signal) {
 	if f.here != nil && f.here.Notice != nil {
 		f.here.Notice(signal)
 	}
 }
 
-// begin makes what runs attempts here, once for each head. No rank runs then.
-func (f *follower) begin(w Welcome) {
+// begin makes what runs attempts here, once for each head, while no rank runs.
+func (f *agent) begin(w Welcome) {
 	if f.begun == w.Gen {
 		return
 	}
 	f.close()
 	f.begun = w.Gen
 	here, err := f.opts.Begin(w, func(text string) {
-		f.owner.Go(func() { f.say(Note{Text: text}) }) // who notes something must not wait for the owner
+		f.owner.Go(func() { f.report(Note{Text: text}) }) // the caller may hold up the owner
 	})
 	if err != nil {
 		f.unable = err
@@ -270,36 +270,28 @@ func (f *follower) begin(w Welcome) {
 	f.here = &here
 }
 
-// close ends what runs attempts here.
-func (f *follower) close() {
+func (f *agent) close() {
 	if f.here != nil && f.here.Close != nil {
 		f.here.Close()
 	}
 	f.here, f.unable = nil, nil
 }
 
-// endRanks ends ranks that nobody leads.
-func (f *follower) endRanks(grace time.Duration) {
-	if f.local != nil {
-		f.local.stop(sigterm, grace)
-	}
-}
-
-// abandon ends ranks that have no head any more, and says why where this node's part of the
-// run is kept: the head may never hear of it.
-func (f *follower) abandon(why string) {
+// abandon stops ranks whose head is gone, and records why in this node's part of the run: the head
+// may never learn it.
+func (f *agent) abandon(why string) {
 	f.why = why
-	f.endRanks(f.opts.Grace)
+	f.local.stop(sigterm, f.opts.Grace)
 	if f.here != nil {
-		_ = f.here.Store.Append(launcher.Noticed{Text: "the ranks of this node are ended: " + why}) // as good as it can be kept
+		_ = f.here.Store.Append(launcher.Noticed{Text: "the ranks of this node are ended: " + why}) // best effort
 	}
 }
 
-// over takes that none of an attempt's ranks runs any more. The owner calls it.
-func (f *follower) over(l *local, m Message) {
+// over takes the end of an attempt's ranks, once. The owner calls it.
+func (f *agent) over(l *localAttempt, m Message) {
 	if f.local != l {
-		return // it has said so
+		return
 	}
 	f.local = nil
-	f.machine.Say(f.now(), m)
+	f.machine.Report(f.now(), m)
 }

@@ -7,72 +7,77 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Follower is another node's side of a launch, as a state machine. Like Head it has no clock
-// and no network. Its owner dials the head whenever there is no link, and says so; Tick has to
-// come once a second.
+// A Follower is another node's side of a launch, as a state machine like Head. Its owner dials the
+// head whenever there is no link, and reports the result; Tick must be called once a second.
 type Follower struct {
-	owner    followerOwner
-	hello    Hello // how it presents itself
-	patience Patience
+	owner followerOwner
+	hello Hello // how it presents itself
+	// join is how long it looks for a head, at the start and after one was lost. replaces: the
+	// engine replaces a lost head while this node lives.
+	join     time.Duration
+	replaces bool
 
 	linked   bool
 	gen      string // of the head that it follows
-	attempt  int    // the latest that it was told of, -1 before the first
+	attempt  int    // the latest that it was asked for, -1 before the first
 	stage    Stage
 	seq      int     // of the last event
-	unheard  []Event // that the head may not have
-	last     Message // the last step that it told of, which it says again on a new link
+	unacked  []Event // that the head may not have
+	last     Message // the last step that it reported, repeated on a new link
 	left     bool
-	paused   bool // until the head says otherwise
-	forsaken bool // its ranks were ended, or are being, since nobody led them
+	paused   bool // until the head resumes it
+	forsaken bool // its ranks were stopped, or are being, because their head is gone
 
-	heard    time.Duration // when anything was, of the head
-	gone     time.Duration // since when there is no link
-	refusing bool          // the head's machine answers, and nobody listens there
-	refused  time.Duration // since when
-	why      string        // there is no link, in words
-	// mistrusted is since when the head is there and has another secret, while mistrusts is set.
-	mistrusts  bool
-	mistrusted time.Duration
-	alive      time.Duration // when it last said that it is
+	heard     time.Duration // time of the head's last message
+	gone      time.Duration // since when there is no link
+	unlinked  string        // why there is no link
+	refused   since         // the head's machine refuses connections
+	mistrusts since         // the head is there and has another secret
+	alive     time.Duration // time of its last sign of life
 }
 
-// A followerOwner does what a Follower says.
+// since is a condition and when it began.
+type since struct {
+	on bool
+	at time.Duration
+}
+
+func (s *since) set(now time.Duration, on bool) {
+	if on && !s.on {
+		s.at = now
+	}
+	s.on = on
+}
+
+func (s since) lasts(now, bound time.Duration) bool { return s.on && now-s.at >= bound }
+
+// A followerOwner acts for a Follower.
 type followerOwner interface {
 	// send sends a message to the head, and drop closes the link.
 	send(Message)
 	drop()
 	// do carries out an order of the head's.
 	do(order Message)
-	// tell says Alive.
-	tell()
-	// abandon ends the ranks, since nobody leads them any more.
+	// reportAlive reports Alive.
+	reportAlive()
+	// abandon stops the ranks, because their head is gone.
 	abandon(why string)
 	// leave ends the follower, once its ranks are gone.
 	leave(code int, reason string)
 }
 
-// Patience is what a follower knows of the engine that started it.
-type Patience struct {
-	// Join is how long it looks for a head, at the start and after one was lost.
-	Join time.Duration
-	// Replaces says that the engine puts another head in the place of a lost one while this
-	// node lives.
-	Replaces bool
-}
-
 // NewFollower makes a node that has not found the head yet.
-func NewFollower(owner followerOwner, h Hello, p Patience) *Follower {
+func NewFollower(owner followerOwner, h Hello, join time.Duration, replaces bool) *Follower {
 	h.Attempt = -1
-	return &Follower{owner: owner, hello: h, patience: p, attempt: -1, stage: Idle}
+	return &Follower{owner: owner, hello: h, join: join, replaces: replaces, attempt: -1, stage: Idle}
 }
 
-// Linked says that there is a link to the head now.
+// Linked takes a new link to the head.
 func (f *Follower) Linked(now time.Duration) {
 	if f.left {
 		return
 	}
-	f.linked, f.refusing, f.mistrusts, f.heard = true, false, false, now
+	f.linked, f.refused.on, f.mistrusts.on, f.heard = true, false, false, now
 	f.hello.Attempt = -1
 	if f.stage > Idle {
 		f.hello.Attempt = f.attempt
@@ -80,69 +85,61 @@ func (f *Follower) Linked(now time.Duration) {
 	f.send(f.hello)
 }
 
-// Gone says that it is over.
-func (f *Follower) Gone(now time.Duration) {
-	f.linked, f.gone = false, now
-}
+// Gone takes the end of the link.
+func (f *Follower) Gone(now time.Duration) { f.linked, f.gone = false, now }
 
-// Unreached says why there is no link, and whether the head's machine answers and nobody
-// listens there, or somebody with another secret.
+// Unreached takes why there is no link, and whether the head's machine refuses the connection, or
+// has a head with another secret.
 func (f *Follower) Unreached(now time.Duration, why string, refused, mistrusted bool) {
-	if mistrusted && !f.mistrusts {
-		f.mistrusted = now
-	}
-	f.mistrusts = mistrusted
-	if refused && !f.refusing {
-		f.refused = now
-	}
-	f.refusing, f.why = refused, why
+	f.mistrusts.set(now, mistrusted)
+	f.refused.set(now, refused)
+	f.unlinked = why
 }
 
-// Looks says why no head has been found yet, empty where one has.
-func (f *Follower) Looks() string {
+// WhyUnlinked is why no head has been found yet, empty where one has.
+func (f *Follower) WhyUnlinked() string {
 	if f.gen != "" {
 		return ""
 	}
-	return f.why
+	return f.unlinked
 }
 
-// Hear takes what the head says.
-func (f *Follower) Hear(now time.Duration, message Message) {
+// Receive takes a message of the head.
+func (f *Follower) Receive(now time.Duration, message Message) {
 	f.heard = now
-	switch said := message.(type) {
+	switch m := message.(type) {
 	case Welcome:
-		f.welcome(said)
+		f.welcome(m)
 	case Reject:
-		f.leave(said.Code, "node 0 refuses this node: "+said.Why)
+		f.leave(m.Code, "node 0 refuses this node: "+m.Why)
 	case Prepare:
-		f.prepare(said)
+		f.prepare(m)
 	case Start:
-		if said.Attempt == f.attempt && f.stage == Prepared {
+		if m.Attempt == f.attempt && f.stage == Prepared {
 			f.stage, f.last = Starting, nil
-			f.owner.do(said)
+			f.owner.do(m)
 		}
 	case Stop:
-		f.stop(said)
+		f.stop(m)
 	case Pause:
 		f.pause()
 	case Resume:
 		f.resume()
 	case Release, Stacks, Notice:
 		if f.stage == Running {
-			f.owner.do(said)
+			f.owner.do(m)
 		}
 	case Ack:
-		if said.Attempt == f.attempt {
-			f.forget(said.Seq)
+		if m.Attempt == f.attempt {
+			f.acked(m.Seq)
 		}
 	case Final:
 		f.send(Bye{})
-		f.leave(said.Code, said.Reason)
+		f.leave(m.Code, m.Reason)
 	}
 }
 
-// welcome goes on where the head knows of, or begins anew with another head, whose ranks
-// none of these are.
+// welcome continues where the head has this node, or abandons the ranks of an earlier head.
 func (f *Follower) welcome(w Welcome) {
 	if f.gen != "" && f.gen != w.Gen {
 		f.abandon("the gpurun of node 0 was started again")
@@ -150,8 +147,8 @@ func (f *Follower) welcome(w Welcome) {
 	f.gen = w.Gen
 	f.owner.do(w)
 	f.resume()
-	f.forget(w.Seq)
-	for _, e := range f.unheard {
+	f.acked(w.Seq)
+	for _, e := range f.unacked {
 		f.send(e)
 	}
 	if f.last != nil {
@@ -161,10 +158,10 @@ func (f *Follower) welcome(w Welcome) {
 
 func (f *Follower) prepare(p Prepare) {
 	if p.Launch.N <= f.attempt && !f.forsaken || f.stage != Idle {
-		return // it knows, or is not done yet with what it was told before
+		return // a repetition, or the attempt before is not over
 	}
 	f.attempt, f.stage, f.forsaken = p.Launch.N, Preparing, false
-	f.seq, f.unheard, f.last = 0, nil, nil
+	f.seq, f.unacked, f.last = 0, nil, nil
 	f.owner.do(p)
 }
 
@@ -174,9 +171,9 @@ func (f *Follower) stop(s Stop) {
 		if f.stage == Running && s.Attempt == f.attempt {
 			f.owner.do(s)
 		}
-	case f.stage == Idle: // it has no ranks, or none any more
+	case f.stage == Idle: // without ranks
 		if s.Attempt > f.attempt {
-			f.attempt, f.seq, f.unheard = s.Attempt, 0, nil
+			f.attempt, f.seq, f.unacked = s.Attempt, 0, nil
 		}
 		f.last = Stopped{Attempt: f.attempt, Seq: f.seq}
 		f.send(f.last)
@@ -186,122 +183,114 @@ func (f *Follower) stop(s Stop) {
 	}
 }
 
-// Say tells the head what came of its orders: Ready, NotReady, Started, an Event, Stopped,
-// a Note, or that the node is Alive. Stopped has to come once after Start, Stop and Abandon,
-// when no rank runs any more.
-func (f *Follower) Say(now time.Duration, message Message) {
-	switch said := message.(type) {
+// Report sends the head the result of its orders: Ready, NotReady, Started, an Event, Stopped, a
+// Note, or Alive. Stopped must come once after Start, Stop and abandon, when no rank runs any more.
+func (f *Follower) Report(now time.Duration, message Message) {
+	switch m := message.(type) {
 	case Ready:
-		said.Attempt = f.attempt
-		f.step(Preparing, Prepared, said)
+		m.Attempt = f.attempt
+		f.step(Preparing, Prepared, m)
 	case NotReady:
 		if f.stage == Stopping {
-			f.Say(now, Stopped{})
+			f.Report(now, Stopped{})
 			return
 		}
-		said.Attempt = f.attempt
-		f.step(f.stage, Idle, said)
+		m.Attempt = f.attempt
+		f.step(f.stage, Idle, m)
 	case Started:
-		said.Attempt = f.attempt
-		f.step(Starting, Running, said)
+		m.Attempt = f.attempt
+		f.step(Starting, Running, m)
 		if f.paused && f.stage == Running {
 			f.owner.do(Pause{})
 		}
 	case Event:
 		f.seq++
-		said.Attempt, said.Seq = f.attempt, f.seq
-		f.unheard = append(f.unheard, said)
-		f.send(said)
+		m.Attempt, m.Seq = f.attempt, f.seq
+		f.unacked = append(f.unacked, m)
+		f.send(m)
 	case Stopped:
-		said.Attempt, said.Seq = f.attempt, f.seq
-		f.step(f.stage, Idle, said)
+		m.Attempt, m.Seq = f.attempt, f.seq
+		f.step(f.stage, Idle, m)
 	case Alive:
 		f.alive = now
-		said.Attempt = f.attempt
-		f.send(said)
+		m.Attempt = f.attempt
+		f.send(m)
 	default:
-		f.send(said)
+		f.send(m)
 	}
 }
 
-// step goes from one stage to the next, and says so now and on each new link.
+// step goes from one stage to the next, and reports that now and on each new link.
 func (f *Follower) step(from, to Stage, m Message) {
 	if f.stage != from {
-		return // it was told to stop meanwhile
+		return // the head has stopped it meanwhile
 	}
 	f.stage, f.last = to, m
 	f.send(m)
 }
 
-// forget drops the events that the head has.
-func (f *Follower) forget(seq int) {
-	for len(f.unheard) > 0 && f.unheard[0].Seq <= seq {
-		f.unheard = f.unheard[1:]
+// acked drops the events that the head has.
+func (f *Follower) acked(seq int) {
+	for len(f.unacked) > 0 && f.unacked[0].Seq <= seq {
+		f.unacked = f.unacked[1:]
 	}
 }
 
-// Tick looks at the time: whether the head is still there, and who has to hear that this
-// node is.
+// Tick finds a lost head, and sends signs of life.
 func (f *Follower) Tick(now time.Duration) {
 	switch {
 	case f.left:
-	case f.paused && !f.refusing: // its silence was announced
-		if f.linked && now-f.alive >= Beat {
-			f.alive = now
-			f.owner.tell()
-		}
+	case f.paused && !f.refused.on: // the head has announced its silence
+		f.beat(now, Beat)
 	case f.linked && now-f.heard >= suspectAfter:
-		// A network that heals may take minutes to bring an old connection back, and none
-		// for a new one.
+		// A network that heals may take minutes to restore an old connection, and restores a
+		// new one at once.
 		f.linked, f.gone = false, now
 		f.owner.drop()
+	case f.linked && f.stage == Running: // the head judges ranks by their silence, to the second
+		f.beat(now, time.Second)
 	case f.linked:
-		if every := f.every(); now-f.alive >= every {
-			f.alive = now
-			f.owner.tell()
-		}
-	case f.gen != "" && f.refusing && now-f.refused >= refusedBound:
+		f.beat(now, Beat)
+	case f.gen != "" && f.refused.lasts(now, refusedBound):
 		f.alone(now, "the gpurun of node 0 is gone")
 	case f.gen != "" && now-f.heard >= lostAfter:
 		f.alone(now, "nothing was heard of node 0 for "+(now-f.heard).Round(time.Second).String())
-	case f.gen == "" && f.mistrusts && now-f.mistrusted >= mistrustBound:
-		f.leave(strategy.CodeUsage, f.why+": GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes, and two launches want two names (GPURUN_JOB_ID)")
-	case now-f.gone >= f.patience.Join:
-		f.leave(strategy.CodeRetry, fmt.Sprintf("node 0 cannot be reached, and was looked for for %s: %s", f.patience.Join, f.why))
+	case f.gen == "" && f.mistrusts.lasts(now, mistrustBound):
+		f.leave(strategy.CodeUsage, f.unlinked+": GPURUN_SECRET_FILE or GPURUN_SECRET has to be the same on all nodes, and two launches want two names (GPURUN_JOB_ID)")
+	case now-f.gone >= f.join:
+		f.leave(strategy.CodeRetry, fmt.Sprintf("node 0 could not be reached for %s: %s", f.join, f.unlinked))
 	}
 }
 
-// every is how often the node says how far its ranks are: whoever judges them by their
-// silence has to know it to the second.
-func (f *Follower) every() time.Duration {
-	if f.stage == Running {
-		return time.Second
+func (f *Follower) beat(now, interval time.Duration) {
+	if f.linked && now-f.alive >= interval {
+		f.alive = now
+		f.owner.reportAlive()
 	}
-	return Beat
 }
 
-// alone is what a node does that has no head any more: it ends its ranks, and waits for
-// another head only where the engine brings one.
+// alone stops the ranks of a lost head, and waits for another head only where the engine replaces
+// it.
 func (f *Follower) alone(now time.Duration, why string) {
 	if !f.forsaken {
 		f.gone = now
 	}
 	f.abandon(why)
-	if !f.patience.Replaces {
+	if !f.replaces {
 		f.leave(strategy.CodeRetry, why+": the ranks of this node were ended")
 		return
 	}
-	if now-f.gone >= f.patience.Join {
-		f.leave(strategy.CodeRetry, fmt.Sprintf("%s, and no other came in %s", why, f.patience.Join))
+	if now-f.gone >= f.join {
+		f.leave(strategy.CodeRetry, fmt.Sprintf("%s, and no other came in %s", why, f.join))
 	}
 }
 
-// abandon ends the ranks, which belong to no head any more.
+// abandon stops the ranks, once.
 func (f *Follower) abandon(why string) {
 	if f.forsaken {
 		return
 	}
-	f.forsaken, f.last, f.unheard = true, nil, nil
+	f.forsaken, f.last, f.unacked = true, nil, nil
 	if f.stage > Idle {
 		f.stage = Stopping
 		f.owner.abandon(why)
@@ -324,8 +313,8 @@ func (f *Follower) send(m Message) {
 	}
 }
 
-// pause pauses a follower's ranks, those too that are being started, and the leases. A head
-// that is gone for good while it is paused is one at whose port nobody listens.
+// pause pauses the ranks, those too that are being started, and the time limits of the head's
+// silence. A paused head counts as gone only when its port refuses connections.
 func (f *Follower) pause() {
 	f.paused = true
 	if f.stage == Running {
@@ -334,7 +323,7 @@ func (f *Follower) pause() {
 	f.send(Paused{})
 }
 
-// resume lets the ranks go on, and tells at once that they do.
+// resume ends a pause, and reports the ranks' state at once.
 func (f *Follower) resume() {
 	if !f.paused {
 		return
@@ -342,6 +331,6 @@ func (f *Follower) resume() {
 	f.paused = false
 	if f.stage == Running {
 		f.owner.do(Resume{})
-		f.owner.tell()
+		f.owner.reportAlive()
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Tick looks at the time: who is lost, and whether it is time for a sign of life.
+// Tick finds lost nodes, and sends signs of life.
 func (h *Head) Tick(now time.Duration) {
 	if h.paused && h.final == nil {
 		return
@@ -15,57 +15,54 @@ func (h *Head) Tick(now time.Duration) {
 	if beat {
 		h.beat = now
 	}
-	for k := 1; k < len(h.members); k++ {
-		if h.members[k].link != 0 {
+	for k, n := range h.others() {
+		if n.link != 0 {
 			if beat {
-				h.send(k, Alive{Attempt: h.attempt})
+				h.send(n, Alive{Attempt: h.attempt})
 			}
-			h.listen(now, k)
+			h.watchSilence(now, k, n)
 		}
-		m := &h.members[k]
-		if why := h.overdue(now, m); why != "" {
+		if why := h.overdue(now, n); why != "" {
 			h.lose(now, k, why, false)
 		}
-		if m.stage == Absent && m.hello.Inc != "" && m.link == 0 && now-m.gone >= rejoinBound {
-			h.comesNoMore(k, "its gpurun is gone")
+		if n.stage == Absent && n.hello.Inc != "" && n.link == 0 && now-n.gone >= rejoinBound {
+			h.noReturn(k, "its gpurun is gone")
 		}
 	}
-	h.look()
+	h.check()
 }
 
-// Gone says that a link is over.
+// Gone takes the end of a link.
 func (h *Head) Gone(now time.Duration, link int) {
-	for k := 1; k < len(h.members); k++ {
-		if h.members[k].link == link {
-			h.unlink(now, k)
+	for _, n := range h.others() {
+		if n.link == link {
+			h.unlink(now, n)
 		}
 	}
-	h.look()
+	h.check()
 }
 
-func (h *Head) unlink(now time.Duration, k int) {
-	m := &h.members[k]
-	m.link, m.gone = 0, now
-	h.lookPaused()
+func (h *Head) unlink(now time.Duration, n *nodeState) {
+	n.link, n.gone = 0, now
+	h.checkPaused()
 	switch {
 	case h.final != nil:
-		m.move(now, Left)
-	case m.stage == Idle:
-		m.move(now, Absent)
+		n.move(now, Left)
+	case n.stage == Idle:
+		n.move(now, Absent)
 	}
 }
 
-// listen tells of a node that says nothing, and closes its link in the end.
-func (h *Head) listen(now time.Duration, k int) {
-	m := &h.members[k]
-	silence := now - m.heard
+// watchSilence warns of a silent node, and gives it up in the end.
+func (h *Head) watchSilence(now time.Duration, k int, n *nodeState) {
+	silence := now - n.heard
 	switch {
 	case silence >= lostAfter:
-		h.owner.drop(m.link)
-		h.unlink(now, k)
+		h.owner.drop(n.link)
+		h.unlink(now, n)
 		h.lose(now, k, silent(silence), false)
-	case silence >= suspectAfter && now-m.told >= suspectAfter:
-		m.told = now
+	case silence >= suspectAfter && now-n.warned >= suspectAfter:
+		n.warned = now
 		h.owner.silent(k, silence)
 	}
 }
@@ -74,93 +71,89 @@ func silent(d time.Duration) string {
 	return fmt.Sprintf("nothing was heard of it for %s", d.Round(time.Second))
 }
 
-// overdue says why a node that takes part is given up, empty where it is not. A node that
-// is silent may go on while its ranks do: it is given up early only where ranks are to be
-// stopped.
-func (h *Head) overdue(now time.Duration, m *member) string {
-	in := now - m.since
+// overdue returns why a participating node is given up, empty where it is not. A silent node may
+// continue while its ranks do: it is given up early only where ranks must be stopped.
+func (h *Head) overdue(now time.Duration, n *nodeState) string {
+	in := now - n.since
 	switch {
 	case h.final != nil:
-		if m.stage != Left && (in >= comeBound || m.hello.Inc != "" && in >= byeBound) {
-			m.move(now, Left)
+		if n.stage != Left && (in >= comeBound || n.hello.Inc != "" && in >= byeBound) {
+			n.move(now, Left)
 		}
-	case m.lost || m.stage < Preparing:
-	case m.link == 0 && now-m.gone >= rejoinBound:
+	case n.lost || n.stage < Preparing:
+	case n.link == 0 && now-n.gone >= rejoinBound:
 		return "its gpurun is gone"
-	case m.stage == Stopping && now-m.heard >= suspectAfter && in >= rejoinBound:
-		return silent(now - m.heard)
-	case m.stage == Stopping && in >= m.grace+stopBound:
+	case n.stage == Stopping && now-n.heard >= suspectAfter && in >= rejoinBound:
+		return silent(now - n.heard)
+	case n.stage == Stopping && in >= n.grace+stopBound:
 		return fmt.Sprintf("it has not ended its ranks in %s", in.Round(time.Second))
-	case m.stage == Preparing && in >= prepareBound, m.stage == Starting && in >= startBound:
+	case n.stage == Preparing && in >= prepareBound, n.stage == Starting && in >= startBound:
 		return fmt.Sprintf("it has not started its ranks in %s", in.Round(time.Second))
 	}
 	return ""
 }
 
-// lose gives a node up for the attempt. If it is heard of again it ends its ranks first.
+// lose gives a node up for the attempt. If it returns it must stop its ranks first.
 func (h *Head) lose(now time.Duration, k int, why string, left bool) {
-	m := &h.members[k]
-	if m.lost || m.stage < Preparing || h.final != nil {
+	n := &h.nodes[k]
+	if n.lost || n.stage < Preparing || h.final != nil {
 		return
 	}
-	m.lost = true
+	n.lost = true
 	h.owner.lost(k, why, left)
-	m.move(now, Absent)
-	if m.link != 0 {
-		h.clear(now, k, h.attempt)
+	n.move(now, Absent)
+	if n.link != 0 {
+		h.clear(now, n, h.attempt)
 	}
 }
 
-// comesNoMore ends the wait for a node that was there and has gone, where it is not started
-// again.
-func (h *Head) comesNoMore(k int, why string) {
-	if h.launch.Once && h.awaits == AllThere {
+// noReturn ends the wait for a node that has gone, where the engine does not start it again.
+func (h *Head) noReturn(k int, why string) {
+	if h.terms.Once && h.awaits == AllThere {
 		h.awaits = Nowhere
 		h.owner.lost(k, why, false)
 	}
 }
 
-// clear has a node end ranks that are not to be. It takes part again once they are gone.
-func (h *Head) clear(now time.Duration, k, attempt int) {
-	m := &h.members[k]
-	m.lost, m.stale, m.order = true, attempt, Stop{Attempt: attempt, Signal: int(syscall.SIGTERM)}
-	m.move(now, Stopping)
-	h.send(k, m.order)
+// clear has a node stop the ranks of an attempt that it was lost for. Afterwards it takes part
+// again.
+func (h *Head) clear(now time.Duration, n *nodeState, attempt int) {
+	n.lost, n.stale = true, attempt
+	h.order(now, n, Stopping, Stop{Attempt: attempt, Signal: int(syscall.SIGTERM)})
 }
 
-// Pause has all nodes pause their ranks: node 0 is about to be stopped, by Ctrl-Z for
-// example, and says nothing until Resume. Until then nobody counts as silent or late.
+// Pause has all nodes pause their ranks: node 0 is about to be stopped, by Ctrl-Z for example, and
+// is silent until Resume. Until then no node counts as silent or late.
 func (h *Head) Pause() {
 	h.paused = true
-	for k := 1; k < len(h.members); k++ {
-		h.members[k].paused = false
-		h.send(k, Pause{})
+	for _, n := range h.others() {
+		n.paused = false
+		h.send(n, Pause{})
 	}
-	h.lookPaused()
+	h.checkPaused()
 }
 
-// lookPaused tells that all nodes which can be told to pause have done so.
-func (h *Head) lookPaused() {
+// checkPaused reports that all nodes with a link have paused.
+func (h *Head) checkPaused() {
 	if !h.paused {
 		return
 	}
-	for k := 1; k < len(h.members); k++ {
-		if m := &h.members[k]; m.link != 0 && !m.paused {
+	for _, n := range h.others() {
+		if n.link != 0 && !n.paused {
 			return
 		}
 	}
 	h.owner.allPaused()
 }
 
-// Resume has all nodes go on. What was not heard meanwhile is nobody's fault.
+// Resume ends a pause. Silence during the pause does not count.
 func (h *Head) Resume(now time.Duration) {
 	if !h.paused {
 		return
 	}
 	h.paused = false
-	for k := 1; k < len(h.members); k++ {
-		m := &h.members[k]
-		m.heard, m.told, m.gone, m.since = now, now, now, now
-		h.send(k, Resume{})
+	for _, n := range h.others() {
+		n.heard, n.warned, n.gone, n.since = now, now, now, now
+		h.send(n, Resume{})
 	}
 }

@@ -6,11 +6,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,70 +20,73 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Run is what nodes have to know of it.
-type Run struct {
+// RunInfo is what the nodes need of the run.
+type RunInfo struct {
 	Dir, Tracked string
 	Began        time.Time
 	// Port finds the port on which rank 0 serves the rendezvous of an attempt.
 	Port func(ctx context.Context, attempt int) (int, error)
-	// Note tells people something; nil: nobody.
+	// Note shows people a text; nil: it is dropped.
 	Note func(string)
-	// Grace is what the head's own ranks get where an attempt cannot be started.
+	// Grace is that of the head's own ranks where an attempt cannot be started.
 	Grace time.Duration
-	// Reach has all nodes try the address of the rendezvous before ranks are started.
+	// Reach: all nodes try the address of the rendezvous before ranks are started.
 	Reach bool
 }
 
-// LeadOptions are what the head has to know.
+// LeadOptions are the options of a Lead.
 type LeadOptions struct {
-	Run
-	Launch Launch
-	// Links are where followers come in; nil on one node.
+	RunInfo
+	Terms Terms
+	// Links accepts followers; nil on one node.
 	Links links
-	// Mistakes are gpuruns that say they are a node of this launch and cannot be one, and Way is
-	// what nodes know each other by. Rival is where another gpurun says that it is node 0; empty
-	// for nowhere. Each may be nil.
+	// Mistakes are gpuruns that cannot be part of this launch, and Way describes the nodes'
+	// credentials for people. Rival is the address of another node 0, if any. Each may be nil.
 	Mistakes <-chan wire.Mistake
 	Way      string
 	Rival    func(context.Context) string
 	// Local starts the ranks of the head's own node.
 	Local launcher.Starter
-	// Join is how long nodes may take to come. Hosts are their names by number, where they are
-	// known before, and Check is for people: why a node may not come.
+	// Join is the time that nodes have to join. Hosts are their names by number, where they are
+	// known beforehand, and Check is advice for people why a node may not join.
 	Join  time.Duration
 	Hosts []string
 	Check string
-	// Seen learns what the other nodes' ranks let see of themselves; nil: nobody looks on.
+	// Seen collects samples of the other nodes' ranks; nil: none are collected.
 	Seen *seen
 }
 
-// links are where followers come in: wire.Links.
+// links accepts followers: wire.Links.
 type links interface {
 	Accept(context.Context) (*wire.Link, error)
 	Close() error
 }
 
-// A Lead is the head of a launch on one node or many: a launcher.Starter. One goroutine owns
-// its state machine.
+// A Lead is the head of a launch on one node or many: a launcher.Starter. Its actor owns a Head.
 type Lead struct {
 	opts LeadOptions
 	*actor
 
-	// What follows belongs to the actor.
-	head        *Head
-	links       map[int]*wire.Link
-	next        int // number of a link
-	clocks      map[int]*clock
-	inventories map[int]strategy.Inventory
-	addrs       map[int]string // of the head, as each follower reaches it
-	waits       *wait
-	running     *attempt       // nil between attempts
-	failed      error          // why the attempt that is being started cannot be
-	refusal     error          // why a node that is waited for will not come
-	paused      func()         // called when the ranks of all nodes are paused
-	gathered    bool           // all nodes were there once
-	mistaken    map[int]string // why a node may not have come, by its number
-	newer       error          // why this start of the job is over: there is a newer one
+	// The actor owns the rest.
+	head     *Head
+	links    map[int]*wire.Link
+	lastLink int    // number of the latest link
+	peers    []peer // by number of the node
+	waits    *wait
+	running  *jointAttempt // nil between attempts
+	failed   error         // why the attempt that is being started cannot be
+	refusal  error         // why a missing node will not join
+	paused   func()        // called when the ranks of all nodes are paused
+	gathered bool          // all nodes were there once
+	newer    error         // why this start of the job is over: there is a newer one
+}
+
+// A peer is another node.
+type peer struct {
+	clock     clockOffset
+	addr      string // of the head, as the node reaches it
+	inventory *strategy.Inventory
+	mistake   string // why it may not have joined
 }
 
 // A wait is for all nodes to come to a point.
@@ -94,23 +96,24 @@ type wait struct {
 	over  chan error
 }
 
-// NewLead begins to take followers in. Close ends that.
+// NewLead begins to accept followers, until Close.
 func NewLead(o LeadOptions) *Lead {
-	l := &Lead{
-		opts: o, actor: newActor(context.Background()),
-		links: map[int]*wire.Link{}, clocks: map[int]*clock{}, addrs: map[int]string{}, inventories: map[int]strategy.Inventory{},
-		paused: func() {}, mistaken: map[int]string{},
-	}
 	if o.Note == nil {
-		l.opts.Note = func(string) {}
+		o.Note = func(string) {}
 	}
-	l.head = NewHead(l, o.Launch, Welcome{Gen: rand.Text(), Dir: o.Dir, Tracked: o.Tracked, Began: o.Began})
+	if o.Seen == nil {
+		o.Seen = &seen{}
+	}
+	l := &Lead{
+		opts: o, actor: newActor(context.Background()), links: map[int]*wire.Link{}, peers: make([]peer, max(o.Terms.Nodes, 1)), paused: func() {},
+	}
+	l.head = NewHead(l, o.Terms, Welcome{Gen: rand.Text(), Dir: o.Dir, Tracked: o.Tracked, Began: o.Began})
 	l.owner.Go(l.loop)
 	if o.Links != nil {
 		l.owner.Go(l.accept)
 	}
 	if o.Mistakes != nil {
-		l.owner.Go(l.learn)
+		l.owner.Go(l.takeMistakes)
 	}
 	return l
 }
@@ -126,7 +129,7 @@ func (l *Lead) Close() error {
 	return err
 }
 
-func (l *Lead) several() bool { return l.opts.Launch.Nodes > 1 }
+func (l *Lead) several() bool { return l.opts.Terms.Nodes > 1 }
 
 // loop is the actor.
 func (l *Lead) loop() {
@@ -144,7 +147,6 @@ func (l *Lead) loop() {
 	}
 }
 
-// accept takes links in until the Lead is closed.
 func (l *Lead) accept() {
 	for {
 		link, err := l.opts.Links.Accept(l.done)
@@ -155,12 +157,12 @@ func (l *Lead) accept() {
 	}
 }
 
-// serve hears a link to its end.
+// serve receives from a link until it ends.
 func (l *Lead) serve(link *wire.Link) {
 	n := 0
 	l.own(func() {
-		l.next++
-		n = l.next
+		l.lastLink++
+		n = l.lastLink
 		l.links[n] = link
 	})
 	for {
@@ -169,8 +171,8 @@ func (l *Lead) serve(link *wire.Link) {
 			break
 		}
 		l.own(func() {
-			l.addrs[link.Peer()] = link.Addr()
-			l.head.Hear(l.now(), n, link.Peer(), m)
+			l.peers[link.Peer()].addr = link.Addr()
+			l.head.Receive(l.now(), n, link.Peer(), m)
 		})
 	}
 	l.own(func() {
@@ -186,59 +188,56 @@ func (l *Lead) send(n int, m Message) {
 	}
 }
 
-func (l *Lead) silent(node int, d time.Duration) {
-	l.opts.Note(fmt.Sprintf("warning: nothing was heard of %s for %s", l.name(node), d.Round(time.Second)))
-}
-
-func (l *Lead) allPaused() { l.paused() }
-
-// drop ends a link: its goroutine sees it. What was sent last is given time on the way,
-// which nobody here waits for.
+// drop closes a link, after what was sent on it; serve ends with it.
 func (l *Lead) drop(n int) {
 	if link := l.links[n]; link != nil {
 		l.owner.Go(func() { _ = link.Close() })
 	}
 }
 
+func (l *Lead) silent(node int, d time.Duration) {
+	l.opts.Note(fmt.Sprintf("warning: nothing was heard of %s for %s", l.name(node), d.Round(time.Second)))
+}
+
+func (l *Lead) allPaused() { l.paused() }
+
 func (l *Lead) name(node int) string {
 	host := l.head.Host(node)
-	if host == "" && len(l.opts.Hosts) == l.opts.Launch.Nodes {
+	if host == "" && len(l.opts.Hosts) == l.opts.Terms.Nodes {
 		host = l.opts.Hosts[node]
 	}
 	return strategy.NodeName(node, host)
 }
 
-// heard takes a message that counts.
-func (l *Lead) heard(node int, m Message) {
-	switch said := m.(type) {
+func (l *Lead) received(node int, m Message) {
+	p := &l.peers[node]
+	switch m := m.(type) {
 	case Ready:
 		if l.waits != nil {
-			l.waits.facts = append(l.waits.facts, said.Facts...)
+			l.waits.facts = append(l.waits.facts, m.Facts...)
 		}
 	case NotReady:
-		l.unable(node, said)
+		l.unable(node, m)
 	case Event:
-		c := l.clock(node)
-		c.heard(said.At, time.Now())
+		p.clock.observe(m.At, time.Now())
 		if l.running != nil {
-			l.running.facts.add(named(c.fact(said.Fact), l.head.Host(node)))
+			l.running.add(onHost(p.clock.fact(m.Fact), l.head.Host(node)))
 		}
 	case Alive:
-		c := l.clock(node)
-		c.heard(said.At, time.Now())
+		p.clock.observe(m.At, time.Now())
 		if l.running != nil {
-			l.running.alive(node, c, said)
-			l.opts.Seen.hear(node, l.opts.Launch.Ranks, l.head.Host(node), c, said)
+			l.running.alive(node, &p.clock, m)
+			l.opts.Seen.add(node, l.opts.Terms.Ranks, l.head.Host(node), &p.clock, m)
 		}
 	case Stopped:
-		l.inventories[node] = said.Inventory
+		p.inventory = &m.Inventory
 	case Note:
-		l.opts.Note(l.name(node) + ": " + said.Text)
+		l.opts.Note(l.name(node) + ": " + m.Text)
 	}
 }
 
-// named says of which node's GPU the driver told.
-func named(f strategy.Fact, host string) strategy.Fact {
+// onHost adds the host of a GPU's alarm.
+func onHost(f strategy.Fact, host string) strategy.Fact {
 	if f.DriverEvent != nil {
 		e := *f.DriverEvent
 		e.Node = host
@@ -247,27 +246,15 @@ func named(f strategy.Fact, host string) strategy.Fact {
 	return f
 }
 
-func (l *Lead) clock(node int) *clock {
-	if l.clocks[node] == nil {
-		l.clocks[node] = &clock{}
-	}
-	return l.clocks[node]
-}
-
 // unable ends an attempt that a node cannot start.
-func (l *Lead) unable(node int, said NotReady) {
-	err := errors.New(l.name(node) + ": " + said.Why)
-	if l.running != nil { // others run already
-		l.running.lose(strategy.Lost{Node: node, Host: l.head.Host(node), Why: "it could not start its ranks: " + said.Why, Code: said.Code})
+func (l *Lead) unable(node int, m NotReady) {
+	if l.running != nil { // on other nodes
+		l.running.lose(strategy.Lost{Node: node, Host: l.head.Host(node), Why: "it could not start its ranks: " + m.Why, Code: m.Code})
 		return
 	}
-	if said.Hint != "" {
-		err = errext.WithHint(err, said.Hint)
-	}
-	l.fail(errext.WithCode(err, said.Code))
+	l.fail(errext.WithCode(errext.WithHint(errors.New(l.name(node)+": "+m.Why), m.Hint), m.Code))
 }
 
-// lost takes that a node takes no part any more.
 func (l *Lead) lost(node int, why string, left bool) {
 	if l.running != nil {
 		l.running.lose(strategy.Lost{Node: node, Host: l.head.Host(node), Why: why, Left: left})
@@ -276,7 +263,6 @@ func (l *Lead) lost(node int, why string, left bool) {
 	l.fail(errext.WithCode(fmt.Errorf("%s was lost: %s", l.name(node), why), strategy.CodeRetry))
 }
 
-// superseded ends what runs: the engine has started the job again.
 func (l *Lead) superseded(by Hello) {
 	why := fmt.Sprintf("the job was started again (start %d)", by.Restart)
 	if l.running != nil {
@@ -286,7 +272,6 @@ func (l *Lead) superseded(by Hello) {
 	l.fail(l.newer)
 }
 
-// refused takes that a node which is waited for will not come.
 func (l *Lead) refused(h Hello, r Reject) {
 	l.endGather(errext.WithCode(errext.Errorf("start gpurun with the same command and files on each node",
 		"%s cannot take part: %s", strategy.NodeName(h.Node, h.Host), r.Why), r.Code))
@@ -300,11 +285,9 @@ func (l *Lead) endGather(why error) {
 	}
 }
 
-// reached takes that all nodes are where they were waited for.
 func (l *Lead) reached(p Point) {
 	l.gathered = l.gathered || p == AllThere
 	if p == AllOver && l.running != nil {
-		l.running.facts.close()
 		close(l.running.over)
 		l.running = nil
 	}
@@ -314,7 +297,7 @@ func (l *Lead) reached(p Point) {
 	}
 }
 
-// fail ends what is waited for.
+// fail ends the current wait.
 func (l *Lead) fail(err error) {
 	l.failed = err
 	if l.waits != nil {
@@ -323,8 +306,7 @@ func (l *Lead) fail(err error) {
 	}
 }
 
-// await orders something and waits for all nodes to come to a point, or for the first that
-// does not.
+// await gives an order, and waits for all nodes to come to a point, or for the first that does not.
 func (l *Lead) await(ctx context.Context, p Point, order func()) ([]strategy.Fact, error) {
 	w := &wait{point: p, over: make(chan error, 1)}
 	l.own(func() {
@@ -346,26 +328,26 @@ func (l *Lead) await(ctx context.Context, p Point, order func()) ([]strategy.Fac
 	}
 }
 
-// noteAfter is after which time people are told that nodes are waited for.
+// noteAfter is the delay of messages about missing nodes.
 const noteAfter = 3 * time.Second
 
 // errJoin is the cause of a wait for nodes that took too long.
 var errJoin = errors.New("nodes are missing")
 
-// addresses are where each node reaches the head: as it came, but not by an address that
-// means every machine itself, where another has come by a real one.
+// addresses are those at which each node reaches the head. A loopback address is replaced by
+// another node's, where there is a better one.
 func (l *Lead) addresses() func(node int) string {
-	var another string
-	for _, k := range slices.Sorted(maps.Keys(l.addrs)) {
-		if another == "" && !loopback(l.addrs[k]) {
-			another = l.addrs[k]
+	better := ""
+	for _, p := range l.peers {
+		if better == "" && !loopback(p.addr) {
+			better = p.addr
 		}
 	}
 	return func(node int) string {
-		if addr := l.addrs[node]; addr != "" && !loopback(addr) {
+		if addr := l.peers[node].addr; addr != "" && !loopback(addr) {
 			return addr
 		}
-		return cmp.Or(another, l.addrs[node], "127.0.0.1")
+		return cmp.Or(better, l.peers[node].addr, "127.0.0.1")
 	}
 }
 
@@ -379,7 +361,8 @@ func (l *Lead) gather(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, l.opts.Join, errJoin)
 	defer cancel()
 	note := time.AfterFunc(noteAfter, func() {
-		l.opts.Note(fmt.Sprintf("waiting for %s of %d, for %s at most: %s", l.missing(), l.opts.Launch.Nodes, l.opts.Join, l.opts.Check))
+		missing, _ := l.missing()
+		l.opts.Note(fmt.Sprintf("waiting for %s of %d, for %s at most: %s", missing, l.opts.Terms.Nodes, l.opts.Join, l.opts.Check))
 	})
 	defer note.Stop()
 	if l.opts.Rival != nil && l.several() {
@@ -395,23 +378,24 @@ func (l *Lead) gather(ctx context.Context) error {
 	if !errors.Is(err, errJoin) {
 		return err
 	}
-	if why := l.whyMissing(); why != "" {
+	missing, why := l.missing()
+	if why != "" {
 		return errext.WithCode(errext.Errorf("give all nodes the same secret, or a folder that all of them see",
-			"%s of %d did not come within %s: %s", l.missing(), l.opts.Launch.Nodes, l.opts.Join, why), strategy.CodeUsage)
+			"%s of %d did not come within %s: %s", missing, l.opts.Terms.Nodes, l.opts.Join, why), strategy.CodeUsage)
 	}
 	return errext.WithCode(errext.Errorf("each node starts gpurun with the same command; what the missing ones print says why they did not come",
-		"%s of %d did not come within %s", l.missing(), l.opts.Launch.Nodes, l.opts.Join), strategy.CodeRetry)
+		"%s of %d did not come within %s", missing, l.opts.Terms.Nodes, l.opts.Join), strategy.CodeRetry)
 }
 
-// missing names the nodes that have not come.
-func (l *Lead) missing() string {
+// missing names the nodes that have not joined, and why one of them may not have.
+func (l *Lead) missing() (list, why string) {
 	var names []string
 	l.own(func() {
 		for _, k := range l.head.Missing() {
-			names = append(names, l.name(k))
+			names, why = append(names, l.name(k)), cmp.Or(why, l.peers[k].mistake)
 		}
 	})
-	return strings.Join(names, ", ")
+	return strings.Join(names, ", "), why
 }
 
 // Start starts the ranks of all nodes, or none.
@@ -423,7 +407,7 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 	if err != nil {
 		return nil, err
 	}
-	launch.Meeting = launcher.Meeting{Nodes: l.opts.Launch.Nodes, World: l.opts.Launch.Nodes * l.opts.Launch.Ranks, Port: port}
+	launch.Meeting = launcher.Meeting{Nodes: l.opts.Terms.Nodes, World: l.opts.Terms.Nodes * l.opts.Terms.Ranks, Port: port}
 	l.own(func() { launch.Meeting.Addr = l.addresses()(0) })
 	facts, err := l.prepare(ctx, launch)
 	if err != nil {
@@ -456,14 +440,14 @@ func (l *Lead) Start(ctx context.Context, launch launcher.Launch) (launcher.Atte
 	return a, nil
 }
 
-// prepare has all nodes do what comes before their ranks' start.
+// prepare has all nodes do everything that precedes their ranks' start.
 func (l *Lead) prepare(ctx context.Context, launch launcher.Launch) ([]strategy.Fact, error) {
 	order := Prepare{Launch: launch, Digest: launcher.Digest(launch.Command, launch.Dir)}
 	order.Launch.Dir, order.Launch.Command = "", model.Command{} // a command never travels
 	if l.opts.Reach && l.several() {
-		d := openDoor(ctx, launch.Meeting.Port)
-		defer d.shut()
-		order.Reach = d != nil
+		t := listenToTest(ctx, launch.Meeting.Port)
+		defer t.close()
+		order.Reach = t != nil
 	}
 	return l.await(ctx, AllReady, func() { l.head.Prepare(l.now(), order, l.addresses()) })
 }
@@ -473,24 +457,24 @@ func drain(facts <-chan strategy.Fact) {
 	}
 }
 
-// hosts names all nodes.
+// hosts is the fact with the names of all nodes.
 func (l *Lead) hosts() strategy.Fact {
 	own, _ := os.Hostname()
 	hosts := []string{own}
 	l.own(func() {
-		for k := 1; k < l.opts.Launch.Nodes; k++ {
+		for k := 1; k < l.opts.Terms.Nodes; k++ {
 			hosts = append(hosts, l.head.Host(k))
 		}
 	})
 	return strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Nodes: hosts}
 }
 
-// clear has all nodes give up what they have prepared.
+// clear cancels the attempt that all nodes have prepared.
 func (l *Lead) clear() {
 	l.own(func() { l.head.Stop(l.now(), Stop{}) })
 }
 
-// stopped is the error of a start that somebody's signal cut short.
+// stopped is the error of a start that a signal ended.
 func stopped(ctx context.Context, err error) error {
 	var stop *launcher.Signal
 	if cause := context.Cause(ctx); errors.As(cause, &stop) {
@@ -499,28 +483,54 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// Notice passes a notice on to the ranks of all other nodes that listen for it. At TSTP it
-// pauses them, until CONT, and at KILL it ends them without any grace.
+// Notice passes a notice on to the ranks of all other nodes that listen for it. TSTP pauses these
+// ranks, until CONT, and KILL ends them without grace.
 func (l *Lead) Notice(signal syscall.Signal) {
 	switch signal {
 	case syscall.SIGTSTP:
 		l.pause()
-		return
 	case syscall.SIGCONT:
 		l.resume()
-		return
 	case syscall.SIGKILL:
 		l.own(func() {
 			if l.running != nil {
 				l.head.Stop(l.now(), Stop{Signal: int(signal)})
 			}
 		})
-		return
+	default:
+		l.own(func() { l.head.Broadcast(Notice{Signal: int(signal)}) })
 	}
-	l.own(func() { l.head.Pass(Notice{Signal: int(signal)}) })
 }
 
-// Finish tells all nodes how the run ended, and waits until they know, or are not there.
+// pause has all nodes pause their ranks, and waits for them: afterwards this process is stopped,
+// and can send nothing any more.
+func (l *Lead) pause() {
+	all := make(chan struct{})
+	l.own(func() {
+		l.paused = sync.OnceFunc(func() { close(all) })
+		l.head.Pause()
+	})
+	bound := time.NewTimer(pauseBound)
+	defer bound.Stop()
+	select {
+	case <-all:
+	case <-bound.C: // a node that is cut off pauses when it is back
+	case <-l.done.Done():
+	}
+}
+
+func (l *Lead) resume() {
+	l.own(func() {
+		l.head.Resume(l.now())
+		if a := l.running; a != nil {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.awake = time.Now()
+		}
+	})
+}
+
+// Finish reports the end of the run to all nodes, and waits until they have it or are gone.
 func (l *Lead) Finish(code int, reason string) {
 	_, _ = l.await(context.Background(), AllLeft, func() {
 		l.head.Finish(l.now(), Final{Code: code, Reason: reason})

@@ -17,34 +17,33 @@ import (
 
 const sigterm = int(syscall.SIGTERM)
 
-// settleBound is how long device memory of the attempt before may take to come back, and
-// seenBound how long a checkpoint to be seen here that another node has written: caches of
-// network file systems are some seconds old.
+// settleBound bounds the wait for device memory of the attempt before, and checkpointBound that
+// for a checkpoint that another node has written: network file systems cache for some seconds.
 const (
-	settleBound = 60 * time.Second
-	seenBound   = 60 * time.Second
+	settleBound     = 60 * time.Second
+	checkpointBound = 60 * time.Second
 )
 
-// A local is an attempt's part on a follower's own machine. What it has belongs to the
-// follower's owner; prepare and run are goroutines of their own, one after the other.
-type local struct {
-	f      *follower
+// A localAttempt is an attempt's part on a follower's machine. The agent's goroutine owns its
+// fields; prepare and run are separate goroutines, one after the other.
+type localAttempt struct {
+	f      *agent
 	here   *Here // nil where there is none
 	unable error // why not
 	order  Prepare
 	rundir string
 	ctx    context.Context // over once the attempt is stopped
 	cancel context.CancelCauseFunc
-	launch launcher.Launch // which prepare leaves for run
+	launch launcher.Launch // which prepare makes for run
 
 	waits  bool             // it is prepared, and nothing runs
-	killed bool             // without any grace
+	killed bool             // stopped without grace
 	ranks  launcher.Attempt // nil before they run, and after it
 	stops  sync.WaitGroup
 }
 
-func newLocal(f *follower, order Prepare) *local {
-	l := &local{f: f, here: f.here, unable: f.unable, order: order, rundir: f.welcome.Dir}
+func newLocal(f *agent, order Prepare) *localAttempt {
+	l := &localAttempt{f: f, here: f.here, unable: f.unable, order: order, rundir: f.welcome.Dir}
 	l.ctx, l.cancel = context.WithCancelCause(f.done)
 	return l
 }
@@ -52,8 +51,8 @@ func newLocal(f *follower, order Prepare) *local {
 // errStopped is why an attempt's preparation was cut short.
 var errStopped = errors.New("the head stopped the attempt")
 
-// prepare does all that comes before the ranks' start, and says so.
-func (l *local) prepare() {
+// prepare does everything that precedes the ranks' start, and reports the result.
+func (l *localAttempt) prepare() {
 	facts, err := l.ready()
 	l.f.own(func() {
 		switch {
@@ -63,7 +62,7 @@ func (l *local) prepare() {
 			l.f.over(l, notReady(err))
 		default:
 			l.waits = true
-			l.f.machine.Say(l.f.now(), Ready{Facts: facts})
+			l.f.machine.Report(l.f.now(), Ready{Facts: facts})
 		}
 	})
 }
@@ -72,18 +71,18 @@ func notReady(err error) NotReady {
 	return NotReady{Why: err.Error(), Hint: errext.Hint(err), Code: errext.Code(err, strategy.CodeFailed)}
 }
 
-func (l *local) ready() ([]strategy.Fact, error) {
+func (l *localAttempt) ready() ([]strategy.Fact, error) {
 	here := l.here
 	if here == nil {
 		return nil, l.unable
 	}
+	launch := l.order.Launch
 	if l.order.Reach {
-		if err := reach(l.ctx, l.order.Launch.Meeting.Addr, l.order.Launch.Meeting.Port); err != nil {
+		if err := reach(l.ctx, launch.Meeting.Addr, launch.Meeting.Port); err != nil {
 			return nil, err
 		}
 	}
-	launch := l.order.Launch
-	if err := l.seen(launch.Checkpoint); err != nil {
+	if err := l.awaitCheckpoint(launch.Checkpoint); err != nil {
 		return nil, err
 	}
 	facts := here.World.Settle(l.ctx, settleBound)
@@ -104,12 +103,12 @@ func (l *local) ready() ([]strategy.Fact, error) {
 	return facts, launcher.RunDirError(l.rundir, here.Store.Write(dir, launch.Plan, command))
 }
 
-// seen waits until a checkpoint is seen here.
-func (l *local) seen(path string) error {
+// awaitCheckpoint waits until a checkpoint appears on this node.
+func (l *localAttempt) awaitCheckpoint(path string) error {
 	if path == "" {
 		return nil
 	}
-	over := time.NewTimer(seenBound)
+	over := time.NewTimer(checkpointBound)
 	defer over.Stop()
 	for {
 		_, err := os.Stat(path)
@@ -127,8 +126,8 @@ func (l *local) seen(path string) error {
 	}
 }
 
-// run runs the ranks to their end, and passes on what is seen of them.
-func (l *local) run() {
+// run runs the ranks to their end, and reports their facts.
+func (l *localAttempt) run() {
 	ranks, err := l.here.Starter.Start(l.ctx, l.launch)
 	if err != nil {
 		l.f.own(func() { l.f.over(l, notReady(err)) })
@@ -142,29 +141,24 @@ func (l *local) run() {
 		case l.ctx.Err() != nil:
 			l.stop(sigterm, l.f.opts.Grace)
 		}
-		l.f.machine.Say(l.f.now(), Started{})
+		l.f.machine.Report(l.f.now(), Started{})
 	})
 	for f := range ranks.Facts() {
-		l.f.say(Event{Fact: l.placed(f)})
+		if f.Snapshot != nil && f.Snapshot.File != "" { // relative to the attempt's folder
+			s := *f.Snapshot
+			s.File = filepath.Join(filepath.Base(l.launch.Dir), s.File)
+			f.Snapshot = &s
+		}
+		l.f.report(Event{Fact: f})
 	}
-	l.f.own(func() { l.ranks = nil }) // who stops them now need not
+	l.f.own(func() { l.ranks = nil }) // nothing is left to stop
 	l.stops.Wait()
 	inventory := l.here.World.Inventory(l.ctx)
 	l.f.own(func() { l.f.over(l, Stopped{Inventory: inventory}) })
 }
 
-// placed names the files of a fact as they are found from the attempt's folder.
-func (l *local) placed(f strategy.Fact) strategy.Fact {
-	if f.Snapshot != nil && f.Snapshot.File != "" {
-		s := *f.Snapshot
-		s.File = filepath.Join(filepath.Base(l.launch.Dir), s.File)
-		f.Snapshot = &s
-	}
-	return f
-}
-
-// stop ends the ranks, or what comes before them. It does not wait.
-func (l *local) stop(signal int, grace time.Duration) {
+// stop stops the ranks, or their preparation. It does not wait.
+func (l *localAttempt) stop(signal int, grace time.Duration) {
 	if l == nil {
 		return
 	}
@@ -179,15 +173,15 @@ func (l *local) stop(signal int, grace time.Duration) {
 }
 
 // running is the running ranks, nil without any.
-func (l *local) running() launcher.Attempt {
+func (l *localAttempt) running() launcher.Attempt {
 	if l == nil {
 		return nil
 	}
 	return l.ranks
 }
 
-// alive says how far the ranks are.
-func (l *local) alive() Alive {
+// alive is the state of the ranks.
+func (l *localAttempt) alive() Alive {
 	ranks := l.running()
 	if ranks == nil {
 		return Alive{}

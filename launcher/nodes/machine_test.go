@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-var launch = Launch{Run: "slurm 7", Version: "v1", Digest: "d", Nodes: 3, Ranks: 2}
+var launch = Terms{Run: "slurm 7", Version: "v1", Digest: "d", Nodes: 3, Ranks: 2}
 
 // A simulation is a head and its followers, and between them a network that delays, breaks
 // links, loses what was on its way then and, worse than any real one, loses, doubles and
@@ -60,9 +60,9 @@ func newSimulation(t *rapid.T) *simulation {
 }
 
 func (w *simulation) newNode(k, inc int) *simulated {
-	hello := Hello{Node: k, Inc: fmt.Sprintf("%d.%d", k, inc), Launch: launch}
+	hello := Hello{Node: k, Inc: fmt.Sprintf("%d.%d", k, inc), Terms: launch}
 	n := &simulated{w: w, k: k, inc: inc, ranks: -1, of: -1}
-	n.f = NewFollower(n, hello, Patience{Join: 15 * time.Minute, Replaces: true})
+	n.f = NewFollower(n, hello, 15*time.Minute, true)
 	return n
 }
 
@@ -94,7 +94,7 @@ func (w *simulation) reached(p Point) {
 	w.check(p)
 }
 
-func (w *simulation) heard(node int, m Message) {
+func (w *simulation) received(node int, m Message) {
 	if event, ok := m.(Event); ok {
 		w.events[node] = append(w.events[node], event.Fact.Gap)
 	}
@@ -124,7 +124,7 @@ func (w *simulation) check(p Point) {
 
 func (n *simulated) send(m Message)           { n.up = append(n.up, m) }
 func (n *simulated) drop()                    { n.w.unlink(n, true) }
-func (n *simulated) tell()                    { n.f.Say(n.w.now, Alive{}) }
+func (n *simulated) reportAlive()             { n.f.Report(n.w.now, Alive{}) }
 func (n *simulated) abandon(string)           { n.w.end(n) }
 func (n *simulated) leave(code int, _ string) { n.left = &code }
 
@@ -135,13 +135,13 @@ func (n *simulated) do(order Message) {
 		if n.ranks >= 0 {
 			w.t.Fatalf("node %d was to prepare attempt %d and has ranks of %d", n.k, o.Launch.N, n.ranks)
 		}
-		n.f.Say(w.now, Ready{})
+		n.f.Report(w.now, Ready{})
 	case Start:
 		if n.ranks >= 0 {
 			w.t.Fatalf("node %d was to start attempt %d and has ranks of %d", n.k, o.Attempt, n.ranks)
 		}
 		n.ranks, n.of, n.said, n.paused = o.Attempt, o.Attempt, 0, false
-		n.f.Say(w.now, Started{})
+		n.f.Report(w.now, Started{})
 	case Stop:
 		w.end(n)
 	case Pause:
@@ -154,7 +154,7 @@ func (n *simulated) do(order Message) {
 // end ends a node's ranks.
 func (w *simulation) end(n *simulated) {
 	n.ranks = -1
-	n.f.Say(w.now, Stopped{})
+	n.f.Report(w.now, Stopped{})
 }
 
 func (w *simulation) linkUp(n *simulated) {
@@ -187,7 +187,7 @@ func (w *simulation) pass(n *simulated, most int) {
 		}
 		m := n.up[0]
 		n.up = n.up[1:]
-		w.head.Hear(w.now, n.link, n.k, m)
+		w.head.Receive(w.now, n.link, n.k, m)
 	}
 	for range most {
 		if n.link == 0 || n.cut || len(n.down) == 0 {
@@ -195,7 +195,7 @@ func (w *simulation) pass(n *simulated, most int) {
 		}
 		m := n.down[0]
 		n.down = n.down[1:]
-		n.f.Hear(w.now, m)
+		n.f.Receive(w.now, m)
 	}
 }
 
@@ -223,7 +223,7 @@ func (w *simulation) waitFor(p Point, most time.Duration) {
 	w.t.Helper()
 	for until := w.now + most; !slices.Contains(w.points, p); {
 		if w.now >= until {
-			w.t.Fatalf("%d was not reached in %s: %+v", p, most, w.head.members)
+			w.t.Fatalf("%d was not reached in %s: %+v", p, most, w.head.nodes)
 		}
 		w.settle()
 		if !slices.Contains(w.points, p) {
@@ -234,7 +234,7 @@ func (w *simulation) waitFor(p Point, most time.Duration) {
 
 // Whatever the network does, an event is heard once and in order, no two attempts' ranks
 // are on a node at once, and the head's belief that an attempt is over is true.
-func TestWhateverTheNetworkDoes(t *testing.T) {
+func TestMachinesSurviveAnyNetwork(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newSimulation(t)
 		for attempt := range rapid.IntRange(1, 4).Draw(t, "attempts") {
@@ -295,7 +295,7 @@ func (w *simulation) trouble(steps int) {
 		case 3, 4, 5:
 			if n.ranks >= 0 {
 				n.said++
-				n.f.Say(w.now, Event{Fact: strategy.Fact{Gap: fmt.Sprintf("%d/%d", n.ranks, n.said)}})
+				n.f.Report(w.now, Event{Fact: strategy.Fact{Gap: fmt.Sprintf("%d/%d", n.ranks, n.said)}})
 			}
 		case 6:
 			w.unlink(n, true)
@@ -354,7 +354,7 @@ type told []string
 func (t *told) add(format string, args ...any)    { *t = append(*t, fmt.Sprintf(format, args...)) }
 func (t *told) send(link int, m Message)          { t.add("send %d %T", link, m) }
 func (t *told) drop(link int)                     { t.add("drop %d", link) }
-func (t *told) heard(node int, m Message)         { t.add("heard %d %T", node, m) }
+func (t *told) received(node int, m Message)      { t.add("heard %d %T", node, m) }
 func (t *told) reached(p Point)                   { t.add("reached %d", p) }
 func (t *told) lost(node int, why string, _ bool) { t.add("lost %d: %s", node, why) }
 func (t *told) silent(node int, d time.Duration)  { t.add("silent %d %s", node, d) }
@@ -365,24 +365,24 @@ func (t *told) has(text string) bool              { return slices.Contains(*t, t
 
 // A node that cannot be part of the launch is not waited for at its end; one that has not
 // come yet is, so that it need not look for a head that is gone.
-func TestWhoIsToldOfAnEarlyEnd(t *testing.T) {
+func TestEarlyEndReachesAllNodes(t *testing.T) {
 	said := &told{}
 	h := NewHead(said, launch, Welcome{})
 	h.Gather()
-	other := Hello{Node: 1, Inc: "1", Launch: launch}
+	other := Hello{Node: 1, Inc: "1", Terms: launch}
 	other.Version = "v2"
-	if h.Hear(0, 1, 1, other); !said.has("refused 1: it runs gpurun v2, and node 0 runs v1") {
+	if h.Receive(0, 1, 1, other); !said.has("refused 1: it runs gpurun v2, and node 0 runs v1") {
 		t.Fatalf("%q", *said)
 	}
 	*said = nil
 	if h.Finish(time.Second, Final{Code: strategy.CodeUsage}); len(*said) != 0 {
 		t.Fatalf("nobody was waited for: %q", *said)
 	}
-	late := Hello{Node: 2, Inc: "2", Launch: launch, Attempt: -1}
-	if h.Hear(2*time.Second, 2, 2, late); !said.has("send 2 nodes.Final") {
+	late := Hello{Node: 2, Inc: "2", Terms: launch, Attempt: -1}
+	if h.Receive(2*time.Second, 2, 2, late); !said.has("send 2 nodes.Final") {
 		t.Fatalf("the late node is not told: %q", *said)
 	}
-	if h.Hear(3*time.Second, 2, 2, Bye{}); !said.has(fmt.Sprint("reached ", AllLeft)) {
+	if h.Receive(3*time.Second, 2, 2, Bye{}); !said.has(fmt.Sprint("reached ", AllLeft)) {
 		t.Errorf("%q", *said)
 	}
 }
@@ -390,9 +390,9 @@ func TestWhoIsToldOfAnEarlyEnd(t *testing.T) {
 // A node that declines after the end has the head wait for it no more.
 func TestANodeThatDeclinesAfterTheEnd(t *testing.T) {
 	said := &told{}
-	h := NewHead(said, Launch{Run: "r", Nodes: 2}, Welcome{})
+	h := NewHead(said, Terms{Run: "r", Nodes: 2}, Welcome{})
 	h.Finish(0, Final{})
-	if h.Hear(0, 1, 1, Hello{Node: 1, Inc: "1", Launch: Launch{Run: "r"}, Unable: &NotReady{Why: "no file", Code: 2}}); !said.has(fmt.Sprint("reached ", AllLeft)) {
+	if h.Receive(0, 1, 1, Hello{Node: 1, Inc: "1", Terms: Terms{Run: "r"}, Unable: &NotReady{Why: "no file", Code: 2}}); !said.has(fmt.Sprint("reached ", AllLeft)) {
 		t.Errorf("%q", *said)
 	}
 }

@@ -14,119 +14,117 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Message is one thing that a node says to another. Both sides run the same version, so
-// that there is no schema beside these types.
+// A Message is one of the types below. Both sides run the same version of gpurun, so that these
+// types are the only schema.
 type Message any
 
-// What a follower says to the head.
+// Messages of a follower.
 type (
-	// Hello says who wants to be part of the launch.
+	// Hello is a node's request to join the launch.
 	Hello struct {
-		Launch
+		Terms
 		Node    int    `json:"node"`    // its number, from 1
-		Inc     string `json:"inc"`     // a name of this life of its gpurun, random
+		Inc     string `json:"inc"`     // random name of this run of its gpurun
 		Host    string `json:"host"`    // its name, for people
 		Attempt int    `json:"attempt"` // that it has begun and not ended, -1 for none
-		// Unable says why it cannot take part, nil where it can.
+		// Unable is why it cannot take part, nil where it can.
 		Unable *NotReady `json:"unable,omitempty"`
 	}
-	// Ready says that all is in place to start the ranks of an attempt. Facts are what was
-	// found beforehand, memory that somebody else holds for example.
+	// Ready: the ranks of an attempt can be started. Facts were found beforehand, such as memory
+	// that other processes hold.
 	Ready struct {
 		Attempt int             `json:"attempt"`
 		Facts   []strategy.Fact `json:"facts,omitempty"`
 	}
-	// NotReady says why not. Nothing was started.
+	// NotReady: the ranks cannot be started. None was.
 	NotReady struct {
 		Attempt int    `json:"attempt"`
 		Why     string `json:"why"`
 		Hint    string `json:"hint,omitempty"`
 		Code    int    `json:"code"` // strategy.Code…: whether waiting helps
 	}
-	// Started says that the node's ranks run.
+	// Started: the node's ranks run.
 	Started struct {
 		Attempt int `json:"attempt"`
 	}
-	// Event is a fact about the node's ranks. It is said again after a lost connection until
-	// the head has it.
+	// Event is a fact about the node's ranks. After a lost connection it is sent again until the
+	// head acknowledges it.
 	Event struct {
 		Attempt int           `json:"attempt"`
 		Seq     int           `json:"seq"` // from 1 in each attempt
 		Fact    strategy.Fact `json:"fact"`
-		At      time.Time     `json:"at"` // on the node's clock, when it was sent
+		At      time.Time     `json:"at"` // of sending, on the node's clock
 	}
-	// Stopped says that the node's ranks are gone, and all of their facts sent.
+	// Stopped: the node's ranks are gone, and all their facts are sent.
 	Stopped struct {
 		Attempt   int                `json:"attempt"`
 		Seq       int                `json:"seq"` // of the last event
 		Inventory strategy.Inventory `json:"inventory"`
 	}
-	// Note is something that people should know.
+	// Note is a text for people.
 	Note struct {
 		Text string `json:"text"`
 	}
-	// Leaving says why the node takes no part any more, before it ends its ranks.
+	// Leaving: the node leaves the launch, and stops its ranks.
 	Leaving struct {
 		Why string `json:"why"`
 	}
-	// Paused says that none of the node's ranks goes on before Resume.
+	// Paused: none of the node's ranks runs until Resume.
 	Paused struct{}
-	// Bye is the last that a follower says: it has the verdict.
+	// Bye confirms Final. It is a follower's last message.
 	Bye struct{}
 )
 
-// What the head says to a follower.
+// Messages of the head.
 type (
-	// Welcome takes a node into the launch.
+	// Welcome accepts a node.
 	Welcome struct {
-		Gen     string    `json:"gen"`     // a name of this life of the head, random
+		Gen     string    `json:"gen"`     // random name of this run of the head
 		Dir     string    `json:"dir"`     // the run directory
 		Tracked string    `json:"tracked"` // the run's name for experiment trackers
-		Began   time.Time `json:"began"`   // when attempt 0 did
+		Began   time.Time `json:"began"`   // start of attempt 0
 		Seq     int       `json:"seq"`     // of the last event that the head has of the node's attempt
 	}
-	// Reject refuses it.
+	// Reject refuses a node.
 	Reject struct {
 		Why  string `json:"why"`
-		Code int    `json:"code"` // with which the refused gpurun ends
+		Code int    `json:"code"` // exit code of the refused gpurun
 	}
-	// Prepare asks for everything that comes before the ranks' start. The launch is without its
-	// command and folder, which each node makes.
+	// Prepare asks for everything that precedes the ranks' start. The launch is without command
+	// and folder, which each node makes.
 	Prepare struct {
 		Launch launcher.Launch `json:"launch"`
-		Digest string          `json:"digest"` // of what the head's ranks are started with
-		// Reach: somebody listens now where rank 0 will serve the rendezvous, to see that all
-		// nodes reach it.
+		Digest string          `json:"digest"` // of the command of the head's ranks
+		// Reach: the head listens at the address of the rendezvous until the nodes have tried it.
 		Reach bool `json:"reach,omitempty"`
 	}
 	// Start starts the ranks of a prepared attempt.
 	Start struct {
 		Attempt int `json:"attempt"`
 	}
-	// Ack says up to which event the head has heard a node.
+	// Ack acknowledges a node's events up to Seq.
 	Ack struct {
 		Attempt int `json:"attempt"`
 		Seq     int `json:"seq"`
 	}
-	// Stop ends ranks: all of the node's, or with Spare all but these, which go on.
+	// Stop stops the node's ranks, except those in Spare.
 	Stop struct {
 		Attempt int           `json:"attempt"`
 		Signal  int           `json:"signal"`
 		Grace   time.Duration `json:"grace"`
 		Spare   []int         `json:"spare,omitempty"` // global ranks
 	}
-	// Release lets ranks go on that wait before their first optimizer step.
+	// Release resumes ranks that wait before their first optimizer step.
 	Release struct{}
-	// Stacks has each rank tell where it is.
+	// Stacks requests the stack of each rank.
 	Stacks struct{}
-	// Notice passes a signal on by which the end of the time was announced to the head.
+	// Notice passes on a signal that announces the end of the time.
 	Notice struct {
 		Signal int `json:"signal"`
 	}
-	// Pause has the node pause its ranks, and not wait for a sign of the head until Resume or,
-	// on a new link, Welcome.
+	// Pause pauses the node's ranks. The head is silent until Resume or, on a new link, Welcome.
 	Pause struct{}
-	// Resume lets them go on.
+	// Resume ends a pause.
 	Resume struct{}
 	// Final ends the launch.
 	Final struct {
@@ -135,19 +133,18 @@ type (
 	}
 )
 
-// Alive says on both ways that a node lives; a follower's says how far its ranks are.
+// Alive is a sign of life in both directions; a follower's has the state of its ranks.
 type Alive struct {
 	Attempt int `json:"attempt"`
-	// Signs are what each of the node's ranks last let see of itself, by its global rank,
-	// and Progress how far it has come.
+	// Signs are the latest signs of the node's ranks by global rank, and Progress their steps.
 	Signs    map[int]strategy.Sign `json:"signs,omitempty"`
 	Progress []strategy.Fact       `json:"progress,omitempty"`
-	// Samples are what they hold, every few seconds.
+	// Samples are their memory and steps, every few seconds.
 	Samples []model.Sample `json:"samples,omitempty"`
 	At      time.Time      `json:"at"` // on the sender's clock
 }
 
-// kinds are the types of all messages, by their names.
+// kinds are the types of all messages by name.
 var kinds = map[string]reflect.Type{}
 
 func init() {
@@ -169,7 +166,6 @@ func encode(m Message) ([]byte, error) {
 	return append([]byte(kind+"\n"), body...), nil
 }
 
-// decode reads what encode wrote.
 func decode(text []byte) (Message, error) {
 	kind, body, _ := bytes.Cut(text, []byte("\n"))
 	t, known := kinds[string(kind)]

@@ -13,8 +13,8 @@ import (
 // rivalPause is how often a head that waits for its nodes looks for another head.
 const rivalPause = time.Second
 
-// learn takes what is known of gpuruns that cannot be part of the launch.
-func (l *Lead) learn() {
+// takeMistakes takes in gpuruns that cannot be part of the launch.
+func (l *Lead) takeMistakes() {
 	for {
 		select {
 		case m := <-l.opts.Mistakes:
@@ -25,31 +25,25 @@ func (l *Lead) learn() {
 	}
 }
 
-// mistake tells people of one. A second head ends a launch that waits for its nodes; one that
-// runs it does not disturb. Of a node without the secret nothing is proved, and nothing follows
-// but words.
+// mistake ends the wait for nodes at a second head, and else warns. A node without the secret
+// proves nothing, so that a warning is all that it can cause.
 func (l *Lead) mistake(m wire.Mistake) {
+	var text string
 	switch {
 	case m.Node == 0 && !l.gathered:
-		l.rival(m.Addr)
+		l.endGather(rivalError(m.Addr))
+		return
 	case m.Node == 0:
-		l.tellOnce(0, fmt.Sprintf("a second gpurun, at %s, says that it is node 0 of this launch: it is refused", m.Addr))
-	case m.Node < l.opts.Launch.Nodes:
-		l.tellOnce(m.Node, fmt.Sprintf("a gpurun at %s says that it is node %d, and does not know %s: it is refused", m.Addr, m.Node, l.opts.Way))
-	}
-}
-
-func (l *Lead) tellOnce(node int, text string) {
-	if l.mistaken[node] == text {
+		text = fmt.Sprintf("a second gpurun, at %s, says that it is node 0 of this launch: it is refused", m.Addr)
+	case m.Node < l.opts.Terms.Nodes:
+		text = fmt.Sprintf("a gpurun at %s says that it is node %d, and does not know %s: it is refused", m.Addr, m.Node, l.opts.Way)
+	default:
 		return
 	}
-	l.mistaken[node] = text
-	l.opts.Note("warning: " + text)
-}
-
-// rival ends the wait for all nodes, since another gpurun is node 0, too.
-func (l *Lead) rival(addr string) {
-	l.endGather(rivalError(addr))
+	if p := &l.peers[m.Node]; p.mistake != text {
+		p.mistake = text
+		l.opts.Note("warning: " + text)
+	}
 }
 
 func rivalError(addr string) error {
@@ -57,7 +51,7 @@ func rivalError(addr string) error {
 		"two gpuruns say that they are node 0 of this launch: this one, and one at %s", addr), strategy.CodeUsage)
 }
 
-// lookForRivals looks for another head where node 0 is said to be, while nodes are waited for.
+// lookForRivals looks for another head at node 0's address while this one waits for nodes.
 func (l *Lead) lookForRivals(ctx context.Context) {
 	tick := time.NewTicker(rivalPause)
 	defer tick.Stop()
@@ -72,22 +66,10 @@ func (l *Lead) lookForRivals(ctx context.Context) {
 		if at := l.opts.Rival(ctx); at != "" {
 			l.own(func() {
 				if !l.gathered {
-					l.rival(at)
+					l.endGather(rivalError(at))
 				}
 			})
 			return
 		}
 	}
-}
-
-// whyMissing is what is known of a node that has not come; empty for nothing.
-func (l *Lead) whyMissing() (why string) {
-	l.own(func() {
-		for _, k := range l.head.Missing() {
-			if why == "" {
-				why = l.mistaken[k]
-			}
-		}
-	})
-	return why
 }

@@ -185,10 +185,10 @@ func begin(t *testing.T, do func(node int) func(context.Context, *fake)) *threeN
 // beginOnce is begin, where each node is started once, and one that is dead does not come.
 func beginOnce(t *testing.T, do func(node int) func(context.Context, *fake), once bool, dead int) *threeNodes {
 	n := &threeNodes{net: &wires{links: make(chan *wire.Link), pipes: map[int]*wire.Link{}, dead: dead}, store: &store{dir: "/0"}}
-	launch := Launch{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode, Once: once}
+	launch := Terms{Run: "slurm 7", Version: "v", Digest: "d", Nodes: 3, Ranks: perNode, Once: once}
 	n.lead = NewLead(LeadOptions{
-		Launch: launch, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute, Hosts: []string{"n1", "n2", "n3"}, Check: "look at its log",
-		Run: Run{Dir: "/run", Port: func(context.Context, int) (int, error) { return 29500, nil }, Note: func(text string) { _ = n.store.Append(launcher.Noticed{Text: text}) }},
+		Terms: launch, Links: n.net, Local: ranks{0, do(0)}, Join: 5 * time.Minute, Hosts: []string{"n1", "n2", "n3"}, Check: "look at its log",
+		RunInfo: RunInfo{Dir: "/run", Port: func(context.Context, int) (int, error) { return 29500, nil }, Note: func(text string) { _ = n.store.Append(launcher.Noticed{Text: text}) }},
 	})
 	for k := 1; k < 3; k++ {
 		n.follow(k, do(k), "")
@@ -220,8 +220,8 @@ func (n *threeNodes) followWith(k int, inc string, starter launcher.Starter) {
 	n.kept[k] = &store{dir: fmt.Sprintf("/%d", k)}
 	end := n.ends[k]
 	o := FollowOptions{
-		Hello:    Hello{Node: k, Inc: fmt.Sprint(k, inc), Launch: Launch{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}, Host: fmt.Sprintf("n%d", k+1)},
-		Patience: Patience{Join: 5 * time.Minute}, Dial: dialer{n.net, k}.Dial, Grace: 3 * time.Second,
+		Hello: Hello{Node: k, Inc: fmt.Sprint(k, inc), Terms: Terms{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}, Host: fmt.Sprintf("n%d", k+1)},
+		Join:  5 * time.Minute, Dial: dialer{n.net, k}.Dial, Grace: 3 * time.Second,
 		Begin: func(Welcome, func(string)) (Here, error) {
 			return Here{Notice: func(signal syscall.Signal) { n.noticed[k] <- signal }, Recipe: recipe{}, Starter: starter, World: inventory{}, Store: n.kept[k]}, nil
 		},
@@ -326,7 +326,7 @@ func all(do func(context.Context, *fake)) func(int) func(context.Context, *fake)
 }
 
 // A connection that breaks and comes back costs nothing, and no fact is lost or doubled.
-func TestAConnectionThatBreaksCostsNothing(t *testing.T) {
+func TestBrokenConnectionLosesNoFact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
 		go func() {
@@ -359,7 +359,7 @@ func TestAConnectionThatBreaksCostsNothing(t *testing.T) {
 }
 
 // A node that is gone ends the attempt on all others, with 75, and is named.
-func TestANodeThatIsGoneIsNoRung(t *testing.T) {
+func TestLostNodeChangesNoPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
 		go func() {
@@ -383,7 +383,7 @@ func TestANodeThatIsGoneIsNoRung(t *testing.T) {
 }
 
 // Where the head is gone each node ends its own ranks, and says 75.
-func TestWithoutAHeadEachNodeEndsItsRanks(t *testing.T) {
+func TestNodesStopRanksWithoutAHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
 		began := time.Now()
@@ -411,10 +411,10 @@ func TestWithoutAHeadEachNodeEndsItsRanks(t *testing.T) {
 }
 
 // A node that waits for another head, and is stopped, still says what became of its ranks.
-func TestTheLastWordNamesWhyRanksWereEnded(t *testing.T) {
+func TestEndNamesWhyRanksWereStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &follower{actor: newActor(t.Context())}
-		f.machine = NewFollower(f, Hello{}, Patience{})
+		f := &agent{actor: newActor(t.Context())}
+		f.machine = NewFollower(f, Hello{}, 0, false)
 		f.abandon("the gpurun of node 0 is gone")
 		f.stopped(&launcher.Signal{Number: syscall.SIGTERM})
 		if f.ended.Code != 143 || !strings.HasSuffix(f.ended.Reason, "; its ranks were ended before: the gpurun of node 0 is gone") {
@@ -456,7 +456,7 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 
 // A node that cannot take part says why, and one that is not started again is not waited for
 // once it has left or its gpurun is gone: nothing is started, at once.
-func TestANodeThatCannotComeEndsTheWait(t *testing.T) {
+func TestUnableNodeEndsTheWait(t *testing.T) {
 	for want, leave := range map[string]func(*threeNodes){
 		"node 1 (n2) cannot take part: no such file": func(n *threeNodes) {
 			n.stop[1]()
@@ -464,8 +464,8 @@ func TestANodeThatCannotComeEndsTheWait(t *testing.T) {
 			n.net.mu.Lock()
 			n.net.dead = 0
 			n.net.mu.Unlock()
-			hello := Hello{Node: 1, Inc: "x", Launch: Launch{Run: "slurm 7"}, Host: "n2", Unable: &NotReady{Why: "no such file", Code: 75}}
-			n.ends[1] <- Follow(context.Background(), FollowOptions{Hello: hello, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
+			hello := Hello{Node: 1, Inc: "x", Terms: Terms{Run: "slurm 7"}, Host: "n2", Unable: &NotReady{Why: "no such file", Code: 75}}
+			n.ends[1] <- Follow(context.Background(), FollowOptions{Hello: hello, Join: time.Minute, Dial: dialer{n.net, 1}.Dial})
 		},
 		"node 2 (n3) was lost: it was stopped": func(n *threeNodes) {
 			n.stop[2]()
@@ -498,12 +498,12 @@ func TestANodeThatCannotComeEndsTheWait(t *testing.T) {
 }
 
 // A node that does not find node 0 tells its people where it looks, and why it finds nobody.
-func TestANodeThatDoesNotFindItsHeadSaysSo(t *testing.T) {
+func TestUnreachableHeadIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &wires{down: true}
 		var said []string
 		began := time.Now()
-		end := Follow(t.Context(), FollowOptions{Hello: Hello{Node: 1}, Patience: Patience{Join: time.Minute}, Dial: dialer{n, 1}.Dial, Waits: func(why string) {
+		end := Follow(t.Context(), FollowOptions{Hello: Hello{Node: 1}, Join: time.Minute, Dial: dialer{n, 1}.Dial, Waits: func(why string) {
 			said = append(said, fmt.Sprint(time.Since(began).Round(time.Second), " ", why))
 		}})
 		if end.Code != 75 || !slices.Equal(said, []string{"3s nobody listens there"}) {
@@ -513,7 +513,7 @@ func TestANodeThatDoesNotFindItsHeadSaysSo(t *testing.T) {
 }
 
 // Where one node cannot start, none does, and its reason is the run's.
-func TestWhereOneNodeCannotStartNoneDoes(t *testing.T) {
+func TestOneUnstartableNodeStopsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(func(context.Context, *fake) { t.Error("ranks were started") }))
 		n.job.Recipe = other{}
@@ -537,7 +537,7 @@ func (other) Apply(strategy.Plan, string, string) (model.Command, error) {
 }
 
 // A node of another job, version, size or configuration is told why it has no place here.
-func TestWhoHasNoPlaceHereIsToldWhy(t *testing.T) {
+func TestRejectedNodesGetTheReason(t *testing.T) {
 	for want, change := range map[string]func(*Hello){
 		"another job":     func(h *Hello) { h.Run = "slurm 8" },
 		"earlier start":   func(h *Hello) { h.Restart = -1 },
@@ -549,11 +549,11 @@ func TestWhoHasNoPlaceHereIsToldWhy(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := begin(t, all(good))
-			h := Hello{Node: 1, Inc: "x", Launch: Launch{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}}
+			h := Hello{Node: 1, Inc: "x", Terms: Terms{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}}
 			change(&h)
 			n.stop[1]()
 			<-n.ends[1]
-			end := Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
+			end := Follow(t.Context(), FollowOptions{Hello: h, Join: time.Minute, Dial: dialer{n.net, 1}.Dial})
 			if !strings.Contains(end.Reason, want) || end.Code != 2 && want != "earlier start" {
 				t.Errorf("%s: %+v", want, end)
 			}
@@ -565,7 +565,7 @@ func TestWhoHasNoPlaceHereIsToldWhy(t *testing.T) {
 }
 
 // A node that leaves the protocol harms nobody else: what cannot be read ends its connection.
-func TestWhatCannotBeReadEndsTheConnection(t *testing.T) {
+func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
 		for _, text := range []string{"", "no message", "Shell\n\"rm\"", "Hello\n{\"node\":\"2\"}", "Hello\n" + strings.Repeat("[", 100_000)} {
@@ -610,7 +610,7 @@ func TestSignals(t *testing.T) {
 }
 
 // What there is to work with is the least that any node has.
-func TestTheLeastOfAllNodes(t *testing.T) {
+func TestInventoryIsTheLeastOfAllNodes(t *testing.T) {
 	a := strategy.Inventory{BF16: true, HostAvailable: 8, HostTotal: 10, Device: memory.DeviceMemory{Total: 80, Host: 8}}
 	b := strategy.Inventory{BF16: false, HostAvailable: 4, NVMeFree: 3, Device: memory.DeviceMemory{Total: 40, Host: 4}, Missing: map[strategy.Rung]string{"nvme": "no libaio"}}
 	got := least(a, b)
@@ -629,11 +629,11 @@ func TestAFirewallIsFoundBeforeRanksWait(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d := openDoor(t.Context(), port)
+	d := listenToTest(t.Context(), port)
 	if err := reach(t.Context(), "127.0.0.1", port); err != nil {
 		t.Error(err)
 	}
-	d.shut()
+	d.close()
 	err = reach(t.Context(), "127.0.0.1", port)
 	if errext.Code(err, 0) != 2 || !strings.Contains(errext.Hint(err), "launch.master_port") {
 		t.Error(err)
@@ -643,14 +643,14 @@ func TestAFirewallIsFoundBeforeRanksWait(t *testing.T) {
 		t.Fatalf("the port is not free for rank 0: %v", err)
 	}
 	_ = again.Close()
-	if d := openDoor(t.Context(), -1); d != nil {
-		t.Error("a door without a port")
+	if d := listenToTest(t.Context(), -1); d != nil {
+		t.Error("listening without a port")
 	}
 }
 
 // A clock that is an hour off, and is put right, is off for two windows at most.
 func TestClocks(t *testing.T) {
-	var c clock
+	var c clockOffset
 	came := time.Now()
 	for k := range 300 { // seconds
 		off := time.Hour
@@ -658,7 +658,7 @@ func TestClocks(t *testing.T) {
 			off = 0
 		}
 		sent := came.Add(off - 5*time.Millisecond)
-		c.heard(sent, came)
+		c.observe(sent, came)
 		got := c.here(sent)
 		if wrong := k >= 100 && k < 230; !wrong && got.Sub(came).Abs() > 10*time.Millisecond {
 			t.Errorf("after %d s: %s", k, got.Sub(came))
@@ -686,7 +686,7 @@ func (s slowStart) Start(ctx context.Context, l launcher.Launch) (launcher.Attem
 }
 
 // A node that is lost while the head starts its own ranks ends the attempt, too.
-func TestANodeThatIsLostWhileTheHeadStarts(t *testing.T) {
+func TestNodeLostWhileTheHeadStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
 		n.lead.opts.Local = slowStart{ranks: ranks{0, good}, takes: 40 * time.Second}
@@ -748,8 +748,8 @@ func TestTheNewerStartEndsTheOlder(t *testing.T) {
 		n := begin(t, all(good))
 		go func() {
 			time.Sleep(20 * time.Second)
-			h := Hello{Node: 1, Inc: "new", Launch: Launch{Run: "slurm 7", Restart: 1, Version: "v", Digest: "d", Ranks: perNode}}
-			Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
+			h := Hello{Node: 1, Inc: "new", Terms: Terms{Run: "slurm 7", Restart: 1, Version: "v", Digest: "d", Ranks: perNode}}
+			Follow(t.Context(), FollowOptions{Hello: h, Join: time.Minute, Dial: dialer{n.net, 1}.Dial})
 		}()
 		v, _ := n.run(t, t.Context())
 		if v.Code != 75 || !strings.Contains(v.Reason, "the job was started again (start 1)") {
@@ -765,7 +765,7 @@ func TestTheNewerStartComesBetweenAttempts(t *testing.T) {
 		if err := n.lead.gather(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		n.lead.own(func() { n.lead.superseded(Hello{Launch: Launch{Restart: 1}, Node: 1}) })
+		n.lead.own(func() { n.lead.superseded(Hello{Terms: Terms{Restart: 1}, Node: 1}) })
 		v, err := n.job.Run(t.Context(), launcher.State{Policy: n.job.Policy, Job: n.job.Job, Next: launcher.Next{Plan: strategy.Plan{}}})
 		if err == nil || errext.Code(err, 0) != 75 || !strings.Contains(err.Error(), "the job was started again (start 1)") {
 			t.Errorf("%+v, %v", v, err)
@@ -781,14 +781,14 @@ func TestTheNewerStartComesBetweenAttempts(t *testing.T) {
 }
 
 // Another gpurun does not take the place of one that trains.
-func TestATwinIsSentAway(t *testing.T) {
+func TestSecondGpurunOfANodeIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
 		twin := make(chan End, 1)
 		go func() {
 			time.Sleep(20 * time.Second)
-			h := Hello{Node: 1, Inc: "twin", Launch: Launch{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}}
-			twin <- Follow(t.Context(), FollowOptions{Hello: h, Patience: Patience{Join: time.Minute}, Dial: dialer{n.net, 1}.Dial})
+			h := Hello{Node: 1, Inc: "twin", Terms: Terms{Run: "slurm 7", Version: "v", Digest: "d", Ranks: perNode}}
+			twin <- Follow(t.Context(), FollowOptions{Hello: h, Join: time.Minute, Dial: dialer{n.net, 1}.Dial})
 		}()
 		v, _ := n.run(t, t.Context())
 		if end := <-twin; v.Code != 0 || end.Code != 75 || !strings.Contains(end.Reason, "another gpurun is this node already") {
@@ -798,14 +798,14 @@ func TestATwinIsSentAway(t *testing.T) {
 }
 
 // Those who come after the end are told of it, for a while.
-func TestWhoComesAfterTheEndIsToldOfIt(t *testing.T) {
+func TestLateNodesGetTheVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t, all(good))
 		for k := 1; k < 3; k++ {
 			n.stop[k]()
 			<-n.ends[k]
 		}
-		n.lead.own(func() { n.lead.head = NewHead(n.lead, n.lead.opts.Launch, Welcome{}) }) // nobody has been there
+		n.lead.own(func() { n.lead.head = NewHead(n.lead, n.lead.opts.Terms, Welcome{}) }) // nobody has been there
 		go n.lead.Finish(12, "the end")
 		time.Sleep(15 * time.Second)
 		n.follow(1, good, "late")
@@ -863,9 +863,9 @@ func TestAPauseReachesAllNodes(t *testing.T) {
 // another node's ranks a node can say nothing.
 func TestTheLastSignOfARank(t *testing.T) {
 	at := time.Now()
-	a := newAttempt(&Lead{opts: LeadOptions{Launch: Launch{Nodes: 3, Ranks: 2}}}, signing{strategy.Sign{Output: at, Steps: 2, Longest: 3, Others: at}}, nil)
-	var c clock
-	c.heard(at, at)
+	a := newAttempt(&Lead{opts: LeadOptions{Terms: Terms{Nodes: 3, Ranks: 2}}}, signing{strategy.Sign{Output: at, Steps: 2, Longest: 3, Others: at}}, nil)
+	var c clockOffset
+	c.observe(at, at)
 	for node := 1; node < 3; node++ {
 		steps := at.Add(time.Duration(node) * time.Minute)
 		a.alive(node, &c, Alive{Signs: map[int]strategy.Sign{

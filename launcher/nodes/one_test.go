@@ -34,7 +34,7 @@ func TestOneNode(t *testing.T) {
 			}},
 		}
 		port := func(_ context.Context, attempt int) (int, error) { return 29500 + attempt, nil }
-		p.Lead(&l, Run{Port: port, Reach: true, Note: func(text string) { t.Errorf("noted: %s", text) }})
+		p.Lead(&l, RunInfo{Port: port, Reach: true, Note: func(text string) { t.Errorf("noted: %s", text) }})
 		plan := strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "1"}
 		v, err := l.Run(t.Context(), launcher.State{Policy: l.Policy, Job: l.Job, Next: launcher.Next{Plan: plan}})
 		p.End(v, err)
@@ -66,7 +66,7 @@ func TestOneNodeThatDoesNotStart(t *testing.T) {
 
 		busy := errors.New("the port is in use")
 		var l launcher.Launcher
-		p.Lead(&l, Run{Port: func(context.Context, int) (int, error) { return 0, busy }})
+		p.Lead(&l, RunInfo{Port: func(context.Context, int) (int, error) { return 0, busy }})
 		if _, err := l.Starter.Start(t.Context(), launcher.Launch{}); !errors.Is(err, busy) {
 			t.Errorf("%v", err)
 		}
@@ -76,7 +76,7 @@ func TestOneNodeThatDoesNotStart(t *testing.T) {
 
 // A bug of gpurun's own is told: nobody reads what the ranks see any more, and the end does
 // not wait for them.
-func TestTheEndOfOneNodeBesideItsRanks(t *testing.T) {
+func TestEndWhileRanksRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := Take(t.Context(), PartOptions{At: cluster.Placement{Nodes: 1}, Name: "train", Ranks: perNode})
 		if err != nil {
@@ -88,7 +88,7 @@ func TestTheEndOfOneNodeBesideItsRanks(t *testing.T) {
 			<-over
 			a.exits(0, false)
 		}}}
-		p.Lead(&l, Run{Port: func(context.Context, int) (int, error) { return 29500, nil }})
+		p.Lead(&l, RunInfo{Port: func(context.Context, int) (int, error) { return 29500, nil }})
 		if _, err := l.Starter.Start(t.Context(), launcher.Launch{}); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestTheEndOfOneNodeBesideItsRanks(t *testing.T) {
 }
 
 // A node that waits before the nodes know each other says for whom.
-func TestAWaitForCredentialsIsSaid(t *testing.T) {
+func TestWaitForCredentialsIsReported(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

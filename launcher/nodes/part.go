@@ -21,7 +21,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// PartOptions are what this node's part of a launch depends on.
+// PartOptions are the options of a Part.
 type PartOptions struct {
 	At cluster.Placement
 	// Name and Digest are the job's, Version gpurun's.
@@ -29,17 +29,16 @@ type PartOptions struct {
 	// Ranks are those of this node.
 	Ranks   int
 	Environ environ.Vars
-	// Folder is where the job's runs are, which all nodes may see; empty where none is known.
+	// Folder is that of the job's runs, which all nodes may share; empty where it is not known.
 	Folder string
-	// Note tells people of this node something, nil: nobody.
+	// Note shows people of this node a text; nil: it is dropped.
 	Note func(text string)
 }
 
-// A Part is this node's part of a launch. Where there is one node it is all of it, and has no
-// connections.
+// A Part is this node's part of a launch. On one node it is all of it, without connections.
 type Part struct {
 	opts   PartOptions
-	launch Launch
+	terms  Terms
 	secret string      // a file that the head leaves for the others, empty for none
 	links  *wire.Links // of the head
 	trust  *wire.Credentials
@@ -48,26 +47,35 @@ type Part struct {
 	seen   seen
 }
 
-// Take opens this node's part: what the nodes know each other by, the head's port, or the
-// way to it. It waits for other nodes where that is how they come to know each other.
+// Take opens this node's part: the credentials, and the head's port or the way to it. It waits for
+// other nodes where they exchange credentials.
 func Take(ctx context.Context, o PartOptions) (*Part, error) {
-	p := &Part{opts: o, launch: Launch{
+	if o.Note == nil {
+		o.Note = func(string) {}
+	}
+	p := &Part{opts: o, terms: Terms{
 		Run: cmp.Or(o.At.GangID, o.Name+" in "+o.Folder), Restart: o.At.RestartCount, Version: o.Version, Digest: o.Digest, Nodes: max(o.At.Nodes, 1), Ranks: o.Ranks,
 		Once: o.At.Kind == cluster.SlurmStep,
 	}}
-	if p.launch.Nodes == 1 {
+	if p.terms.Nodes == 1 {
 		return p, nil
 	}
 	if o.Folder != "" {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%q %d", p.launch.Run, p.launch.Restart))
+		sum := sha256.Sum256(fmt.Appendf(nil, "%q %d", p.terms.Run, p.terms.Restart))
 		p.secret = filepath.Join(o.Folder, ".nodes", hex.EncodeToString(sum[:8])+".secret")
 	}
-	note := time.AfterFunc(noteAfter, p.noteWait)
+	note := time.AfterFunc(noteAfter, func() {
+		others := fmt.Sprintf("the other %d nodes", p.terms.Nodes-1)
+		if p.Follows() {
+			others = "node 0 on " + o.At.Head
+		}
+		p.noteWait(others, o.At.WhyMissing())
+	})
 	defer note.Stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.At.JoinTimeout(), errJoin)
 	defer cancel()
 	trust, err := wire.Trust(ctx, wire.Options{
-		Run: p.launch.Run, Restart: p.launch.Restart, Node: o.At.NodeRank, Nodes: o.At.Nodes, Environ: o.Environ, Shared: p.secret, Head: o.At.Head, HeadPort: o.At.HeadPort,
+		Run: p.terms.Run, Restart: p.terms.Restart, Node: o.At.NodeRank, Nodes: o.At.Nodes, Environ: o.Environ, Shared: p.secret, Head: o.At.Head, HeadPort: o.At.HeadPort,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("meet the other nodes: %w", err)
@@ -86,19 +94,12 @@ func Take(ctx context.Context, o PartOptions) (*Part, error) {
 	return p, nil
 }
 
-// noteWait tells people for whom this node waits before the nodes know each other.
-func (p *Part) noteWait() {
-	others := fmt.Sprintf("the other %d nodes", p.launch.Nodes-1)
-	if p.Follows() {
-		others = "node 0 on " + p.opts.At.Head
-	}
-	if p.opts.Note != nil {
-		p.opts.Note(fmt.Sprintf("waiting for %s, for %s at most: %s", others, p.opts.At.JoinTimeout(), p.opts.At.WhyMissing()))
-	}
+func (p *Part) noteWait(others, why string) {
+	p.opts.Note(fmt.Sprintf("waiting for %s, for %s at most: %s", others, p.opts.At.JoinTimeout(), why))
 }
 
-// Decline tells the other nodes of a launch why this one cannot take part, so that they do not
-// wait for it. It does so in a step of Slurm only, which starts all nodes at once.
+// Decline reports to the other nodes of a launch why this one cannot take part, so that they do
+// not wait for it. It does so only in a step of Slurm, which starts all nodes at once.
 func Decline(ctx context.Context, o PartOptions, why error) {
 	if o.At.Kind != cluster.SlurmStep || o.At.Nodes == 1 {
 		return
@@ -107,7 +108,7 @@ func Decline(ctx context.Context, o PartOptions, why error) {
 	defer cancel()
 	p, err := Take(ctx, o)
 	switch {
-	case err != nil: // they do not hear of it
+	case err != nil: // the other nodes time out
 	case p.Follows():
 		unable := NotReady{Why: why.Error(), Code: errext.Code(why, strategy.CodeUsage)}
 		p.follow(ctx, FollowOptions{Hello: Hello{Unable: &unable}})
@@ -120,15 +121,13 @@ func Decline(ctx context.Context, o PartOptions, why error) {
 const declineBound = 10 * time.Second
 
 // Follows reports whether another node's gpurun decides.
-func (p *Part) Follows() bool { return p.launch.Nodes > 1 && p.opts.At.NodeRank > 0 }
+func (p *Part) Follows() bool { return p.terms.Nodes > 1 && p.opts.At.NodeRank > 0 }
 
-// Follow does as the head says until the launch is over. An error says why this node left
-// before; the run's own end is none, but its code.
+// Follow follows the head until the launch is over, and returns the run's exit code. An error is
+// why this node left before.
 func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w Welcome, note func(string)) (Here, error)) (code int, err error) {
 	end := p.follow(ctx, FollowOptions{Begin: begin, Grace: grace, Seen: &p.seen, Waits: func(why string) {
-		if p.opts.Note != nil {
-			p.opts.Note(fmt.Sprintf("waiting for node 0 on %s, for %s at most: %s", p.opts.At.Head, p.opts.At.JoinTimeout(), why))
-		}
+		p.noteWait("node 0 on "+p.opts.At.Head, why)
 	}})
 	if end.Told {
 		return end.Code, nil
@@ -136,26 +135,23 @@ func (p *Part) Follow(ctx context.Context, grace time.Duration, begin func(w Wel
 	return end.Code, errext.WithCode(errext.Errorf("gpurun verdict RUNDIR says how the run ended, and so does what node 0 printed", "%s: %s", strategy.NodeName(p.opts.At.NodeRank, p.host()), end.Reason), end.Code)
 }
 
-// follow is Follow with what this node knows of the launch.
 func (p *Part) follow(ctx context.Context, o FollowOptions) End {
 	o.Hello = Hello{
-		Launch: p.launch, Node: p.opts.At.NodeRank, Inc: rand.Text(), Host: p.host(), Unable: o.Hello.Unable,
+		Terms: p.terms, Node: p.opts.At.NodeRank, Inc: rand.Text(), Host: p.host(), Unable: o.Hello.Unable,
 	}
-	o.Patience = Patience{Join: p.opts.At.JoinTimeout(), Replaces: p.opts.At.Replaces()}
-	o.Dial = p.dialer.Dial
+	o.Join, o.Replaces, o.Dial = p.opts.At.JoinTimeout(), p.opts.At.Replaces(), p.dialer.Dial
 	return Follow(ctx, o)
 }
 
-// host is this node's name.
 func (p *Part) host() string {
 	host, _ := os.Hostname()
 	return cmp.Or(p.opts.At.Node, host)
 }
 
-// Lead makes the launcher of one node that of all.
-func (p *Part) Lead(l *launcher.Launcher, run Run) {
+// Lead makes the launcher of one node the launcher of all.
+func (p *Part) Lead(l *launcher.Launcher, run RunInfo) {
 	o := LeadOptions{
-		Run: run, Launch: p.launch, Local: l.Starter, Seen: &p.seen,
+		RunInfo: run, Terms: p.terms, Local: l.Starter, Seen: &p.seen,
 		Join: p.opts.At.JoinTimeout(), Hosts: p.opts.At.Hosts, Check: p.opts.At.WhyMissing(),
 	}
 	if p.links != nil {
@@ -165,8 +161,8 @@ func (p *Part) Lead(l *launcher.Launcher, run Run) {
 	l.Starter, l.World = p.lead, p.lead.World(l.World)
 }
 
-// rival is where another gpurun says that it is node 0 of this launch; empty for none. Where
-// the engine replaces nodes, the old one may be there for a while.
+// rival is the address of another gpurun that is node 0 of this launch; empty for none. Where the
+// engine replaces nodes, the old one may live for a while.
 func (p *Part) rival(ctx context.Context) string {
 	if p.opts.At.Replaces() {
 		return ""
@@ -177,8 +173,8 @@ func (p *Part) rival(ctx context.Context) string {
 // Notice passes a notice on to the ranks of all other nodes that listen for it.
 func (p *Part) Notice(signal syscall.Signal) { p.lead.Notice(signal) }
 
-// End tells all nodes how the run ended, whether it was led or never came to that, and
-// closes the connections.
+// End reports the end of the run to all nodes, also of a run that never began, and closes the
+// connections.
 func (p *Part) End(v launcher.Verdict, err error) {
 	if p.lead == nil && p.links == nil { // one node, which started nothing
 		return
@@ -188,7 +184,7 @@ func (p *Part) End(v launcher.Verdict, err error) {
 		code, reason = errext.Code(err, strategy.CodeUsage), err.Error()
 	}
 	if p.lead == nil {
-		p.Lead(&launcher.Launcher{}, Run{})
+		p.Lead(&launcher.Launcher{}, RunInfo{})
 	}
 	p.lead.Finish(code, reason)
 	_ = p.lead.Close()

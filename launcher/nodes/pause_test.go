@@ -75,21 +75,21 @@ type followed struct{ told }
 func (f *followed) send(m Message)                { f.add("send %T", m) }
 func (f *followed) drop()                         { f.add("drop") }
 func (f *followed) do(m Message)                  { f.add("do %T", m) }
-func (f *followed) tell()                         {}
+func (f *followed) reportAlive()                  {}
 func (f *followed) abandon(why string)            { f.add("abandon: %s", why) }
 func (f *followed) leave(code int, reason string) { f.add("leave %d: %s", code, reason) }
 
 // A head that is killed while it is stopped is gone.
 func TestAHeadThatIsKilledInAPause(t *testing.T) {
 	said := &followed{}
-	f := NewFollower(said, Hello{}, Patience{Join: time.Minute})
+	f := NewFollower(said, Hello{}, time.Minute, false)
 	f.Linked(0)
-	f.Hear(0, Welcome{Gen: "g"})
-	f.Hear(0, Prepare{})
-	f.Say(0, Ready{})
-	f.Hear(0, Start{})
-	f.Say(0, Started{})
-	f.Hear(0, Pause{})
+	f.Receive(0, Welcome{Gen: "g"})
+	f.Receive(0, Prepare{})
+	f.Report(0, Ready{})
+	f.Receive(0, Start{})
+	f.Report(0, Started{})
+	f.Receive(0, Pause{})
 	said.told = nil
 	if f.Tick(time.Hour); len(said.told) > 0 {
 		t.Errorf("in the pause: %q", said.told)
@@ -105,8 +105,8 @@ func TestAHeadThatIsKilledInAPause(t *testing.T) {
 // are paused waits no longer for a node than else.
 func TestTheEndOfAPausedLaunch(t *testing.T) {
 	said := &told{}
-	h := NewHead(said, Launch{Run: "r", Version: "v", Digest: "d", Nodes: 2, Ranks: 1}, Welcome{Gen: "g"})
-	h.Hear(0, 1, 1, Hello{Node: 1, Inc: "a", Launch: Launch{Run: "r", Version: "v", Digest: "d", Ranks: 1}, Attempt: -1})
+	h := NewHead(said, Terms{Run: "r", Version: "v", Digest: "d", Nodes: 2, Ranks: 1}, Welcome{Gen: "g"})
+	h.Receive(0, 1, 1, Hello{Node: 1, Inc: "a", Terms: Terms{Run: "r", Version: "v", Digest: "d", Ranks: 1}, Attempt: -1})
 	h.Pause()
 	h.Finish(0, Final{})
 	for now := time.Second; now <= byeBound; now += time.Second {

@@ -11,52 +11,50 @@ import (
 )
 
 const (
-	// digestPause is how often a follower tells what its ranks hold, at most.
+	// digestPause is the least time between two reports of a follower's samples.
 	digestPause = 2 * time.Second
-	// mostDigest is how many ranks it tells of, and mostSeen of how many those learn who look
-	// on at the head: where there are more, those whose memory is nearest to its limit.
+	// mostDigest bounds the ranks in such a report, and mostSeen those that the head shows: where
+	// there are more, those whose memory is nearest to its limit.
 	mostDigest, mostSeen = 64, 256
-	// silentBound is how long a node's figures count of which nothing new comes.
+	// silentBound is how long samples of a silent node count.
 	silentBound = 30 * time.Second
+	// longestDevice bounds the name of a device in bytes; "cuda:0" is one.
+	longestDevice = 64
 )
 
-// seen is what ranks let see of themselves: on the head those of the other nodes, on another
-// node its own. The zero value has seen nothing, and nil sees nothing. Who looks on waits for
-// nobody, and nobody for them.
+// seen collects samples: on the head those of the other nodes' ranks, on another node its own.
 type seen struct {
 	mu      sync.Mutex
 	attempt int
-	own     []model.Sample  // of a follower
-	told    time.Time       // when the head was
-	nodes   map[int]glimpse // of the head
+	own     []model.Sample      // of a follower
+	sent    time.Time           // when the head last got them
+	nodes   map[int]nodeSamples // of the head
 }
 
-// A glimpse is what a node told last.
-type glimpse struct {
+// nodeSamples are the latest from a node.
+type nodeSamples struct {
 	host    string
 	came    time.Time
 	samples []model.Sample
 }
 
-// Sampled takes the samples of a follower's ranks, which the head hears of.
+// Sampled takes the samples of a follower's ranks, for the head.
 func (p *Part) Sampled(attempt int, own []model.Sample) {
 	p.seen.mu.Lock()
 	defer p.seen.mu.Unlock()
 	p.seen.attempt, p.seen.own = attempt, own
 }
 
-// Samples is next, which gets the samples of the head's ranks with those of all other nodes;
-// note is told of ranks that are slow. On one node there are no others.
+// Samples adds the samples of all other nodes to those of the head's ranks for next, and notes slow
+// ranks.
 func (p *Part) Samples(next func(int, []model.Sample), note func(string)) func(int, []model.Sample) {
-	var others *seen
-	ranks := 0
-	if p.launch.Nodes > 1 {
-		others, ranks = &p.seen, p.launch.Ranks
+	slow := slowness{host: p.seen.host}
+	if p.terms.Nodes > 1 {
+		slow.ranks = p.terms.Ranks
 	}
-	slow := slowness{ranks: ranks, host: others.host}
 	return func(attempt int, own []model.Sample) {
 		now := time.Now()
-		all := others.beside(attempt, own, now)
+		all := p.seen.with(attempt, own, now)
 		if text := slow.look(now, attempt, all); text != "" {
 			note(text)
 		}
@@ -64,61 +62,52 @@ func (p *Part) Samples(next func(int, []model.Sample), note func(string)) func(i
 	}
 }
 
-// digest is what the head is to hear of an attempt's ranks now; nothing where it has just
-// heard.
+// digest returns the samples for the head; none where it has just got some.
 func (s *seen) digest(attempt int) []model.Sample {
-	if s == nil {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.attempt != attempt || time.Since(s.told) < digestPause {
+	if s.attempt != attempt || time.Since(s.sent) < digestPause {
 		return nil
 	}
 	if len(s.own) > 0 {
-		s.told = time.Now()
+		s.sent = time.Now()
 	}
 	return nearest(s.own, mostDigest)
 }
 
-// hear takes what a node says of its ranks. What it cannot know does not count.
-func (s *seen) hear(node, ranks int, host string, c *clock, m Alive) {
-	if s == nil || len(m.Samples) == 0 {
+// add takes a node's samples of its own ranks; others do not count.
+func (s *seen) add(node, ranks int, host string, c *clockOffset, m Alive) {
+	if len(m.Samples) == 0 {
 		return
 	}
-	g := glimpse{host: host, came: time.Now()}
+	n := nodeSamples{host: host, came: time.Now()}
 	for _, sample := range m.Samples[:min(len(m.Samples), mostDigest)] {
-		again := slices.ContainsFunc(g.samples, func(other model.Sample) bool { return other.Rank == sample.Rank })
+		again := slices.ContainsFunc(n.samples, func(other model.Sample) bool { return other.Rank == sample.Rank })
 		if again || sample.Rank/ranks != node || len(sample.Device) > longestDevice {
 			continue
 		}
 		sample.Time, sample.CountedAt = c.here(sample.Time), c.here(sample.CountedAt)
-		g.samples = append(g.samples, sample)
+		n.samples = append(n.samples, sample)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.nodes == nil || s.attempt != m.Attempt {
-		s.attempt, s.nodes = m.Attempt, map[int]glimpse{}
+		s.attempt, s.nodes = m.Attempt, map[int]nodeSamples{}
 	}
-	s.nodes[node] = g
+	s.nodes[node] = n
 }
 
-const longestDevice = 64 // bytes; "cuda:0" is one
-
-// beside are samples of the head's ranks and those of all others, by rank.
-func (s *seen) beside(attempt int, own []model.Sample, now time.Time) []model.Sample {
-	if s == nil {
-		return own
-	}
+// with are the samples of the head's ranks and all others, by rank.
+func (s *seen) with(attempt int, own []model.Sample, now time.Time) []model.Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.attempt != attempt {
 		return own
 	}
 	all := slices.Clone(own)
-	for _, g := range s.nodes {
-		if now.Sub(g.came) < silentBound {
-			all = append(all, g.samples...)
+	for _, n := range s.nodes {
+		if now.Sub(n.came) < silentBound {
+			all = append(all, n.samples...)
 		}
 	}
 	slices.SortFunc(all, func(a, b model.Sample) int { return a.Rank - b.Rank })
@@ -136,8 +125,8 @@ func (s *seen) host(node int) string {
 	return s.nodes[node].host
 }
 
-// nearest are at most so many samples, by rank: those of the first rank, which stands for the
-// training, and of the ranks whose memory is nearest to its limit.
+// nearest selects at most so many samples, by rank: the first rank's, as an example of the training,
+// and those of the ranks whose memory is nearest to its limit.
 func nearest(all []model.Sample, most int) []model.Sample {
 	if len(all) <= most {
 		return all
@@ -149,7 +138,7 @@ func nearest(all []model.Sample, most int) []model.Sample {
 	return chosen
 }
 
-// share is how much of what is allowed a rank needed so far.
+// share is the part of its allowed memory that a rank has needed.
 func share(s model.Sample) float64 {
 	return float64(max(s.Peak, cmp.Or(s.Allocated, s.Used))) / float64(max(s.Allowed, 1))
 }

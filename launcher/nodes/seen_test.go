@@ -26,7 +26,7 @@ func ranksOf(all []model.Sample) (ranks []int) {
 // the attempt that runs.
 func TestTheMemoryOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		head, follower := &Part{launch: Launch{Nodes: 3, Ranks: 2}}, &Part{}
+		head, follower := &Part{terms: Terms{Nodes: 3, Ranks: 2}}, &Part{}
 		var got []model.Sample
 		take := head.Samples(func(_ int, all []model.Sample) { got = all }, func(string) {})
 		own := []model.Sample{{Rank: 0, Peak: 5}, {Rank: 1}}
@@ -34,9 +34,9 @@ func TestTheMemoryOfAllNodes(t *testing.T) {
 		there := time.Now().Add(-time.Hour) // another clock
 		far := model.Sample{Time: there, Rank: 4, Device: "cuda:0", Step: 7, Total: 9, Loss: &loss, Counted: 7, CountedAt: there, Phase: "train", Allocated: 1, Reserved: 2, Peak: 3, Retries: 4, Allowed: 5, Used: 6, Capacity: 7}
 		follower.Sampled(0, []model.Sample{far})
-		var c clock
-		c.heard(there, time.Now())
-		hear := func(m Alive) { head.seen.hear(2, 2, "n3", &c, sent(t, m)) }
+		var c clockOffset
+		c.observe(there, time.Now())
+		hear := func(m Alive) { head.seen.add(2, 2, "n3", &c, sent(t, m)) }
 
 		take(0, own)
 		if len(got) != 2 {
@@ -93,12 +93,12 @@ func sent(t *testing.T, m Alive) Alive {
 }
 
 // A node tells of its own ranks only, and of each once.
-func TestOfWhichRanksANodeMayTell(t *testing.T) {
+func TestSamplesOfForeignRanksAreIgnored(t *testing.T) {
 	s := &seen{}
-	s.hear(1, 2, "n2", &clock{}, Alive{Samples: []model.Sample{
+	s.add(1, 2, "n2", &clockOffset{}, Alive{Samples: []model.Sample{
 		{Rank: 2, Peak: 1}, {Rank: 2, Peak: 2}, {Rank: 1}, {Rank: 4}, {Rank: -3}, {Rank: 3, Device: strings.Repeat("x", 65)},
 	}})
-	if got := s.beside(0, nil, time.Now()); len(got) != 1 || got[0].Rank != 2 || got[0].Peak != 1 {
+	if got := s.with(0, nil, time.Now()); len(got) != 1 || got[0].Rank != 2 || got[0].Peak != 1 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -106,7 +106,7 @@ func TestOfWhichRanksANodeMayTell(t *testing.T) {
 // Of a thousand nodes the ranks are shown that are nearest to their limit, and a message is
 // small however many ranks a node has.
 func TestManyNodes(t *testing.T) {
-	head := &Part{launch: Launch{Nodes: 1000, Ranks: 8}}
+	head := &Part{terms: Terms{Nodes: 1000, Ranks: 8}}
 	var got []model.Sample
 	take := head.Samples(func(_ int, all []model.Sample) { got = all }, func(string) {})
 	for node := 1; node < 1000; node++ {
@@ -114,7 +114,7 @@ func TestManyNodes(t *testing.T) {
 		for k := range 8 {
 			m.Samples = append(m.Samples, model.Sample{Rank: 8*node + k, Peak: int64(node), Allowed: 1000})
 		}
-		head.seen.hear(node, 8, fmt.Sprint("n", node), &clock{}, m)
+		head.seen.add(node, 8, fmt.Sprint("n", node), &clockOffset{}, m)
 	}
 	take(0, []model.Sample{{Rank: 0}, {Rank: 1}})
 	if len(got) != mostSeen || got[0].Rank != 0 || got[1].Rank < 8*900 || got[mostSeen-1].Rank != 7999 || !slices.IsSorted(ranksOf(got)) {

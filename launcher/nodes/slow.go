@@ -10,42 +10,42 @@ import (
 )
 
 const (
-	// lookPause is how often ranks are compared. One is slow that is so at two looks, and the
-	// time of its steps is that between them.
+	// lookPause is the interval at which ranks are compared. A rank counts as slow if it is slow
+	// twice in a row, and its step time is measured between the two.
 	lookPause = time.Minute
-	// tellPause is how long people hear nothing more of it.
-	tellPause = 10 * time.Minute
+	// notePause is the least time between two notes.
+	notePause = 10 * time.Minute
 )
 
-// A slowness finds the ranks of an attempt that are slow for a while. It decides nothing.
+// A slowness finds the ranks of an attempt that stay slow. Nothing is decided by it.
 type slowness struct {
 	ranks int // of each node; 0: there is one node
 	host  func(node int) string
 
-	attempt      int
-	looked, told time.Time
-	marks        map[int]mark // by rank, at the last look
+	attempt       int
+	looked, noted time.Time
+	paces         map[int]pace // by rank, at the last look
 }
 
-// A mark is where a rank stood.
-type mark struct {
+// A pace is a rank's step and when it was reached.
+type pace struct {
 	step int
-	at   time.Time // when it came there
+	at   time.Time
 	slow bool
 }
 
-// look compares the ranks where it is time to, and says which are slow, or nothing.
+// look compares the ranks at its interval, and returns a text about slow ones, or nothing.
 func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) string {
 	if attempt != s.attempt {
-		s.attempt, s.marks = attempt, nil
+		s.attempt, s.paces = attempt, nil
 	}
 	begun := slices.ContainsFunc(samples, func(sample model.Sample) bool { return sample.Counted > 0 })
 	if now.Sub(s.looked) < lookPause || !begun {
 		return ""
 	}
 	s.looked = now
-	before := s.marks
-	s.marks = map[int]mark{}
+	before := s.paces
+	s.paces = map[int]pace{}
 	var paces []strategy.Pace
 	for _, sample := range samples {
 		p := strategy.Pace{
@@ -55,25 +55,25 @@ func (s *slowness) look(now time.Time, attempt int, samples []model.Sample) stri
 			p.Took = strategy.Seconds(sample.CountedAt.Sub(m.at) / time.Duration(p.Step-m.step))
 		}
 		paces = append(paces, p)
-		s.marks[p.Rank] = mark{step: p.Step, at: sample.CountedAt}
+		s.paces[p.Rank] = pace{step: p.Step, at: sample.CountedAt}
 	}
 	var still []strategy.Slow
 	for _, slow := range strategy.Stragglers(paces) {
-		m := s.marks[slow.Rank]
+		m := s.paces[slow.Rank]
 		m.slow = true
-		s.marks[slow.Rank] = m
+		s.paces[slow.Rank] = m
 		if before[slow.Rank].slow {
 			still = append(still, slow)
 		}
 	}
-	if len(still) == 0 || now.Sub(s.told) < tellPause {
+	if len(still) == 0 || now.Sub(s.noted) < notePause {
 		return ""
 	}
-	s.told = now
+	s.noted = now
 	return s.words(still)
 }
 
-// words name the slowest rank, with those of its node that are slow, too.
+// words name the slowest rank, and the other slow ranks of its node.
 func (s *slowness) words(slow []strategy.Slow) string {
 	first := slow[0]
 	node := func(rank int) int { return rank / max(s.ranks, 1) }
