@@ -91,7 +91,7 @@ func TestUnwrap(t *testing.T) {
 			t.Errorf("%s: %v, %v", test.line, known, err)
 			continue
 		}
-		want := recipes.Inner{Wrapper: inner.Wrapper, Kind: test.kind, Argv: strings.Fields(test.argv), Ranks: test.rank, Env: test.env, Alone: inner.Alone, NUMA: inner.NUMA, Nodes: inner.Nodes, Vars: inner.Vars}
+		want := recipes.Inner{RankStarter: inner.RankStarter, Kind: test.kind, Argv: strings.Fields(test.argv), Ranks: test.rank, Env: test.env, Nodes: inner.Nodes}
 		if diff := cmp.Diff(want, inner); diff != "" || inner.Wrapper == "" {
 			t.Errorf("%s (-want +got):\n%s", test.line, diff)
 		}

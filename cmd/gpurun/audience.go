@@ -35,7 +35,7 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 	a.monitor = live.Open(live.Options{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: a.secrets})
 	a.said = pipe.Words(a.monitor.Words, a.secrets)
 	a.people = &console.People{
-		W: a.said, Quiet: own.Quiet, Dir: dir, Mask: a.secrets, Beside: a.monitor.Screen != nil && p.Job().Launch.Shown(),
+		W: a.said, Quiet: own.Quiet, Dir: dir, Mask: a.secrets, Beside: a.monitor.Screen != nil && p.Job.Launch.Shown(),
 		Typed: p.WithoutNumber(p.begun.Args), Propose: p.propose(dir),
 	}
 	show := a.people.Show
@@ -44,9 +44,9 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 		show = (&console.JSON{W: a.events, Mask: a.secrets}).Show
 	}
 	show = report.AtEnd(show, a.people, manual.Version())
-	notified := notify.Run{Dir: dir, Workdir: p.Job().Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
-	a.others, show = notify.Tell(p.Notify(), notified, a.monitor.Events(show))
-	a.meters = metrics.New(metrics.Options(p.Metrics(filepath.Base(dir))), a.secrets)
+	notified := notify.Run{Dir: dir, Workdir: p.Job.Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
+	a.others, show = notify.Tell(p.Job.Notify, notified, a.monitor.Events(show))
+	a.meters = metrics.New(p.MetricsOf(filepath.Base(dir)), a.secrets)
 	a.show = pipe.Events(a.meters.Events(show))
 	return a
 }

@@ -21,11 +21,11 @@ import (
 
 // take takes this node's part of a launch.
 func take(ctx context.Context, p *prepared, own job.Own, s streams) (*nodes.Part, error) {
-	j := p.Job()
+	j := p.Job
 	return nodes.Take(ctx, nodes.PartOptions{
-		At: p.Where(), Name: j.Name, Digest: p.Digest(), Version: manual.Version(),
-		Ranks: p.Ranks(), Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
-		Note: func(text string) { note(p.Where(), s, text) },
+		At: p.Where, Name: j.Name, Digest: p.Digest, Version: manual.Version(),
+		Ranks: p.Ranks, Environ: environ.Parse(os.Environ()), Folder: searchOf(&j, own).Root,
+		Note: func(text string) { note(p.Where, s, text) },
 	})
 }
 
@@ -55,9 +55,9 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		return err
 	}
 	defer nobody.Close()
-	at := p.Where()
+	at := p.Where
 	note(at, s, fmt.Sprintf("node 0 decides, on %s, and shows the run", at.Head))
-	grace := p.Job().Launch.ShutdownTimeout
+	grace := p.Job.Launch.ShutdownTimeout
 	code, err := part.Follow(ctx, grace, func(w nodes.Welcome, tellHead func(string)) (nodes.Here, error) {
 		run := filepath.Base(w.Dir)
 		q := &prepared{p.Pinned(run), p.nvml, p.begun}
@@ -65,7 +65,7 @@ func follow(ctx context.Context, p *prepared, part *nodes.Part, signals *node.Si
 		if err != nil {
 			return nodes.Here{}, err
 		}
-		store, err := journal.OpenNode(w.Dir, p.Where().NodeRank, func(e launcher.Event) {
+		store, err := journal.OpenNode(w.Dir, p.Where.NodeRank, func(e launcher.Event) {
 			if n, ok := e.(launcher.Noticed); ok {
 				tellHead(n.Text)
 			}

@@ -52,9 +52,9 @@ func plan(ctx context.Context, args []string, s streams) error {
 func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) console.Survey {
 	_, evidence := p.Recipe()
 	v := console.Survey{
-		Job: p.Job().Name, Recipe: p.RecipeName(), Evidence: evidence, Python: p.Python(), Place: p.Place(),
-		Ranks: p.Ranks(), Launches: strategy.Count(job.Ranks, "rank"), Plain: p.Plain(), Why: p.WhyRanks(),
-		Plan: p.Plan(), Value: p.Value, Recalled: job.Recalled, Resumes: p.Resumption(), Warnings: p.Warnings(),
+		Job: p.Job.Name, Recipe: p.RecipeName(), Evidence: evidence, Python: p.Python(), Place: p.Place(),
+		Ranks: p.Ranks, Launches: strategy.Count(job.Ranks, "rank"), Plain: p.Plain, Why: p.WhyRanks,
+		Plan: p.Plan(), Value: p.Value, Recalled: job.Recalled, Resumes: p.Resumption(), Warnings: p.Warnings,
 		Rungs:      strategy.Survey(p.Policy(), job, p.Plan(), inv),
 		Candidates: strategy.Candidates(p.Policy(), job, p.Plan(), inv),
 	}

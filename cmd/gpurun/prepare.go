@@ -62,7 +62,7 @@ func (p *prepared) close() error { return p.nvml.Close() }
 
 // secrets are those in the job's command and environment, and of whom others are told by.
 func (p *prepared) secrets() *mask.Masker {
-	return mask.New(p.Job().Argv, p.Environ(), p.Secrets()...)
+	return mask.New(p.Job.Argv, p.Environ(), p.Secrets()...)
 }
 
 // propose gives the words that start a plan from the beginning, in the run in dir.

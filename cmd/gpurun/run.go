@@ -152,7 +152,7 @@ func launch(
 ) (launcher.Verdict, error) {
 	place := search(p, own)
 	place.Settled = func(d launcher.Decided) bool {
-		level := p.nvml.Baseline(p.Environ().Words(), p.GPUs(), 0).Level
+		level := p.nvml.Baseline(p.Environ().Words(), p.GPUs, 0).Level
 		return p.Unchanged(ctx, manual.Version(), d.Conditions, d.Inventory, p.DeviceOf(level))
 	}
 	dir, err := place.Find()
@@ -182,7 +182,7 @@ func launch(
 	}
 	w.part, w.run = part, nodes.RunInfo{
 		Dir: dir, Tracked: w.began.Tracked, Began: began, Note: log.Note,
-		Grace: node.FailureGrace, Reach: p.Job().Launch.Preflight != job.PreflightOff,
+		Grace: node.FailureGrace, Reach: p.Job.Launch.Preflight != job.PreflightOff,
 	}
 	w.node.Preflight = doctor.PreflightOf(p.Prepared, w.before, before.GPUFailed())
 	w.node.Output.Screen, w.node.Samples = a.monitor.Screen, part.Samples(a.meters.Samples(a.monitor.Sample), log.Note)

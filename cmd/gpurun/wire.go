@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/journal"
@@ -36,18 +37,18 @@ type wiring struct {
 // run is the run's name, tracked that for trackers, and began when its attempt 0 did.
 func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring, error) {
 	p = &prepared{p.Tracked(tracked), p.nvml, p.begun}
-	j := p.Job()
+	j := p.Job
 	launch := j.Launch
 	step, err := p.Step()
 	if err != nil {
 		return wiring{}, err
 	}
-	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs(), p.Examined())
+	before := p.nvml.Baseline(p.Environ().Words(), p.GPUs, p.Examined())
 	w := wiring{
-		warnings: p.Warnings(), before: before,
+		warnings: p.Warnings, before: before,
 		began: launcher.Began{
 			Run: run, Name: j.Name, Version: manual.Version(), At: time.Now().UTC(),
-			Digest: p.Digest(), Files: p.Inputs(), Tracked: tracked, Recipe: p.RecipeName(),
+			Digest: p.Digest, Files: p.Inputs(), Tracked: tracked, Recipe: p.RecipeName(),
 			Python: p.Python(), PythonBy: j.PythonBy(),
 			Place: p.Place(), Scheduler: p.Scheduler(), Restart: p.Restarts(),
 			Policy: p.Policy(), Job: p.StrategyJob(), Plan: p.Plan(),
@@ -60,7 +61,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 		node: nodeOptions(p, run, before, outputOf(p, step, s)),
 		world: node.WorldOptions{
 			Accelerator: p.Accelerator(), Node: p.Node(), Device: p.DeviceOf(before.Level), Devices: before,
-			NVMePath: j.Recovery.NVMePath, Missing: p.Missing,
+			NVMePath: j.Policy.NVMePath, Missing: p.Missing,
 			BF16:       func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) },
 			Checkpoint: func() (path string, written time.Time, none string) { return p.NewestCheckpoint(began) },
 		},
@@ -74,22 +75,22 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 
 // nodeOptions is what this node has to know to start its ranks.
 func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Output) node.Options {
-	j := p.Job()
+	j := p.Job
 	launch := j.Launch
 	return node.Options{
-		Run: run, Output: out, Ranks: p.Ranks(), Plain: p.Plain(), Launcher: launch.Self, Argv: p.Argv,
+		Run: run, Output: out, Ranks: p.Ranks, Plain: p.Plain, Launcher: launch.Self, Argv: p.Argv,
 		Script: p.RankScript(), Module: p.RankModule(), Workdir: j.Workdir,
 		Env: p.Environ(), Numbers: cluster.TaskNumbers(os.Environ()), Settings: p.Settings(),
 		MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts, Grace: launch.ShutdownTimeout,
 		Probe: launch.Probe, Hooks: launch.Hooks, Snapshot: launch.Snapshot, Stalls: launch.Stalls != nil,
-		NVMePath: j.Recovery.NVMePath, DataLimit: p.DataLimit(), Growing: p.Checkpoints().Growing,
+		NVMePath: j.Policy.NVMePath, DataLimit: p.DataLimit(), Growing: p.Checkpoints().Growing,
 		Accelerator: p.Accelerator(), Alarms: before.Watch, Used: before.Used, Devices: before.Follow,
 	}
 }
 
 // outputOf says where the ranks' output goes.
 func outputOf(p *prepared, step *regexp.Regexp, s streams) node.Output {
-	launch := p.Job().Launch
+	launch := p.Job.Launch
 	return node.Output{
 		Stdin: s.in, Stdout: s.out, Stderr: s.err, TTY: launch.TTY, Step: step,
 		Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
@@ -100,9 +101,9 @@ func outputOf(p *prepared, step *regexp.Regexp, s streams) node.Output {
 
 // search says where the run directory of a job is looked for.
 func search(p *prepared, own job.Own) journal.Search {
-	j := p.Job()
+	j := p.Job
 	s := searchOf(&j, own)
-	s.Scheduler, s.Restart, s.Digest, s.Files = p.Scheduler(), p.Restarts(), p.Digest(), p.Inputs()
+	s.Scheduler, s.Restart, s.Digest, s.Files = p.Scheduler(), p.Restarts(), p.Digest, p.Inputs()
 	return s
 }
 
@@ -115,9 +116,9 @@ func searchOf(j *job.Job, own job.Own) journal.Search {
 	return journal.Search{Named: own.RunDir, ID: own.RunID, Root: root, IfTrained: own.IfTrained, Fresh: own.Fresh}
 }
 
-func streamsOf(s job.Streams) map[int]output.Streams {
+func streamsOf(s commandline.Streams) map[int]output.Streams {
 	m := map[int]output.Streams{}
-	if s.All != job.NoStd {
+	if s.All != commandline.NoStd {
 		m[output.AllRanks] = output.Streams(s.All)
 	}
 	for local, std := range s.Ranks {

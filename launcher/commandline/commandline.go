@@ -26,10 +26,22 @@ const (
 	Program Kind = "program" // a program of its own, run as it is
 )
 
+// A RankStarter is how a launcher starts its ranks.
+type RankStarter struct {
+	// Wrapper is the launcher's name: "accelerate launch"; empty for none.
+	Wrapper string
+	// Alone: where there is one rank, the launcher starts it as a process that has
+	// no rank.
+	Alone bool
+	// NUMA: without GPUs there is a rank for each NUMA node.
+	NUMA bool
+	// Vars are the variables that number a rank's node.
+	Vars NodeVars
+}
+
 // An Inner is what a launcher starts on each rank.
 type Inner struct {
-	// Wrapper is the launcher's name: "accelerate launch".
-	Wrapper string
+	RankStarter
 	// Kind says what Argv[0] is.
 	Kind Kind
 	Argv []string
@@ -38,15 +50,7 @@ type Inner struct {
 	// Ranks is how many the command line asks for on this node, in torchrun's
 	// words; empty where it does not say: a rank for each GPU then, else one.
 	Ranks string
-	// Nodes is what the command line says of the nodes of the launch.
 	Nodes Nodes
-	// Alone: where there is one rank, the launcher starts it as a process that has
-	// no rank.
-	Alone bool
-	// NUMA: without GPUs there is a rank for each NUMA node.
-	NUMA bool
-	// Vars are the variables by which the launcher tells a rank of its node.
-	Vars NodeVars
 }
 
 // NodeVars are names of variables: of the node's number, of how many nodes there are,

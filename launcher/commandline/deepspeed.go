@@ -1,7 +1,9 @@
 package commandline
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -39,7 +41,7 @@ func takeDeepSpeed(l *Launcher, c Call) (Inner, error) {
 	if len(read.Rest) == 0 {
 		return Inner{}, errNoScript
 	}
-	inner := Inner{Argv: read.Rest, Env: map[string]string{}, NUMA: true}
+	inner := Inner{RankStarter: RankStarter{NUMA: true}, Argv: read.Rest, Env: map[string]string{}}
 	inner.Kind, inner.Ranks = read.understood()
 	if inner.Ranks == "-1" { // all there are
 		inner.Ranks = ""
@@ -141,4 +143,67 @@ func oneANodeOf(l *Launcher, args []string, nodes int) string {
 	line := Quote(append([]string{"gpurun", l.Name()}, args...))
 	return fmt.Sprintf("deepspeed's own pdsh would start the ranks behind gpurun's back, so start gpurun once a node: "+
 		"srun --mpi=pmi2 --nodes=%d --ntasks-per-node=1 %s; or by ssh on each host, numbered from 0 as in the hostfile: GPURUN_NODE_RANK=0 %s", nodes, line, line)
+}
+
+// A host is a line of a hostfile of DeepSpeed: "worker-1 slots=8".
+type host struct{ name, slots string }
+
+// mostHosts bounds what is read of a hostfile.
+const mostHosts = 1 << 16
+
+// hostLine is what DeepSpeed takes for a host.
+var hostLine = regexp.MustCompile(`^(\S+)\s+slots=(\d+)`)
+
+// hostsOf reads a hostfile (_parse_hostfile in deepspeed/launcher/runner.py, 0.19).
+func hostsOf(text string) ([]host, error) {
+	var hosts []host
+	known := map[string]bool{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		m := hostLine.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+			return nil, fmt.Errorf("%.80q is no line such as \"worker-1 slots=8\"", line)
+		case known[m[1]]:
+			return nil, fmt.Errorf("%.80q is in it twice", m[1])
+		case len(hosts) == mostHosts:
+			return nil, fmt.Errorf("it has more than %d hosts", mostHosts)
+		}
+		known[m[1]] = true
+		hosts = append(hosts, host{m[1], m[2]})
+	}
+	if len(hosts) == 0 {
+		return nil, errors.New("it names no host")
+	}
+	return hosts, nil
+}
+
+// included are the hosts that --include chooses, "a@b" or "a:0,1@b:0,1", in the hostfile's
+// order, and the devices that each of them uses; empty for all.
+func included(hosts []host, include string) (chosen []host, devices string, err error) {
+	choice := map[string]bool{}
+	for i, spec := range strings.Split(include, "@") {
+		name, slots, _ := strings.Cut(spec, ":")
+		switch {
+		case !slices.ContainsFunc(hosts, func(h host) bool { return h.name == name }):
+			return nil, "", fmt.Errorf("--include %s: no host %s is in the hostfile", include, name)
+		case i > 0 && slots != devices:
+			return nil, "", fmt.Errorf("--include %s: gpurun uses the same devices on each node", include)
+		}
+		choice[name], devices = true, slots
+	}
+	return slices.DeleteFunc(slices.Clone(hosts), func(h host) bool { return !choice[h.name] }), devices, nil
+}
+
+// sameSlots is how many ranks each of the hosts has, empty where they differ.
+func sameSlots(hosts []host) string {
+	for _, h := range hosts {
+		if h.slots != hosts[0].slots {
+			return ""
+		}
+	}
+	return hosts[0].slots
 }

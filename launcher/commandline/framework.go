@@ -1,6 +1,7 @@
 package commandline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -213,4 +214,196 @@ func expand(file string, c Call, into map[string]string) ([]string, error) {
 		}
 	}
 	return words, nil
+}
+
+// composer is MosaicML's (composer/cli/launcher.py).
+var composer = Launcher{
+	Command: []string{"composer"},
+	Modules: []string{"composer.cli.launcher"},
+	takes:   takeFramework,
+	Vars:    NodeVars{Rank: "NODE_RANK"}, // composer.utils.dist.get_node_rank
+	Grammar: Grammar{Abbreviations: true, Remainder: true, Options: slices.Concat(
+		[]Option{
+			{Name: "nproc", Short: 'n', Means: Ranks}, {Name: "module_mode", Short: 'm', Bare: true, Means: AsModule},
+			{Name: "verbose", Short: 'v', Bare: true}, {Name: "command_mode", Short: 'c', Bare: true, Means: Refused},
+		},
+		valued("stdout", "stderr", "master_addr", "master_port"),
+		meaning(Refused, valued("world_size", "base_rank", "node_rank")),
+	)},
+}
+
+// tune is torchtune's, which has torchrun's options (torchtune/_cli/run.py) and
+// starts its recipes by their names.
+var tune = Launcher{
+	Command: []string{"tune", "run"},
+	takes:   takeFramework,
+	Grammar: Grammar{Options: without(torchrunOptions(), "no-python", "module"), Abbreviations: true, Remainder: true},
+	Starts:  Starts{Site: "recipes/{1}.py", One: true, Alone: true, Files: map[string]string{"config": "recipes/configs/{}.yaml"}},
+}
+
+// without are options of which some are refused.
+func without(options []Option, names ...string) []Option {
+	for i := range options {
+		if slices.Contains(names, options[i].Name) {
+			options[i].Means = Refused
+		}
+	}
+	return options
+}
+
+// llamaFactory starts its launcher module by torchrun, by variables alone.
+var llamaFactory = Launcher{
+	Command: []string{"llamafactory-cli", "train"}, Aliases: [][]string{{"lmf", "train"}},
+	takes:   takeFramework,
+	Grammar: Grammar{Mixed: true},
+	Starts:  Starts{Module: "llamafactory.launcher", Ranks: "NPROC_PER_NODE", Nodes: "NNODES", Alone: true, Forced: "FORCE_TORCHRUN"},
+}
+
+// swift is ms-swift's (swift/cli/main.py).
+func swift(command string) Launcher {
+	return Launcher{
+		Command: []string{"swift", command},
+		takes:   takeFramework,
+		Grammar: Grammar{Mixed: true},
+		Starts:  Starts{Module: "swift.cli." + command, Expand: true, Ranks: "NPROC_PER_NODE", Nodes: "NNODES", One: true, Alone: true},
+	}
+}
+
+// axolotl starts its module by accelerate launch, or as --launcher says; what
+// follows "--" is that launcher's.
+var axolotl = Launcher{
+	Command: []string{"axolotl", "train"},
+	takes:   takeThrough,
+	Grammar: Grammar{Mixed: true, Options: slices.Concat(
+		handedOn("num_processes", "main_process_port"), valued("launcher"), meaning(Refused, append(valued("cloud", "sweep"), bare("use_ray")...)))},
+	Starts: Starts{Module: "axolotl.cli.train", Through: "launcher"},
+}
+
+// trl has a command for each trainer, and starts its module by accelerate launch.
+var trl = []Launcher{trlCommand("sft"), trlCommand("dpo"), trlCommand("grpo"), trlCommand("kto"), trlCommand("reward"), trlCommand("rloo")}
+
+func trlCommand(command string) Launcher {
+	return Launcher{
+		Command: []string{"trl", command},
+		takes:   takeThrough,
+		Grammar: Grammar{Mixed: true, Options: slices.Concat(valued("accelerate_config"), handedOn(
+			"num_processes", "main_process_port", "main_process_ip", "machine_rank", "num_machines", "config_file", "gpu_ids", "mixed_precision", "multi_gpu",
+			"use_deepspeed", "use_fsdp", "cpu", "same_network", "num_cpu_threads_per_process", "zero_stage", "deepspeed_config_file", "offload_optimizer_device",
+			"offload_param_device", "zero3_init_flag", "zero3_save_16bit_model", "fsdp_version", "fsdp_offload_params", "fsdp_sharding_strategy",
+			"fsdp_reshard_after_forward", "fsdp_auto_wrap_policy", "fsdp_transformer_layer_cls_to_wrap", "fsdp_state_dict_type", "fsdp_activation_checkpointing",
+			"dynamo_backend", "dynamo_mode"))},
+		Starts: Starts{
+			Module: "trl.scripts." + command, HandedIn: "config",
+			Configs: map[string]string{"accelerate_config": "trl/accelerate_configs/{}.yaml"},
+		},
+	}
+}
+
+// handedOn are options of accelerate launch that another launcher hands on to it.
+func handedOn(names ...string) []Option {
+	all := make([]Option, len(names))
+	for i, name := range names {
+		o := accelerateGrammar.named(name)
+		all[i] = Option{Name: name, Bare: o.Bare, Means: HandedOn}
+	}
+	return all
+}
+
+// takeThrough takes a launcher over that starts its module by another one, and
+// that one with it.
+func takeThrough(l *Launcher, c Call) (Inner, error) {
+	read, err := l.read(c.Args)
+	if err != nil {
+		return Inner{}, err
+	}
+	s := &l.Starts
+	handed, err := l.handedInFile(read.Rest, c.Files)
+	if err != nil {
+		return Inner{}, err
+	}
+	launcher := "accelerate"
+	for _, g := range read.Given { // the command line is stronger than the file
+		switch {
+		case g.Means == HandedOn && g.Bare:
+			handed = append(handed, "--"+g.Name)
+		case g.Means == HandedOn:
+			handed = append(handed, "--"+g.Name+"="+g.Value)
+		case s.Configs[g.Name] != "":
+			handed = append(handed, s.config(g.Name, g.Value, c.Files))
+		case s.Through != "" && g.Name == s.Through:
+			launcher = g.Value
+		}
+	}
+	module := append([]string{"-m", s.Module}, read.Rest...)
+	handed = slices.Concat(handed, read.Beyond, module)
+	switch launcher {
+	case "accelerate":
+		return takeAccelerate(l, Call{Args: handed, Env: c.Env, Files: c.Files})
+	case "torchrun":
+		return takeTorchrun(handed)
+	}
+	return Inner{Kind: Module, Argv: module[1:], Ranks: "1", RankStarter: RankStarter{Alone: true}}, nil // python: one process
+}
+
+// handedInFile are the launcher's options in the file that holds the module's, in
+// the order of their names.
+func (l *Launcher) handedInFile(args []string, files Files) ([]string, error) {
+	if l.Starts.HandedIn == "" {
+		return nil, nil
+	}
+	file, named := argument(append([]string{l.Starts.Module}, args...), l.Starts.HandedIn)
+	if !named {
+		return nil, nil
+	}
+	table, err := files.Table(file.Value)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(table, func(a, b Pair) int { return cmp.Compare(a.Key, b.Key) })
+	var words []string
+	for _, pair := range table {
+		o := l.Grammar.named(pair.Key)
+		switch {
+		case o == nil:
+		case o.Means == Refused:
+			return nil, fmt.Errorf("gpurun cannot take %s in %s over: set launch.ranks = \"self\", or leave it out", pair.Key, file.Value)
+		case pair.Kind == Null, pair.Kind == Single && strings.EqualFold(pair.Text, "false"):
+		case pair.Kind != Single:
+			return nil, fmt.Errorf("%s: %s is no single value, which gpurun cannot turn into an option", file.Value, pair.Key)
+		case l.Starts.Configs[o.Name] != "":
+			words = append(words, l.Starts.config(o.Name, pair.Text, files))
+		case o.Means == HandedOn && o.Bare && strings.EqualFold(pair.Text, "true"):
+			words = append(words, "--"+o.Name)
+		case o.Means == HandedOn:
+			words = append(words, "--"+o.Name+"="+pair.Text)
+		}
+	}
+	return words, nil
+}
+
+// config names the configuration of accelerate launch by its file: one that the
+// framework brings with it, where the name is that of no file.
+func (s *Starts) config(option, value string, files Files) string {
+	if !files.Exists(value) {
+		value = Site + strings.ReplaceAll(s.Configs[option], "{}", value)
+	}
+	return "--config_file=" + value
+}
+
+// takeTorchrun takes torchrun's options off that a launcher hands on to it. Of them
+// the numbers of ranks and nodes matter: the ranks' output is gpurun's.
+func takeTorchrun(args []string) (Inner, error) {
+	read, err := readLauncher(&torchrun.Grammar, args)
+	if err != nil {
+		return Inner{}, err
+	}
+	if len(read.Rest) == 0 {
+		return Inner{}, errNoScript
+	}
+	kind, ranks := read.understood()
+	if ranks == "" {
+		ranks = "1" // as torchrun does
+	}
+	nodes, err := nodesOf(read.Given)
+	return Inner{Kind: kind, Argv: read.Rest, Ranks: ranks, Nodes: nodes}, err
 }

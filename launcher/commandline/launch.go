@@ -12,31 +12,37 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
-// A Launch is what torchrun's options and positional arguments say. Options and
-// defaults are those of torch/distributed/run.py.
-type Launch struct {
-	// NprocPerNode is "auto", "gpu", "cpu" or a number from 1.
+// RankOptions are torchrun's options for the ranks of a node.
+type RankOptions struct {
+	// NprocPerNode is how many ranks a node has: "auto", "gpu", "cpu" or a number from 1.
 	NprocPerNode string
-	// MasterPort is 0 for a free one.
-	MasterPort  int
+	// MasterPort is 0 for a free one in each attempt.
+	MasterPort int
+	// MaxRestarts bounds restarts of the whole group for failures other than memory.
 	MaxRestarts int
-	LogDir      string
+	LogDir      string // empty for none
 	// Redirects are the streams that go to files only, Tee those that go to files
 	// and to the console.
 	Redirects, Tee Streams
 	// LocalRanksFilter are the local ranks whose output reaches the console; nil
 	// for all.
 	LocalRanksFilter []int
-	Role             string
-	// RunID is empty where the user chose none.
+	// Role is ROLE_NAME and the prefix of console lines.
+	Role string
+	// RunID is the user's TORCHELASTIC_RUN_ID, empty for a new one in each attempt.
 	RunID string
-	// Nodes is what is said of the nodes of the launch.
-	Nodes Nodes
 	// ShutdownTimeout is the grace between SIGTERM and SIGKILL.
 	ShutdownTimeout time.Duration
 	// LocalRankArg: each rank's arguments get --local-rank=N, as
 	// torch.distributed.launch does without --use-env.
 	LocalRankArg bool
+}
+
+// A Launch is torchrun's command line. Options and defaults are those of
+// torch/distributed/run.py.
+type Launch struct {
+	RankOptions
+	Nodes Nodes
 
 	Kind    Kind
 	Command []string // script, module or program, and its arguments
@@ -412,7 +418,12 @@ func LaunchOf(ranks, source string) *Launch {
 // its ranks and write down how the run ended within them.
 const DefaultGrace = 25 * time.Second
 
-// newLaunch is what torchrun does without any option.
+// DefaultRankOptions are torchrun's without any option, but for the grace.
+func DefaultRankOptions() RankOptions {
+	return RankOptions{NprocPerNode: "1", Role: "default", ShutdownTimeout: DefaultGrace}
+}
+
+// newLaunch is torchrun's command line without any option.
 func newLaunch() *Launch {
-	return &Launch{NprocPerNode: "1", Role: "default", ShutdownTimeout: DefaultGrace, Set: map[string]string{}}
+	return &Launch{RankOptions: DefaultRankOptions(), Set: map[string]string{}}
 }

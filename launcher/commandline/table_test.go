@@ -38,11 +38,11 @@ func TestTableGrowsByData(t *testing.T) {
 		}),
 	}
 	for line, want := range map[string]Inner{
-		"swarm start --procs=2 --no-color train.py --workers 3": {Wrapper: "swarm start", Kind: Script, Argv: []string{"train.py", "--workers", "3"}, Ranks: "2", Env: map[string]string{"SWARM": "1"}},
-		"/opt/swarm-start -w4 --as-module pkg.train":            {Wrapper: "swarm-start", Kind: Module, Argv: []string{"pkg.train"}, Ranks: "4", Env: map[string]string{"SWARM": "1"}},
-		"python -m swarm start train.py":                        {Wrapper: "swarm start", Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
-		"python3 -u -m swarm.cli --hosts 1 train.py -- -x":      {Wrapper: "swarm start", Kind: Script, Argv: []string{"train.py", "-x"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
-		"swarm start --hosts 2 train.py":                        {Wrapper: "swarm start", Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
+		"swarm start --procs=2 --no-color train.py --workers 3": {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "--workers", "3"}, Ranks: "2", Env: map[string]string{"SWARM": "1"}},
+		"/opt/swarm-start -w4 --as-module pkg.train":            {RankStarter: RankStarter{Wrapper: "swarm-start"}, Kind: Module, Argv: []string{"pkg.train"}, Ranks: "4", Env: map[string]string{"SWARM": "1"}},
+		"python -m swarm start train.py":                        {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
+		"python3 -u -m swarm.cli --hosts 1 train.py -- -x":      {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "-x"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
+		"swarm start --hosts 2 train.py":                        {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
 	} {
 		inner, known, err := table.UnwrapLauncher(strings.Fields(line), environ.Vars{"SWARM_WORKERS": "7"}, noFiles)
 		if inner.Nodes.Several() != strings.Contains(line, "--hosts 2") {

@@ -30,10 +30,10 @@ func trainFile(_ context.Context, p *patient) Result {
 	if err := p.prepared.Startable(); err != nil {
 		return problem(cmp.Or(errext.Hint(err), "name a program that is there"), "%v", err)
 	}
-	if warnings := p.prepared.Warnings(); len(warnings) > 0 {
+	if warnings := p.prepared.Warnings; len(warnings) > 0 {
 		return warn(more, "%s", strings.Join(warnings, "; "))
 	}
-	return found("%s: recipe %s, %s (%s)", p.job.Name, p.prepared.RecipeName(), counted(p.prepared.Ranks(), "rank"), p.prepared.WhyRanks())
+	return found("%s: recipe %s, %s (%s)", p.job.Name, p.prepared.RecipeName(), counted(p.prepared.Ranks, "rank"), p.prepared.WhyRanks)
 }
 
 // notifications: whether the job's notifications have a receiver. None is sent.
@@ -61,7 +61,7 @@ func metricsWritable(_ context.Context, p *patient) Result {
 	case p.prepared == nil:
 		return skip("the job cannot be prepared")
 	}
-	m := p.prepared.Metrics("run")
+	m := p.prepared.MetricsOf("run")
 	if m.TextFile != "" {
 		folder := filepath.Dir(m.TextFile)
 		if info, err := os.Stat(folder); err != nil || !info.IsDir() {

@@ -58,7 +58,7 @@ func memory(_ context.Context, p *patient) Result {
 // ranks is the number of ranks on this machine: the job's, or one a GPU.
 func (p *patient) ranks() int {
 	if p.prepared != nil {
-		return max(p.prepared.Ranks(), 1)
+		return max(p.prepared.Ranks, 1)
 	}
 	return max(p.cards().count(), 1)
 }

@@ -163,7 +163,7 @@ func (p *patient) read(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	p.job, p.dir, p.env, p.nvme = j, j.Workdir, p.env.With(j.Env), j.Recovery.NVMePath
+	p.job, p.dir, p.env, p.nvme = j, j.Workdir, p.env.With(j.Env), j.Policy.NVMePath
 	if p.runDir = j.Launch.LogDir; p.runDir == "" {
 		p.runDir = filepath.Join(j.Workdir, ".gpurun", j.Name)
 	}
@@ -181,7 +181,7 @@ func (p *patient) findPython() {
 	s := python.Finder{Dir: p.dir, Env: p.env}
 	switch {
 	case p.prepared != nil:
-		if p.python = p.prepared.Interpreter(); p.python == nil {
+		if p.python = p.prepared.Interpreter; p.python == nil {
 			p.why = "the job is a program, whose interpreter is not known"
 		} else {
 			p.why = "the job's"

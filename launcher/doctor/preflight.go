@@ -49,10 +49,10 @@ type healthReader interface {
 // minute, and none where ctx ends before.
 func PreflightOf(p *job.Prepared, devices *gpu.Baseline, failed bool) func(ctx context.Context, warn func(string)) []strategy.Fact {
 	used := p.Examined()
-	if p.Job().Launch.Preflight != job.PreflightOn && !failed || used == 0 {
+	if p.Job.Launch.Preflight != job.PreflightOn && !failed || used == 0 {
 		return nil
 	}
-	f := &preflight{driver: devices, python: p.Interpreter()}
+	f := &preflight{driver: devices, python: p.Interpreter}
 	for k := range used {
 		f.devices = append(f.devices, k)
 	}

@@ -294,8 +294,8 @@ func nccl(ctx context.Context, p *patient) Result {
 		return problem("install the PyTorch for CUDA on Linux: "+installTorch, "torch %s is built without NCCL", facts.Torch)
 	}
 	devices := p.free()
-	if p.prepared != nil && p.prepared.Ranks() > 1 {
-		devices = devices[:min(p.prepared.Ranks(), len(devices))]
+	if p.prepared != nil && p.prepared.Ranks > 1 {
+		devices = devices[:min(p.prepared.Ranks, len(devices))]
 	}
 	t, err := python.Meet(ctx, p.python, "nccl", devices)
 	return overNCCL(t, len(devices), err)

@@ -51,9 +51,9 @@ func (r *Request) ofModel(p *job.Prepared) {
 			return
 		}
 	}
-	named := modelsNamed(p.Job())
+	named := modelsNamed(p.Job)
 	for _, name := range named {
-		path := localConfig(name, p.Job().Workdir, p.Environ())
+		path := localConfig(name, p.Job.Workdir, p.Environ())
 		if path == "" {
 			continue
 		}

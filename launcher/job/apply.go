@@ -21,9 +21,9 @@ import (
 // going on from a checkpoint unless that is empty. Changed files are meant for a
 // folder below dir, the attempt's own; nothing is written.
 func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Command, error) {
-	r, files := p.resolved, filepath.Join(dir, "files")
+	r, files := p.Resolved, filepath.Join(dir, "files")
 	at := r.at
-	at.NVMePath = host.SwapDir(r.job.Recovery.NVMePath, dir)
+	at.NVMePath = host.SwapDir(r.Job.Policy.NVMePath, dir)
 	written, turned := p.split(plan)
 	var change recipes.Change
 	err := errext.Recovered(func() (err error) {
@@ -52,7 +52,7 @@ func (p *Prepared) Apply(plan strategy.Plan, checkpoint, dir string) (model.Comm
 	maps.Copy(c.Env, change.Env)
 	p.ceiling.withAllocator(r.env, c.Env)
 	maps.Copy(c.Env, p.ceiling.env)
-	if _, set := r.env["PYTHONUNBUFFERED"]; r.job.Through.Direct && !set {
+	if _, set := r.env["PYTHONUNBUFFERED"]; r.Job.Through.Direct && !set {
 		c.Env["PYTHONUNBUFFERED"] = "1" // as -u, which the wrapper does not give its interpreter
 	}
 	for name, content := range change.Files {
@@ -91,16 +91,16 @@ func (r Resolved) withFiles(names []string) (recipes.Command, error) {
 func (p *Prepared) Pinned(run string) *Prepared {
 	var words []string
 	next := *p
-	next.resolved.warnings = append(p.Warnings(), guest(oneFolder, func() error {
-		words = p.resolved.recipe.Pinned(p.resolved.command, run)
+	next.Warnings = slices.Concat(p.Warnings, guest(oneFolder, func() error {
+		words = p.recipe.Pinned(p.command, run)
 		return nil
-	})...)
+	}))
 	if len(words) == 0 {
 		return &next
 	}
 	next.unpinned = p
-	next.resolved.command.Argv = slices.Concat(p.resolved.command.Argv, words)
-	next.resolved.warnings = append(next.resolved.warnings,
+	next.command.Argv = slices.Concat(p.command.Argv, words)
+	next.Warnings = append(next.Warnings,
 		fmt.Sprintf("the job gets %s, so that all attempts use one folder and the next one finds the checkpoints", strings.Join(words, " ")))
 	return &next
 }
@@ -108,8 +108,8 @@ func (p *Prepared) Pinned(run string) *Prepared {
 // Argv are the words that start one rank of an attempt's command: the interpreter
 // before the job's, as torchrun has it, or what it is started through.
 func (p *Prepared) Argv(words []string, localRank int) []string {
-	argv := append(p.resolved.job.start(p.Python()), recipes.ForRank(words, localRank)...)
-	if p.resolved.job.Launch.LocalRankArg {
+	argv := append(p.Job.start(p.Python()), recipes.ForRank(words, localRank)...)
+	if p.Job.Launch.LocalRankArg {
 		argv = append(argv, "--local-rank="+strconv.Itoa(localRank))
 	}
 	return argv

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -82,10 +83,15 @@ func TestFromArgsFlags(t *testing.T) {
 		{"restarts", "--max-restarts=3", nil, func(l *Launch) { l.MaxRestarts = 3 }},
 		{"one node", "--nnodes 1 --node-rank 0", nil, func(l *Launch) {}},
 		{"one to one nodes", "--nnodes=1:1", []string{"PET_NODE_RANK=0"}, func(l *Launch) {}},
-		{"redirects", "-r 3", nil, func(l *Launch) { l.Redirects = Streams{All: Both} }},
-		{"redirects, joined", "-r3 -t=1", nil, func(l *Launch) { l.Redirects = Streams{All: Both}; l.Tee = Streams{All: Out} }},
-		{"tee by rank", "--tee 0:3,1:2", nil, func(l *Launch) { l.Tee = Streams{Ranks: map[int]Std{0: Both, 1: Err}} }},
-		{"tee by variable", "", []string{"PET_TEE=3"}, func(l *Launch) { l.Tee = Streams{All: Both} }},
+		{"redirects", "-r 3", nil, func(l *Launch) { l.Redirects = commandline.Streams{All: commandline.Both} }},
+		{"redirects, joined", "-r3 -t=1", nil, func(l *Launch) {
+			l.Redirects = commandline.Streams{All: commandline.Both}
+			l.Tee = commandline.Streams{All: commandline.Out}
+		}},
+		{"tee by rank", "--tee 0:3,1:2", nil, func(l *Launch) {
+			l.Tee = commandline.Streams{Ranks: map[int]commandline.Std{0: commandline.Both, 1: commandline.Err}}
+		}},
+		{"tee by variable", "", []string{"PET_TEE=3"}, func(l *Launch) { l.Tee = commandline.Streams{All: commandline.Both} }},
 		{"a filter", "--local-ranks-filter 0,3", nil, func(l *Launch) { l.LocalRanksFilter = []int{0, 3} }},
 		{"a log folder", "--log-dir logs", nil, func(l *Launch) { l.LogDir = filepath.Join(dir, "logs") }},
 		{"an absolute log folder", "--log_dir /dev/null", nil, func(l *Launch) { l.LogDir = "/dev/null" }},
@@ -133,7 +139,7 @@ func TestFromArgsJob(t *testing.T) {
 	if want := filepath.Join(dir, "venv/bin/python"); j.Python != want {
 		t.Errorf("Python = %q, want %q", j.Python, want)
 	}
-	if diff := cmp.Diff(defaults().Recovery, j.Recovery); diff != "" {
+	if diff := cmp.Diff(defaults().Policy, j.Policy); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for script, want := range map[string]string{"train.py": "train", "-m": "pkg.train", "run.sh": "run"} {
@@ -258,13 +264,13 @@ func TestFromArgsHelp(t *testing.T) {
 }
 
 func TestStreamsFor(t *testing.T) {
-	s := Streams{All: Out, Ranks: map[int]Std{1: Both, 2: NoStd}}
-	for rank, want := range map[int]Std{0: Out, 1: Both, 2: NoStd, 3: Out} {
+	s := commandline.Streams{All: commandline.Out, Ranks: map[int]commandline.Std{1: commandline.Both, 2: commandline.NoStd}}
+	for rank, want := range map[int]commandline.Std{0: commandline.Out, 1: commandline.Both, 2: commandline.NoStd, 3: commandline.Out} {
 		if got := s.For(rank); got != want {
 			t.Errorf("For(%d) = %d, want %d", rank, got, want)
 		}
 	}
-	if !Both.Has(Err) || Out.Has(Err) || !Out.Has(NoStd) {
+	if err := commandline.Err; !commandline.Both.Has(err) || commandline.Out.Has(err) || !commandline.Out.Has(commandline.NoStd) {
 		t.Error("Has is wrong")
 	}
 }

@@ -22,8 +22,8 @@ func onGPU(t *testing.T, torch string, bytes int64) Resolved {
 	}
 	put(t, path, "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"packages\": "+packages+"}'\n")
 	return Resolved{Inspected: Inspected{
-		job: Job{Kind: Script, Limits: Limits{DeviceMemory: bytes}}, python: python.At(path, t.TempDir(), nil),
-		gpus: gpu.View{Count: 1, Devices: []gpu.Device{{Total: 80 << 30}}},
+		Job: Job{Kind: Script, DeviceMemory: bytes}, Interpreter: python.At(path, t.TempDir(), nil),
+		GPUs: gpu.View{Count: 1, Devices: []gpu.Device{{Total: 80 << 30}}},
 	}}
 }
 
@@ -72,7 +72,7 @@ func TestACeilingIsRefused(t *testing.T) {
 // A program has no interpreter that could be asked.
 func TestACeilingOnAProgram(t *testing.T) {
 	r := onGPU(t, "", 20<<30)
-	r.job.Kind, r.python = Program, nil
+	r.Job.Kind, r.Interpreter = Program, nil
 	if c, err := r.limit(t.Context()); err != nil || c.allocator == "" {
 		t.Errorf("%+v, %v", c, err)
 	}

@@ -56,18 +56,14 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 			return err
 		})...)
 	}
-	over, problems := recipes.FromKnobs(s.job.Knobs)
+	over, problems := recipes.FromKnobs(s.Job.Knobs)
 	if len(problems) > 0 {
 		return choice{}, errors.New(problems[0].Message)
 	}
-	over.Resume = recipes.Resume{Latest: s.job.Resume.Latest, Args: s.job.Resume.Args}
-	over.Resume.Data, over.Resume.Exact = format.ReadData(s.job.Resume.Data)
+	over.Resume, over.Progress.Step = s.Job.Resume, s.Job.Step
 	if arguments := accumulationArguments(over); c.script != nil && c.loss.Class == "" && len(arguments) > 0 {
 		c.loss = c.script.LossDividedBy(arguments)
 		c.loss.Own = true
-	}
-	if s.job.Progress.Step != nil {
-		over.Progress.Step = s.job.Progress.Step.String()
 	}
 	if c.recipe.Name == "" && len(over.Knobs) > 0 {
 		c.evidence = []string{"[knobs] in train.toml"}
@@ -95,7 +91,7 @@ func accumulationArguments(r recipes.Recipe) (names []string) {
 func (s Inspected) base(ctx context.Context) (choice, error) {
 	c := choice{command: s.asWritten()}
 	var err error
-	switch name := s.job.Recipe; {
+	switch name := s.Job.Recipe; {
 	case name == "none":
 	case s.auto():
 		c.warnings = guest(usedFramework, func() (err error) {
@@ -204,12 +200,52 @@ func (s Inspected) load(command recipes.Command, r format.Recipe) (recipes.Comma
 // packages are those that the job's interpreter has; nil where it has none to ask,
 // or does not answer: the job itself will say what is wrong with it.
 func (s Inspected) packages(ctx context.Context) map[string]string {
-	if s.python == nil {
+	if s.Interpreter == nil {
 		return nil
 	}
-	installed, err := s.python.Packages(ctx)
+	installed, err := s.Interpreter.Packages(ctx)
 	if err != nil {
 		return nil
 	}
 	return installed
+}
+
+// A Detection is what a job's recipe was recognised by.
+type Detection struct {
+	Recipe     string      `json:"recipe"` // empty: none
+	Evidence   []string    `json:"evidence"`
+	Candidates []Candidate `json:"candidates"`
+}
+
+// A Candidate is a recipe of whose marks the job has some.
+type Candidate struct {
+	Recipe   string   `json:"recipe"`
+	Evidence []string `json:"evidence"`
+	Matched  bool     `json:"matched"`
+	Yields   string   `json:"yields_to,omitempty"`
+}
+
+// Detection shows which recipe the job gets, and what else it could have been.
+func (p *Prepared) Detection() (Detection, error) {
+	candidates, err := p.Candidates()
+	if err != nil {
+		return Detection{}, err
+	}
+	name, evidence := p.Recipe()
+	d := Detection{Recipe: name, Evidence: append([]string{}, evidence...), Candidates: []Candidate{}}
+	for _, c := range candidates {
+		d.Candidates = append(d.Candidates, Candidate{c.Recipe.Name, c.Evidence, c.Matched, c.Yields})
+	}
+	return d, nil
+}
+
+// Against says why a candidate is not the job's recipe.
+func (c Candidate) Against() string {
+	switch {
+	case c.Yields != "":
+		return fmt.Sprintf("not %s: it gives way to %s", c.Recipe, c.Yields)
+	case c.Matched:
+		return fmt.Sprintf("not %s: more than one recipe fits: name it in job.recipe", c.Recipe)
+	}
+	return fmt.Sprintf("not %s: these marks are not enough", c.Recipe)
 }

@@ -17,11 +17,11 @@ import (
 func (r *reader) readCommand(t *table) {
 	var set []string
 	for _, key := range []string{"script", "module", "program", "command"} {
-		if t.has(key) {
+		if t.Has(key) {
 			set = append(set, key)
 		}
 	}
-	args := t.words("args")
+	args := t.Words("args")
 	if len(set) == 0 {
 		r.problems = append(r.problems, Problem{Key: []string{"job"},
 			Message: "has no command; set job.script, job.module, job.program or job.command"})
@@ -41,8 +41,8 @@ func (r *reader) readCommand(t *table) {
 		case "program":
 			r.readProgram(t, args, self)
 		case "command":
-			if t.has("args") {
-				t.bad("args", "goes into job.command, which has the whole command")
+			if t.Has("args") {
+				t.Bad("args", "goes into job.command, which has the whole command")
 			}
 			r.readLine(t, self)
 		}
@@ -51,12 +51,12 @@ func (r *reader) readCommand(t *table) {
 
 // self reports whether the command starts its own ranks.
 func (r *reader) self() bool {
-	ranks, _ := r.table("launch").get("ranks")
+	ranks, _ := r.table("launch").Get("ranks")
 	return ranks == "self"
 }
 
 func (r *reader) readScript(t *table, args []string, self bool) {
-	script := t.filled("script")
+	script := t.Filled("script")
 	if script == "" {
 		return
 	}
@@ -81,11 +81,11 @@ func (r *reader) needScript(t *table, key, hint string) {
 		if meant := nearestFile(path); meant != "" && hint == "" {
 			hint = fmt.Sprintf(" (did you mean %q?)", filepath.Base(meant))
 		}
-		t.bad(key, "%s does not exist%s", path, hint)
+		t.Bad(key, "%s does not exist%s", path, hint)
 	case isFolder(path):
-		t.bad(key, "%s is a folder, not a script", path)
+		t.Bad(key, "%s is a folder, not a script", path)
 	case notPython(path) != "":
-		t.bad(key, "%s is %s, not a Python script; a program goes into job.program", path, notPython(path))
+		t.Bad(key, "%s is %s, not a Python script; a program goes into job.program", path, notPython(path))
 	}
 }
 
@@ -98,7 +98,7 @@ func (r *reader) needProgram(t *table, key string) {
 		return
 	}
 	if err := executable(under(j.Workdir, j.Argv[0])); err != nil {
-		t.bad(key, "%v", err)
+		t.Bad(key, "%v", err)
 	}
 }
 
@@ -136,23 +136,23 @@ func Startable(j *Job, env []string) error {
 // needPython reports an interpreter that the job names and that is not there. A
 // bare name is looked for later, as is the interpreter that nobody names.
 func (r *reader) needPython(t *table) {
-	value, _ := t.get("python")
+	value, _ := t.Get("python")
 	python, named := value.(string)
 	if !named || !strings.Contains(python, "/") || strings.HasPrefix(python, "~") || r.job.Kind == Program {
 		return
 	}
 	if err := executable(r.job.Python); err != nil {
-		t.bad("python", "%v", err)
+		t.Bad("python", "%v", err)
 	}
 }
 
 func (r *reader) readModule(t *table, args []string, self bool) {
-	module := t.filled("module")
+	module := t.Filled("module")
 	if module == "" {
 		return
 	}
 	if strings.ContainsAny(module, " /") || strings.HasSuffix(module, ".py") {
-		t.bad("module", "%q is not a module; write it with dots, such as \"pkg.train\", or use job.script", module)
+		t.Bad("module", "%q is not a module; write it with dots, such as \"pkg.train\", or use job.script", module)
 		return
 	}
 	r.job.Kind, r.job.Argv = Module, append([]string{module}, args...)
@@ -163,11 +163,11 @@ func (r *reader) readModule(t *table, args []string, self bool) {
 // readProgram reads a program with its arguments. Of torchrun it takes the
 // command that torchrun would start on each rank.
 func (r *reader) readProgram(t *table, args []string, self bool) {
-	words := t.words("program")
+	words := t.Words("program")
 	if len(words) == 0 || words[0] == "" {
-		value, _ := t.get("program")
+		value, _ := t.Get("program")
 		if _, ok := value.([]any); ok && (len(words) > 0 || !hasElements(value)) {
-			t.bad("program", "names no program")
+			t.Bad("program", "names no program")
 		}
 		return
 	}
@@ -196,7 +196,7 @@ func hasElements(v any) bool {
 
 // readLine reads a command as typed into a shell.
 func (r *reader) readLine(t *table, self bool) {
-	line := t.filled("command")
+	line := t.Filled("command")
 	if line == "" {
 		return
 	}
@@ -222,21 +222,21 @@ func (r *reader) variable(name string) (string, bool) {
 func (r *reader) take(t *table, key string, c *command, err error) {
 	switch {
 	case errors.Is(err, ErrHelp):
-		t.bad(key, "asks torchrun for help")
+		t.Bad(key, "asks torchrun for help")
 		return
 	case err != nil:
-		t.bad(key, "%s", hinted(err))
+		t.Bad(key, "%s", hinted(err))
 		return
 	}
 	j := r.job
 	r.line = c.line
 	for name, value := range c.env {
 		if old, both := j.Env[name]; both && old != value {
-			t.badAt([]string{"env", name}, "contradicts job.%s, which sets it to %q", key, value)
+			t.BadAt([]string{"env", name}, "contradicts job.%s, which sets it to %q", key, value)
 		}
 	}
 	if named := c.interpreter(); named != "" && j.Python != "" {
-		t.bad("python", "contradicts job.%s, which names %q", key, named)
+		t.Bad("python", "contradicts job.%s, which names %q", key, named)
 	}
 	j.adopt(c)
 	r.needScript(t, key, "")
@@ -266,8 +266,7 @@ func (j *Job) adopt(c *command) {
 	j.Warnings = append(j.Warnings, c.warnings...)
 	if c.line != nil {
 		// The rest of Launch is not torchrun's, and still what it is by default.
-		j.Launch = launchOf(c.line)
-		j.Launch.LogDir = under(j.Workdir, j.Launch.LogDir)
+		j.Launch = launchOf(c.line, j.Workdir)
 		j.Warnings = append(j.Warnings, c.line.Warnings...)
 	}
 	j.Launch.startedBy(c.launcher, c.line != nil)
@@ -288,7 +287,7 @@ func (r *reader) refuseLauncher(t *table, key string, self bool) {
 		return
 	}
 	if err := refuseInner(r.job.Kind, r.job.Argv); err != nil {
-		t.bad(key, "%s", hinted(err))
+		t.Bad(key, "%s", hinted(err))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 func TestConfigFile(t *testing.T) {
@@ -44,26 +45,26 @@ device_memory = "1GiB"
 `)
 	put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\n[recovery]\nmax_attempts = 4\nnumerics = \"any\"\nnever = [\"shard\"]\n[limits]\ndevice_memory = \"2GiB\"\n")
 	put(t, filepath.Join(dir, "plain.toml"), "[job]\nscript = \"train.py\"\n")
-	configured := defaults().Recovery
+	configured := defaults().Policy
 	configured.Mode, configured.MaxAttempts, configured.Never, configured.RestartFromZero = "off", 3, []string{"nvme"}, 5*60e9
 	configured.Climb, configured.Prefer = false, "tree"
 	configured.NVMePath = filepath.Join(dir, ".config/gpurun/swap")
 	for line, want := range map[string]struct {
-		change func(*Recovery)
+		change func(*strategy.Policy)
 		bytes  int64
 		said   bool
 	}{
-		"python train.py": {func(*Recovery) {}, 1 << 30, false},
-		"train.py":        {func(*Recovery) {}, 1 << 30, false},
-		"plain.toml":      {func(*Recovery) {}, 1 << 30, false},
-		"train.toml":      {func(r *Recovery) { r.MaxAttempts, r.Numerics, r.Never = 4, "any", []string{"shard"} }, 2 << 30, true},
-		"--mode ladder --max-attempts 9 --device-memory 3GiB train.toml": {func(r *Recovery) {
+		"python train.py": {func(*strategy.Policy) {}, 1 << 30, false},
+		"train.py":        {func(*strategy.Policy) {}, 1 << 30, false},
+		"plain.toml":      {func(*strategy.Policy) {}, 1 << 30, false},
+		"train.toml":      {func(r *strategy.Policy) { r.MaxAttempts, r.Numerics, r.Never = 4, "any", []string{"shard"} }, 2 << 30, true},
+		"--mode ladder --max-attempts 9 --device-memory 3GiB train.toml": {func(r *strategy.Policy) {
 			r.Mode, r.MaxAttempts, r.Numerics, r.Never = "ladder", 9, "any", []string{"shard"}
 		}, 3 << 30, true},
-		"train.toml --never precision --never=nvme,micro-batch": {func(r *Recovery) {
+		"train.toml --never precision --never=nvme,micro-batch": {func(r *strategy.Policy) {
 			r.MaxAttempts, r.Numerics, r.Never = 4, "any", []string{"precision", "nvme", "micro-batch"}
 		}, 2 << 30, true},
-		"--numerics preserve uv run train.py": {func(r *Recovery) { r.Numerics = "preserve" }, 1 << 30, true},
+		"--numerics preserve uv run train.py": {func(r *strategy.Policy) { r.Numerics = "preserve" }, 1 << 30, true},
 	} {
 		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
 		if err != nil {
@@ -71,17 +72,18 @@ device_memory = "1GiB"
 			continue
 		}
 		recovery := configured
+		recovery.NumericsSaid = want.said
 		want.change(&recovery)
-		if diff := cmp.Diff(recovery, j.Recovery); diff != "" || j.Limits.DeviceMemory != want.bytes || j.NumericsSaid != want.said {
-			t.Errorf("%s: %d bytes, numerics said: %v (-want +got):\n%s", line, j.Limits.DeviceMemory, j.NumericsSaid, diff)
+		if diff := cmp.Diff(recovery, j.Policy); diff != "" || j.DeviceMemory != want.bytes {
+			t.Errorf("%s: %d bytes (-want +got):\n%s", line, j.DeviceMemory, diff)
 		}
-		p := &Prepared{resolved: Resolved{Inspected: Inspected{job: *j}}}
+		p := &Prepared{Resolved: Resolved{Inspected: Inspected{Job: *j}}}
 		if policy := p.Policy(); policy.NumericsSaid != want.said || policy.MaxAttempts != recovery.MaxAttempts {
 			t.Errorf("%s: policy %+v", line, policy)
 		}
 	}
 	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "[recovery]\nnumerics = \"mixed-precision\"\n")
-	if j, _, err := Open(t.Context(), []string{"train.py"}, env, dir); err != nil || !j.NumericsSaid {
+	if j, _, err := Open(t.Context(), []string{"train.py"}, env, dir); err != nil || !j.Policy.NumericsSaid {
 		t.Errorf("numerics in the configuration: %v, %+v", err, j)
 	}
 }
@@ -92,8 +94,8 @@ func TestTheModeIsTheLastOneSaid(t *testing.T) {
 	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "[recovery]\nmode = \"off\"\n")
 	for line, want := range map[string]string{"train.py": "off", "--mode ladder train.py": "ladder", "--mode predict train.py": "predict"} {
 		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
-		if err != nil || j.Recovery.Mode != want {
-			t.Errorf("%s: %v, %q", line, err, j.Recovery.Mode)
+		if err != nil || string(j.Policy.Mode) != want {
+			t.Errorf("%s: %v, %q", line, err, j.Policy.Mode)
 		}
 	}
 }

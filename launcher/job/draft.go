@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -20,7 +21,7 @@ import (
 // that was found out about it: what is certain as an entry, what is likely as a comment
 // with its reason. It means the same plan as the command line does. The error has a hint.
 func (p *Prepared) Draft() (string, error) {
-	if file := p.resolved.job.Path; file != "" {
+	if file := p.Job.Path; file != "" {
 		return "", errext.Errorf("name the script or the command that it is to be written for; gpurun plan shows what the file means", "%s is a train.toml already", file)
 	}
 	d := &draft{Prepared: p}
@@ -34,10 +35,10 @@ func (p *Prepared) Draft() (string, error) {
 // Snippet says which lines of Python a script of one's own would need to accumulate
 // gradients; empty where it does, or where nobody can tell.
 func (p *Prepared) Snippet() string {
-	if p.resolved.script == nil {
+	if p.script == nil {
 		return ""
 	}
-	lines := p.resolved.script.Snippet()
+	lines := p.script.Snippet()
 	if lines == nil {
 		return ""
 	}
@@ -57,7 +58,7 @@ func (d *draft) line(format string, args ...any) {
 
 // job writes the command, as it was typed.
 func (d *draft) job() {
-	j := d.resolved.job
+	j := d.Job
 	d.line("\n[job]")
 	d.line("name = %s", quote(j.Name))
 	words := j.origin.words
@@ -86,15 +87,15 @@ func (d *draft) job() {
 	switch name, evidence := d.Recipe(); {
 	case name != "" && name != script.RecipeName:
 		d.line("# recipe = %s   # recognised by: %s", quote(name), strings.Join(evidence, ", "))
-	case d.resolved.script != nil:
+	case d.script != nil:
 		d.line("# No recipe of gpurun's knows this script; what follows was read from its source.")
 	}
 }
 
 // launch says how many ranks there are, where the command does not.
 func (d *draft) launch() {
-	count := string(d.resolved.job.Launch.NprocPerNode)
-	if _, number := d.resolved.job.Launch.NprocPerNode.Number(); !number {
+	count := d.Job.Launch.NprocPerNode
+	if _, err := strconv.Atoi(count); err != nil {
 		count = quote(count)
 	}
 	d.line("\n[launch]")
@@ -103,7 +104,7 @@ func (d *draft) launch() {
 
 // knobs writes what is certain as entries, and what is likely as comments.
 func (d *draft) knobs() {
-	s := d.resolved.script
+	s := d.script
 	if s == nil {
 		d.line("\n# [knobs]")
 		for _, k := range strategy.Knobs {
@@ -143,12 +144,12 @@ func (d *draft) knobs() {
 // resume writes from where an attempt goes on.
 func (d *draft) resume() {
 	c := d.Checkpoints()
-	r := d.resolved.recipe.Resume
-	if d.resolved.script == nil {
+	r := d.recipe.Resume
+	if d.script == nil {
 		d.line("\n# [resume]\n# %s", d.Resumption())
 		return
 	}
-	found := d.resolved.script.Resume
+	found := d.script.Resume
 	if found.Doubt == "" && c.Glob != "" {
 		d.line("\n[resume]   # %s", strings.Join(found.Why, ", "))
 		d.line("latest = %s", quote(d.fromHere(c.Glob)))
@@ -161,7 +162,7 @@ func (d *draft) resume() {
 
 // fromHere is a path as it is written in the working directory.
 func (d *draft) fromHere(path string) string {
-	if rel, err := filepath.Rel(d.resolved.job.Workdir, path); err == nil && filepath.IsAbs(path) && !strings.HasPrefix(rel, "..") {
+	if rel, err := filepath.Rel(d.Job.Workdir, path); err == nil && filepath.IsAbs(path) && !strings.HasPrefix(rel, "..") {
 		return rel
 	}
 	return path

@@ -2,6 +2,8 @@ package job
 
 import (
 	"context"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -31,7 +33,7 @@ type typed struct {
 // ranks run on the interpreter that the launcher itself would have run on. own is
 // gpurun's own environment.
 func frameworkLaunchers(ctx context.Context, own environ.Vars) Unwrap {
-	return func(words []string, env map[string]string, dir string) (Inner, bool, error) {
+	return func(words []string, env map[string]string, dir string) (commandline.Inner, bool, error) {
 		seen := commandline.Known.SeeThrough(words)
 		t := typed{words: seen.Inner, dir: dir, env: own.With(env), contained: seen.Contained()}
 		if seen.Environment() && !t.contained {
@@ -41,21 +43,17 @@ func frameworkLaunchers(ctx context.Context, own environ.Vars) Unwrap {
 	}
 }
 
-func (t typed) unwrap(ctx context.Context) (Inner, bool, error) {
+func (t typed) unwrap(ctx context.Context) (commandline.Inner, bool, error) {
 	inner, known, err := recipes.Unwrap(t.words, t.env, func(name string) ([]byte, error) { return t.read(ctx, name) })
 	if err != nil || !known {
-		return Inner{}, known, err
+		return inner, known, err
 	}
 	inner.Env = environ.Vars(inner.Env).With()
 	if python := t.launcherPython(); python != "" && t.env[pythonExec] == "" && inner.Kind != recipes.InnerProgram {
 		inner.Env[pythonExec] = python
 	}
-	argv, err := t.fillSite(ctx, inner)
-	if err != nil {
-		return Inner{}, true, err
-	}
-	return Inner{Kind: inner.Kind, Argv: argv, Env: inner.Env, Ranks: inner.Ranks, Nodes: inner.Nodes,
-		Launcher: Launcher{Name: inner.Wrapper, Alone: inner.Alone, NUMA: inner.NUMA, Vars: inner.Vars}}, true, nil
+	inner.Argv, err = t.fillSite(ctx, inner)
+	return inner, true, err
 }
 
 // read reads a file as the launcher would: one that the framework brings with it is
@@ -106,7 +104,7 @@ func (t typed) launcherPython() string {
 }
 
 // fillSite replaces the words that name files which the framework brings with it.
-func (t typed) fillSite(ctx context.Context, inner recipes.Inner) ([]string, error) {
+func (t typed) fillSite(ctx context.Context, inner commandline.Inner) ([]string, error) {
 	argv := slices.Clone(inner.Argv)
 	var files []string
 	for _, word := range argv {
@@ -137,4 +135,143 @@ func (t typed) fillSite(ctx context.Context, inner recipes.Inner) ([]string, err
 		}
 	}
 	return argv, nil
+}
+
+// A Through is what each rank is started through: wrappers as they were typed, and the
+// options of an interpreter. The job's own words stand behind it, so that recipes see
+// them as they are. It is zero where there is nothing of the kind.
+type Through struct {
+	// Wrappers are the words of wrappers: "timeout", "2h", "uv", "run".
+	Wrappers []string
+	// Python is the interpreter's word behind a wrapper that has an environment of its
+	// own; empty where gpurun finds the interpreter.
+	Python string
+	// Options are those of the interpreter, without -u, which gpurun gives itself.
+	Options []string
+	// Direct: the last wrapper runs the script by an interpreter that it starts itself.
+	Direct bool
+
+	ask      []string // starts that interpreter; nil where gpurun finds it, or nobody can be asked
+	installs bool     // it may install packages first
+}
+
+// behind puts a command behind the wrappers that were seen.
+func (c *command) behind(seen commandline.Seen) {
+	t := &c.through
+	t.Wrappers, t.Direct = seen.Words, seen.Direct
+	if c.kind != Program {
+		t.Options = c.options
+	}
+	if !seen.Environment() || c.kind == Program {
+		return
+	}
+	t.Python = c.python
+	if c.python == "" {
+		t.Python = "python"
+	}
+	c.python, c.torchrun = "", ""
+	if !seen.Contained() {
+		t.ask, t.installs = append(slices.Clone(seen.Ask), t.Python), seen.Installs()
+	}
+}
+
+// interpreter is the one that the command names, as typed; empty where it names none.
+func (c *command) interpreter() string {
+	if c.through.Python != "" {
+		return strings.Join(append(slices.Clone(c.through.Wrappers), c.through.Python), " ")
+	}
+	return c.python
+}
+
+// start is what the command of each rank begins with, before the script, the module or
+// the program. own is the interpreter that gpurun found.
+func (j *Job) start(own string) []string {
+	t := j.Through
+	argv := slices.Clone(t.Wrappers)
+	if j.Kind == Program || t.Direct {
+		return argv
+	}
+	if t.Python != "" {
+		own = t.Python
+	}
+	argv = append(append(append(argv, own), t.Options...), "-u")
+	if j.Kind == Module {
+		argv = append(argv, "-m")
+	}
+	return argv
+}
+
+// inlineMetadata is how a script begins the list of the packages that it needs (PEP
+// 723): a wrapper that runs it makes an environment for it alone.
+const inlineMetadata = "\n# /// script"
+
+// asked is the interpreter behind the wrappers that find one, nil where it cannot be
+// asked from here; false where gpurun finds it.
+func (j *Job) asked(env environ.Vars) (*python.Interpreter, bool) {
+	if j.Through.ask == nil {
+		return nil, j.Through.Python != ""
+	}
+	return python.Through(j.Through.ask, j.Workdir, env, j.Through.installs), true
+}
+
+// quietTerminal keeps a pseudo-terminal from a job behind nohup, which would write its
+// output to a file there, and says what nohup does for gpurun itself.
+func (j *Job) quietTerminal() {
+	if !slices.ContainsFunc(j.Through.Wrappers, func(w string) bool { return filepath.Base(w) == "nohup" }) {
+		return
+	}
+	if j.Launch.TTY == "auto" {
+		j.Launch.TTY = "never"
+	}
+	j.Warnings = append(j.Warnings, "nohup behind gpurun keeps the job alive, and not gpurun, which ends it when the terminal is closed: write nohup gpurun …")
+}
+
+// RankScript is the absolute path of the script that each rank runs, also behind
+// wrappers; empty where that is a module, or not known.
+func (p *Prepared) RankScript() string {
+	if p.Job.Kind != Script {
+		return ""
+	}
+	return p.under(p.Job.Argv[0])
+}
+
+// RankModule is the module that each rank runs, also behind wrappers; empty where that
+// is a script, or not known.
+func (p *Prepared) RankModule() string {
+	if p.Job.Kind != Module {
+		return ""
+	}
+	return p.Job.Argv[0]
+}
+
+// interpreter finds the Python that runs the job's script or module, and says where
+// the path comes from. env is what the job inherits, over which its own variables
+// count. A program has no interpreter: path is empty then. The error has a hint.
+func (j *Job) interpreter(env environ.Vars) (path, why string, err error) {
+	if j.Kind == Program {
+		return "", "the job is a program", nil
+	}
+	return find(python.Finder{Named: j.Python, Launcher: j.torchrun, Dir: j.Workdir, Env: env.With(j.Env), Look: exec.LookPath})
+}
+
+// find makes an error of the search the user's to mend.
+func find(s python.Finder) (path, why string, err error) {
+	return s.Find()
+}
+
+// executable says why a file cannot be run.
+func executable(path string) error { return python.Executable(path) }
+
+// PythonBy is where the user names the job's interpreter, or could: "command" for the words
+// that were typed, "--python", or a key of train.toml.
+func (j *Job) PythonBy() string {
+	switch {
+	case j.named && j.Path != "":
+		return "job." + j.origin.key
+	case j.named:
+		return "command"
+	case j.Path != "":
+		return "job.python"
+	}
+	return "--python"
 }

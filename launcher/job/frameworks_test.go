@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
@@ -39,7 +40,7 @@ func framework(t *testing.T) (packages, tune, python string) {
 }
 
 // unwrapped takes a framework's launcher off a command, in this process's environment.
-func unwrapped(t *testing.T, words []string, env map[string]string, dir string) (Inner, bool, error) {
+func unwrapped(t *testing.T, words []string, env map[string]string, dir string) (commandline.Inner, bool, error) {
 	t.Helper()
 	return frameworkLaunchers(t.Context(), environ.Parse(os.Environ()))(words, env, dir)
 }
@@ -55,8 +56,8 @@ func TestUnwrapSite(t *testing.T) {
 	if err != nil || !known {
 		t.Fatalf("%v, %v", known, err)
 	}
-	want := Inner{
-		Kind: Script, Ranks: "2", Env: map[string]string{"PYTHON_EXEC": python}, Launcher: Launcher{Name: "tune run", Alone: true},
+	want := commandline.Inner{
+		Kind: Script, Ranks: "2", Env: map[string]string{"PYTHON_EXEC": python}, RankStarter: commandline.RankStarter{Wrapper: "tune run", Alone: true},
 		Argv: []string{filepath.Join(packages, "recipes/full_finetune_distributed.py"), "--config", filepath.Join(packages, "recipes/configs/llama3_2/1B_full.yaml"), "batch_size=2"},
 	}
 	if diff := cmp.Diff(want, inner); diff != "" {

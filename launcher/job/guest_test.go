@@ -57,7 +57,7 @@ func use(t *testing.T, p *Prepared) (warnings []string) {
 	if _, err := p.Apply(p.Plan(), "", "/run/attempt-0"); err != nil {
 		t.Error(err)
 	}
-	return slices.Concat(p.Warnings(), words)
+	return slices.Concat(p.Warnings, words)
 }
 
 // A job starts whatever reader of its source or configuration has a fault: what that would
@@ -101,7 +101,7 @@ func TestAFaultInAReaderIsAWarning(t *testing.T) {
 			}
 			warned = append(warned, use(t, p)...)
 		}
-		promised := Inspected{place: cluster.Placement{Job: "7", Kind: "Slurm"}, gpus: gpu.View{Count: 1}}
+		promised := Inspected{Where: cluster.Placement{Job: "7", Kind: "Slurm"}, GPUs: gpu.View{Count: 1}}
 		warnings, err := promised.checkPromise(t.Context(), Machine{Environ: []string{"PBS_JOBID=9", "CUDA_VISIBLE_DEVICES=0"}})
 		if err != nil {
 			t.Errorf("%s: %v", faulty, err)
@@ -135,8 +135,8 @@ func TestAConfigurationThatCannotBeReadIsAWarning(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%s: %v", name, err)
-		case !strings.Contains(strings.Join(p.Warnings(), "\n"), test.warning):
-			t.Errorf("%s: %q", name, p.Warnings())
+		case !strings.Contains(strings.Join(p.Warnings, "\n"), test.warning):
+			t.Errorf("%s: %q", name, p.Warnings)
 		case test.table != "" && p.Plan()[strategy.MicroBatchSize] != "4":
 			t.Errorf("%s: %v", name, p.Plan())
 		}
@@ -147,7 +147,7 @@ func TestAConfigurationThatCannotBeReadIsAWarning(t *testing.T) {
 func TestALargeScriptStarts(t *testing.T) {
 	dir, _ := folder(t, map[string]string{"train.py": "import torch\nx = '" + strings.Repeat("x", largestModule) + "'\n"})
 	p, err := prepared(t, dir, machine(dir), "train.py")
-	if err != nil || !strings.Contains(strings.Join(p.Warnings(), "\n"), string(scriptSource)+" is not known: read "+dir+"/train.py: it is too large: more than 1 MiB") {
+	if err != nil || !strings.Contains(strings.Join(p.Warnings, "\n"), string(scriptSource)+" is not known: read "+dir+"/train.py: it is too large: more than 1 MiB") {
 		t.Fatalf("%+v, %v", p, err)
 	}
 }

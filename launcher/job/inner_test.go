@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
 )
 
 // TestInnerCommand: a launcher that the hook knows is taken off; what the user
@@ -22,11 +24,11 @@ func TestInnerCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hook := func(words []string, env map[string]string, workdir string) (Inner, bool, error) {
+	hook := func(words []string, env map[string]string, workdir string) (commandline.Inner, bool, error) {
 		if words[0] != "wrap" || env["A"] != "1" || env["B"] != "2" || workdir != dir {
 			t.Errorf("asked about %q in %s with %v", words, workdir, env)
 		}
-		return Inner{Kind: Script, Argv: words[3:], Env: map[string]string{"A": "x", "B": "x", "C": "x"}, Ranks: words[2]}, true, nil
+		return commandline.Inner{Kind: Script, Argv: words[3:], Env: map[string]string{"A": "x", "B": "x", "C": "x"}, Ranks: words[2]}, true, nil
 	}
 	j, err := Load(filepath.Join(dir, "train.toml"), hook)
 	if err != nil {
@@ -38,8 +40,8 @@ func TestInnerCommand(t *testing.T) {
 	if j.Kind != Script || strings.Join(j.Argv, " ") != "train.py --x" || j.Launch.NprocPerNode != "2" {
 		t.Errorf("%v %q with %s ranks", j.Kind, j.Argv, j.Launch.NprocPerNode)
 	}
-	failing := func([]string, map[string]string, string) (Inner, bool, error) {
-		return Inner{}, true, errors.New("wrap cannot do that")
+	failing := func([]string, map[string]string, string) (commandline.Inner, bool, error) {
+		return commandline.Inner{}, true, errors.New("wrap cannot do that")
 	}
 	if _, err := Load(filepath.Join(dir, "train.toml"), failing); err == nil || !strings.Contains(err.Error(), "wrap cannot do that") {
 		t.Errorf("a launcher that cannot be taken off: %v", err)

@@ -22,7 +22,7 @@ var turnedInside = map[strategy.Knob][]strategy.Value{
 // inside lets the probe turn what the job has no switch for. A switch of the job's own
 // comes first, and what a setting of the user's rules out stays so.
 func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Range) {
-	if !r.job.Launch.Probe {
+	if !r.Job.Launch.Probe {
 		return
 	}
 	reason := r.notInside()
@@ -39,8 +39,8 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 			knobs[k] = strategy.Range{By: strategy.ByHook, Values: values}
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
 		case plan[k] != "" && plan[k] != values[0]:
-		case against(r.job.Argv, k) != "":
-			own.Absent = "the command has " + against(r.job.Argv, k)
+		case against(r.Job.Argv, k) != "":
+			own.Absent = "the command has " + against(r.Job.Argv, k)
 			knobs[k] = own
 		case reason != "":
 			own.Absent += "; " + reason
@@ -80,7 +80,7 @@ func against(argv []string, k strategy.Knob) string {
 func (r Resolved) notInside() string {
 	sources := r.sources()
 	switch {
-	case !r.job.Launch.Hooks:
+	case !r.Job.Launch.Hooks:
 		return "launch.hooks = false keeps gpurun from turning it in the process"
 	case len(sources) == 0 && !r.runsOthers():
 		return "the program is no script, and so nothing of Python's that gpurun could turn it in"
@@ -98,11 +98,11 @@ func (r Resolved) notInside() string {
 // runsOthers reports whether the job's command may start Python: a module, a shell, a
 // script of one.
 func (r Resolved) runsOthers() bool {
-	first := r.job.Argv[0]
-	if r.job.Kind != Program || slices.Contains(commandline.Shells, nameOf(first)) || commandline.IsPython(first) {
+	first := r.Job.Argv[0]
+	if r.Job.Kind != Program || slices.Contains(commandline.Shells, nameOf(first)) || commandline.IsPython(first) {
 		return true
 	}
-	path, err := python.Finder{Dir: r.job.Workdir, Env: r.env}.InPath(first)
+	path, err := python.Finder{Dir: r.Job.Workdir, Env: r.env}.InPath(first)
 	if err != nil {
 		return false
 	}

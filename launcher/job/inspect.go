@@ -17,20 +17,21 @@ import (
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/script"
 )
 
 // An Inspected job is one whose surroundings are known. It does not change.
 type Inspected struct {
-	job    Job
-	env    environ.Vars // that the ranks inherit, the job's own on top
-	place  cluster.Placement
-	gpus   gpu.View
-	python *python.Interpreter // nil for a program
-	source []byte              // of the script or the module; nil where there is none
+	Job         Job
+	env         environ.Vars // that the ranks inherit, the job's own on top
+	Where       cluster.Placement
+	GPUs        gpu.View
+	Interpreter *python.Interpreter // nil for a program
+	source      []byte              // of the script or the module; nil where there is none
 	// sourcePath is its file, empty without one.
 	sourcePath string
 	modules    []format.Source // that it imports, as far as they are the job's own
-	warnings   []string
+	Warnings   []string
 }
 
 // Inspect finds out where a job would run: the scheduler's place, the environment,
@@ -41,20 +42,20 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 	if err != nil {
 		return Inspected{}, err
 	}
-	s := Inspected{job: *j, place: place, env: inherited(m.Environ).With(j.Env), warnings: slices.Concat(j.Warnings, m.Warnings, place.Warnings)}
-	if s.gpus, err = m.visible(j, s.env); err != nil {
-		s.warnings = append(s.warnings, strings.Split(err.Error(), "\n")...)
+	s := Inspected{Job: *j, Where: place, env: inherited(m.Environ).With(j.Env), Warnings: slices.Concat(j.Warnings, m.Warnings, place.Warnings)}
+	if s.GPUs, err = m.visible(j, s.env); err != nil {
+		s.Warnings = append(s.Warnings, strings.Split(err.Error(), "\n")...)
 	}
-	if s.python, err = s.findPython(); err != nil {
+	if s.Interpreter, err = s.findPython(); err != nil {
 		return Inspected{}, err
 	}
 	if err = s.readSource(ctx); err != nil {
 		return Inspected{}, err
 	}
 	if j.Through.Direct && strings.Contains("\n"+string(s.source), inlineMetadata) {
-		s.python = nil // nobody can be asked what is in an environment that is yet to be made
+		s.Interpreter = nil // nobody can be asked what is in an environment that is yet to be made
 	}
-	s.warnings = append(s.warnings, guest(importedModules, func() error {
+	s.Warnings = append(s.Warnings, guest(importedModules, func() error {
 		s.modules = s.readModules()
 		return nil
 	})...)
@@ -62,13 +63,13 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 	if err != nil {
 		return Inspected{}, err
 	}
-	s.warnings = append(s.warnings, warnings...)
+	s.Warnings = append(s.Warnings, warnings...)
 	return s, nil
 }
 
 // findPython finds the interpreter of the job, nil for a program.
 func (s Inspected) findPython() (*python.Interpreter, error) {
-	j := &s.job
+	j := &s.Job
 	if interpreter, asked := j.asked(s.env); asked {
 		return interpreter, nil
 	}
@@ -88,10 +89,10 @@ func inherited(words []string) environ.Vars { return environ.Parse(cluster.RankE
 // readSource reads the source, by which a recipe is recognised, and makes sure that
 // a script is there before anything starts.
 func (s *Inspected) readSource(ctx context.Context) (err error) {
-	switch s.job.Kind {
+	switch s.Job.Kind {
 	case Script:
 	case Module:
-		s.warnings = append(s.warnings, guest(moduleSource, func() error {
+		s.Warnings = append(s.Warnings, guest(moduleSource, func() error {
 			s.source, s.sourcePath = s.moduleSource(ctx)
 			return nil
 		})...)
@@ -99,8 +100,8 @@ func (s *Inspected) readSource(ctx context.Context) (err error) {
 	default:
 		return nil
 	}
-	s.sourcePath = s.under(s.job.Argv[0])
-	s.warnings = append(s.warnings, guest(scriptSource, func() (unknown error) {
+	s.sourcePath = s.under(s.Job.Argv[0])
+	s.Warnings = append(s.Warnings, guest(scriptSource, func() (unknown error) {
 		var large tooLarge
 		s.source, err = readFile(s.sourcePath, largestModule)
 		if errors.As(err, &large) { // to search it would take longer than the job may wait
@@ -109,7 +110,7 @@ func (s *Inspected) readSource(ctx context.Context) (err error) {
 		return unknown
 	})...)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errext.Errorf(fmt.Sprintf("it is looked for in %s", s.job.Workdir), "script %s does not exist", s.job.Argv[0])
+		return errext.Errorf(fmt.Sprintf("it is looked for in %s", s.Job.Workdir), "script %s does not exist", s.Job.Argv[0])
 	}
 	if err != nil {
 		return fmt.Errorf("read the script: %w", err)
@@ -118,22 +119,59 @@ func (s *Inspected) readSource(ctx context.Context) (err error) {
 }
 
 // under resolves a path as the job's own process would.
-func (s Inspected) under(path string) string { return under(s.job.Workdir, path) }
+func (s Inspected) under(path string) string { return under(s.Job.Workdir, path) }
 
 // auto reports whether the recipe is to be recognised.
-func (s Inspected) auto() bool { return s.job.Recipe == "auto" || s.job.Recipe == "" }
+func (s Inspected) auto() bool { return s.Job.Recipe == "auto" || s.Job.Recipe == "" }
 
-// accelerator is what the job trains on: "cuda", "cpu", or PyTorch's word for what
+// Accelerator is what the job trains on: "cuda", "cpu", or PyTorch's word for what
 // gpurun does not know.
-func (s Inspected) accelerator() string {
-	if s.gpus.Count > 0 {
-		return cmp.Or(s.gpus.Accelerator, "cuda")
+func (s Inspected) Accelerator() string {
+	if s.GPUs.Count > 0 {
+		return cmp.Or(s.GPUs.Accelerator, "cuda")
 	}
 	return "cpu"
 }
 
 // asWritten is the job's command as recipes see it, with no file read yet.
 func (s Inspected) asWritten() recipes.Command {
-	return recipes.Command{Argv: slices.Clone(s.job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source, Modules: s.modules,
-		Closed: !s.job.Launch.Probe || !s.job.Launch.Hooks}
+	return recipes.Command{Argv: slices.Clone(s.Job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source, Modules: s.modules,
+		Closed: !s.Job.Launch.Probe || !s.Job.Launch.Hooks}
+}
+
+// moduleSource is the source of what "python -m module" runs, and its file; nil where
+// it is not found, and where the module's name tells its recipe. Nothing is imported
+// for that: a package's own code would run.
+func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string) {
+	likely, err := s.likely()
+	if err != nil || script.OwnProgram(s.asWritten(), likely) {
+		return nil, "" // what is wrong with the recipes is said where one is chosen
+	}
+	base := strings.ReplaceAll(s.Job.Argv[0], ".", "/")
+	files := []string{base + ".py", base + "/__main__.py"}
+	folders := []string{s.Job.Workdir}
+	for _, folder := range filepath.SplitList(s.env["PYTHONPATH"]) {
+		folders = append(folders, s.under(folder))
+	}
+	for _, folder := range folders {
+		for _, file := range files {
+			path := filepath.Join(folder, file)
+			if source, err := readFile(path, largestModule); err == nil {
+				return source, path
+			}
+		}
+	}
+	if !s.auto() || s.Interpreter == nil {
+		return nil, "" // nothing depends on it, or nobody can be asked
+	}
+	found, err := s.Interpreter.Files(ctx, files...)
+	if err != nil {
+		return nil, "" // the job itself will say what is wrong with its interpreter
+	}
+	for _, path := range found {
+		if source, err := readFile(path, largestModule); path != "" && err == nil {
+			return source, path
+		}
+	}
+	return nil, ""
 }

@@ -13,13 +13,12 @@
 package job
 
 import (
-	"regexp"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -56,19 +55,21 @@ type Job struct {
 	// recipe file.
 	Recipe string
 
-	Launch   Launch
-	Recovery Recovery
-	// NumericsSaid: the file, a flag or the user's configuration says in words which
-	// numerics are allowed.
-	NumericsSaid bool
-	Limits       Limits
+	Launch Launch
+	// Policy is what gpurun may do to get the job trained, but for Restarts, which are
+	// Launch.MaxRestarts.
+	Policy strategy.Policy
+	// DeviceMemory is the ceiling of each rank in bytes, 0 for none.
+	DeviceMemory int64
 	// Knobs is the [knobs] table: string, int64, float64, bool, time.Time,
 	// []any and map[string]any. It is nil where there is none.
-	Knobs    map[string]any
-	Resume   Resume
-	Progress Progress
-	Notify   model.Notify
-	Metrics  Metrics
+	Knobs map[string]any
+	// Resume has the user's own Latest (absolute), Args and Data.
+	Resume recipes.Resume
+	// Step is the pattern of a line that reports a step, empty for the recipe's.
+	Step    string
+	Notify  model.Notify
+	Metrics model.Metrics
 
 	// Warnings are sentences for people: what was asked for and has no effect.
 	Warnings []string
@@ -97,28 +98,15 @@ type Job struct {
 	ranksTyped bool
 }
 
-// A Count is a number of ranks a node: "auto", "gpu", "cpu", or a whole number
-// from 1.
-type Count string
-
-// Number returns the count where it is a number.
-func (c Count) Number() (int, bool) {
-	n, err := strconv.Atoi(string(c))
-	return n, err == nil
-}
-
 // Launch is how the ranks are started, in torchrun's words.
 type Launch struct {
-	// NprocPerNode is how many ranks a node has. Where Self is set, it is how
-	// many the job starts by itself.
-	NprocPerNode Count
-	// Auto is what "auto" means as NprocPerNode.
+	// RankOptions are torchrun's; LogDir is absolute. Where Self is set, NprocPerNode is how
+	// many ranks the job starts by itself.
+	commandline.RankOptions
+	// Auto is the meaning of "auto" as NprocPerNode.
 	Auto Auto
-	// Launcher is who would have started the ranks without gpurun, where the command
-	// was typed with a launcher other than torchrun; zero for none.
-	Launcher Launcher
-	// MasterPort is 0 for a free one in each attempt.
-	MasterPort int
+	// Launcher would have started the ranks without gpurun: the one that was typed.
+	Launcher commandline.RankStarter
 	// Self says that the command is one process that starts its own ranks.
 	Self bool
 	// DataParallel is the number of data-parallel ranks, 0 for the world size.
@@ -146,91 +134,11 @@ type Launch struct {
 	TTY string
 	// LogLimit is the cap of a log of a rank, in bytes; 0: none.
 	LogLimit int64
-
-	// MaxRestarts is torchrun's: restarts of the whole group for failures
-	// other than memory.
-	MaxRestarts int
-	// LogDir is absolute, empty for none.
-	LogDir string
-	// Redirects are the streams that go to files only, Tee those that go to
-	// files and to the console.
-	Redirects Streams
-	Tee       Streams
-	// LocalRanksFilter are the local ranks whose output reaches the console;
-	// nil for all.
-	LocalRanksFilter []int
-	// Role is ROLE_NAME and the prefix of console lines; "default" by default.
-	Role string
-	// RunID is what the user chose for TORCHELASTIC_RUN_ID, empty for a fresh
-	// one in each attempt.
-	RunID string
-	// ShutdownTimeout is the grace between SIGTERM and SIGKILL.
-	ShutdownTimeout time.Duration
-	// LocalRankArg appends --local-rank=N to each rank's arguments, as
-	// torch.distributed.launch does without --use-env.
-	LocalRankArg bool
 }
 
 // Shown reports whether all that the first rank writes reaches the console.
 func (l Launch) Shown() bool {
-	return l.Redirects.For(0) == NoStd && (l.LocalRanksFilter == nil || slices.Contains(l.LocalRanksFilter, 0))
-}
-
-// Std is a set of standard streams, Streams chooses them by local rank.
-type (
-	Std     = commandline.Std
-	Streams = commandline.Streams
-)
-
-// The sets of streams.
-const (
-	NoStd = commandline.NoStd
-	Out   = commandline.Out
-	Err   = commandline.Err
-	Both  = commandline.Both
-)
-
-// Recovery is the policy: what gpurun may do to get the job trained.
-type Recovery struct {
-	Mode   string // "predict", "ladder" or "off"
-	Prefer string // "exact", "speed" or "tree"
-	// Climb lets a run go up to a faster plan, once, where there is room for it.
-	Climb       bool
-	MaxAttempts int    // from 1
-	Numerics    string // "preserve", "mixed-precision" or "any"
-	// Never names rungs and knobs to leave alone.
-	Never []string
-	// NVMePath is absolute, empty for none.
-	NVMePath         string
-	TransientRetries int
-	// RestartFromZero is how much work may be repeated when there is no
-	// checkpoint to resume from.
-	RestartFromZero time.Duration
-}
-
-// Limits are ceilings that gpurun puts on each rank.
-type Limits struct {
-	// DeviceMemory is in bytes, 0 for no ceiling.
-	DeviceMemory int64
-}
-
-// Resume says how the job goes on from a checkpoint. It is zero where the user
-// did not say.
-type Resume struct {
-	// Latest is a pattern as filepath.Match takes it, absolute.
-	Latest string
-	// Args are added to the command; {latest} in them stands for the newest match.
-	Args []string
-	// Data says what becomes of the samples that were seen: "kept" where the job goes on
-	// with the next one.
-	Data string
-}
-
-// Progress says how the output of the job shows that it trains.
-type Progress struct {
-	// Step matches a line that reports a step; its first group is the step's
-	// number. It is nil where the user did not say.
-	Step *regexp.Regexp
+	return l.Redirects.For(0) == commandline.NoStd && (l.LocalRanksFilter == nil || slices.Contains(l.LocalRanksFilter, 0))
 }
 
 // defaults is a job about which nothing has been said.
@@ -238,15 +146,14 @@ func defaults() *Job {
 	j := &Job{
 		Recipe: "auto",
 		Launch: Launch{
-			NprocPerNode:    "auto",
-			Auto:            AutoScript,
-			Preflight:       PreflightAuto,
-			LogLimit:        DefaultLogLimit,
-			Role:            "default",
-			ShutdownTimeout: commandline.DefaultGrace,
+			RankOptions: commandline.DefaultRankOptions(),
+			Auto:        AutoScript,
+			Preflight:   PreflightAuto,
+			LogLimit:    DefaultLogLimit,
 		},
 		Notify: model.Notify{Style: notifyStyles[0], On: notifyEvents, Timeout: defaultNotifyTimeout},
 	}
+	j.Launch.NprocPerNode = "auto"
 	r := reader{root: defaultsOf(), job: j}
 	for _, s := range Sections {
 		r.readKeys(s.Name)

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -76,7 +77,7 @@ var Sections = []Section{
 	{Name: "launch", About: "how the ranks are started", Keys: launchKeys},
 	{Name: "recovery", About: "what gpurun may do to get the job trained", Config: true, Keys: recoveryKeys},
 	{Name: "limits", About: "ceilings that gpurun puts on each rank", Config: true, Keys: []Key{
-		{Name: "device_memory", Form: SizeForm, Example: `"24GiB"`, About: "of the memory that the model trains in, for each rank", at: func(j *Job) any { return &j.Limits.DeviceMemory }},
+		{Name: "device_memory", Form: SizeForm, Example: `"24GiB"`, About: "of the memory that the model trains in, for each rank", at: func(j *Job) any { return &j.DeviceMemory }},
 	}},
 	{Name: "knobs", About: "where a script of your own keeps its settings (recipes/README.md); a recipe's entries are replaced"},
 	{Name: "resume", About: "how the job goes on from a checkpoint", Keys: []Key{
@@ -155,27 +156,27 @@ var launchKeys = []Key{
 var recoveryKeys = []Key{
 	{
 		Name: "mode", Form: TextForm, Words: modes, Default: `"predict"`,
-		About: "ladder: one rung at a time; off: run, name the cause, change nothing", at: func(j *Job) any { return &j.Recovery.Mode },
+		About: "ladder: one rung at a time; off: run, name the cause, change nothing", at: func(j *Job) any { return &j.Policy.Mode },
 	},
-	{Name: "prefer", Form: TextForm, Words: prefers, Default: `"exact"`, About: "exact: plans that train the same come before those that are equal on average; speed: the fastest of both; tree: the order of the rungs", at: func(j *Job) any { return &j.Recovery.Prefer }},
+	{Name: "prefer", Form: TextForm, Words: prefers, Default: `"exact"`, About: "exact: plans that train the same come before those that are equal on average; speed: the fastest of both; tree: the order of the rungs", at: func(j *Job) any { return &j.Policy.Prefer }},
 	{
 		Name: "climb", Form: TruthForm, Default: "true",
-		About: "one relaunch, at a checkpoint, to a faster plan where memory is left; false: only proposed", at: func(j *Job) any { return &j.Recovery.Climb },
+		About: "one relaunch, at a checkpoint, to a faster plan where memory is left; false: only proposed", at: func(j *Job) any { return &j.Policy.Climb },
 	},
-	{Name: "max_attempts", Form: NumberForm, Least: 1, Most: many, Default: "20", About: "how often the job is started at most", at: func(j *Job) any { return &j.Recovery.MaxAttempts }},
+	{Name: "max_attempts", Form: NumberForm, Least: 1, Most: many, Default: "20", About: "how often the job is started at most", at: func(j *Job) any { return &j.Policy.MaxAttempts }},
 	{
 		Name: "numerics", Form: TextForm, Words: numerics, Default: `"mixed-precision"`,
-		About: "preserve: same dtypes and optimizer; any: also rung 7", at: func(j *Job) any { return &j.Recovery.Numerics },
+		About: "preserve: same dtypes and optimizer; any: also rung 7", at: func(j *Job) any { return &j.Policy.Numerics },
 	},
-	{Name: "never", Form: ListForm, Words: barrable(), Default: "[]", Example: `["nvme"]`, About: "rungs or knobs to leave alone", at: func(j *Job) any { return &j.Recovery.Never }},
+	{Name: "never", Form: ListForm, Words: barrable(), Default: "[]", Example: `["nvme"]`, About: "rungs or knobs to leave alone", at: func(j *Job) any { return &j.Policy.Never }},
 	{
 		Name: "nvme_path", Form: PathForm, Default: `""`,
-		About: "a folder on a local disk, for rung 6", at: func(j *Job) any { return &j.Recovery.NVMePath },
+		About: "a folder on a local disk, for rung 6", at: func(j *Job) any { return &j.Policy.NVMePath },
 	},
-	{Name: "transient_retries", Form: NumberForm, Most: many, Default: "3", About: "restarts for failures that pass, such as a lost network", at: func(j *Job) any { return &j.Recovery.TransientRetries }},
+	{Name: "transient_retries", Form: NumberForm, Most: many, Default: "3", About: "restarts for failures that pass, such as a lost network", at: func(j *Job) any { return &j.Policy.TransientRetries }},
 	{
 		Name: "restart_from_zero", Form: DurationForm, Default: `"30m"`,
-		About: "work that may be repeated where there is no checkpoint", at: func(j *Job) any { return &j.Recovery.RestartFromZero },
+		About: "work that may be repeated where there is no checkpoint", at: func(j *Job) any { return &j.Policy.RestartFromZero },
 	},
 }
 
@@ -187,7 +188,7 @@ func (r *reader) readKeys(section string) *table {
 			continue
 		}
 		for _, k := range Sections[i].Keys {
-			if k.at != nil && t.has(k.Name) {
+			if k.at != nil && t.Has(k.Name) {
 				r.readKey(t, k)
 			}
 		}
@@ -198,21 +199,24 @@ func (r *reader) readKeys(section string) *table {
 // readKey reads one key; a value of another form, out of bounds, or that is none of the words
 // is a problem, and changes nothing.
 func (r *reader) readKey(t *table, k Key) {
-	switch at := k.at(r.job).(type) {
-	case *int64:
-		*at = t.size(k.Name)
-	case *time.Duration:
-		*at = t.duration(k.Name, *at, time.Duration(k.Least))
-	case *string:
-		if k.Form == PathForm {
-			*at = r.path(t.file(k.Name, ""))
-			return
-		}
-		t.Read(k.Name, at, k.Least, k.Most, k.Words...)
+	at := reflect.ValueOf(k.at(r.job)).Elem()
+	switch k.Form {
+	case TruthForm:
+		at.SetBool(t.Truth(k.Name, at.Bool()))
+	case NumberForm:
+		at.SetInt(int64(t.Whole(k.Name, int(at.Int()), k.Least, k.Most)))
+	case SizeForm:
+		at.SetInt(t.size(k.Name))
+	case DurationForm:
+		at.SetInt(int64(t.duration(k.Name, time.Duration(at.Int()), time.Duration(k.Least))))
+	case ListForm:
+		at.Set(reflect.ValueOf(t.Words(k.Name)))
+	case PathForm:
+		at.SetString(r.path(t.file(k.Name, "")))
+	case TextForm:
+		at.SetString(t.Choice(k.Name, at.String(), k.Words...))
 	default:
-		if !t.Read(k.Name, at, k.Least, k.Most) {
-			panic(fmt.Sprintf("job: %s goes into a %T, which no form is read into", k.Name, at))
-		}
+		panic(fmt.Sprintf("job: the key %s has no reader for the form %q", k.Name, k.Form))
 	}
 }
 

@@ -79,7 +79,7 @@ func TestDefaultsOfTheTableAreTheReaders(t *testing.T) {
 			return
 		}
 		for _, j := range []*Job{bare, said} {
-			j.Path, j.Workdir, j.digests, j.NumericsSaid = "", filepath.Base(j.Workdir), [2]string{}, false
+			j.Path, j.Workdir, j.digests, j.Policy.NumericsSaid = "", filepath.Base(j.Workdir), [2]string{}, false
 		}
 		bare.Workdir, said.Workdir = "", ""
 		if diff := cmp.Diff(bare, said, cmpopts.EquateEmpty(), cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {

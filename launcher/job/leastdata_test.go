@@ -32,7 +32,7 @@ func TestTheLeastCeilingOnTheCPU(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "python")
 			put(t, path, "#!/bin/sh\n"+test.says+"\n")
-			r := Resolved{Inspected: Inspected{job: Job{Kind: Script}, env: test.env, python: python.At(path, t.TempDir(), test.env)}, processes: processes{local: test.local}}
+			r := Resolved{Inspected: Inspected{Job: Job{Kind: Script}, env: test.env, Interpreter: python.At(path, t.TempDir(), test.env)}, processes: processes{Ranks: test.local}}
 			err := r.roomForTorch(t.Context(), test.bytes)
 			if test.hint == "" && err != nil || !strings.Contains(errext.Hint(err), test.hint) || (err == nil) != (test.hint == "") {
 				t.Errorf("%v, hint %q", err, errext.Hint(err))

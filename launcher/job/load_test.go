@@ -104,28 +104,27 @@ func TestGoodFiles(t *testing.T) {
 
 // described spells every field of a job, as fixtures have it.
 func described(j *Job) map[string]string {
-	step := ""
-	if j.Progress.Step != nil {
-		step = j.Progress.Step.String()
+	l, r, data := j.Launch, j.Policy, j.Resume.Data
+	if j.Resume.Exact {
+		data = "kept"
 	}
-	l, r := j.Launch, j.Recovery
 	return map[string]string{
 		"path": j.Path, "name": j.Name, "workdir": j.Workdir, "kind": string(j.Kind), "argv": fmt.Sprintf("%q", j.Argv),
 		"through": strings.Join(j.start("python"), " "),
 		"env":     fmt.Sprint(j.Env), "python": j.Python, "recipe": j.Recipe, "warnings": fmt.Sprintf("%q", j.Warnings),
 
-		"nproc_per_node": string(l.NprocPerNode), "master_port": fmt.Sprint(l.MasterPort), "self": fmt.Sprint(l.Self),
+		"nproc_per_node": l.NprocPerNode, "master_port": fmt.Sprint(l.MasterPort), "self": fmt.Sprint(l.Self),
 		"data_parallel": fmt.Sprint(l.DataParallel), "hang_timeout": l.HangTimeout.String(), "probe": fmt.Sprint(l.Probe),
 		"snapshot": l.Snapshot, "on_notice": l.OnNotice, "notice_grace": l.NoticeGrace.String(), "tty": l.TTY, "log_limit": fmt.Sprint(l.LogLimit), "max_restarts": fmt.Sprint(l.MaxRestarts), "log_dir": l.LogDir, "redirects": fmt.Sprint(l.Redirects),
 		"tee": fmt.Sprint(l.Tee), "local_ranks_filter": fmt.Sprint(l.LocalRanksFilter), "role": l.Role, "run_id": l.RunID,
 		"shutdown_timeout": l.ShutdownTimeout.String(), "local_rank_arg": fmt.Sprint(l.LocalRankArg),
 
-		"mode": r.Mode, "prefer": r.Prefer, "climb": fmt.Sprint(r.Climb), "max_attempts": fmt.Sprint(r.MaxAttempts), "numerics": r.Numerics, "never": fmt.Sprintf("%q", r.Never),
+		"mode": string(r.Mode), "prefer": string(r.Prefer), "climb": fmt.Sprint(r.Climb), "max_attempts": fmt.Sprint(r.MaxAttempts), "numerics": string(r.Numerics), "never": fmt.Sprintf("%q", r.Never),
 		"nvme_path": r.NVMePath, "transient_retries": fmt.Sprint(r.TransientRetries),
 		"restart_from_zero": r.RestartFromZero.String(),
 
-		"device_memory": fmt.Sprint(j.Limits.DeviceMemory), "knobs": fmt.Sprint(j.Knobs),
-		"resume": strings.TrimSpace(fmt.Sprintf("%s %q", j.Resume.Latest, j.Resume.Args)), "data": j.Resume.Data, "step": step,
+		"device_memory": fmt.Sprint(j.DeviceMemory), "knobs": fmt.Sprint(j.Knobs),
+		"resume": strings.TrimSpace(fmt.Sprintf("%s %q", j.Resume.Latest, j.Resume.Args)), "data": data, "step": j.Step,
 	}
 }
 

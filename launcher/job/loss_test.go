@@ -37,7 +37,7 @@ func TestLossOfAJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, p := ownScript(t, test.files, "train.py", "--output_dir", "out", "--per_device_train_batch_size", "8")
 			if p.RecipeName() != "hf-trainer" {
-				t.Fatalf("the recipe is %s: %q", p.RecipeName(), p.Warnings())
+				t.Fatalf("the recipe is %s: %q", p.RecipeName(), p.Warnings)
 			}
 			j := p.StrategyJob()
 			if test.refused == "" && (j.Loss.Class != test.class || !strings.Contains(j.Loss.Reason, test.reason)) {

@@ -97,7 +97,7 @@ func TestAJobIsRemembered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := p.resolved.torchMinor(t.Context()); got != "2.11" {
+	if got := p.torchMinor(t.Context()); got != "2.11" {
 		t.Errorf("torch %q", got)
 	}
 	state := t.TempDir()
@@ -174,9 +174,9 @@ func TestAJobIsRemembered(t *testing.T) {
 
 // Of a job that gets words for its run, those do not count.
 func TestWordsOfTheRunAreNotRemembered(t *testing.T) {
-	p := &Prepared{resolved: Resolved{Inspected: Inspected{job: Job{Workdir: "/job", Argv: []string{"train.py"}, Kind: Script}}}}
+	p := &Prepared{Resolved: Resolved{Inspected: Inspected{Job: Job{Workdir: "/job", Argv: []string{"train.py"}, Kind: Script}}}}
 	pinned := *p
-	pinned.resolved.job.Argv, pinned.unpinned = []string{"train.py", "--experiment", "20251121-030000-ab12"}, p
+	pinned.Job.Argv, pinned.unpinned = []string{"train.py", "--experiment", "20251121-030000-ab12"}, p
 	none := func(string) string { return "" }
 	if m := pinned.Memory(none, false); m.job != p {
 		t.Error("the words of the run count")

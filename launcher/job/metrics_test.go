@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/model"
 )
 
 // What a train.toml says of metrics is stronger than the user's configuration, each key by
@@ -13,15 +15,15 @@ import (
 func TestMetrics(t *testing.T) {
 	dir, env := typedAt(t)
 	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "[metrics]\ntextfile = \"/text/{job}.{run}.prom\"\nlisten = \"127.0.0.1:9400\"\n")
-	for text, want := range map[string]Metrics{
-		"":                          {"/text/train.r1.prom", "127.0.0.1:9400"},
-		"listen = \"\"":             {"/text/train.r1.prom", ""},
-		"listen = \":0\"":           {"/text/train.r1.prom", ":0"},
-		"listen = \"[::1]:65535\"":  {"/text/train.r1.prom", "[::1]:65535"},
-		"listen = \"localhost:0\"":  {"/text/train.r1.prom", "localhost:0"},
-		"textfile = \"\"":           {"", "127.0.0.1:9400"},
-		"textfile = \"a/x.prom\"":   {filepath.Join(dir, "a/x.prom"), "127.0.0.1:9400"},
-		"textfile = \"{run}.prom\"": {filepath.Join(dir, "r1.prom"), "127.0.0.1:9400"},
+	for text, want := range map[string]model.Metrics{
+		"":                          {TextFile: "/text/train.r1.prom", Listen: "127.0.0.1:9400"},
+		"listen = \"\"":             {TextFile: "/text/train.r1.prom", Listen: ""},
+		"listen = \":0\"":           {TextFile: "/text/train.r1.prom", Listen: ":0"},
+		"listen = \"[::1]:65535\"":  {TextFile: "/text/train.r1.prom", Listen: "[::1]:65535"},
+		"listen = \"localhost:0\"":  {TextFile: "/text/train.r1.prom", Listen: "localhost:0"},
+		"textfile = \"\"":           {TextFile: "", Listen: "127.0.0.1:9400"},
+		"textfile = \"a/x.prom\"":   {TextFile: filepath.Join(dir, "a/x.prom"), Listen: "127.0.0.1:9400"},
+		"textfile = \"{run}.prom\"": {TextFile: filepath.Join(dir, "r1.prom"), Listen: "127.0.0.1:9400"},
 	} {
 		put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\n[metrics]\n"+text+"\n")
 		j, _, err := Open(t.Context(), []string{filepath.Join(dir, "train.toml")}, env, dir)
@@ -29,8 +31,8 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		p := &Prepared{resolved: Resolved{Inspected: Inspected{job: *j}}}
-		if got := p.Metrics("r1"); got != want {
+		p := &Prepared{Resolved: Resolved{Inspected: Inspected{Job: *j}}}
+		if got := p.MetricsOf("r1"); got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // DeepSpeed itself where the recipe shards through it, and what DeepSpeed builds
 // its Adam for the CPU and its asynchronous I/O with when they are first used.
 func (p *Prepared) Missing() map[strategy.Rung]string {
-	r := p.resolved
+	r := p.Resolved
 	if !slices.Contains(r.recipe.Rules, "deepspeed-config") || r.command.Packages == nil {
 		return nil
 	}
@@ -33,10 +33,10 @@ func (p *Prepared) Missing() map[strategy.Rung]string {
 	if !r.finds("c++", "g++", "clang++") {
 		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no C++ compiler", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
 	}
-	if r.accelerator() == "cuda" && !r.finds("nvcc") {
+	if r.Accelerator() == "cuda" && !r.finds("nvcc") {
 		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no nvcc", strategy.RungOffloadOptimizer, strategy.RungOffloadParam, strategy.RungNVMe)
 	}
-	if root := r.job.Recovery.NVMePath; root != "" {
+	if root := r.Job.Policy.NVMePath; root != "" {
 		if reason := host.LackOfNVMe(root); reason != "" {
 			lack(reason, strategy.RungNVMe)
 		}

@@ -28,13 +28,13 @@ func TestModuleSource(t *testing.T) {
 		"train": "here", "pkg": "package", "elsewhere": "on the path", "recipes.installed.train": "installed", "nowhere": "", "torchtitan.train": "",
 	} {
 		env := environ.Vars{"PYTHONPATH": other + ":" + packages}
-		s := Inspected{job: Job{Kind: Module, Argv: []string{module}, Workdir: work, Recipe: "auto"}, env: env, python: interpreter.At(python, work, env)}
+		s := Inspected{Job: Job{Kind: Module, Argv: []string{module}, Workdir: work, Recipe: "auto"}, env: env, Interpreter: interpreter.At(python, work, env)}
 		if got, _ := s.moduleSource(t.Context()); string(got) != want {
 			t.Errorf("%s: %q, want %q", module, got, want)
 		}
 	}
 	env := environ.Parse(os.Environ())
-	s := Inspected{job: Job{Argv: []string{"json.tool"}, Workdir: work, Recipe: "auto"}, env: env, python: interpreter.At(python, work, env)}
+	s := Inspected{Job: Job{Argv: []string{"json.tool"}, Workdir: work, Recipe: "auto"}, env: env, Interpreter: interpreter.At(python, work, env)}
 	if source, path := s.moduleSource(t.Context()); len(source) == 0 || path == "" {
 		t.Error("the interpreter's own modules are not found")
 	}

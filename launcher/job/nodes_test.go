@@ -126,35 +126,35 @@ func TestNodesAreOfOneJob(t *testing.T) {
 // The only process of each of several nodes is a rank, and a job that would be trained
 // once a node is refused.
 func TestOneProcessANode(t *testing.T) {
-	s := Inspected{job: Job{Launch: Launch{NprocPerNode: "1", Launcher: Launcher{Name: "accelerate launch", Alone: true}}}, place: cluster.Placement{Nodes: 2}}
-	if p, err := s.count(choice{}); err != nil || p.plain || p.local != 1 {
+	s := Inspected{Job: Job{Launch: Launch{RankOptions: commandline.RankOptions{NprocPerNode: "1"}, Launcher: commandline.RankStarter{Wrapper: "accelerate launch", Alone: true}}}, Where: cluster.Placement{Nodes: 2}}
+	if p, err := s.count(choice{}); err != nil || p.Plain || p.Ranks != 1 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	s.place.Nodes = 1
-	if p, err := s.count(choice{}); err != nil || !p.plain {
+	s.Where.Nodes = 1
+	if p, err := s.count(choice{}); err != nil || !p.Plain {
 		t.Errorf("%+v, %v", p, err)
 	}
-	s.job.Launch = Launch{NprocPerNode: "auto", Auto: AutoTyped}
-	if p, err := s.count(choice{}); err != nil || !p.plain {
+	s.Job.Launch = Launch{RankOptions: commandline.RankOptions{NprocPerNode: "auto"}, Auto: AutoTyped}
+	if p, err := s.count(choice{}); err != nil || !p.Plain {
 		t.Errorf("%+v, %v", p, err)
 	}
-	s.place.Nodes = 4
+	s.Where.Nodes = 4
 	if p, err := s.count(choice{}); err == nil || !strings.Contains(err.Error(), "4 nodes would each train the whole job: the command is one process") || !strings.Contains(errext.Hint(err), "GPURUN_NNODES=1") {
 		t.Errorf("%+v, %v", p, err)
 	}
-	s.job.Launch.Self = true
-	if p, err := s.count(choice{}); err != nil || !p.plain {
+	s.Job.Launch.Self = true
+	if p, err := s.count(choice{}); err != nil || !p.Plain {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
 
 // Ranks are told of their node as the launcher that was typed would have done it.
 func TestNodeVariables(t *testing.T) {
-	s := Inspected{place: cluster.Placement{Nodes: 4, NodeRank: 2}}
+	s := Inspected{Where: cluster.Placement{Nodes: 4, NodeRank: 2}}
 	if got := s.nodeVars(8); len(got) > 0 {
 		t.Errorf("%v without a launcher", got)
 	}
-	s.job.Launch.Launcher.Vars = commandline.NodeVars{Rank: "CROSS_RANK", Count: "CROSS_SIZE", Local: "LOCAL_SIZE"}
+	s.Job.Launch.Launcher.Vars = commandline.NodeVars{Rank: "CROSS_RANK", Count: "CROSS_SIZE", Local: "LOCAL_SIZE"}
 	if diff := cmp.Diff(map[string]string{"CROSS_RANK": "2", "CROSS_SIZE": "4", "LOCAL_SIZE": "8"}, map[string]string(s.nodeVars(8))); diff != "" {
 		t.Error(diff)
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/model"
@@ -42,7 +43,7 @@ func (r *reader) readNotify() {
 		return
 	}
 	t, n, from := r.table("notify"), &r.job.Notify, &r.job.notifyFrom
-	where := slices.ContainsFunc(notifyWhere, t.has)
+	where := slices.ContainsFunc(notifyWhere, t.Has)
 	if where {
 		*n, *from = model.Notify{Style: notifyStyles[0], On: n.On, Timeout: n.Timeout}, notifyFrom{}
 	}
@@ -50,23 +51,23 @@ func (r *reader) readNotify() {
 	t.oneOf(notifySecret)
 	t = r.formed(t)
 	n.URL = r.address(t, n.URL)
-	if t.has("command") {
+	if t.Has("command") {
 		n.Command = r.notifyCommand(t)
 	}
 	from.urlEnv, from.urlFile = t.source("url_env", from.urlEnv), r.path(t.secretFile("url_file", from.urlFile))
 	from.secretEnv, from.secretFile = t.source("secret_env", from.secretEnv), r.path(t.secretFile("secret_file", from.secretFile))
-	if n.Style = t.text("style", n.Style); !slices.Contains(notifyStyles, n.Style) {
+	if n.Style = t.Text("style", n.Style); !slices.Contains(notifyStyles, n.Style) {
 		t.badWord([]string{"style"}, n.Style, notifyStyles)
 	}
 	for _, key := range append([]string{"style"}, notifySecret...) {
-		if t.has(key) && t.has("command") {
-			t.bad(key, "is for what is posted to a URL; a command gets the event as JSON")
+		if t.Has(key) && t.Has("command") {
+			t.Bad(key, "is for what is posted to a URL; a command gets the event as JSON")
 		}
 	}
-	if text := t.text("timeout", ""); t.has("timeout") {
+	if text := t.Text("timeout", ""); t.Has("timeout") {
 		d, err := parseDuration(text)
 		if err != nil || d < time.Second || d > longestNotifyTimeout {
-			t.bad("timeout", "want a duration from %v to %v, such as \"30s\"", time.Second, longestNotifyTimeout)
+			t.Bad("timeout", "want a duration from %v to %v, such as \"30s\"", time.Second, longestNotifyTimeout)
 		}
 		n.Timeout = d
 	}
@@ -81,10 +82,10 @@ func (t *table) oneOf(keys []string) {
 	first := ""
 	for _, key := range keys {
 		switch {
-		case t.has(key) && first == "":
+		case t.Has(key) && first == "":
 			first = key
-		case t.has(key):
-			t.bad(key, "is said already, by %s; keep one of them", first)
+		case t.Has(key):
+			t.Bad(key, "is said already, by %s; keep one of them", first)
 		}
 	}
 }
@@ -95,15 +96,15 @@ func (t *table) oneOf(keys []string) {
 func (r *reader) formed(t *table) *table {
 	kept := map[string]any{}
 	for _, key := range notifyKeys {
-		value, set := t.get(key.Name)
+		value, set := t.Get(key.Name)
 		list, isList := value.([]any)
 		_, isText := value.(string)
 		switch {
 		case !set:
 		case key.Form != ListForm && !isText:
-			t.bad(key.Name, "want text")
+			t.Bad(key.Name, "want text")
 		case key.Form == ListForm && (!isList || slices.ContainsFunc(list, func(e any) bool { _, text := e.(string); return !text })):
-			t.bad(key.Name, "want an array of texts, such as %s", cmp.Or(key.Example, key.Default))
+			t.Bad(key.Name, "want an array of texts, such as %s", cmp.Or(key.Example, key.Default))
 		default:
 			kept[key.Name] = value
 		}
@@ -116,29 +117,29 @@ var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // source reads the name of a variable.
 func (t *table) source(key, fallback string) string {
-	if !t.has(key) {
+	if !t.Has(key) {
 		return fallback
 	}
-	name := t.text(key, "")
+	name := t.Text(key, "")
 	if !variableName.MatchString(name) {
-		t.bad(key, "want the name of a variable, such as \"GPURUN_NOTIFY_URL\"")
+		t.Bad(key, "want the name of a variable, such as \"GPURUN_NOTIFY_URL\"")
 	}
 	return name
 }
 
 // secretFile reads the path of a file with a secret, which is not the secret itself.
 func (t *table) secretFile(key, fallback string) string {
-	if !t.has(key) {
+	if !t.Has(key) {
 		return fallback
 	}
-	path := t.text(key, "")
+	path := t.Text(key, "")
 	switch {
 	case strings.Contains(path, "://"):
-		t.bad(key, "is an address; want the path of a file that holds it")
+		t.Bad(key, "is an address; want the path of a file that holds it")
 	case path == "" || strings.Contains(path, "\x00"):
-		t.bad(key, "want the path of a file")
+		t.Bad(key, "want the path of a file")
 	case strings.HasPrefix(path, "~"):
-		t.bad(key, "only a shell expands ~; write the path out")
+		t.Bad(key, "only a shell expands ~; write the path out")
 	}
 	return path
 }
@@ -150,12 +151,12 @@ func (t *table) badWord(path []string, got string, words []string) {
 
 // address reads notify.url. What is wrong is told without the address.
 func (r *reader) address(t *table, fallback string) string {
-	if !t.has("url") {
+	if !t.Has("url") {
 		return fallback
 	}
-	text := t.filled("url")
+	text := t.Filled("url")
 	if why := badURL(text); text != "" && why != "" {
-		t.bad("url", "%s", why)
+		t.Bad("url", "%s", why)
 	}
 	return text
 }
@@ -174,10 +175,10 @@ func badURL(text string) string {
 
 // notifyCommand reads the program that gets each event, and its arguments.
 func (r *reader) notifyCommand(t *table) []string {
-	words := t.words("command")
+	words := t.Words("command")
 	if len(words) == 0 || words[0] == "" {
-		if array, _ := t.get("command"); array != nil && words != nil {
-			t.bad("command", "names no program")
+		if array, _ := t.Get("command"); array != nil && words != nil {
+			t.Bad("command", "names no program")
 		}
 		return nil
 	}
@@ -186,10 +187,10 @@ func (r *reader) notifyCommand(t *table) []string {
 
 // notifyOn reads the events that are told.
 func (r *reader) notifyOn(t *table) {
-	if !t.has("on") {
+	if !t.Has("on") {
 		return
 	}
-	r.job.Notify.On = t.words("on")
+	r.job.Notify.On = t.Words("on")
 	for i, event := range r.job.Notify.On {
 		if !slices.Contains(notifyEvents, event) {
 			t.badWord([]string{"on", strconv.Itoa(i)}, event, notifyEvents)
@@ -278,7 +279,67 @@ func hidden(n model.Notify) (secrets []string) {
 const shortestPath = 12
 
 // Secrets are those of [notify] as they could come to stand in a text.
-func (p *Prepared) Secrets() []string { return hidden(p.resolved.job.Notify) }
+func (p *Prepared) Secrets() []string { return hidden(p.Job.Notify) }
 
-// Notify is whom gpurun tells of the job's runs.
-func (p *Prepared) Notify() model.Notify { return p.resolved.job.Notify }
+// addressed is an address in a line of a file, with a scheme or as the value of a url. What
+// follows its host is a secret.
+var addressed = regexp.MustCompile(`([A-Za-z]+:/+[^/"'\s]*|\burl\s*=\s*["']*[^/:"'\s]+/)([^"'\s]*)`)
+
+// hushed are the faults of a text as they may be shown. Of [notify] no value is, nor what a
+// parser quotes of one. Elsewhere stars stand for what is secret in an address, one for each
+// character, so that the caret stands right.
+func hushed(text []byte, faults []Fault) []Fault {
+	lines := strings.Split(string(text), "\n")
+	for i := range faults {
+		f := &faults[i]
+		if inNotify(f, lines) {
+			hush(f)
+			continue
+		}
+		f.Source = addressed.ReplaceAllStringFunc(f.Source, func(at string) string {
+			host := addressed.FindStringSubmatch(at)[1]
+			return host + strings.Repeat("*", utf8.RuneCountInString(at[len(host):]))
+		})
+	}
+	return faults
+}
+
+var (
+	notifyLine = regexp.MustCompile(`^\[*\s*["']?notify\b`)
+	headerLine = regexp.MustCompile(`^\[+\s*[A-Za-z][\w.\s-]*\]+\s*(#.*)?$`)
+	// quietLine is how a line of [notify] begins that shows no value.
+	quietLine = regexp.MustCompile(`^\s*(\[\s*notify\s*\]|notify\s*=|(notify\.)?[a-z_]+\s*=)`)
+	// repeated is all that a parser may say of a line of [notify].
+	repeated = regexp.MustCompile(`^not TOML: key '[a-z_.]+' has already been defined$`)
+)
+
+// inNotify reports whether a fault is one of [notify]. Where the text is no TOML, the lines
+// above it tell.
+func inNotify(f *Fault, lines []string) bool {
+	if f.Key == "notify" || strings.HasPrefix(f.Key, "notify.") {
+		return true
+	}
+	for n := min(f.Line, len(lines)) - 1; n >= 0; n-- {
+		line := strings.TrimSpace(lines[n])
+		if notifyLine.MatchString(line) {
+			return true
+		}
+		if headerLine.MatchString(line) {
+			return false
+		}
+	}
+	return false
+}
+
+// hush takes the values out of a fault of [notify].
+func hush(f *Fault) {
+	if shown := quietLine.FindString(f.Source); len(shown) < len(strings.TrimRight(f.Source, " \t")) {
+		f.Source = strings.TrimLeft(shown+" ***", " ")
+	}
+	if strings.HasPrefix(f.Message, "not TOML: ") && !repeated.MatchString(f.Message) {
+		f.Message = "not TOML: this line cannot be read, or one above it; values stand in quotes (they are not shown, since they may be secrets)"
+	}
+	if key, _, quoted := strings.Cut(f.Key, `"`); quoted {
+		f.Key = key + "***"
+	}
+}

@@ -1,6 +1,12 @@
 package job
 
 import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
 	"github.com/gpurun/gpurun/launcher/checkpoint"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
@@ -9,7 +15,7 @@ import (
 // Observer finds in a line of the job's output what the job says of the settings
 // that it was given; nil where the recipe knows no such line.
 func (p *Prepared) Observer() func(line string) (strategy.ObservedSetting, bool) {
-	prove := p.resolved.recipe.Prover(p.resolved.at)
+	prove := p.recipe.Prover(p.at)
 	if prove == nil {
 		return nil
 	}
@@ -23,18 +29,18 @@ func (p *Prepared) Observer() func(line string) (strategy.ObservedSetting, bool)
 
 // Settings knows where a job's framework writes which settings it uses, apart from
 // its output.
-type Settings struct{ resolved Resolved }
+type Settings struct{ Resolved }
 
 // Settings tells where the job's framework writes which settings it uses.
-func (p *Prepared) Settings() Settings { return Settings{p.resolved} }
+func (p *Prepared) Settings() Settings { return Settings{p.Resolved} }
 
 // Files are globs of files in which it does, relative to the working directory.
-func (s Settings) Files() []string { return s.resolved.recipe.ProofFiles(s.resolved.command) }
+func (s Settings) Files() []string { return s.recipe.ProofFiles(s.command) }
 
 // InFile gives the settings that a file shows which one of those globs matched.
 func (s Settings) InFile(glob string, text []byte) (seen []strategy.ObservedSetting) {
 	_ = guest(settingsInUse, func() error { // the file may be half written
-		seen = s.resolved.recipe.ProofFile(s.resolved.command, glob, text)
+		seen = s.recipe.ProofFile(s.command, glob, text)
 		return nil
 	})
 	return seen
@@ -60,11 +66,11 @@ func (s Settings) InVariable(name, asked, used string) strategy.Plan {
 
 // with is the plan that the job would read with a variable.
 func (s Settings) with(name, value string) (strategy.Plan, error) {
-	command := s.resolved.command
-	command.Env = s.resolved.env.With(map[string]string{name: value})
+	command := s.command
+	command.Env = s.env.With(map[string]string{name: value})
 	var plan strategy.Plan
 	err := errext.Recovered(func() (err error) {
-		plan, _, err = s.resolved.recipe.Read(command, s.resolved.at)
+		plan, _, err = s.recipe.Read(command, s.at)
 		return err
 	})
 	return plan, err
@@ -76,17 +82,6 @@ func (p *Prepared) Checkpoints() checkpoint.Location {
 	return c
 }
 
-func (p *Prepared) checkpoints() (c checkpoint.Location, warnings []string) {
-	warnings = guest(checkpointPlaces, func() error {
-		c = p.resolved.checkpoints()
-		return nil
-	})
-	if len(warnings) > 0 {
-		c = checkpoint.Location{Dir: p.resolved.job.Workdir}
-	}
-	return c, warnings
-}
-
 // pointedAt is the checkpoint that the framework's pointer file means by its text.
 func (r Resolved) pointedAt(text string) (path string, ok bool) {
 	if len(guest(checkpointPlaces, func() error { path, ok = r.recipe.PointedAt(r.command, text); return nil })) > 0 {
@@ -95,14 +90,73 @@ func (r Resolved) pointedAt(text string) (path string, ok bool) {
 	return path, ok
 }
 
-func (r Resolved) checkpoints() checkpoint.Location {
-	c := checkpoint.Location{Dir: r.job.Workdir, Pointer: r.recipe.Pointer(r.command), Only: r.recipe.FollowsPointer(), Needs: r.recipe.Resume.Needs,
-		Meant: r.pointedAt}
-	if c.Pointer != "" {
-		c.Pointer = r.under(c.Pointer)
+func (r Resolved) checkpoints() (search checkpoint.Location, warnings []string) {
+	search = checkpoint.Location{Dir: r.Job.Workdir}
+	warnings = guest(checkpointPlaces, func() error {
+		found := checkpoint.Location{Dir: r.Job.Workdir, Pointer: r.recipe.Pointer(r.command), Only: r.recipe.FollowsPointer(),
+			Needs: r.recipe.Resume.Needs, Meant: r.pointedAt}
+		if found.Pointer != "" {
+			found.Pointer = r.under(found.Pointer)
+		}
+		if glob, ok := r.recipe.ResumeGlob(r.command); ok {
+			found.Glob = glob
+		}
+		search = found
+		return nil
+	})
+	return search, warnings
+}
+
+// NewestCheckpoint is the newest complete checkpoint of a run that began then, and when it was
+// written. Where [resume] says where to look and there is none, none says why.
+func (p *Prepared) NewestCheckpoint(began time.Time) (path string, written time.Time, none string) {
+	c := p.Checkpoints()
+	switch path = c.Newest(began); {
+	case path != "":
+		return path, c.Written(path), ""
+	case p.Job.Resume.Latest != "":
+		return "", time.Time{}, c.None(began)
 	}
-	if glob, ok := r.recipe.ResumeGlob(r.command); ok {
-		c.Glob = glob
+	return "", time.Time{}, ""
+}
+
+// FoundCheckpoints says what there is to start from when the run is started again, beside the
+// checkpoint that was decided.
+func (p *Prepared) FoundCheckpoints(began time.Time) func(decided string) strategy.Checkpoints {
+	return func(decided string) strategy.Checkpoints {
+		f := strategy.Checkpoints{Decided: decided != "" && p.Checkpoints().Complete(decided, began)}
+		f.Newest, f.Written, _ = p.NewestCheckpoint(began)
+		return f
 	}
-	return c
+}
+
+// Resumption says from where an attempt goes on, and what becomes of a run that has
+// nothing to go on from.
+func (p *Prepared) Resumption() string {
+	c, bound := p.Checkpoints(), p.Policy().RestartFromZero
+	ends := fmt.Sprintf("an attempt that runs out of memory after more than %s ends the run with exit code %d (recovery.restart_from_zero)",
+		bound, strategy.CodeExhausted)
+	switch {
+	case c.Glob != "" && bound > 0:
+		return fmt.Sprintf("goes on from: the newest complete %s; while there is none, %s", c.Glob, ends)
+	case c.Glob != "" || c.Pointer != "":
+		return fmt.Sprintf("goes on from: the newest complete %s", cmp.Or(c.Glob, c.Pointer))
+	case bound > 0:
+		return fmt.Sprintf("goes on from: the beginning, since nothing is known of the job's checkpoints; %s: set [resume] in train.toml", ends)
+	}
+	return "goes on from: the beginning, since nothing is known of the job's checkpoints: set [resume] in train.toml"
+}
+
+var anyNumber = regexp.MustCompile(`\d+`)
+
+// sharedCheckpoints warns of an array whose elements look for their checkpoints in the
+// same place: one would go on from another's. A place that has the element's number
+// in its name is its own.
+func (s Inspected) sharedCheckpoints() []string {
+	element, latest := s.Where.Element, s.Job.Resume.Latest
+	if element == "" || latest == "" || slices.Contains(anyNumber.FindAllString(latest, -1), element) {
+		return nil
+	}
+	return []string{fmt.Sprintf("this is element %s of an array, and every element looks for checkpoints in %s: one may go on from another's; give each a folder of its own",
+		element, latest)}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -71,8 +72,8 @@ func TestTheInterpreterIsStartedForThoseWhoTrain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.RecipeName() != test.recipe || p.Python() != dir+"/python3" || p.Ranks() != 2 {
-				t.Errorf("%s: %s on %s, %d ranks", name, p.RecipeName(), p.Python(), p.Ranks())
+			if p.RecipeName() != test.recipe || p.Python() != dir+"/python3" || p.Ranks != 2 {
+				t.Errorf("%s: %s on %s, %d ranks", name, p.RecipeName(), p.Python(), p.Ranks)
 			}
 		}
 		if got := starts(); got != test.starts {
@@ -131,16 +132,16 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 	if err != nil || !slices.Equal(change.Words, []string{"--run_name", "r1"}) {
 		t.Errorf("%q, %v", change.Words, err)
 	}
-	if w := pinned.Warnings(); len(w) != 1 || !strings.Contains(w[0], "the job gets --run_name r1") {
+	if w := pinned.Warnings; len(w) != 1 || !strings.Contains(w[0], "the job gets --run_name r1") {
 		t.Errorf("%q", w)
 	}
 	if c := pinned.Checkpoints(); c.Glob != "r1/c-*" || c.Dir != dir || c.Pointer != "" || c.Only {
 		t.Errorf("%+v", c)
 	}
-	if change, err := p.Propose(p.Plan(), "/run", 0, nowhere); err != nil || len(change.Words) != 0 || len(p.Warnings()) != 0 || p.Checkpoints().Glob != "" {
-		t.Errorf("the job itself: %q, %v, %q", change.Words, err, p.Warnings())
+	if change, err := p.Propose(p.Plan(), "/run", 0, nowhere); err != nil || len(change.Words) != 0 || len(p.Warnings) != 0 || p.Checkpoints().Glob != "" {
+		t.Errorf("the job itself: %q, %v, %q", change.Words, err, p.Warnings)
 	}
-	if p.Digest() != pinned.Digest() {
+	if p.Digest != pinned.Digest {
 		t.Error("the run's name makes another job")
 	}
 }
@@ -211,13 +212,13 @@ func TestDigestCountsTheJobsOwnFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p, p.Digest()
+		return p, p.Digest
 	}
 	p, first := digest()
 	if parts := strings.Split(first, "."); !strings.HasPrefix(first, "4:") || len(parts) != 4 || parts[3] != "" {
 		t.Errorf("the digest is %s", first)
 	}
-	r := p.resolved
+	r := p.Resolved
 	r.command.Files = map[string][]byte{"ds.json": []byte(zero), "more.yaml": []byte(more)}
 	if d := r.digest(); d != first {
 		t.Errorf("with a file of another recipe: %s, want %s", d, first)
@@ -235,7 +236,7 @@ func TestDigestCountsTheJobsOwnFiles(t *testing.T) {
 // The digest of a job itself, without its configuration, does not change from one
 // gpurun to the next.
 func TestTheJobsOwnDigestStays(t *testing.T) {
-	j := &Job{Kind: Script, Workdir: "/work", Argv: []string{"train.py", "--lr", "1e-4"}, Launch: Launch{NprocPerNode: "2"}}
+	j := &Job{Kind: Script, Workdir: "/work", Argv: []string{"train.py", "--lr", "1e-4"}, Launch: Launch{RankOptions: commandline.RankOptions{NprocPerNode: "2"}}}
 	parts := ""
 	for _, part := range []string{"script", "/work", "2", "3", "train.py", "--lr", "1e-4", ""} {
 		parts += fmt.Sprintf("%d:%s", len(part), part)
@@ -250,12 +251,12 @@ func TestTheJobsOwnDigestStays(t *testing.T) {
 func TestALauncherInAShell(t *testing.T) {
 	dir, _ := folder(t, map[string]string{"train.py": "import torch\n", "job.toml": "[job]\nprogram = [\"sh\", \"-c\", \"cd . && torchrun train.py\"]\n"})
 	const line = "torchrun --nproc-per-node 2 train.py | tee log"
-	if p, err := prepared(t, dir, machine(dir), "job.toml"); err != nil || !p.Plain() || p.Ranks() != 1 {
+	if p, err := prepared(t, dir, machine(dir), "job.toml"); err != nil || !p.Plain || p.Ranks != 1 {
 		t.Errorf("train.toml: %+v, %v", p, err)
 	}
 	for _, shell := range []string{"bash -c", "sh -lc", "bash -euo pipefail -c", "env A=1 sh -c"} {
 		words := append(strings.Fields(shell), line)
-		if p, err := prepared(t, dir, machine(dir), words...); err != nil || !p.Plain() || p.Ranks() != 1 {
+		if p, err := prepared(t, dir, machine(dir), words...); err != nil || !p.Plain || p.Ranks != 1 {
 			t.Errorf("%s: %+v, %v", shell, p, err)
 		}
 		words = append([]string{"--nproc-per-node", "2", "--no-python"}, words...)

@@ -1,9 +1,12 @@
 package job
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,7 +17,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/script"
 	"github.com/gpurun/gpurun/strategy"
@@ -23,11 +25,12 @@ import (
 // A Prepared job is one whose every question is answered, with nothing started:
 // what gpurun plan prints, and what gpurun run launches. It does not change.
 type Prepared struct {
-	resolved Resolved
-	plan     strategy.Plan
-	knobs    map[strategy.Knob]strategy.Range
-	ceiling  ceiling
-	digest   string
+	Resolved
+
+	plan    strategy.Plan
+	knobs   map[strategy.Knob]strategy.Range
+	ceiling ceiling
+	Digest  string // tells this job from every other
 	// unpinned is the job without the words that keep a run's attempts in one folder; nil
 	// where it has none.
 	unpinned *Prepared
@@ -42,17 +45,17 @@ func Read(ctx context.Context, r Resolved) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	r = p.resolved
+	r = p.Resolved
 	if p.ceiling, err = r.limit(ctx); err != nil {
 		return nil, err
 	}
-	if latest := r.job.Resume.Latest; latest != "" {
-		if err := checkpoint.Check(r.job.Workdir, latest); err != nil {
+	if latest := r.Job.Resume.Latest; latest != "" {
+		if err := checkpoint.Check(r.Job.Workdir, latest); err != nil {
 			return nil, errext.WithHint(fmt.Errorf("look for checkpoints with resume.latest = %q: %w", latest, err),
 				"name the folder of the checkpoints before the first *")
 		}
 	}
-	p.digest = r.digest()
+	p.Digest = r.digest()
 	return p, nil
 }
 
@@ -73,7 +76,7 @@ func (r Resolved) understand() (p *Prepared, err error) {
 		if len(warnings) == 0 {
 			return p, refused
 		}
-		r.warnings = slices.Concat(r.warnings, warnings)
+		r.Warnings = slices.Concat(r.Warnings, warnings)
 		r.evidence, r.script, r.loss, inferred = nil, nil, strategy.Loss{}, false
 	}
 	r.recipe = recipes.Recipe{}
@@ -86,7 +89,7 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 	if r.command, err = r.load(r.command, r.recipe.Recipe); err != nil {
 		return nil, err
 	}
-	if r.job.Launch.DataParallel == 0 {
+	if r.Job.Launch.DataParallel == 0 {
 		if r.at, err = r.recipe.Parallel(r.command, r.at); err != nil {
 			return nil, errext.WithHint(fmt.Errorf("count the data-parallel ranks: %w", err), "set launch.data_parallel")
 		}
@@ -96,7 +99,7 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 		return nil, err
 	}
 	p := &Prepared{plan: plan, knobs: knobs}
-	r.warnings = slices.Concat(r.warnings,
+	r.Warnings = slices.Concat(r.Warnings,
 		r.keepSchedule(knobs),
 		guest(inProcess, func() error {
 			plan, knobs := maps.Clone(plan), maps.Clone(knobs)
@@ -106,9 +109,9 @@ func (r Resolved) byRecipe() (*Prepared, error) {
 			return nil
 		}),
 	)
-	p.resolved = r
+	p.Resolved = r
 	_, warnings := p.checkpoints()
-	p.resolved.warnings = append(p.resolved.warnings, warnings...)
+	p.Warnings = append(p.Warnings, warnings...)
 	return p, nil
 }
 
@@ -125,45 +128,31 @@ func (r Resolved) readPlan() (strategy.Plan, map[strategy.Knob]strategy.Range, e
 			knobs[k] = own
 		}
 	}
-	if r.accelerator() == "cpu" {
+	if r.Accelerator() == "cpu" {
 		delete(plan, strategy.Allocator)
 		knobs[strategy.Allocator] = strategy.Range{Absent: "the job trains on the CPU"}
 	}
-	if unknown := r.gpus.Name; unknown != "" && r.gpus.Count > 0 {
+	if unknown := r.GPUs.Name; unknown != "" && r.GPUs.Count > 0 {
 		delete(plan, strategy.Allocator)
 		knobs[strategy.Allocator] = strategy.Range{Absent: "gpurun does not know the allocator of an " + unknown}
 	}
 	return plan, knobs, nil
 }
 
-// Job is the job as it was read; its maps and lists are not to be changed.
-func (p *Prepared) Job() Job { return p.resolved.job }
-
 // Environ is a copy of the environment that the ranks inherit, with the job's own
 // variables.
-func (p *Prepared) Environ() environ.Vars { return p.resolved.env.With() }
+func (p *Prepared) Environ() environ.Vars { return p.env.With() }
 
 // Startable says why the program of the job cannot be started. The error has a hint.
-func (p *Prepared) Startable() error { return Startable(&p.resolved.job, p.resolved.env.Words()) }
+func (p *Prepared) Startable() error { return Startable(&p.Job, p.env.Words()) }
 
 // Python is the interpreter's path; empty for a program.
 func (p *Prepared) Python() string {
-	if p.resolved.python == nil {
+	if p.Interpreter == nil {
 		return ""
 	}
-	return p.resolved.python.Path()
+	return p.Interpreter.Path()
 }
-
-// Interpreter is the one that runs the job's script or module; nil for a program, and
-// where a wrapper makes it as the job starts.
-func (p *Prepared) Interpreter() *python.Interpreter { return p.resolved.python }
-
-// GPUs are those that the job would see.
-func (p *Prepared) GPUs() gpu.View { return p.resolved.gpus }
-
-// Accelerator is what the job trains on: "cuda", "cpu", or PyTorch's word for what
-// gpurun does not know.
-func (p *Prepared) Accelerator() string { return p.resolved.accelerator() }
 
 // BF16 reports whether every one of the job's devices, as NVML knows them, computes in
 // bfloat16; a CPU does, in PyTorch, and so do the accelerators of other makers that
@@ -180,18 +169,14 @@ func (p *Prepared) BF16(devices []gpu.Device) bool {
 	return len(devices) > 0
 }
 
-// Ranks is the number of ranks on this node. A job that starts its own has as many,
-// and is one process for gpurun.
-func (p *Prepared) Ranks() int { return p.resolved.local }
-
 // Plan is a copy of what the job sets as it is written.
 func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 
 // StrategyJob is what strategy.Decide has to know.
 func (p *Prepared) StrategyJob() strategy.Job {
-	r := p.resolved
-	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.local, DataParallel: r.at.DataParallel, Written: p.Plan(),
-		Ceiling: r.job.Limits.DeviceMemory, Loss: r.loss, Pipeline: script.Pipeline(r.sources()),
+	r := p.Resolved
+	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.Ranks, DataParallel: r.at.DataParallel, Written: p.Plan(),
+		Ceiling: r.Job.DeviceMemory, Loss: r.loss, Pipeline: script.Pipeline(r.sources()),
 		Resumption: strategy.Resumption{
 			Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts, Own: r.recipe.Name == "" || r.recipe.Resume.Own, Exact: r.recipe.Resume.Exact,
 		}}
@@ -199,26 +184,23 @@ func (p *Prepared) StrategyJob() strategy.Job {
 
 // Policy is what gpurun may do to get the job trained.
 func (p *Prepared) Policy() strategy.Policy {
-	j := p.resolved.job
-	r := j.Recovery
-	return strategy.Policy{
-		Mode: strategy.Mode(r.Mode), Prefer: strategy.Prefer(r.Prefer), Climb: r.Climb, MaxAttempts: r.MaxAttempts, Numerics: strategy.Numerics(r.Numerics), NumericsSaid: j.NumericsSaid, Never: r.Never,
-		NVMePath: r.NVMePath, TransientRetries: r.TransientRetries, Restarts: j.Launch.MaxRestarts, RestartFromZero: strategy.Seconds(r.RestartFromZero),
-	}
+	policy := p.Job.Policy
+	policy.Restarts = p.Job.Launch.MaxRestarts
+	return policy
 }
 
 // Recipe is the recipe's name, empty without one, and why it was
 // recognised.
 func (p *Prepared) Recipe() (name string, evidence []string) {
-	return p.resolved.recipe.Name, slices.Clone(p.resolved.evidence)
+	return p.recipe.Name, slices.Clone(p.evidence)
 }
 
 // RecipeName is the recipe's name for people.
 func (p *Prepared) RecipeName() string {
-	switch r := p.resolved.recipe; {
+	switch r := p.recipe; {
 	case r.Name != "":
 		return r.Name
-	case len(p.resolved.job.Knobs) > 0:
+	case len(p.Job.Knobs) > 0:
 		return "[knobs]"
 	}
 	return "none"
@@ -230,16 +212,12 @@ func (p *Prepared) Candidates() ([]script.Match, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the recipes: %w", err)
 	}
-	return script.Candidates(p.resolved.command, all), nil
+	return script.Candidates(p.command, all), nil
 }
-
-// Warnings are sentences for people: what was asked for and has no effect, or an
-// unexpected one.
-func (p *Prepared) Warnings() []string { return slices.Clone(p.resolved.warnings) }
 
 // Place says for people where the job runs, and on what.
 func (p *Prepared) Place() string {
-	device, gpus := "CPU", p.resolved.gpus
+	device, gpus := "CPU", p.GPUs
 	switch {
 	case gpus.Count > 0 && gpus.Name != "":
 		device = fmt.Sprintf("%d × %s (%s), which gpurun does not know: failures are diagnosed, ceilings are off", gpus.Count, gpus.Name, gpus.Source)
@@ -253,37 +231,34 @@ func (p *Prepared) Place() string {
 			device = fmt.Sprintf("%d × %s (%s)", gpus.Count, model, gpus.Source)
 		}
 	}
-	return strings.TrimSpace(p.resolved.place.Evidence + ", " + device)
+	return strings.TrimSpace(p.Where.Evidence + ", " + device)
 }
-
-// Where is which node of which launch this is.
-func (p *Prepared) Where() cluster.Placement { return p.resolved.place }
 
 // Scheduler names the scheduler's job, the same after a restart of it; empty without
 // one.
-func (p *Prepared) Scheduler() string { return p.resolved.place.Identity() }
+func (p *Prepared) Scheduler() string { return p.Where.Identity() }
 
 // Restarts counts how often a scheduler has started this job again.
 func (p *Prepared) Restarts() int {
-	if p.resolved.place.Job == "" {
+	if p.Where.Job == "" {
 		return 0
 	}
-	return p.resolved.place.RestartCount
+	return p.Where.RestartCount
 }
 
 // Ends asks until when the job may run here, and whether it is started again
 // afterwards: cluster.Placement's Ends. It is nil where there is no scheduler.
 func (p *Prepared) Ends() func(context.Context) (end time.Time, again bool) {
-	if p.resolved.place.Job == "" {
+	if p.Where.Job == "" {
 		return nil
 	}
-	return p.resolved.place.Ends
+	return p.Where.Ends
 }
 
 // Step is the pattern of a training step in the job's output, whose first group is
 // the number; nil where none is known.
 func (p *Prepared) Step() (*regexp.Regexp, error) {
-	pattern := p.resolved.recipe.Progress.Step
+	pattern := p.recipe.Progress.Step
 	if pattern == "" {
 		return nil, nil
 	}
@@ -309,4 +284,110 @@ func (p *Prepared) Value(k strategy.Knob) string {
 		return "not known: name it in the job, or give the knob a default in [knobs]"
 	}
 	return ""
+}
+
+// A Machine is what a job is prepared on.
+type Machine struct {
+	// Environ is gpurun's own environment, in the form of os.Environ.
+	Environ []string
+	// NVML is the connection to the GPUs' driver, nil where nobody asks it. It is the
+	// caller's to close; a prepared job does not hold it.
+	NVML *gpu.Connection
+	// Beside says that NVML comes up beside the ranks' start: it is waited for only
+	// where the job needs to know what nothing else tells.
+	Beside bool
+	// Warnings are what people should know of the machine.
+	Warnings []string
+}
+
+// Prepare answers every question about a job, and starts no rank. The steps are
+// values of their own: what surrounds the job, what it resolves to, what its files
+// say. An error that the user can mend carries a hint.
+func Prepare(ctx context.Context, j *Job, m Machine) (*Prepared, error) {
+	inspected, err := Inspect(ctx, j, m)
+	if err != nil {
+		return nil, err
+	}
+	resolved, err := Resolve(ctx, inspected)
+	if err != nil {
+		return nil, err
+	}
+	return Read(ctx, resolved)
+}
+
+// visible are the GPUs that a job would see.
+func (m Machine) visible(j *Job, env environ.Vars) (gpu.View, error) {
+	if m.Beside && j.DeviceMemory == 0 { // a ceiling is a share of the capacity
+		if view, certain := gpu.Listed(env.Words()); certain {
+			return view, nil
+		}
+	}
+	nvml, err := m.NVML.NVML()
+	view, failed := gpu.Visible(env.Words(), nvml)
+	return view, errors.Join(err, failed)
+}
+
+// A Resolved job is one whose ranks and recipe are known. It does not change.
+type Resolved struct {
+	Inspected
+	processes
+	at       recipes.Topology
+	recipe   recipes.Recipe
+	evidence []string         // why this recipe
+	script   *script.Analysis // what the source of a script of one's own says; nil for another
+	written  recipes.Recipe   // of which the user wrote every part in train.toml
+	command  recipes.Command  // with the files that were read to recognise it
+	loss     strategy.Loss    // as recipe and source show it
+}
+
+// Resolve finds out how many ranks a job has, and which recipe. Only a job of some
+// framework waits for its interpreter to list the packages.
+func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
+	r := Resolved{Inspected: s}
+	c, err := s.choose(ctx)
+	if err != nil {
+		return Resolved{}, err
+	}
+	r.recipe, r.evidence, r.command, r.script, r.written, r.loss = c.recipe, c.evidence, c.command, c.script, c.written, c.loss
+	if r.processes, err = s.count(c); err != nil {
+		return Resolved{}, err
+	}
+	if r.Plain {
+		r.command.Devices = s.GPUs.Count
+	} else {
+		r.env = r.env.With(s.nodeVars(r.Ranks))
+	}
+	r.Warnings = slices.Concat(s.Warnings, s.rankWarnings(r.processes), s.sharedCheckpoints(), s.noCeiling(), c.warnings)
+	world := r.Ranks * max(1, s.Where.Nodes)
+	r.at = recipes.Topology{Ranks: world, Plain: r.Plain && r.Ranks == 1, DataParallel: world, NVMePath: s.Job.Policy.NVMePath}
+	if n := s.Job.Launch.DataParallel; n > 0 {
+		if world%n != 0 && !r.Plain {
+			return Resolved{}, errext.Errorf("it is the world size divided by tensor, pipeline and context parallel sizes",
+				"launch.data_parallel = %d does not divide the %d ranks", n, world)
+		}
+		r.at.DataParallel = n
+	}
+	return r, nil
+}
+
+// nodeVariables are what pods call the name of their node, which the downward API gives.
+var nodeVariables = []string{"NODE_NAME", "K8S_NODE_NAME", "MY_NODE_NAME"}
+
+// Node names this node as the scheduler does who placed the job here.
+func (p *Prepared) Node() strategy.Node {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "" // nobody knows it
+	}
+	switch place := p.Where; {
+	case place.Slurm():
+		return strategy.Node{Name: cmp.Or(place.Node, host), Scheduler: "slurm", Job: place.Job}
+	case place.Kind == cluster.Kubernetes || p.env["KUBERNETES_SERVICE_HOST"] != "":
+		n := strategy.Node{Scheduler: "kubernetes", Job: host}
+		for _, name := range nodeVariables {
+			n.Name = cmp.Or(n.Name, p.env[name])
+		}
+		return n
+	}
+	return strategy.Node{Name: host}
 }

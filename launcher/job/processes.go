@@ -8,10 +8,13 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/recipes/script"
 )
@@ -33,23 +36,12 @@ const (
 	AutoScript Auto = "script"
 )
 
-// A Launcher is how a launcher that was typed starts ranks.
-type Launcher struct {
-	Name string
-	// Alone: a single rank is a process that has no rank.
-	Alone bool
-	// NUMA: without GPUs there is a rank for each NUMA node.
-	NUMA bool
-	// Vars are the variables by which it tells a rank of its node.
-	Vars commandline.NodeVars
-}
-
 // startedBy takes over who would have started a command as it was typed; told says
 // that torchrun, or a number of ranks, was in it.
-func (l *Launch) startedBy(launcher Launcher, told bool) {
+func (l *Launch) startedBy(launcher commandline.RankStarter, told bool) {
 	l.Launcher = launcher
 	switch {
-	case launcher.Name != "":
+	case launcher.Wrapper != "":
 		l.Auto = AutoLauncher
 	case !told && !l.Self:
 		l.Auto = AutoTyped
@@ -60,9 +52,9 @@ func (l *Launch) startedBy(launcher Launcher, told bool) {
 // torchrun may have been typed.
 func (l *Launch) askedFor(torchrun bool) {
 	switch {
-	case l.Launcher.Name != "":
+	case l.Launcher.Wrapper != "":
 	case torchrun:
-		l.Launcher, l.Auto = Launcher{Name: "torchrun"}, AutoLauncher
+		l.Launcher, l.Auto = commandline.RankStarter{Wrapper: "torchrun"}, AutoLauncher
 	default:
 		l.Auto = AutoScript
 	}
@@ -70,13 +62,13 @@ func (l *Launch) askedFor(torchrun bool) {
 
 // processes is what gpurun starts on this node.
 type processes struct {
-	local int // ranks on this node
-	// plain: it is one process, which is given no rank: it may use all devices, and
+	Ranks int // ranks on this node
+	// Plain: it is one process, which is given no rank: it may use all devices, and
 	// start ranks of its own.
-	plain bool
+	Plain bool
 	// single: nothing shows that it would train together with the other nodes.
-	single bool
-	why    string // there are that many, for people
+	single   bool
+	WhyRanks string // there are that many, for people
 	// unknown are warnings of what could not be read about the ranks.
 	unknown []string
 }
@@ -88,27 +80,28 @@ const mostRanks = 4096
 // count is how many processes there are. A number, "gpu" and "cpu" mean what they
 // mean to torchrun.
 func (s Inspected) count(c choice) (processes, error) {
-	l := s.job.Launch
-	n, said := l.NprocPerNode.Number()
+	l := s.Job.Launch
+	n, err := strconv.Atoi(l.NprocPerNode)
+	said := err == nil
 	var p processes
 	switch {
 	case said && n > mostRanks:
 		return processes{}, errext.Errorf("set nproc_per_node to the number of GPUs of a node", "nproc_per_node is %d: gpurun starts at most %d ranks on a node", n, mostRanks)
 	case said:
-		p = processes{local: n, plain: n == 1 && l.Launcher.Alone, why: fmt.Sprintf("nproc_per_node is %d", n)}
-	case l.NprocPerNode == "gpu" && s.gpus.Count == 0:
+		p = processes{Ranks: n, Plain: n == 1 && l.Launcher.Alone, WhyRanks: fmt.Sprintf("nproc_per_node is %d", n)}
+	case l.NprocPerNode == "gpu" && s.GPUs.Count == 0:
 		return processes{}, errext.Errorf("set CUDA_VISIBLE_DEVICES, or ask for a number of processes", "nproc_per_node is \"gpu\", and no GPU is visible")
 	case l.NprocPerNode == "gpu":
-		p = processes{local: s.gpus.Count, why: "one for each usable GPU, by nproc_per_node"}
+		p = processes{Ranks: s.GPUs.Count, WhyRanks: "one for each usable GPU, by nproc_per_node"}
 	case l.NprocPerNode == "cpu":
-		p = processes{local: cpus(), why: "one for each processor, by nproc_per_node"}
+		p = processes{Ranks: cpus(), WhyRanks: "one for each processor, by nproc_per_node"}
 	case l.Self:
-		p = processes{local: max(s.gpus.Count, 1), why: "one for each usable GPU"}
+		p = processes{Ranks: max(s.GPUs.Count, 1), WhyRanks: "one for each usable GPU"}
 	default:
 		p = s.countAuto(c)
 	}
 	if l.Self {
-		p.plain, p.why = true, "the job starts its ranks itself, by launch.ranks; "+p.why
+		p.Plain, p.WhyRanks = true, "the job starts its ranks itself, by launch.ranks; "+p.WhyRanks
 		return p, nil
 	}
 	return s.together(p)
@@ -117,38 +110,38 @@ func (s Inspected) count(c choice) (processes, error) {
 // together makes a single process of each of several nodes a rank, and refuses one that
 // would train the whole job there.
 func (s Inspected) together(p processes) (processes, error) {
-	if j := s.job; j.Kind == Program && !p.plain && p.local*max(s.place.Nodes, 1) > 1 {
+	if j := s.Job; j.Kind == Program && !p.Plain && p.Ranks*max(s.Where.Nodes, 1) > 1 {
 		if err := refused(commandline.Known.InShell(j.Argv)); err != nil {
 			return processes{}, err
 		}
 	}
 	switch {
-	case s.place.Nodes <= 1:
+	case s.Where.Nodes <= 1:
 	case p.single:
 		return processes{}, errext.Errorf("start it by a launcher, gpurun torchrun …; or say GPURUN_NNODES=1 where each node is to train by itself",
-			"%d nodes would each train the whole job: %s", s.place.Nodes, p.why)
+			"%d nodes would each train the whole job: %s", s.Where.Nodes, p.WhyRanks)
 	default:
-		p.plain = false
+		p.Plain = false
 	}
 	return p, nil
 }
 
 // countAuto is how many there are where nobody gives a number.
 func (s Inspected) countAuto(c choice) processes {
-	l, gpus := s.job.Launch, s.gpus.Count
+	l, gpus := s.Job.Launch, s.GPUs.Count
 	switch {
 	case l.Auto == AutoDevices && gpus == 0:
-		return processes{local: cpus(), why: "one for each processor, as torchrun does without a GPU"}
+		return processes{Ranks: cpus(), WhyRanks: "one for each processor, as torchrun does without a GPU"}
 	case l.Auto == AutoDevices:
-		return processes{local: gpus, why: "one for each usable GPU, as torchrun does"}
+		return processes{Ranks: gpus, WhyRanks: "one for each usable GPU, as torchrun does"}
 	case l.Auto == AutoTyped:
-		return processes{local: 1, plain: true, single: true, why: "the command is one process, as it was typed"}
+		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: "the command is one process, as it was typed"}
 	case l.Auto == AutoLauncher && gpus == 0 && l.Launcher.NUMA:
-		return processes{local: numaNodes(s.env["LOCAL_SIZE"]), why: "one for each NUMA node, as " + l.Launcher.Name + " does without a GPU"}
+		return processes{Ranks: numaNodes(s.env["LOCAL_SIZE"]), WhyRanks: "one for each NUMA node, as " + l.Launcher.Wrapper + " does without a GPU"}
 	case l.Auto == AutoLauncher && gpus == 0:
-		return processes{local: 1, plain: l.Launcher.Alone, why: "no GPU is usable, and " + l.Launcher.Name + " starts one process then"}
+		return processes{Ranks: 1, Plain: l.Launcher.Alone, WhyRanks: "no GPU is usable, and " + l.Launcher.Wrapper + " starts one process then"}
 	case l.Auto == AutoLauncher:
-		return processes{local: gpus, plain: gpus == 1 && l.Launcher.Alone, why: "one for each usable GPU, as " + l.Launcher.Name + " does"}
+		return processes{Ranks: gpus, Plain: gpus == 1 && l.Launcher.Alone, WhyRanks: "one for each usable GPU, as " + l.Launcher.Wrapper + " does"}
 	}
 	return s.countByScript(c)
 }
@@ -167,28 +160,28 @@ func (s Inspected) countByScript(c choice) processes {
 	}
 	switch {
 	case j.Spawns:
-		return processes{local: 1, plain: true, single: true, why: j.By, unknown: unknown}
+		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: j.By, unknown: unknown}
 	case !joins && s.source == nil:
-		return processes{local: 1, plain: true, single: true, why: "nothing shows that the job joins a process group", unknown: unknown}
+		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: "nothing shows that the job joins a process group", unknown: unknown}
 	case !joins:
-		return processes{local: 1, plain: true, single: true, why: "neither " + filepath.Base(s.sourcePath) + " nor what it imports joins a process group", unknown: unknown}
-	case s.gpus.Count == 0:
-		return processes{local: 1, plain: j.Alone, why: j.By + ", and no GPU is usable", unknown: unknown}
+		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: "neither " + filepath.Base(s.sourcePath) + " nor what it imports joins a process group", unknown: unknown}
+	case s.GPUs.Count == 0:
+		return processes{Ranks: 1, Plain: j.Alone, WhyRanks: j.By + ", and no GPU is usable", unknown: unknown}
 	}
-	return processes{local: s.gpus.Count, plain: s.gpus.Count == 1 && j.Alone, why: "one for each usable GPU: " + j.By, unknown: unknown}
+	return processes{Ranks: s.GPUs.Count, Plain: s.GPUs.Count == 1 && j.Alone, WhyRanks: "one for each usable GPU: " + j.By, unknown: unknown}
 }
 
 // rankWarnings are sentences about ranks that have to share GPUs, and about variables
 // of the job that ranks do not see.
 func (s Inspected) rankWarnings(p processes) []string {
 	sentences := p.unknown
-	l, gpus := s.job.Launch, s.gpus
-	if p.local > gpus.Count && gpus.Count > 0 && !l.Self && l.NprocPerNode != "cpu" {
-		sentences = append(sentences, fmt.Sprintf("%d ranks share %d visible GPUs (%s)", p.local, gpus.Count, gpus.Source))
+	l, gpus := s.Job.Launch, s.GPUs
+	if p.Ranks > gpus.Count && gpus.Count > 0 && !l.Self && l.NprocPerNode != "cpu" {
+		sentences = append(sentences, fmt.Sprintf("%d ranks share %d visible GPUs (%s)", p.Ranks, gpus.Count, gpus.Source))
 	}
-	if !p.plain && l.Auto != AutoDevices { // where torchrun was typed, it has been said
-		for _, sentence := range s.job.idleVariables() {
-			if !slices.Contains(s.warnings, sentence) {
+	if !p.Plain && l.Auto != AutoDevices { // where torchrun was typed, it has been said
+		for _, sentence := range s.Job.idleVariables() {
+			if !slices.Contains(s.Warnings, sentence) {
 				sentences = append(sentences, sentence)
 			}
 		}
@@ -225,8 +218,74 @@ func numaNodes(told string) int {
 	return max(nodes, 1)
 }
 
-// Plain reports whether the job is one process that is given no rank.
-func (p *Prepared) Plain() bool { return p.resolved.plain }
+// place says which node of which launch this is. It refuses what cannot work.
+func (j *Job) place(environ []string) (cluster.Placement, error) {
+	place, err := j.where(environ)
+	if err != nil {
+		return cluster.Placement{}, err
+	}
+	return place, place.Refuse()
+}
 
-// WhyRanks says for people why there are as many ranks as there are.
-func (p *Prepared) WhyRanks() string { return p.resolved.why }
+// Follows reports whether gpurun on another node decides for this job, and tells of it. Of
+// variables that contradict each other Prepare tells.
+func (j *Job) Follows(environ []string) bool {
+	place, err := j.where(environ)
+	return err == nil && place.NodeRank > 0
+}
+
+// where says which node this is by the job's command and by an environment.
+func (j *Job) where(environ []string) (cluster.Placement, error) {
+	asked, variables := asked(j.nodes)
+	return asked.Detect(append(slices.Clone(environ), variables...))
+}
+
+// asked parts what a command line says of nodes into flags, and torchrun's variables that
+// stand in it, which are as strong as such variables are.
+func asked(n commandline.Nodes) (a cluster.Asked, variables []string) {
+	flag := func(s commandline.Said) cluster.GivenValue {
+		if strings.HasPrefix(s.By, "PET_") {
+			variables = append(variables, s.By+"="+s.Value)
+			return cluster.GivenValue{}
+		}
+		return cluster.GivenValue(s)
+	}
+	a = cluster.Asked{Nodes: flag(n.Count), Rank: flag(n.Rank), Default: flag(n.Default), Head: flag(n.Head), ID: flag(n.ID), How: n.How}
+	return a, variables
+}
+
+// nodeVars are the variables by which the launcher that was typed tells a rank of its
+// node. torchrun's own, GROUP_RANK and GROUP_WORLD_SIZE, are set with the ranks' numbers.
+func (s Inspected) nodeVars(local int) environ.Vars {
+	vars, names := environ.Vars{}, s.Job.Launch.Launcher.Vars
+	for name, value := range map[string]int{names.Rank: s.Where.NodeRank, names.Count: s.Where.Nodes, names.Local: local} {
+		if name != "" {
+			vars[name] = strconv.Itoa(value)
+		}
+	}
+	return vars
+}
+
+// WithoutNumber are words that were typed, without this node's number where a step of Slurm
+// numbers the nodes: a line that starts all of them has none.
+func (p *Prepared) WithoutNumber(typed []string) []string {
+	if place := p.Where; place.Kind != cluster.SlurmStep || place.Nodes == 1 {
+		return typed
+	}
+	return unnumbered(typed, len(p.Job.Argv))
+}
+
+// unnumbered are the words of a command without those that differ from node to node, so
+// that all nodes have one job. rest is how many words of the script's stand at their end.
+func unnumbered(words []string, rest int) []string {
+	var left []string
+	for i := 0; i < len(words); i++ {
+		name, _, attached := strings.Cut(strings.ReplaceAll(words[i], "_", "-"), "=")
+		if i >= len(words)-rest || name != "--node-rank" && name != "--machine-rank" {
+			left = append(left, words[i])
+		} else if !attached {
+			i++
+		}
+	}
+	return left
+}

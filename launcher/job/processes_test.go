@@ -29,7 +29,7 @@ func counted(t *testing.T, gpus int, files map[string]string, toml string, words
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.gpus = gpu.View{Count: gpus, Source: "a test"}
+	s.GPUs = gpu.View{Count: gpus, Source: "a test"}
 	r, err := Resolve(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -79,9 +79,9 @@ func TestACommandIsRunAsTyped(t *testing.T) {
 			}
 			got := counted(t, gpus, nil, toml, strings.Fields(test.words)...)
 			if want.local == 0 {
-				want.local = got.local
+				want.local = got.Ranks
 			}
-			if got.local != want.local || got.plain != want.plain || got.why == "" {
+			if got.Ranks != want.local || got.Plain != want.plain || got.WhyRanks == "" {
 				t.Errorf("%s, %d GPUs: %+v, want %+v", name, gpus, got, want)
 			}
 		}
@@ -99,31 +99,31 @@ func TestRanksGoByTheScript(t *testing.T) {
 		want     processes
 		contains string
 	}{
-		"knows nothing of ranks":   {nil, "", 4, processes{local: 1, plain: true}, "neither train.py nor what it imports joins a process group"},
-		"joins":                    {map[string]string{"train.py": joins}, "", 4, processes{local: 4}, "train.py calls init_process_group"},
-		"joins, no GPU":            {map[string]string{"train.py": joins}, "", 0, processes{local: 1}, "no GPU is usable"},
-		"joins, one GPU":           {map[string]string{"train.py": joins}, "", 1, processes{local: 1}, "init_process_group"},
-		"only says so":             {map[string]string{"train.py": "# dist.init_process_group()\n\"\"\"Call init_process_group() yourself.\"\"\"\n"}, "", 4, processes{local: 1, plain: true}, "neither"},
-		"defines it":               {map[string]string{"train.py": "def init_distributed_mode(args):\n    pass\n"}, "", 4, processes{local: 1, plain: true}, "neither"},
-		"a framework":              {map[string]string{"train.py": "import lightning as L\n"}, "", 4, processes{local: 4}, "train.py imports lightning"},
-		"a framework, one GPU":     {map[string]string{"train.py": "import lightning as L\n"}, "", 1, processes{local: 1, plain: true}, "lightning"},
-		"a framework, no GPU":      {map[string]string{"train.py": "from transformers import Trainer\n"}, "", 0, processes{local: 1, plain: true}, "no GPU"},
-		"only a model":             {map[string]string{"train.py": "from transformers import AutoModel\n"}, "", 4, processes{local: 1, plain: true}, "neither"},
-		"spawns":                   {map[string]string{"train.py": joins + "import torch.multiprocessing as mp\nmp.spawn(setup, nprocs=4)\n"}, "", 4, processes{local: 1, plain: true}, "starts its ranks itself"},
-		"four levels away":         {map[string]string{"train.py": "import a\n", "a.py": "from b.c import d\n", "b/__init__.py": "", "b/c.py": "from . import e\n", "b/e.py": "import f.g as h, os\n", "f/g.py": joins}, "", 2, processes{local: 2}, "g.py calls init_process_group"},
-		"five levels away":         {map[string]string{"train.py": "import a\n", "a.py": "import b\n", "b.py": "import c\n", "c.py": "import d\n", "d.py": "import e\n", "e.py": joins}, "", 2, processes{local: 1, plain: true}, "neither"},
-		"a ring":                   {map[string]string{"train.py": "import a\n", "a.py": "from train import x\nimport a\n"}, "", 2, processes{local: 1, plain: true}, "neither"},
-		"beside a relative module": {map[string]string{"pkg/__init__.py": "", "pkg/train.py": "from ..other import x\nfrom .dist_utils import setup\n", "pkg/dist_utils.py": joins}, "module = \"pkg.train\"\n", 2, processes{local: 2}, "dist_utils.py"},
-		"on PYTHONPATH":            {map[string]string{"train.py": "from lib.dist import setup\n", "more/lib/dist.py": joins}, "script = \"train.py\"\nenv = { PYTHONPATH = \"more\" }\n", 2, processes{local: 2}, "dist.py"},
-		"a program":                {map[string]string{"run.sh": "#!/bin/sh\n"}, "program = [\"/bin/true\"]\n", 4, processes{local: 1, plain: true}, "nothing shows"},
-		"a framework's program":    {nil, "module = \"axolotl.cli.train\"\nargs = [\"c.yml\"]\n", 4, processes{local: 4}, "Axolotl"},
+		"knows nothing of ranks":   {nil, "", 4, processes{Ranks: 1, Plain: true}, "neither train.py nor what it imports joins a process group"},
+		"joins":                    {map[string]string{"train.py": joins}, "", 4, processes{Ranks: 4}, "train.py calls init_process_group"},
+		"joins, no GPU":            {map[string]string{"train.py": joins}, "", 0, processes{Ranks: 1}, "no GPU is usable"},
+		"joins, one GPU":           {map[string]string{"train.py": joins}, "", 1, processes{Ranks: 1}, "init_process_group"},
+		"only says so":             {map[string]string{"train.py": "# dist.init_process_group()\n\"\"\"Call init_process_group() yourself.\"\"\"\n"}, "", 4, processes{Ranks: 1, Plain: true}, "neither"},
+		"defines it":               {map[string]string{"train.py": "def init_distributed_mode(args):\n    pass\n"}, "", 4, processes{Ranks: 1, Plain: true}, "neither"},
+		"a framework":              {map[string]string{"train.py": "import lightning as L\n"}, "", 4, processes{Ranks: 4}, "train.py imports lightning"},
+		"a framework, one GPU":     {map[string]string{"train.py": "import lightning as L\n"}, "", 1, processes{Ranks: 1, Plain: true}, "lightning"},
+		"a framework, no GPU":      {map[string]string{"train.py": "from transformers import Trainer\n"}, "", 0, processes{Ranks: 1, Plain: true}, "no GPU"},
+		"only a model":             {map[string]string{"train.py": "from transformers import AutoModel\n"}, "", 4, processes{Ranks: 1, Plain: true}, "neither"},
+		"spawns":                   {map[string]string{"train.py": joins + "import torch.multiprocessing as mp\nmp.spawn(setup, nprocs=4)\n"}, "", 4, processes{Ranks: 1, Plain: true}, "starts its ranks itself"},
+		"four levels away":         {map[string]string{"train.py": "import a\n", "a.py": "from b.c import d\n", "b/__init__.py": "", "b/c.py": "from . import e\n", "b/e.py": "import f.g as h, os\n", "f/g.py": joins}, "", 2, processes{Ranks: 2}, "g.py calls init_process_group"},
+		"five levels away":         {map[string]string{"train.py": "import a\n", "a.py": "import b\n", "b.py": "import c\n", "c.py": "import d\n", "d.py": "import e\n", "e.py": joins}, "", 2, processes{Ranks: 1, Plain: true}, "neither"},
+		"a ring":                   {map[string]string{"train.py": "import a\n", "a.py": "from train import x\nimport a\n"}, "", 2, processes{Ranks: 1, Plain: true}, "neither"},
+		"beside a relative module": {map[string]string{"pkg/__init__.py": "", "pkg/train.py": "from ..other import x\nfrom .dist_utils import setup\n", "pkg/dist_utils.py": joins}, "module = \"pkg.train\"\n", 2, processes{Ranks: 2}, "dist_utils.py"},
+		"on PYTHONPATH":            {map[string]string{"train.py": "from lib.dist import setup\n", "more/lib/dist.py": joins}, "script = \"train.py\"\nenv = { PYTHONPATH = \"more\" }\n", 2, processes{Ranks: 2}, "dist.py"},
+		"a program":                {map[string]string{"run.sh": "#!/bin/sh\n"}, "program = [\"/bin/true\"]\n", 4, processes{Ranks: 1, Plain: true}, "nothing shows"},
+		"a framework's program":    {nil, "module = \"axolotl.cli.train\"\nargs = [\"c.yml\"]\n", 4, processes{Ranks: 4}, "Axolotl"},
 	} {
 		job := test.job
 		if job == "" {
 			job = "script = \"train.py\"\n"
 		}
 		got := counted(t, test.gpus, test.files, "[job]\n"+job)
-		if got.local != test.want.local || got.plain != test.want.plain || !strings.Contains(got.why, test.contains) {
+		if got.Ranks != test.want.Ranks || got.Plain != test.want.Plain || !strings.Contains(got.WhyRanks, test.contains) {
 			t.Errorf("%s: %+v, want %+v and %q", name, got, test.want, test.contains)
 		}
 	}
@@ -142,11 +142,11 @@ func TestRankVariablesOfOneProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := p.Warnings(); len(w) != want {
+		if w := p.Warnings; len(w) != want {
 			t.Errorf("%s: %q", toml, w)
 		}
-		if p.Plain() != (want == 0) || p.Ranks() < 1 || filepath.Base(p.Job().Argv[0]) != "train.py" {
-			t.Errorf("%s: plain %v, %d ranks", toml, p.Plain(), p.Ranks())
+		if p.Plain != (want == 0) || p.Ranks < 1 || filepath.Base(p.Job.Argv[0]) != "train.py" {
+			t.Errorf("%s: plain %v, %d ranks", toml, p.Plain, p.Ranks)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func TestRankVariablesOfOneProcess(t *testing.T) {
 func TestDataParallelOfOneProcess(t *testing.T) {
 	dir, _ := folder(t, map[string]string{"train.py": "import torch\n", "train.toml": "[job]\nscript = \"train.py\"\n[launch]\ndata_parallel = 4\n"})
 	p, err := prepared(t, dir, machine(dir), "train.toml")
-	if err != nil || p.StrategyJob().DataParallel != 4 || p.Ranks() != 1 {
+	if err != nil || p.StrategyJob().DataParallel != 4 || p.Ranks != 1 {
 		t.Errorf("%+v, %v", p.StrategyJob(), err)
 	}
 }

@@ -22,11 +22,11 @@ import (
 // that the job trains with, people are warned.
 func (s Inspected) checkPromise(ctx context.Context, m Machine) (warnings []string, err error) {
 	promise := s.promised(environ.Parse(m.Environ))
-	if promise == "" || s.asksForCPU() || s.gpus.Accelerator != "" {
+	if promise == "" || s.asksForCPU() || s.GPUs.Accelerator != "" {
 		return nil, nil
 	}
 	said := "Slurm promised GPUs"
-	if !s.place.Slurm() {
+	if !s.Where.Slurm() {
 		said = "the scheduler promised GPUs"
 	}
 	said += " (" + promise + ")"
@@ -39,14 +39,14 @@ func (s Inspected) checkPromise(ctx context.Context, m Machine) (warnings []stri
 	switch {
 	case torch:
 		return nil, errext.WithCode(errext.Errorf(hint, "%s, and %s", said, why), strategy.CodeUsage)
-	case why != "" && s.gpus.Count > 0:
+	case why != "" && s.GPUs.Count > 0:
 		return []string{fmt.Sprintf("%s, and %s: if the job uses it, it trains on the CPU", said, why)}, nil
-	case s.gpus.Count > 0:
+	case s.GPUs.Count > 0:
 		return warnings, nil
 	}
 	reason := "no NVIDIA driver is to be seen on " + s.nodeName()
-	if s.gpus.Source != "" && s.gpus.Source != "/dev/nvidia*" {
-		reason = "the driver on " + s.nodeName() + " has none of them to offer (" + s.gpus.Source + ")"
+	if s.GPUs.Source != "" && s.GPUs.Source != "/dev/nvidia*" {
+		reason = "the driver on " + s.nodeName() + " has none of them to offer (" + s.GPUs.Source + ")"
 	}
 	for _, w := range m.Warnings {
 		reason += "; " + w
@@ -56,8 +56,8 @@ func (s Inspected) checkPromise(ctx context.Context, m Machine) (warnings []stri
 }
 
 func (s Inspected) nodeName() string {
-	if s.place.Node != "" {
-		return s.place.Node
+	if s.Where.Node != "" {
+		return s.Where.Node
 	}
 	return "this node"
 }
@@ -73,10 +73,10 @@ func (s Inspected) promised(env environ.Vars) string {
 	if set && len(gpu.Words(visible)) == 0 {
 		return "" // none were asked for
 	}
-	if n, err := strconv.Atoi(env["SLURM_GPUS_ON_NODE"]); err == nil && n > 0 && s.place.Slurm() {
+	if n, err := strconv.Atoi(env["SLURM_GPUS_ON_NODE"]); err == nil && n > 0 && s.Where.Slurm() {
 		return "SLURM_GPUS_ON_NODE=" + env["SLURM_GPUS_ON_NODE"]
 	}
-	scheduled := s.place.Slurm() || slices.ContainsFunc(batchSystems, func(name string) bool { return env[name] != "" })
+	scheduled := s.Where.Slurm() || slices.ContainsFunc(batchSystems, func(name string) bool { return env[name] != "" })
 	if set && scheduled {
 		return "CUDA_VISIBLE_DEVICES=" + visible
 	}
@@ -92,14 +92,14 @@ var onCPU = regexp.MustCompile(`(?i)^(?:--?(?:cpu|use[-_]cpu|no[-_]cuda|cpu[-_]o
 
 // asksForCPU reports whether the job says that it is to train on the CPU.
 func (s Inspected) asksForCPU() bool {
-	if visible, set := s.job.Env["CUDA_VISIBLE_DEVICES"]; set && len(gpu.Words(visible)) == 0 {
+	if visible, set := s.Job.Env["CUDA_VISIBLE_DEVICES"]; set && len(gpu.Words(visible)) == 0 {
 		return true
 	}
-	if on, err := strconv.ParseBool(s.env["ACCELERATE_USE_CPU"]); s.job.Launch.NprocPerNode == "cpu" || err == nil && on {
+	if on, err := strconv.ParseBool(s.env["ACCELERATE_USE_CPU"]); s.Job.Launch.NprocPerNode == "cpu" || err == nil && on {
 		return true
 	}
-	for i, word := range s.job.Argv {
-		if onCPU.MatchString(word) || i > 0 && onCPU.MatchString(s.job.Argv[i-1]+" "+word) {
+	for i, word := range s.Job.Argv {
+		if onCPU.MatchString(word) || i > 0 && onCPU.MatchString(s.Job.Argv[i-1]+" "+word) {
 			return true
 		}
 	}
@@ -121,10 +121,10 @@ var torchBuilt = regexp.MustCompile(`(?m)^(cuda|hip)\b[^=\n]*=\s*(?:None|['"]([\
 // torchCannot says why the job's PyTorch can use no GPU of this node, and what to do;
 // empty where it can or nobody knows. PyTorch is not imported, which takes seconds.
 func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why, hint string) {
-	if s.python == nil {
+	if s.Interpreter == nil {
 		return "", ""
 	}
-	text, err := s.python.ReadFile(ctx, "torch/version.py")
+	text, err := s.Interpreter.ReadFile(ctx, "torch/version.py")
 	if err != nil {
 		return "", "" // none that the job's own interpreter would find
 	}
@@ -137,7 +137,7 @@ func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why
 	case !told || built["hip"] != "":
 		return "", ""
 	case cuda == "":
-		return fmt.Sprintf("the PyTorch of %s was built without CUDA", s.python.Path()), "install a PyTorch with CUDA there, or name another interpreter with job.python"
+		return fmt.Sprintf("the PyTorch of %s was built without CUDA", s.Interpreter.Path()), "install a PyTorch with CUDA there, or name another interpreter with job.python"
 	}
 	n, err := driver.NVML()
 	if n == nil || err != nil {
@@ -148,7 +148,7 @@ func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why
 	if err != nil || has == 0 || has >= needs || compatible(s.env) {
 		return "", ""
 	}
-	return fmt.Sprintf("the driver is too old for the PyTorch of %s: that was built for CUDA %s, and the driver knows CUDA %d", s.python.Path(), cuda, has),
+	return fmt.Sprintf("the driver is too old for the PyTorch of %s: that was built for CUDA %s, and the driver knows CUDA %d", s.Interpreter.Path(), cuda, has),
 		fmt.Sprintf("have the driver updated, or install a PyTorch for CUDA %d", has)
 }
 

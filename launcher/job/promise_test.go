@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/cluster"
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -69,7 +71,7 @@ func TestPromisedGPUs(t *testing.T) {
 		"by a switch":            {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Argv: []string{"train.py", "--use_cpu"}}, 0, ""},
 		"offload is not that":    {slurmNode + " SLURM_GPUS_ON_NODE=2", none, "", Job{Argv: []string{"train.py", "--offload_optimizer_device", "cpu"}}, strategy.CodeRetry, "none is usable"},
 		"nor is a loader's":      {slurmNode + " SLURM_GPUS_ON_NODE=2", none, "", Job{Argv: []string{"train.py", "--cpu-workers", "4"}}, strategy.CodeRetry, "none is usable"},
-		"ranks for each core":    {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Launch: Launch{NprocPerNode: "cpu"}}, 0, ""},
+		"ranks for each core":    {slurmNode + " SLURM_GPUS_ON_NODE=2", none, torchCPU, Job{Launch: Launch{RankOptions: commandline.RankOptions{NprocPerNode: "cpu"}}}, 0, ""},
 		"a plain host":           {"CUDA_VISIBLE_DEVICES=0", none, torchCPU, Job{}, 0, ""},
 		"another batch system":   {"PBS_JOBID=9.pbs CUDA_VISIBLE_DEVICES=0", none, "", Job{}, strategy.CodeRetry, "the scheduler promised GPUs (CUDA_VISIBLE_DEVICES=0)"},
 		"a pod with a GPU":       {"KUBERNETES_SERVICE_HOST=10.0.0.1 NVIDIA_VISIBLE_DEVICES=GPU-8a56a4bc-1111-2222-3333-444455556666", none, "", Job{}, strategy.CodeRetry, "NVIDIA_VISIBLE_DEVICES=GPU-"},
@@ -79,7 +81,7 @@ func TestPromisedGPUs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := Machine{Environ: strings.Fields(test.env)}
 			s := inspectedAt(t, test.job, m)
-			s.gpus, s.python, s.source = test.gpus, withTorch(t, test.torch), []byte("import os\nimport torch.nn as nn\n")
+			s.GPUs, s.Interpreter, s.source = test.gpus, withTorch(t, test.torch), []byte("import os\nimport torch.nn as nn\n")
 			_, err := s.checkPromise(t.Context(), m)
 			if test.code == 0 && err != nil || test.code != 0 && (err == nil || errext.Code(err, 0) != test.code || errext.Hint(err) == "") {
 				t.Fatalf("%v, code %d, want %d", err, errext.Code(err, 0), test.code)
@@ -95,12 +97,12 @@ func TestPromisedGPUs(t *testing.T) {
 func TestAPyTorchThatTheJobMayNotUse(t *testing.T) {
 	m := Machine{Environ: strings.Fields(slurmNode + " SLURM_GPUS_ON_NODE=2")}
 	s := inspectedAt(t, Job{}, m)
-	s.gpus, s.python, s.source = gpu.View{Count: 2, Source: "nvml"}, withTorch(t, torchCPU), []byte("import jax\n")
+	s.GPUs, s.Interpreter, s.source = gpu.View{Count: 2, Source: "nvml"}, withTorch(t, torchCPU), []byte("import jax\n")
 	warnings, err := s.checkPromise(t.Context(), m)
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "built without CUDA: if the job uses it, it trains on the CPU") {
 		t.Errorf("%q, %v", warnings, err)
 	}
-	s.gpus.Count = 0
+	s.GPUs.Count = 0
 	if _, err := s.checkPromise(t.Context(), m); errext.Code(err, 0) != strategy.CodeRetry {
 		t.Errorf("no GPU: %v", err)
 	}
@@ -109,10 +111,10 @@ func TestAPyTorchThatTheJobMayNotUse(t *testing.T) {
 // An accelerator that gpurun does not know is called what it is, has no ceiling, and no
 // setting of an allocator that is not its own.
 func TestAnUnknownAccelerator(t *testing.T) {
-	s := Inspected{gpus: gpu.View{Count: 4, Accelerator: "rocm", Name: "AMD GPU (ROCm)", Source: "/sys/class/kfd"}}
-	s.job.Limits.DeviceMemory = 24 << 30
+	s := Inspected{GPUs: gpu.View{Count: 4, Accelerator: "rocm", Name: "AMD GPU (ROCm)", Source: "/sys/class/kfd"}}
+	s.Job.DeviceMemory = 24 << 30
 	r := Resolved{Inspected: s}
-	if got := s.accelerator(); got != "rocm" {
+	if got := s.Accelerator(); got != "rocm" {
 		t.Errorf("it is %q", got)
 	}
 	if c, err := r.limit(t.Context()); err != nil || c.data != 0 || c.allocator != "" {
@@ -121,13 +123,13 @@ func TestAnUnknownAccelerator(t *testing.T) {
 	if w := s.noCeiling(); len(w) != 1 || !strings.Contains(w[0], "ceiling on an AMD GPU (ROCm)") {
 		t.Errorf("warnings %q", w)
 	}
-	p := &Prepared{resolved: r}
+	p := &Prepared{Resolved: r}
 	if got := p.Place(); !strings.Contains(got, "4 × AMD GPU (ROCm) (/sys/class/kfd), which gpurun does not know: failures are diagnosed, ceilings are off") {
 		t.Errorf("place %q", got)
 	}
-	s.job.Launch.NprocPerNode, s.job.Launch.Auto = "auto", AutoDevices
-	if n, err := s.count(choice{}); err != nil || n.local != 4 {
-		t.Errorf("%d ranks, %v", n.local, err)
+	s.Job.Launch.NprocPerNode, s.Job.Launch.Auto = "auto", AutoDevices
+	if n, err := s.count(choice{}); err != nil || n.Ranks != 4 {
+		t.Errorf("%d ranks, %v", n.Ranks, err)
 	}
 }
 
@@ -146,7 +148,7 @@ func TestAnArrayThatSharesItsCheckpoints(t *testing.T) {
 		"a job of one":       {Machine{Environ: strings.Fields(slurmNode)}, "/out/ckpt-*", false},
 		"no scheduler's job": {Machine{}, "/out/ckpt-*", false},
 	} {
-		s := inspectedAt(t, Job{Resume: Resume{Latest: test.latest}}, test.machine)
+		s := inspectedAt(t, Job{Resume: recipes.Resume{Latest: test.latest}}, test.machine)
 		if got := s.sharedCheckpoints(); (len(got) == 1) != test.warned {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -160,5 +162,5 @@ func inspectedAt(t *testing.T, j Job, m Machine) Inspected {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Inspected{job: j, place: place, env: inherited(m.Environ).With(j.Env)}
+	return Inspected{Job: j, Where: place, env: inherited(m.Environ).With(j.Env)}
 }

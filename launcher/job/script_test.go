@@ -162,10 +162,10 @@ func TestADraftMeansTheSame(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
-			if diff := cmp.Diff(p.Plan(), again.Plan()); diff != "" || again.Ranks() != p.Ranks() || again.Plain() != p.Plain() {
-				t.Errorf("%s\n%d and %d ranks\n%s", diff, p.Ranks(), again.Ranks(), text)
+			if diff := cmp.Diff(p.Plan(), again.Plan()); diff != "" || again.Ranks != p.Ranks || again.Plain != p.Plain {
+				t.Errorf("%s\n%d and %d ranks\n%s", diff, p.Ranks, again.Ranks, text)
 			}
-			if diff := cmp.Diff(p.Job().Argv, again.Job().Argv); diff != "" {
+			if diff := cmp.Diff(p.Job.Argv, again.Job.Argv); diff != "" {
 				t.Error(diff)
 			}
 			for k, r := range p.StrategyJob().Knobs {

@@ -2,19 +2,30 @@ package job
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/model"
+	"github.com/gpurun/gpurun/recipes"
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // readJob reads [job]: the command and where it runs.
 func (r *reader) readJob() {
 	t, j := r.table("job"), r.job
-	j.Name = t.text("name", strings.TrimSuffix(filepath.Base(j.Path), ".toml"))
+	j.Name = t.Text("name", strings.TrimSuffix(filepath.Base(j.Path), ".toml"))
 	if why := badName(j.Name); why != "" {
-		if t.has("name") {
-			t.bad("name", "%s", why)
+		if t.Has("name") {
+			t.Bad("name", "%s", why)
 		} else {
 			j.Name = "job"
 		}
@@ -24,9 +35,9 @@ func (r *reader) readJob() {
 		j.Workdir = r.path(dir)
 	}
 	if info, err := os.Stat(j.Workdir); err != nil || !info.IsDir() {
-		t.bad("workdir", "%s is not a directory", j.Workdir)
+		t.Bad("workdir", "%s is not a directory", j.Workdir)
 	}
-	j.Env = t.texts("env")
+	j.Env = t.Texts("env")
 	j.Python = r.program(t.file("python", ""))
 	if recipe := t.file("recipe", ""); recipe != "" {
 		j.Recipe = recipe
@@ -103,4 +114,192 @@ func under(dir, path string) string {
 		return path
 	}
 	return filepath.Join(dir, path)
+}
+
+// checkKnobs lets the recipes judge the [knobs] table.
+func checkKnobs(root map[string]any) []Problem {
+	table, ok := root["knobs"].(map[string]any)
+	if !ok {
+		return nil
+	}
+	_, problems := recipes.FromKnobs(table)
+	out := make([]Problem, 0, len(problems))
+	for _, p := range problems {
+		out = append(out, Problem{Key: p.Key, Message: p.Message, Suggest: p.Suggest})
+	}
+	return out
+}
+
+// checkRecipe reports a job.recipe that is neither a recipe nor a file, at its
+// place in train.toml. Paths are relative to the file, in dir.
+func checkRecipe(dir string) Check {
+	return func(root map[string]any) []Problem {
+		table, _ := root["job"].(map[string]any)
+		name, _ := table["recipe"].(string)
+		wrong := Problem{Key: []string{"job", "recipe"}, AtValue: true}
+		switch {
+		case name == "" || name == "auto" || name == "none" || strings.HasPrefix(name, "~"):
+			return nil // job itself knows these
+		case strings.Contains(name, "/") || strings.HasSuffix(name, ".toml"):
+			if !filepath.IsAbs(name) {
+				name = filepath.Join(dir, name)
+			}
+			if _, err := os.Stat(name); err == nil {
+				return nil
+			}
+			wrong.Message = name + " does not exist"
+			return []Problem{wrong}
+		}
+		catalog, err := recipes.Catalog()
+		names := append(RecipeNames(catalog), "auto", "none")
+		if err != nil || slices.Contains(names, name) {
+			return nil
+		}
+		wrong.Message = fmt.Sprintf("there is no recipe %q; gpurun recipes lists them, and a path to a recipe file works too", name)
+		wrong.Suggest = Nearest(name, names)
+		return []Problem{wrong}
+	}
+}
+
+// RecipeNames are the names of recipes.
+func RecipeNames(catalog []recipes.Recipe) []string {
+	names := make([]string, 0, len(catalog))
+	for _, r := range catalog {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// readResume reads [resume], whose first two keys need each other.
+func (r *reader) readResume() {
+	t := r.table("resume")
+	latest, args := t.file("latest", ""), t.Words("args")
+	switch {
+	case t.Has("latest") && !t.Has("args"):
+		r.problems = append(r.problems, Problem{Key: []string{"resume", "latest"},
+			Message: `needs resume.args, which tell the job to resume, such as ["--resume", "{latest}"]`})
+	case t.Has("args") && !t.Has("latest"):
+		r.problems = append(r.problems, Problem{Key: []string{"resume", "args"},
+			Message: `needs resume.latest, a pattern for checkpoints such as "out/ckpt-*"`})
+	}
+	if args != nil && !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "{latest}") }) {
+		t.Bad("args", "none of them has {latest}, where the checkpoint's path goes")
+	}
+	if latest == "" && t.Has("latest") {
+		t.Filled("latest")
+	}
+	if _, err := filepath.Match(latest, ""); err != nil {
+		t.Bad("latest", "%q is not a pattern: a bracket or a backslash is left open", latest)
+	}
+	if t.Has("data") && !t.Has("latest") {
+		t.Bad("data", "says what a job does that resumes: it needs resume.latest and resume.args")
+	}
+	r.job.Resume = recipes.Resume{Latest: r.pattern(latest), Args: args}
+	r.job.Resume.Data, r.job.Resume.Exact = format.ReadData(t.Filled("data"))
+}
+
+// pattern makes a pattern absolute; what is special in the folder's own name is
+// quoted.
+func (r *reader) pattern(p string) string {
+	if p == "" || filepath.IsAbs(p) {
+		return p
+	}
+	quoted := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(r.dir)
+	return filepath.Join(quoted, p)
+}
+
+// readProgress reads [progress].
+func (r *reader) readProgress() {
+	t := r.table("progress")
+	step := t.Expression("step")
+	if step == nil {
+		return
+	}
+	pattern, unknown := strategy.StepPatternOf(step.SubexpNames())
+	switch {
+	case len(unknown) > 0:
+		t.Bad("step", "the group %q means nothing; groups can be called step, total and loss", unknown[0])
+		return
+	case pattern.Step == 0:
+		t.Bad("step", `has no group for the step's number, such as (\d+)`)
+		return
+	}
+	r.job.Step = step.String()
+}
+
+// readMetrics reads [metrics]. What is said for all jobs has to give each a file of its own.
+func (r *reader) readMetrics(forAll bool) {
+	t, m := r.table("metrics"), &r.job.Metrics
+	if t.Has("textfile") {
+		file := t.file("textfile", "")
+		if why := badTextFile(file, forAll); why != "" {
+			t.Bad("textfile", "%s", why)
+		}
+		m.TextFile, r.job.textFileHere = r.path(file), !forAll && file != ""
+	}
+	if t.Has("listen") {
+		m.Listen = t.Text("listen", "")
+		if why := badListen(m.Listen); why != "" {
+			t.Bad("listen", "%s", why)
+		}
+	}
+}
+
+// filledIn matches what stands for a name in the file's path.
+var filledIn = regexp.MustCompile(`\{[^{}]*\}`)
+
+// badTextFile says why a path cannot be that of the metrics, empty if it can. An empty path
+// is none.
+func badTextFile(path string, forAll bool) string {
+	if path == "" {
+		return ""
+	}
+	names := filledIn.FindAllString(path, -1)
+	for _, name := range names {
+		if name != "{job}" && name != "{run}" {
+			return fmt.Sprintf("%s stands for nothing; {job} is the job's name, {run} the run's", name)
+		}
+	}
+	switch base := filepath.Base(path); {
+	case !strings.HasSuffix(path, ".prom") || base == ".prom":
+		return fmt.Sprintf("%q is no name that ends in .prom: node_exporter reads no other file", path)
+	case forAll && len(names) == 0:
+		return `all jobs would write one file; put {job} into its name, as in "gpurun-{job}.prom"`
+	}
+	return ""
+}
+
+// textFolder refuses a folder of this job's metrics that is not there. What is said for all
+// jobs may be meant for machines that have one: there it is a warning while the job trains.
+func (j *Job) textFolder() error {
+	folder := filepath.Dir(strings.ReplaceAll(j.Metrics.TextFile, "{job}", j.Name))
+	if !j.textFileHere || j.Metrics.TextFile == "" || filledIn.MatchString(folder) {
+		return nil
+	}
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return errext.Errorf("make it, or name the folder that node_exporter reads (--collector.textfile.directory)", "metrics.textfile: there is no folder %s", folder)
+	}
+	return nil
+}
+
+// badListen says why nobody can listen there, empty if somebody may. An empty address is none,
+// and a name would have to be looked up before the job can start.
+func badListen(address string) string {
+	if address == "" {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(address)
+	_, named := netip.ParseAddr(host)
+	n, wrong := strconv.Atoi(port)
+	if err != nil || host != "" && host != "localhost" && named != nil || wrong != nil || n < 0 || n > 65535 {
+		return fmt.Sprintf(`%q is no address with a port, such as "127.0.0.1:9400"`, address)
+	}
+	return ""
+}
+
+// MetricsOf says where the metrics of a run go.
+func (p *Prepared) MetricsOf(run string) model.Metrics {
+	m := p.Job.Metrics
+	m.TextFile = strings.NewReplacer("{job}", p.Job.Name, "{run}", run).Replace(m.TextFile)
+	return m
 }

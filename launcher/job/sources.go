@@ -1,15 +1,22 @@
 package job
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/script"
+	"github.com/gpurun/gpurun/recipes/source"
 )
 
 const (
@@ -41,11 +48,11 @@ func (s Inspected) readModules() []format.Source {
 		return nil
 	}
 	f := &follower{most: mostModules, library: installed(s.sourcePath), seen: map[string]bool{s.sourcePath: true}}
-	switch s.job.Kind {
+	switch s.Job.Kind {
 	case Module:
-		f.roots = []string{moduleRoot(s.sourcePath, s.job.Argv[0])}
-		f.only, _, _ = strings.Cut(s.job.Argv[0], ".")
-		if f.roots[0] == s.job.Workdir {
+		f.roots = []string{moduleRoot(s.sourcePath, s.Job.Argv[0])}
+		f.only, _, _ = strings.Cut(s.Job.Argv[0], ".")
+		if f.roots[0] == s.Job.Workdir {
 			f.only = ""
 		}
 	default:
@@ -65,7 +72,7 @@ func (s Inspected) readModules() []format.Source {
 // the folder that it is in.
 func (s Inspected) packagesAbove() map[string]string {
 	above := map[string]string{}
-	for folder := filepath.Dir(s.sourcePath); strings.HasPrefix(folder, s.job.Workdir+string(filepath.Separator)); folder = filepath.Dir(folder) {
+	for folder := filepath.Dir(s.sourcePath); strings.HasPrefix(folder, s.Job.Workdir+string(filepath.Separator)); folder = filepath.Dir(folder) {
 		above[filepath.Base(folder)] = filepath.Dir(folder)
 	}
 	return above
@@ -166,3 +173,161 @@ func readBounded(path string) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(file, largestModule))
 	return slices.Clip(text), err
 }
+
+// definitionLevels is how far the imports of a file that defines a framework's
+// arguments are followed: those of dataclasses stand elsewhere in the package.
+const definitionLevels = 2
+
+// mostDefinitions bounds the files that are read for a framework's arguments.
+const mostDefinitions = 100
+
+// parser reads which arguments the job takes, out of its own sources and the files in
+// which its framework defines some.
+func (s Inspected) parser(ctx context.Context, r format.Recipe) *source.Parser {
+	var texts [][]byte
+	for _, own := range s.sources() {
+		texts = append(texts, own.Text)
+	}
+	if len(r.Definitions) == 0 {
+		return source.Parse(texts...)
+	}
+	defined := s.definitions(ctx, r.Definitions)
+	for _, file := range defined {
+		texts = append(texts, file.Text)
+	}
+	p := source.Parse(texts...)
+	if len(defined) == 0 {
+		p.Incomplete()
+	}
+	return p
+}
+
+// definitions are the first of some files of a framework's package that is found where
+// the job would import it from, and what it imports of the same package; none where
+// the framework is not there.
+func (s Inspected) definitions(ctx context.Context, names []string) []format.Source {
+	folders := []string{filepath.Dir(s.sourcePath)}
+	for _, folder := range filepath.SplitList(s.env["PYTHONPATH"]) {
+		folders = append(folders, s.under(folder))
+	}
+	for _, name := range names {
+		for _, folder := range folders {
+			if found := definedIn(folder, name); found != nil {
+				return found
+			}
+		}
+	}
+	if s.Interpreter == nil {
+		return nil
+	}
+	paths, err := s.Interpreter.Files(ctx, names...)
+	if err != nil {
+		return nil // the job itself will say what is wrong with its interpreter
+	}
+	for i, path := range paths {
+		if path != "" {
+			return definedIn(strings.TrimSuffix(path, names[i]), names[i])
+		}
+	}
+	return nil
+}
+
+// definedIn reads one file below a folder, and what it imports of its package.
+func definedIn(folder, name string) []format.Source {
+	path := filepath.Join(folder, filepath.FromSlash(name))
+	if info, err := os.Stat(path); err != nil || info.IsDir() {
+		return nil
+	}
+	top, _, _ := strings.Cut(name, "/")
+	f := &follower{roots: []string{folder}, only: top, most: mostDefinitions, library: true, seen: map[string]bool{}}
+	if first, ok := f.read(path); ok {
+		f.follow([]format.Source{first}, definitionLevels)
+	}
+	return f.found
+}
+
+// Nearest returns the word that was probably meant by a wrong one, or empty.
+func Nearest(wrong string, words []string) string { return document.Nearest(wrong, words) }
+
+// listed is how many names of a folder are looked through for the one that was meant.
+const listed = 1000
+
+// nearestFile is the path that was probably meant by one that is not there: a file of
+// the same extension beside it; empty without one.
+func nearestFile(path string) string {
+	dir, base := filepath.Split(path)
+	f, err := os.Open(filepath.Clean(dir))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	entries, _ := f.ReadDir(listed) // what was read before an error is enough
+	var names []string
+	for _, e := range entries {
+		if !e.IsDir() && filepath.Ext(e.Name()) == filepath.Ext(base) {
+			names = append(names, e.Name())
+		}
+	}
+	if meant := Nearest(base, names); meant != "" {
+		return dir + meant
+	}
+	return ""
+}
+
+// The largest files that are read whole, in bytes. What is larger was named by
+// mistake.
+const (
+	largestJob    = 256 << 10 // a train.toml
+	largestRecipe = 1 << 20
+	largestFile   = 64 << 20 // a configuration file of the job
+)
+
+// readFile returns the content of a regular file of at most most bytes. A pipe or a
+// device, which may never end, is refused before a byte is read: a pipe's could not
+// be read a second time by the job.
+func readFile(path string, most int64) ([]byte, error) {
+	refuse := func(err error) ([]byte, error) {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	// Without O_NONBLOCK, to open a pipe waits for somebody who writes to it.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		return refuse(unix.EISDIR)
+	case mode&fs.ModeNamedPipe != 0:
+		return refuse(fmt.Errorf("it is a pipe, not a regular file"))
+	case !mode.IsRegular():
+		return refuse(fmt.Errorf("it is a device, not a regular file"))
+	case info.Size() > most:
+		return refuse(tooLarge(most))
+	}
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(text)) > most { // it has grown, or its size is not told, as in /proc
+		return refuse(tooLarge(most))
+	}
+	return text, nil
+}
+
+// tooLarge is the error for a file of more than so many bytes.
+type tooLarge int64
+
+func (most tooLarge) Error() string {
+	if most < 1<<20 {
+		return fmt.Sprintf("it is too large: more than %d KiB", most>>10)
+	}
+	return fmt.Sprintf("it is too large: more than %d MiB", most>>20)
+}
+
+// ReadSmall is the content of a regular file of at most most bytes.
+func ReadSmall(path string, most int64) ([]byte, error) { return readFile(path, most) }

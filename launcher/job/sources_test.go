@@ -19,14 +19,14 @@ func TestInstalledPackagesAreNotRead(t *testing.T) {
 		"train.toml": "[job]\nscript = \"train.py\"\nenv = { PYTHONPATH = \"venv/lib/python3.11/site-packages\" }\n",
 		"tool.toml":  "[job]\nmodule = \"tool\"\nenv = { PYTHONPATH = \"venv/lib/python3.11/site-packages\" }\n",
 	}, "train.toml")
-	if n := len(p.resolved.sources()); n != 1 || p.Plan()[strategy.MicroBatchSize] != "8" {
+	if n := len(p.sources()); n != 1 || p.Plan()[strategy.MicroBatchSize] != "8" {
 		t.Errorf("%d sources, %v", n, p.Plan())
 	}
 	tool, err := prepared(t, dir, machine(dir, "PYTHON_EXEC="+p.Python()), filepath.Join(dir, "tool.toml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tool.resolved.source == nil || tool.RecipeName() != "none" {
+	if tool.source == nil || tool.RecipeName() != "none" {
 		t.Errorf("recipe %s", tool.RecipeName())
 	}
 }
@@ -37,7 +37,7 @@ func TestReadingHasABudget(t *testing.T) {
 	readingBudget = time.Millisecond
 	long := ownLoop + strings.Repeat("x = [len(y) * 2 for y in range(args.accum)]\n", 20000)
 	_, p := ownScript(t, map[string]string{"train.py": long, "net.py": ownNet}, "train.py")
-	if w := strings.Join(p.Warnings(), "\n"); !strings.Contains(w, "where the script keeps its settings is not known") || !strings.Contains(w, "take longer than 0.001 s to read") {
+	if w := strings.Join(p.Warnings, "\n"); !strings.Contains(w, "where the script keeps its settings is not known") || !strings.Contains(w, "take longer than 0.001 s to read") {
 		t.Errorf("%q", w)
 	}
 	if len(p.Plan()) > 1 || p.RecipeName() != "none" {

@@ -34,7 +34,7 @@ func TestTracked(t *testing.T) {
 	} {
 		r := Resolved{Inspected: Inspected{source: []byte(test.source), env: test.env}, recipe: all}
 		r.command = recipes.Command{Argv: []string{"x.py"}, Packages: test.packages, Env: test.env}
-		p := (&Prepared{resolved: r}).Tracked("r1")
+		p := (&Prepared{Resolved: r}).Tracked("r1")
 		if got := strings.Join(slices.Sorted(maps.Keys(p.tracked)), " "); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}

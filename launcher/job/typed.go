@@ -2,6 +2,9 @@ package job
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -189,7 +192,7 @@ func (t typedLine) name(j *Job) string {
 // takeFlags makes the command the job's, and then the flags of gpurun and of torchrun
 // that stand in front of it.
 func (t typedLine) takeFlags(j *Job, c *command) error {
-	launched := c.line != nil && c.launcher.Name == ""
+	launched := c.line != nil && c.launcher.Wrapper == ""
 	var set []string
 	for name, source := range t.line.Set {
 		if !commandline.IsOwnOption(name) && name != "python" && strings.HasPrefix(source, "-") {
@@ -213,8 +216,7 @@ func (t typedLine) takeFlags(j *Job, c *command) error {
 	}
 	l := j.Launch
 	j.nodes = t.line.Nodes.Over(j.nodes)
-	j.Launch = launchOf(t.line)
-	j.Launch.LogDir = under(t.dir, j.Launch.LogDir)
+	j.Launch = launchOf(t.line, t.dir)
 	j.Launch.Auto, j.Launch.Launcher, j.Launch.TTY = l.Auto, l.Launcher, l.TTY
 	if t.line.Set["nproc-per-node"] == "" {
 		j.Launch.NprocPerNode = l.NprocPerNode
@@ -225,4 +227,163 @@ func (t typedLine) takeFlags(j *Job, c *command) error {
 		j.Warnings = append(j.Warnings, t.line.Warnings...)
 	}
 	return nil
+}
+
+// Open reads a command line: gpurun's own flags, then a train.toml, a command as it
+// would be typed without gpurun, or what torchrun would be given. env is gpurun's
+// environment in the form of os.Environ, dir its working directory. What flags say of the
+// policy is stronger than the train.toml, and that than the user's own configuration.
+// Errors have hints, or are an *Error; ErrHelp where help is asked for.
+func Open(ctx context.Context, args, env []string, dir string) (*Job, Own, error) {
+	vars := environ.Parse(env)
+	t, err := readTyped(args, vars, dir)
+	if err != nil {
+		return nil, Own{}, err
+	}
+	file, own, err := t.trainFile()
+	if err == nil {
+		err = t.verb()
+	}
+	if err == nil {
+		err = checkPipeline(own, t.line.Set)
+	}
+	if err != nil {
+		return nil, own, err
+	}
+	j, err := configured(vars)
+	if err != nil {
+		return nil, own, err
+	}
+	switch {
+	case file != "":
+		j, err = load(file, base{job: j, env: vars, unwrap: frameworkLaunchers(ctx, vars)}, checkKnobs, checkRecipe(filepath.Dir(file)))
+	case t.command():
+		j, err = t.job(ctx, j)
+	default:
+		j, err = fromArgs(args, vars, dir, j)
+	}
+	if err != nil {
+		return nil, own, err
+	}
+	if err := j.takePolicy(own); err != nil {
+		return nil, own, err
+	}
+	j.takeNotify(vars)
+	return j, own, nil
+}
+
+// offVariable, set to "off", makes gpurun run nothing but what stands behind it.
+const offVariable = "GPURUN"
+
+// An Exec is a program that is to be executed in gpurun's place.
+type Exec struct {
+	Path string
+	Argv []string
+}
+
+// Off is what to execute where the environment says that gpurun is off: the words
+// behind gpurun and its flags, as they are; for a script, torchrun with the same
+// flags. It is nil where gpurun is on. env is gpurun's environment in the form of
+// os.Environ, dir its working directory. The error has a hint.
+func Off(args, env []string, dir string) (*Exec, error) {
+	vars := environ.Parse(env)
+	if vars[offVariable] != "off" {
+		return nil, nil
+	}
+	t, err := readTyped(args, vars, dir)
+	if err == nil {
+		err = t.verb()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if t.line.Kind == Script && isTOML(t.words[0]) {
+		return nil, errext.Errorf("put gpurun in front of the job's command, or leave the variable out", "%s=off: %s is a file of gpurun's, and no command", offVariable, t.words[0])
+	}
+	argv := t.words
+	if !t.command() {
+		if argv, err = t.torchrun(); err != nil {
+			return nil, err
+		}
+	}
+	path, err := python.Finder{Dir: dir, Env: vars}.InPath(argv[0])
+	if err != nil {
+		return nil, errext.Errorf("name a program that exists and is executable", "%s=off: %w", offVariable, err)
+	}
+	return &Exec{Path: path, Argv: argv}, nil
+}
+
+// torchrun is the command that a script with torchrun's flags stands for.
+func (t typedLine) torchrun() ([]string, error) {
+	rest := slices.Concat(t.line.Torchrun, t.words)
+	search := python.Finder{Named: t.line.Python, Dir: t.dir, Env: t.env, Look: python.Finder{Dir: t.dir, Env: t.env}.InPath}
+	if t.line.Python == "" {
+		if _, err := search.InPath("torchrun"); err == nil {
+			return append([]string{"torchrun"}, rest...), nil
+		}
+	}
+	path, _, err := search.Find()
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{path, "-m", "torch.distributed.run"}, rest...), nil
+}
+
+// Own are the flags that gpurun has and torchrun has not. They may stand among
+// torchrun's flags, before the script or the train.toml.
+type Own = commandline.Own
+
+// trainFile is gpurun's own flags, and the path of the train.toml that the words name;
+// empty where they are something else. After a train.toml there can be nothing but flags
+// of gpurun, so that they may stand there too. Errors have hints.
+func (t typedLine) trainFile() (file string, own Own, err error) {
+	line := t.line
+	if line.Kind != Script || !isTOML(line.Command[0]) {
+		return "", line.Own, nil
+	}
+	if len(line.Command) > 1 {
+		if err := after(line, line.Command[0], line.Command[1:]); err != nil {
+			return "", line.Own, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(line.Set)) {
+		if source := line.Set[name]; !commandline.IsOwnOption(name) && strings.HasPrefix(source, "-") {
+			return "", line.Own, errext.Errorf(inFile(name, source)+" in "+line.Command[0], "%s goes with a script, not with a train.toml", source)
+		}
+	}
+	return line.Command[0], line.Own, nil
+}
+
+// inFile says how a train.toml has a flag of torchrun's.
+func inFile(name, source string) string {
+	key := strings.ReplaceAll(name, "-", "_")
+	for _, section := range []string{"launch", "job"} {
+		if Said(section, key) != nil {
+			return "set " + section + "." + key
+		}
+	}
+	return fmt.Sprintf("write job.command = \"torchrun %s …\"", source)
+}
+
+func isTOML(name string) bool { return strings.EqualFold(filepath.Ext(name), ".toml") }
+
+// after reads the flags that follow a train.toml.
+func after(line *commandline.Launch, file string, words []string) error {
+	rest, err := line.More(words)
+	var problem *commandline.Problem
+	if !errors.As(err, &problem) && len(rest) == 0 {
+		if err != nil {
+			return withHint(err)
+		}
+		return nil
+	}
+	word := words[0]
+	if len(rest) > 0 {
+		word = rest[0]
+	}
+	hint := "put the job's arguments into job.args"
+	if isTOML(word) {
+		hint = "gpurun runs one job: start it once for each"
+	}
+	return errext.Errorf(hint, "unexpected argument %[2]q after %[1]s", file, word)
 }

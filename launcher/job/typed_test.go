@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 )
 
@@ -38,7 +39,7 @@ func TestTyped(t *testing.T) {
 	for line, want := range map[string]struct {
 		kind  Kind
 		argv  string // what it is started through | the job's words
-		nproc Count
+		nproc string
 		auto  Auto
 	}{
 		// As torchrun takes it.
@@ -180,7 +181,7 @@ func TestTypedName(t *testing.T) {
 func TestTypedVariables(t *testing.T) {
 	dir, env := typedAt(t)
 	env = append(env, "PET_NPROC_PER_NODE=3", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7", "OMP_NUM_THREADS=4")
-	for line, want := range map[string]Count{"torchrun train.py": "3", "train.py": "3", "python train.py": "auto", "env PET_NPROC_PER_NODE=2 torchrun train.py": "2"} {
+	for line, want := range map[string]string{"torchrun train.py": "3", "train.py": "3", "python train.py": "auto", "env PET_NPROC_PER_NODE=2 torchrun train.py": "2"} {
 		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
 		if err != nil || j.Launch.NprocPerNode != want || j.Launch.ShutdownTimeout.Seconds() != 7 {
 			t.Errorf("%s: %v, %+v; want %s ranks", line, err, j, want)
@@ -218,7 +219,7 @@ func TestTypedDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As where the whole is a program.
-	program := &Job{Kind: Program, Argv: []string{"nohup", "uv", "run", "python", "train.py"}, Workdir: dir, Launch: Launch{NprocPerNode: "auto"}}
+	program := &Job{Kind: Program, Argv: []string{"nohup", "uv", "run", "python", "train.py"}, Workdir: dir, Launch: Launch{RankOptions: commandline.RankOptions{NprocPerNode: "auto"}}}
 	if want := short([]byte(digest(program))); j.digests[0] != want {
 		t.Errorf("the digest is %s, want %s", j.digests[0], want)
 	}
@@ -235,7 +236,7 @@ func TestWhatARankRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &Prepared{resolved: Resolved{Inspected: Inspected{job: *j}}}
+		p := &Prepared{Resolved: Resolved{Inspected: Inspected{Job: *j}}}
 		if got := [2]string{p.RankScript(), p.RankModule()}; got != want {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}

@@ -1,6 +1,9 @@
 package job
 
 import (
+	"errors"
+	"maps"
+
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
@@ -24,7 +27,7 @@ type command struct {
 	// inner are the variables that another launcher would have set, and launcher is
 	// which one that is; zero for none.
 	inner    map[string]string
-	launcher Launcher
+	launcher commandline.RankStarter
 	// typed are the words of a command that gpurun looks through: without the variables
 	// in front and the wrappers of which it does the work itself.
 	typed    []string
@@ -167,3 +170,73 @@ func unwrapPython(words []string) (*command, error) {
 	}
 	return &command{kind: p.Kind, argv: p.Argv, python: words[0], options: p.Options}, nil
 }
+
+// An Unwrap takes a framework's launcher off a command, and the wrappers in front of
+// it; false where it knows none in it. env are the variables that stand before it and those of the job,
+// dir is the working directory.
+type Unwrap func(words []string, env map[string]string, dir string) (commandline.Inner, bool, error)
+
+// innerCommand asks unwrap; nil where it knows no launcher in the words, of which
+// inside are those behind wrappers.
+func innerCommand(words, inside []string, env map[string]string, dir string, unwrap Unwrap) (*command, error) {
+	if unwrap == nil {
+		return nil, nil
+	}
+	inner, known, err := unwrap(words, env, dir)
+	if err != nil || !known {
+		return nil, err
+	}
+	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env), launcher: inner.RankStarter, nodes: inner.Nodes}
+	if isPython(inside[0]) {
+		c.python = inside[0]
+	}
+	if inner.Ranks != "" {
+		c.line = commandline.LaunchOf(inner.Ranks, "the launcher's number of ranks")
+	}
+	return c, refuseInner(c.kind, c.argv)
+}
+
+// ErrHelp says that the command line asks for help.
+var ErrHelp = commandline.ErrHelp
+
+// readTorchrun reads torchrun's command line, with gpurun's own flags among
+// torchrun's. legacy is torch.distributed.launch. Errors have hints; ErrHelp asks for help.
+func readTorchrun(args []string, env environ.Vars, legacy bool) (*commandline.Launch, error) {
+	line, err := commandline.ReadTorchrun(args, env, legacy)
+	if err != nil {
+		return nil, withHint(err)
+	}
+	return line, nil
+}
+
+// withHint adds what to do about a word of a command line.
+func withHint(err error) error {
+	var word *commandline.Problem
+	if !errors.As(err, &word) {
+		return err
+	}
+	switch word.Fault {
+	case commandline.Ambiguous:
+		return errext.WithHint(err, "write it in full")
+	case commandline.Unknown:
+		if meant := Nearest(word.Option, word.Options); meant != "" {
+			return errext.WithHint(err, "did you mean "+meant+"?")
+		}
+		return errext.WithHint(err, "the script's own arguments go after the script")
+	}
+	return err
+}
+
+// launchOf is how the ranks are started by torchrun's flags; what torchrun has no flag
+// for keeps its default. Relative paths count from dir.
+func launchOf(line *commandline.Launch, dir string) Launch {
+	l := defaults().Launch
+	l.RankOptions, l.Auto = line.RankOptions, AutoDevices
+	l.LogDir = under(dir, l.LogDir)
+	return l
+}
+
+// many bounds numbers that have no bound of their own.
+const many = 1 << 30
+
+func isPython(word string) bool { return commandline.IsPython(word) }

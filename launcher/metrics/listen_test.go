@@ -3,6 +3,7 @@ package metrics
 import (
 	"bufio"
 	"fmt"
+	"github.com/gpurun/gpurun/model"
 	"io"
 	"net"
 	"net/http"
@@ -15,7 +16,7 @@ import (
 func served(t *testing.T) (m *Metrics, address string) {
 	t.Helper()
 	var notes []string
-	m = made(t, Options{Listen: "127.0.0.1:0"}, nil)
+	m = made(t, model.Metrics{Listen: "127.0.0.1:0"}, nil)
 	m.Start(nil, func(text string) { notes = append(notes, text) })
 	tell(m, nil, began)
 	if len(notes) != 1 {
@@ -76,7 +77,7 @@ func TestListen(t *testing.T) {
 		}
 	}
 
-	second := made(t, Options{Listen: address}, nil)
+	second := made(t, model.Metrics{Listen: address}, nil)
 	var notes []string
 	second.Start(nil, func(text string) { notes = append(notes, text) })
 	tell(second, nil, began)

@@ -27,17 +27,10 @@ import (
 	"github.com/gpurun/gpurun/model"
 )
 
-// Options say where metrics go to.
-type Options struct {
-	// TextFile is the path of a file, Listen an address such as "127.0.0.1:9400"; empty for
-	// none.
-	TextFile, Listen string
-}
-
 // Metrics are those of one run. Their methods may be called from several goroutines, and wait
 // for no disk and no network, but Close.
 type Metrics struct {
-	options  Options
+	options  model.Metrics
 	mask     *mask.Masker
 	note     func(string) // nil before Start
 	registry *prometheus.Registry
@@ -54,7 +47,7 @@ type Metrics struct {
 
 // New are the metrics of a run of which nothing is known; nothing is told before Start. The
 // mask takes the job's secrets out of them, and may be nil.
-func New(o Options, m *mask.Masker) *Metrics {
+func New(o model.Metrics, m *mask.Masker) *Metrics {
 	metrics := &Metrics{options: o, mask: m, registry: prometheus.NewRegistry(), wake: make(chan struct{}, 1), over: make(chan struct{})}
 	metrics.registry.MustRegister(metrics)
 	return metrics

@@ -52,7 +52,7 @@ func sampled() []model.Sample {
 	}
 }
 
-func made(t *testing.T, o Options, m *mask.Masker) *Metrics {
+func made(t *testing.T, o model.Metrics, m *mask.Masker) *Metrics {
 	t.Helper()
 	return New(o, m)
 }
@@ -103,7 +103,7 @@ func values(text string) string {
 // A run that was rescued once tells all of it, and promlint has nothing to say; at its end,
 // what is over is told no more.
 func TestMetricsOfARun(t *testing.T) {
-	m := made(t, Options{}, nil)
+	m := made(t, model.Metrics{}, nil)
 	if text := exposed(t, m); text != "" {
 		t.Errorf("before the run:\n%s", text)
 	}
@@ -135,7 +135,7 @@ func TestMetricsOfARun(t *testing.T) {
 // A rank whose lines count micro batches, beside one whose process counts steps, does not make
 // the other one lag behind.
 func TestRanksThatCountOtherwise(t *testing.T) {
-	m, samples := made(t, Options{}, nil), sampled()
+	m, samples := made(t, model.Metrics{}, nil), sampled()
 	samples[0].Batches, samples[1].Total = true, 0
 	tell(m, samples, story...)
 	m.state.Progress.Rate = 0.5
@@ -208,7 +208,7 @@ func TestDocumented(t *testing.T) {
 
 // What comes from the job, or holds a secret of it, is cleaned before it is a label.
 func TestLabels(t *testing.T) {
-	m := made(t, Options{}, mask.New([]string{"train.py", "--api-key", "verysecretvalue1"}, nil))
+	m := made(t, model.Metrics{}, mask.New([]string{"train.py", "--api-key", "verysecretvalue1"}, nil))
 	for text, want := range map[string]string{
 		"gpt":                      "gpt",
 		"a\nb\x1b[2J\"\xff":        `a\nb\x1b[2J"\xff`,
@@ -231,7 +231,7 @@ func TestLabels(t *testing.T) {
 // A run that goes on counts what its earlier gpurun saw, and nothing twice; samples of an
 // attempt that is over change nothing.
 func TestARunThatGoesOn(t *testing.T) {
-	m := made(t, Options{}, nil)
+	m := made(t, model.Metrics{}, nil)
 	m.Start(story, func(text string) { t.Error(text) })
 	defer m.Close()
 	again := began

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"github.com/gpurun/gpurun/model"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +25,7 @@ func TestTextFile(t *testing.T) {
 		if err := os.Symlink(other, file); err != nil {
 			t.Fatal(err)
 		}
-		m := made(t, Options{TextFile: file}, nil)
+		m := made(t, model.Metrics{TextFile: file}, nil)
 		m.Start(nil, func(text string) { t.Error(text) })
 		tell(m, sampled(), story...)
 		synctest.Wait()
@@ -69,7 +70,7 @@ func TestTextFileThatCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "later")
 		var notes []string
-		m := made(t, Options{TextFile: filepath.Join(dir, "gpurun.prom")}, nil)
+		m := made(t, model.Metrics{TextFile: filepath.Join(dir, "gpurun.prom")}, nil)
 		m.Start(nil, func(text string) { notes = append(notes, text) })
 		tell(m, nil, story...)
 		time.Sleep(5 * textPause)

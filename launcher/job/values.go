@@ -7,7 +7,74 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gpurun/gpurun/recipes/document"
 )
+
+// A table reads one table of a train.toml: what every file's tables have, and
+// the paths, durations and sizes of this one.
+type table struct{ *document.Table }
+
+// file reads a path. Nothing is expanded in it.
+func (t *table) file(key, fallback string) string {
+	s := t.Text(key, fallback)
+	switch {
+	case strings.HasPrefix(s, "~"):
+		t.Bad(key, "only a shell expands ~; write the path out, or ./%s for a file of that name", s)
+	case strings.Contains(s, "\x00"):
+		t.Bad(key, "holds a NUL character")
+		return fallback
+	}
+	return s
+}
+
+// duration reads "30s" or "2h30m", of at least least.
+func (t *table) duration(key string, fallback, least time.Duration) time.Duration {
+	v, set := t.Get(key)
+	if !set {
+		return fallback
+	}
+	s, ok := v.(string)
+	if !ok {
+		if n, isNumber := document.Number(v); isNumber {
+			t.Bad(key, "%v", bareDuration(n))
+		} else {
+			t.Bad(key, "want a duration such as \"30s\", found %s", document.Describe(v))
+		}
+		return fallback
+	}
+	d, err := parseDuration(s)
+	switch {
+	case err != nil:
+		t.Bad(key, "%v", err)
+	case d < least:
+		t.Bad(key, "%q is less than %v", s, least)
+	default:
+		return d
+	}
+	return fallback
+}
+
+// size reads "24GiB", in bytes.
+func (t *table) size(key string) int64 {
+	v, set := t.Get(key)
+	if !set {
+		return 0
+	}
+	s, ok := v.(string)
+	if n, isNumber := document.Number(v); isNumber {
+		s, ok = n, true
+	}
+	if !ok {
+		t.Bad(key, "want a size such as \"24GiB\", found %s", document.Describe(v))
+		return 0
+	}
+	bytes, err := ParseSize(s)
+	if err != nil {
+		t.Bad(key, "%v", err)
+	}
+	return bytes
+}
 
 // sizeUnits maps a unit, in lower case, to its bytes.
 var sizeUnits = map[string]float64{

@@ -1,0 +1,142 @@
+package job
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/recipes/document"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// modes, prefers and numerics are the words of the policy.
+var (
+	modes    = []string{string(strategy.Predict), string(strategy.Ladder), string(strategy.Off)}
+	prefers  = []string{string(strategy.ExactFirst), string(strategy.Speed), string(strategy.Tree)}
+	numerics = []string{string(strategy.Preserve), string(strategy.MixedPrecision), string(strategy.Any)}
+)
+
+// readRecovery reads [recovery].
+func (r *reader) readRecovery() {
+	t := r.readKeys("recovery")
+	r.job.Policy.NumericsSaid = r.job.Policy.NumericsSaid || t.Has("numerics")
+	r.checkNever(t)
+}
+
+// checkNever reports words in recovery.never that bar nothing.
+func (r *reader) checkNever(t *table) {
+	barred := barrable()
+	value, _ := t.Get("never")
+	array, _ := value.([]any)
+	for i, e := range array {
+		if name, isText := e.(string); isText && !slices.Contains(barred, name) {
+			r.problems = append(r.problems, Problem{
+				Key: []string{"recovery", "never", strconv.Itoa(i)}, AtValue: true,
+				Message: fmt.Sprintf("%q is neither a rung nor a knob", name), Suggest: Nearest(name, barred),
+			})
+		}
+	}
+}
+
+// barrable lists what recovery.never may name.
+func barrable() []string {
+	var names []string
+	for _, rung := range slices.Concat(strategy.DeviceRungs, strategy.HostRungs) {
+		names = append(names, string(rung))
+	}
+	for _, knob := range strategy.Knobs {
+		if !slices.Contains(names, string(knob)) { // precision is both
+			names = append(names, string(knob))
+		}
+	}
+	return names
+}
+
+// takePolicy puts what flags say of the policy over what files say. Errors have hints.
+func (j *Job) takePolicy(own Own) error {
+	r := &j.Policy
+	if err := flagWord("--mode", own.Mode, modes, &r.Mode); err != nil {
+		return err
+	}
+	if err := flagWord("--numerics", own.Numerics, numerics, &r.Numerics); err != nil {
+		return err
+	}
+	r.NumericsSaid = r.NumericsSaid || own.Numerics != ""
+	if own.MaxAttempts != "" {
+		n, err := strconv.Atoi(own.MaxAttempts)
+		if err != nil || n < 1 || n > many {
+			return errext.Errorf("write a number from 1", "--max-attempts: %q is no number of attempts", own.MaxAttempts)
+		}
+		r.MaxAttempts = n
+	}
+	if own.Never != "" {
+		r.Never = nil
+		for name := range strings.SplitSeq(own.Never, ",") {
+			if name = strings.TrimSpace(name); !slices.Contains(barrable(), name) {
+				return errext.Errorf(meantBy(name, barrable(), "gpurun plan lists the rungs, docs/recovery.md the knobs"), "--never: %q is neither a rung nor a knob", name)
+			}
+			r.Never = append(r.Never, name)
+		}
+	}
+	if own.DeviceMemory != "" {
+		bytes, err := ParseSize(own.DeviceMemory)
+		if err != nil {
+			return errext.Errorf("write a size such as 24GiB", "--device-memory: %w", err)
+		}
+		j.DeviceMemory = bytes
+	}
+	return nil
+}
+
+// flagWord reads a flag whose value is one of a few words.
+func flagWord[T ~string](flag, given string, among []string, into *T) error {
+	if given == "" {
+		return nil
+	}
+	if !slices.Contains(among, given) {
+		return errext.Errorf(meantBy(given, among, "write "+document.Either(among)), "%s: unknown value %q", flag, given)
+	}
+	*into = T(given)
+	return nil
+}
+
+// meantBy is a guess at what was meant, or another hint where there is none.
+func meantBy(given string, among []string, otherwise string) string {
+	if meant := Nearest(given, among); meant != "" {
+		return "did you mean " + meant + "?"
+	}
+	return otherwise
+}
+
+// runID is what may name a run: a folder's name on every file system, and no hidden one.
+var runID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// ifTrained are the values of --if-trained.
+var ifTrained = []string{"skip", "run"}
+
+// filled are the flags of pipelines that have to say something: empty they would mean that
+// they are not there, where it is a variable of the pipeline that is not set.
+var filled = []string{"run-id", "if-trained", "deadline", "junit"}
+
+// checkPipeline judges the flags by which pipelines say which run is meant; set are those
+// that are there. The error has a hint.
+func checkPipeline(own Own, set map[string]string) error {
+	values := map[string]string{"run-id": own.RunID, "if-trained": own.IfTrained, "deadline": own.Deadline, "junit": own.JUnit}
+	for _, name := range filled {
+		if _, there := set[name]; there && values[name] == "" {
+			return errext.Errorf("leave the flag out, or see whether the variable that it comes from is set", "--%s is empty", name)
+		}
+	}
+	switch {
+	case own.RunID != "" && own.RunDir != "":
+		return errext.Errorf("keep one of them", "--run-id and --run-dir both name the run directory")
+	case own.RunID != "" && !runID.MatchString(own.RunID):
+		return errext.Errorf(`write up to 64 letters, digits, ".", "_" and "-", the first of them a letter or a digit`, "--run-id: %q cannot name a run", own.RunID)
+	case own.IfTrained != "" && !slices.Contains(ifTrained, own.IfTrained):
+		return errext.Errorf(meantBy(own.IfTrained, ifTrained, "write "+document.Either(ifTrained)), "--if-trained: unknown value %q", own.IfTrained)
+	}
+	return nil
+}
