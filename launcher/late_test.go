@@ -46,7 +46,7 @@ func TestARunStopsBeforeAnAttemptThatCouldNotEndInTime(t *testing.T) {
 			if v.Outcome == strategy.Trained {
 				return
 			}
-			if want := "an attempt takes 6m0s to its first step; it goes on from ckpt-5"; v.Code != strategy.CodeRetry || !strings.Contains(v.Reason, want) || len(s.applied) != 1 {
+			if want := "an attempt takes 6m0s to its first step; it continues from ckpt-5"; v.Code != strategy.CodeRetry || !strings.Contains(v.Reason, want) || len(s.applied) != 1 {
 				t.Errorf("%d attempts, code %d: %s", len(s.applied), v.Code, v.Reason)
 			}
 			state, done := Resume(plan0, "run", append([]Event{Began{Plan: plan0}}, s.events...))

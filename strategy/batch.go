@@ -2,11 +2,11 @@ package strategy
 
 import "slices"
 
-// batch is the arithmetic of micro batch size and gradient accumulation. The
-// product over all data-parallel ranks, the global batch, never changes.
+// A batch is the micro batch size with the gradient accumulation. Their product over all
+// data-parallel ranks, the global batch, never changes.
 type batch struct {
 	micro        int
-	accumulation int // as the job spells it, in scope's counting; 1 where derived
+	accumulation int // counted as scope says; 1 where derived
 	dataParallel int
 	scope        string
 }
@@ -24,8 +24,8 @@ func batchOf(p Plan, j Job) (batch, bool) {
 	return b, true
 }
 
-// perRank is the number of samples that one data-parallel rank contributes to an
-// optimizer step, and false where that is not a whole number.
+// perRank is the number of samples of one data-parallel rank in an optimizer step; false
+// where that is not a whole number.
 func (b batch) perRank() (int, bool) {
 	total := b.micro * b.accumulation
 	if b.scope != ScopeGlobal {
@@ -34,8 +34,8 @@ func (b batch) perRank() (int, bool) {
 	return total / b.dataParallel, total%b.dataParallel == 0 && b.accumulation%b.dataParallel == 0
 }
 
-// global is the number of samples in one optimizer step; 0 where the job derives
-// it by itself and the plan does not hold it.
+// global is the number of samples in one optimizer step; 0 where the job derives it and the
+// plan does not have it.
 func (b batch) global() int {
 	switch b.scope {
 	case ScopeGlobal:
@@ -46,92 +46,58 @@ func (b batch) global() int {
 	return b.micro * b.accumulation * b.dataParallel
 }
 
-// Planned are settings that a process says of itself as a plan has them: a process counts
-// its own accumulation, and a plan that of all ranks, where the job does. world is the number
-// of ranks that the job's processes see.
-func (j Job) Planned(said Plan, world int) Plan {
-	n, whole := said.Number(GradientAccumulationSteps)
-	if !whole || j.Knobs[GradientAccumulationSteps].Scope != ScopeGlobal {
-		return said
+// plan is the batch as changes to a plan.
+func (b batch) plan() Plan {
+	p := Plan{MicroBatchSize: Number(b.micro)}
+	if b.scope != ScopeDerived {
+		p[GradientAccumulationSteps] = Number(b.accumulation)
 	}
-	return said.With(Plan{GradientAccumulationSteps: Number(n * max(j.seeing(world).DataParallel, 1))})
+	return p
 }
 
-// seeing is the job with the ranks that its processes see, where it started them itself.
-func (j Job) seeing(world int) Job {
-	if world > j.Ranks && j.DataParallel == j.Ranks {
-		j.DataParallel = world
-	}
-	return j
-}
-
-// GlobalBatch is the number of samples in one optimizer step of a plan, all ranks together;
-// 0 where that is not known.
-func (j Job) GlobalBatch(p Plan) int {
-	b, known := batchOf(p, j)
-	if !known {
-		return 0
-	}
-	return b.global()
-}
-
-// Floored is the knob's own minimum of the micro batch where that is what keeps a plan's from
-// being smaller.
-func (j Job) Floored(p Plan) (floor int, stops bool) {
-	b, known := batchOf(p, j)
-	r := j.Knobs[MicroBatchSize]
-	if !known || r.Absent != "" || r.Min < 2 {
-		return 0, false
-	}
-	return r.Min, len(b.smaller(r.Min)) == 0 && len(b.smaller(1)) > 0
-}
-
-// mostSamples bounds the samples that are split up by trial division, some 2^20
-// steps of it. No real batch comes near.
+// mostSamples bounds the samples that split divides: some 2^20 trial divisions.
 const mostSamples = 1 << 40
 
-// vast reports whether a rank's samples are too many to split up. A product that
-// would overflow is.
+// vast reports whether a rank has too many samples to split, or their number overflows.
 func (b batch) vast() bool { return b.micro > mostSamples/b.accumulation }
 
-// smaller lists the batches with a smaller micro batch and the same global
-// batch, the largest that is at most half first. Micro batches that do not
-// divide the samples of a rank evenly are left out, never rounded: 6 × 1 becomes
-// 3 × 2, and 7 × 1 becomes 1 × 7. Where no divisor is at most half but one lies
-// between half and all, because floor forbids the smaller ones, that one is
-// listed. A vast batch has none.
-func (b batch) smaller(floor int) []batch {
-	if b.vast() {
+// split lists the batches with the same global batch, the largest micro batch first. A micro
+// batch has to divide a rank's samples evenly: 6 × 1 becomes 3 × 2, and 7 × 1 becomes 1 × 7.
+func (b batch) split() []batch {
+	if b.micro < 1 || b.vast() {
 		return nil
 	}
 	total, whole := b.perRank()
 	if !whole {
 		return nil
 	}
-	var half, rest []batch
+	var all []batch
 	for _, micro := range divisors(total) {
-		if micro >= b.micro || micro < floor {
-			continue
-		}
 		next := b
-		next.micro = micro
-		if b.scope != ScopeDerived {
+		if next.micro = micro; b.scope != ScopeDerived {
 			next.accumulation = b.micro * b.accumulation / micro
 		}
-		if 2*micro <= b.micro {
-			half = append(half, next)
-		} else {
-			rest = append(rest, next)
-		}
+		all = append(all, next)
 	}
-	if len(half) > 0 {
-		return half
-	}
-	return rest
+	return all
 }
 
-// divisors lists the divisors of a positive number, the largest first, in as many
-// steps as its square root.
+// below lists the batches of split with a smaller micro batch of at least floor.
+func (b batch) below(floor int) []batch {
+	return slices.DeleteFunc(b.split(), func(next batch) bool { return next.micro >= b.micro || next.micro < floor })
+}
+
+// smaller lists the batches of below whose micro batch is at most half, or all of below
+// where floor leaves none of those.
+func (b batch) smaller(floor int) []batch {
+	all := b.below(floor)
+	if at := slices.IndexFunc(all, func(next batch) bool { return 2*next.micro <= b.micro }); at >= 0 {
+		return all[at:]
+	}
+	return all
+}
+
+// divisors lists the divisors of a positive number, the largest first.
 func divisors(n int) []int {
 	var large, small []int
 	for d := 1; d <= n/d; d++ {
@@ -147,11 +113,41 @@ func divisors(n int) []int {
 	return append(large, small...)
 }
 
-// plan is the batch as changes to a plan.
-func (b batch) plan() Plan {
-	p := Plan{MicroBatchSize: Number(b.micro)}
-	if b.scope != ScopeDerived {
-		p[GradientAccumulationSteps] = Number(b.accumulation)
+// GlobalBatch is the number of samples in one optimizer step, over all ranks; 0: not known.
+func (j Job) GlobalBatch(p Plan) int {
+	b, known := batchOf(p, j)
+	if !known {
+		return 0
 	}
-	return p
+	return b.global()
+}
+
+// Planned converts settings that a process reports to those of a plan. A process counts its
+// own accumulation; a plan may count that of all ranks. world is the number of ranks that
+// the process sees.
+func (j Job) Planned(reported Plan, world int) Plan {
+	n, whole := reported.Number(GradientAccumulationSteps)
+	if !whole || j.Knobs[GradientAccumulationSteps].Scope != ScopeGlobal {
+		return reported
+	}
+	return reported.With(Plan{GradientAccumulationSteps: Number(n * max(j.seeing(world).DataParallel, 1))})
+}
+
+// seeing is the job with the number of ranks that its processes see, where it starts them itself.
+func (j Job) seeing(world int) Job {
+	if world > j.Ranks && j.DataParallel == j.Ranks {
+		j.DataParallel = world
+	}
+	return j
+}
+
+// Floored returns the minimum of the micro batch, and whether only that minimum keeps the
+// micro batch of a plan from being smaller.
+func (j Job) Floored(p Plan) (floor int, stops bool) {
+	b, known := batchOf(p, j)
+	r := j.Knobs[MicroBatchSize]
+	if !known || r.Absent != "" || r.Min < 2 {
+		return 0, false
+	}
+	return r.Min, len(b.below(r.Min)) == 0 && len(b.below(1)) > 0
 }

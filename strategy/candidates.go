@@ -7,54 +7,45 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// mostCandidates bounds the plans that are weighed; a job with every knob has some
-// thousands.
+// mostCandidates bounds the plans that are weighed; a job with every knob has some thousands.
 const mostCandidates = 1 << 14
 
-// candidates are all plans that could come next, from the job as it is written on: what
-// job, machine and policy allow, with the free rungs taken, less what has run out of
-// memory before or would have to. The skips are the rungs that none of them takes.
+// candidates are all plans that could come next, made from the job as it is written: what job,
+// machine and policy allow, with the free rungs applied, without plans that ran out of memory
+// or would have to. The skips are the rungs that none of them takes.
 func (s *situation) candidates() ([]Plan, []Skip) {
 	origin := s.origin()
-	free := s.freed(origin)
 	look := *s
-	look.plan = origin
-	look.diagnosis.Phase = cause.NoPhase // a plan is weighed at all instants, not at one
-	filter := phaseFilter{}
-	if s.inventory.Accelerator == "cpu" {
-		filter = filter.onCPU()
-	}
-	plans, skips := look.products(filter)
+	look.diagnosis.Phase = cause.NoPhase // a plan is weighed for all phases
+	free := look.freed(origin)
+	look.plan, look.onCPU = origin, s.inventory.Accelerator == "cpu"
+	plans, skips := look.products()
 	for i, p := range plans {
 		plans[i] = p.With(free)
 	}
 	return s.possible(plans, free), skips
 }
 
-// freed are the changes of the free rungs: those that were taken, and those that can be;
-// and what was taken for the host or for an evaluation, which no candidate is weighed for.
+// freed are the changes that every candidate has: those of the free rungs, taken or possible,
+// and what was changed before for the host or for an evaluation.
 func (s *situation) freed(origin Plan) Plan {
+	knobs := []Knob{EvalBatchSize, DataloaderWorkers, PinMemory}
+	for _, row := range rungRows {
+		if row.free {
+			knobs = append(knobs, row.turns...)
+		}
+	}
 	free := Plan{}
-	for _, k := range []Knob{EvalBatchSize, DataloaderWorkers, PinMemory} {
+	for _, k := range knobs {
 		if saves(k, origin[k], s.plan[k]) && s.doubts[k] == "" {
 			free[k] = s.plan[k]
 		}
 	}
-	for _, row := range freeRows() {
-		for _, k := range row.turns {
-			if saves(k, origin[k], s.plan[k]) && s.doubts[k] == "" {
-				free[k] = s.plan[k]
-			}
-		}
-	}
-	if s.diagnosis.Cause != cause.CUDAOOM {
-		return free
-	}
-	_, more := s.riders(phaseFilter{})
+	_, more := s.riders()
 	return free.With(more)
 }
 
-// origin is the job as it is written, with what its processes told of it.
+// origin is the job as it is written, with what its processes reported of it.
 func (s *situation) origin() Plan {
 	origin := s.learned.With(s.job.base(s.history[0]))
 	for k, v := range s.job.Written {
@@ -68,17 +59,17 @@ func (s *situation) origin() Plan {
 	return origin
 }
 
-// accumulate sets the accumulation of a plan where only the job's processes tell of it:
-// what they told beside another micro batch is no word on this one. It is left out where
-// no attempt says what keeps the global batch.
+// accumulate sets the accumulation of a plan where only the job's processes report it. A report
+// beside another micro batch is scaled; without a report that keeps the global batch it stays
+// unknown.
 func (s *situation) accumulate(plan Plan) {
 	micro, known := plan.Number(MicroBatchSize)
 	delete(plan, GradientAccumulationSteps)
 	for _, a := range slices.Backward(s.history) {
-		ran := s.job.used(a)
-		then, also := ran.Number(MicroBatchSize)
-		n, told := ran.Number(GradientAccumulationSteps)
-		if !known || !also || !told || micro < 1 || then < 1 || n < 1 || then > mostSamples/n {
+		used := s.job.used(a)
+		then, also := used.Number(MicroBatchSize)
+		n, reported := used.Number(GradientAccumulationSteps)
+		if !known || !also || !reported || micro < 1 || then < 1 || n < 1 || then > mostSamples/n {
 			continue
 		}
 		if then*n%micro == 0 {
@@ -88,9 +79,9 @@ func (s *situation) accumulate(plan Plan) {
 	}
 }
 
-// products are the plans that the rungs make of one, in all combinations: what a later rung
-// of the ladder does starts from each plan of those before.
-func (s *situation) products(filter phaseFilter) (plans []Plan, skips []Skip) {
+// products are the plans that the rungs make of one, in all combinations: a later rung of the
+// ladder starts from each plan of those before it.
+func (s *situation) products() (plans []Plan, skips []Skip) {
 	plans = []Plan{s.plan}
 	look := *s
 	for _, row := range rungRows {
@@ -101,7 +92,7 @@ func (s *situation) products(filter phaseFilter) (plans []Plan, skips []Skip) {
 		taken := false
 		for _, p := range slices.Clone(plans) {
 			look.plan = p
-			changes, skip := look.consider(row.rung, filter)
+			changes, skip := look.consider(row.rung)
 			if skip != nil {
 				why = skip
 				continue
@@ -122,50 +113,27 @@ func (s *situation) products(filter phaseFilter) (plans []Plan, skips []Skip) {
 	return plans, skips
 }
 
-// divided are all smaller micro batches that keep the global batch whole.
-func (s *situation) divided() []Plan {
-	now, known := batchOf(s.plan, s.job)
-	total, whole := now.perRank()
-	if !known || !whole || now.vast() {
-		return nil
-	}
-	floor, limit := max(s.job.Knobs[MicroBatchSize].Min, 1), s.job.Knobs[GradientAccumulationSteps].Max
-	var plans []Plan
-	for _, micro := range divisors(total) {
-		next := now
-		next.micro = micro
-		if now.scope != ScopeDerived {
-			next.accumulation = now.micro * now.accumulation / micro
-		}
-		if micro < now.micro && micro >= floor && (limit == 0 || next.accumulation <= limit) {
-			plans = append(plans, next.plan())
-		}
-	}
-	return plans
-}
-
-// possible leaves out plans that ran out of memory or would have to, by the single request
-// that failed, and those that this run's checkpoint would not outlive.
+// possible omits plans that ran out of memory or would have to, and those that cannot resume
+// from this run's checkpoint.
 func (s *situation) possible(plans []Plan, free Plan) []Plan {
 	failed := s.ranOut()
 	plans = slices.DeleteFunc(plans, func(p Plan) bool {
-		return maps.Equal(p, s.plan) || hopeless(p, failed) || s.undone(p) || s.misremembered(p)
+		return maps.Equal(p, s.plan) || hopeless(p, failed) || s.undone(p) || s.misremembered(p) || s.unresumable(p) != ""
 	})
-	plans, _ = s.resumable(plans)
 	plans, _ = s.fitting(plans, free)
 	return plans
 }
 
-// misremembered reports whether a plan is the remembered one that attempt 0 failed with, of
-// something else than memory.
+// misremembered reports whether a plan is the remembered one with which attempt 0 failed, for
+// another reason than memory.
 func (s *situation) misremembered(p Plan) bool {
 	first := s.history[0]
 	return len(s.history) > 1 && s.job.Recalled != nil && maps.Equal(first.Plan, s.job.Recalled.Plan) &&
-		first.Diagnosis.Fatal && !first.Diagnosis.OutOfMemory() && len(s.learned.With(s.job.used(first)).Changed(p)) == 0
+		first.Diagnosis.Fatal && !first.Diagnosis.OutOfMemory() && len(s.ran(first).Changed(p)) == 0
 }
 
-// undone reports whether a plan takes back to the host what was taken off it, because the
-// host ran out of memory.
+// undone reports whether a plan moves back to the host what was taken off it because the host
+// ran out of memory.
 func (s *situation) undone(p Plan) bool {
 	for i, a := range s.history {
 		for _, k := range []Knob{OffloadOptimizer, OffloadParam} {
@@ -177,19 +145,18 @@ func (s *situation) undone(p Plan) bool {
 	return false
 }
 
-// A group is what is tried before what: a plan of a later one is not chosen while one of
-// an earlier one fits. Each place for what is offloaded has the three classes of training in
-// it: exact, equal on average, and another precision that the policy allows in words. One
-// that it only does not forbid comes after all that keep the precision.
+// The groups of plans. A plan of a later group is not chosen while one of an earlier group
+// fits. Each place for what is offloaded has three classes of training in it: exact, equal on
+// average, and another precision that the policy explicitly allows.
 const (
 	groupPlain   = 0 // nothing offloaded
 	groupHost    = 3 // offload to host memory
 	groupNVMe    = 6
-	groupUnasked = 9  // another precision that nobody asked for, with each of those places
+	groupUnasked = 9  // another precision that the policy only does not forbid, with each place
 	groupAllowed = 12 // another optimizer, or shorter sequences
 )
 
-// group is a plan's, beside the job as it is written.
+// group is that of a plan, compared with the job as it is written.
 func (s *situation) group(p, origin Plan, classes *classifier) int {
 	g := groupPlain
 	for _, rung := range needs(origin, p) {
@@ -210,7 +177,7 @@ func (s *situation) group(p, origin Plan, classes *classifier) int {
 	return g
 }
 
-// saves reports whether a knob goes to a value that takes less memory.
+// saves reports whether a knob goes to a value that needs less memory.
 func saves(k Knob, from, to Value) bool {
 	if from == to || to == "" {
 		return false
@@ -224,8 +191,8 @@ func saves(k Knob, from, to Value) bool {
 	return len(words) == 0 || slices.Index(words, to) > slices.Index(words, from)
 }
 
-// order is a plan's place in the tree: by its last rung, then by how many it takes, then
-// by the larger micro batch.
+// order is the place of a plan in the order of rungs: by its last rung, then by their number,
+// then by the larger micro batch.
 func order(p, origin Plan) int {
 	rungs := needs(origin, p)
 	last, micro := 0, 1

@@ -1,7 +1,9 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"slices"
@@ -11,44 +13,51 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// An Ascent is what there is to say of a faster plan than the one that runs.
+// An Ascent is the answer to whether a run speeds up: goes on with a faster plan.
 type Ascent struct {
-	// Decision is to stop the attempt and to go on with that plan; it is zero where that
-	// is not to be done now.
+	// Decision is to stop the attempt and continue with the faster plan; zero: not now.
 	Decision Decision
-	// Proposal says of that plan that it would fit; empty where none would.
+	// Proposal describes the faster plan that would fit; empty where none would.
 	Proposal string
-	// Refused says why it is not gone up to, empty where Decision says that it is. Later:
-	// the attempt may still bring what is missing.
+	// Refused says why the plan is kept. Later: the attempt may still meet the condition.
 	Refused string
 	Later   bool
 }
 
-// A faster plan is one that is likely to fit, by what was measured of the one that runs.
+// A faster plan is likely to fit, by what was measured of the one that runs.
 type faster struct {
 	plan     Plan
 	expected memory.Prediction
-	// gain is how many times as fast it is.
-	gain float64
-	// peak is what was measured of the plan that runs, and room what there is for it, in
-	// bytes of the device's allocator.
+	gain     float64 // how many times as fast it is
+	// peak was measured of the plan that runs, of room, in bytes of the device's allocator.
 	peak, room int64
 }
 
-// Climb says whether to go up to a faster plan, once in a run, while the attempt now runs
-// after those of the history. The inventory has the newest checkpoint, the time, and the
-// deadline. The rules are those of a plan that loses nothing: numerics and data stay as
-// they are, and the time that is saved is worth the relaunch.
+const (
+	// worthTimes is how many times its cost a relaunch has to save, and worthLeast the least
+	// that it has to save.
+	worthTimes = 3
+	worthLeast = 10 * time.Minute
+	// lastHour before the end of the time, a plan that works is kept.
+	lastHour = time.Hour
+)
+
+// Climb decides whether a run speeds up, which it does once at most: whether the attempt now,
+// which runs after those of the history, is stopped for a faster plan. The inventory has the
+// newest checkpoint, the time and the deadline. Numerics and data stay as they are, and the
+// time saved has to be worth the relaunch.
 func Climb(p Policy, j Job, history []Attempt, now Attempt, inv Inventory) Ascent {
 	s := &situation{policy: p, job: j, inventory: inv}
 	s.look(ran(append(slices.Clone(history), now)))
 	return s.ascend()
 }
 
-// ascend is Climb, for the last attempt of the situation. Where that has ended, it says
-// why its plan was kept.
+// ascend is Climb for the last attempt of the situation. Where that has ended, it says why its
+// plan was kept.
 func (s *situation) ascend() Ascent {
-	if s.unmeasured() {
+	const enough = 3 // steps: the first two are unlike the rest
+	unmeasured := func(m memory.Measurement) bool { return m.Failed != "" || m.Steps < enough }
+	if len(s.last.Measured) == 0 || slices.ContainsFunc(s.last.Measured, unmeasured) {
 		return Ascent{Refused: "the first steps have not been measured", Later: true}
 	}
 	best, ok := s.scouted(s.higher())
@@ -61,53 +70,116 @@ func (s *situation) ascend() Ascent {
 	if a.Refused = s.last.Kept; over && a.Refused != "" {
 		return a
 	}
-	for _, c := range conditions {
-		if why := c.lacks(s, best); why != "" {
-			a.Refused, a.Later = why, c.later
-			return a
-		}
+	if a.Refused, a.Later = s.keeps(best); a.Refused != "" {
+		return a
 	}
 	if over {
 		a.Refused = "the attempt had ended before"
 		return a
 	}
-	a.Decision = s.climbTo(best)
+	at, resume := s.last.Stepping, s.inventory.Checkpoint
+	level := ""
+	if best.room > 0 {
+		level = fmt.Sprintf(", peak %s of %s GiB", inGiB(best.peak), inGiB(best.room))
+	}
+	a.Decision = Decision{
+		Relaunch: true, Rule: "climb", Next: s.without(best.plan, changed.values()), Changed: changed, Resume: resume, Expected: &best.expected,
+		Reason: s.attempt("step %d of %d%s → %s%s, about %.1f times as fast, saves about %s; from %s",
+			at.Last, at.Total, level, changed, s.kept(changed), best.gain, about(s.saving(best)), path.Base(resume)),
+	}
 	return a
 }
 
-// unmeasured: the attempt's processes have not told of three good steps.
-func (s *situation) unmeasured() bool {
-	const enough = 3 // the first two of them are unlike the rest
-	return len(s.last.Measured) == 0 || slices.ContainsFunc(s.last.Measured, func(m memory.Measurement) bool { return m.Failed != "" || m.Steps < enough })
-}
-
-// climbTo is the decision to go on with a faster plan.
-func (s *situation) climbTo(f faster) Decision {
-	changes := Plan{}
-	changed := s.plan.Changed(f.plan)
-	for k := range changed {
-		changes[k] = f.plan[k]
-	}
-	d := Decision{
-		Relaunch: true, Rule: "climb", Next: s.without(f.plan, changes), Changed: changed, Resume: s.inventory.Checkpoint, Expected: &f.expected,
-	}
+// keeps says why a run keeps its plan: first what the policy and the job exclude, last what
+// only takes time. later: the attempt may still meet the condition.
+func (s *situation) keeps(f faster) (why string, later bool) {
 	at := s.last.Stepping
-	d.Reason = fmt.Sprintf("attempt %d: step %d of %d%s → %s%s, about %.1f times as fast, saves about %s; from %s",
-		s.last.N, at.Last, at.Total, f.level(), changed, s.kept(changed), f.gain, about(s.saving(f)), path.Base(d.Resume))
-	return d
-}
-
-// level is the measured peak beside the room, as a part of a sentence; empty where the
-// room is not known.
-func (f faster) level() string {
-	if f.room <= 0 {
-		return ""
+	resumed := func(a Attempt) bool { return a.From != "" && !a.Fresh && a.Stepping.Steps > 0 }
+	deadline := s.inventory.Deadline
+	switch {
+	case !s.policy.Climb:
+		return "recovery.climb = false", false
+	case s.policy.Mode != Predict:
+		return fmt.Sprintf("recovery.mode = %q", s.policy.Mode), false
+	case slices.ContainsFunc(s.history, func(a Attempt) bool { return a.Climb != nil }):
+		return "a run goes up once", false
 	}
-	return fmt.Sprintf(", peak %s of %s GiB", inGiB(f.peak), inGiB(f.room))
+	if why := s.losesData(f); why != "" {
+		return why, false
+	}
+	switch {
+	case !s.job.Resumption.Exact && !slices.ContainsFunc(s.history, resumed):
+		return "no attempt of this run has resumed from a checkpoint and made a step", false
+	case at.Total <= 0 || at.Last > at.Total || at.Steps < 2 || at.For <= 0:
+		return "the remaining steps are not known", true
+	case !deadline.IsZero() && deadline.Sub(s.inventory.At) < lastHour:
+		return "the time here ends within the hour", false
+	}
+	if why := s.notWorthIt(f); why != "" {
+		return why, false
+	}
+	if s.inventory.Checkpoint == "" || !s.inventory.CheckpointWritten.After(s.last.Started) {
+		return "the attempt has written no complete checkpoint", true
+	}
+	return "", false
 }
 
-// summary is the proposal with the reason why it was not taken, for the end of a run;
-// empty without one.
+// losesData says why a resume with this change may not keep the order of the data.
+func (s *situation) losesData(f faster) string {
+	r := s.job.Resumption
+	switch {
+	case r.Data != "":
+		return "on resuming, " + r.Data
+	case r.Own && !r.Exact:
+		return `nothing says that the job goes on with the next sample when it resumes: resume.data = "kept" does`
+	}
+	for _, k := range Knobs {
+		if shift := r.Shifts[k]; shift != "" && f.plan[k] != s.plan[k] {
+			return "on resuming, " + shift
+		}
+	}
+	return s.job.unreadable(cmp.Or(s.inventory.Checkpoint, "of this run"), s.plan, f.plan)
+}
+
+func (s *situation) notWorthIt(f faster) string {
+	cost, saved := s.relaunchCost(), s.saving(f)
+	switch {
+	case cost <= 0:
+		return "what a relaunch costs has not been seen"
+	case saved <= worthLeast:
+		return fmt.Sprintf("it would save %s, and %s at least are worth a relaunch", saved.Round(time.Second), worthLeast)
+	case saved <= worthTimes*cost:
+		return fmt.Sprintf("it would save %s, and a relaunch costs %s until the first step", saved.Round(time.Second), cost.Round(time.Second))
+	}
+	return ""
+}
+
+// relaunchCost is the longest time from the start of an attempt of this run to its first step;
+// 0: none was seen.
+func (s *situation) relaunchCost() time.Duration {
+	longest := Seconds(0)
+	for _, a := range s.history {
+		longest = max(longest, a.Stepping.Before)
+	}
+	return longest.Duration()
+}
+
+// saving is the time that a faster plan saves on the remaining steps; on those that the attempt
+// made, where it has ended.
+func (s *situation) saving(f faster) time.Duration {
+	at := s.last.Stepping
+	if at.Steps < 2 || f.gain <= 1 {
+		return 0
+	}
+	left := at.Total - at.Last
+	if !s.last.Ended.IsZero() {
+		left = at.Steps
+	}
+	step := float64(at.For) / float64(at.Steps-1)
+	return time.Duration(step * float64(left) * (1 - 1/f.gain))
+}
+
+// summary is the proposal with the reason why it was not taken; empty without one.
 func (a Ascent) summary() string {
 	if a.Proposal == "" || a.Refused == "" {
 		return ""
@@ -115,22 +187,173 @@ func (a Ascent) summary() string {
 	return a.Proposal + "; gpurun did not go up to it, since " + a.Refused
 }
 
-// wanted says what would be set: "micro batch 8, checkpointing none". The accumulation
-// follows from the micro batch.
+// wanted lists the new values: "micro batch 8, checkpointing none". The accumulation follows
+// from the micro batch.
 func (c Changes) wanted() string {
-	var words []string
-	for _, k := range Knobs {
-		if pair, ok := c[k]; ok && (k != GradientAccumulationSteps || len(c) == 1) {
-			words = append(words, k.Short()+" "+string(pair[1]))
+	return strings.Join(c.each(func(k Knob, _, to Value) string {
+		if k == GradientAccumulationSteps && len(c) > 1 {
+			return ""
 		}
-	}
-	return strings.Join(words, ", ")
+		return fmt.Sprintf("%s %s", k.Short(), to)
+	}), ", ")
 }
 
-// about is a time as a person estimates it: "40 min", "3 h".
+// about is a rough time: "40 min", "3 h".
 func about(d time.Duration) string {
 	if d < 90*time.Minute {
 		return fmt.Sprintf("%.0f min", math.Max(d.Minutes(), 0))
 	}
 	return fmt.Sprintf("%.0f h", d.Hours())
+}
+
+// higher are the plans that may be faster and compute the same: with a larger micro batch, less
+// checkpointing or less offload, or more of one for less of another.
+func (s *situation) higher() []Plan {
+	plans := []Plan{s.plan}
+	for _, k := range []Knob{ActivationCheckpointing, OffloadActivations, OffloadOptimizer, OffloadParam} {
+		for _, p := range slices.Clone(plans) {
+			for _, v := range s.others(k) {
+				plans = append(plans, p.With(Plan{k: v}))
+			}
+		}
+	}
+	batches := s.batches()
+	for _, p := range slices.Clone(plans) {
+		for _, b := range batches {
+			plans = append(plans, p.With(b))
+		}
+	}
+	failed, classes := s.ranOut(), s.job.classifier(s.all)
+	now, _ := classes.class(s.plan)
+	return slices.DeleteFunc(plans[1:], func(p Plan) bool {
+		class, _ := classes.class(p)
+		return hopeless(p, failed) || s.failedWith(p) || class.Weaker(now) && s.policy.Prefer != Speed
+	})
+}
+
+// others are the other values of a knob that the policy and the job allow: of an offload only
+// none.
+func (s *situation) others(k Knob) []Value {
+	if s.cannot(k) != "" {
+		return nil
+	}
+	var values []Value
+	for _, v := range k.words() {
+		barred := v != "none" || slices.ContainsFunc(barring[k], func(name string) bool { return slices.Contains(s.policy.Never, name) })
+		if k == ActivationCheckpointing {
+			barred = s.refused(RungCheckpointing, Plan{k: v}) != ""
+		}
+		if v != s.current(k) && !barred && s.job.Knobs[k].Allows(v) {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+// barring lists the words of recovery.never that keep an offload as it is: the knob, and the
+// rungs that make or undo it.
+var barring = map[Knob][]string{
+	OffloadActivations: {string(OffloadActivations), string(RungOffloadActivations)},
+	OffloadOptimizer:   {string(OffloadOptimizer), string(RungUndoOffload), string(RungOffloadOptimizer)},
+	OffloadParam:       {string(OffloadParam), string(RungUndoOffload), string(RungOffloadParam)},
+}
+
+// batches are the other micro batches with the same global batch, and their accumulation.
+func (s *situation) batches() (plans []Plan) {
+	now, known := batchOf(s.plan, s.job)
+	if !known || s.cannot(MicroBatchSize) != "" || now.scope != ScopeDerived && s.cannot(GradientAccumulationSteps) != "" {
+		return nil
+	}
+	for _, next := range now.split() {
+		change := next.plan()
+		allowed := true
+		for k, v := range change {
+			allowed = allowed && s.job.Knobs[k].Allows(v)
+		}
+		if next.micro != now.micro && allowed && s.refused(RungMicroBatch, change) == "" {
+			plans = append(plans, change)
+		}
+	}
+	return plans
+}
+
+// failedWith reports whether an attempt with a plan has failed, for any reason.
+func (s *situation) failedWith(p Plan) bool {
+	return slices.ContainsFunc(s.history, func(a Attempt) bool {
+		return a.Diagnosis.Fatal && len(s.ran(a).Changed(p)) == 0
+	})
+}
+
+// scouted is the fastest of some plans that is likely to fit and worth a change, by what the
+// attempts of the run measured.
+func (s *situation) scouted(plans []Plan) (faster, bool) {
+	if s.scout != nil {
+		return s.scout(s, plans)
+	}
+	p, why := s.predictor()
+	if why != "" {
+		return faster{}, false
+	}
+	now := p.memory(s.ran(s.last))
+	candidates := make([]memory.PlanCandidate, len(plans))
+	for i, plan := range plans {
+		candidates[i] = memory.PlanCandidate{Plan: p.memory(plan)}
+	}
+	best, saved := memory.Climb(p.fit, now, s.last.Measured[0], candidates)
+	if best < 0 || saved >= 1 {
+		return faster{}, false
+	}
+	return faster{
+		plan: plans[best], expected: p.fit.Predict(candidates[best].Plan), gain: 1 / (1 - saved), peak: s.last.Measured[0].Peak, room: p.fit.Capacity(now),
+	}, true
+}
+
+// climb carries out the speed-up that was decided while the attempt ran.
+func climb(s *situation) Decision {
+	d := *s.last.Climb
+	d.Resume = cmp.Or(s.inventory.Checkpoint, d.Resume)
+	d.Reason = s.attempt("stopped for a faster plan → %s, from %s", d.Changed, path.Base(d.Resume))
+	return d
+}
+
+// proven is the attempt that was stopped for a faster plan, where attempt i of the history runs
+// with that plan.
+func (s *situation) proven(i int) (from Attempt, up bool) {
+	for _, a := range slices.Backward(s.history[:i]) {
+		if a.Climb != nil {
+			return a, maps.Equal(a.Climb.Next, s.history[i].Plan)
+		}
+		if !maps.Equal(a.Plan, s.history[i].Plan) {
+			break
+		}
+	}
+	return Attempt{}, false
+}
+
+// wentUp reports whether attempt i of the history runs with a plan of a speed-up.
+func (s *situation) wentUp(i int) bool {
+	_, up := s.proven(i)
+	return up
+}
+
+// climbFailed: the faster plan runs out of memory, does not take effect, cannot be started, or
+// fails sooner than the one before and with a new error.
+func (s *situation) climbFailed() bool {
+	if !s.wentUp(len(s.history)-1) || s.last.Climb != nil || s.last.Stuck != nil {
+		return false
+	}
+	if u := s.last.Unstarted; u != nil {
+		return !u.Wait && !u.RunDir
+	}
+	return s.notTaken() || s.diagnosis.Fatal && (s.outOfMemory() || s.failsSooner())
+}
+
+// climbBack returns to the plan that trained, from the newest checkpoint.
+func climbBack(s *situation) Decision {
+	from, _ := s.proven(len(s.history) - 1)
+	changed := s.last.Plan.Changed(from.Plan)
+	return Decision{
+		Relaunch: true, Next: from.Plan, Expected: from.Expected, Changed: changed, Resume: s.inventory.Checkpoint,
+		Reason: s.attempt("%s%s → back to the plan of attempt %d, which trained: %s", s.diagnosis.Sentence(), s.lost(), from.N, changed),
+	}
 }

@@ -10,9 +10,30 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// portRetries bounds how often a busy port is answered with another one. It is
-// a race of milliseconds, so that more in a row mean that something else is wrong.
+// portRetries bounds how often a busy port is answered with another one. It is a race of
+// milliseconds: more failures in a row have another reason.
 const portRetries = 5
+
+// A situation is the last attempt, with all that was known when it ended.
+type situation struct {
+	policy    Policy
+	job       Job
+	inventory Inventory
+	history   []Attempt
+	all       []Attempt // of the run; history may end before its last attempt
+	onCPU     bool      // rungs that help on a GPU only are skipped
+
+	last      Attempt
+	plan      Plan            // from which the next plan is made: the one that the last attempt ran with
+	learned   Plan            // values that processes reported of knobs that the job's plan does not have
+	inside    map[Knob]string // why the hook cannot change a knob in the process
+	diagnosis Diagnosis
+	doubts    map[Knob]string // why a knob is left alone
+	weighing  *weighing       // predicts; nil where too little is known
+
+	// scout finds the fastest plan that fits; nil: by what was measured.
+	scout func(*situation, []Plan) (faster, bool)
+}
 
 // A rule answers one kind of situation. The first that applies decides.
 type rule struct {
@@ -21,7 +42,7 @@ type rule struct {
 	answer  func(*situation) Decision
 }
 
-// rules are in the order in which they are asked.
+// rules are in the order in which they are tried.
 func rules() []rule {
 	return []rule{
 		{"cut-short", func(s *situation) bool { return s.last.CutShort != "" }, cutShort},
@@ -37,8 +58,9 @@ func rules() []rule {
 		{"no-step", (*situation).untrained, madeNoStep},
 		{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
 		{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
-		{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, recoveryOff},
-		{"folder-exists", (*situation).ownFolderExists, ownFolderExists},
+		{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, stops(Exhausted, `recovery.mode is "off"`)},
+		{"folder-exists", (*situation).ownFolderExists, stops(Failed, "the relaunch found what an earlier attempt had made, which is neither the change nor memory: "+
+			"the job cannot be started twice with the same folder until it makes it with exist_ok=True, or resumes in it ([resume])")},
 		{"failed-relaunch", (*situation).relaunchFailed, failedRelaunch},
 		{"max-attempts", func(s *situation) bool { return s.outOfMemory() && s.counted() >= s.policy.MaxAttempts }, outOfAttempts},
 		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
@@ -47,15 +69,17 @@ func rules() []rule {
 		{"lost-node", func(s *situation) bool { return s.diagnosis.Lost != nil }, lostNode},
 		{"hardware", (*situation).hardwareFailed, notOnThisNode},
 		{"transient", func(s *situation) bool { return s.diagnosis.passes() }, transient},
-		{"retry-later", func(s *situation) bool { return s.cause(cause.Driver, cause.Preempted) }, retryLater},
-		{"deterministic", (*situation).sameAgain, sameAgain},
+		{"retry-later", func(s *situation) bool { return s.cause(cause.Driver, cause.Preempted) }, stops(Retry, retryLater)},
+		{"deterministic", (*situation).sameAgain, stops(Failed, "it failed in the same way before, with the same plan, and got no further: another try would not help")},
 		{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, as --max-restarts asks")},
-		{"job-failed", func(*situation) bool { return true }, jobFailed},
+		{"job-failed", func(*situation) bool { return true }, stops(Failed, "no change of its settings can fix that")},
 	}
 }
 
-// Decide says what to do after the last attempt of the history. It depends on
-// its arguments only. The history must not be empty.
+const retryLater = "no setting of the job can fix that; try again later, or on another node"
+
+// Decide says what to do after the last attempt of the history, which must not be empty. It
+// depends on its arguments only.
 func Decide(p Policy, j Job, history []Attempt, inv Inventory) Decision {
 	s := &situation{policy: p, job: j, inventory: inv, doubts: unwritable(history)}
 	history = ran(history)
@@ -65,65 +89,164 @@ func Decide(p Policy, j Job, history []Attempt, inv Inventory) Decision {
 	return s.decide()
 }
 
+// look makes the last attempt of a history the one to be answered. Doubts about knobs that
+// later attempts raised are kept.
+func (s *situation) look(history []Attempt) {
+	last := history[len(history)-1]
+	if len(history) > len(s.all) {
+		s.all = history
+	}
+	doubts := s.job.doubts(history)
+	maps.Copy(doubts, s.doubts)
+	s.history, s.last, s.diagnosis, s.doubts = history, last, last.Diagnosis, doubts
+	s.learned, s.inside = s.job.learn(history)
+	s.job = s.job.seeing(last.World)
+	s.plan = s.learned.With(s.job.base(last))
+	if lossSeen(s.all).Scale == ScaleWrong {
+		s.job.restoreBatch(s.plan)
+	}
+}
+
 func (s *situation) decide() Decision {
 	for _, r := range rules() {
-		if r.applies(s) {
-			d := r.answer(s)
-			d.Rule, d.Ineffective = r.name, s.job.Ineffective(s.last.Plan, s.last.Observed)
-			if d.Caveat = s.caveat(d); d.Caveat != "" && !strings.Contains(d.Reason, d.Caveat) {
-				d.Reason += "; on resuming, " + d.Caveat
-			}
-			if d.Relaunch && d.Resume == "" && s.inventory.NoCheckpoint != "" {
-				d.Reason += "; it starts from the beginning: " + s.inventory.NoCheckpoint
-			}
-			d.Late = s.late(d)
-			s.classify(&d)
-			return d
+		if !r.applies(s) {
+			continue
 		}
+		d := r.answer(s)
+		d.Rule, d.Ineffective = r.name, s.job.Ineffective(s.last.Plan, s.last.Observed)
+		if d.Caveat = s.caveat(d); d.Caveat != "" && !strings.Contains(d.Reason, d.Caveat) {
+			d.Reason += "; on resuming, " + d.Caveat
+		}
+		if d.Relaunch && d.Resume == "" && s.inventory.NoCheckpoint != "" {
+			d.Reason += "; it starts from the beginning: " + s.inventory.NoCheckpoint
+		}
+		d.Late = s.late(d)
+		if d.Relaunch && d.Training == "" {
+			class, why := s.job.Training(d.Next, s.all)
+			if class == Average && len(d.Changed) > 0 {
+				d.Reason += "; " + class.Words(why)
+			}
+			d.Training = class
+		}
+		return d
 	}
 	panic("strategy: the last rule applies always")
 }
 
-// classify says what the next plan does to the training.
-func (s *situation) classify(d *Decision) {
-	if !d.Relaunch || d.Training != "" { // it was decided before
-		return
+// relieve looks for a plan that needs less memory: by prediction, else rung by rung.
+func relieve(s *situation) Decision {
+	d, unpredicted := s.predict()
+	if d.Relaunch {
+		return d
 	}
-	class, why := s.job.Training(d.Next, s.all)
-	if class == Average && len(d.Changed) > 0 {
-		d.Reason += "; " + class.Words(why)
+	found := s.walk()
+	if found.rung == "" {
+		d := s.stop(Exhausted, exhaustion(found.skipped))
+		d.Skipped, d.Unpredicted = found.skipped, unpredicted
+		return d
 	}
-	d.Training = class
+	next := s.plan.With(found.changes)
+	changed := s.plan.Changed(next)
+	d = Decision{
+		Relaunch: true, Rung: found.rung, Riders: found.riders, Rungs: needs(s.plan, next), Next: s.without(next, found.changes),
+		Changed: s.learned.With(s.last.Plan).Changed(next), Skipped: found.skipped, Resume: s.inventory.Checkpoint, Expected: s.expected(next), Unpredicted: unpredicted,
+		Reason: s.attempt("%s%s → %s%s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed)),
+	}
+	if unpredicted == nothingFits {
+		d.Reason += "; " + nothingFits + ", and this is the next remedy"
+	}
+	return d
+}
+
+// exhaustion says why nothing is left, and names the first rung that only the policy refused.
+func exhaustion(skipped []Skip) string {
+	at := slices.IndexFunc(skipped, func(k Skip) bool { return k.Refused })
+	if at < 0 {
+		return "every remedy was tried or is impossible"
+	}
+	return fmt.Sprintf("every allowed remedy was tried or is impossible; the first that only the policy refused is %s: %s", skipped[at].Rung, skipped[at].Reason)
+}
+
+// attempt is a sentence about the last attempt.
+func (s *situation) attempt(format string, args ...any) string {
+	return fmt.Sprintf("attempt %d: ", s.last.N) + fmt.Sprintf(format, args...)
+}
+
+// end ends the run with a sentence about the last attempt.
+func (s *situation) end(o Outcome, format string, args ...any) Decision {
+	return Decision{Outcome: o, Code: o.code(), Reason: s.attempt(format, args...)}
+}
+
+// stop ends the run with the diagnosis of the last attempt, and why nothing else is done.
+func (s *situation) stop(o Outcome, why string) Decision {
+	return s.end(o, "%s; %s", s.diagnosis.Sentence(), why)
+}
+
+func stops(o Outcome, why string) func(*situation) Decision {
+	return func(s *situation) Decision { return s.stop(o, why) }
+}
+
+// samePlan relaunches the plan that ran last.
+func samePlan(how string) func(*situation) Decision {
+	return func(s *situation) Decision {
+		return Decision{
+			Relaunch: true, Next: s.without(s.plan, nil), Changed: Changes{}, Resume: s.inventory.Checkpoint,
+			Reason: s.attempt("%s → the same plan %s", s.diagnosis.Sentence(), how),
+		}
+	}
+}
+
+// kept says that the global batch stays the same, where a change touches it.
+func (s *situation) kept(changed Changes) string {
+	if _, touched := changed[MicroBatchSize]; !touched {
+		return ""
+	}
+	if n := s.job.GlobalBatch(s.plan); n > 0 {
+		return fmt.Sprintf(" (global batch %d kept)", n)
+	}
+	return " (global batch kept)"
+}
+
+// lost names the changes to the last plan that had no effect, for the middle of a sentence.
+func (s *situation) lost() string {
+	if words := s.job.Ineffective(s.last.Plan, s.last.Observed).Lost(); words != "" {
+		return "; " + words
+	}
+	return ""
 }
 
 func (s *situation) cause(codes ...cause.Code) bool { return slices.Contains(codes, s.diagnosis.Cause) }
 
 func (s *situation) outOfMemory() bool { return s.diagnosis.Cause.OutOfMemory() }
 
-// recoverable: memory, or something that passes. A busy port has a rule of its own,
-// which comes before.
+// recoverable: a relaunch can help, with less memory or because the failure passes. A busy
+// port has a separate rule, which comes before.
 func (s *situation) recoverable() bool {
 	return s.outOfMemory() || s.cause(cause.GPUOccupied) || s.diagnosis.passes()
 }
 
-// counted is the number of attempts that count: a busy port is not one, nor a failure
-// that passes and has a budget of its own, nor is an attempt whose change did not take
-// effect, nor one that went up to a faster plan or was stopped for that.
+// blameless reports whether neither the plan nor the job is at fault: the failure passes, or
+// another process had the port or the memory.
+func (d Diagnosis) blameless() bool {
+	return d.Cause == cause.PortInUse || d.Cause == cause.GPUOccupied || d.passes()
+}
+
+// counted is the number of attempts that max_attempts counts: not those that failed without
+// fault, whose change had no effect, that tried a faster plan or were stopped for one.
 func (s *situation) counted() int {
 	n := 0
 	for i, a := range s.history {
 		if a.Climb != nil || a.Diagnosis.Fatal && s.wentUp(i) {
 			continue
 		}
-		passes := a.Diagnosis.Cause == cause.PortInUse || a.Diagnosis.Cause == cause.GPUOccupied || a.Diagnosis.passes()
-		if !passes && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
+		if !a.Diagnosis.blameless() && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// inARow counts how often the latest attempts ended for this cause without a break.
+// inARow counts how many of the latest attempts ended for this cause without a break.
 func (s *situation) inARow(c cause.Code) int {
 	n := 0
 	for _, a := range slices.Backward(s.history) {
@@ -135,31 +258,24 @@ func (s *situation) inARow(c cause.Code) int {
 	return n
 }
 
-// restarts counts the relaunches of an unchanged plan after a failure of the job's own; one
-// that led back from a faster plan is none of them.
+// restarts counts the relaunches of an unchanged plan after a failure of the job itself.
 func (s *situation) restarts() int {
 	n := 0
 	for i, a := range s.history[:len(s.history)-1] {
-		if s.wentUp(i) && !maps.Equal(a.Plan, s.history[i+1].Plan) {
-			continue // the run went back from there
-		}
-		own := !a.Diagnosis.Cause.OutOfMemory() && !a.Diagnosis.passes() && a.Diagnosis.Cause != cause.PortInUse && a.Diagnosis.Cause != cause.GPUOccupied
-		if a.Diagnosis.Fatal && own {
+		wentBack := s.wentUp(i) && !maps.Equal(a.Plan, s.history[i+1].Plan)
+		if !wentBack && a.Diagnosis.Fatal && !a.Diagnosis.Cause.OutOfMemory() && !a.Diagnosis.blameless() {
 			n++
 		}
 	}
 	return n
 }
 
-// relaunchFailed: gpurun changed the plan, and the attempt then died sooner than
-// the one before it, of something that is not memory and was not seen before.
-func (s *situation) relaunchFailed() bool {
-	return s.last.Rung != "" && s.diesAnew()
-}
+// relaunchFailed: gpurun changed the plan, and the attempt failed sooner, with a new error.
+func (s *situation) relaunchFailed() bool { return s.last.Rung != "" && s.failsSooner() }
 
-// diesAnew: the attempt died sooner than the one before it, of something that is not
+// failsSooner: the attempt failed sooner than the one before it, for a reason that is not
 // memory and was not seen before.
-func (s *situation) diesAnew() bool {
+func (s *situation) failsSooner() bool {
 	if len(s.history) < 2 || s.recoverable() ||
 		!s.cause(cause.UserError, cause.Unknown, cause.Segfault, cause.IllegalAccess, cause.DeviceAssert) {
 		return false
@@ -170,8 +286,12 @@ func (s *situation) diesAnew() bool {
 	return sooner && !seen
 }
 
-// sameAgain: the same plan died the same way twice, and got no further the second
-// time. A third time would be no different.
+func failedRelaunch(s *situation) Decision {
+	return s.stop(Failed, fmt.Sprintf("the relaunch failed earlier than the attempt before, with a new error: the likely reason is the change (%s), not the job",
+		s.history[len(s.history)-2].Plan.Changed(s.without(s.plan, nil))))
+}
+
+// sameAgain: the same plan failed in the same way twice, and got no further the second time.
 func (s *situation) sameAgain() bool {
 	if len(s.history) < 2 || s.diagnosis.Error == "" {
 		return false
@@ -181,173 +301,57 @@ func (s *situation) sameAgain() bool {
 		before.Diagnosis.Error == s.diagnosis.Error && s.last.Steps <= before.Steps
 }
 
-// losesTooMuch: a relaunch would repeat more work than the user said, since no
-// checkpoint of this run is there to resume from.
-func (s *situation) losesTooMuch() bool {
-	return s.recoverable() && s.inventory.Checkpoint == "" && s.policy.RestartFromZero > 0 &&
-		s.last.Lasted() > s.policy.RestartFromZero.Duration()
-}
-
-// Interrupted is the decision that a signal makes: the run ends, and its state is kept.
-func Interrupted(signal int) Decision {
-	name := map[int]string{sigHUP: "SIGHUP", sigINT: "SIGINT"}[signal]
-	if name == "" {
-		signal, name = sigTERM, "SIGTERM"
-	}
-	return Decision{Rule: "stopped", Outcome: Stopped, Code: 128 + signal, Reason: "stopped by " + name}
-}
-
-func interrupted(s *situation) Decision {
-	d := Interrupted(s.last.StopSignal)
-	d.Reason = fmt.Sprintf("attempt %d: %s", s.last.N, d.Reason)
-	return d
-}
-
-// unkillable ends the run: what is still there may hold the devices' memory, and
-// a relaunch beside it would be shrunk for nothing.
-func unkillable(s *situation) Decision {
-	if d := s.last.Stuck.Debugger; d != "" {
-		return s.stop(Retry, CodeRetry, fmt.Sprintf("process %d is held by a debugger, %s, and ends when that lets go of it", s.last.Stuck.PID, d))
-	}
-	where := ""
-	if s.last.Stuck.Channel != "" {
-		where = " in " + s.last.Stuck.Channel
-	}
-	return s.stop(Retry, CodeRetry, fmt.Sprintf("process %d waits%s and cannot be killed; the node may have to be rebooted", s.last.Stuck.PID, where))
-}
-
-func trained(s *situation) Decision {
-	d := Decision{Outcome: Trained, Code: CodeTrained, Reason: fmt.Sprintf("attempt %d: trained%s", s.last.N, s.lost()), Headroom: s.headroom()}
-	d.Proposal = s.ascend().summary()
-	return d
-}
-
-// didNothing: an exit code of 0 after words such as "experiment already exists" is
-// no training.
-func didNothing(s *situation) Decision {
-	return Decision{Outcome: Failed, Code: CodeFailed, Reason: fmt.Sprintf("attempt %d: the job says that it did nothing: %s", s.last.N, s.last.Nothing)}
-}
-
-// stop ends the run with a sentence about the last attempt.
-func (s *situation) stop(o Outcome, code int, why string) Decision {
-	return Decision{Outcome: o, Code: code, Reason: fmt.Sprintf("attempt %d: %s; %s", s.last.N, s.diagnosis.Sentence(), why)}
-}
-
-// samePlan relaunches what ran last.
-func samePlan(how string) func(*situation) Decision {
-	return func(s *situation) Decision {
-		return Decision{
-			Relaunch: true, Next: s.without(s.plan, nil), Changed: Changes{}, Resume: s.inventory.Checkpoint,
-			Reason: fmt.Sprintf("attempt %d: %s → the same plan %s", s.last.N, s.diagnosis.Sentence(), how),
-		}
-	}
-}
-
-func recoveryOff(s *situation) Decision {
-	return s.stop(Exhausted, CodeExhausted, `recovery.mode is "off"`)
-}
-
-func failedRelaunch(s *situation) Decision {
-	return s.stop(Failed, CodeFailed, fmt.Sprintf("the relaunch failed earlier than the attempt before, with a new error: the likely reason is the change (%s), not the job",
-		s.history[len(s.history)-2].Plan.Changed(s.without(s.plan, nil))))
-}
-
-// ownFolderExists: a relaunch found something that an earlier attempt had made.
+// ownFolderExists: a relaunch found a folder that an earlier attempt had made.
 func (s *situation) ownFolderExists() bool {
 	exists := func(d Diagnosis) bool { return slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysExists) }
 	return len(s.history) > 1 && exists(s.diagnosis) && !exists(s.history[0].Diagnosis)
 }
 
-func ownFolderExists(s *situation) Decision {
-	return s.stop(Failed, CodeFailed, "the relaunch found what an earlier attempt had made, which is neither the change nor memory: "+
-		"the job cannot be started twice with the same folder until it makes it with exist_ok=True, or resumes in it ([resume])")
+// losesTooMuch: without a checkpoint, a relaunch would repeat more work than the user allows.
+func (s *situation) losesTooMuch() bool {
+	return s.recoverable() && s.inventory.Checkpoint == "" && s.policy.RestartFromZero > 0 &&
+		s.last.Lasted() > s.policy.RestartFromZero.Duration()
 }
 
 // bound ends the run because one of its bounds was reached.
-func (s *situation) bound(why string) Decision {
+func (s *situation) bound(format string, args ...any) Decision {
+	o := Retry
 	if s.outOfMemory() {
-		return s.stop(Exhausted, CodeExhausted, why)
+		o = Exhausted
 	}
-	return s.stop(Retry, CodeRetry, why)
+	return s.stop(o, fmt.Sprintf(format, args...))
 }
 
 func outOfAttempts(s *situation) Decision {
-	return s.bound(fmt.Sprintf("%d attempts were made, and recovery.max_attempts = %d", s.counted(), s.policy.MaxAttempts))
+	return s.bound("%d attempts were made, and recovery.max_attempts = %d", s.counted(), s.policy.MaxAttempts)
 }
 
 func tooMuchLost(s *situation) Decision {
-	return s.bound(fmt.Sprintf(
-		"%s of work would be repeated, since there is no checkpoint of this run to resume from: set [resume] in train.toml, or raise recovery.restart_from_zero (%s)",
-		s.last.Lasted().Round(time.Second), s.policy.RestartFromZero))
+	return s.bound("%s of work would be repeated, since there is no checkpoint of this run to resume from: set [resume] in train.toml, or raise recovery.restart_from_zero (%s)",
+		s.last.Lasted().Round(time.Second), s.policy.RestartFromZero)
 }
 
-// occupied waits for memory that another process holds: a shrunk job would be
-// the wrong answer.
+// occupied waits for memory that another process holds: a smaller plan would be the wrong
+// answer.
 func occupied(s *situation) Decision {
 	n := s.spent(func(d Diagnosis) bool { return d.Cause == cause.GPUOccupied })
 	if slices.Contains(s.policy.Never, string(RungWait)) || n.counted > s.policy.TransientRetries || n.unproven > unprovenRefills {
-		return s.stop(Retry, CodeRetry, "another process holds the device's memory")
+		return s.stop(Retry, "another process holds the device's memory")
 	}
 	d := samePlan("once the memory is free again")(s)
 	d.Rung, d.After = RungWait, Seconds(time.Duration(max(n.counted, 1))*time.Minute)
 	return d
 }
 
-func retryLater(s *situation) Decision {
-	return s.stop(Retry, CodeRetry, "no setting of the job can fix that; try again later, or on another node")
-}
-
-func sameAgain(s *situation) Decision {
-	return s.stop(Failed, CodeFailed, "it failed in the same way before, with the same plan, and got no further: another try would not help")
-}
-
-func jobFailed(s *situation) Decision {
-	return s.stop(Failed, CodeFailed, "no change of its settings can fix that")
-}
-
-// relieve looks for a plan that needs less memory: by what is predicted, or rung by rung.
-func relieve(s *situation) Decision {
-	d, unpredicted := s.predict()
-	if d.Relaunch {
+// lostNode: the plan is not at fault. A node that could not start its ranks may fail again.
+func lostNode(s *situation) Decision {
+	switch s.diagnosis.Lost.Code {
+	case 0, CodeRetry:
+		return s.stop(Retry, "started again, the job continues with the same plan")
+	case CodeRunDir:
+		d := s.stop(Retry, "the job continues with the same plan once the run directory can be written there")
+		d.Code = CodeRunDir
 		return d
 	}
-	found := s.walk()
-	if found.rung == "" {
-		d := s.stop(Exhausted, CodeExhausted, exhaustion(found.skipped))
-		d.Skipped, d.Unpredicted = found.skipped, unpredicted
-		return d
-	}
-	next := s.plan.With(found.changes)
-	changed := s.plan.Changed(next)
-	d = Decision{
-		Relaunch: true, Rung: found.rung, Riders: found.riders, Rungs: needs(s.plan, next), Next: s.without(next, found.changes),
-		Changed: s.learned.With(s.last.Plan).Changed(next), Skipped: found.skipped, Resume: s.inventory.Checkpoint, Expected: s.expected(next), Unpredicted: unpredicted,
-	}
-	d.Reason = fmt.Sprintf("attempt %d: %s%s → %s%s", s.last.N, s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed))
-	if unpredicted == nothingFits {
-		d.Reason += "; " + nothingFits + ", and this is the next rung"
-	}
-	return d
-}
-
-// kept says that the global batch stays what it was, where the change touches it.
-func (s *situation) kept(changed Changes) string {
-	if _, touched := changed[MicroBatchSize]; !touched {
-		return ""
-	}
-	if b, known := batchOf(s.plan, s.job); known && b.global() > 0 {
-		return fmt.Sprintf(" (global batch %d kept)", b.global())
-	}
-	return " (global batch kept)"
-}
-
-// exhaustion says why nothing is left, and names the first rung that only the
-// policy refused.
-func exhaustion(skipped []Skip) string {
-	for _, k := range skipped {
-		if k.Refused {
-			return fmt.Sprintf("every allowed rung was tried or is impossible; the first that only the policy refused is %s: %s", k.Rung, k.Reason)
-		}
-	}
-	return "every rung was tried or is impossible"
+	return s.stop(Failed, "another start would not change that")
 }

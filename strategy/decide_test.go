@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) {
 		skipped string // a part of "rung: reason; …"
 	}{
 		{name: "activations: checkpointing first", job: gpt(2), history: []Attempt{ended(0, plain, oom(cause.Backward))},
-			rung: RungCheckpointing, changed: "checkpointing none→full, allocator default→expandable", skipped: "allocator: free: it rides along"},
+			rung: RungCheckpointing, changed: "checkpointing none→full, allocator default→expandable", skipped: "allocator: free: it is applied together"},
 		{name: "then the micro batch, with the global batch kept", job: gpt(2),
 			history: []Attempt{ended(0, plain, oom(cause.Backward)), ended(1, plain.With(Plan{ActivationCheckpointing: "full", Allocator: "expandable"}), oom(cause.Backward))},
 			rung:    RungMicroBatch, changed: "micro batch 8→4, accumulation 2→4", reason: "(global batch 32 kept)", skipped: "checkpointing: checkpointing is already full"},

@@ -6,61 +6,53 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A Decision is what to do after an attempt: relaunch with a plan, or stop with
-// an outcome and an exit code.
+// A Decision is what to do after an attempt: relaunch with a plan, or stop with an outcome and
+// an exit code.
 type Decision struct {
-	Relaunch bool `json:"relaunch"`
-	// Rule names the rule that fired.
-	Rule string `json:"rule"`
-	// Reason is one sentence with cause, evidence and action.
-	Reason string `json:"reason"`
+	Relaunch bool   `json:"relaunch"`
+	Rule     string `json:"rule"`   // the rule that applied
+	Reason   string `json:"reason"` // one sentence with cause, evidence and action
 
 	// The next attempt, where there is one.
 	Next   Plan   `json:"next,omitempty"`
 	Rung   Rung   `json:"rung,omitempty"`
-	Riders []Rung `json:"riders,omitempty"` // free rungs that ride along
-	// Rungs are all that the next plan needs beside what ran last, in the tree's order; Rung
-	// is the last of them.
+	Riders []Rung `json:"riders,omitempty"` // free rungs that are applied together with Rung
+	// Rungs lead from the last plan to the next, in their order; Rung is the last of them.
 	Rungs []Rung `json:"rungs,omitempty"`
-	// Expected is what the next plan is predicted to need; nil where nothing predicts.
+	// Expected is the predicted need of the next plan; nil where nothing predicts.
 	Expected *memory.Prediction `json:"expected,omitempty"`
-	// Outvoted are the plans that lost against it, the runner-up first.
+	// Outvoted are the plans that were not chosen, the runner-up first.
 	Outvoted []Outvoted `json:"outvoted,omitempty"`
 	Changed  Changes    `json:"changed,omitempty"`
-	// Training is what the next plan does to the training, beside the job as it is written.
+	// Training is the effect of the next plan on the training.
 	Training Training `json:"training,omitempty"`
-	// Resume is the checkpoint to start from, empty to start from the beginning.
+	// Resume is the checkpoint to start from; empty: the beginning.
 	Resume string `json:"resume,omitempty"`
-	// Caveat says what the framework does not guarantee about the data when it goes on
-	// from there: samples that are skipped or seen again.
+	// Caveat is what the framework does not guarantee about the data when it resumes: samples
+	// that are skipped or seen again.
 	Caveat string `json:"caveat,omitempty"`
-	// After is how long to wait for the resources before the next attempt.
+	// After is how long to wait before the next attempt.
 	After Seconds `json:"after_seconds,omitempty"`
-	// Late says why the next attempt is not begun before the run is started again: it could
-	// not end in time. It is empty where it is begun now.
+	// Late says why the next attempt does not start before the run is started again: it could
+	// not end in time.
 	Late string `json:"late,omitempty"`
 
-	// Unpredicted says why the ladder was walked where the mode is predict; empty where the
-	// failure is one that is not predicted for.
+	// Unpredicted says why the ladder was walked in mode Predict; empty for failures that are
+	// never predicted.
 	Unpredicted string `json:"unpredicted,omitempty"`
-
-	// Proposal is a faster plan that was not gone up to, with the reason; empty where there
-	// is none.
+	// Proposal is a faster plan that was not taken, with the reason.
 	Proposal string `json:"proposal,omitempty"`
 
 	// The end, where there is no next attempt.
 	Outcome Outcome `json:"outcome,omitempty"`
 	Code    int     `json:"code"`
 
-	// Ineffective are the changes to the last attempt that did not take effect, each with
-	// the value that was asked for and the one in use.
+	// Ineffective are the changes to the last plan that had no effect, each with the planned
+	// value and the one in use.
 	Ineffective Changes `json:"untaken,omitempty"`
-
-	// Headroom is what the job needed beside what there was, where it trained and was
-	// measured.
+	// Headroom is set where the job trained and was measured.
 	Headroom *Headroom `json:"headroom,omitempty"`
-
-	// Skipped lists the rungs that the walk passed over.
+	// Skipped lists the rungs that were not taken.
 	Skipped []Skip `json:"skipped,omitempty"`
 }
 
@@ -86,19 +78,23 @@ const (
 // Exit codes of a run, stable.
 const (
 	CodeTrained   = 0
-	CodeFailed    = 1  // the job failed for a reason of its own
+	CodeFailed    = 1  // the job failed
 	CodeUsage     = 2  // nothing was started
-	CodeExhausted = 12 // memory: nothing left to try, or a bound was reached (ENOMEM)
+	CodeExhausted = 12 // memory: no plan left, or a bound was reached (ENOMEM)
 	CodeBug       = 70 // a bug in gpurun (EX_SOFTWARE)
 	CodeRunDir    = 74 // the run directory cannot be written (EX_IOERR)
 	CodeRetry     = 75 // try again later (EX_TEMPFAIL)
 )
 
-// Final reports whether a run that ended so is done: it does not go on when it is
-// started again.
+// code is the usual exit code of an outcome.
+func (o Outcome) code() int {
+	return map[Outcome]int{Trained: CodeTrained, Failed: CodeFailed, Exhausted: CodeExhausted, Retry: CodeRetry}[o]
+}
+
+// Final reports whether a run with this outcome is done: another start does not continue it.
 func (o Outcome) Final() bool { return o == Trained || o == Failed || o == Exhausted }
 
-// Words are what people are told: a run that goes on when it is started again is not finished.
+// Words is the outcome for people: a run that another start continues is not finished.
 func (o Outcome) Words() string {
 	if o == Retry {
 		return fmt.Sprintf("not finished (%d)", CodeRetry)

@@ -87,9 +87,9 @@ func (s *situation) hardwareFailed() bool {
 
 func notOnThisNode(s *situation) Decision {
 	if slices.Contains(cause.Remarks(s.diagnosis.Cause, s.diagnosis.Error), cause.SaysNode) {
-		return retryLater(s) // another node, which the scheduler names
+		return s.stop(Retry, retryLater) // the scheduler names another node
 	}
-	return s.stop(Retry, CodeRetry, s.inventory.Node.avoid(s.diagnosis.Hardware))
+	return s.stop(Retry, s.inventory.Node.avoid(s.diagnosis.Hardware))
 }
 
 // A Node is where the ranks ran, as those name it who place jobs there.

@@ -81,7 +81,7 @@ func TestDecideAboutTheNode(t *testing.T) {
 		{"nothing is known of the GPU", Node{}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUHardware, Fatal: true})}, false, "hardware", "not on this node before the GPU was looked at"},
 		{"a node failed", Node{Name: "n3"}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUHardware, Fatal: true, Error: "srun: error: Node failure on n17"})}, false, "hardware", "or on another node"},
 		{"a node was lost", Node{Name: "n1", Scheduler: "slurm", Job: "42"}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.GPUHardware, Fatal: true, Rank: -1, Lost: &Lost{Node: 2, Host: "n3", Why: "its gpurun is gone"}})}, false, "lost-node",
-			"node 2 (n3) was lost: its gpurun is gone; started again, the job goes on with the same plan"},
+			"node 2 (n3) was lost: its gpurun is gone; started again, the job continues with the same plan"},
 		{"a network beside a broken GPU", Node{Name: "n3"}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.NCCLError, Fatal: true, Hardware: failed(cause.Reset).Hardware})}, false, "hardware", "(Xid 1 on GPU-0); not on n3"},
 		{"the driver does not fit", Node{Name: "n3"}, []Attempt{ended(0, plain, Diagnosis{Cause: cause.Driver, Fatal: true})}, false, "retry-later", "try again later, or on another node"},
 	} {

@@ -72,9 +72,9 @@ func TestTheSmallestCardHasRoom(t *testing.T) {
 			gigabytes  int
 			hundredths int64
 		}{{24, 2203}, {40, 3938}, {48, 4434}} {
-			fit, words, _ := s.fitted()
+			predictor, _ := s.predictor()
 			room := float64(c.hundredths*(1<<30)/100-m.Outside) / 1.06
-			if p := fit.Predict(words.memory(plan)); c.gigabytes == h.Card && float64(p.Bound) > room {
+			if p := predictor.predict(plan); c.gigabytes == h.Card && float64(p.Bound) > room {
 				t.Errorf("micro batch %d needs %s, and %d GB have room for %s", micro, GiB(p.Bound), h.Card, GiB(int64(room)))
 			}
 		}

@@ -74,12 +74,12 @@ func TestWhatDidNotTakeEffect(t *testing.T) {
 		{
 			name:    "nothing of the batch is left by a later change",
 			history: []Attempt{ended(0, full, oom(cause.Backward)), observed(halted(ended(1, smaller, Diagnosis{})), Plan{MicroBatchSize: "8"}), ended(2, full.With(Plan{Precision: "bf16"}), oom(cause.Backward))},
-			rule:    "out-of-memory", rung: "", reason: "every rung was tried or is impossible", skipped: "micro batch 4 did not take effect in attempt 1",
+			rule:    "out-of-memory", rung: "", reason: "every remedy was tried or is impossible", skipped: "micro batch 4 did not take effect in attempt 1",
 		},
 		{
 			name:    "a batch that was misread is not touched",
 			history: []Attempt{observed(ended(0, full, oom(cause.Backward)), Plan{MicroBatchSize: "16"})},
-			rule:    "out-of-memory", rung: RungPrecision, skipped: "micro batch was read as 8, and the job said in attempt 0 that it used 16",
+			rule:    "out-of-memory", rung: RungPrecision, skipped: "micro batch was read as 8, and the job reported in attempt 0 that it used 16",
 			next: full.With(Plan{Precision: "bf16"}),
 		},
 		{

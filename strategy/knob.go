@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// A Knob is one setting of a training job, under a name that no framework owns.
+// A Knob is one setting of a training job, under a framework-neutral name.
 type Knob string
 
-// The knobs. The global batch size is none of them: it is the product of micro
-// batch size, gradient accumulation steps and data-parallel ranks.
+// The knobs. The global batch size is the product of micro batch size, gradient accumulation
+// steps and data-parallel ranks, and is not a knob.
 const (
 	MicroBatchSize            Knob = "micro_batch_size"
 	GradientAccumulationSteps Knob = "gradient_accumulation_steps"
@@ -28,12 +28,12 @@ const (
 	PinMemory                 Knob = "pin_memory"
 )
 
-// A knobRow is all that there is to know of a knob.
+// A knobRow declares one knob.
 type knobRow struct {
 	knob  Knob
 	short string // its name in a sentence
-	// values are its words, from the one that needs the most device memory to the one that
-	// needs the least; nil where they are whole numbers or open words (an optimizer's name).
+	// values are ordered from the one that needs the most device memory to the one that needs
+	// the least; nil for whole numbers and open vocabularies (an optimizer's name).
 	values []Value
 	whole  bool // its values are whole numbers
 }
@@ -60,12 +60,10 @@ var knobRows = []knobRow{
 // Knobs lists every knob in the order in which plans are printed.
 var Knobs []Knob
 
-// rowOfKnob has the row of each knob.
 var rowOfKnob map[Knob]knobRow
 
 func init() { setKnobs(knobRows) }
 
-// setKnobs makes rows the knobs that there are.
 func setKnobs(rows []knobRow) {
 	knobRows, Knobs, rowOfKnob = rows, nil, map[Knob]knobRow{}
 	for _, row := range rows {
@@ -74,11 +72,11 @@ func setKnobs(rows []knobRow) {
 	}
 }
 
-// Vocabulary returns the values that a knob can have, or nil for a knob whose
-// values are whole numbers or open words (an optimizer's name).
+// Vocabulary returns the values that a knob can have; nil for whole numbers and open
+// vocabularies (an optimizer's name).
 func Vocabulary(k Knob) []Value { return slices.Clone(k.words()) }
 
-// words are the values that a knob can have; callers do not change them.
+// words is Vocabulary for callers that do not change it.
 func (k Knob) words() []Value { return rowOfKnob[k].values }
 
 // Whole reports whether a knob's values are whole numbers.
@@ -86,3 +84,78 @@ func (k Knob) Whole() bool { return rowOfKnob[k].whole }
 
 // Short is the knob's name in a sentence: "micro batch".
 func (k Knob) Short() string { return cmp.Or(rowOfKnob[k].short, string(k)) }
+
+// A Range is how far a job lets gpurun change one knob.
+type Range struct {
+	// Values are the allowed values, in the order of the knob's vocabulary; nil for a whole
+	// number.
+	Values []Value `json:"values,omitempty"`
+	// Min and Max bound a whole number; 0: no bound.
+	Min int `json:"min,omitempty"`
+	Max int `json:"max,omitempty"`
+	// Absent is the reason why the job cannot change the knob; empty: it can.
+	Absent string `json:"absent,omitempty"`
+	// Follows is the knob from which an absent one has its value: the evaluation's batch is
+	// the training's.
+	Follows Knob `json:"follows,omitempty"`
+	// Weights: the precision also sets the dtype of the weights, so that a lower one shrinks
+	// what is held between steps.
+	Weights bool `json:"weights,omitempty"`
+	// Scope is how the accumulation is counted: "" on each rank, ScopeGlobal or ScopeDerived.
+	Scope string `json:"scope,omitempty"`
+	By    By     `json:"by,omitempty"`
+	// Told: the job's code computes the value, and its process reports it.
+	Told bool `json:"told,omitempty"`
+	// Confirm: the value was read from the job's source, and is changed only after a process
+	// has reported it.
+	Confirm bool `json:"confirm,omitempty"`
+	// Doubtful: the job's code may set the value, so that none is assumed before a process
+	// has reported it.
+	Doubtful bool `json:"doubtful,omitempty"`
+	// Checkpoint lists the changes after which a checkpoint can still be read; nil: all.
+	Checkpoint *Survival `json:"checkpoint,omitempty"`
+}
+
+// By is who changes a knob: the recipe, in the job's own configuration, or gpurun's hook in
+// the process, at the first call of the root module. A knob that the process does not report,
+// or refuses to change, is left alone.
+type By string
+
+// The two ways to change a knob.
+const (
+	ByRecipe By = ""
+	ByHook   By = "hook"
+)
+
+// A Survival lists the groups of values between which a job can change and still resume from
+// a checkpoint. No groups: a checkpoint survives no change.
+type Survival struct {
+	Groups [][]Value `json:"groups"`
+	Reason string    `json:"reason"`
+}
+
+// The scopes of gradient accumulation: counted over all data-parallel ranks, or computed by
+// the framework from a global batch size that stays as it is.
+const (
+	ScopeGlobal  = "global"
+	ScopeDerived = "derived"
+)
+
+// Outlives reports whether a checkpoint written with one value can be resumed with the other.
+func (r Range) Outlives(from, to Value) bool {
+	return r.Checkpoint == nil || from == to || slices.ContainsFunc(r.Checkpoint.Groups, func(g []Value) bool {
+		return slices.Contains(g, from) && slices.Contains(g, to)
+	})
+}
+
+// Allows reports whether the knob can be set to v.
+func (r Range) Allows(v Value) bool {
+	switch n, whole := v.Number(); {
+	case r.Absent != "":
+		return false
+	case r.Values != nil:
+		return slices.Contains(r.Values, v)
+	default:
+		return !whole || n >= r.Min && (r.Max == 0 || n <= r.Max)
+	}
+}

@@ -28,16 +28,16 @@ func TestNoAttemptIsBegunThatCannotEndInTime(t *testing.T) {
 	}{
 		"no deadline":                        {[]Attempt{slow(10 * m)}, 0, "", ""},
 		"time enough":                        {[]Attempt{slow(10 * m)}, 15 * m, "", ""},
-		"too late":                           {[]Attempt{slow(10 * m)}, 15*m - 1, "", "15m0s are left until the deadline, and an attempt takes 10m0s to its first step"},
-		"too late, with a checkpoint":        {[]Attempt{slow(10 * m)}, 14 * m, "ckpt-5", "14m0s are left until the deadline, and an attempt takes 10m0s to its first step; it goes on from ckpt-5"},
+		"too late":                           {[]Attempt{slow(10 * m)}, 15*m - 1, "", "not enough time before the deadline: 15m0s left, and an attempt takes 10m0s to its first step"},
+		"too late, with a checkpoint":        {[]Attempt{slow(10 * m)}, 14 * m, "ckpt-5", "not enough time before the deadline: 14m0s left, and an attempt takes 10m0s to its first step; it continues from ckpt-5"},
 		"fast, and two minutes are left":     {[]Attempt{slow(time.Second)}, 2 * m, "", ""},
-		"fast, and less is left":             {[]Attempt{slow(1500 * time.Millisecond)}, 2*m - 1, "", "2m0s are left until the deadline, and an attempt takes 1.5s to its first step"},
-		"nothing is known, and less is left": {[]Attempt{ended(0, plain, oom(cause.Forward))}, m, "", "1m0s are left until the deadline, too few to begin it"},
+		"fast, and less is left":             {[]Attempt{slow(1500 * time.Millisecond)}, 2*m - 1, "", "not enough time before the deadline: 2m0s left, and an attempt takes 1.5s to its first step"},
+		"nothing is known, and less is left": {[]Attempt{ended(0, plain, oom(cause.Forward))}, m, "", "not enough time before the deadline: 1m0s left"},
 		"nothing is known":                   {[]Attempt{ended(0, plain, oom(cause.Forward))}, 3 * m, "", ""},
-		"the end is over":                    {[]Attempt{slow(10 * m)}, -m, "", "0s are left until the deadline"},
+		"the end is over":                    {[]Attempt{slow(10 * m)}, -m, "", "not enough time before the deadline: 0s left"},
 		"it loads for long":                  {[]Attempt{loading}, 14 * m, "", "and an attempt takes 10m0s to its first step"},
 		"an attempt before made steps":       {[]Attempt{slow(10 * m), ended(1, plain.With(Plan{ActivationCheckpointing: "full"}), oom(cause.Forward))}, 14 * m, "", "10m0s"},
-		"it would have to wait first":        {[]Attempt{occupied}, 3*m - 1, "", "2m0s are left"},
+		"it would have to wait first":        {[]Attempt{occupied}, 3*m - 1, "", "2m0s left"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inv := h100

@@ -71,18 +71,18 @@ func TestTurnedInTheProcess(t *testing.T) {
 		},
 		"compiled: no relaunch is spent on it": {
 			history: []Attempt{told(ended(0, start, oom(cause.Forward)), plain, compiled), told(ended(1, expandable, oom(cause.Forward)), plain, compiled)},
-			reason:  "every rung was tried or is impossible",
+			reason:  "every remedy was tried or is impossible",
 		},
 		"a process that said nothing": {
 			history: []Attempt{ended(0, start, oom(cause.Forward)), ended(1, expandable, oom(cause.Forward))},
-			reason:  "every rung was tried or is impossible",
+			reason:  "every remedy was tried or is impossible",
 		},
 		"autocast is not put round a model by default": {
 			history: []Attempt{
 				told(ended(0, start, oom(cause.Forward)), plain, nil), told(ended(1, full, oom(cause.Forward)), with(plain, ActivationCheckpointing, "full"), nil),
 				told(ended(2, offloaded, oom(cause.Forward)), plain.With(offloaded), nil),
 			},
-			reason: "the first that only the policy refused is precision: the script has no setting for it, and gpurun puts autocast round the model only if told to",
+			reason: "the first that only the policy refused is precision: the script has no setting for it, and gpurun puts autocast round the model only with --numerics mixed-precision",
 		},
 		"in words it is, before anything is offloaded": {
 			history: []Attempt{
@@ -137,8 +137,8 @@ func TestConfirmedByTheProcess(t *testing.T) {
 	}{
 		"confirmed":            {read, Plan{MicroBatchSize: "8"}, read.With(Plan{MicroBatchSize: "4", GradientAccumulationSteps: "4"}), ""},
 		"not said":             {read, nil, nil, "micro batch is in the source, and no process of the job has confirmed it yet"},
-		"another":              {read, Plan{MicroBatchSize: "32"}, nil, "micro batch was read as 8, and the job said in attempt 0 that it used 32"},
-		"another accumulation": {read, Plan{MicroBatchSize: "8", GradientAccumulationSteps: "1"}, nil, "accumulation was read as 2, and the job said in attempt 0 that it used 1"},
+		"another":              {read, Plan{MicroBatchSize: "32"}, nil, "micro batch was read as 8, and the job reported in attempt 0 that it used 32"},
+		"another accumulation": {read, Plan{MicroBatchSize: "8", GradientAccumulationSteps: "1"}, nil, "accumulation was read as 2, and the job reported in attempt 0 that it used 1"},
 		"not read":             {unread, Plan{MicroBatchSize: "16", GradientAccumulationSteps: "1"}, nil, "micro batch is in the source, and no process of the job has confirmed it yet"},
 	} {
 		j.Written = test.written
@@ -214,8 +214,12 @@ func TestDoubtfulPrecision(t *testing.T) {
 		{true, Plan{Precision: "fp32"}, ""},
 		{true, Plan{Precision: "bf16"}, "precision is already bf16"},
 	} {
-		s := situation{job: Job{Knobs: map[Knob]Range{Precision: {By: ByHook, Values: []Value{"fp32", "bf16"}, Doubtful: test.doubtful}}}, plan: test.observed, inventory: Inventory{BF16: true}}
-		plans, why := lowerPrecision(&s)
+		s := situation{job: Job{Knobs: map[Knob]Range{Precision: {By: ByHook, Values: []Value{"fp32", "bf16"}, Doubtful: test.doubtful}}}, plan: test.observed, inventory: Inventory{BF16: true}, policy: Policy{NumericsSaid: true}}
+		plans, skip := s.consider(RungPrecision)
+		why := ""
+		if skip != nil {
+			why = skip.Reason
+		}
 		if why != test.want || (len(plans) > 0) != (test.want == "") {
 			t.Errorf("%+v: %v, %q", test, plans, why)
 		}

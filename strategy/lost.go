@@ -51,16 +51,3 @@ func (c *fold) nodeOf(ev Evidence, rank int) string {
 	node := rank / (ev.Ranks / n)
 	return NodeName(node, c.nodes[min(node, n-1)])
 }
-
-// lostNode: nothing is wrong with the plan. A node whose ranks could not be started may not
-// be able to next time, either.
-func lostNode(s *situation) Decision {
-	switch s.diagnosis.Lost.Code {
-	case 0, CodeRetry:
-	case CodeRunDir:
-		return s.stop(Retry, CodeRunDir, "the job goes on with the same plan once the run directory can be written there")
-	default:
-		return s.stop(Failed, CodeFailed, "another start would not change that")
-	}
-	return s.stop(Retry, CodeRetry, "started again, the job goes on with the same plan")
-}

@@ -28,7 +28,7 @@ func TestWhatAnOffloadTakesAlong(t *testing.T) {
 			j.Knobs[Sharding] = test.sharding
 			plan := Plan{OffloadOptimizer: "none", OffloadParam: "none"}.With(test.plan)
 			s := &situation{policy: defaults, job: j, inventory: h100, plan: plan, diagnosis: oom(cause.Optimizer)}
-			got, reason := offloadOptimizer(s)
+			got, reason := RungOffloadOptimizer.row().remedy(s)
 			if test.want == nil {
 				if reason != "it needs sharding zero2, which the job does not have" {
 					t.Errorf("%v, %q", got, reason)

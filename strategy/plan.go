@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// A Value is what a knob is set to, in the knob's own words: "8", "bf16",
-// "true". In JSON a whole number is a number and "true" is true.
+// A Value is the value of a knob: "8", "bf16", "true". In JSON, whole numbers and truth values
+// have no quotes.
 type Value string
 
 // Number returns the value as a whole number.
@@ -32,28 +33,28 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(v))
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the form that MarshalJSON writes.
 func (v *Value) UnmarshalJSON(b []byte) error {
 	var s string
 	if err := json.Unmarshal(b, &s); err == nil {
 		*v = Value(s)
 		return nil
 	}
-	switch text := string(b); {
-	case text == "true", text == "false":
+	text := string(b)
+	if text == "true" || text == "false" {
 		*v = Value(text)
-	default:
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return fmt.Errorf("knob value %s: want a string, a whole number, true or false", text)
-		}
-		*v = Number(n)
+		return nil
 	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return fmt.Errorf("knob value %s: want a string, a whole number, true or false", text)
+	}
+	*v = Number(n)
 	return nil
 }
 
-// A Plan is the value of every knob that the job is known to have: what it runs
-// with in one attempt. A knob that is absent is not known.
+// A Plan has the values with which the job runs in one attempt. A knob that is absent is not
+// known.
 type Plan map[Knob]Value
 
 // With returns a copy of the plan with some values replaced.
@@ -66,15 +67,8 @@ func (p Plan) With(changes Plan) Plan {
 	return next
 }
 
-// Using returns a copy of the plan with what is in use for each of its changes that
-// did not take effect.
-func (p Plan) Using(ineffective Changes) Plan {
-	used := p.With(nil)
-	for k, pair := range ineffective {
-		used[k] = pair[1]
-	}
-	return used
-}
+// Using returns a copy of the plan with the new values of some changes.
+func (p Plan) Using(changes Changes) Plan { return p.With(changes.values()) }
 
 // Number returns a whole-number knob of the plan.
 func (p Plan) Number(k Knob) (int, bool) {
@@ -85,8 +79,8 @@ func (p Plan) Number(k Knob) (int, bool) {
 	return v.Number()
 }
 
-// Changed tells how next differs from p: for each such knob the old value and
-// the new one, the old one empty where p did not know the knob.
+// Changed lists the values of next that differ from p: for each such knob the old value, empty
+// where p does not have the knob, and the new one.
 func (p Plan) Changed(next Plan) Changes {
 	changes := Changes{}
 	for k, v := range next {
@@ -108,20 +102,86 @@ func (p Plan) String() string {
 	return strings.Join(words, " ")
 }
 
+// Validate reports what is wrong with a plan from a file: a knob that does not exist, a value
+// that its knob does not have, a negative number.
+func (p Plan) Validate() error {
+	for _, k := range slices.Sorted(maps.Keys(p)) {
+		v, words := p[k], k.words()
+		n, whole := v.Number()
+		switch {
+		case !slices.Contains(Knobs, k):
+			return fmt.Errorf("the plan has the knob %q, which does not exist", k)
+		case k.Whole() && !whole:
+			return fmt.Errorf("the plan's %s is %q, and has to be a whole number", k, v)
+		case k.Whole() && n < 0:
+			return fmt.Errorf("the plan's %s is %d, and cannot be negative", k, n)
+		case words != nil && !slices.Contains(words, v):
+			return fmt.Errorf("the plan's %s is %q, and has to be one of %s", k, v, list(words))
+		case v == "":
+			return fmt.Errorf("the plan's %s is empty", k)
+		}
+	}
+	return nil
+}
+
+func list(values []Value) string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
+	}
+	return strings.Join(all, ", ")
+}
+
 // Changes maps a knob to its old and its new value.
 type Changes map[Knob][2]Value
 
-// String says the changes as a person would: "micro batch 8→4, accumulation 2→4".
-func (c Changes) String() string {
+// only keeps the changes of some knobs.
+func (c Changes) only(knobs ...Knob) Changes {
+	maps.DeleteFunc(c, func(k Knob, _ [2]Value) bool { return !slices.Contains(knobs, k) })
+	return c
+}
+
+// values are the new values.
+func (c Changes) values() Plan {
+	values := Plan{}
+	for k, pair := range c {
+		values[k] = pair[1]
+	}
+	return values
+}
+
+// each is a phrase for each change, in the order of Knobs; empty ones are omitted.
+func (c Changes) each(phrase func(k Knob, from, to Value) string) []string {
 	var words []string
 	for _, k := range Knobs {
 		if pair, ok := c[k]; ok {
-			old := string(pair[0]) + "→"
-			if pair[0] == "" { // nobody knew it
-				old = ""
+			if word := phrase(k, pair[0], pair[1]); word != "" {
+				words = append(words, word)
 			}
-			words = append(words, fmt.Sprintf("%s %s%s", k.Short(), old, pair[1]))
 		}
 	}
-	return strings.Join(words, ", ")
+	return words
+}
+
+// String is a list for people: "micro batch 8→4, accumulation 2→4".
+func (c Changes) String() string {
+	return strings.Join(c.each(func(k Knob, from, to Value) string {
+		if from != "" {
+			from += "→"
+		}
+		return fmt.Sprintf("%s %s%s", k.Short(), from, to)
+	}), ", ")
+}
+
+// Lost names the changes that had no effect: "micro batch 4 did not take effect, the job uses
+// 8"; empty for none.
+func (c Changes) Lost() string {
+	return strings.Join(c.each(func(k Knob, planned, used Value) string {
+		return fmt.Sprintf("%s %s did not take effect, the job uses %s", k.Short(), planned, used)
+	}), "; ")
+}
+
+// Names lists the changed knobs, as in a sentence.
+func (c Changes) Names() string {
+	return strings.Join(c.each(func(k Knob, _, _ Value) string { return k.Short() }), " and ")
 }

@@ -1,78 +1,44 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// weighing is what the plans that could come next are weighed with.
-type weighing struct {
-	fit        *memory.Predictor
-	plans      []Plan
-	candidates []memory.PlanCandidate // of plans, by index
-	translator translator
-	skips      []Skip
+// A predictor predicts what plans of a job need, from the measurements of its processes.
+type predictor struct {
+	fit *memory.Predictor
+	translator
 }
 
-// unpredictable says why the last failure is one that no plan is predicted for; empty where
-// it is not. What a late sample, a leak, fragmentation, another process, an evaluation or a
-// save needs does not follow from the plan.
-func (s *situation) unpredictable() string {
-	d := s.diagnosis
-	switch {
-	case d.Cause != cause.CUDAOOM && !(s.inventory.Accelerator == "cpu" && d.Device == "cpu"):
-		return "the host ran out of memory, not the device"
-	case d.Growth != nil:
-		return "memory leaked"
-	case d.Late:
-		return "memory ran out late"
-	case d.Phase == cause.Eval, d.Phase == cause.Save:
-		return fmt.Sprintf("memory ran out in %s", d.Phase)
-	}
-	return ""
-}
-
-// weigh predicts for all plans that could come next; nil where too little is known, with
-// the reason.
-func (s *situation) weigh() (*weighing, string) {
-	fit, translate, why := s.fitted()
-	if why != "" {
-		return nil, why
-	}
-	w := &weighing{fit: fit, translator: translate}
-	origin := s.origin()
-	w.plans, w.skips = s.candidates()
-	w.candidates = make([]memory.PlanCandidate, len(w.plans))
-	classes := s.job.classifier(s.all)
-	for i, p := range w.plans {
-		w.candidates[i] = memory.PlanCandidate{Plan: translate.memory(p), Group: s.group(p, origin, &classes), Order: order(p, origin)}
-	}
-	return w, ""
-}
-
-// fitted is what predicts for the job by all that was measured of it, with how plans are
-// put into its words; or why nothing can.
-func (s *situation) fitted() (*memory.Predictor, translator, string) {
+// predictor uses all measurements of the job, or says why nothing can be predicted.
+func (s *situation) predictor() (predictor, string) {
 	seen, t := s.seen()
 	if len(seen) == 0 {
-		return nil, t, "no process of the job measured its memory"
+		return predictor{translator: t}, "no process of the job measured its memory"
 	}
 	fit := memory.NewPredictor(modelOf(seen), s.device(), seen)
-	return fit, t, fit.Unknown()
+	return predictor{fit, t}, fit.Unknown()
 }
 
-// seen is all that was measured of the job, the newest first, in the words of the plans
-// that were run; and how plans are put into those words.
+func (p predictor) predict(plan Plan) memory.Prediction { return p.fit.Predict(p.memory(plan)) }
+
+func (p predictor) room(plan Plan) int64 { return p.fit.Room(p.memory(plan)) }
+
+// seen returns all measurements of the job, the newest first, and how plans are translated for
+// package memory.
 func (s *situation) seen() (seen []memory.Measurement, t translator) {
 	for _, a := range slices.Backward(s.history) {
-		a.Observed = s.told(a)
-		ran := s.job.used(a)
+		a.Observed = s.reported(a)
+		used := s.job.used(a)
 		for _, m := range s.job.Measured(a) {
 			if m.Model != nil && t.ran == nil {
-				t = s.job.translator(ran, m)
+				t = s.job.translator(used, m)
 			}
 			seen = append(seen, m)
 		}
@@ -84,17 +50,15 @@ func (s *situation) seen() (seen []memory.Measurement, t translator) {
 	return append(seen, priors...), t
 }
 
-// told is what an attempt's processes told of themselves, with what those of others told of
-// knobs that no plan has.
-func (s *situation) told(a Attempt) Plan {
-	told := s.learned.With(nil)
-	for k := range a.Plan {
-		delete(told, k)
-	}
-	return told.With(a.Observed)
+// reported is what an attempt's processes reported, and what those of other attempts reported
+// of knobs that its plan does not have.
+func (s *situation) reported(a Attempt) Plan {
+	reported := s.learned.With(nil)
+	maps.DeleteFunc(reported, func(k Knob, _ Value) bool { _, planned := a.Plan[k]; return planned })
+	return reported.With(a.Observed)
 }
 
-// modelOf is the model that was told of last.
+// modelOf is the newest model that a process reported.
 func modelOf(seen []memory.Measurement) memory.TrainedModel {
 	for _, m := range seen {
 		if m.Model != nil {
@@ -104,8 +68,8 @@ func modelOf(seen []memory.Measurement) memory.TrainedModel {
 	return memory.TrainedModel{}
 }
 
-// device is what a rank has to train in: the inventory's, with what the failure and the
-// measurements say of it.
+// device is the memory that a rank has: the inventory's, with what the failure and the
+// measurements show.
 func (s *situation) device() memory.DeviceMemory {
 	d := s.inventory.Device
 	d.CPU = s.inventory.Accelerator == "cpu"
@@ -139,6 +103,52 @@ func (s *situation) device() memory.DeviceMemory {
 	return d
 }
 
+// A weighing has all plans that could come next, with their predictions.
+type weighing struct {
+	predictor
+	plans      []Plan
+	candidates []memory.PlanCandidate // of plans, by index
+	skips      []Skip
+}
+
+// weigh predicts for all plans that could come next; nil with the reason where too little is
+// known.
+func (s *situation) weigh() (*weighing, string) {
+	p, why := s.predictor()
+	if why != "" {
+		return nil, why
+	}
+	w := &weighing{predictor: p}
+	origin := s.origin()
+	w.plans, w.skips = s.candidates()
+	w.candidates = make([]memory.PlanCandidate, len(w.plans))
+	classes := s.job.classifier(s.all)
+	for i, p := range w.plans {
+		w.candidates[i] = memory.PlanCandidate{Plan: w.memory(p), Group: s.group(p, origin, &classes), Order: order(p, origin)}
+	}
+	return w, ""
+}
+
+// unpredictable says why the need of other plans does not follow from the last failure; empty
+// where it does.
+func (s *situation) unpredictable() string {
+	d := s.diagnosis
+	switch {
+	case d.Cause != cause.CUDAOOM && !(s.inventory.Accelerator == "cpu" && d.Device == "cpu"):
+		return "the host ran out of memory, not the device"
+	case d.Growth != nil:
+		return "memory leaked"
+	case d.Late:
+		return "memory ran out late"
+	case d.Phase == cause.Eval, d.Phase == cause.Save:
+		return fmt.Sprintf("memory ran out in %s", d.Phase)
+	}
+	return ""
+}
+
+// nothingFits is the reason to walk the ladder although plans are predicted.
+const nothingFits = "no plan is predicted to fit"
+
 // predict chooses among the plans whose predicted bound fits. Where too little is known, or
 // nothing is likely to fit, it relaunches nothing and says why: then the ladder is walked.
 func (s *situation) predict() (Decision, string) {
@@ -153,44 +163,44 @@ func (s *situation) predict() (Decision, string) {
 	if why != "" {
 		return Decision{}, why
 	}
-	if s.diagnosis.Fragmented && s.defragmented(w) {
+	if s.diagnosis.Fragmented && s.defragmented() {
 		return Decision{}, "the memory was fragmented"
 	}
 	choice := memory.Choose(w.fit, w.candidates, string(s.policy.Prefer))
 	if choice.Index < 0 {
 		return Decision{}, nothingFits
 	}
-	return s.chosen(w, choice), ""
+	return s.chosen(choice), ""
 }
 
-// defragmented reports whether the allocator alone is likely to be enough where the memory was
-// fragmented, by what the same plan is predicted to need with it: without the failure, which
-// says that the plan needs more than there is, and may say so of the fragments only.
-func (s *situation) defragmented(w *weighing) bool {
-	riders, free := s.riders(phaseFilter{})
+// defragmented reports whether the allocator alone is likely to be enough for fragmented
+// memory. The prediction ignores the failure, which may only show the size of the fragments.
+func (s *situation) defragmented() bool {
+	look := *s
+	look.diagnosis.Phase = cause.NoPhase
+	riders, free := look.riders()
 	if !slices.Contains(riders, RungAllocator) {
 		return false
 	}
-	plan := w.translator.memory(s.plan.With(Plan{Allocator: free[Allocator]}))
-	p := w.fit.WithoutFailures().Predict(plan)
-	return p.Unknown != "" || p.Mean <= w.fit.Room(plan)
+	plan := s.weighing.memory(s.plan.With(Plan{Allocator: free[Allocator]}))
+	p := s.weighing.fit.WithoutFailures().Predict(plan)
+	return p.Unknown != "" || p.Mean <= s.weighing.fit.Room(plan)
 }
 
-// nothingFits is why the ladder is walked although plans are predicted.
-const nothingFits = "no plan is predicted to fit"
-
 // chosen is the decision for a choice.
-func (s *situation) chosen(w *weighing, choice memory.Choice) Decision {
+func (s *situation) chosen(choice memory.Choice) Decision {
+	w := s.weighing
 	next := w.plans[choice.Index]
+	changed := s.plan.Changed(next)
 	rungs := needs(s.plan, next)
 	barred := slices.ContainsFunc(rungs, func(r Rung) bool { return slices.Contains(s.policy.Never, string(r)) })
 	if len(rungs) == 0 || barred {
-		// It gives back more than it takes, or a partner's knob looks like a rung of its own:
-		// then it is what it takes beside the job as it is written.
+		// The plan gives back more than it takes, or the knob of a partner looks like another
+		// rung: then the rungs are those from the job as it is written.
 		rungs = needs(s.origin(), next)
 	}
 	d := Decision{
-		Relaunch: true, Rungs: rungs, Next: s.without(next, s.plan.changes(next)), Changed: s.learned.With(s.last.Plan).Changed(next),
+		Relaunch: true, Rungs: rungs, Next: s.without(next, changed.values()), Changed: s.learned.With(s.last.Plan).Changed(next),
 		Resume: s.inventory.Checkpoint, Expected: &choice.Prediction,
 	}
 	if d.Rung = RungAllocator; len(rungs) > 0 {
@@ -199,51 +209,118 @@ func (s *situation) chosen(w *weighing, choice memory.Choice) Decision {
 	d.Skipped = slices.DeleteFunc(w.skips, func(k Skip) bool { return k.Rung == d.Rung || slices.Contains(rungs, k.Rung) })
 	d.Riders = slices.DeleteFunc(slices.Clone(rungs), func(r Rung) bool { return !r.row().free || r == d.Rung })
 	for _, o := range choice.Rejected {
-		d.Outvoted = append(d.Outvoted, Outvoted{Plan: s.without(w.plans[o.Index], s.plan.changes(w.plans[o.Index])), Reason: o.Reason, Expected: o.Prediction})
+		other := w.plans[o.Index]
+		d.Outvoted = append(d.Outvoted, Outvoted{Plan: s.without(other, s.plan.Changed(other).values()), Reason: o.Reason, Expected: o.Prediction})
 	}
-	changed := s.plan.Changed(next)
-	d.Reason = fmt.Sprintf("attempt %d: %s%s → %s%s; predicted %s%s", s.last.N, s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed),
-		span(choice.Prediction, w.fit.Capacity(w.candidates[choice.Index].Plan)), s.runnerUp(d.Outvoted))
+	room := w.fit.Capacity(w.candidates[choice.Index].Plan)
+	d.Reason = s.attempt("%s%s → %s%s; predicted %s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed), span(choice.Prediction, room))
+	if len(d.Outvoted) > 0 {
+		second := d.Outvoted[0]
+		d.Reason += fmt.Sprintf("; the next best, %s, was not chosen: %s", s.plan.Changed(second.Plan), second.Reason)
+	}
 	return d
 }
 
-// expected is what a plan of the ladder is predicted to need; nil where nothing predicts.
+// expected is the predicted need of a plan of the ladder; nil where nothing predicts.
 func (s *situation) expected(next Plan) *memory.Prediction {
 	if s.weighing == nil {
 		return nil
 	}
-	p := s.weighing.fit.Predict(s.weighing.translator.memory(next))
+	p := s.weighing.predict(next)
 	if p.Unknown != "" {
 		return nil
 	}
 	return &p
 }
 
-// affordable leaves out changes with which weights, gradients and optimizer state alone
-// are more than there is room for, and says so if none remains.
-func (s *situation) affordable(changes []Plan, free Plan) (left []Plan, reason string) {
-	if s.weighing == nil {
-		return changes, ""
-	}
-	for _, c := range changes {
-		plan := s.weighing.translator.memory(s.plan.With(free).With(c))
-		room := s.weighing.fit.Room(plan)
-		if p := s.weighing.fit.Predict(plan); p.Least <= room || room == 0 {
-			left = append(left, c)
-		} else if reason == "" {
-			reason = fmt.Sprintf("what it holds between steps alone is %s, and there are %s", GiB(p.Least), GiB(room))
-		}
-	}
-	return left, reason
+// A Candidate is a plan that could come next, with its predicted need.
+type Candidate struct {
+	Plan Plan `json:"plan"`
+	// Training is the effect of the plan on the training.
+	Training Training `json:"training"`
+	// Peak is the mean and the bound in bytes of the device's allocator, Seconds the time of
+	// an optimizer step; 0: not known.
+	Peak    [2]int64 `json:"peak_bytes"`
+	Seconds float64  `json:"seconds,omitempty"`
+	// Fits: the bound fits the device, the host and NVMe. Reason says so in words.
+	Fits   bool   `json:"fits"`
+	Reason string `json:"reason"`
+
+	rated memory.PlanCandidate
 }
 
-// changes are the values of another plan that differ.
-func (p Plan) changes(next Plan) Plan {
-	changes := Plan{}
-	for k := range p.Changed(next) {
-		changes[k] = next[k]
+// Candidates weighs the plans of a job that is not running by what earlier runs measured.
+// Those that fit come first, in the order in which they would be taken. It returns none where
+// nothing was measured.
+func Candidates(p Policy, j Job, plan Plan, inv Inventory) []Candidate {
+	s := &situation{policy: p, job: j, inventory: inv, plan: plan, history: []Attempt{{Plan: plan}}}
+	s.look(s.history)
+	s.all = nil // it has not run
+	w, why := s.weigh()
+	if why != "" {
+		return nil
 	}
-	return changes
+	classes := j.classifier(nil)
+	all := []Candidate{}
+	for i, c := range append(w.candidates, memory.PlanCandidate{Plan: w.memory(plan)}) {
+		shown := plan
+		if i < len(w.plans) {
+			shown = w.plans[i]
+		}
+		expected := w.fit.Predict(c.Plan)
+		if expected.Unknown != "" {
+			continue
+		}
+		class, _ := classes.class(shown)
+		one := Candidate{shown, class, [2]int64{expected.Mean, expected.Bound}, expected.Seconds, true, "fits", c}
+		switch {
+		case expected.Bound > w.fit.Room(c.Plan):
+			one.Fits, one.Reason = false, "does not fit in "+GiB(w.fit.Capacity(c.Plan))
+		case !w.fit.Beside(expected):
+			one.Fits, one.Reason = false, "does not fit in the host's memory"
+			if expected.NVMe > 0 {
+				one.Reason += ", or on NVMe"
+			}
+		}
+		all = append(all, one)
+	}
+	slices.SortStableFunc(all, compareCandidates)
+	return all
+}
+
+func compareCandidates(a, b Candidate) int {
+	if a.Fits != b.Fits {
+		return map[bool]int{true: -1, false: 1}[a.Fits]
+	}
+	return cmp.Or(cmp.Compare(a.rated.Group, b.rated.Group), cmp.Compare(a.Seconds, b.Seconds), cmp.Compare(a.rated.Order, b.rated.Order))
+}
+
+// ExactFits reports whether a plan that trains the same, with nothing offloaded, is predicted
+// to fit by what is remembered of the job, and is none of those that ran out of memory.
+func ExactFits(p Policy, j Job, inv Inventory, ranOut []Plan) bool {
+	return p.ExactFirst() && slices.ContainsFunc(Candidates(p, j, j.Written, inv), func(c Candidate) bool {
+		same := func(p Plan) bool { return len(p.Changed(c.Plan)) == 0 }
+		return c.Fits && c.rated.Group == groupPlain && c.Training == Exact && !same(j.Written) && !slices.ContainsFunc(ranOut, same)
+	})
+}
+
+// Fitting reports whether a plan of a job that is not running is predicted to fit a device, by
+// what earlier runs measured.
+func Fitting(j Job, past []Past, plan Plan, d memory.DeviceMemory) bool {
+	j.Remembered = nil
+	for _, p := range past {
+		j.Remembered = append(j.Remembered, p.Measured...)
+	}
+	s := &situation{job: j, plan: plan, inventory: Inventory{Device: d, HostAvailable: d.Host, NVMeFree: d.NVMe}}
+	if d.CPU {
+		s.inventory.Accelerator = "cpu"
+	}
+	predictor, why := s.predictor()
+	if why != "" {
+		return false
+	}
+	p := predictor.predict(plan)
+	return p.Unknown == "" && p.Bound <= predictor.room(plan) && predictor.fit.Beside(p)
 }
 
 // span is a prediction in a sentence: "36.1–37.8 of 40.0 GiB".
@@ -264,11 +341,3 @@ func Interval(mean, bound int64) string {
 }
 
 func inGiB(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<30)) }
-
-// runnerUp says which plan came second, and why it lost.
-func (s *situation) runnerUp(lost []Outvoted) string {
-	if len(lost) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; the next best, %s, was not chosen: %s", s.plan.Changed(lost[0].Plan), lost[0].Reason)
-}

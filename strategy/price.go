@@ -8,32 +8,31 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A Price is what a change of the plan saved and cost: figures of the attempt before it and
-// of the one that it led to. Bytes are of the device's allocator, of the rank that needed
-// the most; a zero is not known.
+// A Price is what a change of the plan saved and cost: figures of the attempt before it and of
+// the one after. Bytes are of the device's allocator, on the rank that needed the most; 0: not
+// known.
 type Price struct {
 	Rungs   []Rung  `json:"rungs"`
 	Changed Changes `json:"changed"`
-	// BytesBefore is what the plan before needed at its peak: as it was measured, else at
-	// least what it held and asked for when memory ran out. AtLeast says that it is that.
+	// BytesBefore is the measured peak of the plan before; with AtLeast, what it held and
+	// requested when memory ran out.
 	BytesBefore int64 `json:"bytes_before,omitempty"`
 	BytesAfter  int64 `json:"bytes_after,omitempty"`
 	AtLeast     bool  `json:"at_least,omitempty"`
-	// PredictedBefore and PredictedAfter are what the planner says, by all that the run has
-	// measured, where the plan ran out of memory before its peak was seen.
+	// PredictedBefore and PredictedAfter are predicted peaks of plans that ran out of memory
+	// before their peak was measured.
 	PredictedBefore int64 `json:"predicted_bytes_before,omitempty"`
 	PredictedAfter  int64 `json:"predicted_bytes_after,omitempty"`
 	// SecondsBefore and SecondsAfter are the times of an optimizer step for the same global
-	// batch. Estimated says that the one before was never measured, but follows from the one
-	// after by what the planner knows of such plans.
+	// batch. Estimated: the one before was not measured, but follows from the one after and
+	// the predictions of both.
 	SecondsBefore float64 `json:"step_seconds_before,omitempty"`
 	SecondsAfter  float64 `json:"step_seconds_after,omitempty"`
 	Estimated     bool    `json:"estimated,omitempty"`
 }
 
-// Prices says of each attempt of a history what the change that led to it saved and cost;
-// nil where nothing was changed, or nothing is known of both sides. An attempt that is
-// still to come may tell more of those before it.
+// Prices returns, for each attempt of a history, what the change that led to it saved and cost;
+// nil where nothing was changed, or too little is known.
 func Prices(j Job, history []Attempt, inv Inventory) []*Price {
 	prices := make([]*Price, len(history))
 	if len(history) < 2 {
@@ -41,51 +40,50 @@ func Prices(j Job, history []Attempt, inv Inventory) []*Price {
 	}
 	s := &situation{job: j, inventory: inv}
 	s.look(ran(history))
-	shop := pricing{s: s}
-	shop.fit, shop.translate, shop.unknown = s.fitted()
+	of := pricing{job: s.job}
+	of.predictor, of.unknown = s.predictor()
 	before := -1
 	for i, a := range history {
 		if a.Unstarted != nil {
 			continue
 		}
 		if before >= 0 {
-			prices[i] = shop.price(history[before], a)
+			prices[i] = of.price(history[before], a)
 		}
 		before = i
 	}
 	return prices
 }
 
-// A pricing is what prices rest on.
+// A pricing makes the prices of one job.
 type pricing struct {
-	s         *situation
-	fit       *memory.Predictor
-	translate translator
-	unknown   string // why the planner predicts nothing; empty: it does
+	job Job
+	predictor
+	unknown string // why nothing can be predicted; empty: it can
 }
 
-// price is that of what changed between two attempts.
+// price is that of the change between two attempts.
 func (c *pricing) price(a, b Attempt) *Price {
-	from, to := c.s.job.used(a), c.s.job.used(b)
-	changed := a.Plan.Using(c.s.job.Ineffective(a.Plan, a.Observed)).Changed(b.Plan.Using(c.s.job.Ineffective(b.Plan, b.Observed)))
+	changed := c.job.effective(a.Plan, a.Observed).Changed(c.job.effective(b.Plan, b.Observed))
 	_, allocator := changed[Allocator]
 	switch {
-	case len(changed) == 0, len(changed) == 1 && allocator: // that wastes less, and needs as much
+	case len(changed) == 0, len(changed) == 1 && allocator: // the allocator wastes less, and the job needs as much
 		return nil
-	case a.Diagnosis.Cause == cause.HostOOM && a.Diagnosis.Device != "cpu": // the host's memory is another
+	case a.Diagnosis.Cause == cause.HostOOM && a.Diagnosis.Device != "cpu": // another memory ran out
 		return nil
 	}
-	p := &Price{Rungs: rungsOf(changed), Changed: changed}
-	if p.Rungs == nil {
-		p.Rungs = []Rung{}
+	from := Plan{}
+	for k, pair := range changed {
+		from[k] = pair[0]
 	}
-	if p.BytesBefore = reached(a); p.BytesBefore == 0 {
-		p.BytesBefore = held(a)
+	p := &Price{Rungs: append([]Rung{}, needs(from, changed.values())...), Changed: changed}
+	if p.BytesBefore = peakOfSteps(a); p.BytesBefore == 0 {
+		p.BytesBefore = atFailure(a)
 		p.AtLeast = p.BytesBefore > 0
-		p.PredictedBefore = c.predict(from).Mean
+		p.PredictedBefore = c.predicted(a).Mean
 	}
-	if p.BytesAfter = reached(b); p.BytesAfter == 0 {
-		p.PredictedAfter = c.predict(to).Mean
+	if p.BytesAfter = peakOfSteps(b); p.BytesAfter == 0 {
+		p.PredictedAfter = c.predicted(b).Mean
 	}
 	c.time(p, a, b)
 	if _, _, known := p.bytes(); !known && p.SecondsBefore == 0 {
@@ -94,29 +92,19 @@ func (c *pricing) price(a, b Attempt) *Price {
 	return p
 }
 
-// rungsOf are the rungs of some changes: what a process only told of its plan is none.
-func rungsOf(changed Changes) []Rung {
-	from, to := Plan{}, Plan{}
-	for k, pair := range changed {
-		from[k], to[k] = pair[0], pair[1]
-	}
-	return needs(from, to)
-}
-
-// time adds the times of a step, for the global batch that was before.
+// time adds the times of a step, for the global batch of the plan before.
 func (c *pricing) time(p *Price, a, b Attempt) {
-	before, samples := c.s.job.stepOf(a)
-	after, also := c.s.job.stepOf(b)
+	before, samples := c.job.stepOf(a)
+	after, samplesAfter := c.job.stepOf(b)
 	if after == 0 {
 		return
 	}
-	from, to := c.s.job.used(a), c.s.job.used(b)
 	if samples == 0 {
-		samples = also
+		samples = samplesAfter
 	}
-	after *= samples / also
+	after *= samples / samplesAfter
 	if before == 0 {
-		x, y := c.predict(from).Seconds, c.predict(to).Seconds
+		x, y := c.predicted(a).Seconds, c.predicted(b).Seconds
 		if x == 0 || y == 0 {
 			return
 		}
@@ -125,20 +113,20 @@ func (c *pricing) time(p *Price, a, b Attempt) {
 	p.SecondsBefore, p.SecondsAfter = before, after
 }
 
-// predict is what the planner says of a plan; zero where it says nothing.
-func (c *pricing) predict(p Plan) memory.Prediction {
+// predicted is the predicted need of the plan of an attempt; zero where nothing predicts.
+func (c *pricing) predicted(a Attempt) memory.Prediction {
 	if c.unknown != "" {
 		return memory.Prediction{}
 	}
-	out := c.fit.Predict(c.translate.memory(p))
+	out := c.predict(c.job.used(a))
 	if out.Unknown != "" {
 		return memory.Prediction{}
 	}
 	return out
 }
 
-// reached is the most that a rank of an attempt held that took its steps, 0 for another.
-func reached(a Attempt) (peak int64) {
+// peakOfSteps is the highest peak of a rank in an attempt that made its steps; 0 otherwise.
+func peakOfSteps(a Attempt) (peak int64) {
 	for _, m := range a.Measured {
 		if m.Failed != "" {
 			return 0
@@ -150,8 +138,8 @@ func reached(a Attempt) (peak int64) {
 	return peak
 }
 
-// held is what an attempt held and asked for when memory ran out, 0 where that is not known.
-func held(a Attempt) (bytes int64) {
+// atFailure is what an attempt held and requested when memory ran out; 0: not known.
+func atFailure(a Attempt) (bytes int64) {
 	for _, m := range a.Measured {
 		if m.Failed != "" && m.Allocated > 0 {
 			bytes = max(bytes, m.Allocated+m.Requested)
@@ -163,8 +151,8 @@ func held(a Attempt) (bytes int64) {
 	return bytes
 }
 
-// stepOf is the time of an optimizer step in seconds, and the samples of all ranks in it;
-// zero where nothing timed it.
+// stepOf is the time of an optimizer step in seconds, and its samples over all ranks; 0: not
+// measured.
 func (j Job) stepOf(a Attempt) (seconds, samples float64) {
 	for _, m := range j.Measured(a) {
 		if n := m.Plan.MicroBatch * max(m.Plan.Accumulation, 1) * max(m.Plan.DataParallel, 1); m.StepSeconds > 0 && n > 0 {
@@ -174,8 +162,8 @@ func (j Job) stepOf(a Attempt) (seconds, samples float64) {
 	return 0, 0
 }
 
-// bytes are the figures on both sides that say the most; false where one is missing, or
-// the one before is only known to be at least less.
+// bytes are the best figures on both sides; false where one is missing, or it is not clear
+// which is larger.
 func (p *Price) bytes() (before, after int64, known bool) {
 	before, after = max(p.BytesBefore, p.PredictedBefore), p.BytesAfter
 	if after == 0 {
@@ -185,9 +173,8 @@ func (p *Price) bytes() (before, after int64, known bool) {
 	return before, after, before > 0 && after > 0 && !unclear
 }
 
-// String says the price as a person would: "checkpointing none→full saved 13.0 GiB
-// (22.4→9.4) for 1.20 times the step time". What was not measured is "about" so much, or
-// "at least".
+// String is a line for people: "checkpointing none→full saved 13.0 GiB (22.4→9.4) for 1.20
+// times the step time". Figures that were not measured are "about" or "at least".
 func (p *Price) String() string {
 	words := []string{p.Changed.String()}
 	if memory := p.Memory(); memory != "" {
@@ -199,7 +186,7 @@ func (p *Price) String() string {
 	return strings.Join(words, " ")
 }
 
-// Memory is its part about bytes: "saved about 3.0 GiB (9.0→6.0)"; empty where it is not known.
+// Memory is its part about bytes: "saved about 3.0 GiB (9.0→6.0)"; empty: not known.
 func (p *Price) Memory() string {
 	before, after, known := p.bytes()
 	if !known {
@@ -220,7 +207,7 @@ func (p *Price) Memory() string {
 	return "saved " + sure + size(before-after) + unit + span
 }
 
-// Time is its part about a step: "about 1.30 times the step time"; empty where it is not known.
+// Time is its part about a step: "about 1.30 times the step time"; empty: not known.
 func (p *Price) Time() string {
 	if p.SecondsBefore <= 0 || p.SecondsAfter <= 0 {
 		return ""
@@ -233,4 +220,114 @@ func (p *Price) Time() string {
 		times = "about " + times
 	}
 	return times + " step time"
+}
+
+// Headroom compares what a job needed with what there was, and says what else would have fitted.
+// Bytes are of the device's allocator.
+type Headroom struct {
+	Peak int64 `json:"peak_bytes"`
+	Room int64 `json:"room_bytes"` // that the allocator could have held
+	// Free: Room is what was free of the host's memory, not all of it.
+	Free bool `json:"free,omitempty"`
+	// Card is the smallest common card on which the plan fits, in gigabytes as it is sold; 0
+	// where the job's card is no larger, or nothing is known.
+	Card int `json:"card_gigabytes,omitempty"`
+	// MicroBatch is the largest micro batch, by doubling, that fits with all other settings; 0
+	// where no larger one does.
+	MicroBatch int `json:"micro_batch,omitempty"`
+	// Called is the batch with which the model was called, where no setting of the job is known
+	// to be it; MicroBatch would replace it.
+	Called int `json:"called_batch,omitempty"`
+}
+
+// headroom is that of the last attempt, which trained; nil where nothing was measured.
+func (s *situation) headroom() *Headroom {
+	if len(s.last.Measured) == 0 {
+		return nil
+	}
+	p, why := s.predictor()
+	if why != "" {
+		return nil
+	}
+	used := p.memory(s.ran(s.last))
+	h := &Headroom{Room: p.fit.Capacity(used)}
+	for _, m := range s.last.Measured {
+		h.Peak = max(h.Peak, m.Peak)
+	}
+	if h.Peak == 0 || h.Room == 0 {
+		return nil
+	}
+	if h.MicroBatch = largest(p.fit, used); h.MicroBatch > 0 && s.cannot(MicroBatchSize) != "" {
+		h.Called = used.MicroBatch
+	}
+	if d := s.device(); d.CPU {
+		h.Free = s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
+	} else {
+		h.Card = smallestCard(p.fit, used, s.last.Measured)
+	}
+	return h
+}
+
+// largest is the largest micro batch, by doubling, that fits with a plan's other settings; 0
+// where that is its own. Predictions are not trusted beyond three doublings.
+func largest(fit *memory.Predictor, plan memory.RankPlan) int {
+	found, next := 0, plan
+	for range 3 {
+		next.MicroBatch *= 2
+		if next.Accumulation%2 == 0 {
+			next.Accumulation /= 2
+		}
+		p := fit.Predict(next)
+		if next.MicroBatch == 0 || p.Unknown != "" || p.Bound > fit.Room(next) {
+			break
+		}
+		found = next.MicroBatch
+	}
+	return found
+}
+
+// smallestCard is the smallest card on which a plan fits, together with what its process held
+// outside the allocator, if it is smaller than the card that it ran on; 0 for none.
+func smallestCard(fit *memory.Predictor, plan memory.RankPlan, measured []memory.Measurement) int {
+	outside, total := int64(0), int64(0)
+	for _, m := range measured {
+		outside, total = max(outside, m.Outside), max(total, m.Total)
+	}
+	card, found := memory.SmallestCard(fit.Needs(plan, fit.Predict(plan).Bound) + outside)
+	if !found || outside == 0 || card.Bytes >= total {
+		return 0
+	}
+	return card.Gigabytes
+}
+
+// Of is the memory that there was: "40.0 GiB", "22.3 GiB free".
+func (h *Headroom) Of() string {
+	size, unit := inUnit(h.Room)
+	if h.Free {
+		unit += " free"
+	}
+	return size(h.Room) + unit
+}
+
+// Measured writes bytes in the unit of Of: "36.9".
+func (h *Headroom) Measured(bytes int64) string {
+	size, _ := inUnit(h.Room)
+	return size(bytes)
+}
+
+// Words is a line for people: "peak 36.9 of 40.0 GiB (8 % left); micro batch 32 fits; a card of
+// 24 GB would do".
+func (h *Headroom) Words() string {
+	left := 100 * float64(h.Room-h.Peak) / float64(h.Room)
+	words := fmt.Sprintf("peak %s of %s (%.0f %% left)", h.Measured(h.Peak), h.Of(), max(left, 0))
+	switch {
+	case h.Called > 0:
+		words += fmt.Sprintf("; the model was called with a batch of %d, and one of %d fits", h.Called, h.MicroBatch)
+	case h.MicroBatch > 0:
+		words += fmt.Sprintf("; micro batch %d fits", h.MicroBatch)
+	}
+	if h.Card > 0 {
+		words += fmt.Sprintf("; a card of %d GB would do", h.Card)
+	}
+	return words
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A remedy lists what a rung could change in the plan of the last attempt, the
-// gentlest first, or says why it cannot change anything.
+// A remedy lists what a rung could change in the plan, the gentlest change first, or says
+// why it can change nothing.
 type remedy func(s *situation) (changes []Plan, reason string)
 
-// wait changes nothing. Before any attempt it is possible; a walk begins where an attempt
-// failed for another reason than memory that somebody else holds.
+// wait changes nothing. It is possible before the first attempt only: later, memory that
+// another process holds is a failure with its own rule.
 func wait(s *situation) ([]Plan, string) {
 	if len(s.history) == 0 {
 		return []Plan{{}}, ""
@@ -20,7 +20,7 @@ func wait(s *situation) ([]Plan, string) {
 	return nil, "no other process holds the memory"
 }
 
-// cannot says why the job cannot turn a knob; empty where it can.
+// cannot says why the job cannot change a knob; empty where it can.
 func (s *situation) cannot(k Knob) string {
 	r, known := s.job.Knobs[k]
 	switch {
@@ -42,13 +42,12 @@ func (s *situation) cannot(k Knob) string {
 	return ""
 }
 
-// beyond lists the values of a knob that come after its current one in the
-// vocabulary and that the job accepts.
+// beyond lists the values of a knob that need less memory than the current one and that the
+// job accepts.
 func (s *situation) beyond(k Knob) []Value {
 	words := k.words()
-	at := slices.Index(words, s.current(k))
 	var next []Value
-	for _, v := range words[at+1:] {
+	for _, v := range words[slices.Index(words, s.current(k))+1:] {
 		if s.job.Knobs[k].Allows(v) {
 			next = append(next, v)
 		}
@@ -58,83 +57,89 @@ func (s *situation) beyond(k Knob) []Value {
 
 // stepRemedy goes through the values of one knob, one after the other.
 func stepRemedy(k Knob) remedy {
-	return func(s *situation) ([]Plan, string) {
-		if reason := s.cannot(k); reason != "" {
-			return nil, reason
-		}
-		next := s.beyond(k)
-		if len(next) == 0 {
-			return nil, fmt.Sprintf("%s is already %s", k.Short(), s.current(k))
-		}
-		return singles(k, next), ""
-	}
+	return func(s *situation) ([]Plan, string) { return s.steps(k, s.beyond(k)) }
 }
 
-func singles(k Knob, values []Value) []Plan {
-	plans := make([]Plan, 0, len(values))
+// steps is one change for each value, or the reason why there is none.
+func (s *situation) steps(k Knob, values []Value) (plans []Plan, reason string) {
+	if len(values) == 0 {
+		return nil, fmt.Sprintf("%s is already %s", k.Short(), s.current(k))
+	}
 	for _, v := range values {
 		plans = append(plans, Plan{k: v})
 	}
-	return plans
+	return plans, ""
 }
 
-// attention leaves kernels that materialise the scores; it never trades one
-// kernel that does not for another.
+// attention leaves a kernel that stores the scores; it never trades one kernel that does not
+// for another.
 func attention(s *situation) ([]Plan, string) {
-	if reason := s.cannot(Attention); reason != "" {
-		return nil, reason
-	}
-	if now := s.current(Attention); now != "eager" {
-		return nil, fmt.Sprintf("attention is already %s", now)
+	if s.current(Attention) != "eager" {
+		return s.steps(Attention, nil)
 	}
 	next := s.beyond(Attention)
 	if len(next) == 0 {
 		return nil, "the job has no other attention kernel"
 	}
-	return singles(Attention, next[:1]), ""
+	return s.steps(Attention, next[:1])
 }
 
 func smallerBatch(s *situation) ([]Plan, string) {
-	if s.diagnosis.Phase == cause.Eval && !s.evaluatesAlike() {
-		return halve(s, EvalBatchSize)
+	evaluates := s.diagnosis.Phase == cause.Eval && !s.evaluatesAlike()
+	knob := MicroBatchSize
+	if evaluates {
+		knob = EvalBatchSize
 	}
-	if reason := s.cannot(MicroBatchSize); reason != "" {
+	if reason := s.cannot(knob); reason != "" {
 		return nil, reason
 	}
+	if evaluates {
+		return halve(EvalBatchSize)(s)
+	}
 	accumulation, known := s.job.Knobs[GradientAccumulationSteps]
-	if !known || accumulation.Absent != "" {
+	now, _ := batchOf(s.plan, s.job)
+	floor := max(s.job.Knobs[MicroBatchSize].Min, 1)
+	switch {
+	case !known || accumulation.Absent != "":
 		reason := "gradient accumulation cannot be raised, so the global batch would change"
 		if accumulation.Absent != "" {
 			reason += ": " + accumulation.Absent
 		}
 		return nil, reason
-	}
-	if accumulation.Scope != ScopeDerived && s.plan[GradientAccumulationSteps] == "" {
+	case accumulation.Scope != ScopeDerived && s.plan[GradientAccumulationSteps] == "":
 		return nil, "the current gradient accumulation is not known, so the global batch would change"
-	}
-	now, _ := batchOf(s.plan, s.job)
-	floor := max(s.job.Knobs[MicroBatchSize].Min, 1)
-	if now.micro <= floor {
+	case now.micro <= floor:
 		return nil, fmt.Sprintf("the micro batch is at its minimum of %d", floor)
-	}
-	if now.vast() {
+	case now.vast():
 		return nil, fmt.Sprintf("a micro batch of %d with accumulation %d is too large to be split up", now.micro, now.accumulation)
 	}
-	var plans []Plan
-	for _, b := range now.smaller(floor) {
-		if limit := accumulation.Max; limit == 0 || b.accumulation <= limit {
-			plans = append(plans, b.plan())
-		}
-	}
+	plans := s.accumulable(now.smaller(floor))
 	if len(plans) == 0 {
 		return nil, fmt.Sprintf("no smaller micro batch of at least %d keeps the global batch whole", floor)
 	}
 	return plans, ""
 }
 
-// evaluatesAlike reports whether an evaluation has the training's micro batch, and no setting
-// of its own: its framework says so, or the job's processes called the model with as many
-// samples in both.
+// divided lists all smaller micro batches that keep the global batch whole.
+func (s *situation) divided() []Plan {
+	now, _ := batchOf(s.plan, s.job)
+	return s.accumulable(now.below(max(s.job.Knobs[MicroBatchSize].Min, 1)))
+}
+
+// accumulable lists the batches, as changes, whose accumulation the job accepts.
+func (s *situation) accumulable(batches []batch) (plans []Plan) {
+	limit := s.job.Knobs[GradientAccumulationSteps].Max
+	for _, b := range batches {
+		if limit == 0 || b.accumulation <= limit {
+			plans = append(plans, b.plan())
+		}
+	}
+	return plans
+}
+
+// evaluatesAlike reports whether evaluations have the training's micro batch and no setting:
+// the framework's recipe says so, or the processes called the model with as many samples in
+// both.
 func (s *situation) evaluatesAlike() bool {
 	r, known := s.job.Knobs[EvalBatchSize]
 	if known && r.Absent == "" {
@@ -155,37 +160,31 @@ func (s *situation) evaluatesAlike() bool {
 }
 
 // halve lists half of a whole-number knob, and half of that, down to its minimum.
-func halve(s *situation, k Knob) ([]Plan, string) {
-	if reason := s.cannot(k); reason != "" {
-		return nil, reason
+func halve(k Knob) remedy {
+	return func(s *situation) (plans []Plan, reason string) {
+		n, whole := s.plan.Number(k)
+		if !whole {
+			return nil, fmt.Sprintf("the current %s is not a whole number", k)
+		}
+		floor := max(s.job.Knobs[k].Min, 1)
+		for n /= 2; n >= floor; n /= 2 {
+			plans = append(plans, Plan{k: Number(n)})
+		}
+		if len(plans) == 0 {
+			return nil, fmt.Sprintf("%s is at its minimum", k)
+		}
+		return plans, ""
 	}
-	n, whole := s.plan.Number(k)
-	if !whole {
-		return nil, fmt.Sprintf("the current %s is not a whole number", k)
-	}
-	floor := max(s.job.Knobs[k].Min, 1)
-	var plans []Plan
-	for n /= 2; n >= floor; n /= 2 {
-		plans = append(plans, Plan{k: Number(n)})
-	}
-	if len(plans) == 0 {
-		return nil, fmt.Sprintf("%s is at its minimum", k)
-	}
-	return plans, ""
 }
 
 func lowerPrecision(s *situation) ([]Plan, string) {
-	if reason := s.cannot(Precision); reason != "" {
-		return nil, reason
-	}
 	r := s.job.Knobs[Precision]
-	if now := s.current(Precision); now != "fp32" && now != "tf32" {
-		return nil, fmt.Sprintf("precision is already %s", now)
-	}
-	if phase := s.diagnosis.Phase; (phase == cause.Load || phase == cause.Optimizer) && !r.Weights {
-		return nil, "it would not change the dtype of the weights, and no activations are live"
-	}
+	now, phase := s.current(Precision), s.diagnosis.Phase
 	switch {
+	case now != "fp32" && now != "tf32":
+		return s.steps(Precision, nil)
+	case (phase == cause.Load || phase == cause.Optimizer) && !r.Weights:
+		return nil, "it would not change the dtype of the weights, and no activations are live"
 	case s.inventory.BF16 && r.Allows("bf16"):
 		return []Plan{{Precision: "bf16"}}, ""
 	case r.Allows("fp16"):
@@ -197,42 +196,153 @@ func lowerPrecision(s *situation) ([]Plan, string) {
 }
 
 func shard(s *situation) ([]Plan, string) {
-	if reason := s.cannot(Sharding); reason != "" {
-		return nil, reason
-	}
 	if s.job.DataParallel < 2 {
 		return nil, "there is only one data-parallel rank"
 	}
-	if s.plan[Sharding] == "fsdp" {
-		return nil, "sharding is already fsdp"
-	}
 	next := s.beyond(Sharding)
-	if s.plan[Sharding] != "none" {
-		next = slices.DeleteFunc(next, func(v Value) bool { return v == "fsdp" }) // another family: the job would need other code
+	if s.plan[Sharding] != "none" { // FSDP after ZeRO would need other code
+		next = slices.DeleteFunc(next, func(v Value) bool { return v == "fsdp" })
 	}
-	if len(next) == 0 {
-		return nil, fmt.Sprintf("sharding is already %s", s.plan[Sharding])
-	}
-	return singles(Sharding, next), ""
+	return s.steps(Sharding, next)
 }
 
 func leanerOptimizer(s *situation) ([]Plan, string) {
-	if reason := s.cannot(Optimizer); reason != "" {
-		return nil, reason
-	}
 	if off := s.plan[OffloadOptimizer]; off != "" && off != "none" {
 		return nil, "the optimizer is offloaded, and cannot be replaced there"
 	}
+	now := s.plan[Optimizer]
 	var next []Plan
 	for _, v := range []Value{"adamw-8bit", "paged-adamw-8bit", "adafactor"} {
-		if v != s.plan[Optimizer] && slices.Contains(s.job.Knobs[Optimizer].Values, v) {
+		if v != now && slices.Contains(s.job.Knobs[Optimizer].Values, v) {
 			next = append(next, Plan{Optimizer: v})
 		}
 	}
-	if len(next) == 0 || s.plan[Optimizer] == "adafactor" || s.plan[Optimizer] == "sgd" {
-		return nil, fmt.Sprintf("the job has no leaner optimizer than %s", s.plan[Optimizer])
+	if len(next) == 0 || now == "adafactor" || now == "sgd" {
+		return nil, fmt.Sprintf("the job has no leaner optimizer than %s", now)
 	}
 	return next, ""
 }
 
-func shorterSequence(s *situation) ([]Plan, string) { return halve(s, SequenceLength) }
+// offload moves the optimizer, or everything, to host memory. ZeRO offloads from certain
+// stages only: stage 2 keeps the parameters on the device, stage 3 does not.
+func offload(k Knob, stages ...Value) remedy {
+	return func(s *situation) ([]Plan, string) {
+		switch {
+		case s.plan[k] != "none":
+			return s.steps(k, nil)
+		case !s.job.Knobs[k].Allows("cpu"):
+			return nil, fmt.Sprintf("the job has no %s to host memory", k.Short())
+		}
+		if reason := s.hostTooSmall(); reason != "" {
+			return nil, reason
+		}
+		changes := Plan{k: "cpu"}
+		if s.plan[OffloadOptimizer] == "none" && s.job.Knobs[OffloadOptimizer].Allows("cpu") {
+			changes[OffloadOptimizer] = "cpu"
+		}
+		return s.withStage(changes, stages...)
+	}
+}
+
+// offloadActivations keeps what the backward pass needs in host memory.
+func offloadActivations(s *situation) ([]Plan, string) {
+	changes, reason := stepRemedy(OffloadActivations)(s)
+	if reason == "" {
+		reason = s.hostTooSmall()
+	}
+	return changes, reason
+}
+
+// toNVMe takes to disk what is offloaded to host memory, or would be.
+func toNVMe(s *situation) ([]Plan, string) {
+	if s.policy.NVMePath == "" {
+		return nil, "recovery.nvme_path is not set"
+	}
+	changes := Plan{}
+	for _, k := range []Knob{OffloadOptimizer, OffloadParam} {
+		if s.cannot(k) == "" && s.plan[k] != "nvme" && s.job.Knobs[k].Allows("nvme") {
+			changes[k] = "nvme"
+		}
+	}
+	if len(changes) == 0 {
+		if reason := s.cannot(OffloadOptimizer); reason != "" {
+			return nil, reason
+		}
+		return nil, "nothing more can be moved to NVMe"
+	}
+	if reason := s.diskTooSmall(); reason != "" {
+		return nil, reason
+	}
+	return s.withStage(changes, "zero3")
+}
+
+// withStage adds the first of the stages to an offload where ZeRO shards the job and has none
+// of them yet. A job with a switch for offload alone needs no stage.
+func (s *situation) withStage(changes Plan, stages ...Value) ([]Plan, string) {
+	zero := slices.ContainsFunc(zeroStages, func(stage Value) bool {
+		return s.plan[Sharding] == stage || slices.Contains(s.job.Knobs[Sharding].Values, stage)
+	})
+	if !zero || slices.Contains(stages, s.plan[Sharding]) {
+		return []Plan{changes}, ""
+	}
+	for _, stage := range stages {
+		if s.job.Knobs[Sharding].Allows(stage) {
+			return []Plan{changes.With(Plan{Sharding: stage})}, ""
+		}
+	}
+	return nil, fmt.Sprintf("it needs sharding %s, which the job does not have", stages[0])
+}
+
+func (s *situation) hostTooSmall() string {
+	return s.tooSmall("the host", s.inventory.HostAvailable)
+}
+
+func (s *situation) diskTooSmall() string {
+	return s.tooSmall("recovery.nvme_path", s.inventory.NVMeFree)
+}
+
+// tooSmall compares the bytes that are left somewhere, 0 if unknown, with what the ranks of
+// one node hold in tensors: an upper bound of what offload can move.
+func (s *situation) tooSmall(where string, left int64) string {
+	if left == 0 || s.diagnosis.Allocated == nil {
+		return ""
+	}
+	need := *s.diagnosis.Allocated * int64(max(s.job.LocalRanks, 1))
+	if need <= left {
+		return ""
+	}
+	return fmt.Sprintf("the ranks hold %s on their devices, and %s has %s left", GiB(need), where, GiB(left))
+}
+
+func fewerWorkers(s *situation) (plans []Plan, reason string) {
+	n, whole := s.plan.Number(DataloaderWorkers)
+	floor := s.job.Knobs[DataloaderWorkers].Min
+	switch {
+	case !whole:
+		return nil, fmt.Sprintf("the current number of loader workers is %s", s.plan[DataloaderWorkers])
+	case n == 0:
+		return nil, "the job has no loader workers"
+	case n <= floor:
+		return nil, fmt.Sprintf("the loader workers are at their minimum of %d", floor)
+	}
+	for n > floor {
+		n = max(n/2, floor)
+		plans = append(plans, Plan{DataloaderWorkers: Number(n)})
+	}
+	return plans, ""
+}
+
+// undoOffload takes the last offload back, or to NVMe where that is allowed.
+func undoOffload(s *situation) ([]Plan, string) {
+	for _, k := range []Knob{OffloadParam, OffloadOptimizer} {
+		if s.cannot(k) != "" || s.plan[k] != "cpu" {
+			continue
+		}
+		plans := []Plan{{k: "none"}}
+		if nvme, _ := toNVMe(s); s.refused(RungNVMe) == "" && s.inventory.Missing[RungNVMe] == "" {
+			plans = append(plans, nvme...)
+		}
+		return plans, ""
+	}
+	return nil, "nothing is offloaded to host memory"
+}

@@ -5,22 +5,22 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// neededOften is in how many runs a remembered change of numerics has to have been needed
-// on a device, where nobody allowed it in words.
+// neededOften is in how many runs a remembered change of numerics has to have been needed on a
+// device, unless the policy allows it explicitly.
 const neededOften = 2
 
-// A Past is a plan that an earlier run of the job trained with.
+// A Past is a plan with which an earlier run of the job trained.
 type Past struct {
-	Plan Plan
-	// Needed is how many runs came to it by themselves.
-	Needed int
-	// Measured is what its processes measured, nil where they did not.
-	Measured []memory.Measurement
+	Plan     Plan
+	Needed   int                  // how many runs came to it without memory of it
+	Measured []memory.Measurement // by its processes
 }
 
 // Admit says why a plan of the past is not one for this run; empty where it is.
@@ -35,31 +35,19 @@ func Admit(p Policy, j Job, inv Inventory, past Past) string {
 	changed := j.Written.Changed(plan)
 	for _, k := range Knobs {
 		if _, kept := plan[k]; !kept && j.Written[k] != "" {
-			return fmt.Sprintf("it says nothing of the %s", k.Short())
+			return fmt.Sprintf("it does not have the %s", k.Short())
 		}
 		pair, turned := changed[k]
 		if !turned {
 			continue
 		}
-		if r := j.Knobs[k]; r.Absent != "" {
+		if r, known := j.Knobs[k]; r.Absent != "" {
 			return fmt.Sprintf("the job cannot turn the %s: %s", k.Short(), r.Absent)
-		} else if _, known := j.Knobs[k]; !known || !r.Allows(pair[1]) {
+		} else if !known || !r.Allows(pair[1]) {
 			return fmt.Sprintf("the job cannot set the %s to %s", k.Short(), pair[1])
 		}
 	}
-	if _, reason := j.staged([]Plan{{Sharding: changed[Sharding][1]}}); reason != "" {
-		return reason
-	}
-	if reason := keepsBatch(j, plan); reason != "" {
-		return reason
-	}
-	if reason := forbidden(p, j, inv, changed, past.Needed); reason != "" {
-		return reason
-	}
-	if reason := lacking(p, inv, changed); reason != "" {
-		return reason
-	}
-	return past.crowded(j, inv)
+	return cmp.Or(j.unstaged(changed.values()), keepsBatch(j, plan), forbidden(p, j, inv, changed, past.Needed), lacking(p, inv, changed), past.crowded(j, inv))
 }
 
 // keepsBatch says that a plan trains with another global batch than the job as written.
@@ -77,12 +65,12 @@ func keepsBatch(j Job, plan Plan) string {
 	return ""
 }
 
-// forbidden says by which words the policy keeps a remembered change from being made.
+// forbidden says which part of the policy bars a remembered change.
 func forbidden(p Policy, j Job, inv Inventory, changed Changes, needed int) string {
 	s := &situation{policy: p, job: j, inventory: inv}
-	before, changes := Plan{}, Plan{}
+	before, changes := Plan{}, changed.values()
 	for k, pair := range changed {
-		before[k], changes[k] = pair[0], pair[1]
+		before[k] = pair[0]
 	}
 	for i := range rungRows {
 		row := &rungRows[i]
@@ -95,13 +83,13 @@ func forbidden(p Policy, j Job, inv Inventory, changed Changes, needed int) stri
 	}
 	for _, k := range []Knob{Precision, Optimizer, SequenceLength} {
 		if pair, turned := changed[k]; turned && !p.NumericsSaid && needed < neededOften {
-			return fmt.Sprintf("it changes the %s to %s, which one run needed so far: a second one has to, or recovery.numerics has to allow it in words", k.Short(), pair[1])
+			return fmt.Sprintf("it changes the %s to %s, which one run needed so far: a second one has to, or recovery.numerics has to allow it explicitly", k.Short(), pair[1])
 		}
 	}
 	return ""
 }
 
-// lacking says what a remembered plan needs and the machine does not have today.
+// lacking says what a remembered plan needs and the machine does not have.
 func lacking(p Policy, inv Inventory, changed Changes) string {
 	nvme := changed[OffloadOptimizer][1] == "nvme" || changed[OffloadParam][1] == "nvme"
 	switch {
@@ -120,8 +108,8 @@ const (
 	shortBytes = 2
 )
 
-// crowded says why there is too little room on the host or on disk today for what a plan
-// offloads; empty where there is enough, or nobody knows.
+// crowded says that the host or the disk has too little room today for what a plan offloads;
+// empty where there is enough, or the need is not known.
 func (past Past) crowded(j Job, inv Inventory) string {
 	local := int64(max(j.LocalRanks, 1))
 	held, parameters := int64(0), int64(0)
@@ -131,11 +119,10 @@ func (past Past) crowded(j Job, inv Inventory) string {
 			parameters = max(parameters, m.Model.Parameters)
 		}
 	}
-	to := func(k Knob, where Value) bool { return past.Plan[k] == where }
 	onHost, onDisk := false, int64(0)
 	for k, bytes := range map[Knob]int64{OffloadOptimizer: adamBytes, OffloadParam: shortBytes, OffloadActivations: 0} {
-		onHost = onHost || to(k, "cpu") || to(k, "nvme")
-		if to(k, "nvme") {
+		onHost = onHost || past.Plan[k] == "cpu" || past.Plan[k] == "nvme"
+		if past.Plan[k] == "nvme" {
 			onDisk += bytes * parameters * local / int64(max(j.DataParallel, 1))
 		}
 	}
@@ -148,26 +135,24 @@ func (past Past) crowded(j Job, inv Inventory) string {
 	return ""
 }
 
-// rememberedFailed: attempt 0 ran with a plan that an earlier run trained with, and ended
-// for a reason that is not memory and may be the plan's. The job as written has its turn
-// then, once.
+// rememberedFailed: attempt 0 ran with a remembered plan, and failed for a reason that is not
+// memory and may be the plan's. The job as written is tried then, once.
 func (s *situation) rememberedFailed() bool {
 	if s.job.Recalled == nil || len(s.history) != 1 || !maps.Equal(s.last.Plan, s.job.Recalled.Plan) {
 		return false
 	}
-	untaken := s.last.Halted || s.diagnosis.Fatal && s.job.BatchBroken(s.last.Plan, s.last.Observed)
 	other := s.diagnosis.Fatal && !s.recoverable() && !s.cause(cause.PortInUse, cause.GPUHardware, cause.Driver, cause.Preempted, cause.DiskFull)
-	if !untaken && !other {
+	if !other && !s.batchNotTaken() {
 		return false
 	}
 	bound := s.policy.RestartFromZero
 	return s.writtenFrom() != "" || bound <= 0 || s.last.Lasted() <= bound.Duration()
 }
 
-// writtenFrom is the checkpoint that the job as written can go on from after a remembered
+// writtenFrom is the checkpoint from which the job as written can resume after a remembered
 // plan; empty for none.
 func (s *situation) writtenFrom() string {
-	if c := s.inventory.Checkpoint; c != "" && s.job.outlived(c, s.last.Plan, s.job.Written) == "" {
+	if c := s.inventory.Checkpoint; c != "" && s.job.unreadable(c, s.last.Plan, s.job.Written) == "" {
 		return c
 	}
 	return ""
@@ -181,25 +166,89 @@ func asWritten(s *situation) Decision {
 	}
 	return Decision{
 		Relaunch: true, Next: s.job.Written.With(nil), Changed: s.last.Plan.Changed(s.job.Written), Resume: s.writtenFrom(),
-		Reason: fmt.Sprintf("attempt %d: %s%s, with the plan that was remembered → the job as written", s.last.N, why, s.lost()),
+		Reason: s.attempt("%s%s, with the plan that was remembered → the job as written", why, s.lost()),
 	}
 }
 
-// Priors are what earlier runs of the job measured, as far as it holds for the model that
-// was seen in this one. What was measured with other code counts once the model has shown
-// to be the same.
+// Priors are the measurements of earlier runs, as far as they hold for the model of this one.
+// Those of other code count once the model has turned out to be the same.
 func (j Job) Priors(history []Attempt) []memory.Measurement {
 	for _, a := range slices.Backward(history) {
 		for _, m := range a.Measured {
-			seen, known := m.Fingerprint()
+			model, known := m.Fingerprint()
 			if !known {
 				continue
 			}
-			other := func(m memory.Measurement) bool { f, told := m.Fingerprint(); return told && !seen.Same(f) }
-			untold := func(m memory.Measurement) bool { _, told := m.Fingerprint(); return !told }
-			unsure := slices.DeleteFunc(slices.Clone(j.Unsure), untold)
+			unknown := func(m memory.Measurement) bool { _, known := m.Fingerprint(); return !known }
+			other := func(m memory.Measurement) bool { f, known := m.Fingerprint(); return known && !model.Same(f) }
+			unsure := slices.DeleteFunc(slices.Clone(j.Unsure), unknown)
 			return slices.DeleteFunc(slices.Concat(j.Remembered, unsure), other)
 		}
 	}
 	return slices.Clone(j.Remembered)
+}
+
+// A Recalled is the plan of an earlier run with which attempt 0 runs in place of the job as
+// written.
+type Recalled struct {
+	Fit     string  `json:"fit"` // the name of the file that remembers it
+	Plan    Plan    `json:"plan"`
+	Changed Changes `json:"changed"` // beside the job as written
+	// Training is the effect on the training that was seen when it fitted.
+	Training Training `json:"training,omitempty"`
+	// At is when it fitted, and Age how long that was before this run began.
+	At  time.Time `json:"at"`
+	Age Seconds   `json:"age_seconds"`
+	// Peak is the most that it held of Room, in bytes; 0: not known.
+	Peak int64 `json:"peak_bytes,omitempty"`
+	Room int64 `json:"room_bytes,omitempty"`
+}
+
+// lastYear is the age from which a date has its year.
+const lastYear = 300 * 24 * time.Hour
+
+// String is a line for people, with local dates: "starting with the plan that fitted on 21 Nov
+// (micro batch 8, full checkpointing, peak 71 of 80 GiB)".
+func (r Recalled) String() string { return r.In(time.Local) }
+
+// In is String with the dates of a place.
+func (r Recalled) In(place *time.Location) string {
+	day := "2 Jan"
+	if r.Age.Duration() > lastYear {
+		day = "2 Jan 2006"
+	}
+	_, batch := r.Changed[MicroBatchSize]
+	words := r.Changed.each(func(k Knob, _, v Value) string {
+		switch {
+		case k == GradientAccumulationSteps && batch: // it follows from the batch
+			return ""
+		case k.Whole() || k == Optimizer || k == Allocator || k == PinMemory:
+			return fmt.Sprintf("%s %s", k.Short(), v)
+		case k == OffloadOptimizer || k == OffloadParam || k == OffloadActivations:
+			return fmt.Sprintf("%s to %s", k.Short(), v)
+		case v == "none":
+			return "no " + k.Short()
+		}
+		return fmt.Sprintf("%s %s", v, k.Short())
+	})
+	if r.Training == Average {
+		words = append(words, r.Training.Words(""))
+	}
+	if r.Peak > 0 && r.Room > 0 {
+		words = append(words, "peak "+portion(r.Peak, r.Room))
+	}
+	return fmt.Sprintf("starting with the plan that fitted on %s (%s)", r.At.In(place).Format(day), strings.Join(words, ", "))
+}
+
+// portion is a part of some bytes: "71 of 80 GiB".
+func portion(part, whole int64) string {
+	const mib, gib = 1 << 20, 1 << 30
+	format, size := "%.0f of %.0f GiB", float64(gib)
+	switch {
+	case whole < gib:
+		format, size = "%.0f of %.0f MiB", mib
+	case whole < 10*gib:
+		format = "%.1f of %.1f GiB"
+	}
+	return fmt.Sprintf(format, float64(part)/size, float64(whole)/size)
 }

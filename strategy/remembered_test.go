@@ -45,7 +45,7 @@ func TestAdmit(t *testing.T) {
 		{"precision, not here", Plan{Precision: "bf16"}, func(_ *Policy, _ *Job, i *Inventory) { i.BF16 = false }, 2, "bfloat16"},
 		{"precision by a hook, not in words", Plan{Precision: "bf16"}, func(_ *Policy, j *Job, _ *Inventory) {
 			j.Knobs[Precision] = Range{By: ByHook, Values: []Value{"fp32", "bf16"}}
-		}, 2, "only if told to"},
+		}, 2, "only with --numerics"},
 		{"another optimizer", Plan{Optimizer: "adafactor"}, nil, 2, `keeps the optimizer; "any" allows it`},
 		{"another optimizer, any", Plan{Optimizer: "adafactor"}, func(p *Policy, _ *Job, _ *Inventory) { p.Numerics = Any }, 2, ""},
 		{"offload, with the stage that it needs", Plan{OffloadOptimizer: "cpu", Sharding: "zero2"}, nil, 0, ""},

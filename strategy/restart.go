@@ -2,69 +2,68 @@ package strategy
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
-// A Pending is an attempt that was decided, or begun, before gpurun ended, and that
-// runs when the run is started again.
+// A Pending is an attempt that was decided, or started, before gpurun ended, and that runs when
+// the run is started again.
 type Pending struct {
-	N    int
-	Plan Plan
-	// Checkpoint is what it was to start from, empty for the beginning.
-	Checkpoint string
-	// Ran says that ranks have run with the plan since that was decided, and may have
-	// written a newer one; Began is when they started, the zero time where nobody knows.
+	N          int
+	Plan       Plan
+	Checkpoint string // from which it was to start; empty: the beginning
+	// Ran: ranks have run with the plan since the decision, and may have written a newer
+	// checkpoint. Began is when they started; zero: not known.
 	Ran   bool
 	Began time.Time
 }
 
-// Checkpoints is what there is to start from when a run is started again.
+// Checkpoints are those from which a run that is started again can continue.
 type Checkpoints struct {
-	// Decided says that the checkpoint of the pending attempt is still complete.
-	Decided bool
-	// Newest is the newest complete one that the run wrote, and Written when that was;
-	// empty for none.
-	Newest  string
-	Written time.Time
+	Decided bool      // the checkpoint of the pending attempt is still complete
+	Newest  string    // the newest complete one that the run wrote; empty for none
+	Written time.Time // when that was
 }
 
-// A Restart says from where a pending attempt starts.
+// A Restart is the checkpoint from which a pending attempt starts.
 type Restart struct {
 	Checkpoint string
-	// Notice tells people what is not as it was decided, empty where all is.
-	Notice string
-	// Refused says why the attempt must not start, empty where it may; Hint is what the
-	// user can do about it.
+	Notice     string // what differs from the decision; empty for nothing
+	// Refused says why the attempt must not start, and Hint what the user can do.
 	Refused, Hint string
 }
 
-// Again decides from where a pending attempt starts, when the run is started again
-// after the attempts of the history. What was decided holds, as far as it is still
-// there: a checkpoint that was decided is used, a newer one only where the attempt has
-// run since. One that it cannot go on from, since it was written with another plan, is
-// none. Work beyond the policy's bound is not thrown away.
+// Again decides from which checkpoint a pending attempt starts when the run is started again
+// after the attempts of the history. The checkpoint of the decision is used if it is still
+// there, a newer one only if the attempt has run since. A checkpoint that the attempt's plan
+// cannot read counts as missing. Work beyond the policy's bound is not repeated.
 func Again(p Policy, j Job, history []Attempt, next Pending, found Checkpoints) Restart {
 	if !next.Ran && (next.Checkpoint == "" || found.Decided) {
 		return Restart{Checkpoint: next.Checkpoint}
 	}
-	lost := ""
+	gone := fmt.Sprintf("the checkpoint %s is gone or not complete", next.Checkpoint)
+	unreadable := ""
 	if found.Newest != "" {
-		from := wroteIt(history, next, found)
-		if lost = j.outlived(found.Newest, from, next.Plan); lost == "" {
-			return Restart{Checkpoint: found.Newest, Notice: instead(next, found)}
+		if unreadable = j.unreadable(found.Newest, wroteIt(history, next, found), next.Plan); unreadable == "" {
+			r := Restart{Checkpoint: found.Newest}
+			if next.Checkpoint != "" && !found.Decided && next.Checkpoint != found.Newest {
+				r.Notice = fmt.Sprintf("%s: attempt %d starts from %s", gone, next.N, found.Newest)
+			}
+			return r
 		}
 	}
-	switch {
-	case found.Decided:
+	if found.Decided || next.Checkpoint == "" {
 		return Restart{Checkpoint: next.Checkpoint}
-	case next.Checkpoint == "":
-		return Restart{}
-	case lost == "":
-		lost = fmt.Sprintf("the checkpoint %s is gone or not complete, and there is no other of this run", next.Checkpoint)
-	default:
-		lost = fmt.Sprintf("the checkpoint %s is gone or not complete, and %s", next.Checkpoint, lost)
 	}
-	if work := worked(history); p.RestartFromZero > 0 && work > p.RestartFromZero.Duration() {
+	if unreadable == "" {
+		unreadable = "there is no other of this run"
+	}
+	lost := gone + ", and " + unreadable
+	work := time.Duration(0)
+	for _, a := range history {
+		work += a.Lasted()
+	}
+	if p.RestartFromZero > 0 && work > p.RestartFromZero.Duration() {
 		return Restart{
 			Refused: fmt.Sprintf("attempt %d would start from the beginning and repeat %s of work: %s", next.N, work.Round(time.Second), lost),
 			Hint:    fmt.Sprintf("put the checkpoint back, or start a new run with recovery.restart_from_zero above %s", p.RestartFromZero),
@@ -73,8 +72,8 @@ func Again(p Policy, j Job, history []Attempt, next Pending, found Checkpoints) 
 	return Restart{Notice: fmt.Sprintf("%s: attempt %d starts from the beginning", lost, next.N)}
 }
 
-// wroteIt is the plan of the attempt that wrote the newest checkpoint: the last that
-// had begun by then.
+// wroteIt is the plan of the attempt that wrote the newest checkpoint: the last one that had
+// started by then.
 func wroteIt(history []Attempt, next Pending, found Checkpoints) Plan {
 	if next.Ran && (next.Began.IsZero() || found.Written.IsZero() || !WrittenBefore(found.Written, next.Began)) {
 		return next.Plan
@@ -88,9 +87,9 @@ func wroteIt(history []Attempt, next Pending, found Checkpoints) Plan {
 	return plan
 }
 
-// outlived says why a checkpoint that was written with one plan is none for another,
-// empty where it is one.
-func (j Job) outlived(checkpoint string, from, to Plan) string {
+// unreadable says why a checkpoint that was written with one plan cannot be resumed with
+// another; empty where it can.
+func (j Job) unreadable(checkpoint string, from, to Plan) string {
 	for _, k := range Knobs {
 		if v, known := to[k]; known && !j.Knobs[k].Outlives(from[k], v) {
 			return fmt.Sprintf("the checkpoint %s does not survive %s %s→%s: %s", checkpoint, k.Short(), from[k], v, j.Knobs[k].Checkpoint.Reason)
@@ -99,19 +98,43 @@ func (j Job) outlived(checkpoint string, from, to Plan) string {
 	return ""
 }
 
-// instead tells that another checkpoint takes the place of the one that was decided.
-func instead(next Pending, found Checkpoints) string {
-	if next.Checkpoint == "" || found.Decided || next.Checkpoint == found.Newest {
+// caveat is what the framework does not guarantee about the data when a relaunch resumes.
+func (s *situation) caveat(d Decision) string {
+	if !d.Relaunch || d.Resume == "" {
 		return ""
 	}
-	return fmt.Sprintf("the checkpoint %s is gone or not complete: attempt %d starts from %s", next.Checkpoint, next.N, found.Newest)
+	var words []string
+	if data := s.job.Resumption.Data; data != "" {
+		words = append(words, data)
+	}
+	for _, k := range Knobs {
+		if shift := s.job.Resumption.Shifts[k]; shift != "" && s.turned(k, d.Next) {
+			words = append(words, shift)
+		}
+	}
+	return strings.Join(words, "; ")
 }
 
-// worked is how long the attempts of a history ran.
-func worked(history []Attempt) time.Duration {
-	sum := time.Duration(0)
-	for _, a := range history {
-		sum += a.Lasted()
+// turned reports whether an attempt that may have written the checkpoint had another value for
+// a knob.
+func (s *situation) turned(k Knob, next Plan) bool {
+	for _, a := range s.history {
+		if a.Plan[k] != next[k] {
+			return true
+		}
 	}
-	return sum
+	return false
+}
+
+// tick is how far the clock by which a kernel dates files may be behind the one that a process
+// reads: a tick of the slowest, and one more.
+const tick = 20 * time.Millisecond
+
+// WrittenBefore reports whether a file that was written then is older than a moment. Some file
+// systems keep whole seconds: there a file of the moment's second is not older.
+func WrittenBefore(written, moment time.Time) bool {
+	if written.Nanosecond() == 0 {
+		return written.Before(moment.Truncate(time.Second))
+	}
+	return written.Before(moment.Add(-tick))
 }

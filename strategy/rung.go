@@ -2,10 +2,13 @@ package strategy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A Rung is one kind of remedy in the decision tree.
+// A Rung is one kind of remedy for a job that runs out of memory.
 type Rung string
 
 // The rungs for device memory, then those for host memory.
@@ -29,44 +32,39 @@ const (
 	RungUndoOffload  Rung = "undo-offload"
 )
 
-// DeviceRungs is the ladder for device memory; HostRungs the walk for host memory.
+// DeviceRungs is the ladder for device memory; HostRungs the ladder for host memory.
 var DeviceRungs, HostRungs []Rung
 
-// A rungRow is all that there is to know of a rung.
+// A rungRow declares one rung.
 type rungRow struct {
 	rung Rung
-	// turns are the knobs that the rung changes; naming one of them in recovery.never keeps
-	// the rung from being taken, except that a partner knob (accumulation, sharding under
-	// offload) only bars what would change it.
-	turns []Knob
-	// training is what a change of these knobs does to the training. That of a smaller micro
-	// batch is the job's own, and Average where nothing proves more.
+	// turns are the knobs that the rung changes. recovery.never with one of them bars every
+	// change to that knob. The rung is skipped where the job cannot change the first one,
+	// unless anyKnob is set: then the remedy itself checks which knobs the job can change.
+	turns   []Knob
+	anyKnob bool
+	// training is the effect of the change on the training. For a smaller micro batch it
+	// depends on the job, and is Average unless more is proven.
 	training Training
 	remedy   remedy
-	// plans are the changes that the planner weighs; nil where they are the remedy's.
+	// plans are the changes that the planner weighs; nil: those of the remedy.
 	plans func(*situation) []Plan
-	// takes reports whether the rung leads from one plan to another; nil: it does where its
-	// first knob goes to a value that takes less memory.
+	// takes reports whether the rung leads from one plan to another; nil: if its first knob
+	// goes to a value that needs less memory.
 	takes func(from, to Plan) bool
-	// group is that of the plans which the rung leads to.
-	group int
-	// free: it costs nothing, and rides along with the rung that is taken.
-	free bool
-	// host: it is for host memory.
-	host bool
-	// onCPU: it also helps a job that trains on the CPU.
-	onCPU bool
-	// idle says in which phases it cannot help, and why.
-	idle idleIn
+	group int    // of the plans that the rung leads to
+	free  bool   // it costs nothing and is applied together with the rung that is taken
+	host  bool   // it is for host memory
+	onCPU bool   // it also helps a job that trains on the CPU
+	idle  idleIn // the phases in which it cannot help
 }
 
-// rungRows has one row for each rung, in the order in which they are walked. It is set by
-// init since the remedies look into it.
+// rungRows has one row for each rung, in the order in which they are tried. init sets it
+// because the remedies refer to it.
 var rungRows []rungRow
 
 func init() { setRungs(slices.Concat(deviceRows(), hostRows())) }
 
-// setRungs makes rows the rungs that there are.
 func setRungs(rows []rungRow) {
 	rungRows, DeviceRungs, HostRungs = rows, nil, nil
 	for _, row := range rows {
@@ -78,11 +76,121 @@ func setRungs(rows []rungRow) {
 	}
 }
 
-// row is the rung's.
+// deviceRows are the rungs for device memory, in the order of the ladder.
+func deviceRows() []rungRow {
+	return []rungRow{
+		{rung: RungAllocator, turns: []Knob{Allocator}, training: Exact, free: true, remedy: stepRemedy(Allocator)},
+		{rung: RungWait, training: Exact, remedy: wait, takes: neverTaken},
+		{rung: RungAttention, turns: []Knob{Attention}, training: Exact, free: true, remedy: attention, idle: actsOnCalls},
+		{
+			rung: RungCheckpointing, turns: []Knob{ActivationCheckpointing}, training: Exact, onCPU: true,
+			remedy: stepRemedy(ActivationCheckpointing), idle: actsOnActivations,
+		},
+		{
+			rung: RungMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,
+			remedy: smallerBatch, plans: (*situation).divided, takes: lowers(MicroBatchSize, EvalBatchSize), idle: actsOnCalls,
+		},
+		{rung: RungPrecision, turns: []Knob{Precision}, training: Changed, onCPU: true, remedy: lowerPrecision, idle: actsOnTraining},
+		{rung: RungShard, turns: []Knob{Sharding}, training: Exact, remedy: shard, takes: takesShard, idle: actsOnTraining},
+		{
+			rung: RungOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact,
+			remedy: offloadActivations, group: groupHost, idle: actsOnActivations,
+		},
+		{
+			rung: RungOffloadOptimizer, turns: []Knob{OffloadOptimizer, Sharding}, training: Exact,
+			remedy: offload(OffloadOptimizer, "zero2", "zero3"), takes: takesOffloadOptimizer, group: groupHost, idle: actsOnTraining,
+		},
+		{
+			rung: RungOffloadParam, turns: []Knob{OffloadParam, OffloadOptimizer, Sharding}, training: Exact,
+			remedy: offload(OffloadParam, "zero3"), takes: takesOffloadParam, group: groupHost, idle: actsOnTraining,
+		},
+		{
+			rung: RungNVMe, turns: []Knob{OffloadOptimizer, OffloadParam, Sharding}, anyKnob: true, training: Exact,
+			remedy: toNVMe, takes: takesNVMe, group: groupNVMe, idle: actsOnTraining,
+		},
+		{rung: RungOptimizer, turns: []Knob{Optimizer}, training: Changed, remedy: leanerOptimizer, group: groupAllowed, idle: actsOnTraining},
+		{
+			rung: RungSequence, turns: []Knob{SequenceLength}, training: Changed,
+			remedy: halve(SequenceLength), group: groupAllowed, idle: actsOnSamples,
+		},
+	}
+}
+
+// hostRows are the rungs for host memory, in the order in which they are tried.
+func hostRows() []rungRow {
+	return []rungRow{
+		{rung: RungWorkers, turns: []Knob{DataloaderWorkers}, training: Exact, host: true, remedy: fewerWorkers},
+		{rung: RungPinnedMemory, turns: []Knob{PinMemory}, training: Exact, host: true, remedy: stepRemedy(PinMemory)},
+		{
+			rung: RungUndoOffload, turns: []Knob{OffloadParam, OffloadOptimizer}, anyKnob: true, training: Exact, host: true,
+			remedy: undoOffload, takes: takesUndoOffload,
+		},
+	}
+}
+
+// idleIn has the phases in which a rung cannot help, each with the reason.
+type idleIn map[cause.Phase]string
+
+// Loading the model and the optimizer step hold no activations, so that checkpointing and a
+// smaller micro batch gain nothing there. An evaluation depends on its own batch, a save on
+// the weights that it gathers.
+var (
+	actsOnCalls = idleIn{
+		cause.Load:      "loading the model holds no live activations",
+		cause.Optimizer: "the optimizer step holds no live activations",
+		cause.Save:      "saving a checkpoint gathers weights; it does not depend on the batch or the activations",
+	}
+	actsOnActivations = actsOnCalls.with(cause.Eval, "evaluation keeps no activations for a backward pass")
+	actsOnSamples     = actsOnCalls.with(cause.Eval, actsOnTraining[cause.Eval])
+	actsOnTraining    = idleIn{
+		cause.Eval: "evaluation touches the evaluation batch only",
+		cause.Save: actsOnCalls[cause.Save],
+	}
+)
+
+func (i idleIn) with(phase cause.Phase, reason string) idleIn {
+	more := maps.Clone(i)
+	more[phase] = reason
+	return more
+}
+
+// lowers reports whether one of the knobs goes to a value that needs less memory.
+func lowers(knobs ...Knob) func(from, to Plan) bool {
+	return func(from, to Plan) bool {
+		return slices.ContainsFunc(knobs, func(k Knob) bool { return saves(k, from[k], to[k]) })
+	}
+}
+
+func neverTaken(_, _ Plan) bool { return false }
+
+// goes reports whether the knob goes to v, and v needs less memory.
+func goes(k Knob, v Value, from, to Plan) bool { return to[k] == v && saves(k, from[k], v) }
+
+// The rungs that shard and offload change the same knobs. Which rung a plan takes follows
+// from what is offloaded, and to where.
+
+func takesShard(from, to Plan) bool {
+	return lowers(Sharding)(from, to) && !takesNVMe(from, to) && !goes(OffloadOptimizer, "cpu", from, to) && !goes(OffloadParam, "cpu", from, to)
+}
+
+func takesOffloadOptimizer(from, to Plan) bool {
+	return goes(OffloadOptimizer, "cpu", from, to) && !goes(OffloadParam, "cpu", from, to)
+}
+
+func takesOffloadParam(from, to Plan) bool { return goes(OffloadParam, "cpu", from, to) }
+
+func takesNVMe(from, to Plan) bool {
+	return goes(OffloadOptimizer, "nvme", from, to) || goes(OffloadParam, "nvme", from, to)
+}
+
+func takesUndoOffload(from, to Plan) bool {
+	return slices.ContainsFunc([]Knob{OffloadOptimizer, OffloadParam}, func(k Knob) bool { return from[k] != to[k] && to[k] == "none" })
+}
+
 func (r Rung) row() *rungRow {
 	at := slices.IndexFunc(rungRows, func(row rungRow) bool { return row.rung == r })
 	if at < 0 {
-		panic(fmt.Sprintf("strategy: the rung %s has no row: add one to rungrows.go", r))
+		panic(fmt.Sprintf("strategy: the rung %s has no row: add one to rung.go", r))
 	}
 	return &rungRows[at]
 }
@@ -98,8 +206,7 @@ func (r *rungRow) leads(from, to Plan) bool {
 	return lowers(r.turns[0])(from, to)
 }
 
-// needs are the rungs for device memory that lead from one plan to another, in the tree's
-// order.
+// needs lists the rungs for device memory that lead from one plan to another, in their order.
 func needs(from, to Plan) (rungs []Rung) {
 	for i := range rungRows {
 		if row := &rungRows[i]; !row.host && row.leads(from, to) {
@@ -109,13 +216,12 @@ func needs(from, to Plan) (rungs []Rung) {
 	return rungs
 }
 
-// A Skip is a rung that was not taken, and why.
+// A Skip is a rung that was not taken, with the reason.
 type Skip struct {
-	Rung   Rung   `json:"rung"`
-	Reason string `json:"reason"`
-	// Refused says that only the policy stood in the way.
-	Refused bool `json:"refused,omitempty"`
-	// Passing: the reason may be gone tomorrow, as host memory that others hold, or a part
-	// that is installed meanwhile.
+	Rung    Rung   `json:"rung"`
+	Reason  string `json:"reason"`
+	Refused bool   `json:"refused,omitempty"` // only the policy bars it
+	// Passing: the reason may not hold tomorrow, such as too little free host memory or a
+	// package that is not installed.
 	Passing bool `json:"-"`
 }

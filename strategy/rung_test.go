@@ -52,17 +52,17 @@ func TestEveryRungIsWhole(t *testing.T) {
 	walked := slices.Concat(DeviceRungs, HostRungs)
 	for _, rung := range declaredRungs(t) {
 		if n := len(slices.DeleteFunc(slices.Clone(walked), func(r Rung) bool { return r != rung })); n != 1 {
-			t.Errorf("%s has %d rows in rungrows.go, want one", rung, n)
+			t.Errorf("%s has %d rows in rung.go, want one", rung, n)
 		}
 		row := rung.row()
 		if row.remedy == nil {
-			t.Errorf("%s has no remedy: add it to its row (rungrows.go)", rung)
+			t.Errorf("%s has no remedy: add it to its row (rung.go)", rung)
 		}
 		if len(row.turns) == 0 && rung != RungWait {
-			t.Errorf("%s turns no knob: add it to its row (rungrows.go)", rung)
+			t.Errorf("%s turns no knob: add it to its row (rung.go)", rung)
 		}
 		if row.training == "" {
-			t.Errorf("%s does not say what it does to the training: add it to its row (rungrows.go)", rung)
+			t.Errorf("%s does not say what it does to the training: add it to its row (rung.go)", rung)
 		}
 		if !strings.Contains(string(manual), "`"+string(rung)+"`") {
 			t.Errorf("%s is not in docs/recovery.md", rung)

@@ -13,7 +13,7 @@ func TestSettledIsWhatAnotherRunWouldFind(t *testing.T) {
 		with func(d *Decision, last *Attempt, inv *Inventory)
 		want bool
 	}{
-		{"every rung is impossible", func(*Decision, *Attempt, *Inventory) {}, true},
+		{"every remedy is impossible", func(*Decision, *Attempt, *Inventory) {}, true},
 		{"a bound was reached", func(d *Decision, _ *Attempt, _ *Inventory) { d.Skipped = nil }, false},
 		{"the host ran out", func(_ *Decision, last *Attempt, _ *Inventory) { last.Diagnosis.Cause = cause.HostOOM }, false},
 		{"another process is there", func(_ *Decision, _ *Attempt, inv *Inventory) { inv.Device.Others = 1 << 30 }, false},
@@ -42,7 +42,7 @@ func TestHostMemoryMayBeThereTomorrow(t *testing.T) {
 		diagnosis: Diagnosis{Cause: cause.CUDAOOM, Figures: cause.Figures{Allocated: &held}},
 	}
 	for rung, want := range map[Rung]bool{RungOffloadActivations: true, RungShard: false} {
-		if _, skip := s.consider(rung, phaseFilter{}); skip == nil || skip.Passing != want {
+		if _, skip := s.consider(rung); skip == nil || skip.Passing != want {
 			t.Errorf("%s: %+v, want passing %v", rung, skip, want)
 		}
 	}

@@ -6,52 +6,44 @@ import "github.com/gpurun/gpurun/strategy/cause"
 type Offer struct {
 	Rung      Rung `json:"rung"`
 	Available bool `json:"available"`
-	// Reason is why it is not available; where it is, what its training rests on.
+	// Reason is why it is not available; where it is, the reason for its class of training.
 	Reason  string  `json:"reason"`
-	By      string  `json:"by,omitempty"` // who would turn it: "recipe" or "hook"; empty where nothing is turned
+	By      string  `json:"by,omitempty"` // "recipe" or "hook" changes the plan; empty: nothing changes
 	Changed Changes `json:"changed"`
-	// Training is what the change does to the training; of a rung that is not available, what
-	// it does where nothing more is known.
+	// Training is the effect of the change on the training; of a rung that is not available,
+	// what is known without the job.
 	Training Training `json:"training,omitempty"`
 }
 
-// Survey goes through every rung, those for host memory last, and says what the
-// rung would change in the plan if it were the one to be taken, whatever the
-// phase of the failure.
+// Survey says for each rung, those for host memory last, what it would change in the plan,
+// whatever the phase of the failure.
 func Survey(p Policy, j Job, plan Plan, inv Inventory) []Offer {
-	s := &situation{policy: p, job: j, inventory: inv, plan: plan, diagnosis: Diagnosis{Cause: cause.CUDAOOM, Phase: cause.NoPhase, Rank: -1}}
-	filter := phaseFilter{}
-	if inv.Accelerator == "cpu" {
-		filter = filter.onCPU()
-	}
+	s := &situation{policy: p, job: j, inventory: inv, plan: plan, onCPU: inv.Accelerator == "cpu"}
+	s.diagnosis = Diagnosis{Cause: cause.CUDAOOM, Phase: cause.NoPhase, Rank: -1}
 	var offers []Offer
-	for _, rung := range DeviceRungs {
-		offers = append(offers, s.offer(rung, filter))
-	}
-	for _, rung := range HostRungs {
-		offers = append(offers, s.offer(rung, phaseFilter{}))
+	for _, row := range rungRows {
+		offers = append(offers, s.offer(row.rung))
 	}
 	return offers
 }
 
-func (s *situation) offer(rung Rung, filter phaseFilter) Offer {
-	changes, skip := s.consider(rung, filter)
+func (s *situation) offer(rung Rung) Offer {
+	changes, skip := s.consider(rung)
 	if skip != nil {
 		return Offer{Rung: rung, Reason: skip.Reason, Changed: Changes{}, Training: rung.row().training}
 	}
-	offered := Offer{Rung: rung, Available: true, Changed: s.plan.Changed(s.plan.With(changes[0]))}
+	next := s.plan.With(changes[0])
+	offered := Offer{Rung: rung, Available: true, Changed: s.plan.Changed(next)}
 	for k, pair := range offered.Changed {
-		pair[0] = s.current(k)
-		offered.Changed[k] = pair
-		offered.By = "recipe"
-	}
-	for k := range offered.Changed {
+		offered.Changed[k] = [2]Value{s.current(k), pair[1]}
 		if s.job.Knobs[k].By == ByHook {
 			offered.By = string(ByHook)
+		} else if offered.By == "" {
+			offered.By = "recipe"
 		}
 	}
 	job := s.job
 	job.Written = s.plan
-	offered.Training, offered.Reason = job.Training(s.plan.With(changes[0]), nil)
+	offered.Training, offered.Reason = job.Training(next, nil)
 	return offered
 }

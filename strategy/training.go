@@ -132,7 +132,7 @@ func (l LossSeen) changed(other LossSeen) string {
 // Loss is what the job's processes found out of its loss, of all ranks.
 func (e *Evidence) Loss() LossSeen {
 	var seen LossSeen
-	for _, said := range e.folded().voices() {
+	for _, said := range e.folded().reports() {
 		if said.Loss != nil {
 			seen = seen.with(*said.Loss)
 		}

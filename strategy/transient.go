@@ -63,7 +63,7 @@ func (e *Evidence) Stepping() Stepping {
 // count something else than its lines do: a step beyond the last. It is 0 if unknown.
 func (e *Evidence) told(last int) int {
 	total := 0
-	for _, said := range e.folded().voices() {
+	for _, said := range e.folded().reports() {
 		total = max(total, said.TotalSteps)
 	}
 	if total < last {
@@ -156,13 +156,13 @@ func transient(s *situation) Decision {
 	n := s.spent(Diagnosis.passes)
 	switch {
 	case n.counted > s.policy.TransientRetries && n.counted > 1 && s.hungAlike(n.counted):
-		return s.stop(Failed, CodeFailed, fmt.Sprintf("it hung at the same place %d times, so that it would again", n.counted))
+		return s.stop(Failed, fmt.Sprintf("it hung at the same place %d times, so that it would again", n.counted))
 	case n.counted > s.policy.TransientRetries && s.cause(cause.GPUHardware):
 		return notOnThisNode(s)
 	case n.counted > s.policy.TransientRetries:
-		return s.stop(Retry, CodeRetry, fmt.Sprintf("recovery.transient_retries = %d are used up", s.policy.TransientRetries))
+		return s.stop(Retry, fmt.Sprintf("recovery.transient_retries = %d are used up", s.policy.TransientRetries))
 	case n.unproven > unprovenRefills:
-		return s.stop(Retry, CodeRetry, fmt.Sprintf("%d such failures came after some steps or a checkpoint, and the job got no further than before", n.unproven))
+		return s.stop(Retry, fmt.Sprintf("%d such failures came after some steps or a checkpoint, and the job got no further than before", n.unproven))
 	case n.progress != "":
 		return samePlan(fmt.Sprintf("again (after %s, which refills recovery.transient_retries = %d)", n.progress, s.policy.TransientRetries))(s)
 	}

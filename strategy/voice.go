@@ -10,7 +10,7 @@ import (
 type voice struct{ rank, pid int }
 
 // voices are what processes said last, in the order of ranks and processes.
-func (c *fold) voices() []*Said {
+func (c *fold) reports() []*Said {
 	order := slices.SortedFunc(maps.Keys(c.said), func(a, b voice) int {
 		if a.rank != b.rank {
 			return a.rank - b.rank
@@ -57,7 +57,7 @@ func (e *Evidence) Waiting() (ranks []int, all bool) {
 
 // AppliedBatch reports whether a process has changed the batch in itself.
 func (e *Evidence) AppliedBatch() bool {
-	return slices.ContainsFunc(e.folded().voices(), func(s *Said) bool {
+	return slices.ContainsFunc(e.folded().reports(), func(s *Said) bool {
 		_, micro := s.Applied[MicroBatchSize]
 		_, accumulation := s.Applied[GradientAccumulationSteps]
 		return micro || accumulation
@@ -68,7 +68,7 @@ func (e *Evidence) AppliedBatch() bool {
 // said nothing of a model.
 func (e *Evidence) unheard() bool {
 	processes := 0
-	for _, said := range e.folded().voices() {
+	for _, said := range e.folded().reports() {
 		if said.Model != nil {
 			processes++
 		}
@@ -96,7 +96,7 @@ func (e *Evidence) Alone() int {
 // World is the number of ranks that the job's processes see, 0 where none says it.
 func (e *Evidence) World() int {
 	world := 0
-	for _, said := range e.folded().voices() {
+	for _, said := range e.folded().reports() {
 		world = max(world, said.World)
 	}
 	return world
@@ -111,7 +111,7 @@ func (e *Evidence) inProcess(j Job) Plan {
 		return nil
 	}
 	settings, silent := Plan{}, !e.Ended.IsZero() && e.unheard()
-	for _, said := range c.voices() {
+	for _, said := range c.reports() {
 		for k, v := range j.Planned(said.Settings, e.World()) {
 			if pair, turned := said.Applied[k]; turned && silent && pair[0] != "" {
 				v = pair[0]
@@ -126,14 +126,14 @@ func (e *Evidence) inProcess(j Job) Plan {
 
 // Asked reports whether a process has told of the model that it trains.
 func (e *Evidence) Asked() bool {
-	return slices.ContainsFunc(e.folded().voices(), func(s *Said) bool { return s.Model != nil })
+	return slices.ContainsFunc(e.folded().reports(), func(s *Said) bool { return s.Model != nil })
 }
 
 // Refused says why knobs cannot be turned from inside, or were not, by what the job's
 // processes say.
 func (e *Evidence) Refused() map[Knob]string {
 	var refused map[Knob]string
-	for _, said := range e.folded().voices() {
+	for _, said := range e.folded().reports() {
 		for _, reasons := range []map[Knob]string{said.Refused, said.Failed} {
 			for k, reason := range reasons {
 				if refused == nil {

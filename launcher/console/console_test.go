@@ -219,7 +219,7 @@ func TestTheEndOfAJobThatNoRecipeKnows(t *testing.T) {
 		{Rank: 0, Source: "stderr", Finding: &cause.Finding{Code: cause.CUDAOOM, Raised: true, Text: text[:20] + "…", Traceback: []string{"Traceback (most recent call last):", text}}},
 	}}},
 		launcher.Decided{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Because: []int{0}}, Decision: strategy.Decision{Outcome: strategy.Exhausted}},
-		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Reason: "every rung was tried", Attempts: []launcher.AttemptSummary{{}}}})
+		launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Exhausted, Reason: "every remedy was tried", Attempts: []launcher.AttemptSummary{{}}}})
 	known, _ := cause.Lookup(cause.CUDAOOM)
 	for _, want := range []string{"gpurun: hint: " + known.Hint + "\n", "gpurun: hint: no recipe matches this job: gpurun init --dry-run"} {
 		if !strings.Contains(out.String(), want) {

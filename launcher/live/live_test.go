@@ -256,10 +256,10 @@ func TestPage(t *testing.T) {
 	}
 	out.Reset()
 	s.Outcome, s.ETA = strategy.Exhausted, nil
-	if err := p.show(t.Context(), Run{Status: s, Dir: "/r", Reason: "every rung was tried", Next: []string{"raise \x1b[2J it"}}); err != nil {
+	if err := p.show(t.Context(), Run{Status: s, Dir: "/r", Reason: "every remedy was tried", Next: []string{"raise \x1b[2J it"}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); !strings.HasSuffix(got, Line(s, 120, false)+"\nexhausted: every rung was tried\nnext: raise \\x1b[2J it\ngpurun logs /r shows what the rank wrote, gpurun report /r why\n") {
+	if got := out.String(); !strings.HasSuffix(got, Line(s, 120, false)+"\nexhausted: every remedy was tried\nnext: raise \\x1b[2J it\ngpurun logs /r shows what the rank wrote, gpurun report /r why\n") {
 		t.Errorf("%q", got)
 	}
 	out.Reset()

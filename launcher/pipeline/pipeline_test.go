@@ -158,12 +158,12 @@ func brief(s junit.Testsuites) string {
 // makes nothing red; the cause of what was not is the failure's type.
 func TestReport(t *testing.T) {
 	trained := stopped(strategy.Trained, 0, "attempt 1: trained")
-	exhausted := stopped(strategy.Exhausted, 12, "attempt 1: CUDA out of memory; every rung was tried")
+	exhausted := stopped(strategy.Exhausted, 12, "attempt 1: CUDA out of memory; every remedy was tried")
 	failed := stopped(strategy.Failed, 1, "attempt 0: ValueError; no change of its settings can fix that")
 	retry := stopped(strategy.Retry, 75, "attempt 0: the GPU failed")
 	cut := stopped(strategy.Retry, 75, "attempt 0: stopped after the notice deadline")
 	late := smaller
-	late.Late = "1m0s are left until the deadline"
+	late.Late = "not enough time before the deadline: 1m0s left"
 	interrupted := stopped(strategy.Stopped, 143, "attempt 0: stopped by SIGTERM")
 	for name, test := range map[string]struct {
 		events []launcher.Event

@@ -29,7 +29,7 @@ EXIT STATUS:
 const runStatus = `   0    trained
    1    the job failed for a reason of its own
    2    usage, configuration or environment: nothing was started
-   12   memory: every allowed rung was tried or is impossible, or a bound was reached
+   12   memory: every allowed remedy was tried or is impossible, or a bound was reached
    70   a bug in gpurun
    74   the run directory cannot be written
    75   try again later

@@ -1,0 +1,354 @@
+package strategy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// A step is the result of walking the ladder: the first rung with a plan that is not
+// hopeless, and the rungs that were skipped before it.
+type step struct {
+	rung    Rung // empty: nothing is left
+	riders  []Rung
+	changes Plan
+	skipped []Skip
+}
+
+// walk takes the first rung that has a change to offer, together with the free rungs.
+func (s *situation) walk() step {
+	rungs := s.route()
+	failed := s.ranOut()
+	riders, free := s.riders()
+	var found step
+	for _, rung := range rungs {
+		changes, skip := s.try(rung, failed, free)
+		if skip != nil {
+			found.skipped = append(found.skipped, *skip)
+			continue
+		}
+		found.rung, found.changes = rung, free.With(changes)
+		found.riders = slices.DeleteFunc(riders, func(r Rung) bool { return r == rung })
+		return found
+	}
+	// Only the free rungs are left.
+	if len(riders) > 0 && s.unaffordable(free) == "" && !hopeless(s.plan.With(free), failed) {
+		found.rung, found.riders, found.changes = riders[0], riders[1:], free
+		found.skipped = slices.DeleteFunc(found.skipped, func(k Skip) bool { return k.Rung == riders[0] })
+	}
+	return found
+}
+
+// route lists the rungs for the last failure in their order. Rungs for device memory never
+// answer a lack of host memory, unless the job trains on the CPU, where the model is in host
+// memory.
+func (s *situation) route() []Rung {
+	device := s.deviceRungs()
+	if s.diagnosis.Cause == cause.CUDAOOM {
+		return device
+	}
+	if s.onCPU = s.inventory.Accelerator == "cpu"; !s.onCPU {
+		return HostRungs
+	}
+	if s.diagnosis.Device == "cpu" {
+		return device
+	}
+	return slices.Concat(HostRungs, device)
+}
+
+// deviceRungs is the ladder for device memory. Autocast that gpurun's hook puts round the
+// model comes after every plan without offload that keeps the numerics.
+func (s *situation) deviceRungs() []Rung {
+	if s.job.Knobs[Precision].By != ByHook {
+		return DeviceRungs
+	}
+	rungs := slices.DeleteFunc(slices.Clone(DeviceRungs), func(r Rung) bool { return r == RungPrecision })
+	return slices.Insert(rungs, slices.Index(rungs, RungShard)+1, RungPrecision)
+}
+
+// riders are the free rungs that the job can take, and their changes together.
+func (s *situation) riders() (riders []Rung, free Plan) {
+	free = Plan{}
+	if s.diagnosis.Cause != cause.CUDAOOM {
+		return nil, free
+	}
+	for _, row := range rungRows {
+		if !row.free {
+			continue
+		}
+		if changes, skip := s.consider(row.rung); skip == nil {
+			riders = append(riders, row.rung)
+			free = free.With(changes[0])
+		}
+	}
+	return riders, free
+}
+
+// try returns the change that a rung offers, or why there is none.
+func (s *situation) try(rung Rung, failed []Plan, free Plan) (Plan, *Skip) {
+	changes, skip := s.consider(rung)
+	if skip != nil {
+		return nil, skip
+	}
+	if rung.row().free && !(rung == RungAllocator && s.diagnosis.Fragmented) {
+		return nil, &Skip{Rung: rung, Reason: "free: it is applied together with the remedy that is taken"}
+	}
+	changes, reason := keep(changes, s.unresumable)
+	if reason == "" {
+		changes, reason = s.fitting(changes, free)
+	}
+	if reason == "" {
+		changes, reason = keep(changes, func(c Plan) string { return s.unaffordable(free.With(c)) })
+	}
+	if reason == "" {
+		changes, reason = keep(changes, func(c Plan) string {
+			if hopeless(s.plan.With(free).With(c), failed) {
+				return "every plan that it offers has run out of memory before"
+			}
+			return ""
+		})
+	}
+	if reason != "" {
+		return nil, &Skip{Rung: rung, Reason: reason}
+	}
+	return changes[0], nil
+}
+
+// consider lists what a rung could change in the plan, the gentlest change first, or says why
+// it is skipped: for its phase, the job, a missing part, and last for the policy.
+func (s *situation) consider(rung Rung) (changes []Plan, skip *Skip) {
+	row := rung.row()
+	reason := s.idle(row)
+	if reason == "" && len(row.turns) > 0 && !row.anyKnob {
+		reason = s.cannot(row.turns[0])
+	}
+	if reason == "" {
+		changes, reason = row.remedy(s)
+	}
+	if reason == "" {
+		changes, reason = keep(changes, s.job.unstaged)
+	}
+	if reason == "" {
+		changes, reason = keep(changes, s.doubted)
+	}
+	passing := reason != "" && (reason == s.hostTooSmall() || reason == s.diskTooSmall())
+	if reason == "" {
+		reason = s.inventory.Missing[rung]
+		passing = reason != ""
+	}
+	if reason != "" {
+		return nil, &Skip{Rung: rung, Reason: reason, Passing: passing}
+	}
+	if reason = s.refused(rung, changes...); reason != "" {
+		return nil, &Skip{Rung: rung, Reason: reason, Refused: true}
+	}
+	return changes, nil
+}
+
+// idle says why a rung cannot help in the phase in which memory ran out, or on the CPU.
+func (s *situation) idle(row *rungRow) string {
+	if s.onCPU && !row.host && !row.onCPU {
+		return "the job trains on the CPU"
+	}
+	if row.rung == RungSequence && s.diagnosis.Phase == cause.Load && s.serves() {
+		return ""
+	}
+	return row.idle[s.diagnosis.Phase]
+}
+
+// serves reports whether the job is an inference server: it has no batch of training, and
+// reserves memory for requests of full length while it loads.
+func (s *situation) serves() bool {
+	micro, known := s.job.Knobs[MicroBatchSize]
+	return known && micro.Absent != "" && s.job.Knobs[GradientAccumulationSteps].Absent != ""
+}
+
+// keep returns the changes without an objection, or the first objection where none is left.
+func keep(changes []Plan, objection func(Plan) string) (left []Plan, reason string) {
+	for _, c := range changes {
+		if why := objection(c); why == "" {
+			left = append(left, c)
+		} else if reason == "" {
+			reason = why
+		}
+	}
+	if len(left) > 0 {
+		reason = ""
+	}
+	return left, reason
+}
+
+// unstaged says why DeepSpeed's pipeline refuses a change; empty where it does not.
+func (j Job) unstaged(change Plan) string {
+	if j.Pipeline && (change[Sharding] == "zero2" || change[Sharding] == "zero3") {
+		return "DeepSpeed's pipeline refuses ZeRO 2 and 3 at its start; it works with ZeRO 1"
+	}
+	return ""
+}
+
+// doubted says why a knob of a change is left alone; empty where none is.
+func (s *situation) doubted(change Plan) string {
+	for _, k := range Knobs {
+		if _, turned := change[k]; turned && s.doubts[k] != "" {
+			return s.doubts[k]
+		}
+	}
+	return ""
+}
+
+// unresumable says why this run's newest checkpoint cannot be read after a change.
+func (s *situation) unresumable(change Plan) string {
+	if s.inventory.Checkpoint == "" {
+		return ""
+	}
+	return s.job.unreadable(s.inventory.Checkpoint, s.plan, change)
+}
+
+// unaffordable says why a change cannot fit: weights, gradients and optimizer state alone
+// need more memory than there is.
+func (s *situation) unaffordable(change Plan) string {
+	if s.weighing == nil {
+		return ""
+	}
+	plan := s.plan.With(change)
+	room := s.weighing.room(plan)
+	if p := s.weighing.predict(plan); p.Least > room && room != 0 {
+		return fmt.Sprintf("what it holds between steps alone is %s, and there are %s", GiB(p.Least), GiB(room))
+	}
+	return ""
+}
+
+// refused says which part of the policy bars a rung with some changes.
+func (s *situation) refused(rung Rung, changes ...Plan) string {
+	if slices.Contains(s.policy.Never, string(rung)) {
+		return fmt.Sprintf("recovery.never lists %q", rung)
+	}
+	for _, k := range rung.row().turns {
+		changed := slices.ContainsFunc(changes, func(c Plan) bool { _, has := c[k]; return has })
+		if changed && slices.Contains(s.policy.Never, string(k)) {
+			return fmt.Sprintf("recovery.never lists %q", k)
+		}
+	}
+	switch rung {
+	case RungPrecision:
+		if s.policy.Numerics == Preserve {
+			return `recovery.numerics = "preserve" keeps the precision`
+		}
+		if s.job.Knobs[Precision].By == ByHook && !s.policy.NumericsSaid {
+			return `the script has no setting for it, and gpurun puts autocast round the model only with --numerics mixed-precision, or recovery.numerics in a train.toml`
+		}
+	case RungOptimizer, RungSequence:
+		if s.policy.Numerics != Any {
+			return fmt.Sprintf("recovery.numerics = %q keeps the %s; \"any\" allows it", s.policy.Numerics, rung)
+		}
+	}
+	return ""
+}
+
+// ranOut lists the plans of the history that ran out of memory, as the job really ran them.
+func (s *situation) ranOut() []Plan {
+	var plans []Plan
+	for _, a := range s.history {
+		if a.Diagnosis.OutOfMemory() {
+			plans = append(plans, s.ran(a))
+		}
+	}
+	return plans
+}
+
+// hopeless reports whether a plan needs at least the memory of one that ran out of it: it is
+// that plan, or differs from it only by a larger micro batch or less checkpointing. Nothing
+// else is pruned because memory is not monotone across modes: autocast adds copies of the
+// weights, accumulation keeps gradients alive, ZeRO-3 gathers parameters.
+func hopeless(candidate Plan, failed []Plan) bool {
+	return slices.ContainsFunc(failed, func(f Plan) bool { return needsNoLess(candidate, f) })
+}
+
+func needsNoLess(candidate, failed Plan) bool {
+	for _, k := range Knobs {
+		a, b := candidate[k], failed[k]
+		if a == b || k == GradientAccumulationSteps || a == "" || b == "" {
+			continue // a value that is not known is no difference
+		}
+		switch k {
+		case MicroBatchSize:
+			x, known := a.Number()
+			y, also := b.Number()
+			if !known || !also || x < y {
+				return false
+			}
+		case ActivationCheckpointing:
+			if slices.Index(k.words(), a) > slices.Index(k.words(), b) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// A request is the single allocation on which an attempt failed, where it alone was larger
+// than the memory there is.
+type request struct {
+	bytes int64
+	room  int64 // of the device, or the rank's limit, in bytes
+	knob  Knob  // the batch for which it was made
+	batch int   // its size
+}
+
+// request is that of the last attempt; false where it is not known, or was not too large.
+func (s *situation) request() (request, bool) {
+	d := s.diagnosis
+	r := request{knob: MicroBatchSize}
+	for _, limit := range []*int64{d.Capacity, d.Allowed, &s.job.Ceiling} {
+		if limit != nil && *limit > 0 && (r.room == 0 || *limit < r.room) {
+			r.room = *limit
+		}
+	}
+	if d.Phase == cause.Eval {
+		r.knob = EvalBatchSize
+	}
+	batch, known := s.job.used(s.last).Number(r.knob)
+	if d.Requested == nil || !known || batch < 1 || r.room == 0 || *d.Requested <= r.room {
+		return request{}, false
+	}
+	r.bytes, r.batch = *d.Requested, batch
+	return r, true
+}
+
+// least is the smallest that the request can be with a smaller batch: a tensor has a part
+// that does not depend on the batch and one that grows with it.
+func (r request) least(batch int) float64 {
+	return float64(r.bytes) * float64(batch) / float64(r.batch)
+}
+
+// fitting omits the batches with which the request of the last attempt would still be too
+// large, and says why if none remains. Where a rung of free replaces an attention kernel that
+// stores the scores, the request may have been for those. A tensor that compares all samples
+// of a batch with each other, as in a contrastive loss, shrinks with the square: the smallest
+// batch stays where that suffices.
+func (s *situation) fitting(changes []Plan, free Plan) (left []Plan, reason string) {
+	r, known := s.request()
+	if _, otherKernel := free[Attention]; !known || otherKernel {
+		return changes, ""
+	}
+	smallest := 0
+	for _, c := range changes {
+		batch, turned := c.Number(r.knob)
+		if !turned || r.least(batch) <= float64(r.room) {
+			left = append(left, c)
+		} else if smallest == 0 || batch < smallest {
+			smallest = batch
+		}
+	}
+	if len(left) > 0 {
+		return left, ""
+	}
+	if squared := r.least(smallest) * float64(smallest) / float64(r.batch); squared <= float64(r.room) {
+		return slices.DeleteFunc(slices.Clone(changes), func(c Plan) bool { n, _ := c.Number(r.knob); return n != smallest }), ""
+	}
+	return nil, fmt.Sprintf("one request of %s was made with %s %d, and even with %d it would be more than %s",
+		GiB(r.bytes), r.knob.Short(), r.batch, smallest, GiB(r.room))
+}

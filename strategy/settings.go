@@ -1,0 +1,218 @@
+package strategy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/strategy/cause"
+)
+
+// Ineffective lists the changes that had no effect: knobs that a plan changes and that the job
+// reports with another value. Each has the planned value, then the one in use.
+func (j Job) Ineffective(plan, observed Plan) Changes {
+	return j.differing(plan, observed, func(k Knob) bool { return plan[k] != j.Written[k] })
+}
+
+// Misread lists the knobs that a plan does not change and that the job reports with another
+// value. Each has the value that was read, then the one in use.
+func (j Job) Misread(plan, observed Plan) Changes {
+	return j.differing(plan, observed, func(k Knob) bool { return plan[k] == j.Written[k] })
+}
+
+func (j Job) differing(plan, observed Plan, of func(Knob) bool) Changes {
+	var found Changes
+	for k, used := range observed {
+		if planned, known := plan[k]; known && used != planned && of(k) {
+			if found == nil {
+				found = Changes{}
+			}
+			found[k] = [2]Value{planned, used}
+		}
+	}
+	return found
+}
+
+// BatchBroken reports whether a change that had no effect leaves the job with another global
+// batch than it has as it is written: it would train something else.
+func (j Job) BatchBroken(plan, observed Plan) bool {
+	planned, known := batchOf(plan, j)
+	real, also := batchOf(j.effective(plan, observed), j)
+	return known && also && planned.scope != ScopeDerived && planned.micro*planned.accumulation != real.micro*real.accumulation
+}
+
+// effective is a plan with the values in use for the changes that had no effect.
+func (j Job) effective(plan, observed Plan) Plan { return plan.Using(j.Ineffective(plan, observed)) }
+
+// used is the plan that an attempt really ran with, and what its processes reported of knobs
+// that the plan does not have.
+func (j Job) used(a Attempt) Plan { return a.Observed.With(j.effective(a.Plan, a.Observed)) }
+
+// ran is used, with what processes of other attempts reported.
+func (s *situation) ran(a Attempt) Plan { return s.learned.With(s.job.used(a)) }
+
+// base is the plan from which the next one is made: the one that the attempt ran with. Where
+// only half of a change to the batch took effect, it has the job's own batch.
+func (j Job) base(a Attempt) Plan {
+	base := j.effective(a.Plan, a.Observed)
+	if j.BatchBroken(a.Plan, a.Observed) {
+		j.restoreBatch(base)
+	}
+	return base
+}
+
+// restoreBatch gives a plan the job's own batch.
+func (j Job) restoreBatch(p Plan) {
+	for _, k := range []Knob{MicroBatchSize, GradientAccumulationSteps} {
+		if v, known := j.Written[k]; known {
+			p[k] = v
+		}
+	}
+}
+
+// doubts says for each knob why it is left alone: an attempt has shown that it cannot be
+// changed, or was misread.
+func (j Job) doubts(history []Attempt) map[Knob]string {
+	doubts := map[Knob]string{}
+	for _, a := range history {
+		for k, pair := range j.Ineffective(a.Plan, a.Observed) {
+			doubts[k] = fmt.Sprintf("%s %s did not take effect in attempt %d: the job used %s", k.Short(), pair[0], a.N, pair[1])
+			if reason := a.Refused[k]; reason != "" {
+				doubts[k] += " (" + reason + ")"
+			}
+		}
+		if why := j.gaveUp(a); why != "" {
+			doubts[ActivationCheckpointing] = why
+		}
+		for k, pair := range j.Misread(a.Plan, a.Observed) {
+			doubts[k] = fmt.Sprintf("%s was read as %s, and the job reported in attempt %d that it used %s", k.Short(), pair[0], a.N, pair[1])
+		}
+	}
+	return doubts
+}
+
+// gaveUp says why a process ended itself: recomputed blocks gave another result than before, so
+// that its gradients would have been wrong. Empty where it did not.
+func (j Job) gaveUp(a Attempt) string {
+	k := ActivationCheckpointing
+	failed := a.Diagnosis.Cause == cause.UserError || a.Diagnosis.Cause == cause.Unknown
+	if v := a.Plan[k]; v == "" || v == "none" || j.Knobs[k].By != ByHook || !failed {
+		return ""
+	}
+	return a.Refused[k]
+}
+
+// notTaken: the attempt ran with another plan than its own, and shows nothing about that.
+func (s *situation) notTaken() bool {
+	return len(s.history) > 1 && (s.batchNotTaken() || s.job.gaveUp(s.last) != "")
+}
+
+// batchNotTaken: the attempt ended, or was stopped, because a change of its batch had no effect.
+func (s *situation) batchNotTaken() bool {
+	return s.last.Halted || s.diagnosis.Fatal && s.job.BatchBroken(s.last.Plan, s.last.Observed)
+}
+
+// decideAgain answers the attempt before the last once more, without the knobs that turned out
+// to be fixed.
+func decideAgain(s *situation) Decision {
+	before := *s
+	before.look(s.history[:len(s.history)-1])
+	d := before.decide()
+	if d.Relaunch {
+		d.Changed = s.last.Plan.Changed(d.Next)
+	}
+	why := strings.TrimPrefix(s.lost(), "; ")
+	if seen := s.last.Loss; why == "" && seen.Scale == ScaleWrong {
+		why = seen.wrong()
+	}
+	if u := s.last.Unstarted; u != nil {
+		why = "could not be started: " + u.Reason
+	}
+	d.Reason = s.attempt("%s; %s", cmp.Or(why, s.job.gaveUp(s.last)), d.Reason)
+	return d
+}
+
+// learn collects what the job's processes reported of knobs that no plan has, the newest
+// report of each, and why the hook cannot change a knob in the process.
+func (j Job) learn(history []Attempt) (settings Plan, refused map[Knob]string) {
+	settings, refused = Plan{}, map[Knob]string{}
+	asked := false
+	for _, a := range history {
+		maps.Copy(settings, a.Observed)
+		maps.Copy(refused, a.Refused)
+		asked = asked || a.Asked
+	}
+	// A process reports these two only while they are on.
+	for _, k := range []Knob{ActivationCheckpointing, OffloadActivations} {
+		if asked && j.Knobs[k].By == ByHook && settings[k] == "" && refused[k] == "" {
+			settings[k] = "none"
+		}
+	}
+	return settings, refused
+}
+
+// without removes from a plan the values that processes reported and gpurun does not set: those
+// that neither the last attempt's plan nor the changes have.
+func (s *situation) without(next Plan, changes Plan) Plan {
+	next = next.With(nil)
+	maps.DeleteFunc(next, func(k Knob, _ Value) bool {
+		_, had := s.last.Plan[k]
+		_, changed := changes[k]
+		return !had && !changed
+	})
+	return next
+}
+
+// unconfirmed says why a knob that was read from the job's source is left alone; empty where a
+// process has reported the value that was read, or another that gpurun had set.
+func (s *situation) unconfirmed(k Knob) string {
+	if !s.job.Knobs[k].Confirm || len(s.history) == 0 {
+		return ""
+	}
+	for _, a := range s.history {
+		if v := a.Observed[k]; v == s.job.Written[k] || v != "" && v == a.Plan[k] {
+			return ""
+		}
+	}
+	if k == GradientAccumulationSteps && s.unconfirmed(MicroBatchSize) == "" {
+		return "" // a job that ran out in its first step has not accumulated yet: the next attempt is held before that step
+	}
+	return k.Short() + " is in the source, and no process of the job has confirmed it yet"
+}
+
+// Unproven reports whether a plan changes a batch that was only read from a script's source:
+// its processes have to confirm it before they train.
+func (j Job) Unproven(plan Plan) bool {
+	return slices.ContainsFunc([]Knob{MicroBatchSize, GradientAccumulationSteps}, func(k Knob) bool {
+		v, set := plan[k]
+		return set && v != j.Written[k] && j.Knobs[k].Confirm
+	})
+}
+
+// Redivides reports whether a plan accumulates over another number of micro batches than the
+// job as it is written: its processes confirm the scale of the loss before they train.
+func (j Job) Redivides(plan Plan) bool {
+	v, set := plan[GradientAccumulationSteps]
+	return set && v != cmp.Or(j.Written[GradientAccumulationSteps], "1")
+}
+
+// unturnable says why the hook cannot change a knob in the process; empty where it can, or no
+// process has run yet.
+func (s *situation) unturnable(k Knob) string {
+	if len(s.history) > 0 && s.inside[k] == "" && s.plan[k] == "" {
+		return "the job's process did not say whether it can be turned there"
+	}
+	return s.inside[k]
+}
+
+// current is the value of a knob. Before the first attempt, a value that the process will
+// report is assumed to be the one that most jobs have.
+func (s *situation) current(k Knob) Value {
+	r := s.job.Knobs[k]
+	if v := s.plan[k]; v != "" || len(s.history) > 0 || len(k.words()) == 0 || r.By != ByHook && !r.Told || r.Doubtful {
+		return v
+	}
+	return k.words()[0]
+}
