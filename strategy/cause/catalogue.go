@@ -1,15 +1,15 @@
 package cause
 
+import "slices"
+
 // A Cause is one entry of the catalogue.
 type Cause struct {
 	Code Code `json:"code"`
 	// Title names the cause in a sentence: "CUDA out of memory".
 	Title string `json:"title"`
-	// Hint is what a person should do, in lower case and without a full stop.
-	// It is empty where there is nothing to do.
+	// Hint is what to do, in lower case and without a full stop; empty for nothing.
 	Hint string `json:"hint"`
-	// Explains are the causes whose marks this one brings about: they are its
-	// symptoms when both show.
+	// Explains are the causes that this one brings about: its symptoms when both show.
 	Explains []Code `json:"explains,omitempty"`
 }
 
@@ -56,24 +56,14 @@ var catalogue = []Cause{
 
 // Lookup finds a cause by its code.
 func Lookup(code Code) (Cause, bool) {
-	for _, c := range catalogue {
-		if c.Code == code {
-			return c.clone(), true
-		}
+	i := slices.IndexFunc(catalogue, func(c Cause) bool { return c.Code == code })
+	if i < 0 {
+		return Cause{}, false
 	}
-	return Cause{}, false
+	return catalogue[i], true
 }
 
 // All returns the catalogue, in the order of the codes.
 func All() []Cause {
-	all := make([]Cause, len(catalogue))
-	for i, c := range catalogue {
-		all[i] = c.clone()
-	}
-	return all
-}
-
-func (c Cause) clone() Cause {
-	c.Explains = append([]Code(nil), c.Explains...)
-	return c
+	return slices.Clone(catalogue)
 }

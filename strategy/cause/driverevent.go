@@ -1,21 +1,23 @@
 package cause
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
-// DriverEventKind says what the GPU driver told of.
+// A DriverEventKind is a kind of event of the GPU driver.
 type DriverEventKind string
 
-// What a driver tells of.
 const (
 	XIDEvent      DriverEventKind = "xid"      // an error that the driver gives a number
 	ECCEvent      DriverEventKind = "ecc"      // memory that could not be corrected
 	LostEvent     DriverEventKind = "lost"     // a GPU does not answer any more
-	RecoveryEvent DriverEventKind = "recovery" // what the driver says that a GPU needs
+	RecoveryEvent DriverEventKind = "recovery" // a GPU needs something, such as a reset
 	UnfitEvent    DriverEventKind = "unfit"    // a GPU that was found broken before training began
 )
 
-// A DriverEvent is one critical event that the GPU driver told of, or what was found
-// when a GPU was looked at before ranks trained on it.
+// A DriverEvent is one critical event of the GPU driver, or a fault of a GPU that was found
+// before ranks trained on it.
 type DriverEvent struct {
 	Kind DriverEventKind `json:"kind"`
 	XID  int             `json:"xid,omitempty"` // the number of an XIDEvent
@@ -23,12 +25,10 @@ type DriverEvent struct {
 	// does not say which it is.
 	Device string `json:"device,omitempty"`
 	UUID   string `json:"uuid,omitempty"` // "GPU-…" or "MIG-…", empty likewise
-	// Recovery is what a RecoveryEvent asks for, and what an UnfitEvent's GPU needs where
-	// that is known.
+	// Recovery is what the GPU of a RecoveryEvent or an UnfitEvent needs, where that is known.
 	Recovery RecoveryAction `json:"recovery,omitempty"`
-	// Fault is what was found of an UnfitEvent, in a few words; Index is NVML's number of
-	// that GPU, and Bus its place on the PCI bus, "00000000:4B:00.0", empty where the
-	// driver does not say.
+	// Fault describes an UnfitEvent in a few words; Index is NVML's number of that GPU, and
+	// Bus its place on the PCI bus, "00000000:4B:00.0", empty where the driver does not say.
 	Fault string `json:"fault,omitempty"`
 	Index int    `json:"index,omitempty"`
 	Bus   string `json:"bus,omitempty"`
@@ -42,10 +42,7 @@ func (e DriverEvent) Text() string {
 		e.Node = ""
 		return e.Text() + " (" + node + ")"
 	}
-	on := e.UUID
-	if on == "" {
-		on = "a GPU"
-	}
+	on := cmp.Or(e.UUID, "a GPU")
 	switch e.Kind {
 	case ECCEvent:
 		return "uncorrectable ECC error on " + on
@@ -63,7 +60,7 @@ func (e DriverEvent) Text() string {
 	return text
 }
 
-// unfit names the device in all ways by which people look for one, where it is one.
+// unfit names the device in all ways by which people look for one.
 func (e DriverEvent) unfit() string {
 	switch {
 	case e.UUID != "":
@@ -79,8 +76,7 @@ func (e DriverEvent) unfit() string {
 	return fmt.Sprintf("%s (%s): %s", e.Device, where, e.Fault)
 }
 
-// Need is what the event says that has to be done before the GPU is used again; empty
-// where it says nothing of that.
+// Need is what has to be done before the GPU is used again; empty where the event does not say.
 func (e DriverEvent) Need() Need {
 	switch e.Kind {
 	case XIDEvent:
@@ -100,9 +96,8 @@ func (e DriverEvent) Need() Need {
 	return ""
 }
 
-// Finding is what the event says about why an attempt ended. It is false for an
-// event that says nothing about it: one that is not in the table, and one that
-// follows the end of an application instead of bringing it about.
+// Finding is the finding of an event, false where the event is no reason why an attempt
+// ended: it is not in the table, or follows the end of an application.
 func (e DriverEvent) Finding() (Finding, bool) {
 	s := Finding{Code: GPUHardware, Rank: -1, Device: e.Device, Text: e.Text()}
 	switch e.Kind {
@@ -112,7 +107,7 @@ func (e DriverEvent) Finding() (Finding, bool) {
 			s.Weight = WeightWarning
 		}
 	case RecoveryEvent:
-		if !e.Recovery.ends() {
+		if !recoveryActions[e.Recovery].ends {
 			s.Weight = WeightWarning
 		}
 	}

@@ -20,20 +20,13 @@ func endsWell(text string) bool {
 	return len(text) <= complaintLimit && ends.find([]byte(text)) != math.MaxInt && !strings.Contains(text, " not ") && !fails(text)
 }
 
-// progressMarks begin the numbers that jobs count their progress by.
-var progressMarks = []string{"poch", "tep", "teration", "Iter", "iter"}
-
 // progresses reports whether a line counts an epoch or a step, of whatever.
 func progresses(text string) bool {
 	if len(text) > complaintLimit {
 		return false
 	}
-	for _, mark := range progressMarks {
-		if _, ok := numberAfter(text, mark); ok {
-			return !fails(text)
-		}
-	}
-	return false
+	_, counts := numberAfterAny(text, "poch", "tep", "teration", "Iter", "iter")
+	return counts && !fails(text)
 }
 
 // fails reports whether a line speaks of a failure.

@@ -1,7 +1,9 @@
 package cause
 
 import (
+	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,12 +20,31 @@ var units = []struct {
 	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40}, {"B", 1},
 }
 
-// limit is the largest figure that is believed: no machine holds 2^56 bytes, and
-// an overflowed request shows as more than that.
+// limit is more than any machine has: an overflowed request is larger.
 const limit = 1 << 56
 
-// quantity reads "1.06 GiB" or "1,073,741,824 bytes" at the beginning of s, and
-// tells how long it is.
+// leadingDigits cuts the digits off that a text begins with, if they are at most so many.
+func leadingDigits(text string, most int) (number, rest string) {
+	n := 0
+	for n < len(text) && n < most && text[n] >= '0' && text[n] <= '9' {
+		n++
+	}
+	return text[:n], text[n:]
+}
+
+// behind yields what follows each occurrence of a mark.
+func behind(text, mark string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, rest, found := strings.Cut(text, mark); found; _, rest, found = strings.Cut(rest, mark) {
+			if !yield(rest) {
+				return
+			}
+		}
+	}
+}
+
+// quantity reads "1.06 GiB" or "1,073,741,824 bytes" at the beginning of s, and returns its
+// length, too.
 func quantity(s string) (bytes *int64, length int) {
 	i := 0
 	for i < len(s) && i < 40 && (s[i] >= '0' && s[i] <= '9' || s[i] == '.' || s[i] == ',') {
@@ -59,12 +80,7 @@ func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 // after reads the quantity that follows the first mark that has one.
 func after(text string, marks ...string) *int64 {
 	for _, m := range marks {
-		for rest := text; ; {
-			i := strings.Index(rest, m)
-			if i < 0 {
-				break
-			}
-			rest = rest[i+len(m):]
+		for rest := range behind(text, m) {
 			if b, n := quantity(rest); n > 0 {
 				return b
 			}
@@ -73,18 +89,12 @@ func after(text string, marks ...string) *int64 {
 	return nil
 }
 
-// before reads the quantity that stands just before the first mark that has one.
+// before reads the quantity just before the first mark that has one.
 func before(text string, marks ...string) *int64 {
 	for _, m := range marks {
-		for from := 0; ; {
-			i := strings.Index(text[from:], m)
-			if i < 0 {
-				break
-			}
-			end := from + i
-			from = end + len(m)
+		for rest := range behind(text, m) {
 			// The quantity is the last one or two words: "6.76 GiB", "51.26GiB".
-			head := strings.TrimRight(text[:end], " ")
+			head := strings.TrimRight(text[:len(text)-len(rest)-len(m)], " ")
 			one := strings.LastIndexAny(head, " (;,") + 1
 			two := strings.LastIndexAny(strings.TrimRight(head[:max(one-1, 0)], " "), " (;") + 1
 			for _, start := range []int{two, one} {
@@ -146,15 +156,10 @@ func parseFigures(text string) Figures {
 	return f
 }
 
-// known is how many figures there are.
+// known is the number of figures that the text gives.
 func (f *Figures) known() int {
-	n := 0
-	for _, p := range []*int64{f.Requested, f.Capacity, f.Free, f.Allowed, f.Process, f.Allocated, f.ReservedUnallocated, f.OtherProcess} {
-		if p != nil {
-			n++
-		}
-	}
-	return n
+	all := []*int64{f.Requested, f.Capacity, f.Free, f.Allowed, f.Process, f.Allocated, f.ReservedUnallocated, f.OtherProcess}
+	return len(slices.DeleteFunc(all, func(p *int64) bool { return p == nil }))
 }
 
 // tenants reads the "Process N has X memory in use" entries. A message that says
@@ -163,17 +168,9 @@ func (f *Figures) known() int {
 // nearest to what PyTorch holds here, and not below it.
 func (f *Figures) tenants(text string) {
 	var all []int64
-	for rest := text; ; {
-		i := strings.Index(rest, "Process ")
-		if i < 0 {
-			break
-		}
-		rest = rest[i+len("Process "):]
-		number, tail, ok := strings.Cut(rest, " has ")
-		if !ok || !digits(number) {
-			continue
-		}
-		if b, n := quantity(tail); n > 0 && b != nil && strings.HasPrefix(tail[n:], " memory in use") {
+	for rest := range behind(text, "Process ") {
+		number, tail, _ := strings.Cut(rest, " has ")
+		if b, n := quantity(tail); digits(number) && b != nil && strings.HasPrefix(tail[n:], " memory in use") {
 			all = append(all, *b)
 		}
 	}
@@ -211,20 +208,11 @@ func parseDevice(text string) string {
 		kind = "xpu:"
 	}
 	for _, mark := range []string{"(GPU ", "GPU ", "device:GPU:", "device ordinal ", "on device cuda:"} {
-		for rest := text; ; {
-			i := strings.Index(rest, mark)
-			if i < 0 {
-				break
+		for rest := range behind(text, mark) {
+			number, rest := leadingDigits(rest, 4)
+			if number != "" && (rest == "" || strings.IndexByte("; .)", rest[0]) >= 0) {
+				return kind + number
 			}
-			rest = rest[i+len(mark):]
-			n := 0
-			for n < len(rest) && n < 4 && rest[n] >= '0' && rest[n] <= '9' {
-				n++
-			}
-			if n == 0 || n < len(rest) && strings.IndexByte("; .)", rest[n]) < 0 {
-				continue
-			}
-			return kind + rest[:n]
 		}
 	}
 	return ""

@@ -1,7 +1,6 @@
 package cause
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 )
@@ -77,15 +76,8 @@ func (s *Scanner) Growth() *Growth {
 // readings are the last lines of progress that tell the memory in use under the
 // same word as the last one does, oldest first, with rising steps.
 func (s *Scanner) readings() (all []memoryReading, word string) {
-	rest := s.tail
-	for range growthLines {
-		rest = bytes.TrimRight(rest, "\r\n")
-		if len(rest) == 0 {
-			break
-		}
-		i := lastSeparator(rest)
-		line := strip(plain(rest[i+1:])).text
-		rest = rest[:max(i, 0)]
+	for raw := range s.recent(growthLines) {
+		line := strip(plain(raw)).text
 		used, key, ok := memoryIn(line)
 		if !ok || word != "" && key != word {
 			continue
@@ -106,12 +98,7 @@ func anyStep(line string) (int, bool) {
 	if n, _, ok := step(line); ok {
 		return n, true
 	}
-	for _, mark := range []string{"iteration", "step", "Step", "iter", "Iter", "["} {
-		if n, ok := numberAfter(line, mark); ok {
-			return n, true
-		}
-	}
-	return 0, false
+	return numberAfterAny(line, "iteration", "step", "Step", "iter", "Iter", "[")
 }
 
 // memoryWords begin the names that jobs give to the memory in use. "max mem" and
@@ -128,25 +115,20 @@ func hostWord(word string) bool {
 // "max mem: 17330". Word is the name without the value.
 func memoryIn(line string) (used int64, word string, ok bool) {
 	for _, key := range memoryWords {
-		for from := 0; ; {
-			i := strings.Index(line[from:], key)
-			if i < 0 {
-				break
-			}
-			begin := from + i
-			from = begin + len(key)
-			end := from
+		for rest := range behind(line, key) {
+			end := len(line) - len(rest)
+			begin := end - len(key)
 			for end < len(line) && end-begin < 40 && (letter(line[end]) || strings.IndexByte("_-/()", line[end]) >= 0) {
 				end++
 			}
-			rest := strings.TrimLeft(line[end:], "'\" :=[")
-			if len(line[end:])-len(rest) > 6 {
+			value := strings.TrimLeft(line[end:], "'\" :=[")
+			if len(line[end:])-len(value) > 6 {
 				continue
 			}
 			for begin > 0 && (letter(line[begin-1]) || line[begin-1] == '_') {
 				begin--
 			}
-			if b, ok := amount(rest, line[begin:end]); ok {
+			if b, ok := amount(value, line[begin:end]); ok {
 				return b, line[begin:end], true
 			}
 		}
@@ -159,13 +141,10 @@ func amount(text, word string) (int64, bool) {
 	if b, n := quantity(text); n > 0 && b != nil {
 		return *b, true
 	}
-	n := 0
-	for n < len(text) && n < 9 && text[n] >= '0' && text[n] <= '9' {
-		n++
-	}
-	if n < 3 || n < len(text) && (letter(text[n]) || strings.IndexByte(".%/", text[n]) >= 0) || word != "mem" && word != "memory" {
+	number, rest := leadingDigits(text, 9)
+	if len(number) < 3 || rest != "" && (letter(rest[0]) || strings.IndexByte(".%/", rest[0]) >= 0) || word != "mem" && word != "memory" {
 		return 0, false
 	}
-	b, k := quantity(text[:n] + "MiB")
+	b, k := quantity(number + "MiB")
 	return *b, k > 0
 }

@@ -2,26 +2,23 @@ package cause
 
 import "strings"
 
-// An Exception is what a process itself told of the exception that ended it. Unlike
-// output it is no text that somebody may have quoted: class, message and what it was
-// raised from are known apart.
+// An Exception is the one that ended a process, as the process itself reported it. Unlike in
+// output, class, message and the exception that it was raised from are separate.
 type Exception struct {
 	Class     string // "torch.OutOfMemoryError"
 	Message   string
 	Traceback string // header and frames, without the exception's own line
-	// Inner is what it was raised from, or raised in the handling of; nil for nothing.
-	Inner *Exception
-	// Explicit says that Inner was given by "raise … from".
-	Explicit bool
-	// Caught says that the frame that raised it is the one that had caught Inner.
-	Caught bool
+	// Inner is the exception that it was raised from, or in whose handling; nil for none.
+	Inner    *Exception
+	Explicit bool // Inner was given by "raise … from"
+	Caught   bool // the frame that raised it had caught Inner
 }
 
 // chainLimit bounds how far back the reason of an exception is looked for.
 const chainLimit = 8
 
-// LastWord is what the exception that ended a process means: its own class and words
-// or, where those only pass on another one, what it was raised from.
+// LastWord is the finding of the exception that ended a process: by its own class and message
+// or, where those only pass on another one, by the exception that it was raised from.
 func LastWord(e Exception) Finding {
 	own := e.alone()
 	inner := &e
@@ -56,9 +53,9 @@ func (e *Exception) line() string {
 	return e.Class + ": " + first
 }
 
-// alone is what the exception means by itself. The message counts as a whole where its
-// first line names a cause, or says that the words of another process follow; else it
-// may hold any text.
+// alone is the finding of the exception by itself. Its whole message counts where the first
+// line names a cause, or says that another process's exception follows; else it may hold any
+// text.
 func (e *Exception) alone() Finding {
 	if !exceptionName(e.Class) {
 		named := *e
@@ -108,38 +105,33 @@ func passesOn(class, first string) bool {
 // passedOn is the exception in a message that passes it on: of the class that the first
 // line names where it names one, else the last one.
 func passedOn(first, rest string) Finding {
-	found := Finding{Code: UserError}
 	named := ""
 	if words, ok := strings.CutPrefix(first, "Caught "); ok {
 		named, _, _ = strings.Cut(words, " ")
 	}
-	scanner := NewScanner("error.json")
-	scanner.OnFinding = func(s Finding) {
-		class, _, ok := exception(s.Text)
-		switch {
-		case s.Quoted:
-		case named != "" && ok && simpleName(class) != named:
-		case s.Code != UserError || found.Code == UserError:
-			found = s
-		}
-	}
-	_, _ = scanner.Write([]byte(rest)) // it keeps what it is given, and never fails
-	scanner.Close()
-	return found
+	return lastFinding(rest, false, func(f Finding) bool {
+		class, _, ok := exception(f.Text)
+		return !f.Quoted && (named == "" || !ok || simpleName(class) == named)
+	})
 }
 
-// scanWord is the finding in the text of one exception: the last one that is no plain
-// error of the job's own, and among those the last one.
+// scanWord is the finding in the text of one exception.
 func scanWord(text string) Finding {
+	return lastFinding(text, true, func(Finding) bool { return true })
+}
+
+// lastFinding is the last finding in a text that counts and is no plain error of the job's
+// code, else the last one that counts. whole: the text is one exception.
+func lastFinding(text string, whole bool, counts func(Finding) bool) Finding {
 	last := Finding{Code: UserError, Phase: NoPhase}
 	scanner := NewScanner("error.json")
-	scanner.whole = true
-	scanner.OnFinding = func(s Finding) {
-		if s.Code != UserError || last.Code == UserError {
-			last = s
+	scanner.whole = whole
+	scanner.OnFinding = func(f Finding) {
+		if counts(f) && (f.Code != UserError || last.Code == UserError) {
+			last = f
 		}
 	}
-	_, _ = scanner.Write([]byte(text)) // it keeps what it is given, and never fails
+	_, _ = scanner.Write([]byte(text)) // it never fails
 	scanner.Close()
 	return last
 }

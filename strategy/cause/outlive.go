@@ -135,12 +135,7 @@ func (s *Scanner) near(w *writer) bool {
 // unfinished reports whether PyTorch's message lacks its last figure: a terminal
 // that wraps lines, such as the rich library's, broke it anywhere.
 func (s *Finding) unfinished() bool {
-	for _, end := range []string{"reserved in total by PyTorch", "reserved by PyTorch but unallocated", "cached)", "free)"} {
-		if strings.Contains(s.Text, end) {
-			return false
-		}
-	}
-	return true
+	return !contains(s.Text, []string{"reserved in total by PyTorch", "reserved by PyTorch but unallocated", "cached)", "free)"})
 }
 
 // holdsFigure reports whether a line holds a figure as PyTorch's messages name it.
@@ -157,12 +152,7 @@ func holdsFigure(text string) bool {
 }
 
 func hasPrefix(text string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(text, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(text, p) })
 }
 
 // extend adds a line to the message of the last error and gives it again.

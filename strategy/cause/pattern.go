@@ -1,22 +1,23 @@
 package cause
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// A pattern tells what a line of output means. Words are substrings that the
-// line holds in that order, Without are substrings that it must not hold.
-// Substrings keep a long line cheap where a regular expression would not.
+// A pattern recognises a line of output by substrings, which stay cheap on a long line where
+// a regular expression would not.
 type pattern struct {
 	code    Code
 	weight  Weight
-	words   []string
-	without []string
+	words   []string // in the line, in this order
+	without []string // not in the line
 	// recovery: the job says that it skips, retries or reduces. The line is no
 	// finding; it makes the out-of-memory errors around it handled.
 	recovery bool
-	// whole says that the line holds nothing but the one word.
-	whole  bool
-	phase  Phase
-	device string
+	whole    bool // the one word is the whole line
+	phase    Phase
+	device   string
 }
 
 func (p *pattern) matches(text string) bool {
@@ -31,16 +32,11 @@ func (p *pattern) matches(text string) bool {
 		}
 		rest = rest[i+len(w):]
 	}
-	for _, w := range p.without {
-		if strings.Contains(text, w) {
-			return false
-		}
-	}
-	return true
+	return !contains(text, p.without)
 }
 
-// raised is what a pattern weighs in the line that ends a traceback: an exception
-// is no warning, though it may be another failure's.
+// raised is the pattern's weight in the line that ends a traceback: an exception is no
+// warning, but may be another failure's symptom.
 func (p *pattern) raised() Weight {
 	switch {
 	case p.weight != WeightWarning:
@@ -63,17 +59,9 @@ func classify(text string) *pattern {
 
 func words(w ...string) []string { return w }
 
-// patterns is the catalogue of lines. The first match wins, so that what a line
-// says more exactly stands before what it says as well.
-var patterns = join(
+// patterns is the catalogue of lines. The first match wins: the more exact pattern is before
+// the more general one.
+var patterns = slices.Concat(
 	recoveryPatterns, cudaPatterns, sharedMemoryPatterns, hostPatterns, diskPatterns, devicePatterns,
 	networkPatterns, stopPatterns, otherPatterns,
 )
-
-func join(groups ...[]pattern) []pattern {
-	var all []pattern
-	for _, g := range groups {
-		all = append(all, g...)
-	}
-	return all
-}

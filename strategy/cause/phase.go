@@ -55,12 +55,8 @@ func (t *phaseTracker) suggestion() Phase {
 func (t *phaseTracker) add(f frame) {
 	t.pins = false
 	t.pinned = t.pinned || strings.Contains(f.file, "pin_memory") || f.function == "pin_memory"
-	for _, m := range []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "torch/multiprocessing/reductions.py"} {
-		t.shared = t.shared || strings.Contains(f.file, m)
-	}
-	if strings.Contains(f.file, "torch/utils/data/") {
-		t.data = true
-	}
+	t.shared = t.shared || contains(f.file, []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "torch/multiprocessing/reductions.py"})
+	t.data = t.data || strings.Contains(f.file, "torch/utils/data/")
 	t.collective = t.collective || stage(f) == Collective
 	if t.firm {
 		return
@@ -135,24 +131,19 @@ func purpose(f frame) Phase {
 	file := strings.ReplaceAll(f.file, "\\", "/")
 	base := path.Base(file)
 	switch {
-	case slices.Contains(evalNames, name):
-		return Eval
-	case slices.Contains([]string{"val.py", "validate.py", "evaluate.py", "evaluator.py", "evaluation.py", "eval.py"}, base):
+	case slices.Contains(evalNames, name), slices.Contains([]string{"val.py", "validate.py", "evaluate.py", "evaluator.py", "evaluation.py", "eval.py"}, base):
 		return Eval
 	case slices.Contains(saveNames, name), strings.HasPrefix(name, "save_") && name != "save_for_backward" && name != "save_on_cpu",
-		strings.HasPrefix(name, "_save_"), name == "save" && base == "serialization.py":
-		return Save
-	case strings.Contains(name, "_save_") && !strings.Contains(name, "eval") && !strings.Contains(name, "should"): // safe_save_model_for_hf_trainer
-		return Save
-	case strings.HasSuffix(file, "distributed/fsdp/_state_dict_utils.py") && !strings.Contains(name, "load"):
+		strings.HasPrefix(name, "_save_"), name == "save" && base == "serialization.py",
+		strings.Contains(name, "_save_") && !contains(name, []string{"eval", "should"}), // safe_save_model_for_hf_trainer
+		strings.HasSuffix(file, "distributed/fsdp/_state_dict_utils.py") && !strings.Contains(name, "load"):
 		return Save
 	case strings.HasPrefix(name, "load_fsdp_"), strings.HasPrefix(name, "load_megatron_"):
 		return "" // verl moves states back to the device in every step
 	case slices.Contains(loadNames, name), strings.HasPrefix(name, "_load_"), strings.HasPrefix(name, "load_"):
 		return Load
-	case name == "initialize" && strings.Contains(file, "deepspeed"):
-		return Load
-	case name == "__init__" && (strings.Contains(file, "deepspeed/runtime/") || strings.Contains(file, "/optim/") || strings.Contains(file, "apex/optimizers")):
+	case name == "initialize" && strings.Contains(file, "deepspeed"),
+		name == "__init__" && contains(file, []string{"deepspeed/runtime/", "/optim/", "apex/optimizers"}):
 		return Load
 	}
 	return ""
@@ -196,12 +187,8 @@ func suggestsEval(f frame) bool {
 // evaluates a model, as its name tells. Optimizers, averages and generation in training
 // are wrapped, too.
 func measures(name string) bool {
-	for _, w := range []string{"eval", "val", "test", "infer", "predict", "estimate", "accuracy", "metric", "perplexity", "score"} {
-		if strings.Contains(name, w) && !strings.Contains(name, "update") && !strings.Contains(name, "value") && !strings.Contains(name, "interval") {
-			return true
-		}
-	}
-	return false
+	return contains(name, []string{"eval", "val", "test", "infer", "predict", "estimate", "accuracy", "metric", "perplexity", "score"}) &&
+		!contains(name, []string{"update", "value", "interval"})
 }
 
 // trains reports whether a function trains, whoever calls it.
@@ -216,21 +203,17 @@ func stage(f frame) Phase {
 	switch {
 	case name == "backward", name == "_engine_run_backward", name == "run_backward", strings.HasSuffix(file, "torch/autograd/__init__.py") && name == "grad":
 		return Backward
-	case name == "training_step" || name == "compute_loss" || name == "closure":
-		return Forward
-	case (name == "loss" || strings.HasPrefix(name, "loss_")) && strings.Contains(file, "/mmdet/"):
+	case name == "training_step", name == "compute_loss", name == "closure",
+		(name == "loss" || strings.HasPrefix(name, "loss_")) && strings.Contains(file, "/mmdet/"):
 		return Forward
 	case isOptimizer(file, name):
 		return Optimizer
 	case strings.Contains(file, "torch/nn/modules/module.py") && slices.Contains([]string{"to", "cuda", "_apply", "convert", "half", "float", "bfloat16", "type", "<lambda>"}, name):
 		return Load
-	case name == "__init__" && buildsModel(file):
+	case name == "__init__" && buildsModel(file), name == "measure" && strings.Contains(file, "vllm/"):
 		return Load
-	case name == "measure" && strings.Contains(file, "vllm/"):
-		return Load
-	case strings.Contains(name, "forward"), name == "_call_impl", name == "_wrapped_call_impl", name == "cross_entropy":
-		return Forward
-	case strings.HasSuffix(file, "torch/nn/functional.py"), strings.Contains(file, "/attention/"), strings.Contains(file, "/loss/"):
+	case strings.Contains(name, "forward"), name == "_call_impl", name == "_wrapped_call_impl", name == "cross_entropy",
+		strings.HasSuffix(file, "torch/nn/functional.py"), strings.Contains(file, "/attention/"), strings.Contains(file, "/loss/"):
 		return Forward
 	case strings.HasSuffix(file, "torch/distributed/distributed_c10d.py"):
 		return Collective
@@ -246,13 +229,8 @@ func buildsModel(file string) bool {
 	if !library {
 		return !strings.Contains(file, "/lib/python") // the standard library
 	}
-	for _, other := range []string{"torch/distributions/", "torch/utils/", "numpy/", "numba", "cupy/", "jax/", "tqdm/", "pandas/", "PIL/",
-		"wandb/", "ray/", "datasets/", "tensorboard", "scipy/", "sklearn/"} {
-		if strings.HasPrefix(inside, other) {
-			return false
-		}
-	}
-	return true
+	return !hasPrefix(inside, []string{"torch/distributions/", "torch/utils/", "numpy/", "numba", "cupy/", "jax/", "tqdm/", "pandas/", "PIL/",
+		"wandb/", "ray/", "datasets/", "tensorboard", "scipy/", "sklearn/"})
 }
 
 // isOptimizer knows the steps of PyTorch's optimizers, DeepSpeed's, apex',
@@ -264,24 +242,27 @@ func isOptimizer(file, name string) bool {
 	if strings.Contains(file, "torch/optim/lr_scheduler.py") && name != "wrapper" {
 		return false
 	}
-	if strings.Contains(file, "/optim/") || strings.Contains(file, "apex/optimizers") || strings.Contains(file, "deepspeed/ops/adam") {
-		return true
-	}
-	return name == "step" && (strings.Contains(file, "optim") || strings.Contains(file, "deepspeed/runtime/") || strings.Contains(file, "grad_scaler"))
+	return contains(file, []string{"/optim/", "apex/optimizers", "deepspeed/ops/adam"}) ||
+		name == "step" && contains(file, []string{"optim", "deepspeed/runtime/", "grad_scaler"})
 }
 
-// calls tells the phase that a line of source code is about to enter.
+// calledPhases are the calls in source code that enter a phase.
+var calledPhases = []struct {
+	phase Phase
+	calls []string
+}{
+	{Backward, []string{".backward(", "run_backward("}},
+	{Optimizer, []string{"optimizer.step(", "optim.step(", "scaler.step("}},
+	{Load, []string{"model.to(", "model.cuda("}},
+	{Save, []string{"torch.save(", "save_checkpoint(", ".save_pretrained("}},
+}
+
+// calls is the phase that a line of source code is about to enter, empty for none.
 func calls(code string) Phase {
-	switch {
-	case code == "":
-	case strings.Contains(code, ".backward(") || strings.Contains(code, "run_backward("):
-		return Backward
-	case strings.Contains(code, "optimizer.step(") || strings.Contains(code, "optim.step(") || strings.Contains(code, "scaler.step("):
-		return Optimizer
-	case strings.Contains(code, "model.to(") || strings.Contains(code, "model.cuda("):
-		return Load
-	case strings.Contains(code, "torch.save(") || strings.Contains(code, "save_checkpoint(") || strings.Contains(code, ".save_pretrained("):
-		return Save
+	for _, p := range calledPhases {
+		if contains(code, p.calls) {
+			return p.phase
+		}
 	}
 	return ""
 }

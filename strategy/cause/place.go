@@ -45,7 +45,7 @@ var frameLine = regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, 
 func (f *Finding) Place() (found *SourceLine) {
 	for i, line := range f.Traceback {
 		m := frameLine.FindStringSubmatch(line)
-		if m == nil || len(m[1]) > longestFile || ofProbe.MatchString(m[1]) || found != nil && installed(m[1]) && found.Own() {
+		if m == nil || len(m[1]) > longestFile || ofHook.MatchString(m[1]) || found != nil && installed(m[1]) && found.Own() {
 			continue
 		}
 		found = &SourceLine{File: m[1], Function: m[3]}
@@ -62,5 +62,5 @@ func (p *SourceLine) Own() bool { return !installed(p.File) }
 
 // installed reports whether a file is of a package, or of Python itself.
 func installed(file string) bool {
-	return strings.Contains(file, "-packages/") || strings.Contains(file, "/lib/python3")
+	return strings.Contains(file, "-packages/") || strings.Contains(file, "/lib/python")
 }

@@ -2,6 +2,8 @@ package cause
 
 import (
 	"bytes"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -106,8 +108,8 @@ func (s *Scanner) refine(at *Finding, t *traceback, raised bool) {
 			at.Code = SharedMemory
 		}
 	case Unknown:
-		if i := strings.Index(at.Text, "NVRM: Xid"); i >= 0 {
-			if n, ok := xidNumber(at.Text[i:]); ok {
+		if _, rest, is := strings.Cut(at.Text, "NVRM: Xid"); is {
+			if n, ok := xidNumber(rest); ok {
 				at.Code, _ = XID(n)
 				at.Weight = WeightCause
 				if at.Code == Unknown {
@@ -124,11 +126,8 @@ func xidNumber(text string) (int, bool) {
 	if !ok {
 		return 0, false
 	}
-	n := 0
-	for n < len(rest) && n < 4 && rest[n] >= '0' && rest[n] <= '9' {
-		n++
-	}
-	v, err := strconv.Atoi(rest[:n])
+	number, _ := leadingDigits(rest, 4)
+	v, err := strconv.Atoi(number)
 	return v, err == nil
 }
 
@@ -160,17 +159,14 @@ func hearsay(text string) bool {
 		return false
 	}
 	head := text[:i]
-	for _, w := range []string{"f you ", "void ", "revent", "n case of", " may ", " might ", " could ", "such as", "e.g."} {
-		if strings.Contains(head, w) {
-			return true
-		}
+	if contains(head, []string{"f you ", "void ", "revent", "n case of", " may ", " might ", " could ", "such as", "e.g."}) {
+		return true
 	}
 	for _, device := range []string{"CUDA ", "HIP ", "XPU ", "NPU "} {
 		if before, ok := strings.CutSuffix(head, device); ok {
 			before = strings.TrimRight(before, " ")
-			return before != "" && !strings.ContainsAny(before[len(before)-1:], ":|]>)-=") &&
-				!strings.HasSuffix(before, "Error('") && !strings.HasSuffix(before, "Error(\"") &&
-				!strings.HasSuffix(before, "ERROR") && !strings.HasSuffix(before, "CRITICAL") && !strings.HasSuffix(before, "FATAL")
+			return before != "" && !slices.ContainsFunc([]string{":", "|", "]", ">", ")", "-", "=", "Error('", "Error(\"", "ERROR", "CRITICAL", "FATAL"},
+				func(end string) bool { return strings.HasSuffix(before, end) })
 		}
 	}
 	return false
@@ -188,19 +184,29 @@ func (s *Scanner) give(at Finding) {
 // LastStep is the number of the last training step that the output told of, 0
 // for none.
 func (s *Scanner) LastStep() int {
-	rest := s.tail
-	for range 64 {
-		rest = bytes.TrimRight(rest, "\r\n")
-		if len(rest) == 0 {
-			return 0
-		}
-		i := lastSeparator(rest)
-		if n, _, ok := step(string(rest[i+1:])); ok {
+	for line := range s.recent(64) {
+		if n, _, ok := step(string(line)); ok {
 			return n
 		}
-		rest = rest[:max(i, 0)]
 	}
 	return 0
+}
+
+// recent yields so many of the last lines, the last one first.
+func (s *Scanner) recent(lines int) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		rest := s.tail
+		for range lines {
+			if rest = bytes.TrimRight(rest, "\r\n"); len(rest) == 0 {
+				return
+			}
+			i := lastSeparator(rest)
+			if !yield(rest[i+1:]) {
+				return
+			}
+			rest = rest[:max(i, 0)]
+		}
+	}
 }
 
 // clip cuts a text to at most n bytes, between two characters.

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ofProbe are gpurun's own files in the process of a job, by their paths: calls go through
+// ofHook are gpurun's own files in the process of a job, by their paths: calls go through
 // them, and whoever looks for an error has nothing to look for there.
-var ofProbe = regexp.MustCompile(`/probe-\d+/(?:inside/\w+|sitecustomize)\.py$`)
+var ofHook = regexp.MustCompile(`/probe-\d+/(?:inside/\w+|sitecustomize)\.py$`)
 
 // frameBeginning is any line of a frame, whatever a logger put before it.
 var frameBeginning = regexp.MustCompile(`^(.{0,200}?)File "([^"]*)", line \d`)
@@ -20,7 +20,7 @@ const cut = "  …"
 // lines, at most so many, and with the innermost frame of the job's own code whatever lies
 // below it.
 func Shown(traceback []string, most int) []string {
-	lines, own := withoutProbe(traceback)
+	lines, own := withoutHook(traceback)
 	from := max(0, len(lines)-most)
 	if own < 0 || own >= from || most < 6 {
 		return lines[from:]
@@ -32,15 +32,15 @@ func Shown(traceback []string, most int) []string {
 	return slices.Concat(kept, []string{cut}, lines[len(lines)-most+len(kept)+1:])
 }
 
-// withoutProbe leaves out the frames of gpurun's own. own is the index of the innermost frame
+// withoutHook leaves out the frames of gpurun's own. own is the index of the innermost frame
 // of the job's code that is left, -1 for none.
-func withoutProbe(traceback []string) (lines []string, own int) {
+func withoutHook(traceback []string) (lines []string, own int) {
 	own = -1
 	dropped := "" // the frame that is being left out, empty for none
 	for _, line := range traceback {
 		m := frameBeginning.FindStringSubmatch(line)
 		switch {
-		case m != nil && ofProbe.MatchString(m[2]):
+		case m != nil && ofHook.MatchString(m[2]):
 			dropped = line
 			continue
 		case m == nil && dropped != "" && deeper(line, dropped):

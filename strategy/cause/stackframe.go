@@ -3,7 +3,6 @@ package cause
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -28,13 +27,10 @@ var (
 
 // Waits reports whether a call is one by which a rank waits for others.
 func (f StackFrame) Waits() bool {
-	return slices.Contains(waitsIn, f.Function) || slices.ContainsFunc(waitsInside, func(p string) bool { return strings.Contains(f.File, p) })
+	return slices.Contains(waitsIn, f.Function) || contains(f.File, waitsInside)
 }
-
-// probes matches the path of a file of gpurun's own hook (launcher/probe).
-var probes = regexp.MustCompile(`/probe-\d+/inside/[^/]+$`)
 
 // Library reports whether a call is of Python's or of an installed library's code.
 func (f StackFrame) Library() bool {
-	return f.Waits() || probes.MatchString(f.File) || strings.Contains(f.File, "-packages/") || strings.Contains(f.File, "/lib/python") || strings.HasPrefix(f.File, "<")
+	return f.Waits() || ofHook.MatchString(f.File) || installed(f.File) || strings.HasPrefix(f.File, "<")
 }

@@ -1,6 +1,7 @@
 package cause
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -10,12 +11,7 @@ import (
 var rates = []string{"it/s", "s/it", "step/s", "s/step", "steps/s", "batch/s", "s/batch", "iter/s", "s/iter"}
 
 func contains(text string, any []string) bool {
-	for _, w := range any {
-		if strings.Contains(text, w) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(any, func(w string) bool { return strings.Contains(text, w) })
 }
 
 // step reads a line that tells of progress in training: a progress bar, or a log
@@ -24,41 +20,27 @@ func contains(text string, any []string) bool {
 func step(text string) (number, weight int, ok bool) {
 	switch {
 	case contains(text, rates):
-		for _, other := range []string{"Loading", "ownload", "Map", "okeniz", "Generating", "Filter", "etching", "pload"} {
-			if strings.Contains(text, other) {
-				return 0, 0, false
-			}
+		if contains(text, []string{"Loading", "ownload", "Map", "okeniz", "Generating", "Filter", "etching", "pload"}) {
+			return 0, 0, false
 		}
 		n, ok := bar(text)
 		return n, 1, ok
 	case strings.Contains(text, "loss") || strings.Contains(text, "Loss"):
-		for _, mark := range []string{"iteration", "step", "Step", "iter", "Iter", "batch", "poch"} {
-			if n, ok := numberAfter(text, mark); ok {
-				return n, 2, true
-			}
-		}
+		n, ok := numberAfterAny(text, "iteration", "step", "Step", "iter", "Iter", "batch", "poch")
+		return n, 2, ok
 	}
 	return 0, 0, false
 }
 
 // bar reads the position of tqdm's "45%|####  | 723/1602 [2:12:45<…".
 func bar(text string) (int, bool) {
-	slash := -1
-	for i := len(text) - 1; i > 0; i-- {
-		if text[i] == '/' && i+1 < len(text) && text[i+1] >= '0' && text[i+1] <= '9' && text[i-1] >= '0' && text[i-1] <= '9' {
-			slash = i
-			break
+	for i := len(text) - 2; i > 0; i-- {
+		if text[i] == '/' && digits(text[i+1:i+2]) && digits(text[i-1:i]) {
+			n, err := strconv.Atoi(text[len(strings.TrimRight(text[:i], "0123456789")):i])
+			return n, err == nil
 		}
 	}
-	if slash < 0 {
-		return 0, false
-	}
-	start := slash
-	for start > 0 && text[start-1] >= '0' && text[start-1] <= '9' {
-		start--
-	}
-	n, err := strconv.Atoi(text[start:slash])
-	return n, err == nil
+	return 0, false
 }
 
 // numberAfter reads the whole number that follows a word within a few bytes of
@@ -68,14 +50,17 @@ func numberAfter(text, word string) (int, bool) {
 	if i < 0 {
 		return 0, false
 	}
-	rest := strings.TrimLeft(text[i+len(word):], "s'\" :=[#(-")
-	n := 0
-	for n < len(rest) && n < 12 && rest[n] >= '0' && rest[n] <= '9' {
-		n++
-	}
-	if n == 0 {
-		return 0, false
-	}
-	v, err := strconv.Atoi(rest[:n])
+	number, _ := leadingDigits(strings.TrimLeft(text[i+len(word):], "s'\" :=[#(-"), 12)
+	v, err := strconv.Atoi(number)
 	return v, err == nil
+}
+
+// numberAfterAny is numberAfter of the first word that has a number.
+func numberAfterAny(text string, words ...string) (int, bool) {
+	for _, w := range words {
+		if n, ok := numberAfter(text, w); ok {
+			return n, true
+		}
+	}
+	return 0, false
 }
