@@ -74,7 +74,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 }
 
 // nodeOptions is what this node has to know to start its ranks.
-func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Output) node.Options {
+func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Console) node.Options {
 	j := p.Job
 	launch := j.Launch
 	return node.Options{
@@ -89,14 +89,14 @@ func nodeOptions(p *prepared, run string, before *gpu.Baseline, out node.Output)
 }
 
 // outputOf says where the ranks' output goes.
-func outputOf(p *prepared, step *regexp.Regexp, s streams) node.Output {
+func outputOf(p *prepared, step *regexp.Regexp, s streams) node.Console {
 	launch := p.Job.Launch
-	return node.Output{
-		Stdin: s.in, Stdout: s.out, Stderr: s.err, TTY: launch.TTY, Step: step,
+	return node.Console{Stdin: s.in, TTY: launch.TTY, Options: output.Options{
+		Stdout: s.out, Stderr: s.err, Step: step,
 		Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
 		Filter: launch.LocalRanksFilter, Role: launch.Role,
 		Observe: p.Observer(), Mask: p.secrets(), MaxBytes: cmp.Or(launch.LogLimit, -1),
-	}
+	}}
 }
 
 // search says where the run directory of a job is looked for.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -11,38 +12,31 @@ import (
 
 // openOutput opens the files and the pipes for what an attempt's ranks write.
 func (n *Node) openOutput(a *attempt) (*output.Output, error) {
-	o := n.opts.Output
-	template, _ := n.opts.Env.Lookup("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
-	return output.Open(output.Options{
-		Ranks: a.ranks(), Dir: a.dir, Stdout: o.Stdout, Stderr: o.Stderr, Screen: o.Screen,
-		Redirect: o.Redirect, Tee: o.Tee, Filter: o.Filter, Role: o.Role, Template: template, Restarts: a.n,
-		Fold: o.isTerminal(), Mask: o.Mask, TTY: a.local == 1 && o.wantsTTY(), Step: o.Step, OnFact: a.emit, Observe: o.Observe, MaxBytes: o.MaxBytes,
-	})
+	o, terminal := n.opts.Output.Options, n.opts.Output.isTerminal()
+	o.Ranks, o.Dir, o.Restarts, o.OnFact = a.ranks(), a.dir, a.n, a.emit
+	o.Template, _ = n.opts.Env.Lookup("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
+	mode := n.opts.Output.TTY
+	o.Fold, o.TTY = terminal, a.local == 1 && (mode == "always" || mode == "auto" && terminal)
+	return output.Open(o)
 }
 
-// wantsTTY reports whether a rank that is alone gets a pseudo-terminal.
-func (o Output) wantsTTY() bool {
-	switch o.TTY {
-	case "always":
-		return true
-	case "auto":
-		return o.isTerminal()
+// isTerminal reports whether both streams of the console are terminals.
+func (c Console) isTerminal() bool {
+	for _, w := range []io.Writer{c.Stdout, c.Stderr} {
+		if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+			return false
+		}
 	}
-	return false
-}
-
-// isTerminal reports whether somebody looks at what the ranks print.
-func (o Output) isTerminal() bool {
-	return term.IsTerminal(int(o.Stdout.Fd())) && term.IsTerminal(int(o.Stderr.Fd()))
+	return true
 }
 
 // stdin is what rank 0 reads: gpurun's own stdin, unless gpurun runs in the
 // background of a terminal. There a rank, which has no controlling terminal and
 // so is not stopped by SIGTTIN, would take what is typed for the shell.
-func (o Output) stdin() *os.File {
-	front, err := unix.IoctlGetInt(int(o.Stdin.Fd()), unix.TIOCGPGRP)
+func (c Console) stdin() *os.File {
+	front, err := unix.IoctlGetInt(int(c.Stdin.Fd()), unix.TIOCGPGRP)
 	if err == nil && front != unix.Getpgrp() {
 		return nil
 	}
-	return o.Stdin
+	return c.Stdin
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/launcher/proc"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
@@ -94,7 +95,7 @@ func newFixture(t *testing.T, script string) *fixture {
 	})
 	f.opts = Options{
 		Run: "run", Ranks: 2, Argv: func(words []string, _ int) []string { return words }, Env: environ.Parse(os.Environ()), Workdir: f.dir,
-		Grace: time.Second, Output: Output{Stdin: null, Stdout: null, Stderr: null, TTY: "never", Role: "default"},
+		Grace: time.Second, Output: Console{Stdin: null, TTY: "never", Options: output.Options{Stdout: null, Stderr: null, Role: "default"}},
 	}
 	return f
 }

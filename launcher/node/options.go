@@ -3,12 +3,10 @@ package node
 import (
 	"context"
 	"os"
-	"regexp"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/gpu"
-	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/output"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
@@ -65,7 +63,7 @@ type Options struct {
 	// on; 0 means 30 s, since ranks of one job end within seconds of each other.
 	Early time.Duration
 	// Output says what becomes of the ranks' output.
-	Output Output
+	Output Console
 	// Alarms emits the driver's critical events on the job's devices as facts, and in the
 	// first attempt what others hold on them, until stop is called; nil: nothing is
 	// watched. It is called right before the ranks are started, and does not wait.
@@ -89,27 +87,13 @@ type Options struct {
 	Settings Settings
 }
 
-// Output says what the ranks read, and what becomes of what they write.
-type Output struct {
-	// Stdin is read by rank 0, Stdout and Stderr are the console.
-	Stdin, Stdout, Stderr *os.File
-	// Screen owns the terminal that the console is; nil: nobody draws there.
-	Screen *output.Screen
+// A Console says what the ranks read, and where their output goes.
+type Console struct {
+	output.Options          // but what differs from attempt to attempt
+	Stdin          *os.File // read by rank 0
 	// TTY is "always", "never", or "auto": a single rank gets a pseudo-terminal
 	// where the console is a terminal.
 	TTY string
-	// Redirect, Tee, Filter and Role are those of output.Options.
-	Redirect, Tee map[int]output.Streams
-	Filter        []int
-	Role          string
-	// MaxBytes is the cap of a log, that of output.Options.
-	MaxBytes int64
-	// Step finds a training step in a line, nil for none.
-	Step *regexp.Regexp
-	// Mask takes the job's secrets out of what is gpurun's own on the console.
-	Mask *mask.Masker
-	// Observe finds in a line what the job says of its settings; nil: nothing.
-	Observe func(line string) (strategy.ObservedSetting, bool)
 }
 
 // Settings knows where the job's framework writes which settings it uses, apart

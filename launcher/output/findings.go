@@ -9,50 +9,49 @@ import (
 )
 
 const (
-	// keepEach is how many findings of a rank are handed on as they come, and how
+	// keepEach is how many findings of a rank are passed on as they come, and how
 	// many of the newest are kept for the end once there were more.
 	keepEach = 64
-	// keepAgain is how often a finding that was handed on is handed on again with
-	// what later lines made of it; its last state follows at the end.
+	// keepAgain is how often a finding that later lines changed is passed on again; its last
+	// state follows at the end.
 	keepAgain = 8
 )
 
 // A budget bounds the findings of one kind of a rank: those that end a traceback,
-// or those that do not. A flood of the ones never displaces the others.
+// or those that do not. A flood of one kind never displaces the other.
 type budget struct {
 	sent  []sent
 	newer []strategy.Fact // the newest beyond those that were sent, a ring
 	next  int             // the ring's oldest, once it is full
 }
 
-// A sent finding is one that was handed on, with what came of it since.
+// A sent finding was passed on, and may have changed since.
 type sent struct {
 	fact  strategy.Fact
 	again int
-	late  bool // fact has not been handed on in this state
+	late  bool // fact has not been passed on in this state
 }
 
-// replace takes a later state of a finding that is known, under the time of the
-// first. It returns the state before, nil if the finding is not known, and
-// whether the new one is to be handed on now.
-func (b *budget) replace(fact *strategy.Fact) (before *cause.Finding, now bool) {
+// replace takes a later state of a known finding, with the time of the first, and reports
+// whether the finding is known, and whether its new state is to be passed on now.
+func (b *budget) replace(fact *strategy.Fact) (known, now bool) {
 	if i := slices.IndexFunc(b.sent, func(s sent) bool { return s.fact.Same(*fact) }); i >= 0 {
 		s := &b.sent[i]
-		before, *fact = s.fact.Finding, s.fact.Updated(*fact)
+		*fact = s.fact.Updated(*fact)
 		s.fact = *fact
 		s.again++
 		s.late = s.again > keepAgain
-		return before, !s.late
+		return true, !s.late
 	}
 	if i := slices.IndexFunc(b.newer, func(f strategy.Fact) bool { return f.Same(*fact) }); i >= 0 {
-		before, *fact = b.newer[i].Finding, b.newer[i].Updated(*fact)
+		*fact = b.newer[i].Updated(*fact)
 		b.newer[i] = *fact
-		return before, false
+		return true, false
 	}
-	return nil, false
+	return false, false
 }
 
-// add takes a new finding and reports whether it is to be handed on now. If not,
+// add takes a new finding and reports whether it is to be passed on now. If not,
 // it is kept in place of the oldest kept one.
 func (b *budget) add(fact strategy.Fact) bool {
 	if len(b.sent) < keepEach {
@@ -68,7 +67,7 @@ func (b *budget) add(fact strategy.Fact) bool {
 	return false
 }
 
-// rest returns what has not been handed on and was not displaced.
+// rest returns what has not been passed on and was not displaced.
 func (b *budget) rest() []strategy.Fact {
 	rest := slices.Clone(b.newer)
 	for _, s := range b.sent {
@@ -84,26 +83,23 @@ func (r *rank) found(source string, now time.Time, seen cause.Finding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fact := strategy.Fact{Time: now, Rank: r.global, Source: source, Finding: &seen}
-	before, handOn := r.logged.replace(&fact)
-	if before == nil {
-		before, handOn = r.raised.replace(&fact)
+	known, pass := r.logged.replace(&fact)
+	if !known {
+		known, pass = r.raised.replace(&fact)
 	}
-	if before == nil {
-		b := &r.logged
-		if seen.Raised {
-			b = &r.raised
-		}
-		handOn = b.add(fact)
+	switch {
+	case known:
+	case seen.Raised:
+		pass = r.raised.add(fact)
+	default:
+		pass = r.logged.add(fact)
 	}
-	if seen.Raised && (before == nil || !before.Raised) {
-		r.activity.Raised = now
-	}
-	if handOn {
+	if pass {
 		r.facts.emit(fact)
 	}
 }
 
-// finish hands out what was kept for the end: the newest findings, in the order
+// finish passes on what was kept for the end: the newest findings, in the order
 // of time, and the rank's progress.
 func (r *rank) finish() {
 	r.mu.Lock()
@@ -118,8 +114,7 @@ func (r *rank) finish() {
 	}
 }
 
-// stepsNow is how far the rank has come, and false where it has shown no step. Its lock
-// is held.
+// stepsNow is the rank's progress; false where it has shown no step. The caller holds mu.
 func (r *rank) stepsNow() (strategy.Fact, bool) {
 	progress := r.progress
 	return strategy.Fact{Time: r.activity.Step, Rank: r.global, Source: r.steppedIn, Progress: &progress}, progress.Steps > 0

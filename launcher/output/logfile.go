@@ -15,18 +15,17 @@ const (
 	logClose    = 10 * time.Second // how long Wait waits for disks
 )
 
-// A logFile is the file of one stream. Its goroutine writes what put hands over.
-// A file system that fails or stalls costs bytes of the log, which are counted in
-// it once it works again, and never the rank.
+// A logFile is the file of one stream. Its goroutine writes what put passes on. A file
+// system that fails or stalls costs bytes of the log, which are counted in it once it works
+// again; it never holds up the rank.
 type logFile struct {
 	path  string
 	queue *queue
-	done  chan struct{} // closed when the goroutine has ended
-	told  func(string)  // tells a person, once
-	file  logWriter     // the goroutine's own
+	warn  func(string) // called once
+	file  logWriter    // the goroutine's own
 
 	dropped atomic.Int64 // bytes that found the queue full and are not marked yet
-	err     error        // first error; read after done
+	err     error        // first error; read after queue.done
 }
 
 // A logWriter is a *ranklog.Writer.
@@ -36,15 +35,12 @@ type logWriter interface {
 	Undo(n int)
 }
 
-func openLog(path string, most int64, told func(string)) (*logFile, error) {
+func openLog(path string, most int64, warn func(string)) (*logFile, error) {
 	file, err := ranklog.Create(path, most)
 	if err != nil {
 		return nil, err
 	}
-	l := &logFile{
-		path: path, told: told, file: file,
-		queue: newQueue(logQueue, logPatience), done: make(chan struct{}),
-	}
+	l := &logFile{path: path, warn: warn, file: file, queue: newQueue(logQueue, logPatience)}
 	go l.run()
 	return l, nil
 }
@@ -57,29 +53,20 @@ func (l *logFile) put(p []byte) {
 }
 
 func (l *logFile) run() {
-	defer close(l.done)
+	defer close(l.queue.done)
 	var lost int64
-	var buf []byte
-	for ok := true; ok; {
-		if buf, ok = l.queue.take(buf, func() {}); !ok {
-			break
-		}
-		n, err := l.write(lost, buf)
-		lost = n
-		if err != nil {
-			l.fail(err)
-		}
+	l.queue.each(func() {}, func(p []byte) {
+		var err error
+		lost, err = l.write(lost, p)
+		l.fail(err)
 		lost += l.dropped.Swap(0)
 		l.queue.moved()
-	}
+	})
 	if lost += l.dropped.Swap(0); lost > 0 {
-		if _, err := l.write(lost, nil); err != nil {
-			l.fail(err)
-		}
-	}
-	if err := l.file.Close(); err != nil {
+		_, err := l.write(lost, nil)
 		l.fail(err)
 	}
+	l.fail(l.file.Close())
 }
 
 // write writes the mark of what was lost before, then buf. It returns how many
@@ -97,21 +84,16 @@ func (l *logFile) write(lost int64, buf []byte) (int64, error) {
 }
 
 func (l *logFile) fail(err error) {
-	if l.err == nil {
+	if l.err == nil && err != nil {
 		l.err = err
-		l.told(fmt.Sprintf("gpurun: cannot write a log, training goes on: %v", err))
+		l.warn(fmt.Sprintf("gpurun: cannot write a log, training goes on: %v", err))
 	}
 }
 
 // close waits until a time for what is queued to be written and the file to be
 // closed. A disk that hangs is left behind, and named.
 func (l *logFile) close(until time.Time) error {
-	l.queue.close()
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-l.done:
-	case <-timer.C:
+	if !l.queue.end(time.Until(until), until) {
 		return fmt.Errorf("write %s: the file system does not answer", l.path)
 	}
 	if l.err != nil {

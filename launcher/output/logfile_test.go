@@ -52,7 +52,7 @@ func TestALogTellsWhatADiskDidNotTake(t *testing.T) {
 }
 
 func TestADiskThatHangsIsNamed(t *testing.T) {
-	l := &logFile{path: "/scratch/log", queue: newQueue(logQueue, logPatience), done: make(chan struct{})}
+	l := &logFile{path: "/scratch/log", queue: newQueue(logQueue, logPatience)}
 	err := l.close(time.Now())
 	if err == nil || err.Error() != "write /scratch/log: the file system does not answer" {
 		t.Errorf("close returns %v", err)

@@ -11,11 +11,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Activity is when ranks last gave a sign of life. The zero time says never.
+// Activity is when ranks last gave a sign of life; a zero time means never.
 type Activity struct {
 	Output time.Time // the last byte on either stream
 	Step   time.Time // the last line with a step's number other than the one before
-	Raised time.Time // the last finding that ended a traceback
 	Steps  int       // lines with a step's number other than the one before
 	// Longest is the longest time between two steps. What came before the first
 	// step, such as loading and compiling, does not count.
@@ -36,7 +35,6 @@ func (o *Output) Activity(ranks ...int) Activity {
 		r.mu.Unlock()
 		all.Output = later(all.Output, a.Output)
 		all.Step = later(all.Step, a.Step)
-		all.Raised = later(all.Raised, a.Raised)
 		all.Steps += a.Steps
 		all.Longest = max(all.Longest, a.Longest)
 	}

@@ -1,7 +1,11 @@
 package output
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -32,13 +36,16 @@ func (p *patience) available(now time.Time) time.Duration {
 type queue struct {
 	limit int
 	wake  chan struct{} // one element: there is something to take, or the end
+	done  chan struct{} // closed when the writer has ended
 
 	mu       sync.Mutex
 	buf      []byte        // guarded by mu, as all below
 	room     chan struct{} // closed and replaced when buf has been taken
+	waiting  int           // bytes that are not written yet
+	written  chan struct{} // closed and replaced when there are none
 	patience patience
 	moves    int // pieces written
-	recent   int // the most bytes that were taken at once of late
+	recent   int // the most bytes that were recently taken at once
 	closed   bool
 }
 
@@ -46,20 +53,24 @@ func newQueue(limit int, most time.Duration) *queue {
 	return &queue{
 		limit:    limit,
 		wake:     make(chan struct{}, 1),
+		done:     make(chan struct{}),
 		room:     make(chan struct{}),
+		written:  make(chan struct{}),
 		patience: patience{most: most, left: most, counted: time.Now()},
 	}
 }
 
-// put makes room for n bytes, or gives up, and then lets add append to the buffer
-// under the lock. It reports whether add was called.
+// put waits for room for n bytes, within its patience, and then lets add append to the
+// buffer under the lock. It reports whether add was called.
 func (q *queue) put(n int, add func([]byte) []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.awaitRoom(n) {
 		return false
 	}
+	before := len(q.buf)
 	q.buf = add(q.buf)
+	q.waiting += len(q.buf) - before
 	q.signal()
 	return true
 }
@@ -67,27 +78,84 @@ func (q *queue) put(n int, add func([]byte) []byte) bool {
 // awaitRoom is called and returns with mu held.
 func (q *queue) awaitRoom(n int) bool {
 	for !q.closed && len(q.buf) > 0 && len(q.buf)+n > q.limit {
-		start := time.Now()
-		wait := q.patience.available(start)
-		if wait < time.Millisecond {
+		if !q.wait(q.room) {
 			return false
-		}
-		room, moves := q.room, q.moves
-		timer := time.NewTimer(wait)
-		q.mu.Unlock()
-		select {
-		case <-room:
-		case <-timer.C:
-		}
-		q.mu.Lock()
-		timer.Stop()
-		took := time.Since(start)
-		q.patience.left -= took
-		if took >= wait && q.moves == moves {
-			q.patience.stalled = true
 		}
 	}
 	return !q.closed
+}
+
+// awaitWritten waits until everything is written, within the queue's patience.
+func (q *queue) awaitWritten() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiting > 0 {
+		q.wait(q.written)
+	}
+}
+
+// wait waits for a channel within the queue's patience; false where none is left. It is called
+// and returns with mu held.
+func (q *queue) wait(signal <-chan struct{}) bool {
+	start := time.Now()
+	most := q.patience.available(start)
+	if most < time.Millisecond {
+		return false
+	}
+	moves := q.moves
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	q.mu.Unlock()
+	select {
+	case <-signal:
+	case <-timer.C:
+	}
+	q.mu.Lock()
+	took := time.Since(start)
+	q.patience.left -= took
+	if took >= most && q.moves == moves {
+		q.patience.stalled = true
+	}
+	return true
+}
+
+// each gives the writer all bytes until the queue is closed and empty; swap runs under the
+// lock when they are taken.
+func (q *queue) each(swap func(), write func([]byte)) {
+	var buf []byte
+	for {
+		var ok bool
+		if buf, ok = q.take(buf, swap); !ok {
+			return
+		}
+		write(buf)
+		q.mu.Lock()
+		if q.waiting -= len(buf); q.waiting == 0 {
+			close(q.written)
+			q.written = make(chan struct{})
+		}
+		q.mu.Unlock()
+	}
+}
+
+// writePieces writes p in pieces that end with a line where possible, so that the lines of
+// other programs on the same terminal stay whole. It returns what is left after an error, or
+// once stop is true.
+func (q *queue) writePieces(to io.Writer, p []byte, stop func() bool) (rest []byte, err error) {
+	for len(p) > 0 && err == nil && !stop() {
+		piece := p[:min(len(p), consolePiece)]
+		if i := bytes.LastIndexByte(piece, '\n'); i >= 0 && len(piece) < len(p) {
+			piece = piece[:i+1]
+		}
+		var n int
+		n, err = to.Write(piece)
+		p = p[n:]
+		q.moved()
+		if errors.Is(err, syscall.EAGAIN) {
+			err = awaitWritable(to)
+		}
+	}
+	return p, err
 }
 
 // take waits for bytes and exchanges them for an empty buffer; swap runs under
@@ -126,7 +194,7 @@ func recycle(buf []byte, recent int) []byte {
 	return buf[:0]
 }
 
-// moved tells that the writer got something written.
+// moved records that the writer wrote something.
 func (q *queue) moved() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,6 +207,27 @@ func (q *queue) movements() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.moves
+}
+
+// end closes the queue and waits until its writer has ended. It stops waiting, with false,
+// after a stall without a written piece, or at a time; zero: none.
+func (q *queue) end(stall time.Duration, until time.Time) bool {
+	q.close()
+	for moves := -1; moves != q.movements() && (until.IsZero() || time.Now().Before(until)); {
+		moves = q.movements()
+		timer := time.NewTimer(stall)
+		select {
+		case <-q.done:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	select {
+	case <-q.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // close refuses further bytes. The writer still takes what is there.

@@ -69,7 +69,7 @@ func TestWordsLeaveAReaderBehindThatHasStopped(t *testing.T) {
 			t.Errorf("closed after %v", took)
 		}
 		close(g.opened)
-		<-w.done
+		<-w.queue.done
 	})
 }
 
