@@ -70,7 +70,7 @@ func runJob(ctx context.Context, begun journal.Start, s streams, set func(*job.O
 	if err != nil {
 		return err
 	}
-	o := pipeline.Options{
+	o := pipeline.Setup{
 		JUnit: own.JUnit, Held: searchOf(j, own).Held(), Follows: j.Follows(os.Environ()),
 		Job: j.Name, Workdir: j.Workdir, Getenv: os.Getenv, Stdout: s.out, Stderr: s.err,
 	}

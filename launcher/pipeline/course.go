@@ -13,7 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A course is how a run went so far, in words that are fit to be shown.
+// A course is the history of a run, in texts that are safe to show.
 type course struct {
 	job, host string
 	opened    time.Time // when this process began
@@ -40,19 +40,17 @@ type outcome struct {
 	traceback     []string
 }
 
-// A fate is what a reader makes of an outcome.
+// A fate is how a reader counts an outcome.
 type fate int
 
 const (
-	passed fate = iota
-	// skipped: it failed, or was stopped, and the run went on or can go on.
-	skipped
-	// failed: the job did; broken: something else.
-	failed
-	broken
+	passed  fate = iota
+	skipped      // it failed, or was stopped, and the run continued or can continue
+	failed       // the job failed
+	broken       // something else failed
 )
 
-// Bounds of what is told, in bytes, lines and attempts.
+// Bounds of the report, in characters, lines and attempts.
 const (
 	longMessage = 1 << 10
 	longLine    = 1 << 10
@@ -60,8 +58,8 @@ const (
 	mostCases   = 500
 )
 
-// cases are how the latest attempts ended; left is how many came before them. Once the run
-// has gone on, what an attempt ended with was not its end.
+// cases are how the latest attempts ended; left is how many came before them. An attempt that
+// another one followed is no failure of the run.
 func (c *course) cases() (all []outcome, left int) {
 	attempts := c.state.Over()
 	for i := range attempts {
@@ -83,7 +81,7 @@ func (c *course) cases() (all []outcome, left int) {
 	return all[left:], left
 }
 
-// decided is how an attempt ended that was decided upon.
+// decided is how an attempt ended that a decision followed.
 func (c *course) decided(name string, a *runstate.Attempt) outcome {
 	d, e, next := a.Diagnosis, a.Evidence, a.Decision
 	o := outcome{name: name, took: a.Lasted(), kind: string(d.Cause), fate: fateOf(d, next), message: c.mask.Line(next.Reason, longMessage)}
@@ -104,7 +102,7 @@ func (c *course) decided(name string, a *runstate.Attempt) outcome {
 	return o
 }
 
-// fateOf is what becomes of an attempt. One that was rescued is not the run's failure.
+// fateOf is how an attempt counts. One that was rescued is no failure of the run.
 func fateOf(d strategy.Diagnosis, next strategy.Decision) fate {
 	switch {
 	case next.Outcome == strategy.Trained:
@@ -147,7 +145,7 @@ func (c *course) end(err error) outcome {
 	return o
 }
 
-// unfinished is the run as it stands without a verdict.
+// unfinished is the run while it has no verdict.
 func (c *course) unfinished(why string) outcome {
 	return outcome{name: runName, took: c.took(), fate: broken, kind: "unfinished", message: c.mask.Line(why, longMessage)}
 }
@@ -163,8 +161,8 @@ func (c *course) took() (sum time.Duration) {
 // runName is the case of the run.
 const runName = "run"
 
-// lines are what is not empty of some lines, and then of some that are fit to be shown.
-func (c *course) lines(raw, fit []string) string {
+// lines joins the lines of some texts that are not empty, and then lines that are safe to show.
+func (c *course) lines(raw, safe []string) string {
 	var all []string
 	for _, text := range raw {
 		for line := range strings.Lines(text) {
@@ -173,6 +171,6 @@ func (c *course) lines(raw, fit []string) string {
 			}
 		}
 	}
-	all = append(all, fit...)
+	all = append(all, safe...)
 	return strings.Join(all[:min(len(all), mostLines)], "\n")
 }

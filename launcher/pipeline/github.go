@@ -16,18 +16,18 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// github annotates the step that gpurun is, and adds to the summary of its job.
+// github annotates gpurun's step, and adds to the summary of its job.
 type github struct {
-	stdout    io.Writer // nil: nothing is said there
+	stdout    io.Writer // nil: no annotations
 	summary   string    // a file, empty for none
 	workspace string    // the checked-out repository
 	workdir   string
 }
 
-// mostWarnings is how many a step may have; GitHub drops what is more.
+// mostWarnings is how many a step may have; GitHub drops more.
 const mostWarnings = 9
 
-// annotate says of each attempt that was rescued that it was, and how the run ended.
+// annotate shows which attempts were rescued, and how the run ended.
 func (g *github) annotate(c *course, run outcome) {
 	if g.stdout == nil {
 		return
@@ -41,38 +41,33 @@ func (g *github) annotate(c *course, run outcome) {
 			warned++
 		}
 	}
+	level := "error"
 	if run.fate == passed {
-		g.say("notice", c, run)
-		return
+		level = "notice"
 	}
-	g.say("error", c, run)
+	g.say(level, c, run)
 }
 
 // say writes one annotation.
 func (g *github) say(level string, c *course, o outcome) {
 	where := ""
 	if file, line := g.place(o.traceback); file != "" {
-		where = fmt.Sprintf(",file=%s,line=%s", escapeProperty(file), line)
+		where = fmt.Sprintf(",file=%s,line=%s", escapeProperty.Replace(file), line)
 	}
 	title := fmt.Sprintf("gpurun: %s, %s", c.mask.Line(c.job, longLine), o.name)
-	fmt.Fprintf(g.stdout, "::%s title=%s%s::%s\n", level, escapeProperty(title), where, escapeData(o.message))
+	fmt.Fprintf(g.stdout, "::%s title=%s%s::%s\n", level, escapeProperty.Replace(title), where, escapeData.Replace(o.message))
 }
 
-// escapeData and escapeProperty write text as the runner reads it: nothing in it ends the
-// line, or the property.
-func escapeData(text string) string {
-	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(text)
-}
-
-func escapeProperty(text string) string {
-	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C").Replace(text)
-}
+// escapeData and escapeProperty escape text for the runner: nothing in it ends the line, or the property.
+var (
+	escapeData     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	escapeProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+)
 
 // frame is a line of a traceback that names a place in a file.
 var frame = regexp.MustCompile(`^\s*File "([^"]+)", line (\d{1,9})\b`)
 
-// place is the innermost place of a traceback in the repository itself, empty where there
-// is none.
+// place is the innermost place of a traceback in the repository, empty for none.
 func (g *github) place(traceback []string) (file, line string) {
 	if g.workspace == "" {
 		return "", ""
@@ -93,7 +88,7 @@ func (g *github) place(traceback []string) (file, line string) {
 	return "", ""
 }
 
-// The bounds of a summary: of a step's, in bytes, as GitHub has it, and of what is told.
+// The bounds of a summary: GitHub's, in bytes, and those of its table.
 const (
 	mostSummary = 1 << 20
 	mostRows    = 50
@@ -144,7 +139,7 @@ func markdown(c *course, run outcome) string {
 	return b.String()
 }
 
-// plainText is text that Markdown shows as it is.
+// plainText is text that Markdown shows unchanged.
 func plainText(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -156,8 +151,8 @@ func plainText(text string) string {
 	return b.String()
 }
 
-// Words is w for what gpurun says to people, without anything that the system that runs it
-// would obey.
+// Words is w for gpurun's messages, without anything that the system that runs it would
+// interpret.
 func Words(w io.Writer, getenv func(string) string) io.Writer {
 	if onGitHub(getenv) {
 		return defused{w}
@@ -167,9 +162,9 @@ func Words(w io.Writer, getenv func(string) string) io.Writer {
 
 func onGitHub(getenv func(string) string) bool { return getenv("GITHUB_ACTIONS") == "true" }
 
-// defused is a writer that lets GitHub's runner find no command of its own in what it is
-// given: neither "::add-mask::…", which begins a line, nor "##[add-mask]…", which may stand
-// anywhere in one. A line of a job's traceback can look like that.
+// defused is a writer that escapes the commands of GitHub's runner: "::add-mask::…" at the
+// start of a line, and "##[add-mask]…" anywhere in one. A line of a job's traceback can look
+// like that.
 type defused struct{ w io.Writer }
 
 var (

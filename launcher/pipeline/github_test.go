@@ -18,7 +18,7 @@ func toGitHub(t *testing.T, summary string, events []launcher.Event) (out, added
 	t.Helper()
 	var stdout, stderr strings.Builder
 	env := map[string]string{"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": summary, "GITHUB_WORKSPACE": "/ci/repo"}
-	p, err := Open(Options{Job: "gpt", Workdir: "/ci/repo/src", Getenv: func(name string) string { return env[name] }, Stdout: &stdout, Stderr: &stderr})
+	p, err := Open(Setup{Job: "gpt", Workdir: "/ci/repo/src", Getenv: func(name string) string { return env[name] }, Stdout: &stdout, Stderr: &stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestNothingIsACommand(t *testing.T) {
 			t.Fatalf("%q", lines)
 		}
 		properties, data, _ := strings.Cut(strings.TrimPrefix(out.String(), "::error "), "::")
-		if strings.Count(properties, ",") > 2 || strings.Count(properties, "=")-strings.Count(text, "=")*2 > 3 || data != escapeData(text)+"\n" && !strings.ContainsAny(text, "\r\n") {
+		if strings.Count(properties, ",") > 2 || strings.Count(properties, "=")-strings.Count(text, "=")*2 > 3 || data != escapeData.Replace(text)+"\n" && !strings.ContainsAny(text, "\r\n") {
 			t.Fatalf("%q, %q", properties, data)
 		}
 	})

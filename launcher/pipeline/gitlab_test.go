@@ -12,7 +12,7 @@ import (
 // In GitLab's log each attempt is a section that ends before the next begins.
 func TestSections(t *testing.T) {
 	var words strings.Builder
-	p, err := Open(Options{Getenv: func(name string) string { return map[string]string{"GITLAB_CI": "true"}[name] }})
+	p, err := Open(Setup{Getenv: func(name string) string { return map[string]string{"GITLAB_CI": "true"}[name] }})
 	if err != nil {
 		t.Fatal(err)
 	}

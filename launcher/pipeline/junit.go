@@ -13,12 +13,12 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// reportMode lets others read the report: the system that picks it up is often another
+// reportMode lets others read the report: the system that collects it often runs as another
 // user, outside of the job's container.
 const reportMode fs.FileMode = 0o644
 
-// The report in the form that Jenkins' schema (junit-10.xsd) describes, and that of
-// Maven's Surefire but for the attributes of the suite.
+// The report follows Jenkins' schema (junit-10.xsd), and, but for the attributes of the suite,
+// Maven's Surefire.
 type (
 	testsuites struct {
 		XMLName xml.Name `xml:"testsuites"`
@@ -31,11 +31,11 @@ type (
 		Name string  `xml:"name,attr"`
 		Time seconds `xml:"time,attr"`
 		counts
-		Skipped    int        `xml:"skipped,attr"`
-		Hostname   string     `xml:"hostname,attr"`
-		Timestamp  string     `xml:"timestamp,attr"`
+		Skipped    int            `xml:"skipped,attr"`
+		Hostname   string         `xml:"hostname,attr"`
+		Timestamp  string         `xml:"timestamp,attr"`
 		Properties []property `xml:"properties>property"`
-		Cases      []testcase `xml:"testcase"`
+		Cases      []testcase     `xml:"testcase"`
 	}
 	counts struct {
 		Tests    int `xml:"tests,attr"`
@@ -68,17 +68,17 @@ func (s seconds) MarshalText() ([]byte, error) {
 	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', 3, 64), nil
 }
 
-// write writes the report of a run that ended so, as a whole or not at all.
+// write writes the report of a run that ended so, whole or not at all.
 func (p *Pipeline) write(run outcome) error {
 	text, err := xml.MarshalIndent(p.course.report(run), "", " ")
 	if err != nil {
 		return fmt.Errorf("encode the report: %w", err)
 	}
 	return private.InTime(func() error {
-		if info, err := os.Lstat(p.opts.JUnit); err == nil && !info.Mode().IsRegular() {
+		if info, err := os.Lstat(p.setup.JUnit); err == nil && !info.Mode().IsRegular() {
 			return errors.New("it is not a regular file")
 		}
-		return private.WriteCopy(p.opts.JUnit, append([]byte(xml.Header), append(text, '\n')...), reportMode)
+		return private.WriteCopy(p.setup.JUnit, append([]byte(xml.Header), append(text, '\n')...), reportMode)
 	})
 }
 
@@ -113,19 +113,20 @@ func (s *testsuite) add(c testcase) {
 	}
 }
 
-// testcase is an outcome as a case. A rescued attempt is skipped: no reader takes that for
-// a failure of the whole, and all show why.
+// testcase is an outcome as a case. A rescued attempt is skipped: no reader counts that as a
+// failure of the run, and all show the reason.
 func (o outcome) testcase(class string) testcase {
 	t := testcase{Classname: class, Name: o.name, Time: seconds(o.took)}
+	r := &result{Message: o.message, Type: o.kind, Text: o.text}
 	switch o.fate {
 	case passed:
 		t.Out = o.message
 	case skipped:
-		t.Skipped = &result{Message: o.message, Text: o.text}
+		r.Type, t.Skipped = "", r
 	case failed:
-		t.Failure = &result{Message: o.message, Type: o.kind, Text: o.text}
+		t.Failure = r
 	case broken:
-		t.Error = &result{Message: o.message, Type: o.kind, Text: o.text}
+		t.Error = r
 	}
 	return t
 }

@@ -1,10 +1,9 @@
-// Package pipeline tells the system that runs gpurun as a step of a pipeline how the step
-// went: by a JUnit report, which most of them read, by GitHub's annotations and job summary,
-// and by GitLab's sections.
+// Package pipeline reports the result of a run to the system that runs gpurun as a step of a
+// pipeline: as a JUnit report, which most of them read, as GitHub's annotations and job
+// summary, and as GitLab's sections.
 //
-// What comes from the job is told without its secrets (package mask), with control
-// characters written out (package terminal), short, and so that none of these systems obeys
-// anything in it.
+// Text from the job is reported without its secrets (package mask), with control characters
+// escaped (package terminal), short, and so that none of these systems interprets it.
 package pipeline
 
 import (
@@ -24,99 +23,127 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Options are what a Pipeline is made of.
-type Options struct {
+// A Setup says what a Pipeline reports, and where.
+type Setup struct {
 	JUnit   string // the report's path, as given; empty for none
-	Held    bool   // another gpurun runs in the run directory: the report is that one's
-	Follows bool   // another node's gpurun tells how the run goes: this one tells nothing
+	Held    bool   // another gpurun holds the run directory, and writes the report
+	Follows bool   // the gpurun of another node reports: this one reports nothing
 	Job     string // the job's name
 	Workdir string // where the job runs
-	// Getenv asks gpurun's own environment, which says what system runs it.
+	// Getenv reads gpurun's own environment, which shows the system that runs it.
 	Getenv func(string) string
 	// Stdout is where GitHub looks for annotations; nil: it carries something else.
 	Stdout, Stderr io.Writer
 }
 
-// A Pipeline hears how a run goes, and tells it where that is wanted. Its methods are called
-// from one goroutine at a time.
+// A Pipeline reports one run. Its methods are called from one goroutine at a time.
 type Pipeline struct {
-	opts   Options
+	setup  Setup
 	course course
 	before []launcher.Event // of an earlier gpurun
 	github *github          // nil elsewhere
-	gitlab *gitlab          // nil elsewhere
+	// sections is where GitLab reads sections, nil elsewhere; section is the open one, empty
+	// for none.
+	sections io.Writer
+	section  string
 }
 
-// Open finds out what system runs gpurun, and writes a JUnit report that says that the run
-// has not ended: a step that is killed leaves that one, and not the one of the night before.
+const notEnded = "gpurun has not ended: it is at work, or was killed"
+
+// Open detects the system that runs gpurun, and writes a JUnit report saying that the run has
+// not ended, so that a step that is killed does not leave the report of an earlier run.
 // The error has exit code 2: the report cannot be written.
-func Open(o Options) (*Pipeline, error) {
-	if o.Follows {
-		o = Options{Job: o.Job, Workdir: o.Workdir, Getenv: func(string) string { return "" }, Stderr: o.Stderr}
+func Open(s Setup) (*Pipeline, error) {
+	if s.Follows {
+		s = Setup{Job: s.Job, Workdir: s.Workdir, Getenv: func(string) string { return "" }, Stderr: s.Stderr}
 	}
-	host, _ := os.Hostname() // empty where nobody knows
-	p := &Pipeline{opts: o, course: course{job: o.Job, host: host, opened: time.Now()}}
-	if onGitHub(o.Getenv) {
-		p.github = &github{stdout: o.Stdout, summary: o.Getenv("GITHUB_STEP_SUMMARY"), workspace: o.Getenv("GITHUB_WORKSPACE"), workdir: o.Workdir}
+	host, _ := os.Hostname() // empty where it is not known
+	p := &Pipeline{setup: s, course: course{job: s.Job, host: host, opened: time.Now()}}
+	if onGitHub(s.Getenv) {
+		p.github = &github{stdout: s.Stdout, summary: s.Getenv("GITHUB_STEP_SUMMARY"), workspace: s.Getenv("GITHUB_WORKSPACE"), workdir: s.Workdir}
 	}
-	if o.Getenv("GITLAB_CI") == "true" {
-		p.gitlab = &gitlab{}
-	}
-	if o.JUnit == "" {
+	if s.JUnit == "" {
 		return p, nil
 	}
-	path, err := filepath.Abs(o.JUnit)
+	path, err := filepath.Abs(s.JUnit)
 	if err == nil {
-		p.opts.JUnit = path
+		p.setup.JUnit = path
 	}
-	private.SweepFolder(filepath.Dir(p.opts.JUnit), time.Minute) // of one that was killed
-	if err == nil && !o.Held {
-		err = p.write(p.course.unfinished("gpurun has not ended: it is at work, or was killed"))
+	private.SweepFolder(filepath.Dir(p.setup.JUnit), time.Minute) // of a gpurun that was killed
+	if err == nil && !s.Held {
+		err = p.write(p.course.unfinished(notEnded))
 	}
 	if err != nil {
-		return nil, errext.WithCode(errext.Errorf("name a file in a folder that exists and that you can write to", "--junit %s: %w", o.JUnit, err), strategy.CodeUsage)
+		return nil, errext.WithCode(errext.Errorf("name a file in a folder that exists and that you can write to", "--junit %s: %w", s.JUnit, err), strategy.CodeUsage)
 	}
 	return p, nil
 }
 
-// Words is w for what gpurun says to people of the run. m knows the job's secrets. It comes
+// Words is w for gpurun's messages about the run. m knows the job's secrets. It is called
 // before the first event.
 func (p *Pipeline) Words(w io.Writer, m *mask.Masker) io.Writer {
 	p.course.mask = m
-	if p.gitlab != nil {
-		p.gitlab.words = w
+	if p.setup.Getenv("GITLAB_CI") == "true" {
+		p.sections = w
 	}
-	return Words(w, p.opts.Getenv)
+	return Words(w, p.setup.Getenv)
 }
 
-// Recall takes in what an earlier gpurun did in the same run directory. It counts once this
-// one has something to tell of the run: it may be that of another job.
+// Recall records the events of an earlier gpurun in the same run directory. They count from
+// this one's first event on: the run directory may be that of another job.
 func (p *Pipeline) Recall(events []launcher.Event) { p.before = events }
 
-// Events takes in events, and hands them on to show.
+// Events returns show with the pipeline in front of it.
 func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 	return func(e launcher.Event) {
 		if p.before != nil {
 			p.course.state = *runstate.Of(p.before)
 		}
-		p.before, p.opts.Held = nil, false
+		p.before, p.setup.Held = nil, false
 		p.course.state.Add(e)
-		p.gitlab.take(e)
+		switch e := e.(type) {
+		case launcher.Started:
+			p.openSection(e.N)
+		case launcher.Ended, launcher.Finished:
+			p.closeSection()
+		}
 		show(e)
-		if _, decided := e.(launcher.Decided); decided && p.opts.JUnit != "" {
-			// Where it cannot be written, the last one says so.
-			_ = p.write(p.course.unfinished("gpurun has not ended: it is at work, or was killed"))
+		if _, decided := e.(launcher.Decided); decided && p.setup.JUnit != "" {
+			_ = p.write(p.course.unfinished(notEnded)) // the last report shows the error
 		}
 	}
 }
 
-// End tells how the run ended: by its verdict, or by err, which ended gpurun without one or
-// while it was written. One that could not have the run directory leaves the report to the
-// gpurun that has it. What cannot be told is a warning, and does not change how gpurun ends.
+// openSection begins a section of GitLab's log for an attempt, which a reader can fold.
+// GitLab shows annotations of tests only, by the JUnit report.
+func (p *Pipeline) openSection(n int) {
+	p.closeSection()
+	if p.sections != nil {
+		p.section = fmt.Sprintf("gpurun_attempt_%d", n)
+		p.mark("start", fmt.Sprintf("attempt %d", n))
+	}
+}
+
+func (p *Pipeline) closeSection() {
+	if p.section != "" {
+		p.mark("end", "")
+	}
+	p.section = ""
+}
+
+// mark writes the beginning or the end of a section.
+func (p *Pipeline) mark(what, title string) {
+	fmt.Fprintf(p.sections, "\x1b[0Ksection_%s:%d:%s\r\x1b[0K%s\n", what, time.Now().Unix(), p.section, title)
+}
+
+// End reports how the run ended: by its verdict, or by err, which ended gpurun without one or
+// while it was written. A gpurun that could not lock the run directory leaves the report to
+// the one that holds it. What cannot be reported is a warning, and does not change the exit
+// code.
 func (p *Pipeline) End(err error) {
-	p.gitlab.end()
+	p.closeSection()
 	end := p.course.end(err)
-	if p.opts.JUnit != "" && !p.opts.Held && !errors.Is(err, journal.ErrLocked) {
+	if p.setup.JUnit != "" && !p.setup.Held && !errors.Is(err, journal.ErrLocked) {
 		p.warn("--junit", p.write(end))
 	}
 	if p.github != nil {
@@ -128,6 +155,6 @@ func (p *Pipeline) End(err error) {
 
 func (p *Pipeline) warn(what string, err error) {
 	if err != nil {
-		fmt.Fprintf(p.opts.Stderr, "gpurun: warning: %s\n", p.course.mask.Line(fmt.Sprintf("%s: %v", what, err), longMessage))
+		fmt.Fprintf(p.setup.Stderr, "gpurun: warning: %s\n", p.course.mask.Line(fmt.Sprintf("%s: %v", what, err), longMessage))
 	}
 }

@@ -64,7 +64,7 @@ func TestAReportOfAnothersRunIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, err := range []error{errors.New("no such script"), fmt.Errorf("in use: %w", journal.ErrLocked)} {
-		p, wrong := Open(Options{JUnit: file, Held: true, Getenv: func(string) string { return "" }, Stderr: t.Output()})
+		p, wrong := Open(Setup{JUnit: file, Held: true, Getenv: func(string) string { return "" }, Stderr: t.Output()})
 		if wrong != nil {
 			t.Fatal(wrong)
 		}
@@ -73,7 +73,7 @@ func TestAReportOfAnothersRunIsLeftAlone(t *testing.T) {
 			t.Errorf("%v: %s", err, text)
 		}
 	}
-	p, err := Open(Options{JUnit: file, Held: true, Getenv: func(string) string { return "" }, Stderr: t.Output()})
+	p, err := Open(Setup{JUnit: file, Held: true, Getenv: func(string) string { return "" }, Stderr: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func over(parts ...[]launcher.Event) []launcher.Event {
 func reportOf(t *testing.T, job string, events []launcher.Event, err error) junit.Testsuites {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "junit.xml")
-	p, bad := Open(Options{JUnit: path, Job: job, Getenv: func(string) string { return "" }, Stderr: os.Stderr})
+	p, bad := Open(Setup{JUnit: path, Job: job, Getenv: func(string) string { return "" }, Stderr: os.Stderr})
 	if bad != nil {
 		t.Fatal(bad)
 	}
@@ -254,7 +254,7 @@ func TestReportIsOfThisRunFromTheBeginning(t *testing.T) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, name)
 		}
-		if _, err := Open(Options{JUnit: path, Getenv: none}); errext.Code(err, 0) != strategy.CodeUsage || !strings.Contains(err.Error(), "--junit "+path) {
+		if _, err := Open(Setup{JUnit: path, Getenv: none}); errext.Code(err, 0) != strategy.CodeUsage || !strings.Contains(err.Error(), "--junit "+path) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -265,7 +265,7 @@ func TestReportIsOfThisRunFromTheBeginning(t *testing.T) {
 	if err := os.WriteFile(path, []byte("of the night before"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := Open(Options{JUnit: path, Job: "gpt", Getenv: none, Stderr: os.Stderr})
+	p, err := Open(Setup{JUnit: path, Job: "gpt", Getenv: none, Stderr: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestReportIsOfThisRunFromTheBeginning(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	var words strings.Builder
-	p.opts.Stderr = &words
+	p.setup.Stderr = &words
 	if err := os.Chmod(dir, 0o500); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestSecretsOfTheJob(t *testing.T) {
 	var out strings.Builder
 	dir := t.TempDir()
 	env := map[string]string{"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": filepath.Join(dir, "summary")}
-	p, err := Open(Options{JUnit: filepath.Join(dir, "junit.xml"), Job: "gpt", Getenv: func(name string) string { return env[name] }, Stdout: &out, Stderr: os.Stderr})
+	p, err := Open(Setup{JUnit: filepath.Join(dir, "junit.xml"), Job: "gpt", Getenv: func(name string) string { return env[name] }, Stdout: &out, Stderr: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}

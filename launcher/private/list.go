@@ -1,0 +1,23 @@
+package private
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// List returns at most so many entries of a folder, in no order. With an error it returns
+// those that were read before.
+func List(dir string, most int) ([]fs.DirEntry, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(most)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return entries, err
+}
