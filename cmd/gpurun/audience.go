@@ -44,8 +44,8 @@ func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline
 		show = (&console.JSON{W: a.events, Mask: a.secrets}).Show
 	}
 	show = report.AtEnd(show, a.people, manual.Version())
-	notified := notify.Run{Dir: dir, Workdir: p.Job.Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
-	a.others, show = notify.Tell(p.Job.Notify, notified, a.monitor.Events(show))
+	notified := notify.Subject{Dir: dir, Workdir: p.Job.Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
+	a.others, show = notify.New(p.Job.Notify, notified, a.monitor.Events(show))
 	a.meters = metrics.New(p.MetricsOf(filepath.Base(dir)), a.secrets)
 	a.show = pipe.Events(a.meters.Events(show))
 	return a

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// errOver is why an event was not sent that was being sent when the run was over.
+// errOver is why a delivery was cancelled when the run was over.
 var errOver = errors.New("there was not enough time at the end")
 
-// serve sends what waits, until nothing more comes.
+// serve sends all events, until no more come.
 func (n *Notifier) serve(ctx context.Context) {
 	n.collect(ctx)
 	for {
@@ -33,16 +33,15 @@ func (n *Notifier) serve(ctx context.Context) {
 // survive keeps a bug in here from ending the run.
 func (n *Notifier) survive() {
 	if bug := recover(); bug != nil {
-		n.say(fmt.Sprintf("nobody is told any more; this is a bug in gpurun: %v", bug))
+		n.say(fmt.Sprintf("no more notifications are sent; this is a bug in gpurun: %v", bug))
 	}
 }
 
-// collectPatience is how long it may take to look for what other runs have left. What is not
-// found by then is for the next start.
+// collectPatience bounds the search for events of other runs. The next start finds the rest.
 const collectPatience = 2 * time.Second
 
-// collect adds what other runs have left, the oldest first. Where somebody else could have
-// left it, nothing is.
+// collect adds the events that other runs have left, the oldest first; none from an outbox that
+// another user can write to.
 func (n *Notifier) collect(ctx context.Context) {
 	if n.box.check() != nil {
 		return
@@ -63,9 +62,9 @@ func (n *Notifier) collect(ctx context.Context) {
 	}
 }
 
-// deliverAll tries to send all that waits, in order, up to what fails for now: that and the
-// rest is tried again when the next event comes. What has failed goes last, so that one
-// event that a server chokes on does not keep the others from it.
+// deliverAll tries to send all events in order, up to the first that fails: that and the rest
+// are tried again when the next event comes. An event that has failed goes last, so that one
+// that a server cannot process does not block the others.
 func (n *Notifier) deliverAll(ctx context.Context) {
 	n.mu.Lock()
 	todo := n.waiting
@@ -84,8 +83,8 @@ func (n *Notifier) deliverAll(ctx context.Context) {
 	n.mu.Unlock()
 }
 
-// deliver sends one letter, and reports whether it is done with: it was sent, by this gpurun
-// or another one, or never will be.
+// deliver sends one letter, and reports whether it is done: sent, by this gpurun or another
+// one, or refused.
 func (n *Notifier) deliver(ctx context.Context, l letter) (done bool) {
 	body := l.body
 	if body == nil {
@@ -106,17 +105,17 @@ func (n *Notifier) deliver(ctx context.Context, l letter) (done bool) {
 	switch {
 	case err == nil:
 	case errors.As(err, &refused):
-		n.say(fmt.Sprintf("nobody was told that the run %s has %s: %v", m.Run, happened(m.Event), err))
+		n.say(fmt.Sprintf("the notification that the run %s has %s was refused: %v", m.Run, happened(m.Event), err))
 	default:
 		if errors.Is(err, context.Canceled) {
 			err = errOver
 		}
-		n.say(fmt.Sprintf("nobody could be told that the run %s has %s: %v; the next start tries again", m.Run, happened(m.Event), err))
+		n.say(fmt.Sprintf("the notification that the run %s has %s was not sent: %v; the next start tries again", m.Run, happened(m.Event), err))
 		return false
 	}
 	if l.body == nil {
 		if err := n.box.sent(l.id); err != nil {
-			n.say(fmt.Sprintf("that a notification was sent cannot be written down, and the next start sends it again: %v", err))
+			n.say(fmt.Sprintf("a notification was sent, but the outbox cannot be written (%v): the next start sends it again", err))
 		}
 	}
 	return true

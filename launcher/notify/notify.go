@@ -1,17 +1,16 @@
-// Package notify tells others how a run goes: a web server, a chat, or a program.
+// Package notify sends the main events of a run to a web server, a chat, or a program.
 //
-//	story.go     the events of a run that others are told of
-//	outbox.go    what is to be sent, on the disk, until it has been; what killed runs left untold
+//	story.go     the events that are sent
+//	outbox.go    events on the disk until they are sent; events of runs that were killed
 //	deliver.go   the goroutine that sends
 //	webhook.go   delivery to a URL, by go-retryablehttp
 //	program.go   delivery to a program
 //	style.go     the bodies that chats want
 //	notify.go    one run: events in, deliveries out
 //
-// A run waits for none of it: an event is put into the outbox once the journal has it, and
-// sent by a goroutine. The end of a run waits for that one, for a bounded time; what is not
-// sent by then stays in the outbox, and the next gpurun that starts in the same folder sends
-// it.
+// The run does not wait for deliveries: an event enters the outbox once the journal has it,
+// and a goroutine sends it. The end of a run waits for that goroutine, for a bounded time;
+// the rest stays in the outbox for the next gpurun that starts in the same folder.
 package notify
 
 import (
@@ -30,30 +29,28 @@ import (
 )
 
 const (
-	// endPatience is how long the end of a run waits in all, and cutPatience how much of that
-	// is for what is cut off then, or by a signal.
+	// endPatience is how long the end of a run waits in all, and cutPatience the part of it in
+	// which a delivery that is cancelled then, or by a signal, may end.
 	endPatience = 5 * time.Second
 	cutPatience = 500 * time.Millisecond
 )
 
-// A Run is what is told of.
-type Run struct {
-	Dir     string // the run directory
-	Workdir string // the job's, with the outbox below its .gpurun
-	Version string // of gpurun
-	// Mask takes the job's secrets out of what is told.
-	Mask *mask.Masker
-	// Page gets what people should know after the verdict.
-	Page *console.Page
+// A Subject is the run whose events are sent.
+type Subject struct {
+	Dir     string        // the run directory
+	Workdir string        // the job's, with the outbox below its .gpurun
+	Version string        // of gpurun
+	Mask    *mask.Masker  // takes the job's secrets out
+	Page    *console.Page // gets the warnings after the verdict
 }
 
-// A Notifier tells of one run. Nil tells nobody.
+// A Notifier sends the events of one run. A nil one sends none.
 type Notifier struct {
-	run    Run
+	run    Subject
 	on     []string
 	sender sender
 	box    outbox
-	note   func(text string) // tells people, as long as there is no verdict
+	note   func(text string) // prints a warning before the verdict
 	wake   chan struct{}     // something waits to be sent
 	over   chan struct{}     // nothing more comes
 	owner  sync.WaitGroup    // of the goroutine that sends
@@ -62,32 +59,32 @@ type Notifier struct {
 	story    story
 	waiting  []letter
 	finished bool // the verdict has been shown
-	said     map[string]bool
-	gone     bool // nobody waits for the goroutine any more, and nobody listens
+	warned   map[string]bool
+	gone     bool // the goroutine was left behind: warnings have no reader
 }
 
-// A letter is one event that waits to be sent: in the outbox, or here where that cannot be
-// written.
+// A letter is one event that waits to be sent: in the outbox, or here where the outbox cannot
+// be written.
 type letter struct {
 	id       string
 	body     []byte // nil: it is in the outbox
 	failures int
 }
 
-// A sender delivers one event. An error that is a refusal says that no later try would do.
+// A sender delivers one event. A refusal as error means that later tries would fail, too.
 type sender interface {
 	send(ctx context.Context, m Message, body []byte) error
 }
 
-// Tell gives the notifier of a run, and show with the notifier behind it: what is told has
-// been journaled, and shown, before.
-func Tell(s model.Notify, r Run, show func(launcher.Event)) (*Notifier, func(launcher.Event)) {
+// New returns the notifier of a run, and show with the notifier behind it: an event is
+// journaled and shown before it is sent.
+func New(s model.Notify, r Subject, show func(launcher.Event)) (*Notifier, func(launcher.Event)) {
 	if len(s.On) == 0 || s.URL == "" && s.Command == nil && s.Missing == "" {
 		return nil, show
 	}
 	n := &Notifier{
 		run: r, on: s.On, sender: senderOf(s, r), box: outbox{filepath.Join(r.Workdir, ".gpurun", journal.OutboxName)}, story: story{dir: r.Dir, host: hostname()},
-		wake: make(chan struct{}, 1), over: make(chan struct{}), said: map[string]bool{},
+		wake: make(chan struct{}, 1), over: make(chan struct{}), warned: map[string]bool{},
 	}
 	return n, func(e launcher.Event) {
 		n.last(e)
@@ -96,22 +93,21 @@ func Tell(s model.Notify, r Run, show func(launcher.Event)) (*Notifier, func(lau
 	}
 }
 
-// senderOf is who delivers, nil where nobody can at present.
-func senderOf(s model.Notify, r Run) sender {
+// senderOf returns the sender, nil where a part of its configuration is missing.
+func senderOf(s model.Notify, r Subject) sender {
 	switch {
 	case s.Missing != "":
 		return nil
 	case s.Command != nil:
-		return &program{argv: s.Command, dir: r.Workdir, timeout: s.Timeout}
+		return &command{argv: s.Command, dir: r.Workdir, timeout: s.Timeout}
 	}
 	return newWebhook(s, r.Version)
 }
 
-// Begin takes in what an earlier gpurun did in the run directory, and begins to send: what
-// is left in the outbox first. note tells people, until the verdict. The caller calls end
-// when the run is over, which waits for what is being sent, for endPatience at most, and no
-// longer than it takes to cut that off once ctx is done. A disk that does not answer, or a
-// program that cannot be killed, is left behind.
+// Begin recalls what an earlier gpurun did in the run directory, and begins to send, the rest
+// of the outbox first. note prints warnings before the verdict. The caller calls end when the
+// run is over; end waits for deliveries for endPatience at most, and cancels them once ctx is
+// done. A disk that does not answer, or a program that cannot be killed, is left behind.
 func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func()) {
 	if n == nil {
 		return func() {}
@@ -138,8 +134,8 @@ func (n *Notifier) Begin(ctx context.Context, note func(text string)) (end func(
 	}
 }
 
-// within waits until something has ended, and reports whether it has before the time is up
-// or ctx is done.
+// within waits for the end of something, and reports whether it came before the time was up
+// or ctx was done.
 func within(ctx context.Context, patience time.Duration, ended <-chan struct{}) bool {
 	up := time.NewTimer(patience)
 	defer up.Stop()
@@ -152,31 +148,31 @@ func within(ctx context.Context, patience time.Duration, ended <-chan struct{}) 
 	return false
 }
 
-// abandon gives up waiting for the goroutine.
+// abandon leaves the goroutine behind.
 func (n *Notifier) abandon() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.warn("what was to be sent cannot be cut off, and is left behind: somebody may not have been told; the next start tries again")
+	n.warn("a notification cannot be cancelled and may not have been sent; the next start tries again")
 	n.gone = true
 }
 
-// recall takes in what the journal says of the run so far, and puts into the outbox what a
-// gpurun that was killed has not.
+// recall reads the journal so far, and puts into the outbox the events that a gpurun that was
+// killed has not.
 func (n *Notifier) recall() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	told := n.box.check() == nil && n.box.watched(n.run.Dir)
-	for _, m := range n.story.read(context.Background(), n.run.Dir) { // which has been opened, and so is in order
-		if told && n.wanted(m) && time.Since(m.Time) < keepFor {
+	known := n.box.check() == nil && n.box.watched(n.run.Dir)
+	for _, m := range n.story.read(context.Background(), n.run.Dir) { // which is open, and so in order
+		if known && n.wanted(m) && time.Since(m.Time) < keepFor {
 			n.put(m)
 		}
 	}
 	if err := n.box.watch(n.run.Dir, n.on); err != nil {
-		n.warn(fmt.Sprintf("the outbox for notifications cannot be written (%v): one that cannot be sent at once is lost", err))
+		n.warn(fmt.Sprintf("the outbox for notifications cannot be written (%v): a notification that cannot be sent at once is lost", err))
 	}
 }
 
-// last notes that the verdict is the last event: people are told by other means then.
+// last records the verdict: later warnings go to the page.
 func (n *Notifier) last(e launcher.Event) {
 	if _, last := e.(launcher.Finished); last {
 		n.mu.Lock()
@@ -185,12 +181,12 @@ func (n *Notifier) last(e launcher.Event) {
 	}
 }
 
-// see puts an event into the outbox, where others are to be told of it.
+// see puts an event into the outbox, if it is to be sent.
 func (n *Notifier) see(e launcher.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	m, told := n.story.take(e, time.Now().UTC())
-	if told && n.wanted(m) {
+	m, sent := n.story.take(e, time.Now().UTC())
+	if sent && n.wanted(m) {
 		n.put(m)
 	}
 	if n.story.over() {
@@ -204,7 +200,7 @@ func (n *Notifier) wanted(m Message) bool { return slices.Contains(n.on, m.Event
 func (n *Notifier) put(m Message) {
 	body, err := m.encode(n.run.Mask)
 	if err != nil {
-		n.warn(fmt.Sprintf("a notification was not made: %v", err))
+		n.warn(fmt.Sprintf("a notification could not be encoded: %v", err))
 		return
 	}
 	l := letter{id: m.ID}
@@ -226,12 +222,12 @@ func (n *Notifier) say(text string) {
 	n.warn(text)
 }
 
-// warn tells people something once. The caller holds mu.
+// warn prints a warning once. The caller holds mu.
 func (n *Notifier) warn(text string) {
-	if n.gone || n.said[text] {
+	if n.gone || n.warned[text] {
 		return
 	}
-	n.said[text] = true
+	n.warned[text] = true
 	if n.finished {
 		n.run.Page.Printf("gpurun: warning: %s\n", text)
 		return

@@ -88,9 +88,9 @@ func begin(t *testing.T, ctx context.Context, dir, name string, p *post, on ...s
 	}
 	s := &stage{post: p}
 	run := filepath.Join(dir, ".gpurun", "gpt", name)
-	r := Run{Dir: run, Workdir: dir, Version: "v9", Mask: mask.New([]string{"--api-key", "verysecretvalue1"}, nil), Page: console.NewPage(&s.page, nil)}
+	r := Subject{Dir: run, Workdir: dir, Version: "v9", Mask: mask.New([]string{"--api-key", "verysecretvalue1"}, nil), Page: console.NewPage(&s.page, nil)}
 	var show func(launcher.Event)
-	s.Notifier, show = Tell(model.Notify{URL: "https://example.org/x", Style: "json", On: on, Timeout: time.Second}, r, func(launcher.Event) {})
+	s.Notifier, show = New(model.Notify{URL: "https://example.org/x", Style: "json", On: on, Timeout: time.Second}, r, func(launcher.Event) {})
 	if s.Notifier != nil {
 		s.sender = p
 	}
@@ -234,7 +234,7 @@ func TestWhatIsTold(t *testing.T) {
 			t.Errorf("%s: told %q, want %q", name, got, test.want)
 		}
 	}
-	if n, _ := Tell(model.Notify{URL: "https://example.org", On: []string{}}, Run{}, nil); n != nil {
+	if n, _ := New(model.Notify{URL: "https://example.org", On: []string{}}, Subject{}, nil); n != nil {
 		t.Error("nobody is to be told of nothing")
 	}
 }
@@ -264,7 +264,7 @@ func TestTheEndIsBounded(t *testing.T) {
 			}
 			at := time.Now()
 			s.over(t)
-			if took := time.Since(at); took != test.took || s.page.String() != "gpurun: warning: nobody could be told that the run night has failed: there was not enough time at the end; the next start tries again\n" {
+			if took := time.Since(at); took != test.took || s.page.String() != "gpurun: warning: the notification that the run night has failed was not sent: there was not enough time at the end; the next start tries again\n" {
 				t.Errorf("%s: it took %v, want %v; said %q", name, took, test.took, s.page.String())
 			}
 			p := &post{}
@@ -368,7 +368,7 @@ func TestOldEvents(t *testing.T) {
 	if got := p.events(); got != "old trained" || len(s.notes) != 1 || !strings.Contains(s.notes[0], "notifications older than 24 hours were dropped unsent: 1") {
 		t.Errorf("told %s, said %q", got, s.notes)
 	}
-	if left := box.names(); len(left) != 2 || left[0] != strings.Repeat("b", 32) && left[1] != strings.Repeat("b", 32) { // and the run
+	if left := list(box.dir, most); len(left) != 2 || left[0] != strings.Repeat("b", 32) && left[1] != strings.Repeat("b", 32) { // and the run
 		t.Errorf("left: %v", left)
 	}
 }
@@ -439,8 +439,8 @@ func TestWhatFailsIsTold(t *testing.T) {
 	if got := p.events(); got != "night rescued" {
 		t.Errorf("told %s", got)
 	}
-	if s.notes[0] != "warning: nobody could be told that the run night has run out of memory and goes on: hooks.example: no route; the next start tries again" ||
-		s.page.String() != "gpurun: warning: nobody was told that the run night has trained: hooks.example answers 404\n" {
+	if s.notes[0] != "warning: the notification that the run night has run out of memory and continues was not sent: hooks.example: no route; the next start tries again" ||
+		s.page.String() != "gpurun: warning: the notification that the run night has trained was refused: hooks.example answers 404\n" {
 		t.Errorf("said %q, then %q", s.notes, s.page.String())
 	}
 	begin(t, t.Context(), dir, "next", p).over(t)
@@ -496,7 +496,7 @@ func TestWithoutAnOutbox(t *testing.T) {
 	p := &post{}
 	s := begin(t, t.Context(), dir, "night", p)
 	s.end()
-	s.Notifier, _ = Tell(model.Notify{URL: "https://example.org", On: []string{Failed}}, Run{Dir: s.run.Dir, Workdir: filepath.Join(dir, "file"), Page: s.run.Page}, nil)
+	s.Notifier, _ = New(model.Notify{URL: "https://example.org", On: []string{Failed}}, Subject{Dir: s.run.Dir, Workdir: filepath.Join(dir, "file"), Page: s.run.Page}, nil)
 	s.sender = p
 	s.end = s.Begin(t.Context(), func(text string) { s.notes = append(s.notes, text) })
 	for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {
@@ -594,7 +594,7 @@ func TestWhatCannotBeCutOff(t *testing.T) {
 		s.over(t)
 		close(hang)
 		synctest.Wait()
-		if took := time.Since(at); took != endPatience || strings.Count(s.page.String(), "\n") != 1 || !strings.Contains(s.page.String(), "left behind") {
+		if took := time.Since(at); took != endPatience || strings.Count(s.page.String(), "\n") != 1 || !strings.Contains(s.page.String(), "cannot be cancelled") {
 			t.Errorf("it took %v, said %q", took, s.page.String())
 		}
 	})
@@ -603,7 +603,7 @@ func TestWhatCannotBeCutOff(t *testing.T) {
 // Journals are read within bounds, and not once nobody waits any more.
 func TestCatchingUpIsBounded(t *testing.T) {
 	dir := t.TempDir()
-	n := &Notifier{run: Run{Dir: "now"}, box: outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}}
+	n := &Notifier{run: Subject{Dir: "now"}, box: outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}}
 	add := func(name string, size int64) {
 		run := filepath.Join(dir, ".gpurun", "gpt", name)
 		var text []byte

@@ -19,13 +19,13 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// An outbox is the folder of what is to be sent. It knows neither addresses nor secrets:
-// who sends has those. What others could have written there is not read.
+// An outbox is the folder of events to be sent. It has neither addresses nor secrets. What
+// other users could have written there is not read.
 //
-//	ID/event.json     an event that is to be sent
-//	ID/sent.json      one that has been, kept so that nobody puts it there again
-//	ID/lock           held by who sends it
-//	run-….json        a run that tells others, until it is over
+//	ID/event.json     an event to be sent
+//	ID/sent.json      one that was sent, kept so that it is not put there again
+//	ID/lock           held while it is sent
+//	run-….json        a run with notifications that is not over
 type outbox struct{ dir string }
 
 const (
@@ -34,15 +34,15 @@ const (
 	lockFile  = "lock"
 	runPrefix = "run-"
 
-	// keepFor is how old an event may be that is sent.
+	// keepFor is the age after which an event is not sent any more.
 	keepFor = 24 * time.Hour
 	// largest bounds a file of the outbox, in bytes, and most its entries.
 	largest = 64 << 10
 	most    = 10_000
 )
 
-// put keeps an event until it is sent. It is not fresh where it is there already, or has
-// been sent.
+// put keeps an event until it is sent. It is not fresh where the outbox has it already, or it
+// was sent.
 func (o outbox) put(id string, body []byte) (fresh bool, err error) {
 	folder := filepath.Join(o.dir, id)
 	if err := errors.Join(journal.MakeFolder(o.dir), private.Mkdir(folder), private.CheckOwn(folder)); err != nil {
@@ -56,16 +56,15 @@ func (o outbox) put(id string, body []byte) (fresh bool, err error) {
 	return true, private.WriteFile(filepath.Join(folder, eventFile), body, private.Mode)
 }
 
-// check refuses an outbox that somebody else could write to.
+// check refuses an outbox that another user can write to.
 func (o outbox) check() error { return journal.CheckFolder(o.dir) }
 
-// hold takes an entry, so that no other gpurun sends it. The error is journal.ErrLocked
-// where one does.
+// hold locks an entry. The error is journal.ErrLocked where another gpurun sends it.
 func (o outbox) hold(id string) (io.Closer, error) {
 	return journal.Lock(filepath.Join(o.dir, id, lockFile))
 }
 
-// read is an event that is to be sent. The error is fs.ErrNotExist where it has been.
+// read is an event to be sent. The error is fs.ErrNotExist where it was sent.
 func (o outbox) read(id string) ([]byte, error) {
 	if _, err := os.Lstat(filepath.Join(o.dir, id, sentFile)); err == nil {
 		return nil, fs.ErrNotExist
@@ -76,7 +75,7 @@ func (o outbox) read(id string) ([]byte, error) {
 	return o.readOwn(filepath.Join(id, eventFile))
 }
 
-// readOwn reads a file of the outbox that the caller's gpurun has made.
+// readOwn reads a file of the outbox, if the user owns it.
 func (o outbox) readOwn(name string) ([]byte, error) {
 	path := filepath.Join(o.dir, name)
 	if err := private.CheckOwn(path); err != nil {
@@ -85,17 +84,17 @@ func (o outbox) readOwn(name string) ([]byte, error) {
 	return private.ReadHead(path, largest)
 }
 
-// sent records that an event was sent, or that it never will be.
+// sent records that an event was sent, or refused.
 func (o outbox) sent(id string) error {
 	folder := filepath.Join(o.dir, id)
 	return os.Rename(filepath.Join(folder, eventFile), filepath.Join(folder, sentFile))
 }
 
-// left are the events that are to be sent, the oldest first. Those that are too old are
-// dropped, and so is what was sent long ago. It looks until ctx is done.
+// left are the events to be sent, the oldest first. It drops those that are too old, and those
+// that were sent long ago, until ctx is done.
 func (o outbox) left(ctx context.Context, now time.Time) (ids []string, dropped int) {
 	written := map[string]time.Time{}
-	for _, name := range o.names() {
+	for _, name := range list(o.dir, most) {
 		if ctx.Err() != nil {
 			break
 		}
@@ -117,8 +116,7 @@ func (o outbox) left(ctx context.Context, now time.Time) (ids []string, dropped 
 	return ids, dropped
 }
 
-// state is which of its files an entry has, and when its event happened, or when the entry
-// was made.
+// state is the file that an entry has, and when its event happened, or the entry was made.
 func (o outbox) state(id string) (at time.Time, name string) {
 	if text, err := o.read(id); err == nil {
 		if m, err := decode(text); err == nil {
@@ -133,7 +131,7 @@ func (o outbox) state(id string) (at time.Time, name string) {
 	return time.Time{}, ""
 }
 
-// remove removes an entry, unless somebody sends it just now.
+// remove removes an entry, unless it is being sent.
 func (o outbox) remove(id string) bool {
 	held, err := o.hold(id)
 	if err != nil {
@@ -141,7 +139,7 @@ func (o outbox) remove(id string) bool {
 	}
 	defer held.Close()
 	folder := filepath.Join(o.dir, id)
-	for _, name := range o.files(id) {
+	for _, name := range list(folder, mostFiles) {
 		if isEntryFile(name) {
 			_ = os.Remove(filepath.Join(folder, name)) // or the folder stays, with what else is in it
 		}
@@ -149,17 +147,17 @@ func (o outbox) remove(id string) bool {
 	return os.Remove(folder) == nil
 }
 
-// isEntry reports whether a folder is one of the caller's with nothing but what an entry
-// holds: any other is left alone.
+// isEntry reports whether a folder is the user's and holds only files of an entry; any other
+// folder is not touched.
 func (o outbox) isEntry(id string) bool {
 	info, err := os.Lstat(filepath.Join(o.dir, id))
 	if err != nil || !info.IsDir() || private.CheckOwn(filepath.Join(o.dir, id)) != nil {
 		return false
 	}
-	return !slices.ContainsFunc(o.files(id), func(name string) bool { return !isEntryFile(name) })
+	return !slices.ContainsFunc(list(filepath.Join(o.dir, id), mostFiles), func(name string) bool { return !isEntryFile(name) })
 }
 
-// isEntryFile reports whether an entry has files of that name, or what a kill has left of one.
+// isEntryFile reports whether a file of an entry, or a temporary one of it, has that name.
 func isEntryFile(name string) bool {
 	return name == eventFile || name == sentFile || name == lockFile || strings.HasPrefix(name, lockFile+".holder") || strings.HasPrefix(name, ".gpurun-")
 }
@@ -167,35 +165,16 @@ func isEntryFile(name string) bool {
 // mostFiles is more than an entry has, also after kills.
 const mostFiles = 100
 
-// files are the names in an entry.
-func (o outbox) files(id string) []string {
-	f, err := os.Open(filepath.Join(o.dir, id))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	names, _ := f.Readdirnames(mostFiles)
-	return names
-}
-
-// names are those of the folders and files in the outbox.
-func (o outbox) names() []string {
-	f, err := os.Open(o.dir)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	entries, _ := f.ReadDir(most)
-	var names []string
+// list returns the names in a folder.
+func list(dir string, most int) (names []string) {
+	entries, _ := private.List(dir, most) // an outbox that cannot be read has none
 	for _, e := range entries {
-		if e.IsDir() || e.Type().IsRegular() {
-			names = append(names, e.Name())
-		}
+		names = append(names, e.Name())
 	}
 	return names
 }
 
-// A watched run tells others, and is not over.
+// A watched run has notifications, and is not over.
 type watched struct {
 	Dir string   `json:"dir"`
 	On  []string `json:"on"`
@@ -206,8 +185,8 @@ func (o outbox) watchFile(dir string) string {
 	return filepath.Join(o.dir, runPrefix+hex.EncodeToString(sum[:8])+".json")
 }
 
-// watch notes that a run tells others: the next gpurun here looks whether it was killed
-// before it could.
+// watch records that a run has notifications: the next gpurun here sends those that the run
+// left when it was killed.
 func (o outbox) watch(dir string, on []string) error {
 	text, err := json.Marshal(watched{dir, on})
 	if err != nil {
@@ -219,28 +198,27 @@ func (o outbox) watch(dir string, on []string) error {
 	return private.WriteFile(o.watchFile(dir), text, private.Mode)
 }
 
-// watched reports whether a run has been told of before.
+// watched reports whether a run has been recorded.
 func (o outbox) watched(dir string) bool {
 	_, err := os.Lstat(o.watchFile(dir))
 	return err == nil
 }
 
-// unwatch notes that all of a run is in the outbox. Where it stays, the next gpurun looks in
-// vain.
+// unwatch records that the outbox has all events of a run.
 func (o outbox) unwatch(dir string) { _ = os.Remove(o.watchFile(dir)) }
 
-// What is looked at of runs that were killed: so many, and so many bytes of their journals,
-// of each and of all. What is more tells when it is gone on with.
+// Bounds of what is read of runs that were killed: their number, and the bytes of their
+// journals, of each and of all. Others send their events when they are resumed.
 const (
 	mostRuns       = 1000
 	largestJournal = 16 << 20
 	mostJournals   = 64 << 20
 )
 
-// catchUp puts into the outbox what runs that were killed have journaled and not told, until
-// ctx is done. A run that somebody works in tells by itself.
+// catchUp puts into the outbox the events that runs journaled before they were killed, until
+// ctx is done. A run that is locked sends its own.
 func (n *Notifier) catchUp(ctx context.Context) {
-	runs := slices.DeleteFunc(n.box.names(), func(name string) bool { return !strings.HasPrefix(name, runPrefix) })
+	runs := slices.DeleteFunc(list(n.box.dir, most), func(name string) bool { return !strings.HasPrefix(name, runPrefix) })
 	budget := int64(mostJournals)
 	for _, name := range runs[:min(len(runs), mostRuns)] {
 		if ctx.Err() != nil {
@@ -256,7 +234,7 @@ func (n *Notifier) catchUp(ctx context.Context) {
 		}
 		info, err := os.Lstat(filepath.Join(w.Dir, journal.File))
 		switch {
-		case err != nil || time.Since(info.ModTime()) > keepFor: // gone, or silent for so long that nothing of it would be told
+		case err != nil || time.Since(info.ModTime()) > keepFor: // gone, or all of its events are too old
 			n.box.unwatch(w.Dir)
 		case info.Size() <= min(largestJournal, budget):
 			budget -= info.Size()
@@ -265,7 +243,7 @@ func (n *Notifier) catchUp(ctx context.Context) {
 	}
 }
 
-// catchUpWith does so for one run. It is looked at no more once it is over.
+// catchUpWith does so for one run, for the last time if that is over.
 func (n *Notifier) catchUpWith(ctx context.Context, w watched) {
 	s := story{dir: w.Dir}
 	if s.host, _, _ = journal.Holder(w.Dir); s.host == "" {

@@ -13,17 +13,17 @@ import (
 	"github.com/gpurun/gpurun/launcher/terminal"
 )
 
-// A program gets each event on its stdin, and is tried once.
-type program struct {
+// A command gets each event on its stdin, and is tried once.
+type command struct {
 	argv    []string
 	dir     string
 	timeout time.Duration
 }
 
-func (p *program) send(ctx context.Context, _ Message, event []byte) error {
+func (p *command) send(ctx context.Context, _ Message, event []byte) error {
 	timed, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("it took longer than %v and was ended", p.timeout))
 	defer cancel()
-	errs := &head{}
+	errs := &firstBytes{}
 	err := proc.Beside(timed, proc.Command{Argv: p.argv, Dir: p.dir, Stdin: append(event, '\n'), Stderr: errs})
 	switch {
 	case err == nil:
@@ -37,7 +37,7 @@ func (p *program) send(ctx context.Context, _ Message, event []byte) error {
 	}
 	words := fmt.Sprintf("%s: %v", p.name(), err)
 	if line := strings.TrimSpace(string(errs.text)); line != "" {
-		words += ": " + terminal.Cut(terminal.Line(line[strings.LastIndexByte(line, '\n')+1:]), mostSaid)
+		words += ": " + terminal.Cut(terminal.Line(line[strings.LastIndexByte(line, '\n')+1:]), mostShown)
 	}
 	return &refusal{words}
 }
@@ -45,19 +45,18 @@ func (p *program) send(ctx context.Context, _ Message, event []byte) error {
 // plainName is the path of a program that has no argument in it.
 var plainName = regexp.MustCompile(`^[\w./+-]+$`)
 
-// name is what the program is called before people. Who writes a whole command line in its
-// place may have a secret there.
-func (p *program) name() string {
+// name is the program for messages. A whole command line in its place may hold a secret.
+func (p *command) name() string {
 	if !plainName.MatchString(p.argv[0]) {
 		return "the program of notify.command"
 	}
 	return p.argv[0]
 }
 
-// A head keeps the beginning of what is written to it.
-type head struct{ text []byte }
+// A firstBytes keeps the beginning of what is written to it.
+type firstBytes struct{ text []byte }
 
-func (h *head) Write(p []byte) (int, error) {
+func (h *firstBytes) Write(p []byte) (int, error) {
 	h.text = append(h.text, p[:min(len(p), mostRead-len(h.text))]...)
 	return len(p), nil
 }

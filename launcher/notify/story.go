@@ -21,7 +21,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// The events that others are told of.
+// The events that are sent.
 const (
 	Rescued   = "rescued"   // out of memory, and a relaunch was decided
 	Exhausted = "exhausted" // nothing is left to try
@@ -30,9 +30,9 @@ const (
 	Stalled   = "stalled" // no rank made a step for launch.stall_timeout
 )
 
-// A Message is one event as others are told of it; its JSON is the body of style "json".
+// A Message is one event; its JSON is the body of style "json".
 type Message struct {
-	// ID is the same whenever the event is told.
+	// ID is the same whenever the event is sent.
 	ID    string    `json:"id"`
 	Event string    `json:"event"`
 	Time  time.Time `json:"time"`
@@ -56,7 +56,7 @@ type Message struct {
 // longestReason bounds what a message takes from a job, in characters.
 const longestReason = 1000
 
-// encode is a message as it is sent, without the job's secrets.
+// encode is the message in JSON, without the job's secrets.
 func (m Message) encode(secrets *mask.Masker) ([]byte, error) {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -65,7 +65,7 @@ func (m Message) encode(secrets *mask.Masker) ([]byte, error) {
 	return secrets.JSON(text), nil
 }
 
-// identity is what the id of a message looks like.
+// identity matches the id of a message.
 var identity = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // decode reads a message from the outbox.
@@ -89,7 +89,7 @@ type story struct {
 func (s *story) over() bool { return s.state.Verdict != nil && s.state.Verdict.Outcome.Final() }
 
 // take takes in one event, and gives the message where others are told of it.
-func (s *story) take(e launcher.Event, at time.Time) (m Message, told bool) {
+func (s *story) take(e launcher.Event, at time.Time) (m Message, sent bool) {
 	over := s.over()
 	s.state.Add(e)
 	switch e := e.(type) {
@@ -126,7 +126,7 @@ func (s *story) changed() strategy.Changes {
 	return written.Changed(s.state.First.Plan)
 }
 
-// course is what it took to train.
+// course says how many attempts and which changes it took to train.
 func (s *story) course() string {
 	last := s.state.Launched()
 	if last == nil || last.N == 0 {
@@ -155,19 +155,19 @@ func (s *story) message(event string, at time.Time, reason string, changed strat
 	return m
 }
 
-// mostTold is how many events of a journal are told at once, the newest.
-const mostTold = 100
+// mostAtOnce is how many events of a journal are sent at once, the newest.
+const mostAtOnce = 100
 
-// read takes in a journal from its beginning until ctx is done, and gives the newest messages.
-// What cannot be read is nothing to tell of: whoever runs there says so.
+// read reads a journal from its beginning until ctx is done, and returns the newest messages.
+// Of a journal that cannot be read there are none: the gpurun that runs there reports it.
 func (s *story) read(ctx context.Context, dir string) (newest []Message) {
 	_ = journal.Walk(dir, func(e launcher.Event, at time.Time) bool {
-		if m, told := s.take(e, at); told {
+		if m, sent := s.take(e, at); sent {
 			newest = append(newest, m)
 		}
 		return ctx.Err() == nil
 	})
-	return newest[max(0, len(newest)-mostTold):]
+	return newest[max(0, len(newest)-mostAtOnce):]
 }
 
 // clean is a text of one line that no terminal obeys, and not too long.
@@ -179,7 +179,7 @@ func clean(text string) string {
 func happened(event string) string {
 	switch event {
 	case Rescued:
-		return "run out of memory and goes on"
+		return "run out of memory and continues"
 	case Exhausted:
 		return "run out of memory for good"
 	case Stalled:

@@ -3,11 +3,12 @@ package notify
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"unicode/utf16"
 )
 
-// What the chats take of a text, in characters: Discord refuses more; Slack cuts it, and
+// The longest texts that chats accept, in characters: Discord refuses more; Slack cuts it, and
 // advises less than 4,000; a card of Teams has 28 KB in all.
 const (
 	slackMost   = 3000
@@ -15,8 +16,8 @@ const (
 	teamsMost   = 4000
 )
 
-// styled is the body of an event: the event itself, or what a chat shows of it. What comes
-// from the job is shown as it is: no markup, no links, nobody is called by it.
+// styled is the body of an event: the event itself, or a chat's message. Text from the job
+// has no effect there: no markup, no links, no mentions.
 func styled(style string, m Message, event []byte) ([]byte, error) {
 	switch style {
 	case "json":
@@ -60,7 +61,7 @@ func discord(m Message) any {
 	}
 }
 
-// discordEscapes take the meaning off Markdown's characters.
+// discordEscapes escape Markdown's characters.
 var discordEscapes = backslashed("\\*_~`|>#-[]<:@")
 
 func backslashed(chars string) map[rune]string {
@@ -77,9 +78,7 @@ func backslashed(chars string) map[rune]string {
 func teams(m Message) any {
 	line := func(text string, more map[string]any) any {
 		run := map[string]any{"type": "TextRun", "text": escaped(teamsEscapes, text, teamsMost)}
-		for key, value := range more {
-			run[key] = value
-		}
+		maps.Copy(run, more)
 		return map[string]any{"type": "RichTextBlock", "inlines": []any{run}}
 	}
 	card := map[string]any{
@@ -92,7 +91,7 @@ func teams(m Message) any {
 	}}
 }
 
-// teamsEscapes keep {{DATE(…)}} from being taken for a function of cards.
+// teamsEscapes keep {{DATE(…)}} from being read as a function of cards.
 var teamsEscapes = map[rune]string{'{': "{\u200b"}
 
 // escaped is a text with some characters escaped, and at most so many of them, as UTF-16 counts

@@ -28,17 +28,15 @@ import (
 const (
 	tries        = 5
 	shortestWait = time.Second
-	// longestWait bounds the pause between two tries, also where the server asks for a longer
-	// one: the event stays in the outbox then.
+	// longestWait bounds the pause between two tries. Where the server asks for a longer one,
+	// the event stays in the outbox.
 	longestWait = time.Minute
-	// mostRead is how much of an answer is read, in bytes, and mostSaid how much of it people
-	// are shown.
-	mostRead  = 4 << 10
-	mostSaid  = 120
-	redirects = 3
+	mostRead    = 4 << 10 // bytes of an answer
+	mostShown   = 120     // characters of an answer in a message
+	redirects   = 3
 )
 
-// A refusal is why an event is never sent.
+// A refusal is an error after which an event is not tried again.
 type refusal struct{ why string }
 
 func (r *refusal) Error() string { return r.why }
@@ -49,10 +47,9 @@ type webhook struct {
 	style     string
 	secret    string
 	agent     string
-	secrets   []string // of the URL, as nothing that is said may have them
+	secrets   []string // parts of the URL that no message may show
 	client    *retryablehttp.Client
-	// last is why the last try has failed. One event is sent at a time.
-	last error
+	last      error // of the last try of the one event that is being sent
 }
 
 func newWebhook(s model.Notify, version string) *webhook {
@@ -71,7 +68,7 @@ func newWebhook(s model.Notify, version string) *webhook {
 	return h
 }
 
-// sameHost follows redirects that keep to the host and to what is posted.
+// sameHost follows redirects that keep the host and the posted body.
 func sameHost(next *http.Request, before []*http.Request) error {
 	first := before[0]
 	switch {
@@ -85,37 +82,35 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// again reports whether another try soon may succeed, and keeps why this one has not.
+// again reports whether another try soon may succeed, and keeps the error of this one.
 func (h *webhook) again(ctx context.Context, answer *http.Response, err error) (bool, error) {
-	var refused *refusal
-	var untrusted *tls.CertificateVerificationError
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return false, ctx.Err()
-	case err != nil:
-		h.last = bare(err)
-	default:
-		h.last = fmt.Errorf("the last answer was %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
 	}
-	switch {
-	case errors.As(err, &refused), errors.As(err, &untrusted):
-		return false, err
-	case err != nil:
+	if err != nil {
+		h.last = bare(err)
+		var refused *refusal
+		var untrusted *tls.CertificateVerificationError
+		if errors.As(err, &refused) || errors.As(err, &untrusted) {
+			return false, err
+		}
 		return true, nil
-	case !passing(answer.StatusCode):
+	}
+	h.last = fmt.Errorf("the last answer was %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+	if !temporary(answer.StatusCode) {
 		return false, nil
 	}
 	asked := retryablehttp.DefaultBackoff(0, 0, 0, answer) // Retry-After, or 0
 	return asked >= 0 && asked <= longestWait, nil
 }
 
-// passing reports whether a status is one of a server that may take the same event later.
-func passing(status int) bool {
+// temporary reports whether the server may accept the same event later.
+func temporary(status int) bool {
 	return slices.Contains([]int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests}, status) ||
 		status >= 500 && status != http.StatusNotImplemented
 }
 
-// bare is an error without the whole URL that the client puts before it.
+// bare is an error without the URL that the client puts before it.
 func bare(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
@@ -151,25 +146,25 @@ func (h *webhook) send(ctx context.Context, m Message, event []byte) error {
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused):
-		return &refusal{h.host + ": " + h.without(refused.why)}
+		return &refusal{h.host + ": " + h.redacted(refused.why)}
 	case err != nil:
-		return fmt.Errorf("%s: %s", h.host, h.wrong(err))
+		return fmt.Errorf("%s: %s", h.host, h.words(err))
 	case answer.StatusCode/100 == 2:
 		return nil
-	case passing(answer.StatusCode):
-		return fmt.Errorf("%s answers %s", h.host, h.said(answer))
+	case temporary(answer.StatusCode):
+		return fmt.Errorf("%s answers %s", h.host, h.status(answer))
 	}
-	return &refusal{h.host + " answers " + h.said(answer)}
+	return &refusal{h.host + " answers " + h.status(answer)}
 }
 
-// wrong is an error in words that people may see: it may quote the server, unless it is the
-// network's own.
-func (h *webhook) wrong(err error) string {
+// words are an error for a message: one that may quote the server is redacted, one of the
+// network is not.
+func (h *webhook) words(err error) string {
 	var network *net.OpError
 	if errors.As(err, &network) {
 		return err.Error()
 	}
-	return h.without(terminal.Line(err.Error()))
+	return h.redacted(terminal.Line(err.Error()))
 }
 
 // signature is the HMAC-SHA-256 of a body, in hexadecimal.
@@ -179,22 +174,22 @@ func signature(body []byte, secret string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// said is a status, and what the server says to it.
-func (h *webhook) said(answer *http.Response) string {
+// status is an answer's status with the first line of its body.
+func (h *webhook) status(answer *http.Response) string {
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, mostRead))
 	line, _, _ := strings.Cut(string(bytes.TrimSpace(text)), "\n")
-	words := fmt.Sprintf("%d %s", answer.StatusCode, cmp.Or(http.StatusText(answer.StatusCode), "(a status of its own)"))
-	if line != "" && !strings.HasPrefix(line, "<") { // a page for browsers says nothing
-		words += ": " + terminal.Cut(terminal.Line(h.without(line)), mostSaid)
+	words := fmt.Sprintf("%d %s", answer.StatusCode, cmp.Or(http.StatusText(answer.StatusCode), "(not a standard status)"))
+	if line != "" && !strings.HasPrefix(line, "<") { // not a page for browsers
+		words += ": " + terminal.Cut(terminal.Line(h.redacted(line)), mostShown)
 	}
 	return words
 }
 
-// telling is how many bytes of the path of a URL tell it.
-const telling = 6
+// secretLength is how many bytes of a URL's path are a secret.
+const secretLength = 6
 
-// hiddenOf are the parts of a URL that are told to nobody: each run of so many bytes of what
-// is before and after its host, and its shorter words.
+// hiddenOf are the parts of a URL that no message may show: each sequence of so many bytes
+// before and after its host, and its shorter words.
 func hiddenOf(u *url.URL) (parts []string) {
 	whole := strings.ToLower(u.Path + " " + u.RawQuery + " " + u.User.String())
 	if query, err := url.QueryUnescape(u.RawQuery); err == nil {
@@ -203,11 +198,11 @@ func hiddenOf(u *url.URL) (parts []string) {
 	for _, word := range strings.FieldsFunc(whole, func(r rune) bool { return strings.ContainsRune(" /?&=:", r) }) {
 		switch {
 		case len(word) < 3:
-		case len(word) <= telling:
+		case len(word) <= secretLength:
 			parts = append(parts, word)
 		default:
-			for at := range len(word) - telling + 1 {
-				parts = append(parts, word[at:at+telling])
+			for at := range len(word) - secretLength + 1 {
+				parts = append(parts, word[at:at+secretLength])
 			}
 		}
 	}
@@ -217,9 +212,9 @@ func hiddenOf(u *url.URL) (parts []string) {
 	return parts
 }
 
-// without is what a server, or an error, says, where that tells nothing of the URL but its
-// host, however it is spelt.
-func (h *webhook) without(words string) string {
+// redacted is the text of a server or an error, unless it has a part of the URL but its host,
+// however that is encoded.
+func (h *webhook) redacted(words string) string {
 	spelt := strings.ToLower(strings.ReplaceAll(words, `\`, ""))
 	for {
 		if slices.ContainsFunc(h.secrets, func(part string) bool { return strings.Contains(spelt, part) }) {
@@ -236,5 +231,5 @@ func (h *webhook) without(words string) string {
 	}
 }
 
-// percents are the bytes that a URL may spell in another way.
+// percents match the bytes that a URL may encode.
 var percents = regexp.MustCompile(`%[0-9a-fA-F]{2}`)
