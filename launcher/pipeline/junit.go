@@ -31,11 +31,11 @@ type (
 		Name string  `xml:"name,attr"`
 		Time seconds `xml:"time,attr"`
 		counts
-		Skipped    int            `xml:"skipped,attr"`
-		Hostname   string         `xml:"hostname,attr"`
-		Timestamp  string         `xml:"timestamp,attr"`
+		Skipped    int        `xml:"skipped,attr"`
+		Hostname   string     `xml:"hostname,attr"`
+		Timestamp  string     `xml:"timestamp,attr"`
 		Properties []property `xml:"properties>property"`
-		Cases      []testcase     `xml:"testcase"`
+		Cases      []testcase `xml:"testcase"`
 	}
 	counts struct {
 		Tests    int `xml:"tests,attr"`
