@@ -55,13 +55,32 @@ func TestReadEstimate(t *testing.T) {
 // Every option of gpurun estimate is in its help, and asks for JSON where it says so.
 func TestEstimateHelp(t *testing.T) {
 	for _, o := range estimateOptions {
-		if !strings.Contains(EstimateHelp, "--"+o.Name) {
+		if !strings.Contains(HelpText("estimate"), "--"+o.Name) {
 			t.Errorf("the help has no --%s", o.Name)
 		}
 	}
 	for line, want := range map[string]bool{"7B --json": true, "--precision bf16 7B --json": true, "--gpus 2 train.py --json": false, "train.toml --json": true, "7B --wrong --json": true} {
 		if AsksJSON("estimate", strings.Fields(line)) != want {
 			t.Errorf("%s: not %v", line, want)
+		}
+	}
+}
+
+func TestHelpTextHasColumns(t *testing.T) {
+	for verb, lines := range map[string][]string{
+		"run": {
+			"gpurun's own:\n  --json                  print events as JSON lines",
+			"  --help, -h              show this\n\nthe policy, over",
+			"  -r, --redirects STD     streams that go only to files",
+			"with code 75, and begins\n                          no attempt",
+		},
+		"plan":     {"--json              print one JSON document on stdout\n", "\n-m, --module        the script is a module"},
+		"estimate": {"\n--weights WHICH     what the bytes follow", "(16-bit\n                    weights beside"},
+	} {
+		for _, want := range lines {
+			if text := HelpText(verb); !strings.Contains(text, want) {
+				t.Errorf("the help of %s has no %q:\n%s", verb, want, text)
+			}
 		}
 	}
 }

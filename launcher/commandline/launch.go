@@ -117,7 +117,7 @@ func ReadTorchrun(args []string, env environ.Vars, legacy bool) (*Launch, error)
 	}
 	l.Command, l.From = read.Rest, read.From
 	l.Flags = flags(args[:read.From], read.Given, func(o *Option) bool { return slices.Contains(ofOneRun, o.Name) })
-	l.Torchrun = flags(args[:read.From], read.Given, func(o *Option) bool { return o.Name == "python" || IsOwnOption(o.Name) })
+	l.Torchrun = flags(args[:read.From], read.Given, func(o *Option) bool { return o.field != nil || IsOwnOption(o.Name) })
 	l.LocalRankArg = legacy && !l.useEnv
 	return l, l.finish()
 }
@@ -242,24 +242,29 @@ func (l *Launch) take(g Given) (err error) {
 		}
 		return nil
 	}
-	if into := l.truths(g.Name); into != nil {
-		*into, err = g.truth()
-		return err
+	if g.field == nil {
+		return l.takeValue(g)
 	}
-	return l.takeValue(g)
+	switch field := g.field(l).(type) {
+	case *string:
+		*field = g.Value
+	case *bool:
+		*field, err = g.truth()
+	}
+	return err
 }
 
-// truths are the options without a value.
-func (l *Launch) truths(name string) *bool {
-	return map[string]*bool{
-		"standalone": &l.standalone, "module": &l.module, "no-python": &l.noPython, "use-env": &l.useEnv,
-		"json": &l.Own.JSON, "quiet": &l.Own.Quiet, "propagate-exit-code": &l.Own.Propagate, "fresh": &l.Own.Fresh,
-	}[name]
-}
-
-// takeValue understands an option with a value.
+// takeValue reads an option of torchrun's, or one that counts each time.
 func (l *Launch) takeValue(g Given) (err error) {
 	switch g.Name {
+	case "standalone":
+		l.standalone, err = g.truth()
+	case "module":
+		l.module, err = g.truth()
+	case "no-python":
+		l.noPython, err = g.truth()
+	case "use-env":
+		l.useEnv, err = g.truth()
 	case "nproc-per-node":
 		return l.takeNproc(g)
 	case "max-restarts":
@@ -285,26 +290,6 @@ func (l *Launch) takeValue(g Given) (err error) {
 		l.takeSignals(g)
 	case "shutdown-timeout":
 		return l.takeShutdownTimeout(g)
-	case "python":
-		l.Python = g.Value
-	case "run-dir":
-		l.Own.RunDir = g.Value
-	case "run-id":
-		l.Own.RunID = g.Value
-	case "if-trained":
-		l.Own.IfTrained = g.Value
-	case "junit":
-		l.Own.JUnit = g.Value
-	case "deadline":
-		l.Own.Deadline = g.Value
-	case "mode":
-		l.Own.Mode = g.Value
-	case "numerics":
-		l.Own.Numerics = g.Value
-	case "max-attempts":
-		l.Own.MaxAttempts = g.Value
-	case "device-memory":
-		l.Own.DeviceMemory = g.Value
 	case "never":
 		l.Own.Never = strings.TrimPrefix(l.Own.Never+","+g.Value, ",")
 	default:

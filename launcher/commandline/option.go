@@ -30,6 +30,11 @@ type Option struct {
 	Means    Meaning
 	// Hint is what to do without a refused option.
 	Hint string
+	// Value stands for the value in the help of a verb, and About says what the option does, in
+	// one or more lines. Help lists no option without About.
+	Value, About string
+	// field is where the value of an option of gpurun's goes, a *bool or a *string.
+	field func(*Launch) any
 }
 
 // A Meaning is what an option is to gpurun.

@@ -195,6 +195,7 @@ func (p *parser) long(name string) (found *Option, means string, err error) {
 		}
 	}
 	if len(fits) > 1 {
+		slices.Sort(fits)
 		return nil, "", &Problem{Fault: Ambiguous, At: p.at, Option: "--" + name, Options: fits}
 	}
 	return found, means, nil

@@ -25,23 +25,23 @@ var (
 func torchrunOptions() []Option {
 	const filters = "leave it out, and filter the files that --tee writes"
 	options := []Option{
-		{Name: "nnodes", Means: NodeCount},
-		{Name: "nproc-per-node", Means: Ranks},
+		{Name: "nproc-per-node", Means: Ranks, Value: "N", About: "the number of ranks, or auto, gpu or cpu"},
+		{Name: "module", Short: 'm', Bare: true, Means: AsModule, About: "the script is a module, as in python -m"},
+		{Name: "no-python", Bare: true, Means: AsProgram, About: "the script is a program"},
+		{Name: "max-restarts", Value: "N", About: "restarts for failures that no rung answers"},
+		{Name: "log-dir", Value: "DIR", About: "the folder of the job's runs, in place of .gpurun/JOB"},
+		{Name: "redirects", Short: 'r', Value: "STD", About: "streams that go only to files: 1 (out), 2 (err), 3 (both), or RANK:STD,…"},
+		{Name: "tee", Short: 't', Value: "STD", About: "streams that go to files and to the console"},
+		{Name: "local-ranks-filter", Value: "R", About: "the ranks whose output reaches the console: 0,1,…"},
+		{Name: "role", Value: "NAME", About: "ROLE_NAME, and the prefix of the console's lines"},
+		{Name: "master-port", Value: "PORT", About: "by default a free one for each attempt"},
+		{Name: "rdzv-id", Value: "ID", About: "TORCHELASTIC_RUN_ID; by default a fresh one for each attempt"},
+		{Name: "shutdown-timeout", Value: "S", About: "seconds between SIGTERM and SIGKILL; by default 25"},
+		{Name: "nnodes", Means: NodeCount, Value: "N", About: "the number of nodes, each of which starts gpurun with the same command; fixed, not 2:4"},
+		{Name: "node-rank", Value: "K", About: "which of them this is, from 0"},
+		{Name: "master-addr", Value: "HOST", About: "where node 0 is; or --rdzv-endpoint HOST"},
 		{Name: "standalone", Bare: true},
-		{Name: "max-restarts"},
-		{Name: "module", Short: 'm', Bare: true, Means: AsModule},
-		{Name: "no-python", Bare: true, Means: AsProgram},
-		{Name: "log-dir"},
-		{Name: "redirects", Short: 'r'},
-		{Name: "tee", Short: 't'},
-		{Name: "local-ranks-filter"},
-		{Name: "role"},
-		{Name: "rdzv-id"},
-		{Name: "node-rank"},
-		{Name: "master-addr"},
-		{Name: "master-port"},
 		{Name: "signals-to-handle"},
-		{Name: "shutdown-timeout"},
 		{Name: "rdzv-backend", Means: Idle},
 		{Name: "rdzv-endpoint", Means: Idle},
 		{Name: "rdzv-conf", Means: Idle},
@@ -58,7 +58,7 @@ func torchrunOptions() []Option {
 		{Name: "print-completion", Means: Refused, Variable: none, Hint: "leave it out"},
 		{Name: "duplicate-stdout-filters", Means: Refused, Hint: filters},
 		{Name: "duplicate-stderr-filters", Means: Refused, Hint: filters},
-		{Name: "help", Short: 'h', Bare: true, Variable: none, Means: Help},
+		helpOption,
 	}
 	for i := range options {
 		switch o := &options[i]; o.Variable {
@@ -74,12 +74,49 @@ func torchrunOptions() []Option {
 // none is the variable of an option of torchrun that has none.
 const none = "-"
 
-// ownOptions are gpurun's among torchrun's: they may stand before the script or
-// the train.toml. They have no variables: PET_* is torchrun's.
-// Those of the policy and of pipelines have to be written in full: a beginning that fits one of
-// torchrun's goes on meaning that.
-var ownOptions = slices.Concat(valued("python"), bare("json", "quiet", "propagate-exit-code"), valued("run-dir", "deadline"),
-	optionsOf([]string{"fresh"}, Option{Whole: true, Bare: true}), optionsOf([]string{"mode", "numerics", "never", "max-attempts", "device-memory", "run-id", "if-trained", "junit"}, Option{Whole: true}))
+// helpOption asks for help.
+var helpOption = Option{Name: "help", Short: 'h', Bare: true, Variable: none, Means: Help, About: "show this"}
+
+// ownOptions are gpurun's among torchrun's: they may appear before the script or the
+// train.toml. They have no variables, since PET_* is torchrun's. Those that are Whole came
+// later: a beginning that fits one of torchrun's still means that.
+var ownOptions = []Option{
+	{Name: "json", Bare: true, field: func(l *Launch) any { return &l.Own.JSON },
+		About: "print events as JSON lines on stdout, the verdict last; all else goes to stderr"},
+	{Name: "quiet", Bare: true, field: func(l *Launch) any { return &l.Own.Quiet }, About: "say only failures and the end"},
+	{Name: "run-dir", Value: "DIR", field: func(l *Launch) any { return &l.Own.RunDir },
+		About: "the run directory; one that exists goes on where it stopped"},
+	{Name: "run-id", Value: "ID", Whole: true, field: func(l *Launch) any { return &l.Own.RunID },
+		About: `its name in .gpurun/JOB: letters, digits, ".", "_", "-"; the same ID goes on with the same run`},
+	{Name: "if-trained", Value: "WHAT", Whole: true, field: func(l *Launch) any { return &l.Own.IfTrained },
+		About: "where this job has trained before: skip ends at once with 0, run begins anew"},
+	{Name: "fresh", Bare: true, Whole: true, field: func(l *Launch) any { return &l.Own.Fresh },
+		About: "start with the job as written, not with the plan that fitted before; a named run that failed\nis set aside for a new one"},
+	{Name: "deadline", Value: "TIME", field: func(l *Launch) any { return &l.Own.Deadline },
+		About: "by when the run is over, such as 4h or 07:30: it stops at a checkpoint before, with code 75, and begins\n" +
+			"no attempt that would be cut off before it gets anywhere"},
+	{Name: "junit", Value: "FILE", Whole: true, field: func(l *Launch) any { return &l.Own.JUnit },
+		About: "write a JUnit report: a case for each attempt and one for the run"},
+	{Name: "propagate-exit-code", Bare: true, field: func(l *Launch) any { return &l.Own.Propagate },
+		About: "end with the job's own code, if that is 1-63, where it failed for a reason of its own"},
+	{Name: "python", Value: "PATH", field: func(l *Launch) any { return &l.Python },
+		About: "the interpreter; by default the active environment's, then torchrun's, then python3"},
+}
+
+// policyOptions are gpurun's for the policy.
+var policyOptions = []Option{
+	{Name: "mode", Value: "MODE", Whole: true, field: func(l *Launch) any { return &l.Own.Mode },
+		About: "ladder: one rung at a time; predict; off: name the cause, change nothing"},
+	{Name: "numerics", Value: "WHICH", Whole: true, field: func(l *Launch) any { return &l.Own.Numerics },
+		About: "preserve: same dtypes and optimizer; mixed-precision; any"},
+	{Name: "never", Value: "NAME,…", Whole: true, About: "rungs or knobs to leave alone; may be given several times"},
+	{Name: "max-attempts", Value: "N", Whole: true, field: func(l *Launch) any { return &l.Own.MaxAttempts }, About: "how often the job is started at most"},
+	{Name: "device-memory", Value: "SIZE", Whole: true, field: func(l *Launch) any { return &l.Own.DeviceMemory },
+		About: "a ceiling for each rank, such as 24GiB"},
+}
+
+// runOptions are all those that gpurun has and torchrun has not.
+var runOptions = slices.Concat(ownOptions, policyOptions)
 
 // ofOneRun are those of them that say something of one run only.
 var ofOneRun = []string{"run-dir", "run-id", "fresh"}
@@ -87,8 +124,8 @@ var ofOneRun = []string{"run-dir", "run-id", "fresh"}
 // gpurun is the command line that gpurun itself takes in torchrun's place.
 // legacyGpurun is what stands behind python -m torch.distributed.launch.
 var (
-	gpurun       = Grammar{Options: append(torchrunOptions(), ownOptions...), Abbreviations: true, Remainder: true}
-	legacyGpurun = Grammar{Options: append(torchrunOptions(), append(ownOptions, Option{Name: "use-env", Bare: true})...), Abbreviations: true, Remainder: true}
+	gpurun       = Grammar{Options: append(torchrunOptions(), runOptions...), Abbreviations: true, Remainder: true}
+	legacyGpurun = Grammar{Options: append(torchrunOptions(), append(runOptions, Option{Name: "use-env", Bare: true})...), Abbreviations: true, Remainder: true}
 )
 
 // IsTorchrunOption reports whether torchrun has an option of that name, whose words
@@ -97,22 +134,8 @@ func IsTorchrunOption(name string) bool { return torchrun.Grammar.named(name) !=
 
 // IsOwnOption reports whether the option is one that gpurun has and torchrun has not.
 func IsOwnOption(name string) bool {
-	own := Grammar{Options: ownOptions}
+	own := Grammar{Options: runOptions}
 	return own.named(name) != nil && name != "python"
-}
-
-// OwnOptions are the names of the options that a verb which reads its command line itself has
-// beside torchrun's, with their dashes, and whether each has a value.
-func OwnOptions(verb string) map[string]bool {
-	options := ownOptions
-	if verb == "estimate" {
-		options = estimateOptions
-	}
-	valued := map[string]bool{}
-	for _, o := range options {
-		valued["--"+o.Name] = !o.Bare
-	}
-	return valued
 }
 
 // named finds an option by its name, written in full.

@@ -200,7 +200,7 @@ func TestFromArgsRefuses(t *testing.T) {
 		{"--lr=1 train.py", nil, "unknown flag --lr", "after the script"},
 		{"-x train.py", nil, "unknown flag -x", ""},
 		{"-mx train.py", nil, "unknown flag -x", ""},
-		{"--n 2 train.py", nil, "--n is ambiguous: it could be --nnodes, --nproc-per-node, --no-python, --node-rank, --numa-binding", "in full"},
+		{"--n 2 train.py", nil, "--n is ambiguous: it could be --nnodes, --no-python, --node-rank, --nproc-per-node, --numa-binding", "in full"},
 		{"--rdzv x train.py", nil, "--rdzv is ambiguous", ""},
 		{"--nproc-per-node", nil, "--nproc-per-node needs a value", ""},
 		{"--role --standalone train.py", nil, "--role needs a value", ""},

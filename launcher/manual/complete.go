@@ -1,7 +1,6 @@
 package manual
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -93,17 +92,17 @@ func (l line) complete(before []string, typed string) Answer {
 		case word == "--":
 			return Answer{Paths: AnyFile}
 		case strings.HasPrefix(word, "-") && len(word) > 1:
-			if o.value != "" && i == len(before)-1 {
+			if o.Value != "" && i == len(before)-1 {
 				return l.valueOf(o, "", typed)
 			}
-			if o.value != "" {
+			if o.Value != "" {
 				i++
 			}
 			continue
 		case l.named == 0:
 			l.more = strings.HasSuffix(word, ".toml") || l.command.Name == "estimate" && word != "" && word[0] >= '0' && word[0] <= '9'
 		}
-		if l.named++; l.command.SkipFlagParsing && !l.more && l.command.Name != "help" {
+		if l.named++; readsItself(l.command) && !l.more {
 			return Answer{Paths: AnyFile} // what follows is the job's own
 		}
 	}
@@ -113,8 +112,8 @@ func (l line) complete(before []string, typed string) Answer {
 	if strings.HasPrefix(typed, "-") {
 		var all Answer
 		for _, o := range options {
-			for _, name := range o.names {
-				all.Words = append(all.Words, Candidate{name, o.about})
+			for _, name := range o.Names {
+				all.Words = append(all.Words, Candidate{name, o.About})
 			}
 		}
 		return all
@@ -123,45 +122,31 @@ func (l line) complete(before []string, typed string) Answer {
 }
 
 // find is the option that a word of the line is.
-func find(all []option, word string) option {
+func find(all []commandline.HelpEntry, word string) commandline.HelpEntry {
 	if strings.Contains(word, "=") {
-		return option{}
+		return commandline.HelpEntry{}
 	}
 	for _, o := range all {
-		if slices.Contains(o.names, strings.ReplaceAll(word, "_", "-")) {
+		if slices.Contains(o.Names, strings.ReplaceAll(word, "_", "-")) {
 			return o
 		}
 	}
-	return option{}
+	return commandline.HelpEntry{}
 }
 
 // options are those of the verb: as its help has them, and those that only its usage or the
 // reader of its line knows.
-func (l line) options() []option {
-	var all []option
-	for _, s := range optionsOf(l.command) {
-		if s.names != nil {
-			all = append(all, s.option)
-		}
-	}
-	var known []option // of a run, for those that a verb's own help only mentions
-	for _, s := range parse(commandline.RunHelp) {
-		known = append(known, s.option)
-	}
-	add := func(name, value string) {
-		if find(all, name).names == nil {
-			all = append(all, option{names: []string{name}, value: cmp.Or(find(known, name).value, value), about: find(known, name).about})
-		}
+func (l line) options() []commandline.HelpEntry {
+	all := optionsOf(l.command)
+	if readsItself(l.command) {
+		all = commandline.Completable(l.command.Name)
 	}
 	for _, name := range flagLike.FindAllString(l.command.UsageText, -1) {
-		add(name, "")
-	}
-	if l.command.SkipFlagParsing && l.command.Name != "help" {
-		for name, valued := range commandline.OwnOptions(l.command.Name) {
-			add(name, map[bool]string{true: "VALUE"}[valued])
+		if find(all, name).Names == nil {
+			all = append(all, commandline.HelpEntry{Names: []string{name}})
 		}
 	}
-	slices.SortFunc(all, func(a, b option) int { return strings.Compare(a.names[0], b.names[0]) })
+	slices.SortFunc(all, func(a, b commandline.HelpEntry) int { return strings.Compare(a.Names[0], b.Names[0]) })
 	return all
 }
 
@@ -185,8 +170,8 @@ func values() map[string][]string {
 var listed = []string{"never", "offload"}
 
 // valueOf completes an option's value; lead is what stands before it in the same word.
-func (l line) valueOf(o option, lead, typed string) Answer {
-	for _, name := range o.names {
+func (l line) valueOf(o commandline.HelpEntry, lead, typed string) Answer {
+	for _, name := range o.Names {
 		name = strings.TrimLeft(name, "-")
 		words := values()[name]
 		if i := strings.LastIndex(typed, ","); i >= 0 && slices.Contains(listed, name) {
@@ -197,11 +182,11 @@ func (l line) valueOf(o option, lead, typed string) Answer {
 		}
 	}
 	switch {
-	case lead != "" && o.value != "": // the shell would complete the whole word
+	case lead != "" && o.Value != "": // the shell would complete the whole word
 		return Answer{}
-	case o.value == "FILE" || o.value == "PATH":
+	case o.Value == "FILE" || o.Value == "PATH":
 		return Answer{Paths: AnyFile}
-	case o.value == "DIR":
+	case o.Value == "DIR":
 		return Answer{Paths: Folders}
 	}
 	return Answer{}

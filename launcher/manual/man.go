@@ -18,17 +18,17 @@ settings to a plan that fits and runs it again. It works with unmodified scripts
 the global batch or the learning rate.`
 
 // manFiles are the files that gpurun reads and writes of its own accord.
-var manFiles = []option{
-	{names: []string{"~/.config/gpurun/config.toml"}, about: "defaults for all your jobs: the tables of a train.toml that gpurun help config names"},
-	{names: []string{".gpurun/JOB/RUN/"}, about: "a run: journal.jsonl, verdict.json, report.html, and the ranks' output"},
-	{names: []string{"~/.local/state/gpurun/"}, about: "what fitted, remembered from run to run"},
+var manFiles = []commandline.HelpEntry{
+	{Names: []string{"~/.config/gpurun/config.toml"}, About: "defaults for all your jobs: the tables of a train.toml that gpurun help config names"},
+	{Names: []string{".gpurun/JOB/RUN/"}, About: "a run: journal.jsonl, verdict.json, report.html, and the ranks' output"},
+	{Names: []string{"~/.local/state/gpurun/"}, About: "what fitted, remembered from run to run"},
 }
 
 // manVariables are the variables that mean something to gpurun itself.
-var manVariables = []option{
-	{names: []string{"GPURUN"}, about: "off: what stands behind gpurun is executed as it is"},
-	{names: []string{"PYTHON_EXEC"}, about: "the interpreter of the ranks"},
-	{names: []string{"PET_NPROC_PER_NODE, PET_…"}, about: "torchrun's flags, as torchrun counts them"},
+var manVariables = []commandline.HelpEntry{
+	{Names: []string{"GPURUN"}, About: "off: what stands behind gpurun is executed as it is"},
+	{Names: []string{"PYTHON_EXEC"}, About: "the interpreter of the ranks"},
+	{Names: []string{"PET_NPROC_PER_NODE, PET_…"}, About: "torchrun's flags, as torchrun counts them"},
 }
 
 // WriteMan writes gpurun's own manual page, gpurun(1).
@@ -44,7 +44,7 @@ func WriteMan(w io.Writer, app *cli.App) error {
 	}
 	p.head("OPTIONS")
 	p.text("Those of a run; gpurun help VERB has a verb's.")
-	p.options(parse(commandline.OptionsHelp("run")))
+	p.options(commandline.HelpFor("run"))
 	p.status("run")
 	p.head("FILES")
 	p.list(manFiles)
@@ -107,32 +107,33 @@ func (p *roff) text(text string) {
 func (p *roff) entry(term, about string) { fmt.Fprintf(p, ".TP\n%s\n%s\n", term, escaped(about)) }
 
 // list writes entries whose names are all of them.
-func (p *roff) list(all []option) {
+func (p *roff) list(all []commandline.HelpEntry) {
 	for _, o := range all {
-		p.entry(bold(o.names[0]), o.about)
+		p.entry(bold(o.Names[0]), o.About)
 	}
 }
 
 // options writes the options and what stands between them.
-func (p *roff) options(all []said) {
-	for _, s := range all {
+func (p *roff) options(all []commandline.HelpEntry) {
+	for _, o := range all {
+		about := strings.ReplaceAll(o.About, "\n", " ")
 		switch {
-		case s.names != nil:
+		case o.Names != nil:
 			term := ""
-			for i, name := range s.names {
+			for i, name := range o.Names {
 				if i > 0 {
 					term += ", "
 				}
 				term += bold(name)
 			}
-			if s.value != "" {
-				term += ` \fI` + escaped(s.value) + `\fR`
+			if o.Value != "" {
+				term += ` \fI` + escaped(o.Value) + `\fR`
 			}
-			p.entry(term, s.about)
-		case strings.HasSuffix(s.text, ":"):
-			fmt.Fprintf(p, ".SS %s\n", escaped(upperFirst(strings.TrimSuffix(s.text, ":"))))
+			p.entry(term, about)
+		case strings.HasSuffix(about, ":"):
+			fmt.Fprintf(p, ".SS %s\n", escaped(upperFirst(strings.TrimSuffix(about, ":"))))
 		default:
-			fmt.Fprintf(p, ".PP\n%s\n", escaped(s.text))
+			fmt.Fprintf(p, ".PP\n%s\n", escaped(about))
 		}
 	}
 }

@@ -305,21 +305,6 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// The help of options is taken apart whole.
-func TestParse(t *testing.T) {
-	got := parse("its own:\n  --json        print\n  -m, --module  a module\n  -r, --redirects STD   streams,\n                  more\n\ntext that\n  --a, --b and --c go on.")
-	want := []said{
-		{text: "its own:"},
-		{option: option{names: []string{"--json"}, about: "print"}},
-		{option: option{names: []string{"-m", "--module"}, about: "a module"}},
-		{option: option{names: []string{"-r", "--redirects"}, value: "STD", about: "streams, more"}},
-		{text: "text that --a, --b and --c go on."},
-	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(said{}, option{})); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // A manual page is troff that formatters have nothing against.
 func TestManualPages(t *testing.T) {
 	a := app()

@@ -1,7 +1,6 @@
 package manual
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -10,83 +9,47 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 )
 
-// An option is one of a verb's, as its help has it.
-type option struct {
-	names []string // with their dashes
-	value string   // what stands for its value; empty where it has none
-	about string
-}
+// readsItself reports whether a verb reads its own command line, which holds a job's.
+func readsItself(c *cli.Command) bool { return c.SkipFlagParsing && c.Name != "help" }
 
-// A said is one part of the help of the options: an option, or text between them.
-type said struct {
-	option
-	text string // of a headline, which ends with a colon, or of a paragraph
-}
-
-// entry is a line of help that begins an option: its names, its value, what it does.
-var entry = regexp.MustCompile(`^ *(-{1,2}[\w-]+(?:, -{1,2}[\w-]+)*)(?: ([A-Z][^ ]*))? {2,}(\S.*)$`)
-
-// optionsOf takes the help of a verb's options apart.
-func optionsOf(c *cli.Command) []said {
-	if c.SkipFlagParsing && c.Name != "help" {
-		return parse(commandline.OptionsHelp(c.Name))
+// optionsOf is the help of a verb's options.
+func optionsOf(c *cli.Command) []commandline.HelpEntry {
+	if readsItself(c) {
+		return commandline.HelpFor(c.Name)
 	}
-	var all []said
+	var all []commandline.HelpEntry
 	for _, f := range c.Flags {
 		if !slices.Contains(f.Names(), "help") {
-			all = append(all, said{option: flagOf(f)})
+			all = append(all, flagOf(f))
 		}
 	}
-	return append(all, said{option: option{names: []string{"--help", "-h"}, about: "show this"}})
-}
-
-// parse reads the help of options: lines that begin one, lines that go on with it, which
-// are indented deeper, and other lines.
-func parse(help string) []said {
-	var all []said
-	for line := range strings.SplitSeq(help, "\n") {
-		m := entry.FindStringSubmatch(line)
-		last := len(all) - 1
-		switch text := strings.TrimSpace(line); {
-		case m != nil:
-			all = append(all, said{option: option{names: strings.Split(m[1], ", "), value: m[2], about: m[3]}})
-		case text == "":
-			all = append(all, said{})
-		case last >= 0 && all[last].names != nil && strings.HasPrefix(line, "      "):
-			all[last].about += " " + text
-		case last >= 0 && all[last].text != "" && !strings.HasSuffix(all[last].text, ":"):
-			all[last].text += " " + text
-		default:
-			all = append(all, said{text: text})
-		}
-	}
-	return slices.DeleteFunc(all, func(s said) bool { return s.names == nil && s.text == "" })
+	return append(all, commandline.HelpEntry{Names: []string{"--help", "-h"}, About: "show this"})
 }
 
 // flagOf is a flag that urfave/cli parses.
-func flagOf(f cli.Flag) option {
-	var o option
+func flagOf(f cli.Flag) commandline.HelpEntry {
+	var o commandline.HelpEntry
 	for _, name := range f.Names() {
 		dashes := "--"
 		if len(name) == 1 {
 			dashes = "-"
 		}
-		o.names = append(o.names, dashes+name)
+		o.Names = append(o.Names, dashes+name)
 	}
 	documented, ok := f.(cli.DocGenerationFlag)
 	if !ok {
 		return o
 	}
-	o.about = documented.GetUsage()
+	o.About = documented.GetUsage()
 	if documented.TakesValue() {
-		o.value = "VALUE"
-		if _, rest, quoted := strings.Cut(o.about, "`"); quoted {
-			o.value, _, _ = strings.Cut(rest, "`")
+		o.Value = "VALUE"
+		if _, rest, quoted := strings.Cut(o.About, "`"); quoted {
+			o.Value, _, _ = strings.Cut(rest, "`")
 		}
 		if text := documented.GetDefaultText(); text != "" && text != `""` {
-			o.about += " (default: " + strings.Trim(text, `"`) + ")"
+			o.About += " (default: " + strings.Trim(text, `"`) + ")"
 		}
 	}
-	o.about = strings.ReplaceAll(o.about, "`", "")
+	o.About = strings.ReplaceAll(o.About, "`", "")
 	return o
 }

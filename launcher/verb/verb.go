@@ -179,7 +179,7 @@ func writeHelp(out io.Writer, c *cli.Command, path string) error {
 		fmt.Fprintln(w)
 	}
 	if c.SkipFlagParsing && c.Name != "help" {
-		section("OPTIONS", commandline.OptionsHelp(c.Name))
+		section("OPTIONS", commandline.HelpText(c.Name))
 	} else {
 		fmt.Fprintf(w, "OPTIONS:\n")
 		for _, f := range c.Flags {
