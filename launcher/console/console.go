@@ -1,10 +1,10 @@
 // Package console shows a run's events to people, or as JSON lines to programs.
 //
-// What gpurun says to people goes to stderr, one line a thought, each starting
-// with "gpurun: ", lower case, without a full stop. The ranks' own output is
-// never touched by it. What comes from the job is shown without its secrets (package
-// mask), and so that a terminal obeys nothing in it (package terminal). With JSON, stdout carries one JSON object a line and
-// nothing else; the last line is the verdict.
+// Messages for people go to stderr, each on one line that starts with "gpurun: ", in lower
+// case, without a full stop. The ranks' output does not pass through here. Text from the job is
+// shown without its secrets (package mask), and with control characters escaped (package
+// terminal). With JSON, stdout carries one JSON object a line and nothing else; the last one is
+// the verdict.
 package console
 
 import (
@@ -26,34 +26,33 @@ import (
 // People prints events as sentences.
 type People struct {
 	W     io.Writer
-	Quiet bool         // all but failures and the end is left out
+	Quiet bool         // show failures and the end only
 	Dir   string       // the run directory
-	Mask  *mask.Masker // the job's secrets; nil: those whose names or shapes tell
-	// Beside: the job's own output stands on the same terminal, so that nothing of it has to
-	// be said again.
-	Beside bool
+	Mask  *mask.Masker // the job's secrets; nil: those known by name or shape
+	// SameTerminal: the job's output is on the same terminal, and need not be repeated.
+	SameTerminal bool
 	// Typed is how gpurun was started, without its name, for what to type next; nil where
-	// nobody knows.
+	// that is not known.
 	Typed []string
-	// Propose gives the words that start the plan of attempt n from the beginning; nil: nobody
-	// knows the job.
+	// Propose returns what starts the plan of attempt n from the beginning; nil where the job
+	// is not known.
 	Propose func(plan strategy.Plan, n int) (model.Proposal, error)
 	// Report is the path of the run's report, for the summary; empty for none.
 	Report string
 
 	state    runstate.Run
 	diff     string        // that was shown last
-	before   string        // what an earlier gpurun left of this run, for people
+	before   string        // how far an earlier gpurun came; empty once that was shown
 	plan     strategy.Plan // of the attempt that was started last; nil before the first
-	hints    []string      // that the summary gave
-	recalled int           // attempts, whose output was on another
+	hints    []string      // of the summary
+	recalled int           // attempts of an earlier gpurun, whose output is not here
 }
 
-// Warn warns of something that went wrong beside the run.
+// Warn prints a warning that is not about an attempt.
 func (p *People) Warn(format string, args ...any) { p.say("warning: "+format, args...) }
 
-// Recall takes in what an earlier gpurun did in the same run directory, without
-// printing it again.
+// Recall records the events of an earlier gpurun in the same run directory, without
+// printing them again.
 func (p *People) Recall(events []launcher.Event) {
 	p.state = *runstate.Of(events)
 	if last := p.state.Launched(); last != nil {
@@ -73,7 +72,7 @@ func (p *People) last() *runstate.Attempt {
 	return &over[len(over)-1]
 }
 
-// ended says of a run that it needs nothing more, and what begins another.
+// ended says that a run has ended, and how to start another one.
 func (p *People) ended(o strategy.Outcome) string {
 	if o != strategy.Trained {
 		return "this run has already ended with the verdict below; --fresh starts the job again, or another --run-dir or --run-id"
@@ -85,7 +84,7 @@ func (p *People) ended(o strategy.Outcome) string {
 	return fmt.Sprintf("job %s has trained in run %s%s: this run has already ended with the verdict below; --if-trained run starts the job again", p.state.Began.Name, filepath.Base(p.Dir), when)
 }
 
-// resuming says how far an earlier gpurun came with a run.
+// resuming says how far an earlier gpurun came.
 func (p *People) resuming() string {
 	last, end := p.state.Last(), p.state.End()
 	switch {
@@ -125,13 +124,13 @@ func (p *People) Show(e launcher.Event) {
 	case launcher.Noticed:
 		p.say("%s", e.Text)
 	case launcher.Finished:
-		p.sayBefore(p.say) // nothing more is done: that counts for those who want it quiet, too
+		p.sayBefore(p.say) // a run that had ended: also when quiet
 		p.finish(e.Verdict)
 	}
 }
 
-// recall tells of a plan that attempt 0 runs with in place of the job as written, which
-// is then what it is compared with.
+// recall names the remembered plan that attempt 0 runs with, if any; attempt 0 is compared
+// with it.
 func (p *People) recall(e launcher.Began) {
 	if e.Job.Recalled == nil || p.plan != nil {
 		return
@@ -140,7 +139,7 @@ func (p *People) recall(e launcher.Began) {
 	p.say("%s; --fresh for the job as written", e.Job.Recalled)
 }
 
-// sayBefore tells once what an earlier gpurun left.
+// sayBefore says once how far an earlier gpurun came.
 func (p *People) sayBefore(say func(format string, args ...any)) {
 	if p.before != "" {
 		say("%s", p.before)
@@ -161,8 +160,7 @@ func (p *People) start(e launcher.Started) {
 	p.diff = e.Diff
 }
 
-// describe says what an attempt runs with: the first one's plan, and of a later one
-// what is different from the one before it.
+// describe is the plan of the first attempt, or what a later one changes.
 func (p *People) describe(plan strategy.Plan) string {
 	switch changed := p.plan.Changed(plan); {
 	case len(plan) == 0:
@@ -176,8 +174,8 @@ func (p *People) describe(plan strategy.Plan) string {
 	}
 }
 
-// showDiff prints a diff, marked as gpurun's: it stands between lines of the job's. No line
-// of it can be taken for another one of gpurun's own.
+// showDiff prints a diff with gpurun's prefix, between the lines of the job. The prefix and an
+// indent distinguish it from other messages.
 func (p *People) showDiff(diff string) {
 	for line := range strings.Lines(terminal.Lines(p.Mask.Config(diff))) {
 		if !strings.ContainsRune("+-@ ", rune(line[0])) {
@@ -187,8 +185,7 @@ func (p *People) showDiff(diff string) {
 	}
 }
 
-// say prints a line; chat does so unless quiet. Whatever the arguments hold, it
-// stays one line.
+// say prints one line, whatever the arguments hold; chat does so unless quiet.
 func (p *People) say(format string, args ...any) {
 	fmt.Fprintf(p.W, "gpurun: %s\n", p.line(format, args...))
 }
@@ -203,7 +200,7 @@ func (p *People) chat(format string, args ...any) {
 
 // JSON writes events as JSON lines, the verdict last.
 type JSON struct {
-	W    io.Writer    // which carries nothing else
+	W    io.Writer    // for the events alone
 	Mask *mask.Masker // as for People
 }
 
@@ -220,7 +217,7 @@ func (j *JSON) Show(e launcher.Event) {
 	fmt.Fprintf(j.W, "%s\n", j.Mask.JSON(line))
 }
 
-// verdict is the last line: the verdict's fields beside the line's kind.
+// verdict is the last line: the verdict's fields and the line's kind.
 func (j *JSON) verdict(v launcher.Verdict) {
 	line, err := json.Marshal(struct {
 		Version int    `json:"v"`

@@ -135,7 +135,7 @@ func TestATracebackIsShownOnce(t *testing.T) {
 	}{"on the same terminal": {1, true, false, false}, "elsewhere": {1, false, false, true}, "of several ranks": {2, true, false, true}, "of an earlier gpurun": {1, true, true, true}} {
 		var out bytes.Buffer
 		p := people(&out, true)
-		p.Beside = test.beside
+		p.SameTerminal = test.beside
 		events := append([]launcher.Event{launcher.Began{Name: "gpt", Job: strategy.Job{Ranks: test.ranks}}}, ranOut(0, strategy.Decision{Outcome: strategy.Exhausted})...)
 		if test.recalled {
 			p.Recall(events)
@@ -255,17 +255,17 @@ func TestAMissingModuleNamesTheInterpreter(t *testing.T) {
 // typed again.
 func TestWhatFailedIsStartedAnew(t *testing.T) {
 	for want, typed := range map[string][]string{
-		"gpurun: hint: once that is mended, type: gpurun python 'my train.py' --lr 1\n":         {"python", "my train.py", "--lr", "1"},
-		"gpurun: hint: once that is mended, type: gpurun --fresh --quiet --run-id=r train.py\n": {"--quiet", "--run-id=r", "train.py"},
-		"gpurun: hint: once that is mended, type: gpurun --fresh --run-dir r train.py\n":        {"--run-dir", "r", "train.py"},
-		"gpurun: hint: once that is mended, type: gpurun --run-dir r --fresh train.py\n":        {"--run-dir", "r", "--fresh", "train.py"},
+		"gpurun: hint: when that is fixed, type: gpurun python 'my train.py' --lr 1\n":         {"python", "my train.py", "--lr", "1"},
+		"gpurun: hint: when that is fixed, type: gpurun --fresh --quiet --run-id=r train.py\n": {"--quiet", "--run-id=r", "train.py"},
+		"gpurun: hint: when that is fixed, type: gpurun --fresh --run-dir r train.py\n":        {"--run-dir", "r", "train.py"},
+		"gpurun: hint: when that is fixed, type: gpurun --run-dir r --fresh train.py\n":        {"--run-dir", "r", "--fresh", "train.py"},
 		" ": {"train.py", "--token", "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"}, "  ": nil,
 	} {
 		var out bytes.Buffer
 		p := people(&out, true)
 		p.Typed = typed
 		show(p, launcher.Began{Name: "gpt"}, launcher.Ended{}, launcher.Decided{}, launcher.Finished{Verdict: launcher.Verdict{Outcome: strategy.Failed, Attempts: make([]launcher.AttemptSummary, 1)}})
-		if want = strings.TrimSpace(want); strings.Contains(out.String(), "once that is mended") != (want != "") || !strings.Contains(out.String(), want) {
+		if want = strings.TrimSpace(want); strings.Contains(out.String(), "when that is fixed") != (want != "") || !strings.Contains(out.String(), want) {
 			t.Errorf("%q: %s", typed, out.String())
 		}
 	}
@@ -278,7 +278,7 @@ func TestARunThatGoesOnNamesTheNextCommand(t *testing.T) {
 		p := people(&out, true)
 		show(p, launcher.Began{Name: "gpt"}, launcher.Ended{}, launcher.Ended{}, launcher.Decided{},
 			launcher.Finished{Verdict: launcher.Verdict{Outcome: outcome, Attempts: make([]launcher.AttemptSummary, 2)}})
-		if got := strings.Contains(out.String(), "gpurun: hint: gpurun resume "+p.Dir+" goes on with it\n"); got != want {
+		if got := strings.Contains(out.String(), "gpurun: hint: gpurun resume "+p.Dir+" continues the run\n"); got != want {
 			t.Errorf("%s: %t\n%s", outcome, got, out.String())
 		}
 	}
@@ -403,7 +403,7 @@ func TestHintsAndReport(t *testing.T) {
 	propose := func(strategy.Plan, int) (model.Proposal, error) {
 		return model.Proposal{Words: []string{"train.py", "--api-key", "abcdefgh1234"}}, nil
 	}
-	want := []string{"to start with this plan next time, type: train.py --api-key '***'", "*** stands for a secret there; /runs/r1/attempt-1/command.json has the words whole", "a faster plan"}
+	want := []string{"to start with this plan next time, type: train.py --api-key '***'", "*** replaces a secret there; /runs/r1/attempt-1/command.json has the whole command", "a faster plan"}
 	if got := (People{Dir: "/runs/r1", Propose: propose}).Hints(runstate.Of(events)); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

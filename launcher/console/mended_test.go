@@ -48,7 +48,7 @@ func TestTheHintsNameWhatStopped(t *testing.T) {
 		if len(typed) > 1 {
 			want = "--device-memory holds each rank to 1.0 GiB"
 		}
-		if said := out.String(); !strings.Contains(said, want) || !strings.Contains(said, "hint: micro_batch_size has min = 8, which stopped the search") {
+		if said := out.String(); !strings.Contains(said, want) || !strings.Contains(said, "hint: micro_batch_size has min = 8, which ended the search") {
 			t.Errorf("%v: %s", typed, said)
 		}
 	}

@@ -9,30 +9,29 @@ import (
 	"github.com/gpurun/gpurun/launcher/mask"
 )
 
-// A Page is what a verb prints for people about a job: without its secrets, and so
-// that a terminal obeys nothing that comes from the job.
+// A Page prints text about a job for people: without secrets, and with control characters of
+// the job escaped.
 type Page struct {
 	w    io.Writer
 	mask *mask.Masker
 }
 
-// NewPage prints on w; m may be nil, and then knows names and shapes only.
+// NewPage prints on w; with a nil m, only secrets known by name or shape are masked.
 func NewPage(w io.Writer, m *mask.Masker) *Page { return &Page{w, m} }
 
-// Printf prints as fmt.Fprintf does. Lines end where the format says so, and
-// nowhere in the arguments.
+// Printf prints as fmt.Fprintf does. Lines end in the format only, never in an argument.
 func (p *Page) Printf(format string, args ...any) {
 	fmt.Fprint(p.w, p.mask.Sprintf(format, args...))
 }
 
-// Text prints lines that were made elsewhere, each ended.
+// Text prints lines.
 func (p *Page) Text(text string) {
 	for line := range strings.Lines(text) {
 		p.Printf("%s\n", strings.TrimSuffix(line, "\n"))
 	}
 }
 
-// On is the same page on another writer, for a table in it.
+// On is the page on another writer, for a table in it.
 func (p *Page) On(w io.Writer) *Page { return &Page{w, p.mask} }
 
 // WriteJSON prints a value as one line of JSON, without the job's secrets.

@@ -4,19 +4,22 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/BurntSushi/toml"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/model"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A paste says what to write for a proposal.
+// A paste makes hints of a proposal.
 type paste struct{ model.Proposal }
 
-// hints are the sentences that say what to write. Each ends with what can be pasted.
+// hints say what to write. Each ends with text that can be pasted.
 func (p paste) hints() []string {
 	var hints []string
 	if !p.Unchanged || len(p.Code)+len(p.Turned) == 0 {
@@ -27,13 +30,13 @@ func (p paste) hints() []string {
 	}
 	for _, k := range strategy.Knobs {
 		if v, turned := p.Turned[k]; turned {
-			hints = append(hints, fmt.Sprintf("gpurun turned %s to %s inside the process; %s", k.Short(), v, inCode[k]))
+			hints = append(hints, fmt.Sprintf("gpurun set %s to %s inside the process; %s", k.Short(), v, inCode[k]))
 		}
 	}
 	return hints
 }
 
-// inCode is how a job turns by itself what gpurun turned in its process.
+// inCode says how a job sets by itself what gpurun set in its process.
 var inCode = map[strategy.Knob]string{
 	strategy.ActivationCheckpointing: "to have it without gpurun, call model.gradient_checkpointing_enable() where the model has it, or torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) on each block",
 	strategy.OffloadActivations:      "to have it without gpurun, run the forward pass in: with torch.autograd.graph.save_on_cpu(pin_memory=True)",
@@ -41,7 +44,7 @@ var inCode = map[strategy.Knob]string{
 	strategy.Precision:               `to have it without gpurun, run the forward pass in: with torch.autocast("cuda", torch.bfloat16)`,
 }
 
-// next is what the words of the plan are good for.
+// next says when the proposal takes effect.
 func (p paste) next() string {
 	if p.Remembered {
 		return "the next start begins with this plan by itself; to make it permanent, "
@@ -59,7 +62,7 @@ func (p paste) commandHints() []string {
 	case "command":
 		return []string{fmt.Sprintf("%sset in [job] of %s: command = %s", next, p.File, tomlText(p.line()))}
 	}
-	hints := []string{fmt.Sprintf("%sset in [job] of %s: %s = %s", next, p.File, p.Key, tomlWords(p.Words))}
+	hints := []string{fmt.Sprintf("%sset in [job] of %s: %s = %s", next, p.File, p.Key, tomlText(p.Words))}
 	if p.NoArgs {
 		hints[0] += ", and remove args"
 	}
@@ -71,7 +74,7 @@ func (p paste) commandHints() []string {
 		if variables := strings.Join(pairs, ", "); p.HasEnv {
 			hints = append(hints, "and add to its env: "+variables)
 		} else {
-			hints = append(hints, "and beside it: env = { "+variables+" }")
+			hints = append(hints, "and next to it: env = { "+variables+" }")
 		}
 	}
 	return hints
@@ -105,16 +108,16 @@ func shellLine(env map[string]string, words []string) string {
 	return strings.Join(line, " ")
 }
 
-// shellWord writes one word so that every POSIX shell reads it back. A word with
-// control characters stays on one line of the terminal.
+// shellWord quotes one word for every POSIX shell. A word with control characters stays on one
+// line of the terminal.
 func shellWord(w string) string {
-	if strings.ContainsFunc(w, unicode.IsControl) && !strings.HasSuffix(w, "\n") { // $() takes line breaks off the end
+	if strings.ContainsFunc(w, unicode.IsControl) && !strings.HasSuffix(w, "\n") { // $() removes line breaks at the end
 		return `"$(printf '` + printfFormat(w) + `')"`
 	}
 	return commandline.QuoteWord(w)
 }
 
-// printfFormat is a text as printf(1) takes it within single quotes.
+// printfFormat escapes a text for printf(1) within single quotes.
 func printfFormat(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
@@ -130,30 +133,12 @@ func printfFormat(text string) string {
 	return b.String()
 }
 
-// tomlWords writes an array of texts.
-func tomlWords(words []string) string {
-	quoted := make([]string, 0, len(words))
-	for _, w := range words {
-		quoted = append(quoted, tomlText(w))
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
+// tomlText writes a text, or an array of texts, in TOML.
+func tomlText(value any) string {
+	text, _ := toml.Marshal(map[string]any{"k": value}) // texts can always be written
+	line := strings.TrimSuffix(strings.TrimPrefix(string(text), "k = "), "\n")
+	return c1.ReplaceAllStringFunc(line, func(char string) string { return fmt.Sprintf(`\u%04X`, []rune(char)[0]) })
 }
 
-// tomlText writes a text as a basic string of TOML.
-func tomlText(text string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range text {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case unicode.IsControl(r):
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
-}
+// c1 are the control characters that TOML allows in a text, and terminals interpret.
+var c1 = regexp.MustCompile(`[\x{80}-\x{9f}]`)

@@ -68,7 +68,7 @@ func TestWhatIsProposedCanBePastedIntoATrainFile(t *testing.T) {
 	env := map[string]string{"A": "x \"y\"", "B": "2"}
 
 	hints := (paste{model.Proposal{File: "train.toml", Key: "args", Words: awkward, Env: env}}).hints()
-	got := read(after(hints[0], set) + "\n" + after(hints[1], "and beside it: "))
+	got := read(after(hints[0], set) + "\n" + after(hints[1], "and next to it: "))
 	if diff := cmp.Diff(table{Args: awkward, Env: env}, got); diff != "" {
 		t.Errorf("args: -want +got\n%s", diff)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Survey is what the verb plan shows of a job: as it is in JSON, and as a page.
+// A Survey is what gpurun plan shows of a job, in JSON and as a page.
 type Survey struct {
 	Job     string           `json:"job"`
 	Recipe  string           `json:"recipe"`
@@ -26,8 +26,8 @@ type Survey struct {
 	// there are none before anything of the job was measured.
 	Candidates []strategy.Candidate `json:"candidates,omitempty"`
 
-	// For the page: the job's ranks in words, its place, what the recipe was recognised by,
-	// warnings, what happens on a restart, and each knob's value or why none shows.
+	// For the page: the job's ranks in words, its place, the evidence for the recipe,
+	// warnings, what happens on a restart, and each knob's value or why none is shown.
 	Launches string                     `json:"-"`
 	Place    string                     `json:"-"`
 	Evidence []string                   `json:"-"`
@@ -86,7 +86,7 @@ func (v Survey) knobs(page *Page, out io.Writer) error {
 }
 
 func (v Survey) rungs(page *Page, out io.Writer) error {
-	page.Printf("\nrungs:\n")
+	page.Printf("\nremedies:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows := page.On(table)
 	for _, o := range v.Rungs {
@@ -107,14 +107,14 @@ func (v Survey) rungs(page *Page, out io.Writer) error {
 	return table.Flush()
 }
 
-// candidatesShown is how many plans people are shown; the JSON has all of them.
+// candidatesShown is how many plans the page shows; the JSON has all of them.
 const candidatesShown = 12
 
 func (v Survey) candidates(page *Page, out io.Writer) error {
 	if len(v.Candidates) == 0 {
 		return nil
 	}
-	page.Printf("\ncandidates, by what was measured before:\n")
+	page.Printf("\ncandidates, by earlier measurements:\n")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows := page.On(table)
 	rows.Printf("  peak, GiB\ts a step\tplan\tverdict\n")

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Recipes lists recipes, for people or as JSON.
+// Recipes lists recipes, for people or in JSON.
 type Recipes struct {
 	Catalog []recipes.Recipe
 	Whole   bool // with the places of their settings

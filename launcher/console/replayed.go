@@ -7,8 +7,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Replayed prints one decision and what it rests on, as the gpurun of some version decides
-// now. What another version decided then stands before it.
+// Replayed prints one decision with its evidence, as this version of gpurun decides now,
+// after the decision that another version recorded.
 func (p *Page) Replayed(r launcher.Replayed, version string) {
 	if r.Recalled != nil {
 		p.Printf("%s\n", r.Recalled)
@@ -57,7 +57,7 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 func (p *Page) rule(d strategy.Decision) {
 	p.Printf("  rule %s", d.Rule)
 	if d.Rung != "" {
-		p.Printf(", rung %s", d.Rung)
+		p.Printf(", remedy %s", d.Rung)
 	}
 	p.Printf("\n")
 }

@@ -20,15 +20,15 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// finish prints the end of a run so that the last twenty lines say what
-// happened, what was changed, and what to do.
+// finish prints the summary: its last twenty lines say what happened, what was changed, and
+// what to do.
 func (p *People) finish(v launcher.Verdict) {
 	p.hints = nil
 	p.apart(v)
 	if v.Outcome == strategy.Trained && len(v.Attempts) == 1 {
 		p.say("trained in %s; logs: %s", brief(p.total()), p.Dir)
 		p.headroom()
-		if lost := v.Attempts[len(v.Attempts)-1].Untaken.Lost(); lost != "" {
+		if lost := v.Attempts[0].Untaken.Lost(); lost != "" {
 			p.say("warning: trained, but %s", lost)
 		}
 		p.faster(v)
@@ -38,7 +38,9 @@ func (p *People) finish(v launcher.Verdict) {
 	if last := p.last(); v.Outcome != strategy.Trained && last != nil {
 		p.rootCause(last)
 		p.skipped(v)
-		p.memory(last)
+		for _, line := range filled(last.Diagnosis, &last.Evidence).Words() {
+			p.say("%s", line)
+		}
 	}
 	p.say("summary: %s after %s in %s", v.Outcome.Words(), strategy.Count(len(v.Attempts), "attempt"), brief(p.total()))
 	over := p.state.Over()
@@ -56,9 +58,7 @@ func (p *People) finish(v launcher.Verdict) {
 	}
 	if v.Outcome == strategy.Trained {
 		p.headroom()
-		if len(v.Attempts) > 0 {
-			p.proposal(v)
-		}
+		p.proposal(v)
 		p.faster(v)
 	} else {
 		p.say("error: %s", v.Reason)
@@ -68,26 +68,26 @@ func (p *People) finish(v launcher.Verdict) {
 	p.reported(p.say)
 }
 
-// apart warns where what has trained is a training for each rank.
+// apart warns where each rank trained the job by itself.
 func (p *People) apart(v launcher.Verdict) {
 	if n := len(v.Attempts); n > 0 && v.Outcome == strategy.Trained && v.Attempts[n-1].Alone > 0 {
 		p.say("warning: trained %d times rather than once: each rank trained the whole job by itself, without a process group", v.Attempts[n-1].Alone)
 	}
 }
 
-// otherNodes says where the logs of other nodes' ranks are, where they are seen here.
+// otherNodes says where the logs of other nodes' ranks are, if they are visible here.
 func (p *People) otherNodes() string {
 	pattern := filepath.Join("attempt-*", "node-*")
 	if found, _ := fs.Glob(os.DirFS(p.Dir), pattern); len(found) == 0 {
 		return ""
 	}
-	return "; those of other nodes: " + filepath.Join(pattern, "rank*")
+	return "; other nodes: " + filepath.Join(pattern, "rank*")
 }
 
 // Verdict shows how a run ended, as the summary at its end does.
 func Verdict(w io.Writer, dir string, run *runstate.Run, v launcher.Verdict, report string) {
 	p := People{W: w, Dir: dir, Report: report, state: *run}
-	p.state.CutOff() // gpurun was killed before it could say how the last attempt ended
+	p.state.CutOff() // gpurun was killed during the last attempt
 	p.finish(v)
 }
 
@@ -105,7 +105,7 @@ func (p *People) advise(format string, args ...any) {
 	fmt.Fprintf(p.W, "gpurun: hint: %s\n", hint)
 }
 
-// Hints are what the summary of a run tells people to do next.
+// Hints are the hints in the summary of a run.
 func (p People) Hints(run *runstate.Run) []string {
 	p.W, p.state, p.hints = io.Discard, *run, nil
 	if run.Verdict != nil {
@@ -114,7 +114,7 @@ func (p People) Hints(run *runstate.Run) []string {
 	return p.hints
 }
 
-// course is how long an attempt ran, as far as that is known, and from where.
+// course is how long an attempt ran, and from which checkpoint.
 func (p *People) course(a *runstate.Attempt) string {
 	said := ""
 	if lasted := p.lasted(a); lasted > 0 {
@@ -126,7 +126,7 @@ func (p *People) course(a *runstate.Attempt) string {
 	return said
 }
 
-// lasted is how long an attempt ran; one that was cut off, until it was last heard of.
+// lasted is how long an attempt ran; one that was cut off, until its last sample.
 func (p *People) lasted(a *runstate.Attempt) time.Duration {
 	if a.Phase != runstate.CutOff || a.At.IsZero() {
 		return a.Lasted()
@@ -180,9 +180,12 @@ func outcome(a *runstate.Attempt) string {
 	return words
 }
 
-// proposal says how the plan that trained differs from what the user wrote, so
-// that the next run can start with it.
+// proposal says how the plan that trained differs from the job as written, and how to start
+// the next run with it.
 func (p *People) proposal(v launcher.Verdict) {
+	if len(v.Attempts) == 0 {
+		return
+	}
 	last := v.Attempts[len(v.Attempts)-1]
 	changed := p.state.Began.Plan.Changed(last.Used())
 	if len(changed) == 0 {
@@ -194,7 +197,7 @@ func (p *People) proposal(v launcher.Verdict) {
 	}
 	proposal, err := p.Propose(last.Used(), last.N)
 	if err != nil {
-		return // the words are for convenience
+		return // it is a convenience
 	}
 	masked := proposal
 	masked.Words, masked.Env = p.Mask.Words(proposal.Words), p.Mask.Env(proposal.Env)
@@ -202,18 +205,18 @@ func (p *People) proposal(v launcher.Verdict) {
 		p.advise("%s", hint)
 	}
 	if !slices.Equal(paste{masked}.hints(), paste{proposal}.hints()) {
-		p.advise("%s stands for a secret there; %s has the words whole", mask.Mask, filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
+		p.advise("%s replaces a secret there; %s has the whole command", mask.Mask, filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
 	}
 }
 
-// faster says of a faster plan that it would have fitted.
+// faster names a faster plan that would have fitted.
 func (p *People) faster(v launcher.Verdict) {
 	if v.Proposal != "" {
 		p.advise("%s", v.Proposal)
 	}
 }
 
-// skipped lists the rungs that the last walk passed over, a line for each reason.
+// skipped lists the remedies that the last decision skipped, a line for each reason.
 func (p *People) skipped(v launcher.Verdict) {
 	if len(v.Attempts) == 0 {
 		return
@@ -236,8 +239,8 @@ func (p *People) hint(v launcher.Verdict) {
 	if attempt == nil {
 		return
 	}
-	if !v.Outcome.Final() { // there is more to do of it
-		defer p.advise("gpurun resume %s goes on with it", p.Dir)
+	if !v.Outcome.Final() {
+		defer p.advise("gpurun resume %s continues the run", p.Dir)
 	}
 	if v.Outcome == strategy.Stopped {
 		return
@@ -248,7 +251,7 @@ func (p *People) hint(v launcher.Verdict) {
 	}
 	last := attempt.Diagnosis
 	if floor, stops := p.state.Began.Job.Floored(attempt.Evidence.Plan); stops && v.Outcome == strategy.Exhausted {
-		p.advise("micro_batch_size has min = %d, which stopped the search: lower it where a smaller micro batch will do", floor)
+		p.advise("micro_batch_size has min = %d, which ended the search: lower it if the job can train with a smaller micro batch", floor)
 	}
 	if advice := launcher.Advice(last, attempt.Evidence, p.state.Began.Job.Ceiling); advice != "" {
 		p.advise("%s", p.bySource(advice))
@@ -260,11 +263,11 @@ func (p *People) hint(v launcher.Verdict) {
 		p.again()
 	}
 	if v.Outcome == strategy.Exhausted && p.state.Began.Recipe == noRecipe {
-		p.advise("no recipe matches this job: gpurun init --dry-run, in front of its line, shows what a train.toml could say of its settings")
+		p.advise("no recipe matches this job: gpurun init --dry-run in front of its command shows a train.toml for its settings")
 	}
 }
 
-// bySource names the flag in place of the key where that is how the ceiling was set.
+// bySource names the flag instead of the key where a flag set the ceiling.
 func (p *People) bySource(advice string) string {
 	const flag = "--device-memory"
 	if slices.ContainsFunc(p.Typed, func(word string) bool { return word == flag || strings.HasPrefix(word, flag+"=") }) {
@@ -273,8 +276,8 @@ func (p *People) bySource(advice string) string {
 	return advice
 }
 
-// again names the command that starts the job anew, where it can be typed: with a secret it
-// cannot. A run that was named has its verdict, and goes aside for a fresh one only.
+// again shows the command that starts the job again, unless it has a secret. A run with a
+// name has ended, and needs --fresh.
 func (p *People) again() {
 	if len(p.Typed) == 0 || !slices.Equal(p.Mask.Words(p.Typed), p.Typed) {
 		return
@@ -283,7 +286,7 @@ func (p *People) again() {
 	if slices.ContainsFunc(p.Typed, names) && !slices.Contains(p.Typed, "--fresh") {
 		words = append(words, "--fresh")
 	}
-	p.advise("once that is mended, type: %s", shellLine(nil, append(words, p.Typed...)))
+	p.advise("when that is fixed, type: %s", shellLine(nil, append(words, p.Typed...)))
 }
 
 // names reports whether a word is the flag that names the run.
@@ -292,8 +295,8 @@ func names(word string) bool {
 	return flag == "--run-id" || flag == "--run-dir"
 }
 
-// otherPython says how the user has the job run in the environment that has a module, by
-// where the interpreter is named.
+// otherPython says how to choose the environment that has a module, by where the interpreter
+// is named.
 func otherPython(by string) string {
 	switch by {
 	case "command":
@@ -304,11 +307,11 @@ func otherPython(by string) string {
 	return fmt.Sprintf("name the interpreter of the environment that has it in %s", by)
 }
 
-// noRecipe is what Began calls the recipe of a job that has none, and no [knobs].
+// noRecipe is the recipe in Began of a job without a recipe and without [knobs].
 const noRecipe = "none"
 
-// rootCause prints the failing rank's own last traceback in a block of
-// torchrun's shape, which log scrapers look for.
+// rootCause prints the failing rank's last traceback in a block like torchrun's, which log
+// scrapers look for.
 func (p *People) rootCause(a *runstate.Attempt) {
 	if !a.Diagnosis.Fatal || a.Diagnosis.Rank < 0 {
 		return
@@ -334,10 +337,10 @@ func (p *People) rootCause(a *runstate.Attempt) {
 	fmt.Fprint(p.W, b.String())
 }
 
-// justShown reports whether the traceback of an attempt stands right above, as the job wrote it:
-// of one rank alone, since the output of several is mixed.
+// justShown reports whether the job's output with the traceback is right above: of a single
+// rank, since the output of several is mixed.
 func (p *People) justShown(a *runstate.Attempt) bool {
-	if !p.Beside || p.state.Began.Job.Ranks != 1 || len(p.state.Over()) <= p.recalled {
+	if !p.SameTerminal || p.state.Began.Job.Ranks != 1 || len(p.state.Over()) <= p.recalled {
 		return false
 	}
 	lines := launcher.Traceback(a.Evidence, a.Diagnosis)
@@ -358,12 +361,10 @@ func exitCode(a *runstate.Attempt) string {
 	return fmt.Sprintf("%d (pid: %d)", exit.Code, exit.PID)
 }
 
-// tracebackShown is how many lines of a traceback people are shown; the verdict
-// has more.
+// tracebackShown is how many lines of a traceback are shown; the verdict has more.
 const tracebackShown = 13
 
-// traceback is what the failing rank itself printed last, or the line that
-// proves the diagnosis.
+// traceback is the last one of the failing rank, or the line that proves the diagnosis.
 func traceback(a *runstate.Attempt) []string {
 	if lines := launcher.Traceback(a.Evidence, a.Diagnosis); len(lines) > 0 {
 		return cause.Shown(lines, tracebackShown)
@@ -379,8 +380,7 @@ func traceback(a *runstate.Attempt) []string {
 	return []string{"none was printed; see the end of its stderr.log"}
 }
 
-// predicted says with an attempt's start what its plan is predicted to need; empty where
-// nothing predicts.
+// predicted is the predicted peak of an attempt's plan; empty where that is not known.
 func predicted(p *memory.Prediction) string {
 	if p == nil || p.Mean == 0 {
 		return ""
@@ -388,9 +388,8 @@ func predicted(p *memory.Prediction) string {
 	return "; predicted peak " + strategy.Interval(p.Mean, p.Bound) + " GiB"
 }
 
-// peaks says what an attempt was predicted to need, and what it needed: "; predicted
-// 36.1–37.8, measured 36.9 of 40.0 GiB". Of one that ran out only the prediction counts:
-// its peak is what there was.
+// peaks is an attempt's predicted and measured peak: "; predicted 36.1–37.8, measured 36.9 of
+// 40.0 GiB". One that ran out of memory has no measured peak of its plan.
 func peaks(a *runstate.Attempt) string {
 	var words []string
 	measured, room := a.Peak(), a.Decision.Headroom
@@ -417,34 +416,19 @@ func peaks(a *runstate.Attempt) string {
 	return said + " GiB"
 }
 
-// headroom says what the job left, and what else would have done.
+// headroom says how much memory was free, and which larger micro batch or smaller card fits.
 func (p *People) headroom() {
 	if last := p.last(); last != nil && last.Decision.Headroom != nil {
 		p.chat("  %s", last.Decision.Headroom.Words())
 	}
 }
 
-// filled is what filled the GPU's memory where an attempt ran out of it: on the rank where
-// that began, if its snapshot is there.
-func filled(d strategy.Diagnosis, e *strategy.Evidence) strategy.Snapshot {
-	if !d.Fatal || d.Cause != cause.CUDAOOM {
-		return strategy.Snapshot{}
-	}
+// filled is the snapshot of an attempt that ran out of memory on the GPU, if possible that of
+// the rank where that began.
+func filled(d strategy.Diagnosis, e *strategy.Evidence) (s strategy.Snapshot) {
 	all := e.Snapshots()
-	for _, s := range all {
-		if s.Rank == d.Rank {
-			return s
-		}
+	if !d.Fatal || d.Cause != cause.CUDAOOM || len(all) == 0 {
+		return s
 	}
-	if len(all) > 0 {
-		return all[0]
-	}
-	return strategy.Snapshot{}
-}
-
-// memory says of a run that failed what filled the memory last.
-func (p *People) memory(a *runstate.Attempt) {
-	for _, line := range filled(a.Diagnosis, &a.Evidence).Words() {
-		p.say("%s", line)
-	}
+	return all[max(0, slices.IndexFunc(all, func(s strategy.Snapshot) bool { return s.Rank == d.Rank }))]
 }

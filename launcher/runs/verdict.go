@@ -95,7 +95,7 @@ func (r Run) next() string {
 	if r.Outcome == Running {
 		return "gpurun status " + r.Path + " says where it stands"
 	}
-	return "gpurun resume " + r.Path + " goes on with it"
+	return "gpurun resume " + r.Path + " continues the run"
 }
 
 // ResumeDescription is the help of the verb resume.
