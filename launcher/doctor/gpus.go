@@ -40,8 +40,7 @@ func (p *patient) readCards() cards {
 	if c.nvml == nil {
 		return c
 	}
-	c.version, _ = c.nvml.Driver() // unknown where it does not answer
-	c.cuda, _ = c.nvml.CUDA()
+	c.version, c.cuda = c.nvml.Versions()
 	for _, d := range c.view.Devices {
 		users, _ := c.nvml.Processes(d)
 		c.users = append(c.users, users)

@@ -11,44 +11,44 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// lateBaseline is how long after the first ranks' start a level is still one from before
-// them: none of them can hold more than idleLevel by then, since creating a CUDA context
-// alone takes longer.
+// lateBaseline is how long after the first ranks' start the memory in use is still that of
+// others: creating a CUDA context alone takes longer, so that no rank holds more than
+// idleLevel by then.
 const lateBaseline = 250 * time.Millisecond
 
-// A Baseline is the memory in use on a job's devices before its first attempt, read as
-// soon as NVML is up: beside the ranks' start. What needs it waits for it.
+// A Baseline is the memory in use on a job's devices before its first attempt, which is read
+// as soon as NVML is up, in parallel with the ranks' start.
 //
-// Where NVML comes up so late that the level may be the ranks' own, nothing counts as in
-// use before: a driver that is slow to come up had no GPU awake. What is in use after the
-// first attempt, when no rank is there, is the level from then on.
+// Where NVML comes up so late that the memory may be the ranks', nothing counts as in use
+// before: a driver that is slow to come up had no GPU awake. The memory in use after the
+// first attempt, without ranks, is the level from then on.
 type Baseline struct {
-	// Warn is told what people should know of the driver, unless it is nil. It is set
+	// Warn receives sentences about the driver for people, unless it is nil. It is set
 	// before the first Watch.
 	Warn func(text string)
 
-	read    chan struct{} // closed when what follows is there
+	read    chan struct{} // closed when what follows is known
 	nvml    *NVML         // nil where there is none
 	devices []Device
 	at      time.Time       // of reading
-	facts   []strategy.Fact // what others hold, and what could not be found out
+	facts   []strategy.Fact // the memory of others, and gaps
 	lost    *silentGPU      // a GPU that does not answer; nil for none
 
-	examined chan struct{} // closed when what follows is there
+	examined chan struct{} // closed when what follows is known
 	findings Findings
 
-	mu    sync.Mutex
-	began time.Time // when the first ranks were about to start
-	told  bool      // facts were emitted
-	heard bool      // and findings
-	level []Device  // nil until it is first asked for
-	late  bool
+	mu       sync.Mutex
+	began    time.Time // when the first ranks were about to start
+	emitted  bool      // the facts
+	reported bool      // the findings
+	level    []Device  // nil until it is first needed
+	late     bool
 }
 
 // Baseline begins to read the level of the devices that a job with this environment
-// sees. Known is what the job goes by: where that is the kernel's list, what NVML says
-// otherwise is told. After that the devices' health is looked at, unless used is 0: that is
-// how many of them, the first, the job uses for certain.
+// sees. Known are the devices that the job was prepared with: where they are from the
+// kernel's list, differences to NVML are gaps. After that the health of the devices is read,
+// unless used is 0: the number of those, the first, that the job uses for certain.
 func (c *Connection) Baseline(env []string, known View, used int) *Baseline {
 	b := &Baseline{read: make(chan struct{}), examined: make(chan struct{})}
 	if c == nil {
@@ -83,7 +83,7 @@ func (b *Baseline) readLevel(c *Connection, env []string, known View) {
 		return
 	}
 	if listed && view.Count != known.Count {
-		b.gap(fmt.Sprintf("the job was told of %d GPUs, and NVML knows %d that it can use", known.Count, view.Count))
+		b.gap(fmt.Sprintf("the job was prepared with %d GPUs, and NVML knows %d that it can use", known.Count, view.Count))
 	}
 	b.nvml, b.devices, b.at = n, view.Devices, time.Now()
 	errors.As(err, &b.lost)
@@ -113,8 +113,8 @@ func (b *Baseline) Devices(ctx context.Context) []Device {
 	return b.devices
 }
 
-// Level is the job's devices with the memory that is in use on them when no rank is there.
-// It waits for NVML; without it, or where ctx ends before, there are none.
+// Level is the job's devices with the memory that is in use on them without ranks. It waits
+// for NVML; without it, or where ctx ends before, there are none.
 func (b *Baseline) Level(ctx context.Context) []Device {
 	if !b.await(ctx) {
 		return nil
@@ -138,7 +138,7 @@ func (b *Baseline) Settle(ctx context.Context, bound time.Duration) []strategy.F
 	return facts
 }
 
-// levels are what Settle compares with.
+// levels are the devices that Settle compares with.
 func (b *Baseline) levels() []Device {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,11 +151,11 @@ func (b *Baseline) levels() []Device {
 	return b.level
 }
 
-// tooLate reports whether the ranks may have been at work when the level was read. The
-// caller holds mu.
+// tooLate reports whether ranks may have held memory when the level was read. The caller
+// holds mu.
 func (b *Baseline) tooLate() bool { return !b.began.IsZero() && b.at.Sub(b.began) > lateBaseline }
 
-// adopt makes what others hold after the first attempt the level, where it was not known.
+// adopt makes the memory in use after the first attempt the level, where it was not known.
 func (b *Baseline) adopt(facts []strategy.Fact) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -173,9 +173,9 @@ func (b *Baseline) adopt(facts []strategy.Fact) {
 }
 
 // Watch begins to emit the driver's critical events, as NVML.Watch does, once NVML is up,
-// and returns at once. The first time, it emits before them what others hold on the
-// devices, and what could not be found out; then, beside them, which devices are not fit to
-// train on. Ranks are started after the call. stop is that of NVML.Watch.
+// and returns at once. The first time it also emits the memory that others hold on the
+// devices, gaps, and the devices that are not fit to train on. Ranks are started after the
+// call. stop is that of NVML.Watch.
 func (b *Baseline) Watch(ctx context.Context, emit func(strategy.Fact)) (stop func()) {
 	b.mu.Lock()
 	if b.began.IsZero() {
@@ -196,7 +196,7 @@ func (b *Baseline) Watch(ctx context.Context, emit func(strategy.Fact)) (stop fu
 			emit(f)
 		}
 		inner = b.nvml.Watch(ctx, b.devices, emit)
-		b.tell(ctx, emit)
+		b.report(ctx, emit)
 	})
 	return func() { cancel(); starting.Wait(); inner() }
 }
@@ -205,13 +205,13 @@ func (b *Baseline) Watch(ctx context.Context, emit func(strategy.Fact)) (stop fu
 func (b *Baseline) first() []strategy.Fact {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.told {
+	if b.emitted {
 		return nil
 	}
-	b.told = true
+	b.emitted = true
 	var facts []strategy.Fact
 	for _, f := range b.facts {
-		if f.Tenant == nil || !b.tooLate() { // else it may be the ranks' own
+		if f.Tenant == nil || !b.tooLate() { // else it may be the ranks'
 			facts = append(facts, f)
 		}
 	}
@@ -220,10 +220,9 @@ func (b *Baseline) first() []strategy.Fact {
 
 // unused are devices on which nothing counts as in use.
 func unused(devices []Device) []Device {
-	empty := make([]Device, len(devices))
-	for i, d := range devices {
-		d.Used = 0
-		empty[i] = d
+	empty := slices.Clone(devices)
+	for i := range empty {
+		empty[i].Used = 0
 	}
 	return empty
 }

@@ -135,7 +135,7 @@ func TestBaselineTellsWhatIsWrong(t *testing.T) {
 	}{
 		"no NVML":         {func() (*NVML, error) { return nil, fmt.Errorf("open NVML: %w", ErrAbsent) }, 0, nil},
 		"it fails":        {func() (*NVML, error) { return nil, errors.New("open NVML: initialise: boom") }, 2, []string{"open NVML: initialise: boom"}},
-		"it knows others": {func() (*NVML, error) { return &NVML{driver: newBoard(h100(0))}, nil }, 2, []string{"the job was told of 2 GPUs, and NVML knows 1 that it can use"}},
+		"it knows others": {func() (*NVML, error) { return &NVML{driver: newBoard(h100(0))}, nil }, 2, []string{"the job was prepared with 2 GPUs, and NVML knows 1 that it can use"}},
 		"it knows them":   {func() (*NVML, error) { return &NVML{driver: newBoard(h100(0))}, nil }, 1, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -37,8 +37,7 @@ func newBoard(gpus ...Device) *board {
 	}
 }
 
-func (b *board) cuda() (int, error)       { return 12, nil }
-func (b *board) version() (string, error) { return "580.65.06", nil }
+func (b *board) versions() (string, int) { return "580.65.06", 12 }
 
 func (b *board) health(uuid string) (strategy.Health, error) {
 	if b.looking != nil {

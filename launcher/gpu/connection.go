@@ -11,11 +11,10 @@ import (
 const CloseBound = 5 * time.Second
 
 // A Connection is NVML that comes up while the caller does something else: loading the
-// driver's library takes longer than all else that is done before ranks run. Nil is one
-// of a machine whose driver nobody asks. Its methods may be called from several
-// goroutines.
+// driver's library takes longer than all other work before ranks run. A nil Connection has no
+// NVML. Its methods may be called from several goroutines.
 type Connection struct {
-	up      chan struct{} // closed when nvml and err are there
+	up      chan struct{} // closed when nvml and err are set
 	nvml    *NVML
 	err     error
 	reading sync.WaitGroup // baselines
@@ -34,7 +33,7 @@ func connect(open func() (*NVML, error)) *Connection {
 }
 
 // NVML waits until it is up. The result is nil where there is none; the error then says
-// why, and is nil too where that is no fault of the machine (ErrAbsent).
+// why, and is nil where that is no fault of the machine (ErrAbsent).
 func (c *Connection) NVML() (*NVML, error) {
 	if c == nil {
 		return nil, nil

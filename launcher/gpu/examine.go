@@ -9,16 +9,15 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// Findings are what the driver says of the health of a job's devices.
+// Findings describe the health of a job's devices.
 type Findings struct {
 	// Unfit are the devices that nothing should be trained on.
 	Unfit []cause.DriverEvent
-	// Notable is what people should know of the others, a sentence each.
+	// Notable are sentences about the others, for people.
 	Notable []string
 }
 
-// Findings waits until the devices were looked at, or for ctx. There are none without NVML,
-// and where nobody asked for them.
+// Findings waits until the devices' health was read, or for ctx. There are none without NVML.
 func (b *Baseline) Findings(ctx context.Context) Findings {
 	select {
 	case <-b.examined:
@@ -28,12 +27,12 @@ func (b *Baseline) Findings(ctx context.Context) Findings {
 	}
 }
 
-// tell emits the findings once, and warns of what is notable.
-func (b *Baseline) tell(ctx context.Context, emit func(strategy.Fact)) {
+// report emits the findings once, and warns of the notable ones.
+func (b *Baseline) report(ctx context.Context, emit func(strategy.Fact)) {
 	found := b.Findings(ctx)
 	b.mu.Lock()
-	first := !b.heard && ctx.Err() == nil
-	b.heard = b.heard || first
+	first := !b.reported && ctx.Err() == nil
+	b.reported = b.reported || first
 	b.mu.Unlock()
 	if !first {
 		return
@@ -48,7 +47,7 @@ func (b *Baseline) tell(ctx context.Context, emit func(strategy.Fact)) {
 	}
 }
 
-// examine looks at each device. What is wrong with one that the job may not use is notable.
+// examine reads the health of each device. A fault of one that the job may not use is notable.
 func (b *Baseline) examine(used int) Findings {
 	var found Findings
 	if b.lost != nil {
@@ -58,7 +57,7 @@ func (b *Baseline) examine(used int) Findings {
 	for k, d := range b.devices {
 		h, err := b.nvml.driver.health(d.UUID)
 		if err != nil && !errors.Is(err, errLost) {
-			found.Notable = append(found.Notable, fmt.Sprintf("%s does not tell of its health: %v", named(k, d), err))
+			found.Notable = append(found.Notable, fmt.Sprintf("%s does not report its health: %v", named(k, d), err))
 			continue
 		}
 		if event := b.judge(k, h, err); event.Fault != "" {
@@ -69,18 +68,16 @@ func (b *Baseline) examine(used int) Findings {
 		}
 	}
 	for k, d := range b.devices {
-		h, told := healths[k]
-		if !told {
-			continue
-		}
-		for _, text := range h.Notable(links[d.Name]) {
-			found.Notable = append(found.Notable, named(k, d)+": "+text)
+		if h, known := healths[k]; known {
+			for _, text := range h.Notable(links[d.Name]) {
+				found.Notable = append(found.Notable, named(k, d)+": "+text)
+			}
 		}
 	}
 	return found
 }
 
-// add takes in what is wrong with a device.
+// add adds the fault of a device.
 func (f *Findings) add(used bool, event cause.DriverEvent) {
 	if used {
 		f.Unfit = append(f.Unfit, event)
@@ -89,7 +86,7 @@ func (f *Findings) add(used bool, event cause.DriverEvent) {
 	}
 }
 
-// unlisted is the event of a GPU that the driver knows and does not list.
+// unlisted is the event of a GPU that does not answer.
 func (b *Baseline) unlisted() cause.DriverEvent {
 	return cause.DriverEvent{
 		Kind: cause.UnfitEvent, Index: b.lost.index, Recovery: cause.RecoverByReboot,
@@ -97,8 +94,8 @@ func (b *Baseline) unlisted() cause.DriverEvent {
 	}
 }
 
-// judge is the event of device k, without a fault where it is fit to train on. An err says
-// that the driver has lost it.
+// judge is the event of device k, without a fault where it is fit to train on. err: the driver
+// has lost it.
 func (b *Baseline) judge(k int, h strategy.Health, err error) cause.DriverEvent {
 	event := b.Unfit(k, h.Unfit())
 	event.Bus, event.Recovery = h.Bus, h.Recovery
@@ -111,7 +108,7 @@ func (b *Baseline) judge(k int, h strategy.Health, err error) cause.DriverEvent 
 	return event
 }
 
-// Unfit is the event of device k that has a fault. It is to be called once the level is read.
+// Unfit is the event of device k with a fault. It is called once the level is read.
 func (b *Baseline) Unfit(k int, fault string) cause.DriverEvent {
 	e := cause.DriverEvent{Kind: cause.UnfitEvent, Device: deviceName(k), Fault: fault}
 	if k < len(b.devices) {

@@ -53,7 +53,7 @@ func TestUnfitDevices(t *testing.T) {
 		"a reset is due":    {strategy.Health{Links: 18, Recovery: cause.RecoverByReset}, nil, []cause.DriverEvent{event(1, "the driver asks for a reset of the GPU", cause.RecoverByReset)}, ""},
 		"a restart is due":  {strategy.Health{Links: 18, Recovery: cause.RecoverByReboot}, nil, []cause.DriverEvent{event(1, "the driver asks for a restart of the node", cause.RecoverByReboot)}, ""},
 		"lost":              {strategy.Health{}, errLost, []cause.DriverEvent{lost}, ""},
-		"silent":            {strategy.Health{Links: 18}, errors.New("Unknown Error"), nil, "cuda:1 (" + uuids[1] + ") does not tell of its health: Unknown Error"},
+		"silent":            {strategy.Health{Links: 18}, errors.New("Unknown Error"), nil, "cuda:1 (" + uuids[1] + ") does not report its health: Unknown Error"},
 		"a link is down":    {strategy.Health{Links: 17}, nil, nil, "cuda:1 (" + uuids[1] + "): 17 NVLinks are up, and 18 on another GPU of its model"},
 		"old memory errors": {strategy.Health{Links: 18, Uncorrected: 2}, nil, nil, "2 errors of its memory that ECC could not correct"},
 	} {

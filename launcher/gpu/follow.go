@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// followPause is how often the devices' memory is read for who looks on.
+// followPause is how often Follow reads the devices' memory.
 const followPause = 2 * time.Second
 
 // Follow reads the memory of the job's devices again and again until stop is called. now
-// gives what was read last, nothing before NVML is up, and waits for nobody; a device that
-// does not answer is as it was. Neither does stop wait for the driver.
+// returns the last figures at once, none before NVML is up; those of a device that does not
+// answer stay. stop does not wait for the driver.
 func (b *Baseline) Follow(ctx context.Context) (now func() []Device, stop func()) {
 	var mu sync.Mutex
 	var latest []Device

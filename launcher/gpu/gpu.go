@@ -1,8 +1,7 @@
 // Package gpu knows the node's GPUs and watches their critical events, through NVML.
 //
-// NVML is the driver's own library. It is loaded when Open is called and only
-// then; where it is missing, or gpurun was built without cgo, Open says so and
-// the caller records a gap instead of a failure. Counting the GPUs that a job
+// NVML is the driver's own library, which Open loads. Where it is missing, or gpurun was built
+// without cgo, the caller records a gap instead of a failure. Counting the GPUs that a job
 // would see (Visible) works without it.
 package gpu
 
@@ -16,9 +15,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// ErrAbsent is wrapped by Open's error where there is no NVML to talk to: no
-// driver, no library, or a build without cgo. Other errors mean a driver that is
-// there and does not work.
+// ErrAbsent is wrapped by Open's error where there is no NVML: no driver, no library, or a
+// build without cgo. Other errors mean a driver that does not work.
 var ErrAbsent = errors.New("no NVML")
 
 // A Device is one GPU, or one MIG instance of a GPU, at one moment.
@@ -27,10 +25,10 @@ type Device struct {
 	UUID  string // "GPU-…" or "MIG-…"
 	Name  string // "NVIDIA H200"
 	Total int64  // bytes
-	Used  int64  // bytes in use by anybody, without what the driver reserves for itself where it tells the two apart
+	Used  int64  // bytes in use by all processes, without the driver's own reserve where that is known
 	// Capability is the compute capability, major and minor: 9, 0 for Hopper.
 	Capability [2]int
-	// MIG says that the GPU is cut into instances, or that this is one of them.
+	// MIG: the GPU is cut into instances, or this is one of them.
 	MIG bool
 }
 
@@ -52,8 +50,7 @@ type driver interface {
 	device(uuid string) (Device, error)
 	instances(index int) ([]Device, error) // the MIG instances of a GPU, in order
 	processes(uuid string) ([]DeviceProcess, error)
-	cuda() (major int, err error)
-	version() (string, error)
+	versions() (driver string, cuda int)
 	health(uuid string) (strategy.Health, error)
 	subscribe(uuids []string) (subscription, error)
 	close() error
@@ -122,16 +119,21 @@ func (n *NVML) Close() error {
 	return nil
 }
 
-// CUDA is the major version of the newest CUDA that the driver knows.
-func (n *NVML) CUDA() (major int, err error) {
-	if major, err = n.driver.cuda(); err != nil {
-		return 0, fmt.Errorf("ask the driver for its CUDA version: %w", err)
+// Versions are the driver's, such as "580.65.06", and the major version of the newest CUDA that
+// it knows; "" and 0 where it does not answer.
+func (n *NVML) Versions() (driver string, cuda int) { return n.driver.versions() }
+
+// Health reads a device's state; of an MIG instance its GPU's.
+func (n *NVML) Health(d Device) (strategy.Health, error) {
+	h, err := n.driver.health(d.UUID)
+	if err != nil {
+		return h, fmt.Errorf("ask for the health of GPU %d: %w", d.Index, err)
 	}
-	return major, nil
+	return h, nil
 }
 
 // Devices returns every GPU that this process may use, whether the job sees it
-// or not, in NVML's order. Beside an error, which names GPUs that do not answer,
+// or not, in NVML's order. With an error, which names GPUs that do not answer,
 // it returns the others.
 func (n *NVML) Devices() ([]Device, error) {
 	devices, err := n.driver.devices()

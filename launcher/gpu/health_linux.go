@@ -13,13 +13,18 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-func (l *library) version() (string, error) {
-	v, ret := l.nvml.SystemGetDriverVersion()
-	return v, failure(ret)
+// query is the answer to a question that some drivers and devices do not know, the zero value
+// where they do not.
+func query[Answer any](l *library, symbol string, ask func() (Answer, nvml.Return)) (answer Answer) {
+	if l.has(symbol) {
+		if known, ret := ask(); ret == nvml.SUCCESS {
+			return known
+		}
+	}
+	return answer
 }
 
-// health reads what the device answers; each question is newer than some drivers, and
-// none is answered by all devices.
+// health reads what the device answers.
 func (l *library) health(uuid string) (strategy.Health, error) {
 	handle, ret := l.nvml.DeviceGetHandleByUUID(uuid)
 	if ret != nvml.SUCCESS {
@@ -30,48 +35,38 @@ func (l *library) health(uuid string) (strategy.Health, error) {
 			handle = whole
 		}
 	}
-	var h strategy.Health
-	l.readMemoryErrors(handle, &h)
-	l.readLinks(handle, &h)
-	h.Recovery, h.Bus = l.recovery(handle), l.bus(handle)
-	if l.has("nvmlDeviceGetCurrentClocksThrottleReasons") {
-		if reasons, ret := handle.GetCurrentClocksThrottleReasons(); ret == nvml.SUCCESS {
-			h.Slowed = slowed(reasons)
-		}
+	h := strategy.Health{
+		Recovery: l.recovery(handle),
+		Slowed:   slowed(query(l, "nvmlDeviceGetCurrentClocksThrottleReasons", handle.GetCurrentClocksThrottleReasons)),
+		Celsius: int(query(l, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) {
+			return handle.GetTemperature(nvml.TEMPERATURE_GPU)
+		})),
+		Uncorrected: int64(query(l, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
+			return handle.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+		})),
+		Pending: query(l, "nvmlDeviceGetRetiredPagesPendingStatus", handle.GetRetiredPagesPendingStatus) == nvml.FEATURE_ENABLED,
 	}
-	if l.has("nvmlDeviceGetTemperature") {
-		if celsius, ret := handle.GetTemperature(nvml.TEMPERATURE_GPU); ret == nvml.SUCCESS {
-			h.Celsius = int(celsius)
+	for _, c := range query(l, "nvmlDeviceGetPciInfo_v3", handle.GetPciInfo).BusId { // "00000000:4B:00.0"
+		if c == 0 {
+			break
 		}
-	}
-	return h, nil
-}
-
-func (l *library) readMemoryErrors(handle nvml.Device, h *strategy.Health) {
-	if l.has("nvmlDeviceGetTotalEccErrors") {
-		if n, ret := handle.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC); ret == nvml.SUCCESS {
-			h.Uncorrected = int64(n)
-		}
-	}
-	if l.has("nvmlDeviceGetRetiredPagesPendingStatus") {
-		if pending, ret := handle.GetRetiredPagesPendingStatus(); ret == nvml.SUCCESS {
-			h.Pending = pending == nvml.FEATURE_ENABLED
-		}
+		h.Bus += string(rune(byte(c)))
 	}
 	if l.has("nvmlDeviceGetRemappedRows") {
 		if correctable, uncorrectable, pending, failed, ret := handle.GetRemappedRows(); ret == nvml.SUCCESS {
 			h.Remapped, h.Pending, h.Failed = correctable+uncorrectable, h.Pending || pending, failed
 		}
 	}
+	l.readLinks(handle, &h)
+	return h, nil
 }
 
-// readLinks looks at the device's NVLinks, of which those that the board does not use
-// answer that they are not supported, or are not active.
+// readLinks reads the device's NVLinks; those that the board does not use answer that they are
+// not supported, or are not active.
 func (l *library) readLinks(handle nvml.Device, h *strategy.Health) {
 	if !l.has("nvmlDeviceGetNvLinkState") {
 		return
 	}
-	counts := l.has("nvmlDeviceGetNvLinkErrorCounter")
 	for link := range nvml.NVLINK_MAX_LINKS {
 		state, ret := handle.GetNvLinkState(link)
 		if ret != nvml.SUCCESS {
@@ -81,23 +76,17 @@ func (l *library) readLinks(handle nvml.Device, h *strategy.Health) {
 			continue
 		}
 		h.Links++
-		if !counts {
-			continue
-		}
-		if n, ret := handle.GetNvLinkErrorCounter(link, nvml.NVLINK_ERROR_DL_RECOVERY); ret == nvml.SUCCESS {
-			h.Recovered += int64(n)
-		}
+		h.Recovered += int64(query(l, "nvmlDeviceGetNvLinkErrorCounter", func() (uint64, nvml.Return) {
+			return handle.GetNvLinkErrorCounter(link, nvml.NVLINK_ERROR_DL_RECOVERY)
+		}))
 	}
-	if h.Links == 0 || !l.has("nvmlDeviceGetGpuFabricInfo") {
-		return
-	}
-	if info, ret := handle.GetGpuFabricInfo(); ret == nvml.SUCCESS {
-		h.Fabric = fabric(info)
+	if h.Links > 0 {
+		h.Fabric = fabric(query(l, "nvmlDeviceGetGpuFabricInfo", handle.GetGpuFabricInfo))
 	}
 }
 
-// fabric says what keeps a device from its NVLink fabric; NVML tells of those that have one
-// in which state the registration is.
+// fabric is what keeps a device from its NVLink fabric, by the state of its registration;
+// empty for nothing.
 func fabric(info nvml.GpuFabricInfo) string {
 	switch info.State {
 	case nvml.GPU_FABRIC_STATE_NOT_STARTED:
@@ -112,7 +101,7 @@ func fabric(info nvml.GpuFabricInfo) string {
 	return ""
 }
 
-// recovery is what the driver, 565 or newer, says that the device needs.
+// recovery is what the device needs by a driver of version 565 or newer.
 func (l *library) recovery(handle nvml.Device) cause.RecoveryAction {
 	if !l.has("nvmlDeviceGetFieldValues") {
 		return ""
@@ -121,40 +110,16 @@ func (l *library) recovery(handle nvml.Device) cause.RecoveryAction {
 	if ret := handle.GetFieldValues(values); ret != nvml.SUCCESS || nvml.Return(values[0].NvmlReturn) != nvml.SUCCESS {
 		return ""
 	}
-	switch nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint32(values[0].Value[:])) {
-	case nvml.GPU_RECOVERY_ACTION_GPU_RESET:
-		return cause.RecoverByReset
-	case nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:
-		return cause.RecoverByReboot
-	case nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:
-		return cause.RecoverByDrainP2P
-	case nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET:
-		return cause.RecoverByDrainAndReset
-	}
-	return ""
+	return map[nvml.DeviceGpuRecoveryAction]cause.RecoveryAction{
+		nvml.GPU_RECOVERY_ACTION_GPU_RESET:       cause.RecoverByReset,
+		nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:     cause.RecoverByReboot,
+		nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:       cause.RecoverByDrainP2P,
+		nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET: cause.RecoverByDrainAndReset,
+	}[nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint32(values[0].Value[:]))]
 }
 
-// bus is the device's address, "00000000:4B:00.0".
-func (l *library) bus(handle nvml.Device) string {
-	if !l.has("nvmlDeviceGetPciInfo_v3") {
-		return ""
-	}
-	info, ret := handle.GetPciInfo()
-	if ret != nvml.SUCCESS {
-		return ""
-	}
-	id := make([]byte, 0, len(info.BusId))
-	for _, c := range info.BusId {
-		if c == 0 {
-			break
-		}
-		id = append(id, byte(c))
-	}
-	return string(id)
-}
-
-// slowed names what holds the clocks down. The load's own power cap and an idle GPU's
-// low clocks are as they should be.
+// slowed names what holds the clocks down. The load's power cap and an idle GPU's low clocks
+// are normal.
 func slowed(reasons uint64) string {
 	switch {
 	case reasons&(nvml.ClocksThrottleReasonSwThermalSlowdown|nvml.ClocksThrottleReasonHwThermalSlowdown) != 0:

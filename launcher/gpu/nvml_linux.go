@@ -17,9 +17,9 @@ const builtIn = true
 // library is the driver's NVML. Nothing of go-nvml is used outside this file.
 type library struct {
 	nvml nvml.Interface
-	// memoryV2 says that the driver, 510 or newer, tells its own reserve from what
-	// is in use. Calling a function that a library lacks ends the process, so
-	// whatever is newer than the oldest driver in use is looked up first.
+	// memoryV2: the driver, 510 or newer, separates its own reserve from what is in use.
+	// Calling a function that a library lacks ends the process, so that each that is newer
+	// than the oldest driver in use is looked up first.
 	memoryV2 bool
 	mig      bool // the driver, 450 or newer, knows MIG
 }
@@ -50,20 +50,17 @@ func (l *library) has(symbol string) bool {
 	return l.nvml.Extensions().LookupSymbol(symbol) == nil
 }
 
-// cuda is the major version of the driver's CUDA, which it tells as 1000 times that
-// and ten times the minor one.
-func (l *library) cuda() (int, error) {
-	version, ret := l.nvml.SystemGetCudaDriverVersion()
-	if ret != nvml.SUCCESS {
-		return 0, failure(ret)
-	}
-	return version / 1000, nil
+// versions: that of CUDA is 1000 times the major and ten times the minor one.
+func (l *library) versions() (driver string, cuda int) {
+	driver, _ = l.nvml.SystemGetDriverVersion()
+	cuda, _ = l.nvml.SystemGetCudaDriverVersion()
+	return driver, cuda / 1000
 }
 
 func (l *library) close() error { return failure(l.nvml.Shutdown()) }
 
-// devices leaves out GPUs that this process may not use: a control group or a
-// container hides them from CUDA too. Others that do not answer are in the error.
+// devices omits GPUs that this process may not use: a control group or a container hides
+// them from CUDA, too. Others that do not answer are in the error.
 func (l *library) devices() ([]Device, error) {
 	count, ret := l.nvml.DeviceGetCount()
 	if ret != nvml.SUCCESS {
@@ -117,9 +114,8 @@ func (l *library) describe(handle nvml.Device) (Device, error) {
 		d.Capability = [2]int{major, minor}
 	}
 	if l.mig {
-		if mode, _, ret := handle.GetMigMode(); ret == nvml.SUCCESS {
-			d.MIG = mode == nvml.DEVICE_MIG_ENABLE
-		}
+		mode, _, ret := handle.GetMigMode()
+		d.MIG = ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE
 	}
 	return d, nil
 }
@@ -159,7 +155,7 @@ func (l *library) instances(index int) ([]Device, error) {
 	for i := range count {
 		handle, ret := gpu.GetMigDeviceHandleByIndex(i)
 		if ret != nvml.SUCCESS {
-			continue // an empty place, or one that belongs to somebody else
+			continue // an empty place, or one of another user
 		}
 		d, err := l.describe(handle)
 		if err != nil {
@@ -193,8 +189,8 @@ func (l *library) processes(uuid string) ([]DeviceProcess, error) {
 // events are a set of alarms; NVML serialises its use.
 type events struct {
 	set nvml.EventSet
-	// parts are the MIG instances that are listened to, by their GPU's UUID: the
-	// driver reports the GPU and the number of the instance.
+	// parts are the watched MIG instances by their GPU's UUID: the driver reports the GPU
+	// and the number of the instance.
 	parts map[string]migInstance
 }
 
@@ -203,12 +199,11 @@ type migInstance struct {
 	instance uint32
 }
 
-// wholeGPU is the number of the instance in an event that is about none
-// (nvmlEventData_t in nvml.h).
+// wholeGPU is the number of the instance in an event of none (nvmlEventData_t in nvml.h).
 const wholeGPU = 0xFFFFFFFF
 
-// subscribe returns a usable subscription beside an error that names the devices
-// it does not cover.
+// subscribe returns a usable subscription together with an error that names the devices
+// that it does not cover.
 func (l *library) subscribe(uuids []string) (subscription, error) {
 	set, ret := l.nvml.EventSetCreate()
 	if ret != nvml.SUCCESS {
@@ -279,7 +274,7 @@ func (e *events) next(bound time.Duration) (alarm, error) {
 
 func (e *events) close() error { return failure(e.set.Free()) }
 
-// failure makes an error of an answer; success, a non-nil error to go-nvml, is nil.
+// failure is an answer as an error; success, a non-nil error to go-nvml, is nil.
 func failure(ret nvml.Return) error {
 	switch ret {
 	case nvml.SUCCESS:

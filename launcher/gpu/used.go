@@ -6,10 +6,10 @@ import "os"
 // (PROC_PID_INIT_INO in include/linux/proc_ns.h): the driver numbers processes by it.
 const initialNamespace = "pid:[4026531836]"
 
-// Used is what a process holds on the job's devices by the driver's account: PyTorch's
-// memory, and with it the context, the libraries and what else is outside its allocator.
-// It is 0 where that is not known: in a container the driver's numbers are those of
-// another namespace, and mean nobody or another. It does not wait for NVML.
+// Used is the memory of a process on the job's devices by the driver's account: PyTorch's,
+// the context, the libraries and all else outside its allocator. It is 0 where that is not
+// known: in a container the driver's process numbers are those of another namespace. It does
+// not wait for NVML.
 func (b *Baseline) Used(pid int) int64 {
 	if own, err := os.Readlink("/proc/self/ns/pid"); err != nil || own != initialNamespace {
 		return 0

@@ -144,8 +144,8 @@ func (s Inspected) torchCannot(ctx context.Context, driver *gpu.Connection) (why
 		return "", ""
 	}
 	needs, _ := majorMinor(cuda)
-	has, err := n.CUDA()
-	if err != nil || has == 0 || has >= needs || compatible(s.env) {
+	_, has := n.Versions()
+	if has == 0 || has >= needs || compatible(s.env) {
 		return "", ""
 	}
 	return fmt.Sprintf("the driver is too old for the PyTorch of %s: that was built for CUDA %s, and the driver knows CUDA %d", s.Interpreter.Path(), cuda, has),
