@@ -1,8 +1,8 @@
 package cause
 
-// atExitWriters are libraries that write when a process ends, of itself or by an error:
-// summaries, bars that close, engines that are torn down. What they write after an error,
-// a traceback of their own included, does not show that the process went on.
+// atExitWriters are libraries that write when a process ends, with or without an error:
+// summaries, bars that close, engines that are torn down. What they write after an error, even a
+// traceback, does not show that the process continued.
 var atExitWriters = []string{
 	"/wandb/", "/tqdm/", "/deepspeed/", "/comet_ml/", "/mlflow/", "/clearml/", "/neptune/", "/tensorboard", "/multiprocessing/resource_tracker.py",
 }
@@ -11,8 +11,8 @@ var atExitWriters = []string{
 // multiprocessing runs a string.
 const startedByProgram = "<string>"
 
-// leavesProgram reports whether a traceback whose two outermost frames are these leaves
-// the program itself: not one that it started, and not what is written as it ends.
+// leavesProgram reports whether a traceback with these outermost frames leaves the program
+// itself: not a process that it started, and not what is written as it ends.
 func leavesProgram(first, second frame) bool {
 	return first.file != startedByProgram && !contains(second.file, atExitWriters)
 }

@@ -20,18 +20,18 @@ var links = []struct {
 	{implicit, "During handling of the above exception, another exception occurred:"},
 }
 
-// linkReach is how many lines may stand between a traceback and its link, or the link
-// and the next traceback: blank ones, and those of a longer message.
+// linkReach is how many lines may be between a traceback and its link, or the link and the next
+// traceback: blank ones, and those of a longer message.
 const linkReach = 8
 
-// lastException is what a traceback ended with.
+// A lastException is the exception that a traceback ended with.
 type lastException struct {
 	code, from Code
 	text       string
 }
 
-// chained takes the line between two tracebacks of a chain. Python puts blank lines
-// around it: where there is none before it, it is a line of the message above.
+// chained reads the line between two tracebacks of a chain. Python puts blank lines around it:
+// without one before it, it is a line of the message above.
 func (s *Scanner) chained(w *writer, text string) bool {
 	if w.traceback.open || w.since > linkReach {
 		return false
@@ -49,22 +49,21 @@ func (s *Scanner) chained(w *writer, text string) bool {
 	return false
 }
 
-// quotes reports whether a traceback that a writer begins here is a part of the message
-// above it: it stands below an exception that left the program, with one blank line in
-// between at most, and no memory ran out there.
+// quotes reports whether a traceback that begins here is a part of the message above it: that of
+// an exception that left the program, with one blank line in between at most.
 func (s *Scanner) quotes(w *writer) bool {
 	return w.link == noLink && s.below(w) && s.line <= s.left+1
 }
 
-// below reports whether an exception that left the program stands above, whose message
-// a line of the writer can be a part of. A message may hold the prefixes of other
-// writers, unless its own lines have one.
+// below reports whether a line of the writer can be a part of the message of an exception that
+// left the program. A message may hold the prefixes of other writers, unless its own lines have
+// one.
 func (s *Scanner) below(w *writer) bool {
 	return s.left > 0 && s.line >= s.left && (s.leftBy == w || s.leftBy.key == "")
 }
 
-// from is the cause of the exception that a traceback's own was raised from, empty
-// where that does not count.
+// from is the cause of the exception that a traceback's own was raised from, empty where that
+// does not count.
 func (w *writer) from(t *traceback, class, text string) Code {
 	inner := w.told
 	code := inner.code
@@ -81,12 +80,11 @@ func (w *writer) from(t *traceback, class, text string) Code {
 	return code
 }
 
-// raisedFrom reports whether an exception that is linked to an inner one is there
-// because of it. An explicit link says so. An exception that came up while the inner
-// one was being handled may be the handler's answer to it, or the end of a job that had
-// handled it long ago: it is the answer where the handler itself raises it (caught: the
-// frame that raises it is the one that caught the inner one), and its class is none of
-// a mistake, or where it repeats the inner one's words.
+// raisedFrom reports whether an exception that is linked to an inner one is there because of it.
+// An explicit link says so. One that was raised while the inner one was handled may be the
+// handler's answer, or the end of a job that had handled it long ago: it is the answer where the
+// handler itself raises it (caught) and its class is no mistake's, or where it repeats the inner
+// one's message.
 func raisedFrom(how link, class, text, inner string, caught bool) bool {
 	if how == explicit {
 		return true

@@ -1,17 +1,15 @@
-// Package cause is the catalogue of reasons why an attempt can end, and of how
-// each of them shows in a line of output, an exit or a driver event.
+// Package cause is the catalogue of reasons why an attempt can end, and of how each shows in a
+// line of output, an exit or a driver event.
 //
-// It is data and pure functions: bytes go in, findings come out. Nothing here
-// decides; a finding says what a text shows, and package strategy weighs the
-// findings of all ranks against each other.
+// It is data and pure functions: bytes go in, findings come out. Package strategy weighs the
+// findings of all ranks against each other, and decides.
 package cause
 
 // A Code names a cause in verdicts, journals and JSON. Codes are stable.
 type Code string
 
-// The causes. Unknown is a legal answer, and better than a wrong one. None means
-// that nothing fatal was seen, for example an out-of-memory error that the job
-// itself caught and outlived.
+// Unknown is a legal answer, and better than a wrong one. None means that nothing fatal was seen,
+// for example an out-of-memory error that the job itself handled.
 const (
 	CUDAOOM         Code = "cuda-oom"
 	GPUOccupied     Code = "gpu-occupied"
@@ -41,7 +39,6 @@ func (c Code) OutOfMemory() bool { return c == CUDAOOM || c == HostOOM }
 // A Phase is the part of training that an attempt was in when it ended.
 type Phase string
 
-// The phases, as the innermost meaningful frame of a traceback tells them.
 const (
 	Load       Phase = "load"
 	Forward    Phase = "forward"

@@ -2,8 +2,8 @@ package cause
 
 import "strings"
 
-// complaints are words by which programs say why they give up. They mean nothing but
-// in the last line of the output of a process that ended with 1.
+// complaints are words of programs that stop with an error. They count only in the last line of
+// the output of a process that ended with 1.
 var complaints = []string{
 	"error", "not found", "no such", "missing", "invalid", "fail", "cannot", "can't", "could not", "unable to", "must ",
 	"does not", "doesn't", "is required", "are required", "unknown ", "unsupported", "not supported", "expected", "abort", "exiting",
@@ -13,7 +13,7 @@ var complaints = []string{
 // complaintLimit is how long such a line may be.
 const complaintLimit = 400
 
-// complains reports whether a line tells in plain words that something is wrong.
+// complains reports whether a line says that something is wrong.
 func complains(text string) bool {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if len(text) > complaintLimit || !strings.Contains(text, " ") {
@@ -28,7 +28,7 @@ func complains(text string) bool {
 	return contains(text, complaints)
 }
 
-// complain gives the line as what the process said last.
+// complain reports the line as the last one of the process.
 func (s *Scanner) complain(seg segment, line int) {
 	s.seq++
 	s.give(Finding{

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// ErrorFile reads what torch.distributed.elastic's @record writes when a rank
-// raises: error.json. The exception's type and words are in message, the
-// traceback in extraInfo; older writers give message as plain text. It reports
-// false for a file that is none.
+// ErrorFile reads error.json, which @record of torch.distributed.elastic writes when a rank
+// raises. The exception's type and message are in message, the traceback in extraInfo; older
+// writers give message as plain text. It returns false for another file.
 func ErrorFile(text []byte) (s Finding, at time.Time, ok bool) {
 	var outer struct {
 		Message   json.RawMessage `json:"message"`
@@ -39,8 +38,8 @@ func ErrorFile(text []byte) (s Finding, at time.Time, ok bool) {
 	return s, time.Unix(seconds, 0).UTC(), true
 }
 
-// Recorded is the exception that a file tells of: its simple name and words, and the
-// traceback that Python prints of it, with those that it was raised from above it.
+// Recorded is the exception in a file: its simple name and message, and the traceback that Python
+// prints, with the exceptions that it was raised from above it.
 func Recorded(message, callstack string) Exception {
 	e := split(message)
 	if callstack == "" {
@@ -85,7 +84,7 @@ func ended(stack string) (head string, e Exception) {
 	return stack[:end], split(stack[end:])
 }
 
-// cutInner takes what an exception was raised from off the traceback that holds both.
+// cutInner cuts the exception off that another one was raised from, from the traceback of both.
 func cutInner(e *Exception) (inner *Exception, explicitly, caught bool) {
 	at, how := -1, noLink
 	for _, l := range links {

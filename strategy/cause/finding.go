@@ -1,60 +1,53 @@
 package cause
 
-// A Finding is what the catalogue recognised in one place: a line of a rank's
-// output, the exception that the rank reported itself, or an event of the driver.
+// A Finding is what the catalogue recognised in one place: a line of a rank's output, the
+// exception that the rank itself reported, or an event of the driver.
 type Finding struct {
-	Code Code `json:"code"`
-	// Weight is what the finding counts for.
+	Code   Code   `json:"code"`
 	Weight Weight `json:"weight"`
-	// Raised says that Text is the last line of an uncaught-looking traceback (an
-	// exception with its message), rather than a line that something logged. A
-	// finding of any weight can be raised.
+	// Raised: Text is the last line of an uncaught-looking traceback (an exception with its
+	// message), rather than a line that something logged. A finding of any weight can be raised.
 	Raised bool `json:"raised,omitempty"`
-	// Top says that the traceback leaves the program: its outermost frame is a module.
+	// Top: the traceback leaves the program; its outermost frame is a module.
 	Top bool `json:"top,omitempty"`
-	// Quoted says that the traceback stands directly below the words of an exception
-	// that left the program, as a part of its message does.
+	// Quoted: the traceback is directly below the message of an exception that left the program,
+	// as a part of it.
 	Quoted bool `json:"quoted,omitempty"`
-	// From is the cause of the exception that this one was raised from, empty where
-	// it was raised by itself.
-	From Code `json:"from,omitempty"`
-	// Remarks are what the words tell beside the code.
+	// From is the cause of the exception that this one was raised from, empty for none.
+	From    Code     `json:"from,omitempty"`
 	Remarks []Remark `json:"remarks,omitempty"`
-	// Phase is told by the frames of the traceback that the line ends.
+	// Phase is by the frames of the traceback that the line ends.
 	Phase Phase `json:"phase,omitempty"`
 	// Rank is the rank that a prefix of the line names, -1 without one.
 	Rank int `json:"rank"`
 	// Device is "cuda:3", "cpu", or empty where the text does not say.
 	Device string `json:"device,omitempty"`
-	// Stream is the name that the stream's scanner was given, and Seq numbers the
-	// findings of the stream from 1. A later finding with the same Stream and Seq
-	// replaces the earlier one: its message went on over further lines, or the job
-	// went on after it. Seq is 0 where findings are not numbered.
+	// Stream is the name of the scanner's stream, and Seq numbers its findings from 1. A later
+	// finding with the same Stream and Seq replaces the earlier one: its message continued on
+	// further lines, or the job continued after it. Seq is 0 where findings are not numbered.
 	Stream string `json:"stream,omitempty"`
 	Seq    int    `json:"seq,omitempty"`
-	// Last says that saved output ends with it: no step and no word of a good end follow.
+	// Last: saved output ends with it; no step and no report of a good end follow.
 	Last bool `json:"last,omitempty"`
-	// Beside says that a process reported it that is not the rank: one of several below a
-	// shell, or one that never trained.
+	// Beside: another process than the rank reported it, one of several below a shell, or one
+	// that never trained.
 	Beside bool `json:"beside,omitempty"`
-	// Step is the number of the last training step that the stream told of before
-	// it, 0 for none.
+	// Step is the last training step in the stream before it, 0 for none.
 	Step int `json:"step,omitempty"`
-	// Growth is the memory use that rose up to an out-of-memory error, nil where
-	// the output does not tell of any.
+	// Growth is the memory use that rose up to an out-of-memory error, nil where the output shows
+	// none.
 	Growth *Growth `json:"growth,omitempty"`
 	// Line is the line's number in its stream, from 1.
 	Line int `json:"line"`
-	// Text is the line itself, prefixes and control bytes removed, at most 4 KiB.
+	// Text is the line without prefixes and control bytes, at most 4 KiB.
 	Text    string  `json:"text"`
 	Figures Figures `json:"figures,omitzero"`
-	// Traceback holds the last lines of the traceback that Text ends, oldest
-	// first, at most 40.
+	// Traceback are the last lines of the traceback that Text ends, oldest first, at most 40.
 	Traceback []string `json:"traceback,omitempty"`
 }
 
-// Figures are the numbers of an out-of-memory message, in bytes. A nil figure is
-// one that the text does not give, or gives impossibly.
+// Figures are the numbers of an out-of-memory message, in bytes, nil where the text does not give
+// one, or an impossible one.
 type Figures struct {
 	Requested           *int64 `json:"requested_bytes"`            // what the failed call asked for
 	Capacity            *int64 `json:"capacity_bytes"`             // the device's total memory

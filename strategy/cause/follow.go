@@ -2,8 +2,8 @@ package cause
 
 import "strings"
 
-// follow feeds the writer's traceback. It reports whether the line ended it and
-// was reported.
+// follow reads a line of the writer's traceback. It returns true where the line ended it and was
+// reported.
 func (s *Scanner) follow(w *writer, seg segment) bool {
 	t := &w.traceback
 	if t.open {
@@ -64,8 +64,8 @@ func (s *Scanner) follow(w *writer, seg segment) bool {
 	return true
 }
 
-// announces takes the lines around a traceback: its header, what Python says before it,
-// and what joins it to another one.
+// announces reads the lines around a traceback: its header, what Python prints before it, and
+// what joins it to another one.
 func (s *Scanner) announces(w *writer, text string) bool {
 	t := &w.traceback
 	trimmed := strings.TrimLeft(text, " ")
@@ -89,22 +89,22 @@ func (s *Scanner) announces(w *writer, text string) bool {
 	return true
 }
 
-// indented reports whether a line that looks like an exception stands deeper
-// than the traceback's header, as source code does.
+// indented reports whether a line that looks like an exception is deeper than the traceback's
+// header, as source code is.
 func indented(text string, t *traceback) bool {
 	columns := len(text) - len(strings.TrimLeft(text, " "))
 	return columns > t.indent
 }
 
-// wrapper reports exceptions that only carry another one's traceback, which
-// follows: PyTorch's workers, Ray's tasks.
+// wrapper reports exceptions that only pass on another one, whose traceback follows: PyTorch's
+// workers, Ray's tasks.
 func wrapper(class, message string) bool {
 	return strings.HasPrefix(message, "Caught ") && strings.Contains(message, " in ") ||
 		strings.Contains(class, "RayTaskError(")
 }
 
-// exceptionPattern classifies the line that ends a traceback: by its words, unless it
-// only quotes them, else by its class.
+// exceptionPattern classifies the line that ends a traceback: by its words, unless it only quotes
+// them, else by its class.
 func exceptionPattern(class, text string, whole bool) *pattern {
 	if p := classify(text); p != nil && !p.recovery && !quotes(class, text, p, whole) {
 		return p

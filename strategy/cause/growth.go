@@ -5,18 +5,16 @@ import (
 	"strings"
 )
 
-// Growth is memory use that rose step after step up to the last one, as a job's
-// own lines told it.
+// Growth is memory use that rose step after step up to the last one, by the job's output.
 type Growth struct {
-	// Word is what the lines call it: "mem", "RSS".
+	// Word is the name of the figure: "mem", "RSS".
 	Word string `json:"word"`
-	// Host says that it is the process's memory on the host; otherwise the word
-	// does not say, or it is a device's.
+	// Host: it is the process's memory on the host; otherwise it may be a device's.
 	Host bool `json:"host,omitempty"`
 	// PerStep is the slope in bytes a step.
 	PerStep int64 `json:"bytes_per_step"`
-	// FromStep and ToStep are the first and the last step that was looked at, and
-	// From and To the bytes in use then.
+	// FromStep and ToStep are the first and the last step of the trend, and From and To the bytes
+	// in use then.
 	FromStep int   `json:"from_step"`
 	ToStep   int   `json:"to_step"`
 	From     int64 `json:"from_bytes"`
@@ -28,19 +26,19 @@ const (
 	growthReadings = 8
 	// growthLines is how many of the last lines are looked at.
 	growthLines = 256
-	// growthShare is by which part of the last reading the first must be smaller:
-	// figures are rounded, and an allocator warms up.
+	// growthShare is the least rise, as a share of the last reading: figures are rounded, and an
+	// allocator warms up.
 	growthShare = 0.02
 )
 
-// A memoryReading is the memory that a line of progress tells.
+// A memoryReading is the memory in use on a line of progress.
 type memoryReading struct {
 	step  int
 	bytes int64
 }
 
-// Growth looks at the memory that the last steps told of. It returns nil unless
-// it rose nearly every step, as fast in the end as before: what warms up flattens.
+// Growth is the trend of the memory in use at the last steps. It is nil unless the memory rose
+// nearly every step, as fast in the end as before: what warms up flattens.
 func (s *Scanner) Growth() *Growth {
 	readings, word := s.readings()
 	if len(readings) < growthReadings {
@@ -73,8 +71,8 @@ func (s *Scanner) Growth() *Growth {
 	}
 }
 
-// readings are the last lines of progress that tell the memory in use under the
-// same word as the last one does, oldest first, with rising steps.
+// readings are the last lines of progress with the memory in use under the same word as the last
+// one, oldest first, with rising steps.
 func (s *Scanner) readings() (all []memoryReading, word string) {
 	for raw := range s.recent(growthLines) {
 		line := strip(plain(raw)).text

@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// A segment is what one writer put on a line: the line without the prefixes that
-// launchers add.
+// A segment is what one writer put on a line, without the prefixes that launchers add.
 type segment struct {
-	key  string // tells writers that share a stream apart; empty for the only one
+	key  string // of the writer among those that share a stream; empty for the only one
 	rank int    // the rank that the prefix names, -1 without one
 	text string
-	cut  bool // another writer's tag follows: the writer's line goes on later
+	cut  bool // another writer's tag follows; the line continues later
 }
 
 // plain removes terminal control sequences and control bytes. A device index

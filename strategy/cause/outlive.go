@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// remind keeps an out-of-memory error in mind, for its message may be wrapped
-// and the job may outlive it.
+// remind keeps an error in mind: its message may be wrapped, and the job may handle it.
 func (s *Scanner) remind(w *writer, at Finding, top bool) {
 	s.watch = afterLimit
 	s.last = w
@@ -51,10 +50,10 @@ func (w *writer) logged() bool {
 	return slices.ContainsFunc(w.pending, func(p *pending) bool { return !p.finding.Raised })
 }
 
-// outlive gives an error again that the job went on after. An exception that leaves the
-// program ends it: steps after it are another process's that writes to the same stream,
-// or what the program had printed before and Python wrote when it ended. Well says that
-// somebody told that the training has ended well.
+// outlive reports an error again with a smaller weight where the job continued after it. An
+// exception that leaves the program ends it: steps after it are another process's that writes to
+// the same stream, or what the program had printed before and Python wrote when it ended. well: a
+// line since said that the training has ended well.
 func (s *Scanner) outlive(p *pending, well bool) {
 	before := p.finding.Weight
 	if p.steps >= wentOn {
@@ -69,8 +68,8 @@ func (s *Scanner) outlive(p *pending, well bool) {
 	}
 }
 
-// recover takes the job's own words that it goes on: they are about the errors
-// shortly before them, and about those that are logged shortly after.
+// recover records that the job says that it continues: that is about the errors shortly before,
+// and about those that are logged shortly after.
 func (s *Scanner) recover() {
 	s.recovering = s.line + 1
 	for _, key := range s.order {
@@ -126,7 +125,7 @@ func (w *writer) continues(text string) bool {
 	return hasPrefix(text, continuations) || p.finding.unfinished() && holdsFigure(text)
 }
 
-// near reports whether the writer's last error stands just before this line.
+// near reports whether the writer's last error is just before this line.
 func (s *Scanner) near(w *writer) bool {
 	n := len(w.pending)
 	return n > 0 && s.line+1-w.pending[n-1].finding.Line <= messageReach
@@ -141,7 +140,7 @@ func (s *Finding) unfinished() bool {
 // holdsFigure reports whether a line holds a figure as PyTorch's messages name it.
 func holdsFigure(text string) bool {
 	if strings.Contains(text, "ut of memory") {
-		return false // a message of its own
+		return false // another message
 	}
 	for _, mark := range []string{" already allocated;", "iB free;", " reserved in total by PyTorch", " total capacity", "iB of which ", " is free.", " allocated by PyTorch, ", "reserved by PyTorch but ", "iB memory in use"} {
 		if i := strings.Index(text, mark); i > 0 {
@@ -155,7 +154,7 @@ func hasPrefix(text string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(text, p) })
 }
 
-// extend adds a line to the message of the last error and gives it again.
+// extend adds a line to the message of the last error and reports it again.
 func (s *Scanner) extend(w *writer, text string) {
 	p := w.pending[len(w.pending)-1]
 	p.units = 0
@@ -175,8 +174,8 @@ func (s *Scanner) extend(w *writer, text string) {
 	s.give(p.finding)
 }
 
-// locate takes the place that pytest names under an exception, for a phase that
-// the frames above it did not tell.
+// locate reads the place that pytest names under an exception, for a phase that the frames above
+// it do not show.
 func (w *writer) locate(s *Scanner, f frame) {
 	if len(w.pending) == 0 {
 		return

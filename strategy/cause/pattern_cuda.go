@@ -13,7 +13,7 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("can NOT allocate memory block with size larger than")}, // Intel's extension, 1.13 to 2.3
 	{code: CUDAOOM, words: words("MPS backend out of memory")},
 	{code: CUDAOOM, words: words("NPU out of memory")},
-	// The cudaMallocAsync backend, 2.0 on; its figures stand on lines of their own.
+	// The cudaMallocAsync backend, 2.0 on; its figures are on separate lines.
 	{code: CUDAOOM, words: words("would exceed allowed memory")},
 	// cudaErrorMemoryAllocation outside of the caching allocator: contexts,
 	// streams, libraries. "torch.AcceleratorError" is 2.8 on.
@@ -39,7 +39,7 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("Cuda failure", "out of memory")}, // NCCL, all versions; 2.x quotes the words
 	{code: CUDAOOM, words: words("UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY")},
 	{code: CUDAOOM, words: words("UR_RESULT_ERROR_OUT_OF_RESOURCES")},
-	// Loops that catch it and give up: accelerate, Composer, fairseq.
+	// Loops that catch it and stop: accelerate, Composer, fairseq.
 	{code: CUDAOOM, words: words("No executable batch size found, reached zero")},
 	{code: CUDAOOM, words: words("The train loop failed with an internal microbatch of size 1")},
 	{code: CUDAOOM, words: words("OOM during optimization, irrecoverable")},
@@ -77,7 +77,7 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("INTERNAL: Failed to allocate ", " bytes for new constant")},
 	{code: CUDAOOM, words: words("Out of memory error on GPU", "Cannot allocate")}, // PaddlePaddle
 	{code: CUDAOOM, words: words("ResourceExhaustedError", "failed to allocate memory")},
-	// TensorFlow 1 and 2: the operation's file tells gradient kernels apart.
+	// TensorFlow 1 and 2: the operation's file names gradient kernels.
 	{code: HostOOM, words: words("OOM when allocating tensor", "device:CPU"), device: "cpu"},
 	{code: CUDAOOM, words: words("_grad_", "OOM when allocating tensor"), phase: Backward},
 	{code: CUDAOOM, words: words("OOM when allocating tensor")},

@@ -35,7 +35,7 @@ var devicePatterns = []pattern{
 	{code: GPUHardware, words: words("hardware error", "CUDA error")},
 	{code: GPUHardware, words: words("CUDA error: ", "over nvlink or a hardware error")},
 	{code: Unknown, words: words("NVRM: Xid")},                                   // the number decides, see scanner
-	{code: Driver, weight: WeightWarning, words: words("failed call to cuInit")}, // TensorFlow goes on without a GPU
+	{code: Driver, weight: WeightWarning, words: words("failed call to cuInit")}, // TensorFlow continues without a GPU
 	{code: Driver, words: words("no kernel image is available for execution")},
 	{code: Driver, words: words("CUDA driver version is insufficient for CUDA runtime version")},
 	{code: Driver, words: words("NVIDIA driver on your system is too old")},

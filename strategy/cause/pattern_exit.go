@@ -1,9 +1,9 @@
 package cause
 
-// stopPatterns are about jobs that somebody ended.
+// stopPatterns are about jobs that were ended from outside.
 var stopPatterns = []pattern{
 	// Slurm, 14 to 24. A cancelled step follows the failure of one of its tasks;
-	// a cancelled job is somebody's decision.
+	// a cancelled job is a person's decision.
 	{code: GPUHardware, words: words("CANCELLED AT", "DUE TO NODE FAIL")},
 	{code: Preempted, words: words("*** JOB", "CANCELLED AT")},
 	{code: Preempted, words: words("CANCELLED AT", "DUE TO")},
@@ -24,7 +24,7 @@ var stopPatterns = []pattern{
 	// The signal handlers of Abseil, which Ray uses, and of glog.
 	{code: Preempted, weight: WeightSymptom, words: words("*** SIGTERM received at time=")},
 	{code: Preempted, weight: WeightSymptom, words: words("*** SIGTERM (@0x")},
-	// torch.distributed.elastic: the agent was told to stop.
+	// torch.distributed.elastic: the agent received a signal.
 	{code: Preempted, weight: WeightSymptom, words: words("SignalException: Process", "got signal:")},
 	{code: Preempted, weight: WeightSymptom, words: words("death signal, shutting down workers")},
 	{code: Preempted, weight: WeightSymptom, words: words("closing signal SIGHUP")}, // it passes on what it was sent
@@ -58,7 +58,7 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("malloc(): corrupted")},
 	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "exited unexpectedly")},
 	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "is killed by signal: ")}, // Terminated, Aborted: by whom, it does not say
-	// Frameworks that give up on non-finite numbers.
+	// Frameworks that stop at non-finite numbers.
 	{code: Diverged, words: words("Current loss scale already at minimum")}, // DeepSpeed, apex
 	{code: Diverged, words: words("Minimum loss scale reached")},            // fairseq
 	{code: Diverged, words: words("FloatingPointError", "loss")},            // detectron2, fairseq
@@ -123,7 +123,7 @@ var otherPatterns = []pattern{
 	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.ActorDiedError")},
 	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.RayActorError")},
 	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.WorkerCrashedError")},
-	// Shells and srun say that SIGKILL ended a process, not by whom.
+	// Shells and srun report that SIGKILL ended a process, not who sent it.
 	{code: Unknown, weight: WeightSymptom, words: words(": line ", " Killed ")},
 	{code: Unknown, weight: WeightSymptom, words: words("Killed"), whole: true},
 	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", "Killed")},

@@ -39,7 +39,7 @@ var hostPatterns = []pattern{
 	// RayTaskError(OutOfMemoryError) alone does not say which memory.
 	{code: HostOOM, words: words("killed due to the node running low on memory")},
 	{code: HostOOM, words: words(" killed due to memory pressure (OOM)"), without: words(": 0 Workers (tasks")},
-	// PyTorch's DataLoader: nobody but the kernel kills one worker and leaves its
+	// PyTorch's DataLoader: only the kernel kills one worker and leaves its
 	// parent. Without a traceback the line may stem from a shutdown, see scanner.
 	{code: HostOOM, words: words("DataLoader worker (pid", "is killed by signal: Killed")},
 	{code: HostOOM, weight: WeightWarning, words: words("DataLoader worker (", "is killed by signal: Killed")},

@@ -16,9 +16,9 @@ var networkPatterns = []pattern{
 	// NCCL binds to ports that the system chooses, not to the rendezvous'.
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ", "ddress already in use")},
 	// Ports: TCPStore, Gloo, Python's sockets. TCPStore warns of an address family
-	// that fails, and goes on with the other.
+	// that fails, and continues with the other.
 	{code: PortInUse, weight: WeightWarning, words: words("[W", "ddress already in use")},
-	// Servers that take another port, and ssh, which goes on without the tunnel.
+	// Servers that take another port, and ssh, which continues without the tunnel.
 	{code: PortInUse, weight: WeightWarning, words: words("ddress already in use", "rying")},
 	{code: PortInUse, weight: WeightWarning, words: words("ddress already in use", "nother port")},
 	{code: PortInUse, weight: WeightWarning, words: words("WARN", "ddress already in use")},

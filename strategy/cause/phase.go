@@ -14,8 +14,7 @@ type frame struct {
 	op bool
 }
 
-// A phaseTracker folds the frames of a traceback, outermost first, into a phase. It
-// holds what the frames so far say, not the frames.
+// A phaseTracker folds the frames of a traceback, outermost first, into a phase.
 type phaseTracker struct {
 	phase  Phase // what the innermost meaningful frame says
 	firm   bool  // phase is the purpose of the call: frames within it do not change it
@@ -32,7 +31,7 @@ type phaseTracker struct {
 	collective bool
 }
 
-// result is the phase that the frames tell, NoPhase where they do not.
+// result is the phase by the frames, NoPhase where they do not show one.
 func (t *phaseTracker) result() Phase {
 	switch {
 	case t.data || t.phase == "":
@@ -43,7 +42,7 @@ func (t *phaseTracker) result() Phase {
 	return t.phase
 }
 
-// suggestion is what an ambiguous name suggests where nothing else was told.
+// suggestion is the phase by an ambiguous name where nothing else shows one.
 func (t *phaseTracker) suggestion() Phase {
 	if t.data || t.phase != "" || t.maybe == "" {
 		return NoPhase
@@ -89,9 +88,8 @@ func (t *phaseTracker) add(f frame) {
 	}
 }
 
-// source takes a line of source code that the traceback shows for its last
-// frame. Generated code of torch.compile names what it reads: tangents_ only
-// exist in a backward graph, primals_ in both.
+// source reads a line of source code of the last frame. Generated code of torch.compile names its
+// inputs: tangents_ only exist in a backward graph, primals_ in both.
 func (t *phaseTracker) source(code string) {
 	t.pins = strings.Contains(code, "pin_memory=True") || strings.Contains(code, ".pin_memory(")
 	if t.firm {
@@ -110,10 +108,10 @@ func (t *phaseTracker) source(code string) {
 	}
 }
 
-// compute moves on to the phase of an inner frame. A forward call within a
-// backward one is a recomputation (activation checkpointing), but one below the
-// source line "loss(model(x)).backward()" is not. Setting up is only what nothing
-// else is: a job may build its model in any phase.
+// compute changes to the phase of an inner frame. A forward call within a backward one is a
+// recomputation (activation checkpointing), but one below the source line
+// "loss(model(x)).backward()" is not. Load and Collective count only where nothing else is known:
+// a job may build its model in any phase.
 func (t *phaseTracker) compute(p Phase) {
 	switch {
 	case p == "":
@@ -124,8 +122,8 @@ func (t *phaseTracker) compute(p Phase) {
 	}
 }
 
-// purpose tells the phases that a caller's frame settles, whatever runs within:
-// evaluation runs forward, saving gathers, loading may run a dummy forward.
+// purpose is the phase that a caller's frame settles, whatever runs within: evaluation runs
+// forward, saving gathers, loading may run a dummy forward.
 func purpose(f frame) Phase {
 	name := f.function
 	file := strings.ReplaceAll(f.file, "\\", "/")
@@ -183,20 +181,18 @@ func suggestsEval(f frame) bool {
 		slices.Contains([]string{"eval", "predict", "test", "val", "valid", "infer", "inference", "test_loop", "val_loop", "valid_loop", "test_model"}, name)
 }
 
-// measures reports whether a function that torch.no_grad or torch.inference_mode wraps
-// evaluates a model, as its name tells. Optimizers, averages and generation in training
-// are wrapped, too.
+// measures reports whether a function that torch.no_grad or torch.inference_mode wraps evaluates
+// a model, by its name. Optimizers, averages and generation in training are wrapped, too.
 func measures(name string) bool {
 	return contains(name, []string{"eval", "val", "test", "infer", "predict", "estimate", "accuracy", "metric", "perplexity", "score"}) &&
 		!contains(name, []string{"update", "value", "interval"})
 }
 
-// trains reports whether a function trains, whoever calls it.
 func trains(name string) bool {
 	return name == "fit" || name == "train" || strings.HasPrefix(name, "train_") || strings.HasSuffix(name, "_train") || name == "training_step"
 }
 
-// stage tells the phase that a frame belongs to by itself.
+// stage is the phase of a frame by itself.
 func stage(f frame) Phase {
 	name := f.function
 	file := strings.ReplaceAll(f.file, "\\", "/")
@@ -221,9 +217,8 @@ func stage(f frame) Phase {
 	return ""
 }
 
-// buildsModel reports whether a constructor in the file can be a model's or an
-// engine's: those of the job's own code, and of libraries that hold models. Other
-// libraries construct arrays and distributions all the time.
+// buildsModel reports whether a constructor in the file can be a model's or an engine's: of the
+// job's own code, or of a library that holds models.
 func buildsModel(file string) bool {
 	_, inside, library := strings.Cut(file, "-packages/")
 	if !library {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A SourceLine is a line of code as a traceback tells it.
+// A SourceLine is a line of code in a traceback.
 type SourceLine struct {
 	File     string `json:"file"`
 	Line     int    `json:"line"`
@@ -16,10 +16,10 @@ type SourceLine struct {
 	Code     string `json:"code,omitempty"` // the line itself
 }
 
-// String is what people call it: "train.py:41".
+// String is its short form: "train.py:41".
 func (p *SourceLine) String() string { return fmt.Sprintf("%s:%d", path.Base(p.File), p.Line) }
 
-// Words say all of it: "/home/u/train.py:41, in setup: return cfg["lr"]".
+// Words are its long form: "/home/u/train.py:41, in setup: return cfg["lr"]".
 func (p *SourceLine) Words() string {
 	said := fmt.Sprintf("%s:%d", p.File, p.Line)
 	if p.Function != "" && p.Function != "<module>" {
@@ -31,7 +31,7 @@ func (p *SourceLine) Words() string {
 	return said
 }
 
-// What is longer is nothing to be told in a sentence, in bytes.
+// Longer ones are not shown in a sentence, in bytes.
 const (
 	longestFile = 512
 	longestCode = 200
@@ -40,7 +40,7 @@ const (
 // frameLine is a traceback's line of a frame; what does not parse is in no function.
 var frameLine = regexp.MustCompile(`^\s*File "([^"<][^"]*)", line (\d{1,9})(?:, in (.{1,200}))?$`)
 
-// Place is where the finding's exception comes from: the innermost line of the job's own code,
+// Place is where the finding's exception was raised: the innermost line of the job's own code,
 // else of any; nil where its traceback names none.
 func (f *Finding) Place() (found *SourceLine) {
 	for i, line := range f.Traceback {

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// programErrors are the classes by which Python and libraries say that a program is
-// wrong, or its input. No allocator raises them: words about memory in their message
-// are a value, a row, a text that the program held in its hands.
+// programErrors are classes of mistakes of a program or its input. No allocator raises them:
+// words about memory in their message are a value that the program held.
 var programErrors = []string{
 	"KeyError", "IndexError", "LookupError", "ValueError", "TypeError", "AttributeError", "NameError", "UnboundLocalError",
 	"AssertionError", "ImportError", "ModuleNotFoundError", "NotImplementedError", "ZeroDivisionError", "ArithmeticError",
@@ -16,20 +15,19 @@ var programErrors = []string{
 	"IsADirectoryError", "NotADirectoryError", "PermissionError", "RecursionError", "EOFError", "TimeoutError", "UnpicklingError",
 }
 
-// memoryErrors are the classes that say by themselves that memory ran out.
+// memoryErrors are classes whose name says that memory ran out.
 var memoryErrors = []string{"OutOfMemoryError", "MemoryError", "_ArrayMemoryError", "ResourceExhaustedError", "ArrowMemoryError"}
 
-// heads may stand in an exception's message before the words about memory; anything
-// else there is a sentence that quotes them. Class names and what stands in brackets
-// may, too.
+// heads may be in an exception's message before the words about memory, as may class names and
+// brackets; after anything else the words are quoted.
 var heads = []string{
 	"CUDA error:", "CUDA error", "CUDA driver error:", "HIP error:", "cuDNN error:", "cuBLAS error:", "cuda runtime error", "XPU error:", "NPU error:",
 	"err == 0.", ".", ",", "-", "NCCL error in:", "NCCL Error 1:", "NCCL Error 2:", "parallel_for failed:", "CUDA Error:", "Error:", "ERROR", "FATAL",
 	"INTERNAL:", "UNKNOWN:", "Internal:", "Unknown:", "Exception:", "Expected", "Graph execution error:", "Caught",
 }
 
-// sentences are in the messages of allocators, which nobody but them raises. Other words
-// about memory stand in the messages of libraries after a place or a call of theirs.
+// sentences are in the messages of allocators alone. Other words about memory are in the messages
+// of libraries after one of their places or calls.
 var sentences = []string{"ried to allocate", "DefaultCPUAllocator", "Unable to allocate"}
 
 // simpleName is a class's name without its module.
@@ -38,10 +36,9 @@ func simpleName(class string) string { return class[strings.LastIndexByte(class,
 // isProgramError reports whether a class is one of programErrors.
 func isProgramError(class string) bool { return slices.Contains(programErrors, simpleName(class)) }
 
-// quotes reports whether the line of an exception only quotes the words about memory
-// that the pattern found in it: behind a sentence, not at the message's start. Where the
-// process has told of the exception itself (whole), it would have told of what it was
-// raised from as well.
+// quotes reports whether the line of an exception only quotes the words about memory that the
+// pattern found: behind a sentence, not at the message's start. A process that reported the
+// exception itself (whole) would also have reported the one that it was raised from.
 func quotes(class, text string, p *pattern, whole bool) bool {
 	if !p.code.OutOfMemory() || p.whole || slices.Contains(memoryErrors, simpleName(class)) {
 		return false
@@ -61,7 +58,7 @@ func quotes(class, text string, p *pattern, whole bool) bool {
 	return named || whole && contains(message[at:], sentences) || slices.Contains(Remarks(p.code, text), SaysOOMKill)
 }
 
-// isHead reports whether nothing but heads, class names and brackets stand in a text.
+// isHead reports whether a text consists of heads, class names and brackets.
 func isHead(text string) bool {
 	for {
 		text = strings.TrimLeft(text, " ")

@@ -78,7 +78,7 @@ func (s *Scanner) number(at *Finding) int {
 	return s.seq
 }
 
-// wanted bounds the findings that a line can bring about again and again.
+// wanted bounds the findings of lines that repeat.
 func (s *Scanner) wanted(at *Finding) bool {
 	if at.Raised {
 		return true
@@ -91,7 +91,7 @@ func (s *Scanner) wanted(at *Finding) bool {
 	return s.logged[at.Code] <= loggedLimit
 }
 
-// refine reads what the words of some causes tell further.
+// refine reads further details of some causes.
 func (s *Scanner) refine(at *Finding, t *traceback, raised bool) {
 	switch at.Code {
 	case CUDAOOM, HostOOM:
@@ -131,8 +131,8 @@ func xidNumber(text string) (int, bool) {
 	return v, err == nil
 }
 
-// weigh decides what the surroundings of a line make of it. Logged says that the
-// line would be proof, and that no exception raises it.
+// weigh adapts the weight to the line's surroundings. logged: the line would be proof, and no
+// exception raises it.
 func (s *Scanner) weigh(at *Finding, t *traceback, logged bool) {
 	if t.ignored || t.thread && at.Code == UserError {
 		at.Weight = at.Weight.Warned()
@@ -150,9 +150,9 @@ func (s *Scanner) weigh(at *Finding, t *traceback, logged bool) {
 	}
 }
 
-// hearsay reports whether a line only speaks of running out of memory: advice,
-// documentation, a generated text. A message says by how much, or begins where a
-// sentence would not: at the line's start, after a colon, a level or a bracket.
+// hearsay reports whether a line only mentions running out of memory: advice, documentation, a
+// generated text. A message says by how much, or begins where a sentence would not: at the line's
+// start, after a colon, a level or a bracket.
 func hearsay(text string) bool {
 	i := strings.Index(text, "out of memory")
 	if i < 0 || strings.Contains(text, "ried to allocate") {
@@ -181,8 +181,7 @@ func (s *Scanner) give(at Finding) {
 	}
 }
 
-// LastStep is the number of the last training step that the output told of, 0
-// for none.
+// LastStep is the number of the last training step in the output, 0 for none.
 func (s *Scanner) LastStep() int {
 	for line := range s.recent(64) {
 		if n, _, ok := step(string(line)); ok {

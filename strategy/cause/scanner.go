@@ -13,13 +13,12 @@ const (
 	unitLimit = 64 << 10
 	// textLimit is how much of a line a finding quotes.
 	textLimit = 4 << 10
-	// writersLimit is how many writers of one stream are told apart.
+	// writersLimit is how many writers of one stream are distinguished.
 	writersLimit = 256
-	// afterLimit is for how many lines after an out-of-memory error the scanner
-	// looks for signs that the job goes on.
+	// afterLimit is for how many lines after an out-of-memory error the scanner looks for signs
+	// that the job continues.
 	afterLimit = 20000
-	// wordsReach is how far, in lines, the job's own words of recovery may stand
-	// from the error that they are about.
+	// wordsReach is how many lines the job's report of a recovery may be away from the error.
 	wordsReach = 60
 	// messageReach is over how many lines a message may be wrapped.
 	messageReach = 8
@@ -30,11 +29,11 @@ const (
 	loggedLimit = 64
 	// raisedLimit bounds the exceptions of a stream: loops raise and catch them.
 	raisedLimit = 256
-	// handledLimit bounds the errors that wait for a sign that the job goes on.
+	// handledLimit bounds the errors that wait for a sign that the job continues.
 	handledLimit = 8
 	// tailLimit is how much earlier output is kept to find the last steps in.
 	tailLimit = 16 << 10
-	// wentOn is the weight of steps that shows that a job goes on.
+	// wentOn is the weight of steps that shows that a job continues.
 	wentOn = 4
 	// startedAgain is the weight of steps, and buffered how much output, after an
 	// exception that left the program that shows that it was started again: Python may
@@ -43,17 +42,17 @@ const (
 	buffered     = 64 << 10
 )
 
-// A Scanner reads the output of one stream and reports the findings in it. It
-// keeps a bounded amount of what it read, and its reports do not depend on how
-// the output is cut into writes. It is not safe for concurrent use.
+// A Scanner reads the output of one stream and reports the findings in it. It keeps a bounded
+// amount of it, and its reports do not depend on how the output is cut into writes. It is not
+// safe for concurrent use.
 type Scanner struct {
-	// OnFinding receives each finding as its line ends. Set it before the
-	// first Write. A finding whose message goes on over further lines, or that
-	// the job outlives, is given again: the same Seq replaces the earlier one.
+	// OnFinding receives each finding as its line ends. Set it before the first Write. A finding
+	// whose message continues on further lines, or after which the job continues, is reported
+	// again: the same Seq replaces the earlier one.
 	OnFinding func(Finding)
 
 	stream  string
-	whole   bool   // what it reads is an exception of which the process told itself
+	whole   bool   // the text is one exception that the process itself reported
 	line    int    // the number of the line that the next byte belongs to, less 1
 	partial []byte // the unit that has not ended, up to unitLimit
 	beyond  []byte // the end of what partial left out, up to tailLimit
@@ -83,8 +82,8 @@ type writer struct {
 	closed    traceback     // the one that ended last: lines after it belong to it
 	since     int           // units since closed ended
 	told      lastException // what closed ended with
-	key       string        // what tells the writer apart, empty for the only one
-	link      link          // what stands between closed and what follows
+	key       string        // of the writer, empty for the only one
+	link      link          // between closed and what follows
 	carry     string        // text that another writer's tag interrupted
 	pending   []*pending
 }
@@ -106,7 +105,7 @@ func NewScanner(stream string) *Scanner {
 	return &Scanner{stream: stream, weak: map[Code]int{}, logged: map[Code]int{}, writers: map[string]*writer{}}
 }
 
-// Scan returns the findings in a whole text, each as it is in the end.
+// Scan returns the findings in a whole text, each in its last form.
 func Scan(stream, text string) []Finding {
 	var all []Finding
 	s := NewScanner(stream)
@@ -163,7 +162,7 @@ func (s *Scanner) Close() {
 	}
 }
 
-// close gives the exception again with which the writer's output ends.
+// close reports again the exception with which the writer's output ends.
 func (w *writer) close(s *Scanner) {
 	for _, p := range slices.Backward(w.pending) {
 		if p.top && p.finding.Weight == WeightCause && p.steps == 0 && !p.well && p.units <= wordsReach {
@@ -280,8 +279,8 @@ func (s *Scanner) remember(p []byte) {
 	s.tail = append(s.tail, p...)
 }
 
-// unit reads one line, or one state of a progress bar. It reports whether the
-// unit was plain output, and went to the tail as it is.
+// unit reads one line, or one state of a progress bar. It returns true where that was plain
+// output, and is in the tail unchanged.
 func (s *Scanner) unit(raw []byte) bool {
 	if s.watch > 0 {
 		s.watch--

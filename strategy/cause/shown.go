@@ -6,19 +6,18 @@ import (
 	"strings"
 )
 
-// ofHook are gpurun's own files in the process of a job, by their paths: calls go through
-// them, and whoever looks for an error has nothing to look for there.
+// ofHook are gpurun's own files in the process of a job: calls pass through them, and they are
+// never the place of an error.
 var ofHook = regexp.MustCompile(`/probe-\d+/(?:inside/\w+|sitecustomize)\.py$`)
 
 // frameBeginning is any line of a frame, whatever a logger put before it.
 var frameBeginning = regexp.MustCompile(`^(.{0,200}?)File "([^"]*)", line \d`)
 
-// cut stands for lines of a traceback that are left out.
+// cut marks omitted lines of a traceback.
 const cut = "  …"
 
-// Shown is a traceback as people are shown it: without the frames of gpurun's own, its last
-// lines, at most so many, and with the innermost frame of the job's own code whatever lies
-// below it.
+// Shown is a traceback for people: without gpurun's own frames, so many of its last lines at
+// most, and with the innermost frame of the job's own code whatever is below it.
 func Shown(traceback []string, most int) []string {
 	lines, own := withoutHook(traceback)
 	from := max(0, len(lines)-most)
@@ -32,11 +31,11 @@ func Shown(traceback []string, most int) []string {
 	return slices.Concat(kept, []string{cut}, lines[len(lines)-most+len(kept)+1:])
 }
 
-// withoutHook leaves out the frames of gpurun's own. own is the index of the innermost frame
-// of the job's code that is left, -1 for none.
+// withoutHook omits gpurun's own frames. own is the index of the innermost frame of the job's
+// code that is left, -1 for none.
 func withoutHook(traceback []string) (lines []string, own int) {
 	own = -1
-	dropped := "" // the frame that is being left out, empty for none
+	dropped := "" // the frame that is being omitted
 	for _, line := range traceback {
 		m := frameBeginning.FindStringSubmatch(line)
 		switch {
@@ -54,7 +53,7 @@ func withoutHook(traceback []string) (lines []string, own int) {
 	return lines, own
 }
 
-// deeper reports whether a line stands further in than a frame's.
+// deeper reports whether a line is indented more than a frame's.
 func deeper(line, frame string) bool {
 	in := func(s string) int { return len(s) - len(strings.TrimLeft(s, " ")) }
 	return in(line) > in(frame)

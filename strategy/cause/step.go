@@ -14,9 +14,9 @@ func contains(text string, any []string) bool {
 	return slices.ContainsFunc(any, func(w string) bool { return strings.Contains(text, w) })
 }
 
-// step reads a line that tells of progress in training: a progress bar, or a log
-// line with a loss. Weight is how much the line proves that training goes on: a
-// bar redraws itself once when it closes, a loss is computed anew.
+// step reads a line of progress in training: a progress bar, or a log line with a loss. Weight is
+// how much the line proves that training continues: a bar redraws itself once when it closes, a
+// loss is computed again.
 func step(text string) (number, weight int, ok bool) {
 	switch {
 	case contains(text, rates):

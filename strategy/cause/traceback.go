@@ -64,8 +64,8 @@ func (t *traceback) begin(text string) {
 	t.keep(text)
 }
 
-// bare removes the logger's prefix from a line of the traceback: as long as the
-// first line's, and the same but for digits.
+// bare removes the logger's prefix from a line of the traceback: as long as the first line's, and
+// the same but for digits.
 func (t *traceback) bare(text string) string {
 	if t.prefix == "" || len(text) < len(strings.TrimRight(t.prefix, " ")) {
 		return text
@@ -87,9 +87,8 @@ func brokenFrame(text string) bool {
 	return i > 0 && digits(head[i+len(".py:"):]) && !strings.ContainsAny(head, " \t\"'(")
 }
 
-// rejoin takes a line that may be a part of a frame that a terminal broke, and
-// reports whether more of the frame must follow. Else it returns the line, with
-// the parts before it.
+// rejoin reads a line that may be a part of a frame that a terminal broke, and reports whether
+// more of the frame must follow. Else it returns the line, with the parts before it.
 func (t *traceback) rejoin(text string) (string, bool) {
 	trimmed := strings.TrimSpace(text)
 	half := t.half
@@ -141,8 +140,8 @@ func (t *traceback) kept() []string {
 	return slices.Concat(t.own, []string{cut}, t.lines[len(t.own)+1:])
 }
 
-// frame takes a line that names a frame. A frame without a header opens a
-// traceback too: saved output often begins in the middle of one.
+// frame reads a line that names a frame. A frame without a header opens a traceback, too: saved
+// output often begins in the middle of one.
 func (t *traceback) frame(f frame, text string) {
 	if !t.open {
 		ignored, thread, quoted := t.ignored, t.thread, t.quoted
@@ -170,14 +169,14 @@ func (t *traceback) frame(f frame, text string) {
 	}
 }
 
-// isSource reports whether the line that was read last is the source code of a frame:
-// words in it are in the program, whether or not anybody ever says them.
+// isSource reports whether the last line is the source code of a frame: its words are in the
+// program, whether or not it ever prints them.
 func (t *traceback) isSource(text string) bool {
 	text = t.bare(text)
 	return t.open && t.header && t.frames > 0 && t.quiet == 1 && len(text)-len(strings.TrimLeft(text, " ")) >= t.indent+len("    ")
 }
 
-// context takes a line between frames: source code, markers, blank lines.
+// context reads a line between frames: source code, markers, blank lines.
 func (t *traceback) context(text string) {
 	t.quiet++
 	if t.quiet > tracebackQuiet {

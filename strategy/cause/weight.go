@@ -10,11 +10,11 @@ import "fmt"
 //	symptom   only where no cause is known                the catalogue: a watchdog's timeout, a closed store
 //	warning   only where nothing else is known            the catalogue, an exception that Python ignores,
 //	                                                      a line that only speaks of running out of memory
-//	outlived  only where nobody saw the rank's own exit   the scanner: training steps followed in the stream,
+//	outlived  only where the rank's own exit was not seen the scanner: training steps followed in the stream,
 //	                                                      which another process may have written
 //	handled   no: the job dealt with it                   the job's words that it skips, retries or reduces,
 //	                                                      or training steps of the same program
-//	harmless  no, and it is no reason for advice either   a warning that the job went on after
+//	harmless  no, and it is no reason for advice either   a warning after which the job continued
 //
 // While a job runs, the last three no longer make a rank suspect. A finding that is
 // given again only ever moves down this table.
@@ -58,7 +58,7 @@ func (w *Weight) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown weight %q", text)
 }
 
-// Over reports whether the job went on after the finding.
+// Over reports whether the job continued after the finding.
 func (w Weight) Over() bool { return w >= WeightOutlived }
 
 // Warning reports whether the finding is only a warning, whatever came after it.
@@ -94,8 +94,7 @@ func (w Weight) Warned() Weight {
 	return WeightWarning
 }
 
-// Final is the weight of a finding that ended the rank all the same, as its own
-// last word says.
+// Final is the weight of a finding that the process itself reports as its end.
 func (w Weight) Final() Weight {
 	switch w {
 	case WeightHandled:

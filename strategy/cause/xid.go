@@ -1,16 +1,14 @@
 package cause
 
-// xids are the Xid events that end a job, or tell that its GPU should not be used any
-// more, as NVIDIA's catalogue describes them:
-// https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. What a GPU needs
-// is the catalogue's immediate action: RESTART_APP, RESET_GPU, RESTART_BM (the node). Of
-// those that older GPUs raise, https://docs.nvidia.com/deploy/xid-errors/ tells. An event
-// that is not here says nothing certain.
+// xids are the Xid events that end a job, or mean that its GPU should not be used any more, by
+// NVIDIA's catalogue: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The
+// need is its immediate action: RESTART_APP, RESET_GPU, RESTART_BM (the node). Those of older
+// GPUs are in https://docs.nvidia.com/deploy/xid-errors/. Another event says nothing certain.
 var xids = map[int]struct {
 	code Code
 	text string
 	need Need
-	// survivable events are of the GPU's state: applications go on after them.
+	// survivable: the event is of the GPU's state; applications continue after it.
 	survivable bool
 }{
 	// The job's own doing.
@@ -19,7 +17,7 @@ var xids = map[int]struct {
 	43:  {code: IllegalAccess, text: "GPU stopped processing: a user application hit a software error"},
 	45:  {code: Preempted, text: "preemptive cleanup: the application was ended"},
 	137: {code: IllegalAccess, text: "NVLink privilege error: a kernel accessed an illegal address of another GPU"},
-	// Memory. A contained error is also told as one that is not correctable (48, 171, 172).
+	// Memory. A contained error is also reported as one that is not correctable (48, 171, 172).
 	48:  {code: GPUHardware, text: "double bit ECC error", need: ResetUnlessContained},
 	63:  {code: GPUHardware, text: "row remapping or page retirement was recorded", survivable: true},
 	64:  {code: GPUHardware, text: "row remapping or page retirement failed", need: Reset, survivable: true},
@@ -31,8 +29,8 @@ var xids = map[int]struct {
 	157: {code: GPUHardware, text: "a part of the GPU could not be retired", survivable: true},
 	171: {code: GPUHardware, text: "uncorrectable error of the GPU's DRAM", need: ResetUnlessContained},
 	172: {code: GPUHardware, text: "uncorrectable error of the GPU's SRAM", need: ResetUnlessContained},
-	// NVLink. From the fifth generation on, 144 to 150, a code that NVML does not tell
-	// decides how bad it is: the driver's recovery action says so.
+	// NVLink. From the fifth generation on, 144 to 150, a code that NVML does not
+	// have decides how bad it is; the driver's recovery action shows it.
 	74:  {code: GPUHardware, text: "NVLink error", need: Reset},
 	136: {code: GPUHardware, text: "link training failed", need: Reset},
 	144: {code: GPUHardware, text: "NVLink SAW error", survivable: true},
@@ -58,8 +56,8 @@ var xids = map[int]struct {
 	167: {code: GPUHardware, text: "fatal timeout on the PCI bus", need: Reboot},
 }
 
-// XID says what an Xid event of the NVIDIA driver means for a job that ran on
-// the GPU. The code is Unknown for an event that proves nothing.
+// XID is the meaning of an Xid event for a job that ran on the GPU. The code is Unknown for an
+// event that proves nothing.
 func XID(n int) (Code, string) {
 	if x, ok := xids[n]; ok {
 		return x.code, x.text
