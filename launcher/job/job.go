@@ -116,8 +116,8 @@ type Launch struct {
 	HangTimeout time.Duration
 	// Stalls says when a job that makes no step counts as one that hangs; nil: never.
 	Stalls *strategy.StallRule
-	// Preflight says what is looked at before the first attempt.
-	Preflight Preflight
+	// Preflight is PreflightAuto, PreflightOn or PreflightOff.
+	Preflight string
 	// Probe says that the Python hook is put into the ranks.
 	Probe bool
 	// Hooks says that the probe may change settings inside the process.
@@ -148,12 +148,9 @@ func defaults() *Job {
 		Launch: Launch{
 			RankOptions: commandline.DefaultRankOptions(),
 			Auto:        AutoScript,
-			Preflight:   PreflightAuto,
-			LogLimit:    DefaultLogLimit,
 		},
 		Notify: model.Notify{Style: notifyStyles[0], On: notifyEvents, Timeout: defaultNotifyTimeout},
 	}
-	j.Launch.NprocPerNode = "auto"
 	r := reader{root: defaultsOf(), job: j}
 	for _, s := range Sections {
 		r.readKeys(s.Name)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +33,7 @@ type Key struct {
 	// Words are what a text may be, what a list may hold, or what may stand in place of a
 	// number or a size; nil: any, or none.
 	Words []string
-	// Least and Most bound a number; Least also a duration, in nanoseconds.
+	// Least and Most bound a number; Least also a duration in nanoseconds, and a size in bytes.
 	Least, Most int
 	// Default is what holds where the key is not set, spelt as in a train.toml; empty where
 	// there is no such value.
@@ -40,8 +41,8 @@ type Key struct {
 	// Example is a value where there is no default.
 	Example string
 	About   string // one line
-	// at is where a job keeps the value: what is read goes there, and so does the default. It
-	// is nil where the table's reader has more to look at than a form, words and bounds.
+	// at is where a job keeps the value, or a function that takes it; the default goes there,
+	// too. It is nil where the table's reader checks more than a form, words and bounds.
 	at func(*Job) any
 }
 
@@ -121,20 +122,25 @@ var jobKeys = []Key{
 }
 
 var launchKeys = []Key{
-	{Name: "nproc_per_node", Form: NumberForm, Words: counts, Least: 1, Most: mostRanks, Default: `"auto"`, About: "ranks; auto: one for each usable GPU where the script is distributed, else one process"},
+	{Name: "nproc_per_node", Form: NumberForm, Words: counts, Least: 1, Most: mostRanks, Default: `"auto"`, About: "ranks; auto: one for each usable GPU where the script is distributed, else one process",
+		at: func(j *Job) any { return &j.Launch.NprocPerNode }},
 	{Name: "nnodes", Form: NumberForm, Words: []string{"auto"}, Least: 1, Most: mostNodes, Default: `"auto"`, About: "how many nodes the launch has to have; `\"auto\"`: as many as it is started on"},
 	{
 		Name: "master_port", Form: NumberForm, Most: 65535, Default: "0",
 		About: "0: a free one for each attempt", at: func(j *Job) any { return &j.Launch.MasterPort },
 	},
-	{Name: "ranks", Form: TextForm, Words: launchers, Default: `"gpurun"`, About: "who starts the ranks; self: the command starts its own"},
+	{Name: "ranks", Form: TextForm, Words: launchers, Default: `"gpurun"`, About: "who starts the ranks; self: the command starts its own",
+		at: func(j *Job) any { return func(v any) { j.Launch.Self = v == "self" } }},
 	{
 		Name: "data_parallel", Form: NumberForm, Most: many, Default: "0",
 		About: "0: all ranks; set it where tensor, pipeline or context parallelism takes part of them", at: func(j *Job) any { return &j.Launch.DataParallel },
 	},
 	{Name: "hang_timeout", Form: DurationForm, Least: int(time.Second), Default: `"30s"`, About: "silence after an out-of-memory traceback that means the rank hangs; at least 1s", at: func(j *Job) any { return &j.Launch.HangTimeout }},
-	{Name: "stall_timeout", Form: DurationForm, Words: stalls, Default: `"off"`, About: "no step on any rank for so long means that the job hangs; auto: ten times the longest step, at least 10m"},
-	{Name: "preflight", Form: TruthForm, Words: []string{string(PreflightAuto)}, Default: `"auto"`, About: "auto: ask the driver whether the GPUs are well, beside the start; true: also try each of them before, for a minute at most"},
+	{Name: "stall_timeout", Form: DurationForm, Words: stalls, Least: int(time.Second), Default: `"off"`, // room for a step of usual length
+		About: "no step on any rank for so long means that the job hangs; auto: ten times the longest step, at least 10m",
+		at:    func(j *Job) any { return func(v any) { j.Launch.Stalls = stallRule(v) } }},
+	{Name: "preflight", Form: TruthForm, Words: []string{PreflightAuto}, Default: `"auto"`, About: "auto: ask the driver whether the GPUs are well, beside the start; true: also try each of them before, for a minute at most",
+		at: func(j *Job) any { return &j.Launch.Preflight }},
 	{
 		Name: "probe", Form: TruthForm, Default: "true",
 		About: "the small Python hook: what the process says, and what is turned there", at: func(j *Job) any { return &j.Launch.Probe },
@@ -150,7 +156,8 @@ var launchKeys = []Key{
 		About: "how long to train on after a notice where the end of the time is not known", at: func(j *Job) any { return &j.Launch.NoticeGrace },
 	},
 	{Name: "tty", Form: TextForm, Words: ttys, Default: `"auto"`, About: "a pseudo-terminal for a single rank", at: func(j *Job) any { return &j.Launch.TTY }},
-	{Name: "log_limit", Form: SizeForm, Words: []string{"off"}, Default: `"256MiB"`, About: "of each log of a rank: head and tail are kept; off: no limit"},
+	{Name: "log_limit", Form: SizeForm, Words: []string{"off"}, Least: leastLogLimit, Default: `"256MiB"`, About: "of each log of a rank: head and tail are kept; off: no limit",
+		at: func(j *Job) any { return func(v any) { j.Launch.LogLimit, _ = v.(int64) } }}, // "off" is 0
 }
 
 var recoveryKeys = []Key{
@@ -199,25 +206,67 @@ func (r *reader) readKeys(section string) *table {
 // readKey reads one key; a value of another form, out of bounds, or that is none of the words
 // is a problem, and changes nothing.
 func (r *reader) readKey(t *table, k Key) {
-	at := reflect.ValueOf(k.at(r.job)).Elem()
+	value, ok := r.value(t, k)
+	if !ok {
+		return
+	}
+	if set, special := k.at(r.job).(func(any)); special {
+		set(value)
+		return
+	}
+	switch at := reflect.ValueOf(k.at(r.job)).Elem(); at.Kind() {
+	case reflect.String:
+		at.SetString(fmt.Sprint(value))
+	default:
+		at.Set(reflect.ValueOf(value).Convert(at.Type()))
+	}
+}
+
+// value is a key's value: one of its words as text, else what its form holds. It is false
+// for a key that is not set, and for a value that is a problem.
+func (r *reader) value(t *table, k Key) (value any, ok bool) {
+	value, set := t.Get(k.Name)
+	word, isText := value.(string)
+	_, noNumber := strconv.Atoi(word)
+	before := len(r.problems)
+	switch {
+	case !set:
+	case isText && k.Form != TextForm && k.Form != ListForm && slices.Contains(k.Words, word):
+	case isText && noNumber != nil && k.Words != nil && (k.Form == NumberForm || k.Form == TruthForm):
+		form := map[Form]string{NumberForm: "a number", TruthForm: "true, false"}[k.Form]
+		separator := ", "
+		if len(k.Words) == 1 {
+			separator = " or "
+		}
+		t.Report(Problem{Key: t.Path(k.Name), AtValue: true, Suggest: Nearest(word, k.Words),
+			Message: fmt.Sprintf("unknown value %q, want %s%s%s", word, form, separator, document.Either(k.Words))})
+	default:
+		value = r.ofForm(t, k)
+	}
+	return value, set && len(r.problems) == before
+}
+
+// ofForm is the value of a key by its form.
+func (r *reader) ofForm(t *table, k Key) any {
 	switch k.Form {
 	case TruthForm:
-		at.SetBool(t.Truth(k.Name, at.Bool()))
+		return t.Truth(k.Name, false)
 	case NumberForm:
-		at.SetInt(int64(t.Whole(k.Name, int(at.Int()), k.Least, k.Most)))
+		return t.Whole(k.Name, 0, k.Least, k.Most)
 	case SizeForm:
-		at.SetInt(t.size(k.Name))
+		bytes := t.size(k.Name)
+		if bytes > 0 && bytes < int64(k.Least) {
+			t.Bad(k.Name, "less than %s; %s is no limit", strategy.GiB(int64(k.Least)), document.Either(k.Words))
+		}
+		return bytes
 	case DurationForm:
-		at.SetInt(int64(t.duration(k.Name, time.Duration(at.Int()), time.Duration(k.Least))))
+		return t.duration(k.Name, 0, time.Duration(k.Least))
 	case ListForm:
-		at.Set(reflect.ValueOf(t.Words(k.Name)))
+		return t.Words(k.Name)
 	case PathForm:
-		at.SetString(r.path(t.file(k.Name, "")))
-	case TextForm:
-		at.SetString(t.Choice(k.Name, at.String(), k.Words...))
-	default:
-		panic(fmt.Sprintf("job: the key %s has no reader for the form %q", k.Name, k.Form))
+		return r.path(t.file(k.Name, ""))
 	}
+	return t.Choice(k.Name, "", k.Words...)
 }
 
 // defaultsOf are the defaults of the keys that say where their value goes, as a train.toml.

@@ -6,128 +6,55 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// readLaunch reads [launch] over what torchrun's flags in the command said.
-func (r *reader) readLaunch() {
-	l := &r.job.Launch
-	port := l.MasterPort
-	t := r.readKeys("launch")
-	r.contradiction(t, "master_port", "master-port", port != l.MasterPort)
-	l.Self = t.Choice("ranks", "gpurun", launchers...) == "self"
-	r.readNproc(t)
-	r.readNodes(t)
-	l.Stalls = readStalls(t)
-	l.Preflight = readPreflight(t)
-	l.LogLimit = readLogLimit(t, l.LogLimit)
-	r.checkDataParallel(t)
-}
 
 // mostNodes bounds the nodes of a launch.
 const mostNodes = 1 << 16
 
+// leastLogLimit leaves room for a head, a tail, and the line between them. The default is
+// some millions of lines: a week of a job that prints a few each second, while the two logs
+// of eight ranks that print without end take 4 GiB of the disk at most.
+const leastLogLimit = 4 << 10
+
+// readLaunch reads [launch] over torchrun's flags in the command.
+func (r *reader) readLaunch() {
+	l := &r.job.Launch
+	port, ranks := l.MasterPort, l.NprocPerNode
+	t := r.readKeys("launch")
+	r.contradiction(t, "master_port", "master-port", port != l.MasterPort)
+	r.contradiction(t, "nproc_per_node", "nproc-per-node", ranks != l.NprocPerNode)
+	if t.Has("nproc_per_node") {
+		l.askedFor(r.line != nil)
+	}
+	r.readNodes(t)
+	r.checkDataParallel(t)
+}
+
 // readNodes reads how many nodes there have to be.
 func (r *reader) readNodes(t *table) {
-	v, set := t.Get("nnodes")
-	if !set || v == "auto" {
+	v, ok := r.value(t, *Said("launch", "nnodes"))
+	if !ok || v == "auto" {
 		return
 	}
-	n, isNumber := v.(int64)
-	if !isNumber || n < 1 || n > mostNodes {
-		t.Bad("nnodes", "want a number of nodes from 1 to %d, or \"auto\", found %s", mostNodes, shown(v))
-		return
-	}
-	count := strconv.FormatInt(n, 10)
-	if said := r.job.nodes.Count; said.Value != "" && said.Value != count {
-		t.Bad("nnodes", "contradicts %s in the command, which says %s; keep one", said.By, said.Value)
+	count := fmt.Sprint(v)
+	if given := r.job.nodes.Count; given.Value != "" && given.Value != count {
+		t.Bad("nnodes", "contradicts %s in the command, which says %s; keep one", given.By, given.Value)
 	}
 	r.job.nodes.Count = commandline.Said{Value: count, By: "launch.nnodes"}
 }
 
-// leastStall leaves a job room for a step of usual length.
-const leastStall = time.Second
-
-// readStalls reads "off", "auto" or a duration.
-func readStalls(t *table) *strategy.StallRule {
-	switch v, set := t.Get("stall_timeout"); {
-	case !set || v == "off":
-		return nil
-	case v == "auto":
-		return &strategy.StallRule{}
-	}
-	after := t.duration("stall_timeout", 0, leastStall)
-	if after == 0 {
-		return nil // the problem is noted
-	}
-	return &strategy.StallRule{After: strategy.Seconds(after)}
-}
-
-// DefaultLogLimit is the cap of one log of a rank, in bytes: some millions of lines, which
-// is a week of a job that prints a few each second, while the two logs of eight ranks that
-// go astray take 4 GiB of the disk at most.
-const DefaultLogLimit = 256 << 20
-
-// leastLogLimit leaves room for a head, a tail, and the line between them.
-const leastLogLimit = 4 << 10
-
-// readLogLimit reads a size, or "off".
-func readLogLimit(t *table, fallback int64) int64 {
-	v, set := t.Get("log_limit")
-	if !set {
-		return fallback
-	}
-	if v == "off" {
-		return 0
-	}
-	bytes := t.size("log_limit")
-	if bytes > 0 && bytes < leastLogLimit {
-		t.Bad("log_limit", "%s is less than 4KiB; \"off\" is no limit", shown(v))
-	}
-	return bytes
-}
-
-// readNproc reads a word or a number.
-func (r *reader) readNproc(t *table) {
-	v, set := t.Get("nproc_per_node")
-	if !set {
-		return
-	}
-	count, l := "", &r.job.Launch
+// stallRule is the rule for "off", "auto" or a duration.
+func stallRule(v any) *strategy.StallRule {
 	switch v := v.(type) {
+	case time.Duration:
+		return &strategy.StallRule{After: strategy.Seconds(v)}
 	case string:
-		switch v {
-		case "auto", "gpu", "cpu":
-			count = v
-		default:
-			if _, err := strconv.Atoi(v); err == nil {
-				t.Bad("nproc_per_node", "want a number, found text; write %s without quotes", v)
-				return
-			}
-			t.Report(Problem{
-				Key: t.Path("nproc_per_node"), AtValue: true, Suggest: Nearest(v, counts),
-				Message: fmt.Sprintf("unknown value %q, want a number, %s", v, document.Either(counts)),
-			})
-			return
+		if v == "auto" {
+			return &strategy.StallRule{}
 		}
-	case int64:
-		if v < 1 {
-			t.Bad("nproc_per_node", "%d is less than 1", v)
-			return
-		}
-		if v > mostRanks {
-			t.Bad("nproc_per_node", "%d is more than the %d ranks that gpurun starts on a node", v, mostRanks)
-			return
-		}
-		count = strconv.FormatInt(v, 10)
-	default:
-		t.Bad("nproc_per_node", "want a whole number or \"auto\", found %s", document.Describe(v))
-		return
 	}
-	r.contradiction(t, "nproc_per_node", "nproc-per-node", count != l.NprocPerNode)
-	l.NprocPerNode = count
-	l.askedFor(r.line != nil)
+	return nil
 }
 
 // contradiction reports a key that says something else than a flag in the command.
@@ -150,44 +77,12 @@ func (r *reader) checkDataParallel(t *table) {
 	}
 }
 
-// shown is a value as it is written, as far as a person needs it.
-func shown(v any) string {
-	if s, ok := v.(string); ok {
-		return strconv.Quote(s)
-	}
-	if n, ok := document.Number(v); ok {
-		return n
-	}
-	return document.Describe(v)
-}
-
-// A Preflight says what is looked at before the first attempt.
-type Preflight string
-
-// The settings of launch.preflight.
+// The settings of launch.preflight: what is examined before the first attempt.
 const (
-	PreflightAuto Preflight = "auto"  // what the driver says of the GPUs, beside the ranks' start
-	PreflightOn   Preflight = "true"  // before it, and each GPU is tried
-	PreflightOff  Preflight = "false" // nothing
+	PreflightAuto = "auto"  // the driver's view of the GPUs, while the ranks start
+	PreflightOn   = "true"  // the same before they start, and each GPU is tried
+	PreflightOff  = "false" // nothing
 )
-
-// readPreflight reads "auto", true or false.
-func readPreflight(t *table) Preflight {
-	switch v, set := t.Get("preflight"); v := v.(type) {
-	case bool:
-		return Preflight(fmt.Sprint(v))
-	case string:
-		if v == string(PreflightAuto) {
-			return PreflightAuto
-		}
-		t.Bad("preflight", "%q: want %q, true or false", v, PreflightAuto)
-	default:
-		if set {
-			t.Bad("preflight", "want %q, true or false, found %s", PreflightAuto, document.Describe(v))
-		}
-	}
-	return PreflightAuto
-}
 
 // Examined is how many GPUs are looked at before the first attempt, the first that the job
 // sees: one a rank. A process that starts no ranks uses one for certain. It is 0 where nobody
