@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/source"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -27,16 +26,15 @@ var givenToAccelerator = map[string][]strategy.Knob{
 }
 
 func readAcceleratorCall(d *format.Draft, _ Topology, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
-	for _, text := range d.Original.Sources() {
-		for _, call := range source.Calls(text, "Accelerator", "accelerate.Accelerator") {
-			for keyword, knobs := range givenToAccelerator {
-				if value := call.Keyword[keyword]; value == "" || value == "None" {
-					continue
-				}
-				for _, knob := range knobs {
-					if r, there := ranges[knob]; there && r.Absent == "" && !argumentOf(call.Keyword[keyword], d, knob) {
-						ranges[knob] = strategy.Range{Absent: fmt.Sprintf("the script gives the Accelerator %s, which is stronger than the launcher's", keyword)}
-					}
+	for _, call := range d.Original.Code.Calls("Accelerator", "accelerate.Accelerator") {
+		for keyword, knobs := range givenToAccelerator {
+			value, given := call.Keyword[keyword]
+			if !given || value.None {
+				continue
+			}
+			for _, knob := range knobs {
+				if r, there := ranges[knob]; there && r.Absent == "" && !argumentOf(value.Code, d, knob) {
+					ranges[knob] = strategy.Range{Absent: fmt.Sprintf("the script gives the Accelerator %s, which is stronger than the launcher's", keyword)}
 				}
 			}
 		}

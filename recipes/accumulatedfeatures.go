@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/source"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -25,11 +24,12 @@ var accumulatedFeatures = format.Rule{Read: func(d *format.Draft, _ Topology, _ 
 // unlikeForward says why the loop that accumulates cannot call the model; empty where it can.
 func unlikeForward(c Command) string {
 	least := -1
-	for _, text := range c.Sources() {
-		if !bytes.Contains(text, []byte("accum_freq")) {
+	texts := c.Sources()
+	for i, file := range c.Code {
+		if !bytes.Contains(texts[i], []byte("accum_freq")) {
 			continue
 		}
-		for _, call := range source.Calls(text, "model") {
+		for _, call := range (format.Code{file}).Calls("model") {
 			n := len(call.Positional) + len(call.Keyword)
 			if least >= 0 && n != least {
 				return fmt.Sprintf("the loop calls the model with %d arguments, and with %d where --accum-freq is more than 1", max(n, least), min(n, least))
@@ -40,10 +40,10 @@ func unlikeForward(c Command) string {
 	if least < 0 {
 		return ""
 	}
-	for _, text := range c.Sources() {
-		for class, n := range source.Required(text, "forward") {
-			if n > least && strings.Contains(class, "CLIP") {
-				return fmt.Sprintf("the forward of %s takes %d arguments, and --accum-freq calls it with %d", class, n, least)
+	for _, file := range c.Code {
+		for _, class := range file.Classes {
+			if class.Forward > least && strings.Contains(class.Name, "CLIP") {
+				return fmt.Sprintf("the forward of %s takes %d arguments, and --accum-freq calls it with %d", class.Name, class.Forward, least)
 			}
 		}
 	}

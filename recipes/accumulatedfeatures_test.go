@@ -27,11 +27,11 @@ func TestFeaturesAreAccumulatedByTheModelsForward(t *testing.T) {
 				if r.Name != "open-clip" {
 					continue
 				}
-				_, ranges, err := r.Read(recipes.Command{
+				_, ranges, err := r.Read(parsed(t, recipes.Command{
 					Argv: []string{"open_clip_train/main.py", "--batch-size", "64"}, Script: []byte("from open_clip_train.train import train\n"),
 					Modules: []format.Source{{Path: "train.py", Text: []byte(strings.Replace(loop, "%s", test.more, 1))},
 						{Path: "model.py", Text: []byte("class FGCLIP(nn.Module):\n    def __init__(self, a, b, c):\n        pass\n    def forward(" + test.forward + "):\n        pass\n")}},
-				}, recipes.Topology{Ranks: 1})
+				}), recipes.Topology{Ranks: 1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -80,6 +80,7 @@ func readScene(t testing.TB, archive *txtar.Archive) scene {
 		case "read", "diff", "error":
 		case "script":
 			s.cmd.Script = file.Data
+			s.cmd = parsed(t, s.cmd)
 		case "knobs.toml":
 			s.recipe, s.own = s.recipe.With(knobsOf(t, string(file.Data))), true
 		default:
@@ -206,7 +207,7 @@ func playScene(t *testing.T, s scene) map[string]string {
 
 // after is the command that a change leads to.
 func after(cmd recipes.Command, change recipes.Change) recipes.Command {
-	next := recipes.Command{Argv: change.Argv, Env: maps.Clone(cmd.Env), Files: maps.Clone(cmd.Files), Script: cmd.Script, Packages: cmd.Packages}
+	next := recipes.Command{Argv: change.Argv, Env: maps.Clone(cmd.Env), Files: maps.Clone(cmd.Files), Script: cmd.Script, Code: cmd.Code, Packages: cmd.Packages}
 	maps.Copy(next.Env, change.Env)
 	next.Calls = change.Calls
 	for name, text := range change.Files {

@@ -7,19 +7,17 @@ import (
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/source"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // ownScript is a command whose script's source is known.
-func ownScript(argv, script string, modules ...string) recipes.Command {
-	cmd := recipes.Command{Argv: strings.Fields(argv), Env: map[string]string{}, Files: map[string][]byte{}, Script: []byte(script)}
-	texts := [][]byte{cmd.Script}
+func ownScript(t testing.TB, argv, text string, modules ...string) recipes.Command {
+	cmd := recipes.Command{Argv: strings.Fields(argv), Env: map[string]string{}, Files: map[string][]byte{}, Script: []byte(text)}
 	for _, text := range modules {
 		cmd.Modules = append(cmd.Modules, format.Source{Path: "module.py", Text: []byte(text)})
-		texts = append(texts, []byte(text))
 	}
-	cmd.Parser = source.Parse(texts...)
+	cmd = parsed(t, cmd)
+	cmd.Parser = cmd.Code.Parser()
 	return cmd
 }
 
@@ -53,7 +51,7 @@ parser.add_argument('--experiment', default='')
 // TestArgumentsThatTheParserLacks: a script made from a framework's gets no argument
 // that its own parser would refuse.
 func TestArgumentsThatTheParserLacks(t *testing.T) {
-	cmd := ownScript("train.py --data-dir d --model m", timmLike)
+	cmd := ownScript(t, "train.py --data-dir d --model m", timmLike)
 	plan, all := ranges(t, "timm", cmd, 1)
 	for k, name := range map[strategy.Knob]string{
 		strategy.GradientAccumulationSteps: "--grad-accum-steps", strategy.ActivationCheckpointing: "--grad-checkpointing",
@@ -77,7 +75,7 @@ func TestArgumentsThatTheParserLacks(t *testing.T) {
 	}
 
 	whole := timmLike + "parser.add_argument('--grad-accum-steps', type=int, default=2)\nparser.add_argument('--resume', default='')\nparser.add_argument('--amp-dtype', default='float16')\n"
-	cmd = ownScript("train.py --data-dir d --model m --experiment e", whole)
+	cmd = ownScript(t, "train.py --data-dir d --model m --experiment e", whole)
 	plan, all = ranges(t, "timm", cmd, 1)
 	if all[strategy.GradientAccumulationSteps].Absent != "" || plan[strategy.GradientAccumulationSteps] != "2" || !slices.Contains(all[strategy.Precision].Values, "bf16") {
 		t.Errorf("%v, %v", plan, all[strategy.GradientAccumulationSteps])
@@ -86,17 +84,17 @@ func TestArgumentsThatTheParserLacks(t *testing.T) {
 		t.Error("it is not resumed")
 	}
 	// The parser's arguments are in a module of the script's own.
-	_, all = ranges(t, "timm", ownScript("train.py --data-dir d", "from timm.optim import optimizer_kwargs\nimport arguments\n", whole), 1)
+	_, all = ranges(t, "timm", ownScript(t, "train.py --data-dir d", "from timm.optim import optimizer_kwargs\nimport arguments\n", whole), 1)
 	if all[strategy.GradientAccumulationSteps].Absent != "" || all[strategy.ActivationCheckpointing].Absent == "" {
 		t.Error("the module's parser is not read")
 	}
 	// Where names are computed nobody knows, and a knob of the user's own is the user's.
-	_, all = ranges(t, "timm", ownScript("train.py --data-dir d", timmLike+"for f in flags:\n    parser.add_argument('--' + f)\n"), 1)
+	_, all = ranges(t, "timm", ownScript(t, "train.py --data-dir d", timmLike+"for f in flags:\n    parser.add_argument('--' + f)\n"), 1)
 	if why := all[strategy.ActivationCheckpointing].Absent; why != "" {
 		t.Errorf("computed names: %s", why)
 	}
 	own := catalogued(t, "timm").With(knobsOf(t, `gradient_accumulation_steps = { arg = "--steps", default = 1 }`))
-	if _, all, err := own.Read(ownScript("train.py --data-dir d", timmLike), recipes.Topology{Ranks: 1}); err != nil || all[strategy.GradientAccumulationSteps].Absent != "" {
+	if _, all, err := own.Read(ownScript(t, "train.py --data-dir d", timmLike), recipes.Topology{Ranks: 1}); err != nil || all[strategy.GradientAccumulationSteps].Absent != "" {
 		t.Errorf("a knob of the user's: %v, %v", all[strategy.GradientAccumulationSteps], err)
 	}
 }
@@ -104,11 +102,11 @@ func TestArgumentsThatTheParserLacks(t *testing.T) {
 // TestComputedDefaults: a batch of which nobody knows is not halved.
 func TestComputedDefaults(t *testing.T) {
 	script := strings.Replace(timmLike, "default=64", "default=int(os.environ['BATCH'])", 1)
-	plan, all := ranges(t, "timm", ownScript("train.py --data-dir d", script), 1)
+	plan, all := ranges(t, "timm", ownScript(t, "train.py --data-dir d", script), 1)
 	if _, known := plan[strategy.MicroBatchSize]; known || !strings.Contains(all[strategy.MicroBatchSize].Absent, "computed") {
 		t.Errorf("%v, %v", plan, all[strategy.MicroBatchSize])
 	}
-	plan, all = ranges(t, "timm", ownScript("train.py --data-dir d --batch-size 32", script), 1)
+	plan, all = ranges(t, "timm", ownScript(t, "train.py --data-dir d --batch-size 32", script), 1)
 	if plan[strategy.MicroBatchSize] != "32" || all[strategy.MicroBatchSize].Absent != "" {
 		t.Errorf("given: %v, %v", plan, all[strategy.MicroBatchSize])
 	}
@@ -118,7 +116,7 @@ func TestComputedDefaults(t *testing.T) {
 // an argument of that name.
 func TestAbbreviationsOfTheScript(t *testing.T) {
 	for word, want := range map[string]strategy.Value{"--batch-siz": "16", "--batch-s": "16", "--batch": "64"} {
-		plan, _ := ranges(t, "timm", ownScript("train.py --data-dir d "+word+" 16", timmLike), 1)
+		plan, _ := ranges(t, "timm", ownScript(t, "train.py --data-dir d "+word+" 16", timmLike), 1)
 		if plan[strategy.MicroBatchSize] != want {
 			t.Errorf("%s 16: micro batch %s, want %s", word, plan[strategy.MicroBatchSize], want)
 		}
@@ -143,7 +141,7 @@ class OptimizerConfig:
 `
 
 func TestAForkOfMegatron(t *testing.T) {
-	cmd := ownScript("pretrain.py --num-layers 4 --micro-batch-size 8 --global-batch-size 64", "from megatron.training import pretrain\n", megatronLike)
+	cmd := ownScript(t, "pretrain.py --num-layers 4 --micro-batch-size 8 --global-batch-size 64", "from megatron.training import pretrain\n", megatronLike)
 	plan, all := ranges(t, "megatron-lm", cmd, 4)
 	if want := "the script's parser has no argument --recompute-granularity"; all[strategy.ActivationCheckpointing].Absent != want {
 		t.Errorf("checkpointing: %q, want %q", all[strategy.ActivationCheckpointing].Absent, want)
@@ -155,7 +153,7 @@ func TestAForkOfMegatron(t *testing.T) {
 		t.Errorf("sharding %+v, offload %+v, %v", all[strategy.Sharding], all[strategy.OffloadOptimizer], plan)
 	}
 	// What a value brings along is looked for, too.
-	cmd = ownScript("pretrain.py --num-layers 4 --micro-batch-size 8", "", megatronLike+"    group.add_argument('--recompute-granularity')\n    group.add_argument('--recompute-activations', action='store_true')\n")
+	cmd = ownScript(t, "pretrain.py --num-layers 4 --micro-batch-size 8", "", megatronLike+"    group.add_argument('--recompute-granularity')\n    group.add_argument('--recompute-activations', action='store_true')\n")
 	_, all = ranges(t, "megatron-lm", cmd, 4)
 	if got := all[strategy.ActivationCheckpointing]; got.Absent != "" || slices.Contains(got.Values, "full") || !slices.Contains(got.Values, "selective") {
 		t.Errorf("full without --recompute-method: %+v", got)
@@ -174,14 +172,14 @@ class Arguments(TrainingArguments):
     optim: str = "adamw_" + kind
 args, = HfArgumentParser(Arguments).parse_args_into_dataclasses()
 `
-	plan, all := ranges(t, "hf-trainer", ownScript("train.py --output_dir out", script), 2)
+	plan, all := ranges(t, "hf-trainer", ownScript(t, "train.py --output_dir out", script), 2)
 	if plan[strategy.MicroBatchSize] != "4" || plan[strategy.GradientAccumulationSteps] != "2" || plan[strategy.ActivationCheckpointing] != "full" || plan[strategy.EvalBatchSize] != "8" {
 		t.Errorf("%v", plan)
 	}
 	if plan[strategy.Optimizer] != "" || !strings.Contains(all[strategy.Optimizer].Absent, "computed") {
 		t.Errorf("optimizer %q, %+v", plan[strategy.Optimizer], all[strategy.Optimizer])
 	}
-	change, err := catalogued(t, "hf-trainer").Apply(ownScript("train.py --output_dir out", script), plan.With(strategy.Plan{strategy.MicroBatchSize: "2", strategy.GradientAccumulationSteps: "4", strategy.ActivationCheckpointing: "none"}), recipes.Topology{Ranks: 2}, attempt)
+	change, err := catalogued(t, "hf-trainer").Apply(ownScript(t, "train.py --output_dir out", script), plan.With(strategy.Plan{strategy.MicroBatchSize: "2", strategy.GradientAccumulationSteps: "4", strategy.ActivationCheckpointing: "none"}), recipes.Topology{Ranks: 2}, attempt)
 	want := "train.py --output_dir out --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --gradient_checkpointing False"
 	if got := strings.Join(change.Argv, " "); err != nil || got != want {
 		t.Errorf("%s, %v, want %s", got, err, want)
@@ -202,7 +200,7 @@ func TestBatchesOfDeepSpeedScripts(t *testing.T) {
 		"import deepspeed\nengine, *_ = deepspeed.initialize(args=a, model=m)\nloader = engine.deepspeed_io(data)\n":                                          false,
 		"import deepspeed\nfrom engine import start\nstart(args)\n":                                                                                           false,
 	} {
-		cmd := ownScript("train.py --deepspeed --deepspeed_config ds.json", script)
+		cmd := ownScript(t, "train.py --deepspeed --deepspeed_config ds.json", script)
 		cmd.Files["ds.json"] = []byte(config)
 		plan, all := ranges(t, "deepspeed", cmd, 2)
 		for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.GradientAccumulationSteps} {
@@ -228,7 +226,7 @@ func TestConfigurationsThatGpurunDoesNotUnderstand(t *testing.T) {
 		"{\n  train_micro_batch_size_per_gpu: 8\n  # Hjson\n}":                                        {strategy.MicroBatchSize, strategy.Sharding, strategy.Precision},
 		`{"train_micro_batch_size_per_gpu": 8, "bf16": {"enabled": true}, "fp16": {"enabled": true}}`: {strategy.Precision},
 	} {
-		cmd := ownScript("train.py --deepspeed --deepspeed_config ds.json", "import deepspeed\n")
+		cmd := ownScript(t, "train.py --deepspeed --deepspeed_config ds.json", "import deepspeed\n")
 		cmd.Files["ds.json"] = []byte(config)
 		plan, all, err := catalogued(t, "deepspeed").Read(cmd, recipes.Topology{Ranks: 4})
 		if err != nil {
@@ -258,7 +256,7 @@ func TestTextEncoder(t *testing.T) {
 		{args + refusal, "--train_text_encoder", 2, true}, {args + refusal, "--train_text_encoder", 1, false},
 		{args + refusal, "", 2, false}, {args, "--train_text_encoder", 2, false},
 	} {
-		_, all := ranges(t, "diffusers", ownScript("train.py --train_batch_size 4 "+test.flag, test.script), test.ranks)
+		_, all := ranges(t, "diffusers", ownScript(t, "train.py --train_batch_size 4 "+test.flag, test.script), test.ranks)
 		if got := strings.Contains(all[strategy.MicroBatchSize].Absent, "--train_text_encoder"); got != test.refused {
 			t.Errorf("%q on %d ranks: %+v", test.flag, test.ranks, all[strategy.MicroBatchSize])
 		}

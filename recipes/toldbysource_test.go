@@ -23,7 +23,7 @@ func TestAcceleratorCall(t *testing.T) {
 		if strings.HasPrefix(call, "def ") {
 			cmd.Script = []byte(call + "\n")
 		}
-		_, ranges, err := catalogued(t, "accelerate").Read(cmd, recipes.Topology{Ranks: 2})
+		_, ranges, err := catalogued(t, "accelerate").Read(parsed(t, cmd), recipes.Topology{Ranks: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestAcceleratorCall(t *testing.T) {
 		}
 	}
 	plugin := recipes.Command{Argv: []string{"train.py"}, Env: env, Script: []byte("Accelerator(deepspeed_plugin=plugin)\n")}
-	_, ranges, err := catalogued(t, "accelerate").Read(plugin, recipes.Topology{Ranks: 2})
+	_, ranges, err := catalogued(t, "accelerate").Read(parsed(t, plugin), recipes.Topology{Ranks: 2})
 	if err != nil || ranges[strategy.Sharding].Absent == "" || ranges[strategy.Precision].Absent != "" {
 		t.Errorf("%v, %v", ranges, err)
 	}
@@ -45,7 +45,7 @@ func TestTrainersDefaultsUnderTrlParser(t *testing.T) {
 	read := func(classes string, argv ...string) strategy.Plan {
 		t.Helper()
 		script := "from trl import TrlParser\n" + classes
-		plan, _, err := catalogued(t, "trl").Read(recipes.Command{Argv: argv, Script: []byte(script)}, recipes.Topology{Ranks: 1})
+		plan, _, err := catalogued(t, "trl").Read(parsed(t, recipes.Command{Argv: argv, Script: []byte(script)}), recipes.Topology{Ranks: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/source"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -27,8 +26,6 @@ var (
 	className = regexp.MustCompile(`^[A-Za-z_][\w.]*$`)
 	// trlClass matches TRL's own configurations, each of which extends TrainingArguments.
 	trlClass = regexp.MustCompile(`^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO|NashMD|XPO|BCO|GKD|PRM|IterativeSFT)Config$`)
-	// trainerCall matches the call of a Trainer, whatever its class is called.
-	trainerCall = regexp.MustCompile(`\b(\w*Trainer)\w*[ \t]*\(`)
 )
 
 // parsing is what a job's parsers of dataclasses are made of.
@@ -41,26 +38,19 @@ type parsing struct {
 
 // parsingOf reads what the parsers of these names are given in a command's sources.
 func parsingOf(cmd Command, names ...string) parsing {
-	texts := cmd.Sources()
-	classes := source.ClassesOf(texts...)
 	var p parsing
-	for _, text := range texts {
-		if !bytes.Contains(text, []byte(names[0])) {
+	for _, call := range cmd.Code.Calls(names...) {
+		p.calls++
+		given, known := parsed(call)
+		if !known {
+			p.unknown = true
 			continue
 		}
-		for _, call := range source.Calls(text, slices.Clone(names)...) {
-			p.calls++
-			given, known := parsed(call)
-			if !known {
-				p.unknown = true
-				continue
-			}
-			for _, name := range given {
-				for _, root := range classes.Roots(name) {
-					p.trl = p.trl || trlClass.MatchString(root)
-					p.trainer = p.trainer || strings.HasSuffix(root, "TrainingArguments")
-					p.unknown = p.unknown || root == name && !trlClass.MatchString(root) && !strings.HasSuffix(root, "TrainingArguments")
-				}
+		for _, name := range given {
+			for _, root := range cmd.Code.Roots(name) {
+				p.trl = p.trl || trlClass.MatchString(root)
+				p.trainer = p.trainer || strings.HasSuffix(root, "TrainingArguments")
+				p.unknown = p.unknown || root == name && !trlClass.MatchString(root) && !strings.HasSuffix(root, "TrainingArguments")
 			}
 		}
 	}
@@ -93,8 +83,8 @@ func noTrainerArguments(cmd Command) string {
 
 // noTRLArguments is why a command's parser reads none of TRL's configurations.
 func noTRLArguments(cmd Command) string {
-	if cmd.Script == nil {
-		return ""
+	if cmd.Script == nil || cmd.Code == nil && mentions(cmd, "trl") && mentions(cmd, "Config") {
+		return "" // what is not known may be
 	}
 	if p := parsingOf(cmd, "TrlParser", "trl.TrlParser"); p.trl || p.trainer || p.unknown {
 		return ""
@@ -108,25 +98,28 @@ func noTRLArguments(cmd Command) string {
 // noTrainer is why arguments go to no Trainer of the framework's: an Accelerator of
 // the job's own trains, or a class of its own that only is called so.
 func noTrainer(cmd Command) string {
-	texts := cmd.Sources()
-	classes := source.ClassesOf(texts...)
-	called := false
-	for _, text := range texts {
-		if !bytes.Contains(text, []byte("Trainer")) {
-			continue
-		}
-		for _, m := range trainerCall.FindAllSubmatch(text, -1) {
-			called = true
-			roots := classes.Roots(string(m[1]))
-			if slices.ContainsFunc(roots, func(root string) bool { return strings.HasSuffix(root, "Trainer") }) {
-				return ""
+	var trainers []string
+	for _, file := range cmd.Code {
+		for _, class := range file.Classes {
+			if len(class.Bases) > 0 {
+				trainers = append(trainers, class.Name)
 			}
+		}
+		for _, call := range file.Calls {
+			trainers = append(trainers, call.Name[strings.LastIndexByte(call.Name, '.')+1:])
+		}
+	}
+	trainers = slices.DeleteFunc(trainers, func(name string) bool { return !strings.Contains(name, "Trainer") })
+	for _, name := range trainers {
+		name = name[:strings.LastIndex(name, "Trainer")+len("Trainer")]
+		if slices.ContainsFunc(cmd.Code.Roots(name), func(root string) bool { return strings.HasSuffix(root, "Trainer") }) {
+			return ""
 		}
 	}
 	switch {
-	case called:
+	case len(trainers) > 0:
 		return "the training arguments go to a trainer of the job's own"
-	case len(source.Calls(cmd.Script, "Accelerator", "accelerate.Accelerator")) > 0:
+	case len(cmd.Code[:min(1, len(cmd.Code))].Calls("Accelerator", "accelerate.Accelerator")) > 0:
 		return "the training arguments go to a loop of the job's own"
 	}
 	return ""
@@ -171,10 +164,10 @@ func saysArgument(d *format.Draft, name string) bool {
 }
 
 // parsed are the classes that a parser is made of; false where they are computed.
-func parsed(call source.Call) (names []string, known bool) {
-	given := call.Keyword["dataclass_types"]
+func parsed(call format.CodeCall) (names []string, known bool) {
+	given := call.Keyword["dataclass_types"].Code
 	if given == "" && len(call.Positional) > 0 {
-		given = call.Positional[0]
+		given = call.Positional[0].Code
 	}
 	bare := strings.Trim(given, "()[] \n\t")
 	if bare == given && strings.ToUpper(given[:min(1, len(given))]) != given[:min(1, len(given))] {

@@ -30,20 +30,19 @@ var mayImport = map[string][]string{
 	"strategy":             {"strategy/cause", "strategy/memory"},
 	"strategy/cause":       {},
 	"strategy/memory":      {},
-	"recipes":              {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/source", "launcher/commandline", "launcher/environ"},
+	"recipes":              {"strategy", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "launcher/commandline", "launcher/environ"},
 	"recipes/catalog":      {"recipes/format"},
-	"recipes/deepspeed":    {"strategy", "recipes/format", "recipes/source"},
+	"recipes/deepspeed":    {"strategy", "recipes/format"},
 	"recipes/document":     {},
-	"recipes/format":       {"strategy", "recipes/document", "recipes/patch", "recipes/source", "launcher/commandline"},
+	"recipes/format":       {"strategy", "recipes/document", "recipes/patch", "launcher/commandline"},
 	"recipes/patch":        {},
-	"recipes/script":       {"strategy", "recipes/catalog", "recipes/format", "recipes/patch", "recipes/source"},
-	"recipes/source":       {},
+	"recipes/script":       {"strategy", "recipes/catalog", "recipes/format", "recipes/patch"},
 	"launcher":             {"strategy", "strategy/memory", "strategy/cause", "recipes", "launcher/errext"},
 	"launcher/environ":     {},
 	"launcher/commandline": {"strategy", "launcher/environ", "launcher/errext"},
 	"launcher/checkpoint":  {"strategy", "launcher/errext"},
 	"launcher/errext":      {},
-	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/document", "recipes/format", "recipes/script", "recipes/source", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/mask", "launcher/python", "launcher/environ", "launcher/errext"},
+	"launcher/job":         {"strategy", "strategy/memory", "recipes", "recipes/document", "recipes/format", "recipes/script", "launcher/checkpoint", "launcher/commandline", "launcher/cluster", "launcher/fits", "launcher/gpu", "launcher/host", "launcher/mask", "launcher/python", "launcher/environ", "launcher/errext"},
 	"launcher/doctor":      {"launcher", "launcher/cluster", "launcher/environ", "launcher/errext", "launcher/gpu", "launcher/host", "launcher/job", "launcher/mask", "launcher/proc", "launcher/python", "launcher/verb", "strategy", "strategy/cause", "launcher/procfs"},
 	"launcher/estimate":    {"strategy", "strategy/memory", "recipes/patch", "launcher/commandline", "launcher/errext", "launcher/job"},
 	"launcher/python":      {"launcher/proc", "launcher/environ", "launcher/errext"},
@@ -83,7 +82,7 @@ var mayImport = map[string][]string{
 // strategy imports the standard library only, and of that nothing that does I/O
 // or tells the time; recipes may use what reads and writes text formats.
 var (
-	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/script", "recipes/source"}
+	pure         = []string{"model", "strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/environ", "launcher/errext", "launcher/mask", "launcher/runstate", "launcher/terminal", "recipes", "recipes/catalog", "recipes/deepspeed", "recipes/document", "recipes/format", "recipes/patch", "recipes/script"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
 		"runtime", "slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",

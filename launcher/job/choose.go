@@ -70,9 +70,9 @@ func (s Inspected) choose(ctx context.Context) (choice, error) {
 	}
 	c.recipe, c.written = c.recipe.With(over), recipes.Recipe{}.With(over)
 	if c.recipe.Name != "" && s.source != nil {
-		c.warnings = append(c.warnings, guest(scriptArguments, func() error {
-			c.command.Parser = s.parser(ctx, c.recipe.Recipe)
-			return nil
+		c.warnings = append(c.warnings, guest(scriptArguments, func() (err error) {
+			c.command.Parser, err = s.parser(ctx, c.recipe.Recipe)
+			return err
 		})...)
 	}
 	return c, nil

@@ -16,6 +16,7 @@ const (
 	scriptSource       inference = "the source of the job's script"
 	moduleSource       inference = "the source of the job's module"
 	importedModules    inference = "what the script imports"
+	sourceCode         inference = "what the code of the job calls"
 	promisedGPUs       inference = "whether PyTorch can use the promised GPUs"
 	usedFramework      inference = "the job's framework"
 	scriptSettings     inference = "where the script keeps its settings"

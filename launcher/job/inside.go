@@ -89,8 +89,8 @@ func (r Resolved) notInside() string {
 	case r.recipe.Name == "" && !script.Torch(sources):
 		return "nothing that the script imports reaches PyTorch, in which gpurun could turn it"
 	}
-	if call := script.Fixed(r.source); call != "" {
-		return fmt.Sprintf("the code makes the model one piece by %s, into which nothing can be put", call)
+	if code := r.reading.Code; code != nil && code[0].Fixed != "" {
+		return fmt.Sprintf("the code makes the model one piece by %s, into which nothing can be put", code[0].Fixed)
 	}
 	return ""
 }

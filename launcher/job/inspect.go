@@ -31,6 +31,8 @@ type Inspected struct {
 	// sourcePath is its file, empty without one.
 	sourcePath string
 	modules    []format.Source // that it imports, as far as they are the job's own
+	reading    script.Reading  // what the interpreter found in these
+	unread     bool            // the interpreter could not read them; a warning says why
 	Warnings   []string
 }
 
@@ -59,6 +61,12 @@ func Inspect(ctx context.Context, j *Job, m Machine) (Inspected, error) {
 		s.modules = s.readModules()
 		return nil
 	})...)
+	unread := guest(sourceCode, func() (err error) {
+		known := s.framework()
+		s.reading, err = s.read(ctx, s.sources(), s.computes() || !known, known)
+		return err
+	})
+	s.Warnings, s.unread = append(s.Warnings, unread...), unread != nil
 	warnings, err := s.checkPromise(ctx, m)
 	if err != nil {
 		return Inspected{}, err
@@ -135,7 +143,7 @@ func (s Inspected) Accelerator() string {
 
 // asWritten is the job's command as recipes see it, with no file read yet.
 func (s Inspected) asWritten() recipes.Command {
-	return recipes.Command{Argv: slices.Clone(s.Job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source, Modules: s.modules,
+	return recipes.Command{Argv: slices.Clone(s.Job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source, Modules: s.modules, Code: s.reading.Code,
 		Closed: !s.Job.Launch.Probe || !s.Job.Launch.Hooks}
 }
 

@@ -92,7 +92,7 @@ func TestAJobIsRemembered(t *testing.T) {
 	dir, _ := folder(t, remembered)
 	// What PyTorch says of itself, beside an interpreter that finds it there.
 	put(t, filepath.Join(dir, "site", "torch", "version.py"), "__all__ = ['__version__']\n__version__ = '2.11.0+cu130'\n")
-	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"path\": [\""+dir+"/site\"], \"packages\": {\"transformers\": \"4.57.0\"}}'\n")
+	put(t, filepath.Join(dir, "python3"), parses+"echo '{\"version\": \"3.12.0\", \"path\": [\""+dir+"/site\"], \"packages\": {\"transformers\": \"4.57.0\"}}'\n")
 	p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "8")
 	if err != nil {
 		t.Fatal(err)

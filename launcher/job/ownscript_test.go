@@ -105,7 +105,7 @@ func TestArgumentsOfAnInstalledFramework(t *testing.T) {
 		"site/megatron/core/optimizer/__init__.py": "from .config import OptimizerConfig\n",
 		"site/megatron/core/optimizer/config.py":   "class OptimizerConfig:\n    bf16: bool = False\n    fp16: bool = False\n",
 	})
-	put(t, filepath.Join(dir, "python3"), fmt.Sprintf("#!/bin/sh\necho '{\"version\": \"3.12.0\", \"path\": [\"%s/site\"], \"packages\": {\"megatron-core\": \"0.9.0\"}}'\n", dir))
+	put(t, filepath.Join(dir, "python3"), fmt.Sprintf(parses+"echo '{\"version\": \"3.12.0\", \"path\": [\"%s/site\"], \"packages\": {\"megatron-core\": \"0.9.0\"}}'\n", dir))
 	p, err := prepared(t, dir, machine(dir), "pretrain.py", "--num-layers", "2", "--micro-batch-size", "4")
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestPrecisionIsDoubted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, _ := folder(t, map[string]string{"train.py": test.script})
 			if test.version != "" {
-				put(t, dir+"/python3", "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"packages\": {\"transformers\": \""+test.version+"\"}}'\n")
+				put(t, dir+"/python3", parses+"echo '{\"version\": \"3.12.0\", \"packages\": {\"transformers\": \""+test.version+"\"}}'\n")
 			}
 			p, err := prepared(t, dir, machine(dir), append([]string{"train.py"}, test.argv...)...)
 			if err != nil {

@@ -19,6 +19,14 @@ import (
 // trainer is a script that Hugging Face's Trainer is recognised in.
 const trainer = "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
 
+// parses begins the shell script of a fake interpreter: a real one runs the program that is its input.
+const parses = `#!/bin/sh
+case "$*" in
+-I*) exec python3 "$@" ;;
+*" program") python3 -I -S -c 'import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))' ;;
+esac
+`
+
 // folder makes files, and puts an interpreter beside them that notes its starts and
 // has one package.
 func folder(t *testing.T, files map[string]string) (dir string, starts func() int) {
@@ -28,7 +36,7 @@ func folder(t *testing.T, files map[string]string) (dir string, starts func() in
 		put(t, filepath.Join(dir, name), text)
 	}
 	log := filepath.Join(t.TempDir(), "starts")
-	put(t, filepath.Join(dir, "python3"), fmt.Sprintf("#!/bin/sh\necho >> %s\necho '{\"version\": \"3.12.0\", \"packages\": {\"transformers\": \"4.57.0\"}}'\n", log))
+	put(t, filepath.Join(dir, "python3"), fmt.Sprintf("#!/bin/sh\necho >> %s\n%s\necho '{\"version\": \"3.12.0\", \"packages\": {\"transformers\": \"4.57.0\"}}'\n", log, parses))
 	return dir, func() int {
 		text, err := os.ReadFile(log)
 		if err != nil && !os.IsNotExist(err) {

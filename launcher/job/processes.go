@@ -152,7 +152,7 @@ func (s Inspected) countByScript(c choice) processes {
 	var j script.Joining
 	joins := false
 	unknown := guest(joinsGroup, func() error {
-		j, joins = script.Joins(s.sources())
+		j, joins = script.Joins(s.sources(), s.reading.Code)
 		return nil
 	})
 	if !joins && c.recipe.Name != "" {

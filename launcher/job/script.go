@@ -1,8 +1,8 @@
 package job
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -11,15 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/script"
-	"github.com/gpurun/gpurun/recipes/source"
 	"github.com/gpurun/gpurun/strategy"
 )
-
-// trainers are words of which a source that trains with PyTorch has one.
-var trainers = [][]byte{[]byte("torch"), []byte("transformers"), []byte("accelerate"), []byte("lightning"), []byte("deepspeed"), []byte("fabric")}
 
 // mostSource bounds, in bytes, what is taken apart of a job's own code: the script comes
 // first, then the modules in the order in which they are imported.
@@ -44,43 +41,92 @@ func (s Inspected) own(ctx context.Context, c choice) (choice, error) {
 	return c, nil
 }
 
-// script is what is said by a script's source and its modules; nil where there is
-// none, or where nothing in it trains.
+// script is what a script's source and its modules show of its settings; nil where there is
+// no source, or where nothing in it trains.
 func (s Inspected) script(ctx context.Context) (*script.Analysis, error) {
-	if s.Interpreter == nil || s.source == nil {
+	if s.Interpreter == nil || s.source == nil || s.unread || installed(s.sourcePath) {
 		return nil, nil
 	}
-	var sources []format.Source
-	trains, size := false, 0
-	for _, one := range s.sources() {
-		if installed(one.Path) {
-			continue
+	reading := s.reading
+	if reading.Facts == nil && reading.Unknown == "" { // no code that computes a loss was seen
+		var err error
+		if reading, err = s.read(ctx, s.sources(), true, false); err != nil {
+			return nil, err
 		}
+	}
+	switch {
+	case reading.Facts != nil:
+		found := script.Decide(*reading.Facts, s.shown(s.sourcePath), s.Job.Argv, s.beside)
+		return &found, nil
+	case reading.Unknown != "":
+		return nil, errors.New(reading.Unknown)
+	}
+	return nil, nil
+}
+
+// read has the interpreter parse sources, each by itself and, where deep is set, all together.
+// Where packages is set, the same run lists them. The result is empty where no source trains,
+// and where there is no interpreter.
+func (s Inspected) read(ctx context.Context, sources []format.Source, deep, packages bool) (script.Reading, error) {
+	r := script.Request{Names: s.calledNames(), Deep: deep && s.Job.Recipe != "none" && !installed(s.sourcePath), Seconds: readingBudget.Seconds()}
+	trains, size := false, 0
+	for _, one := range sources {
 		if size += len(one.Text); size > mostSource {
 			break
 		}
-		sources = append(sources, format.Source{Path: s.shown(one.Path), Text: one.Text})
-		for _, word := range trainers {
-			trains = trains || bytes.Contains(one.Text, word)
+		trains = trains || script.MentionsTorch(one.Text)
+		r.Sources = append(r.Sources, format.Source{Path: s.shown(one.Path), Text: one.Text})
+	}
+	interpreter := s.reader()
+	if !trains || interpreter == nil {
+		return script.Reading{}, nil
+	}
+	input, err := r.Input()
+	if err != nil {
+		return script.Reading{}, err
+	}
+	output := interpreter.Output
+	if packages && interpreter == s.Interpreter {
+		output = interpreter.OutputWithPackages
+	}
+	printed, err := output(ctx, script.Program, input)
+	if err != nil {
+		return script.Reading{}, err
+	}
+	return script.Read(printed)
+}
+
+// framework reports whether a recipe seems to know the job, by what shows without its code.
+func (s Inspected) framework() bool {
+	if !s.auto() {
+		return s.Job.Recipe != "none"
+	}
+	likely, err := s.likely()
+	return err == nil && len(script.Candidates(s.asWritten(), likely)) > 0
+}
+
+// reader is the interpreter that parses the job's source: the job's, or any other, since nothing
+// of the job is run; nil where there is none.
+func (s Inspected) reader() *python.Interpreter {
+	if s.Interpreter != nil {
+		return s.Interpreter
+	}
+	path, err := python.Finder{Dir: s.Job.Workdir, Env: s.env}.InPath("python3")
+	if err != nil {
+		return nil
+	}
+	return python.At(path, s.Job.Workdir, s.env)
+}
+
+// calledNames are the functions whose calls the user's own entries name, by their last names.
+func (s Inspected) calledNames() []string {
+	r, _ := recipes.FromKnobs(s.Job.Knobs) // their problems are shown where the recipe is chosen
+	if strings.ContainsRune(s.Job.Recipe, filepath.Separator) {
+		if file, err := recipeFile(s.Job.Recipe); err == nil {
+			r = file.With(r)
 		}
 	}
-	if !trains || installed(s.sourcePath) {
-		return nil, nil
-	}
-	input, err := script.Input(sources, readingBudget.Seconds())
-	if err != nil {
-		return nil, err
-	}
-	printed, err := s.Interpreter.Output(ctx, script.Program, input)
-	if err != nil {
-		return nil, err
-	}
-	facts, err := script.Read(printed)
-	if err != nil {
-		return nil, err
-	}
-	found := script.Decide(facts, s.shown(s.sourcePath), s.Job.Argv, s.beside)
-	return &found, nil
+	return r.CallNames()
 }
 
 // shown is a path as a person would write it in the job's working directory.
@@ -118,6 +164,11 @@ func (s Inspected) unsuited(command recipes.Command, r format.Recipe) string {
 // in a forward pass.
 var computes = regexp.MustCompile(`(?m)^\s*(?:async )?def (?:forward|compute_loss|training_step|loss\w*|\w*_loss)\b|\bbackward\(|\bcross_entropy\(|Loss\(|return_loss`)
 
+// computes reports whether some of the job's own code may compute a loss.
+func (s Inspected) computes() bool {
+	return slices.ContainsFunc(s.sources(), func(f format.Source) bool { return computes.Match(f.Text) })
+}
+
 // judge says what the recipe and the job's own code show of the loss, and keeps the micro
 // batch of a loss that compares its samples.
 func (s Inspected) judge(ctx context.Context, c choice) (choice, error) {
@@ -127,11 +178,11 @@ func (s Inspected) judge(ctx context.Context, c choice) (choice, error) {
 	}
 	of := c.recipe.LossOf(command)
 	c.loss = of.Known()
-	if of.Class == format.LossFeatures || !slices.ContainsFunc(s.sources(), func(f format.Source) bool { return computes.Match(f.Text) }) {
+	if of.Class == format.LossFeatures || !s.computes() {
 		return c, nil
 	}
 	found, err := s.script(ctx)
-	if err != nil {
+	if err != nil || s.unread {
 		c.loss = strategy.Loss{Class: strategy.Average, Reason: "the job's own code, which may compute a loss, was not read"}
 	}
 	if found == nil {
@@ -181,13 +232,9 @@ func (r Resolved) keepSchedule(knobs map[strategy.Knob]strategy.Range) (warnings
 // scheduleOfBatches says where the learning rate follows from the number of batches; empty
 // where it does nowhere.
 func (r Resolved) scheduleOfBatches() string {
-	for _, s := range r.sources() {
-		if schedule, found := source.BatchSchedule(s.Text); found {
-			file, err := filepath.Rel(r.Job.Workdir, s.Path)
-			if err != nil {
-				file = s.Path
-			}
-			return fmt.Sprintf("%s:%d: %s: with smaller ones the learning rate would run another way; count optimizer steps there", file, schedule.Line, schedule)
+	for _, file := range r.reading.Code {
+		if s := file.Schedule; s != nil {
+			return fmt.Sprintf("%s:%d: %s counts batches (%s): with smaller ones the learning rate would run another way; count optimizer steps there", file.Path, s.Line, s.Name, s.Text)
 		}
 	}
 	return ""

@@ -16,7 +16,6 @@ import (
 	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/recipes/script"
-	"github.com/gpurun/gpurun/recipes/source"
 )
 
 const (
@@ -118,7 +117,7 @@ func moduleRoot(file, module string) string {
 // imports reads what one source imports and nobody has read yet.
 func (f *follower) imports(source format.Source) []format.Source {
 	var next []format.Source
-	for _, i := range script.Imported(source.Text) {
+	for _, i := range script.Imports(source.Text) {
 		up, files := i.Files()
 		roots := f.roots
 		if up >= 0 {
@@ -183,23 +182,17 @@ const mostDefinitions = 100
 
 // parser reads which arguments the job takes, out of its own sources and the files in
 // which its framework defines some.
-func (s Inspected) parser(ctx context.Context, r format.Recipe) *source.Parser {
-	var texts [][]byte
-	for _, own := range s.sources() {
-		texts = append(texts, own.Text)
+func (s Inspected) parser(ctx context.Context, r format.Recipe) (*format.Parser, error) {
+	code := s.reading.Code
+	if len(r.Definitions) == 0 || code == nil {
+		return code.Parser(), nil
 	}
-	if len(r.Definitions) == 0 {
-		return source.Parse(texts...)
-	}
-	defined := s.definitions(ctx, r.Definitions)
-	for _, file := range defined {
-		texts = append(texts, file.Text)
-	}
-	p := source.Parse(texts...)
-	if len(defined) == 0 {
+	defined, err := s.read(ctx, s.definitions(ctx, r.Definitions), false, false)
+	p := slices.Concat(code, defined.Code).Parser()
+	if defined.Code == nil {
 		p.Incomplete()
 	}
-	return p
+	return p, err
 }
 
 // definitions are the first of some files of a framework's package that is found where

@@ -63,7 +63,7 @@ type Interpreter struct {
 
 	running chan struct{} // holds a token while the interpreter runs; guards answers
 	answers map[[sha256.Size]byte]programAnswer
-	listed  atomic.Bool // its packages are known
+	listed  atomic.Pointer[string] // what it printed with its packages
 }
 
 // A programAnswer is the output of a program, or why there is none.
@@ -173,17 +173,22 @@ func (i *Interpreter) ReadFile(ctx context.Context, name string) ([]byte, error)
 // describe runs describe.py. Once the packages are known, that answer serves for all.
 func (i *Interpreter) describe(ctx context.Context, packages bool) (d description, err error) {
 	words := []string{"-c", i.program(describe)}
-	if packages = packages || i.listed.Load(); packages {
+	if packages {
 		words = append(words, "packages")
 	}
-	text, err := i.once(ctx, nil, words...)
-	if err != nil {
-		return d, err
+	listed := i.listed.Load()
+	if listed == nil {
+		text, err := i.once(ctx, nil, words...)
+		if err != nil {
+			return d, err
+		}
+		listed = &text
+		if packages {
+			i.listed.Store(listed)
+		}
 	}
-	i.listed.Store(packages)
-	// What a sitecustomize prints comes before.
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &d); err != nil || d.Version == "" {
+	_, last := cutLastLine(*listed) // what a sitecustomize prints comes before
+	if err := json.Unmarshal([]byte(last), &d); err != nil || d.Version == "" {
 		return d, errors.New("what it prints is no answer of Python")
 	}
 	return d, nil
@@ -205,6 +210,26 @@ func (i *Interpreter) Output(ctx context.Context, program string, in []byte) ([]
 		err = fmt.Errorf("ask %s: %w", i.Path(), err)
 	}
 	return []byte(text), err
+}
+
+// OutputWithPackages is Output in the run that lists the packages, which Packages then knows. The
+// program sees the job's variables, and imports nothing but what comes with Python.
+func (i *Interpreter) OutputWithPackages(ctx context.Context, program string, in []byte) ([]byte, error) {
+	in = slices.Concat(fmt.Appendf(nil, "%d\n", len(program)), []byte(program), in)
+	text, err := i.once(ctx, in, "-c", i.program(describe), "packages", "program")
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", i.Path(), err)
+	}
+	i.listed.Store(&text)
+	printed, _ := cutLastLine(text)
+	return []byte(printed), nil
+}
+
+// cutLastLine splits a text before its last line that is not empty.
+func cutLastLine(text string) (before, last string) {
+	text = strings.TrimRight(text, "\n")
+	at := strings.LastIndexByte(text, '\n') + 1
+	return text[:at], text[at:]
 }
 
 // OutputInJob runs a program as a script of the job would run, with some more variables: the

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/source"
 )
 
 // trainingData is where deepspeed.initialize takes training_data, counted from 0.
@@ -23,24 +22,17 @@ func ownBatches(cmd format.Command) string {
 	if mentions(cmd, dsMicro, "deepspeed_io") {
 		return ""
 	}
-	calls := 0
-	for _, text := range cmd.Sources() {
-		names := []string{"deepspeed.initialize", "ds.initialize"}
-		if bytes.Contains(text, []byte("from deepspeed import")) {
-			names = append(names, "initialize")
+	calls := cmd.Code.CallsOf("deepspeed.initialize")
+	for _, call := range calls {
+		data, given := call.Keyword["training_data"]
+		if !given && len(call.Positional) > trainingData {
+			data, given = call.Positional[trainingData], true
 		}
-		for _, call := range source.Calls(text, names...) {
-			calls++
-			data := call.Keyword["training_data"]
-			if data == "" && len(call.Positional) > trainingData {
-				data = call.Positional[trainingData]
-			}
-			if data != "" && data != "None" {
-				return ""
-			}
+		if given && !data.None {
+			return ""
 		}
 	}
-	if calls == 0 {
+	if len(calls) == 0 {
 		return ""
 	}
 	return "the script makes its batches itself: deepspeed.initialize is given no training_data"

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
-	"github.com/gpurun/gpurun/recipes/source"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -42,18 +42,11 @@ func (c called) String() string { return fmt.Sprintf("%s of %s", c.keyword, c.na
 func (c called) Needs() string  { return "call of " + c.name }
 
 // calls are those in the job's own sources that are meant.
-func (c called) calls(d *Draft) []source.Call {
-	all, read := d.called[c.name]
-	if !read {
-		for _, text := range d.Original.Sources() {
-			all = append(all, source.CallsOf(text, c.name)...)
-		}
-		d.called[c.name] = all
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(call source.Call) bool { return !c.means(call) })
+func (c called) calls(d *Draft) []CodeCall {
+	return slices.DeleteFunc(d.Original.Code.CallsOf(c.name), func(call CodeCall) bool { return !c.means(call) })
 }
 
-func (c called) means(call source.Call) bool {
+func (c called) means(call CodeCall) bool {
 	for keyword, want := range c.where {
 		if v, given := call.Given(keyword); !given || !v.Known || literalOf(v.Text) != want {
 			return false
@@ -132,6 +125,16 @@ func (c called) Missing(d *Draft) string {
 // InCode reports whether settings of the recipe are arguments of calls in the job's code.
 func (r Recipe) InCode() bool {
 	return slices.ContainsFunc(r.Places(), func(p Place) bool { _, is := p.Kind.(called); return is })
+}
+
+// CallNames lists the last names of the functions whose arguments are places of the recipe.
+func (r Recipe) CallNames() (names []string) {
+	for _, p := range r.Places() {
+		if c, ok := p.Kind.(called); ok {
+			names = append(names, c.name[strings.LastIndexByte(c.name, '.')+1:])
+		}
+	}
+	return names
 }
 
 // CalledBy lists the calls that a command's code makes and this recipe's places are

@@ -1,9 +1,6 @@
 package format
 
-import (
-	"github.com/gpurun/gpurun/recipes/source"
-	"github.com/gpurun/gpurun/strategy"
-)
+import "github.com/gpurun/gpurun/strategy"
 
 // A Command is how a job is started, as the user wrote it. Nothing in it is ever
 // changed in place.
@@ -21,9 +18,11 @@ type Command struct {
 	// Modules are the local modules that the script imports, directly or through
 	// others; nil where nobody has looked.
 	Modules []Source
-	// Parser is what the job's sources say of the arguments that it takes; nil where
-	// nobody has looked.
-	Parser *source.Parser
+	// Code is what the reader of scripts found in the script and its modules.
+	Code Code
+	// Parser is what the code of the job, and of its framework, says of the arguments; nil
+	// where it is not known.
+	Parser *Parser
 	// Calls are arguments that the process gives otherwise than its source says.
 	Calls []strategy.Call
 	// Closed: nothing may be changed inside the job's process.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/gpurun/gpurun/recipes/patch"
-	"github.com/gpurun/gpurun/recipes/source"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -20,7 +19,6 @@ type Draft struct {
 	Env      map[string]string // only what changed
 	Calls    []strategy.Call   // to be made otherwise
 
-	called  map[string][]source.Call // by name, what the sources call: read once
 	grammar patch.Argv
 	args    arguments
 	files   map[string][]byte // only what changed, by path as written
@@ -42,7 +40,6 @@ func NewDraft(r Recipe, cmd Command) *Draft {
 		alone:    map[string]bool{},
 		copies:   map[string]string{},
 		named:    map[string]Via{},
-		called:   map[string][]source.Call{},
 	}
 	d.grammar.Other = func(word string) bool { return !cmd.Parser.Abbreviates(word) }
 	d.args = onLine{d}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/source"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -99,7 +98,7 @@ func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unk
 }
 
 // saidDefault is a default that the job's own sources give to an argument.
-func (d *Draft) saidDefault(name string) (source.Value, bool) {
+func (d *Draft) saidDefault(name string) (Expression, bool) {
 	if d.Recipe.Definitions != nil {
 		return d.Original.Parser.Default(name)
 	}

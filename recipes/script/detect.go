@@ -67,7 +67,7 @@ func Candidates(cmd format.Command, among []format.Recipe) []Match {
 
 // match holds a command, and the sources that tell its framework, against the marks
 // of one.
-func (t detection) match(r format.Recipe, cmd format.Command, sources [][]byte) (evidence []string, matched bool) {
+func (t detection) match(r format.Recipe, cmd format.Command, sources []format.Source) (evidence []string, matched bool) {
 	if outside := r.Versions.Outside(cmd.Packages); outside != "" || t.Not != nil && t.Not(cmd) != "" {
 		return nil, false
 	}
@@ -95,7 +95,7 @@ func (t detection) match(r format.Recipe, cmd format.Command, sources [][]byte) 
 			}
 		}
 		for _, text := range t.Text {
-			if slices.ContainsFunc(sources, func(source []byte) bool { return bytes.Contains(source, []byte(text)) }) {
+			if slices.ContainsFunc(sources, func(s format.Source) bool { return bytes.Contains(s.Text, []byte(text)) }) {
 				evidence = append(evidence, "the script has "+text)
 			}
 		}
@@ -107,11 +107,31 @@ func (t detection) match(r format.Recipe, cmd format.Command, sources [][]byte) 
 }
 
 // who imports a name: the script, or the module of its own that reads its arguments.
-func who(script []byte, name string) string {
+func who(script format.Source, name string) string {
 	if imports(script, name) {
 		return "the script"
 	}
 	return "the module that reads the script's arguments"
+}
+
+// entry are the sources by which a job's framework is recognised: the script, and behind
+// it, where the script does not read its command line, the nearest of its modules
+// that does. A script may be no more than an import and a call, as the train_mem.py
+// of LLaVA is.
+func entry(cmd format.Command) []format.Source {
+	if cmd.Script == nil {
+		return nil
+	}
+	sources := []format.Source{{Text: cmd.Script}}
+	for i, file := range cmd.Code {
+		if file.Reads && i > 0 {
+			sources = append(sources, cmd.Modules[i-1])
+		}
+		if file.Reads {
+			break
+		}
+	}
+	return sources
 }
 
 // OwnProgram reports whether a command starts the own program of one of the

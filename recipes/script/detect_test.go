@@ -53,7 +53,7 @@ func TestDetect(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			cmd := recipes.Command{Argv: strings.Fields(test.argv), Files: map[string][]byte{}}
 			if test.script != "" {
-				cmd.Script = []byte(test.script)
+				cmd.Script, cmd.Code = []byte(test.script), script.CodeOf(t, test.script)
 			}
 			if test.config != "" {
 				cmd.Files["ds.json"] = []byte(test.config)
@@ -91,7 +91,7 @@ func TestDetectNanoGPT(t *testing.T) {
 		"train.py --compile=0":   "12",
 		"train.py --out_dir=out": "12",
 	} {
-		cmd := recipes.Command{Argv: strings.Fields(line), Script: train, Files: config}
+		cmd := recipes.Command{Argv: strings.Fields(line), Script: train, Code: script.CodeOf(t, string(train)), Files: config}
 		r, _, found := script.Detect(cmd, all)
 		if !found || r.Name != "nanogpt" {
 			t.Errorf("%s: %q", line, r.Name)
@@ -103,7 +103,7 @@ func TestDetectNanoGPT(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"sample.py --out_dir=out --dtype=float16", "bench.py --batch_size=4"} {
-		if r, evidence, found := script.Detect(recipes.Command{Argv: strings.Fields(line), Script: bench}, all); found {
+		if r, evidence, found := script.Detect(recipes.Command{Argv: strings.Fields(line), Script: bench, Code: script.CodeOf(t, string(bench))}, all); found {
 			t.Errorf("%s: %s by %q", line, r.Name, evidence)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 var (
 	//go:embed facts/sources.py
 	sourcesPart string
+	//go:embed facts/files.py
+	filesPart string
 	//go:embed facts/values.py
 	valuesPart string
 	//go:embed facts/settings.py
@@ -32,22 +34,40 @@ var (
 	loopsPart string
 )
 
-// Program is what an interpreter runs, given Input on its standard input; what it
+// Program is what an interpreter runs, given a Request's Input on its standard input; what it
 // prints is for Read. It needs Python 3.8.
-var Program = strings.Join([]string{sourcesPart, valuesPart, settingsPart, trainingPart, rowsPart, lossPart, loopsPart}, "\n\n")
+var Program = strings.Join([]string{sourcesPart, filesPart, valuesPart, settingsPart, trainingPart, rowsPart, lossPart, loopsPart}, "\n\n")
 
-// Input is what Program reads: the script, then its local modules; and how many seconds
-// it may take. Program fails where these do not suffice.
-func Input(sources []format.Source, seconds float64) ([]byte, error) {
+// A Request is what Program is asked.
+type Request struct {
+	// Sources are the script, then its local modules.
+	Sources []format.Source
+	// Names are functions, by their last names, whose calls are listed beside those of classes.
+	Names []string
+	// Deep: also what follows from all the sources together.
+	Deep bool
+	// Seconds are how many it may take, of processor time; what it has found by then is its answer.
+	Seconds float64
+}
+
+// Input is the request as Program reads it.
+func (r Request) Input() ([]byte, error) {
 	type file struct {
 		Path string `json:"path"`
 		Text string `json:"text"`
 	}
-	files := make([]file, len(sources))
-	for i, s := range sources {
+	files := make([]file, len(r.Sources))
+	for i, s := range r.Sources {
 		files[i] = file{s.Path, string(s.Text)}
 	}
-	return json.Marshal(map[string]any{"sources": files, "seconds": seconds})
+	return json.Marshal(map[string]any{"sources": files, "names": r.Names, "deep": r.Deep, "seconds": r.Seconds})
+}
+
+// A Reading is the answer to a request.
+type Reading struct {
+	Code    format.Code `json:"files"`
+	Facts   *Facts      `json:"facts"`   // nil where they were not asked for, or are not known
+	Unknown string      `json:"unknown"` // why some of it is missing
 }
 
 // Facts are what a job's sources say.
@@ -232,13 +252,16 @@ func (v *value) UnmarshalJSON(text []byte) error {
 
 // Read reads what Program printed: its last line, since a sitecustomize may have
 // printed before.
-func Read(printed []byte) (Facts, error) {
+func Read(printed []byte) (Reading, error) {
 	text := strings.TrimSpace(string(printed))
-	var f Facts
-	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &f); err != nil {
-		return Facts{}, fmt.Errorf("read what the interpreter says of the script: %w", err)
+	var r Reading
+	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &r); err != nil {
+		return Reading{}, fmt.Errorf("read what the interpreter says of the script: %w", err)
 	}
-	return f, nil
+	if len(r.Code) == 0 {
+		r.Code = nil
+	}
+	return r, nil
 }
 
 // alternatives are all that the value may be.

@@ -5,48 +5,110 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurun/gpurun/recipes/source"
+	"github.com/gpurun/gpurun/recipes/format"
 )
+
+// An Import is one module that a Python file imports.
+type Import struct {
+	// Module is its name; one that begins with dots is relative to the importing file, as
+	// Python counts them.
+	Module string
+	// As is what a plain import calls it: the module, or what follows "as".
+	As string
+	// Names are what is taken from it, which can be modules, too; nil for a plain import.
+	Names []string
+}
 
 var (
-	pythonComment = regexp.MustCompile(`(?m)#.*$`)
-	continuation  = regexp.MustCompile(`\\\r?\n`)
+	comment      = regexp.MustCompile(`(?m)#.*$`)
+	continuation = regexp.MustCompile(`\\\r?\n`)
+	fromImport   = regexp.MustCompile(`(?m)^[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n;]+)`)
+	plainImport  = regexp.MustCompile(`(?m)^[ \t]*import[ \t]+([^\n;]+)`)
 )
-
-// imports reports whether a Python source imports a module ("deepspeed"), or
-// imports and thus can use a name of a module ("transformers.HfArgumentParser").
-// Comments do not count. It reads text, not Python: an import in a string counts.
-func imports(python []byte, name string) bool {
-	text := withoutComments(python)
-	module, member, qualified := cutLast(name)
-	for _, i := range source.Imports(text) {
-		switch {
-		case i.Module == name || strings.HasPrefix(i.Module, name+"."):
-			return true
-		case !qualified:
-		case i.Names == nil:
-			if i.Module == module && strings.Contains(text, i.As+"."+member) {
-				return true
-			}
-		case i.Module == module || strings.HasPrefix(i.Module, module+"."):
-			if slices.ContainsFunc(i.Names, func(n source.ImportedName) bool { return n.Name == member }) {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // withoutComments is a source with each statement on a line of its own.
 func withoutComments(source []byte) string {
-	return pythonComment.ReplaceAllString(continuation.ReplaceAllString(string(source), " "), "")
+	return comment.ReplaceAllString(continuation.ReplaceAllString(string(source), " "), "")
 }
 
-// cutLast splits off what follows the last dot.
-func cutLast(name string) (module, member string, qualified bool) {
-	i := strings.LastIndexByte(name, '.')
-	if i < 0 {
-		return name, "", false
+// Imports lists what a Python file imports, wherever the import is in it: first what names are
+// taken from. It reads text, because the imports decide which files the interpreter is to parse,
+// and name the framework also where no interpreter can be run: an import in a string counts.
+func Imports(source []byte) []Import {
+	text := withoutComments(source)
+	var all []Import
+	for _, m := range fromImport.FindAllStringSubmatch(text, -1) {
+		all = append(all, Import{Module: m[1], Names: []string{}})
+		i := &all[len(all)-1]
+		for item := range strings.SplitSeq(strings.Trim(m[2], "()"), ",") {
+			if fields := strings.Fields(item); len(fields) > 0 {
+				i.Names = append(i.Names, fields[0])
+			}
+		}
 	}
-	return name[:i], name[i+1:], true
+	for _, m := range plainImport.FindAllStringSubmatch(text, -1) {
+		for item := range strings.SplitSeq(m[1], ",") {
+			if fields := strings.Fields(item); len(fields) > 0 {
+				all = append(all, Import{Module: fields[0], As: fields[len(fields)-1]})
+			}
+		}
+	}
+	return all
+}
+
+// Files lists where the files of an import would be below the folder that it counts
+// from: slash-separated, without an ending. A package's own file is folder/__init__.
+// All that are there are run by the import. up is how many folders above the
+// importing file's own the counting starts, -1 for an absolute import.
+func (i Import) Files() (up int, files []string) {
+	name := strings.TrimLeft(i.Module, ".")
+	up = len(i.Module) - len(name) - 1
+	below := ""
+	for part := range strings.SplitSeq(name, ".") {
+		if part == "" {
+			break
+		}
+		below += part
+		files = append(files, below+"/__init__", below)
+		below += "/"
+	}
+	for _, member := range i.Names {
+		if member != "*" {
+			files = append(files, below+member+"/__init__", below+member)
+		}
+	}
+	return up, slices.Compact(files)
+}
+
+// imports reports whether a Python file imports a module ("deepspeed"), or imports and
+// thus can use a name of a module ("transformers.HfArgumentParser"). Few files have the
+// name of a package that is asked for.
+func imports(source format.Source, name string) bool {
+	root, _, _ := strings.Cut(name, ".")
+	if text := string(source.Text); !strings.Contains(text, root) {
+		return false
+	}
+	dot := max(0, strings.LastIndexByte(name, '.'))
+	module, member := name[:dot], strings.TrimPrefix(name[dot:], ".")
+	return slices.ContainsFunc(Imports(source.Text), func(i Import) bool {
+		switch {
+		case within(i.Module, name):
+			return true
+		case dot == 0:
+			return false
+		case i.Names == nil:
+			return i.Module == module && strings.Contains(withoutComments(source.Text), i.As+"."+member)
+		}
+		return within(i.Module, module) && slices.Contains(i.Names, member)
+	})
+}
+
+// within reports whether a module is another, or a part of it.
+func within(module, other string) bool {
+	return module == other || strings.HasPrefix(module, other+".")
+}
+
+// anyImports reports whether one of some files imports a name.
+func anyImports(sources []format.Source, name string) bool {
+	return slices.ContainsFunc(sources, func(s format.Source) bool { return imports(s, name) })
 }

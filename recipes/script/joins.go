@@ -1,11 +1,7 @@
 package script
 
 import (
-	"bytes"
 	"path"
-	"regexp"
-	"slices"
-	"strings"
 
 	"github.com/gpurun/gpurun/recipes/format"
 )
@@ -20,22 +16,11 @@ type Joining struct {
 	Alone bool
 }
 
-var (
-	// joinCalls are what a script of one's own joins a process group with.
-	joinCalls = regexp.MustCompile(`\b(init_process_group|init_device_mesh|init_distributed|init_distributed_mode|init_distributed_device)[ \t]*\(`)
-	// spawnCalls start ranks from inside.
-	spawnCalls  = regexp.MustCompile(`\b((?:mp|multiprocessing|xmp)\.spawn|notebook_launcher|debug_launcher|elastic_launch)[ \t]*\(`)
-	definitions = regexp.MustCompile(`\bdef[ \t]+\w+`)
-	// docstrings speak of calls that are none.
-	docstrings = regexp.MustCompile(`(?s)""".*?"""|'''.*?'''`)
-)
-
 // spawners are frameworks that start the ranks of a script themselves.
 var spawners = []string{"ultralytics", "detectron2.engine.launch", "ray.train", "torch.multiprocessing.spawn"}
 
 // frameworks join a process group where there is one. Those that are marked train
-// as a single process without one; the others ask for a rank, or for the variables
-// of one.
+// as a single process without one; the others need a rank, or the variables of one.
 var frameworks = []struct {
 	name  string
 	alone bool
@@ -46,54 +31,33 @@ var frameworks = []struct {
 	{"sentence_transformers.SentenceTransformerTrainer", true}, {"mmengine", true}, {"nemo", true}, {"open_clip_train", true},
 }
 
-// Joins tells how a script joins a process group, by its source and those of the
-// modules of its own that it imports; the script comes first. It is false where
-// nothing shows that it does. It reads text, not Python.
-func Joins(sources []format.Source) (Joining, bool) {
-	for _, s := range sources {
-		if call := calledIn(s, spawnCalls, "spawn", "_launch"); call != "" {
-			return Joining{By: path.Base(s.Path) + " starts its ranks itself, by " + call, Spawns: true}, true
+// Joins finds how a script joins a process group, by its source and those of the local modules
+// that it imports, the script first, and by what their code calls, as far as that is known. It
+// is false where nothing shows that it does.
+func Joins(sources []format.Source, code format.Code) (Joining, bool) {
+	for _, file := range code {
+		if file.Spawns != "" {
+			return Joining{By: path.Base(file.Path) + " starts its ranks itself, by " + file.Spawns, Spawns: true}, true
 		}
+	}
+	for _, s := range sources {
 		for _, name := range spawners {
-			if importsQuickly(s, name) {
+			if imports(s, name) {
 				return Joining{By: path.Base(s.Path) + " imports " + name + ", which starts the ranks itself", Spawns: true}, true
 			}
 		}
 	}
-	for _, s := range sources {
-		if call := calledIn(s, joinCalls, "init_"); call != "" {
-			return Joining{By: path.Base(s.Path) + " calls " + call}, true
+	for _, file := range code {
+		if file.Joins != "" {
+			return Joining{By: path.Base(file.Path) + " calls " + file.Joins}, true
 		}
 	}
 	for _, f := range frameworks {
 		for _, s := range sources {
-			if importsQuickly(s, f.name) {
+			if imports(s, f.name) {
 				return Joining{By: path.Base(s.Path) + " imports " + f.name, Alone: f.alone}, true
 			}
 		}
 	}
 	return Joining{}, false
-}
-
-// calledIn is the function of a pattern that a source calls, empty for none. Few sources
-// have one of the words that such a call has.
-func calledIn(s format.Source, pattern *regexp.Regexp, words ...string) string {
-	if !slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(s.Text, []byte(word)) }) {
-		return ""
-	}
-	if m := pattern.FindStringSubmatch(code(s)); m != nil {
-		return m[1]
-	}
-	return ""
-}
-
-// importsQuickly is imports for many names, few of which a source has.
-func importsQuickly(s format.Source, name string) bool {
-	root, _, _ := strings.Cut(name, ".")
-	return bytes.Contains(s.Text, []byte(root)) && imports(s.Text, name)
-}
-
-// code is a source without what only people read. A definition is no call.
-func code(s format.Source) string {
-	return definitions.ReplaceAllString(docstrings.ReplaceAllString(withoutComments(s.Text), `""`), "def")
 }

@@ -19,11 +19,10 @@ func Likely(cmd format.Command) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	sources := entry(cmd)
 	likely, faults := make([]bool, len(files)), make([]error, len(files))
 	var reading sync.WaitGroup
 	for i, file := range files {
-		reading.Go(func() { likely[i], faults[i] = mayMatch(file, cmd, sources) })
+		reading.Go(func() { likely[i], faults[i] = mayMatch(file, cmd) })
 	}
 	reading.Wait()
 	found := []string{}
@@ -38,7 +37,7 @@ func Likely(cmd format.Command) ([]string, error) {
 // mayMatch reads the marks of one recipe and tells whether they could be enough:
 // what Detection.match cannot do without. Files have their marks before their
 // knobs; one that has not is always taken for likely.
-func mayMatch(file string, cmd format.Command, sources [][]byte) (bool, error) {
+func mayMatch(file string, cmd format.Command) (bool, error) {
 	text, err := catalog.Text(file)
 	if err != nil {
 		return false, err
@@ -58,7 +57,7 @@ func mayMatch(file string, cmd format.Command, sources [][]byte) (bool, error) {
 	case cmd.Script == nil || len(d.Imports)+len(d.Text) == 0:
 		return true, nil // arguments and keys can be marks enough
 	}
-	return slices.ContainsFunc(sources, func(source []byte) bool {
+	return slices.ContainsFunc(cmd.Sources(), func(source []byte) bool {
 		return slices.ContainsFunc(d.Imports, func(name string) bool {
 			root, _, _ := strings.Cut(name, ".")
 			return bytes.Contains(source, []byte(root))

@@ -7,14 +7,19 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // effort is how many lines of Python it takes to read a script.
 func effort(t *testing.T, script string) float64 {
 	t.Helper()
 	source := format.Source{Path: "train.py", Text: []byte(script)}
-	read(t, false, source) // compiles the regular expressions, once
-	printed := read(t, true, source)
+	reading(t, true, source) // compiles the regular expressions, once
+	input, err := Request{Sources: []format.Source{source}, Deep: true, Seconds: 600}.Input()
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := testenv.Answer(t, Program, append([]byte(`{"count": true, `), input[1:]...))
 	n, err := strconv.ParseFloat(strings.TrimSpace(string(printed)), 64)
 	if err != nil {
 		t.Fatal(err)

@@ -23,11 +23,7 @@ func told(t *testing.T, files map[string]string) Facts {
 		}
 	}
 	slices.SortStableFunc(sources, func(a, b format.Source) int { return first(b) - first(a) })
-	facts, err := Read(read(t, false, sources...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return facts
+	return *reading(t, true, sources...).Facts
 }
 
 func first(s format.Source) int {

@@ -14,7 +14,7 @@ func TestPipelineIsOneThatIsMade(t *testing.T) {
 		"import deepspeed\n# net = PipelineModule(layers)\n":                                             false,
 		"from parts import PipelineModule\nnet = PipelineModule()\n":                                     false,
 	} {
-		if got := Pipeline([]format.Source{{Path: "train.py", Text: []byte(text)}}); got != want {
+		if got := Pipeline([]format.Source{{Path: "train.py", Text: []byte(text)}}, codeOf(t, text)); got != want {
 			t.Errorf("%v: %q", got, text)
 		}
 	}

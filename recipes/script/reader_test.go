@@ -71,6 +71,9 @@ func TestDetectThroughModules(t *testing.T) {
 					cmd.Modules = append(cmd.Modules, format.Source{Path: "pkg/module.py", Text: []byte(text)})
 				}
 			}
+			if len(test.sources) > 0 {
+				cmd.Code = script.CodeOf(t, test.sources...)
+			}
 			r, evidence, found := script.Detect(cmd, all)
 			if r.Name != test.want || found != (test.want != "") {
 				t.Errorf("found %q by %q, want %q", r.Name, evidence, test.want)

@@ -30,11 +30,11 @@ func TestDecideTakesAnyValues(t *testing.T) {
 			}
 			tree[kind] = some
 		}
-		facts, err := json.Marshal(tree)
+		facts, err := json.Marshal(map[string]any{"facts": tree})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := Read(facts)
+		r, err := Read(facts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestDecideTakesAnyValues(t *testing.T) {
 					t.Fatalf("%v: %s", bug, facts)
 				}
 			}()
-			s := Decide(f, "train.py", []string{"train.py"}, func(string) []byte { return nil })
+			s := Decide(*r.Facts, "train.py", []string{"train.py"}, func(string) []byte { return nil })
 			s.Recipe(func(format.Recipe) string { return "" })
 			s.Evidence()
 			s.Snippet()

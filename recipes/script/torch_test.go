@@ -1,10 +1,9 @@
-package script_test
+package script
 
 import (
 	"testing"
 
 	"github.com/gpurun/gpurun/recipes/format"
-	"github.com/gpurun/gpurun/recipes/script"
 )
 
 func TestTorch(t *testing.T) {
@@ -19,7 +18,7 @@ func TestTorch(t *testing.T) {
 		"from mine.torch_like import anything":    false,
 		"print('no import of anything to speak')": false,
 	} {
-		if got := script.Torch([]format.Source{{Path: "a.py", Text: []byte("import os")}, {Path: "b.py", Text: []byte(text)}}); got != want {
+		if got := Torch([]format.Source{{Path: "a.py", Text: []byte("import os")}, {Path: "b.py", Text: []byte(text)}}); got != want {
 			t.Errorf("%q reaches PyTorch: %v", text, got)
 		}
 	}
@@ -36,7 +35,7 @@ func TestFixed(t *testing.T) {
 		"loss = torch.jit.script(focal)":                                                      "",
 		"step = compile(model)":                                                               "",
 	} {
-		if got := script.Fixed([]byte(text)); got != want {
+		if got := codeOf(t, text)[0].Fixed; got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

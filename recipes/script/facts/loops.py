@@ -229,15 +229,23 @@ def late(*_):
 
 
 def answer(given):
-    """What the sources say, as JSON; the program ends where that takes longer than it may."""
+    """What the sources have, as JSON: each file by itself, and where deep is set what follows from all of them."""
+    found = {"files": []}
     signal.signal(signal.SIGVTALRM, late)
     signal.setitimer(signal.ITIMER_VIRTUAL, given["seconds"])  # a busy machine changes no answer
     try:
-        return json.dumps(Loops(given["sources"]).facts())
+        for n, source in enumerate(given["sources"]):
+            source["tree"], source["why"] = tree, why = parsed(source)
+            found["files"].append(Surface(source["path"], source["text"], tree, given["names"] or (), n == 0).found if tree else {"path": source["path"], "failed": why})
+        if given["deep"]:
+            found["facts"] = Loops(given["sources"]).facts()
     except Late:
-        sys.exit("the sources take longer than %g s to read" % given["seconds"])
+        found["unknown"] = "the sources take longer than %g s to read" % given["seconds"]
+    except Exception as fault:
+        found["unknown"] = "%s: %s" % (type(fault).__name__, fault)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return json.dumps(found)
 
 
 def main():

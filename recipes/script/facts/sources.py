@@ -178,10 +178,9 @@ class Sources:
         self.read = set()  # names, keys and attributes that are read somewhere
         self.failed = []
         for n, source in enumerate(sources):
-            try:
-                tree = ast.parse(source["text"])
-            except Exception as fault:
-                self.failed.append({"file": source["path"], "why": type(fault).__name__})
+            tree = source["tree"]
+            if tree is None:
+                self.failed.append({"file": source["path"], "why": source["why"]})
                 continue
             file = File(source["path"], tree)
             self.files.append(file)

@@ -1,0 +1,117 @@
+package format
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Parser is what a job's sources say of the arguments that it takes. Nil: nothing is known.
+type Parser struct {
+	options map[string]Expression // by name: "--batch-size"
+	fields  map[string]Expression // of dataclasses, by name: "batch_size"
+	// trainer are the fields of classes that extend a framework's training arguments.
+	trainer map[string]Expression
+	// open: there are arguments that are not known.
+	open bool
+	// exact: arguments may not be cut short.
+	exact bool
+}
+
+// trainerClass matches the names of frameworks' own classes of training arguments.
+var trainerClass = regexp.MustCompile(`(TrainingArguments|^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO)Config)$`)
+
+// Parser is what the code says of the arguments that the job takes; nil where it was not read.
+func (c Code) Parser() *Parser {
+	if c == nil {
+		return nil
+	}
+	p := &Parser{options: map[string]Expression{}, fields: map[string]Expression{}, trainer: map[string]Expression{}}
+	for _, file := range c {
+		p.exact = p.exact || file.Exact
+		p.open = p.open || file.Open || file.Failed != ""
+		for _, o := range file.Options {
+			for _, name := range o.Names {
+				put(p.options, name, o.Default)
+			}
+		}
+		for _, class := range file.Classes {
+			trains := slices.ContainsFunc(c.Roots(class.Name), trainerClass.MatchString)
+			for name, value := range class.Fields {
+				put(p.fields, name, value)
+				if trains {
+					put(p.trainer, name, value)
+				}
+			}
+		}
+	}
+	for _, file := range c {
+		for option := range p.options {
+			if value, set := file.Default[identifier(option)]; set {
+				p.options[option] = value
+			}
+		}
+	}
+	return p
+}
+
+// put records a default; of two that differ neither is known.
+func put(into map[string]Expression, name string, v Expression) {
+	if old, there := into[name]; there && old != v {
+		v = Expression{}
+	}
+	into[name] = v
+}
+
+// Complete reports whether the parser's arguments are all known, so that one that is
+// not among them does not exist.
+func (p *Parser) Complete() bool { return p != nil && !p.open && len(p.options) > 0 }
+
+// Incomplete records that sources which define arguments were not read.
+func (p *Parser) Incomplete() { p.open = true }
+
+// Has reports whether there is an argument. Where dashes is true, dashes and
+// underscores inside a name are the same.
+func (p *Parser) Has(name string, dashes bool) bool {
+	if _, field := p.fields[identifier(name)]; field {
+		return true
+	}
+	for option := range p.options {
+		if option == name || dashes && identifier(option) == identifier(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Default is the default of an option in an argparse parser; false where it has none
+// of that name.
+func (p *Parser) Default(name string) (Expression, bool) {
+	if p == nil {
+		return Expression{}, false
+	}
+	v, ok := p.options[name]
+	return v, ok
+}
+
+// TrainerDefault is the default that a class of the job's own gives to an argument of
+// the framework's training arguments, which it extends; false where none does.
+func (p *Parser) TrainerDefault(name string) (Expression, bool) {
+	if p == nil {
+		return Expression{}, false
+	}
+	v, ok := p.trainer[identifier(name)]
+	return v, ok
+}
+
+// Abbreviates reports whether a parser takes a word for a longer argument that begins
+// with it: not where the word is another argument's whole name, or where nothing may be
+// cut short. A word that begins several makes argparse end the job by itself.
+func (p *Parser) Abbreviates(word string) bool {
+	return p == nil || !p.exact && !p.Has(word, false)
+}
+
+// identifier is an argument's name as a variable's.
+func identifier(name string) string {
+	return strings.ReplaceAll(strings.TrimLeft(name, "-"), "-", "_")
+}

@@ -1,0 +1,201 @@
+# What each file has by itself, whatever runs: its calls, its classes, the arguments of its
+# parsers, and how it takes part in a training.
+
+# Calls are listed where what is called is a class, or has one of these names.
+CALLED = {"initialize", "model", "fit", "train"}
+READERS = re.compile(r"^(\w*Argument[pP]arser|TrlParser|parse_args|parse_known_args|parse_args_into_dataclasses|Fire|LightningCLI|from_cli|CLI|auto_cli|make_cli|default_argument_parser)$"
+                     r"|(^|\.)(hydra\.main|typer\.(Typer|run)|click\.command|app\.run|tyro\.cli)$")
+JOINS = {"init_process_group", "init_device_mesh", "init_distributed", "init_distributed_mode", "init_distributed_device"}
+SPAWNS = re.compile(r"(?:^|\.)((?:mp|multiprocessing|xmp)\.spawn|notebook_launcher|debug_launcher|elastic_launch)$")
+SCHEDULERS = re.compile(r"^(\w*(OneCycleLR|CosineAnnealing\w*|LinearLR|PolynomialLR|LambdaLR|CosineLRScheduler|CyclicLR)|get_(\w+_)?schedule(r|_with_\w+)?)$")
+COUNTS = re.compile(r"\blen\([^()]*(load|dl\b|iter|train|data)[^()]*\)")
+OPTION = re.compile(r"-{1,2}[A-Za-z][\w./-]*$")
+ONE_PIECE = {"torch.compile", "torch.jit.script"}
+
+
+def parsed(source):
+    """The syntax tree of a source, or why it has none."""
+    source["text"] = source["text"].replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        return ast.parse(source["text"]), ""
+    except Exception as fault:
+        return None, type(fault).__name__
+
+
+def preorder(nodes):
+    todo, found = list(reversed(nodes)), []
+    while todo:
+        node = todo.pop()
+        found.append(node)
+        todo.extend(reversed(children(node)))
+    return found
+
+
+class Surface:
+    """One file by itself."""
+
+    def __init__(self, path, text, tree, names, first):
+        self.bytes, self.starts = text.encode("utf-8", "surrogatepass"), [0]
+        for line in self.bytes.split(b"\n"):
+            self.starts.append(self.starts[-1] + len(line) + 1)
+        library = preorder([s for s in tree.body if not is_main(s)])
+        self.nodes = library + preorder([s for s in tree.body if is_main(s)])
+        self.names, self.imports, self.assigned = CALLED | set(names), {}, {}
+        self.found = {"path": path, "calls": [], "classes": [], "options": [], "defaults": {}, "open": False, "exact": False, "aliases": {},
+                      "reads": any(self.reads(n) for n in (self.nodes if first else library)), "joins": "", "spawns": "", "pipeline": False}
+        for node in self.nodes:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                self.imported(node)
+            elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
+                self.assigned.setdefault(dotted(node.targets[0]), []).append(node)
+        for node in self.nodes:
+            if isinstance(node, ast.Call):
+                self.called(node)
+            elif isinstance(node, ast.ClassDef):
+                self.declared(node)
+        self.found["fixed"] = self.fixed(tree.body)
+
+    def code(self, node):
+        """A node as it is written."""
+        start, end = self.starts[node.lineno - 1] + node.col_offset, self.starts[node.end_lineno - 1] + node.end_col_offset
+        return self.bytes[start:end].decode("utf-8", "replace")
+
+    def literal(self, node):
+        """The value of a literal; empty for what is computed."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)) and isinstance(node.operand, ast.Constant) and type(node.operand.value) in (int, float):
+            sign = "-" if isinstance(node.op, ast.USub) else ""
+            return {"text": sign + self.literal(node.operand)["text"], "known": True}
+        if not isinstance(node, ast.Constant):
+            return {}
+        if node.value is None:
+            return {"none": True, "known": True}
+        if isinstance(node.value, str):
+            return {"text": node.value, "known": True}
+        if isinstance(node.value, (bool, int, float)):
+            return {"text": self.code(node).replace("_", ""), "known": True}
+        return {}
+
+    def given(self, node, prefix=""):
+        return dict(self.literal(node), code=prefix + self.code(node))
+
+    def reads(self, node):
+        """Whether a node reads the command line."""
+        if isinstance(node, ast.Call):
+            return bool(READERS.search(last(node.func)) or READERS.search(dotted(node.func)))
+        if isinstance(node, ast.Attribute):
+            return node.attr == "argv" and dotted(node) == "sys.argv"
+        if isinstance(node, ast.Constant):
+            return isinstance(node.value, str) and node.value.endswith("configurator.py")
+        return any(dotted(getattr(d, "func", d)).startswith("click.") for d in getattr(node, "decorator_list", []))
+
+    def imported(self, node):
+        """Notes by which names a file knows what it imports."""
+        module = "." * getattr(node, "level", 0) + (getattr(node, "module", None) or "")
+        for a in node.names:
+            if isinstance(node, ast.ImportFrom):
+                self.imports.setdefault(a.asname or a.name, []).append(module + "." + a.name)
+            elif a.asname:
+                self.imports.setdefault(a.asname, []).append(a.name)
+            else:
+                top = a.name.split(".")[0]
+                self.imports.setdefault(top, []).append(top)
+            if a.asname and a.asname != a.name:
+                self.found["aliases"][a.asname] = a.name.rsplit(".", 1)[-1]
+
+    def called(self, call):
+        name, full = last(call.func), dotted(call.func)
+        words = {k.arg: k.value for k in call.keywords if k.arg}
+        if name[:1].isupper() or name in self.names:
+            first, _, rest = full.partition(".")
+            self.found["calls"].append({
+                "name": full, "line": call.lineno, "whole": [whole + full[len(first):] for whole in self.imports.get(first, [])],
+                "positional": [self.given(a) for a in call.args] + [self.given(k.value, "**") for k in call.keywords if k.arg is None],
+                "keyword": {k: self.given(v) for k, v in words.items()}})
+        if name in JOINS:
+            self.found["joins"] = self.found["joins"] or name
+        spawns = SPAWNS.search(full)
+        if spawns:
+            self.found["spawns"] = self.found["spawns"] or spawns.group(1)
+        self.found["pipeline"] = self.found["pipeline"] or name == "PipelineModule"
+        self.found["exact"] = self.found["exact"] or constant(words.get("allow_abbrev")) == (False, True)
+        if "schedule" not in self.found and SCHEDULERS.match(name):
+            self.scheduled(call, name)
+        self.argument(call, name, words)
+
+    def argument(self, call, name, words):
+        """Notes the arguments that a call gives a parser, and their defaults."""
+        if name == "set_defaults":
+            self.found["defaults"].update((k, self.literal(v)) for k, v in words.items())
+        texts = []
+        for a in call.args:
+            value, known = constant(a)
+            if not known or not isinstance(value, str):
+                break
+            texts.append(value)
+        if name == "add_argument" and (call.args or call.keywords) and not texts:
+            self.found["open"] = True  # its name is computed
+        options = list(itertools.takewhile(OPTION.match, texts))
+        if not texts or not texts[0].startswith("-") or not options:
+            return
+        action = self.code(words["action"]) if "action" in words else ""
+        if "default" in words:
+            value = self.literal(words["default"])
+        elif "store_true" in action or "store_false" in action:
+            value = {"text": str("store_false" in action), "known": True}
+        elif "append" in action or "required" in words:
+            value = {}
+        else:
+            value = {"none": True, "known": True}
+        options = [o for names in options for o in names.split("/")]
+        self.found["options"].append({"names": options, "default": value})
+        if "BooleanOptionalAction" in action:
+            self.found["options"].append({"names": ["--no-" + o.lstrip("-") for o in options], "default": {}})
+
+    def declared(self, node):
+        known = {"name": node.name, "bases": [last(b) for b in node.bases], "fields": {}, "forward": 0}
+        self.found["pipeline"] = self.found["pipeline"] or "PipelineModule" in known["bases"]
+        for s in node.body:
+            if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name):
+                value = s.value
+                if isinstance(value, ast.Call) and dotted(value.func) in ("field", "dataclasses.field"):
+                    value = {k.arg: k.value for k in value.keywords}.get("default")
+                known["fields"][s.target.id] = self.literal(value)
+            elif isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)) and s.name == "forward":
+                known["forward"] = max(0, len(getattr(s.args, "posonlyargs", []) + s.args.args) - 1 - len(s.args.defaults))
+        for n in ast.walk(node) if known["fields"] else ():
+            for target in n.targets if isinstance(n, ast.Assign) else [n.target] if isinstance(n, ast.AnnAssign) else ():
+                if isinstance(target, ast.Attribute) and dotted(target) == "self." + target.attr and target.attr in known["fields"]:
+                    known["fields"][target.attr] = {}  # which a method assigns
+        self.found["classes"].append(known)
+
+    def fixed(self, body):
+        """The call that certainly makes a model one piece; empty where none does, or only under a condition."""
+        for s in body:
+            if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or is_main(s):
+                found = self.fixed(s.body)
+                if found:
+                    return found
+            elif isinstance(s, ast.Assign) and isinstance(s.value, ast.Call) and dotted(s.value.func) in ONE_PIECE and s.value.args and dotted(s.targets[0]) == dotted(s.value.args[0]):
+                return dotted(s.value.func)
+        return ""
+
+    def scheduled(self, call, name):
+        """Notes a schedule whose length is the number of a loader's batches."""
+        for given, node in [("", a) for a in call.args] + [((k.arg or "**") + "=", k.value) for k in call.keywords]:
+            if "accum" not in given and self.in_batches(node, call.lineno, 4):
+                self.found["schedule"] = {"name": name, "line": call.lineno, "text": given + " ".join(self.code(node).split())}
+                return
+
+    def in_batches(self, node, line, depth):
+        """Whether an expression is made of the number of a loader's batches, by the assignments above it."""
+        code = self.code(node)
+        if "accum" in code.lower() or "update_freq" in code:
+            return False
+        if COUNTS.search(code):
+            return True
+        for part in ast.walk(node) if depth else ():
+            if isinstance(part, (ast.Name, ast.Attribute)):
+                above = [s for s in self.assigned.get(dotted(part), []) if s.lineno < line]
+                if above and self.in_batches(above[-1].value, above[-1].lineno, depth - 1):
+                    return True
+        return False

@@ -1,0 +1,35 @@
+package script
+
+import (
+	"testing"
+
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/test/testenv"
+)
+
+// reading is what the interpreter finds in some sources, the script first.
+func reading(t testing.TB, deep bool, sources ...format.Source) Reading {
+	t.Helper()
+	input, err := Request{Sources: sources, Names: []string{"f"}, Deep: deep, Seconds: 600}.Input()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Read(testenv.Answer(t, Program, input))
+	if err != nil || r.Unknown != "" {
+		t.Fatal(r.Unknown, err)
+	}
+	return r
+}
+
+// CodeOf is codeOf for the tests outside of the package, which need recipes.
+var CodeOf = codeOf
+
+// codeOf is what files have by themselves.
+func codeOf(t testing.TB, texts ...string) format.Code {
+	t.Helper()
+	var sources []format.Source
+	for _, text := range texts {
+		sources = append(sources, format.Source{Path: "train.py", Text: []byte(text)})
+	}
+	return reading(t, false, sources...).Code
+}
