@@ -34,7 +34,7 @@ func logs(c *cli.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	follow := runs.Follower{Run: r, Attempt: c.Int("attempt"), Rank: c.Int("rank")}
+	follow := runs.LogFollower{Run: r, Attempt: c.Int("attempt"), Rank: c.Int("rank")}
 	if oneStream := c.Bool("stdout") != c.Bool("stderr"); !oneStream {
 		follow.Begins = func(l runs.Logs) { console.NewPage(s.err, nil).Printf("gpurun: %s\n", l.Title()) }
 	}

@@ -15,7 +15,7 @@ func verdictCommand(s streams) *cli.Command {
 			if err := verb.AtMost(c, 1); err != nil {
 				return err
 			}
-			v, err := runs.TellVerdict(s.out, c.Args().First(), c.Bool("json"))
+			v, err := runs.ShowVerdict(s.out, c.Args().First(), c.Bool("json"))
 			if err == nil && v.Code != 0 {
 				err = &verb.Ended{Reason: v.Reason, Code: v.Code}
 			}

@@ -19,19 +19,18 @@ import (
 )
 
 // CleanDescription is the help of the verb clean.
-const CleanDescription = `Removes run directories: of each job the newest stay (--keep), and of the others those that ended lately (--older-than).
-What is never removed: a run that runs, one that cannot be read, and anything that is no run directory. One that would
-go on when it is started again (retry, cut off) is removed only where --older-than is given. Checkpoints are the job's own
-and not in a run directory; what gpurun remembers of plans that fitted is kept elsewhere, and stays.
+const CleanDescription = `Removes run directories: of each job it keeps the newest (--keep), and those that ended recently (--older-than).
+It never removes a running run, one that cannot be read, or another folder. A run that would continue when it is
+started again (retry, cut off) is removed only with --older-than. Checkpoints belong to the job and are not in a run
+directory; remembered plans are stored elsewhere, and stay.
 With --json: {"dry_run", "removed": [run], "kept": [{"path", "reason"}], "bytes"}, a run as in gpurun runs --json.`
 
 // A Cleaning says which runs are removed.
 //
-// What fitted is remembered in files that hold plans and measurements, and no path (package
-// fits): no run directory is needed for it, and none is kept for it.
+// Remembered plans (package fits) need no run directory.
 type Cleaning struct {
-	// Age is how long ago a run has to have ended. Asked: the user gave it, and means also
-	// those that would go on.
+	// Age is how long ago a run must have ended. Asked: the user gave it, which includes runs
+	// that would continue.
 	Age   time.Duration
 	Asked bool
 	Keep  int  // the newest of each job
@@ -57,22 +56,22 @@ type Kept struct {
 const (
 	keptRunning = "still running"
 	keptNewest  = "among the newest of a job (--keep)"
-	keptRecent  = "ended lately (--older-than)"
-	keptGoesOn  = "would go on when started again"
+	keptRecent  = "ended recently (--older-than)"
+	keptGoesOn  = "would continue when started again"
 	keptBroken  = "cannot be read"
 )
 
-// Clean removes the runs below dir that it means, and what an earlier cleaning left that
-// was killed. An error tells of those that could not be removed; the others are.
+// Clean removes the runs below dir that are to go, and the rest of those that an earlier
+// cleaning did not finish. The error names those that could not be removed.
 func (c Cleaning) Clean(dir string) (Cleaned, error) {
 	done := Cleaned{Dry: c.Dry, Removed: []Run{}, Kept: []Kept{}}
-	all, err := listHere(dir)
+	paths, err := below(dir, isRun)
 	if err != nil {
 		return done, err
 	}
 	failed := c.finish(dir, &done)
 	seen := map[string]int{} // runs of each job
-	for _, r := range all {
+	for _, r := range look(paths) {
 		job := filepath.Dir(r.Path)
 		seen[job]++
 		why := c.keeps(r, seen[job])
@@ -91,7 +90,7 @@ func (c Cleaning) Clean(dir string) (Cleaned, error) {
 	return done, failed
 }
 
-// keeps is the reason why a run stays that is the nth of its job, empty where it goes.
+// keeps is why the nth run of a job stays; empty where it goes.
 func (c Cleaning) keeps(r Run, nth int) string {
 	switch {
 	case r.Locked:
@@ -100,18 +99,18 @@ func (c Cleaning) keeps(r Run, nth int) string {
 		return keptNewest
 	case c.Now.Sub(r.Ended) < c.Age:
 		return keptRecent
-	case r.Outcome == Broken || r.Began.IsZero(): // nobody can tell whose it is
+	case r.Outcome == Broken || r.Began.IsZero():
 		return keptBroken
-	case !c.Asked && (r.Outcome == CutOff || r.Outcome == Outcome(strategy.Retry)):
+	case !c.Asked && (r.Outcome == CutOff || r.Outcome == RunState(strategy.Retry)):
 		return keptGoesOn
 	}
 	return ""
 }
 
-// errChanged is why a run stays that somebody began again since it was looked at.
-var errChanged = errors.New("it has been begun again")
+// errChanged means that the run was resumed since it was read.
+var errChanged = errors.New("the run was resumed")
 
-// remove removes a run, or says why it stays after all.
+// remove removes a run, or says why it stays.
 func (c Cleaning) remove(r Run) (why string, err error) {
 	if c.Dry {
 		return "", nil
@@ -133,9 +132,9 @@ func (c Cleaning) remove(r Run) (why string, err error) {
 	return "", nil
 }
 
-// finish removes what an earlier cleaning left.
+// finish removes the rest of runs that an earlier cleaning began to remove.
 func (c Cleaning) finish(dir string, done *Cleaned) (failed error) {
-	left, _ := leftovers(dir) // List has read the same folders
+	left, _ := below(dir, isLeftover) // Clean has read the same folders
 	for _, path := range left {
 		r := Run{Path: path, Job: filepath.Base(filepath.Dir(path)), Name: filepath.Base(path), Outcome: Broken, Broken: "it was being removed"}
 		r.Measure()
@@ -150,7 +149,7 @@ func (c Cleaning) finish(dir string, done *Cleaned) (failed error) {
 	return failed
 }
 
-// WriteTo tells people what was removed, and why the others stay.
+// WriteTo prints what was removed, and why the others stay.
 func (d Cleaned) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	var secrets *mask.Masker
@@ -188,5 +187,5 @@ func ParseAge(text string) (time.Duration, error) {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return d, nil
 	}
-	return 0, errext.Errorf(`write one such as 14d, 2w or 36h`, "%q is no time that has passed", text)
+	return 0, errext.Errorf(`write one such as 14d, 2w or 36h`, "%q is no age", text)
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/journal"
 )
 
-// Newest is the run below dir that began last, or was last gone on with. An error has a
-// hint.
+// Newest is the run below dir that began or was resumed last. An error has a hint.
 func Newest(dir string) (Run, error) {
 	all, err := List(dir)
 	if err != nil {
@@ -25,7 +24,7 @@ func Newest(dir string) (Run, error) {
 	return all[0], nil
 }
 
-// shown is a folder as people are told of it: "." says little in a log.
+// shown is a folder for messages: its absolute path, if possible.
 func shown(dir string) string {
 	if path, err := filepath.Abs(dir); err == nil {
 		return path
@@ -34,7 +33,7 @@ func shown(dir string) string {
 }
 
 // Find is the run of a name: the path of a run directory, or of a folder above one; job/run
-// or a run's name, or how only one of them begins; a job's name. Of several runs in a folder
+// or a run's name, or the unique beginning of one; a job's name. Of several runs in a folder
 // or of a job it is the newest, and without a name the newest below dir. An error has a hint.
 func Find(dir, name string) (Run, error) {
 	if name == "" {
@@ -74,8 +73,7 @@ func Find(dir, name string) (Run, error) {
 	return Run{}, errext.Errorf("gpurun runs lists the runs; a run directory has a journal.jsonl", "%s is not a run directory of gpurun, nor the name of a run in %s", name, dir)
 }
 
-// named are the runs that a name means: exactly, else by how it begins. A job's name means
-// the newest of its runs.
+// named are the runs that match a name: exactly, else a job's newest, else by their beginning.
 func named(all []Run, name string) []Run {
 	name = strings.TrimSuffix(name, "/")
 	exact := func(r Run) bool { return name == r.Name || name == r.folder()+"/"+r.Name }
@@ -98,7 +96,7 @@ func named(all []Run, name string) []Run {
 // folder is the name of the folder of the run's job.
 func (r Run) folder() string { return filepath.Base(filepath.Dir(r.Path)) }
 
-// shownCandidates is how many runs an ambiguous name is told with.
+// shownCandidates is how many runs the error for an ambiguous name lists.
 const shownCandidates = 5
 
 func ambiguous(name string, found []Run) error {

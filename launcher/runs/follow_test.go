@@ -83,7 +83,7 @@ func TestFollow(t *testing.T) {
 	var begun []int
 	follows := make(chan error)
 	go func() {
-		follows <- Follower{Run: Look(dir), Attempt: Any, Rank: Any, To: Sink{out, errs}, Begins: func(l Logs) { begun = append(begun, l.Attempt) }}.Follow()
+		follows <- LogFollower{Run: Look(dir), Attempt: Any, Rank: Any, To: Sink{out, errs}, Begins: func(l Logs) { begun = append(begun, l.Attempt) }}.Follow()
 	}()
 	add(t, filepath.Join(dir, "attempt-0/rank0/stdout.log"), "one\x1b[31m\r")
 	out.await("\r")

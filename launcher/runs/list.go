@@ -2,9 +2,7 @@ package runs
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,20 +11,21 @@ import (
 	"syscall"
 
 	"github.com/gpurun/gpurun/launcher/journal"
+	"github.com/gpurun/gpurun/launcher/private"
 )
 
 const (
 	home = ".gpurun"
-	// most is how many entries of a folder are looked at: more runs than these nobody lists.
+	// most is how many entries of a folder are read.
 	most = 10_000
 )
 
-// List is every run below dir, the latest first: dir is a working directory, its .gpurun,
-// a job's folder in that or of --log-dir, or a run itself; or a folder above the working
-// directories of several jobs. A run that cannot be read is among them. An error means that
-// dir itself cannot be read.
+// List lists the runs below dir, the latest first, with those that cannot be read. dir is a
+// working directory, its .gpurun, a job's folder in that or of --log-dir, or a run itself; or a
+// folder above the working directories of several jobs. An error means that dir itself cannot
+// be read.
 func List(dir string) ([]Run, error) {
-	paths, err := directories(dir)
+	paths, err := below(dir, isRun)
 	if err != nil {
 		return nil, err
 	}
@@ -36,34 +35,20 @@ func List(dir string) ([]Run, error) {
 	return look(paths), nil
 }
 
-// listHere is the same, of dir alone.
-func listHere(dir string) ([]Run, error) {
-	paths, err := directories(dir)
-	return look(paths), err
-}
-
-// look looks at the runs at some paths, and puts the latest first.
+// look reads the runs at some paths, the latest first; those without a time come last.
 func look(paths []string) []Run {
 	var all []Run
 	for _, path := range paths {
 		all = append(all, Look(path))
 	}
-	slices.SortFunc(all, later)
+	slices.SortFunc(all, func(a, b Run) int {
+		return cmp.Or(b.Since.Compare(a.Since), strings.Compare(b.Name, a.Name), strings.Compare(a.Path, b.Path))
+	})
 	return all
 }
 
-// later puts the run that began last first; one that cannot say when is the oldest.
-func later(a, b Run) int {
-	return cmp.Or(b.Since.Compare(a.Since), strings.Compare(b.Name, a.Name), strings.Compare(a.Path, b.Path))
-}
-
-// directories are the paths of the runs below dir, absolute.
-func directories(dir string) ([]string, error) { return below(dir, isRun) }
-
-// leftovers are the paths of what was being removed below dir, absolute.
-func leftovers(dir string) ([]string, error) {
-	return below(dir, func(path string) bool { return journal.Leftover(path) && holdsRuns(filepath.Dir(path)) })
-}
+// isLeftover reports whether a folder is a run directory that was being removed.
+func isLeftover(path string) bool { return journal.Leftover(path) && holdsRuns(filepath.Dir(path)) }
 
 // holdsRuns reports whether a folder is one for runs: below a .gpurun, or, as a job's in
 // --log-dir, with a run in it.
@@ -75,15 +60,16 @@ func holdsRuns(dir string) bool {
 	return slices.ContainsFunc(inner, isRun)
 }
 
-// below are the paths of the folders that are wanted: dir itself, those in it, or in its
-// jobs' folders.
+// below are the absolute paths of the wanted folders: dir itself, those in it, or in its jobs'
+// folders.
 func below(dir string, wanted func(path string) bool) ([]string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list the runs: %w", err)
 	}
+	unwanted := func(path string) bool { return !wanted(path) }
 	if isRun(dir) {
-		return slices.DeleteFunc([]string{dir}, func(path string) bool { return !wanted(path) }), nil
+		return slices.DeleteFunc([]string{dir}, unwanted), nil
 	}
 	if filepath.Base(dir) != home && hasHome(dir) {
 		dir = filepath.Join(dir, home)
@@ -96,9 +82,9 @@ func below(dir string, wanted func(path string) bool) ([]string, error) {
 	for _, path := range outer {
 		inner := []string{path}
 		if !isRun(path) && !journal.Leftover(path) {
-			inner, _ = folders(path) // one that cannot be read has no runs for us
+			inner, _ = folders(path) // one that cannot be read is skipped
 		}
-		paths = append(paths, slices.DeleteFunc(inner, func(path string) bool { return !wanted(path) })...)
+		paths = append(paths, slices.DeleteFunc(inner, unwanted)...)
 		if len(paths) >= most {
 			return paths[:most], nil
 		}
@@ -112,18 +98,12 @@ func hasHome(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// folders are the paths of a folder's folders, links left out, in order.
-func folders(dir string) ([]string, error) {
-	f, err := os.Open(dir)
+// folders are the paths of a folder's folders, without links, in order.
+func folders(dir string) (paths []string, err error) {
+	entries, err := private.List(dir, most)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	entries, err := f.ReadDir(most)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	var paths []string
 	for _, e := range entries {
 		if e.IsDir() {
 			paths = append(paths, filepath.Join(dir, e.Name()))
@@ -133,8 +113,8 @@ func folders(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// isRun reports whether a folder looks like a run directory: its journal is a file of its
-// own, and no link, and nobody is removing it.
+// isRun reports whether a folder looks like a run directory: its journal is a file, and no
+// link, and it is not being removed.
 func isRun(dir string) bool {
 	if journal.Leftover(dir) || journal.IsNode(dir) {
 		return false
@@ -153,33 +133,31 @@ func Measured(dir string) ([]Run, error) {
 }
 
 // ListDescription is the help of the verb runs.
-const ListDescription = `The latest run comes first. OUTCOME is running, trained, failed, exhausted, stopped, retry (it goes on when it is
-started again), cut off (its gpurun was killed: gpurun resume goes on with it) or broken; PLAN is what the newest
-attempt runs with other than attempt 0 did. SIZE is what the run directory takes of the disk.
+const ListDescription = `The latest run comes first. OUTCOME is running, trained, failed, exhausted, stopped, retry (it continues when it is
+started again), cut off (its gpurun was killed: gpurun resume continues it) or broken; PLAN is what differs between
+the newest attempt and attempt 0. SIZE is the disk space of the run directory.
 With --json: [{"path", "job", "run", "script", "began", "since", "ended", "outcome", "code", "reason", "attempts", "changed",
-"plan", "host", "pid", "locked", "bytes", "at_least", "broken"}]; what is not known is absent.`
+"plan", "host", "pid", "locked", "bytes", "at_least", "broken"}]; unknown fields are absent.`
 
 const (
-	// deepest is how many folders down the working directories of jobs are looked for.
-	deepest = 3
-	// widest is how many folders are looked at for that.
-	widest = 2000
+	deepest = 3    // folders down, in the search for working directories of jobs
+	widest  = 2000 // folders that this search reads
 )
 
-// farBelow are the paths of the runs of the jobs whose working directories are below dir,
-// the nearest first, as far as a look costs little.
+// farBelow are the paths of the runs of jobs whose working directories are below dir, the
+// nearest first, within the bounds above.
 func farBelow(dir string) (paths []string) {
 	level, seen := []string{dir}, 0
 	for range deepest {
 		var next []string
 		for _, folder := range level {
-			inner, _ := folders(folder) // one that cannot be read has no runs for us
+			inner, _ := folders(folder) // one that cannot be read is skipped
 			for _, path := range inner {
 				if seen++; seen > widest || len(paths) >= most {
 					return paths
 				}
 				if hasHome(path) {
-					found, _ := directories(path)
+					found, _ := below(path, isRun)
 					paths = append(paths, found...)
 				}
 				if filepath.Base(path)[0] != '.' {
@@ -192,20 +170,19 @@ func farBelow(dir string) (paths []string) {
 	return paths
 }
 
-// What is looked at of a run directory at most: a job may have filled it.
+// Bounds of measuring a run directory: a job may have filled it.
 const (
 	sizedEntries = 100_000
 	sizedDepth   = 32
 )
 
-// Measure finds out what the run directory takes of the disk, without following links.
+// Measure measures the disk space of the run directory, without following links.
 func (r *Run) Measure() {
 	left := sizedEntries
 	r.Bytes, r.AtLeast = sizeOf(r.Path, &left, sizedDepth)
 }
 
-// sizeOf is what a folder's files take of the disk, in bytes; cut says that not all were
-// looked at.
+// sizeOf is the disk space of a folder's files, in bytes; cut says that there were more.
 func sizeOf(dir string, left *int, depth int) (bytes int64, cut bool) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -230,7 +207,7 @@ func sizeOf(dir string, left *int, depth int) (bytes int64, cut bool) {
 	return bytes, true
 }
 
-// onDisk is what a file takes: one with holes, or in sparse logs, less than its size.
+// onDisk is the disk space of a file, which is less than its size if it has holes.
 func onDisk(info os.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Blocks * 512

@@ -21,10 +21,10 @@ import (
 )
 
 // LogsDescription is the help of the verb logs.
-const LogsDescription = `What a rank wrote goes out unchanged: its stdout to stdout, and its stderr to stderr. Without --attempt it is the newest
-attempt, without --rank the rank that failed in it, else rank 0; a line on stderr says which. With --stdout or --stderr
-only that stream is shown, and nothing is added. With -f what comes next is shown, too, and that of later attempts,
-until the run ends. Of a log that was longer than launch.log_limit a line says where it was cut and how much.
+const LogsDescription = `Prints a rank's stdout to stdout, and its stderr to stderr, unchanged. The default attempt is the newest, the default
+rank the one that failed in it, else rank 0; a line on stderr names both. With --stdout or --stderr only that stream is
+shown, and nothing is added. With -f new output follows, also of later attempts, until the run ends. In a log that was
+longer than launch.log_limit a line says where it was cut and how much.
 A RUN is named as for gpurun resume. With --json: {"run", "attempt", "rank", "stdout", "stderr"}, the paths of the files.`
 
 // Any stands for an attempt or a rank that is not named.
@@ -39,11 +39,11 @@ type Logs struct {
 	Stderr  string `json:"stderr"`
 }
 
-// Logs finds the logs of a rank in an attempt, each a number or Any. An error has a hint.
+// Logs finds the logs of a rank in an attempt; each is a number or Any. An error has a hint.
 func (r Run) Logs(attempt, rank int) (Logs, error) {
 	attempts := slices.Sorted(maps.Keys(ranklog.Numbered(r.Path, "attempt-")))
 	if len(attempts) == 0 {
-		return Logs{}, errext.Errorf("gpurun runs says how it stands", "the run %s has started nothing yet", r.short())
+		return Logs{}, errext.Errorf("gpurun runs shows its state", "the run %s has started nothing yet", r.short())
 	}
 	if attempt == Any {
 		attempt = attempts[len(attempts)-1]
@@ -59,7 +59,7 @@ func (r Run) Logs(attempt, rank int) (Logs, error) {
 			rank = ranks[0]
 		}
 	} else if len(ranks) > 0 && !slices.Contains(ranks, rank) {
-		return Logs{}, errext.Errorf("it has "+spans(ranks)+"; nodes that do not share the run directory keep their ranks' logs on disks of their own", "attempt %d of the run %s has no rank %d", attempt, r.short(), rank)
+		return Logs{}, errext.Errorf("it has "+spans(ranks)+"; nodes that do not share the run directory keep their ranks' logs on their own disks", "attempt %d of the run %s has no rank %d", attempt, r.short(), rank)
 	}
 	if len(ranks) == 0 && !r.Locked {
 		return Logs{}, errext.Errorf("--attempt names another one", "attempt %d of the run %s has no logs: no rank was started", attempt, r.short())
@@ -68,14 +68,14 @@ func (r Run) Logs(attempt, rank int) (Logs, error) {
 	return Logs{r.Path, attempt, rank, filepath.Join(dir, "stdout.log"), filepath.Join(dir, "stderr.log")}, nil
 }
 
-// Title says which logs these are.
+// Title names the attempt, the rank and the folder.
 func (l Logs) Title() string {
 	return fmt.Sprintf("attempt %d, rank %d: %s", l.Attempt, l.Rank, filepath.Dir(l.Stdout))
 }
 
 // failedRank is the rank that an attempt's failure began on, 0 where none is known.
 func (r Run) failedRank(attempt int) int {
-	events, _, _ := journal.Outline(r.Path) // of one that cannot be read, nothing is known
+	events, _, _ := journal.Outline(r.Path) // without the journal, none is known
 	for _, a := range runstate.Of(events).Attempts {
 		if a.N == attempt && a.Diagnosis.Fatal && a.Diagnosis.Rank > 0 {
 			return a.Diagnosis.Rank
@@ -84,7 +84,7 @@ func (r Run) failedRank(attempt int) int {
 	return 0
 }
 
-// spans says numbers in order: "0 to 7", "0, 2 to 4".
+// spans lists numbers that are in order: "0 to 7", "0, 2 to 4".
 func spans(numbers []int) string {
 	var words []string
 	for i := 0; i < len(numbers); {
@@ -101,16 +101,16 @@ func spans(numbers []int) string {
 	return strings.Join(words, ", ")
 }
 
-// A Sink takes what a rank wrote, by stream; nil leaves a stream out.
+// A Sink receives a rank's output by stream; nil omits a stream.
 type Sink struct{ Stdout, Stderr io.Writer }
 
-// A tailing is a rank's logs as they are read on and on.
+// A tailing reads a rank's logs while they grow.
 type tailing struct {
 	logs    Logs
 	readers [2]*ranklog.Reader
 }
 
-// copy writes what was added since it was called last.
+// copy writes what was added since the last call.
 func (t *tailing) copy(to Sink) error {
 	for i, w := range []io.Writer{to.Stdout, to.Stderr} {
 		path := []string{t.logs.Stdout, t.logs.Stderr}[i]
@@ -142,23 +142,22 @@ func (t *tailing) close() {
 	}
 }
 
-// lookAgain is how soon a follower looks by itself: a gpurun that is killed writes
-// nothing, and some network file systems tell of nothing.
+// lookAgain is how often a follower reads without a notification: a gpurun that is killed
+// writes nothing, and some network file systems send none.
 const lookAgain = time.Second
 
-// A Follower shows a rank's logs while they are written.
-type Follower struct {
+// A LogFollower shows a rank's logs while they are written.
+type LogFollower struct {
 	Run Run
-	// Attempt and Rank are numbers, or Any: then it goes on with each attempt that follows.
+	// Attempt and Rank are numbers, or Any: then it follows later attempts, too.
 	Attempt, Rank int
 	To            Sink
-	// Begins is called before the logs of an attempt are shown; nil: nobody wants to know.
-	Begins func(Logs)
+	Begins        func(Logs) // called before the logs of an attempt; may be nil
 }
 
-// Follow shows what is there and what comes, until the run ends, or the attempt where one
-// was named. An error has a hint where the run has no such logs.
-func (f Follower) Follow() error {
+// Follow shows the logs until the run ends, or the attempt where one was named. The error for
+// logs that do not exist has a hint.
+func (f LogFollower) Follow() error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("follow the logs: %w", err)
@@ -192,9 +191,9 @@ func (f Follower) Follow() error {
 	}
 }
 
-// look shows what there is, and goes on with the next attempt where there is one. How the
-// run stands is asked first: what was written until then is shown before it is over.
-func (f Follower) look(open *tailing) (over bool, err error) {
+// look shows what was written, and moves to the next attempt. It reads the run's state first,
+// so that all output is shown before the run is over.
+func (f LogFollower) look(open *tailing) (over bool, err error) {
 	run, shown := Look(f.Run.Path), open.logs.Run != ""
 	logs, missing := run.Logs(f.Attempt, f.Rank)
 	if shown {
@@ -216,9 +215,9 @@ func (f Follower) look(open *tailing) (over bool, err error) {
 	return !run.Locked || f.Attempt != Any && run.Attempts > f.Attempt+1, err
 }
 
-// watch has the watcher tell of what is written. What cannot be watched, or is not there
-// yet, is looked at again soon.
-func (f Follower) watch(watcher *fsnotify.Watcher, logs Logs) {
+// watch watches for changes. A folder that cannot be watched, or does not exist yet, is read
+// again soon anyway.
+func (f LogFollower) watch(watcher *fsnotify.Watcher, logs Logs) {
 	_ = watcher.Add(f.Run.Path)
 	if logs.Run != "" {
 		rank := filepath.Dir(logs.Stdout)
@@ -227,8 +226,8 @@ func (f Follower) watch(watcher *fsnotify.Watcher, logs Logs) {
 	}
 }
 
-// Show shows what is there now.
-func (f Follower) Show() error {
+// Show shows the logs as they are now.
+func (f LogFollower) Show() error {
 	var open tailing
 	defer open.close()
 	_, err := f.look(&open)

@@ -1,8 +1,8 @@
-// Package runs finds the runs below a folder, and says of each what people ask first:
-// how it stands, how far it came, and with which plan.
+// Package runs finds the runs below a folder, with the state, the progress and the plan of
+// each.
 //
-// A run directory is .gpurun/<job>/<run>/, or <run>/ in the folder of --log-dir. What is
-// read of one is bounded, whatever lies there, and no link below .gpurun is followed.
+// A run directory is .gpurun/<job>/<run>/, or <run>/ in the folder of --log-dir. Reading one is
+// bounded, whatever it holds, and follows no links below .gpurun.
 package runs
 
 import (
@@ -18,64 +18,61 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// An Outcome is how a run stands: a strategy.Outcome, or one of these.
-type Outcome string
+// A RunState is a strategy.Outcome, or one of these.
+type RunState string
 
-// The outcomes of a run that has no verdict.
+// The states of a run that has no verdict.
 const (
-	Running Outcome = "running"
-	// CutOff is a run that ended together with its gpurun: nothing runs, nothing was decided.
-	CutOff Outcome = "cut off"
-	// Broken is a run directory that cannot be read.
-	Broken Outcome = "broken"
+	Running RunState = "running"
+	CutOff  RunState = "cut off" // its gpurun was killed: nothing runs, nothing was decided
+	Broken  RunState = "broken"  // the run directory cannot be read
 )
 
 // Done reports whether nothing is left to run.
-func (o Outcome) Done() bool { return strategy.Outcome(o).Final() }
+func (s RunState) Done() bool { return strategy.Outcome(s).Final() }
 
-// A Run is one run directory, as it stood when it was looked at. Text in it may come from
-// a job.
+// A Run is one run directory at the time when it was read. Its texts may come from a job.
 type Run struct {
 	Path string `json:"path"` // absolute
 	Job  string `json:"job"`
 	Name string `json:"run"`
-	// Script is the one that the job has its name from, as it was typed; empty where there is none.
+	// Script is the script that the job is named after, as it was typed; empty for none.
 	Script string `json:"script,omitempty"`
-	// Began is when the run's first gpurun did, Since when its latest one did, which differ
-	// where it was started again. Ended is when it last wrote something; zero while it runs.
+	// Began is when the run's first gpurun began, Since when its latest one did. Ended is when
+	// it last wrote something; zero while it runs.
 	Began time.Time `json:"began,omitzero"`
 	Since time.Time `json:"since,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
 
-	Outcome Outcome `json:"outcome"`
+	Outcome RunState `json:"outcome"`
 	// Code is the exit code and Reason the sentence of a run that has a verdict.
 	Code   int    `json:"code"`
 	Reason string `json:"reason,omitempty"`
-	// Attempts are those that were started, the running one among them.
+	// Attempts is how many were started.
 	Attempts int `json:"attempts"`
-	// Changed is how the newest attempt's plan differs from that of attempt 0, and Plan the
-	// same in words: "micro batch 8→4"; empty where it does not.
+	// Changed is how the newest attempt's plan differs from that of attempt 0, and Plan its
+	// text: "micro batch 8→4"; empty where it does not.
 	Changed strategy.Changes `json:"changed,omitempty"`
 	Plan    string           `json:"plan,omitempty"`
 	// Host is where the run's latest gpurun is or was, and PID its process while it is.
 	Host   string `json:"host,omitempty"`
 	PID    int    `json:"pid,omitempty"`
 	Locked bool   `json:"locked"` // a gpurun is at work in it
-	// Bytes are what the directory takes of the disk, once Measure has looked; AtLeast says
-	// that there was too much to look at.
+	// Bytes is the disk space of the directory, after Measure; AtLeast says that the directory
+	// was too large to measure in full.
 	Bytes   int64 `json:"bytes,omitempty"`
 	AtLeast bool  `json:"at_least,omitempty"`
 	// Broken says why the directory cannot be read, empty where it can.
 	Broken string `json:"broken,omitempty"`
 }
 
-// Resumable reports whether starting the run again would go on with it.
+// Resumable reports whether starting the run again would continue it.
 func (r Run) Resumable() bool {
-	return !r.Locked && (r.Outcome == CutOff || r.Outcome == Outcome(strategy.Retry) || r.Outcome == Outcome(strategy.Stopped))
+	return !r.Locked && (r.Outcome == CutOff || r.Outcome == RunState(strategy.Retry) || r.Outcome == RunState(strategy.Stopped))
 }
 
-// Look says how the run in a directory stands, whose path is absolute. A directory that
-// cannot be read is told in the answer.
+// Look reads the run in a directory, whose path is absolute. Broken says why it cannot be
+// read.
 func Look(path string) Run {
 	r := Run{Path: path, Name: filepath.Base(path)}
 	r.Job = r.folder()
@@ -93,24 +90,21 @@ func Look(path string) Run {
 	if end == nil && !r.Locked {
 		end = draft(path, run)
 	}
-	switch {
-	case r.Locked:
+	if r.Locked {
 		r.Outcome = Running
 		return r
-	case r.Broken != "":
-		r.Outcome = Broken
-	case end != nil:
-		r.Outcome = Outcome(end.Outcome)
-	default:
-		r.Outcome = CutOff
 	}
-	if r.Ended = written; end != nil {
-		r.Code, r.Reason = end.Code, end.Reason
+	r.Outcome, r.Ended = CutOff, written
+	if end != nil {
+		r.Outcome, r.Code, r.Reason = RunState(end.Outcome), end.Code, end.Reason
+	}
+	if r.Broken != "" {
+		r.Outcome = Broken
 	}
 	return r
 }
 
-// fill puts into r what the outline of its journal says, but how it ended.
+// fill adds what the journal says, except how the run ended.
 func (r *Run) fill(run *runstate.Run) {
 	r.Job = cmp.Or(run.Began.Name, r.Job)
 	r.Began, r.Since = run.First.At, run.Began.At
@@ -128,7 +122,7 @@ func (r *Run) fill(run *runstate.Run) {
 	}
 }
 
-// scriptOf is the word of a command that a job has its name from.
+// scriptOf is the word of a command that a job is named after.
 func scriptOf(argv []string, job string) string {
 	named := func(word string) bool {
 		base := filepath.Base(word)
@@ -140,8 +134,8 @@ func scriptOf(argv []string, job string) string {
 	return ""
 }
 
-// draft is the verdict of a run that was killed while it ended; nil where it is of an
-// earlier gpurun of the run, or there is none.
+// draft is the verdict of a run that was killed while it ended; nil for none, or for that of
+// an earlier gpurun of the run.
 func draft(path string, run *runstate.Run) *launcher.Verdict {
 	since := run.Began.At
 	if last := run.Launched(); last != nil && last.At.After(since) {

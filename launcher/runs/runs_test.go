@@ -121,7 +121,7 @@ func TestList(t *testing.T) {
 	if names(all) != want {
 		t.Fatalf("the runs are %s, want %s", names(all), want)
 	}
-	for i, outcome := range []Outcome{CutOff, "exhausted", "retry", "trained", Broken} {
+	for i, outcome := range []RunState{CutOff, "exhausted", "retry", "trained", Broken} {
 		if all[i].Outcome != outcome || all[i].Host != "node7" || all[i].PID != 0 || all[i].Locked {
 			t.Errorf("%s: %+v", all[i].Name, all[i])
 		}

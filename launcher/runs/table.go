@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -12,19 +13,21 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// WriteTable writes the runs for people, a line each, as they stand at now. What is wrong
-// with a broken run follows below them.
+// WriteTable prints the runs, a line each. The errors of broken runs follow below them.
 func WriteTable(w io.Writer, all []Run, now time.Time) error {
-	var secrets *mask.Masker // nobody knows a job's own secrets here
+	var secrets *mask.Masker // the jobs' own secrets are not known here
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "JOB\tRUN\tAGE\tOUTCOME\tATTEMPTS\tPLAN\tSIZE\tHOST")
 	names := jobNames(all)
 	for i, r := range all {
-		plan := r.Plan
+		age, plan := "-", r.Plan
+		if !r.Began.IsZero() {
+			age = Age(now.Sub(r.Began))
+		}
 		if plan == "" && r.Broken == "" {
 			plan = "unchanged"
 		}
-		fmt.Fprint(table, secrets.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", names[i], r.Name, r.age(now), r.Outcome, r.Attempts, dash(plan), r.size(), dash(r.Host)))
+		fmt.Fprint(table, secrets.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", names[i], r.Name, age, r.Outcome, r.Attempts, cmp.Or(plan, "-"), r.size(), cmp.Or(r.Host, "-")))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -37,13 +40,12 @@ func WriteTable(w io.Writer, all []Run, now time.Time) error {
 			return err
 		}
 	}
-	_, err := io.WriteString(w, "gpurun status RUN says how one stands or ended, and what to do next\n")
+	_, err := io.WriteString(w, "gpurun status RUN shows the state of one, and what to do next\n")
 	return err
 }
 
-// jobNames are what people call the runs' jobs: their names, with the working directory
-// where the runs are of several, and else with the script's folder where jobs of one name
-// have scripts in several.
+// jobNames are the jobs' names, with the working directory where the runs are of several, and
+// else with the script's folder where jobs of one name have scripts in several.
 func jobNames(all []Run) []string {
 	if names := placedNames(all); names != nil {
 		return names
@@ -84,22 +86,7 @@ func placedNames(all []Run) []string {
 	return names
 }
 
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
-// age is how long ago the run began: "4m", "3h", "12d".
-func (r Run) age(now time.Time) string {
-	if r.Began.IsZero() {
-		return "-"
-	}
-	return Age(now.Sub(r.Began))
-}
-
-// Age is a time that has passed, in its largest unit: "12d", "3h", "4m", "20s".
+// Age is a duration in its largest unit: "12d", "3h", "4m", "20s".
 func Age(d time.Duration) string {
 	d = max(d, 0)
 	switch {
@@ -113,7 +100,7 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%ds", d/time.Second)
 }
 
-// size is what the run takes of the disk: "1.2 GiB", ">1.2 GiB" where that was not all.
+// size is the disk space of the run: "1.2 GiB", or ">1.2 GiB" where that is not all.
 func (r Run) size() string {
 	text := strategy.GiB(r.Bytes)
 	if r.AtLeast {

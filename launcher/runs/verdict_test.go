@@ -41,17 +41,17 @@ func TestTellVerdict(t *testing.T) {
 		"live":               {strategy.Retry, 75, "gpurun: the run still runs (host node7"},
 	} {
 		var said, document strings.Builder
-		v, err := TellVerdict(&said, name, false)
+		v, err := ShowVerdict(&said, name, false)
 		if err != nil || v.Outcome != test.outcome || v.Code != test.code || !strings.Contains(said.String(), test.says) {
 			t.Errorf("%s: %s %d, %v\n%s\nwant %s %d %q", name, v.Outcome, v.Code, err, said.String(), test.outcome, test.code, test.says)
 		}
 		var read launcher.Verdict
-		if _, err := TellVerdict(&document, name, true); err != nil || json.Unmarshal([]byte(document.String()), &read) != nil || read.Code != test.code {
+		if _, err := ShowVerdict(&document, name, true); err != nil || json.Unmarshal([]byte(document.String()), &read) != nil || read.Code != test.code {
 			t.Errorf("%s: %v\n%s", name, err, document.String())
 		}
 	}
 	for _, name := range []string{"torn", "nowhere"} {
-		if v, err := TellVerdict(io.Discard, name, false); err == nil {
+		if v, err := ShowVerdict(io.Discard, name, false); err == nil {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
