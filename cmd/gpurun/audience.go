@@ -32,7 +32,7 @@ type audience struct {
 
 func newAudience(p *prepared, dir string, own job.Own, s streams, pipe *pipeline.Pipeline) *audience {
 	a := &audience{secrets: p.secrets(), pipe: pipe}
-	a.monitor = live.Open(live.Options{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: a.secrets})
+	a.monitor = live.Open(live.Display{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: a.secrets})
 	a.said = pipe.Words(a.monitor.Words, a.secrets)
 	a.people = &console.People{
 		W: a.said, Quiet: own.Quiet, Dir: dir, Mask: a.secrets, SameTerminal: a.monitor.Screen != nil && p.Job.Launch.Shown(),

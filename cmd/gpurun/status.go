@@ -26,7 +26,7 @@ func showStatus(c *cli.Context, s streams) error {
 		return err
 	}
 	runs, err := live.Find(".", c.Args().First())
-	switch runs = live.Asked(runs); {
+	switch runs = live.Default(runs); {
 	case err != nil:
 		return err
 	case !c.Bool("json"):

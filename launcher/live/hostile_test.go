@@ -36,7 +36,7 @@ func TestAStatusThatCannotBe(t *testing.T) {
 			t.Errorf("%s: %q, want %q", text, got, want.line)
 		}
 		var out bytes.Buffer
-		if err := table(&out, []Run{r}, time.Now()); err != nil || !strings.Contains(out.String(), "  "+want.rate+"  ") || !strings.Contains(out.String(), "  "+want.time+"  ") {
+		if err := table(&out, []RunStatus{r}, time.Now()); err != nil || !strings.Contains(out.String(), "  "+want.rate+"  ") || !strings.Contains(out.String(), "  "+want.time+"  ") {
 			t.Errorf("%s: %v, %q", text, err, out.String())
 		}
 	}

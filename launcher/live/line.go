@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	amber = .80 // from this share of what is allowed on
+	amber = .80 // from this share of the allowed memory on
 	red   = .92
 )
 
-// A part is one piece of the line. What is worth more has its place first.
-type part struct {
+// A linePart is one piece of the line.
+type linePart struct {
 	text   string
-	behind string // what stands between it and the part before
+	behind string // the separator from the part before
 	colour string // of the text; empty for none
-	worth  int
+	worth  int    // parts of more worth are taken first
 }
 
 const dot = " · "
 
-// Line says a status in at most columns characters, which no terminal breaks. With colour,
-// memory is green, amber or red by how near its peak is to what is allowed.
+// Line is a status in at most columns characters. With colour, memory is green, amber or red
+// by the share of its peak in the allowed memory.
 func Line(s launcher.Status, columns int, colour bool) string {
 	parts := fitting(parts(s), columns)
 	var line strings.Builder
@@ -43,87 +43,86 @@ func Line(s launcher.Status, columns int, colour bool) string {
 	return line.String()
 }
 
-// fitting are the parts that have room, in their order. Where not even the first has it, it
-// is cut.
-func fitting(parts []part, columns int) []part {
+// fitting are the parts that fit, in their order; the most important ones are taken first.
+// Where not even the first of them fits, it is cut.
+func fitting(parts []linePart, columns int) (found []linePart) {
 	order := make([]int, len(parts))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return parts[b].worth - parts[a].worth })
-	var taken []int
-	for n, i := range order {
-		p := parts[i]
-		with := slices.Sorted(slices.Values(append(slices.Clone(taken), i)))
-		switch {
-		case width(parts, with) <= columns:
-			taken = with
-		case n == 0:
-			p.text = string([]rune(p.text)[:max(columns, 0)])
-			return []part{p}
-		}
+	taken := make([]bool, len(parts))
+	for _, i := range order {
+		taken[i] = true
+		taken[i] = width(parts, taken) <= columns
 	}
-	var found []part
-	for _, i := range taken {
-		found = append(found, parts[i])
+	if first := parts[order[0]]; !taken[order[0]] {
+		first.text = string([]rune(first.text)[:max(columns, 0)])
+		return []linePart{first}
+	}
+	for i, p := range parts {
+		if taken[i] {
+			found = append(found, p)
+		}
 	}
 	return found
 }
 
-// width is how many characters some of the parts have.
-func width(parts []part, of []int) int {
-	n := 0
-	for k, i := range of {
-		n += utf8.RuneCountInString(parts[i].text)
-		if k > 0 {
-			n += utf8.RuneCountInString(parts[i].behind)
+// width is the number of characters of the taken parts.
+func width(parts []linePart, taken []bool) (n int) {
+	for i, p := range parts {
+		if taken[i] && n > 0 {
+			n += utf8.RuneCountInString(p.behind)
+		}
+		if taken[i] {
+			n += utf8.RuneCountInString(p.text)
 		}
 	}
 	return n
 }
 
-// parts are all that the line may say, in its order.
-func parts(s launcher.Status) []part {
-	all := []part{{text: fmt.Sprintf("attempt %d", s.Attempt), worth: 9}}
+// parts are all parts of the line, in order.
+func parts(s launcher.Status) []linePart {
+	all := []linePart{{text: fmt.Sprintf("attempt %d", s.Attempt), worth: 9}}
 	if s.MaxAttempts > 0 {
-		all = append(all, part{text: fmt.Sprintf("/%d", s.MaxAttempts), worth: 2})
+		all = append(all, linePart{text: fmt.Sprintf("/%d", s.MaxAttempts), worth: 2})
 	}
-	all = append(all, part{text: steps(s), behind: dot, worth: 10})
+	all = append(all, linePart{text: steps(s), behind: dot, worth: 10})
 	if s.Loss != nil {
-		all = append(all, part{text: fmt.Sprintf("loss %.4g", *s.Loss), behind: dot})
+		all = append(all, linePart{text: fmt.Sprintf("loss %.4g", *s.Loss), behind: dot})
 	}
 	if speed := rate(s.Rate); speed != "" {
-		all = append(all, part{text: speed, behind: dot, worth: 5})
+		all = append(all, linePart{text: speed, behind: dot, worth: 5})
 	}
 	if m := s.Memory; m != nil {
 		all = append(all, memoryParts(*m, len(s.Ranks) > 1)...)
 	}
-	all = append(all, part{text: short(s.Seconds.Duration()), behind: dot, worth: 3})
+	all = append(all, linePart{text: short(s.Seconds.Duration()), behind: dot, worth: 3})
 	if s.ETA != nil && s.Outcome == "" {
-		all = append(all, part{text: "~" + short(s.ETA.Duration()) + " left", behind: dot, worth: 7})
+		all = append(all, linePart{text: "~" + short(s.ETA.Duration()) + " left", behind: dot, worth: 7})
 	}
 	return all
 }
 
-// memoryParts say whose memory it is where there are several ranks.
-func memoryParts(m launcher.StatusMemory, several bool) []part {
+// memoryParts are those of the memory, with the rank where there are several.
+func memoryParts(m launcher.StatusMemory, several bool) []linePart {
 	colour := level(m)
-	all := []part{{text: label(m) + " " + sizes(m), behind: dot, colour: colour, worth: 8}}
+	all := []linePart{{text: label(m) + " " + sizes(m), behind: dot, colour: colour, worth: 8}}
 	if m.Peak > 0 {
-		all = append(all, part{text: "(peak " + figure(m.Peak, largest(m)) + ")", behind: " ", colour: colour, worth: 4})
+		all = append(all, linePart{text: "(peak " + figure(m.Peak, largest(m)) + ")", behind: " ", colour: colour, worth: 4})
 	}
 	if several {
-		all = append(all, part{text: fmt.Sprintf("rank %d", m.Rank), behind: " ", colour: colour})
+		all = append(all, linePart{text: fmt.Sprintf("rank %d", m.Rank), behind: " ", colour: colour})
 	}
 	if bar := bar(share(m)); bar != "" {
-		all = append(all, part{text: bar, behind: " ", colour: colour, worth: 1})
+		all = append(all, linePart{text: bar, behind: " ", colour: colour, worth: 1})
 	}
 	if m.Retries > 0 {
 		noun := "retries"
 		if m.Retries == 1 {
 			noun = "retry"
 		}
-		all = append(all, part{text: fmt.Sprintf("%d %s", m.Retries, noun), behind: dot, colour: "33", worth: 6})
+		all = append(all, linePart{text: fmt.Sprintf("%d %s", m.Retries, noun), behind: dot, colour: "33", worth: 6})
 	}
 	return all
 }
@@ -138,14 +137,14 @@ func steps(s launcher.Status) string {
 	return fmt.Sprintf("step %d", s.Step)
 }
 
-// Rates beyond these, in steps a second, are no training's: a status.json can say anything.
+// Rates beyond these, in steps a second, are errors in a status.json.
 const (
 	slowest = 1e-6
 	fastest = 1e9
 )
 
-// rate is how fast steps come, or where they take longer than a second how long one takes;
-// empty where that is not known.
+// rate is the number of steps in a second, or the time of a step that takes longer; empty where
+// that is not known.
 func rate(r float64) string {
 	if !(r >= slowest && r <= fastest) {
 		return ""
@@ -163,7 +162,7 @@ func label(m launcher.StatusMemory) string {
 	return "GPU"
 }
 
-// share is how much of what is allowed was needed so far, 0 where that is not known.
+// share is the part of the allowed memory that was needed so far, 0 where that is not known.
 func share(m launcher.StatusMemory) float64 {
 	if m.Allowed <= 0 {
 		return 0
@@ -184,7 +183,7 @@ func level(m launcher.StatusMemory) string {
 	return "31"
 }
 
-// sizes are what is used and what is allowed, if that is known, in the unit of the largest.
+// sizes are the used and the allowed memory, if that is known, in the unit of the largest.
 func sizes(m launcher.StatusMemory) string {
 	text := figure(m.Used, largest(m))
 	if m.Allowed > 0 {

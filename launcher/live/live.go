@@ -1,14 +1,13 @@
-// Package live shows a run while it goes on: as a line below the job's output, once a minute
-// where there is no terminal, and in files by which gpurun status shows it elsewhere.
+// Package live shows a running run: as a line below the job's output, once a minute where
+// there is no terminal, and in files that gpurun status reads.
 //
-//	live.go    what is seen of the run, and to whom it goes
-//	status.go  where the run stands
+//	live.go    events and samples in, the line and the files out
+//	status.go  the status of a run
 //	line.go    a status in one line
-//	run.go     the runs below a folder, and where each stands
+//	run.go     the status of the runs below a folder
 //	page.go    gpurun status
 //
-// Nothing is decided by any of it, and nothing of the run waits for it: what cannot be shown
-// or written in time is lost.
+// The run never waits for it: what cannot be shown or written in time is lost.
 package live
 
 import (
@@ -29,61 +28,57 @@ const (
 	statusPause = 5 * time.Second // between two status.json of a running attempt
 	linePause   = time.Minute     // between two lines where there is no terminal
 	// sampleShare spreads the samples that are kept over an attempt: the pause between two is
-	// this part of its age, a second at least. A day has 3,600 a rank.
+	// this part of its age, but at least a second. A day has 3,600 a rank.
 	sampleShare = 600
-	// mostWaiting is how many samples may wait for a disk; what comes then is lost.
+	// mostWaiting is how many samples may wait for a disk; more are lost.
 	mostWaiting = 8
 	// closePatience bounds the wait for a disk at the end.
 	closePatience = 2 * time.Second
 )
 
-// Options say where a run is shown.
-type Options struct {
+// A Display says where a run is shown.
+type Display struct {
 	// Stdout and Stderr are gpurun's own. Where both are one terminal, or stdout a file, the
-	// line stands there; else stderr gets one a minute.
+	// line is shown there; else stderr gets one a minute.
 	Stdout, Stderr *os.File
-	// Silent shows nothing; the files are written all the same.
-	Silent bool
-	// Dir is the run directory, and Mask takes the job's secrets out of what is written there.
-	Dir  string
-	Mask *mask.Masker
+	Silent         bool         // show nothing; the files are written anyway
+	Dir            string       // the run directory
+	Mask           *mask.Masker // takes the job's secrets out of the files
 }
 
-// A Monitor shows one run. Its methods may be called from several goroutines, and wait for
-// no disk and no terminal.
+// A Monitor shows one run. Its methods may be called from several goroutines, and do not wait
+// for a disk or a terminal.
 type Monitor struct {
-	// Screen owns the terminal; nil where there is no line.
-	Screen *output.Screen
-	// Words is where gpurun speaks: through the screen to stderr.
-	Words *output.Words
+	Screen *output.Screen // owns the terminal; nil where there is no line
+	Words  *output.Words  // gpurun's messages, through the screen to stderr
 
 	silent bool
 	colour bool
 	record *journal.Record
 	wake   chan struct{}
 	over   chan struct{}
-	owner  chan struct{} // closed when the goroutine that writes has ended
+	owner  chan struct{} // closed when the writing goroutine has ended
 
 	mu      sync.Mutex // guards what follows
 	state   runstate.Run
 	status  launcher.Status
-	unsaved bool // the status has changed in a way that is written down
+	unsaved bool // status.json is to be written
 	saved   time.Time
-	kept    time.Time // when samples were last kept
-	spoke   time.Time // when the last line was said
-	latest  batch     // that is not kept, but will be if it is the last
-	samples []batch   // that wait to be written
-	line    string    // that waits to be said
+	kept    time.Time     // when samples were last kept
+	printed time.Time     // when the last line was printed
+	latest  sampleBatch   // kept only if it is the last of the attempt
+	samples []sampleBatch // that wait to be written
+	line    string        // that waits to be printed
 }
 
-// A batch is the samples of one moment.
-type batch struct {
+// A sampleBatch are the samples of all ranks at one time.
+type sampleBatch struct {
 	attempt int
 	samples []model.Sample
 }
 
 // Open begins to show a run, until Close.
-func Open(o Options) *Monitor {
+func Open(o Display) *Monitor {
 	m := &Monitor{
 		silent: o.Silent, colour: os.Getenv("NO_COLOR") == "", record: journal.NewRecord(o.Dir, o.Mask),
 		wake: make(chan struct{}, 1), over: make(chan struct{}), owner: make(chan struct{}),
@@ -96,8 +91,8 @@ func Open(o Options) *Monitor {
 	return m
 }
 
-// Events is show with the monitor's own eyes before it: what is shown of an event stands
-// below no line that is not true any more.
+// Events returns show with the monitor in front of it, so that the line is up to date before
+// the event is shown.
 func (m *Monitor) Events(show func(launcher.Event)) func(launcher.Event) {
 	return func(e launcher.Event) {
 		m.see(e)
@@ -113,14 +108,14 @@ func (m *Monitor) see(e launcher.Event) {
 	case launcher.Began, launcher.Finished:
 	case launcher.Started:
 		m.Screen.Begin()
-		m.kept, m.spoke = time.Time{}, time.Now()
+		m.kept, m.printed = time.Time{}, time.Now()
 	case launcher.Ended:
 		m.keep(m.latest)
 	default:
 		return
 	}
 	if m.state.Began.Run == "" {
-		return // of a run that is over, and shown once more
+		return // a run that is over, shown again
 	}
 	m.status, m.unsaved = statusOf(&m.state, time.Now()), true
 	if !m.status.Running {
@@ -129,7 +124,7 @@ func (m *Monitor) see(e launcher.Event) {
 	m.signal()
 }
 
-// Sample takes what the ranks of an attempt let see of themselves now.
+// Sample shows the latest samples of an attempt.
 func (m *Monitor) Sample(attempt int, samples []model.Sample) {
 	now := time.Now()
 	m.mu.Lock()
@@ -138,7 +133,7 @@ func (m *Monitor) Sample(attempt int, samples []model.Sample) {
 		return
 	}
 	before, status := m.status, statusOf(&m.state, now)
-	m.status, m.latest = status, batch{attempt, m.state.Progress.Samples}
+	m.status, m.latest = status, sampleBatch{attempt, m.state.Progress.Samples}
 	if age := status.Seconds.Duration(); now.Sub(m.kept) >= max(time.Second, age/sampleShare)-samplesJitter {
 		m.kept = now
 		m.keep(m.latest)
@@ -146,8 +141,8 @@ func (m *Monitor) Sample(attempt int, samples []model.Sample) {
 	if now.Sub(m.saved) >= statusPause || before.Step == 0 && status.Step > 0 || len(before.Ranks) < len(status.Ranks) {
 		m.unsaved = true
 	}
-	if m.Screen == nil && !m.silent && now.Sub(m.spoke) >= linePause {
-		m.spoke, m.line = now, Line(status, longestLine, false)
+	if m.Screen == nil && !m.silent && now.Sub(m.printed) >= linePause {
+		m.printed, m.line = now, Line(status, longestLine, false)
 	}
 	m.signal()
 	m.Screen.Show(func(columns int) (line, title string) {
@@ -155,15 +150,15 @@ func (m *Monitor) Sample(attempt int, samples []model.Sample) {
 	})
 }
 
-// keep has samples written, unless the disk is too slow for them. The caller holds mu.
-func (m *Monitor) keep(b batch) {
-	if m.latest = (batch{}); len(b.samples) > 0 && len(m.samples) < mostWaiting {
+// keep queues samples to be written, unless the disk is too slow. The caller holds mu.
+func (m *Monitor) keep(b sampleBatch) {
+	if m.latest = (sampleBatch{}); len(b.samples) > 0 && len(m.samples) < mostWaiting {
 		m.samples = append(m.samples, b)
 	}
 }
 
 const (
-	// samplesJitter is how much too early a sample may come that is due.
+	// samplesJitter is how much too early a sample may come and still be kept.
 	samplesJitter = 100 * time.Millisecond
 	longestLine   = 200 // characters
 	longestTitle  = 100
@@ -176,8 +171,7 @@ func (m *Monitor) signal() {
 	}
 }
 
-// Close writes and says what is still to be, unless disk or terminal do not move, and leaves
-// the terminal as it was.
+// Close writes and prints the rest, unless disk or terminal block, and restores the terminal.
 func (m *Monitor) Close() {
 	defer m.Screen.Close()
 	defer m.Words.Close()
@@ -205,8 +199,7 @@ func (m *Monitor) run() {
 	}
 }
 
-// write writes what waits. That it cannot is no concern of the run: what there is to know
-// of the disk, the journal meets.
+// write writes what waits. It ignores errors: the journal reports those of the disk.
 func (m *Monitor) write() {
 	m.mu.Lock()
 	samples, line, status, unsaved := m.samples, m.line, m.status, m.unsaved

@@ -39,7 +39,7 @@ func watched(t *testing.T, silent bool) (m *Monitor, dir string, said func() str
 			t.Fatal(err)
 		}
 	}
-	return Open(Options{Stdout: file, Stderr: file, Silent: silent, Dir: dir}), dir, func() string { return read(t, file.Name()) }
+	return Open(Display{Stdout: file, Stderr: file, Silent: silent, Dir: dir}), dir, func() string { return read(t, file.Name()) }
 }
 
 func read(t *testing.T, path string) string {
@@ -226,17 +226,17 @@ func TestFind(t *testing.T) {
 	if err := errors.Join(os.Mkdir(mute, 0o700), os.WriteFile(filepath.Join(mute, journal.File), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Find(here, "five"); err == nil || errext.Hint(err) == "" || !strings.HasSuffix(err.Error(), "five does not say yet where it stands") {
+	if _, err := Find(here, "five"); err == nil || errext.Hint(err) == "" || !strings.HasSuffix(err.Error(), "five has no status yet") {
 		t.Errorf("of a run without a status: %v", err)
 	}
 	runs, _ := Find(here, "")
 	if !runs[0].Gone || runs[0].Live() || runs[2].Gone || !runs[2].Live() {
 		t.Errorf("which of them live: %+v", runs)
 	}
-	if asked := Asked(runs); len(asked) != 1 || asked[0].Run != "two" {
+	if asked := Default(runs); len(asked) != 1 || asked[0].Run != "two" {
 		t.Errorf("of one that runs: %+v", asked)
 	}
-	if asked := Asked(runs[:2]); len(asked) != 1 || asked[0].Run != "three" {
+	if asked := Default(runs[:2]); len(asked) != 1 || asked[0].Run != "three" {
 		t.Errorf("of none that runs: %+v", asked)
 	}
 }
@@ -246,8 +246,8 @@ func TestPage(t *testing.T) {
 	s := training()
 	s.Run, s.Job, s.Time, s.Host, s.PID = "r\x1b[2J", "j\n", time.Now().Add(-time.Minute), "elsewhere", 7
 	var out bytes.Buffer
-	p := page{out: &out, columns: 120}
-	if err := p.show(t.Context(), Run{Status: s}); err != nil {
+	p := statusPage{out: &out, columns: func() int { return 120 }}
+	if err := p.show(t.Context(), RunStatus{Status: s}); err != nil {
 		t.Fatal(err)
 	}
 	want := "job j\\n, run r\\x1b[2J, pid 7 on elsewhere\n" + Line(s, 120, false) + " · 1m old\n"
@@ -256,14 +256,14 @@ func TestPage(t *testing.T) {
 	}
 	out.Reset()
 	s.Outcome, s.ETA = strategy.Exhausted, nil
-	if err := p.show(t.Context(), Run{Status: s, Dir: "/r", Reason: "every remedy was tried", Next: []string{"raise \x1b[2J it"}}); err != nil {
+	if err := p.show(t.Context(), RunStatus{Status: s, Dir: "/r", Reason: "every remedy was tried", Next: []string{"raise \x1b[2J it"}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.String(); !strings.HasSuffix(got, Line(s, 120, false)+"\nexhausted: every remedy was tried\nnext: raise \\x1b[2J it\ngpurun logs /r shows what the rank wrote, gpurun report /r why\n") {
 		t.Errorf("%q", got)
 	}
 	out.Reset()
-	if err := table(&out, []Run{{Status: s}, {Status: training()}}, time.Now()); err != nil {
+	if err := table(&out, []RunStatus{{Status: s}, {Status: training()}}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if lines := strings.Split(out.String(), "\n"); len(lines) != 4 || strings.Contains(out.String(), "\x1b") ||
@@ -284,7 +284,7 @@ func TestARunIsFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		p := page{out: &out, width: func() int { return 81 }, follows: true}
+		p := statusPage{out: &out, columns: func() int { return 81 - 1 }, follows: true}
 		done := make(chan error)
 		go func() { done <- p.show(t.Context(), r) }()
 		time.Sleep(1500 * time.Millisecond)

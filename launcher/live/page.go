@@ -19,50 +19,45 @@ import (
 )
 
 const (
-	// fresh is how old figures may be that nobody is told the age of.
-	fresh = 15 * time.Second
-	// followPause is how often a run is looked at that is followed.
-	followPause = time.Second
-	// mostNext is how much of what to do next is told.
-	mostNext = 5
-	// usualColumns is the width of what is no terminal.
-	usualColumns = 120
+	fresh        = 15 * time.Second // figures that are older are shown with their age
+	followPause  = time.Second      // between two lines of a run that is followed
+	mostNext     = 5                // hints
+	usualColumns = 120              // where there is no terminal
 )
 
-// public takes out what names and shapes tell to be a secret.
+// public masks secrets known by name or shape.
 var public *mask.Masker
 
-// Show prints where runs stand: one in a few lines, several as a table. On a terminal one
-// that runs is followed until it ends, or ctx does.
-func Show(ctx context.Context, out *os.File, all []Run) error {
+// Show prints the status of runs: one in a few lines, several as a table. On a terminal a
+// running run is followed until it ends, or ctx does.
+func Show(ctx context.Context, out *os.File, all []RunStatus) error {
 	if len(all) > 1 {
 		return table(out, all, time.Now())
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM)
 	defer stop()
-	p := page{out: out, columns: usualColumns}
+	p := statusPage{out: out, columns: func() int { return usualColumns }}
 	if term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {
 		p.follows, p.colour = true, os.Getenv("NO_COLOR") == ""
-		p.width = func() int {
+		p.columns = func() int {
 			if size, err := unix.IoctlGetWinsize(int(out.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-				return int(size.Col)
+				return int(size.Col) - 1
 			}
-			return usualColumns
+			return usualColumns - 1
 		}
 	}
 	return p.show(ctx, all[0])
 }
 
-// A page shows one run.
-type page struct {
+// A statusPage shows one run.
+type statusPage struct {
 	out     io.Writer
-	columns int
-	width   func() int // of the terminal, nil: columns
+	columns func() int // of a line
 	follows bool
 	colour  bool
 }
 
-func (p page) show(ctx context.Context, r Run) error {
+func (p statusPage) show(ctx context.Context, r RunStatus) error {
 	p.printf("%s", public.Sprintf("job %s, run %s, %s\n", r.Job, r.Run, where(r)))
 	look := time.NewTicker(followPause)
 	defer look.Stop()
@@ -77,32 +72,28 @@ func (p page) show(ctx context.Context, r Run) error {
 		next, err := Read(r.Dir)
 		if err != nil {
 			p.printf("\r\x1b[J")
-			return err // it was removed
+			return err // the run was removed
 		}
 		r = next
 	}
 	return p.printf("%s\n%s", p.line(r), ending(r))
 }
 
-func (p page) printf(format string, args ...any) error {
+func (p statusPage) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(p.out, format, args...)
 	return err
 }
 
-// line is the run's line, and how old it is.
-func (p page) line(r Run) string {
-	columns := p.columns
-	if p.width != nil {
-		columns = p.width() - 1
-	}
+// line is the run's line, and its age.
+func (p statusPage) line(r RunStatus) string {
 	old := ""
 	if age := r.Age(time.Now()); r.Live() && age > fresh {
 		old = fmt.Sprintf("%s%s old", dot, short(age))
 	}
-	return Line(r.Status, columns-len([]rune(old)), p.colour) + old
+	return Line(r.Status, p.columns()-len([]rune(old)), p.colour) + old
 }
 
-func where(r Run) string {
+func where(r RunStatus) string {
 	switch {
 	case r.Gone:
 		return "cut off"
@@ -113,10 +104,10 @@ func where(r Run) string {
 }
 
 // ending is how a run ended, if it did.
-func ending(r Run) string {
+func ending(r RunStatus) string {
 	switch {
 	case r.Gone:
-		return public.Sprintf("gpurun (pid %d) is gone; gpurun resume %s goes on\n", r.PID, r.Dir)
+		return public.Sprintf("gpurun (pid %d) is gone; gpurun resume %s continues the run\n", r.PID, r.Dir)
 	case r.Reason == "":
 		return ""
 	}
@@ -128,13 +119,13 @@ func ending(r Run) string {
 		said += public.Sprintf("next: %s\n", hint)
 	}
 	if r.Outcome != strategy.Trained {
-		said += public.Sprintf("gpurun logs %s shows what the rank wrote, gpurun report %s why\n", r.Dir, r.Dir)
+		said += public.Sprintf("gpurun logs %s shows the rank's output, gpurun report %s why it failed\n", r.Dir, r.Dir)
 	}
 	return said
 }
 
 // table prints several runs, a line each.
-func table(out io.Writer, all []Run, now time.Time) error {
+func table(out io.Writer, all []RunStatus, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "JOB\tRUN\tATTEMPT\tSTEP\tRATE\tMEMORY\tTIME\tLEFT")
 	for _, r := range all {

@@ -22,21 +22,18 @@ import (
 // largestStatus bounds what is read of a status.json, in bytes.
 const largestStatus = 1 << 20
 
-// A Run is where a run stood when it was last heard of.
-type Run struct {
+// A RunStatus is the latest status of a run.
+type RunStatus struct {
 	launcher.Status
-	Dir string `json:"-"`
-	// Reason is how it ended, in the verdict's words; empty while it runs.
-	Reason string `json:"-"`
-	// Next is what the summary told people to do; nil while it runs.
-	Next []string `json:"-"`
-	// Gone says that its gpurun is gone, without a last word.
-	Gone bool `json:"-"`
+	Dir    string   `json:"-"`
+	Reason string   `json:"-"` // of the verdict; empty while it runs
+	Next   []string `json:"-"` // the summary's hints; nil while it runs
+	Gone   bool     `json:"-"` // its gpurun has ended without a verdict
 }
 
-// Read reads where the run in a directory stands.
-func Read(dir string) (Run, error) {
-	r := Run{Dir: dir}
+// Read reads the status of the run in a directory.
+func Read(dir string) (RunStatus, error) {
+	r := RunStatus{Dir: dir}
 	s := lenient{Status: &r.Status}
 	if _, err := private.ReadJSON(filepath.Join(dir, journal.StatusFile), largestStatus, &s); err != nil {
 		return r, fmt.Errorf("read the status: %w", err)
@@ -56,17 +53,17 @@ func Read(dir string) (Run, error) {
 	return r, nil
 }
 
-// lenient reads a status whose durations may be such that no run has.
+// lenient reads a status whose durations may be out of range.
 type lenient struct {
 	*launcher.Status
-	Seconds span  `json:"seconds"`
-	ETA     *span `json:"eta_seconds"`
+	Seconds lenientSeconds  `json:"seconds"`
+	ETA     *lenientSeconds `json:"eta_seconds"`
 }
 
-// A span is a duration, negative for a number that none holds.
-type span strategy.Seconds
+// A lenientSeconds is a duration, negative for a number out of range.
+type lenientSeconds strategy.Seconds
 
-func (s *span) UnmarshalJSON(b []byte) error {
+func (s *lenientSeconds) UnmarshalJSON(b []byte) error {
 	var number json.Number
 	if err := json.Unmarshal(b, &number); err != nil {
 		return err
@@ -77,12 +74,12 @@ func (s *span) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Live reports whether there is more to come.
-func (r Run) Live() bool { return r.Outcome == "" && !r.Gone }
+// Live reports whether the run has not ended.
+func (r RunStatus) Live() bool { return r.Outcome == "" && !r.Gone }
 
-// alive reports whether the gpurun of a run is there, by its lock. That of another host may
-// not be seen here: figures that are new come from somewhere.
-func (r Run) alive() bool {
+// alive reports whether the gpurun of a run exists, by its lock, or, since the lock of another
+// host may not be visible here, by the age of the status.
+func (r RunStatus) alive() bool {
 	if journal.Locked(r.Dir) {
 		return true
 	}
@@ -90,40 +87,40 @@ func (r Run) alive() bool {
 	return (err != nil || host != r.Host) && r.Age(time.Now()) < linePause
 }
 
-// Find gives the runs that a word means, the newest first: a run's directory or name, or a
+// Find finds the runs that a word names, the newest first: a run's directory or name, or a
 // folder with runs in it. Without a word they are those below the folder here.
-func Find(here, word string) ([]Run, error) {
+func Find(here, word string) ([]RunStatus, error) {
 	found, err := runs.List(cmp.Or(word, here))
 	if err != nil || len(found) == 0 {
-		one, err := runs.Find(here, word) // by its name, or an error that says what to name
+		one, err := runs.Find(here, word) // by its name
 		if err != nil {
 			return nil, errext.WithCode(err, strategy.CodeUsage)
 		}
 		found = []runs.Run{one}
 	}
-	var all []Run
+	var all []RunStatus
 	var failed error
 	for _, f := range found {
 		r, err := Read(f.Path)
-		if err != nil { // of a gpurun that kept no status, or before the run began
+		if err != nil { // before the run began
 			failed = err
 			continue
 		}
 		all = append(all, r)
 	}
 	if len(all) == 0 && errors.Is(failed, fs.ErrNotExist) {
-		failed = errext.Errorf("it begins just now, or was of an older gpurun; gpurun runs lists what is there", "%s does not say yet where it stands", found[0].Path)
+		failed = errext.Errorf("it begins just now; gpurun runs lists all runs", "%s has no status yet", found[0].Path)
 	}
 	if len(all) == 0 {
 		return nil, errext.WithCode(failed, strategy.CodeUsage)
 	}
-	slices.SortStableFunc(all, func(a, b Run) int { return b.Time.Compare(a.Time) })
+	slices.SortStableFunc(all, func(a, b RunStatus) int { return b.Time.Compare(a.Time) })
 	return all, nil
 }
 
-// Asked are the runs that are meant where none is named: those that run, else the newest.
-func Asked(all []Run) []Run {
-	running := slices.DeleteFunc(slices.Clone(all), func(r Run) bool { return !r.Live() })
+// Default are the runs to show where none is named: those that run, else the newest.
+func Default(all []RunStatus) []RunStatus {
+	running := slices.DeleteFunc(slices.Clone(all), func(r RunStatus) bool { return !r.Live() })
 	if len(running) > 0 {
 		return running
 	}
@@ -131,4 +128,4 @@ func Asked(all []Run) []Run {
 }
 
 // Age is how old a run's figures are.
-func (r Run) Age(now time.Time) time.Duration { return now.Sub(r.Time) }
+func (r RunStatus) Age(now time.Time) time.Duration { return now.Sub(r.Time) }

@@ -11,9 +11,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// statusOf says where a run of this process stands, by figures of a time.
+// statusOf is the status of this process's run at a time.
 func statusOf(r *runstate.Run, at time.Time) launcher.Status {
-	host, _ := os.Hostname() // one without a name has none
+	host, _ := os.Hostname() // empty where it has no name
 	s := launcher.Status{Run: r.Began.Run, Job: r.Began.Name, MaxAttempts: r.Began.Policy.MaxAttempts, Running: r.Running(), Time: at.UTC(), Host: host, PID: os.Getpid()}
 	if r.Verdict != nil {
 		s.Outcome = r.Verdict.Outcome
@@ -41,7 +41,7 @@ func statusOf(r *runstate.Run, at time.Time) launcher.Status {
 	return s
 }
 
-// memoryOf is what a sample knows of memory, beside the rank and the device.
+// memoryOf is the memory of a sample's rank.
 func memoryOf(s model.Sample) launcher.StatusMemory {
 	m := launcher.StatusMemory{Rank: s.Rank, Device: s.Device}
 	if used := cmp.Or(s.Allocated, s.Used); used > 0 || s.Peak > 0 {
