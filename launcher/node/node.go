@@ -14,7 +14,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -84,7 +83,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	n.signals.begin(n.opts.Grace)
 	a.ends = a.openEnds()
 	a.group, err = proc.Start(starting, ranks, proc.Options{
-		Marker: fmt.Sprintf("%s.%s.%d", n.opts.Run, n.token, l.N), Limits: proc.Limits{Data: n.opts.DataLimit}, Ends: a.ends, Logger: slog.New(logHandler{n.log}),
+		Marker: fmt.Sprintf("%s.%s.%d", n.opts.Run, n.token, l.N), DataLimit: n.opts.DataLimit, Ends: a.ends, Warn: func(text string) { n.log.Note("warning: " + text) },
 	})
 	a.out.Started()
 	if err != nil {

@@ -24,7 +24,7 @@ func (p *command) send(ctx context.Context, _ Message, event []byte) error {
 	timed, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("it took longer than %v and was ended", p.timeout))
 	defer cancel()
 	errs := &firstBytes{}
-	err := proc.Beside(timed, proc.Command{Argv: p.argv, Dir: p.dir, Stdin: append(event, '\n'), Stderr: errs})
+	err := proc.Beside(timed, proc.SideCommand{Argv: p.argv, Dir: p.dir, Stdin: append(event, '\n'), Stderr: errs})
 	switch {
 	case err == nil:
 		return nil

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// besideBound is how long the kernel has to end what was killed.
+	// besideBound is how long the kernel has to end killed processes.
 	besideBound = 2 * time.Second
-	// besideHeld is how long to wait for the output of a command that is gone, where
-	// something that could not be ended holds it open.
+	// besideHeld is how long to wait for the output of a command that is gone, where a process that
+	// could not be killed holds it open.
 	besideHeld = 200 * time.Millisecond
 )
 
-// A Command is a program that is none of the ranks. It has gpurun's environment.
-type Command struct {
+// A SideCommand is a program besides the ranks. It has gpurun's environment.
+type SideCommand struct {
 	Argv   []string
 	Dir    string
 	Stdin  []byte
-	Stderr io.Writer // gets what the program says there; its stdout is for nobody
+	Stderr io.Writer // gets the program's stderr; its stdout is dropped
 }
 
-// Beside runs a command until it ends or ctx is done, and ends all that it started, as Stop
-// does. It has guards of its own, so that nothing of it is left where gpurun is killed. The
-// error is that of Start, the cause of ctx, or how the command has failed.
-func Beside(ctx context.Context, c Command) (err error) {
+// Beside runs a command until it ends or ctx is done, and ends everything that it started, as Stop does.
+// It has separate guards, so that nothing of it remains where gpurun is killed. The error is that of
+// Start, the cause of ctx, or the command's failure.
+func Beside(ctx context.Context, c SideCommand) (err error) {
 	stdin, feed, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("open a pipe: %w", err)
@@ -46,14 +46,14 @@ func Beside(ctx context.Context, c Command) (err error) {
 	g, err := Start(ctx, []Rank{rank}, Options{Marker: "beside-" + rand.Text(), KillTimeout: besideBound})
 	stdin.Close()
 	stderr.Close()
-	fed, heard := make(chan struct{}), make(chan struct{})
+	fed, read := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(fed)
 		_, _ = feed.Write(c.Stdin) // a command may end without having read it
 		feed.Close()
 	}()
 	go func() {
-		defer close(heard)
+		defer close(read)
 		_, _ = io.Copy(c.Stderr, errs)
 	}()
 	switch {
@@ -65,17 +65,17 @@ func Beside(ctx context.Context, c Command) (err error) {
 	held := time.NewTimer(besideHeld)
 	defer held.Stop()
 	select {
-	case <-heard:
+	case <-read:
 	case <-held.C:
 	}
-	feed.Close() // what could not be ended may still have the other ends
+	feed.Close() // a process that could not be killed may still have the other ends
 	errs.Close()
 	<-fed
-	<-heard
+	<-read
 	return err
 }
 
-// outcome waits for the only rank, stops the group, and says how the rank has failed.
+// outcome waits for the only rank, stops the group, and returns how the rank has failed.
 func (g *Group) outcome(ctx context.Context) error {
 	var fact strategy.Fact
 	select {

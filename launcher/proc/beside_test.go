@@ -26,7 +26,7 @@ until [ -e session ] && [ -e orphan ]; do sleep 0.01; done
 		want error
 	}{"it is ended": {"echo yes >ready; sleep 1000", errors.New("time is up")}, "it ends": {"echo yes >ready", nil}} {
 		dir := t.TempDir()
-		cmd := Command{Argv: []string{"sh", "-c", starts + test.rest}, Dir: dir, Stderr: io.Discard}
+		cmd := SideCommand{Argv: []string{"sh", "-c", starts + test.rest}, Dir: dir, Stderr: io.Discard}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error)
 		go func() { ended <- Beside(ctx, cmd) }()

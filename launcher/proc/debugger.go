@@ -8,10 +8,9 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// debuggerOf names who traces a process, "gdb (process 123)"; empty for nobody. The
-// kernel tells the end of a traced process to the tracer, and to its parent only once
-// the tracer lets go of it; where the tracer has asked to see the end, even SIGKILL
-// stops the process right before.
+// debuggerOf names the process that traces another, "gdb (process 123)"; empty for none. The kernel
+// reports the end of a traced process to the tracer, and to the parent only once the tracer detaches;
+// a tracer that waits for the end stops even a process that was killed right before it.
 func debuggerOf(pid int) string {
 	status, err := procfs.ReadStatus(pid)
 	tracer, parse := strconv.Atoi(status["TracerPid"])
@@ -24,33 +23,30 @@ func debuggerOf(pid int) string {
 	return fmt.Sprintf("process %d", tracer)
 }
 
-// endOf reads how a process has ended that nobody has reaped, from /proc/PID/stat
-// (field 52). The kernel tells it only those who might trace the process themselves;
-// others read 0, which is no way to end for a process that is being held: then the
-// code is that of an end nobody knows.
-func endOf(id identity) (end, bool) {
+// endOf reads the end of an unreaped process from /proc/PID/stat (field 52). The kernel shows it only to
+// processes that might trace it themselves; others read 0.
+func endOf(id identity) (processEnd, bool) {
 	stat, err := procfs.ReadStat(id.PID)
 	if err != nil {
-		return end{}, false
+		return processEnd{}, false
 	}
 	p, err := processOf(stat)
 	if err != nil || p.identity != id || p.alive() {
-		return end{}, false
+		return processEnd{}, false
 	}
 	status, err := strconv.Atoi(stat.Field(52))
 	if err != nil {
-		return end{}, false
+		return processEnd{}, false
 	}
-	e := end{At: time.Now(), Code: status >> 8 & 0xff, Signal: status & 0x7f}
+	e := processEnd{At: time.Now(), Code: status >> 8 & 0xff, Signal: status & 0x7f}
 	if e.Signal != 0 {
 		e.Code = 128 + e.Signal
 	}
 	return e, true
 }
 
-// tellHeld tells the end of a rank that its debugger keeps from everybody else. The
-// caller holds mu.
-func (g *Group) tellHeld(r *member) bool {
+// reportHeld reports the end of a rank that its debugger withholds from its parent. The caller holds mu.
+func (g *Group) reportHeld(r *member) bool {
 	who := debuggerOf(r.id.PID)
 	if who == "" {
 		return false
@@ -59,7 +55,7 @@ func (g *Group) tellHeld(r *member) bool {
 	if !over {
 		return false
 	}
-	g.log.Warn("a rank has ended, and its debugger holds what is left of it", "rank", r.rank, "debugger", who)
+	g.warn("rank %d has ended, and its debugger holds its process: %s", r.rank, who)
 	g.sendExit(r, e)
 	return true
 }

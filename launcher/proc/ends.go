@@ -11,26 +11,24 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Where gpurun is killed as the ranks end, the guard knows how they ended and gpurun never
-// learns it. So the one of the two that can writes to Options.Ends that all ranks ended with
-// 0 by themselves. An open file with a lock is handed to the guard, which thus has the lock
-// too, and closes it once it has looked: whoever gets the lock can read the last word.
+// Where gpurun is killed as the ranks end, only the guard knows how they ended. So gpurun or the guard
+// writes to Options.Ends if all ranks ended with 0 by themselves. The guard gets the open file with
+// its lock, and closes it once it has written: a reader that gets the lock can read the result.
 
 const (
 	// maxEnds bounds the file, in bytes.
 	maxEnds = 16 << 20
-	// endsBound is how long to wait for a guard that has not looked yet, and endsPause
-	// between two looks at whether it has.
+	// endsBound is how long to wait for a guard that may still write, and endsPause the interval.
 	endsBound = 5 * time.Second
 	endsPause = 5 * time.Millisecond
 )
 
-// LockEnds locks an open file for Options.Ends. Where the file system has no locks, who
-// reads does not wait for the guard.
+// LockEnds locks an open file for Options.Ends. On a file system without locks readers do not wait for
+// the guard.
 func LockEnds(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
 
-// ReadEnds reads what was written to Options.Ends for a group whose gpurun is gone: an exit
-// for each rank where all ended with 0 by themselves, else none.
+// ReadEnds reads Options.Ends of a group whose gpurun is gone: an exit for each rank where all ended
+// with 0 by themselves, else none.
 func ReadEnds(f *os.File) []strategy.Fact {
 	for late := time.Now().Add(endsBound); ; time.Sleep(endsPause) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
@@ -54,12 +52,10 @@ func writeEnds(f *os.File, ends []strategy.Fact) error {
 	return err
 }
 
-// fact is a rank's end as a fact.
-func (e end) fact(rank, pid int) strategy.Fact {
+func (e processEnd) fact(rank, pid int) strategy.Fact {
 	return strategy.Fact{Time: e.At, Rank: rank, Source: "exit", Exit: &strategy.Exit{Code: e.Code, Signal: e.Signal, Peak: e.Peak, PID: pid}}
 }
 
-// endsFile is what a guard is given of Ends.
 func (o Options) endsFile() []int {
 	if o.Ends == nil {
 		return nil
@@ -67,11 +63,11 @@ func (o Options) endsFile() []int {
 	return []int{int(o.Ends.Fd())}
 }
 
-// writeEnds writes how the ranks ended before the guard is let go.
+// writeEnds writes how the ranks ended before the guard is released.
 func (g *Group) writeEnds() {
 	if ends := g.ownEnds(); g.options.Ends != nil && len(ends) > 0 {
 		if err := writeEnds(g.options.Ends, ends); err != nil {
-			g.log.Warn("write down how the ranks ended", "error", err)
+			g.warn("write how the ranks ended: %v", err)
 		}
 	}
 }
@@ -89,8 +85,8 @@ func (g *Group) ownEnds() (ends []strategy.Fact) {
 	return ends
 }
 
-// writeEnds writes how the ranks ended once the supervisor is gone, before any is killed,
-// and gives up the lock. It does not wait: the file may be on a file system that hangs.
+// writeEnds writes how the ranks ended once the supervisor is gone, before any is killed, and releases
+// the lock. It does not wait: the file system may hang.
 func (g *guard) writeEnds() (written <-chan struct{}) {
 	done := make(chan struct{})
 	if g.ends == nil {
@@ -102,13 +98,12 @@ func (g *guard) writeEnds() (written <-chan struct{}) {
 		defer close(done)
 		defer g.ends.Close()
 		if len(ends) > 0 && writeEnds(g.ends, ends) == nil {
-			_ = g.ends.Sync() // nobody is left to hear of it
+			_ = g.ends.Sync() // best effort
 		}
 	}()
 	return done
 }
 
-// ownEnds are the ranks' ends where all have ended with 0 by themselves, else none.
 func (g *guard) ownEnds() (ends []strategy.Fact) {
 	for rank, pid := range g.order {
 		e, over, err := peek(pid)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"runtime"
 	"slices"
@@ -25,21 +24,20 @@ type member struct {
 	pidfd *os.File
 
 	// Guarded by Group.mu.
-	over    bool // its end was told
+	over    bool // its end was reported
 	end     strategy.Fact
 	before  bool // it had ended when the stop began
 	stopped bool // StopPeers has begun to stop it
 }
 
-// A Group is the ranks of one attempt on one node. Its methods may be called from
-// any goroutine. Stop must be called in the end, also when all ranks have ended by
-// themselves: it sweeps what they left, and lets go of the guard.
+// A Group is the ranks of one attempt on one node. Its methods may be called from any goroutine. Stop
+// must be called in the end, also when all ranks have ended by themselves: it sweeps what they left,
+// and releases the guard.
 type Group struct {
 	options Options
-	log     *slog.Logger
 	exits   chan strategy.Fact // has room for all
 	began   uint64             // start time of the attempt, in ticks
-	answers chan message       // to spawn, from the guard; at most one is awaited
+	answers chan message       // of the guard to spawn; at most one is awaited
 	quiet   chan struct{}      // closed when all ranks have ended
 	cut     chan struct{}      // closed by Kill
 	running sync.WaitGroup
@@ -53,28 +51,28 @@ type Group struct {
 	members  []*member
 	next     int  // the rank that the guard was last asked for
 	started  bool // no more ranks will come
-	told     int  // ends told
+	reported int  // ends
 	stopping bool
 	guard    *guardHandle // the active guard
-	outer    *guardHandle // the guard above it, which takes its place; nil where it has
+	outer    *guardHandle // the guard above it, its successor; nil once it has succeeded
 	asked    bool         // a rank has been signalled before its end
-	lost     bool         // there was none to do so: the ranks are our own children
+	lost     bool         // no guard is above the ranks: they are our own children
 	promoted bool         // the outer guard is the active one
 	losses   int
 	released bool // the guard's end is expected
 	closed   bool // exits is closed
 }
 
-// Start starts the ranks, all or none: if one cannot be started, those that were
-// are killed, and the error says which and why. ctx bounds the starting only.
+// Start starts the ranks, all or none: if one cannot be started, the others are killed, and the error
+// names it and the reason. ctx bounds the starting only.
 //
-// The program that calls it must call MaybeGuard first thing.
+// The program must call MaybeGuard first.
 func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 	if len(ranks) == 0 {
 		return nil, errors.New("start ranks: there are none")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+	if o.Warn == nil {
+		o.Warn = func(string) {}
 	}
 	if o.KillTimeout <= 0 {
 		o.KillTimeout = 30 * time.Second
@@ -90,7 +88,6 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 	}
 	g := &Group{
 		options: o,
-		log:     o.Logger,
 		exits:   make(chan strategy.Fact, len(ranks)),
 		began:   outer.id.Start,
 		answers: make(chan message, 1),
@@ -102,7 +99,7 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 	}
 	g.running.Go(func() { g.listen(k) })
 	g.running.Go(func() { g.awaitOuter(outer) })
-	// An outer guard that has died is replaced by none: awaitOuter tells.
+	// awaitOuter finds an outer guard that has died.
 	_ = outer.link.send(message{Kind: watch, Run: o.Marker, Began: g.began})
 	if err := g.startAll(ctx, k.link, ranks); err != nil {
 		g.Kill()
@@ -114,13 +111,18 @@ func Start(ctx context.Context, ranks []Rank, o Options) (*Group, error) {
 	return g, nil
 }
 
-// startAll has the first guard start the ranks. If it dies in the meantime its
-// successor is not asked: then the start has failed.
-func (g *Group) startAll(ctx context.Context, l *link, ranks []Rank) error {
+func (g *Group) warn(format string, args ...any) { g.options.Warn(fmt.Sprintf(format, args...)) }
+
+func (g *Group) warnReplaced() {
+	g.warn("the guard process died and was replaced by process %d", g.guard.id.PID)
+}
+
+// startAll has the first guard start the ranks. If the guard dies meanwhile, the start has failed.
+func (g *Group) startAll(ctx context.Context, l *guardLink, ranks []Rank) error {
 	stop := context.AfterFunc(ctx, l.giveUp)
 	defer stop()
 	if err := l.send(message{Kind: watch, Run: g.options.Marker, Began: g.began}, g.options.endsFile()...); err != nil {
-		return fmt.Errorf("start ranks: tell guard: %w", err)
+		return fmt.Errorf("start ranks: send to the guard: %w", err)
 	}
 	workdir, err := os.Getwd()
 	if err != nil {
@@ -143,7 +145,7 @@ func (g *Group) startAll(ctx context.Context, l *link, ranks []Rank) error {
 	return nil
 }
 
-func (g *Group) startOne(ctx context.Context, l *link, r Rank, workdir string, null *os.File) error {
+func (g *Group) startOne(ctx context.Context, l *guardLink, r Rank, workdir string, null *os.File) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -156,9 +158,9 @@ func (g *Group) startOne(ctx context.Context, l *link, r Rank, workdir string, n
 	g.mu.Unlock()
 	files := r.stdio(null)
 	defer runtime.KeepAlive(files)
-	// Fd makes a pipe's end block, as a program expects of its standard files.
+	// Fd makes a pipe blocking, as a program expects of its standard files.
 	if err := l.send(m, int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd())); err != nil {
-		return fmt.Errorf("ask guard: %w", cmp.Or(context.Cause(ctx), err))
+		return fmt.Errorf("send to the guard: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	var a message
 	select {
@@ -177,7 +179,7 @@ func (g *Group) startOne(ctx context.Context, l *link, r Rank, workdir string, n
 	return nil
 }
 
-// listen reads what the guard says, and replaces the guard when it dies.
+// listen receives from the guard, and replaces it when it dies.
 func (g *Group) listen(first *guardHandle) {
 	k := first
 	for k != nil {
@@ -205,7 +207,7 @@ func (g *Group) handle(m message, fds []int) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if (g.lost || g.promoted) && g.guard != nil {
-			g.log.Warn("the guard process died and was replaced", "pid", g.guard.id.PID)
+			g.warnReplaced()
 		}
 	case exited:
 		g.mu.Lock()
@@ -218,7 +220,7 @@ func (g *Group) handle(m message, fds []int) {
 	}
 }
 
-// addMember makes a member of a rank that has just been started. It owns pidfd.
+// addMember makes a member of a rank that has just started. It owns pidfd.
 func (g *Group) addMember(pid, pidfd int) error {
 	p, err := readProcess(pid)
 	if err != nil {
@@ -237,7 +239,7 @@ func (g *Group) addMember(pid, pidfd int) error {
 	return nil
 }
 
-// wakeGuards wakes guards that do not tell a rank's end: somebody has suspended them.
+// wakeGuards wakes guards that do not report a rank's end because they are suspended.
 func (g *Group) wakeGuards(r *member) {
 	if err := awaitExit(r.pidfd); err != nil {
 		return // Stop has given the rank up
@@ -251,7 +253,7 @@ func (g *Group) wakeGuards(r *member) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if r.over || g.tellHeld(r) {
+	if r.over || g.reportHeld(r) {
 		return
 	}
 	for _, k := range g.guards() {
@@ -260,12 +262,12 @@ func (g *Group) wakeGuards(r *member) {
 }
 
 // sendExit sends the fact of a rank's end, once. The caller holds mu.
-func (g *Group) sendExit(r *member, e end) {
+func (g *Group) sendExit(r *member, e processEnd) {
 	if r.over || g.closed {
 		return
 	}
 	r.over = true
-	g.told++
+	g.reported++
 	f := e.fact(r.rank, r.id.PID)
 	f.Exit.Stopped = (g.stopping || r.stopped) && !r.before
 	r.end = f
@@ -275,15 +277,15 @@ func (g *Group) sendExit(r *member, e end) {
 
 // closeIfDone closes exits after the last end. The caller holds mu.
 func (g *Group) closeIfDone() {
-	if g.started && !g.closed && g.told == len(g.members) {
+	if g.started && !g.closed && g.reported == len(g.members) {
 		g.closed = true
 		close(g.exits)
 		close(g.quiet)
 	}
 }
 
-// awaitOuter waits for the end of the outer guard. The inner one is active, and
-// above the ranks as before: there is nothing to do but to log it.
+// awaitOuter waits for the end of the outer guard. The inner one is active, and still above the ranks:
+// a warning is all that is needed.
 func (g *Group) awaitOuter(outer *guardHandle) {
 	<-outer.gone
 	g.mu.Lock()
@@ -294,14 +296,13 @@ func (g *Group) awaitOuter(outer *guardHandle) {
 	g.outer = nil
 	outer.cleanUp()
 	if g.guard != nil {
-		g.log.Warn("the guard process died and was replaced", "pid", g.guard.id.PID)
+		g.warnReplaced()
 	}
 }
 
-// replace finds another guard after the active one has died, and returns it, or
-// nil where none is wanted or none can be had. The outer guard was above the ranks
-// all the time. Without one they are this process's own children now, since it is
-// the next subreaper above them, and it waits for them itself.
+// replace finds another guard after the active one has died; nil where none is wanted or available. The
+// outer guard was above the ranks all the time. Without one this process is the next subreaper above
+// them: they are its own children now, and it waits for them itself.
 func (g *Group) replace() *guardHandle {
 	if k, ok := g.promote(); ok {
 		return k
@@ -314,7 +315,7 @@ func (g *Group) replace() *guardHandle {
 	defer cancel()
 	k, err := startGuard(ctx)
 	if err != nil {
-		g.log.Warn("the guard process died and cannot be replaced: if gpurun is killed now, its ranks go on", "error", err)
+		g.warn("the guard process died and cannot be replaced: if gpurun is killed now, its ranks continue: %v", err)
 		return nil
 	}
 	g.mu.Lock()
@@ -329,8 +330,7 @@ func (g *Group) replace() *guardHandle {
 	return k
 }
 
-// promote makes the outer guard the active one, where there is one. It has the ranks for
-// its children.
+// promote makes the outer guard the active one, if there is one. The ranks are its children.
 func (g *Group) promote() (*guardHandle, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -344,8 +344,7 @@ func (g *Group) promote() (*guardHandle, bool) {
 	return k, true
 }
 
-// failStart makes a Start fail that waits for a guard which has died. The caller holds
-// mu.
+// failStart fails a Start that waits for a guard which has died. The caller holds mu.
 func (g *Group) failStart() {
 	select {
 	case g.answers <- message{}:
@@ -353,8 +352,8 @@ func (g *Group) failStart() {
 	}
 }
 
-// takeOver takes over the ranks of a guard that has died, and returns them. It
-// reports false where no other guard is wanted.
+// takeOver takes over the ranks of a guard that has died, and returns them; false where no other guard
+// is wanted.
 func (g *Group) takeOver() ([]identity, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -370,7 +369,7 @@ func (g *Group) takeOver() ([]identity, bool) {
 	}
 	g.lost = true
 	if g.losses++; g.losses > maxLosses {
-		g.log.Warn("the guard process died too often and is not replaced: if gpurun is killed now, its ranks go on", "times", g.losses)
+		g.warn("the guard process died %d times and is not replaced any more: if gpurun is killed now, its ranks continue", g.losses)
 		return nil, false
 	}
 	return g.identities(), true
@@ -392,20 +391,20 @@ func (g *Group) awaitRank(r *member) {
 	}
 	e, over, err := peek(r.id.PID)
 	if err != nil || !over {
-		g.log.Error("a rank ended, and its exit status cannot be read", "rank", r.rank, "error", err)
-		e = end{At: time.Now(), Code: 255}
+		g.warn("rank %d ended, and its exit status cannot be read: %v", r.rank, err)
+		e = processEnd{At: time.Now(), Code: 255}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sendExit(r, e)
 }
 
-// Exits returns the channel of the ranks' ends: one fact with an Exit for each,
-// as it happens. It is closed after the last, or when Stop has given up on those
-// that do not die. It holds all facts, so that nobody has to read it.
+// Exits returns the channel of the ranks' ends: one fact with an Exit for each, as it happens. It is
+// closed after the last, or when Stop has given up ranks that do not die. It holds all facts: no
+// reader is needed.
 func (g *Group) Exits() <-chan strategy.Fact { return g.exits }
 
-// PIDs returns the pid of each rank, also of those that have ended.
+// PIDs returns the pid of each rank, also after its end.
 func (g *Group) PIDs() map[int]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -416,7 +415,7 @@ func (g *Group) PIDs() map[int]int {
 	return pids
 }
 
-// memberList returns the members that there are.
+// memberList returns the members so far.
 func (g *Group) memberList() []*member {
 	g.mu.Lock()
 	defer g.mu.Unlock()

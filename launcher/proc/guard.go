@@ -16,26 +16,24 @@ import (
 )
 
 const (
-	// guardName begins the guard's argv[0] and is its name in ps, so that a
-	// pkill gpurun, or a pkill -f gpurun, leaves it to do its work.
+	// guardName starts the guard's argv[0] and is its name in ps, so that neither pkill gpurun nor
+	// pkill -f gpurun ends it.
 	guardName = "grd-"
-	// guardVariable tells the guard the supervisor's pid and start time, and whether
-	// it is an outer one.
+	// guardVariable has the supervisor's pid and start time, and marks an outer guard.
 	guardVariable = "GRD_LINK"
-	// guardSocket is the first descriptor after stdin, stdout and stderr, innerSocket
-	// the one that an outer guard hands on.
+	// guardSocket is the first descriptor after stdin, stdout and stderr, innerSocket the one that an
+	// outer guard passes on.
 	guardSocket = 3
 	innerSocket = 4
-	// guardBound is how long a guard goes on killing after its supervisor's death.
+	// guardBound is how long a guard continues to kill after its supervisor's death.
 	guardBound = time.Minute
-	// trackInterval is how often a guard that took over running ranks looks for what
-	// they started. See the package comment.
+	// trackInterval is how often a guard that took over running ranks looks for what they started:
+	// see the package comment.
 	trackInterval = 250 * time.Millisecond
 )
 
-// MaybeGuard turns this process into a guard, and never returns, if Start began
-// it as one; else it returns at once. It must be the first thing that main, and
-// TestMain of a package whose tests call Start, does.
+// MaybeGuard turns this process into a guard, and never returns, if Start began it as one. It must be
+// the first call in main, and in TestMain of a package whose tests call Start.
 func MaybeGuard() {
 	if len(os.Args) == 0 || !strings.HasPrefix(os.Args[0], guardName) {
 		return
@@ -49,35 +47,32 @@ func MaybeGuard() {
 		fmt.Fprintf(os.Stderr, "gpurun: error: guard process: %v\n", err)
 		syscall.Exit(1)
 	}
-	// Nothing waits to be written. os.Exit would take a second in a binary that
-	// detects races, and whoever waits for a guard's end waits with it.
+	// Nothing is left to write. os.Exit would take a second in a binary with the race detector.
 	syscall.Exit(0)
 }
 
-// request is one message of the supervisor, with what came along.
-type request struct {
+// supervisorMessage is one message of the supervisor, with its descriptors.
+type supervisorMessage struct {
 	message
 	fds []int
 }
 
-// guard is the process between the supervisor and the ranks. One goroutine owns
-// it.
+// A guard is the process between the supervisor and the ranks. One goroutine owns it.
 type guard struct {
-	link  *link
+	link  *guardLink
 	owner identity     // the supervisor
-	ranks map[int]bool // pid → whether its end was told
+	ranks map[int]bool // pid → whether its end was reported
 	began uint64
-	// ends is Options.Ends, nil for none, order the ranks' pids, and asked that one may have
-	// been signalled before its end.
+	// ends is Options.Ends, nil for none, order the ranks' pids, and asked: one may have been signalled
+	// before its end.
 	ends  *os.File
 	order []int
 	asked bool
-	// Of an outer guard: the one below it, and the end of that.
+	// Of an outer guard: the one below it, and a channel that closes with it.
 	inner     identity
 	innerGone <-chan struct{}
-	// Of a guard that took over without having been above the ranks: the ranks, which
-	// are not its children, all that it saw them start, and what tells others of
-	// theirs.
+	// Of a guard that took over without having been above the ranks: the ranks, which are not its
+	// children, everything that it saw them start, and the marker of the rest.
 	adopted []identity
 	known   map[identity]bool
 	marker  *marker
@@ -94,16 +89,15 @@ func guardMain(value string) error {
 		return fmt.Errorf("open socket: %w", err)
 	}
 	defer l.conn.Close()
-	// What gpurun was given beyond stdin, stdout and stderr is not for the ranks;
-	// torchrun keeps it from them too (subprocess.Popen's close_fds).
+	// Ranks inherit only stdin, stdout and stderr, as under torchrun (subprocess.Popen's close_fds).
 	if err := unix.CloseRange(guardSocket, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("keep descriptors from the ranks: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	// Any thread may name the process through this file; prctl names one thread.
-	// Where /proc is read-only the process keeps the name of its file.
+	// Any thread may name the process through this file; prctl names one thread. Where /proc is
+	// read-only the process keeps its file's name.
 	_ = os.WriteFile("/proc/self/comm", []byte(guardName+strconv.Itoa(owner.PID)), 0)
 	g := &guard{link: l, owner: owner, ranks: make(map[int]bool), known: make(map[identity]bool)}
 	if role != "" {
@@ -114,12 +108,11 @@ func guardMain(value string) error {
 	return g.run()
 }
 
-// startInner starts the guard that starts the ranks. This one is above it, and has
-// nothing to do until that one dies.
+// startInner starts the guard that starts the ranks. This one stays above it, idle until it dies.
 func (g *guard) startInner() error {
 	defer unix.Close(innerSocket) // or its end would not show
 	cmd := guardCommand(g.owner, false)
-	// Not os.StartProcess, which may start a child of its own to try the kernel out.
+	// Not os.StartProcess, which may start another child to try the kernel out.
 	pid, err := syscall.ForkExec(cmd.Path, cmd.Args, &syscall.ProcAttr{
 		Env: cmd.Env, Files: []uintptr{0, 1, 2, innerSocket}, Sys: cmd.SysProcAttr,
 	})
@@ -146,7 +139,7 @@ func waitFor(pid int) error {
 	return err
 }
 
-// run serves the supervisor until it lets the guard go, or dies.
+// run serves the supervisor until that releases the guard, or dies.
 func (g *guard) run() error {
 	signals := catchSignals()
 	died := make(chan os.Signal, 1)
@@ -156,7 +149,7 @@ func (g *guard) run() error {
 	if err != nil {
 		return err
 	}
-	requests := make(chan request)
+	requests := make(chan supervisorMessage)
 	go func() { // lives as long as the process
 		defer close(requests)
 		for {
@@ -164,7 +157,7 @@ func (g *guard) run() error {
 			if err != nil {
 				return
 			}
-			requests <- request{m, fds}
+			requests <- supervisorMessage{m, fds}
 		}
 	}()
 	if err := g.link.send(message{Kind: hello, PID: os.Getpid()}); err != nil {
@@ -202,9 +195,9 @@ func (g *guard) run() error {
 	}
 }
 
-// catchSignals catches the signals that a scheduler sends to every process of a job step.
-// They are not ignored: an ignored signal stays ignored in the ranks, a caught one does not.
-// SIGHUP stays ignored where it was, so that nohup holds for the ranks too.
+// catchSignals catches the signals that a scheduler sends to every process of a job step. Ignored
+// signals would stay ignored in the ranks, caught ones do not. SIGHUP stays ignored where it was, so
+// that nohup works for the ranks too.
 func catchSignals() <-chan os.Signal {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP)
@@ -214,9 +207,8 @@ func catchSignals() <-chan os.Signal {
 	return caught
 }
 
-// watchOwner returns a channel that is closed when the supervisor has ended. The
-// end of the socket alone would do, were it not that a child which the supervisor
-// is about to start holds a copy until it executes.
+// watchOwner returns a channel that is closed when the supervisor has ended. The end of the socket is
+// not enough: a child that the supervisor is about to start holds a copy until it executes.
 func (g *guard) watchOwner() (<-chan struct{}, error) {
 	gone := make(chan struct{})
 	fd, err := openProcess(g.owner)
@@ -232,15 +224,15 @@ func (g *guard) watchOwner() (<-chan struct{}, error) {
 		defer close(gone)
 		defer f.Close()
 		if err := awaitExit(f); err != nil {
-			select {} // the poller cannot watch it; the socket will tell
+			select {} // the poller cannot watch it; the socket has to do
 		}
 	}()
 	return gone, nil
 }
 
-// watch learns what attempt this is, and which ranks run already. Those of an
-// outer guard, whose inner one has died, are its children by now.
-func (g *guard) watch(m request) {
+// watch takes in the attempt, and the ranks that run already. The ranks are children of an outer guard
+// whose inner one has died.
+func (g *guard) watch(m supervisorMessage) {
 	g.began, g.asked = m.Began, g.asked || m.Asked
 	if len(m.fds) > 0 {
 		g.ends = os.NewFile(uintptr(m.fds[0]), "ends")
@@ -262,10 +254,9 @@ func (g *guard) watch(m request) {
 	g.reapChildren()
 }
 
-// drainRequests takes in what a supervisor that is gone had still said about the
-// ranks. The end of the socket comes at once, unless a child that the supervisor
-// was about to start holds it.
-func (g *guard) drainRequests(requests <-chan request) {
+// drainRequests takes in the last messages of a supervisor that is gone. The socket ends at once,
+// unless a child that the supervisor was about to start holds it.
+func (g *guard) drainRequests(requests <-chan supervisorMessage) {
 	late := time.After(100 * time.Millisecond)
 	for {
 		select {
@@ -287,7 +278,7 @@ func (g *guard) drainRequests(requests <-chan request) {
 	}
 }
 
-// spawn starts one rank and answers with its pid and a pidfd.
+// spawn starts one rank, and answers with its pid and a pidfd.
 func (g *guard) spawn(m message, fds []int) {
 	answer := message{Kind: started}
 	pid, pidfd, call, err := startRank(m, fds)
@@ -310,11 +301,11 @@ func (g *guard) spawn(m message, fds []int) {
 	unix.Close(pidfd)
 }
 
-// reapChildren tells the ends of ranks, which stay zombies until the guard is let
-// go, and takes away everything else that has ended.
+// reapChildren reports the ends of ranks, which stay zombies until the guard is released, and reaps
+// all other children.
 func (g *guard) reapChildren() {
 	if g.innerGone != nil && len(g.ranks) == 0 {
-		return // orphans of the inner guard, which nobody has told about yet
+		return // orphans of the inner guard, not yet known as ranks
 	}
 	pids, err := children(os.Getpid())
 	if err != nil {
@@ -334,16 +325,16 @@ func (g *guard) reapChildren() {
 	}
 }
 
-// shutDown ends a guard whose supervisor has swept up. Only a rank that Start had
-// ceased to wait for, and so is not among those known, can still be there.
+// shutDown ends a guard whose supervisor has swept up. Only an unknown rank, which Start had ceased to
+// wait for, can still be there.
 func (g *guard) shutDown(known []identity) error {
 	g.awaitInner(releaseTimeout * 3 / 4)
 	g.reapChildren()
 	for _, id := range known {
 		g.ranks[id.PID] = true // ended, or found to be unkillable
 	}
-	for _, told := range g.ranks {
-		if !told {
+	for _, reported := range g.ranks {
+		if !reported {
 			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout/2)
 			defer cancel()
 			sweeper{g.find, g.direct}.sweep(ctx)
@@ -356,7 +347,7 @@ func (g *guard) shutDown(known []identity) error {
 	return nil
 }
 
-// innerLives reports whether there is an inner guard.
+// innerLives reports whether there is a living inner guard.
 func (g *guard) innerLives() bool {
 	if g.innerGone == nil {
 		return false
@@ -369,8 +360,7 @@ func (g *guard) innerLives() bool {
 	}
 }
 
-// awaitInner waits for the end of the inner guard, where there is one. It does not
-// outlive the wait.
+// awaitInner waits for the end of the inner guard, if there is one, and kills it after timeout.
 func (g *guard) awaitInner(timeout time.Duration) {
 	if g.innerGone == nil {
 		return
@@ -386,7 +376,7 @@ func (g *guard) awaitInner(timeout time.Duration) {
 	}
 }
 
-// track remembers what the ranks that this guard took over have started.
+// track records what the ranks that this guard took over have started.
 func (g *guard) track() {
 	t, err := snapshot()
 	if err != nil {
@@ -402,7 +392,7 @@ func (g *guard) track() {
 	}
 }
 
-// endDescendants ends everything that the dead supervisor's ranks left.
+// endDescendants kills everything that the dead supervisor's ranks left.
 func (g *guard) endDescendants() error {
 	ctx, cancel := context.WithTimeout(context.Background(), guardBound)
 	defer cancel()
@@ -424,12 +414,12 @@ func (g *guard) endDescendants() error {
 	}
 	killed, left := s.sweep(ctx)
 	if g.innerGone != nil {
-		// It has done the same meanwhile. What only it was above comes to this one.
+		// It has done the same meanwhile. What was only below it is now below this one.
 		g.awaitInner(time.Second)
 		killed, left = s.sweep(ctx)
 	}
 	if alive {
-		dead = make(map[identity]bool) // the inner guard has told
+		dead = make(map[identity]bool) // the inner guard has reported them
 	}
 	for _, p := range killed {
 		dead[p.identity] = true
@@ -444,8 +434,8 @@ func (g *guard) endDescendants() error {
 	return nil
 }
 
-// find returns all that this guard has to end: its descendants, the ranks that it
-// took over with theirs, their sessions, and the orphans that bear the marker.
+// find returns everything that this guard must end: its descendants, the ranks that it took over with
+// theirs, their sessions, and the orphans with the marker.
 func (g *guard) find(t table) []process {
 	self := os.Getpid()
 	set := make(map[int]bool)
@@ -457,7 +447,7 @@ func (g *guard) find(t table) []process {
 	for _, id := range g.adopted {
 		_, there := t.procs[id.PID]
 		if there && !t.is(id) {
-			continue // a stranger was given the number, so that nobody is left in the session
+			continue // the number has passed to a stranger, so that the session is empty
 		}
 		sessions[id.PID] = true
 		if there {
@@ -478,9 +468,5 @@ func (g *guard) find(t table) []process {
 
 // direct returns the guard's living children.
 func (g *guard) direct() []process {
-	self := os.Getpid()
-	t := parentAndChildren(self)
-	set := make(map[int]bool)
-	t.add(set, self)
-	return t.alive(set, map[int]bool{self: true, g.inner.PID: true})
+	return livingChildren(os.Getpid(), map[int]bool{os.Getpid(): true, g.inner.PID: true})
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -125,8 +124,8 @@ func TestKilledGuardCostsNothing(t *testing.T) {
 	for _, which := range []string{"inner", "outer"} {
 		h := newHarness(t)
 		successor := make(chan int, 1)
-		log := slog.New(&logCollector{tell: func(pid int) { successor <- pid }})
-		g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "heeds"), h.rank(1, "daemon"), h.rank(2, "exit", "5"))
+		warn := successors(func(pid int) { successor <- pid })
+		g := h.start(Options{Marker: t.Name(), Warn: warn}, h.rank(0, "heeds"), h.rank(1, "daemon"), h.rank(2, "exit", "5"))
 		ids := h.readProcesses(3)
 		first := <-g.Exits()
 		inner := g.guardID()
@@ -146,8 +145,8 @@ func TestKilledGuardCostsNothing(t *testing.T) {
 func TestKilledGuardsCostNothing(t *testing.T) {
 	h := newHarness(t)
 	successor := make(chan int, 2)
-	log := slog.New(&logCollector{tell: func(pid int) { successor <- pid }})
-	g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "heeds"), h.rank(1, "daemon"), h.rank(2, "exit", "5"))
+	warn := successors(func(pid int) { successor <- pid })
+	g := h.start(Options{Marker: t.Name(), Warn: warn}, h.rank(0, "heeds"), h.rank(1, "daemon"), h.rank(2, "exit", "5"))
 	ids := h.readProcesses(3)
 	first := <-g.Exits()
 	next := h.killGuardsOf(g, successor)
@@ -193,8 +192,8 @@ func (h *harness) checkOutlived(g *Group, alive, ids []identity, first strategy.
 func TestOrphansOfOtherCommandsAreSpared(t *testing.T) {
 	h := newHarness(t)
 	successor := make(chan int, 2)
-	log := slog.New(&logCollector{tell: func(pid int) { successor <- pid }})
-	g := h.start(Options{Marker: t.Name(), Logger: log}, h.rank(0, "daemon"))
+	warn := successors(func(pid int) { successor <- pid })
+	g := h.start(Options{Marker: t.Name(), Warn: warn}, h.rank(0, "daemon"))
 	ids := h.readProcesses(2)
 	h.killGuardsOf(g, successor)
 	pid, end, err := newOrphan(false)

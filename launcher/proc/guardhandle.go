@@ -14,34 +14,30 @@ import (
 )
 
 const (
-	// helloTimeout bounds the wait for a guard's first word: the time that a
-	// busy machine takes to start this binary.
+	// helloTimeout bounds the wait for a guard's first message: a busy machine takes long to start this
+	// binary.
 	helloTimeout = 30 * time.Second
-	// releaseTimeout bounds the wait for a guard to say that its last ranks have
-	// ended, and then to go.
+	// releaseTimeout bounds the wait for a guard to report the last ends, and then to exit.
 	releaseTimeout = time.Second
-	// maxLosses is how many guards a group replaces. Something kills them on
-	// purpose then.
+	// maxLosses bounds the guards that a group replaces: after that many, they are killed on purpose.
 	maxLosses = 10
 )
 
-// ErrNoGuard is the error of Start where a guard ends before its first word: main
-// does not call MaybeGuard, or the machine is so short of processes or memory that
-// it cannot run.
-var ErrNoGuard = errors.New("the guard process ended before its first word")
+// ErrNoGuard is the error of Start where a guard ends before its first message: main does not call
+// MaybeGuard, or the machine is too short of processes or memory.
+var ErrNoGuard = errors.New("the guard process ended before its first message")
 
 // guardHandle is the supervisor's side of one guard process.
 type guardHandle struct {
-	link  *link
+	link  *guardLink
 	id    identity
 	pidfd *os.File
-	// gone is closed when a guard that is this process's own child has been reaped;
-	// nil for one that its outer guard reaps.
+	// gone is closed when a guard that is this process's own child has been reaped; nil for an inner one.
 	gone <-chan struct{}
 }
 
-// startGuards starts an outer guard and has that start an inner one, and waits
-// for the inner one's first word.
+// startGuards starts an outer guard, which starts an inner one, and waits for the inner one's first
+// message.
 func startGuards(ctx context.Context) (outer, inner *guardHandle, err error) {
 	ours, theirs, err := pair()
 	if err != nil {
@@ -62,7 +58,7 @@ func startGuards(ctx context.Context) (outer, inner *guardHandle, err error) {
 	return outer, inner, nil
 }
 
-// startGuard starts a single guard, and waits for its first word.
+// startGuard starts a single guard, and waits for its first message.
 func startGuard(ctx context.Context) (*guardHandle, error) {
 	k, err := launchGuard()
 	if err == nil {
@@ -74,8 +70,8 @@ func startGuard(ctx context.Context) (*guardHandle, error) {
 	return nil, fmt.Errorf("start guard: %w", err)
 }
 
-// launchGuard starts a guard that is this process's child. Given a socket, it is
-// an outer one, and starts another guard that has that socket.
+// launchGuard starts a guard that is this process's child. With a socket it is an outer one, and starts
+// another guard with that socket.
 func launchGuard(inner ...*os.File) (*guardHandle, error) {
 	if _, ok := os.LookupEnv(guardVariable); ok && strings.HasPrefix(os.Args[0], guardName) {
 		return nil, errors.New("this process is one itself: main must call proc.MaybeGuard first")
@@ -168,8 +164,8 @@ func (k *guardHandle) kill() {
 	}
 }
 
-// cleanUp makes sure that a guard is dead, and closes the socket: in this order,
-// since a living guard takes a closed socket for the supervisor's death.
+// cleanUp makes sure that a guard is dead, and then closes the socket: a living guard takes a closed
+// socket for the supervisor's death.
 func (k *guardHandle) cleanUp() {
 	k.kill()
 	if k.pidfd != nil {

@@ -6,16 +6,16 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// Held is the memory of a process, in bytes: what it holds now, and the most so far. Under a
-// limit of its data (RLIMIT_DATA) it is what that counts, else what was touched, without files.
-type Held struct{ Now, Peak int64 }
+// HeldMemory is the memory of a process in bytes: now, and the most so far. Under a limit of its data
+// (RLIMIT_DATA) it is the memory that the limit counts, else resident memory without files.
+type HeldMemory struct{ Now, Peak int64 }
 
-// mostLooked is how many processes of a rank are looked at.
+// mostLooked bounds the processes of a rank that are read.
 const mostLooked = 256
 
-// Held is the memory of the process that holds the most of a rank: the rank itself, or what it
-// started. Zero where there is none any more.
-func (g *Group) Held(rank int) (most Held) {
+// Held is the memory of the rank's process that holds the most: the rank itself, or one that it started.
+// Zero after their end.
+func (g *Group) Held(rank int) (most HeldMemory) {
 	pid := g.PIDs()[rank]
 	if pid == 0 {
 		return most
@@ -31,9 +31,9 @@ func (g *Group) Held(rank int) (most Held) {
 	return most
 }
 
-// heldBy reads the memory of one process. The kernel keeps the most of all mappings: what is
-// no data, such as libraries, is taken to be as now (package probe measures the same).
-func heldBy(pid int) Held {
+// heldBy reads the memory of one process. The kernel keeps the peak of all mappings only: mappings that
+// are no data, such as libraries, are assumed constant (package probe measures the same).
+func heldBy(pid int) HeldMemory {
 	status, _ := procfs.ReadStatus(pid) // of one that has ended, nothing
 	bytesOf := func(name string) int64 { return procfs.Bytes(status[name]) }
 	now, peak, all := bytesOf("RssAnon"), bytesOf("VmHWM"), bytesOf("VmRSS")
@@ -41,5 +41,5 @@ func heldBy(pid int) Held {
 	if unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
 		now, peak, all = bytesOf("VmData"), bytesOf("VmPeak"), bytesOf("VmSize")
 	}
-	return Held{Now: now, Peak: max(peak-all+now, now)}
+	return HeldMemory{Now: now, Peak: max(peak-all+now, now)}
 }

@@ -17,10 +17,10 @@ func TestHeldIsThatOfTheLargestProcess(t *testing.T) {
 	}
 	g.Stop(time.Second)
 	h.gone(ids...)
-	if left, none := g.Held(1), g.Held(7); left != (Held{}) || none != left {
+	if left, none := g.Held(1), g.Held(7); left != (HeldMemory{}) || none != left {
 		t.Errorf("of a rank that is gone: %+v, of none: %+v", left, none)
 	}
-	limited := h.start(Options{Marker: t.Name(), Limits: Limits{Data: 64 << 30}}, h.rank(0, "sleep"))
+	limited := h.start(Options{Marker: t.Name(), DataLimit: 64 << 30}, h.rank(0, "sleep"))
 	h.readProcesses(1)
 	if all := limited.Held(0); all.Now <= small.Now || all.Peak < all.Now {
 		t.Errorf("under a limit: %+v", all)

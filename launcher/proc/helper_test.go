@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -190,8 +189,8 @@ func supervisor(args []string) {
 		argv := helperCommand(nil, false, words[0], words[1:]...).Args
 		ranks = append(ranks, Rank{Rank: i, Argv: argv, Env: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
 	}
-	log := slog.New(&logCollector{tell: func(pid int) { fmt.Printf("guard %d\n", pid) }})
-	o := Options{Marker: "kept", Logger: log}
+	warn := successors(func(pid int) { fmt.Printf("guard %d\n", pid) })
+	o := Options{Marker: "kept", Warn: warn}
 	if path := os.Getenv("ENDS"); path != "" {
 		var err error
 		if o.Ends, err = os.Create(path); err != nil {
@@ -211,19 +210,13 @@ func supervisor(args []string) {
 	forever()
 }
 
-// logCollector is a log handler that tells the pid of each guard which takes over.
-type logCollector struct {
-	slog.Handler
-	tell func(pid int)
-}
-
-func (*logCollector) Enabled(context.Context, slog.Level) bool { return true }
-
-func (h *logCollector) Handle(_ context.Context, r slog.Record) error {
-	if strings.Contains(r.Message, "was replaced") {
-		r.Attrs(func(a slog.Attr) bool { h.tell(int(a.Value.Int64())); return true })
+// successors returns an Options.Warn that passes on the pid of each guard which takes over.
+func successors(pass func(pid int)) func(string) {
+	return func(text string) {
+		if _, pid, found := strings.Cut(text, "was replaced by process "); found {
+			pass(number(pid))
+		}
 	}
-	return nil
 }
 
 func number(text string) int {

@@ -15,7 +15,7 @@ import (
 
 func TestLimitIsPutOnEachRank(t *testing.T) {
 	h := newHarness(t)
-	g := h.start(Options{Limits: Limits{Data: 64 << 30}}, h.rank(0, "sleep"), h.rank(1, "sleep"))
+	g := h.start(Options{DataLimit: 64 << 30}, h.rank(0, "sleep"), h.rank(1, "sleep"))
 	for rank, pid := range g.PIDs() {
 		var got unix.Rlimit
 		if err := unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &got); err != nil {
@@ -34,7 +34,7 @@ func TestLimitIsPutOnTheFirstCommandOfAShell(t *testing.T) {
 	const starts = 20
 	for n := range starts {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			exits(newHarness(t).start(Options{Limits: Limits{Data: 64 << 30}}, Rank{Argv: []string{"/bin/sh", "-c", script, out}, Env: os.Environ()}))
+			exits(newHarness(t).start(Options{DataLimit: 64 << 30}, Rank{Argv: []string{"/bin/sh", "-c", script, out}, Env: os.Environ()}))
 		})
 	}
 	text, err := os.ReadFile(out)
@@ -50,7 +50,7 @@ func unlimited([]string) {
 		panic(err)
 	}
 	rank := Rank{Rank: 6, Argv: []string{"/bin/sleep", "1000"}, Dir: "/"} // this user may not be allowed into the tests' folder
-	_, err := Start(context.Background(), []Rank{rank}, Options{Limits: Limits{Data: 1 << 46}})
+	_, err := Start(context.Background(), []Rank{rank}, Options{DataLimit: 1 << 46})
 	fmt.Print(err)
 	if !errors.Is(err, unix.EPERM) {
 		syscall.Exit(1)

@@ -7,27 +7,25 @@ import (
 	"syscall"
 )
 
-// MarkerVariable is the variable of the environment by which a rank, and what
-// inherits its environment, can be told to be ours.
+// MarkerVariable is the environment variable that identifies a rank, and processes that inherit its
+// environment.
 const MarkerVariable = "GPURUN_RUN_ID"
 
 const slurmJobVariable = "SLURM_JOB_ID"
 
-// marker decides which processes are ours that no longer descend from a guard:
-// those that lost their parents after all guards above them had died.
+// marker identifies our processes that no longer descend from a guard: those that lost their parents
+// after all guards above them had died.
 //
-// The variable alone is not enough, since people copy environments, and since a
-// rank's environment goes along with a job that it submits and with a window that
-// it opens in a terminal multiplexer. The process must also be an orphan, have been
-// started after the attempt, by the same user, in the same control group and in the
-// same Slurm job.
+// The variable alone is not enough: people copy environments, and a rank's environment is inherited by
+// a job that it submits and by a window that it opens in a terminal multiplexer. The process must also
+// be an orphan that started after the attempt, of the same user, control group and Slurm job.
 type marker struct {
 	value  string
 	began  uint64 // start time of the attempt, in ticks
 	uid    uint32
 	cgroup []byte
 	job    string
-	// adopters are whom an orphan of ours can have come to: gpurun, or who is above it.
+	// adopters are the processes that can adopt an orphan of ours: gpurun and its ancestors.
 	adopters map[int]bool
 }
 
@@ -37,7 +35,7 @@ func newMarker(value string, began uint64, supervisor int) *marker {
 	}
 	cgroup, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return nil // without a group to compare, the variable would stand alone
+		return nil // without the group the variable is not enough
 	}
 	return &marker{
 		value:    value,
@@ -63,7 +61,7 @@ func ancestors(pid int) map[int]bool {
 	return line
 }
 
-// matches reports whether p bears the marker and all the rest agrees.
+// matches reports whether p has the marker and everything else agrees.
 func (m *marker) matches(p process) bool {
 	if m == nil || p.Start < m.began || !m.adopters[p.parent] {
 		return false
@@ -80,15 +78,13 @@ func (m *marker) matches(p process) bool {
 	if err != nil || !bytes.Equal(cgroup, m.cgroup) {
 		return false
 	}
-	// The environment comes last: it lies in the process's own memory, and the read
-	// waits where the kernel has that locked.
+	// The environment comes last: the read waits where the kernel has locked the process's memory.
 	environ, err := os.ReadFile(dir + "/environ")
 	return err == nil && variable(environ, MarkerVariable) == m.value && variable(environ, slurmJobVariable) == m.job
 }
 
-// variable returns the value of the first variable of that name in the content of
-// /proc/PID/environ, which is also the one that getenv returns; empty where there
-// is none.
+// variable returns the first variable of that name in /proc/PID/environ, which is the one that getenv
+// returns; empty where there is none.
 func variable(environ []byte, name string) string {
 	for entry := range bytes.SplitSeq(environ, []byte{0}) {
 		if value, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok {

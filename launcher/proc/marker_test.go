@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,10 +35,10 @@ func TestAMarkerAloneIsNotEnough(t *testing.T) {
 	for _, guarded := range []bool{true, false} {
 		h := newHarness(t)
 		successor := make(chan int, 2)
-		log := slog.New(&logCollector{tell: func(pid int) { successor <- pid }})
+		warn := successors(func(pid int) { successor <- pid })
 		earlier := h.stranger(mine, job)
 		waitForTick(t, earlier)
-		g := h.start(Options{Marker: "mine", Logger: log}, h.rank(0, "sleep"))
+		g := h.start(Options{Marker: "mine", Warn: warn}, h.rank(0, "sleep"))
 		h.readProcesses(1)
 		if !guarded {
 			h.killGuardsOf(g, successor)

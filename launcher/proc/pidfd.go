@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openProcess opens a pidfd on the very process that id names. A pidfd sticks to
-// its process, so that after the start time has been compared a signal through it
-// cannot reach a stranger that was given the same pid.
+// openProcess opens a pidfd on the process that id names. After the start time has been compared, a
+// signal through the pidfd cannot reach another process with the same pid.
 func openProcess(id identity) (fd int, err error) {
 	fd, err = unix.PidfdOpen(id.PID, 0)
 	if err != nil {
@@ -25,8 +24,8 @@ func openProcess(id identity) (fd int, err error) {
 	return fd, nil
 }
 
-// pidfdFile wraps a pidfd for Go's poller, which then waits for the process's end
-// without holding a thread. It owns fd.
+// pidfdFile wraps a pidfd for Go's poller, which waits for the process's end without a thread. It owns
+// fd.
 func pidfdFile(fd int) (*os.File, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
@@ -35,8 +34,7 @@ func pidfdFile(fd int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// awaitExit returns when the process behind f has ended, or with an error when f
-// is closed.
+// awaitExit returns when the process behind f has ended, or with an error when f is closed.
 func awaitExit(f *os.File) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -45,8 +43,7 @@ func awaitExit(f *os.File) error {
 	return conn.Read(func(fd uintptr) bool { return ended(int(fd)) })
 }
 
-// ended reports whether the process behind a pidfd has ended, all its threads
-// included.
+// ended reports whether all threads of the process behind a pidfd have ended.
 func ended(pidfd int) bool {
 	set := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(set, 0)
@@ -66,8 +63,8 @@ func signalProcess(f *os.File, sig unix.Signal) error {
 	return os.NewSyscallError("pidfd_send_signal", sent)
 }
 
-// awaitExits waits until all processes behind the pidfds have ended, or ctx is
-// done, and closes the pidfds.
+// awaitExits waits until all processes behind the pidfds have ended, or ctx is done, and closes the
+// pidfds.
 func awaitExits(ctx context.Context, pidfds []int) {
 	defer func() {
 		for _, fd := range pidfds {
@@ -111,16 +108,15 @@ func awaitExits(ctx context.Context, pidfds []int) {
 	}
 }
 
-// end is how a process ended.
-type end struct {
+// A processEnd is how a process ended.
+type processEnd struct {
 	At     time.Time
 	Code   int // 0–255; 128+n where a signal ended it
 	Signal int // 0: none
 	Peak   int64
 }
 
-// siginfo is the part of the kernel's siginfo_t that waitid fills in
-// (man 2 sigaction).
+// siginfo is the part of the kernel's siginfo_t that waitid fills in (man 2 sigaction).
 type siginfo struct {
 	signo, errno, code, _ int32
 	pid                   int32
@@ -135,10 +131,10 @@ const (
 	childDumped = 3
 )
 
-// peek reads how a child ended, and leaves it a zombie: until it is reaped, its
-// pid and its group's number cannot be given to a stranger. It reports false
-// where the child has not ended. The peak covers the children that it waited for.
-func peek(pid int) (end, bool, error) {
+// peek reads how a child ended, and leaves it a zombie: until it is reaped, its pid and its group's
+// number cannot pass to a stranger. It reports false where the child has not ended. The peak covers
+// the children that it waited for.
+func peek(pid int) (processEnd, bool, error) {
 	var raw unix.Siginfo
 	var usage unix.Rusage
 	for {
@@ -147,15 +143,15 @@ func peek(pid int) (end, bool, error) {
 			continue
 		}
 		if err != nil {
-			return end{}, false, os.NewSyscallError("waitid", err)
+			return processEnd{}, false, os.NewSyscallError("waitid", err)
 		}
 		break
 	}
 	info := (*siginfo)(unsafe.Pointer(&raw))
 	if info.pid == 0 {
-		return end{}, false, nil
+		return processEnd{}, false, nil
 	}
-	e := end{At: time.Now(), Peak: usage.Maxrss * 1024} // Maxrss is in KiB (man 2 getrusage)
+	e := processEnd{At: time.Now(), Peak: usage.Maxrss * 1024} // Maxrss is in KiB (man 2 getrusage)
 	switch info.code {
 	case childKilled, childDumped:
 		e.Signal = int(info.status)
@@ -166,7 +162,7 @@ func peek(pid int) (end, bool, error) {
 	return e, true, nil
 }
 
-// reap takes the zombie of an ended child away. It reports whether there was one.
+// reap reaps an ended child, and reports whether there was one.
 func reap(pid int) bool {
 	for {
 		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)

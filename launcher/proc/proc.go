@@ -8,52 +8,44 @@
 //	        ├── rank 0    each in a session of its own
 //	        └── rank 1
 //
-// A parent-death signal reaches one process, not what that process forked, so that
-// it cannot end a rank's data loader. What can is an ancestor that is still there:
-// every orphan below a child subreaper becomes its child, whatever session it
-// made, whatever it did to its environment. The guards are such ancestors. They are
-// this same binary under another name, in sessions of their own; the inner one
-// starts the ranks that gpurun sends it over a socket, descriptors included, and
-// tells how they ended.
+// A parent-death signal reaches one process and not its children, so that it cannot end a rank's
+// data loader. A living ancestor can: every orphan below a child subreaper becomes its child,
+// whatever session or environment it has. The guards are such ancestors. They are this same binary
+// under another name, in their own sessions; the inner one starts the ranks that gpurun sends it
+// over a socket, descriptors included, and reports their ends.
 //
-// Whichever of the three die, another goes on:
+// Whichever of the three dies, another takes over:
 //
 //   - gpurun is killed: the guards see it by a pidfd at once, and end all their
-//     descendants. They leave within some 10 ms, not 2 s.
-//   - A guard is killed: the other one is above the ranks as before. If it was the
-//     inner one the ranks become the outer one's children, which tells gpurun their
-//     ends from then on. Nothing is lost if gpurun dies in the same instant.
+//     descendants, within some 10 ms.
+//   - A guard is killed: the other one is above the ranks as before. After the inner one's
+//     death the ranks are the outer one's children, which reports their ends from then on.
+//     Nothing is lost if gpurun dies at the same time.
 //   - Both guards are killed: the ranks become gpurun's own children and do not
-//     notice; gpurun waits for them itself and starts another guard. That one is
-//     no ancestor of theirs. It looks every 250 ms at what they and gpurun's other
-//     orphans have started, and ends that if gpurun dies. The next group has
-//     full guards again.
+//     notice; gpurun waits for them itself and starts another guard. That one is no ancestor of
+//     the ranks. It looks every 250 ms for processes that they and gpurun's other orphans have
+//     started, and ends those if gpurun dies. The next group has full guards again.
 //
-// Ranks have no parent-death signal: it would make a guard's death cost the job.
+// A rank that has ended stays a zombie until Stop is done. Its pid, which is also its group's and
+// its session's number, cannot pass to a stranger while signals are sent to it. Single processes are
+// signalled through pidfds, after their start time has been compared.
 //
-// A rank that has ended stays a zombie until Stop is done. Its pid, which is its
-// group's and its session's number too, thus cannot pass to a stranger while
-// signals are sent to it. Single processes are signalled through pidfds, after
-// their start time has been compared.
-//
-// Stop finds what belongs to the group by descent and by session. The marker in the
-// environment counts only after both guards have died, and only for an orphan of
-// the same user, started after the attempt, in gpurun's control group and Slurm
-// job: what a rank had others start, a batch job or a window of a terminal
-// multiplexer that ran before, is not touched.
+// Stop finds the group's processes by descent and by session. The marker in the environment counts
+// only after both guards have died, and only for an orphan of the same user, started after the
+// attempt, in gpurun's control group and Slurm job. Processes that a rank had others start, such as a
+// batch job or a window of a terminal multiplexer that ran before, are not touched.
 //
 // # Limits
 //
-//   - gpurun and both its guards killed in the same instant leave the ranks running.
-//     A pkill or killall gpurun does not do that, with or without -f, nor does pidof
-//     gpurun; kill -9 $(pidof /path/of/gpurun) does, since it goes by the binary.
-//   - After both guards were killed, and until the next group: what left a rank's
-//     session, cleared its environment and lost its parent less than 250 ms before
-//     gpurun is killed too.
-//   - A process that a daemon started for a rank is not ours by any sign.
-//   - gpurun killed while its guard waits for a program's file, on a dead network
-//     file system: the ranks that were started end when the wait does.
-//   - What runs as another user cannot be signalled, and is reported as left over.
+//   - gpurun and both its guards killed at the same time leave the ranks running. A pkill or
+//     killall gpurun does not do that, with or without -f, nor does pidof gpurun;
+//     kill -9 $(pidof /path/of/gpurun) does, since it selects by the binary.
+//   - After both guards were killed, and until the next group: processes that left a rank's session,
+//     cleared their environment and lost their parent less than 250 ms before gpurun is killed too.
+//   - A process that a daemon started for a rank bears no sign of the rank.
+//   - gpurun killed while its guard waits for a program's file, on a dead network file system: the
+//     ranks that were started end when the wait does.
+//   - Processes of another user cannot be signalled, and are reported as left over.
 //
 // # Faults
 //
@@ -95,7 +87,6 @@
 package proc
 
 import (
-	"log/slog"
 	"os"
 	"time"
 )
@@ -104,52 +95,41 @@ import (
 type Rank struct {
 	Rank      int // global
 	LocalRank int
-	// Argv is the command and its arguments. A command without a slash is looked
-	// up in the PATH of Env.
+	// Argv is the command and its arguments. A command without a slash is looked up in the PATH of Env.
 	Argv []string
 	// Env is the whole environment, as KEY=value.
 	Env []string
 	// Dir is the working directory; empty means gpurun's own.
 	Dir string
-	// Stdin, Stdout and Stderr are the rank's own ends; nil means /dev/null. They
-	// stay the caller's: Start closes none of them, and the caller closes its
-	// copies when Start has returned, or a reader never sees the end of a pipe.
+	// Stdin, Stdout and Stderr are the rank's own ends; nil means /dev/null. They stay the caller's,
+	// which closes its copies after Start, or a reader never sees the end of a pipe.
 	Stdin, Stdout, Stderr *os.File
-}
-
-// Limits are ceilings that the kernel holds each rank, and what it starts,
-// to.
-type Limits struct {
-	// Data is RLIMIT_DATA in bytes: private writable memory that a process may
-	// map. 0 means none. Beyond it an allocation fails with ENOMEM.
-	Data int64
 }
 
 // Options are the same for all ranks of a group.
 type Options struct {
-	// Marker is the value of GPURUN_RUN_ID in each rank's environment. It must be
-	// new for each group. Empty means none, and then an orphan that all guards and
-	// gpurun have left behind is not found.
+	// Marker is the value of GPURUN_RUN_ID in each rank's environment, new for each group. Without one,
+	// an orphan that all guards and gpurun have left behind is not found.
 	Marker string
-	Limits Limits
-	// Ends is where how the ranks ended is written if all ended with 0 by themselves, also
-	// if gpurun is killed meanwhile; see OpenEnds. It stays the caller's. Nil means nowhere.
+	// DataLimit is RLIMIT_DATA in bytes of each rank, and of what it starts: private writable memory
+	// that a process may map. 0 means none. Beyond it an allocation fails with ENOMEM.
+	DataLimit int64
+	// Ends gets the ranks' ends if all ended with 0 by themselves, also if gpurun is killed meanwhile;
+	// see LockEnds. It stays the caller's. Nil means nowhere.
 	Ends *os.File
-	// Logger hears what is no error of the job, such as the loss of a guard. Nil
-	// means nobody.
-	Logger *slog.Logger
+	// Warn reports problems that are no error of the job, such as the loss of a guard. May be nil.
+	Warn func(text string)
 	// KillTimeout bounds how long Stop waits for what SIGKILL does not end at once.
 	// 0 means 30 s.
 	KillTimeout time.Duration
 }
 
-// A StopReport says what it took to stop a group.
+// A StopReport is what it took to stop a group.
 type StopReport struct {
-	// Killed are the global ranks that were still running when the grace was
-	// over, and got SIGKILL, in ascending order.
+	// Killed are the global ranks that were still running after the grace, in ascending order.
 	Killed []int
-	// Swept counts the other processes that got SIGKILL.
+	// Swept counts the other processes that were killed.
 	Swept int
-	// Leftover are still there: uninterruptible, or another user's.
-	Leftover []Process
+	// Leftover remain: uninterruptible, or another user's.
+	Leftover []Leftover
 }

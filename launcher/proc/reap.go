@@ -13,32 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper is shared by all groups of the process: orphans come to the process, not
-// to a group.
+// reaper is shared by all groups of the process: orphans come to the process, not to a group.
 var reaper struct {
 	mu    sync.Mutex // guards users, and start and stop
 	users int
-	able  bool // pidfds tell which children are held
+	able  bool // pidfds show which children are held
 	stop  chan struct{}
 	done  chan struct{}
 }
 
-// Nobody says when a pidfd on an ended child is closed without its having been
-// reaped. The reaper looks again, less and less often.
+// No event reports that a pidfd on an ended child is closed without reaping the child. The reaper looks
+// again, less and less often.
 const (
 	reapPause    = 100 * time.Millisecond
 	reapPauseMax = 10 * time.Second
 )
 
-// Reap makes this process the one that orphans of its descendants come to, as
-// the init process of a container is anyway, and takes away those that end, until
-// release is called; release may be called once. Start does the same for as long
-// as its group lasts; a caller that wants no zombies between two groups holds its
-// own.
+// Reap makes this process the parent of its descendants' orphans, as the init process of a container is
+// anyway, and reaps them until release is called, once. Start does the same for as long as its group
+// lasts; a caller that wants no zombies between two groups calls Reap itself.
 //
-// It never takes a child away that os/exec or os.StartProcess of this process
-// waits for: they hold a pidfd on each of theirs, and /proc/self/fdinfo names the
-// pid behind every pidfd.
+// It never reaps a child that os/exec or os.StartProcess of this process waits for: they hold a pidfd
+// on each of theirs, and /proc/self/fdinfo shows the pid behind every pidfd.
 func Reap() (release func(), err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become subreaper: %w", err)
@@ -46,7 +42,7 @@ func Reap() (release func(), err error) {
 	reaper.mu.Lock()
 	defer reaper.mu.Unlock()
 	if reaper.users++; reaper.users == 1 {
-		reaper.able = heldIsTold()
+		reaper.able = showsHeld()
 		reaper.stop, reaper.done = make(chan struct{}), make(chan struct{})
 		go reapOrphans(reaper.able, reaper.stop, reaper.done)
 	}
@@ -87,8 +83,8 @@ func reapOrphans(able bool, stop <-chan struct{}, done chan<- struct{}) {
 	}
 }
 
-// takeOrphans reaps the ended children that nobody in this process holds, and
-// reports whether there are some that somebody does hold.
+// takeOrphans reaps the ended children on which this process holds no pidfd, and reports whether there
+// are held ones.
 func takeOrphans() (held bool) {
 	pids, err := children(os.Getpid())
 	if err != nil {
@@ -103,8 +99,7 @@ func takeOrphans() (held bool) {
 	if len(zombies) == 0 {
 		return false
 	}
-	// The order matters: a pidfd exists from its child's first moment on, and is
-	// closed only after the child has been reaped.
+	// The order matters: a pidfd is opened with its child, and closed only after the child is reaped.
 	holds, err := heldPIDs(os.Getpid())
 	if err != nil {
 		return true
@@ -119,9 +114,9 @@ func takeOrphans() (held bool) {
 	return held
 }
 
-// heldIsTold reports whether package os holds pidfds here, and the kernel tells the
-// pids behind them: Linux 5.4 and no sandbox that forbids it.
-func heldIsTold() bool {
+// showsHeld reports whether package os holds pidfds here, and the kernel shows the pids behind them:
+// Linux 5.4 and no sandbox that forbids it.
+func showsHeld() bool {
 	self, err := os.FindProcess(os.Getpid())
 	if err != nil {
 		return false

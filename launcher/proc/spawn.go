@@ -14,11 +14,11 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// startRank starts a process in its own session, and puts its limits on. It
-// returns the pid and a pidfd, or the call that failed.
+// startRank starts a process in its own session with its limits. It returns the pid and a pidfd, or the
+// call that failed.
 //
-// The process gets no parent-death signal: it would die with the guard, and a
-// guard's death must not cost the job.
+// The process gets no parent-death signal: it would die with the guard, and a guard's death must not
+// cost the job.
 func startRank(m message, fds []int) (pid, pidfd int, call string, err error) {
 	if len(fds) != 3 {
 		return 0, -1, "recvmsg", unix.EBADF
@@ -109,11 +109,10 @@ func spawnMessage(r Rank, o Options, workdir string) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	return message{Kind: spawn, Path: path, Argv: r.Argv, Env: env, Dir: dir, Data: o.Limits.Data}, nil
+	return message{Kind: spawn, Path: path, Argv: r.Argv, Env: env, Dir: dir, Data: o.DataLimit}, nil
 }
 
-// lookPath finds a program as the rank itself would: by the rank's own PATH, from
-// the rank's own directory. os/exec would look from gpurun's.
+// lookPath finds a program by the rank's PATH, from the rank's directory. os/exec would use gpurun's.
 func lookPath(name string, env []string, dir string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -136,8 +135,7 @@ func lookPath(name string, env []string, dir string) (string, error) {
 	return "", &os.PathError{Op: "find in the rank's PATH", Path: name, Err: syscall.ENOENT}
 }
 
-// stdio returns the three descriptors of a rank's standard files; null stands for
-// those that are not given.
+// stdio returns the three descriptors of a rank's standard files; null replaces missing ones.
 func (r Rank) stdio(null *os.File) [3]*os.File {
 	files := [3]*os.File{r.Stdin, r.Stdout, r.Stderr}
 	for i, f := range files {

@@ -2,9 +2,9 @@
 
 package proc
 
-// What is checked here fails before Go can say anything: its runtime ends the process
-// with a stack trace, and exit code 2, where it gets no thread or no address space. A
-// constructor of C's runs before Go does, in gpurun and in its guards.
+// These checks come before Go starts: its runtime ends the process with a stack trace, and exit code
+// 2, where it gets no thread or no address space. A C constructor runs before Go does, in gpurun and
+// in its guards.
 
 /*
 #cgo LDFLAGS: -lpthread

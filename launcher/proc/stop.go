@@ -5,23 +5,18 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// Stop ends the group, and returns when everything that it started is gone,
-// or has outlived Options.KillTimeout: SIGTERM, or sig, to every rank's process
-// group, also those whose leader has ended; wait until the groups are empty or
-// grace is over; SIGKILL; sweep. SIGCONT follows the first signal, or a stopped
-// rank would not hear it.
+// Stop ends the group, and returns when everything that it started is gone, or has survived
+// Options.KillTimeout: SIGTERM, or sig, to every rank's process group, also where the leader has ended;
+// wait until the groups are empty or grace is over; SIGKILL; sweep. SIGCONT follows the first signal:
+// a stopped rank would not handle it.
 //
-// The work is done once. A further call waits for the first, and returns what it
-// returned.
+// The work is done once. A further call waits for the first, and returns the same.
 func (g *Group) Stop(grace time.Duration, sig ...syscall.Signal) StopReport {
 	g.stopOnce.Do(func() { g.report = g.stop(grace, sig) })
 	return g.report
@@ -69,9 +64,8 @@ func (g *Group) stop(grace time.Duration, sigs []syscall.Signal) StopReport {
 	return report
 }
 
-// beginStop marks the moment from which a rank's end says nothing about the job.
-// A rank that has ended before it, told or not, keeps its word: it is still a
-// zombie, and so can be told from one that the stop ended.
+// beginStop marks the time from which a rank's end is the stop's. A rank that has ended before, even
+// unreported, is a zombie, which tells its end apart.
 func (g *Group) beginStop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -88,11 +82,11 @@ func (g *Group) beginStop() {
 	}
 }
 
-// ask marks, before a rank is signalled, that the ranks' ends are not their own from now
-// on. The caller holds mu.
+// ask records, before a rank is signalled, that the ranks' ends may not be their own from now on. The
+// caller holds mu.
 func (g *Group) ask() {
 	if g.asked = true; g.guard != nil {
-		_ = g.guard.link.send(message{Kind: asked}) // the guard that follows learns it, too
+		_ = g.guard.link.send(message{Kind: asked}) // for the guard that may write Ends
 	}
 }
 
@@ -102,25 +96,7 @@ func (r *member) alive() bool {
 	return err == nil && p.identity == r.id && p.alive()
 }
 
-// toGroups sends sig to every rank's process group, SIGTERM to those that StopPeers has
-// not sent one. A rank that has ended is not reaped before the group is done with, so
-// that its group's number is still its own.
-func (g *Group) toGroups(sig syscall.Signal) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.released {
-		return
-	}
-	for _, r := range g.members {
-		if r.stopped && sig == unix.SIGTERM {
-			continue
-		}
-		g.toGroup(r, sig)
-	}
-}
-
-// awaitGroups waits until nobody is left in the ranks' process groups, or ctx is
-// done.
+// awaitGroups waits until the ranks' process groups are empty, or ctx is done.
 func (g *Group) awaitGroups(ctx context.Context) {
 	groups := make(map[int]bool)
 	for _, r := range g.memberList() {
@@ -137,21 +113,20 @@ func (g *Group) awaitGroups(ctx context.Context) {
 	})
 }
 
-// Linger waits until the ranks and everything that they started have ended
-// by themselves, or ctx is done: nobody is signalled. It reports whether all are
-// gone. What starts in the meantime is waited for, too.
+// Linger waits until the ranks and everything that they started, also meanwhile, have ended by
+// themselves, or ctx is done. It signals no process, and reports whether all are gone.
 func (g *Group) Linger(ctx context.Context) bool {
 	m := newMarker(g.options.Marker, g.began, os.Getpid())
 	return g.awaitNone(ctx, func(t table) []process { return g.find(t, m) })
 }
 
-// awaitNone waits until find finds nothing in a walk over /proc, and reports whether
-// that came before ctx was done.
+// awaitNone waits until find finds nothing in a walk over /proc, and reports whether that came before
+// ctx was done.
 func (g *Group) awaitNone(ctx context.Context, find func(table) []process) bool {
 	for ctx.Err() == nil {
 		t, err := snapshot()
 		if err != nil {
-			g.log.Warn("cannot wait for processes to end", "error", err)
+			g.warn("cannot wait for processes to end: %v", err)
 			return false
 		}
 		left := find(t)
@@ -164,7 +139,7 @@ func (g *Group) awaitNone(ctx context.Context, find func(table) []process) bool 
 			if err == nil {
 				fds = append(fds, fd)
 			} else if !errors.Is(err, unix.ESRCH) {
-				g.log.Warn("cannot wait for a process, the grace period ends now", "pid", p.PID, "error", err)
+				g.warn("cannot wait for process %d, the grace period ends now: %v", p.PID, err)
 				for _, fd := range fds {
 					unix.Close(fd)
 				}
@@ -176,7 +151,7 @@ func (g *Group) awaitNone(ctx context.Context, find func(table) []process) bool 
 	return false
 }
 
-// find returns all that the group started and that still runs.
+// find returns everything that the group started and that still runs.
 func (g *Group) find(t table, m *marker) []process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -198,13 +173,13 @@ func (g *Group) find(t table, m *marker) []process {
 		t.add(set, t.reparented(self, g.members[0].id.PID, g.began)...)
 	}
 	if !g.lost {
-		m = nil // a guard has been above all of them all the time
+		m = nil // all descend from a guard
 	}
 	t.addBelonging(set, sessions, g.began, m)
 	return t.alive(set, spare)
 }
 
-// guards returns the guards that there are. The caller holds mu.
+// guards returns the living guards. The caller holds mu.
 func (g *Group) guards() []*guardHandle {
 	var all []*guardHandle
 	for _, k := range []*guardHandle{g.outer, g.guard} {
@@ -215,8 +190,7 @@ func (g *Group) guards() []*guardHandle {
 	return all
 }
 
-// direct returns the guards' living children, and those that a dead guard left to
-// this process.
+// direct returns the guards' living children, and those that a dead guard left to this process.
 func (g *Group) direct() []process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -226,25 +200,19 @@ func (g *Group) direct() []process {
 		spare[k.id.PID] = true
 	}
 	for guard := range spare {
-		t := parentAndChildren(guard)
-		set := make(map[int]bool)
-		t.add(set, guard)
-		procs = append(procs, t.alive(set, spare)...)
+		procs = append(procs, livingChildren(guard, spare)...)
 	}
 	if g.lost && len(g.members) > 0 {
 		self := os.Getpid()
-		t := parentAndChildren(self)
-		set := make(map[int]bool)
+		t, set := parentAndChildren(self), make(map[int]bool)
 		t.add(set, t.reparented(self, g.members[0].id.PID, g.began)...)
 		procs = append(procs, t.alive(set, spare)...)
 	}
 	return procs
 }
 
-// awaitLastEnds waits for the ends of ranks that are dead: they may still be on
-// their way. A guard that does not tell them, since somebody has stopped it, is
-// killed, and so is the one that takes its place; in the end this process learns
-// them itself.
+// awaitLastEnds waits for the reports of ranks that are dead. A guard that does not report, because it
+// is suspended, is killed, and so is its successor; then this process reads the ends itself.
 func (g *Group) awaitLastEnds(ctx context.Context) {
 	late := time.NewTicker(releaseTimeout)
 	defer late.Stop()
@@ -264,8 +232,7 @@ func (g *Group) awaitLastEnds(ctx context.Context) {
 	}
 }
 
-// account makes the report of what was killed, in which a process may stand more
-// than once, and of what is left.
+// account makes the report of the killed processes, which may repeat, and of the remaining ones.
 func (g *Group) account(killed, left []process) StopReport {
 	var report StopReport
 	ranks := make(map[identity]int)
@@ -295,7 +262,7 @@ func (g *Group) account(killed, left []process) StopReport {
 	return report
 }
 
-// releaseAll lets go of the guard, the zombies and the descriptors.
+// releaseAll releases the guards, the zombies and the descriptors.
 func (g *Group) releaseAll() {
 	g.mu.Lock()
 	g.released = true
@@ -332,51 +299,7 @@ func (g *Group) releaseAll() {
 	g.release()
 }
 
-// Kill cuts the grace of a running Stop short, and that of a later one: what a
-// second Ctrl-C asks for.
+// Kill ends the grace of a running Stop, and of a later one: the effect of a second Ctrl-C.
 func (g *Group) Kill() {
 	g.cutOnce.Do(func() { close(g.cut) })
-}
-
-// Signal passes a signal on to the ranks.
-//
-// SIGTERM and SIGINT go to the ranks' process groups, and begin a stop: what ends
-// from then on has Stopped set. SIGTSTP and SIGCONT go to the groups too, the
-// former as SIGSTOP: a rank is alone in its session, and the kernel stops no
-// process of such a group for SIGTSTP (POSIX, orphaned process group). Any other
-// signal is a notice, and reaches only a rank that has a handler for it: it would
-// end the others. Signal returns how many ranks a notice has reached.
-func (g *Group) Signal(sig syscall.Signal) (reached int) {
-	switch sig {
-	case unix.SIGTERM, unix.SIGINT, unix.SIGKILL:
-		g.beginStop()
-		g.toGroups(sig)
-	case unix.SIGTSTP, unix.SIGSTOP:
-		g.toGroups(unix.SIGSTOP)
-	case unix.SIGCONT:
-		g.toGroups(sig)
-	default:
-		for _, r := range g.memberList() {
-			if !catches(r.id.PID, sig) {
-				continue
-			}
-			g.mu.Lock()
-			g.ask()
-			g.mu.Unlock()
-			if signalProcess(r.pidfd, sig) == nil { // else it has ended meanwhile
-				reached++
-			}
-		}
-	}
-	return reached
-}
-
-// catches reports whether a process has a handler for sig.
-func catches(pid int, sig syscall.Signal) bool {
-	status, err := procfs.ReadStatus(pid)
-	if err != nil {
-		return false
-	}
-	mask, err := strconv.ParseUint(status["SigCgt"], 16, 64)
-	return err == nil && sig > 0 && sig <= 64 && mask&(1<<(sig-1)) != 0
 }

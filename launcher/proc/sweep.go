@@ -12,28 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookAgain bounds the wait between two walks of a sweep. What was killed wakes
-// the sweep at once; this is for what a process forked after it had been seen
-// while another one does not die.
+// lookAgain bounds the wait between two walks of a sweep. The end of a killed process wakes the sweep at
+// once; the bound is for processes that another one forked after the walk.
 const lookAgain = 100 * time.Millisecond
 
-// maxPidfds is how many processes are waited for at once, so that many of them do
-// not use up the descriptors.
+// maxPidfds bounds the processes that are awaited at once, to save descriptors.
 const maxPidfds = 256
 
 // sweeper finds and kills processes until none is left.
 type sweeper struct {
-	// find picks from a walk over /proc all that is to be killed.
+	// find picks everything to kill from a walk over /proc.
 	find func(table) []process
-	// direct returns what of it is a child of the subreaper, and alive. A chain of
-	// processes, each of which starts the next and ends, moves faster than a walk
-	// sees it; but the subreaper always has one of them for a child.
+	// direct returns the living children of the subreaper among them. A chain of processes, each of
+	// which starts the next and ends, moves faster than a walk; but one of them is always a child of
+	// the subreaper.
 	direct func() []process
 }
 
-// sweep kills with SIGKILL, through pidfds, until twice in a row nothing alive is
-// found, or ctx is done. It returns everything that it killed, and what was still
-// there at the end.
+// sweep kills with SIGKILL, through pidfds, until two walks in a row find nothing alive, or ctx is done.
+// It returns everything that it killed, and what remained.
 func (s sweeper) sweep(ctx context.Context) (killed, left []process) {
 	seen := make(map[identity]bool)
 	for empty := 0; empty < 2; {
@@ -60,8 +57,8 @@ func (s sweeper) sweep(ctx context.Context) (killed, left []process) {
 	return killed, left
 }
 
-// maxStale is how often in a row killChildren looks at processes that it has signalled
-// already, since they take a moment to end, before it leaves them to the sweep.
+// maxStale is how often in a row killChildren looks at processes that it has already signalled, and that
+// take a moment to end, before it leaves them to the sweep.
 const maxStale = 10
 
 // killChildren kills the subreaper's children until there are no new ones.
@@ -82,8 +79,7 @@ func (s sweeper) killChildren(ctx context.Context, seen map[identity]bool) (kill
 	return killed
 }
 
-// killAll sends SIGKILL to each process. It returns those that were not seen before,
-// and pidfds to wait for.
+// killAll sends SIGKILL to each process. It returns those not seen before, and pidfds to wait for.
 func killAll(procs []process, seen map[identity]bool) (killed []process, fds []int) {
 	for _, p := range procs {
 		fd, err := openProcess(p.identity)
@@ -95,7 +91,7 @@ func killAll(procs []process, seen map[identity]bool) (killed []process, fds []i
 			killed = append(killed, p)
 		}
 		if err != nil {
-			_ = unix.Kill(p.PID, unix.SIGKILL) // out of descriptors: the pid, seen a moment ago, has to do
+			_ = unix.Kill(p.PID, unix.SIGKILL) // out of descriptors: the pid was seen a moment ago
 			continue
 		}
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // what refuses is reported as left over
@@ -112,13 +108,12 @@ func killAll(procs []process, seen map[identity]bool) (killed []process, fds []i
 func (s sweeper) scan() []process {
 	t, err := snapshot()
 	if err != nil {
-		return nil // sweep will say the same
+		return nil // sweep meets the same error
 	}
 	return s.find(t)
 }
 
-// alive returns the processes of the set that still run, by pid. Those in spare
-// are left out.
+// alive returns the living processes of the set by pid, except those in spare.
 func (t table) alive(set, spare map[int]bool) []process {
 	var procs []process
 	for pid := range set {
@@ -130,32 +125,31 @@ func (t table) alive(set, spare map[int]bool) []process {
 	return procs
 }
 
-// A Process is one that outlived SIGKILL: the kernel has it in a call that no
-// signal interrupts, or it belongs to another user.
-type Process struct {
+// A Leftover is a process that survived SIGKILL: it waits in a call that no signal interrupts, or it
+// belongs to another user.
+type Leftover struct {
 	PID   int
 	Rank  int    // the global rank, -1 for what a rank started
 	Name  string // as ps shows it, at most 15 bytes
 	State byte   // as ps shows it: 'D' is uninterruptible
-	// Channel is the kernel function that it waits in, from /proc/PID/wchan; empty
-	// where the kernel does not say.
+	// Channel is the kernel function that it waits in, from /proc/PID/wchan; may be empty.
 	Channel string
-	// Debugger is who traces it, empty for nobody.
+	// Debugger is the process that traces it, empty for none.
 	Debugger string
 }
 
-// describe adds what only a process that does not die is asked for.
-func describe(p process, rank int) Process {
+// describe adds the details of a process that does not die.
+func describe(p process, rank int) Leftover {
 	channel, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/wchan")
 	if err != nil || string(channel) == "0" {
 		channel = nil
 	}
-	return Process{PID: p.PID, Rank: rank, Name: p.name, State: p.state, Channel: strings.TrimSpace(string(channel)), Debugger: debuggerOf(p.PID)}
+	return Leftover{PID: p.PID, Rank: rank, Name: p.name, State: p.state, Channel: strings.TrimSpace(string(channel)), Debugger: debuggerOf(p.PID)}
 }
 
-// addBelonging puts into set what belongs to the ranks without descending from
-// them any more: the members of their sessions, whose numbers are the ranks'
-// pids, and what the marker matches; each with its descendants.
+// addBelonging puts into set the processes that belong to the ranks without descending from them: the
+// members of their sessions, whose numbers are the ranks' pids, and those with the marker; each with
+// its descendants.
 func (t table) addBelonging(set, sessions map[int]bool, began uint64, m *marker) {
 	for pid, p := range t.procs {
 		if set[pid] || p.Start < began {
@@ -167,12 +161,11 @@ func (t table) addBelonging(set, sessions map[int]bool, began uint64, m *marker)
 	}
 }
 
-// reparented returns the orphans that came to a supervisor when the guard above them
-// died: its children that it has not started itself, for it would hold a pidfd on
-// them. Those in its own session are spared: they come from a command that it
-// ran, since ranks have sessions of their own. Known is a pid that the
-// supervisor is known to hold; where it does not, it is dead or a sandbox hides
-// its descriptors, and nobody is taken for a stray.
+// reparented returns the orphans that came to a supervisor when the guard above them died: the children
+// on which it holds no pidfd, because it has not started them. Those in its own session come from a
+// command that it ran, and are spared: ranks have their own sessions. Known is a pid that the
+// supervisor must hold; if it does not, it is dead or a sandbox hides its descriptors, and no child
+// counts.
 func (t table) reparented(supervisor, known int, began uint64) []int {
 	held, err := heldPIDs(supervisor)
 	if err != nil || !held[known] {

@@ -11,14 +11,13 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// identity names one process for good: the kernel gives a pid again, but never
-// the same pid with the same start time.
+// identity names one process for good: the kernel reuses a pid, but never with the same start time.
 type identity struct {
 	PID   int
 	Start uint64 // clock ticks since boot, field 22 of /proc/PID/stat
 }
 
-// process is what /proc/PID/stat says, as far as supervision needs it.
+// process has the fields of /proc/PID/stat that supervision needs.
 type process struct {
 	identity
 	parent  int
@@ -29,9 +28,8 @@ type process struct {
 	name    string
 }
 
-// alive reports whether the process still runs code. A process whose main thread
-// has ended shows as a zombie while its other threads go on; only the count of
-// threads tells it from one that is dead and not reaped.
+// alive reports whether the process still runs code. A process whose main thread has ended shows as a
+// zombie while its other threads run; only the count of threads distinguishes it from a dead one.
 func (p process) alive() bool {
 	switch p.state {
 	case 'Z', 'X', 'x':
@@ -40,8 +38,7 @@ func (p process) alive() bool {
 	return true
 }
 
-// readProcess reads one process. The error wraps fs.ErrNotExist, or ESRCH, where
-// there is none.
+// readProcess reads one process. The error wraps fs.ErrNotExist, or ESRCH, where there is none.
 func readProcess(pid int) (process, error) {
 	stat, err := procfs.ReadStat(pid)
 	if err != nil {
@@ -68,15 +65,14 @@ func processOf(stat procfs.Stat) (process, error) {
 	return p, nil
 }
 
-// table holds the processes that one walk over /proc saw.
+// table has the processes that one walk over /proc found.
 type table struct {
 	procs    map[int]process
 	children map[int][]int // by the parent's pid
 }
 
-// snapshot walks over /proc. It is not atomic: a process that ends or forks in
-// the meantime may be missing, so that a sweep believes only two empty walks in a
-// row.
+// snapshot walks over /proc. It is not atomic: it may miss a process that ends or forks meanwhile, so
+// that a sweep needs two empty walks in a row.
 func snapshot() (table, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -101,8 +97,7 @@ func snapshot() (table, error) {
 	return t, nil
 }
 
-// add puts the processes with the given pids, and all that descend from them,
-// into set.
+// add puts the processes with the given pids, and all their descendants, into set.
 func (t table) add(set map[int]bool, roots ...int) {
 	for queue := slices.Clone(roots); len(queue) > 0; {
 		pid := queue[0]
@@ -115,9 +110,9 @@ func (t table) add(set map[int]bool, roots ...int) {
 	}
 }
 
-// children lists the children of a process, those that were re-parented to it
-// included. It costs a read for each of its threads, not one for each process of
-// the machine, where the kernel has the file for it (CONFIG_PROC_CHILDREN).
+// children lists the children of a process, those included that were re-parented to it. Where the
+// kernel has the file for it (CONFIG_PROC_CHILDREN), it reads one file for each of its threads, not
+// one for each process of the machine.
 func children(pid int) ([]int, error) {
 	dir := "/proc/" + strconv.Itoa(pid) + "/task/"
 	tasks, err := os.ReadDir(dir)
@@ -162,6 +157,13 @@ func parentAndChildren(parent int) table {
 		}
 	}
 	return t
+}
+
+// livingChildren returns the living children of a process, except those in spare.
+func livingChildren(parent int, spare map[int]bool) []process {
+	t, set := parentAndChildren(parent), make(map[int]bool)
+	t.add(set, parent)
+	return t.alive(set, spare)
 }
 
 // is reports whether the process that id names was there.

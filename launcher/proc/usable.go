@@ -10,20 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastAddressSpace is what gpurun and its guards need of it: Go and the threads of C
-// reserve much more than they use.
+// leastAddressSpace is that of gpurun and its guards: Go and the threads of C reserve much more than they
+// use.
 const leastAddressSpace = 2 << 30
 
-// ErrProc and ErrAddressSpace are wrapped by the errors of Usable: why ranks cannot be
-// looked after here.
+// ErrProc and ErrAddressSpace are wrapped by the errors of Usable.
 var (
 	ErrProc         = errors.New("/proc does not show this process")
 	ErrAddressSpace = errors.New("the address space is limited (ulimit -v, RLIMIT_AS)")
 )
 
-// Usable says why ranks cannot be looked after on this machine; nil where they can. A
-// /proc of another namespace shows other processes under the numbers of ours: their
-// ends would never be seen, and signals would be sent to strangers.
+// Usable returns why ranks cannot be supervised on this machine; nil where they can. A /proc of another
+// namespace shows other processes under our numbers: their ends would be missed, and signals would
+// reach strangers.
 func Usable() error {
 	self, err := os.Readlink("/proc/self")
 	if err != nil {

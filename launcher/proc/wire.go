@@ -15,24 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kind says what a message between the supervisor and its guard is about.
-type kind uint8
+// messageKind is that of a message between the supervisor and its guard.
+type messageKind uint8
 
 const (
-	hello    kind = iota + 1 // guard: ready
-	spawn                    // supervisor: start this; carries stdin, stdout, stderr
-	started                  // guard: the answer; carries a pidfd where it succeeded
-	exited                   // guard: a child that it was asked to start has ended
-	watch                    // supervisor: the attempt, and the ranks that run already; may carry Options.Ends
-	watching                 // guard: the answer, after a first look at those ranks
-	asked                    // supervisor: ranks are about to be signalled
-	release                  // supervisor: all is done; reap and go
+	hello    messageKind = iota + 1 // guard: ready
+	spawn                           // supervisor: start this; carries stdin, stdout, stderr
+	started                         // guard: the answer; carries a pidfd where it succeeded
+	exited                          // guard: a child that it was asked to start has ended
+	watch                           // supervisor: the attempt, and the ranks that run already; may carry Options.Ends
+	watching                        // guard: the answer, after a first look at those ranks
+	asked                           // supervisor: ranks are about to be signalled
+	release                         // supervisor: all is done; reap and go
 )
 
-// message is one of them. Strings travel as they are: arguments and environment
-// need not be UTF-8.
+// A message is one of them. Strings are raw bytes: arguments and environment need not be UTF-8.
 type message struct {
-	Kind kind
+	Kind messageKind
 
 	Path string // spawn
 	Argv []string
@@ -40,10 +39,10 @@ type message struct {
 	Dir  string
 	Data int64
 
-	PID   int    // started, exited
-	Call  string // started: the call that failed, empty where none did
-	Errno int    // started: why
-	End   end    // exited
+	PID   int        // started, exited
+	Call  string     // started: the call that failed, empty where none did
+	Errno int        // started: why
+	End   processEnd // exited
 
 	Run   string     // watch: the marker's value
 	Began uint64     // watch: start time of the attempt
@@ -55,16 +54,15 @@ type message struct {
 // environment (man 2 execve).
 const maxMessage = 16 << 20
 
-// link is one end of the socket between the supervisor and its guard. Any
-// goroutine may send; one receives.
-type link struct {
+// A guardLink is one end of the socket between the supervisor and its guard. Any goroutine may send; one
+// receives.
+type guardLink struct {
 	conn *net.UnixConn
 	mu   sync.Mutex // held over one whole message
 }
 
-// pair returns the supervisor's end, and the guard's end as a file to be
-// inherited.
-func pair() (*link, *os.File, error) {
+// pair returns the supervisor's end, and the guard's end as a file to be inherited.
+func pair() (*guardLink, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
@@ -79,7 +77,7 @@ func pair() (*link, *os.File, error) {
 }
 
 // newLink makes a link of a socket, and closes the file.
-func newLink(f *os.File) (*link, error) {
+func newLink(f *os.File) (*guardLink, error) {
 	defer f.Close()
 	conn, err := net.FileConn(f)
 	if err != nil {
@@ -90,10 +88,10 @@ func newLink(f *os.File) (*link, error) {
 		conn.Close()
 		return nil, errors.New("not a unix socket")
 	}
-	return &link{conn: socket}, nil
+	return &guardLink{conn: socket}, nil
 }
 
-func (l *link) send(m message, fds ...int) error {
+func (l *guardLink) send(m message, fds ...int) error {
 	var body bytes.Buffer
 	if err := gob.NewEncoder(&body).Encode(m); err != nil {
 		return fmt.Errorf("encode message: %w", err)
@@ -115,12 +113,12 @@ func (l *link) send(m message, fds ...int) error {
 	return err
 }
 
-// giveUp makes a send that does not get through fail, and every later one.
-func (l *link) giveUp() { _ = l.conn.SetWriteDeadline(time.Unix(1, 0)) }
+// giveUp fails a send that waits, and every later one.
+func (l *guardLink) giveUp() { _ = l.conn.SetWriteDeadline(time.Unix(1, 0)) }
 
-// receive returns the next message, and the descriptors that came with it, which
-// are the caller's to close. The error is io.EOF when the other end is gone.
-func (l *link) receive() (message, []int, error) {
+// receive returns the next message and its descriptors, which the caller closes. The error is io.EOF when
+// the other end is gone.
+func (l *guardLink) receive() (message, []int, error) {
 	head := make([]byte, 4)
 	rights := make([]byte, unix.CmsgSpace(3*4))
 	n, r, _, _, err := l.conn.ReadMsgUnix(head, rights)
@@ -138,7 +136,7 @@ func (l *link) receive() (message, []int, error) {
 	return m, fds, nil
 }
 
-func (l *link) body(head []byte, n int) (message, error) {
+func (l *guardLink) body(head []byte, n int) (message, error) {
 	if n == 0 {
 		return message{}, io.EOF
 	}

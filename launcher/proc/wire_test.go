@@ -32,7 +32,7 @@ func TestMessagesArriveAsTheyWere(t *testing.T) {
 		rights := make([]int, len(want))
 		for i := range want {
 			want[i] = message{
-				Kind: kind(rapid.Uint8().Draw(t, "kind")),
+				Kind: messageKind(rapid.Uint8().Draw(t, "kind")),
 				Argv: rapid.SliceOfN(text, 1, 2).Draw(t, "argv"),
 				Env:  []string{string(rapid.SliceOf(rapid.Byte()).Draw(t, "env"))},
 				Data: rapid.Int64().Draw(t, "data"),
