@@ -60,7 +60,7 @@ func wire(p *prepared, run, tracked string, began time.Time, s streams) (wiring,
 		},
 		node: nodeOptions(p, run, before, outputOf(p, step, s)),
 		world: node.WorldOptions{
-			Accelerator: p.Accelerator(), Node: p.Node(), Device: p.DeviceOf(before.Level), Devices: before,
+			Accelerator: p.Accelerator(), Node: p.Node(), Device: p.DeviceOf(before.Level), Settle: before.Settle,
 			NVMePath: j.Policy.NVMePath, Missing: p.Missing,
 			BF16:       func(ctx context.Context) bool { return p.BF16(before.Devices(ctx)) },
 			Checkpoint: func() (path string, written time.Time, none string) { return p.NewestCheckpoint(began) },

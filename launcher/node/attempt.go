@@ -34,24 +34,22 @@ type attempt struct {
 	facts    chan strategy.Fact
 	probe    *probe.Installed // nil where the ranks do without
 	measured measured         // by the ranks' processes
-	// stopProbe ends the watch over what ranks tell of their own end, and lookAtProbe passes
-	// on what they have by now.
+	// stopProbe ends the watch over the ranks' reports of their own end, and lookAtProbe passes on the
+	// reports so far.
 	stopProbe, lookAtProbe func()
 	// programs follows the Python programs below a shell, nil where the rank is none.
 	programs *probe.Programs
-	// saving looks for checkpoints that grow once a rank has told why it ends.
+	// saving looks for growing checkpoints once a rank has reported why it ends.
 	saving *savingWatch
 	// stopAlarms ends the watch over the devices' alarms.
 	stopAlarms func()
-	// stopSettings ends the watch over the files in which a framework writes what it
-	// uses, after a last look.
+	// stopSettings ends the watch over files with the framework's settings, after a last look.
 	stopSettings func()
-	// stopSampling ends the looks at the ranks, after a last one.
+	// stopSampling ends the sampling, after a last sample.
 	stopSampling func()
-	swap         *swap    // nil where nothing is offloaded to NVMe
-	ends         *os.File // nil where it cannot be had
-	// lingering is cancelled by linger, when what ranks left behind gets no more
-	// time to finish.
+	swap         *swap    // nil without offloading to NVMe
+	ends         *os.File // nil where it cannot be made
+	// lingering is cancelled by linger, when processes that ranks left behind get no more time.
 	lingering context.Context
 	linger    context.CancelFunc
 	// patient is the context of patience, for the goroutine of collect alone.
@@ -61,18 +59,17 @@ type attempt struct {
 	mu     sync.Mutex         // guards what follows
 	ended  map[int]bool       // ranks
 	well   map[int]bool       // those of them that ended with 0
-	told   map[int]probe.Step // by rank, the latest of its process
+	steps  map[int]probe.Step // by rank, the latest of its process
 	paused bool               // the ranks are stopped, until SIGCONT
 	awake  time.Time          // when they last went on after a pause
 }
 
-// Facts delivers what is observed; collect closes it.
+// Facts delivers the observations; collect closes it.
 func (a *attempt) Facts() <-chan strategy.Fact { return a.facts }
 
 func (a *attempt) emit(f strategy.Fact) { a.facts <- f }
 
-// alarm passes on what is known of the devices, and tells people what others hold there,
-// and which are broken.
+// alarm passes on the state of the devices, and warns people of other users' memory and of broken devices.
 func (a *attempt) alarm(f strategy.Fact) {
 	if e := f.DriverEvent; e != nil && e.Kind == cause.UnfitEvent {
 		a.node.log.Note("warning: " + e.Text())
@@ -92,11 +89,10 @@ func (a *attempt) ranks() []int {
 	return ranks
 }
 
-// Stop ends the ranks and all that they started. What cannot be ended is told by
-// collect.
+// Stop ends the ranks and everything that they started. collect reports processes that cannot be ended.
 func (a *attempt) Stop(signal int, grace time.Duration) {
 	if signal == int(syscall.SIGKILL) {
-		a.kill() // also what has grace left
+		a.kill() // also during a grace
 	}
 	a.linger()
 	a.group.Stop(grace, syscall.Signal(signal))
@@ -105,25 +101,24 @@ func (a *attempt) Stop(signal int, grace time.Duration) {
 // StopPeers sends a signal to all ranks but those given.
 func (a *attempt) StopPeers(signal int, of []int) { a.group.StopPeers(syscall.Signal(signal), of) }
 
-// Release lets the ranks go on that wait before their first optimizer step. Where that
-// cannot be told to them they end by themselves, and say why.
+// Release resumes the ranks that wait before their first optimizer step. Where it cannot reach them they end
+// by themselves, with the reason.
 func (a *attempt) Release() {
 	if a.probe == nil {
 		return
 	}
 	if err := a.probe.Go(); err != nil {
-		a.node.log.Note(fmt.Sprintf("warning: the ranks cannot be told to go on: %v", err))
+		a.node.log.Note(fmt.Sprintf("warning: the ranks cannot be released: %v", err))
 	}
 }
 
-// kill ends the ranks and all that they started without any grace.
+// kill ends the ranks and everything that they started without grace.
 func (a *attempt) kill() {
 	a.linger()
 	a.group.Kill()
 }
 
-// LastSign is what a rank last let see of itself. One that was paused could not
-// write.
+// LastSign is the latest sign of a rank. A pause counts as output: a paused rank could not write.
 func (a *attempt) LastSign(rank int) strategy.Sign {
 	own, all := a.out.Activity(rank), a.out.Activity()
 	a.mu.Lock()
@@ -138,10 +133,10 @@ func (a *attempt) LastSign(rank int) strategy.Sign {
 	return sign
 }
 
-// Progress says how far each rank has come.
+// Progress is the latest step of each rank.
 func (a *attempt) Progress() []strategy.Fact { return a.out.Progress() }
 
-// pause stops the ranks until resume lets them go on.
+// pause stops the ranks until resume.
 func (a *attempt) pause() {
 	a.mu.Lock()
 	a.paused = true
@@ -156,8 +151,8 @@ func (a *attempt) resume() {
 	a.group.Signal(unix.SIGCONT)
 }
 
-// heed pauses the ranks, if any run, or lets them go on.
-func (a *attempt) heed(pause bool) {
+// setPaused pauses the ranks, if any run, or resumes them.
+func (a *attempt) setPaused(pause bool) {
 	switch {
 	case a == nil:
 	case pause:
@@ -167,13 +162,13 @@ func (a *attempt) heed(pause bool) {
 	}
 }
 
-// state says what the ranks do, for SIGQUIT.
+// state describes the ranks, for SIGQUIT.
 func (a *attempt) state(now time.Time) string {
 	pids := a.group.PIDs()
 	a.mu.Lock()
 	ended := len(a.ended)
 	a.mu.Unlock()
-	said := fmt.Sprintf("attempt %d has run for %s, %d of %d ranks have ended", a.n, now.Sub(a.began).Round(time.Second), ended, a.local)
+	text := fmt.Sprintf("attempt %d has run for %s, %d of %d ranks have ended", a.n, now.Sub(a.began).Round(time.Second), ended, a.local)
 	ranks := make([]int, 0, len(pids))
 	for k := range pids {
 		ranks = append(ranks, k)
@@ -184,7 +179,7 @@ func (a *attempt) state(now time.Time) string {
 		if at := a.out.Activity(k).Output; !at.IsZero() {
 			last = fmt.Sprintf("last wrote %s ago", now.Sub(at).Round(time.Second))
 		}
-		said += fmt.Sprintf("; rank %d: pid %d, %s", k, pids[k], last)
+		text += fmt.Sprintf("; rank %d: pid %d, %s", k, pids[k], last)
 	}
-	return said
+	return text
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// cannotStart gives the reason why ranks cannot be started its exit code, where it
-// has none yet: what the machine is short of may be there later, and else the job
-// itself is wrong. A user's stop stays what it is.
+// cannotStart gives the error of a failed start its exit code, if it has none: a shortage of the machine
+// may pass, else the job itself is wrong. A user's stop stays a stop.
 func cannotStart(err error) error {
 	var stop *launcher.Signal
 	switch {
@@ -25,7 +24,7 @@ func cannotStart(err error) error {
 	return errext.WithCode(err, strategy.CodeUsage)
 }
 
-// isShort reports whether what failed did so because there is no more of something.
+// isShort reports whether an error is a shortage of resources.
 func isShort(err error) bool {
 	for _, short := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, proc.ErrNoGuard} {
 		if errors.Is(err, short) {
@@ -35,8 +34,7 @@ func isShort(err error) bool {
 	return false
 }
 
-// Usable says why gpurun cannot look after ranks on this machine, with what to do about
-// it; nil where it can.
+// Usable returns why gpurun cannot supervise ranks on this machine, with a hint; nil where it can.
 func Usable() error {
 	err := proc.Usable()
 	hint := "raise it: ulimit -v unlimited"

@@ -13,8 +13,8 @@ type checkpoints struct {
 	complete func(path string) bool
 }
 
-// Checkpoints are those that the job writes, for the launcher; nil where it cannot go on
-// from any. Complete reports whether one is still there and complete.
+// Checkpoints are those that the job writes, for the launcher; nil where it can resume from none. Complete
+// reports whether one is still there and complete.
 func (o NoticeOptions) Checkpoints(complete func(path string) bool) launcher.Checkpoints {
 	if o.Checkpoint == nil {
 		return nil
@@ -22,12 +22,12 @@ func (o NoticeOptions) Checkpoints(complete func(path string) bool) launcher.Che
 	return checkpoints{o, complete}
 }
 
-// Saved waits for a complete checkpoint of which something was written at or after since,
-// and nothing for a while: the job may have begun another one meanwhile.
+// Saved waits for a complete checkpoint of which something was written at or after since, and nothing for
+// a while: the job may have begun another one meanwhile.
 func (c checkpoints) Saved(ctx context.Context, since time.Time) (path string, found bool) {
 	look := time.NewTicker(checkpointLook)
 	defer look.Stop()
-	for seen := (candidate{}); ; {
+	for seen := (freshCheckpoint{}); ; {
 		select {
 		case <-ctx.Done():
 			return "", false
@@ -42,7 +42,7 @@ func (c checkpoints) Saved(ctx context.Context, since time.Time) (path string, f
 // Complete reports whether a checkpoint is still there and complete.
 func (c checkpoints) Complete(path string) bool { return c.complete(path) }
 
-// Deadline is by when the run has to be over, the zero time where nobody knows.
+// Deadline is the time by which the run must be over, zero where it is not known.
 func (c checkpoints) Deadline(ctx context.Context) time.Time {
 	return c.notice.Ends(ctx)
 }

@@ -10,24 +10,23 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// FailureGrace is what ranks get to end by themselves after a diagnosed failure of
-// one of them.
+// FailureGrace is the grace of ranks after a diagnosed failure of one of them.
 const FailureGrace = 3 * time.Second
 
 const (
-	// outputBound is how long to read on after the last rank is gone, for a process
-	// that was left over and holds a rank's output open.
+	// outputBound is how long to read on after the last rank is gone, for a process that remains and holds a
+	// rank's output open.
 	outputBound = 5 * time.Second
-	// earlyBound is after which time people are told of a rank that ended while
-	// others go on: ranks of one job end within seconds of each other.
+	// earlyBound is the delay of the warning about a rank that ended while others run: ranks of one job end
+	// within seconds of each other.
 	earlyBound = 30 * time.Second
-	// leftBound is after which time people are told that gpurun waits for what
-	// ranks left behind. Loader workers take part of a second to go.
+	// leftBound is the delay of the note that gpurun waits for processes that ranks left behind. Loader
+	// workers take part of a second to go.
 	leftBound = time.Second
 )
 
-// collect waits for the ranks, sweeps up what they left, reads their output to
-// the end and closes the facts. It is the attempt's one goroutine.
+// collect waits for the ranks, sweeps up what they left, reads their output to the end and closes the facts.
+// It is the attempt's one goroutine.
 func (a *attempt) collect() {
 	defer close(a.facts)
 	defer a.linger()
@@ -63,9 +62,8 @@ func (a *attempt) collect() {
 	}
 }
 
-// awaitExits waits for the ranks' ends, and reports whether one was bad. A rank
-// that ends well long before the others is told of: torchrun forgets it, and the
-// others may wait for it in a collective for good.
+// awaitExits waits for the ranks' ends, and reports whether one was bad. It warns of a rank that ends well
+// long before the others: torchrun forgets it, and the others may wait for it in a collective forever.
 func (a *attempt) awaitExits() (failed bool) {
 	early := time.NewTimer(time.Hour)
 	early.Stop()
@@ -78,7 +76,7 @@ func (a *attempt) awaitExits() (failed bool) {
 			}
 			if left--; left == 0 {
 				a.awaitPrograms(&f)
-				a.lookAtProbe() // what says that an exit code of 0 hides a failure comes first
+				a.lookAtProbe() // it may show that an exit code of 0 hides a failure
 			}
 			failed = failed || f.Exit.Code != 0
 			a.mu.Lock()
@@ -95,7 +93,7 @@ func (a *attempt) awaitExits() (failed bool) {
 	}
 }
 
-// unfinished says which ranks have ended while others go on.
+// unfinished names the ranks that have ended while others run.
 func (a *attempt) unfinished() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,8 +107,7 @@ func (a *attempt) unfinished() string {
 		strings.Join(gone, ", "), a.node.opts.Early, a.local-len(gone), a.local)
 }
 
-// patience lasts as long as what the ranks left behind has to finish, from when it is asked
-// for first.
+// patience is the time that processes left behind have to finish, from its first call on.
 func (a *attempt) patience() context.Context {
 	if a.patient == nil {
 		a.patient, a.lostPatience = context.WithTimeout(a.lingering, max(0, a.node.opts.Grace-FailureGrace))
@@ -118,8 +115,8 @@ func (a *attempt) patience() context.Context {
 	return a.patient
 }
 
-// awaitLeft gives what the ranks left behind the long grace without a signal, since
-// it may be an upload that finishes; then SIGTERM and SIGKILL.
+// awaitLeft gives processes that the ranks left behind the long grace without a signal, since one may be an
+// upload that finishes; then SIGTERM and SIGKILL.
 func (a *attempt) awaitLeft() {
 	told := time.AfterFunc(leftBound, func() {
 		a.node.log.Note(fmt.Sprintf("the ranks have ended and left processes behind, which have %s to finish", a.node.opts.Grace))
@@ -140,7 +137,7 @@ func (a *attempt) awaitLeft() {
 	}
 }
 
-// report makes facts of what could not be ended.
+// report makes facts of the processes that could not be ended.
 func (a *attempt) report(r proc.StopReport) {
 	for _, p := range r.Leftover {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Stuck: &strategy.Stuck{PID: p.PID, Channel: p.Channel, Debugger: p.Debugger}}

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/output"
 )
 
-// openOutput opens the files and the pipes for what an attempt's ranks write.
+// openOutput opens the files and pipes of an attempt's output.
 func (n *Node) openOutput(a *attempt) (*output.Output, error) {
 	o, terminal := n.opts.Output.Options, n.opts.Output.isTerminal()
 	o.Ranks, o.Dir, o.Restarts, o.OnFact = a.ranks(), a.dir, a.n, a.emit
@@ -30,9 +30,8 @@ func (c Console) isTerminal() bool {
 	return true
 }
 
-// stdin is what rank 0 reads: gpurun's own stdin, unless gpurun runs in the
-// background of a terminal. There a rank, which has no controlling terminal and
-// so is not stopped by SIGTTIN, would take what is typed for the shell.
+// stdin is rank 0's: gpurun's own, unless gpurun runs in the background of a terminal. A rank has no
+// controlling terminal, so that SIGTTIN would not stop it: it would take input that is typed for the shell.
 func (c Console) stdin() *os.File {
 	front, err := unix.IoctlGetInt(int(c.Stdin.Fd()), unix.TIOCGPGRP)
 	if err == nil && front != unix.Getpgrp() {

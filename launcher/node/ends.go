@@ -14,12 +14,12 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// endsFile is where an attempt's folder has how the ranks ended, if all ended well and
-// gpurun was killed before it could journal that.
+// endsFile, in an attempt's folder, has the ranks' ends if all ended well and gpurun was killed before it
+// could journal that.
 const endsFile = "ends.json"
 
-// openEnds makes it. Without it a gpurun that is killed as the ranks end trains again; so
-// does one of several nodes, whose guard knows of its own ranks only.
+// openEnds makes it. Without it a gpurun that is killed as the ranks end trains again; so does one of
+// several nodes, whose guard knows its own ranks only.
 func (a *attempt) openEnds() *os.File {
 	if a.meeting.Nodes > 1 {
 		return nil
@@ -43,8 +43,8 @@ func (a *attempt) closeEnds() {
 	a.ends.Close()
 }
 
-// RecoverEnds journals how the last attempt of a run ended, where its gpurun was killed
-// after the ranks had ended with 0 by themselves, and returns the events with that.
+// RecoverEnds journals the end of a run's last attempt whose gpurun was killed after the ranks had ended
+// with 0 by themselves, and returns the events with that.
 func (l *EventLog) RecoverEnds(events []launcher.Event, accelerator string) ([]launcher.Event, error) {
 	run := runstate.Of(events)
 	last := run.Last()
@@ -59,8 +59,7 @@ func (l *EventLog) RecoverEnds(events []launcher.Event, accelerator string) ([]l
 	return append(events, exited), l.Append(exited)
 }
 
-// ended is what the folder of an unfinished attempt holds of its end: no exits unless all
-// ranks ended with 0.
+// ended is the evidence in the folder of an unfinished attempt: without exits unless all ranks ended with 0.
 func ended(dir string, s launcher.Started, count int) strategy.Evidence {
 	e := strategy.Evidence{Attempt: s.N, Plan: s.Plan, Ranks: count, Started: s.At}
 	f, err := private.OpenFile(filepath.Join(dir, endsFile), os.O_RDONLY)

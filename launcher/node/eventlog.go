@@ -16,8 +16,8 @@ import (
 // stacksFile is where SIGQUIT writes gpurun's own stacks, in the run directory.
 const stacksFile = "stacks.txt"
 
-// A Journal is the run directory, with one writer: package journal's.
-type Journal interface {
+// A RunDir is the run directory, with one writer: package journal's Journal.
+type RunDir interface {
 	launcher.Store
 	// Dir is the run directory's path.
 	Dir() string
@@ -26,29 +26,28 @@ type Journal interface {
 	Close() error
 }
 
-// An EventLog is the journal as several goroutines use it: the launcher's loop, which
-// waits until each event is on disk, and those that only have something to tell
-// and must not wait for a disk. Its errors carry the exit code of a run directory
-// that cannot be written.
+// An EventLog serves the journal to several goroutines: the launcher's loop, which waits until each event
+// is on disk, and those with a note, which must not wait for a disk. Its errors carry the exit code of a
+// run directory that cannot be written.
 type EventLog struct {
-	store Journal
+	store RunDir
 	notes chan string
 	over  chan struct{}
 	owner sync.WaitGroup
 
 	mu       sync.Mutex        // held over each event; guards what follows
 	last     strategy.Evidence // of the attempt that ended last
-	finished bool              // the verdict is the last word
+	finished bool              // the verdict is written
 }
 
-// OpenEventLog takes over a journal, which Close closes.
-func OpenEventLog(store Journal) *EventLog {
+// OpenEventLog takes over a run directory, which Close closes.
+func OpenEventLog(store RunDir) *EventLog {
 	l := &EventLog{store: store, notes: make(chan string, 64), over: make(chan struct{})}
 	l.owner.Go(l.serve)
 	return l
 }
 
-// checkInterval is how soon people are told that the run directory has disappeared.
+// checkInterval bounds the delay of the warning that the run directory has disappeared.
 const checkInterval = time.Second
 
 func (l *EventLog) serve() {
@@ -57,11 +56,11 @@ func (l *EventLog) serve() {
 	for {
 		select {
 		case text := <-l.notes:
-			l.tell(text)
+			l.notice(text)
 		case <-check.C:
 			if err := l.store.Check(); err != nil {
 				check.Stop()
-				l.tell(fmt.Sprintf("warning: the run directory %s has disappeared: the ranks go on, and no further attempt is started", l.store.Dir()))
+				l.notice(fmt.Sprintf("warning: the run directory %s has disappeared: the ranks continue, and no further attempt is started", l.store.Dir()))
 			}
 		case <-l.over:
 			return
@@ -69,8 +68,7 @@ func (l *EventLog) serve() {
 	}
 }
 
-// Note journals and shows a notice soon. It is lost where too many wait, and after
-// the verdict.
+// Note journals and shows a notice soon. It is lost where too many wait, and after the verdict.
 func (l *EventLog) Note(text string) {
 	select {
 	case l.notes <- text:
@@ -78,14 +76,13 @@ func (l *EventLog) Note(text string) {
 	}
 }
 
-func (l *EventLog) tell(text string) {
+func (l *EventLog) notice(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.finished {
 		return
 	}
-	// The loop's next event meets the same disk, and ends the run where it has to. A
-	// directory that is gone keeps nobody from being told.
+	// The loop's next event meets the same error, and ends the run if it must.
 	_ = l.store.Append(launcher.Noticed{Text: text})
 }
 
@@ -123,7 +120,7 @@ func (l *EventLog) Prepare(n int) (string, error) {
 
 // Write puts an attempt's plan and files into its folder.
 func (l *EventLog) Write(dir string, plan strategy.Plan, c model.Command) error {
-	l.mu.Lock() // it may have something to say
+	l.mu.Lock() // it may append a notice
 	defer l.mu.Unlock()
 	return l.refused(l.store.Write(dir, plan, c))
 }
@@ -139,7 +136,7 @@ func (l *EventLog) Finish(v launcher.Verdict) error {
 	return l.refused(l.store.Finish(v))
 }
 
-// writeStacks writes what each goroutine does into the run directory.
+// writeStacks writes the stacks of all goroutines into the run directory.
 func (l *EventLog) writeStacks() (path string, err error) {
 	text := make([]byte, 1<<20)
 	text = text[:runtime.Stack(text, true)]

@@ -98,7 +98,7 @@ func TestALostRunDirectoryIsTold(t *testing.T) {
 		store.gone.Store(true)
 		for range 10 { // the first of them is soon
 			time.Sleep(checkInterval + checkInterval/4)
-			if got := store.notices(); len(got) != 1 || !strings.Contains(got[0], "the run directory /runs/r has disappeared: the ranks go on") {
+			if got := store.notices(); len(got) != 1 || !strings.Contains(got[0], "the run directory /runs/r has disappeared: the ranks continue") {
 				t.Fatalf("told %q", got)
 			}
 		}

@@ -4,9 +4,9 @@
 //	node.go         Starter: the ranks of one attempt, or none
 //	attempt.go      Attempt: the running ranks, up to the last byte of output
 //	world.go        World: devices, memory, disks, checkpoints
-//	signals.go      what reaches gpurun as a signal, and whom it concerns
-//	eventlog.go     the journal, as several goroutines write to it
-//	options.go      what a node has to know of the job
+//	signals.go      the signals that gpurun receives
+//	eventlog.go     the journal for several goroutines
+//	options.go      what a node needs of the job
 package node
 
 import (
@@ -24,21 +24,20 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// startBound is how long starting the ranks may take; it is a matter of
-// milliseconds, and longer only where a file system hangs.
+// startBound bounds the start of the ranks, which takes milliseconds unless a file system hangs.
 const startBound = time.Minute
 
 // A Node is the launcher's Starter: it starts the ranks of this machine.
 type Node struct {
 	opts    Options
-	token   string // tells this gpurun's ranks from those of any other, whatever its run is called
+	token   string // makes the marker of this gpurun's ranks unique
 	log     *EventLog
 	signals *Signals
 	ports   map[int]bool // that attempts of this run have had
 	checked bool         // the devices, before the first attempt
 }
 
-// New makes a node. Its ranks are told to signals while they run, and notices go to log.
+// New makes a node. Signals learns of its running ranks, and notices go to log.
 func New(o Options, log *EventLog, signals *Signals) *Node {
 	if o.Early == 0 {
 		o.Early = earlyBound
@@ -55,10 +54,9 @@ func New(o Options, log *EventLog, signals *Signals) *Node {
 	return &Node{opts: o, token: rand.Text(), log: log, signals: signals, ports: map[int]bool{}}
 }
 
-// Start starts all ranks of one attempt. An error carries the exit code of a run
-// that cannot start, and a hint: 75 where waiting helps, 74 where the system refuses
-// the attempt's folder, 2 for what the job asks for and cannot have. It is a
-// *launcher.Signal where somebody asked gpurun to stop meanwhile.
+// Start starts all ranks of one attempt. An error carries an exit code and a hint: 75 where waiting helps,
+// 74 where the system refuses the attempt's folder, 2 for what the job asks for and cannot have. It is a
+// *launcher.Signal where a signal asked gpurun to stop meanwhile.
 func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, error) {
 	unfit, err := n.preflight(ctx)
 	switch {
@@ -76,8 +74,8 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	a.stopProbe, a.lookAtProbe = probe.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.saving.see)), a.stepped)
 	a.programs = n.openPrograms(a, l)
 	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.alarm)
-	// A signal that comes while ranks start stops them with their grace, like one
-	// that comes later: the first of them may be at work already.
+	// A signal that comes while ranks start stops them with their grace, like a later one: the first
+	// of them may already work.
 	starting, started := context.WithTimeout(context.WithoutCancel(ctx), startBound)
 	defer started()
 	n.signals.begin(n.opts.Grace)
@@ -98,9 +96,9 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	return a, nil
 }
 
-// open makes an attempt with all that its ranks need, and starts none.
+// open makes an attempt with everything that its ranks need, and starts none.
 func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
-	a := &attempt{node: n, n: l.N, meeting: l.Meeting, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, local: n.opts.Ranks, ended: map[int]bool{}, well: map[int]bool{}, told: map[int]probe.Step{}}
+	a := &attempt{node: n, n: l.N, meeting: l.Meeting, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, local: n.opts.Ranks, ended: map[int]bool{}, well: map[int]bool{}, steps: map[int]probe.Step{}}
 	var err error
 	if a.swap, err = n.openSwap(l); err != nil {
 		return nil, err
@@ -117,7 +115,7 @@ func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
 	return a, nil
 }
 
-// abandon gives back what an attempt holds whose ranks could not be started.
+// abandon releases the resources of an attempt whose ranks could not be started.
 func (a *attempt) abandon(ctx context.Context, err error) error {
 	a.linger()
 	a.closeEnds()

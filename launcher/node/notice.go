@@ -12,57 +12,52 @@ import (
 )
 
 const (
-	// reserve is how long before the end of the time ranks are stopped at the latest:
-	// their grace, the sweep and the verdict have to fit into it.
+	// reserve is the least time between the ranks' stop and the end of the time: for their grace, the sweep
+	// and the verdict.
 	reserve = time.Minute
-	// checkpointLook is how often to look for a new checkpoint, and checkpointQuiet how
-	// long nothing of it must have been written before it counts.
+	// checkpointLook is the interval of looks for a new checkpoint, and checkpointQuiet how long nothing of
+	// it must have been written before it counts.
 	checkpointLook  = time.Second
 	checkpointQuiet = 2 * time.Second
-	// askBound is how long the scheduler may take to say when the time ends.
-	askBound = 5 * time.Second
+	// askBound bounds the scheduler's answer when the time ends, and preemptedBound its answer whether a
+	// SIGTERM is a preemption: the ranks' grace follows that.
+	askBound, preemptedBound = 5 * time.Second, 3 * time.Second
 )
 
-// preemptedBound is how long the scheduler may take to say whether a SIGTERM is a preemption.
-// The ranks' grace has to fit behind it.
-const preemptedBound = 3 * time.Second
+// The names of notices that are no signals: a preemption, which the scheduler announces by SIGTERM,
+// and gpurun's own deadline.
+const (
+	PreemptionNotice = "preemption"
+	DeadlineNotice   = "deadline"
+)
 
-// PreemptionNotice is what a notice is called that came as SIGTERM, since the scheduler
-// preempts the job.
-const PreemptionNotice = "preemption"
-
-// DeadlineNotice is what a notice is called that gpurun gives itself, since its own
-// deadline is near.
-const DeadlineNotice = "deadline"
-
-// What a notice means, as launch.on_notice has it.
+// The values of launch.on_notice.
 const (
 	NoticeAuto = "auto"
 	NoticeStop = "stop"
 	NoticeGoOn = "go-on"
 )
 
-// NoticeOptions say what a notice means here: a signal by which somebody announces
-// that the time ends.
+// NoticeOptions define the effect of a notice: a signal that announces the end of the time.
 type NoticeOptions struct {
-	// Mode is NoticeStop, NoticeGoOn, or NoticeAuto: the run stops where its time is known
-	// to end or the scheduler starts the job again.
+	// Mode is NoticeStop, NoticeGoOn, or NoticeAuto: the run stops if its end is known or the scheduler
+	// starts the job again.
 	Mode string
-	// Grace is how long ranks train on where the end is not known.
+	// Grace is how long ranks continue where the end is not known.
 	Grace time.Duration
-	// Deadline is by when the run has to be over, as the user says; zero for none.
+	// Deadline is the user's; zero for none.
 	Deadline time.Time
-	// Scheduler asks until when the job may run, zero where nobody knows, and whether it
-	// is started again afterwards; nil without a scheduler.
+	// Scheduler returns the end of the job's time, zero where it is not known, and whether the job is
+	// started again afterwards; nil without a scheduler.
 	Scheduler func(ctx context.Context) (end time.Time, again bool)
-	// Checkpoint is the newest complete checkpoint of which something was written at or
-	// after since, empty for none; nil where the job cannot go on from any.
+	// Checkpoint is the newest complete checkpoint of which something was written at or after since, empty
+	// for none; nil where the job can resume from none.
 	Checkpoint func(since time.Time) string
 }
 
-// meaning says whether the run stops for a notice, and when the time ends, zero where
-// that is not known. A preemption, SIGTERM, always has an end. SIGUSR2 stops a run only where
-// somebody has said so: to many programs it means something else.
+// meaning returns whether the run stops for a notice, and when the time ends, zero where that is not known.
+// A preemption, SIGTERM, always has an end. SIGUSR2 stops a run only in mode NoticeStop: to many programs
+// it means something else.
 func (o NoticeOptions) meaning(ctx context.Context, sig unix.Signal) (stop bool, end time.Time) {
 	if o.Mode == NoticeGoOn {
 		return false, time.Time{}
@@ -71,8 +66,8 @@ func (o NoticeOptions) meaning(ctx context.Context, sig unix.Signal) (stop bool,
 	return o.Mode == NoticeStop || sig == unix.SIGTERM || sig != unix.SIGUSR2 && (again || !end.IsZero()), end
 }
 
-// ends is when the time ends, zero where that is not known, and whether the scheduler
-// starts the job again afterwards.
+// ends returns the end of the time, zero where it is not known, and whether the scheduler starts the job
+// again.
 func (o NoticeOptions) ends(ctx context.Context) (end time.Time, again bool) {
 	if o.Scheduler != nil {
 		ctx, cancel := context.WithTimeout(ctx, askBound)
@@ -85,14 +80,14 @@ func (o NoticeOptions) ends(ctx context.Context) (end time.Time, again bool) {
 	return end, again
 }
 
-// Ends is by when the run has to be over, the zero time where nobody knows.
+// Ends is the time by which the run must be over, zero where it is not known.
 func (o NoticeOptions) Ends(ctx context.Context) time.Time {
 	end, _ := o.ends(ctx)
 	return end
 }
 
-// until is when ranks are stopped at the latest, for a notice that came now. Where the
-// end is nearer than the reserve, half of what is left is theirs.
+// until is the time of the ranks' stop for a notice that came now. Where the end is nearer than the reserve,
+// the ranks get half of the rest.
 func (o NoticeOptions) until(now, end time.Time) time.Time {
 	if end.IsZero() {
 		return now.Add(o.Grace)
@@ -103,7 +98,7 @@ func (o NoticeOptions) until(now, end time.Time) time.Time {
 	return now.Add(max(0, min(end.Sub(now)/2, reserve/2)))
 }
 
-// A notice is the first that came, and what becomes of it.
+// A notice is the first that came, and its effect.
 type notice struct {
 	name    string
 	sig     unix.Signal
@@ -112,7 +107,7 @@ type notice struct {
 	caught  bool
 }
 
-// OnNotice says, once, what a notice means; one that has come before waits for it. With a deadline gpurun gives itself
+// OnNotice sets, once, the effect of a notice, also of an earlier one. With a deadline gpurun gives itself
 // the notice in time.
 func (s *Signals) OnNotice(o NoticeOptions) {
 	s.mu.Lock()
@@ -133,15 +128,14 @@ func (s *Signals) OnNotice(o NoticeOptions) {
 	})
 }
 
-// AskWhether says how the scheduler is asked at SIGTERM whether it preempts the job.
+// AskWhether sets how to ask the scheduler at SIGTERM whether it preempts the job.
 func (s *Signals) AskWhether(preempted func(context.Context) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.preempted = preempted
 }
 
-// terminate takes a SIGTERM in, which ends the run, or is a notice where the job is
-// preempted. Slurm sends two.
+// terminate handles a SIGTERM, which ends the run, or is a notice at a preemption. Slurm sends two.
 func (s *Signals) terminate() {
 	s.mu.Lock()
 	ask, known := s.preempted, s.asking
@@ -157,7 +151,7 @@ func (s *Signals) terminate() {
 	}
 }
 
-// learn asks whether the SIGTERM that came is a preemption.
+// learn asks whether a SIGTERM is a preemption.
 func (s *Signals) learn(ask func(context.Context) bool) {
 	ctx, cancel := s.untilOver()
 	defer cancel()
@@ -174,8 +168,8 @@ func (s *Signals) learn(ask func(context.Context) bool) {
 	s.asking = nil
 }
 
-// announce takes a notice in: the first decides about the run, and each is passed to the
-// ranks that listen for it, SIGTERM as SIGUSR1, since ranks end by it.
+// announce handles a notice: the first decides about the run, and each is passed to the ranks that listen
+// for it, SIGTERM as SIGUSR1, since SIGTERM would end them.
 func (s *Signals) announce(name string, sig unix.Signal) {
 	s.mu.Lock()
 	n, first := s.noticed, s.noticed == nil
@@ -196,28 +190,27 @@ func (s *Signals) announce(name string, sig unix.Signal) {
 		share(sig)
 	}
 	if first {
-		s.owner.Go(func() { s.heed(n) })
+		s.owner.Go(func() { s.decideNotice(n) })
 		return
 	}
 	s.note("%s: another notice, passed to the ranks that listen for it", name)
 }
 
-// Share has each notice from now on passed on to the other nodes, too, TSTP and CONT, and a
-// second INT as KILL.
-func (s *Signals) Share(tell func(unix.Signal)) {
+// Share passes each later notice on to the other nodes, also TSTP and CONT, and a second INT as KILL.
+func (s *Signals) Share(pass func(unix.Signal)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.share = tell
+	s.share = pass
 }
 
-// Heed takes in a notice that node 0 was given. A scheduler that told all nodes has told
-// this one's ranks already. At TSTP and CONT the ranks pause and go on, and gpurun does not.
+// Heed handles a notice that node 0 got, unless this node got it, too. At TSTP and CONT the ranks pause
+// and continue, and gpurun does not.
 func (s *Signals) Heed(sig unix.Signal) {
 	s.mu.Lock()
 	known, ranks := s.noticed != nil, s.running
 	s.mu.Unlock()
 	if sig == unix.SIGTSTP || sig == unix.SIGCONT {
-		ranks.heed(sig == unix.SIGTSTP)
+		ranks.setPaused(sig == unix.SIGTSTP)
 		return
 	}
 	if !known {
@@ -225,8 +218,8 @@ func (s *Signals) Heed(sig unix.Signal) {
 	}
 }
 
-// heed decides what a notice means, and stops the run in time where it means that.
-func (s *Signals) heed(n *notice) {
+// decideNotice decides the effect of a notice, and stops the run in time where it must.
+func (s *Signals) decideNotice(n *notice) {
 	came := time.Now()
 	defer close(n.decided)
 	select {
@@ -259,7 +252,7 @@ func (s *Signals) heed(n *notice) {
 	})
 }
 
-// untilOver is a context that ends with what Listen began.
+// untilOver is a context that ends with Close.
 func (s *Signals) untilOver() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.owner.Go(func() {
@@ -272,7 +265,7 @@ func (s *Signals) untilOver() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// plan says what a notice leads to.
+// plan describes the effect of a notice.
 func (o NoticeOptions) plan(name string, came, until, end time.Time) string {
 	why := fmt.Sprintf("%s: a notice that the time here ends", name)
 	if !end.IsZero() {
@@ -285,15 +278,14 @@ func (o NoticeOptions) plan(name string, came, until, end time.Time) string {
 	return fmt.Sprintf("%s, passed to the ranks that listen for it; the job trains until its next checkpoint, and %s at most", why, more)
 }
 
-// await returns when the run is to stop, and says why: no ranks run, a checkpoint is
-// complete that was written since the notice came, or the time is up. It reports false
-// where the run is over before.
+// await returns when the run must stop, and why: no ranks run, a checkpoint is complete that was written
+// since the notice, or the time is up. It reports false where the run is over before.
 func (s *Signals) await(o NoticeOptions, came, until time.Time) (why string, stop bool) {
 	last := time.NewTimer(time.Until(until))
 	defer last.Stop()
 	look := time.NewTicker(checkpointLook)
 	defer look.Stop()
-	found := candidate{}
+	found := freshCheckpoint{}
 	for {
 		s.mu.Lock()
 		idle := s.running == nil && !s.starting
@@ -314,16 +306,15 @@ func (s *Signals) await(o NoticeOptions, came, until time.Time) (why string, sto
 	}
 }
 
-// A candidate is the first checkpoint that was seen since a notice.
-type candidate struct {
+// A freshCheckpoint is the first checkpoint that was seen since a notice.
+type freshCheckpoint struct {
 	path string
 	seen time.Time
 }
 
-// complete looks for it once more, and reports whether it can be gone on from: it is
-// complete, and nothing of it was written for a while. The job may have written a newer
-// one meanwhile.
-func (c *candidate) complete(newest func(since time.Time) string, came, now time.Time) bool {
+// complete reports whether the job can resume from a new checkpoint: nothing of it was written for a while.
+// The job may have written a newer one meanwhile.
+func (c *freshCheckpoint) complete(newest func(since time.Time) string, came, now time.Time) bool {
 	if c.path == "" {
 		if c.path = newest(came); c.path != "" {
 			c.seen = now
@@ -353,8 +344,7 @@ func (s *Signals) notice() *strategy.Notice {
 	return &strategy.Notice{Signal: n.name, Number: int(n.sig), Stop: n.stop, Caught: n.caught}
 }
 
-// stopsFor is the name of the notice that the run is stopping for, empty where it is
-// for none.
+// stopsFor is the name of the notice for which the run stops, empty for none.
 func (s *Signals) stopsFor() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,29 +12,27 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// settingsPause is how often the files are looked at in which a framework writes what
-// it uses. They may be on a file system that tells of no changes.
+// settingsPause is the interval of looks at files with a framework's settings. Their file system may report
+// no changes.
 const settingsPause = 5 * time.Second
 
-// largestSettings bounds what is read of one, in bytes.
+// largestSettings bounds such a file, in bytes.
 const largestSettings = 4 << 20
 
-// A settingsWatch looks for what a job says of its settings where it is not in its
-// output: in files that the framework writes, and in the environment that a rank
-// had in the end.
+// A settingsWatch finds a job's settings outside its output: in files that the framework writes, and in the
+// environment that a rank had in the end.
 type settingsWatch struct {
-	settings Settings
+	settings SettingsReader
 	asked    map[string]string // variables that gpurun set
 	dir      string            // of the attempt
 	ranks    []int
 	workdir  string
-	began    time.Time // what is older was written by another attempt
+	began    time.Time // older files are another attempt's
 	seen     map[string]bool
 	emit     func(strategy.Fact)
 }
 
-// watchSettings looks for what the framework writes of its settings until
-// stopSettings. asked are the variables that gpurun set.
+// watchSettings watches until stopSettings. asked are the variables that gpurun set.
 func (a *attempt) watchSettings(asked map[string]string) {
 	a.stopSettings = func() {}
 	if a.node.opts.Settings == nil {
@@ -73,7 +71,7 @@ func (w *settingsWatch) run(ctx context.Context) {
 	}
 }
 
-// look reads what a glob matches and this attempt has written, each file once.
+// look reads the files of this attempt that match a glob, each once.
 func (w *settingsWatch) look(glob string) {
 	pattern := glob
 	if !filepath.IsAbs(pattern) {
@@ -101,8 +99,8 @@ func (w *settingsWatch) look(glob string) {
 	}
 }
 
-// lookAtEnvironments compares the variables that gpurun set with what they were
-// when a rank failed: a script that sets them by itself has the last word.
+// lookAtEnvironments compares the variables that gpurun set with those of a failed rank: a script may have
+// set them itself.
 func (w *settingsWatch) lookAtEnvironments() {
 	for _, rank := range w.ranks {
 		used := probe.Environ(w.dir, rank)

@@ -12,26 +12,23 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Options are what a node has to know of the job whose ranks it starts, and of the
-// run. They are the same for all attempts.
+// Options are what a node needs of the job and the run. They are the same for all attempts.
 type Options struct {
 	// Run is the run's name.
 	Run string
 	// Ranks is how many processes to start.
 	Ranks int
-	// Plain says that the job is one process that starts its own ranks, if any: it is
-	// given no rank, no world and no port.
+	// Plain: the job is one process that starts its own ranks, if any, and gets no rank, world or port.
 	Plain bool
-	// Launcher says, beside Plain, that the process is a launcher of ranks: like
-	// torchrun it is told in which file its parent looks for the error of a rank.
+	// Launcher: that process is a launcher of ranks. Like torchrun it gets the name of a file for the error
+	// of a rank.
 	Launcher bool
-	// Argv gives the words of one rank from those of the attempt's command: with the
-	// interpreter before them, and what a launcher adds for the local rank.
+	// Argv makes the words of one rank from those of the attempt's command: it adds the interpreter, and a
+	// launcher's options for the local rank.
 	Argv func(words []string, local int) []string
 	// Env is what the ranks inherit, the job's own variables on top.
 	Env environ.Vars
-	// Numbers are further variables that number a rank, each with torchrun's variable that
-	// has its value.
+	// Numbers are further variables that number a rank, each with torchrun's variable of the same value.
 	Numbers map[string]string
 	// Workdir is the ranks' working directory.
 	Workdir string
@@ -43,68 +40,65 @@ type Options struct {
 	MasterPort int
 	// RunID is the rendezvous id that the user fixed, empty for a new one in each attempt.
 	RunID string
-	// MaxRestarts is told to the ranks, as torchrun does.
+	// MaxRestarts is passed to the ranks, as by torchrun.
 	MaxRestarts int
 	// Probe puts gpurun's hook into the ranks' Python; Hooks lets it change settings there.
 	Probe, Hooks bool
-	// Snapshot says when the GPU allocator's snapshot is written: "oom", "always" or "off".
+	// Snapshot is when the GPU allocator's snapshot is written: "oom", "always" or "off".
 	Snapshot string
-	// Stalls says that the ranks may be asked where they are.
+	// Stalls: stacks of the ranks may be requested.
 	Stalls bool
-	// Script, an absolute path, or Module is what each rank runs, also behind wrappers;
-	// both are empty where that is not known.
+	// Script, an absolute path, or Module is what each rank runs, also behind wrappers; both are empty
+	// where that is not known.
 	Script, Module string
 	// NVMePath is the folder for what a plan offloads to NVMe, empty for none.
 	NVMePath string
-	// Grace is what ranks get after a user's stop, and what they leave behind when
-	// they end well.
+	// Grace is that of ranks after a user's stop, and of processes that they leave behind when they end well.
 	Grace time.Duration
-	// Early is after which time people are told of a rank that ended while others go
-	// on; 0 means 30 s, since ranks of one job end within seconds of each other.
-	Early time.Duration
-	// Output says what becomes of the ranks' output.
+	// Early is the delay of the warning about a rank that ended while others run; 0 means 30 s, since ranks
+	// of one job end within seconds of each other.
+	Early  time.Duration
 	Output Console
-	// Alarms emits the driver's critical events on the job's devices as facts, and in the
-	// first attempt what others hold on them, until stop is called; nil: nothing is
-	// watched. It is called right before the ranks are started, and does not wait.
+	// Alarms emits the driver's critical events on the job's devices as facts, and in the first attempt
+	// other processes' memory on them, until stop is called; may be nil. It is called right before the
+	// ranks are started, and does not wait.
 	Alarms func(ctx context.Context, emit func(strategy.Fact)) (stop func())
-	// Preflight looks at the job's devices before the first attempt, and returns what keeps
-	// it from being started; nil: nobody looks. It is cut short where ctx ends.
+	// Preflight tries the job's devices before the first attempt, and returns what forbids the start; may be
+	// nil. It ends with ctx.
 	Preflight func(ctx context.Context, warn func(text string)) []strategy.Fact
-	// Used is what a process holds on the job's devices by the driver's account, in bytes,
-	// 0 where that is not known; nil: nobody is asked.
+	// Used is the memory of a process on the job's devices by the driver's account, in bytes, 0 where it is
+	// not known; may be nil.
 	Used func(pid int) int64
-	// Samples is told once a second what the ranks of an attempt let see of themselves, and
-	// once more when they are gone; nil: nobody looks on. It must not wait.
+	// Samples gets the samples of an attempt's ranks once a second, and once more when they are gone; may
+	// be nil. It must not wait.
 	Samples func(attempt int, samples []model.Sample)
-	// Devices reads the memory of the job's devices until stop is called, cuda:k at k; now
-	// does not wait for the driver. Nil: nobody reads it.
+	// Devices reads the memory of the job's devices until stop is called, cuda:k at k; now does not wait for
+	// the driver. May be nil.
 	Devices func(context.Context) (now func() []gpu.Device, stop func())
-	// Growing looks at the job's checkpoints, and returns how to find out whether they
-	// have grown since; nil: nobody looks.
+	// Growing looks at the job's checkpoints, and returns how to find out whether they have grown since; may
+	// be nil.
 	Growing func(context.Context) (grown func(context.Context) bool)
-	// Settings finds what the job's framework writes of its settings; nil: nothing.
-	Settings Settings
+	// Settings reads the framework's settings outside its output; may be nil.
+	Settings SettingsReader
 }
 
-// A Console says what the ranks read, and where their output goes.
+// A Console is the ranks' input, and the destinations of their output.
 type Console struct {
-	output.Options          // but what differs from attempt to attempt
+	output.Options          // except those of a single attempt
 	Stdin          *os.File // read by rank 0
 	// TTY is "always", "never", or "auto": a single rank gets a pseudo-terminal
 	// where the console is a terminal.
 	TTY string
 }
 
-// Settings knows where the job's framework writes which settings it uses, apart
-// from its output. Its methods are called from one goroutine at a time.
-type Settings interface {
+// A SettingsReader finds the settings that the job's framework uses, apart from its output. Its methods are
+// called from one goroutine at a time.
+type SettingsReader interface {
 	// Files are globs of files, relative to the working directory.
 	Files() []string
-	// InFile gives the settings that a file shows which one of the globs matched;
-	// none where the file is only half written.
+	// InFile gives the settings in a file that matches a glob; none where the file is only half written.
 	InFile(glob string, text []byte) []strategy.ObservedSetting
-	// InVariable gives the knobs that a variable of the environment sets otherwise
-	// with the value used than with the value asked.
+	// InVariable gives the knobs that the used value of an environment variable sets differently from the
+	// asked one.
 	InVariable(name, asked, used string) strategy.Plan
 }

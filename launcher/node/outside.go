@@ -4,18 +4,17 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// An outside adds to what processes measure what they hold on their devices outside
-// PyTorch's allocator: what the driver says less what the process says. Both are of about
-// the same moment, for the driver is asked when the figures come; so it is asked only once
-// a step is over, or memory has run out, when the allocator's own size no longer changes
-// quickly. The last figure that could be had stays.
+// An outside adds the memory that processes hold on their devices outside PyTorch's allocator: the driver's
+// figure less the process's. Both must be of about the same time, so that the driver is read only when a
+// step is over, or memory has run out: then the allocator's size does not change quickly. The last known
+// figure stays.
 type outside struct {
 	used  func(pid int) int64
 	known map[int]int64 // by process
 	emit  func(strategy.Fact)
 }
 
-// withOutside gives an emit that adds it. It is called from one goroutine at a time.
+// withOutside wraps an emit. The result is called from one goroutine at a time.
 func withOutside(used func(pid int) int64, emit func(strategy.Fact)) func(strategy.Fact) {
 	if used == nil {
 		return emit
@@ -34,5 +33,5 @@ func (o *outside) add(f strategy.Fact) {
 	o.emit(f)
 }
 
-// mostProcesses bounds those that are remembered: ranks may start them without end.
+// mostProcesses bounds the remembered processes: ranks may start any number.
 const mostProcesses = 4096

@@ -13,15 +13,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// errorFileVariable is torchrun's: who starts a launcher or a rank names a file in
-// it, and finds there what the failing rank wrote about its end.
+// errorFileVariable is torchrun's: the parent of a launcher or a rank names a file in it, for the failing
+// rank's error.
 const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
 
-// TellParent copies the error.json of the rank where the failure began to the
-// file that gpurun's own parent named in env, gpurun's environment, with the rank's exit code added as
-// message.errorCode, negative for a signal: as torchrun does
-// (torch/distributed/elastic/multiprocessing/errors/error_handler.py,
-// dump_error_file). Where that rank wrote none, nothing is written.
+// TellParent copies the error.json of the rank where the failure began to the file that gpurun's parent named
+// in env, gpurun's environment, with the rank's exit code added as message.errorCode, negative for a signal:
+// as torchrun does (torch/distributed/elastic/multiprocessing/errors/error_handler.py, dump_error_file).
+// Where that rank wrote none, nothing is written.
 func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.Evidence) error {
 	to := env[errorFileVariable]
 	if to == "" || v.Outcome == strategy.Trained || len(v.Attempts) == 0 {
@@ -42,8 +41,7 @@ func TellParent(env environ.Vars, dir string, v launcher.Verdict, last strategy.
 	return nil
 }
 
-// withErrorCode adds the exit code where message is an object, and else leaves the
-// text as it is.
+// withErrorCode adds the exit code where message is an object, and else returns the text unchanged.
 func withErrorCode(text []byte, code int) []byte {
 	var outer map[string]json.RawMessage
 	var message map[string]json.RawMessage
@@ -62,7 +60,7 @@ func withErrorCode(text []byte, code int) []byte {
 	return whole
 }
 
-// exitCodeOf is how a rank ended, as Python says it: -n for signal n.
+// exitCodeOf is a rank's exit code in Python's form: -n for signal n.
 func exitCodeOf(ev strategy.Evidence, rank int) int {
 	for _, f := range ev.Facts {
 		if f.Exit != nil && f.Rank == rank {

@@ -14,21 +14,19 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// portBound is how long the port that the user fixed may stay busy: the last
-// attempt's rank 0 has just been ended.
+// portBound is how long the port that the user fixed may stay busy: the last attempt's rank 0 has just
+// ended.
 const portBound = 3 * time.Second
 
-// portTries is how many ports are looked at for one that no attempt has had. Each
-// is held meanwhile, so that the kernel gives another one every time: there are more
-// of them than a run has attempts, unless something is wrong.
+// portTries bounds the search for a port that no attempt has had. Each try holds its port, so that the kernel
+// gives another one every time.
 const portTries = 100
 
-// Port is the one that rank 0 of attempt n serves the rendezvous on: a free one that
-// no attempt before has had, or the one that the user fixed; 0 where nobody meets. An error
-// is as Start's.
+// Port is the rendezvous port of attempt n: a free one that no attempt has had, or the one that the user
+// fixed; 0 where no ranks meet. An error is as Start's.
 func (n *Node) Port(ctx context.Context, attempt int) (int, error) {
 	if n.opts.Plain {
-		return 0, nil // it meets nobody, or in its own way
+		return 0, nil // one process needs none
 	}
 	port, err := n.port(ctx, attempt)
 	return port, cannotStart(err)
@@ -61,8 +59,7 @@ func (n *Node) port(ctx context.Context, attempt int) (int, error) {
 	}
 }
 
-// portBusy: at the start the user can leave the port out; later, whoever has it may
-// give it back.
+// portBusy: at the start the user can omit the port; later, its holder may release it.
 func portBusy(port, attempt int) error {
 	err := errext.Errorf("leave master_port out: then each attempt gets a port that is free",
 		"the port that launch.master_port fixes, %d, is in use by another process", port)
@@ -72,8 +69,7 @@ func portBusy(port, attempt int) error {
 	return errext.WithCode(err, strategy.CodeUsage)
 }
 
-// newPort finds a free port that no attempt has had: what one has had may hold
-// connections that its end has left behind.
+// newPort finds a free port that no attempt has had: a used one may have connections left.
 func (n *Node) newPort() (int, error) {
 	for range portTries {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,32 +8,31 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// preflight looks at the devices before the first attempt of this gpurun, and returns what
-// keeps it from being started. An error is the journal's, or says that ctx has ended.
+// preflight tries the devices before the first attempt of this gpurun, and returns what forbids the start. An
+// error is the journal's, or of an ended ctx.
 func (n *Node) preflight(ctx context.Context) ([]strategy.Fact, error) {
 	if n.opts.Preflight == nil || n.checked {
 		return nil, nil
 	}
-	var told error
-	tell := func(text string) {
-		if told == nil {
-			told = n.log.Append(launcher.Noticed{Text: text})
+	var failed error
+	show := func(text string) {
+		if failed == nil {
+			failed = n.log.Append(launcher.Noticed{Text: text})
 		}
 	}
-	tell("preflight: each GPU is tried before the ranks are started, for a minute at most")
-	unfit := n.opts.Preflight(ctx, func(text string) { tell("warning: " + text) })
+	show("preflight: each GPU is tried before the ranks are started, for a minute at most")
+	unfit := n.opts.Preflight(ctx, func(text string) { show("warning: " + text) })
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	n.checked = true
 	for _, f := range unfit {
-		tell("warning: " + f.DriverEvent.Text())
+		show("warning: " + f.DriverEvent.Text())
 	}
-	return unfit, told
+	return unfit, failed
 }
 
-// grounded is an attempt without ranks: its facts are what was found before they were to
-// start. There is nobody to stop, to release or to ask.
+// grounded is an attempt without ranks: its facts are why they were not started.
 type grounded struct{ facts chan strategy.Fact }
 
 func ground(unfit []strategy.Fact) grounded {

@@ -11,14 +11,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// shell reports whether the job is a program that starts others, such as a shell script:
-// its exit code may be that of any of them.
+// shell reports whether the job is a program that starts others, such as a shell script: its exit code may be
+// any of theirs.
 func (n *Node) shell(l launcher.Launch) bool {
 	argv := n.opts.Argv(l.Command.Argv, 0)
 	return n.opts.Plain && !n.opts.Launcher && n.opts.Script == "" && n.opts.Module == "" && !strings.HasPrefix(filepath.Base(argv[0]), "python")
 }
 
-// openPrograms makes ready to follow what a shell starts; nil where the job is none.
+// openPrograms prepares to follow the programs of a shell; nil for other jobs.
 func (n *Node) openPrograms(a *attempt, l launcher.Launch) *probe.Programs {
 	if !n.shell(l) {
 		return nil
@@ -30,8 +30,8 @@ func (n *Node) openPrograms(a *attempt, l launcher.Launch) *probe.Programs {
 	return programs
 }
 
-// awaitPrograms holds back a shell's exit until what it left in the background has trained,
-// and emits how all programs below it have ended.
+// awaitPrograms delays a shell's exit until its background programs have trained, and emits the ends of all
+// programs below it.
 func (a *attempt) awaitPrograms(f *strategy.Fact) {
 	if a.programs == nil {
 		return

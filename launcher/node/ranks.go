@@ -1,10 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -32,38 +34,64 @@ func (n *Node) ranks(a *attempt, l launcher.Launch) []proc.Rank {
 	return ranks
 }
 
-// rankEnv gives a rank its place. A job that is one process gets none, or it would
-// take itself for a rank that torchrun has started.
+// rankEnv is a rank's place among all ranks. A job that is one process gets none, or it would take
+// itself for a rank that torchrun has started.
 func (n *Node) rankEnv(a *attempt, local int) map[string]string {
-	k := a.meeting.Offset + local
-	r := rankEnvironment{
-		Rank: k, LocalRank: local, WorldSize: a.meeting.World, LocalWorld: a.local, Node: a.meeting.Node, Nodes: a.meeting.Nodes,
-		MasterAddr: a.meeting.Addr, MasterPort: a.meeting.Port,
-		RunID: n.runID(a.n), Attempt: a.n, MaxRestarts: n.opts.MaxRestarts, Role: n.opts.Output.Role,
-		ErrorFile: filepath.Join(a.dir, fmt.Sprintf("rank%d", k), "error.json"),
-	}
+	folder := filepath.Join(a.dir, fmt.Sprintf("rank%d", a.meeting.Offset+local))
+	errorFile := filepath.Join(folder, "error.json")
 	switch {
 	case n.opts.Plain && n.opts.Launcher:
-		return map[string]string{errorFileVariable: r.ErrorFile}
+		return map[string]string{errorFileVariable: errorFile}
 	case n.opts.Plain:
 		return nil
 	}
-	vars := r.vars(n.opts.Env)
+	vars := n.workerVars(a, local)
+	vars[errorFileVariable] = errorFile
+	set := func(name string) bool { _, set := n.opts.Env.Lookup(name); return set }
+	if !set("TORCH_NCCL_ASYNC_ERROR_HANDLING") {
+		vars["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
+	}
+	// NCCL's watchdog writes its flight record there, with the rank added to the name: in /tmp the
+	// next attempt would replace it. Newer versions of PyTorch read a second name first
+	// (TORCH_FR_DUMP_TEMP_FILE, as of 2.11).
+	if !set("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") && !set("TORCH_FR_DUMP_TEMP_FILE") {
+		vars["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = filepath.Join(folder, "nccl_trace_rank_")
+	}
+	if !set("OMP_NUM_THREADS") && a.local > 1 {
+		vars["OMP_NUM_THREADS"] = "1"
+	}
 	for name, same := range n.opts.Numbers {
 		vars[name] = vars[same]
 	}
 	return vars
 }
 
-func (n *Node) runID(attempt int) string {
-	if n.opts.RunID != "" {
-		return n.opts.RunID
+// workerVars are the variables that torchrun sets for a worker, as of PyTorch 2.12
+// (torch/distributed/elastic/agent/server/local_elastic_agent.py). There is no agent store: rank 0
+// serves the rendezvous itself, so that each attempt has a fresh one.
+func (n *Node) workerVars(a *attempt, local int) map[string]string {
+	rank, world, role := strconv.Itoa(a.meeting.Offset+local), strconv.Itoa(a.meeting.World), n.opts.Output.Role
+	return map[string]string{
+		"RANK":                         rank,
+		"LOCAL_RANK":                   strconv.Itoa(local),
+		"WORLD_SIZE":                   world,
+		"LOCAL_WORLD_SIZE":             strconv.Itoa(a.local),
+		"GROUP_RANK":                   strconv.Itoa(a.meeting.Node),
+		"GROUP_WORLD_SIZE":             strconv.Itoa(a.meeting.Nodes),
+		"ROLE_NAME":                    role,
+		"ROLE_RANK":                    rank,
+		"ROLE_WORLD_SIZE":              world,
+		"MASTER_ADDR":                  a.meeting.Addr,
+		"MASTER_PORT":                  strconv.Itoa(a.meeting.Port),
+		"TORCHELASTIC_RUN_ID":          cmp.Or(n.opts.RunID, fmt.Sprintf("%s.%d", n.opts.Run, a.n)),
+		"TORCHELASTIC_RESTART_COUNT":   strconv.Itoa(a.n),
+		"TORCHELASTIC_MAX_RESTARTS":    strconv.Itoa(max(n.opts.MaxRestarts, a.n)),
+		"TORCHELASTIC_USE_AGENT_STORE": "False",
 	}
-	return fmt.Sprintf("%s.%d", n.opts.Run, attempt)
 }
 
-// hook gives the variables with which a rank's Python tells of its own end. Where
-// they cannot be had the ranks do without, and a fact says so.
+// hook gives the variables that load gpurun's hook into a rank's Python. Where they cannot be made the
+// ranks run without, and a fact reports it.
 func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) map[string]string {
 	none := func(int, []string) map[string]string { return nil }
 	if !n.opts.Probe {
@@ -78,7 +106,7 @@ func (n *Node) hook(a *attempt, l launcher.Launch) func(rank int, env []string) 
 	return installed.Variables
 }
 
-// orders say what the processes of an attempt are to change in themselves.
+// orders are the changes that the processes of an attempt make in themselves.
 func (n *Node) orders(a *attempt, l launcher.Launch) probe.Orders {
 	batch := func(c strategy.Call) bool {
 		return c.Knob == strategy.MicroBatchSize || c.Knob == strategy.GradientAccumulationSteps

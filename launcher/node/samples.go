@@ -15,14 +15,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// samplePause is how often ranks are looked at for who looks on.
+// samplePause is the sampling interval.
 const samplePause = time.Second
 
-// stepped takes the optimizer steps that a rank's process counts.
+// stepped takes an optimizer step that a rank's process counts.
 func (a *attempt) stepped(rank int, s probe.Step) {
 	a.mu.Lock()
-	again := a.told[rank].N == s.N && a.told[rank].At.Equal(s.At)
-	a.told[rank] = s
+	again := a.steps[rank].N == s.N && a.steps[rank].At.Equal(s.At)
+	a.steps[rank] = s
 	a.mu.Unlock()
 	if again { // another phase is no step
 		return
@@ -30,7 +30,7 @@ func (a *attempt) stepped(rank int, s probe.Step) {
 	a.out.Stepped(rank, s.N, s.At)
 }
 
-// startSampling looks at the ranks until stopSampling, and a last time then.
+// startSampling samples the ranks until stopSampling, and a last time then.
 func (a *attempt) startSampling() {
 	a.stopSampling = func() {}
 	take := a.node.opts.Samples
@@ -66,24 +66,24 @@ func (a *attempt) followDevices() (now func() []gpu.Device, stop func()) {
 	return a.node.opts.Devices(a.lingering)
 }
 
-// samples are what each rank lets see of itself now; share is its part of the host's memory.
+// samples is a reading of each rank's state; share is its part of the host's memory.
 func (a *attempt) samples(now time.Time, devices []gpu.Device, share int64) []model.Sample {
 	var all []model.Sample
 	for _, rank := range a.ranks() {
-		told, known := a.latest(rank)
+		step, known := a.latest(rank)
 		s := model.Sample{Time: now, Rank: rank, Phase: "load"}
-		addSteps(&s, a.out.Shown(rank), told)
+		addSteps(&s, a.out.Shown(rank), step)
 		if s.Step > 0 {
-			s.Phase = cmp.Or(told.Phase, "train")
+			s.Phase = cmp.Or(step.Phase, "train")
 		}
 		if !a.gone(rank) {
-			s.Counted, s.CountedAt = told.N, told.At
-			s.Data, s.Forward = strategy.Seconds(told.Data), strategy.Seconds(told.Forward)
+			s.Counted, s.CountedAt = step.N, step.At
+			s.Data, s.Forward = strategy.Seconds(step.Data), strategy.Seconds(step.Forward)
 		}
-		device := rank - a.meeting.Offset // of ranks that have not said theirs
-		if known && told.Held.Peak > 0 {
-			device = told.Held.Device
-			addHeld(&s, told.Held)
+		device := rank - a.meeting.Offset // unless the rank reports another
+		if known && step.Held.Peak > 0 {
+			device = step.Held.Device
+			addHeld(&s, step.Held)
 		}
 		if device >= 0 && device < len(devices) {
 			s.Device = fmt.Sprintf("cuda:%d", device)
@@ -103,38 +103,38 @@ func (a *attempt) gone(rank int) bool {
 	return a.ended[rank]
 }
 
-// latest is what a rank's process told last. Before its first step, or without a hook that
-// counts them, one that trains on the CPU is seen from outside.
-func (a *attempt) latest(rank int) (told probe.Step, known bool) {
+// latest is the last report of a rank's process. Before its first step, or without a hook that counts steps,
+// a process that trains on the CPU is measured from outside.
+func (a *attempt) latest(rank int) (step probe.Step, known bool) {
 	a.mu.Lock()
-	told, known = a.told[rank]
+	step, known = a.steps[rank]
 	a.mu.Unlock()
-	if told.N > 0 || a.node.opts.Accelerator != "cpu" {
-		return told, known
+	if step.N > 0 || a.node.opts.Accelerator != "cpu" {
+		return step, known
 	}
 	seen := a.group.Held(rank)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if told = a.told[rank]; told.N == 0 && seen.Now > 0 { // of one that is gone, what was seen last
-		told.Held = probe.Held{Device: -1, Allocated: seen.Now, Peak: max(seen.Peak, told.Held.Peak)}
-		a.told[rank] = told
+	if step = a.steps[rank]; step.N == 0 && seen.Now > 0 { // of one that is gone, the last figures
+		step.Held = probe.Held{Device: -1, Allocated: seen.Now, Peak: max(seen.Peak, step.Held.Peak)}
+		a.steps[rank] = step
 	}
-	return told, true
+	return step, true
 }
 
-// addSteps adds how far a rank has come: by its lines where they alone say how many steps
-// there are, since the two may count different things, else by its process.
-func addSteps(s *model.Sample, lines output.Shown, told probe.Step) {
-	s.Step, s.Total, s.Loss = told.N, told.Total, lines.Loss
-	if told.N == 0 || lines.Total > 0 && told.Total == 0 {
-		s.Step, s.Total, s.Batches = lines.Step, lines.Total, told.N > 0
+// addSteps adds a rank's progress: that of its output where only this has the number of steps, since the two
+// may count different things, else that of its process.
+func addSteps(s *model.Sample, lines output.Shown, step probe.Step) {
+	s.Step, s.Total, s.Loss = step.N, step.Total, lines.Loss
+	if step.N == 0 || lines.Total > 0 && step.Total == 0 {
+		s.Step, s.Total, s.Batches = lines.Step, lines.Total, step.N > 0
 	}
-	if s.Loss == nil && told.N > 0 && !math.IsNaN(told.Loss) && !math.IsInf(told.Loss, 0) {
-		s.Loss = &told.Loss
+	if s.Loss == nil && step.N > 0 && !math.IsNaN(step.Loss) && !math.IsInf(step.Loss, 0) {
+		s.Loss = &step.Loss
 	}
 }
 
-// addHeld adds what a rank's process holds.
+// addHeld adds the memory of a rank's process.
 func addHeld(s *model.Sample, h probe.Held) {
 	s.Device = "cpu"
 	if h.Device >= 0 {

@@ -106,7 +106,7 @@ func TestRanksOnTheCPUAreSeenBeforeTheirFirstStep(t *testing.T) {
 
 // On the CPU ranks share what the host has.
 func TestHostShare(t *testing.T) {
-	a := &attempt{node: &Node{}, local: 1, told: map[int]probe.Step{0: {N: 1, Loss: math.NaN(), Held: probe.Held{Device: -1, Allocated: 5, Peak: 7}}}, out: &output.Output{}}
+	a := &attempt{node: &Node{}, local: 1, steps: map[int]probe.Step{0: {N: 1, Loss: math.NaN(), Held: probe.Held{Device: -1, Allocated: 5, Peak: 7}}}, out: &output.Output{}}
 	want := model.Sample{Device: "cpu", Step: 1, Counted: 1, Phase: "train", Allocated: 5, Peak: 7, Allowed: 20}
 	if got := a.samples(time.Time{}, []gpu.Device{{Used: 1, Total: 2}}, 20); len(got) != 1 || got[0] != want {
 		t.Errorf("%+v, want %+v", got, want)

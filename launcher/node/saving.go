@@ -8,14 +8,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// savingPause is how often the checkpoints are looked at once a rank has named the cause
-// of its end. The peers' time is strategy.PeerWindow: several looks fit in.
+// savingPause is the interval of looks at the checkpoints once a rank has named the cause of its end. Several
+// looks fit into strategy.PeerWindow.
 const savingPause = 50 * time.Millisecond
 
-// A savingWatch tells whether the job's checkpoint grows after a rank has named the cause
-// of its end: a peer, or what that rank registered for its end, may be saving.
+// A savingWatch finds out whether the job's checkpoint grows after a rank has named the cause of its end: a
+// peer, or that rank's exit handler, may be saving.
 type savingWatch struct {
-	growing func(context.Context) (grown func(context.Context) bool) // nil: nobody looks
+	growing func(context.Context) (grown func(context.Context) bool) // nil: none is watched
 	emit    func(strategy.Fact)
 
 	once    sync.Once
@@ -30,8 +30,7 @@ func newSavingWatch(growing func(context.Context) func(context.Context) bool, em
 	return w
 }
 
-// see passes on what a rank tells of its own end, and begins to look where that is a
-// cause.
+// see passes on a rank's report of its own end, and begins to look if that is a cause.
 func (w *savingWatch) see(f strategy.Fact) {
 	w.emit(f)
 	if f.NamesCause() && w.growing != nil {
@@ -60,7 +59,7 @@ func (w *savingWatch) look() {
 	}
 }
 
-// stop ends the looking. see must not be called any more.
+// stop ends the watch. see must not be called any more.
 func (w *savingWatch) stop() {
 	w.cancel()
 	w.looking.Wait()

@@ -14,28 +14,26 @@ import (
 	"github.com/gpurun/gpurun/launcher/output"
 )
 
-// Signals takes in the signals that reach gpurun, and passes each to whom it
-// concerns, whether ranks run at that moment or not:
+// Signals handles the signals that reach gpurun, whether ranks run at that time or not:
 //
-//	TERM        stops the ranks and the run; another changes nothing, since Slurm sends two. Where
-//	            the scheduler says that the job is preempted it is a notice
+//	TERM        stops the ranks and the run; another changes nothing, since Slurm sends two. At a
+//	            preemption by the scheduler it is a notice
 //	INT         the same; a second one, whenever it comes, kills the ranks at once
 //	HUP         as TERM, unless it was ignored when gpurun started (nohup)
-//	QUIT        tells where the run stands, which goes on
-//	USR1, USR2  a notice that the time here ends (notice.go): journaled, and passed to
-//	            the ranks that have a handler; no attempt is started after it
-//	TSTP, CONT  stop the ranks, those of other nodes too, and then gpurun; let all go on
+//	QUIT        shows the state of the run, which continues
+//	USR1, USR2  a notice that the time here ends (notice.go): journaled, and passed to the ranks that
+//	            have a handler; no attempt is started after it
+//	TSTP, CONT  pause the ranks, those of other nodes too, and then gpurun; resume all
 //	WINCH       the rank's pseudo-terminal takes the size of the console
 //	PIPE        nothing, so that a closed console does not end gpurun
-//	TTOU        ignored: words from the background would stop gpurun, and not the ranks
+//	TTOU        ignored: output from the background would stop gpurun, and not the ranks
 //
-// An inherited SIG_IGN for INT is honoured too: a shell without job control
-// starts its background jobs so.
+// An inherited SIG_IGN for INT is kept too: a shell without job control starts its background jobs so.
 type Signals struct {
 	signals chan os.Signal
 	cancel  context.CancelCauseFunc
 	over    chan struct{}
-	meant   chan struct{} // closed when it is known what a notice means
+	meant   chan struct{} // closed when onNotice is set
 	owner   sync.WaitGroup
 
 	mu       sync.Mutex    // guards what follows
@@ -50,15 +48,15 @@ type Signals struct {
 	onNotice NoticeOptions
 	screen   *output.Screen // on which gpurun draws; nil for none
 	noticed  *notice        // the first; nil for none
-	// preempted asks the scheduler whether it preempts the job; nil: there is none. asking is
-	// closed when that is known of a SIGTERM, nil while none came.
+	// preempted asks the scheduler whether it preempts the job; nil without one. asking is closed when
+	// that is known of a SIGTERM, nil while none came.
 	preempted func(context.Context) bool
 	asking    chan struct{}
-	share     func(unix.Signal) // tells other nodes of a notice, a pause and its end; nil for none
+	share     func(unix.Signal) // passes notices, pauses and their ends to other nodes; nil for none
 }
 
-// Listen begins to take signals in, until Close. The context ends, with a
-// *launcher.Signal as its cause, when a signal asks gpurun to stop.
+// Listen handles signals until Close. The context ends, with a *launcher.Signal as its cause, when a signal
+// asks gpurun to stop.
 func Listen(ctx context.Context) (context.Context, *Signals) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &Signals{signals: make(chan os.Signal, 32), cancel: cancel, over: make(chan struct{}), meant: make(chan struct{})}
@@ -76,8 +74,8 @@ func Listen(ctx context.Context) (context.Context, *Signals) {
 	return ctx, s
 }
 
-// Close ends what Listen began. Signals stay caught: what comes between the verdict and
-// the end of the process must not change the exit code.
+// Close ends the handling. Signals stay caught: between the verdict and the end of the process they must not
+// change the exit code.
 func (s *Signals) Close() {
 	close(s.over)
 	s.owner.Wait()
@@ -106,7 +104,7 @@ func (s *Signals) handle(sig unix.Signal, hurry bool) {
 	case unix.SIGINT, unix.SIGHUP:
 		s.stop(sig, hurry)
 	case unix.SIGQUIT:
-		s.tellState()
+		s.showState()
 	case unix.SIGUSR1, unix.SIGUSR2:
 		s.announce(unix.SignalName(sig), sig)
 	case unix.SIGTSTP:
@@ -117,13 +115,13 @@ func (s *Signals) handle(sig unix.Signal, hurry bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.running != nil {
-			_ = s.running.out.Resize() // a size is not worth a word
+			_ = s.running.out.Resize() // best effort
 			s.running.group.Signal(sig)
 		}
 	}
 }
 
-// stop asks the run to end, for the signal that came.
+// stop ends the run for a signal.
 func (s *Signals) stop(reason unix.Signal, hurry bool) {
 	s.mu.Lock()
 	first := !s.stopped
@@ -139,7 +137,7 @@ func (s *Signals) stop(reason unix.Signal, hurry bool) {
 	}
 	cause := &launcher.Signal{Number: reason}
 	if reason != unix.SIGINT {
-		cause.Notice = s.stopsFor() // the end that was announced
+		cause.Notice = s.stopsFor()
 	}
 	s.cancel(cause)
 	switch {
@@ -152,8 +150,7 @@ func (s *Signals) stop(reason unix.Signal, hurry bool) {
 	}
 }
 
-// pass hands a signal to the ranks that run, and reports whether one of them has a
-// handler for it.
+// pass sends a signal to the running ranks, and reports whether one of them has a handler for it.
 func (s *Signals) pass(sig unix.Signal) (caught bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,9 +163,8 @@ func (s *Signals) pass(sig unix.Signal) (caught bool) {
 	return caught
 }
 
-// pause stops the ranks, then gpurun itself. While ranks are being started it waits
-// for them: gpurun must not be stopped beside ranks that run. The first process of
-// a container cannot be stopped; its ranks can.
+// pause stops the ranks, then gpurun itself. While ranks are being started it waits for them: gpurun must
+// not be stopped while ranks run. The first process of a container cannot be stopped; its ranks can.
 func (s *Signals) pause() {
 	s.mu.Lock()
 	s.paused = true
@@ -186,15 +182,14 @@ func (s *Signals) pause() {
 	}
 }
 
-// shows says on which screen gpurun draws: nothing of it is to be left there while gpurun
-// is stopped.
+// shows sets the screen that gpurun draws on, which is cleared while gpurun is stopped.
 func (s *Signals) shows(screen *output.Screen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.screen = screen
 }
 
-// pauseSelf returns when somebody has let gpurun go on.
+// pauseSelf returns when a signal has resumed gpurun.
 func pauseSelf() {
 	_ = unix.Kill(unix.Getpid(), unix.SIGSTOP) // a process may always signal itself
 }
@@ -213,15 +208,14 @@ func (s *Signals) resume() {
 	}
 }
 
-// begin says that ranks are being started, which get grace when they are
-// stopped. Adopt or leave follows.
+// begin marks the start of ranks, and their grace. Adopt or leave follows.
 func (s *Signals) begin(grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.starting, s.grace = true, grace
 }
 
-// adopt says which ranks run. They get what came while they started.
+// adopt sets the running ranks. They get the signals that came while they started.
 func (s *Signals) adopt(a *attempt) {
 	s.mu.Lock()
 	s.running, s.starting = a, false
@@ -245,7 +239,7 @@ func (s *Signals) adopt(a *attempt) {
 	}
 }
 
-// leave says that no ranks run.
+// leave marks that no ranks run.
 func (s *Signals) leave() {
 	s.mu.Lock()
 	paused := s.paused && s.starting
@@ -256,7 +250,7 @@ func (s *Signals) leave() {
 	}
 }
 
-// Record says where notices are journaled; nil: nowhere.
+// Record sets the journal of notices; nil: none.
 func (s *Signals) Record(l *EventLog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,9 +266,9 @@ func (s *Signals) note(format string, args ...any) {
 	}
 }
 
-// tellState says where the run stands, and asks the ranks for the same: Python's
-// faulthandler may listen.
-func (s *Signals) tellState() {
+// showState notes the state of the run, and passes SIGQUIT to ranks that listen, such as Python's
+// faulthandler.
+func (s *Signals) showState() {
 	s.mu.Lock()
 	a, l := s.running, s.log
 	s.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// mostSnapshots bounds of how many ranks the snapshot is read: they are much alike.
+// mostSnapshots bounds the ranks whose snapshot is read: they are much alike.
 const mostSnapshots = 8
 
-// record says which allocations of an attempt are recorded.
+// record selects the allocations of an attempt to record.
 func (n *Node) record(l launcher.Launch) probe.Record {
 	switch {
 	case n.opts.Snapshot == "" || n.opts.Snapshot == "off":
@@ -24,12 +24,10 @@ func (n *Node) record(l launcher.Launch) probe.Record {
 	return probe.RecordFirst
 }
 
-// measured is what each rank measured last of its memory. Of several processes the one that
-// ran out counts.
+// measured is each rank's latest measurement of its memory. Of several processes the one that ran out counts.
 type measured map[int]*memory.Measurement
 
-// tap gives an emit that remembers what is measured. It is called from one goroutine at a
-// time.
+// tap wraps an emit to remember measurements. The result is called from one goroutine at a time.
 func (m *measured) tap(emit func(strategy.Fact)) func(strategy.Fact) {
 	*m = measured{}
 	return func(f strategy.Fact) {
@@ -40,8 +38,8 @@ func (m *measured) tap(emit func(strategy.Fact)) func(strategy.Fact) {
 	}
 }
 
-// snapshots tells, once the ranks are gone, what their allocators held when memory ran out.
-// A rank that ended well has outlived that.
+// snapshots emits, once the ranks are gone, what their allocators held when memory ran out. A rank that ended
+// well has handled that.
 func (a *attempt) snapshots() {
 	if a.node.opts.Snapshot == "" || a.node.opts.Snapshot == "off" {
 		return

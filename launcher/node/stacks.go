@@ -8,13 +8,13 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// How long the ranks have to tell where they are, and how often they are looked at.
+// How long the ranks have to write their stacks, and how often to look for these.
 const (
 	stacksBound = 3 * time.Second
 	stacksPause = 50 * time.Millisecond
 )
 
-// stacks is the signal by which the ranks may be asked; 0: nobody will.
+// stacks is the signal that requests stacks; 0: none is sent.
 func (o *Options) stacks() int {
 	if !o.Stalls {
 		return 0
@@ -22,8 +22,7 @@ func (o *Options) stacks() int {
 	return int(probe.StackSignal)
 }
 
-// Stacks has each rank tell where it is. Of one that does not tell, for want of the probe,
-// py-spy may know, where it is installed.
+// Stacks emits the stack of each rank. py-spy, if installed, reads that of a rank without the hook.
 func (a *attempt) Stacks() {
 	silent := map[int][]int{}
 	for rank, pid := range a.group.PIDs() {
@@ -34,14 +33,14 @@ func (a *attempt) Stacks() {
 	for rank, pids := range a.group.Ask(probe.StackSignal) {
 		silent[rank] = pids
 	}
-	tell := func(rank int, s strategy.Stack) {
+	emit := func(rank int, s strategy.Stack) {
 		delete(silent, rank)
 		a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Stack: &s})
 	}
 	for until := time.Now().Add(stacksBound); len(silent) > 0 && time.Now().Before(until); time.Sleep(stacksPause) {
 		for rank, pids := range silent {
 			if s, ok := probe.Stacks(a.dir, rank, pids[0]); ok {
-				tell(rank, s)
+				emit(rank, s)
 			}
 		}
 	}
@@ -50,6 +49,6 @@ func (a *attempt) Stacks() {
 		if !ok {
 			s = strategy.Stack{PID: pids[0], State: proc.State(pids[0])}
 		}
-		tell(rank, s)
+		emit(rank, s)
 	}
 }

@@ -21,7 +21,7 @@ import (
 // swapLock is the file in such a folder that its gpurun holds locked.
 const swapLock = "gpurun.lock"
 
-// A swap is the folder of one attempt for what it offloads to NVMe.
+// A swap is the folder of one attempt for data offloaded to NVMe.
 type swap struct {
 	dir  string
 	lock *os.File
@@ -45,7 +45,7 @@ func openSwap(dir string) (*swap, error) {
 	}
 	lock, err := lockSwap(dir)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK) {
-		// The file system has no locks, so that nobody sweeps the folder up either.
+		// On a file system without locks SweepSwaps keeps the folder, too.
 		lock, err = os.Open(filepath.Join(dir, swapLock))
 	}
 	if err != nil {
@@ -66,7 +66,7 @@ func lockSwap(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// close removes the folder with all that was offloaded. A nil swap has none.
+// close removes the folder with all that was offloaded; nil has none.
 func (s *swap) close() error {
 	if s == nil {
 		return nil
@@ -78,8 +78,7 @@ func (s *swap) close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// SweepSwaps removes the folders below root, which is recovery.nvme_path, whose
-// gpurun is gone.
+// SweepSwaps removes the folders below root, which is recovery.nvme_path, whose gpurun is gone.
 func SweepSwaps(root string) error {
 	if root == "" {
 		return nil
@@ -112,8 +111,7 @@ func SweepSwaps(root string) error {
 // probeSize is how much is written to learn how fast a disk is, in bytes.
 const probeSize = 64 << 20
 
-// speed writes probeSize bytes to the folder, down to the disk, and returns the
-// bytes written in a second.
+// speed writes probeSize bytes to the folder, down to the disk, and returns bytes a second.
 func (s *swap) speed() (perSecond float64, err error) {
 	path := filepath.Join(s.dir, "speed")
 	f, err := private.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY)
@@ -138,8 +136,7 @@ func (s *swap) speed() (perSecond float64, err error) {
 	return probeSize / time.Since(began).Seconds(), nil
 }
 
-// openSwap makes the folder for what the attempt offloads to NVMe, and tells how
-// fast it is; nil where nothing is offloaded there.
+// openSwap makes the folder for the attempt's offloaded data, and notes its speed; nil without offloading.
 func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
 	dir := host.SwapDir(n.opts.NVMePath, l.Dir)
 	if dir == "" || !toNVMe(l.Plan) {
@@ -157,7 +154,7 @@ func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
 	return s, nil
 }
 
-// notOnNVMe gives an error of the folder its hint: a full disk may have room later.
+// notOnNVMe adds the hint to an error of the folder: a full disk may have room later.
 func notOnNVMe(err error) error {
 	err = errext.WithHint(err, "recovery.nvme_path says where")
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
@@ -166,7 +163,7 @@ func notOnNVMe(err error) error {
 	return err
 }
 
-// freeAt is the space below a folder that this user can have, in bytes; 0: not known.
+// freeAt is the space below a folder for this user, in bytes; 0: not known.
 func freeAt(dir string) int64 {
 	if dir == "" {
 		return 0

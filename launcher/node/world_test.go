@@ -10,19 +10,13 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// devices play package gpu.
-type devices []strategy.Fact
-
-func (d devices) Settle(context.Context, time.Duration) []strategy.Fact { return d }
-
-// Memory that somebody else holds is told with its amount and holders, and goes
-// to the next attempt as evidence: before a relaunch, and once NVML is up beside the
-// first attempt.
-func TestATenantIsToldOf(t *testing.T) {
+// Memory of other processes is noted with its amount and holders, and is evidence for the next
+// attempt: before a relaunch, and once NVML is up during the first attempt.
+func TestMemoryOfOthersIsNoted(t *testing.T) {
 	held := strategy.Fact{Rank: -1, Source: "nvml", Tenant: &strategy.Tenant{Device: "cuda:1", Bytes: 12 << 30, PIDs: []int{1 << 30}}}
 	var notes []string
 	note := func(text string) { notes = append(notes, text) }
-	w := NewWorld(WorldOptions{Devices: devices{held}}, nil, note)
+	w := NewWorld(WorldOptions{Settle: func(context.Context, time.Duration) []strategy.Fact { return []strategy.Fact{held} }}, nil, note)
 	got := [][]strategy.Fact{w.Settle(t.Context(), time.Second)}
 
 	store := &kept{dir: t.TempDir()}
