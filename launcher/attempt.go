@@ -65,7 +65,7 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	}
 	evidence.Started = time.Now()
 	return l.Starter.Start(ctx, Launch{
-		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Checkpoint: next.Checkpoint, Confirm: l.Job.Unproven(next.Plan) || l.Job.Redivides(next.Plan), Closely: strategy.Closely(state.History),
+		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Checkpoint: next.Checkpoint, Confirm: l.Job.Unproven(next.Plan) || l.Job.Redivides(next.Plan), Closely: strategy.RecordAllAllocations(state.History),
 	})
 }
 

@@ -1,41 +1,122 @@
 package strategy
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A Detector says when the ranks of a running attempt have to be stopped, and why. It
-// decides by the same evidence as Diagnose, which it fills, and by when that came: it is
-// told the time with each call, and asks no clock.
+// How long the failure detector waits after a failure for things that may never come.
+const (
+	// CollectWindow gathers the other ranks' last words after the first failure; SymptomWindow
+	// is for failures that another rank must have caused, whose cause is often printed later (an
+	// NCCL error comes before its peer's traceback).
+	CollectWindow = 2 * time.Second
+	SymptomWindow = 10 * time.Second
+	// PeerWindow gathers the other ranks' last words after a rank has reported a root cause: only
+	// those that fail at the same moment add to what is certain.
+	PeerWindow = 300 * time.Millisecond
+	// StrongWindow is how long a rank may live after it reported its end, and its peers while
+	// the job's checkpoint grows.
+	StrongWindow = 5 * time.Second
+)
+
+// What makes a rank that printed an out-of-memory traceback a rank that hangs.
+const (
+	// patienceSteps is how many of the longest steps a rank may be silent after the traceback.
+	patienceSteps = 5
+	// outliving is for how many times its patience a suspect has to write until it is none any
+	// more: a training whose steps are not recognised may be silent later.
+	outliving = 10
+	// streamLag is how much later than newer output a rank's line may be read: its two streams
+	// are two pipes.
+	streamLag = time.Second
+	// asleep is the delay of a call that shows that gpurun did not run in the meantime.
+	asleep = 250 * time.Millisecond
+)
+
+// A Stop says that ranks have to be stopped: all of them, except for StopPeers.
+type Stop struct {
+	At     time.Time  `json:"at"`
+	Reason StopReason `json:"reason"`
+	// Rank is the one that hangs, or for StopPeers the one that named the cause; -1 where ranks
+	// have failed.
+	Rank int     `json:"rank"`
+	For  Seconds `json:"for_seconds,omitempty"` // how long it has hung
+}
+
+// A StopReason is why ranks are stopped.
+type StopReason string
+
+// The reasons.
+const (
+	StopFailed    StopReason = "failed"    // ranks have failed, and the others cannot go on
+	StopPeers     StopReason = "peers"     // a rank reported a root cause and is ending; the others are stopped
+	StopLingering StopReason = "lingering" // a rank reported its end and lives on
+	StopSilent    StopReason = "silent"    // a rank printed an out-of-memory traceback and then nothing
+	StopStalled   StopReason = "stalled"   // no rank has made a step
+	StopUnfit     StopReason = "unfit"     // a GPU was found broken before the first step
+)
+
+// String says what is done and why, in one sentence.
+func (s Stop) String() string {
+	if notice := s.Notice(); notice != "" {
+		return notice
+	}
+	return "ranks have failed, and all ranks are stopped"
+}
+
+// Notice says why ranks are stopped that have not failed; empty where they have.
+func (s Stop) Notice() string {
+	since := s.For.Duration().Round(time.Second)
+	switch s.Reason {
+	case StopLingering:
+		return fmt.Sprintf("rank %d raised an exception and has not ended for %s: it hangs, and all ranks are stopped", s.Rank, since)
+	case StopSilent:
+		return fmt.Sprintf("rank %d printed an out-of-memory traceback and then nothing for %s: it hangs, and all ranks are stopped", s.Rank, since)
+	case StopStalled:
+		return fmt.Sprintf("no rank has made a step for %s: the job hangs, and all ranks are stopped", since)
+	case StopUnfit:
+		return "a GPU is not fit to train on, and no step was made yet: the attempt is ended"
+	}
+	return ""
+}
+
+// A Detector decides when the ranks of a running attempt have to be stopped, by the evidence
+// that Diagnose uses and by the time when it came. It has no clock: each call passes the time.
 type Detector struct {
 	evidence *Evidence
 
-	// seen is when each finding that the job has not got over came first, by its index
-	// in the fold.
+	// seen is when each finding that the job has not recovered from came first, by its index in
+	// the fold.
 	seen map[int]time.Time
-	// exits are the ranks that ended badly by themselves, and raised those that told
-	// of their own end: strong evidence.
+	// exits are the ranks that ended badly, and raised those that reported their end: strong
+	// evidence.
 	exits, raised map[int]failure
-	// named is when something other than words named a cause: a kill, a crash.
-	named time.Time
-	due   time.Time // when suspects have to be looked at again, zero for never
-	woke  time.Time // when it was last found that gpurun had been suspended
-	// apart says that the peers of the ranks that named a cause have been stopped:
-	// what any rank says or how it ends from then on may be gpurun's own doing.
+	named         time.Time // when something other than words named a cause: a kill, a crash
+	due           time.Time // when suspects have to be checked again; zero: never
+	woke          time.Time // when gpurun was last found to have been suspended
+	// apart: the peers of the ranks that named a cause have been stopped. From then on words
+	// and exits may be gpurun's own doing.
 	apart bool
-	// unfit says that a GPU was found broken on which the ranks have just been started.
-	unfit bool
+	unfit bool // a GPU was found broken on which the ranks have just been started
 }
 
-// NewDetector returns a detector that fills the evidence of an attempt that begins.
+// A failure is when a rank failed.
+type failure struct {
+	at     time.Time
+	victim bool // of another rank's failure
+}
+
+// NewDetector returns a detector that adds facts to the evidence of an attempt that begins.
 func NewDetector(e *Evidence) *Detector {
 	return &Detector{evidence: e, seen: map[int]time.Time{}, exits: map[int]failure{}, raised: map[int]failure{}}
 }
 
-// Add takes a fact that came now, and keeps it in the evidence. It reports whether the
-// fact may change the verdict.
+// Add adds a fact that came now to the evidence, and reports whether it may change the verdict.
 func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 	d.evidence.Add(f)
 	switch {
@@ -49,8 +130,11 @@ func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 		if d.evidence.Ranks == 1 { // the shell above it may start another one
 			delete(d.raised, f.Rank)
 		}
-	case f.Lost != nil:
-		d.lose(*f.Lost, now)
+	case f.Lost != nil: // the other ranks wait in vain for those of the node
+		d.name(now)
+		for _, rank := range f.Lost.Ranks {
+			d.exits[rank] = failure{at: now}
+		}
 	case f.DriverEvent != nil:
 		if finding, ok := f.DriverEvent.Finding(); ok && finding.Weight == cause.WeightCause {
 			d.name(now)
@@ -64,16 +148,67 @@ func (d *Detector) Add(f Fact, now time.Time) (matters bool) {
 	return true
 }
 
-// Next is when Verdict has to be asked again if no fact comes before, the zero time
-// for never. A rank's silence is known only where its sign of life was added: see
-// Suspects.
+func (d *Detector) exit(f Fact, now time.Time) {
+	switch {
+	case f.Exit.Stopped:
+	case f.Exit.Code == 0 && d.evidence.folded().masked(f.Rank):
+		d.exits[f.Rank] = failure{at: now}
+	case f.Exit.Code == 0 && d.apart: // too late: its report has stopped the others
+	case f.Exit.Code == 0:
+		delete(d.raised, f.Rank) // it ended well after all
+	default:
+		d.exits[f.Rank] = failure{at: now}
+		// SIGABRT is no cause: NCCL's watchdog ends a rank with it when another one is lost.
+		if slices.Contains([]int{sigKILL, sigSEGV, sigBUS, sigILL, sigFPE}, f.Exit.Signal) {
+			d.name(now)
+		}
+	}
+}
+
+func (d *Detector) name(now time.Time) {
+	if d.named.IsZero() {
+		d.named = now
+	}
+}
+
+func (d *Detector) find(f Fact, now time.Time) {
+	n := d.evidence.folded().known[identityOf(&f)]
+	if f.Finding.Weight.Over() {
+		delete(d.seen, n) // another one may take its place
+		return
+	}
+	if d.seen[n].IsZero() {
+		d.seen[n] = now
+	}
+	if !strong(f) || d.apart {
+		return // a peer that gpurun has stopped raises, too
+	}
+	victim := f.Finding.Weight == cause.WeightSymptom
+	if before, known := d.raised[f.Rank]; !known || before.victim && !victim {
+		d.raised[f.Rank] = failure{at: now, victim: victim}
+	}
+}
+
+// strong reports whether a rank reported its end. SystemExit and KeyboardInterrupt are no
+// failures.
+func strong(f Fact) bool {
+	return ownWord(f.Source) && said(f.Finding) && !f.Finding.Beside
+}
+
+// NamesCause reports whether a fact is a rank's report of its end and of the root cause of it:
+// strong evidence.
+func (f Fact) NamesCause() bool {
+	return f.Finding != nil && f.Finding.Weight == cause.WeightCause && strong(f)
+}
+
+// Next is when Verdict has to be called again if no fact comes before; zero: never.
 func (d *Detector) Next() time.Time {
 	return earlier(earlier(d.peersDue(), d.deadline()), d.due)
 }
 
-// Verdict reports whether ranks have to be stopped now, which, and why: because a GPU was
-// found broken before the first step, because some have failed, or because one that may hang was silent for long enough. After StopPeers, which
-// comes once, it has to be asked again as before.
+// Verdict reports whether ranks have to be stopped now, which, and why. After StopPeers, which
+// comes once, it has to be called again as before. The signs of life of the Watched ranks have
+// to be added first.
 func (d *Detector) Verdict(now time.Time) (Stop, bool) {
 	if d.unfit && !d.stepped() {
 		return Stop{At: now, Reason: StopUnfit, Rank: -1}, true
@@ -104,4 +239,267 @@ func (d *Detector) stepped() bool {
 		}
 	}
 	return c.steps > 0
+}
+
+// deadline is when all ranks have to be stopped because of those that have failed; zero: never.
+// Where a rank has reported a root cause, only its own end is waited for, see partings. Otherwise
+// a rank that is gone leaves CollectWindow for the others' last words; if it was only a victim,
+// the cause has SymptomWindow to come, and from then on CollectWindow.
+func (d *Detector) deadline() time.Time {
+	if peers, all := d.partings(); !all.IsZero() {
+		return latest(peers, all)
+	}
+	var first time.Time
+	by := func(f failure, window time.Duration) {
+		at := f.at.Add(window)
+		if c := d.cause(); f.victim && !c.IsZero() {
+			at = earlier(at, latest(f.at, c).Add(CollectWindow))
+		}
+		first = earlier(first, at)
+	}
+	for rank, f := range d.exits {
+		window := CollectWindow
+		if f.victim = d.victim(rank); f.victim {
+			window = SymptomWindow
+		}
+		by(f, window)
+	}
+	for _, f := range d.raised {
+		by(f, SymptomWindow)
+	}
+	return first
+}
+
+// partings is until when ranks may live after one has reported a root cause: its peers for
+// PeerWindow, or StrongWindow where the job's checkpoint grows meanwhile; those that reported
+// one for StrongWindow each, or until they have ended. Both are zero where none has.
+func (d *Detector) partings() (peers, named time.Time) {
+	var first, living time.Time
+	c := d.evidence.folded()
+	for rank, f := range d.raised {
+		if f.victim {
+			continue
+		}
+		first = earlier(first, f.at)
+		if _, ended := c.exits[rank]; !ended {
+			living = earlier(living, f.at.Add(StrongWindow))
+		}
+	}
+	if first.IsZero() {
+		return first, first
+	}
+	peers = first.Add(PeerWindow)
+	if i, known := c.signs[-1]; known {
+		if saved := c.facts[i].Sign.Saved; saved.After(first) && saved.Before(peers) {
+			peers = first.Add(StrongWindow)
+		}
+	}
+	return peers, latest(first, living)
+}
+
+// peersDue is when the peers of those that reported a cause have to be stopped before these;
+// zero: never.
+func (d *Detector) peersDue() time.Time {
+	if d.apart || len(d.Named()) == 0 {
+		return time.Time{}
+	}
+	ended := d.evidence.folded().exits
+	for rank := range d.evidence.Ranks {
+		_, gone := ended[rank]
+		if f, raised := d.raised[rank]; !gone && (!raised || f.victim) {
+			peers, _ := d.partings()
+			return peers
+		}
+	}
+	return time.Time{}
+}
+
+// Named are the ranks that reported a root cause. StopPeers is about all others.
+func (d *Detector) Named() []int {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(d.raised)), func(rank int) bool { return d.raised[rank].victim })
+}
+
+// victim reports whether a rank only showed consequences of other ranks' failures.
+func (d *Detector) victim(rank int) bool {
+	victim := false
+	for _, s := range d.evidence.folded().findings {
+		if s.rank != rank {
+			continue
+		}
+		if s.finding.Weight == cause.WeightCause {
+			return false
+		}
+		victim = victim || s.finding.Weight == cause.WeightSymptom && said(s.finding)
+	}
+	return victim
+}
+
+// cause is when the first cause was seen, on any rank; zero: never.
+func (d *Detector) cause() time.Time {
+	first := d.named
+	for i, s := range d.evidence.folded().findings {
+		if s.finding.Weight == cause.WeightCause {
+			first = earlier(first, d.seen[i])
+		}
+	}
+	return first
+}
+
+// lingering is a rank that reported its end and has not ended. A victim counts only where no
+// rank has reported a root cause and none has ended badly.
+func (d *Detector) lingering() (rank int, f failure, ok bool) {
+	named := len(d.Named()) > 0
+	for r, of := range d.raised {
+		if named && of.victim {
+			continue
+		}
+		if _, ended := d.evidence.folded().exits[r]; !ended && (!ok || of.at.Before(f.at)) {
+			rank, f, ok = r, of, true
+		}
+	}
+	return rank, f, ok && (named || len(d.exits) == 0)
+}
+
+// Suspects are the ranks that printed an out-of-memory traceback and live on. That is weak
+// evidence: a job that handles the error prints the same.
+func (d *Detector) Suspects() []int {
+	var ranks []int
+	for _, i := range d.suspects() {
+		if rank := d.evidence.folded().findings[i].rank; !slices.Contains(ranks, rank) {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// suspects are the indexes of the findings that make ranks suspect.
+func (d *Detector) suspects() []int {
+	c := d.evidence.folded()
+	var all []int
+	for i, s := range c.findings {
+		_, ended := c.exits[s.rank]
+		if s.finding.Code.OutOfMemory() && s.finding.Raised && s.finding.Weight == cause.WeightCause && !ended {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// silence reports whether a suspect was silent for long enough, and otherwise sets when to check
+// again. A rank that writes, an emergency checkpoint for example, is left alone meanwhile; one
+// that has written for very long is no suspect any more.
+func (d *Detector) silence(now time.Time) (Stop, bool) {
+	// Ranks are suspended together with gpurun, or with the whole machine.
+	if !d.due.IsZero() && now.Sub(d.due) > asleep {
+		d.woke = now
+	}
+	d.due = time.Time{}
+	c := d.evidence.folded()
+	for _, i := range d.suspects() {
+		rank, sign := c.findings[i].rank, Sign{}
+		if at, known := c.signs[rank]; known {
+			sign = *c.facts[at].Sign
+		}
+		patience := max(d.evidence.HangTimeout.Duration(), patienceSteps*sign.Longest.Duration())
+		if trains(d.seen[i], sign) || sign.Output.Sub(d.seen[i]) >= outliving*patience {
+			continue
+		}
+		last := latest(latest(d.seen[i], sign.Output), latest(sign.Others, d.woke))
+		if silent := now.Sub(last); silent >= patience {
+			return Stop{At: now, Reason: StopSilent, Rank: rank, For: Seconds(silent)}, true
+		}
+		d.due = earlier(d.due, last.Add(patience))
+	}
+	return Stop{}, false
+}
+
+// trains reports whether a suspect has continued to train since a traceback: it has made a step
+// since, or another rank has made one that it began after the traceback. A rank that
+// synchronises with the suspect ends at most the step that it was in.
+func trains(traceback time.Time, sign Sign) bool {
+	after := traceback.Add(streamLag)
+	return sign.Step.After(after) || sign.Others.After(after.Add(sign.Longest.Duration()))
+}
+
+// Replay returns when and why the failure detector would stop all ranks, by an attempt's
+// evidence; false where they would not have been stopped before the attempt ended.
+//
+// A fact counts from its time on, but not before those that came before it. A finding from which
+// the job recovered later (Fact.Again) counts in full until then. Of a rank's signs of life the
+// last is known, which is enough: silence begins with it. Not known are suspensions of gpurun,
+// and when others stopped the ranks. Without a hang timeout, as in saved output, no rank is
+// suspected.
+func Replay(e Evidence) (Stop, bool) {
+	again := Evidence{Ranks: e.Ranks, Started: e.Started, HangTimeout: e.HangTimeout, Stalls: e.Stalls}
+	if again.HangTimeout == 0 {
+		again.HangTimeout = unlimited
+	}
+	d := NewDetector(&again)
+	for _, f := range e.Facts {
+		if f.Sign != nil {
+			d.Add(f, e.Started)
+		}
+	}
+	if stop, ok := d.Verdict(e.Started); ok {
+		return stop, true
+	}
+	for _, m := range moments(e) {
+		before := m.at.Add(-1) // facts of the same moment count
+		if m.fact.Exit != nil && m.fact.Exit.Stopped {
+			before = m.at // but the ranks were stopped before this one ended
+		}
+		if stop, ok := d.until(before); ok {
+			return stop, true
+		}
+		if d.Add(m.fact, m.at) {
+			if stop, ok := d.Verdict(m.at); ok && stop.Reason != StopPeers {
+				return stop, true
+			}
+		}
+	}
+	return d.until(e.Ended)
+}
+
+// unlimited is longer than any silence.
+const unlimited = Seconds(100 * 365 * 24 * time.Hour)
+
+// until calls Verdict as often as it is due up to a time.
+func (d *Detector) until(end time.Time) (Stop, bool) {
+	for next := d.Next(); !next.IsZero() && !next.After(end); next = d.Next() {
+		if stop, ok := d.Verdict(next); ok && stop.Reason != StopPeers {
+			return stop, true
+		}
+	}
+	return Stop{}, false
+}
+
+// A moment is when a detector receives a fact.
+type moment struct {
+	at   time.Time
+	fact Fact
+}
+
+// moments are the facts of an attempt in the order in which they came, a finding that changed
+// its state at both times.
+func moments(e Evidence) []moment {
+	var all []moment
+	now := e.Started
+	for _, f := range e.Facts {
+		if f.Sign != nil {
+			continue
+		}
+		now = latest(now, f.Time)
+		if f.Finding != nil && f.Again.After(now) && f.Finding.Seq > 0 && f.Finding.Weight.Over() {
+			all = append(all, moment{f.Again, f})
+			first := *f.Finding
+			first.Weight = cause.WeightCause
+			if f.Finding.Weight.Warning() {
+				first.Weight = cause.WeightWarning
+			}
+			f.Finding = &first
+		}
+		all = append(all, moment{now, f})
+	}
+	slices.SortStableFunc(all, func(a, b moment) int { return a.at.Compare(b.at) })
+	return all
 }

@@ -3,42 +3,58 @@ package strategy
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// Diagnose says why an attempt ended. It ranks what the facts of all ranks show:
-// a cause that the words prove before an exception of the job's own, that before
-// the symptoms that a dying rank brings about in the others, and those before
-// warnings and bare exits; within a kind, the first in time. A cause that brings
-// about another's marks goes before it.
-func Diagnose(ev Evidence) Diagnosis {
-	if ev.Unstarted != nil {
-		return ev.Unstarted.diagnosis()
-	}
-	c := ev.folded()
-	if c.fine(ev) {
-		d := Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: c.exitFacts()}
-		c.handled(&d)
-		return d
-	}
-	all := c.candidates(ev)
-	if len(all) == 0 {
-		return c.undetermined()
-	}
-	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(c.saidBetter(a), c.saidBetter(b)), a.compareTime(ev, b))
-	})
-	best := c.attribute(before(deeper(all), all), all)
-	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
-	if best.tier == tierWarning && len(c.exits) == 0 && !slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
-		d.Fatal = false // a warning, and nobody saw the job fail
-		if best.code.OutOfMemory() {
-			d.Cause = cause.None
+// A Diagnosis says why an attempt ended, and which facts it rests on.
+type Diagnosis struct {
+	Cause cause.Code  `json:"cause"`
+	Fatal bool        `json:"fatal"` // false where the attempt did not fail, or not for Cause
+	Phase cause.Phase `json:"phase"`
+	// Late: memory ran out after many good steps, for a long sample, fragmentation or a leak
+	// rather than a plan that never fitted.
+	Late   bool   `json:"late"`
+	Rank   int    `json:"rank"`             // where it began; -1: not known
+	Node   string `json:"node,omitempty"`   // of that rank, "node 2 (n3)", where there are several
+	Ranks  []int  `json:"ranks,omitempty"`  // all ranks with the same cause
+	Device string `json:"device,omitempty"` // "cuda:3", "cpu"; empty: not known
+	cause.Figures
+	// Fragmented: memory that the allocator held in no tensor would have served the request.
+	Fragmented bool `json:"fragmented"`
+	// Impossible: one request was larger than the device, or its limit.
+	Impossible bool `json:"impossible,omitempty"`
+	// Growth is memory use that rose step after step until the end: a leak. Again is the number
+	// of steps after which a relaunch runs out again; 0: not known.
+	Growth *cause.Growth `json:"growth,omitempty"`
+	Again  int           `json:"again_steps,omitempty"`
+	// Symptoms are other causes that were found and that Cause explains.
+	Symptoms []cause.Code `json:"symptoms"`
+	// Because indexes the facts that the diagnosis rests on, the strongest first.
+	Because []int `json:"because"`
+	// Error is the last line of the failing rank's exception, and Place where the job's code
+	// raised it.
+	Error    string            `json:"error,omitempty"`
+	Place    *cause.SourceLine `json:"place,omitempty"`
+	ExitCode int               `json:"exit_code"`          // of the failing rank; 0 where none failed
+	Lost     *Lost             `json:"lost,omitempty"`     // the node whose loss ended the attempt
+	Hardware *Hardware         `json:"hardware,omitempty"` // GPU trouble that may have ended the attempt
+	// Advice is one sentence for the user, for causes that no change of the plan answers.
+	Advice string `json:"advice,omitempty"`
+}
+
+// OutOfMemory reports whether the attempt ended for want of memory.
+func (d Diagnosis) OutOfMemory() bool { return d.Fatal && d.Cause.OutOfMemory() }
+
+// Facts are the facts that the diagnosis rests on, the strongest first.
+func (d Diagnosis) Facts(e *Evidence) (facts []Fact) {
+	for _, i := range d.Because {
+		if i >= 0 && i < len(e.Facts) { // a journal may have been changed
+			facts = append(facts, e.Facts[i])
 		}
 	}
-	c.describe(&d, ev, all, best)
-	return d
+	return facts
 }
 
 // A tier is how much a candidate proves, the strongest first.
@@ -46,10 +62,10 @@ type tier int
 
 const (
 	tierCause   tier = iota // words or counters that name a cause
-	tierOwn                 // the job's own exception, a crash, a kill by nobody knows whom
-	tierSymptom             // what the death of another rank brings about
+	tierOwn                 // the job's own exception, a crash, an unexplained kill
+	tierSymptom             // a consequence of another rank's death
 	tierWarning             // a warning
-	tierExit                // an exit code and no word, or words that tell no more
+	tierExit                // an exit code without words, or words that add nothing to it
 )
 
 // A candidate is one thing that may have ended the attempt.
@@ -62,15 +78,45 @@ type candidate struct {
 	order   int
 }
 
-// saidBetter is 1 for words that announce what further words say better.
-func (c *fold) saidBetter(a candidate) int {
-	if c.vague(a) {
-		return 1
+// Diagnose says why an attempt ended. It ranks what the facts of all ranks show by tier, and
+// within a tier the first in time. A cause that explains another goes before it.
+func Diagnose(ev Evidence) Diagnosis {
+	if ev.Unstarted != nil {
+		return ev.Unstarted.diagnosis()
 	}
-	if a.finding != nil && a.tier == tierExit {
-		return 1 // the exit itself knows better
+	c := ev.folded()
+	var all []candidate
+	fine := c.fine(ev)
+	if !fine {
+		all = c.candidates(ev)
 	}
-	if a.finding != nil && a.tier == tierSymptom && a.finding.Says(cause.SaysElsewhere) {
+	if len(all) == 0 {
+		d := Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: c.exitFacts()}
+		c.handled(&d)
+		if !fine && len(c.exits) > 0 {
+			d.Cause, d.Fatal, d.Advice = cause.Unknown, true, hint(cause.Unknown)
+		}
+		return d
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(c.vagueness(a), c.vagueness(b)), a.compareTime(ev, b))
+	})
+	best := c.attribute(before(deeper(all), all), all)
+	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
+	if best.tier == tierWarning && len(c.exits) == 0 && !slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
+		d.Fatal = false // a warning, and no failure was seen
+		if best.code.OutOfMemory() {
+			d.Cause = cause.None
+		}
+	}
+	c.describe(&d, ev, all, best)
+	return d
+}
+
+// vagueness is 1 for words of which others in the same tier are more exact.
+func (c *fold) vagueness(a candidate) int {
+	f := a.finding
+	if c.vague(a) || f != nil && (a.tier == tierExit || a.tier == tierSymptom && f.Says(cause.SaysElsewhere)) {
 		return 1
 	}
 	return 0
@@ -86,8 +132,8 @@ func (a candidate) compareTime(ev Evidence, b candidate) int {
 	return cmp.Compare(a.order, b.order)
 }
 
-// fine reports whether nothing failed: every rank ended with 0, or somebody
-// stopped the attempt and no rank had failed before.
+// fine reports whether nothing failed: every rank ended with 0, or a user stopped the attempt
+// before any rank failed.
 func (c *fold) fine(ev Evidence) bool {
 	if len(c.exits) == 0 || len(c.lost) > 0 {
 		return ev.wanted()
@@ -103,47 +149,248 @@ func (c *fold) fine(ev Evidence) bool {
 	return !stopped || ev.wanted()
 }
 
-// wanted reports whether ranks were stopped that nothing was wrong with: somebody asked
-// for it, or there is a faster plan.
+// wanted reports whether healthy ranks were stopped: by a user, or for a faster plan.
 func (e *Evidence) wanted() bool { return e.StopSignal != 0 || e.Climb != nil }
 
-// undetermined is the diagnosis where nothing was seen to fail, or nothing says why.
-func (c *fold) undetermined() Diagnosis {
-	d := Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1, Symptoms: []cause.Code{}, Because: c.exitFacts()}
-	c.handled(&d)
-	if len(c.exits) > 0 {
-		d.Cause, d.Fatal = cause.Unknown, true
-		d.Advice = advice(cause.Unknown)
-	}
-	return d
+// explains reports whether a cause brings another one about.
+func explains(code, other cause.Code) bool {
+	entry, _ := cause.Lookup(code)
+	return slices.Contains(entry.Explains, other)
 }
 
-// deeper returns the first candidate, or the one of the same tier that brings
-// about what the first one shows.
+// deeper returns the first candidate, or one of the same tier that explains it.
 func deeper(all []candidate) candidate {
 	best := all[0]
 	for _, other := range all[1:] {
 		if other.tier != best.tier || best.tier > tierOwn {
 			break
 		}
-		if entry, ok := cause.Lookup(other.code); ok && slices.Contains(entry.Explains, best.code) {
-			if back, _ := cause.Lookup(best.code); !slices.Contains(back.Explains, other.code) {
-				best = other
+		if explains(other.code, best.code) && !explains(best.code, other.code) {
+			best = other
+		}
+	}
+	return best
+}
+
+// symptoms are the other causes that the chosen one explains.
+func symptoms(all []candidate, best candidate) []cause.Code {
+	found := []cause.Code{}
+	for _, c := range all {
+		symptom := c.tier == tierSymptom || c.tier <= tierOwn && explains(best.code, c.code)
+		if symptom && c.code != best.code && c.code != cause.Unknown && c.code != cause.UserError && !slices.Contains(found, c.code) {
+			found = append(found, c.code)
+		}
+	}
+	return found
+}
+
+// candidates lists everything that may have ended the attempt.
+func (c *fold) candidates(ev Evidence) []candidate {
+	var all []candidate
+	ends := c.ends()
+	for _, s := range c.findings {
+		if c.outlived(s) || c.aside(s) || s.finding.Says(cause.SaysComplaint) && !c.endsWith(s.rank, pythonFails) {
+			continue
+		}
+		t := tierOf(s.finding)
+		if c.textOnly(s, ends) {
+			if s.finding.Code.OutOfMemory() {
+				continue
+			}
+			t = max(t, tierWarning)
+		}
+		all = append(all, candidate{fact: s.fact, code: s.finding.Code, tier: t, rank: s.rank, finding: s.finding})
+	}
+	for rank, i := range c.exits {
+		if exit := c.exitAt(i); failed(exit) {
+			code, t := exitMeans(exit)
+			all = append(all, candidate{fact: i, code: code, tier: t, rank: rank})
+		}
+	}
+	for _, i := range c.kills {
+		k := candidate{fact: i, code: cause.HostOOM, tier: tierWarning, rank: c.facts[i].Rank}
+		if rank, ok := c.killed(); ok {
+			k.tier = tierCause
+			if k.rank < 0 {
+				k.rank = rank
+			}
+		}
+		all = append(all, k)
+	}
+	if h, stalled := c.hangs(); stalled {
+		all = append(all, h)
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.fact, b.fact) })
+	for i := range all {
+		all[i].order = i
+	}
+	return c.unfit(c.ownEvents(confirmWarnings(all)))
+}
+
+// outlived reports whether the job continued after a finding: by the finding's weight, or
+// because the rank ended well.
+func (c *fold) outlived(s found) bool {
+	if s.finding.Weight.Dismissed() {
+		return true
+	}
+	exit, ok := c.exits[s.rank]
+	if !ok || s.rank < 0 {
+		return false
+	}
+	e := c.exitAt(exit)
+	return s.finding.Weight == cause.WeightOutlived || !e.Stopped && !failed(e)
+}
+
+// tierOf is what a finding proves by its weight and its code.
+func tierOf(s *cause.Finding) tier {
+	switch {
+	case s.Weight == cause.WeightSymptom && s.Says(cause.SaysEnded):
+		return tierExit
+	case s.Weight == cause.WeightWarning:
+		return tierWarning
+	case s.Weight == cause.WeightSymptom:
+		return tierSymptom
+	case s.Code == cause.UserError || s.Code == cause.Unknown:
+		return tierOwn
+	}
+	return tierCause
+}
+
+// exitMeans is what an exit proves.
+func exitMeans(e *Exit) (cause.Code, tier) {
+	switch signalOf(e) {
+	case 0:
+		if e.Code == 2 {
+			return cause.UserError, tierExit // as of argument parsers
+		}
+		return cause.Unknown, tierExit
+	case sigSEGV, sigBUS, sigILL, sigFPE:
+		return cause.Segfault, tierOwn
+	case sigKILL:
+		return cause.Unknown, tierOwn
+	case sigABRT, sigTRAP, sigSYS, sigXCPU, sigXFSZ, sigPIPE, sigALRM:
+		return cause.Unknown, tierExit // the process caused it; the output may explain it
+	default:
+		return cause.Preempted, tierSymptom // another process sent it
+	}
+}
+
+// killed reports whether a rank died by SIGKILL, or a loader's worker by the report of its
+// parent.
+func (c *fold) killed() (rank int, ok bool) {
+	for _, i := range c.exitFacts() {
+		if e := c.exitAt(i); !e.Stopped && signalOf(e) == sigKILL {
+			return c.facts[i].Rank, true
+		}
+	}
+	for _, s := range c.findings {
+		if s.finding.Says(cause.SaysWorker) {
+			return s.rank, true
+		}
+	}
+	return -1, false
+}
+
+// confirmWarnings makes causes of warnings that later errors confirm: a driver that is too old
+// is only warned of, and then a request for a GPU fails.
+func confirmWarnings(all []candidate) []candidate {
+	for i, warning := range all {
+		if warning.finding == nil || warning.tier != tierWarning {
+			continue
+		}
+		confirmed := slices.ContainsFunc(all, func(failure candidate) bool {
+			f := failure.finding
+			if f == nil || !f.Raised || failure.rank != warning.rank || failure.tier > tierSymptom {
+				return false
+			}
+			denied := warning.code == cause.Driver && f.Code == cause.UserError && f.Says(cause.SaysNoDevice)
+			return denied || warning.finding.Says(cause.SaysMismatch) && f.Code == cause.NCCLError
+		})
+		if confirmed {
+			all[i].code, all[i].tier = cause.Driver, tierCause
+		}
+	}
+	return all
+}
+
+// before returns an earlier candidate that caused the chosen one though their codes alone do
+// not show it.
+func before(best candidate, all []candidate) candidate {
+	for _, other := range all {
+		switch {
+		case other.finding == nil || best.finding == nil || other.order >= best.order || other.tier > tierOwn:
+		case mistake(other, best), lost(other, best):
+			return other
+		}
+	}
+	return best
+}
+
+// mistake reports whether an uncaught index error came before the assertion of a library in the
+// same process.
+func mistake(index, assertion candidate) bool {
+	return assertion.code == cause.DeviceAssert && index.finding.Top && index.finding.Says(cause.SaysIndex) &&
+		index.rank == assertion.rank && index.finding.Stream == assertion.finding.Stream
+}
+
+// lost reports whether a GPU's error came before the scheduler cancelled the job, which hung in
+// between.
+func lost(device, cancel candidate) bool {
+	return cancel.code == cause.Preempted && cancel.finding.Says(cause.SaysCancelled) && !cancel.finding.Raised &&
+		device.finding.Says(cause.SaysDevice) && device.finding.Weight == cause.WeightCause
+}
+
+// event reports whether a candidate is an event of the GPU driver.
+func (c *fold) event(a candidate) bool { return c.facts[a.fact].DriverEvent != nil }
+
+// vague reports whether a candidate is an event that the job itself caused. The driver reports
+// an assertion like an illegal access, so that the job's words go first.
+func (c *fold) vague(a candidate) bool { return c.event(a) && a.code == cause.IllegalAccess }
+
+// ownEvents weighs the events that the job caused. A process that is killed inside a kernel
+// causes such, too: they explain nothing where no rank has exited, and are mere hints after one
+// has begun to fail. A genuine event comes before its process can know of it.
+func (c *fold) ownEvents(all []candidate) []candidate {
+	var failing time.Time
+	exited := false
+	for _, a := range all {
+		at := c.facts[a.fact].Time
+		if !c.event(a) && (a.tier <= tierOwn || a.finding == nil) && (failing.IsZero() || at.Before(failing)) {
+			failing = at
+		}
+		exited = exited || c.facts[a.fact].Exit != nil
+	}
+	if !exited {
+		all = slices.DeleteFunc(all, c.vague)
+	}
+	for i, a := range all {
+		if c.vague(a) && !failing.IsZero() && c.facts[a.fact].Time.After(failing) {
+			all[i].tier = tierWarning
+		}
+	}
+	return all
+}
+
+// attribute returns the words of a rank with the same cause as an event of the driver, where
+// there are any: the event has the device, the words have the rank.
+func (c *fold) attribute(best candidate, all []candidate) candidate {
+	if c.event(best) {
+		for _, other := range all {
+			if other.code == best.code && other.tier == best.tier && other.finding != nil && other.rank >= 0 {
+				return other
 			}
 		}
 	}
 	return best
 }
 
-// symptoms are the other causes' marks that the chosen one brings about.
-func symptoms(all []candidate, best candidate) []cause.Code {
-	entry, _ := cause.Lookup(best.code)
-	found := []cause.Code{}
-	for _, c := range all {
-		mark := c.tier == tierSymptom || c.tier <= tierOwn && slices.Contains(entry.Explains, c.code)
-		if mark && c.code != best.code && c.code != cause.Unknown && c.code != cause.UserError && !slices.Contains(found, c.code) {
-			found = append(found, c.code)
+// firstExitCode is the exit code of the rank that failed first; 0 where none did.
+func (c *fold) firstExitCode() int {
+	code, first := 0, time.Time{}
+	for _, i := range c.exitFacts() {
+		if f, exit := c.facts[i], c.exitAt(i); failed(exit) && (code == 0 || f.Time.Before(first)) {
+			code, first = exit.Code, f.Time
 		}
 	}
-	return found
+	return code
 }

@@ -6,17 +6,14 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// An end is what is known of how one rank ended beside the words in its output: words
-// are not failures, and any text can hold those of an out-of-memory error.
+// An end is how one rank ended, apart from words in its output: any text can contain those of
+// an out-of-memory error.
 type end struct {
-	exit *Exit  // nil where nobody saw it
-	word *found // what the process itself told last, nil for nothing
-	// left is the last traceback that left the program, as the output shows it, nil for
-	// none: where the process ended as an exception ends it, this is the one.
-	left *found
+	exit *Exit  // nil: not seen
+	word *found // the process's own last report, nil for none
+	left *found // the last uncaught traceback in the output, nil for none
 }
 
-// ends are the ranks' ends.
 func (c *fold) ends() map[int]*end {
 	all := map[int]*end{}
 	at := func(rank int) *end {
@@ -49,8 +46,8 @@ func (c *fold) ends() map[int]*end {
 	return all
 }
 
-// said reports whether the process's own report names why it ended: one that leaves by
-// SystemExit or KeyboardInterrupt says no more than its exit.
+// said reports whether the process's own report names why it ended: SystemExit and
+// KeyboardInterrupt add nothing to its exit.
 func said(f *cause.Finding) bool {
 	return f.Weight != cause.WeightSymptom || f.Code != cause.UserError && f.Code != cause.Preempted
 }
@@ -58,19 +55,18 @@ func said(f *cause.Finding) bool {
 // ownWord reports whether a source is the process's own report of its end.
 func ownWord(source string) bool { return source == "probe" || source == "error.json" }
 
-// leaves reports whether a finding is a traceback that leaves the program and that
-// nobody else's end brought about.
+// leaves reports whether a finding is an uncaught traceback that no other process caused.
 func leaves(f *cause.Finding) bool {
 	return f.Top && f.Weight == cause.WeightCause && !f.Quoted && !passedOn(f)
 }
 
-// passedOn reports whether an exception only tells that another process failed.
+// passedOn reports whether an exception only reports that another process failed.
 func passedOn(f *cause.Finding) bool {
 	return f.Says(cause.SaysElsewhere) || f.Says(cause.SaysWorker)
 }
 
-// textOnly reports whether a finding in a rank's output is no more than text, because
-// the rank's end has another cause.
+// textOnly reports whether a finding in a rank's output is mere text, because the rank's end has
+// another cause.
 func (c *fold) textOnly(s found, ends map[int]*end) bool {
 	e := ends[s.rank]
 	if e == nil || s.rank < 0 || ownWord(c.facts[s.fact].Source) || c.event(candidate{fact: s.fact}) {
@@ -88,9 +84,9 @@ func (c *fold) textOnly(s found, ends map[int]*end) bool {
 	return c.deniedByExit(s, e)
 }
 
-// outranks reports whether the process's own last word rules a text out. A text that
-// tells why the word came to be said stays: the numbers that became no probabilities
-// behind a device's assertion. That memory ran out, the word would say itself.
+// outranks reports whether the process's own report rules a text out. A text that explains the
+// report stays, such as invalid probabilities before a device's assertion. Out of memory would
+// be in the report itself.
 func (e *end) outranks(text *cause.Finding) bool {
 	word := e.word.finding
 	switch {
@@ -106,8 +102,7 @@ func (e *end) outranks(text *cause.Finding) bool {
 	return !explains(text.Code, word.Code)
 }
 
-// deniedByExit reports whether the rank's exit says that it did not end for what the
-// words say.
+// deniedByExit reports whether the rank's exit contradicts the words.
 func (c *fold) deniedByExit(s found, e *end) bool {
 	signal := signalOf(e.exit)
 	if s.finding.Says(cause.SaysOOMKill) {
@@ -124,26 +119,26 @@ func (c *fold) deniedByExit(s found, e *end) bool {
 	return !c.wrapped(s.rank)
 }
 
-// pythonFails is the exit code by which an exception ends a Python process, and most
-// launchers that were told of one.
+// pythonFails is the exit code of a Python process with an uncaught exception, and of most
+// launchers above it.
 const pythonFails = 1
 
-// deniedByTraceback reports whether another exception left the program after the words,
-// and was not raised from what they say.
+// deniedByTraceback reports whether another exception was uncaught after the words, and was not
+// raised from theirs.
 func (c *fold) deniedByTraceback(s found, e *end) bool {
 	left := e.left
 	if left == nil || left.finding.Code.OutOfMemory() || left.finding.From.OutOfMemory() {
 		return false
 	}
 	if c.passesOn(s.rank) && explains(s.finding.Code, left.finding.Code) || otherProcess(s.finding, left.finding) {
-		return false // the one that was left behind by the one that ran out
+		return false // it was left behind by the process that ran out
 	}
 	if s.finding.Quoted || !s.finding.Raised {
 		return true
 	}
 	of, by := c.facts[s.fact].Source, c.facts[left.fact].Source
 	if of != by && by == "stderr" {
-		return true // what a process printed on stdout may come when it ends
+		return true // stdout may be flushed at the end
 	}
 	if s.finding.Stream == left.finding.Stream && s.finding.Seq > 0 && left.finding.Seq > 0 {
 		return s.finding.Seq < left.finding.Seq
@@ -151,8 +146,8 @@ func (c *fold) deniedByTraceback(s found, e *end) bool {
 	return s.fact < left.fact
 }
 
-// passesOn reports whether the rank is a launcher, or a program that starts others, and
-// several processes write to its streams.
+// passesOn reports whether several processes write to the rank's streams: it is a launcher, or
+// a program that starts others.
 func (c *fold) passesOn(rank int) bool {
 	return slices.ContainsFunc(c.findings, func(s found) bool { return s.rank == rank && passedOn(s.finding) })
 }
@@ -160,14 +155,8 @@ func (c *fold) passesOn(rank int) bool {
 // otherProcess reports whether the prefixes of two lines name different ranks.
 func otherProcess(a, b *cause.Finding) bool { return a.Rank >= 0 && b.Rank >= 0 && a.Rank != b.Rank }
 
-// explains reports whether a cause brings another one's marks about.
-func explains(code, other cause.Code) bool {
-	entry, _ := cause.Lookup(code)
-	return slices.Contains(entry.Explains, other)
-}
-
-// aborts reports whether a rank that ended by SIGABRT did so by the error that the words
-// tell: the runtime of C++ tells of the same one, or a watchdog ended the rank after it.
+// aborts reports whether a rank ended by SIGABRT for the error in the words: the C++ runtime
+// names the same one, or a watchdog ended the rank after it.
 func (c *fold) aborts(s found) bool {
 	if s.finding.Says(cause.SaysThrown) {
 		return true
@@ -186,15 +175,15 @@ func (c *fold) aborts(s found) bool {
 	return false
 }
 
-// below reports whether the words stand on one of the next lines of the same stream.
+// below reports whether the words are on one of the next lines of the same stream.
 func below(thrown, words *cause.Finding) bool {
 	const reach = 2
 	d := words.Line - thrown.Line
 	return thrown.Stream == words.Stream && d >= 0 && d <= reach
 }
 
-// killedIn reports whether a process of the rank was killed, as the kernel kills one for
-// memory: the rank itself, or one whose parent says so.
+// killedIn reports whether the rank was killed as the kernel kills for memory, or reported that
+// a process below it was.
 func (c *fold) killedIn(rank int, exit *Exit) bool {
 	const slurmOOM = 125 // the code of a step that Slurm ended as out of memory
 	if signalOf(exit) == sigKILL || exit.Code == 256-sigKILL || exit.Code == slurmOOM {
@@ -205,16 +194,16 @@ func (c *fold) killedIn(rank int, exit *Exit) bool {
 	})
 }
 
-// wrapped reports whether the rank's exit code is that of a program around the process:
-// make ends with 2 whatever the code was.
+// wrapped reports whether the rank's exit code is that of a program around the process: make
+// ends with 2 whatever the code was.
 func (c *fold) wrapped(rank int) bool {
 	return slices.ContainsFunc(c.findings, func(s found) bool {
 		return s.rank == rank && (s.finding.Says(cause.SaysEnded) || s.finding.Says(cause.SaysElsewhere) && s.finding.Weight == cause.WeightSymptom)
 	})
 }
 
-// endedElsewhere reports whether another rank ended first, for a cause of its own: then
-// this one was stopped for it, and what it had printed was no failure yet.
+// endedElsewhere reports whether another rank failed by itself: then this one was stopped for
+// it, and its output was no failure yet.
 func (c *fold) endedElsewhere(rank int, ends map[int]*end) bool {
 	for other, e := range ends {
 		if other < 0 || other == rank {
@@ -233,8 +222,7 @@ func (c *fold) endedElsewhere(rank int, ends map[int]*end) bool {
 	return false
 }
 
-// endsItself reports whether a rank's exit is not what another rank's failure brings
-// about.
+// endsItself reports whether a rank's exit is no consequence of another rank's failure.
 func (c *fold) endsItself(rank int, e *end) bool {
 	switch signalOf(e.exit) {
 	case 0:

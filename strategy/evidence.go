@@ -1,51 +1,67 @@
 package strategy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/strategy/memory"
 )
 
 // Evidence is all that is known about one attempt.
 type Evidence struct {
-	Attempt int       `json:"attempt"`
-	Plan    Plan      `json:"plan"`
-	Started time.Time `json:"started"`
-	Ended   time.Time `json:"ended"`
-	Ranks   int       `json:"ranks"`
-	// Accelerator is what the job trains on: "cuda" or "cpu".
-	Accelerator string `json:"accelerator"`
-	// Facts are in the order in which they came. Add keeps them; a reader who
-	// wants to know what they come to asks the methods below, or Diagnose.
+	Attempt     int       `json:"attempt"`
+	Plan        Plan      `json:"plan"`
+	Started     time.Time `json:"started"`
+	Ended       time.Time `json:"ended"`
+	Ranks       int       `json:"ranks"`
+	Accelerator string    `json:"accelerator"` // "cuda" or "cpu"
+	// Facts are in the order in which they came. Add adds one; the methods below and Diagnose
+	// interpret them.
 	Facts []Fact `json:"facts"`
-	// HangTimeout is the silence after an out-of-memory traceback that meant that a
-	// rank hangs, 0 where nobody watched the ranks.
+	// HangTimeout is the silence after an out-of-memory traceback that means that a rank hangs;
+	// 0: the ranks were not watched.
 	HangTimeout Seconds `json:"hang_timeout_seconds,omitempty"`
-	// Stalls says when the job counted as one that hangs; nil: never.
+	// Stalls is when the job counts as one that hangs; nil: never.
 	Stalls *StallRule `json:"stalls,omitempty"`
-	// StopSignal is the signal by which somebody asked gpurun to stop, 0 for none.
-	StopSignal int `json:"stop_signal,omitempty"`
-	// Notice is by which signal somebody announced that the time here ends; nil for none.
-	Notice *Notice `json:"notice,omitempty"`
-	// Halted says that gpurun stopped the ranks because a change had not taken effect.
+	// StopSignal is the signal by which a user stopped gpurun; 0 for none.
+	StopSignal int     `json:"stop_signal,omitempty"`
+	Notice     *Notice `json:"notice,omitempty"` // of the end of the time; nil for none
+	// Halted: gpurun stopped the ranks because a change had no effect.
 	Halted bool `json:"halted,omitempty"`
-	// Climb is the decision for which gpurun stopped the ranks: to go up to a faster plan.
-	// It is nil for none. Kept says why the plan was kept where a faster one would fit.
+	// Climb is the decision for which gpurun stopped the ranks: to continue with a faster plan.
+	// Kept says why the plan was kept where a faster one would fit.
 	Climb *Decision `json:"climb,omitempty"`
 	Kept  string    `json:"kept,omitempty"`
 
 	// Unstarted is why no rank ran; nil where they did.
 	Unstarted *Unstarted `json:"unstarted,omitempty"`
 
-	fold *fold // of Facts, nil until somebody asks for it
+	fold *fold // of Facts; nil: not folded yet
 }
 
-// Add takes one more fact. It is the one place where facts are put together: a
-// finding that is given again replaces the earlier one in its place, under the time
-// of the first, and so do a rank's newer sign of life and a process's newer figures. Add has no clock; what the
-// time makes of the facts is the Detector's business.
+// EvidenceFromLog makes evidence of the findings in saved output, where nothing else was
+// observed. A nil exit code is unknown; a negative one is a signal's number, as in Python.
+func EvidenceFromLog(findings []cause.Finding, exitCode *int) Evidence {
+	var ev Evidence
+	for i := range findings {
+		ev.Facts = append(ev.Facts, Fact{Rank: findings[i].Rank, Source: findings[i].Stream, Finding: &findings[i]})
+	}
+	if exitCode != nil {
+		exit := &Exit{Code: *exitCode}
+		if *exitCode < 0 {
+			exit.Signal = -*exitCode
+			exit.Code = 128 + exit.Signal
+		}
+		ev.Facts = append(ev.Facts, Fact{Rank: -1, Source: "exit", Exit: exit})
+	}
+	return ev
+}
+
+// Add adds one more fact. A finding in a new state replaces the earlier one in its place, under
+// the time of the first; a newer sign of life or report replaces the older one.
 func (e *Evidence) Add(f Fact) {
 	c := e.folded()
 	if i, again := c.before(&f); again {
@@ -56,15 +72,6 @@ func (e *Evidence) Add(f Fact) {
 	e.Facts = append(e.Facts, f)
 	c.facts = e.Facts
 	c.take(len(e.Facts) - 1)
-}
-
-// folded is the state of the facts. Facts that came by another way than Add, such as
-// those of a journal, are folded when it is first asked for.
-func (e *Evidence) folded() *fold {
-	if e.fold == nil || len(e.fold.facts) != len(e.Facts) {
-		e.fold = newFold(e.Facts)
-	}
-	return e.fold
 }
 
 // Same reports whether another fact is about the same finding, in another state.
@@ -86,19 +93,221 @@ func (f Fact) Updated(later Fact) Fact {
 	return later
 }
 
-// Steps is the largest number of training steps that a rank told of.
+// A fold is the state of an attempt's facts. It names facts by their index, so that a diagnosis
+// can list the facts that it rests on.
+type fold struct {
+	facts []Fact
+
+	findings    []found
+	known       map[identity]int // index into findings
+	exits       map[int]int      // rank to fact, as progress, growth, signs, snapshots and stacks
+	progress    map[int]int
+	growth      map[int]int
+	signs       map[int]int
+	snapshots   map[int]int
+	stacks      map[int]int
+	reported    map[processID]int
+	measured    map[processID]int
+	kills       []int
+	tenants     []int
+	stuck       []int
+	lost        []int
+	gaps        []int
+	processEnds []int
+	nodes       []string     // the hosts of several nodes
+	ranks       map[int]bool // that some fact is about
+
+	steps    int
+	observed Plan
+	fresh    bool
+	nothing  string
+}
+
+// A found is a finding in its last state, with the first fact that had it.
+type found struct {
+	fact    int
+	rank    int
+	finding *cause.Finding
+}
+
+// An identity tells findings apart; a finding in a new state has the same identity.
+type identity struct {
+	rank           int
+	source, stream string
+	seq            int
+}
+
+// A processID is a process of a rank, or one that the rank started.
+type processID struct{ rank, pid int }
+
+// folded is the state of the facts. Facts that did not come through Add, as from a journal, are
+// folded when it is first needed.
+func (e *Evidence) folded() *fold {
+	if e.fold != nil && len(e.fold.facts) == len(e.Facts) {
+		return e.fold
+	}
+	e.fold = &fold{
+		facts: e.Facts, exits: map[int]int{}, progress: map[int]int{}, growth: map[int]int{}, ranks: map[int]bool{}, signs: map[int]int{},
+		reported: map[processID]int{}, measured: map[processID]int{}, snapshots: map[int]int{}, stacks: map[int]int{}, known: map[identity]int{},
+	}
+	for i := range e.Facts {
+		e.fold.take(i)
+	}
+	return e.fold
+}
+
+// rankOf is the rank that a fact is about. In output that several ranks share, the line may
+// name it.
+func rankOf(f *Fact) int {
+	if f.Rank < 0 && f.Finding != nil {
+		return f.Finding.Rank
+	}
+	return f.Rank
+}
+
+func identityOf(f *Fact) identity {
+	return identity{rankOf(f), f.Source, f.Finding.Stream, f.Finding.Seq}
+}
+
+// before finds the fact that a new one replaces.
+func (c *fold) before(f *Fact) (i int, again bool) {
+	switch {
+	case f.Finding != nil && f.Finding.Seq > 0:
+		if i, again = c.known[identityOf(f)]; again {
+			i = c.findings[i].fact
+		}
+	case f.Sign != nil:
+		i, again = c.signs[f.Rank]
+	case f.Said != nil:
+		i, again = c.reported[processID{f.Rank, f.Said.PID}]
+	case f.Progress != nil:
+		i, again = c.progress[f.Rank]
+	case f.Memory != nil:
+		i, again = c.measured[processID{f.Rank, f.Memory.PID}]
+	case f.Snapshot != nil:
+		i, again = c.snapshots[f.Rank]
+	}
+	return i, again
+}
+
+// take adds fact i, or its new state.
+func (c *fold) take(i int) {
+	f := &c.facts[i]
+	c.ranks[rankOf(f)] = true
+	switch {
+	case f.Finding != nil:
+		c.find(i, f)
+	case f.DriverEvent != nil:
+		if finding, ok := f.DriverEvent.Finding(); ok {
+			c.findings = append(c.findings, found{fact: i, rank: f.Rank, finding: &finding})
+		}
+	case f.Nodes != nil:
+		c.nodes = f.Nodes
+	case f.Lost != nil:
+		c.lost = append(c.lost, i)
+		c.findings = append(c.findings, found{fact: i, rank: -1, finding: f.Lost.finding()})
+	case f.Exit != nil:
+		c.exits[f.Rank] = i
+	case f.Kills != nil && f.Kills.Count > 0:
+		c.kills = append(c.kills, i)
+	case f.Tenant != nil:
+		c.tenants = append(c.tenants, i)
+	case f.Progress != nil:
+		c.progress[f.Rank] = i
+		c.steps = max(c.steps, f.Progress.Steps)
+	case f.Stuck != nil:
+		c.stuck = append(c.stuck, i)
+	case f.Growth != nil:
+		c.growth[f.Rank] = i
+	case f.Observed != nil:
+		c.observe(f.Observed)
+	case f.Sign != nil:
+		c.signs[f.Rank] = i
+	case f.Said != nil:
+		c.reported[processID{f.Rank, f.Said.PID}] = i
+	case f.Memory != nil:
+		c.measured[processID{f.Rank, f.Memory.PID}] = i
+	case f.Snapshot != nil:
+		c.snapshots[f.Rank] = i
+	case f.Stack != nil:
+		if _, known := c.stacks[f.Rank]; !known {
+			c.stacks[f.Rank] = i
+		}
+	case f.ProcessEnd != nil:
+		c.processEnds = append(c.processEnds, i)
+	case f.Gap != "":
+		c.gaps = append(c.gaps, i)
+	}
+}
+
+func (c *fold) find(i int, f *Fact) {
+	id := identityOf(f)
+	if at, again := c.known[id]; again && id.seq > 0 {
+		c.findings[at].finding = f.Finding
+		return
+	}
+	c.known[id] = len(c.findings)
+	c.findings = append(c.findings, found{fact: i, rank: rankOf(f), finding: f.Finding})
+}
+
+// observe keeps the first value of a knob: a framework that helps itself later starts with the
+// value that it was given.
+func (c *fold) observe(s *ObservedSetting) {
+	c.fresh = c.fresh || s.Fresh
+	if s.Nothing {
+		c.nothing = s.Text
+	}
+	if _, known := c.observed[s.Knob]; s.Knob != "" && !known {
+		c.observed = c.observed.With(Plan{s.Knob: s.Value})
+	}
+}
+
+// exitFacts are the facts of the ranks' exits, in their order.
+func (c *fold) exitFacts() []int { return slices.Sorted(maps.Values(c.exits)) }
+
+// exitOf is how the rank ended; a saved log has one exit code for all ranks.
+func (c *fold) exitOf(rank int) *Exit {
+	for _, r := range []int{rank, -1} {
+		if i, ok := c.exits[r]; ok {
+			return c.exitAt(i)
+		}
+	}
+	return nil
+}
+
+// reports are the last reports of all processes, in the order of ranks and processes.
+func (c *fold) reports() []*Said {
+	order := slices.SortedFunc(maps.Keys(c.reported), func(a, b processID) int { return cmp.Or(a.rank-b.rank, a.pid-b.pid) })
+	all := make([]*Said, len(order))
+	for i, id := range order {
+		all[i] = c.facts[c.reported[id]].Said
+	}
+	return all
+}
+
+// reporting counts the processes whose report meets a condition, and lists their ranks.
+func (c *fold) reporting(meets func(*Said) bool) (ranks []int, processes int) {
+	of := map[int]bool{}
+	for id, i := range c.reported {
+		if meets(c.facts[i].Said) {
+			of[id.rank] = true
+			processes++
+		}
+	}
+	return slices.Sorted(maps.Keys(of)), processes
+}
+
+// Steps is the largest number of training steps that a rank reported.
 func (e *Evidence) Steps() int { return e.folded().steps }
 
-// Observed is the plan that the job says it uses. What its processes say outranks what
-// was found in its output and its files; of several values of a knob there the first
-// counts: a framework that helps itself later starts with what it was given.
+// Observed is the plan that the job reports. Reports of its processes outrank its output and
+// files.
 func (e *Evidence) Observed(j Job) Plan { return e.folded().observed.With(e.inProcess(j)) }
 
 // Fresh reports whether the job says that it starts from the beginning.
 func (e *Evidence) Fresh() bool { return e.folded().fresh }
 
-// Nothing is the line by which the job says that it found nothing to do, empty where
-// it does not.
+// Nothing is the line by which the job says that it found nothing to do; empty for none.
 func (e *Evidence) Nothing() string { return e.folded().nothing }
 
 // Stuck is a process that SIGKILL did not end, nil for none.
@@ -110,7 +319,7 @@ func (e *Evidence) Stuck() *Stuck {
 	return nil
 }
 
-// Snapshots are what the allocators of ranks held when memory ran out, by rank.
+// Snapshots are the contents of the ranks' allocators when memory ran out, by rank.
 func (e *Evidence) Snapshots() []Snapshot {
 	c := e.folded()
 	var all []Snapshot
@@ -120,8 +329,8 @@ func (e *Evidence) Snapshots() []Snapshot {
 	return all
 }
 
-// ExitOf is how a rank ended, or what trained below it where the rank hides that; nil where
-// nobody saw it.
+// ExitOf is how a rank ended, or the failed training below it where the rank hides that; nil:
+// not known.
 func (e *Evidence) ExitOf(rank int) *Exit {
 	c := e.folded()
 	if i, ended := c.exits[rank]; ended {
@@ -130,10 +339,10 @@ func (e *Evidence) ExitOf(rank int) *Exit {
 	return nil
 }
 
-// Exits is how many ranks have ended.
+// Exits is the number of ranks that have ended.
 func (e *Evidence) Exits() int { return len(e.folded().exits) }
 
-// EndedWell reports whether every rank ended with 0 by itself, and hides no failure by it.
+// EndedWell reports whether every rank ended with 0 without being stopped, and hides no failure.
 func (e *Evidence) EndedWell() bool {
 	c := e.folded()
 	well := 0
@@ -145,8 +354,8 @@ func (e *Evidence) EndedWell() bool {
 	return well > 0 && well >= e.Ranks
 }
 
-// StoppedToClimb is the decision for which the ranks were stopped, nil where they ended by
-// themselves before, or somebody stopped the run meanwhile.
+// StoppedToClimb is the decision for which the ranks were stopped; nil where they ended before,
+// or the run was stopped meanwhile.
 func (e *Evidence) StoppedToClimb() *Decision {
 	if e.StopSignal != 0 || e.CutShort() != "" || e.EndedWell() {
 		return nil
@@ -154,21 +363,150 @@ func (e *Evidence) StoppedToClimb() *Decision {
 	return e.Climb
 }
 
-// EvidenceFromLog makes evidence of the findings in saved output, where nothing
-// else was observed. A nil exit code is one that nobody knows; a negative one is
-// a signal's number, as Python reports it.
-func EvidenceFromLog(findings []cause.Finding, exitCode *int) Evidence {
-	var ev Evidence
-	for i := range findings {
-		ev.Facts = append(ev.Facts, Fact{Rank: findings[i].Rank, Source: findings[i].Stream, Finding: &findings[i]})
+// Waiting lists the ranks whose processes wait for gpurun before their first optimizer step.
+// all: every rank does.
+func (e *Evidence) Waiting() (ranks []int, all bool) {
+	ranks, processes := e.folded().reporting(func(r *Said) bool { return r.Waiting })
+	return ranks, len(ranks) > 0 && len(ranks) == e.Ranks && processes >= e.World()
+}
+
+// AppliedBatch reports whether gpurun's hook has changed the batch in a process.
+func (e *Evidence) AppliedBatch() bool {
+	_, processes := e.folded().reporting(func(r *Said) bool {
+		_, micro := r.Applied[MicroBatchSize]
+		_, accumulation := r.Applied[GradientAccumulationSteps]
+		return micro || accumulation
+	})
+	return processes > 0
+}
+
+// Asked reports whether a process has reported the model that it trains.
+func (e *Evidence) Asked() bool {
+	_, processes := e.folded().reporting(func(r *Said) bool { return r.Model != nil })
+	return processes > 0
+}
+
+// silent reports whether a rank, or a process that a rank started as one, reported no model
+// though others did.
+func (e *Evidence) silent() bool {
+	ranks, all := e.folded().reporting(func(*Said) bool { return true })
+	ranks = slices.DeleteFunc(ranks, func(rank int) bool { return rank < 0 || rank >= e.Ranks })
+	_, processes := e.folded().reporting(func(r *Said) bool { return r.Model != nil })
+	return all > 0 && len(ranks) < e.Ranks || processes > 0 && processes < e.World()
+}
+
+// Alone is the number of ranks where there are several, each has reached its first optimizer
+// step, and none has joined a process group: each trains the whole job. Otherwise it is 0.
+func (e *Evidence) Alone() int {
+	stepping, _ := e.folded().reporting(func(r *Said) bool { return r.Stepping })
+	if e.Ranks < 2 || len(stepping) < e.Ranks || e.World() > 1 {
+		return 0
 	}
-	if exitCode != nil {
-		exit := &Exit{Code: *exitCode}
-		if *exitCode < 0 {
-			exit.Signal = -*exitCode
-			exit.Code = 128 + exit.Signal
+	return e.Ranks
+}
+
+// World is the number of ranks that the job's processes see; 0: none reports it.
+func (e *Evidence) World() int {
+	world := 0
+	for _, r := range e.folded().reports() {
+		world = max(world, r.World)
+	}
+	return world
+}
+
+// inProcess is the plan that the job's processes report. Where they differ, or some rank never
+// reported what others changed in the process, a change had no effect: then it is the value
+// that the plan does not have.
+func (e *Evidence) inProcess(j Job) Plan {
+	c := e.folded()
+	if len(c.reported) == 0 {
+		return nil
+	}
+	settings, silent := Plan{}, !e.Ended.IsZero() && e.silent()
+	for _, r := range c.reports() {
+		for k, v := range j.Planned(r.Settings, e.World()) {
+			if pair, turned := r.Applied[k]; turned && silent && pair[0] != "" {
+				v = pair[0]
+			}
+			if old, known := settings[k]; !known || old == e.Plan[k] {
+				settings[k] = v
+			}
 		}
-		ev.Facts = append(ev.Facts, Fact{Rank: -1, Source: "exit", Exit: exit})
 	}
-	return ev
+	return settings
+}
+
+// Refused says why knobs cannot be changed in the job's processes, or were not.
+func (e *Evidence) Refused() map[Knob]string {
+	var refused map[Knob]string
+	for _, r := range e.folded().reports() {
+		for _, reasons := range []map[Knob]string{r.Refused, r.Failed} {
+			if refused == nil && len(reasons) > 0 {
+				refused = map[Knob]string{}
+			}
+			maps.Copy(refused, reasons)
+		}
+	}
+	return refused
+}
+
+// mostMeasured bounds the measurements that are kept of an attempt: ranks of one job hold about
+// the same.
+const mostMeasured = 4
+
+// Measured lists the most informative measurements first: of the rank that ran out of memory
+// first, then those with the highest peaks. Their plans are not set: see Job.Measured.
+func (e *Evidence) Measured() []memory.Measurement {
+	c := e.folded()
+	facts := slices.SortedFunc(maps.Values(c.measured), func(a, b int) int { return compareMeasured(c.facts[a], c.facts[b]) })
+	var all []memory.Measurement
+	for _, i := range facts[:min(len(facts), mostMeasured)] {
+		m := *c.facts[i].Memory
+		m.Rank = c.facts[i].Rank
+		all = append(all, m)
+	}
+	return all
+}
+
+func compareMeasured(a, b Fact) int {
+	failed := a.Memory.Failed != ""
+	switch {
+	case failed != (b.Memory.Failed != "") && failed:
+		return -1
+	case failed != (b.Memory.Failed != ""):
+		return 1
+	case failed && !a.Time.Equal(b.Time):
+		return a.Time.Compare(b.Time)
+	}
+	return cmp.Or(cmp.Compare(highest(b.Memory), highest(a.Memory)), a.Rank-b.Rank, a.Memory.PID-b.Memory.PID)
+}
+
+// highest is the most that a process is known to have held.
+func highest(m *memory.Measurement) int64 { return max(m.Peak, m.Allocated) }
+
+// RecordAllAllocations reports whether the next attempt records its allocations from start to
+// end: the last one that ran out of a GPU's memory did so late, by a leak, or in an unknown
+// phase, which a record of the first steps does not explain.
+func RecordAllAllocations(history []Attempt) bool {
+	for _, a := range slices.Backward(history) {
+		if d := a.Diagnosis; d.Fatal && d.Cause == cause.CUDAOOM {
+			return d.Late || d.Growth != nil || d.Phase == cause.NoPhase
+		}
+	}
+	return false
+}
+
+// earlier is the earlier of two times, where zero is no time.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

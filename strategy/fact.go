@@ -1,22 +1,22 @@
 package strategy
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A Fact is one observed thing. Exactly one of the pointers, or Gap, is set.
+// A Fact is one observation. Exactly one of the pointers, Nodes or Gap, is set.
 type Fact struct {
 	Time time.Time `json:"time"`
-	// Again is when a finding was given again with what became of it since Time, the
-	// zero time for never.
+	// Again is when a finding changed its state after Time; zero: never.
 	Again time.Time `json:"again,omitzero"`
-	// Rank is the global rank that the fact is about, -1 for a node or the job.
+	// Rank is the global rank, -1 for a node or the job.
 	Rank int `json:"rank"`
-	// Source says who observed it: "stdout", "stderr", "error.json", "exit",
-	// "cgroup", "nvml", "probe", "gpurun".
+	// Source is the observer: "stdout", "stderr", "error.json", "exit", "cgroup", "nvml",
+	// "probe", "gpurun".
 	Source string `json:"source"`
 
 	Finding  *cause.Finding `json:"finding,omitempty"`
@@ -25,61 +25,77 @@ type Fact struct {
 	Kills    *Kills         `json:"kills,omitempty"`
 	Tenant   *Tenant        `json:"tenant,omitempty"`
 	Stuck    *Stuck         `json:"stuck,omitempty"`
-	// Growth is memory use that rose up to the end of the rank's output. It is
-	// given for output that ends; an error's own growth is in its Finding.
-	Growth *cause.Growth `json:"growth,omitempty"`
-	// DriverEvent is what the GPU driver told of a device that the job uses.
-	DriverEvent *cause.DriverEvent `json:"driver_event,omitempty"`
-	// Observed is a setting that the job itself says it uses.
-	Observed *ObservedSetting `json:"observed,omitempty"`
-	// Said is what a rank's own process says of itself; what it says later replaces it.
-	Said *Said `json:"said,omitempty"`
-	// ProcessEnd is how a process below a rank's shell ended.
-	ProcessEnd *ProcessEnd `json:"process_end,omitempty"`
-	// Memory is what a rank's own process measured; what it says later replaces it.
-	Memory *memory.Measurement `json:"memory,omitempty"`
-	// Snapshot is what a rank's allocator held when memory ran out.
-	Snapshot *Snapshot `json:"snapshot,omitempty"`
-	// Sign is what the rank last let see of itself when the failure detector
-	// looked at it.
-	Sign *Sign `json:"sign,omitempty"`
-	// Stall says that all ranks were stopped because none made a step, and Stack where one
-	// was by then.
-	Stall *Stall `json:"stall,omitempty"`
-	Stack *Stack `json:"stack,omitempty"`
-	// Nodes are the hosts of all nodes of the attempt, by their numbers, where there are
-	// several.
+	// Growth is memory use that rose up to the end of the rank's output. Growth before an
+	// error is in its Finding.
+	Growth      *cause.Growth      `json:"growth,omitempty"`
+	DriverEvent *cause.DriverEvent `json:"driver_event,omitempty"` // about a device of the job
+	Observed    *ObservedSetting   `json:"observed,omitempty"`
+	// Said and Memory come from a rank's process; a later one replaces an earlier one.
+	Said       *Said               `json:"said,omitempty"`
+	ProcessEnd *ProcessEnd         `json:"process_end,omitempty"`
+	Memory     *memory.Measurement `json:"memory,omitempty"`
+	Snapshot   *Snapshot           `json:"snapshot,omitempty"`
+	Sign       *Sign               `json:"sign,omitempty"`
+	Stall      *Stall              `json:"stall,omitempty"`
+	Stack      *Stack              `json:"stack,omitempty"`
+	// Nodes are the hosts of the attempt by node number, where there are several.
 	Nodes []string `json:"nodes,omitempty"`
-	// Lost is a node that takes no part in the attempt any more.
-	Lost *Lost `json:"lost,omitempty"`
+	Lost  *Lost    `json:"lost,omitempty"`
 	// Gap names something that could not be observed: "no NVML on node 3".
 	Gap string `json:"gap,omitempty"`
 }
 
 // An Exit is how one rank's process ended.
 type Exit struct {
-	Code int `json:"code"` // 0–255; 128+n where a signal ended it
-	// Signal is the number of the signal that ended the process, 0 for none.
-	Signal int `json:"signal,omitempty"`
-	// Stopped says that gpurun had begun to stop the rank before it ended, so
-	// that its code and signal say nothing.
+	Code   int `json:"code"`             // 0–255; 128+n where a signal ended it
+	Signal int `json:"signal,omitempty"` // that ended the process; 0 for none
+	// Stopped: gpurun had begun to stop the rank, so that code and signal mean nothing.
 	Stopped bool `json:"stopped,omitempty"`
-	// Shell says that the process was a program that starts others, and whose code may be
-	// that of any of them.
-	Shell bool `json:"shell,omitempty"`
-	// Peak is the largest resident set of the process, in bytes, 0 if unknown.
-	Peak int64 `json:"peak_bytes,omitempty"`
-	PID  int   `json:"pid"`
+	// Shell: the process was a program that starts others, and its code may be that of any of
+	// them.
+	Shell bool  `json:"shell,omitempty"`
+	Peak  int64 `json:"peak_bytes,omitempty"` // largest resident set; 0: unknown
+	PID   int   `json:"pid"`
+}
+
+// The signals that point to a cause.
+const (
+	sigHUP  = 1
+	sigINT  = 2
+	sigILL  = 4
+	sigTRAP = 5
+	sigABRT = 6
+	sigBUS  = 7
+	sigFPE  = 8
+	sigKILL = 9
+	sigSEGV = 11
+	sigPIPE = 13
+	sigALRM = 14
+	sigTERM = 15
+	sigXCPU = 24
+	sigXFSZ = 25
+	sigSYS  = 31
+)
+
+// failed reports whether a rank ended badly without being stopped.
+func failed(e *Exit) bool { return !e.Stopped && (e.Code != 0 || signalOf(e) != 0) }
+
+// signalOf returns the signal that ended a process, also where a shell turned it into an exit
+// code. Codes beyond the standard signals are more often a program's own.
+func signalOf(e *Exit) int {
+	if e.Signal == 0 && e.Code > 128 && e.Code <= 128+sigSYS {
+		return e.Code - 128
+	}
+	return e.Signal
 }
 
 // Progress sums up the training steps that a rank reported in one attempt.
 type Progress struct {
-	Steps int `json:"steps"`           // lines that matched, with another number than the one before
-	First int `json:"first"`           // the first step's number
-	Last  int `json:"last"`            // the last step's number
-	Total int `json:"total,omitempty"` // the number of steps that the job has, 0 if unknown
-	// Loss is the last one that a line with a step showed; nil where none did. A loss that
-	// is no number is none.
+	Steps int `json:"steps"` // lines with another step number than the one before
+	First int `json:"first"` // number of the first step
+	Last  int `json:"last"`
+	Total int `json:"total,omitempty"` // steps of the job; 0: unknown
+	// Loss is that of the last step line with a finite one; nil for none.
 	Loss    *float64 `json:"loss,omitempty"`
 	Longest Seconds  `json:"longest_seconds,omitempty"`
 	For     Seconds  `json:"for_seconds,omitempty"` // from the first step to the last
@@ -102,37 +118,120 @@ type Tenant struct {
 
 // Stuck is a process that SIGKILL did not end within the bound.
 type Stuck struct {
-	PID     int    `json:"pid"`
-	Channel string `json:"wait_channel,omitempty"`
-	// Debugger is who holds it: "gdb (process 123)"; empty for nobody.
-	Debugger string `json:"debugger,omitempty"`
+	PID      int    `json:"pid"`
+	Channel  string `json:"wait_channel,omitempty"`
+	Debugger string `json:"debugger,omitempty"` // that holds it: "gdb (process 123)"
 }
 
-// An ObservedSetting is what the job itself says of what it was given: the value
-// that it uses for a knob, or one of the other fields.
+// An ObservedSetting is found in the job's output or files: the value of a knob, or one of the
+// other fields.
 type ObservedSetting struct {
-	Knob  Knob  `json:"knob,omitempty"`
-	Value Value `json:"value,omitempty"`
-	// Fresh says that the job starts from the beginning, whatever it was told.
-	Fresh bool `json:"fresh,omitempty"`
-	// Nothing says that the job found nothing to do.
-	Nothing bool `json:"nothing,omitempty"`
-	// Text is the line that says so, or the name of the file.
-	Text string `json:"text,omitempty"`
+	Knob    Knob   `json:"knob,omitempty"`
+	Value   Value  `json:"value,omitempty"`
+	Fresh   bool   `json:"fresh,omitempty"`   // the job starts from the beginning
+	Nothing bool   `json:"nothing,omitempty"` // the job found nothing to do
+	Text    string `json:"text,omitempty"`    // the line, or the name of the file
 }
 
-// A Sign is the last sign of life of a rank, as far as its output and the job's
-// steps show one. The zero time says never.
+// A Sign is a rank's last sign of life. The zero time means never.
 type Sign struct {
 	Output  time.Time `json:"output,omitzero"`           // the last byte that the rank wrote
 	Step    time.Time `json:"step,omitzero"`             // its last step
-	Others  time.Time `json:"others,omitzero"`           // the last step on any rank, its own included
-	Longest Seconds   `json:"longest_seconds,omitempty"` // the longest step so far, on any rank
-	Steps   int       `json:"steps,omitempty"`           // that all ranks made so far, together
+	Others  time.Time `json:"others,omitzero"`           // the last step of any rank
+	Longest Seconds   `json:"longest_seconds,omitempty"` // the longest step of any rank
+	Steps   int       `json:"steps,omitempty"`           // of all ranks together
 	Anyone  time.Time `json:"anyone,omitzero"`           // the last byte that any rank wrote
-	// Awake is when the ranks last went on after a pause.
-	Awake time.Time `json:"awake,omitzero"`
-	// Saved is when the job's checkpoint was seen to grow after a rank had told of its
-	// own end. It is given for no rank, since nobody knows who writes.
+	Awake   time.Time `json:"awake,omitzero"`            // when the ranks were last resumed after a pause
+	// Saved is when the job's checkpoint grew after a rank had reported its end. It belongs to
+	// no rank, since the writer is not known.
 	Saved time.Time `json:"saved,omitzero"`
+}
+
+// A Said is what a rank's process reports of itself: the values it really runs with, which
+// knobs can be changed in it, and which were.
+type Said struct {
+	PID   int `json:"pid"`
+	World int `json:"world,omitempty"` // ranks of its process group; 0 without one
+	// Settings are its values after all changes; uncertain ones are absent. By names the source
+	// of each: "transformers.TrainingArguments".
+	Settings Plan            `json:"settings,omitempty"`
+	By       map[Knob]string `json:"told_by,omitempty"`
+	// Refused says why a knob cannot be changed in the process: "the model is compiled".
+	Refused map[Knob]string `json:"refused,omitempty"`
+	// Applied was changed in the process; Failed should have been, with the reason why not.
+	Applied Changes         `json:"applied,omitempty"`
+	Failed  map[Knob]string `json:"failed,omitempty"`
+	// Model is set once the root module was called; from then on Refused is complete.
+	Model *Model `json:"model,omitempty"`
+	// Waiting: the process waits before its first optimizer step for the reports of all ranks.
+	Waiting    bool      `json:"waiting,omitempty"`
+	Stepping   bool      `json:"stepping,omitempty"`    // it has reached its first optimizer step
+	TotalSteps int       `json:"total_steps,omitempty"` // optimizer steps of the job; 0: unknown
+	Loss       *LossSeen `json:"loss,omitempty"`
+}
+
+// A Model is the root module that a process trains.
+type Model struct {
+	Class      string           `json:"class"`
+	Parameters int64            `json:"parameters"` // their number
+	Trainable  int64            `json:"trainable,omitempty"`
+	Bytes      map[string]int64 `json:"bytes,omitempty"` // of the parameters, by dtype: "float32"
+	Blocks     []Blocks         `json:"blocks,omitempty"`
+	// Switch is the model's method for activation checkpointing; empty for none.
+	Switch   string `json:"switch,omitempty"`
+	Compiled bool   `json:"compiled,omitempty"`
+}
+
+// Blocks is a list of repeated modules of one class.
+type Blocks struct {
+	Path  string `json:"path"` // "transformer.h"
+	Class string `json:"class"`
+	Count int    `json:"count"`
+}
+
+// A Call is a keyword argument of a call in the job's code that gpurun's hook changes when the
+// process makes the call.
+type Call struct {
+	Name    string `json:"call"` // "transformers.TrainingArguments"; subclasses count, too
+	Keyword string `json:"keyword"`
+	Knob    Knob   `json:"knob,omitempty"` // of the keyword; empty for none
+	// Where are keyword arguments that select among calls of the name; nil: all calls.
+	Where map[string]any `json:"where,omitempty"`
+	// From is the argument in the source, a number, string or truth value; nil: unknown. A call
+	// with another value is left alone.
+	From any `json:"from"`
+	To   any `json:"to"`
+}
+
+// A Lost is a node that left the attempt: its machine, network or gpurun is gone. Whether and
+// how its ranks ended is not known.
+type Lost struct {
+	Node  int    `json:"node"`
+	Host  string `json:"host,omitempty"`
+	Why   string `json:"why"`
+	Ranks []int  `json:"ranks"`          // global ranks that it ran
+	Left  bool   `json:"left,omitempty"` // it announced that somebody stopped it
+	Code  int    `json:"code,omitempty"` // exit code of its NotReady where it could not start its ranks; else 0
+}
+
+// NodeName is a node in a sentence: "node 2 (n3)".
+func NodeName(node int, host string) string {
+	if host == "" {
+		return fmt.Sprintf("node %d", node)
+	}
+	return fmt.Sprintf("node %d (%s)", node, host)
+}
+
+// String is "node 2 (n3) was lost: its gpurun is gone".
+func (l Lost) String() string { return NodeName(l.Node, l.Host) + " was lost: " + l.Why }
+
+func (l Lost) finding() *cause.Finding {
+	f := &cause.Finding{Code: cause.GPUHardware, Weight: cause.WeightCause, Rank: -1, Remarks: []cause.Remark{cause.SaysNode}, Text: l.String()}
+	switch {
+	case l.Left:
+		f.Code, f.Remarks = cause.Preempted, nil
+	case l.Code != 0:
+		f.Code, f.Remarks = cause.Unknown, nil
+	}
+	return f
 }

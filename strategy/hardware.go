@@ -1,28 +1,25 @@
 package strategy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// Hardware is what the driver told of a GPU while ranks trained on it, or before: the
-// event after which the most has to be done.
+// Hardware is the worst event that the driver reported of a GPU while ranks trained on it, or
+// before.
 type Hardware struct {
 	// Text is the event in a few words: "Xid 79 on GPU-…: the GPU has fallen off the bus".
-	Text string `json:"text"`
-	// Device is "cuda:1", empty where the driver did not say.
-	Device string     `json:"device,omitempty"`
+	Text   string     `json:"text"`
+	Device string     `json:"device,omitempty"` // "cuda:1"; empty: not reported
 	Need   cause.Need `json:"need"`
-	// Node is the host that has the GPU, empty for the one that decides.
-	Node string `json:"node,omitempty"`
+	Node   string     `json:"node,omitempty"` // the GPU's host; empty for the one that decides
 }
 
-// hardware is what the driver's events come to, nil where none says that something has to
-// be done. An error that was contained leaves the GPU usable, though the driver also tells
-// of it as one that could not be corrected.
+// hardware is the worst of the driver's events, nil where none needs an action. A contained
+// error leaves the GPU usable, though the driver reports it as uncorrectable, too.
 func (c *fold) hardware() *Hardware {
 	var worst *Hardware
 	contained := map[string]bool{}
@@ -43,15 +40,8 @@ func (c *fold) hardware() *Hardware {
 	return worst
 }
 
-// endedBy takes in what the driver told, where that can be why the attempt ended.
-func (c *fold) endedBy(d *Diagnosis) {
-	if d.Cause == cause.GPUHardware || slices.Contains(transientCauses, d.Cause) {
-		d.Hardware = c.hardware()
-	}
-}
-
-// unfit weighs a GPU that was found broken before training began. It explains why the ranks
-// were stopped for it, and is a mere hint where one had failed by itself.
+// unfit weighs a GPU that was found broken before training began. It explains why the ranks were
+// stopped, and is a mere hint where one had failed before.
 func (c *fold) unfit(all []candidate) []candidate {
 	if c.firstExitCode() == 0 {
 		return all
@@ -64,8 +54,8 @@ func (c *fold) unfit(all []candidate) []candidate {
 	return all
 }
 
-// passes reports whether the failure is one that passes by itself: the same plan may be
-// started on the same node again.
+// passes reports whether the failure is transient: the same plan may be started on the same node
+// again.
 func (d Diagnosis) passes() bool {
 	switch {
 	case d.broken():
@@ -76,8 +66,7 @@ func (d Diagnosis) passes() bool {
 	return slices.Contains(transientCauses, d.Cause)
 }
 
-// broken reports whether the driver told that a GPU cannot be trained on before somebody
-// has reset it or restarted the node.
+// broken reports whether a GPU has to be reset, or its node restarted, before it can train.
 func (d Diagnosis) broken() bool { return d.Hardware != nil && d.Hardware.Need.Worse(cause.Restart) }
 
 // hardwareFailed: the job may not be started on this node again.
@@ -92,26 +81,33 @@ func notOnThisNode(s *situation) Decision {
 	return s.stop(Retry, s.inventory.Node.avoid(s.diagnosis.Hardware))
 }
 
-// A Node is where the ranks ran, as those name it who place jobs there.
+// A Node is where the ranks ran, by the names of the scheduler.
 type Node struct {
-	// Name is the scheduler's for the node, else the host's; empty where nobody knows it.
+	// Name is the scheduler's for the node, else the host's; empty: not known.
 	Name string `json:"name,omitempty"`
-	// Scheduler is who placed the job here: "slurm", "kubernetes", or empty for nobody, or
-	// somebody else; Job is that one's name for it: the number of the job, or the pod.
+	// Scheduler placed the job here: "slurm", "kubernetes", or empty; Job is its name for the
+	// job: a number, or the pod.
 	Scheduler string `json:"scheduler,omitempty"`
 	Job       string `json:"job,omitempty"`
 }
 
-// avoid says that the job may not be started on the node again, and how that is done.
+// avoid says that the job may not be started on the node again, and how to do that.
 func (n Node) avoid(h *Hardware) string {
-	if h != nil && h.Node != "" {
-		n.Name = h.Node
+	mended := "reset"
+	switch {
+	case h == nil || h.Need == cause.Check:
+		mended = "looked at"
+	case h.Need == cause.Reboot:
+		mended = "looked at and the node restarted"
+	}
+	if h != nil {
+		n.Name = cmp.Or(h.Node, n.Name)
 	}
 	words := "not on this node"
 	if n.Name != "" && n.Scheduler != "kubernetes" {
 		words = "not on " + n.Name
 	}
-	words += " before the GPU was " + mended(h)
+	words += " before the GPU was " + mended
 	switch {
 	case n.Scheduler == "slurm" && n.Name != "":
 		return fmt.Sprintf("%s: sbatch --exclude=%s starts it elsewhere, and so does scontrol requeue %s once the node is drained", words, n.Name, n.Job)
@@ -123,21 +119,66 @@ func (n Node) avoid(h *Hardware) string {
 	return words + "; the same command goes on from there, or on another node"
 }
 
-// mended is what has to be done to the GPU.
-func mended(h *Hardware) string {
-	switch {
-	case h == nil || h.Need == cause.Check:
-		return "looked at"
-	case h.Need == cause.Reboot:
-		return "looked at and the node restarted"
-	}
-	return "reset"
+// Health is a GPU's state as the driver reports it. Zero: not reported, as without ECC or by an
+// old driver.
+type Health struct {
+	// Uncorrected counts the memory errors since the driver was loaded that ECC could not
+	// correct; Remapped the memory rows that spare ones replaced after such errors.
+	Uncorrected int64
+	Remapped    int
+	Pending     bool // rows will be remapped, or pages retired, at the GPU's next reset
+	Failed      bool // a row could not be remapped: no spare one was left
+	// Recovery is the action that the driver asks for; empty for none.
+	Recovery cause.RecoveryAction
+	// Links counts the NVLinks that are up, and Recovered how often one was brought up again
+	// after errors.
+	Links     int
+	Recovered int64
+	// Fabric is the driver's text where the GPU has not joined the NVLink fabric of its
+	// NVSwitches; empty where it has, or there is none.
+	Fabric string
+	// Slowed is why the clocks are held down, other than by the load: "heat", "power brake",
+	// "hardware".
+	Slowed  string
+	Celsius int    // temperature of the chip
+	Bus     string // PCI address, "00000000:4B:00.0"
 }
 
-// faulty is the driver's word for why a GPU failed, for a sentence.
-func (d Diagnosis) faulty() []string {
-	if d.Hardware == nil {
-		return nil
+// Unfit says why nothing should be trained on the GPU; empty where it is fit. NVIDIA's GPU memory
+// error management asks for a reset before new work where rows wait to be remapped, and for
+// another GPU where one could not be (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/).
+func (h Health) Unfit() string {
+	switch {
+	case h.Failed:
+		return "broken memory, and no spare rows left"
+	case h.Recovery != "":
+		return h.Recovery.Text()
+	case h.Pending:
+		return "broken memory waits to be remapped"
 	}
-	return []string{clip(strings.TrimSpace(d.Hardware.Text), 240)}
+	return ""
+}
+
+// Notable lists what is worth knowing of a fit GPU. most is the number of links that are up on
+// the node's other GPUs of its model, 0 where there are none.
+func (h Health) Notable(most int) []string {
+	var all []string
+	if h.Uncorrected > 0 {
+		all = append(all, fmt.Sprintf("%s of its memory that ECC could not correct since the driver was loaded", Count(h.Uncorrected, "error")))
+	}
+	if h.Links < most {
+		all = append(all, fmt.Sprintf("%d NVLinks are up, and %d on another GPU of its model", h.Links, most))
+	}
+	if h.Recovered == 1 {
+		all = append(all, "NVLinks were brought up again after errors once")
+	} else if h.Recovered > 1 {
+		all = append(all, fmt.Sprintf("NVLinks were brought up again after errors %d times", h.Recovered))
+	}
+	if h.Fabric != "" {
+		all = append(all, h.Fabric)
+	}
+	if h.Slowed != "" {
+		all = append(all, fmt.Sprintf("slowed down by %s at %d °C", h.Slowed, h.Celsius))
+	}
+	return all
 }

@@ -43,7 +43,7 @@ func (s *situation) seen() (seen []memory.Measurement, t translator) {
 			seen = append(seen, m)
 		}
 	}
-	priors := s.job.Priors(s.history)
+	priors := s.job.priors(s.history)
 	if t.ran == nil && len(priors) > 0 {
 		t = s.job.recalling(s.plan, priors[0])
 	}
@@ -339,5 +339,3 @@ func Interval(mean, bound int64) string {
 	}
 	return inGiB(mean) + "–" + inGiB(bound)
 }
-
-func inGiB(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<30)) }

@@ -170,9 +170,9 @@ func asWritten(s *situation) Decision {
 	}
 }
 
-// Priors are the measurements of earlier runs, as far as they hold for the model of this one.
+// priors are the measurements of earlier runs, as far as they hold for the model of this one.
 // Those of other code count once the model has turned out to be the same.
-func (j Job) Priors(history []Attempt) []memory.Measurement {
+func (j Job) priors(history []Attempt) []memory.Measurement {
 	for _, a := range slices.Backward(history) {
 		for _, m := range a.Measured {
 			model, known := m.Fingerprint()

@@ -146,7 +146,7 @@ func TestPriorsAreOfTheModelThatWasSeen(t *testing.T) {
 		{"that of the other code", []Attempt{{Measured: []memory.Measurement{of(200)}}}, 2},
 		{"a third", []Attempt{{Measured: []memory.Measurement{of(300)}}, {}}, 1},
 	} {
-		if got := j.Priors(c.history); len(got) != c.want {
+		if got := j.priors(c.history); len(got) != c.want {
 			t.Errorf("%s: %d, want %d", c.name, len(got), c.want)
 		}
 	}

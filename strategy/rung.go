@@ -195,9 +195,6 @@ func (r Rung) row() *rungRow {
 	return &rungRows[at]
 }
 
-// Turns lists the knobs that a rung may change.
-func (r Rung) Turns() []Knob { return slices.Clone(r.row().turns) }
-
 // leads reports whether the rung leads from one plan to another.
 func (r *rungRow) leads(from, to Plan) bool {
 	if r.takes != nil {

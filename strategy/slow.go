@@ -7,43 +7,40 @@ import (
 	"time"
 )
 
-// A Pace is how fast a rank makes steps, by the count of its own process.
+// A Pace is how fast a rank makes steps, counted in its process.
 type Pace struct {
 	Rank int
 	Step int     // the latest
-	Took Seconds // a step, of late; 0: not known
+	Took Seconds // a recent step; 0: not known
 	Idle Seconds // since the latest step
-	// Data is how long the rank waits for data in a step, Forward what its forward passes take
-	// of one, without other ranks; 0: not known.
+	// Data is the wait for data in a step, Forward the time of its forward passes, without
+	// other ranks; 0: not known.
 	Data, Forward Seconds
 }
 
-// A Slow is a rank that is slow beside the others.
+// A Slow is a rank that is slower than the others.
 type Slow struct {
 	Pace
-	// Others are the medians of all ranks.
-	Others Pace
-	// Own says that it makes steps as fast as the others, which wait for its own part of each;
-	// ByData that it is its data that come late, not its forward pass that takes long.
+	Others Pace // medians of all ranks
+	// Own: it makes steps as fast as the others, which wait for its part of each. ByData: its
+	// data come late, rather than its forward pass being slow.
 	Own, ByData bool
-	// Pair says that there is one other rank.
-	Pair bool
+	Pair        bool // there is one other rank
 }
 
-// What slow is. Steps are heard of some seconds late, and ranks that wait for each other are
-// never many apart.
+// What slow is. Reports of steps are some seconds late, and ranks that wait for each other are
+// never many steps apart.
 const (
 	slowTimes  = 2 // times the others' step
 	slowSteps  = 10
-	slowBehind = 30 * time.Second // that these many steps take the others
-	// slowShare of a step that one in so many is what its own part has to be above the others'.
-	slowShare = 5
+	slowBehind = 30 * time.Second // in which the others make those steps
+	slowShare  = 5                // the rank's own part is a fifth of a step above the others'
 )
 
-// Stragglers are the ranks that are slow beside the others: many steps behind them, or with
-// steps that take far longer. Where all make steps at one pace, since they wait for each
-// other, it is those that the others wait for. A rank that has made no step does not count,
-// and of two the faster one is what the other is held to.
+// Stragglers are the slow ranks: many steps behind the others, or with steps that take far
+// longer. Where all make steps at one pace because they wait for each other, they are the ranks
+// that the others wait for. A rank without a step does not count, and of two ranks the slower is
+// compared with the faster.
 func Stragglers(all []Pace) []Slow {
 	all = slices.DeleteFunc(slices.Clone(all), func(p Pace) bool { return p.Step == 0 })
 	if len(all) < 2 || !slices.ContainsFunc(all, timed) {
@@ -56,7 +53,9 @@ func Stragglers(all []Pace) []Slow {
 	}
 	var slow []Slow
 	for _, p := range all {
-		if p.lags(others) {
+		gap := others.Step - p.Step
+		behind := gap > slowSteps && time.Duration(gap) > slowBehind/others.Took.Duration()
+		if behind || p.Took > slowTimes*others.Took {
 			slow = append(slow, Slow{Pace: p, Others: others, Pair: len(all) == 2})
 		}
 	}
@@ -67,16 +66,9 @@ func Stragglers(all []Pace) []Slow {
 	return slow
 }
 
-// lags reports whether a rank makes fewer steps than the others.
-func (p Pace) lags(others Pace) bool {
-	gap := others.Step - p.Step
-	behind := gap > slowSteps && time.Duration(gap) > slowBehind/others.Took.Duration()
-	return behind || p.Took > slowTimes*others.Took
-}
-
-// awaited are the ranks whose own part of a step is what the others wait for, the largest
-// first. Only what all ranks tell can be compared: where some load data for others, or compute
-// something else, they do not. Nor is more than half of them what the rest waits for.
+// awaited are the ranks whose own part of a step the others wait for, the largest part first.
+// Only figures of all ranks can be compared: some may load data for others, or compute something
+// else. More than half of the ranks are not awaited by the rest.
 func awaited(all []Pace, others Pace) (slow []Slow) {
 	data := !slices.ContainsFunc(all, func(p Pace) bool { return p.Data == 0 })
 	forward := !slices.ContainsFunc(all, func(p Pace) bool { return p.Forward == 0 })
@@ -92,24 +84,21 @@ func awaited(all []Pace, others Pace) (slow []Slow) {
 	usual := middle(all, own)
 	for _, p := range all {
 		if timed(p) && own(p)-usual > p.Took/slowShare {
-			slow = append(slow, Slow{Pace: p, Others: others, Own: true, Pair: len(all) == 2})
+			byData := data && (!forward || p.Data-others.Data >= p.Forward-others.Forward)
+			slow = append(slow, Slow{Pace: p, Others: others, Own: true, ByData: byData, Pair: len(all) == 2})
 		}
 	}
 	if len(slow) > len(all)/2 {
 		return nil
 	}
 	slices.SortStableFunc(slow, func(a, b Slow) int { return cmp.Compare(own(b.Pace), own(a.Pace)) })
-	for i := range slow {
-		slow[i].ByData = data && (!forward || slow[i].Data-others.Data >= slow[i].Forward-others.Forward)
-	}
 	return slow
 }
 
 // timed reports whether a step's time is known.
 func timed(p Pace) bool { return p.Took > 0 }
 
-// middle is the median of a figure, of two the lower one, over the ranks whose steps' time is
-// known.
+// middle is the median of a figure, of two the lower one, over the ranks with a known step time.
 func middle(all []Pace, figure func(Pace) Seconds) Seconds {
 	var figures []Seconds
 	for _, p := range all {
@@ -121,24 +110,70 @@ func middle(all []Pace, figure func(Pace) Seconds) Seconds {
 	return figures[(len(figures)-1)/2]
 }
 
-// String says how slow: "at step 40, where the others are at 100; its last step was 5m0s ago",
-// "a step takes 4.1 s, and the others' 1 s", "a step of 1.2 s waits 0.9 s for data, and
-// the others' 0.1 s".
+// String is how slow: "at step 40, where the others are at 100; its last step was 5m0s ago", "a
+// step takes 4.1 s, and the others' 1 s", "a step of 1.2 s waits 0.9 s for data, and the others'
+// 0.1 s".
 func (s Slow) String() string {
 	others, possessive, are := "the others", "the others'", "are"
 	if s.Pair {
 		others, possessive, are = "the other", "the other's", "is"
 	}
 	seconds := func(d Seconds) string { return fmt.Sprintf("%.3g s", d.Duration().Round(time.Millisecond).Seconds()) }
-	switch idle := s.Idle.Duration(); {
+	switch {
 	case s.Own && s.ByData:
 		return fmt.Sprintf("a step of %s waits %s for data, and %s %s", seconds(s.Took), seconds(s.Data), possessive, seconds(s.Others.Data))
 	case s.Own:
 		return fmt.Sprintf("the forward pass takes %s of a step's %s, and %s %s", seconds(s.Forward), seconds(s.Took), possessive, seconds(s.Others.Forward))
 	case s.Took > slowTimes*s.Others.Took:
 		return fmt.Sprintf("a step takes %s, and %s %s", seconds(s.Took), possessive, seconds(s.Others.Took))
-	case idle > slowBehind && s.Idle > slowTimes*s.Others.Took:
-		return fmt.Sprintf("at step %d, where %s %s at %d; its last step was %s ago", s.Step, others, are, s.Others.Step, idle.Round(time.Second))
 	}
-	return fmt.Sprintf("at step %d, where %s %s at %d", s.Step, others, are, s.Others.Step)
+	words := fmt.Sprintf("at step %d, where %s %s at %d", s.Step, others, are, s.Others.Step)
+	if idle := s.Idle.Duration(); idle > slowBehind && s.Idle > slowTimes*s.Others.Took {
+		words += fmt.Sprintf("; its last step was %s ago", idle.Round(time.Second))
+	}
+	return words
+}
+
+// countPause is how old a count of steps may be: a process reports its count once a second.
+const countPause = 2 * time.Second
+
+// Behind says which ranks are behind the others where all have stopped making steps; empty where
+// none is.
+func (e *Evidence) Behind(progress []Fact) string {
+	ranks, step, others := behind(progress)
+	if len(ranks) == 0 {
+		return ""
+	}
+	is, theOthers, they := "is", "the others", "they are"
+	if len(ranks) > 1 {
+		is = "are"
+	}
+	if e.Ranks == 2 {
+		theOthers, they = "the other", "it is"
+	}
+	words := RankWords(ranks)
+	if node := e.folded().nodeOf(*e, ranks[0]); node != "" && len(ranks) == 1 {
+		words += " of " + node
+	}
+	return fmt.Sprintf("%s %s behind %s: at step %d, and %s at %d", words, is, theOthers, step, they, others)
+}
+
+// behind are the ranks that have made fewer steps than most, the last one first, its step, and
+// that of the others. Only counts of the processes can be compared: some ranks print fewer lines.
+func behind(progress []Fact) (ranks []int, step, others int) {
+	counted := slices.DeleteFunc(slices.Clone(progress), func(f Fact) bool { return f.Source != "probe" || f.Progress == nil })
+	if len(counted) < 2 {
+		return nil, 0, 0
+	}
+	slices.SortFunc(counted, func(a, b Fact) int { return cmp.Or(a.Progress.Last-b.Progress.Last, a.Rank-b.Rank) })
+	front := counted[len(counted)/2].Progress
+	made := front.Last - front.First
+	for _, f := range counted[:len(counted)/2] {
+		gap := front.Last - f.Progress.Last
+		if made <= 0 || gap <= 0 || front.For.Duration()/time.Duration(made)*time.Duration(gap) <= countPause {
+			break
+		}
+		ranks = append(ranks, f.Rank)
+	}
+	return ranks, counted[0].Progress.Last, front.Last
 }

@@ -22,7 +22,7 @@ func TestSnapshotsOfRanks(t *testing.T) {
 	}
 }
 
-func TestClosely(t *testing.T) {
+func TestRecordAllAllocations(t *testing.T) {
 	oom := func(late bool, growth *cause.Growth, phase cause.Phase) Attempt {
 		return Attempt{Diagnosis: Diagnosis{Cause: cause.CUDAOOM, Fatal: true, Late: late, Growth: growth, Phase: phase}}
 	}
@@ -40,7 +40,7 @@ func TestClosely(t *testing.T) {
 		"late, then a network":  {[]Attempt{oom(true, nil, cause.Forward), lost}, true},
 		"nothing but a network": {[]Attempt{lost}, false},
 	} {
-		if got := Closely(test.history); got != test.want {
+		if got := RecordAllAllocations(test.history); got != test.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -3,6 +3,7 @@ package strategy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,22 +11,22 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A StallRule says how long a job may make no step before it counts as one that hangs.
+// A StallRule is how long a job may make no step before it counts as one that hangs.
 type StallRule struct {
-	// After is that time, from the attempt's start or the last step on any rank. 0: ten times
-	// the longest step, and at least ten minutes, once three steps were made. Whatever a rank
-	// writes counts as a step then: an evaluation makes none.
+	// After is that time, from the attempt's start or the last step of any rank. 0: ten times
+	// the longest step, and at least ten minutes, once three steps were made. Then any output
+	// counts as a step: an evaluation makes none.
 	After Seconds `json:"after_seconds,omitempty"`
 }
 
-// What a stall is where the rule leaves it open.
+// The rule where After is 0.
 const (
 	stallSteps = 3
 	stallTimes = 10
 	leastStall = 10 * time.Minute
 )
 
-// A Stall says that no rank made a step for so long that all were stopped for it.
+// A Stall says that all ranks were stopped because none made a step.
 type Stall struct {
 	For Seconds `json:"for_seconds"`
 }
@@ -33,15 +34,14 @@ type Stall struct {
 // A Stack is where a process was when its job had stalled.
 type Stack struct {
 	PID int `json:"pid"`
-	// Frames are those of the main thread, the innermost first. There are none of a process
-	// that told nothing; then State says what it does: "stopped".
-	Frames []cause.StackFrame `json:"frames"`
-	// Threads is how many threads the process had.
-	Threads int    `json:"threads,omitempty"`
-	State   string `json:"state,omitempty"`
+	// Frames are those of the main thread, the innermost first. A process that reported none
+	// has a State: "stopped".
+	Frames  []cause.StackFrame `json:"frames"`
+	Threads int                `json:"threads,omitempty"` // of the process
+	State   string             `json:"state,omitempty"`
 }
 
-// Calls says the innermost calls in one line: "train.py:41 in load < train.py:60 in main".
+// Calls is the innermost calls in one line: "train.py:41 in load < train.py:60 in main".
 func (s *Stack) Calls(most int) string {
 	if len(s.Frames) == 0 {
 		return s.place()
@@ -53,16 +53,17 @@ func (s *Stack) Calls(most int) string {
 	return strings.Join(words, " < ")
 }
 
-// Watched are the ranks of which a sign of life should be added before Verdict is asked.
+// Watched are the ranks whose signs of life should be added before Verdict is called.
 func (d *Detector) Watched() []int {
 	ranks := d.Suspects()
 	if (d.evidence.Stalls != nil || d.unfit) && !slices.Contains(ranks, 0) {
-		ranks = append(ranks, 0) // each sign tells of all ranks' steps
+		ranks = append(ranks, 0) // each sign has all ranks' steps
 	}
 	return ranks
 }
 
-// stalled reports whether no rank has made a step for too long, and else when to look again.
+// stalled reports whether no rank has made a step for too long, and otherwise when to check
+// again.
 func (d *Detector) stalled(now time.Time) (Stop, bool) {
 	rule := d.evidence.Stalls
 	if rule == nil {
@@ -95,9 +96,9 @@ func (d *Detector) stalled(now time.Time) (Stop, bool) {
 	return Stop{}, false
 }
 
-// waits is the innermost frame by which a rank waits for others, nil for none.
+// waits is the innermost frame in which a rank waits for others, nil for none.
 func (s *Stack) waits() *cause.StackFrame {
-	const near = 8 // frames; further out a training loop of torch's own may stand
+	const near = 8 // frames; further out may be a training loop of torch itself
 	for i := range s.Frames[:min(near, len(s.Frames))] {
 		if s.Frames[i].Waits() {
 			return &s.Frames[i]
@@ -119,11 +120,25 @@ func (s *Stack) own() cause.StackFrame {
 	return s.Frames[0]
 }
 
-// absent are the ranks that do not do what the others wait for: those that are in no
-// collective where others are, else those that are elsewhere than most. There are none where
-// nobody stands out.
+// place is where the process is: "at train.py:41 in load", "waiting at train.py:52 in step, in
+// all_reduce".
+func (s *Stack) place() string {
+	own, f := s.own(), s.waits()
+	switch {
+	case len(s.Frames) == 0:
+		return "silent, " + cmp.Or(s.State, "ended")
+	case f == nil:
+		return "at " + own.String()
+	case f.Function == own.Function:
+		return "waiting at " + own.String()
+	}
+	return fmt.Sprintf("waiting at %s, in %s", own, f.Function)
+}
+
+// absent are the ranks that the others wait for: those in no collective where others are in
+// one, else those at another place than most.
 func (c *fold) absent() []int {
-	ranks := c.stackRanks()
+	ranks := slices.Sorted(maps.Keys(c.stacks))
 	if len(ranks) == 1 {
 		return ranks
 	}
@@ -147,24 +162,15 @@ func (c *fold) absent() []int {
 	return nil
 }
 
-func (c *fold) stackRanks() []int {
-	var ranks []int
-	for rank := range c.stacks {
-		ranks = append(ranks, rank)
-	}
-	slices.Sort(ranks)
-	return ranks
-}
-
-// awaitedFirst are the ranks that told where they are, those that the others wait for first.
+// awaitedFirst are the ranks with a stack, those that the others wait for first.
 func (c *fold) awaitedFirst() []int {
 	absent := c.absent()
-	return append(absent, slices.DeleteFunc(c.stackRanks(), func(r int) bool { return slices.Contains(absent, r) })...)
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(c.stacks)), func(r int) bool { return slices.Contains(absent, r) })
+	return append(absent, others...)
 }
 
-// whoWaits says where each rank is, those that the others wait for first: "rank 1 at
-// train.py:41 in load; ranks 0, 2–3 waiting at train.py:52 in step, in all_reduce". It is empty
-// where no rank told.
+// whoWaits is where each rank is, those that the others wait for first: "rank 1 at train.py:41
+// in load; ranks 0, 2–3 waiting at train.py:52 in step, in all_reduce".
 func (c *fold) whoWaits() string {
 	var places []string
 	ranks := map[string][]int{}
@@ -181,23 +187,7 @@ func (c *fold) whoWaits() string {
 	return strings.Join(places, "; ")
 }
 
-// place says where the process is: "at train.py:41 in load", "waiting at train.py:52 in
-// step, in all_reduce".
-func (s *Stack) place() string {
-	own := s.own()
-	f := s.waits()
-	switch {
-	case len(s.Frames) == 0:
-		return "silent, " + cmp.Or(s.State, "ended")
-	case f == nil:
-		return "at " + own.String()
-	case f.Function == own.Function:
-		return "waiting at " + own.String()
-	}
-	return fmt.Sprintf("waiting at %s, in %s", own, f.Function)
-}
-
-// awaited are the ranks that the others wait for: by where they are, else by their steps.
+// awaited are the ranks that the others wait for: by their stacks, else by their steps.
 func (c *fold) awaited() []int {
 	if away := c.absent(); len(away) > 0 {
 		return away
@@ -210,7 +200,7 @@ func (c *fold) awaited() []int {
 	return ranks
 }
 
-// hangs is the candidate that a stall is.
+// hangs is the candidate for a stall.
 func (c *fold) hangs() (candidate, bool) {
 	i := slices.IndexFunc(c.facts, func(f Fact) bool { return f.Stall != nil })
 	if i < 0 {
@@ -223,12 +213,7 @@ func (c *fold) hangs() (candidate, bool) {
 	return h, true
 }
 
-// hung says who hangs, and where each rank was.
-func (c *fold) hung(d *Diagnosis) {
-	d.Ranks, d.Error = c.awaited(), c.whoWaits()
-}
-
-// stackFacts are the facts of where the ranks were, those that others wait for first.
+// stackFacts are the facts with the ranks' stacks, those that others wait for first.
 func (c *fold) stackFacts() []int {
 	const most = 16 // lines of evidence
 	var all []int

@@ -8,38 +8,30 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A failure that passes, such as a lost network, does not count where one of these
-// lies between it and the one before, or a new complete checkpoint.
+// The budget for transient failures is refilled by a new complete checkpoint, or by so many
+// steps, or so much time of steps, since the failure before.
 const (
 	refillSteps = 100
 	refillTime  = 10 * time.Minute
 )
 
-// unprovenRefills bounds how often that may be so, one failure after another, while
-// the job gets no further than it has been: it repeats the same steps, or saves as
-// soon as it starts.
+// unprovenRefills bounds the refills in a row while the job gets no further than before: it
+// repeats the same steps, or saves as soon as it starts.
 const unprovenRefills = 20
 
-// waits are the times before a relaunch after a failure that passes, by how many of
-// them counted. What does not pass in a minute may take several.
+// waits are the times before a relaunch, by the number of transient failures that count.
 var waits = []time.Duration{0, 0, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute}
 
-// transientCauses are the causes that pass by themselves.
 var transientCauses = []cause.Code{cause.NCCLError, cause.NCCLTimeout, cause.Hang}
 
-// A Stepping is what was seen of the training steps of one attempt: of each figure the
-// largest that a rank showed. It is zero where no steps can be seen.
+// A Stepping is what was seen of the training steps of one attempt: of each figure the largest
+// of a rank. It is zero where no steps can be seen.
 type Stepping struct {
-	// Steps is how many were made.
-	Steps int `json:"steps,omitempty"`
-	// Last is the number of the last one.
-	Last int `json:"last,omitempty"`
-	// For is the time from the first to the last.
-	For Seconds `json:"for_seconds,omitempty"`
-	// Before is the time from the attempt's start to the first.
-	Before Seconds `json:"before_seconds,omitempty"`
-	// Total is the number of steps that the job has, 0 if unknown.
-	Total int `json:"total,omitempty"`
+	Steps  int     `json:"steps,omitempty"`          // that were made
+	Last   int     `json:"last,omitempty"`           // the number of the last one
+	For    Seconds `json:"for_seconds,omitempty"`    // from the first to the last
+	Before Seconds `json:"before_seconds,omitempty"` // from the attempt's start to the first
+	Total  int     `json:"total,omitempty"`          // steps of the job, 0: unknown
 }
 
 // Stepping is what was seen of the attempt's steps.
@@ -54,27 +46,18 @@ func (e *Evidence) Stepping() Stepping {
 		}
 	}
 	if s.Total == 0 && s.Steps > 0 {
-		s.Total = e.told(s.Last)
+		for _, r := range c.reports() {
+			s.Total = max(s.Total, r.TotalSteps)
+		}
+		if s.Total < s.Last { // the processes count something else than the lines
+			s.Total = 0
+		}
 	}
 	return s
 }
 
-// told is the number of steps that the job has, as its processes say, where they cannot
-// count something else than its lines do: a step beyond the last. It is 0 if unknown.
-func (e *Evidence) told(last int) int {
-	total := 0
-	for _, said := range e.folded().reports() {
-		total = max(total, said.TotalSteps)
-	}
-	if total < last {
-		return 0
-	}
-	return total
-}
-
-// made is how many steps lie behind the lines that told of them: a job may tell of
-// every hundredth, or of one again and again. Numbers that begin anew are counted by
-// their lines.
+// made is the number of steps behind the lines: a job may print every hundredth, or one several
+// times. Numbers that start again are counted by their lines.
 func (p *Progress) made() int {
 	if p.Steps > 0 && p.Last >= p.First {
 		return p.Last - p.First + 1
@@ -82,17 +65,15 @@ func (p *Progress) made() int {
 	return p.Steps
 }
 
-// A spending is how far the budget for one kind of failure that passes is used up.
+// A spending is the use of the budget for one kind of transient failure.
 type spending struct {
-	counted int // since the last that did not count
-	// progress says why the last one does not count, empty where it does.
-	progress string
-	// unproven is how many did not count since the job last got further than before.
-	unproven int
+	counted  int    // since the last failure that did not count
+	progress string // why the last failure does not count; empty: it does
+	unproven int    // failures that did not count since the job last got further than before
 }
 
-// spent goes through the history's failures of one kind. What the job reached
-// between two of them refills the budget.
+// spent goes through the history's failures of one kind. The job's progress between two of them
+// refills the budget.
 func (s *situation) spent(kind func(Diagnosis) bool) spending {
 	var sum spending
 	var since, before Attempt // what lies between two failures; the one before
@@ -105,28 +86,21 @@ func (s *situation) spent(kind func(Diagnosis) bool) spending {
 		if !kind(a.Diagnosis) {
 			continue
 		}
-		sum.add(since.progress(before), since.Stepping.Last > furthest)
+		switch sum.progress = since.progress(before); {
+		case sum.progress == "":
+			sum.counted++
+		case since.Stepping.Last > furthest:
+			sum.counted, sum.unproven = 0, 0
+		default:
+			sum.counted, sum.unproven = 0, sum.unproven+1
+		}
 		furthest = max(furthest, since.Stepping.Last)
 		before, since = since, Attempt{}
 	}
 	return sum
 }
 
-// add takes in one more failure.
-func (sum *spending) add(progress string, further bool) {
-	switch sum.progress = progress; {
-	case progress == "":
-		sum.counted++
-		return
-	case further:
-		sum.unproven = 0
-	default:
-		sum.unproven++
-	}
-	sum.counted = 0
-}
-
-// progress says what was reached since the failure before, empty for too little.
+// progress is what was reached since the failure before; empty for too little.
 func (a Attempt) progress(before Attempt) string {
 	switch {
 	case a.newCheckpoint(before):
@@ -139,8 +113,8 @@ func (a Attempt) progress(before Attempt) string {
 	return ""
 }
 
-// newCheckpoint reports whether a checkpoint was written since. A file may be written
-// again under the same name, and a newest one may be deleted.
+// newCheckpoint reports whether a checkpoint was written since. A file may be written again
+// under the same name, and the newest one may be deleted.
 func (a Attempt) newCheckpoint(before Attempt) bool {
 	switch {
 	case a.Checkpoint == "":
@@ -153,31 +127,30 @@ func (a Attempt) newCheckpoint(before Attempt) bool {
 
 // transient runs the same plan again, as long as the budget lasts.
 func transient(s *situation) Decision {
-	n := s.spent(Diagnosis.passes)
+	n, budget := s.spent(Diagnosis.passes), s.policy.TransientRetries
 	switch {
-	case n.counted > s.policy.TransientRetries && n.counted > 1 && s.hungAlike(n.counted):
+	case n.counted > budget && n.counted > 1 && s.hungAlike(n.counted):
 		return s.stop(Failed, fmt.Sprintf("it hung at the same place %d times, so that it would again", n.counted))
-	case n.counted > s.policy.TransientRetries && s.cause(cause.GPUHardware):
+	case n.counted > budget && s.cause(cause.GPUHardware):
 		return notOnThisNode(s)
-	case n.counted > s.policy.TransientRetries:
-		return s.stop(Retry, fmt.Sprintf("recovery.transient_retries = %d are used up", s.policy.TransientRetries))
+	case n.counted > budget:
+		return s.stop(Retry, fmt.Sprintf("recovery.transient_retries = %d are used up", budget))
 	case n.unproven > unprovenRefills:
 		return s.stop(Retry, fmt.Sprintf("%d such failures came after some steps or a checkpoint, and the job got no further than before", n.unproven))
 	case n.progress != "":
-		return samePlan(fmt.Sprintf("again (after %s, which refills recovery.transient_retries = %d)", n.progress, s.policy.TransientRetries))(s)
+		return samePlan(fmt.Sprintf("again (after %s, which refills recovery.transient_retries = %d)", n.progress, budget))(s)
 	}
 	wait := waits[min(n.counted, len(waits)-1)]
-	how := fmt.Sprintf("again (%d of %d)", n.counted, s.policy.TransientRetries)
+	how := "again"
 	if wait > 0 {
-		how = fmt.Sprintf("again after %s (%d of %d)", wait, n.counted, s.policy.TransientRetries)
+		how = fmt.Sprintf("again after %s", wait)
 	}
-	d := samePlan(how)(s)
+	d := samePlan(fmt.Sprintf("%s (%d of %d)", how, n.counted, budget))(s)
 	d.After = Seconds(wait)
 	return d
 }
 
-// hungAlike reports whether the last so many attempts all hung, with the ranks at the same
-// places.
+// hungAlike reports whether the last n attempts all hung with the ranks at the same places.
 func (s *situation) hungAlike(n int) bool {
 	last := s.history[len(s.history)-min(n, len(s.history)):]
 	return !slices.ContainsFunc(last, func(a Attempt) bool {

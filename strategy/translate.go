@@ -1,21 +1,19 @@
 package strategy
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A translator puts plans into the words of package memory, by what a process of the job
-// said of itself when it ran with one of them.
+// A translator turns plans into those of package memory, by the measurement of a process that
+// ran with one of them.
 type translator struct {
-	job Job
-	// ran is the plan that the process ran with; its weights had that dtype, and its
-	// activations that one.
-	ran              Plan
+	job              Job
+	ran              Plan // with which the process ran; weights and compute are its dtypes
 	weights, compute string
-	// samples of one rank go into an optimizer step; 0: unknown.
-	samples int
+	samples          int // of one rank in an optimizer step; 0: unknown
 }
 
 // zeroStages are ZeRO's, which DeepSpeed runs.
@@ -49,8 +47,8 @@ func (j Job) translator(ran Plan, m memory.Measurement) translator {
 	return t
 }
 
-// recalling reads a measurement of an earlier run, for plans beside one of today: the
-// weights are as they were, but for what today's plan says of the precision.
+// recalling reads a measurement of an earlier run. The weights are as they were, unless
+// today's plan has another precision.
 func (j Job) recalling(plan Plan, m memory.Measurement) translator {
 	m.Autocast = ""
 	t := j.translator(plan, m)
@@ -63,8 +61,7 @@ func (j Job) recalling(plan Plan, m memory.Measurement) translator {
 	return t
 }
 
-// MemoryPlan is a plan in the words of package memory, as far as it says itself what a job
-// that has not run needs.
+// MemoryPlan is a plan for package memory, for a job that has not run.
 func MemoryPlan(p Plan) memory.RankPlan {
 	q := memory.RankPlan{
 		Compute: computes(p[Precision]), Checkpointing: string(p[ActivationCheckpointing]), Attention: string(p[Attention]), Optimizer: string(p[Optimizer]),
@@ -77,7 +74,7 @@ func MemoryPlan(p Plan) memory.RankPlan {
 	return q
 }
 
-// memory is a plan in the words of package memory, by what ran.
+// memory is a plan for package memory.
 func (t translator) memory(p Plan) memory.RankPlan {
 	q := MemoryPlan(p)
 	q.Weights, q.Compute, q.DataParallel, q.Allocator = t.weights, t.compute, max(t.job.DataParallel, 1), string(p[Allocator])
@@ -97,11 +94,48 @@ func (t translator) memory(p Plan) memory.RankPlan {
 
 // computes is the dtype that activations have with a precision.
 func computes(v Value) string {
-	switch v { // ways to multiply: what is held is another
+	switch v { // these two multiply in another dtype than they store
 	case "tf32":
 		return "fp32"
 	case "fp8":
 		return "bf16"
 	}
 	return string(v)
+}
+
+// Measured lists the measurements of an attempt, each with the plan that its rank really ran
+// with.
+func (j Job) Measured(a Attempt) []memory.Measurement {
+	j = j.seeing(a.World)
+	ran := j.used(a)
+	all := make([]memory.Measurement, 0, len(a.Measured))
+	for _, m := range a.Measured {
+		m.Plan = j.translator(ran, m).memory(ran)
+		if m.Plan.MicroBatch == 0 {
+			m.Plan.MicroBatch, m.Plan.Accumulation = m.Batch, max(m.Calls, 1)
+		}
+		m.Plan.Evaluation = cmp.Or(m.Plan.Evaluation, m.EvaluationBatch)
+		all = append(all, m)
+	}
+	return all
+}
+
+// Throughput is the number of samples per second over all ranks; 0: not known.
+func (j Job) Throughput(a Attempt) float64 {
+	for _, m := range j.Measured(a) {
+		if m.StepSeconds > 0 {
+			return float64(m.Plan.MicroBatch*m.Plan.Accumulation*m.Plan.DataParallel) / m.StepSeconds
+		}
+	}
+	return 0
+}
+
+// Peak is the most that a rank of the attempt is known to have held, in bytes of the device's
+// allocator; 0: not measured.
+func (a Attempt) Peak() int64 {
+	var peak int64
+	for i := range a.Measured {
+		peak = max(peak, highest(&a.Measured[i]))
+	}
+	return peak
 }
