@@ -276,7 +276,7 @@ func Candidates(p Policy, j Job, plan Plan, inv Inventory) []Candidate {
 		switch {
 		case expected.Bound > w.fit.Room(c.Plan):
 			one.Fits, one.Reason = false, "does not fit in "+GiB(w.fit.Capacity(c.Plan))
-		case !w.fit.Beside(expected):
+		case !w.fit.FitsHost(&expected):
 			one.Fits, one.Reason = false, "does not fit in the host's memory"
 			if expected.NVMe > 0 {
 				one.Reason += ", or on NVMe"
@@ -320,7 +320,7 @@ func Fitting(j Job, past []Past, plan Plan, d memory.DeviceMemory) bool {
 		return false
 	}
 	p := predictor.predict(plan)
-	return p.Unknown == "" && p.Bound <= predictor.room(plan) && predictor.fit.Beside(p)
+	return p.Unknown == "" && p.Bound <= predictor.room(plan) && predictor.fit.FitsHost(&p)
 }
 
 // span is a prediction in a sentence: "36.1–37.8 of 40.0 GiB".

@@ -35,7 +35,8 @@ type source struct {
 func (f *Predictor) source(mode RankPlan) (source, bool) {
 	best, found := source{}, false
 	for _, g := range f.sights {
-		if len(g.lists) == 0 || g.plan.Checkpointing == "full" || g.plan.Checkpointing == "selective" || !anySeen(g) {
+		if g.plan.Checkpointing == "full" || g.plan.Checkpointing == "selective" ||
+			!slices.ContainsFunc(g.lists, func(l listSight) bool { return l.seen > 0 }) {
 			continue
 		}
 		s := f.translate(g, mode)
@@ -46,12 +47,7 @@ func (f *Predictor) source(mode RankPlan) (source, bool) {
 	return best, found
 }
 
-// anySeen says that a block was seen to end.
-func anySeen(g sight) bool {
-	return slices.ContainsFunc(g.lists, func(l listSight) bool { return l.seen > 0 })
-}
-
-// translate says how what a sight's blocks hold becomes what another mode's hold.
+// translate converts what a sight's blocks hold into what another mode's hold.
 func (f *Predictor) translate(g sight, mode RankPlan) source {
 	s := source{sight: g, ratio: 1, evidence: "blocks seen"}
 	if g.plan.Attention != mode.Attention && (g.plan.Attention == "eager" || mode.Attention == "eager") {
@@ -122,14 +118,14 @@ func precisionRatio(attention, from, to string) (ratio, sd float64) {
 	return rel[to] / rel[from], sd
 }
 
-// lists works out the blocks of a mode.
+// lists computes the blocks of a mode.
 func (f *Predictor) lists(mode RankPlan) kindLists {
 	src, ok := f.source(mode)
 	input, seen := f.inputs(mode)
 	if !ok {
 		return f.unseenLists(mode, input, seen)
 	}
-	out := kindLists{stem: src.sight.stem * computesRatio(src.sight.plan, mode), evidence: src.evidence}
+	out := kindLists{stem: src.sight.stem * stream(mode) / stream(src.sight.plan), evidence: src.evidence}
 	long := f.longer(mode)
 	out.stem *= long
 	before := kindList{}
@@ -170,8 +166,8 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 	return out
 }
 
-// attended is what a block holds in the mode at the sequence that was seen. A fused kernel
-// keeps no scores, and no less than the rest.
+// attended is what a block holds in the mode at the measured sequence. A fused kernel keeps no
+// scores, and no less than the rest.
 func (f *Predictor) attended(src source, mode RankPlan, each, input float64) float64 {
 	if src.sight.plan.Attention == "eager" && mode.Attention != "eager" && src.ratio < 1 {
 		return max(each*src.ratio, min(each*src.ratio/fusedAttentionBlock, plain(mode)*input))
@@ -179,7 +175,7 @@ func (f *Predictor) attended(src source, mode RankPlan, each, input float64) flo
 	return each * src.ratio
 }
 
-// plain is what a block holds beside scores, in inputs in fp32.
+// plain is what a block holds in addition to scores, in inputs in fp32.
 func plain(mode RankPlan) float64 {
 	if kindOf(mode) == "fp32" {
 		return plainInputs
@@ -187,8 +183,8 @@ func plain(mode RankPlan) float64 {
 	return plainInputsHalf
 }
 
-// stretched is by how much a block holds more where a sequence is longer by a factor: what
-// attention keeps as scores grows with its square.
+// stretched is the factor of a block's bytes for a sequence that is longer by a factor:
+// attention's scores grow with its square.
 func (f *Predictor) stretched(mode RankPlan, each, input, long float64) float64 {
 	if long == 1 || each <= 0 || mode.Attention != "eager" && (input <= 0 || each < scoresInputs*input) {
 		return long
@@ -230,8 +226,8 @@ func totalMore(lists []kindList) float64 {
 }
 
 // unreached is a list that was not reached, by the one before it. In a convolutional net
-// resolution halves where channels double: a block then has four times the parameters and
-// half the bytes. Elsewhere blocks of one width hold much the same.
+// resolution halves where channels double: a block then has four times the parameters and half
+// the bytes. Elsewhere blocks of one width hold much the same.
 func (f *Predictor) unreached(l, before kindList, g listSight) kindList {
 	l.each = before.each
 	if f.encoderDecoder() {
@@ -254,8 +250,8 @@ func (f *Predictor) unreached(l, before kindList, g listSight) kindList {
 	return l
 }
 
-// encoderDecoder says that the model's lists are an encoder's and a decoder's, which work
-// on sequences of their own.
+// encoderDecoder reports whether the model's lists are an encoder's and a decoder's, which work
+// on different sequences.
 func (f *Predictor) encoderDecoder() bool {
 	return !f.model.Convolutional && len(f.model.Blocks) == 2 && strings.Contains(f.model.Class, "ForConditionalGeneration")
 }
@@ -314,9 +310,6 @@ func (f *Predictor) inside(g sight, i int) float64 {
 	return own
 }
 
-// computesRatio is the bytes of an element of the stem in a mode over those in another.
-func computesRatio(from, to RankPlan) float64 { return stream(to) / stream(from) }
-
 // longer is how much longer a mode's sequence is than the one that was seen.
 func (f *Predictor) longer(mode RankPlan) float64 {
 	if mode.Sequence == 0 {
@@ -367,18 +360,13 @@ func (f *Predictor) priorInputs(mode RankPlan) float64 {
 	a, known := OfModel(f.model)
 	p := mode.Usual()
 	p.Checkpointing, p.Sequence = "none", int(math.Min(f.tokens(mode), 1<<40))
-	if !known || p.Sequence < 1 {
-		return f.perInput() * half(mode)
+	switch {
+	case known && p.Sequence >= 1:
+		return block(a, p) / hidden(a, p)
+	case autocast(mode): // activations in 16 bit, inputs in fp32
+		return f.perInput() * autocastBlock
 	}
-	return block(a, p) / hidden(a, p)
-}
-
-// half is .6 where activations are in 16 bit beside inputs in fp32.
-func half(mode RankPlan) float64 {
-	if autocast(mode) {
-		return autocastBlock
-	}
-	return 1
+	return f.perInput()
 }
 
 // wholeForward takes all that a forward held as one block, where no list is known.

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// A Breakdown is what a rank's allocator held at one instant, by what it was for: figures
-// that add up to what was measured.
+// A Breakdown is what a rank's allocator held in one phase, by its use: figures that add up to
+// what was measured.
 type Breakdown struct {
-	// Instant is load, forward, loss, backward, optimizer or evaluation: the one in which
-	// memory ran out, else the one of the highest peak.
+	// Instant is load, forward, loss, backward, optimizer or evaluation: the phase in which
+	// memory ran out, else that of the highest peak.
 	Instant string `json:"instant"`
 	// Weights has the 16-bit copies that autocast makes, too; Gradients the buckets of
 	// DistributedDataParallel; Other what was held before the model, the buckets of
@@ -19,11 +19,11 @@ type Breakdown struct {
 	Optimizer   int64 `json:"optimizer"`
 	Activations int64 `json:"activations"`
 	Other       int64 `json:"other"`
-	// Requested is what more was wanted, where memory ran out.
+	// Requested is the size of the failed allocation, where memory ran out.
 	Requested int64 `json:"requested,omitempty"`
 }
 
-// Held is all of it, without what was wanted.
+// Held is all of it, without the failed allocation.
 func (b Breakdown) Held() int64 {
 	return b.Weights + b.Gradients + b.Optimizer + b.Activations + b.Other
 }
@@ -92,7 +92,7 @@ func (m Measurement) moment() peakMoment {
 	return best
 }
 
-// A purse gives out what was held, never more than is left of it.
+// A purse divides what was held, and never gives more than is left.
 type purse struct{ left float64 }
 
 func (p *purse) take(bytes float64) float64 {
@@ -101,7 +101,7 @@ func (p *purse) take(bytes float64) float64 {
 	return bytes
 }
 
-// divide takes a moment apart.
+// divide splits what was held at a peak.
 func (f *Predictor) divide(m Measurement, at peakMoment) Breakdown {
 	st := f.states(m.Plan)
 	buckets := 0.
@@ -125,7 +125,7 @@ func (f *Predictor) divide(m Measurement, at peakMoment) Breakdown {
 	}
 	gradients := p.take(buckets)
 	if at.stepped && at.instant != "optimizer" {
-		gradients += p.take(buckets) // made anew in the second step
+		gradients += p.take(buckets) // made again in the second step
 	}
 	switch lingers := m.Linger && at.stepped && at.instant != "evaluation"; {
 	case at.instant == "optimizer":
@@ -150,8 +150,8 @@ func (f *Predictor) divide(m Measurement, at peakMoment) Breakdown {
 }
 
 // hasState reports whether an optimizer is certain to keep a state: SGD does so only with a
-// momentum, which nobody knows before a step was measured, and so of one without a name. What
-// was held at the first call beside the weights may then be anything.
+// momentum, which is not known before a step was measured, nor is that of an optimizer without a
+// name.
 func (f *Predictor) hasState(p RankPlan) bool {
 	for _, s := range f.sights {
 		if s.states > 0 {
@@ -162,8 +162,8 @@ func (f *Predictor) hasState(p RankPlan) bool {
 	return name != "" && !strings.Contains(name, "sgd")
 }
 
-// copiesAt are the bytes of autocast's 16-bit weights: in a forward that ended early those
-// of the blocks that had begun.
+// copiesAt are the bytes of autocast's 16-bit weights: in a forward that ended early those of the
+// blocks that had begun.
 func (f *Predictor) copiesAt(m Measurement, instant string) float64 {
 	plan := m.Plan
 	plan.Compute = computeOf(m)

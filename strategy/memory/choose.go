@@ -12,7 +12,7 @@ type PlanCandidate struct {
 	// Group orders kinds of change: a plan of a group is taken only where no lower group
 	// has one that fits. 0 trains the same, without offload.
 	Group int
-	// Order is the plan's place in the tree's order.
+	// Order is the plan's place in the order of remedies.
 	Order int
 }
 
@@ -21,13 +21,13 @@ type Choice struct {
 	// Index is that of the candidate; -1: none is likely to fit, or nothing is known.
 	Index      int
 	Prediction Prediction
-	// Rule says why it was chosen: "fastest", "tree", "likely", "least".
+	// Rule is why it was chosen: "fastest", "tree", "likely", "least".
 	Rule string
-	// Rejected are the candidates that lost, the runner-up first, eight at most.
+	// Rejected are the other candidates, the runner-up first, eight at most.
 	Rejected []RejectedPlan
 }
 
-// An RejectedPlan candidate lost for a reason.
+// A RejectedPlan is a candidate that was not chosen.
 type RejectedPlan struct {
 	Index      int
 	Reason     string
@@ -50,10 +50,10 @@ type rated struct {
 	unknown, host     bool
 }
 
-// Choose takes the plan that comes first by the rule: of the lowest group that has a plan
-// whose bound fits, the fastest; within 3 % of the time the tree's order decides. Before
-// the next group comes a plan that is likely to fit. prefer "tree" takes the first in the
-// tree's order among those that fit.
+// Choose returns the plan that comes first by the rule: of the lowest group with a plan whose
+// bound fits, the fastest; within 3 % of the time by the order of remedies. Before the next group
+// comes a plan that is likely to fit. prefer "tree" returns the first in the order of remedies
+// among those that fit.
 func Choose(f *Predictor, candidates []PlanCandidate, prefer string) Choice {
 	all := f.rate(candidates)
 	best, rule := pick(all, prefer == "tree")
@@ -61,7 +61,7 @@ func Choose(f *Predictor, candidates []PlanCandidate, prefer string) Choice {
 	if best >= 0 {
 		out.Prediction = f.Predict(candidates[best].Plan)
 	}
-	out.Rejected = f.outvoted(candidates, all, best)
+	out.Rejected = f.rejected(candidates, all, best)
 	return out
 }
 
@@ -74,7 +74,7 @@ func (f *Predictor) rate(candidates []PlanCandidate) []rated {
 		f.predict(&c.Plan, &p)
 		room := f.Room(c.Plan)
 		all[i] = rated{index: i, group: c.Group, order: c.Order, mean: p.Mean, bound: p.Bound, room: room, seconds: p.Seconds,
-			unknown: p.Unknown != "" || p.Least > room, host: !f.besideFits(p.Host, p.Pinned, p.NVMe)}
+			unknown: p.Unknown != "" || p.Least > room, host: !f.FitsHost(&p)}
 	}
 	return all
 }
@@ -88,12 +88,12 @@ func pick(all []rated, tree bool) (int, string) {
 			}
 			return i, "fastest"
 		}
-		if i := least(all, likely, func(r *rated) bool { return r.group == group }); i >= 0 {
+		if i := least(all, likely, group); i >= 0 {
 			return i, "likely"
 		}
 	}
 	for group, more := next(all, -1); more; group, more = next(all, group) {
-		if i := least(all, conceivable, func(r *rated) bool { return r.group == group }); i >= 0 {
+		if i := least(all, conceivable, group); i >= 0 {
 			return i, "least"
 		}
 	}
@@ -111,11 +111,11 @@ func next(all []rated, above int) (int, bool) {
 	return group, found
 }
 
-// fits says that a plan's bound fits, on the device and beside it.
+// fits reports whether a plan's bound fits, on the device and on the host.
 func (r *rated) fits() bool { return !r.unknown && !r.host && r.room > 0 && r.bound <= r.room }
 
-// fastest is the fastest of a group that fits, ties by the tree's order; where no time is
-// known, or the tree is preferred, the first in the tree's order.
+// fastest is the fastest of a group that fits, ties by the order of remedies; where no time is
+// known, or tree is set, the first in that order.
 func fastest(all []rated, group int, tree bool) int {
 	quickest := 0.
 	for i := range all {
@@ -137,13 +137,13 @@ func fastest(all []rated, group int, tree bool) int {
 	return best
 }
 
-// least is the plan with the least bound among those whose mean is below a share of the
-// room.
-func least(all []rated, share float64, among func(*rated) bool) int {
+// least is the plan of a group with the least bound among those whose mean is below a share of
+// the room.
+func least(all []rated, share float64, group int) int {
 	best := -1
 	for i := range all {
 		r := &all[i]
-		if r.unknown || r.host || !among(r) || float64(r.mean) > share*float64(r.room) {
+		if r.unknown || r.host || r.group != group || float64(r.mean) > share*float64(r.room) {
 			continue
 		}
 		if best < 0 || r.bound < all[best].bound {
@@ -153,22 +153,18 @@ func least(all []rated, share float64, among func(*rated) bool) int {
 	return best
 }
 
-// Beside says whether what a prediction needs outside the device is there, for all local
-// ranks.
-func (f *Predictor) Beside(p Prediction) bool { return f.besideFits(p.Host, p.Pinned, p.NVMe) }
-
-// besideFits says whether what a plan needs outside the device is there, for all local ranks.
-func (f *Predictor) besideFits(host, pinned, nvme int64) bool {
+// FitsHost reports whether host memory and NVMe have what a prediction needs for all local ranks.
+func (f *Predictor) FitsHost(p *Prediction) bool {
 	ranks := int64(max(f.device.LocalRanks, 1))
-	if f.device.Host > 0 && max(host, pinned)*ranks > f.device.Host {
+	if f.device.Host > 0 && max(p.Host, p.Pinned)*ranks > f.device.Host {
 		return false
 	}
-	return nvme == 0 || f.device.NVMe == 0 || nvme*ranks <= f.device.NVMe
+	return p.NVMe == 0 || f.device.NVMe == 0 || p.NVMe*ranks <= f.device.NVMe
 }
 
-// outvoted says why the others lost: first those that fit, fastest first, then those that
+// rejected are the others with the reason: first those that fit, fastest first, then those that
 // need least.
-func (f *Predictor) outvoted(candidates []PlanCandidate, all []rated, best int) []RejectedPlan {
+func (f *Predictor) rejected(candidates []PlanCandidate, all []rated, best int) []RejectedPlan {
 	top := make([]*rated, 0, reasons+1)
 	for i := range all {
 		r := &all[i]
@@ -193,8 +189,8 @@ func (f *Predictor) outvoted(candidates []PlanCandidate, all []rated, best int) 
 	return out
 }
 
-// class orders the losers: those that fit by their group, then those that do not, then
-// those that arithmetic or ignorance rules out.
+// class orders the rejected: those that fit by their group, then those that do not, then those
+// that are ruled out or not known.
 func (r *rated) class() int {
 	switch {
 	case r.fits():
@@ -205,7 +201,7 @@ func (r *rated) class() int {
 	return math.MaxInt - 1
 }
 
-// before says which of two losers comes first.
+// before reports whether a rejected plan comes before another.
 func before(a, b *rated) bool {
 	x, y := a.class(), b.class()
 	switch {
@@ -219,7 +215,7 @@ func before(a, b *rated) bool {
 	return a.order < b.order
 }
 
-// reason is why a candidate lost, as a person would say it.
+// reason is why a candidate was not chosen, for people.
 func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string {
 	room := gib(float64(r.room))
 	switch {
@@ -242,7 +238,7 @@ func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string
 		return "changes more of the job or its training than is needed"
 	case r.seconds > b.seconds*(1+tie) && b.seconds > 0:
 		return fmt.Sprintf("slower: a step takes %.2f times as long", r.seconds/b.seconds)
-	case r.seconds > 0 && r.seconds < b.seconds*(1-tie): // the tree's order was preferred
+	case r.seconds > 0 && r.seconds < b.seconds*(1-tie): // the order of remedies was preferred
 		return "later in the order of remedies"
 	}
 	return "as fast, but later in the order of remedies"
@@ -250,3 +246,39 @@ func (f *Predictor) reason(r *rated, p Prediction, all []rated, best int) string
 
 // gib is bytes in GiB, for people.
 func gib(bytes float64) string { return fmt.Sprintf("%.1f", bytes/(1<<30)) }
+
+const (
+	climbRoom = 0.08 // the measured peak leaves more than that of the room
+	climbGain = 0.08 // of a step's time
+	climbSafe = 1.03 // the mean, times this, fits
+)
+
+// Climb is the faster plan that takes the place of one that trains, once: with unchanged
+// numerics, where the measured peak leaves more than 8 % of the room, the gain is 8 % of the
+// time or more, and 1.03 times the expected peak fits. gain is the saved fraction of a step's
+// time; index is -1 where there is none.
+func Climb(f *Predictor, current RankPlan, measured Measurement, candidates []PlanCandidate) (index int, gain float64) {
+	peak := max(measured.stepPeak(), measured.Peak)
+	room := f.Room(current)
+	if peak == 0 || float64(peak) > (1-climbRoom)*float64(room) {
+		return -1, 0
+	}
+	now := measured.StepSeconds
+	if now <= 0 {
+		now = f.Predict(current).Seconds
+	}
+	index = -1
+	for i, c := range candidates {
+		if c.Group != 0 || c.Plan == current {
+			continue
+		}
+		p := f.Predict(c.Plan)
+		if p.Unknown != "" || p.Seconds <= 0 || climbSafe*float64(p.Mean) > float64(f.Room(c.Plan)) || !f.FitsHost(&p) {
+			continue
+		}
+		if g := 1 - p.Seconds/now; now > 0 && g >= climbGain && g > gain {
+			index, gain = i, g
+		}
+	}
+	return index, gain
+}

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// A stepClock is the time of a mode's micro batch: floor seconds where launching kernels
-// bounds it, each second a sample where computing does, and what a step adds. again is
-// how much more a launch takes where gradients are added to those that are there.
+// A stepClock is the time of a mode's micro batch: floor seconds where launching kernels bounds
+// it, each second a sample where computing does, and what a step adds. again is the factor of a
+// launch where gradients are added to existing ones.
 type stepClock struct{ floor, each, update, again float64 }
 
 // step is the time of an optimizer step in seconds. The fourth powers fit how the one
@@ -51,8 +51,8 @@ var speeds = []struct {
 	{"4090", 40e12, 100e12, .8e12}, {"3090", 20e12, 50e12, .7e12}, {"A10", 15e12, 50e12, .45e12}, {"L4", 12e12, 45e12, .25e12}, {"T4", 4e12, 20e12, .25e12},
 }
 
-// clock believes a mode's times, by the model's size and the device, and scales them by
-// what was measured. Only the order of plans hangs on it.
+// clock estimates a mode's times by the model's size and the device, and scales them by what was
+// measured. Only the order of plans depends on it.
 func (f *Predictor) clock(mode RankPlan, s *modePeaks) stepClock {
 	c := f.believed(mode, s)
 	scale, n := 0., 0.
@@ -83,7 +83,7 @@ func (f *Predictor) timed(p RankPlan, s *modePeaks) *modePeaks {
 	return other
 }
 
-// believed is a mode's clock before anything was timed.
+// believed is a mode's clock before anything was measured.
 func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	speed := speeds[0]
 	speed.full, speed.half, speed.memory = 20e12, 120e12, 1e12 // a card that is not listed

@@ -1,12 +1,11 @@
 package memory
 
-// An Estimated is what a plan of a model is expected to need of one device before anything
-// ran. It is arithmetic on published formulas, each named where it is used.
+// An Estimated is what a plan of a model is expected to need of one device before anything ran,
+// by published formulas, each named where it is used.
 type Estimated struct {
 	Architecture Architecture
 	Plan         RankPlan
-	// Instants and Bounds are what is held at each instant, as it is expected and as it
-	// will hardly exceed.
+	// Instants and Bounds are what is held in each phase, as expected and at most.
 	Instants Instants
 	Bounds   Instants
 	// Mean and Bound are the peaks of the allocator in bytes; Instant is where the mean's is.
@@ -46,15 +45,15 @@ func (p Parts) most(q Parts) Parts {
 	return Parts{max(p.Weights, q.Weights), max(p.Gradients, q.Gradients), max(p.Optimizer, q.Optimizer), max(p.Activations, q.Activations), max(p.Buffers, q.Buffers)}
 }
 
-// Instants are the instants of a training step at which a peak can be.
+// Instants are the phases of a training step at which a peak can be.
 type Instants struct {
 	Load, Forward, Backward, Optimizer Parts
-	// Most is the most that each part ever is: also at the moments of the backward that are not
-	// its peak.
+	// Most is the most that each part ever is, also at moments of the backward that are not its
+	// peak.
 	Most Parts
 }
 
-// Names are the names of the instants in their order, and All what is held at them.
+// Names are the names of the phases in their order.
 var Names = [...]string{"load", "forward", "backward", "optimizer"}
 
 // All are the instants in the order of Names.
@@ -70,8 +69,8 @@ func (i Instants) peak() (bytes int64, where string) {
 	return bytes, where
 }
 
-// A spread says how far a figure may be above what the formulas say: factors, and whether
-// what was assumed of the model is taken at its worst.
+// A spread is how far a figure may be above the formulas: factors, and whether assumptions about
+// the model are taken at their worst.
 type spread struct {
 	states, activations, buffers, allocator float64
 	vocabulary                              int64
@@ -88,9 +87,8 @@ var (
 	cautious = spread{states: 1.02, activations: 1.5, buffers: 1.25, allocator: 1.06, vocabulary: 152064, doubt: true}
 )
 
-// Estimate says what a plan of a model is expected to need. A plan's zeros count as the
-// usual: one rank, no accumulation, no sharding, no checkpointing, attention that does not
-// hold its scores.
+// Estimate is what a plan of a model is expected to need. A plan's zeros count as usual: one
+// rank, no accumulation, no sharding, no checkpointing, attention that does not hold its scores.
 func Estimate(a Architecture, p RankPlan) Estimated {
 	a, p = a.filled(), p.Usual()
 	e := Estimated{Architecture: a, Plan: p, Instants: instants(a, p, expected), Bounds: instants(a, p, cautious), Outside: int64(outsidePrior(p))}
@@ -123,8 +121,8 @@ func (p RankPlan) Usual() RankPlan {
 	return p
 }
 
-// instants are what is held at each instant of the second and every later step: of the
-// first, the optimizer's state is still missing before its own instant.
+// instants are what is held in each phase of the second and every later step: in the first, the
+// optimizer's state is made in its own phase.
 func instants(a Architecture, p RankPlan, s spread) Instants {
 	if a.AssumedVocabulary {
 		a.Vocabulary = max(a.Vocabulary, s.vocabulary)
@@ -163,8 +161,8 @@ func instants(a Architecture, p RankPlan, s spread) Instants {
 	return all
 }
 
-// loaded is what is held of all while model and engine are made: DeepSpeed's has its master
-// copy then, ZeRO-0 all of the optimizer, and ZeRO-3 room for gradients.
+// loaded is what is held while model and engine are made: DeepSpeed's has its master copy then,
+// ZeRO-0 all of the optimizer, and ZeRO-3 room for gradients.
 func loaded(a Architecture, p RankPlan, all Parts) Parts {
 	if !p.DeepSpeed || stage(p) < 3 {
 		all.Gradients = 0

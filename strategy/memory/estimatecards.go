@@ -8,7 +8,7 @@ type Card struct {
 	// Bytes is what PyTorch says of the smallest one's capacity: less than what it is sold as,
 	// by what error correction and the driver keep.
 	Bytes int64 `json:"bytes"`
-	// Fits says that the bound fits beside what lies outside the allocator, May that the mean does.
+	// Fits: the bound fits, with what is outside the allocator; May: the mean does.
 	Fits bool `json:"fits"`
 	May  bool `json:"may_fit"`
 }
@@ -29,7 +29,7 @@ var sold = []struct {
 	{192, "B200, MI300X", 17835},
 }
 
-// cards says which of them a plan fits on.
+// cards are the sizes, and whether a plan fits on them.
 func cards(mean, bound, outside int64) []Card {
 	var all []Card
 	for _, s := range sold {

@@ -16,7 +16,7 @@ type optimizerCost struct {
 	full, half float64
 	moment     float64
 	// embeddings: those keep states in fp32, whatever the rest has. doubt says that there may be one more
-	// state, which its name does not tell: momentum of SGD, the first moment of Adafactor.
+	// state, which its name does not show: momentum of SGD, the first moment of Adafactor.
 	embeddings, doubt bool
 }
 
@@ -86,7 +86,7 @@ type Rate struct {
 
 // RateOf is what a plan costs for each parameter. The sums are those of the published
 // tables: 16 in fp32, 18 with autocast (16 lasting, and its copy), 8 with weights and states in 16
-// bits, 16 with DeepSpeed's fp32 master copy beside 16-bit weights. DeepSpeed makes that copy
+// bits, 16 with DeepSpeed's fp32 master copy and 16-bit weights. DeepSpeed makes that copy
 // also of weights in fp32, where it shards anything (stage_1_and_2.py clones each partition).
 func RateOf(p RankPlan) Rate {
 	o := optimizerOf(p.Optimizer)
@@ -147,7 +147,7 @@ func statesOf(a Architecture, p RankPlan) (weights, gradients, optimizer int64) 
 	return weights, gradients, optimizer
 }
 
-// doubted are the bytes of a state that an optimizer may have and its name does not tell.
+// doubted are the bytes of a state that an optimizer may have and its name does not show.
 func doubted(a Architecture, p RankPlan) int64 {
 	if !optimizerOf(p.Optimizer).doubt || p.OffloadOptimizer != "none" {
 		return 0

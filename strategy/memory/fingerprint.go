@@ -2,8 +2,8 @@ package memory
 
 import "maps"
 
-// A Fingerprint tells models apart by what a process saw of one: figures of one model hold
-// for another with the same fingerprint, whatever its code says.
+// A Fingerprint identifies a model by what a process saw of it: figures of one model hold for
+// another with the same fingerprint, whatever its code says.
 type Fingerprint struct {
 	Class      string           `json:"class"`
 	Parameters int64            `json:"parameters"`      // their number

@@ -12,14 +12,14 @@ type Predictor struct {
 	model   TrainedModel
 	device  DeviceMemory
 	outside float64 // bytes of the device that the process holds outside its allocator, as measured
-	// outsideSeen is what is believed of that under the plans that it was measured with.
+	// outsideSeen is the prior of that under the plans that it was measured with.
 	outsideSeen float64
-	base        float64 // bytes of the allocator at the first call beside weights and states
+	base        float64 // bytes of the allocator at the first call in addition to weights and states
 	unknown     string
 	sights      []sight
 	anchors     []anchor
 	timings     []timing
-	host        float64 // resident bytes of a process beside what offload adds
+	host        float64 // resident bytes of a process without what offload adds
 	linger      bool    // a step's gradients are held until after the next one's forward
 	longest     float64 // elements of the longest input for each sample, over all that was seen
 	shapes      map[RankPlan]*modePeaks
@@ -27,8 +27,7 @@ type Predictor struct {
 	last        *modePeaks
 }
 
-// An anchor is a peak that was seen: exactly where the plan trained, at least where it
-// did not.
+// An anchor is a measured peak: exact where the plan trained, the least where it failed.
 type anchor struct {
 	mode     RankPlan // without its batches
 	micro    float64
@@ -47,8 +46,8 @@ type timing struct {
 	seconds float64
 }
 
-// NewPredictor reads measurements of a job on a device. The model may be the zero value where a
-// measurement has it. An order of the measurements does not matter.
+// NewPredictor reads measurements of a job on a device, in any order. The model may be the zero
+// value where a measurement has it.
 func NewPredictor(m TrainedModel, d DeviceMemory, seen []Measurement) *Predictor {
 	f := &Predictor{model: m, device: d, shapes: map[RankPlan]*modePeaks{}}
 	for _, s := range seen {
@@ -73,8 +72,8 @@ func NewPredictor(m TrainedModel, d DeviceMemory, seen []Measurement) *Predictor
 	return f
 }
 
-// WithoutFailures is a fit of the same measurements to which a plan that ran out of memory
-// needs what it held and asked for, and not for that reason more than there is.
+// WithoutFailures takes a plan that ran out of memory to need what it held and asked for, and not
+// therefore more than the device has.
 func (f *Predictor) WithoutFailures() *Predictor {
 	g := *f
 	g.anchors = slices.Clone(f.anchors)
@@ -87,12 +86,12 @@ func (f *Predictor) WithoutFailures() *Predictor {
 	return &g
 }
 
-// Unknown says why nothing can be predicted for any plan; empty: something can.
+// Unknown is why no plan can be predicted, empty where some can.
 func (f *Predictor) Unknown() string { return f.unknown }
 
-// read takes what one measurement says.
+// read reads one measurement.
 func (f *Predictor) read(s Measurement) {
-	f.tellOutside(s)
+	f.learnOutside(s)
 	if f.host = max(f.host, float64(s.Host)); f.device.CPU {
 		f.host = 0
 	}
@@ -100,7 +99,7 @@ func (f *Predictor) read(s Measurement) {
 		s.Batch = s.Plan.MicroBatch
 	}
 	if s.Start > 0 && s.Doubt == 0 {
-		f.base = max(f.base, f.beside(s))
+		f.base = max(f.base, f.unexplained(s))
 	}
 	if sight, ok := f.sight(s); ok {
 		f.sights = append(f.sights, sight)
@@ -116,8 +115,8 @@ func (f *Predictor) read(s Measurement) {
 	}
 }
 
-// beside is what is held at the first call beside what the plan's states explain.
-func (f *Predictor) beside(s Measurement) float64 {
+// unexplained is what is held at the first call and is not of the plan's states.
+func (f *Predictor) unexplained(s Measurement) float64 {
 	st := f.states(s.Plan)
 	extra := float64(s.Start) - st.weights
 	made := float64(s.First.After-s.First.Before) > .5*st.optimizer // in the first step
@@ -154,8 +153,7 @@ func (f *Predictor) anchor(s Measurement) (anchor, bool) {
 	if s.Second.OptimizerPeak == 0 && s.Steps < 2 || f.stretch(s) > 1 && s.Longer.Longest == 0 {
 		return a, false // it did not get to its peak, or another rank has longer inputs
 	}
-	a.bytes = float64(max(s.Second.ForwardPeak, s.Second.BackwardPeak, s.Second.OptimizerPeak,
-		s.Second.Micro, s.First.OptimizerPeak, s.Longer.ForwardPeak, s.Longer.BackwardPeak, s.Longer.OptimizerPeak))
+	a.bytes = float64(s.stepPeak())
 	if s.Steps >= 2 && s.Evaluation == 0 {
 		a.bytes = math.Max(a.bytes, float64(s.Peak))
 	}
@@ -171,9 +169,9 @@ func modeOf(p RankPlan) RankPlan {
 	return p
 }
 
-// Room is what the allocator may give on the device under a plan, in bytes: what it is
-// held to, or what others and what is held outside it leave; less what the allocator
-// itself needs to be able to give that much, which differs between its two kinds.
+// Room is what the allocator may give on the device under a plan, in bytes: its limit, or what
+// others and the memory outside it leave; less what the allocator itself needs to give that much,
+// which differs between its two kinds.
 func (f *Predictor) Room(p RankPlan) int64 {
 	room := float64(f.device.Total-f.device.Others) - f.heldOutside(p)
 	if f.device.Total == 0 {
@@ -188,8 +186,13 @@ func (f *Predictor) Room(p RankPlan) int64 {
 	return int64(room / f.overhead(p))
 }
 
-// Needs is the least that the allocator has to be allowed under a plan to be able to give so
-// many bytes: what Room takes off.
+// Capacity is what the allocator may hold on the device with a plan, in bytes: Room, and what
+// it cannot give of that. It is the figure that people know: a ceiling, or what a card has
+// left. 0 where it is not known.
+func (f *Predictor) Capacity(p RankPlan) int64 { return int64(float64(f.Room(p))*f.overhead(p) + .5) }
+
+// Needs is the least that the allocator must be allowed under a plan to give so many bytes: the
+// reverse of Room.
 func (f *Predictor) Needs(p RankPlan, bytes int64) int64 {
 	return whole(float64(bytes) * f.overhead(p))
 }

@@ -15,8 +15,8 @@ func (f *Predictor) logits(mode RankPlan) float64 {
 	return v * 4 * f.tokens(mode)
 }
 
-// tokens is how many tokens a sample has: by the input of the blocks that ran last, a
-// hidden state for each token, else by the sequence length.
+// tokens is how many tokens a sample has: by the input of the blocks that ran last, a hidden
+// state for each token, else by the sequence length.
 func (f *Predictor) tokens(mode RankPlan) float64 {
 	most := f.reached()
 	for _, g := range f.sights {
@@ -60,8 +60,8 @@ func (f *Predictor) headPrior(mode RankPlan) (held, temporary float64) {
 	return 1.2, headTemporary
 }
 
-// headOf works out what head and loss need: as seen in this kind of mode, else by the
-// prior, corrected by what was seen in another.
+// headOf computes what head and loss need: as measured in this kind of mode, else by the prior,
+// corrected by what was measured in another.
 func (f *Predictor) headOf(s *modePeaks) {
 	logits := f.logits(s.mode)
 	held, temporary := f.headPrior(s.mode)
@@ -103,7 +103,7 @@ func (f *Predictor) headOf(s *modePeaks) {
 	}
 }
 
-// sameMode takes all that a forward of this mode held in place of the blocks' sum.
+// sameMode replaces the blocks' sum by all that a forward of this mode held.
 func (f *Predictor) sameMode(s *modePeaks) {
 	for _, g := range f.sights {
 		if !g.heldSeen || g.plan.Checkpointing != s.mode.Checkpointing || kindOf(g.plan) != kindOf(s.mode) ||
@@ -128,9 +128,9 @@ func (f *Predictor) sameMode(s *modePeaks) {
 	}
 }
 
-// lateOf works out what the end of the backward needs beside weights and gradients. The
-// embedding's gradient is the last: it is there twice before it is added to the output's
-// where both are one parameter, or converted (landscape: 2, or 1 under autocast, else 0–1).
+// lateOf computes what the end of the backward needs in addition to weights and gradients. The
+// embedding's gradient is the last: it exists twice before it is added to the output's where both
+// are one parameter, or converted (landscape: 2, or 1 under autocast, else 0–1).
 func (f *Predictor) lateOf(s *modePeaks) {
 	if f.logits(s.mode) == 0 {
 		s.late = 0.01 * s.states.gradients

@@ -1,13 +1,13 @@
 package memory
 
-// A Measurement is what one rank's process saw of its memory in one attempt: of its first
-// two steps, of its error where it ran out, and of the longest input so far. All bytes are
-// of the device's allocator (of the process, where the job trains on the CPU), those that
-// were held before the model included. A zero is not known, or was not reached.
+// A Measurement is what one rank's process measured of its memory in one attempt: of its first
+// two steps, of its error where it ran out, and of the longest input so far. All bytes are of the
+// device's allocator (of the process, where the job trains on the CPU), with those that were held
+// before the model. A zero is not known, or was not reached.
 type Measurement struct {
 	Rank int `json:"rank"`
 	PID  int `json:"pid,omitempty"`
-	// Plan is what the process ran with. Who reads a measurement sets it.
+	// Plan is what the process ran with. The reader of a measurement sets it.
 	Plan  RankPlan      `json:"plan"`
 	Model *TrainedModel `json:"model,omitempty"`
 
@@ -87,9 +87,9 @@ type Marks struct {
 	After int64 `json:"after_bytes,omitempty"`
 }
 
-// A StepMemory is what was held in one optimizer step, by instant. The peak of an instant is known
-// where it is a new one of the process: PyTorch keeps one peak, and the job may read it, so
-// that nobody resets it. It is 0 where the instant held no more than those before it did.
+// A StepMemory is what was held in one optimizer step, by phase. A phase's peak is known only if
+// it is a new maximum of the process: PyTorch keeps one peak, which the job may read, so that it
+// is not reset.
 type StepMemory struct {
 	// Longest are the elements of the largest input in it.
 	Longest int64 `json:"longest,omitempty"`
@@ -109,4 +109,10 @@ type StepMemory struct {
 	// OptimizerPeak is the most in the optimizer's step, After what is held when it ends.
 	OptimizerPeak int64 `json:"optimizer_peak_bytes,omitempty"`
 	After         int64 `json:"after_bytes,omitempty"`
+}
+
+// stepPeak is the highest peak of the measured steps.
+func (m Measurement) stepPeak() int64 {
+	return max(m.Second.ForwardPeak, m.Second.BackwardPeak, m.Second.OptimizerPeak, m.Second.Micro,
+		m.First.OptimizerPeak, m.Longer.ForwardPeak, m.Longer.BackwardPeak, m.Longer.OptimizerPeak)
 }

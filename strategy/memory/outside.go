@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Bytes that a process holds on a GPU outside its allocator, where the driver does not tell:
-// in a container it may not know a process by its number. A context with its libraries took
+// Bytes that a process holds on a GPU outside its allocator, where the driver does not report
+// them: in a container it may not know a process by its number. A context with its libraries took
 // .74 GiB on an H200 with torch 2.11, two ranks with NCCL or DeepSpeed up to 2.04 (1.29 with
-// DeepSpeed alone, 1.67 once ZeRO-3 ran; testdata/h200-deepspeed.jsonl). Published are .3–.6
-// for a context on smaller GPUs and 1.5 for NCCL.
+// DeepSpeed alone, 1.67 once ZeRO-3 ran; testdata/h200-deepspeed.jsonl). Published are .3–.6 for
+// a context on smaller GPUs and 1.5 for NCCL.
 const (
 	outsideAlone    = 0.75 * (1 << 30)
 	outsideTogether = 2.05 * (1 << 30)
@@ -24,8 +24,8 @@ func outsidePrior(p RankPlan) float64 {
 }
 
 // heldOutside is what the process holds outside its allocator under a plan: as the driver
-// told it, and what more ranks than it was told of add. Nothing is believed where a ceiling
-// below the device's memory holds the allocator: that leaves the rest to others.
+// reported it, and what more ranks than at that time add. It is 0 where a ceiling below the
+// device's memory limits the allocator: that leaves the rest to others.
 func (f *Predictor) heldOutside(p RankPlan) float64 {
 	switch held := f.device.Allowed > 0 && (f.device.Total == 0 || f.device.Allowed < f.device.Total); {
 	case f.device.CPU:
@@ -38,8 +38,8 @@ func (f *Predictor) heldOutside(p RankPlan) float64 {
 	return outsidePrior(p)
 }
 
-// tellOutside takes what the driver told of a process.
-func (f *Predictor) tellOutside(s Measurement) {
+// learnOutside reads what the driver reported of a process.
+func (f *Predictor) learnOutside(s Measurement) {
 	if s.Doubt > 0 || s.Outside <= 0 {
 		return
 	}

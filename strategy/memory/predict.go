@@ -2,8 +2,8 @@ package memory
 
 import "math"
 
-// Predict is what a plan is expected to need. Its figures are zero, and Unknown says why,
-// where nothing can be said.
+// Predict is what a plan is expected to need. Where that is not known its figures are zero, and
+// Unknown is the reason.
 func (f *Predictor) Predict(p RankPlan) Prediction {
 	var out Prediction
 	f.predict(&p, &out)
@@ -22,7 +22,7 @@ func (f *Predictor) predict(p *RankPlan, out *Prediction) {
 		return
 	}
 	m, multiple := float64(p.MicroBatch), p.Accumulation > 1
-	mean, instant := s.peak(m, multiple)
+	mean, instant := s.peak(m, multiple, extra{})
 	bound := s.bound(m, multiple)
 	if p.Evaluation > 0 && s.evaluation > 0 {
 		if e := s.base + s.states.weights + s.states.optimizer + s.evaluation*float64(p.Evaluation); e > mean {
@@ -43,12 +43,12 @@ func (f *Predictor) predict(p *RankPlan, out *Prediction) {
 	}
 }
 
-// mostBytes is what figures out of all bounds come to: more than any device has, and still
-// a number that can be added to.
+// mostBytes is the value of figures out of all bounds: more than any device has, and still a
+// number that can be added to.
 const mostBytes = 1 << 62
 
-// whole makes bytes of a figure. One that overflowed is too many, never few: a job can
-// write what it likes into its measurements.
+// whole rounds a figure to bytes. One that overflowed is too many, never few: a job can write
+// anything into its measurements.
 func whole(bytes float64) int64 {
 	if !(bytes < mostBytes) { // nor is what is no number few
 		return mostBytes
@@ -56,8 +56,8 @@ func whole(bytes float64) int64 {
 	return int64(max(bytes, 0))
 }
 
-// finite is a time, 0 for unknown where it is none: JSON has no word for infinity, and a
-// decision that cannot be written down is not carried out.
+// finite is a time, 0 for unknown where it is none: JSON has no infinity, and a decision that
+// cannot be written down is not carried out.
 func finite(seconds float64) float64 {
 	if math.IsNaN(seconds) || math.IsInf(seconds, 0) {
 		return 0
@@ -65,7 +65,7 @@ func finite(seconds float64) float64 {
 	return seconds
 }
 
-// given is one where something holds.
+// given is 1 where something holds.
 func given(b bool) float64 {
 	if b {
 		return 1
@@ -73,24 +73,33 @@ func given(b bool) float64 {
 	return 0
 }
 
-// made is what a backward makes with its first gradient; a bucket that formed in an earlier
-// micro batch of the step is there already.
+// made is what a backward allocates with its first gradient; a bucket of an earlier micro batch
+// of the step exists already.
 func (st *states) made(multiple bool) float64 {
 	return math.Max(st.ready-given(multiple)*st.forming, 0)
 }
 
-// peak is the largest of the instants of a step, the optimizer's states there.
-func (s *modePeaks) peak(m float64, multiple bool) (bytes float64, instant string) {
+// An extra is what the bound adds to the expected figures: fractions of them, and bytes at the
+// end of the backward.
+type extra struct{ blocks, head, window, states, late, lateBytes, workspace float64 }
+
+// peak is the largest phase of a step, with the optimizer's states.
+func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phase string) {
 	st := &s.states
 	kept := s.base + st.weights + st.optimizer
-	during := kept + st.gather + s.copies + given(multiple)*(st.held+st.forming)
+	gather, bucket, workspace := st.gather*(1+x.states), st.bucket*(1+x.states), s.workspace*(1+x.workspace)
+	during := kept + gather + given(multiple)*(st.held+st.forming)
 	forward := during + given(s.linger && !multiple)*st.held
-	bytes, instant = s.base+st.weights+st.load, "load"
-	if v := forward + (s.blocks+s.head+s.temporary)*m; v > bytes {
-		bytes, instant = v, "loss"
+	blocks := s.blocks * (1 + x.blocks)
+	bytes, phase = s.base+st.weights+st.load, "load"
+	most := func(v float64, name string) {
+		if v > bytes {
+			bytes, phase = v, name
+		}
 	}
-	if v := forward - s.copies + s.most + (s.blocks+s.inside)*m + s.workspace; s.most > s.copies && v > bytes {
-		bytes, instant = v, "forward"
+	most(forward+s.copies+(blocks+s.head*(1+x.head)+s.temporary*(1+x.head))*m, "loss")
+	if s.most > s.copies {
+		most(forward+s.most+(blocks+s.inside*(1+x.head))*m+workspace, "forward")
 	}
 	for _, w := range s.windows {
 		g := w.gradients * st.gradients
@@ -98,48 +107,26 @@ func (s *modePeaks) peak(m float64, multiple bool) (bytes float64, instant strin
 			g = 0 // they are held already
 		}
 		// Autocast's copies go with the blocks that were held for the backward.
-		if v := during - w.gradients*s.copies + g + (w.held+w.block)*m + w.weights + st.made(multiple) + w.gradients*st.bucket + s.workspace; v > bytes {
-			bytes, instant = v, "recompute"
-		}
+		most(during+(1-w.gradients)*s.copies+g+(w.held*(1+x.blocks)+w.block*(1+x.window))*m+w.weights+st.made(multiple)+w.gradients*bucket+workspace, "recompute")
 	}
-	if v := kept + st.gradients + st.ready + st.bucket + st.gather + s.late + given(multiple)*s.again; v > bytes {
-		bytes, instant = v, "backward"
-	}
-	if v := kept + st.gradients + st.step; v > bytes {
-		bytes, instant = v, "optimizer"
-	}
-	return bytes, instant
+	most(kept+st.gradients*(1+x.late)+gather+st.ready+bucket+s.late+given(multiple)*s.again+x.lateBytes, "backward")
+	most(kept+st.gradients+st.step*(1+x.states), "optimizer")
+	return bytes, phase
 }
 
-// bound is the same with what is uncertain added.
+// bound is the peak with all that is uncertain added.
 func (s *modePeaks) bound(m float64, multiple bool) float64 {
-	st := &s.states
-	kept := s.base + st.weights + st.optimizer
-	gather, bucket := st.gather*(1+s.statesMore), st.bucket*(1+s.statesMore)
-	during := kept + gather + given(multiple)*(st.held+st.forming)
-	blocks, head := s.blocks*(1+s.blocksMore), s.head*(1+s.headMore)
-	forward := during + given(s.linger && !multiple)*st.held
-	most := max(s.base+st.weights+st.load, forward+s.copies+(blocks+head+s.temporary*(1+s.headMore))*m)
-	if s.most > s.copies {
-		most = max(most, forward+s.most+(blocks+s.inside*(1+s.headMore))*m+2*s.workspace)
-	}
-	for _, w := range s.windows {
-		g := w.gradients * st.gradients
-		if multiple {
-			g = 0
-		}
-		most = max(most, during+(1-w.gradients)*s.copies+g+(w.held*(1+s.blocksMore)+w.block*(1+s.windowMore))*m+w.weights+st.made(multiple)+w.gradients*bucket+2*s.workspace)
-	}
-	most = max(most, kept+st.gradients*(1+marginLate)+gather+st.ready+bucket+s.late+given(multiple)*s.again+.5*s.lateMore)
-	most = max(most, kept+st.gradients+st.step*(1+s.statesMore))
+	most, _ := s.peak(m, multiple, extra{
+		blocks: s.blocksMore, head: s.headMore, window: s.windowMore, states: s.statesMore, late: marginLate, lateBytes: .5 * s.lateMore, workspace: 1,
+	})
 	// What is counted is sure; the rest has a margin on top.
-	counted := min(kept+given(multiple)*st.held, most)
+	counted := min(s.base+s.states.weights+s.states.optimizer+given(multiple)*s.states.held, most)
 	return counted*(1+marginStates) + (most-counted)*(1+s.baseMore)
 }
 
-// corrected moves a prediction by what plans of the same mode needed: a peak that was seen
-// stands for the formula's, and the difference for what the formula lacks; a plan that ran
-// out of memory needs that much at least. What grows with the batch is scaled with it.
+// corrected corrects a prediction by what plans of the same mode needed: a measured peak replaces
+// the formula's, and the difference is what the formula lacks; a plan that ran out of memory
+// needs that much at least. What grows with the batch is scaled with it.
 func (s *modePeaks) corrected(p *RankPlan, mean, bound float64) (float64, float64, bool) {
 	m, multiple, measured := float64(p.MicroBatch), p.Accumulation > 1, false
 	for i := range s.anchors {
@@ -153,7 +140,7 @@ func (s *modePeaks) corrected(p *RankPlan, mean, bound float64) (float64, float6
 			}
 			continue
 		}
-		own, _ := s.peak(a.micro, a.multiple)
+		own, _ := s.peak(a.micro, a.multiple, extra{})
 		switch lack := a.bytes - own; {
 		case lack > 0:
 			mean += lack * m / a.micro
@@ -180,7 +167,7 @@ func (s *modePeaks) corrected(p *RankPlan, mean, bound float64) (float64, float6
 	return mean, max(bound, mean), measured
 }
 
-// under says that a plan of the same mode needs no less than what was seen.
+// under reports whether a plan of the same mode needs no less than the anchor.
 func (a *anchor) under(p *RankPlan) bool {
 	switch a.instant {
 	case "load":

@@ -2,23 +2,23 @@ package memory
 
 import "math"
 
-// A modePeaks is a mode with all that does not depend on its batches worked out: what the
-// peak's instants need as lines in the micro batch.
+// modePeaks are all figures of a mode that do not depend on its batches: what the peaks of the
+// phases need as lines in the micro batch.
 type modePeaks struct {
 	unknown, evidence string
 	mode              RankPlan
 	states            states
 	base              float64 // held before the model
 	copies, most      float64 // autocast's, at the end of the forward and inside it
-	// For a sample: held by stem and blocks, by the head, for the loss's backward, the
-	// most inside the forward beside the blocks, and the first block's recomputation.
+	// For a sample: held by stem and blocks, by the head, for the loss's backward, the most
+	// inside the forward in addition to the blocks.
 	blocks, head, temporary, inside float64
 	windows                         []window
 	workspace                       float64 // bytes that kernels need in the backward
 	linger                          bool    // gradients are held until after the forward
 	late                            float64 // bytes at the end of the backward
 	lateMore                        float64 // what the bound adds to that
-	again                           float64 // the last gradient beside the one that it is added to
+	again                           float64 // the last gradient in addition to the one that it is added to
 	offloaded                       float64 // a sample's bytes that go to the host
 	evaluation                      float64
 	// Fractions that the bound adds.
@@ -27,17 +27,17 @@ type modePeaks struct {
 	clock                                                  stepClock
 }
 
-// A window is an instant of the backward: what is held for a sample then, with the block
-// that runs, and the share of the gradients that is there by then; and the bytes of that
-// block's 16-bit weights and gradients under autocast.
+// A window is a moment of the backward: what is held for a sample then, with the block that runs,
+// and the share of the gradients that exist by then; and the bytes of that block's 16-bit weights
+// and gradients under autocast.
 type window struct{ held, block, gradients, weights float64 }
 
-// shape works out a mode. Neighbouring candidates mostly share one.
+// shape computes a mode. Neighbouring candidates mostly share one.
 func (f *Predictor) shape(p *RankPlan) *modePeaks {
-	if f.last != nil && sameMode(p, &f.lastPlan) {
+	key := modeOf(*p)
+	if f.last != nil && key == f.lastPlan {
 		return f.last
 	}
-	key := modeOf(*p)
 	s := f.shapes[key]
 	if s == nil {
 		s = f.newShape(key)
@@ -47,14 +47,7 @@ func (f *Predictor) shape(p *RankPlan) *modePeaks {
 	return s
 }
 
-// sameMode compares all but batches and allocator.
-func sameMode(a, b *RankPlan) bool {
-	return a.Checkpointing == b.Checkpointing && a.Compute == b.Compute && a.Attention == b.Attention && a.Weights == b.Weights &&
-		a.Optimizer == b.Optimizer && a.Sharding == b.Sharding && a.DataParallel == b.DataParallel && a.OffloadOptimizer == b.OffloadOptimizer &&
-		a.OffloadParam == b.OffloadParam && a.OffloadActivations == b.OffloadActivations && a.Sequence == b.Sequence && a.DeepSpeed == b.DeepSpeed
-}
-
-// newShape works out a mode that was not asked for before.
+// newShape computes a mode for the first time.
 func (f *Predictor) newShape(mode RankPlan) *modePeaks {
 	s := &modePeaks{mode: mode, states: f.states(mode), base: f.base, linger: f.linger}
 	switch {
@@ -99,7 +92,7 @@ func (f *Predictor) newShape(mode RankPlan) *modePeaks {
 	return s
 }
 
-// ranSharded says that a process ran with the mode's sharding and offload.
+// ranSharded reports whether a process ran with the mode's sharding and offload.
 func (f *Predictor) ranSharded(mode RankPlan) bool {
 	for _, s := range f.sights {
 		if s.heldSeen && s.plan.Sharding == mode.Sharding && s.plan.DataParallel == mode.DataParallel &&
@@ -110,7 +103,7 @@ func (f *Predictor) ranSharded(mode RankPlan) bool {
 	return false
 }
 
-// activations works out what a sample needs.
+// activations computes what a sample needs.
 func (f *Predictor) activations(s *modePeaks) {
 	kinds := f.lists(s.mode)
 	if kinds.unknown != "" {
@@ -164,7 +157,7 @@ func (f *Predictor) margin(of float64) float64 {
 	return of
 }
 
-// windowsOf works out the instants of the backward at the beginning and end of each list.
+// windowsOf computes the moments of the backward at the beginning and end of each list.
 func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 	full := s.mode.Checkpointing == "full"
 	all := math.Max(float64(f.model.Parameters), 1)
@@ -195,7 +188,7 @@ func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 	}
 }
 
-// windowFactor is what a block's recomputation takes in units of what it holds.
+// windowFactor is what a block's recomputation needs in units of what it holds.
 func windowFactor(mode RankPlan, l kindList) float64 {
 	switch {
 	case kindOf(mode) != "fp32":

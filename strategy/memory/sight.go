@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// A sight is what one measurement says of the activations of its mode, in bytes a sample.
+// A sight is what one measurement shows of the activations of its mode, in bytes a sample.
 type sight struct {
 	plan RankPlan
 	// lists are by the model's lists of blocks, in the order in which they ran.
 	lists []listSight
-	// stem is what is held when the first block begins beside what was held before.
+	// stem is what is held when the first block begins, less what was held before.
 	stem float64
-	// held is all that is held when the first forward has ended; head what of it is not
+	// held is all that is held when the first forward has ended; head the part of it that is not
 	// the blocks', where the end of the blocks was seen, too.
 	held, head         float64
 	heldSeen, headSeen bool
-	// temporary is what the loss's backward needs beside it.
+	// temporary is what the loss's backward needs in addition.
 	temporary     float64
 	temporarySeen bool
 	// temporaryLeast is the least that can be, where memory ran out in it.
@@ -73,8 +73,7 @@ func longestOf(m Measurement) float64 {
 	return n
 }
 
-// stretch is how much longer an input of this job can be than that of the steps that were
-// measured: their activations stand for that of the longest.
+// stretch is how much longer an input of this job can be than those of the measured steps.
 func (f *Predictor) stretch(m Measurement) float64 {
 	own := float64(m.Longest) / float64(max(m.Batch, 1))
 	if m.First.Longest > 0 {
@@ -86,7 +85,7 @@ func (f *Predictor) stretch(m Measurement) float64 {
 	return f.longest / own
 }
 
-// sight reads a measurement; false: it says nothing of activations.
+// sight reads a measurement; false where it shows nothing of activations.
 func (f *Predictor) sight(m Measurement) (sight, bool) {
 	s := sight{plan: m.Plan, micro: float64(m.Batch), prior: m.Doubt}
 	s.plan.Compute = computeOf(m)
@@ -157,12 +156,12 @@ func (f *Predictor) list(m Measurement, p RankPlan, l Marks, next int64, each fl
 	return out
 }
 
-// autocast says whether activations have another dtype than the parameters.
+// autocast reports whether activations have another dtype than the parameters.
 func autocast(p RankPlan) bool {
 	return p.Compute != "" && p.Weights != "" && p.Compute != p.Weights && !p.DeepSpeed
 }
 
-// copied says whether autocast makes 16-bit copies of weights: not where the weights are
+// copied reports whether autocast makes 16-bit copies of weights: not where the weights are
 // gathered in 16 bits (measured with fully_shard's MixedPrecisionPolicy and torch 2.11).
 func copied(p RankPlan) bool { return autocast(p) && p.Sharding != "fsdp" }
 

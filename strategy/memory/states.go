@@ -49,7 +49,7 @@ func (f *Predictor) weights(p RankPlan) float64 {
 	return own + float64(f.model.Buffers)
 }
 
-// states are what a plan holds, by its optimizer, its sharding and its offload.
+// states are those of a plan, by its optimizer, its sharding and its offload.
 func (f *Predictor) states(p RankPlan) states {
 	if p.DeepSpeed || strings.HasPrefix(p.Sharding, "zero") {
 		return f.deepSpeed(p)
@@ -64,7 +64,7 @@ func (f *Predictor) states(p RankPlan) states {
 	if p.Sharding == "fsdp" {
 		f.fsdp(p, &s)
 	} else if p.DataParallel > 1 {
-		// DistributedDataParallel's buckets are made with it. It makes them anew for the second
+		// DistributedDataParallel's buckets are made with it. It makes them again for the second
 		// step, in the order of the gradients, and from then on holds as much once more (measured
 		// on two H200s with torch 2.11: 8 bytes a parameter in fp32 when loaded, 20 in the forward
 		// of the second step).
@@ -79,8 +79,8 @@ func (f *Predictor) states(p RankPlan) states {
 	return s
 }
 
-// optimizer is the bytes of an optimizer's state beside weights of a plan's dtype: as seen
-// where that ran, else by its kind.
+// optimizer is the bytes of an optimizer's state for weights of a plan's dtype: as measured where
+// that ran, else by its kind.
 func (f *Predictor) optimizer(p RankPlan) float64 {
 	for _, s := range f.sights {
 		if s.states > 0 && s.plan.Optimizer == p.Optimizer && s.plan.Weights == p.Weights && unsharded(s.plan) {
@@ -104,8 +104,8 @@ func (f *Predictor) named(p RankPlan) string {
 	return ""
 }
 
-// perParameter is the bytes of state for a parameter of a width. SGD has its momentum here,
-// which may be off: what is not known is no reason to run out of memory.
+// perParameter is the bytes of state for a parameter of a width. SGD counts with a momentum,
+// which it may lack: a doubt is no reason to run out of memory.
 func perParameter(optimizer string, width, embedding float64) float64 {
 	o := optimizerOf(optimizer)
 	if o.name == "sgd" {
@@ -114,8 +114,8 @@ func perParameter(optimizer string, width, embedding float64) float64 {
 	return o.states(width, embedding)
 }
 
-// foreach says whether the optimizer's step needs intermediates as large as the weights.
-// PyTorch takes foreach on a GPU where nothing else is said; what was seen decides.
+// foreach reports whether the optimizer's step needs intermediates as large as the weights.
+// PyTorch uses foreach on a GPU by default; what was measured decides.
 func (f *Predictor) foreach(p RankPlan) bool {
 	name := f.named(p)
 	if o := optimizerOf(name); o.embeddings || o.name == "adafactor" || strings.Contains(strings.ToLower(name), "fused") {
@@ -165,10 +165,10 @@ func (f *Predictor) largestBlock() float64 {
 	return math.Max(most, float64(f.model.Largest))
 }
 
-// deepSpeed is what DeepSpeed's engine holds: weights and gradients in the dtype of the
+// deepSpeed are the states of DeepSpeed's engine: weights and gradients in the dtype of the
 // computation, a master copy and Adam's moments in fp32, by ZeRO stage (frameworks:
-// runtime/zero/stage_1_and_2.py, stage3.py, runtime/bf16_optimizer.py; what is held when
-// was measured on one H200 with DeepSpeed 0.19.8).
+// runtime/zero/stage_1_and_2.py, stage3.py, runtime/bf16_optimizer.py; what is held when was
+// measured on one H200 with DeepSpeed 0.19.8).
 func (f *Predictor) deepSpeed(p RankPlan) states {
 	n := float64(max(p.DataParallel, 1))
 	all, trained, w := float64(f.model.Parameters), float64(f.model.Trainable), width(p.Compute)
@@ -210,7 +210,7 @@ func (f *Predictor) deepSpeed(p RankPlan) states {
 	return s
 }
 
-// elsewhere says that something is held in another memory than the device's.
+// elsewhere reports whether something is held in another memory than the device's.
 func elsewhere(to string) bool { return to == "cpu" || to == "nvme" }
 
 // offload moves DeepSpeed's optimizer and, at stage 3, its parameters to the host or to
@@ -260,16 +260,13 @@ func (f *Predictor) offloadOptimizer(p RankPlan, own, w float64, s *states) {
 	} else {
 		// Four tensors of a sub-group are in asynchronous I/O's own pinned buffers, gradients
 		// and weights in PyTorch's.
-		group := 4 * subGroupOf(own)
+		group := 4 * math.Min(own, subGroup)
 		s.nvme = s.optimizer + 4*own
 		s.pinned += 4*group + 2*pinned(group) + pinned(w*own)
 		s.host = 4*group + 2*group + w*own
 	}
 	s.optimizer = 0
 }
-
-// subGroupOf is the parameters that DeepSpeed updates at a time.
-func subGroupOf(own float64) float64 { return math.Min(own, subGroup) }
 
 // pinned is what the host gives for pinned bytes: the next power of two (PyTorch's
 // CachingHostAllocator).
