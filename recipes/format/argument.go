@@ -1,7 +1,6 @@
 package format
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -44,7 +43,6 @@ func (a *argument) complete(n *table, p *Place) {
 }
 
 func (a argument) String() string { return "argument " + a.names[0] }
-func (a argument) Needs() string  { return a.String() }
 
 func (a argument) Present(d *Draft) bool { return d.args.has(a.names, a.no) }
 
@@ -72,15 +70,6 @@ func (a argument) spellings() []string {
 		return a.names
 	}
 	return append(slices.Clone(a.names), a.no)
-}
-
-// follow reads the path that the argument holds.
-func (a argument) follow(d *Draft) (string, bool) {
-	word, found, err := d.args.get(a.names)
-	if !found || err != nil || word == nil {
-		return "", false
-	}
-	return fmt.Sprint(word), true
 }
 
 // flagged is a kind that holds a truth value where it is told that it does.

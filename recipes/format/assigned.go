@@ -20,12 +20,6 @@ var assignedSpecs = []spec[assigned]{
 }
 
 func (a assigned) String() string { return "assignment to " + a.name }
-func (a assigned) Needs() string  { return a.String() }
-
-func (a assigned) Present(d *Draft) bool {
-	_, found := d.assigned(a.name)
-	return found
-}
 
 func (a assigned) Read(d *Draft) (any, bool, error) {
 	word, found := d.assigned(a.name)

@@ -39,7 +39,7 @@ var calledSpecs = []spec[called]{
 func (c *called) complete(n *table, _ *Place) { c.knob = n.k }
 
 func (c called) String() string { return fmt.Sprintf("%s of %s", c.keyword, c.name) }
-func (c called) Needs() string  { return "call of " + c.name }
+func (c called) needs() string  { return "call of " + c.name }
 
 // calls are those in the job's own sources that are meant.
 func (c called) calls(d *Draft) []CodeCall {

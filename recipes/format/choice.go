@@ -55,7 +55,6 @@ func (c *choice) readWords(n *table, key string) {
 }
 
 func (c choice) String() string { return "arguments " + strings.Join(c.options(), ", ") }
-func (c choice) Needs() string  { return c.String() }
 
 // Present: a choice of no words is one, too.
 func (c choice) Present(*Draft) bool { return true }
@@ -84,7 +83,7 @@ func (c choice) options() []string {
 func (c choice) holds(d *Draft, o Option) (bool, error) {
 	switch {
 	case o.Override:
-		value, found := override{key: o.Name}.follow(d)
+		value, found := d.grammar.Override(d.Argv, o.Name)
 		return found && value == o.Value, nil
 	case o.Bare:
 		on, found, err := d.args.flag([]string{o.Name}, "")

@@ -110,7 +110,11 @@ func (d *Draft) HasWord(argument string) bool { return d.grammar.Has(d.Argv, arg
 
 // Argument is the text of an argument; one without a value counts as absent.
 func (d *Draft) Argument(name string) (string, bool) {
-	return argument{names: []string{name}}.follow(d)
+	word, found, err := d.args.get([]string{name})
+	if !found || err != nil || word == nil {
+		return "", false
+	}
+	return fmt.Sprint(word), true
 }
 
 // Resume puts arguments on the command of a change whose files are in dir.

@@ -21,13 +21,6 @@ func (k *fileKey) complete(n *table, p *Place) { k.InFile = inFileOf(n, p) }
 
 func (k fileKey) String() string { return "key " + k.path }
 
-func (k fileKey) Needs() string {
-	if len(k.vias) > 0 {
-		return k.names()
-	}
-	return k.String()
-}
-
 func (k fileKey) Read(d *Draft) (any, bool, error) {
 	file, _, named := k.Find(d)
 	if !named {
@@ -54,7 +47,7 @@ func (k fileKey) Values() []strategy.Value               { return nil }
 func Key(path string, arguments ...string) Place {
 	k := fileKey{path: path, InFile: InFile{optional: true}}
 	for _, name := range arguments {
-		k.vias = append(k.vias, viaArgument(name))
+		k.vias = append(k.vias, Via{arg: name})
 	}
 	return Place{Kind: k}
 }

@@ -39,13 +39,6 @@ func (c keyChoice) String() string           { return "keys " + strings.Join(c.k
 func (c keyChoice) Missing(d *Draft) string  { return c.missing(d, c.String()) }
 func (c keyChoice) Values() []strategy.Value { return slices.Collect(maps.Keys(c.byValue)) }
 
-func (c keyChoice) Needs() string {
-	if len(c.vias) > 0 {
-		return c.names()
-	}
-	return c.String()
-}
-
 // keys names every key that any value sets.
 func (c keyChoice) keys() []string {
 	names := map[string]bool{}

@@ -117,6 +117,5 @@ type Creation struct {
 	Via Via
 	// Auto: the framework replaces values "auto" by its own arguments, and the
 	// optimizer by one that can be offloaded. Otherwise it fills in what is left out.
-	Auto     bool
-	arg, env string // as they are written
+	Auto bool
 }

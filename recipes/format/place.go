@@ -17,11 +17,6 @@ var ErrAuto = errors.New("left to the framework")
 type Kind interface {
 	// String is the place as a person would point to it.
 	String() string
-	// Needs is what a command has to have for the place to be there.
-	Needs() string
-	// Present reports whether the command has the place at all; for a place in a
-	// file, whether it names the file.
-	Present(d *Draft) bool
 	// Read is what the place holds, in the framework's own words. The error may be
 	// ErrAuto.
 	Read(d *Draft) (word any, found bool, err error)
@@ -70,6 +65,27 @@ type Place struct {
 	Reads map[strategy.Value][]any
 	// Implied is what the place stands for where it is absent; empty: nothing.
 	Implied strategy.Value
+}
+
+// Needs is what a command has to have for the place to be there.
+func (p Place) Needs() string {
+	if in := p.InFile(); in != nil && len(in.vias) > 0 {
+		return in.names()
+	}
+	if c, ok := p.Kind.(interface{ needs() string }); ok {
+		return c.needs()
+	}
+	return p.String()
+}
+
+// Present reports whether the command has the place; for a place in a file, whether it
+// names the file.
+func (p Place) Present(d *Draft) bool {
+	if k, ok := p.Kind.(interface{ Present(d *Draft) bool }); ok {
+		return k.Present(d)
+	}
+	_, found, _ := p.Read(d)
+	return found
 }
 
 // InFile is the file that the place is in, nil for a place that is in none.

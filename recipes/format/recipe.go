@@ -217,8 +217,8 @@ func (r Recipe) FilesNamed(cmd Command) []string {
 // Under is the option behind which the recipe's overrides stand, empty for none.
 func (r Recipe) Under() string {
 	for _, p := range r.Places() {
-		if o, ok := p.Kind.(interface{ standsUnder() string }); ok && o.standsUnder() != "" {
-			return o.standsUnder()
+		if o, ok := p.Kind.(interface{ leader() string }); ok && o.leader() != "" {
+			return o.leader()
 		}
 	}
 	return ""

@@ -187,19 +187,14 @@ func (p *Progress) readStep(n *table, key string) {
 }
 
 var creationSpecs = []spec[Creation]{
-	{"arg", "the argument that names the file", func(c *Creation) any { return &c.arg }, ""},
-	{"env", "or the variable", func(c *Creation) any { return &c.env }, ""},
+	{"arg", "the argument that names the file", func(c *Creation) any { return &c.Via.arg }, ""},
+	{"env", "or the variable", func(c *Creation) any { return &c.Via.env }, ""},
 	{"auto", "the framework replaces `\"auto\"`, and an optimizer that cannot be offloaded", func(c *Creation) any { return &c.Auto }, ""},
 }
 
 func (c *Creation) check(n *table) {
-	switch {
-	case (c.arg == "") == (c.env == ""):
+	if (c.Via.arg == "") == (c.Via.env == "") {
 		n.fault("", `want { arg = "--deepspeed" } or { env = "NAME" }`)
-	case c.arg != "":
-		c.Via = viaArgument(c.arg)
-	default:
-		c.Via = Via{namer: held{variable{name: c.env}, c.env}}
 	}
 }
 

@@ -76,13 +76,16 @@ func (n *table) read(key string, field any) {
 		*f = &Creation{}
 		one(n, key, creationSpecs, *f)
 	case **Via:
-		if inner, there := n.Table.Table(key); there {
-			*f = n.of(inner, names(viaSpecs)).via()
-		}
+		*f = &Via{}
+		one(n, key, viaSpecs, *f)
 	case *spellings:
 		*f = n.spellings(key)
 	case *[]Via:
-		*f = n.vias(key)
+		if _, ok := n.Tables(key); !ok {
+			n.fault(key, `want { arg = "--config" } or { env = "CONFIG" }`)
+			return
+		}
+		*f = many(n, key, viaSpecs)
 	case *[]Setting:
 		*f = append(*f, many(n, key, settingSpecs, placeKeys())...)
 	case *[]Condition:
