@@ -1,9 +1,9 @@
 package recipes
 
 import (
-	"github.com/gpurun/gpurun/recipes/format"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 

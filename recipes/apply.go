@@ -3,44 +3,44 @@ package recipes
 import (
 	"errors"
 	"fmt"
-	"github.com/gpurun/gpurun/recipes/deepspeed"
-	"github.com/gpurun/gpurun/recipes/format"
 	"slices"
 
+	"github.com/gpurun/gpurun/recipes/deepspeed"
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Apply returns what the original command has to become so that the job runs
-// with the whole plan. New files are to be written under dir, as Change tells. A
-// knob that already has its value is left as it is written.
+// Apply changes the original command so that the job runs with the whole plan. New files are
+// to be written under dir, as Change describes. A knob that has its value already is left as
+// it is written.
 func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) (Change, error) {
 	d := format.NewDraft(r.Recipe, cmd)
-	current, ranges, err := r.read(d, at)
+	old, ranges, err := r.read(d, at)
 	if err != nil {
 		return Change{}, err
 	}
-	at = d.At
-	if err := settle(d, current, plan); err != nil {
+	next := old.With(plan)
+	if err := settle(d, len(old.Changed(next)) > 0); err != nil {
 		return Change{}, err
 	}
 	for _, k := range strategy.Knobs {
 		value, wanted := plan[k]
-		if !wanted || value == current[k] || ranges[k].Scope == strategy.ScopeDerived || r.Knobs[k].Global != nil {
+		if !wanted || value == old[k] || ranges[k].Scope == strategy.ScopeDerived || r.Knobs[k].Global != nil {
 			continue
 		}
-		if err := turn(d, k, r.Knobs[k], value, ranges[k]); err != nil {
+		if err := turn(d, k, value, ranges[k]); err != nil {
 			return Change{}, fmt.Errorf("set %s to %s: %w", k, value, err)
 		}
 	}
-	if err := applyGlobal(d, current, current.With(plan), ranges[strategy.GradientAccumulationSteps]); err != nil {
+	if err := applyGlobal(d, old, next, ranges[strategy.GradientAccumulationSteps]); err != nil {
 		return Change{}, err
 	}
-	if err := scale(d, current, current.With(plan)); err != nil {
+	if err := scale(d, old, next); err != nil {
 		return Change{}, err
 	}
 	for _, name := range r.Rules {
 		if apply := rules[name].Apply; apply != nil {
-			if err := apply(d, at, current, current.With(plan)); err != nil {
+			if err := apply(d, old, next); err != nil {
 				return Change{}, err
 			}
 		}
@@ -48,8 +48,32 @@ func (r Recipe) Apply(cmd Command, plan strategy.Plan, at Topology, dir string) 
 	return d.Finish(dir)
 }
 
+// settle makes the settings of every attempt, and those of every changed command.
+func settle(d *format.Draft, changed bool) error {
+	for _, s := range d.Recipe.OwnOOM {
+		if on, err := s.TurnedOn(d); err != nil {
+			return err
+		} else if !on {
+			continue
+		}
+		if err := s.Write(d); err != nil {
+			return err
+		}
+	}
+	for _, s := range d.Recipe.Relaunch {
+		if !changed || s.Place.Lacking(d) != "" {
+			continue
+		}
+		if err := s.Write(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // turn sets one knob at all its places.
-func turn(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.Value, allowed strategy.Range) error {
+func turn(d *format.Draft, k strategy.Knob, value strategy.Value, allowed strategy.Range) error {
+	knob := d.Recipe.Knobs[k]
 	switch {
 	case allowed.Absent != "":
 		return errors.New(allowed.Absent)
@@ -59,13 +83,13 @@ func turn(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.Val
 		setAllocator(d)
 		return nil
 	}
-	word := value
-	if n, whole := value.Number(); whole && k != strategy.GradientAccumulationSteps && knob.Scope == strategy.ScopeGlobal {
-		word = strategy.Number(n * d.At.Sharing())
-	}
 	places, weaker, reason := written(d, k, knob)
 	if reason != "" {
 		return errors.New(reason)
+	}
+	word := value
+	if n, whole := value.Number(); whole && countsAll(k, knob) {
+		word = strategy.Number(n * d.At.Sharing())
 	}
 	absence := absenceOf(d, k, knob, weaker)
 	for _, p := range places {
@@ -80,6 +104,18 @@ func turn(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.Val
 		return nil // they come with the new configuration
 	}
 	return knob.WriteAlso(d, value)
+}
+
+// absenceOf is the job's value without the place that is written: that of a weaker place,
+// else the knob's default.
+func absenceOf(d *format.Draft, k strategy.Knob, knob format.Knob, weaker []format.Place) strategy.Value {
+	for _, p := range weaker {
+		if v, found, err := p.Get(d, k); found && err == nil {
+			return v
+		}
+	}
+	value, _ := d.DefaultOf(k, knob)
+	return value
 }
 
 // allowance says what a knob can be set to.

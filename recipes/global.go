@@ -2,41 +2,37 @@ package recipes
 
 import (
 	"fmt"
-	"github.com/gpurun/gpurun/recipes/format"
 	"strconv"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
 // sizeOf is the global batch that the command gives, 0 for none.
 func sizeOf(d *format.Draft, g *format.Global) (int, error) {
-	for _, p := range d.Existing(g.Places) {
-		word, found, err := p.Read(d)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", p, err)
-		}
-		if !found {
-			continue
-		}
-		switch text := strings.ToLower(strings.TrimSpace(fmt.Sprint(word))); text {
-		case "none", "null", "":
-			return 0, nil
-		default:
-			n, err := strconv.Atoi(strings.TrimSuffix(text, ".0"))
-			if err != nil {
-				return 0, fmt.Errorf("%s: %q is not a whole number", p, text)
-			}
-			return max(n, 0), nil // below 0: the framework's word for none
-		}
+	word, from, err := d.First(g.Places)
+	if err != nil || word == nil {
+		return g.Default, err
 	}
-	return g.Default, nil
+	text := strings.ToLower(strings.TrimSpace(fmt.Sprint(word)))
+	if text == "none" || text == "null" || text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(text, ".0"))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is not a whole number", from, text)
+	}
+	return max(n, 0), nil // below 0: the framework's word for none
 }
 
 // accumulationOf is what the framework derives from a global batch; false where
 // that is not whole.
-func accumulationOf(g *format.Global, size, micro, ranks int) (int, bool) {
-	step := micro * ranks
+func accumulationOf(d *format.Draft, g *format.Global, size, micro int) (int, bool) {
+	step := micro * d.At.Sharing()
+	if g.Nominal != "" {
+		step = micro * max(d.At.Ranks, 1) // a nominal batch counts ranks that see the same samples, too
+	}
 	switch {
 	case size == 0:
 		return 1, true
@@ -52,15 +48,6 @@ func accumulationOf(g *format.Global, size, micro, ranks int) (int, bool) {
 	return size / step, size%step == 0
 }
 
-// sharing is how many ranks share a global batch. A nominal one counts them all,
-// those too that see the same samples.
-func sharing(d *format.Draft, g *format.Global) int {
-	if g.Nominal != "" {
-		return max(d.At.Ranks, 1)
-	}
-	return d.At.Sharing()
-}
-
 // readGlobal derives the accumulation where the command gives a global batch, and
 // none of the knob's own places a number.
 func readGlobal(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
@@ -73,24 +60,20 @@ func readGlobal(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]st
 	if err != nil {
 		return err
 	}
-	n, whole := accumulationOf(g, size, micro, sharing(d, g))
+	n, whole := accumulationOf(d, g, size, micro)
 	if !whole {
-		reason := fmt.Sprintf("the global batch of %d is no multiple of %d on %d data-parallel ranks", size, micro, d.At.Sharing())
-		ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
-		ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}
+		format.LeaveBatch(ranges, fmt.Sprintf("the global batch of %d is no multiple of %d on %d data-parallel ranks", size, micro, d.At.Sharing()))
 		return nil
 	}
 	plan[strategy.GradientAccumulationSteps] = strategy.Number(n)
 	if product := n * micro * d.At.Sharing(); g.Fixed && product != size {
-		reason := fmt.Sprintf("the framework makes steps of %d samples of the nominal %d, and would of a smaller micro batch make others", product, size)
-		ranges[strategy.MicroBatchSize] = strategy.Range{Absent: reason}
-		ranges[strategy.GradientAccumulationSteps] = strategy.Range{Absent: reason}
+		format.LeaveBatch(ranges, fmt.Sprintf("the framework makes steps of %d samples of the nominal %d, and would of a smaller micro batch make others", product, size))
 	}
 	return nil
 }
 
 // applyGlobal writes the accumulation, or the global batch where the knob has no
-// places of its own, unless the framework derives what is wanted.
+// places, unless the framework derives what is wanted.
 func applyGlobal(d *format.Draft, old, plan strategy.Plan, allowed strategy.Range) error {
 	knob := d.Recipe.Knobs[strategy.GradientAccumulationSteps]
 	g := knob.Global
@@ -108,17 +91,17 @@ func applyGlobal(d *format.Draft, old, plan strategy.Plan, allowed strategy.Rang
 	if err != nil {
 		return err
 	}
-	if n, whole := accumulationOf(g, size, micro, sharing(d, g)); whole && n == accumulation && given == "" {
+	if n, whole := accumulationOf(d, g, size, micro); whole && n == accumulation && given == "" {
 		return nil
 	}
 	if len(knob.Places) > 0 {
-		return turn(d, strategy.GradientAccumulationSteps, knob, strategy.Number(accumulation), allowed)
+		return turn(d, strategy.GradientAccumulationSteps, strategy.Number(accumulation), allowed)
 	}
 	places := d.Existing(g.Places)
 	if len(places) == 0 || g.Fixed {
 		return fmt.Errorf("the framework derives another accumulation than %d, and takes no global batch", accumulation)
 	}
-	return places[0].Write(d, int64(micro*accumulation*d.At.Sharing()), false)
+	return places[0].Put(d, int64(micro*accumulation*d.At.Sharing()), false)
 }
 
 // scale changes the numbers that count micro-steps along with accumulation.
@@ -140,7 +123,7 @@ func scale(d *format.Draft, old, plan strategy.Plan) error {
 		if err != nil || n*after%before != 0 {
 			return fmt.Errorf("%s: %v counts micro-steps, and is no whole number of them with accumulation %d instead of %d", p, word, after, before)
 		}
-		if err := p.Write(d, format.InStyle(word, int64(n*after/before)), false); err != nil {
+		if err := p.Put(d, int64(n*after/before), false); err != nil {
 			return err
 		}
 	}

@@ -3,26 +3,27 @@ package recipes
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 
 	"github.com/gpurun/gpurun/recipes/deepspeed"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Read returns the plan that the command stands for, and what can be done with
-// each knob. Every knob has a range; one that cannot be turned says why. All
-// values that cannot be understood are reported together.
+// Read returns the command's plan, and what can be done with each knob. Every knob has a
+// range; one that cannot be turned has the reason. All values that cannot be understood are
+// reported together.
 func (r Recipe) Read(cmd Command, at Topology) (strategy.Plan, map[strategy.Knob]strategy.Range, error) {
 	return r.read(format.NewDraft(r.Recipe, cmd), at)
 }
 
 func (r Recipe) read(d *format.Draft, at Topology) (strategy.Plan, map[strategy.Knob]strategy.Range, error) {
 	plan, ranges := strategy.Plan{}, map[strategy.Knob]strategy.Range{}
-	at, err := parallel(d, at)
-	if err != nil {
+	var err error
+	if d.At, err = parallel(d, at); err != nil {
 		return nil, nil, err
 	}
-	d.At = at
 	var faults []error
 	for _, k := range strategy.Knobs {
 		if k == strategy.Allocator {
@@ -47,17 +48,16 @@ func (r Recipe) read(d *format.Draft, at Topology) (strategy.Plan, map[strategy.
 		ranges[k] = rangeOf(d, k, knob, value)
 	}
 	readAllocator(d, plan, ranges)
-	if len(faults) == 0 {
-		if err := readGlobal(d, plan, ranges); err != nil {
-			faults = append(faults, err)
-		}
+	if len(faults) > 0 {
+		return plan, ranges, errors.Join(faults...)
 	}
-	if len(faults) == 0 {
-		for _, name := range r.Rules {
-			if read := rules[name].Read; read != nil {
-				if err := read(d, at, plan, ranges); err != nil {
-					faults = append(faults, err)
-				}
+	if err := readGlobal(d, plan, ranges); err != nil {
+		return plan, ranges, err
+	}
+	for _, name := range r.Rules {
+		if read := rules[name].Read; read != nil {
+			if err := read(d, plan, ranges); err != nil {
+				faults = append(faults, err)
 			}
 		}
 	}
@@ -75,6 +75,40 @@ func (r Recipe) unknown() string {
 	return "the recipe " + r.Name + " does not say where it is kept"
 }
 
+// Parallel completes a topology by the model parallelism in the command: where the caller
+// does not know how many ranks see different samples, they are the ranks over the product of
+// the recipe's sizes.
+func (r Recipe) Parallel(cmd Command, at Topology) (Topology, error) {
+	return parallel(format.NewDraft(r.Recipe, cmd), at)
+}
+
+func parallel(d *format.Draft, at Topology) (Topology, error) {
+	if at.Plain || at.DataParallel > 0 && at.DataParallel != at.Ranks {
+		return at, nil
+	}
+	product := 1
+	for _, places := range d.Recipe.Model {
+		word, from, err := d.First(places)
+		if err != nil {
+			return at, err
+		}
+		if word == nil {
+			continue
+		}
+		n, err := strconv.Atoi(fmt.Sprint(word))
+		if err != nil {
+			return at, fmt.Errorf("%s: %v is not a whole number", from, word)
+		}
+		product *= max(n, 1) // 0 and -1 leave it to the framework
+	}
+	ranks := max(at.Ranks, 1)
+	if ranks%product != 0 {
+		return at, fmt.Errorf("the model is spread over %d ranks, which does not divide %d", product, ranks)
+	}
+	at.DataParallel = ranks / product
+	return at, nil
+}
+
 // current reads a knob's value from all its places, which must agree.
 func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value, error) {
 	if knob.Absent != "" || knob.Scope == strategy.ScopeDerived || knob.Given && !d.Given(knob) {
@@ -83,23 +117,26 @@ func current(d *format.Draft, k strategy.Knob, knob format.Knob) (strategy.Value
 	value, from := strategy.Value(""), format.Place{}
 	for _, p := range d.Places(knob) {
 		v, found, err := p.Get(d, k)
-		if errors.Is(err, format.ErrAuto) && knob.Alternatives {
-			return "", nil // the framework's own, whatever weaker places say
-		}
-		if errors.Is(err, format.ErrAuto) {
+		switch {
+		case errors.Is(err, format.ErrAuto) && knob.Alternatives:
+			return "", nil // the framework's own, whatever weaker places hold
+		case errors.Is(err, format.ErrAuto):
+			continue
+		case err != nil && deepspeed.Holds(d, p):
+			return "", &misreadConfig{fmt.Errorf("%s: %w", p, err)}
+		case err != nil:
+			return "", fmt.Errorf("%s: %w", p, err)
+		case !found:
 			continue
 		}
-		if err != nil && deepspeed.Holds(d, p) {
-			return "", &misreadConfig{fmt.Errorf("%s: %w", p, err)}
-		}
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", p, err)
-		}
-		if v, err = perRank(d, k, knob, p, v, found); err != nil {
-			return "", err
+		if n, whole := v.Number(); whole && countsAll(k, knob) {
+			ranks := d.At.Sharing()
+			if n%ranks != 0 {
+				return "", fmt.Errorf("%s: %d does not divide among %d data-parallel ranks", p, n, ranks)
+			}
+			v = strategy.Number(n / ranks)
 		}
 		switch {
-		case !found:
 		case knob.Alternatives:
 			return v, nil
 		case value == "":
@@ -120,19 +157,12 @@ type misreadConfig struct{ error }
 
 func (e *misreadConfig) Unwrap() error { return e.error }
 
-// perRank is a place's batch on one rank, where the place counts all of them.
-func perRank(d *format.Draft, k strategy.Knob, knob format.Knob, p format.Place, v strategy.Value, found bool) (strategy.Value, error) {
-	n, whole := v.Number()
-	if !found || !whole || k == strategy.GradientAccumulationSteps || knob.Scope != strategy.ScopeGlobal {
-		return v, nil
-	}
-	if ranks := d.At.Sharing(); n%ranks != 0 {
-		return "", fmt.Errorf("%s: %d does not divide among %d data-parallel ranks", p, n, ranks)
-	}
-	return strategy.Number(n / d.At.Sharing()), nil
+// countsAll reports whether the knob's places count all data-parallel ranks, where a plan counts one.
+func countsAll(k strategy.Knob, knob format.Knob) bool {
+	return knob.Scope == strategy.ScopeGlobal && k != strategy.GradientAccumulationSteps
 }
 
-// rangeOf tells what can be done with a knob.
+// rangeOf is what can be done with a knob.
 func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.Value) strategy.Range {
 	if knob.Absent != "" {
 		return strategy.Range{Absent: knob.Absent, Follows: knob.Follows}
@@ -164,28 +194,106 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 	return strategy.Range{Values: values, Weights: knob.Weights, Confirm: knob.Confirm}
 }
 
-// possible are the values whose arguments the job's parser has. Where no other than
-// the current one is left, reason says why.
+// possible are the values whose arguments the job's parser has, the current one among them.
+// The reason is why there is no other.
 func possible(d *format.Draft, knob format.Knob, places []format.Place, values []strategy.Value, current strategy.Value) (left []strategy.Value, reason string) {
 	others := 0
 	for _, v := range values {
 		why := ""
 		if v != current {
-			if why = knob.Lacking(d, places, v); why == "" {
-				others++
-			} else if reason == "" {
-				reason = why
-			}
+			why = knob.Lacking(d, places, v)
 		}
-		if why == "" {
+		switch {
+		case why == "":
 			left = append(left, v)
+			if v != current {
+				others++
+			}
+		case reason == "":
+			reason = why
 		}
 	}
-	if reason == "" {
+	switch {
+	case reason == "":
 		return values, ""
-	}
-	if others > 0 {
-		reason = ""
+	case others > 0:
+		return left, ""
 	}
 	return left, reason
+}
+
+// restrict takes away what the user's other settings rule out, and fills in
+// bounds that are other knobs' values.
+func restrict(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+	for _, k := range strategy.Knobs {
+		knob, r := d.Recipe.Knobs[k], ranges[k]
+		if r.Absent != "" {
+			continue
+		}
+		for _, c := range d.Unless(knob, plan) {
+			if c.Values == nil {
+				r = strategy.Range{Absent: c.Reason}
+				if c.Unknown || d.Recipe.Creation != nil && slices.Contains(deepspeed.Created, k) && !d.Given(knob) {
+					delete(plan, k) // of what a new configuration sets, the other setting decides
+				}
+				break
+			}
+			r.Values = slices.DeleteFunc(slices.Clone(r.Values), func(v strategy.Value) bool { return v != plan[k] && slices.Contains(c.Values, v) })
+		}
+		if n, known := plan.Number(knob.MinOf); known && r.Absent == "" {
+			r.Min = max(r.Min, n)
+		}
+		ranges[k] = r
+	}
+}
+
+// RuledOut reports whether a setting of the user's keeps a knob from being turned, by
+// whatever means: FSDP's own checkpointing, a DeepSpeed configuration with a precision.
+func (r Recipe) RuledOut(cmd Command, at Topology, plan strategy.Plan, k strategy.Knob) bool {
+	d := format.NewDraft(r.Recipe, cmd)
+	d.At = at
+	return slices.ContainsFunc(d.Unless(r.Knobs[k], plan), func(c format.Condition) bool { return c.Values == nil })
+}
+
+// written are the places that a change of the knob goes to: all of them, or of
+// alternatives the strongest that can be written, which overrides the weaker
+// ones behind it. Where there is none, the reason says why.
+func written(d *format.Draft, k strategy.Knob, knob format.Knob) (places, weaker []format.Place, reason string) {
+	places = d.Places(knob)
+	if !knob.Alternatives {
+		for _, p := range places {
+			if why := unwritable(d, knob, p); why != "" {
+				return nil, nil, why
+			}
+		}
+		return places, nil, ""
+	}
+	for i, p := range places {
+		_, found, err := p.Read(d)
+		if p.There && !found && err == nil {
+			continue
+		}
+		why := unwritable(d, knob, p)
+		if why == "" {
+			why = p.Missing(d)
+		}
+		if why == "" {
+			return places[i : i+1], places[i+1:], ""
+		}
+		if _, found, err := p.Get(d, k); found || err != nil {
+			return nil, nil, why // what a weaker place holds would not count
+		}
+		if reason == "" {
+			reason = why
+		}
+	}
+	return nil, nil, reason
+}
+
+// unwritable is why a place of the knob cannot hold another value.
+func unwritable(d *format.Draft, knob format.Knob, p format.Place) string {
+	if why := p.Unwritable(d); why != "" || knob.Own || knob.Given && !knob.Alternatives {
+		return why
+	}
+	return p.Lacking(d)
 }

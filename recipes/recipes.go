@@ -10,9 +10,12 @@
 package recipes
 
 import (
+	"slices"
+
 	"github.com/gpurun/gpurun/recipes/catalog"
 	"github.com/gpurun/gpurun/recipes/document"
 	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // A Recipe is how one framework, or one user's script, spells the knobs; with it
@@ -53,6 +56,26 @@ func FromKnobs(table map[string]any) (Recipe, []Problem) {
 
 // KnobKeys are the keys that an entry of [knobs] may have.
 func KnobKeys() []string { return format.KnobKeys() }
+
+// Turned lists the knobs that the recipe can turn, in the order of strategy.Knobs.
+func (r Recipe) Turned() []strategy.Knob {
+	return slices.DeleteFunc(slices.Clone(strategy.Knobs), func(k strategy.Knob) bool {
+		knob, known := r.Knobs[k]
+		return !known || knob.Absent != ""
+	})
+}
+
+// Families returns the sets of a knob's values inside which a checkpoint survives
+// a change, and why it does not survive others. It is false for a knob that
+// checkpoints do not depend on.
+func (r Recipe) Families(k strategy.Knob) (families [][]strategy.Value, reason string, fragile bool) {
+	for _, s := range r.Checkpoint {
+		if s.Knob == k {
+			return s.Families, s.Reason, true
+		}
+	}
+	return nil, "", false
+}
 
 // Catalog returns the recipes that come with gpurun, sorted by name.
 func Catalog() ([]Recipe, error) {

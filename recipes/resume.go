@@ -2,7 +2,6 @@ package recipes
 
 import (
 	"fmt"
-	"github.com/gpurun/gpurun/recipes/format"
 	"maps"
 	"path"
 	"regexp"
@@ -10,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -156,7 +156,9 @@ func (r Recipe) ResumeFiles(checkpoint string) []string {
 // are linked beside the changed one, as Change.Siblings says.
 func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, checkpoint, dir string) (Change, error) {
 	next := change
-	next.Files, next.Siblings = cloned(change.Files), cloned(change.Siblings)
+	next.Files, next.Siblings = map[string][]byte{}, map[string]string{}
+	maps.Copy(next.Files, change.Files)
+	maps.Copy(next.Siblings, change.Siblings)
 	edited, err := r.editCheckpoint(&next, cmd, plan, checkpoint)
 	if err != nil {
 		return Change{}, err
@@ -179,7 +181,7 @@ func (r Recipe) ResumeFrom(change Change, cmd Command, plan strategy.Plan, check
 	}
 	for _, s := range r.Resume.Also {
 		value := strings.ReplaceAll(fmt.Sprint(s.Value), "{latest}", checkpoint)
-		if err := s.Place.Write(d, value, false); err != nil {
+		if err := s.Place.Put(d, value, false); err != nil {
 			return Change{}, fmt.Errorf("resume with %s: %w", s.Place, err)
 		}
 	}
@@ -220,9 +222,26 @@ func (r Recipe) editCheckpoint(next *Change, cmd Command, plan strategy.Plan, ch
 	return edited, nil
 }
 
-func cloned[V any](m map[string]V) map[string]V {
-	if m == nil {
-		return map[string]V{}
+// Tracked are the variables by which all attempts of a run continue one run of an experiment
+// tracker; name is that run's. A tracker of which the command's environment has a variable is
+// left to the user; a variable whose value the command does not have is omitted.
+func (r Recipe) Tracked(cmd Command, name string) map[string]string {
+	d, taken, all := format.NewDraft(r.Recipe, cmd), map[string]bool{}, map[string]string{}
+	for variable := range r.Resume.Env {
+		if _, set := cmd.Env[variable]; set {
+			taken[tracker(variable)] = true
+		}
 	}
-	return maps.Clone(m)
+	for variable, text := range r.Resume.Env {
+		if value, known := filled(d, text); known && !taken[tracker(variable)] {
+			all[variable] = strings.ReplaceAll(value, "{job}", name)
+		}
+	}
+	return all
+}
+
+// tracker is the tracker of a variable: WANDB of WANDB_RUN_ID and WANDB_RESUME.
+func tracker(variable string) string {
+	prefix, _, _ := strings.Cut(variable, "_")
+	return prefix
 }

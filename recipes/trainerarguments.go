@@ -10,16 +10,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// trainerArguments is the rule for jobs that read TrainingArguments with
-// HfArgumentParser. The parser reads any dataclass: one that is given none of
+// HfArgumentParser reads any dataclass: a script that gives it none of
 // TrainingArguments has arguments of other meanings under the same names, and so has
-// a job that hands them to a loop of its own.
-var trainerArguments = format.Rule{Shape: func(r *format.Recipe) { r.Detection.Not = noTrainerArguments }}
-
-// trlArguments is the rule for jobs that read TRL's configurations, with TrlParser or
-// with HfArgumentParser. Where TrlParser reads TrainingArguments that are none of
-// TRL's, the defaults are the Trainer's.
-var trlArguments = format.Rule{Shape: func(r *format.Recipe) { r.Detection.Not = noTRLArguments }, Read: trainerDefaults}
+// a job that hands them to a loop of its own. Where TrlParser reads TrainingArguments that
+// are none of TRL's, the defaults are the Trainer's.
 
 var (
 	// className matches a class where it is named: TrainingArguments, transformers.X.
@@ -132,7 +126,7 @@ func mentions(cmd Command, word string) bool {
 
 // trainerDefaults puts right what a job does by default whose parser reads
 // TrainingArguments that are none of TRL's.
-func trainerDefaults(d *format.Draft, _ format.Topology, plan strategy.Plan, _ map[strategy.Knob]strategy.Range) error {
+func trainerDefaults(d *format.Draft, plan strategy.Plan, _ map[strategy.Knob]strategy.Range) error {
 	p := parsingOf(d.Original, "TrlParser", "trl.TrlParser")
 	if p.trl || !p.trainer {
 		return nil

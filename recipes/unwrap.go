@@ -11,33 +11,12 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 )
 
-// An Inner is what a launcher starts on each rank.
-type Inner = commandline.Inner
-
-// An InnerKind is how the inner command is started.
-type InnerKind = commandline.Kind
-
-// The kinds of inner command.
-const (
-	InnerScript  = commandline.Script
-	InnerModule  = commandline.Module
-	InnerProgram = commandline.Program
-)
-
-// Site is the beginning of words of Inner.Argv that name a file which the
-// framework brings with it: the rest is its path in the interpreter's packages.
-const Site = commandline.Site
-
-// LocalRank stands in Inner.Argv for an argument that differs from rank to rank:
-// {local_rank} is the rank's number on its node. Commands of all ranks have it;
-// ForRank fills it in.
-const LocalRank = commandline.LocalRank
-
-// ForRank is the command of one rank of a node.
+// ForRank is the command of one rank of a node: an argument that differs from rank to rank is
+// filled in.
 func ForRank(argv []string, local int) []string {
 	own := slices.Clone(argv)
 	for i, word := range own {
-		if word == LocalRank {
+		if word == commandline.LocalRank {
 			own[i] = fmt.Sprintf("--local_rank=%d", local)
 		}
 	}
@@ -50,7 +29,7 @@ type ReadFile func(path string) ([]byte, error)
 // Unwrap takes a framework's launcher off a command. It is false where the
 // command starts with none that gpurun can take over; the error says what gpurun
 // cannot take over from it.
-func Unwrap(words []string, env map[string]string, read ReadFile) (inner Inner, known bool, err error) {
+func Unwrap(words []string, env map[string]string, read ReadFile) (inner commandline.Inner, known bool, err error) {
 	return commandline.Known.UnwrapLauncher(words, environ.Vars(env), commandline.Files{
 		Exists: func(name string) bool {
 			_, err := read(name)
@@ -89,25 +68,57 @@ func launcherTable(name string, read ReadFile) ([]commandline.Pair, error) {
 	return launcherPairs(doc.Content[0]), nil
 }
 
-// launcherPairs are the pairs of a YAML table, with those of the tables inside it.
+// launcherPairs are the pairs of a YAML table in their order, behind them those of merged
+// tables ("<<") whose keys it lacks.
 func launcherPairs(table *yaml.Node) []commandline.Pair {
 	var pairs []commandline.Pair
-	for _, p := range pairsOf(table) {
-		pair := commandline.Pair{Key: p.key}
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(table.Content); i += 2 {
+		key, value := table.Content[i], meant(table.Content[i+1])
 		switch {
-		case p.value.Kind == yaml.MappingNode:
-			pair.Kind, pair.Table = commandline.Nested, launcherPairs(p.value)
-		case p.value.Kind == yaml.SequenceNode:
-			pair.Kind = commandline.List
-			for _, item := range p.value.Content {
-				pair.List = append(pair.List, meant(item).Value)
-			}
-		case p.value.Tag == "!!null":
-			pair.Kind = commandline.Null
+		case key.Tag != "!!merge":
+			pairs = append(pairs, launcherPair(key.Value, value))
+		case value.Kind == yaml.SequenceNode:
+			merged = append(merged, value.Content...)
 		default:
-			pair.Text = p.value.Value
+			merged = append(merged, value)
 		}
-		pairs = append(pairs, pair)
+	}
+	for _, m := range merged {
+		if m = meant(m); m.Kind != yaml.MappingNode {
+			continue
+		}
+		for _, pair := range launcherPairs(m) {
+			if !slices.ContainsFunc(pairs, func(p commandline.Pair) bool { return p.Key == pair.Key }) {
+				pairs = append(pairs, pair)
+			}
+		}
 	}
 	return pairs
+}
+
+func launcherPair(key string, value *yaml.Node) commandline.Pair {
+	pair := commandline.Pair{Key: key}
+	switch {
+	case value.Kind == yaml.MappingNode:
+		pair.Kind, pair.Table = commandline.Nested, launcherPairs(value)
+	case value.Kind == yaml.SequenceNode:
+		pair.Kind = commandline.List
+		for _, item := range value.Content {
+			pair.List = append(pair.List, meant(item).Value)
+		}
+	case value.Tag == "!!null":
+		pair.Kind = commandline.Null
+	default:
+		pair.Text = value.Value
+	}
+	return pair
+}
+
+// meant is the node that an alias refers to, else the node itself.
+func meant(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
 }

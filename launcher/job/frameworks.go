@@ -49,7 +49,7 @@ func (t typed) unwrap(ctx context.Context) (commandline.Inner, bool, error) {
 		return inner, known, err
 	}
 	inner.Env = environ.Vars(inner.Env).With()
-	if python := t.launcherPython(); python != "" && t.env[pythonExec] == "" && inner.Kind != recipes.InnerProgram {
+	if python := t.launcherPython(); python != "" && t.env[pythonExec] == "" && inner.Kind != commandline.Program {
 		inner.Env[pythonExec] = python
 	}
 	inner.Argv, err = t.fillSite(ctx, inner)
@@ -59,7 +59,7 @@ func (t typed) unwrap(ctx context.Context) (commandline.Inner, bool, error) {
 // read reads a file as the launcher would: one that the framework brings with it is
 // among the packages of the launcher's interpreter.
 func (t typed) read(ctx context.Context, name string) ([]byte, error) {
-	file, isSite := strings.CutPrefix(name, recipes.Site)
+	file, isSite := strings.CutPrefix(name, commandline.Site)
 	if !isSite {
 		return readFile(under(t.dir, name), largestFile)
 	}
@@ -108,7 +108,7 @@ func (t typed) fillSite(ctx context.Context, inner commandline.Inner) ([]string,
 	argv := slices.Clone(inner.Argv)
 	var files []string
 	for _, word := range argv {
-		if file, isSite := strings.CutPrefix(word, recipes.Site); isSite {
+		if file, isSite := strings.CutPrefix(word, commandline.Site); isSite {
 			files = append(files, file)
 		}
 	}
@@ -130,7 +130,7 @@ func (t typed) fillSite(ctx context.Context, inner commandline.Inner) ([]string,
 			"%s means %s, which %s does not have in its packages", inner.Wrapper, files[i], interpreter.Path())
 	}
 	for i, word := range argv {
-		if strings.HasPrefix(word, recipes.Site) {
+		if strings.HasPrefix(word, commandline.Site) {
 			argv[i], paths = paths[0], paths[1:]
 		}
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/model"
-	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -42,7 +41,7 @@ func (p *Prepared) Propose(plan strategy.Plan, dir string, n int, variable func(
 		return model.Proposal{}, err
 	}
 	own := func(words []string) []string { // without the launcher's own word
-		return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == recipes.LocalRank })
+		return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == commandline.LocalRank })
 	}
 	proposal := r.Job.origin.with(own(r.Job.Argv), own(change.Argv))
 	if proposal.Key == "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-func apply(d *format.Draft, at format.Topology, old, plan strategy.Plan) error {
+func apply(d *format.Draft, old, plan strategy.Plan) error {
 	c, named := dsConfigOf(d)
 	if !named && d.Recipe.Creation != nil {
 		made, err := create(d, plan)
@@ -21,16 +21,16 @@ func apply(d *format.Draft, at format.Topology, old, plan strategy.Plan) error {
 	} else if !named {
 		return nil
 	}
-	if err := c.applyBatch(at, old, plan); err != nil {
+	if err := c.applyBatch(old, plan); err != nil {
 		return err
 	}
 	if err := c.applySharding(old, plan); err != nil {
 		return err
 	}
-	if err := c.applyOffload(at, old, plan, strategy.OffloadOptimizer, dsOptimizer); err != nil {
+	if err := c.applyOffload(old, plan, strategy.OffloadOptimizer, dsOptimizer); err != nil {
 		return err
 	}
-	if err := c.applyOffload(at, old, plan, strategy.OffloadParam, dsParam); err != nil {
+	if err := c.applyOffload(old, plan, strategy.OffloadParam, dsParam); err != nil {
 		return err
 	}
 	return c.applyPinning(old, plan)
@@ -54,7 +54,7 @@ func (c dsConfig) setDevices(plan strategy.Plan) error {
 
 // applyBatch keeps the three numbers consistent: those that are written out hold
 // what the plan says, and as few as possible are added.
-func (c dsConfig) applyBatch(at format.Topology, old, plan strategy.Plan) error {
+func (c dsConfig) applyBatch(old, plan strategy.Plan) error {
 	micro, accum := plan[strategy.MicroBatchSize], plan[strategy.GradientAccumulationSteps]
 	if micro == old[strategy.MicroBatchSize] && accum == old[strategy.GradientAccumulationSteps] {
 		return nil
@@ -65,7 +65,7 @@ func (c dsConfig) applyBatch(at format.Topology, old, plan strategy.Plan) error 
 	if err != nil {
 		return err
 	}
-	global := m * a * at.Sharing()
+	global := m * a * c.d.At.Sharing()
 	if b.train > 0 && b.train != global {
 		if err := c.place.Change(c.d, dsTrain, global); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (c dsConfig) applyBatch(at format.Topology, old, plan strategy.Plan) error 
 	if err != nil {
 		return err
 	}
-	return c.checkBatch(at, m, a)
+	return c.checkBatch(m, a)
 }
 
 // agree changes what the configuration repeats of the arguments.
@@ -110,12 +110,12 @@ func (c dsConfig) agree(b batch, micro, accum int) error {
 }
 
 // checkBatch reads the batch again as DeepSpeed will.
-func (c dsConfig) checkBatch(at format.Topology, micro, accum int) error {
+func (c dsConfig) checkBatch(micro, accum int) error {
 	b, err := c.batch()
 	if err != nil {
 		return err
 	}
-	full, err := b.derived(at.Sharing())
+	full, err := b.derived(c.d.At.Sharing())
 	if err != nil {
 		return fmt.Errorf("%s: %w", format.Shown(c.file), err)
 	}
@@ -159,7 +159,7 @@ func (c dsConfig) fillLive() error {
 }
 
 // applyOffload checks that the stage can offload, and completes the block.
-func (c dsConfig) applyOffload(at format.Topology, old, plan strategy.Plan, k strategy.Knob, block string) error {
+func (c dsConfig) applyOffload(old, plan strategy.Plan, k strategy.Knob, block string) error {
 	device, stage := plan[k], plan[strategy.Sharding]
 	if !offloaded(device) {
 		return nil
@@ -181,7 +181,7 @@ func (c dsConfig) applyOffload(at format.Topology, old, plan strategy.Plan, k st
 		}
 	}
 	if device == "nvme" {
-		if err := c.applyNVMe(at, k, block); err != nil {
+		if err := c.applyNVMe(k, block); err != nil {
 			return err
 		}
 	}
@@ -191,9 +191,9 @@ func (c dsConfig) applyOffload(at format.Topology, old, plan strategy.Plan, k st
 
 // applyNVMe says where to, and keeps the pinned host buffers small: with the
 // default sub-group of 1e9 elements they would take 16 GB for each rank.
-func (c dsConfig) applyNVMe(at format.Topology, k strategy.Knob, block string) error {
-	if at.NVMePath != "" {
-		if err := c.fill(block+dsNVMe, at.NVMePath); err != nil {
+func (c dsConfig) applyNVMe(k strategy.Knob, block string) error {
+	if c.d.At.NVMePath != "" {
+		if err := c.fill(block+dsNVMe, c.d.At.NVMePath); err != nil {
 			return err
 		}
 	}

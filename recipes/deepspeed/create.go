@@ -16,17 +16,17 @@ const newConfig = "deepspeed.json"
 var Created = []strategy.Knob{strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam}
 
 // offer offers what a new configuration could do.
-func offer(d *format.Draft, at format.Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
+func offer(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) {
 	for _, k := range Created {
 		knob, known := d.Recipe.Knobs[k]
 		if !known || knob.Absent != "" || len(knob.Places) == 0 {
 			continue
 		}
-		if at.Plain && d.Original.Devices > 1 {
+		if d.At.Plain && d.Original.Devices > 1 {
 			ranges[k] = strategy.Range{Absent: fmt.Sprintf("the job is one process on %d GPUs, of which DeepSpeed would take one: start it with ranks", d.Original.Devices)}
 			continue
 		}
-		values := slices.DeleteFunc(format.Writable(k, d.Places(knob)), func(v strategy.Value) bool { return v == "nvme" && at.NVMePath == "" })
+		values := slices.DeleteFunc(format.Writable(k, d.Places(knob)), func(v strategy.Value) bool { return v == "nvme" && d.At.NVMePath == "" })
 		plan[k], ranges[k] = "none", strategy.Range{Values: values}
 	}
 }

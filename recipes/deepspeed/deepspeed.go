@@ -154,11 +154,11 @@ func (b batch) derived(ranks int) (batch, error) {
 	return full, nil
 }
 
-func read(d *format.Draft, at format.Topology, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+func read(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	c, named := dsConfigOf(d)
 	if !named {
 		if d.Recipe.Creation != nil {
-			offer(d, at, plan, ranges)
+			offer(d, plan, ranges)
 		}
 		return nil
 	}
@@ -167,7 +167,7 @@ func read(d *format.Draft, at format.Topology, plan strategy.Plan, ranges map[st
 			ranges[k] = strategy.Range{Absent: "elasticity in " + format.Shown(c.file) + " chooses it"}
 			delete(plan, k)
 		}
-	} else if err := c.readBatch(at, plan); err != nil {
+	} else if err := c.readBatch(plan); err != nil {
 		if c.impossible() {
 			return fmt.Errorf("%s: %w", format.Shown(c.file), err)
 		}
@@ -178,7 +178,7 @@ func read(d *format.Draft, at format.Topology, plan strategy.Plan, ranges map[st
 		c.leaveBatch(plan, ranges, reason)
 	}
 	for knob, block := range map[strategy.Knob]string{strategy.OffloadOptimizer: dsOptimizer, strategy.OffloadParam: dsParam} {
-		if r := ranges[knob]; r.Absent == "" && at.NVMePath == "" && !c.has(block+dsNVMe) {
+		if r := ranges[knob]; r.Absent == "" && d.At.NVMePath == "" && !c.has(block+dsNVMe) {
 			r.Values = without(r.Values, "nvme")
 			ranges[knob] = r
 		}
@@ -199,7 +199,7 @@ func read(d *format.Draft, at format.Topology, plan strategy.Plan, ranges map[st
 
 // readBatch derives what the configuration leaves out, and holds what it says
 // against the arguments.
-func (c dsConfig) readBatch(at format.Topology, plan strategy.Plan) error {
+func (c dsConfig) readBatch(plan strategy.Plan) error {
 	b, err := c.batch()
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (c dsConfig) readBatch(at format.Topology, plan strategy.Plan) error {
 			return nil // the arguments leave it to the framework
 		}
 	}
-	full, err := b.derived(at.Sharing())
+	full, err := b.derived(c.d.At.Sharing())
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,11 @@ func (c Condition) Holds(d *Draft, plan strategy.Plan) bool {
 	return found && (c.Is == nil || slices.ContainsFunc(c.Is, func(is string) bool { return SameWord(word, is) }))
 }
 
+// Unless are the conditions of the knob that the command meets.
+func (d *Draft) Unless(knob Knob, plan strategy.Plan) []Condition {
+	return slices.DeleteFunc(slices.Clone(knob.Unless), func(c Condition) bool { return c.Missing && d.Given(knob) || !c.Holds(d, plan) })
+}
+
 // word is what the condition looks at.
 func (c Condition) word(d *Draft, plan strategy.Plan) (any, bool) {
 	if c.Knob != "" {

@@ -76,6 +76,20 @@ func (d *Draft) Existing(places []Place) []Place {
 	return slices.DeleteFunc(slices.Clone(places), func(p Place) bool { return p.Versions.Outside(d.Original.Packages) != "" })
 }
 
+// First is what the first of the places holds that has a value, and that place; nil: none has.
+func (d *Draft) First(places []Place) (word any, from Place, err error) {
+	for _, p := range d.Existing(places) {
+		word, found, err := p.Read(d)
+		if err != nil {
+			return nil, p, fmt.Errorf("%s: %w", p, err)
+		}
+		if found {
+			return word, p, nil
+		}
+	}
+	return nil, Place{}, nil
+}
+
 // Given reports whether the command has one of the knob's places.
 func (d *Draft) Given(knob Knob) bool {
 	return slices.ContainsFunc(d.Places(knob), func(p Place) bool { return p.Present(d) })

@@ -108,20 +108,31 @@ func (p Place) flag() bool {
 	return len(p.Words) > 0
 }
 
-// Set changes the knob's value; absence is what the job does without the place.
+// Set changes the knob's value; absence is the job's value without the place.
 func (p Place) Set(d *Draft, k strategy.Knob, value, absence strategy.Value) error {
-	old, found, err := p.Read(d)
-	switch {
-	case p.Auto && (errors.Is(err, ErrAuto) || !found && err == nil):
+	_, found, err := p.Read(d)
+	if p.Auto && (errors.Is(err, ErrAuto) || !found && err == nil) {
 		return nil
-	case err != nil && !errors.Is(err, ErrAuto):
+	}
+	word, wrong := p.write(k, value)
+	if wrong != nil {
+		return wrong
+	}
+	words := p.Words[absence]
+	return p.Put(d, word, len(words) > 0 && words[0] == true)
+}
+
+// Put writes a word in the style of the one that it replaces: all values are written by it.
+// Absence is what the job does without the place, where that is a truth value.
+func (p Place) Put(d *Draft, word any, absence bool) error {
+	old, found, err := p.Read(d)
+	if err != nil && !errors.Is(err, ErrAuto) {
 		return err
 	}
-	word, err := p.write(k, value)
-	if err != nil {
-		return err
+	if found {
+		word = inStyle(old, word)
 	}
-	return p.Write(d, InStyle(old, word), p.truth(absence))
+	return p.Write(d, word, absence)
 }
 
 // write is the framework's word for a value.
@@ -138,15 +149,9 @@ func (p Place) write(k strategy.Knob, value strategy.Value) (any, error) {
 	return string(value), nil
 }
 
-// truth is what a flag's value stands for.
-func (p Place) truth(value strategy.Value) bool {
-	words := p.Words[value]
-	return len(words) > 0 && words[0] == true
-}
-
-// InStyle keeps the type of the old value: a number in quotes stays in quotes,
+// inStyle keeps the type of the old value: a number in quotes stays in quotes,
 // and yes becomes no.
-func InStyle(old, word any) any {
+func inStyle(old, word any) any {
 	text, wasText := old.(string)
 	if !wasText {
 		return word

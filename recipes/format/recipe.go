@@ -30,7 +30,7 @@ type Recipe struct {
 	// Verified is nil as long as the framework itself has read nothing that the
 	// recipe wrote. A recipe file does not say it: make conformance does.
 	Verified *Verified
-	// Rules name the framework's own bindings between settings (rule.go).
+	// Rules name the framework's own bindings between settings (rules.go of recipes).
 	Rules []string
 	// Creation is how a new DeepSpeed configuration is brought in; nil: it cannot be.
 	Creation *Creation

@@ -45,13 +45,9 @@ func (s Setting) Write(d *Draft) error {
 	if found && (s.Keep || SameWord(word, s.Value)) {
 		return nil
 	}
-	value := s.Value
-	if found {
-		value = InStyle(word, value)
-	}
 	// A flag that is there is taken away; what is false by being absent may be
 	// true in a file, and is written out.
-	return s.Place.Write(d, value, !found && s.Value == false)
+	return s.Place.Put(d, s.Value, !found && s.Value == false)
 }
 
 // WriteAlso makes the settings that go with the knob's new value.

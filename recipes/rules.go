@@ -1,0 +1,302 @@
+package recipes
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurun/gpurun/recipes/deepspeed"
+	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/recipes/patch"
+	"github.com/gpurun/gpurun/strategy"
+)
+
+// rules bind settings of one framework together, by the names that recipe files use.
+var rules = format.Rules{
+	"deepspeed-config":        deepspeed.Rule,
+	"trainer-state":           {Checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){"trainer_state.json": rewriteTrainBatchSize}},
+	"accelerate-accumulation": {Read: readLaunched, Apply: applyLaunched},
+	"accelerator-call":        {Read: readAcceleratorCall},
+	"trainer-arguments":       {Shape: func(r *format.Recipe) { r.Detection.Not = noTrainerArguments }},
+	"trl-arguments":           {Shape: func(r *format.Recipe) { r.Detection.Not = noTRLArguments }, Read: trainerDefaults},
+	"text-encoder":            {Read: textEncoder},
+	"vllm-serve":              {Shape: vllmServe},
+	"swift-version":           {Shape: swiftVersion},
+	"lightning-configs":       {Shape: mergedConfigs},
+	"lightning-intervals":     {Shape: countedIntervals},
+	"swift-accumulation":      {Shape: swiftAccumulation},
+	"ultralytics-batch":       {Shape: ultralyticsBatch},
+	"training-loader":         {Shape: shufflingLoader, Read: countedBatches},
+	"accumulated-features":    {Read: accumulatedFeatures},
+}
+
+// From transformers 4.36 to 5.1 a resumed run of the Trainer takes its batch size from the
+// checkpoint and not from the arguments
+// (https://github.com/huggingface/transformers/pull/27568, undone by https://github.com/huggingface/transformers/pull/43770 except
+// under auto_find_batch_size), so that a smaller micro batch would be lost.
+//
+// rewriteTrainBatchSize puts the plan's micro batch into a trainer_state.json
+// that has one. It is never taken out: version 4 divides by it.
+func rewriteTrainBatchSize(text []byte, plan strategy.Plan) ([]byte, error) {
+	const key = "train_batch_size"
+	micro, known := plan.Number(strategy.MicroBatchSize)
+	old, found, err := patch.Get(patch.JSON, text, key)
+	if err != nil || !known || !found || old == nil {
+		return text, err
+	}
+	return patch.Set(patch.JSON, text, key, micro)
+}
+
+// spread is over how many devices a Trainer of one process spreads each batch, by
+// DataParallel: its batch is that of all of them. Under DeepSpeed it has one device.
+func spread(r format.Recipe, cmd Command) int {
+	if cmd.Devices < 2 || !slices.Contains(r.Rules, "trainer-state") || format.NewDraft(r, cmd).Has("--deepspeed") {
+		return 1
+	}
+	return cmd.Devices
+}
+
+// accelerateAccum is the variable by which accelerate launch passes on
+// gradient_accumulation_steps of its own configuration. Accelerator takes it before its argument
+// (accelerate/accelerator.py), and the Trainer refuses to start where the two
+// differ, so that both change together.
+const accelerateAccum = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
+
+// launched is the launcher's accumulation; "auto" is none.
+func launched(d *format.Draft) (n int, set bool) {
+	value, _ := d.Variable(accelerateAccum)
+	return strategy.Value(value).Number()
+}
+
+func readLaunched(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	n, set := launched(d)
+	if accum, known := plan.Number(strategy.GradientAccumulationSteps); set && known && n != accum {
+		format.LeaveBatch(ranges, fmt.Sprintf("accelerate launch is told to accumulate %d, and the job %d: make them agree", n, accum))
+	}
+	return nil
+}
+
+func applyLaunched(d *format.Draft, old, plan strategy.Plan) error {
+	accum := plan[strategy.GradientAccumulationSteps]
+	if _, set := launched(d); set && accum != old[strategy.GradientAccumulationSteps] {
+		d.SetVariable(accelerateAccum, string(accum))
+	}
+	return nil
+}
+
+// givenToAccelerator are the keywords of Accelerator, and the knobs that they take out of
+// the launcher's hands: a call's argument is stronger than the variables of accelerate launch
+// (accelerate/accelerator.py), so that a change of these would be none.
+var givenToAccelerator = map[string][]strategy.Knob{
+	"mixed_precision":   {strategy.Precision},
+	"deepspeed_plugin":  deepspeed.Created,
+	"deepspeed_plugins": deepspeed.Created,
+	"fsdp_plugin":       deepspeed.Created,
+	"megatron_lm_plugin": {
+		strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam, strategy.MicroBatchSize, strategy.GradientAccumulationSteps,
+	},
+}
+
+func readAcceleratorCall(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	for _, call := range d.Original.Code.Calls("Accelerator", "accelerate.Accelerator") {
+		for keyword, knobs := range givenToAccelerator {
+			value, given := call.Keyword[keyword]
+			if !given || value.None {
+				continue
+			}
+			for _, knob := range knobs {
+				if r, there := ranges[knob]; there && r.Absent == "" && !argumentOf(value.Code, d, knob) {
+					ranges[knob] = strategy.Range{Absent: fmt.Sprintf("the script gives the Accelerator %s, which is stronger than the launcher's", keyword)}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// argumentOf reports whether an expression is the argument in which the recipe keeps a
+// knob, so that a change of the argument arrives: args.mixed_precision.
+func argumentOf(expression string, d *format.Draft, knob strategy.Knob) bool {
+	name := expression[strings.LastIndexByte(expression, '.')+1:]
+	return slices.ContainsFunc(d.Recipe.Knobs[knob].Places, func(p format.Place) bool { return strings.Contains(p.String(), "--"+name) })
+}
+
+// textEncoder: some of diffusers' scripts refuse to accumulate on several
+// processes while they train the text encoder
+// (examples/dreambooth/train_dreambooth.py).
+func textEncoder(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	on, err := d.On("--train_text_encoder")
+	if err != nil || !on || d.At.Ranks < 2 {
+		return err
+	}
+	script := d.Original.Script
+	if script == nil || bytes.Contains(script, []byte("Gradient accumulation is not supported when training the text encoder")) {
+		format.LeaveBatch(ranges, "the script refuses to accumulate with --train_text_encoder on several ranks")
+	}
+	return nil
+}
+
+// chosen marks places of knobs in which some words make the framework choose.
+func chosen(r *format.Recipe, knobs ...strategy.Knob) {
+	for _, knob := range knobs {
+		for i := range r.Knobs[knob].Places {
+			r.Knobs[knob].Places[i].Chosen = true
+		}
+	}
+}
+
+// vllmServe: of the commands of vLLM's program one serves a model; the
+// others talk to a server, or measure one.
+func vllmServe(r *format.Recipe) {
+	chosen(r, strategy.SequenceLength, strategy.Precision) // "auto", and -1 for as long as fits
+	servers := []string{"vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server"}
+	r.Detection.Not = func(cmd Command) string {
+		program := len(cmd.Argv) > 0 && !slices.Contains(servers, cmd.Argv[0])
+		if program && (len(cmd.Argv) < 2 || cmd.Argv[1] != "serve") {
+			return "the command serves no model"
+		}
+		return ""
+	}
+}
+
+// swiftVersion tells ms-swift 2 from later ones by the arguments, where
+// its version is not known: their names were changed in 3.0. A model was named by
+// --model_type or --model_id_or_path, and later by --model.
+func swiftVersion(r *format.Recipe) {
+	old := r.Name == "ms-swift-2"
+	chosen(r, strategy.SequenceLength) // -1: no limit
+	r.Detection.Not = func(cmd Command) string {
+		d := format.NewDraft(*r, cmd)
+		named := slices.ContainsFunc([]string{"--sft_type", "--model_id_or_path", "--custom_train_dataset_path", "--batch_size"}, d.HasWord)
+		if is := named || d.HasWord("--model_type") && !d.HasWord("--model"); is != old {
+			return "the arguments are those of another version of ms-swift"
+		}
+		return ""
+	}
+}
+
+// swiftAccumulation: where ms-swift is given no accumulation, it takes as many micro
+// batches as make 16 samples on all ranks (swift/arguments/sft_args.py).
+func swiftAccumulation(r *format.Recipe) {
+	knob := r.Knobs[strategy.GradientAccumulationSteps]
+	knob.Global = &format.Global{Nominal: "ceil"}
+	knob.DefaultIsGlobal()
+	r.Knobs[strategy.GradientAccumulationSteps] = knob
+}
+
+// ultralyticsBatch: Ultralytics accumulates up to a nominal
+// batch, nbs, rounded to the nearest whole number of micro batches, and its batch
+// can be -1 or a fraction, for as much as fits (ultralytics/engine/trainer.py).
+func ultralyticsBatch(r *format.Recipe) {
+	if g := r.Knobs[strategy.GradientAccumulationSteps].Global; g != nil {
+		g.Nominal, g.Fixed = "nearest", true
+	}
+	chosen(r, strategy.MicroBatchSize)
+}
+
+// lightningConfigs are the arguments that name a LightningCLI's configuration.
+var lightningConfigs = []string{"--config", "-c"}
+
+// mergedConfigs: LightningCLI merges all files that it is
+// given (https://lightning.ai/docs/pytorch/stable/cli/lightning_cli_advanced.html). In which of
+// them a setting is remains unknown.
+func mergedConfigs(r *format.Recipe) {
+	several := format.Condition{Repeated: lightningConfigs, Unknown: true, Reason: "several --config are merged: it may be in any of them"}
+	for k, knob := range r.Knobs {
+		if len(knob.Places) == 0 {
+			continue
+		}
+		// What is known for certain comes first.
+		at := slices.IndexFunc(knob.Unless, func(c format.Condition) bool { return c.Unknown })
+		if at < 0 {
+			at = len(knob.Unless)
+		}
+		knob.Unless = slices.Insert(slices.Clone(knob.Unless), at, several)
+		r.Knobs[k] = knob
+	}
+}
+
+// countedIntervals: the intervals of Lightning's trainer count micro
+// batches where they are whole numbers, and grow with accumulation.
+func countedIntervals(r *format.Recipe) {
+	const accumulate = "accumulate_grad_batches"
+	knob := r.Knobs[strategy.GradientAccumulationSteps]
+	for _, interval := range []string{"val_check_interval", "limit_train_batches"} {
+		for _, p := range knob.Places {
+			for _, argument := range p.Arguments() {
+				knob.Scales = append(knob.Scales, format.Argument(strings.Replace(argument, accumulate, interval, 1)))
+			}
+			if p.InFile() != nil {
+				knob.Scales = append(knob.Scales, format.Key("trainer."+interval, lightningConfigs...))
+			}
+		}
+	}
+	r.Knobs[strategy.GradientAccumulationSteps] = knob
+}
+
+// shufflingLoader: of several loaders that code makes, the one that shuffles trains.
+func shufflingLoader(r *format.Recipe) {
+	for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.DataloaderWorkers} {
+		for i, p := range r.Knobs[k].Places {
+			r.Knobs[k].Places[i] = format.Where(p, "shuffle", true)
+		}
+	}
+}
+
+// countsBatches are words by which code sets up a schedule, or an interval, in batches.
+var countsBatches = []string{
+	"steps_per_epoch", "len(train_loader", "len(train_dataloader", "len(self.train_dataloader", "num_training_batches",
+	"val_check_interval", "limit_train_batches", "batch_idx %", "manual_optimization", "automatic_optimization = False", "automatic_optimization=False",
+}
+
+// countedBatches: a script that counts batches by itself would train by another schedule
+// with smaller ones.
+func countedBatches(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	for _, text := range d.Original.Sources() {
+		for _, word := range countsBatches {
+			if bytes.Contains(text, []byte(word)) && ranges[strategy.MicroBatchSize].Absent == "" {
+				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code counts batches (" + word + "), of which there would be more"}
+			}
+		}
+	}
+	return nil
+}
+
+// accumulatedFeatures is for programs made from open_clip's: the loop of --accum-freq
+// (open_clip_train/train.py) has to call the model with the arguments that the job's own model takes.
+func accumulatedFeatures(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
+	if why := unlikeForward(d.Original); why != "" {
+		format.LeaveBatch(ranges, why)
+	}
+	return nil
+}
+
+// unlikeForward is why the loop that accumulates cannot call the model; empty where it can.
+func unlikeForward(c Command) string {
+	least := -1
+	texts := c.Sources()
+	for i, file := range c.Code {
+		if !bytes.Contains(texts[i], []byte("accum_freq")) {
+			continue
+		}
+		for _, call := range (format.Code{file}).Calls("model") {
+			n := len(call.Positional) + len(call.Keyword)
+			if least >= 0 && n != least {
+				return fmt.Sprintf("the loop calls the model with %d arguments, and with %d where --accum-freq is more than 1", max(n, least), min(n, least))
+			}
+			least = n
+		}
+	}
+	if least < 0 {
+		return ""
+	}
+	for _, file := range c.Code {
+		for _, class := range file.Classes {
+			if class.Forward > least && strings.Contains(class.Name, "CLIP") {
+				return fmt.Sprintf("the forward of %s takes %d arguments, and --accum-freq calls it with %d", class.Name, class.Forward, least)
+			}
+		}
+	}
+	return ""
+}
