@@ -81,11 +81,7 @@ func (n *table) read(key string, field any) {
 	case *spellings:
 		*f = n.spellings(key)
 	case *[]Via:
-		if _, ok := n.Tables(key); !ok {
-			n.fault(key, `want { arg = "--config" } or { env = "CONFIG" }`)
-			return
-		}
-		*f = many(n, key, viaSpecs)
+		*f = n.vias(key)
 	case *[]Setting:
 		*f = append(*f, many(n, key, settingSpecs, placeKeys())...)
 	case *[]Condition:

@@ -41,6 +41,15 @@ func (v *Via) check(n *table) {
 	}
 }
 
+// vias reads one via or a list of them.
+func (n *table) vias(key string) []Via {
+	if _, ok := n.Tables(key); !ok {
+		n.fault(key, `want { arg = "--config" } or { env = "CONFIG" }`)
+		return nil
+	}
+	return many(n, key, viaSpecs)
+}
+
 // String is the via as a person would point to it.
 func (v Via) String() string {
 	switch {
