@@ -14,7 +14,7 @@ import (
 )
 
 // A family is one metric. All have the labels job_name and run, so that the files of several
-// jobs can be read together.
+// jobs can be scraped together.
 type family struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -38,48 +38,48 @@ func newFamily(kind prometheus.ValueType, name, help string, labels []string) fa
 
 // The metrics. The labels cause, rung and outcome have the words of verdict.json.
 var (
-	runInfo     = gauge("gpurun_run_info", "The run: gpurun's version, and the recipe that knows the job; always 1.", "version", "recipe")
+	runInfo     = gauge("gpurun_run_info", "The run: gpurun's version and the job's recipe; always 1.", "version", "recipe")
 	runStart    = gauge("gpurun_run_start_timestamp_seconds", "When the run began, in seconds since 1970.")
-	runEnd      = gauge("gpurun_run_end_timestamp_seconds", "When the run ended, in seconds since 1970; absent while it goes on.")
-	runOutcome  = gauge("gpurun_run_outcome", "1 for how the run ended, else 0: all are 0 while it goes on.", "outcome")
-	runExitCode = gauge("gpurun_run_exit_code", "The exit code that the run ended with; absent while it goes on.")
+	runEnd      = gauge("gpurun_run_end_timestamp_seconds", "When the run ended, in seconds since 1970; absent before that.")
+	runOutcome  = gauge("gpurun_run_outcome", "1 for how the run ended, else 0: all are 0 before that.", "outcome")
+	runExitCode = gauge("gpurun_run_exit_code", "The exit code of the run; absent before its end.")
 
 	attemptsStarted = counter("gpurun_attempts_total", "Attempts that were started.")
 	attemptsLimit   = gauge("gpurun_attempts_limit", "Attempts that the run may have.")
 	attemptsEnded   = counter("gpurun_attempts_ended_total", "Attempts that ended, by cause; none for one that trained to its end.", "cause")
-	rungsTaken      = counter("gpurun_rungs_taken_total", "Remedies that were taken, by rung.", "rung")
+	rungsTaken      = counter("gpurun_rungs_taken_total", "Remedies that were applied, by name.", "rung")
 	attemptNumber   = gauge("gpurun_attempt", "The number of the latest attempt, from 0.")
 	attemptRunning  = gauge("gpurun_attempt_running", "1 while the ranks of the latest attempt run, else 0.")
 	attemptStart    = gauge("gpurun_attempt_start_timestamp_seconds", "When the latest attempt was started, in seconds since 1970.")
 
-	trainingStep     = gauge("gpurun_training_step", "The latest step of a rank; of ranks that count alike.", "rank")
-	trainingSteps    = gauge("gpurun_training_steps", "How many steps there are in all, where the job says so.")
+	trainingStep     = gauge("gpurun_training_step", "The latest step of a rank, for ranks that count the same steps.", "rank")
+	trainingSteps    = gauge("gpurun_training_steps", "The number of all steps, if the job reports it.")
 	lastStep         = gauge("gpurun_last_step_timestamp_seconds", "When the step last changed, in seconds since 1970; before the first step, when the attempt was started.")
 	stepDuration     = gauge("gpurun_step_duration_seconds", "The mean time of a step in the last minute.")
-	samplesPerSecond = gauge("gpurun_samples_per_second", "Samples that all ranks together train with in a second, in the last minute.")
+	samplesPerSecond = gauge("gpurun_samples_per_second", "Samples that all ranks process in a second, in the last minute.")
 
-	memoryUsed      = gauge("gpurun_memory_used_bytes", "Memory that PyTorch's allocator gives to a rank now; on the CPU, the process's own.", "rank", "device")
-	memoryReserved  = gauge("gpurun_memory_reserved_bytes", "Memory that PyTorch's allocator holds for a rank now.", "rank", "device")
-	memoryPeak      = gauge("gpurun_memory_peak_bytes", "The most memory that a rank was given in the latest attempt.", "rank", "device")
-	memoryAllowed   = gauge("gpurun_memory_allowed_bytes", "Memory that a rank may hold.", "rank", "device")
-	deviceUsed      = gauge("gpurun_device_memory_used_bytes", "Memory of a rank's device that all processes hold, by the driver's account.", "rank", "device")
+	memoryUsed      = gauge("gpurun_memory_used_bytes", "Memory that PyTorch has allocated for a rank now; on the CPU, the process's memory.", "rank", "device")
+	memoryReserved  = gauge("gpurun_memory_reserved_bytes", "Memory that PyTorch has reserved for a rank now.", "rank", "device")
+	memoryPeak      = gauge("gpurun_memory_peak_bytes", "The most memory allocated for a rank in the latest attempt.", "rank", "device")
+	memoryAllowed   = gauge("gpurun_memory_allowed_bytes", "Memory that a rank may use.", "rank", "device")
+	deviceUsed      = gauge("gpurun_device_memory_used_bytes", "Memory of a rank's device in use by all processes, by the driver's count.", "rank", "device")
 	deviceCapacity  = gauge("gpurun_device_memory_capacity_bytes", "The memory of a rank's device.", "rank", "device")
-	retries         = counter("gpurun_allocator_retries_total", "How often PyTorch's allocator gave its cache back to find room, in the latest attempt.", "rank", "device")
-	predictedPeak   = gauge("gpurun_predicted_peak_bytes", "What the latest attempt was predicted to need of a device: the mean and the bound.", "estimate")
-	measuredMaximum = gauge("gpurun_measured_peak_bytes", "The most that a rank of the latest attempt was given.")
+	retries         = counter("gpurun_allocator_retries_total", "How often PyTorch's allocator released its cache to find memory, in the latest attempt.", "rank", "device")
+	predictedPeak   = gauge("gpurun_predicted_peak_bytes", "The predicted peak of the latest attempt on a device: the mean and the bound.", "estimate")
+	measuredMaximum = gauge("gpurun_measured_peak_bytes", "The most memory allocated for any rank of the latest attempt.")
 )
 
-// outcomes are all that a run can have.
+// outcomes are all outcomes of a run.
 var outcomes = []strategy.Outcome{strategy.Trained, strategy.Failed, strategy.Exhausted, strategy.Stopped, strategy.Retry}
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, f := range families {
 		to <- f.desc
 	}
 }
 
-// Collect is prometheus.Collector's. Of a run that has not begun there is nothing to tell.
+// Collect implements prometheus.Collector. A run that has not begun has no metrics.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,38 +88,38 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	run := []string{m.label(r.Began.Name), m.label(r.Began.Run)}
-	told := teller(func(f family, value float64, labels ...string) {
+	send := sender(func(f family, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, value, append(run[:2:2], labels...)...)
 	})
-	told(runInfo, 1, m.label(r.Began.Version), m.label(r.Began.Recipe))
-	told.run(r, m.ended)
+	send(runInfo, 1, m.label(r.Began.Version), m.label(r.Began.Recipe))
+	send.run(r, m.ended)
 	if r.Launched() == nil {
 		return
 	}
-	told.attempt(r)
-	told.pace(r)
+	send.attempt(r)
+	send.pace(r)
 	for _, sample := range r.Progress.Samples {
 		if sample.Total == r.Progress.Lead.Total { // some may count micro batches, others steps of the optimizer
-			told.known(trainingStep, float64(sample.Step), strconv.Itoa(sample.Rank))
+			send.known(trainingStep, float64(sample.Step), strconv.Itoa(sample.Rank))
 		}
-		if !r.Running() { // what was held is free
+		if !r.Running() { // its memory is free
 			sample.Allocated, sample.Reserved, sample.Used = 0, 0, 0
 		}
-		told.memory(sample, m.label(sample.Device))
+		send.memory(sample, m.label(sample.Device))
 	}
 }
 
-// A teller tells the value of a metric.
-type teller func(f family, value float64, labels ...string)
+// A sender sends the value of a metric.
+type sender func(f family, value float64, labels ...string)
 
-// known tells a value that is not zero: zero is not known.
-func (t teller) known(f family, value float64, labels ...string) {
+// known sends a value that is not zero: zero is not known.
+func (t sender) known(f family, value float64, labels ...string) {
 	if value != 0 {
 		t(f, value, labels...)
 	}
 }
 
-func (t teller) run(r *runstate.Run, ended time.Time) {
+func (t sender) run(r *runstate.Run, ended time.Time) {
 	started := 0
 	if last := r.Launched(); last != nil {
 		started = last.N + 1
@@ -154,7 +154,7 @@ func (t teller) run(r *runstate.Run, ended time.Time) {
 	}
 }
 
-func (t teller) attempt(r *runstate.Run) {
+func (t sender) attempt(r *runstate.Run) {
 	last := r.Launched()
 	t(attemptNumber, float64(last.N))
 	t(attemptRunning, number(r.Running()))
@@ -168,8 +168,8 @@ func (t teller) attempt(r *runstate.Run) {
 	t.known(measuredMaximum, float64(r.Progress.Peak))
 }
 
-// pace tells how fast steps come while they do.
-func (t teller) pace(r *runstate.Run) {
+// pace sends the time of a step, and the samples in a second.
+func (t sender) pace(r *runstate.Run) {
 	rate := r.Progress.Rate
 	if !r.Running() || rate <= 0 {
 		return
@@ -180,7 +180,7 @@ func (t teller) pace(r *runstate.Run) {
 	}
 }
 
-func (t teller) memory(sample model.Sample, device string) {
+func (t sender) memory(sample model.Sample, device string) {
 	if device == "" {
 		return
 	}
@@ -196,7 +196,7 @@ func (t teller) memory(sample model.Sample, device string) {
 	}
 }
 
-// seconds is a moment in seconds since 1970, 0 where it is not known.
+// seconds is a time in seconds since 1970, 0 where it is not known.
 func seconds(at time.Time) float64 {
 	if at.IsZero() {
 		return 0

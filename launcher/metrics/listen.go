@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Bounds of what others can take of gpurun through the listener.
+// Bounds of what clients can use of gpurun.
 const (
 	mostConnections = 16
 	largestHeader   = 16 << 10 // bytes
@@ -31,12 +31,12 @@ type server struct {
 	serving sync.WaitGroup
 }
 
-// listen serves metrics on an address. Where that cannot be, it says so and is nil: the job
-// trains without.
+// listen serves metrics on an address. If it cannot, it warns and returns nil: the job trains
+// without.
 func listen(address string, from prometheus.Gatherer, note func(string)) *server {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		note(fmt.Sprintf("warning: no metrics are served, and the job trains without: %v", err))
+		note(fmt.Sprintf("warning: no metrics are served: %v", err))
 		return nil
 	}
 	if _, port, _ := net.SplitHostPort(address); port == "0" {
@@ -52,13 +52,13 @@ func listen(address string, from prometheus.Gatherer, note func(string)) *server
 	s.serving.Go(func() {
 		err := s.http.Serve(listener)
 		if !errors.Is(err, http.ErrServerClosed) {
-			note(fmt.Sprintf("warning: the metrics are served no longer: %v", err))
+			note(fmt.Sprintf("warning: the metrics are not served any more: %v", err))
 		}
 	})
 	return s
 }
 
-// close lets answers that are on their way arrive, for a moment.
+// close waits a moment for answers that are being sent.
 func (s *server) close() {
 	if s == nil {
 		return
@@ -66,13 +66,13 @@ func (s *server) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closePatience/4)
 	defer cancel()
 	if s.http.Shutdown(ctx) != nil {
-		_ = s.http.Close() // nobody reads them
+		_ = s.http.Close() // a client does not read its answer
 	}
 	s.serving.Wait()
 }
 
-// connections bounds how many clients a server has. A new one takes the place of the oldest
-// that is not being answered: clients that connect and say nothing keep nobody out.
+// connections bounds the number of clients. A new one replaces the oldest that is not being
+// answered, so that idle clients do not block others.
 type connections struct {
 	mu   sync.Mutex
 	most int
@@ -81,7 +81,7 @@ type connections struct {
 
 type connection struct {
 	net.Conn
-	answered bool // at this moment
+	answered bool // now
 }
 
 type connectionKey struct{}

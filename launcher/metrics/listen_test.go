@@ -82,7 +82,7 @@ func TestListen(t *testing.T) {
 	second.Start(nil, func(text string) { notes = append(notes, text) })
 	tell(second, nil, began)
 	second.Close()
-	if len(notes) != 1 || !strings.HasPrefix(notes[0], "warning: no metrics are served, and the job trains without: ") || !strings.Contains(notes[0], "address already in use") {
+	if len(notes) != 1 || !strings.HasPrefix(notes[0], "warning: no metrics are served: ") || !strings.Contains(notes[0], "address already in use") {
 		t.Errorf("a port in use: %q", notes)
 	}
 

@@ -1,12 +1,11 @@
-// Package metrics tells Prometheus of a run while it goes on: in a file for node_exporter's
+// Package metrics exports the metrics of a run to Prometheus: in a file for node_exporter's
 // textfile collector, and over HTTP.
 //
-//	metrics.go   what is seen of the run, and the file
+//	metrics.go   events and samples in, the file out
 //	families.go  the metrics, and their values
 //	listen.go    the server
 //
-// Nothing of the run waits for any of it: a disk that is full and a scraper that is slow
-// concern the metrics only.
+// The run never waits for a full disk or a slow scraper.
 package metrics
 
 import (
@@ -27,8 +26,8 @@ import (
 	"github.com/gpurun/gpurun/model"
 )
 
-// Metrics are those of one run. Their methods may be called from several goroutines, and wait
-// for no disk and no network, but Close.
+// Metrics are those of one run. Their methods may be called from several goroutines; only
+// Close waits for disk and network.
 type Metrics struct {
 	options  model.Metrics
 	mask     *mask.Masker
@@ -45,15 +44,15 @@ type Metrics struct {
 	ended time.Time // when the verdict was seen
 }
 
-// New are the metrics of a run of which nothing is known; nothing is told before Start. The
-// mask takes the job's secrets out of them, and may be nil.
+// New returns the metrics of a run; nothing is exported before Start. The mask takes the job's
+// secrets out of them, and may be nil.
 func New(o model.Metrics, m *mask.Masker) *Metrics {
 	metrics := &Metrics{options: o, mask: m, registry: prometheus.NewRegistry(), wake: make(chan struct{}, 1), over: make(chan struct{})}
 	metrics.registry.MustRegister(metrics)
 	return metrics
 }
 
-// Events is show, with the metrics' own eyes before it.
+// Events returns show with the metrics in front of it.
 func (m *Metrics) Events(show func(launcher.Event)) func(launcher.Event) {
 	return func(e launcher.Event) {
 		m.see(e)
@@ -77,7 +76,7 @@ func (m *Metrics) see(e launcher.Event) {
 	}
 }
 
-// Samples is next, which gets the samples of an attempt first, with the metrics behind it.
+// Samples returns next with the metrics behind it.
 func (m *Metrics) Samples(next func(int, []model.Sample)) func(int, []model.Sample) {
 	return func(attempt int, samples []model.Sample) {
 		next(attempt, samples)
@@ -87,9 +86,8 @@ func (m *Metrics) Samples(next func(int, []model.Sample)) func(int, []model.Samp
 	}
 }
 
-// Start has metrics told from the moment when this process begins the run, or goes on with it
-// after events. What goes wrong is told to note, which must not wait. It returns Close, which
-// ends it.
+// Start exports metrics once this process begins the run, or resumes it after events. note gets
+// warnings, and must not block. It returns Close.
 func (m *Metrics) Start(events []launcher.Event, note func(text string)) (end func()) {
 	for _, e := range events {
 		m.see(e)
@@ -100,7 +98,7 @@ func (m *Metrics) Start(events []launcher.Event, note func(text string)) (end fu
 
 func (m *Metrics) begin() {
 	if m.options.TextFile != "" {
-		private.SweepFolder(filepath.Dir(m.options.TextFile), time.Minute) // of one that was killed
+		private.SweepFolder(filepath.Dir(m.options.TextFile), time.Minute) // of a gpurun that was killed
 		m.writing.Go(m.write)
 	}
 	if m.options.Listen != "" {
@@ -108,10 +106,10 @@ func (m *Metrics) begin() {
 	}
 }
 
-// closePatience bounds the wait for a disk, and for who reads an answer, at the end.
+// closePatience bounds the wait for the disk and for scrapers at the end.
 const closePatience = 2 * time.Second
 
-// Close writes the file a last time, which stays, and closes the listener.
+// Close writes the file a last time, and closes the listener. The file stays.
 func (m *Metrics) Close() {
 	close(m.over)
 	written := make(chan struct{})
@@ -124,19 +122,19 @@ func (m *Metrics) Close() {
 	defer timer.Stop()
 	select {
 	case <-written:
-	case <-timer.C: // the disk hangs, and so may the process's end without it
+	case <-timer.C: // the disk hangs
 	}
 }
 
 const (
-	// textPause is how often the file is written: its age tells that gpurun is there.
+	// textPause is how often the file is written: its age shows that gpurun is alive.
 	textPause = 5 * time.Second
-	// textMode lets node_exporter read it, which is another user.
+	// textMode lets node_exporter read it, which runs as another user.
 	textMode fs.FileMode = 0o644
 )
 
-// write writes the file after each event and every textPause, until Close and once more. A
-// file that cannot be written is one warning, however often that is tried again.
+// write writes the file after each event and every textPause, until Close, and once more. It
+// warns only once of a file that cannot be written.
 func (m *Metrics) write() {
 	tick := time.NewTicker(textPause)
 	defer tick.Stop()
@@ -150,12 +148,12 @@ func (m *Metrics) write() {
 		}
 		if err := m.writeFile(); err != nil && !warned {
 			warned = true
-			m.note(fmt.Sprintf("warning: the metrics are not written, and tried again: %v", err))
+			m.note(fmt.Sprintf("warning: the metrics cannot be written; gpurun keeps trying: %v", err))
 		}
 	}
 }
 
-// writeFile replaces the file, never what a link in its place leads to.
+// writeFile replaces the file; a link in its place is replaced, too.
 func (m *Metrics) writeFile() error {
 	gathered, err := m.registry.Gather()
 	if err != nil {

@@ -75,7 +75,7 @@ func TestTextFileThatCannotBeWritten(t *testing.T) {
 		tell(m, nil, story...)
 		time.Sleep(5 * textPause)
 		synctest.Wait()
-		if len(notes) != 1 || !strings.HasPrefix(notes[0], "warning: the metrics are not written, and tried again: ") || !strings.Contains(notes[0], dir) {
+		if len(notes) != 1 || !strings.HasPrefix(notes[0], "warning: the metrics cannot be written; gpurun keeps trying: ") || !strings.Contains(notes[0], dir) {
 			t.Errorf("notes: %q", notes)
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil {
