@@ -16,7 +16,7 @@ func parsed(t testing.TB, cmd recipes.Command) recipes.Command {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := script.Read(testenv.Answer(t, script.Program, input))
+	r, err := script.Read(testenv.Answer(t, script.Request{Deep: true}.Program(), input))
 	if err != nil || r.Unknown != "" {
 		t.Fatal(r.Unknown, err)
 	}

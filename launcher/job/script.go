@@ -89,11 +89,15 @@ func (s Inspected) read(ctx context.Context, sources []format.Source, deep, pack
 	if packages && interpreter == s.Interpreter {
 		output = interpreter.OutputWithPackages
 	}
-	printed, err := output(ctx, script.Program, input)
+	printed, err := output(ctx, r.Program(), input)
 	if err != nil {
 		return script.Reading{}, err
 	}
-	return script.Read(printed)
+	reading, err := script.Read(printed)
+	if err == nil && !r.Deep && reading.Unknown != "" {
+		err = errors.New(reading.Unknown)
+	}
+	return reading, err
 }
 
 // framework reports whether a recipe seems to know the job, by what shows without its code.

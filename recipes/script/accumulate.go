@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A divisor is what decides how many micro batches make one step.
+// A divisor decides how many micro batches make one step.
 type divisor struct {
 	value value
 	gate  gate
@@ -42,7 +42,7 @@ func (s *Analysis) divisors() []divisor {
 	return all
 }
 
-// accumulation is what gates the optimizer's step; nil where nothing does.
+// accumulation finds the setting that gates the optimizer's step; nil if there is none.
 func (s *Analysis) accumulation(micro *FoundKnob) *FoundKnob {
 	const k = strategy.GradientAccumulationSteps
 	var found *FoundKnob
@@ -91,7 +91,7 @@ func (s *Analysis) accumulation(micro *FoundKnob) *FoundKnob {
 	return found
 }
 
-// gated says how the step is gated.
+// gated describes how the step is gated.
 func (s *Analysis) gated(found *FoundKnob, g gate) string {
 	what := "gates the optimizer's step"
 	if g.Kind == "framework" {
@@ -100,11 +100,11 @@ func (s *Analysis) gated(found *FoundKnob, g gate) string {
 	if found.Derived {
 		return fmt.Sprintf("gradient accumulation follows from a total that stays (%s)", g.location)
 	}
-	return said(found.target, what, g.location)
+	return evidence(found.target, what, g.location)
 }
 
 // derived reports whether a number of steps is a total over the micro batch: what the
-// total is of, samples or tokens, is all the same.
+// total counts, samples or tokens, does not matter.
 func (f Facts) derived(v value, micro target) bool {
 	for _, one := range v.alternatives() {
 		for (one.Op == "int" || one.Op == "max" || one.Op == "round") && len(one.Of) > 0 {
@@ -114,7 +114,7 @@ func (f Facts) derived(v value, micro target) bool {
 			}
 			one = one.Of[inner]
 		}
-		if one.Const != nil {
+		if one.Const.known {
 			continue
 		}
 		over := one
@@ -129,7 +129,7 @@ func (f Facts) derived(v value, micro target) bool {
 	return false
 }
 
-// noAccumulation says that there is none, or that one is likely.
+// noAccumulation records that there is none, unless one is likely.
 func (s *Analysis) noAccumulation() *FoundKnob {
 	const k = strategy.GradientAccumulationSteps
 	how := ""
@@ -171,7 +171,7 @@ func (s *Analysis) gateDoubt(found *FoundKnob, d divisor, micro *FoundKnob) stri
 	return ""
 }
 
-// covered are the statements, by their ids, that run once for what is accumulated.
+// covered are the statements, by their ids, that run once a step of the optimizer.
 func (s *Analysis) covered(found, micro *FoundKnob) map[int]bool {
 	covered := map[int]bool{}
 	follows := func(v value) bool {
@@ -231,7 +231,7 @@ func (s *Analysis) refuseAccumulation(found *FoundKnob, d divisor, micro *FoundK
 		if micro.Doubt != "" {
 			return
 		}
-		refused = &micro.Refusal // which is what would be changed
+		refused = &micro.Refusal // the setting that would be changed
 	}
 	s.loss = s.ownLoss(found, d, micro)
 	switch why := cmp.Or(s.scaled(found, d), s.offbeat(found, d, micro)); {

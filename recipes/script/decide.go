@@ -8,14 +8,14 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A FoundKnob is one knob of a script, and what speaks for it.
+// A FoundKnob is one knob of a script with its evidence.
 type FoundKnob struct {
 	Knob strategy.Knob
-	// Doubt is why it is likely and not certain; empty: it is certain.
+	// Doubt is the reason why it is only likely; empty: it is certain.
 	Doubt string
-	// Refusal is why it is certain and is left as it is nevertheless.
+	// Refusal is the reason why a certain knob is not changed.
 	Refusal string
-	// Why are the sentences that speak for it, each with its file and line.
+	// Why are the sentences of evidence, each with its file and line.
 	Why []string
 	// Derived: the accumulation follows from a total that stays.
 	Derived bool
@@ -23,7 +23,7 @@ type FoundKnob struct {
 	target target
 }
 
-// Name is what a user would call the setting: "--batch-size"; empty where it is derived.
+// Name is the setting's name for people: "--batch-size"; empty if it is derived.
 func (f FoundKnob) Name() string {
 	if f.Derived {
 		return ""
@@ -31,11 +31,11 @@ func (f FoundKnob) Name() string {
 	return f.target.name()
 }
 
-// An Analysis is what was found out about a job's own script.
+// An Analysis holds what the source of a job's script shows of its knobs.
 type Analysis struct {
 	// Found are the knobs that are certain or likely, in the order of Knobs.
 	Found []FoundKnob
-	// Missing says of each other knob what was looked for, and where.
+	// Missing has for each other knob the names that were looked for, and where.
 	Missing map[strategy.Knob]string
 	Resume  Resumption
 
@@ -46,7 +46,7 @@ type Analysis struct {
 	read   func(path string) []byte
 }
 
-// Decide says what is certain and what is likely. script is the script's name for
+// Decide separates the certain knobs from the likely ones. script is the script's name for
 // people, argv its words; read gives a file by a path as Facts has it, nil where there
 // is none.
 func Decide(f Facts, script string, argv []string, read func(path string) []byte) Analysis {
@@ -76,7 +76,7 @@ func Decide(f Facts, script string, argv []string, read func(path string) []byte
 	return s
 }
 
-// lookedIn says which files were read.
+// lookedIn names the files that were read.
 func (s *Analysis) lookedIn() string {
 	switch n := s.facts.Modules - 1; {
 	case n == 1:
@@ -87,7 +87,7 @@ func (s *Analysis) lookedIn() string {
 	return s.script
 }
 
-// miss records that a knob was not found; how says what there is in its place.
+// miss records that a knob was not found; how describes the code in its place.
 func (s *Analysis) miss(k strategy.Knob, how string) *FoundKnob {
 	text := fmt.Sprintf("no %s found: looked for %s in %s", called[k], examples[k], s.lookedIn())
 	if how != "" {
@@ -136,7 +136,7 @@ func (s *Analysis) microBatch() *FoundKnob {
 				doubt = fmt.Sprintf("of the batch size of %s in %s, %s", l.maker(), l.location, why)
 			}
 		case found == nil:
-			found = &FoundKnob{Knob: k, target: t, Why: []string{said(t, "reaches "+l.maker(), l.location)}}
+			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}}
 		case found.target.key != t.key && doubt == "":
 			doubt = fmt.Sprintf("%s and %s both size batches of training (%s)", found.Name(), t.name(), l.location)
 		}
@@ -163,8 +163,8 @@ func (s *Analysis) microBatch() *FoundKnob {
 	return found
 }
 
-// said is one sentence of evidence.
-func said(t target, how string, at location) string {
+// evidence is one sentence.
+func evidence(t target, how string, at location) string {
 	if t.where() == "" {
 		return fmt.Sprintf("%s %s (%s)", t.name(), how, at)
 	}
@@ -214,10 +214,7 @@ func (s *Analysis) forTraining(v value) value {
 // like to have it.
 func (v value) fraction() bool {
 	return v.Op == "int" && len(v.Of) == 1 && v.Of[0].Op == "*" && v.Of[0].holds(func(part value) bool {
-		if part.Const == nil {
-			return false
-		}
-		n, number := (*part.Const).(float64)
+		n, number := part.Const.value.(float64)
 		return number && n > 1 && n != float64(int64(n))
 	})
 }

@@ -16,7 +16,7 @@ type detection format.Detection
 // Detect finds the recipe of the framework that a command uses. The script's
 // imports decide where its source is known; then an argument or a key of a
 // configuration file has to show that the knobs are within reach of the command
-// line. Evidence says by what the recipe was recognised, for people.
+// line. Evidence has the marks by which the recipe was recognised, for people.
 func Detect(cmd format.Command, among []format.Recipe) (found format.Recipe, evidence []string, ok bool) {
 	candidates := Candidates(cmd, among)
 	n := 0
@@ -65,8 +65,7 @@ func Candidates(cmd format.Command, among []format.Recipe) []Match {
 	return all
 }
 
-// match holds a command, and the sources that tell its framework, against the marks
-// of one.
+// match compares a command, and the sources that show its framework, with the marks of one.
 func (t detection) match(r format.Recipe, cmd format.Command, sources []format.Source) (evidence []string, matched bool) {
 	if outside := r.Versions.Outside(cmd.Packages); outside != "" || t.Not != nil && t.Not(cmd) != "" {
 		return nil, false
@@ -106,7 +105,7 @@ func (t detection) match(r format.Recipe, cmd format.Command, sources []format.S
 	return append(evidence, marks.all()...), enough
 }
 
-// who imports a name: the script, or the module of its own that reads its arguments.
+// who imports a name: the script, or its module that reads the arguments.
 func who(script format.Source, name string) string {
 	if imports(script, name) {
 		return "the script"
@@ -159,7 +158,7 @@ func (t detection) source(cmd format.Command) bool {
 }
 
 // marks are the arguments, the variables and the keys of configuration files, and the
-// calls in code, that point to a framework, in words for people.
+// calls in code, that point to a framework, for people.
 type marks struct{ arguments, variables, keys, calls []string }
 
 func (m marks) all() []string { return slices.Concat(m.arguments, m.variables, m.keys, m.calls) }

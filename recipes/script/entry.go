@@ -71,7 +71,7 @@ func (s Argument) long() []string {
 // dashes counts the dashes before a name, up to two.
 func dashes(option string) int { return len(option) - len(strings.TrimLeft(option, "-")) }
 
-// number is what the argument is where the command does not give it.
+// number is the argument's value if the command does not give it.
 func (t target) number() (int64, bool) {
 	var value any
 	switch {
@@ -137,7 +137,7 @@ var grammars = map[string]format.Grammar{
 
 // Recipe is what is certain of the script as a recipe: its knobs, each of which the
 // process has to confirm before it is turned, and of every other one what was looked
-// for. unsuited says why an entry cannot be used after all, empty where it can.
+// for. unsuited is the reason why an entry cannot be used, empty if it can.
 func (s *Analysis) Recipe(unsuited func(format.Recipe) string) format.Recipe {
 	r := format.Recipe{Name: RecipeName, Title: "a script of one's own", Knobs: map[strategy.Knob]format.Knob{}, Resume: s.Resume.recipe()}
 	for _, k := range strategy.Knobs {
@@ -192,7 +192,7 @@ func (f FoundKnob) uncertain() string {
 	return fmt.Sprintf("%s may be the %s, but it is not certain: %s", f.target.name(), called[f.Knob], f.Doubt) + hint(f.Knob, f.target.name())
 }
 
-// hint is how a user says what the source does not.
+// hint is the entry that a user can add.
 func hint(k strategy.Knob, name string) string {
 	if strings.Contains(name, " ") {
 		name = "--…"
@@ -200,7 +200,7 @@ func hint(k strategy.Knob, name string) string {
 	return fmt.Sprintf("; if the script takes it from an argument, name it in train.toml: [knobs] %s = { arg = %q }", k, name)
 }
 
-// Evidence is what speaks for the knobs that are certain, a sentence each.
+// Evidence has a sentence for each certain knob.
 func (s *Analysis) Evidence() []string {
 	var all []string
 	for _, found := range s.Found {

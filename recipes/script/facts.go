@@ -16,10 +16,10 @@ import (
 
 // The parts of the program, each of which is read after those before it.
 var (
-	//go:embed facts/sources.py
-	sourcesPart string
 	//go:embed facts/files.py
 	filesPart string
+	//go:embed facts/sources.py
+	sourcesPart string
 	//go:embed facts/values.py
 	valuesPart string
 	//go:embed facts/settings.py
@@ -34,15 +34,22 @@ var (
 	loopsPart string
 )
 
-// Program is what an interpreter runs, given a Request's Input on its standard input; what it
-// prints is for Read. It needs Python 3.8.
-var Program = strings.Join([]string{sourcesPart, filesPart, valuesPart, settingsPart, trainingPart, rowsPart, lossPart, loopsPart}, "\n\n")
+// Program is what an interpreter runs for a request, given its Input on the standard input; what
+// it prints is for Read. It needs Python 3.8. To compile what only deep requests need would take
+// longer than to read most scripts.
+func (r Request) Program() string {
+	parts := []string{filesPart}
+	if r.Deep {
+		parts = append(parts, sourcesPart, valuesPart, settingsPart, trainingPart, rowsPart, lossPart, loopsPart)
+	}
+	return strings.Join(append(parts, "if __name__ == \"__main__\":\n    main()\n"), "\n\n")
+}
 
-// A Request is what Program is asked.
+// A Request is the input of Program.
 type Request struct {
 	// Sources are the script, then its local modules.
 	Sources []format.Source
-	// Names are functions, by their last names, whose calls are listed beside those of classes.
+	// Names are functions, by their last names, whose calls are listed in addition to those of classes.
 	Names []string
 	// Deep: also what follows from all the sources together.
 	Deep bool
@@ -70,7 +77,7 @@ type Reading struct {
 	Unknown string      `json:"unknown"` // why some of it is missing
 }
 
-// Facts are what a job's sources say.
+// Facts are the relevant statements and expressions of all sources together.
 type Facts struct {
 	Settings    []Argument `json:"settings"`
 	Loaders     []loader   `json:"loaders"`
@@ -100,7 +107,7 @@ type Facts struct {
 	Failed      []use      `json:"failed"`
 }
 
-// A place is where something stands in the sources.
+// A location is a line of a source.
 type location struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
@@ -151,7 +158,7 @@ type loader struct {
 	Workers  value  `json:"workers"`
 }
 
-// A gate is what decides when an optimizer makes its step.
+// A gate decides when an optimizer makes its step.
 type gate struct {
 	use
 	Counters    []string `json:"counters"`
@@ -160,7 +167,7 @@ type gate struct {
 	Accumulates bool     `json:"accumulates"`
 }
 
-// A cover is a condition under which some of the optimizers' steps stand.
+// A cover is a condition of some of the optimizers' steps.
 type cover struct {
 	Value  value `json:"value"`
 	Covers []int `json:"covers"`
@@ -174,7 +181,7 @@ type schedule struct {
 	ID int `json:"id"`
 }
 
-// An unlike is what makes a batch more than the sum of its samples. ID is that of a
+// An unlike makes a batch more than the sum of its samples. ID is that of a
 // statement that the optimizer's gate may cover, 0 for none.
 type unlike struct {
 	use
@@ -187,7 +194,7 @@ type trained struct {
 	Kind string  `json:"kind"` // "mean", "masked", "sum", "pairs", "unknown", "data", "handed"
 	Text string  `json:"text"` // what it is, or why it is no plain mean
 	By   []value `json:"by"`   // what it is divided by
-	// Least is what each of its parts is divided by, at least.
+	// Least are the divisors that all of its parts have.
 	Least []value `json:"least"`
 	Root  string  `json:"root"`  // "backward", "engine", "training_step", "compute_loss", "forward"
 	At    int     `json:"at"`    // the line on which it is backpropagated
@@ -207,47 +214,31 @@ type hydra struct {
 }
 
 // A value is an expression in which names have been looked up. One of the fields is
-// set: a setting, a literal, a name of which nothing is known, an operation, several
+// set: an argument, a literal, a name of which nothing is known, an operation, several
 // that it may be, a key of a file, a key of Hydra's configuration.
 type value struct {
-	Set     *int
-	Const   *any
-	Name    string
-	Op      string
-	Of      []value
-	Any     []value
-	File    *value
-	Path    []string
-	Hydra   []string
-	Default any
+	Set     *int     `json:"set"`
+	Const   literal  `json:"const"`
+	Name    string   `json:"name"`
+	Op      string   `json:"op"`
+	Of      []value  `json:"of"`
+	Any     []value  `json:"any"`
+	File    *value   `json:"file"`
+	Path    []string `json:"path"`
+	Hydra   []string `json:"hydra"`
+	Default any      `json:"default"`
 }
 
-// UnmarshalJSON tells a literal None from no literal.
-func (v *value) UnmarshalJSON(text []byte) error {
-	var plain struct {
-		Set     *int            `json:"set"`
-		Const   json.RawMessage `json:"const"`
-		Name    string          `json:"name"`
-		Op      string          `json:"op"`
-		Of      []value         `json:"of"`
-		Any     []value         `json:"any"`
-		File    *value          `json:"file"`
-		Path    []string        `json:"path"`
-		Hydra   []string        `json:"hydra"`
-		Default any             `json:"default"`
-	}
-	if err := json.Unmarshal(text, &plain); err != nil {
-		return err
-	}
-	*v = value{plain.Set, nil, plain.Name, plain.Op, plain.Of, plain.Any, plain.File, plain.Path, plain.Hydra, plain.Default}
-	if plain.Const != nil {
-		var literal any
-		if err := json.Unmarshal(plain.Const, &literal); err != nil {
-			return err
-		}
-		v.Const = &literal
-	}
-	return nil
+// A literal is one of Python, which can be None, or nothing.
+type literal struct {
+	known bool
+	value any
+}
+
+// UnmarshalJSON is called for null, too, which is None.
+func (l *literal) UnmarshalJSON(text []byte) error {
+	l.known = true
+	return json.Unmarshal(text, &l.value)
 }
 
 // Read reads what Program printed: its last line, since a sitecustomize may have
@@ -256,7 +247,7 @@ func Read(printed []byte) (Reading, error) {
 	text := strings.TrimSpace(string(printed))
 	var r Reading
 	if err := json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), &r); err != nil {
-		return Reading{}, fmt.Errorf("read what the interpreter says of the script: %w", err)
+		return Reading{}, fmt.Errorf("read the output of the script's reader: %w", err)
 	}
 	if len(r.Code) == 0 {
 		r.Code = nil
@@ -277,7 +268,7 @@ func (v value) alternatives() []value {
 }
 
 // none reports whether the value is the literal None.
-func (v value) none() bool { return v.Const != nil && *v.Const == nil }
+func (v value) none() bool { return v.Const.known && v.Const.value == nil }
 
 // holds reports whether some part of the value satisfies a condition.
 func (v value) holds(want func(value) bool) bool {

@@ -8,8 +8,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/patch"
 )
 
-// hydraNumber is what Hydra's configuration says of a key where no word of the command
-// does: the files that its list of defaults names, and its own file.
+// hydraNumber is the value of a key in Hydra's configuration that no word of the command sets: the files that its list of defaults names, and its own file.
 func (s *Analysis) hydraNumber(key []string) (int64, bool) {
 	h := s.facts.Hydra
 	if h == nil || h.Name == nil || s.read == nil {

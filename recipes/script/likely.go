@@ -34,8 +34,8 @@ func Likely(cmd format.Command) ([]string, error) {
 	return found, errors.Join(faults...)
 }
 
-// mayMatch reads the marks of one recipe and tells whether they could be enough:
-// what Detection.match cannot do without. Files have their marks before their
+// mayMatch reads the marks of one recipe and reports whether they could be enough:
+// the marks that detection.match requires. Files have their marks before their
 // knobs; one that has not is always taken for likely.
 func mayMatch(file string, cmd format.Command) (bool, error) {
 	text, err := catalog.Text(file)
@@ -53,7 +53,7 @@ func mayMatch(file string, cmd format.Command) (bool, error) {
 	case d.program(cmd) != "" || d.source(cmd):
 		return true, nil
 	case len(d.Imports)+len(d.Text) == 0 && len(d.Programs)+len(d.Source) > 0 && others == 0:
-		return false, nil // nothing else tells it
+		return false, nil // it has no other marks
 	case cmd.Script == nil || len(d.Imports)+len(d.Text) == 0:
 		return true, nil // arguments and keys can be marks enough
 	}

@@ -19,7 +19,7 @@ func effort(t *testing.T, script string) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	printed := testenv.Answer(t, Program, append([]byte(`{"count": true, `), input[1:]...))
+	printed := testenv.Answer(t, Request{Deep: true}.Program(), append([]byte(`{"count": true, `), input[1:]...))
 	n, err := strconv.ParseFloat(strings.TrimSpace(string(printed)), 64)
 	if err != nil {
 		t.Fatal(err)

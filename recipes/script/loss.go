@@ -15,12 +15,11 @@ const bounded = "; to allow it, write how small it may be in train.toml: min = â
 // unknownLoss is why the class of a job is not exact of whose loss nothing is known.
 const unknownLoss = "the loss was not recognised"
 
-// Loss is what the source says of the job's loss; empty where it says nothing of the
-// accumulation either.
+// Loss is the job's loss as the source shows it; empty if the source shows no accumulation
+// either.
 func (s *Analysis) Loss() strategy.Loss { return s.loss }
 
-// LossDividedBy is what the source says of the loss of a job whose user named the argument
-// that is its accumulation.
+// LossDividedBy is the loss of a job whose user named the argument for its accumulation.
 func (s *Analysis) LossDividedBy(options []string) strategy.Loss {
 	i := slices.IndexFunc(s.facts.Settings, func(known Argument) bool {
 		return slices.ContainsFunc(known.Options, func(o string) bool { return slices.Contains(options, o) })
@@ -39,8 +38,7 @@ func (s *Analysis) LossDividedBy(options []string) strategy.Loss {
 	return s.ownLoss(accumulation, divisor{}, &FoundKnob{})
 }
 
-// LibraryLoss is what the source says of a loss that a framework divides by the
-// accumulation. found is false where the job's own code computes none.
+// LibraryLoss is the loss of a job whose framework divides it by the accumulation. found is false where the job's own code computes none.
 func (s *Analysis) LibraryLoss() (loss strategy.Loss, found bool) {
 	all := s.facts.roots(nil)
 	for _, u := range s.facts.Unlike {
@@ -69,8 +67,8 @@ func (s *Analysis) dividedTwice() string {
 }
 
 // Unequal is why a smaller micro batch is another training, whatever is accumulated, where
-// a framework trains the job; empty where nothing says so. computed: the job's own code
-// computes loss and model, and what is among its modules is not the framework's.
+// a framework trains the job; empty if nothing shows that. computed: the job's code computes
+// loss and model, and its modules are not the framework's.
 func (s *Analysis) Unequal(computed bool) string {
 	known := *s
 	known.facts.Unlike = slices.DeleteFunc(slices.Clone(s.facts.Unlike), func(u unlike) bool {
@@ -88,8 +86,8 @@ func (s *Analysis) Unequal(computed bool) string {
 	return ""
 }
 
-// unequal is what makes a batch more than the sum of its samples. What the gate of the
-// accumulation covers is done once a step; nil is the gate of a framework.
+// unequal is the reason why a batch is more than the sum of its samples. Statements that the
+// gate of the accumulation covers run once a step; nil is the gate of a framework.
 func (s *Analysis) unequal(accumulation, micro *FoundKnob) string {
 	var covered map[int]bool
 	if accumulation != nil && micro != nil {
@@ -112,8 +110,8 @@ func (s *Analysis) unequal(accumulation, micro *FoundKnob) string {
 	return ""
 }
 
-// roots are what is backpropagated. In a job that makes its own steps, by way of a gate,
-// that is what its loops backpropagate.
+// roots are the expressions that are backpropagated; in a job whose gate makes the steps,
+// those of its loops.
 func (f Facts) roots(g *gate) []trained {
 	var all, handed []trained
 	for _, t := range f.Trained {
@@ -199,8 +197,8 @@ func (s *Analysis) addsUp(found *FoundKnob, d divisor) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, func(t trained) bool { return t.Kind != "sum" || t.Sized || s.divisions(t, found, d) > 0 })
 }
 
-// offbeat is what a loop does to the gradients of each micro batch, or how its optimizer
-// makes steps at others than the last ones.
+// offbeat is a statement that changes the gradients of each micro batch, or an optimizer that
+// makes steps at micro batches other than the last ones.
 func (s *Analysis) offbeat(found *FoundKnob, d divisor, micro *FoundKnob) string {
 	covered := s.covered(found, micro)
 	own := d.gate.Kind != "framework" // which waits for the step by itself
@@ -215,7 +213,7 @@ func (s *Analysis) offbeat(found *FoundKnob, d divisor, micro *FoundKnob) string
 	return ""
 }
 
-// ownLoss is what the source says of a loss that the script's own loop divides.
+// ownLoss is a loss that the script's loop divides.
 func (s *Analysis) ownLoss(found *FoundKnob, d divisor, micro *FoundKnob) strategy.Loss {
 	covered := s.covered(found, micro)
 	for _, u := range s.facts.Unlike {
@@ -229,7 +227,7 @@ func (s *Analysis) ownLoss(found *FoundKnob, d divisor, micro *FoundKnob) strate
 	})
 }
 
-// classified is the weakest class of several losses. divided says by what one is divided;
+// classified is the weakest class of several losses. divided is the divisor of one;
 // nil: by the framework. sums: they are sums, which add up undivided.
 func (s *Analysis) classified(all []trained, sums bool, divided func(trained) (by string, ok bool)) strategy.Loss {
 	average := func(reason string, args ...any) strategy.Loss {

@@ -23,7 +23,7 @@ func (s *Analysis) evaluation(micro *FoundKnob) *FoundKnob {
 		case micro != nil && t.key == micro.target.key:
 			return s.miss(k, fmt.Sprintf("evaluation takes the batches of training, %s (%s)", t.name(), l.location))
 		case found == nil:
-			found = &FoundKnob{Knob: k, target: t, Why: []string{said(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
+			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
 		case found.target.key != t.key:
 			found.Doubt = fmt.Sprintf("%s and %s both size batches of evaluations", found.Name(), t.name())
 		}
@@ -50,7 +50,7 @@ func (s *Analysis) workers() *FoundKnob {
 			}
 		case why != "":
 		case found == nil:
-			found = &FoundKnob{Knob: k, target: t, Why: []string{said(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
+			found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "reaches "+l.maker(), l.location)}, Doubt: s.doubtOf(k, t)}
 		case found.target.key != t.key:
 			found.Doubt = fmt.Sprintf("%s and %s both count workers of training", found.Name(), t.name())
 		}
@@ -95,7 +95,7 @@ func (s *Analysis) checkpointing() *FoundKnob {
 		for _, t := range targets {
 			switch {
 			case found == nil:
-				found = &FoundKnob{Knob: k, target: t, Why: []string{said(t, "decides over "+u.Text, u.location)}, Doubt: s.flagDoubt(t, u)}
+				found = &FoundKnob{Knob: k, target: t, Why: []string{evidence(t, "decides over "+u.Text, u.location)}, Doubt: s.flagDoubt(t, u)}
 			case found.target.key != t.key:
 				found.Doubt = fmt.Sprintf("%s and %s both decide over it", found.Name(), t.name())
 			}
@@ -125,41 +125,31 @@ func (s *Analysis) flagDoubt(t target, u use) string {
 	return ""
 }
 
-// switched are the words by which a switch is turned off and on, nil for what is no
-// switch that gpurun can turn.
+// switchWords are the words by which a library's truth values are written, where they are not bare flags.
+var switchWords = map[string][2]any{"fire": {"False", "True"}, "absl": {"false", "true"}, "pyrallis": {"false", "true"}}
+
+// switched are the words that turn a switch off and on, nil for an argument that gpurun cannot
+// turn.
 func (s Argument) switched() map[string]any {
 	of := strings.ToLower(s.Type)
-	switch s.Kind {
-	case "argparse":
-		switch {
-		case s.Action == "store_true", strings.HasSuffix(s.Action, "BooleanOptionalAction"):
-			return map[string]any{"none": false, "full": true}
-		case s.Action != "" && s.Action != "store":
-		case of == "int" && (s.Default == 0.0 || s.Default == 1.0):
-			return map[string]any{"none": int64(0), "full": int64(1)}
-		case strings.Contains(of, "bool") && of != "bool", of == "eval":
-			return map[string]any{"none": "False", "full": "True"}
-		}
-	case "fire":
-		if of == "bool" {
-			return map[string]any{"none": "False", "full": "True"}
-		}
-	case "absl":
-		if of == "bool" {
-			return map[string]any{"none": "false", "full": "true"}
-		}
-	case "pyrallis":
-		if of == "bool" {
-			return map[string]any{"none": "false", "full": "true"}
-		}
-	case "click":
-		if of == "bool" && s.Flag {
-			return map[string]any{"none": false, "full": true}
-		}
-	default:
-		if of == "bool" {
-			return map[string]any{"none": false, "full": true}
-		}
+	words, written := switchWords[s.Kind]
+	if !written {
+		words = [2]any{false, true}
 	}
-	return nil
+	switch {
+	case s.Kind != "argparse":
+		if of != "bool" || s.Kind == "click" && !s.Flag {
+			return nil
+		}
+	case s.Action == "store_true", strings.HasSuffix(s.Action, "BooleanOptionalAction"):
+	case s.Action != "" && s.Action != "store":
+		return nil
+	case of == "int" && (s.Default == 0.0 || s.Default == 1.0):
+		words = [2]any{int64(0), int64(1)}
+	case strings.Contains(of, "bool") && of != "bool", of == "eval":
+		words = [2]any{"False", "True"}
+	default:
+		return nil
+	}
+	return map[string]any{"none": words[0], "full": words[1]}
 }

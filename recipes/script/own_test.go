@@ -508,7 +508,7 @@ for i, x in enumerate(DataLoader(data, batch_size=opt.batch_size)):
 // TestTheProgramIsOld: Python 3.8 can read it.
 func TestTheProgramIsOld(t *testing.T) {
 	cmd := exec.Command("python3", "-c", "import ast, sys; ast.parse(sys.stdin.read(), feature_version=(3, 8))")
-	cmd.Stdin = strings.NewReader(Program)
+	cmd.Stdin = strings.NewReader(Request{Deep: true}.Program())
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skipf("this machine has no Python: %v", err)
 	}

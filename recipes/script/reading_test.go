@@ -14,7 +14,7 @@ func reading(t testing.TB, deep bool, sources ...format.Source) Reading {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Read(testenv.Answer(t, Program, input))
+	r, err := Read(testenv.Answer(t, Request{Deep: true}.Program(), input))
 	if err != nil || r.Unknown != "" {
 		t.Fatal(r.Unknown, err)
 	}

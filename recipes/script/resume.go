@@ -9,12 +9,12 @@ import (
 	"github.com/gpurun/gpurun/recipes/format"
 )
 
-// A Resumption is how the script goes on from a checkpoint of its own.
+// A Resumption is how the script continues from one of its checkpoints.
 type Resumption struct {
 	Latest string // a glob, as a recipe has it; empty: not certain
 	Args   []string
 	Why    []string
-	// Doubt is what is missing, empty where it is certain.
+	// Doubt is the missing part, empty if it is certain.
 	Doubt string
 }
 
@@ -85,8 +85,8 @@ func (s *Analysis) resumeArgument() (found Argument, at location, ok bool) {
 	return found, at, ok
 }
 
-// resumed is the one argument for resuming that a value may be, beside what the script
-// finds by itself.
+// resumed is the one argument for resuming that a value may be; other values are files that
+// the script finds by itself.
 func (s *Analysis) resumed(v value) (found target, ok bool) {
 	for _, one := range v.alternatives() {
 		t, single := s.facts.single(one)
@@ -105,8 +105,8 @@ func (s *Analysis) resumed(v value) (found target, ok bool) {
 // path is known.
 func (s *Analysis) glob(v value) (string, bool) {
 	switch {
-	case v.Const != nil:
-		text, ok := (*v.Const).(string)
+	case v.Const.known:
+		text, ok := v.Const.value.(string)
 		return wild(text), ok
 	case v.Op == "join", v.Op == "/":
 		var parts []string
@@ -139,7 +139,7 @@ func (s *Analysis) glob(v value) (string, bool) {
 	return "{" + name + "}", true
 }
 
-// pieces joins the parts of a text; what is not known in it may be anything.
+// pieces joins the parts of a text; an unknown part may be anything.
 func (s *Analysis) pieces(v value) (string, bool) {
 	parts := v.Of
 	if v.Op == "%" || v.Op == "format" {

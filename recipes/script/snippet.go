@@ -9,7 +9,7 @@ import (
 )
 
 // Snippet are the lines that would give the script gradient accumulation, in its own
-// names where they are known; nil where it has some, or trains in no loop of its own.
+// names where they are known; nil if it has some, or has no training loop.
 func (s *Analysis) Snippet() []string {
 	if s.Missing[strategy.GradientAccumulationSteps] == "" || len(s.facts.Steps) != 1 || len(s.facts.Backwards) != 1 {
 		return nil
@@ -36,7 +36,7 @@ func (s *Analysis) Snippet() []string {
 		fmt.Sprintf("    %s.zero_grad()   # and nowhere else in the loop", call))
 }
 
-// parser is what the script adds its arguments to, and where it does so last.
+// parser is the name of the script's parser, and where an argument is added to it last.
 func (s *Analysis) parser() (name string, near location) {
 	for _, one := range s.facts.Settings {
 		if one.Kind == "argparse" && one.Parser != "" && !strings.ContainsAny(one.Parser, "([") {

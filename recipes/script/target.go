@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A target is what a user can change: an argument, or a key of a configuration. Two
+// A target is a setting that a user can change: an argument, or a key of a configuration. Two
 // that have the same key are the same.
 type target struct {
 	key      string
@@ -17,15 +17,15 @@ type target struct {
 	via      *Argument  // the argument that names the file
 	path     []string
 	hydra    bool
-	// fallback is a default that stands where the key is read.
+	// fallback is the default where the key is read.
 	fallback any
-	// constants are what the value is where the setting is not given.
+	// constants are the values if the setting is not given.
 	constants []any
 	// devices: it is multiplied by the number of the process's own GPUs.
 	devices bool
 }
 
-// name is what a person would call it.
+// name is its name for people.
 func (t target) name() string {
 	switch {
 	case t.settings != nil:
@@ -54,7 +54,7 @@ func (t target) speaks(k strategy.Knob) bool {
 	})
 }
 
-// where says in which file and line it is defined; empty for a key.
+// where is the file and line of its definition; empty for a key.
 func (t target) where() string {
 	if t.settings == nil {
 		return ""
@@ -105,7 +105,7 @@ func (f Facts) byDevices(v value) (value, bool) {
 		counts := other.holds(func(p value) bool { return ownDevices.MatchString(p.Name) })
 		strange := other.holds(func(p value) bool {
 			return p.Set != nil && !ownDevices.MatchString(f.Settings[*p.Set].Dest) || p.Name != "" && !ownDevices.MatchString(p.Name) || p.File != nil || p.Hydra != nil ||
-				p.Const != nil && *p.Const != nil && *p.Const != 0.0 && *p.Const != 1.0
+				p.Const.value != nil && p.Const.value != 0.0 && p.Const.value != 1.0
 		})
 		if counts && !strange {
 			return v.Of[1-i], true
@@ -156,7 +156,7 @@ func (f Facts) without(v value, factor target) (value, bool) {
 	return v, false
 }
 
-// pure is the one target that a value is, unchanged; why says what else it is.
+// pure is the one target whose unchanged value it is; why is the reason if there is none.
 func (f Facts) pure(v value) (t target, why string) {
 	var found []target
 	var constants []any
@@ -169,8 +169,8 @@ func (f Facts) pure(v value) (t target, why string) {
 			if inner.Op == "*" && !devices {
 				inner, devices = f.byDevices(inner)
 			}
-			if inner.Const != nil && !devices {
-				constants = append(constants, *inner.Const)
+			if inner.Const.known && !devices {
+				constants = append(constants, inner.Const.value)
 				continue
 			}
 			t, ok := f.single(inner)
@@ -199,7 +199,7 @@ func (f Facts) pure(v value) (t target, why string) {
 	return t, ""
 }
 
-// explain says what a value is that is no target.
+// explain describes a value that is no target.
 func (f Facts) explain(v value) string {
 	switch v.Op {
 	case "/", "//", "*", "+", "-", "max", "min", "round", "float", "%":
@@ -229,8 +229,8 @@ func (f Facts) first(v value) (target, bool) {
 // text is a value as a person would write it, shortened.
 func (f Facts) text(v value) string {
 	switch {
-	case v.Const != nil:
-		return fmt.Sprint(*v.Const)
+	case v.Const.known:
+		return fmt.Sprint(v.Const.value)
 	case v.Name != "":
 		return v.Name
 	case v.Any != nil:

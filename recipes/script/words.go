@@ -8,8 +8,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// names are how arguments are called that mean a knob. What an argument is called is
-// never enough: its value has to go where the knob's does.
+// names match the names of arguments for a knob. A name is never enough: the argument's value
+// has to go where the knob's does.
 var names = map[strategy.Knob]*regexp.Regexp{
 	strategy.MicroBatchSize: regexp.MustCompile(
 		`^((per_(device|gpu|rank|replica)|micro|mini|train|training|tr|data|loader|device|local)_?)*(batch_?size|batch_?sz|batch|bs|bsz|minibatch)(_?(per_(gpu|device|rank|process|replica)|gpu|device|train|training))*$|^b$`),
@@ -30,13 +30,13 @@ var examples = map[strategy.Knob]string{
 	strategy.SequenceLength:            "--seq-len, --max-seq-length, --block-size, --context-length …",
 }
 
-// called are the knobs in a user's words.
+// called are the knobs' names for people.
 var called = map[strategy.Knob]string{
 	strategy.MicroBatchSize: "batch size", strategy.GradientAccumulationSteps: "gradient accumulation", strategy.EvalBatchSize: "batch size of the evaluation",
 	strategy.ActivationCheckpointing: "switch for activation checkpointing", strategy.DataloaderWorkers: "number of loader workers", strategy.SequenceLength: "sequence length",
 }
 
-// Knobs are those that are looked for, in the order in which they are told.
+// Knobs are looked for in a source, in the order in which they are shown.
 var Knobs = []strategy.Knob{
 	strategy.MicroBatchSize, strategy.GradientAccumulationSteps, strategy.EvalBatchSize, strategy.ActivationCheckpointing, strategy.DataloaderWorkers, strategy.SequenceLength,
 }
@@ -47,8 +47,8 @@ var (
 	ofSum = regexp.MustCompile(`(^|_)(total|global|effective|eff|overall|all)(_|$)`)
 )
 
-// countsAll is why an argument's own words say that it counts the samples of all
-// ranks, or of several micro batches; empty where they do not.
+// countsAll is the reason why an argument counts the samples of all ranks, or of several micro
+// batches, by its name or help; empty if it does not.
 func (s Argument) countsAll() string {
 	if ofSum.MatchString(strings.ToLower(s.Dest)) {
 		return fmt.Sprintf("%s counts the samples of all ranks, by its name", s.Options[0])
@@ -80,8 +80,7 @@ var (
 	trainWord = regexp.MustCompile(`(?i)train|(^|[^a-z])(tr|fit)([^a-z]|$)`)
 )
 
-// role tells for what a loader makes its batches: "train", "eval", empty where that
-// is not known.
+// role is the use of a loader's batches: "train", "eval", empty if it is not known.
 func (l loader) role() string {
 	if l.Role != "" {
 		return l.Role
@@ -101,7 +100,7 @@ func (l loader) role() string {
 	return ""
 }
 
-// maker is what makes the batches, for people.
+// maker names the code that makes the batches, for people.
 func (l loader) maker() string {
 	switch l.Kind {
 	case "slice":

@@ -1,5 +1,110 @@
-# What each file has by itself, whatever runs: its calls, its classes, the arguments of its
-# parsers, and how it takes part in a training.
+# Reads a job's Python sources, which are given as sources, and says as JSON what they have.
+# Nothing of the job is imported or run. This part reads each file by itself, whatever runs: its
+# calls, its classes, the arguments of its parsers, and how it takes part in a training. The
+# parts behind it, which come only where deep is set, read all files together.
+import ast
+import gc
+import itertools
+import json
+import re
+import signal
+import sys
+
+def children(node):
+    """The nodes in a node but operators and contexts, looked up once."""
+    known = getattr(node, "gpurun_inner", None)
+    if known is None:
+        known = node.gpurun_inner = []
+        for name in node._fields:
+            value = getattr(node, name, None)
+            for part in value if isinstance(value, list) else (value,):
+                if isinstance(part, ast.AST) and part._fields:
+                    known.append(part)
+    return known
+
+
+def text(node):
+    """A node as Python is written, made once."""
+    known = getattr(node, "gpurun_text", None)
+    if known is None:
+        known = written(node)
+        try:
+            node.gpurun_text = known
+        except AttributeError:  # None, where an expression is left out
+            pass
+    return known
+
+
+def written(node):
+    try:
+        return " ".join(ast.unparse(node).split())[:120]
+    except Exception:  # before Python 3.9
+        pass
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return text(node.value) + "." + node.attr
+    if isinstance(node, ast.Call):
+        return text(node.func) + "(" + ", ".join(text(a) for a in node.args) + ")"
+    if isinstance(node, ast.Subscript):
+        return text(node.value) + "[" + text(index(node)) + "]"
+    if isinstance(node, ast.Constant):
+        return repr(node.value)[:60]
+    if isinstance(node, ast.BinOp):
+        return text(node.left) + " " + OPERATORS.get(type(node.op), "?") + " " + text(node.right)
+    if isinstance(node, ast.Compare):
+        return " ".join([text(node.left)] + [text(c) for c in node.comparators])
+    return " ".join(text(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr))[:120] or type(node).__name__
+
+
+OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
+
+
+def index(node):
+    inner = node.slice
+    return getattr(inner, "value", inner) if type(inner).__name__ == "Index" else inner
+
+
+def dotted(node):
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    elif isinstance(node, ast.Call):
+        parts.append(dotted(node.func) + "()")
+    else:
+        parts.append("?")
+    return ".".join(reversed(parts))
+
+
+def last(node):
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def constant(node):
+    """The value of a literal, and whether it is one."""
+    kind = type(node)
+    if kind is ast.Constant:
+        return node.value, isinstance(node.value, (int, float, str, bool, type(None)))
+    if kind is ast.UnaryOp and isinstance(node.op, (ast.USub, ast.UAdd)) and isinstance(node.operand, ast.Constant) and type(node.operand.value) in (int, float):
+        return -node.operand.value if isinstance(node.op, ast.USub) else node.operand.value, True
+    if kind is ast.BinOp and isinstance(node.op, (ast.Mult, ast.Pow)):
+        (a, known), (b, also) = constant(node.left), constant(node.right)
+        if known and also and type(a) is int and type(b) is int and abs(a) < 1 << 40 and 0 <= b < 1 << 20:
+            if isinstance(node.op, ast.Mult):
+                return a * b, True
+            if b < 40:
+                return a ** b, abs(a) < 1 << 16
+    return None, False
+
+
+def is_main(node):
+    return isinstance(node, ast.If) and "__name__" in text(node.test) and "__main__" in text(node.test)
+
 
 # Calls are listed where what is called is a class, or has one of these names.
 CALLED = {"initialize", "model", "fit", "train"}
@@ -199,3 +304,37 @@ class Surface:
                 if above and self.in_batches(above[-1].value, above[-1].lineno, depth - 1):
                     return True
         return False
+
+
+class Late(BaseException):
+    """The time for reading is over."""
+
+
+def late(*_):
+    raise Late
+
+
+def answer(given):
+    """What the sources have, as JSON: each file by itself, and where deep is set what follows from all of them."""
+    found = {"files": []}
+    signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, given["seconds"])  # a busy machine changes no answer
+    try:
+        for n, source in enumerate(given["sources"]):
+            source["tree"], source["why"] = tree, why = parsed(source)
+            found["files"].append(Surface(source["path"], source["text"], tree, given["names"] or (), n == 0).found if tree else {"path": source["path"], "failed": why})
+        if given["deep"]:
+            found["facts"] = Loops(given["sources"]).facts()
+    except Late:
+        found["unknown"] = "the sources take longer than %g s to read" % given["seconds"]
+    except Exception as fault:
+        found["unknown"] = "%s: %s" % (type(fault).__name__, fault)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return json.dumps(found)
+
+
+def main():
+    sys.setrecursionlimit(5000)
+    gc.disable()  # it ends soon
+    sys.stdout.write("\n" + answer(json.loads(sys.stdin.buffer.read().decode("utf-8", "replace"))) + "\n")

@@ -1,16 +1,6 @@
-# Reads a job's Python sources, which are given as sources, and says as JSON what they say of
-# the job's own settings: which there are, and where their values go. Nothing of the
-# job is imported or run. Values are expressions whose names are looked up through
-# assignments, attributes and calls of local functions, whatever the order in which
+# Everything that the sources hold, by name. Values are expressions whose names are looked up
+# through assignments, attributes and calls of local functions, whatever the order in which
 # they run: what cannot be looked up stays a name.
-import ast
-import gc
-import itertools
-import json
-import re
-import signal
-import sys
-
 DEPTH, STEPS, ALL, WIDTH, LARGEST = 24, 600, 20000, 12, 400
 CONFIG = re.compile(r"(^|_)(args?|opts?|options?|cfg|conf|configs?|configuration|hparams?|hps?|hp|flags?|params?|settings?|namespace|parsed|training_args|model_args|data_args)$", re.I)
 OPTIMIZER = re.compile(r"optim|scaler|(^|[._])opts?\d*($|[._\[])|(^|[._])(o|opt_[a-z]+|engine|model_engine)($|\[)", re.I)
@@ -20,98 +10,6 @@ LOADS = {"yaml.load", "yaml.safe_load", "yaml.full_load", "yaml.unsafe_load", "j
 CHECKPOINTS = {"gradient_checkpointing_enable", "enable_gradient_checkpointing", "set_grad_checkpointing", "checkpoint", "checkpoint_sequential",
                "apply_activation_checkpointing", "_set_gradient_checkpointing", "enable_gradient_checkpoint", "checkpoint_wrapper"}
 BATCH = re.compile(r"^(train_|per_device_train_|per_gpu_train_|micro_)?(batch_?size|bs|bsz)$")
-
-
-def children(node):
-    """The nodes in a node but operators and contexts, looked up once."""
-    known = getattr(node, "gpurun_inner", None)
-    if known is None:
-        known = node.gpurun_inner = []
-        for name in node._fields:
-            value = getattr(node, name, None)
-            for part in value if isinstance(value, list) else (value,):
-                if isinstance(part, ast.AST) and part._fields:
-                    known.append(part)
-    return known
-
-
-def text(node):
-    """A node as Python is written, made once."""
-    known = getattr(node, "gpurun_text", None)
-    if known is None:
-        known = written(node)
-        try:
-            node.gpurun_text = known
-        except AttributeError:  # None, where an expression is left out
-            pass
-    return known
-
-
-def written(node):
-    try:
-        return " ".join(ast.unparse(node).split())[:120]
-    except Exception:  # before Python 3.9
-        pass
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return text(node.value) + "." + node.attr
-    if isinstance(node, ast.Call):
-        return text(node.func) + "(" + ", ".join(text(a) for a in node.args) + ")"
-    if isinstance(node, ast.Subscript):
-        return text(node.value) + "[" + text(index(node)) + "]"
-    if isinstance(node, ast.Constant):
-        return repr(node.value)[:60]
-    if isinstance(node, ast.BinOp):
-        return text(node.left) + " " + OPERATORS.get(type(node.op), "?") + " " + text(node.right)
-    if isinstance(node, ast.Compare):
-        return " ".join([text(node.left)] + [text(c) for c in node.comparators])
-    return " ".join(text(c) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr))[:120] or type(node).__name__
-
-
-OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
-
-
-def index(node):
-    inner = node.slice
-    return getattr(inner, "value", inner) if type(inner).__name__ == "Index" else inner
-
-
-def dotted(node):
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        parts.append(node.id)
-    elif isinstance(node, ast.Call):
-        parts.append(dotted(node.func) + "()")
-    else:
-        parts.append("?")
-    return ".".join(reversed(parts))
-
-
-def last(node):
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def constant(node):
-    """The value of a literal, and whether it is one."""
-    kind = type(node)
-    if kind is ast.Constant:
-        return node.value, isinstance(node.value, (int, float, str, bool, type(None)))
-    if kind is ast.UnaryOp and isinstance(node.op, (ast.USub, ast.UAdd)) and isinstance(node.operand, ast.Constant) and type(node.operand.value) in (int, float):
-        return -node.operand.value if isinstance(node.op, ast.USub) else node.operand.value, True
-    if kind is ast.BinOp and isinstance(node.op, (ast.Mult, ast.Pow)):
-        (a, known), (b, also) = constant(node.left), constant(node.right)
-        if known and also and type(a) is int and type(b) is int and abs(a) < 1 << 40 and 0 <= b < 1 << 20:
-            if isinstance(node.op, ast.Mult):
-                return a * b, True
-            if b < 40:
-                return a ** b, abs(a) < 1 << 16
-    return None, False
 
 
 READ = {ast.Name, ast.Attribute, ast.Constant}

@@ -454,10 +454,6 @@ class Values(Sources):
         return alternatives(found, text(node)) if found else None
 
 
-def is_main(node):
-    return isinstance(node, ast.If) and "__name__" in text(node.test) and "__main__" in text(node.test)
-
-
 def counters(test, scope):
     """What is divided in a test: the names of what counts."""
     found = []
