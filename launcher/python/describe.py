@@ -14,7 +14,7 @@ if "program" in sys.argv[1:]:  # which is the input, after its length, and runs 
     sys.path[:] = [p for p in found if p.startswith(library) and "-packages" not in p]
     try:
         exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())), {"__name__": "__main__"})
-    except Exception as fault:
+    except (Exception, SystemExit) as fault:
         sys.stdout.write("\n" + json.dumps({"unknown": "%s: %s" % (type(fault).__name__, fault)}) + "\n")
     sys.path[:] = found
 

@@ -292,3 +292,23 @@ func TestTell(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A program that runs with the list of packages has Python's modules, whatever the job's folders
+// hold; a fault in it hides no package.
+func TestProgramWithPackagesStartsOnce(t *testing.T) {
+	for _, program := range []string{"import ast, sys\nsys.stdout.write(ast.__name__ + sys.stdin.read() + '\\n')", "raise ValueError('x')", "(", "import sys\nsys.exit('x')"} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "lib/ast.py"), "raise RuntimeError('the job ran')\n")
+		write(t, filepath.Join(dir, "lib/some-1.0.dist-info/METADATA"), "Metadata-Version: 2.1\nName: some\nVersion: 1.0\n")
+		path, starts := counting(t, "exec "+real(t)+" \"$@\"")
+		i := At(path, dir, environ.Parse([]string{"PATH=" + os.Getenv("PATH"), "PYTHONPATH=" + dir + "/lib"}))
+		out, err := i.OutputWithPackages(t.Context(), program, []byte(" read"))
+		if want := map[bool]string{true: "ast read", false: "unknown"}[strings.HasPrefix(program, "import ast")]; err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%q: %q, %v, want %q", program, out, err, want)
+		}
+		packages, err := i.Packages(t.Context())
+		if version, _ := i.Version(t.Context()); err != nil || packages["some"] != "1.0" || version == "" || len(starts()) != 1 {
+			t.Errorf("%q: %v, %v, %d starts", program, packages, err, len(starts()))
+		}
+	}
+}
