@@ -10,8 +10,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
-	"github.com/gpurun/gpurun/launcher/runs"
-	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 func explainCommand(s streams) *cli.Command {
@@ -27,10 +25,7 @@ func explainCommand(s streams) *cli.Command {
 }
 
 func explain(c *cli.Context, s streams) error {
-	if err := verb.AtMost(c, 1); err != nil {
-		return err
-	}
-	r, err := runs.Find(".", c.Args().First())
+	r, err := namedRun(c)
 	if err != nil {
 		return err
 	}

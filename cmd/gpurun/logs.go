@@ -5,7 +5,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/runs"
-	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 func logsCommand(s streams) *cli.Command {
@@ -27,10 +26,7 @@ func logsCommand(s streams) *cli.Command {
 }
 
 func logs(c *cli.Context, s streams) error {
-	if err := verb.AtMost(c, 1); err != nil {
-		return err
-	}
-	r, err := runs.Find(".", c.Args().First())
+	r, err := namedRun(c)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,6 @@ import (
 	"github.com/gpurun/gpurun/launcher/console"
 	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/report"
-	"github.com/gpurun/gpurun/launcher/runs"
-	"github.com/gpurun/gpurun/launcher/verb"
 )
 
 func reportCommand(s streams) *cli.Command {
@@ -17,10 +15,7 @@ func reportCommand(s streams) *cli.Command {
 			"The page needs nothing but itself. It is written into the run directory, also while the run goes on.",
 		Flags: []cli.Flag{jsonFlag(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write it to `FILE`; - for stdout"}},
 		Action: func(c *cli.Context) error {
-			if err := verb.AtMost(c, 1); err != nil {
-				return err
-			}
-			r, err := runs.Find(".", c.Args().First())
+			r, err := namedRun(c)
 			if err != nil {
 				return err
 			}

@@ -22,6 +22,14 @@ func runsCommand(s streams) *cli.Command {
 	}
 }
 
+// namedRun is the run that a verb's only argument names, else the newest.
+func namedRun(c *cli.Context) (runs.Run, error) {
+	if err := verb.AtMost(c, 1); err != nil {
+		return runs.Run{}, err
+	}
+	return runs.Find(".", c.Args().First())
+}
+
 func listRuns(c *cli.Context, s streams) error {
 	if err := verb.AtMost(c, 1); err != nil {
 		return err

@@ -138,12 +138,12 @@ func TestKnownWrappers(t *testing.T) {
 			t.Errorf("%s: %q", line, w.Inner)
 		}
 	}
-	words, env := Known.TakeOff(strings.Fields("exec env A=1 B=2 nohup a"), environ.Vars{"A": "0", "C": "3"})
-	if diff := cmp.Diff(environ.Vars{"A": "1", "B": "2", "C": "3"}, env); diff != "" || strings.Join(words, " ") != "nohup a" {
-		t.Errorf("%q\n%s", words, diff)
+	behind := Known.SeeThrough(strings.Fields("exec env A=1 B=2 nohup env C=3 a"))
+	if diff := cmp.Diff(environ.Vars{"A": "1", "B": "2", "C": "3"}, behind.Env); diff != "" || strings.Join(behind.Typed, " ") != "nohup env C=3 a" {
+		t.Errorf("%q\n%s", behind.Typed, diff)
 	}
-	if words, _ := Known.TakeOff([]string{"env", "-i", "a"}, nil); words[0] != "env" {
-		t.Errorf("env -i is taken off: %q", words)
+	if seen := Known.SeeThrough([]string{"env", "-i", "a"}); seen.Typed[0] != "env" {
+		t.Errorf("env -i is taken off: %q", seen.Typed)
 	}
 }
 

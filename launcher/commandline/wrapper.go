@@ -2,7 +2,6 @@ package commandline
 
 import (
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -103,24 +102,6 @@ func (w *Wrapper) unwrap(words []string) (Wrapped, bool) {
 	}
 	wrapped.Inner, wrapped.At = rest, len(words)-len(rest)
 	return wrapped, true
-}
-
-// TakeOff takes the wrappers off of which gpurun does the work itself, and adds
-// their variables to those that stood before the command.
-func (t *Table) TakeOff(words []string, env environ.Vars) ([]string, environ.Vars) {
-	for {
-		w, ok := t.Unwrap(words)
-		if !ok || !w.TakenOff || len(w.Given) > 0 {
-			return words, env
-		}
-		words = w.Inner
-		if len(w.Env) > 0 {
-			more := environ.Vars{}
-			maps.Copy(more, env)
-			maps.Copy(more, w.Env)
-			env = more
-		}
-	}
 }
 
 // wrapper finds a wrapper by its name.
@@ -224,6 +205,8 @@ type Seen struct {
 	Wrappers []*Wrapper
 	// Env are the variables that the wrappers set for the command.
 	Env environ.Vars
+	// Typed are the words without the leading wrappers of which gpurun does the work itself.
+	Typed []string
 	// Inner is the command. Where Direct is set, the last wrapper runs its first word, a
 	// script, by itself.
 	Inner  []string
@@ -250,7 +233,7 @@ func (s *Seen) Contained() bool {
 // SeeThrough looks behind the wrappers that a command line begins with, as far as it
 // is certain what they start, where, and with which variables.
 func (t *Table) SeeThrough(words []string) Seen {
-	s := Seen{Env: environ.Vars{}, Inner: words}
+	s := Seen{Env: environ.Vars{}, Typed: words, Inner: words}
 	for !s.Direct {
 		w, ok := t.Unwrap(s.Inner)
 		if !ok {
@@ -267,7 +250,9 @@ func (t *Table) SeeThrough(words []string) Seen {
 			s.add(w)
 			continue
 		}
-		s.Inner = w.Inner
+		if s.Inner = w.Inner; len(s.Words) == 0 {
+			s.Typed = w.Inner
+		}
 	}
 	return s
 }

@@ -127,7 +127,7 @@ func fileOf(dir, word string) (patch.Format, []byte) {
 	default:
 		return "", nil
 	}
-	text, err := job.ReadSmall(under(dir, word), largestConfig)
+	text, err := job.ReadFile(under(dir, word), largestConfig)
 	if err != nil {
 		return "", nil // whoever runs the job tells of it
 	}

@@ -148,7 +148,7 @@ func readConfig(path string) (memory.Architecture, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "config.json")
 	}
-	text, err := job.ReadSmall(path, largestConfig)
+	text, err := job.ReadFile(path, largestConfig)
 	if err != nil {
 		return memory.Architecture{}, err
 	}

@@ -73,7 +73,7 @@ func (r Resolved) withFiles(names []string) (recipes.Command, error) {
 	command := r.command
 	command.Files = maps.Clone(command.Files)
 	for _, name := range names {
-		text, err := readFile(r.under(name), largestFile)
+		text, err := ReadFile(r.under(name), largestFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -32,7 +32,7 @@ func fromArgs(args []string, env environ.Vars, dir string, j *Job) (*Job, error)
 	if err := judge(j); err != nil {
 		return nil, err
 	}
-	if file := under(dir, j.Argv[0]); j.Python == "" && env[pythonExec] == "" && j.Kind == Script && executable(file) == nil && pythonScript(file) {
+	if file := under(dir, j.Argv[0]); j.Python == "" && env[pythonExec] == "" && j.Kind == Script && python.Executable(file) == nil && pythonScript(file) {
 		// A program of some environment, such as pip makes: it runs on that one's Python.
 		j.Python, _, _ = python.Finder{Launcher: file, Dir: dir}.OfLauncher()
 	}

@@ -122,7 +122,7 @@ func fromCatalog(name string) (recipes.Recipe, error) {
 
 // recipeFile reads a recipe of the user's own.
 func recipeFile(path string) (recipes.Recipe, error) {
-	text, err := readFile(path, largestRecipe)
+	text, err := ReadFile(path, largestRecipe)
 	if err != nil {
 		return recipes.Recipe{}, errext.WithHint(fmt.Errorf("read the recipe: %w", err), "job.recipe is a framework's name or the path of a recipe file; gpurun recipes lists the names")
 	}
@@ -188,7 +188,7 @@ func (s Inspected) load(command recipes.Command, r format.Recipe) (recipes.Comma
 			if strings.Contains(name, "://") {
 				return command, fmt.Errorf("read a configuration file of the job: %s is not on this machine: download it, and name the copy", name)
 			}
-			text, err := readFile(s.under(name), largestFile)
+			text, err := ReadFile(s.under(name), largestFile)
 			if err != nil {
 				return command, fmt.Errorf("read a configuration file of the job: %w", err)
 			}

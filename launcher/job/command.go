@@ -97,7 +97,7 @@ func (r *reader) needProgram(t *table, key string) {
 	if j.Kind != Program || !isFolder(j.Workdir) || !strings.Contains(j.Argv[0], "/") {
 		return
 	}
-	if err := executable(under(j.Workdir, j.Argv[0])); err != nil {
+	if err := python.Executable(under(j.Workdir, j.Argv[0])); err != nil {
 		t.Bad(key, "%v", err)
 	}
 }
@@ -122,7 +122,7 @@ func Startable(j *Job, env []string) error {
 		return errext.Errorf("name a program that exists and is executable", "%s", message)
 	}
 	if strings.Contains(program, "/") {
-		if err := executable(under(j.Workdir, program)); err != nil {
+		if err := python.Executable(under(j.Workdir, program)); err != nil {
 			return refuse(err.Error())
 		}
 		return nil
@@ -137,11 +137,11 @@ func Startable(j *Job, env []string) error {
 // bare name is looked for later, as is the interpreter that nobody names.
 func (r *reader) needPython(t *table) {
 	value, _ := t.Get("python")
-	python, named := value.(string)
-	if !named || !strings.Contains(python, "/") || strings.HasPrefix(python, "~") || r.job.Kind == Program {
+	path, named := value.(string)
+	if !named || !strings.Contains(path, "/") || strings.HasPrefix(path, "~") || r.job.Kind == Program {
 		return
 	}
-	if err := executable(r.job.Python); err != nil {
+	if err := python.Executable(r.job.Python); err != nil {
 		t.Bad("python", "%v", err)
 	}
 }

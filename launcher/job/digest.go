@@ -179,7 +179,7 @@ func (p *Prepared) Inputs() map[string]string {
 		if files[word] != "" || !slices.Contains(configEndings, strings.ToLower(filepath.Ext(word))) {
 			continue
 		}
-		text, err := readFile(under(j.Workdir, word), largestNamed)
+		text, err := ReadFile(under(j.Workdir, word), largestNamed)
 		if err != nil {
 			continue // it is no file, or none that is a configuration
 		}

@@ -60,7 +60,7 @@ func (d *draft) line(format string, args ...any) {
 func (d *draft) job() {
 	j := d.Job
 	d.line("\n[job]")
-	d.line("name = %s", quote(j.Name))
+	d.line("name = %s", tomlValue(j.Name))
 	words := j.origin.words
 	flags := words[min(1, len(words)):max(min(1, len(words)), len(words)-len(j.Argv))]
 	switch {
@@ -68,17 +68,17 @@ func (d *draft) job() {
 		if strings.HasPrefix(flags[0], "-") {
 			flags = append([]string{"torchrun"}, flags...)
 		}
-		d.line("command = %s", quote(commandline.Quote(slices.Concat(flags, j.Argv))))
+		d.line("command = %s", tomlValue(commandline.Quote(slices.Concat(flags, j.Argv))))
 	case j.Kind == Program:
-		d.line("program = %s", list(j.Argv))
+		d.line("program = %s", tomlValue(j.Argv))
 	default:
 		key := "script"
 		if j.Kind == Module {
 			key = "module"
 		}
-		d.line("%s = %s", key, quote(j.Argv[0]))
+		d.line("%s = %s", key, tomlValue(j.Argv[0]))
 		if len(j.Argv) > 1 {
-			d.line("args = %s", list(j.Argv[1:]))
+			d.line("args = %s", tomlValue(j.Argv[1:]))
 		}
 	}
 	if len(flags) == 0 {
@@ -86,7 +86,7 @@ func (d *draft) job() {
 	}
 	switch name, evidence := d.Recipe(); {
 	case name != "" && name != script.RecipeName:
-		d.line("# recipe = %s   # recognised by: %s", quote(name), strings.Join(evidence, ", "))
+		d.line("# recipe = %s   # recognised by: %s", tomlValue(name), strings.Join(evidence, ", "))
 	case d.script != nil:
 		d.line("# No recipe of gpurun's knows this script; what follows was read from its source.")
 	}
@@ -96,7 +96,7 @@ func (d *draft) job() {
 func (d *draft) launch() {
 	count := d.Job.Launch.NprocPerNode
 	if _, err := strconv.Atoi(count); err != nil {
-		count = quote(count)
+		count = tomlValue(count)
 	}
 	d.line("\n[launch]")
 	d.line("nproc_per_node = %s   # \"auto\": a rank for each usable GPU, where the script is distributed", count)
@@ -133,7 +133,7 @@ func (d *draft) knobs() {
 			comment = "# "
 		}
 		if entry := found.Entry(); entry != nil {
-			d.line("%s%s = %s", comment, k, inline(entry))
+			d.line("%s%s = %s", comment, k, tomlValue(entry))
 		} else if found.Derived {
 			d.line("%s%s = \"derived\"", comment, k)
 		}
@@ -152,8 +152,8 @@ func (d *draft) resume() {
 	found := d.script.Resume
 	if found.Doubt == "" && c.Glob != "" {
 		d.line("\n[resume]   # %s", strings.Join(found.Why, ", "))
-		d.line("latest = %s", quote(d.fromHere(c.Glob)))
-		d.line("args = %s", list(r.Args))
+		d.line("latest = %s", tomlValue(d.fromHere(c.Glob)))
+		d.line("args = %s", tomlValue(r.Args))
 		return
 	}
 	d.line("\n# Without these, a run that runs out of memory late ends: %s.", found.Doubt)
@@ -168,56 +168,45 @@ func (d *draft) fromHere(path string) string {
 	return path
 }
 
-// inline is a table of TOML in one line, its keys in alphabetical order.
-func inline(table map[string]any) string {
-	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(table)) {
-		parts = append(parts, key+" = "+tomlValue(table[key]))
-	}
-	return "{ " + strings.Join(parts, ", ") + " }"
-}
-
+// tomlValue writes a text, a list or a table as TOML has it in one line.
 func tomlValue(value any) string {
+	var parts []string
 	switch v := value.(type) {
 	case string:
-		return quote(v)
+		return `"` + tomlEscapes(v) + `"`
 	case map[string]any:
-		return inline(v)
-	case []any:
-		words := make([]string, len(v))
-		for i, word := range v {
-			words[i] = tomlValue(word)
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, key+" = "+tomlValue(v[key]))
 		}
-		return "[" + strings.Join(words, ", ") + "]"
+		return "{ " + strings.Join(parts, ", ") + " }"
+	case []string:
+		for _, word := range v {
+			parts = append(parts, tomlValue(word))
+		}
+	case []any:
+		for _, word := range v {
+			parts = append(parts, tomlValue(word))
+		}
+	default:
+		return fmt.Sprint(value)
 	}
-	return fmt.Sprint(value)
+	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// quote writes a text as TOML has it, which knows no \x and no \a.
-func quote(text string) string {
+// tomlEscapes is the inside of a basic string of TOML, which knows no \x and no \a.
+func tomlEscapes(text string) string {
 	var b strings.Builder
-	b.WriteByte('"')
 	for _, r := range text {
 		switch {
 		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
+			b.WriteString(`\` + string(r))
 		case r < ' ' || r == 0x7f:
 			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
 			b.WriteRune(r)
 		}
 	}
-	b.WriteByte('"')
 	return b.String()
-}
-
-func list(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = quote(w)
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // DraftArgs reads the words of gpurun init: the job, with --dry-run before or behind it. Where there is no
@@ -248,7 +237,7 @@ func onlyScript(dir string) (string, error) {
 	}
 	var found []string
 	for _, name := range names {
-		if text, err := readFile(name, largestFile); err == nil && strings.Contains(string(text), "backward(") {
+		if text, err := ReadFile(name, largestFile); err == nil && strings.Contains(string(text), "backward(") {
 			found = append(found, filepath.Base(name))
 		}
 	}

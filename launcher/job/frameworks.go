@@ -61,7 +61,7 @@ func (t typed) unwrap(ctx context.Context) (commandline.Inner, bool, error) {
 func (t typed) read(ctx context.Context, name string) ([]byte, error) {
 	file, isSite := strings.CutPrefix(name, commandline.Site)
 	if !isSite {
-		return readFile(under(t.dir, name), largestFile)
+		return ReadFile(under(t.dir, name), largestFile)
 	}
 	path := t.launcherPython()
 	if path != "" && t.env[pythonExec] == "" {
@@ -83,7 +83,7 @@ func (t typed) interpreter(env environ.Vars) (*python.Interpreter, error) {
 	if t.contained {
 		return nil, errext.Errorf("name a file of your own", "gpurun does not see the files in the container that the launcher is in")
 	}
-	path, _, err := find(python.Finder{Dir: t.dir, Env: env})
+	path, _, err := python.Finder{Dir: t.dir, Env: env}.Find()
 	if err != nil {
 		return nil, err
 	}
@@ -251,16 +251,8 @@ func (j *Job) interpreter(env environ.Vars) (path, why string, err error) {
 	if j.Kind == Program {
 		return "", "the job is a program", nil
 	}
-	return find(python.Finder{Named: j.Python, Launcher: j.torchrun, Dir: j.Workdir, Env: env.With(j.Env), Look: exec.LookPath})
+	return python.Finder{Named: j.Python, Launcher: j.torchrun, Dir: j.Workdir, Env: env.With(j.Env), Look: exec.LookPath}.Find()
 }
-
-// find makes an error of the search the user's to mend.
-func find(s python.Finder) (path, why string, err error) {
-	return s.Find()
-}
-
-// executable says why a file cannot be run.
-func executable(path string) error { return python.Executable(path) }
 
 // PythonBy is where the user names the job's interpreter, or could: "command" for the words
 // that were typed, "--python", or a key of train.toml.

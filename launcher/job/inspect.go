@@ -111,7 +111,7 @@ func (s *Inspected) readSource(ctx context.Context) (err error) {
 	s.sourcePath = s.under(s.Job.Argv[0])
 	s.Warnings = append(s.Warnings, guest(scriptSource, func() (unknown error) {
 		var large tooLarge
-		s.source, err = readFile(s.sourcePath, largestModule)
+		s.source, err = ReadFile(s.sourcePath, largestModule)
 		if errors.As(err, &large) { // to search it would take longer than the job may wait
 			unknown, err = err, nil
 		}
@@ -157,14 +157,10 @@ func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string
 	}
 	base := strings.ReplaceAll(s.Job.Argv[0], ".", "/")
 	files := []string{base + ".py", base + "/__main__.py"}
-	folders := []string{s.Job.Workdir}
-	for _, folder := range filepath.SplitList(s.env["PYTHONPATH"]) {
-		folders = append(folders, s.under(folder))
-	}
-	for _, folder := range folders {
+	for _, folder := range s.importPath(s.Job.Workdir) {
 		for _, file := range files {
 			path := filepath.Join(folder, file)
-			if source, err := readFile(path, largestModule); err == nil {
+			if source, err := ReadFile(path, largestModule); err == nil {
 				return source, path
 			}
 		}
@@ -177,7 +173,7 @@ func (s Inspected) moduleSource(ctx context.Context) (source []byte, path string
 		return nil, "" // the job itself will say what is wrong with its interpreter
 	}
 	for _, path := range found {
-		if source, err := readFile(path, largestModule); path != "" && err == nil {
+		if source, err := ReadFile(path, largestModule); path != "" && err == nil {
 			return source, path
 		}
 	}

@@ -64,7 +64,7 @@ func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault)
 
 // read returns the text of the file, without a byte order mark.
 func read(path string) ([]byte, error) {
-	text, err := readFile(path, largestJob)
+	text, err := ReadFile(path, largestJob)
 	if err != nil {
 		return nil, unreadable(path, err)
 	}
@@ -219,7 +219,7 @@ func configured(env environ.Vars) (*Job, error) {
 	if path == "" {
 		return j, nil
 	}
-	text, err := readFile(path, largestJob)
+	text, err := ReadFile(path, largestJob)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return j, nil

@@ -247,7 +247,7 @@ func lookUp(env environ.Vars, what, variable, path string) (string, error) {
 	case path == "":
 		return "", nil
 	}
-	content, err := readFile(path, largestSecret)
+	content, err := ReadFile(path, largestSecret)
 	text := strings.TrimSpace(string(content))
 	var inner *fs.PathError
 	switch {

@@ -331,24 +331,18 @@ func (m Machine) visible(j *Job, env environ.Vars) (gpu.View, error) {
 type Resolved struct {
 	Inspected
 	processes
-	at       recipes.Topology
-	recipe   recipes.Recipe
-	evidence []string         // why this recipe
-	script   *script.Analysis // what the source of a script of one's own says; nil for another
-	written  recipes.Recipe   // of which the user wrote every part in train.toml
-	command  recipes.Command  // with the files that were read to recognise it
-	loss     strategy.Loss    // as recipe and source show it
+	at recipes.Topology
+	choice
 }
 
 // Resolve finds out how many ranks a job has, and which recipe. Only a job of some
 // framework waits for its interpreter to list the packages.
 func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
-	r := Resolved{Inspected: s}
 	c, err := s.choose(ctx)
 	if err != nil {
 		return Resolved{}, err
 	}
-	r.recipe, r.evidence, r.command, r.script, r.written, r.loss = c.recipe, c.evidence, c.command, c.script, c.written, c.loss
+	r := Resolved{Inspected: s, choice: c}
 	if r.processes, err = s.count(c); err != nil {
 		return Resolved{}, err
 	}

@@ -291,7 +291,7 @@ func (r Resolved) programs() [][]byte {
 		if strings.HasPrefix(word, "-") {
 			break
 		}
-		if text, err := readFile(r.under(word), largestModule); err == nil {
+		if text, err := ReadFile(r.under(word), largestModule); err == nil {
 			texts = append(texts, text)
 		}
 	}

@@ -28,7 +28,7 @@ var readingBudget = 300 * time.Millisecond
 
 // own reads the settings of a script that no recipe knows out of its source.
 func (s Inspected) own(ctx context.Context, c choice) (choice, error) {
-	found, err := s.script(ctx)
+	found, err := s.analyse(ctx)
 	if found == nil {
 		return c, err
 	}
@@ -41,9 +41,9 @@ func (s Inspected) own(ctx context.Context, c choice) (choice, error) {
 	return c, nil
 }
 
-// script is what a script's source and its modules show of its settings; nil where there is
+// analyse is what a script's source and its modules show of its settings; nil where there is
 // no source, or where nothing in it trains.
-func (s Inspected) script(ctx context.Context) (*script.Analysis, error) {
+func (s Inspected) analyse(ctx context.Context) (*script.Analysis, error) {
 	if s.Interpreter == nil || s.source == nil || s.unread || installed(s.sourcePath) {
 		return nil, nil
 	}
@@ -144,7 +144,7 @@ func (s Inspected) shown(path string) string {
 // beside reads a configuration file of the job by a path as shown gives it; nil where
 // there is none.
 func (s Inspected) beside(path string) []byte {
-	text, err := readFile(s.under(path), largestFile)
+	text, err := ReadFile(s.under(path), largestFile)
 	if err != nil {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (s Inspected) judge(ctx context.Context, c choice) (choice, error) {
 	if of.Class == format.LossFeatures || !s.computes() {
 		return c, nil
 	}
-	found, err := s.script(ctx)
+	found, err := s.analyse(ctx)
 	if err != nil || s.unread {
 		c.loss = strategy.Loss{Class: strategy.Average, Reason: "the job's own code, which may compute a loss, was not read"}
 	}

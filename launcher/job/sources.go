@@ -58,13 +58,21 @@ func (s Inspected) readModules() []format.Source {
 		f.roots = []string{filepath.Dir(s.sourcePath)}
 		f.packages = s.packagesAbove()
 	}
-	for _, folder := range filepath.SplitList(s.env["PYTHONPATH"]) {
-		if folder != "" && f.only == "" {
-			f.roots = append(f.roots, s.under(folder))
-		}
+	if f.only == "" {
+		f.roots = append(f.roots, s.importPath()...)
 	}
 	f.follow([]format.Source{{Path: s.sourcePath, Text: s.source}}, importLevels)
 	return f.found
+}
+
+// importPath is where the job imports from: some folders, and those of PYTHONPATH.
+func (s Inspected) importPath(folders ...string) []string {
+	for _, folder := range filepath.SplitList(s.env["PYTHONPATH"]) {
+		if folder != "" {
+			folders = append(folders, s.under(folder))
+		}
+	}
+	return folders
 }
 
 // packagesAbove are the folders between the working directory and the script, each with
@@ -149,28 +157,13 @@ func (f *follower) read(path string) (format.Source, bool) {
 		return format.Source{}, false
 	}
 	f.seen[path] = true
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > largestModule {
-		return format.Source{}, false
-	}
-	text, err := readBounded(path)
+	text, err := ReadFile(path, largestModule)
 	if err != nil {
-		return format.Source{}, false // Python will say what is wrong with it
+		return format.Source{}, false // Python reports what is wrong with it
 	}
 	s := format.Source{Path: path, Text: text}
 	f.found = append(f.found, s)
 	return s, true
-}
-
-// readBounded reads a file up to the largest module.
-func readBounded(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, largestModule))
-	return slices.Clip(text), err
 }
 
 // definitionLevels is how far the imports of a file that defines a framework's
@@ -199,10 +192,7 @@ func (s Inspected) parser(ctx context.Context, r format.Recipe) (*format.Parser,
 // the job would import it from, and what it imports of the same package; none where
 // the framework is not there.
 func (s Inspected) definitions(ctx context.Context, names []string) []format.Source {
-	folders := []string{filepath.Dir(s.sourcePath)}
-	for _, folder := range filepath.SplitList(s.env["PYTHONPATH"]) {
-		folders = append(folders, s.under(folder))
-	}
+	folders := s.importPath(filepath.Dir(s.sourcePath))
 	for _, name := range names {
 		for _, folder := range folders {
 			if found := definedIn(folder, name); found != nil {
@@ -275,10 +265,10 @@ const (
 	largestFile   = 64 << 20 // a configuration file of the job
 )
 
-// readFile returns the content of a regular file of at most most bytes. A pipe or a
+// ReadFile returns the content of a regular file of at most most bytes. A pipe or a
 // device, which may never end, is refused before a byte is read: a pipe's could not
 // be read a second time by the job.
-func readFile(path string, most int64) ([]byte, error) {
+func ReadFile(path string, most int64) ([]byte, error) {
 	refuse := func(err error) ([]byte, error) {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
@@ -321,6 +311,3 @@ func (most tooLarge) Error() string {
 	}
 	return fmt.Sprintf("it is too large: more than %d MiB", most>>20)
 }
-
-// ReadSmall is the content of a regular file of at most most bytes.
-func ReadSmall(path string, most int64) ([]byte, error) { return readFile(path, most) }

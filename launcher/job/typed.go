@@ -60,7 +60,7 @@ func (t typedLine) command() bool {
 		return true
 	case strings.Contains(first, "/"):
 		file := under(t.dir, first)
-		return executable(file) == nil && !pythonScript(file)
+		return python.Executable(file) == nil && !pythonScript(file)
 	}
 	if info, err := os.Stat(under(t.dir, first)); err == nil && !info.IsDir() {
 		return false

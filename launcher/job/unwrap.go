@@ -71,13 +71,12 @@ func (w words) command() (*command, error) {
 	if w.self {
 		return &command{kind: Program, argv: w.typed, env: w.assigned}, nil
 	}
-	typed, assigned := commandline.Known.TakeOff(w.typed, w.assigned)
-	seen := commandline.Known.SeeThrough(typed)
+	assigned, seen := w.assigned, commandline.Known.SeeThrough(w.typed)
 	if len(seen.Env) > 0 {
 		assigned = assigned.With(seen.Env)
 	}
 	all := w.env.With(assigned)
-	c, err := innerCommand(typed, seen.Inner, all, w.dir, w.hook)
+	c, err := innerCommand(seen.Typed, seen.Inner, all, w.dir, w.hook)
 	switch {
 	case c != nil || err != nil:
 	case seen.Direct:
@@ -91,7 +90,7 @@ func (w words) command() (*command, error) {
 	c.env, c.warnings = assigned, seen.Warnings
 	c.behind(seen)
 	if len(c.through.Wrappers)+len(c.through.Options) > 0 {
-		c.typed = typed
+		c.typed = seen.Typed
 	}
 	for name, value := range c.inner {
 		if _, set := all[name]; set {
@@ -115,7 +114,7 @@ func unwrap(words []string, env map[string]string) (*command, error) {
 	if err := refuseInner(Program, words); err != nil {
 		return nil, err
 	}
-	if isPython(words[0]) {
+	if commandline.IsPython(words[0]) {
 		return unwrapPython(words)
 	}
 	return &command{kind: Program, argv: words}, nil
@@ -187,7 +186,7 @@ func innerCommand(words, inside []string, env map[string]string, dir string, unw
 		return nil, err
 	}
 	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env), launcher: inner.RankStarter, nodes: inner.Nodes}
-	if isPython(inside[0]) {
+	if commandline.IsPython(inside[0]) {
 		c.python = inside[0]
 	}
 	if inner.Ranks != "" {
@@ -238,5 +237,3 @@ func launchOf(line *commandline.Launch, dir string) Launch {
 
 // many bounds numbers that have no bound of their own.
 const many = 1 << 30
-
-func isPython(word string) bool { return commandline.IsPython(word) }
