@@ -1,5 +1,5 @@
-// Package checkpoint finds the checkpoints that a job has written, and tells those
-// that are complete from those that were cut off.
+// Package checkpoint finds the checkpoints that a job has written, and separates complete ones
+// from those that were cut off.
 package checkpoint
 
 import (
@@ -15,11 +15,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Newest finds the newest complete checkpoint that a glob matches and
-// that was written at or after since, empty where there is none. Names are
-// compared with their numbers as numbers (ckpt-90 is older than ckpt-100), equal
-// names by the time of writing. The path is as the glob is: relative to dir
-// where the glob is. One that is a folder has to hold a match of each of needs.
+// Newest finds the newest complete checkpoint that a glob matches and that was written at or
+// after since, empty for none. Names are compared with their numbers as numbers (ckpt-90 is older
+// than ckpt-100), equal names by the time of writing. The path is relative to dir where the glob
+// is. A folder must hold a match of each of needs.
 //
 // Only the newest is opened, and those before it only where it is not complete.
 func Newest(dir, glob string, since time.Time, needs ...string) (string, error) {
@@ -27,11 +26,7 @@ func Newest(dir, glob string, since time.Time, needs ...string) (string, error) 
 }
 
 func newestCheckpoint(o opener, dir, glob string, since time.Time, needs []string) (string, error) {
-	absolute := glob
-	if !filepath.IsAbs(glob) {
-		absolute = filepath.Join(dir, glob)
-	}
-	matches, err := search(absolute, mostNames, o.until)
+	matches, err := search(under(dir, glob), mostNames, o.until)
 	if err != nil {
 		return "", fmt.Errorf("look for checkpoints: %w", err)
 	}
@@ -53,24 +48,16 @@ func newestCheckpoint(o opener, dir, glob string, since time.Time, needs []strin
 
 // asGlob is a match of a glob, relative to dir where the glob is.
 func asGlob(dir, glob, match string) string {
-	if filepath.IsAbs(glob) {
-		return match
+	if relative, err := filepath.Rel(dir, match); err == nil && !filepath.IsAbs(glob) {
+		return relative
 	}
-	relative, err := filepath.Rel(dir, match)
-	if err != nil {
-		return match
-	}
-	return relative
+	return match
 }
 
-// Complete returns the path of a checkpoint that somebody names, relative
-// to dir or absolute, if it is complete and was written at or after since. The error
-// says what it lacks; needs are as in Newest.
+// Complete returns the path of a named checkpoint, relative to dir or absolute, if it is complete
+// and was written at or after since. The error is what it lacks; needs are as in Newest.
 func Complete(dir, path string, since time.Time, needs ...string) (string, error) {
-	absolute := path
-	if !filepath.IsAbs(path) {
-		absolute = filepath.Join(dir, path)
-	}
+	absolute := under(dir, path)
 	until := time.Now().Add(patience)
 	if err := (opener{os.Open, until}).complete(absolute, needs); err != nil {
 		return "", fmt.Errorf("look at the checkpoint %s: %w", path, err)
@@ -79,6 +66,14 @@ func Complete(dir, path string, since time.Time, needs ...string) (string, error
 		return "", fmt.Errorf("look at the checkpoint %s: it is older than the run", path)
 	}
 	return path, nil
+}
+
+// under is a path, of which a relative one counts from dir.
+func under(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
 }
 
 // A checkpoint is one that may be the newest.
@@ -90,8 +85,8 @@ type checkpoint struct {
 	until   time.Time
 }
 
-// written is when the newest of the checkpoint's files was written. It is asked
-// only where it matters: a folder may have many.
+// written is when the newest of the checkpoint's files was written. It is read only when it is
+// needed: a folder may have many files.
 func (c *checkpoint) written() time.Time {
 	if !c.looked {
 		c.at, c.looked = lastWritten(c.path, c.until), true
@@ -108,14 +103,14 @@ func compareCheckpoints(a, b *checkpoint) int {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// numbersIn are the runs of digits in a name. One that is no number, a hash for
+// numbersIn are the runs of digits in a name. One that is too long for a number, a hash for
 // example, counts as 0.
 func numbersIn(name string) []uint64 {
 	var all []uint64
 	for _, run := range digits.FindAllString(name, -1) {
 		n, err := strconv.ParseUint(run, 10, 64)
 		if err != nil {
-			n = 0
+			n = 0 // it is too long
 		}
 		all = append(all, n)
 	}

@@ -26,7 +26,7 @@ func lastWritten(path string, until time.Time) time.Time {
 			return fs.SkipAll
 		}
 		if err != nil || entry.IsDir() {
-			return err // complete tells of what cannot be read
+			return err // complete reports what cannot be read
 		}
 		if info, err := os.Stat(name); err == nil && newest.Before(info.ModTime()) {
 			newest = info.ModTime()
@@ -39,7 +39,7 @@ func lastWritten(path string, until time.Time) time.Time {
 // An opener opens the files of checkpoints.
 type opener struct {
 	open func(path string) (*os.File, error)
-	// until is when it gives up.
+	// until is when it stops trying.
 	until time.Time
 }
 
@@ -70,7 +70,7 @@ func (o opener) whole(path string, needs []string) error {
 		}
 		files++
 		if !info.Mode().IsRegular() {
-			return nil // a pipe, which nobody may write to, would block
+			return nil // a pipe would block
 		}
 		return o.wholeFile(name, info.Size())
 	})
@@ -83,8 +83,8 @@ func (o opener) whole(path string, needs []string) error {
 	return err
 }
 
-// unfinished recognises names that writers use until a file is whole;
-// transformers 5 leaves checkpoint-is-incomplete.txt while it writes.
+// unfinished recognises names that writers use until a file is whole; transformers 5 has
+// checkpoint-is-incomplete.txt while it writes.
 func unfinished(name string) bool {
 	return strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, ".part") || strings.Contains(name, "incomplete")
 }

@@ -56,8 +56,8 @@ func wholeFolder(dir string) error {
 	return nil
 }
 
-// wholeTag refuses a checkpoint that lacks what it needs, and a tag of DeepSpeed
-// that the file latest beside it does not name yet.
+// wholeTag refuses a checkpoint that lacks what it needs, and a tag of DeepSpeed that the file
+// latest does not name yet.
 func wholeTag(path string, needs []string) error {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return err

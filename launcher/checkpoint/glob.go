@@ -10,27 +10,24 @@ import (
 	"time"
 )
 
-// mostNames is how many names of files a search looks at. It reads them in about a
-// second; a pattern that needs more, such as "/*/*/*/*", was not meant.
+// mostNames is how many names of files a search reads, in about a second; a pattern that needs
+// more, such as "/*/*/*/*", was not meant.
 const mostNames = 250_000
 
 // patience is how long a search may take: the folders may be on a slow file system, and
 // what a pattern matches may hold any number of files.
 const patience = 2 * time.Second
 
-// ErrSlow says that a search ended because it took too long.
+// ErrSlow is the error of a search that took too long.
 var ErrSlow = errors.New("looking through what it matches takes more than 2s")
 
-// ErrTooMany says that a pattern's folders hold too many files to look through.
+// ErrTooMany is the error of a pattern whose folders hold too many files.
 var ErrTooMany = errors.New("its folders hold more than 250000 files")
 
-// Check looks a pattern up, relative to dir, and returns ErrTooMany, or what is wrong
-// with the pattern. A file system that is slow now may be faster later.
+// Check searches for a pattern, relative to dir, and returns ErrTooMany, or what is wrong with
+// the pattern. A file system that is slow now may be faster later.
 func Check(dir, glob string) error {
-	if !filepath.IsAbs(glob) {
-		glob = filepath.Join(dir, glob)
-	}
-	_, err := search(glob, mostNames, time.Now().Add(patience))
+	_, err := search(under(dir, glob), mostNames, time.Now().Add(patience))
 	if errors.Is(err, ErrSlow) {
 		return nil
 	}
@@ -79,8 +76,8 @@ func (g *globber) expand(pattern string) ([]string, error) {
 	return matches, nil
 }
 
-// matching lists the files of a folder that a pattern without a slash matches, in
-// order. What is no folder, or cannot be read, has none.
+// matching lists the files of a folder that a pattern without a slash matches, in order. A folder
+// that does not exist or cannot be read has none.
 func (g *globber) matching(dir, pattern string) (found []string, err error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil, nil
@@ -116,5 +113,4 @@ func (g *globber) matching(dir, pattern string) (found []string, err error) {
 	}
 }
 
-// special reports whether a path has characters that filepath.Match gives a meaning.
 func special(path string) bool { return strings.ContainsAny(path, `*?[\`) }

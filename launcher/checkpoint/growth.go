@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// What one look at the checkpoints reads at most. Those written last come first, so that
-// of more than that the one that is being written is still seen.
+// What one look at the checkpoints reads at most, the last written first, so that the one that is
+// being written is seen.
 const (
 	lookFolders = 16   // that a glob with several wildcards leads to
 	lookEntries = 4096 // of one folder
 	lookFiles   = 4096 // in all
 )
 
-// Growing takes a look at what there is of checkpoints, complete or not, and returns how
-// to find out whether more has been written since: a function that looks again. A save in
-// progress shows in names that only resemble those of complete checkpoints
-// (tmp-checkpoint-500, ckpt-5.pt.part), so that these count too. It compares sizes and
-// times with each other and with no clock, which a file server may not share. Each look
-// is bounded, and ends early with ctx.
+// Growing reads what there is of checkpoints, complete or not, and returns a function that reads
+// again and reports whether more has been written since. A save in progress shows in names that
+// only resemble those of complete checkpoints (tmp-checkpoint-500, ckpt-5.pt.part), so that these
+// count, too. Sizes and times are compared with each other and with no clock, which may differ
+// from a file server's. Each look is bounded, and ends early with ctx.
 func (s Location) Growing(ctx context.Context) (grown func(context.Context) bool) {
 	before := s.look(ctx)
 	return func(ctx context.Context) bool {
@@ -31,9 +30,9 @@ func (s Location) Growing(ctx context.Context) (grown func(context.Context) bool
 	}
 }
 
-// Size is what a checkpoint takes, in bytes, as far as one look sees.
+// Size is the size of a checkpoint in bytes, as far as one look sees.
 func (s Location) Size(ctx context.Context, path string) int64 {
-	path = s.absolute(path)
+	path = under(s.Dir, path)
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0
@@ -60,20 +59,13 @@ func (s Location) look(ctx context.Context) amount {
 	var all []entry
 	switch {
 	case s.Glob != "":
-		all = resembling(s.absolute(s.Glob))
+		all = resembling(under(s.Dir, s.Glob))
 	case s.Pointer != "":
-		all = entriesOf(filepath.Dir(s.absolute(s.Pointer)), func(string) bool { return true })
+		all = entriesOf(filepath.Dir(under(s.Dir, s.Pointer)), "*")
 	}
 	var sum amount
 	sum.add(ctx, all)
 	return sum
-}
-
-func (s Location) absolute(path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(s.Dir, path)
 }
 
 // resembling are the entries whose names hold one that a glob matches.
@@ -85,16 +77,13 @@ func resembling(glob string) []entry {
 	}
 	var all []entry
 	for _, folder := range folders[:min(len(folders), lookFolders)] {
-		all = append(all, entriesOf(folder, func(entry string) bool {
-			ok, _ := filepath.Match("*"+name+"*", entry) // a bad pattern was refused long ago
-			return ok
-		})...)
+		all = append(all, entriesOf(folder, "*"+name+"*")...)
 	}
 	return all
 }
 
-// entriesOf are the entries of a folder with the names that are wanted.
-func entriesOf(folder string, wanted func(name string) bool) []entry {
+// entriesOf are the entries of a folder that a pattern matches.
+func entriesOf(folder, pattern string) []entry {
 	f, err := os.Open(folder)
 	if err != nil {
 		return nil
@@ -103,7 +92,7 @@ func entriesOf(folder string, wanted func(name string) bool) []entry {
 	listed, _ := f.ReadDir(lookEntries) // what can be read counts
 	var all []entry
 	for _, e := range listed {
-		if !wanted(e.Name()) {
+		if wanted, _ := filepath.Match(pattern, e.Name()); !wanted { // a bad pattern was refused before
 			continue
 		}
 		if info, err := e.Info(); err == nil { // else it has just been removed
@@ -113,7 +102,7 @@ func entriesOf(folder string, wanted func(name string) bool) []entry {
 	return all
 }
 
-// add counts files, those in folders too.
+// add counts files, also those in folders.
 func (a *amount) add(ctx context.Context, all []entry) {
 	slices.SortFunc(all, func(a, b entry) int {
 		if newer := b.info.ModTime().Compare(a.info.ModTime()); newer != 0 {
@@ -131,7 +120,7 @@ func (a *amount) add(ctx context.Context, all []entry) {
 		}
 		switch {
 		case e.info.IsDir():
-			a.add(ctx, entriesOf(e.path, func(string) bool { return true }))
+			a.add(ctx, entriesOf(e.path, "*"))
 		case e.info.Mode().IsRegular():
 			a.bytes += e.info.Size()
 		}

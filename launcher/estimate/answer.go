@@ -6,10 +6,10 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// An Forecast is what gpurun estimate shows.
+// A Forecast is the output of gpurun estimate.
 type Forecast struct {
 	memory.Estimated
-	weights      string // --weights as it was taken
+	weights      string // the value of --weights, also where it is not given
 	from         string // where the model's shape is from
 	notes        []string
 	measured     []memory.Measurement // of the same plan, in earlier runs
@@ -27,7 +27,7 @@ func (r *Request) same(p memory.RankPlan) []memory.Measurement {
 	return same
 }
 
-// compared is what two plans are compared by: a word that is not known is the usual one.
+// compared is the part of a plan that is compared: an unknown word is the usual one.
 func compared(p memory.RankPlan) memory.RankPlan {
 	p = p.Usual()
 	p.Attention, p.Allocator, p.Sequence, p.Evaluation, p.DeepSpeed = "", "", 0, 0, false
@@ -40,7 +40,7 @@ type shownArchitecture struct {
 	From string `json:"from,omitempty"`
 }
 
-// forecastJSON is an answer in JSON. The first six keys are a promise (gpurun estimate --json).
+// forecastJSON is a forecast in JSON. The first six keys are a promise (gpurun estimate --json).
 type forecastJSON struct {
 	Parameters int64            `json:"parameters"`
 	Instants   map[string]int64 `json:"instants"`
@@ -63,7 +63,6 @@ type forecastJSON struct {
 	Assumed      []string                  `json:"assumed"`
 }
 
-// MarshalJSON writes the answer as gpurun estimate --json promises it.
 func (a *Forecast) MarshalJSON() ([]byte, error) {
 	s := forecastJSON{
 		Parameters: a.Architecture.Parameters, Instants: map[string]int64{}, Parts: a.Instants.Most, Peak: [2]int64{a.Mean, a.Bound}, Host: a.Host, Cards: a.Cards,

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// assumed are sentences about what an answer rests on: what was not said, and which of the
+// assumed are sentences about what a forecast is based on: what was not given, and which of the
 // figures that are published for the same thing is meant.
 func (a *Forecast) assumed() []string {
 	lines := append([]string{}, a.notes...)
@@ -28,7 +28,7 @@ func (a *Forecast) assumed() []string {
 	return lines
 }
 
-// modelLines say where the model's shape is from.
+// modelLines are where the model's shape is from.
 func (a *Forecast) modelLines() []string {
 	s := a.Architecture
 	switch {
@@ -52,7 +52,7 @@ func like(what string) string {
 	return "as " + what
 }
 
-// weightsLine says what the bytes follow.
+// weightsLine is what the bytes follow.
 func (a *Forecast) weightsLine() string {
 	r := memory.RateOf(a.Plan)
 	sum := fmt.Sprintf("%.3g bytes a parameter before sharding", r.Weights+r.Gradients+r.Master+r.States)
@@ -73,8 +73,8 @@ func (a *Forecast) weightsLine() string {
 	return "weights: in fp32: " + sum
 }
 
-// adamLine says which of the published figures for Adam's states is meant: tables have
-// 4 bytes a parameter, 8, and 12.
+// adamLine is which of the published figures for Adam's states is meant: tables have 4 bytes a
+// parameter, 8, and 12.
 func (a *Forecast) adamLine() string {
 	if o := a.Plan.Optimizer; o != "adamw" && o != "adam" && o != "adamw-fused" {
 		return ""

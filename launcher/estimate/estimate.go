@@ -1,7 +1,6 @@
-// Package estimate answers "gpurun estimate": what a model, or a job that has not run, is
-// expected to need of a GPU. The arithmetic is package memory's; here are the command line,
-// what a job and its model's configuration say, and what is shown. Nothing is started, and
-// nothing is read from a network.
+// Package estimate is "gpurun estimate": what a model, or a job that has not run, is expected to
+// need of a GPU. The arithmetic is package memory's; here are the command line, the job's and its
+// model's configuration, and the output. Nothing is started, and nothing is read from a network.
 package estimate
 
 import (
@@ -23,24 +22,22 @@ With --json: {"parameters", "instants": {"load", "forward", "backward", "optimiz
 "optimizer", "activations", "buffers"}, "peak_bytes": [mean, bound], "host_bytes", "cards": [{"bytes", "fits"}]}, and more`
 )
 
-// A Request is a command line of gpurun estimate, with what was learned of its job.
+// A Request is a command line of gpurun estimate, with what is known of its job.
 type Request struct {
 	commandline.Estimate
 	shape memory.Architecture
-	// from says where the shape is from, for people; empty where flags alone said it.
+	// from is where the shape is from, for people; empty where it is from flags alone.
 	from string
-	// trouble says why a job's model is not known, with what could be done.
-	trouble error
-	plan    memory.RankPlan
-	// known are the names of the flags that the job made needless.
-	known    map[string]bool
+	// trouble is why a job's model is not known.
+	trouble  error
+	plan     memory.RankPlan
 	weights  bool // the precision is also that of the weights
 	notes    []string
 	measured []memory.Measurement
 }
 
-// Read reads the words behind "gpurun estimate". Where Job is not nil the caller prepares
-// it, and gives it to Of. Errors have hints; ErrHelp of package job asks for help.
+// Read reads the words after "gpurun estimate". Where Job is not nil the caller prepares it, and
+// gives it to Of. Errors have hints; ErrHelp of package job asks for help.
 func Read(words []string) (*Request, error) {
 	read, err := commandline.ReadEstimate(words, func(word string) bool {
 		_, err := os.Stat(word)
@@ -64,11 +61,11 @@ func Read(words []string) (*Request, error) {
 	} else if given {
 		read.Size = g.Value
 	}
-	return &Request{Estimate: read, known: map[string]bool{}}, nil
+	return &Request{Estimate: read}, nil
 }
 
-// Answer makes the estimate. Errors have hints: what is wrong, or is not known and by
-// which flag it can be said.
+// Answer makes the estimate. Errors have hints: what is wrong, or is not known and which flag
+// sets it.
 func (r *Request) Answer() (*Forecast, error) {
 	shape, err := r.architecture()
 	if err != nil {
@@ -81,7 +78,11 @@ func (r *Request) Answer() (*Forecast, error) {
 	if err := r.complete(plan); err != nil {
 		return nil, err
 	}
-	a := &Forecast{Estimated: memory.Estimate(shape, plan), weights: r.weightsWord(plan), notes: r.notes, measured: r.same(plan), from: r.from}
+	weights := plan.Weights
+	if plan.DeepSpeed {
+		weights = "deepspeed"
+	}
+	a := &Forecast{Estimated: memory.Estimate(shape, plan), weights: weights, notes: r.notes, measured: r.same(plan), from: r.from}
 	full := a.Plan
 	full.Checkpointing = "full"
 	if full != a.Plan {

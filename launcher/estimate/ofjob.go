@@ -24,8 +24,8 @@ var (
 	modelArguments  = []string{"model_name_or_path", "pretrained_model_name_or_path", "base_model", "model_name", "model_path", "model_id", "model"}
 )
 
-// Of takes in a prepared job: its plan, its ranks, its model's configuration where that is a
-// file on this machine, and what processes of it measured in earlier runs, if anything.
+// Of reads a prepared job: its plan, its ranks, its model's configuration where that is a file on
+// this machine, and measurements of earlier runs, if any.
 func (r *Request) Of(p *job.Prepared, remembered []memory.Measurement) {
 	s, plan := p.StrategyJob(), p.Plan()
 	r.measured = remembered
@@ -37,7 +37,7 @@ func (r *Request) Of(p *job.Prepared, remembered []memory.Measurement) {
 	r.ofModel(p)
 }
 
-// ofModel finds the shape of the job's model: what a process said of it is the surest.
+// ofModel finds the shape of the job's model: a process's report is the surest.
 func (r *Request) ofModel(p *job.Prepared) {
 	for _, m := range r.measured {
 		if m.Model == nil {
@@ -73,8 +73,8 @@ func (r *Request) ofModel(p *job.Prepared) {
 	}
 }
 
-// optimizer is an optimizer's name where its bytes are known; another is counted as AdamW,
-// and said to be.
+// optimizer is an optimizer's name where its bytes are known; another one counts as AdamW, with a
+// note.
 func (r *Request) optimizer(name string) string {
 	if name == "" || slices.Contains(memory.Optimizers(), name) {
 		return name
@@ -85,8 +85,8 @@ func (r *Request) optimizer(name string) string {
 	return "adamw"
 }
 
-// modelsNamed are what the job's arguments, and the configuration files that they name, say
-// of its model: configurations first, arguments before files.
+// modelsNamed are the models in the job's arguments, and in the configuration files that they
+// name: configurations first, arguments before files.
 func modelsNamed(j job.Job) []string {
 	var configs, models []string
 	take := func(key, value string) {
@@ -129,7 +129,7 @@ func fileOf(dir, word string) (patch.Format, []byte) {
 	}
 	text, err := job.ReadFile(under(dir, word), largestConfig)
 	if err != nil {
-		return "", nil // whoever runs the job tells of it
+		return "", nil // the job itself will fail
 	}
 	f, _ := patch.FormatOf(word, text)
 	return f, text
@@ -157,8 +157,8 @@ func named(f patch.Format, text []byte, take func(key, value string)) {
 	walk(root)
 }
 
-// localConfig is where the config.json of a model lies on this machine: a file, a folder, or
-// Hugging Face's cache; empty where it does not.
+// localConfig is where the config.json of a model is on this machine: a file, a folder, or
+// Hugging Face's cache; empty for none.
 func localConfig(name, dir string, env map[string]string) string {
 	path := under(dir, name)
 	if info, err := os.Stat(path); err == nil {

@@ -1,7 +1,8 @@
 package estimate
 
 import (
-	"fmt"
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,36 +11,32 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// dtypes are the words for a precision, with their long names.
+// dtypes are the names of a precision, with the one that flags have.
 var dtypes = map[string]string{
 	"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "fp16": "fp16", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16",
 }
 
-// words of the other flags.
-var (
-	precisions     = []string{"fp32", "tf32", "bf16", "fp16"}
-	weightKinds    = []string{"fp32", "bf16", "fp16", "deepspeed"}
-	checkpointings = []string{"none", "selective", "full"}
-	attentions     = []string{"eager", "sdpa", "flash"}
-	stages         = []string{"0", "1", "2", "3"}
-	offloads       = []string{"optimizer", "param", "activations"}
-)
-
-// Values are the words that flags of a few words can have, by the flag's name.
-func Values() map[string][]string {
-	return map[string][]string{
-		"precision": precisions, "weights": weightKinds, "optimizer": memory.Optimizers(), "checkpointing": checkpointings,
-		"attention": attentions, "zero": stages, "offload": offloads,
-	}
+// flagWords are the values of the flags that have a few, by the flag's name.
+var flagWords = map[string][]string{
+	"precision":     {"fp32", "tf32", "bf16", "fp16"},
+	"weights":       {"fp32", "bf16", "fp16", "deepspeed"},
+	"optimizer":     memory.Optimizers(),
+	"checkpointing": {"none", "selective", "full"},
+	"attention":     {"eager", "sdpa", "flash"},
+	"zero":          {"0", "1", "2", "3"},
+	"offload":       {"optimizer", "param", "activations"},
 }
 
-// word is a flag's value where it is one of some words.
-func (r *Request) word(name string, words []string) (string, error) {
+// Values are the values of the flags that have a few, by the flag's name.
+func Values() map[string][]string { return maps.Clone(flagWords) }
+
+// word is the value of one of these flags, empty where it is not given.
+func (r *Request) word(name string) (string, error) {
 	g, given := r.Given[name]
 	if !given {
 		return "", nil
 	}
-	value := strings.ToLower(g.Value)
+	value, words := strings.ToLower(g.Value), flagWords[name]
 	if name == "precision" && dtypes[value] != "" {
 		value = dtypes[value]
 	}
@@ -53,21 +50,18 @@ func (r *Request) word(name string, words []string) (string, error) {
 	return value, nil
 }
 
-// planned is the job's plan with what flags say over it.
+// planned is the job's plan, with what flags set over it.
 func (r *Request) planned() (memory.RankPlan, error) {
 	p := r.plan
 	for _, f := range []struct {
-		name  string
-		words []string
-		into  *string
-	}{{"precision", precisions, &p.Compute}, {"optimizer", memory.Optimizers(), &p.Optimizer}, {"checkpointing", checkpointings, &p.Checkpointing}, {"attention", attentions, &p.Attention}} {
-		value, err := r.word(f.name, f.words)
+		name string
+		into *string
+	}{{"precision", &p.Compute}, {"optimizer", &p.Optimizer}, {"checkpointing", &p.Checkpointing}, {"attention", &p.Attention}} {
+		value, err := r.word(f.name)
 		if err != nil {
 			return p, err
 		}
-		if value != "" {
-			*f.into = value
-		}
+		*f.into = cmp.Or(value, *f.into)
 	}
 	for name, into := range map[string]*int{"gpus": &p.DataParallel, "micro-batch": &p.MicroBatch, "accumulation": &p.Accumulation, "sequence": &p.Sequence} {
 		n, given, err := r.whole(name)
@@ -78,9 +72,7 @@ func (r *Request) planned() (memory.RankPlan, error) {
 			*into = n
 		}
 	}
-	if p.Optimizer == "" {
-		p.Optimizer = "adamw"
-	}
+	p.Optimizer = cmp.Or(p.Optimizer, "adamw")
 	if err := r.shard(&p); err != nil {
 		return p, err
 	}
@@ -90,9 +82,9 @@ func (r *Request) planned() (memory.RankPlan, error) {
 	return p, r.weigh(&p)
 }
 
-// shard takes --zero and --fsdp.
+// shard reads --zero and --fsdp.
 func (r *Request) shard(p *memory.RankPlan) error {
-	zero, err := r.word("zero", stages)
+	zero, err := r.word("zero")
 	if err != nil {
 		return err
 	}
@@ -112,17 +104,15 @@ func (r *Request) shard(p *memory.RankPlan) error {
 	return nil
 }
 
-// offload takes --offload and its flags, and refuses what no framework does.
+// offload reads --offload and its flags, and refuses what no framework does.
 func (r *Request) offload(p *memory.RankPlan) error {
 	into := map[string]*string{"optimizer": &p.OffloadOptimizer, "param": &p.OffloadParam, "activations": &p.OffloadActivations}
 	if g, given := r.Given["offload"]; given {
 		for word := range strings.SplitSeq(g.Value, ",") {
 			name := strings.TrimSuffix(strings.TrimSpace(word), "s")
-			if name == "activation" || name == "parameter" {
-				name = map[string]string{"activation": "activations", "parameter": "param"}[name]
-			}
+			name = cmp.Or(map[string]string{"activation": "activations", "parameter": "param"}[name], name)
 			if into[name] == nil {
-				return errext.Errorf("it takes "+strings.Join(offloads, ", ")+", joined by commas", "%s: %q cannot be offloaded", g.Source, word)
+				return errext.Errorf("it takes "+strings.Join(flagWords["offload"], ", ")+", joined by commas", "%s: %q cannot be offloaded", g.Source, word)
 			}
 			*into[name] = "cpu"
 		}
@@ -158,10 +148,10 @@ func offloadable(p memory.RankPlan) error {
 	return nil
 }
 
-// weigh decides what the bytes follow: --weights, else DeepSpeed's way where it shards or trains, else
-// the precision where the job's sets the weights' too, else fp32.
+// weigh sets the dtype of weights: --weights, else DeepSpeed's way where it shards or trains,
+// else the precision where the job's sets the weights' too, else fp32.
 func (r *Request) weigh(p *memory.RankPlan) error {
-	kind, err := r.word("weights", weightKinds)
+	kind, err := r.word("weights")
 	if err != nil {
 		return err
 	}
@@ -193,23 +183,16 @@ func (r *Request) weigh(p *memory.RankPlan) error {
 	return nil
 }
 
-// weightsWord is --weights as it was taken.
-func (r *Request) weightsWord(p memory.RankPlan) string {
-	if p.DeepSpeed {
-		return "deepspeed"
-	}
-	return p.Weights
-}
-
-// complete says what is still not known, all at once, with the flags that say it.
+// complete reports all at once what is still not known, with the flags for it.
 func (r *Request) complete(p memory.RankPlan) error {
-	var flags []string
+	var flags, names []string
 	for _, f := range []struct {
-		name    string
+		flag    string
 		unknown bool
 	}{{"--precision bf16", p.Compute == ""}, {"--micro-batch N", p.MicroBatch == 0}, {"--sequence N", p.Sequence == 0}} {
 		if f.unknown {
-			flags = append(flags, f.name)
+			name, _, _ := strings.Cut(strings.TrimPrefix(f.flag, "--"), " ")
+			flags, names = append(flags, f.flag), append(names, strings.ReplaceAll(name, "-", " "))
 		}
 	}
 	if len(flags) == 0 {
@@ -219,15 +202,10 @@ func (r *Request) complete(p memory.RankPlan) error {
 	if r.Job != nil {
 		who = "the job does"
 	}
-	var names []string
-	for _, f := range flags {
-		name, _, _ := strings.Cut(strings.TrimPrefix(f, "--"), " ")
-		names = append(names, strings.ReplaceAll(name, "-", " "))
-	}
-	return errext.Errorf("add "+strings.Join(flags, " "), "%s", fmt.Sprintf("%s not say the %s", who, join(names)))
+	return errext.Errorf("add "+strings.Join(flags, " "), "%s not say the %s", who, join(names))
 }
 
-// join lists words as a person would.
+// join is a list in a sentence.
 func join(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

@@ -29,10 +29,10 @@ var shapeFlags = []struct {
 	{"vocab", func(a *memory.Architecture) *int64 { return &a.Vocabulary }},
 }
 
-// architecture is the model's shape: of flags, of its configuration, of a process that ran
-// it, or that of published models of its size, in this order.
+// architecture is the model's shape: of flags, of its configuration, of a process that ran it, or
+// that of published models of its size, in this order.
 func (r *Request) architecture() (memory.Architecture, error) {
-	said, err := r.saidShape()
+	said, err := r.flagShape()
 	if err != nil {
 		return said, err
 	}
@@ -66,8 +66,8 @@ func (r *Request) architecture() (memory.Architecture, error) {
 	return overlay(a, said, whole), nil
 }
 
-// overlay puts what flags say of a shape over one. What follows from what they say, follows: a
-// shape that is wholly said is not assumed any more.
+// overlay sets the flags' values in a shape. What follows from them, follows: a shape that flags
+// give wholly is not assumed any more.
 func overlay(a, said memory.Architecture, whole bool) memory.Architecture {
 	assumed := a.Assumed
 	if said.Hidden > 0 && said.Hidden != a.Hidden && !assumed {
@@ -99,8 +99,8 @@ func overlay(a, said memory.Architecture, whole bool) memory.Architecture {
 	return a
 }
 
-// saidShape is what flags say.
-func (r *Request) saidShape() (memory.Architecture, error) {
+// flagShape is the shape by flags.
+func (r *Request) flagShape() (memory.Architecture, error) {
 	said := memory.Architecture{}
 	for _, f := range shapeFlags {
 		n, given, err := r.whole(f.name)
@@ -130,7 +130,7 @@ func (r *Request) whole(name string) (int, bool, error) {
 	return n, true, nil
 }
 
-// unknownModel says that nothing is known of the model, and what would do.
+// unknownModel is the error where nothing is known of the model, with what would do.
 func (r *Request) unknownModel() error {
 	const flags = "--parameters SIZE (such as 7B), or --config FILE, the model's config.json"
 	switch {

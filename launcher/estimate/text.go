@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// Text is the answer for people: instants by parts, cards, and what was assumed.
+// Text is the forecast for people: phases by parts, cards, and what was assumed.
 func (a *Forecast) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s parameters, %s\n%s\n\n", count(a.Architecture.Parameters), shapeOf(a.Architecture), a.planLine())
@@ -44,7 +45,7 @@ func cell(bytes int64) string {
 	return strategy.GiB(bytes)
 }
 
-// count is a number of parameters as people say it.
+// count is a number of parameters for people.
 func count(n int64) string {
 	switch {
 	case n >= 1e12:
@@ -59,7 +60,7 @@ func shapeOf(a memory.Architecture) string {
 	return fmt.Sprintf("%d layers, hidden %d, intermediate %d, vocabulary %d", a.Layers, a.Hidden, a.Intermediate, a.Vocabulary)
 }
 
-// planLine says the plan in a line.
+// planLine is the plan in a line.
 func (a *Forecast) planLine() string {
 	p := a.Plan
 	words := []string{p.Compute, a.weights + " weights", p.Optimizer}
@@ -77,7 +78,7 @@ func (a *Forecast) planLine() string {
 	if p.Accumulation > 1 {
 		words = append(words, fmt.Sprintf("accumulation %d", p.Accumulation))
 	}
-	words = append(words, map[bool]string{true: "no", false: p.Checkpointing}[p.Checkpointing == "none"]+" checkpointing")
+	words = append(words, strings.Replace(p.Checkpointing, "none", "no", 1)+" checkpointing")
 	for _, o := range []struct{ name, where string }{{"optimizer", p.OffloadOptimizer}, {"parameters", p.OffloadParam}, {"activations", p.OffloadActivations}} {
 		if o.where != "none" {
 			words = append(words, o.name+" on "+o.where)
@@ -86,7 +87,7 @@ func (a *Forecast) planLine() string {
 	return strings.ReplaceAll(strings.Join(words, ", "), "over 1 GPUs", "over 1 GPU")
 }
 
-// cardsLine says on which cards the plan fits, and on which with checkpointing.
+// cardsLine is on which cards the plan fits, and on which with checkpointing.
 func (a *Forecast) cardsLine() string {
 	line := fits(a.Cards)
 	if a.checkpointed != nil {
@@ -99,26 +100,24 @@ func (a *Forecast) cardsLine() string {
 	return line
 }
 
-// fits says which cards are large enough, and which may be.
+// fits lists the cards that are large enough, and those that may be.
 func fits(cards []memory.Card) string {
-	sure, may := "fits none of these", []string{}
-	for _, c := range cards {
+	var sure string
+	var sizes, may []string
+	for i, c := range cards {
 		if c.Fits {
-			sure = fmt.Sprintf("fits %d GB and up", c.Gigabytes)
-			if c.Gigabytes == cards[len(cards)-1].Gigabytes {
-				sure = fmt.Sprintf("fits %d GB", c.Gigabytes)
+			sure = fmt.Sprintf("fits %d GB", c.Gigabytes)
+			if i < len(cards)-1 {
+				sure += " and up"
 			}
 			break
 		}
+		sizes = append(sizes, strconv.Itoa(c.Gigabytes))
 		if c.May {
-			may = append(may, fmt.Sprintf("%d", c.Gigabytes))
+			may = append(may, strconv.Itoa(c.Gigabytes))
 		}
 	}
-	if sure == "fits none of these" {
-		sizes := []string{}
-		for _, c := range cards {
-			sizes = append(sizes, fmt.Sprintf("%d", c.Gigabytes))
-		}
+	if sure == "" {
 		sure = "fits none of " + join(sizes) + " GB for certain"
 	}
 	if len(may) > 0 {
@@ -127,7 +126,7 @@ func fits(cards []memory.Card) string {
 	return sure
 }
 
-// hostLine says what the host has to have.
+// hostLine is what the host must have.
 func (a *Forecast) hostLine() string {
 	line := fmt.Sprintf("host memory: %s for all ranks together", strategy.GiB(a.Host))
 	if a.Loading {

@@ -13,8 +13,8 @@ type Counters struct {
 	before []int64
 }
 
-// OpenCounters reads the counters. It comes before the ranks start, since a
-// counter that is first read after a kill cannot tell it from older ones.
+// OpenCounters reads the counters before the ranks start: later, a kill cannot be distinguished
+// from older ones.
 func (m Machine) OpenCounters() *Counters {
 	c := &Counters{}
 	for _, g := range m.groups() {
@@ -26,14 +26,13 @@ func (m Machine) OpenCounters() *Counters {
 	return c
 }
 
-// Rise returns a fact for each level whose counter has risen since OpenCounters,
-// the innermost first: the nearer the level, the likelier the killed processes are ours. No
-// kill is in two facts, so that their sum is the number of processes killed. The
-// limit is the lowest one that held at that level, its own or one above, and the
-// peak is that of the level which sets the limit, since that level was made; it
-// can be a few pages above the limit, which the kernel lets usage exceed for a
-// moment (https://docs.kernel.org/admin-guide/cgroup-v2.html, memory.max). Where
-// no counter can be read there is one gap.
+// Rise returns a fact for each level whose counter has risen since OpenCounters, the innermost
+// first: the nearer the level, the likelier the killed processes are ours. No kill is in two
+// facts, so that their sum is the number of killed processes. The limit is the lowest one of that
+// level and those above, and the peak that of the level with the limit, since that level was
+// made; it can be a few pages above the limit, which the kernel lets usage exceed for a moment
+// (https://docs.kernel.org/admin-guide/cgroup-v2.html, memory.max). Where no counter can be read
+// there is one gap.
 func (c *Counters) Rise() []strategy.Fact {
 	if len(c.levels) == 0 {
 		return []strategy.Fact{fact(strategy.Fact{
@@ -41,7 +40,7 @@ func (c *Counters) Rise() []strategy.Fact {
 		})}
 	}
 	var facts []strategy.Fact
-	var below int64 // what inner levels have already told
+	var below int64 // counted by inner levels
 	for i, g := range c.levels {
 		now, ok := g.kills()
 		if !ok {

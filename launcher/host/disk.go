@@ -13,12 +13,12 @@ import (
 type Disk struct {
 	Total int64
 	Free  int64 // for us; root may have a reserve beyond it
-	// RAM says that what is written there takes memory: a tmpfs or ramfs.
+	// RAM: what is written there takes memory; it is a tmpfs or ramfs.
 	RAM bool
 }
 
-// DiskAt describes the file system that path is on, or will be on once it is
-// made: its nearest folder that exists counts.
+// DiskAt describes the file system of a path, which need not exist yet: its nearest folder that
+// exists counts.
 func DiskAt(path string) (Disk, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

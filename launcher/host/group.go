@@ -26,7 +26,7 @@ type cgroupFiles struct {
 	peak     string
 	events   string
 	inactive string // in memory.stat: page cache that goes first under pressure
-	// nested says that a level's events count those of the levels below it.
+	// nested: a level's events count those of the levels below it.
 	nested bool
 }
 
@@ -43,8 +43,8 @@ var (
 	}
 )
 
-// unlimited is the least number that version 1 means as no limit: the greatest
-// whole number of pages, with pages of up to 64 KiB.
+// unlimited is the least number that means no limit in version 1: the greatest whole number of
+// pages, with pages of up to 64 KiB.
 const unlimited = 1<<63 - 1<<16
 
 // name is the level's path for people.
@@ -80,7 +80,7 @@ func (g cgroup) peak() int64 {
 	return n
 }
 
-// working is what this level holds and cannot give back at once, in bytes.
+// working is what this level holds and cannot free at once, in bytes.
 func (g cgroup) working() (int64, bool) {
 	used, ok := g.number(g.files.usage)
 	if !ok {
@@ -128,9 +128,9 @@ func (g cgroup) fields(file string) (map[string]int64, bool) {
 	return fields, true
 }
 
-// groups lists the levels above this process, innermost first, up to the mount.
-// Machines that mount both versions account for memory in one of them; levels
-// without a memory controller are left out.
+// groups lists the levels above this process, innermost first, up to the mount. Machines that
+// mount both versions account for memory in one of them; levels without a memory controller are
+// omitted.
 func (m Machine) groups() []cgroup {
 	var levels []cgroup
 	for version, files := range []cgroupFiles{1: filesV1, 2: filesV2} {
@@ -217,9 +217,8 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// levels lists the folders from a group up to the mount where it is found. In a
-// container the group's path is often that of the host and not to be found; then
-// the mount itself is our group.
+// levels lists the folders from a group up to the mount where it is found. In a container the
+// group's path is often that of the host and not found; then the mount itself is our group.
 func (m Machine) levels(mounts []cgroupMount, self string) []string {
 	for _, mount := range mounts {
 		below, ok := within(mount.top, self)

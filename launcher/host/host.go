@@ -8,8 +8,7 @@ import (
 	"os"
 )
 
-// A Machine is read through a file system whose root is "/", so that a fixture
-// can stand for one.
+// A Machine is read through a file system whose root is "/", which a test can replace.
 type Machine struct{ root fs.FS }
 
 // This is the machine that gpurun runs on.

@@ -7,13 +7,11 @@ import (
 	"github.com/gpurun/gpurun/launcher/procfs"
 )
 
-// A RAM is the RAM of a machine as this process may use it. All figures are
-// bytes.
+// A RAM is the memory of a machine as this process may use it. All figures are bytes.
 type RAM struct {
 	Total int64 // of the machine
-	// Available is what can still be allocated without swapping and without an
-	// OOM kill: the least of the kernel's MemAvailable and what each control group
-	// above us leaves.
+	// Available is what can still be allocated without swapping and without an OOM kill: the
+	// least of the kernel's MemAvailable and what each control group above us leaves.
 	Available int64
 	// Limit is the lowest limit of the control groups above us, 0 for none, the
 	// point where version 2 begins to stall included. It may exceed Total.
@@ -22,8 +20,8 @@ type RAM struct {
 	Group string
 }
 
-// Whole is what a job can have of the machine, in bytes: all of it, or what a control group
-// allows, whoever holds how much of that now.
+// Whole is all of the machine's memory, or what a control group allows, in bytes, however much is
+// in use.
 func (m RAM) Whole() int64 {
 	if m.Limit > 0 {
 		return min(m.Total, m.Limit)

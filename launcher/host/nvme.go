@@ -13,9 +13,9 @@ import (
 // SwapPrefix begins the names of the folders that hold what attempts offload to NVMe.
 const SwapPrefix = "gpurun-"
 
-// SwapDir names the folder below root for what an attempt offloads to NVMe, by the
-// attempt's own folder in its run directory; empty where there is no root. Runs of
-// one job have different names.
+// SwapDir names the folder below root for what an attempt offloads to NVMe, by the attempt's
+// folder in its run directory; empty where there is no root. Runs of one job have different
+// names.
 func SwapDir(root, attempt string) string {
 	if root == "" {
 		return ""
@@ -23,15 +23,14 @@ func SwapDir(root, attempt string) string {
 	return filepath.Join(root, SwapPrefix+filepath.Base(filepath.Dir(attempt))+"-"+filepath.Base(attempt))
 }
 
-// LackOfNVMe says why nothing can be offloaded to the folder that
-// recovery.nvme_path names, empty where it can be. The folder may be missing where
-// it can be made: the one above it is there.
+// LackOfNVMe is why nothing can be offloaded to the folder that recovery.nvme_path names, empty
+// where it can be. The folder may be missing where it can be made: the one above it exists.
 func LackOfNVMe(root string) string {
 	dir, err := existing(root)
-	if err != nil {
-		return fmt.Sprintf("recovery.nvme_path %s: %v", root, err)
+	var disk Disk
+	if err == nil {
+		disk, err = DiskAt(dir)
 	}
-	disk, err := DiskAt(dir)
 	if err != nil {
 		return fmt.Sprintf("recovery.nvme_path %s: %v", root, err)
 	}
@@ -54,7 +53,7 @@ func existing(root string) (string, error) {
 		case err == nil:
 			return "", unix.ENOTDIR
 		case !errors.Is(err, fs.ErrNotExist):
-			return "", errors.Unwrap(err) // without the path, which is told
+			return "", errors.Unwrap(err) // without the path
 		}
 	}
 	return "", unix.ENOENT
