@@ -13,10 +13,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// attempt launches all ranks with the plan that comes next, watches them to their
-// end, and returns what was seen. The journal knows of it before the first rank runs.
-// What was seen comes with an error, too, where the journal could not be written while
-// ranks ran: that is no reason to stop them.
+// attempt launches all ranks with the next plan, watches them to their end, and returns the evidence. The
+// journal has the attempt before the first rank runs. Evidence comes with an error, too, where the journal
+// could not be written while ranks ran: that is no reason to stop them.
 func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence, error) {
 	next := state.Next
 	evidence := strategy.Evidence{
@@ -32,17 +31,16 @@ func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence,
 	w.draft = func() error {
 		return l.Store.Draft(state.Verdict.stopping(next, stopDecision(ctx, strategy.Decision{})))
 	}
-	// A notice that could not be journaled is lost; what follows it decides whether the
-	// run can go on.
+	// A notice that could not be journaled is lost; the next event decides whether the run can continue.
 	_ = w.run(ctx)
 	evidence.Ended, evidence.Notice = time.Now(), l.World.Notice()
 	if signal := signalled(ctx); evidence.StopSignal == 0 && signal != 0 && evidence.EndedBy(signal) >= 0 {
-		evidence.StopSignal = signal // it reached the ranks, too, and ended them before it was clear what it meant
+		evidence.StopSignal = signal // it reached the ranks, too, and ended them before its meaning was known
 	}
 	return evidence, l.Store.Append(Ended{Evidence: evidence})
 }
 
-// start starts all ranks with a plan, or none, and says when.
+// start starts all ranks with a plan, or none, and sets the time of the start.
 func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Evidence) (Attempt, error) {
 	next := state.Next
 	if signal := signalled(ctx); signal != 0 {
@@ -69,8 +67,8 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	})
 }
 
-// apply makes the command of an attempt. A panic there is an error with the code of a bug: it
-// must not hide how the job ended before.
+// apply makes the command of an attempt. A panic is an error with the code of a bug: it must not hide how the
+// job ended before.
 func (l *Launcher) apply(next Next, dir string) (command model.Command, err error) {
 	err = errext.Recovered(func() (err error) {
 		command, err = l.Recipe.Apply(next.Plan, next.Checkpoint, dir)
@@ -82,8 +80,8 @@ func (l *Launcher) apply(next Next, dir string) (command model.Command, err erro
 	return command, err
 }
 
-// unstarted closes an attempt whose ranks could not be started. It is an error as
-// long as nothing ever was; later it is evidence like any other, and decided upon.
+// unstarted closes an attempt whose ranks could not be started. Before any rank has run it is an error;
+// later it is evidence like any other, for the next decision.
 func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error) (strategy.Evidence, error) {
 	var stop *Signal
 	code, bug := errext.Code(err, strategy.CodeFailed), errext.Panicked(err) && state.begun
@@ -101,12 +99,11 @@ func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error)
 	return evidence, nil
 }
 
-// decide is what was decided after the last attempt, by what there is to work with
-// now.
+// decide makes the decision after the last attempt, with the resources that there are now.
 func (l *Launcher) decide(ctx context.Context, state State) Decided {
 	inventory := l.World.Inventory(ctx)
 	if d := state.History[len(state.History)-1].Climb; d != nil && l.Checkpoints != nil && l.Checkpoints.Complete(d.Resume) {
-		inventory.Checkpoint = d.Resume // what came later may have been cut off
+		inventory.Checkpoint = d.Resume // a later one may be cut off
 	}
 	d := Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory), Inventory: inventory}
 	if l.Conditions != nil && strategy.Settled(d.Decision, state.History[len(state.History)-1], inventory) {
@@ -115,14 +112,13 @@ func (l *Launcher) decide(ctx context.Context, state State) Decided {
 	return d
 }
 
-// giveUp ends a run that an error cuts short. A signal that came while no rank ran
-// is no error: the run ends with its verdict. Where ranks have run, the error says how
-// they ended.
+// giveUp ends a run at an error. A signal while no rank ran is no error: the run ends with its verdict. Where
+// ranks have run, the error includes how they ended.
 func (l *Launcher) giveUp(ctx context.Context, state State, evidence strategy.Evidence, err error) (Verdict, error) {
 	var stop *Signal
 	switch {
 	case errors.As(err, &stop):
-		return l.finish(state, stopDecision(ctx, strategy.Decision{}))
+		return state.Close(l.Store, stopDecision(ctx, strategy.Decision{}))
 	case evidence.Ended.IsZero() || evidence.Unstarted != nil && !state.begun:
 		return state.Verdict, err
 	}
@@ -130,15 +126,8 @@ func (l *Launcher) giveUp(ctx context.Context, state State, evidence strategy.Ev
 	return state.unwritten(l.decide(ctx, state), err)
 }
 
-// finish ends a run as it was decided.
-func (l *Launcher) finish(state State, d strategy.Decision) (Verdict, error) {
-	state.end(d)
-	return state.Verdict, Finish(l.Store, state.Verdict)
-}
-
-// settle waits until the devices are free again, and for at least after; who
-// else holds memory is evidence for the next attempt. Signals and notices cut the wait
-// short.
+// settle waits until the devices are free again, and for at least after; other processes' memory is evidence
+// for the next attempt. Signals and notices end the wait.
 func (l *Launcher) settle(ctx context.Context, after time.Duration) []strategy.Fact {
 	over := time.NewTimer(after)
 	defer over.Stop()
@@ -158,8 +147,8 @@ func (l *Launcher) settle(ctx context.Context, after time.Duration) []strategy.F
 	return l.World.Settle(ctx, settleBound)
 }
 
-// called reports whether a signal, or the end of the time, forbids the relaunch that was
-// decided, and how the run ends: then, or as it was decided.
+// called reports whether a signal, or the end of the time, forbids the relaunch that was decided, and returns
+// how the run ends: then, or as it was decided.
 func (l *Launcher) called(ctx context.Context, next strategy.Decision) (strategy.Decision, bool) {
 	if !next.Relaunch {
 		return next, false

@@ -11,15 +11,14 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A climb looks, while ranks train, whether to go up to a faster plan: at each checkpoint
-// that they complete. Its goroutine only waits and asks; the watch, which owns the
-// evidence, decides.
+// A climb looks, while ranks train, whether to relaunch with a faster plan: at each checkpoint that they complete.
+// Its goroutine only waits and reads the inventory; the watch, which owns the evidence, decides.
 type climb struct {
 	launcher *Launcher
 	history  []strategy.Attempt // before the attempt
-	next     Next               // the attempt's plan, and from where it started
+	next     Next               // the attempt's assignment
 
-	moments chan strategy.Inventory // what there is to work with, at each checkpoint
+	moments chan strategy.Inventory // at each checkpoint
 	begun   bool
 	end     context.CancelFunc
 	looking sync.WaitGroup
@@ -35,7 +34,7 @@ func (c *climb) stop() {
 	c.looking.Wait()
 }
 
-// allowed reports whether the run may go up at all.
+// allowed reports whether the run may change to a faster plan.
 func (c *climb) allowed() bool {
 	if c.launcher.Checkpoints == nil || !c.launcher.Policy.Climb || c.launcher.Policy.Mode != strategy.Predict {
 		return false
@@ -48,16 +47,16 @@ func (c *climb) allowed() bool {
 	return true
 }
 
-// begin looks for checkpoints from now on.
+// begin starts to look for checkpoints.
 func (c *climb) begin(ctx context.Context) {
 	ctx, c.end = context.WithCancel(ctx)
 	c.begun = true
 	c.looking.Go(func() { c.look(ctx) })
 }
 
-// look tells what there is to work with, now and at each checkpoint, until ctx is done.
+// look sends the inventory, now and at each checkpoint, until ctx is done.
 func (c *climb) look(ctx context.Context) {
-	since := time.Now() // at the latest, what is found was written then
+	since := time.Now() // a found checkpoint was written no earlier
 	for path := ""; ; {
 		inventory := c.launcher.World.Inventory(ctx)
 		inventory.Deadline = c.launcher.Checkpoints.Deadline(ctx)
@@ -79,7 +78,7 @@ func (c *climb) look(ctx context.Context) {
 	}
 }
 
-// measured begins to look for checkpoints once a process has told of its first steps.
+// measured starts to look for checkpoints once a process has reported its first steps.
 func (w *watch) measured(ctx context.Context, f strategy.Fact) {
 	if w.stopped || w.climb.begun || f.Memory.Failed != "" || f.Memory.Steps == 0 || !w.climb.allowed() {
 		return
@@ -87,8 +86,7 @@ func (w *watch) measured(ctx context.Context, f strategy.Fact) {
 	w.climb.begin(ctx)
 }
 
-// ascend goes up to a faster plan where that is worth it now. The decision is on disk
-// before a rank is stopped for it.
+// ascend changes to a faster plan if that is worth it now. The decision is on disk before a rank is stopped for it.
 func (w *watch) ascend(inventory strategy.Inventory) {
 	if w.stopped || w.launcher.World.Notice() != nil {
 		return
@@ -114,14 +112,14 @@ func (w *watch) ascend(inventory strategy.Inventory) {
 func (w *watch) climbTo(now strategy.Attempt, d strategy.Decision, inventory strategy.Inventory) {
 	w.climb.end()
 	if err := w.launcher.Store.Append(Climbed{Attempt: now, Decision: d, Inventory: inventory}); err != nil {
-		w.failed = errors.Join(w.failed, err) // what is not written down is not done
+		w.failed = errors.Join(w.failed, err) // only journaled decisions are carried out
 		return
 	}
 	w.evidence.Climb, w.evidence.Kept = &d, ""
 	w.stop(int(syscall.SIGTERM), w.launcher.Graces.User)
 }
 
-// climbs is strategy.Climb, but where a test decides.
+// climbs is strategy.Climb, unless a test replaces it.
 func (l *Launcher) climbs(p strategy.Policy, j strategy.Job, history []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Ascent {
 	if l.decideClimb != nil {
 		return l.decideClimb(p, j, history, now, inv)

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// Describe says a fact in one line.
+// Describe describes a fact in one line.
 func Describe(f strategy.Fact) string {
 	who := "the node"
 	if f.Rank >= 0 {
@@ -41,10 +41,8 @@ func Describe(f strategy.Fact) string {
 	return fmt.Sprintf("%s: %s", who, f.Gap)
 }
 
-// Advice is what a person should do about the way an attempt ended, one sentence;
-// empty where there is nothing to say. ceiling is what limits.device_memory held each
-// rank to, in bytes, 0 for nothing: then that is the memory that was used up, not the
-// machine's.
+// Advice is what a person should do about the end of an attempt, one sentence; may be empty. ceiling is
+// limits.device_memory in bytes, 0 for none: with it, memory ran out at that limit, not at the machine's.
 func Advice(d strategy.Diagnosis, ev strategy.Evidence, ceiling int64) string {
 	advice := d.Advice
 	if entry, known := cause.Lookup(d.Cause); advice == "" && known {
@@ -75,14 +73,12 @@ func hostKilled(ev strategy.Evidence) bool {
 	return slices.ContainsFunc(ev.Facts, func(f strategy.Fact) bool { return f.Kills != nil })
 }
 
-// tracebackLines is how many lines of a traceback are kept, the last ones: what
-// raised stands at the end.
+// tracebackLines bounds a traceback to its last lines: the frame that raised is at the end.
 const tracebackLines = 50
 
-// Traceback is the failing rank's traceback, oldest line first and with the
-// exception last, without the frames of gpurun's own: the one that the diagnosis rests on, else the rank's own word of
-// its end (error.json, the probe's), else the last that it printed. It is nil where
-// no rank is known to have failed, or where the rank printed none.
+// Traceback is the failing rank's traceback, oldest line first and with the exception last, without gpurun's own
+// frames: the one that the diagnosis uses, else that of the rank's report of its end (error.json, the hook's), else
+// the last in its output. It is nil where no failing rank or no traceback is known.
 func Traceback(e strategy.Evidence, d strategy.Diagnosis) []string {
 	if !d.Fatal || d.Rank < 0 {
 		return nil
@@ -105,8 +101,7 @@ func Traceback(e strategy.Evidence, d strategy.Diagnosis) []string {
 	return linesOf(best)
 }
 
-// tracedBy is what a fact shows of a rank with a traceback, else what is known
-// already.
+// tracedBy is a fact's finding with a traceback of a rank, else the known one.
 func tracedBy(f strategy.Fact, rank int, known *cause.Finding) *cause.Finding {
 	if f.Finding == nil || f.Rank != rank || len(f.Finding.Traceback) == 0 {
 		return known
@@ -114,7 +109,7 @@ func tracedBy(f strategy.Fact, rank int, known *cause.Finding) *cause.Finding {
 	return f.Finding
 }
 
-// linesOf is a traceback with its exception, whose line may stand apart from it.
+// linesOf is a traceback with its exception, whose line may be separate.
 func linesOf(s *cause.Finding) []string {
 	if s == nil {
 		return nil
@@ -126,7 +121,7 @@ func linesOf(s *cause.Finding) []string {
 	return cause.Shown(lines, tracebackLines)
 }
 
-// sameLine reports whether two lines are one, of which either may be shortened.
+// sameLine reports whether two lines are the same, of which either may be shortened.
 func sameLine(a, b string) bool {
 	a, b = strings.TrimSuffix(strings.TrimSpace(a), "…"), strings.TrimSuffix(strings.TrimSpace(b), "…")
 	return a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))

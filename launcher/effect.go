@@ -8,24 +8,22 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// effect compares what an attempt's job says of the settings it was given with what it
-// was to run with.
+// effect compares the settings that an attempt's job reports with those of its plan.
 type effect struct {
 	job        strategy.Job
-	plan       strategy.Plan // that the attempt was to run with
-	checkpoint string        // that it was to resume from, empty for none
+	plan       strategy.Plan // of the attempt
+	checkpoint string        // to resume from, empty for none
 	evidence   *strategy.Evidence
 
 	history []strategy.Attempt // before the attempt
-	average bool               // people know that the plan is equal on average
+	average bool               // a notice was shown that the plan is equal on average
 }
 
-// learn takes one more setting, before the evidence has it, and returns what people
-// should know of it.
+// learn takes one more setting, before the evidence has it, and returns a warning, if one is due.
 func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 	switch {
 	case s.Fresh && !e.evidence.Fresh() && e.checkpoint != "":
-		return fmt.Sprintf("warning: the job was told to resume from %s, but says that it starts from the beginning: %s", e.checkpoint, s.Text)
+		return fmt.Sprintf("warning: the job was asked to resume from %s, but reports that it starts from the beginning: %s", e.checkpoint, s.Text)
 	case s.Knob == "":
 		return ""
 	}
@@ -35,22 +33,20 @@ func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 	return e.compare(s)
 }
 
-// compare says where a setting is not what it was to be, or was taken for; empty where
-// it is.
+// compare warns of a setting that differs from the plan, or from the one that gpurun reads in the job.
 func (e *effect) compare(s strategy.ObservedSetting) (notice string) {
 	observed := strategy.Plan{s.Knob: s.Value}
 	if pair, lost := e.job.Ineffective(e.plan, observed)[s.Knob]; lost {
 		return fmt.Sprintf("warning: %s (%s)", strategy.Changes{s.Knob: pair}.Lost(), s.Text)
 	}
 	if pair, misread := e.job.Misread(e.plan, observed)[s.Knob]; misread {
-		return fmt.Sprintf("warning: gpurun reads %s %s from the job, but the job says that it uses %s: gpurun will not change it (%s)", s.Knob.Short(), pair[0], pair[1], s.Text)
+		return fmt.Sprintf("warning: gpurun reads %s %s from the job, but the job reports %s: gpurun will not change it (%s)", s.Knob.Short(), pair[0], pair[1], s.Text)
 	}
 	return ""
 }
 
-// lostBatch is what of a change to the batch did not take effect, by all that the job has
-// said; empty for nothing. Ranks that have one half of it must not train, either, though
-// they keep the product.
+// lostBatch are the changes to the batch without effect, by all reports of the job. Ranks with only one half of
+// such a change must not train, although they keep the product.
 func (e *effect) lostBatch() strategy.Changes {
 	lost := e.job.Ineffective(e.plan, e.evidence.Observed(e.job))
 	maps.DeleteFunc(lost, func(k strategy.Knob, _ [2]strategy.Value) bool {
@@ -59,12 +55,11 @@ func (e *effect) lostBatch() strategy.Changes {
 	return lost
 }
 
-// breaksBatch reports whether a change to the batch did not take effect, by all that the
-// job has said.
+// breaksBatch reports whether a change to the batch has no effect, by all reports of the job.
 func (e *effect) breaksBatch() bool { return e.job.BatchBroken(e.plan, e.evidence.Observed(e.job)) }
 
-// lostScale says why the gradients would not keep their scale with the plan's accumulation;
-// empty where they would, or where the job's processes have not said it.
+// lostScale is why the gradients would change their scale with the plan's accumulation; empty where they would
+// not, or where the processes have not reported it.
 func (e *effect) lostScale() string {
 	seen := e.evidence.Loss()
 	if seen.Scale != strategy.ScaleWrong || !e.job.Redivides(e.plan) {
@@ -73,12 +68,12 @@ func (e *effect) lostScale() string {
 	return "the gradients would not have the scale that they had: " + seen.Reason
 }
 
-// inProcess reports whether the batch was changed in the processes, or by what only the
-// job's source says: then a rank that has said nothing may not have it.
+// inProcess reports whether the batch was changed in the processes, or by the job's source alone: then a rank
+// without a report may not have the change.
 func (e *effect) inProcess() bool { return e.job.Unproven(e.plan) || e.evidence.AppliedBatch() }
 
-// padded is what people should know, once, where padding, or samples that depend on each
-// other, show in an attempt whose plan was exact without it.
+// padded is a notice, once, that padding, or samples that depend on each other, appear in an attempt whose plan
+// would be exact without them.
 func (e *effect) padded() (notice string) {
 	seen := e.evidence.Loss()
 	before, _ := e.job.Training(e.plan, e.history)

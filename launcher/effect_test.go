@@ -40,11 +40,11 @@ func TestWhatTheJobSaysOfItsSettings(t *testing.T) {
 		"a knob that was not known": {second: []act{says(strategy.ObservedSetting{Knob: strategy.Attention, Value: "sdpa"})}, plans: []strategy.Plan{written, smaller}},
 		"a knob that was misread": {
 			second: []act{says(strategy.ObservedSetting{Knob: strategy.Precision, Value: "bf16"})}, plans: []strategy.Plan{written, smaller},
-			notes: []string{"warning: gpurun reads precision fp32 from the job, but the job says that it uses bf16: gpurun will not change it (its words)"},
+			notes: []string{"warning: gpurun reads precision fp32 from the job, but the job reports bf16: gpurun will not change it (its words)"},
 		},
 		"that it starts anew, with a checkpoint": {
 			second: []act{says(strategy.ObservedSetting{Fresh: true}), says(strategy.ObservedSetting{Fresh: true})}, from: "ckpt-3", plans: []strategy.Plan{written, smaller},
-			notes: []string{"warning: the job was told to resume from ckpt-3, but says that it starts from the beginning: its words"},
+			notes: []string{"warning: the job was asked to resume from ckpt-3, but reports that it starts from the beginning: its words"},
 		},
 		"that it starts anew, without one": {second: []act{says(strategy.ObservedSetting{Fresh: true})}, plans: []strategy.Plan{written, smaller}},
 	} {

@@ -3,6 +3,7 @@ package launcher
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/gpurun/gpurun/model"
@@ -10,16 +11,16 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// An Event is one thing that happened in a run. Events are journaled before
-// anybody acts upon them, and shown to people in the same order.
+// An Event is one thing that happened in a run. Events are journaled before gpurun acts on them, and shown
+// to people in the same order.
 type Event interface{ kind() string }
 
-// Began opens a run, or goes on with one.
+// Began opens or resumes a run.
 type Began struct {
 	Run     string `json:"run"`
 	Name    string `json:"name"`
 	Version string `json:"version"` // of gpurun
-	// Digest tells jobs apart.
+	// Digest identifies the job.
 	Digest string `json:"digest"`
 	// Files are the configuration files that the command names, as they were: SHA-256, in
 	// hexadecimal, by name; and keyed digests of the variables that the job's source reads,
@@ -27,8 +28,8 @@ type Began struct {
 	Files  map[string]string `json:"files,omitempty"`
 	Recipe string            `json:"recipe"`
 	Python string            `json:"python,omitempty"`
-	// PythonBy is where the user names that interpreter, or could: "command" for the words
-	// that were typed, "--python", or a key of train.toml such as "job.python".
+	// PythonBy is where the user names that interpreter, or could: "command" for the typed command,
+	// "--python", or a key of train.toml such as "job.python".
 	PythonBy string          `json:"python_by,omitempty"`
 	Place    string          `json:"place,omitempty"`
 	Policy   strategy.Policy `json:"policy"`
@@ -36,8 +37,8 @@ type Began struct {
 	Plan     strategy.Plan   `json:"plan"`
 	// Tracked is the run's name for experiment trackers.
 	Tracked string `json:"tracked,omitempty"`
-	// Scheduler is the scheduler's name for the job, for restarts of it, and Restart
-	// counts those that had been when this process began.
+	// Scheduler is the scheduler's name for the job, for restarts of it, and Restart counts the restarts
+	// before this process began.
 	Scheduler string    `json:"scheduler,omitempty"`
 	Restart   int       `json:"restart,omitempty"`
 	At        time.Time `json:"at"` // when this process began
@@ -49,7 +50,7 @@ type Started struct {
 	Plan       strategy.Plan `json:"plan"`
 	Rung       strategy.Rung `json:"rung,omitempty"`
 	Checkpoint string        `json:"checkpoint,omitempty"`
-	// Expected is what the plan is predicted to need; nil where nothing predicted it.
+	// Expected is the prediction for the plan; nil without one.
 	Expected *memory.Prediction `json:"expected,omitempty"`
 	Dir      string             `json:"dir"`
 	Command  model.Command      `json:"command"`
@@ -57,37 +58,37 @@ type Started struct {
 	Diff     string             `json:"-"` // for people; diff.patch keeps it
 }
 
-// Exited is an attempt whose ranks have all ended, before what they left behind is waited
-// for: how the attempt ends is known, whatever becomes of gpurun meanwhile. It is written
-// where the ranks ended well or ran out of memory.
+// Exited is an attempt whose ranks have all ended, before gpurun waits for processes that they left behind:
+// the attempt's end is known even if gpurun is killed meanwhile. It is written where the ranks ended well or
+// ran out of memory.
 type Exited struct {
 	Evidence strategy.Evidence `json:"evidence"` // up to then
 }
 
-// Ended is an attempt that is over, with all that was seen of it.
+// Ended is an attempt that is over, with all evidence.
 type Ended struct {
 	Evidence strategy.Evidence `json:"evidence"`
 }
 
-// Decided is what was made of the last attempt.
+// Decided is the decision after the last attempt.
 type Decided struct {
 	Diagnosis strategy.Diagnosis `json:"diagnosis"`
 	Decision  strategy.Decision  `json:"decision"`
 	Inventory strategy.Inventory `json:"inventory"`
-	// Conditions is a digest of all that the end of the run rests on beside the job itself,
-	// where another run under the same would end the same; empty elsewhere.
+	// Conditions is a digest of everything besides the job that the end of the run depends on, where another
+	// run under the same conditions would end the same; else empty.
 	Conditions string `json:"conditions,omitempty"`
 }
 
-// Climbed is the decision to go up to a faster plan, before the ranks of the attempt are
-// stopped for it, with all that it rests on beside the attempts before.
+// Climbed is the decision to relaunch with a faster plan, before the attempt's ranks are stopped for it, with
+// all that it depends on besides the attempts before.
 type Climbed struct {
-	Attempt   strategy.Attempt   `json:"attempt"` // as it stood
+	Attempt   strategy.Attempt   `json:"attempt"` // at that time
 	Decision  strategy.Decision  `json:"decision"`
 	Inventory strategy.Inventory `json:"inventory"`
 }
 
-// Noticed is something that people should know.
+// Noticed is a text for people.
 type Noticed struct {
 	Text string `json:"text"`
 }
@@ -105,6 +106,15 @@ func (Decided) kind() string  { return "decided" }
 func (Climbed) kind() string  { return "climbed" }
 func (Noticed) kind() string  { return "noticed" }
 func (Finished) kind() string { return "finished" }
+
+// eventKinds are the types of all events by kind.
+var eventKinds = map[string]reflect.Type{}
+
+func init() {
+	for _, e := range []Event{Began{}, Started{}, Exited{}, Ended{}, Decided{}, Climbed{}, Noticed{}, Finished{}} {
+		eventKinds[e.kind()] = reflect.TypeOf(e)
+	}
+}
 
 // journalVersion is raised when the meaning of a line changes.
 const journalVersion = 2
@@ -137,31 +147,13 @@ func Decode(line []byte) (Event, time.Time, error) {
 	case env.Version < journalVersion:
 		return nil, env.Time, fmt.Errorf("decode an event: this gpurun does not read version %d", env.Version)
 	}
-	switch env.Kind {
-	case "began":
-		return decodeAs[Began](env)
-	case "started":
-		return decodeAs[Started](env)
-	case "exited":
-		return decodeAs[Exited](env)
-	case "ended":
-		return decodeAs[Ended](env)
-	case "decided":
-		return decodeAs[Decided](env)
-	case "climbed":
-		return decodeAs[Climbed](env)
-	case "noticed":
-		return decodeAs[Noticed](env)
-	case "finished":
-		return decodeAs[Finished](env)
+	kind, known := eventKinds[env.Kind]
+	if !known {
+		return nil, env.Time, fmt.Errorf("decode an event: unknown kind %q", env.Kind)
 	}
-	return nil, env.Time, fmt.Errorf("decode an event: unknown kind %q", env.Kind)
-}
-
-func decodeAs[E Event](env envelope) (Event, time.Time, error) {
-	var e E
-	if err := json.Unmarshal(env.Event, &e); err != nil {
+	e := reflect.New(kind)
+	if err := json.Unmarshal(env.Event, e.Interface()); err != nil {
 		return nil, env.Time, fmt.Errorf("decode the event %q: %w", env.Kind, err)
 	}
-	return e, env.Time, nil
+	return e.Elem().Interface().(Event), env.Time, nil
 }

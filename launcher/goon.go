@@ -9,16 +9,16 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// ErrOtherJob is why a run is not gone on with: the job is not the one that it began with.
+// ErrOtherJob: a run cannot be resumed, because another job began it.
 var ErrOtherJob = errors.New("its command, train.toml or configuration differs")
 
-// otherJob is an ErrOtherJob that knows what differs.
+// otherJob is an ErrOtherJob with the differing parts.
 type otherJob struct{ what string }
 
 func (o otherJob) Error() string     { return o.what }
 func (o otherJob) Is(err error) bool { return err == ErrOtherJob }
 
-// differing says in which of their parts two digests differ.
+// differing names the parts in which two digests differ.
 func differing(theirs, ours string) error {
 	a, b := digestParts(theirs), digestParts(ours)
 	parts := []string{"its command, working directory or number of ranks", "its train.toml", "a configuration file that it names", "its index in an array, or a variable that its command names or sets,"}
@@ -40,14 +40,13 @@ func differing(theirs, ours string) error {
 	return otherJob{strings.Join(what, ", and ") + " differ"}
 }
 
-// errOtherFiles is why the verdict of a run that is done says nothing of the job as it is
-// now. One that is not done goes on: its job may have written the file.
+// errOtherFiles: the verdict of a run that is done does not apply to the job as it is now. A run that is not done
+// is resumed: its job may have written the file.
 var errOtherFiles = errors.New("a configuration file that its command names, or a variable that its source reads, has changed since it began")
 
-// GoOn rebuilds the state of a run whose journal holds events, for the run that
-// would begin now in the directory dir; done says that it has been
-// decided, whether its verdict was written (State.Closed) or not. A run
-// goes on with the policy that it began with, whatever this gpurun's defaults are.
+// GoOn rebuilds the state of a run in the directory dir from the events of its journal, for the run that would begin
+// now; done: it has been decided, whether its verdict was written (State.Closed) or not. A run keeps the policy that
+// it began with, whatever this gpurun's defaults are.
 //
 // A run of another job is an error with a hint.
 func GoOn(dir string, now Began, events []Event) (s State, done bool, err error) {
@@ -81,14 +80,13 @@ func refuse(format string, args ...any) error {
 	return errext.WithCode(errext.Errorf("name another --run-dir or --run-id, or none for a new run", format, args...), strategy.CodeUsage)
 }
 
-// digestParts takes a digest apart behind its "4:".
+// digestParts splits a digest after its "4:".
 func digestParts(digest string) []string {
 	_, parts, _ := strings.Cut(digest, ":")
 	return strings.Split(parts, ".")
 }
 
-// SameFiles reports whether the configuration files that a run began with are still what
-// they were. One that has come since is no input of it.
+// SameFiles reports whether the configuration files of a run are unchanged. A new one is no input of it.
 func SameFiles(began, now map[string]string) bool {
 	for name, sum := range began {
 		if now[name] != sum {
@@ -98,18 +96,15 @@ func SameFiles(began, now map[string]string) bool {
 	return true
 }
 
-// Restart prepares the attempt that comes next when a run is started again: what was
-// decided is asked once more, as far as it rests on checkpoints, which may be gone.
-// found looks for them, given the one that was decided. The notice is for people,
-// empty where there is nothing to tell.
+// Restart prepares the next attempt when a run is started again: the decision is made again as far as it depends on
+// checkpoints, which may be gone. found looks for them, given the decided one. The notice is for people; may be empty.
 //
-// An error, with an exit code and a hint, means that too much work would be thrown
-// away. The run stays as it is.
+// An error, with an exit code and a hint, means that too much work would be lost. The run stays unchanged.
 func (s State) Restart(job strategy.Job, found func(decided string) strategy.Checkpoints) (next State, notice string, err error) {
 	s.History = slices.Clone(s.History)
 	s.reopen()
 	switch {
-	case s.undecided: // Run decides, by what there is now
+	case s.undecided: // Run decides
 		return s, "", nil
 	case s.Next.Checkpoint == "" && !s.Next.ran: // from the beginning, as decided
 		return s, "", nil

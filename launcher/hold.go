@@ -7,13 +7,12 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// holdBound is how long ranks wait before their first optimizer step for others that have
-// not come as far. Ranks of one job come there together: what they compute meets in the
-// backward pass before it.
+// holdBound is how long ranks wait before their first optimizer step for ranks that have not come as far. Ranks
+// of one job come there together: they exchange gradients in the backward pass before it.
 const holdBound = 2 * time.Minute
 
-// A hold is what keeps ranks from their first optimizer step after a change of the batch
-// in the process: every rank has it, or none may train.
+// A hold keeps ranks from their first optimizer step after a change of the batch in the process: every rank has
+// the change, or none may train.
 type hold struct {
 	over     *time.Timer // rings when the others are late
 	set      bool
@@ -28,22 +27,21 @@ func newHold() hold {
 
 func (h *hold) stop() { h.over.Stop() }
 
-// hear tells people what a process says that is not as it was meant.
-func (w *watch) hear(f strategy.Fact) {
+// compareReported warns of reported settings that differ from the plan.
+func (w *watch) compareReported(f strategy.Fact) {
 	settings, observed := w.effect.job.Planned(f.Said.Settings, f.Said.World), w.evidence.Observed(w.effect.job)
 	for _, k := range strategy.Knobs {
-		if v, said := settings[k]; said && observed[k] != v {
+		if v, reported := settings[k]; reported && observed[k] != v {
 			by := f.Said.By[k]
 			if by == "" {
 				by = "the process"
 			}
-			w.tell(w.effect.compare(strategy.ObservedSetting{Knob: k, Value: v, Text: fmt.Sprintf("rank %d, %s", f.Rank, by)}))
+			w.notice(w.effect.compare(strategy.ObservedSetting{Knob: k, Value: v, Text: fmt.Sprintf("rank %d, %s", f.Rank, by)}))
 		}
 	}
 }
 
-// release lets the ranks go on once each has said what it runs with, and begins to count
-// the time where some have not.
+// release releases the ranks once each has reported its settings, and starts the time limit where some have not.
 func (w *watch) release() {
 	waiting, all := w.evidence.Waiting()
 	switch {
@@ -64,9 +62,9 @@ func (w *watch) letGo() {
 	w.running.Release()
 }
 
-// unheard stops the ranks where some of them may train with another batch than the others.
-// What the job's own configuration says holds for all ranks: they go on.
-func (w *watch) unheard() {
+// late stops the ranks where some of them may train with another batch than the others. A change in the job's
+// own configuration holds for all ranks: they continue.
+func (w *watch) late() {
 	if w.stopped || w.hold.released {
 		return
 	}
@@ -75,5 +73,5 @@ func (w *watch) unheard() {
 		return
 	}
 	waiting, _ := w.evidence.Waiting()
-	w.halt(fmt.Sprintf("%d of %d ranks have said that they run with the batch that they were given, the others nothing: all ranks are stopped", len(waiting), w.evidence.Ranks))
+	w.halt(fmt.Sprintf("only %d of %d ranks have reported that they run with the changed batch: all ranks are stopped", len(waiting), w.evidence.Ranks))
 }

@@ -50,7 +50,7 @@ func TestEveryRankHasTheBatchOrNoneTrains(t *testing.T) {
 		},
 		"one says nothing": {
 			second: []act{says(time.Second, 0, "4", "2")}, stops: []stop{{1, 15, time.Second + holdBound}},
-			notes: "1 of 2 ranks have said that they run with the batch that they were given, the others nothing: all ranks are stopped",
+			notes: "only 1 of 2 ranks have reported that they run with the changed batch: all ranks are stopped",
 		},
 		"the loss keeps its scale": {
 			second: []act{scaled(says(time.Second, 0, "4", "2"), strategy.ScaleKept, true), says(2*time.Second, 1, "4", "2")}, freed: []time.Duration{2 * time.Second},

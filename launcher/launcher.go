@@ -1,8 +1,7 @@
-// Package launcher runs a training job until it ends or its strategy gives up.
+// Package launcher runs a training job until it ends or its strategy stops trying.
 //
-// This file is the page: attempt, diagnose, decide, journal, apply, again. What
-// the launcher consumes it declares as small interfaces (parts.go); cmd/gpurun
-// joins them with the packages beside this one.
+// This file is the main loop: attempt, diagnose, decide, journal, apply, again. The launcher declares the
+// interfaces that it consumes (parts.go); cmd/gpurun connects them with the packages next to this one.
 package launcher
 
 import (
@@ -24,27 +23,25 @@ type Launcher struct {
 	// Checkpoints are those that the job writes; nil where none are known.
 	Checkpoints Checkpoints
 	Store       Store
-	// Memory is asked and told what plans of the job needed; nil: nothing is remembered.
-	Memory Memory
+	// Memory remembers plans of the job across runs; nil: nothing is remembered.
+	Memory PlanMemory
 	Graces Graces
-	// Conditions is a digest of what a run's end rests on: code, versions, policy, device.
-	// Empty, or nil: not known.
+	// Conditions is a digest of what a run's end depends on: code, versions, policy, device. Empty, or nil:
+	// not known.
 	Conditions func(ctx context.Context, inv strategy.Inventory) string
-	// HangTimeout is the silence after an out-of-memory traceback that means
-	// that the rank hangs.
+	// HangTimeout is the silence after an out-of-memory traceback that means that the rank hangs.
 	HangTimeout time.Duration
-	// Stalls says when a job that makes no step counts as one that hangs; nil: never.
+	// Stalls is when a job without steps counts as hanging; nil: never.
 	Stalls *strategy.StallRule
 
-	forgetful bool // people know that nothing can be remembered
-	// decideClimb stands in for strategy.Climb in tests; nil: that decides.
+	forgetful bool // a warning has been shown that nothing can be remembered
+	// decideClimb replaces strategy.Climb in tests; nil: it is not replaced.
 	decideClimb func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Ascent
 }
 
-// Run launches the job, and goes on from where from stopped, until there is a
-// verdict. An error means that nothing was ever started, or that gpurun itself could
-// not go on: the run directory is lost, and the error says how the job ended.
-// Cancelling ctx with a *Signal as its cause stops the ranks and the run.
+// Run launches the job, from a state on, until there is a verdict. An error means that nothing was ever
+// started, or that gpurun itself could not continue: the run directory is lost, and the error includes how
+// the job ended. Cancelling ctx with a *Signal as its cause stops the ranks and the run.
 func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 	state := from
 	state.Job = l.Job
@@ -66,7 +63,7 @@ func (l *Launcher) Run(ctx context.Context, from State) (Verdict, error) {
 			state.Next.Facts = l.settle(ctx, decided.Decision.After.Duration())
 		}
 		if end, called := l.called(ctx, decided.Decision); called || !decided.Decision.Relaunch {
-			return l.finish(state, end)
+			return state.Close(l.Store, end)
 		}
 	}
 }

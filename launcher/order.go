@@ -7,32 +7,31 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Misplaced event is one that cannot stand where it does in a journal, or that says
-// what cannot be: somebody has changed the journal, or lost a part of it.
-type Misplaced struct {
+// A JournalFault is an event that cannot be at its place in a journal, or that has impossible values: the journal was
+// changed, or lost a part.
+type JournalFault struct {
 	Event int // its index, which is one less than its line's number
 	Err   error
 }
 
-func (m *Misplaced) Error() string { return fmt.Sprintf("event %d: %v", m.Event+1, m.Err) }
+func (m *JournalFault) Error() string { return fmt.Sprintf("event %d: %v", m.Event+1, m.Err) }
 
-// Unwrap returns why the event cannot stand there.
-func (m *Misplaced) Unwrap() error { return m.Err }
+// Unwrap returns the reason.
+func (m *JournalFault) Unwrap() error { return m.Err }
 
-// CheckOrder reports the first event that is out of order, or whose values cannot be,
-// as a *Misplaced. What a kill leaves is in order: an attempt that has not ended, one
-// that was not decided upon, a decision without a verdict.
+// CheckOrder reports the first event that is out of order, or has impossible values, as a *JournalFault. A killed gpurun
+// leaves events in order: an attempt that has not ended, one without a decision, a decision without a verdict.
 func CheckOrder(events []Event) error {
 	var o order
 	for i, e := range events {
 		if err := o.take(e); err != nil {
-			return &Misplaced{Event: i, Err: err}
+			return &JournalFault{Event: i, Err: err}
 		}
 	}
 	return nil
 }
 
-// order is how far a journal has come.
+// order is the state of a journal so far.
 type order struct {
 	began, begun bool // a gpurun has; ranks have
 	next         int  // the number of the attempt that comes next
@@ -46,7 +45,7 @@ type order struct {
 }
 
 func (o *order) take(e Event) error {
-	if _, told := e.(Noticed); told && !o.closed {
+	if _, notice := e.(Noticed); notice && !o.closed {
 		return nil
 	}
 	if _, begins := e.(Began); !begins && !o.began {
@@ -135,9 +134,9 @@ func (o *order) end(e strategy.Evidence) error {
 }
 
 func (o *order) decide(d strategy.Decision) error {
-	anew := o.fresh && o.decision != nil && o.decision.Outcome == strategy.Stopped
+	again := o.fresh && o.decision != nil && o.decision.Outcome == strategy.Stopped
 	switch {
-	case !o.undecided && !anew:
+	case !o.undecided && !again:
 		return errors.New("a decision follows no attempt that has ended")
 	case !d.Relaunch && !d.Outcome.Valid():
 		return fmt.Errorf("the decision's outcome is %q, which does not exist", d.Outcome)
@@ -156,6 +155,6 @@ func (o *order) finish(v Verdict) error {
 	case o.undecided || (o.open || !decided) && v.Outcome.Final():
 		return fmt.Errorf("the verdict %q is not what was decided", v.Outcome)
 	}
-	o.open, o.closed = false, v.Outcome.Final() // somebody may stop gpurun while ranks are being started
+	o.open, o.closed = false, v.Outcome.Final() // a signal may stop gpurun while ranks are being started
 	return nil
 }

@@ -79,7 +79,7 @@ func TestCheckOrder(t *testing.T) {
 		"ranks below zero":             {[]Event{began, started(0), Ended{strategy.Evidence{Ranks: -1}}}, "-1 ranks", 2},
 	} {
 		err := CheckOrder(test.events)
-		var misplaced *Misplaced
+		var misplaced *JournalFault
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)

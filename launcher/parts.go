@@ -12,10 +12,10 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Recipe turns a plan into what the job is started with.
+// A Recipe turns a plan into the job's command.
 type Recipe interface {
-	// Apply gives the command for a plan, starting from checkpoint unless that
-	// is empty, with changed files meant for dir. It writes nothing.
+	// Apply gives the command for a plan, starting from checkpoint unless that is empty, with changed files meant for
+	// dir. It writes nothing.
 	Apply(plan strategy.Plan, checkpoint, dir string) (model.Command, error)
 }
 
@@ -26,46 +26,42 @@ type Starter interface {
 
 // An Attempt is a set of running ranks.
 type Attempt interface {
-	// Facts delivers what is observed, in order, and is closed once every rank
-	// is gone and its output is read to the end.
+	// Facts delivers observations in order, and is closed once every rank is gone and its output is read to the end.
 	Facts() <-chan strategy.Fact
-	// Stop ends every rank and all that it started: signal, grace, SIGKILL,
-	// sweep. It returns when they are gone, or cannot be ended within a bound.
+	// Stop ends every rank and everything that it started: signal, grace, SIGKILL, sweep. It returns when they are
+	// gone, or cannot be ended within a bound.
 	Stop(signal int, grace time.Duration)
-	// StopPeers sends a signal to all ranks but those given, which go on. Stop has to
-	// come later.
+	// StopPeers sends a signal to all ranks but those given. Stop must follow later.
 	StopPeers(signal int, of []int)
-	// Release lets the ranks go on that wait before their first optimizer step, since all
-	// of them run with what they were given.
+	// Release resumes the ranks that wait before their first optimizer step, since all of them run with the plan.
 	Release()
-	// LastSign is what a rank last let see of itself.
+	// LastSign is the latest sign of a rank.
 	LastSign(rank int) strategy.Sign
-	// Stacks has each rank tell where it is, as facts, within a bound.
+	// Stacks emits the stack of each rank as a fact, within a bound.
 	Stacks()
-	// Progress says how far each rank has come.
+	// Progress is the latest step of each rank.
 	Progress() []strategy.Fact
 }
 
 // Checkpoints are those that a job writes while it runs.
 type Checkpoints interface {
-	// Saved waits for a complete checkpoint of which something was written at or after
-	// since, and nothing for a while. It reports false where ctx is done before.
+	// Saved waits for a complete checkpoint of which something was written at or after since, and nothing for a while.
+	// It reports false where ctx is done before.
 	Saved(ctx context.Context, since time.Time) (path string, found bool)
 	// Complete reports whether one is still there and complete.
 	Complete(path string) bool
-	// Deadline is by when the run has to be over, the zero time where nobody knows.
+	// Deadline is the time by which the run must be over, zero where it is not known.
 	Deadline(ctx context.Context) time.Time
 }
 
-// World is what the launcher asks about its surroundings.
+// World is the launcher's view of its surroundings.
 type World interface {
-	// Inventory says what there is to work with.
+	// Inventory is the resources now.
 	Inventory(ctx context.Context) strategy.Inventory
-	// Settle waits, within a bound, until the devices' memory is back at the
-	// level before the first attempt, and reports who else holds it.
+	// Settle waits, within a bound, until the devices' memory is back at the level before the first attempt, and
+	// reports other processes' memory.
 	Settle(ctx context.Context, bound time.Duration) []strategy.Fact
-	// Notice is the first signal by which somebody announced that the time here
-	// ends, SIGUSR1 for example; nil for none.
+	// Notice is the first signal that announced the end of the time, SIGUSR1 for example; nil for none.
 	Notice() *strategy.Notice
 }
 
@@ -75,11 +71,9 @@ type Store interface {
 	Append(Event) error
 	// Prepare makes the folder of attempt n and returns its path.
 	Prepare(n int) (dir string, err error)
-	// Write puts the plan, the command's changed files and their diff into the
-	// attempt's folder.
+	// Write puts the plan, the command's changed files and their diff into the attempt's folder.
 	Write(dir string, plan strategy.Plan, c model.Command) error
-	// Draft writes how the run ends if gpurun is killed before it can finish. It is no
-	// event: the run is not over.
+	// Draft writes how the run ends if gpurun is killed before it can finish. It is no event: the run is not over.
 	Draft(Verdict) error
 	// Finish writes the verdict, atomically, and journals it.
 	Finish(Verdict) error
@@ -93,17 +87,16 @@ type Launch struct {
 	Plan    strategy.Plan
 	// Checkpoint is where the ranks start from, empty for the beginning.
 	Checkpoint string
-	// Confirm: the batch was changed by what the job's source says, or its accumulation, and
-	// is trained with only once the processes have said that it is so.
+	// Confirm: the batch was changed by the job's source alone, or its accumulation, and is trained with only once the
+	// processes have confirmed it.
 	Confirm bool
-	// Closely: an attempt before ran out of memory in a way that only a record of all
-	// allocations can explain.
+	// Closely: an earlier attempt ran out of memory in a way that only a record of all allocations can explain.
 	Closely bool
-	// Meeting is where the ranks find each other.
+	// Meeting is the ranks' rendezvous.
 	Meeting Meeting
 }
 
-// A Meeting is one node's place among all nodes of an attempt, of which there may be one.
+// A Meeting is one node's place among all nodes of an attempt, and the rendezvous of the ranks.
 type Meeting struct {
 	Node, Nodes int
 	Offset      int // the global rank of the node's first one
@@ -112,7 +105,7 @@ type Meeting struct {
 	Port        int // where rank 0 serves the rendezvous
 }
 
-// Graces are the times that ranks get to end by themselves once stopped.
+// Graces are the times between a stop and SIGKILL.
 type Graces struct {
 	User    time.Duration // a user's stop
 	Failure time.Duration // after a diagnosed failure of a rank
@@ -124,8 +117,8 @@ const settleBound = 60 * time.Second
 // noticeInterval is how soon a notice ends a wait between two attempts.
 const noticeInterval = 500 * time.Millisecond
 
-// Digest tells commands apart, apart from the attempt's folder dir, which is another one on
-// each node: SHA-256 in hexadecimal.
+// Digest identifies a command, regardless of the attempt's folder dir, which differs between nodes: SHA-256 in
+// hexadecimal.
 func Digest(c model.Command, dir string) string {
 	text, err := json.Marshal(struct {
 		model.Command

@@ -11,22 +11,20 @@ type Replayed struct {
 	Attempt   int                `json:"attempt"`
 	Diagnosis strategy.Diagnosis `json:"diagnosis"`
 	Decision  strategy.Decision  `json:"decision"`
-	// Same says that the journal holds the same decision.
+	// Same: the journal has the same decision.
 	Same bool `json:"same"`
-	// Then is the reason that the journal holds, where the decision differs.
+	// Then is the reason in the journal, where the decision differs.
 	Then string `json:"then,omitempty"`
-	// Recorded is what the journal holds where another version of gpurun decided,
-	// whether it differs or not.
+	// Recorded is the journal's decision where another version of gpurun made it, whether it differs or not.
 	Recorded *Recorded `json:"recorded,omitempty"`
-	// Recalled is the plan that attempt 0 ran with in place of the job as written; absent
-	// where it ran as written, and for later attempts.
+	// Recalled is the remembered plan that attempt 0 ran with; absent where it ran as written, and for later attempts.
 	Recalled *strategy.Recalled `json:"recalled,omitempty"`
-	// Stopped is when and why the failure detector stops the attempt's ranks, by the
-	// same facts; absent where they end by themselves.
+	// Stopped is when and why the failure detector stops the attempt's ranks, by the same facts; absent where they end by
+	// themselves.
 	Stopped *strategy.Stop `json:"stopped,omitempty"`
 	// Snapshots are what the ranks' allocators held when memory ran out; absent for none.
 	Snapshots []strategy.Snapshot `json:"snapshots,omitempty"`
-	// Evidence is what both rest on; Diagnosis.Because indexes its facts.
+	// Evidence is that of both; Diagnosis.Because indexes its facts.
 	Evidence strategy.Evidence `json:"-"`
 }
 
@@ -37,9 +35,8 @@ type Recorded struct {
 	Decision  strategy.Decision  `json:"decision"`
 }
 
-// Replay goes through a journal's events with the strategy of this gpurun, whose
-// version is given. A decision without an attempt before it, as only a journal has
-// that was changed by hand, is passed over.
+// Replay makes the decisions of a journal's events again with the strategy of this gpurun, whose version is given. It skips
+// a decision without an attempt before it, which only a changed journal has.
 func Replay(events []Event, version string) []Replayed {
 	out := []Replayed{}
 	var began Began
@@ -84,7 +81,7 @@ func Replay(events []Event, version string) []Replayed {
 	return out
 }
 
-// sameDecision reports whether two decisions do the same, in whatever words.
+// sameDecision reports whether two decisions have the same effect.
 func sameDecision(a, b strategy.Decision) bool {
 	return maps.Equal(a.Next, b.Next) && a.Outcome == b.Outcome && a.Rung == b.Rung && (a.Late == "") == (b.Late == "")
 }

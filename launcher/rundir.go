@@ -12,10 +12,9 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// RunDirError gives an error of the run directory dir its exit code: 74 where the
-// system refuses what was asked of it. An error that has a code stays as it is, and
-// so does one of a path elsewhere, of a file of the job for example. What is left is
-// a bug: events that cannot be encoded.
+// RunDirError gives an error of the run directory dir its exit code: 74 where the system refuses an operation. An error
+// with a code, or of a path elsewhere, such as a file of the job, stays unchanged. Any other error is a bug: an event
+// that cannot be encoded.
 func RunDirError(dir string, err error) error {
 	if err == nil || errext.Code(err, 0) != 0 {
 		return err

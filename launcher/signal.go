@@ -10,19 +10,18 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Signal is the cause with which the context of Run is cancelled when somebody
-// asks gpurun to stop.
+// A Signal is the cause with which the context of Run is cancelled when gpurun is asked to stop.
 type Signal struct {
 	Number syscall.Signal
-	// Notice names the notice that the stop follows, empty for none: the run is not over,
-	// and goes on when it is started again.
+	// Notice names the notice that the stop follows, empty for none: then the run is not over, and is resumed when it is
+	// started again.
 	Notice string
 }
 
 func (s *Signal) Error() string { return fmt.Sprintf("stopped by %s", s.Number) }
 
-// OrStop does what comes before anything runs, or gives up at a signal: what hangs, a file
-// system for example, must not keep gpurun from ending.
+// OrStop calls do before anything runs, or returns at a signal: an operation that hangs, such as a file system's, must not
+// keep gpurun from ending.
 func OrStop[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -45,8 +44,8 @@ func OrStop[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	}
 }
 
-// signalled is the signal that ended the context: SIGTERM where it was cancelled
-// for another reason, 0 where it was not cancelled.
+// signalled is the signal that ended the context: SIGTERM where it was cancelled for another reason, 0 where it was not
+// cancelled.
 func signalled(ctx context.Context) int {
 	if ctx.Err() == nil {
 		return 0
@@ -58,8 +57,7 @@ func signalled(ctx context.Context) int {
 	return int(syscall.SIGTERM)
 }
 
-// stopDecision is how a run ends that somebody asks to stop: the decision next is not
-// carried out.
+// stopDecision is how a run ends at a signal: the decision next is not carried out.
 func stopDecision(ctx context.Context, next strategy.Decision) strategy.Decision {
 	var s *Signal
 	if errors.As(context.Cause(ctx), &s) && s.Notice != "" {
@@ -68,8 +66,8 @@ func stopDecision(ctx context.Context, next strategy.Decision) strategy.Decision
 	return strategy.Interrupted(signalled(ctx))
 }
 
-// StoppedEarly is the error of a run that a signal ends before there is a run
-// directory, with the signal's exit code; nil where none has come.
+// StoppedEarly is the error of a run that a signal ends before there is a run directory, with the signal's exit code; nil
+// without a signal.
 func StoppedEarly(ctx context.Context) error {
 	var s *Signal
 	if !errors.As(context.Cause(ctx), &s) {

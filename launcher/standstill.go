@@ -8,22 +8,21 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// StandstillBound is how many restarts of a job by its scheduler may come one after
-// the other without any progress: Slurm requeues a job without end.
+// StandstillBound is how many restarts of a job by its scheduler may come in a row without progress: Slurm
+// requeues a job without end.
 const StandstillBound = 5
 
-// A start is one start of a run by a scheduler, as the journal has it.
+// A start is one start of a run by a scheduler, from the journal.
 type start struct {
 	restart int
-	next    Next // what its first attempt was given; of none, what was to come next
+	next    Next // of its first attempt
 	ran     bool
 	cause   cause.Code // of the last attempt that ended, empty for none
 }
 
-// Standstill says how a run ends that a scheduler starts again and again without
-// progress: each time with the same plan, from the same checkpoint. It reports false
-// where the run may go on. now is how the run begins this time, and s where it
-// stands.
+// Standstill returns how a run ends that a scheduler starts again and again without progress: each time with
+// the same plan, from the same checkpoint. It reports false where the run may continue. now is the new begin
+// of the run, and s its state.
 func Standstill(events []Event, now Began, s State) (strategy.Decision, bool) {
 	if now.Restart == 0 {
 		return strategy.Decision{}, false
@@ -74,10 +73,4 @@ func startsOf(events []Event) []start {
 		}
 	}
 	return starts
-}
-
-// Close ends a run without another attempt, as decided, and writes its verdict.
-func (s *State) Close(store Store, d strategy.Decision) (Verdict, error) {
-	s.end(d)
-	return s.Verdict, store.Finish(s.Verdict)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// State is where a run stands: what was tried, and what comes next. It can be
-// rebuilt from the journal (Resume).
+// State is the state of a run: what was tried, and what comes next. It can be rebuilt from the journal
+// (Resume).
 type State struct {
 	History []strategy.Attempt
 	Next    Next
@@ -17,21 +17,20 @@ type State struct {
 	Policy strategy.Policy
 	// Job is the job as the newest gpurun of the run has read it.
 	Job strategy.Job
-	// Closed says that the verdict has been written.
+	// Closed: the verdict has been written.
 	Closed bool
 
 	// begun: ranks have been started.
 	begun bool
-	// fresh: nothing is known of an earlier gpurun of this run; began is the job that it
-	// began with where there was one.
+	// fresh: no earlier gpurun of this run is known; began is the job that the earliest one began with.
 	fresh bool
 	began strategy.Job
-	// inventory is what there was at the last decision.
+	// inventory is that of the last decision.
 	inventory strategy.Inventory
 	// undecided: the last attempt of the history has no decision yet.
 	undecided bool
-	// ending is how the last attempt of the history ended.
-	ending ending
+	// ending is the end of the last attempt of the history.
+	ending attemptEnd
 }
 
 // Next is the attempt that comes next.
@@ -40,11 +39,10 @@ type Next struct {
 	Plan       strategy.Plan
 	Rung       strategy.Rung // that led to it, empty for the first
 	Checkpoint string
-	Expected   *memory.Prediction // what the plan is predicted to need
-	Facts      []strategy.Fact    // what was seen before it started
+	Expected   *memory.Prediction // the prediction for the plan
+	Facts      []strategy.Fact    // from before it started
 
-	// ran says that ranks have run with this plan since it was decided, from began on,
-	// where that is known.
+	// ran: ranks have run with this plan since it was decided, from began on, where that is known.
 	ran   bool
 	began time.Time
 }
@@ -52,7 +50,7 @@ type Next struct {
 // End adds an attempt to the history.
 func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	if e.EndedWell() {
-		e.StopSignal = 0 // it came when there was nothing left to stop
+		e.StopSignal = 0 // it came too late
 	}
 	s.History = append(s.History, attemptOf(s.Job, e, d, s.Next))
 	if e.Unstarted == nil {
@@ -61,7 +59,7 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 	s.undecided, s.ending = true, endingOf(e, d)
 }
 
-// attemptOf is an attempt as the history remembers it; next is what it was given.
+// attemptOf is an attempt for the history; next is its assignment.
 func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next Next) strategy.Attempt {
 	a := strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Rung: next.Rung, Expected: next.Expected, From: next.Checkpoint, Diagnosis: d,
@@ -78,8 +76,8 @@ func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next N
 // diagnosis is that of the last attempt.
 func (s *State) diagnosis() strategy.Diagnosis { return s.History[len(s.History)-1].Diagnosis }
 
-// decide adds what was decided after the last attempt of the history. A decision
-// that belongs to none changes nothing. It reports whether the run is done.
+// decide adds the decision after the last attempt of the history. A decision that belongs to no attempt changes
+// nothing. It reports whether the run is done.
 func (s *State) decide(d Decided) (done bool) {
 	if !s.undecided {
 		return false
@@ -88,7 +86,7 @@ func (s *State) decide(d Decided) (done bool) {
 	last.Checkpoint, last.CheckpointWritten = d.Inventory.Checkpoint, d.Inventory.CheckpointWritten
 	s.undecided = false
 	if n := len(s.Verdict.Attempts); n > 0 && s.Verdict.Attempts[n-1].N == last.N {
-		s.Verdict.Attempts = s.Verdict.Attempts[: n-1 : n-1] // decided anew
+		s.Verdict.Attempts = s.Verdict.Attempts[: n-1 : n-1] // decided again
 	}
 	s.Verdict.record(s.Job, s.History, s.ending, d.Decision)
 	s.inventory = d.Inventory
@@ -100,15 +98,20 @@ func (s *State) decide(d Decided) (done bool) {
 	return d.Decision.Outcome.Final()
 }
 
-// end makes the verdict that of a run that ends as decided. What changes saved and cost is
-// worked out here, by all attempts at once, and not after each of them.
+// end makes the verdict of a run. What changes saved and cost is computed here, from all attempts at once.
 func (s *State) end(d strategy.Decision) {
 	s.Verdict.price(s.History, strategy.Prices(s.Job, s.History, s.inventory))
 	s.Verdict.end(d)
 }
 
-// reopen lets the last attempt be decided anew when a run is started again that somebody
-// stopped while the attempt ran out of memory: its plan must not run a second time.
+// Close ends a run as decided, and writes its verdict.
+func (s *State) Close(store Store, d strategy.Decision) (Verdict, error) {
+	s.end(d)
+	return s.Verdict, Finish(store, s.Verdict)
+}
+
+// reopen has the last attempt decided again when a run is started again that was stopped while the attempt ran
+// out of memory: its plan must not run a second time.
 func (s *State) reopen() {
 	if len(s.History) == 0 || s.undecided {
 		return
@@ -119,11 +122,10 @@ func (s *State) reopen() {
 	}
 }
 
-// Resume rebuilds the state from a journal's events; done says that the run has
-// been decided, whether its verdict was written or not (Closed). An attempt that was
-// started and did not end was cut off together with gpurun: its number is used up, and
-// its plan is run again. So is that of one which could not be started before any other
-// was.
+// Resume rebuilds the state from a journal's events; done: the run has been decided, whether its verdict was
+// written or not (Closed). An attempt that was started and did not end was cut off together with gpurun: its
+// number is used up, and its plan is run again. So is that of one which could not be started before any
+// other was.
 func Resume(first strategy.Plan, run string, events []Event) (s State, done bool) {
 	r := resumed{State: State{Next: Next{Plan: first}, Verdict: Verdict{Run: run}}}
 	for _, e := range events {
@@ -133,7 +135,7 @@ func Resume(first strategy.Plan, run string, events []Event) (s State, done bool
 	return r.State, r.done
 }
 
-// resumed is a state as far as a journal has been read.
+// resumed is a state while its journal is read.
 type resumed struct {
 	State
 	open unfinished
@@ -173,16 +175,16 @@ func (r *resumed) take(e Event) {
 	}
 }
 
-// unfinished is an attempt of a journal that has not ended, the climb for which its ranks
-// were to be stopped, and how they ended; nil where nothing says so.
+// unfinished is an attempt of a journal that has not ended, the speed-up for which its ranks were to be
+// stopped, and how they exited; nil where there is no such event.
 type unfinished struct {
 	started *Started
 	climbed *Climbed
 	exited  *Exited
 }
 
-// cutOff takes in an attempt that ended together with gpurun, if there is one. One that
-// was being stopped for a faster plan is part of the history, and that plan comes next.
+// cutOff takes in an attempt that ended together with gpurun, if there is one. If it was being stopped for a
+// faster plan, it is part of the history, and that plan comes next.
 func (s *State) cutOff(u unfinished) {
 	if u.started == nil {
 		return
@@ -200,10 +202,10 @@ func (s *State) cutOff(u unfinished) {
 		return
 	}
 	s.goUp(*u.climbed)
-	s.Verdict.record(s.Job, s.History, ending{}, u.climbed.Decision)
+	s.Verdict.record(s.Job, s.History, attemptEnd{}, u.climbed.Decision)
 }
 
-// goUp takes in an attempt that was stopped for a faster plan, and whose end nobody saw.
+// goUp takes in an attempt that was stopped for a faster plan, without its end.
 func (s *State) goUp(c Climbed) {
 	a := c.Attempt
 	a.Climb, a.Ended = &c.Decision, c.Inventory.At
@@ -212,7 +214,7 @@ func (s *State) goUp(c Climbed) {
 	s.Next = Next{N: a.N + 1, Plan: c.Decision.Next, Checkpoint: c.Decision.Resume, Expected: c.Decision.Expected}
 }
 
-// replay makes the decision of a climb again.
+// replay makes the decision of a speed-up again.
 func (c Climbed) replay(began Began, before []strategy.Attempt) Replayed {
 	ascent := strategy.Climb(began.Policy, began.Job, before, c.Attempt, c.Inventory)
 	r := Replayed{Attempt: c.Attempt.N, Diagnosis: c.Attempt.Diagnosis, Decision: ascent.Decision, Same: sameDecision(ascent.Decision, c.Decision)}

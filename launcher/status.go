@@ -6,28 +6,27 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A Status is where a run stands at one moment: its status.json. What is not known is
-// absent.
+// A Status is the state of a run at one time: its status.json. Unknown values are absent.
 type Status struct {
 	Run string `json:"run"`
 	Job string `json:"job"`
 	// Outcome is how the run ended; absent while it runs.
 	Outcome strategy.Outcome `json:"outcome,omitempty"`
-	// Attempt is the number of the latest attempt, from 0. Running says that its ranks run.
+	// Attempt is the number of the latest attempt, from 0. Running: its ranks run.
 	Attempt     int  `json:"attempt"`
 	MaxAttempts int  `json:"max_attempts,omitempty"`
 	Running     bool `json:"running"`
-	// Step and Total are those of the rank that has come furthest, Rate is in steps a second.
+	// Step and Total are those of the rank with the most steps, Rate is in steps a second.
 	Step  int      `json:"step,omitempty"`
 	Total int      `json:"total,omitempty"`
 	Rate  float64  `json:"rate,omitempty"`
 	Loss  *float64 `json:"loss,omitempty"`
-	// Memory is that of the rank whose peak is the largest part of what it may hold.
+	// Memory is that of the rank whose peak is the largest part of its allowed memory.
 	Memory *StatusMemory `json:"memory,omitempty"`
-	// Ranks are those of all nodes, where there are several ranks; of more than 256 on several
-	// nodes, those whose peak is the largest part of what they may hold.
+	// Ranks are those of all nodes, if there are several ranks; of more than 256 on several nodes, those whose peak is the
+	// largest part of their allowed memory.
 	Ranks []StatusRank `json:"ranks,omitempty"`
-	// Seconds is how long the attempt has run, ETA how long it is expected to go on.
+	// Seconds is how long the attempt has run, ETA how long it is expected to take.
 	Seconds strategy.Seconds  `json:"seconds"`
 	ETA     *strategy.Seconds `json:"eta_seconds,omitempty"`
 	Time    time.Time         `json:"time"` // of these figures
@@ -36,24 +35,23 @@ type Status struct {
 	PID  int    `json:"pid"`
 }
 
-// StatusRank is where one rank stands: what it holds, and its latest step.
+// StatusRank is one rank's memory and latest step.
 type StatusRank struct {
 	StatusMemory
 	Step int `json:"step,omitempty"`
 }
 
-// StatusMemory is the memory of one rank, in bytes of what it trains in.
+// StatusMemory is the memory of one rank, in bytes of the device that it trains on.
 type StatusMemory struct {
 	Rank   int    `json:"rank"`
 	Device string `json:"device,omitempty"` // "cuda:0", or "cpu"
-	// Used is what PyTorch gives now, or on the CPU what the process holds; before the first
-	// step on a GPU, what all processes hold of the device. Reserved is what PyTorch's allocator holds
-	// of it, and Peak the most that it ever gave.
+	// Used is PyTorch's allocation now, or on the CPU the process's memory; before the first step on a GPU, that of all
+	// processes on the device. Reserved is the memory of PyTorch's allocator, and Peak the most that it ever gave.
 	Used     int64 `json:"used_bytes,omitempty"`
 	Reserved int64 `json:"reserved_bytes,omitempty"`
 	Peak     int64 `json:"peak_bytes,omitempty"`
-	// Allowed is what the rank may hold.
+	// Allowed is the limit of the rank.
 	Allowed int64 `json:"allowed_bytes,omitempty"`
-	// Retries is how often the allocator gave its cache back to find room.
+	// Retries is how often the allocator freed its cache to find memory.
 	Retries int64 `json:"retries,omitempty"`
 }

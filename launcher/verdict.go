@@ -12,74 +12,70 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A Verdict is how the run ended, machine readable: verdict.json.
+// A Verdict is how the run ended: verdict.json.
 type Verdict struct {
 	Outcome strategy.Outcome `json:"outcome"`
 	Code    int              `json:"code"`
 	Reason  string           `json:"reason"`
 	Run     string           `json:"run"`
-	// Recalled is the plan of an earlier run that attempt 0 ran with, and how it differs
-	// from the job as written; nil where it ran as written.
+	// Recalled is the plan of an earlier run that attempt 0 ran with, and how it differs from the job as written;
+	// nil where it ran as written.
 	Recalled *strategy.Recalled `json:"recalled,omitempty"`
 	Attempts []AttemptSummary   `json:"attempts"`
-	// Proposal is a faster plan that would have fitted, and why the run did not go up to it;
-	// empty where there is none.
+	// Proposal is a faster plan that would have fitted, and why the run did not change to it; may be empty.
 	Proposal string `json:"proposal,omitempty"`
 }
 
-// An AttemptSummary is one attempt in a verdict, with what was decided after it.
+// An AttemptSummary is one attempt in a verdict, with the decision after it.
 type AttemptSummary struct {
 	N     int           `json:"n"`
 	Plan  strategy.Plan `json:"plan"`
 	Cause cause.Code    `json:"cause"`
 	Phase cause.Phase   `json:"phase"`
 	Rank  *int          `json:"rank"` // where it began, null if that is not known
-	// Training is what the plan does to the training, beside the job as it is written, by all
-	// that the run had seen when the attempt ended.
+	// Training is the plan's effect on the training, compared with the job as written, by all evidence of the run
+	// when the attempt ended.
 	Training strategy.Training `json:"training,omitempty"`
 	// Seconds is how long the attempt ran, 0 where it was cut off together with gpurun.
 	Seconds strategy.Seconds `json:"seconds"`
 	Rung    strategy.Rung    `json:"rung,omitempty"`
-	// Rungs are all that the decision takes; Rung is the last of them.
+	// Rungs are all remedies of the decision; Rung is the last of them.
 	Rungs   []strategy.Rung  `json:"rungs,omitempty"`
 	Changed strategy.Changes `json:"changed"`
 	Skipped []strategy.Skip  `json:"skipped"`
-	// Outvoted are the plans that lost, and why.
+	// Outvoted are the plans that were not chosen, and why.
 	Outvoted []strategy.Outvoted `json:"outvoted,omitempty"`
-	// Predicted is the peak that the attempt's plan was predicted to have, in bytes of the
-	// device's allocator: the mean and the bound.
+	// Predicted is the plan's predicted peak in bytes of the device's allocator: the mean and the bound.
 	Predicted []int64 `json:"predicted_peak_bytes,omitempty"`
-	// Peak is the most that a rank held of the device's allocator, or of its own memory where
-	// the job trains on the CPU, in bytes; SamplesPerSecond is the global batch by the median
-	// time of an optimizer step from the third on. Both are absent where they are not known.
+	// Peak is the most that a rank held of the device's allocator, or of its own memory where the job trains on
+	// the CPU, in bytes; SamplesPerSecond is the global batch by the median time of an optimizer step from the
+	// third on. Both are absent where they are not known.
 	Peak             int64   `json:"peak_bytes,omitempty"`
 	SamplesPerSecond float64 `json:"samples_per_second,omitempty"`
-	// Price is what the changes that led to this attempt saved and cost; nil: nothing was
-	// changed, or nothing is known.
+	// Price is what the changes that led to this attempt saved and cost; nil: nothing was changed, or nothing is
+	// known.
 	Price *strategy.Price `json:"price,omitempty"`
-	// Untaken are changes that did not take effect: what was asked for, what was used.
+	// Untaken are changes without effect: the requested and the used value.
 	Untaken strategy.Changes `json:"untaken,omitempty"`
 
-	// Alone is the number of ranks that trained the whole job each, for want of a process
-	// group; 0 for none.
+	// Alone is the number of ranks that trained the whole job each, without a process group; 0 for none.
 	Alone int `json:"alone,omitempty"`
 
-	// ExitCode, Error and Traceback are the failing rank's own; of a traceback, the
-	// last lines. Where no rank failed by itself, the code is that of the first that did
-	// not end with 0. It is 0 where no rank's end was seen.
+	// ExitCode, Error and Traceback are the failing rank's own; of a traceback, the last lines. Where no rank
+	// failed by itself, the code is that of the first that did not end with 0. It is 0 where no end was seen.
 	ExitCode  int      `json:"exit_code"`
 	Error     string   `json:"error,omitempty"`
 	Traceback []string `json:"traceback,omitempty"`
 }
 
-// An ending is what the verdict keeps of an attempt's end beside the diagnosis.
-type ending struct {
+// An attemptEnd has what the verdict keeps of an attempt's end besides the diagnosis.
+type attemptEnd struct {
 	traceback []string
 	code      int // the exit code
 }
 
-func endingOf(e strategy.Evidence, d strategy.Diagnosis) ending {
-	end := ending{traceback: Traceback(e, d), code: d.ExitCode}
+func endingOf(e strategy.Evidence, d strategy.Diagnosis) attemptEnd {
+	end := attemptEnd{traceback: Traceback(e, d), code: d.ExitCode}
 	for _, f := range e.Facts {
 		if f.Exit == nil || d.ExitCode != 0 {
 			continue
@@ -94,7 +90,7 @@ func endingOf(e strategy.Evidence, d strategy.Diagnosis) ending {
 }
 
 // record adds an attempt, how it ended, and the decision that followed it.
-func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end ending, d strategy.Decision) {
+func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end attemptEnd, d strategy.Decision) {
 	a := history[len(history)-1]
 	t := AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
@@ -119,8 +115,7 @@ func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end endin
 	v.Attempts = append(v.Attempts, t)
 }
 
-// price says of the attempts of a history what the changes that led to them saved and cost,
-// by all that is known by now.
+// price adds what the changes saved and cost.
 func (v *Verdict) price(history []strategy.Attempt, prices []*strategy.Price) {
 	for i := range v.Attempts {
 		if at := slices.IndexFunc(history, func(a strategy.Attempt) bool { return a.N == v.Attempts[i].N }); at >= 0 {
@@ -129,26 +124,24 @@ func (v *Verdict) price(history []strategy.Attempt, prices []*strategy.Price) {
 	}
 }
 
-// cutOff adds an attempt that ended together with gpurun. Nobody knows why it did.
-func (v *Verdict) cutOff(a *Started) {
-	v.Attempts = append(v.Attempts, AttemptSummary{
-		N: a.N, Plan: a.Plan, Cause: cause.Unknown, Phase: cause.NoPhase, Changed: strategy.Changes{}, Skipped: []strategy.Skip{},
-		Error: "cut off together with gpurun",
-	})
+// unended is an attempt without an end of its own.
+func unended(n int, plan strategy.Plan, why string) AttemptSummary {
+	return AttemptSummary{N: n, Plan: plan, Cause: cause.Unknown, Phase: cause.NoPhase, Changed: strategy.Changes{}, Skipped: []strategy.Skip{}, Error: why}
 }
 
-// stopping is the verdict of a run whose running attempt is being stopped, as it stands
-// until that is over.
+// cutOff adds an attempt that ended together with gpurun.
+func (v *Verdict) cutOff(a *Started) {
+	v.Attempts = append(v.Attempts, unended(a.N, a.Plan, "cut off together with gpurun"))
+}
+
+// stopping is the preliminary verdict while the running attempt is being stopped.
 func (v Verdict) stopping(running Next, d strategy.Decision) Verdict {
-	v.Attempts = append(slices.Clone(v.Attempts), AttemptSummary{
-		N: running.N, Plan: running.Plan, Cause: cause.Unknown, Phase: cause.NoPhase, Changed: strategy.Changes{}, Skipped: []strategy.Skip{},
-		Error: "was being stopped",
-	})
+	v.Attempts = append(slices.Clone(v.Attempts), unended(running.N, running.Plan, "was being stopped"))
 	v.end(d)
 	return v
 }
 
-// Used is the plan that the attempt really ran with, as far as it was seen.
+// Used is the plan that the attempt really ran with, as far as that was observed.
 func (t AttemptSummary) Used() strategy.Plan { return t.Plan.Using(t.Untaken) }
 
 // end sets how the run ended.
@@ -156,8 +149,8 @@ func (v *Verdict) end(d strategy.Decision) {
 	v.Outcome, v.Code, v.Reason, v.Proposal = d.Outcome, d.Code, d.Reason, d.Proposal
 }
 
-// Finish writes a run's verdict. An error says how the run has ended, and carries the
-// exit code of a run directory that cannot be written.
+// Finish writes a run's verdict. An error includes how the run ended, and has the exit code of a run directory
+// that cannot be written.
 func Finish(store Store, v Verdict) error {
 	if err := store.Finish(v); err != nil {
 		return unwritten(v.Reason, v.Outcome == strategy.Trained, err)
@@ -165,8 +158,8 @@ func Finish(store Store, v Verdict) error {
 	return nil
 }
 
-// unwritten ends a run whose journal cannot be written: nothing is started any more,
-// and the error says how the last attempt ended.
+// unwritten ends a run whose journal cannot be written: nothing is started any more, and the error includes how
+// the last attempt ended.
 func (s State) unwritten(d Decided, err error) (Verdict, error) {
 	last := s.History[len(s.History)-1]
 	how := d.Decision.Reason
@@ -192,7 +185,7 @@ func unwritten(how string, trained bool, err error) error {
 	return errext.WithCode(errext.WithHint(err, hint), errext.Code(err, strategy.CodeRunDir))
 }
 
-// firstOf is the first of errors that were joined: a disk that is full is told once.
+// firstOf is the first of joined errors: a full disk is reported once.
 func firstOf(err error) error {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) && len(joined.Unwrap()) > 0 {

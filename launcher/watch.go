@@ -12,8 +12,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A watch is the one owner of an attempt's evidence: facts come down one channel
-// to one goroutine, which passes them to the failure detector and keeps its time.
+// A watch owns an attempt's evidence: one goroutine receives facts from one channel, passes them to the failure
+// detector and keeps its time.
 type watch struct {
 	launcher *Launcher
 	running  Attempt
@@ -21,16 +21,15 @@ type watch struct {
 	detector *strategy.Detector
 	effect   effect
 
-	// draft writes down how the run will end, before ranks are stopped for somebody who
-	// may kill gpurun meanwhile.
+	// draft writes how the run will end, before ranks are stopped by a signal: gpurun may be killed meanwhile.
 	draft func() error
 
-	look *time.Timer // when it rings, the detector has to be asked again
-	hold hold        // of ranks that wait to hear from gpurun
+	look *time.Timer // of the detector's next verdict
+	hold hold        // of ranks that wait for Release
 
 	climb climb // to a faster plan
 
-	alone bool // people know that each rank trains by itself
+	alone bool // a warning has been shown that each rank trains by itself
 
 	stopping sync.WaitGroup
 	stopped  bool
@@ -47,8 +46,7 @@ func newWatch(l *Launcher, running Attempt, next Next, evidence *strategy.Eviden
 	}
 }
 
-// run collects facts until the attempt is over. It returns when every rank is
-// gone and nothing of the attempt is left to wait for. An error is the store's.
+// run collects facts until every rank is gone and nothing of the attempt is left. An error is the store's.
 func (w *watch) run(ctx context.Context) error {
 	defer w.stopping.Wait()
 	defer w.look.Stop()
@@ -76,7 +74,7 @@ func (w *watch) run(ctx context.Context) error {
 		case <-w.look.C:
 			w.judge()
 		case <-w.hold.over.C:
-			w.unheard()
+			w.late()
 		}
 	}
 }
@@ -84,13 +82,13 @@ func (w *watch) run(ctx context.Context) error {
 // add takes a fact that came now.
 func (w *watch) add(f strategy.Fact) {
 	if f.Sign != nil && !f.Sign.Saved.IsZero() {
-		f.Sign.Saved = time.Now() // as the detector learns of it: a replay decides by the same order
+		f.Sign.Saved = time.Now() // when the detector gets it: a replay decides by the same order
 	}
 	if f.Observed != nil {
-		w.tell(w.effect.learn(*f.Observed))
+		w.notice(w.effect.learn(*f.Observed))
 	}
 	if f.Said != nil {
-		w.hear(f)
+		w.compareReported(f)
 	}
 	if w.detector.Add(f, time.Now()) {
 		w.judge()
@@ -102,7 +100,7 @@ func (w *watch) add(f strategy.Fact) {
 		w.heed()
 	}
 	if f.Said != nil {
-		w.tell(w.effect.padded())
+		w.notice(w.effect.padded())
 		w.release()
 		w.apart()
 	}
@@ -112,14 +110,13 @@ func (w *watch) add(f strategy.Fact) {
 func (w *watch) apart() {
 	if n := w.evidence.Alone(); n > 0 && !w.alone {
 		w.alone = true
-		w.tell(fmt.Sprintf("warning: none of the %d ranks has joined a process group by its first step: each trains the whole job by itself, and all write the same files; "+
+		w.notice(fmt.Sprintf("warning: none of the %d ranks has joined a process group by its first step: each trains the whole job by itself, and all write the same files; "+
 			"the script has to call torch.distributed.init_process_group for RANK of WORLD_SIZE, or wants --nproc-per-node 1 on one node", n))
 	}
 }
 
-// exited writes down how the ranks ended, once all have: what they left behind is waited
-// for, and gpurun may be killed meanwhile. What ended otherwise is known only once all
-// output is read.
+// exited journals how the ranks ended, once all have: gpurun may be killed while it waits for processes that
+// they left behind. Other ends are known only once all output is read.
 func (w *watch) exited() {
 	e := *w.evidence
 	if e.Exits() < e.Ranks {
@@ -132,8 +129,8 @@ func (w *watch) exited() {
 	}
 }
 
-// judge stops ranks if the detector says so, and unless these are all sets the time to
-// ask it again. It is shown what the suspects last let see of themselves.
+// judge stops ranks if the detector requires it, and else sets the time of the next verdict. It adds the latest
+// signs of the suspects.
 func (w *watch) judge() {
 	w.look.Stop()
 	if w.stopped {
@@ -150,7 +147,7 @@ func (w *watch) judge() {
 		w.stalled(stop)
 		return
 	case now:
-		w.tell(stop.Notice())
+		w.notice(stop.Notice())
 		w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
 		return
 	}
@@ -159,11 +156,11 @@ func (w *watch) judge() {
 	}
 }
 
-// stalled ends an attempt that makes no steps, once its ranks have told where they are.
+// stalled ends an attempt that makes no steps, once its ranks have written their stacks.
 func (w *watch) stalled(stop strategy.Stop) {
 	w.detector.Add(strategy.Fact{Time: stop.At, Rank: -1, Source: "gpurun", Stall: &strategy.Stall{For: stop.For}}, stop.At)
-	w.tell(stop.Notice())
-	w.tell(w.evidence.Behind(w.running.Progress()))
+	w.notice(stop.Notice())
+	w.notice(w.evidence.Behind(w.running.Progress()))
 	w.stopped = true
 	w.stopping.Go(func() {
 		w.running.Stacks()
@@ -171,8 +168,8 @@ func (w *watch) stalled(stop strategy.Stop) {
 	})
 }
 
-// heed stops the ranks at once where a change to the batch did not take effect, or changes
-// the scale of the gradients: the job would train something else.
+// heed stops the ranks at once where a change to the batch had no effect, or changes the scale of the gradients:
+// the job would train something else.
 func (w *watch) heed() {
 	switch {
 	case w.stopped:
@@ -183,22 +180,22 @@ func (w *watch) heed() {
 	}
 }
 
-// halt ends an attempt that does not run with what it was given.
+// halt ends an attempt that does not run with its plan.
 func (w *watch) halt(why string) {
 	w.evidence.Halted = true
-	w.tell(why)
+	w.notice(why)
 	w.stop(int(syscall.SIGTERM), w.launcher.Graces.Failure)
 }
 
-// tell lets people know of something, unless there is nothing to say.
-func (w *watch) tell(text string) {
+// notice shows people a text, if there is one.
+func (w *watch) notice(text string) {
 	if text != "" {
 		w.failed = errors.Join(w.failed, w.launcher.Store.Append(Noticed{Text: text}))
 	}
 }
 
-// forRanks is the signal that ends ranks when gpurun is stopped by another one: jobs that
-// save their state at the end wait for SIGTERM, and have no handler for SIGHUP.
+// forRanks is the signal that ends ranks when gpurun is stopped by another one: jobs that save their state at the
+// end handle SIGTERM, and not SIGHUP.
 func forRanks(signal int) int {
 	if signal == int(syscall.SIGHUP) {
 		return int(syscall.SIGTERM)
@@ -206,7 +203,7 @@ func forRanks(signal int) int {
 	return signal
 }
 
-// stop ends the ranks, once; the facts keep flowing meanwhile.
+// stop ends the ranks, once; facts continue to come meanwhile.
 func (w *watch) stop(signal int, grace time.Duration) {
 	if w.stopped {
 		return

@@ -202,7 +202,7 @@ func (s Search) OpenRun(ctx context.Context, dir string, shown func(launcher.Eve
 
 // misplaced is the first event of a journal that cannot stand where it does.
 func misplaced(dir string, events []launcher.Event) error {
-	var wrong *launcher.Misplaced
+	var wrong *launcher.JournalFault
 	if !errors.As(launcher.CheckOrder(events), &wrong) {
 		return nil
 	}
