@@ -159,20 +159,20 @@ func TestTheWayRoundTheLoopIsQuoted(t *testing.T) {
 	}
 }
 
-// The rooms in ARCHITECTURE.md are those of the table mayImport, each once.
+// The packages in ARCHITECTURE.md are those of the table mayImport, each once.
 func TestRoomsAreDescribed(t *testing.T) {
 	described := map[string]int{}
-	for _, m := range regexp.MustCompile("(?m)^- `([\\w/]+)` ").FindAllStringSubmatch(section(t, "ARCHITECTURE.md", "The rooms"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^- `([\\w/]+)` ").FindAllStringSubmatch(section(t, "ARCHITECTURE.md", "The packages"), -1) {
 		described[m[1]]++
 	}
 	for room := range mayImport {
 		if described[room] != 1 {
-			t.Errorf("ARCHITECTURE.md, The rooms: %s has %d lines, want one: - `%s` does what", room, described[room], room)
+			t.Errorf("ARCHITECTURE.md, The packages: %s has %d lines, want one: - `%s` does what", room, described[room], room)
 		}
 	}
 	for room := range described {
 		if _, known := mayImport[room]; !known {
-			t.Errorf("ARCHITECTURE.md describes %s, which is no room of cmd/gpurun/arch_test.go", room)
+			t.Errorf("ARCHITECTURE.md describes %s, which is not in the table of cmd/gpurun/arch_test.go", room)
 		}
 	}
 }
