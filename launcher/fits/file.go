@@ -10,12 +10,10 @@ import (
 	"slices"
 
 	"github.com/gpurun/gpurun/launcher/private"
-	"github.com/gpurun/gpurun/strategy"
-	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// version is that of the files. One of a later version is left alone: the gpurun that
-// wrote it may still need it.
+// version is that of the files. A file of a later version is left alone: the gpurun that wrote
+// it may still need it.
 const version = 1
 
 type content struct {
@@ -23,29 +21,20 @@ type content struct {
 	Fits    []Fit `json:"fits"` // the newest first
 }
 
-// errOther means a file of a later version of gpurun.
-var errOther = errors.New("a newer gpurun wrote it")
+// errNewer means a file of a later version of gpurun.
+var errNewer = errors.New("a newer gpurun wrote it")
 
-// read reads a file of fits. No file is no fit; the error says why one is not used, and
-// is a *Refused where it may not be.
+// read reads a file of fits; none where there is no file. The error is a *Refused where the file
+// may not be used.
 func read(path string) ([]Fit, error) {
-	f, err := private.OpenFile(path, os.O_RDONLY)
-	if errors.Is(err, fs.ErrNotExist) {
+	text, err := readOwn(path)
+	var refused *Refused
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read what is remembered of the job: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("read what is remembered of the job: %w", err)
-	}
-	if err := ownedOnly(path, info); err != nil {
+	case errors.As(err, &refused):
 		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, largestFile+1))
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("read what is remembered of the job: %w", err)
 	}
 	fits, err := decode(text)
@@ -55,7 +44,23 @@ func read(path string) ([]Fit, error) {
 	return fits, nil
 }
 
-// decode takes in what encode wrote, and nothing that cannot be.
+func readOwn(path string) ([]byte, error) {
+	f, err := private.OpenFile(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := ownedOnly(path, info); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, largestFile+1))
+}
+
+// decode accepts only what encode can have written.
 func decode(text []byte) ([]Fit, error) {
 	if len(text) > largestFile {
 		return nil, fmt.Errorf("it has more than %d bytes", largestFile)
@@ -64,22 +69,69 @@ func decode(text []byte) ([]Fit, error) {
 		Version int `json:"v"`
 	}
 	if json.Unmarshal(text, &head) == nil && head.Version > version {
-		return nil, errOther
+		return nil, errNewer
 	}
 	var c content
+	var values any
 	err := json.Unmarshal(text, &c)
-	if err == nil && c.Version != version {
+	if err == nil {
+		err = json.Unmarshal(text, &values)
+	}
+	switch {
+	case err != nil:
+	case c.Version != version:
 		err = fmt.Errorf("there is no version %d", c.Version)
+	case !plausible(values):
+		err = errors.New("a number is negative or too large")
+	default:
+		for _, f := range c.Fits {
+			err = errors.Join(err, f.check())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("it is damaged: %w", err)
 	}
-	for _, f := range c.Fits {
-		if err := f.check(); err != nil {
-			return nil, fmt.Errorf("it is damaged: %w", err)
+	return bounded(c.Fits), nil
+}
+
+// plausible reports whether all numbers in a JSON value are counts, bytes or times that a machine
+// can have.
+func plausible(v any) bool {
+	const most = 1e15
+	switch v := v.(type) {
+	case float64:
+		return v >= 0 && v <= most
+	case []any:
+		return !slices.ContainsFunc(v, func(e any) bool { return !plausible(e) })
+	case map[string]any:
+		for _, e := range v {
+			if !plausible(e) {
+				return false
+			}
 		}
 	}
-	return bounded(c.Fits), nil
+	return true
+}
+
+// check says what cannot be in a fit.
+func (f Fit) check() error {
+	if err := f.Written.Validate(); err != nil {
+		return err
+	}
+	for _, t := range f.Tried {
+		if err := t.Plan.Validate(); err != nil {
+			return err
+		}
+		if t.At.IsZero() || t.Training.Words("") == "" {
+			return fmt.Errorf("the plan %s has no time or no class of training", t.Plan)
+		}
+		for _, m := range t.Measured {
+			if m.Doubt > 1 {
+				return fmt.Errorf("what was measured with the plan %s cannot be", t.Plan)
+			}
+		}
+	}
+	return nil
 }
 
 // encode writes fits, as many of the newest as a file may hold.
@@ -98,103 +150,19 @@ func encode(fits []Fit) ([]byte, error) {
 	}
 }
 
-// bounded leaves the newest of what is remembered.
+// bounded keeps the newest of what is remembered. The plan of the job as written stays: it shows
+// that another one is needed.
 func bounded(fits []Fit) []Fit {
 	fits = fits[:min(len(fits), mostFits)]
-	for i := range fits {
-		fits[i].Tried = fits[i].newest()
-		for k := range fits[i].Tried {
-			t := &fits[i].Tried[k]
-			t.Measured = t.Measured[:min(len(t.Measured), mostMeasured)]
+	for i, f := range fits {
+		kept := f.Tried[:min(len(f.Tried), mostTried)]
+		if at := f.plan(f.Written); at >= mostTried {
+			kept = append(kept[:mostTried-1:mostTried-1], f.Tried[at])
 		}
+		for k := range kept {
+			kept[k].Measured = kept[k].Measured[:min(len(kept[k].Measured), mostMeasured)]
+		}
+		fits[i].Tried = kept
 	}
 	return fits
 }
-
-// newest are the newest plans of a fit. That of the job as written stays: without it
-// nobody knows that another is needed.
-func (f Fit) newest() []Tried {
-	if len(f.Tried) <= mostTried {
-		return f.Tried
-	}
-	kept := f.Tried[:mostTried:mostTried]
-	if at := f.plan(f.Written); at >= mostTried {
-		kept = append(kept[:mostTried-1:mostTried-1], f.Tried[at])
-	}
-	return kept
-}
-
-// check says what in a fit cannot be.
-func (f Fit) check() error {
-	if err := f.Written.Validate(); err != nil {
-		return err
-	}
-	if f.DeviceBytes < 0 || f.DataParallel < 0 {
-		return errors.New("a device or a number of ranks is negative")
-	}
-	for _, t := range f.Tried {
-		if err := t.Plan.Validate(); err != nil {
-			return err
-		}
-		if t.Room < 0 || t.Peak < 0 || t.Needed < 0 || t.Seconds < 0 || t.At.IsZero() {
-			return fmt.Errorf("what is said of the plan %s cannot be", t.Plan)
-		}
-		for _, m := range t.Measured {
-			if !possible(m) {
-				return fmt.Errorf("what was measured with the plan %s cannot be", t.Plan)
-			}
-		}
-	}
-	return nil
-}
-
-// What is kept of one process is at most so much: as package probe takes it from the job.
-const (
-	mostNumber  = 1e15
-	mostSeconds = 1e9
-)
-
-// possible reports whether a measurement can be one: bytes, counts and times are neither
-// negative nor more than any machine has, and a fraction is one.
-func possible(m memory.Measurement) bool {
-	all := append(figures(m), m.Start, m.States, m.Evaluation, m.Peak, m.Reserved, m.Held, m.Split, m.Retries, m.Outside, m.Total, m.Host, m.Allocated, m.Requested,
-		m.Allowed, m.Longest, int64(m.Batch), int64(m.Calls), int64(m.EvaluationBatch), int64(m.Steps))
-	for _, n := range all {
-		if n < 0 || n > mostNumber {
-			return false
-		}
-	}
-	for _, s := range []float64{m.StepSeconds, m.CallSeconds} {
-		if s < 0 || s > mostSeconds {
-			return false
-		}
-	}
-	return m.Doubt >= 0 && m.Doubt <= 1
-}
-
-// figures are those of a measurement's plan, shape, steps, marks and model.
-func figures(m memory.Measurement) (all []int64) {
-	p := m.Plan
-	for _, n := range append(slices.Clone(m.Shape), p.MicroBatch, p.Accumulation, p.DataParallel, p.Sequence, p.Evaluation) {
-		all = append(all, int64(n))
-	}
-	for _, s := range []memory.StepMemory{m.First, m.Second, m.Longer} {
-		all = append(all, s.Longest, s.Forward, s.ForwardPeak, s.BackwardPeak, s.Before, s.Micro, s.LaterPeak, s.OptimizerPeak, s.After)
-	}
-	for _, marks := range m.Marks {
-		all = append(append(all, marks.Input, marks.After), marks.Bytes...)
-	}
-	if model := m.Model; model != nil {
-		all = append(all, model.Parameters, model.Trainable, model.Buffers, model.Outside, model.Cast, model.CastOutside, model.Largest, model.Embedding, model.Vocabulary, model.Hidden)
-		for _, b := range model.Blocks {
-			all = append(all, int64(b.Count), b.Parameters)
-		}
-		for _, b := range model.Bytes {
-			all = append(all, b)
-		}
-	}
-	return all
-}
-
-// clone is a plan that shares nothing with another.
-func clone(p strategy.Plan) strategy.Plan { return p.With(nil) }

@@ -1,10 +1,9 @@
-// Package fits remembers across runs what plans of a job needed: which fitted, which ran
-// out of memory and of how much, and what the processes measured.
+// Package fits remembers across runs what plans of a job needed: which fitted, which ran out of
+// memory, and what the processes measured.
 //
-// It lies in the user's state directory, one file a job, and holds measurements and plans
-// only: no word of a command, no path, no variable. What is read back is judged (Judge)
-// before anything starts with it: against the job as it is today, its device, its policy.
-// A copy beside the job serves whoever starts it elsewhere; it is a hint, and starts nothing.
+// The user's state directory has one file for each job, with measurements and plans only: no
+// command, no path, no variable. Judge checks what is read back against the job, its device and
+// its policy. A copy next to the job is a hint for others who start it, and starts nothing.
 package fits
 
 import (
@@ -15,47 +14,38 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// A Key says under which conditions a job ran. What was seen under equal ones holds.
-type Key struct {
+// Conditions are those under which a job ran. Results hold under equal conditions.
+type Conditions struct {
 	// Code is a digest of the job's script, the modules that it imports, its arguments and
 	// configuration files, without the settings that gpurun may change.
 	Code   string `json:"code"`
 	Recipe string `json:"recipe"`
-	// Device is the name of what it trained on, DeviceBytes its memory; "cpu" and 0 on a CPU.
-	Device      string `json:"device"`
-	DeviceBytes int64  `json:"device_bytes,omitempty"`
-	// Torch is the minor version of PyTorch: "2.11"; empty: not known.
-	Torch        string `json:"torch,omitempty"`
+	// Device is the name of the GPU, and DeviceBytes its memory; "cpu" and 0 on a CPU.
+	Device       string `json:"device"`
+	DeviceBytes  int64  `json:"device_bytes,omitempty"`
+	Torch        string `json:"torch,omitempty"` // minor version of PyTorch, "2.11"; empty: not known
 	DataParallel int    `json:"data_parallel"`
 }
 
-// A Fit is all that is remembered of a job under one key.
+// A Fit is what is remembered of a job under one set of conditions.
 type Fit struct {
-	Key
-	// Written is the plan of the job as it was written then.
-	Written strategy.Plan `json:"written"`
-	// Model is the fingerprint of its model, nil where no process told of it.
-	Model *memory.Fingerprint `json:"model,omitempty"`
-	// Tried are the plans that were run, the newest first.
-	Tried []Tried `json:"tried"`
+	Conditions
+	Written strategy.Plan       `json:"written"`         // the plan of the job as it was written
+	Model   *memory.Fingerprint `json:"model,omitempty"` // nil: not reported
+	Tried   []Tried             `json:"tried"`           // the plans that were run, the newest first
 }
 
 // A Tried is how one plan ended when it last ran.
 type Tried struct {
-	Plan strategy.Plan `json:"plan"`
-	// Training is what the plan does to the training, by all that its run saw; empty where an
-	// earlier version has written it.
-	Training strategy.Training `json:"training,omitempty"`
-	// Fitted: the job trained to its end with it. Otherwise it ran out of memory.
-	Fitted bool `json:"fitted"`
-	// Room is the memory that each rank had on its device, in bytes; Peak what it held of
-	// that at most. 0: not known.
-	Room int64 `json:"room_bytes,omitempty"`
-	Peak int64 `json:"peak_bytes,omitempty"`
-	// Needed is how many runs came to the plan by themselves, and fitted.
-	Needed int `json:"needed,omitempty"`
-	// Seconds is the time of a step; 0: not known.
-	Seconds  float64              `json:"step_seconds,omitempty"`
+	Plan     strategy.Plan     `json:"plan"`
+	Training strategy.Training `json:"training,omitempty"` // the effect of the plan on the training
+	Fitted   bool              `json:"fitted"`             // the job trained to its end; else it ran out of memory
+	// Room is the memory that each rank had on its device, in bytes, and Peak the most that it
+	// held of that; 0: not known.
+	Room     int64                `json:"room_bytes,omitempty"`
+	Peak     int64                `json:"peak_bytes,omitempty"`
+	Needed   int                  `json:"needed,omitempty"`       // runs that came to the plan without memory of it, and fitted
+	Seconds  float64              `json:"step_seconds,omitempty"` // of a step; 0: not known
 	At       time.Time            `json:"at"`
 	Measured []memory.Measurement `json:"measured,omitempty"`
 }
@@ -64,24 +54,139 @@ type Tried struct {
 const (
 	mostFits     = 8  // of a job
 	mostTried    = 16 // of a fit
-	mostMeasured = 2  // of a plan: the ranks that say the most
+	mostMeasured = 2  // of a plan: the most informative ranks
 	largestFile  = 1 << 20
 	mostFiles    = 256
 	largestStore = 32 << 20 // bytes
 )
 
-// plan finds what was tried with a plan, -1 for nothing.
+// equal plans set the same knobs to the same values.
+func equal(a, b strategy.Plan) bool { return len(a) == len(b) && len(a.Changed(b)) == 0 }
+
+// plan is the index of a plan that was tried, -1 for none.
 func (f Fit) plan(p strategy.Plan) int {
 	return slices.IndexFunc(f.Tried, func(t Tried) bool { return equal(t.Plan, p) })
 }
 
+// fitted are the indexes of the plans that fitted: those that train the same first where the
+// policy prefers them, then the newest first.
+func (f Fit) fitted(p strategy.Policy) []int {
+	var all []int
+	for i, t := range f.Tried {
+		if t.Fitted {
+			all = append(all, i)
+		}
+	}
+	if p.ExactFirst() {
+		slices.SortStableFunc(all, func(a, b int) int { return f.Tried[a].Training.Compare(f.Tried[b].Training) })
+	}
+	return all
+}
+
 // Begins reports whether a run of the job as it is written begins with a plan: the newest one
-// of the strongest class that fitted, where the one as written ran out of memory.
+// that fitted in the strongest class, where the job as written ran out of memory.
 func (f Fit) Begins(written, plan strategy.Plan) bool {
 	at := f.plan(f.Written)
-	fitted := f.fitted(strategy.Policy{}, strategy.Job{Written: f.Written})
+	fitted := f.fitted(strategy.Policy{})
 	return equal(f.Written, written) && at >= 0 && !f.Tried[at].Fitted && len(fitted) > 0 && equal(f.Tried[fitted[0]].Plan, plan)
 }
 
-// equal plans set the same knobs to the same values.
-func equal(a, b strategy.Plan) bool { return len(a) == len(b) && len(a.Changed(b)) == 0 }
+// An Observation is one attempt that has ended.
+type Observation struct {
+	Conditions
+	Job      strategy.Job
+	Attempt  strategy.Attempt
+	Training strategy.Training // the effect of the attempt's plan on the training
+	Trained  bool              // the job has trained to its end
+	Room     int64             // memory that each rank had, in bytes; 0: not known
+}
+
+// Telling reports whether an attempt shows something about its plan: it trained, or ran out of
+// memory because of what it needs. A leak fits into no plan for long. Nothing is learned of a
+// job that cannot be changed and was not measured.
+func (o Observation) Telling() bool {
+	a := o.Attempt
+	changeable := false
+	for _, r := range o.Job.Knobs {
+		changeable = changeable || r.Absent == ""
+	}
+	if !changeable && len(a.Measured) == 0 {
+		return false
+	}
+	ran := a.Unstarted == nil && !a.Halted && len(o.Job.Ineffective(a.Plan, a.Observed)) == 0
+	return ran && (o.Trained || a.Diagnosis.OutOfMemory() && a.Diagnosis.Growth == nil)
+}
+
+// Learn adds an attempt to what is remembered of its job. What was remembered of another model
+// under the same conditions is dropped.
+func Learn(fits []Fit, o Observation) []Fit {
+	if !o.Telling() {
+		return fits
+	}
+	fit := Fit{Conditions: o.Conditions, Written: o.Job.Written.With(nil)}
+	model := fingerprint(o.Attempt.Measured)
+	rest := slices.Clone(fits)
+	if i := slices.IndexFunc(rest, func(f Fit) bool { return f.Conditions == o.Conditions }); i >= 0 {
+		known := rest[i]
+		rest = slices.Delete(rest, i, i+1)
+		if equal(known.Written, fit.Written) && (model == nil || known.Model == nil || known.Model.Same(*model)) {
+			fit.Model, fit.Tried = known.Model, slices.Clone(known.Tried)
+		}
+	}
+	if model != nil {
+		fit.Model = model
+	}
+	tried, recalled := o.tried(), o.Job.Recalled != nil && equal(o.Attempt.Plan, o.Job.Recalled.Plan)
+	if i := fit.plan(tried.Plan); i >= 0 { // its last end counts
+		before := fit.Tried[i]
+		tried.Needed = before.Needed
+		if len(tried.Measured) == 0 && before.Fitted == tried.Fitted {
+			tried.Measured, tried.Peak, tried.Seconds = before.Measured, before.Peak, before.Seconds
+		}
+		fit.Tried = slices.Delete(fit.Tried, i, i+1)
+	}
+	if tried.Fitted && !recalled {
+		tried.Needed++
+	}
+	fit.Tried = slices.Insert(fit.Tried, 0, tried)
+	return bounded(slices.Insert(rest, 0, fit))
+}
+
+// Unlearn forgets a plan that brought the job no further than the job as written.
+func Unlearn(fits []Fit, under Conditions, plan strategy.Plan) []Fit {
+	left := slices.Clone(fits)
+	for i, f := range left {
+		if at := f.plan(plan); f.Conditions == under && at >= 0 {
+			left[i].Tried = slices.Delete(slices.Clone(f.Tried), at, at+1)
+		}
+	}
+	return left
+}
+
+// tried is the result of the attempt for its plan.
+func (o Observation) tried() Tried {
+	a := o.Attempt
+	t := Tried{Plan: a.Plan.With(nil), Training: o.Training, Fitted: o.Trained, Room: o.Room, At: a.Ended.UTC()}
+	if d := a.Diagnosis; t.Room == 0 && d.Allowed != nil {
+		t.Room = *d.Allowed
+	} else if t.Room == 0 && d.Capacity != nil {
+		t.Room = *d.Capacity
+	}
+	for _, m := range a.Measured {
+		t.Peak = max(t.Peak, m.Peak+m.Outside)
+		t.Seconds = max(t.Seconds, m.StepSeconds) // the slowest rank's
+	}
+	measured := o.Job.Measured(a) // with the plans that they ran with
+	t.Measured = measured[:min(len(measured), mostMeasured)]
+	return t
+}
+
+// fingerprint is that of the first model that a rank reported, nil for none.
+func fingerprint(measured []memory.Measurement) *memory.Fingerprint {
+	for _, m := range measured {
+		if f, known := m.Fingerprint(); known {
+			return &f
+		}
+	}
+	return nil
+}

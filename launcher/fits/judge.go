@@ -10,15 +10,13 @@ import (
 
 // Today is the job as it is now, and what there is to run it with.
 type Today struct {
-	Key
+	Conditions
 	Policy    strategy.Policy
 	Job       strategy.Job
 	Inventory strategy.Inventory
-	// Room is the memory that each rank has on its device, in bytes; 0: not known.
-	Room int64
-	// Fits says that a plan is predicted to fit a device, by what was measured with the
-	// plans of the past; nil where nobody predicts. It lets a job that has grown smaller
-	// run as written again.
+	Room      int64 // memory that each rank has on its device, in bytes; 0: not known
+	// Fits predicts whether a plan fits a device, by the measurements of the past, so that a job
+	// that has become smaller runs as written again; nil: no prediction.
 	Fits func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool
 }
 
@@ -26,28 +24,35 @@ type Today struct {
 type Remembered struct {
 	// Recalled is the plan to start with in place of the job as written; nil: as written.
 	Recalled *strategy.Recalled
-	// Unused says why a plan that fitted is not started with, empty where none is left.
+	// Unused says why no plan that fitted is started with; empty where there is none.
 	Unused string
-	// Sure and Unsure are what was measured: strategy.Job's Remembered and Unsure.
+	// Sure and Unsure are measurements: strategy.Job's Remembered and Unsure.
 	Sure, Unsure []memory.Measurement
 }
 
-// otherTorch is by which fraction bytes may be off with another minor version of PyTorch.
-const otherTorch = 0.10
+const (
+	// otherTorch is the fraction by which bytes may be off with another minor version of PyTorch.
+	otherTorch = 0.10
+	// sameRoom is how far two figures of one device's room may be apart: a context, another
+	// process of the desktop.
+	sameRoom = 0.01
+	// spare is how much of a plan's peak has to be left over where there is less room than it had.
+	spare = 0.02
+)
 
-// Judge says what of a job's fits holds today. Those of the copy beside the job start
-// nothing; what they measured counts as the others'.
-func Judge(own, beside []Fit, today Today) Remembered {
+// Judge returns what holds today of a job's fits. Those of the copy next to the job start
+// nothing; only their measurements count.
+func Judge(own, copied []Fit, today Today) Remembered {
 	var r Remembered
 	for _, f := range own {
 		r.take(f, today)
 	}
-	for _, f := range beside {
-		if !slices.ContainsFunc(own, func(o Fit) bool { return o.Key == f.Key }) {
+	for _, f := range copied {
+		if !slices.ContainsFunc(own, func(o Fit) bool { return o.Conditions == f.Conditions }) {
 			r.take(f, today)
 		}
 	}
-	if i := slices.IndexFunc(own, func(f Fit) bool { return f.Key == today.Key }); i >= 0 {
+	if i := slices.IndexFunc(own, func(f Fit) bool { return f.Conditions == today.Conditions }); i >= 0 {
 		r.choose(own[i], today)
 	} else {
 		r.Unused = missed(own, today)
@@ -55,13 +60,13 @@ func Judge(own, beside []Fit, today Today) Remembered {
 	return r
 }
 
-// take adds what was measured under a fit's conditions, as far as it holds under today's.
+// take adds a fit's measurements, as far as they hold under today's conditions.
 func (r *Remembered) take(f Fit, today Today) {
 	var all []memory.Measurement
 	for _, t := range f.Tried {
 		for _, m := range t.Measured {
 			if f.Device != today.Device || f.DeviceBytes != today.DeviceBytes {
-				m.StepSeconds, m.CallSeconds = 0, 0 // times never cross to another card
+				m.StepSeconds, m.CallSeconds = 0, 0 // times differ between cards
 				m.Outside, m.Total, m.Allowed = 0, 0, 0
 			}
 			if f.Torch != today.Torch {
@@ -77,8 +82,8 @@ func (r *Remembered) take(f Fit, today Today) {
 	}
 }
 
-// choose takes the newest plan that fitted, where the job as written is known to run out
-// of memory.
+// choose takes the newest plan that fitted, where the job as written is known to run out of
+// memory. With more room than it had then, that failure shows nothing.
 func (r *Remembered) choose(f Fit, today Today) {
 	if !equal(f.Written, today.Job.Written) {
 		if f.rescued() {
@@ -87,30 +92,41 @@ func (r *Remembered) choose(f Fit, today Today) {
 		return
 	}
 	at := f.plan(f.Written)
-	if at < 0 || f.Tried[at].Fitted || roomier(f.Tried[at].Room, today.Room) {
+	if at < 0 || f.Tried[at].Fitted {
+		return
+	}
+	if then := f.Tried[at].Room; then > 0 && float64(today.Room) > float64(then)*(1+sameRoom) {
 		return
 	}
 	past := make([]strategy.Past, len(f.Tried))
+	var ranOut []strategy.Plan
 	for i, t := range f.Tried {
 		past[i] = strategy.Past{Plan: t.Plan, Needed: t.Needed, Measured: t.Measured}
+		if !t.Fitted {
+			ranOut = append(ranOut, t.Plan)
+		}
 	}
-	if today.Fits != nil && today.Fits(past, f.Written, today.Inventory.Device) {
-		return
+	exact := false // a plan that trains the same is predicted to fit
+	if today.Fits != nil {
+		if today.Fits(past, f.Written, today.Inventory.Device) {
+			return
+		}
+		j := today.Job
+		j.Remembered = r.Sure
+		exact = strategy.ExactFits(today.Policy, j, today.Inventory, ranOut)
 	}
-	exact := today.exactFits(f, r.Sure)
-	for _, i := range f.fitted(today.Policy, today.Job) {
+	for _, i := range f.fitted(today.Policy) {
 		t := f.Tried[i]
-		class := t.class(today.Job)
 		why := strategy.Admit(today.Policy, today.Job, today.Inventory, past[i])
 		if why == "" {
 			why = tight(t, today.Room)
 		}
-		if why == "" && class == strategy.Average && exact {
+		if why == "" && t.Training == strategy.Average && exact {
 			why = "it is equal on average, and a plan that trains the same is predicted to fit"
 		}
 		if why == "" {
 			r.Recalled, r.Unused = &strategy.Recalled{
-				Plan: clone(t.Plan), Changed: f.Written.Changed(t.Plan), Training: class, At: t.At, Peak: t.Peak, Room: t.Room,
+				Plan: t.Plan.With(nil), Changed: f.Written.Changed(t.Plan), Training: t.Training, At: t.At, Peak: t.Peak, Room: t.Room,
 				Age: strategy.Seconds(today.Inventory.At.Sub(t.At)),
 			}, ""
 			return
@@ -121,79 +137,22 @@ func (r *Remembered) choose(f Fit, today Today) {
 	}
 }
 
-// class is what the plan does to the training; of one that does not say so, what is known
-// of the job before it runs.
-func (t Tried) class(j strategy.Job) strategy.Training {
-	if t.Training != "" {
-		return t.Training
-	}
-	class, _ := j.Training(t.Plan, nil)
-	return class
-}
-
-// fitted are the plans that fitted, by their index: those that train the same first where the
-// policy prefers them, and of each the newest first.
-func (f Fit) fitted(p strategy.Policy, j strategy.Job) []int {
-	var all []int
-	for i, t := range f.Tried {
-		if t.Fitted {
-			all = append(all, i)
-		}
-	}
-	if p.ExactFirst() {
-		slices.SortStableFunc(all, func(a, b int) int { return f.Tried[a].class(j).Compare(f.Tried[b].class(j)) })
-	}
-	return all
-}
-
-// exactFits reports whether a plan that trains the same is predicted to fit.
-func (today Today) exactFits(f Fit, measured []memory.Measurement) bool {
-	if today.Fits == nil {
-		return false
-	}
-	var ranOut []strategy.Plan
-	for _, t := range f.Tried {
-		if !t.Fitted {
-			ranOut = append(ranOut, t.Plan)
-		}
-	}
-	j := today.Job
-	j.Remembered = measured
-	return strategy.ExactFits(today.Policy, j, today.Inventory, ranOut)
-}
-
 // rescued reports whether a plan fitted that is not the job as written.
 func (f Fit) rescued() bool {
 	return slices.ContainsFunc(f.Tried, func(t Tried) bool { return t.Fitted && !equal(t.Plan, f.Written) })
 }
 
-// sameRoom is how far two figures of one device's room may be apart: a context, another
-// process of the desktop.
-const sameRoom = 0.01
-
-// roomier reports whether there is more room than a plan ran out of: its failure says
-// nothing then. One that is not known is that of the same device.
-func roomier(then, now int64) bool {
-	return then > 0 && now > 0 && float64(now) > float64(then)*(1+sameRoom)
-}
-
-// spare is how much of what a plan held at most is to be left over, where there is less
-// room than it had.
-const spare = 0.02
-
-// tight says why a plan that fitted may not fit into the room of today, empty where it does.
+// tight says why a plan that fitted may not fit into the room of today; empty where it does.
 func tight(t Tried, now int64) string {
-	if now == 0 || t.Room == 0 || float64(now) >= float64(t.Room)*(1-sameRoom) {
-		return ""
-	}
-	if t.Peak > 0 && float64(t.Peak)*(1+spare) <= float64(now) {
+	enough := now == 0 || t.Room == 0 || float64(now) >= float64(t.Room)*(1-sameRoom)
+	if enough || t.Peak > 0 && float64(t.Peak)*(1+spare) <= float64(now) {
 		return ""
 	}
 	return fmt.Sprintf("it had %s, and there are %s", strategy.GiB(t.Room), strategy.GiB(now))
 }
 
-// missed says why a plan that fitted under other conditions is not started with, of the
-// newest fit; empty where there was no such plan.
+// missed says why the newest plan that fitted under other conditions is not started with; empty
+// where there is none.
 func missed(own []Fit, today Today) string {
 	i := slices.IndexFunc(own, Fit.rescued)
 	if i < 0 {

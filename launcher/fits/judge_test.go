@@ -14,7 +14,7 @@ const gib = 1 << 30
 
 var (
 	lastNight = time.Date(2025, 11, 21, 3, 0, 0, 0, time.UTC)
-	here      = Key{Code: "code", Recipe: "hf-trainer", Device: "NVIDIA H100", DeviceBytes: 80 * gib, Torch: "2.11", DataParallel: 2}
+	here      = Conditions{Code: "code", Recipe: "hf-trainer", Device: "NVIDIA H100", DeviceBytes: 80 * gib, Torch: "2.11", DataParallel: 2}
 	asIs      = strategy.Plan{strategy.MicroBatchSize: "16", strategy.GradientAccumulationSteps: "1", strategy.ActivationCheckpointing: "none", strategy.Precision: "fp32"}
 	smaller   = asIs.With(strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "2", strategy.ActivationCheckpointing: "full"})
 	inBF16    = asIs.With(strategy.Plan{strategy.Precision: "bf16"})
@@ -31,7 +31,7 @@ func job() strategy.Job {
 
 // today is the morning after lastNight, with nothing changed.
 func today() Today {
-	return Today{Key: here, Job: job(), Room: 79 * gib, Policy: strategy.Policy{Mode: strategy.Ladder, Numerics: strategy.MixedPrecision},
+	return Today{Conditions: here, Job: job(), Room: 79 * gib, Policy: strategy.Policy{Mode: strategy.Ladder, Numerics: strategy.MixedPrecision},
 		Inventory: strategy.Inventory{BF16: true, At: lastNight.Add(24 * time.Hour)}}
 }
 
@@ -41,15 +41,16 @@ func model(parameters int64, peak int64) []memory.Measurement {
 }
 
 // night runs the job as written, which runs out of memory, and then a plan that trains.
-func night(fits []Fit, key Key, j strategy.Job, plan strategy.Plan) []Fit {
+func night(fits []Fit, key Conditions, j strategy.Job, plan strategy.Plan) []Fit {
 	failed := strategy.Attempt{Plan: j.Written, Ended: lastNight, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}, Measured: model(1000, 78)}
-	fits = Learn(fits, Seen{Key: key, Job: j, Attempt: failed, Room: 79 * gib})
+	fits = Learn(fits, Observation{Conditions: key, Job: j, Attempt: failed, Training: strategy.Exact, Room: 79 * gib})
 	trained := strategy.Attempt{Plan: plan, Ended: lastNight, Measured: model(1000, 70)}
-	return Learn(fits, Seen{Key: key, Job: j, Attempt: trained, Trained: true, Room: 79 * gib})
+	class, _ := j.Training(plan, nil)
+	return Learn(fits, Observation{Conditions: key, Job: j, Attempt: trained, Training: class, Trained: true, Room: 79 * gib})
 }
 
-// TestWhatHoldsToday has one row for each thing that may be different from last night.
-func TestWhatHoldsToday(t *testing.T) {
+// TestRememberedPlanNeedsEqualConditions has one row for each thing that may be different from last night.
+func TestRememberedPlanNeedsEqualConditions(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Today)
@@ -66,7 +67,7 @@ func TestWhatHoldsToday(t *testing.T) {
 		{"the card", func(d *Today) { d.Device, d.DeviceBytes = "NVIDIA A100", 40*gib }, nil, "another device: NVIDIA H100", true, false, 0, false},
 		{"the card's memory", func(d *Today) { d.DeviceBytes = 94 * gib }, nil, "another device", true, false, 0, false},
 		{"PyTorch", func(d *Today) { d.Torch = "2.12" }, nil, "another PyTorch", true, false, 0.10, true},
-		{"the ranks", func(d *Today) { d.Key.DataParallel = 4 }, nil, "2 data-parallel ranks", true, false, 0, true},
+		{"the ranks", func(d *Today) { d.Conditions.DataParallel = 4 }, nil, "2 data-parallel ranks", true, false, 0, true},
 		{"the recipe", func(d *Today) { d.Recipe = "accelerate" }, nil, "another recipe", true, false, 0, true},
 		{"the code and the card", func(d *Today) { d.Code, d.Device = "new", "NVIDIA A100" }, nil, "another device", false, true, 0, false},
 		{"the global batch", func(d *Today) { d.Job.Written = asIs.With(strategy.Plan{strategy.MicroBatchSize: "32"}) }, nil, "micro batch 16→32", true, false, 0, true},
@@ -116,13 +117,13 @@ func TestWhatHoldsToday(t *testing.T) {
 	}
 }
 
-func TestNumericsAreChangedOnlyInWordsOrWhereNeededTwice(t *testing.T) {
+func TestNumericsNeedConsentOrTwoRuns(t *testing.T) {
 	once := night(nil, here, job(), inBF16)
 	twice := night(once, here, job(), inBF16)
 	again := job()
 	again.Recalled = &strategy.Recalled{Plan: inBF16}
 	// A run that started with the plan did not come to it by itself.
-	repeated := Learn(once, Seen{Key: here, Job: again, Trained: true, Room: 79 * gib, Attempt: strategy.Attempt{Plan: inBF16, Ended: lastNight}})
+	repeated := Learn(once, Observation{Conditions: here, Job: again, Trained: true, Room: 79 * gib, Attempt: strategy.Attempt{Plan: inBF16, Ended: lastNight}})
 	for _, c := range []struct {
 		name   string
 		fits   []Fit
@@ -131,7 +132,7 @@ func TestNumericsAreChangedOnlyInWordsOrWhereNeededTwice(t *testing.T) {
 	}{
 		{"once", once, func(*Today) {}, false},
 		{"once, and recalled", repeated, func(*Today) {}, false},
-		{"once, in words", once, func(d *Today) { d.Policy.NumericsSaid = true }, true},
+		{"once, allowed explicitly", once, func(d *Today) { d.Policy.NumericsSaid = true }, true},
 		{"twice", twice, func(*Today) {}, true},
 		{"twice, preserve", twice, func(d *Today) { d.Policy.Numerics = strategy.Preserve }, false},
 		{"twice, no bf16 here", twice, func(d *Today) { d.Inventory.BF16 = false }, false},
@@ -144,7 +145,7 @@ func TestNumericsAreChangedOnlyInWordsOrWhereNeededTwice(t *testing.T) {
 	}
 }
 
-func TestACopyBesideTheJobStartsNothing(t *testing.T) {
+func TestCopyNextToTheJobStartsNothing(t *testing.T) {
 	fits := night(nil, here, job(), smaller)
 	if got := Judge(nil, fits, today()); got.Recalled != nil || len(got.Sure) != 2 {
 		t.Errorf("%+v", got)
@@ -154,14 +155,14 @@ func TestACopyBesideTheJobStartsNothing(t *testing.T) {
 	}
 }
 
-func TestTheJobAsWrittenComesBack(t *testing.T) {
+func TestJobAsWrittenReturnsAfterItFitted(t *testing.T) {
 	// It fitted when somebody asked for it.
-	fits := Learn(night(nil, here, job(), smaller), Seen{Key: here, Job: job(), Trained: true, Room: 79 * gib, Attempt: strategy.Attempt{Plan: asIs, Ended: lastNight}})
+	fits := Learn(night(nil, here, job(), smaller), Observation{Conditions: here, Job: job(), Training: strategy.Exact, Trained: true, Room: 79 * gib, Attempt: strategy.Attempt{Plan: asIs, Ended: lastNight}})
 	if got := Judge(fits, nil, today()); got.Recalled != nil {
 		t.Errorf("the job as written fitted last, and %v is started", got.Recalled)
 	}
 	// Another model was seen under the same key.
-	other := Learn(night(nil, here, job(), smaller), Seen{Key: here, Job: job(), Trained: true, Room: 79 * gib,
+	other := Learn(night(nil, here, job(), smaller), Observation{Conditions: here, Job: job(), Training: strategy.Exact, Trained: true, Room: 79 * gib,
 		Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: model(500, 20)}})
 	got := Judge(other, nil, today())
 	if got.Recalled != nil || len(got.Sure) != 1 || got.Sure[0].Model.Parameters != 500 {
@@ -169,8 +170,8 @@ func TestTheJobAsWrittenComesBack(t *testing.T) {
 	}
 }
 
-func TestAPlanThatNoLongerFitsIsNotStarted(t *testing.T) {
-	out := Seen{Key: here, Job: job(), Room: 79 * gib, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}}
+func TestPlanThatNoLongerFitsIsNotStarted(t *testing.T) {
+	out := Observation{Conditions: here, Job: job(), Room: 79 * gib, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}}
 	fits := Learn(night(nil, here, job(), smaller), out)
 	if got := Judge(fits, nil, today()); got.Recalled != nil {
 		t.Errorf("%v", got.Recalled)
@@ -180,7 +181,7 @@ func TestAPlanThatNoLongerFitsIsNotStarted(t *testing.T) {
 	}
 }
 
-func TestWhatSaysNothingIsNotLearned(t *testing.T) {
+func TestUninformativeAttemptsAreNotLearned(t *testing.T) {
 	for name, a := range map[string]strategy.Attempt{
 		"a bug of the job":  {Plan: asIs, Diagnosis: strategy.Diagnosis{Cause: cause.UserError, Fatal: true}},
 		"never started":     {Plan: asIs, Unstarted: &strategy.Unstarted{}, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}},
@@ -189,19 +190,19 @@ func TestWhatSaysNothingIsNotLearned(t *testing.T) {
 		"another plan used": {Plan: smaller, Observed: strategy.Plan{strategy.MicroBatchSize: "4"}, Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}},
 		"another's memory":  {Plan: asIs, Diagnosis: strategy.Diagnosis{Cause: cause.GPUOccupied, Fatal: true}},
 	} {
-		if fits := Learn(nil, Seen{Key: here, Job: job(), Attempt: a}); len(fits) != 0 {
+		if fits := Learn(nil, Observation{Conditions: here, Job: job(), Attempt: a}); len(fits) != 0 {
 			t.Errorf("%s: %+v", name, fits)
 		}
 	}
 	out := strategy.Attempt{Diagnosis: strategy.Diagnosis{Cause: cause.CUDAOOM, Fatal: true}}
-	if fits := Learn(nil, Seen{Key: here, Job: strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.Precision: {Absent: "no switch"}}}, Attempt: out}); len(fits) != 0 {
+	if fits := Learn(nil, Observation{Conditions: here, Job: strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.Precision: {Absent: "no switch"}}}, Attempt: out}); len(fits) != 0 {
 		t.Errorf("a job that nobody can change: %+v", fits)
 	}
 	// One with nothing set, in whose process something can be turned, is remembered.
 	inside := strategy.Job{Knobs: map[strategy.Knob]strategy.Range{strategy.ActivationCheckpointing: {By: strategy.ByHook, Values: []strategy.Value{"none", "full"}}}}
-	fits := Learn(nil, Seen{Key: here, Job: inside, Attempt: out})
+	fits := Learn(nil, Observation{Conditions: here, Job: inside, Attempt: out})
 	turned := strategy.Plan{strategy.ActivationCheckpointing: "full"}
-	fits = Learn(fits, Seen{Key: here, Job: inside, Trained: true, Attempt: strategy.Attempt{Plan: turned, Ended: lastNight, Observed: turned}})
+	fits = Learn(fits, Observation{Conditions: here, Job: inside, Trained: true, Attempt: strategy.Attempt{Plan: turned, Ended: lastNight, Observed: turned}})
 	now := today()
 	now.Job = inside
 	if got := Judge(fits, nil, now); got.Recalled == nil || !equal(got.Recalled.Plan, turned) {
@@ -209,7 +210,7 @@ func TestWhatSaysNothingIsNotLearned(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptIsBounded(t *testing.T) {
+func TestFitsAreBounded(t *testing.T) {
 	var fits []Fit
 	j := job()
 	for code := range 2 * mostFits {
@@ -219,7 +220,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 	for n := range 3 * mostTried {
 		plan := asIs.With(strategy.Plan{strategy.MicroBatchSize: strategy.Number(n + 100)})
-		fits = Learn(fits, Seen{Key: here, Job: j, Trained: true, Attempt: strategy.Attempt{Plan: plan, Ended: lastNight, Measured: append(model(1000, 1), append(model(1000, 2), model(1000, 3)...)...)}})
+		fits = Learn(fits, Observation{Conditions: here, Job: j, Training: strategy.Exact, Trained: true, Attempt: strategy.Attempt{Plan: plan, Ended: lastNight, Measured: append(model(1000, 1), append(model(1000, 2), model(1000, 3)...)...)}})
 		if n == 0 {
 			fits = night(fits, here, j, smaller)
 		}
@@ -237,8 +238,8 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 	huge := model(1000, 1)
 	huge[0].Marks = []memory.Marks{{Path: strings.Repeat("h", largestFile/2)}}
-	fits = Learn(fits, Seen{Key: here, Job: j, Trained: true, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: huge}})
-	fits = Learn(fits, Seen{Key: Key{Code: "y"}, Job: j, Trained: true, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: huge}})
+	fits = Learn(fits, Observation{Conditions: here, Job: j, Training: strategy.Exact, Trained: true, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: huge}})
+	fits = Learn(fits, Observation{Conditions: Conditions{Code: "y"}, Job: j, Training: strategy.Exact, Trained: true, Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: huge}})
 	if text, err = encode(fits); err != nil || len(text) > largestFile {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
@@ -252,11 +253,11 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 func TestExactPlansAreRecalledFirst(t *testing.T) {
 	full := asIs.With(strategy.Plan{strategy.ActivationCheckpointing: "full"})
 	halved := asIs.With(strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "2"})
-	both := func(classes ...strategy.Training) []Fit {
+	both := func(class strategy.Training) []Fit {
 		fits := night(night(nil, here, job(), full), here, job(), halved)
 		for i := range fits[0].Tried {
-			if t := &fits[0].Tried[i]; len(classes) > 0 && equal(t.Plan, halved) {
-				t.Training = classes[0]
+			if t := &fits[0].Tried[i]; equal(t.Plan, halved) {
+				t.Training = class
 			}
 		}
 		return fits
@@ -268,12 +269,11 @@ func TestExactPlansAreRecalledFirst(t *testing.T) {
 		want   strategy.Plan
 		class  strategy.Training
 	}{
-		"an exact one is older":         {both(strategy.Average), predict, full, strategy.Exact},
-		"the newest was proven":         {both(strategy.Exact), predict, halved, strategy.Exact},
-		"an earlier version wrote them": {both(), predict, full, strategy.Exact},
-		"speed is preferred":            {both(strategy.Average), func(p *strategy.Policy) { p.Mode, p.Prefer = strategy.Predict, strategy.Speed }, halved, strategy.Average},
-		"the ladder":                    {both(strategy.Average), func(*strategy.Policy) {}, halved, strategy.Average},
-		"nothing else fitted":           {night(nil, here, job(), halved), predict, halved, strategy.Average},
+		"an exact one is older": {both(strategy.Average), predict, full, strategy.Exact},
+		"the newest was proven": {both(strategy.Exact), predict, halved, strategy.Exact},
+		"speed is preferred":    {both(strategy.Average), func(p *strategy.Policy) { p.Mode, p.Prefer = strategy.Predict, strategy.Speed }, halved, strategy.Average},
+		"the ladder":            {both(strategy.Average), func(*strategy.Policy) {}, halved, strategy.Average},
+		"nothing else fitted":   {night(nil, here, job(), halved), predict, halved, strategy.Average},
 	} {
 		d := today()
 		test.policy(&d.Policy)
@@ -286,7 +286,7 @@ func TestExactPlansAreRecalledFirst(t *testing.T) {
 
 func TestClassIsKeptWithThePlan(t *testing.T) {
 	trained := strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: model(1000, 70)}
-	fits := Learn(nil, Seen{Key: here, Job: job(), Attempt: trained, Training: strategy.Average, Trained: true})
+	fits := Learn(nil, Observation{Conditions: here, Job: job(), Attempt: trained, Training: strategy.Average, Trained: true})
 	if got := fits[0].Tried[0].Training; got != strategy.Average {
 		t.Errorf("the plan is kept as %q", got)
 	}

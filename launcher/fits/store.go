@@ -1,6 +1,8 @@
 package fits
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,21 +18,18 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// A Store is one job's file of fits.
-type Store struct {
-	// Dir is the folder of all jobs' files, which need not be there, and Name this one's.
-	Dir, Name string
-	// Copy is the path of the copy beside the job, empty for none.
-	Copy string
+// A JobStore is one job's file of fits.
+type JobStore struct {
+	Dir, Name string // the folder of all jobs' files, which may be missing, and this one's name
+	Copy      string // path of the copy next to the job; empty for none
 }
 
-// lockFile is held while a file of the folder is replaced; the kernel gives it back
-// when its holder ends, however that ends.
+// lockFile is locked while a file of the folder is replaced; the kernel unlocks it when its
+// holder ends.
 const lockFile = "lock"
 
-// Load reads what is remembered of the job. The error says why a file that is there is
-// not used.
-func (s Store) Load() ([]Fit, error) {
+// Load reads what is remembered of the job. The error says why an existing file is not used.
+func (s JobStore) Load() ([]Fit, error) {
 	if s.Dir == "" {
 		return nil, nil
 	}
@@ -42,22 +42,24 @@ func (s Store) Load() ([]Fit, error) {
 	return read(filepath.Join(s.Dir, s.Name))
 }
 
-// LoadCopy reads the copy beside the job.
-func (s Store) LoadCopy() ([]Fit, error) {
+// LoadCopy reads the copy next to the job.
+func (s JobStore) LoadCopy() ([]Fit, error) {
 	if s.Copy == "" {
 		return nil, nil
 	}
 	return read(s.Copy)
 }
 
-// Update replaces what is remembered by what change makes of it, one process at a time.
-// A file that is damaged is begun anew; one that is refused, or that a newer gpurun wrote,
-// is left as it is, and the error says so.
-func (s Store) Update(change func([]Fit) []Fit) error {
+// Update changes what is remembered, one process at a time. A damaged file is replaced; one that
+// is refused, or that a newer gpurun wrote, is left unchanged with an error.
+func (s JobStore) Update(change func([]Fit) []Fit) error {
 	if s.Dir == "" {
 		return nil
 	}
-	if err := makeFolder(s.Dir); err != nil {
+	if err := private.MkdirAll(s.Dir); err != nil {
+		return fmt.Errorf("make the folder of what is remembered: %w", err)
+	}
+	if err := checkFolder(s.Dir); err != nil {
 		return err
 	}
 	unlock, err := lock(filepath.Join(s.Dir, lockFile))
@@ -68,7 +70,7 @@ func (s Store) Update(change func([]Fit) []Fit) error {
 	path := filepath.Join(s.Dir, s.Name)
 	known, err := read(path)
 	var refused *Refused
-	if errors.As(err, &refused) || errors.Is(err, errOther) {
+	if errors.As(err, &refused) || errors.Is(err, errNewer) {
 		return err
 	}
 	text, err := encode(change(known))
@@ -78,23 +80,18 @@ func (s Store) Update(change func([]Fit) []Fit) error {
 	if err := private.WriteFile(path, text, private.Mode); err != nil {
 		return fmt.Errorf("remember what the job needed: %w", err)
 	}
-	s.writeCopy(text)
-	return trim(s.Dir, s.Name)
-}
-
-// writeCopy puts a copy beside the job, where its folder of runs is and is the
-// caller's own: a courtesy, which nothing depends on.
-func (s Store) writeCopy(text []byte) {
+	// The copy goes into an existing folder of the user's only. Nothing depends on it.
 	if s.Copy != "" && private.CheckOwner(filepath.Dir(s.Copy)) == nil {
 		_ = private.WriteCopy(s.Copy, text, private.Mode)
 	}
+	return trim(s.Dir, s.Name)
 }
 
-// lockPatience is how long a lock is waited for: whoever holds it writes one small file.
+// lockPatience bounds the wait for the lock: its holder writes one small file.
 const lockPatience = 5 * time.Second
 
-// lock takes the lock of the folder. Where the file system has none, files are replaced
-// whole all the same, and of two runs that end at once one is forgotten.
+// lock locks the folder. On a file system without locks, of two runs that end at once one is
+// forgotten; files are still replaced as a whole.
 func lock(path string) (unlock func(), err error) {
 	f, err := private.OpenFile(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
@@ -111,8 +108,8 @@ func lock(path string) (unlock func(), err error) {
 	}
 }
 
-// trim drops the files that were written longest ago while there are too many or they
-// are too large, and what a writer left that was killed. The file named keep stays.
+// trim removes the oldest files while there are too many or they are too large, and temporary
+// files of killed writers. The file named keep stays.
 func trim(dir, keep string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -142,4 +139,57 @@ func trim(dir, keep string) error {
 		}
 	}
 	return nil
+}
+
+// ErrNowhere means that the user has no state directory.
+var ErrNowhere = errors.New("neither XDG_STATE_HOME nor HOME names a folder")
+
+// Folder is where fits are kept: $XDG_STATE_HOME/gpurun/fits, else ~/.local/state/gpurun/fits.
+// By the XDG Base Directory Specification, a relative path counts as none.
+func Folder(variable func(name string) string) (string, error) {
+	if state := variable("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, "gpurun", "fits"), nil
+	}
+	if home := variable("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "gpurun", "fits"), nil
+	}
+	return "", ErrNowhere
+}
+
+// Name is the file's name for a job, made of the words that identify it.
+func Name(words ...string) string {
+	h := sha256.New()
+	for _, w := range words {
+		fmt.Fprintf(h, "%d:%s", len(w), w) // a hash takes every write
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16]) + ".json"
+}
+
+// Refused says why a file or folder is not used: another user could have written it.
+type Refused struct{ Path, Why string }
+
+func (e *Refused) Error() string { return fmt.Sprintf("%s is not used: %s", e.Path, e.Why) }
+
+// ownedOnly refuses files and folders that are another user's, or that others may write to.
+func ownedOnly(path string, info fs.FileInfo) error {
+	const groupAndOthers = 0o022
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int64(stat.Uid) != int64(os.Geteuid()) {
+		return &Refused{path, fmt.Sprintf("it belongs to another user (uid %d)", stat.Uid)}
+	}
+	if mode := info.Mode().Perm(); mode&groupAndOthers != 0 {
+		return &Refused{path, fmt.Sprintf("others can write to it (mode %#o)", mode)}
+	}
+	return nil
+}
+
+// checkFolder refuses a folder that others could put a file into.
+func checkFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return &Refused{dir, "it is not a folder"}
+	}
+	return ownedOnly(dir, info)
 }

@@ -35,11 +35,11 @@ const rounds = 25
 // write adds fits of its own to a file that others write, too, and says so after each.
 // Number -1 never ends by itself.
 func write(dir, number string) {
-	store := Store{Dir: dir, Name: "job.json"}
+	store := JobStore{Dir: dir, Name: "job.json"}
 	n, _ := strconv.Atoi(number)
 	for i := 0; i < rounds || n < 0; i++ {
 		err := store.Update(func(known []Fit) []Fit {
-			return Learn(known, trainedWith(Key{Code: "code", Device: "cpu", DataParallel: n + 2}, strategy.Plan{strategy.MicroBatchSize: strategy.Number(i%10 + 1)}))
+			return Learn(known, trainedWith(Conditions{Code: "code", Device: "cpu", DataParallel: n + 2}, strategy.Plan{strategy.MicroBatchSize: strategy.Number(i%10 + 1)}))
 		})
 		if errors.Is(err, syscall.EWOULDBLOCK) { // the others were too slow, on a slow machine
 			i--
@@ -53,8 +53,8 @@ func write(dir, number string) {
 	}
 }
 
-func trainedWith(key Key, plan strategy.Plan) Seen {
-	return Seen{Key: key, Trained: true, Job: strategy.Job{Written: strategy.Plan{strategy.MicroBatchSize: "64"}, Knobs: map[strategy.Knob]strategy.Range{strategy.MicroBatchSize: {}}},
+func trainedWith(key Conditions, plan strategy.Plan) Observation {
+	return Observation{Conditions: key, Training: strategy.Exact, Trained: true, Job: strategy.Job{Written: strategy.Plan{strategy.MicroBatchSize: "64"}, Knobs: map[strategy.Knob]strategy.Range{strategy.MicroBatchSize: {}}},
 		Attempt: strategy.Attempt{Plan: plan, Ended: time.Date(2025, 11, 21, 3, 0, 0, 0, time.UTC)}}
 }
 
@@ -92,7 +92,7 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fits, err := Store{Dir: dir, Name: "job.json"}.Load()
+	fits, err := JobStore{Dir: dir, Name: "job.json"}.Load()
 	if err != nil || len(fits) != 4 {
 		t.Fatalf("%d fits (%v), want one of each writer", len(fits), err)
 	}
@@ -105,7 +105,7 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 
 func TestAKilledWriterLeavesTheFileWhole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "fits")
-	store := Store{Dir: dir, Name: "job.json"}
+	store := JobStore{Dir: dir, Name: "job.json"}
 	for round := range 15 {
 		cmd, out := writer(t, dir, -1)
 		for range 2 + round%4 { // writes have begun, and one more is under way
@@ -139,11 +139,11 @@ func TestAKilledWriterLeavesTheFileWhole(t *testing.T) {
 }
 
 // filled is a store with one fit.
-func filled(t *testing.T) Store {
+func filled(t *testing.T) JobStore {
 	t.Helper()
-	store := Store{Dir: filepath.Join(t.TempDir(), "gpurun", "fits"), Name: Name("train.py", "job")}
+	store := JobStore{Dir: filepath.Join(t.TempDir(), "gpurun", "fits"), Name: Name("train.py", "job")}
 	err := store.Update(func(known []Fit) []Fit {
-		return Learn(known, trainedWith(Key{Code: "code", Device: "cpu", DataParallel: 1}, strategy.Plan{strategy.MicroBatchSize: "8"}))
+		return Learn(known, trainedWith(Conditions{Code: "code", Device: "cpu", DataParallel: 1}, strategy.Plan{strategy.MicroBatchSize: "8"}))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func filled(t *testing.T) Store {
 	return store
 }
 
-func (s Store) path() string { return filepath.Join(s.Dir, s.Name) }
+func (s JobStore) path() string { return filepath.Join(s.Dir, s.Name) }
 
 func TestWhatIsRememberedIsItsOwnersAlone(t *testing.T) {
 	store := filled(t)
@@ -166,10 +166,10 @@ func TestWhatIsRememberedIsItsOwnersAlone(t *testing.T) {
 }
 
 func TestWhatOthersCouldHaveWrittenIsRefused(t *testing.T) {
-	for name, spoil := range map[string]func(Store) error{
-		"a file that others can write to":   func(s Store) error { return os.Chmod(s.path(), 0o622) },
-		"a file that a group can write to":  func(s Store) error { return os.Chmod(s.path(), 0o660) },
-		"a folder that others can write to": func(s Store) error { return os.Chmod(s.Dir, 0o777|os.ModeSticky) },
+	for name, spoil := range map[string]func(JobStore) error{
+		"a file that others can write to":   func(s JobStore) error { return os.Chmod(s.path(), 0o622) },
+		"a file that a group can write to":  func(s JobStore) error { return os.Chmod(s.path(), 0o660) },
+		"a folder that others can write to": func(s JobStore) error { return os.Chmod(s.Dir, 0o777|os.ModeSticky) },
 	} {
 		store := filled(t)
 		if err := spoil(store); err != nil {
@@ -180,7 +180,7 @@ func TestWhatOthersCouldHaveWrittenIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}
-	for name, path := range map[string]func(Store) string{"another user's file": Store.path, "another user's folder": func(s Store) string { return s.Dir }} {
+	for name, path := range map[string]func(JobStore) string{"another user's file": JobStore.path, "another user's folder": func(s JobStore) string { return s.Dir }} {
 		store := filled(t)
 		if err := os.Chown(path(store), 4242, -1); err != nil {
 			t.Fatal(err)
@@ -190,7 +190,7 @@ func TestWhatOthersCouldHaveWrittenIsRefused(t *testing.T) {
 }
 
 // refused wants a store that is neither read nor written.
-func refused(t *testing.T, name string, store Store) {
+func refused(t *testing.T, name string, store JobStore) {
 	t.Helper()
 	var why *Refused
 	if fits, err := store.Load(); !errors.As(err, &why) || fits != nil {
@@ -223,7 +223,7 @@ func TestAPipeIsNotWaitedFor(t *testing.T) {
 }
 
 func TestHostileFilesAreIgnored(t *testing.T) {
-	const fit = `{"v":1,"fits":[{"code":"c","device":"cpu","data_parallel":1,"written":{"micro_batch_size":64},"tried":[{"plan":{"micro_batch_size":8},"at":"2025-11-21T03:00:00Z"%s}]}]}`
+	const fit = `{"v":1,"fits":[{"code":"c","device":"cpu","data_parallel":1,"written":{"micro_batch_size":64},"tried":[{"plan":{"micro_batch_size":8},"training":"exact","at":"2025-11-21T03:00:00Z"%s}]}]}`
 	if _, err := decode(fmt.Appendf(nil, fit, "")); err != nil {
 		t.Fatalf("a whole file: %v", err)
 	}
@@ -250,6 +250,7 @@ func TestHostileFilesAreIgnored(t *testing.T) {
 		"a number too large":     fmt.Sprintf(fit, `,"room_bytes":1e400`),
 		"too large":              strings.Repeat(" ", largestFile) + fmt.Sprintf(fit, ""),
 		"deep":                   strings.Repeat("[", 100_000),
+		"no class of training":   strings.Replace(fmt.Sprintf(fit, ""), `"training":"exact",`, "", 1),
 		"of a version to come":   `{"v":2,"fits":[]}`,
 		"of no version":          `{"fits":[]}`,
 		"a plan that is a list":  strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":8}`, `["micro_batch_size"]`, 1),
@@ -263,7 +264,7 @@ func TestHostileFilesAreIgnored(t *testing.T) {
 func TestADamagedFileIsBegunAnewAndANewerOneKept(t *testing.T) {
 	store := filled(t)
 	learn := func(known []Fit) []Fit {
-		return Learn(known, trainedWith(Key{Code: "new", Device: "cpu", DataParallel: 1}, strategy.Plan{strategy.MicroBatchSize: "4"}))
+		return Learn(known, trainedWith(Conditions{Code: "new", Device: "cpu", DataParallel: 1}, strategy.Plan{strategy.MicroBatchSize: "4"}))
 	}
 	if err := os.WriteFile(store.path(), []byte(`{"v":1,"fits":[{`), 0o600); err != nil {
 		t.Fatal(err)
@@ -281,7 +282,7 @@ func TestADamagedFileIsBegunAnewAndANewerOneKept(t *testing.T) {
 	if err := os.WriteFile(store.path(), []byte(newer), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Update(learn); !errors.Is(err, errOther) {
+	if err := store.Update(learn); !errors.Is(err, errNewer) {
 		t.Errorf("a newer gpurun's file: %v", err)
 	}
 	if text, err := os.ReadFile(store.path()); err != nil || string(text) != newer {

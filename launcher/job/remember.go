@@ -31,10 +31,10 @@ type Memory struct {
 	Fits func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool
 
 	job     *Prepared
-	store   fits.Store
+	store   fits.JobStore
 	nowhere error // why nothing is remembered
 	fresh   bool
-	key     fits.Key // empty code: not known yet
+	key     fits.Conditions // empty code: not known yet
 }
 
 // Memory is that of the job as it is written. fresh: nothing is recalled. variable gives
@@ -48,7 +48,7 @@ func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Memory
 	m.Fits = func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool {
 		return strategy.Fitting(p.StrategyJob(), past, plan, device)
 	}
-	m.store = fits.Store{Name: p.rememberedAs(), Copy: filepath.Join(j.Workdir, ".gpurun", j.Name+".fits.json")}
+	m.store = fits.JobStore{Name: p.rememberedAs(), Copy: filepath.Join(j.Workdir, ".gpurun", j.Name+".fits.json")}
 	m.store.Dir, m.nowhere = fits.Folder(variable)
 	return m
 }
@@ -88,7 +88,7 @@ func (m *Memory) recall(ctx context.Context, p strategy.Policy, j strategy.Job, 
 		return j, words
 	}
 	inv := inventory()
-	found := fits.Judge(own, beside, fits.Today{Key: m.keyOf(ctx, j, inv), Policy: p, Job: j, Inventory: inv, Room: roomOf(j, inv), Fits: m.Fits})
+	found := fits.Judge(own, beside, fits.Today{Conditions: m.keyOf(ctx, j, inv), Policy: p, Job: j, Inventory: inv, Room: roomOf(j, inv), Fits: m.Fits})
 	j.Recalled, j.Remembered, j.Unsure = found.Recalled, found.Sure, found.Unsure
 	if j.Recalled != nil {
 		j.Recalled.Fit = strings.TrimSuffix(m.store.Name, ".json")
@@ -118,7 +118,7 @@ func (m *Memory) Keep(ctx context.Context, j strategy.Job, history []strategy.At
 	if m.nowhere != nil {
 		return nil // said before
 	}
-	seen := fits.Seen{Job: j, Attempt: history[len(history)-1], Trained: !d.Relaunch && d.Outcome == strategy.Trained, Room: roomOf(j, inv)}
+	seen := fits.Observation{Job: j, Attempt: history[len(history)-1], Trained: !d.Relaunch && d.Outcome == strategy.Trained, Room: roomOf(j, inv)}
 	seen.Training, _ = j.Training(seen.Attempt.Plan, history)
 	wrong := misremembered(j, history, d)
 	if !wrong && (!seen.Telling() || m.uneventful(seen)) {
@@ -126,10 +126,10 @@ func (m *Memory) Keep(ctx context.Context, j strategy.Job, history []strategy.At
 	}
 	err := errext.Recovered(func() error {
 		beforeReading(rememberedPlans)
-		seen.Key = m.keyOf(ctx, j, inv)
+		seen.Conditions = m.keyOf(ctx, j, inv)
 		return m.store.Update(func(known []fits.Fit) []fits.Fit {
 			if wrong {
-				known = fits.Unlearn(known, seen.Key, j.Recalled.Plan)
+				known = fits.Unlearn(known, seen.Conditions, j.Recalled.Plan)
 			}
 			return fits.Learn(known, seen)
 		})
@@ -142,7 +142,7 @@ func (m *Memory) Keep(ctx context.Context, j strategy.Job, history []strategy.At
 
 // uneventful reports whether a job of which nothing is remembered trained as it is
 // written, and nothing was measured: it would start the same way without a memory.
-func (m *Memory) uneventful(s fits.Seen) bool {
+func (m *Memory) uneventful(s fits.Observation) bool {
 	if !s.Trained || len(s.Attempt.Measured) > 0 || len(s.Job.Written.Changed(s.Attempt.Plan)) > 0 {
 		return false
 	}
@@ -167,9 +167,9 @@ func misremembered(j strategy.Job, history []strategy.Attempt, d strategy.Decisi
 }
 
 // keyOf says under which conditions the job runs.
-func (m *Memory) keyOf(ctx context.Context, j strategy.Job, inv strategy.Inventory) fits.Key {
+func (m *Memory) keyOf(ctx context.Context, j strategy.Job, inv strategy.Inventory) fits.Conditions {
 	if m.key.Code == "" {
-		m.key = fits.Key{
+		m.key = fits.Conditions{
 			Code: m.job.codeDigest(), Recipe: m.job.RecipeName(), Torch: m.job.torchMinor(ctx), DataParallel: j.DataParallel,
 			Device: inv.Device.Name, DeviceBytes: inv.Device.Total,
 		}
