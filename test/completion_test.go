@@ -46,6 +46,7 @@ var inShell = [][2]string{
 
 // The completion is tried in each shell that is here.
 func TestCompletionInShells(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"train.toml", "other.py", ".gpurun/gpt/night-1/journal.jsonl"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {

@@ -184,6 +184,7 @@ func iterationLosses(t *testing.T, out string, n int) []float64 {
 // accumulation is that of all ranks.
 func TestNanoGPTIsRescuedOutOfItsEvaluation(t *testing.T) {
 	python := testenv.Torch(t)
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		line    []string

@@ -15,16 +15,15 @@ import (
 
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // Jobs of real PyTorch that nobody has described go from out of memory to trained, with
 // the losses of the untouched job. The ceiling lies between what the job holds before its
 // first step and what that step holds.
 func TestJobsWithoutASetting(t *testing.T) {
-	python := os.Getenv("GPURUN_TEST_PYTHON")
-	if python == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter with PyTorch")
-	}
+	python := testenv.Torch(t)
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		flags   []string // of gpurun
@@ -121,10 +120,7 @@ func losses(out string) []string { return insideLoss.FindAllString(out, -1) }
 // A job that ends with 0 after its batch was changed has not trained where its optimizer
 // made no step.
 func TestLoopThatNeverStepsHasNotTrained(t *testing.T) {
-	python := os.Getenv("GPURUN_TEST_PYTHON")
-	if python == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter with PyTorch")
-	}
+	python := testenv.Torch(t)
 	t.Parallel()
 	dir := copyOf(t, filepath.Join("testdata", "cpu"))
 	var before, peak int

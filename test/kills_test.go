@@ -31,6 +31,7 @@ var endings = map[string]string{
 // one that had not is never called trained. GPURUN_KILLS is the number of kills,
 // GPURUN_SEED where their times come from.
 func TestKillsAroundTheEnd(t *testing.T) {
+	t.Parallel()
 	kills, seed := uint64(6), testseed.Of(t)
 	if text := os.Getenv("GPURUN_KILLS"); text != "" {
 		var err error

@@ -140,6 +140,7 @@ func lab(t *testing.T) {
 // One line stands below the job's output, fits the terminal whatever its width, comes back
 // after Ctrl-Z, and is gone at the end; the job's bytes are as they were.
 func TestTheLineOnATerminal(t *testing.T) {
+	t.Parallel()
 	line := regexp.MustCompile(`^attempt 0(/20)? · step \d+/1000.* · CPU \S+ [GM]iB`)
 	for _, columns := range []int{80, 120} {
 		t.Run(strconv.Itoa(columns), func(t *testing.T) {

@@ -106,6 +106,7 @@ var shells = map[string]struct {
 // A shell that ends with 0 does not hide that the training below it failed, and no
 // failure is seen where a later attempt ended well.
 func TestShellsHideNoFailure(t *testing.T) {
+	t.Parallel()
 	var wrong atomic.Int32
 	t.Run("shells", func(t *testing.T) {
 		for _, name := range slices.Sorted(maps.Keys(shells)) {

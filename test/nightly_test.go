@@ -127,6 +127,7 @@ func (n unwatched) over(t *testing.T) {
 // Each text of the page goes through a night in which the GPU is lost once: it ends with
 // 75, and what starts it again goes on with the same run.
 func TestNights(t *testing.T) {
+	t.Parallel()
 	texts := nightly(t)
 	bash, sh, py := []string{"bash", "-c"}, []string{"sh", "-c"}, []string{testenv.Python(t), "-c"}
 	service := regexp.MustCompile(`(?m)^ExecStart=(.+)$`).FindStringSubmatch(texts["nightly.service"])[1]

@@ -20,6 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/environ"
 	interpreter "github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A contest is a job of testdata/planner in which the planner and the ladder are held
@@ -312,10 +313,7 @@ func fastest(t *testing.T) string {
 // TestPlannerJobs starts each job of the contests once on the CPU, in small, with its
 // smallest plan, so that no mistake in a script costs time on a GPU.
 func TestPlannerJobs(t *testing.T) {
-	python := os.Getenv("GPURUN_TEST_PYTHON")
-	if python == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter with PyTorch")
-	}
+	python := testenv.Torch(t)
 	installed, err := interpreter.At(python, "", environ.Parse(os.Environ())).Packages(t.Context())
 	if err != nil {
 		t.Fatal(err)

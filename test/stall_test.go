@@ -10,15 +10,13 @@ import (
 
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A rank of real PyTorch that never comes to the collective is named, with where it was,
 // and the same plan runs again and trains.
 func TestAStall(t *testing.T) {
-	python := os.Getenv("GPURUN_TEST_PYTHON")
-	if python == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter with PyTorch")
-	}
+	python := testenv.Torch(t)
 	t.Parallel()
 	dir := copyOf(t, filepath.Join("testdata", "stall"))
 	cmd := osexec.CommandContext(t.Context(), binary(t), "--run-dir", "run", "train.toml")

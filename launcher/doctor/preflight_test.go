@@ -14,6 +14,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/gpu"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // told is a driver that says what a test wants.
@@ -130,9 +131,9 @@ func TestPreflightEndsWithinAMinute(t *testing.T) {
 
 // The script on a real PyTorch that finds no GPU.
 func TestPreflightScriptWithoutAGPU(t *testing.T) {
-	interpreter := os.Getenv("GPURUN_TEST_PYTHON")
-	if interpreter == "" || os.Getenv("GPURUN_LAB") == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch, or GPURUN_LAB is not set (make lab)")
+	interpreter := testenv.Torch(t)
+	if os.Getenv("GPURUN_LAB") == "" {
+		t.Skip("GPURUN_LAB is not set (make lab)")
 	}
 	env := environ.Parse(os.Environ()).With(environ.Vars{"CUDA_VISIBLE_DEVICES": ""})
 	by := python.At(interpreter, t.TempDir(), env)
@@ -148,10 +149,10 @@ func TestPreflightScriptWithoutAGPU(t *testing.T) {
 
 // TestPreflightOnAGPU tries the machine's own GPUs, which are well.
 func TestPreflightOnAGPU(t *testing.T) {
-	interpreter := os.Getenv("GPURUN_TEST_PYTHON")
+	interpreter := testenv.Torch(t)
 	n, err := gpu.Open()
-	if err != nil || interpreter == "" {
-		t.Skipf("needs a GPU, and GPURUN_TEST_PYTHON with a PyTorch for it: %v", err)
+	if err != nil {
+		t.Skipf("needs a GPU: %v", err)
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)

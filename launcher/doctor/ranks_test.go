@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/environ"
 	"github.com/gpurun/gpurun/launcher/python"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // NCCL needs GPUs; what it does wrong is a fake's.
@@ -56,9 +57,9 @@ func TestGlooIsSkipped(t *testing.T) {
 
 // This machine, with its own PyTorch, which takes seconds to import.
 func TestDoctorHere(t *testing.T) {
-	interpreter := os.Getenv("GPURUN_TEST_PYTHON")
-	if interpreter == "" || os.Getenv("GPURUN_LAB") == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch, or GPURUN_LAB is not set (make lab)")
+	interpreter := testenv.Torch(t)
+	if os.Getenv("GPURUN_LAB") == "" {
+		t.Skip("GPURUN_LAB is not set (make lab)")
 	}
 	env := environ.Vars{"PYTHON_EXEC": interpreter, "CUDA_VISIBLE_DEVICES": ""}
 	results := inChild(t, examination{}, env)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/strategy/memory"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // measured is what a GPT-2 reports of itself, its input 16 × 2048 tokens.
@@ -33,7 +34,7 @@ json.dump([made(item) for item in json.load(sys.stdin)], sys.stdout)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python(t), "-I", "-S", "-B", "-c", program)
+	cmd := exec.Command(testenv.Python(t), "-I", "-S", "-B", "-c", program)
 	cmd.Stdin = strings.NewReader(string(text))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // put writes a file of a rank's folder, so many seconds after another.
@@ -80,10 +82,7 @@ func TestBadDigestIsNoPicture(t *testing.T) {
 
 // The files are those that PyTorch's own viewer opens, with the probe's words in them.
 func TestMemoryVizOpensSnapshots(t *testing.T) {
-	python := os.Getenv("GPURUN_TEST_PYTHON")
-	if python == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch")
-	}
+	python := testenv.Torch(t)
 	out, err := exec.Command(python, "-c", "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])").Output()
 	viewer := filepath.Join(strings.TrimSpace(string(out)), "cuda", "_memory_viz.py")
 	if help, _ := exec.Command(python, viewer, "--help").Output(); err != nil || !strings.Contains(string(help), "segment_plot") {

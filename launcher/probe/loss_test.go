@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // withTransformers runs a test with each interpreter that has transformers and other modules:
@@ -18,12 +18,9 @@ import (
 func withTransformers(t *testing.T, test func(t *testing.T, python string), modules ...string) {
 	t.Helper()
 	paths := filepath.SplitList(os.Getenv("GPURUN_TEST_TRANSFORMERS"))
-	for _, path := range append(paths, python(t)) {
+	for _, path := range append(paths, testenv.Python(t)) {
 		t.Run(strings.Trim(strings.ReplaceAll(path, "/", "-"), "-"), func(t *testing.T) {
-			find := "import importlib.util as u, sys; sys.exit(not all(u.find_spec(m) for m in sys.argv[1:]))"
-			cmd := exec.Command(path, append([]string{"-c", find, "torch", "transformers", "accelerate"}, modules...)...)
-			cmd.Dir = "/" // this folder has files of such names
-			if cmd.Run() != nil {
+			if !has(path, append([]string{"torch", "transformers", "accelerate"}, modules...)...) {
 				t.Skip("it lacks transformers or another module; make transformers installs them")
 			}
 			test(t, path)
@@ -103,8 +100,8 @@ func TestLoopLossScale(t *testing.T) {
 			if err := r.installed.Go(); err != nil {
 				t.Fatal(err)
 			}
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v:\n%s", err, out)
+			if out, errs, code := testenv.Warmed(t, cmd); code != 0 {
+				t.Fatalf("exit code %d:\n%s%s", code, out, errs)
 			}
 			said, _ := r.told(t)
 			if said == nil || said.Loss == nil || said.Loss.Scale != test.want || (test.want != "") != (said.Loss.Reason != "") {
@@ -116,7 +113,7 @@ func TestLoopLossScale(t *testing.T) {
 
 // Batches of one shape without padding are said to be so, and others as soon as one is seen.
 func TestUniformBatches(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	for kind, want := range map[string]string{
 		"mean": "yes", "words": "yes", "words, prompts": "yes", "words, mask": "yes", "last": "batches are of several shapes: 0 4×6, then 2×6",
 		"words, ignored": "the batches are padded (the loss ignores labels of -100)", "words, ignored later": "the batches are padded (the loss ignores labels of -100)",
@@ -127,7 +124,7 @@ func TestUniformBatches(t *testing.T) {
 			t.Parallel()
 			r := newTrial(t)
 			r.orders.Script = testdata(t, "loop_loss.py")
-			r.train(t, path, r.orders.Script, kind, "1", "8")
+			r.warmed(t, r.orders.Script, kind, "1", "8")
 			said, _ := r.told(t)
 			if said == nil || said.Loss == nil || want == "yes" != (said.Loss.Uniform == "yes") || want != "yes" && (said.Loss.Uniform != "no" || said.Loss.Reason != want) {
 				t.Errorf("told %+v, want %s", said.Loss, want)
@@ -159,11 +156,11 @@ func TestTransformersAdapterWithCheckpointing(t *testing.T) {
 // A process that trains and makes no optimizer step can be told from one whose steps nothing
 // counts: it names its optimizer, measured several calls, and does not say that it steps.
 func TestNoStepIsKnown(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	for kind, steps := range map[string]bool{"3": true, "100": false} { // micro batches a step, of 8
 		r := newTrial(t)
 		r.orders.Script = testdata(t, "loop_loss.py")
-		r.train(t, path, r.orders.Script, "mean", kind)
+		r.warmed(t, r.orders.Script, "mean", kind)
 		evidence := strategy.Evidence{Ranks: 1}
 		stop, _ := Watch(r.dir, []int{0}, func(f strategy.Fact) { evidence.Add(f) }, nil)
 		stop()

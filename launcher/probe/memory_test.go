@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/strategy/memory"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 const mib = 1 << 20
@@ -26,15 +27,9 @@ func measureIn(t *testing.T, script, way string, fails bool) memory.Measurement 
 	path := needs(t)
 	r := newTrial(t)
 	r.orders.Script = testdata(t, script)
-	cmd := r.job(t, "timeout", "-s", "KILL", "200", path, r.orders.Script, way)
-	// As a job on the CPU has it below a ceiling: what is freed is given back.
-	cmd.Env = append(cmd.Env, "MALLOC_MMAP_THRESHOLD_=131072", "MALLOC_ARENA_MAX=1", "OMP_NUM_THREADS=1")
-	out, err := cmd.CombinedOutput()
-	if (err != nil) != fails {
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	if fails && !strings.Contains(string(out), "can't allocate memory") {
-		t.Fatalf("another end:\n%s", out)
+	out, errs, code := testenv.Warmed(t, r.job(t, path, r.orders.Script, way))
+	if (code != 0) != fails || fails && !strings.Contains(errs, "can't allocate memory") {
+		t.Fatalf("exit code %d:\n%s%s", code, out, errs)
 	}
 	r.told(t) // that nothing went wrong in the probe
 	text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))

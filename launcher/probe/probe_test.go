@@ -15,24 +15,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestMain(m *testing.M) {
-	os.Setenv("XDG_CACHE_HOME", os.DevNull) // each test compiles for itself
-	goleak.VerifyTestMain(m)
-}
-
-// python is any Python; the scripts import nothing that does not come with it.
-func python(t testing.TB) string {
-	t.Helper()
-	if p := os.Getenv("GPURUN_TEST_PYTHON"); p != "" {
-		return p
-	}
-	p, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("there is no python3 in PATH, and GPURUN_TEST_PYTHON names none")
-	}
-	return p
+	goleak.VerifyTestMain(testenv.Isolate(m))
 }
 
 // A trial is one Python process that runs as rank 0 of an attempt.
@@ -43,6 +31,7 @@ type trial struct {
 	flags   []string // of the interpreter
 	bare    bool     // without the probe
 	names   []string // of the variables whose values are told
+	env     []string // of job, beside the usual
 	orders  Orders
 	parts   map[string]string // parts of the probe that are others than its own
 
@@ -68,7 +57,7 @@ func (r *trial) module(t *testing.T, name, text string) string {
 func (r *trial) command(t *testing.T, script string) *exec.Cmd {
 	t.Helper()
 	r.module(t, "train", script)
-	cmd := exec.Command(python(t), append(r.flags, filepath.Join(r.modules, "train.py"))...)
+	cmd := exec.Command(testenv.Python(t), append(r.flags, filepath.Join(r.modules, "train.py"))...)
 	cmd.Dir = r.home
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + cmd.Dir, "PYTHONPATH=" + r.modules}
 	if !r.bare {
@@ -435,7 +424,7 @@ func TestNothingCanBePlanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Python runs such a file whatever the source beside it says.
-	compile := exec.Command(python(t), "-c", "import importlib.util as u, py_compile as c; c.compile('evil.py', u.cache_from_source('probe/sitecustomize.py'), invalidation_mode=c.PycInvalidationMode.UNCHECKED_HASH)")
+	compile := exec.Command(testenv.Python(t), "-c", "import importlib.util as u, py_compile as c; c.compile('evil.py', u.cache_from_source('probe/sitecustomize.py'), invalidation_mode=c.PycInvalidationMode.UNCHECKED_HASH)")
 	compile.Dir = dir
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -446,7 +435,7 @@ func TestNothingCanBePlanted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(python(t), "-c", "import sitecustomize")
+		cmd := exec.Command(testenv.Python(t), "-c", "import sitecustomize")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 		for k, v := range installed.Variables(0, nil) {
@@ -485,7 +474,7 @@ func BenchmarkStart(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	path := python(b)
+	path := testenv.Python(b)
 	plain := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 	var probed []string
 	for k, v := range installed.Variables(0, plain) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -14,21 +15,36 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // needs skips a test whose Python lacks a module, and gives that Python.
 func needs(t testing.TB, modules ...string) string {
 	t.Helper()
-	path := python(t)
+	path := testenv.Python(t)
 	for _, m := range append([]string{"torch"}, modules...) {
-		cmd := exec.Command(path, "-c", "import importlib.util as u, sys; sys.exit(not u.find_spec('"+m+"'))")
-		cmd.Dir = "/" // this folder has files of such names
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Skipf("%s has no %s: %s", path, m, out)
+		if !has(path, m) {
+			t.Skipf("%s has no %s", path, m)
 		}
 	}
 	return path
 }
+
+// has reports whether an interpreter can import modules.
+func has(interpreter string, modules ...string) bool {
+	question := strings.Join(append([]string{interpreter}, modules...), " ")
+	answer, known := hasModules.Load(question)
+	if !known {
+		cmd := exec.Command(interpreter, append([]string{"-c", "import importlib.util as u, sys; sys.exit(not all(u.find_spec(m) for m in sys.argv[1:]))"}, modules...)...)
+		cmd.Dir = "/" // this folder has files of such names
+		answer = cmd.Run() == nil
+		hasModules.Store(question, answer)
+	}
+	return answer.(bool)
+}
+
+// hasModules are the answers of has.
+var hasModules sync.Map
 
 // testdata gives the absolute path of a script.
 func testdata(t testing.TB, name string) string {
@@ -45,7 +61,8 @@ func (r *trial) job(t testing.TB, argv ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = r.home
-	cmd.Env = []string{"PATH=" + filepath.Dir(python(t)) + ":" + os.Getenv("PATH"), "HOME=" + r.home, "PYTHONPATH=" + r.modules}
+	cmd.Env = []string{"PATH=" + filepath.Dir(testenv.Python(t)) + ":" + os.Getenv("PATH"), "HOME=" + r.home, "PYTHONPATH=" + r.modules}
+	cmd.Env = append(cmd.Env, r.env...)
 	if !r.bare {
 		installed, err := Install(r.dir, r.orders)
 		if err != nil {
@@ -56,6 +73,7 @@ func (r *trial) job(t testing.TB, argv ...string) *exec.Cmd {
 			if err := os.WriteFile(filepath.Join(installed.folder, "inside", name+".py"), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
+			_ = os.Remove(filepath.Join(installed.folder, "inside", "__pycache__")) // the compiled parts are those of other tests, too
 		}
 		if err := os.MkdirAll(filepath.Join(r.dir, "rank0"), 0o755); err != nil {
 			t.Fatal(err)
@@ -77,6 +95,16 @@ func (r *trial) train(t testing.TB, argv ...string) string {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	return string(out)
+}
+
+// warmed runs a script as train does, but for how its interpreter starts.
+func (r *trial) warmed(t testing.TB, script string, args ...string) string {
+	t.Helper()
+	out, errs, code := testenv.Warmed(t, r.job(t, append([]string{testenv.Python(t), script}, args...)...))
+	if code != 0 {
+		t.Fatalf("exit code %d:\n%s%s", code, out, errs)
+	}
+	return out + errs
 }
 
 // told gives what the rank says of itself, and what each process does that it started.
@@ -166,11 +194,11 @@ func TestAPlainLoopIsTold(t *testing.T) {
 // A script that calls its model with something made up before it trains is told by what it
 // trains with, also where no loader makes the batches.
 func TestACallBeforeTraining(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	r := newTrial(t)
 	script := testdata(t, "plain.py")
 	r.orders.Script = script
-	r.train(t, path, script, "--try-first", "--no-loader", "--accumulate=2")
+	r.warmed(t, script, "--try-first", "--no-loader", "--accumulate=2")
 	said, _ := r.told(t)
 	if said == nil || said.Settings["micro_batch_size"] != "8" || said.Settings["gradient_accumulation_steps"] != "2" {
 		t.Errorf("told %+v", said)
@@ -240,7 +268,7 @@ raise RuntimeError("the wrapper fails")
 // The rank is the process that runs the script or the module, behind whatever stands
 // before it, and nothing else is.
 func TestTheRankIsFound(t *testing.T) {
-	path := python(t)
+	path := testenv.Python(t)
 	for _, test := range []struct {
 		name string
 		argv []string // PYTHON, SCRIPT
@@ -322,7 +350,7 @@ func TestARankBelowAWrapperTrains(t *testing.T) {
 // A program that gpurun cannot name, and that becomes Python, tells of its end as before.
 func TestLastWordsOfAProgram(t *testing.T) {
 	r := newTrial(t)
-	if err := r.job(t, "sh", "-c", "exec "+python(t)+" -c 1/0").Run(); err == nil {
+	if err := r.job(t, "sh", "-c", "exec "+testenv.Python(t)+" -c 1/0").Run(); err == nil {
 		t.Fatal("ended well")
 	}
 	if told := r.report(t); told == nil || told.Type != "ZeroDivisionError" {
@@ -350,14 +378,14 @@ func TestBelowTorchrun(t *testing.T) {
 
 // Whatever fails in the hooks, the job goes on, and gpurun is told.
 func TestAHookThatFails(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	for _, part := range []string{"rungs", "loaders", "steps", "precision", "gate", "blocks", "snapshot"} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
 			r := newTrial(t)
 			r.orders.Script, r.troubled = testdata(t, "ranks.py"), true
 			r.parts = map[string]string{part: "raise RuntimeError('no such luck')\n"}
-			r.train(t, path, r.orders.Script, "alone")
+			r.warmed(t, r.orders.Script, "alone")
 			text, err := os.ReadFile(filepath.Join(r.dir, "rank0", processFile))
 			if _, problems, ok := parseSaid(text); !ok || len(problems) == 0 || !strings.Contains(problems[0], "no such luck") {
 				t.Errorf("%v; told %s", err, text)
@@ -384,11 +412,11 @@ func TestTrainingWithNowhereToWrite(t *testing.T) {
 // The rungs of the order are turned at the root's first call; without hooks a process
 // tells only which could be.
 func TestRungsAreTurned(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	for _, hooks := range []bool{true, false} {
 		r := newTrial(t)
 		r.orders = Orders{Script: testdata(t, "plain.py"), Hooks: hooks, Turn: strategy.Plan{strategy.ActivationCheckpointing: "full"}}
-		out := r.train(t, path, r.orders.Script)
+		out := r.warmed(t, r.orders.Script)
 		said, _ := r.told(t)
 		if said.Refused[strategy.OffloadActivations] == "" || said.Refused[strategy.ActivationCheckpointing] != "" { // on the CPU
 			t.Errorf("refused: %v", said.Refused)
@@ -459,13 +487,13 @@ func TestRanksWaitForEachOther(t *testing.T) {
 
 // A call that passes something else than gpurun takes it for is left alone.
 func TestACallThatPassesSomethingElse(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	r := newTrial(t)
 	r.orders = Orders{Script: testdata(t, "plain.py"), Hooks: true, Calls: []strategy.Call{
 		{Name: "torch.utils.data.DataLoader", Keyword: "batch_size", Knob: strategy.MicroBatchSize, Where: map[string]any{"shuffle": true}, From: 64, To: 4},
 		{Name: "torch.utils.data.DataLoader", Keyword: "num_workers", Knob: strategy.DataloaderWorkers, Where: map[string]any{"shuffle": 7}, From: 0, To: 1},
 	}}
-	out := r.train(t, path, r.orders.Script)
+	out := r.warmed(t, r.orders.Script)
 	said, _ := r.told(t)
 	if said.Settings[strategy.DataloaderWorkers] != "0" || said.Failed[strategy.DataloaderWorkers] == "" {
 		t.Errorf("told %+v", said)
@@ -477,13 +505,13 @@ func TestACallThatPassesSomethingElse(t *testing.T) {
 
 // An optimizer is made as another class that takes the same arguments.
 func TestAnOptimizerOfAnotherClass(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	for to, want := range map[string]string{"torch.optim.Adagrad": "", "nothing.of.that.Name": "nothing"} {
 		r := newTrial(t)
 		r.orders = Orders{Script: testdata(t, "plain.py"), Hooks: true, Calls: []strategy.Call{
 			{Name: "torch.optim.AdamW", Knob: strategy.Optimizer, From: "adamw", To: to},
 		}}
-		out := r.train(t, path, r.orders.Script)
+		out := r.warmed(t, r.orders.Script)
 		said, _ := r.told(t)
 		if want != "" {
 			if said.Settings[strategy.Optimizer] != "adamw" || !strings.Contains(said.Failed[strategy.Optimizer], want) {
@@ -686,11 +714,12 @@ func TestAccelerate(t *testing.T) {
 
 // Blocks that the model itself recomputes are seen, in either of PyTorch's ways.
 func TestCheckpointingIsSeen(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	for way, want := range map[string]strategy.Value{"": "none", "plain": "full", "reentrant": "full"} {
 		r := newTrial(t)
 		r.orders.Script = testdata(t, "ranks.py")
-		r.train(t, "env", "RECOMPUTE="+way, path, r.orders.Script, "alone")
+		r.env = []string{"RECOMPUTE=" + way}
+		r.warmed(t, r.orders.Script, "alone")
 		if said, _ := r.told(t); said.Settings[strategy.ActivationCheckpointing] != want {
 			t.Errorf("%q: told %+v", way, said)
 		}
@@ -758,7 +787,7 @@ func TestPickledByValue(t *testing.T) {
 	r := newTrial(t)
 	r.module(t, "byvalue", byValue)
 	r.orders.Script = r.module(t, "pickled", pickled)
-	if out := r.train(t, path, r.orders.Script); out != "__call__\n" {
+	if out := r.warmed(t, r.orders.Script); out != "__call__\n" {
 		t.Errorf("the model's class is not what this test is about: %q", out)
 	}
 	r.bare = true

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // How a Python program below a shell ends is known by its exit code: from the kernel, or for
@@ -29,7 +30,7 @@ func TestShellHidesNoExitCode(t *testing.T) {
 		{"", 1, "-m nosuch"},
 	} {
 		r := newTrial(t)
-		cmd := r.job(t, "sh", "-c", python(t)+" "+cmp.Or(c.line, `-c "$0"`)+"; true", c.code)
+		cmd := r.job(t, "sh", "-c", testenv.Python(t)+" "+cmp.Or(c.line, `-c "$0"`)+"; true", c.code)
 		var mu sync.Mutex
 		var ends []*strategy.ProcessEnd
 		p, err := openPrograms(r.dir, 0, true, func(f strategy.Fact) {

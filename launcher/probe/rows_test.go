@@ -11,7 +11,7 @@ import (
 // A forward that computes a row from others, keeps something from one call to the next, or
 // gives no mean is found by its results, whatever computes it; the question leaves no trace.
 func TestRowsThatDependOnEachOtherAreFound(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	folder, err := filepath.Abs(".")
 	if err != nil {
 		t.Fatal(err)
@@ -21,7 +21,7 @@ func TestRowsThatDependOnEachOtherAreFound(t *testing.T) {
 	no := []string{"batch norm", "sequence", "attention", "sorted", "shuffled", "largest", "by its size", "keeping", "root of the loss", "running sum", "neighbours"}
 	unknown := []string{"failing", "hook", "one row"}
 	seen := 0
-	for line := range strings.Lines(r.train(t, path, testdata(t, "rows.py"), folder)) {
+	for line := range strings.Lines(r.warmed(t, testdata(t, "rows.py"), folder)) {
 		var got struct {
 			Forward, Word, Reason string
 			Left                  bool

@@ -3,22 +3,19 @@ package probe
 import (
 	"bufio"
 	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // The rungs that are turned inside a process, with real PyTorch on the CPU: each
 // case of the files in testdata/rungs is a test here. They run in one process, for
 // PyTorch takes seconds to load.
 func TestRungs(t *testing.T) {
-	interpreter := os.Getenv("GPURUN_TEST_PYTHON")
-	if interpreter == "" {
-		t.Skip("GPURUN_TEST_PYTHON names no interpreter that has PyTorch; make test finds or installs one")
-	}
-	cmd := exec.Command(interpreter, "-B", "testdata/rungs/run.py", strings.Join(caseFiles(t), ","))
+	cmd := exec.Command(testenv.Torch(t), "-B", "testdata/rungs/run.py", strings.Join(caseFiles(t), ","))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // heard is what the stand-in for PyTorch's CUDA allocator heard, and the files that its
@@ -40,17 +42,14 @@ func snapshots(t *testing.T, ways string, record Record, most string, env ...str
 		}
 		r.parts = map[string]string{"snapshot": strings.Replace(string(text), "MOST = 32 << 20", "MOST = "+most, 1)}
 	}
-	cmd := r.job(t, path, r.orders.Script, ways)
-	cmd.Env = append(cmd.Env, env...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, _ := cmd.Output()
+	r.env = env
+	out, stderr, _ := testenv.Warmed(t, r.job(t, path, r.orders.Script, ways))
 	r.told(t) // that nothing went wrong in the probe
 	dir = filepath.Join(r.dir, "rank0")
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		var h heard
 		if err := json.Unmarshal([]byte(line), &h); err != nil {
-			t.Fatalf("%v: %s\n%s", err, line, stderr.String())
+			t.Fatalf("%v: %s\n%s", err, line, stderr)
 		}
 		for _, k := range []string{"0", "1", "2"} {
 			_, digest := os.Stat(filepath.Join(dir, "snapshot-"+k+h.Number+".json"))
@@ -65,7 +64,7 @@ func snapshots(t *testing.T, ways string, record Record, most string, env ...str
 		all = append(all, h)
 	}
 	if len(all) != strings.Count(ways, ",")+1 {
-		t.Fatalf("%s: only %+v was heard\n%s", ways, all, stderr.String())
+		t.Fatalf("%s: only %+v was heard\n%s", ways, all, stderr)
 	}
 	return all, dir
 }
@@ -137,7 +136,7 @@ func TestALongSnapshotIsTrimmed(t *testing.T) {
 		if err != nil || digest.Allocated < 8<<20 || len(digest.Top) == 0 || digest.Top[0].Line == 0 && all[i].Way == "large" || digest.Missing != "" {
 			t.Errorf("%+v, %v", digest, err)
 		}
-		out, err := exec.Command(python(t), "-c", `
+		out, err := exec.Command(testenv.Python(t), "-c", `
 import pickle, sys
 s = pickle.load(open(sys.argv[1], "rb"))
 entries, told = s["device_traces"][0], s["gpurun"]

@@ -121,7 +121,7 @@ while not told():
 
 // A rank of several tells its own part of a step, as far as it is one.
 func TestTheOwnPartOfAStep(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	for name, test := range map[string]struct {
 		world         string
 		data, forward bool // is told
@@ -132,7 +132,7 @@ func TestTheOwnPartOfAStep(t *testing.T) {
 			t.Parallel()
 			r := newTrial(t)
 			r.orders.Script = r.module(t, "apart", apart)
-			r.train(t, path, r.orders.Script, filepath.Join(r.dir, "rank0", "steps"), test.world, name)
+			r.warmed(t, r.orders.Script, filepath.Join(r.dir, "rank0", "steps"), test.world, name)
 			s := r.steps(t)
 			if told := s.Data > 0; told != test.data || told && (s.Data < 40*time.Millisecond || s.Data > 300*time.Millisecond) {
 				t.Errorf("%v for data", s.Data)
@@ -146,10 +146,10 @@ func TestTheOwnPartOfAStep(t *testing.T) {
 
 // What a process does between two steps is told at once, and is over with the next one.
 func TestPhasesAreTold(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	r := newTrial(t)
 	r.orders.Script = r.module(t, "phases", phased)
-	out := r.train(t, path, r.orders.Script, filepath.Join(r.dir, "rank0", "steps"))
+	out := r.warmed(t, r.orders.Script, filepath.Join(r.dir, "rank0", "steps"))
 	if want := "trained: train\nevaluated: eval\nsaving: save\nsaved: eval\ntrains: train\n"; out != want {
 		t.Errorf("%s\nwant\n%s", out, want)
 	}

@@ -33,9 +33,10 @@ func Isolate(m *testing.M) Isolated {
 	return Isolated{m, dir}
 }
 
-// Run runs the tests and removes what they shared.
+// Run runs the tests, and ends and removes what they shared.
 func (m Isolated) Run() int {
 	defer os.RemoveAll(m.Folder)
+	defer func() { started.stop() }()
 	return m.M.Run()
 }
 
