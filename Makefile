@@ -79,13 +79,13 @@ lab: ## more scenes than make test has, on screens, with two ranks, and of this 
 lint-beside:
 	@said=$$($(MAKE) --no-print-directory lint 2>&1); code=$$?; echo "$$said"; exit $$code
 
-lint: ## formatting, go.mod, vet, staticcheck, ruff on the probe's Python, known vulnerabilities, a build without cgo for arm64
+lint: ## formatting, go.mod, vet, staticcheck, ruff and mypy on the hook's Python, known vulnerabilities, a build without cgo for arm64
 	@unformatted=$$(gofmt -l cmd launcher model recipes strategy test); test -z "$$unformatted" || { echo "gofmt: $$unformatted" >&2; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	@GO='$(GO)' .ci/vulncheck
-	@.ci/ruff
+	@.ci/python-lint
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build -gcflags=all='-N -l' -ldflags='-s -w' -o /dev/null ./cmd/gpurun
 
 fuzz: ## each fuzz target for FUZZTIME

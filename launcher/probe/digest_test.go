@@ -23,10 +23,9 @@ var measured = &memory.Measurement{
 func digests(t *testing.T, makes string, items any) []json.RawMessage {
 	t.Helper()
 	program := `
-import importlib.util as u, json, pickle, sys
-spec = u.spec_from_file_location("digest", "digest.py")
-d = u.module_from_spec(spec)
-spec.loader.exec_module(d)
+import json, pickle, sys
+sys.path.append(".")
+from inside import digest as d
 ` + makes + `
 json.dump([made(item) for item in json.load(sys.stdin)], sys.stdout)
 `

@@ -113,6 +113,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,7 +124,7 @@ import (
 
 // hook is the probe's Python part.
 //
-//go:embed *.py
+//go:embed sitecustomize.py inside/*.py
 var hook embed.FS
 
 // The files in a rank's folder that tell how it ended, and what it runs with. Those of a
@@ -191,27 +192,24 @@ func install(dir string, orders Orders) (*Installed, error) {
 // plantParts writes the Python parts. Their compiled forms are kept for all attempts and
 // runs where that is safe.
 func plantParts(folder string) error {
-	files, err := hook.ReadDir(".")
-	if err != nil {
-		return err
-	}
 	digest := sha256.New()
-	for _, f := range files {
-		text, err := hook.ReadFile(f.Name())
-		path := filepath.Join(folder, "inside", f.Name())
-		if f.Name() == "sitecustomize.py" {
-			path = filepath.Join(folder, f.Name())
+	err := fs.WalkDir(hook, ".", func(name string, f fs.DirEntry, err error) error {
+		if err != nil || f.IsDir() {
+			return err
 		}
+		text, err := hook.ReadFile(name)
+		path := filepath.Join(folder, name)
 		if err == nil {
 			err = plant(path, text)
 		}
 		if err == nil {
 			err = os.Chtimes(path, sourceTime, sourceTime)
 		}
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(digest, "%s %d\n%s", f.Name(), len(text), text)
+		fmt.Fprintf(digest, "%s %d\n%s", name, len(text), text)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	compiled, err := compiledFolder(hex.EncodeToString(digest.Sum(nil)[:16]))
 	if err != nil {

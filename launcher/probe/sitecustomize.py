@@ -11,22 +11,62 @@ import sys
 import time
 
 NAMES = ("GPURUN_PROBE_FILE", "GPURUN_PROBE_NAMES", "GPURUN_PROBE_ORDERS", "GPURUN_PROBE_JOB")
+PACKAGE = "gpurun-probe"  # no statement can import it
 
 
-def load(name):
-    """Gives a part of the probe: inside/<name>.py, run once, under no name in sys.modules."""
-    if name not in parts:
-        path = os.path.join(here, "inside", name + ".py")
-        module = type(sys)("gpurun." + name)
-        module.__file__, module.load = path, load
+class Part(type(sys)):  # type: ignore[misc]
+    """A module of inside, which is run at its first use, and is under no name in sys.modules."""
+
+    def __init__(self, name):
+        type(sys).__init__(self, PACKAGE + "." + name)
+        self.__dict__.update(__package__=PACKAGE, __file__=os.path.join(here, "inside", name + ".py"), gpurun_pending=name)
+        if builtins:
+            self.__dict__["__builtins__"] = builtins
+
+    def __getattr__(self, attribute):
+        inside = self.__dict__
+        if "gpurun_pending" not in inside:
+            raise AttributeError("%s has no %s" % (self.__name__, attribute))
+        path = inside["__file__"]
         if sys.version_info < (3, 8):
             with open(path) as f:
                 code = compile(f.read(), path, "exec")
         else:
-            code = compiled(name, path)
-        exec(code, module.__dict__)
-        parts[name] = module
-    return parts[name]
+            code = compiled(inside["gpurun_pending"], path)
+        if not builtins:
+            sys.modules[PACKAGE] = package
+        try:
+            exec(code, inside)
+        finally:
+            if not builtins:
+                sys.modules.pop(PACKAGE, None)
+        inside.pop("gpurun_pending", None)
+        return getattr(self, attribute)
+
+
+class Package(type(sys)):  # type: ignore[misc]
+    """What "from . import name" finds the parts in."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        setattr(self, name, Part(name))
+        return getattr(self, name)
+
+
+def importer():
+    """Gives the built-in names for the parts, in which __import__ knows their package; None for a
+    Python in which a module cannot have its own."""
+    if sys.version_info < (3,) or "__pypy__" in sys.builtin_module_names:
+        return None
+    names = dict(vars(sys.modules["builtins"]))
+    plain = names["__import__"]
+
+    def find(name, globals=None, locals=None, fromlist=(), level=0):
+        return plain(name, globals, locals, fromlist, level) if level == 0 else package
+
+    names["__import__"] = find
+    return names
 
 
 def compiled(name, path):
@@ -44,22 +84,20 @@ def watch(where, names):
     """Chains the hook that tells of the exception that ends the main thread. Where gives
     the file to tell it in.
     """
-    try:
-        from _thread import get_ident
-    except ImportError:
-        from thread import get_ident
     import atexit
 
+    get_ident = __import__("_thread" if sys.version_info >= (3,) else "thread").get_ident
+
     pid, thread, began = os.getpid(), get_ident(), born
-    state = {}
+    state = {"told": False, "printed": 0}
 
     def tell(kind, value, trace):
         # A fork inherits the hook, and a thread that fails does not end the rank.
         # KeyboardInterrupt is somebody's stop.
-        if "told" in state or os.getpid() != pid or get_ident() != thread:
+        if state["told"] or os.getpid() != pid or get_ident() != thread:
             return
         if not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-            load("report").report(where(), names, began, kind, value, trace)
+            package.report.report(where(), names, began, kind, value, trace)
         state["told"] = True
 
     def excepthook(kind, value, trace):
@@ -77,10 +115,10 @@ def watch(where, names):
         # keeps what it handed to the hook.
         try:
             value = getattr(sys, "last_value", None)
-            if value is not None and state.get("printed") != id(value):
+            if value is not None and state["printed"] != id(value):
                 tell(sys.last_type, value, sys.last_traceback)
-            if "told" not in state and os.getpid() == pid:
-                load("report").ended(where(), began)
+            if not state["told"] and os.getpid() == pid:
+                package.report.ended(where(), began)
         except BaseException:
             pass
 
@@ -132,8 +170,8 @@ def main():
         compiled("sitecustomize", os.path.join(here, "sitecustomize.py"))  # for the processes to come
     role = "rank"
     try:
-        followed = load("rank").note(path, "began")
-        role = load("rank").role(told)
+        followed = package.rank.note(path, "began")
+        role = package.rank.role(told)
     finally:
         # What a launcher or a wrapper hands on is for the rank below it.
         if role != "passer":
@@ -141,17 +179,17 @@ def main():
     if role == "rank":
         watch(lambda: path, told["GPURUN_PROBE_NAMES"])
     if sys.version_info >= (3, 8):
-        load("imports").follow(role, told, here, watch)
+        package.imports.follow(role, told, here, watch)
         if followed:
-            load("ends").arm(path)
+            package.ends.arm(path)
 
 
 here, born = os.path.dirname(__file__), time.time()
-parts = {}
+package, builtins = Package(PACKAGE), importer()
 kept = hide()  # Python 2 empties a module that nobody keeps
 try:
     # The one that would have been found; without one, the error that says so.
-    import sitecustomize
+    import sitecustomize  # noqa: F401
 finally:
     try:
         main()

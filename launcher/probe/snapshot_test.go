@@ -36,7 +36,7 @@ func snapshots(t *testing.T, ways string, record Record, most string, env ...str
 	r := newTrial(t)
 	r.orders.Script, r.orders.Record = testdata(t, "snapshots.py"), record
 	if most != "" {
-		text, err := os.ReadFile("snapshot.py")
+		text, err := os.ReadFile("inside/snapshot.py")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,10 +3,14 @@ package probe
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // seen is what a script says of the places where programs look.
@@ -66,10 +70,30 @@ for _ in range(5):
     optimizer.step()
     look("after")
 assert sys.meta_path is before, "another list"
+found = [name for name in sys.modules if name.split(".")[0] in ("inside", "gpurun", "gpurun-probe", "sitecustomize")]
+assert found in ([], ["sitecustomize"]), found
 print([f for f in before if "gpurun" in type(f).__module__ or type(f).__name__ == "Finder"])
 `
 	if out := newTrial(t).seen(t, script); out != "[]\n" {
 		t.Errorf("%q", out)
+	}
+}
+
+// The parts are a package that Python's own import reads: each by itself, in any order.
+func TestPartsAreAPackage(t *testing.T) {
+	const program = `
+import importlib, os, sys
+sys.path.append(".")
+names = sorted(name[:-3] for name in os.listdir("inside") if name.endswith(".py"))
+for name in names:
+    for known in [known for known in sys.modules if known.split(".")[0] == "inside"]:
+        del sys.modules[known]
+    importlib.import_module("inside." + name)
+print(len(names))
+`
+	out, err := exec.Command(testenv.Python(t), "-B", "-c", program).CombinedOutput()
+	if n, failed := strconv.Atoi(strings.TrimSpace(string(out))); err != nil || failed != nil || n < 50 {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

@@ -1,5 +1,4 @@
 # Loops of their own, each with a loss of another kind: one optimizer step or more.
-import json
 import sys
 
 import torch

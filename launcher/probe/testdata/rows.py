@@ -1,6 +1,5 @@
 # The forward of several models, each asked whether it computes its rows by itself. Prints the
 # answers, and what the question left behind: nothing.
-import importlib.util
 import json
 import os
 import random
@@ -10,21 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-INSIDE = sys.argv[1]
-parts = {}
+sys.path.append(sys.argv[1])
+from inside import rank, rows
 
-
-def load(name):
-    if name not in parts:
-        part = parts[name] = type(sys)("gpurun." + name)
-        path = os.path.join(INSIDE, name + ".py")
-        part.__file__, part.load = path, load
-        with open(path) as f:
-            exec(compile(f.read(), path, "exec"), part.__dict__)
-    return parts[name]
-
-
-load("imports").start.update(role="rank", told={"GPURUN_PROBE_ORDERS": os.devnull})
+rank.start.update(role="rank", told={"GPURUN_PROBE_ORDERS": os.devnull})
 
 
 class Net(nn.Module):
@@ -89,10 +77,10 @@ for name, forward in FORWARDS.items():
     model = Net(forward)
     x, y = torch.randn(8, 6), torch.randint(6, (8,))
     before = state(model), x.tolist()
-    answer = load("rows").rows_are_independent(model, (x,), {"labels": y})
+    answer = rows.rows_are_independent(model, (x,), {"labels": y})
     left = (state(model), x.tolist()) != before
     print(json.dumps({"forward": name, "word": answer.word, "reason": answer.reason, "left": left}))
 model = Net(FORWARDS["plain"])
 model.w.register_forward_hook(lambda *_: print("a hook ran"))
-print(json.dumps({"forward": "hook", "word": load("rows").rows_are_independent(model, (torch.randn(8, 6),), {}).word}))
-print(json.dumps({"forward": "one row", "word": load("rows").rows_are_independent(Net(FORWARDS["plain"]), (torch.randn(1, 6),), {}).word}))
+print(json.dumps({"forward": "hook", "word": rows.rows_are_independent(model, (torch.randn(8, 6),), {}).word}))
+print(json.dumps({"forward": "one row", "word": rows.rows_are_independent(Net(FORWARDS["plain"]), (torch.randn(1, 6),), {}).word}))

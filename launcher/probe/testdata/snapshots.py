@@ -44,7 +44,8 @@ def snapshot(device=None):
     frames = [{"filename": TORCH + "nn/functional.py", "line": 1, "name": "linear"}, {"filename": __file__, "line": 7, "name": "forward"}]
     blocks = [{"address": 4096, "size": 8 << 20, "requested_size": 8 << 20, "state": "active_allocated", "frames": frames}]
     segment = {"device": 0, "address": 4096, "total_size": 20 << 20, "stream": 0, "segment_type": "large", "blocks": blocks, "frames": frames}
-    entry = lambda i: {"action": "alloc", "addr": i << 20, "size": 8 << 20, "stream": 0, "frames": [dict(frames[1], line=i)] * 20, "time_us": i << 22}
+    def entry(i):
+        return {"action": "alloc", "addr": i << 20, "size": 8 << 20, "stream": 0, "frames": [dict(frames[1], line=i)] * 20, "time_us": i << 22}
     count = {"large": 20000, "huge": 10}.get(way, 3)
     if way == "huge":
         segment["blocks"] = [dict(blocks[0], frames=[{"filename": "x" * 1000 + str(i), "line": i, "name": "f"}]) for i in range(4000)]

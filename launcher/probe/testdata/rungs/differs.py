@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import models
-from harness import AtFirstCall, Training, compare, loss_of, rungs
+from harness import AtFirstCall, Training, compare, loss_of, part
 
 FULL = {"activation_checkpointing": "full"}
 
@@ -163,7 +163,8 @@ class Differs(unittest.TestCase):
 
             return Cast()
 
-        make = lambda: models.GPT(dropout=0.1)
+        def make():
+            return models.GPT(dropout=0.1)
         untouched, turned = Training(make, models.words, wrap=wrap), Training(make, models.words, wrap=wrap, turn=FULL)
         compare(self, turned, untouched)
 
@@ -172,7 +173,7 @@ class Kept(unittest.TestCase):
     """What is kept of an output shows a difference, and none between runs that are only rounded."""
 
     def test_sketch(self):
-        compared = rungs()["load"]("compared")
+        compared = part("compared")
         draw = torch.Generator().manual_seed(3)
         for shape, dtype in (((7, 5), torch.float32), ((64, 128, 96), torch.float32), ((32, 96, 1024), torch.bfloat16)):
             x = torch.randn(shape, generator=draw).to(dtype)

@@ -131,7 +131,7 @@ class EqualTraining(unittest.TestCase):
                 torch.manual_seed(0)
                 model = make()
                 model.train()
-                self.assertEqual(list(rungs()["apply"](model, turn)["applied"]), list(turn))
+                self.assertEqual(list(rungs().apply(model, turn)["applied"]), list(turn))
                 loss = loss_of(model(batch(0)), 0)
                 model.eval()
                 loss.backward()
@@ -152,7 +152,7 @@ class EqualTraining(unittest.TestCase):
                 if isinstance(module, models.Attention):
                     module.dropout = 0.0
             if turn:
-                rungs()["apply"](model, turn)
+                rungs().apply(model, turn)
             x = models.patches(0).requires_grad_()
             gradient, = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
             gradient.square().sum().backward()

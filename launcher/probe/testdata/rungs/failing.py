@@ -6,7 +6,7 @@ import torch
 from torch.utils import checkpoint as module
 
 import models
-from harness import AtFirstCall, Training, compare, loss_of, rungs
+from harness import AtFirstCall, Training, compare, loss_of, part, rungs
 
 FULL = {"activation_checkpointing": "full"}
 
@@ -16,24 +16,24 @@ class Failing(unittest.TestCase):
         """What fails while it is turned is undone, and the other rungs are turned."""
         room = rungs()
         forward = models.Block.forward
-        room["load"]("recompute").Block = None  # cannot be called
+        part("recompute").Block = None  # cannot be called
         model = models.GPT()
-        result = room["apply"](model, dict(FULL, precision="bf16"))
+        result = room.apply(model, dict(FULL, precision="bf16"))
         self.assertEqual(result["failed"], {"activation_checkpointing": "TypeError: 'NoneType' object is not callable"})
         self.assertEqual(list(result["applied"]), ["precision"])
         self.assertIs(models.Block.forward, forward)
 
     def test_survey(self):
         room = rungs()
-        room["load"]("exclusions").reason = lambda root: 1 / 0
-        self.assertEqual(set(room["survey"](models.GPT()).values()) - {"this PyTorch has no scaled dot-product attention"},
+        part("exclusions").reason = lambda root: 1 / 0
+        self.assertEqual(set(room.survey(models.GPT()).values()) - {"this PyTorch has no scaled dot-product attention"},
                          {"the model could not be looked at: ZeroDivisionError: division by zero"})
-        self.assertEqual(room["apply"](models.GPT(), FULL)["applied"], {})
+        self.assertEqual(room.apply(models.GPT(), FULL)["applied"], {})
 
-    def test_file_that_is_gone(self):
+    def test_part_that_is_not_whole(self):
         room = rungs()
-        room["LOADED"]["checkpointing"] = None
-        self.assertIn("activation_checkpointing", room["apply"](models.GPT(), FULL)["failed"])
+        del part("checkpointing").VALUES
+        self.assertIn("activation_checkpointing", room.apply(models.GPT(), FULL)["failed"])
 
     def with_checkpoint(self, function):
         """Trains with another torch.utils.checkpoint, beside an untouched training."""
@@ -111,7 +111,7 @@ class Failing(unittest.TestCase):
                 return super().forward(x)
 
         model = models.GPT(block=Bad)
-        rungs()["apply"](model, FULL)
+        rungs().apply(model, FULL)
         loss = loss_of(model(models.words(0)), 0)
         with self.assertRaisesRegex((MemoryError, RuntimeError), "in the backward pass"):
             loss.backward()
@@ -122,7 +122,7 @@ class Failing(unittest.TestCase):
             raise KeyError(knob)
 
         model = models.GPT()
-        rungs()["apply"](model, FULL, raises)
+        rungs().apply(model, FULL, raises)
         own, module.checkpoint = module.checkpoint, None
         try:
             loss_of(model(models.words(0)), 0).backward()

@@ -70,8 +70,9 @@ class Frameworks(unittest.TestCase):
 
     def test_every_second_layer(self):
         t = self.transformers()
-        make = lambda: t.LlamaForCausalLM(t.LlamaConfig(max_position_embeddings=64, **SMALL))
-        result = rungs()["apply"](make().train(), {"activation_checkpointing": "selective"})
+        def make():
+            return t.LlamaForCausalLM(t.LlamaConfig(max_position_embeddings=64, **SMALL))
+        result = rungs().apply(make().train(), {"activation_checkpointing": "selective"})
         if result["refused"]:
             self.assertIn("knows only all of its blocks", result["refused"]["activation_checkpointing"])
             self.skipTest("the switch of this version has no flag a layer")
@@ -82,7 +83,7 @@ class Frameworks(unittest.TestCase):
         t = self.transformers()
         model = t.LlamaForCausalLM(t.LlamaConfig(**SMALL)).train()
         model.gradient_checkpointing_enable()
-        self.assertEqual(rungs()["survey"](model)["activation_checkpointing"], "it is on already")
+        self.assertEqual(rungs().survey(model)["activation_checkpointing"], "it is on already")
 
     def test_sdpa(self):
         t = self.transformers()
@@ -92,7 +93,7 @@ class Frameworks(unittest.TestCase):
             config._attn_implementation = "eager"
             return t.LlamaForCausalLM(config)
 
-        reason = rungs()["survey"](make())["attention"]
+        reason = rungs().survey(make())["attention"]
         if reason:
             self.assertTrue("chooses" in reason or "no scaled dot-product" in reason or "no other attention" in reason, reason)
             self.skipTest(reason)
@@ -102,7 +103,7 @@ class Frameworks(unittest.TestCase):
         self.assertLess(turned.saved[0], untouched.saved[0])
         for a, b in zip(turned.losses, untouched.losses):
             self.assertLess(abs(a - b), 1e-5 * abs(b))
-        self.assertEqual(rungs()["survey"](turned.model)["attention"], "it is sdpa already")
+        self.assertEqual(rungs().survey(turned.model)["attention"], "it is sdpa already")
         asked = Training(make, models.words, turn={"attention": "sdpa"}, kwargs={"output_attentions": True}, steps=1)
         self.assertEqual(asked.result["refused"], {"attention": "the script asks for the attention's weights"})
 
@@ -119,7 +120,8 @@ class Frameworks(unittest.TestCase):
             import diffusers
         except ImportError:
             self.skipTest("there are no diffusers")
-        make = lambda: diffusers.UNet2DModel(
-            sample_size=16, in_channels=3, out_channels=3, block_out_channels=(16, 32), layers_per_block=2, norm_num_groups=4,
-            attention_head_dim=4, down_block_types=("AttnDownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "AttnUpBlock2D"))
+        def make():
+            return diffusers.UNet2DModel(
+                    sample_size=16, in_channels=3, out_channels=3, block_out_channels=(16, 32), layers_per_block=2, norm_num_groups=4,
+                    attention_head_dim=4, down_block_types=("AttnDownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "AttnUpBlock2D"))
         self.equal(make, models.pixels, kwargs={"timestep": 5, "return_dict": False})

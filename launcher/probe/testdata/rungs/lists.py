@@ -4,7 +4,7 @@ import unittest
 from torch import nn
 
 import models
-from harness import rungs
+from harness import part
 
 FOUND = {
     "plain loop": (models.GPT, [("transformer.h", "Block", 4)]),
@@ -31,7 +31,7 @@ class Lists(unittest.TestCase):
 
 def case(make, want):
     def test(self):
-        found = rungs()["load"]("blocks").find(make())
+        found = part("blocks").find(make())
         self.assertEqual([(each["path"], each["class"], each["count"]) for each in found], want)
         for each in found:
             self.assertEqual(len(each["modules"]), each["count"])

@@ -210,7 +210,8 @@ class Columns(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.head = nn.Linear(8, WIDTH), nn.Linear(WIDTH, 10)
-        net = lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        def net():
+            return nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
         self.layers = nn.ModuleList([nn.ModuleList([Attention(0.1), net()]) for _ in range(3)])
 
     def forward(self, x):

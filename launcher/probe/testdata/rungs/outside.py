@@ -19,7 +19,7 @@ TURN = {"activation_checkpointing": "full", "precision": "bf16"}
 
 def turned(model, turn=TURN):
     """A model with rungs turned, after one step."""
-    result = rungs()["apply"](model, turn)
+    result = rungs().apply(model, turn)
     assert set(result["applied"]) == set(turn), result
     loss_of(model(models.words(0)), 0).backward()
     return model
@@ -66,7 +66,7 @@ class Outside(unittest.TestCase):
         room = {"__name__": "__main__", "nn": nn}
         exec("class B(nn.Module):\n  def __init__(s):\n    super().__init__(); s.l = nn.Linear(4, 4)\n  def forward(s, x): return s.l(x)", room)
         model = nn.Sequential(room["B"](), room["B"]())
-        self.assertIn("activation_checkpointing", rungs()["apply"](model, {"activation_checkpointing": "full"})["applied"])
+        self.assertIn("activation_checkpointing", rungs().apply(model, {"activation_checkpointing": "full"})["applied"])
         x = torch.randn(2, 4)
         self.assertTrue(torch.equal(cloudpickle.loads(cloudpickle.dumps(model))(x), model(x)))
 
@@ -105,7 +105,7 @@ class Outside(unittest.TestCase):
                 return torch.relu(self.linear(x))
 
         model = nn.Sequential(Leaf(), Leaf())
-        self.assertIn("activation_checkpointing", rungs()["apply"](model, {"activation_checkpointing": "full"})["applied"])
+        self.assertIn("activation_checkpointing", rungs().apply(model, {"activation_checkpointing": "full"})["applied"])
         x = torch.randn(2, 4)
         for other in (torch.jit.script(model), torch.jit.trace(model, x), torch.fx.symbolic_trace(model)):
             self.assertTrue(torch.equal(other(x), model(x)))
@@ -120,7 +120,7 @@ class Outside(unittest.TestCase):
             return torch.func.grad(lambda w: torch.func.functional_call(model, w, (x,)).square().sum())(weights)
 
         before = gradient()
-        self.assertIn("activation_checkpointing", rungs()["apply"](model, {"activation_checkpointing": "full"})["applied"])
+        self.assertIn("activation_checkpointing", rungs().apply(model, {"activation_checkpointing": "full"})["applied"])
         after = gradient()
         self.assertTrue(all(torch.equal(before[name], after[name]) for name in before))
 
@@ -145,7 +145,7 @@ class Outside(unittest.TestCase):
     def test_memory_is_freed_at_once(self):
         """No cycle keeps a step's tensors until the collector comes."""
         model = models.GPT()
-        rungs()["apply"](model, {"activation_checkpointing": "full"})
+        rungs().apply(model, {"activation_checkpointing": "full"})
         seen = []
         model.transformer.h[1].register_forward_hook(lambda m, a, o: seen.append(weakref.ref(o)))
         gc.disable()

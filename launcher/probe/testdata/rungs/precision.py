@@ -8,7 +8,7 @@ import unittest
 import torch
 
 import models
-from harness import AtFirstCall, Training, compare, loss_of, rungs
+from harness import AtFirstCall, Training, compare, loss_of, part, rungs
 
 
 class Precision(unittest.TestCase):
@@ -39,7 +39,7 @@ class Precision(unittest.TestCase):
             a: torch.Tensor
             b: str = "x"
 
-        convert = rungs()["load"]("autocast").to_fp32
+        convert = part("autocast").to_fp32
         half, whole, number = torch.ones(2, dtype=torch.bfloat16), torch.ones(2), torch.ones(2, dtype=torch.long)
         for value in ((half, number), [half], {"a": half}, collections.OrderedDict(a=half), pair(half, 1), Record(half), ((half,), {"a": [half]})):
             new = convert(value)
@@ -55,7 +55,7 @@ class OnTheHost(unittest.TestCase):
 
     def travelling(self, turn=(), budget=1 << 40, smallest=1 << 10):
         room = rungs()
-        offload = room["load"]("offload")
+        offload = part("offload")
         offload.refusal, offload.budget, offload.SMALLEST = lambda root, value: "", lambda: budget, smallest
         offload.Travel.travels = lambda self, tensor: True
         parcels = []
@@ -83,7 +83,8 @@ class OnTheHost(unittest.TestCase):
 
     def test_saved_twice(self):
         """What four operations save travels once, and comes back once."""
-        offload = rungs()["load"]("offload")
+        rungs()
+        offload = part("offload")
         offload.SMALLEST, offload.Travel.travels = 0, lambda self, tensor: True
         room = offload.Room(10_000, None)
         way = offload.Travel(torch, set(), room)
@@ -113,10 +114,12 @@ class OnTheHost(unittest.TestCase):
         self.assertEqual(self.travelling(smallest=1 << 20)[1], [])
 
     def test_limits(self):
-        offload = rungs()["load"]("offload")
+        rungs()
+        offload = part("offload")
         with tempfile.TemporaryDirectory() as root:
             os.makedirs(root + "/a/b")
-            write = lambda name, text: open(os.path.join(root, name), "w").write(text)
+            def write(name, text):
+                return open(os.path.join(root, name), "w").write(text)
             write("a/memory.max", "1000\n")
             write("a/memory.current", "700\n")
             write("a/memory.stat", "anon 5\ninactive_file 100\n")
@@ -137,7 +140,8 @@ class OnTheHost(unittest.TestCase):
             del os.environ["LOCAL_WORLD_SIZE"]
 
     def test_strides(self):
-        offload = rungs()["load"]("offload")
+        rungs()
+        offload = part("offload")
         x = torch.randn(2, 3, 4, 5)
         for tensor in (x, x.transpose(1, 2), x.contiguous(memory_format=torch.channels_last), x[:, 1:], x[..., ::2], x[:, :1]):
             parcel = offload.Parcel(torch, tensor, offload.Room(0, None))

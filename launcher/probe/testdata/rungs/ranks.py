@@ -62,9 +62,11 @@ class Sometimes(nn.Module):
 class Worker(unittest.TestCase):
     def equal(self, make, batch, less=0.75, **options):
         rank = dist.get_rank()
-        mine = lambda step: batch(2 * step + rank)
+        def mine(step):
+            return batch(2 * step + rank)
         more = {key: options.pop(key) for key in ("accumulate",) if key in options}
-        wrap = lambda model: DistributedDataParallel(model, **options)
+        def wrap(model):
+            return DistributedDataParallel(model, **options)
         untouched = Training(make, mine, wrap=wrap, **more)
         turned = Training(make, mine, wrap=wrap, turn=FULL, **more)
         self.assertEqual(turned.result, {"applied": {"activation_checkpointing": ["none", "full"]}, "refused": {}, "failed": {}})

@@ -14,11 +14,11 @@ class Refused(unittest.TestCase):
     def refused(self, model, **words):
         """Holds both survey and apply to their words, and the model to what it was."""
         before = {kind: kind.__dict__.get("forward") for kind in {type(m) for m in model.modules()}}
-        found = rungs()["survey"](model)
+        found = rungs().survey(model)
         for knob, word in words.items():
             self.assertIn(word, found[knob])
         turn = {knob: KNOBS[knob] for knob in words}
-        result = rungs()["apply"](model, turn)
+        result = rungs().apply(model, turn)
         self.assertEqual(result, {"applied": {}, "refused": {knob: found[knob] for knob in words}, "failed": {}})
         for kind, forward in before.items():
             self.assertIs(kind.__dict__.get("forward"), forward)
@@ -104,8 +104,8 @@ class Refused(unittest.TestCase):
     def test_on_already(self):
         model = models.GPT()
         room = rungs()
-        room["apply"](model, {"activation_checkpointing": "full", "precision": "bf16"})
-        found = room["survey"](model)
+        room.apply(model, {"activation_checkpointing": "full", "precision": "bf16"})
+        found = room.survey(model)
         self.assertEqual((found["activation_checkpointing"], found["precision"]), ("it is on already",) * 2)
         flagged = models.GPT()
         flagged.transformer.h[0].use_checkpoint = True
@@ -131,13 +131,13 @@ class Refused(unittest.TestCase):
         self.refused(models.GPT(), attention="the model's class offers no other" if known else "this PyTorch has no scaled")
 
     def test_values(self):
-        result = rungs()["apply"](models.GPT(), {"precision": "fp16", "activation_checkpointing": "none", "micro_batch_size": 8})
+        result = rungs().apply(models.GPT(), {"precision": "fp16", "activation_checkpointing": "none", "micro_batch_size": 8})
         self.assertEqual(sorted(result["refused"]), ["activation_checkpointing", "micro_batch_size", "precision"])
         self.assertEqual((result["applied"], result["failed"]), ({}, {}))
 
     def test_nothing_asked(self):
         forward = models.GPT.forward
-        self.assertEqual(rungs()["apply"](models.GPT(), {}), {"applied": {}, "refused": {}, "failed": {}})
+        self.assertEqual(rungs().apply(models.GPT(), {}), {"applied": {}, "refused": {}, "failed": {}})
         self.assertIs(models.GPT.forward, forward)
 
     def test_cache(self):

@@ -1,0 +1,1 @@
+# The probe's parts. A rank reads them without an entry in sys.modules: see sitecustomize.py.

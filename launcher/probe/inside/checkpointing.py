@@ -1,0 +1,178 @@
+# Activation checkpointing of a model that is running already: the repeated blocks are
+# recomputed in the backward pass, one by one, or the model's own switch is turned.
+from . import blocks, compared, exclusions, forwards, recompute
+
+VALUES = ("selective", "full")
+
+# What models call it in an attribute that is True while it is on.
+FLAGS = ("gradient_checkpointing", "grad_checkpointing", "use_checkpoint", "use_grad_checkpointing", "use_gradient_checkpointing")
+
+
+def refusal(root, value="full"):
+    """Gives why it cannot be turned on in this model, "" if it can."""
+    import inspect
+
+    from torch.utils import checkpoint
+
+    if "use_reentrant" not in inspect.signature(checkpoint.checkpoint).parameters:
+        return "this PyTorch has no checkpointing that is not reentrant"
+    excluded = exclusions.reason(root)
+    if excluded:
+        return excluded
+    if is_on(root):
+        return "it is on already"
+    switches, lists = parts(root)
+    if not switches and not lists:
+        return "the model has no repeated blocks and no switch of its own"
+    for switch in switches:
+        if value == "selective" and not layered(switch):
+            return "the switch of %s knows only all of its blocks" % type(switch).__name__
+    for each in lists:
+        reason = unfit(each)
+        if reason:
+            return reason
+    return cached(root) if lists else ""
+
+
+def turn(root, value="full", tell=None, count=None):
+    """Turns it on: "full" for every block, "selective" for every second.
+
+    It gives [what was, what is]. tell(reason) is called where it has to be given up in
+    a later step: the blocks then run as they would have. count() gives the number of the
+    job's optimizer steps so far.
+    """
+    switches, lists = parts(root)
+    done = []
+    try:
+        for switch in switches:
+            done.append(lambda switch=switch: flip(switch, False))
+            flip(switch, True, tell, count)
+            if value == "selective":
+                thin(switch)
+        modules = [m for each in lists for m in each["modules"][:: 2 if value == "selective" else 1]]
+        if modules:
+            block = recompute.Block
+            done.append(forwards.wrap("checkpointing", unique(modules), lambda module: block(tell, count)))
+    except BaseException:
+        for undo in reversed(done):
+            undo()
+        raise
+    return ["none", value]
+
+
+def unique(modules):
+    """Leaves out the second mention of a block that stands in a list twice."""
+    return list({id(m): m for m in modules}.values())
+
+
+def is_on(root):
+    for module in root.modules():
+        if forwards.is_wrapped("checkpointing", module):
+            return True
+        if "CheckpointWrapper" in type(module).__name__:
+            return True
+        if any(getattr(module, flag, None) is True for flag in FLAGS):
+            return True
+    return False
+
+
+def parts(root):
+    """Gives the modules with a switch that can be trusted, and the lists of blocks outside them."""
+    switches = []
+    look(blocks.unwrap(root), switches)
+    covered = {id(m) for switch in switches for m in switch.modules()}
+    lists = [each for each in blocks.find(root) if not any(id(m) in covered for m in each["modules"])]
+    return switches, lists
+
+
+def look(module, found):
+    """Collects the outermost modules with a switch; below them there is no other."""
+    if has_switch(module):
+        found.append(module)
+        return
+    for child in module.children():
+        look(child, found)
+
+
+def has_switch(module):
+    """Tells whether a model of transformers or diffusers can be asked.
+
+    It is not asked where its recomputed blocks hold statistics, which it would update
+    twice, nor before it took the function to checkpoint with: it was reentrant then.
+    timm's switch checkpoints the same blocks that are found here, updates statistics
+    twice and runs others' hooks twice: it is never asked.
+    """
+    import inspect
+
+    if getattr(module, "supports_gradient_checkpointing", False) is not True and getattr(module, "_supports_gradient_checkpointing", False) is not True:
+        return False
+    setter = getattr(type(module), "_set_gradient_checkpointing", None)
+    if setter is None or "gradient_checkpointing_func" not in inspect.signature(setter).parameters:
+        return False
+    flagged = any(hasattr(m, "gradient_checkpointing") for m in module.modules())
+    return flagged and not any(recompute.is_norm(m) for m in module.modules())
+
+
+def flip(switch, on, tell=None, count=None):
+    """Turns a switch, without the hook on the embeddings that reentrant checkpointing needs."""
+    import functools
+
+    from torch.utils import checkpoint
+
+    function = functools.partial(checkpoint.checkpoint, use_reentrant=False)
+    if on:
+        function = compared.checkpoint(function, tell, compared.Steps(count), "a block of " + type(switch).__name__)
+    switch._set_gradient_checkpointing(enable=on, gradient_checkpointing_func=function)
+    if not on:
+        return
+    # Where stages and the blocks in them have a flag each, a block would run three times.
+    for module in switch.modules():
+        if is_layer(module) and any(is_layer(m) for m in module.modules() if m is not module):
+            module.gradient_checkpointing = False
+    if not any(getattr(m, "gradient_checkpointing", False) for m in switch.modules()):
+        raise RuntimeError("the switch of %s does nothing" % type(switch).__name__)
+
+
+def is_layer(module):
+    return any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__)
+
+
+def layered(switch):
+    """Tells whether each block has a flag of its own."""
+    lists = blocks.find(switch)
+    return bool(lists) and all(hasattr(m, "gradient_checkpointing") for each in lists for m in each["modules"])
+
+
+def thin(switch):
+    for each in blocks.find(switch):
+        for module in each["modules"][1::2]:
+            module.gradient_checkpointing = False
+
+
+def unfit(each):
+    """Gives why the blocks of a list cannot be checkpointed, "" if they can."""
+    import torch
+
+    for module in each["modules"]:
+        reason = forwards.refusal(module)
+        if reason:
+            return reason
+        if isinstance(module, torch.jit.ScriptModule):
+            return "%s is a TorchScript module" % each["class"]
+    return ""
+
+
+def cached(root):
+    """Gives the reason where a model keeps keys and values, and no switch that knows of it.
+
+    A cache that is an object is written to by each block, by a recomputed one, too.
+    """
+    import sys
+
+    if not hasattr(sys.modules.get("transformers"), "DynamicCache"):
+        return ""
+    for module in root.modules():
+        config = getattr(module, "config", None)
+        if getattr(config, "use_cache", None) is True and hasattr(module, "supports_gradient_checkpointing") and not has_switch(module):
+            return "%s keeps a cache of keys and values, and has no switch that knows of it" % type(module).__name__
+    return ""

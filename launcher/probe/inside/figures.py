@@ -1,0 +1,97 @@
+# The figures of a model by which the planner knows how its memory follows a plan: see
+# strategy/memory.Model, whose keys these are.
+import sys
+
+from . import blocks as blocks_part
+
+CAST = ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv1D")
+
+
+def of(root, model, compiled):
+    """Gives the figures of the whole model, also where ranks hold parts of it."""
+    nn = sys.modules["torch"].nn
+    sizes = {id(p): size(p) for p in root.parameters()}
+    found = {
+        "class": type(model).__name__, "compiled": compiled, "parameters": sum(sizes.values()), "bytes": {},
+        "trainable": sum(sizes[id(p)] for p in root.parameters() if p.requires_grad), "largest": max(sizes.values(), default=0),
+        "buffer_bytes": sum(b.numel() * b.element_size() for b in root.buffers()),
+    }
+    for p in root.parameters():
+        name = str(p.dtype).replace("torch.", "")
+        found["bytes"][name] = found["bytes"].get(name, 0) + sizes[id(p)] * p.element_size()
+    modules = list(root.modules())
+    cast = weights(modules)
+    embedded = {id(m.weight) for m in modules if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
+
+    def total(ids):
+        return sum(sizes.get(i, 0) for i in ids)
+
+    found_blocks = blocks_part.find(root)
+    lists, inside = blocks(found_blocks, sizes)
+    found.update(
+        blocks=lists, outside=total(sizes.keys() - inside), cast=total(cast), cast_outside=total(cast - inside),
+        embedding=total(embedded), tied=bool(embedded & cast), convolutional=convolutional(modules, found_blocks), attention=any(attends(m) for m in modules))
+    found["vocabulary"], found["hidden"] = widest(modules)
+    return found
+
+
+def size(p):
+    """Gives the elements of a parameter, of which this rank may hold a part."""
+    whole = getattr(p, "_unpadded_unsharded_size", None)  # FSDP's flat one
+    if whole is not None:
+        return int(whole.numel())
+    return int(getattr(p, "ds_numel", 0) or p.numel())  # ZeRO-3's; a DTensor's is the whole's
+
+
+def kinds(module):
+    return {base.__name__ for base in type(module).__mro__}
+
+
+def weights(modules):
+    """Gives the ids of the weights that autocast keeps a 16-bit copy of."""
+    found = set()
+    for m in modules:
+        names = kinds(m)
+        if names.intersection(CAST):
+            found.add(id(getattr(m, "weight", None)))
+        if "MultiheadAttention" in names:
+            found.add(id(getattr(m, "in_proj_weight", None)))
+    return found - {id(None)}
+
+
+def convolutional(modules, lists):
+    """Tells whether a model is a convolutional net: most of what computes rolls over its
+    input, or each of its blocks does so over an image. A ConvNeXt's block has one
+    convolution and two linear modules; a ViT's only convolution is not in its blocks."""
+    rolls = sum(1 for m in modules if any(name.startswith("Conv") and name[-1] == "d" for name in kinds(m) & set(CAST)))
+    if rolls > sum(1 for m in modules if kinds(m) & {"Linear", "Conv1D"}):
+        return True
+    inside = [m for each in lists for m in each["modules"]]
+    return bool(inside) and all(any(wide(m) for m in block.modules()) for block in inside)
+
+
+def wide(module):
+    """Tells whether a module is a convolution over an image, or a volume, and neighbours."""
+    return bool(kinds(module) & {"Conv2d", "Conv3d"}) and max(module.kernel_size) > 1
+
+
+def attends(module):
+    """Tells whether a module is called attention. There is no other sign of one: what it computes
+    are products of matrices."""
+    return any("attention" in name or "attn" in name for name in map(str.lower, kinds(module)))
+
+
+def widest(modules):
+    """Gives the width of the widest linear module, and its input's."""
+    wide = [(int(m.out_features), int(m.in_features)) for m in modules if "Linear" in kinds(m) and hasattr(m, "out_features") and hasattr(m, "in_features")]
+    return max(wide, default=(0, 0))
+
+
+def blocks(found, sizes):
+    """Gives the innermost lists of blocks, and the ids of the parameters that are in them."""
+    lists, inside = [], set()
+    for each in found:
+        own = {id(p) for m in each["modules"] for p in m.parameters()}
+        lists.append({"path": each["path"], "class": each["class"], "count": each["count"], "parameters": sum(sizes.get(i, 0) for i in own)})
+        inside |= own
+    return lists, inside

@@ -1,0 +1,214 @@
+# How the probe gets between a module and its forward, or its call, without touching the
+# module: the class's forward looks up whether it was called on one of the modules that were
+# asked for. So the module's attributes, its state dict, its pickle and its copies are what
+# they were, and others' hooks run where they ran.
+import functools
+import types
+import weakref
+
+from . import imports
+
+
+class Table(dict):
+    """The modules of one class, by id: (weak reference, what runs their forward).
+
+    Where a class is pickled by value, as cloudpickle and so MLflow do with a script's own, an
+    empty table goes along: over there nothing is changed.
+    """
+
+    def __reduce__(self):
+        return dict, ()
+
+
+def refusal(module):
+    """Gives why a module's forward cannot be changed on its class, "" if it can."""
+    own = module.__dict__.get("forward")
+    if own is not None:
+        if "graph" in getattr(own, "__qualname__", ""):
+            return "the model runs as CUDA graphs"
+        return "%s.forward was replaced on the instance" % type(module).__name__
+    if not hasattr(getattr(type(module), "forward", None), "__code__"):
+        return "%s.forward is no plain function" % type(module).__name__
+    return ""
+
+
+TABLES = {}  # by rung
+
+
+def is_wrapped(rung, module):
+    """Tells whether a rung runs this module's forward."""
+    return any(id(module) in table for table in TABLES.get(rung, ()))
+
+
+def wrap(rung, modules, make):
+    """Lets make(module) run each module's forward; gives the function that undoes it.
+
+    What make gives is called as run(module, forward, args, kwargs), where forward is
+    the class's own.
+    """
+    layers = {}
+    try:
+        for module in modules:
+            kind = type(module)
+            if kind not in layers:
+                layers[kind] = layer(kind)
+                TABLES.setdefault(rung, []).append(layers[kind][0])
+            add(layers[kind][0], module, make(module))
+    except BaseException:
+        undo(layers)
+        raise
+    return functools.partial(undo, layers)
+
+
+def add(table, module, run):
+    key = id(module)
+
+    def gone(reference):
+        if key in table and table[key][0] is reference:
+            del table[key]
+
+    table[key] = (weakref.ref(module, gone), run)
+
+
+def layer(kind):
+    """Puts a forward before the class's own, and gives (its table, it, whether the class had one)."""
+    table, original, own = Table(), kind.forward, "forward" in kind.__dict__
+    number = id
+
+    def forward(self, *args, **kwargs):
+        entry = table.get(number(self))
+        if entry is None:
+            return original(self, *args, **kwargs)
+        return entry[1](self, original, args, kwargs)
+
+    # TorchScript reads the original's source, and looks its names up in this function.
+    forward = types.FunctionType(forward.__code__, original.__globals__, closure=forward.__closure__)
+    imports.placed(kind, "forward", functools.wraps(original)(forward))
+    return table, forward, own
+
+
+def call(module, run):
+    """Lets run(module, call, args, kwargs) make each call of a module, for as long as it is."""
+    kind = type(module)
+    table, original = Table(), kind.__dict__.get("__call__")
+    base = next(c for c in kind.__mro__ if "__call__" in c.__dict__)
+    number, look = id, getattr
+
+    def __call__(self, *args, **kwargs):
+        # Others, as torch.fx, put their own in place of Module.__call__ for a while.
+        plain = look(base, "__call__") if original is None else original
+        entry = table.get(number(self))
+        if entry is None:
+            return plain(self, *args, **kwargs)
+        return entry[1](self, plain, args, kwargs)
+
+    plain = kind.__call__
+    imports.placed(kind, "__call__", functools.wraps(plain)(types.FunctionType(__call__.__code__, plain.__globals__, closure=__call__.__closure__)))
+    add(table, module, run)
+
+
+def undo(layers):
+    for kind, (table, forward, own) in layers.items():
+        table.clear()
+        if kind.__dict__.get("forward") is not forward:
+            continue  # somebody has put another before it: an empty table changes nothing
+        if own:
+            kind.forward = forward.__wrapped__
+        else:
+            del kind.forward
+    layers.clear()
+
+
+def running(module):
+    """Tells whether the module is being called already, with its forward looked up.
+
+    PyTorch looks the forward up before it runs the hooks before it: a forward that is
+    changed from such a hook counts from the next call on.
+    """
+    import sys
+
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_call_impl" and frame.f_locals.get("self") is module and "forward_call" in frame.f_locals:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def keywords(module):
+    """Gives the keyword arguments of the call of a module that runs already."""
+    import sys
+
+    frame = sys._getframe()
+    while frame is not None:
+        local = frame.f_locals
+        if local.get("self") is module and isinstance(local.get("kwargs"), dict):
+            return local["kwargs"]
+        frame = frame.f_back
+    return {}
+
+
+def around(rung, root, enter, leave, convert=None, failed=None):
+    """Runs enter() before each forward of the root and leave(state) after it.
+
+    convert(output) gives the output to hand on. The call that runs already is included.
+    What fails here leaves the forward as it would be, and failed(exception) is told.
+    It gives the function that undoes it.
+    """
+    opened = []
+
+    def entered():
+        try:
+            return [enter()]
+        except Exception as e:
+            if failed:
+                failed(e)
+            return []
+
+    def converted(output):
+        try:
+            return convert(output) if convert else output
+        except Exception as e:
+            if failed:
+                failed(e)
+            return output
+
+    def close():
+        while opened:
+            state, handle = opened.pop()
+            handle.remove()
+            leave(state)
+
+    def run(module, forward, args, kwargs):
+        close()  # a first call that raised, before PyTorch 2.1
+        state = entered()
+        if not state:
+            return forward(module, *args, **kwargs)
+        try:
+            output = forward(module, *args, **kwargs)
+        finally:
+            leave(state[0])
+        return converted(output)
+
+    def after(module, args, output):
+        if opened:
+            close()
+            return converted(output)
+        return None
+
+    off = wrap(rung, [root], lambda module: run)
+    if running(root):
+        state = entered()
+        if state:
+            opened.append((state[0], register(root, after)))
+    return off
+
+
+def register(module, hook):
+    """Puts a hook before all others that run after the module's forward, if it raises, too."""
+    try:
+        handle = module.register_forward_hook(hook, always_call=True)
+    except TypeError:  # before PyTorch 2.1
+        handle = module.register_forward_hook(hook)
+    module._forward_hooks.move_to_end(handle.id, last=False)
+    return handle

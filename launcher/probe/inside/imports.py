@@ -1,0 +1,199 @@
+# What the probe does once a module is imported, and nothing before: a finder in front
+# of sys.meta_path that looks names up in a dictionary.
+import _thread
+import os
+import sys
+import time
+
+from . import children, deepspeed, huggingface, lightning, process, rank, root
+
+# By module, which part of the probe is told that it is there.
+ARRIVALS = {
+    "torch": root,
+    "torch._dynamo": root,
+    "transformers.training_args": huggingface,
+    "transformers.trainer": huggingface,
+    "transformers.modeling_utils": huggingface,
+    "accelerate.accelerator": huggingface,
+    "lightning.pytorch.trainer.trainer": lightning,
+    "pytorch_lightning.trainer.trainer": lightning,
+    "deepspeed": deepspeed,
+    "_posixsubprocess": children,
+}
+
+# What starts the children of subprocess and multiprocessing.
+CHILDREN = "_posixsubprocess"
+
+plain: dict = {}  # functions of os that begin a program
+
+
+def follow(role, told, folder, watch):
+    """Begins to follow a process: see rank.py for its role.
+
+    Told are gpurun's variables, folder is the probe's, and watch sets the hook that
+    tells of the last exception.
+    """
+    wanted = dict(ARRIVALS)
+    rank.start.update(role=role, told=told, folder=folder, watch=watch)
+    if role == "passer":
+        del wanted[CHILDREN]  # they inherit the environment
+    else:
+        import posix
+
+        for name in ("execv", "execve", "posix_spawn", "posix_spawnp"):
+            plain[name] = getattr(os, name)
+            setattr(os, name, late(name))
+            setattr(posix, name, getattr(os, name))  # where pickle looks it up
+        if plain["execve"] in os.supports_fd:
+            os.supports_fd.add(os.execve)
+    for name in list(wanted):
+        if name in sys.modules:  # a sitecustomize of the user's has imported it
+            wanted.pop(name).arrived(name, sys.modules[name])
+    finder.wanted = wanted
+    sys.meta_path.insert(0, finder)
+
+
+def late(name):
+    """Gives what stands for a function of os: children.py is read once it is called."""
+    def call(*args, **kwargs):
+        try:
+            function = children.instead(name, plain[name])
+        except Exception:
+            function = plain[name]
+        return function(*args, **kwargs)
+
+    call.__dict__["__wrapped__"] = plain[name]  # for inspect.signature
+    return like(plain[name], call)
+
+
+def like(function, wrapper):
+    """Gives a wrapper the names of what it stands for."""
+    wrapper.__name__, wrapper.__doc__, wrapper.__module__ = function.__name__, function.__doc__, function.__module__
+    wrapper.__qualname__ = function.__qualname__
+    return wrapper
+
+
+def placed(kind, name, wrapper):
+    """Gives a class a method in place of another: pickle finds it by the name that it has there."""
+    wrapper.__module__, wrapper.__qualname__ = kind.__module__, kind.__qualname__ + "." + name
+    setattr(kind, name, wrapper)
+    return wrapper
+
+
+class Finder:
+    wanted, gone = {}, False
+
+    def find_spec(self, name, path=None, target=None):
+        if self.gone:
+            return found(name, path, target)  # the caller may pass over the next finder
+        if name not in self.wanted:
+            return None
+        try:
+            spec = found(name, path, target)
+        except ImportError:
+            raise
+        except Exception:
+            return None
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = Loader(spec.loader, name)
+        return spec
+
+    def invalidate_caches(self):
+        pass
+
+
+finder = Finder()
+
+
+def found(name, path, target):
+    """Asks the finders that come after the probe's."""
+    others = list(sys.meta_path)
+    for other in others[others.index(finder) + 1:] if finder in others else others:
+        ask = getattr(other, "find_spec", None)
+        spec = ask(name, path, target) if ask is not None else None
+        if spec is not None:
+            return spec
+    return None
+
+
+class Loader:
+    """Stands for a module's loader until the module is run: the module itself, and
+    whoever asks while it runs, sees its own."""
+
+    def __init__(self, loader, name):
+        self._gpurun = loader, name
+
+    def __getattr__(self, attribute):
+        return getattr(self.__dict__["_gpurun"][0], attribute)
+
+    def create_module(self, spec):
+        create = getattr(self._gpurun[0], "create_module", None)
+        return create(spec) if create is not None else None
+
+    def exec_module(self, module):
+        loader, name = self._gpurun
+        spec = getattr(module, "__spec__", None)
+        if spec is not None and spec.loader is self:
+            spec.loader = loader
+        if getattr(module, "__loader__", None) is self:
+            module.__loader__ = loader
+        part = finder.wanted.get(name)
+        if part is None:
+            loader.exec_module(module)
+            return
+        # Hooks of a part that is at work already step aside for what comes.
+        aside = tell(part, "arriving", name, None)
+        try:
+            loader.exec_module(module)
+        except BaseException:
+            if aside:
+                tell(part, "arrived", name, None)
+            raise  # it may be imported again
+        finder.wanted.pop(name, None)
+        tell(part, "arrived", name, module)
+
+
+def tell(part, what, name, module):
+    """Calls a part's function of that name, where it has one."""
+    try:
+        if what == "arriving" and name != "torch._dynamo":
+            return None
+        return getattr(part, what)(name, module)
+    except Exception as e:
+        try:
+            process.problem(what + " " + name, e)
+        except Exception:
+            pass
+
+
+def done():
+    """Takes the finder away: what is imported from now on comes too late to matter."""
+    if CHILDREN in finder.wanted:
+        try:
+            __import__(CHILDREN)  # a part of Python itself, which torch needs, too
+        except ImportError:
+            pass
+    finder.wanted = {}
+    # The same list, since others may have kept it. A thread that goes through it now would
+    # pass over a finder: it is waited for. One that comes later is helped by find_spec.
+    finder.gone = True
+    for _ in range(50):
+        if not looking():
+            break
+        time.sleep(0.001)
+    else:
+        finder.gone = False
+        return
+    if finder in sys.meta_path:
+        sys.meta_path.remove(finder)
+
+
+def looking():
+    """Tells whether another thread goes through the finders."""
+    mine = _thread.get_ident()
+    for thread, frame in sys._current_frames().items():
+        while thread != mine and frame is not None:
+            if frame.f_code.co_name == "_find_spec" and "importlib" in frame.f_code.co_filename:
+                return True
+            frame = frame.f_back
+    return False

@@ -1,0 +1,173 @@
+# The DataLoader that the training batches come from: its size, its workers, its memory.
+import sys
+import weakref
+
+from . import imports, process, samples
+
+hook: dict = {"drawn": [], "open": None}
+
+
+def arm(torch):
+    """Listens to what is drawn from loaders, until the first steps are over."""
+    loaders = sys.modules["torch.utils.data.dataloader"]
+    like = imports.like
+    Loader, Iter = loaders.DataLoader, loaders._BaseDataLoaderIter
+    opened, drawn = Loader.__iter__, Iter.__next__
+    hook["open"] = weakref.WeakKeyDictionary()
+
+    def __iter__(self):
+        it = opened(self)
+        opens(self, it)
+        return it
+
+    def __next__(self):
+        samples.drawing()
+        batch = drawn(self)
+        draw(self)
+        samples.drawn(batch)
+        return batch
+
+    Loader.__iter__, Iter.__next__ = like(opened, __iter__), like(drawn, __next__)
+    hook.update(classes=(Loader, Iter), plain=(opened, drawn), mine=(Loader.__iter__, Iter.__next__))
+
+
+def disarm():
+    if "classes" not in hook:
+        return
+    (Loader, Iter), (opened, drawn), (first, second) = hook["classes"], hook["plain"], hook["mine"]
+    if Loader.__iter__ is first:
+        Loader.__iter__ = opened
+    if Iter.__next__ is second:
+        Iter.__next__ = drawn
+    hook["drawn"], hook["open"] = [], None
+
+
+def in_worker():
+    """Tells whether this process only loads data."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return getattr(worker, "_worker_info", None) is not None
+
+
+@process.guarded
+def opens(loader, iterator):
+    """Notes what a loader is set to: a loop may keep its iterator alone."""
+    if hook["open"] is not None:
+        hook["open"][iterator] = {
+            "class": type(loader).__name__, "batch_size": size(loader), "num_workers": loader.num_workers, "pin_memory": bool(loader.pin_memory),
+            "sampler": type(loader.sampler).__name__, "batch_sampler": type(loader.batch_sampler).__name__, "drop_last": bool(getattr(loader, "drop_last", False)),
+        }
+
+
+@process.guarded
+def draw(iterator):
+    """Notes a batch that was drawn; of the latest, each kind of loader once."""
+    if hook["open"] is None:
+        return
+    loader = hook["open"].get(iterator)
+    if loader is None or not process.here():
+        return
+    if "root" in hook and hook["root"]["loader"] is None and not hook["root"].get("over"):
+        hook["root"]["again"] = True  # the root was tried with something else before
+    elif "root" in hook:
+        hook["root"]["draws"] += 1
+        if loader != hook["root"]["loader"]:
+            doubt()
+        return
+    hook["drawn"] = [kept for kept in hook["drawn"] if kept != loader][-7:] + [loader]
+
+
+@process.guarded
+def again(args, kwargs):
+    """Is told that the root is called once more: a script may have called it before with
+    something made up, to see that it works or to count what it computes."""
+    root = hook.get("root")
+    if root is None or root["loader"] is not None or root.get("over"):
+        return
+    if root.get("again"):
+        process.settle("micro_batch_size", None, "", process.SHAPE)
+        first(args, kwargs)
+        process.save()
+        return
+    shapes = []
+    look(list(args) + list(kwargs.values()), shapes, [], 0)
+    sizes = root.setdefault("sizes", [root.get("size")])
+    size = one(shapes)
+    if size == sizes[-1]:
+        return
+    process.settle("micro_batch_size", None if size in sizes else size, "the first batches", process.SHAPE)
+    sizes.append(size)
+    if size in sizes[:-1]:
+        root["over"] = True  # it is called with batches of several sizes
+    process.save()
+
+
+def doubt():
+    """Takes back what was told: the batches of one step come from loaders of two sizes."""
+    if hook["root"].get("over"):
+        return
+    for knob in ("micro_batch_size", "dataloader_workers", "pin_memory"):
+        process.settle(knob, None, "", process.LOADER)
+    process.save()
+
+
+def draws():
+    """Gives how many batches were drawn since the root was first called; None where no
+    loader was used."""
+    return hook["root"]["draws"] if "root" in hook and hook["root"]["loader"] is not None else None
+
+
+def over():
+    """Is told that the first step is over: another loader may be an evaluation's."""
+    if "root" in hook:
+        hook["root"]["over"] = True
+
+
+def first(args, kwargs):
+    """Tells of the loader whose batch the root is called with for the first time."""
+    shapes, lengths = [], []
+    look(list(args) + list(kwargs.values()), shapes, lengths, 0)
+    drawn = hook["drawn"]
+    loader = drawn[-1] if drawn else None
+    hook["root"] = {"loader": loader, "draws": 1}
+    hook["drawn"] = []
+    if loader is None:
+        hook["root"]["size"] = size_of = one(shapes)
+        process.settle("micro_batch_size", size_of, "the first batch", process.SHAPE)
+        return
+    by, told = "torch.utils.data.DataLoader", loader["batch_size"]
+    fits = told in lengths or any(told in s[:2] for s in shapes)
+    if told is not None and fits:
+        process.settle("micro_batch_size", told, by, process.LOADER)
+    if fits or len(drawn) == 1:
+        process.settle("dataloader_workers", loader["num_workers"], by, process.LOADER)
+        process.settle("pin_memory", loader["pin_memory"], by, process.LOADER)
+    given = {k: v for k, v in loader.items() if k != "class"}
+    process.told.setdefault("calls", []).append({"call": by, "class": loader["class"], "arguments": given})
+
+
+def size(loader):
+    """Gives a loader's batch size, its batch sampler's where it has none itself."""
+    for found in (loader.batch_size, getattr(loader.batch_sampler, "batch_size", None)):
+        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+            return found
+    return None
+
+
+def one(shapes):
+    """Gives the size of a batch that came from no loader: the first dimension of all that
+    the root is given; None where they differ."""
+    sizes = {s[0] for s in shapes}
+    return sizes.pop() if len(sizes) == 1 and any(len(s) > 1 for s in shapes) else None
+
+
+def look(values, shapes, lengths, depth):
+    """Collects the shapes of the tensors in arguments, and the lengths of lists of them."""
+    for value in list(values)[:64]:
+        kind = getattr(value, "shape", None)
+        if kind is not None and len(kind) > 0:
+            shapes.append(tuple(int(n) for n in kind))
+        elif depth < 3 and isinstance(value, (list, tuple)):
+            lengths.append(len(value))
+            look(value, shapes, lengths, depth + 1)
+        elif depth < 3 and hasattr(value, "values") and hasattr(value, "keys"):
+            look(value.values(), shapes, lengths, depth + 1)

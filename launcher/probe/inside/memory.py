@@ -1,0 +1,429 @@
+# What the process measures of its memory: memory.json, whose keys are those of
+# strategy/memory.Measurement. It looks closely at the first forward and the first three
+# optimizer steps; from then on each call of the root is one comparison, and a call with a
+# longer input than all before has its step looked at.
+import os
+import sys
+import threading
+import time
+import weakref
+
+from . import blocks, figures, inputs, lightning, loaders, marks, meters, optimizers, precision, process, ranout, report, rootcalls, steps
+
+
+ARMED = 3  # optimizer steps
+TIMES = 64  # steps whose times count
+LOOKS = (8, 32, 128)  # steps after which what is told is told anew
+
+
+class Memory:
+    """Follows the root through its calls and optimizer steps."""
+
+    def __init__(self, root, model, compiled):
+        self.torch, self.root, self.compiled = sys.modules["torch"], weakref.ref(root), compiled
+        self.meter = meters.of(device(self.torch, root))
+        self.peaks = meters.Peaks(self.meter)
+        self.said = {"rank": process.number("RANK"), "model": figures.of(root, model, compiled)}
+        self.phase, self.armed, self.marks, self.made = "load", not compiled, None, False
+        self.n, self.calls, self.ended, self.times, self.longest = 0, 0, None, [], 0
+        self.step, self.part, self.optimizers, self.timers = {}, 0, {}, {}
+        self.enabled, self.largest = self.torch.is_grad_enabled, inputs.largest
+        self.evaluations, self.evaluated, self.draws = 0, 0, None
+        self.oomed, self.raised, self.told = None, None, False
+
+    # The root's calls. The first one comes to opens, which is where its blocks are followed.
+
+    def opens(self, args, kwargs):
+        own = inputs.largest(args, kwargs)
+        self.said.update(start_bytes=self.peaks.take()[0], batch=inputs.samples(args, kwargs), autocast=self.autocast(), calls=0)
+        if lightning.lingers():
+            self.said["gradients_linger"] = True
+        if own is not None:
+            self.said.update(shape=[int(n) for n in own.shape], longest=int(inputs.elements(own.shape)))
+        self.step, self.part, self.calls, self.made = {}, 0, 0, False
+        self.draws = loaders.hook.get("root")
+        if self.armed:
+            self.marks = marks.Marks(blocks.find(self.root()), lambda: self.peaks.meter.read()[0], self.inside)
+        self.counts(own)
+
+    def begin(self, args, kwargs):
+        if not (self.root().training and self.enabled()):
+            self.phase = "evaluation"
+            steps.phase("eval")
+            self.evaluates(args, kwargs)
+            return
+        self.phase = "forward"
+        if self.ended is not None and self.calls:
+            self.close()
+        if self.n == 0 and (not self.made or self.oomed or self.raised or loaders.hook.get("root") is not self.draws):
+            # The first forward failed, and the job caught that; or it was only tried.
+            self.oomed = self.raised = None
+            self.opens(args, kwargs)
+            return
+        own = self.largest(args, kwargs)
+        if not self.armed:
+            if own is None or inputs.elements(own.shape) <= self.longest:
+                self.calls += 1
+                return
+            self.arm()
+        self.counts(own)
+
+    def counts(self, own):
+        """Begins a call in training."""
+        self.calls += 1
+        if self.n == 0:
+            self.said["calls"] = self.calls
+        if not self.armed:
+            return
+        self.part += 1
+        if own is not None:
+            size = inputs.elements(own.shape)
+            self.step["longest"] = max(self.step.get("longest", 0), size)
+            self.longest = max(self.longest, size)
+        peak = self.peaks.take()[1]
+        if self.part == 1:
+            self.timers = {"first": self.meter.timer()}
+        elif self.part == 2:
+            self.step["micro_bytes"] = peak
+        else:
+            self.later(peak)
+
+    def later(self, peak):
+        self.step["later_peak_bytes"] = max(self.step.get("later_peak_bytes", 0), peak)
+
+    def end(self, output=None):
+        if self.phase == "evaluation":
+            self.phase = "loss" if self.calls else "between"
+            self.evaluation_ends()
+            return
+        self.phase = "loss"
+        if self.armed:
+            held, peak = self.peaks.take()
+            if self.part == 1:
+                self.step.update(forward_bytes=held, forward_peak_bytes=peak)
+            else:
+                self.later(peak)
+        if self.marks is not None:
+            self.followed()
+        if not self.made:
+            self.made = True
+            self.save()
+
+    def failed(self):
+        """Is told that an exception leaves the root: what is held then is still there."""
+        self.raised = {"instant": self.phase, "allocated": self.rise()}
+        if self.marks is not None:
+            self.followed()
+
+    def rise(self):
+        """Gives the most that was held since the last look, or what is held."""
+        held, peak = self.peaks.take()
+        return max(held, peak)
+
+    def followed(self):
+        self.said["marks"], self.marks = self.marks.over(), None
+
+    def inside(self):
+        """Is told that the first block begins: a model may enter autocast by itself, as
+        Accelerate's forward does."""
+        self.said["autocast"] = self.said.get("autocast") or self.autocast()
+
+    def autocast(self):
+        found = precision.cast(self.torch, {"cuda", "cpu"} if self.meter.resets else {"cpu"})
+        return {"bf16": "bfloat16", "fp16": "float16"}.get(found, "")
+
+    def evaluates(self, args, kwargs):
+        """Looks at the first calls without gradients, and at those that are longer."""
+        own = inputs.largest(args, kwargs)
+        size = 0 if own is None else inputs.elements(own.shape)
+        self.evaluations += 1
+        self.looks = self.evaluations <= 3 or size > self.evaluated
+        if self.looks:
+            self.evaluated = max(self.evaluated, size)
+            self.batch = inputs.samples(args, kwargs)
+            self.peaks.take()
+
+    def evaluation_ends(self):
+        if not self.looks:
+            return
+        held, peak = self.peaks.take()
+        if max(held, peak) > self.said.get("evaluation_bytes", 0):
+            self.said.update(evaluation_bytes=max(held, peak), evaluation_batch=self.batch)
+            self.save()
+
+    # Optimizer steps. Several calls of an optimizer without a call of the root between them
+    # are one step.
+
+    def mine(self, optimizer):
+        """Tells whether an optimizer is one of the root."""
+        reference, answer = self.optimizers.get(id(optimizer), (None, False))
+        if reference is None or reference() is not optimizer:
+            answer = self.trained_by(optimizer)
+            self.optimizers[id(optimizer)] = weakref.ref(optimizer), answer
+        return answer
+
+    def trained_by(self, optimizer):
+        """Tells whether an optimizer has a parameter of the root; where none has, as behind
+        frameworks that hand on copies, it is any."""
+        root = self.root()
+        if root is None:
+            return False
+        others = [o for o in (made() for made in steps.made) if o is not None]
+        return steps.trains(optimizer, root) or not any(steps.trains(o, root) for o in others)
+
+    def before(self, optimizer):
+        if not self.mine(optimizer):
+            return
+        self.phase = "optimizer"
+        if not self.armed or "before_bytes" in self.step:
+            return
+        self.timers["optimizer"] = self.meter.timer()
+        held, peak = self.peaks.take()
+        self.step.update(before_bytes=held, backward_peak_bytes=peak)
+        if self.n == 0:
+            self.said.update(optimizers.of(optimizer))
+
+    def after(self, optimizer):
+        if not self.mine(optimizer):
+            return
+        self.phase, self.oomed, self.raised = "between", None, None
+        if self.compiled:
+            self.calls = 1
+        if self.ended is None or self.calls:
+            self.now = time.perf_counter()
+        self.ended = self.now
+        if self.armed:
+            held, peak = self.peaks.take()
+            self.step.update(after_bytes=held, optimizer_peak_bytes=max(peak, self.step.get("optimizer_peak_bytes", 0)))
+            if self.n == 0:
+                self.said["state_bytes"] = optimizers.states(optimizer, self.meter)
+        if self.compiled:
+            self.close()
+
+    def close(self):
+        """Ends a step: at the next call of the root, or at the program's end."""
+        self.n += 1
+        if self.n >= ARMED and self.last is not None:
+            self.times = self.times[1 - TIMES:] + [self.ended - self.last]
+        self.last, self.ended, self.calls, step = self.ended, None, 0, self.step
+        self.step, self.part = {}, 0
+        if self.armed and step:
+            self.keep(step)
+        if self.n == ARMED or self.n > ARMED and self.armed:
+            self.armed = False
+        if self.n in (1, ARMED) or self.n in LOOKS or self.n > ARMED and step:
+            self.save()
+
+    last = None
+
+    def keep(self, step):
+        key = {1: "first", 2: "second"}.get(self.n, "longer")
+        known = max([self.said.get(k, {}).get("longest", 0) for k in ("first", "second", "longer")])
+        if self.n <= 2 or step.get("longest", 0) > known:
+            self.said[key] = step
+        calls, timers = self.said.get("calls", 0), self.timers
+        if self.n <= ARMED and calls and "first" in timers and "optimizer" in timers:
+            self.timed = timers["first"], timers["optimizer"], calls
+
+    timed: tuple = ()
+
+    def arm(self):
+        self.armed = True
+        steps.listen()
+
+    # What is told.
+
+    def save(self, failed=None):
+        told = dict(self.said, pid=os.getpid(), time=time.time(), steps=self.n)
+        if failed:
+            told.update(failed)
+        self.peaks.most = max(self.peaks.most, self.meter.read()[1])
+        told.update(self.meter.whole(), peak_bytes=self.peaks.most, host_bytes=meters.status()["VmHWM"])
+        if self.times:
+            told["step_seconds"] = sorted(self.times)[len(self.times) // 2]
+        if self.timed:
+            told["call_seconds"] = self.meter.between(*self.timed[:2]) / self.timed[2]
+        write(told)
+
+
+def write(told):
+    if process.state["speaks"] and process.here():
+        report.save(process.file("memory.json"), told)
+
+
+def device(torch, root):
+    """Gives the device that the root trains on: its parameters may wait in host memory."""
+    found = next(root.parameters()).device
+    cuda = torch.cuda
+    if found.type != "cuda" and cuda.is_available() and cuda.is_initialized() and cuda.memory_allocated():
+        return torch.device("cuda", cuda.current_device())
+    return found
+
+
+def kept(function):
+    """Keeps what goes wrong from the job, and then measures no more."""
+    def call(*args):
+        memory = state.get("memory")
+        if memory is None:  # a fork is kept away by those who call
+            return
+        try:
+            function(memory, *args)
+        except Exception as e:
+            state.pop("memory", None)  # another thread may have been here
+            process.guarded(over)(memory)
+            process.guarded(fail)(e)
+
+    return call
+
+
+def over(memory):
+    """Takes away what listens."""
+    rootcalls.leave(hooks)
+    if memory.marks is not None:
+        memory.marks.over()
+
+
+def fail(e):
+    raise e
+
+
+state: dict = {}
+
+
+class Hooks:
+    """What the root's calls are told to."""
+
+    begin, end, failed = (staticmethod(kept(getattr(Memory, name))) for name in ("begin", "end", "failed"))
+
+
+hooks = Hooks()
+before, after = kept(Memory.before), kept(Memory.after)
+
+
+def first(root, model, compiled, args, kwargs):
+    """Begins before the root's first forward."""
+    torch = sys.modules["torch"]
+    if device(torch, root).type not in ("cuda", "cpu"):
+        return
+    state.update(memory=Memory(root, model, compiled), thread=threading.main_thread().ident)
+    kept(Memory.opens)(args, kwargs)
+    attach(torch)
+
+
+def armed():
+    """Tells whether the optimizer's steps are looked at closely."""
+    memory = state.get("memory")
+    return memory is not None and memory.armed
+
+
+def attach(torch):
+    """Listens to the allocator's own word that memory ran out, which comes before anything
+    that the failing code holds is given back."""
+    hook = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+    if hook is not None and state["memory"].meter.resets:
+        hook(observed)
+
+
+def observed(device, wanted, allowed, free):
+    """Is told by the allocator. What it says counts once the job ends by it."""
+    try:
+        memory = state.get("memory")
+        if memory is not None and process.here() and device == memory.meter.device:
+            memory.oomed = {"instant": running(memory), "allocated": memory.meter.read()[0], "requested": wanted}
+            if allowed < memory.meter.total():
+                memory.oomed["allowed"] = allowed
+            memory.save(words(memory))
+    except Exception:
+        pass
+
+
+def running(memory):
+    """Gives the instant that the job's main thread is in: the backward pass runs in another.
+
+    No name may stand for a frame here: it may be this one, which would then hold itself, its
+    callers, and with them the tensors of a job that catches the exception and goes on.
+    """
+    return named(memory, ranout.instant(ranout.frames_from(sys._current_frames().get(state["thread"]))))
+
+
+def named(memory, instant):
+    if instant == "call":
+        return "evaluation" if memory.phase == "evaluation" else "forward"
+    if instant:
+        return instant
+    return "forward" if memory.phase == "between" else memory.phase
+
+
+def words(memory):
+    found = {"failed": memory.oomed["instant"], "allocated_bytes": memory.oomed["allocated"], "requested_bytes": memory.oomed.get("requested", 0)}
+    if "allowed" in memory.oomed:
+        found["allowed_bytes"] = memory.oomed["allowed"]
+    if memory.marks is not None:
+        found["marks"] = [told for told in memory.marks.lists if told["bytes"]]
+    if memory.armed and memory.step:  # as far as it came
+        found[{0: "first", 1: "second"}.get(memory.n, "longer")] = memory.step
+    return found
+
+
+def last(value, trace):
+    """Is told of the exception that ends the process."""
+    why = ranout.reason(value)
+    if why is None:
+        return
+    memory = state.get("memory")
+    if memory is None:
+        unseen(ranout, why)
+        return
+    if not process.here():
+        return
+    instant = named(memory, ranout.instant(ranout.frames_of(why.__traceback__ or trace)))
+    known = next((seen for seen in (memory.oomed, memory.raised) if seen and seen["instant"] == instant), None)
+    known = known or {"instant": instant, "allocated": memory.rise()}
+    memory.oomed = dict({"requested": ranout.figure(ranout.SIZE, why)}, **known)
+    allowed = ranout.figure(ranout.ALLOWED, why)
+    if allowed and "allowed" not in memory.oomed:
+        memory.oomed["allowed"] = allowed
+    if not memory.meter.resets and memory.meter.limit:
+        # Some of it was given back since. The limit counts exactly: so much was held at least.
+        memory.oomed["allocated"] = max(memory.oomed["allocated"], memory.meter.limit - memory.oomed["requested"])
+    memory.told = True
+    if memory.ended is not None and memory.calls:
+        memory.close()
+    memory.save(words(memory))
+
+
+def meter():
+    """Gives the meter of what is trained: the root's, or before one was seen that of the
+    device in use."""
+    memory, torch = state.get("memory"), sys.modules["torch"]
+    if memory is not None:
+        return memory.meter
+    cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+    return meters.of(torch.device("cuda", torch.cuda.current_device()) if cuda else None)
+
+
+def unseen(ranout, why):
+    """Tells that memory ran out before a model was called in training."""
+    own = meter()
+    held, peak = own.read()
+    told = dict(own.whole(), rank=process.number("RANK"), pid=os.getpid(), time=time.time(), peak_bytes=peak, failed="load")
+    told.update(allocated_bytes=held, requested_bytes=ranout.figure(ranout.SIZE, why))
+    write(told)
+
+
+def end():
+    """Is told that the program ends."""
+    memory = state.get("memory")
+    if memory is not None and process.here():
+        process.guarded(lambda: closing(memory))()
+
+
+def closing(memory):
+    value = sys.exc_info()[1]  # that of a child of multiprocessing, which has no excepthook
+    if value is not None and not memory.told:
+        last(value, value.__traceback__)
+    if memory.told:
+        return
+    if memory.ended is not None and memory.calls:
+        memory.close()
+    memory.save()

@@ -1,0 +1,159 @@
+# How much memory a process holds of what it trains in, and the most that it held. Nothing
+# is reset: what the job itself reads of PyTorch's peaks stays what it is.
+import os
+import sys
+
+
+def of(device):
+    """Gives the meter for a device: of PyTorch's allocator on a GPU, else of the process."""
+    return CUDA(device) if device is not None and device.type == "cuda" else Host()
+
+
+class CUDA:
+    """What PyTorch's caching allocator gives and holds on one device."""
+
+    resets = True  # the job may reset the peak
+
+    def __init__(self, device):
+        self.cuda = sys.modules["torch"].cuda
+        self.device = device.index if device.index is not None else self.cuda.current_device()
+
+    def read(self):
+        """Gives (bytes held, the most since somebody reset it)."""
+        held = self.stats().get("allocated_bytes", {}).get("all", {})
+        return int(held.get("current", 0)), int(held.get("peak", 0))
+
+    def now(self):
+        """Gives (the device's number, bytes given, bytes held, the most given since somebody
+        reset it, how often the cache was given back to find room)."""
+        stats = self.stats()
+        given, held = (stats.get(name, {}).get("all", {}) for name in ("allocated_bytes", "reserved_bytes"))
+        return self.device, int(given.get("current", 0)), int(held.get("current", 0)), int(given.get("peak", 0)), int(stats.get("num_alloc_retries", 0))
+
+    def stats(self):
+        return self.cuda.memory_stats_as_nested_dict(self.device)
+
+    def whole(self):
+        """Gives what is told of the allocator as a whole. held_bytes is what it holds now."""
+        stats = self.stats()
+
+        def pool(name):
+            return stats.get(name, {}).get("all", {})
+
+        return {
+            "reserved_bytes": int(pool("reserved_bytes").get("peak", 0)), "held_bytes": int(pool("reserved_bytes").get("current", 0)),
+            "inactive_split_bytes": int(pool("inactive_split_bytes").get("current", 0)), "retries": int(stats.get("num_alloc_retries", 0)),
+            "total_bytes": self.total(), "allowed_bytes": self.allowed(),
+        }
+
+    def total(self):
+        return int(self.cuda.get_device_properties(self.device).total_memory)
+
+    def allowed(self):
+        """Gives what the allocator is held to by a share of the device, 0 for none."""
+        ask = getattr(self.cuda, "get_per_process_memory_fraction", None)
+        share = float(ask(self.device)) if ask is not None else self.written()
+        return int(share * self.total()) if 0 < share < 1 else 0
+
+    def written(self):
+        """Gives the share that the allocator's variable says: older versions cannot be asked."""
+        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+            for word in os.environ.get(name, "").replace(" ", "").split(","):
+                key, _, value = word.partition(":")
+                try:
+                    if key == "per_process_memory_fraction":
+                        return float(value)
+                except ValueError:
+                    pass
+        return 0.0
+
+    def holds(self, tensor):
+        return tensor.device.type == "cuda" and tensor.device.index == self.device
+
+    def timer(self):
+        event = self.cuda.Event(enable_timing=True)
+        event.record(self.cuda.current_stream(self.device))
+        return event
+
+    def over(self, timer):
+        """Tells whether the device has come so far."""
+        return timer.query()
+
+    def between(self, first, last):
+        """Gives the seconds between two timers, 0 while the device has not come so far."""
+        return first.elapsed_time(last) / 1e3 if self.over(last) else 0.0
+
+
+class Host:
+    """What the process holds in host memory: under a limit of its data (RLIMIT_DATA) what
+    that counts, which is what it may allocate, else what it has touched, without files."""
+
+    resets = False
+
+    def __init__(self):
+        try:
+            import resource
+
+            soft, infinite = resource.getrlimit(resource.RLIMIT_DATA)[0], resource.RLIM_INFINITY
+        except (ImportError, ValueError, OSError):
+            soft, infinite = 0, 0
+        self.limit = 0 if soft == infinite else soft
+
+    def read(self):
+        """Gives (bytes held, the most so far). The kernel keeps the most of all mappings: what
+        is no data, such as libraries, is taken to be as now."""
+        now = status()
+        if self.limit:
+            return now["VmData"], max(now["VmPeak"] - now["VmSize"] + now["VmData"], 0)
+        return now["RssAnon"], max(now["VmHWM"] - now["VmRSS"] + now["RssAnon"], 0)
+
+    def now(self):
+        """Gives the same as a GPU's meter, where there is no number and no cache."""
+        held, peak = self.read()
+        return -1, held, 0, peak, 0
+
+    def whole(self):
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return {"held_bytes": self.read()[0], "total_bytes": pages, "allowed_bytes": self.limit}
+
+    def holds(self, tensor):
+        return tensor.device.type == "cpu"
+
+    def timer(self):
+        import time
+
+        return time.perf_counter()
+
+    def over(self, timer):
+        return True
+
+    def between(self, first, last):
+        return last - first
+
+
+def status():
+    """Gives the figures of /proc/self/status, in bytes."""
+    found = dict.fromkeys(("VmPeak", "VmSize", "VmHWM", "VmRSS", "RssAnon", "VmData"), 0)
+    with open("/proc/self/status") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name in found:
+                found[name] = int(value.split()[0]) << 10
+    return found
+
+
+class Peaks:
+    """Tells by instants what the meter's one peak was: it is known of those in which it rose.
+    Of the others it is known that they held no more."""
+
+    def __init__(self, meter):
+        self.meter, self.last, self.most = meter, 0, 0
+        self.held = self.take()[0]
+
+    def take(self):
+        """Ends an instant. Gives (bytes held, the most in it, 0 where it did not rise)."""
+        self.held, peak = self.meter.read()
+        # Below the last one it is where the job has reset it: it is of this instant then.
+        rose = peak > self.last or peak < self.last and self.meter.resets
+        self.last, self.most = peak if self.meter.resets else max(self.last, peak), max(self.most, peak)
+        return self.held, peak if rose else 0

@@ -1,0 +1,108 @@
+# The root module as gpurun is told of it, and what is looked at with it, once: at its first
+# call in training, before its forward.
+import sys
+
+from . import blocks, huggingface, lightning, loaders, memory, precision, process, rungs, samples, steps, switches
+
+
+
+def first(root, args, kwargs):
+    """Looks at the root before its first forward, and turns what gpurun ordered."""
+    model = unwrapped(root)
+    told = process.told
+    told["model"] = {"class": type(model).__name__, "parameters": 0, "blocks": []}
+    for look in (
+        lambda: told.update(model=model_of(root, model)),
+        lambda: precision.at(root, model),
+        lambda: switches.at(root, model),
+        lambda: loaders.first(args, kwargs),
+        lambda: huggingface.first(),
+        lambda: lightning.first(),
+        lambda: turn(root),
+        lambda: samples.ask(root, args, kwargs),
+        lambda: memory.first(root, model, compiled(root), args, kwargs),
+        lambda: steps.first(root, compiled(root), args, kwargs),
+    ):
+        process.guarded(look)()  # what fails keeps the others from nothing
+    process.save()
+
+
+def turn(root):
+    """Asks which rungs can be turned inside the process, and turns those of the order."""
+    told, orders = process.told, process.orders()
+    told["refused"] = {knob: why for knob, why in rungs.survey(root).items() if why}
+    wanted = orders.get("turn")
+    if not wanted or not orders.get("hooks"):
+        return
+    made = rungs.apply(root, wanted, given_up, lambda: steps.clock["n"])
+    for key in ("refused", "applied", "failed"):
+        process.note(key, made.get(key) or {})
+    short = {"activation_checkpointing": "checkpointing", "offload_activations": "activation offload"}
+    for knob, pair in (made.get("applied") or {}).items():
+        process.settle(knob, pair[1], "gpurun", process.GPURUN)
+        words = "%s %s→%s" % (short.get(knob, knob), pair[0], pair[1])
+        if knob == "activation_checkpointing" and told["model"]["blocks"]:
+            words += " (%s)" % ", ".join("%d %s" % (b["count"], b["class"]) for b in told["model"]["blocks"])
+        process.say(words)
+
+
+def given_up(knob, reason):
+    """Is told that a rung which was turned has to be given up in a later step."""
+    process.note("failed", {knob: str(reason)})
+    (process.told.get("applied") or {}).pop(knob, None)
+    process.settle(knob, None, "", process.GPURUN)
+    process.save()
+
+
+WRAPPERS = {
+    "DistributedDataParallel": "module", "DataParallel": "module", "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "DeepSpeedEngine": "module", "OptimizedModule": "_orig_mod", "_LightningModuleWrapperBase": "_forward_module",
+}
+
+
+def unwrapped(module):
+    """Gives the model that the wrappers of PyTorch and DeepSpeed are around."""
+    torch = sys.modules["torch"]
+    for _ in range(8):
+        inner = getattr(module, WRAPPERS.get(type(module).__name__, ""), None)
+        if not isinstance(inner, torch.nn.Module):
+            break
+        module = inner
+    return module
+
+
+def compiled(root):
+    """Tells whether torch.compile, or TorchScript, runs any of it."""
+    torch = sys.modules["torch"]
+    return any(
+        type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
+        or isinstance(m, torch.jit.ScriptModule)
+        for m in root.modules())
+
+
+def model_of(root, model):
+    sizes, count, trainable = {}, 0, 0
+    for p in root.parameters():
+        n = int(getattr(p, "ds_numel", 0) or p.numel())
+        count += n
+        trainable += n if p.requires_grad else 0
+        name = str(p.dtype).replace("torch.", "")
+        sizes[name] = sizes.get(name, 0) + n * p.element_size()
+    found = {
+        "class": type(model).__name__, "parameters": count, "trainable": trainable, "bytes": sizes,
+        "compiled": compiled(root), "switch": switch(model), "blocks": [],
+    }
+    try:
+        found["blocks"] = [{k: b[k] for k in ("path", "class", "count")} for b in blocks.find(root)]
+    except (OSError, ImportError):
+        pass
+    except Exception as e:
+        process.problem("blocks", e)
+    return found
+
+
+def switch(model):
+    for name in ("gradient_checkpointing_enable", "enable_gradient_checkpointing", "set_grad_checkpointing"):
+        if callable(getattr(model, name, None)):
+            return name
+    return ""

@@ -1,0 +1,269 @@
+# The activations on the host: what the forward saves for the backward pass travels to
+# the host's memory, and back when the backward pass asks for it.
+#
+# It is in force inside the root's forward only. What a loss outside it saves is the
+# first that the backward pass asks for, so its way there and back would save nothing,
+# and other models of the process are not touched.
+import os
+import weakref
+
+from . import blocks, checkpointing, exclusions, forwards
+
+VALUES = ("cpu",)
+
+SMALLEST = 1 << 20  # bytes of a tensor that is worth the way
+SHARE = 0.8  # of the host's available memory
+
+
+def refusal(root, value="cpu"):
+    """Gives why it cannot be turned on for this model, "" if it can."""
+    import torch
+
+    if not hasattr(torch.autograd.graph, "saved_tensors_hooks"):
+        return "this PyTorch cannot move what is saved for the backward pass"
+    excluded = exclusions.reason(root)
+    if excluded:
+        return excluded
+    if forwards.is_wrapped("offload", blocks.unwrap(root)):
+        return "it is on already"
+    device = next((p.device for p in root.parameters()), None)
+    if device is None or device.type == "cpu":
+        return "the model trains on the CPU"
+    if device.type != "cuda":
+        return "the model trains on %s" % device.type
+    if exclusions.is_sharded(root):
+        return "FSDP gathers the parameters of a block in the forward, and they would travel, too"
+    return forwards.refusal(blocks.unwrap(root)) or short_of_memory(root, device)
+
+
+def short_of_memory(root, device):
+    """Gives the reason where the host has no room for half of what the forward may hold.
+
+    A job that is asked to do this ran out of what it can have of the device, so it holds
+    about that. Checkpointed blocks leave only their inputs, a transformer's a 25th; but
+    not all that is saved is in blocks. What does not fit in the end stays on the device.
+    """
+    expected = within_reach(device)
+    if checkpointing.is_on(root):
+        expected //= 8
+    room = budget()
+    if 2 * room >= expected:
+        return ""
+    return "the forward may hold %.1f GiB, and each rank can have %.1f GiB of the host's memory" % (
+        expected / 2.0**30, room / 2.0**30)
+
+
+def within_reach(device):
+    """Gives the bytes of the device that this process can still have."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
+    return max(min(free + unused, int(total * fraction) - torch.cuda.memory_allocated(device)), 0)
+
+
+def turn(root, value="cpu", tell=None):
+    """Turns it on, and gives [what was, what is]."""
+    model = blocks.unwrap(root)
+    room = Room(budget(), tell)
+    forwards.around("offload", model, lambda: enter(model, room), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
+    return ["none", value]
+
+
+def told(tell):
+    return lambda e: tell("%s: %s" % (type(e).__name__, e)) if tell else None
+
+
+def enter(model, room):
+    import torch
+
+    hooks = Travel(torch, storages(model), room)
+    entered = torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack)
+    entered.__enter__()
+    return entered
+
+
+def budget():
+    """Gives the bytes of the host's memory that each rank of this node may use."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return int(min(available()) * SHARE) // max(ranks, 1)
+
+
+def available():
+    """Gives what the host has to spare, and each cgroup that bounds this process."""
+    found = []
+    with open("/proc/meminfo") as f:
+        for line in f:
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) << 10)
+    return found + cgroups()
+
+
+def cgroups(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
+    """Gives the room below the limits of this process's cgroups, of either version."""
+    found = []
+    try:
+        with open(own) as f:
+            lines = [line.rstrip("\n").split(":", 2) for line in f]
+    except (IOError, OSError):
+        return found
+    for number, controllers, path in lines:
+        if number == "0":
+            names = ("memory.max", "memory.current", "inactive_file")
+            found += walk(root, path, names)
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            found += walk(os.path.join(root, "memory"), path, names)
+    return found
+
+
+def walk(root, path, names):
+    """Gives the room of a cgroup and of those above it; in a container the path may lie outside."""
+    found, folder = [], os.path.normpath(root + "/" + path)
+    if not os.path.isdir(folder):
+        folder = root
+    while folder.startswith(root):
+        limit, used = number(folder, names[0]), number(folder, names[1])
+        if limit is not None and used is not None and limit < 1 << 60:
+            found.append(max(limit - used + cache(folder, names[2]), 0))
+        folder = os.path.dirname(folder)
+    return found
+
+
+def number(folder, name):
+    try:
+        with open(os.path.join(folder, name)) as f:
+            return int(f.read())
+    except (IOError, OSError, ValueError):  # "max"
+        return None
+
+
+def cache(folder, name):
+    """Gives the bytes of files that the kernel gives up before it kills."""
+    try:
+        with open(os.path.join(folder, "memory.stat")) as f:
+            return sum(int(line.split()[1]) for line in f if line.split()[0] == name)
+    except (IOError, OSError, ValueError, IndexError):
+        return 0
+
+
+def storages(model):
+    """Gives where the parameters and buffers lie: what is a view of them stays where it is."""
+    return {address(t) for t in list(model.parameters()) + list(model.buffers())}
+
+
+def storage(tensor):
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+
+
+def address(tensor):
+    return storage(tensor).data_ptr()
+
+
+class Room:
+    """The host's memory that is left: where it ends, activations stay on the device."""
+
+    def __init__(self, budget, tell):
+        self.left, self.tell = budget, tell
+
+    def take(self, size):
+        if size > self.left:
+            if self.tell:
+                self.tell("the host's memory is used up: what does not fit stays on the device")
+                self.tell = None
+            return False
+        self.left -= size
+        return True
+
+
+class Parcel:
+    """One tensor on the host; its room is given back when the backward pass lets go of it."""
+
+    def __init__(self, torch, tensor, room):
+        self.device, self.room, self.back = tensor.device, room, None
+        self.size = parcel_size(tensor)
+        pinned = tensor.is_cuda
+        if is_dense(tensor):
+            self.host = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, pin_memory=pinned)
+        else:
+            self.host = torch.empty(tensor.size(), dtype=tensor.dtype, pin_memory=pinned)
+        # The same stream makes the tensor, copies it, and copies it back: nobody waits.
+        self.host.copy_(tensor, non_blocking=True)
+
+    def open(self):
+        tensor = self.back() if self.back is not None else None
+        if tensor is None:
+            tensor = self.host.to(self.device, non_blocking=True)
+            self.back = weakref.ref(tensor)
+        return tensor
+
+    def __del__(self):
+        self.room.left += self.size
+
+
+def parcel_size(tensor):
+    """Gives the bytes that a tensor takes on the host: pinned memory comes in powers of two."""
+    size = tensor.numel() * tensor.element_size()
+    return 1 << (size - 1).bit_length() if tensor.is_cuda else size
+
+
+def is_dense(tensor):
+    """Tells whether a tensor's elements fill their memory, in whatever order."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class Travel:
+    """What happens to each tensor that one forward saves. A tensor saved twice travels once."""
+
+    def __init__(self, torch, stay, room):
+        self.torch, self.stay, self.room, self.known = torch, stay, room, {}
+
+    def pack(self, tensor):
+        try:
+            return self.parcel(tensor)
+        except Exception:
+            return tensor
+
+    def unpack(self, packed):
+        return packed.open() if isinstance(packed, Parcel) else packed
+
+    def parcel(self, tensor):
+        size = tensor.numel() * tensor.element_size()
+        if size < SMALLEST or not self.travels(tensor) or size > nbytes(tensor) or address(tensor) in self.stay:
+            return tensor
+        key = (storage(tensor)._cdata, tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor._version)
+        alive, parcel = self.known.get(key, (None, None))
+        if parcel is not None and not alive.expired() and parcel() is not None:
+            return parcel()
+        if not self.room.take(parcel_size(tensor)):
+            return tensor
+        try:
+            parcel = Parcel(self.torch, tensor, self.room)
+        except BaseException:
+            self.room.left += parcel_size(tensor)
+            raise
+        # Held so, the address is not given to another storage.
+        self.known[key] = (weak(storage(tensor)), weakref.ref(parcel))
+        return parcel
+
+    def travels(self, tensor):
+        return tensor.is_cuda and tensor.layout is self.torch.strided
+
+
+def nbytes(tensor):
+    whole = storage(tensor)
+    return whole.nbytes() if hasattr(whole, "nbytes") else len(whole) * tensor.element_size()
+
+
+def weak(whole):
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    return StorageWeakRef(whole)

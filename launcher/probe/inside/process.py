@@ -1,0 +1,202 @@
+# What this process tells of itself: process.json of a rank, process-<pid>.json of a
+# process that the job started itself. The newest is the truth: each file replaces the
+# one before it.
+import json
+import os
+import sys
+import time
+
+from . import rank, report
+
+start = rank.start
+
+# What is told, beside the settings. strategy.Said names the keys.
+told: dict = {}
+
+# By knob, what was said of it: {authority: (value, by)}. The largest authority counts.
+said: dict = {}
+
+# Authorities.
+SHAPE, LOADER, MEASURED, ARGUMENT, FRAMEWORK, MODEL, GPURUN = range(7)
+
+# Which process this is; a fork of it is another one.
+state: dict = {"pid": os.getpid(), "speaks": start.get("role") == "rank", "trains": False, "path": "", "text": "", "problems": []}
+
+
+def here():
+    """Tells whether this is the process that the state is of, and not a fork of it."""
+    return os.getpid() == state["pid"]
+
+
+def is_rank():
+    """Tells whether a process has spoken for itself before it trained: gpurun's rank."""
+    return start["role"] == "rank"
+
+
+def orders():
+    """Gives gpurun's orders, read once."""
+    if "orders" not in state:
+        try:
+            with open(start["told"]["GPURUN_PROBE_ORDERS"]) as f:
+                state["orders"] = json.load(f)
+        except (OSError, ValueError):
+            state["orders"] = {}
+    return state["orders"]
+
+
+def trains():
+    """Is told that this process trains a model. From now on it speaks, unless it did."""
+    if not here():
+        fork()
+    state["trains"] = True
+    if state["speaks"]:
+        return
+    path = start["told"]["GPURUN_PROBE_FILE"]
+    told["above"] = [pid for pid, _ in rank.above(path)]
+    if start["role"] == "passer" and rank.claim(path):
+        start["role"] = "rank"
+    state["speaks"] = True
+
+
+def fork():
+    """Begins anew in a process that was forked."""
+    state.update(pid=os.getpid(), speaks=False, trains=False, path="", text="", problems=[])
+    if start["role"] == "rank":
+        start["role"] = "own"
+
+
+def file(name):
+    """Gives the path of one of this process's files in the rank's folder."""
+    base, dot, end = name.partition(".")
+    if start["role"] != "rank":
+        base += "-%d" % os.getpid()
+    return os.path.join(os.path.dirname(start["told"]["GPURUN_PROBE_FILE"]), base + dot + end)
+
+
+def settle(knob, value, by, authority):
+    """Says what a knob is set to, and who says so. None: it is not known."""
+    if value is None:
+        said.get(knob, {}).pop(authority, None)
+    else:
+        said.setdefault(knob, {})[authority] = (value, by)
+
+
+def settings():
+    """Gives what is certain: by knob the value, and who told it."""
+    values, by = {}, {}
+    for knob, voices in said.items():
+        if voices and not disputed(knob, voices) and not idle(knob):
+            values[knob], by[knob] = voices[max(voices)]
+    return values, by
+
+
+def idle(knob):
+    """Tells whether a knob means nothing here: without CUDA no memory is pinned, whatever
+    is asked for."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return knob == "pin_memory" and not cuda.is_available()
+    except Exception:
+        return False
+
+
+def disputed(knob, voices):
+    """Tells whether what a framework is set to is not what was seen to happen."""
+    seen = voices.get(LOADER if knob == "micro_batch_size" else MEASURED)
+    meant = voices.get(FRAMEWORK)
+    return knob in ("micro_batch_size", "gradient_accumulation_steps") and \
+        seen is not None and meant is not None and seen[0] != meant[0] * state.get("replicas", 1)
+
+
+def note(key, more):
+    """Adds to one of the dictionaries that are told: applied, failed, refused."""
+    for knob, value in more.items():
+        told.setdefault(key, {})[knob] = value
+
+
+def problem(where, error):
+    """Notes what went wrong in the probe itself. The job goes on."""
+    trouble("%s: %s: %s" % (where, type(error).__name__, error))
+
+
+def trouble(text):
+    text = text[:300]
+    if len(state["problems"]) < 8 and text not in state["problems"]:
+        state["problems"].append(text)
+        save()
+
+
+def where(place):
+    """Gives file and line of a traceback."""
+    return "%s:%d" % (os.path.basename(place.tb_frame.f_code.co_filename), place.tb_lineno)
+
+
+def guarded(function):
+    """Keeps what goes wrong in a hook from the job. The wrapper then gives None."""
+    def call(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except Exception as e:
+            try:
+                problem(where(e.__traceback__.tb_next or e.__traceback__), e)
+            except Exception:
+                pass
+
+    return call
+
+
+def say(words):
+    """Prints a line, on the rank with the number 0 only."""
+    if os.environ.get("RANK", "0") in ("", "0"):
+        try:
+            os.write(2, ("gpurun: %s\n" % words).encode("utf-8", "backslashreplace"))
+        except OSError:
+            pass  # it is closed, or full: process.json has it
+
+
+def number(name):
+    try:
+        return int(os.environ.get(name, ""))
+    except ValueError:
+        return 0
+
+
+def world():
+    """Gives the number of ranks, 0 where there is no process group."""
+    distributed, horovod = sys.modules.get("torch.distributed"), sys.modules.get("horovod.torch")
+    try:
+        if horovod is not None and horovod.is_initialized():
+            return horovod.size()
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return distributed.get_world_size()
+    except Exception:
+        pass
+    return 0
+
+
+def versions():
+    found = {}
+    for name in ("torch", "transformers", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "bitsandbytes"):
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            found[name] = str(version)
+    return found
+
+
+def save():
+    """Writes what is told, if it is new. Nothing is written by a process that does not speak."""
+    if not state["speaks"] or not here():
+        return
+    whole = dict(told, pid=os.getpid(), rank=number("RANK"), world=world(), versions=versions())
+    whole["settings"], whole["told_by"] = settings()
+    if state["problems"]:
+        whole["problems"] = state["problems"]
+    text = json.dumps(whole, default=str, sort_keys=True)
+    if text == state["text"]:
+        return
+    state["text"] = text
+    whole["time"] = time.time()
+    try:
+        report.save(file("process.json"), whole)
+    except (OSError, ValueError, TypeError):
+        pass  # the folder is gone, or full: the job is not to know

@@ -1,0 +1,75 @@
+# How memory ran out: in which instant of a step, and how much was wanted.
+import re
+
+from . import rootcalls
+
+SIZE = re.compile(r"[Tt]ried to allocate ([0-9.]+) ?(bytes|KiB|MiB|GiB)?")
+ALLOWED = re.compile(r"([0-9.]+) (KiB|MiB|GiB) allowed")
+UNITS = {"bytes": 1, None: 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def reason(value):
+    """Gives the exception by which memory ran out: the one given, or what it was raised
+    from; None where neither says so."""
+    for _ in range(5):
+        if value is None or is_one(value):
+            return value
+        value = value.__cause__ or value.__context__
+    return None
+
+
+def is_one(value):
+    if isinstance(value, MemoryError) or type(value).__name__ in ("OutOfMemoryError", "AcceleratorError") and "out of memory" in text(value):
+        return True
+    words = text(value)
+    return isinstance(value, RuntimeError) and (
+        "CUDA out of memory" in words or "HIP out of memory" in words or "DefaultCPUAllocator: can't allocate memory" in words or
+        "DefaultCPUAllocator: not enough memory" in words)
+
+
+def text(value):
+    try:
+        return str(value)[:2048]
+    except Exception:
+        return ""
+
+
+def figure(expression, value):
+    """Gives a number of bytes that the exception's words tell, 0 for none."""
+    found = expression.search(text(value))
+    try:
+        return int(float(found.group(1)) * UNITS[found.group(2)]) if found else 0
+    except ValueError:
+        return 0
+
+
+def frames_of(trace):
+    """Gives the frames of a traceback, the innermost first."""
+    found = []
+    while trace is not None:
+        found.append(trace.tb_frame)
+        trace = trace.tb_next
+    return found[::-1]
+
+
+def frames_from(frame):
+    """Gives a running frame and its callers."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def instant(frames):
+    """Gives the instant that frames are in, innermost first: optimizer, backward, call (of
+    the root); "" for none of them."""
+    is_call = rootcalls.is_call
+    for frame in frames:
+        code = frame.f_code
+        path = code.co_filename.replace("\\", "/")
+        if is_call(frame):
+            return "call"
+        if path.endswith(("/torch/_tensor.py", "/torch/autograd/__init__.py")) and code.co_name in ("backward", "grad"):
+            return "backward"
+        if code.co_name == "step" and ("/optim/" in path or hasattr(frame.f_locals.get("self"), "param_groups")):
+            return "optimizer"
+    return ""

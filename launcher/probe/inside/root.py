@@ -1,0 +1,125 @@
+# The root: the first module that is called in training mode, with gradients, and has
+# something to train. Module.__call__ is another function until then, which costs each
+# call a tenth of a microsecond; from then on it is what it was.
+import functools
+import sys
+import weakref
+
+from . import calls, imports, loaders, model, process, rank, rootcalls, scratch, snapshot, stacks, steps
+
+torch = None
+hook: dict = {}
+
+
+def arriving(name, _):
+    """Steps aside for torch._dynamo, which keeps what it finds at its import."""
+    if not hook.get("armed"):
+        return False
+    disarm()
+    return True
+
+
+def arrived(name, module):
+    """Is told that torch, or torch._dynamo, is there."""
+    global torch
+    if name != "torch":
+        if not hook.get("known"):
+            arm()
+        return
+    if module is None:
+        return
+    torch = module
+    rank.note(process.start["told"]["GPURUN_PROBE_FILE"], "torch")
+    if process.start["role"] == "passer":  # it may fail before it trains
+        told = process.start["told"]
+        process.start["watch"](lambda: process.file("probe.json"), told["GPURUN_PROBE_NAMES"])
+    arm()
+    late(sys.modules["torch.utils.data.dataloader"].DataLoader, "__iter__", loaders)
+    late(sys.modules["torch.optim.optimizer"].Optimizer, "__init__", steps)
+    process.guarded(lambda: scratch.arrived(torch))()
+    if process.orders().get("stalls"):
+        process.guarded(lambda: stacks.arm(process.orders()["stalls"]))()
+    if process.orders().get("record"):
+        process.guarded(lambda: snapshot.arrived(torch))()
+    if process.orders().get("calls"):
+        calls.arrived(name, module)
+
+
+def late(kind, name, part):
+    """Arms a part when a class's method is called for the first time."""
+    plain = getattr(kind, name)
+
+    @functools.wraps(plain)
+    def first(self, *args, **kwargs):
+        if getattr(kind, name) is first:
+            setattr(kind, name, plain)
+            process.guarded(lambda: part.arm(torch))()
+            return getattr(kind, name)(self, *args, **kwargs)
+        return plain(self, *args, **kwargs)
+
+    setattr(kind, name, first)
+
+
+def arm():
+    Module = torch.nn.Module
+    plain = Module.__call__
+    enabled = torch.is_grad_enabled
+    busy = compiling(torch)
+
+    def __call__(self, *args, **kwargs):
+        if hook["armed"] and self.training and enabled() and not busy() and is_root(self):
+            first(self, args, kwargs)
+            return hook.get("run", called)(plain, self, args, kwargs)
+        return plain(self, *args, **kwargs)
+
+    hook.update(armed=True, plain=plain, call=imports.placed(Module, "__call__", imports.like(plain, __call__)))
+
+
+def graded():
+    """Tells whether something was backpropagated through the root."""
+    root = hook.get("root", lambda: None)()
+    return root is not None and any(p.grad is not None for p in root.parameters())
+
+
+def called(plain, root, args, kwargs):
+    return plain(root, *args, **kwargs)
+
+
+def compiling(torch):
+    """Gives a function that tells whether what is called is only recorded, by torch.compile,
+    torch.jit.trace or a CUDA graph: what the probe then did would become part of it, and to
+    ask for an event's time makes the recording of a CUDA graph fail."""
+    compiles = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
+    tracing = getattr(torch._C, "_get_tracing_state", None) or (lambda: None)
+    cuda = torch.cuda
+    if not hasattr(cuda, "is_current_stream_capturing"):  # before 1.12
+        return lambda: compiles() or tracing() is not None
+    # That is asked only where CUDA is in use: to ask would begin to use it.
+    return lambda: compiles() or tracing() is not None or cuda.is_initialized() and cuda.is_current_stream_capturing()
+
+
+def disarm():
+    hook["armed"] = False
+    # Another one may have put its own in front, and will put this back when it is done.
+    if torch.nn.Module.__call__ is hook["call"]:
+        torch.nn.Module.__call__ = hook["plain"]
+
+
+def is_root(module):
+    """Tells whether a module that is called, outside all others, is what is trained."""
+    try:
+        if loaders.in_worker():
+            return False
+        return any(p.requires_grad for p in module.parameters())
+    except Exception:
+        return False
+
+
+@process.guarded
+def first(root, args, kwargs):
+    """Hands over to the part that looks at the root, before its first forward."""
+    disarm()
+    hook["known"], hook["root"] = True, weakref.ref(root)
+    hook["run"] = rootcalls.run
+    process.trains()
+    model.first(root, args, kwargs)

@@ -1,0 +1,53 @@
+# The calls of the root, for those who count or measure them: its class has another __call__,
+# which looks whether it is the root that is called (forwards.py).
+import os
+import sys
+
+from . import forwards, root as root_part
+
+listeners: list = []  # each with begin(args, kwargs), end(output), failed(); another list where one leaves
+state: dict = {}
+
+
+def listen(root, *those):
+    """Tells listeners of every call of the root but the one that is under way."""
+    torch = sys.modules["torch"]
+    if isinstance(root, torch.jit.ScriptModule):
+        return False
+    global listeners
+    listeners = list(those)
+    state.update(pid=os.getpid(), compiling=root_part.compiling(torch))
+    forwards.call(root, called)
+    return True
+
+
+def called(root, plain, args, kwargs):
+    if state["compiling"]() or not listeners or os.getpid() != state["pid"]:
+        return plain(root, *args, **kwargs)
+    for each in listeners:
+        each.begin(args, kwargs)
+    return run(plain, root, args, kwargs)
+
+
+def leave(listener):
+    """Tells a listener no more."""
+    global listeners
+    listeners = [each for each in listeners if each is not listener]
+
+
+def run(plain, root, args, kwargs):
+    """Calls the root, and tells how that ends. The first call comes here, too."""
+    try:
+        output = plain(root, *args, **kwargs)
+    except BaseException:
+        for each in listeners:
+            each.failed()
+        raise
+    for each in listeners:
+        each.end(output)
+    return output
+
+
+def is_call(frame):
+    """Tells whether a frame is that of a call of the root."""
+    return frame.f_code is run.__code__

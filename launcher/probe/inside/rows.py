@@ -1,0 +1,251 @@
+# Whether the forward of a module computes each row of a batch by itself: a few rows are run
+# in several arrangements, without gradients, and each row must come out as it did before.
+# What is random is made plain for that: dropout keeps all, noise is one number, a random
+# order is the reverse one. The module is as it was afterwards: buffers, attributes, modes,
+# random numbers, the cache of autocast. Hooks on the module itself are not run; where a
+# module in it has a forward hook, or ranks would wait for each other, nothing is run.
+import contextlib
+import sys
+import warnings
+
+from . import model, recompute, trainerloss
+
+ROWS = 4
+# How far the same row may be apart, by the bits of a number: with batches of one size, where
+# the kernels are the same, and of several.
+ALIKE = {16: 2e-3, 32: 1e-5, 64: 1e-10}
+NEARLY = {16: 5e-2, 32: 2e-3, 64: 1e-6}
+OTHERS = "computes a row from others"
+
+
+class Answer:
+    """The word is "yes", "no" or "unknown"; dims has, for each tensor of the output, the
+    dimension that counts the rows, None for none. dims is None where it is not known."""
+
+    def __init__(self, word, reason="", dims=None):
+        self.word, self.reason, self.dims = word, reason, dims
+
+
+class Unknown(Exception):
+    """Says why the rows cannot be compared."""
+
+
+def rows_are_independent(root, args, kwargs, size=0):
+    """Says whether each row of the output depends on the same row of the input alone, and a
+    loss among the output is a mean or a sum over the rows. It never raises, and leaves no
+    trace. Size is the number of rows, where that is known."""
+    try:
+        return answer(root, args, kwargs, size)
+    except Unknown as e:
+        return Answer("unknown", str(e))
+    except Exception as e:
+        return Answer("unknown", "the model could not be run with a few rows: %s: %s" % (type(e).__name__, str(e)[:150]))
+
+
+def answer(root, args, kwargs, size):
+    module = trainerloss.inner(root)
+    check(root, module)
+    batch = Batch(args, kwargs, size)
+    if batch.rows < 2:
+        raise Unknown("a batch of one row cannot be divided")
+    why, dims = "", None
+    with untouched(module):
+        few = min(ROWS, batch.rows // 2 * 2)
+        names = list(range(few))
+
+        def run(rows):
+            return tensors(module.forward(*batch.take(args, rows), **batch.take(kwargs, rows)))
+
+        whole = run(names)
+        one, other = [names[0::2] * 2, (names[1::2] * 2)[::-1]]
+        mixed = [(one, run(one)), (other, run(other))]
+        half = run(names[:few // 2])
+        dims = [dimension(w, h, few) for w, h in zip(whole, half)]
+        if len(whole) != len(half) or "unlike" in dims:
+            raise Unknown("the shapes of the model's output do not follow from the rows")
+        again = run(names)
+        why = judged(whole, mixed, half, again, dims, few)
+    if why:
+        return Answer("no", describe(module, why), dims)
+    return Answer("yes", "", dims)
+
+
+def judged(whole, mixed, half, again, dims, few):
+    """Gives why the rows depend on each other, "" where they do not."""
+    for i, (value, dim) in enumerate(zip(whole, dims)):
+        if far(again[i], value, ALIKE):
+            return "computes something else in each call"
+        if dim is None:
+            if value.is_floating_point() and far((mixed[0][1][i].double() + mixed[1][1][i].double()) / 2, value, ALIKE):
+                return "gives a number that is neither a mean nor a sum over the rows"
+            continue
+        for order, output in mixed:
+            if far(output[i], pick(value, dim, order, few), ALIKE):
+                return OTHERS
+        if far(half[i], pick(value, dim, list(range(few // 2)), few), NEARLY):
+            return "computes a row by the size of the batch"
+    return ""
+
+
+def describe(module, why):
+    import torch
+
+    words = "the forward of %s %s" % (type(module).__name__, why)
+    batch, instance = torch.nn.modules.batchnorm._NormBase, torch.nn.modules.instancenorm._InstanceNorm
+    norm = next((m for m in module.modules() if isinstance(m, batch) and not isinstance(m, instance) and m.training), None)
+    if norm is not None and why == OTHERS:
+        words += "; it has %s, which takes its statistics over the batch" % type(norm).__name__
+    return words
+
+
+def pick(value, dim, order, rows):
+    """Gives rows of an output, of which each may have several entries."""
+    import torch
+
+    each = value.shape[dim] // rows
+    index = [r * each + i for r in order for i in range(each)]
+    return value.index_select(dim, torch.tensor(index, device=value.device))
+
+
+def dimension(whole, half, few):
+    """Gives the dimension that counts the rows, None where the shape does not follow from
+    them, "unlike" where it does in another way."""
+    if whole.shape == half.shape:
+        return None
+    if whole.dim() != half.dim():
+        return "unlike"
+    apart = [d for d in range(whole.dim()) if whole.shape[d] != half.shape[d]]
+    fits = len(apart) == 1 and whole.shape[apart[0]] % few == 0 and whole.shape[apart[0]] == 2 * half.shape[apart[0]]
+    return apart[0] if fits else "unlike"
+
+
+def far(one, other, apart):
+    """Tells whether two outputs are further apart than rounding."""
+    import torch
+
+    if one.shape != other.shape:
+        return True
+    if not one.is_floating_point() and not one.is_complex():
+        return not torch.equal(one, other)
+    bits = 16 if torch.is_autocast_enabled() else torch.finfo(other.dtype).bits
+    one, other = one.double(), other.double()
+    size, gap = float(other.norm()), float((one - other).norm())
+    return not gap <= apart.get(bits, 1e-1) * size + 1e-12 and not (gap != gap and size != size)
+
+
+def check(root, module):
+    """Raises Unknown where the module must not be run for a try."""
+    torch = sys.modules["torch"]
+    if model.compiled(root):
+        raise Unknown("the model is compiled")
+    if trainerloss.is_sharded(root):
+        raise Unknown("the ranks share the model's parameters")
+    if any(torch.nn.parameter.is_lazy(p) for p in module.parameters()):
+        raise Unknown("the model's parameters are not there before its first forward")
+    for m in module.modules():
+        hooks = list(m._forward_hooks.values()) + (list(m._forward_pre_hooks.values()) if m is module else [])
+        if any(not getattr(h, "__globals__", {}).get("__name__", "").startswith("gpurun") for h in hooks):
+            raise Unknown("%s has a hook on its forward" % type(m).__name__)
+
+
+class Batch:
+    """Which dimension of which tensor counts the rows."""
+
+    def __init__(self, args, kwargs, size):
+        found = [t for t in tensors((list(args), dict(kwargs))) if t.dim()]
+        self.dim, self.rows = 0, 0
+        largest = max(found, key=lambda t: t.numel()) if found else None
+        for dim in (0, 1):
+            if size and not self.rows and any(t.dim() > dim and t.shape[dim] == size for t in found):
+                self.dim, self.rows = dim, size
+        if not self.rows and largest is not None:
+            self.rows = largest.shape[0]
+
+    def take(self, value, rows, depth=0):
+        """Gives those rows of a batch."""
+        torch = sys.modules["torch"]
+        if isinstance(value, torch.Tensor):
+            if value.dim() <= self.dim or value.shape[self.dim] != self.rows:
+                return value.detach()
+            return value.detach().index_select(self.dim, torch.tensor(rows, device=value.device))
+        if depth > 4 or isinstance(value, (str, bytes, int, float, bool, type(None), torch.device, torch.dtype)):
+            return value
+        if type(value) in (list, tuple):
+            if value and len(value) == self.rows and all(isinstance(v, (dict, torch.Tensor)) for v in value):
+                value = [value[i] for i in rows]
+                return [self.whole(v) for v in value]
+            return type(value)(self.take(v, rows, depth + 1) for v in value)
+        if type(value) is dict or hasattr(value, "keys") and hasattr(value, "items"):
+            return {k: self.take(v, rows, depth + 1) for k, v in value.items()}
+        if not tensors(value):
+            return value
+        raise Unknown("%s is given to the model, of which no rows can be taken" % type(value).__name__)
+
+    def whole(self, value):
+        return value.detach() if hasattr(value, "detach") else dict(value)
+
+
+def tensors(value, depth=0):
+    """Gives the tensors in what a module is given or returns."""
+    torch = sys.modules["torch"]
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or type(value) not in (torch.Tensor, torch.nn.Parameter):
+            raise Unknown("a tensor is no plain one")
+        return [value]
+    if depth > 4 or isinstance(value, (str, bytes, type, torch.nn.Module)):
+        return []
+    if hasattr(value, "keys") and hasattr(value, "values"):
+        value = list(value.values())
+    elif not isinstance(value, (list, tuple)):
+        value = list(vars(value).values()) if hasattr(value, "__dict__") else []
+    return [t for each in value for t in tensors(each, depth + 1)]
+
+
+@contextlib.contextmanager
+def untouched(module):
+    """Puts back what a run of the module changes, and makes what is random plain."""
+    torch = sys.modules["torch"]
+    state = recompute.State(module)
+    before, modes = state.read(), state.modes()
+    devices = sorted({p.device.index for p in module.parameters() if p.device.type == "cuda"})
+    with torch.random.fork_rng(devices=devices), recompute.Rewound(state, before, modes), \
+            trainerloss.cleared(torch), torch.no_grad(), plain(torch), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+FILLED = {
+    "uniform_": 0.5, "normal_": 0, "exponential_": 1, "random_": 0, "log_normal_": 1, "geometric_": 1, "cauchy_": 0,
+    "rand": 0.5, "rand_like": 0.5, "randn": 0, "randn_like": 0, "randint": 0, "randint_like": 0, "normal": 0,
+}
+
+
+def plain(torch):
+    """Gives a context in which nothing is random, and no rank waits for others."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Plain(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
+            space, _, name = str(func).partition(".")
+            if "c10d" in space:
+                raise Unknown("the ranks wait for each other in the forward")
+            name = name.partition(".")[0]
+            if name in FILLED:
+                return func(*args, **kwargs).fill_(FILLED[name])
+            if name in ("bernoulli", "bernoulli_"):
+                p = args[1] if len(args) > 1 else kwargs.get("p", 0.5 if name == "bernoulli_" else args[0])
+                return (args[0] if name == "bernoulli_" else args[0].clone()).copy_(torch.as_tensor(p))
+            if name == "randperm":
+                return func(*args, **kwargs).sort(descending=True)[0]
+            if name == "native_dropout":
+                return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+            return func(*without_dropout(func, args), **{k: 0.0 if k in ("dropout", "dropout_p") else v for k, v in kwargs.items()})
+
+    return Plain()
+
+
+def without_dropout(func, args):
+    """Gives the arguments of an operation that drops some of its input with none dropped."""
+    names = [a.name for a in func._schema.arguments[:len(args)]]
+    return [0.0 if name in ("dropout", "dropout_p") and isinstance(a, float) else a for name, a in zip(names, args)]

@@ -1,0 +1,75 @@
+# The remedies that are turned on inside a running job.
+from . import attention, autocast, checkpointing, offload
+
+ORDER = (
+    ("attention", attention),
+    ("activation_checkpointing", checkpointing),
+    ("precision", autocast),
+    ("offload_activations", offload),  # last: what it may hold depends on the others
+)
+
+
+def survey(root):
+    """Gives for each knob why it could not be turned inside this model, "" if it could."""
+    return {knob: looked(rung, root) for knob, rung in ORDER}
+
+
+def looked(rung, root, *value):
+    try:
+        return rung.refusal(root, *value)
+    except Exception as e:
+        return "the model could not be looked at: " + describe(e)
+
+
+def apply(root, turn, tell=None, count=None):
+    """Turns what turn asks for: {knob: value}.
+
+    It is called while the first call of root begins, and gives {"applied": {knob: [old,
+    new]}, "refused": {knob: reason}, "failed": {knob: reason}}. It never raises: where
+    something fails, the job is as it was. tell(knob, reason) is called where a knob has
+    to be given up in a later step.
+    """
+    result = {"applied": {}, "refused": {}, "failed": {}}
+    known = dict(ORDER)
+    for knob in turn:
+        if knob not in known:
+            result["refused"][knob] = "it cannot be turned inside the process"
+    for knob, rung in ORDER:
+        if knob in turn:
+            one(root, knob, rung, turn[knob], tell, count, result)
+    return result
+
+
+def one(root, knob, rung, value, tell, count, result):
+    try:
+        if value not in rung.VALUES:
+            result["refused"][knob] = "it cannot be turned to %s inside the process" % (value,)
+            return
+        reason = looked(rung, root, value)
+        if reason:
+            result["refused"][knob] = reason
+            return
+        more = {"count": count} if rung is checkpointing else {}
+        result["applied"][knob] = rung.turn(root, value, teller(tell, knob), **more)
+    except Exception as e:
+        result["failed"][knob] = describe(e)
+
+
+def teller(tell, knob):
+    """Gives what tells of a knob once, whatever becomes of the telling."""
+    told = []
+
+    def once(reason):
+        if tell is None or told:
+            return
+        told.append(reason)
+        try:
+            tell(knob, reason)
+        except Exception:
+            pass
+
+    return once
+
+
+def describe(e):
+    return "%s: %s" % (type(e).__name__, str(e)[:500])

@@ -1,0 +1,19 @@
+# Under a limit of the process's data (RLIMIT_DATA) the library that multiplies matrices gets
+# its working memory here, before the job can fill all that it may have. OpenBLAS asks for it
+# at the first multiplication, and where there is none some versions ask for ever.
+from . import meters
+
+SIDE = 256  # smaller matrices are multiplied without it
+
+
+def arrived(torch):
+    """Is told that torch is there."""
+    if not meters.Host().limit or not asks_late():
+        return
+    one = torch.ones(SIDE, SIDE, dtype=torch.float32, device="cpu")
+    one @ one
+
+
+def asks_late():
+    with open("/proc/self/maps") as maps:
+        return any("openblas" in line for line in maps)

@@ -1,0 +1,322 @@
+# Optimizer steps: they are counted, told in the file steps, and the first one is where a
+# rank waits for the others if gpurun has changed its batch.
+import atexit
+import functools
+import os
+import sys
+import time
+import types
+import weakref
+
+from . import backward, batches, calls, cycles as cycles_part, ends, forwards, gate, imports, loaders, memory, pace, precision, process, rank, root as root_part, rootcalls, samples, snapshot, switches, words
+
+
+# Those of the job itself, where a framework knows them: a function that gives the number
+# of the step before the first one here, of all steps, and the latest loss; each or None.
+source: list = []
+
+count: dict = {}  # by the optimizer's id
+clock: dict = {"n": 0, "written": 0, "base": 0, "pid": os.getpid(), "peak": 0, "phase": "train", "at": 0}
+handles: dict = {}
+made: list = []  # optimizers, weakly
+
+
+def arm(torch):
+    process.state["trains"] = True  # who makes an optimizer does
+    rank.note(process.start["told"]["GPURUN_PROBE_FILE"], "trains")
+    module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name for it
+    handles["compiling"] = root_part.compiling(torch)
+    if hasattr(module, "register_optimizer_step_post_hook"):
+        handles["pre"] = module.register_optimizer_step_pre_hook(before)
+        handles["post"] = module.register_optimizer_step_post_hook(after)
+    watch_classes(module.Optimizer)
+    follow_saves(torch)
+    atexit.register(end)
+
+
+def follow_saves(torch):
+    plain = torch.save
+
+    @functools.wraps(plain)
+    def save(*args, **kwargs):
+        before, at = clock["phase"], clock["n"]
+        process.guarded(phase)("save")
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            if clock["n"] == at:
+                process.guarded(phase)(before)
+
+    torch.save = save
+    if torch.serialization.save is plain:  # a pickle of the function looks for it there
+        torch.serialization.save = save
+
+
+def phase(name):
+    """Is told what the process does between two steps: train, eval or save."""
+    if clock["phase"] != name and clock["n"] and os.getpid() == clock["pid"]:
+        clock["phase"] = name
+        if "over" in clock:
+            pace.tell("spoilt")
+        try:
+            write()
+        except OSError:
+            pass  # the folder is gone, or full
+
+
+def watch_classes(Optimizer):
+    """Listens to the making of optimizers. PyTorch before 2.0 has no hook for their steps:
+    there each class's own step is wrapped, as PyTorch itself does to profile it."""
+    plain = Optimizer.__init__
+
+    def __init__(self, *args, **kwargs):
+        plain(self, *args, **kwargs)
+        noticed(self)
+
+    @process.guarded
+    def noticed(self):
+        made.append(weakref.ref(self))
+        del made[:-64]
+        if "post" not in handles:
+            wrap(type(self))
+
+    handles["optimizer"] = Optimizer, plain
+    Optimizer.__init__ = functools.wraps(plain)(__init__)
+
+
+def wrap(kind):
+    plain = kind.step
+    if getattr(plain, "gpurun", False):
+        return
+    # Where the class is pickled by value, none of the probe goes along: see forwards.py.
+    hooks = forwards.Table(before=before, after=after)
+
+    def step(*args, **kwargs):
+        if not hooks:
+            return plain(*args, **kwargs)
+        changed = hooks["before"](args[0], args, kwargs)
+        if changed is not None:
+            args, kwargs = changed
+        got = plain(*args, **kwargs)
+        hooks["after"](args[0], args, kwargs)
+        return got
+
+    step = types.FunctionType(step.__code__, getattr(plain, "__globals__", {}), closure=step.__closure__)
+    kind.step = functools.wraps(plain)(step)
+    kind.step.__dict__["gpurun"] = True
+
+
+def name(optimizers):
+    """Tells which optimizer it is, if it is of one kind."""
+    kinds = {words.adam(o) for o in optimizers}
+    if len(kinds) == 1:
+        kind = type(next(iter(optimizers)))
+        process.settle("optimizer", kinds.pop(), "%s.%s" % (kind.__module__, kind.__qualname__), process.LOADER)
+    elif kinds:
+        process.settle("optimizer", None, "", process.LOADER)
+
+
+def first(root, compiled, args, kwargs):
+    """Begins to count the root's calls between steps, and to measure them."""
+    renew()
+    name([o for o in (r() for r in made) if o is not None and trains(o, root)])
+    cycles = cycles_part.cycles
+    if not compiled and rootcalls.listen(root, cycles, memory.hooks, batches.first(root, args, kwargs), samples.first(root, args, kwargs)):
+        cycles.start(root)
+        process.guarded(backward.arm)(sys.modules["torch"])
+
+
+def renew():
+    """Begins to count, maybe in a fork. Those of multiprocessing run no atexit functions."""
+    util = sys.modules.get("multiprocessing.util")
+    if os.getpid() != clock["pid"] and util is not None:
+        util.Finalize(None, end, exitpriority=0)
+    clock.update(pid=os.getpid(), n=0, written=0, peak=0)
+    clock.pop("meter", None)
+    count.clear()
+
+
+def trains(optimizer, root):
+    """Tells whether an optimizer has a parameter of the root."""
+    own = {id(p) for p in root.parameters()}
+    return any(id(p) in own for group in optimizer.param_groups for p in group["params"])
+
+
+def before(optimizer, args, kwargs):
+    """Comes before each step, until the measuring is over. A step with a closure calls the
+    model itself, and so its beginning is after the closure: gives the arguments with
+    another one then."""
+    if handles["compiling"]():
+        return None
+    if "over" not in clock or memory.armed():
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if callable(closure):
+            closure = closed(optimizer, closure)
+            if len(args) > 1:
+                return (args[0], closure) + tuple(args[2:]), kwargs
+            return args, dict(kwargs, closure=closure)
+        begin(optimizer)
+    return None
+
+
+def closed(optimizer, closure):
+    begun = []
+
+    @functools.wraps(closure)
+    def call(*args, **kwargs):
+        loss = closure(*args, **kwargs)
+        if not begun:
+            begun.append(True)
+            begin(optimizer)
+        return loss
+
+    return call
+
+
+@process.guarded
+def begin(optimizer):
+    if os.getpid() != clock["pid"]:
+        if root_part.hook.get("known"):
+            return  # a fork of a process that trains
+        renew()
+    if "over" not in clock:
+        opens(optimizer)
+    memory.before(optimizer)
+
+
+def opens(optimizer):
+    """Is one of the first steps: what is told of the job's batches becomes known."""
+    process.trains()
+    cycles = cycles_part.cycles
+    each = process.guarded(samples.step)() or []
+    process.guarded(backward.step)(cycles.calls, each, len(cycles.optimizers | {id(optimizer)}))
+    cycles.step(optimizer)
+    if "first" not in clock:
+        clock["first"] = True
+        opening(optimizer)
+    if cycles.finished():
+        clock["over"] = True
+        loaders.disarm()
+        backward.leave()
+        process.guarded(samples.leave)()
+        process.guarded(batches.follow)()
+        pace.arm(memory.state.get("memory"))
+
+
+def listen():
+    """Looks at the beginning of the next step, too."""
+    if "pre" not in handles and "post" in handles:
+        handles["pre"] = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(before)
+
+
+def opening(optimizer):
+    """Is the moment before the first step: all that the job is made of is there."""
+    try:
+        look(optimizer)
+    finally:
+        try:  # whatever goes wrong in the probe, no rank trains with a batch that others lack
+            gate.wait()
+        finally:
+            process.told["stepping"] = True
+            ends.state["code"] = 0  # who called sys.exit before caught it
+    process.save()
+
+
+def look(optimizer):
+    """Tells what is known by now, and takes the hooks away that were to find it out."""
+    Optimizer, plain = handles["optimizer"]
+    if "post" in handles and getattr(Optimizer.__init__, "__wrapped__", None) is plain:
+        Optimizer.__init__ = plain
+    name([optimizer])
+    loaders.over()
+    precision.leave()
+    switches.leave()
+    calls.settle_all()
+    if not root_part.hook.get("known") and process.orders().get("hooks"):
+        process.note("failed", dict.fromkeys(process.orders().get("turn") or {}, "no model was seen to be called before the first optimizer step"))
+    clock["base"] = base()
+    imports.done()
+
+
+def after(optimizer, args, kwargs):
+    """Comes after each step."""
+    if handles["compiling"]() or os.getpid() != clock["pid"]:
+        return
+    memory.after(optimizer)
+    # Not before: while PyTorch goes through its hooks, none of them can be taken away.
+    if "over" in clock and "pre" in handles and not memory.armed():
+        handles.pop("pre").remove()
+    try:
+        key = id(optimizer)
+        n = count[key] = count.get(key, 0) + 1
+        if n <= clock["n"]:
+            return
+        turned, clock["phase"] = clock["phase"] != "train", "train"
+        clock["n"], clock["at"] = n, time.time()
+        if snapshot.state["busy"]:
+            snapshot.stepped(n)
+        if "over" in clock:
+            pace.tell("step")
+        now = time.monotonic()
+        if n <= 3 or turned or now - clock["written"] >= 1:
+            clock["written"] = now
+            write()
+    except OSError:
+        pass  # the folder is gone, or full: the job is not to know
+    except Exception as e:
+        clock["pid"] = 0  # never again
+        process.problem("steps", e)
+
+
+def base():
+    """Gives the number of the job's own step before the first here."""
+    for ask in source:
+        found = ask()[0]
+        if found:
+            return int(found)
+    return 0
+
+
+def write():
+    """Tells the step in place: number, total, loss, time, what is held, what the process does
+    since, its own part of a step, and the number once more."""
+    if not process.state["speaks"]:
+        return
+    total, loss = 0, float("nan")
+    for ask in source:
+        try:
+            _, all_of, latest = ask()
+            total, loss = int(all_of or 0), float("nan" if latest is None else latest)
+        except Exception:
+            pass
+    n = clock["base"] + clock["n"]
+    own = "%12.6f %12.6f" % (pace.own() if "over" in clock else (0, 0))
+    record = "%12d %12d %24.10g %20.6f %s %5s %s %12d\n" % (n, total, loss, clock["at"], "%3d %15d %15d %15d %9d" % held(), clock["phase"], own, n)
+    fd = os.open(process.file("steps"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(fd, record.encode("ascii"), 0)
+    finally:
+        os.close(fd)
+
+
+def held():
+    """Gives (the device, -1 for the CPU; bytes given, bytes held, the most that was ever given,
+    retries). What the job resets of its peaks is kept here."""
+    try:
+        meter = clock.get("meter") or clock.setdefault("meter", memory.meter())
+        device, given, reserved, peak, retries = meter.now()
+        clock["peak"] = max(clock["peak"], peak)
+        return device, given, reserved, clock["peak"], retries
+    except Exception:
+        return -1, 0, 0, 0, 0
+
+
+def end():
+    """Tells the last step at the end of the program."""
+    memory.end()
+    try:
+        if os.getpid() == clock["pid"] and clock["n"]:
+            clock["phase"] = "train"
+            write()
+    except Exception:
+        pass

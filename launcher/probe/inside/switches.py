@@ -1,0 +1,83 @@
+# What a model's own switches are set to: activation checkpointing, attention, and how it
+# is spread over the ranks.
+import sys
+
+from . import imports, process, words
+
+hook: dict = {}
+
+
+def at(root, model):
+    """Tells what holds at the root's first call, and listens for checkpointing inside it."""
+    settle, by = process.settle, type(model).__name__
+    on = None
+    for name in ("is_gradient_checkpointing", "grad_checkpointing"):
+        value = getattr(model, name, None)
+        on = value if isinstance(value, bool) else on
+    if on is not None:
+        settle("activation_checkpointing", "full" if on else "none", by, process.MODEL)
+    kind = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if isinstance(kind, str):
+        settle("attention", words.word("attention", "", kind), by, process.MODEL)
+    settle("sharding", sharding(root), by, process.ARGUMENT)
+    listen(sys.modules.get("torch.utils.checkpoint"))
+
+
+# What is called in torch.utils.checkpoint for each block that is to be recomputed: with
+# reentrant autograd, and without it, before PyTorch 2.1 and since.
+CALLED = (("CheckpointFunction", "forward"), ("", "_checkpoint_without_reentrant"), ("_CheckpointFrame", "__init__"))
+
+# Those who recompute by means of their own.
+OTHERS = ("megatron", "fairscale", "deepspeed.runtime.activation_checkpointing", "xformers.checkpoint")
+
+
+def listen(module):
+    """Hears of a model that calls torch.utils.checkpoint itself, until the first step."""
+    hook.update(heard=False, plain=[])
+    for owner, name in CALLED if module is not None else ():
+        owner = getattr(module, owner, None) if owner else module
+        plain = getattr(owner, name, None) if owner is not None else None
+        if plain is not None:
+            mine = hearing(plain)
+            hook["plain"].append((owner, name, plain, mine))
+            setattr(owner, name, staticmethod(mine) if name == "forward" else mine)
+
+
+def hearing(plain):
+    def call(*args, **kwargs):
+        heard()
+        return plain(*args, **kwargs)
+
+    return imports.like(plain, call)
+
+
+@process.guarded
+def heard():
+    if hook["heard"] or not process.here():
+        return
+    hook["heard"] = True
+    process.settle("activation_checkpointing", "full", "torch.utils.checkpoint", process.LOADER)
+    process.save()
+
+
+def leave():
+    """Is told that the first step comes: what did not recompute by now does not."""
+    if "plain" not in hook:
+        return
+    for owner, name, plain, mine in hook.pop("plain"):
+        if getattr(owner, name, None) is mine:
+            setattr(owner, name, staticmethod(plain) if name == "forward" else plain)
+    if not hook["heard"] and not any(name in sys.modules for name in OTHERS):
+        process.settle("activation_checkpointing", "none", "torch.utils.checkpoint", process.SHAPE)
+
+
+def sharding(root):
+    """Gives how the model is spread over the ranks, None where that is not known."""
+    names = {type(m).__name__ for m in root.modules()}
+    if "FullyShardedDataParallel" in names or any(n == "FSDPModule" for m in root.modules() for n in (c.__name__ for c in type(m).__mro__)):
+        return "fsdp"
+    if type(root).__name__ == "DeepSpeedEngine":
+        return None  # its own part tells
+    if type(root).__name__ == "DistributedDataParallel" or process.world() <= 1:
+        return "none"
+    return None
