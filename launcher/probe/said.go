@@ -19,40 +19,26 @@ const (
 	mostLossNumbers = 64
 )
 
-// process is process.json as it comes. What has a knob is read by knob: one that gpurun
-// does not know, or a value that the knob does not have, says nothing of the others.
-type process struct {
-	PID        int                        `json:"pid"`
-	World      int                        `json:"world"`
-	Settings   map[string]json.RawMessage `json:"settings"`
-	By         map[string]string          `json:"told_by"`
-	Refused    map[string]string          `json:"refused"`
-	Failed     map[string]string          `json:"failed"`
-	Applied    map[string]json.RawMessage `json:"applied"`
-	Model      *strategy.Model            `json:"model"`
-	Waiting    bool                       `json:"waiting"`
-	Stepping   bool                       `json:"stepping"`
-	TotalSteps int                        `json:"total_steps"`
-	Problems   []string                   `json:"problems"`
-	Loss       *strategy.LossSeen         `json:"loss"`
-}
-
-// parseSaid reads process.json: what the process says, and what went wrong in the probe.
+// parseSaid reads process.json: what the process reports, and what went wrong in the hook.
 func parseSaid(text []byte) (said strategy.Said, problems []string, ok bool) {
-	var p process
+	var p struct {
+		strategy.Said
+		// These are read by knob: an unknown knob, or a value that the knob does not have,
+		// says nothing about the others.
+		Settings map[strategy.Knob]json.RawMessage `json:"settings"`
+		Applied  map[strategy.Knob]json.RawMessage `json:"applied"`
+		Problems []string                          `json:"problems"`
+	}
 	if json.Unmarshal(text, &p) != nil || p.PID <= 0 {
 		return said, nil, false
 	}
-	said = strategy.Said{
-		PID: p.PID, World: bounded(p.World), Waiting: p.Waiting, Stepping: p.Stepping, TotalSteps: bounded(p.TotalSteps),
-		Settings: p.settings(), Refused: reasons(p.Refused), Failed: reasons(p.Failed), Applied: p.applied(), Model: model(p.Model),
-		Loss: lossSeen(p.Loss),
-	}
-	by := reasons(p.By)
-	maps.DeleteFunc(by, func(k strategy.Knob, _ string) bool { _, known := said.Settings[k]; return !known })
-	if len(by) > 0 {
-		said.By = by
-	}
+	said = p.Said
+	said.World, said.TotalSteps = bounded(p.World), bounded(p.TotalSteps)
+	said.Settings, said.Applied = settings(p.Settings), applied(p.Applied)
+	maps.DeleteFunc(p.By, func(k strategy.Knob, _ string) bool { _, known := said.Settings[k]; return !known })
+	said.By, said.Refused, said.Failed = reasons(p.By), reasons(p.Refused), reasons(p.Failed)
+	boundModel(said.Model)
+	boundLoss(said.Loss)
 	for _, text := range p.Problems[:min(len(p.Problems), mostProblems)] {
 		problems = append(problems, cut(text))
 	}
@@ -60,24 +46,22 @@ func parseSaid(text []byte) (said strategy.Said, problems []string, ok bool) {
 }
 
 // settings are the values that their knobs have.
-func (p *process) settings() strategy.Plan {
+func settings(of map[strategy.Knob]json.RawMessage) strategy.Plan {
 	var plan strategy.Plan
-	for name, raw := range p.Settings {
+	for knob, raw := range of {
 		var v strategy.Value
-		if json.Unmarshal(raw, &v) != nil || !valid(strategy.Knob(name), v) {
-			continue
+		if json.Unmarshal(raw, &v) == nil && valid(knob, v) {
+			plan = plan.With(strategy.Plan{knob: v})
 		}
-		plan = plan.With(strategy.Plan{strategy.Knob(name): v})
 	}
 	return plan
 }
 
 // applied are the changes whose new value their knobs have; the old one may be unknown.
-func (p *process) applied() strategy.Changes {
+func applied(of map[strategy.Knob]json.RawMessage) strategy.Changes {
 	var changes strategy.Changes
-	for name, raw := range p.Applied {
+	for knob, raw := range of {
 		var pair [2]strategy.Value
-		knob := strategy.Knob(name)
 		if json.Unmarshal(raw, &pair) != nil || !valid(knob, pair[1]) {
 			continue
 		}
@@ -96,32 +80,29 @@ func valid(k strategy.Knob, v strategy.Value) bool {
 	return len(v) <= longestText && (strategy.Plan{k: v}).Validate() == nil
 }
 
-// reasons are the words about knobs, by knob.
-func reasons(of map[string]string) map[strategy.Knob]string {
-	var found map[strategy.Knob]string
-	for name, why := range of {
-		if k := strategy.Knob(name); slices.Contains(strategy.Knobs, k) && why != "" {
-			if found == nil {
-				found = map[strategy.Knob]string{}
-			}
-			found[k] = cut(why)
-		}
-	}
-	return found
-}
-
-func model(m *strategy.Model) *strategy.Model {
-	if m == nil {
+// reasons are texts about knobs; nil for none.
+func reasons(of map[strategy.Knob]string) map[strategy.Knob]string {
+	maps.DeleteFunc(of, func(k strategy.Knob, why string) bool { return why == "" || !slices.Contains(strategy.Knobs, k) })
+	if len(of) == 0 {
 		return nil
 	}
-	safe := &strategy.Model{
-		Class: cut(m.Class), Parameters: figure(m.Parameters), Trainable: figure(m.Trainable), Switch: cut(m.Switch), Compiled: m.Compiled,
+	for k, why := range of {
+		of[k] = cut(why)
 	}
-	safe.Bytes = bytesByType(m.Bytes)
-	for _, b := range m.Blocks[:min(len(m.Blocks), mostBlocks)] {
-		safe.Blocks = append(safe.Blocks, strategy.Blocks{Path: cut(b.Path), Class: cut(b.Class), Count: bounded(b.Count)})
+	return of
+}
+
+func boundModel(m *strategy.Model) {
+	if m == nil {
+		return
 	}
-	return safe
+	m.Class, m.Switch, m.Parameters, m.Trainable = cut(m.Class), cut(m.Switch), figure(m.Parameters), figure(m.Trainable)
+	m.Bytes = bytesByType(m.Bytes)
+	m.Blocks = m.Blocks[:min(len(m.Blocks), mostBlocks)]
+	for i := range m.Blocks {
+		b := &m.Blocks[i]
+		b.Path, b.Class, b.Count = cut(b.Path), cut(b.Class), bounded(b.Count)
+	}
 }
 
 // bytesByType are the bytes of parameters by the name of their type.
@@ -148,23 +129,22 @@ func bounded(n int) int { return int(figure(int64(n))) }
 
 func figure(n int64) int64 { return min(max(n, 0), mostNumber) }
 
-// lossSeen keeps the words that are known.
-func lossSeen(l *strategy.LossSeen) *strategy.LossSeen {
+// boundLoss keeps the words that are known.
+func boundLoss(l *strategy.LossSeen) {
 	if l == nil {
-		return nil
+		return
 	}
-	safe := strategy.LossSeen{Reason: cut(l.Reason), Weighted: l.Weighted}
-	if l.Scale == strategy.ScaleKept || l.Scale == strategy.ScaleWrong {
-		safe.Scale = l.Scale
+	l.Reason, l.RowsReason = cut(l.Reason), cut(l.RowsReason)
+	if l.Scale != strategy.ScaleKept && l.Scale != strategy.ScaleWrong {
+		l.Scale = ""
 	}
-	if l.Uniform == "yes" || l.Uniform == "no" {
-		safe.Uniform = l.Uniform
+	if l.Uniform != "yes" && l.Uniform != "no" {
+		l.Uniform = ""
 	}
-	if l.Rows == "yes" || l.Rows == "no" || l.Rows == "unknown" {
-		safe.Rows, safe.RowsReason = l.Rows, cut(l.RowsReason)
+	if l.Rows != "yes" && l.Rows != "no" && l.Rows != "unknown" {
+		l.Rows, l.RowsReason = "", ""
 	}
-	if len(l.Numbers) <= mostLossNumbers {
-		safe.Numbers = l.Numbers
+	if len(l.Numbers) > mostLossNumbers {
+		l.Numbers = nil
 	}
-	return &safe
 }
