@@ -56,12 +56,12 @@ type attempt struct {
 	patient      context.Context
 	lostPatience context.CancelFunc
 
-	mu     sync.Mutex         // guards what follows
-	ended  map[int]bool       // ranks
-	well   map[int]bool       // those of them that ended with 0
-	steps  map[int]probe.Step // by rank, the latest of its process
-	paused bool               // the ranks are stopped, until SIGCONT
-	awake  time.Time          // when they last went on after a pause
+	mu     sync.Mutex                  // guards what follows
+	ended  map[int]bool                // ranks
+	well   map[int]bool                // those of them that ended with 0
+	steps  map[int]probe.OptimizerStep // by rank, the latest of its process
+	paused bool                        // the ranks are stopped, until SIGCONT
+	awake  time.Time                   // when they last went on after a pause
 }
 
 // Facts delivers the observations; collect closes it.

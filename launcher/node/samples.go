@@ -19,7 +19,7 @@ import (
 const samplePause = time.Second
 
 // stepped takes an optimizer step that a rank's process counts.
-func (a *attempt) stepped(rank int, s probe.Step) {
+func (a *attempt) stepped(rank int, s probe.OptimizerStep) {
 	a.mu.Lock()
 	again := a.steps[rank].N == s.N && a.steps[rank].At.Equal(s.At)
 	a.steps[rank] = s
@@ -105,7 +105,7 @@ func (a *attempt) gone(rank int) bool {
 
 // latest is the last report of a rank's process. Before its first step, or without a hook that counts steps,
 // a process that trains on the CPU is measured from outside.
-func (a *attempt) latest(rank int) (step probe.Step, known bool) {
+func (a *attempt) latest(rank int) (step probe.OptimizerStep, known bool) {
 	a.mu.Lock()
 	step, known = a.steps[rank]
 	a.mu.Unlock()
@@ -116,7 +116,7 @@ func (a *attempt) latest(rank int) (step probe.Step, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if step = a.steps[rank]; step.N == 0 && seen.Now > 0 { // of one that is gone, the last figures
-		step.Held = probe.Held{Device: -1, Allocated: seen.Now, Peak: max(seen.Peak, step.Held.Peak)}
+		step.Held = probe.HeldMemory{Device: -1, Allocated: seen.Now, Peak: max(seen.Peak, step.Held.Peak)}
 		a.steps[rank] = step
 	}
 	return step, true
@@ -124,7 +124,7 @@ func (a *attempt) latest(rank int) (step probe.Step, known bool) {
 
 // addSteps adds a rank's progress: that of its output where only this has the number of steps, since the two
 // may count different things, else that of its process.
-func addSteps(s *model.Sample, lines output.Shown, step probe.Step) {
+func addSteps(s *model.Sample, lines output.Shown, step probe.OptimizerStep) {
 	s.Step, s.Total, s.Loss = step.N, step.Total, lines.Loss
 	if step.N == 0 || lines.Total > 0 && step.Total == 0 {
 		s.Step, s.Total, s.Batches = lines.Step, lines.Total, step.N > 0
@@ -135,7 +135,7 @@ func addSteps(s *model.Sample, lines output.Shown, step probe.Step) {
 }
 
 // addHeld adds the memory of a rank's process.
-func addHeld(s *model.Sample, h probe.Held) {
+func addHeld(s *model.Sample, h probe.HeldMemory) {
 	s.Device = "cpu"
 	if h.Device >= 0 {
 		s.Device = fmt.Sprintf("cuda:%d", h.Device)

@@ -106,7 +106,7 @@ func TestRanksOnTheCPUAreSeenBeforeTheirFirstStep(t *testing.T) {
 
 // On the CPU ranks share what the host has.
 func TestHostShare(t *testing.T) {
-	a := &attempt{node: &Node{}, local: 1, steps: map[int]probe.Step{0: {N: 1, Loss: math.NaN(), Held: probe.Held{Device: -1, Allocated: 5, Peak: 7}}}, out: &output.Output{}}
+	a := &attempt{node: &Node{}, local: 1, steps: map[int]probe.OptimizerStep{0: {N: 1, Loss: math.NaN(), Held: probe.HeldMemory{Device: -1, Allocated: 5, Peak: 7}}}, out: &output.Output{}}
 	want := model.Sample{Device: "cpu", Step: 1, Counted: 1, Phase: "train", Allocated: 5, Peak: 7, Allowed: 20}
 	if got := a.samples(time.Time{}, []gpu.Device{{Used: 1, Total: 2}}, 20); len(got) != 1 || got[0] != want {
 		t.Errorf("%+v, want %+v", got, want)
@@ -119,15 +119,15 @@ func TestAddSteps(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		lines output.Shown
-		told  probe.Step
+		told  probe.OptimizerStep
 		want  model.Sample
 	}{
-		{"nothing", output.Shown{}, probe.Step{}, model.Sample{}},
-		{"lines alone", output.Shown{Step: 3, Loss: &lost}, probe.Step{}, model.Sample{Step: 3, Loss: &lost}},
-		{"the process alone", output.Shown{}, probe.Step{N: 5, Total: 9, Loss: own}, model.Sample{Step: 5, Total: 9, Loss: &own}},
-		{"the process, which knows the total", output.Shown{Step: 30, Total: 90}, probe.Step{N: 5, Total: 9, Loss: math.NaN()}, model.Sample{Step: 5, Total: 9}},
-		{"lines, which know the total", output.Shown{Step: 30, Total: 90, Loss: &lost}, probe.Step{N: 5, Loss: own}, model.Sample{Step: 30, Total: 90, Loss: &lost, Batches: true}},
-		{"neither knows it", output.Shown{Step: 30}, probe.Step{N: 5, Loss: math.Inf(1)}, model.Sample{Step: 5}},
+		{"nothing", output.Shown{}, probe.OptimizerStep{}, model.Sample{}},
+		{"lines alone", output.Shown{Step: 3, Loss: &lost}, probe.OptimizerStep{}, model.Sample{Step: 3, Loss: &lost}},
+		{"the process alone", output.Shown{}, probe.OptimizerStep{N: 5, Total: 9, Loss: own}, model.Sample{Step: 5, Total: 9, Loss: &own}},
+		{"the process, which knows the total", output.Shown{Step: 30, Total: 90}, probe.OptimizerStep{N: 5, Total: 9, Loss: math.NaN()}, model.Sample{Step: 5, Total: 9}},
+		{"lines, which know the total", output.Shown{Step: 30, Total: 90, Loss: &lost}, probe.OptimizerStep{N: 5, Loss: own}, model.Sample{Step: 30, Total: 90, Loss: &lost, Batches: true}},
+		{"neither knows it", output.Shown{Step: 30}, probe.OptimizerStep{N: 5, Loss: math.Inf(1)}, model.Sample{Step: 5}},
 	} {
 		var got model.Sample
 		addSteps(&got, test.lines, test.told)

@@ -14,7 +14,7 @@ import (
 const mostSnapshots = 8
 
 // record selects the allocations of an attempt to record.
-func (n *Node) record(l launcher.Launch) probe.Record {
+func (n *Node) record(l launcher.Launch) probe.Recording {
 	switch {
 	case n.opts.Snapshot == "" || n.opts.Snapshot == "off":
 		return probe.RecordNone

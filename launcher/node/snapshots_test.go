@@ -57,7 +57,7 @@ func TestWhatIsOrdered(t *testing.T) {
 	for _, test := range []struct {
 		mode    string
 		closely bool
-		want    probe.Record
+		want    probe.Recording
 	}{{"", false, ""}, {"off", true, ""}, {"oom", false, "first"}, {"oom", true, "all"}, {"always", false, "all"}} {
 		n := &Node{opts: Options{Snapshot: test.mode}}
 		if got := n.record(launcher.Launch{Closely: test.closely}); got != test.want {

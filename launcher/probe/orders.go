@@ -30,19 +30,19 @@ type Orders struct {
 	Ranks int  `json:"ranks"`
 	// Record says which allocations on GPUs are recorded with their stacks, for a snapshot
 	// when memory runs out. Nothing is recorded, nor written, where it is empty.
-	Record Record `json:"record,omitempty"`
+	Record Recording `json:"record,omitempty"`
 	// Stalls is the signal by which a process may be asked where it is; 0: nobody will ask.
 	Stalls int `json:"stalls,omitempty"`
 }
 
-// Record is how much of the allocations is recorded.
-type Record string
+// Recording is how much of the allocations is recorded.
+type Recording string
 
 // What is recorded: up to the third optimizer step, to the end, or nothing.
 const (
-	RecordFirst Record = "first"
-	RecordAll   Record = "all"
-	RecordNone  Record = ""
+	RecordFirst Recording = "first"
+	RecordAll   Recording = "all"
+	RecordNone  Recording = ""
 )
 
 const (

@@ -139,7 +139,7 @@ func (r *trial) told(t testing.TB) (rank *strategy.Said, own []strategy.Said) {
 }
 
 // steps gives the last step of the rank's own process.
-func (r *trial) steps(t testing.TB) Step {
+func (r *trial) steps(t testing.TB) OptimizerStep {
 	t.Helper()
 	s, ok := readStep(filepath.Join(r.dir, "rank0", stepsFile))
 	if !ok {
@@ -446,8 +446,8 @@ func TestRanksWaitForEachOther(t *testing.T) {
 	}}
 	cmd := r.job(t, path, r.orders.Script)
 	facts := make(chan strategy.Fact, 100)
-	steps := make(chan Step, 100)
-	stop, _ := Watch(r.dir, []int{0}, func(f strategy.Fact) { facts <- f }, func(_ int, s Step) { steps <- s })
+	steps := make(chan OptimizerStep, 100)
+	stop, _ := Watch(r.dir, []int{0}, func(f strategy.Fact) { facts <- f }, func(_ int, s OptimizerStep) { steps <- s })
 	t.Cleanup(stop)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -473,7 +473,7 @@ func TestRanksWaitForEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	var last Step
+	var last OptimizerStep
 	for len(steps) > 0 {
 		last = <-steps
 	}

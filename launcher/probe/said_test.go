@@ -95,7 +95,7 @@ func TestWatchProcesses(t *testing.T) {
 	facts := make(chan strategy.Fact, 100)
 	type at struct{ rank, n, total int }
 	steps := make(chan at, 100)
-	stop, _ := Watch(dir, []int{0, 1}, func(f strategy.Fact) { facts <- f }, func(rank int, s Step) { steps <- at{rank, s.N, s.Total} })
+	stop, _ := Watch(dir, []int{0, 1}, func(f strategy.Fact) { facts <- f }, func(rank int, s OptimizerStep) { steps <- at{rank, s.N, s.Total} })
 	t.Cleanup(stop)
 	in := func(name string) string { return filepath.Join(dir, "rank1", name) }
 	record := func(n int) string {

@@ -48,7 +48,7 @@ func (d *digest) giant(m *memory.Measurement) *strategy.Allocation {
 }
 
 // shaped adds what the figures of the model say of an allocation's size.
-func shaped(h held, m *memory.Measurement) strategy.Allocation {
+func shaped(h heldPlace, m *memory.Measurement) strategy.Allocation {
 	a := h.Allocation
 	if m == nil || m.Model == nil {
 		return a
@@ -74,7 +74,7 @@ const whatLogits = "logits"
 // of an allocation by elements of some bytes, nil where it is none of the kind.
 var tensorKinds = []struct {
 	what, advice string
-	shape        func(h held, element int64, m *memory.Measurement) []int
+	shape        func(h heldPlace, element int64, m *memory.Measurement) []int
 }{
 	{whatLogits, adviseLogits, logits},
 	{"attention scores", adviseScores, scores},
@@ -122,7 +122,7 @@ func vocabulary(m *memory.TrainedModel) int64 {
 
 // logits are the output over the vocabulary: of the measured input, of one without each
 // sample's last token, or of a measured longer one.
-func logits(h held, element int64, m *memory.Measurement) []int {
+func logits(h heldPlace, element int64, m *memory.Measurement) []int {
 	v := vocabulary(m.Model)
 	if v == 0 {
 		return nil
@@ -146,7 +146,7 @@ func logits(h held, element int64, m *memory.Measurement) []int {
 
 // otherLogits are the same of an input of any length, where the vocabulary is a number that
 // other widths are no multiple of, and the size is known well.
-func otherLogits(h held, element int64, m *memory.Measurement) []int {
+func otherLogits(h heldPlace, element int64, m *memory.Measurement) []int {
 	v := vocabulary(m.Model)
 	odd := v
 	for odd > 0 && odd%2 == 0 {
@@ -177,7 +177,7 @@ const (
 // scores are attention's: of each head a square of the length. What a linear module makes is
 // a small multiple of the hidden width. Where the stack names no attention, the model must
 // have one, and its heads their usual width.
-func scores(h held, element int64, m *memory.Measurement) []int {
+func scores(h heldPlace, element int64, m *memory.Measurement) []int {
 	batch, length := tokens(m)
 	if batch == 0 || length < 128 {
 		return nil

@@ -35,7 +35,7 @@ func TestShapes(t *testing.T) {
 		{"no model", &memory.Measurement{}, 1 << 30, false, "", nil, ""},
 		{"nothing measured", nil, 1 << 30, false, "", nil, ""},
 	} {
-		a := shaped(held{Allocation: strategy.Allocation{Bytes: test.bytes}, Attention: test.attention}, test.m)
+		a := shaped(heldPlace{Allocation: strategy.Allocation{Bytes: test.bytes}, Attention: test.attention}, test.m)
 		if a.What != test.what || !slices.Equal(a.Shape, test.shape) || a.Dtype != test.dtype {
 			t.Errorf("%s: %q %v %s, want %q %v %s", test.name, a.What, a.Shape, a.Dtype, test.what, test.shape, test.dtype)
 		}
@@ -56,7 +56,7 @@ func TestRoundedRequests(t *testing.T) {
 		{n - 100, 2<<20 - 1, ""},
 		{16*2000*50257*2 + 1000, 2<<20 - 1, ""}, // any number of tokens would do
 	} {
-		if a := shaped(held{Allocation: strategy.Allocation{Bytes: test.bytes}, Rounded: test.rounded}, measured); a.What != test.want || a.What != "" && a.Bytes != n {
+		if a := shaped(heldPlace{Allocation: strategy.Allocation{Bytes: test.bytes}, Rounded: test.rounded}, measured); a.What != test.want || a.What != "" && a.Bytes != n {
 			t.Errorf("%+v: %+v", test, a)
 		}
 	}

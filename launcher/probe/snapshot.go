@@ -25,12 +25,12 @@ const (
 // A digest is what digest.py says of the allocator when memory ran out.
 type digest struct {
 	strategy.Snapshot
-	Top   []held `json:"top"`
-	Large []held `json:"large"` // blocks, and the request, that are a large part of all
+	Top   []heldPlace `json:"top"`
+	Large []heldPlace `json:"large"` // blocks, and the request, that are a large part of all
 }
 
-// held is what one place holds, or a single block.
-type held struct {
+// heldPlace is what one place holds, or a single block.
+type heldPlace struct {
 	strategy.Allocation
 	Each int64 `json:"each_bytes"` // of one block, 0 where they differ
 	// Rounded is by how much at most the size was rounded up.
@@ -39,7 +39,7 @@ type held struct {
 }
 
 // is reports whether it may be a tensor of so many bytes.
-func (h held) is(bytes int64) bool { return bytes <= h.Bytes && h.Bytes-bytes <= h.Rounded }
+func (h heldPlace) is(bytes int64) bool { return bytes <= h.Bytes && h.Bytes-bytes <= h.Rounded }
 
 // NewestSnapshot says what the newest snapshot of a rank shows, of those that its processes
 // have left in its folder below the attempt's. It reports false where there is none; of one

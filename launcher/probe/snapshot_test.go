@@ -30,7 +30,7 @@ type heard struct {
 
 // snapshots runs the job of testdata/snapshots.py, whose allocator is a stand-in, in some
 // ways, and gives what each heard.
-func snapshots(t *testing.T, ways string, record Record, most string, env ...string) (all []heard, dir string) {
+func snapshots(t *testing.T, ways string, record Recording, most string, env ...string) (all []heard, dir string) {
 	t.Helper()
 	path := needs(t)
 	r := newTrial(t)
@@ -97,7 +97,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		record Record
+		record Recording
 		env    []string
 		want   map[string]want
 	}{

@@ -11,21 +11,21 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// A Step is the latest optimizer step of a process.
-type Step struct {
-	N     int       // its number, from 1; the job's own where its framework knows one
-	Total int       // the number of steps that the job has, 0 if unknown
-	Loss  float64   // NaN if unknown
-	At    time.Time // when it ended
-	Held  Held      // at its end, or since
-	Phase string    // what the process does since: "train", "eval" or "save"
+// A OptimizerStep is the latest optimizer step of a process.
+type OptimizerStep struct {
+	N     int        // its number, from 1; the job's own where its framework knows one
+	Total int        // the number of steps that the job has, 0 if unknown
+	Loss  float64    // NaN if unknown
+	At    time.Time  // when it ended
+	Held  HeldMemory // at its end, or since
+	Phase string     // what the process does since: "train", "eval" or "save"
 	// Data is how long the process waits for data in a step, and Forward what its forward
 	// passes take of one, of late; 0 is not known, and for a process that is not one of several.
 	Data, Forward time.Duration
 }
 
-// Held is the memory of a process, in bytes; a zero is not known.
-type Held struct {
+// HeldMemory is the memory of a process, in bytes; a zero is not known.
+type HeldMemory struct {
 	// Device is PyTorch's number of the GPU that it trains on, -1 for the CPU.
 	Device int
 	// Allocated and Reserved are what PyTorch's allocator gives and holds, Peak the most that
@@ -51,7 +51,7 @@ const recordLength = 256
 
 // readStep reads the record. It reports false where there is none, and for half of one
 // and half of the next: its first number comes again at its end.
-func readStep(path string) (s Step, ok bool) {
+func readStep(path string) (s OptimizerStep, ok bool) {
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return s, false
@@ -62,7 +62,7 @@ func readStep(path string) (s Step, ok bool) {
 	return parseStep(string(record[:n]))
 }
 
-func parseStep(record string) (s Step, ok bool) {
+func parseStep(record string) (s OptimizerStep, ok bool) {
 	line, _, whole := strings.Cut(record, "\n")
 	fields := strings.Fields(line)
 	if !whole || len(fields) != 13 || fields[0] != fields[12] || !slices.Contains(phases, fields[9]) {
@@ -82,9 +82,9 @@ func parseStep(record string) (s Step, ok bool) {
 		return s, false
 	}
 	seconds, fraction := math.Modf(at)
-	return Step{
+	return OptimizerStep{
 		N: int(figures[0]), Total: int(figures[1]), Loss: loss, At: time.Unix(int64(seconds), int64(fraction*1e9)).UTC(),
-		Phase: fields[9], Held: Held{Device: int(figures[2]), Allocated: figures[3], Reserved: figures[4], Peak: figures[5], Retries: figures[6]},
+		Phase: fields[9], Held: HeldMemory{Device: int(figures[2]), Allocated: figures[3], Reserved: figures[4], Peak: figures[5], Retries: figures[6]},
 		Data: parseOwn(fields[10]), Forward: parseOwn(fields[11]),
 	}, true
 }

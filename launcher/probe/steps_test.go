@@ -10,7 +10,7 @@ import (
 
 func TestParseStep(t *testing.T) {
 	const good = "  412  2000  2.5  1700000000.250000  0  100  200  300  4  eval  0.25 1.5  412\n"
-	want := Step{N: 412, Total: 2000, Loss: 2.5, At: time.Unix(1700000000, 250e6).UTC(), Held: Held{Device: 0, Allocated: 100, Reserved: 200, Peak: 300, Retries: 4}, Phase: "eval", Data: 250 * time.Millisecond, Forward: 1500 * time.Millisecond}
+	want := OptimizerStep{N: 412, Total: 2000, Loss: 2.5, At: time.Unix(1700000000, 250e6).UTC(), Held: HeldMemory{Device: 0, Allocated: 100, Reserved: 200, Peak: 300, Retries: 4}, Phase: "eval", Data: 250 * time.Millisecond, Forward: 1500 * time.Millisecond}
 	if got, ok := parseStep(good); !ok || got != want {
 		t.Errorf("%+v (%v), want %+v", got, ok, want)
 	}

@@ -22,9 +22,9 @@ type watcher struct {
 	dir   string
 	ranks []int
 	emit  func(strategy.Fact)
-	step  func(rank int, s Step) // may be nil
-	told  map[string]any         // by path, what was emitted last
-	steps map[int]stepped        // by rank
+	step  func(rank int, s OptimizerStep) // may be nil
+	told  map[string]any                  // by path, what was emitted last
+	steps map[int]stepped                 // by rank
 
 	notify *fsnotify.Watcher // nil where there is none
 	rankOf map[string]int    // by folder
@@ -37,7 +37,7 @@ type watcher struct {
 // of a rank the one that is ahead speaks.
 type stepped struct {
 	path string
-	Step
+	OptimizerStep
 }
 
 // mostFiles bounds how many files of a rank are followed: a rank may start processes
@@ -55,7 +55,7 @@ const mostFiles = 512
 // before stop, emits what is there by now.
 //
 // Where the kernel cannot watch, a fact says so, and stop finds the files.
-func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int, s Step)) (stop, look func()) {
+func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int, s OptimizerStep)) (stop, look func()) {
 	w := &watcher{
 		dir: dir, ranks: ranks, emit: emit, step: step, told: map[string]any{}, steps: map[int]stepped{},
 		rankOf: map[string]int{}, done: make(chan struct{}), ends: newProcessEnds(), asked: make(chan chan struct{}),
