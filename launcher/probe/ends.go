@@ -12,8 +12,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// processEnds are processes that wrote how they end, until they are gone: one may hang
-// after its last word.
+// processEnds are processes that reported their end, until they are gone: one may hang
+// after its report.
 type processEnds struct {
 	pending []strategy.Fact
 	gone    chan int // the pid of one that has ended
@@ -47,8 +47,8 @@ func (e *processEnds) index(pid int) int {
 	return slices.IndexFunc(e.pending, func(f strategy.Fact) bool { return f.ProcessEnd.PID == pid })
 }
 
-// tell emits how a process ended that is gone.
-func (e *processEnds) tell(pid int, emit func(strategy.Fact)) {
+// emitOne emits how a process ended that is gone.
+func (e *processEnds) emitOne(pid int, emit func(strategy.Fact)) {
 	if i := e.index(pid); i >= 0 {
 		f := e.pending[i]
 		e.pending = slices.Delete(e.pending, i, i+1)
@@ -57,21 +57,21 @@ func (e *processEnds) tell(pid int, emit func(strategy.Fact)) {
 	}
 }
 
-// stop waits no longer: whoever is left has been ended.
+// stop waits no longer: gpurun has ended the processes that are left.
 func (e *processEnds) stop(emit func(strategy.Fact)) {
 	close(e.quit)
 	e.waits.Wait()
-	e.tellAll(emit)
+	e.emitAll(emit)
 }
 
-func (e *processEnds) tellAll(emit func(strategy.Fact)) {
+func (e *processEnds) emitAll(emit func(strategy.Fact)) {
 	for len(e.pending) > 0 {
-		e.tell(e.pending[0].ProcessEnd.PID, emit)
+		e.emitOne(e.pending[0].ProcessEnd.PID, emit)
 	}
 }
 
-// awaitEnd waits until a process is gone, and reports false where quit came first. Where
-// the kernel has no pidfds nobody knows when it is.
+// awaitEnd waits until a process is gone, and reports false where quit came first, and where
+// the kernel has no pidfds.
 func awaitEnd(pid int, quit <-chan struct{}) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -17,8 +17,8 @@ const (
 )
 
 // Frozen reports whether a program, as a command in a folder names it, was made by
-// PyInstaller. Its Python reads no PYTHONPATH: the probe cannot work there, and would not take
-// its variables out of the environment of what the program starts.
+// PyInstaller. Its Python reads no PYTHONPATH: the hook cannot work there, and would not remove
+// its variables from the environment of the program's children.
 func Frozen(program, dir string) bool {
 	path := program
 	if !strings.Contains(program, "/") {

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// What memory.json may hold at most, beside what said.go bounds.
+// Bounds of memory.json; said.go has more.
 const (
 	mostMarks      = 1024 // blocks of one list
 	mostDimensions = 16   // of a tensor
@@ -18,12 +18,12 @@ const (
 var instants = []string{"load", "forward", "loss", "backward", "optimizer", "evaluation"}
 
 // parseMeasured reads memory.json: what a process measured of its memory. A job can write
-// there what it likes: what is out of bounds is cut, and what is no figure is not taken.
+// anything there: figures out of bounds are cut, and anything else is ignored.
 func parseMeasured(text []byte) (m memory.Measurement, ok bool) {
 	if json.Unmarshal(text, &m) != nil || m.PID <= 0 {
 		return memory.Measurement{}, false
 	}
-	m.Plan, m.Rank, m.Outside = memory.RankPlan{}, 0, 0 // who reads it knows them
+	m.Plan, m.Rank, m.Outside = memory.RankPlan{}, 0, 0 // the caller knows them
 	m.Model = measuredModel(m.Model)
 	for _, s := range []*string{&m.Autocast, &m.Optimizer} {
 		*s = cut(*s)

@@ -12,33 +12,33 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Orders are what the processes of an attempt are to do, the same for all ranks.
+// Orders are for the processes of an attempt, the same for all ranks.
 type Orders struct {
-	// Script, an absolute path, or Module says which process is the rank: the first
+	// Script, an absolute path, or Module identifies the rank: the first
 	// Python process below gpurun's child that runs it. With neither, every Python
 	// process that trains is one.
 	Script string `json:"script"`
 	Module string `json:"module"`
-	// Hooks says that settings may be changed; without it a process only tells.
+	// Hooks permits changes of settings; without it a process only reports.
 	Hooks bool `json:"hooks"`
-	// Turn are the rungs to turn from inside, and Calls the arguments to change.
+	// Turn are the remedies inside the process, and Calls the arguments to change.
 	Turn  strategy.Plan   `json:"turn,omitempty"`
 	Calls []strategy.Call `json:"calls,omitempty"`
-	// Batch says that a call changes the micro batch or the accumulation: each rank
+	// Batch is set where a call changes the micro batch or the accumulation: each rank
 	// waits before its first optimizer step until Installed.Go is called.
 	Batch bool `json:"batch"`
 	Ranks int  `json:"ranks"`
-	// Record says which allocations on GPUs are recorded with their stacks, for a snapshot
-	// when memory runs out. Nothing is recorded, nor written, where it is empty.
+	// Record selects the allocations on GPUs that are recorded with their stacks, for a
+	// snapshot when memory runs out. Where it is empty, there is no snapshot.
 	Record Recording `json:"record,omitempty"`
-	// Stalls is the signal by which a process may be asked where it is; 0: nobody will ask.
+	// Stalls is the signal at which a process writes where it is; 0 for none.
 	Stalls int `json:"stalls,omitempty"`
 }
 
 // Recording is how much of the allocations is recorded.
 type Recording string
 
-// What is recorded: up to the third optimizer step, to the end, or nothing.
+// Recording ends with the third optimizer step, or with the process.
 const (
 	RecordFirst Recording = "first"
 	RecordAll   Recording = "all"
@@ -50,8 +50,8 @@ const (
 	goFile     = "go"
 )
 
-// text is the file of the orders. The probe reads it as Python at its start, which
-// strings in plain JSON are, too.
+// text is the file of the orders. The hook reads it as Python at its start: strings in plain
+// JSON are Python, too.
 func (o Orders) text() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -60,10 +60,10 @@ func (o Orders) text() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Installed is the probe as it is installed for one attempt.
+// Installed is the hook as installed for one attempt.
 type Installed struct {
 	dir    string // the attempt's folder
-	folder string // the probe's own
+	folder string // the hook's
 	names  string
 }
 
@@ -78,7 +78,7 @@ func (p *Installed) Go() error {
 }
 
 // Variables gives the variables to set for a rank with a global number, whose
-// environment, as KEY=value, is env so far: its PYTHONPATH is kept behind the probe's
+// environment, as KEY=value, is env so far: its PYTHONPATH is kept behind the hook's
 // folder.
 func (p *Installed) Variables(rank int, env []string) map[string]string {
 	path := p.folder

@@ -1,30 +1,32 @@
-// Package probe is what runs inside the training process: it tells of its end, of what it
-// runs with and of its steps, and changes what gpurun's orders say.
+// Package probe is gpurun's hook in the training process: it reports how the process ends, what
+// it runs with, its steps and its memory, and changes what gpurun's orders name.
 //
 // A rank that raised and then hangs, in an atexit function, in a destructor or in a
 // collective that its peers will never join, has no exit that could be waited for.
-// Files in the rank's folder tell of what cannot be seen from outside:
+// Files in the rank's folder show what cannot be seen from outside:
 //
 //   - error.json, which torch.distributed.elastic's @record writes where a script
 //     uses it;
-//   - probe.json, which the probe writes before any other hook, atexit function or
+//   - probe.json, which the hook writes before any other hook, atexit function or
 //     destructor runs: a sitecustomize.py on the rank's PYTHONPATH, with a hook before
 //     sys.excepthook;
-//   - process.json: what the process runs with, read from what it calls, and what was
+//   - process.json: what the process runs with, read from its calls, and what was
 //     changed in it;
 //   - memory.json: what the process measured of its memory;
 //   - steps: the latest optimizer step;
-//   - programs: what each Python process below a shell comes to;
-//   - stacks: where it was, each time that it was asked;
+//   - programs: how far each Python process below a shell has come;
+//   - stacks: where the process was, each time that it received the signal;
 //   - snapshot-0.json, snapshot-0.pickle, snapshot-1…: what the allocator held when memory ran
 //     out: a digest, which gpurun reads, and PyTorch's own file, for people.
 //
-// Watch sees them as they appear. A process that the job starts itself and that trains
+// Watch reads them as they appear. A process that the job starts itself and that trains
 // has files with its number in their names.
 //
-// # The Python parts
+// # The Python package
 //
-//	sitecustomize.py  the start: who this is, the end's hook, nothing else
+// The modules are in the folder inside, and import each other. sitecustomize.py, the start, makes
+// them modules that run at their first use and have no entry in sys.modules.
+//
 //	rank.py           which process is the rank
 //	imports.py        what is done once a module is imported
 //	children.py       the processes that the job starts itself
@@ -39,7 +41,7 @@
 //	snapshot.py       what the allocator holds when memory runs out
 //	digest.py         which lines hold it
 //	stacks.py         where the process is, when the job has stalled
-//	rootcalls.py      the calls of the root, for those who count or measure them
+//	rootcalls.py      the calls of the root, for the modules that count or measure them
 //	loss.py trainerloss.py backward.py batches.py
 //	                  whether the loss keeps its scale with another accumulation, and
 //	                  whether all batches have one shape and no padding
@@ -47,39 +49,39 @@
 //	                  whether samples depend on each other in the model and in the loss,
 //	                  and whether all micro batches of a step are computed alike
 //	steps.py gate.py  optimizer steps; where ranks wait for each other
-//	pace.py           what a rank of several takes of a step for itself
+//	pace.py           a rank's own share of a step, where there are several ranks
 //	huggingface.py lightning.py deepspeed.py words.py
-//	                  what frameworks are set to
+//	                  the settings of frameworks
 //	calls.py          orders that change an argument in the job's code
-//	rungs.py …        rungs that are turned inside the model
-//	compared.py       recomputed blocks beside their first run
+//	rungs.py …        remedies inside the model
+//	compared.py       recomputed blocks compared with their first run
 //	report.py         the end, and how a file is written
-//	ends.py           the exit code, where the kernel does not say it
+//	ends.py           the exit code, where the kernel does not report it
 //
-// # What the probe promises
+// # What the hook promises
 //
-// Until torch is imported, Python goes on as if the probe were not there. The
+// Until torch is imported, Python runs as if the hook were not there. The
 // sitecustomize that would have been found is loaded, PYTHONPATH, sys.path and
-// sys.modules are as without the probe when the script starts, and sys.excepthook still
+// sys.modules are as without the hook when the script starts, and sys.excepthook still
 // is sys.__excepthook__. It imports nothing that Python does not import by itself and
-// takes less than a millisecond: the compiled parts are kept in the user's cache folder for all
-// attempts and runs; and as long again once torch is there. A finder in front of sys.meta_path looks
-// names up in a dictionary until the first optimizer step.
+// takes less than a millisecond, since the compiled modules are kept in the user's cache folder
+// for all attempts and runs; and as long again once torch is there. A finder in front of
+// sys.meta_path looks names up in a dictionary until the first optimizer step.
 //
-// What listens in the training process is taken away again as soon as it has heard: at
-// the root's first call, or after the first three optimizer steps. What stays is one hook
-// that counts steps, and one that compares the size of the root's input with the largest
-// so far: some ten microseconds a step, and two lines in a traceback through the root. In a
-// job of several ranks two more add as much, and a line, for what each takes of a step for
-// itself. A longer input has its step measured. torch.compile makes the same of the job, and of a
-// compiled root only steps and their peaks are told.
+// Listeners are removed as soon as they are done: at the root's first call, or after the first
+// three optimizer steps. What stays is one hook that counts steps, and one that compares the size
+// of the root's input with the largest so far: some ten microseconds a step, and two lines in a
+// traceback through the root. In a job of several ranks two more add as much, and a line, for the
+// rank's own share of a step. The step of a longer input is measured. torch.compile makes the same
+// of the job; of a compiled root only steps and their peaks are reported.
 //
 // Nothing that the job can read is reset: PyTorch's peaks are what they would be. So the
-// peak of an instant is told where it is a new one of the process. Whatever fails in a hook is noted in process.json, and the job goes on.
+// peak of a phase is known only if it is a new maximum of the process. An error in a hook is noted
+// in process.json, and the job continues.
 //
 // The rank is the first Python process below gpurun's child that runs the job's script
 // or module, behind any wrapper. A wrapper that is Python itself keeps gpurun's
-// variables for those below it and is otherwise as if the probe were not there. Of a
+// variables for the processes below it and is otherwise as if the hook were not there. Of a
 // program that gpurun cannot name it is the first process that trains.
 //
 // The rank reports its end, and so does each Python process below a shell that imports
@@ -88,9 +90,9 @@
 // no failures there. A process that only loads data writes nothing. Programs follows all
 // Python processes below a shell to their ends, those without the hook too.
 //
-// What is told is certain, or absent: a loader's batch size is told where the model was
+// A report is certain, or absent: a loader's batch size is reported where the model was
 // seen to be given so many samples, accumulation where two steps in a row took as many
-// batches, and nothing where what a framework is set to is not what was seen.
+// batches, and nothing where a framework's setting contradicts what was seen.
 //
 // # Limits
 //
@@ -99,12 +101,12 @@
 //     environment is no longer gpurun's; one below a shell that gpurun starts is.
 //   - Where a script's own excepthook neither calls the one before it nor
 //     sys.__excepthook__, probe.json is written as the last atexit function runs.
-//   - A finally clause that hangs ends no exception: neither the probe nor @record
-//     knows of it, nor does the output.
-//   - os._exit, a signal and a crash in native code leave no probe.json. The exit tells.
+//   - A finally clause that hangs ends no exception: neither the hook nor @record
+//     notices it, nor does the output.
+//   - os._exit, a signal and a crash in native code leave no probe.json: the exit shows them.
 //   - A model that is only called inside a compiled function is not seen, nor is one
 //     that is called by methods other than its forward; their steps are.
-//   - Settings are read from Python 3.8 on; older ones tell of their end alone.
+//   - Settings are read from Python 3.8 on; older ones report their end alone.
 package probe
 
 import (
@@ -122,13 +124,13 @@ import (
 	"github.com/gpurun/gpurun/launcher/private"
 )
 
-// hook is the probe's Python part.
+// hook is the Python package.
 //
 //go:embed sitecustomize.py inside/*.py
 var hook embed.FS
 
-// The files in a rank's folder that tell how it ended, and what it runs with. Those of a
-// process that the job started itself have its number in their names: process-123.json.
+// The files in a rank's folder. Those of a process that the job started itself have its number
+// in their names: process-123.json.
 const (
 	probeFile   = "probe.json"
 	errorFile   = "error.json" // TORCHELASTIC_ERROR_FILE
@@ -137,22 +139,19 @@ const (
 	stepsFile   = "steps"
 )
 
-// fileVariable tells the probe where to write, and whether to.
-const fileVariable = "GPURUN_PROBE_FILE"
+// The variables of the hook.
+const (
+	fileVariable   = "GPURUN_PROBE_FILE"   // probe.json; without it the hook does nothing
+	namesVariable  = "GPURUN_PROBE_NAMES"  // variables whose values are reported with the end
+	ordersVariable = "GPURUN_PROBE_ORDERS" // the file of the orders
+)
 
-// namesVariable tells the probe of which variables it tells the values.
-const namesVariable = "GPURUN_PROBE_NAMES"
-
-// ordersVariable tells the probe where its orders are.
-const ordersVariable = "GPURUN_PROBE_ORDERS"
-
-// Install puts the hook into a new folder below that of the attempt, whose name
-// nobody can guess and which only the user can write to: Python runs what it finds
-// there, a compiled file in its __pycache__ first. The ranks carry out the orders. What
-// a rank tells of its end includes the values that the variables in names then have:
-// see Environ.
+// Install puts the hook into a new folder below the attempt's, whose name
+// cannot be guessed and which only the user can write to: Python runs what it finds
+// there, a compiled file in its __pycache__ first. The ranks carry out the orders. The report
+// of a rank's end includes the values that the variables in names then have: see Environ.
 //
-// An error means that the ranks have to do without the probe.
+// An error means that the ranks run without the hook.
 func Install(dir string, orders Orders, names ...string) (*Installed, error) {
 	p, err := install(dir, orders)
 	if err != nil {
@@ -175,7 +174,7 @@ func install(dir string, orders Orders) (*Installed, error) {
 		return nil, err
 	}
 	// Python without its site module (-S) looks for modules in the folder and does not
-	// run the hook that takes it away: none of the parts may stand for another.
+	// run the hook that takes it away: no module there may shadow another.
 	if err := os.Mkdir(filepath.Join(folder, "inside"), 0o700); err != nil {
 		return nil, err
 	}
@@ -189,7 +188,7 @@ func install(dir string, orders Orders) (*Installed, error) {
 	return &Installed{dir: dir, folder: folder}, err
 }
 
-// plantParts writes the Python parts. Their compiled forms are kept for all attempts and
+// plantParts writes the Python files. Their compiled forms are kept for all attempts and
 // runs where that is safe.
 func plantParts(folder string) error {
 	digest := sha256.New()
@@ -223,13 +222,13 @@ func plantParts(folder string) error {
 	return nil
 }
 
-// sourceTime is when the parts were written, for Python: a compiled form is that of a source
+// sourceTime is the time of the Python files. A compiled form belongs to a source
 // of the same time and size, and the folder's name has the digest of all of them.
 var sourceTime = time.Unix(1_000_000_000, 0)
 
-// compiledFolder is where Python keeps the compiled forms of this probe, for each of its own
-// versions. It is the user's alone, since Python runs what it finds there; the error says why
-// it cannot be trusted, or made.
+// compiledFolder is where each version of Python keeps the compiled files. Only the user may
+// write to it, since Python runs what it finds there; the error is why it cannot be trusted, or
+// made.
 func compiledFolder(digest string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -263,7 +262,7 @@ func plant(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// rankFolder is where a rank's files are: its logs, and what it tells of its end.
+// rankFolder has a rank's files: its logs and its reports.
 func rankFolder(dir string, rank int) string {
 	return filepath.Join(dir, fmt.Sprintf("rank%d", rank))
 }

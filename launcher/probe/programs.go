@@ -23,27 +23,26 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// programsFile is where the processes of a rank note what they come to, one line each.
 const (
-	programsFile = "programs"
-	endsFile     = "ends" // is there where that is every exit code
+	programsFile = "programs" // in which the processes of a rank note how far they have come, one line each
+	endsFile     = "ends"     // exists where they note every exit code
 )
 
 const (
-	// lookPause is how often the processes below a shell are looked at from outside, for
-	// those that lost gpurun's hook; soonPause for as long as busy after some came or went:
-	// a program may be short.
+	// lookPause is the time between two walks over the processes below a shell, for those that
+	// lost gpurun's hook. For the time busy after some came or went it is soonPause: a program
+	// may be short.
 	lookPause = 200 * time.Millisecond
 	soonPause = 20 * time.Millisecond
 	busy      = 3 * time.Second
-	// reapedBound is how long Look waits for what is known of an end only once the parent
-	// has taken it.
+	// reapedBound is how long Look waits for an end that is known only once the parent
+	// has reaped it.
 	reapedBound = time.Second
 )
 
 // Programs follows the Python programs below a shell, whose exit code the shell may hide:
-// the outermost Python processes, whether or not gpurun's hook is in them. Where the kernel
-// says how they end (Linux 6.15), their facts do.
+// the outermost Python processes, with gpurun's hook or without. Where the kernel
+// reports how they end (Linux 6.15), their facts include it.
 type Programs struct {
 	rank, leader int
 	above        int // the parent of the leader, which orphans come to
@@ -80,10 +79,10 @@ const (
 	reachedOptimizer
 )
 
-// OpenPrograms makes the file in which the processes of a rank note what they come to. It
-// has to be there when they start.
+// OpenPrograms makes the file in which the processes of a rank note how far they have come. It
+// has to exist when they start.
 func OpenPrograms(dir string, rank int, emit func(strategy.Fact)) (*Programs, error) {
-	return openPrograms(dir, rank, !kernelSaysEnds(), emit)
+	return openPrograms(dir, rank, !kernelReportsEnds(), emit)
 }
 
 func openPrograms(dir string, rank int, noted bool, emit func(strategy.Fact)) (*Programs, error) {
@@ -112,7 +111,7 @@ func openPrograms(dir string, rank int, noted bool, emit func(strategy.Fact)) (*
 	return p, nil
 }
 
-// Follow begins to look at what the leader, a shell, has started.
+// Follow begins to follow the programs that the leader, a shell, starts.
 func (p *Programs) Follow(leader int) {
 	if p == nil {
 		return
@@ -137,7 +136,7 @@ func (p *Programs) Follow(leader int) {
 	})
 }
 
-// Look emits how those have ended that are over by now.
+// Look emits the ends of the programs that are over by now.
 func (p *Programs) Look() {
 	if p == nil {
 		return
@@ -162,7 +161,7 @@ func (p *Programs) Look() {
 	}
 }
 
-// Stop ends the watch, and emits the ends of those that are over.
+// Stop ends the watch, and emits the ends of the programs that are over.
 func (p *Programs) Stop() {
 	if p == nil {
 		return
@@ -172,8 +171,8 @@ func (p *Programs) Stop() {
 }
 
 // AwaitTraining waits for the programs that train in the background though the shell above
-// them has ended. Where nothing has trained so far, what else it left has as long as patience
-// lasts to come to it. Note is given, once, the programs that are waited for. It reports
+// them has ended. Where nothing has trained so far, other programs that it left may begin until
+// patience ends. Note is called once, with the names of the programs. AwaitTraining reports
 // whether it waited.
 func (p *Programs) AwaitTraining(ctx, patience context.Context, note func(names string)) (waited bool) {
 	if p == nil {
@@ -200,8 +199,7 @@ func (p *Programs) AwaitTraining(ctx, patience context.Context, note func(names 
 	return waited
 }
 
-// living names the programs that train, and reports whether others are left that may come
-// to it.
+// living names the programs that train, and reports whether others are left that may begin.
 func (p *Programs) living() (training []string, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,8 +220,8 @@ func (f *followed) name() string {
 	return fmt.Sprintf("%s (process %d)", cmp.Or(f.end.Runs, "Python"), f.end.PID)
 }
 
-// Leave marks what still runs as left behind, to be ended by gpurun, and names what uses
-// PyTorch without the hook.
+// Leave marks the running programs as left behind, to be ended by gpurun, and names those that
+// use PyTorch without the hook.
 func (p *Programs) Leave() (blind []string) {
 	if p == nil {
 		return nil
@@ -250,7 +248,7 @@ func (p *Programs) reach(f *followed) (most reach) {
 	return most
 }
 
-// readNotes reads what processes have noted since.
+// readNotes reads the new notes of processes.
 func (p *Programs) readNotes() {
 	text, err := io.ReadAll(p.file)
 	if err != nil || len(text) == 0 {
@@ -280,7 +278,7 @@ func (p *Programs) readNotes() {
 	}
 }
 
-// missed emits that a program has failed which was over before it could be followed. One
+// missed emits the failure of a program that was over before it could be followed. One
 // that another Python program started does not count.
 func (p *Programs) missed(pid int, outermost bool) {
 	code := p.codes[pid]
@@ -293,8 +291,8 @@ func (p *Programs) missed(pid int, outermost bool) {
 	}})
 }
 
-// walk looks at the processes that descend from the shell, down to the first Python, and
-// reports whether there are any.
+// walk finds the processes below the shell, down to the first Python, and reports whether there
+// are any.
 func (p *Programs) walk() (any bool) {
 	var below []int
 	defer func() {
@@ -376,8 +374,8 @@ func (p *Programs) follow(pid int) *followed {
 	return f
 }
 
-// ended emits how a program has ended. Where the kernel does not say it, its hook's note
-// does; one that trained and left none was killed.
+// ended emits how a program has ended. Where the kernel does not report it, the hook's note
+// does; a program that trained and left none was killed.
 func (p *Programs) ended(f *followed, exit *strategy.Exit) {
 	p.mu.Lock()
 	p.readNotes()
@@ -402,7 +400,7 @@ func (p *Programs) ended(f *followed, exit *strategy.Exit) {
 	}
 }
 
-// awaitExit waits for the end of a process, and for how it ended as far as the kernel says
+// awaitExit waits for the end of a process, and for its exit as the kernel reports
 // it: nil where it does not. It owns fd.
 func awaitExit(fd, pid int, quit <-chan struct{}) (exit *strategy.Exit, ended bool) {
 	defer unix.Close(fd)
@@ -430,8 +428,8 @@ func awaitExit(fd, pid int, quit <-chan struct{}) (exit *strategy.Exit, ended bo
 	}
 }
 
-// kernelSaysEnds reports whether the kernel says how a process ended that is not our child.
-func kernelSaysEnds() bool {
+// kernelReportsEnds reports whether the kernel reports the exit of a process that is not our child.
+func kernelReportsEnds() bool {
 	var name unix.Utsname
 	var major, minor int
 	if err := unix.Uname(&name); err != nil {
@@ -449,7 +447,7 @@ func kernelSaysEnds() bool {
 	return unix.IoctlPidfdInfo(fd, &info) == nil // a sandbox may refuse it
 }
 
-// exitOf makes an exit of the status that wait gives.
+// exitOf makes an exit of wait's status.
 func exitOf(status, pid int) *strategy.Exit {
 	w := unix.WaitStatus(status)
 	if w.Signaled() {

@@ -34,7 +34,7 @@ type report struct {
 	Began  float64    `json:"began"`  // when Python began to watch the process
 	Masked bool       `json:"masked"` // by programs above it, whose exit code may hide its own
 	Inner  bool       `json:"inner"`  // below a Python program of the job's own that one may hide
-	// Trained says that the process, or one that it started, trained a model.
+	// Trained: the process, or one that it started, trained a model.
 	Trained bool `json:"trained"`
 	// Environ are variables that gpurun has set, as they were when the exception
 	// was raised; empty where the job had removed them.
@@ -50,13 +50,13 @@ type raised struct {
 	Caught   bool   `json:"caught"`   // by the frame that raised the other one
 }
 
-// onDevice is what PyTorch tells about one device, in bytes.
+// onDevice has PyTorch's figures of one device, in bytes.
 type onDevice struct {
 	Device    int    `json:"device"`
 	Current   bool   `json:"current"`
 	Allocated int64  `json:"allocated"`
 	Reserved  int64  `json:"reserved"`
-	Free      *int64 `json:"free"` // nil where the driver did not say
+	Free      *int64 `json:"free"` // nil where the driver did not answer
 	Total     *int64 `json:"total"`
 }
 
@@ -68,23 +68,23 @@ func read(path, name string, rank int) (strategy.Fact, bool) {
 		return strategy.Fact{}, false
 	}
 	fact := strategy.Fact{Rank: rank, Source: "probe"}
-	var said cause.Finding
+	var finding cause.Finding
 	var ok bool
 	switch plain, _ := unnumbered(name); plain {
 	case errorFile:
 		fact.Source = "error.json"
-		said, fact.Time, ok = cause.ErrorFile(text)
-		// The file tells whole seconds, too coarse to order the ranks by.
+		finding, fact.Time, ok = cause.ErrorFile(text)
+		// The file has whole seconds, too coarse to order the ranks by.
 		if off := written.Sub(fact.Time); off >= 0 && off < 2*time.Second {
 			fact.Time = written
 		}
 	case probeFile:
-		said, fact.Time, ok = parse(text)
+		finding, fact.Time, ok = parse(text)
 	}
 	// What is written again replaces what was there.
-	said.Stream, said.Seq = stream(name), 1
-	_, said.Beside = unnumbered(name)
-	fact.Finding = &said
+	finding.Stream, finding.Seq = stream(name), 1
+	_, finding.Beside = unnumbered(name)
+	fact.Finding = &finding
 	return fact, ok
 }
 
@@ -96,7 +96,7 @@ func stream(name string) string {
 	return strings.TrimSuffix(name, ".json")
 }
 
-// processEnd is how a process ended whose end a program above it may hide; false for
+// processEnd is how a process ended whose exit code a program above it may hide; false for
 // others.
 func processEnd(path, name string, f strategy.Fact) (strategy.Fact, bool) {
 	text, _, err := slurp(path)
@@ -116,10 +116,9 @@ func unixTime(seconds float64) time.Time {
 	return time.Unix(int64(whole), int64(fraction*1e9)).UTC()
 }
 
-// Environ returns what the variables that Install was given were set to when a rank
-// raised the exception that ended it: a script, or a shell script around it, may
-// have set them anew. Nil where the rank told of no exception. Dir is the attempt's
-// folder.
+// Environ returns the values of Install's variables when a rank raised the exception that
+// ended it: a script, or a shell script around it, may have changed them. It is nil where the rank
+// reported no exception. Dir is the attempt's folder.
 func Environ(dir string, rank int) map[string]string {
 	text, _, err := slurp(filepath.Join(rankFolder(dir, rank), probeFile))
 	if err != nil {
@@ -132,9 +131,9 @@ func Environ(dir string, rank int) map[string]string {
 	return r.Environ
 }
 
-// slurp reads a regular file, and tells when it was written.
+// slurp reads a regular file and the time when it was written.
 func slurp(path string) (text []byte, written time.Time, err error) {
-	// A pipe that a job put there would block for ever, and a link tell of another file.
+	// A pipe that a job put there would block for ever, and a link lead to another file.
 	f, err := private.OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return nil, time.Time{}, err
@@ -172,7 +171,7 @@ func (r *report) words() string {
 
 // exception is what was raised, with its reasons.
 func (r *report) exception() cause.Exception {
-	if r.Frames == "" { // there was no memory left to tell the parts
+	if r.Frames == "" { // there was no memory left for the parts
 		return cause.Recorded(r.words(), r.Traceback)
 	}
 	e := cause.Exception{Class: r.Type, Message: r.Message, Traceback: r.Frames}

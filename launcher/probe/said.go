@@ -9,7 +9,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// What process.json may hold at most; a job can write there what it likes.
+// Bounds of process.json: a job can write anything there.
 const (
 	longestText  = 300  // of a reason, a class or a name, in bytes
 	mostBlocks   = 64   // lists of repeated modules

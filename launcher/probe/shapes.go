@@ -5,7 +5,7 @@ import (
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
-// What to do about tensors that are known by their shape.
+// Advice about tensors that are known by their shape.
 const (
 	adviseLogits = "compute the loss in chunks, or with a fused linear cross entropy"
 	adviseScores = "use an attention that never holds its scores: scaled_dot_product_attention, flash attention"
@@ -67,7 +67,7 @@ func shaped(h heldPlace, m *memory.Measurement) strategy.Allocation {
 	return a
 }
 
-// whatLogits is what logits are called.
+// whatLogits names logits.
 const whatLogits = "logits"
 
 // tensorKinds are the tensors that are known by their shape, the surer first. Each gives the shape

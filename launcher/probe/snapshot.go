@@ -22,7 +22,7 @@ const (
 	mostNames  = 4096      // files of a rank's folder that are looked at
 )
 
-// A digest is what digest.py says of the allocator when memory ran out.
+// A digest is digest.py's summary of the allocator when memory ran out.
 type digest struct {
 	strategy.Snapshot
 	Top   []heldPlace `json:"top"`
@@ -41,9 +41,9 @@ type heldPlace struct {
 // is reports whether it may be a tensor of so many bytes.
 func (h heldPlace) is(bytes int64) bool { return bytes <= h.Bytes && h.Bytes-bytes <= h.Rounded }
 
-// NewestSnapshot says what the newest snapshot of a rank shows, of those that its processes
-// have left in its folder below the attempt's. It reports false where there is none; of one
-// that cannot be read Missing says why. The measurement is the rank's, nil where there is none.
+// NewestSnapshot reads the newest snapshot that a rank's processes have left in its folder below
+// the attempt's. It reports false where there is none; Missing is why one cannot be read. The
+// measurement is the rank's, nil for none.
 func NewestSnapshot(dir string, rank int, m *memory.Measurement) (strategy.Snapshot, bool) {
 	folder := rankFolder(dir, rank)
 	newest, at := "", time.Time{}
@@ -85,7 +85,7 @@ func readDigest(path string, m *memory.Measurement) (strategy.Snapshot, error) {
 	}
 	s := d.Snapshot
 	for _, h := range d.Top {
-		// Of what has no name of its own, the model's logits are known by the size of each block.
+		// Where nothing else has named them, the model's logits are known by the size of each block.
 		one := h
 		one.Bytes = h.Each
 		if known := shaped(one, m); h.What == "" && known.What == whatLogits {
@@ -117,7 +117,7 @@ func (d *digest) check() error {
 	return nil
 }
 
-// RemoveSnapshots removes the snapshots of a rank that went on, or ended well.
+// RemoveSnapshots removes the snapshots of a rank that continued, or ended well.
 func RemoveSnapshots(dir string, rank int) error {
 	var failed error
 	folder := rankFolder(dir, rank)

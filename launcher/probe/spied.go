@@ -15,7 +15,7 @@ import (
 // spyBound is how long py-spy may take.
 const spyBound = 5 * time.Second
 
-// Spied asks py-spy where a process is; false where there is none, or it may not look.
+// Spied runs py-spy to find where a process is; false where py-spy is missing, or not permitted.
 func Spied(pid int) (strategy.Stack, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), spyBound)
 	defer cancel()

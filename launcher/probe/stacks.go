@@ -14,8 +14,8 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// StackSignal has a process of orders with Stalls tell where it is. It is a real-time signal
-// in the midst of those that programs may use as they like.
+// StackSignal makes a process of orders with Stalls write where it is. It is a real-time signal
+// in the middle of the range that is free for programs.
 const StackSignal = syscall.Signal(50)
 
 const (
@@ -27,8 +27,8 @@ const (
 	longestName   = 512 // bytes of a file's name, or a function's
 )
 
-// Stacks reads where a rank's process with this pid was when it was last asked; false as long
-// as it has not told all of it.
+// Stacks reads where a rank's process with this pid was at the last signal; false until all of
+// it is written.
 func Stacks(dir string, rank, pid int) (strategy.Stack, bool) {
 	for _, name := range []string{stacksFile + "-" + strconv.Itoa(pid), stacksFile} {
 		text, err := private.ReadHead(filepath.Join(rankFolder(dir, rank), name), largestStacks)

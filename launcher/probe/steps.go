@@ -19,8 +19,8 @@ type OptimizerStep struct {
 	At    time.Time  // when it ended
 	Held  HeldMemory // at its end, or since
 	Phase string     // what the process does since: "train", "eval" or "save"
-	// Data is how long the process waits for data in a step, and Forward what its forward
-	// passes take of one, of late; 0 is not known, and for a process that is not one of several.
+	// Data is how long the process lately waits for data in a step, and Forward how long its
+	// forward passes take; 0 is unknown, or a process that is not one of several.
 	Data, Forward time.Duration
 }
 
@@ -35,8 +35,7 @@ type HeldMemory struct {
 	Retries int64
 }
 
-// The most that is believed of a process: what a job writes into its record need not be
-// from the probe.
+// Bounds of a record: a job can write anything there.
 const (
 	mostBytes   = 1 << 50
 	mostDevices = 1 << 10
@@ -89,7 +88,7 @@ func parseStep(record string) (s OptimizerStep, ok bool) {
 	}, true
 }
 
-// parseOwn reads a part of a step, in seconds; what cannot be one is not known.
+// parseOwn reads a part of a step, in seconds; 0 for anything else.
 func parseOwn(field string) time.Duration {
 	seconds, err := strconv.ParseFloat(field, 64)
 	if err != nil || !(seconds >= 0 && seconds < mostOwn.Seconds()) {

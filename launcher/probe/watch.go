@@ -17,13 +17,13 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// A watcher sees the files that ranks write about their own end.
+// A watcher reads the files that ranks write.
 type watcher struct {
 	dir   string
 	ranks []int
 	emit  func(strategy.Fact)
 	step  func(rank int, s OptimizerStep) // may be nil
-	told  map[string]any                  // by path, what was emitted last
+	last  map[string]any                  // by path, what was emitted last
 	steps map[int]stepped                 // by rank
 
 	notify *fsnotify.Watcher // nil where there is none
@@ -33,8 +33,8 @@ type watcher struct {
 	asked  chan chan struct{} // to look at once
 }
 
-// stepped is the step that a rank has told last, and in which file: of several processes
-// of a rank the one that is ahead speaks.
+// stepped is the latest step of a rank, and its file: of a rank's several processes the one that
+// is ahead counts.
 type stepped struct {
 	path string
 	OptimizerStep
@@ -45,19 +45,18 @@ type stepped struct {
 const mostFiles = 512
 
 // Watch emits a fact for each rank that writes probe.json, error.json, process.json or
-// memory.json below the attempt's folder, as it happens. A file that is written again with something
-// else to say is emitted again; an end with the same Stream and Seq. Step, which may be
-// nil, is called for each change of a rank's steps. Emit and step are called by one
-// goroutine at a time, and may block.
+// memory.json below the attempt's folder, as it happens. A file with new content is emitted
+// again; an end with the same Stream and Seq. Step, which may be nil, is called for each change
+// of a rank's steps. Emit and step are called by one goroutine at a time, and may block.
 //
-// Stop ends the watch. It emits what has not been seen yet, and returns when neither
+// Stop ends the watch: it emits what is new, and returns when neither
 // will be called any more. It may be called more than once, not from emit or step. Look,
-// before stop, emits what is there by now.
+// before stop, emits what is new by now.
 //
-// Where the kernel cannot watch, a fact says so, and stop finds the files.
+// Where the kernel cannot watch, a fact reports that, and stop finds the files.
 func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int, s OptimizerStep)) (stop, look func()) {
 	w := &watcher{
-		dir: dir, ranks: ranks, emit: emit, step: step, told: map[string]any{}, steps: map[int]stepped{},
+		dir: dir, ranks: ranks, emit: emit, step: step, last: map[string]any{}, steps: map[int]stepped{},
 		rankOf: map[string]int{}, done: make(chan struct{}), ends: newProcessEnds(), asked: make(chan chan struct{}),
 	}
 	err := w.open()
@@ -73,7 +72,7 @@ func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int
 	return stop, w.now
 }
 
-// now has the goroutine look at all files, and returns when what they say is emitted. The
+// now has the goroutine read all files, and returns when what is new is emitted. The
 // goroutine ends early where the kernel cannot watch.
 func (w *watcher) now() {
 	looked := make(chan struct{})
@@ -82,7 +81,7 @@ func (w *watcher) now() {
 		<-looked
 	case <-w.done:
 		w.lookAtAll()
-		w.ends.tellAll(w.emit)
+		w.ends.emitAll(w.emit)
 	}
 }
 
@@ -90,9 +89,8 @@ func (w *watcher) gap(err error) {
 	w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Gap: fmt.Sprintf("error reports of the ranks are read only after they have ended: %v", err)})
 }
 
-// open asks the kernel for events of the ranks' folders, and of the folder that
-// they are in: one that is removed may be made again. Network file systems tell of
-// what is written on this node, and the ranks are.
+// open watches the ranks' folders, and the folder that they are in: one that is removed may be
+// made again. Network file systems report what is written on this node, where the ranks are.
 func (w *watcher) open() (err error) {
 	if w.notify, err = fsnotify.NewWatcher(); err != nil {
 		return fmt.Errorf("watch the ranks' folders: %w", err)
@@ -113,8 +111,8 @@ func (w *watcher) open() (err error) {
 	return nil
 }
 
-// run looks at what has been there already, and then at what the events name,
-// until stop ends them. An error says that the kernel does not watch all of them.
+// run reads the files that are there, and then those that events name, until stop ends them. With
+// an error the kernel does not watch all of them.
 func (w *watcher) run(err error) {
 	defer close(w.done)
 	if err != nil {
@@ -128,10 +126,10 @@ func (w *watcher) run(err error) {
 		select {
 		case looked := <-w.asked:
 			w.lookAtAll()
-			w.ends.tellAll(w.emit)
+			w.ends.emitAll(w.emit)
 			close(looked)
 		case pid := <-w.ends.gone:
-			w.ends.tell(pid, w.emit)
+			w.ends.emitOne(pid, w.emit)
 		case event, open := <-w.notify.Events:
 			if !open {
 				return
@@ -150,7 +148,7 @@ func (w *watcher) run(err error) {
 	}
 }
 
-// event looks at the file that an event names, if it is one of ours. There is one
+// event reads the file that an event names, if it is one of ours. There is one
 // for each write, and the last comes when all is written.
 func (w *watcher) event(e fsnotify.Event) {
 	if !e.Has(fsnotify.Create) && !e.Has(fsnotify.Write) {
@@ -175,7 +173,7 @@ func (w *watcher) lookAtAll() {
 	}
 }
 
-// lookAt looks at all files of a rank: those of its end first.
+// lookAt reads all files of a rank: those of its end first.
 func (w *watcher) lookAt(rank int) {
 	w.look(rank, errorFile)
 	w.look(rank, probeFile)
@@ -193,11 +191,11 @@ func (w *watcher) lookAt(rank int) {
 	}
 }
 
-// look emits what a file says, if it is one of ours, unless it has been told.
+// look emits the content of a file, if it is one of ours and new.
 func (w *watcher) look(rank int, name string) {
 	path := filepath.Join(rankFolder(w.dir, rank), name)
 	switch plain, own := unnumbered(name); {
-	case own && len(w.told) >= mostFiles*len(w.ranks):
+	case own && len(w.last) >= mostFiles*len(w.ranks):
 	case plain == probeFile, name == errorFile:
 		w.lookAtEnd(rank, name, path)
 	case plain == processFile:
@@ -253,7 +251,6 @@ func (w *watcher) lookAtProcess(rank int, path string) {
 	w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Said: &said})
 }
 
-// lookAtMemory tells what a process measured.
 func (w *watcher) lookAtMemory(rank int, path string) {
 	text, written, err := slurp(path)
 	if err != nil {
@@ -265,22 +262,22 @@ func (w *watcher) lookAtMemory(rank int, path string) {
 	}
 }
 
-// lookAtSteps tells the step of the process that is ahead of a rank's others.
+// lookAtSteps reports the step of the process that is ahead of a rank's others.
 func (w *watcher) lookAtSteps(rank int, path string) {
 	s, ok := readStep(path)
-	before, told := w.steps[rank]
-	if !ok || told && (s.N <= before.N && path != before.path || s.N == before.N && s.Total == before.Total && s.At.Equal(before.At) && s.Phase == before.Phase) {
+	before, known := w.steps[rank]
+	if !ok || known && (s.N <= before.N && path != before.path || s.N == before.N && s.Total == before.Total && s.At.Equal(before.At) && s.Phase == before.Phase) {
 		return
 	}
 	w.steps[rank] = stepped{path, s}
 	w.step(rank, s)
 }
 
-// isNews reports whether a path says something that was not told, and notes it as told.
-func (w *watcher) isNews(path string, says any) bool {
-	if before, ok := w.told[path]; ok && reflect.DeepEqual(before, says) {
+// isNews reports whether the content of a path is new, and notes it.
+func (w *watcher) isNews(path string, content any) bool {
+	if before, ok := w.last[path]; ok && reflect.DeepEqual(before, content) {
 		return false
 	}
-	w.told[path] = says
+	w.last[path] = content
 	return true
 }
